@@ -1,0 +1,37 @@
+# Everything runs in .venv, which is made here: Python 3.11 or newer and make are all that is needed.
+PYTHON ?= python3
+BIN := .venv/bin
+# The default index gives PyTorch with CUDA on Linux. For the small CPU build: make setup PIP_FLAGS="--extra-index-url ..."
+PIP_FLAGS ?=
+
+.PHONY: setup demo test lint bench clean
+
+setup: .venv/ready
+
+.venv/ready: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("regard needs Python 3.11 or newer: make PYTHON=python3.12")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) --editable ".[dev]"
+	touch .venv/ready
+
+demo: setup
+	$(BIN)/regard demo --out runs/demo
+
+test: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q
+
+lint: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+	$(BIN)/mypy
+
+bench: setup
+	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --editable ".[bench]"
+	$(BIN)/python benchmarks/train_speed.py
+	$(BIN)/python benchmarks/multi30k.py
+
+clean:
+	rm -rf .venv runs .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,51 @@
+"""The command: one file a verb, and nothing is imported before a verb needs it."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+from regard.choose import choose
+
+VERBS = {
+    "train": "train a model on your files: regard train translate --data train.en train.de",
+    "run": 'use a model: regard run MODEL "Tea and water please"',
+    "score": "measure a model on a file of pairs: regard score MODEL test.en test.de",
+    "demo": "see it all on the bundled phrasebook, in three minutes",
+}
+USAGE = "usage: regard VERB ...          regard VERB --help tells the rest"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """0 done, 2 wrong input, 3 a number that is no number, 130 interrupted."""
+    args = sys.argv[1:] if argv is None else argv
+    if not args or args[0] in ("-h", "--help", "help"):
+        print("regard: the Transformer family, on your own files\n")
+        print(USAGE + "\n")
+        print("\n".join(f"  {verb:<8}{what}" for verb, what in VERBS.items()))
+        return 0
+    if args[0] in ("-V", "--version"):
+        from regard import __version__
+
+        print(f"regard {__version__}")
+        return 0
+    try:
+        choose("verb", args[0], VERBS)
+        code: int = import_module(f"regard.cli.{args[0]}").main(args[1:])
+        return code
+    except ValueError as error:
+        return complain(str(error), 2)
+    except FloatingPointError as error:
+        return complain(str(error), 3)
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):  # the reader of our output has seen enough
+            sys.stderr.close()
+            return 0
+        return complain(f"{error.filename or ''}: {error.strerror or error}".removeprefix(": "), 2)
+    except KeyboardInterrupt:
+        return complain("interrupted", 130)
+
+
+def complain(message: str, code: int) -> int:
+    print(f"regard: {message}", file=sys.stderr)
+    return code

@@ -1,0 +1,58 @@
+"""regard demo: learn the phrasebook, translate what was never seen, and show where the model looked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regard.cli.options import parse
+from regard.cli.train import follow
+from regard.data.bundled import phrasebook
+from regard.load import load
+from regard.training.settings import options_of, settle
+from regard.training.train import prepare
+
+TEA = "Tea and water please"
+
+
+@dataclass
+class Demo:
+    """What to show."""
+
+    out: str = "runs/demo"  # the run folder
+    minutes: float = 2.0  # how long to train
+    overwrite: bool = False  # train again if the folder is there
+    seed: int = 1  # of everything random
+
+
+def main(args: list[str]) -> int:
+    demo = Demo(**parse("regard demo", args, options_of(Demo)))
+    folder = Path(demo.out)
+    if demo.overwrite or not (folder / "README.md").exists():
+        said: dict[str, Any] = {
+            "out": demo.out,
+            "minutes": demo.minutes,
+            "overwrite": demo.overwrite,
+            "seed": demo.seed,
+        }
+        code = follow(prepare(settle("translate", **said)), f"regard train translate --resume --out {demo.out}")
+        if code:
+            return code
+    translate = load(folder)
+    unseen = [p for p in phrasebook.phrases() if phrasebook.split(p) == "test"]
+    scores = translate.task.score(translate.model, [(p.english, p.german) for p in unseen])
+    print(f"\n{len(unseen)} held-out sentences, never seen in training:", end=" ")
+    print(f"BLEU {scores['bleu']:.1f}, chrF {scores['chrf']:.1f}\n")
+    chosen = [next(i for i, p in enumerate(unseen) if p.kind == kind) for kind in phrasebook.KINDS]
+    for i in chosen:
+        right = "as wanted" if scores["answers"][i] == unseen[i].german else f"wanted: {unseen[i].german}"
+        print(f"  {unseen[i].english}\n  {scores['answers'][i]}          ({right})\n")
+    print(f"  {TEA}\n  {translate(TEA)}\n")
+
+    from regard.view.alignment import alignment
+
+    longest = max(chosen, key=lambda i: len(unseen[i].english))
+    alignment(translate, unseen[longest].english, folder / "alignment.png")
+    print(f"where it looked while it wrote: {folder / 'alignment.png'}")
+    return 0

@@ -1,0 +1,173 @@
+"""regard train TASK: from files to a run folder."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from regard.choose import choose
+from regard.cli.options import parse
+from regard.hub.folder import read_json
+from regard.models import MODELS
+from regard.tasks import TASKS
+from regard.training.loop import Step, parameters
+from regard.training.settings import options, settle
+from regard.training.train import Job, carry_out, prepare, save
+
+
+def main(args: list[str]) -> int:
+    if not args or args[0] in ("-h", "--help"):
+        print(f"usage: regard train TASK [options]          tasks: {', '.join(TASKS)}")
+        print("\nregard train TASK --help lists the options")
+        return 0
+    task, rest = args[0], args[1:]
+    choose("task", task, TASKS)
+    model, size = said("model", rest, "transformer"), said("size", rest, "tiny")
+    choose("model", model, MODELS)
+    choose(f"size of {model}", size, MODELS[model].sizes)
+    given = parse(
+        f"regard train {task}",
+        without(rest, "model", "size"),
+        options(task, model, size),
+        f"Also --model {', '.join(MODELS)} (now {model}) and --size {', '.join(MODELS[model].sizes)} (now {size}).",
+    )
+    if given["resume"]:
+        kept = read_json(Path(given["out"] or f"runs/{task}") / "train.json")
+        given = {name: value for name, value in kept.items() if name not in ("task", "model", "size")}
+        given |= {
+            "resume": True,
+            "out": said("out", rest, f"runs/{task}"),
+            "fields": kept["fields"] and tuple(kept["fields"]),
+        }
+        model, size = kept["model"], kept["size"]
+    job = prepare(settle(task, model, size, **given))
+    return follow(job, shlex.join(["regard", "train", task, "--resume", "--out", str(job.run.folder)]))
+
+
+def said(name: str, args: list[str], default: str) -> str:
+    """The value of one option, before it is known which others there are."""
+    for i, arg in enumerate(args):
+        if arg == f"--{name}" and i + 1 < len(args):
+            return args[i + 1]
+        if arg.startswith(f"--{name}="):
+            return arg.split("=", 1)[1]
+    return default
+
+
+def without(args: list[str], *names: str) -> list[str]:
+    left, skip = [], False
+    for arg in args:
+        if not skip and arg.split("=")[0] not in {f"--{name}" for name in names}:
+            left.append(arg)
+        skip = not skip and arg in {f"--{name}" for name in names}
+    return left
+
+
+def follow(job: Job, go_on: str) -> int:
+    """Show the run while it goes. A first Ctrl-C or SIGTERM finishes the step and saves, a second leaves at once."""
+    introduce(job)
+    with politely() as stop, shown(job) as show:
+        for step in carry_out(job):
+            show(step)
+            if stop:
+                folder = save(job)
+                print(f"\nstopped; {folder} is saved. Go on with:\n  {go_on}", flush=True)
+                return 128 + stop[0]
+    draw(job)
+    conclude(job)
+    return 0
+
+
+def introduce(job: Job) -> None:
+    from rich.console import Console
+
+    plan, s = job.settings.plan, job.settings
+    if sys.stdout.isatty():
+        Console().print(job.report.table())
+    else:
+        print("\n".join(job.report.lines()))
+    for trouble in job.troubles:
+        print(f"passed over a damaged save: {trouble}")
+    print(
+        f"{len(job.pairs['train']):,} pairs to learn from, {len(job.pairs['valid']):,} to validate on; "
+        f"{len(job.task.tokenizer):,} pieces; {s.model} {s.size} with {parameters(job.progress.model):,} parameters"
+    )
+    planned = f" (the same as --minutes {plan.minutes:g} on this machine)" if plan.minutes is not None else ""
+    print(f"planned: --steps {plan.steps}{planned}, --rate {plan.rate:g}, --warmup {plan.warmup}, --seed {plan.seed}")
+    if job.progress.step:
+        print(f"going on from step {job.progress.step}")
+
+
+@contextmanager
+def politely() -> Iterator[list[int]]:
+    """A list that gets the signal when one comes; the second signal acts as it always does."""
+    came: list[int] = []
+
+    def note(number: int, _: Any) -> None:
+        came.append(number)
+        print("\nfinishing this step, then saving; once more to leave at once", file=sys.stderr, flush=True)
+        for n, handler in before.items():
+            signal.signal(n, handler)
+
+    before = {n: signal.signal(n, note) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield came
+    finally:
+        for n, handler in before.items():
+            signal.signal(n, handler)
+
+
+@contextmanager
+def shown(job: Job) -> Iterator[Any]:
+    """A bar with the time left on a terminal, plain lines elsewhere."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    steps = job.settings.plan.steps or 0
+    bar = Progress(
+        TextColumn("step"), MofNCompleteColumn(), BarColumn(), TimeRemainingColumn(), TextColumn("{task.description}"),
+        disable=not sys.stdout.isatty(),
+    )  # fmt: skip
+    row = bar.add_task("", total=steps, completed=job.progress.step)
+
+    def say(line: str) -> None:
+        if bar.disable:
+            print(line, flush=True)
+        else:
+            bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def show(step: Step) -> None:
+        speed = f"loss {step.loss:.3f}  {step.count / step.seconds:,.0f} {job.task.counts}/s"
+        bar.update(row, completed=step.number, description=speed)
+        if step.scores:
+            say(check_line(step, steps, speed))
+            for sample in step.scores["samples"]:
+                say(f"    {sample['source']}\n  = {sample['answer']}")
+        elif bar.disable and step.number % max(1, job.check_every // 4) == 0:
+            say(f"step {step.number}/{steps}  {speed}")
+
+    with bar:
+        yield show
+
+
+def check_line(step: Step, steps: int, speed: str) -> str:
+    scores = "  ".join(f"{name} {value:.2f}" for name, value in step.scores.items() if isinstance(value, float))
+    return f"step {step.number}/{steps}  {speed}  | validation: {scores}"
+
+
+def draw(job: Job) -> None:
+    from regard.view.curve import loss_curve
+
+    loss_curve(job.run.metrics(), job.run.folder / "loss.png")
+
+
+def conclude(job: Job) -> None:
+    best = "  ".join(f"{name} {value:.2f}" for name, value in job.best.items() if isinstance(value, float))
+    print(f"best at step {job.best['step']}: {best}")
+    if job.test:
+        print("test: " + "  ".join(f"{name} {value:.2f}" for name, value in job.test.items()))
+    print(f'the model is in {job.run.folder}. Try:\n  regard run {shlex.quote(str(job.run.folder))} "your sentence"')

@@ -1,0 +1,1 @@
+"""From files to batches: reading, checking, cutting into tokens."""

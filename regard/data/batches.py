@@ -1,0 +1,85 @@
+"""Batches: examples of like length together, so that little is padding.
+
+The order is a pure function of (seed, epoch): a position in the data is two integers, epoch and batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+Ints = npt.NDArray[np.int64]
+
+
+class Ragged:
+    """Many rows of ids, one after the other in one array."""
+
+    def __init__(self, rows: Sequence[Sequence[int]]):
+        self.lengths: Ints = np.fromiter((len(row) for row in rows), np.int64, len(rows))
+        self.ends: Ints = self.lengths.cumsum()
+        self.ids = np.fromiter((i for row in rows for i in row), np.int32, int(self.lengths.sum()))
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, row: int) -> npt.NDArray[np.int32]:
+        return self.ids[self.ends[row] - self.lengths[row] : self.ends[row]]
+
+    def padded(self, rows: Ints, pad: int) -> Tensor:
+        """(B,T) ids; the lengths say what of it is real."""
+        table = np.full((len(rows), int(self.lengths[rows].max())), pad, np.int64)
+        for i, row in enumerate(rows):
+            table[i, : self.lengths[row]] = self[row]
+        return torch.from_numpy(table)
+
+
+class Position(NamedTuple):
+    """The next batch to train on."""
+
+    epoch: int = 0
+    batch: int = 0
+
+
+START = Position()
+
+
+def epoch_of(lengths: Ints, budget: int, seed: int, epoch: int) -> list[Ints]:
+    """Every example exactly once, in batches whose rows times longest length stay within `budget` tokens.
+
+    `lengths` is (N, columns); the longest column of a row counts. Equal lengths are shuffled among each other, then the
+    batches, so the number of batches is the same in every epoch.
+    """
+    draw = np.random.default_rng([seed, epoch])
+    order = draw.permutation(len(lengths))
+    order = order[np.lexsort((*lengths[order].T, lengths[order].max(1)))]
+    batches = cut(lengths[order].max(1), budget)
+    return [order[a:b] for a, b in (batches[i] for i in draw.permutation(len(batches)))]
+
+
+def cut(lengths: Ints, budget: int) -> list[tuple[int, int]]:
+    """Neighbours into batches: as many as fit the budget, at least one."""
+    batches, start, longest = [], 0, 0
+    for i, length in enumerate(lengths.tolist()):
+        if i > start and (i - start + 1) * max(longest, length) > budget:
+            batches.append((start, i))
+            start, longest = i, 0
+        longest = max(longest, length)
+    return [*batches, (start, len(lengths))] if len(lengths) else []
+
+
+def forever(lengths: Ints, budget: int, seed: int, start: Position = START) -> Iterator[tuple[Position, Ints]]:
+    """The batches from `start` on, epoch after epoch, each with the position that follows it."""
+    if not len(lengths):
+        raise ValueError("there are no examples to learn from")
+    epoch, skip = start
+    while True:
+        batches = epoch_of(lengths, budget, seed, epoch)
+        for number in range(skip, len(batches)):
+            after = Position(epoch, number + 1) if number + 1 < len(batches) else Position(epoch + 1, 0)
+            yield after, batches[number]
+        epoch, skip = epoch + 1, 0

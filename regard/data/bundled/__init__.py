@@ -1,0 +1,1 @@
+"""The generators of the data that ships with the package."""

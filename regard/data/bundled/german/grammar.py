@@ -1,0 +1,216 @@
+"""How words agree and take their places: one clause, said in English and in German.
+
+English   front · auxiliary · subject · verb · objects · place · time          "Today he is calling his sister."
+German    front · FINITE · subject · pronouns · time · objects · place · REST  "Heute ruft er seine Schwester an."
+after "weil", "dass" …     subject · pronouns · time · objects · place · REST FINITE     "…, weil er sie anruft."
+"""
+
+from typing import NamedTuple
+
+from regard.data.bundled.german.lexicon import BARE, CONTRACTIONS, KEIN
+from regard.data.bundled.german.words import (
+    Adjective,
+    Complement,
+    Determiner,
+    Fixed,
+    Forms,
+    Modal,
+    Noun,
+    Pair,
+    Verb,
+    Words,
+)
+
+ENDINGS = {  # the one table: der, dieser, kein and every adjective that shows the case take theirs from it
+    "nom": {"m": "er", "f": "e", "n": "es", "plural": "e"},
+    "acc": {"m": "en", "f": "e", "n": "es", "plural": "e"},
+    "dat": {"m": "em", "f": "er", "n": "em", "plural": "en"},
+}
+ARTICLES = {"er": "der", "e": "die", "es": "das", "en": "den", "em": "dem"}
+WITHOUT_ENDING = {("nom", "m"), ("nom", "n"), ("acc", "n")}  # ein Mann, ein Kind: the adjective shows the case instead
+
+BE: Forms = ("am", "are", "is", "are")
+HAVE: Forms = ("have", "have", "has", "have")
+DO: Forms = ("do", "do", "does", "do")
+HABEN: Forms = ("habe", "hast", "hat", "haben")
+SEIN: Forms = ("bin", "bist", "ist", "sind")
+CONTRACTED = {"do": "don't", "does": "doesn't", "did": "didn't", "can": "can't", "will": "won't", "should": "shouldn't"}
+
+ENGLISH_ORDER = ("dative", "accusative", "prepositional", "predicate", "goal", "manner", "place", "time", "please")
+GERMAN_ORDER = (
+    *("subject", "pronoun", "known", "please", "time", "often", "dative", "accusative"),
+    *("nicht", "manner", "place", "prepositional", "goal", "predicate", "reason"),
+)
+
+
+class NounPhrase(NamedTuple):
+    noun: Noun
+    determiner: Determiner = BARE
+    adjective: Adjective | None = None
+    plural: bool = False
+    content: Noun | None = None  # "a cup of tea"
+
+    @property
+    def agreement(self) -> int:
+        return 3 if self.plural else 2
+
+    @property
+    def weight(self) -> str:
+        return "definite" if self.determiner.definite else "indefinite"
+
+    @property
+    def pronoun(self) -> str:
+        return "they" if self.plural else {"m": "he", "f": "she", "n": ""}[self.noun.gender]
+
+    def english(self, case: str) -> Words:
+        determiner, plural = self.determiner, self.plural
+        words: Words = ((self.noun.english_plural if plural else self.noun.english, "NOUN"),)
+        if self.adjective:
+            words = ((self.adjective.english, "ADJ"), *words)
+        if determiner.english:
+            article = determiner.english_plural if plural else determiner.english
+            an = "n" if article == "a" and words[0][0][0] in "aeiou" else ""
+            words = ((article + an, determiner.tag), *words)
+        return (*words, ("of", "ADP"), (self.content.english, "NOUN")) if self.content else words
+
+    def german(self, case: str) -> Words:
+        gender = "plural" if self.plural else self.noun.gender
+        stem, pattern, strong = self.determiner.german, self.determiner.pattern, ENDINGS[case][gender]
+        silent = pattern == "none" or (pattern == "ein" and (case, gender) in WITHOUT_ENDING)
+        words: Words = ((self.noun.form(case, self.plural), "NOUN"),)
+        if self.adjective:
+            weak = "e" if strong in ("er", "e", "es") and case != "dat" and not self.plural else "en"
+            ending = strong if silent or pattern == "viele" else weak
+            words = ((self.adjective.stem + ending, "ADJ"), *words)
+        if stem:
+            article = ARTICLES[strong] if pattern == "der" else stem if silent else stem + strong
+            words = ((article, self.determiner.tag), *words)
+        return (*words, (self.content.german, "NOUN")) if self.content else words
+
+
+Nominal = NounPhrase | Fixed
+
+
+class Slot(NamedTuple):
+    """A part of a clause that moves as one."""
+
+    role: str
+    english: Words
+    german: Words
+    weight: str = ""  # pronoun, definite, indefinite, kein; late: stands behind what is known (nie, schon)
+    preposition: Words = ()  # of English, which leaves it behind: "Who is she waiting for?"
+
+
+class Clause(NamedTuple):
+    subject: Nominal
+    verb: Verb
+    slots: tuple[Slot, ...] = ()
+    tense: str = "now"  # now, habit, future, past, perfect; request has no subject in English
+    modal: Modal | None = None
+    negated: bool = False
+
+
+def after(preposition: str, words: Words) -> Words:
+    """German words behind a preposition, which may swallow their article: "in dem Haus" is "im Haus"."""
+    short = CONTRACTIONS.get((preposition, words[0][0]))
+    return ((short, "ADP"), *words[1:]) if short else ((preposition, "ADP"), *words)
+
+
+def object_slot(nominal: Nominal, complement: Complement, negated: bool = False) -> Slot:
+    """What a verb asks for; a negated verb turns "einen Hund" and "Milch" into "keinen Hund" and "keine Milch"."""
+    role, weight, german = complement.role, nominal.weight, nominal.german(complement.case)
+    if negated and role == "accusative" and isinstance(nominal, NounPhrase) and weight == "indefinite":
+        weight, german = "kein", nominal._replace(determiner=KEIN).german("acc")
+    if complement.german:
+        german = after(complement.german, german)
+    preposition: Words = ((complement.english, "ADP"),) if complement.english else ()
+    return Slot(role, nominal.english(complement.case), german, weight, preposition)
+
+
+def adverb(role: str, pair: Pair, weight: str = "") -> Slot:
+    return Slot(role, *pair, weight)
+
+
+def english_predicate(clause: Clause, inverted: bool) -> Pair:
+    """The auxiliary that a question moves and "not" follows, and the rest of the verb."""
+    verb, modal, who, tense = clause.verb, clause.modal, clause.subject.agreement, clause.tense
+    base: Words = ((verb.english[3], "VERB"),)
+    if modal and modal.auxiliary:
+        return ((modal.english[who], "AUX"),), modal.tail + base
+    if tense == "future":
+        return (("will", "AUX"),), base
+    if tense == "perfect":
+        return ((HAVE[who], "AUX"),), ((verb.participle, "VERB"),)
+    if "auxiliary" in verb.traits:
+        return (((verb.past if tense == "past" else verb.english)[who], "AUX"),), ()
+    if tense == "now" and not modal and "simple" not in verb.traits:
+        return ((BE[who], "AUX"),), ((verb.ing, "VERB"),)
+    if tense == "request":
+        return (), base
+    forms, tail = (modal.english, modal.tail + base) if modal else (verb.past if tense == "past" else verb.english, ())
+    if inverted or clause.negated:
+        plain = modal.english[3] if modal else verb.english[3]
+        return (("did" if tense == "past" else DO[who], "AUX"),), ((plain, "VERB"), *tail)
+    return (), ((forms[who], "VERB"), *tail)
+
+
+def english_place(slot: Slot) -> int:
+    return ENGLISH_ORDER.index(slot.role)
+
+
+def english(clause: Clause, front: str = "subject", inverted: bool = False) -> Words:
+    """The clause with the slot of role `front` moved to its beginning; a question moves the auxiliary as well."""
+    auxiliary, verb = english_predicate(clause, inverted)
+    if clause.negated:
+        short = CONTRACTED.get(auxiliary[0][0])
+        auxiliary = ((short, "AUX"),) if short else (*auxiliary, ("not", "PART"))
+    slots = sorted((slot for slot in clause.slots if slot.role in ENGLISH_ORDER), key=english_place)
+    particle: Words = ((clause.verb.particle, "ADP"),) if clause.verb.particle else ()
+    tail: Words = ()
+    for slot in slots:
+        if particle and slot.weight != "pronoun":  # "turn on the lamp", but "pick him up"
+            tail, particle = tail + particle, ()
+        tail += slot.preposition if slot.role == front else slot.preposition + slot.english
+    often = tuple(word for slot in clause.slots if slot.role == "often" for word in slot.english)
+    moved = tuple(word for slot in clause.slots if slot.role == front for word in slot.english)
+    subject = () if clause.tense == "request" else clause.subject.english("nom")
+    start = auxiliary + subject if inverted and front != "subject" else subject + auxiliary
+    return moved + start + often + verb + tail + particle
+
+
+def german_predicate(clause: Clause) -> tuple[str, str, str]:
+    """The finite verb, its part of speech, and what stands at the end of the clause."""
+    verb, who = clause.verb, clause.subject.agreement
+    if clause.modal:
+        return clause.modal.german[who], "AUX", verb.infinitive
+    tag = "AUX" if "auxiliary" in verb.traits else "VERB"
+    if clause.tense == "past" and verb.preterite:
+        return verb.preterite[who], tag, ""
+    if clause.tense in ("past", "perfect"):
+        return (SEIN if verb.moves else HABEN)[who], "AUX", verb.perfect
+    return verb.german[who], tag, verb.prefix
+
+
+def german_place(slot: Slot, known_first: bool) -> int:
+    role = slot.role
+    if role in ("dative", "accusative"):
+        role = "pronoun" if slot.weight == "pronoun" else "known" if slot.weight == "definite" and known_first else role
+    return GERMAN_ORDER.index(role)
+
+
+def german(clause: Clause, front: str = "subject", last: bool = False) -> Words:
+    """The clause with its finite verb behind the slot of role `front`, or `last`, as "weil" and "dass" want it."""
+    slots = [Slot("subject", (), clause.subject.german("nom")), *clause.slots]
+    if clause.negated and all(slot.weight != "kein" for slot in slots):
+        slots.append(Slot("nicht", (), (("nicht", "PART"),)))
+    known_first = clause.negated or any(slot.weight == "late" for slot in slots)
+    slots.sort(key=lambda slot: german_place(slot, known_first))
+    finite, tag, rest = german_predicate(clause)
+    rest_tag = "ADP" if rest == clause.verb.prefix else "VERB"
+    moved = tuple(word for slot in slots if slot.role == front for word in slot.german)
+    middle = tuple(word for slot in slots if slot.role != front for word in slot.german)
+    if not last:
+        return (*moved, (finite, tag), *middle, *(((rest, rest_tag),) if rest else ()))
+    if rest_tag == "ADP":
+        return (*moved, *middle, (rest + finite, tag))
+    return (*moved, *middle, (rest, rest_tag), (finite, tag))

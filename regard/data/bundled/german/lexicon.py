@@ -1,0 +1,368 @@
+"""The lexicon of the phrasebook: which words there are, and which of them make sense together."""
+
+from regard.data.bundled.german.words import (
+    Determiner,
+    Modal,
+    Verb,
+    adjectives,
+    by_english,
+    noun,
+    pairs,
+    pronoun,
+    tagged,
+    verb,
+)
+
+SETS = {  # several groups of nouns under one name
+    "person": "people children friends family parents",
+    "text": "print writing stories",
+    "goods": "clothes vehicles devices furniture luggage",
+    "small": "items gifts print",
+    "near": "rooms inside shows stops market shore home school",
+    "outside": "inside shows stops market shore towns",
+    "anywhere": "rooms inside shows stops market shore home school towns",
+}
+NOUNS = {
+    group: tuple(noun(entry, group) for entry in table.split(","))
+    for group, table in {
+        "people": """man/men der Mann/Männer, woman/women die Frau/Frauen, farmer der Bauer/Bauern/Bauern,
+            artist der Künstler/Künstler, waitress die Kellnerin/Kellnerinnen,
+            actress die Schauspielerin/Schauspielerinnen""",
+        "children": "boy der Junge/Jungen/Jungen, girl das Mädchen/Mädchen, child/children das Kind/Kinder",
+        "friends": """friend der Freund/Freunde, neighbour der Nachbar/Nachbarn/Nachbarn, teacher der Lehrer/Lehrer,
+            doctor der Arzt/Ärzte, guest der Gast/Gäste, student der Student/Studenten/Studenten""",
+        "family": """brother der Bruder/Brüder, sister die Schwester/Schwestern, son der Sohn/Söhne,
+            daughter die Tochter/Töchter, uncle der Onkel/Onkel, aunt die Tante/Tanten""",
+        "parents": "mother die Mutter, father der Vater, grandmother die Großmutter, grandfather der Großvater",
+        "animals": "dog der Hund/Hunde, cat die Katze/Katzen, horse das Pferd/Pferde, bird der Vogel/Vögel",
+        "snacks": """apple der Apfel/Äpfel, egg das Ei/Eier, banana die Banane/Bananen, orange die Orange/Orangen,
+            tomato/tomatoes die Tomate/Tomaten, cake der Kuchen/Kuchen, pizza die Pizza/Pizzas""",
+        "food": "bread das Brot, cheese der Käse, meat das Fleisch, rice der Reis, soup die Suppe, salad der Salat",
+        "drinks": """tea der Tee, coffee der Kaffee, water das Wasser, milk die Milch, juice der Saft, wine der Wein,
+            beer das Bier, lemonade die Limonade""",
+        "dishes": "cup die Tasse/Tassen, glass das Glas/Gläser, bottle die Flasche/Flaschen",
+        "print": "book das Buch/Bücher, newspaper die Zeitung/Zeitungen",
+        "writing": "letter der Brief/Briefe, poem das Gedicht/Gedichte, report der Bericht/Berichte",
+        "stories": "story die Geschichte/Geschichten",
+        "openings": "window das Fenster/Fenster, door die Tür/Türen",
+        "luggage": "suitcase der Koffer/Koffer, bag die Tasche/Taschen, box die Kiste/Kisten",
+        "clothes": """coat der Mantel/Mäntel, dress das Kleid/Kleider, shirt das Hemd/Hemden, jumper der Pullover/Pullover,
+            jacket die Jacke/Jacken""",
+        "vehicles": "car das Auto/Autos, bike das Fahrrad/Fahrräder",
+        "transport": "bus der Bus/Busse, train der Zug/Züge",
+        "devices": "lamp die Lampe/Lampen, radio das Radio/Radios, computer der Computer/Computer",
+        "furniture": "table der Tisch/Tische, chair der Stuhl/Stühle, bed das Bett/Betten, sofa das Sofa/Sofas",
+        "items": """key der Schlüssel/Schlüssel, photo das Foto/Fotos, ticket die Fahrkarte/Fahrkarten,
+            knife/knives das Messer/Messer, umbrella der Regenschirm/Regenschirme""",
+        "gifts": """flower die Blume/Blumen, ball der Ball/Bälle, present das Geschenk/Geschenke,
+            picture das Bild/Bilder""",
+        "rooms": "kitchen die Küche/Küchen, room das Zimmer/Zimmer, office das Büro/Büros",
+        "inside": """garden der Garten/Gärten, park der Park/Parks, forest der Wald/Wälder, city die Stadt/Städte,
+            museum das Museum/Museen, restaurant das Restaurant/Restaurants, hotel das Hotel/Hotels,
+            library die Bibliothek/Bibliotheken""",
+        "shows": "cinema das Kino/Kinos, theatre das Theater/Theater",
+        "stops": "station der Bahnhof/Bahnhöfe, airport der Flughafen/Flughäfen, bridge die Brücke/Brücken",
+        "market": "market der Markt/Märkte",
+        "weather": "sun die Sonne, weather das Wetter",
+        "shore": "lake der See/Seen, beach der Strand/Strände, sea das Meer/Meere",
+    }.items()
+}
+
+OWNERS = "my your his her our their"
+SINGULAR = {  # determiners that fit one noun of a group, the usual ones several times; "-" is none
+    "people": "the the the a a this",
+    "children": "the the the a a this",
+    "friends": f"the the the a a this {OWNERS}",
+    "family": f"the {OWNERS}",
+    "parents": f"the {OWNERS}",
+    "food": "- - - - the the my your",
+    "drinks": "- - - - the the my your",
+    "openings": "the the the this",
+    "transport": "the the a this",
+    "furniture": "the the a a this",
+    "rooms": f"the the this {OWNERS}",
+    "inside": "the the this",
+    "shows": "the the this",
+    "stops": "the the this",
+    "market": "the the this",
+    "shore": "the the this",
+    "any": f"the the the a a a this {OWNERS}",
+}
+PLURAL = {
+    "people": "the the this two three many",
+    "children": "the the this two three many",
+    "friends": f"the two four {OWNERS}",
+    "family": f"the {OWNERS}",
+    "openings": "the this two",
+    "transport": "the this two",
+    "furniture": "the this two four",
+    "rooms": "the this",
+    "inside": "the the this",
+    "shows": "the the this",
+    "stops": "the the this",
+    "market": "the the this",
+    "shore": "the the this",
+    "any": f"the the this - - two three four five many {OWNERS}",
+}
+BARE = Determiner("", "", "", "none", "")
+KEIN = Determiner("", "", "kein", "ein", "DET")
+POLITE = Determiner("your", "your", "Ihr", "ein", "DET")
+DETERMINERS = {"-": BARE} | {
+    entry.split()[0]: Determiner(*entry.split(), pattern, tag)
+    for pattern, tag, table in (
+        ("der", "DET", "the the d"),
+        ("dieser", "DET", "this these dies"),
+        ("ein", "DET", "a a ein,my my mein,your your dein,his his sein,her her ihr,our our unser,their their ihr"),
+        ("viele", "ADJ", "many many viel"),
+        ("none", "NUM", "two two zwei,three three drei,four four vier,five five fünf"),
+    )
+    for entry in table.split(",")
+}
+
+ADJECTIVES = adjectives(
+    """old/older alt/älter, young/younger jung/jünger, tall/taller groß/größer, big/bigger groß/größer,
+    small/smaller klein/kleiner, little klein, nice/nicer nett/netter, friendly/friendlier freundlich/freundlicher,
+    rich/richer reich/reicher, famous/more berühmt/berühmter, new/newer neu/neuer, beautiful/more schön/schöner,
+    expensive/more teuer/teurer/teur, cheap/cheaper billig/billiger, heavy/heavier schwer/schwerer,
+    long/longer lang/länger, short/shorter kurz/kürzer, interesting/more interessant/interessanter,
+    boring/more langweilig/langweiliger, fresh frisch, good/better gut/besser, cold/colder kalt/kälter,
+    warm/warmer warm/wärmer, clean/cleaner sauber/sauberer, red rot, blue blau, green grün, black schwarz,
+    white weiß, tired müde//müd, happy glücklich, sad traurig, ill krank, hungry hungrig, thirsty durstig"""
+)
+LOOKS = {  # adjectives that fit a group
+    "people": "old young tall nice friendly rich famous",
+    "children": "little nice friendly tall",
+    "friends": "old young tall nice friendly rich famous",
+    "family": "young tall nice friendly",
+    "parents": "old nice friendly",
+    "animals": "old young big little black white",
+    "snacks": "big small fresh good",
+    "food": "fresh good",
+    "drinks": "cold warm good",
+    "dishes": "big small old new beautiful clean",
+    "print": "old new interesting boring",
+    "writing": "long short interesting boring",
+    "stories": "long short interesting boring",
+    "openings": "big small old new",
+    "luggage": "big small old new heavy black red",
+    "clothes": "old new warm beautiful expensive cheap red blue green black white",
+    "vehicles": "old new beautiful expensive cheap red blue green black",
+    "transport": "old new",
+    "devices": "old new small expensive cheap",
+    "furniture": "old new big small beautiful expensive",
+    "items": "old new small",
+    "gifts": "big small beautiful",
+    "rooms": "big small beautiful clean",
+    "inside": "big small old new beautiful",
+    "shows": "big small old new",
+    "stops": "big small old new",
+    "market": "big small old",
+    "shore": "big beautiful",
+}
+MOODS = ("tired", "happy", "sad", "ill")  # of persons
+NEEDS = {"essen": ("hungry",), "trinken": ("thirsty",)}  # why one does this
+FAULTS, MERITS = "expensive old big small heavy", "cheap new beautiful warm"  # of goods
+EXCESSES = "expensive old big small heavy long short boring cold warm"  # what can be too much
+
+VERBS = tuple(
+    verb(entry, SETS)
+    for entry in """\
+eat/ate/eaten       : essen isst gegessen               : acc snacks food, ?place anywhere
+drink/drank/drunk   : trinken trinkt getrunken          : acc drinks, ?place anywhere
+read/read/read      : lesen liest gelesen               : acc text, ?place anywhere
+write/wrote/written : schreiben schreibt geschrieben    : acc writing stories
+buy/bought/bought   : kaufen kauft gekauft              : acc goods gifts print snacks food
+sell/sold/sold      : verkaufen verkauft verkauft       : acc goods
+order               : bestellen bestellt bestellt       : acc snacks food drinks
+open                : öffnen öffnet geöffnet            : acc openings luggage, please
+close               : schließen schließt geschlossen    : acc openings, please
+clean               : putzen putzt geputzt              : acc openings rooms, please
+wash                : waschen wäscht gewaschen          : acc vehicles clothes
+repair              : reparieren repariert repariert    : acc vehicles devices, please
+carry               : tragen trägt getragen             : acc luggage, please
+wear/wore/worn      : tragen trägt getragen             : acc clothes
+take/took/taken     : nehmen nimmt genommen             : acc transport
+draw/drew/drawn     : zeichnen zeichnet gezeichnet      : acc animals
+look                : suchen sucht gesucht              : for/ acc items animals person
+find/found/found    : finden findet gefunden            : acc items animals, simple
+forget/forgot/forgotten : vergessen vergisst vergessen  : acc items luggage gifts, simple, unwilled
+see/saw/seen        : sehen sieht gesehen               : acc person animals, simple
+visit               : besuchen besucht besucht          : acc person
+meet/met/met        : treffen trifft getroffen          : acc person, ?place outside
+ask                 : fragen fragt gefragt              : acc person, please
+call                : an|rufen ruft angerufen           : acc person, please
+invite              : ein|laden lädt eingeladen         : acc person
+pick up             : ab|holen holt abgeholt            : acc person, please
+turn on             : ein|schalten schaltet eingeschaltet : acc devices, please
+turn off            : aus|schalten schaltet ausgeschaltet : acc devices, please
+put/put/put on      : an|ziehen zieht angezogen         : acc clothes
+try on              : an|probieren probiert anprobiert  : acc clothes
+tidy                : auf|räumen räumt aufgeräumt       : acc rooms, please
+throw/threw/thrown away : weg|werfen wirft weggeworfen  : acc print writing items
+get/got/got up      : auf|stehen steht ist aufgestanden : ?manner early late
+come/came/come back : zurück|kommen kommt ist zurückgekommen : ?manner early late
+arrive              : an|kommen kommt ist angekommen    : place stops towns, by person transport, unwilled
+help                : helfen hilft geholfen             : dat person, please
+thank               : danken dankt gedankt              : dat person
+follow              : folgen folgt ist gefolgt          : dat person animals
+answer              : antworten antwortet geantwortet   : dat person, please
+listen              : zu|hören hört zugehört            : to/ dat person
+give/gave/given     : geben gibt gegeben                : dat person, acc small, please
+show/showed/shown   : zeigen zeigt gezeigt              : dat person, acc small writing clothes vehicles, please
+bring/brought/brought : bringen bringt gebracht         : dat person, acc drinks snacks, please
+send/sent/sent      : schicken schickt geschickt        : dat person, acc writing gifts, please
+lend/lent/lent      : leihen leiht geliehen             : dat person, acc vehicles luggage print clothes, please
+tell/told/told      : erzählen erzählt erzählt          : dat person, acc stories, please
+wait                : warten wartet gewartet            : for/auf acc person transport, ?place outside
+think/thought/thought : denken denkt gedacht            : of/an acc person, unwilled
+talk                : sprechen spricht gesprochen       : to/mit dat person, ?place outside
+play                : spielen spielt gespielt           : ?with/mit dat animals, ?place outside
+dance               : tanzen tanzt getanzt              : ?with/mit dat person
+dream/dreamt/dreamt : träumen träumt geträumt           : of/von dat vehicles clothes, unwilled
+sleep/slept/slept   : schlafen schläft geschlafen       : ?place rooms inside home, by person animals
+work                : arbeiten arbeitet gearbeitet      : ?place anywhere, ?manner quickly slowly
+sing/sang/sung      : singen singt gesungen             : ?manner loudly quietly, ?place anywhere
+laugh               : lachen lacht gelacht              : ?manner loudly quietly
+swim/swam/swum      : schwimmen schwimmt ist geschwommen : ?manner quickly slowly
+sit/sat/sat         : sitzen sitzt gesessen             : spot, present, by person animals
+lie/lay/lain        : liegen liegt gelegen              : spot, present, by items print clothes
+stand/stood/stood   : stehen steht gestanden            : spot, present, by dishes luggage
+put/put/put         : legen legt gelegt                 : acc items print clothes, onto, please
+put/put/put         : stellen stellt gestellt           : acc dishes luggage, onto, please
+live                : wohnen wohnt gewohnt              : place towns, simple, present
+stay                : bleiben bleibt ist geblieben      : place anywhere
+go/went/gone        : gehen geht ist gegangen           : goal near
+go/went/gone        : fahren fährt ist gefahren         : goal outside school home, vehicle
+drive/drove/driven  : fahren fährt ist gefahren         : goal outside home
+run/ran/run         : laufen läuft ist gelaufen         : goal near
+fly/flew/flown      : fliegen fliegt ist geflogen       : goal towns
+need                : brauchen braucht gebraucht        : acc small devices luggage, simple, present
+know/knew/known     : kennen kennt gekannt              : acc person, simple, present
+understand/understood/understood : verstehen versteht verstanden : acc person, simple, present
+like                : mögen mag/magst/mag gemocht       : acc food drinks, simple, present
+love                : lieben liebt geliebt              : acc family parents, simple, present
+""".splitlines()
+)
+BE = Verb(
+    english=("am", "are", "is", "are"),
+    past=("was", "were", "was", "were"),
+    participle="been",
+    ing="being",
+    particle="",
+    german=("bin", "bist", "ist", "sind"),
+    preterite=("war", "warst", "war", "waren"),
+    prefix="",
+    infinitive="sein",
+    perfect="gewesen",
+    moves=True,
+    complements=(),
+    subjects=(),
+    traits=frozenset({"simple", "auxiliary"}),
+)
+HAVE = verb(
+    "have/had/had : haben habe/hast/hat gehabt : acc animals vehicles items gifts luggage, simple", SETS
+)._replace(english=("have", "have", "has", "have"), preterite=("hatte", "hattest", "hatte", "hatten"))
+KNOW = verb("know/knew/known : wissen weiß/weißt/weiß gewusst : simple", SETS)  # that something is so
+HOPE = verb("hope : hoffen hofft gehofft : simple", SETS)
+SAYING = (
+    KNOW,
+    verb("think/thought/thought : glauben glaubt geglaubt : simple", SETS),
+    verb("say/said/said : sagen sagt gesagt : simple", SETS),
+)
+RAIN = verb("rain : regnen regnet geregnet : simple", SETS)
+SNOW = verb("snow : schneien schneit geschneit : simple", SETS)
+SHINE = verb("shine/shone/shone : scheinen scheint geschienen : simple", SETS)
+
+MODALS = {
+    "can": Modal(("can",) * 4, (), True, ("kann", "kannst", "kann", "können")),
+    "may": Modal(("may",) * 4, (), True, ("darf", "darfst", "darf", "dürfen")),
+    "must": Modal(("must",) * 4, (), True, ("muss", "musst", "muss", "müssen")),
+    "must not": Modal(("must",) * 4, (), True, ("darf", "darfst", "darf", "dürfen")),
+    "should": Modal(("should",) * 4, (), True, ("sollte", "solltest", "sollte", "sollten")),
+    "could": Modal(("could",) * 4, (), True, ("könnte", "könntest", "könnte", "könnten")),
+    "want to": Modal(("want", "want", "wants", "want"), tagged("to/PART"), False, ("will", "willst", "will", "wollen")),
+    "have to": Modal(("have", "have", "has", "have"), tagged("to/PART"), False, ("muss", "musst", "muss", "müssen")),
+    "would like to": Modal(
+        ("would",) * 4, tagged("like/VERB to/PART"), True, ("möchte", "möchtest", "möchte", "möchten")
+    ),
+}
+
+
+PRONOUNS = {
+    word.pronoun: word
+    for word in (
+        pronoun("I me ich mich mir", 0),
+        pronoun("you you du dich dir", 1),
+        pronoun("he him er ihn ihm", 2),
+        pronoun("she her sie sie ihr", 2),
+        pronoun("we us wir uns uns", 3),
+        pronoun("they them sie sie ihnen", 3),
+    )
+}
+IT = {
+    gender: pronoun(f"it it {german}", 2)
+    for gender, german in (("m", "er ihn ihm"), ("f", "sie sie ihr"), ("n", "es es ihm"))
+}
+FORMAL = pronoun("you you Sie Sie Ihnen", 3)
+WHO = pronoun("who who wer wen wem", 2)
+WHAT = pronoun("what what was was was", 2)
+NAMES = {
+    name: pronoun(" ".join([name] * 5), 2, "PROPN", "definite")._replace(pronoun=pronoun_of)
+    for pronoun_of, names in (("he", "Paul Peter Lukas Max"), ("she", "Anna Maria Emma Julia"))
+    for name in names.split()
+}
+
+TIMES = {  # by tense
+    "now": pairs("now/ADV = jetzt/ADV, today/NOUN = heute/ADV"),
+    "habit": pairs("""every/DET day/NOUN = jeden/DET Tag/NOUN, every/DET evening/NOUN = jeden/DET Abend/NOUN,
+        every/DET morning/NOUN = jeden/DET Morgen/NOUN, every/DET week/NOUN = jede/DET Woche/NOUN"""),
+    "future": pairs("""tomorrow/NOUN = morgen/ADV, this/DET evening/NOUN = heute/ADV Abend/NOUN,
+        next/ADJ week/NOUN = nächste/ADJ Woche/NOUN, in/ADP summer/NOUN = im/ADP Sommer/NOUN,
+        on/ADP Monday/PROPN = am/ADP Montag/NOUN, on/ADP Sunday/PROPN = am/ADP Sonntag/NOUN"""),
+    "past": pairs("""yesterday/NOUN = gestern/ADV, last/ADJ week/NOUN = letzte/ADJ Woche/NOUN,
+        last/ADJ summer/NOUN = letzten/ADJ Sommer/NOUN, yesterday/NOUN evening/NOUN = gestern/ADV Abend/NOUN"""),
+}
+OFTEN = pairs("always/ADV = immer/ADV, often/ADV = oft/ADV, sometimes/ADV = manchmal/ADV, usually/ADV = meistens/ADV")
+NEVER, ALREADY = pairs("never/ADV = nie/ADV, already/ADV = schon/ADV")
+(PLEASE,) = pairs("please/INTJ = bitte/INTJ")
+DEGREES = by_english("very/ADV = sehr/ADV, too/ADV = zu/ADV")
+CONJUNCTIONS = by_english("""that/SCONJ = dass/SCONJ, whether/SCONJ = ob/SCONJ, because/SCONJ = weil/SCONJ,
+    although/SCONJ = obwohl/SCONJ, if/SCONJ = wenn/SCONJ""")
+QUESTIONS = dict(
+    zip(
+        ("place", "goal", "time", "reason"),
+        pairs("where/ADV = wo/ADV, where/ADV = wohin/ADV, when/ADV = wann/ADV, why/ADV = warum/ADV"),
+        strict=True,
+    )
+)
+MANNERS = by_english("""early/ADV = früh/ADV, late/ADV = spät/ADV, quickly/ADV = schnell/ADV, slowly/ADV = langsam/ADV,
+    loudly/ADV = laut/ADV, quietly/ADV = leise/ADV""")
+VEHICLES = pairs("""by/ADP bus/NOUN = mit/ADP dem/DET Bus/NOUN, by/ADP train/NOUN = mit/ADP dem/DET Zug/NOUN,
+    by/ADP car/NOUN = mit/ADP dem/DET Auto/NOUN, by/ADP bike/NOUN = mit/ADP dem/DET Fahrrad/NOUN,
+    by/ADP taxi/NOUN = mit/ADP dem/DET Taxi/NOUN""")
+TOWNS = pairs(
+    "Berlin/PROPN = Berlin/PROPN, Hamburg/PROPN = Hamburg/PROPN, Vienna/PROPN = Wien/PROPN, Rome/PROPN = Rom/PROPN"
+)
+PREPOSITIONS = {  # of a group of places: to be there, English and German; to go there, German and its case
+    "rooms": ("in", "in", "in", "acc"),
+    "inside": ("in", "in", "in", "acc"),
+    "shows": ("at", "in", "in", "acc"),
+    "stops": ("at", "an", "zu", "dat"),
+    "market": ("at", "auf", "auf", "acc"),
+    "shore": ("at", "an", "an", "acc"),
+}
+FIXED_PLACES = {  # to be there, to go there
+    "home": pairs("at/ADP home/NOUN = zu/ADP Hause/NOUN, home/ADV = nach/ADP Hause/NOUN"),
+    "school": pairs("at/ADP school/NOUN = in/ADP der/DET Schule/NOUN, to/ADP school/NOUN = in/ADP die/DET Schule/NOUN"),
+}
+SPOTS = pairs("""on/ADP = auf/ADP, under/ADP = unter/ADP, next/ADV to/ADP = neben/ADP, behind/ADP = hinter/ADP,
+    in/ADP front/NOUN of/ADP = vor/ADP""")
+CONTRACTIONS = {
+    ("in", "dem"): "im",
+    ("in", "das"): "ins",
+    ("an", "dem"): "am",
+    ("an", "das"): "ans",
+    ("zu", "dem"): "zum",
+    ("zu", "der"): "zur",
+    ("von", "dem"): "vom",
+}

@@ -1,0 +1,117 @@
+"""The Transformer (Vaswani et al. 2017): an encoder reads, a decoder writes, and both are attention only.
+
+It differs from the recurrent translators it replaced in that every token reaches every other in one step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from regard.parts.attention import CrossAttention, SelfAttention
+from regard.parts.block import Block
+from regard.parts.cache import Cache
+from regard.parts.dropout import Dropout
+from regard.parts.embed import ScaledEmbedding
+from regard.parts.feedforward import FeedForward
+from regard.parts.norms import LayerNorm
+from regard.parts.positions import Sinusoidal
+from regard.parts.residual import PostNorm, PreNorm
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    vocab: int  # different tokens, of both languages together
+    context: int = 512  # most tokens of a sentence
+    dim: int = 512  # width of the residual stream
+    encoder_layers: int = 6  # blocks that read the source
+    decoder_layers: int = 6  # blocks that write the target
+    heads: int = 8  # attention heads in each block
+    hidden: int = 2048  # inner width of the feed-forward
+    dropout: float = 0.1  # share of numbers dropped in training
+    norm_first: bool = True  # norm before each part, as used today; after it, as published, if not
+    pad: int = -1  # id of the padding, counted from the end if negative
+
+    def __post_init__(self) -> None:
+        if self.dim % self.heads:
+            raise ValueError(f"heads ({self.heads}) must divide dim ({self.dim})")
+        if self.pad < 0:
+            object.__setattr__(self, "pad", self.vocab + self.pad)
+
+
+SIZES: dict[str, dict[str, int]] = {
+    # Wu et al. 2021, for small data
+    "tiny": {"encoder_layers": 4, "decoder_layers": 4, "dim": 128, "hidden": 256, "heads": 4},
+    "small": {"encoder_layers": 6, "decoder_layers": 6, "dim": 256, "hidden": 1024, "heads": 4},
+    # Vaswani et al. 2017, table 3
+    "base": {"encoder_layers": 6, "decoder_layers": 6, "dim": 512, "hidden": 2048, "heads": 8},
+    "big": {"encoder_layers": 6, "decoder_layers": 6, "dim": 1024, "hidden": 4096, "heads": 16},
+}
+
+
+class Transformer(nn.Module):
+    def __init__(self, c: TransformerConfig):
+        super().__init__()
+        self.config = c
+        residual = PreNorm if c.norm_first else PostNorm
+
+        def around(inner: nn.Module) -> nn.Module:
+            return residual(LayerNorm(c.dim), inner, c.dropout)
+
+        self.tokens = ScaledEmbedding(c.vocab, c.dim, c.pad)
+        self.positions = Sinusoidal(c.context, c.dim)
+        self.drop = Dropout(c.dropout)
+        self.encoder = nn.ModuleList(
+            Block(
+                mixer=around(SelfAttention(c.dim, c.heads)),
+                feedforward=around(FeedForward(c.dim, c.hidden)),
+            )
+            for _ in range(c.encoder_layers)
+        )
+        self.decoder = nn.ModuleList(
+            Block(
+                mixer=around(SelfAttention(c.dim, c.heads, causal=True)),
+                cross=around(CrossAttention(c.dim, c.heads)),
+                feedforward=around(FeedForward(c.dim, c.hidden)),
+            )
+            for _ in range(c.decoder_layers)
+        )
+        # With the norm first, nothing has normed the sum of all layers.
+        self.encoder_norm = LayerNorm(c.dim) if c.norm_first else nn.Identity()
+        self.decoder_norm = LayerNorm(c.dim) if c.norm_first else nn.Identity()
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                nn.init.zeros_(module.bias)
+
+    def forward(self, source: Tensor, target: Tensor, source_mask: Tensor | None = None) -> Tensor:
+        return self.decode(target, self.encode(source, source_mask), source_mask)
+
+    def encode(self, source: Tensor, mask: Tensor | None = None) -> Tensor:  # (B,S) -> (B,S,D)
+        x = self.embed(source)
+        for block in self.encoder:
+            x = block(x, mask=mask)
+        return self.encoder_norm(x)
+
+    def decode(
+        self,
+        target: Tensor,
+        source: Tensor | None = None,
+        source_mask: Tensor | None = None,
+        cache: list[Cache] | None = None,
+    ) -> Tensor:  # (B,T) -> (B,T,D)
+        x = self.embed(target, start=cache[0].length if cache else 0)
+        for i, block in enumerate(self.decoder):
+            x = block(x, cache=cache[i] if cache else None, source=source, source_mask=source_mask)
+        return self.decoder_norm(x)
+
+    def read(self, source: Tensor, mask: Tensor | None = None) -> list[Cache]:
+        """What the decoder needs of a source, computed once: each block's keys and values of it."""
+        encoded = self.encode(source, mask)
+        crosses: list[Any] = [block.cross for block in self.decoder]
+        return [Cache(cross.inner.answers(encoded), mask) for cross in crosses]
+
+    def embed(self, ids: Tensor, start: int = 0) -> Tensor:
+        return self.drop(self.tokens(ids) + self.positions(ids.size(1), start))

@@ -1,0 +1,68 @@
+"""What one layer remembers while it generates: the keys and values of all tokens so far, and those of the source.
+
+The cache is an argument of a forward, `None` in training, and never a state of a module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+
+class Cache:
+    """Keys and values of one layer, (B,G,S,E), in memory that doubles when it is full.
+
+    `source` holds the keys and values of what a decoder translates from. They never grow, and several rows (the beams
+    of one sentence) share them.
+    """
+
+    def __init__(self, source: tuple[Tensor, Tensor] | None = None, source_mask: Tensor | None = None):
+        self.length = 0
+        self.source, self.source_mask = source, source_mask
+        self._keys: Tensor | None = None
+        self._values: Tensor | None = None
+
+    def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Append the new ones and return everything so far."""
+        end = self.length + keys.size(2)
+        self._keys = _roomy(self._keys, keys, self.length, end)
+        self._values = _roomy(self._values, values, self.length, end)
+        self._keys[:, :, self.length : end] = keys
+        self._values[:, :, self.length : end] = values
+        self.length = end
+        return self._keys[:, :, :end], self._values[:, :, :end]
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows only, in this order: a beam that forks, a sentence that ended."""
+        if self._keys is not None and self._values is not None:
+            self._keys, self._values = self._keys[rows], self._values[rows]
+
+    def select_sources(self, sources: Tensor) -> None:
+        if self.source is not None:
+            self.source = (self.source[0][sources], self.source[1][sources])
+        if self.source_mask is not None:
+            self.source_mask = self.source_mask[sources]
+
+
+def select(caches: Iterable[Cache], rows: Tensor, sources: Tensor | None = None) -> None:
+    for cache in caches:
+        cache.select(rows)
+        if sources is not None:
+            cache.select_sources(sources)
+
+
+def _roomy(old: Tensor | None, new: Tensor, length: int, end: int) -> Tensor:
+    if old is not None and old.size(2) >= end:
+        return old
+    B, G, _, E = new.shape
+    room = new.new_empty(B, G, max(end, 2 * length, 16), E)
+    if old is not None:
+        room[:, :, :length] = old[:, :, :length]
+    return room
+
+
+def rows_of(sources: Tensor, beams: int) -> Tensor:
+    """The rows that belong to these sources when every source has `beams` rows."""
+    return (sources[:, None] * beams + torch.arange(beams, device=sources.device)).flatten()

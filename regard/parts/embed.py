@@ -1,0 +1,23 @@
+"""Token embedding: a one-hot vector times a matrix, which is a row look-up.
+
+tokens(i) = E[i] · √D          Vaswani et al. 2017, section 3.4: scaled, so that positions do not drown the words
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class ScaledEmbedding(nn.Embedding):
+    """Rows of about unit length, small enough to serve as an output layer too, and scaled up here."""
+
+    def __init__(self, vocab: int, dim: int, pad: int | None = None):
+        super().__init__(vocab, dim, padding_idx=pad)
+        nn.init.normal_(self.weight, std=dim**-0.5)
+        self._fill_padding_idx_with_zero()
+
+    def forward(self, ids: Tensor) -> Tensor:  # (B,T) -> (B,T,D)
+        return F.embedding(ids, self.weight, self.padding_idx) * math.sqrt(self.embedding_dim)

@@ -1,0 +1,100 @@
+"""A head turns the body's vectors into answers; body and head together are a model.
+
+Unembed         logits = x Eᵀ + b          with E the token embedding itself (Press & Wolf 2017)
+cross_entropy   Σ log Σ exp(logits) - Σ p · logits,   p = (1 - ε) wanted + ε uniform          (Szegedy et al. 2016)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+NEVER = -10_000.0  # a logit whose probability is exactly 0, even in half precision
+
+
+class Model(nn.Module):
+    """Any body and any head that fit: (B,T,D) passes between them."""
+
+    body: Any
+    head: Any
+
+    def __init__(self, body: nn.Module, head: nn.Module):
+        super().__init__()
+        self.body, self.head = body, head
+
+    def forward(self, *inputs: Tensor, **context: Any) -> Tensor:
+        return self.head(self.body(*inputs, **context))
+
+
+class Unembed(nn.Module):
+    """Scores every token of the vocabulary by its own embedding. Padding is never an answer."""
+
+    def __init__(self, tokens: nn.Embedding):
+        super().__init__()
+        self.weight = tokens.weight
+        self.pad = tokens.padding_idx
+        self.bias = nn.Parameter(torch.zeros(1, tokens.num_embeddings))
+        if self.pad is not None:
+            self.bias.data[0, self.pad] = NEVER
+
+    def forward(self, x: Tensor) -> Tensor:  # (B,T,D) -> (B,T,V)
+        return nn.functional.linear(x, self.weight, self.bias[0])
+
+    def loss(self, x: Tensor, wanted: Tensor, smoothing: float = 0.0) -> Tensor:
+        """Summed cross-entropy of (N,D) against (N,) ids, without ever holding all (N,V) logits."""
+        uniform = torch.full_like(self.bias[0], 1 / (len(self.weight) - (self.pad is not None)))
+        if self.pad is not None:
+            uniform[self.pad] = 0.0
+        return cross_entropy(x, self.weight, self.bias[0], wanted, uniform, smoothing)
+
+
+def cross_entropy(
+    x: Tensor, weight: Tensor, bias: Tensor, wanted: Tensor, uniform: Tensor, smoothing: float = 0.0
+) -> Tensor:
+    return _CrossEntropy.apply(x, weight, bias, wanted, uniform, smoothing)
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """The output layer and its loss in one, some rows at a time: logits stay in the processor's cache, and become their
+    own gradient (softmax - p) in place, so the way back costs one multiplication."""
+
+    CHUNK = 2**20  # logits held at once
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, wanted: Tensor, uniform: Tensor, smoothing: float
+    ) -> Tensor:
+        with torch.autocast(x.device.type, enabled=False):
+            wide = x.to(weight.dtype)
+            learning = any(ctx.needs_input_grad)
+            grads = tuple(torch.zeros_like(t) for t in (wide, weight, bias)) if learning else ()
+            total = torch.zeros((), dtype=weight.dtype, device=x.device)
+            rows = max(1, _CrossEntropy.CHUNK // len(weight))
+            room = wide.new_empty(min(rows, len(x)), len(weight))
+            for i in range(0, len(x), rows):
+                part, ids = wide[i : i + rows], wanted[i : i + rows, None]
+                logits = torch.mm(part, weight.T, out=room[: len(part)]).add_(bias)
+                logits.sub_(logits.amax(-1, keepdim=True))
+                total -= (1 - smoothing) * logits.gather(1, ids).sum()
+                if smoothing:
+                    total -= smoothing * (logits @ uniform).sum()
+                d = logits.exp_()
+                sums = d.sum(-1, keepdim=True)
+                total += sums.log().sum()
+                if learning:
+                    d.div_(sums).scatter_add_(1, ids, d.new_full(ids.shape, smoothing - 1))
+                    if smoothing:
+                        d.sub_(smoothing * uniform)
+                    torch.mm(d, weight, out=grads[0][i : i + rows])
+                    grads[1].addmm_(d.T, part)
+                    grads[2].add_(d.sum(0))
+        ctx.save_for_backward(*grads)
+        ctx.dtype = x.dtype
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, bias = (t.mul_(grad[0]) for t in ctx.saved_tensors)
+        return x.to(ctx.dtype), weight, bias, None, None, None

@@ -1,0 +1,27 @@
+"""Residual connections: a part adds to what is there, so that a gradient reaches every depth.
+
+PreNorm    x + f(norm(x))          the order of today; nothing ever rescales the residual stream
+PostNorm   norm(x + f(x))          the order of 2017, and of BERT
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from regard.parts.dropout import Dropout
+
+
+class PreNorm(nn.Module):
+    def __init__(self, norm: nn.Module, inner: nn.Module, dropout: float = 0.0):
+        super().__init__()
+        self.norm, self.inner, self.drop = norm, inner, Dropout(dropout)
+
+    def forward(self, x: Tensor, **context: Any) -> Tensor:  # handed on: an unknown name fails in the inner part
+        return x + self.drop(self.inner(self.norm(x), **context))
+
+
+class PostNorm(PreNorm):
+    def forward(self, x: Tensor, **context: Any) -> Tensor:
+        return self.norm(x + self.drop(self.inner(x, **context)))

@@ -1,0 +1,137 @@
+"""The loop: a generator of steps. Whoever runs it prints, draws, saves or counts; it only learns.
+
+    for step in learn(model, task, examples, plan):
+        print(step.number, step.loss)
+
+Everything random in a step follows from (seed, step), and the position in the data is two integers, so a run that
+starts from a `Progress` is the run that was interrupted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from regard.data.batches import Position, forever
+from regard.parts.heads import Model
+from regard.tasks.task import Task
+from regard.training import schedule
+from regard.training.optimizer import Average, optimizers, scale_and_clip
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long and how fast to learn."""
+
+    steps: int | None = None  # train for this many steps
+    epochs: float | None = None  # or for so many passes over the data
+    minutes: float | None = None  # or for so long: the machine is timed and the steps are planned once
+    batch_tokens: int = 4096  # most tokens of a batch, counted on its longer side with padding
+    accumulate: int = 1  # batches whose gradients make one step
+    optimizer: Literal["muon", "adamw"] = (
+        "muon"  # muon for the matrices inside the blocks and adamw for the rest, or adamw
+    )
+    rate: float | None = None  # highest learning rate; 0.64 / dim unless given
+    schedule: Literal["decay", "inverse-square-root"] = "decay"  # how the rate goes over the run
+    warmup: int | None = None  # steps until the rate is highest; a tenth of the run, at most 2000, unless given
+    decay: float = 0.6  # share of the run over which the rate falls to 0
+    weight_decay: float = 0.01  # pull of the matrices towards 0
+    clip: float = 1.0  # longest gradient; 0 for no limit
+    average: float = 0.998  # moving average of the weights, used for validation and saved; 0 for none
+    seed: int = 1  # of everything random
+
+    def rate_at(self, step: int) -> float:
+        assert self.steps, "the plan is not settled yet"
+        assert self.rate
+        assert self.warmup is not None
+        if self.schedule == "decay":
+            return self.rate * schedule.decay(step, self.steps, self.warmup, self.decay)
+        return self.rate * schedule.inverse_square_root(step, self.warmup)
+
+
+@dataclass(frozen=True)
+class Step:
+    number: int  # steps done, this one included
+    loss: float  # mean of the batch, with label smoothing
+    rate: float
+    norm: float  # length of the gradient before clipping
+    count: int  # units learnt from, as the task counts them
+    seconds: float
+    position: Position  # of the next batch
+    scores: dict[str, Any] = field(default_factory=dict)  # of the validation set, where it was looked at
+
+
+@dataclass
+class Progress:
+    """Where a run stands, and what it needs to go on."""
+
+    model: Model
+    optimizers: list[torch.optim.Optimizer]
+    average: Average | None
+    step: int = 0
+    position: Position = field(default_factory=Position)
+
+    @classmethod
+    def new(cls, model: Model, plan: Plan) -> Progress:
+        made = optimizers(model, plan.weight_decay, plan.optimizer == "muon")
+        return cls(model, made, Average(model, plan.average) if plan.average else None)
+
+
+def learn(progress: Progress, task: Task, examples: Any, plan: Plan) -> Iterator[Step]:
+    model = progress.model
+    weights = list(model.parameters())
+    device = weights[0].device
+    half = torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
+    batches = forever(examples.lengths, plan.batch_tokens, plan.seed, progress.position)
+    assert plan.steps
+    while progress.step < plan.steps:
+        began = time.perf_counter()
+        rate = plan.rate_at(progress.step)
+        for group in (group for optimizer in progress.optimizers for group in optimizer.param_groups):
+            group["lr"] = rate
+        total, count = 0.0, 0
+        model.train()
+        with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay its own
+            torch.manual_seed(number_from(plan.seed, progress.step))
+            for _ in range(plan.accumulate):
+                progress.position, rows = next(batches)
+                batch = on(device, task.batch(examples, rows))
+                with half:
+                    loss = task.loss(model, batch)
+                loss.total.backward()
+                total, count = total + loss.total.item(), count + loss.count
+        norm = scale_and_clip(weights, count, plan.clip).item()
+        if not math.isfinite(norm) or not math.isfinite(total):
+            model.zero_grad()
+            raise FloatingPointError(
+                f"step {progress.step + 1}: the loss is {total / count} and the gradient's length {norm}; "
+                "the weights are as before this step. A lower --rate or a longer --warmup usually helps"
+            )
+        for optimizer in progress.optimizers:
+            optimizer.step()
+        model.zero_grad()
+        if progress.average is not None:
+            progress.average.update(progress.step)
+        progress.step += 1
+        yield Step(progress.step, total / count, rate, norm, count, time.perf_counter() - began, progress.position)
+
+
+def number_from(seed: int, step: int) -> int:
+    """A seed for this step that no other step or seed shares."""
+    return int.from_bytes(hashlib.blake2b(f"{seed}/{step}".encode(), digest_size=7).digest())
+
+
+def on(device: torch.device, batch: Any) -> Any:
+    return batch if device.type == "cpu" else type(batch)(*(t.to(device, non_blocking=True) for t in batch))
+
+
+def parameters(model: nn.Module) -> int:
+    return sum(w.numel() for w in model.parameters())

@@ -1,0 +1,173 @@
+"""The run folder: a Hugging Face folder at its root, and beside it what a resumed run needs.
+
+config.json, tokenizer.json ...   written once
+model.safetensors                 the best so far, replaced by one rename
+task.json, train.json             what it is for; every setting as resolved
+metrics.jsonl, loss.png           what happened
+step-N/, LATEST                   the newest saves: weights, optimiser, averages, position, checksums
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from regard.data.batches import Position
+from regard.data.tokens import Tokenizer
+from regard.hub.folder import read_json, write_config, write_json, write_weights
+from regard.parts.heads import Model
+from regard.training.loop import Progress, Step
+from regard.training.save import damage, keep_newest, replace_file, save_folder, saves
+
+
+class Run:
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    @classmethod
+    def new(cls, folder: Path, overwrite: bool = False) -> Run:
+        """A folder of our own. One that exists is only emptied when asked, and only if it is a run."""
+        if folder.exists() and any(folder.iterdir()):
+            if not overwrite:
+                raise ValueError(
+                    f"{folder} exists: go on with --resume, start again with --overwrite, or choose another --out"
+                )
+            if not (folder / "train.json").is_file():
+                raise ValueError(f"{folder} is not a run of regard's, so it is not overwritten: choose another --out")
+            (folder / "metrics.jsonl").unlink(missing_ok=True)
+            keep_newest(folder, 0)
+        folder.mkdir(parents=True, exist_ok=True)
+        return cls(folder)
+
+    def describe(self, model: Model, tokenizer: Tokenizer, task: dict[str, Any], settings: dict[str, Any]) -> None:
+        """All that never changes in a run."""
+        write_config(self.folder, model.body)
+        tokenizer.save(self.folder)
+        write_json(self.folder / "task.json", task)
+        write_json(self.folder / "train.json", settings)
+
+    def log(self, **facts: Any) -> None:
+        with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(facts, ensure_ascii=False) + "\n")
+
+    def metrics(self) -> list[dict[str, Any]]:
+        file = self.folder / "metrics.jsonl"
+        return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+
+    def publish(self, model: Model) -> None:
+        """These weights are the best so far."""
+        replace_file(self.folder / "model.safetensors", lambda file: write_weights(file, model))
+
+    def save(self, progress: Progress, facts: dict[str, Any], keep: int) -> Path:
+        state = {"step": progress.step, "position": list(progress.position), **facts}
+        saved = save_folder(
+            self.folder,
+            f"step-{progress.step}",
+            {
+                "state.safetensors": lambda file: save_file(tensors_of(progress), file),
+                "state.json": lambda file: write_json(file, state),
+            },
+        )
+        keep_newest(self.folder, keep)
+        return saved
+
+    def resume(self, progress: Progress) -> tuple[dict[str, Any], list[str]]:
+        """Put the newest whole save into `progress`; its facts, and what was wrong with newer ones."""
+        wrong = []
+        for folder in saves(self.folder):
+            if trouble := damage(folder):
+                wrong.append(trouble)
+                continue
+            facts = read_json(folder / "state.json")
+            fill(progress, load_file(folder / "state.safetensors"))
+            progress.step, progress.position = facts["step"], Position(*facts["position"])
+            self._forget_after(progress.step)
+            return facts, wrong
+        raise ValueError(f"{self.folder} has no save to go on from" + (f" ({'; '.join(wrong)})" if wrong else ""))
+
+    def _forget_after(self, step: int) -> None:
+        """What was logged after the save will be logged again."""
+        kept = [json.dumps(line, ensure_ascii=False) + "\n" for line in self.metrics() if line.get("step", 0) <= step]
+        replace_file(self.folder / "metrics.jsonl", "".join(kept).encode())
+
+    def averaged(self, count: int) -> dict[str, Tensor]:
+        """The mean of the weights of the last saves (Vaswani et al. 2017, section 6.1)."""
+        chosen = [load_file(folder / "state.safetensors") for folder in saves(self.folder)[:count]]
+        names = [name for name in chosen[0] if name.startswith("weights/")]
+        return {name.removeprefix("weights/"): torch.stack([c[name] for c in chosen]).mean(0) for name in names}
+
+
+def tensors_of(progress: Progress) -> dict[str, Tensor]:
+    """Weights, what the optimisers remember of each, and the moving average, all under the weight's name."""
+    tensors: dict[str, Tensor] = {}
+    for i, (name, weight) in enumerate(progress.model.named_parameters()):
+        tensors[f"weights/{name}"] = weight.detach()
+        for optimizer in progress.optimizers:
+            for moment, value in optimizer.state.get(weight, {}).items():
+                tensors[f"{moment}/{name}"] = value
+        if progress.average is not None:
+            tensors[f"average/{name}"] = progress.average.means[i]
+    return {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
+
+
+@torch.no_grad()
+def fill(progress: Progress, tensors: dict[str, Tensor]) -> None:
+    for i, (name, weight) in enumerate(progress.model.named_parameters()):
+        weight.copy_(tensors[f"weights/{name}"])
+        for optimizer in progress.optimizers:
+            if any(weight is mine for group in optimizer.param_groups for mine in group["params"]):
+                kept = [key.split("/")[0] for key in tensors if key.endswith(f"/{name}")]
+                optimizer.state[weight] = {
+                    moment: tensors[f"{moment}/{name}"].to(weight.device)
+                    for moment in kept
+                    if moment not in ("weights", "average")
+                }
+        if progress.average is not None:
+            progress.average.means[i].copy_(tensors[f"average/{name}"])
+
+
+class Lock:
+    """One process trains in a folder at a time."""
+
+    def __init__(self, folder: Path):
+        self.file = folder / ".lock"
+
+    def __enter__(self) -> Lock:
+        if self.file.exists():
+            pid = int(self.file.read_text() or 0)
+            if pid != os.getpid() and alive(pid):
+                raise ValueError(
+                    f"{self.file.parent} is being trained by process {pid}: wait for it, or choose another --out"
+                )
+        self.file.write_text(str(os.getpid()))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.unlink(missing_ok=True)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    return True
+
+
+def as_line(step: Step) -> dict[str, Any]:
+    """A step as metrics.jsonl keeps it."""
+    return {
+        "step": step.number,
+        "epoch": step.position.epoch,
+        "loss": round(step.loss, 6),
+        "rate": step.rate,
+        "norm": round(step.norm, 6),
+        "count": step.count,
+        "seconds": round(step.seconds, 4),
+    }

@@ -1,0 +1,95 @@
+"""Saving so that a crash leaves the old state or the new one, never neither and never a mix. No torch in here.
+
+write into a hidden folder > fsync > manifest of SHA-256 sums, last > verify > rename > fsync > move LATEST
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+MANIFEST, LATEST = "manifest.json", "LATEST"
+
+
+def save_folder(parent: Path, name: str, files: Mapping[str, Callable[[Path], None]]) -> Path:
+    """Make parent/name with these files, each written by its function, and let LATEST name it."""
+    hidden, aside = parent / f".{name}-{os.getpid()}", parent / f".old-{name}-{os.getpid()}"
+    shutil.rmtree(hidden, ignore_errors=True)
+    hidden.mkdir(parents=True)
+    try:
+        for file, write in files.items():
+            write(hidden / file)
+            flush(hidden / file)
+        sums = {file: {"bytes": (hidden / file).stat().st_size, "sha256": checksum(hidden / file)} for file in files}
+        replace_file(hidden / MANIFEST, json.dumps(sums, indent=2).encode())
+        if wrong := damage(hidden):
+            raise OSError(f"{parent / name} was not saved: {wrong}")
+        if (parent / name).exists():  # a run that was resumed from an earlier save comes by here again
+            (parent / name).rename(aside)
+        hidden.rename(parent / name)
+        flush(parent)
+    finally:
+        if aside.exists() and not (parent / name).exists():
+            aside.rename(parent / name)
+        for leftover in hidden, aside:
+            shutil.rmtree(leftover, ignore_errors=True)
+    replace_file(parent / LATEST, f"{name}\n".encode())
+    return parent / name
+
+
+def replace_file(file: Path, content: bytes | Callable[[Path], None]) -> None:
+    """The file holds the new content or, if anything fails, the old."""
+    hidden = file.with_name(f".{file.name}-{os.getpid()}")
+    try:
+        if isinstance(content, bytes):
+            hidden.write_bytes(content)
+        else:
+            content(hidden)
+        flush(hidden)
+        hidden.replace(file)
+        flush(file.parent)
+    finally:
+        hidden.unlink(missing_ok=True)
+
+
+def damage(folder: Path) -> str:
+    """What is wrong with a save; empty if it is whole."""
+    try:
+        sums = json.loads((folder / MANIFEST).read_bytes())
+        for file, want in sums.items():
+            if (folder / file).stat().st_size != want["bytes"] or checksum(folder / file) != want["sha256"]:
+                return f"{folder.name}/{file} is not as it was written"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return f"{folder.name} is not whole: {error}"
+    return ""
+
+
+def saves(parent: Path) -> list[Path]:
+    """All saves of a run, newest first; the one that LATEST names is no better than its own checksums."""
+    found = [
+        (int(f.name.removeprefix("step-")), f) for f in parent.glob("step-*") if f.name.removeprefix("step-").isdigit()
+    ]
+    return [folder for _, folder in sorted(found, reverse=True)]
+
+
+def keep_newest(parent: Path, count: int) -> None:
+    for old in saves(parent)[count:]:
+        shutil.rmtree(old)
+
+
+def checksum(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def flush(path: Path) -> None:
+    """What is written to a file or folder reaches the disk before we go on."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,134 @@
+"""Settings: the fields of a few dataclasses, each option in exactly one of them, under one flat set of names.
+
+They come from three places, in order: defaults, the named size, and what the user says. An unknown name is refused with
+the nearest known one. The comment beside a field is its documentation.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import MISSING, asdict, dataclass, fields
+from typing import Any, NamedTuple, get_type_hints
+
+from regard.choose import choose
+from regard.data.tokens import Pieces
+from regard.models import MODELS
+from regard.tasks import TASKS
+from regard.training.loop import Plan
+
+
+@dataclass(frozen=True)
+class Files:
+    """What to learn from."""
+
+    data: tuple[str, ...] = ()  # one file of pairs (.tsv, .jsonl) or two parallel ones; the bundled data if none
+    valid: tuple[str, ...] = ()  # files to validate on; a share of the data is held out if none
+    test: tuple[str, ...] = ()  # files to score the finished model on
+    fields: tuple[str, str] | None = None  # columns or keys of source and target
+    held_out: float = 0.02  # share of the sentences held out to validate on, if there are no files for it
+    longest: int = 250  # words of a sentence above which it is a bad line
+    skip_bad: bool = False  # go on without the bad lines
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """What is kept of a run, and where it runs."""
+
+    out: str | None = None  # the run folder; runs/TASK unless given
+    resume: bool = False  # go on with the run in that folder, from its newest whole save
+    overwrite: bool = False  # start again in that folder
+    checks: int = 10  # how often to validate and save, over the whole run
+    check_pairs: int = 500  # sentences translated at each check
+    keep: int = 2  # newest saves kept
+    patience: int = 0  # stop after this many checks without a better one; 0 for never
+    average_last: int = 0  # also try the mean of the last saves at the end; 0 for no
+    device: str = "auto"  # cpu, cuda or mps; the best there is if auto
+    threads: int | None = None  # processor threads; all cores unless given
+    compile: bool = False  # compile the model first: half a minute, for long runs
+
+
+@dataclass(frozen=True)
+class Settings:
+    task: str
+    model: str
+    size: str
+    files: Files
+    pieces: Pieces
+    body: dict[str, Any]  # fields of the model's config
+    aim: dict[str, Any]  # fields of the task
+    plan: Plan
+    keeping: Keeping
+
+    def flat(self) -> dict[str, Any]:
+        """As train.json keeps them, and as `settle` takes them."""
+        groups = (self.files, self.pieces, self.plan, self.keeping)
+        return {
+            "task": self.task,
+            "model": self.model,
+            "size": self.size,
+            **self.body,
+            **self.aim,
+            **{name: value for group in groups for name, value in asdict(group).items()},
+        }
+
+
+HIDDEN = {"vocab", "pad", "tokenizer", "seen"}  # of config and task: they follow from the data
+
+
+class Option(NamedTuple):
+    kind: Any  # its type
+    default: Any  # MISSING if it must be given
+    help: str
+
+
+def options_of(group: Any) -> dict[str, Option]:
+    """The fields of a dataclass, with what stands beside each."""
+    kinds = get_type_hints(group, include_extras=True)
+    lines = re.finditer(r"^    (\w+): [^#\n]*  # (.*)$", inspect.getsource(group), re.MULTILINE)
+    helps = {line[1]: line[2] for line in lines}
+    return {f.name: Option(kinds[f.name], f.default, helps.get(f.name, "")) for f in fields(group)}
+
+
+def options(task: str, model: str, size: str) -> dict[str, Option]:
+    """Every option there is for this task and model, by name."""
+    found = {name: o for group in (Files, Plan, Keeping, Pieces) for name, o in options_of(group).items()}
+    for group in (TASKS[task], MODELS[model].config):
+        for name, option in options_of(group).items():
+            if name not in HIDDEN:
+                assert name not in found, f"two options are named {name}"
+                found[name] = option._replace(default=MODELS[model].sizes[size].get(name, option.default))
+    return found
+
+
+def settle(task: str, model: str = "transformer", size: str = "tiny", **given: Any) -> Settings:
+    choose("task", task, TASKS)
+    choose("model", model, MODELS)
+    choose(f"size of {model}", size, MODELS[model].sizes)
+    for name in given:
+        choose("option", name, options(task, model, size))
+
+    def of(group: Any) -> dict[str, Any]:
+        return {field.name: given[field.name] for field in fields(group) if field.name in given}
+
+    config, aim = MODELS[model].config, TASKS[task]
+    body = defaults(config) | MODELS[model].sizes[size] | {n: v for n, v in of(config).items() if n not in HIDDEN}
+    files: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in of(Files).items()}
+    plan = Plan(**of(Plan))
+    if sum(x is not None for x in (plan.steps, plan.epochs, plan.minutes)) > 1:
+        raise ValueError("choose one of --steps, --epochs and --minutes")
+    return Settings(
+        task,
+        model,
+        size,
+        Files(**files),
+        Pieces(**of(Pieces)),
+        body,
+        defaults(aim) | of(aim),
+        plan,
+        Keeping(**of(Keeping)),
+    )
+
+
+def defaults(group: Any) -> dict[str, Any]:
+    return {f.name: f.default for f in fields(group) if f.name not in HIDDEN and f.default is not MISSING}

@@ -1,0 +1,35 @@
+"""The loss over a run, in training and in validation, from metrics.jsonl."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+
+def loss_curve(metrics: list[dict[str, Any]], file: Path) -> None:
+    steps = [(m["step"], m["loss"]) for m in metrics if "loss" in m]
+    checks = [(m["step"], m["valid"]) for m in metrics if "valid" in m]
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    loss = figure.subplots()
+    if steps:
+        number, value = np.array(steps).T
+        loss.plot(number, value, color="tab:blue", alpha=0.25, linewidth=0.8)
+        wide = max(1, len(value) // 50)
+        smooth = np.convolve(value, np.ones(wide) / wide, "valid")
+        loss.plot(number[wide - 1 :], smooth, color="tab:blue", label="training (smoothed labels)")
+    if checks:
+        at = [step for step, _ in checks]
+        loss.plot(at, [v["loss"] for _, v in checks], "o-", color="tab:orange", label="validation")
+        bleu = loss.twinx()
+        bleu.plot(at, [v["bleu"] for _, v in checks], "s--", color="tab:green", label="validation BLEU")
+        bleu.set_ylabel("BLEU")
+        bleu.set_ylim(0, 100)
+        bleu.legend(loc="center right")
+    loss.set_xlabel("step")
+    loss.set_ylabel("loss, nats a token")
+    loss.grid(alpha=0.3)
+    loss.legend(loc="upper right")
+    figure.savefig(file, dpi=120)

@@ -1,0 +1,101 @@
+"""Every example once an epoch, within the budget, in an order that two integers continue."""
+
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.data.batches import Ints, Position, Ragged, cut, epoch_of, forever
+
+PAD = 99
+PAIRS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=60).map(np.array)
+BUDGET, SEED, EPOCH = st.integers(1, 200), st.integers(0, 99), st.integers(0, 5)
+SETTINGS = settings(deadline=None, derandomize=True, max_examples=60)
+
+
+def plain(batches: list[Ints]) -> list[list[int]]:
+    return [batch.tolist() for batch in batches]
+
+
+@given(lengths=PAIRS, budget=BUDGET, seed=SEED, epoch=EPOCH)
+@SETTINGS
+def test_each_example_comes_exactly_once_and_no_batch_is_too_large(lengths, budget, seed, epoch) -> None:
+    batches = epoch_of(lengths, budget, seed, epoch)
+    assert sorted(i for batch in plain(batches) for i in batch) == [*range(len(lengths))]
+    for batch in batches:
+        assert len(batch) == 1 or len(batch) * lengths[batch].max() <= budget
+
+
+@given(lengths=st.lists(st.integers(1, 30), max_size=60).map(sorted), budget=BUDGET)
+@SETTINGS
+def test_neighbours_are_cut_no_earlier_than_they_must_be(lengths: list[int], budget: int) -> None:
+    cuts = cut(np.array(lengths, dtype=np.int64), budget)
+    assert [i for a, b in cuts for i in range(a, b)] == [*range(len(lengths))]
+    for a, b in cuts[:-1]:
+        assert (b + 1 - a) * max(lengths[a : b + 1]) > budget
+
+
+@given(lengths=PAIRS, budget=BUDGET, seed=SEED)
+@SETTINGS
+def test_the_order_follows_from_seed_and_epoch_and_the_number_of_batches_from_neither(lengths, budget, seed) -> None:
+    epochs = [plain(epoch_of(lengths, budget, seed, epoch)) for epoch in range(4)]
+    assert epochs[1] == plain(epoch_of(lengths, budget, seed, 1))
+    other = plain(epoch_of(lengths, budget, seed + 1, 1))
+    assert {len(batches) for batches in [*epochs, other]} == {len(epochs[0])}
+
+
+def test_another_epoch_and_another_seed_are_another_order() -> None:
+    lengths = np.random.default_rng(1).integers(1, 20, (100, 2))
+    orders = [plain(epoch_of(lengths, 60, seed, epoch)) for seed, epoch in [(1, 0), (1, 1), (2, 0), (0, 1)]]
+    assert all(a != b for i, a in enumerate(orders) for b in orders[:i])
+    assert orders[0] != sorted(orders[0], key=lambda batch: lengths[batch].max()), "long ones should not come last"
+
+
+def test_examples_of_like_length_stand_together() -> None:
+    lengths = np.random.default_rng(1).integers(1, 20, (400, 1))
+    batches = epoch_of(lengths, 100, seed=1, epoch=0)
+    padded = sum(len(batch) * lengths[batch].max() for batch in batches)
+    assert padded < 1.1 * lengths.sum()
+
+
+@given(lengths=PAIRS, budget=BUDGET, seed=SEED, start=st.integers(0, 30))
+@SETTINGS
+def test_from_any_position_it_goes_on_as_if_never_interrupted(lengths, budget, seed, start) -> None:
+    whole = [(Position(), np.array([])), *islice(forever(lengths, budget, seed), start + 12)]
+    resumed = [*islice(forever(lengths, budget, seed, whole[start][0]), 12)]
+    assert [(at, batch.tolist()) for at, batch in resumed] == [(at, batch.tolist()) for at, batch in whole[start + 1 :]]
+    assert [at for at, _ in resumed] == sorted({at for at, _ in resumed})
+
+
+def test_a_position_is_never_behind_the_last_batch() -> None:
+    lengths = np.ones((10, 2), dtype=np.int64)
+    assert [at for at, _ in islice(forever(lengths, 4, seed=1), 6)] == [(0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (2, 0)]
+
+
+def test_no_examples_are_refused_instead_of_waited_for() -> None:
+    with pytest.raises(ValueError, match="no examples"):
+        next(forever(np.empty((0, 2), dtype=np.int64), 4, seed=1))
+
+
+ROWS = st.lists(st.lists(st.integers(0, 50), max_size=9), min_size=1, max_size=12)
+
+
+@given(rows=ROWS, data=st.data())
+@SETTINGS
+def test_ragged_rows_come_back_as_they_were_and_padded_to_the_longest(rows: list[list[int]], data) -> None:
+    ragged = Ragged(rows)
+    assert len(ragged) == len(rows)
+    assert [ragged[i].tolist() for i in range(len(rows))] == rows
+    assert ragged.lengths.tolist() == [len(row) for row in rows]
+    chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=1, max_size=5))
+    table = ragged.padded(np.array(chosen), PAD)
+    longest = max(len(rows[i]) for i in chosen)
+    assert table.dtype == torch.int64
+    assert table.tolist() == [rows[i] + [PAD] * (longest - len(rows[i])) for i in chosen]
+
+
+def test_no_rows_are_no_error() -> None:
+    assert len(Ragged([])) == 0

@@ -1,0 +1,192 @@
+"""Every kind of broken file is refused with its name, its line, what is wrong and what to do."""
+
+import gzip
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from regard.data.lint import lint
+from regard.data.text import Pair, from_memory, read
+
+LONG = "word " * 300
+GZIP = gzip.compress(b"a\tb\n" * 1000, mtime=0)
+JSON = b'{"source": "a", "target": "b"}\n'
+EN_DE = ("en", "de")
+
+# files, their contents, fields, where the message says it is, what it says
+BROKEN = {
+    "empty line": (["a.tsv"], [b"a\tb\n\nc\td\n"], None, "a.tsv:2", "the line is empty"),
+    "empty last line": (["a.tsv"], [b"a\tb\n\n"], None, "a.tsv:2", "empty"),
+    "empty source": (["a.tsv"], [b"a\tb\n\td\n"], None, "a.tsv:2", "the source is empty"),
+    "empty target": (["a.tsv"], [b"a\tb\nc\t\n"], None, "a.tsv:2", "the target is empty"),
+    "blank target": (["a.tsv"], ["a\t \u3000\xa0\n".encode()], None, "a.tsv:1", "the target is empty"),
+    "empty JSON line": (["a.jsonl"], [JSON + b"\n" + JSON], None, "a.jsonl:2", "the line is empty"),
+    "empty JSON source": (["a.jsonl"], [b'{"source": "", "target": "b"}'], None, "a.jsonl:1", "the source is empty"),
+    "empty parallel source": (["a.en", "a.de"], [b"a\n\n", b"A\nB\n"], None, "a.en:2", "the source is empty"),
+    "empty parallel target": (["a.en", "a.de"], [b"a\nb\n", b"A\n \n"], None, "a.de:2", "the target is empty"),
+    "Latin-1": (["a.tsv"], ["a\tb\nMaß\td\n".encode("latin-1")], None, "a.tsv:2", "byte 0xdf at place 3"),
+    "Latin-1 source": (["a.en", "a.de"], [b"a\n\xe9\n", b"A\nB\n"], None, "a.en:2", "bad UTF-8"),
+    "Latin-1 target": (["a.en", "a.de"], [b"a\nb\n", b"A\n\xe9\n"], None, "a.de:2", "bad UTF-8"),
+    "Latin-1 JSON": (["a.jsonl"], [JSON + b'{"source": "\xe9", "target": "b"}'], None, "a.jsonl:2", "bad UTF-8"),
+    "Latin-1 header": (["a.tsv"], [b"en\td\xe9\na\tb\n"], EN_DE, "a.tsv:1", "bad UTF-8 in the line that names"),
+    "overlong UTF-8": (["a.tsv"], [b"\xc0\xaf\tb\n"], None, "a.tsv:1", "byte 0xc0"),
+    "cut UTF-8": (["a.tsv"], [b"a\t\xe2\x82"], None, "a.tsv:1", "byte 0xe2"),
+    "surrogate bytes": (["a.tsv"], [b"a\t\xed\xa0\x80\n"], None, "a.tsv:1", "bad UTF-8"),
+    "JSON surrogate": (["a.jsonl"], [rb'{"source": "\ud83d", "target": "b"}'], None, "a.jsonl:1", r"surrogate \ud83d"),
+    "UTF-16": (["a.tsv"], ["a\tb\n".encode("utf-16")], None, "a.tsv", "iconv -f UTF-16"),
+    "NUL": (["a.tsv"], [b"a\tb\nc\0\td\n"], None, "a.tsv:2", "the source holds NUL"),
+    "JSON NUL": (["a.jsonl"], [rb'{"source": "a", "target": "\u0000"}'], None, "a.jsonl:1", "the target holds NUL"),
+    "old Mac lines": (["a.tsv"], [b"a\tb\rc\td\r"], None, "a.tsv:1", "the target holds a lone CR"),
+    "one column": (["a.tsv"], [b"a\tb\nc d\n"], None, "a.tsv:2", "1 of the 2 columns"),
+    "too few columns": (["a.tsv"], [b"1\ta\tb\n2\tc\n"], ("2", "3"), "a.tsv:2", "2 of the 3 columns"),
+    "column 0": (["a.tsv"], [b"a\tb\n"], ("0", "1"), "a.tsv", "counted from 1"),
+    "no such column": (["a.tsv"], [b"en\tfr\na\tb\n"], EN_DE, "a.tsv:1", "named 'de'; the first line names en"),
+    "cut JSON": (["a.jsonl"], [JSON + b'{"source": "a", "tar\n'], None, "a.jsonl:2", "not JSON"),
+    "JSON over many lines": (["a.json"], [b'{\n"source": "a"\n}\n'], None, "a.json:1", "not JSON"),
+    "JSON array": (["a.json"], [b'["a", "b"]\n'], None, "a.json:1", "the line is a list"),
+    "JSON number": (["a.jsonl"], [JSON + b"17\n"], None, "a.jsonl:2", "the line is a int"),
+    "JSON too deep": (["a.jsonl"], [b"[" * 100_000], None, "a.jsonl:1", "not JSON"),
+    "JSON number too big": (["a.jsonl"], [b'{"source": ' + b"1" * 5000 + b"}"], None, "a.jsonl:1", "not JSON"),
+    "missing field": (["a.jsonl"], [JSON + b'{"source": "a"}'], None, "a.jsonl:2", "'target'; the line has source"),
+    "fields unnamed": (["a.jsonl"], [b'{"en": "a", "de": "b"}'], None, "a.jsonl:1", "the line has en, de"),
+    "missing language": (["a.jsonl"], [b'{"translation": {"en": "a"}}'], EN_DE, "a.jsonl:1", "no field 'de'"),
+    "field is a number": (["a.jsonl"], [b'{"source": 5, "target": "b"}'], None, "a.jsonl:1", "'source' is a int"),
+    "field is null": (["a.jsonl"], [b'{"source": "a", "target": null}'], None, "a.jsonl:1", "'target' is a NoneType"),
+    "field is a list": (["a.jsonl"], [b'{"source": "a", "target": ["b"]}'], None, "a.jsonl:1", "'target' is a list"),
+    "too many words": (["a.tsv"], [f"a\tb\n{LONG}\td\n".encode()], None, "a.tsv:2", "the source has 300 words"),
+    "too many characters": (["a.tsv"], [f"a\t{'字' * 2501}\n".encode()], None, "a.tsv:1", "2501 characters, the"),
+    "target too short": (["a.en", "a.de"], [b"a\nb\nc", b"A\nB\n"], None, "a.en:3", "a.de ends after 2"),
+    "source too short": (["a.en", "a.de"], [b"a\n", b"A\nB\nC\n"], None, "a.de:2", "a.de has 3 lines, but"),
+    "nothing in it": (["a.tsv"], [b""], None, "a.tsv", "the file is empty"),
+    "only a BOM": (["a.tsv"], [b"\xef\xbb\xbf"], None, "a.tsv", "the file is empty"),
+    "nothing packed": (["a.tsv.gz"], [gzip.compress(b"")], None, "a.tsv.gz", "the file is empty"),
+    "one of two empty": (["a.en", "a.de"], [b"a\n", b""], None, "a.de", "the file is empty"),
+    "header of nothing": (["a.tsv"], [b""], EN_DE, "a.tsv", "the file is empty"),
+    "cut gzip": (["a.tsv.gz"], [GZIP[:-9]], None, "a.tsv.gz", "broken gzip (Compressed file ended"),
+    "damaged gzip": (["a.tsv.gz"], [GZIP[:12] + b"\xff" * 9 + GZIP[21:]], None, "a.tsv.gz", "broken gzip (Error"),
+    "gzip with wrong sum": (["a.tsv.gz"], [GZIP[:-8] + bytes(8)], None, "a.tsv.gz", "broken gzip"),
+    "gzip, then junk": (["a.tsv.gz"], [GZIP + b"junk"], None, "a.tsv.gz", "broken gzip"),
+    "unknown kind": (["a.csv"], [b"a,b\n"], None, "a.csv", "not '.csv'"),
+    "no ending": (["pairs.gz"], [GZIP], None, "pairs.gz", "give two parallel files"),
+    "two tables": (["a.tsv", "b.tsv"], [b"a\tb\n", b"c\td\n"], None, "a.tsv", "join them into one file"),
+    "fields in parallel files": (["a.en", "a.de"], [b"a\n", b"b\n"], EN_DE, "a.en", "no fields like en and de"),
+    "three files": (["a.en", "a.de", "a.fr"], [b"a\n", b"b\n", b"c\n"], None, "", "not from 3"),
+    "no file": ([], [], None, "", "not from 0"),
+}
+
+
+def pairs_of(*pairs: tuple[str, str]) -> list[Pair]:
+    return [item for item in from_memory(pairs) if isinstance(item, Pair)]
+
+
+@pytest.mark.parametrize(("files", "contents", "fields", "where", "what"), BROKEN.values(), ids=BROKEN)
+def test_broken_files_are_named(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    files: list[str],
+    contents: list[bytes],
+    fields: tuple[str, str] | None,
+    where: str,
+    what: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for file, content in zip(files, contents, strict=True):
+        Path(file).write_bytes(content)
+    with pytest.raises(ValueError, match=".") as error:
+        lint({"train": read(files, fields)})
+    message = str(error.value)
+    assert where in message
+    assert what in message
+    assert "\n" not in message
+    assert ("--skip-bad" in message) == message[0].isdigit()  # lines can be skipped, whole files cannot
+
+
+@pytest.mark.parametrize(("name", "what"), [("gone.tsv", "no such file"), (".", "this is a folder")])
+def test_what_is_no_file_is_named(tmp_path: Path, name: str, what: str) -> None:
+    with pytest.raises(ValueError, match=what):
+        lint({"train": read([tmp_path / name])})
+
+
+def test_the_message_counts_every_sort_and_names_the_first_of_each(tmp_path: Path) -> None:
+    file = tmp_path / "a.tsv"
+    file.write_bytes(b"a\tb\n\tc\n\xff\td\n\n\te\n")
+    with pytest.raises(ValueError, match="4 lines cannot be used") as error:
+        lint({"train": read([file])})
+    assert str(error.value) == (
+        f"4 lines cannot be used: 3 empty (first {file}:2: the source is empty); "
+        f"1 bad UTF-8 (first {file}:3: byte 0xff at place 1). Fix the lines or add --skip-bad to go on without them"
+    )
+
+
+def test_skipping_leaves_the_good_lines_and_counts_the_others(tmp_path: Path) -> None:
+    file = tmp_path / "a.tsv"
+    file.write_bytes(f"\ufeffa\tb\r\n\tc\na\tb\nsame\tsame\n{LONG}\tx\n".encode() + b"\xff\td\n")
+    pairs, report = lint({"train": read([file])}, skip_bad=True)
+    assert [pair.line for pair in pairs["train"]] == [1, 3, 4]
+    assert {row: count for row, count in report.counts["train"].items() if count} == {
+        "lines": 6, "usable": 3, "empty": 1, "over-long": 1, "bad UTF-8": 1,
+        "BOM": 1, "CRLF": 1, "duplicates": 1, "copies": 1,
+    }  # fmt: skip
+    assert [(bad.line, bad.why) for bad in report.bad] == [(2, "empty"), (5, "over-long"), (6, "bad UTF-8")]
+
+
+def test_extra_lines_are_skipped_and_counted(tmp_path: Path) -> None:
+    (tmp_path / "a.en").write_text("a\nb\nc\nd\n")
+    (tmp_path / "a.de").write_text("A\nB\n")
+    pairs, report = lint({"train": read([tmp_path / "a.en", tmp_path / "a.de"])}, skip_bad=True)
+    assert len(pairs["train"]) == 2
+    assert report.counts["train"]["unequal counts"] == 2
+
+
+def test_what_is_only_noted_does_not_stop() -> None:
+    pairs, report = lint({"train": pairs_of(("a", "b"), ("a", "b"), ("a", "a"))})
+    assert len(pairs["train"]) == 3
+    assert report.bad == []
+
+
+@pytest.mark.parametrize("skip_bad", [False, True])
+def test_sentences_of_another_set_are_found_in_train_and_taken_out_when_skipping(skip_bad: bool) -> None:
+    sets = {
+        "train": pairs_of(("One", "eins"), ("Two", "zwei"), ("two ", "Zwo"), ("Three", "drei")),
+        "valid": pairs_of(("four", "vier")),
+        "test": pairs_of((" TWO", "zwei"), ("five", "fünf")),
+    }
+    pairs, report = lint(sets, skip_bad=skip_bad)
+    assert [report.counts[name]["overlap"] for name in sets] == [2, 0, 1]
+    assert [pair.line for pair in pairs["train"]] == ([1, 4] if skip_bad else [1, 2, 3, 4])
+    assert [pair.source for pair in pairs["test"]] == [" TWO", "five"]
+    assert report.counts["train"]["usable"] == len(pairs["train"])
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        ([("", "a"), ("b", "")], r"train: none of 2 lines can be used \(2 empty\)"),
+        ([("a", "b")], r"train: none of 1 lines can be used \(1 overlap\)"),
+        ([], "train: none of 0 lines can be used$"),
+    ],
+)
+def test_nothing_left_is_an_error(train: list[tuple[str, str]], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        lint({"train": from_memory(train), "test": pairs_of(("a", "b"))}, skip_bad=True)
+
+
+@pytest.mark.parametrize(("words", "fits"), [(3, True), (4, False)])
+def test_longest_is_the_last_length_that_fits(words: int, fits: bool) -> None:
+    _, report = lint({"train": from_memory([("w " * words, "b"), ("c", "d")])}, longest=3, skip_bad=True)
+    assert report.counts["train"]["over-long"] == (not fits)
+
+
+def test_the_report_prints_as_a_table_and_as_plain_lines() -> None:
+    _, report = lint({"train": pairs_of(("a", "b"), ("c", "c")), "test": pairs_of(("A", "b"))}, longest=40)
+    console = Console(width=100, record=True, file=StringIO())
+    console.print(report.table())
+    for text in console.export_text(), "\n".join(report.lines()):
+        rows = {line.strip("│ ").split("  ")[0].strip(" │"): line for line in text.splitlines()}
+        assert rows["lines"].replace("│", "").split() == ["lines", "2", "1"]
+        assert rows["copies"].replace("│", "").split() == ["copies", "noted", "1", "0"]
+        assert rows["overlap of train and the others"].replace("│", "").split()[-3:] == ["warning", "1", "1"]
+        assert "over-long (> 40 words or 400 characters)" in text
+    assert len({len(line) for line in report.lines()}) == 1

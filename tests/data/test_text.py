@@ -1,0 +1,209 @@
+"""What is written into files is read from them again, line by line, and no sentence is held out and trained on."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from regard.data import text
+from regard.data.text import Bad, Note, Pair, fold, from_memory, hold_out, read, read_pairs
+
+LETTER = st.characters(exclude_characters="\t\n\r\0", exclude_categories=["Cs"])
+SENTENCE = st.text(LETTER, min_size=1).filter(str.strip)
+SENTENCES = st.lists(st.tuples(SENTENCE, SENTENCE), min_size=1)
+Pack = Callable[[bytes], bytes]
+SAME_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+
+ODD = "a\u2028b\x0bc\x0cd\x85e\u2029f\x1cg"  # what str.splitlines would cut
+
+
+def write(file: Path, content: str | bytes) -> Path:
+    file.write_bytes(content.encode() if isinstance(content, str) else content)
+    return file
+
+
+def plain(pairs: list[Pair]) -> list[tuple[str, str]]:
+    return [(pair.source, pair.target) for pair in pairs]
+
+
+def numbered(pairs: list[tuple[str, str]]) -> list[Pair]:
+    return [Pair(source, target, "made", line) for line, (source, target) in enumerate(pairs, 1)]
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+@given(pairs=SENTENCES)
+@SAME_FOLDER
+def test_every_format_gives_back_what_was_written(tmp_path: Path, pack: Pack, pairs: list[tuple[str, str]]) -> None:
+    if pairs[0][0].startswith("\ufeff"):
+        return  # at the start of a file this is a BOM
+    write(tmp_path / "a.tsv", pack("".join(f"{s}\t{t}\n" for s, t in pairs).encode()))
+    write(tmp_path / "a.jsonl", pack("\n".join(json.dumps({"source": s, "target": t}) for s, t in pairs).encode()))
+    write(tmp_path / "a.en", pack("".join(f"{s}\n" for s, _ in pairs).encode()))
+    write(tmp_path / "a.de", pack(b"\xef\xbb\xbf" + "\r\n".join(t for _, t in pairs).encode()))
+    for files in ["a.tsv"], ["a.jsonl"], ["a.en", "a.de"]:
+        read_again, bad = read_pairs([tmp_path / file for file in files])
+        assert bad == []
+        assert plain(read_again) == pairs
+        assert [pair.line for pair in read_again] == [*range(1, len(pairs) + 1)]
+
+
+@given(content=st.lists(st.binary(max_size=9) | st.sampled_from([b"a\tb", b"\r", b"\n", b"\xe2"])).map(b"".join))
+@SAME_FOLDER
+def test_every_line_of_any_bytes_gives_one_pair_or_one_bad(tmp_path: Path, content: bytes) -> None:
+    pairs, bad = read_pairs([write(tmp_path / "a.tsv", b"a\tb\n" + content + b"\n.")])
+    assert sorted(item.line for item in pairs + bad) == [*range(1, content.count(b"\n") + 4)]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 64])
+def test_where_blocks_are_cut_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    file = write(tmp_path / "a.tsv", "Größe\tsize\r\n\r\nfünf\tfive\n".encode() + b"\xff\tx\n" + f"{ODD}\tß".encode())
+    expected = list(read([file]))
+    monkeypatch.setattr(text, "BLOCK", size)
+    assert list(read([file])) == expected
+    assert [type(item) for item in expected] == [Pair, Bad, Pair, Bad, Pair, Note]
+
+
+def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:
+    pairs, bad = read_pairs([write(tmp_path / "a.tsv", f"{ODD}\tx{ODD}\nc\td\n")])
+    assert plain(pairs) == [(ODD, f"x{ODD}"), ("c", "d")]
+    assert bad == []
+
+
+def test_gzip_is_known_by_its_bytes_not_by_its_name(tmp_path: Path) -> None:
+    content = b"a\tb\n"
+    packed = write(tmp_path / "packed.tsv", gzip.compress(content))
+    not_packed = write(tmp_path / "plain.tsv.gz", content)
+    twice = write(tmp_path / "twice.tsv.gz", gzip.compress(content) + gzip.compress(content))
+    assert plain(read_pairs([packed])[0]) == plain(read_pairs([not_packed])[0]) == [("a", "b")]
+    assert plain(read_pairs([twice])[0]) == [("a", "b")] * 2
+
+
+def test_bom_and_crlf_are_stripped_and_noted(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.tsv", b"\xef\xbb\xbfa\tb\r\nc\td\ne\tf\r")
+    assert list(read([file])) == [
+        Pair("a", "b", str(file), 1),
+        Pair("c", "d", str(file), 2),
+        Pair("e", "f", str(file), 3),
+        Note(str(file), "BOM", 1),
+        Note(str(file), "CRLF", 2),
+    ]
+
+
+def test_a_pair_names_its_file_as_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(Path("a.tsv"), "a\tb\n")
+    assert read_pairs(["./a.tsv"])[0] == [Pair("a", "b", "./a.tsv", 1)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fields"),
+    [
+        ("a.tsv", "1\tHaus\thouse\n", ("3", "2")),
+        ("a.tsv", "id\tde\ten\n1\tHaus\thouse\n", ("en", "de")),
+        ("a.txt", "\ufeffde\ten\r\nHaus\thouse\r\n", ("en", "de")),
+        ("a.jsonl", '{"en": "house", "de": "Haus"}\n', ("en", "de")),
+        ("A.JSON", '{"translation": {"de": "Haus", "en": "house"}, "id": 1}\n', ("en", "de")),
+        ("a.jsonl", '{"translation": {"source": "house", "target": "Haus"}}\n', None),
+        ("a.jsonl", '{"source": "house", "target": "Haus", "translation": {}}\n', None),
+    ],
+)
+def test_fields_choose_what_is_read(tmp_path: Path, name: str, content: str, fields: tuple[str, str] | None) -> None:
+    pairs, bad = read_pairs([write(tmp_path / name, content)], fields)
+    assert plain(pairs) == [("house", "Haus")]
+    assert bad == []
+
+
+@pytest.mark.parametrize("block", [1, 1 << 20])
+def test_unequal_counts_name_both_and_keep_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    monkeypatch.setattr(text, "BLOCK", block)
+    longer, shorter = write(tmp_path / "a.en", "a\nb\nc\nd\n"), write(tmp_path / "a.de", "A\nB\n")
+    for files in [longer, shorter], [shorter, longer]:
+        pairs, bad = read_pairs(files)
+        assert len(pairs) == 2
+        detail = f"{longer} has 4 lines, but {shorter} ends after 2"
+        assert bad == [Bad(str(longer), line, "unequal counts", detail) for line in (3, 4)]
+
+
+def test_a_gzip_bomb_is_refused_before_it_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, "LIMIT", 3 << 20)
+    asked, unpack = [], gzip.GzipFile.read
+
+    def count(self: gzip.GzipFile, size: int = -1) -> bytes:
+        asked.append(size)
+        return unpack(self, size)
+
+    monkeypatch.setattr(gzip.GzipFile, "read", count)
+    file = write(tmp_path / "a.tsv.gz", gzip.compress(b"a\tb\n" + b"\0" * (50 << 20), compresslevel=1))
+    with pytest.raises(ValueError, match=r"a\.tsv\.gz:2: a line of over 3 MB"):
+        read_pairs([file])
+    assert min(asked) > 0
+    assert sum(asked) <= 5 << 20
+
+
+def test_an_unreadable_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    file = write(tmp_path / "a.tsv", "a\tb\n")
+    monkeypatch.setattr("builtins.open", refuse)
+    with pytest.raises(ValueError, match=r"a\.tsv: cannot be read: Permission denied"):
+        read_pairs([file])
+
+
+def test_pairs_from_memory_are_checked_like_those_from_files() -> None:
+    items = list(from_memory([("a", "b"), ("a", " "), ("\ud800", "b"), ("a", "\0")], "mine"))
+    assert [item if isinstance(item, Pair) else (item.file, item.line, item.why) for item in items] == [
+        Pair("a", "b", "mine", 1),
+        ("mine", 2, "empty"),
+        ("mine", 3, "bad UTF-8"),
+        ("mine", 4, "control character"),
+    ]
+
+
+@given(SENTENCES, st.floats(0.001, 0.999), st.text(max_size=3))
+def test_no_sentence_is_held_out_and_trained_on(pairs: list[tuple[str, str]], share: float, salt: str) -> None:
+    made = numbered(pairs)
+    if len({fold(pair.source) for pair in made}) < 2:
+        with pytest.raises(ValueError, match=f"cannot hold out {share} of {len(made)} pairs with 1 different"):
+            hold_out(made, share, salt)
+        return
+    kept, held = hold_out(made, share, salt)
+    assert kept
+    assert held
+    assert sorted(kept + held) == sorted(made)
+    assert not {fold(pair.source) for pair in kept} & {fold(pair.source) for pair in held}
+    kept_backwards, held_backwards = hold_out(made[::-1], share, salt)
+    assert (kept_backwards[::-1], held_backwards[::-1]) == (kept, held)
+
+
+def test_a_sentence_stays_on_its_side_when_others_come() -> None:
+    made = numbered([(f"sentence {i}", "x") for i in range(3000)])
+    held = {*hold_out(made[:1000], 0.1)[1]}
+    assert 60 < len(held) < 140
+    assert {pair for pair in hold_out(made, 0.1)[1] if pair.line <= 1000} == held
+    assert {*hold_out(made[:1000], 0.1, salt="other")[1]} != held
+
+
+def test_spellings_of_one_sentence_stay_together() -> None:
+    once = [(f"Straße {i}", "x") for i in range(100)]
+    again = [(f" STRASSE  {i}", "y") for i in range(100)]
+    for side in hold_out(numbered(once + again), 0.5):
+        lines = {pair.line for pair in side}
+        assert {line % 100 for line in lines if line <= 100} == {line % 100 for line in lines if line > 100}
+
+
+@pytest.mark.parametrize("share", [0, 1, -0.1, 1.5, float("nan")])
+def test_impossible_shares_are_named(share: float) -> None:
+    with pytest.raises(ValueError, match=f"between 0 and 1, not {share}"):
+        hold_out(numbered([("a", "b"), ("c", "d")]), share)
+
+
+def test_nothing_cannot_be_held_out() -> None:
+    with pytest.raises(ValueError, match="0 pairs"):
+        hold_out([], 0.5)

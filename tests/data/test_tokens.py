@@ -1,0 +1,162 @@
+"""Text becomes pieces and the same text again; the same data gives the same tokenizer, anywhere."""
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import unicodedata
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from regard.data.tokens import Pieces, Tokenizer, learn
+
+SENTENCE = (
+    "the Cat sat, on a mat. Die Katze saß auf der Matte! Où est-il? éó x\u0301 e\u0301 “naïve” 我们 ☃ 🙂 #1 <b> it's"
+)
+WORDS = SENTENCE.split()
+TEXTS = [" ".join(WORDS[i % len(WORDS)] for i in range(n, 7 * n, n % 5 + 1)) for n in range(1, 60)]
+SEEN = sorted({*unicodedata.normalize("NFC", "".join(WORDS))} | {"e", "\u0301"})
+SPACES = " \t\n\r\x0b\x0c\x85\xa0\u2003\u2028\u3000"
+UNKNOWN = 1
+KINDS = ["bpe", "unigram", "characters"]
+TEXT = st.text(st.sampled_from(SEEN) | st.sampled_from(SPACES), max_size=40)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
+    return learn(TEXTS, Pieces(request.param))
+
+
+def fingerprint(tokenizer: Tokenizer) -> str:
+    return hashlib.sha256(tokenizer.engine.to_str().encode()).hexdigest()
+
+
+@given(text=TEXT.filter(lambda text: {*unicodedata.normalize("NFC", text)} <= {*SEEN, *SPACES}))
+@settings(deadline=None, derandomize=True, max_examples=200)
+def test_a_text_comes_back_but_for_white_space_and_composed_letters(tokenizer: Tokenizer, text: str) -> None:
+    (ids,) = tokenizer.encode([text])
+    assert UNKNOWN not in ids
+    assert tokenizer.decode([ids]) == [" ".join(unicodedata.normalize("NFC", text).split())]
+
+
+def test_ids_are_in_the_order_that_marian_needs(tokenizer: Tokenizer) -> None:
+    assert tokenizer.pieces([0, 1, len(tokenizer) - 1]) == ["</s>", "<unk>", "<pad>"]
+    assert (tokenizer.end, tokenizer.pad) == (0, len(tokenizer) - 1)
+    assert len({*tokenizer.pieces(range(len(tokenizer)))}) == len(tokenizer)
+
+
+def test_every_text_is_closed_by_one_end(tokenizer: Tokenizer) -> None:
+    for ids in tokenizer.encode([*TEXTS, ""]):
+        assert ids.index(tokenizer.end) == len(ids) - 1
+
+
+def test_what_was_never_seen_is_unknown_and_no_crash(tokenizer: Tokenizer) -> None:
+    for text in "Ж", "the Ж cat", "\x00", "\ufffd", "𝄞𝄞𝄞", "\u202e":
+        (ids,) = tokenizer.encode([text])
+        assert UNKNOWN in ids
+        assert text not in tokenizer.decode([ids])
+
+
+@pytest.mark.parametrize("text", ["</s>", "a <pad> b", "<unk>", "the</s>Cat", "<pad><pad>"])
+def test_a_text_that_names_a_special_token_is_only_text(tokenizer: Tokenizer, text: str) -> None:
+    (*ids, last) = tokenizer.encode([text])[0]
+    assert last == tokenizer.end
+    assert not {tokenizer.end, tokenizer.pad} & {*ids}
+    assert "<" in tokenizer.decode([ids])[0]
+
+
+@given(text=st.text())
+@settings(deadline=None, derandomize=True, max_examples=100)
+def test_any_text_at_all_can_be_read(tokenizer: Tokenizer, text: str) -> None:
+    (ids,) = tokenizer.encode([text])
+    assert all(0 <= i < tokenizer.pad for i in ids)
+    assert isinstance(tokenizer.decode([ids])[0], str)
+
+
+LEARN = f"""
+import json, sys
+from regard.data.tokens import Pieces, learn
+from hashlib import sha256
+for kind in {KINDS}:
+    print(sha256(learn(json.load(open(sys.argv[1])), Pieces(kind)).engine.to_str().encode()).hexdigest())
+"""
+
+
+def test_the_same_data_gives_the_same_tokenizer_here_and_in_another_process(tmp_path: Path) -> None:
+    here = [fingerprint(learn(TEXTS, Pieces(kind))) for kind in KINDS]
+    assert here == [fingerprint(learn(TEXTS, Pieces(kind))) for kind in KINDS]
+    (tmp_path / "texts.json").write_text(json.dumps(TEXTS))
+    for seed in "1", "2":
+        command = [sys.executable, "-c", LEARN, str(tmp_path / "texts.json")]
+        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+        there = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split()
+        assert there == here
+
+
+def test_the_order_of_the_texts_does_not_matter() -> None:
+    for kind in KINDS:
+        assert fingerprint(learn(TEXTS, Pieces(kind))) == fingerprint(learn(TEXTS[::-1], Pieces(kind)))
+
+
+def test_what_was_saved_is_what_is_loaded(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    tokenizer.save(tmp_path)
+    loaded = Tokenizer.load(tmp_path)
+    assert fingerprint(loaded) == fingerprint(tokenizer)
+    assert loaded.encode(TEXTS) == tokenizer.encode(TEXTS)
+    assert (loaded.pad, loaded.end) == (tokenizer.pad, tokenizer.end)
+    facts = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert [facts[f"{name}_token"] for name in ("eos", "unk", "pad")] == ["</s>", "<unk>", "<pad>"]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_a_list_has_the_size_that_was_asked_for(kind: str) -> None:
+    assert len(learn(TEXTS, Pieces(kind, vocab=52))) == 52
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+@pytest.mark.parametrize(("vocab", "advice"), [(9000, "or fewer"), (20, "more than that")])
+def test_a_size_that_the_data_cannot_give_is_refused_with_both_numbers(kind: str, vocab: int, advice: str) -> None:
+    with pytest.raises(ValueError, match=rf"--vocab {vocab} cannot .* \d+ pieces") as error:
+        learn(TEXTS, Pieces(kind, vocab=vocab))
+    assert advice in str(error.value)
+    possible = int(re.findall(r"(\d+) pieces", str(error.value))[0]) + (vocab == 20)
+    assert len(learn(TEXTS, Pieces(kind, vocab=possible))) == possible, "the advice should work"
+
+
+@pytest.mark.parametrize("texts", [[], [""], [" \n", "\t"]])
+def test_nothing_to_learn_from_is_refused(texts: list[str]) -> None:
+    with pytest.raises(ValueError, match="no text"):
+        learn(texts, Pieces())
+
+
+@given(where=st.floats(0, 1, exclude_max=True), what=st.sampled_from([b"", b"\x00", b"}", b'"', b"9"]))
+@settings(deadline=None, derandomize=True, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_broken_file_is_refused_by_name_or_still_a_tokenizer(tmp_path: Path, where: float, what: bytes) -> None:
+    learn(TEXTS, Pieces("characters")).save(tmp_path)
+    file = tmp_path / "tokenizer.json"
+    whole = file.read_bytes()
+    at = int(where * len(whole))
+    file.write_bytes(whole[:at] + what + (whole[at + 1 :] if what else b""))
+    trouble = ""
+    try:
+        Tokenizer.load(tmp_path).encode(["the cat"])
+    except ValueError as error:
+        trouble = str(error)
+    assert not trouble or "tokenizer" in trouble
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"not json", b"\xff\xfe", b'{"model": {"type": "BPE"}}'])
+def test_what_is_no_tokenizer_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "tokenizer.json").write_bytes(content)
+    with pytest.raises(ValueError, match=r"tokenizer\.json is not a tokenizer"):
+        Tokenizer.load(tmp_path)
+
+
+def test_a_folder_without_a_tokenizer_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"{tmp_path} has no tokenizer.json"):
+        Tokenizer.load(tmp_path)

@@ -1,0 +1,74 @@
+"""A cache holds what was put in, in order, however often it grew or its rows were reordered."""
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from regard.parts.cache import Cache, rows_of, select
+
+B, G, E = 3, 2, 5
+
+
+def numbers(*shape: int) -> Tensor:
+    return torch.randn(*shape)
+
+
+@given(
+    seed=st.integers(0, 999),
+    pieces=st.lists(
+        st.tuples(st.integers(1, 20), st.lists(st.integers(0, B - 1), max_size=4)), min_size=1, max_size=12
+    ),
+)
+@settings(deadline=None, derandomize=True, max_examples=60)
+def test_growing_and_selecting_equals_concatenating_and_indexing(seed: int, pieces) -> None:
+    torch.manual_seed(seed)
+    cache, rows = Cache(), B
+    keys, values = numbers(B, G, 0, E), numbers(B, G, 0, E + 1)
+    for length, chosen in pieces:
+        k, v = numbers(rows, G, length, E), numbers(rows, G, length, E + 1)
+        keys, values = torch.cat((keys, k), 2), torch.cat((values, v), 2)
+        got = cache.extend(k, v)
+        assert cache.length == keys.size(2)
+        assert torch.equal(got[0], keys)
+        assert torch.equal(got[1], values)
+        if chosen:
+            order = torch.tensor(chosen) % rows
+            cache.select(order)
+            keys, values, rows = keys[order], values[order], len(chosen)
+
+
+def test_memory_grows_seldom() -> None:
+    cache, places = Cache(), set()
+    for _ in range(200):
+        keys, _ = cache.extend(numbers(B, G, 1, E), numbers(B, G, 1, E))
+        places.add(keys.data_ptr())
+    assert len(places) <= 5
+
+
+def test_selecting_from_an_empty_cache_is_no_error() -> None:
+    cache = Cache()
+    cache.select(torch.tensor([1, 1]))
+    cache.select_sources(torch.tensor([1]))
+    assert cache.extend(numbers(2, G, 1, E), numbers(2, G, 1, E))[0].size(0) == 2
+
+
+def test_rows_and_sources_are_selected_apart_and_in_every_layer() -> None:
+    source, mask = (numbers(B, G, 4, E), numbers(B, G, 4, E)), torch.rand(B, 1, 1, 4) < 0.5
+    caches = [Cache(source, mask) for _ in range(2)]
+    keys = numbers(2 * B, G, 3, E)
+    for cache in caches:
+        cache.extend(keys, keys)
+    sources = torch.tensor([2, 0])
+    rows = rows_of(sources, beams=2)
+    assert rows.tolist() == [4, 5, 0, 1]
+    select(caches, rows)
+    for cache in caches:
+        assert cache.source is source
+    select(caches, torch.tensor([3, 0, 0]), sources)
+    for cache in caches:
+        new = numbers(3, G, 1, E)
+        assert torch.equal(cache.extend(new, new)[0], torch.cat((keys[rows][[3, 0, 0]], new), 2))
+        assert torch.equal(cache.source[0], source[0][sources])
+        assert torch.equal(cache.source[1], source[1][sources])
+        assert torch.equal(cache.source_mask, mask[sources])

@@ -1,0 +1,300 @@
+"""Search finds the best, samples are fair, and no answer depends on what else is asked.
+
+Two kinds of model: `Lookup`, whose next token depends on the whole beginning through a random table, so that everything
+about it can be counted; and a small random Transformer, through the task that uses it.
+"""
+
+import math
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from regard.data.batches import Ragged
+from regard.data.tokens import Pieces, learn
+from regard.generate import Decoding, Hypothesis, beam_search, generate
+from regard.models.transformer import Transformer, TransformerConfig
+from regard.parts.cache import Cache
+from regard.parts.heads import Model
+from regard.tasks.translate import Translate, seen
+
+END = 0
+GREEDY, BEAM = Decoding(beam=1), Decoding(beam=3, n_best=3)
+SAMPLE = Decoding(temperature=1.3, n_best=2, seed=5)
+EVERY_WAY = pytest.mark.parametrize("how", [GREEDY, BEAM, SAMPLE], ids=["greedy", "beam", "sampling"])
+
+
+class Beginnings(Cache):
+    """Remembers which model each row is of, and its text so far as one number."""
+
+    def __init__(self, models: Tensor):
+        super().__init__()
+        self.models, self.codes = models, torch.zeros_like(models)
+
+    def select(self, rows: Tensor) -> None:
+        self.models, self.codes = self.models[rows], self.codes[rows]
+
+
+class Lookup:
+    """Many random models at once: `table[model, code of the beginning]` are the logits of what follows."""
+
+    def __init__(self, models: int, vocab: int, longest: int, seed: int, sharpness: float = 2.0):
+        self.vocab = vocab
+        random = torch.Generator().manual_seed(seed)
+        self.table = torch.randn(models, vocab ** (longest + 2), vocab, generator=random) * sharpness
+        self.logprobs = self.table.log_softmax(-1)
+
+    def code(self, before: int | Tensor, token: int | Tensor) -> int | Tensor:
+        return before * self.vocab + token
+
+    def step(self, ids: Tensor, caches: list[Cache]) -> Tensor:
+        (cache,) = caches
+        cache.codes = self.code(cache.codes, ids[:, 0])
+        return self.table[cache.models, cache.codes]
+
+    def answer(self, how: Decoding, limits: list[int], models: list[int] | None = None) -> list[list[Hypothesis]]:
+        chosen = torch.tensor([*range(len(self.table))] if models is None else models)
+        start = torch.ones_like(chosen)
+        return generate(self.step, [Beginnings(chosen)], start, END, torch.tensor(limits), how, chosen)
+
+    def logp(self, text: tuple[int, ...] | list[int]) -> Tensor:
+        """log P of a text and its </s>, under each of the models."""
+        code, total = self.code(0, 1), torch.zeros(len(self.table))
+        for token in (*text, END):
+            total = total + self.logprobs[:, code, token]
+            code = self.code(code, token)
+        return total
+
+
+LIMITS = st.lists(st.integers(1, 4), min_size=1, max_size=6)
+
+
+@pytest.mark.parametrize("vocab", [3, 4])
+@pytest.mark.parametrize("longest", [3, 4])
+@pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0])
+def test_a_beam_that_holds_everything_finds_the_best_of_all_texts(vocab: int, longest: int, penalty: float) -> None:
+    lookup = Lookup(models=84, vocab=vocab, longest=longest, seed=vocab + longest)  # 12 x 84 > 1,000 models
+    texts = [text for length in range(longest + 1) for text in product(range(1, vocab), repeat=length)]
+    how = Decoding(beam=len(texts), n_best=len(texts), length_penalty=penalty)
+    logp = torch.stack([lookup.logp(text) for text in texts], 1)  # (models, texts)
+    score = logp / torch.tensor([(len(text) + 1) ** penalty for text in texts])
+    for model, found in enumerate(lookup.answer(how, [longest] * len(logp))):
+        best = int(score[model].argmax())
+        assert tuple(found[0].ids) == texts[best]
+        assert found[0].logp == pytest.approx(logp[model, best].item(), abs=1e-4)
+        assert found[0].score == pytest.approx(score[model, best].item(), abs=1e-4)
+        assert {tuple(h.ids) for h in found} == {*texts}
+
+
+@given(seed=st.integers(0, 999), limits=LIMITS)
+@settings(deadline=None, derandomize=True, max_examples=60)
+def test_a_beam_of_one_is_greedy(seed: int, limits: list[int]) -> None:
+    lookup = Lookup(len(limits), vocab=5, longest=4, seed=seed)
+    rows = torch.arange(len(limits))
+    start = torch.ones_like(rows)
+    beam = beam_search(lookup.step, [Beginnings(rows)], start, END, torch.tensor(limits), GREEDY)
+    assert beam == lookup.answer(GREEDY, limits)
+
+
+def test_greedy_takes_the_most_probable_token_each_time() -> None:
+    lookup = Lookup(models=20, vocab=5, longest=4, seed=1)
+    for model, (answer,) in enumerate(lookup.answer(GREEDY, [4] * 20)):
+        code = lookup.code(0, 1)
+        for token in [*answer.ids, END][:4]:
+            assert token == int(lookup.table[model, code].argmax())
+            code = lookup.code(code, token)
+
+
+@EVERY_WAY
+@given(seed=st.integers(0, 999), limits=LIMITS, shortest=st.integers(0, 5))
+@settings(deadline=None, derandomize=True, max_examples=40)
+def test_answers_are_right_sorted_different_and_of_the_length_asked_for(how, seed, limits, shortest) -> None:
+    lookup = Lookup(len(limits), vocab=5, longest=4, seed=seed)
+    how = replace(how, shortest=shortest, length_penalty=seed % 3 / 2)
+    for model, (answers, limit) in enumerate(zip(lookup.answer(how, limits), limits, strict=True)):
+        assert 1 <= len(answers) <= how.n_best
+        assert all(a.score >= b.score for a, b in pairwise(answers))
+        if how.temperature == 0:
+            assert len({tuple(a.ids) for a in answers}) == len(answers)
+        for answer in answers:
+            assert min(shortest, limit) <= len(answer.ids) <= limit
+            assert END not in answer.ids
+            assert answer.logp == pytest.approx(lookup.logp(answer.ids)[model].item(), abs=1e-5)
+            length = len(answer.ids) + 1
+            assert answer.score == pytest.approx(answer.logp / length**how.length_penalty)
+
+
+@EVERY_WAY
+@given(seed=st.integers(0, 999), limits=LIMITS)
+@settings(deadline=None, derandomize=True, max_examples=40)
+def test_rows_do_not_disturb_each_other_whenever_they_end(how: Decoding, seed: int, limits: list[int]) -> None:
+    lookup = Lookup(len(limits), vocab=5, longest=4, seed=seed)
+    together = lookup.answer(how, limits)
+    for model, limit in enumerate(limits):
+        assert lookup.answer(how, [limit], [model]) == [together[model]]
+
+
+def one_step(logits: list[float], how: Decoding, n: int) -> list[int]:
+    """The first token of n answers of one model that always says the same."""
+    table = torch.tensor(logits)
+    limits, rows = torch.ones(n, dtype=torch.int64), torch.arange(n)
+    answers = generate(lambda ids, _: table.expand(len(ids), -1).clone(), [], rows, END, limits, how, rows)
+    return [(*answer.ids, END)[0] for (answer,) in answers]
+
+
+class TestSampling:
+    def test_the_same_seed_gives_the_same_text_and_another_seed_another(self) -> None:
+        lookup = Lookup(models=20, vocab=5, longest=4, seed=1, sharpness=0.1)
+        once, again, other = (lookup.answer(replace(SAMPLE, seed=seed), [4] * 20) for seed in (5, 5, 6))
+        assert once == again
+        assert once != other
+
+    def test_the_answers_to_one_input_are_drawn_apart(self) -> None:
+        lookup = Lookup(models=20, vocab=5, longest=4, seed=1, sharpness=0.1)
+        assert any(a.ids != b.ids for a, b in lookup.answer(SAMPLE, [4] * 20))
+
+    @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+    def test_tokens_come_as_often_as_their_probability_says(self, temperature: float) -> None:
+        logits, n = [0.0, 1.0, -1.0, 2.0, 0.5], 4000
+        counts = Counter(one_step(logits, Decoding(temperature=temperature), n))
+        wanted = (torch.tensor(logits) / temperature).softmax(-1) * n
+        chi_square = sum((counts[token] - w) ** 2 / w for token, w in enumerate(wanted.tolist()))
+        assert chi_square < 23.5  # 4 degrees of freedom: one seed of 10,000 is worse
+
+    @pytest.mark.parametrize(
+        ("how", "drawn"),
+        [
+            ({"top_k": 1}, {3}),
+            ({"top_k": 2}, {3, 1}),
+            ({"top_k": 9}, {0, 1, 2, 3, 4}),
+            ({"top_p": 1e-6}, {3}),
+            ({"top_p": 0.6}, {3, 1}),  # the probabilities are 0.53, 0.20, 0.12, 0.07, 0.07
+            ({"top_p": 0.75}, {3, 1, 4}),
+            ({"top_p": 0.75, "top_k": 2}, {3, 1}),
+        ],
+    )
+    def test_only_the_most_probable_are_drawn(self, how: dict[str, float], drawn: set[int]) -> None:
+        assert {*one_step([0.0, 1.0, 0.01, 2.0, 0.5], Decoding(temperature=1.0, **how), 1500)} == drawn
+
+    @pytest.mark.parametrize("how", [{"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-6}])
+    def test_what_leaves_no_choice_is_greedy(self, how: dict[str, float]) -> None:
+        lookup = Lookup(models=20, vocab=5, longest=4, seed=1)
+        sampled = lookup.answer(Decoding(**{"temperature": 2.0} | how), [4] * 20)
+        assert [a.ids for (a,) in sampled] == [a.ids for (a,) in lookup.answer(GREEDY, [4] * 20)]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"beam": 0}, r"beam .*not 0"),
+        ({"n_best": 0}, r"n_best .*not 0"),
+        ({"n_best": 5, "beam": 4}, r"n_best \(5\) .*not 4"),
+        ({"length_penalty": math.nan}, r"length_penalty .*not nan"),
+        ({"length_penalty": math.inf}, r"length_penalty .*not inf"),
+        ({"temperature": -0.5}, r"temperature .*not -0.5"),
+        ({"temperature": math.nan}, r"temperature .*not nan"),
+        ({"temperature": math.inf}, r"temperature .*not inf"),
+        ({"top_k": -1}, r"top_k .*not -1"),
+        ({"top_p": 0.0}, r"top_p .*not 0.0"),
+        ({"top_p": 1.1}, r"top_p .*not 1.1"),
+        ({"shortest": -2}, r"shortest .*not -2"),
+        ({"longest": 0}, r"longest .*not 0"),
+        ({"shortest": 4, "longest": 3}, r"longest .*not 3"),
+        ({"seed": -1}, r"seed .*not -1"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_with_its_name_and_number(wrong: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Decoding(**wrong)
+
+
+TEXTS = ["a bad cab", "b", "abba had a dad", "cab cab cab cab", "h", "hab da bad"]
+ALL = np.arange(len(TEXTS))
+
+
+@pytest.fixture(scope="module")
+def translator() -> tuple[Translate, Model, Ragged]:
+    """A Transformer whose weights are random but large, so that what it says depends on what it read."""
+    task = Translate(tokenizer=learn(TEXTS, Pieces("characters")))
+    torch.manual_seed(2)
+    sizes = {"dim": 16, "encoder_layers": 1, "decoder_layers": 2, "heads": 2, "hidden": 24}
+    model = task.head(Transformer(TransformerConfig(len(task.tokenizer), context=40, **sizes))).eval()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.weight.data *= 10
+    return task, model, Ragged(task.tokenizer.encode(TEXTS))
+
+
+class TestTransformer:
+    @EVERY_WAY
+    def test_the_log_probability_is_that_of_teacher_forcing(self, translator, how: Decoding) -> None:
+        task, model, rows = translator
+        found = task.search(model, rows, ALL, replace(how, longest=9))
+        assert len({tuple(answers[0].ids) for answers in found}) > 2, "a model that says one thing proves nothing"
+        assert {len(answer.ids) for answers in found for answer in answers} - {9}, "some should end before the limit"
+        for row, answers in enumerate(found):
+            assert len(answers) == how.n_best
+            for answer in answers:
+                source, target = torch.from_numpy(rows[row]).long(), torch.tensor([task.tokenizer.pad, *answer.ids])
+                wanted = torch.tensor([*answer.ids, task.tokenizer.end])
+                with torch.inference_mode():
+                    logprobs = model(source[None], target[None])[0].log_softmax(-1)
+                again = logprobs.gather(1, wanted[:, None]).double().sum().item()
+                assert answer.logp == pytest.approx(again, abs=1e-5, rel=1e-5)
+
+    @EVERY_WAY
+    def test_a_batch_equals_its_sentences_one_by_one(self, translator, how: Decoding) -> None:
+        task, model, rows = translator
+        for row, answers in enumerate(task.search(model, rows, ALL, how)):
+            (alone,) = task.search(model, rows, np.array([row]), how)
+            assert [a.ids for a in alone] == [a.ids for a in answers]
+            assert [a.logp for a in alone] == pytest.approx([a.logp for a in answers], abs=1e-5, rel=1e-5)
+            assert [a.score for a in alone] == pytest.approx([a.score for a in answers], abs=1e-5, rel=1e-5)
+
+    @EVERY_WAY
+    def test_answers_come_in_the_order_of_the_questions_however_many_are_held(self, translator, how: Decoding) -> None:
+        task, model, rows = translator
+        wanted = [task.tokenizer.decode([a.ids for a in best]) for best in task.search(model, rows, ALL, how)]
+        for window, budget in (1, 1), (4, 30), (100, 2000):
+            found = task.predict(model, iter(TEXTS), how, window, budget)
+            assert [[a.text for a in best] for best in found] == wanted
+
+    def test_a_wide_beam_is_at_least_as_good_as_greedy(self, translator) -> None:
+        task, model, _ = translator
+        how = Decoding(beam=12, length_penalty=0.0, longest=5)
+        for narrow, wide in zip(
+            task.predict(model, TEXTS, replace(how, beam=1)), task.predict(model, TEXTS, how), strict=True
+        ):
+            assert wide[0].score >= narrow[0].score - 1e-5
+
+    @EVERY_WAY
+    def test_lengths_are_kept_even_against_the_context(self, translator, how: Decoding) -> None:
+        task, model, rows = translator
+        for shortest, longest in (3, 3), (0, 1), (99, 200), (50, None):
+            found = task.search(model, rows, ALL, replace(how, shortest=shortest, longest=longest))
+            for answers in found:
+                assert answers
+                for answer in answers:
+                    assert min(shortest, 39) <= len(answer.ids) <= min(longest or 99, 39)
+                    assert math.isfinite(answer.logp)
+
+    def test_padding_is_never_said(self, translator) -> None:
+        task, model, rows = translator
+        for how in GREEDY, BEAM, Decoding(temperature=5.0, n_best=20):
+            for answers in task.search(model, rows, ALL, replace(how, longest=20)):
+                assert not any(task.tokenizer.pad in answer.ids for answer in answers)
+
+    def test_a_sentence_longer_than_the_context_is_refused_with_its_place_and_numbers(self, translator) -> None:
+        task, model, _ = translator
+        with pytest.raises(ValueError, match=r"sentence 3 has \d+ tokens, .*context is 40"):
+            [*task.predict(model, ["a", "b", "ab " * 20, "c"])]
+
+
+def test_a_padding_mask_comes_from_lengths() -> None:
+    assert seen(np.array([2, 3]), 3).tolist() == [[[[True, True, False]]], [[[True, True, True]]]]

@@ -1,0 +1,170 @@
+"""Our folders in the hands of others: transformers and CTranslate2 must say what we say, through files on disk."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from regard.data.batches import Ragged
+from regard.data.tokens import Pieces, learn
+from regard.generate import Decoding
+from regard.hub.folder import read_config
+from regard.load import load
+from regard.models.transformer import Transformer, TransformerConfig
+from regard.tasks.translate import Translate
+from regard.training.loop import Plan, Progress
+from regard.training.loop import learn as learn_steps
+from regard.training.run import Run
+
+transformers = pytest.importorskip("transformers", reason="parity needs the dev extra")
+
+NOUNS = ["tea", "water", "bread", "house", "river", "garden", "letter", "window", "train", "song"]
+VERBS = ["likes", "sees", "takes", "wants", "brings", "finds"]
+TIE = 1e-5  # two best logits this close may be told apart differently
+
+
+def sentences(count):
+    draw = random.Random(7)
+    return [
+        " ".join(draw.choices(NOUNS + VERBS, k=draw.randint(1, 9))) + draw.choice([".", "?", "!"]) for _ in range(count)
+    ]
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["post-norm is Marian", "pre-norm is Pegasus"])
+def folder(request, tmp_path_factory):
+    """A model that has learnt a little to say sentences backwards, and whose every weight matters."""
+    torch.manual_seed(3)
+    tokenizer = learn(sentences(500), Pieces(vocab=80))
+    task = Translate(tokenizer=tokenizer)
+    config = TransformerConfig(
+        vocab=len(tokenizer), context=64, dim=24, encoder_layers=3, decoder_layers=2, heads=4, hidden=40,
+        norm_first=request.param, pad=tokenizer.pad,
+    )  # fmt: skip
+    model = task.head(Transformer(config))
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "tokens" not in name and name != "head.bias":
+                weight.add_(torch.randn_like(weight) * 0.1)
+    plan = Plan(steps=250, rate=0.01, warmup=20, batch_tokens=600)
+    pairs = [(text, " ".join(reversed(text.split()))) for text in sentences(500)]
+    for _ in learn_steps(Progress.new(model, plan), task, task.prepare(pairs), plan):
+        pass
+    model.eval()
+    run = Run.new(tmp_path_factory.mktemp("run") / "model")
+    run.describe(model, tokenizer, {"task": "translate"}, {})
+    run.publish(model)
+    return run.folder
+
+
+def test_transformers_gives_our_logits(folder):
+    ours = load(folder, device="cpu")
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    kind = "PegasusForConditionalGeneration" if ours.model.body.config.norm_first else "MarianMTModel"
+    assert type(theirs).__name__ == kind
+    batch = ours.task.batch(
+        ours.task.prepare([(a, b) for a, b in zip(sentences(9), sentences(18)[9:], strict=True)]), range(9)
+    )
+    with torch.inference_mode():
+        mine = ours.model(batch.source, batch.target, batch.source_mask)
+        said = theirs(
+            input_ids=batch.source, attention_mask=batch.source_mask[:, 0, 0].long(), decoder_input_ids=batch.target
+        ).logits
+    assert (mine - said)[batch.real].abs().max() < 1e-5
+
+
+def test_transformers_tokenizes_as_we_do(folder):
+    ours, theirs = load(folder, device="cpu"), transformers.AutoTokenizer.from_pretrained(folder)
+    texts = [*sentences(50), "tea, (water)!  bread"]
+    assert theirs(texts).input_ids == ours.tokenizer.encode(texts)
+    assert [theirs.decode(ids, skip_special_tokens=True) for ids in theirs(texts).input_ids] == ours.tokenizer.decode(
+        ours.tokenizer.encode(texts)
+    )
+
+
+def same_but_for_ties(ours, text, mine, theirs):
+    """Equal, or they part where our two best logits lie within TIE."""
+    if mine == theirs:
+        return True
+    at = next(i for i, (a, b) in enumerate(zip(mine + [-1], theirs + [-1], strict=False)) if a != b)
+    pad = ours.tokenizer.pad
+    source = torch.tensor(ours.tokenizer.encode([text]))
+    with torch.inference_mode():
+        best = ours.model(source, torch.tensor([[pad, *mine[:at]]]))[0, -1].topk(2).values
+    return float(best[0] - best[1]) < TIE
+
+
+def our_tokens(ours, texts, length):
+    rows = Ragged(ours.tokenizer.encode(texts))
+    found = ours.task.search(ours.model, rows, np.arange(len(texts)), Decoding(beam=1, longest=length))
+    return [best[0].ids for best in found]
+
+
+def test_greedy_tokens_of_transformers_on_200_sentences(folder):
+    ours = load(folder, device="cpu")
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    texts, length = sentences(200), 20
+    mine = our_tokens(ours, texts, length)
+    said = []
+    for i in range(0, len(texts), 50):
+        batch = tokenizer(texts[i : i + 50], return_tensors="pt", padding=True)
+        said += theirs.generate(**batch, num_beams=1, do_sample=False, max_length=length + 1).tolist()
+    end, pad = ours.tokenizer.end, ours.tokenizer.pad
+    clean = [[t for t in (row[1:] + [end])[: (row[1:] + [end]).index(end)] if t != pad] for row in said]
+    assert all(same_but_for_ties(ours, *row) for row in zip(texts, mine, clean, strict=True))
+    assert len({tuple(row) for row in mine}) > 50, "the model says too few different things to compare"
+
+
+def test_greedy_tokens_of_ctranslate2_on_200_sentences(folder, tmp_path):
+    ctranslate2 = pytest.importorskip("ctranslate2", reason="needs the dev extra")
+    from ctranslate2.converters import TransformersConverter
+
+    TransformersConverter(str(folder)).convert(str(tmp_path / "ct2"))
+    ours = load(folder, device="cpu")
+    texts, length = sentences(200), 20
+    mine = our_tokens(ours, texts, length)
+    translator = ctranslate2.Translator(str(tmp_path / "ct2"), device="cpu", compute_type="float32")
+    asked = [ours.tokenizer.pieces(ids) for ids in ours.tokenizer.encode(texts)]
+    said = translator.translate_batch(asked, beam_size=1, min_decoding_length=0, max_decoding_length=length)
+    clean = [[ours.tokenizer.engine.token_to_id(t) for t in r.hypotheses[0]] for r in said]
+    assert all(same_but_for_ties(ours, *row) for row in zip(texts, mine, clean, strict=True))
+
+
+def test_the_second_save_is_the_first(folder, tmp_path):
+    ours = load(folder, device="cpu")
+    again = Run.new(tmp_path / "again")
+    again.describe(ours.model, ours.tokenizer, {"task": "translate"}, {})
+    again.publish(ours.model)
+    for file in (
+        "config.json",
+        "generation_config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "model.safetensors",
+    ):
+        assert (again.folder / file).read_bytes() == (folder / file).read_bytes(), file
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"model_type": "marlan"}, "did you mean marian"),
+        ({"activation_function": "swish"}, "swish"),
+        ({"d_model": "wide"}, "dim"),
+        ({"encoder_attention_heads": 3}, "heads"),
+        ({"encoder_layers": 4}, "lacks"),
+        ({"encoder_layers": 2}, "no place"),
+        ({"encoder_ffn_dim": 41}, "hidden"),
+    ],
+)
+def test_a_config_that_lies_is_refused_by_name(folder, tmp_path, change, word):
+    for file in folder.iterdir():
+        if file.is_file():
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    config = json.loads((tmp_path / "config.json").read_text()) | change
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=word):
+        load(tmp_path, device="cpu")
+    assert read_config(folder)
