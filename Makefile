@@ -1,7 +1,7 @@
 # Everything runs in .venv, which is made here: Python 3.11 or newer and make are all that is needed.
 PYTHON ?= python3
 BIN := .venv/bin
-# The default index gives PyTorch with CUDA on Linux. For the small CPU build: make setup PIP_FLAGS="--extra-index-url ..."
+# On Linux the default PyTorch brings CUDA. For the small CPU build give its index: make setup PIP_FLAGS="--extra-index-url ..."
 PIP_FLAGS ?=
 
 .PHONY: setup demo test lint bench clean

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.choose import must
 from regard.parts.cache import Cache, select
 
 Step = Callable[[Tensor, list[Cache]], Tensor]
@@ -40,25 +41,20 @@ class Decoding:
     seed: int = 0  # of the sampling; each input has its own stream, whatever else is asked with it
 
     def __post_init__(self) -> None:
-        for name, ok, rule in (
-            ("beam", self.beam >= 1, "at least 1"),
-            ("n_best", self.n_best >= 1, "at least 1"),
-            ("length_penalty", math.isfinite(self.length_penalty), "a finite number"),
-            ("temperature", 0 <= self.temperature < math.inf, "0 or more, and finite"),
-            ("top_k", self.top_k >= 0, "0 or more"),
-            ("top_p", 0 < self.top_p <= 1, "above 0 and at most 1"),
-            ("shortest", self.shortest >= 0, "0 or more"),
-            (
-                "longest",
-                self.longest is None or self.longest >= max(1, self.shortest),
-                "at least 1, and no less than shortest",
-            ),
-            ("seed", self.seed >= 0, "0 or more"),
-        ):
-            if not ok:
-                raise ValueError(f"{name} must be {rule}, not {getattr(self, name)}")
+        must(
+            self,
+            beam=(self.beam >= 1, "at least 1"),
+            n_best=(self.n_best >= 1, "at least 1"),
+            length_penalty=(math.isfinite(self.length_penalty), "a finite number"),
+            temperature=(0 <= self.temperature < math.inf, "0 or more, and finite"),
+            top_k=(self.top_k >= 0, "0 or more"),
+            top_p=(0 < self.top_p <= 1, "above 0 and at most 1"),
+            shortest=(self.shortest >= 0, "0 or more"),
+            longest=(self.longest is None or self.longest >= max(1, self.shortest), "1 or more, not below shortest"),
+            seed=(self.seed >= 0, "0 or more"),
+        )
         if self.temperature == 0 and self.n_best > self.beam:
-            raise ValueError(f"n_best ({self.n_best}) answers need a beam of at least as many, not {self.beam}")
+            raise ValueError(f"n-best ({self.n_best}) answers need a beam of at least as many, not {self.beam}")
 
 
 class Hypothesis(NamedTuple):

@@ -102,6 +102,36 @@ def test_a_beam_of_one_is_greedy(seed: int, limits: list[int]) -> None:
     assert beam == lookup.answer(GREEDY, limits)
 
 
+def by_the_book(lookup: Lookup, model: int, limit: int, how: Decoding) -> list[Hypothesis]:
+    """Beam search in lists: of the best `beam` continuations those that end are found, and the best others go on."""
+    going, found = [(0.0, ())], []
+    while going and len(found) < how.beam:
+        ranked = []
+        for logp, text in going:
+            code = lookup.code(0, 1)
+            for token in text:
+                code = lookup.code(code, token)
+            tokens = range(lookup.vocab) if len(text) < limit else [END]
+            ranked += [(logp + lookup.logprobs[model, code, token].item(), (*text, token)) for token in tokens]
+        ranked.sort(reverse=True)
+        found += [
+            (logp / len(text) ** how.length_penalty, logp, text) for logp, text in ranked[: how.beam] if text[-1] == END
+        ]
+        going = [(logp, text) for logp, text in ranked if text[-1] != END][: how.beam]
+    return [Hypothesis([*text[:-1]], logp, score) for score, logp, text in sorted(found, reverse=True)[: how.n_best]]
+
+
+@given(seed=st.integers(0, 999), limits=LIMITS, beam=st.integers(2, 5), penalty=st.sampled_from([0.0, 0.6, 1.0]))
+@settings(deadline=None, derandomize=True, max_examples=60)
+def test_a_narrow_beam_keeps_what_the_book_says(seed: int, limits: list[int], beam: int, penalty: float) -> None:
+    lookup = Lookup(len(limits), vocab=5, longest=4, seed=seed)
+    how = Decoding(beam=beam, n_best=beam, length_penalty=penalty)
+    for model, (found, limit) in enumerate(zip(lookup.answer(how, limits), limits, strict=True)):
+        wanted = by_the_book(lookup, model, limit, how)
+        assert [h.ids for h in found] == [h.ids for h in wanted]
+        assert [h.score for h in found] == pytest.approx([h.score for h in wanted], abs=1e-5)
+
+
 def test_greedy_takes_the_most_probable_token_each_time() -> None:
     lookup = Lookup(models=20, vocab=5, longest=4, seed=1)
     for model, (answer,) in enumerate(lookup.answer(GREEDY, [4] * 20)):
@@ -193,16 +223,16 @@ class TestSampling:
     ("wrong", "message"),
     [
         ({"beam": 0}, r"beam .*not 0"),
-        ({"n_best": 0}, r"n_best .*not 0"),
-        ({"n_best": 5, "beam": 4}, r"n_best \(5\) .*not 4"),
-        ({"length_penalty": math.nan}, r"length_penalty .*not nan"),
-        ({"length_penalty": math.inf}, r"length_penalty .*not inf"),
+        ({"n_best": 0}, r"n.best .*not 0"),
+        ({"n_best": 5, "beam": 4}, r"n.best \(5\) .*not 4"),
+        ({"length_penalty": math.nan}, r"length.penalty .*not nan"),
+        ({"length_penalty": math.inf}, r"length.penalty .*not inf"),
         ({"temperature": -0.5}, r"temperature .*not -0.5"),
         ({"temperature": math.nan}, r"temperature .*not nan"),
         ({"temperature": math.inf}, r"temperature .*not inf"),
-        ({"top_k": -1}, r"top_k .*not -1"),
-        ({"top_p": 0.0}, r"top_p .*not 0.0"),
-        ({"top_p": 1.1}, r"top_p .*not 1.1"),
+        ({"top_k": -1}, r"top.k .*not -1"),
+        ({"top_p": 0.0}, r"top.p .*not 0.0"),
+        ({"top_p": 1.1}, r"top.p .*not 1.1"),
         ({"shortest": -2}, r"shortest .*not -2"),
         ({"longest": 0}, r"longest .*not 0"),
         ({"shortest": 4, "longest": 3}, r"longest .*not 3"),

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from itertools import compress
 from typing import TYPE_CHECKING, get_args
 
-from regard.data.text import Bad, Note, Pair, Why, fold
+from regard.data.lines import Bad, Note, Why
+from regard.data.text import Pair, fold
 
 if TYPE_CHECKING:
     from rich.table import Table

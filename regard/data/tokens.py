@@ -152,8 +152,8 @@ def _trained(words: Counter[str], kind: str, size: int) -> Engine:
 
 
 def _settled(engine: Engine) -> models.Unigram:
-    """The trainer goes through a hash table, in a random order: each run finds the same pieces, but with other last digits,
-    and keeps the letters it had thrown away in any order, 0.0001 apart."""
+    """The trainer goes through a hash table, in a random order: each run finds the same pieces, but with other last
+    digits, and puts the letters it had thrown away back in any order, 0.0001 apart."""
     end, unknown, *pieces = json.loads(engine.to_str())["model"]["vocab"]
     least = min(score for _, score in pieces)
     near = least + 0.0001 * len(pieces)

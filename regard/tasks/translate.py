@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from regard.choose import must
 from regard.data.batches import Ints, Ragged, cut
 from regard.data.sentences import split_sentences
 from regard.data.tokens import Tokenizer
@@ -51,6 +52,9 @@ class Translate:
     smoothing: float = 0.1  # label smoothing: this share of the wanted probability is spread over all tokens
     seen: int | None = None  # tokens of the longest sentence it was trained on
     tokenizer: Tokenizer = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        must(self, smoothing=(0 <= self.smoothing < 1, "at least 0 and below 1"))
 
     needs = "an encoder and a decoder"
     counts = "target tokens"

@@ -20,6 +20,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from regard.choose import must
 from regard.data.batches import Position, forever
 from regard.parts.heads import Model
 from regard.tasks.task import Task
@@ -36,9 +37,7 @@ class Plan:
     minutes: float | None = None  # or for so long: the machine is timed and the steps are planned once
     batch_tokens: int = 4096  # most tokens of a batch, counted on its longer side with padding
     accumulate: int = 1  # batches whose gradients make one step
-    optimizer: Literal["muon", "adamw"] = (
-        "muon"  # muon for the matrices inside the blocks and adamw for the rest, or adamw
-    )
+    optimizer: Literal["muon", "adamw"] = "muon"  # muon leaves embeddings, gains and biases to adamw
     rate: float | None = None  # highest learning rate; 0.64 / dim unless given
     schedule: Literal["decay", "inverse-square-root"] = "decay"  # how the rate goes over the run
     warmup: int | None = None  # steps until the rate is highest; a tenth of the run, at most 2000, unless given
@@ -47,6 +46,23 @@ class Plan:
     clip: float = 1.0  # longest gradient; 0 for no limit
     average: float = 0.998  # moving average of the weights, used for validation and saved; 0 for none
     seed: int = 1  # of everything random
+
+    def __post_init__(self) -> None:
+        must(
+            self,
+            steps=(self.steps is None or self.steps >= 1, "at least 1"),
+            epochs=(self.epochs is None or self.epochs > 0, "above 0"),
+            minutes=(self.minutes is None or self.minutes > 0, "above 0"),
+            batch_tokens=(self.batch_tokens >= 1, "at least 1"),
+            accumulate=(self.accumulate >= 1, "at least 1"),
+            rate=(self.rate is None or self.rate > 0, "above 0"),
+            warmup=(self.warmup is None or self.warmup >= 0, "0 or more"),
+            decay=(0 < self.decay <= 1, "above 0 and at most 1"),
+            weight_decay=(self.weight_decay >= 0, "0 or more"),
+            clip=(self.clip >= 0, "0 or more"),
+            average=(0 <= self.average < 1, "at least 0 and below 1"),
+            seed=(self.seed >= 0, "0 or more"),
+        )
 
     def rate_at(self, step: int) -> float:
         assert self.steps, "the plan is not settled yet"

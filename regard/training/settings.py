@@ -11,7 +11,7 @@ import re
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, NamedTuple, get_type_hints
 
-from regard.choose import choose
+from regard.choose import choose, must
 from regard.data.tokens import Pieces
 from regard.models import MODELS
 from regard.tasks import TASKS
@@ -30,6 +30,13 @@ class Files:
     longest: int = 250  # words of a sentence above which it is a bad line
     skip_bad: bool = False  # go on without the bad lines
 
+    def __post_init__(self) -> None:
+        must(
+            self,
+            held_out=(0 < self.held_out < 1, "above 0 and below 1"),
+            longest=(self.longest >= 1, "at least 1"),
+        )
+
 
 @dataclass(frozen=True)
 class Keeping:
@@ -46,6 +53,17 @@ class Keeping:
     device: str = "auto"  # cpu, cuda or mps; the best there is if auto
     threads: int | None = None  # processor threads; all cores unless given
     compile: bool = False  # compile the model first: half a minute, for long runs
+
+    def __post_init__(self) -> None:
+        must(
+            self,
+            checks=(self.checks >= 1, "at least 1"),
+            check_pairs=(self.check_pairs >= 1, "at least 1"),
+            keep=(self.keep >= 1, "at least 1"),
+            patience=(self.patience >= 0, "0 or more"),
+            average_last=(self.average_last >= 0, "0 or more"),
+            threads=(self.threads is None or self.threads >= 1, "at least 1"),
+        )
 
 
 @dataclass(frozen=True)

@@ -147,8 +147,6 @@ def settle_plan(job: Job) -> Plan:
             minutes = DEFAULT_MINUTES if plan.minutes is None else plan.minutes
             plan = replace(plan, minutes=minutes, steps=steps_within(job, minutes * 60))
     assert plan.steps
-    if plan.steps < 1:
-        raise ValueError(f"--steps must be at least 1, not {plan.steps}")
     warmup = min(2000, plan.steps // 10) if plan.warmup is None else plan.warmup
     return replace(plan, warmup=warmup)
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from regard.data import text
-from regard.data.text import Bad, Note, Pair, fold, from_memory, hold_out, read, read_pairs
+from regard.data import lines
+from regard.data.lines import Bad, Note
+from regard.data.text import Pair, fold, from_memory, hold_out, read, read_pairs
 
 LETTER = st.characters(exclude_characters="\t\n\r\0", exclude_categories=["Cs"])
 SENTENCE = st.text(LETTER, min_size=1).filter(str.strip)
@@ -62,7 +63,7 @@ def test_every_line_of_any_bytes_gives_one_pair_or_one_bad(tmp_path: Path, conte
 def test_where_blocks_are_cut_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     file = write(tmp_path / "a.tsv", "Größe\tsize\r\n\r\nfünf\tfive\n".encode() + b"\xff\tx\n" + f"{ODD}\tß".encode())
     expected = list(read([file]))
-    monkeypatch.setattr(text, "BLOCK", size)
+    monkeypatch.setattr(lines, "BLOCK", size)
     assert list(read([file])) == expected
     assert [type(item) for item in expected] == [Pair, Bad, Pair, Bad, Pair, Note]
 
@@ -121,7 +122,7 @@ def test_fields_choose_what_is_read(tmp_path: Path, name: str, content: str, fie
 def test_unequal_counts_name_both_and_keep_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
-    monkeypatch.setattr(text, "BLOCK", block)
+    monkeypatch.setattr(lines, "BLOCK", block)
     longer, shorter = write(tmp_path / "a.en", "a\nb\nc\nd\n"), write(tmp_path / "a.de", "A\nB\n")
     for files in [longer, shorter], [shorter, longer]:
         pairs, bad = read_pairs(files)
@@ -131,7 +132,7 @@ def test_unequal_counts_name_both_and_keep_the_rest(
 
 
 def test_a_gzip_bomb_is_refused_before_it_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text, "LIMIT", 3 << 20)
+    monkeypatch.setattr(lines, "LIMIT", 3 << 20)
     asked, unpack = [], gzip.GzipFile.read
 
     def count(self: gzip.GzipFile, size: int = -1) -> bytes:

@@ -30,7 +30,7 @@ def mask_of(lengths: list[int], longest: int) -> Tensor:
 
 
 def size_of(c: TransformerConfig) -> int:
-    """By the paper: four square maps an attention, two maps a feed-forward, a norm around each, and one shared table."""
+    """By the paper: four square maps an attention, two maps a feed-forward, a norm around each, one shared table."""
     attention, feedforward, norm = 4 * (c.dim**2 + c.dim), 2 * c.dim * c.hidden + c.hidden + c.dim, 2 * c.dim
     encoder = c.encoder_layers * (attention + feedforward + 2 * norm)
     decoder = c.decoder_layers * (2 * attention + feedforward + 3 * norm)

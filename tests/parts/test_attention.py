@@ -215,7 +215,7 @@ def test_a_source_in_the_cache_equals_the_source_itself() -> None:
 
 @pytest.mark.parametrize("learning", [False, True])
 def test_looking_shows_the_weights_changes_no_bit_and_leaves_nothing_behind(learning: bool) -> None:
-    mixer, x = self_attention(), numbers(B, T, D).requires_grad_(learning)
+    mixer, x = self_attention().requires_grad_(learning), numbers(B, T, D)  # the stored weights, then the fused kernel
     before = mixer(x)
     with look(mixer) as seen:
         during = mixer(x)

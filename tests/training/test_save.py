@@ -152,6 +152,32 @@ def test_a_replaced_file_is_the_old_or_the_new(tmp_path: Path, kind: type[BaseEx
     assert found == sorted(found, key=[OLD, NEW].index), "once new, always new"
 
 
+def test_everything_is_on_the_disk_before_a_name_points_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: set[Path] = set()
+    renamed: list[Path] = []
+
+    def flush(path: Path) -> None:
+        flushed.add(path)
+
+    def move(real: Callable[[Path, Path], None]) -> Callable[[Path, Path], None]:
+        def call(source: Path, target: Path) -> None:
+            wanted = {f for f in source.iterdir() if f.name != MANIFEST} if source.is_dir() else {source}
+            assert wanted <= flushed
+            assert not renamed or renamed[-1].parent in flushed, "a rename is only on the disk when its folder is"
+            flushed.discard(target.parent)
+            renamed.append(target)
+            real(source, target)
+
+        return call
+
+    monkeypatch.setattr(save, "flush", flush)
+    for name in "rename", "replace":
+        monkeypatch.setattr(os, name, move(getattr(os, name)))
+    save_folder(tmp_path, "step-1", files(NEW))
+    assert [path.name for path in renamed] == [MANIFEST, "step-1", LATEST]
+    assert tmp_path in flushed
+
+
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_folder(tmp_path_factory.mktemp("run"), "step-1", files(OLD))

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import NamedTuple
 
-from regard.data.bundled.german.kinds import MAKERS, TEA_AND_WATER, Said
+from regard.data.bundled.german.clauses import Said
+from regard.data.bundled.german.kinds import MAKERS, TEA_AND_WATER
 from regard.data.bundled.german.speaker import Speaker
 from regard.data.bundled.german.words import Words
 
@@ -38,7 +39,7 @@ def split(phrase: Phrase) -> str:
 
 def join(words: Iterable[tuple[str, str]]) -> str:
     """A sentence from its words: a punctuation mark leans on the word before it."""
-    return "".join(word if tag == "PUNCT" else " " + word for word, tag in words).strip()
+    return "".join([word if tag == "PUNCT" else " " + word for word, tag in words])[1:]
 
 
 def phrase(kind: str, said: Said) -> Phrase:
@@ -54,10 +55,10 @@ def finished(words: Words, stop: str) -> Words:
 def sentences(rng: random.Random) -> Iterator[Phrase]:
     """Phrases without end, some more than once; the first is the one that everybody tries."""
     yield phrase("request", TEA_AND_WATER)
-    speaker, weights = Speaker(rng), [weight for _, weight in MAKERS.values()]
+    speaker = Speaker(rng)
+    makers = [(kind, make) for kind, (make, share) in MAKERS.items() for _ in range(share)]
     while True:
-        kind = rng.choices(KINDS, weights)[0]
-        make, _ = MAKERS[kind]
+        kind, make = speaker.pick(makers)
         speaker.used.clear()
         drawn = phrase(kind, make(speaker))
         if max(len(drawn.english_tags), len(drawn.german_tags)) <= LONGEST:
@@ -67,8 +68,8 @@ def sentences(rng: random.Random) -> Iterator[Phrase]:
 def collect(stream: Iterable[Phrase], count: int) -> list[Phrase]:
     """The first `count` different phrases of a stream; one held out must not bring words of its own."""
     found: dict[str, Phrase] = {}
-    english_known: set[str] = set()
-    german_known: set[str] = set()
+    english_known: set[tuple[str, str]] = set()
+    german_known: set[tuple[str, str]] = set()
     idle = 0
     for drawn in stream:
         if len(found) >= count or idle > PATIENCE:
@@ -76,11 +77,10 @@ def collect(stream: Iterable[Phrase], count: int) -> list[Phrase]:
         idle += 1
         if drawn.english in found:
             continue
-        english, german = {word for word, _ in drawn.english_tags}, {word for word, _ in drawn.german_tags}
         if split(drawn) == "train":
-            english_known |= english
-            german_known |= german
-        elif not (english <= english_known and german <= german_known):
+            english_known.update(drawn.english_tags)
+            german_known.update(drawn.german_tags)
+        elif not (english_known.issuperset(drawn.english_tags) and german_known.issuperset(drawn.german_tags)):
             continue
         found[drawn.english] = drawn
         idle = 0

@@ -1,8 +1,8 @@
 """How words agree and take their places: one clause, said in English and in German.
 
-English   front · auxiliary · subject · verb · objects · place · time          "Today he is calling his sister."
-German    front · FINITE · subject · pronouns · time · objects · place · REST  "Heute ruft er seine Schwester an."
-after "weil", "dass" …     subject · pronouns · time · objects · place · REST FINITE     "…, weil er sie anruft."
+English     front | subject | auxiliary verb | objects | place | time         Today he is calling his sister.
+German      front | FINITE | subject | time | objects | place | rest          Heute RUFT er seine Schwester an.
+weil, dass  subject | time | objects | place | rest FINITE                    ..., weil er seine Schwester anRUFT.
 """
 
 from typing import NamedTuple
@@ -38,7 +38,7 @@ CONTRACTED = {"do": "don't", "does": "doesn't", "did": "didn't", "can": "can't",
 
 ENGLISH_ORDER = ("dative", "accusative", "prepositional", "predicate", "goal", "manner", "place", "time", "please")
 GERMAN_ORDER = (
-    *("subject", "pronoun", "known", "please", "time", "often", "dative", "accusative"),
+    *("light", "subject", "pronoun", "known", "please", "time", "often", "dative", "accusative"),
     *("nicht", "manner", "place", "prepositional", "goal", "predicate", "reason"),
 )
 
@@ -191,10 +191,14 @@ def german_predicate(clause: Clause) -> tuple[str, str, str]:
     return verb.german[who], tag, verb.prefix
 
 
-def german_place(slot: Slot, known_first: bool) -> int:
+def german_place(slot: Slot, subject: str, known_first: bool) -> int:
+    """Where a slot stands, given the weight of the subject."""
     role = slot.role
     if role in ("dative", "accusative"):
-        role = "pronoun" if slot.weight == "pronoun" else "known" if slot.weight == "definite" and known_first else role
+        if slot.weight == "pronoun":  # "Heute fragt mich der Arzt", but not "sie der Arzt": "sie" could be the subject
+            role = "pronoun" if subject == "pronoun" or slot.german[0][0] == "sie" else "light"
+        elif slot.weight == "definite" and known_first:
+            role = "known"
     return GERMAN_ORDER.index(role)
 
 
@@ -204,7 +208,7 @@ def german(clause: Clause, front: str = "subject", last: bool = False) -> Words:
     if clause.negated and all(slot.weight != "kein" for slot in slots):
         slots.append(Slot("nicht", (), (("nicht", "PART"),)))
     known_first = clause.negated or any(slot.weight == "late" for slot in slots)
-    slots.sort(key=lambda slot: german_place(slot, known_first))
+    slots.sort(key=lambda slot: german_place(slot, clause.subject.weight, known_first))
     finite, tag, rest = german_predicate(clause)
     rest_tag = "ADP" if rest == clause.verb.prefix else "VERB"
     moved = tuple(word for slot in slots if slot.role == front for word in slot.german)

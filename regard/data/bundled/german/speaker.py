@@ -7,17 +7,20 @@ from typing import TypeVar
 
 from regard.data.bundled.german import lexicon
 from regard.data.bundled.german.grammar import Clause, Nominal, NounPhrase, Slot, adverb, after, object_slot
-from regard.data.bundled.german.lexicon import ADJECTIVES, DETERMINERS, NOUNS, PRONOUNS, VERBS
-from regard.data.bundled.german.words import Adjective, Complement, Determiner, Modal, Noun, Verb, tagged
+from regard.data.bundled.german.lexicon import ADJECTIVES, DETERMINERS, NOUNS, PRONOUNS
+from regard.data.bundled.german.verbs import HAVE, VERBS
+from regard.data.bundled.german.words import Adjective, Complement, Determiner, Modal, Noun, Verb
 
 T = TypeVar("T")
 CONTENTS = {"cup": "tea coffee milk", "glass": "water milk juice wine beer lemonade", "bottle": "water juice wine beer"}
 VERBS_OF = {
-    "state": tuple(verb for verb in VERBS if verb.traits >= {"simple", "present"}) + (lexicon.HAVE,),
+    "state": tuple(verb for verb in VERBS if verb.traits >= {"simple", "present"}) + (HAVE,),
     "now": tuple(verb for verb in VERBS if "simple" not in verb.traits),
     "any": tuple(verb for verb in VERBS if "present" not in verb.traits),
-    "past": tuple(verb for verb in VERBS if "present" not in verb.traits) + (lexicon.HAVE,),
+    "past": tuple(verb for verb in VERBS if "present" not in verb.traits) + (HAVE,),
     "willed": tuple(verb for verb in VERBS if not verb.traits & {"present", "unwilled"}),
+    "acts": tuple(verb for verb in VERBS if not verb.traits & {"present", "unwilled", "simple"}),
+    "going": tuple(verb for verb in VERBS if any(complement.role == "goal" for complement in verb.complements)),
     "please": tuple(verb for verb in VERBS if "please" in verb.traits),
 }
 
@@ -48,7 +51,7 @@ def looks(group: str) -> tuple[Adjective, ...]:
 class Speaker:
     def __init__(self, rng: random.Random):
         self.rng = rng
-        self.used: set[object] = set()  # nouns, names and pronouns of the sentence, which are not said twice
+        self.used: set[str] = set()  # nouns, names and pronouns of the sentence, which are not said twice
 
     def chance(self, share: float) -> bool:
         return self.rng.random() < share
@@ -60,36 +63,42 @@ class Speaker:
         """An adjective that fits a group of nouns."""
         return self.pick(looks(group))
 
-    def noun(self, groups: Sequence[str]) -> Noun:
-        while (noun := self.pick(NOUNS[self.pick(groups)])) in self.used:
-            pass
-        self.used.add(noun)
+    def noun(self, name: str) -> Noun:
+        group = NOUNS[name]
+        noun = self.pick(group)
+        if noun.german in self.used:
+            noun = self.pick([other for other in group if other.german not in self.used] or group)
+        self.used.add(noun.german)
         return noun
 
     def noun_phrase(self, groups: Sequence[str], mode: str = "any", adjectives: float = 0.3) -> NounPhrase:
-        noun = self.noun(groups)
+        group = self.pick(groups)
+        if group == "portions":
+            return self.portion(self.noun("drinks"))
+        noun = self.noun(group)
         plural = bool(noun.german_plural) and self.chance(0.25)
-        adjective = self.look(noun.group) if self.chance(adjectives) else None
-        determiner = self.pick(determiners(noun.group, plural, mode))
-        if noun.group == "drinks" and not determiner.definite and self.chance(0.3):
-            return self.portion(noun)
-        return NounPhrase(noun, determiner, adjective, plural)
+        adjective = self.look(group) if self.chance(adjectives) else None
+        return NounPhrase(noun, self.pick(determiners(group, plural, mode)), adjective, plural)
+
+    def known(self, group: str) -> NounPhrase:
+        """One thing with its definite article."""
+        return NounPhrase(self.noun(group), DETERMINERS["the"], self.look(group) if self.chance(0.15) else None)
 
     def portion(self, drink: Noun) -> NounPhrase:
+        """As in "a cup of tea"."""
         dish = self.pick([dish for dish in NOUNS["dishes"] if drink.english in CONTENTS[dish.english].split()])
         return NounPhrase(dish, DETERMINERS["a"], content=drink)
 
-    def nominal(self, groups: Sequence[str], mode: str = "any", pronouns: float = 0.25) -> Nominal:
+    def nominal(self, groups: Sequence[str], mode: str = "any") -> Nominal:
         """A noun phrase, or where it is a person perhaps a pronoun or a name."""
         if "family" not in groups or mode == "indefinite":
             return self.noun_phrase(groups, mode)
         kind = self.rng.random()
-        if kind < pronouns:
-            free = [word for word in PRONOUNS.values() if word.pronoun not in self.used]
-            word = self.pick(free)
-            self.used |= {"I", "we"} if word.pronoun in ("I", "we") else {word.pronoun}
-            return word
-        if kind < pronouns + 0.12:
+        if kind < 0.25:
+            word = self.pick([word for word in PRONOUNS if word not in self.used])
+            self.used.update(("I", "we") if word in ("I", "we") else (word,))
+            return PRONOUNS[word]
+        if kind < 0.37:
             name = self.pick([name for name in lexicon.NAMES if name not in self.used])
             self.used.add(name)
             return lexicon.NAMES[name]
@@ -101,21 +110,16 @@ class Speaker:
             return adverb(role, lexicon.FIXED_PLACES[group][going])
         if group == "towns":
             english, german = self.pick(lexicon.TOWNS)
-            return Slot(
-                role,
-                tagged("to/ADP" if going else "in/ADP") + english,
-                tagged("nach/ADP" if going else "in/ADP") + german,
-            )
-        adjective = self.look(group) if self.chance(0.15) else None
-        place = NounPhrase(self.noun([group]), DETERMINERS["the"], adjective)
+            to, nach = ("to", "nach") if going else ("in", "in")
+            return Slot(role, ((to, "ADP"), *english), ((nach, "ADP"), *german))
+        place = self.known(group)
         english_at, german_at, german_to, case = lexicon.PREPOSITIONS[group]
         words = after(german_to, place.german(case)) if going else after(german_at, place.german("dat"))
         return Slot(role, (("to" if going else english_at, "ADP"), *place.english("dat")), words)
 
     def spot(self, going: bool) -> Slot:
         """On, under, behind … a piece of furniture: dative where something is, accusative where it goes."""
-        (english, german), place = self.pick(lexicon.SPOTS), self.noun_phrase(["furniture"], "definite", 0.15)
-        place = place._replace(determiner=DETERMINERS["the"], plural=False)
+        (english, german), place = self.pick(lexicon.SPOTS), self.known("furniture")
         words = german + place.german("acc" if going else "dat")
         return Slot("goal" if going else "place", english + place.english("acc"), words)
 

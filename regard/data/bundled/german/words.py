@@ -12,7 +12,6 @@ Words = tuple[Word, ...]
 Pair = tuple[Words, Words]  # English, German
 Forms = tuple[str, str, str, str]  # of a verb: I, you, she, they; ich, du, sie, wir
 
-
 TRAITS = {
     "simple",  # has no "is knowing"
     "present",  # has no past here

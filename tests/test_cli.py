@@ -1,0 +1,170 @@
+"""The command as a user types it: one end-to-end for each verb, and what bad input gets."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from regard.cli import main
+from regard.training.loop import Plan
+
+
+def run(capsys, *args):
+    """Exit code, standard output, standard error."""
+    try:
+        code = main([str(a) for a in args])
+    except SystemExit as left:
+        code = left.code
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_a_run_folder_is_complete(small_run):
+    found = {f.name for f in small_run.iterdir()}
+    wanted = (
+        "config.json generation_config.json tokenizer.json tokenizer_config.json model.safetensors task.json train.json"
+    )
+    assert {*wanted.split(), "metrics.jsonl", "README.md", "loss.png", "LATEST", "step-40", "step-20"} <= found
+    assert (small_run / "LATEST").read_text() == "step-40\n"
+    lines = [json.loads(line) for line in (small_run / "metrics.jsonl").read_text().splitlines()]
+    assert sum("loss" in line for line in lines) == 40
+    assert [line["step"] for line in lines if "valid" in line] == [20, 40]
+
+
+def test_run_answers_each_text_on_a_line(small_run, capsys):
+    code, out, _ = run(capsys, "run", small_run, "tea and water", "milk please", "--beam", "2")
+    assert code == 0
+    assert len(out.splitlines()) == 2
+
+
+def test_run_from_a_file_gives_json_lines(small_run, capsys, tmp_path):
+    file = tmp_path / "in.txt"
+    file.write_text("tea and water\n\nmilk please\n")
+    code, out, _ = run(capsys, "run", small_run, "--file", file, "--json", "--n-best", "2", "--beam", "3")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert [row["source"] for row in rows] == ["tea and water", "", "milk please"]
+    assert [len(row["answers"]) for row in rows] == [2, 1, 2]
+    assert rows[1]["answers"][0]["text"] == ""
+    assert rows[0]["answers"][0]["score"] >= rows[0]["answers"][1]["score"]
+
+
+def test_run_reads_standard_input(small_run):
+    done = subprocess.run(
+        [sys.executable, "-m", "regard", "run", str(small_run), "--beam", "1"],
+        input="tea and water\nmilk please\n", capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert len(done.stdout.splitlines()) == 2
+
+
+def test_sampling_with_a_seed_repeats(small_run, capsys):
+    ask = ("run", small_run, "tea and water", "--temperature", "1.5", "--n-best", "4", "--seed")
+    first, again, other = (run(capsys, *ask, seed)[1] for seed in (3, 3, 4))
+    assert first == again != other
+
+
+def test_score_says_how_good_it_is(small_run, pairs_file, capsys, tmp_path):
+    code, out, _ = run(
+        capsys, "score", small_run, pairs_file, "--json", "--beam", "1", "--answers", tmp_path / "said.txt"
+    )
+    scores = json.loads(out)
+    assert code == 0
+    assert scores["pairs"] == 120
+    assert 0 <= scores["bleu"] <= 100
+    assert len((tmp_path / "said.txt").read_text().splitlines()) == 120
+
+
+def test_every_verb_has_help(capsys):
+    for verb in ("train translate", "run", "score", "demo"):
+        code, out, _ = run(capsys, *verb.split(), "--help")
+        assert code == 0
+        assert "usage" in out
+
+
+def broken(tmp_path, name, content):
+    file = tmp_path / name
+    file.write_bytes(content.encode() if isinstance(content, str) else content)
+    return file
+
+
+BAD = {
+    "an unknown verb": (["trian"], "train"),
+    "an unknown task": (["train", "translat"], "translate"),
+    "an unknown model": (["train", "translate", "--model", "transfomer"], "transformer"),
+    "an unknown size": (["train", "translate", "--size", "tinny"], "tiny"),
+    "an unknown option": (["train", "translate", "--dropuot", "0.1"], "--dropout"),
+    "a number that is none": (["train", "translate", "--steps", "many"], "many"),
+    "two lengths at once": (["train", "translate", "--steps", "3", "--minutes", "1"], "--minutes"),
+    "no steps at all": (["train", "translate", "--data", "{good}", "--steps", "0"], "0"),
+    "a missing file": (["train", "translate", "--data", "{tmp}/nowhere.tsv"], "nowhere.tsv"),
+    "an empty file": (["train", "translate", "--data", "{empty}"], "empty"),
+    "one column": (["train", "translate", "--data", "{one_column}"], "one_column.tsv:1"),
+    "unequal files": (["train", "translate", "--data", "{long}", "{short}"], "ends after 2"),
+    "bytes that are no text": (["train", "translate", "--data", "{latin}"], "latin.tsv:2"),
+    "a label of the wrong type": (["train", "translate", "--data", "{number}"], "number.jsonl:1"),
+    "a vocabulary too large": (["train", "translate", "--data", "{good}", "--vocab", "5000"], "5000"),
+    "heads that do not divide": (["train", "translate", "--data", "{good}", "--dim", "10", "--heads", "4"], "4"),
+    "a sentence longer than the context": (["train", "translate", "--data", "{good}", "--context", "2"], "context"),
+    "a dropout of one": (["train", "translate", "--data", "{good}", "--dropout", "1"], "dropout"),
+    "a device that is not there": (["train", "translate", "--data", "{good}", "--device", "gpu0"], "gpu0"),
+    "a folder that is no model": (["run", "{tmp}", "tea"], "config.json"),
+    "a folder that is not there": (["run", "{tmp}/nowhere", "tea"], "nowhere"),
+    "a beam of nothing": (["run", "{run}", "tea", "--beam", "0"], "beam"),
+    "more answers than beams": (["run", "{run}", "tea", "--beam", "2", "--n-best", "3"], "n-best"),
+    "a text too long for the model": (["run", "{run}", "{much}"], "context"),
+    "two sources of text": (["run", "{run}", "tea", "--file", "{good}"], "--file"),
+    "a text file that is not UTF-8": (["run", "{run}", "--file", "{latin}"], "latin.tsv:2"),
+    "nothing to score on": (["score", "{run}"], "pairs"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_gets_one_message_and_exit_code_2(name, small_run, pairs_file, capsys, tmp_path):
+    args, word = BAD[name]
+    files = {
+        "good": pairs_file, "run": small_run, "tmp": tmp_path, "much": "tea " * 90,
+        "empty": broken(tmp_path, "empty.tsv", ""),
+        "one_column": broken(tmp_path, "one_column.tsv", "tea\nwater\n"),
+        "long": broken(tmp_path, "a.en", "a\nb\nc\n"),
+        "short": broken(tmp_path, "a.de", "a\nb\n"),
+        "latin": broken(tmp_path, "latin.tsv", b"a\tb\nc\t\xff\n"),
+        "number": broken(tmp_path, "number.jsonl", '{"source": "a", "target": 3}\n'),
+    }  # fmt: skip
+    where = [] if args[0] != "train" else ["--out", tmp_path / "run"]
+    code, out, err = run(capsys, *(a.format(**files) for a in args), *where)
+    assert code == 2
+    assert word in err + out
+    assert "Traceback" not in err + out
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_a_run_is_never_overwritten_without_being_asked(small_run, pairs_file, capsys):
+    before = (small_run / "model.safetensors").read_bytes()
+    code, _, err = run(capsys, "train", "translate", "--data", pairs_file, "--out", small_run, "--steps", "1")
+    assert code == 2
+    assert "--overwrite" in err
+    assert (small_run / "model.safetensors").read_bytes() == before
+
+
+def test_a_folder_that_is_no_run_is_not_even_overwritten_when_asked(pairs_file, capsys, tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    code, _, err = run(
+        capsys, "train", "translate", "--data", pairs_file, "--out", tmp_path, "--overwrite", "--steps", "1"
+    )
+    assert code == 2
+    assert "not a run" in err
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_minutes_become_steps_and_a_rate_that_falls_to_its_end(pairs_file, small, capsys, tmp_path):
+    options = ("--data", pairs_file, "--minutes", "0.1", "--out", tmp_path / "run", "--batch-tokens", "300", *small)
+    code, out, _ = run(capsys, "train", "translate", *options)
+    settings = json.loads((tmp_path / "run" / "train.json").read_text())
+    assert code == 0
+    assert f"--steps {settings['steps']}" in out
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    rates = [line["rate"] for line in lines if "rate" in line]
+    planned = Plan(**{name: settings[name] for name in Plan.__dataclass_fields__})
+    assert rates == [planned.rate_at(step) for step in range(len(rates))]
+    assert planned.rate_at(planned.steps - 1) < 0.1 * max(rates)
