@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from regard.cli.options import parse
-from regard.cli.train import follow
+from regard.cli.train import follow, ready
 from regard.data.bundled import phrasebook
 from regard.load import load
 from regard.training.settings import options_of, settle
-from regard.training.train import prepare
 
 TEA = "Tea and water please"
 
@@ -36,7 +35,7 @@ def main(args: list[str]) -> int:
             "overwrite": demo.overwrite,
             "seed": demo.seed,
         }
-        code = follow(prepare(settle("translate", **said)), f"regard train translate --resume --out {demo.out}")
+        code = follow(ready(settle("translate", **said)), f"regard train translate --resume --out {demo.out}")
         if code:
             return code
     translate = load(folder)

@@ -12,12 +12,13 @@ from typing import Any
 
 from regard.choose import choose
 from regard.cli.options import parse
+from regard.data.lint import BadLines, Report
 from regard.hub.folder import read_json
 from regard.models import MODELS
 from regard.tasks import TASKS
 from regard.training.loop import Step, parameters
-from regard.training.settings import options, settle
-from regard.training.train import Job, carry_out, prepare, save
+from regard.training.settings import Settings, options, settle
+from regard.training.train import Job, carry_out, planned, prepare, save
 
 
 def main(args: list[str]) -> int:
@@ -45,7 +46,7 @@ def main(args: list[str]) -> int:
             "fields": kept["fields"] and tuple(kept["fields"]),
         }
         model, size = kept["model"], kept["size"]
-    job = prepare(settle(task, model, size, **given))
+    job = ready(settle(task, model, size, **given))
     return follow(job, shlex.join(["regard", "train", task, "--resume", "--out", str(job.run.folder)]))
 
 
@@ -68,9 +69,26 @@ def without(args: list[str], *names: str) -> list[str]:
     return left
 
 
+def ready(settings: Settings) -> Job:
+    """A job that is about to start, introduced as it is made."""
+    try:
+        job = prepare(settings)
+    except BadLines as bad:
+        show_report(bad.report)
+        raise
+    show_report(job.report)
+    introduce(job)
+    if settings.plan.steps is None and settings.plan.epochs is None:
+        print("timing this machine ...", flush=True)
+    job = planned(job)
+    plan = job.settings.plan
+    same = f" (what --minutes {plan.minutes:g} is on this machine)" if plan.minutes is not None else ""
+    print(f"planned: --steps {plan.steps}{same}, --rate {plan.rate:g}, --warmup {plan.warmup}, --seed {plan.seed}")
+    return job
+
+
 def follow(job: Job, go_on: str) -> int:
     """Show the run while it goes. A first Ctrl-C or SIGTERM finishes the step and saves, a second leaves at once."""
-    introduce(job)
     with politely() as stop, shown(job) as show:
         for step in carry_out(job):
             show(step)
@@ -83,22 +101,23 @@ def follow(job: Job, go_on: str) -> int:
     return 0
 
 
-def introduce(job: Job) -> None:
-    from rich.console import Console
-
-    plan, s = job.settings.plan, job.settings
+def show_report(report: Report) -> None:
     if sys.stdout.isatty():
-        Console().print(job.report.table())
+        from rich.console import Console
+
+        Console().print(report.table())
     else:
-        print("\n".join(job.report.lines()))
+        print("\n".join(report.lines()))
+
+
+def introduce(job: Job) -> None:
     for trouble in job.troubles:
         print(f"passed over a damaged save: {trouble}")
     print(
         f"{len(job.pairs['train']):,} pairs to learn from, {len(job.pairs['valid']):,} to validate on; "
-        f"{len(job.task.tokenizer):,} pieces; {s.model} {s.size} with {parameters(job.progress.model):,} parameters"
+        f"{len(job.task.tokenizer):,} pieces; {job.settings.model} {job.settings.size} with "
+        f"{parameters(job.progress.model):,} parameters"
     )
-    planned = f" (the same as --minutes {plan.minutes:g} on this machine)" if plan.minutes is not None else ""
-    print(f"planned: --steps {plan.steps}{planned}, --rate {plan.rate:g}, --warmup {plan.warmup}, --seed {plan.seed}")
     if job.progress.step:
         print(f"going on from step {job.progress.step}")
 

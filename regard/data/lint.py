@@ -72,6 +72,17 @@ class Report:
         return "; ".join(f"{sorts[why]} {why} (first {b.file}:{b.line}: {b.detail})" for why, b in first.items())
 
 
+class BadLines(ValueError):
+    """Carries the report, for those who want to see the whole table."""
+
+    def __init__(self, report: Report):
+        self.report = report
+        super().__init__(
+            f"{len(report.bad)} lines cannot be used: {report.complaint()}. "
+            "Fix the lines or add --skip-bad to go on without them"
+        )
+
+
 def lint(
     sets: Mapping[str, Iterable[Pair | Bad | Note]], longest: int = 250, skip_bad: bool = False
 ) -> tuple[dict[str, list[Pair]], Report]:
@@ -83,10 +94,7 @@ def lint(
     report = Report({}, [], longest)
     pairs = {name: sift(name, items, report) for name, items in sets.items()}
     if report.bad and not skip_bad:
-        raise ValueError(
-            f"{len(report.bad)} lines cannot be used: {report.complaint()}. "
-            "Fix the lines or add --skip-bad to go on without them"
-        )
+        raise BadLines(report)
     find_overlap(pairs, report, remove=skip_bad)
     for name, left in pairs.items():
         count = report.counts[name]

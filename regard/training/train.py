@@ -62,11 +62,11 @@ class Job:
 
 def train(task: str = "translate", **options: Any) -> Iterator[Step]:
     """Train, and yield every step; the run folder is complete when the last one is out."""
-    return carry_out(prepare(settle(task, **options)))
+    return carry_out(planned(prepare(settle(task, **options))))
 
 
 def prepare(settings: Settings) -> Job:
-    """Everything before the first step: data checked, tokenizer learnt, model made, steps planned."""
+    """Data checked, tokenizer learnt, model made or taken from its newest save."""
     began = time.perf_counter()
     keeping = settings.keeping
     folder = Path(keeping.out or f"runs/{settings.task}")
@@ -90,10 +90,16 @@ def prepare(settings: Settings) -> Job:
     if keeping.resume:
         facts, job.troubles = run.resume(progress)
         job.best = facts["best"]
+    return job
+
+
+def planned(job: Job) -> Job:
+    """Steps and warm-up as numbers, and all that never changes written to the run folder."""
     job.settings = replace(job.settings, plan=settle_plan(job))
-    if not keeping.resume:
-        told = {"task": settings.task, **settings.aim, "seen": int(examples.lengths[:, 0].max())}
-        run.describe(model, tokenizer, told, {**job.settings.flat(), "resume": False, "overwrite": False})
+    if not job.settings.keeping.resume:
+        told = {"task": job.settings.task, **job.settings.aim, "seen": int(job.examples.lengths[:, 0].max())}
+        settings = {**job.settings.flat(), "resume": False, "overwrite": False}
+        job.run.describe(job.progress.model, job.task.tokenizer, told, settings)
     return job
 
 
@@ -160,7 +166,7 @@ def steps_within(job: Job, seconds: float) -> int:
     """How many steps this machine can do in the time, with validation, saving and a little to spare."""
     plan = replace(job.settings.plan, steps=10**9, warmup=1)
     trial = Progress.new(deepcopy(job.progress.model), plan)
-    most = max(1.0, 0.03 * seconds)
+    most = min(max(1.0, 0.03 * seconds), 20.0)
     began, times, counts = time.perf_counter(), [], []
     for step in learn(trial, job.task, job.examples, plan):
         times.append(step.seconds)

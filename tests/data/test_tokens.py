@@ -24,7 +24,7 @@ SEEN = sorted({*unicodedata.normalize("NFC", "".join(WORDS))} | {"e", "\u0301"})
 SPACES = " \t\n\r\x0b\x0c\x85\xa0\u2003\u2028\u3000"
 UNKNOWN = 1
 KINDS = ["bpe", "unigram", "characters"]
-TEXT = st.text(st.sampled_from(SEEN) | st.sampled_from(SPACES), max_size=40)
+TEXT = st.lists(st.sampled_from([*SEEN, *SPACES, "e\u0301", "o\u0301"]), max_size=40).map("".join)
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -126,6 +126,13 @@ def test_a_size_that_the_data_cannot_give_is_refused_with_both_numbers(kind: str
     assert advice in str(error.value)
     possible = int(re.findall(r"(\d+) pieces", str(error.value))[0]) + (vocab == 20)
     assert len(learn(TEXTS, Pieces(kind, vocab=possible))) == possible, "the advice should work"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_list_that_is_not_told_its_size_holds_every_letter(kind: str) -> None:
+    text = " ".join(chr(0x4E00 + i) for i in range(400))
+    tokenizer = learn([text], Pieces(kind))
+    assert tokenizer.decode(tokenizer.encode([text])) == [text]
 
 
 @pytest.mark.parametrize("texts", [[], [""], [" \n", "\t"]])
