@@ -47,7 +47,14 @@ def main() -> int:
     data = SHARED / "multi30k"
     test = multi30k("test_2016_flickr")
     files = [f"{data}/{part}.{language}.gz" for part in ("train", "val") for language in ("en", "de")]
-    args = ["translate", "--data", *files[:2], "--valid", *files[2:], *(word for pair in recipe.items() for word in pair)]
+    args = [
+        "translate",
+        "--data",
+        *files[:2],
+        "--valid",
+        *files[2:],
+        *(word for pair in recipe.items() for word in pair),
+    ]
     if code := train(args):
         return code
     folder = Path(recipe["--out"])
@@ -61,7 +68,9 @@ def main() -> int:
     def row(name: str, step: int) -> tuple[Score, Score]:
         answers = [a[0].text for a in translate.task.predict(translate.model, [english for english, _ in test], HOW)]
         raw, form = bleu(answers, wanted), published(answers, wanted)
-        print(f"{name:<18}{seconds[step] / 60:>8.1f}{valid[step]:>12.2f}{raw.value:>12.2f}{form.value:>12.2f}", flush=True)
+        print(
+            f"{name:<18}{seconds[step] / 60:>8.1f}{valid[step]:>12.2f}{raw.value:>12.2f}{form.value:>12.2f}", flush=True
+        )
         return raw, form
 
     print(f"\n{'step':<18}{'minutes':>8}{'val, greedy':>12}{'test, raw':>12}{'published':>12}")

@@ -69,7 +69,7 @@ def weights_openly(
         scores = scores + bias
     mask, _ = what_may_be_seen(q, k, mask, causal, spell=True)
     if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf)
+        scores.masked_fill_(~mask, -math.inf)
     return scores.softmax(-1)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import torch
 from torch import Tensor
 
 
@@ -61,8 +60,3 @@ def _roomy(old: Tensor | None, new: Tensor, length: int, end: int) -> Tensor:
     if old is not None:
         room[:, :, :length] = old[:, :, :length]
     return room
-
-
-def rows_of(sources: Tensor, beams: int) -> Tensor:
-    """The rows that belong to these sources when every source has `beams` rows."""
-    return (sources[:, None] * beams + torch.arange(beams, device=sources.device)).flatten()

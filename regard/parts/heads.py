@@ -96,5 +96,5 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, bias = (t.mul_(grad[0]) for t in ctx.saved_tensors)
+        x, weight, bias = (t * grad[0] for t in ctx.saved_tensors)
         return x.to(ctx.dtype), weight, bias, None, None, None

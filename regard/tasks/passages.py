@@ -55,7 +55,7 @@ def _put_together(plan: deque[str | Gap], whole: list[Answer], best: list[Answer
             if best is None:
                 return
             plan.popleft()
-            whole[:] = [_plus(whole[i] if whole else Answer("", 0.0, 0.0), part) for i, part in enumerate(best)]
+            whole[:] = [_plus(whole[min(i, len(whole) - 1)], part) if whole else part for i, part in enumerate(best)]
             best = None
             continue
         plan.popleft()

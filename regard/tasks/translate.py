@@ -154,7 +154,9 @@ class Translate:
         start = torch.full((len(chosen),), self.tokenizer.pad, device=device)
 
         def step(ids: Tensor, caches: list[Cache]) -> Tensor:
-            return model.head(model.body.decode(ids, cache=caches)[:, -1])
+            logits = model.head(model.body.decode(ids, cache=caches)[:, -1])
+            logits[:, self.tokenizer.pad] = -math.inf
+            return logits
 
         caches = model.body.read(source, mask)
         numbers = torch.from_numpy(first + chosen)

@@ -23,7 +23,7 @@ from regard.data.tokens import Tokenizer
 from regard.hub.folder import read_json, write_config, write_json, write_weights
 from regard.parts.heads import Model
 from regard.training.loop import Progress, Step
-from regard.training.save import damage, keep_newest, replace_file, save_folder, saves
+from regard.training.save import damage, keep_newest, replace_file, save_folder, saves, set_aside
 
 
 class Run:
@@ -83,6 +83,7 @@ class Run:
         for folder in saves(self.folder):
             if trouble := damage(folder):
                 wrong.append(trouble)
+                set_aside(folder)
                 continue
             facts = read_json(folder / "state.json")
             fill(progress, load_file(folder / "state.safetensors"))

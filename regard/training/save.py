@@ -17,7 +17,7 @@ MANIFEST, LATEST = "manifest.json", "LATEST"
 
 def save_folder(parent: Path, name: str, files: Mapping[str, Callable[[Path], None]]) -> Path:
     """Make parent/name with these files, each written by its function, and let LATEST name it."""
-    hidden, aside = parent / f".{name}-{os.getpid()}", parent / f".old-{name}-{os.getpid()}"
+    hidden, aside = parent / f".{name}", parent / f".old-{name}"
     shutil.rmtree(hidden, ignore_errors=True)
     hidden.mkdir(parents=True)
     try:
@@ -43,7 +43,7 @@ def save_folder(parent: Path, name: str, files: Mapping[str, Callable[[Path], No
 
 def replace_file(file: Path, content: bytes | Callable[[Path], None]) -> None:
     """The file holds the new content or, if anything fails, the old."""
-    hidden = file.with_name(f".{file.name}-{os.getpid()}")
+    hidden = file.with_name(f".{file.name}")
     try:
         if isinstance(content, bytes):
             hidden.write_bytes(content)
@@ -77,8 +77,16 @@ def saves(parent: Path) -> list[Path]:
 
 
 def keep_newest(parent: Path, count: int) -> None:
-    for old in saves(parent)[count:]:
+    """Remove all older ones, and what a crash in the middle of a save has left."""
+    for old in (*saves(parent)[count:], *parent.glob(".step-*"), *parent.glob(".old-step-*")):
         shutil.rmtree(old)
+
+
+def set_aside(folder: Path) -> None:
+    """A damaged save no longer counts as one, but is not destroyed."""
+    there = folder.with_name(f"damaged-{folder.name}")
+    shutil.rmtree(there, ignore_errors=True)
+    folder.rename(there)
 
 
 def checksum(file: Path) -> str:

@@ -1,0 +1,144 @@
+"""Draws the pictures of these pages with the package's own functions.
+
+python docs/pictures.py                      positions, counter, distance, schedules, causal
+python docs/pictures.py --run runs/demo      also loss and alignment, from a trained run
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import torch
+from matplotlib import rcParams
+from matplotlib.figure import Figure
+
+from regard.data.bundled import phrasebook
+from regard.load import load
+from regard.parts.attention import weights_openly
+from regard.parts.positions import sinusoids
+from regard.training import schedule
+from regard.training.run import Run
+from regard.view.alignment import alignment
+from regard.view.curve import loss_curve
+
+HERE = Path(__file__).parent / "pictures"
+rcParams.update({"font.size": 9, "axes.titlesize": 9})
+
+
+def positions(file: Path) -> None:
+    """20 positions of 512 numbers: half of the columns are sines, half cosines, each half from fast to slow."""
+    figure = Figure(figsize=(8, 2.6), layout="constrained")
+    axes = figure.subplots()
+    image = axes.imshow(sinusoids(20, 512), cmap="RdBu", vmin=-1, vmax=1, aspect="auto", interpolation="nearest")
+    axes.axvline(255.5, color="k", linewidth=0.8)
+    axes.set_xticks([0, 128, 256, 384, 511])
+    axes.set_yticks([0, 5, 10, 15, 19])
+    axes.set_xlabel("column of 512: sines, then cosines")
+    axes.set_ylabel("position")
+    figure.colorbar(image, ticks=[-1, 0, 1], pad=0.01)
+    figure.savefig(file, dpi=100)
+
+
+def counter(file: Path) -> None:
+    """A binary counter beside sines: from column to column both turn about half as fast."""
+    rows, columns, dim = 16, 4, 24
+    binary = np.arange(rows)[:, None] >> np.arange(columns) & 1
+    sines = sinusoids(rows, dim)[:, :columns].numpy()
+    figure = Figure(figsize=(6, 4.2), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    left.imshow(binary, cmap="Greys", vmin=-0.3, vmax=1.6, aspect="auto")
+    for (row, column), bit in np.ndenumerate(binary):
+        left.text(column, row, str(bit), ha="center", va="center", color="w" if bit else "k")
+    left.set_title("binary counter")
+    left.set_xticks(range(columns), [f"period {2 ** (c + 1)}" for c in range(columns)], rotation=20)
+    right.imshow(sines, cmap="RdBu", vmin=-1, vmax=1, aspect="auto")
+    for (row, column), sine in np.ndenumerate(sines):
+        right.text(column, row, f"{sine:.1f}", ha="center", va="center", color="w" if abs(sine) > 0.6 else "k")
+    right.set_title(f"sinusoids({rows}, {dim}), its first {columns} columns")
+    periods = [2 * np.pi * 10_000 ** (2 * c / dim) for c in range(columns)]
+    right.set_xticks(range(columns), [f"period {p:.1f}" for p in periods], rotation=20)
+    for axes in (left, right):
+        axes.set_yticks(range(rows))
+        axes.set_ylabel("position")
+    figure.savefig(file, dpi=100)
+
+
+def distance(file: Path) -> None:
+    table = sinusoids(400, 512)
+    figure = Figure(figsize=(7, 3), layout="constrained")
+    axes = figure.subplots()
+    for start, colour, width in ((100, "lightsteelblue", 8), (150, "tab:orange", 4), (300, "k", 1)):
+        away = torch.arange(-100, 100)
+        axes.plot(
+            away, table[start + away] @ table[start], color=colour, linewidth=width, label=f"from position {start}"
+        )
+    axes.set_xlabel("distance")
+    axes.set_ylabel("dot product")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(file, dpi=100)
+
+
+def schedules(file: Path) -> None:
+    steps, warmup = 1000, 100
+    number = range(steps)
+    figure = Figure(figsize=(7, 2.8), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(number, [schedule.decay(n, steps, warmup, 0.6) for n in number], label="decay")
+    axes.plot(number, [schedule.inverse_square_root(n, warmup) for n in number], label="inverse-square-root")
+    axes.set_xlabel(f"step of {steps}, {warmup} of them warm-up")
+    axes.set_ylabel("share of --rate")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(file, dpi=100)
+
+
+def causal(file: Path) -> None:
+    """Four words with made-up queries and keys: scores, mask, weights."""
+    words = ["Tee", "und", "Wasser", "bitte"]
+    made = torch.Generator().manual_seed(4)
+    q, k = (torch.randn(1, 1, 4, 8, generator=made) * 1.5 for _ in range(2))
+    scores = (q @ k.mT / 8**0.5)[0, 0]
+    seen = torch.ones(4, 4, dtype=torch.bool).tril()
+    tables = {
+        "scores / √E": scores,
+        "masked": scores.masked_fill(~seen, -torch.inf),
+        "weights: each row sums to 1": weights_openly(q, k, causal=True)[0, 0],
+    }
+    figure = Figure(figsize=(8, 3), layout="constrained")
+    for axes, (title, table) in zip(figure.subplots(1, 3), tables.items(), strict=True):
+        weights = title.startswith("weights")
+        axes.imshow(table, cmap="Blues" if weights else "RdBu", vmin=0 if weights else -4, vmax=1 if weights else 4)
+        for (row, column), value in np.ndenumerate(table.numpy()):
+            dark = value > 0.5 if weights else 2.4 < abs(value) < np.inf
+            text = f"{value:.2f}".replace("-inf", "-∞")
+            axes.text(column, row, text, ha="center", va="center", color="w" if dark else "k")
+        axes.set_title(title)
+        axes.set_xticks(range(4), words)
+        axes.set_yticks(range(4), words)
+        axes.set_xlabel("answers")
+        axes.set_ylabel("asks")
+    figure.savefig(file, dpi=100)
+
+
+def of_run(run: Path) -> None:
+    loss_curve(Run(run).metrics(), HERE / "loss.png")
+    unseen = (p for p in phrasebook.phrases() if phrasebook.split(p) == "test" and p.kind == "subordinate")
+    alignment(load(run, device="cpu"), next(unseen).english, HERE / "alignment.png")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", type=Path, help="a run folder that was trained on the phrasebook")
+    run: Path | None = parser.parse_args().run
+    HERE.mkdir(exist_ok=True)
+    for draw in (positions, counter, distance, schedules, causal):
+        draw(HERE / f"{draw.__name__}.png")
+    if run is not None:
+        of_run(run)
+
+
+if __name__ == "__main__":
+    main()
