@@ -31,5 +31,6 @@ def loss_curve(metrics: list[dict[str, Any]], file: Path) -> None:
     loss.set_xlabel("step")
     loss.set_ylabel("loss, nats a token")
     loss.grid(alpha=0.3)
-    loss.legend(loc="upper right")
+    if steps or checks:
+        loss.legend(loc="upper right")
     figure.savefig(file, dpi=120)
