@@ -1,38 +1,44 @@
-"""Where the fused attention kernel pays in training: forward and backward of it and of the spelled-out twin, by length.
+"""Where the fused attention kernel pays in training: target tokens per second of the whole loop, with the kernel
+always, and with its spelled-out twin below some number of weights a head (parts/attention.py, SHORT).
 
     python benchmarks/attention.py
 
-`attend` takes the twin below the length where the two cross (parts/attention.py, SHORT), on a CPU, with gradients.
+The loops take turns. Timing attention alone misleads: what counts is its memory beside that of all other parts.
 """
 
 from __future__ import annotations
 
-import time
 from statistics import median
 
 import torch
+from corpus import some_pairs
+from train_speed import ours, turn
 
+from regard.data.tokens import Pieces, learn
 from regard.parts import attention
-from regard.parts.attention import attend, attend_openly
+from regard.tasks.translate import Translate
 
-TOKENS, HEADS, WIDTH = 4096, 4, 32
-
-
-def seconds(run: object, *inputs: torch.Tensor) -> float:
-    began = time.perf_counter()
-    run(*inputs, causal=True).sum().backward()  # type: ignore[operator]
-    return time.perf_counter() - began
+LIMITS = (0, 16 * 16, 32 * 32, 64 * 64, 128 * 128)
+TURNS, SECONDS = 6, 6.0
 
 
 def main() -> None:
-    attention.SHORT = 0  # the kernel, always
-    print(f"{TOKENS} tokens, {HEADS} heads of {WIDTH}, causal, {torch.get_num_threads()} threads; milliseconds")
-    print(f"{'length':>8}{'fused':>10}{'open':>10}{'ratio':>10}")
-    for length in (8, 16, 32, 64, 128, 256, 512):
-        q, k, v = (torch.randn(TOKENS // length, HEADS, length, WIDTH, requires_grad=True) for _ in range(3))
-        turns = [(seconds(attend, q, k, v), seconds(attend_openly, q, k, v)) for _ in range(15)][3:]
-        fused, spelled = (median(times) * 1000 for times in zip(*turns, strict=True))
-        print(f"{length:>8}{fused:>10.2f}{spelled:>10.2f}{fused / spelled:>10.2f}")
+    name, pairs = some_pairs()
+    task = Translate(tokenizer=learn((text for pair in pairs for text in pair), Pieces()))
+    examples = task.prepare(pairs)
+    loops = {limit: ours(task, examples, dropout=0.3) for limit in LIMITS}
+    speeds: dict[int, list[float]] = {limit: [] for limit in LIMITS}
+    for number in range(TURNS):
+        for limit, steps in loops.items():
+            attention.SHORT = limit
+            speed = turn(steps, SECONDS)
+            if number:  # the first turn warms up
+                speeds[limit].append(speed)
+    print(
+        f"transformer tiny on {name}, {torch.get_num_threads()} threads; target tokens/s, medians of {TURNS - 1} turns"
+    )
+    for limit, measured in speeds.items():
+        print(f"spelled out up to {limit:>6} weights a head{median(measured):>10,.0f}")
 
 
 if __name__ == "__main__":

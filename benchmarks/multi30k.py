@@ -10,6 +10,7 @@ BLEU comes in two forms: sacreBLEU raw and cased, and lower-cased, Moses-tokenis
 from __future__ import annotations
 
 import sys
+from itertools import accumulate
 from pathlib import Path
 
 import torch
@@ -59,7 +60,8 @@ def main() -> int:
         return code
     folder = Path(recipe["--out"])
     metrics = Run(folder).metrics()
-    seconds = {m["step"]: sum(n["seconds"] for n in metrics if "loss" in n and n["step"] <= m["step"]) for m in metrics}
+    steps = [m for m in metrics if "loss" in m]
+    seconds = dict(zip((m["step"] for m in steps), accumulate(m["seconds"] for m in steps), strict=True))
     valid = {m["step"]: m["valid"]["bleu"] for m in metrics if "valid" in m}
     translate = load(folder)
     best = {name: w.clone() for name, w in translate.model.named_parameters()}

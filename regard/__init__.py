@@ -11,6 +11,9 @@ Names are resolved when they are first used, so that `regard --help` does not wa
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -21,18 +24,22 @@ if TYPE_CHECKING:
     from regard.look import look
     from regard.training.train import train
 
-_HOMES = {"load": "regard.load", "look": "regard.look", "train": "regard.training.train"}
+
+def _lazy(home: str, name: str) -> property:
+    # The import system sets regard.look to the module of that name; the function is what users mean.
+    return property(lambda _: getattr(import_module(home), name), lambda _, module: None)
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+class _Face(ModuleType):
+    load = _lazy("regard.load", "load")
+    look = _lazy("regard.look", "look")
+    train = _lazy("regard.training.train", "train")
+
+    def __dir__(self) -> list[str]:
+        return [*__all__, "__version__"]
+
+    def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"regard has no {name!r}; it has {', '.join(__all__)}")
-    from importlib import import_module
-
-    value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
 
 
-def __dir__() -> list[str]:
-    return __all__
+sys.modules[__name__].__class__ = _Face

@@ -46,7 +46,10 @@ class Decoding:
             beam=(self.beam >= 1, "at least 1"),
             n_best=(self.n_best >= 1, "at least 1"),
             length_penalty=(math.isfinite(self.length_penalty), "a finite number"),
-            temperature=(0 <= self.temperature < math.inf, "0 or more, and finite"),
+            temperature=(
+                self.temperature == 0 or 1e-6 <= self.temperature < math.inf,
+                "0, or at least 1e-6 and finite",
+            ),
             top_k=(self.top_k >= 0, "0 or more"),
             top_p=(0 < self.top_p <= 1, "above 0 and at most 1"),
             shortest=(self.shortest >= 0, "0 or more"),
@@ -174,14 +177,14 @@ def sampler(how: Decoding, numbers: Tensor) -> Choose:
     streams = [np.random.default_rng([how.seed, n, i]) for n in numbers.tolist() for i in range(how.n_best)]
 
     def draw(logprobs: Tensor, rows: Tensor, time: int) -> Tensor:
-        probs, ids = (logprobs / how.temperature).softmax(-1).sort(dim=-1, descending=True, stable=True)
+        cold = (logprobs - logprobs.amax(-1, keepdim=True)) / how.temperature
+        probs, ids = cold.softmax(-1).cpu().sort(dim=-1, descending=True, stable=True)
         if how.top_k:
             probs[:, how.top_k :] = 0.0
         before = probs.cumsum(-1) - probs
-        probs = probs.masked_fill(before >= how.top_p, 0.0)
-        total = probs.double().cumsum(-1)
-        luck = torch.tensor([streams[i].random() for i in rows.tolist()], dtype=torch.float64, device=probs.device)
+        total = probs.masked_fill(before >= how.top_p, 0.0).double().cumsum(-1)
+        luck = torch.tensor([streams[i].random() for i in rows.tolist()], dtype=torch.float64)
         rank = torch.searchsorted(total, (luck * total[:, -1])[:, None], right=True)
-        return ids.gather(1, rank.clamp(max=probs.size(1) - 1))[:, 0]
+        return ids.gather(1, rank.clamp(max=probs.size(1) - 1))[:, 0].to(logprobs.device)
 
     return draw

@@ -31,7 +31,7 @@ def look(model: nn.Module) -> Iterator[Seen]:
     looker = (names, seen)
 
     def keep(module: nn.Module, _: Any, output: Any) -> None:
-        if isinstance(output, Tensor) and looker in _lookers.get():
+        if isinstance(output, Tensor) and any(looker is one for one in _lookers.get()):
             seen[names[module]] = output.detach()
 
     hooks = [module.register_forward_hook(keep) for module in names]

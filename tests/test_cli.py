@@ -1,5 +1,6 @@
 """The command as a user types it: one end-to-end for each verb, and what bad input gets."""
 
+import gzip
 import json
 import subprocess
 import sys
@@ -168,3 +169,54 @@ def test_minutes_become_steps_and_a_rate_that_falls_to_its_end(pairs_file, small
     planned = Plan(**{name: settings[name] for name in Plan.__dataclass_fields__})
     assert rates == [planned.rate_at(step) for step in range(len(rates))]
     assert planned.rate_at(planned.steps - 1) < 0.1 * max(rates)
+
+
+def test_a_pipe_is_answered_before_it_ends(small_run):
+    """As a coprocess: write a line, wait for the answer, write the next."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "regard", "run", str(small_run), "--beam", "1", "--json"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    for number, text in enumerate(["tea and water", "", "milk please"]):
+        process.stdin.write(text + "\n")
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["number"] == number
+    process.communicate()
+    assert process.returncode == 0
+
+
+def test_run_reads_gzip_and_passes_over_a_byte_order_mark(small_run, capsys, tmp_path):
+    file = broken(tmp_path, "in.txt.gz", gzip.compress("\ufefftea and water\r\nmilk please\n".encode()))
+    _, out, _ = run(capsys, "run", small_run, "--file", file, "--json", "--beam", "1")
+    assert [json.loads(line)["source"] for line in out.splitlines()] == ["tea and water", "milk please"]
+
+
+def test_a_validation_sentence_too_long_is_named_before_training(pairs_file, small, capsys, tmp_path):
+    valid = broken(tmp_path, "valid.tsv", "tea\tTee\n" + "tea " * 90 + "\tTee\n")
+    options = ("--data", pairs_file, "--valid", valid, "--out", tmp_path / "run", "--steps", "3", *small)
+    code, _, err = run(capsys, "train", "translate", *options)
+    assert code == 2
+    assert "valid.tsv:2" in err
+
+
+def test_single_words_are_judged_though_their_bleu_is_zero(small, capsys, tmp_path):
+    letters = "abcdefghijkl"
+    rows = [f"{a}{b}\t{a.upper()}{b.upper()}\n" for a in letters for b in letters]
+    options = ("--pieces", "characters", "--steps", "60", "--rate", "0.02", "--checks", "6", "--out", tmp_path / "run")
+    code, out, _ = run(
+        capsys, "train", "translate", "--data", broken(tmp_path, "w.tsv", "".join(rows)), *options, *small
+    )
+    assert code == 0
+    assert "best at step 10:" not in out
+
+
+def test_the_public_names_are_functions_whatever_was_imported():
+    import regard
+    import regard.load
+    import regard.look  # noqa: F811
+
+    assert callable(regard.load)
+    assert callable(regard.look)
+    assert callable(regard.train)
+    with pytest.raises(AttributeError, match="it has load, look, train"):
+        regard.trian  # noqa: B018

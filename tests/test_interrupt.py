@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -61,12 +62,79 @@ def test_a_killed_run_goes_on_from_its_newest_save(uninterrupted, pairs_file, sm
     assert same_run(folder, uninterrupted)
 
 
-def test_a_folder_in_use_is_refused_with_the_process_that_has_it(small_run, pairs_file, capsys):
-    sleeper = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    (small_run / ".lock").write_text(str(sleeper.pid))
-    try:
-        assert main(["train", "translate", "--resume", "--out", str(small_run)]) == 2
-        assert str(sleeper.pid) in capsys.readouterr().err
-    finally:
-        sleeper.communicate()
-        (small_run / ".lock").unlink()
+def test_a_folder_in_use_is_refused_with_the_process_that_has_it(small_run, pairs_file, capsys, tmp_path):
+    folder = shutil.copytree(small_run, tmp_path / "run")
+    before = {f: f.read_bytes() for f in folder.rglob("*") if f.is_file() and f.name != ".lock"}
+    code = f"from regard.training.run import *; lock = Lock(Path({str(folder)!r})); print('held', flush=True); input()"
+    holder = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert holder.stdout.readline() == "held\n"
+    for how in (["--resume"], ["--overwrite", "--steps", "1", "--data", str(pairs_file)]):
+        assert main(["train", "translate", "--out", str(folder), *how]) == 2
+        assert str(holder.pid) in capsys.readouterr().err
+    holder.kill()
+    holder.wait()
+    assert before == {f: f.read_bytes() for f in folder.rglob("*") if f.is_file() and f.name != ".lock"}
+    assert main(["train", "translate", "--resume", "--out", str(folder)]) == 0, "the lock ends with its process"
+
+
+@pytest.mark.parametrize("length", ["--minutes 0.1", "--epochs 12"])
+def test_a_run_that_was_not_planned_in_steps_can_be_resumed_too(length, pairs_file, small, tmp_path, capsys):
+    folder = tmp_path / "run"
+    how = [*length.split(), "--checks", "2", "--batch-tokens", "300", "--threads", "1"]
+    assert main(["train", "translate", "--data", str(pairs_file), "--out", str(folder), *how, *small]) == 0
+    steps = json.loads((folder / "train.json").read_text())["steps"]
+    newest = sorted(folder.glob("step-*"), key=lambda f: int(f.name[5:]))[-1]
+    shutil.rmtree(newest)
+    assert main(["train", "translate", "--resume", "--out", str(folder)]) == 0
+    assert f"--steps {steps}" in capsys.readouterr().out
+    assert (folder / f"step-{steps}").exists()
+
+
+def test_patience_goes_on_where_it_was(pairs_file, small, tmp_path):
+    folder = tmp_path / "run"
+    how = ["--steps", "50", "--checks", "10", "--rate", "1e-9", "--patience", "2", "--threads", "1"]
+    assert main(["train", "translate", "--data", str(pairs_file), "--out", str(folder), *how, *small]) == 0
+    assert (folder / "LATEST").read_text() == "step-15\n"
+    assert main(["train", "translate", "--resume", "--out", str(folder)]) == 0
+    assert (folder / "LATEST").read_text() == "step-15\n"
+
+
+def test_a_resumed_run_keeps_its_settings_and_its_data(small_run, pairs_file, tmp_path, capsys):
+    folder = shutil.copytree(small_run, tmp_path / "run")
+    assert main(["train", "translate", "--resume", "--out", str(folder), "--steps", "80"]) == 2
+    assert "--steps" in capsys.readouterr().err
+    settings = json.loads((folder / "train.json").read_text())
+    other = tmp_path / "other.tsv"
+    other.write_text("".join(pairs_file.read_text().splitlines(keepends=True)[:-1]))
+    (folder / "train.json").write_text(json.dumps(settings | {"data": [str(other)]}))
+    assert main(["train", "translate", "--resume", "--out", str(folder)]) == 2
+    assert "not what" in capsys.readouterr().err
+
+
+def test_a_torn_line_in_the_metrics_does_not_stop_a_resumed_run(small_run, tmp_path):
+    folder = shutil.copytree(small_run, tmp_path / "run")
+    with (folder / "metrics.jsonl").open("a") as stream:
+        stream.write('{"step": 41, "lo')
+    assert main(["train", "translate", "--resume", "--out", str(folder)]) == 0
+
+
+def test_bad_data_leaves_a_run_that_was_to_be_overwritten_as_it_was(small_run, tmp_path):
+    folder = shutil.copytree(small_run, tmp_path / "run")
+    before = {f: f.read_bytes() for f in folder.rglob("*") if f.is_file() and f.name != ".lock"}
+    assert main(["train", "translate", "--out", str(folder), "--overwrite", "--data", str(tmp_path / "none.tsv")]) == 2
+    assert before == {f: f.read_bytes() for f in folder.rglob("*") if f.is_file() and f.name != ".lock"}
+
+
+def test_a_full_disk_gets_one_message_and_the_old_save_stays(pairs_file, small, tmp_path, monkeypatch, capsys):
+    from safetensors import SafetensorError
+
+    from regard.hub import folder as hub
+
+    def full(tensors, file, metadata):
+        raise SafetensorError("No space left on device")
+
+    folder = tmp_path / "run"
+    how = ["--data", str(pairs_file), "--out", str(folder), "--steps", "2", "--checks", "1", *small]
+    monkeypatch.setattr(hub, "save_file", full)
+    assert main(["train", "translate", *how]) == 2
+    assert "No space left" in capsys.readouterr().err

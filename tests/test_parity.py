@@ -32,7 +32,7 @@ def sentences(count):
     ]
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["post-norm is Marian", "pre-norm is Pegasus"])
+@pytest.fixture(scope="module", params=[True, False], ids=["post-norm is Marian", "pre-norm is Pegasus"])
 def folder(request, tmp_path_factory):
     """A model that has learnt a little to say sentences backwards, and whose every weight matters."""
     torch.manual_seed(3)
@@ -40,7 +40,7 @@ def folder(request, tmp_path_factory):
     task = Translate(tokenizer=tokenizer)
     config = TransformerConfig(
         vocab=len(tokenizer), context=64, dim=24, encoder_layers=3, decoder_layers=2, heads=4, hidden=40,
-        norm_first=request.param, pad=tokenizer.pad,
+        norm_last=request.param, pad=tokenizer.pad,
     )  # fmt: skip
     model = task.head(Transformer(config))
     with torch.no_grad():
@@ -61,7 +61,7 @@ def folder(request, tmp_path_factory):
 def test_transformers_gives_our_logits(folder):
     ours = load(folder, device="cpu")
     theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
-    kind = "PegasusForConditionalGeneration" if ours.model.body.config.norm_first else "MarianMTModel"
+    kind = "MarianMTModel" if ours.model.body.config.norm_last else "PegasusForConditionalGeneration"
     assert type(theirs).__name__ == kind
     batch = ours.task.batch(
         ours.task.prepare([(a, b) for a, b in zip(sentences(9), sentences(18)[9:], strict=True)]), range(9)

@@ -75,7 +75,7 @@ def test_the_options_of_train_are_frozen():
         steps epochs minutes batch_tokens accumulate optimizer rate schedule warmup decay weight_decay clip average seed
         out resume overwrite checks check_pairs keep patience average_last device threads compile
         pieces vocab smoothing
-        context dim encoder_layers decoder_layers heads hidden dropout norm_first
+        context dim encoder_layers decoder_layers heads hidden dropout norm_last
     """
     found = options("translate", "transformer", "tiny")
     assert set(found) == set(known.split())

@@ -6,14 +6,23 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated
+from itertools import islice
+from queue import Queue
+from threading import Thread
+from typing import Annotated, Any, BinaryIO
 
+import torch
 import tyro
 
+from regard.choose import must
 from regard.cli.options import parse
+from regard.data.lines import Bad, Lines
 from regard.generate import Decoding
 from regard.load import load
+from regard.tasks.passages import Answer
 from regard.training.settings import options_of
+
+WINDOW = 1024  # texts held at once
 
 
 @dataclass
@@ -22,51 +31,83 @@ class Use:
 
     model: Annotated[str, tyro.conf.Positional]  # a model folder
     text: Annotated[tuple[str, ...], tyro.conf.Positional] = ()  # the texts; from the file or standard input if none
-    file: str | None = None  # a file of texts, one a line
+    file: str | None = None  # a file of texts, one a line, plain or gzip
     json: bool = False  # answers as JSON lines, with their log-probabilities
     device: str = "auto"  # cpu, cuda or mps; the best there is if auto
     threads: int | None = None  # processor threads; all cores unless given
 
+    def __post_init__(self) -> None:
+        must(self, threads=(self.threads is None or self.threads >= 1, "at least 1"))
+
 
 def main(args: list[str]) -> int:
     given = parse("regard run", args, options_of(Use) | options_of(Decoding))
-    use = Use(**{name: given.pop(name) for name in ("model", "text", "file", "json", "device", "threads")})
+    use = Use(**{name: given.pop(name) for name in options_of(Use)})
     if use.text and use.file:
         raise ValueError("give the texts on the command line or in --file, not both")
     if use.threads:
-        import torch
-
         torch.set_num_threads(use.threads)
     how = Decoding(**given)
     loaded = load(use.model, use.device)
-    asked: list[str] = []
-    at_once = not use.text and not use.file and sys.stdin.isatty()  # a person waits for each line
-    answers = loaded.task.predict(loaded.model, texts(use, asked), how, window=1 if at_once else 1024)
-    for number, best in enumerate(answers):
-        source = asked.pop(0)
-        if use.json:
-            rows = [{"text": a.text, "logp": a.logp, "score": a.score} for a in best]
-            print(json.dumps({"number": number, "source": source, "answers": rows}, ensure_ascii=False), flush=True)
-        else:
-            for answer in best:
-                print(answer.text if how.n_best == 1 else f"{answer.logp:.4f}\t{answer.text}", flush=True)
+    number = 0
+    for some in windows(use):
+        for source, best in zip(some, loaded.task.predict(loaded.model, some, how, first=number), strict=True):
+            show(number, source, best, use.json, how)
+            number += 1
     return 0
 
 
-def texts(use: Use, asked: list[str]) -> Iterator[str]:
-    for text in use.text or lines(use.file):
-        asked.append(text)
-        yield text
+def show(number: int, source: str, best: list[Answer], as_json: bool, how: Decoding) -> None:
+    if as_json:
+        rows = [{"text": a.text, "logp": a.logp, "score": a.score} for a in best]
+        print(json.dumps({"number": number, "source": source, "answers": rows}, ensure_ascii=False), flush=True)
+    else:
+        for answer in best:
+            print(answer.text if how.n_best == 1 else f"{answer.logp:.4f}\t{answer.text}", flush=True)
 
 
-def lines(file: str | None) -> Iterator[str]:
-    """A line ends at a line break and nowhere else."""
-    name = file or "standard input"
-    with open(file, "rb") if file else sys.stdin.buffer as stream:
-        for number, line in enumerate(stream, 1):
-            try:
-                yield line.removesuffix(b"\n").removesuffix(b"\r").decode()
-            except UnicodeDecodeError as error:
-                raise ValueError(
-                    f"{name}:{number}: not UTF-8 at byte {error.start + 1}; convert it with iconv"
-                ) from None
+def windows(use: Use) -> Iterator[list[str]]:
+    if use.text:
+        return iter([list(use.text)])
+    if use.file is None:
+        return as_they_come(sys.stdin.buffer)
+    lines = from_file(use.file)
+    return iter(lambda: list(islice(lines, WINDOW)), [])
+
+
+def from_file(file: str) -> Iterator[str]:
+    try:
+        for line in Lines(file):
+            if isinstance(line, Bad):
+                raise ValueError(f"{line.file}:{line.line}: {line.why}, {line.detail}; convert it with iconv")
+            yield line
+    except FileNotFoundError:
+        raise ValueError(f"{file}: no such file") from None
+
+
+def as_they_come(stream: BinaryIO) -> Iterator[list[str]]:
+    """All lines that are there: one at a time from a person at a terminal, whole windows from a full pipe."""
+    queue: Queue[bytes | None] = Queue(WINDOW)
+
+    def feed() -> None:
+        for line in stream:
+            queue.put(line)
+        queue.put(None)
+
+    Thread(target=feed, daemon=True).start()
+    number, more = 0, True
+    while more:
+        some: list[Any] = [queue.get()]
+        while some[-1] is not None and len(some) < WINDOW and not queue.empty():
+            some.append(queue.get())
+        more = some[-1] is not None
+        yield [decoded(line, number + i) for i, line in enumerate(some if more else some[:-1], 1)]
+        number += len(some)
+
+
+def decoded(line: bytes, number: int) -> str:
+    try:
+        return line.removesuffix(b"\n").removesuffix(b"\r").decode()
+    except UnicodeDecodeError as error:
+        where = f"standard input, line {number}"
+        raise ValueError(f"{where}: not UTF-8 at byte {error.start + 1}; convert it with iconv") from None

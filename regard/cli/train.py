@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from regard.choose import choose
 from regard.cli.options import parse
 from regard.data.lint import BadLines, Report
-from regard.hub.folder import read_json
 from regard.models import MODELS
 from regard.tasks import TASKS
 from regard.training.loop import Step, parameters
-from regard.training.settings import Settings, options, settle
+from regard.training.settings import Settings, options, resumed, start
 from regard.training.train import Job, carry_out, planned, prepare, save
 
 
@@ -26,47 +25,33 @@ def main(args: list[str]) -> int:
         print(f"usage: regard train TASK [options]          tasks: {', '.join(TASKS)}")
         print("\nregard train TASK --help lists the options")
         return 0
-    task, rest = args[0], args[1:]
+    task = args[0]
     choose("task", task, TASKS)
-    model, size = said("model", rest, "transformer"), said("size", rest, "tiny")
-    choose("model", model, MODELS)
-    choose(f"size of {model}", size, MODELS[model].sizes)
-    given = parse(
-        f"regard train {task}",
-        without(rest, "model", "size"),
-        options(task, model, size),
-        f"Also --model {', '.join(MODELS)} (now {model}) and --size {', '.join(MODELS[model].sizes)} (now {size}).",
-    )
+    which, rest = chosen(task, args[1:])
+    choose("model", which.model, MODELS)
+    choose(f"size of {which.model}", which.size, MODELS[which.model].sizes)
+    known = options(task, which.model, which.size)
+    sizes = f"--size {', '.join(MODELS[which.model].sizes)} (now {which.size})"
+    about = f"Also --model {', '.join(MODELS)} (now {which.model}) and {sizes}."
+    given = parse(f"regard train {task}", rest, known, about)
     if given["resume"]:
-        kept = read_json(Path(given["out"] or f"runs/{task}") / "train.json")
-        given = {name: value for name, value in kept.items() if name not in ("task", "model", "size")}
-        given |= {
-            "resume": True,
-            "out": said("out", rest, f"runs/{task}"),
-            "fields": kept["fields"] and tuple(kept["fields"]),
-        }
-        model, size = kept["model"], kept["size"]
-    job = ready(settle(task, model, size, **given))
-    return follow(job, shlex.join(["regard", "train", task, "--resume", "--out", str(job.run.folder)]))
+        typed = {arg.split("=")[0].removeprefix("--").replace("-", "_") for arg in args[1:] if arg.startswith("--")}
+        job = ready(resumed(task, **{name: given.get(name) for name in typed}))
+    else:
+        job = ready(start(task, which.model, which.size, **given))
+    return follow(job, go_on(task, job))
 
 
-def said(name: str, args: list[str], default: str) -> str:
-    """The value of one option, before it is known which others there are."""
-    for i, arg in enumerate(args):
-        if arg == f"--{name}" and i + 1 < len(args):
-            return args[i + 1]
-        if arg.startswith(f"--{name}="):
-            return arg.split("=", 1)[1]
-    return default
+def chosen(task: str, args: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Model and size come first: which other options there are follows from them."""
+    parser = argparse.ArgumentParser(f"regard train {task}", add_help=False, allow_abbrev=False)
+    parser.add_argument("--model", default="transformer")
+    parser.add_argument("--size", default="tiny")
+    return parser.parse_known_args(args)
 
 
-def without(args: list[str], *names: str) -> list[str]:
-    left, skip = [], False
-    for arg in args:
-        if not skip and arg.split("=")[0] not in {f"--{name}" for name in names}:
-            left.append(arg)
-        skip = not skip and arg in {f"--{name}" for name in names}
-    return left
+def go_on(task: str, job: Job) -> str:
+    return shlex.join(["regard", "train", task, "--resume", "--out", str(job.run.folder)])
 
 
 def ready(settings: Settings) -> Job:
@@ -87,14 +72,15 @@ def ready(settings: Settings) -> Job:
     return job
 
 
-def follow(job: Job, go_on: str) -> int:
+def follow(job: Job, command: str) -> int:
     """Show the run while it goes. A first Ctrl-C or SIGTERM finishes the step and saves, a second leaves at once."""
     with politely() as stop, shown(job) as show:
         for step in carry_out(job):
             show(step)
             if stop:
                 folder = save(job)
-                print(f"\nstopped; {folder} is saved. Go on with:\n  {go_on}", flush=True)
+                draw(job)
+                print(f"\nstopped; {folder} is saved. Go on with:\n  {command}", flush=True)
                 return 128 + stop[0]
     draw(job)
     conclude(job)

@@ -6,7 +6,7 @@ The order is a pure function of (seed, epoch): a position in the data is two int
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -83,3 +83,8 @@ def forever(lengths: Ints, budget: int, seed: int, start: Position = START) -> I
             after = Position(epoch, number + 1) if number + 1 < len(batches) else Position(epoch + 1, 0)
             yield after, batches[number]
         epoch, skip = epoch + 1, 0
+
+
+def to_device(batch: Any, device: torch.device) -> Any:
+    """A batch is a named tuple of tensors, made on the CPU."""
+    return batch if device.type == "cpu" else type(batch)(*(t.to(device, non_blocking=True) for t in batch))

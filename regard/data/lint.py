@@ -93,12 +93,13 @@ def lint(
     """
     report = Report({}, [], longest)
     pairs = {name: sift(name, items, report) for name, items in sets.items()}
-    if report.bad and not skip_bad:
-        raise BadLines(report)
     find_overlap(pairs, report, remove=skip_bad)
     for name, left in pairs.items():
+        report.counts[name]["usable"] = len(left)
+    if report.bad and not skip_bad:
+        raise BadLines(report)
+    for name, left in pairs.items():
         count = report.counts[name]
-        count["usable"] = len(left)
         if not left:
             why = ", ".join(f"{count[row]} {row}" for row in (*get_args(Why), OVERLAP) if count[row])
             raise ValueError(f"{name}: none of {count['lines']} lines can be used" + f" ({why})" * bool(why))

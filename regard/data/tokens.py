@@ -16,6 +16,8 @@ from typing import Any, Literal
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from tokenizers import Tokenizer as Engine
 
+from regard.choose import must
+
 END, UNKNOWN, PAD = "</s>", "<unk>", "<pad>"
 SIZES = (250, 500, 1_000, 2_000, 3_000, 4_000, 6_000, 8_000, 12_000, 16_000, 24_000, 32_000)
 SEEN = 150  # words of running text for each piece; Gowda & May 2020 ask for 100 sightings of nearly every piece
@@ -27,6 +29,9 @@ class Pieces:
 
     pieces: Literal["bpe", "unigram", "characters"] = "bpe"  # how the tokenizer's pieces are found
     vocab: int | None = None  # pieces in its list; chosen from the data unless given
+
+    def __post_init__(self) -> None:
+        must(self, vocab=(self.vocab is None or self.vocab >= 1, "at least 1"))
 
 
 class Tokenizer:
@@ -91,7 +96,7 @@ def learn(texts: Iterable[str], pieces: Pieces) -> Tokenizer:
             f"Take more than that, or leave --vocab out"
         )
     engine = _trained(words, pieces.pieces, pieces.vocab or max(least, fitting_size(words)))
-    if pieces.vocab and pieces.pieces != "characters" and engine.get_vocab_size() != pieces.vocab:
+    if pieces.vocab and engine.get_vocab_size() != pieces.vocab:
         raise ValueError(
             f"--vocab {pieces.vocab} cannot be learnt from this data: it gives {engine.get_vocab_size()} pieces. "
             f"Take that or fewer, or leave --vocab out"

@@ -44,7 +44,17 @@ def write_weights(file: Path, model: Model) -> None:
     names = names_of(model.body)
     ours = {name: w.detach().cpu().contiguous() for name, w in model.named_parameters()}
     made = {theirs: model.get_buffer(buffer).cpu().clone() for theirs, buffer in names.computed.items()}
-    save_file(names.to_theirs(ours) | made, file, metadata={"format": "pt"})
+    write_tensors(file, names.to_theirs(ours) | made, {"format": "pt"})
+
+
+def write_tensors(file: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+    file.touch()
+    usual = file.stat().st_mode  # the library writes files that only their owner may read
+    try:
+        save_file(tensors, file, metadata)
+    except SafetensorError as error:
+        raise OSError(f"{file} cannot be written: {error}") from None
+    file.chmod(usual)
 
 
 def read_config(folder: Path) -> tuple[Names, Any]:
@@ -75,8 +85,11 @@ def read_weights(file: Path, names: Names, model: Model) -> None:
     except (SafetensorError, OSError) as error:
         raise ValueError(f"{file} cannot be read as safetensors: {error}") from None
     for name, buffer in names.computed.items():
-        if name in theirs and not torch.allclose(theirs.pop(name), model.get_buffer(buffer), atol=1e-5):
-            raise ValueError(f"{file}: {name} is not what this model computes for it")
+        stored, mine = theirs.pop(name, None), model.get_buffer(buffer).cpu()
+        if stored is not None and (stored.shape != mine.shape or not torch.allclose(stored, mine, atol=1e-5)):
+            raise ValueError(
+                f"{file}: {name} {tuple(stored.shape)} is not what config.json asks for {tuple(mine.shape)}"
+            )
     ours = names.to_ours(theirs)
     missing = [name for name in wanted if name not in ours]
     if missing:

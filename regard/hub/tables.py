@@ -62,7 +62,7 @@ MARIAN = Names(
     architecture="MarianMTModel",
     model="transformer",
     sizes=_TRANSFORMER_SIZES,
-    ours={"norm_first": False},
+    ours={"norm_last": True},
     theirs=_TRANSFORMER_THEIRS | {"normalize_before": False, "add_final_layer_norm": False},
     weights=_TRANSFORMER_WEIGHTS,
 )
@@ -71,7 +71,7 @@ PEGASUS = Names(
     architecture="PegasusForConditionalGeneration",
     model="transformer",
     sizes=_TRANSFORMER_SIZES,
-    ours={"norm_first": True},
+    ours={"norm_last": False},
     theirs=_TRANSFORMER_THEIRS | {"normalize_before": True, "add_final_layer_norm": True},
     weights=_TRANSFORMER_WEIGHTS
     | _both("model.encoder.layer_norm", "body.encoder_norm")

@@ -32,7 +32,7 @@ class TransformerConfig:
     heads: int = 8  # attention heads in each block
     hidden: int = 2048  # inner width of the feed-forward
     dropout: float = 0.1  # share of numbers dropped in training
-    norm_first: bool = True  # norm before each part, as used today; after it, as published, if not
+    norm_last: bool = False  # norm after each part, as published in 2017, instead of before it
     pad: int = -1  # id of the padding, counted from the end if negative
 
     def __post_init__(self) -> None:
@@ -59,7 +59,7 @@ class Transformer(nn.Module):
     def __init__(self, c: TransformerConfig):
         super().__init__()
         self.config = c
-        residual = PreNorm if c.norm_first else PostNorm
+        residual = PostNorm if c.norm_last else PreNorm
 
         def around(inner: nn.Module) -> nn.Module:
             return residual(LayerNorm(c.dim), inner, c.dropout)
@@ -82,9 +82,9 @@ class Transformer(nn.Module):
             )
             for _ in range(c.decoder_layers)
         )
-        # With the norm first, nothing has normed the sum of all layers.
-        self.encoder_norm = LayerNorm(c.dim) if c.norm_first else nn.Identity()
-        self.decoder_norm = LayerNorm(c.dim) if c.norm_first else nn.Identity()
+        # With the norm before each part, nothing has normed the sum of all of them.
+        self.encoder_norm = nn.Identity() if c.norm_last else LayerNorm(c.dim)
+        self.decoder_norm = nn.Identity() if c.norm_last else LayerNorm(c.dim)
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)

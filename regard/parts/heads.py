@@ -53,7 +53,8 @@ class Unembed(nn.Module):
 def cross_entropy(
     x: Tensor, weight: Tensor, bias: Tensor, wanted: Tensor, uniform: Tensor, smoothing: float = 0.0
 ) -> Tensor:
-    return _CrossEntropy.apply(x, weight, bias, wanted, uniform, smoothing)
+    learning = torch.is_grad_enabled()  # inside of `apply` it no longer is
+    return _CrossEntropy.apply(x, weight, bias, wanted, uniform, smoothing, learning)
 
 
 class _CrossEntropy(torch.autograd.Function):
@@ -64,11 +65,17 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, wanted: Tensor, uniform: Tensor, smoothing: float
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        wanted: Tensor,
+        uniform: Tensor,
+        smoothing: float,
+        learning: bool,
     ) -> Tensor:
         with torch.autocast(x.device.type, enabled=False):
             wide = x.to(weight.dtype)
-            learning = any(ctx.needs_input_grad)
             grads = tuple(torch.zeros_like(t) for t in (wide, weight, bias)) if learning else ()
             total = torch.zeros((), dtype=weight.dtype, device=x.device)
             rows = max(1, _CrossEntropy.CHUNK // len(weight))
@@ -97,4 +104,4 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, bias = (t * grad[0] for t in ctx.saved_tensors)
-        return x.to(ctx.dtype), weight, bias, None, None, None
+        return x.to(ctx.dtype), weight, bias, None, None, None, None

@@ -1,12 +1,11 @@
 """Texts longer than a sentence: cut into lines and sentences, answered piece by piece, and put together again.
 
-Line breaks and the spaces between sentences are kept. Pieces flow through one by one, so a text stream may be endless.
+Line breaks and the spaces between sentences are kept.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 
@@ -16,54 +15,26 @@ class Answer(NamedTuple):
     score: float  # what it was ranked by
 
 
-class Gap(NamedTuple):
-    """White space between two pieces of a text, or the text's end."""
-
-    space: str
-    last: bool
+NOTHING = Answer("", 0.0, 0.0)
 
 
 def answer_passages(
-    texts: Iterable[str], cut: Callable[[str], list[str]], answer: Callable[[Iterable[str]], Iterable[list[Answer]]]
-) -> Iterator[list[Answer]]:
+    texts: Sequence[str], cut: Callable[[str], list[str]], answer: Callable[[list[str]], list[list[Answer]]]
+) -> list[list[Answer]]:
     """The best answers to each text. `cut` gives the sentences of a line, each with the space that follows it."""
-    plan: deque[str | Gap] = deque()  # a piece to be answered, or what stands behind it
-
-    def pieces() -> Iterator[str]:
-        for text in texts:
-            for i, line in enumerate(text.split("\n")):
-                if i:
-                    plan.append(Gap("\n", False))
-                for sentence in cut(line):
-                    if bare := sentence.strip():
-                        plan.append(bare)
-                        yield bare
-                    plan.append(Gap(sentence[len(sentence.rstrip()) :], False))
-            plan.append(Gap("", True))
-
-    whole: list[Answer] = []
-    for best in answer(pieces()):
-        yield from _put_together(plan, whole, best)
-    yield from _put_together(plan, whole, None)
+    layouts = [[part for line in text.split("\n") for part in (*cut(line), "\n")][:-1] for text in texts]
+    found = iter(answer([part.strip() for layout in layouts for part in layout if part.strip()]))
+    return [put_together([(part, next(found) if part.strip() else []) for part in layout]) for layout in layouts]
 
 
-def _put_together(plan: deque[str | Gap], whole: list[Answer], best: list[Answer] | None) -> Iterator[list[Answer]]:
-    """Take from the plan up to the piece that is not answered yet; yield each text that is complete."""
-    while plan:
-        item = plan[0]
-        if isinstance(item, str):
-            if best is None:
-                return
-            plan.popleft()
-            whole[:] = [_plus(whole[min(i, len(whole) - 1)], part) if whole else part for i, part in enumerate(best)]
-            best = None
-            continue
-        plan.popleft()
-        whole[:] = [a._replace(text=a.text + item.space) for a in whole or [Answer("", 0.0, 0.0)]]
-        if item.last:
-            yield list(whole)
-            whole.clear()
-
-
-def _plus(a: Answer, b: Answer) -> Answer:
-    return Answer(a.text + b.text, a.logp + b.logp, a.score + b.score)
+def put_together(parts: list[tuple[str, list[Answer]]]) -> list[Answer]:
+    """The first answer to the whole is made of the first answers to its parts, and so on."""
+    best = max((len(answers) for _, answers in parts), default=0)
+    whole = [NOTHING] * max(1, best)
+    for part, answers in parts:
+        space = part[len(part.rstrip()) :]
+        for i, so_far in enumerate(whole):
+            new = answers[min(i, len(answers) - 1)] if answers else NOTHING
+            text = so_far.text + new.text + space
+            whole[i] = Answer(text, so_far.logp + new.logp, so_far.score + new.score)
+    return whole

@@ -9,15 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.choose import must
-from regard.data.batches import Ints, Ragged, cut
+from regard.data.batches import Ints, Ragged, cut, to_device
 from regard.data.sentences import split_sentences
 from regard.data.tokens import Tokenizer
 from regard.generate import Decoding, Hypothesis, generate
@@ -28,6 +29,7 @@ from regard.tasks.passages import Answer, answer_passages
 from regard.tasks.task import Loss
 
 GREEDY, BEAM = Decoding(beam=1), Decoding()
+BUDGET = 2048  # tokens of all beams of a batch
 
 
 class Pairs(NamedTuple):
@@ -58,7 +60,20 @@ class Translate:
 
     needs = "an encoder and a decoder"
     counts = "target tokens"
-    best = "bleu"  # the score that decides which weights are kept
+
+    def rank(self, scores: dict[str, Any]) -> tuple[float, ...]:
+        """BLEU decides which weights are kept; where it is 0, as for single words, chrF does, then the loss."""
+        return round(scores["bleu"], 2), round(scores["chrf"], 2), -scores["loss"]
+
+    def refuse_long(self, pairs: Sequence[Any], examples: Examples, context: int) -> None:
+        """Name the first pair that the model cannot see at once."""
+        for pair, length in zip(pairs, examples.lengths.max(1), strict=True):
+            if length > context:
+                where = f"{pair.file}:{pair.line}: " if hasattr(pair, "line") else ""
+                raise ValueError(
+                    f"{where}{length} tokens do not fit the model's context of {context}: leave long lines out "
+                    "(--longest and --skip-bad), or train with a larger --context"
+                )
 
     def head(self, body: Any) -> Model:
         return Model(body, Unembed(body.tokens))
@@ -74,8 +89,8 @@ class Translate:
         source = examples.sources.padded(rows, pad)
         wanted = examples.targets.padded(rows, pad)
         target = torch.cat((torch.full_like(wanted[:, :1], pad), wanted[:, :-1]), 1)
-        real = within(examples.targets.lengths[rows], wanted.size(1))
-        return Pairs(source, seen(examples.sources.lengths[rows], source.size(1)), target, wanted, real)
+        real = real_places(examples.targets.lengths[rows], wanted.size(1))
+        return Pairs(source, padding_mask(examples.sources.lengths[rows], source.size(1)), target, wanted, real)
 
     def loss(self, model: Model, pairs: Pairs, smoothing: float | None = None) -> Loss:
         x = model.body(pairs.source, pairs.target, pairs.source_mask)  # (B,T,D)
@@ -89,54 +104,57 @@ class Translate:
     ) -> dict[str, Any]:
         """Loss without smoothing, BLEU and chrF, and the translations themselves."""
         examples = self.prepare(pairs)
+        self.refuse_long(pairs, examples, model.body.config.context)
+        device = next(model.parameters()).device
         order = np.lexsort(examples.lengths.T)
         total = count = 0.0
         for a, b in cut(examples.lengths[order].max(1), budget):
-            loss = self.loss(model, to_device(self.batch(examples, order[a:b]), model), smoothing=0.0)
+            loss = self.loss(model, to_device(self.batch(examples, order[a:b]), device), smoothing=0.0)
             total, count = total + loss.total.item(), count + loss.count
         answers = [best[0].text for best in self.predict(model, [pair[0] for pair in pairs], how)]
         wanted = [pair[1] for pair in pairs]
         return {
             "loss": total / count,
             "perplexity": math.exp(min(total / count, 700.0)),
-            "bleu": bleu(answers, wanted).value,
+            "bleu": (counted := bleu(answers, wanted)).value,
             "chrf": chrf(answers, wanted).value,
+            "signature": counted.signature,
             "answers": answers,
         }
 
     def predict(
-        self, model: Model, texts: Iterable[str], how: Decoding = BEAM, window: int = 1024, budget: int = 2048
+        self, model: Model, texts: Iterable[str], how: Decoding = BEAM, window: int = 1024, first: int = 0
     ) -> Iterator[list[Answer]]:
-        """The best translations of each text, in order. Holds `window` sentences at a time: the input may be endless.
+        """The best translations of each text, in order. Holds `window` texts at a time: the input may be endless.
 
-        Lines stay lines, and a line longer than anything seen in training is translated sentence by sentence.
+        Lines stay lines, and a line longer than anything seen in training is translated sentence by sentence. `first`
+        is the number of the first text, from which its random numbers follow.
         """
-
-        def answer(sentences: Iterable[str]) -> Iterator[list[Answer]]:
-            source, first = iter(sentences), 0
-            while some := list(islice(source, window)):
-                yield from self._window(model, some, how, first, budget)
-                first += len(some)
-
         longest = self.seen or model.body.config.context // 2
-        return answer_passages(texts, lambda line: self.cut(line, longest), answer)
 
-    def cut(self, line: str, longest: int) -> list[str]:
-        return [line] if len(self.tokenizer.encode([line])[0]) <= longest else split_sentences(line)
+        def sentences(line: str) -> list[str]:
+            return [line] if len(self.tokenizer.encode([line])[0]) <= longest else split_sentences(line)
+
+        source, done = iter(texts), 0
+        while some := list(islice(source, window)):
+            answer = partial(self._answer, model, how, first + done)
+            yield from answer_passages(some, sentences, answer)
+            done += len(some)
 
     @torch.inference_mode()
-    def _window(self, model: Model, texts: list[str], how: Decoding, first: int, budget: int) -> list[list[Answer]]:
-        rows = Ragged(self.tokenizer.encode(texts))
+    def _answer(self, model: Model, how: Decoding, first: int, sentences: list[str]) -> list[list[Answer]]:
+        """Sorted into full batches, and given back in order."""
+        rows = Ragged(self.tokenizer.encode(sentences))
         context = model.body.config.context
-        if len(rows) and rows.lengths.max() > context:
-            worst = int(rows.lengths.argmax())
-            raise ValueError(
-                f"sentence {first + worst + 1} has {rows.lengths[worst]} tokens, but this model's context is "
-                f"{context}: split it, or train with a larger --context"
-            )
+        for sentence, length in zip(sentences, rows.lengths, strict=True):
+            if length > context:
+                raise ValueError(
+                    f"a sentence has {length} tokens, but this model's context is {context}: split it, or train with a "
+                    f'larger --context. It begins "{sentence[:60]}"'
+                )
         order = np.argsort(rows.lengths, kind="stable")[::-1]
-        found: list[list[Answer]] = [[] for _ in texts]
-        for a, b in cut(rows.lengths[order], max(1, budget // max(how.beam, how.n_best))):
+        found: list[list[Answer]] = [[] for _ in sentences]
+        for a, b in cut(rows.lengths[order], max(1, BUDGET // max(how.beam, how.n_best))):
             for i, best in zip(order[a:b], self.search(model, rows, order[a:b], how, first), strict=True):
                 decoded = self.tokenizer.decode([h.ids for h in best])
                 found[i] = [Answer(text, h.logp, h.score) for text, h in zip(decoded, best, strict=True)]
@@ -146,7 +164,7 @@ class Translate:
         """Ids out for ids in, in one batch. `first` is the place of row 0 among all inputs, for the sampling."""
         device = next(model.parameters()).device
         source = rows.padded(chosen, self.tokenizer.pad).to(device)
-        mask = seen(rows.lengths[chosen], source.size(1)).to(device)
+        mask = padding_mask(rows.lengths[chosen], source.size(1)).to(device)
         context = model.body.config.context
         limits = torch.tensor(
             [how.longest or max(2 * n + 10, how.shortest) for n in rows.lengths[chosen].tolist()], device=device
@@ -163,16 +181,11 @@ class Translate:
         return generate(step, caches, start, self.tokenizer.end, limits.clamp(max=context - 1), how, numbers)
 
 
-def within(lengths: Ints, longest: int) -> Tensor:
+def real_places(lengths: Ints, longest: int) -> Tensor:
     """(B,T), True where there is a token."""
     return torch.arange(longest) < torch.from_numpy(lengths)[:, None]
 
 
-def seen(lengths: Ints, longest: int) -> Tensor:
-    """A padding mask, (B,1,1,S). It comes from lengths, not from ids: the decoder's first token is <pad> too."""
-    return within(lengths, longest)[:, None, None]
-
-
-def to_device(batch: Pairs, model: nn.Module) -> Pairs:
-    device = next(model.parameters()).device
-    return batch if device.type == "cpu" else Pairs(*(t.to(device, non_blocking=True) for t in batch))
+def padding_mask(lengths: Ints, longest: int) -> Tensor:
+    """(B,1,1,S). It comes from lengths, not from ids: the decoder's first token is <pad> too."""
+    return real_places(lengths, longest)[:, None, None]

@@ -35,14 +35,17 @@ CTranslate2's `ct2-transformers-converter` takes it as it is.
 |---|---|---|
 {scores}
 
-Validation is greedy, with the weights of step {best}; the test uses beam search. BLEU is sacreBLEU's, cased, 13a.
+Validation is greedy, on {valid:,} pairs, with the weights of step {best}; the test uses beam search. BLEU is
+sacreBLEU's, cased, 13a.
 
 Every setting is in `train.json`, every step in `metrics.jsonl`. Made by regard {regard} with PyTorch {torch}, Python
 {python}, {threads} threads, seed {seed}.
 """
 
 
-def card(settings: dict[str, Any], parameters: int, pairs: int, best: dict[str, Any], test: dict[str, Any]) -> str:
+def card(
+    settings: dict[str, Any], parameters: int, pairs: int, valid: int, best: dict[str, Any], test: dict[str, Any]
+) -> str:
     rows = [
         f"| {name} | {best[name]:.2f} | {format(test[name], '.2f') if name in test else ''} |"
         for name in ("loss", "perplexity", "bleu", "chrf")
@@ -54,6 +57,7 @@ def card(settings: dict[str, Any], parameters: int, pairs: int, best: dict[str, 
         model=settings["model"],
         parameters=parameters,
         pairs=pairs,
+        valid=valid,
         data=" and ".join(f"`{name}`" for name in settings["data"]) or "regard's phrasebook",
         steps=settings["steps"],
         scores="\n".join(rows),

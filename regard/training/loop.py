@@ -1,6 +1,6 @@
 """The loop: a generator of steps. Whoever runs it prints, draws, saves or counts; it only learns.
 
-    for step in learn(model, task, examples, plan):
+    for step in learn(Progress.new(model, plan), task, examples, plan):
         print(step.number, step.loss)
 
 Everything random in a step follows from (seed, step), and the position in the data is two integers, so a run that
@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from regard.choose import must
-from regard.data.batches import Position, forever
+from regard.data.batches import Position, forever, to_device
 from regard.parts.heads import Model
 from regard.tasks.task import Task
 from regard.training import schedule
@@ -35,7 +35,7 @@ class Plan:
     steps: int | None = None  # train for this many steps
     epochs: float | None = None  # or for so many passes over the data
     minutes: float | None = None  # or for so long: the machine is timed and the steps are planned once
-    batch_tokens: int = 4096  # most tokens of a batch, counted on its longer side with padding
+    batch_tokens: int = 2048  # most tokens of a batch, counted on its longer side with padding
     accumulate: int = 1  # batches whose gradients make one step
     optimizer: Literal["muon", "adamw"] = "muon"  # muon leaves embeddings, gains and biases to adamw
     rate: float | None = None  # highest learning rate; 0.64 / dim unless given
@@ -51,11 +51,11 @@ class Plan:
         must(
             self,
             steps=(self.steps is None or self.steps >= 1, "at least 1"),
-            epochs=(self.epochs is None or self.epochs > 0, "above 0"),
-            minutes=(self.minutes is None or self.minutes > 0, "above 0"),
+            epochs=(self.epochs is None or 0 < self.epochs < math.inf, "above 0, and finite"),
+            minutes=(self.minutes is None or 0 < self.minutes < math.inf, "above 0, and finite"),
             batch_tokens=(self.batch_tokens >= 1, "at least 1"),
             accumulate=(self.accumulate >= 1, "at least 1"),
-            rate=(self.rate is None or self.rate > 0, "above 0"),
+            rate=(self.rate is None or 0 < self.rate < math.inf, "above 0, and finite"),
             warmup=(self.warmup is None or self.warmup >= 0, "0 or more"),
             decay=(0 < self.decay <= 1, "above 0 and at most 1"),
             weight_decay=(self.weight_decay >= 0, "0 or more"),
@@ -115,11 +115,11 @@ def learn(progress: Progress, task: Task, examples: Any, plan: Plan) -> Iterator
             group["lr"] = rate
         total, count = 0.0, 0
         model.train()
-        with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay its own
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):  # the caller's stay its own
             torch.manual_seed(number_from(plan.seed, progress.step))
             for _ in range(plan.accumulate):
                 progress.position, rows = next(batches)
-                batch = on(device, task.batch(examples, rows))
+                batch = to_device(task.batch(examples, rows), device)
                 with half:
                     loss = task.loss(model, batch)
                 loss.total.backward()
@@ -143,10 +143,6 @@ def learn(progress: Progress, task: Task, examples: Any, plan: Plan) -> Iterator
 def number_from(seed: int, step: int) -> int:
     """A seed for this step that no other step or seed shares."""
     return int.from_bytes(hashlib.blake2b(f"{seed}/{step}".encode(), digest_size=7).digest())
-
-
-def on(device: torch.device, batch: Any) -> Any:
-    return batch if device.type == "cpu" else type(batch)(*(t.to(device, non_blocking=True) for t in batch))
 
 
 def parameters(model: nn.Module) -> int:

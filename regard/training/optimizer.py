@@ -45,10 +45,10 @@ class Muon(Optimizer):
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
             shapes: dict[torch.Size, list[Tensor]] = {}
-            for weight in group["params"]:
+            for weight in (w for w in group["params"] if w.grad is not None):
                 shapes.setdefault(weight.shape, []).append(weight)
             for shape, weights in shapes.items():
-                grads = [w.grad for w in weights if w.grad is not None]
+                grads: list[Any] = [w.grad for w in weights]
                 means = [self.state[w].setdefault("momentum", torch.zeros_like(w)) for w in weights]
                 torch._foreach_lerp_(means, grads, 1 - group["momentum"])
                 ahead = torch._foreach_lerp(grads, means, group["momentum"])  # Nesterov

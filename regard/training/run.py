@@ -9,21 +9,25 @@ step-N/, LATEST                   the newest saves: weights, optimiser, averages
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from regard.data.batches import Position
 from regard.data.tokens import Tokenizer
-from regard.hub.folder import read_json, write_config, write_json, write_weights
+from regard.hub.folder import read_json, write_config, write_json, write_tensors, write_weights
 from regard.parts.heads import Model
 from regard.training.loop import Progress, Step
-from regard.training.save import damage, keep_newest, replace_file, save_folder, saves, set_aside
+from regard.training.save import LATEST, damage, keep_newest, replace_file, save_folder, saves, set_aside
+
+LOCK = ".lock"
 
 
 class Run:
@@ -32,18 +36,24 @@ class Run:
 
     @classmethod
     def new(cls, folder: Path, overwrite: bool = False) -> Run:
-        """A folder of our own. One that exists is only emptied when asked, and only if it is a run."""
-        if folder.exists() and any(folder.iterdir()):
+        """A folder of our own. One that is there is refused, unless it is a run and may be overwritten."""
+        if folder.exists() and any(file.name != LOCK for file in folder.iterdir()):
             if not overwrite:
                 raise ValueError(
                     f"{folder} exists: go on with --resume, start again with --overwrite, or choose another --out"
                 )
             if not (folder / "train.json").is_file():
                 raise ValueError(f"{folder} is not a run of regard's, so it is not overwritten: choose another --out")
-            (folder / "metrics.jsonl").unlink(missing_ok=True)
-            keep_newest(folder, 0)
         folder.mkdir(parents=True, exist_ok=True)
         return cls(folder)
+
+    def clear(self) -> None:
+        """Nothing of an earlier run is left to be mixed up with this one."""
+        keep_newest(self.folder, 0)
+        for old in self.folder.glob("damaged-step-*"):
+            shutil.rmtree(old)
+        for name in ("model.safetensors", "metrics.jsonl", "README.md", "loss.png", "alignment.png", LATEST):
+            (self.folder / name).unlink(missing_ok=True)
 
     def describe(self, model: Model, tokenizer: Tokenizer, task: dict[str, Any], settings: dict[str, Any]) -> None:
         """All that never changes in a run."""
@@ -58,7 +68,8 @@ class Run:
 
     def metrics(self) -> list[dict[str, Any]]:
         file = self.folder / "metrics.jsonl"
-        return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+        lines = file.read_text(encoding="utf-8").splitlines(keepends=True) if file.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("\n")]  # a crash may cut the last one short
 
     def publish(self, model: Model) -> None:
         """These weights are the best so far."""
@@ -70,7 +81,7 @@ class Run:
             self.folder,
             f"step-{progress.step}",
             {
-                "state.safetensors": lambda file: save_file(tensors_of(progress), file),
+                "state.safetensors": lambda file: write_tensors(file, tensors_of(progress)),
                 "state.json": lambda file: write_json(file, state),
             },
         )
@@ -90,16 +101,19 @@ class Run:
             progress.step, progress.position = facts["step"], Position(*facts["position"])
             self._forget_after(progress.step)
             return facts, wrong
-        raise ValueError(f"{self.folder} has no save to go on from" + (f" ({'; '.join(wrong)})" if wrong else ""))
+        why = f" ({'; '.join(wrong)})" if wrong else ""
+        raise ValueError(f"{self.folder} has no save to go on from{why}: start again with --overwrite")
 
     def _forget_after(self, step: int) -> None:
         """What was logged after the save will be logged again."""
         kept = [json.dumps(line, ensure_ascii=False) + "\n" for line in self.metrics() if line.get("step", 0) <= step]
         replace_file(self.folder / "metrics.jsonl", "".join(kept).encode())
 
-    def averaged(self, count: int) -> dict[str, Tensor]:
-        """The mean of the weights of the last saves (Vaswani et al. 2017, section 6.1)."""
-        chosen = [load_file(folder / "state.safetensors") for folder in saves(self.folder)[:count]]
+    def averaged(self, count: int, every: int) -> dict[str, Tensor]:
+        """The mean of the weights at the last checks (Vaswani et al. 2017, section 6.1)."""
+        newest, *older = saves(self.folder)
+        at_checks = [newest, *(f for f in older if int(f.name.removeprefix("step-")) % every == 0)]
+        chosen = [load_file(folder / "state.safetensors") for folder in at_checks[:count]]
         names = [name for name in chosen[0] if name.startswith("weights/")]
         return {name.removeprefix("weights/"): torch.stack([c[name] for c in chosen]).mean(0) for name in names}
 
@@ -134,31 +148,24 @@ def fill(progress: Progress, tensors: dict[str, Tensor]) -> None:
 
 
 class Lock:
-    """One process trains in a folder at a time."""
+    """One process trains in a folder at a time. The lock ends with the process, however that ends."""
 
     def __init__(self, folder: Path):
-        self.file = folder / ".lock"
+        folder.mkdir(parents=True, exist_ok=True)
+        self.handle = (folder / LOCK).open("a+")
+        try:
+            fcntl.flock(self.handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.handle.seek(0)
+            owner = self.handle.read().strip() or "another one"
+            self.handle.close()
+            raise ValueError(f"{folder} is in use by process {owner}: wait for it, or choose another --out") from None
+        self.handle.truncate(0)
+        self.handle.write(str(os.getpid()))
+        self.handle.flush()
 
-    def __enter__(self) -> Lock:
-        if self.file.exists():
-            pid = int(self.file.read_text() or 0)
-            if pid != os.getpid() and alive(pid):
-                raise ValueError(
-                    f"{self.file.parent} is being trained by process {pid}: wait for it, or choose another --out"
-                )
-        self.file.write_text(str(os.getpid()))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.file.unlink(missing_ok=True)
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except OSError as error:
-        return isinstance(error, PermissionError)
-    return True
+    def release(self) -> None:
+        self.handle.close()
 
 
 def as_line(step: Step) -> dict[str, Any]:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import inspect
 import re
 from dataclasses import MISSING, asdict, dataclass, fields
+from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
 from regard.choose import choose, must
 from regard.data.tokens import Pieces
+from regard.hub.folder import read_json
 from regard.models import MODELS
 from regard.tasks import TASKS
 from regard.training.loop import Plan
@@ -79,7 +81,7 @@ class Settings:
     keeping: Keeping
 
     def flat(self) -> dict[str, Any]:
-        """As train.json keeps them, and as `settle` takes them."""
+        """As train.json keeps them, and as `settle` takes them again."""
         groups = (self.files, self.pieces, self.plan, self.keeping)
         return {
             "task": self.task,
@@ -131,21 +133,50 @@ def settle(task: str, model: str = "transformer", size: str = "tiny", **given: A
 
     config, aim = MODELS[model].config, TASKS[task]
     body = defaults(config) | MODELS[model].sizes[size] | {n: v for n, v in of(config).items() if n not in HIDDEN}
-    files: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in of(Files).items()}
-    plan = Plan(**of(Plan))
-    if sum(x is not None for x in (plan.steps, plan.epochs, plan.minutes)) > 1:
-        raise ValueError("choose one of --steps, --epochs and --minutes")
-    return Settings(
-        task,
-        model,
-        size,
+    files = of(Files) | {name: paths(given[name]) for name in ("data", "valid", "test") if name in given}
+    if files.get("fields"):
+        files["fields"] = tuple(files["fields"])
+    groups = (
         Files(**files),
         Pieces(**of(Pieces)),
         body,
         defaults(aim) | of(aim),
-        plan,
+        Plan(**of(Plan)),
         Keeping(**of(Keeping)),
     )
+    return Settings(task, model, size, *groups)
+
+
+def start(task: str, model: str = "transformer", size: str = "tiny", **given: Any) -> Settings:
+    """Settings as the user gives them; of a run that is resumed, those that it began with."""
+    if given.get("resume"):
+        return resumed(task, **given)
+    if sum(given.get(name) is not None for name in ("steps", "epochs", "minutes")) > 1:
+        raise ValueError("choose one of --steps, --epochs and --minutes")
+    return settle(task, model, size, **given)
+
+
+MAY_CHANGE = ("resume", "out", "device", "threads")
+
+
+def resumed(task: str, **given: Any) -> Settings:
+    for name in given:
+        if name not in MAY_CHANGE:
+            raise ValueError(
+                f"a resumed run keeps its settings: leave out --{name.replace('_', '-')}, or start a new run"
+            )
+    file = Path(given.get("out") or f"runs/{task}") / "train.json"
+    kept = read_json(file)
+    kept.pop("fingerprint", None)
+    try:
+        return settle(**{**kept, **given})
+    except (TypeError, KeyError) as error:
+        raise ValueError(f"{file} is not what a run wrote: {error}") from None
+
+
+def paths(given: Any) -> tuple[str, ...]:
+    """One path or several, as text."""
+    return (str(given),) if isinstance(given, str | Path) else tuple(map(str, given))
 
 
 def defaults(group: Any) -> dict[str, Any]:

@@ -6,18 +6,17 @@ for step in train("translate", data=("train.en", "train.de"), minutes=10):
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from regard.data.batches import epoch_of
 from regard.data.bundled import phrasebook
 from regard.data.lint import Report, lint
 from regard.data.text import Pair, from_memory, hold_out, read
@@ -25,15 +24,16 @@ from regard.data.tokens import Tokenizer
 from regard.data.tokens import learn as learn_tokens
 from regard.device import pick_device
 from regard.generate import Decoding
-from regard.hub.folder import names_of, read_weights
+from regard.hub.folder import names_of, read_json, read_weights
 from regard.models import MODELS
 from regard.parts.heads import Model
 from regard.tasks import TASKS
+from regard.training import pace
 from regard.training.card import card
-from regard.training.loop import Plan, Progress, Step, learn, parameters
+from regard.training.loop import Progress, Step, learn, parameters
 from regard.training.run import Lock, Run, as_line
 from regard.training.save import replace_file
-from regard.training.settings import Settings, settle
+from regard.training.settings import Settings, start
 
 DEFAULT_MINUTES = 3.0
 
@@ -44,6 +44,7 @@ class Job:
 
     settings: Settings
     run: Run
+    lock: Lock
     report: Report
     pairs: dict[str, list[Pair]]
     task: Any
@@ -51,6 +52,7 @@ class Job:
     progress: Progress
     began: float  # for the promise of --minutes
     best: dict[str, Any] = field(default_factory=dict)  # scores of the weights in model.safetensors, and their step
+    worse: int = 0  # checks in a row that were not the best
     test: dict[str, Any] = field(default_factory=dict)
     troubles: list[str] = field(default_factory=list)  # saves that could not be used
 
@@ -59,48 +61,80 @@ class Job:
         assert self.settings.plan.steps
         return max(1, math.ceil(self.settings.plan.steps / self.settings.keeping.checks))
 
+    @property
+    def valid(self) -> list[Pair]:
+        """What is looked at in each check."""
+        return self.pairs["valid"][: self.settings.keeping.check_pairs]
+
 
 def train(task: str = "translate", **options: Any) -> Iterator[Step]:
     """Train, and yield every step; the run folder is complete when the last one is out."""
-    return carry_out(planned(prepare(settle(task, **options))))
+    return carry_out(planned(prepare(start(task, **options))))
 
 
 def prepare(settings: Settings) -> Job:
-    """Data checked, tokenizer learnt, model made or taken from its newest save."""
+    """Data checked, tokenizer learnt, model made or taken from its newest save. Nothing in the folder changes yet."""
     began = time.perf_counter()
     keeping = settings.keeping
     folder = Path(keeping.out or f"runs/{settings.task}")
     run = Run(folder) if keeping.resume else Run.new(folder, keeping.overwrite)
-    if keeping.threads:
-        torch.set_num_threads(keeping.threads)
-    pairs, report = read_sets(settings)
-    tokenizer = (
-        Tokenizer.load(folder)
-        if keeping.resume
-        else learn_tokens((text for pair in pairs["train"] for text in pair[:2]), settings.pieces)
-    )
-    task = TASKS[settings.task](**settings.aim, tokenizer=tokenizer)
-    examples = task.prepare(pairs["train"])
-    refuse_what_does_not_fit(settings, pairs["train"], examples)
-    model = make_model(settings, task)
-    settings = replace(settings, pieces=replace(settings.pieces, vocab=len(tokenizer)))
-    plan = replace(settings.plan, rate=settings.plan.rate or 0.64 / settings.body["dim"])
-    progress = Progress.new(model, plan)
-    job = Job(replace(settings, plan=plan), run, report, pairs, task, examples, progress, began)
-    if keeping.resume:
-        facts, job.troubles = run.resume(progress)
-        job.best = facts["best"]
+    lock = Lock(folder)
+    try:
+        if keeping.threads:
+            torch.set_num_threads(keeping.threads)
+        pairs, report = read_sets(settings)
+        if keeping.resume and read_json(folder / "train.json").get("fingerprint") != fingerprint(pairs):
+            raise ValueError(f"the data is not what {folder} was trained on: put it back, or start a new run")
+        texts = (text for pair in pairs["train"] for text in pair[:2])
+        tokenizer = Tokenizer.load(folder) if keeping.resume else learn_tokens(texts, settings.pieces)
+        task = TASKS[settings.task](**settings.aim, tokenizer=tokenizer)
+        examples = task.prepare(pairs["train"])
+        for name, some in pairs.items():
+            task.refuse_long(some, examples if name == "train" else task.prepare(some), settings.body["context"])
+        plan = replace(settings.plan, rate=settings.plan.rate or 0.64 / settings.body["dim"])
+        pieces = replace(settings.pieces, vocab=len(tokenizer))
+        settings = replace(settings, plan=plan, pieces=pieces)
+        progress = Progress.new(make_model(settings, task), plan)
+        job = Job(settings, run, lock, report, pairs, task, examples, progress, began)
+        if keeping.resume:
+            facts, job.troubles = run.resume(progress)
+            job.best, job.worse = facts["best"], facts["worse"]
+    except BaseException:
+        lock.release()
+        raise
     return job
 
 
 def planned(job: Job) -> Job:
-    """Steps and warm-up as numbers, and all that never changes written to the run folder."""
-    job.settings = replace(job.settings, plan=settle_plan(job))
-    if not job.settings.keeping.resume:
-        told = {"task": job.settings.task, **job.settings.aim, "seen": int(job.examples.lengths[:, 0].max())}
-        settings = {**job.settings.flat(), "resume": False, "overwrite": False}
-        job.run.describe(job.progress.model, job.task.tokenizer, told, settings)
+    """The length of the run as a number of steps; with that, all that never changes is written to the run folder."""
+    s = job.settings
+    plan, checks = s.plan, s.keeping.checks
+    if plan.steps is None and plan.epochs is not None:
+        plan = replace(plan, steps=pace.steps_of(plan.epochs, job.examples, plan))
+    elif plan.steps is None:
+        plan = replace(plan, minutes=DEFAULT_MINUTES if plan.minutes is None else plan.minutes)
+        assert plan.minutes
+        data = (job.examples, plan, checks, job.valid, job.pairs.get("test", []))
+        steps, checks = pace.within(plan.minutes * 60, job.began, job.progress.model, job.task, *data)
+        plan = replace(plan, steps=steps)
+    assert plan.steps
+    plan = replace(plan, warmup=min(2000, plan.steps // 10) if plan.warmup is None else plan.warmup)
+    job.settings = replace(s, plan=plan, keeping=replace(s.keeping, checks=checks))
+    if not s.keeping.resume:
+        told = {"task": s.task, **s.aim, "seen": int(job.examples.lengths[:, 0].max())}
+        kept = {**job.settings.flat(), "resume": False, "overwrite": False, "fingerprint": fingerprint(job.pairs)}
+        job.run.clear()
+        job.run.describe(job.progress.model, job.task.tokenizer, told, kept)
     return job
+
+
+def fingerprint(pairs: dict[str, list[Pair]]) -> str:
+    """The same for the same sentences, wherever their files lie."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name in ("train", "valid"):
+        for pair in pairs[name]:
+            digest.update(f"{pair.source}\t{pair.target}\n".encode())
+    return digest.hexdigest()
 
 
 def read_sets(settings: Settings) -> tuple[dict[str, list[Pair]], Report]:
@@ -121,16 +155,6 @@ def read_sets(settings: Settings) -> tuple[dict[str, list[Pair]], Report]:
     return pairs, report
 
 
-def refuse_what_does_not_fit(settings: Settings, pairs: list[Pair], examples: Any) -> None:
-    context = settings.body["context"]
-    worst = int(examples.lengths.max(1).argmax())
-    if examples.lengths[worst].max() > context:
-        raise ValueError(
-            f"{pairs[worst].file}:{pairs[worst].line}: {examples.lengths[worst].max()} tokens do not fit the model's "
-            f"context of {context}: leave long lines out (a lower --longest, --skip-bad) or take a larger --context"
-        )
-
-
 def make_model(settings: Settings, task: Any) -> Model:
     family = MODELS[settings.model]
     with torch.random.fork_rng(devices=[]):
@@ -142,58 +166,15 @@ def make_model(settings: Settings, task: Any) -> Model:
     return model
 
 
-def settle_plan(job: Job) -> Plan:
-    """Steps and warm-up as numbers. Minutes become steps once, from the measured speed of this machine."""
-    plan = job.settings.plan
-    if plan.steps is None:
-        if plan.epochs is not None:
-            per_epoch = len(epoch(job)) / plan.accumulate
-            plan = replace(plan, steps=max(1, round(plan.epochs * per_epoch)))
-        else:
-            minutes = DEFAULT_MINUTES if plan.minutes is None else plan.minutes
-            plan = replace(plan, minutes=minutes, steps=steps_within(job, minutes * 60))
-    assert plan.steps
-    warmup = min(2000, plan.steps // 10) if plan.warmup is None else plan.warmup
-    return replace(plan, warmup=warmup)
-
-
-def epoch(job: Job) -> list[Any]:
-    plan = job.settings.plan
-    return epoch_of(job.examples.lengths, plan.batch_tokens, plan.seed, 0)
-
-
-def steps_within(job: Job, seconds: float) -> int:
-    """How many steps this machine can do in the time, with validation, saving and a little to spare."""
-    plan = replace(job.settings.plan, steps=10**9, warmup=1)
-    trial = Progress.new(deepcopy(job.progress.model), plan)
-    most = min(max(1.0, 0.03 * seconds), 20.0)
-    began, times, counts = time.perf_counter(), [], []
-    for step in learn(trial, job.task, job.examples, plan):
-        times.append(step.seconds)
-        counts.append(step.count)
-        if len(times) >= 3 and time.perf_counter() - began > most:
-            break
-    lengths = job.examples.lengths
-    each = sum(times[1:]) / sum(counts[1:]) * lengths[:, -1].mean() * len(lengths) / (len(epoch(job)) / plan.accumulate)
-    some = job.pairs["valid"][: job.settings.keeping.check_pairs]
-    length = max(1, round(job.task.prepare(some).lengths[:, -1].mean()))
-    began = time.perf_counter()
-    job.task.score(trial.model.eval(), some, Decoding(beam=1, shortest=length, longest=length))
-    check = time.perf_counter() - began
-    checks = min(job.settings.keeping.checks, max(1, int(0.15 * seconds / check)))
-    job.settings = replace(job.settings, keeping=replace(job.settings.keeping, checks=checks))
-    left = seconds - (time.perf_counter() - job.began) - check * (checks + 2)
-    return max(1, int(0.96 * left / each))
-
-
 def carry_out(job: Job) -> Iterator[Step]:
     """Learn, validate, save, and leave the best weights in the folder."""
-    plan, keeping = job.settings.plan, job.settings.keeping
+    plan, patience = job.settings.plan, job.settings.keeping.patience
     assert plan.steps
-    deadline = job.began + plan.minutes * 60 if plan.minutes is not None and job.progress.step == 0 else math.inf
-    worse = 0  # checks in a row
-    with Lock(job.run.folder):
-        for step in learn(job.progress, job.task, job.examples, plan):
+    fresh = plan.minutes is not None and job.progress.step == 0
+    deadline = job.began + (plan.minutes or 0) * 60 if fresh else math.inf
+    try:
+        steps = learn(job.progress, job.task, job.examples, plan)
+        while not (patience and job.worse >= patience) and (step := next(steps, None)) is not None:
             job.run.log(**as_line(step))
             late = time.perf_counter() > deadline
             if step.number % job.check_every and step.number < plan.steps and not late:
@@ -202,48 +183,51 @@ def carry_out(job: Job) -> Iterator[Step]:
             scores = check(job)
             save(job)
             yield replace(step, scores=scores)
-            worse = 0 if job.best["step"] == step.number else worse + 1
-            if late or (keeping.patience and worse >= keeping.patience):
+            if late:
                 break
         finish(job)
+    finally:
+        job.lock.release()
 
 
 def check(job: Job) -> dict[str, Any]:
     """Validate with the averaged weights; publish them if they are the best so far."""
     average = job.progress.average
     with average.in_place() if average is not None else nullcontext():
-        return judge(job)
+        scores = judge(job)
+    job.worse = 0 if job.best["step"] == job.progress.step else job.worse + 1
+    return scores
 
 
 def judge(job: Job) -> dict[str, Any]:
-    pairs = job.pairs["valid"][: job.settings.keeping.check_pairs]
+    pairs = job.valid
     scores = job.task.score(job.progress.model.eval(), pairs)
     numbers = {name: value for name, value in scores.items() if isinstance(value, float)}
-    if not job.best or numbers[job.task.best] > job.best[job.task.best]:
+    if not job.best or job.task.rank(numbers) > job.task.rank(job.best):
         job.best = {"step": job.progress.step, **numbers}
         job.run.publish(job.progress.model)
-    three = [pairs[i * len(pairs) // 3] for i in range(3)] if len(pairs) >= 3 else pairs
-    told = [{"source": p.source, "wanted": p.target, "answer": scores["answers"][pairs.index(p)]} for p in three]
+    shown = sorted({i * len(pairs) // 3 for i in range(3)})
+    told = [{"source": pairs[i].source, "wanted": pairs[i].target, "answer": scores["answers"][i]} for i in shown]
     job.run.log(step=job.progress.step, valid=numbers, samples=told)
     return {**numbers, "samples": told}
 
 
 def save(job: Job) -> Path:
-    return job.run.save(
-        job.progress, {"best": job.best}, max(job.settings.keeping.keep, job.settings.keeping.average_last)
-    )
+    facts = {"best": job.best, "worse": job.worse}
+    keeping = job.settings.keeping
+    return job.run.save(job.progress, facts, max(keeping.keep, keeping.average_last + 1))
 
 
 def finish(job: Job) -> None:
     """Try the mean of the last saves, load the best weights, score them on the test set, and write the model card."""
-    model, keeping = job.progress.model, job.settings.keeping
-    if keeping.average_last:
-        model.load_state_dict(job.run.averaged(keeping.average_last), strict=False)
+    model, count = job.progress.model, job.settings.keeping.average_last
+    if count:
+        model.load_state_dict(job.run.averaged(count, job.check_every), strict=False)
         judge(job)
     read_weights(job.run.folder / "model.safetensors", names_of(model.body), model)
     if "test" in job.pairs:
         scores = job.task.score(model.eval(), job.pairs["test"], Decoding())
         job.test = {name: value for name, value in scores.items() if isinstance(value, float)}
         job.run.log(step=job.progress.step, test=job.test)
-    about = card(job.settings.flat(), parameters(model), len(job.pairs["train"]), job.best, job.test)
+    about = card(job.settings.flat(), parameters(model), len(job.pairs["train"]), len(job.valid), job.best, job.test)
     replace_file(job.run.folder / "README.md", about.encode())

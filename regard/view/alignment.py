@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 from matplotlib.figure import Figure
 
+from regard.data.batches import to_device
 from regard.look import look
 
 Table = npt.NDArray[np.float64]
@@ -27,10 +28,11 @@ def align(translator: Any, text: str, target: str | None = None) -> Alignment:
     """Which source words each target word attended to: the mean of the heads, in the layer that looks most sharply."""
     target = translator(text) if target is None else target
     task, model = translator.task, translator.model
-    batch = task.batch(task.prepare([(text, target)]), np.array([0]))
+    batch = to_device(task.batch(task.prepare([(text, target)]), np.array([0])), next(model.parameters()).device)
     with look(model) as seen:
         model(batch.source, batch.target, batch.source_mask)
-    layers = [w[0].mean(0).double().numpy() for n, w in seen.items() if n.endswith("cross.inner.weights")]  # (T,S) each
+    crosses = [weights for name, weights in seen.items() if name.endswith("cross.inner.weights")]
+    layers = [weights[0].mean(0).cpu().double().numpy() for weights in crosses]  # (T,S) each
     layer = int(np.argmin([-(w * np.log(w + 1e-12)).sum(-1).mean() for w in layers]))
     sources = words(task.tokenizer.pieces(batch.source[0].tolist()))
     targets = words(task.tokenizer.pieces(batch.wanted[0].tolist()))

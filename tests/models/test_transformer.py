@@ -18,7 +18,7 @@ LENGTHS = [S, 2, 5]
 def body(request: pytest.FixtureRequest) -> Transformer:
     torch.manual_seed(1)
     sizes = {"dim": 12, "encoder_layers": 2, "decoder_layers": 3, "heads": 3, "hidden": 10}
-    return Transformer(TransformerConfig(V, CONTEXT, norm_first=request.param, **sizes)).double().eval()
+    return Transformer(TransformerConfig(V, CONTEXT, norm_last=request.param, **sizes)).double().eval()
 
 
 def ids(length: int) -> Tensor:
@@ -34,13 +34,13 @@ def size_of(c: TransformerConfig) -> int:
     attention, feedforward, norm = 4 * (c.dim**2 + c.dim), 2 * c.dim * c.hidden + c.hidden + c.dim, 2 * c.dim
     encoder = c.encoder_layers * (attention + feedforward + 2 * norm)
     decoder = c.decoder_layers * (2 * attention + feedforward + 3 * norm)
-    return c.vocab * c.dim + encoder + decoder + c.norm_first * 2 * norm
+    return c.vocab * c.dim + encoder + decoder + (not c.norm_last) * 2 * norm
 
 
 @pytest.mark.parametrize("name", SIZES)
-@pytest.mark.parametrize("norm_first", [False, True])
-def test_every_size_has_the_weights_that_its_formula_counts(name: str, norm_first: bool) -> None:
-    config = TransformerConfig(vocab=1000, norm_first=norm_first, **SIZES[name])
+@pytest.mark.parametrize("norm_last", [False, True])
+def test_every_size_has_the_weights_that_its_formula_counts(name: str, norm_last: bool) -> None:
+    config = TransformerConfig(vocab=1000, norm_last=norm_last, **SIZES[name])
     with torch.device("meta"):
         body = Transformer(config)
     assert sum(weight.numel() for weight in body.parameters()) == size_of(config)

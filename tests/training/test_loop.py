@@ -95,7 +95,7 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(stop, optimizer, tmp
     run = Run.new(tmp_path / "run")
     for step in learn_steps(stopped, task, examples, plan):
         if step.number == stop:
-            run.save(stopped, {"best": {}}, keep=2)
+            run.save(stopped, {}, keep=2)
             break
     resumed, *_ = make(**how, seed=99)
     run.resume(resumed)
@@ -109,7 +109,7 @@ def test_a_damaged_newest_save_is_passed_over_and_named(tmp_path):
     progress, task, examples, plan = make()
     run = Run.new(tmp_path / "run")
     for _ in learn_steps(progress, task, examples, plan):
-        run.save(progress, {"best": {}}, keep=2)
+        run.save(progress, {}, keep=2)
     file = run.folder / "step-6" / "state.safetensors"
     content = bytearray(file.read_bytes())
     content[-5] ^= 1
