@@ -27,10 +27,9 @@ def loss_curve(metrics: list[dict[str, Any]], file: Path) -> None:
         bleu.plot(at, [v["bleu"] for _, v in checks], "s--", color="tab:green", label="validation BLEU")
         bleu.set_ylabel("BLEU")
         bleu.set_ylim(0, 100)
-        bleu.legend(loc="center right")
     loss.set_xlabel("step")
     loss.set_ylabel("loss, nats a token")
     loss.grid(alpha=0.3)
     if steps or checks:
-        loss.legend(loc="upper right")
+        figure.legend(loc="outside lower center", ncols=3, frameon=False)
     figure.savefig(file, dpi=120)
