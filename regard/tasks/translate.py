@@ -63,7 +63,7 @@ class Translate:
 
     def rank(self, scores: dict[str, Any]) -> tuple[float, ...]:
         """BLEU decides which weights are kept; where it is 0, as for single words, chrF does, then the loss."""
-        return round(scores["bleu"], 2), round(scores["chrf"], 2), -scores["loss"]
+        return round(scores["bleu"], 2), round(scores["chrf"], 2), -round(scores["loss"], 3)
 
     def refuse_long(self, pairs: Sequence[Any], examples: Examples, context: int) -> None:
         """Name the first pair that the model cannot see at once."""
