@@ -2,7 +2,8 @@
 
     python benchmarks/multi30k.py [--minutes 60] [--out runs/multi30k] [any other option of regard train translate]
 
-Everything is chosen on `val`; the test set is only translated, after the training, by the weights of every check.
+Everything is chosen on `val`; the test set is only translated, after the training, by the weights of every check. A
+folder with a finished run is not trained again, only measured.
 BLEU comes in two forms: sacreBLEU raw and cased, and lower-cased, Moses-tokenised, beam 5, the form of the published
 41.02 of Transformer-Tiny (Wu et al. 2021; 80-odd epochs on two GPUs).
 """
@@ -26,10 +27,10 @@ from regard.training.run import Run
 from regard.training.save import saves
 
 RECIPE = {
-    "--minutes": "60", "--dropout": "0.25", "--vocab": "4000", "--checks": "10", "--keep": "10",
-    "--check-pairs": "1014", "--out": "runs/multi30k",
+    "--minutes": "60", "--dropout": "0.2", "--vocab": "4000", "--batch-tokens": "3072", "--checks": "10",
+    "--keep": "10", "--check-pairs": "1014", "--out": "runs/multi30k",
 }  # fmt: skip
-HOW = Decoding(beam=5)
+HOW = Decoding(beam=5, length_penalty=1.6)  # 1.0 to 2.0 tried on val: 39.81 to 40.03 in the published form
 
 
 def published(answers: list[str], wanted: list[str]) -> Score:
@@ -56,9 +57,9 @@ def main() -> int:
         *files[2:],
         *(word for pair in recipe.items() for word in pair),
     ]
-    if code := train(args):
-        return code
     folder = Path(recipe["--out"])
+    if not (folder / "README.md").exists() and (code := train(args)):
+        return code
     metrics = Run(folder).metrics()
     steps = [m for m in metrics if "loss" in m]
     seconds = dict(zip((m["step"] for m in steps), accumulate(m["seconds"] for m in steps), strict=True))
