@@ -1,7 +1,12 @@
 """What tests share: one thread a process, and a small run that took a second to train."""
 
+import hypothesis
 import pytest
 import torch
+
+# Seeded, and no test fails because the machine is slow.
+hypothesis.settings.register_profile("regard", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("regard")
 
 SMALL = "--dim 16 --hidden 24 --heads 2 --encoder-layers 1 --decoder-layers 1 --context 64"
 WORDS = {

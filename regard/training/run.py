@@ -55,6 +55,11 @@ class Run:
         for name in ("model.safetensors", "metrics.jsonl", "README.md", "loss.png", "alignment.png", LATEST):
             (self.folder / name).unlink(missing_ok=True)
 
+    def abandon(self) -> None:
+        """A folder that was made for nothing goes again."""
+        if [file.name for file in self.folder.iterdir()] == [LOCK]:
+            shutil.rmtree(self.folder)
+
     def describe(self, model: Model, tokenizer: Tokenizer, task: dict[str, Any], settings: dict[str, Any]) -> None:
         """All that never changes in a run."""
         write_config(self.folder, model.body)

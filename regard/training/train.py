@@ -73,7 +73,7 @@ def train(task: str = "translate", **options: Any) -> Iterator[Step]:
 
 
 def prepare(settings: Settings) -> Job:
-    """Data checked, tokenizer learnt, model made or taken from its newest save. Nothing in the folder changes yet."""
+    """Data checked, tokenizer learnt, model made or taken from its newest save. Of a new run nothing is written yet."""
     began = time.perf_counter()
     keeping = settings.keeping
     folder = Path(keeping.out or f"runs/{settings.task}")
@@ -101,6 +101,7 @@ def prepare(settings: Settings) -> Job:
             job.best, job.worse = facts["best"], facts["worse"]
     except BaseException:
         lock.release()
+        run.abandon()
         raise
     return job
 
