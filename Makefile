@@ -31,6 +31,7 @@ lint: setup
 bench: setup
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --editable ".[bench]"
 	$(BIN)/python benchmarks/train_speed.py
+	$(BIN)/python benchmarks/attention.py
 	$(BIN)/python benchmarks/multi30k.py
 
 clean:

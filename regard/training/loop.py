@@ -34,7 +34,7 @@ class Plan:
 
     steps: int | None = None  # train for this many steps
     epochs: float | None = None  # or for so many passes over the data
-    minutes: float | None = None  # or for so long: the machine is timed and the steps are planned once
+    minutes: float | None = None  # or for so long, by timing the machine once; 3 if no length is given
     batch_tokens: int = 2048  # most tokens of a batch, counted on its longer side with padding
     accumulate: int = 1  # batches whose gradients make one step
     optimizer: Literal["muon", "adamw"] = "muon"  # muon leaves embeddings, gains and biases to adamw
