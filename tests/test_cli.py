@@ -220,3 +220,11 @@ def test_the_public_names_are_functions_whatever_was_imported():
     assert callable(regard.train)
     with pytest.raises(AttributeError, match="it has load, look, train"):
         regard.trian  # noqa: B018
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(small_run, tmp_path):
+    file = broken(tmp_path, "many.txt", "tea and water\n" * 3000)
+    command = f"{sys.executable} -m regard run {small_run} --beam 1 --file {file} | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert len(done.stdout.splitlines()) == 1
+    assert done.stderr == ""

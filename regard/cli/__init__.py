@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 
@@ -39,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
         return complain(str(error), 3)
     except OSError as error:
         if isinstance(error, BrokenPipeError):  # the reader of our output has seen enough
-            sys.stderr.close()
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         return complain(f"{error.filename or ''}: {error.strerror or error}".removeprefix(": "), 2)
     except KeyboardInterrupt:
