@@ -31,7 +31,7 @@ def attend(
     causal: bool = False,
     scale: float | None = None,  # 1/√E unless given
 ) -> Tensor:
-    """(B,H,T,E). The fused kernel never stores the (T,S) weights; where those are small, storing them is faster."""
+    """(B,H,T,E). The fused kernel never stores the (T,S) weights; where those are small, storing them costs no more."""
     if q.is_cpu and q.requires_grad and q.size(2) * k.size(2) <= SHORT:
         return attend_openly(q, k, v, mask, bias, causal, scale)
     mask, causal = what_may_be_seen(q, k, mask, causal)
