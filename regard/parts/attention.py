@@ -20,6 +20,7 @@ from regard.parts.cache import Cache
 
 SHORT = 64 * 64  # weights a head; measured by benchmarks/attention.py
 Rotate = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
+ScoreBias = Callable[[int, int], Tensor]
 
 
 def attend(
@@ -114,6 +115,7 @@ class SelfAttention(nn.Module):
     """Multi-head attention of a sequence to itself; fewer `kv_heads` than `heads` makes it grouped-query.
 
     `rotate` is what happens to q and k between projection and scores: nothing, rotary positions, a norm, or both.
+    `score_bias` makes, of (T, S), what is added to the scores: ALiBi, relative positions.
     """
 
     def __init__(
@@ -125,9 +127,11 @@ class SelfAttention(nn.Module):
         causal: bool = False,
         bias: bool = True,
         rotate: Rotate | None = None,
+        score_bias: ScoreBias | None = None,
     ):
         super().__init__()
-        self.heads, self.kv_heads, self.causal, self.rotate = heads, kv_heads or heads, causal, rotate
+        self.heads, self.kv_heads, self.causal = heads, kv_heads or heads, causal
+        self.rotate, self.score_bias = rotate, score_bias
         E = dim // heads
         self.query = nn.Linear(dim, heads * E, bias)
         self.key = nn.Linear(dim, self.kv_heads * E, bias)
@@ -142,9 +146,10 @@ class SelfAttention(nn.Module):
             q, k = self.rotate(q, k, cache.length if cache is not None else 0)
         if cache is not None:
             k, v = cache.extend(k, v)  # (B,G,S,E)
-        y = attend(q, k, v, mask, causal=self.causal)
+        bias = None if self.score_bias is None else self.score_bias(q.size(2), k.size(2))  # (1,H,T,S)
+        y = attend(q, k, v, mask, bias, self.causal)
         if someone_looks():
-            show(self, "weights", weights_openly(q, k, mask, causal=self.causal))
+            show(self, "weights", weights_openly(q, k, mask, bias, self.causal))
         return self.out(join(y))
 
 

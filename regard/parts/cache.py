@@ -1,6 +1,7 @@
 """What one layer remembers while it generates: the keys and values of all tokens so far, and those of the source.
 
-The cache is an argument of a forward, `None` in training, and never a state of a module.
+A recurrent layer remembers its state instead, which does not grow. The cache is an argument of a forward, `None` in
+training, and never a state of a module.
 """
 
 from __future__ import annotations
@@ -14,12 +15,17 @@ class Cache:
     """Keys and values of one layer, (B,G,S,E), in memory that doubles when it is full.
 
     `source` holds the keys and values of what a decoder translates from. They never grow, and several rows (the beams
-    of one sentence) share them.
+    of one sentence) share them. `state` is all that a recurrent layer keeps of the tokens it has read, batch first.
     """
 
-    def __init__(self, source: tuple[Tensor, Tensor] | None = None, source_mask: Tensor | None = None):
+    def __init__(
+        self,
+        source: tuple[Tensor, Tensor] | None = None,
+        source_mask: Tensor | None = None,
+        state: tuple[Tensor, ...] | None = None,
+    ):
         self.length = 0
-        self.source, self.source_mask = source, source_mask
+        self.source, self.source_mask, self.state = source, source_mask, state
         self._keys: Tensor | None = None
         self._values: Tensor | None = None
 
@@ -33,8 +39,14 @@ class Cache:
         self.length = end
         return self._keys[:, :, :end], self._values[:, :, :end]
 
+    def advance(self, state: tuple[Tensor, ...], tokens: int) -> None:
+        """A recurrent layer has read so many tokens more."""
+        self.state, self.length = state, self.length + tokens
+
     def select(self, rows: Tensor) -> None:
         """Go on with these rows only, in this order: a beam that forks, a sentence that ended."""
+        if self.state is not None:
+            self.state = tuple(part[rows] for part in self.state)
         if self._keys is not None and self._values is not None:
             self._keys, self._values = self._keys[rows], self._values[rows]
 

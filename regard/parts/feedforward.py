@@ -2,12 +2,16 @@
 
 FeedForward   down(relu(up(x)))                  Vaswani et al. 2017, eq. 2; GELU since BERT
 SwiGLU        down(silu(gate(x)) · up(x))        Shazeer 2020, LLaMA
+
+Activations beside PyTorch's: relu_squared, max(0, x)² (So et al. 2021); quick_gelu, x · sigmoid(1.702 x) (CLIP).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -32,3 +36,25 @@ class SwiGLU(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+def relu_squared(x: Tensor) -> Tensor:
+    return _ReLUSquared.apply(x)
+
+
+class _ReLUSquared(torch.autograd.Function):
+    """One pass less each way than PyTorch's relu and square."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        positive = F.relu(x)
+        ctx.save_for_backward(positive)
+        return positive * positive
+
+    @staticmethod
+    def backward(ctx: Any, *grad: Tensor) -> Tensor:
+        return (grad[0] * ctx.saved_tensors[0]).mul_(2)
+
+
+def quick_gelu(x: Tensor) -> Tensor:
+    return x * (1.702 * x).sigmoid()

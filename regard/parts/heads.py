@@ -1,6 +1,9 @@
 """A head turns the body's vectors into answers; body and head together are a model.
 
 Unembed         logits = x Eᵀ + b          with E the token embedding itself (Press & Wolf 2017)
+Output          logits = x Wᵀ              with W the token embedding, or a matrix of its own
+MaskedOutput    logits = norm(gelu(x A + a)) Eᵀ + b          (Devlin et al. 2019)
+Classifier      logits = pool(x) W + b;  PerToken the same of each token
 cross_entropy   Σ log Σ exp(logits) - Σ p · logits,   p = (1 - ε) wanted + ε uniform          (Szegedy et al. 2016)
 """
 
@@ -9,7 +12,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+
+from regard.parts.dropout import Dropout
+from regard.parts.norms import LayerNorm
 
 NEVER = -10_000.0  # a logit whose probability is exactly 0, even in half precision
 
@@ -40,7 +47,7 @@ class Unembed(nn.Module):
             self.bias.data[0, self.pad] = NEVER
 
     def forward(self, x: Tensor) -> Tensor:  # (B,T,D) -> (B,T,V)
-        return nn.functional.linear(x, self.weight, self.bias[0])
+        return F.linear(x, self.weight, self.bias[0])
 
     def loss(self, x: Tensor, wanted: Tensor, smoothing: float = 0.0) -> Tensor:
         """Summed cross-entropy of (N,D) against (N,) ids, without ever holding all (N,V) logits."""
@@ -50,10 +57,73 @@ class Unembed(nn.Module):
         return cross_entropy(x, self.weight, self.bias[0], wanted, uniform, smoothing)
 
 
+class Output(nn.Module):
+    """Scores every token of the vocabulary by a row of `weight`."""
+
+    def __init__(self, weight: Tensor):
+        super().__init__()
+        self.weight = weight
+
+    def forward(self, x: Tensor) -> Tensor:  # (B,T,D) -> (B,T,V)
+        return F.linear(x, self.weight)
+
+    def loss(self, x: Tensor, wanted: Tensor, smoothing: float = 0.0) -> Tensor:
+        """Summed, as that of Unembed."""
+        return cross_entropy(x, self.weight, None, wanted, None, smoothing)
+
+
+class MaskedOutput(nn.Module):
+    """Guesses hidden tokens: one more layer, then every token of the vocabulary is scored by its own embedding."""
+
+    def __init__(self, weight: Tensor, eps: float = 1e-12):
+        super().__init__()
+        self.inner = nn.Linear(weight.size(1), weight.size(1))
+        self.norm = LayerNorm(weight.size(1), eps)
+        self.weight = weight
+        self.bias = nn.Parameter(torch.zeros(len(weight)))
+        nn.init.normal_(self.inner.weight, std=0.02)
+        nn.init.zeros_(self.inner.bias)
+
+    def thought(self, x: Tensor) -> Tensor:
+        return self.norm(F.gelu(self.inner(x)))
+
+    def forward(self, x: Tensor) -> Tensor:  # (B,T,D) -> (B,T,V)
+        return F.linear(self.thought(x), self.weight, self.bias)
+
+    def loss(self, x: Tensor, wanted: Tensor, smoothing: float = 0.0) -> Tensor:
+        """Summed, as that of Unembed."""
+        return cross_entropy(self.thought(x), self.weight, self.bias, wanted, None, smoothing)
+
+
+class Classifier(nn.Module):
+    """One answer for the whole input."""
+
+    def __init__(self, dim: int, classes: int, pooling: nn.Module, dropout: float = 0.0):
+        super().__init__()
+        self.pooling, self.drop, self.out = pooling, Dropout(dropout), nn.Linear(dim, classes)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B,T,D) -> (B,classes)
+        return self.out(self.drop(self.pooling(x, mask)))
+
+
+class PerToken(nn.Module):
+    """One answer for each token."""
+
+    def __init__(self, dim: int, classes: int, dropout: float = 0.0):
+        super().__init__()
+        self.drop, self.out = Dropout(dropout), nn.Linear(dim, classes)
+
+    def forward(self, x: Tensor) -> Tensor:  # (B,T,D) -> (B,T,classes)
+        return self.out(self.drop(x))
+
+
 def cross_entropy(
-    x: Tensor, weight: Tensor, bias: Tensor, wanted: Tensor, uniform: Tensor, smoothing: float = 0.0
+    x: Tensor, weight: Tensor, bias: Tensor | None, wanted: Tensor, uniform: Tensor | None, smoothing: float = 0.0
 ) -> Tensor:
+    """Smoothing spreads its share as `uniform` says: over the whole vocabulary unless given."""
     learning = torch.is_grad_enabled()  # inside of `apply` it no longer is
+    if uniform is None:
+        uniform = weight.detach().new_full((len(weight),), 1 / len(weight))
     return _CrossEntropy.apply(x, weight, bias, wanted, uniform, smoothing, learning)
 
 
@@ -68,7 +138,7 @@ class _CrossEntropy(torch.autograd.Function):
         ctx: Any,
         x: Tensor,
         weight: Tensor,
-        bias: Tensor,
+        bias: Tensor | None,
         wanted: Tensor,
         uniform: Tensor,
         smoothing: float,
@@ -76,13 +146,16 @@ class _CrossEntropy(torch.autograd.Function):
     ) -> Tensor:
         with torch.autocast(x.device.type, enabled=False):
             wide = x.to(weight.dtype)
-            grads = tuple(torch.zeros_like(t) for t in (wide, weight, bias)) if learning else ()
+            leaves = (wide, weight) if bias is None else (wide, weight, bias)
+            grads = [torch.zeros_like(leaf) for leaf in leaves] if learning else []
             total = torch.zeros((), dtype=weight.dtype, device=x.device)
             rows = max(1, _CrossEntropy.CHUNK // len(weight))
             room = wide.new_empty(min(rows, len(x)), len(weight))
             for i in range(0, len(x), rows):
                 part, ids = wide[i : i + rows], wanted[i : i + rows, None]
-                logits = torch.mm(part, weight.T, out=room[: len(part)]).add_(bias)
+                logits = torch.mm(part, weight.T, out=room[: len(part)])
+                if bias is not None:
+                    logits.add_(bias)
                 logits.sub_(logits.amax(-1, keepdim=True))
                 total -= (1 - smoothing) * logits.gather(1, ids).sum()
                 if smoothing:
@@ -96,12 +169,13 @@ class _CrossEntropy(torch.autograd.Function):
                         d.sub_(smoothing * uniform)
                     torch.mm(d, weight, out=grads[0][i : i + rows])
                     grads[1].addmm_(d.T, part)
-                    grads[2].add_(d.sum(0))
+                    if bias is not None:
+                        grads[2].add_(d.sum(0))
         ctx.save_for_backward(*grads)
         ctx.dtype = x.dtype
         return total
 
     @staticmethod
     def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, bias = (t * grad[0] for t in ctx.saved_tensors)
-        return x.to(ctx.dtype), weight, bias, None, None, None, None
+        x, weight, *bias = (t * grad[0] for t in ctx.saved_tensors)
+        return x.to(ctx.dtype), weight, bias[0] if bias else None, None, None, None, None

@@ -2,12 +2,15 @@
 
 PreNorm    x + f(norm(x))          the order of today; nothing ever rescales the residual stream
 PostNorm   norm(x + f(x))          the order of 2017, and of BERT
+Dense      x, f₁(x), f₂(x, f₁(x)) ...   nothing is added up: each layer sees all before it (Huang et al. 2017)
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from regard.parts.dropout import Dropout
@@ -25,3 +28,16 @@ class PreNorm(nn.Module):
 class PostNorm(PreNorm):
     def forward(self, x: Tensor, **context: Any) -> Tensor:
         return self.norm(x + self.drop(self.inner(x, **context)))
+
+
+class Dense(nn.Module):
+    """Layers of which the i-th turns a width of D + i·growth into `growth`; together they turn D into D + n·growth."""
+
+    def __init__(self, layers: Iterable[nn.Module]):
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, x: Tensor, **context: Any) -> Tensor:
+        for layer in self.layers:
+            x = torch.cat((x, layer(x, **context)), -1)
+        return x

@@ -71,3 +71,20 @@ def test_rows_and_sources_are_selected_apart_and_in_every_layer() -> None:
         assert torch.equal(cache.source[0], source[0][sources])
         assert torch.equal(cache.source[1], source[1][sources])
         assert torch.equal(cache.source_mask, mask[sources])
+
+
+@given(seed=st.integers(0, 999), orders=st.lists(st.lists(st.integers(0, B - 1), min_size=1, max_size=4), max_size=5))
+@settings(deadline=None, derandomize=True, max_examples=30)
+def test_a_recurrent_state_follows_its_rows_and_tokens_are_counted(seed: int, orders: list[list[int]]) -> None:
+    torch.manual_seed(seed)
+    state = (numbers(B, E), numbers(B, G, E, E))
+    cache = Cache(state=state)
+    assert cache.length == 0
+    for count, chosen in enumerate(orders, start=1):
+        order = torch.tensor(chosen) % len(state[0])
+        select([cache], order)
+        state = tuple(part[order] for part in state)
+        assert all(map(torch.equal, cache.state, state))
+        state = tuple(part + count for part in state)
+        cache.advance(state, 3)
+        assert cache.length == 3 * count

@@ -4,9 +4,11 @@ import math
 
 import torch
 import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from regard.parts.embed import ScaledEmbedding
+from regard.parts.embed import ScaledEmbedding, segments
 from regard.parts.heads import Unembed
 
 B, T, D, V = 3, 5, 8, 11
@@ -41,3 +43,17 @@ def test_padding_is_zero_and_stays_zero_when_the_tied_head_learns() -> None:
     assert not tokens.weight[PAD].any()
     assert not tokens(torch.full((B, T), PAD)).any()
     assert (tokens.weight[:PAD] != before[:PAD]).all()
+
+
+@given(texts=st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=6), min_size=2, max_size=4))
+@settings(deadline=None, derandomize=True, max_examples=60)
+def test_a_segment_counts_the_separators_before_it_in_its_own_text(texts: list[list[int]]) -> None:
+    separator = 2
+    wanted = [[text[:i].count(separator) for i in range(len(text))] for text in texts]
+    for text, counts in zip(texts, wanted, strict=True):
+        assert segments(torch.tensor([text]), separator).tolist() == [counts]
+        seen = torch.ones(1, 1, 1, len(text), dtype=torch.bool)
+        assert segments(torch.tensor([text]), separator, seen).tolist() == [counts]
+    row = torch.tensor([sum(texts, [])])
+    number = torch.tensor([i for i, text in enumerate(texts) for _ in text])
+    assert segments(row, separator, (number[:, None] == number)[None, None]).tolist() == [sum(wanted, [])]

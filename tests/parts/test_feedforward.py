@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.testing import assert_close
 
-from regard.parts.feedforward import FeedForward, SwiGLU
+from regard.parts.feedforward import FeedForward, SwiGLU, quick_gelu, relu_squared
 
 B, T, D, HIDDEN = 2, 5, 6, 11
 
@@ -16,7 +16,7 @@ def numbers() -> torch.Tensor:
     return torch.randn(B, T, D, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("activation", [F.relu, F.gelu])
+@pytest.mark.parametrize("activation", [F.relu, F.gelu, relu_squared, quick_gelu])
 def test_a_feed_forward_is_two_matrices_and_what_is_between(activation) -> None:
     x, part = numbers(), FeedForward(D, HIDDEN, activation).double()
     inner = x @ part.up.weight.T + part.up.bias
@@ -43,3 +43,21 @@ def test_no_token_hears_of_another(part: nn.Module) -> None:
     other[0, 2] += 1
     changed = (part(x) - part(other)).abs().amax(-1) > 1e-6
     assert changed.nonzero().tolist() == [[0, 2]]
+
+
+def test_a_squared_relu_is_a_parabola_on_the_right_and_nothing_on_the_left() -> None:
+    x = numbers()
+    assert_close(relu_squared(x), torch.where(x > 0, x**2, 0.0))
+
+
+def test_a_quick_gelu_is_nearly_a_gelu() -> None:
+    x = 4 * numbers()
+    assert_close(quick_gelu(x), x / (1 + (-1.702 * x).exp()))
+    assert_close(quick_gelu(x), F.gelu(x), rtol=0.0, atol=0.021)
+
+
+def test_the_squared_relu_has_the_gradient_of_its_formula():
+    torch.manual_seed(0)
+    x = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
+    torch.testing.assert_close(relu_squared(x), x.clamp(min=0) ** 2)
+    assert torch.autograd.gradcheck(relu_squared, x)

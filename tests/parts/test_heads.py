@@ -5,11 +5,21 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 from torch.testing import assert_close
 
 from regard.parts.embed import ScaledEmbedding
-from regard.parts.heads import Model, Unembed, _CrossEntropy, cross_entropy
+from regard.parts.heads import (
+    Classifier,
+    MaskedOutput,
+    Model,
+    Output,
+    PerToken,
+    Unembed,
+    _CrossEntropy,
+    cross_entropy,
+)
+from regard.parts.pooling import POOLINGS
 
 N, D, V = 13, 6, 9
 PAD = V - 1
@@ -140,3 +150,55 @@ def test_the_head_is_the_embedding_itself() -> None:
     assert model.head.weight is tokens.weight
     ids = torch.tensor([[1, 2, 3]])
     assert_close(model(ids), tokens(ids) @ tokens.weight.T + model.head.bias[0])
+
+
+def masked_output() -> MaskedOutput:
+    head = MaskedOutput(nn.Embedding(V, D).weight).double()
+    for weight in head.parameters():
+        nn.init.normal_(weight)
+    return head
+
+
+@SMOOTHING
+@CHUNKS
+@pytest.mark.parametrize("kind", ["output", "masked"])
+def test_the_loss_of_an_output_layer_is_that_of_its_logits(
+    kind: str, smoothing: float, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_CrossEntropy, "CHUNK", rows * V)
+    x, _, _, wanted = leaves()
+    head = masked_output() if kind == "masked" else Output(nn.Embedding(V, D).weight).double()
+    ours = head.loss(x, wanted, smoothing) * 3
+    theirs = F.cross_entropy(head(x), wanted, label_smoothing=smoothing, reduction="sum") * 3
+    assert_close(ours, theirs, **EXACT)
+    gradients = [torch.autograd.grad(loss, (x, *head.parameters())) for loss in (ours, theirs)]
+    assert_close(*gradients, **EXACT)
+
+
+def test_a_masked_output_is_one_more_layer_and_the_embedding() -> None:
+    x, head = leaves()[0], masked_output()
+    inner = F.gelu(x @ head.inner.weight.T + head.inner.bias)
+    assert_close(head(x), head.norm(inner) @ head.weight.T + head.bias)
+    tokens = nn.Embedding(V, D)
+    assert MaskedOutput(tokens.weight).weight is tokens.weight
+
+
+@pytest.mark.parametrize("name", POOLINGS)
+def test_a_classifier_answers_once_of_what_is_real(name: str) -> None:
+    torch.manual_seed(1)
+    head = Classifier(D, 4, POOLINGS[name](D), dropout=0.5).eval()
+    x, mask = torch.randn(3, 7, D), (torch.arange(7) < torch.tensor([7, 2, 5])[:, None])[:, None, None]
+    assert head(x, mask).shape == (3, 4)
+    assert_close(head(x, mask), head.out(head.pooling(x, mask)))
+    assert_close(head(x, mask)[1], head(x[1:2, :2])[0])
+    head.train()
+    assert not torch.equal(head(x, mask), head(x, mask))
+
+
+def test_a_head_per_token_answers_of_each_alone() -> None:
+    torch.manual_seed(1)
+    head, x = PerToken(D, 4, dropout=0.5).eval(), torch.randn(3, 7, D)
+    assert head(x).shape == (3, 7, 4)
+    assert_close(head(x)[1, 5], head.out(x[1, 5]))
+    head.train()
+    assert not torch.equal(head(x), head(x))

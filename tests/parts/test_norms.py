@@ -5,7 +5,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from regard.parts.norms import LayerNorm, RMSNorm, layer_norm_openly, rms_norm_openly
+from regard.parts.norms import (
+    BareRMSNorm,
+    BatchNorm,
+    LayerNorm,
+    RMSNorm,
+    bare_rms_norm,
+    batch_norm_openly,
+    layer_norm_openly,
+    rms_norm_openly,
+)
 
 B, T, D = 2, 5, 12
 
@@ -19,11 +28,15 @@ def numbers(seed: int, scale: float = 1.0) -> torch.Tensor:
 @settings(deadline=None, derandomize=True, max_examples=30)
 def test_fused_equals_open(seed: int, scale: float) -> None:
     x = numbers(seed, scale)
-    layer, rms = LayerNorm(D).double(), RMSNorm(D, eps=1e-5).double()
-    for weight in *layer.parameters(), *rms.parameters():
+    layer, rms, batch = LayerNorm(D).double(), RMSNorm(D, eps=1e-5).double(), BatchNorm(D).double()
+    for weight in *layer.parameters(), *rms.parameters(), *batch.parameters():
         torch.nn.init.normal_(weight)
     assert_close(layer(x), layer_norm_openly(x, layer.weight, layer.bias))
     assert_close(rms(x), rms_norm_openly(x, rms.weight))
+    assert_close(batch(x), batch_norm_openly(x, batch.weight, batch.bias))
+    bare = RMSNorm(D, eps=1e-5, elementwise_affine=False)
+    assert not [*bare.parameters()]
+    assert_close(bare(x), rms_norm_openly(x))
 
 
 def test_a_layer_norm_leaves_mean_zero_and_variance_one() -> None:
@@ -38,3 +51,31 @@ def test_shifting_a_token_changes_only_the_rms_norm_and_scaling_it_neither() -> 
     assert (rms(x + 3) - rms(x)).abs().max() > 0.1
     for norm in layer, rms:
         assert_close(norm(x * 7), norm(x))
+
+
+def test_a_batch_norm_leaves_mean_zero_and_variance_one_of_every_feature() -> None:
+    y = BatchNorm(D).double()(numbers(1, 100.0)).flatten(0, 1)
+    assert_close(y.mean(0), torch.zeros(D, dtype=y.dtype))
+    assert_close(y.var(0, correction=0), torch.ones(D, dtype=y.dtype), rtol=1e-6, atol=1e-6)
+
+
+def tokens_changed_by_one(norm: torch.nn.Module) -> int:
+    x = numbers(3)
+    other = x.clone()
+    other[1, 2] *= -5
+    return int(((norm(x) - norm(other)).abs().amax(-1) > 1e-9).sum())
+
+
+def test_only_in_a_batch_norm_a_token_depends_on_the_others_and_in_use_it_does_not() -> None:
+    batch = BatchNorm(D).double()
+    assert tokens_changed_by_one(batch) == B * T
+    assert tokens_changed_by_one(batch.eval()) == 1
+    assert tokens_changed_by_one(LayerNorm(D).double()) == 1
+
+
+def test_the_bare_rms_norm_is_the_formula_and_so_is_its_gradient():
+    torch.manual_seed(0)
+    x = torch.randn(3, 5, 7, dtype=torch.float64, requires_grad=True)
+    torch.testing.assert_close(bare_rms_norm(x, 0.3), rms_norm_openly(x, eps=0.3))
+    assert torch.autograd.gradcheck(lambda x: bare_rms_norm(x, 0.3), x)
+    assert torch.equal(BareRMSNorm(0.3)(x), bare_rms_norm(x, 0.3))

@@ -1,4 +1,5 @@
-"""Positions are the waves of the paper, in either order, and end where the context ends."""
+"""Positions are the waves of the paper, in either order, and end where the context ends; turns and biases know the
+distance only, and a cache changes nothing."""
 
 import math
 
@@ -6,11 +7,29 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 from torch.testing import assert_close
 
-from regard.parts.positions import Learned, Sinusoidal, sinusoids
+from regard.look import look
+from regard.parts.attention import SelfAttention
+from regard.parts.cache import Cache
+from regard.parts.positions import (
+    Alibi,
+    Learned,
+    RelativeBias,
+    Rotary,
+    RotaryThenNorm,
+    Sinusoidal,
+    places,
+    sinusoids,
+)
 
 CONTEXT, D = 40, 12
+B, H, G, E = 2, 6, 3, 8
+
+
+def numbers(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64)
 
 
 @given(t=st.integers(0, CONTEXT - 1), j=st.integers(0, D // 2 - 1))
@@ -51,6 +70,32 @@ class TestBothKinds:
         with pytest.raises(ValueError, match=rf"{start + length} tokens .*context of {CONTEXT}\b"):
             positions(length, start)
 
+    def test_packed_texts_have_the_positions_of_each_alone(self, positions) -> None:
+        packed = positions(7, mask=same_text([[3, 4], [6, 1]]))
+        assert packed.shape == (2, 7, D)
+        assert torch.equal(packed[0], torch.cat((positions(3), positions(4))))
+        assert torch.equal(packed[1], torch.cat((positions(6), positions(1))))
+        padded = torch.ones(2, 1, 1, 7, dtype=torch.bool)
+        assert torch.equal(positions(7, mask=padded), positions(7))
+
+
+def same_text(rows: list[list[int]]) -> Tensor:
+    """(B,1,T,T) of the lengths of the texts in each row."""
+    number = torch.stack([torch.tensor([i for i, n in enumerate(row) for _ in range(n)]) for row in rows])
+    return (number[:, :, None] == number[:, None])[:, None]
+
+
+@given(lengths=st.lists(st.integers(1, 6), min_size=2, max_size=5), split=st.integers(0, 8), causal=st.booleans())
+@settings(deadline=None, derandomize=True, max_examples=40)
+def test_a_place_counts_the_tokens_of_its_own_text(lengths: list[int], split: int, causal: bool) -> None:
+    mask = same_text([lengths])
+    mask = mask.tril() if causal else mask
+    T = mask.size(-1)
+    wanted = [i for n in lengths for i in range(n)]
+    assert places(mask, T)[0].tolist() == wanted
+    start = min(split, T - 2)
+    assert places(mask[:, :, start:], T - start, start)[0].tolist() == wanted[start:]
+
 
 def test_learned_positions_are_saved_and_sinusoids_are_not() -> None:
     assert [*Learned(CONTEXT, D).state_dict()] == ["weight"]
@@ -60,3 +105,136 @@ def test_learned_positions_are_saved_and_sinusoids_are_not() -> None:
 def test_an_odd_width_is_refused_with_its_number() -> None:
     with pytest.raises(ValueError, match="even, not 13"):
         sinusoids(CONTEXT, 13)
+
+
+@given(seed=st.integers(0, 99), ahead=st.integers(0, CONTEXT - 5), base=st.sampled_from([100.0, 1e4, 5e5]))
+@settings(deadline=None, derandomize=True, max_examples=40)
+def test_rotary_scores_depend_on_the_distance_only_and_lengths_stay(seed: int, ahead: int, base: float) -> None:
+    torch.manual_seed(seed)
+    turn = Rotary(E, CONTEXT, base)
+    q, k = numbers(B, H, 5, E), numbers(B, G, 5, E)
+    here, there = turn(q, k, 0), turn(q, k, ahead)
+    scores = [x[:, :G] @ y.mT for x, y in (here, there)]
+    assert_close(*scores, rtol=1e-5, atol=1e-5)
+    for turned, given_one in zip(there, (q, k), strict=True):
+        assert_close(turned.norm(dim=-1), given_one.norm(dim=-1), rtol=1e-6, atol=1e-6)
+
+
+@given(t=st.integers(0, CONTEXT - 1), j=st.integers(0, E // 2 - 1), way=st.sampled_from([1.0, -1.0]))
+@settings(deadline=None, derandomize=True, max_examples=40)
+def test_a_pair_turns_by_its_angle_as_a_complex_number_does(t: int, j: int, way: float) -> None:
+    torch.manual_seed(t)
+    x = numbers(B, H, 1, E)
+    angle = way * t / 10_000 ** (2 * j / E)
+    before = torch.complex(x[..., j], x[..., E // 2 + j])
+    turned, _ = Rotary(E, CONTEXT, turn=way)(x, x, t)
+    after = torch.complex(turned[..., j], turned[..., E // 2 + j])
+    assert_close(after, before * complex(math.cos(angle), math.sin(angle)), rtol=1e-6, atol=1e-6)
+
+
+def test_nothing_of_a_rotary_is_saved_and_its_context_ends() -> None:
+    turn, q = Rotary(E, CONTEXT), numbers(B, H, 3, E)
+    assert [*turn.state_dict()] == []
+    turn(q, q, CONTEXT - 3)
+    with pytest.raises(ValueError, match=rf"{CONTEXT + 1} tokens .*context of {CONTEXT}\b"):
+        turn(q, q, CONTEXT - 2)
+
+
+def test_a_norm_after_the_turn_makes_all_lengths_equal() -> None:
+    torch.manual_seed(1)
+    q, k = numbers(B, H, 4, E), numbers(B, G, 4, E)
+    plain, normed = Rotary(E, CONTEXT, turn=-1.0)(q, k, 5), RotaryThenNorm(E, CONTEXT, turn=-1.0)(q, k, 5)
+    for one, other in zip(plain, normed, strict=True):
+        assert_close(other, one / one.square().mean(-1, keepdim=True).sqrt(), rtol=1e-5, atol=1e-5)
+
+
+BIASES = [Alibi(H), RelativeBias(H, 8, 6), RelativeBias(H, 8, 6, causal=True)]
+every_bias = pytest.mark.parametrize("bias", BIASES, ids=["alibi", "relative", "relative causal"])
+
+
+@every_bias
+def test_with_a_cache_a_bias_is_the_last_rows_of_the_whole(bias) -> None:
+    whole = bias(9, 9)
+    assert whole.shape == (1, H, 9, 9)
+    for T in range(1, 10):
+        assert torch.equal(bias(T, 9), whole[:, :, 9 - T :])
+
+
+@every_bias
+def test_a_bias_depends_on_the_distance_only(bias) -> None:
+    whole = bias(9, 9)
+    assert torch.equal(whole[:, :, 1:, 1:], whole[:, :, :-1, :-1])
+
+
+@pytest.mark.parametrize("heads", [1, 2, 3, 6, 8, 12, 16])
+def test_alibi_falls_off_as_its_paper_says(heads: int) -> None:
+    """For 8 heads 1/2, 1/4 ... 1/256; whatever their number, slopes differ and none is steeper."""
+    bias = Alibi(heads)(7, 7)[0]
+    slopes = -bias[:, -1, -2]
+    assert_close(bias[:, -1], -slopes[:, None] * torch.arange(6, -1, -1))
+    if heads == 8:
+        assert slopes.tolist() == [2.0**-i for i in range(1, 9)]
+    assert len(set(slopes.tolist())) == heads
+    assert slopes.min() >= 2**-8
+    assert slopes.max() < 1
+    assert_close(bias, bias.mT)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("buckets", "farthest"), [(32, 128), (8, 20), (6, 5)])
+def test_the_buckets_are_those_of_t5(causal: bool, buckets: int, farthest: int) -> None:
+    t5 = pytest.importorskip("transformers.models.t5.modeling_t5", reason="parity needs the dev extra")
+    ours = RelativeBias(H, buckets, farthest, causal)
+    forward = torch.arange(200)[None] - torch.arange(200)[:, None]
+    theirs = t5.T5Attention._relative_position_bucket(forward, not causal, buckets, farthest)
+    assert torch.equal(ours.buckets(200, 200), theirs)
+    assert_close(ours(200, 200)[0, 3], ours.weight[theirs, 3])
+
+
+def test_near_distances_have_a_bucket_each_and_all_far_ones_share_the_last() -> None:
+    buckets = RelativeBias(H, 32, 128).buckets(300, 300)
+    assert buckets[-1].flip(0)[:8].tolist() == [*range(8)]
+    assert (buckets[-1].flip(0).diff() >= 0).all()
+    assert buckets[-1, : 300 - 128].unique().tolist() == [15]
+    assert buckets[0, 128:].unique().tolist() == [31]
+    assert buckets[0, 1] == 17
+
+
+def test_too_few_buckets_are_refused_with_their_number() -> None:
+    for buckets, farthest in (3, 128), (32, 8):
+        with pytest.raises(ValueError, match=f"{buckets} buckets .* {farthest}"):
+            RelativeBias(H, buckets, farthest)
+
+
+def mixer_with(bias, causal: bool) -> SelfAttention:
+    torch.manual_seed(3)
+    return SelfAttention(H * E, H, G, causal=causal, score_bias=bias).double()
+
+
+@every_bias
+@pytest.mark.parametrize("learning", [False, True])
+def test_attention_adds_the_bias_to_its_scores_and_shows_it(bias, learning: bool) -> None:
+    T, mixer, plain = 5, mixer_with(bias, False).requires_grad_(learning), mixer_with(None, False)
+    x = numbers(B, T, H * E)
+    with look(mixer) as seen, look(plain) as without:
+        y = mixer(x)
+        plain(x)
+    wanted = (without["weights"].log() + bias(T, T)).softmax(-1)
+    assert_close(seen["weights"], wanted, rtol=1e-6, atol=1e-6)
+    v = mixer.value(x).unflatten(-1, (G, E)).repeat_interleave(H // G, 2)
+    assert_close(y, mixer.out(torch.einsum("bhts,bshe->bthe", wanted, v).flatten(2)), rtol=1e-6, atol=1e-6)
+
+
+@every_bias
+def test_piece_by_piece_equals_all_at_once_with_a_bias(bias) -> None:
+    mixer, x, cache = mixer_with(bias, True), numbers(B, 9, H * E), Cache()
+    with torch.no_grad():
+        pieces = [mixer(x[:, a:b], cache=cache) for a, b in [(0, 4), (4, 7), (7, 8), (8, 9)]]
+    assert_close(torch.cat(pieces, 1), mixer(x))
+
+
+def test_a_trained_bias_learns() -> None:
+    bias = RelativeBias(H, 8, 6, causal=True).double()
+    mixer_with(bias, True)(numbers(B, 9, H * E)).square().sum().backward()
+    learnt = (bias.weight.grad.abs() > 0).all(1)
+    assert learnt.nonzero()[:, 0].tolist() == bias.buckets(9, 9).unique().tolist()

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from regard.parts.residual import PostNorm, PreNorm
+from regard.parts.residual import Dense, PostNorm, PreNorm
 
 B, T, D = 2, 5, 8
 
@@ -51,3 +51,24 @@ def test_dropout_drops_of_the_part_and_never_of_what_is_there() -> None:
     drop = post.drop.forward
     post.drop.forward = lambda y: drop(y) * 0
     assert_close(post(x), post.norm(x))
+
+
+class Narrow(nn.Linear):
+    def forward(self, x: Tensor, extra: Tensor | float = 0.0) -> Tensor:
+        return super().forward(x).sin() + extra
+
+
+def test_a_dense_layer_sees_everything_before_it_and_nothing_is_changed() -> None:
+    torch.manual_seed(1)
+    growth, count = 3, 4
+    stack = Dense(Narrow(D + i * growth, growth) for i in range(count)).double()
+    x = torch.randn(B, T, D, dtype=torch.float64)
+    y = stack(x)
+    assert y.shape == (B, T, D + count * growth)
+    assert torch.equal(y[..., :D], x)
+    for i, layer in enumerate(stack.layers):
+        width = D + i * growth
+        assert_close(y[..., width : width + growth], layer(y[..., :width]))
+    assert not torch.equal(stack(x, extra=1.0), y)
+    with pytest.raises(TypeError, match="unknown"):
+        stack(x, unknown=1.0)

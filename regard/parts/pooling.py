@@ -1,0 +1,63 @@
+"""Pooling: one vector of many, (B,T,D) -> (B,D), for an answer about the whole.
+
+Last, First        the vector of one token: the last of a causal model has seen all, the first of BERT is there for it
+Mean               Σ x / T
+AttentionPool      Σ softmax(x w) · x          Lin et al. 2017: a trained question picks what matters
+
+A mask (B,1,1,T) tells which tokens are real. A body that has pooled already, T = 1, passes through.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from regard.look import show, someone_looks
+
+
+class Last(nn.Module):
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        if mask is None or x.size(1) == 1:
+            return x[:, -1]
+        real = mask[:, 0, 0]  # (B,T)
+        last = (real * torch.arange(x.size(1), device=x.device)).argmax(-1)  # (B,)
+        return x[torch.arange(len(x), device=x.device), last]
+
+
+class First(nn.Module):
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        return x[:, 0]
+
+
+class Mean(nn.Module):
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        if mask is None or x.size(1) == 1:
+            return x.mean(1)
+        real = mask[:, 0, 0, :, None]  # (B,T,1)
+        return x.where(real, 0).sum(1) / real.sum(1)
+
+
+class AttentionPool(nn.Module):
+    def __init__(self, dim: int):
+        super().__init__()
+        self.score = nn.Linear(dim, 1, bias=False)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        scores = self.score(x).mT  # (B,1,T)
+        if mask is not None and x.size(1) > 1:
+            scores = scores.masked_fill(~mask[:, 0], -math.inf)
+        weights = scores.softmax(-1)
+        if someone_looks():
+            show(self, "weights", weights)
+        return (weights @ x)[:, 0]
+
+
+POOLINGS: dict[str, Callable[[int], nn.Module]] = {
+    "last": lambda dim: Last(),
+    "first": lambda dim: First(),
+    "mean": lambda dim: Mean(),
+    "attention": AttentionPool,
+}

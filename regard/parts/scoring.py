@@ -1,0 +1,89 @@
+"""Scoring: what a query and a key have in common, as a number; softmax turns such numbers into weights.
+
+    dot          q·k                             Luong et al. 2015
+    scaled dot   q·k / √E                        Vaswani et al. 2017
+    additive     uᵀ tanh(W q + U k)              Bahdanau et al. 2015
+    gaussian     -|q - k|² / 2w²                 Nadaraya 1964, Watson 1964
+
+    pooled       Σ_s weight_s v_s,  weight = softmax(scores)
+
+A kernel average Σ K(q,k_s) v_s / Σ K(q,k_s) is the same with K = exp(score): attention is one whose kernel is learnt.
+All scores map (...,T,E) and (...,S,E) to (...,T,S).
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from regard.look import show, someone_looks
+from regard.parts.attention import beams_as_tokens, join, split, tokens_as_beams
+from regard.parts.cache import Cache
+
+
+def dot(q: Tensor, k: Tensor) -> Tensor:
+    return q @ k.mT
+
+
+def scaled_dot(q: Tensor, k: Tensor) -> Tensor:
+    return dot(q, k) / math.sqrt(q.size(-1))
+
+
+def additive(q: Tensor, k: Tensor, u: Tensor) -> Tensor:
+    """`q` and `k` have been through their matrices already, `u` is (E,)."""
+    return (q[..., :, None, :] + k[..., None, :, :]).tanh() @ u
+
+
+def gaussian(q: Tensor, k: Tensor, width: float = 1.0) -> Tensor:
+    return -(q[..., :, None, :] - k[..., None, :, :]).square().sum(-1) / (2 * width**2)
+
+
+def weights_of(scores: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Every row sums to 1, and is 0 where nothing may be seen."""
+    return (scores if mask is None else scores.masked_fill(~mask, -math.inf)).softmax(-1)
+
+
+def pooled(scores: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    return weights_of(scores, mask) @ v
+
+
+def kernel_average(kernel: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    """`kernel` holds how alike each query and each key are, at least 0."""
+    kernel = kernel if mask is None else kernel * mask
+    return (kernel / kernel.sum(-1, keepdim=True)) @ v
+
+
+class AdditiveAttention(nn.Module):
+    """Attention of a decoder to its source, with one head and additive scores. The source answers with itself.
+
+    With a cache, the source's keys and values come from there.
+    """
+
+    def __init__(self, dim: int, inner: int | None = None):
+        super().__init__()
+        inner = inner or dim
+        self.query = nn.Linear(dim, inner, bias=False)  # the key has one already, and they are added
+        self.key = nn.Linear(dim, inner)
+        self.score = nn.Parameter(torch.empty(inner).uniform_(-1, 1) / math.sqrt(inner))
+        self.out = nn.Linear(dim, dim)
+
+    def answers(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys (B,1,S,E) and values (B,1,S,D) of the source."""
+        return split(self.key(source), 1), split(source, 1)
+
+    def forward(
+        self, x: Tensor, source: Tensor | None = None, mask: Tensor | None = None, cache: Cache | None = None
+    ) -> Tensor:
+        if cache is not None and cache.source is not None:
+            (k, v), mask = cache.source, cache.source_mask
+        else:
+            assert source is not None, "a decoder needs a source, or a cache that has read one"
+            k, v = self.answers(source)
+        T = x.size(1)
+        q = beams_as_tokens(split(self.query(x), 1), len(k))  # (B,1,beams·T,E)
+        scores = additive(q, k, self.score)  # (B,1,beams·T,S)
+        if someone_looks():
+            show(self, "weights", tokens_as_beams(weights_of(scores, mask), T))
+        return self.out(join(tokens_as_beams(pooled(scores, v, mask), T)))

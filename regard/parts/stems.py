@@ -1,0 +1,64 @@
+"""Stems: an image becomes a sequence, (B,C,H,W) -> (B,P,D), one vector for each place.
+
+Patches            x_p = W · patch_p + b          Dosovitskiy et al. 2021: squares side by side, each mapped alone
+ConvolutionStem    a few convolutions             Xiao et al. 2021: overlapping squares, which are easier to train
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+
+class Patches(nn.Module):
+    """A convolution whose squares do not overlap is a linear map of each square."""
+
+    def __init__(self, channels: int, patch: int, dim: int, *, bias: bool = True):
+        super().__init__()
+        self.patch = patch
+        self.map = nn.Conv2d(channels, dim, patch, patch, bias=bias)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        height, width = pixels.shape[-2:]
+        if height % self.patch or width % self.patch:
+            raise ValueError(f"patches of {self.patch} x {self.patch} do not tile an image of {height} x {width}")
+        return as_tokens(self.map(pixels))
+
+    def places(self, image: int) -> int:
+        """How many vectors a square image becomes."""
+        return (image // self.patch) ** 2
+
+
+class ConvolutionStem(nn.Module):
+    """Two convolutions that halve the image, and a last one that only mixes channels: 28 x 28 becomes 7 x 7."""
+
+    def __init__(self, channels: int, dim: int):
+        super().__init__()
+        narrow = max(1, dim // 2)
+        self.layers = nn.Sequential(
+            nn.Conv2d(channels, narrow, 3, stride=2, padding=1, bias=False),
+            nn.BatchNorm2d(narrow),
+            nn.ReLU(),
+            nn.Conv2d(narrow, dim, 3, stride=2, padding=1, bias=False),
+            nn.BatchNorm2d(dim),
+            nn.ReLU(),
+            nn.Conv2d(dim, dim, 1),
+        )
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        return as_tokens(self.layers(pixels))
+
+    def places(self, image: int) -> int:
+        """How many vectors a square image becomes; an odd row at the edge counts as a whole one."""
+        return (-(-image // 4)) ** 2
+
+
+def as_tokens(maps: Tensor) -> Tensor:
+    """(B,D,H,W) -> (B,P,D), row by row."""
+    return maps.flatten(2).mT
+
+
+def must_show(pixels: Tensor, channels: int, image: int) -> None:
+    """Positions are trained for images of one size: another would be read in a wrong order without an error."""
+    if pixels.shape[1:] != (channels, image, image):
+        given = " x ".join(map(str, pixels.shape[1:]))
+        raise ValueError(f"this model sees images of {channels} x {image} x {image}, not {given}")

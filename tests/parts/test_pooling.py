@@ -1,0 +1,65 @@
+"""One vector of many: padding has no say, and what is one vector already passes through."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.testing import assert_close
+
+from regard.look import look
+from regard.parts.pooling import POOLINGS, AttentionPool, First, Last, Mean
+
+B, T, D = 3, 7, 5
+LENGTHS = [T, 1, 4]
+every = pytest.mark.parametrize("name", POOLINGS)
+
+
+def numbers(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def mask_of(lengths: list[int], longest: int) -> Tensor:
+    return (torch.arange(longest) < torch.tensor(lengths)[:, None])[:, None, None]
+
+
+@every
+@given(seed=st.integers(0, 99), lengths=st.lists(st.integers(1, 6), min_size=1, max_size=4))
+@settings(deadline=None, derandomize=True, max_examples=20)
+def test_a_padded_batch_gives_what_each_gives_alone(name: str, seed: int, lengths: list[int]) -> None:
+    torch.manual_seed(seed)
+    pool = POOLINGS[name](D).double()
+    x = numbers(len(lengths), 6, D)
+    together = pool(x, mask_of(lengths, 6))
+    assert together.shape == (len(lengths), D)
+    for i, length in enumerate(lengths):
+        assert_close(together[i], pool(x[i : i + 1, :length])[0])
+
+
+@every
+def test_what_is_pooled_already_passes_through_whatever_the_mask(name: str) -> None:
+    pool, x = POOLINGS[name](D).double(), numbers(B, 1, D)
+    for mask in None, mask_of(LENGTHS, T):
+        assert_close(pool(x, mask), x[:, 0])
+
+
+def test_last_first_and_mean_are_what_they_say() -> None:
+    x, mask = numbers(B, T, D), mask_of(LENGTHS, T)
+    assert torch.equal(Last()(x), x[:, -1])
+    assert torch.equal(Last()(x, mask), torch.stack([x[i, n - 1] for i, n in enumerate(LENGTHS)]))
+    assert torch.equal(First()(x, mask), x[:, 0])
+    assert_close(Mean()(x, mask), torch.stack([x[i, :n].mean(0) for i, n in enumerate(LENGTHS)]))
+
+
+def test_an_attention_pool_weighs_by_its_question_and_shows_the_weights() -> None:
+    torch.manual_seed(1)
+    pool, x, mask = AttentionPool(D).double(), numbers(B, T, D), mask_of(LENGTHS, T)
+    with look(pool) as seen:
+        y = pool(x, mask)
+    weights = seen["weights"]
+    assert weights.shape == (B, 1, T)
+    assert_close(weights.sum(-1), torch.ones(B, 1, dtype=x.dtype))
+    assert not weights[~mask[:, 0]].any()
+    assert_close(y, (weights.mT * x).sum(1))
+    score = (x[0] @ pool.score.weight[0]).exp()
+    assert_close(weights[0, 0], score / score.sum())
