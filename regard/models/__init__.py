@@ -1,4 +1,4 @@
-"""The family, oldest first. A model is a body, its config and its named sizes."""
+"""The family, oldest first: bodies, configs, named sizes, and what each can do, from which its tasks follow."""
 
 from __future__ import annotations
 
@@ -6,15 +6,54 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from regard.models import transformer
+from regard.models import bert, clip, convolution, gpt, llama, nano, pooled, recurrent, seq2seq, transformer, vit
+
+ABILITIES = {
+    "gathers": "makes one vector of a text",
+    "reads": "makes a vector of every token of a text",
+    "fills": "lets every token see both sides",
+    "writes": "lets a token see only what came before it",
+    "translates": "has an encoder and a decoder",
+    "sees": "makes vectors of an image",
+    "matches": "has a tower for images and one for texts",
+}
 
 
 class Family(NamedTuple):
-    body: type[nn.Module]
+    bodies: dict[str, type[nn.Module]]  # by what they can do
     config: type[Any]
-    sizes: dict[str, dict[str, int]]
+    sizes: dict[str, dict[str, Any]]  # the first one is taken unless another is named
 
 
 MODELS: dict[str, Family] = {
-    "transformer": Family(transformer.Transformer, transformer.TransformerConfig, transformer.SIZES),
+    "pooled": Family({"gathers": pooled.Pooled}, pooled.PooledConfig, pooled.SIZES),
+    "recurrent": Family(
+        {
+            "reads": recurrent.Reader,
+            "fills": recurrent.Reader,
+            "writes": recurrent.Writer,
+            "translates": seq2seq.Seq2Seq,
+        },
+        recurrent.RecurrentConfig,
+        recurrent.SIZES,
+    ),
+    "convolution": Family({"sees": convolution.Convolution}, convolution.ConvolutionConfig, convolution.SIZES),
+    "transformer": Family({"translates": transformer.Transformer}, transformer.TransformerConfig, transformer.SIZES),
+    "bert": Family({"reads": bert.Bert, "fills": bert.Bert}, bert.BertConfig, bert.SIZES),
+    "gpt": Family({"reads": gpt.GPT, "writes": gpt.GPT}, gpt.GPTConfig, gpt.SIZES),
+    "vit": Family({"sees": vit.ViT}, vit.ViTConfig, vit.SIZES),
+    "clip": Family({"matches": clip.CLIP}, clip.CLIPConfig, clip.SIZES),
+    "llama": Family({"reads": llama.Llama, "writes": llama.Llama}, llama.LlamaConfig, llama.SIZES),
+    "nano": Family({"reads": nano.Nano, "writes": nano.Nano}, nano.NanoConfig, nano.SIZES),
 }
+
+
+def ability_for(model: str, task: str, asks: tuple[str, ...]) -> str:
+    """What this model can do of what the task asks for."""
+    able = MODELS[model].bodies
+    for ability in asks:
+        if ability in able:
+            return ability
+    fit = [name for name, family in MODELS.items() if set(asks) & set(family.bodies)]
+    wish = " or ".join(ABILITIES[ability] for ability in asks)
+    raise ValueError(f"{task} needs a model that {wish}, which {model} does not: take --model {' or '.join(fit)}")

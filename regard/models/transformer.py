@@ -17,6 +17,7 @@ from regard.parts.cache import Cache
 from regard.parts.dropout import Dropout
 from regard.parts.embed import ScaledEmbedding
 from regard.parts.feedforward import FeedForward
+from regard.parts.heads import Unembed
 from regard.parts.norms import LayerNorm
 from regard.parts.positions import Sinusoidal
 from regard.parts.residual import PostNorm, PreNorm
@@ -119,3 +120,7 @@ class Transformer(nn.Module):
 
     def embed(self, ids: Tensor, start: int = 0) -> Tensor:
         return self.drop(self.tokens(ids) + self.positions(ids.size(1), start))
+
+    def vocabulary(self) -> nn.Module:
+        """The output layer of this family."""
+        return Unembed(self.tokens)

@@ -1,0 +1,141 @@
+"""CLIP (Radford et al. 2021): one tower for images, one for texts; a picture and its caption meet at the same place.
+
+    score(image, text) = e^scale · image · text          both of length 1
+
+The towers differ from ViT and GPT in a quicker GELU, and in that each ends in one vector. The image tower also norms
+right after the embedding.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.choose import must
+from regard.parts.attention import SelfAttention
+from regard.parts.block import Block
+from regard.parts.dropout import Dropout
+from regard.parts.feedforward import FeedForward, quick_gelu
+from regard.parts.norms import LayerNorm
+from regard.parts.pooling import First, Last
+from regard.parts.positions import Learned
+from regard.parts.residual import PreNorm
+from regard.parts.stems import Patches, must_show
+
+
+@dataclass(frozen=True)
+class CLIPConfig:
+    vocab: int  # different tokens
+    context: int = 77  # most tokens of a text
+    dim: int = 128  # width of the text tower
+    layers: int = 4  # blocks of the text tower
+    heads: int = 4  # attention heads in each of these blocks
+    image: int = 32  # height and width of an image in pixels
+    channels: int = 3  # 3 for colours, 1 for grey
+    patch: int = 4  # height and width of a patch in pixels
+    image_dim: int = 128  # width of the image tower
+    image_layers: int = 4  # blocks of the image tower
+    image_heads: int = 4  # attention heads in each of these blocks
+    joint: int = 64  # numbers of a vector where both towers meet
+    dropout: float = 0.0  # share of numbers dropped in training
+    pad: int = -1  # id of the padding, counted from the end if negative
+
+    def __post_init__(self) -> None:
+        sizes = [name for name in self.__dataclass_fields__ if name not in ("dropout", "pad")]
+        must(self, **{name: (getattr(self, name) >= 1, "at least 1") for name in sizes})
+        must(self, dropout=(0 <= self.dropout < 1, "at least 0 and below 1"))
+        if self.dim % self.heads or self.image_dim % self.image_heads:
+            raise ValueError(
+                f"heads ({self.heads}, {self.image_heads}) must divide dim and image-dim ({self.dim}, {self.image_dim})"
+            )
+        if self.image % self.patch:
+            raise ValueError(f"patch ({self.patch}) must divide image ({self.image})")
+        if self.pad < 0:
+            object.__setattr__(self, "pad", self.vocab + self.pad)
+
+
+SIZES: dict[str, dict[str, int]] = {
+    "tiny": {"layers": 4, "dim": 128, "heads": 4, "image_layers": 4, "image_dim": 128, "image_heads": 4, "joint": 64},
+    # Radford et al. 2021, ViT-B/32
+    "base": {
+        "layers": 12, "dim": 512, "heads": 8, "image_layers": 12, "image_dim": 768, "image_heads": 12, "joint": 512,
+        "image": 224, "patch": 32,
+    },
+}  # fmt: skip
+
+
+def build_block(dim: int, heads: int, dropout: float, causal: bool) -> Block:
+    return Block(
+        mixer=PreNorm(LayerNorm(dim), SelfAttention(dim, heads, causal=causal), dropout),
+        feedforward=PreNorm(LayerNorm(dim), FeedForward(dim, 4 * dim, quick_gelu), dropout),
+    )
+
+
+class ImageTower(nn.Module):
+    def __init__(self, c: CLIPConfig):
+        super().__init__()
+        self.config = c
+        self.stem = Patches(c.channels, c.patch, c.image_dim, bias=False)
+        self.first = nn.Parameter(torch.randn(c.image_dim) * 0.02)
+        self.positions = Learned(1 + self.stem.places(c.image), c.image_dim)
+        self.embed_norm = LayerNorm(c.image_dim)
+        self.drop = Dropout(c.dropout)
+        self.blocks = nn.ModuleList(
+            build_block(c.image_dim, c.image_heads, c.dropout, causal=False) for _ in range(c.image_layers)
+        )
+        self.pooling = First()
+        self.norm = LayerNorm(c.image_dim)
+        self.out = nn.Linear(c.image_dim, c.joint, bias=False)
+
+    def forward(self, pixels: Tensor) -> Tensor:  # (B,C,H,W)
+        must_show(pixels, self.config.channels, self.config.image)
+        x = self.stem(pixels)  # (B,P,D)
+        x = torch.cat((self.first.expand(len(x), 1, -1), x), 1)  # (B,1+P,D)
+        x = self.drop(self.embed_norm(x + self.positions(x.size(1))))
+        for block in self.blocks:
+            x = block(x)
+        return F.normalize(self.out(self.norm(self.pooling(x))), dim=-1)  # (B,E)
+
+
+class TextTower(nn.Module):
+    def __init__(self, c: CLIPConfig):
+        super().__init__()
+        self.tokens = nn.Embedding(c.vocab, c.dim)
+        self.positions = Learned(c.context, c.dim)
+        self.drop = Dropout(c.dropout)
+        self.blocks = nn.ModuleList(build_block(c.dim, c.heads, c.dropout, causal=True) for _ in range(c.layers))
+        self.pooling = Last()
+        self.norm = LayerNorm(c.dim)
+        self.out = nn.Linear(c.dim, c.joint, bias=False)
+
+    def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:  # (B,T), (B,1,1,T)
+        x = self.drop(self.tokens(ids) + self.positions(ids.size(1)))  # (B,T,D)
+        for block in self.blocks:
+            x = block(x, mask=mask)
+        return F.normalize(self.out(self.norm(self.pooling(x, mask))), dim=-1)  # (B,E)
+
+
+class CLIP(nn.Module):
+    def __init__(self, c: CLIPConfig):
+        super().__init__()
+        self.config = c
+        self.image = ImageTower(c)
+        self.text = TextTower(c)
+        self.scale = nn.Parameter(torch.tensor(math.log(1 / 0.07)))
+        for name, weight in self.named_parameters():
+            if weight.dim() == 2:
+                nn.init.normal_(weight, std=0.02)
+            elif name.endswith("bias"):
+                nn.init.zeros_(weight)
+
+    def forward(self, pixels: Tensor, ids: Tensor, mask: Tensor | None = None) -> Tensor:
+        """How well each image and each text fit, (images, texts)."""
+        return self.scores(self.image(pixels), self.text(ids, mask))
+
+    def scores(self, images: Tensor, texts: Tensor) -> Tensor:
+        """Of unit vectors. No score exceeds 100, as in the paper."""
+        return self.scale.clamp(max=math.log(100)).exp() * images @ texts.T

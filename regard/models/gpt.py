@@ -1,0 +1,102 @@
+"""GPT (Radford et al. 2019, GPT-2): the decoder alone, which guesses every next token of a text.
+
+It differs from the Transformer in that there is no source: one stack of causal blocks, with the norm before each part,
+learned positions and GELU.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.choose import must
+from regard.parts.attention import SelfAttention
+from regard.parts.block import Block
+from regard.parts.cache import Cache
+from regard.parts.dropout import Dropout
+from regard.parts.feedforward import FeedForward
+from regard.parts.heads import Output
+from regard.parts.norms import LayerNorm
+from regard.parts.positions import Learned
+from regard.parts.residual import PreNorm
+
+
+@dataclass(frozen=True)
+class GPTConfig:
+    vocab: int  # different tokens
+    context: int = 256  # most tokens seen at once
+    dim: int = 128  # width of the residual stream
+    layers: int = 4  # blocks
+    heads: int = 4  # attention heads in each block
+    hidden: int = 512  # inner width of the feed-forward
+    dropout: float = 0.1  # share of numbers dropped in training
+    pad: int = -1  # id of the padding, counted from the end if negative
+
+    def __post_init__(self) -> None:
+        sizes = ("vocab", "context", "dim", "layers", "heads", "hidden")
+        must(self, **{name: (getattr(self, name) >= 1, "at least 1") for name in sizes})
+        must(self, dropout=(0 <= self.dropout < 1, "at least 0 and below 1"))
+        if self.dim % self.heads:
+            raise ValueError(f"heads ({self.heads}) must divide dim ({self.dim})")
+        if self.pad < 0:
+            object.__setattr__(self, "pad", self.vocab + self.pad)
+
+
+SIZES: dict[str, dict[str, int]] = {
+    "tiny": {"layers": 4, "dim": 128, "heads": 4, "hidden": 512},
+    "mini": {"layers": 6, "dim": 256, "heads": 4, "hidden": 1024},
+    "small": {"layers": 8, "dim": 512, "heads": 8, "hidden": 2048},
+    # Radford et al. 2019, table 2
+    "gpt2": {"layers": 12, "dim": 768, "heads": 12, "hidden": 3072, "context": 1024},
+    "gpt2-medium": {"layers": 24, "dim": 1024, "heads": 16, "hidden": 4096, "context": 1024},
+    "gpt2-large": {"layers": 36, "dim": 1280, "heads": 20, "hidden": 5120, "context": 1024},
+    "gpt2-xl": {"layers": 48, "dim": 1600, "heads": 25, "hidden": 6400, "context": 1024},
+    # Brown et al. 2020, table 2.1; half of its blocks looked at part of the text only
+    "gpt3": {"layers": 96, "dim": 12288, "heads": 96, "hidden": 49152, "context": 2048},
+}
+
+
+class GPT(nn.Module):
+    def __init__(self, c: GPTConfig):
+        super().__init__()
+        self.config = c
+
+        def around(inner: nn.Module) -> nn.Module:
+            return PreNorm(LayerNorm(c.dim), inner, c.dropout)
+
+        self.tokens = nn.Embedding(c.vocab, c.dim)
+        self.positions = Learned(c.context, c.dim)
+        self.drop = Dropout(c.dropout)
+        self.blocks = nn.ModuleList(
+            Block(
+                mixer=around(SelfAttention(c.dim, c.heads, causal=True)),
+                feedforward=around(FeedForward(c.dim, c.hidden, partial(F.gelu, approximate="tanh"))),
+            )
+            for _ in range(c.layers)
+        )
+        self.norm = LayerNorm(c.dim)
+        for name, weight in self.named_parameters():
+            if name.endswith(("out.weight", "down.weight")):  # so many are added up that the sum would grow
+                nn.init.normal_(weight, std=0.02 / math.sqrt(2 * c.layers))
+            elif weight.dim() == 2:
+                nn.init.normal_(weight, std=0.02)
+            elif name.endswith("bias"):
+                nn.init.zeros_(weight)
+
+    def forward(self, ids: Tensor, mask: Tensor | None = None, cache: list[Cache] | None = None) -> Tensor:
+        start = cache[0].length if cache else 0
+        x = self.drop(self.tokens(ids) + self.positions(ids.size(1), start, mask))  # (B,T,D)
+        for i, block in enumerate(self.blocks):
+            x = block(x, mask=mask, cache=cache[i] if cache else None)
+        return self.norm(x)
+
+    def caches(self) -> list[Cache]:
+        return [Cache() for _ in self.blocks]
+
+    def vocabulary(self) -> nn.Module:
+        """The output layer of this family: the token embedding itself."""
+        return Output(self.tokens.weight)

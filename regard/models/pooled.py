@@ -1,0 +1,55 @@
+"""The mean of the word vectors, then an MLP (Iyyer et al. 2015): the oldest of the family, and blind to order.
+
+y = feedforward(1/T Σ_t tokens(x_t))
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from regard.choose import must
+from regard.parts.dropout import Dropout
+from regard.parts.embed import ScaledEmbedding
+from regard.parts.feedforward import FeedForward
+
+
+@dataclass(frozen=True)
+class PooledConfig:
+    vocab: int  # different tokens
+    context: int = 512  # most tokens of a text
+    dim: int = 128  # width of the word vectors
+    hidden: int = 256  # inner width of the feed-forward
+    dropout: float = 0.1  # share of numbers dropped in training
+    pad: int = -1  # id of the padding, counted from the end if negative
+
+    def __post_init__(self) -> None:
+        must(self, **{name: (getattr(self, name) >= 1, "at least 1") for name in ("vocab", "context", "dim", "hidden")})
+        must(self, dropout=(0 <= self.dropout < 1, "at least 0 and below 1"))
+        if self.pad < 0:
+            object.__setattr__(self, "pad", self.vocab + self.pad)
+
+
+SIZES: dict[str, dict[str, int]] = {
+    "tiny": {"dim": 128, "hidden": 256},
+    "small": {"dim": 256, "hidden": 512},
+}
+
+
+class Pooled(nn.Module):
+    def __init__(self, c: PooledConfig):
+        super().__init__()
+        self.config = c
+        self.tokens = ScaledEmbedding(c.vocab, c.dim, c.pad)
+        self.drop = Dropout(c.dropout)
+        self.feedforward = FeedForward(c.dim, c.hidden)
+
+    def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:  # (B,T) -> (B,1,D)
+        x = self.drop(self.tokens(ids))
+        if mask is None:
+            mean = x.mean(1, keepdim=True)
+        else:
+            real = mask[:, 0].to(x.dtype)  # (B,1,T)
+            mean = real @ x / real.sum(-1, keepdim=True).clamp(min=1)
+        return self.feedforward(mean)

@@ -1,0 +1,80 @@
+"""BERT has the published sizes, tells sentences apart, and says what transformers' says with the same weights."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from regard.models.bert import SIZES, Bert, BertConfig
+from regard.parts.heads import Model
+
+B, T, V, SEP = 3, 7, 19, 4
+LENGTHS = [T, 4, 5]
+NAMES = {
+    "bert.embeddings.word_embeddings.weight": "body.tokens.weight",
+    "bert.embeddings.position_embeddings.weight": "body.positions.weight",
+    "bert.embeddings.token_type_embeddings.weight": "body.segments.weight",
+    "cls.predictions.bias": "head.bias",
+    **{
+        f"{theirs}.{w}": f"{ours}.{w}"
+        for w in ("weight", "bias")
+        for theirs, ours in {
+            "bert.embeddings.LayerNorm": "body.embed_norm",
+            "bert.encoder.layer.{}.attention.self.query": "body.blocks.{}.mixer.inner.query",
+            "bert.encoder.layer.{}.attention.self.key": "body.blocks.{}.mixer.inner.key",
+            "bert.encoder.layer.{}.attention.self.value": "body.blocks.{}.mixer.inner.value",
+            "bert.encoder.layer.{}.attention.output.dense": "body.blocks.{}.mixer.inner.out",
+            "bert.encoder.layer.{}.attention.output.LayerNorm": "body.blocks.{}.mixer.norm",
+            "bert.encoder.layer.{}.intermediate.dense": "body.blocks.{}.feedforward.inner.up",
+            "bert.encoder.layer.{}.output.dense": "body.blocks.{}.feedforward.inner.down",
+            "bert.encoder.layer.{}.output.LayerNorm": "body.blocks.{}.feedforward.norm",
+            "cls.predictions.transform.dense": "head.inner",
+            "cls.predictions.transform.LayerNorm": "head.norm",
+        }.items()
+    },
+}
+
+
+@pytest.mark.parametrize(("name", "count"), [("tiny", 4_416_698), ("base", 109_514_298), ("large", 335_174_458)])
+def test_published_sizes_are_as_large_as_published(name: str, count: int) -> None:
+    with torch.device("meta"):
+        body = Bert(BertConfig(vocab=30_522, **SIZES[name]))
+        model = Model(body, body.vocabulary())
+    assert sum(weight.numel() for weight in model.parameters()) == count
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_a_head_is_as_wide_in_every_size(name: str) -> None:
+    assert SIZES[name]["dim"] == 64 * SIZES[name]["heads"]
+    assert SIZES[name]["hidden"] == 4 * SIZES[name]["dim"]
+
+
+@pytest.mark.parametrize(("count", "wanted"), [(1, [0, 0, 0, 0, 0]), (2, [0, 0, 1, 1, 1]), (3, [0, 0, 1, 2, 2])])
+def test_a_separator_ends_a_sentence_and_the_last_kind_takes_what_is_left(count: int, wanted: list[int]) -> None:
+    body = Bert(BertConfig(V, segments=count, sep=SEP))
+    assert body.segment(torch.tensor([[1, SEP, SEP, 2, SEP]]), None).tolist() == [wanted]
+
+
+def test_without_a_separator_all_is_the_first_sentence() -> None:
+    body = Bert(BertConfig(V))
+    assert not body.segment(torch.arange(V)[None], None).any()
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_transformers_gives_our_logits(padded: bool, stirred, copied) -> None:
+    transformers = pytest.importorskip("transformers", reason="parity needs the dev extra")
+    torch.manual_seed(1)
+    config = transformers.BertConfig(
+        vocab_size=V, max_position_embeddings=11, hidden_size=12, num_hidden_layers=3, num_attention_heads=3,
+        intermediate_size=20,
+    )  # fmt: skip
+    theirs = stirred(transformers.BertForMaskedLM(config)).eval()
+    body = Bert(BertConfig(V, context=11, dim=12, layers=3, heads=3, hidden=20, sep=SEP))
+    ours = copied(dict(theirs.named_parameters()), Model(body, body.vocabulary()), NAMES).eval()
+    ids = torch.randint(SEP + 1, V, (B, T))
+    ids[:, 2] = SEP
+    real = torch.arange(T) < torch.tensor(LENGTHS if padded else [T] * B)[:, None]
+    with torch.inference_mode():
+        mine = ours(ids, mask=real[:, None, None] if padded else None)
+        kinds = (torch.arange(T) > 2).long().expand(B, T)
+        said = theirs(input_ids=ids, attention_mask=real.long(), token_type_ids=kinds).logits
+    assert_close(mine[real], said[real], rtol=0, atol=1e-5)

@@ -1,0 +1,146 @@
+"""CLIP's towers meet at unit vectors, padding of a text is invisible, and transformers says the same."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from regard.models.clip import CLIP, SIZES, CLIPConfig
+
+B, T, V, C, IMAGE, E = 3, 7, 19, 3, 8, 5
+LENGTHS = [T, 2, 5]
+END = V - 1
+
+
+def tower(theirs: str, ours: str) -> dict[str, str]:
+    return {
+        f"{theirs}.{a}.{w}": f"{ours}.{b}.{w}"
+        for w in ("weight", "bias")
+        for a, b in {
+            "encoder.layers.{}.layer_norm1": "blocks.{}.mixer.norm",
+            "encoder.layers.{}.self_attn.q_proj": "blocks.{}.mixer.inner.query",
+            "encoder.layers.{}.self_attn.k_proj": "blocks.{}.mixer.inner.key",
+            "encoder.layers.{}.self_attn.v_proj": "blocks.{}.mixer.inner.value",
+            "encoder.layers.{}.self_attn.out_proj": "blocks.{}.mixer.inner.out",
+            "encoder.layers.{}.layer_norm2": "blocks.{}.feedforward.norm",
+            "encoder.layers.{}.mlp.fc1": "blocks.{}.feedforward.inner.up",
+            "encoder.layers.{}.mlp.fc2": "blocks.{}.feedforward.inner.down",
+        }.items()
+    }
+
+
+NAMES = {
+    "logit_scale": "scale",
+    **tower("text_model", "text"),
+    "text_model.embeddings.token_embedding.weight": "text.tokens.weight",
+    "text_model.embeddings.position_embedding.weight": "text.positions.weight",
+    "text_model.final_layer_norm.weight": "text.norm.weight",
+    "text_model.final_layer_norm.bias": "text.norm.bias",
+    "text_projection.weight": "text.out.weight",
+    **tower("vision_model", "image"),
+    "vision_model.embeddings.class_embedding": "image.first",
+    "vision_model.embeddings.patch_embedding.weight": "image.stem.map.weight",
+    "vision_model.embeddings.position_embedding.weight": "image.positions.weight",
+    "vision_model.pre_layrnorm.weight": "image.embed_norm.weight",
+    "vision_model.pre_layrnorm.bias": "image.embed_norm.bias",
+    "vision_model.post_layernorm.weight": "image.norm.weight",
+    "vision_model.post_layernorm.bias": "image.norm.bias",
+    "visual_projection.weight": "image.out.weight",
+}
+
+
+@pytest.fixture
+def body(stirred) -> CLIP:
+    torch.manual_seed(1)
+    sizes = {"dim": 12, "layers": 2, "heads": 3, "image_dim": 16, "image_layers": 3, "image_heads": 4}
+    return stirred(CLIP(CLIPConfig(V, context=T, image=IMAGE, channels=C, patch=4, joint=E, **sizes))).double().eval()
+
+
+def images() -> Tensor:
+    return torch.randn(B + 1, C, IMAGE, IMAGE, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+
+
+def texts() -> tuple[Tensor, Tensor]:
+    """Rows that end with END, then garbage; and their mask."""
+    real = torch.arange(T) < torch.tensor(LENGTHS)[:, None]
+    ids = torch.randint(END, (B, T), generator=torch.Generator().manual_seed(3))
+    ids[torch.arange(B), torch.tensor(LENGTHS) - 1] = END
+    return ids, real[:, None, None]
+
+
+def test_the_published_size_is_as_large_as_published() -> None:
+    with torch.device("meta"):
+        body = CLIP(CLIPConfig(49_408, **SIZES["base"]))
+    assert sum(weight.numel() for weight in body.parameters()) == 151_277_313
+
+
+def test_both_towers_give_vectors_of_length_one(body: CLIP) -> None:
+    ids, mask = texts()
+    for vectors, rows in (body.image(images()), B + 1), (body.text(ids, mask), B):
+        assert vectors.shape == (rows, E)
+        assert_close(vectors.norm(dim=-1), torch.ones(rows, dtype=vectors.dtype))
+
+
+def test_a_score_is_a_scaled_cosine_and_stays_below_a_hundred(body: CLIP) -> None:
+    (ids, mask), pixels = texts(), images()
+    cosines = body.image(pixels) @ body.text(ids, mask).T
+    assert body(pixels, ids, mask).shape == (B + 1, B)
+    assert_close(body(pixels, ids, mask), cosines * body.scale.exp())
+    torch.nn.init.constant_(body.scale, 9.0)
+    assert_close(body(pixels, ids, mask), cosines * 100)
+    assert CLIP(body.config).scale.item() == pytest.approx(math.log(1 / 0.07))
+
+
+def test_a_text_is_read_up_to_its_last_real_token(body: CLIP) -> None:
+    ids, mask = texts()
+    together = body.text(ids, mask)
+    for b, length in enumerate(LENGTHS):
+        assert_close(body.text(ids[b : b + 1, :length])[0], together[b])
+    garbage = torch.where(mask[:, 0, 0], ids, (ids + 5) % V)
+    assert_close(body.text(garbage, mask), together)
+
+
+def test_every_weight_learns_but_the_bias_of_keys_which_no_softmax_can_see(body: CLIP) -> None:
+    ids, mask = texts()
+    (body.train()(images(), ids, mask) * torch.randn(B + 1, B)).sum().backward()
+    idle = [name for name, w in body.named_parameters() if w.grad is None or w.grad.abs().max() < 1e-9]
+    assert idle == [name for name, _ in body.named_parameters() if name.endswith("key.bias")]
+
+
+def test_what_does_not_fit_is_refused_with_its_numbers(body: CLIP) -> None:
+    with pytest.raises(ValueError, match=f"images of {C} x {IMAGE} x {IMAGE}, not {C} x 4 x {IMAGE}"):
+        body.image(images()[:, :, :4])
+    with pytest.raises(ValueError, match=rf"{T + 1} tokens .*context of {T}\b"):
+        body.text(torch.zeros(B, T + 1, dtype=torch.long))
+    with pytest.raises(ValueError, match=r"patch \(5\) must divide image \(32\)"):
+        CLIPConfig(V, patch=5)
+    with pytest.raises(ValueError, match=r"heads \(4, 5\) must divide dim and image-dim \(128, 128\)"):
+        CLIPConfig(V, image_heads=5)
+    with pytest.raises(ValueError, match="joint must be at least 1, not 0"):
+        CLIPConfig(V, joint=0)
+
+
+def test_transformers_gives_our_scores(stirred, copied, body: CLIP) -> None:
+    transformers = pytest.importorskip("transformers", reason="parity needs the dev extra")
+    torch.manual_seed(1)
+    config = transformers.CLIPConfig(
+        text_config={
+            "vocab_size": V, "max_position_embeddings": T, "hidden_size": 12, "num_hidden_layers": 2,
+            "num_attention_heads": 3, "intermediate_size": 48, "bos_token_id": 0, "eos_token_id": END,
+        },
+        vision_config={
+            "image_size": IMAGE, "num_channels": C, "patch_size": 4, "hidden_size": 16, "num_hidden_layers": 3,
+            "num_attention_heads": 4, "intermediate_size": 64,
+        },
+        projection_dim=E,
+    )  # fmt: skip
+    theirs = stirred(transformers.CLIPModel(config)).eval()
+    ours = copied(dict(theirs.named_parameters()), body.float(), NAMES)
+    (ids, mask), pixels = texts(), images().float()
+    with torch.inference_mode():
+        said = theirs(input_ids=ids, pixel_values=pixels, attention_mask=mask[:, 0, 0].long())
+        assert_close(ours.image(pixels), said.image_embeds, rtol=0, atol=1e-5)
+        assert_close(ours.text(ids, mask), said.text_embeds, rtol=0, atol=1e-5)
+        assert_close(ours(pixels, ids, mask), said.logits_per_image, rtol=0, atol=1e-4)

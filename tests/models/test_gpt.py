@@ -1,0 +1,113 @@
+"""GPT has the published sizes, starts as published, and says what transformers' GPT-2 says with the same weights."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from regard.models.gpt import GPT, SIZES, GPTConfig
+from regard.parts.heads import Model
+
+B, T, V = 3, 7, 19
+LENGTHS = [T, 2, 5]
+NAMES = {
+    "transformer.wte.weight": "body.tokens.weight",
+    "transformer.wpe.weight": "body.positions.weight",
+    **{
+        f"{theirs}.{w}": f"{ours}.{w}"
+        for w in ("weight", "bias")
+        for theirs, ours in {
+            "transformer.h.{}.ln_1": "body.blocks.{}.mixer.norm",
+            "transformer.h.{}.attn.query": "body.blocks.{}.mixer.inner.query",
+            "transformer.h.{}.attn.key": "body.blocks.{}.mixer.inner.key",
+            "transformer.h.{}.attn.value": "body.blocks.{}.mixer.inner.value",
+            "transformer.h.{}.attn.c_proj": "body.blocks.{}.mixer.inner.out",
+            "transformer.h.{}.ln_2": "body.blocks.{}.feedforward.norm",
+            "transformer.h.{}.mlp.c_fc": "body.blocks.{}.feedforward.inner.up",
+            "transformer.h.{}.mlp.c_proj": "body.blocks.{}.feedforward.inner.down",
+            "transformer.ln_f": "body.norm",
+        }.items()
+    },
+}
+
+
+def unfolded(theirs: nn.Module) -> dict[str, Tensor]:
+    """Their matrices lie the other way round, and query, key and value are one matrix."""
+    tensors: dict[str, Tensor] = {}
+    for name, tensor in theirs.named_parameters():
+        turned = tensor.T if tensor.dim() == 2 and ".h." in name else tensor
+        if "c_attn" in name:
+            for role, part in zip(("query", "key", "value"), turned.chunk(3), strict=True):
+                tensors[name.replace("c_attn", role)] = part
+        else:
+            tensors[name] = turned
+    return tensors
+
+
+def size_of(c: GPTConfig) -> int:
+    block = 4 * (c.dim**2 + c.dim) + 2 * c.dim * c.hidden + c.hidden + c.dim + 4 * c.dim
+    return (c.vocab + c.context) * c.dim + c.layers * block + 2 * c.dim
+
+
+def weights_of(config: GPTConfig) -> int:
+    with torch.device("meta"):
+        body = GPT(config)
+        model = Model(body, body.vocabulary())
+    return sum(weight.numel() for weight in model.parameters())
+
+
+@pytest.mark.parametrize("name", ["tiny", "mini", "gpt2", "gpt3"])
+def test_a_size_has_the_weights_that_its_formula_counts(name: str) -> None:
+    config = GPTConfig(vocab=1000, **SIZES[name])
+    assert weights_of(config) == size_of(config)
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("gpt2", 124_439_808),
+        ("gpt2-medium", 354_823_168),
+        ("gpt2-large", 774_030_080),
+        ("gpt2-xl", 1_557_611_200),
+        ("gpt3", pytest.approx(175e9, rel=0.01)),
+    ],
+)
+def test_published_sizes_are_as_large_as_published(name: str, count: int) -> None:
+    assert size_of(GPTConfig(vocab=50_257, **SIZES[name])) == count
+
+
+def test_what_adds_to_the_stream_starts_smaller_the_deeper_the_model() -> None:
+    torch.manual_seed(1)
+    body = GPT(GPTConfig(500, dim=96, layers=8, heads=4, hidden=200))
+    for name, weight in body.named_parameters():
+        if weight.dim() == 2:
+            adds = name.endswith(("mixer.inner.out.weight", "feedforward.inner.down.weight"))
+            assert weight.std().item() == pytest.approx(0.02 / math.sqrt(16) if adds else 0.02, rel=0.1), name
+        elif name.endswith("bias"):
+            assert not weight.any()
+
+
+def test_the_output_layer_is_the_embedding_itself() -> None:
+    body = GPT(GPTConfig(V))
+    assert body.vocabulary().weight is body.tokens.weight
+    assert "head.weight" not in dict(Model(body, body.vocabulary()).named_parameters())
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_transformers_gives_our_logits(padded: bool, stirred, copied) -> None:
+    transformers = pytest.importorskip("transformers", reason="parity needs the dev extra")
+    torch.manual_seed(1)
+    config = transformers.GPT2Config(
+        vocab_size=V, n_positions=11, n_embd=12, n_layer=3, n_head=3, n_inner=20, bos_token_id=0, eos_token_id=0
+    )
+    theirs = stirred(transformers.GPT2LMHeadModel(config)).eval()
+    body = GPT(GPTConfig(V, context=11, dim=12, layers=3, heads=3, hidden=20))
+    ours = copied(unfolded(theirs), Model(body, body.vocabulary()), NAMES).eval()
+    ids = torch.randint(V, (B, T))
+    real = torch.arange(T) < torch.tensor(LENGTHS if padded else [T] * B)[:, None]
+    with torch.inference_mode():
+        mine = ours(ids, mask=real[:, None, None] if padded else None)
+        said = theirs(input_ids=ids, attention_mask=real.long()).logits
+    assert_close(mine[real], said[real], rtol=0, atol=1e-5)

@@ -1,0 +1,67 @@
+"""Nano has nanochat's sizes, begins by adding nothing, and says what transformers' says with the same weights."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from regard.models.nano import SIZES, Nano, NanoConfig
+from regard.parts.heads import Model
+
+B, T, V = 3, 7, 19
+LENGTHS = [T, 2, 5]
+NAMES = {
+    f"{theirs}.weight": f"{ours}.weight"
+    for theirs, ours in {
+        "model.embed_tokens": "body.tokens",
+        "model.layers.{}.self_attn.q_proj": "body.blocks.{}.mixer.inner.query",
+        "model.layers.{}.self_attn.k_proj": "body.blocks.{}.mixer.inner.key",
+        "model.layers.{}.self_attn.v_proj": "body.blocks.{}.mixer.inner.value",
+        "model.layers.{}.self_attn.o_proj": "body.blocks.{}.mixer.inner.out",
+        "model.layers.{}.mlp.fc1": "body.blocks.{}.feedforward.inner.up",
+        "model.layers.{}.mlp.fc2": "body.blocks.{}.feedforward.inner.down",
+        "lm_head": "head",
+    }.items()
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_every_size_has_the_weights_that_its_formula_counts(name: str) -> None:
+    c = NanoConfig(vocab=1000, **SIZES[name])
+    with torch.device("meta"):
+        body = Nano(c)
+        model = Model(body, body.vocabulary())
+    count = sum(weight.numel() for weight in model.parameters())
+    assert count == 2 * c.vocab * c.dim + c.layers * (4 * c.dim**2 + 2 * c.dim * c.hidden)
+
+
+def test_at_first_every_block_adds_nothing_and_every_word_is_as_likely() -> None:
+    torch.manual_seed(1)
+    body = Nano(NanoConfig(V))
+    model, ids = Model(body, body.vocabulary()), torch.randint(V, (B, T))
+    assert_close(body(ids), body.norm(body.embed_norm(body.tokens(ids))))
+    assert_close(model(ids).softmax(-1), torch.full((B, T, V), 1 / V), rtol=0.1, atol=0.0)
+
+
+def test_the_output_layer_is_a_matrix_of_its_own() -> None:
+    body = Nano(NanoConfig(V))
+    assert not torch.equal(body.vocabulary().weight, body.tokens.weight)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("kv_heads", [6, 2])
+def test_transformers_gives_our_logits(kv_heads: int, padded: bool, stirred, copied) -> None:
+    transformers = pytest.importorskip("transformers", reason="parity needs the dev extra")
+    torch.manual_seed(1)
+    config = transformers.NanoChatConfig(
+        vocab_size=V, max_position_embeddings=11, hidden_size=24, num_hidden_layers=3, num_attention_heads=6,
+        num_key_value_heads=kv_heads, intermediate_size=20, final_logit_softcapping=None,
+    )  # fmt: skip
+    theirs = stirred(transformers.NanoChatForCausalLM(config)).eval()
+    body = Nano(NanoConfig(V, context=11, dim=24, layers=3, heads=6, kv_heads=kv_heads, hidden=20))
+    ours = copied(dict(theirs.named_parameters()), Model(body, body.vocabulary()), NAMES).eval()
+    ids = torch.randint(V, (B, T))
+    real = torch.arange(T) < torch.tensor(LENGTHS if padded else [T] * B)[:, None]
+    with torch.inference_mode():
+        mine = ours(ids, mask=real[:, None, None] if padded else None)
+        said = theirs(input_ids=ids, attention_mask=real.long()).logits
+    assert_close(mine[real], said[real], rtol=0, atol=1e-5)
