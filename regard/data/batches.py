@@ -5,8 +5,9 @@ The order is a pure function of (seed, epoch): a position in the data is two int
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 Ints = npt.NDArray[np.int64]
+T = TypeVar("T")
 
 
 class Ragged:
@@ -48,6 +50,24 @@ class Position(NamedTuple):
 START = Position()
 
 
+class Examples(Protocol):
+    """What can be learnt from: batches of row numbers, epoch by epoch."""
+
+    units: int  # in an epoch, as the task counts them
+
+    def epoch(self, budget: int, seed: int, epoch: int) -> list[Ints]: ...
+
+
+class ByLength:
+    """Examples that go with others of like length."""
+
+    lengths: Ints  # (N, columns)
+    units: int
+
+    def epoch(self, budget: int, seed: int, epoch: int) -> list[Ints]:
+        return epoch_of(self.lengths, budget, seed, epoch)
+
+
 def epoch_of(lengths: Ints, budget: int, seed: int, epoch: int) -> list[Ints]:
     """Every example exactly once, in batches whose rows times longest length stay within `budget` tokens.
 
@@ -72,19 +92,38 @@ def cut(lengths: Ints, budget: int) -> list[tuple[int, int]]:
     return [*batches, (start, len(lengths))] if len(lengths) else []
 
 
-def forever(lengths: Ints, budget: int, seed: int, start: Position = START) -> Iterator[tuple[Position, Ints]]:
+def forever(examples: Examples, budget: int, seed: int, start: Position = START) -> Iterator[tuple[Position, Ints]]:
     """The batches from `start` on, epoch after epoch, each with the position that follows it."""
-    if not len(lengths):
-        raise ValueError("there are no examples to learn from")
     epoch, skip = start
     while True:
-        batches = epoch_of(lengths, budget, seed, epoch)
+        batches = examples.epoch(budget, seed, epoch)
+        if not batches:
+            raise ValueError("there are no examples to learn from")
         for number in range(skip, len(batches)):
             after = Position(epoch, number + 1) if number + 1 < len(batches) else Position(epoch + 1, 0)
             yield after, batches[number]
         epoch, skip = epoch + 1, 0
 
 
+def real_places(lengths: Ints, longest: int) -> Tensor:
+    """(B,T), True where there is a token."""
+    return torch.arange(longest) < torch.from_numpy(lengths)[:, None]
+
+
+def padding_mask(lengths: Ints, longest: int) -> Tensor:
+    """(B,1,1,S). It comes from lengths, not from ids: a text may hold the padding's id too."""
+    return real_places(lengths, longest)[:, None, None]
+
+
+def handfuls(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """So many at a time: the input may be endless."""
+    source = iter(items)
+    while some := list(islice(source, size)):
+        yield some
+
+
 def to_device(batch: Any, device: torch.device) -> Any:
-    """A batch is a named tuple of tensors, made on the CPU."""
-    return batch if device.type == "cpu" else type(batch)(*(t.to(device, non_blocking=True) for t in batch))
+    """A batch is a named tuple of tensors, made on the CPU; what it has no use for is None."""
+    if device.type == "cpu":
+        return batch
+    return type(batch)(*(None if t is None else t.to(device, non_blocking=True) for t in batch))

@@ -22,6 +22,10 @@ Why = Literal[
     "missing field",
     "wrong type",
     "not JSON",
+    "not CSV",
+    "not a number",
+    "not an image",
+    "misplaced answer",
     "unequal counts",
 ]
 

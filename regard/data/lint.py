@@ -1,8 +1,8 @@
 """What is wrong with the data, before hours of training are spent on it.
 
 Bad lines stop, unless they are to be skipped: those of `Why` (empty, bad UTF-8, too few columns, ...). The rest is only
-noted: BOM and CRLF are already put right, duplicates and copies may be meant. A source sentence of another set that is
-also in train makes scores lie: that is a warning, and skipping takes such pairs out of train.
+noted: BOM and CRLF are already put right, duplicates and copies may be meant. What another set asks and train asks too
+makes scores lie: that is a warning, and skipping takes such rows out of train.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import compress
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from regard.data.lines import Bad, Note, Why
-from regard.data.text import Pair, fold
+from regard.data.text import Pair, R, fold
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 LETTERS = 10  # characters a word may have on average: a limit for languages that write without spaces
 NOTED = ("BOM", "CRLF", "duplicates", "copies")
 OVERLAP = "overlap"
+SPECIAL = ("not CSV", "not a number", "not an image", "misplaced answer")  # of few kinds of file: told if they occur
 STYLES = {"": "", "bad": "red", "noted": "", "warning": "bold yellow"}
 
 
@@ -42,6 +42,7 @@ class Report:
         return [
             (says.get(row, row), means, [count[row] for count in self.counts.values()])
             for row, means in meaning.items()
+            if row not in SPECIAL or any(count[row] for count in self.counts.values())
         ]
 
     def table(self) -> Table:
@@ -84,48 +85,48 @@ class BadLines(ValueError):
 
 
 def lint(
-    sets: Mapping[str, Iterable[Pair | Bad | Note]], longest: int = 250, skip_bad: bool = False
-) -> tuple[dict[str, list[Pair]], Report]:
-    """The usable pairs of every set, and the report.
+    sets: Mapping[str, Iterable[R | Bad | Note]], longest: int = 250, skip_bad: bool = False
+) -> tuple[dict[str, list[R]], Report]:
+    """The usable rows of every set, and the report.
 
-    A set is what `read(files)` or `from_memory(pairs)` gives, or a list of pairs:
-    `lint({"train": read(["a.en", "a.de"]), "test": phrasebook})`. `longest` is in words, for source and target each.
+    A set is what a reader gives, or a list of rows: `lint({"train": read(["a.en", "a.de"]), "test": phrasebook})`.
+    `longest` is in words, for each of a row's `texts`.
     """
     report = Report({}, [], longest)
-    pairs = {name: sift(name, items, report) for name, items in sets.items()}
-    find_overlap(pairs, report, remove=skip_bad)
-    for name, left in pairs.items():
+    rows = {name: sift(name, items, report) for name, items in sets.items()}
+    find_overlap(rows, report, remove=skip_bad)
+    for name, left in rows.items():
         report.counts[name]["usable"] = len(left)
     if report.bad and not skip_bad:
         raise BadLines(report)
-    for name, left in pairs.items():
+    for name, left in rows.items():
         count = report.counts[name]
         if not left:
             why = ", ".join(f"{count[row]} {row}" for row in (*get_args(Why), OVERLAP) if count[row])
             raise ValueError(f"{name}: none of {count['lines']} lines can be used" + f" ({why})" * bool(why))
-    return pairs, report
+    return rows, report
 
 
-def sift(name: str, items: Iterable[Pair | Bad | Note], report: Report) -> list[Pair]:
+def sift(name: str, items: Iterable[R | Bad | Note], report: Report) -> list[R]:
     count: Counter[str] = Counter()
-    pairs: list[Pair] = []
+    rows: list[R] = []
     bads: list[Bad] = []
     for item in items:
         if isinstance(item, Note):
             count[item.what] += item.times
         elif isinstance(item, Bad):
             bads.append(item)
-        elif too_long(item.source, report.longest) or too_long(item.target, report.longest):
-            bads.append(over_long(item, report.longest))
+        elif long := [text for text in getattr(item, "texts", ()) if too_long(text, report.longest)]:
+            bads.append(over_long(item, long[0], report.longest))
         else:
-            pairs.append(item)
+            rows.append(item)
     count.update(bad.why for bad in bads)
-    count["lines"] = len(pairs) + len(bads)
-    count["duplicates"] = len(pairs) - len({pair[:2] for pair in pairs})
-    count["copies"] = sum(pair.source == pair.target for pair in pairs)
+    count["lines"] = len(rows) + len(bads)
+    count["duplicates"] = len(rows) - len({row.said for row in rows})
+    count["copies"] = sum(isinstance(row, Pair) and row.source == row.target for row in rows)
     report.counts[name] = count
     report.bad.extend(bads)
-    return pairs
+    return rows
 
 
 def too_long(text: str, longest: int) -> bool:
@@ -134,22 +135,22 @@ def too_long(text: str, longest: int) -> bool:
     return len(text) > longest * LETTERS or len(text.split()) > longest
 
 
-def over_long(pair: Pair, longest: int) -> Bad:
-    side, text = ("source", pair.source) if too_long(pair.source, longest) else ("target", pair.target)
-    detail = f"the {side} has {len(text.split())} words and {len(text)} characters"
-    return Bad(pair.file, pair.line, "over-long", f"{detail}, the limits are {longest} and {longest * LETTERS}")
+def over_long(row: Any, text: str, longest: int) -> Bad:
+    name = next((name for name, value in zip(row._fields, row, strict=True) if value is text), "text")
+    detail = f"the {name} has {len(text.split())} words and {len(text)} characters"
+    return Bad(row.file, row.line, "over-long", f"{detail}, the limits are {longest} and {longest * LETTERS}")
 
 
-def find_overlap(pairs: dict[str, list[Pair]], report: Report, remove: bool) -> None:
-    """Counts the pairs of every other set whose source is in train, and those of train whose source is in another."""
-    others = {name: [fold(pair.source) for pair in those] for name, those in pairs.items() if name != "train"}
-    held = {source for sources in others.values() for source in sources}
-    if not held or "train" not in pairs:
+def find_overlap(rows: dict[str, list[R]], report: Report, remove: bool) -> None:
+    """Counts the rows of every other set that ask what train asks, and those of train that ask what another does."""
+    asked = {name: [fold(row.asked) for row in some] for name, some in rows.items()}
+    train = asked.pop("train", [])
+    held = {one for others in asked.values() for one in others}
+    both = held.intersection(train)
+    if not both:
         return
-    leaked = [fold(pair.source) in held for pair in pairs["train"]]
-    both = {fold(pair.source) for pair in compress(pairs["train"], leaked)}
-    report.counts["train"][OVERLAP] = sum(leaked)
-    for name, sources in others.items():
-        report.counts[name][OVERLAP] = sum(source in both for source in sources)
+    report.counts["train"][OVERLAP] = sum(one in both for one in train)
+    for name, others in asked.items():
+        report.counts[name][OVERLAP] = sum(one in both for one in others)
     if remove:
-        pairs["train"] = [pair for pair, leak in zip(pairs["train"], leaked, strict=True) if not leak]
+        rows["train"] = [row for row, one in zip(rows["train"], train, strict=True) if one not in both]

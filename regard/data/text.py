@@ -1,7 +1,7 @@
 """Pairs of sentences from files: a table (TSV), two parallel files, or JSON lines; each plain or gzip.
 
 Every line gives exactly one `Pair` or one `Bad`. What spoils a whole file (it is missing, cut off, of no known kind)
-is a `ValueError` at once.
+is a `ValueError` at once. The readers of other rows are built on the same `parallel`, `tabbed` and `objects`.
 """
 
 import json
@@ -10,16 +10,44 @@ from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from regard.data.lines import Bad, Lines, Note
+
+
+class Row(Protocol):
+    """What every reader makes of a line; it may also offer `texts`, those that must not be too long."""
+
+    @property
+    def asked(self) -> str: ...  # the input, as one string: never both trained on and held out
+    @property
+    def said(self) -> str: ...  # input and answer, as one string
+    @property
+    def file(self) -> str: ...  # as given by the user
+    @property
+    def line(self) -> int: ...  # counted from 1
+
+
+R = TypeVar("R", bound=Row)
 
 
 class Pair(NamedTuple):
     source: str
     target: str
-    file: str  # as given by the user
-    line: int  # counted from 1
+    file: str
+    line: int
+
+    @property
+    def asked(self) -> str:
+        return self.source
+
+    @property
+    def said(self) -> str:
+        return f"{self.source}\t{self.target}"
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return self.source, self.target
 
 
 def read_pairs(files: Sequence[str | Path], fields: tuple[str, str] | None = None) -> tuple[list[Pair], list[Bad]]:
@@ -34,13 +62,7 @@ def read(files: Sequence[str | Path], fields: tuple[str, str] | None = None) -> 
     `fields` are the names of source and target: keys in JSON ("source" and "target" unless given; languages find the
     form {"translation": {"en": ..., "de": ...}} too), column numbers from 1 or names in the first line of a table.
     """
-    for file in files:
-        if not os.path.exists(file):  # Path.exists raises where it may not look
-            raise ValueError(f"{file}: no such file")
-        if os.path.isdir(file):
-            raise ValueError(f"{file}: this is a folder; name the file or the two parallel files in it")
-    kinds = [Path(str(file).lower().removesuffix(".gz")).suffix for file in files]
-    parts = [Lines(file) for file in files]
+    kinds, parts = kinds_of(files), [Lines(file) for file in files]
     match kinds:
         case [".jsonl" | ".json"]:
             yield from json_lines(parts[0], fields or ("source", "target"))
@@ -59,112 +81,154 @@ def read(files: Sequence[str | Path], fields: tuple[str, str] | None = None) -> 
         case [_, _] if fields:
             raise ValueError(f"{files[0]} {files[1]}: parallel files have no fields like {' and '.join(fields)}")
         case [_, _]:
-            yield from parallel(parts[0], parts[1])
+            for row in parallel(*parts):
+                yield row if isinstance(row, Bad) else checked(row[1], row[2], parts[0].file, parts[1].file, row[0])
         case _:
             raise ValueError(f"pairs come from one file or from two parallel ones, not from {len(files)}")
     for part in parts:
         yield from part.notes()
 
 
+def kinds_of(files: Sequence[str | Path]) -> list[str]:
+    """How the files' names end, .gz aside; what is no file is refused."""
+    for file in files:
+        if not os.path.exists(file):  # Path.exists raises where it may not look
+            raise ValueError(f"{file}: no such file")
+        if os.path.isdir(file):
+            raise ValueError(f"{file}: this is a folder; name the file or the two parallel files in it")
+    return [Path(str(file).lower().removesuffix(".gz")).suffix for file in files]
+
+
 def from_memory(pairs: Iterable[tuple[str, str]], name: str = "pairs") -> Iterator[Pair | Bad]:
     """Pairs made in Python, checked like those from a file; `name` stands where the file would."""
-    return (whole(source, target, name, line) for line, (source, target) in enumerate(pairs, 1))
+    return (checked(source, target, name, name, line) for line, (source, target) in enumerate(pairs, 1))
 
 
-def parallel(sources: Lines, targets: Lines) -> Iterator[Pair | Bad]:
-    for line, (source, target) in enumerate(zip_longest(sources, targets), 1):
-        if source is None or target is None:
+def parallel(left: Lines, right: Lines) -> Iterator[tuple[int, str, str] | Bad]:
+    for number, (one, other) in enumerate(zip_longest(left, right), 1):
+        if one is None or other is None:
             continue  # counted to the end, to name both numbers below
-        if isinstance(source, Bad):
-            yield source
-        elif isinstance(target, Bad):
-            yield target
+        if isinstance(one, Bad):
+            yield one
+        elif isinstance(other, Bad):
+            yield other
         else:
-            yield checked(source, target, sources.file, targets.file, line)
-    shorter, longer = sorted((sources, targets), key=lambda lines: lines.count)
+            yield number, one, other
+    shorter, longer = sorted((left, right), key=lambda lines: lines.count)
     detail = f"{longer.file} has {longer.count} lines, but {shorter.file} ends after {shorter.count}"
-    for line in range(shorter.count + 1, longer.count + 1):
-        yield Bad(longer.file, line, "unequal counts", detail)
+    for number in range(shorter.count + 1, longer.count + 1):
+        yield Bad(longer.file, number, "unequal counts", detail)
 
 
 def table(lines: Lines, fields: tuple[str, str] | None) -> Iterator[Pair | Bad]:
-    """Plain columns between tabs; quotes are letters like others."""
-    rows = enumerate(lines, 1)
+    rows = tabbed(lines)
     left, right = columns(rows, lines.file, fields) if fields else (0, 1)
-    for number, line in rows:
-        if isinstance(line, Bad):
-            yield line
+    for row in rows:
+        if isinstance(row, Bad):
+            yield row
             continue
-        cells = line.split("\t")
+        number, cells = row
         if left < len(cells) and right < len(cells):
             yield checked(cells[left], cells[right], lines.file, lines.file, number)
-        elif not line.strip():
-            yield Bad(lines.file, number, "empty", "the line is empty")
         else:
-            detail = f"the line has {len(cells)} of the {max(left, right) + 1} columns needed, with a tab between them"
-            yield Bad(lines.file, number, "missing column", detail)
+            yield too_few(cells, max(left, right) + 1, lines.file, number)
 
 
-def columns(rows: Iterator[tuple[int, str | Bad]], file: str, fields: tuple[str, str]) -> tuple[int, int]:
-    """Two numbers are taken as they are; for names the first line is read away, as the header."""
+def tabbed(lines: Lines) -> Iterator[tuple[int, list[str]] | Bad]:
+    """Plain columns between tabs; quotes are letters like others."""
+    for number, line in enumerate(lines, 1):
+        yield line if isinstance(line, Bad) else (number, line.split("\t"))
+
+
+def too_few(cells: list[str], needed: int, file: str, number: int) -> Bad:
+    if not "".join(cells).strip():
+        return Bad(file, number, "empty", "the line is empty")
+    detail = f"the line has {len(cells)} of the {needed} columns needed, with a tab between them"
+    return Bad(file, number, "missing column", detail)
+
+
+def columns(rows: Iterator[tuple[int, list[str]] | Bad], file: str, fields: Sequence[str]) -> list[int]:
+    """Numbers are taken as they are; for names the first line is read away, as the header."""
     if all(field.isdecimal() for field in fields):
-        left, right = (int(field) - 1 for field in fields)
-        if min(left, right) < 0:
-            raise ValueError(f"{file}: there is no column 0; columns are counted from 1")
-        return left, right
-    _, header = next(rows)
+        return numbered(fields, file)
+    header = next(rows)
     if isinstance(header, Bad):
         raise ValueError(f"{file}:1: {header.why} in the line that names the columns: {header.detail}")
-    names = header.split("\t")
+    return named(fields, header[1], file)
+
+
+def numbered(fields: Sequence[str], file: str) -> list[int]:
+    chosen = [int(field) - 1 for field in fields]
+    if min(chosen) < 0:
+        raise ValueError(f"{file}: there is no column 0; columns are counted from 1")
+    return chosen
+
+
+def named(fields: Sequence[str], names: list[str], file: str) -> list[int]:
     for field in fields:
         if field not in names:
             raise ValueError(f"{file}:1: no column is named {field!r}; the first line names {', '.join(names)}")
-    return names.index(fields[0]), names.index(fields[1])
+    return [names.index(field) for field in fields]
 
 
 def json_lines(lines: Lines, fields: tuple[str, str]) -> Iterator[Pair | Bad]:
+    for item in objects(lines):
+        yield item if isinstance(item, Bad) else from_json(item[1], fields, lines.file, item[0])
+
+
+def objects(lines: Lines) -> Iterator[tuple[int, dict[str, Any]] | Bad]:
+    """One JSON object a line."""
     for number, line in enumerate(lines, 1):
         if isinstance(line, Bad):
             yield line
-        elif not line.strip():
+            continue
+        if not line.strip():
             yield Bad(lines.file, number, "empty", "the line is empty")
+            continue
+        try:
+            row: Any = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            yield Bad(lines.file, number, "not JSON", str(error))
+            continue
+        if isinstance(row, dict):
+            yield number, row
         else:
-            yield from_json(line, fields, lines.file, number)
+            yield Bad(lines.file, number, "wrong type", f"the line is a {type(row).__name__}, not an object")
 
 
-def from_json(line: str, fields: tuple[str, str], file: str, number: int) -> Pair | Bad:
-    try:
-        row: Any = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        return Bad(file, number, "not JSON", str(error))
-    if not isinstance(row, dict):
-        return Bad(file, number, "wrong type", f"the line is a {type(row).__name__}, not an object")
+def from_json(row: dict[str, Any], fields: tuple[str, str], file: str, number: int) -> Pair | Bad:
     if isinstance(row.get("translation"), dict) and not row.keys() >= {*fields}:
         row = row["translation"]
+    found = strings(row, fields, file, number)
+    return found if isinstance(found, Bad) else checked(found[0], found[1], file, file, number)
+
+
+def strings(row: dict[str, Any], fields: Sequence[str], file: str, number: int) -> list[str] | Bad:
+    """What stands in the fields of a JSON object."""
     for field in fields:
         if field not in row:
             return Bad(file, number, "missing field", f"no field {field!r}; the line has {', '.join(row) or 'none'}")
         if not isinstance(row[field], str):
             return Bad(file, number, "wrong type", f"field {field!r} is a {type(row[field]).__name__}, not a string")
-    return whole(row[fields[0]], row[fields[1]], file, number)
-
-
-def whole(source: str, target: str, file: str, line: int) -> Pair | Bad:
-    """JSON and Python can spell half a character; UTF-8 cannot."""
-    try:
-        (source + target).encode()
-    except UnicodeEncodeError as error:
-        return Bad(file, line, "bad UTF-8", f"lone surrogate \\u{ord(error.object[error.start]):04x}")
-    return checked(source, target, file, file, line)
+    return [row[field] for field in fields]
 
 
 def checked(source: str, target: str, source_file: str, target_file: str, line: int) -> Pair | Bad:
-    for side, text, file in ("source", source, source_file), ("target", target, target_file):
-        if not text or text.isspace():
-            return Bad(file, line, "empty", f"the {side} is empty")
-        if "\0" in text or "\r" in text:
-            return Bad(file, line, "control character", f"the {side} holds {'NUL' if chr(0) in text else 'a lone CR'}")
-    return Pair(source, target, source_file, line)
+    bad = flaw("source", source, source_file, line) or flaw("target", target, target_file, line)
+    return bad or Pair(source, target, source_file, line)
+
+
+def flaw(name: str, text: str, file: str, line: int) -> Bad | None:
+    """What makes a text useless, if anything does."""
+    if not text or text.isspace():
+        return Bad(file, line, "empty", f"the {name} is empty")
+    if "\0" in text or "\r" in text:
+        return Bad(file, line, "control character", f"the {name} holds {'NUL' if chr(0) in text else 'a lone CR'}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:  # JSON and Python can spell half a character; UTF-8 cannot
+        return Bad(file, line, "bad UTF-8", f"the {name} holds the lone surrogate \\u{ord(text[error.start]):04x}")
+    return None
 
 
 def fold(sentence: str) -> str:
@@ -172,19 +236,21 @@ def fold(sentence: str) -> str:
     return " ".join(sentence.casefold().split())
 
 
-def hold_out(pairs: list[Pair], share: float, salt: str = "") -> tuple[list[Pair], list[Pair]]:
-    """The pairs to train on, and about `share` of them to hold out: no source sentence stands on both sides.
+def hold_out(rows: list[R], share: float, salt: str = "") -> tuple[list[R], list[R]]:
+    """The rows to train on, and about `share` of them to hold out: nothing `asked` stands on both sides.
 
-    A sentence is held out if its hash is small. So it stays where it is when other pairs come, go or change places.
+    A row is held out if the hash of what it asks is small. So it stays where it is when others come, go or change
+    places.
     """
     if not 0 < share < 1:
         raise ValueError(f"the share to hold out must lie between 0 and 1, not {share}")
-    places = [place(pair.source, salt) for pair in pairs]
+    places = [place(row.asked, salt) for row in rows]
     if len({*places}) < 2:
-        raise ValueError(f"cannot hold out {share} of {len(pairs)} pairs with {len({*places})} different sources")
+        kind = "pairs" if all(isinstance(row, Pair) for row in rows) else "examples"
+        raise ValueError(f"cannot hold out {share} of {len(rows)} {kind} with {len({*places})} different inputs")
     limit = min(max(int(share * 2**64), min(places) + 1), max(places))  # neither side is empty
-    kept = [pair for pair, hashed in zip(pairs, places, strict=True) if hashed >= limit]
-    held = [pair for pair, hashed in zip(pairs, places, strict=True) if hashed < limit]
+    kept = [row for row, hashed in zip(rows, places, strict=True) if hashed >= limit]
+    held = [row for row, hashed in zip(rows, places, strict=True) if hashed < limit]
     return kept, held
 
 

@@ -8,9 +8,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.batches import Ints, Position, Ragged, cut, epoch_of, forever
+from regard.data.batches import ByLength, Ints, Position, Ragged, cut, epoch_of, forever
 
 PAD = 99
+
+
+class Rows(ByLength):
+    def __init__(self, lengths: Ints):
+        self.lengths, self.units = lengths, len(lengths)
+
+
 PAIRS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=60).map(np.array)
 BUDGET, SEED, EPOCH = st.integers(1, 200), st.integers(0, 99), st.integers(0, 5)
 SETTINGS = settings(deadline=None, derandomize=True, max_examples=60)
@@ -64,20 +71,27 @@ def test_examples_of_like_length_stand_together() -> None:
 @given(lengths=PAIRS, budget=BUDGET, seed=SEED, start=st.integers(0, 30))
 @SETTINGS
 def test_from_any_position_it_goes_on_as_if_never_interrupted(lengths, budget, seed, start) -> None:
-    whole = [(Position(), np.array([])), *islice(forever(lengths, budget, seed), start + 12)]
-    resumed = [*islice(forever(lengths, budget, seed, whole[start][0]), 12)]
+    whole = [(Position(), np.array([])), *islice(forever(Rows(lengths), budget, seed), start + 12)]
+    resumed = [*islice(forever(Rows(lengths), budget, seed, whole[start][0]), 12)]
     assert [(at, batch.tolist()) for at, batch in resumed] == [(at, batch.tolist()) for at, batch in whole[start + 1 :]]
     assert [at for at, _ in resumed] == sorted({at for at, _ in resumed})
 
 
 def test_a_position_is_never_behind_the_last_batch() -> None:
     lengths = np.ones((10, 2), dtype=np.int64)
-    assert [at for at, _ in islice(forever(lengths, 4, seed=1), 6)] == [(0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (2, 0)]
+    assert [at for at, _ in islice(forever(Rows(lengths), 4, seed=1), 6)] == [
+        (0, 1),
+        (0, 2),
+        (1, 0),
+        (1, 1),
+        (1, 2),
+        (2, 0),
+    ]
 
 
 def test_no_examples_are_refused_instead_of_waited_for() -> None:
     with pytest.raises(ValueError, match="no examples"):
-        next(forever(np.empty((0, 2), dtype=np.int64), 4, seed=1))
+        next(forever(Rows(np.empty((0, 2), dtype=np.int64)), 4, seed=1))
 
 
 ROWS = st.lists(st.lists(st.integers(0, 50), max_size=9), min_size=1, max_size=12)

@@ -3,10 +3,12 @@
 import gzip
 from io import StringIO
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from rich.console import Console
 
+from regard.data.lines import Bad
 from regard.data.lint import lint
 from regard.data.text import Pair, from_memory, read
 
@@ -190,3 +192,40 @@ def test_the_report_prints_as_a_table_and_as_plain_lines() -> None:
         assert rows["overlap of train and the others"].replace("│", "").split()[-3:] == ["warning", "1", "1"]
         assert "over-long (> 40 words or 400 characters)" in text
     assert len({len(line) for line in report.lines()}) == 1
+
+
+class Sound(NamedTuple):
+    """A row with nothing to read in it."""
+
+    wave: bytes
+    label: str
+    file: str
+    line: int
+
+    @property
+    def asked(self) -> str:
+        return self.wave.hex()
+
+    @property
+    def said(self) -> str:
+        return f"{self.asked}\t{self.label}"
+
+
+def test_any_row_that_tells_what_it_asks_and_says_can_be_linted() -> None:
+    sets = {
+        "train": [Sound(b"moo" * 999, "cow", "a", 1), Sound(b"oink", "pig", "a", 2), Sound(b"oink", "pig", "a", 3)],
+        "test": [Sound(b"oink", "cow", "b", 1)],
+    }
+    rows, report = lint(sets, longest=1, skip_bad=True)
+    assert [row.label for row in rows["train"]] == ["cow"]
+    assert {row: count for row, count in report.counts["train"].items() if count} == {
+        "lines": 3, "usable": 1, "duplicates": 1, "overlap": 2,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("why", ["not CSV", "not a number", "not an image", "misplaced answer"])
+def test_what_few_files_can_have_is_told_only_where_it_occurs(why: str) -> None:
+    _, report = lint({"train": pairs_of(("a", "b"))})
+    assert why not in "\n".join(report.lines())
+    _, report = lint({"train": [*pairs_of(("a", "b")), Bad("a.csv", 2, why, "...")]}, skip_bad=True)
+    assert [numbers for row, _, numbers in report.rows() if row == why] == [[1]]

@@ -4,6 +4,7 @@ import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -208,3 +209,24 @@ def test_impossible_shares_are_named(share: float) -> None:
 def test_nothing_cannot_be_held_out() -> None:
     with pytest.raises(ValueError, match="0 pairs"):
         hold_out([], 0.5)
+
+
+def test_a_pair_tells_what_it_asks_and_says() -> None:
+    pair = Pair("Tee", "tea", "f", 1)
+    assert (pair.asked, pair.said, pair.texts) == ("Tee", "Tee\ttea", ("Tee", "tea"))
+
+
+class Sound(NamedTuple):
+    asked: str
+    said: str
+    file: str
+    line: int
+
+
+def test_any_row_that_tells_what_it_asks_can_be_held_out() -> None:
+    rows = [Sound(f"{i % 50:x}", str(i), "f", i) for i in range(200)]
+    kept, held = hold_out(rows, 0.2)
+    assert sorted(kept + held) == sorted(rows)
+    assert not {row.asked for row in kept} & {row.asked for row in held}
+    with pytest.raises(ValueError, match="of 2 examples with 1 different inputs"):
+        hold_out([rows[0], rows[50]], 0.5)

@@ -1,0 +1,61 @@
+"""Arrays from files: idx, the form of MNIST (plain or gzip), and .npz, numpy's own. Nothing in them is ever run.
+
+idx = 0 0 8 dims, then the size of each dimension in 4 bytes, then the values, a byte each
+"""
+
+import math
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from regard.data.lines import Lines
+
+LIMIT = 16 << 30  # bytes in one file: more may be a bomb
+
+
+def read_idx(file: Path) -> npt.NDArray[np.uint8]:
+    chunks = Lines(file).chunks()
+    data = bytearray(next(chunks, b""))
+    dims = data[3] if len(data) > 3 and data.startswith(b"\0\0\x08") else 0
+    start = 4 + 4 * dims
+    if not 1 <= dims <= 4 or len(data) < start:
+        raise ValueError(f"{file}: not an idx file of bytes, like train-images-idx3-ubyte")
+    shape = np.frombuffer(data[4:start], ">u4").tolist()
+    size = start + math.prod(shape)
+    if size > LIMIT:
+        raise ValueError(f"{file}: {shape} are over {LIMIT >> 30} GB; is this an idx file?")
+    for chunk in chunks:
+        data += chunk
+        if len(data) > size:
+            break
+    if len(data) != size:
+        there = "more" if len(data) > size else len(data)
+        raise ValueError(f"{file}: {shape} need {size} bytes, but there are {there}; copy or download it again")
+    return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
+
+
+def read_npz(file: Path) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """The pictures, named images or x, and their labels, named labels or y; any name will do if no other array fits."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            size = sum(part.file_size for part in archive.infolist())
+        if size > LIMIT:
+            raise ValueError(f"over {LIMIT >> 30} GB")
+        with np.load(file, allow_pickle=False) as archive:
+            arrays = {name.lower(): archive[name] for name in archive.files}
+    except (ValueError, OSError, EOFError, RuntimeError, MemoryError, zlib.error, zipfile.BadZipFile) as error:
+        raise ValueError(f"{file}: no .npz file of plain arrays: {error}") from error
+    return one_of(arrays, ("images", "x"), (3, 4), file), one_of(arrays, ("labels", "y"), (1,), file)
+
+
+def one_of(arrays: dict[str, npt.NDArray[Any]], names: tuple[str, str], dims: tuple[int, ...], file: Path) -> Any:
+    fitting = {name: array for name, array in arrays.items() if array.ndim in dims}
+    called = [array for name, array in fitting.items() if name in names] or [*fitting.values()]
+    if len(called) != 1:
+        has = ", ".join(f"{name} {array.shape}" for name, array in arrays.items()) or "no arrays"
+        raise ValueError(f"{file}: one array named {' or '.join(names)} is needed; the file has {has}")
+    return called[0]

@@ -1,0 +1,60 @@
+"""Which files to learn from, and what they become: checked rows in sets named train, valid and test."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from regard.choose import must
+from regard.data.lint import Report, lint
+from regard.data.text import hold_out
+
+
+@dataclass(frozen=True)
+class Files:
+    """What to learn from."""
+
+    data: tuple[str, ...] = ()  # the files to learn from; the bundled data if none
+    valid: tuple[str, ...] = ()  # files to validate on; a share of the data is held out if none
+    test: tuple[str, ...] = ()  # files to score the finished model on
+    fields: tuple[str, ...] | None = None  # columns or keys to read, in the order of input and answer
+    held_out: float = 0.02  # share of the data held out to validate on, if there are no files for it
+    longest: int = 250  # words of a sentence above which it is a bad line
+    skip_bad: bool = False  # go on without the bad lines
+
+    def __post_init__(self) -> None:
+        must(
+            self,
+            held_out=(0 < self.held_out < 1, "above 0 and below 1"),
+            longest=(self.longest >= 1, "at least 1"),
+        )
+
+
+class Data(NamedTuple):
+    sets: dict[str, Any]  # train and valid, and test if there is one
+    report: Report | None
+    fingerprint: str  # the same for the same rows, wherever their files lie
+
+
+Rows = Iterator[Any] | Iterable[Any]
+
+
+def read_sets(files: Files, rows: Callable[[tuple[str, ...]], Rows], bundled: Callable[[], dict[str, Rows]]) -> Data:
+    """Every set that was asked for, linted. `rows` reads files, `bundled` makes what ships with the package."""
+    sets = {"train": rows(files.data)} if files.data else bundled()
+    for name, given in (("valid", files.valid), ("test", files.test)):
+        if given:
+            sets[name] = rows(given)
+    found, report = lint(sets, files.longest, files.skip_bad)
+    if "valid" not in found:
+        found["train"], found["valid"] = hold_out(found["train"], files.held_out)
+    return Data(found, report, fingerprint(row.said for name in ("train", "valid") for row in found[name]))
+
+
+def fingerprint(said: Iterable[str]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for text in said:
+        digest.update(f"{text}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,316 @@
+"""Pictures with labels or captions, from folders, idx files, .npz and tables, and what makes them ready for a model.
+
+Every picture gives exactly one row or one `Bad`. Pixels are bytes, (height, width, 1 or 3); sizes may differ.
+
+    normal(x) = (x / 255 - mean) / std          with the mean and std of the training pictures, for each channel
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from regard.data.arrays import read_idx, read_npz
+from regard.data.lines import Bad, Lines, Note
+from regard.data.text import columns, flaw, kinds_of, tabbed, too_few
+
+Pixels = npt.NDArray[np.uint8]
+
+FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".gif": "GIF", ".webp": "WEBP", ".bmp": "BMP"}
+IDX = re.compile(r"idx\d-ubyte(\.gz)?$")
+LITTER = ("Thumbs.db", "desktop.ini")  # put into folders by machines, not by people; so are names with a dot in front
+LARGEST = 224  # pixels of a side, unless it is given
+STRIP = 100  # how much longer one edge may be: a strip made as high as others would be a bomb
+CONFIG = "preprocessor_config.json"
+
+
+class Picture(NamedTuple):
+    pixels: Pixels
+    labels: tuple[str, ...]
+    file: str
+    line: int  # the picture's number in its file
+
+    @property
+    def asked(self) -> str:
+        return digest(self.pixels)
+
+    @property
+    def said(self) -> str:
+        return "\t".join((self.asked, *self.labels))
+
+
+class Captioned(NamedTuple):
+    pixels: Pixels
+    caption: str
+    file: str
+    line: int
+
+    @property
+    def asked(self) -> str:
+        return digest(self.pixels)
+
+    @property
+    def said(self) -> str:
+        return f"{self.asked}\t{self.caption}"
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return (self.caption,)
+
+
+def digest(pixels: Pixels) -> str:
+    return blake2b(f"{pixels.shape}".encode() + pixels.tobytes(), digest_size=16).hexdigest()
+
+
+def read_pictures(paths: Sequence[str | Path]) -> Iterator[Picture | Bad]:
+    """A folder with one subfolder a class; two idx files, of pictures and labels, or a folder with just these; a .npz
+    file with the arrays images (or x) and labels (or y)."""
+    for path in paths:
+        if not os.path.exists(path):
+            raise ValueError(f"{path}: no such file or folder")
+    match [Path(path) for path in paths]:
+        case [folder] if folder.is_dir():
+            names = sorted(name for name in os.listdir(folder) if IDX.search(name))
+            if len(names) > 2:
+                raise ValueError(f"{folder}: which two of {', '.join(names)}? Name the pictures and their labels")
+            yield from from_idx([folder / name for name in names]) if names else from_folder(folder)
+        case [file] if file.suffix.lower() == ".npz":
+            yield from from_arrays(*read_npz(file), str(file))
+        case [_, _] as files:
+            yield from from_idx(files)
+        case _:
+            raise ValueError(
+                f"pictures come from a folder with a folder for each class, a .npz file, or two idx files "
+                f"(pictures, labels), not from {' '.join(map(str, paths)) or 'nothing'}"
+            )
+
+
+def from_folder(folder: Path) -> Iterator[Picture | Bad]:
+    entries = sorted(folder.iterdir())
+    classes = [entry for entry in entries if entry.is_dir() and not entry.name.startswith((".", "__"))]
+    if not classes:
+        raise ValueError(f"{folder}: it has no folders; the pictures of a class belong into a folder with its name")
+    for entry in entries:
+        if entry.suffix.lower() in FORMATS and entry.is_file():
+            yield Bad(str(entry), 1, "missing field", "this picture is in no folder of a class")
+    for label in classes:
+        files = [file for file in sorted(label.iterdir()) if file.name[0] != "." and file.name not in LITTER]
+        if files and all(file.is_dir() for file in files):
+            raise ValueError(
+                f"{label}: folders, but no pictures; if this is one of several sets, name it, not {folder}"
+            )
+        if not files:
+            yield Bad(str(label), 1, "empty", "there is no picture of this class")
+        for file in files:
+            pixels = decode(file)
+            if isinstance(pixels, str):
+                yield Bad(str(file), 1, "not an image", pixels)
+            else:
+                yield Picture(pixels, (label.name,), str(file), 1)
+
+
+def open_picture(file: str | Path) -> Pixels:
+    """A single picture, as the readers see it."""
+    pixels = decode(Path(file))
+    if isinstance(pixels, str):
+        raise ValueError(f"{file}: not an image ({pixels})")
+    return pixels
+
+
+def decode(file: Path) -> Pixels | str:
+    """The pixels, or what is wrong with them."""
+    if file.suffix.lower() not in FORMATS:
+        return f"pictures are named {', '.join(FORMATS)}, not {file.suffix!r}"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(file, formats=sorted({*FORMATS.values()})) as image:
+                if max(image.size) > STRIP * min(image.size):
+                    return (
+                        f"{image.size[0]} x {image.size[1]} pixels are a strip; an edge is at most {STRIP} x the other"
+                    )
+                return to_pixels(ImageOps.exif_transpose(image))
+    except Exception as error:  # a broken file leads pillow into nearly every error there is
+        return f"{type(error).__name__}: {error}"
+
+
+def to_pixels(image: Image.Image) -> Pixels:
+    """Grey stays grey; what is transparent is laid on white."""
+    if image.mode.startswith("I"):  # 16 bits: pillow would make all above 255 white
+        return (np.asarray(image) >> 8).clip(0, 255).astype(np.uint8)[..., None]
+    grey = image.mode in ("1", "L", "LA")
+    if image.has_transparency_data:
+        top = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", top.size, "white"), top)
+    pixels = np.asarray(image.convert("L" if grey else "RGB"))
+    return pixels[..., None] if grey else pixels
+
+
+def from_idx(files: Sequence[Path]) -> Iterator[Picture]:
+    found = sorted(((read_idx(file), str(file)) for file in files), key=lambda one: -one[0].ndim)
+    if [array.ndim > 1 for array, _ in found] != [True, False]:
+        raise ValueError(
+            f"{' '.join(map(str, files))}: one file of pictures (idx3) and one of labels (idx1) are needed"
+        )
+    (images, file), (labels, _) = found
+    yield from from_arrays(images, labels, file)
+
+
+def from_arrays(images: npt.NDArray[Any], labels: npt.NDArray[Any], file: str) -> Iterator[Picture]:
+    pixels = images[..., None] if images.ndim == 3 else images
+    if images.dtype != np.uint8:
+        raise ValueError(f"{file}: pixels must be bytes (uint8) from 0 to 255, not {images.dtype}")
+    if pixels.shape[3] not in (1, 3) or not pixels.size:
+        raise ValueError(f"{file}: pictures must be (number, height, width) or (..., 1 or 3), not {images.shape}")
+    if labels.dtype.kind not in "iuU":
+        raise ValueError(f"{file}: labels must be whole numbers or strings, not {labels.dtype}")
+    if len(labels) != len(pixels):
+        raise ValueError(f"{file}: {len(pixels)} pictures, but {len(labels)} labels")
+    for number, (one, label) in enumerate(zip(pixels, labels.tolist(), strict=True), 1):
+        yield Picture(one, (str(label),), file, number)
+
+
+def read_captioned(
+    paths: Sequence[str | Path], fields: Sequence[str] | None = None
+) -> Iterator[Captioned | Bad | Note]:
+    """A table (.tsv) of pictures and captions, or a folder with a captions.tsv: the files of the pictures are named
+    as seen from the table. `fields` are their columns: numbers from 1, or names in the first line."""
+    if fields and len(fields) != 2:
+        raise ValueError(f"fields are picture and caption, not {' '.join(fields)}")
+    files = [Path(path) / "captions.tsv" if os.path.isdir(path) else Path(path) for path in paths]
+    if kinds_of(files) not in ([".tsv"], [".txt"]):
+        raise ValueError(f"captions come from one .tsv file, not from {' '.join(map(str, files)) or 'nothing'}")
+    lines = Lines(files[0])
+    rows = tabbed(lines)
+    left, right = columns(rows, lines.file, fields) if fields else (0, 1)
+    seen: dict[str, Pixels | str] = {}  # a picture may have several captions
+    for row in rows:
+        if isinstance(row, Bad):
+            yield row
+            continue
+        number, cells = row
+        if len(cells) <= max(left, right):
+            yield too_few(cells, max(left, right) + 1, lines.file, number)
+            continue
+        name, caption = cells[left], cells[right]
+        if bad := flaw("picture", name, lines.file, number) or flaw("caption", caption, lines.file, number):
+            yield bad
+            continue
+        if name not in seen:
+            seen[name] = decode(files[0].parent / name)
+        pixels = seen[name]
+        if isinstance(pixels, str):
+            yield Bad(lines.file, number, "not an image", f"{name}: {pixels}")
+        else:
+            yield Captioned(pixels, caption, lines.file, number)
+    yield from lines.notes()
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Makes pictures of any size and colour ready for a model."""
+
+    side: int  # pixels
+    channels: int  # 1 grey, 3 colours
+    mean: tuple[float, ...]  # of each channel, from 0 to 1
+    std: tuple[float, ...]
+
+    @classmethod
+    def fit(cls, rows: Sequence[Picture | Captioned], side: int | None = None) -> Pictures:
+        """Measures the pictures to train on; the side is their most common longer edge, unless given."""
+        if not rows:
+            raise ValueError("there are no pictures to measure")
+        shapes = Counter(row.pixels.shape for row in rows)
+        edges: Counter[int] = Counter()
+        for (high, wide, _), times in shapes.items():
+            edges[max(high, wide)] += times
+        channels = max(shape[2] for shape in shapes)
+        plain = cls(side or min(LARGEST, edges.most_common(1)[0][0]), channels, (0.0,) * channels, (1.0,) * channels)
+        counts = np.zeros((channels, 256))
+        for start in range(0, len(rows), 1024):
+            some = plain.prepare([row.pixels for row in rows[start : start + 1024]])
+            counts += [np.bincount(some[:, channel].ravel(), minlength=256) for channel in range(channels)]
+        shares, values = counts / counts.sum(1, keepdims=True), np.arange(256) / 255
+        mean = shares @ values
+        std = np.sqrt((shares * (values - mean[:, None]) ** 2).sum(1))
+        return cls(plain.side, channels, tuple(mean.tolist()), tuple(np.where(std > 0, std, 1.0).tolist()))
+
+    def prepare(self, arrays: Sequence[Pixels]) -> Pixels:
+        """(N,C,side,side): the shorter edge becomes `side`, what the longer one has more is cut off on both ends."""
+        ready = np.empty((len(arrays), self.side, self.side, self.channels), np.uint8)
+        for i, pixels in enumerate(arrays):
+            ready[i] = pixels if pixels.shape == ready.shape[1:] else self.fitted(pixels)
+        return np.ascontiguousarray(ready.transpose(0, 3, 1, 2))
+
+    def fitted(self, pixels: Pixels) -> Pixels:
+        image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
+        image = image.convert("L" if self.channels == 1 else "RGB")
+        short = min(image.size)
+        wide, high = (int(self.side * edge / short) for edge in image.size)
+        if (wide, high) != image.size:
+            image = image.resize((wide, high), Image.Resampling.BILINEAR)
+        left, top = (wide - self.side) // 2, (high - self.side) // 2
+        found = np.asarray(image)[top : top + self.side, left : left + self.side]
+        return found.reshape(self.side, self.side, self.channels)
+
+    def normal(self, pixels: Tensor) -> Tensor:
+        """(B,C,side,side) bytes to numbers around 0."""
+        mean, std = (pixels.new_tensor(each, dtype=torch.float32).view(-1, 1, 1) for each in (self.mean, self.std))
+        return (pixels / 255 - mean) / std
+
+    @staticmethod
+    def augmented(pixels: Tensor, shift: int, flip: bool) -> Tensor:
+        """Each picture moved by up to `shift` pixels both ways, its edge repeated; if `flip`, half of them mirrored."""
+        count, channels, high, wide = pixels.shape
+        moves = torch.randint(-shift, shift + 1, (2, count, 1), device=pixels.device)
+        rows = (torch.arange(high, device=pixels.device) + moves[0]).clamp(0, high - 1)  # (B,high)
+        places = (torch.arange(wide, device=pixels.device) + moves[1]).clamp(0, wide - 1)  # (B,wide)
+        if flip:
+            places = torch.where(torch.rand(count, 1, device=pixels.device) < 0.5, places.flip(1), places)
+        source = (rows[:, :, None] * wide + places[:, None, :]).flatten(1)  # (B,high*wide)
+        return pixels.flatten(2).gather(2, source[:, None].expand(-1, channels, -1)).view_as(pixels)
+
+    def save(self, folder: Path) -> None:
+        facts = {
+            "image_processor_type": "ViTImageProcessor",
+            "do_resize": True,
+            "size": {"shortest_edge": self.side},
+            "resample": int(Image.Resampling.BILINEAR),
+            "do_center_crop": True,
+            "crop_size": {"height": self.side, "width": self.side},
+            "do_rescale": True,
+            "rescale_factor": 1 / 255,
+            "do_normalize": True,
+            "image_mean": self.mean,
+            "image_std": self.std,
+            "channels": self.channels,
+        }
+        (folder / CONFIG).write_text(json.dumps(facts, indent=2) + "\n")
+
+    @classmethod
+    def load(cls, folder: Path) -> Pictures:
+        file = folder / CONFIG
+        if not file.is_file():
+            raise ValueError(f"{folder} has no {CONFIG}, so its model cannot read pictures")
+        try:
+            facts = json.loads(file.read_text())
+            size = facts.get("crop_size") or facts["size"]
+            side = size if isinstance(size, int) else size.get("height") or size["shortest_edge"]
+            mean, std = tuple(map(float, facts["image_mean"])), tuple(map(float, facts["image_std"]))
+            return cls(int(side), int(facts.get("channels", len(mean))), mean, std)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{file} does not say how pictures are made ready: {error!r}") from error

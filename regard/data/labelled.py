@@ -1,0 +1,272 @@
+"""Texts with labels, or with a number, from files: a table (TSV, CSV), JSON lines or two parallel files; plain or gzip.
+
+Every line gives exactly one row or one `Bad` (a quoted field of a CSV may go over several lines). A second text beside
+the first makes a pair: premise and hypothesis, question and answer.
+"""
+
+import csv
+import json
+import math
+import re
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from regard.data.lines import Bad, Lines, Note
+from regard.data.text import columns, flaw, kinds_of, named, numbered, objects, parallel, strings, tabbed, too_few
+
+WHOLE = {".tsv", ".csv", ".jsonl", ".json"}  # such a file holds texts and answers together
+
+
+class Labelled(NamedTuple):
+    text: str
+    pair: str | None
+    labels: tuple[str, ...]
+    file: str
+    line: int
+
+    @property
+    def asked(self) -> str:
+        return "\t".join(self.texts)
+
+    @property
+    def said(self) -> str:
+        return "\t".join((*self.texts, *self.labels))
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return (self.text,) if self.pair is None else (self.text, self.pair)
+
+
+class Measured(NamedTuple):
+    text: str
+    pair: str | None
+    value: float
+    file: str
+    line: int
+
+    @property
+    def asked(self) -> str:
+        return "\t".join(self.texts)
+
+    @property
+    def said(self) -> str:
+        return f"{self.asked}\t{self.value!r}"
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return (self.text,) if self.pair is None else (self.text, self.pair)
+
+
+class Raw(NamedTuple):
+    """Texts that are checked, and an answer that is not yet."""
+
+    text: str
+    pair: str | None
+    answer: Any  # a string, or whatever JSON holds
+    file: str
+    line: int
+    answer_file: str
+
+
+def read_labelled(
+    files: Sequence[str | Path], fields: Sequence[str] | None = None, many: bool = False
+) -> Iterator[Labelled | Bad | Note]:
+    """One file is a table (.tsv, .txt, .csv) or JSON lines (.jsonl, .json); two are parallel: texts, labels.
+
+    `fields` are text and label, or text, second text and label: keys in JSON, column numbers from 1 or names in the
+    first line of a table. Unless given, a .tsv has two columns or, for pairs, three, and no line of names; .csv and
+    JSON name them text, text2 or pair, label or labels. `many`: any number of labels a text, a list in JSON, else
+    with , or | between them.
+    """
+    for raw in read_raw(files, fields, ("label", "labels")):
+        if not isinstance(raw, Raw):
+            yield raw
+            continue
+        labels = labels_of(raw, many)
+        yield labels if isinstance(labels, Bad) else Labelled(raw.text, raw.pair, labels, raw.file, raw.line)
+
+
+def read_measured(files: Sequence[str | Path], fields: Sequence[str] | None = None) -> Iterator[Measured | Bad | Note]:
+    """As `read_labelled`, with a number, named value, in place of the label."""
+    for raw in read_raw(files, fields, ("value",)):
+        if not isinstance(raw, Raw):
+            yield raw
+            continue
+        value = number_of(raw)
+        yield value if isinstance(value, Bad) else Measured(raw.text, raw.pair, value, raw.file, raw.line)
+
+
+def labels_of(raw: Raw, many: bool) -> tuple[str, ...] | Bad:
+    parts: list[Any]
+    if isinstance(raw.answer, list):
+        parts = raw.answer
+    elif many and isinstance(raw.answer, str):
+        parts = [part for part in re.split("[,|]", raw.answer) if part.strip()]
+    else:
+        parts = [raw.answer]
+    if not many and len(parts) != 1:
+        return Bad(raw.answer_file, raw.line, "wrong type", f"{len(parts)} labels, where a text has exactly one")
+    for part in parts:
+        if not isinstance(part, str | int):
+            detail = f"the label is a {type(part).__name__}, not a string"
+            return Bad(raw.answer_file, raw.line, "wrong type", detail)
+    labels = [part.strip() if isinstance(part, str) else json.dumps(part) for part in parts]
+    bad = next((bad for label in labels if (bad := flaw("label", label, raw.answer_file, raw.line))), None)
+    return bad or tuple(dict.fromkeys(labels))
+
+
+def number_of(raw: Raw) -> float | Bad:
+    said = raw.answer
+    if isinstance(said, bool) or not isinstance(said, str | int | float):
+        return Bad(raw.answer_file, raw.line, "wrong type", f"the value is a {type(said).__name__}, not a number")
+    if isinstance(said, str) and not said.strip():
+        return Bad(raw.answer_file, raw.line, "empty", "the value is empty")
+    try:
+        value = math.nan if isinstance(said, str) and "_" in said else float(said)  # to Python, 1_0 is 10
+    except (ValueError, OverflowError):
+        value = math.nan
+    if math.isfinite(value):
+        return value
+    return Bad(raw.answer_file, raw.line, "not a number", f"{str(said)[:40]!r} is no finite number")
+
+
+def read_raw(
+    files: Sequence[str | Path], fields: Sequence[str] | None, answers: tuple[str, ...]
+) -> Iterator[Raw | Bad | Note]:
+    """`answers` are the names that the answer may have where no fields are given."""
+    if fields and len(fields) not in (2, 3):
+        raise ValueError(f"fields are text and {answers[0]}, or text, text and {answers[0]}, not {' '.join(fields)}")
+    kinds, parts = kinds_of(files), [Lines(file) for file in files]
+    match kinds:
+        case [".jsonl" | ".json"]:
+            yield from from_objects(parts[0], fields, answers)
+        case [".tsv" | ".txt"]:
+            yield from from_table(parts[0], fields)
+        case [".csv"]:
+            yield from from_csv(parts[0], fields, answers)
+        case [other]:
+            raise ValueError(
+                f"{files[0]}: a single file must be named .tsv, .txt, .csv or .jsonl (or these with .gz), "
+                f"not {other!r}; rename it, or give two parallel files, of texts and {answers[-1]}"
+            )
+        case [_, _] if WHOLE & {*kinds}:
+            raise ValueError(
+                f"{files[0]} {files[1]}: two files are read as parallel, texts and {answers[-1]}, "
+                "but .tsv, .csv and .jsonl hold both; join them into one file"
+            )
+        case [_, _] if fields:
+            raise ValueError(f"{files[0]} {files[1]}: parallel files have no fields like {' and '.join(fields)}")
+        case [_, _]:
+            for row in parallel(*parts):
+                yield row if isinstance(row, Bad) else raw_of([row[1]], row[2], parts[0].file, row[0], parts[1].file)
+        case _:
+            raise ValueError(f"texts and {answers[-1]} come from one file or two parallel ones, not from {len(files)}")
+    for part in parts:
+        yield from part.notes()
+
+
+def raw_of(texts: Sequence[str], answer: Any, file: str, line: int, answer_file: str = "") -> Raw | Bad:
+    bad = next((bad for text in texts if (bad := flaw("text", text, file, line))), None)
+    return bad or Raw(texts[0], texts[1] if len(texts) == 2 else None, answer, file, line, answer_file or file)
+
+
+def from_objects(lines: Lines, fields: Sequence[str] | None, answers: tuple[str, ...]) -> Iterator[Raw | Bad]:
+    for item in objects(lines):
+        if isinstance(item, Bad):
+            yield item
+            continue
+        number, row = item
+        *texts, answer = fields or usual(row, answers)
+        found = strings(row, texts, lines.file, number)
+        if isinstance(found, Bad):
+            yield found
+        elif answer not in row:
+            detail = f"no field {answer!r}; the line has {', '.join(row)}"
+            yield Bad(lines.file, number, "missing field", detail)
+        else:
+            yield raw_of(found, row[answer], lines.file, number)
+
+
+def usual(names: Collection[str], answers: tuple[str, ...]) -> list[str]:
+    second = [name for name in ("text2", "pair") if name in names][:1]
+    return ["text", *second, next((name for name in answers if name in names), answers[0])]
+
+
+def from_table(lines: Lines, fields: Sequence[str] | None) -> Iterator[Raw | Bad]:
+    rows = tabbed(lines)
+    chosen = columns(rows, lines.file, fields) if fields else []
+    for row in rows:
+        if isinstance(row, Bad):
+            yield row
+            continue
+        number, cells = row
+        if not chosen and len(cells) > 1:
+            chosen = [*range(len(cells))]
+            if len(cells) > 3:
+                raise ValueError(f"{lines.file}:{number}: {len(cells)} columns; say which to read: fields, e.g. 1 2")
+        if len(cells) <= max(chosen, default=1):
+            yield too_few(cells, max(chosen, default=1) + 1, lines.file, number)
+        elif not fields and len(cells) > len(chosen):
+            detail = f"the line has {len(cells)} columns, the first has {len(chosen)}; is there a tab in a text?"
+            yield Bad(lines.file, number, "unequal counts", detail)
+        else:
+            *texts, answer = (cells[column] for column in chosen)
+            yield raw_of(texts, answer, lines.file, number)
+
+
+def from_csv(lines: Lines, fields: Sequence[str] | None, answers: tuple[str, ...]) -> Iterator[Raw | Bad]:
+    """The first line names the columns."""
+    rows = comma_separated(lines)
+    header = next(rows)
+    if isinstance(header, Bad):
+        raise ValueError(f"{lines.file}:1: {header.why} in the line that names the columns: {header.detail}")
+    names = header[1]
+    if fields and all(field.isdecimal() for field in fields):
+        chosen = numbered(fields, lines.file)
+    else:
+        chosen = named(fields or usual(names, answers), names, lines.file)
+    if max(chosen) >= len(names):
+        raise ValueError(f"{lines.file}:1: there is no column {max(chosen) + 1}: the first line names {len(names)}")
+    for row in rows:
+        if isinstance(row, Bad):
+            yield row
+            continue
+        number, cells = row
+        if len(cells) == len(names):
+            *texts, answer = (cells[column] for column in chosen)
+            yield raw_of(texts, answer, lines.file, number)
+        elif not "".join(cells).strip():
+            yield Bad(lines.file, number, "empty", "the line is empty")
+        else:
+            detail = f"the row has {len(cells)} columns, the first line names {len(names)}"
+            yield Bad(lines.file, number, "unequal counts", detail)
+
+
+def comma_separated(lines: Lines) -> Iterator[tuple[int, list[str]] | Bad]:
+    """Rows with the number of their first line."""
+    broken: list[Bad] = []
+
+    def feed() -> Iterator[str]:
+        for line in lines:
+            if isinstance(line, Bad):
+                broken.append(line)
+            yield "\n" if isinstance(line, Bad) else f"{line}\n"
+
+    reader = csv.reader(feed(), strict=True)
+    while True:
+        number = reader.line_num + 1
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            if reader.line_num > number:  # where the next row begins, nobody knows
+                raise ValueError(f"{lines.file}:{number}: a quote opened here is not closed ({error})") from error
+            yield Bad(lines.file, number, "not CSV", str(error))
+            continue
+        if broken:
+            yield from broken
+            broken.clear()
+        else:
+            yield number, cells

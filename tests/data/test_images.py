@@ -1,0 +1,424 @@
+"""Pictures come out of every kind of file with the pixels they had, and are made ready as transformers would do it."""
+
+import gzip
+import io
+import json
+import struct
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from regard.data import arrays
+from regard.data.images import Captioned, Picture, Pictures, open_picture, read_captioned, read_pictures
+from regard.data.lines import Bad, Note
+from regard.data.lint import lint
+from regard.data.text import hold_out
+
+SHARED = Path("/work/shared/data")
+needs_shared = pytest.mark.skipif(not SHARED.exists(), reason=f"the shared data sets are not in {SHARED}")
+N, HIGH, WIDE = 5, 4, 7
+GREY = np.random.default_rng(0).integers(0, 256, (N, HIGH, WIDE), dtype=np.uint8)
+COLOUR = np.random.default_rng(1).integers(0, 256, (N, HIGH, WIDE, 3), dtype=np.uint8)
+LABELS = np.array([3, 1, 4, 1, 9], dtype=np.uint8)
+
+
+def idx(array: np.ndarray) -> bytes:
+    return struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.tobytes()
+
+
+def write(file: Path, content: str | bytes) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content.encode() if isinstance(content, str) else content)
+    return file
+
+
+def draw(file: Path, pixels: np.ndarray, **how: object) -> Path:
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, "JPEG" if file.suffix == ".jpg" else file.suffix[1:], **how)
+    return write(file, out.getvalue())
+
+
+def same(rows: list[Picture], pixels: np.ndarray, labels: list[str]) -> None:
+    assert [row.labels for row in rows] == [(label,) for label in labels]
+    for row, one in zip(rows, pixels, strict=True):
+        assert row.pixels.dtype == np.uint8
+        np.testing.assert_array_equal(row.pixels, one.reshape(HIGH, WIDE, -1))
+
+
+@pytest.mark.parametrize("pixels", [GREY, COLOUR], ids=["grey", "colour"])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_idx_files_give_back_what_was_written(tmp_path: Path, pixels: np.ndarray, pack) -> None:
+    images = write(tmp_path / "train-images-idx3-ubyte.gz", pack(idx(pixels)))
+    labels = write(tmp_path / "train-labels-idx1-ubyte.gz", pack(idx(LABELS)))
+    for paths in [images, labels], [labels, images], [tmp_path]:
+        rows = [*read_pictures(paths)]
+        same(rows, pixels, ["3", "1", "4", "1", "9"])
+        assert [row.line for row in rows] == [1, 2, 3, 4, 5]
+        assert {row.file for row in rows} == {str(images)}
+
+
+@pytest.mark.parametrize("pixels", [GREY, COLOUR], ids=["grey", "colour"])
+@pytest.mark.parametrize("names", [("images", "labels"), ("X", "Y"), ("first", "second")])
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_npz_files_give_back_what_was_written(tmp_path: Path, pixels: np.ndarray, names, save) -> None:
+    save(tmp_path / "a.npz", **dict(zip(names, (pixels, np.array(["x", "y", "x", "z", "y"])), strict=True)))
+    same([*read_pictures([tmp_path / "a.npz"])], pixels, ["x", "y", "x", "z", "y"])
+
+
+@pytest.mark.parametrize("pixels", [GREY, COLOUR], ids=["grey", "colour"])
+@pytest.mark.parametrize("kind", [".png", ".bmp", ".webp"])
+def test_a_folder_of_folders_gives_back_what_was_drawn(tmp_path: Path, pixels: np.ndarray, kind: str) -> None:
+    for i, one in enumerate(pixels):
+        draw(tmp_path / "ab"[i % 2] / f"{i}{kind}", one, **({"lossless": True} if kind == ".webp" else {}))
+    for litter in ".DS_Store", "a/.DS_Store", "a/Thumbs.db", ".git/x.png", "__MACOSX/a/x.png", "README.txt":
+        write(tmp_path / litter, "litter")
+    rows = [*read_pictures([tmp_path])]
+    order = [0, 2, 4, 1, 3]
+    assert [row.file for row in rows] == [str(tmp_path / "ab"[i % 2] / f"{i}{kind}") for i in order]
+    wanted = pixels[order]
+    if kind == ".webp" and pixels is GREY:  # this format has no grey
+        wanted = np.repeat(wanted[..., None], 3, -1)
+    same(rows, wanted, ["a", "a", "a", "b", "b"])
+
+
+def test_what_pictures_of_every_mode_become(tmp_path: Path) -> None:
+    flat = np.full((HIGH, WIDE), 100, np.uint8)
+    clear = np.where(np.arange(WIDE) < 3, 0, 255).astype(np.uint8) * np.ones((HIGH, 1), np.uint8)
+    on_white = np.where(clear == 0, 255, 100)
+    palette = Image.fromarray(flat).convert("P")
+    cases = {
+        "grey-alpha": (Image.merge("LA", [Image.fromarray(flat), Image.fromarray(clear)]), {}, on_white, 1),
+        "rgb-alpha": (Image.merge("RGBA", [Image.fromarray(a) for a in (flat, flat, flat, clear)]), {}, on_white, 3),
+        "palette": (palette, {}, flat, 3),
+        "palette-clear": (palette, {"transparency": palette.getpixel((0, 0))}, flat * 0 + 255, 3),
+        "grey-clear": (Image.fromarray(flat), {"transparency": 100}, flat * 0 + 255, 1),
+        "black-or-white": (Image.fromarray(clear).convert("1"), {}, clear, 1),
+        "sixteen-bits": (Image.fromarray(flat.astype(np.uint16) * 256 + 77), {}, flat, 1),
+    }
+    for name, (image, how, wanted, channels) in cases.items():
+        image.save(tmp_path / f"{name}.png", **how)
+        pixels = open_picture(tmp_path / f"{name}.png")
+        assert pixels.shape == (HIGH, WIDE, channels), name
+        np.testing.assert_array_equal(pixels, np.repeat(np.asarray(wanted)[..., None], channels, -1), err_msg=name)
+    image = Image.fromarray(COLOUR[0]).convert("CMYK")
+    image.save(tmp_path / "print.jpg")
+    assert open_picture(tmp_path / "print.jpg").shape == (HIGH, WIDE, 3)
+
+
+def test_of_a_moving_picture_the_first_frame_is_taken_and_a_turned_one_is_turned_back(tmp_path: Path) -> None:
+    frames = [Image.fromarray(np.full((HIGH, WIDE), value, np.uint8)) for value in (0, 255)]
+    frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
+    assert open_picture(tmp_path / "a.gif").max() == 0
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned by 90 degrees
+    draw(tmp_path / "a.png", COLOUR[0], exif=exif)
+    np.testing.assert_array_equal(open_picture(tmp_path / "a.png"), np.rot90(COLOUR[0], -1))
+
+
+def test_broken_pictures_are_named_and_leave_the_others(tmp_path: Path) -> None:
+    whole = draw(tmp_path / "a" / "1.png", COLOUR[0]).read_bytes()
+    write(tmp_path / "a" / "2.png", whole[:-30])
+    write(tmp_path / "a" / "3.jpg", b"no picture")
+    write(tmp_path / "a" / "4.png", b"")
+    write(tmp_path / "a" / "5.tiff", b"II*\0")
+    draw(tmp_path / "a" / "6.png", np.zeros((1, 101), np.uint8))
+    write(tmp_path / "loose.png", whole)
+    (tmp_path / "b").mkdir()
+    rows, report = lint({"train": read_pictures([tmp_path])}, skip_bad=True)
+    assert [Path(row.file).name for row in rows["train"]] == ["1.png"]
+    found = {Path(bad.file).name: (bad.why, bad.detail) for bad in report.bad}
+    assert [*found] == ["loose.png", "2.png", "3.jpg", "4.png", "5.tiff", "6.png", "b"]
+    assert found["loose.png"][0] == "missing field"
+    assert found["b"] == ("empty", "there is no picture of this class")
+    assert "'.tiff'" in found["5.tiff"][1]
+    assert "101 x 1 pixels are a strip" in found["6.png"][1]
+    with pytest.raises(ValueError, match=r"2\.png: not an image"):
+        open_picture(tmp_path / "a" / "2.png")
+
+
+def test_a_bomb_is_an_error_and_no_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = draw(tmp_path / "a.png", np.zeros((30, 40), np.uint8))
+    for limit in 1000, 500:  # pillow warns above the limit, and refuses above its double
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+        with warnings.catch_warnings(record=True) as caught, pytest.raises(ValueError, match="DecompressionBomb"):
+            open_picture(file)
+        assert caught == []
+
+
+@given(cut=st.integers(0, 2000), places=st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), max_size=5))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15, deadline=None)
+def test_any_bytes_are_a_picture_or_a_bad(tmp_path: Path, cut: int, places: list[tuple[int, int]]) -> None:
+    for kind in ".png", ".jpg", ".gif", ".webp", ".bmp":
+        content = bytearray(draw(tmp_path / f"a{kind}", COLOUR[0]).read_bytes())
+        for place, value in places:
+            content[place % len(content)] = value
+        write(tmp_path / "pictures" / "x" / f"a{kind}", bytes(content[: cut or None]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # pillow's own, about what it could still make out
+        items = [*read_pictures([tmp_path / "pictures"])]
+    assert len(items) == 5
+    assert {type(item) for item in items} <= {Picture, Bad}
+
+
+IMAGES, TRUTHS = idx(GREY), idx(LABELS)
+# files, their contents, what the message says
+BROKEN = {
+    "not idx": (["a", "b"], [b"hello", TRUTHS], "a: not an idx file of bytes"),
+    "nothing": (["a", "b"], [b"", TRUTHS], "a: not an idx file"),
+    "three zeros": (["a", "b"], [b"\0\0\x08", TRUTHS], "a: not an idx file"),
+    "idx of floats": (["a", "b"], [b"\0\0\x0d" + IMAGES[3:], TRUTHS], "a: not an idx file of bytes"),
+    "cut header": (["a", "b"], [IMAGES[:10], TRUTHS], "a: not an idx file"),
+    "cut idx": (["a", "b"], [IMAGES[:-1], TRUTHS], r"a: \[5, 4, 7\] need 156 bytes, but there are 155"),
+    "idx and more": (["a", "b"], [IMAGES + b"x", TRUTHS], "a: .* need 156 bytes, but there are more"),
+    "two pictures": (["a", "b"], [IMAGES, IMAGES], r"one file of pictures \(idx3\) and one of labels"),
+    "two labels": (["a", "b"], [TRUTHS, TRUTHS], r"one file of pictures \(idx3\) and one of labels"),
+    "fewer labels": (["a", "b"], [IMAGES, idx(LABELS[:3])], "5 pictures, but 3 labels"),
+    "cut gzip": (["a", "b"], [gzip.compress(IMAGES)[:-9], TRUTHS], "a: broken gzip"),
+    "huge": (["a", "b"], [b"\0\0\x08\x03" + b"\xff" * 12, TRUTHS], "a: .* are over 16 GB"),
+    "one idx file": (["a"], [IMAGES], "pictures come from a folder .* not from a"),
+    "three files": (["a", "b", "c"], [IMAGES, TRUTHS, TRUTHS], "not from a b c"),
+    "no npz": (["a.npz"], [b"hello"], r"a\.npz: no \.npz file"),
+    "empty npz": (["a.npz"], [b""], r"a\.npz: no \.npz file"),
+}
+
+
+@pytest.mark.parametrize(("files", "contents", "what"), BROKEN.values(), ids=BROKEN)
+def test_broken_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files, contents, what) -> None:
+    monkeypatch.chdir(tmp_path)
+    for file, content in zip(files, contents, strict=True):
+        write(Path(file), content)
+    with pytest.raises(ValueError, match=what):
+        list(read_pictures(files))
+
+
+@pytest.mark.parametrize(
+    ("named", "what"),
+    [
+        ({"x": GREY.astype(float), "y": LABELS}, "uint8.* not float64"),
+        ({"x": GREY, "y": LABELS.astype(float)}, "labels must be whole numbers or strings, not float64"),
+        ({"x": np.zeros((5, 3, 4, 7), np.uint8), "y": LABELS}, r"not \(5, 3, 4, 7\)"),
+        ({"x": np.zeros((5, 0, 7), np.uint8), "y": LABELS}, r"not \(5, 0, 7\)"),
+        ({"x_train": GREY, "x_test": GREY, "y": LABELS}, r"one array named images or x .* x_train \(5, 4, 7\), x_test"),
+        ({"x": GREY}, "one array named labels or y is needed"),
+        ({"x": GREY, "y": np.array([None] * 5)}, "no .npz file of plain arrays"),
+    ],
+)
+def test_arrays_that_are_no_pictures_are_named(tmp_path: Path, named: dict, what: str) -> None:
+    np.savez(tmp_path / "a.npz", **named)
+    with pytest.raises(ValueError, match=what):
+        list(read_pictures([tmp_path / "a.npz"]))
+
+
+def test_a_packed_bomb_is_refused_before_it_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "LIMIT", 1 << 20)
+    np.savez_compressed(tmp_path / "a.npz", x=np.zeros((2000, 40, 40), np.uint8), y=np.zeros(2000, np.uint8))
+    with pytest.raises(ValueError, match="no .npz file of plain arrays: over"):
+        list(read_pictures([tmp_path / "a.npz"]))
+    asked, unpack = [], gzip.GzipFile.read
+
+    def count(self: gzip.GzipFile, size: int = -1) -> bytes:
+        asked.append(size)
+        return unpack(self, size)
+
+    monkeypatch.setattr(gzip.GzipFile, "read", count)
+    write(tmp_path / "b", gzip.compress(IMAGES + b"\0" * (50 << 20), 1))
+    with pytest.raises(ValueError, match="there are more"):
+        list(read_pictures([tmp_path / "b", write(tmp_path / "c", TRUTHS)]))
+    assert 0 < sum(asked) <= 3 << 20
+
+
+def test_folders_that_cannot_be_read_tell_what_would_help(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no such file or folder"):
+        list(read_pictures([tmp_path / "gone"]))
+    with pytest.raises(ValueError, match="the pictures of a class belong into a folder"):
+        list(read_pictures([tmp_path]))
+    draw(tmp_path / "train" / "a" / "1.png", GREY[0])
+    with pytest.raises(ValueError, match=r"train: folders, but no pictures; .* name it"):
+        list(read_pictures([tmp_path]))
+    for name in "train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte":
+        write(tmp_path / "two" / name, b"")
+    with pytest.raises(ValueError, match="which two of t10k-images-idx3-ubyte, train-images"):
+        list(read_pictures([tmp_path / "two"]))
+
+
+def test_captions_stand_beside_their_pictures(tmp_path: Path) -> None:
+    for i, one in enumerate(COLOUR[:2]):
+        draw(tmp_path / "pics" / f"{i}.png", one)
+    table = write(tmp_path / "captions.tsv", "pics/1.png\ta cat\r\npics/0.png\ta dog\r\npics/1.png\tthe same cat\r\n")
+    for path in table, tmp_path:
+        rows = [item for item in read_captioned([path]) if isinstance(item, Captioned)]
+        assert [(row.caption, row.file, row.line) for row in rows] == [
+            ("a cat", str(table), 1),
+            ("a dog", str(table), 2),
+            ("the same cat", str(table), 3),
+        ]
+        np.testing.assert_array_equal(rows[1].pixels, COLOUR[0])
+        assert rows[0].pixels is rows[2].pixels, "a picture should be held once"
+        assert rows[0].asked == rows[2].asked != rows[1].asked
+    assert [*read_captioned([table])][-1] == Note(str(table), "CRLF", 3)
+    named = write(tmp_path / "named.tsv", "text\tx\tfile\na cat\t1\tpics/1.png\n")
+    for fields in ("file", "text"), ("3", "1"):
+        assert [row.caption for row in read_captioned([named], fields) if isinstance(row, Captioned)][-1] == "a cat"
+
+
+def test_broken_captions_are_named(tmp_path: Path) -> None:
+    draw(tmp_path / "1.png", GREY[0])
+    table = write(tmp_path / "a.tsv", b"1.png\tcat\ngone.png\tdog\n1.png\t \n1.png\n\tcat\n\xff\tcat\na.tsv\tcat\n")
+    items = [*read_captioned([table])]
+    assert [item.why for item in items if isinstance(item, Bad)] == [
+        "not an image", "empty", "missing column", "empty", "bad UTF-8", "not an image",
+    ]  # fmt: skip
+    assert "gone.png: FileNotFoundError" in items[1].detail
+    for paths, what in ([tmp_path], "captions.tsv: no such file"), ([table, table], "one .tsv"), ([], "from nothing"):
+        with pytest.raises(ValueError, match=what):
+            list(read_captioned(paths))
+    with pytest.raises(ValueError, match="fields are picture and caption, not 1"):
+        list(read_captioned([table], ("1",)))
+
+
+def test_pictures_are_linted_and_held_out_by_their_pixels() -> None:
+    def rows(array: np.ndarray, labels: str) -> list[Picture]:
+        return [
+            Picture(one[..., None], (label,), "f", i) for i, (one, label) in enumerate(zip(array, labels, strict=True))
+        ]
+
+    train = rows(GREY[[0, 1, 1, 1, 2]], "aaabb")
+    found, report = lint({"train": train, "test": rows(GREY[[2, 3]], "ab")}, skip_bad=True)
+    assert report.counts["train"]["duplicates"] == 1
+    assert report.counts["train"]["overlap"] == 1
+    assert len(found["train"]) == 4
+    kept, held = hold_out(train, 0.5)
+    assert not {row.asked for row in kept} & {row.asked for row in held}
+    turned = Picture(GREY[0].reshape(WIDE, HIGH, 1), (), "f", 1)
+    assert turned.asked != train[0].asked, "the same bytes in another shape are another picture"
+
+
+def pictures_of(*shapes: tuple[int, int, int]) -> list[Picture]:
+    random = np.random.default_rng(2)
+    return [Picture(random.integers(0, 256, shape, dtype=np.uint8), (), "f", i) for i, shape in enumerate(shapes)]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "side", "channels"),
+    [
+        ([(9, 7, 1), (9, 5, 1), (6, 6, 1)], 9, 1),
+        ([(9, 7, 1), (5, 8, 3), (3, 8, 3)], 8, 3),
+        ([(300, 500, 3)], 224, 3),
+    ],
+)
+def test_side_and_channels_follow_from_the_pictures(shapes, side: int, channels: int) -> None:
+    fitted = Pictures.fit(pictures_of(*shapes))
+    assert (fitted.side, fitted.channels) == (side, channels)
+    assert Pictures.fit(pictures_of(*shapes), 6).side == 6
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_pictures_it_was_fitted_to_become_normal(channels: int) -> None:
+    rows = pictures_of(*[(6, 6, channels)] * 7, (9, 6, 1), (5, 8, 1))
+    fitted = Pictures.fit(rows)
+    ready = fitted.prepare([row.pixels for row in rows])
+    assert ready.shape == (9, channels, 6, 6)
+    assert ready.dtype == np.uint8
+    normal = fitted.normal(torch.from_numpy(ready))
+    assert normal.dtype == torch.float32
+    torch.testing.assert_close(normal.mean((0, 2, 3)), torch.zeros(channels), atol=1e-5, rtol=0)
+    torch.testing.assert_close(normal.std((0, 2, 3), unbiased=False), torch.ones(channels))
+
+
+def test_pictures_without_contrast_and_no_pictures_at_all() -> None:
+    black = [Picture(np.zeros((6, 6, 1), np.uint8), (), "f", 1)]
+    fitted = Pictures.fit(black)
+    assert fitted.normal(torch.from_numpy(fitted.prepare([black[0].pixels]))).abs().max() == 0
+    with pytest.raises(ValueError, match="no pictures"):
+        Pictures.fit([])
+
+
+def test_the_middle_is_kept_and_a_picture_that_fits_is_left_alone() -> None:
+    ready = Pictures(4, 1, (0.0,), (1.0,))
+    strip = np.arange(40, dtype=np.uint8).reshape(4, 10)[..., None]
+    np.testing.assert_array_equal(ready.prepare([strip])[0, 0], strip[:, 3:7, 0])
+    np.testing.assert_array_equal(ready.prepare([strip[:, 3:7]])[0, 0], strip[:, 3:7, 0])
+    np.testing.assert_array_equal(Pictures(4, 3, (0.0,) * 3, (1.0,) * 3).prepare([strip])[0, 2], strip[:, 3:7, 0])
+    grey = Pictures(4, 1, (0.0,), (1.0,)).prepare([np.repeat(strip, 3, 2)])
+    np.testing.assert_array_equal(grey[0, 0], strip[:, 3:7, 0])
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_transformers_makes_the_same_of_a_picture(tmp_path: Path, channels: int) -> None:
+    transformers = pytest.importorskip("transformers", reason="parity needs the dev extra")
+    rows = pictures_of((31, 50, channels), (50, 31, channels), (16, 16, channels), (9, 13, channels))
+    fitted = Pictures.fit(rows, 16)
+    fitted.save(tmp_path)
+    ours = fitted.normal(torch.from_numpy(fitted.prepare([row.pixels for row in rows])))
+    theirs = transformers.AutoImageProcessor.from_pretrained(tmp_path)
+    images = [Image.fromarray(row.pixels[..., 0] if channels == 1 else row.pixels) for row in rows]
+    torch.testing.assert_close(ours, theirs(images=images, return_tensors="pt")["pixel_values"], atol=1e-5, rtol=0)
+
+
+def test_what_was_saved_is_what_is_loaded(tmp_path: Path) -> None:
+    fitted = Pictures.fit(pictures_of((9, 7, 3), (9, 8, 1)))
+    fitted.save(tmp_path)
+    assert Pictures.load(tmp_path) == fitted
+
+
+@pytest.mark.parametrize("size", [16, {"height": 16, "width": 16}, {"shortest_edge": 16}])
+def test_the_files_of_others_are_read_too(tmp_path: Path, size: object) -> None:
+    facts = {"size": size, "image_mean": [0.5, 0.4, 0.3], "image_std": [0.1, 0.2, 0.3], "do_resize": True}
+    write(tmp_path / "preprocessor_config.json", json.dumps(facts))
+    assert Pictures.load(tmp_path) == Pictures(16, 3, (0.5, 0.4, 0.3), (0.1, 0.2, 0.3))
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"size": {}, "image_mean": [1]}', '{"size": 3, "image_mean": 1}'])
+def test_what_is_no_such_file_is_named(tmp_path: Path, content: str) -> None:
+    with pytest.raises(ValueError, match=r"has no preprocessor_config\.json"):
+        Pictures.load(tmp_path)
+    write(tmp_path / "preprocessor_config.json", content)
+    with pytest.raises(ValueError, match=r"preprocessor_config\.json does not say"):
+        Pictures.load(tmp_path)
+
+
+@pytest.mark.parametrize("flip", [False, True])
+@pytest.mark.parametrize("shift", [0, 2])
+def test_an_augmented_picture_is_a_moved_or_mirrored_one(shift: int, flip: bool) -> None:
+    count, channels, high, wide = 300, 2, 5, 6
+    pixels = torch.randint(
+        0, 256, (count, channels, high, wide), dtype=torch.uint8, generator=torch.Generator().manual_seed(3)
+    )
+    torch.manual_seed(4)
+    found = Pictures.augmented(pixels, shift, flip)
+    assert (found.shape, found.dtype) == (pixels.shape, torch.uint8)
+    possible = {}
+    for down in range(-shift, shift + 1):
+        for right in range(-shift, shift + 1):
+            rows = [min(max(row + down, 0), high - 1) for row in range(high)]
+            places = [min(max(place + right, 0), wide - 1) for place in range(wide)]
+            moved = pixels[:, :, rows][..., places]
+            possible[down, right, False] = moved
+            if flip:
+                possible[down, right, True] = moved.flip(-1)
+    counts = {key: int((found == moved).flatten(1).all(1).sum()) for key, moved in possible.items()}
+    assert sum(counts.values()) == count, "each is exactly one of them"
+    assert all(counts.values()), "and each of them comes up"
+    if flip:
+        assert 0.4 < sum(number for (_, _, turned), number in counts.items() if turned) / count < 0.6
+    torch.manual_seed(4)
+    assert torch.equal(Pictures.augmented(pixels, shift, flip), found)
+
+
+@needs_shared
+def test_fashion_mnist_is_read_whole() -> None:
+    folder = SHARED / "fashion_mnist"
+    rows = [*read_pictures([folder / "t10k-images-idx3-ubyte.gz", folder / "t10k-labels-idx1-ubyte.gz"])]
+    assert len(rows) == 10_000
+    assert {label: sum(row.labels == (label,) for row in rows) for label in "0123456789"} == dict.fromkeys(
+        "0123456789", 1000
+    )
+    assert {row.pixels.shape for row in rows} == {(28, 28, 1)}
+    with pytest.raises(ValueError, match="which two of"):
+        list(read_pictures([folder]))

@@ -1,0 +1,237 @@
+"""Every score equals its definition, spelled out slowly, and keeps the promises that its name makes."""
+
+import math
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard import scores
+
+FEW = settings(max_examples=60, deadline=None)
+CLASS = st.sampled_from("abc")
+PAIRS = st.lists(st.tuples(CLASS, CLASS), min_size=1)
+SETS = st.lists(st.tuples(st.sets(CLASS), st.sets(CLASS)), min_size=1)
+TAGS = st.sampled_from(["O", "B-x", "I-x", "B-y", "I-y", "E-x", "S-x", "E-y", "S-y"])
+BIO = st.sampled_from(["O", "B-x", "I-x", "B-y", "I-y"])
+NUMBERS = st.lists(st.tuples(st.integers(-99, 99), st.integers(-99, 99)), min_size=2)
+
+
+def apart(pairs: list) -> tuple[list, list]:
+    return [one for one, _ in pairs], [other for _, other in pairs]
+
+
+def f1(right: int, wanted: int, said: int) -> float:
+    precision, recall = right / said if said else 0, right / wanted if wanted else 0
+    return 100 * 2 * precision * recall / (precision + recall) if right else 0
+
+
+@given(PAIRS)
+@FEW
+def test_accuracy_is_the_share_that_is_equal(pairs) -> None:
+    wanted, said = apart(pairs)
+    assert scores.accuracy(wanted, said) == pytest.approx(100 * np.mean(np.array(wanted) == np.array(said)))
+
+
+@given(PAIRS)
+@FEW
+def test_macro_f1_is_the_mean_over_the_classes_in_use(pairs) -> None:
+    wanted, said = apart(pairs)
+    each = [f1(pairs.count((c, c)), wanted.count(c), said.count(c)) for c in {*wanted, *said}]
+    assert scores.macro_f1(wanted, said) == pytest.approx(np.mean(each))
+
+
+@given(SETS)
+@FEW
+def test_micro_f1_counts_all_labels_together(pairs) -> None:
+    flat = [((i, c) in {(i, c) for c in one}, c in other) for i, (one, other) in enumerate(pairs) for c in "abc"]
+    right = sum(a and b for a, b in flat)
+    wanted, said = (sum(side) for side in apart(flat))
+    assert scores.micro_f1(*apart(pairs)) == pytest.approx(f1(right, wanted, said))
+
+
+def spans_by_trying(tags: list[str]) -> set[tuple[str, int, int]]:
+    """Every stretch of words is tried: it is a span if it begins as one, goes on as one, and cannot go on further."""
+
+    def begins(at: int) -> bool:
+        before, tag = tags[at - 1] if at else "O", tags[at]
+        return tag[0] in "BS" or (tag[0] in "IE" and (before[0] in "OES" or before[2:] != tag[2:]))
+
+    def goes_on(at: int) -> bool:
+        return at < len(tags) and tags[at][0] in "IE" and not begins(at)
+
+    return {
+        (tags[first][2:], first, last)
+        for first in range(len(tags))
+        for last in range(first, len(tags))
+        if begins(first) and all(goes_on(at) for at in range(first + 1, last + 1)) and not goes_on(last + 1)
+    }
+
+
+@given(st.lists(TAGS, max_size=9))
+def test_spans_are_those_found_by_trying_every_stretch(tags) -> None:
+    found = [*scores.spans(tags)]
+    assert {*found} == spans_by_trying(tags)
+    assert found == sorted(found, key=lambda span: span[1])
+    inside = [place for _, first, last in found for place in range(first, last + 1)]
+    assert inside == [place for place, tag in enumerate(tags) if tag != "O"], "every word but O is in one span"
+
+
+@pytest.mark.parametrize(
+    ("tags", "spans"),
+    [
+        ("O I-x I-x", [("x", 1, 2)]),
+        ("B-x I-y", [("x", 0, 0), ("y", 1, 1)]),
+        ("B-x B-x I-x", [("x", 0, 0), ("x", 1, 2)]),
+        ("I-x B-x", [("x", 0, 0), ("x", 1, 1)]),
+        ("B-x I-x O I-x", [("x", 0, 1), ("x", 3, 3)]),
+        ("B-a-b I-a-b I-a", [("a-b", 0, 1), ("a", 2, 2)]),
+        ("S-x B-x I-x E-x I-x", [("x", 0, 0), ("x", 1, 3), ("x", 4, 4)]),
+        ("O O", []),
+    ],
+)
+def test_spans_are_what_conlleval_would_say(tags: str, spans: list) -> None:
+    assert [*scores.spans(tags.split())] == spans
+
+
+@given(st.lists(st.lists(st.tuples(BIO, BIO), min_size=1, max_size=7), min_size=1, max_size=4))
+@FEW
+def test_span_f1_counts_spans_of_all_sentences_together(sentences) -> None:
+    wanted, said = [apart(s)[0] for s in sentences], [apart(s)[1] for s in sentences]
+    these = {(i, *span) for i, tags in enumerate(wanted) for span in spans_by_trying(tags)}
+    those = {(i, *span) for i, tags in enumerate(said) for span in spans_by_trying(tags)}
+    right = len(these & those)
+    found = scores.span_f1(wanted, said)
+    assert found.precision == pytest.approx(100 * right / len(those) if those else 0)
+    assert found.recall == pytest.approx(100 * right / len(these) if these else 0)
+    assert found.f1 == pytest.approx(f1(right, len(these), len(those)))
+    turned = scores.span_f1(said, wanted)
+    assert (turned.precision, turned.recall, turned.f1) == (found.recall, found.precision, found.f1)
+
+
+def squad_f1(wanted: str, said: str) -> float:
+    def words(text: str) -> list[str]:
+        letters = "".join(c for c in text.lower() if c not in r"""!"#$%&'()*+,-./:;<=>?@[\]^_`{|}~""")
+        return re.sub(r"\b(a|an|the)\b", " ", letters).split()
+
+    one, other = words(wanted), words(said)
+    if not one or not other:
+        return 100 * (one == other)
+    return f1(sum((Counter(one) & Counter(other)).values()), len(one), len(other))
+
+
+WORDS = st.lists(st.sampled_from(["the", "The", "an", "cat", "cat's", "Cat,", "sat", "-", "."]), max_size=4).map(
+    " ".join
+)
+
+
+@given(st.lists(st.tuples(st.lists(WORDS, max_size=3), WORDS), min_size=1, max_size=5))
+@FEW
+def test_answers_are_compared_as_squad_does(pairs) -> None:
+    wanted, said = apart(pairs)
+    best = [max(squad_f1(one, answer) for one in some or [""]) for some, answer in pairs]
+    assert scores.token_f1(wanted, said) == pytest.approx(np.mean(best))
+    assert scores.exact_match(wanted, said) <= scores.token_f1(wanted, said) + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said", "exact", "f1"),
+    [
+        (["The Cat."], "cat", 100, 100),
+        (["a black cat", "the dog"], "dog!", 100, 100),
+        (["black cat"], "the black dog", 0, 50),
+        (["cat sat"], "sat cat", 0, 100),
+        ([], "", 100, 100),
+        ([], "the", 100, 100),
+        ([], "cat", 0, 0),
+        (["cat"], "", 0, 0),
+        (["theatre"], "atre", 0, 0),
+    ],
+)
+def test_what_counts_as_the_same_answer(wanted: list[str], said: str, exact: float, f1: float) -> None:
+    assert scores.exact_match([wanted], [said]) == exact
+    assert scores.token_f1([wanted], [said]) == pytest.approx(f1)
+
+
+@pytest.mark.parametrize(("loss", "wanted"), [(0.0, 1.0), (math.log(7), 7.0), (1e9, math.inf), (math.inf, math.inf)])
+def test_perplexity_never_overflows(loss: float, wanted: float) -> None:
+    assert scores.perplexity(loss) == pytest.approx(wanted)
+    assert math.isnan(scores.perplexity(math.nan))
+
+
+def test_bits_per_byte_of_a_fair_guess_among_bytes_are_eight() -> None:
+    assert scores.bits_per_byte(1000 * math.log(256), 1000) == pytest.approx(8)
+    with pytest.raises(ValueError, match="not 0"):
+        scores.bits_per_byte(1.0, 0)
+
+
+TABLES = st.integers(1, 6).flatmap(
+    lambda n: st.lists(st.lists(st.integers(0, 4), min_size=n, max_size=n), min_size=n, max_size=n)
+)
+
+
+@given(TABLES, st.integers(1, 7))
+@FEW
+def test_ranks_count_all_that_are_no_less_alike(table: list[list[int]], k: int) -> None:
+    n = len(table)
+    rows, columns = scores.ranks(table)
+    assert rows.tolist() == [sum(table[i][j] >= table[i][i] for j in range(n)) for i in range(n)]
+    assert columns.tolist() == [sum(table[j][i] >= table[i][i] for j in range(n)) for i in range(n)]
+    worst_first = [sorted(range(n), key=lambda j: (-table[i][j], j == i)).index(i) + 1 for i in range(n)]
+    assert rows.tolist() == worst_first
+    assert scores.recall_at(rows, k) == pytest.approx(100 * sum(rank <= k for rank in worst_first) / n)
+
+
+def test_a_model_that_finds_all_alike_recalls_nothing_and_one_that_says_nan_neither() -> None:
+    for table in np.ones((5, 5)), np.full((5, 5), np.nan), np.where(np.eye(5) == 1, np.nan, 1.0):
+        for ranks in scores.ranks(table):
+            assert scores.recall_at(ranks, 4) == 0
+            assert scores.recall_at(ranks, 5) == 100
+    with pytest.raises(ValueError, match=r"\(2, 3\) is not square"):
+        scores.ranks(np.ones((2, 3)))
+
+
+@given(NUMBERS)
+@FEW
+def test_errors_and_fits_equal_their_definitions(pairs) -> None:
+    wanted, said = apart(pairs)
+    off = [a - b for a, b in pairs]
+    assert scores.rmse(wanted, said) == pytest.approx(math.sqrt(sum(d * d for d in off) / len(off)))
+    assert scores.mae(wanted, said) == pytest.approx(sum(map(abs, off)) / len(off))
+    assert scores.mae(wanted, said) <= scores.rmse(wanted, said) + 1e-9
+    if len({*wanted}) > 1 and len({*said}) > 1:
+        assert scores.pearson(wanted, said) == pytest.approx(np.corrcoef(wanted, said)[0, 1], abs=1e-9)
+        mean = sum(wanted) / len(wanted)
+        rest = sum(d * d for d in off) / sum((a - mean) ** 2 for a in wanted)
+        assert scores.r2(wanted, said) == pytest.approx(1 - rest)
+
+
+def test_fits_are_numbers_even_where_nothing_varies() -> None:
+    assert scores.pearson([1, 2, 3], [5, 5, 5]) == scores.pearson([5, 5, 5], [1, 2, 3]) == 0
+    assert scores.r2([5, 5], [5, 5]) == 1
+    assert scores.r2([5, 5], [5, 6]) == 0
+    assert scores.r2([1, 2, 3], [2, 2, 2]) == pytest.approx(0)
+
+
+SCORES = ["accuracy", "macro_f1", "micro_f1", "span_f1", "exact_match", "token_f1", "rmse", "mae", "pearson", "r2"]
+
+
+@pytest.mark.parametrize("score", [getattr(scores, name) for name in SCORES], ids=SCORES)
+def test_all_that_is_wanted_must_be_said(score) -> None:
+    with pytest.raises(ValueError, match="2 wanted and 1 said"):
+        score(["a", "b"], ["a"])
+    with pytest.raises(ValueError, match="0 wanted and 0 said"):
+        score([], [])
+
+
+def test_a_perfect_answer_is_a_hundred() -> None:
+    texts, tags = ["the cat sat on the mat", "a dog"], [["B-x", "I-x"], ["O", "B-y"]]
+    assert scores.bleu(texts, texts).value == pytest.approx(100)
+    assert scores.chrf(texts, texts).value == pytest.approx(100)
+    assert scores.accuracy(texts, texts) == scores.macro_f1(texts, texts) == scores.micro_f1(tags, tags) == 100
+    assert scores.span_f1(tags, tags) == (100, 100, 100)
+    assert scores.exact_match([[text] for text in texts], texts) == 100
+    assert scores.recall_at(scores.ranks(np.eye(3))[0], 1) == 100
