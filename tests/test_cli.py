@@ -8,6 +8,8 @@ import sys
 import pytest
 
 from regard.cli import main
+from regard.models import MODELS
+from regard.tasks import TASKS
 from regard.training.loop import Plan
 
 
@@ -71,7 +73,7 @@ def test_score_says_how_good_it_is(small_run, pairs_file, capsys, tmp_path):
     )
     scores = json.loads(out)
     assert code == 0
-    assert scores["pairs"] == 120
+    assert scores["examples"] == 120
     assert 0 <= scores["bleu"] <= 100
     assert len((tmp_path / "said.txt").read_text().splitlines()) == 120
 
@@ -116,7 +118,7 @@ BAD = {
     "a text too long for the model": (["run", "{run}", "{much}"], "context"),
     "two sources of text": (["run", "{run}", "tea", "--file", "{good}"], "--file"),
     "a text file that is not UTF-8": (["run", "{run}", "--file", "{latin}"], "latin.tsv:2"),
-    "nothing to score on": (["score", "{run}"], "pairs"),
+    "nothing to score on": (["score", "{run}"], "files to score on"),
 }  # fmt: skip
 
 
@@ -228,3 +230,69 @@ def test_a_reader_that_has_seen_enough_is_no_error(small_run, tmp_path):
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert len(done.stdout.splitlines()) == 1
     assert done.stderr == ""
+
+
+def test_models_and_tasks_say_what_there_is_and_what_fits(capsys):
+    code, out, _ = run(capsys, "models")
+    assert code == 0
+    assert all(name in out for name in MODELS)
+    assert "gpt3 17" in out, "counted without being built"
+    code, out, _ = run(capsys, "tasks")
+    assert code == 0
+    assert all(name in out and kind.about in out for name, kind in TASKS.items())
+    assert run(capsys, "models", "gpt")[0] == 2
+
+
+@pytest.fixture(scope="module")
+def writer(tmp_path_factory):
+    """A language model of a few letters that has seen one story many times."""
+    folder = tmp_path_factory.mktemp("writer")
+    (folder / "story.txt").write_text("You are here.\n> go\nYou go.\n> stay\nYou stay.\n" * 60)
+    small = "--dim 32 --hidden 32 --heads 2 --layers 1 --context 32 --pieces characters --checks 1"
+    args = ["train", "write", "--data", folder / "story.txt", "--out", folder / "run", "--cache", folder / "cache"]
+    assert main([*map(str, args), *small.split(), "--steps", "150", "--batch-tokens", "512", "--rate", "0.02"]) == 0
+    return folder / "run"
+
+
+def test_a_story_is_played_in_turns(writer, capsys, monkeypatch):
+    said = iter(["go", "stay", ""])
+    monkeypatch.setattr("builtins.input", lambda prompt: next(said))
+    code, out, _ = run(capsys, "run", writer, "You are here.", "--play", "--temperature", "0", "--longest", "40")
+    assert code == 0
+    assert out.splitlines() == ["You are here.", "You go.", "You stay.", "You are here."]
+
+
+def test_a_prompt_longer_than_the_context_is_continued(writer, capsys):
+    prompt = "You are here.\n> go\nYou go.\n> stay\nYou stay.\n"
+    code, out, _ = run(capsys, "run", writer, prompt, "--temperature", "0", "--longest", str(len(prompt)))
+    assert (code, out) == (0, 2 * prompt + "\n")
+
+
+def test_a_model_that_reads_gives_vectors(tmp_path, capsys):
+    (tmp_path / "rows.tsv").write_text("".join(f"tea {i}\thot\nmilk {i}\tcold\n" for i in range(40)))
+    small = ["--model", "pooled", "--dim", "6", "--hidden", "5", "--steps", "2", "--checks", "1"]
+    assert run(capsys, "train", "classify", "--data", tmp_path / "rows.tsv", "--out", tmp_path / "run", *small)[0] == 0
+    code, out, _ = run(capsys, "run", tmp_path / "run", "--embed", "tea", "milk")
+    told = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert [line["source"] for line in told] == ["tea", "milk"]
+    assert all(len(line["vector"]) == 6 for line in told)
+    assert run(capsys, "run", tmp_path / "run", "--play")[0] == 2
+
+
+def test_one_model_translates_both_ways(pairs_file, small, tmp_path, capsys):
+    folder = tmp_path / "run"
+    how = ["--both-ways", "--steps", "60", "--batch-tokens", "600", "--rate", "0.02", "--checks", "1", *small]
+    code, out, _ = run(capsys, "train", "translate", "--data", pairs_file, "--out", folder, *how)
+    assert code == 0
+    assert "bleu_back" in out
+    there = run(capsys, "run", folder, "tea and water 3", "--beam", "1")[1]
+    back = run(capsys, "run", folder, "Tee und Wasser 3", "--beam", "1", "--back")[1]
+    assert there != back
+    assert run(capsys, "run", folder, "tea", "--reverse")[0] == 2
+
+
+def test_a_model_of_one_direction_refuses_the_other(small_run, capsys):
+    code, _, err = run(capsys, "run", small_run, "Tee", "--back")
+    assert code == 2
+    assert "--both-ways" in err

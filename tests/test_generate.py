@@ -23,11 +23,11 @@ from regard.models.transformer import Transformer, TransformerConfig
 from regard.parts.cache import Cache
 from regard.parts.heads import Model
 from regard.tasks import translate
-from regard.tasks.translate import Translate, padding_mask
+from regard.tasks.translate import Translate, Translating, padding_mask
 
 END = 0
-GREEDY, BEAM = Decoding(beam=1), Decoding(beam=3, n_best=3)
-SAMPLE = Decoding(temperature=1.3, n_best=2, seed=5)
+GREEDY, BEAM = Translating(beam=1), Translating(beam=3, n_best=3)
+SAMPLE = Translating(temperature=1.3, n_best=2, seed=5)
 EVERY_WAY = pytest.mark.parametrize("how", [GREEDY, BEAM, SAMPLE], ids=["greedy", "beam", "sampling"])
 
 
@@ -296,12 +296,12 @@ class TestTransformer:
         wanted = [task.tokenizer.decode([a.ids for a in best]) for best in task.search(model, rows, ALL, how)]
         for window, budget in (1, 1), (4, 30), (100, 2000):
             monkeypatch.setattr(translate, "BUDGET", budget)
-            found = task.predict(model, iter(TEXTS), how, window)
+            found = task.predict(model, iter(TEXTS), how, window=window)
             assert [[a.text for a in best] for best in found] == wanted
 
     def test_a_wide_beam_is_at_least_as_good_as_greedy(self, translator) -> None:
         task, model, _ = translator
-        how = Decoding(beam=12, length_penalty=0.0, longest=5)
+        how = Translating(beam=12, length_penalty=0.0, longest=5)
         for narrow, wide in zip(
             task.predict(model, TEXTS, replace(how, beam=1)), task.predict(model, TEXTS, how), strict=True
         ):
@@ -320,7 +320,7 @@ class TestTransformer:
 
     def test_padding_is_never_said(self, translator) -> None:
         task, model, rows = translator
-        for how in GREEDY, BEAM, Decoding(temperature=5.0, n_best=20):
+        for how in GREEDY, BEAM, Translating(temperature=5.0, n_best=20):
             for answers in task.search(model, rows, ALL, replace(how, longest=20)):
                 assert not any(task.tokenizer.pad in answer.ids for answer in answers)
 

@@ -8,12 +8,16 @@ import pytest
 import torch
 
 from regard.data.batches import Ragged
-from regard.data.tokens import Pieces, learn
+from regard.data.tokens import READING, WRITING, Pieces, learn
 from regard.generate import Decoding
 from regard.hub.folder import read_config
 from regard.load import load
+from regard.models import MODELS
 from regard.models.transformer import Transformer, TransformerConfig
+from regard.tasks.classify import Classify
+from regard.tasks.fill import Fill
 from regard.tasks.translate import Translate
+from regard.tasks.write import Write, Writing
 from regard.training.loop import Plan, Progress
 from regard.training.loop import learn as learn_steps
 from regard.training.run import Run
@@ -53,7 +57,7 @@ def folder(request, tmp_path_factory):
         pass
     model.eval()
     run = Run.new(tmp_path_factory.mktemp("run") / "model")
-    run.describe(model, tokenizer, {"task": "translate"}, {})
+    run.describe(model, task, {})
     run.publish(model)
     return run.folder
 
@@ -135,7 +139,7 @@ def test_greedy_tokens_of_ctranslate2_on_200_sentences(folder, tmp_path):
 def test_the_second_save_is_the_first(folder, tmp_path):
     ours = load(folder, device="cpu")
     again = Run.new(tmp_path / "again")
-    again.describe(ours.model, ours.tokenizer, {"task": "translate"}, {})
+    again.describe(ours.model, ours.task, {})
     again.publish(ours.model)
     for file in (
         "config.json",
@@ -168,3 +172,68 @@ def test_a_config_that_lies_is_refused_by_name(folder, tmp_path, change, word):
     with pytest.raises(ValueError, match=word):
         load(tmp_path, device="cpu")
     assert read_config(folder)
+
+
+SMALL = {"context": 64, "dim": 24, "layers": 2, "heads": 6, "hidden": 40}
+
+
+def run_of(folder, model, task):
+    """A run whose weights all matter."""
+    torch.manual_seed(3)
+    family = MODELS[model]
+    sizes = {name: size for name, size in task.sizes().items() if name in family.config.__dataclass_fields__}
+    whole = task.head(next(iter(family.bodies.values()))(family.config(**SMALL, **sizes))).eval()
+    with torch.no_grad():
+        for weight in whole.parameters():
+            weight.add_(torch.randn_like(weight) * 0.2)
+    run = Run.new(folder)
+    run.describe(whole, task, {})
+    run.publish(whole)
+    return run.folder
+
+
+@pytest.fixture(scope="module", params=["gpt", "llama", "nano"])
+def writer(request, tmp_path_factory):
+    tokenizer = learn(sentences(100), Pieces(pieces="characters"), WRITING)
+    return run_of(tmp_path_factory.mktemp("run") / "model", request.param, Write(tokenizer=tokenizer))
+
+
+def test_transformers_reads_and_goes_on_as_our_writers_do(writer):
+    ours = load(writer, device="cpu")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(writer).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(writer)
+    texts, length, roles = [text[:30] for text in sentences(40)], 12, ours.tokenizer.roles
+    pad, end, unknown = (ours.tokenizer.id_of(roles[role]) for role in ("pad_token", "eos_token", "unk_token"))
+    assert tokenizer(texts).input_ids == ours.tokenizer.encode(texts)
+    added = []
+    for text in texts:
+        ids = torch.tensor(tokenizer([text]).input_ids)
+        with torch.inference_mode():
+            assert (ours.model(ids) - theirs(input_ids=ids).logits).abs().max() < 1e-5
+        how = {"max_new_tokens": length, "do_sample": False, "suppress_tokens": [pad, unknown], "eos_token_id": end}
+        mask = torch.ones_like(ids)
+        said = theirs.generate(ids, attention_mask=mask, pad_token_id=pad, **how)[0, ids.size(1) :].tolist()
+        [(mine, _)] = ours.task.continued(ours.model, ids[0].tolist(), Writing(temperature=0.0, longest=length), 0)
+        assert mine == [token for token in said if token != end]
+        added.append(tuple(mine))
+    assert len(set(added)) > 10, "the model says too few different things to compare"
+
+
+def test_transformers_fills_gaps_as_our_bert_does(tmp_path):
+    task = Fill(tokenizer=learn(sentences(100), Pieces(vocab=80), READING))
+    folder = run_of(tmp_path / "model", "bert", task)
+    ours, theirs = load(folder, device="cpu"), transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()
+    for text in sentences(10):
+        ids = torch.tensor([task.with_masks(f"[MASK] {text}")])
+        with torch.inference_mode():
+            assert (ours.model(ids) - theirs(input_ids=ids).logits).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("model", ["gpt", "llama", "nano", "bert"])
+def test_transformers_finds_the_body_of_our_classifiers(model, tmp_path):
+    task = Classify(labels=["a", "b", "c"], tokenizer=learn(sentences(100), Pieces(vocab=80), READING))
+    folder = run_of(tmp_path / "model", model, task)
+    ours, theirs = load(folder, device="cpu"), transformers.AutoModel.from_pretrained(folder).eval()
+    ids = torch.tensor(task.tokenizer.encode(sentences(1)))
+    with torch.inference_mode():
+        assert (ours.model.body(ids) - theirs(input_ids=ids).last_hidden_state).abs().max() < 1e-5

@@ -82,15 +82,29 @@ def test_help_does_not_wait_for_torch():
 
 def test_the_options_of_train_are_frozen():
     """A new option needs a reason why it is not a new class; then it is added here."""
+    from regard.models import MODELS
     from regard.training.settings import options
 
-    known = """
-        data valid test fields held_out longest skip_bad
+    common = """
+        data valid test fields held_out skip_bad
         steps epochs minutes batch_tokens accumulate optimizer rate schedule warmup decay weight_decay clip average seed
-        out resume overwrite checks check_pairs keep patience average_last device threads compile
-        pieces vocab smoothing
-        context dim encoder_layers decoder_layers heads hidden dropout norm_last
+        out from_ vectors resume overwrite checks check_examples keep patience average_last device threads compile
     """
-    found = options("translate", "transformer", "tiny")
-    assert set(found) == set(known.split())
-    assert [name for name, option in found.items() if not option.help] == []
+    text = "pieces vocab lowercase"
+    more = {
+        ("translate", "transformer"): f"""longest {text} smoothing both_ways
+            context dim encoder_layers decoder_layers heads hidden dropout norm_last""",
+        ("translate", "recurrent"): f"""longest {text} smoothing both_ways
+            context dim layers cell one_way truncate dropout attention""",
+        ("write", "nano"): f"{text} documents cache context dim layers heads kv_heads hidden dropout",
+        ("fill", "bert"): f"{text} documents cache share whole_words context dim layers heads hidden dropout segments",
+        ("classify", "pooled"): f"longest {text} pooling many smoothing context dim hidden dropout",
+        ("classify", "vit"): """longest side shift flip pooling many smoothing
+            patch dim layers heads hidden dropout convolution class_token""",
+        ("regress", "llama"): f"longest {text} pooling context dim layers heads kv_heads hidden dropout base eps",
+        ("tag", "gpt"): f"longest {text} smoothing context dim layers heads hidden dropout",
+    }
+    for (task, model), names in more.items():
+        found = options(task, model, next(iter(MODELS[model].sizes)))
+        assert set(found) == set((common + names).split())
+        assert [name for name, option in found.items() if not option.help] == []

@@ -15,7 +15,7 @@ def parse(prog: str, args: list[str], options: Mapping[str, Option], about: str 
     """The value of every option. Wrong input ends here, with the nearest option that there is."""
     rows: list[Any] = []
     for name, (kind, default, text) in sorted(options.items(), key=lambda row: row[1].default is not MISSING):
-        told: Any = Annotated[kind, tyro.conf.arg(help=text)]
+        told: Any = Annotated[kind, tyro.conf.arg(help=text, name=name.rstrip("_").replace("_", "-"))]
         rows.append((name, told) if default is MISSING else (name, told, field(default=default)))
     parsed: Any = tyro.cli(
         make_dataclass("Options", rows), args=args, prog=prog, description=about, config=(tyro.conf.FlagCreatePairsOff,)

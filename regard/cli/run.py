@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from queue import Queue
 from threading import Thread
 from typing import Annotated, Any, BinaryIO
@@ -14,12 +15,14 @@ from typing import Annotated, Any, BinaryIO
 import torch
 import tyro
 
-from regard.choose import must
+from regard.choose import choose, must
 from regard.cli.options import parse
 from regard.data.lines import Bad, Lines
-from regard.generate import Decoding
-from regard.load import load
-from regard.tasks.passages import Answer
+from regard.hub.folder import read_json
+from regard.load import Loaded, load
+from regard.tasks import TASKS
+from regard.tasks.task import Answer
+from regard.tasks.write import TURN, Write
 from regard.training.settings import options_of
 
 WINDOW = 1024  # texts held at once
@@ -33,6 +36,8 @@ class Use:
     text: Annotated[tuple[str, ...], tyro.conf.Positional] = ()  # the texts; from the file or standard input if none
     file: str | None = None  # a file of texts, one a line, plain or gzip
     json: bool = False  # answers as JSON lines, with their log-probabilities
+    embed: bool = False  # instead of answers, one vector for each input, as JSON lines
+    play: bool = False  # tell an interactive story: you type, the model answers
     device: str = "auto"  # cpu, cuda or mps; the best there is if auto
     threads: int | None = None  # processor threads; all cores unless given
 
@@ -41,14 +46,19 @@ class Use:
 
 
 def main(args: list[str]) -> int:
-    given = parse("regard run", args, options_of(Use) | options_of(Decoding))
+    ways = TASKS[task_of(args)].ways
+    given = parse("regard run", args, options_of(Use) | options_of(ways))
     use = Use(**{name: given.pop(name) for name in options_of(Use)})
     if use.text and use.file:
         raise ValueError("give the texts on the command line or in --file, not both")
     if use.threads:
         torch.set_num_threads(use.threads)
-    how = Decoding(**given)
+    how = ways(**given)
     loaded = load(use.model, use.device)
+    if use.play:
+        return play(loaded, how, " ".join(use.text))
+    if use.embed:
+        return embed(loaded, use)
     number = 0
     for some in windows(use):
         for source, best in zip(some, loaded.task.predict(loaded.model, some, how, first=number), strict=True):
@@ -57,9 +67,52 @@ def main(args: list[str]) -> int:
     return 0
 
 
-def show(number: int, source: str, best: list[Answer], as_json: bool, how: Decoding) -> None:
+def play(loaded: Loaded, how: Any, story: str) -> int:
+    """The model tells, the user acts; an empty line or the end of the input ends it. Old turns slide out of sight."""
+    if not isinstance(loaded.task, Write):
+        raise ValueError("--play is for models that write: train one with regard train write")
+    story = loaded.task.play(loaded.model, story, "", how, 0)
+    print(story.strip(), flush=True)
+    for turn, said in enumerate(asked(), 1):
+        before = f"{story.rstrip()}{TURN}{said}\n"
+        story = loaded.task.play(loaded.model, story, said, how, turn)
+        print(story[len(before) :].strip(), flush=True)
+    return 0
+
+
+def asked() -> Iterator[str]:
+    while True:
+        try:
+            said = input("> " if sys.stdin.isatty() else "")
+        except EOFError:
+            return
+        if not said.strip():
+            return
+        yield said.strip()
+
+
+def embed(loaded: Loaded, use: Use) -> int:
+    number = 0
+    for some in windows(use):
+        for source, vector in zip(some, loaded.embed(some), strict=True):
+            print(json.dumps({"number": number, "source": source, "vector": vector}, ensure_ascii=False), flush=True)
+            number += 1
+    return 0
+
+
+def task_of(args: list[str]) -> str:
+    """The first argument that names a model folder says what can be asked of it."""
+    for folder in map(Path, args):
+        if (folder / "task.json").is_file():
+            name = read_json(folder / "task.json").get("task")
+            choose(f"task (in {folder / 'task.json'})", name, TASKS)
+            return str(name)
+    return "translate"
+
+
+def show(number: int, source: str, best: list[Answer], as_json: bool, how: Any) -> None:
     if as_json:
-        rows = [{"text": a.text, "logp": a.logp, "score": a.score} for a in best]
+        rows = [{"text": a.text, "logp": a.logp, "score": a.score, **a.more} for a in best]
         print(json.dumps({"number": number, "source": source, "answers": rows}, ensure_ascii=False), flush=True)
     else:
         for answer in best:

@@ -1,4 +1,4 @@
-"""regard score MODEL files: how good a model is on pairs it has not seen."""
+"""regard score MODEL files: how good a model is on what it has not seen."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Annotated
 import tyro
 
 from regard.cli.options import parse
-from regard.data.lint import lint
-from regard.data.text import read
-from regard.generate import Decoding
+from regard.cli.run import task_of
 from regard.load import load
+from regard.tasks import TASKS
 from regard.training.settings import options_of
 
 
@@ -21,31 +20,33 @@ class Measure:
     """What to measure, and on what."""
 
     model: Annotated[str, tyro.conf.Positional]  # a model folder
-    data: Annotated[tuple[str, ...], tyro.conf.Positional]  # one file of pairs (.tsv, .jsonl) or two parallel ones
-    fields: tuple[str, str] | None = None  # columns or keys of source and target
+    data: Annotated[tuple[str, ...], tyro.conf.Positional]  # files in the form that the model was trained on
+    fields: tuple[str, ...] | None = None  # columns or keys to read, in the order of input and answer
     skip_bad: bool = False  # go on without the bad lines
-    answers: str | None = None  # write the translations to this file, one a line
+    answers: str | None = None  # write the answers to this file, one a line
     json: bool = False  # the scores as one JSON object
     device: str = "auto"  # cpu, cuda or mps; the best there is if auto
 
 
 def main(args: list[str]) -> int:
-    given = parse("regard score", args, options_of(Measure) | options_of(Decoding))
-    how = Decoding(**{name: given.pop(name) for name in Decoding.__dataclass_fields__})
+    ways = TASKS[task_of(args)].ways
+    given = parse("regard score", args, options_of(Measure) | options_of(ways))
+    how = ways(**{name: given.pop(name) for name in options_of(ways)})
     measure = Measure(**given)
     if not measure.data:
-        raise ValueError("name the file of pairs, or the two parallel files, to score on")
+        raise ValueError("name the files to score on, in the form that the model was trained on")
     loaded = load(measure.model, measure.device)
-    pairs, _ = lint({"test": read(measure.data, measure.fields)}, skip_bad=measure.skip_bad)
-    scores = loaded.task.score(loaded.model, pairs["test"], how)
+    rows = loaded.rows(measure.data, measure.fields, measure.skip_bad)
+    scores = loaded.task.score(loaded.model, rows, how)
     answers = scores.pop("answers")
+    del scores["samples"]
     if measure.answers:
         with open(measure.answers, "w", encoding="utf-8") as stream:
             stream.writelines(f"{answer}\n" for answer in answers)
     if measure.json:
-        print(json.dumps({"pairs": len(answers), **scores}))
+        print(json.dumps({"examples": len(answers), **scores}))
     else:
-        print(f"{len(answers)} pairs")
+        print(loaded.task.amount(rows))
         for name, value in scores.items():
             print(f"{name:<20}{value:.2f}" if isinstance(value, float) else f"{name:<20}{value}")
     return 0

@@ -8,11 +8,13 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from regard.choose import choose
 from regard.cli.options import parse
 from regard.data.lint import BadLines, Report
+from regard.hub.folder import read_config, read_json
 from regard.models import MODELS
 from regard.tasks import TASKS
 from regard.training.loop import Step, parameters
@@ -22,32 +24,44 @@ from regard.training.train import Job, carry_out, planned, prepare, save
 
 def main(args: list[str]) -> int:
     if not args or args[0] in ("-h", "--help"):
-        print(f"usage: regard train TASK [options]          tasks: {', '.join(TASKS)}")
-        print("\nregard train TASK --help lists the options")
+        print("usage: regard train TASK [options]          regard train TASK --help lists the options\n")
+        print("\n".join(f"  {name:<11}{task.about}" for name, task in TASKS.items()))
         return 0
     task = args[0]
     choose("task", task, TASKS)
     which, rest = chosen(task, args[1:])
-    choose("model", which.model, MODELS)
-    choose(f"size of {which.model}", which.size, MODELS[which.model].sizes)
-    known = options(task, which.model, which.size)
-    sizes = f"--size {', '.join(MODELS[which.model].sizes)} (now {which.size})"
-    about = f"Also --model {', '.join(MODELS)} (now {which.model}) and {sizes}."
-    given = parse(f"regard train {task}", rest, known, about)
-    if given["resume"]:
-        typed = {arg.split("=")[0].removeprefix("--").replace("-", "_") for arg in args[1:] if arg.startswith("--")}
-        job = ready(resumed(task, **{name: given.get(name) for name in typed}))
+    if which.resume:
+        rest.append("--resume")
+        which.model = which.model or read_json(Path(which.out or f"runs/{task}") / "train.json").get("model")
+    model = which.model or (read_config(Path(which.from_))[0].model if which.from_ else TASKS[task].default)
+    choose("model", model, MODELS)
+    size = which.size or next(iter(MODELS[model].sizes))
+    choose(f"size of {model}", size, MODELS[model].sizes)
+    fit = [name for name, family in MODELS.items() if set(family.bodies) & set(TASKS[task].asks)]
+    sizes = f"--size {', '.join(MODELS[model].sizes)} (now {size})"
+    about = f"{TASKS[task].about}. Also --model {', '.join(fit)} (now {model}) and {sizes}."
+    given = parse(f"regard train {task}", rest, options(task, model, size), about)
+    typed = {arg.split("=")[0].removeprefix("--").replace("-", "_") for arg in rest if arg.startswith("--")}
+    said = {name: value for name, value in given.items() if {name.rstrip("_"), f"no_{name}"} & typed}
+    if which.resume:
+        named = {name: value for name, value in (("model", which.model), ("size", which.size)) if f"--{name}" in args}
+        job = ready(resumed(task, **said, **named))
     else:
-        job = ready(start(task, which.model, which.size, **given))
+        job = ready(start(task, model, size, **said))
     return follow(job, go_on(task, job))
 
 
 def chosen(task: str, args: list[str]) -> tuple[argparse.Namespace, list[str]]:
     """Model and size come first: which other options there are follows from them."""
     parser = argparse.ArgumentParser(f"regard train {task}", add_help=False, allow_abbrev=False)
-    parser.add_argument("--model", default="transformer")
-    parser.add_argument("--size", default="tiny")
-    return parser.parse_known_args(args)
+    parser.add_argument("--model")
+    parser.add_argument("--size")
+    _, rest = parser.parse_known_args(args)
+    parser.add_argument("--from", dest="from_")
+    parser.add_argument("--out")
+    parser.add_argument("--resume", action="store_true")
+    known, _ = parser.parse_known_args(args)
+    return known, [arg for arg in rest if arg != "--resume"]
 
 
 def go_on(task: str, job: Job) -> str:
@@ -61,7 +75,8 @@ def ready(settings: Settings) -> Job:
     except BadLines as bad:
         show_report(bad.report)
         raise
-    show_report(job.report)
+    if job.data.report:
+        show_report(job.data.report)
     introduce(job)
     if settings.plan.steps is None and settings.plan.epochs is None:
         print("timing this machine ...", flush=True)
@@ -99,11 +114,10 @@ def show_report(report: Report) -> None:
 def introduce(job: Job) -> None:
     for trouble in job.troubles:
         print(f"passed over a damaged save: {trouble}")
-    print(
-        f"{len(job.pairs['train']):,} pairs to learn from, {len(job.pairs['valid']):,} to validate on; "
-        f"{len(job.task.tokenizer):,} pieces; {job.settings.model} {job.settings.size} with "
-        f"{parameters(job.progress.model):,} parameters"
-    )
+    train, valid = (job.task.amount(job.data.sets[name]) for name in ("train", "valid"))
+    sizes = ", ".join(f"{name} {value:,}" for name, value in job.task.sizes().items() if name not in ("pad", "sep"))
+    made = f"{job.settings.model} {job.settings.size} with {parameters(job.progress.model):,} parameters ({sizes})"
+    print(f"{train} to learn from, {valid} to validate on; {made}")
     if job.progress.step:
         print(f"going on from step {job.progress.step}")
 
@@ -175,4 +189,4 @@ def conclude(job: Job) -> None:
     print(f"best at step {job.best['step']}: {best}")
     if job.test:
         print("test: " + "  ".join(f"{name} {value:.2f}" for name, value in job.test.items()))
-    print(f'the model is in {job.run.folder}. Try:\n  regard run {shlex.quote(str(job.run.folder))} "your sentence"')
+    print(f'the model is in {job.run.folder}. Try:\n  regard run {shlex.quote(str(job.run.folder))} "your text"')

@@ -1,68 +1,248 @@
 """Names: what a family calls its weights and sizes at Hugging Face, and what we call them. One table, read both ways.
 
-    theirs  model.encoder.layers.3.fc1.weight   <->   ours  body.encoder.3.feedforward.inner.up.weight
+    theirs  bert.encoder.layer.3.output.dense.weight   <->   ours  body.blocks.3.feedforward.inner.down.weight
+    theirs  rope_parameters.rope_theta                 <->   ours  base
 
-A table's {} stands for the number of a layer. Nothing is ever guessed: a tensor that is missing, left over or of
-another shape is refused by its name.
+{} stands for the number of a layer, a dot in a key of a config for a config inside the config. Nothing is ever guessed:
+a tensor that is missing, left over or of another shape is refused by its name, and a setting by its key and value.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass, field, replace
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
+
+Fields = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How weights of ours become one of theirs: joined along the first dimension, then changed."""
+
+    ours: tuple[str, ...]
+    there: Callable[[Tensor], Tensor] = lambda tensor: tensor
+    back: Callable[[Tensor], Tensor] = lambda tensor: tensor
+
+    def join(self, parts: list[Tensor]) -> Tensor:
+        return self.there(torch.cat(parts) if len(parts) > 1 else parts[0]).contiguous()
+
+    def split(self, whole: Tensor) -> tuple[Tensor, ...]:
+        changed = self.back(whole)
+        return torch.atleast_1d(changed).tensor_split(len(self.ours)) if len(self.ours) > 1 else (changed,)
+
+
+def joined(*ours: str) -> Rule:
+    return Rule(ours)
+
+
+def turned(*ours: str) -> Rule:
+    """Their matrix lies the other way round."""
+    return Rule(ours, lambda tensor: tensor.transpose(0, -1), lambda tensor: tensor.transpose(0, -1))
+
+
+def framed(ours: str) -> Rule:
+    """Theirs is a batch of one."""
+    return Rule((ours,), lambda tensor: tensor.unsqueeze(0), lambda tensor: tensor.squeeze(0))
+
+
+@dataclass(frozen=True)
+class Head:
+    """A head of ours that they have too."""
+
+    architecture: str  # their class
+    weights: Mapping[str, str | Rule] = field(default_factory=dict)  # theirs -> ours
+    says: Callable[[Any], Fields] = lambda head: {}  # their keys that follow from our head
 
 
 @dataclass(frozen=True)
 class Names:
     family: str  # their model_type
-    architecture: str  # their class
+    architecture: str  # their class; without a head, unless `under` one
     model: str  # our name of the body
-    sizes: Mapping[str, str]  # their config key -> our config field; several of theirs may be one of ours
-    ours: Mapping[str, Any]  # our fields that this family fixes
-    theirs: Mapping[str, Any]  # their keys that our body fixes
-    weights: Mapping[str, str]  # theirs, as written on disk -> ours
+    sizes: Mapping[str, str]  # their key -> our field; several of theirs may be one of ours
+    theirs: Fields  # their keys that our body fixes
+    weights: Mapping[str, str | Rule]  # theirs, as a body without a head has them on disk -> ours
+    prefix: str = ""  # before these names, if there is a head of theirs
+    heads: Mapping[tuple[type, ...], Head] = field(default_factory=dict)  # by our class, and that of its pooling
+    ours: Fields = field(default_factory=dict)  # our fields that this family fixes
+    follows: Mapping[str, Callable[[Fields], Any]] = field(default_factory=dict)  # their keys that our fields fix
+    written: Fields = field(default_factory=dict)  # their keys that change no answer: written, never read
+    absent: Fields = field(default_factory=dict)  # their key -> what it means that it is not there
+    older: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # their key or ending -> what it was before
+    ignored: tuple[str, ...] = ()  # tensors of theirs that tell our body nothing
     computed: Mapping[str, str] = field(default_factory=dict)  # theirs that they store and we compute -> our buffer
+    head: Head | None = None
 
-    def config_to_ours(self, config: Mapping[str, Any]) -> dict[str, Any]:
+    def under(self, head: nn.Module | None) -> Names:
+        """The names of this body under a head. One that they do not have keeps its own names: head.*"""
+        pooling = getattr(head, "pooling", None)
+        found = self.heads.get((type(head), type(pooling)) if pooling is not None else (type(head),))
+        if found is None:
+            return self
+        return replace(self, architecture=found.architecture, written={**self.written, **found.says(head)}, head=found)
+
+    def config_to_ours(self, config: Fields) -> dict[str, Any]:
         """Our fields, from their config.json; ValueError where it says something that our body cannot do."""
         for key, value in self.theirs.items():
-            if key in config and config[key] != value:
-                raise ValueError(f"config.json: {key} is {config[key]!r}, but only {value!r} can be read here")
+            said = self.said(config, key)
+            must_say(key, self.absent.get(key, value) if said is MISSING else said, value)
         fields: dict[str, Any] = dict(self.ours)
         for key, ours in self.sizes.items():
-            if key not in config:
+            said = self.said(config, key)
+            if said is MISSING or said is None:
+                said = value_of(self.absent.get(key), config)
+            if said is None:
                 raise ValueError(f"config.json has no {key}, which a {self.family} model needs")
-            if fields.setdefault(ours, config[key]) != config[key]:
-                raise ValueError(f"config.json: {key} is {config[key]}, but {ours} is {fields[ours]} elsewhere in it")
+            if fields.setdefault(ours, said) != said:
+                raise ValueError(f"config.json: {key} is {said}, but {ours} is {fields[ours]} elsewhere in it")
         return fields
 
-    def config_to_theirs(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+    def must_follow(self, config: Fields, fields: Fields) -> None:
+        """Refuse a config.json in which a key that has to follow from the others does not."""
+        for key, rule in self.follows.items():
+            said, wanted = self.said(config, key), rule(fields)
+            must_say(key, wanted if said is MISSING or said is None else said, wanted)
+
+    def said(self, config: Fields, key: str) -> Any:
+        """What their config says about a key, under its name or an older one."""
+        found = (at(config, name) for name in (key, *self.older.get(key, ())))
+        return next((value for value in found if value is not MISSING), MISSING)
+
+    def config_to_theirs(self, fields: Fields, facts: Fields | None = None) -> dict[str, Any]:
+        """Their config.json. `facts` are keys of theirs that are known better elsewhere."""
         sizes = {key: fields[ours] for key, ours in self.sizes.items()}
-        return {"model_type": self.family, "architectures": [self.architecture], **sizes, **self.theirs}
+        none = {
+            key for key, value in sizes.items() if key.endswith("_token_id") and value < 0
+        }  # there is no such token
+        sizes = {key: value for key, value in sizes.items() if key not in none}
+        fixed = {key: value_of(rule, fields) for key, rule in {**self.theirs, **self.follows, **self.written}.items()}
+        begin = {"model_type": self.family, "architectures": [self.architecture]}
+        return nested({**begin, **sizes, **fixed, **(facts or {})})
 
     def to_ours(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return _renamed(tensors, self.weights)
+        """Names with and without their prefix are read. What stands outside of it is a head, ours or one unknown."""
+        table = {**self.weights, **(self.head.weights if self.head else {})}
+        rules = [(pattern(theirs), rule_of(rule)) for theirs, rule in table.items()]
+        ignored = [pattern(name) for name in self.ignored]
+        prefixed = any(name.startswith(self.prefix) for name in tensors)
+        ours: dict[str, Tensor] = {}
+        unknown = []
+        for name, tensor in tensors.items():
+            now = self.respelled(name.removeprefix(self.prefix))
+            if any(one.fullmatch(now) for one in ignored):
+                continue
+            if found := next(((rule, match) for theirs, rule in rules if (match := theirs.fullmatch(now))), None):
+                rule, match = found
+                parts = dict(zip((one.format(*match.groups()) for one in rule.ours), rule.split(tensor), strict=True))
+            elif name.startswith("head."):
+                parts = {name: tensor}
+            elif prefixed and not name.startswith(self.prefix):
+                parts = {f"head.{name}": tensor}
+            else:
+                unknown.append(name)
+                continue
+            if parts.keys() & ours.keys():
+                raise ValueError(f"{name} is there twice, under two names")
+            ours |= parts
+        must_know(unknown)
+        return ours
+
+    def respelled(self, name: str) -> str:
+        for new, before in self.older.items():
+            for old in before:
+                if name.endswith(old):
+                    return name.removesuffix(old) + new
+        return name
 
     def to_theirs(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return _renamed(tensors, {ours: theirs for theirs, ours in self.weights.items()})
+        table: dict[str, str | Rule] = dict(self.weights)
+        if self.head:
+            table = {self.prefix + theirs: rule for theirs, rule in table.items()} | dict(self.head.weights)
+        left, theirs = dict(tensors), dict[str, Tensor]()
+        for name, rule in ((name, rule_of(rule)) for name, rule in table.items()):
+            for match in filter(None, map(pattern(rule.ours[0]).fullmatch, tensors)):
+                parts = [left.pop(one.format(*match.groups())) for one in rule.ours]
+                theirs[name.format(*match.groups())] = rule.join(parts)
+        own = {name: tensor for name, tensor in left.items() if name.startswith("head.") and self.head is None}
+        must_know(left.keys() - own.keys())
+        return theirs | own
 
 
-def _renamed(tensors: Mapping[str, Tensor], table: Mapping[str, str]) -> dict[str, Tensor]:
-    patterns = [(re.compile(re.escape(old).replace(r"\{\}", r"(\d+)")), new) for old, new in table.items()]
-    renamed, unknown = {}, []
-    for name, tensor in tensors.items():
-        for pattern, new in patterns:
-            if match := pattern.fullmatch(name):
-                renamed[new.format(*match.groups())] = tensor
-                break
-        else:
-            unknown.append(name)
-    if unknown:
-        raise ValueError(
-            f"{len(unknown)} unexpected weights: {', '.join(sorted(unknown)[:5])}{' ...' * (len(unknown) > 5)}"
-        )
-    return renamed
+@dataclass(frozen=True)
+class Plain:
+    """A family that Hugging Face does not know: the same folder, with our own names."""
+
+    model: str
+    computed: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def family(self) -> str:
+        return f"regard-{self.model}"
+
+    def under(self, head: nn.Module | None) -> Plain:
+        return self
+
+    def config_to_ours(self, config: Fields) -> dict[str, Any]:
+        return {key: value for key, value in config.items() if key not in ("model_type", "dtype")}
+
+    def must_follow(self, config: Fields, fields: Fields) -> None:
+        """Every key is a field."""
+
+    def config_to_theirs(self, fields: Fields, facts: Fields | None = None) -> dict[str, Any]:
+        """Nobody but us reads it, so `facts` for others are left out."""
+        return {"model_type": self.family, **fields}
+
+    def to_ours(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return dict(tensors)
+
+    def to_theirs(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return dict(tensors)
+
+
+def pattern(name: str) -> re.Pattern[str]:
+    return re.compile(re.escape(name).replace(r"\{\}", r"(\d+)"))
+
+
+def rule_of(rule: str | Rule) -> Rule:
+    return rule if isinstance(rule, Rule) else Rule((rule,))
+
+
+def value_of(rule: Any, given: Fields) -> Any:
+    return rule(given) if callable(rule) else rule
+
+
+def at(config: Any, key: str) -> Any:
+    """What stands at a key, MISSING if nothing does."""
+    for part in key.split("."):
+        if not isinstance(config, Mapping) or part not in config:
+            return MISSING
+        config = config[part]
+    return config
+
+
+def nested(flat: Fields) -> dict[str, Any]:
+    """{"a.b": 1} -> {"a": {"b": 1}}"""
+    config: dict[str, Any] = {}
+    for key, value in flat.items():
+        *path, last = key.split(".")
+        inside = config
+        for part in path:
+            inside = inside.setdefault(part, {})
+        inside[last] = value
+    return config
+
+
+def must_say(key: str, said: Any, wanted: Any) -> None:
+    if said != wanted:
+        raise ValueError(f"config.json: {key} is {said!r}, but only {wanted!r} can be read here")
+
+
+def must_know(unknown: Iterable[str]) -> None:
+    names = sorted(unknown)
+    if names:
+        raise ValueError(f"{len(names)} unexpected weights: {', '.join(names[:5])}{' ...' * (len(names) > 5)}")

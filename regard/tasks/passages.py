@@ -6,16 +6,10 @@ Line breaks and the spaces between sentences are kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
+from regard.tasks.task import Answer
 
-class Answer(NamedTuple):
-    text: str
-    logp: float  # joint log-probability
-    score: float  # what it was ranked by
-
-
-NOTHING = Answer("", 0.0, 0.0)
+NOTHING = Answer("")
 
 
 def answer_passages(

@@ -1,13 +1,20 @@
-"""What every task answers: head, prepare, batch, loss, score and predict."""
+"""What every task answers: which body it asks for, what its rows become, what the loss is, how good an answer is.
+
+A task is a dataclass. Its first fields are options; those that are `learnt` follow from the data: labels ...
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, ClassVar, NamedTuple, Self
 
-import numpy.typing as npt
 from torch import Tensor
 
+from regard.choose import must
+from regard.data.batches import Examples, Ints
+from regard.data.files import Data, Files, Rows, read_sets
+from regard.data.lint import lint
 from regard.parts.heads import Model
 
 
@@ -19,14 +26,124 @@ class Loss:
     count: int
 
 
-class Task(Protocol):
-    needs: str  # what a body must have, for a readable error
-    counts: str  # the unit of speed
+class Answer(NamedTuple):
+    text: str
+    logp: float = 0.0  # joint log-probability
+    score: float = 0.0  # what it was ranked by
+    more: dict[str, Any] = {}  # noqa: RUF012  what else there is to say, for JSON
 
-    def head(self, body: Any) -> Model: ...
-    def prepare(self, raw: Any) -> Any: ...
-    def batch(self, examples: Any, rows: npt.NDArray[Any]) -> Any: ...
-    def loss(self, model: Model, batch: Any) -> Loss: ...
-    def rank(self, scores: dict[str, Any]) -> tuple[float, ...]: ...  # which weights are kept; more is better
-    def score(self, model: Model, raw: Any, how: Any) -> dict[str, Any]: ...
-    def predict(self, model: Model, raw: Any, how: Any) -> Any: ...
+
+@dataclass(frozen=True)
+class Choices:
+    """How many answers are wanted."""
+
+    n_best: int = 1  # answers returned for each input, best first
+
+    def __post_init__(self) -> None:
+        must(self, n_best=(self.n_best >= 1, "at least 1"))
+
+
+class Task:
+    about: ClassVar[str]  # in a few words
+    takes: ClassVar[str]  # the files it reads
+    ships: ClassVar[str]  # what it learns without files
+    asks: ClassVar[tuple[str, ...]]  # abilities of a body, one of which it needs
+    default: ClassVar[str]  # the model that is taken unless one is named
+    counts: ClassVar[str]  # the unit of speed
+    looks: ClassVar[int] = 5000  # rows looked at in a check
+    unused: ClassVar[frozenset[str]] = frozenset()  # options of files that mean nothing here
+    ways: ClassVar[type] = Choices  # options of an answer
+    final: Any = None  # the way of answering in the last test, if another one than in checks
+
+    # From files to rows.
+
+    @classmethod
+    def groups(cls, ability: str) -> tuple[type, ...]:
+        """More options: of how the input is read."""
+        return ()
+
+    @classmethod
+    def rows(cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, **aim: Any) -> Rows:
+        raise NotImplementedError
+
+    @classmethod
+    def bundled(cls, ability: str, **aim: Any) -> dict[str, Rows]:
+        raise NotImplementedError
+
+    @classmethod
+    def read(cls, files: Files, ability: str, reading: dict[str, Any], **aim: Any) -> Data:
+        return read_sets(
+            files, lambda paths: cls.rows(paths, files.fields, ability, **aim), lambda: cls.bundled(ability, **aim)
+        )
+
+    def read_one(self, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, skip_bad: bool) -> Any:
+        """Files to score on."""
+        rows = self.rows(paths, fields, ability, **aim_of(self))
+        return lint({"test": rows}, skip_bad=skip_bad)[0]["test"]
+
+    @classmethod
+    def fit(cls, rows: Any, ability: str, reading: dict[str, Any], readers: dict[str, Any], **aim: Any) -> Self:
+        """The task with what it learns from its training rows. `readers` are those of the model it starts from."""
+        raise NotImplementedError
+
+    def sizes(self) -> dict[str, int]:
+        """What the data says about the body."""
+        raise NotImplementedError
+
+    # From rows to numbers.
+
+    def head(self, body: Any) -> Model:
+        raise NotImplementedError
+
+    def prepare(self, rows: Any, context: int) -> Examples:
+        raise NotImplementedError
+
+    def batch(self, examples: Any, rows: Ints) -> Any:
+        raise NotImplementedError
+
+    def loss(self, model: Model, batch: Any) -> Loss:
+        raise NotImplementedError
+
+    # How good it is.
+
+    def some(self, rows: Any, count: int | None) -> Any:
+        """What a check looks at."""
+        return rows[: count or self.looks]
+
+    def amount(self, rows: Any) -> str:
+        return f"{len(rows):,} examples"
+
+    def score(self, model: Model, rows: Any, how: Any = None) -> dict[str, Any]:
+        """Numbers as floats, `answers` as texts, and `samples` of them."""
+        raise NotImplementedError
+
+    def rehearsal(self, rows: Any) -> Any:
+        """A way of answering that takes as long for an untrained model as for a trained one."""
+        return None
+
+    def rank(self, scores: dict[str, Any]) -> tuple[float, ...]:
+        """Which weights are kept; more is better."""
+        raise NotImplementedError
+
+    def predict(self, model: Model, raw: Iterable[str], how: Any, first: int = 0) -> Iterator[list[Answer]]:
+        """The best answers to each input, in order. `first` is the number of the first one, for random numbers."""
+        raise NotImplementedError
+
+    def embed(self, model: Model, raw: Iterable[str]) -> Iterator[list[float]]:
+        """One vector for each input."""
+        raise ValueError(f"a model of the task {type(self).__name__.lower()} gives no single vector for its input")
+
+
+def samples(asked: Sequence[str], wanted: Sequence[str], answers: Sequence[str]) -> list[dict[str, str]]:
+    chosen = sorted({i * len(asked) // 3 for i in range(3)})
+    return [{"source": asked[i], "wanted": wanted[i], "answer": answers[i]} for i in chosen]
+
+
+def aim_of(task: Any) -> dict[str, Any]:
+    """The options that a task was made with."""
+    return {field.name: getattr(task, field.name) for field in fields(task) if not field.kw_only}
+
+
+def learnt(default: Any = MISSING) -> Any:
+    """A field that follows from the data."""
+    return field(kw_only=True, default=default)

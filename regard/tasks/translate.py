@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,18 +18,31 @@ import torch
 from torch import Tensor
 
 from regard.choose import must
-from regard.data.batches import Ints, Ragged, cut, to_device
+from regard.data import text
+from regard.data.batches import ByLength, Ints, Ragged, cut, handfuls, padding_mask, real_places, to_device
+from regard.data.bundled import phrasebook
+from regard.data.files import Rows
 from regard.data.sentences import split_sentences
-from regard.data.tokens import Tokenizer
+from regard.data.tokens import TRANSLATING, Pieces, Tokenizer, learn
 from regard.generate import Decoding, Hypothesis, generate
 from regard.parts.cache import Cache
-from regard.parts.heads import Model, Unembed
-from regard.scores import bleu, chrf
-from regard.tasks.passages import Answer, answer_passages
-from regard.tasks.task import Loss
+from regard.parts.heads import Model
+from regard.scores import bleu, chrf, perplexity
+from regard.tasks.passages import answer_passages
+from regard.tasks.task import Answer, Loss, Task, learnt, samples
 
-GREEDY, BEAM = Decoding(beam=1), Decoding()
 BUDGET = 2048  # tokens of all beams of a batch
+FORWARD, BACK = "<forward>", "<back>"
+
+
+@dataclass(frozen=True)
+class Translating(Decoding):
+    """How a translation is found."""
+
+    back: bool = False  # from the second language into the first; for models trained with --both-ways
+
+
+GREEDY, BEAM = Translating(beam=1), Translating()
 
 
 class Pairs(NamedTuple):
@@ -40,51 +53,96 @@ class Pairs(NamedTuple):
     real: Tensor  # (B,T), True = counts
 
 
-class Examples(NamedTuple):
-    sources: Ragged
-    targets: Ragged
-
-    @property
-    def lengths(self) -> Ints:
-        return np.stack((self.sources.lengths, self.targets.lengths), 1)
+class Parallel(ByLength):
+    def __init__(self, sources: Ragged, targets: Ragged):
+        self.sources, self.targets = sources, targets
+        self.lengths = np.stack((sources.lengths, targets.lengths), 1)
+        self.units = int(targets.lengths.sum())
 
 
 @dataclass
-class Translate:
+class Translate(Task):
     smoothing: float = 0.1  # label smoothing: this share of the wanted probability is spread over all tokens
-    seen: int | None = None  # tokens of the longest sentence it was trained on
-    tokenizer: Tokenizer = field(kw_only=True)
+    both_ways: bool = False  # learn the other direction too, in the same model
+    tokenizer: Tokenizer = learnt()
+    seen: int | None = learnt(None)  # tokens of the longest sentence it was trained on
 
     def __post_init__(self) -> None:
         must(self, smoothing=(0 <= self.smoothing < 1, "at least 0 and below 1"))
 
-    needs = "an encoder and a decoder"
+    about = "a sentence in, a sentence in another language out"
+    takes = "one file of pairs (.tsv, .jsonl) or two parallel ones, plain or gzip"
+    ships = "the phrasebook, English and German"
+    asks = ("translates",)
+    default = "transformer"
     counts = "target tokens"
+    looks = 500
+    ways = Translating
+    final = BEAM
+
+    @classmethod
+    def groups(cls, ability: str) -> tuple[type, ...]:
+        return (Pieces,)
+
+    @classmethod
+    def rows(cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, **aim: Any) -> Rows:
+        if fields is not None and len(fields) != 2:
+            raise ValueError(f"--fields names source and target, two columns or keys, not {len(fields)}")
+        return text.read(paths, fields)
+
+    @classmethod
+    def bundled(cls, ability: str, **aim: Any) -> dict[str, Rows]:
+        parts: dict[str, list[tuple[str, str]]] = {"train": [], "valid": [], "test": []}
+        for phrase in phrasebook.phrases():
+            parts[phrasebook.split(phrase)].append((phrase.english, phrase.german))
+        return {name: text.from_memory(some, "phrasebook") for name, some in parts.items()}
+
+    @classmethod
+    def fit(cls, rows: Any, ability: str, reading: dict[str, Any], readers: dict[str, Any], **aim: Any) -> Translate:
+        layout = TRANSLATING
+        if aim.get("both_ways"):
+            layout = replace(layout, first=(*layout.first, FORWARD, BACK))
+        texts = (side for row in rows for side in row[:2])
+        tokenizer = readers.get("tokenizer") or learn(texts, Pieces(**reading), layout)
+        task = cls(**aim, tokenizer=tokenizer, seen=None)
+        task.seen = int(task.prepare(rows).lengths[:, 0].max())
+        return task
+
+    def sizes(self) -> dict[str, int]:
+        return {"vocab": len(self.tokenizer), "pad": self.tokenizer.pad}
+
+    def amount(self, rows: Any) -> str:
+        return f"{len(rows):,} pairs"
 
     def rank(self, scores: dict[str, Any]) -> tuple[float, ...]:
         """BLEU decides which weights are kept; where it is 0, as for single words, chrF does, then the loss."""
-        return round(scores["bleu"], 2), round(scores["chrf"], 2), -round(scores["loss"], 3)
-
-    def refuse_long(self, pairs: Sequence[Any], examples: Examples, context: int) -> None:
-        """Name the first pair that the model cannot see at once."""
-        for pair, length in zip(pairs, examples.lengths.max(1), strict=True):
-            if length > context:
-                where = f"{pair.file}:{pair.line}: " if hasattr(pair, "line") else ""
-                raise ValueError(
-                    f"{where}{length} tokens do not fit the model's context of {context}: leave long lines out "
-                    "(--longest and --skip-bad), or train with a larger --context"
-                )
+        both = [scores[name] + scores.get(f"{name}_back", 0.0) for name in ("bleu", "chrf")]
+        return round(both[0], 2), round(both[1], 2), -round(scores["loss"], 3)
 
     def head(self, body: Any) -> Model:
-        return Model(body, Unembed(body.tokens))
+        return Model(body, body.vocabulary())
 
-    def prepare(self, pairs: Sequence[Sequence[Any]]) -> Examples:
-        return Examples(
-            Ragged(self.tokenizer.encode([pair[0] for pair in pairs])),
-            Ragged(self.tokenizer.encode([pair[1] for pair in pairs])),
-        )
+    def encode(self, sentences: Sequence[str], back: bool = False) -> list[list[int]]:
+        """Source sentences; where there are two directions, the first token says which is meant."""
+        rows = self.tokenizer.encode(sentences)
+        if self.both_ways:
+            return [[self.tokenizer.id_of(BACK if back else FORWARD), *row] for row in rows]
+        if back:
+            raise ValueError("this model knows one direction only: train one with --both-ways")
+        return rows
 
-    def batch(self, examples: Examples, rows: Ints) -> Pairs:
+    def prepare(self, rows: Sequence[Sequence[Any]], context: int | None = None) -> Parallel:
+        """The other direction, if it is learnt, stands behind the first."""
+        one, other = [row[0] for row in rows], [row[1] for row in rows]
+        sources, targets = self.encode(one), self.tokenizer.encode(other)
+        if self.both_ways:
+            sources, targets = sources + self.encode(other, back=True), targets + self.tokenizer.encode(one)
+        examples = Parallel(Ragged(sources), Ragged(targets))
+        if context is not None:
+            refuse_long(rows, examples.lengths.max(1), context)
+        return examples
+
+    def batch(self, examples: Parallel, rows: Ints) -> Pairs:
         pad = self.tokenizer.pad
         source = examples.sources.padded(rows, pad)
         wanted = examples.targets.padded(rows, pad)
@@ -100,30 +158,40 @@ class Translate:
 
     @torch.inference_mode()
     def score(
-        self, model: Model, pairs: Sequence[Sequence[Any]], how: Decoding = GREEDY, budget: int = 4096
+        self, model: Model, pairs: Sequence[Sequence[Any]], how: Translating | None = None, budget: int = 4096
     ) -> dict[str, Any]:
         """Loss without smoothing, BLEU and chrF, and the translations themselves."""
-        examples = self.prepare(pairs)
-        self.refuse_long(pairs, examples, model.body.config.context)
+        how = how or GREEDY
+        examples = self.prepare(pairs, model.body.config.context)
         device = next(model.parameters()).device
         order = np.lexsort(examples.lengths.T)
         total = count = 0.0
         for a, b in cut(examples.lengths[order].max(1), budget):
             loss = self.loss(model, to_device(self.batch(examples, order[a:b]), device), smoothing=0.0)
             total, count = total + loss.total.item(), count + loss.count
-        answers = [best[0].text for best in self.predict(model, [pair[0] for pair in pairs], how)]
-        wanted = [pair[1] for pair in pairs]
-        return {
+        one, other = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        answers = [best[0].text for best in self.predict(model, one, how)]
+        scores = {
             "loss": total / count,
-            "perplexity": math.exp(min(total / count, 700.0)),
-            "bleu": (counted := bleu(answers, wanted)).value,
-            "chrf": chrf(answers, wanted).value,
+            "perplexity": perplexity(total / count),
+            "bleu": (counted := bleu(answers, other)).value,
+            "chrf": chrf(answers, other).value,
             "signature": counted.signature,
             "answers": answers,
+            "samples": samples(one, other, answers),
         }
+        if self.both_ways:
+            turned = [best[0].text for best in self.predict(model, other, replace(how, back=True))]
+            scores |= {"bleu_back": bleu(turned, one).value, "chrf_back": chrf(turned, one).value}
+        return scores
+
+    def rehearsal(self, rows: Any) -> Translating:
+        """It does not know when to end, so it is given the length of the true answers."""
+        length = max(1, round(self.prepare(rows).targets.lengths.mean()))
+        return replace(GREEDY, shortest=length, longest=length)
 
     def predict(
-        self, model: Model, texts: Iterable[str], how: Decoding = BEAM, window: int = 1024, first: int = 0
+        self, model: Model, raw: Iterable[str], how: Translating = BEAM, first: int = 0, window: int = 1024
     ) -> Iterator[list[Answer]]:
         """The best translations of each text, in order. Holds `window` texts at a time: the input may be endless.
 
@@ -135,16 +203,14 @@ class Translate:
         def sentences(line: str) -> list[str]:
             return [line] if len(self.tokenizer.encode([line])[0]) <= longest else split_sentences(line)
 
-        source, done = iter(texts), 0
-        while some := list(islice(source, window)):
-            answer = partial(self._answer, model, how, first + done)
+        for number, some in enumerate(handfuls(raw, window)):
+            answer = partial(self._answer, model, how, first + number * window)
             yield from answer_passages(some, sentences, answer)
-            done += len(some)
 
     @torch.inference_mode()
-    def _answer(self, model: Model, how: Decoding, first: int, sentences: list[str]) -> list[list[Answer]]:
+    def _answer(self, model: Model, how: Translating, first: int, sentences: list[str]) -> list[list[Answer]]:
         """Sorted into full batches, and given back in order."""
-        rows = Ragged(self.tokenizer.encode(sentences))
+        rows = Ragged(self.encode(sentences, how.back))
         context = model.body.config.context
         for sentence, length in zip(sentences, rows.lengths, strict=True):
             if length > context:
@@ -181,11 +247,12 @@ class Translate:
         return generate(step, caches, start, self.tokenizer.end, limits.clamp(max=context - 1), how, numbers)
 
 
-def real_places(lengths: Ints, longest: int) -> Tensor:
-    """(B,T), True where there is a token."""
-    return torch.arange(longest) < torch.from_numpy(lengths)[:, None]
-
-
-def padding_mask(lengths: Ints, longest: int) -> Tensor:
-    """(B,1,1,S). It comes from lengths, not from ids: the decoder's first token is <pad> too."""
-    return real_places(lengths, longest)[:, None, None]
+def refuse_long(rows: Sequence[Any], lengths: Ints, context: int) -> None:
+    """Name the first row that the model cannot see at once."""
+    for row, length in zip(chain(rows, rows), lengths.tolist(), strict=False):
+        if length > context:
+            where = f"{row.file}:{row.line}: " if hasattr(row, "line") else ""
+            raise ValueError(
+                f"{where}{length} tokens do not fit the model's context of {context}: leave long lines out "
+                "(--longest and --skip-bad), or train with a larger --context"
+            )

@@ -10,57 +10,71 @@ import torch
 from regard import __version__
 
 CARD = """---
-library_name: transformers
+library_name: {library}
 tags: [regard, {task}, {model}]
 ---
 
 # {title}
 
-{parameters:,} parameters, trained from scratch on {pairs:,} sentence pairs from {data} in {steps:,} steps.
+{parameters:,} parameters, trained {start} on {amount} from {data} in {steps:,} steps.
 
 ```
-regard run THIS_FOLDER "your sentence"
+regard run THIS_FOLDER "your text"
 ```
 ```python
 import regard
 
-translate = regard.load("THIS_FOLDER")
-translate("your sentence")
+model = regard.load("THIS_FOLDER")
+model("your text")
 ```
-
-The folder is a Hugging Face folder: transformers opens it with `AutoModelForSeq2SeqLM.from_pretrained`, and
-CTranslate2's `ct2-transformers-converter` takes it as it is.
-
+{opens}
 | score | validation | test |
 |---|---|---|
 {scores}
 
-Validation is greedy, on {valid:,} pairs, with the weights of step {best}; the test uses beam search. BLEU is
-sacreBLEU's, cased, 13a.
+Validation is on {valid}, with the weights of step {best}.{how}
 
 Every setting is in `train.json`, every step in `metrics.jsonl`. Made by regard {regard} with PyTorch {torch}, Python
 {python}, {threads} threads, seed {seed}.
 """
+TRANSLATES = """
+The folder is a Hugging Face folder: transformers opens it with `AutoModelForSeq2SeqLM.from_pretrained`, and
+CTranslate2's `ct2-transformers-converter` takes it as it is.
+"""
 
 
 def card(
-    settings: dict[str, Any], parameters: int, pairs: int, valid: int, best: dict[str, Any], test: dict[str, Any]
+    settings: dict[str, Any],
+    parameters: int,
+    amount: str,
+    valid: str,
+    best: dict[str, Any],
+    test: dict[str, Any],
+    family: str,
 ) -> str:
     rows = [
-        f"| {name} | {best[name]:.2f} | {format(test[name], '.2f') if name in test else ''} |"
-        for name in ("loss", "perplexity", "bleu", "chrf")
-        if name in best
+        f"| {name} | {value:.2f} | {format(test[name], '.2f') if name in test else ''} |"
+        for name, value in best.items()
+        if name != "step"
     ]
+    translates = family in ("marian", "pegasus")
+    beams = (
+        " Validation is greedy, the test uses beam search; BLEU is sacreBLEU's, cased, 13a." if "bleu" in best else ""
+    )
     return CARD.format(
+        library="regard" if family.startswith("regard-") else "transformers",
         title=f"A {settings['model']} that does: {settings['task']}",
         task=settings["task"],
         model=settings["model"],
+        start=f"from `{settings['from_']}`" if settings["from_"] else "from scratch",
         parameters=parameters,
-        pairs=pairs,
+        amount=amount,
         valid=valid,
-        data=" and ".join(f"`{name}`" for name in settings["data"]) or "regard's phrasebook",
+        data=" and ".join(f"`{name}`" for name in settings["data"]) or "regard's bundled data",
         steps=settings["steps"],
+        opens=TRANSLATES if translates else "",
         scores="\n".join(rows),
+        how=beams,
         best=best["step"],
         regard=__version__,
         torch=torch.__version__,

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from regard.choose import must
-from regard.data.batches import Position, forever, to_device
+from regard.data.batches import Examples, Position, forever, to_device
 from regard.parts.heads import Model
 from regard.tasks.task import Task
 from regard.training import schedule
@@ -37,7 +37,7 @@ class Plan:
     minutes: float | None = None  # or for so long, by timing the machine once; 3 if no length is given
     batch_tokens: int = 2048  # most tokens of a batch, counted on its longer side with padding
     accumulate: int = 1  # batches whose gradients make one step
-    optimizer: Literal["muon", "adamw"] = "muon"  # muon leaves embeddings, gains and biases to adamw
+    optimizer: Literal["muon", "adamw", "sgd"] = "muon"  # muon leaves embeddings, output, gains and biases to adamw
     rate: float | None = None  # highest learning rate; 0.64 / dim unless given
     schedule: Literal["decay", "inverse-square-root"] = "decay"  # how the rate goes over the run
     warmup: int | None = None  # steps until the rate is highest; a tenth of the run, at most 2000, unless given
@@ -97,22 +97,22 @@ class Progress:
 
     @classmethod
     def new(cls, model: Model, plan: Plan) -> Progress:
-        made = optimizers(model, plan.weight_decay, plan.optimizer == "muon")
+        made = optimizers(model, plan.weight_decay, plan.optimizer)
         return cls(model, made, Average(model, plan.average) if plan.average else None)
 
 
-def learn(progress: Progress, task: Task, examples: Any, plan: Plan) -> Iterator[Step]:
+def learn(progress: Progress, task: Task, examples: Examples, plan: Plan) -> Iterator[Step]:
     model = progress.model
     weights = list(model.parameters())
     device = weights[0].device
     half = torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
-    batches = forever(examples.lengths, plan.batch_tokens, plan.seed, progress.position)
+    batches = forever(examples, plan.batch_tokens, plan.seed, progress.position)
     assert plan.steps
     while progress.step < plan.steps:
         began = time.perf_counter()
         rate = plan.rate_at(progress.step)
         for group in (group for optimizer in progress.optimizers for group in optimizer.param_groups):
-            group["lr"] = rate
+            group["lr"] = rate * group.get("times", 1.0)
         total, count = 0.0, 0
         model.train()
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):  # the caller's stay its own

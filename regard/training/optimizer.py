@@ -1,11 +1,13 @@
 """Optimisers, and the moving average of the weights.
 
+    SGD       step = g, with momentum                                        Robbins & Monro 1951, Nesterov 1983
     AdamW     step = m / (√v + eps), each number by its own history          Loshchilov & Hutter 2019
     Muon      step = UVᵀ, where UΣVᵀ is the momentum of a matrix             Jordan et al. 2024
     average ← average + (1 - decay) (weights - average)                      Polyak & Juditsky 1992
 
 Muon makes all directions of a matrix learn at the same speed. It is for the matrices inside the blocks; embeddings,
-gains and biases stay with AdamW. Weight decay pulls at matrices only: a gain or a bias has no reason to be near zero.
+output layers, gains and biases stay with AdamW. Weight decay pulls at matrices only: a gain or a bias has no reason to
+be near zero.
 """
 
 from __future__ import annotations
@@ -16,23 +18,36 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import AdamW, Optimizer
+from torch.optim import SGD, AdamW, Optimizer
+
+from regard.parts.heads import Model
 
 EPS = 1e-7
 
 
-def optimizers(model: nn.Module, weight_decay: float, muon: bool) -> list[Optimizer]:
-    embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+def optimizers(model: Model, weight_decay: float, kind: str) -> list[Optimizer]:
     weights = list(model.parameters())
-    matrices = [w for w in weights if w.dim() == 2 and min(w.shape) > 1]
-    inner = [w for w in matrices if id(w) not in embeddings] if muon else []
+    if kind == "sgd":
+        return [SGD(grouped(weights, weight_decay), momentum=0.9, nesterov=True)]
+    inner = [w for w in within_layers(model.body) if w.dim() == 2 and min(w.shape) > 1] if kind == "muon" else []
     mine = {id(w) for w in inner}
-    groups: list[dict[str, Any]] = [
-        {"params": [w for w in matrices if id(w) not in mine], "weight_decay": weight_decay},
-        {"params": [w for w in weights if w.dim() != 2 or min(w.shape) == 1], "weight_decay": 0.0},
-    ]
-    adamw = AdamW(groups, betas=(0.9, 0.98), eps=1e-9, fused=True)
+    rest = grouped([w for w in weights if id(w) not in mine], weight_decay)
+    adamw = AdamW(rest, betas=(0.9, 0.98), eps=1e-9, fused=True)
     return [adamw, Muon(inner, weight_decay)] if inner else [adamw]
+
+
+def within_layers(body: nn.Module) -> list[nn.Parameter]:
+    """What multiplies vectors: neither embeddings and positions, which are looked up, nor the head."""
+    return [w for m in body.modules() if isinstance(m, nn.Linear | nn.RNNBase) for w in m.parameters(recurse=False)]
+
+
+def grouped(weights: list[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
+    flat = [w for w in weights if w.dim() < 2 or min(w.shape[:2]) == 1]
+    alone = {id(w) for w in flat}
+    return [
+        {"params": [w for w in weights if id(w) not in alone], "weight_decay": weight_decay},
+        {"params": flat, "weight_decay": 0.0},
+    ]
 
 
 class Muon(Optimizer):

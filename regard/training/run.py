@@ -19,11 +19,14 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
+from torch.nn import Parameter
 
 from regard.data.batches import Position
-from regard.data.tokens import Tokenizer
+from regard.hub import folder as hub
 from regard.hub.folder import read_json, write_config, write_json, write_tensors, write_weights
 from regard.parts.heads import Model
+from regard.purpose import write_task
+from regard.tasks.task import Task
 from regard.training.loop import Progress, Step
 from regard.training.save import LATEST, damage, keep_newest, replace_file, save_folder, saves, set_aside
 
@@ -60,11 +63,10 @@ class Run:
         if [file.name for file in self.folder.iterdir()] == [LOCK]:
             shutil.rmtree(self.folder)
 
-    def describe(self, model: Model, tokenizer: Tokenizer, task: dict[str, Any], settings: dict[str, Any]) -> None:
+    def describe(self, model: Model, task: Task, settings: dict[str, Any]) -> None:
         """All that never changes in a run."""
         write_config(self.folder, model.body)
-        tokenizer.save(self.folder)
-        write_json(self.folder / "task.json", task)
+        write_task(self.folder, task)
         write_json(self.folder / "train.json", settings)
 
     def log(self, **facts: Any) -> None:
@@ -133,6 +135,8 @@ def tensors_of(progress: Progress) -> dict[str, Tensor]:
                 tensors[f"{moment}/{name}"] = value
         if progress.average is not None:
             tensors[f"average/{name}"] = progress.average.means[i]
+    for name, buffer in buffers_of(progress.model).items():
+        tensors[f"buffers/{name}"] = buffer
     return {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
 
 
@@ -150,6 +154,13 @@ def fill(progress: Progress, tensors: dict[str, Tensor]) -> None:
                 }
         if progress.average is not None:
             progress.average.means[i].copy_(tensors[f"average/{name}"])
+    for name, buffer in buffers_of(progress.model).items():
+        buffer.copy_(tensors[f"buffers/{name}"])
+
+
+def buffers_of(model: Model) -> dict[str, Tensor]:
+    """What batch norms count."""
+    return {name: tensor for name, tensor in hub.tensors_of(model).items() if not isinstance(tensor, Parameter)}
 
 
 class Lock:

@@ -9,35 +9,16 @@ from __future__ import annotations
 import inspect
 import re
 from dataclasses import MISSING, asdict, dataclass, fields
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
 from regard.choose import choose, must
-from regard.data.tokens import Pieces
-from regard.hub.folder import read_json
-from regard.models import MODELS
+from regard.data.files import Files
+from regard.hub.folder import read_config, read_json
+from regard.models import MODELS, ability_for
 from regard.tasks import TASKS
 from regard.training.loop import Plan
-
-
-@dataclass(frozen=True)
-class Files:
-    """What to learn from."""
-
-    data: tuple[str, ...] = ()  # one file of pairs (.tsv, .jsonl) or two parallel ones; the bundled data if none
-    valid: tuple[str, ...] = ()  # files to validate on; a share of the data is held out if none
-    test: tuple[str, ...] = ()  # files to score the finished model on
-    fields: tuple[str, str] | None = None  # columns or keys of source and target
-    held_out: float = 0.02  # share of the sentences held out to validate on, if there are no files for it
-    longest: int = 250  # words of a sentence above which it is a bad line
-    skip_bad: bool = False  # go on without the bad lines
-
-    def __post_init__(self) -> None:
-        must(
-            self,
-            held_out=(0 < self.held_out < 1, "above 0 and below 1"),
-            longest=(self.longest >= 1, "at least 1"),
-        )
 
 
 @dataclass(frozen=True)
@@ -45,10 +26,12 @@ class Keeping:
     """What is kept of a run, and where it runs."""
 
     out: str | None = None  # the run folder; runs/TASK unless given
+    from_: str | None = None  # start with the body and the tokenizer of this model folder, under a new head
+    vectors: str | None = None  # start whole words with the vectors in this file (word2vec's form)
     resume: bool = False  # go on with the run in that folder, from its newest whole save
     overwrite: bool = False  # start again in that folder
     checks: int = 10  # how often to validate and save, over the whole run
-    check_pairs: int = 500  # sentences translated at each check
+    check_examples: int | None = None  # examples looked at in each check; as many as the task likes unless given
     keep: int = 2  # newest saves kept
     patience: int = 0  # stop after this many checks without a better one; 0 for never
     average_last: int = 0  # also try the mean of the last saves at the end; 0 for no
@@ -60,7 +43,7 @@ class Keeping:
         must(
             self,
             checks=(self.checks >= 1, "at least 1"),
-            check_pairs=(self.check_pairs >= 1, "at least 1"),
+            check_examples=(self.check_examples is None or self.check_examples >= 1, "at least 1"),
             keep=(self.keep >= 1, "at least 1"),
             patience=(self.patience >= 0, "0 or more"),
             average_last=(self.average_last >= 0, "0 or more"),
@@ -74,26 +57,26 @@ class Settings:
     model: str
     size: str
     files: Files
-    pieces: Pieces
+    reading: dict[str, Any]  # how the input is read: fields of the task's groups
     body: dict[str, Any]  # fields of the model's config
     aim: dict[str, Any]  # fields of the task
     plan: Plan
     keeping: Keeping
 
+    @property
+    def ability(self) -> str:
+        """What the body has to do."""
+        return ability_for(self.model, self.task, TASKS[self.task].asks)
+
     def flat(self) -> dict[str, Any]:
         """As train.json keeps them, and as `settle` takes them again."""
-        groups = (self.files, self.pieces, self.plan, self.keeping)
-        return {
-            "task": self.task,
-            "model": self.model,
-            "size": self.size,
-            **self.body,
-            **self.aim,
-            **{name: value for group in groups for name, value in asdict(group).items()},
-        }
+        groups = (self.body, self.aim, self.reading, asdict(self.files), asdict(self.plan), asdict(self.keeping))
+        said = {name: value for group in groups for name, value in group.items()}
+        used = {name: value for name, value in said.items() if name not in TASKS[self.task].unused}
+        return {"task": self.task, "model": self.model, "size": self.size, **used}
 
 
-HIDDEN = {"vocab", "pad", "tokenizer", "seen"}  # of config and task: they follow from the data
+FROM_DATA = {"vocab", "pad", "sep", "image", "channels"}  # fields of a config that follow from the data
 
 
 class Option(NamedTuple):
@@ -102,52 +85,77 @@ class Option(NamedTuple):
     help: str
 
 
+@cache
 def options_of(group: Any) -> dict[str, Option]:
     """The fields of a dataclass, with what stands beside each."""
     kinds = get_type_hints(group, include_extras=True)
-    lines = re.finditer(r"^    (\w+): [^#\n]*  # (.*)$", inspect.getsource(group), re.MULTILINE)
+    sources = [inspect.getsource(kind) for kind in reversed(group.__mro__) if hasattr(kind, "__dataclass_fields__")]
+    lines = re.finditer(r"^    (\w+): [^#\n]*  # (.*)$", "\n".join(sources), re.MULTILINE)
     helps = {line[1]: line[2] for line in lines}
     return {f.name: Option(kinds[f.name], f.default, helps.get(f.name, "")) for f in fields(group)}
 
 
 def options(task: str, model: str, size: str) -> dict[str, Option]:
     """Every option there is for this task and model, by name."""
-    found = {name: o for group in (Files, Plan, Keeping, Pieces) for name, o in options_of(group).items()}
-    for group in (TASKS[task], MODELS[model].config):
+    aim, family = TASKS[task], MODELS[model]
+    groups = (Files, Plan, Keeping, *aim.groups(ability_for(model, task, aim.asks)), aim, family.config)
+    found: dict[str, Option] = {}
+    for group in groups:
         for name, option in options_of(group).items():
-            if name not in HIDDEN:
+            if not follows(group, name) and name not in aim.unused:
                 assert name not in found, f"two options are named {name}"
-                found[name] = option._replace(default=MODELS[model].sizes[size].get(name, option.default))
+                found[name] = option
+    for name, value in family.sizes[size].items():
+        found[name] = found[name]._replace(default=value)
     return found
 
 
-def settle(task: str, model: str = "transformer", size: str = "tiny", **given: Any) -> Settings:
+def follows(group: Any, name: str) -> bool:
+    """Whether a field follows from the data, so that it is no option."""
+    if any(group is family.config for family in MODELS.values()):
+        return name in FROM_DATA
+    return bool(group.__dataclass_fields__[name].kw_only)
+
+
+def settle(task: str, model: str | None = None, size: str | None = None, **given: Any) -> Settings:
     choose("task", task, TASKS)
+    aim = TASKS[task]
+    starts = given.get("from_") and not given.get("resume")  # a run that goes on has all it needs
+    begun = read_config(Path(given["from_"])) if starts else None
+    if begun and model not in (None, begun[0].model):
+        raise ValueError(f"{given['from_']} is a {begun[0].model}, not a {model}: leave out --model")
+    model = begun[0].model if begun else model or aim.default
     choose("model", model, MODELS)
-    choose(f"size of {model}", size, MODELS[model].sizes)
+    family = MODELS[model]
+    size = size or next(iter(family.sizes))
+    choose(f"size of {model}", size, family.sizes)
+    ability = ability_for(model, task, aim.asks)
+    known = options(task, model, size)
     for name in given:
-        choose("option", name, options(task, model, size))
+        choose("option", name, known)
 
     def of(group: Any) -> dict[str, Any]:
-        return {field.name: given[field.name] for field in fields(group) if field.name in given}
+        return {f.name: given[f.name] for f in fields(group) if f.name in given and not follows(group, f.name)}
 
-    config, aim = MODELS[model].config, TASKS[task]
-    body = defaults(config) | MODELS[model].sizes[size] | {n: v for n, v in of(config).items() if n not in HIDDEN}
+    body = defaults(family.config) | family.sizes[size]
+    if begun:
+        fixed = {name: value for name, value in asdict(begun[1]).items() if not follows(family.config, name)}
+        for name, value in of(family.config).items():
+            if name != "dropout" and value != fixed[name]:
+                raise ValueError(f"{given['from_']} has {name} {fixed[name]}: leave out --{name.replace('_', '-')}")
+        body |= fixed
+    reading = {name: value for group in aim.groups(ability) for name, value in asdict(group(**of(group))).items()}
     files = of(Files) | {name: paths(given[name]) for name in ("data", "valid", "test") if name in given}
     if files.get("fields"):
         files["fields"] = tuple(files["fields"])
-    groups = (
-        Files(**files),
-        Pieces(**of(Pieces)),
-        body,
-        defaults(aim) | of(aim),
-        Plan(**of(Plan)),
-        Keeping(**of(Keeping)),
-    )
-    return Settings(task, model, size, *groups)
+    chosen_aim = defaults(aim) | of(aim)
+    return Settings(
+        task, model, size, Files(**files), reading, body | of(family.config), chosen_aim,
+        Plan(**of(Plan)), Keeping(**of(Keeping)),
+    )  # fmt: skip
 
 
-def start(task: str, model: str = "transformer", size: str = "tiny", **given: Any) -> Settings:
+def start(task: str, model: str | None = None, size: str | None = None, **given: Any) -> Settings:
     """Settings as the user gives them; of a run that is resumed, those that it began with."""
     if given.get("resume"):
         return resumed(task, **given)
@@ -180,4 +188,4 @@ def paths(given: Any) -> tuple[str, ...]:
 
 
 def defaults(group: Any) -> dict[str, Any]:
-    return {f.name: f.default for f in fields(group) if f.name not in HIDDEN and f.default is not MISSING}
+    return {f.name: f.default for f in fields(group) if not follows(group, f.name) and f.default is not MISSING}

@@ -6,28 +6,26 @@ for step in train("translate", data=("train.en", "train.de"), minutes=10):
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from regard.data.bundled import phrasebook
-from regard.data.lint import Report, lint
-from regard.data.text import Pair, from_memory, hold_out, read
-from regard.data.tokens import Tokenizer
-from regard.data.tokens import learn as learn_tokens
+from regard.data.batches import Examples
+from regard.data.files import Data
+from regard.data.vectors import read_vectors
 from regard.device import pick_device
-from regard.generate import Decoding
-from regard.hub.folder import names_of, read_json, read_weights
+from regard.hub.folder import names_of, read_config, read_json, read_weights
 from regard.models import MODELS
 from regard.parts.heads import Model
+from regard.purpose import read_readers, read_task
 from regard.tasks import TASKS
+from regard.tasks.task import Task
 from regard.training import pace
 from regard.training.card import card
 from regard.training.loop import Progress, Step, learn, parameters
@@ -45,10 +43,9 @@ class Job:
     settings: Settings
     run: Run
     lock: Lock
-    report: Report
-    pairs: dict[str, list[Pair]]
-    task: Any
-    examples: Any
+    data: Data
+    task: Task
+    examples: Examples
     progress: Progress
     began: float  # for the promise of --minutes
     best: dict[str, Any] = field(default_factory=dict)  # scores of the weights in model.safetensors, and their step
@@ -62,9 +59,9 @@ class Job:
         return max(1, math.ceil(self.settings.plan.steps / self.settings.keeping.checks))
 
     @property
-    def valid(self) -> list[Pair]:
+    def valid(self) -> Any:
         """What is looked at in each check."""
-        return self.pairs["valid"][: self.settings.keeping.check_pairs]
+        return self.task.some(self.data.sets["valid"], self.settings.keeping.check_examples)
 
 
 def train(task: str = "translate", **options: Any) -> Iterator[Step]:
@@ -82,20 +79,23 @@ def prepare(settings: Settings) -> Job:
     try:
         if keeping.threads:
             torch.set_num_threads(keeping.threads)
-        pairs, report = read_sets(settings)
-        if keeping.resume and read_json(folder / "train.json").get("fingerprint") != fingerprint(pairs):
+        kind, aim, reading = TASKS[settings.task], settings.aim, settings.reading
+        data = kind.read(settings.files, settings.ability, reading, **aim)
+        if keeping.resume and read_json(folder / "train.json").get("fingerprint") != data.fingerprint:
             raise ValueError(f"the data is not what {folder} was trained on: put it back, or start a new run")
-        texts = (text for pair in pairs["train"] for text in pair[:2])
-        tokenizer = Tokenizer.load(folder) if keeping.resume else learn_tokens(texts, settings.pieces)
-        task = TASKS[settings.task](**settings.aim, tokenizer=tokenizer)
-        examples = task.prepare(pairs["train"])
-        for name, some in pairs.items():
-            task.refuse_long(some, examples if name == "train" else task.prepare(some), settings.body["context"])
+        if keeping.resume:
+            task = read_task(folder)
+        else:
+            readers = read_readers(Path(keeping.from_), {"tokenizer", "pictures"}) if keeping.from_ else {}
+            task = kind.fit(data.sets["train"], settings.ability, reading, readers, **aim)
+        sizes = task.sizes()
+        context = settings.body.get("context", 0)
+        prepared = {name: task.prepare(rows, context) for name, rows in data.sets.items()}
         plan = replace(settings.plan, rate=settings.plan.rate or 0.64 / settings.body["dim"])
-        pieces = replace(settings.pieces, vocab=len(tokenizer))
-        settings = replace(settings, plan=plan, pieces=pieces)
+        vocab = {"vocab": sizes["vocab"]} if "vocab" in reading else {}
+        settings = replace(settings, plan=plan, reading=reading | vocab)
         progress = Progress.new(make_model(settings, task), plan)
-        job = Job(settings, run, lock, report, pairs, task, examples, progress, began)
+        job = Job(settings, run, lock, data, task, prepared["train"], progress, began)
         if keeping.resume:
             facts, job.troubles = run.resume(progress)
             job.best, job.worse = facts["best"], facts["worse"]
@@ -115,56 +115,53 @@ def planned(job: Job) -> Job:
     elif plan.steps is None:
         plan = replace(plan, minutes=DEFAULT_MINUTES if plan.minutes is None else plan.minutes)
         assert plan.minutes
-        data = (job.examples, plan, checks, job.valid, job.pairs.get("test", []))
+        data = (job.examples, plan, checks, job.valid, job.data.sets.get("test"))
         steps, checks = pace.within(plan.minutes * 60, job.began, job.progress.model, job.task, *data)
         plan = replace(plan, steps=steps)
     assert plan.steps
     plan = replace(plan, warmup=min(2000, plan.steps // 10) if plan.warmup is None else plan.warmup)
     job.settings = replace(s, plan=plan, keeping=replace(s.keeping, checks=checks))
     if not s.keeping.resume:
-        told = {"task": s.task, **s.aim, "seen": int(job.examples.lengths[:, 0].max())}
-        kept = {**job.settings.flat(), "resume": False, "overwrite": False, "fingerprint": fingerprint(job.pairs)}
+        kept = {**job.settings.flat(), "resume": False, "overwrite": False, "fingerprint": job.data.fingerprint}
         job.run.clear()
-        job.run.describe(job.progress.model, job.task.tokenizer, told, kept)
+        job.run.describe(job.progress.model, job.task, kept)
     return job
 
 
-def fingerprint(pairs: dict[str, list[Pair]]) -> str:
-    """The same for the same sentences, wherever their files lie."""
-    digest = hashlib.blake2b(digest_size=16)
-    for name in ("train", "valid"):
-        for pair in pairs[name]:
-            digest.update(f"{pair.source}\t{pair.target}\n".encode())
-    return digest.hexdigest()
-
-
-def read_sets(settings: Settings) -> tuple[dict[str, list[Pair]], Report]:
-    files = settings.files
-    if files.data:
-        sets: dict[str, Any] = {"train": read(files.data, files.fields)}
-    else:
-        parts: dict[str, list[tuple[str, str]]] = {"train": [], "valid": [], "test": []}
-        for phrase in phrasebook.phrases():
-            parts[phrasebook.split(phrase)].append((phrase.english, phrase.german))
-        sets = {name: from_memory(some, "phrasebook") for name, some in parts.items()}
-    for name, given in (("valid", files.valid), ("test", files.test)):
-        if given:
-            sets[name] = read(given, files.fields)
-    pairs, report = lint(sets, files.longest, files.skip_bad)
-    if "valid" not in pairs:
-        pairs["train"], pairs["valid"] = hold_out(pairs["train"], files.held_out)
-    return pairs, report
-
-
-def make_model(settings: Settings, task: Any) -> Model:
+def make_model(settings: Settings, task: Task) -> Model:
     family = MODELS[settings.model]
+    known = {field.name for field in fields(family.config)}
+    sizes = {name: value for name, value in task.sizes().items() if name in known}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.plan.seed)
-        body = family.body(family.config(**settings.body, vocab=len(task.tokenizer), pad=task.tokenizer.pad))
-        model: Model = task.head(body).to(pick_device(settings.keeping.device))
+        body: Any = family.bodies[settings.ability](family.config(**settings.body, **sizes))
+        model: Model = task.head(body)
+    if settings.keeping.from_ and not settings.keeping.resume:
+        begun = Path(settings.keeping.from_)
+        read_weights(begun / "model.safetensors", read_config(begun)[0], model, only="body.")
+    if settings.keeping.vectors and not settings.keeping.resume:
+        start_words(body, task, settings.keeping.vectors)
     if settings.keeping.compile:
         body.compile()
-    return model
+    return model.to(pick_device(settings.keeping.device))
+
+
+@torch.no_grad()
+def start_words(body: Any, task: Any, file: str) -> None:
+    """Words that are one piece begin with the vectors that somebody else has learnt, scaled to the size of ours."""
+    if getattr(task, "tokenizer", None) is None:
+        raise ValueError("--vectors is for texts, and this task reads none")
+    names = task.tokenizer.pieces(range(len(task.tokenizer)))
+    words = {name.lstrip("▁Ġ"): i for i, name in enumerate(names) if name[:1] in "▁Ġ" and len(name) > 1}
+    found = read_vectors(file, set(words))
+    if not found:
+        raise ValueError(f"{file}: none of its words is a piece of this tokenizer")
+    table = body.tokens.weight
+    size = len(next(iter(found.values())))
+    if size != table.size(1):
+        raise ValueError(f"{file}: its vectors have {size} numbers, the model {table.size(1)}: add --dim {size}")
+    given = torch.stack([torch.from_numpy(vector) for vector in found.values()]).to(table)
+    table[[words[word] for word in found]] = given * (table.std() / given.std())
 
 
 def carry_out(job: Job) -> Iterator[Step]:
@@ -201,16 +198,13 @@ def check(job: Job) -> dict[str, Any]:
 
 
 def judge(job: Job) -> dict[str, Any]:
-    pairs = job.valid
-    scores = job.task.score(job.progress.model.eval(), pairs)
+    scores = job.task.score(job.progress.model.eval(), job.valid)
     numbers = {name: value for name, value in scores.items() if isinstance(value, float)}
     if not job.best or job.task.rank(numbers) > job.task.rank(job.best):
         job.best = {"step": job.progress.step, **numbers}
         job.run.publish(job.progress.model)
-    shown = sorted({i * len(pairs) // 3 for i in range(3)})
-    told = [{"source": pairs[i].source, "wanted": pairs[i].target, "answer": scores["answers"][i]} for i in shown]
-    job.run.log(step=job.progress.step, valid=numbers, samples=told)
-    return {**numbers, "samples": told}
+    job.run.log(step=job.progress.step, valid=numbers, samples=scores["samples"])
+    return {**numbers, "samples": scores["samples"]}
 
 
 def save(job: Job) -> Path:
@@ -226,9 +220,12 @@ def finish(job: Job) -> None:
         model.load_state_dict(job.run.averaged(count, job.check_every), strict=False)
         judge(job)
     read_weights(job.run.folder / "model.safetensors", names_of(model.body), model)
-    if "test" in job.pairs:
-        scores = job.task.score(model.eval(), job.pairs["test"], Decoding())
+    sets = job.data.sets
+    if "test" in sets:
+        scores = job.task.score(model.eval(), sets["test"], job.task.final)
         job.test = {name: value for name, value in scores.items() if isinstance(value, float)}
         job.run.log(step=job.progress.step, test=job.test)
-    about = card(job.settings.flat(), parameters(model), len(job.pairs["train"]), len(job.valid), job.best, job.test)
+    amounts = job.task.amount(sets["train"]), job.task.amount(job.valid)
+    family = names_of(model.body).family
+    about = card(job.settings.flat(), parameters(model), *amounts, job.best, job.test, family)
     replace_file(job.run.folder / "README.md", about.encode())

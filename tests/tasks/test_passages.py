@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from regard.data.sentences import split_sentences
 from regard.load import load
 from regard.tasks.passages import Answer, answer_passages
+from regard.tasks.translate import Translating
 
 texts = st.lists(st.text(alphabet="ab. \n\t?!A", max_size=30), max_size=6)
 
@@ -49,7 +50,7 @@ def test_an_endless_input_is_read_only_as_far_as_needed(small_run):
             read.append(i)
             yield f"tea and water {i % 90}"
 
-    answers = translator.answers(endless(), window=8, beam=1)
+    answers = translator.task.predict(translator.model, endless(), Translating(beam=1), window=8)
     assert len(list(islice(answers, 20))) == 20
     assert len(read) == 24, "three windows of eight, and not one text more"
 
@@ -58,7 +59,7 @@ def test_the_window_changes_nothing_but_the_memory(small_run):
     translator = load(small_run, device="cpu")
     asked = [f"tea {'and water ' * (i % 4)}{i}" for i in range(11)]
     wide = [best[0].text for best in translator.answers(asked)]
-    assert [best[0].text for best in translator.answers(asked, window=2)] == wide
+    assert [best[0].text for best in translator.task.predict(translator.model, asked, window=2)] == wide
     assert [translator(text) for text in asked] == wide == translator(asked)
 
 

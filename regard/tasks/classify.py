@@ -1,0 +1,196 @@
+"""Classify: which of some labels does a text, a pair of texts or a picture have? One of them, or any number.
+
+one      loss = - Σ log softmax(logits)[label]
+many     loss = - Σ log σ(±logits), + for labels it has, - for those it has not
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from regard.choose import must
+from regard.data.batches import Ints, handfuls, to_device
+from regard.data.bundled import phrasebook, shapes
+from regard.data.files import Rows
+from regard.data.images import Picture, Pictures, open_picture, read_pictures
+from regard.data.labelled import Labelled, read_labelled
+from regard.data.tokens import Pieces, Tokenizer
+from regard.parts.heads import Classifier, Model
+from regard.parts.pooling import POOLINGS
+from regard.scores import accuracy, macro_f1, micro_f1
+from regard.tasks.inputs import Drawn, Given, ImageInput, TextInput, Views, Written, fit_tokenizer, in_order
+from regard.tasks.task import Answer, Choices, Loss, Task, learnt, samples
+
+
+class Labels(NamedTuple):
+    x: Tensor  # (B,T) ids or (B,C,H,W) pictures
+    mask: Tensor | None  # (B,1,1,T)
+    wanted: Tensor  # (B,classes), 1 where it has the label
+
+
+@dataclass
+class Classify(Task):
+    pooling: Literal["mean", "first", "last", "attention"] = "mean"  # how one vector is made of all
+    many: bool = False  # any number of labels, not exactly one
+    smoothing: float = 0.0  # this share of the wanted probability is spread over all labels
+    labels: list[str] = learnt()
+    tokenizer: Tokenizer | None = learnt(None)
+    pictures: Pictures | None = learnt(None)
+    shift: int = learnt(0)
+    flip: bool = learnt(False)
+
+    def __post_init__(self) -> None:
+        must(self, smoothing=(0 <= self.smoothing < 1, "at least 0 and below 1"))
+
+    about = "a text, two texts or a picture in, a label out"
+    takes = ".tsv, .csv or .jsonl of texts and labels; folders of pictures, idx files or .npz"
+    ships = "kinds of sentences; for models that see, shapes"
+    asks = ("reads", "gathers", "sees")
+    default = "bert"
+    counts = "examples"
+
+    @classmethod
+    def groups(cls, ability: str) -> tuple[type, ...]:
+        return (Views,) if ability == "sees" else (Pieces,)
+
+    @classmethod
+    def rows(cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, **aim: Any) -> Rows:
+        return read_pictures(paths) if ability == "sees" else read_labelled(paths, fields, aim["many"])
+
+    @classmethod
+    def bundled(cls, ability: str, **aim: Any) -> dict[str, Rows]:
+        """The kinds of sentences in the phrasebook; the main shape of a scene."""
+        parts: dict[str, list[Any]] = {"train": [], "valid": [], "test": []}
+        if ability == "sees":
+            for line, scene in enumerate(shapes.shapes(), 1):
+                parts[shapes.split(scene)].append(Picture(scene.pixels, (scene.label,), "shapes", line))
+        else:
+            for line, phrase in enumerate(phrasebook.phrases(), 1):
+                row = Labelled(phrase.english, None, (phrase.kind,), "phrasebook", line)
+                parts[phrasebook.split(phrase)].append(row)
+        return dict(parts)
+
+    @classmethod
+    def fit(cls, rows: Any, ability: str, reading: dict[str, Any], readers: dict[str, Any], **aim: Any) -> Classify:
+        labels = sorted({label for row in rows for label in row.labels})
+        if len(labels) < 2 and not aim["many"]:
+            raise ValueError(f"there is nothing to tell apart: every example has the label {labels[0]!r}")
+        tokenizer = pictures = None
+        if ability == "sees":
+            pictures = readers.get("pictures") or Pictures.fit(rows, reading["side"])
+        else:
+            tokenizer = fit_tokenizer((text for row in rows for text in row.texts), reading, readers)
+        seen = {"shift": reading.get("shift", 0), "flip": reading.get("flip", False)}
+        return cls(**aim, labels=labels, tokenizer=tokenizer, pictures=pictures, **seen)
+
+    @cached_property
+    def input(self) -> TextInput | ImageInput:
+        if self.pictures is not None:
+            return ImageInput(self.pictures, self.shift, self.flip)
+        assert self.tokenizer is not None
+        return TextInput(self.tokenizer)
+
+    def sizes(self) -> dict[str, int]:
+        return self.input.sizes()
+
+    def head(self, body: Any) -> Model:
+        c = body.config
+        return Model(body, Classifier(c.dim, len(self.labels), POOLINGS[self.pooling](c.dim), c.dropout))
+
+    def prepare(self, rows: Sequence[Any], context: int) -> Written | Drawn:
+        wanted = np.zeros((len(rows), len(self.labels)), np.float32)
+        place = {label: i for i, label in enumerate(self.labels)}
+        for i, row in enumerate(rows):
+            for label in row.labels:
+                if label not in place:
+                    raise ValueError(
+                        f"{row.file}:{row.line}: the label {label!r} is not among those of the training data"
+                    )
+                wanted[i, place[label]] = 1.0
+        return self.input.prepare(rows, wanted, context)
+
+    def batch(self, examples: Any, rows: Ints, training: bool = True) -> Labels:
+        return Labels(*self.input.given(examples, rows, training), torch.from_numpy(examples.wanted[rows]))
+
+    def logits(self, model: Model, given: Given | Labels) -> Tensor:
+        if given.mask is None:
+            return model.head(model.body(given.x))
+        return model.head(model.body(given.x, given.mask), given.mask)  # (B,classes)
+
+    def loss(self, model: Model, batch: Labels) -> Loss:
+        return Loss(self.cost(self.logits(model, batch), batch.wanted, self.smoothing), len(batch.x))
+
+    def cost(self, logits: Tensor, wanted: Tensor, smoothing: float) -> Tensor:
+        if self.many:
+            even = wanted * (1 - smoothing) + smoothing / 2
+            return F.binary_cross_entropy_with_logits(logits, even, reduction="sum")
+        return F.cross_entropy(logits, wanted.argmax(-1), reduction="sum", label_smoothing=smoothing)
+
+    @torch.inference_mode()
+    def score(self, model: Model, rows: Sequence[Any], how: Choices | None = None) -> dict[str, Any]:
+        examples = self.prepare(rows, getattr(model.body.config, "context", 0))
+        logits = self.all_logits(model, examples)
+        loss = self.cost(logits, torch.from_numpy(examples.wanted), 0.0).item() / len(rows)
+        said = [self.names(row) for row in logits]
+        wanted = [tuple(row.labels) for row in rows]
+        answers = [", ".join(labels) for labels in said]
+        truth = [", ".join(sorted(labels)) for labels in wanted]
+        scores = {"loss": loss, "accuracy": accuracy(truth, answers)}
+        scores["f1"] = micro_f1(wanted, said) if self.many else macro_f1(truth, answers)
+        asked = [getattr(row, "text", f"{row.file}:{row.line}") for row in rows]
+        return {**scores, "answers": answers, "samples": samples(asked, truth, answers)}
+
+    def all_logits(self, model: Model, examples: Any) -> Tensor:
+        device = next(model.parameters()).device
+
+        def answer(rows: Ints) -> Tensor:
+            return self.logits(model, to_device(self.batch(examples, rows, training=False), device)).float().cpu()
+
+        return in_order(examples.lengths[:, 0], answer)
+
+    def names(self, logits: Tensor) -> tuple[str, ...]:
+        chosen = (logits > 0).nonzero()[:, 0] if self.many else logits.argmax(-1, keepdim=True)
+        return tuple(self.labels[i] for i in chosen.tolist())
+
+    def rank(self, scores: dict[str, Any]) -> tuple[float, ...]:
+        return round(scores["f1" if self.many else "accuracy"], 3), -round(scores["loss"], 4)
+
+    @torch.inference_mode()
+    def predict(self, model: Model, raw: Iterable[str], how: Choices, first: int = 0) -> Iterator[list[Answer]]:
+        """Texts, two texts with a tab between them, or names of picture files."""
+        for some in handfuls(raw, 256):
+            for logits in self.all_logits(model, self.unlabelled(some, model)):
+                probs = logits.sigmoid() if self.many else logits.softmax(-1)
+                best = probs.topk(min(how.n_best, len(self.labels)))
+                pairs = zip(best.values.tolist(), best.indices.tolist(), strict=True)
+                answers = [Answer(self.labels[i], float(np.log(max(p, 1e-38))), p) for p, i in pairs]
+                if self.many and how.n_best == 1:
+                    answers = [Answer(", ".join(self.names(logits)), answers[0].logp, answers[0].score)]
+                yield answers
+
+    @torch.inference_mode()
+    def embed(self, model: Model, raw: Iterable[str]) -> Iterator[list[float]]:
+        """What the head sees: all vectors of the body, pooled."""
+        for text in raw:
+            examples = self.unlabelled([text], model)
+            given = self.batch(examples, np.array([0]), training=False)
+            x = model.body(given.x) if given.mask is None else model.body(given.x, given.mask)
+            yield model.head.pooling(x, given.mask)[0].tolist()
+
+    def unlabelled(self, raw: Sequence[str], model: Model) -> Any:
+        wanted = np.zeros((len(raw), len(self.labels)), np.float32)
+        return self.input.prepare([self.asked(text) for text in raw], wanted, getattr(model.body.config, "context", 0))
+
+    def asked(self, text: str) -> Any:
+        if self.pictures is not None:
+            return Picture(open_picture(text), (), text, 1)
+        first, _, second = text.partition("\t")
+        return Labelled(first, second or None, (), "", 1)

@@ -1,0 +1,227 @@
+"""Fill: which word was hidden? A masked language model guesses some tokens from all others, on both sides.
+
+    loss = - Σ_hidden log P(x_t | the rest)
+
+Of 15 % of the tokens, 80 % are hidden by [MASK], 10 % become another token and 10 % stay (Devlin et al. 2019).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.choose import must
+from regard.data.batches import Ints
+from regard.data.bundled import phrasebook
+from regard.data.corpus import Corpus, Documents, Texts, Windows, documents, read_texts
+from regard.data.files import Data, Files
+from regard.data.tokens import Pieces, Tokenizer
+from regard.parts.heads import Model
+from regard.scores import perplexity
+from regard.tasks.inputs import fit_tokenizer, text_sizes
+from regard.tasks.task import Answer, Choices, Loss, Task, learnt
+
+MASK = "[MASK]"
+HIDDEN = "\ue000"  # stands for it while a text is cut; a letter of nobody's
+
+
+@dataclass(frozen=True)
+class Fillers(Choices):
+    """How many fillers are wanted."""
+
+    n_best: int = 5  # fillers returned for each text, best first
+
+
+class Hidden(NamedTuple):
+    ids: Tensor  # (B,T)
+    wanted: Tensor  # (N,) what was hidden
+    places: Tensor  # (B,T), True = hidden
+    mask: Tensor | None  # (B,1,T,T), True = the same document
+
+
+@dataclass
+class Fill(Task):
+    share: float = 0.15  # of the tokens that are to be guessed
+    whole_words: bool = False  # hide all pieces of a word or none
+    tokenizer: Tokenizer = learnt()
+    documents: str = learnt("lines")  # what one is in a file, as it was in training
+
+    def __post_init__(self) -> None:
+        must(self, share=(0 < self.share < 1, "above 0 and below 1"))
+
+    about = "a text with [MASK] in it in, the hidden words out"
+    takes = "text files, one document a line, or .jsonl with a field of text"
+    ships = "the English sentences of the phrasebook"
+    asks = ("fills",)
+    default = "bert"
+    counts = "hidden tokens"
+    looks = 100_000  # characters
+    unused = frozenset({"longest"})
+    ways = Fillers
+
+    @classmethod
+    def groups(cls, ability: str) -> tuple[type, ...]:
+        return (Pieces, Documents)
+
+    @classmethod
+    def read(cls, files: Files, ability: str, reading: dict[str, Any], **aim: Any) -> Data:
+        return read_texts(files, reading | {"documents": reading["documents"] or "lines"}, bundled_phrases)
+
+    def read_one(self, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, skip_bad: bool) -> Any:
+        files = Files(data=paths, valid=paths, fields=fields, skip_bad=skip_bad)
+        return read_texts(files, {"documents": self.documents, "cache": Documents.cache}, dict).sets["train"]
+
+    @classmethod
+    def fit(cls, rows: Texts, ability: str, reading: dict[str, Any], readers: dict[str, Any], **aim: Any) -> Fill:
+        apart = reading["documents"] or "lines"
+        return cls(**aim, tokenizer=fit_tokenizer(rows.sample(), reading, readers), documents=apart)
+
+    def sizes(self) -> dict[str, int]:
+        return text_sizes(self.tokenizer)
+
+    def head(self, body: Any) -> Model:
+        return Model(body, body.vocabulary())
+
+    def prepare(self, rows: Texts, context: int) -> Windows:
+        windows = Windows(Corpus.of(rows, self.tokenizer), context)
+        windows.units = int(windows.units * self.share)
+        return windows
+
+    def batch(self, examples: Windows, rows: Ints) -> Hidden:
+        return self.hidden(examples.take(rows))
+
+    def hidden(self, ids: Tensor) -> Hidden:
+        places = self.chosen(ids)
+        luck = torch.rand(ids.shape)
+        given = ids.where(~places | (luck >= 0.8), self.tokenizer.mask)
+        other = torch.randint(len(self.tokenizer), ids.shape)
+        given = given.where(~places | (luck < 0.8) | (luck >= 0.9), other)
+        return Hidden(given, ids[places], places, documents(ids, self.tokenizer.begin))
+
+    def chosen(self, ids: Tensor) -> Tensor:
+        """(B,T), True = to be guessed. Never a special token; at least one in all."""
+        common = ~torch.isin(ids, torch.tensor(self.tokenizer.special))
+        if not self.whole_words:
+            luck = torch.rand(ids.shape)
+        else:
+            word = self.opens[ids].cumsum(1)  # (B,T) number of the word
+            luck = torch.rand(ids.size(0), ids.size(1) + 1).gather(1, word)
+        places = (luck < self.share) & common
+        if not places.any():
+            places = common & (luck == luck.where(common, 2.0).min())
+        return places
+
+    @cached_property
+    def opens(self) -> Tensor:
+        """(V,), True for pieces that begin a word."""
+        pieces = self.tokenizer.pieces(range(len(self.tokenizer)))
+        return torch.tensor([not piece[:1].isalnum() for piece in pieces])
+
+    def loss(self, model: Model, batch: Hidden) -> Loss:
+        x = model.body(batch.ids, mask=batch.mask)[batch.places]  # (N,D)
+        return Loss(model.head.loss(x, batch.wanted), max(1, len(batch.wanted)))
+
+    def some(self, rows: Texts, count: int | None) -> Texts:
+        return rows.beginning(count or self.looks)
+
+    def amount(self, rows: Texts) -> str:
+        return f"{rows.characters:,} characters"
+
+    @torch.inference_mode()
+    def score(self, model: Model, rows: Texts, how: Fillers | None = None, budget: int = 8192) -> dict[str, Any]:
+        """The same tokens are hidden every time."""
+        windows = self.prepare(rows, model.body.config.context)
+        device, T = next(model.parameters()).device, windows.length
+        starts = np.arange(0, len(windows.ids) - T + 1, T)
+        total, right, count = 0.0, 0, 0
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            for i in range(0, len(starts), max(1, budget // T)):
+                batch = self.batch(windows, starts[i : i + max(1, budget // T)])
+                mask = None if batch.mask is None else batch.mask.to(device)
+                x = model.body(batch.ids.to(device), mask=mask)[batch.places.to(device)]
+                wanted = batch.wanted.to(device)
+                total += model.head.loss(x, wanted).item()
+                right += int((model.head(x).argmax(-1) == wanted).sum())
+                count += len(wanted)
+        text = self.tokenizer.decode([windows.ids[: T // 2].tolist()])[0].split()
+        text = [*text[:3], MASK, *text[4:12]]
+        answers = [
+            ", ".join(answer.more["fillers"][0] for answer in best)
+            for best in self.predict(model, [" ".join(text)], Fillers())
+        ]
+        return {
+            "loss": total / count,
+            "perplexity": perplexity(total / count),
+            "accuracy": 100 * right / count,
+            "answers": answers,
+            "samples": [{"source": " ".join(text), "wanted": "", "answer": answers[0]}],
+        }
+
+    def rank(self, scores: dict[str, Any]) -> tuple[float, ...]:
+        return (-round(scores["loss"], 4),)
+
+    @torch.inference_mode()
+    def predict(self, model: Model, raw: Iterable[str], how: Fillers, first: int = 0) -> Iterator[list[Answer]]:
+        """The best fillers of every [MASK], each guessed by itself."""
+        device, context = next(model.parameters()).device, model.body.config.context
+        special = torch.tensor(self.tokenizer.special)
+        for text in raw:
+            ids = self.with_masks(text)
+            if len(ids) > context:
+                raise ValueError(
+                    f'{len(ids)} tokens do not fit the context of {context}. The text begins "{text[:60]}"'
+                )
+            places = [i for i, token in enumerate(ids) if token == self.tokenizer.mask]
+            x = model.body(torch.tensor([ids], device=device))[0, places]
+            logits = model.head(x).float().cpu()
+            logits[:, special] = -torch.inf
+            best = logits.log_softmax(-1).topk(min(how.n_best, logits.size(1)))
+            yield [
+                self.answer(text, best.indices[:, rank], best.values[:, rank]) for rank in range(best.values.size(1))
+            ]
+
+    @torch.inference_mode()
+    def embed(self, model: Model, raw: Iterable[str]) -> Iterator[list[float]]:
+        """The mean over all tokens."""
+        for text in raw:
+            self.tokenizer.longest(model.body.config.context)
+            ids = torch.tensor(self.tokenizer.encode([text]), device=next(model.parameters()).device)
+            yield model.body(ids)[0].mean(0).tolist()
+
+    def answer(self, text: str, ids: Tensor, logps: Tensor) -> Answer:
+        fillers = [piece.removeprefix("▁") for piece in self.tokenizer.pieces(ids.tolist())]
+        whole = text
+        for filler in fillers:
+            whole = whole.replace(MASK, filler, 1)
+        return Answer(whole, logps.sum().item(), logps.sum().exp().item(), {"fillers": fillers})
+
+    def with_masks(self, text: str) -> list[int]:
+        """The ids of a text, in which [MASK] stands for a word."""
+        if MASK not in text:
+            raise ValueError(f'put {MASK} where a word is to be filled in, not: "{text[:60]}"')
+        text = text.replace(HIDDEN, " ").replace(MASK, HIDDEN)
+        [encoding] = self.tokenizer.encodings([text])
+        ids: list[int] = []
+        for token, (a, b), piece in zip(encoding.ids, encoding.offsets, encoding.tokens, strict=True):
+            if HIDDEN not in text[a:b]:
+                ids.append(token)
+                continue
+            if ids and self.tokenizer.pieces(ids[-1:]) == ["▁"]:
+                ids.pop()
+            if piece != "▁":
+                ids += [self.tokenizer.mask] * text[a:b].count(HIDDEN)
+        return ids
+
+
+def bundled_phrases() -> dict[str, list[str]]:
+    parts: dict[str, list[str]] = {"train": [], "valid": [], "test": []}
+    for phrase in phrasebook.phrases():
+        parts[phrasebook.split(phrase)].append(phrase.english)
+    return parts

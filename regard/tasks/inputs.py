@@ -1,0 +1,106 @@
+"""What a task is given: texts as tokens, or pictures as numbers. Which of the two follows from what the body can do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.choose import must
+from regard.data.batches import ByLength, Ints, Ragged, cut, padding_mask
+from regard.data.images import Pictures
+from regard.data.tokens import READING, Pieces, Tokenizer, learn
+
+
+@dataclass(frozen=True)
+class Views:
+    """How pictures are looked at."""
+
+    side: int | None = None  # pixels of a side; as most pictures have it unless given
+    shift: int = 0  # in training, move a picture by up to so many pixels
+    flip: bool = False  # in training, mirror every other picture
+
+    def __post_init__(self) -> None:
+        must(self, side=(self.side is None or self.side >= 1, "at least 1"), shift=(self.shift >= 0, "0 or more"))
+
+
+class Given(NamedTuple):
+    x: Tensor  # (B,T) ids or (B,C,H,W) pictures
+    mask: Tensor | None  # (B,1,1,T), True = a token
+
+
+class Written(ByLength):
+    """Texts, with the answer to each."""
+
+    def __init__(self, rows: Ragged, wanted: Any):
+        self.rows, self.wanted = rows, wanted
+        self.lengths = rows.lengths[:, None]
+        self.units = len(rows)
+
+
+class Drawn(ByLength):
+    """Pictures, with the answer to each. One counts as many tokens as a body may make of it."""
+
+    def __init__(self, pixels: Any, wanted: Any, tokens: int = 50):
+        self.rows, self.wanted = pixels, wanted
+        self.lengths = np.full((len(pixels), 1), tokens)
+        self.units = len(pixels)
+
+
+@dataclass
+class TextInput:
+    tokenizer: Tokenizer
+
+    def prepare(self, rows: Sequence[Any], wanted: Any, context: int) -> Written:
+        """A text that is longer than the context is cut."""
+        self.tokenizer.longest(context)
+        texts = [row.text if getattr(row, "pair", None) is None else (row.text, row.pair) for row in rows]
+        return Written(Ragged(self.tokenizer.encode(texts)), wanted)
+
+    def given(self, examples: Written, rows: Ints, training: bool) -> Given:
+        ids = examples.rows.padded(rows, self.tokenizer.pad)
+        return Given(ids, padding_mask(examples.rows.lengths[rows], ids.size(1)))
+
+    def sizes(self) -> dict[str, int]:
+        return text_sizes(self.tokenizer)
+
+
+@dataclass
+class ImageInput:
+    pictures: Pictures
+    shift: int
+    flip: bool
+
+    def prepare(self, rows: Sequence[Any], wanted: Any, context: int) -> Drawn:
+        return Drawn(self.pictures.prepare([row.pixels for row in rows]), wanted)
+
+    def given(self, examples: Drawn, rows: Ints, training: bool) -> Given:
+        pixels = torch.from_numpy(examples.rows[rows])
+        if training and (self.shift or self.flip):
+            pixels = self.pictures.augmented(pixels, self.shift, self.flip)
+        return Given(self.pictures.normal(pixels), None)
+
+    def sizes(self) -> dict[str, int]:
+        return {"image": self.pictures.side, "channels": self.pictures.channels}
+
+
+def text_sizes(tokenizer: Tokenizer) -> dict[str, int]:
+    sep = {"sep": tokenizer.id_of(tokenizer.roles["sep_token"])} if "sep_token" in tokenizer.roles else {}
+    return {"vocab": len(tokenizer), "pad": tokenizer.pad, **sep}
+
+
+def fit_tokenizer(texts: Any, reading: dict[str, Any], readers: dict[str, Any]) -> Tokenizer:
+    """That of the model it starts from, or a new one."""
+    found: Tokenizer | None = readers.get("tokenizer")
+    return found or learn(texts, Pieces(**{n: reading[n] for n in Pieces.__dataclass_fields__}), READING)
+
+
+def in_order(lengths: Ints, answer: Callable[[Ints], Tensor], budget: int = 8192) -> Tensor:
+    """The answers to all rows: worked on in batches of like length, given back in order."""
+    order = np.argsort(lengths, kind="stable")
+    found = torch.cat([answer(order[a:b]) for a, b in cut(lengths[order], budget)])
+    return found[torch.from_numpy(np.argsort(order, kind="stable"))]

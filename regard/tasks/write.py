@@ -1,0 +1,201 @@
+"""Write: what comes next? A language model guesses every token from those before it, and so can go on with any text.
+
+    loss = - Σ_t log P(x_t | x_<t)
+
+Documents stand one after the other in windows of the context's length, and no token sees another document than its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.data.batches import Ints
+from regard.data.bundled import stories
+from regard.data.corpus import Corpus, Documents, Texts, Windows, documents, holds_json, read_texts
+from regard.data.files import Data, Files
+from regard.data.tokens import WRITING, Pieces, Tokenizer, learn
+from regard.generate import Decoding, generate
+from regard.parts.cache import Cache
+from regard.parts.heads import Model
+from regard.scores import bits_per_byte, perplexity
+from regard.tasks.task import Answer, Loss, Task, learnt
+
+TURN = "\n> "  # where the player speaks
+
+
+@dataclass(frozen=True)
+class Writing(Decoding):
+    """How a text goes on."""
+
+    beam: int = 1  # beginnings kept side by side, if nothing is left to chance; 1 is greedy
+    temperature: float = 0.8  # 0: the most probable text; 1: the model's own distribution
+    top_p: float = 0.95  # sample only from the most probable tokens that together have this probability
+    longest: int | None = 200  # most tokens to add
+    stop: str = ""  # end before this text
+
+
+class Given(NamedTuple):
+    ids: Tensor  # (B,T)
+    wanted: Tensor  # (B,T) the token after each
+    mask: Tensor | None  # (B,1,T,T), True = the same document
+
+
+@dataclass
+class Write(Task):
+    tokenizer: Tokenizer = learnt()
+    documents: str | None = learnt(None)  # what one is in a file, as it was in training
+    opens: bool = learnt(False)  # a text begins with </s>, as every document did in training
+
+    about = "a text in, how it goes on out"
+    takes = "text files, or .jsonl with a field of text"
+    ships = "stories, the transcripts of text adventures"
+    asks = ("writes",)
+    default = "nano"
+    counts = "tokens"
+    looks = 100_000  # characters
+    unused = frozenset({"longest"})
+    ways = Writing
+
+    @classmethod
+    def groups(cls, ability: str) -> tuple[type, ...]:
+        return (Pieces, Documents)
+
+    @classmethod
+    def read(cls, files: Files, ability: str, reading: dict[str, Any], **aim: Any) -> Data:
+        return read_texts(files, reading, bundled_stories)
+
+    def read_one(self, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, skip_bad: bool) -> Any:
+        reading = {"documents": self.documents, "cache": Documents.cache}
+        files = Files(data=paths, valid=paths, fields=fields, skip_bad=skip_bad)
+        return read_texts(files, reading, dict).sets["train"]
+
+    @classmethod
+    def fit(cls, rows: Texts, ability: str, reading: dict[str, Any], readers: dict[str, Any], **aim: Any) -> Write:
+        pieces = Pieces(**{name: reading[name] for name in Pieces.__dataclass_fields__})
+        tokenizer = readers.get("tokenizer") or learn(rows.sample(), pieces, WRITING)
+        apart = "paragraphs" if rows.name == "bundled" else reading["documents"]
+        opens = apart not in (None, "files") or holds_json(rows.name)
+        return cls(**aim, tokenizer=tokenizer, documents=apart, opens=opens)
+
+    def sizes(self) -> dict[str, int]:
+        return {"vocab": len(self.tokenizer), "pad": self.tokenizer.pad}
+
+    def head(self, body: Any) -> Model:
+        return Model(body, body.vocabulary())
+
+    def prepare(self, rows: Texts, context: int) -> Windows:
+        return Windows(Corpus.of(rows, self.tokenizer), context + 1)
+
+    def batch(self, examples: Windows, rows: Ints) -> Given:
+        return self.given(examples.take(rows))
+
+    def given(self, ids: Tensor) -> Given:
+        return Given(ids[:, :-1], ids[:, 1:], documents(ids[:, :-1], self.tokenizer.begin))
+
+    def loss(self, model: Model, batch: Given) -> Loss:
+        x = model.body(batch.ids, mask=batch.mask)  # (B,T,D)
+        return Loss(model.head.loss(x.flatten(0, 1), batch.wanted.flatten()), batch.wanted.numel())
+
+    def some(self, rows: Texts, count: int | None) -> Texts:
+        return rows.beginning(count or self.looks)
+
+    def amount(self, rows: Texts) -> str:
+        return f"{rows.characters:,} characters"
+
+    @torch.inference_mode()
+    def score(self, model: Model, rows: Texts, how: Writing | None = None, budget: int = 8192) -> dict[str, Any]:
+        """Loss over the whole text, cut into windows of the context's length."""
+        corpus = Corpus.of(rows, self.tokenizer)
+        device, T = next(model.parameters()).device, model.body.config.context
+        starts = np.arange(0, len(corpus.ids) - 1, T)
+        whole = starts[starts + T < len(corpus.ids)]
+        total = 0.0
+        for some in [whole[i : i + max(1, budget // T)] for i in range(0, len(whole), max(1, budget // T))]:
+            ids = torch.from_numpy(corpus.ids[some[:, None] + np.arange(T + 1)].astype(np.int64))
+            total += self.loss(model, to(self.given(ids), device)).total.item()
+        if len(whole) < len(starts):
+            ids = torch.from_numpy(corpus.ids[starts[-1] :].astype(np.int64))[None]
+            total += self.loss(model, to(self.given(ids), device)).total.item()
+        loss = total / (len(corpus.ids) - 1)
+        prompt = self.tokenizer.decode([corpus.ids[: T // 4].tolist()])[0]
+        answers = [best[0].more["added"] for best in self.predict(model, [prompt], how or Writing(longest=T // 2))]
+        return {
+            "loss": loss,
+            "perplexity": perplexity(loss),
+            "bits_per_byte": bits_per_byte(total, corpus.size),
+            "answers": answers,
+            "samples": [{"source": prompt[-300:], "wanted": "", "answer": answers[0]}],
+        }
+
+    def rank(self, scores: dict[str, Any]) -> tuple[float, ...]:
+        return (-round(scores["loss"], 4),)
+
+    def predict(self, model: Model, raw: Iterable[str], how: Writing, first: int = 0) -> Iterator[list[Answer]]:
+        for number, prompt in enumerate(raw, first):
+            ids = [self.tokenizer.end] * (self.opens or not prompt) + (
+                self.tokenizer.encode([prompt])[0] if prompt else []
+            )
+            found = self.continued(model, ids, how, number)
+            texts = [self.tokenizer.decode([added])[0] for added, _ in found]
+            cut = [text[: text.index(how.stop)] if how.stop and how.stop in text else text for text in texts]
+            yield [
+                Answer(prompt + text, logp, logp, {"added": text}) for text, (_, logp) in zip(cut, found, strict=True)
+            ]
+
+    @torch.inference_mode()
+    def continued(self, model: Model, ids: Sequence[int], how: Writing, number: int) -> list[tuple[list[int], float]]:
+        """Tokens to add and their log-probability. When the context is full, its older half is forgotten."""
+        device, context = next(model.parameters()).device, model.body.config.context
+        wanted = how.longest or context
+        added: list[int] = []
+        logp = 0.0
+        while True:
+            seen = [*ids, *added]
+            seen = seen if len(seen) < context else seen[-max(1, context // 2) :]
+            limit = min(wanted - len(added), context - len(seen))
+            caches = model.body.caches()
+            if len(seen) > 1:
+                model.body(torch.tensor([seen[:-1]], device=device), cache=caches)
+            start, limits = torch.tensor([seen[-1]], device=device), torch.tensor([limit], device=device)
+            [best] = generate(self.step(model), caches, start, self.tokenizer.end, limits, how, torch.tensor([number]))
+            if how.n_best > 1:
+                return [(h.ids, h.logp) for h in best]
+            added, logp = [*added, *best[0].ids], logp + best[0].logp
+            if len(best[0].ids) < limit or len(added) >= wanted:
+                return [(added, logp)]
+
+    def step(self, model: Model) -> Any:
+        never = [self.tokenizer.pad, self.tokenizer.id_of(self.tokenizer.roles["unk_token"])]
+
+        def step(ids: Tensor, caches: list[Cache]) -> Tensor:
+            logits = model.head(model.body(ids, cache=caches)[:, -1])
+            logits[:, never] = -math.inf
+            return logits
+
+        return step
+
+    def play(self, model: Model, story: str, said: str, how: Writing, turn: int) -> str:
+        """The next part of an interactive story: the player speaks, the model answers until it is the player's turn."""
+        asked = f"{story.rstrip()}{TURN}{said}\n" if said else story
+        [best] = self.predict(model, [asked], how, turn)
+        text = best[0].text
+        end = text.find(TURN, len(asked))
+        return text if end < 0 else text[:end]
+
+
+def to(batch: Given, device: torch.device) -> Given:
+    return Given(*(None if tensor is None else tensor.to(device) for tensor in batch))  # type: ignore[arg-type]
+
+
+def bundled_stories() -> dict[str, list[str]]:
+    parts: dict[str, list[str]] = {"train": [], "valid": [], "test": []}
+    for story in stories.stories():
+        parts[stories.split(story)].append(story)
+    return parts
