@@ -1,0 +1,156 @@
+"""Emoji: pictures and their names in one space, trained from scratch, tested where there is something new.
+
+    python benchmarks/emoji.py [--minutes 10] [--out runs/emoji] [any other option of regard train match]
+
+style      trained on two drawing styles of every emoji; a picture in the third style must find its name among all.
+           Beside it: the name of the nearest training picture, by pixels.
+concepts   trained on some emoji in all styles; a picture of a new emoji must find its name among all new ones.
+           Beside it: names compared, by TF-IDF, with those of the nearest training pictures, weighted by nearness.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import zipfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from corpus import SHARED
+from PIL import Image
+from recipes import machine, options, seconds, trained
+
+from regard.data.images import open_picture
+from regard.load import Loaded
+from regard.scores import recall_at
+
+DATA = SHARED / "emoji"
+STYLES = ("openmoji", "twemoji", "noto")
+NEW_STYLE = "noto"
+SIDE = 24  # pixels, for nearest neighbours
+NEAREST = 10
+Floats = npt.NDArray[np.float64]
+RECIPE = {"side": 36, "patch": 6, "shift": 2, "flip": True, "vocab": 1500, "batch-tokens": 6400, "checks": 4}
+
+
+class Emoji:
+    """Every concept: its name with its tags, its split, and a picture in some styles."""
+
+    def __init__(self, folder: Path):
+        with (DATA / "captions.tsv").open(encoding="utf-8") as stream:
+            self.rows = {row["hexcode"]: row for row in csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE)}
+        self.files: dict[tuple[str, str], Path] = {}
+        for style in STYLES:
+            (folder / style).mkdir(parents=True, exist_ok=True)
+            with zipfile.ZipFile(DATA / f"{style}_72.zip") as packed:
+                for name in packed.namelist():
+                    code = Path(name).stem
+                    if name.endswith(".png") and code in self.rows:
+                        self.files[code, style] = folder / style / f"{code}.png"
+                        self.files[code, style].write_bytes(packed.read(name))
+        self.folder = folder
+
+    def caption(self, code: str) -> str:
+        row = self.rows[code]
+        return f"{row['annotation']}, {row['tags']}".lower()
+
+    def table(self, name: str, chosen: list[tuple[str, str]]) -> Path:
+        """A file that regard reads: picture, tab, caption."""
+        file = self.folder / f"{name}.tsv"
+        lines = [f"{self.files[one].relative_to(self.folder)}\t{self.caption(one[0])}\n" for one in chosen]
+        file.write_text("".join(lines), encoding="utf-8")
+        return file
+
+    def pixels(self, one: tuple[str, str]) -> Floats:
+        picture = Image.open(io.BytesIO(self.files[one].read_bytes())).convert("RGBA")
+        white = Image.new("RGBA", picture.size, "white")
+        small = Image.alpha_composite(white, picture).convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR)
+        flat = np.asarray(small, np.float64).ravel()
+        flat = flat - flat.mean()
+        return flat / (np.linalg.norm(flat) + 1e-9)
+
+
+def tf_idf(captions: list[str]) -> Floats:
+    words = [caption.replace(",", " ").split() for caption in captions]
+    places = {word: i for i, word in enumerate(sorted({w for some in words for w in some}))}
+    seen = Counter(word for some in words for word in set(some))
+    table = np.zeros((len(captions), len(places)))
+    for i, some in enumerate(words):
+        for word, count in Counter(some).items():
+            table[i, places[word]] = count * math.log(len(captions) / seen[word])
+    return table / (np.linalg.norm(table, axis=1, keepdims=True) + 1e-9)
+
+
+def places_of(similarity: Floats, right: list[int]) -> npt.NDArray[np.int64]:
+    """At which place, from 1, each row finds its right column; ties count against it."""
+    wanted = similarity[np.arange(len(right)), right][:, None]
+    return (similarity >= wanted).sum(1)
+
+
+def ours(loaded: Loaded, emoji: Emoji, asked: list[tuple[str, str]], codes: list[str]) -> Floats:
+    task: Any = loaded.task
+    pictures = task.embed_pictures(loaded.model, [open_picture(emoji.files[one]) for one in asked])
+    texts = task.embed_texts(loaded.model, [emoji.caption(code) for code in codes])
+    return (pictures @ texts.T).double().numpy()
+
+
+def told(name: str, who: str, places: npt.NDArray[np.int64], ks: tuple[int, ...]) -> None:
+    shares = "  ".join(f"R@{k} {recall_at(places, k):5.1f}" for k in ks)
+    print(f"{name:<10}{who:<26}{shares}", flush=True)
+
+
+def main() -> None:
+    given, more = options(str(__doc__), 10, "runs/emoji")
+    out = Path(given.out)
+    emoji = Emoji(out / "data")
+    print(f"{machine()}, seed {given.seed}, {given.minutes:g} minutes each")
+    length = {"minutes": given.minutes, "seed": given.seed}
+
+    codes = [code for code in emoji.rows if all((code, style) in emoji.files for style in STYLES)]
+    old = [
+        (code, style) for code in emoji.rows for style in STYLES if style != NEW_STYLE and (code, style) in emoji.files
+    ]
+    asked = [(code, NEW_STYLE) for code in codes]
+    right = list(range(len(codes)))
+    known = np.stack([emoji.pixels(one) for one in old])
+    near = np.stack([emoji.pixels(one) for one in asked]) @ known.T
+    owners = {code: [i for i, one in enumerate(old) if one[0] == code] for code in codes}
+    by_code = np.stack([near[:, owners[code]].max(1) for code in codes], 1)
+    told("style", "nearest picture by pixels", places_of(by_code, right), (1, 10))
+    files = {"data": [emoji.table("style-train", old)], "held-out": 0.03}
+    loaded = trained("match", out / "style", RECIPE | files | length, more)
+    told(
+        "style",
+        f"ours, {seconds(out / 'style') / 60:.1f} minutes",
+        places_of(ours(loaded, emoji, asked, codes), right),
+        (1, 10),
+    )
+
+    def split(name: str) -> list[tuple[str, str]]:
+        return [one for one in emoji.files if emoji.rows[one[0]]["split"] == name]
+
+    train, test = split("train"), split("test")
+    new = sorted({code for code, _ in test})
+    right = [new.index(code) for code, _ in test]
+    known = np.stack([emoji.pixels(one) for one in train])
+    near = np.stack([emoji.pixels(one) for one in test]) @ known.T
+    words = tf_idf([emoji.caption(code) for code, _ in train] + [emoji.caption(code) for code in new])
+    least = np.sort(near, 1)[:, -NEAREST][:, None]
+    guess = np.where(near >= least, np.maximum(near, 0), 0) @ words[: len(train)]
+    told("concepts", "TF-IDF of nearest pictures", places_of(guess @ words[len(train) :].T, right), (1, 10))
+    files = {"data": [emoji.table("concepts-train", train)], "valid": [emoji.table("concepts-valid", split("val"))]}
+    loaded = trained("match", out / "concepts", RECIPE | files | length, more)
+    told(
+        "concepts",
+        f"ours, {seconds(out / 'concepts') / 60:.1f} minutes",
+        places_of(ours(loaded, emoji, test, new), right),
+        (1, 10),
+    )
+
+
+if __name__ == "__main__":
+    main()
