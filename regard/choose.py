@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import fields
 from difflib import get_close_matches
+from typing import Any
+
+IDS = ("pad", "sep")  # a negative one is counted from the end, or there is none
 
 
 def choose(what: str, name: object, known: Iterable[str]) -> None:
@@ -19,3 +23,19 @@ def must(thing: object, **rules: tuple[bool, str]) -> None:
     for name, (holds, rule) in rules.items():
         if not holds:
             raise ValueError(f"{name.replace('_', '-')} must be {rule}, not {getattr(thing, name)}")
+
+
+def must_fit(config: Any, may_be_0: tuple[str, ...] = ()) -> None:
+    """What holds for every body: sizes of at least 1, heads that share out the width. A negative pad becomes an id."""
+    sizes = {field.name: getattr(config, field.name) for field in fields(config) if field.type == "int"}
+    for name, size in sizes.items():
+        if name not in IDS:
+            least = 0 if name in may_be_0 else 1
+            must(config, **{name: (size >= least, "0 or more" if name in may_be_0 else "at least 1")})
+    must(config, dropout=(0 <= config.dropout < 1, "at least 0 and below 1"))
+    for heads, dim in (("heads", "dim"), ("image_heads", "image_dim"), ("kv_heads", "heads")):
+        if sizes.get(heads) and sizes[dim] % sizes[heads]:
+            told = [name.replace("_", "-") for name in (heads, dim)]
+            raise ValueError(f"{told[0]} ({sizes[heads]}) must divide {told[1]} ({sizes[dim]})")
+    if sizes.get("pad", 0) < 0:
+        object.__setattr__(config, "pad", config.vocab + config.pad)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.choose import must
+from regard.choose import must_fit
 from regard.parts.attention import SelfAttention
 from regard.parts.block import Block
 from regard.parts.dropout import Dropout
@@ -39,13 +39,7 @@ class BertConfig:
     sep: int = -1  # id of the token that ends a sentence; none if negative
 
     def __post_init__(self) -> None:
-        sizes = ("vocab", "context", "dim", "layers", "heads", "hidden", "segments")
-        must(self, **{name: (getattr(self, name) >= 1, "at least 1") for name in sizes})
-        must(self, dropout=(0 <= self.dropout < 1, "at least 0 and below 1"))
-        if self.dim % self.heads:
-            raise ValueError(f"heads ({self.heads}) must divide dim ({self.dim})")
-        if self.pad < 0:
-            object.__setattr__(self, "pad", self.vocab + self.pad)
+        must_fit(self)
 
 
 SIZES: dict[str, dict[str, int]] = {

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.choose import must
+from regard.choose import must_fit
 from regard.parts.attention import SelfAttention
 from regard.parts.block import Block
 from regard.parts.dropout import Dropout
@@ -45,17 +45,9 @@ class CLIPConfig:
     pad: int = -1  # id of the padding, counted from the end if negative
 
     def __post_init__(self) -> None:
-        sizes = [name for name in self.__dataclass_fields__ if name not in ("dropout", "pad")]
-        must(self, **{name: (getattr(self, name) >= 1, "at least 1") for name in sizes})
-        must(self, dropout=(0 <= self.dropout < 1, "at least 0 and below 1"))
-        if self.dim % self.heads or self.image_dim % self.image_heads:
-            raise ValueError(
-                f"heads ({self.heads}, {self.image_heads}) must divide dim and image-dim ({self.dim}, {self.image_dim})"
-            )
+        must_fit(self)
         if self.image % self.patch:
             raise ValueError(f"patch ({self.patch}) must divide image ({self.image})")
-        if self.pad < 0:
-            object.__setattr__(self, "pad", self.vocab + self.pad)
 
 
 SIZES: dict[str, dict[str, int]] = {

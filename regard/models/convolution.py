@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.choose import must
+from regard.choose import must_fit
 from regard.parts.stems import as_tokens
 
 
@@ -25,8 +25,7 @@ class ConvolutionConfig:
     dropout: float = 0.0  # share of numbers dropped before the head
 
     def __post_init__(self) -> None:
-        must(self, **{n: (getattr(self, n) >= 1, "at least 1") for n in ("channels", "dim", "stages", "layers")})
-        must(self, dropout=(0 <= self.dropout < 1, "at least 0 and below 1"))
+        must_fit(self)
         if self.dim % 2 ** (self.stages - 1):
             raise ValueError(f"dim ({self.dim}) must be divisible by 2 for each of the later stages ({self.stages})")
 

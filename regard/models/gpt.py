@@ -13,7 +13,7 @@ from functools import partial
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.choose import must
+from regard.choose import must_fit
 from regard.parts.attention import SelfAttention
 from regard.parts.block import Block
 from regard.parts.cache import Cache
@@ -37,13 +37,7 @@ class GPTConfig:
     pad: int = -1  # id of the padding, counted from the end if negative
 
     def __post_init__(self) -> None:
-        sizes = ("vocab", "context", "dim", "layers", "heads", "hidden")
-        must(self, **{name: (getattr(self, name) >= 1, "at least 1") for name in sizes})
-        must(self, dropout=(0 <= self.dropout < 1, "at least 0 and below 1"))
-        if self.dim % self.heads:
-            raise ValueError(f"heads ({self.heads}) must divide dim ({self.dim})")
-        if self.pad < 0:
-            object.__setattr__(self, "pad", self.vocab + self.pad)
+        must_fit(self)
 
 
 SIZES: dict[str, dict[str, int]] = {

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from regard.choose import must
+from regard.choose import must_fit
 from regard.parts.attention import SelfAttention
 from regard.parts.block import Block
 from regard.parts.cache import Cache
@@ -36,17 +36,10 @@ class NanoConfig:
     pad: int = -1  # id of the padding, counted from the end if negative
 
     def __post_init__(self) -> None:
-        sizes = ("vocab", "context", "dim", "layers", "heads", "hidden")
-        must(self, **{name: (getattr(self, name) >= 1, "at least 1") for name in sizes})
-        must(self, kv_heads=(self.kv_heads >= 0, "0 or more"))
-        must(self, dropout=(0 <= self.dropout < 1, "at least 0 and below 1"))
+        must_fit(self, may_be_0=("kv_heads",))
         if self.dim % (2 * self.heads):
             raise ValueError(f"heads ({self.heads}) must divide dim ({self.dim}) into even widths")
         object.__setattr__(self, "kv_heads", self.kv_heads or self.heads)
-        if self.heads % self.kv_heads:
-            raise ValueError(f"kv-heads ({self.kv_heads}) must divide heads ({self.heads})")
-        if self.pad < 0:
-            object.__setattr__(self, "pad", self.vocab + self.pad)
 
 
 SIZES: dict[str, dict[str, int]] = {

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from regard.choose import must
+from regard.choose import must_fit
 from regard.parts.dropout import Dropout
 from regard.parts.embed import ScaledEmbedding
 from regard.parts.feedforward import FeedForward
@@ -25,10 +25,7 @@ class PooledConfig:
     pad: int = -1  # id of the padding, counted from the end if negative
 
     def __post_init__(self) -> None:
-        must(self, **{name: (getattr(self, name) >= 1, "at least 1") for name in ("vocab", "context", "dim", "hidden")})
-        must(self, dropout=(0 <= self.dropout < 1, "at least 0 and below 1"))
-        if self.pad < 0:
-            object.__setattr__(self, "pad", self.vocab + self.pad)
+        must_fit(self)
 
 
 SIZES: dict[str, dict[str, int]] = {

@@ -15,7 +15,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from regard.choose import choose, must
+from regard.choose import choose, must_fit
 from regard.parts.cache import Cache
 from regard.parts.dropout import Dropout
 from regard.parts.embed import ScaledEmbedding
@@ -39,15 +39,10 @@ class RecurrentConfig:
     pad: int = -1  # id of the padding, counted from the end if negative
 
     def __post_init__(self) -> None:
-        must(self, **{name: (getattr(self, name) >= 1, "at least 1") for name in ("vocab", "context", "dim", "layers")})
-        must(
-            self, truncate=(self.truncate >= 0, "0 or more"), dropout=(0 <= self.dropout < 1, "at least 0 and below 1")
-        )
+        must_fit(self, may_be_0=("truncate",))
         choose("cell", self.cell, CELLS)
         if self.dim % 2 and not self.one_way:
             raise ValueError(f"half of dim reads from each side: dim must be even, not {self.dim}, or --one-way be set")
-        if self.pad < 0:
-            object.__setattr__(self, "pad", self.vocab + self.pad)
 
 
 SIZES: dict[str, dict[str, int]] = {

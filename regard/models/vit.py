@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.choose import must
+from regard.choose import must_fit
 from regard.parts.attention import SelfAttention
 from regard.parts.block import Block
 from regard.parts.dropout import Dropout
@@ -39,11 +39,7 @@ class ViTConfig:
     class_token: bool = True  # put a vector in front that gathers the whole image
 
     def __post_init__(self) -> None:
-        sizes = ("image", "channels", "patch", "dim", "layers", "heads", "hidden")
-        must(self, **{name: (getattr(self, name) >= 1, "at least 1") for name in sizes})
-        must(self, dropout=(0 <= self.dropout < 1, "at least 0 and below 1"))
-        if self.dim % self.heads:
-            raise ValueError(f"heads ({self.heads}) must divide dim ({self.dim})")
+        must_fit(self)
         if self.image % self.patch and not self.convolution:
             raise ValueError(f"patch ({self.patch}) must divide image ({self.image})")
 
