@@ -15,6 +15,9 @@ from corpus import SHARED
 from recipes import machine, options, seconds, trained
 
 
+RECIPE = {"model": "bert", "size": "tiny", "dropout": 0.3, "smoothing": 0.1, "vocab": 2000, "checks": 8}
+
+
 def written(folder: Path, share: float = 1.0) -> dict[str, Path]:
     """The three sets as tables; `share` of the training sentences of every intent."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -35,7 +38,7 @@ def main() -> None:
     given, more = options(str(__doc__), 5, "runs/clinc")
     files = written(Path(given.out).parent / "clinc-data")
     recipe = {"data": [files["train"]], "valid": [files["val"]], "minutes": given.minutes, "seed": given.seed}
-    loaded = trained("classify", Path(given.out), recipe, more)
+    loaded = trained("classify", Path(given.out), RECIPE | recipe, more)
     scores = loaded.task.score(loaded.model, loaded.rows([str(files["test"])]))
     print(f"{machine()}, seed {given.seed}")
     print(f"accuracy on test {scores['accuracy']:.2f} after {seconds(Path(given.out)) / 60:.1f} minutes of training")

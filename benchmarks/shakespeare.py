@@ -23,7 +23,10 @@ from torch import Tensor
 import regard
 
 WINDOW = 64
-RECIPE = {"pieces": "characters", "context": 64, "batch_tokens": 1024, "average": 0.99}
+RECIPE = {
+    "pieces": "characters", "context": 64, "batch_tokens": 1024, "average": 0.99,
+    "model": "nano", "layers": 3, "dim": 160, "heads": 5, "hidden": 640, "rate": 0.005, "warmup": 40,
+}  # fmt: skip
 TRIAL = 60  # steps, to know how long one takes
 
 

@@ -14,6 +14,10 @@ from recipes import machine, options, seconds, trained
 
 DATA = SHARED / "snips"
 SLOTS, INTENTS = "seq.out", "label"
+RECIPES = {
+    "tag": {"model": "recurrent", "size": "small", "dropout": 0.4, "checks": 8},
+    "classify": {"model": "bert", "size": "tiny", "dropout": 0.3, "smoothing": 0.1, "checks": 8},
+}
 
 
 def files(part: str, answers: str) -> list[str]:
@@ -24,7 +28,7 @@ def main() -> None:
     given, more = options(str(__doc__), 5, "runs/snips")
     print(f"{machine()}, seed {given.seed}")
     for task, answers, score in (("tag", SLOTS, "f1"), ("classify", INTENTS, "accuracy")):
-        recipe = {"data": files("train", answers), "valid": files("valid", answers)}
+        recipe = RECIPES[task] | {"data": files("train", answers), "valid": files("valid", answers)}
         folder = Path(given.out) / task
         loaded = trained(task, folder, recipe | {"minutes": given.minutes, "seed": given.seed}, more)
         scores = loaded.task.score(loaded.model, loaded.rows(files("test", answers)))
