@@ -14,7 +14,6 @@ from pathlib import Path
 from corpus import SHARED
 from recipes import machine, options, seconds, trained
 
-
 RECIPE = {"model": "bert", "size": "tiny", "dropout": 0.3, "smoothing": 0.1, "vocab": 2000, "checks": 8}
 
 

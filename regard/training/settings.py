@@ -11,7 +11,7 @@ import re
 from dataclasses import MISSING, asdict, dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from regard.choose import choose, must
 from regard.data.files import Files
@@ -105,9 +105,21 @@ def options(task: str, model: str, size: str) -> dict[str, Option]:
             if not follows(group, name) and name not in aim.unused:
                 assert name not in found, f"two options are named {name}"
                 found[name] = option
-    for name, value in family.sizes[size].items():
+    for name, value in size_of(model, size).items():
         found[name] = found[name]._replace(default=value)
     return found
+
+
+def size_of(model: str, size: str) -> dict[str, Any]:
+    """What a named size says, by the names of options: the image of a body is as large as the pictures given to it."""
+    return {"side" if name == "image" else name: value for name, value in MODELS[model].sizes[size].items()}
+
+
+def words_of(kind: Any) -> tuple[str, ...]:
+    """Those that an option is one of, if it is one of some words."""
+    if get_origin(kind) is Literal:
+        return get_args(kind)
+    return tuple(word for part in get_args(kind) for word in words_of(part))
 
 
 def follows(group: Any, name: str) -> bool:
@@ -131,13 +143,18 @@ def settle(task: str, model: str | None = None, size: str | None = None, **given
     choose(f"size of {model}", size, family.sizes)
     ability = ability_for(model, task, aim.asks)
     known = options(task, model, size)
-    for name in given:
+    for name, value in given.items():
         choose("option", name, known)
+        if value is not None and (words := words_of(known[name].kind)):
+            choose(name, value, words)
 
     def of(group: Any) -> dict[str, Any]:
         return {f.name: given[f.name] for f in fields(group) if f.name in given and not follows(group, f.name)}
 
-    body = defaults(family.config) | family.sizes[size]
+    named = size_of(model, size)
+    if "side" in named:
+        given.setdefault("side", named.pop("side"))
+    body = defaults(family.config) | named
     if begun:
         fixed = {name: value for name, value in asdict(begun[1]).items() if not follows(family.config, name)}
         for name, value in of(family.config).items():

@@ -8,12 +8,13 @@ import subprocess
 import sys
 import unicodedata
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from regard.data.tokens import Pieces, Tokenizer, learn
+from regard.data.tokens import READING, TRANSLATING, WRITING, Layout, Pieces, Tokenizer, learn
 
 SENTENCE = (
     "the Cat sat, on a mat. Die Katze saß auf der Matte! Où est-il? éó x\u0301 e\u0301 “naïve” 我们 ☃ 🙂 #1 <b> it's"
@@ -167,3 +168,150 @@ def test_what_is_no_tokenizer_is_refused_by_name(tmp_path: Path, content: bytes)
 def test_a_folder_without_a_tokenizer_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"{tmp_path} has no tokenizer.json"):
         Tokenizer.load(tmp_path)
+
+
+LAYOUTS = {"translating": TRANSLATING, "reading": READING, "writing": WRITING}
+EXACT = ["characters", "bytes", "bpe"]
+ALL = [(name, kind) for name in LAYOUTS for kind in (EXACT if name == "writing" else KINDS)]
+every_layout = pytest.mark.parametrize(("name", "kind"), ALL)
+NAMED = st.lists(st.sampled_from([*WORDS, *SPACES, *(t for layout in LAYOUTS.values() for t in layout.first)]))
+
+
+@pytest.fixture(scope="module")
+def learnt() -> dict[tuple[str, str], Tokenizer]:
+    """All there are, of texts that name every special token."""
+    named = " ".join(token for layout in LAYOUTS.values() for token in layout.first + layout.last)
+    return {(name, kind): learn([" ".join([*TEXTS, named, SPACES])], Pieces(kind), LAYOUTS[name]) for name, kind in ALL}
+
+
+@pytest.mark.parametrize("kind", EXACT)
+@given(text=st.lists(st.sampled_from([*SEEN, *SPACES, "e\u0301", "\r\n"])).map("".join))
+@settings(deadline=None, derandomize=True, max_examples=100)
+def test_to_write_is_to_give_back_every_letter(learnt: dict[Any, Tokenizer], kind: str, text: str) -> None:
+    tokenizer = learnt["writing", kind]
+    (ids,) = tokenizer.encode([text])
+    assert tokenizer.decode([ids]) == [text]
+    assert not {*ids} & {*tokenizer.special}
+
+
+@pytest.mark.parametrize("kind", ["bytes", "bpe"])
+@given(text=st.text())
+@settings(deadline=None, derandomize=True, max_examples=100)
+def test_bytes_give_back_any_text_at_all(learnt: dict[Any, Tokenizer], kind: str, text: str) -> None:
+    tokenizer = learnt["writing", kind]
+    assert tokenizer.decode(tokenizer.encode([text])) == [text]
+
+
+def test_a_byte_is_a_piece_and_a_letter_is_a_piece(learnt: dict[Any, Tokenizer]) -> None:
+    for text in SENTENCE, "", " \n ":
+        assert len(learnt["writing", "bytes"].encode([text])[0]) == len(text.encode())
+        assert len(learnt["writing", "characters"].encode([text])[0]) == len(text)
+    assert len(learnt["writing", "bytes"]) == 256 + len(WRITING.first)
+    joined = learn(TEXTS, Pieces("bpe", vocab=330), WRITING)
+    assert len(joined.encode([SENTENCE])[0]) < 0.5 * len(SENTENCE.encode())
+
+
+def test_a_list_of_letters_holds_those_of_every_text() -> None:
+    tokenizer = learn(["ab", "bc", "d\n"], Pieces("characters"), WRITING)
+    assert tokenizer.pieces(range(len(tokenizer))) == [*WRITING.first, "\n", "a", "b", "c", "d"]
+
+
+def test_lowercase_reads_capital_letters_as_small_ones() -> None:
+    for layout, kind in (WRITING, "bpe"), (WRITING, "bytes"), (WRITING, "characters"), (READING, "bpe"):
+        tokenizer = learn(["The Cat SAT on THE mat"], Pieces(kind, lowercase=True), layout)
+        assert tokenizer.decode(tokenizer.encode(["THE cat"])) == ["the cat"]
+
+
+@every_layout
+@given(parts=NAMED)
+@settings(deadline=None, derandomize=True, max_examples=40)
+def test_in_no_layout_does_a_text_turn_into_a_special_token(
+    learnt: dict[Any, Tokenizer], name: str, kind: str, parts: list[str]
+) -> None:
+    tokenizer, text = learnt[name, kind], "".join(parts)
+    marks = {id_ for id_ in tokenizer.special if tokenizer.pieces([id_]) != [tokenizer.roles["unk_token"]]}
+    (around,), (ids,) = tokenizer.encode([""]), tokenizer.encode([text])
+    assert sorted(i for i in ids if i in marks) == sorted(around)
+    said = tokenizer.decode([ids])[0]
+    assert said == text if name == "writing" else said == " ".join(unicodedata.normalize("NFC", text).split())
+
+
+@every_layout
+def test_roles_survive_a_folder(learnt: dict[Any, Tokenizer], name: str, kind: str, tmp_path: Path) -> None:
+    tokenizer = learnt[name, kind]
+    tokenizer.save(tmp_path)
+    loaded = Tokenizer.load(tmp_path)
+    assert loaded.roles == tokenizer.roles == LAYOUTS[name].roles
+    assert sorted(loaded.special) == sorted(tokenizer.special)
+    for role in ("pad", "end", "begin"):
+        assert getattr(loaded, role) == getattr(tokenizer, role)
+    texts = [*TEXTS, "</s> [MASK] <pad> [CLS]", ""]
+    assert loaded.encode(texts) == tokenizer.encode(texts)
+    assert loaded.decode(loaded.encode(texts)) == tokenizer.decode(tokenizer.encode(texts))
+
+
+@every_layout
+def test_the_order_of_texts_does_not_matter_to_any_layout(name: str, kind: str) -> None:
+    first, again = (learn(texts, Pieces(kind), LAYOUTS[name]) for texts in (TEXTS, TEXTS[::-1]))
+    assert fingerprint(first) == fingerprint(again)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_to_read_one_text_or_two_is_to_mark_where_they_end(learnt: dict[Any, Tokenizer], kind: str) -> None:
+    tokenizer = learnt["reading", kind]
+    assert tokenizer.pieces(range(5)) == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    assert (tokenizer.pad, tokenizer.begin, tokenizer.end, tokenizer.mask) == (0, 2, 3, 4)
+    one, two = tokenizer.encode(["the Cat", "a mat."])
+    [both] = tokenizer.encodings([("the Cat", "a mat.")])
+    assert one[0] == two[0] == tokenizer.begin
+    assert one[-1] == two[-1] == tokenizer.end
+    assert both.ids == one + two[1:]
+    assert both.type_ids == [0] * len(one) + [1] * (len(two) - 1)
+    assert tokenizer.decode([both.ids]) == ["the Cat a mat."]
+
+
+def test_only_who_reads_can_hide_a_word(learnt: dict[Any, Tokenizer]) -> None:
+    with pytest.raises(ValueError, match=r"no \[MASK\]: it was made for another kind of model"):
+        _ = learnt["writing", "bpe"].mask
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_word_of_a_list_is_told_apart(learnt: dict[Any, Tokenizer], kind: str) -> None:
+    words = ["the", "Cat", "it's", ",", "mat."]
+    [encoding] = learnt["reading", kind].encodings([words], words=True)
+    told = encoding.word_ids
+    assert told[0] is told[-1] is None
+    assert [*dict.fromkeys(told[1:-1])] == [0, 1, 2, 3, 4]
+
+
+def test_what_is_longer_is_cut_until_it_is_saved(tmp_path: Path) -> None:
+    tokenizer = learn(TEXTS, Pieces("characters"), READING)
+    whole = tokenizer.encode([TEXTS[5], (TEXTS[5], "a mat")])
+    tokenizer.longest(12)
+    one, two = tokenizer.encode([TEXTS[5], (TEXTS[5], "a mat")])
+    assert len(one) == len(two) == 12
+    assert one[:11] == whole[0][:11]
+    assert one[-1] == two[-1] == tokenizer.end
+    assert two.count(tokenizer.end) == 2, "the longer text gives way first"
+    tokenizer.save(tmp_path)
+    assert tokenizer.encode([TEXTS[5]]) == Tokenizer.load(tmp_path).encode([TEXTS[5]]) == whole[:1]
+
+
+@pytest.mark.parametrize(("layout", "kind"), [(WRITING, "unigram"), (READING, "bytes"), (TRANSLATING, "bytes")])
+def test_pieces_that_are_not_for_a_layout_are_refused_with_those_that_are(layout: Layout, kind: str) -> None:
+    with pytest.raises(ValueError, match=f"--pieces {kind} is not for this task: choose bpe"):
+        learn(TEXTS, Pieces(kind), layout)
+
+
+def test_a_list_to_write_with_has_the_size_that_was_asked_for() -> None:
+    assert len(learn(TEXTS, Pieces("bpe", vocab=300), WRITING)) == 300
+    with pytest.raises(ValueError, match="--vocab 100 cannot hold the 256 bytes: take more than 259"):
+        learn(TEXTS, Pieces("bpe", vocab=100), WRITING)
+    with pytest.raises(ValueError, match=r"--vocab 9000 cannot be learnt from this data: it gives \d+ pieces"):
+        learn(TEXTS, Pieces("bpe", vocab=9000), WRITING)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "characters"])
+def test_nothing_to_learn_to_write_from_is_refused(kind: str) -> None:
+    with pytest.raises(ValueError, match="no text"):
+        learn([], Pieces(kind), WRITING)
