@@ -30,6 +30,12 @@ def write_task(folder: Path, task: Task) -> None:
     write_json(folder / "task.json", told)
 
 
+def facts_of(task: Task) -> dict[str, Any]:
+    """What a config.json says about the answers: their names."""
+    names = getattr(task, "labels", None) or getattr(task, "tags", None)
+    return {"id2label": dict(enumerate(names)), "label2id": {n: i for i, n in enumerate(names)}} if names else {}
+
+
 def read_task(folder: Path) -> Task:
     told: dict[str, Any] = read_json(folder / "task.json") if (folder / "task.json").exists() else {"task": "translate"}
     choose(f"task (in {folder / 'task.json'})", told.get("task"), TASKS)

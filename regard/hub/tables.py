@@ -11,7 +11,7 @@ from typing import Any
 
 from regard.hub.names import Head, Names, Plain, Rule, framed, joined, turned
 from regard.models import MODELS
-from regard.parts.heads import Classifier, MaskedOutput, Output, PerToken, Unembed
+from regard.parts.heads import Classifier, MaskedOutput, Output, PerToken, SpanScores, Unembed
 from regard.parts.pooling import First
 
 QUERY, KEY, VALUE, OUT = (f"body.blocks.{{}}.mixer.inner.{role}" for role in ("query", "key", "value", "out"))
@@ -248,6 +248,9 @@ BERT = Names(
             },
         ),
         (PerToken,): Head("BertForTokenClassification", _LINEAR, _labels),
+        (SpanScores,): Head(
+            "BertForQuestionAnswering", {f"qa_outputs.{w}": f"head.out.{w}" for w in ("weight", "bias")}
+        ),
     },
     ignored=("embeddings.position_ids", *_POOLER, "cls.seq_relationship.weight", "cls.seq_relationship.bias"),
 )

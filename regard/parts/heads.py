@@ -117,6 +117,13 @@ class PerToken(nn.Module):
         return self.out(self.drop(x))
 
 
+class SpanScores(PerToken):
+    """Where an answer begins and where it ends: two scores for each token."""
+
+    def __init__(self, dim: int, dropout: float = 0.0):
+        super().__init__(dim, 2, dropout)
+
+
 def cross_entropy(
     x: Tensor, weight: Tensor, bias: Tensor | None, wanted: Tensor, uniform: Tensor | None, smoothing: float = 0.0
 ) -> Tensor:

@@ -26,7 +26,7 @@ from regard.data.bundled import quiz
 from regard.data.files import Rows
 from regard.data.questions import Question, read_questions
 from regard.data.tokens import Pieces, Tokenizer
-from regard.parts.heads import Model, PerToken
+from regard.parts.heads import Model, SpanScores
 from regard.scores import exact_match, token_f1
 from regard.tasks.inputs import fit_tokenizer, text_sizes
 from regard.tasks.task import Answer, Choices, Loss, Task, learnt, samples
@@ -112,7 +112,7 @@ class Answering(Task):
 
     def head(self, body: Any) -> Model:
         """Two scores of each token: that an answer starts with it, and that it ends with it."""
-        return Model(body, PerToken(body.config.dim, 2, body.config.dropout))
+        return Model(body, SpanScores(body.config.dim, body.config.dropout))
 
     def prepare(self, rows: Sequence[Question], context: int) -> Windows:
         parts: list[Window] = []

@@ -25,7 +25,7 @@ from regard.data.batches import Position
 from regard.hub import folder as hub
 from regard.hub.folder import read_json, write_config, write_json, write_tensors, write_weights
 from regard.parts.heads import Model
-from regard.purpose import write_task
+from regard.purpose import facts_of, write_task
 from regard.tasks.task import Task
 from regard.training.loop import Progress, Step
 from regard.training.save import LATEST, damage, keep_newest, replace_file, save_folder, saves, set_aside
@@ -65,7 +65,7 @@ class Run:
 
     def describe(self, model: Model, task: Task, settings: dict[str, Any]) -> None:
         """All that never changes in a run."""
-        write_config(self.folder, model.body)
+        write_config(self.folder, model, facts_of(task))
         write_task(self.folder, task)
         write_json(self.folder / "train.json", settings)
 

@@ -401,6 +401,14 @@ def test_tensors_that_do_not_fit_are_refused_by_name(
         read(folder, vocabulary)
 
 
+def test_a_weight_that_has_no_name_at_theirs_is_never_written() -> None:
+    model = made("bert", vocabulary)
+    names = names_of(model.body).under(model.head)
+    for name in ("head.extra", "body.extra"):
+        with pytest.raises(ValueError, match=f"1 unexpected weights: {name}"):
+            names.to_theirs(tensors_of(model) | {name: torch.ones(2)})
+
+
 def test_positions_in_a_batch_of_two_are_refused(tmp_path: Path) -> None:
     folder = write(tmp_path, made("vit", pooled("first")))
     tensors = load_file(weights(folder))
