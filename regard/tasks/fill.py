@@ -80,7 +80,9 @@ class Fill(Task):
     @classmethod
     def fit(cls, rows: Texts, ability: str, reading: dict[str, Any], readers: dict[str, Any], **aim: Any) -> Fill:
         apart = reading["documents"] or "lines"
-        return cls(**aim, tokenizer=fit_tokenizer(rows.sample(), reading, readers), documents=apart)
+        tokenizer = fit_tokenizer(rows.sample(), reading, readers)
+        tokenizer.id_of(tokenizer.roles.get("mask_token", MASK))  # refused here, not in the first step
+        return cls(**aim, tokenizer=tokenizer, documents=apart)
 
     def sizes(self) -> dict[str, int]:
         return text_sizes(self.tokenizer)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from regard.choose import must
 from regard.data.batches import ByLength, Ints, Ragged, handfuls, to_device
 from regard.data.bundled import shapes
 from regard.data.files import Rows
-from regard.data.images import Captioned, Pictures, Pixels, digest, open_picture, read_captioned
+from regard.data.images import FORMATS, Captioned, Pictures, Pixels, digest, open_picture, read_captioned
 from regard.data.tokens import Pieces, Tokenizer
 from regard.parts.heads import Model
 from regard.scores import ranks, recall_at
@@ -134,6 +135,13 @@ class Match(Task):
 
     def loss(self, model: Model, batch: Pairs) -> Loss:
         return Loss(contrast(model(batch.pixels, batch.ids, batch.mask), batch.alike), len(batch.ids))
+
+    def embed(self, model: Model, raw: Iterable[str]) -> Iterator[list[float]]:
+        """Where both towers meet; what is no picture file is a text."""
+        for line in raw:
+            seen = Path(line).suffix.lower() in FORMATS and Path(line).is_file()
+            vectors = self.embed_pictures(model, [open_picture(line)]) if seen else self.embed_texts(model, [line])
+            yield vectors[0].tolist()
 
     @torch.inference_mode()
     def text_vectors(self, model: Model, texts: Written) -> Tensor:

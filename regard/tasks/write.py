@@ -80,6 +80,11 @@ class Write(Task):
     def fit(cls, rows: Texts, ability: str, reading: dict[str, Any], readers: dict[str, Any], **aim: Any) -> Write:
         pieces = Pieces(**{name: reading[name] for name in Pieces.__dataclass_fields__})
         tokenizer = readers.get("tokenizer") or learn(rows.sample(), pieces, WRITING)
+        if tokenizer.begin != tokenizer.end:
+            raise ValueError(
+                "the tokenizer of that model puts marks around every text, so nothing can go on: start from a model "
+                "that was trained to write, or leave out --from"
+            )
         apart = "paragraphs" if rows.name == "bundled" else reading["documents"]
         opens = apart not in (None, "files") or holds_json(rows.name)
         return cls(**aim, tokenizer=tokenizer, documents=apart, opens=opens)

@@ -132,6 +132,7 @@ def follows(group: Any, name: str) -> bool:
 def settle(task: str, model: str | None = None, size: str | None = None, **given: Any) -> Settings:
     choose("task", task, TASKS)
     aim = TASKS[task]
+    given = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
     starts = given.get("from_") and not given.get("resume")  # a run that goes on has all it needs
     begun = read_config(Path(given["from_"])) if starts else None
     if begun and model not in (None, begun[0].model):

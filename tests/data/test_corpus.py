@@ -268,7 +268,9 @@ def test_tokens_of_a_run_that_was_stopped_are_made_again(tmp_path: Path, writer:
 IDS = st.integers(2, 80).map(lambda n: Corpus(np.arange(n, dtype=np.uint16), n))
 
 
-@given(made=IDS, length=st.integers(1, 100), budget=st.integers(1, 200), seed=st.integers(0, 9), epoch=st.integers(0, 5))
+@given(
+    made=IDS, length=st.integers(1, 100), budget=st.integers(1, 200), seed=st.integers(0, 9), epoch=st.integers(0, 5)
+)
 @settings(max_examples=100)
 def test_the_windows_of_an_epoch_tile_the_text(made: Corpus, length: int, budget: int, seed: int, epoch: int) -> None:
     windows = Windows(made, length)

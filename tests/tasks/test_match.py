@@ -183,6 +183,13 @@ def test_a_vector_does_not_depend_on_what_is_embedded_beside_it(task, taught):
         assert_close(torch.cat([embed(taught, [one]) for one in things]), together)
 
 
+def test_a_line_is_a_picture_if_there_is_such_a_file(task, taught, files):
+    lines = [SCENES[2].caption, files[2], "nowhere.png"]
+    text, picture, name = task.embed(taught, lines)
+    assert_close(torch.tensor([text, name]), task.embed_texts(taught, [lines[0], lines[2]]))
+    assert_close(torch.tensor([picture]), task.embed_pictures(taught, [SCENES[2].pixels]))
+
+
 # Labels.
 
 

@@ -1,0 +1,197 @@
+"""Optimisers: each weight has exactly one, steps are their formulas, and only matrices are pulled towards zero."""
+
+from contextlib import suppress
+from dataclasses import fields
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from regard.models import MODELS
+from regard.parts.heads import Model
+from regard.training.optimizer import Average, Muon, grouped, optimizers, orthogonal, scale_and_clip
+
+KINDS = ["muon", "adamw", "sgd"]
+SMALL = {
+    "vocab": 11, "context": 8, "dim": 12, "layers": 1, "encoder_layers": 1, "decoder_layers": 1, "stages": 2,
+    "heads": 2, "hidden": 10, "image": 8, "patch": 4, "image_dim": 8, "image_layers": 1, "image_heads": 2, "joint": 6,
+}  # fmt: skip
+BODIES = [(name, ability) for name, family in MODELS.items() for ability in family.bodies]
+every_body = pytest.mark.parametrize(("name", "ability"), BODIES)
+
+
+def model_of(name: str, ability: str) -> Model:
+    torch.manual_seed(1)
+    family = MODELS[name]
+    body: Any = family.bodies[ability](
+        family.config(**{f.name: SMALL[f.name] for f in fields(family.config) if f.name in SMALL})
+    )
+    return Model(body, body.vocabulary() if hasattr(body, "vocabulary") else nn.Linear(12, 3))
+
+
+def groups_of(made: list[torch.optim.Optimizer]) -> list[dict[str, Any]]:
+    return [group for optimizer in made for group in optimizer.param_groups]
+
+
+def with_grads(*shapes: tuple[int, ...], seed: int = 1) -> list[nn.Parameter]:
+    torch.manual_seed(seed)
+    weights = [nn.Parameter(torch.randn(shape, dtype=torch.float64)) for shape in shapes]
+    for weight in weights:
+        weight.grad = torch.randn_like(weight)
+    return weights
+
+
+@every_body
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_weight_has_exactly_one_optimizer(name: str, ability: str, kind: str) -> None:
+    model = model_of(name, ability)
+    held = [id(w) for group in groups_of(optimizers(model, 0.1, kind)) for w in group["params"]]
+    assert sorted(held) == sorted(id(w) for w in model.parameters())
+
+
+@every_body
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_what_has_rows_and_columns_is_pulled_towards_zero(name: str, ability: str, kind: str) -> None:
+    for group in groups_of(optimizers(model_of(name, ability), 0.1, kind)):
+        for weight in group["params"]:
+            flat = weight.dim() < 2 or 1 in weight.shape[:2]
+            assert group["weight_decay"] == (0.0 if flat else 0.1), tuple(weight.shape)
+
+
+@every_body
+def test_muon_is_for_what_multiplies_vectors_inside_the_body(name: str, ability: str) -> None:
+    model = model_of(name, ability)
+    names = {id(w): name for name, w in model.named_parameters()}
+    muons = [o for o in optimizers(model, 0.1, "muon") if isinstance(o, Muon)]
+    inner = {names[id(w)] for group in groups_of([*muons]) for w in group["params"]}
+    for path, weight in model.named_parameters():
+        looked_up = any(word in path for word in ("tokens", "positions", "segments", "first", "head."))
+        multiplies = path.startswith("body.") and weight.dim() == 2 and min(weight.shape) > 1 and not looked_up
+        assert (path in inner) is multiplies, path
+    assert not [o for o in optimizers(model, 0.1, "adamw") if isinstance(o, Muon)]
+
+
+@pytest.mark.parametrize("shape", [(5, 9), (9, 5), (6, 6)])
+def test_a_muon_step_is_the_orthogonal_part_of_the_momentum(shape: tuple[int, int]) -> None:
+    [weight] = with_grads(shape)
+    muon = Muon([weight], weight_decay=0.3, momentum=0.9)
+    muon.param_groups[0]["lr"] = 0.05
+    momentum = torch.zeros_like(weight)
+    for seed in range(3):
+        [fresh] = with_grads(shape, seed=seed)
+        before = weight.detach().clone()
+        weight.grad = fresh.grad
+        muon.step()
+        momentum = 0.9 * momentum + 0.1 * fresh.grad
+        ahead = 0.1 * fresh.grad + 0.9 * momentum
+        wanted = before * (1 - 0.05 * 0.3) - 0.05 * 0.2 * max(shape) ** 0.5 * orthogonal(ahead)
+        assert_close(weight.detach(), wanted)
+        assert_close(muon.state[weight]["momentum"], momentum)
+
+
+def test_a_step_is_the_same_alone_and_among_others_of_its_shape() -> None:
+    shapes = [(4, 7), (7, 4), (4, 7), (5, 5), (4, 7)]
+    together, alone = with_grads(*shapes), with_grads(*shapes)
+    for muon in [Muon(together), *(Muon([weight]) for weight in alone)]:
+        muon.param_groups[0]["lr"] = 0.1
+        muon.step()
+    for one, other in zip(together, alone, strict=True):
+        assert_close(one, other)
+
+
+def test_a_weight_without_a_gradient_stays() -> None:
+    first, second = with_grads((4, 7), (4, 7))
+    second.grad = None
+    muon, before = Muon([first, second], weight_decay=0.5), second.detach().clone()
+    muon.param_groups[0]["lr"] = 0.1
+    muon.step()
+    assert torch.equal(second, before)
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 5), (3, 5, 8), (1, 4, 4)])
+def test_what_is_orthogonal_keeps_the_directions_of_its_matrix(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(2)
+    matrices = torch.randn(shape, dtype=torch.float64)
+    u, _, vt = torch.linalg.svd(matrices, full_matrices=False)
+    stretch = u.mT @ orthogonal(matrices) @ vt.mT
+    values = stretch.diagonal(0, 1, 2)
+    assert_close(stretch, torch.diag_embed(values))
+    assert values.min() > 0.5
+    assert values.max() < 1.3
+    assert_close(orthogonal(1e3 * matrices), orthogonal(matrices), rtol=1e-5, atol=1e-5)
+    assert not orthogonal(torch.zeros(shape)).any()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_finds_the_bottom_of_a_bowl(kind: str) -> None:
+    torch.manual_seed(3)
+    body = nn.Sequential(nn.Linear(6, 6), nn.LayerNorm(6))
+    model, x, wanted = Model(body, nn.Linear(6, 4)), torch.randn(32, 6), torch.randn(6, 4)
+    made = optimizers(model, 0.0, kind)
+
+    def loss() -> Tensor:
+        return (model(x) - body(x).detach() @ wanted).square().mean()
+
+    first = loss().item()
+    for step in range(200):
+        for group in groups_of(made):
+            group["lr"] = 0.05 * (1 - step / 200)
+        model.zero_grad()
+        loss().backward()
+        for optimizer in made:
+            optimizer.step()
+    assert loss().item() < 0.01 * first
+
+
+def test_momentum_of_sgd_looks_ahead() -> None:
+    weights = with_grads((3, 4))
+    model = Model(nn.Identity(), nn.Identity())
+    model.weight = weights[0]
+    [sgd] = optimizers(model, 0.0, "sgd")
+    before, grad = weights[0].detach().clone(), weights[0].grad.clone()
+    for group in sgd.param_groups:
+        group["lr"] = 0.1
+    sgd.step()
+    assert_close(weights[0].detach(), before - 0.1 * (grad + 0.9 * grad))
+    sgd.step()
+    assert_close(weights[0].detach(), before - 0.1 * 1.9 * grad - 0.1 * (grad + 0.9 * 1.9 * grad))
+
+
+def test_gains_and_biases_form_a_group_of_their_own() -> None:
+    weights = with_grads((3, 4), (4,), (1, 9), (2, 3, 5), ())
+    pulled, free = grouped(weights, 0.2)
+    assert [tuple(w.shape) for w in pulled["params"]] == [(3, 4), (2, 3, 5)]
+    assert [tuple(w.shape) for w in free["params"]] == [(4,), (1, 9), ()]
+    assert (pulled["weight_decay"], free["weight_decay"]) == (0.2, 0.0)
+
+
+@pytest.mark.parametrize("clip", [0.0, 0.5, 1e9])
+def test_gradients_of_a_sum_become_those_of_a_mean_no_longer_than_allowed(clip: float) -> None:
+    weights = [*with_grads((3, 4), (5,)), nn.Parameter(torch.zeros(2, dtype=torch.float64))]
+    sums = [w.grad.clone() for w in weights[:2]]
+    norm = scale_and_clip(weights, 7, clip)
+    length = torch.cat([g.flatten() / 7 for g in sums]).norm()
+    assert_close(norm, length)
+    factor = min(1.0, clip / length.item()) if clip else 1.0
+    for weight, grad in zip(weights, sums, strict=False):
+        assert_close(weight.grad, grad / 7 * factor, rtol=1e-5, atol=1e-8)
+    assert weights[2].grad is None
+
+
+def test_an_average_forgets_its_random_start_and_then_moves_slowly() -> None:
+    model = nn.Linear(2, 3, bias=False)
+    nn.init.zeros_(model.weight)
+    average = Average(model, 0.99)
+    nn.init.ones_(model.weight)
+    mean = 0.0
+    for step in range(30):
+        average.update(step)
+        mean += (1 - min(0.99, (1 + step) / (10 + step))) * (1 - mean)
+        assert_close(average.means[0], torch.full((3, 2), mean))
+    assert mean > 0.99
+    with suppress(RuntimeError), average.in_place():
+        assert_close(model.weight.detach(), average.means[0])
+        raise RuntimeError("stop")
+    assert torch.equal(model.weight, torch.ones(3, 2)), "it steps aside whatever happens"

@@ -1,0 +1,157 @@
+"""Settings: defaults, then the named size, then what the user says; whatever makes no sense is refused by its name."""
+
+import json
+from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard.data.files import Files
+from regard.models import MODELS
+from regard.tasks import TASKS
+from regard.training.loop import Plan
+from regard.training.settings import Keeping, options, options_of, paths, resumed, settle, start, words_of
+
+FIT = [(task, model) for task, kind in TASKS.items() for model, f in MODELS.items() if {*kind.asks} & {*f.bodies}]
+every_fit = pytest.mark.parametrize(("task", "model"), FIT)
+
+
+def sizes_of(model: str) -> dict[str, dict[str, Any]]:
+    return MODELS[model].sizes
+
+
+@every_fit
+def test_defaults_then_the_size_then_the_user(task: str, model: str) -> None:
+    first, *_, last = sizes_of(model)
+    usual, large = settle(task, model), settle(task, model, last)
+    assert (usual.model, usual.size, large.size) == (model, first, last)
+    for settings, size in (usual, first), (large, last):
+        named = dict(sizes_of(model)[size])
+        if "image" in named:  # as large as the pictures are made
+            assert settings.reading["side"] == named.pop("image")
+        assert settings.body.items() >= named.items()
+        assert not {"vocab", "pad", "image", "channels"} & {*settings.body}
+    said = settle(task, model, last, dim=40, steps=7)
+    assert said.body == large.body | {"dim": 40}
+    assert (said.plan.steps, usual.plan) == (7, Plan())
+
+
+@every_fit
+def test_every_option_is_explained_and_none_follows_from_the_data(task: str, model: str) -> None:
+    known = options(task, model, next(iter(sizes_of(model))))
+    assert [name for name, option in known.items() if not option.help] == []
+    learnt = {field.name for field in fields(TASKS[task]) if field.kw_only}  # type: ignore[arg-type]
+    assert not {"pad", "sep", "image", "channels", *learnt} - {"documents", "shift", "flip"} & {*known}
+    for name in ("data", "steps", "out", "dim"):
+        assert name in known
+
+
+@every_fit
+def test_what_a_run_keeps_is_what_it_goes_on_with(task: str, model: str) -> None:
+    for settings in (settle(task, model), settle(task, model, data=["a", "b"], fields=("x", "y"), dim=24, epochs=0.5)):
+        kept = json.loads(json.dumps(settings.flat()))
+        assert settle(**kept) == settings
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ({"task": "translat"}, "no task named 'translat': did you mean translate?"),
+        ({"task": "translate", "model": "transfromer"}, "did you mean transformer?"),
+        ({"task": "translate", "size": "tinny"}, "no size of transformer named 'tinny': did you mean tiny?"),
+        ({"task": "translate", "droput": 0.1}, "no option named 'droput': did you mean dropout?"),
+        ({"task": "write", "model": "gpt", "layer": 2}, "did you mean layers?"),
+        ({"task": "translate", "layers": 2}, "no option named 'layers'"),
+        ({"task": "classify", "pad": 2}, "no option named 'pad'"),
+        ({"task": "classify", "labels": ["a"]}, "no option named 'labels'"),
+        ({"task": "write", "longest": 9}, "no option named 'longest'"),
+        ({"task": "classify", "model": "vit", "pieces": "bpe"}, "no option named 'pieces'"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_nearest(how: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        settle(**how)
+
+
+@every_fit
+def test_a_word_that_is_none_of_those_it_may_be_is_refused_with_all(task: str, model: str) -> None:
+    known = options(task, model, next(iter(sizes_of(model))))
+    worded = {name: words for name, option in known.items() if (words := words_of(option.kind))}
+    assert {"optimizer", "schedule"} <= {*worded}
+    for name, words in worded.items():
+        for word in words:
+            assert settle(task, model, **{name: word})
+        with pytest.raises(ValueError, match=f"no {name} named 'qqq': there are {', '.join(words)}"):
+            settle(task, model, **{name: "qqq"})
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "value"),
+    [
+        *((Plan, name, value) for name in ("steps", "batch_tokens", "accumulate") for value in (0, -3)),
+        *((Plan, name, value) for name in ("epochs", "minutes", "rate") for value in (0.0, -1.0, float("inf"))),
+        *((Plan, name, -1) for name in ("warmup", "weight_decay", "clip", "seed")),
+        *((Plan, "decay", value) for value in (0.0, 1.1)),
+        *((Plan, "average", value) for value in (-0.1, 1.0)),
+        *((Keeping, name, 0) for name in ("checks", "check_examples", "keep", "threads")),
+        *((Keeping, name, -1) for name in ("patience", "average_last")),
+        *((Files, "held_out", value) for value in (0.0, 1.0)),
+        (Files, "longest", 0),
+    ],
+)
+def test_a_number_that_makes_no_sense_is_refused_by_name(group: Any, name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"^{name.replace('_', '-')} must be .*, not {value}"):
+        group(**{name: value})
+
+
+@pytest.mark.parametrize("group", [Plan, Keeping, Files])
+def test_settings_do_not_change(group: Any) -> None:
+    first = fields(group)[0].name
+    with pytest.raises(FrozenInstanceError):
+        setattr(group(), first, None)
+    assert all(option.help for option in options_of(group).values())
+
+
+def test_only_one_length_may_be_given() -> None:
+    assert start("translate", steps=3).plan.steps == 3
+    assert start("translate", minutes=3.0, steps=None).plan.minutes == 3.0
+    for two in ({"steps": 3, "minutes": 1.0}, {"epochs": 1.0, "minutes": 1.0}, {"steps": 3, "epochs": 1.0}):
+        with pytest.raises(ValueError, match="choose one of --steps, --epochs and --minutes"):
+            start("translate", **two)
+
+
+@pytest.mark.parametrize("given", ["a.tsv", Path("a.tsv"), ["a.tsv"], (Path("a.tsv"),)])
+def test_one_path_or_several_are_taken_as_text(given: Any) -> None:
+    assert paths(given) == ("a.tsv",)
+    assert settle("translate", data=given, valid=given).files == Files(data=("a.tsv",), valid=("a.tsv",))
+
+
+def test_a_resumed_run_keeps_all_but_where_it_runs(tmp_path: Path) -> None:
+    began = settle("write", "gpt", dim=24, steps=9, seed=4, out="elsewhere", data="a.txt")
+    kept = began.flat() | {"fingerprint": "0123"}
+    (tmp_path / "train.json").write_text(json.dumps(kept))
+    again = resumed("write", out=str(tmp_path), resume=True, threads=1)
+    assert (again.body, again.plan, again.files, again.reading) == (began.body, began.plan, began.files, began.reading)
+    assert again.keeping == Keeping(out=str(tmp_path), resume=True, threads=1)
+    assert start("write", out=str(tmp_path), resume=True) == resumed("write", out=str(tmp_path), resume=True)
+    for name, value in {"dim": 24, "steps": 9, "batch_tokens": 4, "data": "a.txt"}.items():
+        with pytest.raises(ValueError, match=f"keeps its settings: leave out --{name.replace('_', '-')}"):
+            start("write", out=str(tmp_path), resume=True, **{name: value})
+
+
+@pytest.mark.parametrize("content", ["{}", '{"task": "write", "bogus": 1}', "[1]", "{", '{"model": "gpt"}'])
+def test_what_no_run_wrote_is_refused_by_name(tmp_path: Path, content: str) -> None:
+    (tmp_path / "train.json").write_text(content)
+    with pytest.raises(ValueError, match=r"train\.json|bogus"):
+        resumed("write", out=str(tmp_path), resume=True)
+
+
+def test_a_folder_without_a_run_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"{tmp_path} is not a model folder: it has no train.json"):
+        resumed("write", out=str(tmp_path), resume=True)
+
+
+def test_a_path_is_as_good_as_its_name() -> None:
+    as_text = settle("write", out="runs/a", cache="b").flat()
+    assert settle("write", out=Path("runs/a"), cache=Path("b")).flat() == as_text
