@@ -14,7 +14,9 @@ from pathlib import Path
 from corpus import SHARED
 from recipes import machine, options, seconds, trained
 
-RECIPE = {"model": "bert", "size": "tiny", "dropout": 0.3, "smoothing": 0.1, "vocab": 2000, "checks": 8}
+RECIPE = {
+    "model": "recurrent", "size": "small", "dropout": 0.4, "smoothing": 0.1, "pooling": "attention", "vocab": 2000,
+}  # fmt: skip
 
 
 def written(folder: Path, share: float = 1.0) -> dict[str, Path]:
