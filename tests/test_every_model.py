@@ -337,7 +337,7 @@ def test_a_folder_holds_all_of_a_model(name: str, ability: str, variant: dict[st
     RUN[ability](body.train().double())  # batch norms have counted something
     model = headed(body).float().eval()
     first, second = tmp_path / "model.safetensors", tmp_path / "again.safetensors"
-    write_config(tmp_path, body)
+    write_config(tmp_path, model)
     write_weights(first, model)
     names, config = read_config(tmp_path)
     assert config == body.config

@@ -189,4 +189,5 @@ def conclude(job: Job) -> None:
     print(f"best at step {job.best['step']}: {best}")
     if job.test:
         print("test: " + "  ".join(f"{name} {value:.2f}" for name, value in job.test.items()))
-    print(f'the model is in {job.run.folder}. Try:\n  regard run {shlex.quote(str(job.run.folder))} "your text"')
+    folder = shlex.quote(str(job.run.folder))
+    print(f'the model is in {job.run.folder}. Try:\n  regard run {folder} "{job.task.example()}"')

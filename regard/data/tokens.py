@@ -241,7 +241,8 @@ def _exact(texts: Iterable[str], pieces: Pieces, layout: Layout) -> Engine:
             yield text
 
     if pieces.pieces == "characters":
-        all(False for _ in counted())
+        for _ in counted():
+            pass
         names = [*layout.first, *sorted(letters)]
         engine = Engine(models.WordLevel({name: i for i, name in enumerate(names)}, layout.roles["unk_token"]))
         engine.pre_tokenizer, engine.decoder = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated"), decoders.Fuse()

@@ -119,8 +119,10 @@ class CLIP(nn.Module):
         self.text = TextTower(c)
         self.scale = nn.Parameter(torch.tensor(math.log(1 / 0.07)))
         for name, weight in self.named_parameters():
-            if weight.dim() == 2:
+            if name.endswith(("tokens.weight", "positions.weight")):
                 nn.init.normal_(weight, std=0.02)
+            elif weight.dim() == 2:  # by its width: small towers that start with less are alike for a long time
+                nn.init.normal_(weight, std=weight.size(1) ** -0.5)
             elif name.endswith("bias"):
                 nn.init.zeros_(weight)
 

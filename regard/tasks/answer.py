@@ -172,6 +172,9 @@ class Answering(Task):
             "samples": samples([row.question for row in rows], [next(iter(some), "") for some in wanted], answers),
         }
 
+    def example(self) -> str:
+        return "Who came?\tAnna came late."
+
     def rank(self, scores: dict[str, Any]) -> tuple[float, ...]:
         return round(scores["f1"], 3), -round(scores["loss"], 4)
 

@@ -160,6 +160,9 @@ class Classify(Task):
         chosen = (logits > 0).nonzero()[:, 0] if self.many else logits.argmax(-1, keepdim=True)
         return tuple(self.labels[i] for i in chosen.tolist())
 
+    def example(self) -> str:
+        return "your text" if self.pictures is None else "picture.png"
+
     def rank(self, scores: dict[str, Any]) -> tuple[float, ...]:
         return round(scores["f1" if self.many else "accuracy"], 3), -round(scores["loss"], 4)
 

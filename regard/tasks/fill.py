@@ -166,6 +166,9 @@ class Fill(Task):
             "samples": [{"source": " ".join(text), "wanted": "", "answer": answers[0]}],
         }
 
+    def example(self) -> str:
+        return "The [MASK] is here."
+
     def rank(self, scores: dict[str, Any]) -> tuple[float, ...]:
         return (-round(scores["loss"], 4),)
 

@@ -197,6 +197,9 @@ class Match(Task):
         asked = [f"{row.file}:{row.line}" for row in rows]
         return {**both, **numbers, "answers": answers, "samples": samples(asked, [r.caption for r in rows], answers)}
 
+    def example(self) -> str:
+        return "picture.png\ta cat\ta dog"
+
     def rank(self, scores: dict[str, Any]) -> tuple[float, ...]:
         return round(scores["recall_at_1"], 3), -round(scores["loss"], 4)
 

@@ -125,6 +125,10 @@ class Task:
         """Which weights are kept; more is better."""
         raise NotImplementedError
 
+    def example(self) -> str:
+        """An input to try."""
+        return "your text"
+
     def predict(self, model: Model, raw: Iterable[str], how: Any, first: int = 0) -> Iterator[list[Answer]]:
         """The best answers to each input, in order. `first` is the number of the first one, for random numbers."""
         raise NotImplementedError

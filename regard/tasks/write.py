@@ -139,6 +139,9 @@ class Write(Task):
             "samples": [{"source": prompt[-300:], "wanted": "", "answer": answers[0]}],
         }
 
+    def example(self) -> str:
+        return "Once upon a time"
+
     def rank(self, scores: dict[str, Any]) -> tuple[float, ...]:
         return (-round(scores["loss"], 4),)
 

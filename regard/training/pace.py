@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from regard.data.batches import Examples
+from regard.data.corpus import Texts
 from regard.parts.heads import Model
 from regard.tasks.task import Task
 from regard.training.loop import Plan, Progress, learn
@@ -40,8 +41,7 @@ def within(
     trial = Progress.new(deepcopy(model), plan)
     step = seconds_of_a_step(trial, task, examples, plan, min(max(1.0, 0.03 * seconds), 20.0))
     check = seconds_of_scoring(trial.model, task, valid)
-    final = seconds_of_scoring(trial.model, task, task.some(test, PROBE), task.final) if test else 0.0
-    final *= max(1.0, len(test) / PROBE) if hasattr(test, "__len__") else 1.0
+    final = seconds_of_the_test(trial.model, task, test) if test else 0.0
     checks = min(checks, max(1, int(MOST_CHECKING * seconds / check)))
     left = seconds - (time.perf_counter() - began) - check * (checks + 1) - final
     return max(1, int(SPARE * left / step)), checks
@@ -57,6 +57,14 @@ def seconds_of_a_step(trial: Progress, task: Task, examples: Examples, plan: Pla
         if len(times) >= 3 and time.perf_counter() - began > most:
             break
     return float(sum(times[1:]) / sum(counts[1:]) * examples.units / per_epoch(examples, plan))
+
+
+def seconds_of_the_test(model: Model, task: Task, test: Any) -> float:
+    """Some of it is timed; a text is as long as its characters."""
+    if isinstance(test, Texts):
+        some = task.some(test, None)
+        return seconds_of_scoring(model, task, some, task.final) * test.characters / some.characters
+    return seconds_of_scoring(model, task, task.some(test, PROBE), task.final) * max(1.0, len(test) / PROBE)
 
 
 def seconds_of_scoring(model: Model, task: Task, rows: Any, how: Any = None) -> float:
