@@ -1,4 +1,4 @@
-"""Tag: a label for every word. A word's first piece answers for it.
+"""Tag: a label for every word. A word's first piece answers for it. Labels that make spans (B-x, I-x) make whole ones.
 
 loss = - Σ_words log softmax(logits)[tag]
 """
@@ -24,6 +24,7 @@ from regard.data.tokens import Pieces, Tokenizer
 from regard.parts.heads import Model, PerToken
 from regard.scores import accuracy, span_f1
 from regard.tasks.inputs import fit_tokenizer, text_sizes
+from regard.tasks.spans import best, grammar
 from regard.tasks.task import Answer, Choices, Loss, Task, learnt, samples
 
 WORDS = re.compile(r"\w+(?:['’]\w+)?|[^\w\s]")
@@ -137,7 +138,8 @@ class Tag(Task):
         place = {tag: i for i, tag in enumerate(self.tags)}
         logprobs = self.log_probs(model, rows)
         total = count = 0.0
-        said = [[self.tags[i] for i in some.argmax(-1).tolist()] for some in logprobs]
+        rules = grammar(self.tags)
+        said = [[self.tags[i] for i in best(some, rules)] for some in logprobs]
         for row, some in zip(rows, logprobs, strict=True):
             known = [(i, place[tag]) for i, tag in enumerate(row.tags) if tag in place]
             total -= sum(some[i, tag].item() for i, tag in known)
@@ -155,15 +157,17 @@ class Tag(Task):
         return round(scores.get("f1", 0.0), 3), round(scores["accuracy"], 3), -round(scores["loss"], 4)
 
     def predict(self, model: Model, raw: Iterable[str], how: Choices, first: int = 0) -> Iterator[list[Answer]]:
+        rules = grammar(self.tags)
         for some in handfuls(raw, 256):
             rows = [Tagged(tuple(WORDS.findall(text)), (), "", 1) for text in some]
             full = [Tagged(row.words, (self.tags[0],) * len(row.words), "", 1) for row in rows if row.words]
             found = iter(self.log_probs(model, full) if full else [])
             for row in rows:
-                best = next(found).max(-1) if row.words else None
-                tags = [self.tags[i] for i in best.indices.tolist()] if best is not None else []
+                log_probs = next(found) if row.words else torch.zeros(0, len(self.tags))
+                chosen = best(log_probs, rules)
+                tags = [self.tags[i] for i in chosen]
                 told = " ".join(f"{word}/{tag}" for word, tag in zip(row.words, tags, strict=True))
-                logp = best.values.sum().item() if best is not None else 0.0
+                logp = log_probs[range(len(chosen)), chosen].sum().item()
                 yield [Answer(told, logp, logp, {"words": list(row.words), "tags": tags})]
 
 
