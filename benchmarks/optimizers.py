@@ -2,8 +2,9 @@
 
     python benchmarks/optimizers.py [--minutes 1] [--only tag ...] [--out runs/optimizers]
 
-The rates are multiples of 0.64 / dim, the default; those of SGD are its own. The loss is that of the validation set after
-the last step. Data: tinyshakespeare by characters (write), UD English EWT (tag), CLINC150 (classify), Multi30k (translate).
+The rates are multiples of 0.64 / dim, the default; those of SGD are its own. The loss is that of the validation set
+after the last step. Data: tinyshakespeare by characters (write), UD English EWT (tag), CLINC150 (classify), Multi30k
+(translate).
 """
 
 from __future__ import annotations

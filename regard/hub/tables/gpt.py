@@ -1,0 +1,56 @@
+"""GPT-2: its matrices lie the other way round, and query, key and value are one."""
+
+from __future__ import annotations
+
+from regard.hub.names import Head, Names
+from regard.hub.tables.wording import (
+    DOWN,
+    FEEDFORWARD_NORM,
+    KEY,
+    MIXER_NORM,
+    NO_TOKENS,
+    OUT,
+    QUERY,
+    UP,
+    VALUE,
+    ends,
+    four_times,
+    modules,
+    turned_modules,
+)
+from regard.parts.heads import Output
+
+GPT2 = Names(
+    family="gpt2",
+    architecture="GPT2Model",
+    model="gpt",
+    sizes={
+        "vocab_size": "vocab",
+        "n_positions": "context",
+        "n_embd": "dim",
+        "n_layer": "layers",
+        "n_head": "heads",
+        "n_inner": "hidden",
+        "resid_pdrop": "dropout",
+        "pad_token_id": "pad",
+    },
+    theirs={
+        "activation_function": "gelu_new",
+        "layer_norm_epsilon": 1e-5,
+        "scale_attn_weights": True,
+        "scale_attn_by_inverse_layer_idx": False,
+        "add_cross_attention": False,
+        "tie_word_embeddings": True,
+    },
+    written={"embd_pdrop": lambda c: c["dropout"], "attn_pdrop": 0.0, **NO_TOKENS},
+    absent={"n_inner": four_times("n_embd"), "pad_token_id": -1},
+    weights={
+        **modules({"wte": "body.tokens", "wpe": "body.positions", "ln_f": "body.norm"}),
+        **modules({"h.{}.ln_1": MIXER_NORM, "h.{}.ln_2": FEEDFORWARD_NORM}),
+        **turned_modules({"h.{}.attn.c_attn": (QUERY, KEY, VALUE), "h.{}.attn.c_proj": (OUT,)}),
+        **turned_modules({"h.{}.mlp.c_fc": (UP,), "h.{}.mlp.c_proj": (DOWN,)}),
+    },
+    prefix="transformer.",
+    heads={(Output,): Head("GPT2LMHeadModel", says=ends)},
+    ignored=("h.{}.attn.bias", "h.{}.attn.masked_bias"),  # their causal mask
+)

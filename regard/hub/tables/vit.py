@@ -1,0 +1,52 @@
+"""ViT, with its head."""
+
+from __future__ import annotations
+
+from regard.hub.names import Head, Names, framed
+from regard.hub.tables.wording import (
+    DOWN,
+    FEEDFORWARD_NORM,
+    IMAGE,
+    KEY,
+    LINEAR,
+    MIXER_NORM,
+    OUT,
+    POOLER,
+    QUERY,
+    STACK,
+    UP,
+    VALUE,
+    labels,
+    modules,
+    within,
+)
+from regard.parts.heads import Classifier
+from regard.parts.pooling import First
+
+VIT = Names(
+    family="vit",
+    architecture="ViTModel",
+    model="vit",
+    sizes=IMAGE | STACK | {"hidden_dropout_prob": "dropout"},
+    ours={"convolution": False, "class_token": True},
+    theirs={"hidden_act": "gelu", "layer_norm_eps": 1e-12, "qkv_bias": True},
+    written={"attention_probs_dropout_prob": 0.0},
+    weights={
+        "embeddings.cls_token": "body.first",
+        "embeddings.position_embeddings": framed("body.positions.weight"),
+        **modules(
+            {
+                "embeddings.patch_embeddings.projection": "body.stem.map",
+                **within("encoder.layer.{}.attention.attention", {"query": QUERY, "key": KEY, "value": VALUE}),
+                **within("encoder.layer.{}.attention.output", {"dense": OUT}),
+                **within("encoder.layer.{}.intermediate", {"dense": UP}),
+                **within("encoder.layer.{}.output", {"dense": DOWN}),
+                **within("encoder.layer.{}", {"layernorm_before": MIXER_NORM, "layernorm_after": FEEDFORWARD_NORM}),
+                "layernorm": "body.norm",
+            }
+        ),
+    },
+    prefix="vit.",
+    heads={(Classifier, First): Head("ViTForImageClassification", LINEAR, labels)},
+    ignored=POOLER,
+)
