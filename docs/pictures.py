@@ -1,6 +1,6 @@
 """Draws the pictures of these pages with the package's own functions.
 
-python docs/pictures.py                      positions, counter, distance, schedules, causal
+python docs/pictures.py                      all but the two that need a trained run
 python docs/pictures.py --run runs/demo      also loss and alignment, from a trained run
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from textwrap import fill
 
 import numpy as np
 import torch
@@ -15,9 +16,11 @@ from matplotlib import rcParams
 from matplotlib.figure import Figure
 
 from regard.data.bundled import phrasebook
+from regard.data.bundled import shapes as bundled_shapes
 from regard.load import load
 from regard.parts.attention import weights_openly
-from regard.parts.positions import sinusoids
+from regard.parts.positions import Alibi, RelativeBias, Rotary, sinusoids
+from regard.parts.stems import Patches
 from regard.training import schedule
 from regard.training.run import Run
 from regard.view.alignment import alignment
@@ -123,6 +126,67 @@ def causal(file: Path) -> None:
     figure.savefig(file, dpi=100)
 
 
+def relative(file: Path) -> None:
+    """What three kinds of positions do to a score, by distance: rotary, ALiBi, relative bias."""
+    figure = Figure(figsize=(8, 2.9), layout="constrained")
+    left, middle, right = figure.subplots(1, 3)
+    ones = torch.ones(1, 1, 201, 64)
+    q, k = Rotary(64, 201)(ones, ones, 0)
+    scores = (q @ k.mT)[0, 0]
+    for start, colour, width in ((100, "lightsteelblue", 7), (150, "tab:orange", 3), (200, "k", 1)):
+        left.plot(scores[start].flip(0)[200 - start :][:100], color=colour, linewidth=width, label=f"from {start}")
+    left.set_title("rotary: score of two equal vectors")
+    left.legend()
+    for slope, bias in zip(("1/4", "1/16", "1/64", "1/256"), Alibi(4)(1, 64)[0, :, 0], strict=True):
+        middle.plot(bias.flip(0), label=f"slope {slope}")
+    middle.set_title("ALiBi: what each of 4 heads adds")
+    middle.legend(loc="lower left", handlelength=1)
+    right.step(range(200), RelativeBias(1, causal=True).buckets(1, 200)[0].flip(0), where="mid")
+    right.set_title("relative bias: which of 32 numbers")
+    for axes in (left, middle, right):
+        axes.set_xlabel("distance")
+        axes.grid(alpha=0.3)
+    figure.savefig(file, dpi=100)
+
+
+def patches(file: Path) -> None:
+    """A stem whose matrix is the identity gives the pixels back: what a model sees is a row of small pictures."""
+    patch = 8
+    pixels = torch.from_numpy(bundled_shapes.shapes(1)[0].pixels).permute(2, 0, 1)[None] / 255  # (1,3,32,32)
+    width = 3 * patch * patch
+    stem = Patches(3, patch, width, bias=False)
+    stem.map.weight.data = torch.eye(width).view(width, 3, patch, patch)
+    squares = stem(pixels)[0].detach().view(-1, 3, patch, patch).permute(0, 2, 3, 1)  # (P,8,8,3)
+    figure = Figure(figsize=(8, 2.7), layout="constrained")
+    left, right = figure.subfigures(1, 2, width_ratios=(1, 2))
+    whole = left.subplots()
+    whole.imshow(pixels[0].permute(1, 2, 0))
+    for edge in range(patch, pixels.size(-1), patch):
+        whole.axvline(edge - 0.5, color="w", linewidth=2)
+        whole.axhline(edge - 0.5, color="w", linewidth=2)
+    whole.set_title(f"32 x 32 pixels, --patch {patch}")
+    right.suptitle(f"the sequence: {len(squares)} tokens of {width} numbers", fontsize=9)
+    row = list(right.subplots(2, len(squares) // 2).flat)
+    for number, (axes, square) in enumerate(zip(row, squares, strict=True), 1):
+        axes.imshow(square, vmin=0, vmax=1)
+        axes.set_xlabel(number)
+    for axes in (whole, *row):
+        axes.set_xticks([])
+        axes.set_yticks([])
+    figure.savefig(file, dpi=100)
+
+
+def shapes(file: Path) -> None:
+    figure = Figure(figsize=(8, 6), layout="constrained")
+    for axes, scene in zip(figure.subplots(2, 4).flat, bundled_shapes.shapes(8), strict=True):
+        axes.imshow(scene.pixels, interpolation="nearest")
+        axes.set_title(scene.label)
+        axes.set_xlabel(fill(scene.caption, 27))
+        axes.set_xticks([])
+        axes.set_yticks([])
+    figure.savefig(file, dpi=100)
+
+
 def of_run(run: Path) -> None:
     loss_curve(Run(run).metrics(), HERE / "loss.png")
     unseen = (p for p in phrasebook.phrases() if phrasebook.split(p) == "test" and p.kind == "subordinate")
@@ -134,7 +198,7 @@ def main() -> None:
     parser.add_argument("--run", type=Path, help="a run folder that was trained on the phrasebook")
     run: Path | None = parser.parse_args().run
     HERE.mkdir(exist_ok=True)
-    for draw in (positions, counter, distance, schedules, causal):
+    for draw in (positions, counter, distance, relative, schedules, causal, patches, shapes):
         draw(HERE / f"{draw.__name__}.png")
     if run is not None:
         of_run(run)
