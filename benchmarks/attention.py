@@ -14,7 +14,7 @@ import torch
 from corpus import some_pairs
 from train_speed import ours, turn
 
-from regard.data.tokens import Pieces, learn
+from regard.data.pieces import Pieces, learn
 from regard.parts import attention
 from regard.tasks.translate import Translate
 

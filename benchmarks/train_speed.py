@@ -22,7 +22,8 @@ from corpus import some_pairs
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from regard.data.tokens import Pieces, Tokenizer, learn
+from regard.data.pieces import Pieces, learn
+from regard.data.tokens import Tokenizer
 from regard.models.transformer import SIZES, Transformer, TransformerConfig
 from regard.parts.positions import sinusoids
 from regard.tasks.translate import Examples, Translate

@@ -1,12 +1,13 @@
-"""Names and numbers that make sense, or a refusal that tells what would."""
+"""Names, types and numbers that make sense, or a refusal that tells what would."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, get_args
 
+SPOKEN = {int: "a whole number", float: "a number", bool: "True or False", str: "a text", type(None): "None"}
 IDS = ("pad", "sep")  # a negative one is counted from the end, or there is none
 
 
@@ -16,6 +17,22 @@ def choose(what: str, name: object, known: Iterable[str]) -> None:
         near = get_close_matches(str(name), names, 1, 0.5)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
         raise ValueError(f"there is no {what} named {name!r}: {hint}")
+
+
+def fits(value: Any, kind: Any) -> bool:
+    """Whether a value is of the type of a field: a number, a text, a switch, one of some words, or nothing."""
+    if get_args(kind):
+        return value in get_args(kind) or any(fits(value, part) for part in get_args(kind) if isinstance(part, type))
+    if isinstance(value, bool) or kind is bool:
+        return isinstance(value, bool) and kind is bool
+    return isinstance(value, (int, float) if kind is float else kind)
+
+
+def must_be(name: str, value: Any, kind: Any) -> None:
+    """Refuse a value that is not of the type of its field. From Python anything may come."""
+    if not fits(value, kind):
+        wanted = " or ".join(SPOKEN[part] for part in get_args(kind) or (kind,))
+        raise ValueError(f"{name.rstrip('_').replace('_', '-')} must be {wanted}, not {value!r}")
 
 
 def must(thing: object, **rules: tuple[bool, str]) -> None:

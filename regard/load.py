@@ -14,10 +14,11 @@ from typing import Any, overload
 
 from regard.choose import choose
 from regard.device import pick_device
-from regard.hub.folder import read_config, read_weights
+from regard.hub.folder import Origin, read_config, read_weights, write_config, write_weights
+from regard.hub.remote import find
 from regard.models import MODELS, ability_for
 from regard.parts.heads import Model
-from regard.purpose import read_task
+from regard.purpose import agreed, answers_of, read_task, write_task
 from regard.tasks import TASKS
 from regard.tasks.task import Answer, Task
 
@@ -25,8 +26,8 @@ from regard.tasks.task import Answer, Task
 class Loaded:
     """Model and task of a folder, together."""
 
-    def __init__(self, model: Model, task: Task):
-        self.model, self.task = model, task
+    def __init__(self, model: Model, task: Task, origin: Origin | None = None):
+        self.model, self.task, self.origin = model, task, origin
 
     @property
     def tokenizer(self) -> Any:
@@ -53,6 +54,16 @@ class Loaded:
         """One vector for each text or picture: the mean of what the body makes of it."""
         yield from self.task.embed(self.model, texts)
 
+    def save(self, folder: str | Path) -> None:
+        """As it came: in the same type of numbers, with all that the folder it came from said."""
+        folder = Path(folder)
+        if folder.exists() and any(folder.iterdir()):
+            raise ValueError(f"{folder} is there already, and not empty: choose another folder")
+        folder.mkdir(parents=True, exist_ok=True)
+        write_config(folder, self.model, answers_of(self.task), self.origin)
+        write_task(folder, self.task)
+        write_weights(folder / "model.safetensors", self.model, self.origin)
+
     def rows(self, paths: Iterable[str], fields: tuple[str, ...] | None = None, skip_bad: bool = False) -> Any:
         """Files as the task scores them: `loaded.task.score(loaded.model, loaded.rows(["test.tsv"]))`."""
         model = next(name for name, family in MODELS.items() if isinstance(self.model.body.config, family.config))
@@ -60,17 +71,14 @@ class Loaded:
         return self.task.read_one(tuple(paths), fields, ability_for(model, kind, self.task.asks), skip_bad)
 
 
-def load(folder: str | Path, device: str = "auto") -> Loaded:
-    folder = Path(folder)
+def load(name: str | Path, device: str = "auto", download: bool | None = None) -> Loaded:
+    """A model folder, or a name on the hub, which is fetched only if `download` says so."""
+    folder = find(str(name), download)
     names, config = read_config(folder)
     task = read_task(folder)
-    name = next(name for name, kind in TASKS.items() if type(task) is kind)
-    for field, value in task.sizes().items():
-        if getattr(config, field, value) != value:
-            raise ValueError(
-                f"{folder}: the data of the task has {field} {value}, but the model {getattr(config, field)}"
-            )
-    body = MODELS[names.model].bodies[ability_for(names.model, name, task.asks)]
+    kind = next(name for name, kind in TASKS.items() if type(task) is kind)
+    config = agreed(config, task, folder)
+    body = MODELS[names.model].bodies[ability_for(names.model, kind, task.asks)]
     model = task.head(body(config))
-    read_weights(folder / "model.safetensors", names, model)
-    return Loaded(model.to(pick_device(device)).eval(), task)
+    origin = read_weights(folder, names, model)
+    return Loaded(model.to(pick_device(device)).eval(), task, origin)

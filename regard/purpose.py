@@ -1,21 +1,27 @@
-"""A task in a folder: task.json says what it is and what it learnt, and beside it stand its tokenizer or pictures."""
+"""A task in a folder: task.json says what it is and what it learnt, and beside it stand its tokenizer or pictures.
+
+In a folder that we did not write, the name of its architecture says what it is for, and its config what the labels are.
+"""
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
 
 from regard.choose import choose
 from regard.data.images import Pictures
 from regard.data.tokens import Tokenizer
-from regard.hub.folder import read_json, write_json
+from regard.hub.files import read_json, write_json
+from regard.hub.sentences import read_modules
 from regard.tasks import TASKS
 from regard.tasks.task import Task
+from regard.tasks.translate import Translate
+from regard.tasks.write import Write
 
 READERS: dict[str, Any] = {
-    "tokenizer": (Tokenizer, "tokenizer.json"),
-    "pictures": (Pictures, "preprocessor_config.json"),
+    "tokenizer": Tokenizer,
+    "pictures": Pictures,
 }
 
 
@@ -28,20 +34,113 @@ def write_task(folder: Path, task: Task) -> None:
         elif value is not None:
             value.save(folder)
     write_json(folder / "task.json", told)
+    task.leave(folder)
 
 
 def facts_of(task: Task) -> dict[str, Any]:
-    """What a config.json says about the answers: their names."""
+    """What a config.json says of a task: the names of its answers, and the tokens that begin and end a text."""
+    return answers_of(task) | tokens_of(task)
+
+
+def answers_of(task: Task) -> dict[str, Any]:
     names = getattr(task, "labels", None) or getattr(task, "tags", None)
     return {"id2label": dict(enumerate(names)), "label2id": {n: i for i, n in enumerate(names)}} if names else {}
 
 
+def tokens_of(task: Task) -> dict[str, Any]:
+    if isinstance(task, Translate):
+        return {"eos_token_id": task.tokenizer.end, "decoder_start_token_id": task.first}
+    if not isinstance(task, Write):
+        return {}
+    begin, end, pad = task.tokenizer.begin, task.tokenizer.end, task.tokenizer.pad
+    ends = [end, *(other for other in task.ends if other != end)]
+    return {"bos_token_id": begin, "eos_token_id": ends if len(ends) > 1 else end, "pad_token_id": pad}
+
+
+ENDINGS = {  # of the names of their architectures
+    "ForMaskedLM": "fill",
+    "ForPreTraining": "fill",
+    "ForSequenceClassification": "classify",
+    "ForImageClassification": "classify",
+    "ForTokenClassification": "tag",
+    "ForQuestionAnswering": "answer",
+    "ForCausalLM": "write",
+    "LMHeadModel": "write",
+    "MTModel": "translate",
+    "ForConditionalGeneration": "translate",
+    "CLIPModel": "match",
+    "Model": "embed",
+}
+
+
+def task_of(folder: Path) -> str:
+    """What the model of a folder is for."""
+    file = folder / "task.json"
+    if file.exists():
+        name = read_json(file).get("task")
+        choose(f"task (in {file})", name, TASKS)
+        return str(name)
+    config = read_json(folder / "config.json")
+    said = config.get("architectures")
+    architecture = str(said[0]) if isinstance(said, list) and said else "Model"
+    found = next((task for ending, task in ENDINGS.items() if architecture.endswith(ending)), None)
+    if found is None:
+        raise ValueError(
+            f"{folder / 'config.json'}: no task is known for the architecture {architecture}: "
+            f"those that are end in {', '.join(ENDINGS)}"
+        )
+    one = found == "classify" and (config.get("problem_type") == "regression" or len(labels_of(config, folder)) == 1)
+    return "regress" if one else found
+
+
+def labels_of(config: dict[str, Any], folder: Path) -> list[str]:
+    """The names of the answers, in the order of their numbers. Without names there are two, as they have it."""
+    names = config.get("id2label")
+    if names is None:
+        count = config.get("num_labels", 2)
+        names = {str(i): f"LABEL_{i}" for i in range(count if isinstance(count, int) and 0 < count < 10**6 else 2)}
+    if not isinstance(names, dict) or set(names) != {str(i) for i in range(len(names))}:
+        raise ValueError(f"{folder / 'config.json'}: id2label must name the labels 0, 1, 2 ..., not {names!r:.100}")
+    return [str(names[str(i)]) for i in range(len(names))]
+
+
+def told_by_config(task: str, folder: Path) -> dict[str, Any]:
+    """What a folder of theirs says about its task."""
+    config = read_json(folder / "config.json")
+    if task == "embed":
+        return read_modules(folder)._asdict()
+    if task == "translate":
+        return {"start": said_of(folder, config, "decoder_start_token_id")}
+    if task == "write":
+        ends = said_of(folder, config, "eos_token_id")
+        return {"ends": tuple(ends if isinstance(ends, list) else [] if ends is None else [ends])}
+    if task == "tag":
+        return {"tags": labels_of(config, folder)}
+    pooling = "first" if config.get("model_type") == "vit" else "pooler"
+    if task == "classify":
+        many = config.get("problem_type") == "multi_label_classification"
+        return {"labels": labels_of(config, folder), "many": many, "pooling": pooling}
+    return {"mean": 0.0, "spread": 1.0, "pooling": pooling} if task == "regress" else {}
+
+
+def said_of(folder: Path, config: dict[str, Any], key: str) -> Any:
+    """What generation_config.json says, or else config.json."""
+    file = folder / "generation_config.json"
+    told = read_json(file) if file.is_file() else {}
+    said = told.get(key, config.get(key))
+    numbers = said if isinstance(said, list) else [0 if said is None else said]
+    if not all(type(number) is int and number >= 0 for number in numbers):
+        raise ValueError(f"{folder}: {key} must be the number of a token, or several, not {said!r}")
+    return said
+
+
 def read_task(folder: Path) -> Task:
-    told: dict[str, Any] = read_json(folder / "task.json") if (folder / "task.json").exists() else {"task": "translate"}
-    choose(f"task (in {folder / 'task.json'})", told.get("task"), TASKS)
-    kind: Any = TASKS[told.pop("task")]
+    name = task_of(folder)
+    own = (folder / "task.json").exists()
+    told: dict[str, Any] = read_json(folder / "task.json") if own else told_by_config(name, folder)
+    kind: Any = TASKS[name]
     known = {field.name for field in fields(kind)}
-    made = {name: value for name, value in told.items() if name in known} | read_readers(folder, known)
+    made = {name: told[name] for name in told if name in known} | read_readers(folder, known)
     lacks = [field.name for field in fields(kind) if field.default is MISSING and field.name not in made]
     if lacks:
         raise ValueError(f"{folder} lacks what its task needs: {', '.join(lacks)}")
@@ -50,8 +149,23 @@ def read_task(folder: Path) -> Task:
 
 def read_readers(folder: Path, wanted: set[str]) -> dict[str, Any]:
     """Tokenizer and pictures of a folder, if the task wants them and the folder has them."""
-    return {
-        name: kind.load(folder)
-        for name, (kind, file) in READERS.items()
-        if name in wanted and (folder / file).is_file()
-    }
+    return {name: kind.load(folder) for name, kind in READERS.items() if name in wanted and kind.lies_in(folder)}
+
+
+def agreed(config: Any, task: Task, folder: Path) -> Any:
+    """The config, with what only the tokenizer knows: which token ends a sentence. What the two say must agree.
+
+    A model of theirs may have room for more tokens than there are, and a padding that is nowhere seen.
+    """
+    told = {}
+    for field, value in task.sizes().items():
+        has = getattr(config, field, value)
+        if field == "sep" and has < 0:
+            told, agrees = {"sep": value}, True
+        elif isinstance(task, Translate):
+            agrees = has == value
+        else:
+            agrees = field in ("pad", "sep") or (has >= value if field == "vocab" else has == value)
+        if not agrees:
+            raise ValueError(f"{folder}: what reads its input has {field} {value}, but the model {has}")
+    return replace(config, **told)

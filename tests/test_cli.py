@@ -160,6 +160,25 @@ def test_a_folder_that_is_no_run_is_not_even_overwritten_when_asked(pairs_file, 
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
 
+def test_a_run_that_was_stopped_while_it_began_may_be_overwritten(pairs_file, small, capsys, tmp_path):
+    folder = tmp_path / "run"
+    again = ("train", "translate", "--data", pairs_file, "--out", folder, "--overwrite", "--steps", "1", *small)
+    folder.mkdir()
+    for name in (".lock", "config.json", "tokenizer.json"):
+        (folder / name).write_text("")
+    (folder / "thesis.txt").write_text("years of work")
+    assert run(capsys, *again)[0] == 2, "not if there is anything else"
+    (folder / "thesis.txt").unlink()
+    (folder / ".lock").unlink()
+    assert run(capsys, *again)[0] == 2, "nor if no run was ever here: it may be somebody's model"
+    (folder / ".lock").write_text("")
+    code, _, err = run(capsys, *again[:6], *again[7:])
+    assert code == 2
+    assert "--overwrite" in err
+    assert run(capsys, *again)[0] == 0
+    assert (folder / "train.json").is_file()
+
+
 def test_minutes_become_steps_and_a_rate_that_falls_to_its_end(pairs_file, small, capsys, tmp_path):
     options = ("--data", pairs_file, "--minutes", "0.1", "--out", tmp_path / "run", "--batch-tokens", "300", *small)
     code, out, _ = run(capsys, "train", "translate", *options)
@@ -252,6 +271,21 @@ def writer(tmp_path_factory):
     args = ["train", "write", "--data", folder / "story.txt", "--out", folder / "run", "--cache", folder / "cache"]
     assert main([*map(str, args), *small.split(), "--steps", "150", "--batch-tokens", "512", "--rate", "0.02"]) == 0
     return folder / "run"
+
+
+def test_tokens_of_a_text_to_score_on_are_kept_where_they_are_wanted(writer, capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    story = broken(tmp_path, "other.txt", "You are here.\n> stay\nYou stay.\n" * 9)
+    code, _, _ = run(capsys, "score", writer, story, "--cache", tmp_path / "cache", "--longest", "5")
+    assert code == 0
+    assert {file.suffix for file in (tmp_path / "cache").iterdir()} == {".tokens", ".json"}
+    assert not (tmp_path / "home").exists()
+
+
+def test_only_what_keeps_tokens_has_a_place_for_them(small_run, pairs_file, capsys, tmp_path):
+    code, out, err = run(capsys, "score", small_run, pairs_file, "--cache", tmp_path)
+    assert code == 2
+    assert "--cache" in out + err
 
 
 def test_a_story_is_played_in_turns(writer, capsys, monkeypatch):

@@ -342,7 +342,7 @@ def test_a_folder_holds_all_of_a_model(name: str, ability: str, variant: dict[st
     names, config = read_config(tmp_path)
     assert config == body.config
     fresh = headed(MODELS[names.model].bodies[ability](config), seed=9).float().eval()
-    read_weights(first, names, fresh)
+    read_weights(tmp_path, names, fresh)
     assert all(torch.equal(tensor, fresh.state_dict()[key]) for key, tensor in model.state_dict().items())
     write_weights(second, fresh)
     assert first.read_bytes() == second.read_bytes()

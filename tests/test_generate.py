@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.data.batches import Ragged
-from regard.data.tokens import Pieces, learn
+from regard.data.pieces import Pieces, learn
 from regard.generate import Decoding, Hypothesis, beam_search, generate
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.parts.cache import Cache

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from regard.data.batches import Ragged
-from regard.data.tokens import READING, WRITING, Pieces, learn
+from regard.data.pieces import READING, WRITING, Pieces, learn
 from regard.generate import Decoding
 from regard.hub.folder import read_config
 from regard.load import load
@@ -155,7 +155,7 @@ def test_the_second_save_is_the_first(folder, tmp_path):
     ("change", "word"),
     [
         ({"model_type": "marlan"}, "did you mean marian"),
-        ({"activation_function": "swish"}, "swish"),
+        ({"activation_function": "tanh"}, "tanh"),
         ({"d_model": "wide"}, "dim"),
         ({"encoder_attention_heads": 3}, "heads"),
         ({"encoder_layers": 4}, "lacks"),

@@ -7,19 +7,20 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from queue import Queue
 from threading import Thread
 from typing import Annotated, Any, BinaryIO
 
+import numpy as np
 import torch
 import tyro
 
-from regard.choose import choose, must
+from regard.choose import must
+from regard.cli.model import Fetching, found, named_in
 from regard.cli.options import parse
 from regard.data.lines import Bad, Lines
-from regard.hub.folder import read_json
 from regard.load import Loaded, load
+from regard.purpose import task_of
 from regard.tasks import TASKS
 from regard.tasks.task import Answer
 from regard.tasks.write import TURN, Write
@@ -32,29 +33,36 @@ WINDOW = 1024  # texts held at once
 class Use:
     """What to run, and on what."""
 
-    model: Annotated[str, tyro.conf.Positional]  # a model folder
+    model: Annotated[str, tyro.conf.Positional]  # a model folder, or the name of one on the hub: owner/repo
     text: Annotated[tuple[str, ...], tyro.conf.Positional] = ()  # the texts; from the file or standard input if none
     file: str | None = None  # a file of texts, one a line, plain or gzip
     json: bool = False  # answers as JSON lines, with their log-probabilities
     embed: bool = False  # instead of answers, one vector for each input, as JSON lines
+    npy: str | None = None  # with --embed: all vectors as one array, in this .npy file
     play: bool = False  # tell an interactive story: you type, the model answers
     device: str = "auto"  # cpu, cuda or mps; the best there is if auto
     threads: int | None = None  # processor threads; all cores unless given
 
     def __post_init__(self) -> None:
-        must(self, threads=(self.threads is None or self.threads >= 1, "at least 1"))
+        must(
+            self,
+            threads=(self.threads is None or self.threads >= 1, "at least 1"),
+            npy=(not self.npy or (self.embed and self.npy.endswith(".npy")), "a .npy file, and goes with --embed"),
+        )
 
 
 def main(args: list[str]) -> int:
-    ways = TASKS[task_of(args)].ways
-    given = parse("regard run", args, options_of(Use) | options_of(ways))
+    folder = named_in(args)
+    ways = TASKS[task_of(folder) if folder else "translate"].ways
+    given = parse("regard run", args, options_of(Use) | options_of(Fetching) | options_of(ways))
     use = Use(**{name: given.pop(name) for name in options_of(Use)})
+    how_found = Fetching(**{name: given.pop(name) for name in options_of(Fetching)})
     if use.text and use.file:
         raise ValueError("give the texts on the command line or in --file, not both")
     if use.threads:
         torch.set_num_threads(use.threads)
     how = ways(**given)
-    loaded = load(use.model, use.device)
+    loaded = load(found(use.model, how_found), use.device)
     if use.play:
         return play(loaded, how, " ".join(use.text))
     if use.embed:
@@ -92,22 +100,18 @@ def asked() -> Iterator[str]:
 
 
 def embed(loaded: Loaded, use: Use) -> int:
-    number = 0
+    number, kept = 0, []
     for some in windows(use):
         for source, vector in zip(some, loaded.embed(some), strict=True):
+            if use.npy:
+                kept.append(vector)
+                continue
             print(json.dumps({"number": number, "source": source, "vector": vector}, ensure_ascii=False), flush=True)
             number += 1
+    if use.npy:
+        np.save(use.npy, np.array(kept, np.float32))
+        print(f"{len(kept)} vectors are in {use.npy}")
     return 0
-
-
-def task_of(args: list[str]) -> str:
-    """The first argument that names a model folder says what can be asked of it."""
-    for folder in map(Path, args):
-        if (folder / "task.json").is_file():
-            name = read_json(folder / "task.json").get("task")
-            choose(f"task (in {folder / 'task.json'})", name, TASKS)
-            return str(name)
-    return "translate"
 
 
 def show(number: int, source: str, best: list[Answer], as_json: bool, how: Any) -> None:
@@ -116,7 +120,8 @@ def show(number: int, source: str, best: list[Answer], as_json: bool, how: Any) 
         print(json.dumps({"number": number, "source": source, "answers": rows}, ensure_ascii=False), flush=True)
     else:
         for answer in best:
-            print(answer.text if how.n_best == 1 else f"{answer.logp:.4f}\t{answer.text}", flush=True)
+            told = answer.more.get("cosine", answer.logp)
+            print(answer.text if how.n_best == 1 else f"{told:.4f}\t{answer.text}", flush=True)
 
 
 def windows(use: Use) -> Iterator[list[str]]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import tyro
 
+from regard.cli.model import Fetching, found, named_in
 from regard.cli.options import parse
-from regard.cli.run import task_of
+from regard.data.corpus import Documents
 from regard.load import load
+from regard.purpose import task_of
 from regard.tasks import TASKS
 from regard.training.settings import options_of
 
@@ -19,7 +22,7 @@ from regard.training.settings import options_of
 class Measure:
     """What to measure, and on what."""
 
-    model: Annotated[str, tyro.conf.Positional]  # a model folder
+    model: Annotated[str, tyro.conf.Positional]  # a model folder, or the name of one on the hub: owner/repo
     data: Annotated[tuple[str, ...], tyro.conf.Positional]  # files in the form that the model was trained on
     fields: tuple[str, ...] | None = None  # columns or keys to read, in the order of input and answer
     skip_bad: bool = False  # go on without the bad lines
@@ -29,14 +32,21 @@ class Measure:
 
 
 def main(args: list[str]) -> int:
-    ways = TASKS[task_of(args)].ways
-    given = parse("regard score", args, options_of(Measure) | options_of(ways))
+    folder = named_in(args)
+    kind = TASKS[task_of(folder) if folder else "translate"]
+    ways: Any = kind.ways
+    kept = {"cache": options_of(Documents)["cache"]} if Documents in kind.groups(kind.asks[0]) else {}
+    given = parse("regard score", args, options_of(Measure) | options_of(Fetching) | options_of(ways) | kept)
+    how_found = Fetching(**{name: given.pop(name) for name in options_of(Fetching)})
+    cache = given.pop("cache", None)
     how = ways(**{name: given.pop(name) for name in options_of(ways)})
     measure = Measure(**given)
     if not measure.data:
         raise ValueError("name the files to score on, in the form that the model was trained on")
-    loaded = load(measure.model, measure.device)
+    loaded = load(found(measure.model, how_found), measure.device)
     rows = loaded.rows(measure.data, measure.fields, measure.skip_bad)
+    if cache is not None:
+        rows.cache = Path(cache).expanduser()
     scores = loaded.task.score(loaded.model, rows, how)
     answers = scores.pop("answers")
     del scores["samples"]
@@ -48,5 +58,5 @@ def main(args: list[str]) -> int:
     else:
         print(loaded.task.amount(rows))
         for name, value in scores.items():
-            print(f"{name:<20}{value:.2f}" if isinstance(value, float) else f"{name:<20}{value}")
+            print(f"{name:<24}{value:.2f}" if isinstance(value, float) else f"{name:<24}{value}")
     return 0

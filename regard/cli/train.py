@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.choose import choose
+from regard.cli.model import Fetching, found
 from regard.cli.options import parse
 from regard.data.lint import BadLines, Report
 from regard.hub.folder import read_config, read_json
@@ -33,7 +34,7 @@ def main(args: list[str]) -> int:
     if which.resume:
         rest.append("--resume")
         which.model = which.model or read_json(Path(which.out or f"runs/{task}") / "train.json").get("model")
-    model = which.model or (read_config(Path(which.from_))[0].model if which.from_ else TASKS[task].default)
+    model = which.model or (begun(which) or TASKS[task].default)
     choose("model", model, MODELS)
     size = which.size or next(iter(MODELS[model].sizes))
     choose(f"size of {model}", size, MODELS[model].sizes)
@@ -51,6 +52,11 @@ def main(args: list[str]) -> int:
     return follow(job, go_on(task, job))
 
 
+def begun(which: argparse.Namespace) -> str | None:
+    """What it starts from, fetched now if that is wished."""
+    return read_config(found(which.from_, Fetching(download=which.download)))[0].model if which.from_ else None
+
+
 def chosen(task: str, args: list[str]) -> tuple[argparse.Namespace, list[str]]:
     """Model and size come first: which other options there are follows from them."""
     parser = argparse.ArgumentParser(f"regard train {task}", add_help=False, allow_abbrev=False)
@@ -60,6 +66,7 @@ def chosen(task: str, args: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--from", dest="from_")
     parser.add_argument("--out")
     parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--download", action="store_true")
     known, _ = parser.parse_known_args(args)
     return known, [arg for arg in rest if arg != "--resume"]
 

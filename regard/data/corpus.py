@@ -26,6 +26,7 @@ from regard.data.files import Data, Files, fingerprint
 from regard.data.lines import Bad, Lines
 from regard.data.text import objects, place
 from regard.data.tokens import Tokenizer
+from regard.places import CACHE
 
 BLOCK = 1 << 18  # characters of a piece, about
 SAMPLE = 1 << 26  # characters that a tokenizer is learnt from, at most
@@ -36,7 +37,7 @@ class Documents:
     """What stands by itself in a text, and where its tokens are kept."""
 
     documents: Literal["files", "paragraphs", "lines"] | None = None  # what a document is; JSON lines are one each
-    cache: str = "~/.cache/regard"  # folder for the tokens of texts, so that they are made only once
+    cache: str = CACHE  # folder for the tokens of texts, so that they are made only once
 
 
 class Piece(NamedTuple):
@@ -237,16 +238,20 @@ def write(texts: Texts, tokenizer: Tokenizer, kind: Any, file: Path, facts: Path
 
 
 def encoded(texts: Texts, tokenizer: Tokenizer) -> Iterator[tuple[npt.NDArray[Any], int]]:
-    """Tokens of a piece after the other, with the bytes it had. </s> opens the corpus and closes each document."""
-    closes = tokenizer.begin == tokenizer.end
-    if closes:
+    """Tokens of a piece after the other, with the bytes it had. If the tokenizer puts nothing around texts, </s> opens
+    the corpus and closes each document; one that puts <s> before them does so once a document."""
+    opened = tokenizer.around == [tokenizer.begin] != [tokenizer.end]
+    closes = opened or tokenizer.begin == tokenizer.end
+    if closes and not opened:
         yield np.array([tokenizer.end]), 0
+    inside = False
     for some in bunches(texts):
         ids: list[int] = []
         for row, piece in zip(tokenizer.encode([piece.text for piece in some]), some, strict=True):
-            ids += row
+            ids += row[1:] if opened and inside else row
             if closes and piece.ends:
                 ids.append(tokenizer.end)
+            inside = not piece.ends
         yield np.array(ids), sum(len(piece.text.encode()) for piece in some)
 
 

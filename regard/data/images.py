@@ -1,22 +1,23 @@
 """Pictures with labels or captions, from folders, idx files, .npz and tables, and what makes them ready for a model.
 
-Every picture gives exactly one row or one `Bad`. Pixels are bytes, (height, width, 1 or 3); sizes may differ.
+Every picture gives exactly one row or one `Bad`. Pixels are bytes, (height, width, 1 or 3); sizes may differ. A photo
+is made smaller as it is read: thousands of them as the camera took them would fill any memory.
 
     normal(x) = (x / 255 - mean) / std          with the mean and std of the training pictures, for each channel
 """
 
 from __future__ import annotations
 
-import json
+import math
 import os
 import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +25,11 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
+from regard.choose import must
 from regard.data.arrays import read_idx, read_npz
 from regard.data.lines import Bad, Lines, Note
+from regard.data.processor import CONFIG as CONFIG
+from regard.data.processor import find_processor, read_processor, write_processor
 from regard.data.text import columns, flaw, kinds_of, tabbed, too_few
 
 Pixels = npt.NDArray[np.uint8]
@@ -34,8 +38,8 @@ FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".gif": "GIF", ".webp
 IDX = re.compile(r"idx\d-ubyte(\.gz)?$")
 LITTER = ("Thumbs.db", "desktop.ini")  # put into folders by machines, not by people; so are names with a dot in front
 LARGEST = 224  # pixels of a side, unless it is given
+KEPT = 512  # pixels of the shorter edge of a photo, and so of the largest side that can be given
 STRIP = 100  # how much longer one edge may be: a strip made as high as others would be a bomb
-CONFIG = "preprocessor_config.json"
 
 
 class Picture(NamedTuple):
@@ -143,7 +147,7 @@ def decode(file: Path) -> Pixels | str:
                     return (
                         f"{image.size[0]} x {image.size[1]} pixels are a strip; an edge is at most {STRIP} x the other"
                     )
-                return to_pixels(ImageOps.exif_transpose(image))
+                return shrunk(to_pixels(ImageOps.exif_transpose(image)))
     except Exception as error:  # a broken file leads pillow into nearly every error there is
         return f"{type(error).__name__}: {error}"
 
@@ -158,6 +162,23 @@ def to_pixels(image: Image.Image) -> Pixels:
         image = Image.alpha_composite(Image.new("RGBA", top.size, "white"), top)
     pixels = np.asarray(image.convert("L" if grey else "RGB"))
     return pixels[..., None] if grey else pixels
+
+
+def shrunk(pixels: Pixels) -> Pixels:
+    if min(pixels.shape[:2]) <= KEPT:
+        return pixels
+    small = np.asarray(resized(to_image(pixels), KEPT))
+    return small.reshape(*small.shape[:2], -1)
+
+
+def to_image(pixels: Pixels) -> Image.Image:
+    return Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
+
+
+def resized(image: Image.Image, side: int, resample: int = Image.Resampling.BILINEAR) -> Image.Image:
+    """The shorter edge becomes `side`."""
+    wide, high = (int(side * edge / min(image.size)) for edge in image.size)
+    return image if (wide, high) == image.size else image.resize((wide, high), Image.Resampling(resample))
 
 
 def from_idx(files: Sequence[Path]) -> Iterator[Picture]:
@@ -228,18 +249,43 @@ class Pictures:
     channels: int  # 1 grey, 3 colours
     mean: tuple[float, ...]  # of each channel, from 0 to 1
     std: tuple[float, ...]
+    resize: Literal["shorter", "both", "none"] = "shorter"  # which edges are brought to a length first
+    edge: int | None = None  # that length, if it is not `side`
+    crop: bool = True  # then the middle is cut out, with black around it where there is too little
+    resample: int = int(Image.Resampling.BILINEAR)
+    scale: float = 1 / 255  # a byte times this is a number
+    origin: tuple[str, bytes] | None = field(default=None, compare=False, repr=False)  # the file it was read from
+
+    def __post_init__(self) -> None:
+        rule = f"at least 1 and at most {KEPT}, which is what is kept of a photo"
+        must(
+            self,
+            side=(1 <= self.side <= KEPT, rule),
+            edge=(self.edge is None or 1 <= self.edge <= KEPT, rule),
+            channels=(self.channels in (1, 3), "1 (grey) or 3 (colours)"),
+            mean=(len(self.mean) == self.channels and all(map(math.isfinite, self.mean)), "a number for each channel"),
+            std=(
+                len(self.std) == self.channels and all(0 < n < math.inf for n in self.std),
+                "above 0 for each channel",
+            ),
+            resample=(self.resample in range(6), "one of pillow's numbers, 0 to 5"),
+            scale=(0 < self.scale < math.inf, "above 0"),
+        )
 
     @classmethod
     def fit(cls, rows: Sequence[Picture | Captioned], side: int | None = None) -> Pictures:
-        """Measures the pictures to train on; the side is their most common longer edge, unless given."""
+        """Measures the pictures to train on; the side is their most common longer edge, unless given.
+
+        Edges above the largest side count together: of photos hardly any two may be of one size.
+        """
         if not rows:
             raise ValueError("there are no pictures to measure")
         shapes = Counter(row.pixels.shape for row in rows)
         edges: Counter[int] = Counter()
         for (high, wide, _), times in shapes.items():
-            edges[max(high, wide)] += times
+            edges[min(LARGEST, max(high, wide))] += times
         channels = max(shape[2] for shape in shapes)
-        plain = cls(side or min(LARGEST, edges.most_common(1)[0][0]), channels, (0.0,) * channels, (1.0,) * channels)
+        plain = cls(side or edges.most_common(1)[0][0], channels, (0.0,) * channels, (1.0,) * channels)
         counts = np.zeros((channels, 256))
         for start in range(0, len(rows), 1024):
             some = plain.prepare([row.pixels for row in rows[start : start + 1024]])
@@ -253,24 +299,30 @@ class Pictures:
         """(N,C,side,side): the shorter edge becomes `side`, what the longer one has more is cut off on both ends."""
         ready = np.empty((len(arrays), self.side, self.side, self.channels), np.uint8)
         for i, pixels in enumerate(arrays):
-            ready[i] = pixels if pixels.shape == ready.shape[1:] else self.fitted(pixels)
+            fits = pixels.shape == ready.shape[1:] and self.edge is None
+            ready[i] = pixels if fits else self.fitted(pixels)
         return np.ascontiguousarray(ready.transpose(0, 3, 1, 2))
 
     def fitted(self, pixels: Pixels) -> Pixels:
-        image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
-        image = image.convert("L" if self.channels == 1 else "RGB")
-        short = min(image.size)
-        wide, high = (int(self.side * edge / short) for edge in image.size)
-        if (wide, high) != image.size:
-            image = image.resize((wide, high), Image.Resampling.BILINEAR)
-        left, top = (wide - self.side) // 2, (high - self.side) // 2
-        found = np.asarray(image)[top : top + self.side, left : left + self.side]
-        return found.reshape(self.side, self.side, self.channels)
+        image, edge = to_image(pixels).convert("L" if self.channels == 1 else "RGB"), self.edge or self.side
+        if self.resize == "shorter":
+            image = resized(image, edge, self.resample)
+        elif self.resize == "both":
+            image = image.resize((edge, edge), Image.Resampling(self.resample))
+        if self.crop:
+            left, top = ((edge - self.side) // 2 for edge in image.size)
+            image = image.crop((left, top, left + self.side, top + self.side))
+        if image.size != (self.side, self.side):
+            wide, high = image.size
+            raise ValueError(
+                f"a picture has {wide} x {high} pixels, but this model takes {self.side} x {self.side} only"
+            )
+        return np.asarray(image).reshape(self.side, self.side, self.channels)
 
     def normal(self, pixels: Tensor) -> Tensor:
         """(B,C,side,side) bytes to numbers around 0."""
         mean, std = (pixels.new_tensor(each, dtype=torch.float32).view(-1, 1, 1) for each in (self.mean, self.std))
-        return (pixels / 255 - mean) / std
+        return (pixels / (1 / self.scale) - mean) / std
 
     @staticmethod
     def augmented(pixels: Tensor, shift: int, flip: bool) -> Tensor:
@@ -285,32 +337,13 @@ class Pictures:
         return pixels.flatten(2).gather(2, source[:, None].expand(-1, channels, -1)).view_as(pixels)
 
     def save(self, folder: Path) -> None:
-        facts = {
-            "image_processor_type": "ViTImageProcessor",
-            "do_resize": True,
-            "size": {"shortest_edge": self.side},
-            "resample": int(Image.Resampling.BILINEAR),
-            "do_center_crop": True,
-            "crop_size": {"height": self.side, "width": self.side},
-            "do_rescale": True,
-            "rescale_factor": 1 / 255,
-            "do_normalize": True,
-            "image_mean": self.mean,
-            "image_std": self.std,
-            "channels": self.channels,
-        }
-        (folder / CONFIG).write_text(json.dumps(facts, indent=2) + "\n")
+        write_processor(folder, self.side, self.channels, self.mean, self.std, self.origin)
 
     @classmethod
     def load(cls, folder: Path) -> Pictures:
-        file = folder / CONFIG
-        if not file.is_file():
-            raise ValueError(f"{folder} has no {CONFIG}, so its model cannot read pictures")
-        try:
-            facts = json.loads(file.read_text())
-            size = facts.get("crop_size") or facts["size"]
-            side = size if isinstance(size, int) else size.get("height") or size["shortest_edge"]
-            mean, std = tuple(map(float, facts["image_mean"])), tuple(map(float, facts["image_std"]))
-            return cls(int(side), int(facts.get("channels", len(mean))), mean, std)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{file} does not say how pictures are made ready: {error!r}") from error
+        """As the folder of a model says; see processor.py."""
+        return read_processor(folder, cls)
+
+    @staticmethod
+    def lies_in(folder: Path) -> bool:
+        return find_processor(folder) is not None

@@ -1,92 +1,56 @@
-"""Tokens: text in pieces from a fixed list, and back.
-
-The engine is the `tokenizers` library. What surrounds a text, and whether every space of it counts, is a `Layout`:
-
-TRANSLATING   a b c </s>                          </s> = 0, <unk> = 1, the pieces, <pad> last: as Marian has it
-READING       [CLS] a b c [SEP] d e f [SEP]       [PAD] [UNK] [CLS] [SEP] [MASK], the pieces: as in BERT
-WRITING       a b c                               </s> <pad> <unk>, the pieces; every space and line break counts
-"""
+"""Tokens: text in pieces from a fixed list, and back. The engine is the `tokenizers` library, or answers as it does."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from tokenizers import AddedToken, Encoding, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from tokenizers import Tokenizer as Engine
+from tokenizers import AddedToken, Encoding
 
-from regard.choose import must
-
-SIZES = (250, 500, 1_000, 2_000, 3_000, 4_000, 6_000, 8_000, 12_000, 16_000, 24_000, 32_000)
-SEEN = 150  # words of running text for each piece; Gowda & May 2020 ask for 100 sightings of nearly every piece
-
-
-@dataclass(frozen=True)
-class Pieces:
-    """How text is cut."""
-
-    pieces: Literal["bpe", "unigram", "characters", "bytes"] = "bpe"  # how the tokenizer's pieces are found
-    vocab: int | None = None  # pieces in its list; chosen from the data unless given
-    lowercase: bool = False  # read capital letters as small ones
-
-    def __post_init__(self) -> None:
-        must(self, vocab=(self.vocab is None or self.vocab >= 1, "at least 1"))
-
-
-@dataclass(frozen=True)
-class Layout:
-    """The special tokens, the roles they play, and where they stand around a text."""
-
-    first: tuple[str, ...]
-    last: tuple[str, ...]
-    roles: dict[str, str]  # as tokenizer_config.json calls them
-    single: str | None = None
-    pair: str | None = None
-    exact: bool = False  # decode(encode(text)) == text, whatever the text
-
-
-TRANSLATING = Layout(
-    ("</s>", "<unk>"), ("<pad>",), {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}, "$A </s>"
-)
-READING = Layout(
-    ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
-    (),
-    {
-        "pad_token": "[PAD]",
-        "unk_token": "[UNK]",
-        "cls_token": "[CLS]",
-        "sep_token": "[SEP]",
-        "mask_token": "[MASK]",
-    },
-    "[CLS] $A [SEP]",
-    "[CLS] $A [SEP] $B:1 [SEP]:1",
-)
-WRITING = Layout(
-    ("</s>", "<pad>", "<unk>"), (), {"eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}, exact=True
-)
+from regard.data import foreign
+from regard.data.foreign import blaming
 
 
 class Tokenizer:
-    def __init__(self, engine: Engine, roles: dict[str, str]):
-        self.engine, self.roles = engine, roles
-        engine.encode_special_tokens = True  # a text that says </s> or <pad> only says so
-        self.pad = self.id_of(roles.get("pad_token", "<pad>"))
+    """An engine with the roles of its special tokens. A text that says </s> or <pad> only says so, whoever made the
+    tokenizer: what a user types never ends a document or hides a word.
+
+    `files` are those it was made of, as they were; `most` is the length it was made for; `name` stands in messages.
+    """
+
+    def __init__(
+        self,
+        engine: Any,
+        roles: dict[str, str],
+        files: dict[str, bytes] | None = None,
+        most: float = math.inf,
+        name: str = "this tokenizer",
+    ):
+        self.engine, self.roles, self.files, self.most, self.name = engine, roles, files, most, name
+        engine.encode_special_tokens = True
+        with blaming(name):
+            self.size = max(engine.get_vocab().values(), default=-1) + 1
         self.end = self.id_of(roles.get("eos_token") or roles.get("sep_token", "</s>"))
+        self.pad = self.id_of(roles["pad_token"]) if "pad_token" in roles else self.end  # it is masked anyway
+        plain = [token for token in roles.values() if self.id_of(token) not in engine.get_added_tokens_decoder()]
+        engine.add_special_tokens(special(plain))
+        [self.around] = self.encode([""])  # what stands around every text
 
     def id_of(self, token: str) -> int:
         number = self.engine.token_to_id(token)
         if number is None:
-            raise ValueError(f"this tokenizer has no {token}: it was made for another kind of model")
+            where = f" ({self.name})" if self.files else ""
+            raise ValueError(f"this tokenizer has no {token}: it was made for another kind of model{where}")
         return number
 
     @property
     def begin(self) -> int:
         """What opens a document."""
-        return self.id_of(self.roles["cls_token"]) if "cls_token" in self.roles else self.end
+        opens = self.roles.get("cls_token") or self.roles.get("bos_token")
+        return self.id_of(opens) if opens and self.id_of(opens) in self.around else self.end
 
     @property
     def mask(self) -> int:
@@ -96,29 +60,68 @@ class Tokenizer:
     def special(self) -> list[int]:
         return [self.id_of(token) for token in self.roles.values()]
 
+    @property
+    def never(self) -> list[int]:
+        """What is not to be written: padding and the unknown, unless they are the end as well."""
+        named = {self.id_of(self.roles[role]) for role in ("pad_token", "unk_token") if role in self.roles}
+        return sorted(named - {self.end})
+
     def __len__(self) -> int:
-        return self.engine.get_vocab_size()
+        """Rows that a model needs: one more than the largest id."""
+        return self.size
 
     def encode(self, texts: Sequence[str] | Sequence[tuple[str, str]]) -> list[list[int]]:
         """The ids of each text or pair of texts, with what the layout puts around them."""
-        return [e.ids for e in self.engine.encode_batch_fast(list(texts))]
+        with blaming(self.name):
+            return [e.ids for e in self.engine.encode_batch_fast(list(texts))]
+
+    def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of translations: a tokenizer of two languages cuts the second in another way."""
+        with blaming(self.name):
+            return [e.ids for e in (getattr(self.engine, "target", None) or self.engine).encode_batch_fast(list(texts))]
 
     def encodings(self, texts: Sequence[Any], words: bool = False) -> list[Encoding]:
         """Ids and where each comes from: places in the text, or, of lists of words, the number of the word."""
-        return self.engine.encode_batch(list(texts), is_pretokenized=words)
+        with blaming(self.name):
+            return self.engine.encode_batch(list(texts), is_pretokenized=words)
+
+    def encode_marked(self, text: str) -> list[int]:
+        """The ids of a text in which special tokens stand for themselves."""
+        self.engine.encode_special_tokens = False
+        try:
+            return self.encode([text])[0]
+        finally:
+            self.engine.encode_special_tokens = True
+
+    @property
+    def marks_words(self) -> bool:
+        """Whether \u2581 stands before every word, as in the tokenizers that are learnt here."""
+        return any(piece.startswith("\u2581") for piece in self.engine.get_vocab())
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        return self.engine.decode_batch([list(row) for row in rows], skip_special_tokens=True)
+        with blaming(self.name):
+            return self.engine.decode_batch([list(row) for row in rows], skip_special_tokens=True)
+
+    def more(self, before: Sequence[int], ids: Sequence[int]) -> str:
+        """The text that ids add to those before them: alone, the first of them might lose its space."""
+        start, whole, alone = self.decode([before, [*before, *ids], ids])
+        return whole.removeprefix(start) if whole.startswith(start) else alone
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [self.engine.id_to_token(i) or "" for i in ids]
 
     def longest(self, tokens: int) -> None:
-        """From now on cut what is longer than this."""
-        self.engine.enable_truncation(tokens, strategy="longest_first")
+        """From now on cut what is longer than this, or than the tokenizer was made for."""
+        with blaming(self.name):
+            self.engine.enable_truncation(int(min(tokens, self.most)), strategy="longest_first")
 
     def save(self, folder: Path) -> None:
+        """What came out of files goes back as it was, byte for byte."""
         self.engine.no_truncation()
+        if self.files is not None:
+            for name, content in self.files.items():
+                (folder / name).write_bytes(content)
+            return
         self.engine.save(str(folder / "tokenizer.json"))
         facts = {
             "tokenizer_class": "PreTrainedTokenizerFast",
@@ -130,154 +133,29 @@ class Tokenizer:
 
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:
-        file = folder / "tokenizer.json"
-        if not file.is_file():
-            raise ValueError(f"{folder} has no tokenizer.json, so its model cannot read text")
-        try:
-            engine = Engine.from_file(str(file))
-        except BaseException as error:  # the engine's panics are no Exceptions
-            if isinstance(error, KeyboardInterrupt | ValueError):
-                raise
-            raise ValueError(f"{file} is not a tokenizer: {error}") from None
-        return cls(engine, read_roles(folder / "tokenizer_config.json"))
+        """From tokenizer.json, or else from the other files that tokenizers come in."""
+        file = folder / foreign.WHOLE
+        files = foreign.files_of(folder)
+        told = foreign.read_told(folder)
+        engine = foreign.read_engine(file) if file.name in files else foreign.build(folder, told)
+        engine.no_truncation()  # what the file asks for is not what the model's context asks for
+        engine.no_padding()
+        name = str(file) if file.name in files else f"the tokenizer of {folder}"
+        with blaming(name):
+            known = engine.get_vocab()
+        most = told.get("model_max_length") or math.inf
+        if isinstance(most, bool) or not isinstance(most, int | float) or most < 1:
+            raise ValueError(f"{folder / 'tokenizer_config.json'}: model_max_length must be a number, not {most!r}")
+        made = cls(engine, foreign.roles_of(folder, told, known), files, most, name)
+        for number in made.around:
+            if engine.id_to_token(number) is None:
+                raise ValueError(f"{name} puts token {number} around texts, which is not in its list")
+        return made
 
-
-def read_roles(file: Path) -> dict[str, str]:
-    told = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    names = ("eos_token", "unk_token", "pad_token", "cls_token", "sep_token", "mask_token")
-    found = {
-        name: told[name]["content"] if isinstance(told[name], dict) else told[name] for name in names if told.get(name)
-    }
-    return found or TRANSLATING.roles
-
-
-def learn(texts: Iterable[str], pieces: Pieces, layout: Layout = TRANSLATING) -> Tokenizer:
-    """A tokenizer from the training side of the data; the same texts give the same one."""
-    kinds = ("bpe", "characters", "bytes") if layout.exact else ("bpe", "unigram", "characters")
-    if pieces.pieces not in kinds:
-        raise ValueError(f"--pieces {pieces.pieces} is not for this task: choose {', '.join(kinds)}")
-    engine = _exact(texts, pieces, layout) if layout.exact else _worded(texts, pieces, layout)
-    if pieces.vocab and engine.get_vocab_size() != pieces.vocab:
-        raise ValueError(
-            f"--vocab {pieces.vocab} cannot be learnt from this data: it gives {engine.get_vocab_size()} pieces. "
-            f"Take that or fewer, or leave --vocab out"
-        )
-    if layout.single:
-        engine.post_processor = processors.TemplateProcessing(
-            single=layout.single,
-            pair=layout.pair or "$A $B:1",
-            special_tokens=[(token, engine.token_to_id(token)) for token in layout.first + layout.last],
-        )
-    return Tokenizer(engine, layout.roles)
-
-
-def fitting_size(words: int) -> int:
-    """The largest list whose pieces are seen often enough on average to be learnt."""
-    return max(size for size in SIZES if size == SIZES[0] or size * SEEN <= words)
-
-
-def count_words(texts: Iterable[str], engine: Engine) -> Counter[str]:
-    """Words as the tokenizer will see them: pieces never cross them, so their counts are all there is to learn."""
-    normal, cut = engine.normalizer, engine.pre_tokenizer
-    lines: Counter[str] = Counter()
-    for text in texts:
-        lines.update(normal.normalize_str(text).split(" "))
-    words: Counter[str] = Counter()
-    for word, count in lines.items():
-        for piece, _ in cut.pre_tokenize_str(word):
-            words[piece] += count
-    return words
+    @staticmethod
+    def lies_in(folder: Path) -> bool:
+        return foreign.holds_tokenizer(folder)
 
 
 def special(names: Iterable[str]) -> list[AddedToken]:
     return [AddedToken(name, special=True, normalized=False) for name in names]
-
-
-def _worded(texts: Iterable[str], pieces: Pieces, layout: Layout) -> Engine:
-    """A word starts with \u2581, punctuation stands alone, and runs of spaces are one."""
-    unknown = layout.roles["unk_token"]
-    engine = Engine(models.Unigram() if pieces.pieces == "unigram" else models.BPE(unk_token=unknown, fuse_unk=True))
-    small = [normalizers.Lowercase()] if pieces.lowercase else []
-    normal = normalizers.Sequence(
-        [normalizers.NFC(), *small, normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
-    )
-    cut = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation("isolated")])
-    engine.normalizer, engine.pre_tokenizer, engine.decoder = normal, cut, decoders.Metaspace()
-    words = count_words(texts, engine)
-    if not words:
-        raise ValueError("there is no text to learn a tokenizer from")
-    least = len(set().union(*words)) + len(layout.first) + len(layout.last)  # every letter is a piece
-    if pieces.vocab and pieces.pieces != "characters" and pieces.vocab <= least:
-        raise ValueError(
-            f"--vocab {pieces.vocab} cannot hold the letters of this data: they are {least} pieces by themselves. "
-            f"Take more than that, or leave --vocab out"
-        )
-    size = max(1, (pieces.vocab or max(least, fitting_size(words.total()))) - len(layout.last))
-    engine.pre_tokenizer, engine.normalizer = None, None  # the words are cut already
-    common: dict[str, Any] = {"special_tokens": special(layout.first), "show_progress": False}
-    trainer = {
-        "bpe": lambda: trainers.BpeTrainer(vocab_size=size, **common),
-        "unigram": lambda: trainers.UnigramTrainer(vocab_size=size, unk_token=unknown, **common),
-        "characters": lambda: trainers.BpeTrainer(vocab_size=0, **common),  # the alphabet, and nothing joined
-    }[pieces.pieces]()
-    engine.train_from_iterator((word for word in sorted(words) for _ in range(words[word])), trainer)
-    if pieces.pieces == "unigram":
-        engine.model = _settled(engine, layout)
-    engine.pre_tokenizer, engine.normalizer = cut, normal
-    engine.add_special_tokens(special(layout.last))
-    return engine
-
-
-def _exact(texts: Iterable[str], pieces: Pieces, layout: Layout) -> Engine:
-    """Bytes, joined to larger pieces or not, or letters: what is read is given back to the last space."""
-    small = normalizers.Lowercase() if pieces.lowercase else None
-    seen, letters = 0, set[str]()
-
-    def counted() -> Iterable[str]:
-        nonlocal seen
-        for text in texts:
-            seen += len(text.split())
-            letters.update(small.normalize_str(text) if small else text)
-            yield text
-
-    if pieces.pieces == "characters":
-        for _ in counted():
-            pass
-        names = [*layout.first, *sorted(letters)]
-        engine = Engine(models.WordLevel({name: i for i, name in enumerate(names)}, layout.roles["unk_token"]))
-        engine.pre_tokenizer, engine.decoder = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated"), decoders.Fuse()
-        engine.add_special_tokens(special(layout.first))
-    else:
-        joined = pieces.pieces == "bpe"
-        engine = Engine(models.BPE())
-        engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=joined)
-        engine.decoder = decoders.ByteLevel()
-        held = list(counted()) if joined else []
-        bare = len(layout.first) + len(alphabet := sorted(pre_tokenizers.ByteLevel.alphabet()))
-        size = pieces.vocab or max(bare, fitting_size(seen))
-        if joined and size < bare:
-            raise ValueError(f"--vocab {size} cannot hold the 256 bytes: take more than {bare}, or --pieces characters")
-        trainer = trainers.BpeTrainer(
-            vocab_size=size if joined else 0,
-            special_tokens=special(layout.first),
-            initial_alphabet=alphabet,
-            show_progress=False,
-        )
-        engine.train_from_iterator(held, trainer)
-    if small:
-        engine.normalizer = small
-    if pieces.pieces != "bytes" and not letters:
-        raise ValueError("there is no text to learn a tokenizer from")
-    return engine
-
-
-def _settled(engine: Engine, layout: Layout) -> models.Unigram:
-    """The trainer goes through a hash table, in a random order: each run finds the same pieces, but with other last
-    digits, and puts the letters it had thrown away back in any order, 0.0001 apart."""
-    found = json.loads(engine.to_str())["model"]["vocab"]
-    names, pieces = found[: len(layout.first)], found[len(layout.first) :]
-    least = min(score for _, score in pieces)
-    near = least + 0.0001 * len(pieces)
-    rounded = [(p, round(least if len(p) == 1 and score < near else score, 4)) for p, score in pieces]
-    settled = [*map(tuple, names), *sorted(rounded, key=lambda p: (-p[1], p[0]))]
-    return models.Unigram(settled, unk_id=layout.first.index(layout.roles["unk_token"]))

@@ -1,39 +1,114 @@
-"""A model folder as Hugging Face lays it out: config.json, model.safetensors, generation_config.json, the tokenizer."""
+"""A model folder as Hugging Face lays it out: config.json, model.safetensors, generation_config.json, the tokenizer.
+
+What a folder of theirs says and we do not use is its `Origin`: written again, the folder is as it was.
+"""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.choose import choose
-from regard.hub.names import Names, Plain
-from regard.hub.tables import TABLES, table_for
+from regard.hub.files import read_json as read_json
+from regard.hub.files import there
+from regard.hub.files import write_json as write_json
+from regard.hub.names import Names, Plain, at
+from regard.hub.placing import placed
+from regard.hub.placing import tensors_of as tensors_of
+from regard.hub.tables import KNOWN, TABLES, table_for
+from regard.hub.weights import Stored, stored_in
 from regard.models import MODELS
 from regard.parts.heads import Model
 
+SPARE = 2**22  # numbers that a config may ask for beyond twice those of its file: a small mistake is told by its name
+FARTHEST = 2**24  # the same of one size, and of a table that we compute
 
-def names_of(body: Any) -> Names | Plain:
+
+@dataclass
+class Origin:
+    """What has to stay as it was in a folder that we have read."""
+
+    config: dict[str, Any]  # config.json
+    generation: dict[str, Any] | None  # generation_config.json
+    dtype: torch.dtype  # of most numbers
+    kept: dict[str, Tensor] = field(default_factory=dict)  # theirs that our model has no use for
+    dtypes: dict[str, torch.dtype] = field(default_factory=dict)  # of each weight, by our name
+    bare: bool = False  # a body alone, whose names have no prefix
+
+
+def names_of(body: Any, origin: Origin | None = None) -> Names | Plain:
+    """Of the family that it came from, if it still is one of it."""
     model = next(name for name, family in MODELS.items() if isinstance(body.config, family.config))
-    return table_for(model, asdict(body.config))
+    sizes = asdict(body.config)
+    names = TABLES.get(str(origin.config.get("model_type"))) if origin else None
+    if names and names.model == model and all(sizes[key] == value for key, value in fixed_by(names).items()):
+        return names
+    return table_for(model, sizes)
 
 
-def write_config(folder: Path, model: Any, facts: Mapping[str, Any] | None = None) -> None:
+def fixed_by(names: Names | Plain) -> Mapping[str, Any]:
+    return names.ours if isinstance(names, Names) else {}
+
+
+def write_config(
+    folder: Path, model: Any, facts: Mapping[str, Any] | None = None, origin: Origin | None = None
+) -> None:
     """Of a model, or of a body alone. `facts` are keys that a task knows better: id2label, eos_token_id ..."""
     body, head = (model.body, model.head) if isinstance(model, Model) else (model, None)
-    config = names_of(body).under(head).config_to_theirs(asdict(body.config), facts)
-    write_json(folder / "config.json", config | {"dtype": "float32"})
-    if config.get("eos_token_id") is not None:
-        write_json(folder / "generation_config.json", generation_of(config))
+    names = names_of(body, origin).under(head)
+    config = names.config_to_theirs(asdict(body.config), facts)
+    if origin and isinstance(names, Names) and names.family == origin.config["model_type"]:
+        labels = names.head.says(head) if names.head else {}
+        config = brought_up_to_date(origin.config, config, names, asdict(body.config), labels, facts or {})
+        told = origin.generation or {}
+        generation = told | {key: value for key, value in (facts or {}).items() if key in told} or None
+    else:
+        generation = generation_of(config) if config.get("eos_token_id") is not None else None
+    if "torch_dtype" not in config:
+        config.setdefault("dtype", str(origin.dtype if origin else torch.float32).removeprefix("torch."))
+    write_json(folder / "config.json", config)
+    if generation:
+        write_json(folder / "generation_config.json", generation)
     else:
         (folder / "generation_config.json").unlink(missing_ok=True)
+
+
+def brought_up_to_date(
+    said: dict[str, Any], fresh: dict[str, Any], names: Names, sizes: Mapping[str, Any], labels: Any, facts: Any
+) -> dict[str, Any]:
+    """Their config as they said it, key by key and in their order, but for what is no longer so."""
+    before = asdict(MODELS[names.model].config(**names.config_to_ours(said)))
+    changed = {name for name, size in sizes.items() if before[name] != size}
+    old = [key for key, size in names.sizes.items() if (size if isinstance(size, str) else size.field) in changed]
+    if changed:
+        old += [key for key in names.follows if names.said(said, key) not in (MISSING, None, at(fresh, key))]
+    old += [key for key, new in labels.items() if isinstance(new, dict) and len(said.get(key) or ()) != len(new)]
+    config = json.loads(json.dumps(said))
+    for key in ("architectures", *old, *facts):
+        spelled = next((one for one in (key, *names.older.get(key, ())) if at(said, one) is not MISSING), key)
+        put(config, spelled, at(fresh, key))
+    return config
+
+
+def put(config: dict[str, Any], key: str, value: Any) -> None:
+    """At a key with dots; MISSING takes it out."""
+    *path, last = key.split(".")
+    for part in path:
+        config = config.setdefault(part, {})
+    if value is MISSING:
+        config.pop(last, None)
+    else:
+        config[last] = value
 
 
 def generation_of(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -51,18 +126,29 @@ def generation_of(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def tensors_of(model: nn.Module) -> dict[str, Tensor]:
-    """Weights, each once even where it is shared, and what batch norms count."""
-    kept = {*model.state_dict()} - {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    buffers = {name: buffer for name, buffer in model.named_buffers() if name in kept}
-    return {**dict(model.named_parameters()), **buffers}
-
-
-def write_weights(file: Path, model: Model) -> None:
-    names = names_of(model.body).under(model.head)
+def write_weights(file: Path, model: Model, origin: Origin | None = None) -> None:
+    names = names_of(model.body, origin).under(model.head)
     ours = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors_of(model).items()}
     made = {theirs: model.get_buffer(buffer).cpu().clone() for theirs, buffer in names.computed.items()}
-    write_tensors(file, names.to_theirs(ours) | made, {"format": "pt"})
+    if not origin:
+        return write_tensors(file, names.to_theirs(ours) | made, {"format": "pt"})
+    ours = {name: narrowed(tensor, origin.dtypes.get(name, origin.dtype)) for name, tensor in ours.items()}
+    made = {name: origin.kept.get(name, table) for name, table in made.items()}
+    kept = {name: tensor for name, tensor in origin.kept.items() if isinstance(names, Names) and names.keeps(name)}
+    if isinstance(names, Names) and origin.bare != (names.head is None):
+        kept = {
+            names.prefix + name if origin.bare else name.removeprefix(names.prefix): tensor
+            for name, tensor in kept.items()
+        }
+    return write_tensors(file, kept | names.to_theirs(ours) | made, {"format": "pt"})
+
+
+def narrowed(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """In the type that it came in, unless it has grown too large for that."""
+    if not tensor.is_floating_point():
+        return tensor
+    narrow = tensor.to(dtype)
+    return narrow if torch.equal(narrow.isfinite(), tensor.isfinite()) else tensor
 
 
 def write_tensors(file: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
@@ -75,19 +161,30 @@ def write_tensors(file: Path, tensors: dict[str, Tensor], metadata: dict[str, st
     file.chmod(usual)
 
 
-def read_config(folder: Path) -> tuple[Names | Plain, Any]:
-    """The family of a folder, and the config of our body."""
+def read_config(folder: Path, weights: bool = True) -> tuple[Names | Plain, Any]:
+    """The family of a folder, and the config of our body, which asks for no more memory than its weights hold; unless
+    `weights`, they are not looked at: a run of our own may have none yet."""
     if not folder.is_dir():
         raise ValueError(
             f"{folder} is not a folder; a model folder holds config.json, model.safetensors and what reads its input"
         )
     file = folder / "config.json"
     said = read_json(file)
-    kind = str(said.get("model_type"))
-    choose(f"model_type that regard reads (in {file})", kind, TABLES)
+    kind = said.get("model_type")
+    if not isinstance(kind, str) or kind not in TABLES:
+        near = get_close_matches(str(kind), TABLES, 1, 0.5)
+        hint = f", did you mean {near[0]}?" if near else ":"
+        raise ValueError(
+            f"{file}: model_type is {kind!r}{hint} regard reads {', '.join(KNOWN)} and what it wrote itself"
+        )
     names = TABLES[kind]
     config = MODELS[names.model].config
-    given = names.config_to_ours(said)
+    try:
+        given = names.config_to_ours(said)
+    except ValueError as error:
+        raise ValueError(f"{folder}: {error}") from None
+    except (TypeError, KeyError, AttributeError, ArithmeticError) as error:
+        raise ValueError(f"{file} says something that no {kind} model has: {error!r}") from None
     kinds = get_type_hints(config)
     for name, value in given.items():
         choose(f"field (in {file})", name, kinds)
@@ -96,8 +193,13 @@ def read_config(folder: Path) -> tuple[Names | Plain, Any]:
     lacks = [f.name for f in fields(config) if f.default is MISSING and f.name not in given]
     if lacks:
         raise ValueError(f"{file} has no {', '.join(lacks)}, which a {names.model} needs")
-    made = config(**given)
-    names.must_follow(said, asdict(made))
+    try:
+        made = config(**given)
+        names.must_follow(said, asdict(made))
+        if weights:
+            must_hold(made, names.model, stored_in(folder))
+    except ValueError as error:
+        raise ValueError(str(error) if str(folder) in str(error) else f"{file}: {error}") from None
     return names, made
 
 
@@ -110,48 +212,49 @@ def fits(value: Any, kind: Any) -> bool:
     return isinstance(value, (int, float) if kind is float else kind)
 
 
-def read_weights(file: Path, names: Names | Plain, model: Model, only: str = "") -> None:
-    """Fill `model`, or refuse by name what is missing, left over, or of another shape; of the parts named `only`."""
-    names = names.under(model.head)
-    wanted = {name: tensor for name, tensor in tensors_of(model).items() if name.startswith(only)}
+def must_hold(config: Any, model: str, stored: Mapping[str, Stored]) -> None:
+    """Refuse sizes that the weights in the file are far too few for, before anything of that size is made."""
+    held = sum(tensor.numbers for tensor in stored.values())
+    for one in (one for one in fields(config) if one.type == "int"):
+        size, most = getattr(config, one.name), len(stored) if one.name.endswith("layers") else held + FARTHEST
+        if abs(size) > most:
+            raise ValueError(f"{one.name} is {size:,}, but the weights are {held:,} numbers in {len(stored):,} tensors")
     try:
-        with safe_open(file, framework="pt") as tensors:
-            theirs: dict[str, Tensor] = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise ValueError(f"{file} cannot be read as safetensors: {error}") from None
-    for name, buffer in names.computed.items():
-        stored, mine = theirs.pop(name, None), model.get_buffer(buffer).cpu()
-        if stored is not None and (stored.shape != mine.shape or not torch.allclose(stored, mine, atol=1e-5)):
-            raise ValueError(
-                f"{file}: {name} {tuple(stored.shape)} is not what config.json asks for {tuple(mine.shape)}"
-            )
-    ours = {name: tensor for name, tensor in names.to_ours(theirs).items() if name.startswith(only)}
-    missing = [name for name in wanted if name not in ours]
-    if missing:
-        raise ValueError(f"{file} lacks {len(missing)} weights of this model: {', '.join(missing[:5])}")
-    for name, tensor in ours.items():
-        if name not in wanted:
-            raise ValueError(f"{file}: {name} has no place in a model of these sizes")
-        if tensor.shape != wanted[name].shape:
-            raise ValueError(
-                f"{file}: {name} has shape {tuple(tensor.shape)}, but config.json asks for {tuple(wanted[name].shape)}"
-            )
+        with torch.device("meta"):  # tensors there have a shape and no numbers
+            bodies = [body(config) for body in set(MODELS[model].bodies.values())]
+    except (RuntimeError, AssertionError, ArithmeticError) as error:
+        raise ValueError(f"no model can have these sizes: {error}") from None
+    body = min(bodies, key=lambda body: sum(weight.numel() for weight in body.parameters()))
+    asked = sum(weight.numel() for weight in body.parameters())
+    tables = sum(table.numel() for table in body.buffers())
+    if asked > 2 * held + SPARE or tables > held + FARTHEST:
+        raise ValueError(f"these sizes ask for {asked + tables:,} numbers, but the weights are {held:,}")
+    if len(stored) > 4 * len(body.state_dict()) + 100:
+        raise ValueError(f"these sizes ask for {len(body.state_dict())} tensors, but the weights are {len(stored):,}")
+
+
+def read_weights(folder: Path, names: Names | Plain, model: Model, only: str = "") -> Origin:
+    """Fill `model`, or refuse by name what is missing, left over, of another shape or type, or not the same in two
+    places that share it; of the parts named `only`. What is refused leaves the model as it was."""
+    names, stored = names.under(model.head), stored_in(folder)
+    config, generation = read_json(folder / "config.json"), folder / "generation_config.json"
+    asking = read_json(generation) if there(generation) else None
+    try:
+        ours, beside = placed(stored, names, model, only)
+    except ValueError as error:
+        raise ValueError(str(error) if str(folder) in str(error) else f"{folder}: {error}") from None
     with torch.no_grad():
-        for name, weight in wanted.items():
-            weight.copy_(ours[name])
-
-
-def read_json(file: Path) -> dict[str, Any]:
-    try:
-        said = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ValueError(f"{file.parent} is not a model folder: it has no {file.name}") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{file} cannot be read as JSON: {error}") from None
-    if not isinstance(said, dict):
-        raise ValueError(f"{file} must hold a JSON object, not a {type(said).__name__}")
-    return said
-
-
-def write_json(file: Path, said: Mapping[str, Any]) -> None:
-    file.write_text(json.dumps(said, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        for name, weight in tensors_of(model).items():
+            if name in ours:
+                weight.copy_(ours[name])
+    numbers = Counter[torch.dtype]()
+    for tensor in ours.values():
+        numbers[tensor.dtype] += tensor.numel() * tensor.is_floating_point()
+    return Origin(
+        config,
+        asking,
+        dtype=numbers.most_common(1)[0][0],
+        kept={name: tensor.clone() for name, tensor in beside.items()},
+        dtypes={name: tensor.dtype for name, tensor in ours.items()},
+        bare=isinstance(names, Names) and not any(name.startswith(names.prefix) for name in stored),
+    )

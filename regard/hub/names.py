@@ -10,14 +10,16 @@ a tensor that is missing, left over or of another shape is refused by its name, 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 Fields = Mapping[str, Any]
+NEVER_READ = ("quantization_config", "per_layer_config", "pruned_heads")  # what they say of single layers and numbers
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,26 @@ def framed(ours: str) -> Rule:
 
 
 @dataclass(frozen=True)
+class Word:
+    """A field of ours that they fill with other words. Several of theirs may be one of ours: we write the first."""
+
+    field: str
+    words: Mapping[Any, Any]  # theirs -> ours
+
+    def ours(self, key: str, said: Any) -> Any:
+        if not isinstance(said, Hashable) or said not in self.words:
+            raise ValueError(f"config.json: {key} is {said!r}, but only {self.known} can be read here")
+        return self.words[said]
+
+    def theirs(self, value: Any) -> Any:
+        return next(word for word, meant in self.words.items() if meant == value)
+
+    @property
+    def known(self) -> str:
+        return " or ".join(repr(word) for word in self.words)
+
+
+@dataclass(frozen=True)
 class Head:
     """A head of ours that they have too."""
 
@@ -64,17 +86,20 @@ class Names:
     family: str  # their model_type
     architecture: str  # their class; without a head, unless `under` one
     model: str  # our name of the body
-    sizes: Mapping[str, str]  # their key -> our field; several of theirs may be one of ours
+    sizes: Mapping[str, str | Word]  # their key -> our field; several of theirs may be one of ours
     theirs: Fields  # their keys that our body fixes
     weights: Mapping[str, str | Rule]  # theirs, as a body without a head has them on disk -> ours
     prefix: str = ""  # before these names, if there is a head of theirs
     heads: Mapping[tuple[type, ...], Head] = field(default_factory=dict)  # by our class, and that of its pooling
     ours: Fields = field(default_factory=dict)  # our fields that this family fixes
+    reads: Mapping[str, Callable[[Fields], Any]] = field(default_factory=dict)  # our fields that several keys tell
     follows: Mapping[str, Callable[[Fields], Any]] = field(default_factory=dict)  # their keys that our fields fix
-    written: Fields = field(default_factory=dict)  # their keys that change no answer: written, never read
+    written: Fields = field(default_factory=dict)  # their keys that are not read here; MISSING is not written
     absent: Fields = field(default_factory=dict)  # their key -> what it means that it is not there
     older: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # their key or ending -> what it was before
-    ignored: tuple[str, ...] = ()  # tensors of theirs that tell our body nothing
+    twins: Mapping[str, str] = field(default_factory=dict)  # theirs that are another weight once more -> that one
+    ignored: tuple[str, ...] = ()  # tensors of theirs that follow from config.json
+    kept: tuple[str, ...] = ()  # tensors of theirs that our model has no use for; they are given back on saving
     computed: Mapping[str, str] = field(default_factory=dict)  # theirs that they store and we compute -> our buffer
     head: Head | None = None
 
@@ -88,19 +113,23 @@ class Names:
 
     def config_to_ours(self, config: Fields) -> dict[str, Any]:
         """Our fields, from their config.json; ValueError where it says something that our body cannot do."""
+        for key in NEVER_READ:
+            if config.get(key):
+                raise ValueError(f"config.json: {key} is {config[key]!r}, which cannot be read here")
         for key, value in self.theirs.items():
             said = self.said(config, key)
             must_say(key, self.absent.get(key, value) if said is MISSING else said, value)
         fields: dict[str, Any] = dict(self.ours)
-        for key, ours in self.sizes.items():
+        for key, size in self.sizes.items():
             said = self.said(config, key)
             if said is MISSING or said is None:
                 said = value_of(self.absent.get(key), config)
             if said is None:
                 raise ValueError(f"config.json has no {key}, which a {self.family} model needs")
+            ours, said = (size.field, size.ours(key, said)) if isinstance(size, Word) else (size, said)
             if fields.setdefault(ours, said) != said:
                 raise ValueError(f"config.json: {key} is {said}, but {ours} is {fields[ours]} elsewhere in it")
-        return fields
+        return fields | {ours: rule(config) for ours, rule in self.reads.items()}
 
     def must_follow(self, config: Fields, fields: Fields) -> None:
         """Refuse a config.json in which a key that has to follow from the others does not."""
@@ -115,30 +144,31 @@ class Names:
 
     def config_to_theirs(self, fields: Fields, facts: Fields | None = None) -> dict[str, Any]:
         """Their config.json. `facts` are keys of theirs that are known better elsewhere."""
-        sizes = {key: fields[ours] for key, ours in self.sizes.items()}
+        sizes = {
+            key: size.theirs(fields[size.field]) if isinstance(size, Word) else fields[size]
+            for key, size in self.sizes.items()
+        }
         none = {
             key for key, value in sizes.items() if key.endswith("_token_id") and value < 0
         }  # there is no such token
         sizes = {key: value for key, value in sizes.items() if key not in none}
         fixed = {key: value_of(rule, fields) for key, rule in {**self.theirs, **self.follows, **self.written}.items()}
+        fixed = {key: value for key, value in fixed.items() if value is not MISSING}
         begin = {"model_type": self.family, "architectures": [self.architecture]}
         return nested({**begin, **sizes, **fixed, **(facts or {})})
 
     def to_ours(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Names with and without their prefix are read. What stands outside of it is a head, ours or one unknown."""
-        table = {**self.weights, **(self.head.weights if self.head else {})}
-        rules = [(pattern(theirs), rule_of(rule)) for theirs, rule in table.items()]
-        ignored = [pattern(name) for name in self.ignored]
         prefixed = any(name.startswith(self.prefix) for name in tensors)
         ours: dict[str, Tensor] = {}
+        told: dict[str, str] = {}
         unknown = []
         for name, tensor in tensors.items():
-            now = self.respelled(name.removeprefix(self.prefix))
-            if any(one.fullmatch(now) for one in ignored):
-                continue
-            if found := next(((rule, match) for theirs, rule in rules if (match := theirs.fullmatch(now))), None):
+            if found := self.found(name):
                 rule, match = found
                 parts = dict(zip((one.format(*match.groups()) for one in rule.ours), rule.split(tensor), strict=True))
+            elif self.is_one_of(self.ignored + self.kept, name):
+                continue
             elif name.startswith("head."):
                 parts = {name: tensor}
             elif prefixed and not name.startswith(self.prefix):
@@ -146,11 +176,33 @@ class Names:
             else:
                 unknown.append(name)
                 continue
-            if parts.keys() & ours.keys():
-                raise ValueError(f"{name} is there twice, under two names")
+            for again in parts.keys() & ours.keys():
+                if not self.is_one_of((*self.twins, *self.twins.values()), name):
+                    raise ValueError(f"{name} is there twice, under two names")
+                must_be_one(f"{told[again]} and {name}", ours[again], parts[again])
             ours |= parts
+            told |= dict.fromkeys(parts, name)
         must_know(unknown)
         return ours
+
+    def keeps(self, name: str) -> bool:
+        """Whether a tensor of theirs has no place in our model, but one in the folder that we write."""
+        return self.found(name) is None and self.is_one_of(self.kept, name)
+
+    def found(self, name: str) -> tuple[Rule, re.Match[str]] | None:
+        """The line of the table that a tensor of theirs is in; that of a head stands there with its prefix, if any."""
+        now = self.respelled(name.removeprefix(self.prefix))
+        table = {**self.weights, **(self.head.weights if self.head else {})}
+        twins = {name: table[same] for name, same in self.twins.items() if same in table}
+        for theirs, rule in {**table, **twins}.items():
+            match = pattern(theirs).fullmatch(now) or pattern(theirs).fullmatch(name)
+            if match:
+                return rule_of(rule), match
+        return None
+
+    def is_one_of(self, patterns: tuple[str, ...], name: str) -> bool:
+        now = self.respelled(name.removeprefix(self.prefix))
+        return any(pattern(one).fullmatch(now) for one in patterns)
 
     def respelled(self, name: str) -> str:
         for new, before in self.older.items():
@@ -204,6 +256,7 @@ class Plain:
         return dict(tensors)
 
 
+@cache
 def pattern(name: str) -> re.Pattern[str]:
     return re.compile(re.escape(name).replace(r"\{\}", r"(\d+)"))
 
@@ -240,6 +293,11 @@ def nested(flat: Fields) -> dict[str, Any]:
 def must_say(key: str, said: Any, wanted: Any) -> None:
     if said != wanted:
         raise ValueError(f"config.json: {key} is {said!r}, but only {wanted!r} can be read here")
+
+
+def must_be_one(names: str, a: Tensor, b: Tensor) -> None:
+    if a.shape != b.shape or not (a.is_meta or torch.equal(a, b)):
+        raise ValueError(f"{names} are one weight in this model, but differ in the file")
 
 
 def must_know(unknown: Iterable[str]) -> None:

@@ -1,14 +1,16 @@
 """BERT (Devlin et al. 2019): the encoder alone, which sees both sides of a hidden token and guesses it.
 
 It differs from the Transformer's encoder in learned positions, a vector for the first and the second sentence, a norm
-after the embedding, and GELU.
+after the embedding, and GELU. RoBERTa (Liu et al. 2019) is the same body, trained longer; its positions are counted
+from the row after that of the padding.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.choose import must_fit
@@ -16,13 +18,11 @@ from regard.parts.attention import SelfAttention
 from regard.parts.block import Block
 from regard.parts.dropout import Dropout
 from regard.parts.embed import segments
-from regard.parts.feedforward import FeedForward
+from regard.parts.feedforward import ACTIVATIONS, FeedForward
 from regard.parts.heads import MaskedOutput
 from regard.parts.norms import LayerNorm
-from regard.parts.positions import Learned
+from regard.parts.positions import Learned, look_up
 from regard.parts.residual import PostNorm
-
-EPS = 1e-12
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,9 @@ class BertConfig:
     pad: int = -1  # id of the padding, counted from the end if negative
     segments: int = 2  # sentences of a text that are told apart
     sep: int = -1  # id of the token that ends a sentence; none if negative
+    activation: Literal["gelu", "gelu-tanh", "quick-gelu", "relu", "relu2", "silu"] = "gelu"  # of the feed-forward
+    eps: float = 1e-12  # added to the variance in each norm
+    after_pad: bool = False  # count positions from pad + 1, as RoBERTa does, instead of 0
 
     def __post_init__(self) -> None:
         must_fit(self)
@@ -53,23 +56,45 @@ SIZES: dict[str, dict[str, int]] = {
 }
 
 
+class Later(Learned):
+    """Positions of which the first rows stand for no token."""
+
+    def __init__(self, context: int, dim: int, unused: int):
+        super().__init__(unused + context, dim)
+        self.unused = unused
+
+    def forward(self, length: int, start: int = 0, mask: Tensor | None = None) -> Tensor:
+        return look_up(self.weight[self.unused :], length, start, mask)  # (T,D) or (B,T,D)
+
+
+class Guess(MaskedOutput):
+    """Its layer has the activation of the body, but for RoBERTa, whose is GELU always."""
+
+    def __init__(self, weight: Tensor, eps: float, activation: Callable[[Tensor], Tensor]):
+        super().__init__(weight, eps)
+        self.activation = activation
+
+    def thought(self, x: Tensor) -> Tensor:
+        return self.norm(self.activation(self.inner(x)))
+
+
 class Bert(nn.Module):
     def __init__(self, c: BertConfig):
         super().__init__()
         self.config = c
 
         def around(inner: nn.Module) -> nn.Module:
-            return PostNorm(LayerNorm(c.dim, EPS), inner, c.dropout)
+            return PostNorm(LayerNorm(c.dim, c.eps), inner, c.dropout)
 
         self.tokens = nn.Embedding(c.vocab, c.dim)
-        self.positions = Learned(c.context, c.dim)
+        self.positions = Later(c.context, c.dim, c.pad + 1) if c.after_pad else Learned(c.context, c.dim)
         self.segments = nn.Embedding(c.segments, c.dim)
-        self.embed_norm = LayerNorm(c.dim, EPS)
+        self.embed_norm = LayerNorm(c.dim, c.eps)
         self.drop = Dropout(c.dropout)
         self.blocks = nn.ModuleList(
             Block(
                 mixer=around(SelfAttention(c.dim, c.heads)),
-                feedforward=around(FeedForward(c.dim, c.hidden, F.gelu)),
+                feedforward=around(FeedForward(c.dim, c.hidden, ACTIVATIONS[c.activation])),
             )
             for _ in range(c.layers)
         )
@@ -93,4 +118,5 @@ class Bert(nn.Module):
 
     def vocabulary(self) -> nn.Module:
         """The output layer of this family: one more layer, then the token embedding itself."""
-        return MaskedOutput(self.tokens.weight, EPS)
+        c = self.config
+        return Guess(self.tokens.weight, c.eps, ACTIVATIONS["gelu" if c.after_pad else c.activation])

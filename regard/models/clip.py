@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -19,9 +20,9 @@ from regard.choose import must_fit
 from regard.parts.attention import SelfAttention
 from regard.parts.block import Block
 from regard.parts.dropout import Dropout
-from regard.parts.feedforward import FeedForward, quick_gelu
+from regard.parts.feedforward import ACTIVATIONS, FeedForward
 from regard.parts.norms import LayerNorm
-from regard.parts.pooling import First, Last
+from regard.parts.pooling import AtEnd, First
 from regard.parts.positions import Learned
 from regard.parts.residual import PreNorm
 from regard.parts.stems import Patches, must_show
@@ -34,18 +35,25 @@ class CLIPConfig:
     dim: int = 128  # width of the text tower
     layers: int = 4  # blocks of the text tower
     heads: int = 4  # attention heads in each of these blocks
+    hidden: int = 0  # inner width of their feed-forward; 4 times dim if 0
     image: int = 32  # height and width of an image in pixels
     channels: int = 3  # 3 for colours, 1 for grey
     patch: int = 4  # height and width of a patch in pixels
     image_dim: int = 128  # width of the image tower
     image_layers: int = 4  # blocks of the image tower
     image_heads: int = 4  # attention heads in each of these blocks
+    image_hidden: int = 0  # inner width of their feed-forward; 4 times image-dim if 0
     joint: int = 64  # numbers of a vector where both towers meet
     dropout: float = 0.0  # share of numbers dropped in training
     pad: int = -1  # id of the padding, counted from the end if negative
+    sep: int = 3  # id of the token that ends a text, whose vector is the text's; 2 means the highest id of each text
+    activation: Literal["gelu", "gelu-tanh", "quick-gelu", "relu", "relu2", "silu"] = "quick-gelu"  # of both towers
+    eps: float = 1e-5  # added to the variance in each norm
 
     def __post_init__(self) -> None:
-        must_fit(self)
+        must_fit(self, may_be_0=("hidden", "image_hidden"))
+        object.__setattr__(self, "hidden", self.hidden or 4 * self.dim)
+        object.__setattr__(self, "image_hidden", self.image_hidden or 4 * self.image_dim)
         if self.image % self.patch:
             raise ValueError(f"patch ({self.patch}) must divide image ({self.image})")
 
@@ -60,10 +68,13 @@ SIZES: dict[str, dict[str, int]] = {
 }  # fmt: skip
 
 
-def build_block(dim: int, heads: int, dropout: float, causal: bool) -> Block:
+def build_block(dim: int, heads: int, hidden: int, causal: bool, c: CLIPConfig) -> Block:
+    def around(inner: nn.Module) -> nn.Module:
+        return PreNorm(LayerNorm(dim, c.eps), inner, c.dropout)
+
     return Block(
-        mixer=PreNorm(LayerNorm(dim), SelfAttention(dim, heads, causal=causal), dropout),
-        feedforward=PreNorm(LayerNorm(dim), FeedForward(dim, 4 * dim, quick_gelu), dropout),
+        mixer=around(SelfAttention(dim, heads, causal=causal)),
+        feedforward=around(FeedForward(dim, hidden, ACTIVATIONS[c.activation])),
     )
 
 
@@ -74,13 +85,13 @@ class ImageTower(nn.Module):
         self.stem = Patches(c.channels, c.patch, c.image_dim, bias=False)
         self.first = nn.Parameter(torch.randn(c.image_dim) * 0.02)
         self.positions = Learned(1 + self.stem.places(c.image), c.image_dim)
-        self.embed_norm = LayerNorm(c.image_dim)
+        self.embed_norm = LayerNorm(c.image_dim, c.eps)
         self.drop = Dropout(c.dropout)
         self.blocks = nn.ModuleList(
-            build_block(c.image_dim, c.image_heads, c.dropout, causal=False) for _ in range(c.image_layers)
+            build_block(c.image_dim, c.image_heads, c.image_hidden, False, c) for _ in range(c.image_layers)
         )
         self.pooling = First()
-        self.norm = LayerNorm(c.image_dim)
+        self.norm = LayerNorm(c.image_dim, c.eps)
         self.out = nn.Linear(c.image_dim, c.joint, bias=False)
 
     def forward(self, pixels: Tensor) -> Tensor:  # (B,C,H,W)
@@ -99,16 +110,16 @@ class TextTower(nn.Module):
         self.tokens = nn.Embedding(c.vocab, c.dim)
         self.positions = Learned(c.context, c.dim)
         self.drop = Dropout(c.dropout)
-        self.blocks = nn.ModuleList(build_block(c.dim, c.heads, c.dropout, causal=True) for _ in range(c.layers))
-        self.pooling = Last()
-        self.norm = LayerNorm(c.dim)
+        self.blocks = nn.ModuleList(build_block(c.dim, c.heads, c.hidden, True, c) for _ in range(c.layers))
+        self.pooling = AtEnd(c.sep)
+        self.norm = LayerNorm(c.dim, c.eps)
         self.out = nn.Linear(c.dim, c.joint, bias=False)
 
     def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:  # (B,T), (B,1,1,T)
         x = self.drop(self.tokens(ids) + self.positions(ids.size(1)))  # (B,T,D)
         for block in self.blocks:
             x = block(x, mask=mask)
-        return F.normalize(self.out(self.norm(self.pooling(x, mask))), dim=-1)  # (B,E)
+        return F.normalize(self.out(self.norm(self.pooling(x, ids, mask))), dim=-1)  # (B,E)
 
 
 class CLIP(nn.Module):
@@ -131,5 +142,6 @@ class CLIP(nn.Module):
         return self.scores(self.image(pixels), self.text(ids, mask))
 
     def scores(self, images: Tensor, texts: Tensor) -> Tensor:
-        """Of unit vectors. No score exceeds 100, as in the paper."""
-        return self.scale.clamp(max=math.log(100)).exp() * images @ texts.T
+        """Of unit vectors. No score exceeds 100 in training, as in the paper."""
+        scale = self.scale.clamp(max=math.log(100)) if self.training else self.scale
+        return scale.exp() * images @ texts.T

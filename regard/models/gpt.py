@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
+from typing import Literal
 
-import torch.nn.functional as F
+import torch
 from torch import Tensor, nn
 
-from regard.choose import must_fit
+from regard.choose import must, must_fit
 from regard.parts.attention import SelfAttention
 from regard.parts.block import Block
 from regard.parts.cache import Cache
 from regard.parts.dropout import Dropout
-from regard.parts.feedforward import FeedForward
+from regard.parts.feedforward import ACTIVATIONS, FeedForward
 from regard.parts.heads import Output
 from regard.parts.norms import LayerNorm
 from regard.parts.positions import Learned
@@ -33,11 +33,15 @@ class GPTConfig:
     layers: int = 4  # blocks
     heads: int = 4  # attention heads in each block
     hidden: int = 512  # inner width of the feed-forward
+    activation: Literal["gelu-tanh", "gelu", "relu", "silu"] = "gelu-tanh"  # of the feed-forward
+    tied: bool = True  # the output layer is the token embedding itself
     dropout: float = 0.1  # share of numbers dropped in training
     pad: int = -1  # id of the padding, counted from the end if negative
+    eps: float = 1e-5  # added to the variance in each norm
 
     def __post_init__(self) -> None:
         must_fit(self)
+        must(self, eps=(self.eps > 0, "above 0"))
 
 
 SIZES: dict[str, dict[str, int]] = {
@@ -60,7 +64,7 @@ class GPT(nn.Module):
         self.config = c
 
         def around(inner: nn.Module) -> nn.Module:
-            return PreNorm(LayerNorm(c.dim), inner, c.dropout)
+            return PreNorm(LayerNorm(c.dim, c.eps), inner, c.dropout)
 
         self.tokens = nn.Embedding(c.vocab, c.dim)
         self.positions = Learned(c.context, c.dim)
@@ -68,11 +72,11 @@ class GPT(nn.Module):
         self.blocks = nn.ModuleList(
             Block(
                 mixer=around(SelfAttention(c.dim, c.heads, causal=True)),
-                feedforward=around(FeedForward(c.dim, c.hidden, partial(F.gelu, approximate="tanh"))),
+                feedforward=around(FeedForward(c.dim, c.hidden, ACTIVATIONS[c.activation])),
             )
             for _ in range(c.layers)
         )
-        self.norm = LayerNorm(c.dim)
+        self.norm = LayerNorm(c.dim, c.eps)
         for name, weight in self.named_parameters():
             if name.endswith(("out.weight", "down.weight")):  # so many are added up that the sum would grow
                 nn.init.normal_(weight, std=0.02 / math.sqrt(2 * c.layers))
@@ -93,4 +97,5 @@ class GPT(nn.Module):
 
     def vocabulary(self) -> nn.Module:
         """The output layer of this family: the token embedding itself."""
-        return Output(self.tokens.weight)
+        tokens = self.tokens.weight
+        return Output(tokens if self.config.tied else nn.Parameter(torch.randn_like(tokens) * 0.02))

@@ -1,23 +1,24 @@
 """LLaMA (Touvron et al. 2023): GPT with the repairs that had proved themselves by then.
 
 It differs from GPT in rotary positions, RMSNorm, a gated feed-forward, several heads that share a key and value, no
-biases, and an output layer of its own.
+biases, and an output layer of its own. Mistral and Qwen2 are this model too, with other numbers.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from regard.choose import must_fit
+from regard.choose import must, must_fit
 from regard.parts.attention import SelfAttention
 from regard.parts.block import Block
 from regard.parts.cache import Cache
 from regard.parts.dropout import Dropout
-from regard.parts.feedforward import SwiGLU
+from regard.parts.feedforward import ACTIVATIONS, SwiGLU
 from regard.parts.heads import Output
 from regard.parts.norms import RMSNorm
 from regard.parts.positions import Rotary
@@ -32,17 +33,25 @@ class LlamaConfig:
     layers: int = 4  # blocks
     heads: int = 4  # attention heads in each block
     kv_heads: int = 0  # heads of keys and values, each shared by several; as many as heads if 0
+    head_dim: int = 0  # width of a head; dim / heads if 0
     hidden: int = 344  # inner width of the feed-forward
+    activation: Literal["silu", "gelu", "gelu-tanh", "relu"] = "silu"  # of the feed-forward's gate
+    biases: Literal["none", "qkv", "attention", "feedforward", "all"] = "none"  # maps that add a vector of their own
+    tied: bool = False  # the output layer is the token embedding itself
     dropout: float = 0.0  # share of numbers dropped in training
     pad: int = -1  # id of the padding, counted from the end if negative
     base: float = 10_000.0  # the slowest rotary pair turns once in about 6 times as many tokens
+    stretch: float = 1.0  # slow rotary pairs turn so many times slower, to see farther than in training
+    trained: int = 0  # context before it was stretched, in which fast pairs come round four times; all are slow if 0
     eps: float = 1e-5  # added to the variance in each norm
 
     def __post_init__(self) -> None:
-        must_fit(self, may_be_0=("kv_heads",))
-        if self.dim % (2 * self.heads):
-            raise ValueError(f"heads ({self.heads}) must divide dim ({self.dim}) into even widths")
+        must_fit(self, may_be_0=("kv_heads", "head_dim", "trained"))
+        must(self, **{name: (getattr(self, name) > 0, "above 0") for name in ("base", "stretch", "eps")})
         object.__setattr__(self, "kv_heads", self.kv_heads or self.heads)
+        object.__setattr__(self, "head_dim", self.head_dim or self.dim // self.heads)
+        if self.head_dim % 2:
+            raise ValueError(f"heads ({self.heads}) must divide dim ({self.dim}) into even widths")
 
 
 SIZES: dict[str, dict[str, int]] = {
@@ -64,12 +73,14 @@ class Llama(nn.Module):
             return PreNorm(RMSNorm(c.dim, c.eps), inner, c.dropout)
 
         self.tokens = nn.Embedding(c.vocab, c.dim)
-        self.positions = turn = Rotary(c.dim // c.heads, c.context, c.base)
+        self.positions = turn = Rotary(c.head_dim, c.context, c.base, stretch=c.stretch, trained=c.trained)
         self.drop = Dropout(c.dropout)
+        biased = {"qkv": "qkv", "attention": "qkv out", "feedforward": "mlp", "all": "qkv out mlp"}.get(c.biases, "")
+        qkv, out, mlp = (part in biased for part in ("qkv", "out", "mlp"))
         self.blocks = nn.ModuleList(
             Block(
-                mixer=around(SelfAttention(c.dim, c.heads, c.kv_heads, causal=True, bias=False, rotate=turn)),
-                feedforward=around(SwiGLU(c.dim, c.hidden)),
+                mixer=around(SelfAttention(c.dim, c.heads, c.kv_heads, c.head_dim, qkv, out, causal=True, rotate=turn)),
+                feedforward=around(SwiGLU(c.dim, c.hidden, ACTIVATIONS[c.activation], bias=mlp)),
             )
             for _ in range(c.layers)
         )
@@ -79,6 +90,8 @@ class Llama(nn.Module):
                 nn.init.normal_(weight, std=0.02 / math.sqrt(2 * c.layers))
             elif weight.dim() == 2:
                 nn.init.normal_(weight, std=0.02)
+            elif name.endswith("bias"):
+                nn.init.zeros_(weight)
 
     def forward(self, ids: Tensor, mask: Tensor | None = None, cache: list[Cache] | None = None) -> Tensor:
         x = self.drop(self.tokens(ids))  # (B,T,D)
@@ -91,4 +104,5 @@ class Llama(nn.Module):
 
     def vocabulary(self) -> nn.Module:
         """The output layer of this family: a matrix of its own."""
-        return Output(nn.Parameter(torch.randn_like(self.tokens.weight) * 0.02))
+        tokens = self.tokens.weight
+        return Output(tokens if self.config.tied else nn.Parameter(torch.randn_like(tokens) * 0.02))

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from regard.choose import must_fit
+from regard.choose import must, must_fit
 from regard.parts.attention import SelfAttention
 from regard.parts.block import Block
 from regard.parts.cache import Cache
 from regard.parts.dropout import Dropout
 from regard.parts.feedforward import FeedForward, relu_squared
-from regard.parts.heads import Output
+from regard.parts.heads import CappedOutput, Output
 from regard.parts.norms import BareRMSNorm
 from regard.parts.positions import RotaryThenNorm
 from regard.parts.residual import PreNorm
@@ -32,11 +32,21 @@ class NanoConfig:
     heads: int = 4  # attention heads in each block
     kv_heads: int = 0  # heads of keys and values, each shared by several; as many as heads if 0
     hidden: int = 512  # inner width of the feed-forward
+    tied: bool = False  # the output layer is the token embedding itself
+    softcap: float = 0.0  # logits are bent to stay within ± this; they are not if 0
     dropout: float = 0.0  # share of numbers dropped in training
     pad: int = -1  # id of the padding, counted from the end if negative
+    base: float = 10_000.0  # the slowest rotary pair turns once in about 6 times as many tokens
+    eps: float = 1e-6  # added to the variance in each norm
 
     def __post_init__(self) -> None:
         must_fit(self, may_be_0=("kv_heads",))
+        must(
+            self,
+            softcap=(self.softcap >= 0, "0 or more"),
+            base=(self.base > 0, "above 0"),
+            eps=(self.eps > 0, "above 0"),
+        )
         if self.dim % (2 * self.heads):
             raise ValueError(f"heads ({self.heads}) must divide dim ({self.dim}) into even widths")
         object.__setattr__(self, "kv_heads", self.kv_heads or self.heads)
@@ -58,11 +68,11 @@ class Nano(nn.Module):
         self.config = c
 
         def around(inner: nn.Module) -> nn.Module:
-            return PreNorm(BareRMSNorm(), inner, c.dropout)
+            return PreNorm(BareRMSNorm(c.eps), inner, c.dropout)
 
         self.tokens = nn.Embedding(c.vocab, c.dim)
-        self.positions = turn = RotaryThenNorm(c.dim // c.heads, c.context, turn=-1.0)
-        self.embed_norm = BareRMSNorm()
+        self.positions = turn = RotaryThenNorm(c.dim // c.heads, c.context, c.base, turn=-1.0, eps=c.eps)
+        self.embed_norm = BareRMSNorm(c.eps)
         self.drop = Dropout(c.dropout)
         self.blocks = nn.ModuleList(
             Block(
@@ -71,7 +81,7 @@ class Nano(nn.Module):
             )
             for _ in range(c.layers)
         )
-        self.norm = BareRMSNorm()
+        self.norm = BareRMSNorm(c.eps)
         for name, weight in self.named_parameters():
             if name.endswith(("out.weight", "down.weight")):  # at first the embedding goes straight to the output
                 nn.init.zeros_(weight)
@@ -89,4 +99,6 @@ class Nano(nn.Module):
 
     def vocabulary(self) -> nn.Module:
         """The output layer of this family: a matrix of its own."""
-        return Output(nn.Parameter(torch.randn_like(self.tokens.weight) * 0.001))
+        tokens, cap = self.tokens.weight, self.config.softcap
+        weight = tokens if self.config.tied else nn.Parameter(torch.randn_like(tokens) * 0.001)
+        return CappedOutput(weight, cap) if cap else Output(weight)

@@ -6,7 +6,7 @@ It differs from the recurrent translators it replaced in that every token reache
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
@@ -16,7 +16,7 @@ from regard.parts.block import Block
 from regard.parts.cache import Cache
 from regard.parts.dropout import Dropout
 from regard.parts.embed import ScaledEmbedding
-from regard.parts.feedforward import FeedForward
+from regard.parts.feedforward import ACTIVATIONS, FeedForward
 from regard.parts.heads import Unembed
 from regard.parts.norms import LayerNorm
 from regard.parts.positions import Sinusoidal
@@ -32,6 +32,8 @@ class TransformerConfig:
     decoder_layers: int = 6  # blocks that write the target
     heads: int = 8  # attention heads in each block
     hidden: int = 2048  # inner width of the feed-forward
+    activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "relu"  # of the feed-forward
+    scaled: bool = True  # token vectors are multiplied by √dim before positions are added
     dropout: float = 0.1  # share of numbers dropped in training
     norm_last: bool = False  # norm after each part, as published in 2017, instead of before it
     pad: int = -1  # id of the padding, counted from the end if negative
@@ -59,13 +61,13 @@ class Transformer(nn.Module):
         def around(inner: nn.Module) -> nn.Module:
             return residual(LayerNorm(c.dim), inner, c.dropout)
 
-        self.tokens = ScaledEmbedding(c.vocab, c.dim, c.pad)
+        self.tokens = ScaledEmbedding(c.vocab, c.dim, c.pad, scale=None if c.scaled else 1.0)
         self.positions = Sinusoidal(c.context, c.dim)
         self.drop = Dropout(c.dropout)
         self.encoder = nn.ModuleList(
             Block(
                 mixer=around(SelfAttention(c.dim, c.heads)),
-                feedforward=around(FeedForward(c.dim, c.hidden)),
+                feedforward=around(FeedForward(c.dim, c.hidden, ACTIVATIONS[c.activation])),
             )
             for _ in range(c.encoder_layers)
         )
@@ -73,7 +75,7 @@ class Transformer(nn.Module):
             Block(
                 mixer=around(SelfAttention(c.dim, c.heads, causal=True)),
                 cross=around(CrossAttention(c.dim, c.heads)),
-                feedforward=around(FeedForward(c.dim, c.hidden)),
+                feedforward=around(FeedForward(c.dim, c.hidden, ACTIVATIONS[c.activation])),
             )
             for _ in range(c.decoder_layers)
         )

@@ -7,22 +7,20 @@ first vector stands for no patch: it is there to gather what the image shows.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.choose import must_fit
 from regard.parts.attention import SelfAttention
 from regard.parts.block import Block
 from regard.parts.dropout import Dropout
-from regard.parts.feedforward import FeedForward
+from regard.parts.feedforward import ACTIVATIONS, FeedForward
 from regard.parts.norms import LayerNorm
 from regard.parts.positions import Learned
 from regard.parts.residual import PreNorm
 from regard.parts.stems import ConvolutionStem, Patches, must_show
-
-EPS = 1e-12
 
 
 @dataclass(frozen=True)
@@ -37,6 +35,9 @@ class ViTConfig:
     dropout: float = 0.0  # share of numbers dropped in training
     convolution: bool = False  # make the vectors by convolutions that shrink 4 times, instead of patches
     class_token: bool = True  # put a vector in front that gathers the whole image
+    activation: Literal["gelu", "gelu-tanh", "quick-gelu", "relu", "relu2", "silu"] = "gelu"  # of the feed-forward
+    eps: float = 1e-12  # added to the variance in each norm
+    qkv_bias: bool = True  # add a trained vector to queries, keys and values
 
     def __post_init__(self) -> None:
         must_fit(self)
@@ -60,7 +61,7 @@ class ViT(nn.Module):
         self.config = c
 
         def around(inner: nn.Module) -> nn.Module:
-            return PreNorm(LayerNorm(c.dim, EPS), inner, c.dropout)
+            return PreNorm(LayerNorm(c.dim, c.eps), inner, c.dropout)
 
         self.stem = ConvolutionStem(c.channels, c.dim) if c.convolution else Patches(c.channels, c.patch, c.dim)
         self.first = nn.Parameter(torch.randn(1, 1, c.dim) * 0.02) if c.class_token else None
@@ -68,12 +69,12 @@ class ViT(nn.Module):
         self.drop = Dropout(c.dropout)
         self.blocks = nn.ModuleList(
             Block(
-                mixer=around(SelfAttention(c.dim, c.heads)),
-                feedforward=around(FeedForward(c.dim, c.hidden, F.gelu)),
+                mixer=around(SelfAttention(c.dim, c.heads, bias=c.qkv_bias, out_bias=True)),
+                feedforward=around(FeedForward(c.dim, c.hidden, ACTIVATIONS[c.activation])),
             )
             for _ in range(c.layers)
         )
-        self.norm = LayerNorm(c.dim, EPS)
+        self.norm = LayerNorm(c.dim, c.eps)
         for name, weight in self.blocks.named_parameters():
             if weight.dim() == 2:
                 nn.init.normal_(weight, std=0.02)

@@ -112,7 +112,8 @@ def join(x: Tensor) -> Tensor:
 
 
 class SelfAttention(nn.Module):
-    """Multi-head attention of a sequence to itself; fewer `kv_heads` than `heads` makes it grouped-query.
+    """Multi-head attention of a sequence to itself; fewer `kv_heads` than `heads` makes it grouped-query. A head is
+    `head_dim` wide, dim / heads unless given.
 
     `rotate` is what happens to q and k between projection and scores: nothing, rotary positions, a norm, or both.
     `score_bias` makes, of (T, S), what is added to the scores: ALiBi, relative positions.
@@ -123,20 +124,22 @@ class SelfAttention(nn.Module):
         dim: int,
         heads: int,
         kv_heads: int | None = None,
+        head_dim: int | None = None,
+        bias: bool = True,
+        out_bias: bool | None = None,  # as the others unless given
         *,
         causal: bool = False,
-        bias: bool = True,
         rotate: Rotate | None = None,
         score_bias: ScoreBias | None = None,
     ):
         super().__init__()
         self.heads, self.kv_heads, self.causal = heads, kv_heads or heads, causal
         self.rotate, self.score_bias = rotate, score_bias
-        E = dim // heads
+        E = head_dim or dim // heads
         self.query = nn.Linear(dim, heads * E, bias)
         self.key = nn.Linear(dim, self.kv_heads * E, bias)
         self.value = nn.Linear(dim, self.kv_heads * E, bias)
-        self.out = nn.Linear(heads * E, dim, bias)
+        self.out = nn.Linear(heads * E, dim, bias if out_bias is None else out_bias)
 
     def forward(self, x: Tensor, mask: Tensor | None = None, cache: Cache | None = None) -> Tensor:
         q = split(self.query(x), self.heads)  # (B,H,T,E)

@@ -13,15 +13,16 @@ from torch import Tensor, nn
 
 
 class ScaledEmbedding(nn.Embedding):
-    """Rows of about unit length, small enough to serve as an output layer too, and scaled up here."""
+    """Rows of about unit length, small enough to serve as an output layer too, and scaled up: by √D unless given."""
 
-    def __init__(self, vocab: int, dim: int, pad: int | None = None):
+    def __init__(self, vocab: int, dim: int, pad: int | None = None, scale: float | None = None):
         super().__init__(vocab, dim, padding_idx=pad)
+        self.scale = math.sqrt(dim) if scale is None else scale
         nn.init.normal_(self.weight, std=dim**-0.5)
         self._fill_padding_idx_with_zero()
 
     def forward(self, ids: Tensor) -> Tensor:  # (B,T) -> (B,T,D)
-        return F.embedding(ids, self.weight, self.padding_idx) * math.sqrt(self.embedding_dim)
+        return F.embedding(ids, self.weight, self.padding_idx) * self.scale
 
 
 def segments(ids: Tensor, separator: int, mask: Tensor | None = None) -> Tensor:

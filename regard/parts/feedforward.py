@@ -1,14 +1,16 @@
 """Feed-forward: each token thinks alone, in a wider space.
 
 FeedForward   down(relu(up(x)))                  Vaswani et al. 2017, eq. 2; GELU since BERT
-SwiGLU        down(silu(gate(x)) · up(x))        Shazeer 2020, LLaMA
+SwiGLU        down(silu(gate(x)) · up(x))        Shazeer 2020, LLaMA; with another activation, another of his GLUs
 
-Activations beside PyTorch's: relu_squared, max(0, x)² (So et al. 2021); quick_gelu, x · sigmoid(1.702 x) (CLIP).
+ACTIVATIONS by name: those of PyTorch; GELU by its tanh (Hendrycks & Gimpel 2016); relu_squared, max(0, x)² (So et al.
+2021); quick_gelu, x · sigmoid(1.702 x) (CLIP).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,14 +30,15 @@ class FeedForward(nn.Module):
 
 
 class SwiGLU(nn.Module):
-    def __init__(self, dim: int, hidden: int, *, bias: bool = False):
+    def __init__(self, dim: int, hidden: int, activation: Callable[[Tensor], Tensor] = F.silu, *, bias: bool = False):
         super().__init__()
+        self.activation = activation
         self.gate = nn.Linear(dim, hidden, bias)
         self.up = nn.Linear(dim, hidden, bias)
         self.down = nn.Linear(hidden, dim, bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down(F.silu(self.gate(x)) * self.up(x))
+        return self.down(self.activation(self.gate(x)) * self.up(x))
 
 
 def relu_squared(x: Tensor) -> Tensor:
@@ -58,3 +61,13 @@ class _ReLUSquared(torch.autograd.Function):
 
 def quick_gelu(x: Tensor) -> Tensor:
     return x * (1.702 * x).sigmoid()
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu-tanh": partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
+    "quick-gelu": quick_gelu,
+    "relu2": relu_squared,
+}

@@ -2,8 +2,10 @@
 
 Unembed         logits = x Eᵀ + b          with E the token embedding itself (Press & Wolf 2017)
 Output          logits = x Wᵀ              with W the token embedding, or a matrix of its own
+CappedOutput    logits = c tanh(x Wᵀ / c)                    (Gemma Team 2024)
 MaskedOutput    logits = norm(gelu(x A + a)) Eᵀ + b          (Devlin et al. 2019)
 Classifier      logits = pool(x) W + b;  PerToken the same of each token
+Vector          pool(x), or that divided by its length
 cross_entropy   Σ log Σ exp(logits) - Σ p · logits,   p = (1 - ε) wanted + ε uniform          (Szegedy et al. 2016)
 """
 
@@ -72,6 +74,20 @@ class Output(nn.Module):
         return cross_entropy(x, self.weight, None, wanted, None, smoothing)
 
 
+class CappedOutput(Output):
+    """The same, bent so that no logit leaves ±cap."""
+
+    def __init__(self, weight: Tensor, cap: float):
+        super().__init__(weight)
+        self.cap = cap
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.cap * torch.tanh(super().forward(x) / self.cap)
+
+    def loss(self, x: Tensor, wanted: Tensor, smoothing: float = 0.0) -> Tensor:
+        return F.cross_entropy(self(x), wanted, reduction="sum", label_smoothing=smoothing)
+
+
 class MaskedOutput(nn.Module):
     """Guesses hidden tokens: one more layer, then every token of the vocabulary is scored by its own embedding."""
 
@@ -104,6 +120,18 @@ class Classifier(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B,T,D) -> (B,classes)
         return self.out(self.drop(self.pooling(x, mask)))
+
+
+class Vector(nn.Module):
+    """One vector for the whole input, of length 1 if `unit`."""
+
+    def __init__(self, pooling: nn.Module, unit: bool = True):
+        super().__init__()
+        self.pooling, self.unit = pooling, unit
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B,T,D) -> (B,D)
+        pooled = self.pooling(x, mask)
+        return F.normalize(pooled, dim=-1) if self.unit else pooled
 
 
 class PerToken(nn.Module):

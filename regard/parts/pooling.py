@@ -1,10 +1,12 @@
 """Pooling: one vector of many, (B,T,D) -> (B,D), for an answer about the whole.
 
 Last, First        the vector of one token: the last of a causal model has seen all, the first of BERT is there for it
+AtEnd              the vector of the token that ends a text          Radford et al. 2021 (CLIP)
+Pooler             tanh(x_1 W + b)          Devlin et al. 2019: the first, through a layer of its own
 Mean               Σ x / T
 AttentionPool      Σ softmax(x w) · x          Lin et al. 2017: a trained question picks what matters
 
-A mask (B,1,1,T) tells which tokens are real. A body that has pooled already, T = 1, passes through.
+A mask (B,1,1,T) tells which tokens are real. A body that has pooled already, T = 1, passes through all but Pooler.
 """
 
 from __future__ import annotations
@@ -30,6 +32,39 @@ class Last(nn.Module):
 class First(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         return x[:, 0]
+
+
+class AtEnd(nn.Module):
+    """The first `sep` of each text. A text that has none ends with its last token."""
+
+    HIGHEST = 2  # not an id but a rule: folders of the first CLIP say 2, and mean the highest id of each text
+
+    def __init__(self, sep: int):
+        super().__init__()
+        self.sep = sep
+
+    def forward(self, x: Tensor, ids: Tensor, mask: Tensor | None = None) -> Tensor:
+        return x[torch.arange(len(x), device=x.device), self.place(ids, mask)]
+
+    def place(self, ids: Tensor, mask: Tensor | None) -> Tensor:
+        """(B,)"""
+        real = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask[:, 0, 0]
+        if self.sep == self.HIGHEST:
+            return ids.where(real, -1).argmax(-1)
+        ends = (ids == self.sep) & real
+        last = (real * torch.arange(ids.size(1), device=ids.device)).argmax(-1)
+        return torch.where(ends.any(-1), ends.int().argmax(-1), last)
+
+
+class Pooler(First):
+    def __init__(self, dim: int):
+        super().__init__()
+        self.dense = nn.Linear(dim, dim)
+        nn.init.normal_(self.dense.weight, std=0.02)
+        nn.init.zeros_(self.dense.bias)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self.dense(super().forward(x, mask)).tanh()
 
 
 class Mean(nn.Module):
@@ -60,4 +95,5 @@ POOLINGS: dict[str, Callable[[int], nn.Module]] = {
     "first": lambda dim: First(),
     "mean": lambda dim: Mean(),
     "attention": AttentionPool,
+    "pooler": Pooler,
 }

@@ -4,7 +4,7 @@ Added to the tokens:
     sinusoidal   p[t, j] = sin(t / 10000^(2j/D)), p[t, D/2 + j] = cos(the same)         Vaswani et al. 2017, section 3.5
     learned      p[t] is a row of a matrix                                              Gehring et al. 2017
 A turn of queries and keys, or a bias on their scores, which both depend on the distance only:
-    rotary       (a, b) -> (a cos - b sin, b cos + a sin), angle t / base^(2j/E)        Su et al. 2021
+    rotary       (a, b) -> (a cos - b sin, b cos + a sin), angle t · base^(-2j/E)       Su et al. 2021
     ALiBi        - slope_h · distance, slopes 2^(-8/H), 2^(-16/H), ...                  Press et al. 2022
     relative     b[h, bucket of the distance]                                           Raffel et al. 2020 (T5)
 """
@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from regard.parts.norms import bare_rms_norm
 
 
-def sinusoids(context: int, dim: int, interleaved: bool = False, base: float = 10_000.0) -> Tensor:
+def sinusoids(context: int, dim: int, interleaved: bool = False) -> Tensor:
     """(context, D). All sines then all cosines, or in turn as the paper prints them: the same columns, reordered."""
     if dim % 2:
         raise ValueError(f"sinusoidal positions pair a sine with a cosine: dim must be even, not {dim}")
     time = torch.arange(context, dtype=torch.float64)[:, None]
-    angle = time * base ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)  # (context, D/2)
+    angle = time * 10_000.0 ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)  # (context, D/2)
     waves = (angle.sin(), angle.cos())
     return (torch.stack(waves, -1).flatten(1) if interleaved else torch.cat(waves, -1)).float()
 
@@ -55,14 +55,36 @@ class Learned(nn.Module):
 
 class Rotary(nn.Module):
     """Turns each pair of numbers of q and k by an angle that grows with the place of the token; a pair is a number of
-    the first half of a head with its partner in the second half. `turn` -1 turns the other way round."""
+    the first half of a head with its partner in the second half. `turn` -1 turns the other way round.
+
+    `stretch` lets a model see farther than the `trained` tokens it learned on (Llama 3, Dubey et al. 2024): an angle f
+    of one token becomes
+
+        f · (s + (1 - s) / stretch),    s = (trained · f / 2π - 1) / 3, at least 0 and at most 1
+
+    so pairs that come round less than once in the trained tokens turn slower, and those that do so four times stay.
+    Where `trained` is 0, so is every s: all turn slower (Chen et al. 2023).
+    """
 
     table: Tensor
 
-    def __init__(self, dim: int, context: int, base: float = 10_000.0, turn: float = 1.0):
+    def __init__(
+        self,
+        dim: int,
+        context: int,
+        base: float = 10_000.0,
+        turn: float = 1.0,
+        stretch: float = 1.0,
+        trained: int = 0,
+    ):
         super().__init__()
-        sines, cosines = sinusoids(context, dim, base=base).chunk(2, -1)
-        self.register_buffer("table", torch.cat((turn * sines, cosines), -1), persistent=False)
+        if dim % 2:
+            raise ValueError(f"rotary positions turn pairs of numbers: a head's width must be even, not {dim}")
+        angle = 1.0 / base ** (torch.arange(0.0, dim, 2) / dim)  # (E/2)
+        s = ((trained * angle / (2 * math.pi) - 1) / 3).clamp(0, 1)
+        # In single precision, as all who train such models do: far out in a text the rounding is part of the model.
+        angles = torch.arange(float(context))[:, None] * (angle * (s + (1 - s) / stretch))  # (context, E/2)
+        self.register_buffer("table", torch.cat((turn * angles.sin(), angles.cos()), -1), persistent=False)
 
     def forward(self, q: Tensor, k: Tensor, start: int) -> tuple[Tensor, Tensor]:
         sines, cosines = look_up(self.table, q.size(2), start).chunk(2, -1)  # (T,E/2)
@@ -77,9 +99,13 @@ class Rotary(nn.Module):
 class RotaryThenNorm(Rotary):
     """Then every q and k gets the same length, so that no score can grow without bound (Henry et al. 2020)."""
 
+    def __init__(self, dim: int, context: int, base: float = 10_000.0, turn: float = 1.0, eps: float = 1e-6):
+        super().__init__(dim, context, base, turn)
+        self.eps = eps
+
     def forward(self, q: Tensor, k: Tensor, start: int) -> tuple[Tensor, Tensor]:
         q, k = super().forward(q, k, start)
-        return bare_rms_norm(q, 1e-6), bare_rms_norm(k, 1e-6)
+        return bare_rms_norm(q, self.eps), bare_rms_norm(k, self.eps)
 
 
 class Alibi(nn.Module):

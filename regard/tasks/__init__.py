@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from regard.tasks.answer import Answering
 from regard.tasks.classify import Classify
+from regard.tasks.embed import Embed
 from regard.tasks.fill import Fill
 from regard.tasks.match import Match
 from regard.tasks.regress import Regress
@@ -20,5 +21,6 @@ TASKS: dict[str, type[Task]] = {
     "regress": Regress,
     "tag": Tag,
     "answer": Answering,
+    "embed": Embed,
     "match": Match,
 }

@@ -24,8 +24,9 @@ from regard.choose import must
 from regard.data.batches import ByLength, Ints, Ragged, cut, handfuls, padding_mask, to_device
 from regard.data.bundled import quiz
 from regard.data.files import Rows
+from regard.data.pieces import Pieces
 from regard.data.questions import Question, read_questions
-from regard.data.tokens import Pieces, Tokenizer
+from regard.data.tokens import Tokenizer
 from regard.parts.heads import Model, SpanScores
 from regard.scores import exact_match, token_f1
 from regard.tasks.inputs import fit_tokenizer, text_sizes
@@ -38,8 +39,8 @@ class Window(NamedTuple):
     """A question and a part of its document."""
 
     number: int  # of the question
-    ids: list[int]
-    spots: list[tuple[int, int]]  # of each token: start and end in the document
+    ids: Any  # (T,)
+    spots: Any  # (T,2), of each token: start and end in the document
     wanted: tuple[int, int]  # first and last token of the answer; 0, 0 if it is not in this part
 
 
@@ -47,8 +48,8 @@ class Windows(ByLength):
     def __init__(self, parts: list[Window]):
         self.numbers = [part.number for part in parts]
         self.ids = Ragged([part.ids for part in parts])
-        self.starts = Ragged([[start for start, _ in part.spots] for part in parts])
-        self.ends = Ragged([[end for _, end in part.spots] for part in parts])
+        self.starts = Ragged([part.spots[:, 0] for part in parts])
+        self.ends = Ragged([part.spots[:, 1] for part in parts])
         self.wanted: Ints = np.array([part.wanted for part in parts])
         self.lengths = self.ids.lengths[:, None]
         self.units = len(parts)
@@ -116,6 +117,7 @@ class Answering(Task):
 
     def prepare(self, rows: Sequence[Question], context: int) -> Windows:
         parts: list[Window] = []
+        self.tokenizer.engine.no_truncation()  # the files of others may ask for it, but here windows take its place
         for some in handfuls(enumerate(rows), 1000):
             encodings = self.tokenizer.encodings([(row.question, row.document) for _, row in some])
             for (number, row), encoding in zip(some, encodings, strict=True):
@@ -192,27 +194,27 @@ class Answering(Task):
 
 def windows(number: int, row: Question, encoding: Any, context: int) -> Iterator[Window]:
     """The question with the first part of its document, with the second, and so on."""
-    ids, sides = encoding.ids, encoding.sequence_ids
-    tokens, where = sides.count(1), f"{row.file}:{row.line}"
+    sides, where = encoding.sequence_ids, f"{row.file}:{row.line}"
+    tokens = sides.count(1)
     if not tokens:
         raise ValueError(f"{where}: the document has no letters that can be read")
-    begin, room = sides.index(1), context - (len(ids) - tokens)
+    begin, room = sides.index(1), context - (len(sides) - tokens)
     end = begin + tokens
     if room < 2:
-        asked = f"the question has {sides.count(0)} tokens"
-        raise ValueError(
-            f"{where}: {asked} and leaves no room for the document: take a larger --context than {context}"
-        )
-    spots = [trimmed(row.document, *at) if side else NOWHERE for side, at in zip(sides, encoding.offsets, strict=True)]
+        asked = f"the question has {sides.count(0)} tokens and leaves no room for the document"
+        raise ValueError(f"{where}: {asked}: the model must have a larger --context than {context}")
+    ids, spots = np.array(encoding.ids), np.full((len(sides), 2), NOWHERE)
+    spots[begin:end] = spots_in(row.document, encoding.offsets[begin:end])
     first, last = answer_in(spots, row) if row.answers else (0, 0)
     parts = list(overlapping(begin, end, room))
     held = [a <= first and last < b for a, b in parts]
     if row.answers and not any(held):
         cuts = f"the answer has {last - first + 1} tokens, but documents are cut into windows of {room}"
-        raise ValueError(f"{where}: {cuts}: take a larger --context than {context}")
+        raise ValueError(f"{where}: {cuts}: the model must have a larger --context than {context}")
     for (a, b), here in zip(parts, held, strict=True):
+        kept = np.r_[:begin, a:b, end : len(ids)]
         wanted = (first - a + begin, last - a + begin) if here else (0, 0)
-        yield Window(number, ids[:begin] + ids[a:b] + ids[end:], spots[:begin] + spots[a:b] + spots[end:], wanted)
+        yield Window(number, ids[kept].astype(np.int32), spots[kept].astype(np.int32), wanted)
 
 
 def overlapping(begin: int, end: int, room: int) -> Iterator[tuple[int, int]]:
@@ -222,20 +224,34 @@ def overlapping(begin: int, end: int, room: int) -> Iterator[tuple[int, int]]:
         yield start, min(start + room, end)
 
 
+def spots_in(document: str, offsets: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Start and end of each token, without the spaces around it.
+
+    What no token holds belongs to the one before: of e and an accent as two letters, é is made, and stands for the e.
+    """
+    found, after = [], len(document)
+    for start, end in reversed(offsets):
+        while start < end < after and not document[end].isspace():
+            end += 1
+        found.append(trimmed(document, start, end))
+        after = start
+    return found[::-1]
+
+
 def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
     """The same without the spaces around it."""
     word = text[start:end].strip()
     return (at := text.index(word, start), at + len(word)) if word else NOWHERE
 
 
-def answer_in(spots: list[tuple[int, int]], row: Question) -> tuple[int, int]:
+def answer_in(spots: Ints, row: Question) -> tuple[int, int]:
     """First and last of the tokens that hold the first of the right answers."""
     text, start = row.answers[0]
     start, end = trimmed(row.document, start, start + len(text))
-    holding = [i for i, (a, b) in enumerate(spots) if a < end and b > start]
-    if not holding:
+    holding = np.flatnonzero((spots[:, 0] < end) & (spots[:, 1] > start))
+    if not len(holding):
         raise ValueError(f"{row.file}:{row.line}: the answer {text[:40]!r} has no letters that can be read")
-    return holding[0], holding[-1]
+    return int(holding[0]), int(holding[-1])
 
 
 def best_pairs(logprobs: Tensor, longest: int, count: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

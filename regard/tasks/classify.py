@@ -22,7 +22,8 @@ from regard.data.bundled import phrasebook, shapes
 from regard.data.files import Rows
 from regard.data.images import Picture, Pictures, open_picture, read_pictures
 from regard.data.labelled import Labelled, read_labelled
-from regard.data.tokens import Pieces, Tokenizer
+from regard.data.pieces import Pieces
+from regard.data.tokens import Tokenizer
 from regard.parts.heads import Classifier, Model
 from regard.parts.pooling import POOLINGS
 from regard.scores import accuracy, macro_f1, micro_f1
@@ -38,7 +39,7 @@ class Labels(NamedTuple):
 
 @dataclass
 class Classify(Task):
-    pooling: Literal["mean", "first", "last", "attention"] = "mean"  # how one vector is made of all
+    pooling: Literal["mean", "first", "last", "attention", "pooler"] = "mean"  # how one vector is made of all
     many: bool = False  # any number of labels, not exactly one
     smoothing: float = 0.0  # this share of the wanted probability is spread over all labels
     labels: list[str] = learnt()
@@ -55,6 +56,7 @@ class Classify(Task):
     ships = "kinds of sentences; for models that see, shapes"
     asks = ("reads", "gathers", "sees")
     default = "bert"
+    of_the_head = ("labels", "many", "pooling")
     counts = "examples"
 
     @classmethod
@@ -182,11 +184,16 @@ class Classify(Task):
     @torch.inference_mode()
     def embed(self, model: Model, raw: Iterable[str]) -> Iterator[list[float]]:
         """What the head sees: all vectors of the body, pooled."""
-        for text in raw:
-            examples = self.unlabelled([text], model)
-            given = self.batch(examples, np.array([0]), training=False)
-            x = model.body(given.x) if given.mask is None else model.body(given.x, given.mask)
-            yield model.head.pooling(x, given.mask)[0].tolist()
+        device = next(model.parameters()).device
+        for some in handfuls(raw, 256):
+            examples = self.unlabelled(some, model)
+
+            def pooled(rows: Ints, examples: Any = examples) -> Tensor:
+                given = to_device(self.batch(examples, rows, training=False), device)
+                x = model.body(given.x) if given.mask is None else model.body(given.x, given.mask)
+                return model.head.pooling(x, given.mask).float().cpu()
+
+            yield from in_order(examples.lengths[:, 0], pooled).tolist()
 
     def unlabelled(self, raw: Sequence[str], model: Model) -> Any:
         wanted = np.zeros((len(raw), len(self.labels)), np.float32)

@@ -21,10 +21,12 @@ from regard.data.batches import Ints
 from regard.data.bundled import phrasebook
 from regard.data.corpus import Corpus, Documents, Texts, Windows, documents, read_texts
 from regard.data.files import Data, Files
-from regard.data.tokens import Pieces, Tokenizer
+from regard.data.pieces import Pieces
+from regard.data.tokens import Tokenizer
 from regard.parts.heads import Model
+from regard.parts.pooling import Mean
 from regard.scores import perplexity
-from regard.tasks.inputs import fit_tokenizer, text_sizes
+from regard.tasks.inputs import fit_tokenizer, text_sizes, vectors
 from regard.tasks.task import Answer, Choices, Loss, Task, learnt
 
 MASK = "[MASK]"
@@ -123,7 +125,15 @@ class Fill(Task):
     def opens(self) -> Tensor:
         """(V,), True for pieces that begin a word."""
         pieces = self.tokenizer.pieces(range(len(self.tokenizer)))
-        return torch.tensor([not piece[:1].isalnum() for piece in pieces])
+        if any(piece.startswith("##") for piece in pieces):  # BERT's own mark what goes on, not what begins
+            return torch.tensor([not piece.startswith("##") for piece in pieces])
+        return torch.tensor([piece[:1] == "Ġ" or not piece[:1].isalnum() for piece in pieces])
+
+    @cached_property
+    def marks_words(self) -> bool:
+        """Whether ▁ is put before every word, as by the tokenizers that are learnt here."""
+        [ids] = self.tokenizer.encode(["a"])
+        return any(piece.startswith("▁") for piece in self.tokenizer.pieces(ids))
 
     def loss(self, model: Model, batch: Hidden) -> Loss:
         x = model.body(batch.ids, mask=batch.mask)[batch.places]  # (N,D)
@@ -185,23 +195,19 @@ class Fill(Task):
                 )
             places = [i for i, token in enumerate(ids) if token == self.tokenizer.mask]
             x = model.body(torch.tensor([ids], device=device))[0, places]
-            logits = model.head(x).float().cpu()
-            logits[:, special] = -torch.inf
-            best = logits.log_softmax(-1).topk(min(how.n_best, logits.size(1)))
+            logps = model.head(x).float().cpu().log_softmax(-1)
+            logps[:, special] = -torch.inf  # no filler, but probable or not as the model has it
+            best = logps[:, : len(self.tokenizer)].topk(min(how.n_best, len(self.tokenizer)))
             yield [
                 self.answer(text, best.indices[:, rank], best.values[:, rank]) for rank in range(best.values.size(1))
             ]
 
-    @torch.inference_mode()
     def embed(self, model: Model, raw: Iterable[str]) -> Iterator[list[float]]:
         """The mean over all tokens."""
-        for text in raw:
-            self.tokenizer.longest(model.body.config.context)
-            ids = torch.tensor(self.tokenizer.encode([text]), device=next(model.parameters()).device)
-            yield model.body(ids)[0].mean(0).tolist()
+        yield from vectors(model, self.tokenizer, Mean(), raw)
 
     def answer(self, text: str, ids: Tensor, logps: Tensor) -> Answer:
-        fillers = [piece.removeprefix("▁") for piece in self.tokenizer.pieces(ids.tolist())]
+        fillers = [filler.strip() for filler in self.tokenizer.decode([[i] for i in ids.tolist()])]
         whole = text
         for filler in fillers:
             whole = whole.replace(MASK, filler, 1)
@@ -211,6 +217,9 @@ class Fill(Task):
         """The ids of a text, in which [MASK] stands for a word."""
         if MASK not in text:
             raise ValueError(f'put {MASK} where a word is to be filled in, not: "{text[:60]}"')
+        self.tokenizer.engine.no_truncation()  # what is too long is refused, not cut
+        if not self.marks_words:
+            return self.tokenizer.encode_marked(text.replace(MASK, self.tokenizer.roles["mask_token"]))
         text = text.replace(HIDDEN, " ").replace(MASK, HIDDEN)
         [encoding] = self.tokenizer.encodings([text])
         ids: list[int] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from regard.choose import must
-from regard.data.batches import ByLength, Ints, Ragged, cut, padding_mask
+from regard.data.batches import ByLength, Ints, Ragged, cut, handfuls, padding_mask, to_device
 from regard.data.images import Pictures
-from regard.data.tokens import READING, Pieces, Tokenizer, learn
+from regard.data.pieces import READING, Pieces, learn
+from regard.data.tokens import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Views:
 
     side: int | None = None  # pixels of a side; as most pictures have it unless given
     shift: int = 0  # in training, move a picture by up to so many pixels
-    flip: bool = False  # in training, mirror every other picture
+    flip: bool = False  # in training, mirror half of the pictures
 
     def __post_init__(self) -> None:
         must(self, side=(self.side is None or self.side >= 1, "at least 1"), shift=(self.shift >= 0, "0 or more"))
@@ -105,3 +106,21 @@ def in_order(lengths: Ints, answer: Callable[[Ints], Tensor], budget: int = 8192
     order = np.argsort(lengths, kind="stable")
     found = torch.cat([answer(order[a:b]) for a, b in cut(lengths[order], budget)])
     return found[torch.from_numpy(np.argsort(order, kind="stable"))]
+
+
+@torch.inference_mode()
+def vectors(model: Any, tokenizer: Tokenizer, pool: Callable[..., Tensor], raw: Iterable[str]) -> Iterator[list[float]]:
+    """What a body makes of each text, pooled."""
+    reader, device = TextInput(tokenizer), next(model.parameters()).device
+    for some in handfuls(raw, 256):
+        texts = reader.prepare([Text(one) for one in some], None, model.body.config.context)
+
+        def pooled(rows: Ints, texts: Written = texts) -> Tensor:
+            ids, mask = to_device(reader.given(texts, rows, training=False), device)
+            return pool(model.body(ids, mask), mask).float().cpu()
+
+        yield from in_order(texts.lengths[:, 0], pooled).tolist()
+
+
+class Text(NamedTuple):
+    text: str

@@ -2,20 +2,19 @@
 
     loss = - ½ Σ_i (log softmax_j(s[i, :])[i] + log softmax_j(s[:, i])[i]),   s[i, j] = score(picture i, text j)
 
-All other pairs of a batch are wrong answers (Radford et al. 2021), but for those with the same picture or the same
-text: these are left out of the softmax, so a pair learns as if they were not there.
+All other texts of a batch are wrong answers to a picture (Radford et al. 2021), but for those that are known to belong
+to it too: these are left out of the softmax, so a pair learns as if they were not there. So are pictures for a text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.choose import must
@@ -23,9 +22,11 @@ from regard.data.batches import ByLength, Ints, Ragged, handfuls, to_device
 from regard.data.bundled import shapes
 from regard.data.files import Rows
 from regard.data.images import FORMATS, Captioned, Pictures, Pixels, digest, open_picture, read_captioned
-from regard.data.tokens import Pieces, Tokenizer
+from regard.data.pieces import Pieces
+from regard.data.tokens import Tokenizer
 from regard.parts.heads import Model
-from regard.scores import ranks, recall_at
+from regard.scores import recall_at
+from regard.tasks.contrast import alike, contrast, distinct, places
 from regard.tasks.inputs import Drawn, ImageInput, TextInput, Views, Written, fit_tokenizer, in_order
 from regard.tasks.task import Answer, Choices, Loss, Task, learnt, samples
 
@@ -47,17 +48,16 @@ class Pairs(NamedTuple):
     pixels: Tensor  # (B,C,H,W)
     ids: Tensor  # (B,T)
     mask: Tensor  # (B,1,1,T), True = a token
-    alike: Tensor  # (B,B), True = another pair, but no wrong answer
+    alike: Tensor  # (B,B), True = of two pairs, but the picture has this text too
 
 
 class Matched(ByLength):
-    """Pictures with their texts. All count as equally long: a text must meet others than those of its own length."""
+    """Pictures and texts, each held once. All pairs count as equally long: a text must meet others of any length."""
 
-    def __init__(self, drawn: Drawn, written: Written):
+    def __init__(self, drawn: Drawn, written: Written, pairs: Ints):
         self.drawn, self.written = drawn, written
-        self.units = len(written.rows)
-        texts = [written.rows[i].tobytes() for i in range(self.units)]
-        self.same = np.stack([numbered(map(digest, drawn.rows)), numbered(texts)])  # (2,N)
+        self.pairs = pairs  # (2,N), the numbers of picture and text
+        self.units = pairs.shape[1]
         self.lengths = np.full((self.units, 1), max(drawn.lengths.max(), written.lengths.max()))
 
 
@@ -118,20 +118,20 @@ class Match(Task):
 
     def prepare(self, rows: Sequence[Captioned], context: int) -> Matched:
         """A caption that is longer than the context is cut."""
-        return Matched(self.drawn([row.pixels for row in rows]), self.written([row.caption for row in rows], context))
+        pictures, seen = distinct((self.pictures.prepare([row.pixels])[0] for row in rows), digest)
+        texts, said = distinct(self.tokens([row.caption for row in rows], context), tuple)
+        return Matched(Drawn(np.stack(pictures), None), Written(Ragged(texts), None), np.stack([seen, said]))
 
-    def drawn(self, pictures: Sequence[Pixels]) -> Drawn:
-        return Drawn(self.pictures.prepare(pictures), None)
-
-    def written(self, texts: Sequence[str], context: int) -> Written:
+    def tokens(self, texts: Sequence[str], context: int) -> list[list[int]]:
         self.tokenizer.longest(context)
-        return Written(Ragged(self.tokenizer.encode(texts)), None)
+        return self.tokenizer.encode(texts)
 
     def batch(self, examples: Matched, rows: Ints) -> Pairs:
-        pixels, _ = self.seen.given(examples.drawn, rows, training=True)
-        ids, mask = self.said.given(examples.written, rows, training=True)
+        pairs = examples.pairs[:, rows]
+        pixels, _ = self.seen.given(examples.drawn, pairs[0], training=True)
+        ids, mask = self.said.given(examples.written, pairs[1], training=True)
         assert mask is not None
-        return Pairs(pixels, ids, mask, alike(examples.same[:, rows]))
+        return Pairs(pixels, ids, mask, alike(pairs))
 
     def loss(self, model: Model, batch: Pairs) -> Loss:
         return Loss(contrast(model(batch.pixels, batch.ids, batch.mask), batch.alike), len(batch.ids))
@@ -164,11 +164,11 @@ class Match(Task):
 
     def embed_texts(self, model: Model, texts: Sequence[str]) -> Tensor:
         """(N,E), each of length 1."""
-        return self.text_vectors(model, self.written(texts, model.body.config.context))
+        return self.text_vectors(model, Written(Ragged(self.tokens(texts, model.body.config.context)), None))
 
     def embed_pictures(self, model: Model, pictures: Sequence[Pixels]) -> Tensor:
         """(N,E), each of length 1."""
-        return self.picture_vectors(model, self.drawn(pictures))
+        return self.picture_vectors(model, Drawn(self.pictures.prepare(pictures), None))
 
     def search(self, model: Model, rows: Sequence[Captioned], query: str | Pixels) -> list[tuple[Captioned, float]]:
         """All rows with their cosines, best first: a text looks for their pictures, a picture for their texts."""
@@ -180,20 +180,24 @@ class Match(Task):
 
     @torch.inference_mode()
     def score(self, model: Model, rows: Sequence[Captioned], how: Prompting | None = None) -> dict[str, Any]:
-        """Each picture looks for its text among all rows, and each text for its picture."""
+        """Each picture looks for one of its texts among all, and each text for one of its pictures."""
         examples = self.prepare(rows, model.body.config.context)
         pictures, texts = self.picture_vectors(model, examples.drawn), self.text_vectors(model, examples.written)
         device, total = next(model.parameters()).device, 0.0
         for i in range(0, len(rows), TOGETHER):
-            some = slice(i, i + TOGETHER)
-            scores = model.body.scores(pictures[some].to(device), texts[some].to(device)).cpu()
-            total += contrast(scores, alike(examples.same[:, some])).item()
-        cosines = (pictures @ texts.T).masked_fill(alike(examples.same), -torch.inf)  # (N,N)
+            seen, said = some = examples.pairs[:, i : i + TOGETHER]
+            scores = model.body.scores(pictures[seen].to(device), texts[said].to(device)).cpu()
+            total += contrast(scores, alike(some)).item()
+        seen, said = examples.pairs
+        cosines = pictures @ texts.T  # (pictures, texts)
+        right = torch.zeros_like(cosines, dtype=torch.bool)
+        right[seen, said] = True
         numbers = {"loss": total / len(rows)}
-        for name, places in zip(("text", "picture"), ranks(cosines.numpy()), strict=True):
-            numbers |= {f"{name}_recall_at_{k}": recall_at(places, k) for k in (1, 5, 10)}
+        for name, found in ("text", places(cosines, right)), ("picture", places(cosines.T, right.T)):
+            numbers |= {f"{name}_recall_at_{k}": recall_at(found, k) for k in (1, 5, 10)}
         both = {"recall_at_1": (numbers["text_recall_at_1"] + numbers["picture_recall_at_1"]) / 2}
-        answers = [rows[i].caption for i in cosines.argmax(1).tolist()]
+        captions = {text: row.caption for text, row in zip(said.tolist(), rows, strict=True)}
+        answers = [captions[text] for text in cosines.argmax(1)[seen].tolist()]
         asked = [f"{row.file}:{row.line}" for row in rows]
         return {**both, **numbers, "answers": answers, "samples": samples(asked, [r.caption for r in rows], answers)}
 
@@ -209,9 +213,11 @@ class Match(Task):
         device = next(model.parameters()).device
         for some in handfuls(raw, 256):
             asked = [line.split("\t") for line in some]
-            for file, *labels in asked:
+            for line, (_, *labels) in enumerate(asked, first + 1):
                 if not labels or not all(label.strip() for label in labels):
-                    raise ValueError(f"give a picture file and labels, with tabs between them, not: {file[:60]!r}")
+                    told = some[line - first - 1][:60]
+                    raise ValueError(f"input:{line}: give a picture file and labels, with tabs between, not {told!r}")
+            first += len(some)
             texts = list(dict.fromkeys(label for _, *labels in asked for label in labels))
             place = {label: i for i, label in enumerate(texts)}
             prompts = self.embed_texts(model, [how.prompt.replace("{}", label) for label in texts])
@@ -222,21 +228,3 @@ class Match(Task):
                 best = row[[place[name] for name in names]].log_softmax(-1).topk(min(how.n_best, len(names)))
                 pairs = zip(best.values.tolist(), best.indices.tolist(), strict=True)
                 yield [Answer(names[i], logp, float(np.exp(logp))) for logp, i in pairs]
-
-
-def numbered(names: Iterable[Hashable]) -> Ints:
-    """The same number for the same name."""
-    numbers: dict[Hashable, int] = {}
-    return np.array([numbers.setdefault(name, len(numbers)) for name in names])
-
-
-def alike(same: Ints) -> Tensor:
-    """(B,B), from the numbers of pictures and texts (2,B): True = either is the same, but not the pair itself."""
-    equal = torch.from_numpy((same[:, :, None] == same[:, None]).any(0))
-    return equal & ~torch.eye(len(equal), dtype=torch.bool)
-
-
-def contrast(scores: Tensor, alike: Tensor) -> Tensor:
-    """Summed over the pairs, the mean of both ways."""
-    scores, own = scores.masked_fill(alike, -torch.inf), torch.arange(len(scores), device=scores.device)
-    return (F.cross_entropy(scores, own, reduction="sum") + F.cross_entropy(scores.T, own, reduction="sum")) / 2

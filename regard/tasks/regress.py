@@ -17,7 +17,8 @@ from regard.data.batches import Ints, handfuls, to_device
 from regard.data.bundled import numbers
 from regard.data.files import Rows
 from regard.data.labelled import Measured, read_measured
-from regard.data.tokens import Pieces, Tokenizer
+from regard.data.pieces import Pieces
+from regard.data.tokens import Tokenizer
 from regard.parts.heads import Classifier, Model
 from regard.parts.pooling import POOLINGS
 from regard.scores import mae, r2, rmse
@@ -33,7 +34,7 @@ class Values(NamedTuple):
 
 @dataclass
 class Regress(Task):
-    pooling: Literal["mean", "first", "last", "attention"] = "mean"  # how one vector is made of all
+    pooling: Literal["mean", "first", "last", "attention", "pooler"] = "mean"  # how one vector is made of all
     tokenizer: Tokenizer = learnt()
     mean: float = learnt()
     spread: float = learnt()
@@ -43,6 +44,7 @@ class Regress(Task):
     ships = "numbers in words, and their values"
     asks = ("reads", "gathers")
     default = "bert"
+    of_the_head = ("mean", "spread", "pooling")
     counts = "examples"
 
     @classmethod

@@ -19,8 +19,9 @@ from regard.choose import must
 from regard.data.batches import ByLength, Ints, Ragged, cut, handfuls, padding_mask
 from regard.data.bundled import phrasebook
 from regard.data.files import Rows
+from regard.data.pieces import Pieces
 from regard.data.tagged import Tagged, read_tagged
-from regard.data.tokens import Pieces, Tokenizer
+from regard.data.tokens import Tokenizer
 from regard.parts.heads import Model, PerToken
 from regard.scores import accuracy, span_f1
 from regard.tasks.inputs import fit_tokenizer, text_sizes
@@ -60,6 +61,7 @@ class Tag(Task):
     ships = "parts of speech in the phrasebook's German"
     asks = ("reads",)
     default = "bert"
+    of_the_head = ("tags",)
     counts = "words"
 
     @classmethod

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 from torch import Tensor
@@ -51,6 +52,7 @@ class Task:
     default: ClassVar[str]  # the model that is taken unless one is named
     counts: ClassVar[str]  # the unit of speed
     looks: ClassVar[int] = 5000  # rows looked at in a check
+    of_the_head: ClassVar[tuple[str, ...]] = ()  # fields that a head was made for
     unused: ClassVar[frozenset[str]] = frozenset()  # options of files that mean nothing here
     ways: ClassVar[type] = Choices  # options of an answer
     final: Any = None  # the way of answering in the last test, if another one than in checks
@@ -132,6 +134,9 @@ class Task:
     def predict(self, model: Model, raw: Iterable[str], how: Any, first: int = 0) -> Iterator[list[Answer]]:
         """The best answers to each input, in order. `first` is the number of the first one, for random numbers."""
         raise NotImplementedError
+
+    def leave(self, folder: Path) -> None:
+        """Write into a finished folder what others want to find there."""
 
     def embed(self, model: Model, raw: Iterable[str]) -> Iterator[list[float]]:
         """One vector for each input."""

@@ -22,8 +22,9 @@ from regard.data import text
 from regard.data.batches import ByLength, Ints, Ragged, cut, handfuls, padding_mask, real_places, to_device
 from regard.data.bundled import phrasebook
 from regard.data.files import Rows
+from regard.data.pieces import TRANSLATING, Pieces, learn
 from regard.data.sentences import split_sentences
-from regard.data.tokens import TRANSLATING, Pieces, Tokenizer, learn
+from regard.data.tokens import Tokenizer
 from regard.generate import Decoding, Hypothesis, generate
 from regard.parts.cache import Cache
 from regard.parts.heads import Model
@@ -66,6 +67,7 @@ class Translate(Task):
     both_ways: bool = False  # learn the other direction too, in the same model
     tokenizer: Tokenizer = learnt()
     seen: int | None = learnt(None)  # tokens of the longest sentence it was trained on
+    start: int | None = learnt(None)  # the token that every translation begins with; the padding unless given
 
     def __post_init__(self) -> None:
         must(self, smoothing=(0 <= self.smoothing < 1, "at least 0 and below 1"))
@@ -75,6 +77,7 @@ class Translate(Task):
     ships = "the phrasebook, English and German"
     asks = ("translates",)
     default = "transformer"
+    of_the_head = ("start",)
     counts = "target tokens"
     looks = 500
     ways = Translating
@@ -108,6 +111,10 @@ class Translate(Task):
         task.seen = int(task.prepare(rows).lengths[:, 0].max())
         return task
 
+    @property
+    def first(self) -> int:
+        return self.tokenizer.pad if self.start is None else self.start
+
     def sizes(self) -> dict[str, int]:
         return {"vocab": len(self.tokenizer), "pad": self.tokenizer.pad}
 
@@ -134,7 +141,7 @@ class Translate(Task):
     def prepare(self, rows: Sequence[Sequence[Any]], context: int | None = None) -> Parallel:
         """The other direction, if it is learnt, stands behind the first."""
         one, other = [row[0] for row in rows], [row[1] for row in rows]
-        sources, targets = self.encode(one), self.tokenizer.encode(other)
+        sources, targets = self.encode(one), self.tokenizer.encode_targets(other)
         if self.both_ways:
             sources, targets = sources + self.encode(other, back=True), targets + self.tokenizer.encode(one)
         examples = Parallel(Ragged(sources), Ragged(targets))
@@ -146,7 +153,7 @@ class Translate(Task):
         pad = self.tokenizer.pad
         source = examples.sources.padded(rows, pad)
         wanted = examples.targets.padded(rows, pad)
-        target = torch.cat((torch.full_like(wanted[:, :1], pad), wanted[:, :-1]), 1)
+        target = torch.cat((torch.full_like(wanted[:, :1], self.first), wanted[:, :-1]), 1)
         real = real_places(examples.targets.lengths[rows], wanted.size(1))
         return Pairs(source, padding_mask(examples.sources.lengths[rows], source.size(1)), target, wanted, real)
 
@@ -235,7 +242,7 @@ class Translate(Task):
         limits = torch.tensor(
             [how.longest or max(2 * n + 10, how.shortest) for n in rows.lengths[chosen].tolist()], device=device
         )
-        start = torch.full((len(chosen),), self.tokenizer.pad, device=device)
+        start = torch.full((len(chosen),), self.first, device=device)
 
         def step(ids: Tensor, caches: list[Cache]) -> Tensor:
             logits = model.head(model.body.decode(ids, cache=caches)[:, -1])

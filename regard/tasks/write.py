@@ -20,7 +20,8 @@ from regard.data.batches import Ints
 from regard.data.bundled import stories
 from regard.data.corpus import Corpus, Documents, Texts, Windows, documents, holds_json, read_texts
 from regard.data.files import Data, Files
-from regard.data.tokens import WRITING, Pieces, Tokenizer, learn
+from regard.data.pieces import WRITING, Pieces, learn
+from regard.data.tokens import Tokenizer
 from regard.generate import Decoding, generate
 from regard.parts.cache import Cache
 from regard.parts.heads import Model
@@ -52,12 +53,14 @@ class Write(Task):
     tokenizer: Tokenizer = learnt()
     documents: str | None = learnt(None)  # what one is in a file, as it was in training
     opens: bool = learnt(False)  # a text begins with </s>, as every document did in training
+    ends: tuple[int, ...] = learnt(())  # tokens that end a text, beside </s>
 
     about = "a text in, how it goes on out"
     takes = "text files, or .jsonl with a field of text"
     ships = "stories, the transcripts of text adventures"
     asks = ("writes",)
     default = "nano"
+    of_the_head = ("ends",)
     counts = "tokens"
     looks = 100_000  # characters
     unused = frozenset({"longest"})
@@ -80,7 +83,7 @@ class Write(Task):
     def fit(cls, rows: Texts, ability: str, reading: dict[str, Any], readers: dict[str, Any], **aim: Any) -> Write:
         pieces = Pieces(**{name: reading[name] for name in Pieces.__dataclass_fields__})
         tokenizer = readers.get("tokenizer") or learn(rows.sample(), pieces, WRITING)
-        if tokenizer.begin != tokenizer.end:
+        if tokenizer.around not in ([], [tokenizer.begin]):
             raise ValueError(
                 "the tokenizer of that model puts marks around every text, so nothing can go on: start from a model "
                 "that was trained to write, or leave out --from"
@@ -147,11 +150,11 @@ class Write(Task):
 
     def predict(self, model: Model, raw: Iterable[str], how: Writing, first: int = 0) -> Iterator[list[Answer]]:
         for number, prompt in enumerate(raw, first):
-            ids = [self.tokenizer.end] * (self.opens or not prompt) + (
-                self.tokenizer.encode([prompt])[0] if prompt else []
-            )
+            [ids] = self.tokenizer.encode([prompt])
+            if (self.opens or not prompt) and ids[:1] != [self.tokenizer.begin]:
+                ids = [self.tokenizer.begin, *ids]
             found = self.continued(model, ids, how, number)
-            texts = [self.tokenizer.decode([added])[0] for added, _ in found]
+            texts = [self.tokenizer.more(ids, added) for added, _ in found]
             cut = [text[: text.index(how.stop)] if how.stop and how.stop in text else text for text in texts]
             yield [
                 Answer(prompt + text, logp, logp, {"added": text}) for text, (_, logp) in zip(cut, found, strict=True)
@@ -180,11 +183,14 @@ class Write(Task):
                 return [(added, logp)]
 
     def step(self, model: Model) -> Any:
-        never = [self.tokenizer.pad, self.tokenizer.id_of(self.tokenizer.roles["unk_token"])]
+        never, end = self.tokenizer.never, self.tokenizer.end
+        others = [i for i in self.ends if i != end]
 
         def step(ids: Tensor, caches: list[Cache]) -> Tensor:
             logits = model.head(model.body(ids, cache=caches)[:, -1])
-            logits[:, never] = -math.inf
+            if others:  # whichever ends it is the end
+                logits[:, end] = logits[:, [end, *others]].amax(-1)
+            logits[:, never + others] = -math.inf
             return logits
 
         return step

@@ -66,7 +66,7 @@ def card(
         title=f"A {settings['model']} that does: {settings['task']}",
         task=settings["task"],
         model=settings["model"],
-        start=f"from `{settings['from_']}`" if settings["from_"] else "from scratch",
+        start=started(settings),
         parameters=parameters,
         amount=amount,
         valid=valid,
@@ -82,3 +82,11 @@ def card(
         threads=torch.get_num_threads(),
         seed=settings["seed"],
     )
+
+
+def started(settings: dict[str, Any]) -> str:
+    if not settings["from_"]:
+        return "from scratch"
+    head = "under a new head" if settings["new_head"] else "with its head"
+    frozen = f", without {', '.join(settings['freeze'])}" if settings["freeze"] else ""
+    return f"from `{settings['from_']}` {head}{frozen}"

@@ -38,7 +38,8 @@ class Plan:
     batch_tokens: int = 2048  # most tokens of a batch, counted on its longer side with padding
     accumulate: int = 1  # batches whose gradients make one step
     optimizer: Literal["muon", "adamw", "sgd"] = "muon"  # muon leaves embeddings, output, gains and biases to adamw
-    rate: float | None = None  # highest learning rate; 0.64 / dim unless given
+    rate: float | None = None  # highest learning rate; 0.64 / dim unless given, a tenth of it with --from
+    layer_decay: float = 1.0  # each layer learns at this share of the rate of the one above it
     schedule: Literal["decay", "inverse-square-root"] = "decay"  # how the rate goes over the run
     warmup: int | None = None  # steps until the rate is highest; a tenth of the run, at most 2000, unless given
     decay: float = 0.6  # share of the run over which the rate falls to 0
@@ -56,6 +57,7 @@ class Plan:
             batch_tokens=(self.batch_tokens >= 1, "at least 1"),
             accumulate=(self.accumulate >= 1, "at least 1"),
             rate=(self.rate is None or 0 < self.rate < math.inf, "above 0, and finite"),
+            layer_decay=(0 < self.layer_decay <= 1, "above 0 and at most 1"),
             warmup=(self.warmup is None or self.warmup >= 0, "0 or more"),
             decay=(0 < self.decay <= 1, "above 0 and at most 1"),
             weight_decay=(self.weight_decay >= 0, "0 or more"),
@@ -97,7 +99,7 @@ class Progress:
 
     @classmethod
     def new(cls, model: Model, plan: Plan) -> Progress:
-        made = optimizers(model, plan.weight_decay, plan.optimizer)
+        made = optimizers(model, plan.weight_decay, plan.optimizer, plan.layer_decay)
         return cls(model, made, Average(model, plan.average) if plan.average else None)
 
 

@@ -12,7 +12,8 @@ be near zero.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,20 +21,24 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 
+from regard.choose import choose
 from regard.parts.heads import Model
 
 EPS = 1e-7
 
 
-def optimizers(model: Model, weight_decay: float, kind: str) -> list[Optimizer]:
-    weights = list(model.parameters())
+def optimizers(model: Model, weight_decay: float, kind: str, layer_decay: float = 1.0) -> list[Optimizer]:
+    """Of the weights that learn; a frozen one needs none."""
+    shares = {id(w): layer_decay**height for w, height in heights(model) if w.requires_grad}
+    weights = [w for w in model.parameters() if w.requires_grad]
     if kind == "sgd":
-        return [SGD(grouped(weights, weight_decay), momentum=0.9, nesterov=True)]
-    inner = [w for w in within_layers(model.body) if w.dim() == 2 and min(w.shape) > 1] if kind == "muon" else []
+        return [SGD(grouped(weights, weight_decay, shares), momentum=0.9, nesterov=True)]
+    within = within_layers(model.body) if kind == "muon" else []
+    inner = [w for w in within if w.requires_grad and w.dim() == 2 and min(w.shape) > 1]
     mine = {id(w) for w in inner}
-    rest = grouped([w for w in weights if id(w) not in mine], weight_decay)
+    rest = grouped([w for w in weights if id(w) not in mine], weight_decay, shares)
     adamw = AdamW(rest, betas=(0.9, 0.98), eps=1e-9, fused=True)
-    return [adamw, Muon(inner, weight_decay)] if inner else [adamw]
+    return [adamw, Muon(split(inner, shares), weight_decay)] if inner else [adamw]
 
 
 def within_layers(body: nn.Module) -> list[nn.Parameter]:
@@ -41,19 +46,67 @@ def within_layers(body: nn.Module) -> list[nn.Parameter]:
     return [w for m in body.modules() if isinstance(m, nn.Linear | nn.RNNBase) for w in m.parameters(recurse=False)]
 
 
-def grouped(weights: list[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
+def heights(model: Model) -> list[tuple[nn.Parameter, int]]:
+    """How many layers stand above each weight: none above the head, all above what comes before the first of them.
+
+    Layers are what is numbered, body.image.blocks.3; what holds them, body.image, is a tower of its own.
+    """
+    names = [name for name, _ in model.body.named_parameters(prefix="body")]
+    numbered = {name: found for name in names if (found := re.match(r"(.+?)\.\w+\.(\d+)\.", name))}
+    layers: dict[str, int] = {}
+    for tower, number in (found.groups() for found in numbered.values()):
+        layers[tower] = max(layers.get(tower, 0), int(number) + 1)
+    begun: set[str] = set()
+    above = {}
+    for name in names:
+        tower = next((one for one in layers if name.startswith(f"{one}.")), "")
+        if name in numbered:
+            begun.add(tower)
+            above[name] = layers[tower] - int(numbered[name][2])
+        else:
+            above[name] = 1 if tower in begun or not tower else layers[tower] + 1
+    return [(weight, above.get(name, 0)) for name, weight in model.named_parameters()]
+
+
+def split(weights: list[nn.Parameter], shares: dict[int, float]) -> list[dict[str, Any]]:
+    """Groups that learn at the same share of the rate, the fastest first."""
+    every = sorted({shares[id(w)] for w in weights}, reverse=True)
+    return [{"params": [w for w in weights if shares[id(w)] == share], "times": share} for share in every]
+
+
+def grouped(weights: list[nn.Parameter], weight_decay: float, shares: dict[int, float]) -> list[dict[str, Any]]:
     flat = [w for w in weights if w.dim() < 2 or min(w.shape[:2]) == 1]
     alone = {id(w) for w in flat}
+    pulled = [w for w in weights if id(w) not in alone]
     return [
-        {"params": [w for w in weights if id(w) not in alone], "weight_decay": weight_decay},
-        {"params": flat, "weight_decay": 0.0},
+        *({**group, "weight_decay": weight_decay} for group in split(pulled, shares)),
+        *({**group, "weight_decay": 0.0} for group in split(flat, shares)),
     ]
+
+
+def freeze(model: Model, names: Sequence[str]) -> list[str]:
+    """Weights that stay as they are: that of a name, or all that stand under it. `tokens`, `blocks.0`, `body` ..."""
+    every = [name for name, _ in model.named_parameters()]
+    frozen = []
+    for wanted in names:
+        whole = {wanted, f"body.{wanted}"}
+        found = [name for name in every if any(name == one or name.startswith(f"{one}.") for one in whole)]
+        if not found:
+            parts = (re.match(r"body\.\w+(\.\d+)?", name) for name in every)
+            roots = {part[0].removeprefix("body.") for part in parts if part}
+            choose("part to freeze", wanted, sorted({"body", *roots}))
+        frozen += found
+    if set(frozen) == set(every):
+        raise ValueError(f"--freeze {' '.join(names)} leaves nothing to learn")
+    for name in frozen:
+        model.get_parameter(name).requires_grad_(False)
+    return frozen
 
 
 class Muon(Optimizer):
     """Matrices of one shape are orthogonalised together. A step is as long as AdamW's, so that both share a rate."""
 
-    def __init__(self, weights: list[nn.Parameter], weight_decay: float = 0.0, momentum: float = 0.95):
+    def __init__(self, weights: list[Any], weight_decay: float = 0.0, momentum: float = 0.95):
         super().__init__(weights, {"lr": 0.0, "weight_decay": weight_decay, "momentum": momentum})
 
     @torch.no_grad()

@@ -31,6 +31,12 @@ from regard.training.loop import Progress, Step
 from regard.training.save import LATEST, damage, keep_newest, replace_file, save_folder, saves, set_aside
 
 LOCK = ".lock"
+DESCRIPTION = (  # what `describe` writes, the settings last
+    *("config.json", "generation_config.json", "preprocessor_config.json", "processor_config.json"),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
+    *("vocab.txt", "vocab.json", "merges.txt", "tokenizer.model", "source.spm", "target.spm"),
+    *("modules.json", "sentence_bert_config.json", "1_Pooling", "2_Normalize", "task.json", "train.json"),
+)
 
 
 class Run:
@@ -40,12 +46,14 @@ class Run:
     @classmethod
     def new(cls, folder: Path, overwrite: bool = False) -> Run:
         """A folder of our own. One that is there is refused, unless it is a run and may be overwritten."""
-        if folder.exists() and any(file.name != LOCK for file in folder.iterdir()):
+        found = {file.name for file in folder.iterdir()} if folder.exists() else set()
+        if found - {LOCK}:
             if not overwrite:
                 raise ValueError(
                     f"{folder} exists: go on with --resume, start again with --overwrite, or choose another --out"
                 )
-            if not (folder / "train.json").is_file():
+            began = LOCK in found and found <= {LOCK, *DESCRIPTION}  # and was stopped before it had written them all
+            if "train.json" not in found and not began:
                 raise ValueError(f"{folder} is not a run of regard's, so it is not overwritten: choose another --out")
         folder.mkdir(parents=True, exist_ok=True)
         return cls(folder)
@@ -103,7 +111,7 @@ class Run:
                 wrong.append(trouble)
                 set_aside(folder)
                 continue
-            facts = read_json(folder / "state.json")
+            facts = read_json(folder / "state.json", finite=False)
             fill(progress, load_file(folder / "state.safetensors"))
             progress.step, progress.position = facts["step"], Position(*facts["position"])
             self._forget_after(progress.step)

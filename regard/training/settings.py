@@ -13,9 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
-from regard.choose import choose, must
+from regard.choose import choose, must, must_be
 from regard.data.files import Files
 from regard.hub.folder import read_config, read_json
+from regard.hub.remote import find
 from regard.models import MODELS, ability_for
 from regard.tasks import TASKS
 from regard.training.loop import Plan
@@ -26,7 +27,10 @@ class Keeping:
     """What is kept of a run, and where it runs."""
 
     out: str | None = None  # the run folder; runs/TASK unless given
-    from_: str | None = None  # start with the body and the tokenizer of this model folder, under a new head
+    from_: str | None = None  # start from this model: a folder, or a name on the hub
+    download: bool = False  # fetch that model if it is not here
+    new_head: bool = False  # put a new head on it, though it has one for this task
+    freeze: tuple[str, ...] = ()  # parts of the body that stay as they are: tokens, blocks.0, body ...
     vectors: str | None = None  # start whole words with the vectors in this file (word2vec's form)
     resume: bool = False  # go on with the run in that folder, from its newest whole save
     overwrite: bool = False  # start again in that folder
@@ -76,6 +80,7 @@ class Settings:
         return {"task": self.task, "model": self.model, "size": self.size, **used}
 
 
+SEVERAL = ("data", "valid", "test", "fields", "freeze")  # options that take one text or more
 FROM_DATA = {"vocab", "pad", "sep", "image", "channels"}  # fields of a config that follow from the data
 
 
@@ -132,9 +137,9 @@ def follows(group: Any, name: str) -> bool:
 def settle(task: str, model: str | None = None, size: str | None = None, **given: Any) -> Settings:
     choose("task", task, TASKS)
     aim = TASKS[task]
-    given = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
+    given = {name: as_text(name, value) for name, value in given.items()}
     starts = given.get("from_") and not given.get("resume")  # a run that goes on has all it needs
-    begun = read_config(Path(given["from_"])) if starts else None
+    begun = read_config(find(str(given["from_"]), given.get("download") or None)) if starts else None
     if begun and model not in (None, begun[0].model):
         raise ValueError(f"{given['from_']} is a {begun[0].model}, not a {model}: leave out --model")
     model = begun[0].model if begun else model or aim.default
@@ -146,8 +151,7 @@ def settle(task: str, model: str | None = None, size: str | None = None, **given
     known = options(task, model, size)
     for name, value in given.items():
         choose("option", name, known)
-        if value is not None and (words := words_of(known[name].kind)):
-            choose(name, value, words)
+        must_suit(name, value, known[name].kind)
 
     def of(group: Any) -> dict[str, Any]:
         return {f.name: given[f.name] for f in fields(group) if f.name in given and not follows(group, f.name)}
@@ -163,12 +167,9 @@ def settle(task: str, model: str | None = None, size: str | None = None, **given
                 raise ValueError(f"{given['from_']} has {name} {fixed[name]}: leave out --{name.replace('_', '-')}")
         body |= fixed
     reading = {name: value for group in aim.groups(ability) for name, value in asdict(group(**of(group))).items()}
-    files = of(Files) | {name: paths(given[name]) for name in ("data", "valid", "test") if name in given}
-    if files.get("fields"):
-        files["fields"] = tuple(files["fields"])
     chosen_aim = defaults(aim) | of(aim)
     return Settings(
-        task, model, size, Files(**files), reading, body | of(family.config), chosen_aim,
+        task, model, size, Files(**of(Files)), reading, body | of(family.config), chosen_aim,
         Plan(**of(Plan)), Keeping(**of(Keeping)),
     )  # fmt: skip
 
@@ -200,9 +201,24 @@ def resumed(task: str, **given: Any) -> Settings:
         raise ValueError(f"{file} is not what a run wrote: {error}") from None
 
 
-def paths(given: Any) -> tuple[str, ...]:
-    """One path or several, as text."""
-    return (str(given),) if isinstance(given, str | Path) else tuple(map(str, given))
+def as_text(name: str, value: Any) -> Any:
+    """Paths as text; what may be one text or several as several."""
+    if name not in SEVERAL or value is None:
+        return str(value) if isinstance(value, Path) else value
+    if isinstance(value, str | Path):
+        return (str(value),)
+    if not isinstance(value, list | tuple) or not all(isinstance(one, str | Path) for one in value):
+        raise ValueError(f"{name} must be one text or several, not {value!r}")
+    return tuple(map(str, value))
+
+
+def must_suit(name: str, value: Any, kind: Any) -> None:
+    """Refuse what is none of an option's words, or not of its type."""
+    if words := words_of(kind):
+        if value is not None or type(None) not in get_args(kind):
+            choose(name, value, words)
+    elif name not in SEVERAL:
+        must_be(name, value, kind)
 
 
 def defaults(group: Any) -> dict[str, Any]:

@@ -32,6 +32,8 @@ def align(translator: Any, text: str, target: str | None = None) -> Alignment:
     with look(model) as seen:
         model(batch.source, batch.target, batch.source_mask)
     crosses = [weights for name, weights in seen.items() if name.endswith("cross.inner.weights")]
+    if not crosses:
+        raise ValueError("this model has no attention from the words it writes to those it reads: nothing to align")
     layers = [weights[0].mean(0).cpu().double().numpy() for weights in crosses]  # (T,S) each
     layer = int(np.argmin([-(w * np.log(w + 1e-12)).sum(-1).mean() for w in layers]))
     sources = words(task.tokenizer.pieces(batch.source[0].tolist()))

@@ -25,7 +25,8 @@ from regard.data.corpus import (
     read_texts,
 )
 from regard.data.files import Files
-from regard.data.tokens import READING, WRITING, Pieces, Tokenizer, learn
+from regard.data.pieces import READING, WRITING, Pieces, learn
+from regard.data.tokens import Tokenizer
 
 TEXT = "The cat sat.\n\nOn a mat, it sat.\nAnd slept.\n\n\nThe end: é 我\n"
 MANY = [f"document {i} says {'so ' * (i % 5)}much" for i in range(200)]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from regard.data import arrays
-from regard.data.images import Captioned, Picture, Pictures, open_picture, read_captioned, read_pictures
+from regard.data.images import KEPT, Captioned, Picture, Pictures, open_picture, read_captioned, read_pictures
 from regard.data.lines import Bad, Note
 from regard.data.lint import lint
 from regard.data.text import hold_out
@@ -109,6 +109,29 @@ def test_what_pictures_of_every_mode_become(tmp_path: Path) -> None:
     image = Image.fromarray(COLOUR[0]).convert("CMYK")
     image.save(tmp_path / "print.jpg")
     assert open_picture(tmp_path / "print.jpg").shape == (HIGH, WIDE, 3)
+
+
+@pytest.mark.parametrize("kind", [".png", ".jpg"])
+def test_a_photo_is_kept_no_larger_than_any_model_needs(tmp_path: Path, kind: str) -> None:
+    """And all that comes after is as if nothing had been done to it."""
+    across = np.linspace(0, 255, 1400)[None, :, None] * np.ones((1000, 1, 1))
+    photo = np.concatenate([across, across[:, ::-1], 0 * across + 90], 2).astype(np.uint8)
+    draw(tmp_path / "photos" / "a" / f"1{kind}", photo)
+    draw(tmp_path / "photos" / "a" / f"2{kind}", photo[:, :, 0])
+    write(tmp_path / "photos" / "captions.tsv", f"a/1{kind}\ta slope\n")
+    colour, grey = [row.pixels for row in read_pictures([tmp_path / "photos"])]
+    assert (colour.shape, grey.shape) == ((KEPT, int(1400 * KEPT / 1000), 3), (KEPT, int(1400 * KEPT / 1000), 1))
+    (row,) = read_captioned([tmp_path / "photos"])
+    for found in row.pixels, open_picture(tmp_path / "photos" / "a" / f"1{kind}"):
+        np.testing.assert_array_equal(found, colour)
+    ready = Pictures(60, 3, (0.0,) * 3, (1.0,) * 3)
+    once, twice = ready.prepare([photo]), ready.prepare([colour])
+    assert np.abs(once.astype(int) - twice).max() <= 4
+
+
+def test_a_side_larger_than_what_is_kept_is_refused() -> None:
+    with pytest.raises(ValueError, match=f"side must be at least 1 and at most {KEPT}, .* not {KEPT + 1}"):
+        Pictures.fit(pictures_of((9, 7, 1)), KEPT + 1)
 
 
 def test_of_a_moving_picture_the_first_frame_is_taken_and_a_turned_one_is_turned_back(tmp_path: Path) -> None:
@@ -310,6 +333,7 @@ def pictures_of(*shapes: tuple[int, int, int]) -> list[Picture]:
         ([(9, 7, 1), (9, 5, 1), (6, 6, 1)], 9, 1),
         ([(9, 7, 1), (5, 8, 3), (3, 8, 3)], 8, 3),
         ([(300, 500, 3)], 224, 3),
+        ([(300, 500, 3), (310, 410, 3), (640, 301, 3), (16, 16, 3), (16, 9, 3)], 224, 3),
     ],
 )
 def test_side_and_channels_follow_from_the_pictures(shapes, side: int, channels: int) -> None:
@@ -367,11 +391,110 @@ def test_what_was_saved_is_what_is_loaded(tmp_path: Path) -> None:
     assert Pictures.load(tmp_path) == fitted
 
 
-@pytest.mark.parametrize("size", [16, {"height": 16, "width": 16}, {"shortest_edge": 16}])
-def test_the_files_of_others_are_read_too(tmp_path: Path, size: object) -> None:
-    facts = {"size": size, "image_mean": [0.5, 0.4, 0.3], "image_std": [0.1, 0.2, 0.3], "do_resize": True}
-    write(tmp_path / "preprocessor_config.json", json.dumps(facts))
-    assert Pictures.load(tmp_path) == Pictures(16, 3, (0.5, 0.4, 0.3), (0.1, 0.2, 0.3))
+PLAIN = {"size": 16, "image_mean": [0.5, 0.4, 0.3], "image_std": [0.1, 0.2, 0.3]}
+SQUARE = {"height": 16, "width": 16}
+CROPPED = {"size": {"shortest_edge": 20}, "do_center_crop": True, "crop_size": SQUARE}
+VIT, CLIP = {"image_processor_type": "ViTImageProcessor"}, {"image_processor_type": "CLIPImageProcessor"}
+THEIRS = {
+    "vit": VIT,
+    "vit square": VIT | {"size": SQUARE, "do_resize": True, "do_rescale": True},
+    "vit nearest": VIT | {"resample": 0},
+    "vit lanczos": VIT | {"resample": 1},
+    "vit shorter edge": VIT | CROPPED,
+    "vit squeezed and cut": VIT | CROPPED | {"size": {"height": 20, "width": 20}},
+    "clip": CLIP | CROPPED | {"resample": 3, "do_convert_rgb": True},
+    "clip of old": {"feature_extractor_type": "CLIPFeatureExtractor", "crop_size": 16, "do_center_crop": True},
+    "clip with black around": CLIP | CROPPED | {"size": {"shortest_edge": 11}},
+    "clip not resized": CLIP | CROPPED | {"do_resize": False},
+    "bytes": VIT | {"do_rescale": False},
+    "from -1 to 1": VIT | {"rescale_factor": 1 / 127.5, "image_mean": [1.0] * 3, "image_std": [1.0] * 3},
+    "from 0 to 1": VIT | {"do_normalize": False, "image_mean": None},
+    "one mean": VIT | {"image_mean": 0.3, "image_std": 0.7},
+}
+
+
+@pytest.mark.parametrize("named", THEIRS)
+def test_the_files_of_others_give_the_pixels_of_others(tmp_path: Path, named: str) -> None:
+    transformers = pytest.importorskip("transformers", reason="parity needs the dev extra")
+    content = json.dumps(PLAIN | THEIRS[named])
+    write(tmp_path / "preprocessor_config.json", content)
+    theirs, ours = transformers.AutoImageProcessor.from_pretrained(tmp_path), Pictures.load(tmp_path)
+    random = np.random.default_rng(5)
+    sizes = [(16, 16), (1, 1), (1, 90), (90, 1), (31, 50), (50, 31), *random.integers(2, 70, (14, 2)).tolist()]
+    pixels = [random.integers(0, 256, (high, wide, 3), dtype=np.uint8) for high, wide in sizes]
+    wanted = theirs(images=[Image.fromarray(one) for one in pixels], return_tensors="pt")["pixel_values"]
+    torch.testing.assert_close(ours.normal(torch.from_numpy(ours.prepare(pixels))), wanted, atol=1e-5, rtol=1e-6)
+    (tmp_path / "again").mkdir()
+    ours.save(tmp_path / "again")
+    assert (tmp_path / "again" / "preprocessor_config.json").read_text() == content
+
+
+@pytest.mark.parametrize("mode", ["L", "LA", "RGBA", "P", "1"])
+def test_other_colours_become_those_of_others_too(tmp_path: Path, mode: str) -> None:
+    transformers = pytest.importorskip("transformers", reason="parity needs the dev extra")
+    write(tmp_path / "preprocessor_config.json", json.dumps(PLAIN | THEIRS["clip"]))
+    theirs, ours = transformers.AutoImageProcessor.from_pretrained(tmp_path), Pictures.load(tmp_path)
+    random = np.random.default_rng(6)
+    for high, wide in (31, 50), (9, 7), (16, 16):
+        image = Image.fromarray(random.integers(0, 256, (high, wide, 4), dtype=np.uint8)).convert(mode)
+        image.save(tmp_path / "a.png")
+        ready = ours.normal(torch.from_numpy(ours.prepare([open_picture(tmp_path / "a.png")])))
+        wanted = theirs(images=Image.open(tmp_path / "a.png"), return_tensors="pt")["pixel_values"]
+        torch.testing.assert_close(ready, wanted, atol=1e-5, rtol=0)
+
+
+def test_the_file_of_a_model_of_texts_and_pictures_is_read(tmp_path: Path) -> None:
+    facts = {"image_processor": PLAIN | THEIRS["clip"], "processor_class": "CLIPProcessor"}
+    assert not Pictures.lies_in(tmp_path)
+    write(tmp_path / "processor_config.json", json.dumps(facts))
+    assert Pictures.lies_in(tmp_path)
+    found = Pictures.load(tmp_path)
+    assert (found.side, found.edge, found.resize, found.resample) == (16, 20, "shorter", 3)
+    (tmp_path / "again").mkdir()
+    found.save(tmp_path / "again")
+    assert [file.name for file in (tmp_path / "again").iterdir()] == ["processor_config.json"]
+
+
+@pytest.mark.parametrize(
+    ("told", "what"),
+    [
+        ({"do_pad": True}, "do_pad True is not something"),
+        ({"crop_pct": 0.9}, "crop_pct 0.9 is not"),
+        ({"do_flip_channel_order": True}, "do_flip_channel_order"),
+        ({"rescale_offset": True}, "rescale_offset"),
+        ({"size": {"height": 16, "width": 17}}, "size must be a square"),
+        ({"size": {"longest_edge": 16}}, "height"),
+        ({"size": {"shortest_edge": 16}}, "without do_center_crop"),
+        (CROPPED | {"size": {"shortest_edge": 16, "longest_edge": 20}}, "longest_edge"),
+        (CROPPED | {"crop_size": {"height": 9, "width": 8}}, "crop_size must be a square"),
+        ({"size": 10**9}, "side must be at least 1 and at most 512"),
+        ({"size": 0}, "side must be"),
+        ({"size": 16.5}, "size"),
+        ({"size": True}, "size must be a square"),
+        (CROPPED | {"size": {"shortest_edge": 10**9}}, "edge must be"),
+        ({"resample": 9}, "resample must be"),
+        ({"do_resize": "no"}, "do_resize must be true or false"),
+        ({"image_std": [0, 1, 1]}, "std must be above 0"),
+        ({"image_mean": [0.5]}, "mean must be a number for each"),
+        ({"image_mean": [0.5, 0.5, float("nan")]}, "mean must be"),
+        ({"image_mean": "abc"}, "could not convert"),
+        ({"rescale_factor": 0}, "scale must be above 0"),
+    ],
+)
+def test_what_cannot_be_done_with_pictures_is_refused_by_name(tmp_path: Path, told: dict, what: str) -> None:
+    write(tmp_path / "preprocessor_config.json", json.dumps(PLAIN | told))
+    with pytest.raises(ValueError, match=what) as error:
+        Pictures.load(tmp_path)
+    assert str(tmp_path / "preprocessor_config.json") in str(error.value)
+
+
+def test_a_picture_that_may_not_be_resized_must_fit(tmp_path: Path) -> None:
+    write(tmp_path / "preprocessor_config.json", json.dumps(PLAIN | {"do_resize": False}))
+    found = Pictures.load(tmp_path)
+    fits = pictures_of((16, 16, 3))[0].pixels
+    np.testing.assert_array_equal(found.prepare([fits])[0], fits.transpose(2, 0, 1))
+    with pytest.raises(ValueError, match="a picture has 9 x 16 pixels, but this model takes 16 x 16 only"):
+        found.prepare([fits[:, :9]])
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"size": {}, "image_mean": [1]}', '{"size": 3, "image_mean": 1}'])

@@ -12,6 +12,7 @@ from regard.data import questions
 from regard.data.lines import Bad, Note
 from regard.data.lint import lint
 from regard.data.questions import Question, read_questions
+from regard.data.text import hold_out
 
 TEXT = st.text(st.characters(exclude_characters="\r\0", exclude_categories=["Cs"]), min_size=1).filter(str.strip)
 SAME_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
@@ -170,4 +171,13 @@ def test_anything_else_is_bad_or_an_error_that_names_the_file(tmp_path: Path, co
 
 def test_a_row_tells_what_it_asks_and_says() -> None:
     row = Question("who?", "me", (("me", 0),), "f", 1)
-    assert (row.asked, row.said, row.texts) == ("who?\tme", "who?\tme\t0 me", ("who?",))
+    assert (row.asked, row.said, row.texts) == ("me", "who?\tme\t0 me", ("who?",))
+
+
+def test_all_questions_about_a_document_stay_together() -> None:
+    rows = [Question(f"who {i}?", f"me and {i // 4}", (), "f", i) for i in range(80)]
+    kept, held = hold_out(rows, 0.3)
+    assert len(kept) + len(held) == len(rows)
+    assert not {row.document for row in kept} & {row.document for row in held}
+    _, report = lint({"train": kept, "valid": [kept[0]._replace(question="why?")]})
+    assert report.counts["valid"]["overlap"] == 1

@@ -297,6 +297,20 @@ def test_whatever_the_player_says_nothing_is_lost_and_nothing_doubled(seed: int,
         assert world.here in world.places
 
 
+def test_who_gives_the_right_thing_unasked_can_still_talk() -> None:
+    traded = 0
+    for seed in range(200):
+        world = draw(random.Random(seed))
+        for person, wish in [*world.wishes.items()]:
+            world.here = world.people[person]
+            world.move(wish, "you")
+            assert " gives you the " in do(world, Command("give", wish, person))
+            reward = world.carried()[-1]
+            assert all(reward not in do(world, Command("talk", person)) for _ in range(5)), "nobody tells where it is"
+            traded += 1
+    assert traded > 20
+
+
 def test_a_lamp_gives_light_where_it_is_and_only_while_it_burns() -> None:
     worlds = (draw(random.Random(seed)) for seed in range(99))
     world = next(w for w in worlds if {*w.places} & DARK)

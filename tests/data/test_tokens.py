@@ -14,7 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from regard.data.tokens import READING, TRANSLATING, WRITING, Layout, Pieces, Tokenizer, learn
+from regard.data.pieces import READING, TRANSLATING, WRITING, Layout, Pieces, learn
+from regard.data.tokens import Tokenizer
 
 SENTENCE = (
     "the Cat sat, on a mat. Die Katze saß auf der Matte! Où est-il? éó x\u0301 e\u0301 “naïve” 我们 ☃ 🙂 #1 <b> it's"
@@ -81,7 +82,7 @@ def test_any_text_at_all_can_be_read(tokenizer: Tokenizer, text: str) -> None:
 
 LEARN = f"""
 import json, sys
-from regard.data.tokens import Pieces, learn
+from regard.data.pieces import Pieces, learn
 from hashlib import sha256
 for kind in {KINDS}:
     print(sha256(learn(json.load(open(sys.argv[1])), Pieces(kind)).engine.to_str().encode()).hexdigest())
@@ -158,7 +159,9 @@ def test_a_broken_file_is_refused_by_name_or_still_a_tokenizer(tmp_path: Path, w
     assert not trouble or "tokenizer" in trouble
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"not json", b"\xff\xfe", b'{"model": {"type": "BPE"}}'])
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"[]", b"not json", b"\xff\xfe", b'{"model": {"type": "BPE"}}', b"[" * 100_000]
+)
 def test_what_is_no_tokenizer_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "tokenizer.json").write_bytes(content)
     with pytest.raises(ValueError, match=r"tokenizer\.json is not a tokenizer"):
@@ -315,3 +318,173 @@ def test_a_list_to_write_with_has_the_size_that_was_asked_for() -> None:
 def test_nothing_to_learn_to_write_from_is_refused(kind: str) -> None:
     with pytest.raises(ValueError, match="no text"):
         learn([], Pieces(kind), WRITING)
+
+
+def tokenizer_json(folder: Path, **parts: Any) -> Path:
+    """A small one of letters, with the parts given."""
+    names = ["</s>", "<unk>", "<pad>", *"abcdefgh! "]
+    facts: dict[str, Any] = json.loads(learn(["abc"], Pieces("characters"), WRITING).engine.to_str())
+    facts["model"] = {"type": "BPE", "vocab": {name: i for i, name in enumerate(names)}, "merges": []}
+    facts["added_tokens"] = [
+        token | {"id": names.index(token["content"])} for token in facts["added_tokens"] if token["content"] in names
+    ]
+    (folder / "tokenizer.json").write_text(json.dumps(facts | parts))
+    return folder
+
+
+def bpe(vocab: dict[str, int], **more: Any) -> dict[str, Any]:
+    return {"type": "BPE", "vocab": {"</s>": 0, "<unk>": 1, "<pad>": 2} | vocab, "merges": [], **more}
+
+
+def cut_by(pattern: str) -> dict[str, Any]:
+    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+
+
+def surrounded(ids: list[int], part: dict[str, Any] | None = None) -> dict[str, Any]:
+    first = [{"SpecialToken": {"id": "x", "type_id": 0}}, part or {"Sequence": {"id": "A", "type_id": 0}}]
+    known = {"x": {"id": "x", "ids": ids, "tokens": ["x"] * len(ids)}}
+    return {"type": "TemplateProcessing", "single": first, "pair": first, "special_tokens": known}
+
+
+HOSTILE: dict[str, dict[str, Any]] = {
+    "a bomb": {"pre_tokenizer": cut_by("(a|a|aa)+$")},
+    "another bomb": {"normalizer": {"type": "Replace", "pattern": {"Regex": "(a|a|aa)+$"}, "content": ""}},
+    "no regex": {"pre_tokenizer": cut_by("(a")},
+    "merges of nothing": {"model": bpe({"a": 3}, merges=["a z"])},
+    "a merge of three": {"model": bpe({"a": 3}, merges=["a a a"])},
+    "a merge into nothing": {"model": bpe({"a": 3}, merges=["a a"])},
+    "a prefix longer than the pieces": {
+        "model": bpe({"a": 3, "aa": 4}, merges=["a a"], continuing_subword_prefix="#####")
+    },
+    "an id below 0": {"model": bpe({"a": -3})},
+    "an id of letters": {"model": bpe({"a": "3"})},
+    "an id beyond all": {"model": bpe({"a": 1 << 40})},
+    "a list for a vocabulary": {"model": {"type": "BPE", "vocab": ["a"], "merges": []}},
+    "no model": {"model": None},
+    "a model of another world": {"model": {"type": "Pickle", "vocab": {}}},
+    "no vocabulary": {"model": {"type": "BPE", "vocab": {}, "merges": []}, "added_tokens": []},
+    "nothing is unknown": {"model": {"type": "WordPiece", "vocab": {"</s>": 0}, "unk_token": "[UNK]"}},
+    "unknown beyond all": {"model": {"type": "Unigram", "vocab": [["</s>", 0.0]], "unk_id": 99}},
+    "around it what is not there": {"post_processor": surrounded([999])},
+    "around it nothing": {"post_processor": surrounded([])},
+    "another text around it": {"post_processor": surrounded([3], {"Sequence": {"id": "B", "type_id": 0}})},
+    "chunks of nothing": {"pre_tokenizer": {"type": "FixedLength", "length": 0}},
+    "letters changed by garbage": {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}},
+    "deep": {"normalizer": json.loads('{"type":"Sequence","normalizers":[' * 90 + "]}" * 90)},
+    "a number for a token": {"added_tokens": [{"id": "x", "content": 3}]},
+}
+
+
+@pytest.mark.parametrize("named", HOSTILE)
+def test_a_hostile_file_is_refused_by_name_or_harmless(tmp_path: Path, named: str) -> None:
+    tokenizer_json(tmp_path, **HOSTILE[named])
+    trouble = ""
+    try:
+        tokenizer = Tokenizer.load(tmp_path)
+        rows = tokenizer.encode(["a" * 60 + "!", "", "abc"])
+        tokenizer.encodings([("a", "b"), ("", "")])
+        tokenizer.decode(rows)
+    except ValueError as error:
+        trouble = str(error)
+    harmless = named in ("around it nothing", "deep")
+    assert str(tmp_path / "tokenizer.json") in trouble or (harmless and not trouble)
+
+
+def test_an_id_in_a_hole_counts_as_a_row(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.load(tokenizer_json(tmp_path, model=bpe({"a": 3, "b": 4_000_000_000})))
+    assert len(tokenizer) == 4_000_000_001, "so that it is refused where it meets a table of fewer rows"
+    assert tokenizer.pieces([3, 4, 4_000_000_000]) == ["a", "", "b"]
+
+
+def test_what_a_file_says_of_length_and_padding_is_not_done_and_not_lost(tmp_path: Path) -> None:
+    padding = {
+        "strategy": {"Fixed": 9},
+        "direction": "Right",
+        "pad_to_multiple_of": None,
+        "pad_id": 2,
+        "pad_type_id": 0,
+    }
+    cutting = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
+    tokenizer_json(tmp_path, padding=padding | {"pad_token": "<pad>"}, truncation=cutting)
+    content = (tmp_path / "tokenizer.json").read_bytes()
+    tokenizer = Tokenizer.load(tmp_path)
+    assert [len(row) for row in tokenizer.encode(["abcdefgh", "ab", ""])] == [8, 2, 0]
+    tokenizer.longest(5)
+    assert [len(row) for row in tokenizer.encode(["abcdefgh", "ab", ""])] == [5, 2, 0]
+    for place in "one", "two":
+        (tmp_path / place).mkdir()
+        tokenizer.save(tmp_path / place)
+        assert (tmp_path / place / "tokenizer.json").read_bytes() == content
+        assert [file.name for file in (tmp_path / place).iterdir()] == ["tokenizer.json"]
+        tokenizer = Tokenizer.load(tmp_path / place)
+
+
+@pytest.mark.parametrize(("most", "length"), [(6, 6), (6.0, 6), (1e30, 7), (None, 7), (10**30, 7)])
+def test_nothing_is_longer_than_the_tokenizer_was_made_for(tmp_path: Path, most: Any, length: int) -> None:
+    tokenizer_json(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"model_max_length": most}))
+    tokenizer = Tokenizer.load(tmp_path)
+    assert [len(row) for row in tokenizer.encode(["abcdefgh"])] == [8], "until it is asked for"
+    tokenizer.longest(7)
+    assert [len(row) for row in tokenizer.encode(["abcdefgh"])] == [length]
+    tokenizer.longest(3)
+    assert [len(row) for row in tokenizer.encode(["abcdefgh"])] == [3]
+
+
+TOLD = {
+    "eos_token": "a",
+    "unk_token": {"content": "b", "lstrip": False},
+    "pad_token": {"__type": "AddedToken", "content": "c"},
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "older", "roles"),
+    [
+        (TOLD, {}, {"eos_token": "a", "unk_token": "b", "pad_token": "c"}),
+        ({}, TOLD, {"eos_token": "a", "unk_token": "b", "pad_token": "c"}),
+        (
+            {"eos_token": "d", "bos_token": "e"},
+            TOLD,
+            {"bos_token": "e", "eos_token": "a", "unk_token": "b", "pad_token": "c"},
+        ),
+        ({"eos_token": "d", "added_tokens_decoder": {}}, TOLD, {"eos_token": "d"}),
+        ({"eos_token": "d", "pad_token": None, "mask_token": "[nowhere]"}, {}, {"eos_token": "d"}),
+        ({}, {}, {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}),
+    ],
+)
+def test_roles_come_from_either_file_and_in_either_form(tmp_path: Path, config: Any, older: Any, roles: Any) -> None:
+    tokenizer_json(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps(older))
+    tokenizer = Tokenizer.load(tmp_path)
+    assert tokenizer.roles == roles
+    assert tokenizer.pieces([tokenizer.pad]) == [roles.get("pad_token", roles["eos_token"])]
+    assert tokenizer.end not in tokenizer.never
+    marks = [*dict.fromkeys(roles.values())]
+    assert tokenizer.decode([tokenizer.special]) == [""], "what has a role is not text"
+    assert tokenizer.pieces(tokenizer.encode(["".join(marks)])[0]) == [*"".join(marks)] or "</s>" in marks
+
+
+def test_who_begins_a_text_with_a_token_begins_a_document_with_it(tmp_path: Path) -> None:
+    tokenizer_json(tmp_path, post_processor=surrounded([4]))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": "a", "bos_token": "b"}))
+    tokenizer = Tokenizer.load(tmp_path)
+    assert (tokenizer.around, tokenizer.begin, tokenizer.end) == ([4], 4, 3)
+    tokenizer_json(tmp_path)
+    assert Tokenizer.load(tmp_path).begin == 3, "a token that stands nowhere begins nothing"
+
+
+def test_a_folder_is_asked_for_a_tokenizer_before_it_is_opened(tmp_path: Path) -> None:
+    assert not Tokenizer.lies_in(tmp_path)
+    (tmp_path / "vocab.json").write_text("{}")
+    assert not Tokenizer.lies_in(tmp_path)
+    (tmp_path / "merges.txt").write_text("")
+    assert Tokenizer.lies_in(tmp_path)
+    (tmp_path / "own").mkdir()
+    learn(TEXTS, Pieces()).save(tmp_path / "own")
+    assert Tokenizer.lies_in(tmp_path / "own")
+
+
+def test_translations_are_cut_like_their_sources_unless_there_are_two_models(tokenizer: Tokenizer) -> None:
+    assert tokenizer.encode_targets(TEXTS[:5]) == tokenizer.encode(TEXTS[:5])

@@ -86,7 +86,7 @@ def read(folder: Path, head: Callable[[Any], Model], only: str = "") -> Model:
     names, config = read_config(folder)
     torch.manual_seed(2)
     model = head(next(iter(MODELS[names.model].bodies.values()))(config))
-    read_weights(folder / "model.safetensors", names, model, only)
+    read_weights(folder, names, model, only)
     return model.eval()
 
 
@@ -340,7 +340,7 @@ def changed(folder: Path, key: str, value: Any) -> None:
 
 
 REFUSED = [
-    ("gpt", "activation_function", "relu", "activation_function is 'relu', but only 'gelu_new'"),
+    ("gpt", "activation_function", "tanh", "activation_function is 'tanh', but only 'gelu_new' or"),
     ("gpt", "scale_attn_weights", False, "scale_attn_weights is False, but only True"),
     ("gpt", "n_embd", ..., "has no n_embd, which a gpt2 model needs"),
     ("gpt", "n_embd", "wide", "dim must be a int, not 'wide'"),
@@ -348,21 +348,22 @@ REFUSED = [
     ("gpt", "n_inner", 21, r"shape \(20,.*\), but config.json asks for \(21,"),
     ("gpt", "n_layer", 3, "lacks 16 weights of this model"),
     ("gpt", "n_layer", 1, "has no place in a model of these sizes"),
-    ("llama", "attention_bias", True, "attention_bias is True, but only False"),
-    ("llama", "tie_word_embeddings", True, "tie_word_embeddings is True, but only False"),
-    ("llama", "head_dim", 8, "head_dim is 8, but only 4"),
+    ("llama", "attention_bias", True, "lacks 8 weights of this model"),
+    ("llama", "tie_word_embeddings", True, "lm_head.weight .* one weight in this model, but differ in the file"),
+    ("llama", "head_dim", 8, r"key.weight has shape \(8, 24\), but config.json asks for \(16, 24\)"),
     ("llama", "num_attention_heads", 0, "heads must be at least 1, not 0"),
-    ("llama", "rope_parameters.rope_type", "llama3", "rope_parameters.rope_type is 'llama3', but only 'default'"),
-    ("nano", "final_logit_softcapping", 15.0, "final_logit_softcapping is 15.0, but only None"),
-    ("nano", "final_logit_softcapping", ..., "final_logit_softcapping is 15.0, but only None"),
-    ("nano", "rope_parameters", {"rope_theta": 500.0}, "rope_theta is 500.0, but only 10000.0"),
-    ("bert", "layer_norm_eps", 1e-5, "layer_norm_eps is 1e-05, but only 1e-12"),
+    ("llama", "rope_parameters.rope_type", "llama3", "no rope_parameters.factor, which rope_type llama3 needs"),
+    ("nano", "final_logit_softcapping", "15", "softcap must be a float, not '15'"),
+    ("nano", "hidden_act", "gelu", "hidden_act is 'gelu', but only 'relu2'"),
+    ("nano", "rope_parameters.rope_type", "linear", "rope_parameters.rope_type is 'linear', but only 'default'"),
+    ("bert", "layer_norm_eps", "1e-5", "eps must be a float, not '1e-5'"),
+    ("bert", "hidden_act", "mish", "hidden_act is 'mish', but only"),
     ("bert", "is_decoder", True, "is_decoder is True, but only False"),
-    ("vit", "qkv_bias", False, "qkv_bias is False, but only True"),
+    ("vit", "qkv_bias", False, "has no place in a model of these sizes"),
     ("vit", "image_size", [12, 12], r"image must be a int, not \[12, 12\]"),
-    ("clip", "text_config.hidden_act", "gelu", "text_config.hidden_act is 'gelu', but only 'quick_gelu'"),
-    ("clip", "vision_config.intermediate_size", 10, "vision_config.intermediate_size is 10, but only 64"),
-    ("clip", "text_config", 7, "has no text_config.vocab_size, which a clip model needs"),
+    ("clip", "text_config.hidden_act", "gelu", "hidden_act is quick-gelu, but activation is gelu elsewhere"),
+    ("clip", "vision_config.intermediate_size", 10, r"shape \(64,.*\), but config.json asks for \(10,"),
+    ("clip", "text_config", 7, "text_config"),
 ]
 
 
@@ -438,13 +439,15 @@ def test_what_older_folders_leave_out_or_null_is_what_transformers_takes_it_for(
     close(ours_says(name, read(folder, vocabulary)), theirs_says(name, theirs))
 
 
-def test_a_rope_that_is_stretched_the_old_way_is_refused(tmp_path: Path) -> None:
+def test_a_rope_that_is_stretched_the_old_way_is_read(tmp_path: Path) -> None:
     folder = write(tmp_path, made("llama", vocabulary))
     changed(folder, "rope_parameters", ...)
     changed(folder, "rope_theta", 500.0)
     assert read_config(folder)[1].base == 500.0
     changed(folder, "rope_scaling", {"type": "linear", "factor": 2.0})
-    with pytest.raises(ValueError, match="rope_type is 'linear', but only 'default'"):
+    assert read_config(folder)[1].stretch == 2.0
+    changed(folder, "rope_scaling", {"type": "yarn", "factor": 2.0})
+    with pytest.raises(ValueError, match="rope_type is 'yarn', but only 'default' or 'linear' or 'llama3'"):
         read_config(folder)
 
 

@@ -6,6 +6,7 @@ from torch.testing import assert_close
 
 from regard.models.bert import SIZES, Bert, BertConfig
 from regard.parts.heads import Model
+from regard.parts.pooling import POOLINGS
 
 B, T, V, SEP = 3, 7, 19, 4
 LENGTHS = [T, 4, 5]
@@ -57,6 +58,37 @@ def test_a_separator_ends_a_sentence_and_the_last_kind_takes_what_is_left(count:
 def test_without_a_separator_all_is_the_first_sentence() -> None:
     body = Bert(BertConfig(V))
     assert not body.segment(torch.arange(V)[None], None).any()
+
+
+@pytest.mark.parametrize("pad", [0, 3])
+def test_positions_of_roberta_are_those_of_bert_after_the_rows_up_to_the_padding(pad: int) -> None:
+    sizes = {"context": T, "dim": 12, "layers": 1, "heads": 3, "hidden": 20, "pad": pad}
+    bert, roberta = (Bert(BertConfig(V, **sizes, after_pad=after)).eval() for after in (False, True))
+    assert len(roberta.positions.weight) == T + pad + 1
+    weights = roberta.state_dict()
+    bert.load_state_dict(weights | {"positions.weight": weights["positions.weight"][pad + 1 :]})
+    ids = torch.randint(pad + 1, V, (B, T))
+    mask = (torch.arange(T) < torch.tensor(LENGTHS)[:, None])[:, None, None]
+    packed = torch.block_diag(*(torch.ones(n, n) for n in (3, T - 3))).bool().expand(B, 1, T, T)
+    for given in None, mask, packed:
+        assert torch.equal(bert(ids, given), roberta(ids, given))
+    with pytest.raises(ValueError, match=rf"{T + 1} tokens .*context of {T}\b"):
+        roberta(torch.zeros(B, T + 1, dtype=torch.long))
+
+
+def test_the_output_layer_has_the_activation_of_the_body_unless_it_is_roberta() -> None:
+    x = torch.randn(B, 12)
+    for after_pad, activation in (False, torch.relu), (True, torch.nn.functional.gelu):
+        body = Bert(BertConfig(V, dim=12, heads=3, activation="relu", after_pad=after_pad))
+        head = body.vocabulary()
+        assert_close(head.thought(x), head.norm(activation(head.inner(x))))
+        assert (body.blocks[0].feedforward.inner.activation(x) >= 0).all()
+
+
+def test_the_pooler_is_the_first_vector_through_a_layer_of_its_own() -> None:
+    pool, x = POOLINGS["pooler"](5), torch.randn(B, T, 5)
+    torch.nn.init.normal_(pool.dense.bias)
+    assert_close(pool(x), torch.tanh(x[:, 0] @ pool.dense.weight.T + pool.dense.bias))
 
 
 @pytest.mark.parametrize("padded", [False, True])

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from regard.models.clip import CLIP, SIZES, CLIPConfig
+from regard.parts.pooling import AtEnd
 
 B, T, V, C, IMAGE, E = 3, 7, 19, 3, 8, 5
 LENGTHS = [T, 2, 5]
@@ -55,7 +56,8 @@ NAMES = {
 def body(stirred) -> CLIP:
     torch.manual_seed(1)
     sizes = {"dim": 12, "layers": 2, "heads": 3, "image_dim": 16, "image_layers": 3, "image_heads": 4}
-    return stirred(CLIP(CLIPConfig(V, context=T, image=IMAGE, channels=C, patch=4, joint=E, **sizes))).double().eval()
+    config = CLIPConfig(V, context=T, image=IMAGE, channels=C, patch=4, joint=E, sep=END, **sizes)
+    return stirred(CLIP(config)).double().eval()
 
 
 def images() -> Tensor:
@@ -83,13 +85,14 @@ def test_both_towers_give_vectors_of_length_one(body: CLIP) -> None:
         assert_close(vectors.norm(dim=-1), torch.ones(rows, dtype=vectors.dtype))
 
 
-def test_a_score_is_a_scaled_cosine_and_stays_below_a_hundred(body: CLIP) -> None:
+def test_a_score_is_a_scaled_cosine_and_stays_below_a_hundred_in_training(body: CLIP) -> None:
     (ids, mask), pixels = texts(), images()
     cosines = body.image(pixels) @ body.text(ids, mask).T
     assert body(pixels, ids, mask).shape == (B + 1, B)
     assert_close(body(pixels, ids, mask), cosines * body.scale.exp())
     torch.nn.init.constant_(body.scale, 9.0)
-    assert_close(body(pixels, ids, mask), cosines * 100)
+    assert_close(body(pixels, ids, mask), cosines * math.exp(9))
+    assert_close(body.train()(pixels, ids, mask), cosines * 100)
     assert CLIP(body.config).scale.item() == pytest.approx(math.log(1 / 0.07))
 
 
@@ -100,6 +103,28 @@ def test_a_text_is_read_up_to_its_last_real_token(body: CLIP) -> None:
         assert_close(body.text(ids[b : b + 1, :length])[0], together[b])
     garbage = torch.where(mask[:, 0, 0], ids, (ids + 5) % V)
     assert_close(body.text(garbage, mask), together)
+
+
+@pytest.mark.parametrize(
+    ("sep", "row", "place"),
+    [
+        (9, [3, 9, 4, 9, 5], 1),  # the first end token
+        (9, [3, 7, 4, 8, 9], 3),  # what is padding ends nothing: then it is the last token
+        (2, [3, 2, 8, 8, 9], 2),  # the first CLIP: the highest id
+    ],
+)
+def test_the_vector_of_a_text_is_that_of_its_end(sep: int, row: list[int], place: int) -> None:
+    pool, x = AtEnd(sep), torch.randn(2, 5, 3)
+    ids, mask = torch.tensor([row, [4, 3, 9, 2, 3]]), torch.tensor([[True] * 4 + [False], [True] * 5])
+    assert torch.equal(pool(x, ids, mask[:, None, None])[0], x[0, place])
+    assert torch.equal(pool(x, ids)[1], x[1, 2])
+
+
+def test_a_feedforward_is_four_times_as_wide_as_its_tower_unless_told() -> None:
+    assert (CLIPConfig(V, dim=12).hidden, CLIPConfig(V, image_dim=8).image_hidden) == (48, 32)
+    body = CLIP(CLIPConfig(V, hidden=7, image_hidden=9))
+    assert body.text.blocks[0].feedforward.inner.up.out_features == 7
+    assert body.image.blocks[0].feedforward.inner.up.out_features == 9
 
 
 def test_every_weight_learns_but_the_bias_of_keys_which_no_softmax_can_see(body: CLIP) -> None:

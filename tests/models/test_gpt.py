@@ -95,6 +95,19 @@ def test_the_output_layer_is_the_embedding_itself() -> None:
     assert "head.weight" not in dict(Model(body, body.vocabulary()).named_parameters())
 
 
+def test_an_output_layer_of_its_own_begins_as_small_as_the_others() -> None:
+    torch.manual_seed(1)
+    body = GPT(GPTConfig(200, tied=False))
+    output = body.vocabulary()
+    assert not torch.equal(output.weight, body.tokens.weight)
+    assert output.weight.std().item() == pytest.approx(0.02, rel=0.1)
+
+
+def test_a_norm_that_adds_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="eps must be above 0"):
+        GPTConfig(V, eps=0.0)
+
+
 @pytest.mark.parametrize("padded", [False, True])
 def test_transformers_gives_our_logits(padded: bool, stirred, copied) -> None:
     transformers = pytest.importorskip("transformers", reason="parity needs the dev extra")

@@ -58,6 +58,52 @@ def test_the_output_layer_is_a_matrix_of_its_own() -> None:
     assert not torch.equal(output.weight, body.tokens.weight)
 
 
+def test_a_tied_output_layer_is_the_embedding_itself() -> None:
+    body = Llama(LlamaConfig(V, tied=True))
+    assert body.vocabulary().weight is body.tokens.weight
+
+
+@pytest.mark.parametrize(
+    ("biases", "wanted"),
+    [
+        ("none", set()),
+        ("qkv", {"query", "key", "value"}),
+        ("attention", {"query", "key", "value", "out"}),
+        ("feedforward", {"gate", "up", "down"}),
+        ("all", {"query", "key", "value", "out", "gate", "up", "down"}),
+    ],
+)
+def test_biases_are_where_they_are_asked_for_and_begin_as_nothing(biases: str, wanted: set[str]) -> None:
+    body = Llama(LlamaConfig(V, layers=1, biases=biases))
+    found = {name.split(".")[-2]: weight for name, weight in body.named_parameters() if name.endswith("bias")}
+    assert set(found) == wanted
+    assert not any(weight.any() for weight in found.values())
+
+
+def test_a_head_may_be_wider_than_its_share() -> None:
+    body = Llama(LlamaConfig(V, context=11, dim=12, layers=1, heads=3, kv_heads=1, head_dim=10, hidden=20))
+    mixer = body.blocks[0].mixer.inner
+    assert [tuple(m.weight.shape) for m in (mixer.query, mixer.key, mixer.out)] == [(30, 12), (10, 12), (12, 30)]
+    assert body(torch.randint(V, (B, T))).shape == (B, T, 12)
+    assert LlamaConfig(V, dim=12, heads=3).head_dim == 4
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"dim": 15, "heads": 3}, "into even widths"),
+        ({"head_dim": 7}, "even widths"),
+        ({"stretch": 0.0}, "stretch must be above 0"),
+        ({"eps": -1e-5}, "eps must be above 0"),
+        ({"base": 0.0}, "base must be above 0"),
+        ({"trained": -1}, "trained must be 0 or more"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(wrong: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        LlamaConfig(V, **wrong)
+
+
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize(("kv_heads", "base", "eps"), [(6, 10_000.0, 1e-6), (2, 500.0, 1e-3)])
 def test_transformers_gives_our_logits(kv_heads: int, base: float, eps: float, padded: bool, stirred, copied) -> None:

@@ -47,6 +47,28 @@ def test_the_output_layer_is_a_matrix_of_its_own() -> None:
     assert not torch.equal(body.vocabulary().weight, body.tokens.weight)
 
 
+def test_a_softcap_keeps_every_logit_within_it_and_their_order() -> None:
+    torch.manual_seed(1)
+    body = Nano(NanoConfig(V, softcap=2.0, tied=True))
+    capped, plain = body.vocabulary(), Nano(NanoConfig(V)).vocabulary()
+    assert capped.weight is body.tokens.weight
+    x = torch.randn(B, T, body.config.dim, dtype=torch.float64) * 5
+    capped, plain = capped.double(), plain.double()
+    plain.weight = capped.weight
+    assert plain(x).abs().max() > 2
+    assert 1.2 < capped(x).abs().max() < 2
+    assert torch.equal(capped(x).argsort(-1), plain(x).argsort(-1))
+    wanted = torch.randint(V, (B * T,))
+    chosen = capped(x).flatten(0, 1).log_softmax(-1).gather(1, wanted[:, None])
+    assert_close(capped.loss(x.flatten(0, 1), wanted), -chosen.sum())
+
+
+@pytest.mark.parametrize("wrong", [{"softcap": -1.0}, {"base": 0.0}, {"eps": 0.0}])
+def test_numbers_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
+        NanoConfig(V, **wrong)
+
+
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("kv_heads", [6, 2])
 def test_transformers_gives_our_logits(kv_heads: int, padded: bool, stirred, copied) -> None:

@@ -126,3 +126,20 @@ def test_a_width_that_heads_do_not_divide_is_refused_with_both_numbers() -> None
 def test_padding_is_the_last_id_unless_told() -> None:
     assert TransformerConfig(V).pad == V - 1
     assert TransformerConfig(V, pad=2).pad == 2
+
+
+def test_tokens_may_stay_as_small_as_they_are() -> None:
+    torch.manual_seed(1)
+    small, large = (
+        Transformer(TransformerConfig(V, CONTEXT, dim=16, heads=2, scaled=scaled)) for scaled in (False, True)
+    )
+    small.tokens.load_state_dict(large.tokens.state_dict())
+    assert_close(small.tokens(ids(T)) * 4, large.tokens(ids(T)))
+
+
+@pytest.mark.parametrize("activation", ["gelu", "gelu-tanh", "silu"])
+def test_another_activation_says_something_else(activation: str) -> None:
+    sizes = {"dim": 12, "encoder_layers": 1, "decoder_layers": 1, "heads": 3, "hidden": 10}
+    relu, other = (Transformer(TransformerConfig(V, CONTEXT, **sizes, activation=a)) for a in ("relu", activation))
+    other.load_state_dict(relu.state_dict())
+    assert not torch.allclose(relu(ids(S), ids(T)), other(ids(S), ids(T)), atol=1e-4)

@@ -77,6 +77,12 @@ def test_a_batch_equals_its_images_one_by_one(convolution: bool) -> None:
     assert_close(body(images()), torch.cat([body(image[None]) for image in images()]))
 
 
+def test_queries_keys_and_values_go_without_a_bias_if_told() -> None:
+    with_bias, without = ({name for name, _ in small(qkv_bias=bias).named_parameters()} for bias in (True, False))
+    assert without < with_bias
+    assert {name.split(".")[-2] for name in with_bias - without} == {"query", "key", "value"}
+
+
 def test_patches_in_another_order_are_another_image() -> None:
     body, pixels = small(), images()
     moved = pixels.roll(PATCH, -1)

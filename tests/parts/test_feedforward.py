@@ -1,12 +1,14 @@
 """Each token thinks alone, by the formula on top of the file."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.testing import assert_close
 
-from regard.parts.feedforward import FeedForward, SwiGLU, quick_gelu, relu_squared
+from regard.parts.feedforward import ACTIVATIONS, FeedForward, SwiGLU, quick_gelu, relu_squared
 
 B, T, D, HIDDEN = 2, 5, 6, 11
 
@@ -16,7 +18,7 @@ def numbers() -> torch.Tensor:
     return torch.randn(B, T, D, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("activation", [F.relu, F.gelu, relu_squared, quick_gelu])
+@pytest.mark.parametrize("activation", ACTIVATIONS.values(), ids=ACTIVATIONS)
 def test_a_feed_forward_is_two_matrices_and_what_is_between(activation) -> None:
     x, part = numbers(), FeedForward(D, HIDDEN, activation).double()
     inner = x @ part.up.weight.T + part.up.bias
@@ -54,6 +56,21 @@ def test_a_quick_gelu_is_nearly_a_gelu() -> None:
     x = 4 * numbers()
     assert_close(quick_gelu(x), x / (1 + (-1.702 * x).exp()))
     assert_close(quick_gelu(x), F.gelu(x), rtol=0.0, atol=0.021)
+
+
+def test_every_name_is_its_formula() -> None:
+    x = 3 * numbers()
+    formulas = {
+        "relu": x.clamp(min=0),
+        "gelu": x / 2 * (1 + torch.erf(x / math.sqrt(2))),
+        "gelu-tanh": x / 2 * (1 + (math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)).tanh()),
+        "silu": x / (1 + (-x).exp()),
+        "quick-gelu": x / (1 + (-1.702 * x).exp()),
+        "relu2": x.clamp(min=0) ** 2,
+    }
+    assert formulas.keys() == ACTIVATIONS.keys()
+    for name, formula in formulas.items():
+        assert_close(ACTIVATIONS[name](x), formula)
 
 
 def test_the_squared_relu_has_the_gradient_of_its_formula():

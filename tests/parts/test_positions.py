@@ -132,6 +132,58 @@ def test_a_pair_turns_by_its_angle_as_a_complex_number_does(t: int, j: int, way:
     assert_close(after, before * complex(math.cos(angle), math.sin(angle)), rtol=1e-6, atol=1e-6)
 
 
+@given(
+    stretch=st.sampled_from([1.0, 2.0, 8.0, 3.3]), trained=st.integers(0, 5000), base=st.sampled_from([100.0, 1e4, 5e5])
+)
+@settings(deadline=None, derandomize=True, max_examples=60)
+def test_a_stretched_rotary_slows_what_comes_round_too_rarely(stretch: float, trained: int, base: float) -> None:
+    """An angle is told by its sine while it is small: one token, and pairs that turn by less than a quarter."""
+    plain, slowed = Rotary(64, 2, base).table[1, 1:32], Rotary(64, 2, base, 1.0, stretch, trained).table[1, 1:32]
+    before, after = plain.double().asin(), slowed.double().asin()
+    rounds = trained * before / (2 * math.pi)
+    assert_close(after[rounds > 4], before[rounds > 4])
+    assert_close(after[rounds < 1], before[rounds < 1] / stretch, rtol=1e-5, atol=1e-9)
+    assert (after <= before * (1 + 1e-6)).all()
+    assert (after * stretch >= before * (1 - 1e-6)).all()
+    assert (after.diff() < 0).all()
+
+
+@given(trained=st.integers(0, 5000), base=st.sampled_from([100.0, 1e4, 5e5]))
+@settings(deadline=None, derandomize=True, max_examples=20)
+def test_a_stretch_of_1_changes_nothing(trained: int, base: float) -> None:
+    assert torch.equal(Rotary(E, CONTEXT, base, trained=trained).table, Rotary(E, CONTEXT, base).table)
+
+
+def test_without_trained_tokens_a_stretch_counts_in_smaller_steps() -> None:
+    plain, stretched = Rotary(E, CONTEXT), Rotary(E, 4 * CONTEXT, stretch=4.0)
+    assert_close(stretched.table[::4], plain.table)
+
+
+@pytest.mark.parametrize("trained", [0, 13, 100])
+def test_the_angles_are_those_of_transformers(trained: int) -> None:
+    """Far out too, where single precision is coarse: bit for bit, unless they are stretched."""
+    transformers = pytest.importorskip("transformers", reason="parity needs the dev extra")
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+    kind = {"rope_type": "llama3" if trained else "default", "factor": 8.0, "rope_theta": 500.0}
+    kind |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": trained}
+    config = transformers.LlamaConfig(
+        hidden_size=H * E, num_attention_heads=H, rope_parameters=kind, max_position_embeddings=9000
+    )
+    cosines, sines = LlamaRotaryEmbedding(config)(torch.zeros(1), torch.arange(9000)[None])
+    ours = Rotary(E, 9000, 500.0, stretch=8.0 if trained else 1.0, trained=trained).table
+    wanted = torch.cat((sines[0, :, : E // 2], cosines[0, :, : E // 2]), -1)
+    if trained:
+        assert_close(ours[:100], wanted[:100], rtol=0, atol=1e-5)
+    else:
+        assert torch.equal(ours, wanted)
+
+
+def test_a_head_of_odd_width_cannot_turn() -> None:
+    with pytest.raises(ValueError, match="even, not 7"):
+        Rotary(7, CONTEXT)
+
+
 def test_nothing_of_a_rotary_is_saved_and_its_context_ends() -> None:
     turn, q = Rotary(E, CONTEXT), numbers(B, H, 3, E)
     assert [*turn.state_dict()] == []

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from regard.data.bundled import quiz
+from regard.data.pieces import READING, Pieces, learn
 from regard.data.questions import Question
-from regard.data.tokens import READING, Pieces, learn
 from regard.load import load
 from regard.models import MODELS
 from regard.parts.heads import Model
@@ -36,6 +36,10 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40
 @pytest.fixture(scope="module")
 def task() -> Answering:
     return Answering.fit(QUIZ, "reads", READS, {}, longest_answer=30)
+
+
+def asked(row: Question) -> str:
+    return f"{row.question}\t{row.document}"
 
 
 def model_of(task: Answering, family: str = "bert", **sizes) -> Model:
@@ -108,6 +112,40 @@ def test_any_words_of_any_document_are_found_again(task, document, data):
     start, end = window.spots[first][0], window.spots[last][1]
     assert document[a:b].strip() in document[start:end]
     assert document[start:end] == document[start:end].strip()
+
+
+# Accents as letters of their own, letters that grow when made small, letters of several bytes, spaces of all kinds.
+ODD = st.lists(
+    st.sampled_from(["e\u0301", "\u0301", "\u1112\u1161", "İ", "ß", "👨‍👩‍👧", "\u200b", "\x1c", "\u3000", "a", " "])
+)
+TOKENIZERS = {
+    (kind, small): learn([row.document for row in QUIZ], Pieces(kind, None, small), READING)
+    for kind in ("bpe", "unigram", "characters")
+    for small in (False, True)
+}
+
+
+@pytest.mark.parametrize("how", TOKENIZERS)
+@given(letters=ODD, data=st.data())
+@settings(max_examples=60)
+def test_no_letter_of_an_answer_is_lost_however_it_is_spelt(how, letters, data):
+    document = f"a{''.join(letters)}"
+    a = data.draw(st.integers(0, len(document) - 1))
+    b = data.draw(st.integers(a + 1, len(document)))
+    if not document[a:b].strip():
+        return
+    row = Question("Who?", document, ((document[a:b], a),), "a.jsonl", 7)
+    [window] = windows(0, row, TOKENIZERS[how].encodings([("Who?", document)])[0], 10_000)
+    first, last = window.wanted
+    assert document[a:b].strip() in document[window.spots[first, 0] : window.spots[last, 1]]
+
+
+def test_a_tokenizer_that_would_cut_long_texts_does_not_cut_documents():
+    task = Answering.fit(QUIZ, "reads", READS, {})
+    whole = task.prepare(QUIZ, CONTEXT)
+    task.tokenizer.longest(40)  # as the folder of a model may have it
+    again = task.prepare(QUIZ, CONTEXT)
+    assert (again.ids.ids.tolist(), again.wanted.tolist()) == (whole.ids.ids.tolist(), whole.wanted.tolist())
 
 
 def test_an_answer_inside_of_a_token_is_the_whole_token(task):
@@ -205,8 +243,8 @@ def test_the_best_span_of_all_windows_wins(task):
 @pytest.mark.parametrize("always", [True, False])
 def test_answers_are_words_of_the_document(task, always):
     task = replace(task, always=always)
-    asked = [row.asked for row in QUIZ[:8]]
-    for row, best in zip(QUIZ, task.predict(model_of(task, context=48), asked, Choices(n_best=5)), strict=False):
+    lines = [asked(row) for row in QUIZ[:8]]
+    for row, best in zip(QUIZ, task.predict(model_of(task, context=48), lines, Choices(n_best=5)), strict=False):
         assert len(best) == 5
         assert len({(a.more["start"], a.text) for a in best}) == 5
         assert [a.logp for a in best] == sorted((a.logp for a in best), reverse=True)
@@ -268,7 +306,7 @@ def test_nothing_is_said_only_if_every_window_says_so(task):
 def test_a_question_is_asked_with_a_tab_or_as_json(task):
     model, row = model_of(task), QUIZ[3]
     told = json.dumps({"question": row.question, "context": row.document, "id": 3})
-    one, other = task.predict(model, [row.asked, told], Choices(n_best=3))
+    one, other = task.predict(model, [asked(row), told], Choices(n_best=3))
     assert [a.text for a in one] == [a.text for a in other]
     assert_close([a.logp for a in one], [a.logp for a in other])
 
@@ -291,10 +329,10 @@ def test_a_saved_model_answers_as_before(tmp_path):
     assert {"loss", "exact", "f1"} <= last.scores.keys()
     loaded = load(tmp_path / "run", device="cpu")
     assert (loaded.task.longest_answer, loaded.task.always) == (7, True)
-    asked = [row.asked for row in QUIZ[:9]]
-    before = [*job.task.predict(job.progress.model.eval(), asked, Choices(n_best=3))]
-    assert [*loaded.answers(asked, n_best=3)] == before
-    assert loaded(asked[0]) == before[0][0].text
+    lines = [asked(row) for row in QUIZ[:9]]
+    before = [*job.task.predict(job.progress.model.eval(), lines, Choices(n_best=3))]
+    assert [*loaded.answers(lines, n_best=3)] == before
+    assert loaded(lines[0]) == before[0][0].text
     assert loaded.task.score(loaded.model, loaded.rows([str(file)]))["loss"] > 0
 
 
@@ -315,9 +353,9 @@ def test_what_cannot_be_read_is_refused_by_file_and_line(task):
     "text", ["Who was it?", "\tAnna", "Who?\t ", '{"question": "Who?"}', '{"question": 1, "context": "a"}', "{", "[]"]
 )
 def test_what_is_no_question_is_refused(task, text):
-    asked = [*["Who?\tAnna"] * 70, text]
+    lines = [*["Who?\tAnna"] * 70, text]
     with pytest.raises(ValueError, match="input:71: give a question and a document"):
-        list(task.predict(spotting(task, "Anna", 9), asked, Choices()))
+        list(task.predict(spotting(task, "Anna", 9), lines, Choices()))
 
 
 def test_misfits_are_refused_before_anything_is_read():

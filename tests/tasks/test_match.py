@@ -15,7 +15,8 @@ from regard.data.images import Captioned
 from regard.load import load
 from regard.models.clip import CLIP, CLIPConfig
 from regard.parts.heads import Model
-from regard.tasks.match import TOGETHER, Match, Prompting, alike, contrast, numbered
+from regard.tasks.contrast import alike, contrast, distinct, places
+from regard.tasks.match import TOGETHER, Match, Prompting
 from regard.training.loop import Plan, Progress, learn
 from regard.training.settings import options, settle
 from regard.training.train import carry_out, planned, prepare, start
@@ -82,8 +83,32 @@ def test_the_loss_is_the_mean_of_both_ways_without_those_that_are_alike():
     assert contrast(scores, skip).item() == pytest.approx(total)
 
 
-def test_what_is_the_same_has_the_same_number():
-    assert numbered(["b", "a", "b", "c"]).tolist() == [0, 1, 0, 2]
+def test_a_text_that_belongs_to_a_picture_is_no_wrong_answer_wherever_it_stands():
+    """Picture 5 has the texts 7 and 8, picture 6 has text 8 as well: for 5 it is right in that pair too."""
+    skip = alike(np.array([[5, 5, 6, 4], [7, 8, 8, 9]]))
+    assert {*map(tuple, skip.nonzero().tolist())} == {(0, 1), (1, 0), (0, 2), (1, 2), (2, 1)}
+
+
+def test_what_is_the_same_is_held_once():
+    things, numbers = distinct(["b", "a", "B", "c"], str.lower)
+    assert (things, numbers.tolist()) == (["b", "a", "c"], [0, 1, 0, 2])
+
+
+def test_the_place_is_that_of_the_best_right_answer_and_ties_count_against_it():
+    cosines = torch.tensor([[0.9, 0.5, 0.1], [0.3, 0.3, 0.1], [0.2, math.nan, 0.1]])
+    right = torch.tensor([[False, True, True], [True, False, False], [True, False, False]])
+    assert places(cosines, right).tolist() == [2, 2, 2]
+    right = torch.tensor([[True, True, False], [False, False, True], [False, True, False]])
+    assert places(cosines, right).tolist() == [1, 3, 3]
+
+
+def test_a_picture_with_many_captions_is_held_once(task):
+    rows = [SCENES[i % 3]._replace(caption=SCENES[i].caption) for i in range(12)]
+    examples = task.prepare(rows, CONTEXT)
+    assert (len(examples.drawn.rows), len(examples.written.rows), examples.units) == (3, 12, 12)
+    batch = task.batch(examples, np.array([4, 2, 1]))
+    plain = task.batch(task.prepare([rows[4], rows[2], rows[1]], CONTEXT), np.arange(3))
+    assert all(map(torch.equal, batch, plain))
 
 
 def test_pairs_with_one_caption_or_one_picture_are_not_told_apart(task):
@@ -157,6 +182,26 @@ def test_who_is_the_same_to_the_model_does_not_stand_before_one(task, taught):
     same_text = [row._replace(pixels=255 - row.pixels, caption=f" {row.caption} ") for row in SCENES[:12]]
     assert task.score(taught, [*SCENES[:12], *same_text])["text_recall_at_1"] >= 50.0
     assert task.score(taught, [*SCENES[:12], *SCENES[:12]])["recall_at_1"] == 100.0
+
+
+def test_recall_counts_every_text_and_every_picture_once(task, taught):
+    """A wrong text stands before the right one once, though many pictures have it, and so for pictures."""
+    one, two, *others = SCENES[:12]
+    told_alike = [one._replace(caption=two.caption), *(row._replace(caption=one.caption) for row in others)]
+    shown_alike = [two._replace(pixels=one.pixels), *(row._replace(pixels=two.pixels) for row in others)]
+    for name, rows in ("text", told_alike), ("picture", shown_alike):
+        scores = task.score(taught, rows)
+        assert scores[f"{name}_recall_at_1"] < 100.0
+        assert scores[f"{name}_recall_at_5"] == 100.0, "there are only two"
+
+
+def test_any_caption_of_a_picture_is_a_right_answer(task, taught):
+    """As it is counted for data with five captions a picture."""
+    rows = SCENES[:12]
+    nonsense = [row._replace(caption=f"star star {row.line} star") for row in rows]
+    scores = task.score(taught, [*nonsense, *rows])
+    assert scores["text_recall_at_1"] == task.score(taught, rows)["text_recall_at_1"] == 100.0
+    assert scores["answers"] == [row.caption for row in [*rows, *rows]]
 
 
 def test_the_loss_of_a_check_is_that_of_training_on_the_same_pairs(task, taught):
@@ -248,8 +293,8 @@ def test_a_saved_model_answers_as_before(tmp_path, files):
 
 def test_misfits_are_refused(task, taught, files):
     for line in (files[0], f"{files[0]}\t", f"{files[0]}\ta\t \tb"):
-        with pytest.raises(ValueError, match="give a picture file and labels, with tabs between them"):
-            list(task.predict(taught, [line], Prompting()))
+        with pytest.raises(ValueError, match="input:3: give a picture file and labels, with tabs between, not '"):
+            list(task.predict(taught, [f"{files[0]}\ta", line], Prompting(), first=1))
     with pytest.raises(ValueError, match=r"nowhere\.png: not an image"):
         list(task.predict(taught, ["nowhere.png\ta\tb"], Prompting()))
     with pytest.raises(ValueError, match="every picture has the caption 'x'"):

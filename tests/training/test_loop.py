@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from regard.data.batches import epoch_of
-from regard.data.tokens import Pieces, learn
+from regard.data.pieces import Pieces, learn
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.tasks.translate import Translate
 from regard.training.loop import Plan, Progress

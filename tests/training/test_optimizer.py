@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 from regard.models import MODELS
 from regard.parts.heads import Model
-from regard.training.optimizer import Average, Muon, grouped, optimizers, orthogonal, scale_and_clip
+from regard.training.optimizer import Average, Muon, freeze, grouped, optimizers, orthogonal, scale_and_clip
 
 KINDS = ["muon", "adamw", "sgd"]
 SMALL = {
@@ -161,10 +161,54 @@ def test_momentum_of_sgd_looks_ahead() -> None:
 
 def test_gains_and_biases_form_a_group_of_their_own() -> None:
     weights = with_grads((3, 4), (4,), (1, 9), (2, 3, 5), ())
-    pulled, free = grouped(weights, 0.2)
+    pulled, free = grouped(weights, 0.2, {id(weight): 1.0 for weight in weights})
     assert [tuple(w.shape) for w in pulled["params"]] == [(3, 4), (2, 3, 5)]
     assert [tuple(w.shape) for w in free["params"]] == [(4,), (1, 9), ()]
     assert (pulled["weight_decay"], free["weight_decay"]) == (0.2, 0.0)
+
+
+HEIGHTS = {  # layers above the parts of a body, of which those of the towers have 3 and 2
+    "bert": {"tokens": 3, "positions": 3, "segments": 3, "embed_norm": 3, "blocks.0": 2, "blocks.1": 1},
+    "gpt": {"tokens": 3, "positions": 3, "blocks.0": 2, "blocks.1": 1, "norm": 1},
+    "llama": {"tokens": 3, "blocks.0": 2, "blocks.1": 1, "norm": 1},
+    "transformer": {"tokens": 3, "encoder.0": 2, "encoder.1": 1, "decoder.0": 2, "decoder.1": 1},
+    "vit": {"first": 3, "stem": 3, "positions": 3, "blocks.0": 2, "blocks.1": 1, "norm": 1},
+    "clip": {
+        **{"image.stem": 4, "image.positions": 4, "image.blocks.0": 3, "image.blocks.2": 1, "image.norm": 1},
+        **{"text.tokens": 3, "text.positions": 3, "text.blocks.0": 2, "text.blocks.1": 1, "text.out": 1, "scale": 1},
+    },
+    "pooled": {"tokens": 1, "feedforward": 1},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", HEIGHTS)
+def test_each_layer_learns_at_a_share_of_the_rate_of_the_one_above(
+    name: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key, layers in {"layers": 2, "encoder_layers": 2, "decoder_layers": 2, "image_layers": 3}.items():
+        monkeypatch.setitem(SMALL, key, layers)
+    model = model_of(name, next(iter(MODELS[name].bodies)))
+    made = groups_of(optimizers(model, 0.1, kind, layer_decay=0.5))
+    shares = {id(weight): group["times"] for group in made for weight in group["params"]}
+    assert len(shares) == len([*model.parameters()])
+    for path, weight in model.named_parameters():
+        for part, above in HEIGHTS[name].items():
+            if path.startswith(f"body.{part}."):
+                assert shares[id(weight)] == 0.5**above, path
+        if path.startswith("head."):
+            assert shares[id(weight)] == 1.0, path
+    assert {group["times"] for group in groups_of(optimizers(model, 0.1, kind))} == {1.0}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_frozen_has_no_optimizer(kind: str) -> None:
+    model = model_of("bert", "reads")
+    frozen = freeze(model, ["tokens", "blocks.0.mixer"])
+    held = {id(weight) for group in groups_of(optimizers(model, 0.1, kind)) for weight in group["params"]}
+    for path, weight in model.named_parameters():
+        stays = path.startswith(("body.tokens.", "body.blocks.0.mixer."))
+        assert (path in frozen) is stays is (id(weight) not in held) is not weight.requires_grad
 
 
 @pytest.mark.parametrize("clip", [0.0, 0.5, 1e9])

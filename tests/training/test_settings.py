@@ -11,7 +11,7 @@ from regard.data.files import Files
 from regard.models import MODELS
 from regard.tasks import TASKS
 from regard.training.loop import Plan
-from regard.training.settings import Keeping, options, options_of, paths, resumed, settle, start, words_of
+from regard.training.settings import Keeping, as_text, options, options_of, resumed, settle, start, words_of
 
 FIT = [(task, model) for task, kind in TASKS.items() for model, f in MODELS.items() if {*kind.asks} & {*f.bodies}]
 every_fit = pytest.mark.parametrize(("task", "model"), FIT)
@@ -105,6 +105,37 @@ def test_a_number_that_makes_no_sense_is_refused_by_name(group: Any, name: str, 
         group(**{name: value})
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("dim", "x", "a whole number, not 'x'"),
+        ("dim", 2.0, "a whole number, not 2.0"),
+        ("dim", True, "a whole number, not True"),
+        ("dim", None, "a whole number, not None"),
+        ("steps", "9", "a whole number or None, not '9'"),
+        ("batch_tokens", [9], r"a whole number, not \[9\]"),
+        ("dropout", "0", "a number, not '0'"),
+        ("minutes", "3", "a number or None, not '3'"),
+        ("compile", 1, "True or False, not 1"),
+        ("out", 5, "a text or None, not 5"),
+        ("data", 5, "one text or several, not 5"),
+        ("valid", ["a.tsv", 5], r"one text or several, not \['a.tsv', 5\]"),
+        ("fields", {"a": 1}, r"one text or several, not \{'a': 1\}"),
+    ],
+)
+def test_what_is_of_another_type_is_refused_with_the_one_that_is_wanted(name: str, value: Any, wanted: str) -> None:
+    with pytest.raises(ValueError, match=f"^{name.replace('_', '-')} must be {wanted}$"):
+        settle("tag", **{name: value})
+
+
+def test_a_whole_number_is_a_number_and_a_word_is_one_field() -> None:
+    settings = settle("tag", minutes=3, dropout=0, fields="words", optimizer="sgd")
+    assert (settings.plan.minutes, settings.body["dropout"], settings.files.fields) == (3, 0, ("words",))
+    assert settle("write", documents=None).reading["documents"] is None
+    with pytest.raises(ValueError, match="no optimizer named None"):
+        settle("tag", optimizer=None)
+
+
 @pytest.mark.parametrize("group", [Plan, Keeping, Files])
 def test_settings_do_not_change(group: Any) -> None:
     first = fields(group)[0].name
@@ -123,7 +154,7 @@ def test_only_one_length_may_be_given() -> None:
 
 @pytest.mark.parametrize("given", ["a.tsv", Path("a.tsv"), ["a.tsv"], (Path("a.tsv"),)])
 def test_one_path_or_several_are_taken_as_text(given: Any) -> None:
-    assert paths(given) == ("a.tsv",)
+    assert as_text("data", given) == ("a.tsv",)
     assert settle("translate", data=given, valid=given).files == Files(data=("a.tsv",), valid=("a.tsv",))
 
 

@@ -5,8 +5,10 @@ import pytest
 import torch
 from PIL import Image
 
-from regard.load import load
+from regard.load import Loaded, load
 from regard.look import look
+from regard.models.recurrent import RecurrentConfig
+from regard.models.seq2seq import Seq2Seq
 from regard.view.alignment import align, alignment, words
 from regard.view.curve import loss_curve
 
@@ -45,6 +47,19 @@ def test_a_row_is_the_step_that_wrote_its_word(small_run):
     for row, (_, places) in enumerate(targets):
         mean = np.mean([steps[t] for t in places], 0)
         np.testing.assert_allclose(found.weights[row], [mean[columns].sum() for _, columns in sources], atol=1e-5)
+
+
+@pytest.mark.parametrize("attention", [True, False])
+def test_a_recurrent_translator_is_aligned_if_it_has_attention(small_run, attention):
+    task = load(small_run, device="cpu").task
+    config = RecurrentConfig(vocab=len(task.tokenizer), dim=8, layers=2, attention=attention, pad=task.tokenizer.pad)
+    translator = Loaded(task.head(Seq2Seq(config)).eval(), task)
+    if attention:
+        found = align(translator, "tea and water 7", "Tee und Wasser 7")
+        np.testing.assert_allclose(found.weights.sum(1), 1.0, atol=1e-6)
+    else:
+        with pytest.raises(ValueError, match="this model has no attention from the words it writes"):
+            align(translator, "tea and water 7", "Tee und Wasser 7")
 
 
 def test_the_pictures_are_drawn(small_run, tmp_path):

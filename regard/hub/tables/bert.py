@@ -1,9 +1,13 @@
-"""BERT, with its heads."""
+"""BERT and RoBERTa, with their heads."""
 
 from __future__ import annotations
 
-from regard.hub.names import Head, Names
+from dataclasses import dataclass
+from typing import Any
+
+from regard.hub.names import Fields, Head, Names, Word
 from regard.hub.tables.wording import (
+    ACTIVATION_WORDS,
     DOWN,
     FEEDFORWARD_NORM,
     KEY,
@@ -20,25 +24,60 @@ from regard.hub.tables.wording import (
     modules,
     within,
 )
-from regard.parts.heads import MaskedOutput, PerToken, SpanScores
+from regard.models.bert import Guess
+from regard.parts.heads import Classifier, PerToken, SpanScores
+from regard.parts.pooling import Pooler
 
+
+@dataclass(frozen=True)
+class AfterPad(Names):
+    """Their table of positions has a row for every id up to that of the padding, and only then those of the tokens."""
+
+    def config_to_ours(self, config: Fields) -> dict[str, Any]:
+        fields = super().config_to_ours(config)
+        rows, pad = fields["context"], fields["pad"]
+        if isinstance(rows, int) and isinstance(pad, int):  # what is no number is refused later, under its own name
+            fields["context"] = rows - pad - 1
+        return fields
+
+    def config_to_theirs(self, fields: Fields, facts: Fields | None = None) -> dict[str, Any]:
+        return super().config_to_theirs({**fields, "context": fields["context"] + fields["pad"] + 1}, facts)
+
+
+ACTIVATION = Word(
+    "activation",
+    ACTIVATION_WORDS | {"gelu_accurate": "gelu-tanh", "quick_gelu": "quick-gelu", "relu2": "relu2"},
+)
+_SPANS = modules({"qa_outputs": "head.out"})
 BERT = Names(
     family="bert",
     architecture="BertModel",
     model="bert",
     sizes=TEXT
     | STACK
-    | {"hidden_dropout_prob": "dropout", "type_vocab_size": "segments", "sep_token_id": "sep"},  # the last is ours
+    | {
+        "hidden_act": ACTIVATION,
+        "layer_norm_eps": "eps",
+        "hidden_dropout_prob": "dropout",
+        "type_vocab_size": "segments",
+        "sep_token_id": "sep",  # ours
+    },
+    ours={"after_pad": False},
     theirs={
-        "hidden_act": "gelu",
-        "layer_norm_eps": 1e-12,
         "position_embedding_type": "absolute",
         "is_decoder": False,
         "add_cross_attention": False,
         "tie_word_embeddings": True,
     },
     written={"attention_probs_dropout_prob": 0.0},
-    absent={"pad_token_id": 0, "sep_token_id": -1},
+    absent={
+        "hidden_act": "gelu",
+        "layer_norm_eps": 1e-12,
+        "hidden_dropout_prob": 0.1,
+        "type_vocab_size": 2,
+        "pad_token_id": 0,
+        "sep_token_id": -1,
+    },
     older={"LayerNorm.weight": ("LayerNorm.gamma",), "LayerNorm.bias": ("LayerNorm.beta",)},
     weights=modules(
         {
@@ -54,17 +93,52 @@ BERT = Names(
     ),
     prefix="bert.",
     heads={
-        (MaskedOutput,): Head(
+        (Guess,): Head(
             "BertForMaskedLM",
             {
                 **modules(within("cls.predictions.transform", {"dense": "head.inner", "LayerNorm": "head.norm"})),
                 "cls.predictions.bias": "head.bias",
             },
         ),
-        (PerToken,): Head("BertForTokenClassification", LINEAR, labels),
-        (SpanScores,): Head(
-            "BertForQuestionAnswering", {f"qa_outputs.{w}": f"head.out.{w}" for w in ("weight", "bias")}
+        (Classifier, Pooler): Head(
+            "BertForSequenceClassification", {**modules({"bert.pooler.dense": "head.pooling.dense"}), **LINEAR}, labels
         ),
+        (PerToken,): Head("BertForTokenClassification", LINEAR, labels),
+        (SpanScores,): Head("BertForQuestionAnswering", _SPANS),
     },
-    ignored=("embeddings.position_ids", *POOLER, "cls.seq_relationship.weight", "cls.seq_relationship.bias"),
+    twins={
+        "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    },
+    ignored=("embeddings.position_ids",),
+    kept=(*POOLER, "cls.seq_relationship.weight", "cls.seq_relationship.bias"),
 )
+_ROBERTA: dict[str, Any] = {
+    "family": "roberta",
+    "architecture": "RobertaModel",
+    "ours": {"after_pad": True},
+    "absent": {**BERT.absent, "pad_token_id": 1},
+    "prefix": "roberta.",
+    "heads": {
+        (Guess,): Head(
+            "RobertaForMaskedLM",
+            {
+                **modules(within("lm_head", {"dense": "head.inner", "layer_norm": "head.norm"})),
+                "lm_head.bias": "head.bias",
+            },
+        ),
+        (Classifier, Pooler): Head(
+            "RobertaForSequenceClassification",
+            modules(within("classifier", {"dense": "head.pooling.dense", "out_proj": "head.out"})),
+            labels,
+        ),
+        (PerToken,): Head("RobertaForTokenClassification", LINEAR, labels),
+        (SpanScores,): Head("RobertaForQuestionAnswering", _SPANS),
+    },
+    "twins": {
+        "lm_head.decoder.weight": "embeddings.word_embeddings.weight",
+        "lm_head.decoder.bias": "lm_head.bias",
+    },
+    "kept": POOLER,
+}
+ROBERTA = AfterPad(**vars(BERT) | _ROBERTA)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from regard.hub.names import Names
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from regard.hub.names import Fields, Names
+from regard.hub.tables.bert import ACTIVATION
 from regard.hub.tables.wording import (
     DOWN,
     FEEDFORWARD_NORM,
@@ -11,13 +16,26 @@ from regard.hub.tables.wording import (
     MIXER_NORM,
     OUT,
     QUERY,
+    STACK,
     TEXT,
-    TOWER,
     UP,
     VALUE,
     modules,
     within,
 )
+
+
+@dataclass(frozen=True)
+class SaidTwice(Names):
+    """Old folders describe a tower twice. Then only text_config_dict and vision_config_dict count."""
+
+    def said(self, config: Fields, key: str) -> Any:
+        for tower in ("text_config", "vision_config"):
+            told = config.get(tower) if config.get(f"{tower}_dict") is None else config[f"{tower}_dict"]
+            if not isinstance(told, Mapping | None):
+                raise ValueError(f"config.json: {tower} is {told!r}, but it must be a JSON object")
+            config = {**config, tower: told}
+        return super().said(config, key)
 
 
 def _tower(theirs: str, ours: str) -> dict[str, str]:
@@ -28,26 +46,41 @@ def _tower(theirs: str, ours: str) -> dict[str, str]:
     return {f"{theirs}.encoder.layers.{{}}.{a}": b.replace("body", f"body.{ours}") for a, b in names.items()}
 
 
-_CLIP_THEIRS = {"hidden_act": "quick_gelu", "layer_norm_eps": 1e-5}
-CLIP = Names(
+_BOTH = {"hidden_act": ACTIVATION, "layer_norm_eps": "eps"}
+_BOTH_ABSENT = {"num_hidden_layers": 12, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5}
+_TEXT_ABSENT = _BOTH_ABSENT | {
+    "vocab_size": 49_408,
+    "max_position_embeddings": 77,
+    "hidden_size": 512,
+    "intermediate_size": 2048,
+    "num_attention_heads": 8,
+    "pad_token_id": 1,
+    "eos_token_id": 49_407,
+}
+_IMAGE_ABSENT = _BOTH_ABSENT | {
+    "image_size": 224,
+    "num_channels": 3,
+    "patch_size": 32,
+    "hidden_size": 768,
+    "intermediate_size": 3072,
+    "num_attention_heads": 12,
+}
+CLIP = SaidTwice(
     family="clip",
     architecture="CLIPModel",
     model="clip",
-    sizes=within("text_config", TEXT | TOWER)
-    | within("vision_config", IMAGE | {key: f"image_{ours}" for key, ours in TOWER.items()})
+    sizes=within("text_config", TEXT | STACK | _BOTH | {"eos_token_id": "sep"})
+    | within("vision_config", IMAGE | {key: f"image_{ours}" for key, ours in STACK.items()} | _BOTH)
     | {"projection_dim": "joint", "dropout": "dropout"},  # they drop nothing
-    theirs=within("text_config", _CLIP_THEIRS) | within("vision_config", _CLIP_THEIRS),
-    follows={
-        "text_config.intermediate_size": lambda c: 4 * c["dim"],
-        "vision_config.intermediate_size": lambda c: 4 * c["image_dim"],
-    },
+    theirs={},
     written={
         "text_config.projection_dim": lambda c: c["joint"],
         "vision_config.projection_dim": lambda c: c["joint"],
         "text_config.bos_token_id": 2,  # [CLS]
-        "text_config.eos_token_id": 3,  # [SEP], where they look for the vector of a text
     },
-    absent={"text_config.pad_token_id": 1, "dropout": 0.0},
+    absent=within("text_config", _TEXT_ABSENT)
+    | within("vision_config", _IMAGE_ABSENT)
+    | {"projection_dim": 512, "dropout": 0.0},
     weights={
         "logit_scale": "body.scale",
         "vision_model.embeddings.class_embedding": "body.image.first",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from regard.hub.names import Head, Names
+from regard.hub.names import Head, Names, Word
 from regard.hub.tables.wording import (
+    ACTIVATION_WORDS,
     DOWN,
     FEEDFORWARD_NORM,
     KEY,
     MIXER_NORM,
     NO_TOKENS,
     OUT,
+    OUTPUT,
     QUERY,
     UP,
     VALUE,
@@ -31,19 +33,26 @@ GPT2 = Names(
         "n_layer": "layers",
         "n_head": "heads",
         "n_inner": "hidden",
+        "activation_function": Word("activation", ACTIVATION_WORDS),
+        "tie_word_embeddings": "tied",
         "resid_pdrop": "dropout",
         "pad_token_id": "pad",
+        "layer_norm_epsilon": "eps",
     },
     theirs={
-        "activation_function": "gelu_new",
-        "layer_norm_epsilon": 1e-5,
         "scale_attn_weights": True,
         "scale_attn_by_inverse_layer_idx": False,
         "add_cross_attention": False,
-        "tie_word_embeddings": True,
     },
     written={"embd_pdrop": lambda c: c["dropout"], "attn_pdrop": 0.0, **NO_TOKENS},
-    absent={"n_inner": four_times("n_embd"), "pad_token_id": -1},
+    absent={
+        "n_inner": four_times("n_embd"),
+        "activation_function": "gelu_new",
+        "tie_word_embeddings": True,
+        "resid_pdrop": 0.1,
+        "pad_token_id": -1,
+        "layer_norm_epsilon": 1e-5,
+    },
     weights={
         **modules({"wte": "body.tokens", "wpe": "body.positions", "ln_f": "body.norm"}),
         **modules({"h.{}.ln_1": MIXER_NORM, "h.{}.ln_2": FEEDFORWARD_NORM}),
@@ -51,6 +60,6 @@ GPT2 = Names(
         **turned_modules({"h.{}.mlp.c_fc": (UP,), "h.{}.mlp.c_proj": (DOWN,)}),
     },
     prefix="transformer.",
-    heads={(Output,): Head("GPT2LMHeadModel", says=ends)},
+    heads={(Output,): Head("GPT2LMHeadModel", OUTPUT, ends)},
     ignored=("h.{}.attn.bias", "h.{}.attn.masked_bias"),  # their causal mask
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from regard.hub.names import Head, Names
-from regard.hub.tables.wording import TEXT, modules
+from regard.hub.names import Head, Names, Word
+from regard.hub.tables.wording import ACTIVATION_WORDS, TEXT, modules
 from regard.parts.heads import Unembed
 
 
@@ -32,13 +32,12 @@ MARIAN = Names(
         "decoder_attention_heads": "heads",
         "encoder_ffn_dim": "hidden",
         "decoder_ffn_dim": "hidden",
+        "activation_function": Word("activation", ACTIVATION_WORDS),
+        "scale_embedding": "scaled",
         "dropout": "dropout",
-        "decoder_start_token_id": "pad",
     },
     ours={"norm_last": True},
     theirs={
-        "activation_function": "relu",
-        "scale_embedding": True,
         "static_position_embeddings": True,
         "share_encoder_decoder_embeddings": True,
         "tie_word_embeddings": True,
@@ -46,10 +45,16 @@ MARIAN = Names(
         "normalize_embedding": False,
         "normalize_before": False,
         "add_final_layer_norm": False,
+    },
+    follows={"decoder_vocab_size": lambda c: c["vocab"]},
+    written={
         "attention_dropout": 0.0,
         "activation_dropout": 0.0,
         "eos_token_id": 0,
+        "forced_eos_token_id": None,
+        "decoder_start_token_id": lambda c: c["pad"],
     },
+    absent={"activation_function": "gelu", "scale_embedding": False, "dropout": 0.1, "pad_token_id": -1},
     weights=modules(
         {
             "shared": "body.tokens",
@@ -59,6 +64,10 @@ MARIAN = Names(
     ),
     prefix="model.",
     heads={(Unembed,): Head("MarianMTModel", {"final_logits_bias": "head.bias"})},
+    twins=dict.fromkeys(
+        ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"), "shared.weight"
+    ),
+    ignored=tuple(f"{side}.embed_positions.weight" for side in ("encoder", "decoder")),
 )
 PEGASUS = replace(
     MARIAN,
@@ -66,6 +75,8 @@ PEGASUS = replace(
     architecture="PegasusModel",
     ours={"norm_last": False},
     theirs={**MARIAN.theirs, "normalize_before": True, "add_final_layer_norm": True},
+    follows={},
+    absent={**MARIAN.absent, "pad_token_id": 0},
     weights={
         **MARIAN.weights,
         **modules({"encoder.layer_norm": "body.encoder_norm", "decoder.layer_norm": "body.decoder_norm"}),

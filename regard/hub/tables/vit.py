@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from regard.hub.names import Head, Names, framed
+from regard.hub.tables.bert import ACTIVATION
 from regard.hub.tables.wording import (
     DOWN,
     FEEDFORWARD_NORM,
@@ -27,10 +28,24 @@ VIT = Names(
     family="vit",
     architecture="ViTModel",
     model="vit",
-    sizes=IMAGE | STACK | {"hidden_dropout_prob": "dropout"},
+    sizes=IMAGE
+    | STACK
+    | {
+        "hidden_act": ACTIVATION,
+        "layer_norm_eps": "eps",
+        "qkv_bias": "qkv_bias",
+        "hidden_dropout_prob": "dropout",
+    },
     ours={"convolution": False, "class_token": True},
-    theirs={"hidden_act": "gelu", "layer_norm_eps": 1e-12, "qkv_bias": True},
+    theirs={},
     written={"attention_probs_dropout_prob": 0.0},
+    absent={
+        "num_channels": 3,
+        "hidden_act": "gelu",
+        "layer_norm_eps": 1e-12,
+        "qkv_bias": True,
+        "hidden_dropout_prob": 0.0,
+    },
     weights={
         "embeddings.cls_token": "body.first",
         "embeddings.position_embeddings": framed("body.positions.weight"),
@@ -48,5 +63,5 @@ VIT = Names(
     },
     prefix="vit.",
     heads={(Classifier, First): Head("ViTForImageClassification", LINEAR, labels)},
-    ignored=POOLER,
+    kept=(*POOLER, "embeddings.mask_token"),
 )

@@ -12,6 +12,20 @@ GATE, UP, DOWN = (f"body.blocks.{{}}.feedforward.inner.{role}" for role in ("gat
 MIXER_NORM, FEEDFORWARD_NORM = "body.blocks.{}.mixer.norm", "body.blocks.{}.feedforward.norm"
 
 
+# Theirs -> ours; where several are the same, the first is written.
+ACTIVATION_WORDS = {
+    "gelu_new": "gelu-tanh",
+    "gelu_pytorch_tanh": "gelu-tanh",
+    "gelu_fast": "gelu-tanh",
+    "gelu_python_tanh": "gelu-tanh",
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+
+
 def modules(names: Mapping[str, str]) -> dict[str, str | Rule]:
     """Weight and bias of each, as far as it has them."""
     return {f"{theirs}.{w}": f"{ours}.{w}" for theirs, ours in names.items() for w in ("weight", "bias")}
@@ -47,5 +61,6 @@ STACK = TOWER | {"intermediate_size": "hidden"}
 TEXT = {"vocab_size": "vocab", "max_position_embeddings": "context", "pad_token_id": "pad"}
 IMAGE = {"image_size": "image", "num_channels": "channels", "patch_size": "patch"}
 NO_TOKENS = {"bos_token_id": None, "eos_token_id": None}
+OUTPUT = {"lm_head.weight": "head.weight"}
 LINEAR = {"classifier.weight": "head.out.weight", "classifier.bias": "head.out.bias"}
 POOLER = ("pooler.dense.weight", "pooler.dense.bias")

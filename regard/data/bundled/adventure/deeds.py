@@ -106,6 +106,7 @@ def give(w: World, thing: str, person: str) -> str:
     del w.wishes[person]
     w.move(thing, person)
     w.move(reward, YOU)
+    w.known.add(reward)
     return f"The {person} takes the {thing} and gives you the {reward}."
 
 

@@ -1,0 +1,100 @@
+"""Files of a folder that somebody else may have made: plain ones that lie in it, and JSON that means one thing only."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import stat
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+MOST = 2**25  # bytes of a JSON file; the index of the largest models has a third of that
+LEVELS = 64  # brackets inside brackets
+
+
+def plain(file: Path) -> Path:
+    """Refuse what is no file, so that a pipe is never waited for, and a link that leads out of the folder."""
+    try:
+        mode, place = file.stat().st_mode, file.resolve()
+    except (OSError, RuntimeError) as error:  # a link to itself is a RuntimeError
+        raise ValueError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if not stat.S_ISREG(mode):
+        raise ValueError(f"{file} is not a file that can be read: it is a folder, a pipe or a device")
+    if not any(place.is_relative_to(home) for home in homes(file.parent)):
+        raise ValueError(f"{file} is a link out of its folder, to {place}: put the file itself there")
+    return file
+
+
+def there(file: Path) -> bool:
+    """Even if it is a link that leads nowhere."""
+    return file.exists() or file.is_symlink()
+
+
+def homes(folder: Path) -> list[Path]:
+    """Where the files of a folder may lie: in it, or where Hugging Face's cache keeps what its snapshots link to."""
+    folder = folder.resolve()
+    for place in (folder, *folder.parents):
+        repo = place.parent.parent
+        if place.parent.name == "snapshots" and repo.name.startswith("models--"):
+            return [folder, repo / "blobs", repo.parent / "blobs"]  # the last is shared by repositories
+    return [folder]
+
+
+def read_json(file: Path, finite: bool = True) -> dict[str, Any]:
+    """Unless `finite`, which is for files of our own, a number may be NaN or infinite."""
+    if not there(file):
+        raise ValueError(f"{file.parent} is not a model folder: it has no {file.name}")
+    size = plain(file).stat().st_size
+    if size > MOST:
+        raise ValueError(f"{file} has {size:,} bytes, and at most {MOST:,} are read as JSON")
+    try:
+        said = parsed(file.read_text(encoding="utf-8"), finite)
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(f"{file} cannot be read as JSON: {error}") from None
+    if not isinstance(said, dict):
+        raise ValueError(f"{file} must hold a JSON object, not a {type(said).__name__}")
+    if depth(said) > LEVELS:
+        raise ValueError(f"{file} cannot be read as JSON: it is more than {LEVELS} levels deep")
+    return said
+
+
+def parsed(text: str, finite: bool = True) -> Any:
+    """JSON; what Python would read and others not, or otherwise, is a ValueError."""
+    if not finite:
+        return json.loads(text)
+    said = json.loads(text, object_pairs_hook=once, parse_constant=no_number, parse_float=number)
+    if re.search(r"\\u[dD]", text):
+        json.dumps(said, ensure_ascii=False).encode()  # half of a character could not be written again
+    return said
+
+
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    said = dict(pairs)
+    if len(said) < len(pairs):
+        counted = Counter(key for key, _ in pairs)
+        raise ValueError(f"{counted.most_common(1)[0][0]!r} is there twice")
+    return said
+
+
+def number(text: str) -> float:
+    return float(text) if math.isfinite(float(text)) else no_number(text)
+
+
+def no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text[:20]} is not a number")
+
+
+def depth(said: Any) -> int:
+    levels, inside = 0, [said]
+    while inside:
+        levels += 1
+        lists = [one.values() if isinstance(one, dict) else one for one in inside if isinstance(one, dict | list)]
+        inside = [value for values in lists for value in values]
+    return levels
+
+
+def write_json(file: Path, said: Mapping[str, Any]) -> None:
+    file.write_text(json.dumps(said, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

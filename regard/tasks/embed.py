@@ -1,0 +1,189 @@
+"""Embed: one vector for a text, so that texts which belong together lie near each other.
+
+    v = pool(x) / |pool(x)|,   s[i, j] = v_i · u_j / τ
+    loss = - ½ Σ_i (log softmax_j(s[i, :])[i] + log softmax_j(s[:, i])[i])
+
+The two texts of a pair look for each other among all of their batch (Reimers & Gurevych 2019, Henderson et al. 2017).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.choose import must
+from regard.data import text
+from regard.data.batches import ByLength, Ints, Ragged, handfuls, to_device
+from regard.data.bundled import phrasebook
+from regard.data.files import Rows
+from regard.data.pieces import Pieces
+from regard.data.tokens import Tokenizer
+from regard.hub.sentences import write_modules
+from regard.parts.heads import Model, Vector
+from regard.parts.pooling import POOLINGS
+from regard.scores import recall_at
+from regard.tasks.contrast import alike, contrast, distinct, places
+from regard.tasks.inputs import TextInput, Written, fit_tokenizer, in_order
+from regard.tasks.task import Answer, Choices, Loss, Task, learnt, samples
+
+TOGETHER = 50  # pairs among which the loss of a check is measured
+
+
+class Couples(NamedTuple):
+    ids: Tensor  # (2B,T), the first texts and then the second
+    mask: Tensor  # (2B,1,1,T), True = a token
+    alike: Tensor  # (B,B), True = of two pairs, but these texts belong together too
+
+
+class Coupled(ByLength):
+    """Texts, each held once, and which of them are pairs."""
+
+    def __init__(self, texts: Ragged, pairs: Ints):
+        self.texts = Written(texts, None)
+        self.pairs = pairs  # (2,N), numbers of texts
+        self.units = pairs.shape[1]
+        self.lengths = np.stack([texts.lengths[side] for side in pairs], 1)
+
+
+@dataclass
+class Embed(Task):
+    pooling: Literal["mean", "first", "last"] = "mean"  # how one vector is made of all
+    temperature: float = 0.05  # what likenesses are divided by before the softmax
+    unit: bool = learnt(True)  # vectors have the length 1
+    limit: int | None = learnt(None)  # tokens after which a text is cut; the context if there are fewer
+    tokenizer: Tokenizer = learnt()
+
+    about = "a text in, a vector out; texts that belong together lie near each other"
+    takes = "one file of pairs (.tsv, .jsonl) or two parallel ones, plain or gzip"
+    ships = "the phrasebook: a sentence and its translation"
+    asks = ("reads", "gathers")
+    default = "bert"
+    of_the_head = ("pooling", "unit", "limit")
+    counts = "pairs"
+    looks = 1000
+
+    def __post_init__(self) -> None:
+        must(self, temperature=(self.temperature > 0, "above 0"))
+
+    @classmethod
+    def groups(cls, ability: str) -> tuple[type, ...]:
+        return (Pieces,)
+
+    @classmethod
+    def rows(cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, **aim: Any) -> Rows:
+        if fields is not None and len(fields) != 2:
+            raise ValueError(f"--fields names the two texts of a pair, not {len(fields)}")
+        return text.read(paths, fields)
+
+    @classmethod
+    def bundled(cls, ability: str, **aim: Any) -> dict[str, Rows]:
+        """A sentence and its translation."""
+        parts: dict[str, list[tuple[str, str]]] = {"train": [], "valid": [], "test": []}
+        for phrase in phrasebook.phrases():
+            parts[phrasebook.split(phrase)].append((phrase.english, phrase.german))
+        return {name: text.from_memory(some, "phrasebook") for name, some in parts.items()}
+
+    @classmethod
+    def fit(cls, rows: Any, ability: str, reading: dict[str, Any], readers: dict[str, Any], **aim: Any) -> Embed:
+        return cls(**aim, tokenizer=fit_tokenizer((side for row in rows for side in row[:2]), reading, readers))
+
+    @property
+    def input(self) -> TextInput:
+        return TextInput(self.tokenizer)
+
+    def sizes(self) -> dict[str, int]:
+        return self.input.sizes()
+
+    def amount(self, rows: Any) -> str:
+        return f"{len(rows):,} pairs"
+
+    def head(self, body: Any) -> Model:
+        return Model(body, Vector(POOLINGS[self.pooling](body.config.dim), self.unit))
+
+    def tokens(self, texts: Sequence[str], context: int) -> list[list[int]]:
+        self.tokenizer.longest(min(context, self.limit or context))
+        return [ids or [self.tokenizer.end] for ids in self.tokenizer.encode(texts)]
+
+    def prepare(self, rows: Sequence[Any], context: int) -> Coupled:
+        sides = [side for column in (0, 1) for side in self.tokens([row[column] for row in rows], context)]
+        texts, numbers = distinct(sides, tuple)
+        return Coupled(Ragged(texts), numbers.reshape(2, -1))
+
+    def batch(self, examples: Coupled, rows: Ints) -> Couples:
+        pairs = examples.pairs[:, rows]
+        ids, mask = self.input.given(examples.texts, pairs.ravel(), training=True)
+        assert mask is not None
+        return Couples(ids, mask, alike(pairs))
+
+    def likeness(self, one: Tensor, other: Tensor) -> Tensor:
+        one, other = (torch.nn.functional.normalize(side, dim=-1) for side in (one, other))
+        return one @ other.T / self.temperature
+
+    def loss(self, model: Model, batch: Couples) -> Loss:
+        one, other = model.head(model.body(batch.ids, batch.mask), batch.mask).chunk(2)  # (B,D) each
+        return Loss(contrast(self.likeness(one, other), batch.alike), len(one))
+
+    @torch.inference_mode()
+    def vectors(self, model: Model, texts: Written) -> Tensor:
+        device = next(model.parameters()).device
+
+        def some(rows: Ints) -> Tensor:
+            ids, mask = to_device(self.input.given(texts, rows, training=False), device)
+            return model.head(model.body(ids, mask), mask).float().cpu()
+
+        return in_order(texts.lengths[:, 0], some)  # (N,D)
+
+    def embed_texts(self, model: Model, texts: Sequence[str]) -> Tensor:
+        return self.vectors(model, Written(Ragged(self.tokens(texts, model.body.config.context)), None))
+
+    def embed(self, model: Model, raw: Iterable[str]) -> Iterator[list[float]]:
+        for some in handfuls(raw, 256):
+            yield from self.embed_texts(model, some).tolist()
+
+    def score(self, model: Model, rows: Sequence[Any], how: Choices | None = None) -> dict[str, Any]:
+        """Each text looks for its other half among all of the other side."""
+        examples = self.prepare(rows, model.body.config.context)
+        vectors = self.vectors(model, examples.texts)
+        one, other = (vectors[side] for side in examples.pairs)
+        total = 0.0
+        for i in range(0, len(rows), TOGETHER):
+            some = slice(i, i + TOGETHER)
+            total += contrast(self.likeness(one[some], other[some]), alike(examples.pairs[:, some])).item()
+        likeness = self.likeness(one, other)
+        right = alike(examples.pairs) | torch.eye(len(rows), dtype=torch.bool)
+        there, back = places(likeness, right), places(likeness.T, right.T)
+        numbers = {"loss": total / len(rows)}
+        numbers |= {f"recall_at_{k}": (recall_at(there, k) + recall_at(back, k)) / 2 for k in (1, 5, 10)}
+        answers = [rows[i][1] for i in likeness.argmax(1).tolist()]
+        shown = samples([row[0] for row in rows], [row[1] for row in rows], answers)
+        return {**numbers, "answers": answers, "samples": shown}
+
+    def rank(self, scores: dict[str, Any]) -> tuple[float, ...]:
+        return round(scores["recall_at_1"], 3), -round(scores["loss"], 4)
+
+    def example(self) -> str:
+        return "a text\tone that may be like it\tanother"
+
+    def predict(self, model: Model, raw: Iterable[str], how: Choices, first: int = 0) -> Iterator[list[Answer]]:
+        """A text alone: its vector. With others behind it, tabs between: those nearest to it, by their cosines."""
+        for line in raw:
+            asked, *others = line.split("\t")
+            vectors = self.embed_texts(model, [asked, *others])
+            if not others:
+                yield [Answer(json.dumps(vectors[0].tolist()))]
+                continue
+            near = self.likeness(vectors[:1], vectors[1:])[0] * self.temperature
+            best = near.topk(min(how.n_best, len(others)))
+            pairs = zip(best.values.tolist(), best.indices.tolist(), strict=True)
+            yield [Answer(others[i], 0.0, cosine, {"cosine": cosine}) for cosine, i in pairs]
+
+    def leave(self, folder: Path) -> None:
+        """What sentence-transformers wants to find."""
+        write_modules(folder, self.pooling, self.unit, self.limit)

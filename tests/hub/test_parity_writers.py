@@ -1,0 +1,646 @@
+"""GPT-2, LLaMA, Mistral, Qwen2, nanochat, Marian and Pegasus, through files on disk: what transformers writes we read,
+what we write it reads, and both say the same to the last digit, whatever the sizes and options."""
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from regard.data.pieces import WRITING, Pieces, learn
+from regard.hub.folder import read_config, read_weights, write_config, write_weights
+from regard.hub.names import Names
+from regard.hub.tables import KNOWN
+from regard.models import MODELS
+from regard.parts.heads import Model
+
+transformers = pytest.importorskip("transformers", reason="parity needs the dev extra")
+
+SEEDS = range(20)
+LONG = 3  # of these, so many write 200 tokens, the others 20
+CONTEXT = 211
+B, T, S = 2, 9, 7
+CLOSE = 1e-5
+THEIRS: dict[str, Callable[[random.Random], Any]] = {}
+
+
+def family(make: Callable[[random.Random], Any]) -> Callable[[random.Random], Any]:
+    THEIRS[make.__name__] = make
+    return make
+
+
+def dropouts(draw: random.Random, *keys: str) -> dict[str, float]:
+    return {key: draw.choice([0.0, 0.1, 0.35]) for key in keys}
+
+
+ACTIVATIONS = ["gelu", "gelu_new", "relu", "silu", "swish", "gelu_pytorch_tanh", "gelu_fast"]
+
+
+@family
+def gpt2(draw: random.Random) -> Any:
+    heads = draw.choice([1, 3, 5])
+    return transformers.GPT2Config(
+        vocab_size=draw.randint(23, 41),
+        n_positions=CONTEXT + draw.randint(0, 5),
+        n_embd=heads * draw.choice([3, 4, 7]),
+        n_layer=draw.randint(1, 3),
+        n_head=heads,
+        n_inner=draw.choice([None, 13, 30]),
+        activation_function=draw.choice(ACTIVATIONS),
+        layer_norm_epsilon=draw.choice([1e-5, 1e-6, 1e-2]),
+        tie_word_embeddings=draw.random() < 0.5,
+        reorder_and_upcast_attn=draw.random() < 0.3,
+        bos_token_id=2,
+        eos_token_id=draw.choice([0, 5, [3, 5]]),
+        pad_token_id=draw.choice([None, 1, 7]),
+        **dropouts(draw, "resid_pdrop", "embd_pdrop", "attn_pdrop"),
+    )
+
+
+def stack(draw: random.Random) -> dict[str, Any]:
+    heads, kv_heads = draw.choice([(1, 1), (3, 1), (4, 2), (6, 3), (5, 5)])
+    return {
+        "vocab_size": draw.randint(23, 41),
+        "hidden_size": heads * draw.choice([2, 4, 6]),
+        "intermediate_size": draw.choice([11, 16, 29]),
+        "num_hidden_layers": draw.randint(1, 3),
+        "num_attention_heads": heads,
+        "num_key_value_heads": draw.choice([kv_heads, kv_heads, heads]),
+        "max_position_embeddings": CONTEXT + draw.randint(0, 5),
+        "rms_norm_eps": draw.choice([1e-5, 1e-6, 1e-2]),
+        "tie_word_embeddings": draw.random() < 0.5,
+        "bos_token_id": draw.choice([None, 2]),
+        "eos_token_id": draw.choice([None, 0, 5, [3, 5]]),
+        "pad_token_id": draw.choice([None, 1, 7]),
+        **dropouts(draw, "attention_dropout"),
+    }
+
+
+def rope(draw: random.Random) -> dict[str, Any]:
+    theta = {"rope_theta": draw.choice([100.0, 10_000.0, 500_000])}
+    stretched = {"factor": draw.choice([1.0, 2.0, 8.0, 3.3])}
+    llama3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": draw.randint(8, 200)}
+    kinds = [
+        {"rope_type": "default"},
+        {"rope_type": "linear", **stretched},
+        {"rope_type": "llama3", **stretched, **llama3},
+    ]
+    return theta | draw.choice(kinds)
+
+
+@family
+def llama(draw: random.Random) -> Any:
+    return transformers.LlamaConfig(
+        **stack(draw),
+        rope_parameters=rope(draw),
+        head_dim=draw.choice([None, None, 2, 8]),
+        hidden_act=draw.choice(["silu", "silu", *ACTIVATIONS]),
+        attention_bias=draw.random() < 0.5,
+        mlp_bias=draw.random() < 0.5,
+    )
+
+
+@family
+def mistral(draw: random.Random) -> Any:
+    sizes = stack(draw) | draw.choice(
+        [
+            {"sliding_window": None},
+            {"sliding_window": 4096},
+            {"sliding_window": CONTEXT, "max_position_embeddings": 999},
+        ]
+    )
+    return transformers.MistralConfig(**sizes, rope_parameters=rope(draw), head_dim=draw.choice([None, 2, 8]))
+
+
+@family
+def qwen2(draw: random.Random) -> Any:
+    slides = {"use_sliding_window": True, "sliding_window": CONTEXT, "max_position_embeddings": 999}
+    sizes = stack(draw) | draw.choice([{}, slides | {"max_window_layers": draw.randint(0, 2)}])
+    return transformers.Qwen2Config(**sizes, rope_parameters=rope(draw))
+
+
+@family
+def nanochat(draw: random.Random) -> Any:
+    theta = {"rope_type": "default", "rope_theta": draw.choice([100.0, 10_000.0])}
+    return transformers.NanoChatConfig(
+        **stack(draw), rope_parameters=theta, final_logit_softcapping=draw.choice([None, 15.0, 1.5])
+    )
+
+
+def both_sides(draw: random.Random, pad: int, end: int, start: int) -> dict[str, Any]:
+    heads, hidden = draw.choice([1, 2, 3, 5]), draw.choice([11, 16, 29])
+    return {
+        "vocab_size": draw.randint(23, 41),
+        "d_model": heads * draw.choice([2, 4, 6]),
+        "encoder_layers": draw.randint(1, 3),
+        "decoder_layers": draw.randint(1, 3),
+        "encoder_attention_heads": heads,
+        "decoder_attention_heads": heads,
+        "encoder_ffn_dim": hidden,
+        "decoder_ffn_dim": hidden,
+        "max_position_embeddings": CONTEXT + draw.randint(0, 5),
+        "activation_function": draw.choice(ACTIVATIONS),
+        "scale_embedding": draw.random() < 0.5,
+        "pad_token_id": pad,
+        "eos_token_id": end,
+        "decoder_start_token_id": start,
+        "forced_eos_token_id": draw.choice([None, end]),
+        **dropouts(draw, "dropout", "attention_dropout", "activation_dropout", "encoder_layerdrop"),
+    }
+
+
+@family
+def marian(draw: random.Random) -> Any:
+    sizes = both_sides(draw, *draw.choice([(22, 0, 22), (3, 1, 3), (5, 2, 4)]))
+    return transformers.MarianConfig(**sizes, decoder_vocab_size=draw.choice([None, sizes["vocab_size"]]))
+
+
+@family
+def pegasus(draw: random.Random) -> Any:
+    return transformers.PegasusConfig(**both_sides(draw, *draw.choice([(0, 1, 0), (0, 1, 0), (7, 3, 2)])))
+
+
+SEQ2SEQ = ("marian", "pegasus")
+each = pytest.mark.parametrize("name", THEIRS)
+
+
+def stirred(model: Any, seed: int) -> Any:
+    """Every weight is a random number, norms and biases too; positions that follow from the sizes stay."""
+    generator = torch.Generator().manual_seed(seed)
+    weights = [weight for key, weight in model.named_parameters() if "embed_positions" not in key]
+    weights += [bias for key, bias in model.named_buffers() if key == "final_logits_bias"]
+    with torch.no_grad():
+        for weight in weights:
+            weight.add_(torch.randn(weight.shape, generator=generator) * 0.2)
+    return model.eval()
+
+
+def written_by_them(name: str, seed: int, folder: Path) -> Any:
+    draw = random.Random(f"{name} {seed}")
+    torch.manual_seed(seed)
+    config = THEIRS[name](draw)
+    kind = transformers.AutoModelForSeq2SeqLM if name in SEQ2SEQ else transformers.AutoModelForCausalLM
+    model = stirred(kind.from_config(config), seed)
+    model.save_pretrained(folder)
+    if "rope_parameters" in config and seed % 3 == 0:
+        before_rope_parameters(folder)
+    return model
+
+
+def before_rope_parameters(folder: Path) -> None:
+    """config.json as it was up to transformers 4."""
+    config = json.loads((folder / "config.json").read_text())
+    said = config.pop("rope_parameters")
+    config["rope_theta"] = said.pop("rope_theta")
+    config["rope_scaling"] = None if said["rope_type"] == "default" else said
+    if said["rope_type"] == "linear":
+        said["type"] = said.pop("rope_type")
+    (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+
+def opened(folder: Path, change: Callable[[Names], Names] = lambda names: names) -> tuple[Model, Any]:
+    names, config = read_config(folder)
+    torch.manual_seed(77)
+    body: Any = next(iter(MODELS[names.model].bodies.values()))(config)
+    model = Model(body, body.vocabulary())
+    origin = read_weights(folder, change(names), model)
+    return model.eval(), origin
+
+
+def save(folder: Path, model: Model, origin: Any = None) -> Path:
+    folder.mkdir()
+    write_config(folder, model, origin=origin)
+    write_weights(folder / "model.safetensors", model, origin)
+    return folder
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+def opened_by_them(folder: Path) -> Any:
+    config = json.loads((folder / "config.json").read_text())
+    kind = transformers.AutoModelForSeq2SeqLM if config.get("is_encoder_decoder") else transformers.AutoModelForCausalLM
+    model, told = kind.from_pretrained(folder, output_loading_info=True)
+    assert not any(told[what] for what in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    assert type(model).__name__ == config["architectures"][0]
+    return model.eval()
+
+
+def asked(model: Model, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """What both are given: ids of a text, ids of a source, and which of the source is real."""
+    generator = torch.Generator().manual_seed(1000 + seed)
+    ids, source = (torch.randint(model.body.config.vocab, (B, n), generator=generator) for n in (T, S))
+    return ids, source, torch.arange(S) < torch.tensor([[S], [S - 3]])
+
+
+@torch.inference_mode()
+def must_say_the_same(ours: Model, theirs: Any, seed: int) -> None:
+    ids, source, real = asked(ours, seed)
+    if theirs.config.is_encoder_decoder:
+        x = ours.body(source, ids, real[:, None, None])
+        given = {"input_ids": source, "attention_mask": real.long(), "decoder_input_ids": ids}
+        said = theirs(**given, output_hidden_states=True)
+        hidden = said.decoder_hidden_states[-1]
+        read = ours.body.encode(source, real[:, None, None])
+        assert_equal(read[real], said.encoder_last_hidden_state[real])
+    else:
+        x = ours.body(ids)
+        said = theirs(input_ids=ids, output_hidden_states=True)
+        hidden = said.hidden_states[-1]
+    assert_equal(x, hidden)
+    assert_equal(ours.head(x), said.logits)
+
+
+def assert_equal(ours: Tensor, theirs: Tensor) -> None:
+    assert ours.shape == theirs.shape
+    assert theirs.std() > 0.05, "nothing is said"
+    assert float((ours - theirs).abs().max()) < CLOSE
+
+
+@torch.inference_mode()
+def our_tokens(ours: Model, config: dict[str, Any], seed: int, count: int) -> Tensor:
+    """The likeliest next token, again and again, each read once: the rest is in the cache."""
+    ids, source, real = asked(ours, seed)
+    if hasattr(ours.body, "read"):
+        caches = ours.body.read(source, real[:, None, None])
+        start = torch.full((B, 1), config["decoder_start_token_id"])
+        return written(partial(ours.body.decode, cache=caches), ours, start, count)
+    return written(partial(ours.body, cache=ours.body.caches()), ours, ids[:, :5], count)
+
+
+def written(step: Callable[[Tensor], Tensor], ours: Model, ids: Tensor, count: int) -> Tensor:
+    new = ids
+    for _ in range(count):
+        new = ours.head(step(new)[:, -1:]).argmax(-1)
+        ids = torch.cat((ids, new), 1)
+    return ids
+
+
+@torch.inference_mode()
+def their_tokens(theirs: Any, ours: Model, seed: int, count: int) -> Tensor:
+    ids, source, real = asked(ours, seed)
+    how = {"do_sample": False, "num_beams": 1, "max_new_tokens": count, "min_new_tokens": count}
+    never = dict.fromkeys(("eos_token_id", "forced_eos_token_id", "forced_bos_token_id", "bad_words_ids"))
+    for key, value in (how | never | {"pad_token_id": 0}).items():
+        setattr(theirs.generation_config, key, value)
+    if theirs.config.is_encoder_decoder:
+        return theirs.generate(source, attention_mask=real.long())
+    return theirs.generate(ids[:, :5], attention_mask=torch.ones(B, 5).long())
+
+
+@torch.inference_mode()
+def must_write_the_same(ours: Model, config: dict[str, Any], theirs: Any, seed: int, count: int) -> None:
+    """Token for token; they may part only where the two best logits lie within CLOSE."""
+    mine, said = our_tokens(ours, config, seed, count), their_tokens(theirs, ours, seed, count)
+    assert mine.shape == said.shape
+    ids, source, real = asked(ours, seed)
+    for row in range(B):
+        differ = (mine[row] != said[row]).nonzero()
+        if len(differ):
+            before = mine[row : row + 1, : int(differ[0])]
+            if theirs.config.is_encoder_decoder:
+                logits = ours(source[row : row + 1], before, real[row : row + 1, None, None])
+            else:
+                logits = ours(before)
+            best = logits[0, -1].topk(2).values
+            assert float(best[0] - best[1]) < CLOSE
+
+
+CASES = [pytest.param(name, seed, id=f"{name}-{seed}") for name in THEIRS for seed in SEEDS]
+
+
+@pytest.mark.parametrize(("name", "seed"), CASES)
+def test_a_folder_of_theirs_is_read_to_the_last_digit_and_given_back_as_it_was(
+    name: str, seed: int, tmp_path: Path
+) -> None:
+    theirs = written_by_them(name, seed, tmp_path / "theirs")
+    ours, origin = opened(tmp_path / "theirs")
+    must_say_the_same(ours, theirs, seed)
+    must_write_the_same(ours, origin.config, theirs, seed, 200 if seed < LONG else 20)
+
+    first = save(tmp_path / "first", ours, origin)
+    again, origin = opened(first)
+    assert files(save(tmp_path / "second", again, origin)) == files(first)
+    for file in ("config.json", "generation_config.json"):
+        before = tmp_path / "theirs" / file
+        assert (first / file).exists() == before.exists()
+        assert not before.exists() or json.loads((first / file).read_text()) == json.loads(before.read_text())
+    stored, given_back = (load_file(folder / "model.safetensors") for folder in (tmp_path / "theirs", first))
+    assert stored.keys() == given_back.keys()
+    assert all(torch.equal(tensor, given_back[key]) for key, tensor in stored.items())
+
+
+@pytest.mark.parametrize(("name", "seed"), CASES)
+def test_a_folder_of_ours_is_opened_by_transformers_and_says_the_same(name: str, seed: int, tmp_path: Path) -> None:
+    """One that knows of no other: every key of config.json is from our table."""
+    written_by_them(name, seed, tmp_path / "theirs")
+    ours, _ = opened(tmp_path / "theirs")
+    first = save(tmp_path / "first", ours)
+    theirs = opened_by_them(first)
+    must_say_the_same(ours, theirs, seed)
+    again, _ = opened(first)
+    assert again.body.config == ours.body.config
+    assert files(save(tmp_path / "second", again)) == files(first)
+
+
+def swapped(names: Names, shapes: dict[str, torch.Size]) -> dict[str, Callable[[Names], Names]]:
+    """For every line of a table, the table in which it has changed places with the next line that it could be."""
+    lines = {theirs: ours for theirs, ours in names.weights.items() if theirs.format(0) in shapes}
+
+    def turned(a: str, b: str) -> Callable[[Names], Names]:
+        return lambda names: replace(names, weights={**names.weights, a: lines[b], b: lines[a]})
+
+    def kind(line: str) -> tuple[Any, ...]:
+        return shapes[line.format(0)], line.split("{}")[0] if "{}" in line else ""
+
+    mutants = {}
+    for a in lines:
+        like = [b for b in lines if b != a and kind(b) == kind(a)]
+        if like:
+            b = next((b for b in like if [*lines].index(b) > [*lines].index(a)), like[0])
+            mutants[f"{a} <-> {b}"] = turned(a, b)
+    return mutants
+
+
+@each
+def test_a_table_with_two_lines_swapped_is_found_out(name: str, tmp_path: Path) -> None:
+    seed = next(seed for seed in SEEDS if THEIRS[name](random.Random(f"{name} {seed}")).num_hidden_layers > 1)
+    theirs = written_by_them(name, seed, tmp_path / "theirs")
+    tensors = load_file(tmp_path / "theirs" / "model.safetensors")
+    prefix = KNOWN[name].prefix
+    mutants = swapped(KNOWN[name], {key.removeprefix(prefix): tensor.shape for key, tensor in tensors.items()})
+    assert len(mutants) >= {"nanochat": 2, "gpt2": 6}.get(name, 8)
+    for mutant, change in mutants.items():
+        ours, _ = opened(tmp_path / "theirs", change)
+        with pytest.raises(AssertionError):  # noqa: PT012
+            must_say_the_same(ours, theirs, seed)
+            pytest.fail(f"nobody noticed {mutant}", pytrace=False)
+
+
+# config.json of the hub, but for keys that are there for training alone.
+HUB: dict[str, dict[str, Any]] = {
+    "openai-community/gpt2": {
+        "model_type": "gpt2", "activation_function": "gelu_new", "attn_pdrop": 0.1, "bos_token_id": 50256,
+        "embd_pdrop": 0.1, "eos_token_id": 50256, "layer_norm_epsilon": 1e-05, "n_ctx": 1024, "n_embd": 768,
+        "n_head": 12, "n_layer": 12, "n_positions": 1024, "resid_pdrop": 0.1, "summary_activation": None,
+        "summary_first_dropout": 0.1, "summary_proj_to_labels": True, "summary_type": "cls_index",
+        "summary_use_proj": True, "task_specific_params": {"text-generation": {"do_sample": True, "max_length": 50}},
+        "vocab_size": 50257,
+    },
+    "Helsinki-NLP/opus-mt-en-de": {
+        "model_type": "marian", "_num_labels": 3, "activation_dropout": 0.0, "activation_function": "swish",
+        "add_bias_logits": False, "add_final_layer_norm": False, "attention_dropout": 0.0, "bad_words_ids": [[58100]],
+        "bos_token_id": 0, "classif_dropout": 0.0, "classifier_dropout": 0.0, "d_model": 512,
+        "decoder_attention_heads": 8, "decoder_ffn_dim": 2048, "decoder_layerdrop": 0.0, "decoder_layers": 6,
+        "decoder_start_token_id": 58100, "decoder_vocab_size": 58101, "dropout": 0.1, "encoder_attention_heads": 8,
+        "encoder_ffn_dim": 2048, "encoder_layerdrop": 0.0, "encoder_layers": 6, "eos_token_id": 0,
+        "forced_eos_token_id": 0, "gradient_checkpointing": False, "is_encoder_decoder": True, "max_length": 512,
+        "max_position_embeddings": 512, "normalize_before": False, "normalize_embedding": False, "num_beams": 6,
+        "num_hidden_layers": 6, "pad_token_id": 58100, "scale_embedding": True,
+        "share_encoder_decoder_embeddings": True, "static_position_embeddings": True, "use_cache": True,
+        "vocab_size": 58101,
+    },
+    "google/pegasus-xsum": {
+        "model_type": "pegasus", "activation_dropout": 0.1, "activation_function": "relu", "add_bias_logits": False,
+        "add_final_layer_norm": True, "attention_dropout": 0.1, "bos_token_id": 0, "classif_dropout": 0.0,
+        "classifier_dropout": 0.0, "d_model": 1024, "decoder_attention_heads": 16, "decoder_ffn_dim": 4096,
+        "decoder_layerdrop": 0.0, "decoder_layers": 16, "decoder_start_token_id": 0,
+        "dropout": 0.1, "encoder_attention_heads": 16, "encoder_ffn_dim": 4096, "encoder_layerdrop": 0.0,
+        "encoder_layers": 16, "eos_token_id": 1, "extra_pos_embeddings": 0, "force_bos_token_to_be_generated": False,
+        "forced_eos_token_id": 1, "gradient_checkpointing": False, "is_encoder_decoder": True, "length_penalty": 0.6,
+        "max_length": 64, "max_position_embeddings": 512, "normalize_before": True, "normalize_embedding": False,
+        "num_beams": 8, "num_hidden_layers": 16, "pad_token_id": 0, "scale_embedding": True,
+        "static_position_embeddings": True, "use_cache": True, "vocab_size": 96103,
+    },
+    "meta-llama/Llama-2-7b-hf": {
+        "model_type": "llama", "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 4096,
+        "intermediate_size": 11008, "max_position_embeddings": 4096, "num_attention_heads": 32,
+        "num_hidden_layers": 32, "num_key_value_heads": 32, "pretraining_tp": 1, "rms_norm_eps": 1e-05,
+        "rope_scaling": None, "tie_word_embeddings": False, "torch_dtype": "float16", "use_cache": True,
+        "vocab_size": 32000,
+    },
+    "meta-llama/Llama-3.1-8B": {
+        "model_type": "llama", "attention_bias": False, "attention_dropout": 0.0, "bos_token_id": 128000,
+        "eos_token_id": [128001, 128008, 128009], "hidden_act": "silu", "hidden_size": 4096,
+        "intermediate_size": 14336, "max_position_embeddings": 131072, "mlp_bias": False, "num_attention_heads": 32,
+        "num_hidden_layers": 32, "num_key_value_heads": 8, "pretraining_tp": 1, "rms_norm_eps": 1e-05,
+        "rope_scaling": {
+            "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192,
+            "rope_type": "llama3",
+        },
+        "rope_theta": 500000.0, "tie_word_embeddings": False, "torch_dtype": "bfloat16", "vocab_size": 128256,
+    },
+    "meta-llama/Llama-3.2-1B": {
+        "model_type": "llama", "attention_bias": False, "attention_dropout": 0.0, "bos_token_id": 128000,
+        "eos_token_id": 128001, "head_dim": 64, "hidden_act": "silu", "hidden_size": 2048, "intermediate_size": 8192,
+        "max_position_embeddings": 131072, "mlp_bias": False, "num_attention_heads": 32, "num_hidden_layers": 16,
+        "num_key_value_heads": 8, "pretraining_tp": 1, "rms_norm_eps": 1e-05,
+        "rope_scaling": {
+            "factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 8192,
+            "rope_type": "llama3",
+        },
+        "rope_theta": 500000.0, "tie_word_embeddings": True, "torch_dtype": "bfloat16", "vocab_size": 128256,
+    },
+    "HuggingFaceTB/SmolLM2-135M": {
+        "model_type": "llama", "attention_bias": False, "attention_dropout": 0.0, "bos_token_id": 0,
+        "eos_token_id": 0, "hidden_act": "silu", "hidden_size": 576, "initializer_range": 0.041666666666666664,
+        "intermediate_size": 1536, "is_llama_config": True, "max_position_embeddings": 8192, "num_attention_heads": 9,
+        "num_hidden_layers": 30, "num_key_value_heads": 3, "pretraining_tp": 1, "rms_norm_eps": 1e-05,
+        "rope_interleaved": False, "rope_scaling": None, "rope_theta": 100000, "tie_word_embeddings": True,
+        "torch_dtype": "bfloat16", "use_cache": True, "vocab_size": 49152,
+    },
+    "mistralai/Mistral-7B-v0.1": {
+        "model_type": "mistral", "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 4096,
+        "intermediate_size": 14336, "max_position_embeddings": 32768, "num_attention_heads": 32,
+        "num_hidden_layers": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "rope_theta": 10000.0,
+        "sliding_window": 4096, "tie_word_embeddings": False, "torch_dtype": "bfloat16", "vocab_size": 32000,
+    },
+    "Qwen/Qwen2-0.5B": {
+        "model_type": "qwen2", "attention_dropout": 0.0, "bos_token_id": 151643, "eos_token_id": 151643,
+        "hidden_act": "silu", "hidden_size": 896, "intermediate_size": 4864, "max_position_embeddings": 131072,
+        "max_window_layers": 24, "num_attention_heads": 14, "num_hidden_layers": 24, "num_key_value_heads": 2,
+        "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "sliding_window": 131072, "tie_word_embeddings": True,
+        "torch_dtype": "bfloat16", "use_cache": True, "use_sliding_window": False, "vocab_size": 151936,
+    },
+    "karpathy/nanochat-d32": {
+        "model_type": "nanochat", "attention_bias": False, "attention_dropout": 0.0, "bos_token_id": 0,
+        "eos_token_id": 1, "final_logit_softcapping": 15.0, "hidden_act": "relu2", "hidden_size": 2048,
+        "intermediate_size": 8192, "max_position_embeddings": 2048, "num_attention_heads": 16,
+        "num_hidden_layers": 32, "num_key_value_heads": 16, "pad_token_id": 1, "rms_norm_eps": 1e-06,
+        "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"}, "tie_word_embeddings": False,
+        "vocab_size": 65536,
+    },
+}  # fmt: skip
+MEANT = {
+    "openai-community/gpt2": {"hidden": 3072, "activation": "gelu-tanh", "tied": True},
+    "Helsinki-NLP/opus-mt-en-de": {"activation": "silu", "scaled": True, "norm_last": True, "pad": 58100},
+    "google/pegasus-xsum": {"activation": "relu", "norm_last": False, "pad": 0},
+    "meta-llama/Llama-2-7b-hf": {"stretch": 1.0, "kv_heads": 32, "tied": False},
+    "meta-llama/Llama-3.1-8B": {"stretch": 8.0, "trained": 8192, "base": 500000.0, "head_dim": 128},
+    "meta-llama/Llama-3.2-1B": {"stretch": 32.0, "trained": 8192, "tied": True, "head_dim": 64},
+    "HuggingFaceTB/SmolLM2-135M": {"base": 100000, "tied": True, "kv_heads": 3},
+    "mistralai/Mistral-7B-v0.1": {"context": 4096, "kv_heads": 8, "biases": "none"},
+    "Qwen/Qwen2-0.5B": {"context": 131072, "biases": "qkv", "tied": True, "eps": 1e-6},
+    "karpathy/nanochat-d32": {"softcap": 15.0, "tied": False},
+}
+
+
+@pytest.mark.parametrize("checkpoint", HUB)
+def test_the_configs_of_the_hub_are_understood(checkpoint: str) -> None:
+    said = HUB[checkpoint]
+    names = KNOWN[said["model_type"]]
+    config = MODELS[names.model].config(**names.config_to_ours(said))
+    names.must_follow(said, vars(config))
+    assert {key: getattr(config, key) for key in MEANT[checkpoint]} == MEANT[checkpoint]
+
+
+REFUSED = [
+    ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is True, but only False"),
+    ("gpt2", {"add_cross_attention": True}, "add_cross_attention is True, but only False"),
+    ("gpt2", {"scale_attn_weights": False}, "scale_attn_weights is False, but only True"),
+    ("gpt2", {"activation_function": "tanh"}, "activation_function is 'tanh', but only 'gelu_new' or"),
+    ("gpt2", {"activation_function": ["gelu"]}, r"activation_function is \['gelu'\], but only"),
+    ("llama", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope_type is 'dynamic', but only"),
+    ("llama", {"rope_scaling": {"type": "linear"}}, "no rope_parameters.factor, which rope_type linear needs"),
+    ("llama", {"rope_scaling": [1]}, r"rope_parameters is \[1\], but must be an object"),
+    (
+        "llama",
+        {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 2.0, "high_freq_factor": 4.0}},
+        "low_freq_factor is 2.0, but only 1.0",
+    ),
+    ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5, but only 1.0"),
+    ("llama", {"attention_bias": "yes"}, "attention_bias and mlp_bias must be true or false"),
+    ("llama", {"quantization_config": {"bits": 4}}, "quantization_config is {'bits': 4}, which cannot be read"),
+    ("llama", {"pruned_heads": {"0": [1]}}, "pruned_heads is"),
+    ("mistral", {"sliding_window": 0}, "context must be at least 1, not 0"),
+    ("nanochat", {"attention_bias": True}, "attention_bias is True, but only False"),
+    ("nanochat", {"hidden_act": "gelu"}, "hidden_act is 'gelu', but only 'relu2'"),
+    ("nanochat", {"head_dim": 6}, "head_dim is 6, but only 128"),
+    ("nanochat", {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "rope_type is 'linear', but only 'default'"),
+    ("marian", {"decoder_attention_heads": 4}, "decoder_attention_heads is 4, but heads is 8 elsewhere"),
+    ("marian", {"encoder_ffn_dim": 4}, "but hidden is"),
+    ("marian", {"decoder_vocab_size": 4}, "decoder_vocab_size is 4, but only 58101"),
+    ("marian", {"share_encoder_decoder_embeddings": False}, "share_encoder_decoder_embeddings is False, but only True"),
+    ("marian", {"normalize_embedding": True}, "normalize_embedding is True, but only False"),
+    ("pegasus", {"tie_word_embeddings": False}, "tie_word_embeddings is False, but only True"),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "message"), REFUSED)
+def test_what_changes_answers_and_we_cannot_do_is_refused_by_key_and_value(
+    name: str, change: dict[str, Any], message: str
+) -> None:
+    said = next(said for said in HUB.values() if said["model_type"] == name) | change
+    names = KNOWN[name]
+    with pytest.raises(ValueError, match=message):
+        names.must_follow(said, vars(MODELS[names.model].config(**names.config_to_ours(said))))
+
+
+@pytest.mark.parametrize("twin", ["model.encoder.embed_tokens.weight", "lm_head.weight"])
+@pytest.mark.parametrize("name", SEQ2SEQ)
+def test_a_shared_weight_may_be_stored_twice_or_under_another_name_but_not_in_two_versions(
+    name: str, twin: str, tmp_path: Path
+) -> None:
+    theirs = written_by_them(name, 3, tmp_path / "theirs")
+    file = tmp_path / "theirs" / "model.safetensors"
+    tensors = load_file(file)
+    shared = tensors["model.shared.weight"]
+    save_file(tensors | {twin: shared.clone()}, file)
+    must_say_the_same(opened(tmp_path / "theirs")[0], theirs, 3)
+    save_file(tensors | {twin: shared + 1}, file)
+    with pytest.raises(ValueError, match=twin):
+        opened(tmp_path / "theirs")
+    del tensors["model.shared.weight"]
+    save_file(tensors | {twin: shared}, file)
+    must_say_the_same(opened(tmp_path / "theirs")[0], theirs, 3)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "mistral", "qwen2", "nanochat"])
+def test_an_output_layer_that_is_tied_may_be_stored_too_but_must_be_the_same(name: str, tmp_path: Path) -> None:
+    seed = next(seed for seed in SEEDS if THEIRS[name](random.Random(f"{name} {seed}")).tie_word_embeddings)
+    theirs = written_by_them(name, seed, tmp_path / "theirs")
+    file = tmp_path / "theirs" / "model.safetensors"
+    tensors = load_file(file)
+    assert "lm_head.weight" not in tensors
+    tokens = theirs.get_input_embeddings().weight.detach()
+    save_file(tensors | {"lm_head.weight": tokens.clone()}, file)
+    must_say_the_same(opened(tmp_path / "theirs")[0], theirs, seed)
+    save_file(tensors | {"lm_head.weight": tokens + 1}, file)
+    with pytest.raises(ValueError, match="lm_head.weight"):
+        opened(tmp_path / "theirs")
+
+
+def test_positions_that_older_folders_of_marian_store_are_passed_over(tmp_path: Path) -> None:
+    theirs = written_by_them("marian", 3, tmp_path / "theirs")
+    file = tmp_path / "theirs" / "model.safetensors"
+    table = theirs.model.encoder.embed_positions.weight.detach()
+    save_file(load_file(file) | {"model.encoder.embed_positions.weight": table}, file)
+    must_say_the_same(opened(tmp_path / "theirs")[0], theirs, 3)
+
+
+def test_a_window_smaller_than_the_text_becomes_our_context(tmp_path: Path) -> None:
+    seed = next(s for s in SEEDS if THEIRS["mistral"](random.Random(f"mistral {s}")).max_position_embeddings == 999)
+    theirs = written_by_them("mistral", seed, tmp_path / "theirs")
+    ours, origin = opened(tmp_path / "theirs")
+    assert ours.body.config.context == CONTEXT
+    first = save(tmp_path / "first", ours, origin)
+    assert json.loads((first / "config.json").read_text())["max_position_embeddings"] == 999
+    ids = torch.randint(ours.body.config.vocab, (1, CONTEXT + 1), generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        assert_equal(ours(ids[:, :-1]), theirs(input_ids=ids[:, :-1]).logits)
+    with pytest.raises(ValueError, match=f"{CONTEXT + 1} tokens do not fit"):
+        ours(ids)
+
+
+LLAMA3 = {"stretch": 8.0, "trained": 8192, "base": 1e8}  # of Llama 3's numbers, CTranslate2 has the 8192 built in
+CONVERTED = [
+    ("gpt", {}),
+    ("gpt", {"activation": "relu", "tied": False}),
+    ("llama", {"kv_heads": 2, "biases": "all"}),
+    ("llama", {"stretch": 2.0, "eps": 1e-3, "biases": "attention"}),
+    ("llama", {"kv_heads": 3, "tied": True, **LLAMA3}),
+    ("llama", {"biases": "qkv"}),  # is Qwen2
+]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(("kind", "options"), CONVERTED)
+def test_ctranslate2_converts_our_writers_and_goes_on_as_they_do(
+    kind: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    ctranslate2 = pytest.importorskip("ctranslate2", reason="needs the dev extra")
+    from ctranslate2.converters import TransformersConverter
+
+    draw = random.Random(5)
+    texts = [" ".join(draw.choices(["tea", "water", "bread", "a house"], k=4)) for _ in range(20)]
+    layout = replace(WRITING, roles=WRITING.roles | {"bos_token": "</s>"})  # their converter wants one
+    tokenizer = learn(texts, Pieces(pieces="characters"), layout)
+    sizes = {"vocab": len(tokenizer), "context": 64, "dim": 24, "layers": 2, "heads": 6, "hidden": 40, "pad": 1}
+    torch.manual_seed(6)
+    body: Any = MODELS[kind].bodies["writes"](MODELS[kind].config(**sizes | options))
+    ours = stirred(Model(body, body.vocabulary()), 6)
+    folder = save(tmp_path / "ours", ours)
+    tokenizer.save(folder)
+    TransformersConverter(str(folder)).convert(str(tmp_path / "converted"))
+    theirs = ctranslate2.Generator(str(tmp_path / "converted"), device="cpu", compute_type="float32", intra_threads=1)
+    how = {"max_length": 20, "min_length": 20, "sampling_topk": 1, "include_prompt_in_result": False, "end_token": []}
+    for text in texts:
+        ids = tokenizer.encode([text[: draw.randint(3, 12)]])[0]
+        [said] = theirs.generate_batch([tokenizer.pieces(ids)], **how)
+        with torch.inference_mode():
+            mine = written(partial(ours.body, cache=ours.body.caches()), ours, torch.tensor([ids]), 20)[0].tolist()
+            part = next(
+                (i for i, (a, b) in enumerate(zip(mine[len(ids) :], said.sequences_ids[0], strict=True)) if a != b),
+                None,
+            )
+            if part is not None:
+                best = ours(torch.tensor([mine[: len(ids) + part]]))[0, -1].topk(2).values
+                assert float(best[0] - best[1]) < CLOSE

@@ -1,0 +1,73 @@
+"""The modules of sentence-transformers: read as they are, refused where they ask for what is not done here."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from regard.hub.sentences import Modules, read_modules, write_modules
+
+TYPES = "sentence_transformers.models."
+
+
+def folder_of(folder: Path, kinds: list[str], pooling: dict[str, object], longest: int | None = 256) -> Path:
+    listed = [{"idx": i, "path": "" if not i else f"{i}_{kind}", "type": TYPES + kind} for i, kind in enumerate(kinds)]
+    (folder / "modules.json").write_text(json.dumps(listed))
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": longest}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [("mean_tokens", "mean"), ("cls_token", "first"), ("lasttoken", "last")],
+)
+def test_what_a_folder_asks_for(theirs: str, ours: str, tmp_path: Path) -> None:
+    modes = {f"pooling_mode_{name}": name == theirs for name in ("cls_token", "mean_tokens", "max_tokens", "lasttoken")}
+    folder_of(tmp_path, ["Transformer", "Pooling", "Normalize"], {"word_embedding_dimension": 8, **modes})
+    assert read_modules(tmp_path) == Modules(ours, True, 256)
+    folder_of(tmp_path, ["Transformer", "Pooling"], modes, None)
+    assert read_modules(tmp_path) == Modules(ours, False, None)
+
+
+def test_a_folder_without_modules_is_pooled_by_the_mean(tmp_path: Path) -> None:
+    assert read_modules(tmp_path) == Modules("mean", False, None)
+
+
+@pytest.mark.parametrize("unit", [True, False])
+@pytest.mark.parametrize("pooling", ["mean", "first", "last"])
+def test_what_is_written_is_read(pooling: str, unit: bool, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "bert", "hidden_size": 8}')
+    write_modules(tmp_path, pooling, unit, 77)
+    assert read_modules(tmp_path) == Modules(pooling, unit, 77)
+
+
+def test_a_body_of_our_own_leaves_nothing_for_them(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "regard-pooled"}')
+    write_modules(tmp_path, "mean", True, None)
+    assert [file.name for file in tmp_path.iterdir()] == ["config.json"]
+
+
+@pytest.mark.parametrize(
+    ("listed", "pooling", "message"),
+    [
+        ([{"type": TYPES + "Dense", "path": ""}], {}, "Dense cannot be read here"),
+        ([{"type": TYPES + "Pooling", "path": "../1_Pooling"}], {}, "not a folder inside"),
+        ([{"type": TYPES + "Pooling", "path": "/etc"}], {}, "not a folder inside"),
+        ([{"type": TYPES + "Pooling", "path": "1_Pooling"}], {"pooling_mode_max_tokens": True}, "max_tokens cannot be"),
+        (
+            [{"type": TYPES + "Pooling", "path": "1_Pooling"}],
+            {"pooling_mode_max_tokens": True, "pooling_mode_mean_tokens": True},
+            "cannot be done here",
+        ),
+        ({"no": "list"}, {}, "does not list the modules"),
+        ([{"path": ""}], {}, "does not list the modules"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(listed: object, pooling: object, message: str, tmp_path: Path) -> None:
+    folder_of(tmp_path, [], {})
+    (tmp_path / "modules.json").write_text(json.dumps(listed))
+    (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    with pytest.raises(ValueError, match=message):
+        read_modules(tmp_path)
