@@ -4,7 +4,7 @@ BIN := .venv/bin
 # On Linux the default PyTorch brings CUDA. For the small CPU build give its index: make setup PIP_FLAGS="--extra-index-url ..."
 PIP_FLAGS ?=
 
-.PHONY: setup demo test lint bench clean
+.PHONY: setup demo test lint bench scores clean
 
 setup: .venv/ready
 
@@ -33,6 +33,12 @@ bench: setup
 	$(BIN)/python benchmarks/train_speed.py
 	$(BIN)/python benchmarks/attention.py
 	$(BIN)/python benchmarks/multi30k.py
+
+# What the README says about trained models: about four hours on two cores, and the data beside the project.
+scores: setup
+	for each in shakespeare tag snips clinc finetune fashion emoji recurrent optimizers family pretrain; do \
+		$(BIN)/python benchmarks/$$each.py || exit 1; \
+	done
 
 clean:
 	rm -rf .venv runs .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -39,7 +39,16 @@ def read_modules(folder: Path) -> Modules:
     limit = read_json(cut).get("max_seq_length") if cut.is_file() else None
     if limit is not None and not (isinstance(limit, int) and limit > 0):
         raise ValueError(f"{cut}: max_seq_length must be a number of tokens, not {limit!r}")
+    refuse_prompt(folder / "config_sentence_transformers.json")
     return Modules(pooling, "Normalize" in kinds, limit)
+
+
+def refuse_prompt(file: Path) -> None:
+    """A text that is put before every other one would change every vector."""
+    told = read_json(file) if file.is_file() else {}
+    name, prompts = told.get("default_prompt_name"), told.get("prompts")
+    if name is not None and (not isinstance(prompts, dict) or prompts.get(name)):
+        raise ValueError(f"{file}: default_prompt_name is {name!r}, and prompts are not put before texts here")
 
 
 def inside(folder: Path, name: str) -> Path:

@@ -29,20 +29,15 @@ class Patches(nn.Module):
 
 
 class ConvolutionStem(nn.Module):
-    """Two convolutions that halve the image, and a last one that only mixes channels: 28 x 28 becomes 7 x 7."""
+    """Three convolutions, of which two halve the image, and one that only mixes channels: 28 x 28 becomes 7 x 7."""
 
     def __init__(self, channels: int, dim: int):
         super().__init__()
-        narrow = max(1, dim // 2)
-        self.layers = nn.Sequential(
-            nn.Conv2d(channels, narrow, 3, stride=2, padding=1, bias=False),
-            nn.BatchNorm2d(narrow),
-            nn.ReLU(),
-            nn.Conv2d(narrow, dim, 3, stride=2, padding=1, bias=False),
-            nn.BatchNorm2d(dim),
-            nn.ReLU(),
-            nn.Conv2d(dim, dim, 1),
-        )
+        widths = [channels, max(1, dim // 4), max(1, dim // 2), dim]
+        layers: list[nn.Module] = []
+        for a, b, stride in zip(widths, widths[1:], (1, 2, 2), strict=False):
+            layers += [nn.Conv2d(a, b, 3, stride, padding=1, bias=False), nn.BatchNorm2d(b), nn.ReLU()]
+        self.layers = nn.Sequential(*layers, nn.Conv2d(dim, dim, 1))
 
     def forward(self, pixels: Tensor) -> Tensor:
         return as_tokens(self.layers(pixels))

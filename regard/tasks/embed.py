@@ -19,9 +19,7 @@ import torch
 from torch import Tensor
 
 from regard.choose import must
-from regard.data import text
 from regard.data.batches import ByLength, Ints, Ragged, handfuls, to_device
-from regard.data.bundled import phrasebook
 from regard.data.files import Rows
 from regard.data.pieces import Pieces
 from regard.data.tokens import Tokenizer
@@ -30,7 +28,7 @@ from regard.parts.heads import Model, Vector
 from regard.parts.pooling import POOLINGS
 from regard.scores import recall_at
 from regard.tasks.contrast import alike, contrast, distinct, places
-from regard.tasks.inputs import TextInput, Written, fit_tokenizer, in_order
+from regard.tasks.inputs import TextInput, Written, bundled_pairs, fit_tokenizer, in_order, two_texts
 from regard.tasks.task import Answer, Choices, Loss, Task, learnt, samples
 
 TOGETHER = 50  # pairs among which the loss of a check is measured
@@ -78,17 +76,11 @@ class Embed(Task):
 
     @classmethod
     def rows(cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, **aim: Any) -> Rows:
-        if fields is not None and len(fields) != 2:
-            raise ValueError(f"--fields names the two texts of a pair, not {len(fields)}")
-        return text.read(paths, fields)
+        return two_texts(paths, fields)
 
     @classmethod
     def bundled(cls, ability: str, **aim: Any) -> dict[str, Rows]:
-        """A sentence and its translation."""
-        parts: dict[str, list[tuple[str, str]]] = {"train": [], "valid": [], "test": []}
-        for phrase in phrasebook.phrases():
-            parts[phrasebook.split(phrase)].append((phrase.english, phrase.german))
-        return {name: text.from_memory(some, "phrasebook") for name, some in parts.items()}
+        return bundled_pairs()
 
     @classmethod
     def fit(cls, rows: Any, ability: str, reading: dict[str, Any], readers: dict[str, Any], **aim: Any) -> Embed:

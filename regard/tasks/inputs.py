@@ -11,7 +11,10 @@ import torch
 from torch import Tensor
 
 from regard.choose import must
+from regard.data import text
 from regard.data.batches import ByLength, Ints, Ragged, cut, handfuls, padding_mask, to_device
+from regard.data.bundled import phrasebook
+from regard.data.files import Rows
 from regard.data.images import Pictures
 from regard.data.pieces import READING, Pieces, learn
 from regard.data.tokens import Tokenizer
@@ -124,3 +127,17 @@ def vectors(model: Any, tokenizer: Tokenizer, pool: Callable[..., Tensor], raw: 
 
 class Text(NamedTuple):
     text: str
+
+
+def two_texts(paths: tuple[str, ...], fields: tuple[str, ...] | None) -> Rows:
+    if fields is not None and len(fields) != 2:
+        raise ValueError(f"--fields names the two texts of a pair, two columns or keys, not {len(fields)}")
+    return text.read(paths, fields)
+
+
+def bundled_pairs() -> dict[str, Rows]:
+    """The phrasebook's sentences, and their translations."""
+    parts: dict[str, list[tuple[str, str]]] = {"train": [], "valid": [], "test": []}
+    for phrase in phrasebook.phrases():
+        parts[phrasebook.split(phrase)].append((phrase.english, phrase.german))
+    return {name: text.from_memory(some, "phrasebook") for name, some in parts.items()}

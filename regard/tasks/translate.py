@@ -18,9 +18,7 @@ import torch
 from torch import Tensor
 
 from regard.choose import must
-from regard.data import text
 from regard.data.batches import ByLength, Ints, Ragged, cut, handfuls, padding_mask, real_places, to_device
-from regard.data.bundled import phrasebook
 from regard.data.files import Rows
 from regard.data.pieces import TRANSLATING, Pieces, learn
 from regard.data.sentences import split_sentences
@@ -29,6 +27,7 @@ from regard.generate import Decoding, Hypothesis, generate
 from regard.parts.cache import Cache
 from regard.parts.heads import Model
 from regard.scores import bleu, chrf, perplexity
+from regard.tasks.inputs import bundled_pairs, two_texts
 from regard.tasks.passages import answer_passages
 from regard.tasks.task import Answer, Loss, Task, learnt, samples
 
@@ -89,16 +88,11 @@ class Translate(Task):
 
     @classmethod
     def rows(cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, **aim: Any) -> Rows:
-        if fields is not None and len(fields) != 2:
-            raise ValueError(f"--fields names source and target, two columns or keys, not {len(fields)}")
-        return text.read(paths, fields)
+        return two_texts(paths, fields)
 
     @classmethod
     def bundled(cls, ability: str, **aim: Any) -> dict[str, Rows]:
-        parts: dict[str, list[tuple[str, str]]] = {"train": [], "valid": [], "test": []}
-        for phrase in phrasebook.phrases():
-            parts[phrasebook.split(phrase)].append((phrase.english, phrase.german))
-        return {name: text.from_memory(some, "phrasebook") for name, some in parts.items()}
+        return bundled_pairs()
 
     @classmethod
     def fit(cls, rows: Any, ability: str, reading: dict[str, Any], readers: dict[str, Any], **aim: Any) -> Translate:

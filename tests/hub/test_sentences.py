@@ -71,3 +71,22 @@ def test_what_cannot_be_done_is_refused(listed: object, pooling: object, message
     (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
     with pytest.raises(ValueError, match=message):
         read_modules(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("told", "bad"),
+    [
+        ({"default_prompt_name": None, "prompts": {"query": "query: "}}, False),
+        ({"default_prompt_name": "query", "prompts": {"query": ""}}, False),
+        ({"default_prompt_name": "query", "prompts": {"query": "query: "}}, True),
+        ({"default_prompt_name": "query"}, True),
+    ],
+)
+def test_a_prompt_before_every_text_is_refused(told: dict[str, object], bad: bool, tmp_path: Path) -> None:
+    folder_of(tmp_path, ["Transformer", "Pooling"], {"pooling_mode_mean_tokens": True})
+    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(told))
+    if not bad:
+        assert read_modules(tmp_path).pooling == "mean"
+        return
+    with pytest.raises(ValueError, match="default_prompt_name is 'query'"):
+        read_modules(tmp_path)
