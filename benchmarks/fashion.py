@@ -37,7 +37,7 @@ def main() -> None:
     files = written(Path(given.out).parent / "fashion-data")
     recipe = {
         "model": "vit", "convolution": True, "data": [files["train"]], "valid": [files["valid"]],
-        "shift": 2, "flip": True, "smoothing": 0.1, "minutes": given.minutes, "seed": given.seed,
+        "shift": 1, "flip": True, "smoothing": 0.1, "batch-tokens": 1600, "minutes": given.minutes, "seed": given.seed,
     }  # fmt: skip
     loaded = trained("classify", Path(given.out), recipe, more)
     scores = loaded.task.score(loaded.model, loaded.rows([str(files["test"])]))

@@ -28,10 +28,10 @@ class ViTConfig:
     image: int = 28  # height and width of an image in pixels
     channels: int = 3  # 3 for colours, 1 for grey
     patch: int = 4  # height and width of a patch in pixels
-    dim: int = 128  # width of the residual stream
-    layers: int = 6  # blocks
-    heads: int = 4  # attention heads in each block
-    hidden: int = 256  # inner width of the feed-forward
+    dim: int = 96  # width of the residual stream
+    layers: int = 3  # blocks
+    heads: int = 3  # attention heads in each block
+    hidden: int = 192  # inner width of the feed-forward
     dropout: float = 0.0  # share of numbers dropped in training
     convolution: bool = False  # make the vectors by convolutions that shrink 4 times, instead of patches
     class_token: bool = True  # put a vector in front that gathers the whole image
@@ -46,7 +46,7 @@ class ViTConfig:
 
 
 SIZES: dict[str, dict[str, int]] = {
-    "nano": {"layers": 6, "dim": 128, "heads": 4, "hidden": 256, "patch": 4},
+    "nano": {"layers": 3, "dim": 96, "heads": 3, "hidden": 192, "patch": 4},
     # Touvron et al. 2021
     "tiny": {"layers": 12, "dim": 192, "heads": 3, "hidden": 768, "patch": 16, "image": 224},
     "small": {"layers": 12, "dim": 384, "heads": 6, "hidden": 1536, "patch": 16, "image": 224},
