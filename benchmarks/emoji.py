@@ -34,7 +34,11 @@ NEW_STYLE = "noto"
 SIDE = 24  # pixels, for nearest neighbours
 NEAREST = 10
 Floats = npt.NDArray[np.float64]
-RECIPE = {"side": 36, "patch": 6, "shift": 2, "flip": True, "vocab": 1500, "batch-tokens": 6400, "checks": 4}
+RECIPE = {
+    "side": 32, "patch": 8, "convolution": True, "image-dim": 96, "image-layers": 2, "image-heads": 3,
+    "dim": 96, "layers": 2, "heads": 3, "context": 32, "vocab": 1500, "batch-tokens": 12_800, "checks": 4,
+    "shift": 2, "flip": True, "turn": 10, "zoom": 0.15, "tint": 0.2, "dropout": 0.1, "weight-decay": 0.1,
+}  # fmt: skip
 
 
 class Emoji:
@@ -59,9 +63,12 @@ class Emoji:
         return f"{row['annotation']}, {row['tags']}".lower()
 
     def table(self, name: str, chosen: list[tuple[str, str]]) -> Path:
-        """A file that regard reads: picture, tab, caption."""
+        """A file that regard reads: picture, tab, caption; each picture with its name alone, and with its tags too."""
         file = self.folder / f"{name}.tsv"
-        lines = [f"{self.files[one].relative_to(self.folder)}\t{self.caption(one[0])}\n" for one in chosen]
+        rows = [
+            (one, text) for one in chosen for text in (self.rows[one[0]]["annotation"].lower(), self.caption(one[0]))
+        ]
+        lines = [f"{self.files[one].relative_to(self.folder)}\t{text}\n" for one, text in rows]
         file.write_text("".join(lines), encoding="utf-8")
         return file
 

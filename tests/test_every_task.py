@@ -423,7 +423,7 @@ def test_the_command_trains_answers_and_scores(task: str, model: str, tmp_path: 
 def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(task: str, model: str, tmp_path: Path) -> None:
     known = options(task, model, next(iter(MODELS[model].sizes)))
     how = {"steps": 4, "checks": 2} | {
-        name: value for name, value in {"dropout": 0.2, "shift": 1}.items() if name in known
+        name: value for name, value in {"dropout": 0.2, "shift": 1, "turn": 20.0, "tint": 0.2}.items() if name in known
     }
     whole = job_of(task, model, tmp_path / "whole", **how)
     losses = [step.loss for step in carry_out(whole)]

@@ -104,7 +104,7 @@ def test_the_options_of_train_are_frozen():
         ("fill", "bert"): f"""{text} documents cache share whole_words
             context dim layers heads hidden activation dropout segments eps after_pad""",
         ("classify", "pooled"): f"longest {text} pooling many smoothing context dim hidden dropout",
-        ("classify", "vit"): """longest side shift flip pooling many smoothing
+        ("classify", "vit"): """longest side shift flip turn zoom tint pooling many smoothing
             patch dim layers heads hidden activation dropout convolution class_token qkv_bias eps""",
         ("regress", "llama"): f"""longest {text} pooling context dim layers heads kv_heads head_dim hidden
             activation biases tied dropout base stretch trained eps""",

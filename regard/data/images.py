@@ -324,18 +324,6 @@ class Pictures:
         mean, std = (pixels.new_tensor(each, dtype=torch.float32).view(-1, 1, 1) for each in (self.mean, self.std))
         return (pixels / (1 / self.scale) - mean) / std
 
-    @staticmethod
-    def augmented(pixels: Tensor, shift: int, flip: bool) -> Tensor:
-        """Each picture moved by up to `shift` pixels both ways, its edge repeated; if `flip`, half of them mirrored."""
-        count, channels, high, wide = pixels.shape
-        moves = torch.randint(-shift, shift + 1, (2, count, 1), device=pixels.device)
-        rows = (torch.arange(high, device=pixels.device) + moves[0]).clamp(0, high - 1)  # (B,high)
-        places = (torch.arange(wide, device=pixels.device) + moves[1]).clamp(0, wide - 1)  # (B,wide)
-        if flip:
-            places = torch.where(torch.rand(count, 1, device=pixels.device) < 0.5, places.flip(1), places)
-        source = (rows[:, :, None] * wide + places[:, None, :]).flatten(1)  # (B,high*wide)
-        return pixels.flatten(2).gather(2, source[:, None].expand(-1, channels, -1)).view_as(pixels)
-
     def save(self, folder: Path) -> None:
         write_processor(folder, self.side, self.channels, self.mean, self.std, self.origin)
 

@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_type_hints
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from regard.choose import choose
+from regard.choose import choose, fits
 from regard.hub.files import read_json as read_json
 from regard.hub.files import there
 from regard.hub.files import write_json as write_json
@@ -201,15 +201,6 @@ def read_config(folder: Path, weights: bool = True) -> tuple[Names | Plain, Any]
     except ValueError as error:
         raise ValueError(str(error) if str(folder) in str(error) else f"{file}: {error}") from None
     return names, made
-
-
-def fits(value: Any, kind: Any) -> bool:
-    """Whether a value read from JSON is of the type of a field: numbers, switches, one of some words, or nothing."""
-    if get_args(kind):
-        return value in get_args(kind) or any(isinstance(k, type) and fits(value, k) for k in get_args(kind))
-    if isinstance(value, bool) or kind is bool:
-        return isinstance(value, bool) and kind is bool
-    return isinstance(value, (int, float) if kind is float else kind)
 
 
 def must_hold(config: Any, model: str, stored: Mapping[str, Stored]) -> None:

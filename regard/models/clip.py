@@ -25,23 +25,24 @@ from regard.parts.norms import LayerNorm
 from regard.parts.pooling import AtEnd, First
 from regard.parts.positions import Learned
 from regard.parts.residual import PreNorm
-from regard.parts.stems import Patches, must_show
+from regard.parts.stems import ConvolutionStem, Patches, must_show
 
 
 @dataclass(frozen=True)
 class CLIPConfig:
     vocab: int  # different tokens
     context: int = 77  # most tokens of a text
-    dim: int = 128  # width of the text tower
-    layers: int = 4  # blocks of the text tower
-    heads: int = 4  # attention heads in each of these blocks
+    dim: int = 96  # width of the text tower
+    layers: int = 2  # blocks of the text tower
+    heads: int = 3  # attention heads in each of these blocks
     hidden: int = 0  # inner width of their feed-forward; 4 times dim if 0
     image: int = 32  # height and width of an image in pixels
     channels: int = 3  # 3 for colours, 1 for grey
     patch: int = 4  # height and width of a patch in pixels
-    image_dim: int = 128  # width of the image tower
-    image_layers: int = 4  # blocks of the image tower
-    image_heads: int = 4  # attention heads in each of these blocks
+    convolution: bool = False  # make the vectors by convolutions that shrink the image as much as patches do
+    image_dim: int = 96  # width of the image tower
+    image_layers: int = 3  # blocks of the image tower
+    image_heads: int = 3  # attention heads in each of these blocks
     image_hidden: int = 0  # inner width of their feed-forward; 4 times image-dim if 0
     joint: int = 64  # numbers of a vector where both towers meet
     dropout: float = 0.0  # share of numbers dropped in training
@@ -54,12 +55,12 @@ class CLIPConfig:
         must_fit(self, may_be_0=("hidden", "image_hidden"))
         object.__setattr__(self, "hidden", self.hidden or 4 * self.dim)
         object.__setattr__(self, "image_hidden", self.image_hidden or 4 * self.image_dim)
-        if self.image % self.patch:
+        if self.image % self.patch and not self.convolution:
             raise ValueError(f"patch ({self.patch}) must divide image ({self.image})")
 
 
 SIZES: dict[str, dict[str, int]] = {
-    "tiny": {"layers": 4, "dim": 128, "heads": 4, "image_layers": 4, "image_dim": 128, "image_heads": 4, "joint": 64},
+    "tiny": {"layers": 2, "dim": 96, "heads": 3, "image_layers": 3, "image_dim": 96, "image_heads": 3, "joint": 64},
     # Radford et al. 2021, ViT-B/32
     "base": {
         "layers": 12, "dim": 512, "heads": 8, "image_layers": 12, "image_dim": 768, "image_heads": 12, "joint": 512,
@@ -82,7 +83,8 @@ class ImageTower(nn.Module):
     def __init__(self, c: CLIPConfig):
         super().__init__()
         self.config = c
-        self.stem = Patches(c.channels, c.patch, c.image_dim, bias=False)
+        convolved = ConvolutionStem(c.channels, c.image_dim, c.patch) if c.convolution else None
+        self.stem = convolved or Patches(c.channels, c.patch, c.image_dim, bias=False)
         self.first = nn.Parameter(torch.randn(c.image_dim) * 0.02)
         self.positions = Learned(1 + self.stem.places(c.image), c.image_dim)
         self.embed_norm = LayerNorm(c.image_dim, c.eps)

@@ -33,7 +33,7 @@ class ViTConfig:
     heads: int = 3  # attention heads in each block
     hidden: int = 192  # inner width of the feed-forward
     dropout: float = 0.0  # share of numbers dropped in training
-    convolution: bool = False  # make the vectors by convolutions that shrink 4 times, instead of patches
+    convolution: bool = False  # make the vectors by convolutions that shrink the image as much as patches do
     class_token: bool = True  # put a vector in front that gathers the whole image
     activation: Literal["gelu", "gelu-tanh", "quick-gelu", "relu", "relu2", "silu"] = "gelu"  # of the feed-forward
     eps: float = 1e-12  # added to the variance in each norm
@@ -63,7 +63,9 @@ class ViT(nn.Module):
         def around(inner: nn.Module) -> nn.Module:
             return PreNorm(LayerNorm(c.dim, c.eps), inner, c.dropout)
 
-        self.stem = ConvolutionStem(c.channels, c.dim) if c.convolution else Patches(c.channels, c.patch, c.dim)
+        self.stem = (
+            ConvolutionStem(c.channels, c.dim, c.patch) if c.convolution else Patches(c.channels, c.patch, c.dim)
+        )
         self.first = nn.Parameter(torch.randn(1, 1, c.dim) * 0.02) if c.class_token else None
         self.positions = Learned(self.stem.places(c.image) + c.class_token, c.dim)
         self.drop = Dropout(c.dropout)

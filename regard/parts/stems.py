@@ -29,14 +29,23 @@ class Patches(nn.Module):
 
 
 class ConvolutionStem(nn.Module):
-    """Three convolutions, of which two halve the image, and one that only mixes channels: 28 x 28 becomes 7 x 7."""
+    """Convolutions that halve the image until it is as small as patches would make it (2, 4, 8 ... times), after one
+    that keeps its size; and one that only mixes channels. 28 x 28 becomes 7 x 7."""
 
-    def __init__(self, channels: int, dim: int):
+    def __init__(self, channels: int, dim: int, patch: int = 4):
         super().__init__()
-        widths = [channels, max(1, dim // 4), max(1, dim // 2), dim]
+        halvings = patch.bit_length() - 1
+        if patch != 2**halvings:
+            raise ValueError(f"convolutions shrink an image 1, 2, 4, 8 ... times, not {patch} times")
+        self.patch = patch
+        widths = [channels, *(max(1, dim >> i) for i in reversed(range(halvings + 1)))]
         layers: list[nn.Module] = []
-        for a, b, stride in zip(widths, widths[1:], (1, 2, 2), strict=False):
-            layers += [nn.Conv2d(a, b, 3, stride, padding=1, bias=False), nn.BatchNorm2d(b), nn.ReLU()]
+        for i in range(halvings + 1):
+            layers += [
+                nn.Conv2d(widths[i], widths[i + 1], 3, stride=2 if i else 1, padding=1, bias=False),
+                nn.BatchNorm2d(widths[i + 1]),
+                nn.ReLU(),
+            ]
         self.layers = nn.Sequential(*layers, nn.Conv2d(dim, dim, 1))
 
     def forward(self, pixels: Tensor) -> Tensor:
@@ -44,7 +53,7 @@ class ConvolutionStem(nn.Module):
 
     def places(self, image: int) -> int:
         """How many vectors a square image becomes; an odd row at the edge counts as a whole one."""
-        return (-(-image // 4)) ** 2
+        return (-(-image // self.patch)) ** 2
 
 
 def as_tokens(maps: Tensor) -> Tensor:

@@ -24,10 +24,11 @@ from regard.data.images import Picture, Pictures, open_picture, read_pictures
 from regard.data.labelled import Labelled, read_labelled
 from regard.data.pieces import Pieces
 from regard.data.tokens import Tokenizer
+from regard.data.views import Views
 from regard.parts.heads import Classifier, Model
 from regard.parts.pooling import POOLINGS
 from regard.scores import accuracy, macro_f1, micro_f1
-from regard.tasks.inputs import Drawn, Given, ImageInput, TextInput, Views, Written, fit_tokenizer, in_order
+from regard.tasks.inputs import Drawn, Given, ImageInput, TextInput, Written, fit_tokenizer, in_order, told
 from regard.tasks.task import Answer, Choices, Loss, Task, learnt, samples
 
 
@@ -45,8 +46,7 @@ class Classify(Task):
     labels: list[str] = learnt()
     tokenizer: Tokenizer | None = learnt(None)
     pictures: Pictures | None = learnt(None)
-    shift: int = learnt(0)
-    flip: bool = learnt(False)
+    views: dict[str, Any] | None = learnt(None)  # how pictures are looked at in training
 
     def __post_init__(self) -> None:
         must(self, smoothing=(0 <= self.smoothing < 1, "at least 0 and below 1"))
@@ -90,13 +90,13 @@ class Classify(Task):
             pictures = readers.get("pictures") or Pictures.fit(rows, reading["side"])
         else:
             tokenizer = fit_tokenizer((text for row in rows for text in row.texts), reading, readers)
-        seen = {"shift": reading.get("shift", 0), "flip": reading.get("flip", False)}
-        return cls(**aim, labels=labels, tokenizer=tokenizer, pictures=pictures, **seen)
+        views = told(Views, reading) if pictures else None
+        return cls(**aim, labels=labels, tokenizer=tokenizer, pictures=pictures, views=views)
 
     @cached_property
     def input(self) -> TextInput | ImageInput:
         if self.pictures is not None:
-            return ImageInput(self.pictures, self.shift, self.flip)
+            return ImageInput(self.pictures, Views(**self.views or {}))
         assert self.tokenizer is not None
         return TextInput(self.tokenizer)
 

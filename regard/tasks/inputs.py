@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.choose import must
 from regard.data import text
 from regard.data.batches import ByLength, Ints, Ragged, cut, handfuls, padding_mask, to_device
 from regard.data.bundled import phrasebook
@@ -18,18 +17,7 @@ from regard.data.files import Rows
 from regard.data.images import Pictures
 from regard.data.pieces import READING, Pieces, learn
 from regard.data.tokens import Tokenizer
-
-
-@dataclass(frozen=True)
-class Views:
-    """How pictures are looked at."""
-
-    side: int | None = None  # pixels of a side; as most pictures have it unless given
-    shift: int = 0  # in training, move a picture by up to so many pixels
-    flip: bool = False  # in training, mirror half of the pictures
-
-    def __post_init__(self) -> None:
-        must(self, side=(self.side is None or self.side >= 1, "at least 1"), shift=(self.shift >= 0, "0 or more"))
+from regard.data.views import Views
 
 
 class Given(NamedTuple):
@@ -77,17 +65,14 @@ class TextInput:
 @dataclass
 class ImageInput:
     pictures: Pictures
-    shift: int
-    flip: bool
+    views: Views
 
     def prepare(self, rows: Sequence[Any], wanted: Any, context: int) -> Drawn:
         return Drawn(self.pictures.prepare([row.pixels for row in rows]), wanted)
 
     def given(self, examples: Drawn, rows: Ints, training: bool) -> Given:
         pixels = torch.from_numpy(examples.rows[rows])
-        if training and (self.shift or self.flip):
-            pixels = self.pictures.augmented(pixels, self.shift, self.flip)
-        return Given(self.pictures.normal(pixels), None)
+        return Given(self.pictures.normal(self.views.seen(pixels) if training else pixels), None)
 
     def sizes(self) -> dict[str, int]:
         return {"image": self.pictures.side, "channels": self.pictures.channels}
@@ -101,7 +86,12 @@ def text_sizes(tokenizer: Tokenizer) -> dict[str, int]:
 def fit_tokenizer(texts: Any, reading: dict[str, Any], readers: dict[str, Any]) -> Tokenizer:
     """That of the model it starts from, or a new one."""
     found: Tokenizer | None = readers.get("tokenizer")
-    return found or learn(texts, Pieces(**{n: reading[n] for n in Pieces.__dataclass_fields__}), READING)
+    return found or learn(texts, Pieces(**told(Pieces, reading)), READING)
+
+
+def told(group: Any, reading: dict[str, Any]) -> dict[str, Any]:
+    """The options of one group among those of how the input is read."""
+    return {name: reading[name] for name in group.__dataclass_fields__}
 
 
 def in_order(lengths: Ints, answer: Callable[[Ints], Tensor], budget: int = 8192) -> Tensor:

@@ -24,10 +24,11 @@ from regard.data.files import Rows
 from regard.data.images import FORMATS, Captioned, Pictures, Pixels, digest, open_picture, read_captioned
 from regard.data.pieces import Pieces
 from regard.data.tokens import Tokenizer
+from regard.data.views import Views
 from regard.parts.heads import Model
 from regard.scores import recall_at
 from regard.tasks.contrast import alike, contrast, distinct, places
-from regard.tasks.inputs import Drawn, ImageInput, TextInput, Views, Written, fit_tokenizer, in_order
+from regard.tasks.inputs import Drawn, ImageInput, TextInput, Written, fit_tokenizer, in_order, told
 from regard.tasks.task import Answer, Choices, Loss, Task, learnt, samples
 
 TOGETHER = 50  # pairs among which the loss of a check is measured
@@ -65,8 +66,7 @@ class Matched(ByLength):
 class Match(Task):
     tokenizer: Tokenizer = learnt()
     pictures: Pictures = learnt()
-    shift: int = learnt(0)
-    flip: bool = learnt(False)
+    views: dict[str, Any] | None = learnt(None)  # how pictures are looked at in training
 
     about = "a picture and some labels in, the label that fits best out"
     takes = "a .tsv of picture files and captions, or a folder with captions.tsv"
@@ -99,11 +99,11 @@ class Match(Task):
             raise ValueError(f"there is nothing to tell apart: every picture has the caption {rows[0].caption!r}")
         tokenizer = fit_tokenizer((row.caption for row in rows), reading, readers)
         pictures = readers.get("pictures") or Pictures.fit(rows, reading["side"])
-        return cls(**aim, tokenizer=tokenizer, pictures=pictures, shift=reading["shift"], flip=reading["flip"])
+        return cls(**aim, tokenizer=tokenizer, pictures=pictures, views=told(Views, reading))
 
     @property
     def seen(self) -> ImageInput:
-        return ImageInput(self.pictures, self.shift, self.flip)
+        return ImageInput(self.pictures, Views(**self.views or {}))
 
     @property
     def said(self) -> TextInput:

@@ -506,34 +506,6 @@ def test_what_is_no_such_file_is_named(tmp_path: Path, content: str) -> None:
         Pictures.load(tmp_path)
 
 
-@pytest.mark.parametrize("flip", [False, True])
-@pytest.mark.parametrize("shift", [0, 2])
-def test_an_augmented_picture_is_a_moved_or_mirrored_one(shift: int, flip: bool) -> None:
-    count, channels, high, wide = 300, 2, 5, 6
-    pixels = torch.randint(
-        0, 256, (count, channels, high, wide), dtype=torch.uint8, generator=torch.Generator().manual_seed(3)
-    )
-    torch.manual_seed(4)
-    found = Pictures.augmented(pixels, shift, flip)
-    assert (found.shape, found.dtype) == (pixels.shape, torch.uint8)
-    possible = {}
-    for down in range(-shift, shift + 1):
-        for right in range(-shift, shift + 1):
-            rows = [min(max(row + down, 0), high - 1) for row in range(high)]
-            places = [min(max(place + right, 0), wide - 1) for place in range(wide)]
-            moved = pixels[:, :, rows][..., places]
-            possible[down, right, False] = moved
-            if flip:
-                possible[down, right, True] = moved.flip(-1)
-    counts = {key: int((found == moved).flatten(1).all(1).sum()) for key, moved in possible.items()}
-    assert sum(counts.values()) == count, "each is exactly one of them"
-    assert all(counts.values()), "and each of them comes up"
-    if flip:
-        assert 0.4 < sum(number for (_, _, turned), number in counts.items() if turned) / count < 0.6
-    torch.manual_seed(4)
-    assert torch.equal(Pictures.augmented(pixels, shift, flip), found)
-
-
 @needs_shared
 def test_fashion_mnist_is_read_whole() -> None:
     folder = SHARED / "fashion_mnist"

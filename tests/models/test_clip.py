@@ -121,7 +121,7 @@ def test_the_vector_of_a_text_is_that_of_its_end(sep: int, row: list[int], place
 
 
 def test_a_feedforward_is_four_times_as_wide_as_its_tower_unless_told() -> None:
-    assert (CLIPConfig(V, dim=12).hidden, CLIPConfig(V, image_dim=8).image_hidden) == (48, 32)
+    assert (CLIPConfig(V, dim=12).hidden, CLIPConfig(V, image_dim=9).image_hidden) == (48, 36)
     body = CLIP(CLIPConfig(V, hidden=7, image_hidden=9))
     assert body.text.blocks[0].feedforward.inner.up.out_features == 7
     assert body.image.blocks[0].feedforward.inner.up.out_features == 9
@@ -141,8 +141,11 @@ def test_what_does_not_fit_is_refused_with_its_numbers(body: CLIP) -> None:
         body.text(torch.zeros(B, T + 1, dtype=torch.long))
     with pytest.raises(ValueError, match=r"patch \(5\) must divide image \(32\)"):
         CLIPConfig(V, patch=5)
-    with pytest.raises(ValueError, match=r"image-heads \(5\) must divide image-dim \(128\)"):
+    with pytest.raises(ValueError, match=r"image-heads \(5\) must divide image-dim \(96\)"):
         CLIPConfig(V, image_heads=5)
+    with pytest.raises(ValueError, match="8 ... times, not 5 times"):
+        CLIP(CLIPConfig(V, patch=5, convolution=True))
+    assert CLIP(CLIPConfig(V, patch=8, image=28, convolution=True)).image.positions.weight.size(0) == 1 + 4 * 4
     with pytest.raises(ValueError, match="joint must be at least 1, not 0"):
         CLIPConfig(V, joint=0)
 

@@ -101,8 +101,10 @@ def test_images_of_another_size_are_refused_with_both(shape: tuple[int, ...]) ->
 def test_patches_that_do_not_tile_the_image_are_refused_unless_convolutions_take_their_place() -> None:
     with pytest.raises(ValueError, match=r"patch \(5\) must divide image \(28\)"):
         ViTConfig(image=28, patch=5)
-    assert ViTConfig(image=28, patch=5, convolution=True)
-    with pytest.raises(ValueError, match=r"heads \(5\) must divide dim \(128\)"):
+    assert ViT(ViTConfig(image=28, patch=8, convolution=True)).positions.weight.size(0) == 1 + 4 * 4
+    with pytest.raises(ValueError, match="8 ... times, not 5 times"):
+        ViT(ViTConfig(image=28, patch=5, convolution=True))
+    with pytest.raises(ValueError, match=r"heads \(5\) must divide dim \(96\)"):
         ViTConfig(heads=5)
 
 

@@ -33,8 +33,19 @@ def test_an_image_that_patches_do_not_tile_is_refused_with_the_numbers() -> None
         Patches(C, PATCH, D)(images(8, 10))
 
 
+@pytest.mark.parametrize("patch", [1, 3, 12])
+def test_convolutions_only_halve(patch: int) -> None:
+    if patch > 1:
+        with pytest.raises(ValueError, match=f"8 ... times, not {patch} times"):
+            ConvolutionStem(C, D, patch)
+    else:
+        assert ConvolutionStem(C, D, patch)(images(8, 8)).shape == (B, 64, D)
+
+
 @pytest.mark.parametrize("image", [4, 28, 29, 31, 32])
 def test_places_count_what_comes_out(image: int) -> None:
+    wide = ConvolutionStem(C, D, 8)
+    assert wide(images(image, image)).shape == (B, wide.places(image), D)
     stem = ConvolutionStem(C, D)
     assert stem(images(image, image)).shape == (B, stem.places(image), D)
     assert stem.places(28) == 7 * 7

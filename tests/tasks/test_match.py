@@ -32,7 +32,17 @@ TOWERS = {
     "patch": 8,
     "joint": E,
 }
-READS = {"pieces": "bpe", "vocab": None, "lowercase": False, "side": None, "shift": 0, "flip": False}
+READS = {
+    "pieces": "bpe",
+    "vocab": None,
+    "lowercase": False,
+    "side": None,
+    "shift": 0,
+    "flip": False,
+    "turn": 0.0,
+    "zoom": 0.0,
+    "tint": 0.0,
+}
 SCENES = [Captioned(one.pixels, one.caption, "shapes", i) for i, one in enumerate(shapes.shapes(60), 1)]
 
 
@@ -212,7 +222,7 @@ def test_the_loss_of_a_check_is_that_of_training_on_the_same_pairs(task, taught)
 
 
 def test_pictures_are_moved_in_training_only(task, taught):
-    moved, rows = replace(task, shift=4), np.arange(9)
+    moved, rows = replace(task, views={"shift": 4, "turn": 20.0}), np.arange(9)
     plain, other = (one.batch(one.prepare(SCENES, CONTEXT), rows) for one in (task, moved))
     assert not torch.equal(plain.pixels, other.pixels)
     assert torch.equal(plain.ids, other.ids)

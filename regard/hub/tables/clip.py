@@ -69,6 +69,7 @@ CLIP = SaidTwice(
     family="clip",
     architecture="CLIPModel",
     model="clip",
+    ours={"convolution": False},
     sizes=within("text_config", TEXT | STACK | _BOTH | {"eos_token_id": "sep"})
     | within("vision_config", IMAGE | {key: f"image_{ours}" for key, ours in STACK.items()} | _BOTH)
     | {"projection_dim": "joint", "dropout": "dropout"},  # they drop nothing
