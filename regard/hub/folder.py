@@ -166,7 +166,8 @@ def read_config(folder: Path, weights: bool = True) -> tuple[Names | Plain, Any]
     `weights`, they are not looked at: a run of our own may have none yet."""
     if not folder.is_dir():
         raise ValueError(
-            f"{folder} is not a folder; a model folder holds config.json, model.safetensors and what reads its input"
+            f"{folder} is not a folder; a model folder holds config.json, model.safetensors and what reads its input, "
+            "and a model on the hub is named owner/repo"
         )
     file = folder / "config.json"
     said = read_json(file)
