@@ -38,7 +38,7 @@ class Plan:
     batch_tokens: int = 2048  # most tokens of a batch, counted on its longer side with padding
     accumulate: int = 1  # batches whose gradients make one step
     optimizer: Literal["muon", "adamw", "sgd"] = "muon"  # muon leaves embeddings, output, gains and biases to adamw
-    rate: float | None = None  # highest learning rate; 0.64 / dim unless given, a tenth of it with --from
+    rate: float | None = None  # highest learning rate; 0.64 / dim unless given, 0.2 / dim with --from
     layer_decay: float = 1.0  # each layer learns at this share of the rate of the one above it
     schedule: Literal["decay", "inverse-square-root"] = "decay"  # how the rate goes over the run
     warmup: int | None = None  # steps until the rate is highest; a tenth of the run, at most 2000, unless given

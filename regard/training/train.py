@@ -91,7 +91,7 @@ def prepare(settings: Settings) -> Job:
         sizes = task.sizes()
         context = settings.body.get("context", 0)
         prepared = {name: task.prepare(rows, context) for name, rows in data.sets.items()}
-        usual = 0.64 / settings.body["dim"] * (0.1 if keeping.from_ else 1)
+        usual = (0.2 if keeping.from_ else 0.64) / settings.body["dim"]
         plan = replace(settings.plan, rate=settings.plan.rate or usual)
         vocab = {"vocab": sizes["vocab"]} if "vocab" in reading else {}
         settings = replace(settings, plan=plan, reading=reading | vocab)
