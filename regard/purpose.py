@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.choose import choose
-from regard.data.images import Pictures
+from regard.data.pictures import Pictures
 from regard.data.tokens import Tokenizer
 from regard.hub.files import read_json, write_json
 from regard.hub.sentences import read_modules

@@ -1,35 +1,25 @@
-"""Pictures with labels or captions, from folders, idx files, .npz and tables, and what makes them ready for a model.
+"""Pictures with labels or captions, from folders, idx files, .npz and tables.
 
 Every picture gives exactly one row or one `Bad`. Pixels are bytes, (height, width, 1 or 3); sizes may differ. A photo
-is made smaller as it is read: thousands of them as the camera took them would fill any memory.
-
-    normal(x) = (x / 255 - mean) / std          with the mean and std of the training pictures, for each channel
+to train on is made smaller as it is read: thousands of them as the camera took them would fill any memory.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import warnings
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from PIL import Image, ImageOps
-from torch import Tensor
 
-from regard.choose import must
 from regard.data.arrays import read_idx, read_npz
 from regard.data.lines import Bad, Lines, Note
-from regard.data.processor import CONFIG as CONFIG
-from regard.data.processor import find_processor, read_processor, write_processor
 from regard.data.text import columns, flaw, kinds_of, tabbed, too_few
 
 Pixels = npt.NDArray[np.uint8]
@@ -37,8 +27,7 @@ Pixels = npt.NDArray[np.uint8]
 FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".gif": "GIF", ".webp": "WEBP", ".bmp": "BMP"}
 IDX = re.compile(r"idx\d-ubyte(\.gz)?$")
 LITTER = ("Thumbs.db", "desktop.ini")  # put into folders by machines, not by people; so are names with a dot in front
-LARGEST = 224  # pixels of a side, unless it is given
-KEPT = 512  # pixels of the shorter edge of a photo, and so of the largest side that can be given
+KEPT = 512  # pixels of the shorter edge of a photo to train on, and so of the largest side that can be given
 STRIP = 100  # how much longer one edge may be: a strip made as high as others would be a bomb
 
 
@@ -128,15 +117,15 @@ def from_folder(folder: Path) -> Iterator[Picture | Bad]:
 
 
 def open_picture(file: str | Path) -> Pixels:
-    """A single picture, as the readers see it."""
-    pixels = decode(Path(file))
+    """A single picture, as large as it is."""
+    pixels = decode(Path(file), whole=True)
     if isinstance(pixels, str):
         raise ValueError(f"{file}: not an image ({pixels})")
     return pixels
 
 
-def decode(file: Path) -> Pixels | str:
-    """The pixels, or what is wrong with them."""
+def decode(file: Path, whole: bool = False) -> Pixels | str:
+    """The pixels, or what is wrong with them; of a photo no more than are kept, unless the whole is wanted."""
     if file.suffix.lower() not in FORMATS:
         return f"pictures are named {', '.join(FORMATS)}, not {file.suffix!r}"
     try:
@@ -147,7 +136,8 @@ def decode(file: Path) -> Pixels | str:
                     return (
                         f"{image.size[0]} x {image.size[1]} pixels are a strip; an edge is at most {STRIP} x the other"
                     )
-                return shrunk(to_pixels(ImageOps.exif_transpose(image)))
+                pixels = to_pixels(ImageOps.exif_transpose(image))
+                return pixels if whole else shrunk(pixels)
     except Exception as error:  # a broken file leads pillow into nearly every error there is
         return f"{type(error).__name__}: {error}"
 
@@ -239,99 +229,3 @@ def read_captioned(
         else:
             yield Captioned(pixels, caption, lines.file, number)
     yield from lines.notes()
-
-
-@dataclass(frozen=True)
-class Pictures:
-    """Makes pictures of any size and colour ready for a model."""
-
-    side: int  # pixels
-    channels: int  # 1 grey, 3 colours
-    mean: tuple[float, ...]  # of each channel, from 0 to 1
-    std: tuple[float, ...]
-    resize: Literal["shorter", "both", "none"] = "shorter"  # which edges are brought to a length first
-    edge: int | None = None  # that length, if it is not `side`
-    crop: bool = True  # then the middle is cut out, with black around it where there is too little
-    resample: int = int(Image.Resampling.BILINEAR)
-    scale: float = 1 / 255  # a byte times this is a number
-    origin: tuple[str, bytes] | None = field(default=None, compare=False, repr=False)  # the file it was read from
-
-    def __post_init__(self) -> None:
-        rule = f"at least 1 and at most {KEPT}, which is what is kept of a photo"
-        must(
-            self,
-            side=(1 <= self.side <= KEPT, rule),
-            edge=(self.edge is None or 1 <= self.edge <= KEPT, rule),
-            channels=(self.channels in (1, 3), "1 (grey) or 3 (colours)"),
-            mean=(len(self.mean) == self.channels and all(map(math.isfinite, self.mean)), "a number for each channel"),
-            std=(
-                len(self.std) == self.channels and all(0 < n < math.inf for n in self.std),
-                "above 0 for each channel",
-            ),
-            resample=(self.resample in range(6), "one of pillow's numbers, 0 to 5"),
-            scale=(0 < self.scale < math.inf, "above 0"),
-        )
-
-    @classmethod
-    def fit(cls, rows: Sequence[Picture | Captioned], side: int | None = None) -> Pictures:
-        """Measures the pictures to train on; the side is their most common longer edge, unless given.
-
-        Edges above the largest side count together: of photos hardly any two may be of one size.
-        """
-        if not rows:
-            raise ValueError("there are no pictures to measure")
-        shapes = Counter(row.pixels.shape for row in rows)
-        edges: Counter[int] = Counter()
-        for (high, wide, _), times in shapes.items():
-            edges[min(LARGEST, max(high, wide))] += times
-        channels = max(shape[2] for shape in shapes)
-        plain = cls(side or edges.most_common(1)[0][0], channels, (0.0,) * channels, (1.0,) * channels)
-        counts = np.zeros((channels, 256))
-        for start in range(0, len(rows), 1024):
-            some = plain.prepare([row.pixels for row in rows[start : start + 1024]])
-            counts += [np.bincount(some[:, channel].ravel(), minlength=256) for channel in range(channels)]
-        shares, values = counts / counts.sum(1, keepdims=True), np.arange(256) / 255
-        mean = shares @ values
-        std = np.sqrt((shares * (values - mean[:, None]) ** 2).sum(1))
-        return cls(plain.side, channels, tuple(mean.tolist()), tuple(np.where(std > 0, std, 1.0).tolist()))
-
-    def prepare(self, arrays: Sequence[Pixels]) -> Pixels:
-        """(N,C,side,side): the shorter edge becomes `side`, what the longer one has more is cut off on both ends."""
-        ready = np.empty((len(arrays), self.side, self.side, self.channels), np.uint8)
-        for i, pixels in enumerate(arrays):
-            fits = pixels.shape == ready.shape[1:] and self.edge is None
-            ready[i] = pixels if fits else self.fitted(pixels)
-        return np.ascontiguousarray(ready.transpose(0, 3, 1, 2))
-
-    def fitted(self, pixels: Pixels) -> Pixels:
-        image, edge = to_image(pixels).convert("L" if self.channels == 1 else "RGB"), self.edge or self.side
-        if self.resize == "shorter":
-            image = resized(image, edge, self.resample)
-        elif self.resize == "both":
-            image = image.resize((edge, edge), Image.Resampling(self.resample))
-        if self.crop:
-            left, top = ((edge - self.side) // 2 for edge in image.size)
-            image = image.crop((left, top, left + self.side, top + self.side))
-        if image.size != (self.side, self.side):
-            wide, high = image.size
-            raise ValueError(
-                f"a picture has {wide} x {high} pixels, but this model takes {self.side} x {self.side} only"
-            )
-        return np.asarray(image).reshape(self.side, self.side, self.channels)
-
-    def normal(self, pixels: Tensor) -> Tensor:
-        """(B,C,side,side) bytes to numbers around 0."""
-        mean, std = (pixels.new_tensor(each, dtype=torch.float32).view(-1, 1, 1) for each in (self.mean, self.std))
-        return (pixels / (1 / self.scale) - mean) / std
-
-    def save(self, folder: Path) -> None:
-        write_processor(folder, self.side, self.channels, self.mean, self.std, self.origin)
-
-    @classmethod
-    def load(cls, folder: Path) -> Pictures:
-        """As the folder of a model says; see processor.py."""
-        return read_processor(folder, cls)
-
-    @staticmethod
-    def lies_in(folder: Path) -> bool:
-        return find_processor(folder) is not None

@@ -161,7 +161,6 @@ class Names:
         """Names with and without their prefix are read. What stands outside of it is a head, ours or one unknown."""
         prefixed = any(name.startswith(self.prefix) for name in tensors)
         ours: dict[str, Tensor] = {}
-        told: dict[str, str] = {}
         unknown = []
         for name, tensor in tensors.items():
             if found := self.found(name):
@@ -176,12 +175,9 @@ class Names:
             else:
                 unknown.append(name)
                 continue
-            for again in parts.keys() & ours.keys():
-                if not self.is_one_of((*self.twins, *self.twins.values()), name):
-                    raise ValueError(f"{name} is there twice, under two names")
-                must_be_one(f"{told[again]} and {name}", ours[again], parts[again])
+            if parts.keys() & ours.keys():
+                raise ValueError(f"{name} is there twice, under two names")
             ours |= parts
-            told |= dict.fromkeys(parts, name)
         must_know(unknown)
         return ours
 
@@ -293,11 +289,6 @@ def nested(flat: Fields) -> dict[str, Any]:
 def must_say(key: str, said: Any, wanted: Any) -> None:
     if said != wanted:
         raise ValueError(f"config.json: {key} is {said!r}, but only {wanted!r} can be read here")
-
-
-def must_be_one(names: str, a: Tensor, b: Tensor) -> None:
-    if a.shape != b.shape or not (a.is_meta or torch.equal(a, b)):
-        raise ValueError(f"{names} are one weight in this model, but differ in the file")
 
 
 def must_know(unknown: Iterable[str]) -> None:

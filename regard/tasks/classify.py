@@ -20,8 +20,9 @@ from regard.choose import must
 from regard.data.batches import Ints, handfuls, to_device
 from regard.data.bundled import phrasebook, shapes
 from regard.data.files import Rows
-from regard.data.images import Picture, Pictures, open_picture, read_pictures
+from regard.data.images import Picture, open_picture, read_pictures
 from regard.data.labelled import Labelled, read_labelled
+from regard.data.pictures import Pictures
 from regard.data.pieces import Pieces
 from regard.data.tokens import Tokenizer
 from regard.data.views import Views

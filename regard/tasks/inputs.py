@@ -14,7 +14,7 @@ from regard.data import text
 from regard.data.batches import ByLength, Ints, Ragged, cut, handfuls, padding_mask, to_device
 from regard.data.bundled import phrasebook
 from regard.data.files import Rows
-from regard.data.images import Pictures
+from regard.data.pictures import Pictures
 from regard.data.pieces import READING, Pieces, learn
 from regard.data.tokens import Tokenizer
 from regard.data.views import Views

@@ -21,7 +21,8 @@ from regard.choose import must
 from regard.data.batches import ByLength, Ints, Ragged, handfuls, to_device
 from regard.data.bundled import shapes
 from regard.data.files import Rows
-from regard.data.images import FORMATS, Captioned, Pictures, Pixels, digest, open_picture, read_captioned
+from regard.data.images import FORMATS, Captioned, Pixels, digest, open_picture, read_captioned
+from regard.data.pictures import Pictures
 from regard.data.pieces import Pieces
 from regard.data.tokens import Tokenizer
 from regard.data.views import Views

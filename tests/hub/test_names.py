@@ -4,8 +4,11 @@ from dataclasses import MISSING
 
 import pytest
 import torch
+from torch import nn
 
 from regard.hub.names import Names, Word
+from regard.hub.placing import sorted_out
+from regard.parts.heads import Model
 
 WORD = Word("activation", {"gelu_new": "tanh", "gelu_fast": "tanh", "relu": "relu"})
 NAMES = Names(
@@ -54,10 +57,14 @@ def test_what_is_kept_is_passed_over_but_known(prefix: str) -> None:
 
 @pytest.mark.parametrize("names", [("again.weight", "shared.weight"), ("shared.weight", "again.weight")])
 def test_a_shared_weight_may_be_there_twice_if_it_is_the_same(names: tuple[str, str]) -> None:
+    def sorted_once(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return sorted_out(tensors, NAMES, Model(nn.Identity(), nn.Identity()), "")
+
     a = torch.ones(2)
-    assert torch.equal(NAMES.to_ours({name: a.clone() for name in names})["body.shared"], a)
-    assert torch.equal(NAMES.to_ours({"again.weight": a})["body.shared"], a)
-    with pytest.raises(ValueError, match=f"{names[0]} and {names[1]} are one weight in this model, but differ"):
-        NAMES.to_ours({names[0]: a, names[1]: a + 1})
-    with pytest.raises(ValueError, match="some.one.4.weight is there twice"):
-        NAMES.to_ours({"one.4.weight": a, "some.one.4.weight": a})
+    assert torch.equal(sorted_once({name: a.clone() for name in names})["body.shared"], a)
+    assert torch.equal(sorted_once({"again.weight": a})["body.shared"], a)
+    with pytest.raises(ValueError, match="again.weight and shared.weight are one weight in this model, but differ"):
+        sorted_once({names[0]: a, names[1]: a + 1})
+    for sort in sorted_once, NAMES.to_ours:
+        with pytest.raises(ValueError, match="some.one.4.weight is there twice"):
+            sort({"one.4.weight": a, "some.one.4.weight": a})

@@ -1,0 +1,124 @@
+"""Where a run begins: the task fitted to its rows, and the model, from scratch or from one that is there.
+
+from scratch        sizes as chosen, weights by chance
+--from MODEL        sizes, weights and readers of the model; its head too, if it is for the same task
+--resume            sizes of the run; its weights come from its newest save
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.data.vectors import read_vectors
+from regard.device import pick_device
+from regard.hub.folder import read_config, read_weights
+from regard.hub.names import Names, Plain
+from regard.hub.remote import find
+from regard.models import MODELS
+from regard.parts.heads import Model
+from regard.purpose import agreed, read_readers, read_task, task_of
+from regard.tasks import TASKS
+from regard.tasks.task import Task
+from regard.training.optimizer import freeze
+from regard.training.settings import Settings
+
+
+def make_model(settings: Settings, task: Task) -> Model:
+    family = MODELS[settings.model]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.plan.seed)
+        body: Any = family.bodies[settings.ability](config_for(settings, task))
+        model: Model = task.head(body)
+    keeping = settings.keeping
+    if keeping.from_ and not keeping.resume:
+        begun = find(keeping.from_)
+        names = read_config(begun)[0]
+        if keeping.new_head:
+            start_head(model, names, read_weights(begun, names, Model(body, nn.Identity()), only="body.").kept)
+        else:
+            read_weights(begun, names, model)
+    freeze(model, keeping.freeze)
+    if keeping.vectors and not keeping.resume:
+        start_words(body, task, keeping.vectors)
+    if keeping.compile:
+        body.compile()
+    return model.to(pick_device(keeping.device))
+
+
+@torch.no_grad()
+def start_head(model: Model, names: Names | Plain, beside: dict[str, Tensor]) -> None:
+    """A new head begins with what the folder of a body has of it: BERT's pooler."""
+    names = names.under(model.head)
+    if not isinstance(names, Names) or names.head is None:
+        return
+    for theirs, ours in names.head.weights.items():
+        for name in {theirs, theirs.removeprefix(names.prefix)} & beside.keys():
+            model.get_parameter(str(ours)).copy_(beside[name])
+
+
+def config_for(settings: Settings, task: Task) -> Any:
+    """Sizes as they are chosen, or as the model has them that it starts from."""
+    config, keeping = MODELS[settings.model].config, settings.keeping
+    if keeping.resume:
+        return read_config(Path(keeping.out or f"runs/{settings.task}"), weights=False)[1]
+    if keeping.from_:
+        begun = find(keeping.from_)
+        return replace(agreed(read_config(begun)[1], task, begun), dropout=settings.body["dropout"])
+    known = {field.name for field in fields(config)}
+    return config(**settings.body, **{name: value for name, value in task.sizes().items() if name in known})
+
+
+def fitted(settings: Settings, rows: Any) -> tuple[Settings, Task]:
+    """The task, fitted to its rows. A model that it starts from reads as before, and keeps a head for the same task."""
+    keeping = settings.keeping
+    begun = find(keeping.from_) if keeping.from_ else None
+    readers = read_readers(begun, {"tokenizer", "pictures"}) if begun else {}
+    if begun and "tokenizer" not in readers and settings.ability != "sees":
+        raise ValueError(f"{begun} has no tokenizer, and with another one its model could not read")
+    task = TASKS[settings.task].fit(rows, settings.ability, settings.reading, readers, **settings.aim)
+    if begun is None or keeping.new_head:
+        return settings, task
+    if task_of(begun) != settings.task:
+        return replace(settings, keeping=replace(keeping, new_head=True)), task
+    return settings, under_its_head(task, begun)
+
+
+def under_its_head(task: Task, folder: Path) -> Task:
+    """The task, for the answers that the head in a folder knows."""
+    began: Any = read_task(folder)
+    for answers in {"labels", "tags"} & set(task.of_the_head):
+        known = getattr(began, answers)
+        if strange := [one for one in getattr(task, answers) if one not in known]:
+            raise ValueError(
+                f"the head of {folder} tells apart {len(known)} {answers}, and {strange[0]!r} is none of them: "
+                f"--new-head puts a new one on its body"
+            )
+    usual = {field.name: field.default for field in fields(began)}
+    for option in {"pooling", "many"} & set(task.of_the_head):
+        wished, has = getattr(task, option), getattr(began, option)
+        if wished not in (has, usual[option]):
+            raise ValueError(f"the head of {folder} has {option} {has}: leave out --{option}, or add --new-head")
+    return replace(task, **{one: getattr(began, one) for one in task.of_the_head})  # type: ignore[type-var]
+
+
+@torch.no_grad()
+def start_words(body: Any, task: Any, file: str) -> None:
+    """Words that are one piece begin with the vectors that somebody else has learnt, scaled to the size of ours."""
+    if getattr(task, "tokenizer", None) is None:
+        raise ValueError("--vectors is for texts, and this task reads none")
+    names = task.tokenizer.pieces(range(len(task.tokenizer)))
+    words = {name.lstrip("▁Ġ"): i for i, name in enumerate(names) if name[:1] in "▁Ġ" and len(name) > 1}
+    found = read_vectors(file, set(words))
+    if not found:
+        raise ValueError(f"{file}: none of its words is a piece of this tokenizer")
+    table = body.tokens.weight
+    size = len(next(iter(found.values())))
+    if size != table.size(1):
+        raise ValueError(f"{file}: its vectors have {size} numbers, the model {table.size(1)}: add --dim {size}")
+    given = torch.stack([torch.from_numpy(vector) for vector in found.values()]).to(table)
+    table[[words[word] for word in found]] = given * (table.std() / given.std())
