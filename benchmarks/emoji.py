@@ -1,6 +1,6 @@
 """Emoji: pictures and their names in one space, trained from scratch, tested where there is something new.
 
-    python benchmarks/emoji.py [--minutes 10] [--out runs/emoji] [any other option of regard train match]
+    python benchmarks/emoji.py [--minutes 10] [--only style] [--out runs/emoji] [any other option of regard train match]
 
 style      trained on two drawing styles of every emoji; a picture in the third style must find its name among all.
            Beside it: the name of the nearest training picture, by pixels.
@@ -35,8 +35,9 @@ SIDE = 24  # pixels, for nearest neighbours
 NEAREST = 10
 Floats = npt.NDArray[np.float64]
 RECIPE = {
-    "side": 32, "patch": 8, "convolution": True, "image-dim": 96, "image-layers": 2, "image-heads": 3,
-    "dim": 96, "layers": 2, "heads": 3, "context": 32, "vocab": 1500, "batch-tokens": 12_800, "checks": 4,
+    "side": 32, "patch": 8, "convolution": True, "image-dim": 96, "image-layers": 1, "image-heads": 3,
+    "image-hidden": 192, "dim": 96, "layers": 1, "heads": 3, "hidden": 192, "joint": 128, "context": 32, "vocab": 1500,
+    "batch-tokens": 4096, "rate": 0.004, "checks": 6,
     "shift": 2, "flip": True, "turn": 10, "zoom": 0.15, "tint": 0.2, "dropout": 0.1, "weight-decay": 0.1,
 }  # fmt: skip
 
@@ -105,18 +106,12 @@ def ours(loaded: Loaded, emoji: Emoji, asked: list[tuple[str, str]], codes: list
     return (pictures @ texts.T).double().numpy()
 
 
-def told(name: str, who: str, places: npt.NDArray[np.int64], ks: tuple[int, ...]) -> None:
-    shares = "  ".join(f"R@{k} {recall_at(places, k):5.1f}" for k in ks)
-    print(f"{name:<10}{who:<26}{shares}", flush=True)
+def told(name: str, who: str, places: npt.NDArray[np.int64]) -> None:
+    shares = "  ".join(f"R@{k} {recall_at(places, k):5.1f}" for k in (1, 10))
+    print(f"{name:<10}{who:<28}{shares}", flush=True)
 
 
-def main() -> None:
-    given, more = options(str(__doc__), 10, "runs/emoji")
-    out = Path(given.out)
-    emoji = Emoji(out / "data")
-    print(f"{machine()}, seed {given.seed}, {given.minutes:g} minutes each")
-    length = {"minutes": given.minutes, "seed": given.seed}
-
+def style(emoji: Emoji, out: Path, recipe: dict[str, Any], more: list[str]) -> None:
     codes = [code for code in emoji.rows if all((code, style) in emoji.files for style in STYLES)]
     old = [
         (code, style) for code in emoji.rows for style in STYLES if style != NEW_STYLE and (code, style) in emoji.files
@@ -127,16 +122,13 @@ def main() -> None:
     near = np.stack([emoji.pixels(one) for one in asked]) @ known.T
     owners = {code: [i for i, one in enumerate(old) if one[0] == code] for code in codes}
     by_code = np.stack([near[:, owners[code]].max(1) for code in codes], 1)
-    told("style", "nearest picture by pixels", places_of(by_code, right), (1, 10))
+    told("style", "nearest picture by pixels", places_of(by_code, right))
     files = {"data": [emoji.table("style-train", old)], "held-out": 0.03}
-    loaded = trained("match", out / "style", RECIPE | files | length, more)
-    told(
-        "style",
-        f"ours, {seconds(out / 'style') / 60:.1f} minutes",
-        places_of(ours(loaded, emoji, asked, codes), right),
-        (1, 10),
-    )
+    loaded = trained("match", out, recipe | files, more)
+    told("style", f"ours, {seconds(out) / 60:.1f} minutes", places_of(ours(loaded, emoji, asked, codes), right))
 
+
+def concepts(emoji: Emoji, out: Path, recipe: dict[str, Any], more: list[str]) -> None:
     def split(name: str) -> list[tuple[str, str]]:
         return [one for one in emoji.files if emoji.rows[one[0]]["split"] == name]
 
@@ -148,15 +140,21 @@ def main() -> None:
     words = tf_idf([emoji.caption(code) for code, _ in train] + [emoji.caption(code) for code in new])
     least = np.sort(near, 1)[:, -NEAREST][:, None]
     guess = np.where(near >= least, np.maximum(near, 0), 0) @ words[: len(train)]
-    told("concepts", "TF-IDF of nearest pictures", places_of(guess @ words[len(train) :].T, right), (1, 10))
+    told("concepts", "TF-IDF of nearest pictures", places_of(guess @ words[len(train) :].T, right))
     files = {"data": [emoji.table("concepts-train", train)], "valid": [emoji.table("concepts-valid", split("val"))]}
-    loaded = trained("match", out / "concepts", RECIPE | files | length, more)
-    told(
-        "concepts",
-        f"ours, {seconds(out / 'concepts') / 60:.1f} minutes",
-        places_of(ours(loaded, emoji, test, new), right),
-        (1, 10),
-    )
+    loaded = trained("match", out, recipe | files, more)
+    told("concepts", f"ours, {seconds(out) / 60:.1f} minutes", places_of(ours(loaded, emoji, test, new), right))
+
+
+SETS = {"style": style, "concepts": concepts}
+
+
+def main() -> None:
+    given, more = options(str(__doc__), 10, "runs/emoji", only=list(SETS))
+    emoji = Emoji(Path(given.out) / "data")
+    print(f"{machine()}, seed {given.seed}, {given.minutes:g} minutes each")
+    for name in given.only:
+        SETS[name](emoji, Path(given.out) / name, RECIPE | {"minutes": given.minutes, "seed": given.seed}, more)
 
 
 if __name__ == "__main__":

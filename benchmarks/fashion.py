@@ -36,7 +36,8 @@ def main() -> None:
     given, more = options(str(__doc__), 15, "runs/fashion")
     files = written(Path(given.out).parent / "fashion-data")
     recipe = {
-        "model": "vit", "convolution": True, "data": [files["train"]], "valid": [files["valid"]],
+        "data": [files["train"]], "valid": [files["valid"]],
+        "model": "vit", "convolution": True, "patch": 8, "layers": 2, "rate": 0.0035,
         "shift": 1, "flip": True, "smoothing": 0.1, "batch-tokens": 1600, "minutes": given.minutes, "seed": given.seed,
     }  # fmt: skip
     loaded = trained("classify", Path(given.out), recipe, more)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,14 @@ from regard.load import Loaded, load
 from regard.training.run import Run
 
 
-def options(about: str, minutes: float, out: str) -> tuple[argparse.Namespace, list[str]]:
+def options(about: str, minutes: float, out: str, only: Sequence[str] = ()) -> tuple[argparse.Namespace, list[str]]:
     """--minutes, --out and --seed, and whatever else is meant for regard train."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=minutes, help="of training, each run")
     parser.add_argument("--out", default=out, help="folder of the runs; a finished one is measured, not trained again")
     parser.add_argument("--seed", type=int, default=1)
+    if only:
+        parser.add_argument("--only", nargs="+", default=only, choices=only, help="of the parts of this benchmark")
     return parser.parse_known_args()
 
 

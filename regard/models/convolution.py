@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.choose import must_fit
-from regard.parts.stems import as_tokens
+from regard.parts.stems import as_tokens, pixel_by_pixel
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,8 @@ class Convolution(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out")
+        pixel_by_pixel(self.stem)
+        pixel_by_pixel(self.blocks)
 
     def forward(self, pixels: Tensor) -> Tensor:  # (B,C,H,W) -> (B,P,D)
         return as_tokens(self.blocks(self.stem(pixels)))

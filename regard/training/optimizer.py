@@ -34,7 +34,7 @@ def optimizers(model: Model, weight_decay: float, kind: str, layer_decay: float 
     if kind == "sgd":
         return [SGD(grouped(weights, weight_decay, shares), momentum=0.9, nesterov=True)]
     within = within_layers(model.body) if kind == "muon" else []
-    inner = [w for w in within if w.requires_grad and w.dim() == 2 and min(w.shape) > 1]
+    inner = [w for w in within if w.requires_grad and w.dim() > 1 and min(w.flatten(1).shape) > 1]
     mine = {id(w) for w in inner}
     rest = grouped([w for w in weights if id(w) not in mine], weight_decay, shares)
     adamw = AdamW(rest, betas=(0.9, 0.98), eps=1e-9, fused=True)
@@ -43,7 +43,8 @@ def optimizers(model: Model, weight_decay: float, kind: str, layer_decay: float 
 
 def within_layers(body: nn.Module) -> list[nn.Parameter]:
     """What multiplies vectors: neither embeddings and positions, which are looked up, nor the head."""
-    return [w for m in body.modules() if isinstance(m, nn.Linear | nn.RNNBase) for w in m.parameters(recurse=False)]
+    kinds = nn.Linear | nn.Conv2d | nn.RNNBase
+    return [w for m in body.modules() if isinstance(m, kinds) for w in m.parameters(recurse=False)]
 
 
 def heights(model: Model) -> list[tuple[nn.Parameter, int]]:
@@ -115,14 +116,16 @@ class Muon(Optimizer):
             shapes: dict[torch.Size, list[Tensor]] = {}
             for weight in (w for w in group["params"] if w.grad is not None):
                 shapes.setdefault(weight.shape, []).append(weight)
-            for shape, weights in shapes.items():
+            for weights in shapes.values():
                 grads: list[Any] = [w.grad for w in weights]
                 means = [self.state[w].setdefault("momentum", torch.zeros_like(w)) for w in weights]
                 torch._foreach_lerp_(means, grads, 1 - group["momentum"])
                 ahead = torch._foreach_lerp(grads, means, group["momentum"])  # Nesterov
-                steps = orthogonal(torch.stack(ahead)).unbind()
+                stacked = torch.stack(ahead)
+                matrices = stacked.flatten(2)  # a convolution multiplies all numbers under its square by a matrix
+                steps = orthogonal(matrices).view_as(stacked).unbind()
                 torch._foreach_mul_(weights, 1 - group["lr"] * group["weight_decay"])
-                torch._foreach_add_(weights, steps, alpha=-group["lr"] * 0.2 * max(shape) ** 0.5)
+                torch._foreach_add_(weights, steps, alpha=-group["lr"] * 0.2 * max(matrices.shape[1:]) ** 0.5)
 
 
 def orthogonal(matrices: Tensor, times: int = 5) -> Tensor:

@@ -68,7 +68,8 @@ def test_muon_is_for_what_multiplies_vectors_inside_the_body(name: str, ability:
     inner = {names[id(w)] for group in groups_of([*muons]) for w in group["params"]}
     for path, weight in model.named_parameters():
         looked_up = any(word in path for word in ("tokens", "positions", "segments", "first", "head."))
-        multiplies = path.startswith("body.") and weight.dim() == 2 and min(weight.shape) > 1 and not looked_up
+        wide = weight.dim() > 1 and min(weight.flatten(1).shape) > 1
+        multiplies = path.startswith("body.") and wide and not looked_up
         assert (path in inner) is multiplies, path
     assert not [o for o in optimizers(model, 0.1, "adamw") if isinstance(o, Muon)]
 
@@ -89,6 +90,16 @@ def test_a_muon_step_is_the_orthogonal_part_of_the_momentum(shape: tuple[int, in
         wanted = before * (1 - 0.05 * 0.3) - 0.05 * 0.2 * max(shape) ** 0.5 * orthogonal(ahead)
         assert_close(weight.detach(), wanted)
         assert_close(muon.state[weight]["momentum"], momentum)
+
+
+def test_a_convolution_steps_as_the_matrix_that_multiplies_what_is_under_its_square() -> None:
+    [square], [flat] = with_grads((6, 3, 3, 3)), with_grads((6, 27))
+    flat.data, flat.grad = square.detach().flatten(1).clone(), square.grad.flatten(1).clone()
+    for weight in (square, flat):
+        muon = Muon([weight], weight_decay=0.3)
+        muon.param_groups[0]["lr"] = 0.1
+        muon.step()
+    assert_close(square.detach().flatten(1), flat.detach())
 
 
 def test_a_step_is_the_same_alone_and_among_others_of_its_shape() -> None:
