@@ -13,6 +13,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import random
 import zipfile
 from collections import Counter
 from pathlib import Path
@@ -61,14 +62,20 @@ class Emoji:
 
     def caption(self, code: str) -> str:
         row = self.rows[code]
-        return f"{row['annotation']}, {row['tags']}".lower()
+        return ", ".join(filter(None, (row["annotation"], row["tags"]))).lower()
+
+    def parts(self, code: str, luck: random.Random) -> list[str]:
+        """The name alone, and a few of its tags with or without it, in any order."""
+        row = self.rows[code]
+        words = [word for word in (row["annotation"], *row["tags"].split(", ")) if word]
+        some = [luck.sample(words, luck.randint(1, len(words))) for _ in range(2)]
+        return [words[0].lower(), *(", ".join(few).lower() for few in some)]
 
     def table(self, name: str, chosen: list[tuple[str, str]]) -> Path:
-        """A file that regard reads: picture, tab, caption; each picture with its name alone, and with its tags too."""
+        """A file that regard reads: picture, tab, caption; each picture with its caption and with parts of it."""
         file = self.folder / f"{name}.tsv"
-        rows = [
-            (one, text) for one in chosen for text in (self.rows[one[0]]["annotation"].lower(), self.caption(one[0]))
-        ]
+        luck = random.Random(1)
+        rows = [(one, text) for one in chosen for text in (self.caption(one[0]), *self.parts(one[0], luck))]
         lines = [f"{self.files[one].relative_to(self.folder)}\t{text}\n" for one, text in rows]
         file.write_text("".join(lines), encoding="utf-8")
         return file
