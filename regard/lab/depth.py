@@ -43,7 +43,7 @@ class Knobs:
         must(self, steps=(self.steps >= AVERAGED, f"at least {AVERAGED}"), rate=(self.rate > 0, "above 0"))
 
 
-QUICK = Knobs(depths=(1, 10), steps=120, rate=0.01)
+QUICK = Knobs(depths=(1, 10), steps=100, rate=0.01)
 
 
 def layer(given: int, dim: int) -> nn.Sequential:
@@ -119,8 +119,8 @@ def run(knobs: Knobs, each: Each) -> Finding:
         drawn(curves, last),
         [{"network": name, **{f"depth {depth}": last[name, depth] for depth in depths}} for name in NETWORKS],
         says=f"At depth {shallow} the plain network misses {last['plain', shallow]:.1%} of its input, at depth {deep}"
-        f" {end['plain']:.0%}, or {end['plain, size kept']:.0%} if it starts with weights that keep sizes. There a DenseNet"
-        f" misses {end['DenseNet']:.1%}, a ResNet {end['ResNet']:.1%}, and one with layer norm"
+        f" {end['plain']:.0%}, or {end['plain, size kept']:.0%} if it starts with weights that keep sizes. There a"
+        f" DenseNet misses {end['DenseNet']:.1%}, a ResNet {end['ResNet']:.1%}, and one with layer norm"
         f" {end['ResNet + layer norm']:.1%}.",
         wanted=f"the shallow plain network learns the identity (it misses less than {LEARNT:.0%}) and the deepest ones"
         f" fail (more than {FAILED:.0%}); DenseNet, ResNet and ResNet with layer norm learn it at every depth",

@@ -83,7 +83,7 @@ def run(knobs: Knobs, each: Each) -> Finding:
         table,
         says=f"With nothing between them, {2 * knobs.parts} layers of {numbers:,} numbers are one layer of "
         f"{knobs.dim * (knobs.dim + 1):,}: it misses at most {straight:.0e} of the spread of their outputs, and "
-        f"doubles have 16 digits. With an activation between, the best single layer misses at least {bent:.0%}.",
+        f"doubles have 16 digits. With an activation between, the best one layer misses at least {100 * bent:.0f} %.",
         wanted="linear layers collapse into one within float error, and with an activation between they do not",
         holds=straight < FLOAT_ERROR and bent > CLEARLY,
     )

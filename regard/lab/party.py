@@ -88,9 +88,9 @@ def run(knobs: Knobs, each: Each) -> Finding:
             for met in (1, knobs.people // 4, knobs.people // 2, knobs.people)
         ],
         says=f"After {knobs.people} people the sum's answer for the first is like the right name by"
-        f" {end['sum'][0]:.2f}, where chance predicts {blur[-1]:.2f}, and for the latest by {end['sum'][1]:.2f}: it blurs all alike. The γ"
-        f" memory has {end['γ'][1]:.2f} of the latest and {end['γ'][0]:.2f} of the first. Attention has"
-        f" {end['attention'][1]:.2f} and {end['attention'][0]:.2f}.",
+        f" {end['sum'][0]:.2f}, where chance predicts {blur[-1]:.2f}, and for the latest by {end['sum'][1]:.2f}:"
+        f" it blurs all alike. The γ memory has {end['γ'][1]:.2f} of the latest and {end['γ'][0]:.2f} of the first,"
+        f" attention {end['attention'][1]:.2f} and {end['attention'][0]:.2f}.",
         wanted=f"the sum falls as 1/√(1 + people / dim) for everyone, γ keeps the latest (above {KEPT}) and loses the"
         f" first (below {GONE}), attention keeps both (above {KEPT}) at every moment",
         holds=off < NEAR

@@ -63,7 +63,7 @@ class Knobs:
         )
 
 
-QUICK = Knobs(distances=(3, 12), names=4, dim=16, batch=16, steps=100)
+QUICK = Knobs(distances=(3, 10), names=4, dim=24, batch=16, steps=80)
 
 
 def run(knobs: Knobs, each: Each) -> Finding:

@@ -97,9 +97,9 @@ def run(knobs: Knobs, each: Each) -> Finding:
             for i, dim in enumerate(dims)
         ],
         says=f"From d = {dims[0]} to {dims[-1]} the spread of q·k grows from {bare[0].spread:.1f} to"
-        f" {bare[-1].spread:.1f}. Without the scale the entropy of the weights falls from {bare[0].entropy:.2f} to {bare[-1].entropy:.2f} nats"
-        f" and the gradient of the median query from {bare[0].median:.2g} to {bare[-1].median:.2g}; with it they stay"
-        f" at {scaled[-1].entropy:.2f} nats and {scaled[-1].median:.2g}.",
+        f" {bare[-1].spread:.1f}. Without the scale the entropy of the weights falls from {bare[0].entropy:.2f} to"
+        f" {bare[-1].entropy:.2f} nats, and the gradient of the median query from {bare[0].median:.2g} to"
+        f" {bare[-1].median:.2g}; with it they stay at {scaled[-1].entropy:.2f} nats and {scaled[-1].median:.2g}.",
         wanted=f"q·k spreads as √d; without the scale entropy falls with every d, below {SHARP:.0%} of the scaled one,"
         f" and the gradient below 1/{DEAD:.0f} of it; with the scale neither depends on d",
         holds=spreads_as_told

@@ -50,6 +50,7 @@ def test_it_holds_and_the_table_has_the_numbers():
     assert found.holds
     assert [row["weight"] for row in found.table] == pytest.approx(by_hand([14, 12]) + by_hand(DECK_T))
     assert [row["on the slide"] for row in found.table] == SAID_A + SAID_T
+    assert "divided by √2 first, which give 0.050 and 0.849" in found.says
     assert len(found.figure.axes) == 2
 
 
@@ -66,6 +67,7 @@ def test_it_holds_for_keys_of_64_only(width):
         ("weights_of", lambda scores: scores / scores.sum(-1, keepdim=True)),
         ("weights_of", lambda scores: (scores / math.sqrt(2)).softmax(-1)),
         ("SAID_T", RIGHT_T),  # then nothing would be a slip
+        ("RIGHT_T", SAID_T),  # then the slip would be right
     ],
 )
 def test_it_does_not_hold_if_a_part_is_another(name, wrong, monkeypatch):
