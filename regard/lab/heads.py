@@ -27,14 +27,14 @@ from regard.parts.heads import Model
 from regard.training.optimizer import optimizers
 from regard.training.schedule import decay
 
-SENTENCE = "time flies like an arrow".split()  # never learnt from
+SENTENCE = ["time", "flies", "like", "an", "arrow"]  # never learnt from
 SUBJECTS = {
     "time": "arrow river", "hope": "anchor candle", "anger": "ember storm", "love": "apple rose",
     "years": "eagle wheel", "words": "axe seed", "tears": "ocean pearl", "stars": "eye lamp",
 }  # fmt: skip
 VERBS = "flies fly", "comes come", "falls fall", "grows grow"
-PLACES = "island abyss hill bridge".split()
-ADJECTIVES = "old empty golden silent".split()
+PLACES = ["island", "abyss", "hill", "bridge"]
+ADJECTIVES = ["old", "empty", "golden", "silent"]
 KINDS = {
     "subject": [*SUBJECTS], "verb": " ".join(VERBS).split(), "link": ["like", "over"], "article": ["a", "an"],
     "adjective": ADJECTIVES, "noun": [*" ".join(SUBJECTS.values()).split(), *PLACES],
@@ -109,7 +109,7 @@ def run(knobs: Knobs, each: Each) -> Finding:
         figure,
         table,
         says,
-        wanted="heads look at different words: two share less than half of their attention; and they are not all needed: "
+        wanted="heads look at different words: two share less than half of their attention; and not all are needed: "
         "the cheapest to remove costs less than a quarter of the dearest, which costs at least 0.1 nats a word",
         holds=overlap < 0.5 and dearest >= 0.1 and cheapest < dearest / 4,
     )
@@ -161,12 +161,12 @@ def guess(model: Model, ids: Tensor, at: Tensor, change: Change | None = None) -
 
 
 def numbers(axes: Axes, table: Tensor, columns: list[str], title: str) -> None:
-    axes.imshow(table, cmap="Blues", aspect="auto", vmin=0, vmax=table.max())
-    for (row, column), value in [(at, table[at].item()) for at in product(*map(range, table.shape))]:
-        colour = "white" if value > 0.6 * table.max() else "black"
-        axes.text(
-            column, row, f"{value:.2f}".replace("-0.00", "0.00"), ha="center", va="center", color=colour, fontsize=8
-        )
+    most = table.max().item()
+    axes.imshow(table, cmap="Blues", aspect="auto", vmin=0, vmax=most)
+    for row, column in product(*map(range, table.shape)):
+        value = round(table[row, column].item(), 2) or 0.0  # no -0.00
+        colour = "white" if value > 0.6 * most else "black"
+        axes.text(column, row, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=8)
     axes.set_xticks(range(len(columns)), columns, rotation=30, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(len(table)), [f"head {row + 1}" for row in range(len(table))])
     axes.set_title(title)

