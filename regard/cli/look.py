@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import shorten
 from typing import Annotated, Any
 
 import tyro
@@ -22,9 +23,9 @@ from regard.training.loop import parameters
 from regard.training.settings import options_of
 from regard.view.attention import Map, attention_tab, maps, steps_tab
 from regard.view.history import training_tab
-from regard.view.inside import refuse_blind, run
+from regard.view.inside import refuse_blind, run, sees
 from regard.view.page import Page
-from regard.view.places import positions_tab
+from regard.view.positions import positions_tab
 from regard.view.roles import heads_tab
 from regard.view.rollout import picture_tab, similarity_tab
 from regard.view.stills import stills
@@ -65,7 +66,11 @@ def main(args: list[str]) -> int:
     more = [*(build(loaded, wish.text, target) for build in BUILDERS), training_tab(folder)]
     out = Path(wish.out)
     out.parent.mkdir(parents=True, exist_ok=True)
-    told = {"title": wish.text, "made": f"regard {__version__}", "about": about(loaded, wish, target)}
+    told = {
+        "title": shorten(wish.text, 80, placeholder=" …"),
+        "made": f"regard {__version__}",
+        "about": about(loaded, wish, target),
+    }
     Page({**told, "tabs": [tab for tab in (*tabs, *more) if tab]}).save(out)
     for one in heads:
         if one.found:
@@ -81,7 +86,7 @@ def from_one_run(
 ) -> tuple[list[Tab | None], list[Map], Stream | None]:
     """Attention, its steps, the stream and the positions of a model that reads text; nothing of one that sees."""
     refuse_blind(loaded.model)
-    if getattr(loaded.task, "pictures", None) is not None:
+    if sees(loaded):
         if target or word:
             raise ValueError("--target and --word are for models that read text, and this one sees pictures")
         return [], [], None

@@ -12,7 +12,7 @@ wide as the tree.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from matplotlib.axes import Axes
@@ -28,6 +28,12 @@ TEXTS = {
     "time will tell": 0.15, "fruit flies buzz": 0.30, "fruit flies bite": 0.06, "fruit is sweet": 0.04,
     "sand runs out": 0.10,
 }  # fmt: skip
+LINES: dict[str, dict[str, Any]] = {
+    "beam": {"color": "tab:blue", "linestyle": "-", "linewidth": 4, "zorder": 1},
+    "greedy": {"color": "tab:orange", "linestyle": "--", "linewidth": 2, "zorder": 2},
+    "kept": {"color": "black", "linestyle": "-"},
+    "pruned": {"color": "darkgrey", "linestyle": ":"},
+}
 Beginning = tuple[int, ...]
 
 
@@ -42,6 +48,8 @@ class Knobs:
 
     def __post_init__(self) -> None:
         must(self, **{name: (getattr(self, name) >= 2, "at least 2") for name in ("beam", "words", "length")})
+        must(self, languages=(self.languages >= 1, "at least 1"))
+        must(self, length=(self.words**self.length <= 10_000, f"shorter, for {self.words} words make too many texts"))
 
 
 QUICK = Knobs(languages=60, length=3)
@@ -156,30 +164,28 @@ def draw_tree(axes: Axes, joint: Tensor, names: list[str], greedy: Found, beam: 
 
     def place(text: Beginning) -> float:
         """Draw what follows a beginning, the more probable above; its own height is theirs in the middle."""
-        going = joint.dim() > len(text) and text in beam.asked
-        chances = joint[text].reshape(len(names), -1).sum(-1) if going else joint.new_zeros(0)
-        nexts = [(*text, i) for i in chances.argsort(descending=True).tolist() if chances[i] > 0]
+        nexts = []
+        if text in beam.asked and len(text) < joint.dim():
+            chances = joint[text].reshape(len(names), -1).sum(-1)
+            nexts = [(*text, i) for i in chances.argsort(descending=True).tolist() if chances[i] > 0]
         heights = [place(longer) for longer in nexts]
         height = sum(heights) / len(heights) if heights else next(rows)
         for longer, at in zip(nexts, heights, strict=True):
-            kept = longer in beam.asked
-            best = beam.texts[0][: len(longer)] == longer
-            line = {"color": "tab:blue", "linewidth": 3} if best else {"color": "black" if kept else "darkgrey"}
-            ends = [len(text), len(longer)], [height, at]
-            axes.plot(*ends, linestyle="-" if kept else ":", zorder=1, **line)
-            if greedy.texts[0][: len(longer)] == longer:
-                axes.plot(*ends, "--", color="tab:orange", linewidth=2, zorder=2)
+            answers = [
+                name for name, one in (("beam", beam), ("greedy", greedy)) if one.texts[0][: len(longer)] == longer
+            ]
+            for name in answers or ["kept" if longer in beam.asked else "pruned"]:
+                axes.plot([len(text), len(longer)], [height, at], **LINES[name])
         told = f"{names[text[-1]]}\n{joint[text].sum():.2f}" if text else "start"
         colour = "black" if text in beam.asked else "grey"
-        axes.text(len(text), height, told, ha="center", va="center", color=colour, fontsize=9, zorder=3)
-        axes.plot(len(text), height, "s", color="white", markersize=26, zorder=2.5)
+        axes.plot(len(text), height, "s", color="white", markersize=26, zorder=3)
+        axes.text(len(text), height, told, ha="center", va="center", color=colour, fontsize=9, zorder=4)
         return height
 
     place(())
+    for name in ("beam", "greedy", "pruned"):
+        axes.plot([], [], label=name, **LINES[name])
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=3, frameon=False)
     axes.invert_yaxis()
     axes.axis("off")
-    for label, style in {"beam": "-", "greedy": "--", "pruned": ":"}.items():
-        colour = {"-": "tab:blue", "--": "tab:orange", ":": "darkgrey"}[style]
-        axes.plot([], [], style, color=colour, linewidth=2, label=label)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=3, frameon=False)
     axes.set_title("P of each beginning")

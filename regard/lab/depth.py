@@ -118,9 +118,9 @@ def run(knobs: Knobs, each: Each) -> Finding:
     return Finding(
         drawn(curves, last),
         [{"network": name, **{f"depth {depth}": last[name, depth] for depth in depths}} for name in NETWORKS],
-        says=f"At depth {shallow} the plain network misses {last['plain', shallow]:.1%} of its input, at depth {deep}"
-        f" {end['plain']:.0%}, or {end['plain, size kept']:.0%} if it starts with weights that keep sizes. There a"
-        f" DenseNet misses {end['DenseNet']:.1%}, a ResNet {end['ResNet']:.1%}, and one with layer norm"
+        says=f"At depth {shallow} the plain network misses {last['plain', shallow]:.1%} of its input. At depth {deep} it"
+        f" misses {end['plain']:.0%}, and still {end['plain, size kept']:.0%} when it starts with weights that keep sizes;"
+        f" a DenseNet misses {end['DenseNet']:.1%}, a ResNet {end['ResNet']:.1%}, and one with layer norm"
         f" {end['ResNet + layer norm']:.1%}.",
         wanted=f"the shallow plain network learns the identity (it misses less than {LEARNT:.0%}) and the deepest ones"
         f" fail (more than {FAILED:.0%}); DenseNet, ResNet and ResNet with layer norm learn it at every depth",

@@ -53,7 +53,7 @@ class Knobs:
     seed: int = 1  # of everything random
 
     def __post_init__(self) -> None:
-        must(self, heads=(self.heads >= 2, "at least 2"), asked=(1 <= self.asked <= 2000, "from 1 to 2000"))
+        must(self, heads=(self.heads >= 2, "at least 2"), asked=(20 <= self.asked <= 2000, "20 to 2000"))
 
 
 QUICK = Knobs(dim=32, steps=120, asked=60)
@@ -90,8 +90,8 @@ def run(knobs: Knobs, each: Each) -> Finding:
             "previous": share(head, away == -1),
             "same": share(head, away == 0),
             "next": share(head, away == 1),
-            "cost": round(total[head].item(), 3),
-            "worst for": [*KINDS][int(of_kind[head].argmax())],
+            "cost": round(total[head].item(), 2) or 0.0,
+            "worst for": [*KINDS][int(of_kind[head].argmax())] if total[head] > 0.01 else "nothing",
         }
         for head in heads
     ]
@@ -102,8 +102,9 @@ def run(knobs: Knobs, each: Each) -> Finding:
     free = sum(cost < dearest for cost in together)
     says = (
         f"Two heads share {overlap:.0%} of their attention. To lose head {order[-1] + 1} costs {dearest:.2f} nats a "
-        f"word, most of all for the {table[order[-1]]['worst for']}; to lose head {order[0] + 1} costs {cheapest:.3f}. "
-        f"The {free} heads that cost least can go together for less than that one."
+        f"word, most of all for the {table[order[-1]]['worst for']}; to lose head {order[0] + 1} costs "
+        f"{abs(cheapest):.2f}. Taken out one after the other, the cheapest first, {free} of {knobs.heads} heads can go "
+        f"for less than that one alone."
     )
     return Finding(
         figure,
@@ -116,18 +117,18 @@ def run(knobs: Knobs, each: Each) -> Finding:
 
 
 def language() -> Tensor:
-    """(N,T) ids of every sentence: [adjective] subject verb like a(n) [adjective] image, or over a(n) [...] place.
-    The lecture's comes first."""
-    made = [SENTENCE]
-    for (subject, images), verb, first, second in product(
-        SUBJECTS.items(), VERBS, ["", *ADJECTIVES], ["", *ADJECTIVES]
-    ):
+    """(N,T) ids of every sentence, the lecture's first.
+
+    [adjective] subject verb like a(n) [adjective] image, or [adjective] subject verb over a(n) [adjective] place.
+    """
+    made, adjectives = [], ["", *ADJECTIVES]
+    for (subject, images), verbs, first, second in product(SUBJECTS.items(), VERBS, adjectives, adjectives):
+        verb = verbs.split()[subject.endswith("s")]
         for link, noun in [*product(["like"], images.split()), *product(["over"], PLACES)]:
-            named = f"{second} {noun}".split()
-            article = "an" if named[0][0] in "aeio" else "a"
-            made.append([*first.split(), subject, verb.split()[subject.endswith("s")], link, article, *named])
-    unlike = [SENTENCE, *(one for one in made[1:] if one != SENTENCE)]
-    return torch.tensor([[WORDS.index(word) for word in one] + [NONE] * (7 - len(one)) for one in unlike])
+            article = "an" if f"{second}{noun}"[0] in "aeiou" else "a"
+            made.append(f"{first} {subject} {verb} {link} {article} {second} {noun}".split())
+    made.sort(key=lambda sentence: sentence != SENTENCE)
+    return torch.tensor([[WORDS.index(word) for word in one] + [NONE] * (7 - len(one)) for one in made])
 
 
 def trained(sentences: Tensor, knobs: Knobs, each: Each) -> Model:

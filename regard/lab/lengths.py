@@ -37,7 +37,7 @@ CHANCE = math.log(DIGITS)  # the loss of a guess
 FLOOR = -sum(
     p * math.log(p) for p in (1 - SLIPS + SLIPS / DIGITS, *[SLIPS / DIGITS] * (DIGITS - 1))
 )  # of who knows all
-LOOKS = {
+LOOKS: dict[str, dict[str, Any]] = {
     "none": {"color": "grey", "linestyle": ":"},
     "learned": {"color": "tab:red", "linestyle": "--"},
     "sinusoidal": {"color": "tab:orange", "linestyle": "-."},

@@ -32,11 +32,13 @@ SAYS = {
     "cross": "A row is the token that the decoder writes, a column one of the source: where it looks while it writes.",
     "self": "A row is the token that asks, a column the one that answers.",
     "encoder": "The source reads itself: a row is the token that asks, a column the one that answers.",
-    "decoder": "The target reads itself: a row is the token that was given, and what it writes is the next. It sees "
-    "nothing behind it.",
+    "decoder": "The target reads itself: a row is the token that asks, a column the one that answers.",
     "pooling": "What the one vector of the whole text is made of.",
 }
-WRITES = " It sees nothing behind it, and writes the next."
+CAUSAL, WRITES = (
+    " It sees nothing that comes after it.",
+    " A row is named after the token it was given: it writes the next.",
+)
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,9 @@ def map_of(inside: Inside, name: str, asks: Line, answers: Line, word: str | Non
         return None
     weights = np.stack([layer.flatten(0, -3).numpy() for layer in layers])  # (L,H,T,S)
     start, found = start_of(weights, asks, answers, word, sharpest(weights) if name == "cross" else None)
-    causal = name == "self" and getattr(inside.model.get_submodule(homes[0]), "causal", False)
-    return Map(name, SAYS[name] + WRITES * causal, asks, answers, homes, weights, start, found)
+    causal = getattr(inside.model.get_submodule(homes[0]), "causal", False)
+    says = SAYS[name] + CAUSAL * causal + WRITES * bool(causal and inside.wanted)
+    return Map(name, says, asks, answers, homes, weights, start, found)
 
 
 def attention_tab(found: list[Map], inside: Inside) -> dict[str, Any]:

@@ -50,11 +50,18 @@ class Inside:
 def run(loaded: Loaded, text: str, target: str | None = None) -> Inside:
     """A translator reads `text` and is given `target`: what it says itself unless that is told."""
     refuse_blind(loaded.model)
+    if sees(loaded):
+        raise ValueError("this model sees pictures, and has no text to look into")
     if isinstance(loaded.task, Translate):
         return translated(loaded, text, loaded(text) if target is None else target)
     if target is not None:
         raise ValueError("a target is what a translator should say, and this model does not translate")
     return read(loaded, text)
+
+
+def sees(loaded: Loaded) -> bool:
+    """Pictures, not text alone."""
+    return getattr(loaded.task, "pictures", None) is not None
 
 
 def refuse_blind(model: nn.Module) -> None:

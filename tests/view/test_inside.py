@@ -16,6 +16,7 @@ from tokenizers import Tokenizer as Engine
 from tokenizers import models, pre_tokenizers
 from torch.testing import assert_close
 
+from regard.data.pictures import Pictures
 from regard.data.pieces import READING, TRANSLATING, WRITING, Pieces, learn
 from regard.data.tokens import Tokenizer
 from regard.load import Loaded, load
@@ -24,12 +25,13 @@ from regard.models import MODELS, ability_for
 from regard.parts.attention import join
 from regard.parts.positions import Alibi, Sinusoidal, sinusoids
 from regard.tasks import TASKS
+from regard.tasks.classify import Classify
 from regard.tasks.embed import Embed
 from regard.view import attention as view_attention
 from regard.view.attention import attention_tab, maps, steps_tab
 from regard.view.between import Start, between_words, sharpest, start_of
 from regard.view.inside import UNKNOWN, run
-from regard.view.places import positions_tab
+from regard.view.positions import positions_tab
 from regard.view.stills import stills
 from regard.view.stream import guessed, stream, stream_tab
 from regard.view.words import Line, line, words
@@ -164,8 +166,16 @@ def test_who_writes_sees_nothing_behind_it():
         inside = seen_by(loaded)
         one = next(one for one in maps(inside) if one.name == name)
         assert not np.triu(one.weights, 1).any()
-        assert "the next" in one.says
+        assert "it writes the next" in one.says
         assert all(head["mask"] for head in view_attention.as_told(one, inside, 10**6)["opened"])
+
+
+def test_who_only_reads_is_not_said_to_write():
+    [one] = maps(seen_by(made("tag", "gpt")))
+    assert "nothing that comes after" in one.says
+    assert "writes" not in one.says
+    [one] = maps(seen_by(made("fill", "bert")))
+    assert "after" not in one.says
 
 
 def test_a_bias_on_the_scores_is_told():
@@ -510,6 +520,13 @@ def test_a_text_longer_than_the_context_is_refused_not_cut(kind, family):
 def test_what_cannot_be_looked_at_is_named():
     with pytest.raises(ValueError, match="context of 5: shorten"):
         run(made("embed", "bert", {"limit": 5}), TEXT)
+    with pytest.raises(ValueError, match="has no text to look into"):
+        run(
+            Loaded(
+                made("classify", "bert").model, Classify(labels=["a", "b"], pictures=Pictures(8, 1, (0.5,), (0.5,)))
+            ),
+            "a",
+        )
     with pytest.raises(ValueError, match="does not translate"):
         run(made("write", "gpt"), TEXT, "a target")
     with pytest.raises(ValueError, match="has no tokens"):
