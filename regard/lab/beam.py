@@ -79,7 +79,7 @@ def run(knobs: Knobs, each: Each) -> Finding:
     figure, (left, right) = drawing(2, height=4.4)
     draw_tree(left, joint[0], names, greedy, beam)
     right.plot(widths, [100 * hit for hit in hits], "o-", color="black", label="the best of all texts is found")
-    right.plot(widths, 100 * shares.mean(1), "s--", color="tab:blue", label="P found / P best, mean")
+    right.plot(widths, (100 * shares.mean(1)).tolist(), "s--", color="tab:blue", label="P found / P best, mean")
     right.set_xscale("log", base=2)
     right.set_xticks(widths, [str(width) for width in widths])
     right.set_ylim(0, 105)

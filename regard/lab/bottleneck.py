@@ -8,7 +8,8 @@ all you need"): an encoder-decoder without attention hands over its last state o
 of it is lost. If the decoder may look at all states of the encoder, little is.
 
 Two recurrent translators that differ in attention alone (`Seq2Seq`) learn to say a sentence backwards, with the same
-lessons, and then write by themselves. No word comes twice in a sentence, and any may follow any: nothing can be guessed.
+lessons, and then write by themselves. No word comes twice in a sentence, and any may follow any: there is no grammar
+that would help to guess.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from regard.parts.heads import Model
 from regard.training.optimizer import optimizers, scale_and_clip
 from regard.training.schedule import decay
 
-GOOD, LOST = 0.9, 0.7  # share of the words in their places: at least, and at most
+GOOD, LOST = 0.9, 0.6  # share of the words in their places: at least, and below
 TESTED = 128  # sentences of each length
 STYLES = {True: "C1-s", False: "k-o"}
 NAMES = {True: "with attention", False: "without"}
@@ -55,11 +56,11 @@ class Knobs:
         )
 
 
-QUICK = Knobs(longest=8, words=8, batch=16, steps=100, rate=0.03)
+QUICK = Knobs(longest=8, words=8, dim=48, batch=16, steps=100, rate=0.03)
 
 
 def run(knobs: Knobs, each: Each) -> Finding:
-    lengths = list(range(2, knobs.longest + 1, max(1, knobs.longest // 8)))
+    lengths = sorted({*range(2, knobs.longest, max(1, knobs.longest // 8)), knobs.longest})
     right: dict[bool, list[float]] = {}
     for attention in each([False, True]):
         model = taught(attention, knobs)
@@ -76,10 +77,10 @@ def run(knobs: Knobs, each: Each) -> Finding:
     return Finding(
         drawn(lengths, right, weights),
         table,
-        says=f"Without attention {right[False][0]:.0%} of the words are in their places in a sentence of {short} words, "
-        f"and {right[False][-1]:.0%} in one of {long}; with attention {right[True][0]:.0%} and {right[True][-1]:.0%}.",
-        wanted=f"both know short sentences; without attention less than {LOST:.0%} of a long one comes through, with it "
-        f"at least {GOOD:.0%}",
+        says=f"Of a sentence of {short} words, {right[False][0]:.0%} are in their places without attention and "
+        f"{right[True][0]:.0%} with it; of one of {long} words, {right[False][-1]:.0%} and {right[True][-1]:.0%}.",
+        wanted=f"both know short sentences; of long ones less than {LOST:.0%} comes through without attention, and at "
+        f"least {GOOD:.0%} with it",
         holds=min(right[False][0], right[True][0], right[True][-1]) >= GOOD and right[False][-1] < LOST,
     )
 
@@ -135,8 +136,8 @@ def drawn(lengths: list[int], right: dict[bool, list[float]], weights: Tensor) -
     left.set_xlabel("words in the sentence")
     left.set_ylabel("share of words in their places")
     left.legend(frameon=False)
-    drawing_of_weights = picture.imshow(weights.numpy(), cmap="Greys", vmin=0, vmax=1)
-    picture.set_xlabel("word of the source")
+    shades = picture.imshow(weights.numpy(), cmap="Greys", vmin=0, vmax=1)
+    picture.set_xlabel("word that was read")
     picture.set_ylabel("word that is written")
-    figure.colorbar(drawing_of_weights, ax=picture, label="attention")
+    figure.colorbar(shades, ax=picture, label="attention")
     return figure

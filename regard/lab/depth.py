@@ -118,9 +118,9 @@ def run(knobs: Knobs, each: Each) -> Finding:
     return Finding(
         drawn(curves, last),
         [{"network": name, **{f"depth {depth}": last[name, depth] for depth in depths}} for name in NETWORKS],
-        says=f"At depth {shallow} the plain network misses {last['plain', shallow]:.1%} of its input. At depth {deep} it"
-        f" misses {end['plain']:.0%}, and still {end['plain, size kept']:.0%} when it starts with weights that keep sizes;"
-        f" a DenseNet misses {end['DenseNet']:.1%}, a ResNet {end['ResNet']:.1%}, and one with layer norm"
+        says=f"At depth {shallow} the plain network misses {last['plain', shallow]:.1%} of its input. At depth {deep}"
+        f" it misses {end['plain']:.0%}, and still {end['plain, size kept']:.0%} when it starts with weights that keep"
+        f" sizes; a DenseNet misses {end['DenseNet']:.1%}, a ResNet {end['ResNet']:.1%}, and one with layer norm"
         f" {end['ResNet + layer norm']:.1%}.",
         wanted=f"the shallow plain network learns the identity (it misses less than {LEARNT:.0%}) and the deepest ones"
         f" fail (more than {FAILED:.0%}); DenseNet, ResNet and ResNet with layer norm learn it at every depth",
@@ -134,9 +134,9 @@ def drawn(curves: dict[tuple[str, int], list[float]], last: dict[tuple[str, int]
     for name, line in LINES.items():
         left.plot(depths, [last[name, depth] for depth in depths], line, marker="o", markersize=4, label=name)
         right.plot(curves[name, depths[-1]], line, linewidth=1)
-    left.set(xscale="log", yscale="log", xlabel="layers", ylabel="loss at the end")
+    left.set(xscale="log", yscale="log", xlabel="layers", ylabel="share missed at the end")
     left.set_xticks(depths, [str(depth) for depth in depths])
     left.minorticks_off()
-    right.set(yscale="log", xlabel="training step", ylabel=f"loss with {depths[-1]} layers")
+    right.set(yscale="log", xlabel="training step", ylabel=f"share missed with {depths[-1]} layers")
     figure.legend(loc="outside lower center", ncols=3, frameon=False)
     return figure

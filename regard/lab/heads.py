@@ -163,7 +163,7 @@ def guess(model: Model, ids: Tensor, at: Tensor, change: Change | None = None) -
 
 def numbers(axes: Axes, table: Tensor, columns: list[str], title: str) -> None:
     most = table.max().item()
-    axes.imshow(table, cmap="Blues", aspect="auto", vmin=0, vmax=most)
+    axes.imshow(table.numpy(), cmap="Blues", aspect="auto", vmin=0, vmax=most)
     for row, column in product(*map(range, table.shape)):
         value = round(table[row, column].item(), 2) or 0.0  # no -0.00
         colour = "white" if value > 0.6 * most else "black"

@@ -123,8 +123,8 @@ def run(knobs: Knobs, each: Each) -> Finding:
     figure, (axes,) = drawing(1, height=3.6)
     figure.set_figwidth(7)
     for name, curve in curves.items():
-        smooth = curve.unfold(0, 4, 1).mean(1)
-        axes.plot(torch.arange(len(smooth)) + 3.5, smooth, label=name, **LOOKS[name])
+        smooth = curve.unfold(0, 4, 1).mean(1).tolist()
+        axes.plot([at + 3.5 for at in range(len(smooth))], smooth, label=name, **LOOKS[name])
     axes.axvline(L, color="grey", linewidth=0.8)
     for level, told, side in ((CHANCE, "a guess", "bottom"), (FLOOR, "who knows the rule", "top")):
         axes.axhline(level, color="lightgrey", linewidth=0.8, zorder=0)

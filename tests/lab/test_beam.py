@@ -76,16 +76,6 @@ def test_a_search_that_is_greedy_whatever_it_is_told_does_not_pass(monkeypatch: 
     assert not run(QUICK, quietly).holds
 
 
-def test_a_beam_that_keeps_the_worst_does_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beam, "generate", lambda *asked: [h[::-1] for h in generate(*worst_first(*asked))])
-    assert not run(QUICK, quietly).holds
-
-
-def worst_first(*asked):
-    *others, how, numbers = asked
-    return *others, replace(how, n_best=how.beam), numbers
-
-
 def test_too_many_texts_are_refused() -> None:
     with pytest.raises(ValueError, match="length must be shorter, for 100 words make too many texts, not 4"):
         Knobs(words=100)

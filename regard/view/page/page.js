@@ -1011,8 +1011,7 @@ async function positions(tab, place) {
   const bits = tab.counter[0]?.length ?? 0;
   const pointed = readout();
   const wave = element("div", {});
-  const at = { number: 0, apart: true };
-  // Sines and cosines take turns in the table; apart from each other they are easier to see.
+  const at = { number: 0, apart: false };
   const evens = Math.ceil(D / 2);
   const numberAt = (column) => (!at.apart ? column : column < evens ? 2 * column : 2 * (column - evens) + 1);
 
@@ -1058,7 +1057,9 @@ async function positions(tab, place) {
     along.replaceChildren(apart ? axis("", "even numbers", "", "odd numbers", "") : axis(0, "number", D - 1));
     large.repaint();
   }
-  order(true);
+  // Where sines and cosines take turns, they are easier to see apart from each other.
+  const unlike = (gap) => total(range(table.length - gap).map((i) => Math.abs(table[i + gap] - table[i])));
+  order(D > 2 && unlike(2) < 0.7 * unlike(1));
 
   const scale = element("canvas", { "aria-hidden": "true" });
   painted(scale, () => paint(scale, 1, 101, (i) => signed(i / 50 - 1)));
@@ -1070,7 +1071,7 @@ async function positions(tab, place) {
   place.append(
     element("div", { class: "counted", style }, figure(tab.name, null, large.place, along), beside),
     pointed,
-    element("div", { class: "controls" }, legend, tick("even numbers first", true, order)),
+    element("div", { class: "controls" }, legend, tick("even numbers first", at.apart, order)),
     element(
       "div",
       { class: "pair" },
@@ -1351,6 +1352,44 @@ function thinned(x, y, count) {
   };
 }
 
+/** The gradient of each part along the steps: many parts of very different sizes, so a map on a scale of powers. */
+function gradientMap(parts, steps) {
+  const values = parts.flatMap(([, row]) => row);
+  const most = largest(values) || 1;
+  const least = Math.max(most / 1e4, smallest(values.filter((x) => x > 0)));
+  const share = (x) => Math.log(Math.max(x, least) / least) / (Math.log(most / least) || 1);
+  const pointed = readout();
+  const map = largeMap({
+    label: "size of the gradient: rows are parts, columns are steps",
+    rows: parts.length,
+    columns: steps.length,
+    colour: (i) => heat(share(values[i]) ** 2),
+    rowNames: parts.map(([name]) => name),
+    looked: (row, column) =>
+      tell(pointed, `${parts[row][0]}, step ${steps[column]}: ${told(parts[row][1][column])}`, parts[row][1][column]),
+  });
+  map.place.classList.add("long");
+  map.look(0, steps.length - 1);
+  const says = `On a scale of powers, from ${told(least)} (pale) to ${told(most)} (dark).`;
+  return figure("Gradient of each part", says, map.place, pointed);
+}
+
+/** The gradient of each part, layer by layer. */
+function gradientLines(parts) {
+  const looks = ["main", "second", "dots"];
+  const line = ([name, y], look) => ({ name, x: y.map((_, i) => i + 1), y, look });
+  const draw = (lines) => chart({ label: "gradient by layer", across: "layer", lines, fromZero: true });
+  if (parts.length > looks.length)
+    return parts.map((part) => figure(`Gradient: ${part[0]}`, null, draw([line(part, "main")])));
+  return [
+    figure(
+      "Gradient by depth",
+      "The size of the gradient in each layer.",
+      draw(parts.map((part, i) => line(part, looks[i]))),
+    ),
+  ];
+}
+
 async function training(tab, place) {
   const valid = tab.valid ?? [];
   const whole = (x) => String(Math.round(x));
@@ -1380,19 +1419,6 @@ async function training(tab, place) {
       ),
     );
   }
-  function gradients() {
-    const parts = Object.entries(tab.layers ?? {}).filter(([, values]) => values.length);
-    const bySteps = parts.every(([, values]) => values.length === tab.steps.length);
-    const places = (values) => (bySteps ? tab.steps : values.map((_, i) => i + 1));
-    const line = ([name, y], look) => ({ name, x: places(y), y, look });
-    const draw = (lines) =>
-      chart({ label: "gradient", across: bySteps ? "step" : "layer", axis: whole, lines, fromZero: true });
-    const looks = ["main", "second", "dots"];
-    if (parts.length > looks.length)
-      return parts.map((part) => figure(`Gradient: ${part[0]}`, null, draw([line(part, "main")])));
-    const lines = parts.map((part, i) => line(part, looks[i]));
-    return lines.length ? [figure("Gradient by depth", "The size of the gradient in each layer.", draw(lines))] : [];
-  }
   const measures = [...new Set(valid.flatMap((check) => Object.keys(check)))].filter(
     (name) => !["step", "loss"].includes(name),
   );
@@ -1403,23 +1429,29 @@ async function training(tab, place) {
       figure("Norm of the gradient", null, overSteps("norm", [fine("norm", "quiet"), smooth("norm")], zero)),
     );
   if (noted("rate")) figures.push(figure("Learning rate", null, overSteps("rate", [fine("rate", "main")], zero)));
-  place.append(losses(), element("div", { class: "multiples" }, figures, gradients()));
+  const parts = Object.entries(tab.layers ?? {}).filter(([, values]) => values.length);
+  const alongSteps = parts.every(([, values]) => values.length === tab.steps.length);
+  if (parts.length && !alongSteps) figures.push(...gradientLines(parts));
+  place.append(losses(), element("div", { class: "multiples" }, figures));
+  if (parts.length && alongSteps) place.append(gradientMap(parts, tab.steps));
 }
 
 // ------------------------------------------------------------------------------------------------ heads
 
-/** The map of an attention tab that a table of heads speaks of, where that is plain. */
-function mapOfHeads(tab) {
-  const maps = data.tabs.flatMap((one) =>
-    one.kind === "attention" ? one.maps.map((map, i) => ({ tab: one, map, i })) : [],
-  );
-  const fits = ({ map }) => (tab.map ? map.name === tab.map : map.layers === tab.layers && map.heads === tab.heads);
-  const fitting = maps.filter(fits);
-  return fitting.length === 1 ? fitting[0] : null;
+/** Where in an attention tab the layer of a table of heads is shown, by its name: "cross 2", or "block 2" of a model
+    that has but one stack. */
+function mapOfLayer(name) {
+  const [, kind, number] = name.match(/^(\w+) (\d+)$/) ?? [];
+  const wanted = kind === "block" ? "self" : kind;
+  for (const tab of data.tabs.filter((one) => one.kind === "attention")) {
+    const map = tab.maps.findIndex((one) => one.name === wanted && number <= one.layers);
+    if (map >= 0) return { tab, at: { map, ...tab.maps[map].start, layer: number - 1 } };
+  }
+  return null;
 }
 
 async function heads(tab, place) {
-  const meant = mapOfHeads(tab);
+  const layers = tab.names ?? range(tab.layers).map((i) => `block ${i + 1}`);
   const at = { layer: 0, head: 0 };
   const pointed = readout();
   pointed.textContent = "Point at a cell to read its number.";
@@ -1429,9 +1461,10 @@ async function heads(tab, place) {
     "see this head at work",
   );
   function show() {
-    if (!meant) return;
-    Object.assign(standing(meant.tab), { map: meant.i, ...at });
-    openTab(data.tabs.indexOf(meant.tab));
+    const there = mapOfLayer(layers[at.layer]);
+    if (!there) return;
+    Object.assign(standing(there.tab), there.at, { head: at.head });
+    openTab(data.tabs.indexOf(there.tab));
   }
 
   /** A table of layers and heads: how dark a number is, what stands in its cell, and what is told of it. */
@@ -1439,11 +1472,11 @@ async function heads(tab, place) {
     const cell = (layer, head) => {
       const x = values[layer][head];
       const where = { "data-layer": layer, "data-head": head, "data-value": x };
-      const whole = `layer ${layer + 1}, head ${head + 1}: ${tells(x)}`;
+      const whole = `${layers[layer]}, head ${head + 1}: ${tells(x)}`;
       return cellWith({ style: shade(share(x)), ...where, "data-tells": whole }, element("span", {}, text(x)));
     };
     const kind = tab.heads > 8 ? "roles many" : "roles";
-    return figure(title, says, walkable(kind, range(tab.heads).map(counted), range(tab.layers).map(counted), cell));
+    return figure(title, says, walkable(kind, range(tab.heads).map(counted), layers, cell));
   }
   function measured({ name, says, values }) {
     const most = largest(values.flat().map(Math.abs)) || 1;
@@ -1459,7 +1492,8 @@ async function heads(tab, place) {
   }
   function ablated({ score, whole, values }) {
     const most = largest(values.flat().map((x) => Math.abs(x - whole))) || 1;
-    const change = (x) => (x === null ? "–" : `${x > whole ? "+" : ""}${rounded(x - whole, 1)}`);
+    const digits = Math.min(4, Math.max(1, 1 - Math.floor(Math.log10(most))));
+    const change = (x) => (x === null ? "–" : `${x > whole ? "+" : ""}${rounded(x - whole, digits)}`);
     const tells = (x) => `without it ${score} is ${told(x)}, with all heads ${told(whole)}`;
     const says = `The change when one head says nothing; with all heads it is ${rounded(whole, 2)}.`;
     return roles(`${score} without the head`, says, values, (x) => Math.abs(x - whole) / most, change, tells);
@@ -1473,10 +1507,14 @@ async function heads(tab, place) {
   telling(tables, "td", ({ dataset }) => {
     Object.assign(at, { layer: Number(dataset.layer), head: Number(dataset.head) });
     tell(pointed, dataset.tells, dataset.value);
-    visit.hidden = !meant;
+    visit.hidden = !mapOfLayer(layers[at.layer]);
   });
   tables.addEventListener("keydown", ({ key, target }) => key === "Enter" && target.closest("td") && show());
-  place.append(note("Rows are layers, columns are heads."), tables, element("div", { class: "below" }, pointed, visit));
+  place.append(
+    note("Rows are layers, columns are heads. Enter shows a head at work."),
+    tables,
+    element("div", { class: "below" }, pointed, visit),
+  );
 }
 
 // ------------------------------------------------------------------------------------------------ the page
