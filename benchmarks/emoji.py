@@ -71,12 +71,15 @@ class Emoji:
         some = [luck.sample(words, luck.randint(1, len(words))) for _ in range(2)]
         return [words[0].lower(), *(", ".join(few).lower() for few in some)]
 
-    def table(self, name: str, chosen: list[tuple[str, str]]) -> Path:
+    def table(self, name: str, chosen: list[tuple[str, str]], parts: bool = True) -> Path:
         """A file that regard reads: picture, tab, caption; each picture with its caption and with parts of it."""
         file = self.folder / f"{name}.tsv"
         luck = random.Random(1)
-        rows = [(one, text) for one in chosen for text in (self.caption(one[0]), *self.parts(one[0], luck))]
-        lines = [f"{self.files[one].relative_to(self.folder)}\t{text}\n" for one, text in rows]
+        lines = [
+            f"{self.files[code, style].relative_to(self.folder)}\t{text}\n"
+            for code, style in chosen
+            for text in (self.caption(code), *(self.parts(code, luck) if parts else ()))
+        ]
         file.write_text("".join(lines), encoding="utf-8")
         return file
 
@@ -148,7 +151,8 @@ def concepts(emoji: Emoji, out: Path, recipe: dict[str, Any], more: list[str]) -
     least = np.sort(near, 1)[:, -NEAREST][:, None]
     guess = np.where(near >= least, np.maximum(near, 0), 0) @ words[: len(train)]
     told("concepts", "TF-IDF of nearest pictures", places_of(guess @ words[len(train) :].T, right))
-    files = {"data": [emoji.table("concepts-train", train)], "valid": [emoji.table("concepts-valid", split("val"))]}
+    valid = emoji.table("concepts-valid", split("val"), parts=False)
+    files = {"data": [emoji.table("concepts-train", train)], "valid": [valid]}
     loaded = trained("match", out, recipe | files, more)
     told("concepts", f"ours, {seconds(out) / 60:.1f} minutes", places_of(ours(loaded, emoji, test, new), right))
 

@@ -1,4 +1,4 @@
-"""The family side by side: RNN, GRU, LSTM, Transformer on tag, classify and write, with equal parameters and minutes.
+"""The family side by side: RNN, GRU, LSTM, Transformers on tag, classify and write, with equal parameters and minutes.
 
     python benchmarks/family.py [--minutes 2] [--out runs/family]
 
@@ -24,13 +24,15 @@ BODIES = {
         "RNN": RECURRENT | {"cell": "rnn", "dim": 512},
         "GRU": RECURRENT | {"cell": "gru", "dim": 296},
         "LSTM": RECURRENT | {"cell": "lstm", "dim": 256},
-        "Transformer": {"model": "bert", "layers": 4, "dim": 128, "heads": 4, "hidden": 512},
+        "BERT": {"model": "bert", "layers": 4, "dim": 128, "heads": 4, "hidden": 512},
+        "ModernBERT": {"model": "modernbert", "layers": 4, "dim": 128, "heads": 4, "hidden": 344},
     },
     "write": {
         "RNN": RECURRENT | {"cell": "rnn", "dim": 448},
         "GRU": RECURRENT | {"cell": "gru", "dim": 256},
         "LSTM": RECURRENT | {"cell": "lstm", "dim": 224},
-        "Transformer": {"model": "gpt", "layers": 4, "dim": 128, "heads": 4, "hidden": 512},
+        "GPT": {"model": "gpt", "layers": 4, "dim": 128, "heads": 4, "hidden": 512},
+        "nano": {"model": "nano", "layers": 4, "dim": 128, "heads": 4, "hidden": 512},
     },
 }
 BODIES["classify"] = BODIES["tag"] | {"pooled": {"model": "pooled", "dim": 256, "hidden": 512}}

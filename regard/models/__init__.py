@@ -6,7 +6,20 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from regard.models import bert, clip, convolution, gpt, llama, nano, pooled, recurrent, seq2seq, transformer, vit
+from regard.models import (
+    bert,
+    clip,
+    convolution,
+    gpt,
+    llama,
+    modernbert,
+    nano,
+    pooled,
+    recurrent,
+    seq2seq,
+    transformer,
+    vit,
+)
 
 ABILITIES = {
     "gathers": "makes one vector of a text",
@@ -44,6 +57,9 @@ MODELS: dict[str, Family] = {
     "vit": Family({"sees": vit.ViT}, vit.ViTConfig, vit.SIZES),
     "clip": Family({"matches": clip.CLIP}, clip.CLIPConfig, clip.SIZES),
     "llama": Family({"reads": llama.Llama, "writes": llama.Llama}, llama.LlamaConfig, llama.SIZES),
+    "modernbert": Family(
+        {"reads": modernbert.ModernBert, "fills": modernbert.ModernBert}, modernbert.ModernBertConfig, modernbert.SIZES
+    ),
     "nano": Family({"reads": nano.Nano, "writes": nano.Nano}, nano.NanoConfig, nano.SIZES),
 }
 

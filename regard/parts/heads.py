@@ -91,14 +91,15 @@ class CappedOutput(Output):
 class MaskedOutput(nn.Module):
     """Guesses hidden tokens: one more layer, then every token of the vocabulary is scored by its own embedding."""
 
-    def __init__(self, weight: Tensor, eps: float = 1e-12):
+    def __init__(self, weight: Tensor, eps: float = 1e-12, *, inner_bias: bool = True):
         super().__init__()
-        self.inner = nn.Linear(weight.size(1), weight.size(1))
-        self.norm = LayerNorm(weight.size(1), eps)
+        self.inner = nn.Linear(weight.size(1), weight.size(1), inner_bias)
+        self.norm = LayerNorm(weight.size(1), eps, bias=inner_bias)
         self.weight = weight
         self.bias = nn.Parameter(torch.zeros(len(weight)))
         nn.init.normal_(self.inner.weight, std=0.02)
-        nn.init.zeros_(self.inner.bias)
+        if inner_bias:
+            nn.init.zeros_(self.inner.bias)
 
     def thought(self, x: Tensor) -> Tensor:
         return self.norm(F.gelu(self.inner(x)))

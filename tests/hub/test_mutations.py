@@ -30,6 +30,7 @@ SMALL: dict[str, dict[str, Any]] = {  # one layer of each kind; no two sizes are
     "llama": TEXT | {"dim": 24, "heads": 6, "kv_heads": 2},
     "nano": TEXT | {"dim": 24, "heads": 6, "kv_heads": 2},
     "bert": TEXT | {"dim": 12, "heads": 3, "segments": 4},
+    "modernbert": TEXT | {"dim": 12, "heads": 3},
     "vit": {"image": 12, "channels": 2, "patch": 4, "dim": 18, "layers": 1, "heads": 3, "hidden": 10},
     "clip": {
         "vocab": V, "context": 11, "dim": 12, "layers": 1, "heads": 3, "pad": 0,

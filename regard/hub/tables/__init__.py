@@ -11,11 +11,13 @@ from regard.hub.tables.clip import CLIP
 from regard.hub.tables.gpt import GPT2
 from regard.hub.tables.llama import LLAMA, MISTRAL, NANOCHAT, QWEN2
 from regard.hub.tables.marian import MARIAN, PEGASUS
+from regard.hub.tables.modernbert import MODERNBERT
 from regard.hub.tables.vit import VIT
 from regard.models import MODELS
 
 KNOWN = {
-    names.family: names for names in (MARIAN, PEGASUS, GPT2, QWEN2, LLAMA, MISTRAL, NANOCHAT, BERT, ROBERTA, VIT, CLIP)
+    names.family: names
+    for names in (MARIAN, PEGASUS, GPT2, QWEN2, LLAMA, MISTRAL, NANOCHAT, BERT, ROBERTA, MODERNBERT, VIT, CLIP)
 }
 PLAIN = {plain.family: plain for plain in map(Plain, MODELS)}
 TABLES: dict[str, Names | Plain] = {**KNOWN, **PLAIN}
