@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from regard.choose import choose
 from regard.cli.options import parse
 from regard.lab import EXPERIMENTS, claim, experiment
 from regard.lab.finding import Finding
-from regard.lab.site import number, png, site, verdict
+from regard.lab.site import Shown, number, png, site, verdict
 from regard.training.settings import options_of
 
 
@@ -35,34 +36,45 @@ def main(args: list[str]) -> int:
         print("regard lab --all [--out FOLDER]                        one page with all of them\n")
         print("\n".join(f"  {name:<12}{claim(name)}" for name in EXPERIMENTS))
         return 0
-    if args[0] == "--all":
-        return every(Lab(**parse("regard lab --all", args[1:], options_of(Lab))))
-    name = choose("experiment", args[0], EXPERIMENTS)
+    if "--all" in args:
+        others = [arg for arg in args if arg != "--all"]
+        return every(Lab(**parse("regard lab --all", others, options_of(Lab))))
+    name, *rest = args
+    choose("experiment", name, EXPERIMENTS)
     found = experiment(name)
-    given = parse(f"regard lab {name}", args[1:], options_of(found.Knobs) | options_of(Lab), str(found.__doc__))
-    lab = Lab(given.pop("out"))
-    finding = found.run(found.Knobs(**given), shown)
+    given = parse(f"regard lab {name}", rest, options_of(found.Knobs) | options_of(Lab), str(found.__doc__))
+    lab, knobs = Lab(given.pop("out")), found.Knobs(**given)
+    folder = folder_of(lab)
+    finding = found.run(knobs, shown)
     print(f"\n{finding.says}\n")
     print_table(finding)
-    file = Path(lab.out) / f"{name}.png"
-    file.parent.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{name}.png"
     file.write_bytes(png(finding))
     print(f"\n{verdict(finding)}\nthe figure is {file}")
     return 0 if finding.holds else 1
 
 
 def every(lab: Lab) -> int:
-    findings: list[tuple[str, Finding]] = []
+    folder = folder_of(lab)
+    done: list[Shown] = []
     for name in EXPERIMENTS:
         print(f"{name}: {claim(name)}", flush=True)
-        found = experiment(name)
-        findings.append((name, found.run(found.Knobs(), shown)))
-        print(f"  {verdict(findings[-1][1])}", flush=True)
-    file = Path(lab.out) / "index.html"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(site(findings), encoding="utf-8")
+        found, began = experiment(name), time.perf_counter()
+        finding = found.run(found.Knobs(), shown)
+        print(f"  {verdict(finding)} ({time.perf_counter() - began:.0f} s)", flush=True)
+        done.append(Shown(name, finding, png(finding)))
+        (folder / f"{name}.png").write_bytes(done[-1].picture)
+    file = folder / "index.html"
+    file.write_text(site(done), encoding="utf-8")
     print(f"the page is {file}")
-    return 0 if all(finding.holds for _, finding in findings) else 1
+    return 0 if all(one.finding.holds for one in done) else 1
+
+
+def folder_of(lab: Lab) -> Path:
+    """Made before anything runs: a place where nothing can be written should not cost a minute to find out."""
+    folder = Path(lab.out)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def shown(items: Sequence[Any]) -> Iterator[Any]:

@@ -22,18 +22,16 @@ from torch import Tensor
 
 from regard.choose import must
 from regard.generate import Decoding, generate
-from regard.lab.finding import Each, Finding, drawing
+from regard.lab.finding import Each, Finding, curves, drawing
+from regard.lab.learning import learn, rates
 from regard.look import look
 from regard.models.recurrent import RecurrentConfig
 from regard.models.seq2seq import Seq2Seq
 from regard.parts.heads import Model
-from regard.training.optimizer import optimizers, scale_and_clip
-from regard.training.schedule import decay
 
 GOOD, LOST = 0.9, 0.6  # share of the words in their places: at least, and below
 TESTED = 128  # sentences of each length
-STYLES = {True: "C1-s", False: "k-o"}
-NAMES = {True: "with attention", False: "without"}
+STYLES = {"without attention": "k-o", "with attention": "C1-s"}
 
 
 @dataclass(frozen=True)
@@ -61,27 +59,25 @@ QUICK = Knobs(longest=8, words=8, dim=48, batch=16, steps=100, rate=0.03)
 
 def run(knobs: Knobs, each: Each) -> Finding:
     lengths = sorted({*range(2, knobs.longest, max(1, knobs.longest // 8)), knobs.longest})
-    right: dict[bool, list[float]] = {}
-    for attention in each([False, True]):
-        model = taught(attention, knobs)
-        right[attention] = [share_right(model, length, knobs) for length in lengths]
+    right: dict[str, list[float]] = {}
+    for kind in each(list(STYLES)):
+        model = taught(kind == "with attention", knobs)
+        right[kind] = [share_right(model, length, knobs) for length in lengths]
     source, target, _ = sentences(1, lengths[-1], knobs)
     with torch.no_grad(), look(model) as seen:  # the last one has attention
         model(source, target)
-    weights = seen["body.cross.inner.weights"][0, 0]  # (T,S)
-    table: list[dict[str, str | float]] = [
-        {"words in the sentence": length, **{NAMES[attention]: right[attention][i] for attention in right}}
-        for i, length in enumerate(lengths)
-    ]
-    short, long = lengths[0], lengths[-1]
+    without, attending = right.values()
     return Finding(
-        drawn(lengths, right, weights),
-        table,
-        says=f"Of a sentence of {short} words, {right[False][0]:.0%} are in their places without attention and "
-        f"{right[True][0]:.0%} with it; of one of {long} words, {right[False][-1]:.0%} and {right[True][-1]:.0%}.",
+        drawn(lengths, right, seen["body.cross.inner.weights"][0, 0]),
+        [
+            {"words in the sentence": length, **{kind: shares[i] for kind, shares in right.items()}}
+            for i, length in enumerate(lengths)
+        ],
+        says=f"Of a sentence of {lengths[0]} words, {without[0]:.0%} are in their places without attention and "
+        f"{attending[0]:.0%} with it; of one of {lengths[-1]} words, {without[-1]:.0%} and {attending[-1]:.0%}.",
         wanted=f"both know short sentences; of long ones less than {LOST:.0%} comes through without attention, and at "
         f"least {GOOD:.0%} with it",
-        holds=min(right[False][0], right[True][0], right[True][-1]) >= GOOD and right[False][-1] < LOST,
+        holds=min(without[0], attending[0], attending[-1]) >= GOOD and without[-1] < LOST,
     )
 
 
@@ -97,17 +93,12 @@ def taught(attention: bool, knobs: Knobs) -> Model:
     vocab = knobs.words + 2  # with the end, and the padding, which is also the start
     body = Seq2Seq(RecurrentConfig(vocab, dim=knobs.dim, layers=knobs.layers, attention=attention, dropout=0.0))
     model = Model(body, body.vocabulary())
-    learners = optimizers(model, weight_decay=0.0, kind="muon")
-    for step in range(knobs.steps):
-        for group in (group for learner in learners for group in learner.param_groups):
-            group["lr"] = knobs.rate * decay(step, knobs.steps, warmup=knobs.steps // 20, share=0.5)
-        length = int(torch.randint(1, knobs.longest + 1, ()))
-        source, target, wanted = sentences(knobs.batch, length, knobs)
-        model.head.loss(model.body(source, target).flatten(0, 1), wanted.flatten()).backward()
-        scale_and_clip(list(model.parameters()), wanted.numel(), clip=1.0)
-        for learner in learners:
-            learner.step()
-        model.zero_grad()
+
+    def lesson() -> Tensor:
+        source, target, wanted = sentences(knobs.batch, int(torch.randint(1, knobs.longest + 1, ())), knobs)
+        return model.head.loss(model.body(source, target).flatten(0, 1), wanted.flatten()) / wanted.numel()
+
+    learn(model, lesson, rates(knobs.rate, knobs.steps), clip=1.0)
     return model
 
 
@@ -128,16 +119,12 @@ def share_right(model: Model, length: int, knobs: Knobs) -> float:
     return float((ids == wanted[:, :-1]).float().mean())
 
 
-def drawn(lengths: list[int], right: dict[bool, list[float]], weights: Tensor) -> Figure:
+def drawn(lengths: list[int], right: dict[str, list[float]], weights: Tensor) -> Figure:
     figure, (left, picture) = drawing(2)
-    for attention, shares in right.items():
-        left.plot(lengths, shares, STYLES[attention], label=NAMES[attention])
+    curves(left, lengths, right, STYLES, xlabel="words in the sentence", ylabel="share of words in their places")
     left.set_ylim(0, 1.05)
-    left.set_xlabel("words in the sentence")
-    left.set_ylabel("share of words in their places")
     left.legend(frameon=False)
     shades = picture.imshow(weights.numpy(), cmap="Greys", vmin=0, vmax=1)
-    picture.set_xlabel("word that was read")
-    picture.set_ylabel("word that is written")
+    picture.set(xlabel="word that was read", ylabel="word that is written")
     figure.colorbar(shades, ax=picture, label="attention")
     return figure

@@ -17,10 +17,12 @@ from itertools import product
 
 import torch
 from matplotlib.figure import Figure
-from torch import nn
+from torch import Tensor, nn
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, drawing
+from regard.lab.finding import Each, Finding, curves, drawing, legend_below, tick
+from regard.lab.learning import learn
+from regard.parts.heads import Model
 from regard.parts.norms import LayerNorm
 from regard.parts.residual import Dense, PreNorm
 
@@ -85,38 +87,34 @@ NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
     "ResNet + layer norm": normed_resnet,
 }
 PLAIN = ("plain", "plain, size kept")
-LINES = dict(zip(NETWORKS, ("k-", "k--", "C2-.", "C1-", "C0:"), strict=True))
+STYLES = dict(zip(NETWORKS, ("k-o", "k--s", "C2-.^", "C1-D", "C0:v"), strict=True))
 
 
 def losses(network: nn.Module, knobs: Knobs) -> list[float]:
     """What is missing in the output, step by step: 0 is the identity, 1 is no better than silence."""
-    optimizer = torch.optim.Adam(network.parameters(), knobs.rate, fused=True)
     numbers = torch.Generator().manual_seed(knobs.seed)
-    seen = []
-    for _ in range(knobs.steps):
+
+    def lesson() -> Tensor:
         x = torch.randn(knobs.batch, knobs.dim, generator=numbers)
-        loss = (network(x) - x).square().mean() / x.square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        seen.append(loss.item())
-    return seen
+        return (network(x) - x).square().mean() / x.square().mean()
+
+    return learn(Model(network, nn.Identity()), lesson, [knobs.rate] * knobs.steps, kind="adamw")
 
 
 def run(knobs: Knobs, each: Each) -> Finding:
     depths = sorted(knobs.depths)
-    curves: dict[tuple[str, int], list[float]] = {}
+    seen: dict[tuple[str, int], list[float]] = {}
     for name, depth in each(list(product(NETWORKS, depths))):
         torch.manual_seed(knobs.seed)
-        curves[name, depth] = losses(NETWORKS[name](knobs.dim, depth), knobs)
-    last = {key: sum(curve[-AVERAGED:]) / AVERAGED for key, curve in curves.items()}
+        seen[name, depth] = losses(NETWORKS[name](knobs.dim, depth), knobs)
+    last = {key: sum(curve[-AVERAGED:]) / AVERAGED for key, curve in seen.items()}
     shallow, deep = depths[0], depths[-1]
     end = {name: last[name, deep] for name in NETWORKS}
     lost = all(end[name] > FAILED for name in PLAIN)
     learnt = all(loss < LEARNT for (name, _), loss in last.items() if name not in PLAIN)
 
     return Finding(
-        drawn(curves, last),
+        drawn(depths, seen, last),
         [{"network": name, **{f"depth {depth}": last[name, depth] for depth in depths}} for name in NETWORKS],
         says=f"At depth {shallow} the plain network misses {last['plain', shallow]:.1%} of its input. At depth {deep}"
         f" it misses {end['plain']:.0%}, and still {end['plain, size kept']:.0%} when it starts with weights that keep"
@@ -128,15 +126,13 @@ def run(knobs: Knobs, each: Each) -> Finding:
     )
 
 
-def drawn(curves: dict[tuple[str, int], list[float]], last: dict[tuple[str, int], float]) -> Figure:
+def drawn(depths: list[int], seen: dict[tuple[str, int], list[float]], last: dict[tuple[str, int], float]) -> Figure:
     figure, (left, right) = drawing(2, 3.8)
-    depths = sorted({depth for _, depth in curves})
-    for name, line in LINES.items():
-        left.plot(depths, [last[name, depth] for depth in depths], line, marker="o", markersize=4, label=name)
-        right.plot(curves[name, depths[-1]], line, linewidth=1)
-    left.set(xscale="log", yscale="log", xlabel="layers", ylabel="share missed at the end")
-    left.set_xticks(depths, [str(depth) for depth in depths])
-    left.minorticks_off()
-    right.set(yscale="log", xlabel="training step", ylabel=f"share missed with {depths[-1]} layers")
-    figure.legend(loc="outside lower center", ncols=3, frameon=False)
+    ends = {name: [last[name, depth] for depth in depths] for name in NETWORKS}
+    curves(left, depths, ends, STYLES, xscale="log", yscale="log", xlabel="layers", ylabel="share missed at the end")
+    tick(left, *depths)
+    deepest = {name: seen[name, depths[-1]] for name in NETWORKS}
+    curves(right, range(len(deepest["plain"])), deepest, STYLES, yscale="log", xlabel="training step")
+    right.set_ylabel(f"share missed with {depths[-1]} layers")
+    legend_below(figure, left)
     return figure

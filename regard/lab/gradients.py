@@ -144,7 +144,9 @@ def drawn(resting: dict[float, Tensor], reading: dict[float, Tensor], clipped: d
     figure, (left, right) = drawing(2)
     sizes, high = list(resting), max(resting)
     for size in sizes:
-        left.semilogy(lengths(resting[size]), "k-", lw=1, label="at rest, by largest eigenvalue" if size == high else None)
+        left.semilogy(
+            lengths(resting[size]), "k-", lw=1, label="at rest, by largest eigenvalue" if size == high else None
+        )
         left.annotate(f"{size:g}", (len(resting[size]), lengths(resting[size])[-1]), va="center", fontsize=8)
     left.semilogy(lengths(reading[high]), "C1--", lw=1.5, label=f"{high:g}, while it reads")
     left.set_xlabel("steps back")

@@ -13,6 +13,7 @@ word is that of a body that has learnt nothing yet: this is all it has to begin 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product, takewhile
 from typing import Literal
 
 import torch
@@ -21,24 +22,19 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, drawing
+from regard.lab.finding import Each, Finding, curves, drawing, legend_below, tick
+from regard.lab.learning import learn
 from regard.look import look
 from regard.models.gpt import GPT, GPTConfig
 from regard.models.recurrent import RecurrentConfig, Writer
 from regard.parts.heads import Classifier, Model
 from regard.parts.pooling import Last
-from regard.training.optimizer import optimizers, scale_and_clip
 
 KNOWS, GUESSES = 0.9, 0.5  # share of right answers: at least, and below
 LEARNT = 0.05  # a loss at which it knows
 NOT_CLIPPED, TRUNCATED = "RNN, not clipped", "LSTM, truncated"
-CELL: dict[str, Literal["rnn", "gru", "lstm"]] = {
-    "RNN": "rnn",
-    NOT_CLIPPED: "rnn",
-    "GRU": "gru",
-    "LSTM": "lstm",
-    TRUNCATED: "lstm",
-}
+CELLS: dict[str, Literal["rnn", "gru", "lstm"]]
+CELLS = {"RNN": "rnn", NOT_CLIPPED: "rnn", "GRU": "gru", "LSTM": "lstm", TRUNCATED: "lstm"}
 STYLES = {"RNN": "k-o", NOT_CLIPPED: "k:x", "GRU": "C0-s", "LSTM": "C2-^", TRUNCATED: "C2:v", "Transformer": "C1-D"}
 
 
@@ -60,6 +56,7 @@ class Knobs:
             distances=(len(self.distances) > 0 and min(self.distances) >= 1, "one number or more, from 1"),
             names=(self.names >= 3, "at least 3"),
             dim=(self.dim >= 4 and self.dim % 4 == 0, "a multiple of 4"),
+            truncate=(self.truncate >= 1, "at least 1"),
         )
 
 
@@ -69,18 +66,17 @@ QUICK = Knobs(distances=(3, 10), names=4, dim=24, batch=16, steps=80)
 def run(knobs: Knobs, each: Each) -> Finding:
     distances = sorted(set(knobs.distances))
     right: dict[str, list[float]] = {kind: [] for kind in STYLES}
-    for distance, kind in each([(distance, kind) for distance in distances for kind in STYLES]):
+    for distance, kind in each(list(product(distances, STYLES))):
         right[kind].append(taught(kind, distance, knobs))
     reach = {kind: farthest(distances, shares) for kind, shares in right.items()}
     sizes = {kind: gradient_sizes(kind, distances[-1], knobs) for kind in STYLES if kind != NOT_CLIPPED}
     faded = {kind: size[-1] for kind, size in sizes.items()}
-    table: list[dict[str, str | float]] = [
-        {"body": kind, **{f"right at {d}": share for d, share in zip(distances, right[kind], strict=True)}}
-        for kind in STYLES
-    ]
     return Finding(
         drawn(distances, right, sizes, 1 / knobs.names),
-        table,
+        [
+            {"body": kind, **{f"right at {d}": share for d, share in zip(distances, right[kind], strict=True)}}
+            for kind in STYLES
+        ],
         says=f"The RNN recalls a name over up to {reach['RNN']} words, the GRU over {reach['GRU']}, the LSTM over "
         f"{reach['LSTM']}, the Transformer over {reach['Transformer']}. Of the gradient at the question's neighbour, "
         f"{faded['RNN']:.0e} reaches a name {distances[-1]} words away in an RNN, {faded['GRU']:.0e} in a GRU, "
@@ -113,26 +109,20 @@ def new(kind: str, distance: int, knobs: Knobs) -> Model:
     if kind == "Transformer":
         body = GPT(GPTConfig(vocab, distance + 2, dim, layers=1, heads=4, hidden=2 * dim, dropout=0.0))
     else:
-        body = Writer(RecurrentConfig(vocab, dim=dim, layers=1, cell=CELL[kind], truncate=cut, dropout=0.0))
+        body = Writer(RecurrentConfig(vocab, dim=dim, layers=1, cell=CELLS[kind], truncate=cut, dropout=0.0))
     return Model(body, Classifier(dim, knobs.names, Last()))
 
 
 def taught(kind: str, distance: int, knobs: Knobs) -> float:
     """The share of new examples that it gets right after its lessons."""
     model = new(kind, distance, knobs)
-    learners = optimizers(model, weight_decay=0.0, kind="muon")
-    for group in (group for learner in learners for group in learner.param_groups):
-        group["lr"] = knobs.rate
-    for _ in range(knobs.steps):
+
+    def lesson() -> Tensor:
         words, names = examples(knobs.batch, distance, knobs)
-        loss = F.cross_entropy(model(words), names, reduction="sum")
-        loss.backward()
-        scale_and_clip(list(model.parameters()), knobs.batch, 0.0 if kind == NOT_CLIPPED else knobs.clip)
-        for learner in learners:
-            learner.step()
-        model.zero_grad()
-        if loss < LEARNT * knobs.batch:
-            break
+        return F.cross_entropy(model(words), names)
+
+    clip = 0.0 if kind == NOT_CLIPPED else knobs.clip
+    learn(model, lesson, [knobs.rate] * knobs.steps, clip, enough=LEARNT)
     words, names = examples(256, distance, knobs)
     with torch.no_grad():
         return float((model(words).argmax(-1) == names).float().mean())
@@ -140,8 +130,8 @@ def taught(kind: str, distance: int, knobs: Knobs) -> float:
 
 def farthest(distances: list[int], right: list[float]) -> int:
     """The distance up to which every one is known."""
-    known = [d for d, share in zip(distances, right, strict=True) if share >= KNOWS]
-    return max((d for i, d in enumerate(known) if d == distances[i]), default=0)
+    known = takewhile(lambda pair: pair[1] >= KNOWS, zip(distances, right, strict=True))
+    return max((distance for distance, _ in known), default=0)
 
 
 def gradient_sizes(kind: str, distance: int, knobs: Knobs) -> list[float]:
@@ -157,18 +147,14 @@ def gradient_sizes(kind: str, distance: int, knobs: Knobs) -> list[float]:
 
 
 def drawn(distances: list[int], shares: dict[str, list[float]], sizes: dict[str, list[float]], guess: float) -> Figure:
-    figure, (left, right) = drawing(2)
-    for kind, style in STYLES.items():
-        left.semilogx(distances, shares[kind], style, base=2, ms=4, mfc="white", label=kind)
+    figure, (left, right) = drawing(2, 3.8)
+    curves(left, distances, shares, STYLES, xscale="log", ylim=(0, 1.05), xlabel="words between name and question")
     left.axhline(guess, color="0.7", lw=0.8, zorder=0)
-    left.set_xticks(distances, [str(distance) for distance in distances])
-    left.set_ylim(0, 1.05)
-    left.set_xlabel("words between name and question")
     left.set_ylabel("share of right answers\n(grey: by chance)")
-    for kind, size in sizes.items():
-        if kind != TRUNCATED:  # it is 0 but for a word or two
-            right.semilogy(range(1, len(size) + 1), size, STYLES[kind], ms=4, mfc="white", markevery=0.2)
-    right.set_xlabel("words back from the question")
+    tick(left, *distances)
+    whole = {kind: size for kind, size in sizes.items() if kind != TRUNCATED}  # which is 0 but for a few words
+    back = range(1, distances[-1] + 2)
+    curves(right, back, whole, STYLES, yscale="log", xlabel="words back from the question")
     right.set_ylabel("gradient at a word\n(1 beside the question)")
-    right.legend(*left.get_legend_handles_labels(), frameon=False, fontsize=8, loc="lower left")
+    legend_below(figure, left)
     return figure

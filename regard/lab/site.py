@@ -6,6 +6,7 @@ import base64
 import io
 from collections.abc import Sequence
 from html import escape
+from typing import NamedTuple
 
 from regard.lab import claim, experiment
 from regard.lab.finding import Finding
@@ -27,10 +28,16 @@ td:first-child, th:first-child { text-align: left } .holds { color: var(--good) 
 """
 
 
-def site(found: Sequence[tuple[str, Finding]]) -> str:
-    held = sum(finding.holds for _, finding in found)
-    links = "".join(f'<a href="#{name}">{mark(f)} {escape(name)}</a>' for name, f in found)
-    parts = "".join(section(name, finding) for name, finding in found)
+class Shown(NamedTuple):
+    name: str
+    finding: Finding
+    picture: bytes  # a PNG of its figure
+
+
+def site(found: Sequence[Shown]) -> str:
+    held = sum(one.finding.holds for one in found)
+    links = "".join(f'<a href="#{one.name}">{mark(one.finding)} {escape(one.name)}</a>' for one in found)
+    parts = "".join(section(*one) for one in found)
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><title>regard: the laboratory</title>'
@@ -41,11 +48,11 @@ def site(found: Sequence[tuple[str, Finding]]) -> str:
     )
 
 
-def section(name: str, finding: Finding) -> str:
+def section(name: str, finding: Finding, picture: bytes) -> str:
     more = str(experiment(name).__doc__).split("\n", 1)[1].strip("\n")
     return (
         f'<h2 id="{name}">{escape(name)}</h2><p class="soft">{escape(claim(name))}</p><pre>{escape(more)}</pre>'
-        f'<img alt="{escape(finding.says)}" src="data:image/png;base64,{base64.b64encode(png(finding)).decode()}">'
+        f'<img alt="{escape(finding.says)}" src="data:image/png;base64,{base64.b64encode(picture).decode()}">'
         f"<p>{escape(finding.says)}</p>{table(finding)}"
         f"<p>{mark(finding)} {escape(verdict(finding))}</p>"
     )

@@ -201,6 +201,9 @@ def shown(
     """Show what attention works with. The output is the kernel's, unless it must follow from what was shown."""
     asked, answered, said = show(module, "queries", q), show(module, "keys", k), show(module, "values", v)
     weights = weights_openly(asked, answered, mask, bias, causal)
+    may, _ = what_may_be_seen(q, k, mask, causal, spell=True)
+    if may is not None:
+        show(module, "mask", may, fixed=True)
     used = show(module, "weights", weights)
     same = asked is q and answered is k and said is v and used is weights
     return y if same and not someone_follows() else used @ repeated(said, q.size(1))

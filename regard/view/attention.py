@@ -130,8 +130,7 @@ def opened(one: Map, inside: Inside, layer: int, head: int) -> dict[str, Any]:
     q, k, v = (repeated(inside.seen[f"{home}.{name}"], H)[0, head] for name in ("queries", "keys", "values"))
     T, S, E = q.size(0), k.size(0), q.size(1)
     module: Any = inside.model.get_submodule(home)
-    bias = getattr(module, "score_bias", None)
-    causal = getattr(module, "causal", False)
+    bias, mask = getattr(module, "score_bias", None), inside.seen.get(f"{home}.mask")
     return {
         "layer": layer,
         "head": head,
@@ -141,7 +140,7 @@ def opened(one: Map, inside: Inside, layer: int, head: int) -> dict[str, Any]:
         "values": blob(v.float().cpu().numpy()),
         "size": E,
         "scale": 1 / math.sqrt(E),
-        "mask": blob(np.tri(T, S, dtype=np.uint8)) if causal else None,
+        "mask": None if mask is None else blob(mask.expand(1, 1, T, S)[0, 0].cpu().numpy()),
         "bias": None if bias is None else blob(bias(T, S)[0, head].float().cpu().numpy()),
     }
 

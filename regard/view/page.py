@@ -1,10 +1,10 @@
 """One HTML page that shows what a model did, whole in itself: no library, no network, no server.
 
-    page(data) = page/page.html with page/page.css, page/page.js and the data inside
+    page(data) = page/page.html with page/page.css, all scripts of page/ and the data inside
 
 The data are one JSON object: {"title", "made", "about": [[what, value]], "tabs": [tab]}, where a tab has a "kind", a
-"title" and what "says" in a sentence what to look for; page/page.js has one function for each kind. Many numbers travel
-as a `blob`. A number that is not finite becomes null: JSON has no word for it.
+"title" and what "says" in a sentence what to look for; each kind has its own script. Many numbers travel as a `blob`.
+A number that is not finite becomes null: JSON has no word for it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ import numpy.typing as npt
 
 PARTS = Path(__file__).parent / "page"
 HEIGHT = 760  # pixels that a notebook gives to the page
+SHARED = ("elements", "numbers", "words", "colours", "controls", "maps", "chart")  # scripts that the others use
+KINDS = ("attention", "steps", "stream", "positions", "beam", "picture", "similarity", "training", "heads")
 
 
 def page(data: dict[str, Any]) -> str:
@@ -33,7 +35,7 @@ def page(data: dict[str, Any]) -> str:
     return Template(part("page.html")).substitute(
         title=escape(data["title"]),
         style=part("page.css"),
-        script=part("page.js"),
+        script="\n".join(part(f"{name}.js") for name in (*SHARED, *KINDS, "tabs")),
         data=told.replace("<", r"\u003c"),  # no text can end the script that holds it
     )
 

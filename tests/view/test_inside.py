@@ -102,6 +102,7 @@ EVERY = [
     ("regress", "gpt", {}),
     ("embed", "llama", {}),
     ("tag", "nano", {}),
+    ("fill", "modernbert", {"every": 2, "window": 1}),
 ]
 every = pytest.mark.parametrize(
     ("kind", "family", "config"), EVERY, ids=lambda x: x if isinstance(x, str) else str(len(x))
