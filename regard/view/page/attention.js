@@ -1,8 +1,10 @@
 /* Attention: lines from the word that asks, every head as a small map, one of them enlarged. */
 
-/** Where an attention tab stands: which map, layer, head and asking piece, and whether pieces are joined to words. */
+/** Where an attention tab stands: which map, layer, head and asking piece, and whether pieces are joined to words, as
+    they are from the start where most pieces are letters. */
 function standing(tab) {
-  tab.at ??= { map: 0, ...tab.maps[0].start, joined: false };
+  const [{ asks, askWords, start }] = tab.maps;
+  tab.at ??= { map: 0, ...start, joined: asks.length > 2 * grouped(asks, askWords, true).length };
   return tab.at;
 }
 
@@ -140,7 +142,7 @@ async function buildMap(map, at, stand, body, heads) {
   heads.replaceChildren(layer, head);
   const how = "One small map each: rows are layers, columns are heads. Click or press Enter to enlarge.";
   const enlarged = element("figure", {}, title, note(map.says), large.place, pointed, scale(0, 1, heat), precision);
-  const reading = "Every word asks, and hears a mixture of all words: a line is as thick as a word's share in it.";
+  const reading = "Every word asks, and hears a mixture of words: a line is as thick as the share of one.";
   const found = map.found && element("p", { class: "found" }, map.found);
   const pair = box("pair", figure("All heads", how, grid.place), enlarged);
   body.replaceChildren(box("", found, note(`${reading} Point at the word that shall ask.`), cloth.place, pair));

@@ -1,6 +1,6 @@
 /* Beam search: the tree of all beginnings that were looked at, and its answers ranked by a length penalty. */
 
-const BOX = { width: 92, height: 34, right: 122, down: 46 }; // of a node, and from one to the next
+const BOX = { width: 104, height: 34, right: 134, down: 46 }; // of a node, and from one to the next
 
 /** The best first, when the logarithm is divided by a power of the length. */
 function ranked(answers, penalty) {
@@ -38,8 +38,8 @@ function drawnNode(plant, node, state) {
     { ...kind, ...label },
     shape("rect", { width: BOX.width, height: BOX.height, rx: 8 }),
     shape("rect", { ...bar, rx: 1.5 }),
-    shape("text", { x: 10, y: 20 }, name.length > 10 ? `${name.slice(0, 9)}…` : name),
-    shape("text", share, plant.begins(node) ? "" : Math.round(100 * chance)),
+    shape("text", { x: 10, y: 20 }, name.length > 9 ? `${name.slice(0, 8)}…` : name),
+    shape("text", share, plant.begins(node) ? "" : Math.round(100 * chance) || "<1"),
   );
 }
 
@@ -96,7 +96,7 @@ async function beam(tab, place) {
   function show(id) {
     light(id);
     const node = plant.byId.get(id);
-    const chance = `log-probability ${told(node.logp)}, probability ${percent(Math.exp(node.logp))}`;
+    const chance = `log-probability ${told(node.logp)}, probability ${told(Math.exp(node.logp))}`;
     tell(pointed, `${quoted(plant.text(node))}: ${chance}${node.kept ? "" : "; cut off here"}`, node.logp);
   }
   function rank() {

@@ -10,7 +10,7 @@ function ticks(low, high, count) {
   return range(Math.floor(high / step + 1e-9) - from + 1).map((i) => (from + i) * step);
 }
 
-/** Lines [{name, x, y, look}], where look is "main", "dots" or "quiet" (and then not told of). `names` are the words
+/** Lines [{name, x, y, look}], of which one alone needs no name and look is "main", "dots" or "quiet" (and then not told of). `names` are the words
     along the axis, if it has words. Point or use the arrow keys to read numbers. */
 function chart({ label, across, lines, names, height = 190, fromZero = false, axis = brief }) {
   const xs = lines.flatMap((line) => line.x);
@@ -57,7 +57,7 @@ function chart({ label, across, lines, names, height = 190, fromZero = false, ax
     const [{ x, y }] = places;
     const dots = places.filter((one) => one.y !== null).map((one) => dot(one.x, one.y));
     cross.replaceChildren(shape("line", { x1: X(x), x2: X(x), y1: EDGE.top, y2: height - EDGE.bottom }), ...dots);
-    const values = places.map((one) => `${one.name} ${told(one.y)}`).join(", ");
+    const values = places.map((one) => (places.length > 1 ? `${one.name} ` : "") + told(one.y)).join(", ");
     tell(pointed, `${across} ${names ? names[x] : axis(x)}: ${values}`, y);
   }
   function move(x) {
@@ -76,7 +76,7 @@ function chart({ label, across, lines, names, height = 190, fromZero = false, ax
   });
   fitted(host, (now) => {
     width = now;
-    const parts = [ticks(low, high, 4).map(rule), marks().map(mark), lines.map(drawn), cross];
+    const parts = [ticks(low, high, 5).map(rule), marks().map(mark), lines.map(drawn), cross];
     host.replaceChildren(shape("svg", { width, height, "aria-hidden": "true" }, parts));
     point();
   });

@@ -33,6 +33,7 @@ function minus(text) {
 }
 
 function percent(share) {
+  if (share > 0 && share < 0.0005) return "<\u00a00.1\u00a0%";
   return `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)}\u00a0%`;
 }
 

@@ -1,5 +1,7 @@
 /* A picture, veiled where the answer did not look: rollout up to a layer, or one head. */
 
+const VEIL = 0x501e18; // a dark blue, which is seen on black pictures too; thin where most was looked at
+
 async function picture(tab, place) {
   const [rows, columns] = tab.grid;
   const P = rows * columns;
@@ -14,7 +16,7 @@ async function picture(tab, place) {
   image.addEventListener("load", () => image.classList.toggle("coarse", image.naturalWidth < 200));
   const title = element("h3", {});
   const pointed = readout();
-  const veil = (share) => (at.bare ? 0 : (Math.round(215 * (1 - share)) << 24) >>> 0); // thin where most was seen
+  const veil = (share) => (at.bare ? 0 : ((Math.round(215 * (1 - share)) << 24) | VEIL) >>> 0);
   const large = largeMap({
     label: "patches of the picture",
     rows,

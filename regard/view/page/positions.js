@@ -11,7 +11,7 @@ async function positions(tab, place) {
   const at = { number: 0 };
 
   function drawWave(number) {
-    const line = { name: "value", x: range(P), y: range(P).map((p) => table[p * D + number]), look: "main" };
+    const line = { x: range(P), y: range(P).map((p) => table[p * D + number]), look: "main" };
     const label = `number ${number} along the positions`;
     wave.replaceChildren(chart({ label, across: "position", lines: [line], height: 170 }));
     wave.dataset.number = number;
@@ -42,8 +42,8 @@ async function positions(tab, place) {
   const counter = bits ? largeMap(counting) : null;
   const axis = (...names) => element("p", { class: "axis" }, names.map((name) => element("span", {}, name)));
   const style = `--tall: ${within(20 * P, 220, 480)}px`;
-  const beside = counter && figure("binary counter", null, counter.place, axis("bit 1", bits));
-  const alike = { name: "cosine", x: range(tab.alike.length), y: tab.alike, look: "main" };
+  const beside = counter && figure("in binary", null, counter.place, axis("bit 1", bits));
+  const alike = { x: range(tab.alike.length), y: tab.alike, look: "main" };
   const likeness = chart({ label: "likeness by distance", across: "distance", lines: [alike], height: 170 });
   const shown = figure(tab.name, null, large.place, axis(0, "number", D - 1));
   place.append(

@@ -78,8 +78,8 @@ function stepCell(of, step, t, s, e, most = step === "weight" ? 1 : null) {
   const x = of[step](t, s, e);
   const where = { "data-step": step, "data-row": t, "data-column": s, "data-number": e, "data-value": x };
   const style = most ? shade(Math.sqrt(Math.abs(x) / most)) : null;
-  const plain = Number.isFinite(x) && Math.abs(x) < 1e5;
-  return cellWith({ class: plain ? null : "unseen", style, ...where }, plain ? rounded(x, 4) : told(x));
+  const plain = x !== 0 && Math.abs(x) < 1e5;
+  return cellWith({ class: x === -Infinity ? "unseen" : null, style, ...where }, plain ? rounded(x, 4) : told(x));
 }
 
 /** Every answer is a row, every step a column. */
@@ -102,15 +102,16 @@ function stepsOfEveryWord(of) {
   });
 }
 
-/** Weight times value, and the sum, for the first numbers of the head. */
+/** Weight times value of all that is heard, and the sum, for the first numbers of the head. */
 function weightedValues(of, ask, count) {
-  const across = counted(count).map((e) => [e, element("small", {}, e === 1 ? "number" : "")]);
-  const most = largest(range(of.S).flatMap((s) => range(of.E).map((e) => Math.abs(of.value(ask, s, e)))));
-  const made = walkable("numbers", across, [...of.answers, "sum"], (s, e) =>
-    s === of.S ? stepCell(of, "output", ask, null, e) : stepCell(of, "value", ask, s, e, most),
+  const heard = range(of.S).filter((s) => of.weight(ask, s) > 0);
+  const most = largest(heard.flatMap((s) => range(of.E).map((e) => Math.abs(of.value(ask, s, e)))));
+  const made = walkable("numbers", counted(count), [...heard.map((s) => of.answers[s]), "sum"], (row, e) =>
+    row === heard.length ? stepCell(of, "output", ask, null, e) : stepCell(of, "value", ask, heard[row], e, most),
   );
+  made.rows[0].cells[0].textContent = "number";
   made.tBodies[0].lastChild.classList.add("total");
-  const says = "Weight times value of each word; the sum is the output of the head.";
+  const says = "Weight times value of each word that is heard; the sum is the output of the head.";
   return figure(`What ${quoted(of.asks[ask])} is told`, says, box("scroll", made));
 }
 

@@ -15,7 +15,7 @@ async function stream(tab, place) {
   }
   /** How the size grew along the layers, of one token among the others. */
   function drawSizes(token) {
-    const line = (t) => ({ name: quoted(tokens[t]), x: range(tab.layers.length), y: tab.norms.map((row) => row[t]) });
+    const line = (t) => ({ x: range(tab.layers.length), y: tab.norms.map((row) => row[t]) });
     const others = range(tokens.length).filter((t) => t !== token).map((t) => ({ ...line(t), look: "quiet" }));
     const lines = [...others, { ...line(token), look: "main" }];
     const label = "size of the stream, layer by layer";
@@ -30,7 +30,7 @@ async function stream(tab, place) {
     if (sizes.dataset.token !== String(token)) drawSizes(token);
   }
   const made = walkable("lens", tokens, tab.layers, cell);
-  made.rows[0].cells[0].textContent = "after";
+  made.rows[0].cells[0].textContent = "given";
   if (tab.wanted) {
     const wanted = tab.wanted.map((piece) => element("td", {}, legible(piece)));
     made.tHead.append(element("tr", { class: "wanted" }, element("th", { scope: "row" }, "wanted"), wanted));

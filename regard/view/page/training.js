@@ -36,6 +36,7 @@ function gradientMap(parts, steps) {
 
 async function training(tab, place) {
   const valid = tab.valid ?? [];
+  const spaced = (name) => name.replaceAll("_", " ");
   const whole = (x) => String(Math.round(x));
   const overSteps = (label, lines, more) => chart({ label, across: "step", axis: whole, lines, ...more });
   const noted = (name) => tab[name]?.some((x) => x !== null);
@@ -45,13 +46,18 @@ async function training(tab, place) {
   function checked(name) {
     const checks = valid.filter((check) => typeof check[name] === "number");
     const [x, y] = [checks.map((check) => check.step), checks.map((check) => check[name])];
-    return { name: `validation ${name}`, x, y, look: "dots" };
+    return { name: `validation ${spaced(name)}`, x, y, look: "dots" };
+  }
+  function measured(name) {
+    const line = checked(name);
+    const once = line.x.length === 1 && note(`At step ${line.x[0]} it was ${told(line.y[0])}.`);
+    return figure(`Validation: ${spaced(name)}`, null, once || overSteps(name, [line]));
   }
   const losses = [...bothOf("loss"), checked("loss")].filter((line) => line.x.length);
   const says = "Pale: every step. Line: the mean of neighbours. Dots: on data that was held out.";
   const measures = new Set(valid.flatMap((check) => Object.keys(check)));
   const others = [...measures].filter((name) => !["step", "loss"].includes(name));
-  const figures = others.map((name) => figure(`Validation: ${name}`, null, overSteps(name, [checked(name)])));
+  const figures = others.map(measured);
   const zero = { fromZero: true };
   if (noted("norm")) figures.push(figure("Norm of the gradient", null, overSteps("norm", bothOf("norm"), zero)));
   if (noted("rate")) figures.push(figure("Learning rate", null, overSteps("rate", [fine("rate", "main")], zero)));

@@ -1,10 +1,12 @@
 /* Words: pieces of a tokenizer made legible, joined, set as running text, and ranked. */
 
+const SPACE = "␣";
+
 /** A piece as a person reads it: without the signs by which tokenizers mark where words begin and go on. */
 function legible(piece) {
   const spaced = piece.replace(/^(?:[▁Ġ]|##(?=.))/, "").replace(/[▁Ġ]/g, " ");
   const text = spaced.replace(/[\nĊ]/g, "⏎").replace(/\t/g, "⇥");
-  return text.trim() === "" ? "␣" : text;
+  return text.trim() === "" ? SPACE : text;
 }
 
 function quoted(text) {
@@ -17,8 +19,9 @@ function grouped(pieces, words, joined) {
   pieces.forEach((piece, place) => {
     const goesOn = place > 0 && words[place] >= 0 && words[place] === words[place - 1];
     if (goesOn && joined) {
-      groups.at(-1).text += legible(piece);
-      groups.at(-1).places.push(place);
+      const { text, places } = groups.at(-1);
+      groups.at(-1).text = (text === SPACE ? "" : text) + legible(piece);
+      places.push(place);
     } else {
       groups.push({ text: legible(piece), places: [place], goesOn });
     }
