@@ -13,7 +13,10 @@ regard train classify --model vit && regard train match
 from __future__ import annotations
 
 import argparse
+import shutil
+import subprocess
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from textwrap import fill
 from typing import Any
 
@@ -21,6 +24,7 @@ import numpy as np
 import torch
 from matplotlib import rcParams
 from matplotlib.figure import Figure
+from PIL import Image
 
 from regard.data.bundled import phrasebook
 from regard.data.bundled import shapes as bundled_shapes
@@ -36,12 +40,14 @@ from regard.training.run import Run
 from regard.view.alignment import alignment
 from regard.view.attention import maps
 from regard.view.curve import loss_curve
-from regard.view.inside import run
+from regard.view.inside import run as inside_of
 from regard.view.rollout import gathers, rollout
 from regard.view.stills import bare, lens_picture
 from regard.view.stream import stream
+from regard.view.whole import page
 
 HERE = Path(__file__).parent / "pictures"
+BIKE = "The nice boys bought their bike because it was cheap."  # never seen in training
 rcParams.update({"font.size": 9, "axes.titlesize": 9})
 
 
@@ -204,14 +210,14 @@ def shapes(file: Path) -> None:
 
 def bert(filler: Loaded, file: Path) -> None:
     """What a model that fills guesses after every block."""
-    guesses = stream(run(filler, "The woman is [MASK] a red dress."))
+    guesses = stream(inside_of(filler, "The woman is [MASK] a red dress."))
     assert guesses is not None
     lens_picture(guesses).savefig(file, dpi=100)
 
 
 def gpt(writer: Loaded, file: Path) -> None:
     """Where a model that writes looks for the next word: to what came after the same word before."""
-    inside = run(writer, "You see an iron key and a large cake. You take the iron")
+    inside = inside_of(writer, "You see an iron key and a large cake. You take the iron")
     (one,) = maps(inside)
     ask, after = len(one.asks.pieces) - 1, one.asks.pieces.index(one.asks.pieces[-1]) + 1
     row = one.weights[:, :, ask]  # (L,H,S)
@@ -281,18 +287,47 @@ def clip(matcher: Loaded, file: Path) -> None:
     figure.savefig(file, dpi=100)
 
 
-def demo(run: Path) -> None:
-    loss_curve(Run(run).metrics(), HERE / "loss.png")
+def aligned(translator: Loaded, file: Path) -> None:
     unseen = (p for p in phrasebook.phrases() if phrasebook.split(p) == "test" and p.kind == "subordinate")
-    alignment(load(run, device="cpu"), next(unseen).english, HERE / "alignment.png")
+    alignment(translator, next(unseen).english, file)
+
+
+def lens(translator: Loaded, file: Path) -> None:
+    """What a translator would write if it stopped after a block."""
+    guesses = stream(inside_of(translator, BIKE))
+    assert guesses is not None
+    lens_picture(guesses).savefig(file, dpi=90)
+
+
+def photograph(translator: Loaded, file: Path) -> None:
+    """Of the page, as a browser shows it, if there is one."""
+    browser = shutil.which("chromium")
+    if browser is None:
+        print("no chromium here, so no photograph of the page")
+        return
+    with TemporaryDirectory() as folder:
+        html, whole = page(translator, BIKE).save(Path(folder, "look.html")), Path(folder, "whole.png")
+        how = ["--headless", "--no-sandbox", "--hide-scrollbars", "--window-size=1000,1210"]
+        command = [browser, *how, "--virtual-time-budget=9000", f"--screenshot={whole}", html.as_uri()]
+        subprocess.run(command, check=True, capture_output=True)
+        Image.open(whole).convert("RGB").crop((0, 200, 1000, 1210)).quantize(48).save(file, optimize=True)
 
 
 def of_runs(runs: Path) -> None:
+    """Those that are there."""
     if (runs / "demo").exists():
-        demo(runs / "demo")
-    for name, draw in {"fill": bert, "write": gpt, "classify": vit, "match": clip}.items():
-        if (runs / name).exists():
-            draw(load(runs / name, device="cpu"), HERE / f"{draw.__name__}.png")
+        loss_curve(Run(runs / "demo").metrics(), HERE / "loss.png")
+    for run, picture, draw in (
+        ("demo", "alignment", aligned),
+        ("demo", "lens", lens),
+        ("demo", "look", photograph),
+        ("fill", "bert", bert),
+        ("write", "gpt", gpt),
+        ("classify", "vit", vit),
+        ("match", "clip", clip),
+    ):
+        if (runs / run).exists():
+            draw(load(runs / run, device="cpu"), HERE / f"{picture}.png")
 
 
 def of_the_lab(names: list[str]) -> None:

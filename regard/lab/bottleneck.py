@@ -46,12 +46,8 @@ class Knobs:
     seed: int = 1  # of weights and sentences
 
     def __post_init__(self) -> None:
-        must(
-            self,
-            longest=(self.longest >= 4, "at least 4"),
-            words=(self.words >= self.longest, "at least longest, since none comes twice"),
-            steps=(self.steps >= 1, "at least 1"),
-        )
+        must(self, longest=(self.longest >= 4, "at least 4"), steps=(self.steps >= 1, "at least 1"))
+        must(self, words=(self.words >= self.longest, "at least longest, since none comes twice"))
 
 
 QUICK = Knobs(longest=8, words=8, dim=48, batch=16, steps=100, rate=0.03)

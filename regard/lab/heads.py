@@ -12,7 +12,7 @@ turn (Michel et al. 2019).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import combinations, product
+from itertools import combinations
 
 import torch
 import torch.nn.functional as F
@@ -21,25 +21,12 @@ from torch import Tensor
 
 from regard.choose import must
 from regard.lab.finding import Each, Finding, Row, drawing, grid
+from regard.lab.grammar import HIDDEN, KINDS, NONE, SENTENCE, WORDS, language
 from regard.lab.learning import learn, rates
 from regard.look import Change, look, without
 from regard.models.bert import Bert, BertConfig
 from regard.parts.heads import Model
 
-SENTENCE = ["time", "flies", "like", "an", "arrow"]  # never learnt from
-SUBJECTS = {
-    "time": "arrow river", "hope": "anchor candle", "anger": "ember storm", "love": "apple rose",
-    "years": "eagle wheel", "words": "axe seed", "tears": "ocean pearl", "stars": "eye lamp",
-}  # fmt: skip
-VERBS = "flies fly", "comes come", "falls fall", "grows grow"
-PLACES = ["island", "abyss", "hill", "bridge"]
-ADJECTIVES = ["old", "empty", "golden", "silent"]
-KINDS = {
-    "subject": [*SUBJECTS], "verb": " ".join(VERBS).split(), "link": ["like", "over"], "article": ["a", "an"],
-    "adjective": ADJECTIVES, "noun": [*" ".join(SUBJECTS.values()).split(), *PLACES],
-}  # fmt: skip
-WORDS = ["", "?", *(word for words in KINDS.values() for word in words)]
-NONE, HIDDEN = 0, 1
 WEIGHTS = "body.blocks.0.mixer.inner.weights"
 
 
@@ -55,7 +42,7 @@ class Knobs:
         must(self, heads=(self.heads >= 2, "at least 2"), asked=(20 <= self.asked <= 2000, "20 to 2000"))
 
 
-QUICK = Knobs(dim=32, steps=120, asked=60)
+QUICK = Knobs(dim=32, steps=160, asked=60)
 
 
 def run(knobs: Knobs, each: Each) -> Finding:
@@ -75,6 +62,7 @@ def run(knobs: Knobs, each: Each) -> Finding:
     total = costs.mean(1)
     order, (cheapest, dearest) = total.argsort().tolist(), total.aminmax()
     together = [(guess(model, ids, at, without(*order[:n]))[0] - loss).mean() for n in range(1, knobs.heads)]
+    free = sum(bool(cost < dearest) for cost in together)
     shared = [torch.minimum(weights[:, a], weights[:, b]).sum(-1).mean() for a, b in combinations(heads, 2)]
     overlap = sum(shared) / len(shared)
     worst = [[*KINDS][int(costly.argmax())] for costly in of_kind]
@@ -91,8 +79,8 @@ def run(knobs: Knobs, each: Each) -> Finding:
         ],
         says=f"Two heads share {overlap:.0%} of their attention. To lose head {order[-1] + 1} costs {dearest:.2f} nats "
         f"a word, most of all for the {worst[order[-1]]}; to lose head {order[0] + 1} costs {rounded(cheapest):.2f}. "
-        f"Taken out one after the other, the cheapest first, {sum(cost < dearest for cost in together):d} of "
-        f"{knobs.heads} heads can go for less than that one alone.",
+        f"Taken out one after the other, the cheapest first, {free} of {knobs.heads} heads can go for less than that "
+        f"one alone.",
         wanted="heads look at different words: two share less than half of their attention; and not all are needed: "
         "the cheapest to remove costs less than a quarter of the dearest, which costs at least 0.1 nats a word",
         holds=bool(overlap < 0.5 and dearest >= 0.1 and cheapest < dearest / 4),
@@ -113,21 +101,6 @@ def looks(weights: Tensor, at: Tensor) -> Row:
 
 def rounded(number: Tensor) -> float:
     return round(number.item(), 2) or 0.0  # no -0.00
-
-
-def language() -> Tensor:
-    """(N,T) ids of every sentence, the lecture's first.
-
-    [adjective] subject verb like a(n) [adjective] image, or [adjective] subject verb over a(n) [adjective] place.
-    """
-    made, adjectives = [], ["", *ADJECTIVES]
-    for (subject, images), verbs, first, second in product(SUBJECTS.items(), VERBS, adjectives, adjectives):
-        verb = verbs.split()[subject.endswith("s")]
-        for link, noun in [*product(["like"], images.split()), *product(["over"], PLACES)]:
-            article = "an" if f"{second}{noun}"[0] in "aeiou" else "a"
-            made.append(f"{first} {subject} {verb} {link} {article} {second} {noun}".split())
-    made.sort(key=lambda sentence: sentence != SENTENCE)
-    return torch.tensor([[WORDS.index(word) for word in one] + [NONE] * (7 - len(one)) for one in made])
 
 
 def trained(sentences: Tensor, knobs: Knobs, each: Each) -> Model:

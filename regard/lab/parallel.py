@@ -18,6 +18,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -26,13 +27,14 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, drawing
+from regard.lab.finding import Each, Finding, curves, drawing, legend_below, tick
 from regard.look import look
 from regard.parts.attention import SelfAttention
 from regard.parts.cache import Cache
 from regard.parts.recurrence import LSTM
 
 LSTM_BY_STEPS, ATTENTION, LSTM_FUSED = "LSTM, step by step", "attention", "LSTM, fused kernel"
+STYLES = {LSTM_BY_STEPS: "k-o", ATTENTION: "C1--s", LSTM_FUSED: "C0:^"}
 
 
 @dataclass(frozen=True)
@@ -44,11 +46,8 @@ class Knobs:
     seed: int = 1  # of weights and words
 
     def __post_init__(self) -> None:
-        must(
-            self,
-            lengths=(len(set(self.lengths)) > 1 and min(self.lengths) >= 1, "two different numbers or more, from 1"),
-            times=(self.times >= 1, "at least 1"),
-        )
+        must(self, lengths=(len(set(self.lengths)) > 1 and min(self.lengths) >= 1, "two or more, each at least 1"))
+        must(self, times=(self.times >= 1, "at least 1"))
 
 
 QUICK = Knobs(lengths=(8, 32, 128), times=11)
@@ -73,17 +72,16 @@ def run(knobs: Knobs, each: Each) -> Finding:
     medians = {name: [median(timed[name, length]) for length in lengths] for name in readers}
     longer = lengths[-1] / lengths[0]
     grown = {name: found[-1] / found[0] for name, found in medians.items()}
-    table: list[dict[str, str | float]] = [
-        {
-            "words": length,
-            **{f"chain, {name}": found[i] for name, found in chains.items()},
-            **{f"ms, {name}": round(1000 * found[i], 3) for name, found in medians.items()},
-        }
-        for i, length in enumerate(lengths)
-    ]
     return Finding(
         drawn(lengths, chains, medians),
-        table,
+        [
+            {
+                "words": length,
+                **{f"chain, {name}": found[i] for name, found in chains.items()},
+                **{f"ms, {name}": round(1000 * found[i], 3) for name, found in medians.items()},
+            }
+            for i, length in enumerate(lengths)
+        ],
         says=f"From {lengths[0]} words to {lengths[-1]}, {longer:.0f} times as many, the chain grows from "
         f"{chains[LSTM_BY_STEPS][0]} operations to {chains[LSTM_BY_STEPS][-1]} with an LSTM; with attention it has "
         f"{chains[ATTENTION][0]} and {chains[ATTENTION][-1]}. On this machine the LSTM takes "
@@ -114,10 +112,8 @@ def chain(y: Tensor) -> int:
 
 def in_proportion(lengths: list[int], chains: list[int]) -> bool:
     """Every word more adds as many operations, at least one."""
-    added = {
-        (late - soon) / (more - few)
-        for few, more, soon, late in zip(lengths, lengths[1:], chains, chains[1:], strict=False)
-    }
+    more, later = ([b - a for a, b in pairwise(numbers)] for numbers in (lengths, chains))
+    added = {late / words for words, late in zip(more, later, strict=True)}
     return len(added) == 1 and added.pop() >= 1
 
 
@@ -130,17 +126,12 @@ def seconds(reader: Callable[[Tensor], Tensor], x: Tensor) -> float:
 
 
 def drawn(lengths: list[int], chains: dict[str, list[int]], medians: dict[str, list[float]]) -> Figure:
-    figure, (left, right) = drawing(2)
-    styles = {LSTM_BY_STEPS: "k-o", ATTENTION: "C1--s", LSTM_FUSED: "C0:^"}
-    for name, found in chains.items():
-        left.loglog(lengths, found, styles[name], label=name)
-    for name, times in medians.items():
-        right.loglog(lengths, [1000 * one for one in times], styles[name], label=name)
-    left.set_ylabel("operations that wait for each other")
-    right.set_ylabel("time of a sequence (ms, median)")
+    figure, (left, right) = drawing(2, 3.6)
+    times = {name: [1000 * seconds for seconds in found] for name, found in medians.items()}
+    curves(left, lengths, chains, STYLES, xscale="log", yscale="log", ylabel="operations that wait for each other")
+    curves(right, lengths, times, STYLES, xscale="log", yscale="log", ylabel="time of a sequence (ms, median)")
     for one in (left, right):
-        one.set_xticks(lengths, [str(length) for length in lengths], minor=False)
-        one.minorticks_off()
+        tick(one, *lengths)
         one.set_xlabel("words in the sequence")
-        one.legend(frameon=False, fontsize=8)
+    legend_below(figure, right)
     return figure

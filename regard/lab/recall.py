@@ -51,13 +51,9 @@ class Knobs:
     seed: int = 1  # of weights and words
 
     def __post_init__(self) -> None:
-        must(
-            self,
-            distances=(len(self.distances) > 0 and min(self.distances) >= 1, "one number or more, from 1"),
-            names=(self.names >= 3, "at least 3"),
-            dim=(self.dim >= 4 and self.dim % 4 == 0, "a multiple of 4"),
-            truncate=(self.truncate >= 1, "at least 1"),
-        )
+        must(self, distances=(len(self.distances) > 0 and min(self.distances) >= 1, "one number or more, from 1"))
+        must(self, names=(self.names >= 3, "at least 3"), truncate=(self.truncate >= 1, "at least 1"))
+        must(self, dim=(self.dim >= 4 and self.dim % 4 == 0, "a multiple of 4"))
 
 
 QUICK = Knobs(distances=(3, 10), names=4, dim=24, batch=16, steps=80)

@@ -1,4 +1,4 @@
-"""All experiments on one illustrated page that opens from disk: what is claimed, what was found, and whether it held."""
+"""All experiments on one page that opens from disk: what is claimed, what was found, and whether it held."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from regard.lab import claim, experiment
 from regard.lab.finding import Finding
 
 STYLE = """
-:root { color-scheme: light dark; --ink: #1c1d21; --soft: #6b6f7a; --line: #e4e5ea; --paper: #fff; --good: #1a7f4b; --bad: #b3261e }
+:root { color-scheme: light dark;
+  --ink: #1c1d21; --soft: #6b6f7a; --line: #e4e5ea; --paper: #fff; --good: #1a7f4b; --bad: #b3261e }
 @media (prefers-color-scheme: dark) {
   :root { --ink: #e8e8ec; --soft: #a0a3ad; --line: #33353d; --paper: #17181c; --good: #5fcf95; --bad: #ff8a80 }
 }

@@ -62,7 +62,9 @@ def start_of(
     best = max(pieces, key=lambda piece: weights[layer, head, piece, columns].sum())
     weight = between[layer, head, ask, answer]
     told = f'layer {layer + 1}, head {head + 1} puts {weight:.2f} of "{asks.words[ask]}" on "{answers.words[answer]}"'
-    return Start(layer, head, best), told + for_others_too(between[:, :, ask, answer], layer, head)
+    if asks is answers:
+        told += for_others_too(between[:, :, ask, answer], layer, head)
+    return Start(layer, head, best), told
 
 
 def for_others_too(weights: Floats, layer: int, head: int) -> str:

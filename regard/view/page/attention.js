@@ -8,8 +8,8 @@ function standing(tab) {
   return tab.at;
 }
 
-/** The numbers of a map: weights of every head to 1/255, and all that is known of the heads that were opened. */
-function unpacked(map) {
+/** Give every map of a tab its numbers: weights of every head to 1/255, and all that is known of those opened. */
+function unpacked(tab) {
   const opened = async (one) => ({
     ...one,
     weights: await numbers(one.weights),
@@ -19,11 +19,12 @@ function unpacked(map) {
     mask: one.mask && (await numbers(one.mask, Uint8Array)),
     bias: one.bias && (await numbers(one.bias)),
   });
-  map.unpacked ??= (async () => ({
-    weights: await numbers(map.weights, Uint8Array),
-    opened: await Promise.all(map.opened.map(opened)),
-  }))();
-  return map.unpacked;
+  const unpack = async (map) => {
+    const weights = await numbers(map.weights, Uint8Array);
+    map.known = { weights, opened: await Promise.all(map.opened.map(opened)) };
+  };
+  tab.unpacked ??= Promise.all(tab.maps.map(unpack));
+  return tab.unpacked;
 }
 
 function isOpened(layer, head) {
@@ -31,12 +32,12 @@ function isOpened(layer, head) {
 }
 
 /** The weights (T,S) of one head, exact where it was opened. */
-function weightsOf(map, known, layer, head) {
-  const exact = known.opened.find(isOpened(layer, head));
+function weightsOf(map, layer, head) {
+  const exact = map.known.opened.find(isOpened(layer, head));
   if (exact) return exact.weights;
   const size = map.asks.length * map.answers.length;
   const start = (layer * map.heads + head) * size;
-  return Float32Array.from(known.weights.subarray(start, start + size), (w) => w / 255);
+  return Float32Array.from(map.known.weights.subarray(start, start + size), (w) => w / 255);
 }
 
 function howExact(map, { layer, head }) {
@@ -94,16 +95,13 @@ function woven(asks, answers, chosen) {
 }
 
 /** All of a map that depends on whether words are joined; gives back what shows a layer, head and word. */
-async function buildMap(map, at, stand, body, heads) {
-  const known = await unpacked(map);
-  const [asks, answers] = [
-    grouped(map.asks, map.askWords, at.joined),
-    grouped(map.answers, map.answerWords, at.joined),
-  ];
+function buildMap(map, at, stand, body, heads) {
+  const { joined } = at;
+  const asks = grouped(map.asks, map.askWords, joined);
+  const answers = grouped(map.answers, map.answerWords, joined);
   const size = [asks.length, answers.length];
-  const joined = at.joined;
   const table = (layer, head) => {
-    const pieces = weightsOf(map, known, layer, head);
+    const pieces = weightsOf(map, layer, head);
     return joined ? joinedWeights(pieces, map.answers.length, asks, answers) : pieces;
   };
   const asking = () => asks.findIndex((group) => group.places.includes(at.ask));
@@ -163,6 +161,7 @@ async function buildMap(map, at, stand, body, heads) {
 }
 
 async function attention(tab, place) {
+  await unpacked(tab);
   const at = standing(tab);
   const [heads, body] = [box("which"), box("")];
   const names = tab.maps.map((map) => map.name);
@@ -174,11 +173,11 @@ async function attention(tab, place) {
   let built = "";
   let refresh = null;
 
-  async function stand(now) {
+  function stand(now) {
     Object.assign(at, now);
     if (which) choose(which, at.map);
     const wanted = `${at.map} ${at.joined}`;
-    if (wanted !== built) refresh = await buildMap(tab.maps[at.map], at, stand, body, heads);
+    if (wanted !== built) refresh = buildMap(tab.maps[at.map], at, stand, body, heads);
     built = wanted;
     refresh();
   }

@@ -10,8 +10,8 @@ function ticks(low, high, count) {
   return range(Math.floor(high / step + 1e-9) - from + 1).map((i) => (from + i) * step);
 }
 
-/** Lines [{name, x, y, look}], of which one alone needs no name and look is "main", "dots" or "quiet" (and then not told of). `names` are the words
-    along the axis, if it has words. Point or use the arrow keys to read numbers. */
+/** Lines [{name, x, y, look}], of which one alone needs no name; look is "main", "dots" or "quiet" (and then not told
+    of). `names` are the words along the axis, if it has words. Point or use the arrow keys to read numbers. */
 function chart({ label, across, lines, names, height = 190, fromZero = false, axis = brief }) {
   const xs = lines.flatMap((line) => line.x);
   const ys = lines.flatMap((line) => line.y).filter((y) => y !== null);

@@ -118,6 +118,7 @@ function weightedValues(of, ask, count) {
 async function steps(tab, place) {
   const source = data.tabs.find((one) => one.kind === "attention" && one.maps.some((map) => map.opened.length));
   if (!source) return void place.append(note("No head was opened, so there are no numbers to show."));
+  await unpacked(source);
   const maps = source.maps.filter((map) => map.opened.length);
   const at = { map: 0, head: 0, ask: 0, all: false, wide: false };
   const names = maps.map((map) => map.name);
@@ -138,19 +139,18 @@ async function steps(tab, place) {
     const found = maps[here].opened.findIndex(isOpened(layer, head));
     return { map: here, head: Math.max(0, found), ask: Math.min(ask, maps[here].asks.length - 1) };
   }
-  async function build(now) {
+  function build(now) {
     Object.assign(at, now);
     const map = maps[at.map];
-    const known = await unpacked(map);
     const openHead = (head) => {
-      of = opened(map, known.opened[head]);
+      of = opened(map, map.known.opened[head]);
       const far = farthest(of);
       tell(check, `The page did the sums again: its softmax is within ${told(far)} of the model's own weights.`, far);
       show({ head });
     };
     words = wordsToChoose("the word that asks", grouped(map.asks, map.askWords, false), (ask) => show({ ask }));
     asking.replaceChildren(element("p", { class: "label" }, "asks"), words.place);
-    const headNames = known.opened.map((one) => `layer ${one.layer + 1}, head ${one.head + 1}`);
+    const headNames = map.opened.map((one) => `layer ${one.layer + 1}, head ${one.head + 1}`);
     heads.replaceChildren(dropdown("head", headNames, at.head, openHead));
     if (which) choose(which, at.map);
     extent.hidden = map.asks.length * map.answers.length > ROOM;
@@ -175,9 +175,9 @@ async function steps(tab, place) {
   });
   place.append(box("controls", which, heads, extent), asking, tables, more, check, sum);
 
-  return async () => {
+  return () => {
     const stands = JSON.stringify(standing(source));
-    if (stands !== stood) await build(adopted());
+    if (stands !== stood) build(adopted());
     stood = stands;
   };
 }

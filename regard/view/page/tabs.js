@@ -23,8 +23,7 @@ async function openTab(at) {
   const [tab, panel] = [data.tabs[at], panels[at]];
   try {
     tab.built ??= (KINDS[tab.kind] ?? unknown)(tab, panel);
-    const again = await tab.built;
-    await again?.();
+    (await tab.built)?.();
     panel.dataset.ready = "true";
   } catch (error) {
     panel.append(element("p", { class: "found", role: "alert" }, `This could not be drawn: ${error.message}`));
