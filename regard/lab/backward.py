@@ -1,22 +1,18 @@
 """backward: how does back-propagation find every slope in one walk?
 
-    ŷ = w·x + b      r = y - ŷ      l = r²
-    ∂l/∂r = 2r       ∂l/∂ŷ = -2r    ∂l/∂b = -2r    ∂l/∂wⱼ = -2r xⱼ
+    ŷ = w·x + b    r = y - ŷ    l = r²          ∂l/∂r = 2r    ∂l/∂ŷ = ∂l/∂b = -2r    ∂l/∂wⱼ = -2r xⱼ
 
-Claim (deck N, "Computation graph example" and "Backpropogation"): forward goes through the
-graph so that every node comes after what it is made of; backward goes the other way, and
-multiplies the slope of each node by the slope that came from behind it. It gives the slopes
-above, and saves work, since what all paths share is computed once.
+Claim (deck N, "Computation graph example" and "Backpropogation"): forward goes through the graph so that every node
+comes after what it is made of; backward goes the other way, and multiplies the slope of each node by the slope that
+came from behind it. It gives the slopes above, and saves work, since what all paths share is computed once.
 
-The walk is done here by hand, by PyTorch's autograd (seen through `look`), and a third time
-without any calculus: nudge one node, and see how much the loss moves.
+The walk is done here by hand, by PyTorch's autograd (seen through `look`), and a third time without any calculus:
+nudge one node, and see how much the loss moves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from matplotlib.figure import Figure
@@ -24,13 +20,13 @@ from torch import nn
 
 from regard.choose import must
 from regard.lab.finding import Each, Finding, drawing
+from regard.lab.graph import Node, Values, backward, forward, slopes_at
 from regard.look import look
 
 FLOAT_ERROR = 1e-12  # of doubles
 NUDGE = 1e-4  # of a node; the loss is a parabola in each, so the size of the step makes no error of its own
 BOX = {"boxstyle": "round", "facecolor": "w"}
 WHITE = {"facecolor": "w", "edgecolor": "w", "pad": 1}
-Values = dict[str, float]  # by the name of the node
 
 
 @dataclass(frozen=True)
@@ -46,13 +42,6 @@ class Knobs:
 QUICK = Knobs(examples=20)
 
 
-class Node(NamedTuple):
-    name: str
-    parents: list[str]
-    value: Callable[..., float]  # of the values of its parents
-    slopes: Callable[..., list[float]]  # by each of its parents, at these values
-
-
 def run(knobs: Knobs, each: Each) -> Finding:
     draw = torch.Generator().manual_seed(knobs.seed)
     found = [all_ways(*example(knobs.features, draw)) for _ in each(range(knobs.examples))]
@@ -63,12 +52,9 @@ def run(knobs: Knobs, each: Each) -> Finding:
     graph, values, slopes = found[0]
     r, leaves = values["r"], knobs.features + 1
     shared, apart = sum(len(node.parents) for node in graph), leaves * len(graph)
-    table: list[dict[str, str | float]] = [
-        {"node": name, "value": value, **{way: slopes[way][name] for way in slopes}} for name, value in values.items()
-    ]
     return Finding(
         drawn(graph, values, slopes["by hand"]),
-        table,
+        [{"node": name, "value": values[name], **{way: slopes[way][name] for way in slopes}} for name in values],
         says=f"In the example drawn r = {r:.4g}, so the slope of b is -2r = {-2 * r:.4g}, and that of each w is this "
         f"times its x. Over {knobs.examples} examples the walk by hand differs by at most {worst['autograd']:.0g} from "
         f"autograd and {worst['by nudging']:.0g} from nudging. The walk takes {shared} products; path by path, the "
@@ -107,28 +93,6 @@ def squared_error(x: list[float], y: float) -> list[Node]:
         Node("r", ["ŷ"], lambda guessed: y - guessed, lambda _: [-1.0]),
         Node("l", ["r"], lambda r: r * r, lambda r: [2 * r]),
     ]
-
-
-def forward(graph: list[Node], known: Values) -> Values:
-    """The value of every node, from those that are known."""
-    values = dict(known)
-    for node in graph:
-        if node.name not in known:
-            values[node.name] = node.value(*(values[parent] for parent in node.parents))
-    return values
-
-
-def backward(graph: list[Node], values: Values) -> Values:
-    """How fast the last node moves with each node."""
-    moves = dict.fromkeys(values, 0.0) | {graph[-1].name: 1.0}
-    for node in reversed(graph):
-        for parent, slope in slopes_at(node, values).items():
-            moves[parent] += moves[node.name] * slope
-    return moves
-
-
-def slopes_at(node: Node, values: Values) -> Values:
-    return dict(zip(node.parents, node.slopes(*(values[parent] for parent in node.parents)), strict=True))
 
 
 def by_nudging(graph: list[Node], leaves: Values, name: str, value: float) -> float:

@@ -89,9 +89,9 @@ def run(knobs: Knobs, each: Each) -> Finding:
         [greedy, beam, every],
         says=f'Greedy takes the best first word and ends at "{greedy["text"]}" with P = {greedy["P"]}; a beam of '
         f'{knobs.beam} keeps the second best too and finds "{beam["text"]}" with P = {beam["P"]}, where the best of '
-        f"all texts has {every['P']}. In {knobs.languages} random languages greedy finds the best text in {hits[0]:.0%}, "
-        f"a beam of 2 in {hits[1]:.0%} (and in {worse} it finds a worse one than greedy), a beam of {widths[-1]}, "
-        f"which holds every beginning, in {hits[-1]:.0%}.",
+        f"all texts has {every['P']}. In {knobs.languages} random languages greedy finds the best text in "
+        f"{hits[0]:.0%}, a beam of 2 in {hits[1]:.0%} (and in {worse} it finds a worse one than greedy), a beam of "
+        f"{widths[-1]}, which holds every beginning, in {hits[-1]:.0%}.",
         wanted="beam search finds a more probable text than greedy, the best there is; and finds it more often when "
         "the beam is wider, always when it holds every beginning",
         holds=greedy["P"] < beam["P"] == every["P"] and hits[0] < hits[1] <= hits[-1] == 1,

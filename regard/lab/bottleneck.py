@@ -89,6 +89,7 @@ def taught(attention: bool, knobs: Knobs) -> Model:
     vocab = knobs.words + 2  # with the end, and the padding, which is also the start
     body = Seq2Seq(RecurrentConfig(vocab, dim=knobs.dim, layers=knobs.layers, attention=attention, dropout=0.0))
     model = Model(body, body.vocabulary())
+    torch.manual_seed(knobs.seed)  # the same lessons for both
 
     def lesson() -> Tensor:
         source, target, wanted = sentences(knobs.batch, int(torch.randint(1, knobs.longest + 1, ())), knobs)

@@ -21,13 +21,13 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_value_
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, drawing
+from regard.lab.finding import Each, Finding, curves, drawing
 from regard.parts.recurrence import RNN
 from regard.training.optimizer import scale_and_clip
 
 NEAR = 0.01  # growth and eigenvalue are the same if they differ by no more than this share
 FLOAT_ERROR = 1e-5
-CLIPPING = ("as it comes", "clipped by norm", "clipped by value")
+STYLES = {"as it comes": "k-o", "clipped by norm": "C0--s", "clipped by value": "C1:^"}
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,9 @@ class Knobs:
     seed: int = 1  # of matrix and inputs
 
     def __post_init__(self) -> None:
-        must(
-            self,
-            eigenvalues=(len(self.eigenvalues) > 0 and min(self.eigenvalues) > 0, "one number or more, all above 0"),
-            steps=(self.steps >= 4, "at least 4"),
-            dim=(self.dim >= 1, "at least 1"),
-            clip=(self.clip > 0, "above 0"),
-            largest=(self.largest > 0, "above 0"),
-        )
+        must(self, eigenvalues=(min(self.eigenvalues, default=0) > 0, "one number or more, all above 0"))
+        must(self, steps=(self.steps >= 4, "at least 4"), dim=(self.dim >= 1, "at least 1"))
+        must(self, clip=(self.clip > 0, "above 0"), largest=(self.largest > 0, "above 0"))
 
 
 QUICK = Knobs(eigenvalues=(0.8, 1.0, 1.2), steps=60, dim=16)
@@ -67,20 +62,19 @@ def run(knobs: Knobs, each: Each) -> Finding:
     at_rest = {size: growth(sent) for size, sent in resting.items()}
     at_work = {size: growth(sent) for size, sent in reading.items()}
     told = {size: [float(one.norm()) for one in three] for size, three in clipped.items()}
-    table: list[dict[str, str | float]] = [
-        {
-            "largest eigenvalue": size,
-            "growth of a step back": at_rest[size],
-            "while it reads": at_work[size],
-            **dict(zip(CLIPPING, told[size], strict=True)),
-        }
-        for size in resting
-    ]
     low, high = min(resting), max(resting)
     turned = torch.cosine_similarity(clipped[high][0], clipped[high][2], 0, eps=0).clamp(-1, 1).acos().rad2deg()
     return Finding(
         drawn(resting, reading, told),
-        table,
+        [
+            {
+                "largest eigenvalue": size,
+                "growth of a step back": at_rest[size],
+                "while it reads": at_work[size],
+                **dict(zip(STYLES, told[size], strict=True)),
+            }
+            for size in resting
+        ],
         says=f"{knobs.steps} steps back the gradient is {lengths(resting[low])[-1]:.1g} times as long if the largest "
         f"eigenvalue is {low:g}, and {lengths(resting[high])[-1]:.1g} times if it is {high:g}: a step is a factor of "
         f"{at_rest[low]:.3f} or {at_rest[high]:.3f}. While the network reads, tanh makes that {at_work[low]:.2f} and "
@@ -135,26 +129,22 @@ def clip(gradient: Tensor, knobs: Knobs) -> tuple[Tensor, Tensor]:
 
 def only_explosions_stop(gradient: Tensor, by_norm: Tensor, by_value: Tensor, knobs: Knobs) -> bool:
     """By norm it keeps its direction, by value it need not; neither makes a short one longer."""
-    wanted = gradient * (knobs.clip / max(knobs.clip, float(gradient.norm())))
-    bound = min(knobs.largest, float(gradient.abs().max()))
-    return torch.allclose(by_norm, wanted, rtol=FLOAT_ERROR, atol=0) and float(by_value.abs().max()) <= bound
+    shorter = gradient * min(1.0, knobs.clip / float(gradient.norm()))
+    smaller = gradient.clamp(-knobs.largest, knobs.largest)
+    return torch.allclose(by_norm, shorter, rtol=FLOAT_ERROR, atol=0) and torch.equal(by_value, smaller)
 
 
 def drawn(resting: dict[float, Tensor], reading: dict[float, Tensor], clipped: dict[float, list[float]]) -> Figure:
     figure, (left, right) = drawing(2)
     sizes, high = list(resting), max(resting)
     for size in sizes:
-        left.semilogy(
-            lengths(resting[size]), "k-", lw=1, label="at rest, by largest eigenvalue" if size == high else None
-        )
+        left.plot(lengths(resting[size]), "k-", lw=1, label="at rest, by eigenvalue" if size == high else None)
         left.annotate(f"{size:g}", (len(resting[size]), lengths(resting[size])[-1]), va="center", fontsize=8)
-    left.semilogy(lengths(reading[high]), "C1--", lw=1.5, label=f"{high:g}, while it reads")
-    left.set_xlabel("steps back")
-    left.set_ylabel("length of the gradient\n(1 at the last word)")
+    left.plot(lengths(reading[high]), "C1--", label=f"{high:g}, while it reads")
+    left.set(yscale="log", xlabel="steps back", ylabel="length of the gradient\n(1 at the last word)")
     left.legend(frameon=False, fontsize=8, loc="lower left")
-    for i, (name, style) in enumerate(zip(CLIPPING, ("k-o", "C0--s", "C1:^"), strict=True)):
-        right.semilogy(sizes, [three[i] for three in clipped.values()], style, label=name)
-    right.set_xlabel("largest eigenvalue of W_hh")
+    kinds = dict(zip(STYLES, zip(*clipped.values(), strict=True), strict=True))
+    curves(right, sizes, kinds, STYLES, yscale="log", xlabel="largest eigenvalue of W_hh")
     right.set_ylabel("length of the gradient\nat the first word")
     right.legend(frameon=False, fontsize=8)
     return figure

@@ -2,8 +2,8 @@
 
     [adjective] subject verb like a(n) [adjective] image        [adjective] subject verb over a(n) [adjective] place
 
-A verb depends on its subject, an article on the word after it, "like" or "over" on the noun, and an image on the subject
-that it is an image of: time has an arrow and a river.
+A verb depends on its subject, an article on the word after it, "like" or "over" on the noun, and an image on the
+subject: only time is like an arrow.
 """
 
 from __future__ import annotations

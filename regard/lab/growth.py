@@ -2,26 +2,23 @@
 
     z = Σᵢ 0.01 · 1 = 10 over 1000 inputs,  then Σᵢ 0.01 · 10 = 100      norm(z) = (z - mean) / spread
 
-Claim (deck M, "layer normalization"): small weights do not make small outputs; 10 and then
-100 come out, and deeper networks have worse gradients. With layer normalisation the growth
-stops. If the outputs are normally distributed, 99.7 % of them are in [-3, 3], 99.99 % in
-[-4, 4] and 99.9999 % in [-5, 5].
+Claim (deck M, "layer normalization"): small weights do not make small outputs; 10 and then 100 come out, and deeper
+networks have worse gradients. With layer normalisation the growth stops. If the outputs are normally distributed,
+99.7 % of them are in [-3, 3], 99.99 % in [-4, 4] and 99.9999 % in [-5, 5].
 
-Three things that the slides leave out:
-- all 1000 outputs of the example are equal, so that a layer norm makes zeros of them. The
-  deep network here has random weights between 0 and 0.02.
-- a layer norm gives mean 0 and spread 1, not another shape. Its outputs are normal because
-  each is a sum of many numbers that have little to do with each other; after a ReLU they
-  are not, and no norm makes them so.
-- the slide's gradient "≈ 100 · 10" is not that of the example, which is 0.01 for each weight
-  of the first layer. That it grows with every layer is right.
+The slides leave out that all outputs of the example are equal, so that a layer norm makes zeros of them: the deep
+network here has random weights between 0 and 0.02. A norm gives mean 0 and spread 1, not another shape: its outputs are
+normal because each is a sum of many numbers that have little to do with each other. After a ReLU they are not. And the
+slide's gradient "≈ 100 · 10" is not that of the example, which is 0.01 for each weight of the first layer; that it
+grows with every layer is right.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -29,13 +26,14 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, drawing
+from regard.lab.finding import Each, Finding, curves, drawing
 from regard.look import look
 from regard.parts.feedforward import FeedForward
 from regard.parts.norms import LayerNorm
 
 FLOAT_ERROR = 1e-12  # of doubles, with room for the sum
 BOUNDS = {3: "99.7", 4: "99.99", 5: "99.9999"}  # per cent, as the slides have them
+STYLES = {"output": "C3-o", "gradient": "C3--s", "output, layer norm": "C0-o", "gradient, layer norm": "C0--s"}
 
 
 @dataclass(frozen=True)
@@ -54,21 +52,17 @@ class Knobs:
 QUICK = Knobs(layers=4)
 
 
-class Sizes(NamedTuple):
-    outputs: list[float]  # root mean square, after each layer
-    slopes: list[float]  # length of the gradient of one output by the weights of the first layer, after each layer
-
-    def times(self) -> float:
-        """How many times longer each layer makes the gradient. One layer alone has none to make longer."""
-        return float((self.slopes[-1] / self.slopes[1]) ** (1 / (len(self.slopes) - 2)))
-
-
 def run(knobs: Knobs, each: Each) -> Finding:
     torch.manual_seed(knobs.seed)
     once, twice, slope, after_norm = example(knobs.width, knobs.weight)
-    layers = [random_layer(knobs.width, knobs.weight) for _ in range(knobs.layers)]
-    norm = LayerNorm(knobs.width)
-    plain, normed = through(layers, nn.Identity()), through(layers, norm)
+    layers, norm = (
+        [nn.Linear(knobs.width, knobs.width, bias=False) for _ in range(knobs.layers)],
+        LayerNorm(knobs.width),
+    )
+    for layer in layers:
+        nn.init.uniform_(layer.weight, 0, 2 * knobs.weight)
+    sizes, slopes, longer = measured(layers, nn.Identity())
+    normed_sizes, normed_slopes, normed_longer = measured(layers, norm)
     outputs = random_outputs(layers, norm, knobs.inputs, each)
     bent = norm(outputs.relu())
     share = {bound: inside(outputs, bound) for bound in BOUNDS}
@@ -78,27 +72,26 @@ def run(knobs: Knobs, each: Each) -> Finding:
         ("output of two layers", twice, "100"),
         ("its gradient by a weight of the first", slope, "≈ 100 · 10"),
         ("output of one layer, after a layer norm", after_norm, ""),
-        (f"size after {knobs.layers} random layers", plain.outputs[-1], ""),
-        ("the same with layer norms", normed.outputs[-1], ""),
-        ("gradient, times per layer", plain.times(), ""),
-        ("the same with layer norms", normed.times(), ""),
+        (f"size after {knobs.layers} random layers", sizes[-1], ""),
+        ("the same with layer norms", normed_sizes[-1], ""),
+        ("gradient, times per layer", longer, ""),
+        ("the same with layer norms", normed_longer, ""),
         *((f"% in [-{bound}, {bound}]", f"{share[bound]:.5f}", said) for bound, said in BOUNDS.items()),
         ("% in [-3, 3] after a ReLU and a norm", f"{inside(bent, 3):.5f}", ""),
     ]
     return Finding(
-        drawn(plain, normed, outputs, bent),
+        drawn((sizes, slopes, normed_sizes, normed_slopes), outputs, bent),
         [{"what": what, "seen": seen, "on the slide": said} for what, seen, said in rows],
-        says=f"{once:g}, then {twice:g}. After {knobs.layers} random layers outputs are {plain.outputs[-1]:.1g} large, "
-        f"with layer norms {normed.outputs[-1]:.2f}. Each layer makes the gradient {plain.times():.1f} times "
-        f"as long, with norms {normed.times():.2f}. Of {outputs.numel():,} normalised outputs {share[3]:.2f} % are in "
-        f"[-3, 3] and {share[4]:.3f} % in [-4, 4]; after a ReLU and a norm, {inside(bent, 3):.1f} % are in [-3, 3].",
+        says=f"{once:g}, then {twice:g}. After {knobs.layers} random layers outputs are {sizes[-1]:.1g} large, with "
+        f"layer norms {normed_sizes[-1]:.2f}. Each layer makes the gradient {longer:.1f} times as long, with norms "
+        f"{normed_longer:.2f}. Of {outputs.numel():,} normalised outputs {share[3]:.2f} % are in [-3, 3] and "
+        f"{share[4]:.3f} % in [-4, 4]; after a ReLU and a norm, {inside(bent, 3):.1f} % are in [-3, 3].",
         wanted="10 and 100 exactly; no growth with layer norms; 99.7 % in [-3, 3] and 99.99 % in [-4, 4]",
-        holds=abs(once / grows - 1) < FLOAT_ERROR
-        and abs(twice / grows**2 - 1) < FLOAT_ERROR
-        and all(abs(size / grows**depth - 1) < 0.1 for depth, size in enumerate(plain.outputs, 1))
-        and all(abs(size - 1) < 0.01 for size in normed.outputs)
-        and abs(plain.times() / grows - 1) < 0.2
-        and 1 / 1.5 < normed.times() < 1.5
+        holds=max(abs(once / grows - 1), abs(twice / grows**2 - 1)) < FLOAT_ERROR
+        and all(abs(size / grows**depth - 1) < 0.1 for depth, size in enumerate(sizes, 1))
+        and all(abs(size - 1) < 0.01 for size in normed_sizes)
+        and abs(longer / grows - 1) < 0.2
+        and 1 / 1.5 < normed_longer < 1.5
         and 99.7 <= share[3] < 99.8
         and 99.99 <= share[4] < 100,
     )
@@ -116,56 +109,42 @@ def example(width: int, weight: float) -> tuple[float, float, float, float]:
     return seen["up"][0].item(), y[0].item(), slope[0, 0].item(), normed.abs().max().item()
 
 
-def random_layer(width: int, weight: float) -> nn.Linear:
-    layer = nn.Linear(width, width, bias=False)
-    nn.init.uniform_(layer.weight, 0, 2 * weight)
-    return layer
+def through(layers: Iterable[nn.Linear], norm: nn.Module, x: Tensor) -> list[Tensor]:
+    """The outputs of each layer, and a norm after it."""
+    return list(accumulate(layers, lambda x, layer: norm(layer(x)), initial=x))[1:]
 
 
-def through(layers: list[nn.Linear], norm: nn.Module) -> Sizes:
-    found = Sizes([], [])
-    x = torch.ones(layers[0].in_features)
-    for layer in layers:
-        x = norm(layer(x))
-        found.outputs.append(x.square().mean().sqrt().item())
-        (slope,) = torch.autograd.grad(x[0], layers[0].weight, retain_graph=True)
-        found.slopes.append(slope.norm().item())
-    return found
+def measured(layers: list[nn.Linear], norm: nn.Module) -> tuple[list[float], list[float], float]:
+    """After each layer, the size of its outputs, and how long the gradient of one is by the weights of the first; and
+    how many times longer a layer makes it. One layer alone has none to make longer."""
+    outputs, first = through(layers, norm, torch.ones(layers[0].in_features)), layers[0].weight
+    slopes = [torch.autograd.grad(x[0], first, retain_graph=True)[0].norm().item() for x in outputs]
+    longer = float((slopes[-1] / slopes[1]) ** (1 / (len(slopes) - 2)))
+    return [x.square().mean().sqrt().item() for x in outputs], slopes, longer
 
 
 @torch.no_grad()
 def random_outputs(layers: list[nn.Linear], norm: nn.Module, inputs: int, each: Each) -> Tensor:
     """Of every layer. The inputs have nothing to do with each other, so each adds numbers of its own to the count."""
-    x = torch.randn(inputs, layers[0].in_features)
-    outputs = []
-    for layer in each(layers):
-        x = norm(layer(x))
-        outputs.append(x)
-    return torch.cat(outputs)
+    return torch.cat(through(each(layers), norm, torch.randn(inputs, layers[0].in_features)))
 
 
 def inside(outputs: Tensor, bound: float) -> float:
     return 100 * (outputs.abs() <= bound).double().mean().item()
 
 
-def drawn(plain: Sizes, normed: Sizes, outputs: Tensor, bent: Tensor) -> Figure:
+def drawn(sizes: tuple[list[float], ...], outputs: Tensor, bent: Tensor) -> Figure:
     figure, (left, right) = drawing(2)
-    depth = range(1, len(plain.outputs) + 1)
-    for sizes, name, colour in ((plain, "plain", "C3"), (normed, "layer norm", "C0")):
-        left.semilogy(depth, sizes.outputs, "o-", color=colour, label=f"{name}: output")
-        left.semilogy(depth, sizes.slopes, "s--", color=colour, markerfacecolor="w", label=f"{name}: gradient")
-    left.set_xlabel("layers")
-    left.set_ylabel("size")
+    layers, found = range(1, len(sizes[0]) + 1), dict(zip(STYLES, sizes, strict=True))
+    curves(left, layers, found, STYLES, yscale="log", xlabel="layers", ylabel="size")
     left.legend(frameon=False, loc="upper left")
     edges = np.linspace(-6, 6, 97)
     middle = (edges[1:] + edges[:-1]) / 2
-    right.semilogy(middle, np.exp(-(middle**2) / 2) / math.sqrt(2 * math.pi), "k-", label="normal")
+    right.plot(middle, np.exp(-(middle**2) / 2) / math.sqrt(2 * math.pi), "k-", label="normal")
     for numbers, name, style in ((outputs, "layer norm", "C0o"), (bent, "ReLU, layer norm", "C1^")):
         density, _ = np.histogram(numbers.detach().numpy(), edges, density=True)
-        right.semilogy(middle[density > 0], density[density > 0], style, markersize=2.5, label=name)
-    for bound in (-4, -3, 3, 4):
-        right.axvline(bound, color="0.8", linewidth=0.8, zorder=0)
-    right.set_xlabel("output")
-    right.set_ylabel("density")
+        right.plot(middle[density > 0], density[density > 0], style, markersize=2.5, label=name)
+    right.set(yscale="log", xlabel="output", ylabel="density", xticks=(-5, -4, -3, 0, 3, 4, 5))
+    right.grid(axis="x", color="0.9")
     right.legend(frameon=False)
     return figure

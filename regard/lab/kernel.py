@@ -16,12 +16,14 @@ from dataclasses import dataclass
 
 import torch
 from matplotlib.figure import Figure
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, drawing
+from regard.lab.finding import Each, Finding, drawing, legend_below
+from regard.lab.learning import learn
 from regard.look import look
 from regard.parts.attention import CrossAttention
+from regard.parts.heads import Model
 from regard.parts.scoring import gaussian, kernel_average, scaled_dot
 
 SAME, OTHER = 1e-9, 1e-2  # two curves that differ by float error, and two that differ
@@ -40,9 +42,9 @@ class Knobs:
     seed: int = 1  # of everything random
 
     def __post_init__(self) -> None:
-        must(self, examples=(self.examples >= 3, "at least 3"), width=(self.width >= 0.1, "at least 0.1"))
-        must(self, noise=(self.noise > 0, "above 0"), steps=(self.steps >= 1, "at least 1"))
-        must(self, rate=(self.rate > 0, "above 0"))
+        must(self, examples=(self.examples >= 3, "at least 3"), steps=(self.steps >= 1, "at least 1"))
+        must(self, noise=(self.noise > 0, "above 0"), rate=(self.rate > 0, "above 0"))
+        must(self, width=(self.width >= 0.1, "at least 0.1"))
 
 
 QUICK = Knobs(steps=50)
@@ -56,14 +58,9 @@ def layer_by_hand(width: float) -> CrossAttention:
     """The Gaussian kernel as matrices: a query is (x, 1, 0), an example (x, x², y), and its value is (0, 0, y)."""
     layer = CrossAttention(3, 1, bias=False).double()
     larger = math.sqrt(3) / width**2  # attention divides by √E
-    with torch.no_grad():
-        for linear, diagonal in (
-            (layer.query, (larger, -larger / 2, 0)),
-            (layer.key, (1, 1, 0)),
-            (layer.value, (0, 0, 1)),
-            (layer.out, (1, 1, 1)),
-        ):
-            linear.weight.copy_(torch.tensor(diagonal, dtype=torch.float64).diag())
+    rows = torch.tensor([[larger, -larger / 2, 0], [1, 1, 0], [0, 0, 1], [1, 1, 1]], dtype=torch.float64)
+    names = ("query.weight", "key.weight", "value.weight", "out.weight")
+    layer.load_state_dict(dict(zip(names, rows.diag_embed(), strict=True)))
     return layer
 
 
@@ -75,13 +72,14 @@ def answers(layer: CrossAttention, at: Tensor, x: Tensor, y: Tensor, mask: Tenso
 
 def train(layer: CrossAttention, x: Tensor, y: Tensor, knobs: Knobs, each: Each) -> None:
     """Its kernel learns to tell the y of each example from those of all the others."""
-    optimizer = torch.optim.Adam([layer.query.weight, layer.key.weight], knobs.rate)
+    layer.value.requires_grad_(False)
+    layer.out.requires_grad_(False)
     others = ~torch.eye(len(x), dtype=torch.bool)
-    for _ in each(range(knobs.steps)):
-        loss = (answers(layer, x, x, y, others) - y).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+
+    def lesson() -> Tensor:
+        return (answers(layer, x, x, y, others) - y).square().mean()
+
+    learn(Model(layer, nn.Identity()), lesson, each([knobs.rate] * knobs.steps), kind="adamw")
 
 
 def error(curve: Tensor, at: Tensor) -> float:
@@ -123,13 +121,8 @@ def run(knobs: Knobs, each: Each) -> Finding:
     return Finding(
         drawn(x, y, at, lines),
         [
-            {
-                "regression": name,
-                "beside": layer,
-                "they differ by": difference,
-                "error": error(curve, at),
-                "error of the layer": error(told[layer], at),
-            }
+            {"regression": name, "beside": layer, "they differ by": difference, "error": error(curve, at)}
+            | {"error of the layer": error(told[layer], at)}
             for (name, layer, curve), difference in zip(rows, apart, strict=True)
         ],
         says=f"A layer with the Gaussian kernel set by hand is Nadaraya-Watson to {apart[0]:.0e}, and a trained one is"
@@ -153,5 +146,5 @@ def drawn(x: Tensor, y: Tensor, at: Tensor, lines: list[tuple[str, str, float, T
         right.plot(x, weights[middle], line, linewidth=wide, alpha=faint)
     left.set(xlabel="x", ylabel="y")
     right.set(xlabel="x of the example", ylabel=f"its weight in the answer at x = {at[middle]:.0f}")
-    figure.legend(loc="outside lower center", ncols=3, frameon=False)
+    legend_below(figure, left)
     return figure

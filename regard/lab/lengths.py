@@ -34,8 +34,7 @@ from regard.parts.residual import PreNorm
 
 DIGITS, SLIPS = 5, 0.2
 CHANCE = math.log(DIGITS)  # the loss of a guess
-WRONG = SLIPS / DIGITS  # probability of each digit that the rule does not name
-RIGHT = 1 - SLIPS + WRONG
+RIGHT, WRONG = 1 - SLIPS + SLIPS / DIGITS, SLIPS / DIGITS  # probability of what the rule says, and of another digit
 FLOOR = -RIGHT * math.log(RIGHT) - (DIGITS - 1) * WRONG * math.log(WRONG)  # the loss of who knows all
 STYLES = {"none": "k:", "learned": "C3--", "sinusoidal": "C1-.", "rotary": "C0-", "ALiBi": "k-"}
 
@@ -51,7 +50,8 @@ class Knobs:
     seed: int = 1  # of everything random
 
     def __post_init__(self) -> None:
-        must(self, length=(self.length >= 4, "at least 4"))
+        must(self, length=(self.length >= 4, "at least 4"), asked=(self.asked >= 1, "at least 1"))
+        must(self, dim=(self.dim % (2 * self.heads) == 0, "a multiple of twice the heads"))
 
 
 QUICK = Knobs(length=16, layers=1, steps=80, asked=100)
@@ -62,22 +62,18 @@ class Reader(nn.Module):
 
     def __init__(self, knobs: Knobs, positions: nn.Module | None = None, **attention: Any):
         super().__init__()
-        self.tokens, self.positions, self.norm = nn.Embedding(DIGITS, knobs.dim), positions, LayerNorm(knobs.dim)
-        self.blocks = nn.ModuleList(
-            Block(
-                mixer=PreNorm(LayerNorm(knobs.dim), SelfAttention(knobs.dim, knobs.heads, causal=True, **attention)),
-                feedforward=PreNorm(LayerNorm(knobs.dim), FeedForward(knobs.dim, 2 * knobs.dim)),
-            )
-            for _ in range(knobs.layers)
-        )
+        self.tokens, self.positions = nn.Embedding(DIGITS, knobs.dim), positions
+        blocks = (block(knobs.dim, knobs.heads, **attention) for _ in range(knobs.layers))
+        self.blocks = nn.Sequential(*blocks, LayerNorm(knobs.dim))
 
     def forward(self, ids: Tensor) -> Tensor:
         x = self.tokens(ids)  # (B,T,D)
-        if self.positions is not None:
-            x = x + self.positions(ids.size(1))
-        for block in self.blocks:
-            x = block(x)
-        return self.norm(x)
+        return self.blocks(x if self.positions is None else x + self.positions(ids.size(1)))
+
+
+def block(dim: int, heads: int, **attention: Any) -> Block:
+    mixer = SelfAttention(dim, heads, causal=True, **attention)
+    return Block(PreNorm(LayerNorm(dim), mixer), PreNorm(LayerNorm(dim), FeedForward(dim, 2 * dim)))
 
 
 def readers(knobs: Knobs) -> dict[str, Reader]:
@@ -101,19 +97,13 @@ def run(knobs: Knobs, each: Each) -> Finding:
         teach(model, short, knobs)
         with torch.no_grad():
             found[name] = losses(model, long).mean(0)[1:]
-
-    ends = (0, L - 1, 2 * L - 1, 4 * L - 1)
-    means = {name: [curve[a:b].mean().item() for a, b in pairwise(ends)] for name, curve in found.items()}
+    ends = {f"up to {times * L}": times * L - 1 for times in (1, 2, 4)}
+    spans = list(pairwise((0, *ends.values())))
+    means = {name: [curve[a:b].mean().item() for a, b in spans] for name, curve in found.items()}
     rise = {name: far - inside for name, (inside, _, far) in means.items()}
     return Finding(
         drawn(found, L),
-        [
-            {
-                "positions": name,
-                **{f"up to {times * L}": mean for times, mean in zip((1, 2, 4), means[name], strict=True)},
-            }
-            for name in means
-        ],
+        [{"positions": name, **dict(zip(ends, three, strict=True))} for name, three in means.items()],
         says=f"Up to {L} digits all that know positions come near the {FLOOR:.2f} nats of the rule itself. Beyond "
         f"twice that length, where a guess costs {CHANCE:.2f}, learned positions are at {means['learned'][2]:.2f}, "
         f"sinusoidal ones at {means['sinusoidal'][2]:.2f}, and rotary ones, whose angles are new there too, at "
@@ -142,10 +132,8 @@ def losses(model: Model, ids: Tensor) -> Tensor:
 
 
 def teach(model: Model, ids: Tensor, knobs: Knobs) -> None:
-    def lesson() -> Tensor:
-        return losses(model, ids[torch.randint(len(ids), (32,))]).mean()
-
-    learn(model, lesson, rates(0.64 / knobs.dim, knobs.steps))
+    peak = 0.64 / knobs.dim
+    learn(model, lambda: losses(model, ids[torch.randint(len(ids), (32,))]).mean(), rates(peak, knobs.steps))
 
 
 def drawn(found: dict[str, Tensor], trained: int) -> Figure:

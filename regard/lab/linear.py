@@ -2,12 +2,12 @@
 
     W₂(W₁x + b₁) + b₂ = (W₂W₁)x + (W₂b₁ + b₂)          but not with an activation φ between
 
-Claim (deck T, "Building Blocks of Neural Networks"): a linear layer after a linear layer is
-one linear layer; an activation function between the two gives more expressive power.
+Claim (deck T, "Building Blocks of Neural Networks"): a linear layer after a linear layer is one linear layer; an
+activation function between the two gives more expressive power.
 
-The stacks are `FeedForward` parts, of two linear layers each. Where nothing stands between
-them, the one layer comes from the formula. Where something does, it is the best that there
-is: fitted by least squares to what the stack gives, and judged on new inputs.
+The stacks are `FeedForward` parts, of two linear layers each. Where nothing stands between them, the one layer comes
+from the formula. Where something does, it is the best that there is: fitted by least squares to what the stack gives,
+and judged on new inputs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, drawing
+from regard.lab.finding import Each, Finding, curves, drawing
 from regard.parts.feedforward import ACTIVATIONS, FeedForward
 
 FLOAT_ERROR = 1e-12  # of doubles, with room for the sums
@@ -39,6 +39,7 @@ BETWEEN: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
 }
+STYLES = {"nothing": "k-o", "relu": "C0-s", "gelu": "C1--^", "tanh": "C2-.D", "sigmoid": "C3:v"}
 
 
 @dataclass(frozen=True)
@@ -74,13 +75,12 @@ def run(knobs: Knobs, each: Each) -> Finding:
             missed[name].append(share_missed(wanted, new @ weight.mT + bias))
     straight, bent = max(missed["nothing"]), min(min(missed[name]) for name in BETWEEN if name != "nothing")
     numbers = knobs.parts * (2 * knobs.dim * knobs.hidden + knobs.hidden + knobs.dim)
-    table: list[dict[str, str | float]] = [
-        {"between the layers": name, "missed, 2 layers": shares[0], f"missed, {2 * knobs.parts} layers": shares[-1]}
-        for name, shares in missed.items()
-    ]
     return Finding(
         drawn(missed, bends),
-        table,
+        [
+            {"between the layers": name, "missed, 2 layers": shares[0], f"missed, {2 * knobs.parts} layers": shares[-1]}
+            for name, shares in missed.items()
+        ],
         says=f"With nothing between them, {2 * knobs.parts} layers of {numbers:,} numbers are one layer of "
         f"{knobs.dim * (knobs.dim + 1):,}: it misses at most {straight:.0e} of the spread of their outputs, and "
         f"doubles have 16 digits. With an activation between, the best one layer misses at least {100 * bent:.0f} %.",
@@ -120,13 +120,11 @@ def share_missed(wanted: Tensor, given: Tensor) -> float:
 
 def drawn(missed: dict[str, list[float]], bends: dict[str, Tensor]) -> Figure:
     figure, (left, right) = drawing(2)
-    for name, style in zip(missed, ("k-", "C0-", "C1--", "C2-.", "C3:"), strict=True):
-        left.semilogy([2 * height for height in range(1, len(missed[name]) + 1)], missed[name], style, marker=".")
-        right.plot(ALONG, (bends[name] - bends[name].mean()) / bends[name].std(), style, label=name)
-    left.set_ylim(1e-17, 10)
-    left.set_xlabel("linear layers in the stack")
+    heights = range(2, 2 * len(missed["nothing"]) + 2, 2)
+    curves(left, heights, missed, STYLES, yscale="log", ylim=(1e-17, 10), xlabel="linear layers in the stack")
     left.set_ylabel("share of the outputs' spread\nthat one layer misses")
-    right.set_xlabel("place on a line through the inputs")
+    alike = {name: ((bend - bend.mean()) / bend.std()).tolist() for name, bend in bends.items()}
+    curves(right, ALONG.tolist(), alike, STYLES, xlabel="place on a line through the inputs")
     right.set_ylabel("one output of two layers\n(mean 0, spread 1)")
     right.legend(title="between them", frameon=False)
     return figure

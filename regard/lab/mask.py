@@ -4,12 +4,10 @@
 
 Claim (deck R, "Self-Attention: Masking"): added before the softmax, -∞ becomes a weight of 0.
 
-The slide then shows the scores themselves in place of the weights: its rows sum to 0.6, 0.8,
-0.9 and 1. After a softmax every row sums to 1, and even the last row, where nothing is
-hidden, is another: its scores are not its weights.
-
-The same is checked on random tables, and that the future can be anything: whatever its
-scores are, no bit of a weight changes.
+The slide then shows the scores themselves in place of the weights: its rows sum to 0.6, 0.8, 0.9 and 1. After a softmax
+every row sums to 1, and even the last row, where nothing is hidden, is another: its scores are not its weights. The
+same is checked on random tables, and that the future can be anything: whatever its scores are, no bit of a weight
+changes.
 """
 
 from __future__ import annotations
@@ -18,14 +16,12 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, drawing
+from regard.lab.finding import Each, Finding, drawing, grid
 from regard.parts.attention import attend, weights_openly
 
 WORDS = ("<SOS>", "it", "is", "11")
@@ -61,18 +57,17 @@ def run(knobs: Knobs, each: Each) -> Finding:
         found.append(worst(3 * torch.randn(knobs.tokens, knobs.tokens, generator=draw), draw))
     most = Worst(*(max(column) for column in zip(*found, strict=True)))
     weights, slide = masked(SCORES), SCORES.tril()
-    table: list[dict[str, str | float]] = [
-        {
-            "weights of": word,
-            **dict(zip(WORDS, row.tolist(), strict=True)),
-            "sum": row.sum().item(),
-            "on the slide": said,
-        }
-        for word, row, said in zip(WORDS, weights, slide.sum(-1).tolist(), strict=True)
-    ]
     return Finding(
         drawn(weights),
-        table,
+        [
+            {
+                "weights of": word,
+                **dict(zip(WORDS, row.tolist(), strict=True)),
+                "sum": row.sum().item(),
+                "on the slide": said,
+            }
+            for word, row, said in zip(WORDS, weights, slide.sum(-1).tolist(), strict=True)
+        ],
         says=f"The slide's rows sum to {listed(slide.sum(-1), 1)}: they are scores, not weights. After the softmax all "
         f"rows of this table and of {knobs.tables} random ones sum to 1 within {most.sum:.0g}. Words yet to come weigh "
         f"at most {most.future:g}, and with other scores for them a weight changes by at most {most.leak:g}. The last "
@@ -115,18 +110,13 @@ def listed(numbers: Tensor, digits: int) -> str:
 
 def drawn(weights: Tensor) -> Figure:
     figure, (left, right) = drawing(2)
-    grid(left, SCORES, "-∞", "masked scores; with 0 for -∞,\nthe slide gives them as weights")
-    grid(right, weights, "0", "weights after the softmax")
+    for axes, table, hidden, title in (
+        (left, SCORES, "-∞", "masked scores; with 0 for -∞,\nthe slide gives them as weights"),
+        (right, weights, "0", "weights after the softmax"),
+    ):
+        seen = [[f"{number:.2f}" for number in row[: t + 1]] for t, row in enumerate(table.tolist())]
+        grid(axes, table.tril(), [row + [hidden] * (len(WORDS) - len(row)) for row in seen], WORDS, WORDS)
+        axes.set_title(title)
+        sums = axes.secondary_yaxis("right")
+        sums.set_yticks(range(len(WORDS)), [f"Σ = {row.sum():.2f}" for row in table.tril()])
     return figure
-
-
-def grid(axes: Axes, table: Tensor, hidden: str, title: str) -> None:
-    axes.imshow(table.tril().numpy(), cmap="Blues", vmin=0, vmax=1.6)
-    for (row, column), number in np.ndenumerate(table.numpy()):
-        text, colour = (f"{number:.2f}", "k") if column <= row else (hidden, "0.6")
-        axes.text(column, row, text, ha="center", va="center", color=colour)
-    axes.set_xticks(range(len(WORDS)), WORDS)
-    axes.set_yticks(range(len(WORDS)), WORDS)
-    axes.set_title(title)
-    sums = axes.secondary_yaxis("right")
-    sums.set_yticks(range(len(WORDS)), [f"Σ = {row.sum():.2f}" for row in table.tril()])

@@ -19,13 +19,13 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, drawing
+from regard.lab.finding import Each, Finding, curves, drawing
 from regard.parts.attention import attend
 from regard.parts.memory import recall_all_at_once
 
 KEPT, GONE = 0.9, 0.1  # likeness of the answer to the name that was asked for
 NEAR = 0.1  # to the likeness that chance faces predict
-LINES = {"sum": "C1--", "γ": "k:", "attention": "C0-"}
+STYLES = {"sum": "C1--", "γ": "k:", "attention": "C0-"}
 
 
 @dataclass(frozen=True)
@@ -104,11 +104,9 @@ def run(knobs: Knobs, each: Each) -> Finding:
 
 def drawn(first: dict[str, list[float]], latest: dict[str, list[float]], gamma: float) -> Figure:
     figure, axes = drawing(2)
-    for one, curves, who in zip(axes, (first, latest), ("first", "latest"), strict=True):
-        for kind, line in LINES.items():
-            label = f"γ = {gamma:g}" if kind == "γ" else kind
-            one.plot(range(1, len(curves[kind]) + 1), curves[kind], line, label=label)
-        one.set(xlabel="people met", title=f"asked for the {who}", ylim=(-0.1, 1.05))
+    for one, found, who in zip(axes, (first, latest), ("first", "latest"), strict=True):
+        met = range(1, len(found["sum"]) + 1)
+        curves(one, met, found, STYLES, xlabel="people met", title=f"asked for the {who}", ylim=(-0.1, 1.05))
     axes[0].set_ylabel("likeness to the right name (cosine)")
-    axes[1].legend(frameon=False, loc="lower left")
+    axes[1].legend([kind if kind != "γ" else f"γ = {gamma:g}" for kind in latest], frameon=False, loc="lower left")
     return figure

@@ -31,7 +31,7 @@ from regard.parts.heads import Classifier, Model
 from regard.parts.pooling import Last
 
 KNOWS, GUESSES = 0.9, 0.5  # share of right answers: at least, and below
-LEARNT = 0.05  # a loss at which it knows
+ENOUGH = 0.05  # a loss at which there is no more to learn
 NOT_CLIPPED, TRUNCATED = "RNN, not clipped", "LSTM, truncated"
 CELLS: dict[str, Literal["rnn", "gru", "lstm"]]
 CELLS = {"RNN": "rnn", NOT_CLIPPED: "rnn", "GRU": "gru", "LSTM": "lstm", TRUNCATED: "lstm"}
@@ -66,7 +66,7 @@ def run(knobs: Knobs, each: Each) -> Finding:
         right[kind].append(taught(kind, distance, knobs))
     reach = {kind: farthest(distances, shares) for kind, shares in right.items()}
     sizes = {kind: gradient_sizes(kind, distances[-1], knobs) for kind in STYLES if kind != NOT_CLIPPED}
-    faded = {kind: size[-1] for kind, size in sizes.items()}
+    faded = {kind: size[-1] for kind, size in sizes.items()}  # what reaches the name
     return Finding(
         drawn(distances, right, sizes, 1 / knobs.names),
         [
@@ -100,25 +100,23 @@ def examples(count: int, distance: int, knobs: Knobs) -> tuple[Tensor, Tensor]:
 def new(kind: str, distance: int, knobs: Knobs) -> Model:
     torch.manual_seed(knobs.seed)
     vocab, dim = 2 * knobs.names + 2, knobs.dim  # with "who?" and the padding, which never comes
-    cut = knobs.truncate if kind == TRUNCATED else 0
-    body: torch.nn.Module
+    head = Classifier(dim, knobs.names, Last())
     if kind == "Transformer":
-        body = GPT(GPTConfig(vocab, distance + 2, dim, layers=1, heads=4, hidden=2 * dim, dropout=0.0))
-    else:
-        body = Writer(RecurrentConfig(vocab, dim=dim, layers=1, cell=CELLS[kind], truncate=cut, dropout=0.0))
-    return Model(body, Classifier(dim, knobs.names, Last()))
+        return Model(GPT(GPTConfig(vocab, distance + 2, dim, layers=1, heads=4, hidden=2 * dim, dropout=0.0)), head)
+    cut = knobs.truncate if kind == TRUNCATED else 0
+    return Model(Writer(RecurrentConfig(vocab, dim=dim, layers=1, cell=CELLS[kind], truncate=cut, dropout=0.0)), head)
 
 
 def taught(kind: str, distance: int, knobs: Knobs) -> float:
     """The share of new examples that it gets right after its lessons."""
     model = new(kind, distance, knobs)
+    torch.manual_seed(knobs.seed)  # the same lessons for every body
 
     def lesson() -> Tensor:
         words, names = examples(knobs.batch, distance, knobs)
         return F.cross_entropy(model(words), names)
 
-    clip = 0.0 if kind == NOT_CLIPPED else knobs.clip
-    learn(model, lesson, [knobs.rate] * knobs.steps, clip, enough=LEARNT)
+    learn(model, lesson, [knobs.rate] * knobs.steps, 0.0 if kind == NOT_CLIPPED else knobs.clip, enough=ENOUGH)
     words, names = examples(256, distance, knobs)
     with torch.no_grad():
         return float((model(words).argmax(-1) == names).float().mean())
@@ -135,9 +133,8 @@ def gradient_sizes(kind: str, distance: int, knobs: Knobs) -> list[float]:
     model = new(kind, distance, knobs)
     words, names = examples(knobs.batch, distance, knobs)
     with look(model, gradients=True) as seen:
-        F.cross_entropy(model(words), names).backward()
-    grad = seen["body.tokens"].grad
-    assert grad is not None
+        loss = F.cross_entropy(model(words), names)
+    (grad,) = torch.autograd.grad(loss, seen["body.tokens"])  # (B,T,D)
     sizes = grad.norm(dim=-1).mean(0)[:-1].flip(0)  # (T-1,)
     return (sizes / sizes[0]).tolist()
 
@@ -148,9 +145,7 @@ def drawn(distances: list[int], shares: dict[str, list[float]], sizes: dict[str,
     left.axhline(guess, color="0.7", lw=0.8, zorder=0)
     left.set_ylabel("share of right answers\n(grey: by chance)")
     tick(left, *distances)
-    whole = {kind: size for kind, size in sizes.items() if kind != TRUNCATED}  # which is 0 but for a few words
-    back = range(1, distances[-1] + 2)
-    curves(right, back, whole, STYLES, yscale="log", xlabel="words back from the question")
+    curves(right, range(1, distances[-1] + 2), sizes, STYLES, yscale="log", xlabel="words back from the question")
     right.set_ylabel("gradient at a word\n(1 beside the question)")
     legend_below(figure, left)
     return figure

@@ -21,14 +21,14 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, drawing
+from regard.lab.finding import Each, Finding, curves, drawing, tick
 from regard.parts import scoring
 
 NEAR = 0.1  # to the spread that d predicts
 STEADY = 1.5  # times, at most, that what is scaled differs from d to d
 SHARP = 0.1  # of the scaled entropy, at most, is left without the scale at the largest d
 DEAD = 100.0  # times, at least, that the scaled gradient is larger there
-LINES = {"q·k": "C1--", "q·k / √d": "C0-"}
+STYLES = {"q·k": "C1--o", "q·k / √d": "C0-s"}
 
 
 @dataclass(frozen=True)
@@ -113,15 +113,16 @@ def run(knobs: Knobs, each: Each) -> Finding:
 
 def drawn(dims: list[int], found: dict[str, list[Softmax]]) -> Figure:
     figure, (left, right) = drawing(2)
-    for name, line in LINES.items():
-        left.plot(dims, [one.entropy for one in found[name]], line, marker="o", markersize=4, label=name)
-        right.plot(dims, [one.median for one in found[name]], line, marker="o", markersize=4)
-        low, high = np.quantile([one.gradient.numpy() for one in found[name]], (0.25, 0.75), axis=1)
-        right.fill_between(dims, low, high, color=line[:2], alpha=0.2, linewidth=0)
-    left.set(xscale="log", xlabel="d", ylabel="entropy of the weights (nats)", ylim=(0, None))
+    entropies = {name: [one.entropy for one in several] for name, several in found.items()}
+    medians = {name: [one.median for one in several] for name, several in found.items()}
+    curves(left, dims, entropies, STYLES, xscale="log", ylim=(0, None), ylabel="entropy of the weights (nats)")
+    curves(right, dims, medians, STYLES, xscale="log", yscale="log", ylabel="gradient at the scores")
+    for name, several in found.items():
+        low, high = np.quantile([one.gradient.numpy() for one in several], (0.25, 0.75), axis=1)
+        right.fill_between(dims, low, high, color=STYLES[name][:2], alpha=0.2, linewidth=0)
     left.legend(frameon=False, loc="lower left")
-    right.set(xscale="log", yscale="log", xlabel="d", ylabel="gradient at the scores", title="median and middle half")
+    right.set_title("median and middle half")
     for one in left, right:
-        one.set_xticks(dims, [str(dim) for dim in dims])
-        one.minorticks_off()
+        one.set_xlabel("d")
+        tick(one, *dims)
     return figure

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, drawing
+from regard.lab.finding import Each, Finding, Row, drawing
 from regard.parts.attention import attend
 from regard.parts.scoring import scaled_dot, weights_of
 
@@ -82,7 +82,7 @@ def rounded(weights: Sequence[float]) -> list[float]:
     return [round(weight, 2) for weight in weights]
 
 
-def rows(deck: str, *columns: Sequence[float]) -> list[dict[str, str | float]]:
+def rows(deck: str, *columns: Sequence[float]) -> list[Row]:
     names = ("score", "after scaling", "weight", "on the slide")
     return [{"deck": deck, **dict(zip(names, row, strict=True))} for row in zip(*columns, strict=True)]
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from regard.choose import must
 from regard.lab.depth import densenet, resnet
-from regard.lab.finding import Each, Finding, drawing
+from regard.lab.finding import Each, Finding, Row, curves, drawing, tick
 from regard.parts.feedforward import FeedForward
 
 SHRINKS = 10.0  # times, at least, that ε is smaller at the widest than at the narrowest
@@ -84,7 +84,7 @@ def run(knobs: Knobs, each: Each) -> Finding:
     with torch.device("meta"):  # weights that are counted, never stored
         sizes = {name: [count(make(knobs.dim, depth)) for depth in depths] for name, make in DEEP.items()}
     twice = {name: size[-1] / size[-2] for name, size in sizes.items()}
-    table: list[dict[str, str | float]] = [
+    table: list[Row] = [
         {"network": f"two layers, {width} wide", "parameters": count(FeedForward(1, width)), "ε": least}
         for width, least in zip(widths, best, strict=True)
     ]
@@ -108,16 +108,15 @@ def run(knobs: Knobs, each: Each) -> Finding:
 
 def drawn(missed: dict[int, list[float]], depths: list[int], sizes: dict[str, list[int]]) -> Figure:
     figure, (left, right) = drawing(2)
-    widths = list(missed)
-    for width in widths:
-        left.plot([width] * len(missed[width]), missed[width], ".", color="0.6")
-    left.plot(widths, [min(missed[width]) for width in widths], "C0o-", markersize=4, label="best of all starts")
-    left.set(xscale="log", yscale="log", xlabel="width (hidden units)", ylabel="ε, the largest error")
-    for (name, size), line in zip(sizes.items(), ("C1-", "C2-."), strict=True):
-        right.plot(depths, size, line, marker="o", markersize=4, label=name)
-    right.set(xscale="log", yscale="log", xlabel="depth (layers)", ylabel="parameters")
-    for one, ticks in ((left, widths), (right, depths)):
-        one.set_xticks(ticks, [str(tick) for tick in ticks])
-        one.minorticks_off()
+    widths, best = list(missed), {"best of all starts": [min(several) for several in missed.values()]}
+    for width, several in missed.items():
+        left.plot([width] * len(several), several, ".", color="0.6")
+    curves(
+        left, widths, best, {"best of all starts": "C0-o"}, xlabel="width (hidden units)", ylabel="ε, the largest error"
+    )
+    curves(right, depths, sizes, {"ResNet": "C1-o", "DenseNet": "C2-.s"}, xlabel="depth (layers)", ylabel="parameters")
+    for one, places in ((left, widths), (right, depths)):
+        one.set(xscale="log", yscale="log")
+        tick(one, *places)
         one.legend(frameon=False)
     return figure

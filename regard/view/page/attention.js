@@ -80,7 +80,7 @@ function woven(asks, answers, chosen) {
     });
     const seen = order.filter((i) => shares[i] >= 0.01).reverse();
     threads.replaceChildren(...seen.map((i) => thread(start, i, shares[i])));
-    const most = order.slice(0, 8).filter((i) => shares[i] > 0);
+    const most = order.slice(0, 8).filter((i, rank) => rank === 0 || shares[i] >= 0.0005);
     loudest.replaceChildren(ranks(most.map((i) => [answers[i].text, shares[i]])));
     const [ask, answer, share] = [asks[from].text, answers[order[0]].text, shares[order[0]]];
     sentence.textContent = `${quoted(ask)} listens most to ${quoted(answer)} (${percent(share)}).`;

@@ -37,7 +37,7 @@ async function stream(tab, place) {
   }
   telling(made, "tbody td", ({ dataset }) => show(Number(dataset.layer), Number(dataset.token)));
   const key = note(element("span", { class: "key" }), "underlined: the first guess is the piece that was wanted");
-  const says = "One line for each token; the dark one is the token that you point at.";
+  const says = "One line for each token; the strong one is the token that you point at.";
   const pair = box("pair", tab.lens && detail, figure("Length of the vectors", says, sizes));
   place.append(box("scroll", made), tab.wanted && tab.lens ? key : "", pair);
   show(tab.layers.length - 1, tokens.length - 1);

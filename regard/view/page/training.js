@@ -9,6 +9,12 @@ function thinned(x, y, count) {
   return { x: runs.map(([, end]) => x[end - 1]), y: runs.map((run) => mean(known(run))) };
 }
 
+/** "body.encoder.0" is encoder 1. */
+function partName(path) {
+  const numbered = path.replace(/^body\./, "").replace(/\.(\d+)$/, (_, i) => ` ${Number(i) + 1}`);
+  return numbered.replaceAll("_", " ");
+}
+
 /** The gradient of each part along the steps: many parts of very different sizes, so a map on a scale of powers. */
 function gradientMap(parts, steps) {
   const values = parts.flatMap(([, row]) => row);
@@ -22,10 +28,10 @@ function gradientMap(parts, steps) {
     rows: parts.length,
     columns: steps.length,
     colour: (i) => even(share(values[i])),
-    rowNames: parts.map(([name]) => name),
+    rowNames: parts.map(([path]) => partName(path)),
     looked(row, column) {
-      const [name, along] = parts[row];
-      tell(pointed, `${name}, step ${steps[column]}: ${told(along[column])}`, along[column]);
+      const [path, along] = parts[row];
+      tell(pointed, `${partName(path)}, step ${steps[column]}: ${told(along[column])}`, along[column]);
     },
   });
   map.place.classList.add("long");
