@@ -81,7 +81,7 @@ class Answering(Task):
     takes = ".jsonl or .json in the form of SQuAD"
     ships = "a quiz about small documents"
     asks = ("reads",)
-    default = "bert"
+    default = "modernbert"
     counts = "examples"
     looks = 1000
 

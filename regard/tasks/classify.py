@@ -56,7 +56,7 @@ class Classify(Task):
     takes = ".tsv, .csv or .jsonl of texts and labels; folders of pictures, idx files or .npz"
     ships = "kinds of sentences; for models that see, shapes"
     asks = ("reads", "gathers", "sees")
-    default = "bert"
+    default = "modernbert"
     of_the_head = ("labels", "many", "pooling")
     counts = "examples"
 

@@ -43,7 +43,7 @@ class Regress(Task):
     takes = ".tsv, .csv or .jsonl of texts and numbers"
     ships = "numbers in words, and their values"
     asks = ("reads", "gathers")
-    default = "bert"
+    default = "modernbert"
     of_the_head = ("mean", "spread", "pooling")
     counts = "examples"
 

@@ -60,7 +60,7 @@ class Tag(Task):
     takes = "CoNLL, CoNLL-U or .jsonl of words and tags, or two parallel files"
     ships = "parts of speech in the phrasebook's German"
     asks = ("reads",)
-    default = "bert"
+    default = "modernbert"
     of_the_head = ("tags",)
     counts = "words"
 
