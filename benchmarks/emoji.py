@@ -36,10 +36,10 @@ SIDE = 24  # pixels, for nearest neighbours
 NEAREST = 10
 Floats = npt.NDArray[np.float64]
 RECIPE = {
-    "side": 32, "patch": 8, "convolution": True, "image-dim": 96, "image-layers": 1, "image-heads": 3,
+    "side": 24, "patch": 8, "convolution": True, "image-dim": 96, "image-layers": 1, "image-heads": 3,
     "image-hidden": 192, "dim": 96, "layers": 1, "heads": 3, "hidden": 192, "joint": 128, "context": 32, "vocab": 1500,
     "batch-tokens": 4096, "rate": 0.004, "checks": 6,
-    "shift": 2, "flip": True, "turn": 10, "zoom": 0.15, "tint": 0.2, "dropout": 0.1, "weight-decay": 0.1,
+    "shift": 2, "turn": 10, "zoom": 0.15, "tint": 0.2, "dropout": 0.1, "weight-decay": 0.1,
 }  # fmt: skip
 
 
@@ -71,8 +71,8 @@ class Emoji:
         some = [luck.sample(words, luck.randint(1, len(words))) for _ in range(2)]
         return [words[0].lower(), *(", ".join(few).lower() for few in some)]
 
-    def table(self, name: str, chosen: list[tuple[str, str]], parts: bool = True) -> Path:
-        """A file that regard reads: picture, tab, caption; each picture with its caption and with parts of it."""
+    def table(self, name: str, chosen: list[tuple[str, str]], parts: bool = False) -> Path:
+        """A file that regard reads: picture, tab, caption; each picture with its caption, and with parts of it."""
         file = self.folder / f"{name}.tsv"
         luck = random.Random(1)
         lines = [
@@ -151,8 +151,8 @@ def concepts(emoji: Emoji, out: Path, recipe: dict[str, Any], more: list[str]) -
     least = np.sort(near, 1)[:, -NEAREST][:, None]
     guess = np.where(near >= least, np.maximum(near, 0), 0) @ words[: len(train)]
     told("concepts", "TF-IDF of nearest pictures", places_of(guess @ words[len(train) :].T, right))
-    valid = emoji.table("concepts-valid", split("val"), parts=False)
-    files = {"data": [emoji.table("concepts-train", train)], "valid": [valid]}
+    valid = emoji.table("concepts-valid", split("val"))
+    files = {"data": [emoji.table("concepts-train", train, parts=True)], "valid": [valid]}
     loaded = trained("match", out, recipe | files, more)
     told("concepts", f"ours, {seconds(out) / 60:.1f} minutes", places_of(ours(loaded, emoji, test, new), right))
 

@@ -1,6 +1,6 @@
 """Multi30k, English to German: an LSTM without attention, with attention, and the Transformer, in equal minutes.
 
-    python benchmarks/recurrent.py [--minutes 15] [--out runs/recurrent]
+    python benchmarks/recurrent.py [--minutes 20] [--only Transformer] [--out runs/recurrent]
 
 Test BLEU is sacreBLEU's, raw and cased, beam 5, on test_2016_flickr.
 """
@@ -16,7 +16,7 @@ from regard.tasks.translate import Translating
 from regard.training.loop import parameters
 
 DATA = SHARED / "multi30k"
-COMMON = {"vocab": 4000, "dropout": 0.2, "checks": 5, "check-examples": 300}
+COMMON = {"vocab": 4000, "dropout": 0.2, "batch-tokens": 3072, "checks": 5, "check-examples": 300}
 MODELS = {
     "LSTM without attention": {"model": "recurrent", "size": "small", "no-attention": True},
     "LSTM with attention": {"model": "recurrent", "size": "small"},
@@ -29,9 +29,11 @@ def files(part: str) -> list[str]:
 
 
 def main() -> None:
-    given, more = options(str(__doc__), 15, "runs/recurrent")
+    given, more = options(str(__doc__), 20, "runs/recurrent", only=list(MODELS))
     print(f"{machine()}, seed {given.seed}")
     for name, body in MODELS.items():
+        if name not in given.only:
+            continue
         folder = Path(given.out) / name.replace(" ", "-").lower()
         recipe = {"data": files("train"), "valid": files("val"), "minutes": given.minutes, "seed": given.seed}
         loaded = trained("translate", folder, COMMON | body | recipe, more)

@@ -73,7 +73,8 @@ ENDINGS = {  # of the names of their architectures
 }
 
 
-WITH_HEADS = ("bert", "roberta", "vit")  # families whose heads for labels, values, tags and spans we have
+POOLED = {"cls": "first", "mean": "mean"}  # as ModernBERT says it
+WITH_HEADS = ("bert", "roberta", "modernbert", "vit")  # families whose heads for labels, values, tags and spans we have
 
 
 def task_of(folder: Path) -> str:
@@ -124,11 +125,26 @@ def told_by_config(task: str, folder: Path) -> dict[str, Any]:
         )
     if task == "tag":
         return {"tags": labels_of(config, folder)}
-    pooling = "first" if config.get("model_type") == "vit" else "pooler"
+    pooling = pooling_of(config, folder)
     if task == "classify":
         many = config.get("problem_type") == "multi_label_classification"
         return {"labels": labels_of(config, folder), "many": many, "pooling": pooling}
     return {"mean": 0.0, "spread": 1.0, "pooling": pooling} if task == "regress" else {}
+
+
+def pooling_of(config: dict[str, Any], folder: Path) -> str:
+    """How a family of theirs makes one vector of all."""
+    match config.get("model_type"):
+        case "vit":
+            return "first"
+        case "modernbert":
+            said = config.get("classifier_pooling", "cls")
+            if said not in POOLED:
+                raise ValueError(
+                    f'{folder / "config.json"}: classifier_pooling is {said!r}, but must be "cls" or "mean"'
+                )
+            return POOLED[said]
+    return "pooler"
 
 
 def said_of(folder: Path, config: dict[str, Any], key: str) -> Any:

@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 from tokenizers import Tokenizer as Engine
-from tokenizers import models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -149,6 +149,24 @@ def roberta_config(folder: Path, **more: Any) -> Any:
     return transformers.RobertaConfig(**ids, **rows, **SIZES, **more)
 
 
+def modernbert_config(folder: Path, **more: Any) -> Any:
+    """Its windows are narrower than the texts."""
+    special = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"]
+    engine = Engine(models.BPE(unk_token="[UNK]"))
+    engine.pre_tokenizer, engine.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    letters = pre_tokenizers.ByteLevel.alphabet()
+    how = {"initial_alphabet": letters, "special_tokens": special, "show_progress": False}
+    engine.train_from_iterator(PHRASES, trainers.BpeTrainer(vocab_size=420, **how))
+    engine.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
+    )
+    roles = {f"{name.strip('[]').lower()}_token": name for name in special}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=engine, **roles).save_pretrained(folder)
+    ids = {"pad_token_id": 0, "cls_token_id": 1, "sep_token_id": 2, "bos_token_id": 1, "eos_token_id": 2}
+    rows = {"vocab_size": engine.get_vocab_size(), "max_position_embeddings": 64, "local_attention": 6}
+    return transformers.ModernBertConfig(**ids, **rows, **SIZES, global_attn_every_n_layers=2, **more)
+
+
 def named(*labels: str) -> dict[str, Any]:
     return {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
 
@@ -190,6 +208,23 @@ def bert_value(folder: Path) -> Any:
 @folder_of
 def roberta_label(folder: Path) -> Any:
     return transformers.RobertaForSequenceClassification(roberta_config(folder, **named("yes", "no")))
+
+
+@folder_of
+def modernbert_label(folder: Path) -> Any:
+    return transformers.ModernBertForSequenceClassification(modernbert_config(folder, **named("yes", "no", "hm")))
+
+
+@folder_of
+def modernbert_mean(folder: Path) -> Any:
+    config = modernbert_config(folder, classifier_pooling="mean", **named("yes", "no", "hm"))
+    return transformers.ModernBertForSequenceClassification(config)
+
+
+@folder_of
+def modernbert_tags(folder: Path) -> Any:
+    config = modernbert_config(folder, **named("NOUN", "VERB", "DET", "ADJ"))
+    return transformers.ModernBertForTokenClassification(config)
 
 
 @folder_of
@@ -359,7 +394,7 @@ def pairs() -> list[tuple[str, str]]:
     return list(zip(TEXTS, TEXTS[1:], strict=False))
 
 
-@pytest.mark.parametrize("name", ["bert_label", "bert_labels", "roberta_label"])
+@pytest.mark.parametrize("name", ["bert_label", "bert_labels", "roberta_label", "modernbert_label", "modernbert_mean"])
 def test_labels_have_the_probabilities_of_transformers(name: str, theirs: Any) -> None:
     folder = theirs(name)
     model, tokenizer = opened(folder, "AutoModelForSequenceClassification")
@@ -398,9 +433,10 @@ def of_first_pieces(model: Any, tokenizer: Any, words: list[str]) -> Tensor:
         return model(**said).logits[0][[places.index(i) for i in range(len(words))]]
 
 
-def test_every_word_has_the_tag_of_its_first_piece(theirs: Any) -> None:
-    model, tokenizer = opened(theirs("bert_tags"), "AutoModelForTokenClassification")
-    for answers in ours(theirs("bert_tags")).answers(TEXTS):
+@pytest.mark.parametrize("name", ["bert_tags", "modernbert_tags"])
+def test_every_word_has_the_tag_of_its_first_piece(name: str, theirs: Any) -> None:
+    model, tokenizer = opened(theirs(name), "AutoModelForTokenClassification")
+    for answers in ours(theirs(name)).answers(TEXTS):
         words, tags = (answers[0].more[key] for key in ("words", "tags"))
         logits = of_first_pieces(model, tokenizer, words)
         assert tags == [model.config.id2label[i] for i in logits.argmax(-1).tolist()]

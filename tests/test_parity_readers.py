@@ -32,7 +32,7 @@ transformers = pytest.importorskip("transformers", reason="parity needs the dev 
 
 B, T = 3, 7
 LENGTHS = [T, 4, 5]
-FAMILIES = {"bert": 25, "roberta": 25, "modernbert": 20, "vit": 20, "clip": 20}  # configurations of each
+FAMILIES = {"bert": 25, "roberta": 25, "modernbert": 30, "vit": 20, "clip": 20}  # configurations of each
 ACTIVATIONS = [
     "gelu", "gelu_new", "relu", "silu", "quick_gelu", "gelu_pytorch_tanh", "relu2", "gelu_fast", "swish", "gelu_python",
 ]  # fmt: skip
@@ -71,10 +71,36 @@ def first_vector(body: Any, classes: int) -> nn.Module:
     return Classifier(body.config.dim, classes, First())
 
 
+def modern_heads() -> list[Head]:
+    """They think before they answer."""
+    return [
+        Head(
+            "ModernBertForSequenceClassification",
+            "AutoModelForSequenceClassification",
+            lambda body, classes: Classifier(body.config.dim, classes, First(), thought=body.thought()),
+        ),
+        Head(
+            "ModernBertForSequenceClassification",
+            "AutoModelForSequenceClassification",
+            lambda body, classes: Classifier(body.config.dim, classes, Mean(), thought=body.thought()),
+        ),
+        Head(
+            "ModernBertForTokenClassification",
+            "AutoModelForTokenClassification",
+            lambda body, classes: PerToken(body.config.dim, classes, thought=body.thought()),
+        ),
+        Head(
+            "ModernBertForQuestionAnswering",
+            "AutoModelForQuestionAnswering",
+            lambda body, classes: SpanScores(body.config.dim, thought=body.thought()),
+        ),
+    ]
+
+
 HEADS = {
     "bert": text_heads("Bert"),
     "roberta": text_heads("Roberta"),
-    "modernbert": text_heads("ModernBert")[:2],
+    "modernbert": [*text_heads("ModernBert")[:2], *modern_heads()],
     "vit": [
         Head("ViTModel", "AutoModel", lambda body, classes: nn.Identity()),
         Head("ViTForImageClassification", "AutoModelForImageClassification", first_vector),
@@ -118,7 +144,7 @@ def drawn(family: str, seed: int) -> Case:
     if family in ("bert", "roberta"):
         return drawn_text(family, head, classes, draw, stack(draw.choice([2, 3, 5])) | {"hidden_act": acts[0]})
     if family == "modernbert":
-        return drawn_modern(head, draw, ACTIVATIONS[:2] + ["relu", "silu", "swish", "gelu_python"], eps)
+        return drawn_modern(head, classes, draw, ACTIVATIONS[:2] + ["relu", "silu", "swish", "gelu_python"], eps)
     patch = draw.choice([1, 2, 3])
     seen = {"patch_size": patch, "image_size": patch * draw.choice([1, 2, 3]), "num_channels": draw.choice([1, 2, 3])}
     pixels = torch.randn(B + 1, seen["num_channels"], seen["image_size"], seen["image_size"])
@@ -151,15 +177,17 @@ def drawn_text(family: str, head: Head, classes: int, draw: random.Random, stack
     return Case(family, head, config, classes, asked, real)
 
 
-def drawn_modern(head: Head, draw: random.Random, acts: list[str], eps: float) -> Case:
+def drawn_modern(head: Head, classes: int, draw: random.Random, acts: list[str], eps: float) -> Case:
     """Windows are narrower than the text, so that near and far differ."""
     heads, layers = draw.choice([2, 3]), draw.choice([1, 2, 4])
+    mean = head is HEADS["modernbert"][3]
     config = transformers.ModernBertConfig(
         vocab_size=draw.randint(9, 40), hidden_size=heads * draw.choice([4, 6]), num_attention_heads=heads,
         num_hidden_layers=layers, intermediate_size=draw.randint(3, 23), hidden_activation=draw.choice(acts),
         max_position_embeddings=T + draw.randint(0, 4), norm_eps=eps, pad_token_id=0, bos_token_id=1, eos_token_id=2,
         cls_token_id=1, sep_token_id=2, local_attention=draw.choice([2, 4, 8]), decoder_bias=True,
-        global_attn_every_n_layers=draw.choice([1, 2, 3]), attn_implementation="sdpa",
+        global_attn_every_n_layers=draw.choice([1, 2, 3]), attn_implementation="sdpa", num_labels=classes,
+        classifier_pooling="mean" if mean else "cls",
         rope_parameters={
             "full_attention": {"rope_type": "default", "rope_theta": draw.choice([160_000.0, 50.0])},
             "sliding_attention": {"rope_type": "default", "rope_theta": draw.choice([10_000.0, 20.0])},
@@ -167,7 +195,7 @@ def drawn_modern(head: Head, draw: random.Random, acts: list[str], eps: float) -
     )  # fmt: skip
     ids = torch.randint(1, config.vocab_size, (B, T))
     real = torch.arange(T) < torch.tensor(LENGTHS)[:, None]
-    return Case("modernbert", head, config, 0, {"input_ids": ids, "attention_mask": real.long()}, real)
+    return Case("modernbert", head, config, classes, {"input_ids": ids, "attention_mask": real.long()}, real)
 
 
 def drawn_clip(

@@ -18,7 +18,7 @@ from regard.parts.attention import SelfAttention
 from regard.parts.block import Block
 from regard.parts.dropout import Dropout
 from regard.parts.feedforward import ACTIVATIONS, SwiGLU
-from regard.parts.heads import MaskedOutput
+from regard.parts.heads import MaskedOutput, Thought
 from regard.parts.norms import LayerNorm
 from regard.parts.positions import Rotary
 from regard.parts.residual import PreNorm
@@ -105,3 +105,7 @@ class ModernBert(nn.Module):
     def vocabulary(self) -> nn.Module:
         """The output layer of this family: one more layer, then the token embedding itself."""
         return MaskedOutput(self.tokens.weight, self.config.eps, inner_bias=False)
+
+    def thought(self) -> nn.Module:
+        """And what it has before every other answer."""
+        return Thought(self.config.dim, self.config.eps)

@@ -4,7 +4,8 @@ Unembed         logits = x Eᵀ + b          with E the token embedding itself (
 Output          logits = x Wᵀ              with W the token embedding, or a matrix of its own
 CappedOutput    logits = c tanh(x Wᵀ / c)                    (Gemma Team 2024)
 MaskedOutput    logits = norm(gelu(x A + a)) Eᵀ + b          (Devlin et al. 2019)
-Classifier      logits = pool(x) W + b;  PerToken the same of each token
+Thought         norm(gelu(x A))          one more layer that some families have before an answer
+Classifier      logits = thought(pool(x)) W + b;  PerToken the same of each token
 Vector          pool(x), or that divided by its length
 cross_entropy   Σ log Σ exp(logits) - Σ p · logits,   p = (1 - ε) wanted + ε uniform          (Szegedy et al. 2016)
 """
@@ -112,15 +113,34 @@ class MaskedOutput(nn.Module):
         return cross_entropy(self.thought(x), self.weight, self.bias, wanted, None, smoothing)
 
 
+class Thought(nn.Module):
+    def __init__(self, dim: int, eps: float):
+        super().__init__()
+        self.inner = nn.Linear(dim, dim, bias=False)
+        self.norm = LayerNorm(dim, eps, bias=False)
+        nn.init.normal_(self.inner.weight, std=0.02)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(F.gelu(self.inner(x)))
+
+
+def thought_of(body: Any) -> nn.Module:
+    """What a family has between its vectors and an answer: nothing, unless it says so."""
+    return body.thought() if hasattr(body, "thought") else nn.Identity()
+
+
 class Classifier(nn.Module):
     """One answer for the whole input."""
 
-    def __init__(self, dim: int, classes: int, pooling: nn.Module, dropout: float = 0.0):
+    def __init__(
+        self, dim: int, classes: int, pooling: nn.Module, dropout: float = 0.0, thought: nn.Module | None = None
+    ):
         super().__init__()
-        self.pooling, self.drop, self.out = pooling, Dropout(dropout), nn.Linear(dim, classes)
+        self.pooling, self.thought = pooling, thought or nn.Identity()
+        self.drop, self.out = Dropout(dropout), nn.Linear(dim, classes)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B,T,D) -> (B,classes)
-        return self.out(self.drop(self.pooling(x, mask)))
+        return self.out(self.drop(self.thought(self.pooling(x, mask))))
 
 
 class Vector(nn.Module):
@@ -138,19 +158,20 @@ class Vector(nn.Module):
 class PerToken(nn.Module):
     """One answer for each token."""
 
-    def __init__(self, dim: int, classes: int, dropout: float = 0.0):
+    def __init__(self, dim: int, classes: int, dropout: float = 0.0, thought: nn.Module | None = None):
         super().__init__()
+        self.thought = thought or nn.Identity()
         self.drop, self.out = Dropout(dropout), nn.Linear(dim, classes)
 
     def forward(self, x: Tensor) -> Tensor:  # (B,T,D) -> (B,T,classes)
-        return self.out(self.drop(x))
+        return self.out(self.drop(self.thought(x)))
 
 
 class SpanScores(PerToken):
     """Where an answer begins and where it ends: two scores for each token."""
 
-    def __init__(self, dim: int, dropout: float = 0.0):
-        super().__init__(dim, 2, dropout)
+    def __init__(self, dim: int, dropout: float = 0.0, thought: nn.Module | None = None):
+        super().__init__(dim, 2, dropout, thought)
 
 
 def cross_entropy(

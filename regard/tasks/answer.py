@@ -27,7 +27,7 @@ from regard.data.files import Rows
 from regard.data.pieces import Pieces
 from regard.data.questions import Question, read_questions
 from regard.data.tokens import Tokenizer
-from regard.parts.heads import Model, SpanScores
+from regard.parts.heads import Model, SpanScores, thought_of
 from regard.scores import exact_match, token_f1
 from regard.tasks.inputs import fit_tokenizer, text_sizes
 from regard.tasks.task import Answer, Choices, Loss, Task, learnt, samples
@@ -81,7 +81,7 @@ class Answering(Task):
     takes = ".jsonl or .json in the form of SQuAD"
     ships = "a quiz about small documents"
     asks = ("reads",)
-    default = "bert"
+    default = "modernbert"
     counts = "examples"
     looks = 1000
 
@@ -113,7 +113,7 @@ class Answering(Task):
 
     def head(self, body: Any) -> Model:
         """Two scores of each token: that an answer starts with it, and that it ends with it."""
-        return Model(body, SpanScores(body.config.dim, body.config.dropout))
+        return Model(body, SpanScores(body.config.dim, body.config.dropout, thought_of(body)))
 
     def prepare(self, rows: Sequence[Question], context: int) -> Windows:
         parts: list[Window] = []

@@ -26,7 +26,7 @@ from regard.data.pictures import Pictures
 from regard.data.pieces import Pieces
 from regard.data.tokens import Tokenizer
 from regard.data.views import Views
-from regard.parts.heads import Classifier, Model
+from regard.parts.heads import Classifier, Model, thought_of
 from regard.parts.pooling import POOLINGS
 from regard.scores import accuracy, macro_f1, micro_f1
 from regard.tasks.inputs import Drawn, Given, ImageInput, TextInput, Written, fit_tokenizer, in_order, told
@@ -56,7 +56,7 @@ class Classify(Task):
     takes = ".tsv, .csv or .jsonl of texts and labels; folders of pictures, idx files or .npz"
     ships = "kinds of sentences; for models that see, shapes"
     asks = ("reads", "gathers", "sees")
-    default = "bert"
+    default = "modernbert"
     of_the_head = ("labels", "many", "pooling")
     counts = "examples"
 
@@ -105,8 +105,8 @@ class Classify(Task):
         return self.input.sizes()
 
     def head(self, body: Any) -> Model:
-        c = body.config
-        return Model(body, Classifier(c.dim, len(self.labels), POOLINGS[self.pooling](c.dim), c.dropout))
+        c, pooling = body.config, POOLINGS[self.pooling](body.config.dim)
+        return Model(body, Classifier(c.dim, len(self.labels), pooling, c.dropout, thought_of(body)))
 
     def prepare(self, rows: Sequence[Any], context: int) -> Written | Drawn:
         wanted = np.zeros((len(rows), len(self.labels)), np.float32)

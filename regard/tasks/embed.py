@@ -62,7 +62,7 @@ class Embed(Task):
     takes = "one file of pairs (.tsv, .jsonl) or two parallel ones, plain or gzip"
     ships = "the phrasebook: a sentence and its translation"
     asks = ("reads", "gathers")
-    default = "bert"
+    default = "modernbert"
     of_the_head = ("pooling", "unit", "limit")
     counts = "pairs"
     looks = 1000

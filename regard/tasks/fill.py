@@ -61,7 +61,7 @@ class Fill(Task):
     takes = "text files, one document a line, or .jsonl with a field of text"
     ships = "the English sentences of the phrasebook"
     asks = ("fills",)
-    default = "bert"
+    default = "modernbert"
     counts = "hidden tokens"
     looks = 100_000  # characters
     unused = frozenset({"longest"})

@@ -19,7 +19,7 @@ from regard.data.files import Rows
 from regard.data.labelled import Measured, read_measured
 from regard.data.pieces import Pieces
 from regard.data.tokens import Tokenizer
-from regard.parts.heads import Classifier, Model
+from regard.parts.heads import Classifier, Model, thought_of
 from regard.parts.pooling import POOLINGS
 from regard.scores import mae, r2, rmse
 from regard.tasks.inputs import TextInput, Written, fit_tokenizer, in_order
@@ -43,7 +43,7 @@ class Regress(Task):
     takes = ".tsv, .csv or .jsonl of texts and numbers"
     ships = "numbers in words, and their values"
     asks = ("reads", "gathers")
-    default = "bert"
+    default = "modernbert"
     of_the_head = ("mean", "spread", "pooling")
     counts = "examples"
 
@@ -77,8 +77,8 @@ class Regress(Task):
         return self.input.sizes()
 
     def head(self, body: Any) -> Model:
-        c = body.config
-        return Model(body, Classifier(c.dim, 1, POOLINGS[self.pooling](c.dim), c.dropout))
+        c, pooling = body.config, POOLINGS[self.pooling](body.config.dim)
+        return Model(body, Classifier(c.dim, 1, pooling, c.dropout, thought_of(body)))
 
     def prepare(self, rows: Sequence[Any], context: int) -> Written:
         values = np.array([(row.value - self.mean) / self.spread for row in rows], np.float32)

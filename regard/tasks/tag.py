@@ -22,7 +22,7 @@ from regard.data.files import Rows
 from regard.data.pieces import Pieces
 from regard.data.tagged import Tagged, read_tagged
 from regard.data.tokens import Tokenizer
-from regard.parts.heads import Model, PerToken
+from regard.parts.heads import Model, PerToken, thought_of
 from regard.scores import accuracy, span_f1
 from regard.tasks.inputs import fit_tokenizer, text_sizes
 from regard.tasks.spans import best, grammar
@@ -60,7 +60,7 @@ class Tag(Task):
     takes = "CoNLL, CoNLL-U or .jsonl of words and tags, or two parallel files"
     ships = "parts of speech in the phrasebook's German"
     asks = ("reads",)
-    default = "bert"
+    default = "modernbert"
     of_the_head = ("tags",)
     counts = "words"
 
@@ -91,7 +91,7 @@ class Tag(Task):
         return text_sizes(self.tokenizer)
 
     def head(self, body: Any) -> Model:
-        return Model(body, PerToken(body.config.dim, len(self.tags), body.config.dropout))
+        return Model(body, PerToken(body.config.dim, len(self.tags), body.config.dropout, thought_of(body)))
 
     def prepare(self, rows: Sequence[Tagged], context: int) -> Sentences:
         """A tag that training did not know is counted wrong, whatever is said."""

@@ -12,6 +12,7 @@ from regard.hub.tables.wording import (
     FEEDFORWARD_NORM,
     GATE,
     KEY,
+    LINEAR,
     MIXER_NORM,
     OUT,
     QUERY,
@@ -19,8 +20,10 @@ from regard.hub.tables.wording import (
     TEXT,
     UP,
     VALUE,
+    labels,
 )
-from regard.parts.heads import MaskedOutput
+from regard.parts.heads import Classifier, MaskedOutput, PerToken, SpanScores
+from regard.parts.pooling import First, Mean
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 BASES = {FULL: ("global_rope_theta", 160_000.0), SLIDING: ("local_rope_theta", 10_000.0)}
@@ -66,6 +69,15 @@ def turns(c: Fields) -> dict[str, Any]:
     }
 
 
+def pooled(word: str) -> Any:
+    return lambda head: {**labels(head), "classifier_pooling": word}
+
+
+_THOUGHT = {
+    "head.dense.weight": "head.thought.inner.weight",
+    "head.norm.weight": "head.thought.norm.weight",
+    **LINEAR,
+}
 MODERNBERT = Names(
     family="modernbert",
     architecture="ModernBertModel",
@@ -77,7 +89,15 @@ MODERNBERT = Names(
         "norm_eps": "eps",
         "embedding_dropout": "dropout",
     },
-    theirs={"norm_bias": False, "attention_bias": False, "mlp_bias": False, "tie_word_embeddings": True},
+    theirs={
+        "norm_bias": False,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "decoder_bias": True,
+        "classifier_bias": False,
+        "classifier_activation": "gelu",
+        "tie_word_embeddings": True,
+    },
     reads={"every": every, "window": window, "base": base(FULL), "near_base": base(SLIDING)},
     written={
         "layer_types": lambda c: kinds(c["layers"], c["every"]),
@@ -85,9 +105,6 @@ MODERNBERT = Names(
         "rope_parameters": turns,
         "attention_dropout": 0.0,
         "mlp_dropout": 0.0,
-        "decoder_bias": True,
-        "classifier_bias": False,
-        "classifier_activation": "gelu",
         "bos_token_id": None,
         "eos_token_id": None,
         "cls_token_id": None,
@@ -115,6 +132,10 @@ MODERNBERT = Names(
                 "decoder.bias": "head.bias",
             },
         ),
+        (Classifier, Mean): Head("ModernBertForSequenceClassification", _THOUGHT, pooled("mean")),
+        (Classifier, First): Head("ModernBertForSequenceClassification", _THOUGHT, pooled("cls")),
+        (PerToken,): Head("ModernBertForTokenClassification", _THOUGHT, labels),
+        (SpanScores,): Head("ModernBertForQuestionAnswering", _THOUGHT, labels),
     },
     twins={"decoder.weight": "embeddings.tok_embeddings.weight"},
 )
