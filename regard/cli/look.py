@@ -24,6 +24,7 @@ class Look:
     text: Annotated[str, tyro.conf.Positional]  # what it reads; the file of a picture if it sees
     target: str | None = None  # what a translator should say; what it says itself unless given
     word: str | None = None  # find the head that looks most from this word to another; a pronoun unless given
+    rows: tuple[str, ...] = ()  # files as for regard score: what each head is worth on them; on the text unless given
     out: str = "look.html"  # the page
     png: bool = False  # still pictures too, beside the page
     device: str = "auto"  # cpu, cuda or mps; the best there is if auto
@@ -36,7 +37,9 @@ def main(args: list[str]) -> int:
     given = parse("regard look", args, options_of(Look) | options_of(Fetching))
     wish = Look(**{name: given.pop(name) for name in options_of(Look)})
     folder = found(wish.model, Fetching(**given))
-    whole = Whole(load(folder, wish.device), wish.text, wish.target, wish.word, Path(folder))
+    loaded = load(folder, wish.device)
+    rows = loaded.rows(wish.rows) if wish.rows else None
+    whole = Whole(loaded, wish.text, wish.target, wish.word, rows, folder)
     out = whole.save(Path(wish.out))
     for one in whole.maps:
         if one.found:

@@ -72,7 +72,9 @@ def for_others_too(weights: Floats, layer: int, head: int) -> str:
     most = np.unravel_index(weights.argmax(), weights.shape)
     if weights[most] <= weights[layer, head]:
         return ""
-    return f" (most of all heads: layer {most[0] + 1}, head {most[1] + 1} with {weights[most]:.2f}, for other words too)"
+    return (
+        f" (most of all heads: layer {most[0] + 1}, head {most[1] + 1} with {weights[most]:.2f}, for other words too)"
+    )
 
 
 def telling(between: Floats, words: list[str], letters: npt.NDArray[np.bool_]) -> Floats:

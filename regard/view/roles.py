@@ -4,6 +4,7 @@
     entropy    - Σ_s w_ts log₂ w_ts         how many tokens it spreads over          Voita et al. 2019
     shares     of its weight that fall on the first, the previous, the next and the same token
     without    the score when its weights are 0                                      Michel et al. 2019
+    moved      Σ p log₂ p/p'                how far the answers p move when its weights are 0
 
 All are means over the tokens t that ask.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,10 +25,17 @@ from regard.load import Loaded
 from regard.look import Seen, look, without
 from regard.parts.attention import CrossAttention, SelfAttention
 from regard.parts.scoring import AdditiveAttention
+from regard.tasks.classify import Classify
+from regard.tasks.fill import Fill
+from regard.tasks.tag import Tag
+from regard.tasks.translate import Translate
+from regard.tasks.write import Write
 from regard.view.inside import run
 from regard.view.rollout import looked_at
 
 HEADS = (SelfAttention, CrossAttention, AdditiveAttention)
+CHOOSE = (Classify, Fill, Tag, Translate, Write)  # tasks that choose one of several answers
+MANY = 64  # heads that are not taken out one by one unless somebody asks for it
 MEASURES = {
     "distance": "how many tokens away it looks",
     "entropy": "bits it takes to say where it looks: 0 is at one token, 1 at two alike, 2 at four",
@@ -77,6 +86,24 @@ def without_each_head(loaded: Loaded, rows: Any, name: str = "loss") -> dict[str
     return {"score": name, "whole": whole[name], "values": values}
 
 
+def moved_by_each_head(loaded: Loaded, again: Callable[[], Seen]) -> dict[str, Any] | None:
+    """How many bits the answers to one text move when one head is silenced, in the form of `without_each_head`."""
+    if not isinstance(loaded.task, CHOOSE) or getattr(loaded.task, "many", False):
+        return None
+    seen = again()
+    layers, whole = layers_of(seen), seen[""].log_softmax(-1)
+    if sum(seen[layer].size(1) for layer in layers) > MANY:
+        return None
+
+    def moved(layer: str, head: int) -> float:
+        with look(loaded.model, change={layer: without(head)}):
+            other = again()[""].log_softmax(-1)
+        return float((whole.exp() * (whole - other)).sum(-1).mean()) / math.log(2)
+
+    values = [[moved(layer, head) for head in range(seen[layer].size(1))] for layer in layers]
+    return {"score": "bits by which its answers move", "whole": 0.0, "values": values}
+
+
 def layers_of(seen: Seen) -> list[str]:
     """Names of the weights (B,H,T,S) of all attention, cross-attention last. Of two towers those of the picture: the
     other may have another number of heads."""
@@ -94,11 +121,18 @@ def title_of(layer: str) -> str:
 
 
 def heads_tab(loaded: Loaded, text: str, target: str | None = None, rows: Any = None) -> dict[str, Any] | None:
-    """Of a model with attention. A few `rows` of a file, as `loaded.rows` reads them, tell what each head is worth."""
+    """Of a model with attention. A few `rows` of a file, as `loaded.rows` reads them, tell what each head is worth to
+    the task; without them, this text tells what each is worth here."""
     if not any(isinstance(module, HEADS) for module in loaded.model.modules()):
         return None
-    picture = looked_at(loaded, text.partition("\t")[0])
-    seen = picture[1] if picture else run(loaded, text, target).seen
+    if target is None and isinstance(loaded.task, Translate):
+        target = loaded(text)  # whole: with a head less it may say something else
+
+    def again() -> Seen:
+        picture = looked_at(loaded, text.partition("\t")[0])
+        return picture[1] if picture else run(loaded, text, target).seen
+
+    seen = again()
     layers = layers_of(seen)
     roles = [head_roles(seen[layer][0].float().cpu()) for layer in layers]
     return {
@@ -113,5 +147,5 @@ def heads_tab(loaded: Loaded, text: str, target: str | None = None, rows: Any = 
             {"name": name, "says": says, "values": [[round(x, 4) for x in role[name].tolist()] for role in roles]}
             for name, says in MEASURES.items()
         ],
-        "without": None if rows is None else without_each_head(loaded, rows),
+        "without": moved_by_each_head(loaded, again) if rows is None else without_each_head(loaded, rows),
     }

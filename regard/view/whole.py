@@ -33,14 +33,20 @@ from regard.view.tree import beam_tab
 Tab = dict[str, Any]
 Builder = Callable[[Loaded, str, str | None], Tab | None]
 # What takes more than one run of the model, in the order in which it is shown.
-BUILDERS: list[Builder] = [beam_tab, picture_tab, similarity_tab, heads_tab]
+BUILDERS: list[Builder] = [beam_tab, picture_tab, similarity_tab]
 
 
 class Whole:
     """The page of one text, what was found on it, and its still pictures."""
 
     def __init__(
-        self, loaded: Loaded, text: str, target: str | None = None, word: str | None = None, folder: Path | None = None
+        self,
+        loaded: Loaded,
+        text: str,
+        target: str | None = None,
+        word: str | None = None,
+        rows: Any = None,  # on which each head is taken out, as `loaded.rows` reads them
+        folder: Path | None = None,
     ):
         refuse_blind(loaded.model)
         self.maps: list[Map] = []
@@ -48,7 +54,8 @@ class Whole:
         own = target is None and isinstance(loaded.task, Translate)
         said = loaded(text) if own else target
         tabs = self.of_pictures(said, word) if sees(loaded) else self.of_text(loaded, text, said, word)
-        more = [*(build(loaded, text, said) for build in BUILDERS), training_tab(folder) if folder else None]
+        more = [build(loaded, text, said) for build in BUILDERS]
+        more += [heads_tab(loaded, text, said, rows), training_tab(folder) if folder else None]
         self.page = Page(
             {
                 "title": shorten(text, 80, placeholder=" …"),
@@ -79,9 +86,9 @@ class Whole:
         return stills(self.maps, self.stream, file)
 
 
-def page(loaded: Loaded, text: str, target: str | None = None, word: str | None = None) -> Page:
+def page(loaded: Loaded, text: str, target: str | None = None, word: str | None = None, rows: Any = None) -> Page:
     """What happens inside of a model while it reads `text`, or the picture in that file, and says `target`."""
-    return Whole(loaded, text, target, word).page
+    return Whole(loaded, text, target, word, rows).page
 
 
 def about(loaded: Loaded, folder: Path | None) -> list[list[str]]:

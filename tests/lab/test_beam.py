@@ -1,79 +1,74 @@
-"""What greedy misses a beam finds, a beam as wide as the tree finds all, and what is drawn is what was asked."""
+"""What greedy misses a beam finds, and what is drawn is what the search kept and pruned."""
 
 from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from torch import Tensor
 
 from regard.generate import generate
-from regard.lab import beam
-from regard.lab.beam import QUICK, TEXTS, Knobs, languages, run, search
-from regard.lab.finding import quietly
-
-LANGUAGES = st.builds(
-    Knobs,
-    languages=st.integers(1, 4),
-    words=st.integers(2, 4),
-    length=st.integers(2, 4),
-    sharpness=st.sampled_from([0.3, 1.0, 3.0]),
-    seed=st.integers(0, 999),
-)
+from regard.lab import beam, chances
+from regard.lab.beam import QUICK, TEXTS, Knobs, run
+from regard.lab.finding import Finding, quietly
 
 
-def step_by_step(joint: Tensor) -> tuple[int, ...]:
-    """Greedy by hand, in one language: the word after which most of the probability is left."""
-    text = ()
-    while joint.dim():
-        best = max(range(len(joint)), key=lambda word: joint[word].sum().item())
-        text, joint = (*text, best), joint[best]
-    return text
-
-
-@given(knobs=LANGUAGES)
-@settings(max_examples=30)
-def test_greedy_takes_the_best_next_word_and_a_beam_of_all_finds_the_best_text(knobs: Knobs) -> None:
-    joint = languages(knobs)
-    assert joint.flatten(1).sum(1) == pytest.approx(1.0, abs=1e-5)
-    assert search(joint, 1).texts == [step_by_step(language) for language in joint]
-    everything = search(joint, knobs.words ** (knobs.length - 1))
-    torch.testing.assert_close(everything.chances, joint.flatten(1).amax(1))
-
-
-@given(knobs=LANGUAGES, width=st.integers(2, 5))
-@settings(max_examples=30)
-def test_no_more_beginnings_are_asked_than_the_beam_is_wide(knobs: Knobs, width: int) -> None:
-    found = search(languages(replace(knobs, languages=1)), width)
-    for length in range(knobs.length + 1):
-        assert 1 <= sum(len(text) == length for text in found.asked) <= min(width, knobs.words**length)
-    assert found.texts[0] in found.asked
-
-
-def test_the_lecture_s_tree_is_exact() -> None:
+def test_the_tree_is_exact(quick) -> None:
     assert sum(TEXTS.values()) == pytest.approx(1.0)
-    greedy, wider, all_of_them = run(QUICK, quietly).table
+    greedy, wider, all_of_them = quick("beam").table
     assert (greedy["text"], greedy["P"]) == ("time flies by", 0.11)
     assert (wider["text"], wider["P"]) == (all_of_them["text"], all_of_them["P"]) == ("fruit flies buzz", 0.3)
 
 
-def test_the_claim_holds_and_the_tree_shows_what_was_kept_and_what_was_pruned() -> None:
-    found = run(QUICK, quietly)
+def colours(found: Finding) -> dict[str, str]:
+    return {text.get_text(): text.get_color() for text in found.figure.axes[0].texts}
+
+
+def test_it_holds_and_the_tree_shows_what_was_kept_and_what_was_pruned(quick) -> None:
+    assert quick("beam").holds
+    drawn = colours(quick("beam"))
+    assert drawn["start"] == drawn["fruit\n0.40"] == drawn["time\n0.50"] == drawn["buzz\n0.30"] == "black"
+    assert drawn["sand\n0.10"] == drawn["will\n0.15"] == drawn["heals\n0.15"] == drawn["bite\n0.06"] == "grey"
+    assert "out\n0.10" not in drawn  # nobody looks at what follows a beginning that was pruned
+    assert not [told for told in drawn if told.endswith("0.00")]
+
+
+def test_a_beam_that_keeps_all_prunes_nothing() -> None:
+    found = run(replace(QUICK, beam=9), quietly)
     assert found.holds
-    colours = {text.get_text(): text.get_color() for text in found.figure.axes[0].texts}
-    assert colours["fruit\n0.40"] == colours["time\n0.50"] == colours["buzz\n0.30"] == "black"
-    assert colours["sand\n0.10"] == colours["will\n0.15"] == colours["bite\n0.06"] == "grey"
-    assert "out\n0.10" not in colours
+    drawn = colours(found)
+    assert set(drawn.values()) == {"black"}
+    assert {told.split("\n")[0] for told in drawn} == {"start", *" ".join(TEXTS).split()}
+
+
+def test_a_wider_beam_misses_less_and_one_that_holds_all_misses_nothing(quick) -> None:
+    best, _ = (line.get_ydata() for line in quick("beam").figure.axes[1].lines)
+    assert list(best) == sorted(best)
+    assert best[-1] == 1
 
 
 def test_a_search_that_is_greedy_whatever_it_is_told_does_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    def narrow(*asked, **more):
-        *others, how, numbers = asked
-        return generate(*others, replace(how, beam=1), numbers)
+    def narrow(*asked, how, numbers):
+        return generate(*asked, how=replace(how, beam=1), numbers=numbers)
 
-    monkeypatch.setattr(beam, "generate", narrow)
+    monkeypatch.setattr(chances, "generate", narrow)
     assert not run(QUICK, quietly).holds
+
+
+def test_languages_in_which_greedy_is_always_right_do_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where every next word has the same chances, whatever came before, the best first word begins the best text."""
+
+    def alike(count: int, words: int, length: int, *_: float) -> torch.Tensor:
+        assert length == 3
+        p = torch.arange(1.0, words + 1).softmax(-1)
+        return (p[:, None, None] * p[:, None] * p).expand(count, -1, -1, -1)
+
+    monkeypatch.setattr(beam, "languages", alike)
+    assert not run(QUICK, quietly).holds
+
+
+@pytest.mark.parametrize("wrong", [{"beam": 1}, {"words": 1}, {"length": 1}, {"languages": 0}])
+def test_knobs_that_make_no_sense_are_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
+        replace(QUICK, **wrong)
 
 
 def test_too_many_texts_are_refused() -> None:

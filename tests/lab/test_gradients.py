@@ -1,4 +1,4 @@
-"""At rest a step back is a product with the matrix, clipping does what its name says, and a part that does not fails."""
+"""At rest a step back is a product with the matrix, clipping does what it says, and a part that does not is noticed."""
 
 from dataclasses import replace
 

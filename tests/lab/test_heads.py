@@ -8,7 +8,9 @@ from torch import Tensor
 
 from regard.lab import heads
 from regard.lab.finding import Finding, quietly
-from regard.lab.heads import HIDDEN, KINDS, NONE, QUICK, SENTENCE, SUBJECTS, WORDS, Knobs, language, run
+from regard.lab.grammar import HIDDEN, KINDS, NONE, SENTENCE, SUBJECTS, WORDS, language
+from regard.lab.heads import QUICK, Knobs, run
+from regard.look import without
 from regard.parts.heads import Model
 
 KIND = {word: kind for kind, words in KINDS.items() for word in words}
@@ -93,8 +95,33 @@ def test_shares_and_distances_are_those_of_the_weights(monkeypatch: pytest.Monke
     assert not found.holds
 
 
+def test_the_removed_head_is_the_one_that_is_told(learnt: tuple[Finding, Model]) -> None:
+    """Its weights become 0, those of the others stay, and so the guess is another one."""
+    _, model = learnt
+    ids, at = language()[:1], torch.tensor([2])
+    loss, whole = heads.guess(model, ids, at)
+    for head in range(QUICK.heads):
+        other, weights = heads.guess(model, ids, at, without(head))
+        assert not weights[:, head].any()
+        assert torch.equal(weights[:, torch.arange(QUICK.heads) != head], whole[:, torch.arange(QUICK.heads) != head])
+        assert other != loss
+
+
 def test_heads_that_learnt_nothing_do_not_pass() -> None:
     assert not run(replace(QUICK, steps=0), quietly).holds
+
+
+def test_heads_that_all_look_alike_do_not_pass(learnt: tuple[Finding, Model], monkeypatch: pytest.MonkeyPatch) -> None:
+    _, model = learnt
+
+    def alike(*asked) -> tuple[Tensor, Tensor]:
+        loss, weights = guess(*asked)
+        return loss, weights.mean(1, keepdim=True).expand_as(weights)
+
+    guess = heads.guess
+    monkeypatch.setattr(heads, "trained", lambda *_: model)
+    monkeypatch.setattr(heads, "guess", alike)
+    assert not run(QUICK, quietly).holds
 
 
 def test_a_removal_that_removes_nothing_does_not_pass(
@@ -102,6 +129,11 @@ def test_a_removal_that_removes_nothing_does_not_pass(
 ) -> None:
     _, model = learnt
     monkeypatch.setattr(heads, "trained", lambda *_: model)
-    assert run(QUICK, quietly).holds
     monkeypatch.setattr(heads, "without", lambda *_: lambda weights: weights)
     assert not run(QUICK, quietly).holds
+
+
+@pytest.mark.parametrize("wrong", [{"heads": 1}, {"asked": 19}, {"asked": 2001}])
+def test_knobs_that_make_no_sense_are_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
+        replace(QUICK, **wrong)

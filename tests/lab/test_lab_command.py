@@ -1,4 +1,4 @@
-"""regard lab as a user types it: the list, one experiment with its knobs, all of them as a page, and what it refuses."""
+"""regard lab as a user types it: the list, one experiment with its knobs, all of them on a page, what is refused."""
 
 import re
 from dataclasses import fields
@@ -173,7 +173,8 @@ def test_the_same_knobs_find_the_same(name, everything, quick):
 
 def test_all_is_exit_code_1_if_one_does_not_hold(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(lab, "EXPERIMENTS", ("softmax", "mask"))
-    monkeypatch.setattr(softmax, "Knobs", lambda narrow=softmax.Knobs(width=16): narrow)
+    narrow = softmax.Knobs(width=16)
+    monkeypatch.setattr(softmax, "Knobs", lambda: narrow)
     code, out, _ = run(capsys, "--all", "--out", tmp_path)
     page = (tmp_path / "index.html").read_text("utf-8")
     assert code == 1

@@ -65,4 +65,4 @@ def test_rates_rise_stay_and_fall(lessons):
     assert found[:top] == sorted(found[:top])
     assert found[top:] == sorted(found[top:], reverse=True)
     assert all(rate > 0 for rate in found)
-    assert found[-1] <= 0.3 * 2 / max(2, lessons)
+    assert found[-1] <= 0.3 * 2.2 / max(2, lessons)

@@ -53,10 +53,19 @@ def test_with_positions_it_can(name: str) -> None:
     assert apart > 1e-3
 
 
-def test_the_claim_holds() -> None:
-    found = run(QUICK, quietly)
+def test_the_claim_holds(quick) -> None:
+    found = quick("lengths")
     assert found.holds
     assert [row["positions"] for row in found.table] == ["none", "learned", "sinusoidal", "rotary", "ALiBi"]
+
+
+def test_the_spans_cover_every_place_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loss that is the place itself, so that the mean of a span tells where it is."""
+    monkeypatch.setattr(lengths, "teach", lambda *_: None)
+    monkeypatch.setattr(lengths, "losses", lambda model, ids: torch.arange(2.0, ids.size(1) + 1).expand(2, -1))
+    row = run(Knobs(length=8, asked=2), quietly).table[0]
+    means = [sum(span) / len(span) for span in (range(3, 10), range(10, 18), range(18, 34))]
+    assert list(row.values()) == ["none", *means]
 
 
 def test_readers_that_learnt_nothing_do_not_pass() -> None:
@@ -66,3 +75,9 @@ def test_readers_that_learnt_nothing_do_not_pass() -> None:
 def test_a_bias_of_the_wrong_sign_does_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lengths, "Alibi", lambda heads: lambda T, S: -Alibi(heads)(T, S))
     assert not run(QUICK, quietly).holds
+
+
+@pytest.mark.parametrize("wrong", [{"length": 3}, {"asked": 0}, {"dim": 20}])
+def test_knobs_that_make_no_sense_are_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
+        replace(QUICK, **wrong)

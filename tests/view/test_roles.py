@@ -16,6 +16,7 @@ from regard.models.recurrent import Reader, RecurrentConfig
 from regard.models.seq2seq import Seq2Seq
 from regard.tasks.tag import Tag
 from regard.tasks.write import Write
+from regard.view.inside import run
 from regard.view.roles import MEASURES, head_roles, heads_tab, without_each_head
 
 T, L, H = 6, 2, 3
@@ -130,8 +131,26 @@ def test_the_tab_measures_the_text_that_is_given() -> None:
     loaded = writer()
     one, other = (heads_tab(loaded, text)["measures"] for text in ("the cat", "on the mat and the log"))
     assert one != other
-    assert heads_tab(loaded, "the cat")["without"] is None
     assert heads_tab(loaded, "the cat")["names"] == ["block 1", "block 2"]
+
+
+def test_without_rows_it_tells_how_far_the_answers_to_this_text_move() -> None:
+    loaded, text = writer(), "the cat sat"
+    found = heads_tab(loaded, text)["without"]
+    assert found["whole"] == 0
+    before = run(loaded, text).logits.softmax(-1)
+    for layer in range(L):
+        for head in range(H):
+            after = run(cut_off(loaded, f"body.blocks.{layer}.mixer.inner", head), text).logits.softmax(-1)
+            bits = (before * (before / after).log2()).sum(-1).mean().item()
+            assert found["values"][layer][head] == pytest.approx(bits, abs=1e-4)
+            assert bits > 1e-3, "a head that changes nothing proves nothing"
+
+
+def test_a_translator_moves_while_it_is_given_its_own_words(small_run) -> None:
+    loaded = load(small_run, device="cpu")
+    own = loaded("tea and water 7")
+    assert heads_tab(loaded, "tea and water 7")["without"] == heads_tab(loaded, "tea and water 7", own)["without"]
 
 
 def test_the_attention_of_a_recurrent_translator_is_one_head(small_run) -> None:
