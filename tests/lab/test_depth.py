@@ -68,8 +68,8 @@ def test_silence_misses_all_and_the_identity_nothing() -> None:
     assert losses(perfect, knobs)[0] < 1e-12
 
 
-def test_it_holds() -> None:
-    found = run(QUICK, quietly)
+def test_it_holds(quick) -> None:
+    found = quick("depth")
     assert found.holds
     assert [row["network"] for row in found.table] == list(NETWORKS)
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from regard.lab import growth
 from regard.lab.finding import quietly
-from regard.lab.growth import BOUNDS, QUICK, Knobs, example, run
+from regard.lab.growth import BOUNDS, Knobs, example, run
 from regard.parts.norms import BareRMSNorm, LayerNorm
 
 SMALLER = Knobs(layers=3, inputs=300)
@@ -38,8 +38,8 @@ def test_the_slides_give_the_shares_of_a_normal_distribution():
         assert str(100 * math.erf(bound / math.sqrt(2))).startswith(said)
 
 
-def test_it_holds_and_a_norm_leaves_the_shape_of_a_relu():
-    found = run(QUICK, quietly)
+def test_it_holds_and_a_norm_leaves_the_shape_of_a_relu(quick):
+    found = quick("growth")
     assert found.holds
     seen = {row["what"]: row["seen"] for row in found.table}
     # Of a normal z, max(0, z) has mean m and spread s; it is out of [-3, 3] where z > m + 3 s.

@@ -45,8 +45,8 @@ def test_more_steps_come_nearer() -> None:
     assert off == sorted(off, reverse=True)
 
 
-def test_it_holds() -> None:
-    found = run(QUICK, quietly)
+def test_it_holds(quick) -> None:
+    found = quick("width")
     assert found.holds
     assert [row["parameters"] for row in found.table[: len(QUICK.widths)]] == [3 * wide + 1 for wide in QUICK.widths]
 

@@ -591,6 +591,16 @@ def test_a_loss_that_is_not_a_number_leaves_a_gap(browser):
     assert len(browser.all(PANEL.format("training") + "> figure .dots circle", "e")) == 2
 
 
+def test_the_gradient_of_each_part_is_read_where_the_keys_lead(browser):
+    browser.turn_to("training")
+    gradients = PANEL.format("training") + "> figure:last-child "
+    browser.focus(gradients + ".stage")
+    browser.press("ArrowDown")
+    browser.press("ArrowLeft")
+    assert browser.text(gradients + ".readout") == "feed-forward, step 4: 0.0100"
+    assert browser.values(gradients + ".readout") == [0.01]
+
+
 def test_a_head_in_the_table_leads_to_its_map(browser):
     browser.turn_to("heads")
     panel = PANEL.format("heads")
