@@ -87,8 +87,9 @@ def attention_tab(found: list[Map], inside: Inside) -> dict[str, Any]:
     return {
         "kind": "attention",
         "title": "Attention",
-        "says": "Each small square is one head: rows ask, columns answer, and every row sums to 1. Look for lines "
-        "beside the diagonal, for columns that all look at, and for single words that find each other.",
+        "says": "Every word asks all words, and hears a mixture of their answers. Choose a word to see whom it listens "
+        "to. Each small square below is one head: look for lines beside the diagonal, for columns that all look at, "
+        "and for single words that find each other.",
         "maps": [as_told(one, inside, ROOM // len(found)) for one in found],
     }
 

@@ -30,6 +30,7 @@ from regard.view.words import Line, line
 
 ATTENTION = (SelfAttention, CrossAttention, AdditiveAttention, AttentionPool)
 UNKNOWN = "[?]"  # what nobody has told
+START = "start"  # what a decoder is given first, whatever token stands for it
 BLIND = (
     "this model has no attention to look at. Of pooled, convolution and recurrent ones, only those have some that "
     "translate with --attention or classify a text with --pooling attention"
@@ -77,6 +78,7 @@ def translated(loaded: Loaded, text: str, target: str) -> Inside:
     given = [task.first, *wanted[:-1]]
     seen, logits = seen_in(loaded.model, source, given)
     begun, right, heard = (line(task.tokenizer, ids) for ids in (given, wanted, source))
+    begun = begun._replace(pieces=[START, *begun.pieces[1:]])
     return Inside(loaded.model, task, begun, right, heard, seen, logits)
 
 

@@ -26,7 +26,7 @@ SAYS = {  # what the head makes of a token
     Translate: "which token it would write next",
     Write: "which token it would write next",
     Fill: "which token it would put in this place",
-    Tag: "which tag it would give this token",
+    Tag: "which tag it would give this word",
 }
 
 Guess = tuple[str, float]
@@ -49,6 +49,10 @@ def stream(inside: Inside) -> Stream | None:
         return None
     count = len(getattr(inside.model.body, stack))
     states = torch.cat([inside.seen[f"body.{part}"] for part in ("drop", *(f"{stack}.{i}" for i in range(count)))])
+    tokens = inside.given.pieces
+    if isinstance(inside.task, Tag):  # a word has the tag of its first piece
+        first = [inside.given.places.index(word) for word in range(len(inside.given.words))]
+        states, tokens = states[:, first], inside.given.words
     guess = SAYS.get(type(inside.task))
     says = (
         f"Had the model stopped after a block: {guess}, and how sure it is."
@@ -56,12 +60,12 @@ def stream(inside: Inside) -> Stream | None:
         else "No token has its own answer."
     )
     return Stream(
-        inside.given.pieces,
+        tokens,
         ["embedding", *(f"block {i + 1}" for i in range(count))],
         states,
         lens(inside, states) if guess else None,
         inside.wanted.pieces if inside.wanted else None,
-        f"{says} The number is the length of a token's vector, which grows as blocks add to it, unless each norms it.",
+        f"{says} The chart has the length of each token's vector: it grows as blocks add to it, unless each norms it.",
     )
 
 

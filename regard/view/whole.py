@@ -58,7 +58,7 @@ class Whole:
         more += [heads_tab(loaded, text, said, rows), training_tab(folder) if folder else None]
         self.page = Page(
             {
-                "title": shorten(text, 80, placeholder=" …"),
+                "title": title_of(text) if sees(loaded) else shorten(text, 80, placeholder=" …"),
                 "made": f"regard {__version__}",
                 "about": [*about(loaded, folder), ["text", text], *told(said, own)],
                 "tabs": [tab for tab in (*tabs, *more) if tab],
@@ -101,6 +101,11 @@ def about(loaded: Loaded, folder: Path | None) -> list[list[str]]:
         ["task", f"{task}: {loaded.task.about}"],
         ["parameters", f"{parameters(loaded.model):,}"],
     ]
+
+
+def title_of(pictures: str) -> str:
+    """Names of files without their folders, and captions as they are."""
+    return shorten(" · ".join(Path(name).name for name in pictures.split("\t")), 80, placeholder=" …")
 
 
 def told(target: str | None, own: bool) -> list[list[str]]:
