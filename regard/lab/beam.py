@@ -18,10 +18,11 @@ from typing import Any
 
 import torch
 from matplotlib.axes import Axes
+from torch import Tensor
 
 from regard.choose import must
 from regard.lab.chances import NEVER, beginning, languages, next_words, search, searching
-from regard.lab.finding import Each, Finding, Row, curves, drawing, tick
+from regard.lab.finding import Each, Finding, curves, drawing, tick
 from regard.view.tree import Tree, beam_tree
 
 TEXTS = {
@@ -62,12 +63,9 @@ def run(knobs: Knobs, each: Each) -> Finding:
     joint = torch.zeros(1, *[len(names)] * 3)  # (1,V,V,V): the probability of every text of three words
     for text, chance in TEXTS.items():
         joint[(0, *map(names.index, text.split()))] = chance
-    table: list[Row] = []
-    for name, width in (("greedy", 1), (f"beam {knobs.beam}", knobs.beam)):
-        [ids], chances = search(joint, width)
-        table.append({"search": name, "text": " ".join(names[i] for i in ids), "P": round(float(chances), 4)})
-    best = max(TEXTS, key=lambda text: TEXTS[text])
-    greedy, beam, every = *table, {"search": "all texts", "text": best, "P": TEXTS[best]}
+    greedy, P_greedy = answer(joint, names, 1)
+    beam, P_beam = answer(joint, names, knobs.beam)
+    best, P_best = max(TEXTS.items(), key=lambda pair: pair[1])
 
     random = languages(knobs.languages, knobs.words, knobs.length, knobs.sharpness, knobs.seed)
     widths = [2**n for n in range((knobs.words ** (knobs.length - 1) - 1).bit_length() + 1)]  # the last holds all
@@ -78,7 +76,7 @@ def run(knobs: Knobs, each: Each) -> Finding:
 
     figure, (left, right) = drawing(2, 4.4)
     tree = beam_tree(next_words(joint), beginning(joint), torch.zeros(1).long(), len(names), 3, searching(knobs.beam))
-    draw_tree(left, tree, names, str(greedy["text"]).split())
+    draw_tree(left, tree, names, greedy.split())
     seen = dict(zip(STYLES, (hits, shares.mean(1).tolist()), strict=True))
     curves(right, widths, seen, STYLES, xscale="log", ylim=(0, 1.05), xlabel="beam width (1 is greedy)")
     right.set(ylabel="share", title=f"{knobs.languages} random languages")
@@ -86,16 +84,26 @@ def run(knobs: Knobs, each: Each) -> Finding:
     tick(right, *widths)
     return Finding(
         figure,
-        [greedy, beam, every],
-        says=f'Greedy takes the best first word and ends at "{greedy["text"]}" with P = {greedy["P"]}; a beam of '
-        f'{knobs.beam} keeps the second best too and finds "{beam["text"]}" with P = {beam["P"]}, where the best of '
-        f"all texts has {every['P']}. In {knobs.languages} random languages greedy finds the best text in "
+        [
+            {"search": "greedy", "text": greedy, "P": P_greedy},
+            {"search": f"beam {knobs.beam}", "text": beam, "P": P_beam},
+            {"search": "all texts", "text": best, "P": P_best},
+        ],
+        says=f'Greedy takes the best first word and ends at "{greedy}" with P = {P_greedy:.2f}; a beam of {knobs.beam} '
+        f'keeps the second best too and finds "{beam}" with P = {P_beam:.2f}, where the best of all texts has '
+        f"{P_best:.2f}. In {knobs.languages} random languages greedy finds the best text in "
         f"{hits[0]:.0%}, a beam of 2 in {hits[1]:.0%} (and in {worse} it finds a worse one than greedy), a beam of "
         f"{widths[-1]}, which holds every beginning, in {hits[-1]:.0%}.",
         wanted="beam search finds a more probable text than greedy, the best there is; and finds it more often when "
         "the beam is wider, always when it holds every beginning",
-        holds=greedy["P"] < beam["P"] == every["P"] and hits[0] < hits[1] <= hits[-1] == 1,
+        holds=P_greedy < P_beam == P_best and hits[0] < hits[1] <= hits[-1] == 1,
     )
+
+
+def answer(joint: Tensor, names: list[str], width: int) -> tuple[str, float]:
+    """What a beam of this width finds in the one language, and its probability."""
+    [ids], chances = search(joint, width)
+    return " ".join(names[i] for i in ids), round(float(chances), 4)
 
 
 def draw_tree(axes: Axes, tree: Tree, names: list[str], greedy: list[str]) -> None:

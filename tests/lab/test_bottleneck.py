@@ -72,7 +72,7 @@ def test_it_does_not_hold_with(
     monkeypatch.setattr(
         bottleneck,
         "share_right",
-        lambda model, length, knobs: right.get((hasattr(model.body, "cross"), length), 1.0),
+        lambda model, length, knobs: right.get((model.body.config.attention, length), 1.0),
     )
     assert run(replace(QUICK, steps=1), quietly).holds is (not why)
 
