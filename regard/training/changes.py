@@ -15,6 +15,7 @@ import torch
 from regard import __version__
 from regard.training.save import checksum
 
+PLACES = ("data", "valid", "test", "cache", "from_", "vectors")  # where files lie; the rows in them have a fingerprint
 ELSEWHERE = ("out", "resume", "overwrite", "download", "device", "threads", "allow_changed")  # where and how it is run
 
 
@@ -22,7 +23,8 @@ def made_with(settings: Mapping[str, Any], folder: Path, files: Iterable[str]) -
     """All that a save depends on besides its own numbers."""
     there = {name: checksum(folder / name) for name in files if (folder / name).is_file() and name != "train.json"}
     versions = {"regard": __version__, "PyTorch": torch.__version__}
-    return {"settings": plain(settings), "files": there, "versions": versions}
+    kept = {name: value for name, value in plain(settings).items() if name not in PLACES}
+    return {"settings": kept, "files": there, "versions": versions}
 
 
 def plain(settings: Mapping[str, Any]) -> dict[str, Any]:

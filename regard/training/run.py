@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import shutil
 from pathlib import Path
@@ -93,7 +94,7 @@ class Run:
         replace_file(self.folder / "model.safetensors", lambda file: write_weights(file, model))
 
     def save(self, progress: Progress, facts: dict[str, Any], keep: int) -> Path:
-        state = {"step": progress.step, "position": list(progress.position), **facts}
+        state = {"step": progress.step, "position": list(progress.position), "skipped": progress.skipped, **facts}
         tensors = tensors_of(progress)
         saved = save_folder(
             self.folder,
@@ -128,6 +129,7 @@ class Run:
     def take(self, progress: Progress, folder: Path, facts: dict[str, Any]) -> None:
         fill(progress, load_file(folder / "state.safetensors"))
         progress.step, progress.position = facts["step"], Position(*facts["position"])
+        progress.skipped = facts.get("skipped", 0)
         self._forget_after(progress.step)
 
     def _forget_after(self, step: int) -> None:
@@ -204,7 +206,9 @@ class Lock:
 
 
 def as_line(step: Step) -> dict[str, Any]:
-    """A step as metrics.jsonl keeps it."""
+    """A step as metrics.jsonl keeps it. One that was passed over has no loss, and says so."""
+    if math.isnan(step.loss):
+        return {"step": step.number, "epoch": step.position.epoch, "skipped": True, "seconds": round(step.seconds, 4)}
     line = {
         "step": step.number,
         "epoch": step.position.epoch,

@@ -24,9 +24,10 @@ from regard.tasks import TASKS
 from regard.tasks.task import Task
 from regard.training import pace
 from regard.training.begin import fitted, make_model
+from regard.training.blame import blamed
 from regard.training.card import card
 from regard.training.changes import changes, made_with, plain
-from regard.training.loop import Progress, Step, learn, parameters
+from regard.training.loop import NotFinite, Progress, Step, learn, parameters
 from regard.training.run import DESCRIPTION, Lock, Run, as_line
 from regard.training.save import replace_file
 from regard.training.settings import Settings, start
@@ -158,6 +159,9 @@ def carry_out(job: Job) -> Iterator[Step]:
             if late:
                 break
         finish(job)
+    except NotFinite as bad:
+        model, rows = job.progress.model, job.data.sets["train"]
+        raise blamed(bad, model, job.task, job.examples, rows, job.run.folder) from None
     finally:
         job.lock.release()
 
