@@ -122,7 +122,7 @@ def accumulation(loaded: Loaded, sample: Sample) -> list[Verdict]:
         whole = sample.batch(task, sample.chosen)
     rows = range(len(sample.chosen))
     if isinstance(task, Fill):
-        parts = [one_hidden(whole, row) for row in rows]
+        parts = [one_hidden(whole, row) for row in rows if whole.places[row].any()]
     else:
         parts = [sample.batch(task, sample.chosen[row : row + 1]) for row in rows]
     total = task.loss(loaded.model, to_device(whole, device))
