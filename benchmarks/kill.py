@@ -95,15 +95,28 @@ def watched(phase: mmap.mmap) -> None:
     during(runs, "save_folder", PHASES.index("save"))
 
 
+def forked(work: Callable[[], int]) -> int:
+    """The id of a child that does `work`, says nothing, and ends with its exit code."""
+    child = os.fork()
+    if child == 0:
+        code = 99
+        try:
+            sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+            code = work()
+        finally:
+            os._exit(code)
+    return child
+
+
+def alone(work: Callable[[], int]) -> int:
+    """The exit code of work that is done in a process of its own."""
+    return os.waitstatus_to_exitcode(os.waitpid(forked(work), 0)[1])
+
+
 def life(work: Callable[[], int], seconds: float | None) -> tuple[int | None, int]:
     """The exit code of a child that does `work`, None if it was killed after so many seconds; and its last phase."""
     phase = mmap.mmap(-1, 1)
-    child = os.fork()
-    if child == 0:
-        quiet = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(quiet, 1)
-        watched(phase)
-        os._exit(work())
+    child = forked(lambda: watched(phase) or work())
     began = time.monotonic()
     while seconds is None or time.monotonic() - began < seconds:
         ended, status = os.waitpid(child, os.WNOHANG)

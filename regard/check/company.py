@@ -45,12 +45,8 @@ def padding(loaded: Loaded, sample: Sample) -> list[Verdict]:
                 worst = difference
                 guilty = "" if difference <= CLOSE else first_apart(loaded, alone[row], given, row)
     says = f"padding moves real tokens by {worst:.1e}"
-    return [
-        within(
-            "padding", worst, CLOSE, says,
-            f"It reads the padding, first in {guilty}: give the mask to every layer and to the pooling.",
-        )
-    ]  # fmt: skip
+    advice = f"It reads the padding, first in {guilty}: give the mask to every layer and to the pooling."
+    return [within("padding", worst, CLOSE, says, advice)]
 
 
 def batch(loaded: Loaded, sample: Sample) -> list[Verdict]:
@@ -65,13 +61,13 @@ def batch(loaded: Loaded, sample: Sample) -> list[Verdict]:
                 worst = difference
                 guilty = "" if difference <= CLOSE else first_apart(loaded, one, given, row)
     says = f"company moves an example by {worst:.1e}"
-    found = within(
-        "batch", worst, CLOSE, says,
-        f"An answer depends on who else asks, first in {guilty}: a norm over the batch must use its averages (eval mode).",
-    )  # fmt: skip
+    advice = f"An answer depends on who else asks, first in {guilty}: in use, a norm over the batch takes its averages."
+    found = within("batch", worst, CLOSE, says, advice)
     asked, changed = answered(loaded, sample)
     if found.status == "ok" and changed:
-        advice = f"Answered otherwise in a batch: {changed[0]!r:.60}; if its logits agree, look at how answers are chosen."
+        advice = (
+            f"Answered otherwise in a batch: {changed[0]!r:.60}; if its logits agree, look at how answers are chosen."
+        )
         found = Verdict("batch", "FAILS", f"{len(changed)} of {asked} answers change", len(changed), 0, advice)
     return [found]
 
@@ -132,12 +128,8 @@ def accumulation(loaded: Loaded, sample: Sample) -> list[Verdict]:
     says = f"{len(losses)} losses add up to {added:.4f}, that of all is {float(total.total):.4f}"
     if counted != total.count:
         missed, says = math.inf, f"rows count {counted} units, the whole batch {total.count}"
-    return [
-        within(
-            "accumulation", missed, ADDED, says,
-            "A loss must be a sum over what it counts, without padding; or accumulated steps are not one large step.",
-        )
-    ]  # fmt: skip
+    advice = "A loss must be a sum over what it counts, without padding; or accumulated steps are not one large step."
+    return [within("accumulation", missed, ADDED, says, advice)]
 
 
 def one_hidden(batch: Hidden, row: int) -> Hidden:

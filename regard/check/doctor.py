@@ -15,8 +15,9 @@ from regard.check.gradients import gradients
 from regard.check.heads import heads
 from regard.check.past import cache, causality
 from regard.check.peer import peer
+from regard.check.pickles import pickles
 from regard.check.sample import draw
-from regard.check.settings import Asking, files, said_in, settings
+from regard.check.settings import Asking, said_in, settings
 from regard.check.tokenizer import tokenizer
 from regard.check.verdict import Verdict
 from regard.check.weights import finite, norms, tied, zeros
@@ -29,7 +30,7 @@ from regard.tasks.translate import Translate
 def examine(
     folder: Path, lines: Sequence[str] | None = None, device: str = "auto", alone: bool = False
 ) -> Iterator[Verdict]:
-    """One by one, as they are found. What is no model folder at all is a ValueError; `alone` leaves out transformers."""
+    """One by one, as they are found. What is no model folder is a ValueError; `alone` is without transformers."""
     _, config = read_config(folder)
     kind = task_of(folder)
     loaded = None
@@ -40,7 +41,7 @@ def examine(
         yield Verdict("opens", "FAILS", str(error), 1, 0, advice)
     else:
         yield Verdict("opens", "ok", "every tensor has its place, and no place is empty", 0, 0)
-    yield from files(folder)
+    yield from pickles(folder)
     if kind in ("write", "translate"):
         start = loaded.task.first if loaded and isinstance(loaded.task, Translate) else None
         yield from settings(Asking(*said_in(folder), config.vocab, config.context, kind == "translate", start))
@@ -48,9 +49,7 @@ def examine(
         yield from examine_loaded(loaded, lines, None if alone else folder)
 
 
-def examine_loaded(
-    loaded: Loaded, lines: Sequence[str] | None = None, folder: Path | None = None
-) -> Iterator[Verdict]:
+def examine_loaded(loaded: Loaded, lines: Sequence[str] | None = None, folder: Path | None = None) -> Iterator[Verdict]:
     """A model in memory; with its `folder` it is also compared with what transformers makes of that."""
     numbers = finite(loaded.model)
     yield numbers
@@ -71,5 +70,7 @@ def examine_loaded(
 def told(verdict: Verdict) -> dict[str, Any]:
     """For JSON, which has no infinity."""
     numbers = {name: getattr(verdict, name) for name in ("value", "bound")}
-    finite_ones = {name: value if value is None or abs(value) < float("inf") else None for name, value in numbers.items()}
+    finite_ones = {
+        name: value if value is None or abs(value) < float("inf") else None for name, value in numbers.items()
+    }
     return verdict._asdict() | finite_ones

@@ -25,11 +25,13 @@ def gradients(loaded: Loaded, sample: Sample) -> list[Verdict]:
     sizes = sizes_of(loaded, sample)
     broken = [name for name, size in sizes.items() if not math.isfinite(size)]
     if broken:
-        advice = f"{named(broken)}: the first step of training would break the model; use a lower rate, a clip, or float32."
+        advice = (
+            f"{named(broken)}: the first step of training would break the model; use a lower rate, a clip, or float32."
+        )
         return [Verdict("gradients", "FAILS", f"{len(broken)} parts have no finite gradient", len(broken), 0, advice)]
     dead = [name for name, size in sizes.items() if size == 0]
     if dead:
-        advice = f"{named(dead)}: the loss does not reach it, so it cannot learn; something between is zero, saturated or cut off."
+        advice = f"{named(dead)}: the loss does not reach it, so it cannot learn: something between is 0, or cut off."
         return [Verdict("gradients", "FAILS", f"{len(dead)} of {len(sizes)} parts have none", len(dead), 0, advice)]
     ratios = {}
     for names in kinds(f"{name}." for name in sizes).values():

@@ -25,26 +25,23 @@ STEPS = 12  # tokens that are taken one by one
 
 
 def causality(loaded: Loaded, sample: Sample) -> list[Verdict]:
-    """Every token of two rows is changed in turn."""
+    """All from some place on is changed, of two rows."""
     if not isinstance(loaded.task, WRITES):
         return []
     worst, guilty = 0.0, ""
     for row in (0, len(sample.ids) - 1):
         base = sample.given([row])
-        ids = written(base)
-        for t in range(1, ids.size(1)):
+        ids, whole = written(base), outputs(loaded, base)
+        T = ids.size(1)
+        for t in sorted({1, 2, T // 2, T - 1} & {*range(1, T)}):
             changed = with_written(base, changed_at(ids, t, sample.plain))
-            difference = apart(outputs(loaded, base)[0, :t], outputs(loaded, changed)[0, :t])
+            difference = apart(whole[0, :t], outputs(loaded, changed)[0, :t])
             if not difference <= worst:
                 worst = difference
                 guilty = "" if difference <= CLOSE else first_apart(loaded, base, changed, upto=t)
-    says = f"a changed token moves what stands before it by {worst:.1e}"
-    return [
-        within(
-            "causality", worst, CLOSE, says,
-            f"It sees what it has yet to write, first in {guilty}: its mask must be causal, or training measures nothing.",
-        )
-    ]  # fmt: skip
+    says = f"tokens that follow move what stands before them by {worst:.1e}"
+    advice = f"It sees what it has yet to write, first in {guilty}: without a causal mask its loss means nothing."
+    return [within("causality", worst, CLOSE, says, advice)]
 
 
 def written(given: Given) -> Tensor:
@@ -82,13 +79,8 @@ def cache(loaded: Loaded, sample: Sample) -> list[Verdict]:
     found["rows that change places"] = apart(whole, stepped(loaded, given, [1] * length, swap=True))
     worst = max(found, key=lambda way: found[way] if found[way] == found[way] else float("inf"))
     says = f"{worst} differs from all at once by {found[worst]:.1e}"
-    return [
-        within(
-            "cache", found[worst], CLOSE, says,
-            "What it writes is not what it was trained to write: look at the positions (start = cache.length) and at what "
-            "the cache keeps.",
-        )
-    ]  # fmt: skip
+    advice = "It does not write what it was trained to: look at where positions start, and at what the cache keeps."
+    return [within("cache", found[worst], CLOSE, says, advice)]
 
 
 @torch.inference_mode()

@@ -32,19 +32,21 @@ def peer(loaded: Loaded, sample: Sample, folder: Path) -> list[Verdict]:
         advice = f"Nothing to do: {said.get('model_type')} is a family of our own, which nobody else reads."
         return [Verdict(NAME, "note", "no counterpart", advice=advice)]
     if find_spec("transformers") is None:
-        return [Verdict(NAME, "note", "not installed", advice="pip install transformers, and the same folder is read by both.")]
+        return [
+            Verdict(
+                NAME, "note", "not installed", advice="pip install transformers, and the same folder is read by both."
+            )
+        ]
     theirs = opened(folder, str((said.get("architectures") or [""])[0]))
     if isinstance(theirs, str):
         return [Verdict(NAME, "note", "cannot open this folder", advice=f"It says: {theirs}")]
     given = asked(loaded, sample)
-    difference = apart(*(real(out, given) for out in (ours(loaded, given, sample), said_by(theirs, loaded, given, sample))))
+    difference = apart(
+        *(real(out, given) for out in (ours(loaded, given, sample), said_by(theirs, loaded, given, sample)))
+    )
     says = f"{type(theirs).__name__} differs by {difference:.1e}"
-    return [
-        within(
-            NAME, difference, FAR, says,
-            "Two programs read these weights differently: a tensor is in another's place, or a setting means something else.",
-        )
-    ]  # fmt: skip
+    advice = "Two programs read this folder differently: a tensor is in another's place, or a setting means two things."
+    return [within(NAME, difference, FAR, says, advice)]
 
 
 def opened(folder: Path, architecture: str) -> Any:
@@ -65,7 +67,9 @@ def opened(folder: Path, architecture: str) -> Any:
 
 def asked(loaded: Loaded, sample: Sample) -> Given:
     if isinstance(loaded.task, Match) or sample.pixels is None:
-        texts = len(sample.ids) - (2 if isinstance(loaded.task, Match) else 0)  # a text without an end is another thing there
+        texts = len(sample.ids) - (
+            2 if isinstance(loaded.task, Match) else 0
+        )  # a text without an end is another thing there
         return sample.given(range(texts))
     return Given(sample.pixels)
 

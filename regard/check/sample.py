@@ -81,7 +81,7 @@ def draw(loaded: Loaded, lines: Sequence[str] | None = None, seed: int = 0) -> S
         pixels = task.pictures.normal(torch.from_numpy(task.pictures.prepare([scene.pixels for scene in scenes])))
     rows = LEARNT[type(task)](task, pairs, [scene.pixels for scene in scenes])
     examples = task.prepare(rows, None if translates else min(context, LONGEST))
-    chosen = chosen_of(examples, context)
+    chosen = chosen_of(examples, context if translates else None)
     if tokenizer is None:
         return Sample([], [], [], [], [], 0, pixels, examples, chosen)
     luck = torch.Generator().manual_seed(seed)
@@ -94,9 +94,7 @@ def draw(loaded: Loaded, lines: Sequence[str] | None = None, seed: int = 0) -> S
         targets.append([getattr(task, "first", 0), *some_of(plain, min(count, longest) - 1, luck)])
     texts = [text for text, _ in pairs]
     asked = [] if scenes else [ASKED.get(type(task), lambda one, other: short(one))(*pair) for pair in pairs]
-    return Sample(
-        texts, asked, ids, targets if translates else [], plain, tokenizer.pad, pixels, examples, chosen
-    )
+    return Sample(texts, asked, ids, targets if translates else [], plain, tokenizer.pad, pixels, examples, chosen)
 
 
 def tokens(task: Any, pairs: Halves, longest: int) -> tuple[list[list[int]], list[list[int]]]:
@@ -118,11 +116,13 @@ def some_of(plain: list[int], count: int, luck: torch.Generator) -> list[int]:
     return [plain[i] for i in torch.randint(len(plain), (count,), generator=luck).tolist()]
 
 
-def chosen_of(examples: Any, context: int) -> Ints:
-    """Rows that fit the model. Of a corpus they are the places where windows begin."""
+def chosen_of(examples: Any, context: int | None) -> Ints:
+    """Rows that fit the model, if they were not cut. Of a corpus they are the places where windows begin."""
     if isinstance(examples, Windows):
         return np.arange(0, len(examples.ids) - examples.length + 1, examples.length)[:MANY]
-    fits: Ints = np.flatnonzero(examples.lengths.max(1) <= context)
+    fits: Ints = np.arange(len(examples.lengths))
+    if context is not None:
+        fits = np.flatnonzero(examples.lengths.max(1) <= context)
     if not len(fits):
         raise ValueError(f"no text of the sample fits this model's context of {context}: give shorter ones")
     return fits[:MANY]

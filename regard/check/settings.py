@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from regard.check.verdict import Status, Verdict
 from regard.hub.files import read_json, there
-from regard.hub.weights import BEGINNINGS, PICKLES
 
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": 50, "min_p": None, "typical_p": 1.0}  # what means nothing
 BEAMS = {"early_stopping": False, "length_penalty": 1.0}
@@ -59,7 +58,9 @@ def tokens(asking: Asking) -> Iterator[Contradiction]:
     if not ends and not other:
         yield "FAILS", "no eos_token_id", "Nothing ends a text: write into generation_config.json which token does."
     elif ends and other and not {*ends} & {*other}:
-        advice = "The two files end a text with different tokens: the first one counts, so correct the one that is wrong."
+        advice = (
+            "The two files end a text with different tokens: the first one counts, so correct the one that is wrong."
+        )
         yield "FAILS", f"eos_token_id is {ends} in generation_config.json, {other} in config.json", advice
 
 
@@ -74,7 +75,11 @@ def lengths(asking: Asking) -> Iterator[Contradiction]:
     for key in ("max_length", "max_new_tokens"):
         most = asking.number(key, 1)
         if most < 1:
-            yield "FAILS", f"{key} is {most}", "No answer can be shorter than one token: set it to what you want at most."
+            yield (
+                "FAILS",
+                f"{key} is {most}",
+                "No answer can be shorter than one token: set it to what you want at most.",
+            )
         elif asking.said(key) is not None and most < least:
             advice = f"Answers would have to be at least {least} tokens long and at most {most}: lower the first."
             yield "FAILS", f"{key} is {most}, below the least of {least}", advice
@@ -91,7 +96,11 @@ def sampling(asking: Asking) -> Iterator[Contradiction]:
         advice = f"Nothing is sampled, so {key} does nothing: set do_sample to true, or take {key} out."
         yield "FAILS", f"do_sample is false, {key} is {asking.said(key)}", advice
     if samples and asking.number("temperature", 1.0) <= 0:
-        yield "FAILS", f"temperature is {asking.said('temperature')}", "Sampling divides by it: set do_sample to false instead."
+        yield (
+            "FAILS",
+            f"temperature is {asking.said('temperature')}",
+            "Sampling divides by it: set do_sample to false instead.",
+        )
     if not 0 < asking.number("top_p", 1.0) <= 1:
         yield "FAILS", f"top_p is {asking.said('top_p')}", "It is a probability, above 0 and at most 1."
     if samples and beams > 1:
@@ -115,9 +124,15 @@ def starts(asking: Asking) -> Iterator[Contradiction]:
     if first is None and other is None and asking.said("bos_token_id") is None:
         yield "FAILS", f"no {key}", "Nobody says how a translation begins: write it into generation_config.json."
     elif first is not None and other is not None and first != other:
-        yield "FAILS", f"{key} is {first}, in config.json {other}", "The first one counts: correct the one that is wrong."
+        yield (
+            "FAILS",
+            f"{key} is {first}, in config.json {other}",
+            "The first one counts: correct the one that is wrong.",
+        )
     elif asking.start is not None and asking.said(key, asking.start) != asking.start:
-        advice = "It was trained to begin with another token: other programs will get other translations from this folder."
+        advice = (
+            "It was trained to begin with another token: other programs will get other translations from this folder."
+        )
         yield "FAILS", f"{key} is {asking.said(key)}, task.json begins with {asking.start}", advice
 
 
@@ -125,20 +140,3 @@ def said_in(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """config.json, and generation_config.json if there is one."""
     file = folder / "generation_config.json"
     return read_json(folder / "config.json"), read_json(file) if there(file) else {}
-
-
-def files(folder: Path) -> list[Verdict]:
-    """A pickle is a program: nobody should open one to get at numbers."""
-    found = [file.name for file in sorted(folder.iterdir()) if file.is_file() and is_pickle(file)]
-    if not found:
-        return [Verdict("files", "ok", "no pickle among them", 0, 0)]
-    advice = f"Opening {found[0]} can run whatever its author wanted: delete it, the weights are in safetensors."
-    return [Verdict("files", "note", f"{len(found)} pickles", len(found), 0, advice)]
-
-
-def is_pickle(file: Path) -> bool:
-    if any(file.match(pattern) for pattern in PICKLES):
-        return True
-    with file.open("rb") as stream:
-        begin = stream.read(8)
-    return any(kind == "pickle" and begin.startswith(start) for start, kind in BEGINNINGS.items())

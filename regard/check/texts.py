@@ -55,12 +55,16 @@ def short(text: str, words: int = 6) -> str:
 def labelled(task: Classify, pairs: Halves, pictures: list[Any]) -> list[Any]:
     wanted = [(task.labels[i % len(task.labels)],) for i in range(MANY)]
     if pictures:
-        return [Picture(pixels, label, "sample", i) for i, (pixels, label) in enumerate(zip(pictures, wanted, strict=True))]
+        return [
+            Picture(pixels, label, "sample", i) for i, (pixels, label) in enumerate(zip(pictures, wanted, strict=True))
+        ]
     return [Labelled(text, None, wanted[i], "sample", i + 1) for i, (text, _) in enumerate(pairs)]
 
 
 def measured(task: Regress, pairs: Halves, _: Any) -> list[Any]:
-    return [Measured(text, None, task.mean + task.spread * (i % 3), "sample", i + 1) for i, (text, _) in enumerate(pairs)]
+    return [
+        Measured(text, None, task.mean + task.spread * (i % 3), "sample", i + 1) for i, (text, _) in enumerate(pairs)
+    ]
 
 
 def tagged(task: Tag, pairs: Halves, _: Any) -> list[Any]:
@@ -85,7 +89,9 @@ LEARNT: dict[type, Callable[[Any, Halves, list[Any]], Any]] = {
     Regress: measured,
     Tag: tagged,
     Answering: asked_about,
-    Match: lambda task, pairs, seen: [Captioned(p, text, "sample", 1) for p, (text, _) in zip(seen, pairs, strict=False)],
+    Match: lambda task, pairs, seen: [
+        Captioned(p, text, "sample", 1) for p, (text, _) in zip(seen, pairs, strict=False)
+    ],
 }
 
 

@@ -45,7 +45,9 @@ def round_trip(kept: Tokenizer, texts: list[str], rows: list[list[int]]) -> Verd
     if lost:
         was, now = first_difference(texts[lost[0]], back[lost[0]])
         advice = f"It loses letters ({was!r} comes back as {now!r}): its normaliser, its decoder or its list is broken."
-        return Verdict("round trip", "FAILS", f"{len(lost)} of {len(known)} texts come back changed", len(lost), 0, advice)
+        return Verdict(
+            "round trip", "FAILS", f"{len(lost)} of {len(known)} texts come back changed", len(lost), 0, advice
+        )
     spaced = [i for i, text in back.items() if spaces(kept, text) != spaces(kept, texts[i])]
     if spaced:
         was, now = first_difference(texts[spaced[0]], back[spaced[0]])
@@ -93,7 +95,9 @@ def fit(kept: Tokenizer, texts: list[str], rows: list[list[int]]) -> Verdict:
     per_word = count / max(1, sum(len(text.split()) for text in texts))
     says = f"{unknown:.1%} unknown, {single:.0%} letters or bytes, {per_word:.1f} tokens a word"
     if unknown > UNKNOWN:
-        advice = "Part of this text is nothing to the model: give texts like those it was trained on (--text), or none of these."
+        advice = (
+            "Part of this text is nothing to the model: examine it with texts like those it was trained on (--text)."
+        )
         return Verdict("fit", "note", says, unknown, UNKNOWN, advice)
     by_letters = sum(map(is_letter, kept.engine.get_vocab())) > LETTERS * len(kept)
     if single > LETTERS and not by_letters:
@@ -113,7 +117,14 @@ def ids(kept: Tokenizer, vocab: int) -> Verdict:
     says = f"{len(kept)} ids, the model has room for {vocab}"
     if len(kept) <= vocab:
         return Verdict("ids", "ok", says, len(kept), vocab)
-    return Verdict("ids", "FAILS", says, len(kept), vocab, "Some tokens have no vector: tokenizer and model do not belong together.")
+    return Verdict(
+        "ids",
+        "FAILS",
+        says,
+        len(kept),
+        vocab,
+        "Some tokens have no vector: tokenizer and model do not belong together.",
+    )
 
 
 def special_tokens(kept: Tokenizer, said: dict[str, Any]) -> list[Verdict]:
@@ -125,7 +136,7 @@ def special_tokens(kept: Tokenizer, said: dict[str, Any]) -> list[Verdict]:
         return [Verdict("special tokens", "ok", f"{agreed} of config.json are those of the tokenizer", 0, 0)]
     role = wrong[0]
     says = f"{named([f'{role}_token_id' for role in wrong])} differ"
-    advice = f"config.json says that {role} is token {told[role]}, the tokenizer says {has[role]}: correct the one that is wrong."
+    advice = f"{role} is {told[role]} in config.json and {has[role]} in the tokenizer: correct the one that is wrong."
     return [Verdict("special tokens", "note" if wrong == ["pad"] else "FAILS", says, len(wrong), 0, advice)]
 
 

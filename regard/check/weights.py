@@ -29,7 +29,9 @@ def finite(model: nn.Module) -> Verdict:
     if not broken:
         return Verdict("finite", "ok", f"{len(tensors)} tensors", 0, 0)
     advice = f"{named(broken)}: take an earlier save; training went on after a number was no number."
-    return Verdict("finite", "FAILS", f"{len(broken)} of {len(tensors)} tensors hold NaN or infinity", len(broken), 0, advice)
+    return Verdict(
+        "finite", "FAILS", f"{len(broken)} of {len(tensors)} tensors hold NaN or infinity", len(broken), 0, advice
+    )
 
 
 def zeros(model: nn.Module) -> list[Verdict]:
@@ -70,7 +72,7 @@ def kinds(names: Any) -> dict[str, list[str]]:
 
 def norms(model: nn.Module) -> list[Verdict]:
     size = {name: rms(weight) for name, weight in model.named_parameters() if weight.dim() > 1}
-    ratios = {}
+    ratios: dict[str, float] = {}
     for names in kinds(size).values():
         middle = float(torch.tensor([size[name] for name in names]).median())
         if len(names) >= LAYERS and middle > 0:
@@ -103,9 +105,15 @@ def tied(loaded: Loaded) -> list[Verdict]:
     same = one or (head.weight.shape == body.tokens.weight.shape and torch.equal(head.weight, body.tokens.weight))
     if wanted and not one:
         told = "is a copy" if same else "differs"
-        advice = "The output layer should be the token embedding itself: tie them again, or say in config.json that they are two."
+        advice = (
+            "The output layer should be the token embedding itself: tie them, or say in config.json that they are two."
+        )
         return [Verdict("tied", "FAILS", f"the output layer {told}", 1, 0, advice)]
     if same and not wanted:
         advice = "Output layer and embedding are equal, but config.json says they are two: training will part them."
         return [Verdict("tied", "note", "equal, but not tied", 1, 0, advice)]
-    return [Verdict("tied", "ok", "output layer and embedding are one" if one else "they are two, as config.json says", 0, 0)]
+    return [
+        Verdict(
+            "tied", "ok", "output layer and embedding are one" if one else "they are two, as config.json says", 0, 0
+        )
+    ]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from textwrap import wrap
 from typing import Annotated
 
@@ -13,11 +15,11 @@ from regard.check.doctor import examine, told
 from regard.check.verdict import Verdict
 from regard.cli.model import Fetching, found
 from regard.cli.options import parse
-from regard.data.lines import Lines
-from regard.data.corpus import good
+from regard.data.lines import Bad, Lines
 from regard.training.settings import options_of
 
 WIDTH = 100  # of advice
+READ = 1000  # lines of a file, of which the first that are not empty are used
 
 
 @dataclass
@@ -35,7 +37,7 @@ def main(args: list[str]) -> int:
     given = parse("regard check", args, options_of(Check) | options_of(Fetching))
     wish = Check(**{name: given.pop(name) for name in options_of(Check)})
     folder = found(wish.model, Fetching(**given))
-    lines = None if wish.text is None else [*good(Lines(wish.text), skip_bad=False)]
+    lines = None if wish.text is None else [*texts_of(wish.text)]
     verdicts = []
     for verdict in examine(folder, lines, wish.device, wish.alone):
         verdicts.append(verdict)
@@ -48,6 +50,14 @@ def main(args: list[str]) -> int:
         notes = sum(verdict.status == "note" for verdict in verdicts)
         print(f"\n{len(verdicts)} checks: {fails} fail, {notes} worth a note")
     return 1 if fails else 0
+
+
+def texts_of(file: str) -> Iterator[str]:
+    """As many lines as there can be use for."""
+    for line in islice(Lines(file), READ):
+        if isinstance(line, Bad):
+            raise ValueError(f"{line.file}:{line.line}: {line.why}, {line.detail}")
+        yield line
 
 
 def spelled(verdict: Verdict) -> str:
