@@ -205,5 +205,6 @@ def finish(job: Job) -> None:
         job.run.log(step=job.progress.step, test=job.test)
     amounts = job.task.amount(sets["train"]), job.task.amount(job.valid)
     family = names_of(model.body).family
-    about = card(job.settings.flat(), parameters(model), *amounts, job.best, job.test, family)
+    both = job.best, job.test
+    about = card(job.settings.flat(), parameters(model), *amounts, *both, family, job.data.fingerprint)
     replace_file(job.run.folder / "README.md", about.encode())
