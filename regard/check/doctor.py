@@ -6,7 +6,7 @@ broken is not run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from regard.check.heads import heads
 from regard.check.past import cache, causality
 from regard.check.peer import peer
 from regard.check.pickles import pickles
-from regard.check.sample import draw
+from regard.check.sample import Sample, draw
 from regard.check.settings import Asking, said_in, settings
 from regard.check.tokenizer import tokenizer
 from regard.check.verdict import Verdict
@@ -25,6 +25,8 @@ from regard.hub.folder import read_config
 from regard.load import Loaded, load
 from regard.purpose import task_of
 from regard.tasks.translate import Translate
+
+WIDEST = 200  # letters of an error
 
 
 def examine(
@@ -61,10 +63,19 @@ def examine_loaded(loaded: Loaded, lines: Sequence[str] | None = None, folder: P
     yield from zeros(loaded.model)
     yield from norms(loaded.model)
     for check in (causality, padding, cache, batch, accumulation, gradients, heads):
-        found: list[Verdict] = check(loaded, sample)
-        yield from found
+        yield from guarded(check, loaded, sample)
     if folder is not None:
         yield from peer(loaded, sample, folder)
+
+
+def guarded(check: Callable[[Loaded, Sample], list[Verdict]], loaded: Loaded, sample: Sample) -> list[Verdict]:
+    """A model that stops with an error is a finding, not the end of the examination."""
+    try:
+        return check(loaded, sample)
+    except Exception as error:
+        says = f"{type(error).__name__}: {error}".splitlines()[0][:WIDEST]
+        advice = "The model cannot be asked this at all: its parts do not fit each other."
+        return [Verdict(check.__name__, "FAILS", says, 1, 0, advice)]
 
 
 def told(verdict: Verdict) -> dict[str, Any]:

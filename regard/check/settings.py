@@ -49,7 +49,7 @@ def settings(asking: Asking) -> list[Verdict]:
 def tokens(asking: Asking) -> Iterator[Contradiction]:
     for name, said in (("config.json", asking.config), ("generation_config.json", asking.generation)):
         for key, value in said.items():
-            if key.endswith(("_token_id", "_tokens", "_words_ids")) and key != "forced_decoder_ids":
+            if key.endswith(("_token_id", "suppress_tokens", "_words_ids")):
                 wrong = [i for i in flat(value) if not 0 <= i < asking.vocab and (key, i) != ("pad_token_id", -1)]
                 if wrong:
                     advice = f"There is no token {wrong[0]}: the ids of this model end at {asking.vocab - 1}."

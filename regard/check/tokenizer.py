@@ -11,6 +11,8 @@ import re
 import unicodedata
 from typing import Any
 
+from torch import nn
+
 from regard.check.sample import Sample
 from regard.check.verdict import Verdict, named
 from regard.data.tokens import Tokenizer
@@ -28,11 +30,10 @@ def tokenizer(loaded: Loaded, sample: Sample) -> list[Verdict]:
     kept.engine.no_truncation()
     rows = kept.encode(sample.texts)
     said = loaded.origin.config if loaded.origin else {}
-    vocab = getattr(loaded.model.body.config, "vocab", len(kept))
     return [
         round_trip(kept, sample.texts, rows),
         fit(kept, sample.texts, rows),
-        ids(kept, vocab),
+        ids(kept, loaded.model),
         *special_tokens(kept, said),
     ]
 
@@ -113,18 +114,17 @@ def is_letter(piece: str) -> bool:
     return len(piece) <= 1 or re.fullmatch(r"<0x[0-9A-Fa-f]{2}>", piece) is not None
 
 
-def ids(kept: Tokenizer, vocab: int) -> Verdict:
-    says = f"{len(kept)} ids, the model has room for {vocab}"
-    if len(kept) <= vocab:
-        return Verdict("ids", "ok", says, len(kept), vocab)
-    return Verdict(
-        "ids",
-        "FAILS",
-        says,
-        len(kept),
-        vocab,
-        "Some tokens have no vector: tokenizer and model do not belong together.",
-    )
+def ids(kept: Tokenizer, model: nn.Module) -> Verdict:
+    """Every table of tokens must have a row for each."""
+    tables = [
+        part.weight for name, part in model.named_modules() if name.endswith("tokens") and hasattr(part, "weight")
+    ]
+    room = min(len(table) for table in tables)
+    says = f"{len(kept)} ids, vectors for {room}"
+    if len(kept) <= room:
+        return Verdict("ids", "ok", says, len(kept), room)
+    advice = "Some tokens have no vector: tokenizer and model do not belong together."
+    return Verdict("ids", "FAILS", says, len(kept), room, advice)
 
 
 def special_tokens(kept: Tokenizer, said: dict[str, Any]) -> list[Verdict]:

@@ -52,8 +52,7 @@ def zeros(model: nn.Module) -> list[Verdict]:
 
 def constant_rows(model: nn.Module, name: str, weight: Tensor) -> int:
     """The row of the padding is meant to be zero."""
-    flat = weight.detach().flatten(1) if weight.dim() > 1 else weight[:0, None]
-    if flat.size(-1) < 2 or len(flat) < 2:
+    if weight.dim() < 2 or min((flat := weight.detach().flatten(1)).shape) < 2:
         return 0
     same = flat.amax(1) == flat.amin(1)
     pad = getattr(model.get_submodule(name.rpartition(".")[0]), "padding_idx", None)

@@ -41,7 +41,7 @@ def test_a_healthy_model_passes(task, model, made):
         ("tag", "bert", {}, {"after_pad": True}),
         ("fill", "bert", {"whole_words": True}, {}),
         ("classify", "bert", {"pooling": "attention", "many": True}, {}),
-        ("classify", "modernbert", {"pooling": "first"}, {"every": 2, "window": 1}),
+        ("classify", "modernbert", {"pooling": "first"}, {"every": 2, "window": 32}),
         ("classify", "vit", {}, {"convolution": True}),
         ("classify", "gpt", {"pooling": "last"}, {}),
         ("regress", "bert", {"pooling": "pooler"}, {}),
@@ -66,9 +66,9 @@ def test_a_model_is_left_as_it_was_and_found_the_same_again(made):
 
 def test_texts_of_the_user_are_used(made):
     loaded = made("classify", "bert")
-    [found] = [v for v in examine_loaded(loaded, ["日本 \u2603 日本 日本"]) if v.check == "fit"]
+    [found] = [v for v in examine_loaded(loaded, ["日 \u2603 本 日"]) if v.check == "fit"]
     assert found.status == "note"
-    assert found.value > 0.5
+    assert found.value >= 0.5
     with pytest.raises(ValueError, match="no text to examine"):
         list(examine_loaded(loaded, ["", "  "]))
 
@@ -120,12 +120,12 @@ def test_something_that_fails_is_told_with_advice(folder_of, capsys, tmp_path):
     [
         (["nowhere/at-all/there"], "nowhere"),
         (["{run}", "--text", "{tmp}/none.txt"], "none.txt"),
-        (["{run}", "--text", "{tmp}/bad.txt"], "bad.txt:1"),
+        (["{run}", "--text", "{tmp}/bad.txt"], "bad.txt:2"),
         (["{tmp}"], "config.json"),
     ],
 )
 def test_bad_input_gets_one_message(args, says, small_run, tmp_path, capsys):
-    (tmp_path / "bad.txt").write_bytes(b"\xff\xfe\xfd text\n")
+    (tmp_path / "bad.txt").write_bytes(b"good\n\xfd bad\n")
     assert main(["check", *(arg.format(run=small_run, tmp=tmp_path) for arg in args)]) == 2
     err = capsys.readouterr().err
     assert says in err

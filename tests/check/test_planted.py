@@ -37,9 +37,8 @@ def decoder_peeks(loaded):
 
 
 def turns_too_far(loaded):
-    for block in loaded.model.body.blocks:
-        turn = block.mixer.inner.rotate
-        block.mixer.inner.rotate = lambda q, k, start, turn=turn: turn(q, k, start + (start > 0))
+    turn = loaded.model.body.positions.forward
+    loaded.model.body.positions.forward = lambda q, k, start: turn(q, k, start + (start > 0))
 
 
 class Forgetful(Cache):
@@ -167,10 +166,27 @@ def cut_off(loaded):
     loaded.model.body.blocks[0].register_forward_hook(lambda part, given, out: out.detach())
 
 
+def too_few_vectors(loaded):
+    tokens = loaded.model.body.tokens
+    tokens.weight = nn.Parameter(tokens.weight.detach()[:40])
+
+
+def breaks_with_a_cache(loaded):
+    """A body that cannot go on."""
+    body = loaded.model.body.forward
+    loaded.model.body.forward = lambda ids, mask=None: body(ids, mask)
+
+
 UP = "body.blocks.1.feedforward.inner.up.weight"
 IN_MEMORY = {
     "a layer that peeks": ("write", "gpt", peeks, "causality", {"cache"}),
-    "a decoder that peeks": ("translate", "transformer", decoder_peeks, "causality", {"cache"}),
+    "a decoder that peeks": (
+        "translate",
+        "transformer",
+        decoder_peeks,
+        "causality",
+        {"cache", "padding", "accumulation"},
+    ),
     "a rotary start off by one": ("write", "llama", turns_too_far, "cache", set()),
     "a cache that forgets the first token": ("write", "gpt", with_caches(Forgetful), "cache", set()),
     "a recurrent state that stands still": ("write", "recurrent", with_caches(Stuck), "cache", set()),
@@ -193,6 +209,14 @@ IN_MEMORY = {
     "a loss that counts padding": ("translate", "recurrent", counts_padding, "accumulation", set()),
     "a norm over the batch": ("classify", "convolution", norm_of_the_batch, "batch", {"accumulation"}),
     "a layer that knows its batch": ("answer", "bert", of_the_batch, "batch", {"accumulation", "padding", "heads"}),
+    "more tokens than vectors": (
+        "classify",
+        "pooled",
+        too_few_vectors,
+        "ids",
+        {"padding", "batch", "accumulation", "gradients"},
+    ),
+    "a body that takes no cache": ("write", "gpt", breaks_with_a_cache, "cache", {"batch"}),
     "a gradient that is cut off": ("write", "llama", cut_off, "gradients", set()),
 }
 
