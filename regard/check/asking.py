@@ -25,9 +25,10 @@ POOLED = (Classify, Regress, Embed)  # tasks with one answer for all tokens
 def outputs(loaded: Loaded, given: Given) -> Tensor:
     """(B,T,·) where every token has an answer, else (B,·)."""
     model, task = loaded.model, loaded.task
-    device = next(model.parameters()).device
-    x, mask, target = (None if part is None else part.to(device) for part in given)
+    weight = next(model.parameters())
+    x, mask, target = (None if part is None else part.to(weight.device) for part in given)
     assert x is not None
+    x = x.to(weight.dtype) if x.is_floating_point() else x
     if isinstance(task, Translate):
         return model.head(model.body(x, target, mask)).cpu()
     if isinstance(task, Match):

@@ -125,7 +125,7 @@ def accumulation(loaded: Loaded, sample: Sample) -> list[Verdict]:
     losses = [task.loss(loaded.model, to_device(part, device)) for part in parts]
     added, counted = sum(float(loss.total) for loss in losses), sum(loss.count for loss in losses)
     missed = abs(added - float(total.total)) / max(1.0, abs(added))
-    says = f"{len(losses)} losses add up to {added:.4f}, that of all is {float(total.total):.4f}"
+    says = f"{len(losses)} losses add up to {added:.4f}, all at once {float(total.total):.4f}: {missed:.1e} apart"
     if counted != total.count:
         missed, says = math.inf, f"rows count {counted} units, the whole batch {total.count}"
     advice = "A loss must be a sum over what it counts, without padding; or accumulated steps are not one large step."

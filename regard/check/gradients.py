@@ -33,7 +33,7 @@ def gradients(loaded: Loaded, sample: Sample) -> list[Verdict]:
     if dead:
         advice = f"{named(dead)}: the loss does not reach it, so it cannot learn: something between is 0, or cut off."
         return [Verdict("gradients", "FAILS", f"{len(dead)} of {len(sizes)} parts have none", len(dead), 0, advice)]
-    ratios = {}
+    ratios: dict[str, float] = {}
     for names in kinds(f"{name}." for name in sizes).values():
         some = [name.removesuffix(".") for name in names]
         if len(some) >= LAYERS:

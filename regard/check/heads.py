@@ -42,8 +42,8 @@ def heads(loaded: Loaded, sample: Sample) -> list[Verdict]:
     first = Verdict("heads", "ok", f"each of {count} heads changes the outputs", 0, 0)
     if dead:
         advice = f"Without {named(dead)} nothing changes: prune it, or find out why it was never loaded or trained."
-        first = Verdict("heads", "FAILS", f"{len(dead)} of {count} heads are dead", len(dead), 0, advice)
-    return [first, attention(layers)]
+        first = Verdict("heads", "FAILS", f"dead: {len(dead)} of {count} heads", len(dead), 0, advice)
+    return [first, attention(layers, count)]
 
 
 def layers_of(loaded: Loaded, sample: Sample) -> list[Layer]:
@@ -73,7 +73,7 @@ def dead_in(loaded: Loaded, layer: Layer) -> list[int]:
     return found
 
 
-def attention(layers: list[Layer]) -> Verdict:
+def attention(layers: list[Layer], count: int) -> Verdict:
     uniform: list[str] = []
     fixed: list[str] = []
     for layer in layers:
@@ -82,10 +82,14 @@ def attention(layers: list[Layer]) -> Verdict:
         fixed += [layer.head(i) for i in (entropy <= ONE).nonzero()[:, 0].tolist()]
     if uniform:
         advice = f"{named(uniform)}: every token gets the same weight, as if queries or keys were 0; were they loaded?"
-        return Verdict("attention", "FAILS", f"{len(uniform)} heads look everywhere alike", len(uniform), 0, advice)
+        return Verdict(
+            "attention", "FAILS", f"looking everywhere alike: {len(uniform)} of {count} heads", len(uniform), 0, advice
+        )
     if fixed:
         advice = f"{named(fixed)}: the softmax is saturated or the head rests; common, but nothing is learnt there."
-        return Verdict("attention", "note", f"{len(fixed)} heads look at one token only", len(fixed), 0, advice)
+        return Verdict(
+            "attention", "note", f"looking at one token only: {len(fixed)} of {count} heads", len(fixed), 0, advice
+        )
     return Verdict("attention", "ok", "no head looks everywhere alike, none at one token only", 0, 0)
 
 

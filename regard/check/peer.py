@@ -103,7 +103,7 @@ def said_by(theirs: Any, loaded: Loaded, given: Given, sample: Sample) -> Tensor
         out = theirs(pixel_values=given.x)
     else:
         mask = torch.ones_like(given.x) if given.mask is None else given.mask[:, 0, 0].long()
-        more = {} if given.target is None else {"decoder_input_ids": given.target}
+        more: dict[str, Any] = {} if given.target is None else {"decoder_input_ids": given.target}
         more |= {"pixel_values": sample.pixels} if isinstance(loaded.task, Match) else {}
         out = theirs(input_ids=given.x, attention_mask=mask, **more)
     if isinstance(loaded.task, Match):

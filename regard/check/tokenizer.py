@@ -54,7 +54,8 @@ def round_trip(kept: Tokenizer, texts: list[str], rows: list[list[int]]) -> Verd
         was, now = first_difference(texts[spaced[0]], back[spaced[0]])
         advice = f"Spaces come back otherwise ({was!r} as {now!r}), as for many readers; a writer should keep them."
         return Verdict("round trip", "note", f"{len(spaced)} of {len(known)} texts", len(spaced), 0, advice)
-    return Verdict("round trip", "ok", f"{len(known)} of {len(texts)} texts come back as they were", 0, 0)
+    says = f"{len(known)} of {len(texts)} texts come back as they were, the rest has unknown tokens"
+    return Verdict("round trip", "ok", says.partition(",")[0] if len(known) == len(texts) else says, 0, 0)
 
 
 def unknown_of(kept: Tokenizer) -> int:
@@ -65,11 +66,10 @@ def declared(kept: Tokenizer, text: str) -> str:
     """A text after what the tokenizer says it does to all."""
     normal = getattr(kept.engine, "normalizer", None)
     text = unicodedata.normalize("NFKC", text)
-    if normal is not None and "É" not in normal.normalize_str("É"):
-        if normal.normalize_str("A") == "a":
-            text = text.lower()
-        if normal.normalize_str("é") == "e":
-            text = "".join(c for c in unicodedata.normalize("NFD", text) if not unicodedata.combining(c))
+    if normal is not None and "a" in normal.normalize_str("A"):
+        text = text.lower()
+    if normal is not None and "é" not in unicodedata.normalize("NFC", normal.normalize_str("é")):
+        text = "".join(c for c in unicodedata.normalize("NFD", text) if not unicodedata.combining(c))
     return text
 
 
@@ -133,7 +133,7 @@ def special_tokens(kept: Tokenizer, said: dict[str, Any]) -> list[Verdict]:
     wrong = [role for role, number in has.items() if told[role] is not None and number not in listed(told[role])]
     if not wrong:
         agreed = sum(number is not None for number in told.values())
-        return [Verdict("special tokens", "ok", f"{agreed} of config.json are those of the tokenizer", 0, 0)]
+        return [Verdict("special tokens", "ok", f"config.json and tokenizer agree on {agreed}", 0, 0)]
     role = wrong[0]
     says = f"{named([f'{role}_token_id' for role in wrong])} differ"
     advice = f"{role} is {told[role]} in config.json and {has[role]} in the tokenizer: correct the one that is wrong."

@@ -18,6 +18,7 @@ class Verdict(NamedTuple):
 
 def within(check: str, value: float, bound: float, says: str, advice: str) -> Verdict:
     """Well up to the bound; what is no number is not."""
+    says = f"{says} (at most {bound:g})"
     if value <= bound:
         return Verdict(check, "ok", says, value, bound)
     return Verdict(check, "FAILS", says, value, bound, advice)

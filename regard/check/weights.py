@@ -41,7 +41,7 @@ def zeros(model: nn.Module) -> list[Verdict]:
     empty = [n for n, w in weights.items() if (w.dim() > 1 or n in scales) and n != "head.bias" and not bool(w.any())]
     if empty:
         advice = f"{named(empty)}: such a part says nothing; it was never trained, never loaded, or pruned."
-        return [Verdict("zeros", "FAILS", f"{len(empty)} weights are all 0", len(empty), 0, advice)]
+        return [Verdict("zeros", "FAILS", f"all 0: {len(empty)} of {len(weights)} weights", len(empty), 0, advice)]
     rows = {name: constant_rows(model, name, weight) for name, weight in weights.items()}
     constant = [f"{name} ({count})" for name, count in rows.items() if count]
     if constant:
@@ -82,9 +82,13 @@ def norms(model: nn.Module) -> list[Verdict]:
 def far_off(check: str, what: str, ratios: dict[str, float], far: float, why: str) -> Verdict:
     """Those that are far from the median of their kind."""
     off = [name for name, ratio in ratios.items() if not 1 / far <= ratio <= far]
+    if not ratios:
+        return Verdict(check, "ok", f"too few {what} of a kind to compare")
     if not off:
-        most = max((max(r, 1 / r) for r in ratios.values()), default=1.0)
-        return Verdict(check, "ok", f"{what} within {most:.1f} times the median of their kind", most, far)
+        most = max(max(ratio, 1 / ratio) for ratio in ratios.values())
+        return Verdict(
+            check, "ok", f"{what} within {most:.1f} times the median of their kind (at most {far:g})", most, far
+        )
     worst = max(off, key=lambda name: max(ratios[name], 1 / max(ratios[name], 1e-30)))
     advice = f"{worst} is {ratios[worst]:.2g} times the median of its kind: {why}."
     return Verdict(check, "note", f"{len(off)} of {len(ratios)} {what} are far off", ratios[worst], far, advice)

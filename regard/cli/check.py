@@ -62,6 +62,5 @@ def texts_of(file: str) -> Iterator[str]:
 
 def spelled(verdict: Verdict) -> str:
     """A line, and below it the advice if there is some."""
-    bound = "" if verdict.bound in (None, 0) else f" (at most {verdict.bound:g})"
-    line = f"{verdict.check:<16}{verdict.status:<7}{verdict.says}{bound}"
+    line = f"{verdict.check:<16}{verdict.status:<7}{verdict.says}"
     return "\n".join([line, *(f"{'':<23}{part}" for part in wrap(verdict.advice, WIDTH - 23))])

@@ -5,6 +5,7 @@ import json
 
 import pytest
 import torch
+from tokenizers import normalizers
 
 from regard.check.doctor import examine, examine_loaded
 from regard.check.verdict import within
@@ -64,6 +65,25 @@ def test_a_model_is_left_as_it_was_and_found_the_same_again(made):
     assert list(examine_loaded(loaded)) == found
 
 
+def test_a_difference_that_is_only_rounding_is_told_from_a_real_one(made, monkeypatch):
+    loaded = made("translate", "transformer")
+    before = {name: tensor.clone() for name, tensor in loaded.model.state_dict().items()}
+    monkeypatch.setattr("regard.check.company.CLOSE", 1e-12)
+    [found] = [v for v in examine_loaded(loaded) if v.check == "padding"]
+    assert found.value > 1e-12
+    assert found.status == "note"
+    assert all(torch.equal(tensor, before[name]) for name, tensor in loaded.model.state_dict().items())
+    assert loaded.model.head.weight is loaded.model.body.tokens.weight
+
+
+def test_a_tokenizer_may_say_that_it_makes_small_letters_without_accents(made):
+    loaded = made("classify", "bert")
+    engine = loaded.tokenizer.engine
+    engine.normalizer = normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents(), normalizers.Lowercase()])
+    [found] = [v for v in examine_loaded(loaded, ["The Cat is Sehr spät"]) if v.check == "round trip"]
+    assert found.status == "ok"
+
+
 def test_texts_of_the_user_are_used(made):
     loaded = made("classify", "bert")
     [found] = [v for v in examine_loaded(loaded, ["日 \u2603 本 日"]) if v.check == "fit"]
@@ -90,7 +110,18 @@ def test_a_trained_run_passes_and_is_not_touched(small_run, pairs_file, capsys):
     assert main(["check", str(small_run), "--text", str(pairs_file), "--alone"]) == 0
     out = capsys.readouterr().out
     assert digests(small_run) == before
-    for check in ("opens", "settings", "round trip", "tied", "causality", "padding", "cache", "heads"):
+    for check in (
+        "opens",
+        "settings",
+        "round trip",
+        "tied",
+        "causality",
+        "padding",
+        "cache",
+        "heads",
+        "guess",
+        "memory",
+    ):
         assert any(line.split("  ")[0] == check and " ok " in line for line in out.splitlines()), check
     assert "0 fail" in out
 
@@ -130,6 +161,21 @@ def test_bad_input_gets_one_message(args, says, small_run, tmp_path, capsys):
     err = capsys.readouterr().err
     assert says in err
     assert err.count("\n") == 1
+
+
+FOLDERS = [
+    ("write", "recurrent"), ("translate", "recurrent"), ("write", "nano"), ("fill", "bert"), ("answer", "modernbert"),
+    ("tag", "llama"), ("classify", "vit"), ("match", "clip"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("task", "model"), FOLDERS)
+def test_a_folder_passes_beside_transformers_if_that_knows_the_family(task, model, folder_of):
+    pytest.importorskip("transformers", reason="a peer to compare with")
+    found = list(examine(folder_of(task, model)))
+    assert not_ok(found) == []
+    assert found[-1].check == "transformers"
+    assert found[-1].says == "no counterpart" if model == "recurrent" else found[-1].value < 1e-5
 
 
 def test_a_run_is_read_alike_by_transformers(small_run, pairs_file):

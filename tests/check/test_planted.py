@@ -125,10 +125,8 @@ def loses_letters(loaded):
 
 
 def loses_capitals(loaded):
-    engine = loaded.tokenizer.engine
-    decode = engine.decoder
-    engine.decoder = type(decode)() if decode is None else decode
-    loaded.tokenizer.decode = lambda rows: [text.lower() for text in engine.decode_batch([*rows], True)]
+    decode = loaded.tokenizer.decode
+    loaded.tokenizer.decode = lambda rows: [text.lower() for text in decode(rows)]
 
 
 def means(loaded):
@@ -139,6 +137,11 @@ def means(loaded):
         return Loss(made.total / made.count, made.count)
 
     loaded.task.loss = mean
+
+
+def miscounts(loaded):
+    loss = loaded.task.loss
+    loaded.task.loss = lambda model, batch: Loss(loss(model, batch).total, 1)
 
 
 def counts_padding(loaded):
@@ -204,8 +207,9 @@ IN_MEMORY = {
     "a dead head": ("classify", "bert", dead_head, "heads", set()),
     "a head that looks everywhere alike": ("tag", "gpt", uniform_head, "attention", set()),
     "a tokenizer that loses letters": ("fill", "bert", loses_letters, "round trip", set()),
-    "a tokenizer that loses capitals": ("write", "gpt", loses_capitals, "round trip", set()),
+    "a tokenizer that loses capitals": ("embed", "bert", loses_capitals, "round trip", set()),
     "a loss that is a mean": ("regress", "pooled", means, "accumulation", set()),
+    "a loss that counts wrong": ("tag", "llama", miscounts, "accumulation", set()),
     "a loss that counts padding": ("translate", "recurrent", counts_padding, "accumulation", set()),
     "a norm over the batch": ("classify", "convolution", norm_of_the_batch, "batch", {"accumulation"}),
     "a layer that knows its batch": ("answer", "bert", of_the_batch, "batch", {"accumulation", "padding", "heads"}),
@@ -214,7 +218,7 @@ IN_MEMORY = {
         "pooled",
         too_few_vectors,
         "ids",
-        {"padding", "batch", "accumulation", "gradients"},
+        {"padding", "batch", "accumulation", "gradients", "heads"},
     ),
     "a body that takes no cache": ("write", "gpt", breaks_with_a_cache, "cache", {"batch"}),
     "a gradient that is cut off": ("write", "llama", cut_off, "gradients", set()),
@@ -277,8 +281,8 @@ GENERATION, CONFIG = "generation_config.json", "config.json"
 IN_FILES = {
     "more tokens than vectors": ("write", "gpt", larger_vocabulary, "opens", set()),
     "an output layer that is stored twice, differently": ("write", "gpt", two_embeddings, "opens", set()),
-    "an end outside of the vocabulary": (
-        "write", "gpt", said(GENERATION, eos_token_id=10**6), "settings", set(),
+    "a token outside of the vocabulary": (
+        "write", "gpt", said(GENERATION, bad_words_ids=[[10**6]]), "settings", set(),
     ),
     "no end": (
         "write", "gpt", both(said(GENERATION, eos_token_id=...), said(CONFIG, eos_token_id=...)), "settings", set(),
@@ -323,6 +327,17 @@ def test_two_tensors_that_changed_places_are_found_beside_transformers(folder_of
     mixer = loaded.model.body.blocks[0].mixer.inner
     mixer.query.weight, mixer.out.weight = mixer.out.weight, mixer.query.weight
     assert {*fails(examine_loaded(loaded, folder=folder))} == {"transformers"}
+
+
+def test_two_tensors_that_changed_places_in_a_file_are_found_by_what_the_run_has_noted(small_run, pairs_file, tmp_path):
+    folder = shutil.copytree(small_run, tmp_path / "copy")
+    texts = pairs_file.read_text().splitlines()
+    assert "memory" in {verdict.check for verdict in examine(folder, texts, alone=True) if verdict.status == "ok"}
+    tensors = load_file(folder / "model.safetensors")
+    one, other = (f"model.decoder.layers.0.self_attn.{part}_proj.weight" for part in ("v", "q"))
+    tensors[one], tensors[other] = tensors[other], tensors[one]
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    assert {*fails(examine(folder, texts, alone=True))} == {"memory"}
 
 
 def test_a_pickle_beside_the_weights_is_worth_a_note(folder_of, tmp_path):

@@ -8,7 +8,7 @@ from regard.check.verdict import Verdict
 from regard.hub.weights import BEGINNINGS, PICKLES
 
 
-def pickles(folder: Path) -> list[Verdict]:
+def programs(folder: Path) -> list[Verdict]:
     found = [file.name for file in sorted(folder.iterdir()) if file.is_file() and is_pickle(file)]
     if not found:
         return [Verdict("pickles", "ok", "none among its files", 0, 0)]
