@@ -1,6 +1,6 @@
 """Emoji: pictures and their names in one space, trained from scratch, tested where there is something new.
 
-    python benchmarks/emoji.py [--minutes 10] [--only style] [--out runs/emoji] [any other option of regard train match]
+    python benchmarks/emoji.py [--minutes 20] [--only style] [--out runs/emoji] [any other option of regard train match]
 
 style      trained on two drawing styles of every emoji; a picture in the third style must find its name among all.
            Beside it: the name of the nearest training picture, by pixels.
@@ -38,7 +38,7 @@ Floats = npt.NDArray[np.float64]
 RECIPE = {
     "side": 24, "patch": 8, "convolution": True, "image-dim": 96, "image-layers": 1, "image-heads": 3,
     "image-hidden": 192, "dim": 96, "layers": 1, "heads": 3, "hidden": 192, "joint": 128, "context": 32, "vocab": 1500,
-    "batch-tokens": 4096, "rate": 0.004, "checks": 6,
+    "batch-tokens": 16384, "rate": 0.005, "checks": 6,
     "shift": 2, "turn": 10, "zoom": 0.15, "tint": 0.2, "dropout": 0.1, "weight-decay": 0.1,
 }  # fmt: skip
 
@@ -161,7 +161,7 @@ SETS = {"style": style, "concepts": concepts}
 
 
 def main() -> None:
-    given, more = options(str(__doc__), 10, "runs/emoji", only=list(SETS))
+    given, more = options(str(__doc__), 20, "runs/emoji", only=list(SETS))
     emoji = Emoji(Path(given.out) / "data")
     print(f"{machine()}, seed {given.seed}, {given.minutes:g} minutes each")
     for name in given.only:
