@@ -183,7 +183,8 @@ def patches(file: Path) -> None:
     stem.map.weight.data = torch.eye(width).view(width, 3, patch, patch)
     squares = stem(pixels)[0].detach().view(-1, 3, patch, patch).permute(0, 2, 3, 1)  # (P,8,8,3)
     figure = Figure(figsize=(8, 2.7), layout="constrained")
-    left, right = figure.subfigures(1, 2, width_ratios=(1, 2))
+    halves: Any = figure.subfigures(1, 2, width_ratios=(1, 2))
+    left, right = halves
     whole = left.subplots()
     whole.imshow(pixels[0].permute(1, 2, 0))
     for edge in range(patch, pixels.size(-1), patch):
