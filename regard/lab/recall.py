@@ -134,8 +134,7 @@ def gradient_sizes(kind: str, distance: int, knobs: Knobs) -> list[float]:
     words, names = examples(knobs.batch, distance, knobs)
     with look(model, gradients=True) as seen:
         loss = F.cross_entropy(model(words), names)
-    (grad,) = torch.autograd.grad(loss, seen["body.tokens"])  # (B,T,D)
-    sizes = grad.norm(dim=-1).mean(0)[:-1].flip(0)  # (T-1,)
+    sizes = torch.autograd.grad(loss, seen["body.tokens"])[0].norm(dim=-1).mean(0)[:-1].flip(0)  # (T-1,)
     return (sizes / sizes[0]).nan_to_num().tolist()  # 0 everywhere if the cut is beside the question
 
 
