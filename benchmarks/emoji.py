@@ -68,7 +68,7 @@ class Emoji:
         """The name alone, and a few of its tags with or without it, in any order."""
         row = self.rows[code]
         words = [word for word in (row["annotation"], *row["tags"].split(", ")) if word]
-        some = [luck.sample(words, luck.randint(1, len(words))) for _ in range(2)]
+        some = [luck.sample(words, luck.randint(1, len(words))) for _ in range(6)]
         return [words[0].lower(), *(", ".join(few).lower() for few in some)]
 
     def table(self, name: str, chosen: list[tuple[str, str]], parts: bool = False) -> Path:
