@@ -4,7 +4,7 @@ BIN := .venv/bin
 # On Linux the default PyTorch brings CUDA. For the small CPU build give its index: make setup PIP_FLAGS="--extra-index-url ..."
 PIP_FLAGS ?=
 
-.PHONY: setup demo test lint bench scores clean
+.PHONY: setup demo test lint shots lab bench scores clean
 
 setup: .venv/ready
 
@@ -27,6 +27,14 @@ lint: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 	$(BIN)/mypy
+
+# Screenshots of every tab of every kind of page, to look at after a change; needs Chromium.
+shots: setup
+	$(BIN)/python tests/view/shots.py runs/shots
+
+# Every claim of the lectures, with its full size: about ten minutes on two cores.
+lab: setup
+	$(BIN)/regard lab --all --out runs/lab
 
 bench: setup
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --editable ".[bench]"

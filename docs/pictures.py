@@ -1,32 +1,57 @@
 """Draws the pictures of these pages with the package's own functions.
 
-python docs/pictures.py                      all but the two that need a trained run
-python docs/pictures.py --run runs/demo      also loss and alignment, from a trained run
+python docs/pictures.py                            all that need no run
+python docs/pictures.py --runs runs                also those of trained models: of the runs below that are in there
+python docs/pictures.py --lab                      also one of each experiment, as `regard lab NAME` does it
+python docs/pictures.py --lab recall depth         of these experiments only
+
+regard demo && regard train classify --model vit && regard train match
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
+import subprocess
+from io import BytesIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from textwrap import fill
+from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from matplotlib import rcParams
 from matplotlib.figure import Figure
+from PIL import Image
+from torch import Tensor
 
 from regard.data.bundled import phrasebook
 from regard.data.bundled import shapes as bundled_shapes
-from regard.load import load
+from regard.lab import EXPERIMENTS, experiment
+from regard.lab.finding import quietly
+from regard.lab.grammar import HIDDEN, NONE, SENTENCE, WORDS, language
+from regard.lab.learning import learn, rates
+from regard.load import Loaded, load
+from regard.look import look
+from regard.models.gpt import GPT, GPTConfig
 from regard.parts.attention import weights_openly
+from regard.parts.heads import Model
 from regard.parts.positions import Alibi, RelativeBias, Rotary, sinusoids
 from regard.parts.stems import Patches
 from regard.training import schedule
 from regard.training.run import Run
 from regard.view.alignment import alignment
 from regard.view.curve import loss_curve
+from regard.view.inside import run as inside_of
+from regard.view.rollout import gathers, rollout
+from regard.view.stills import lens_picture
+from regard.view.stream import stream
+from regard.view.whole import page
 
 HERE = Path(__file__).parent / "pictures"
+BIKE = "The nice boys bought their bike because it was cheap."  # never seen in training
 rcParams.update({"font.size": 9, "axes.titlesize": 9})
 
 
@@ -158,7 +183,8 @@ def patches(file: Path) -> None:
     stem.map.weight.data = torch.eye(width).view(width, 3, patch, patch)
     squares = stem(pixels)[0].detach().view(-1, 3, patch, patch).permute(0, 2, 3, 1)  # (P,8,8,3)
     figure = Figure(figsize=(8, 2.7), layout="constrained")
-    left, right = figure.subfigures(1, 2, width_ratios=(1, 2))
+    halves: Any = figure.subfigures(1, 2, width_ratios=(1, 2))
+    left, right = halves
     whole = left.subplots()
     whole.imshow(pixels[0].permute(1, 2, 0))
     for edge in range(patch, pixels.size(-1), patch):
@@ -187,21 +213,182 @@ def shapes(file: Path) -> None:
     figure.savefig(file, dpi=100)
 
 
-def of_run(run: Path) -> None:
-    loss_curve(Run(run).metrics(), HERE / "loss.png")
+def best_words(columns: list[str], chances: Tensor, wanted: list[str], file: Path, told: Tensor | None = None) -> None:
+    """The five likeliest words of each column, the wanted one framed, with what is `told` of each."""
+    best = chances.detach().topk(5)
+    figure = Figure(figsize=(8, 2.6), layout="constrained")
+    axes = figure.subplots()
+    axes.imshow(best.values.T, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    for (column, rank), chance in np.ndenumerate(best.values.numpy()):
+        word = int(best.indices[column, rank])
+        text = f"{WORDS[word] or 'end'} {chance:.2f}" + ("" if told is None else f" ({told[column, word]:.2f})")
+        right = {"boxstyle": "round", "facecolor": "none", "edgecolor": "tab:orange", "linewidth": 2}
+        axes.text(
+            column, rank, text, ha="center", va="center", fontsize=8,
+            color="w" if chance > 0.5 else "k", bbox=right if WORDS[word] == wanted[column] else None,
+        )  # fmt: skip
+    axes.set_xticks(range(len(columns)), columns)
+    axes.xaxis.tick_top()
+    axes.set_yticks([])
+    small(figure, file)
+
+
+def bert(file: Path) -> None:
+    """What the model of `regard lab heads` guesses for each word of a sentence that it has never seen."""
+    heads = experiment("heads")
+    torch.manual_seed(1)
+    sentences = language()
+    model = heads.trained(sentences[1:], heads.Knobs(), quietly)
+    hidden = sentences[:1, :5].repeat(5, 1).fill_diagonal_(HIDDEN)
+    chances = model(hidden).diagonal().T.softmax(-1)  # (5,V)
+    gaps = [["___" if i == j else word for j, word in enumerate(SENTENCE)] for i in range(5)]
+    best_words([f"{' '.join(gap[:3])}\n{' '.join(gap[3:])}" for gap in gaps], chances, SENTENCE, file)
+
+
+def gpt(file: Path) -> None:
+    """The next word after each beginning of the same sentence, beside what counting in the whole language gives."""
+    torch.manual_seed(1)
+    sentences = F.pad(F.pad(language(), (1, 0), value=HIDDEN), (0, 1), value=NONE)  # a start and an end
+    body = GPT(GPTConfig(len(WORDS), 9, 64, layers=2, heads=4, hidden=128, dropout=0.0))
+    model = Model(body, body.vocabulary())
+
+    def lesson() -> Tensor:
+        ids = sentences[1 + torch.randint(len(sentences) - 1, (32,))]
+        real = (ids[:, :-1] != NONE).flatten()
+        return F.cross_entropy(model(ids[:, :-1]).flatten(0, 1)[real], ids[:, 1:].flatten()[real])
+
+    learn(model, lesson, rates(0.01, 400))
+    chances, counted = model(sentences[:1, :6])[0].softmax(-1), torch.zeros(6, len(WORDS))
+    for t in range(6):
+        alike = sentences[(sentences[:, : t + 1] == sentences[0, : t + 1]).all(1), t + 1]
+        counted[t] = alike.bincount(minlength=len(WORDS)) / len(alike)
+    begun = ["...", *(f"... {word}" for word in SENTENCE)]
+    best_words(begun, chances, [*SENTENCE, ""], file, counted)
+
+
+def unseen_scenes(count: int) -> list[bundled_shapes.Scene]:
+    return [scene for scene in bundled_shapes.shapes() if bundled_shapes.split(scene) == "test"][:count]
+
+
+def vit(classifier: Loaded, file: Path) -> None:
+    """Pictures that it has not seen, and the patches that its answers are made of."""
+    task: Any = classifier.task
+    model, scenes = classifier.model, unseen_scenes(6)
+    pixels = torch.from_numpy(task.pictures.prepare([scene.pixels for scene in scenes]))  # (B,C,H,W)
+    with torch.inference_mode(), look(model) as seen:
+        chances = model(task.pictures.normal(pixels)).softmax(-1)
+    weights = torch.stack([w for name, w in seen.items() if name.endswith("mixer.inner.weights")], 1)  # (B,L,H,T,T)
+    figure = Figure(figsize=(8, 3.4), layout="constrained")
+    for i, (above, below) in enumerate(figure.subplots(2, len(scenes)).T):
+        reached = (gathers(task.pooling, seen, weights.size(-1)) @ rollout(weights[i]))[-1, 1:]  # (P,)
+        side = round(len(reached) ** 0.5)
+        above.imshow(scenes[i].pixels)
+        best = int(chances[i].argmax())
+        above.set_title(f"{task.labels[best]} {chances[i, best]:.2f}")
+        below.imshow(scenes[i].pixels)
+        veil = np.zeros((side, side, 4))
+        veil[..., 3] = 0.9 * (1 - (reached / reached.max()).view(side, side))
+        below.imshow(veil, extent=(-0.5, 31.5, 31.5, -0.5), interpolation="nearest")
+        for axes in (above, below):
+            axes.set_xticks([])
+            axes.set_yticks([])
+    small(figure, file, 256)
+
+
+def clip(matcher: Loaded, file: Path) -> None:
+    """Pictures and captions that it has not seen: who belongs to whom?"""
+    task: Any = matcher.task
+    model, scenes = matcher.model, unseen_scenes(6)
+    pictures = task.embed_pictures(model, [scene.pixels for scene in scenes])
+    texts = task.embed_texts(model, [scene.caption for scene in scenes])
+    cosines = (pictures @ texts.T).T  # (texts,pictures)
+    with torch.inference_mode():
+        chances = model.body.scores(pictures, texts).softmax(-1).T
+    figure = Figure(figsize=(8, 4.4), layout="constrained")
+    tops, table = figure.subplots(2, 1, height_ratios=(1, 5), sharex=True)
+    table.imshow(chances, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    for (row, column), chance in np.ndenumerate(chances.numpy()):
+        text = f"{chance:.2f}\n{cosines[row, column]:.2f}"
+        table.text(column, row, text, ha="center", va="center", color="w" if chance > 0.5 else "k", fontsize=8)
+    table.set_yticks(range(len(scenes)), [fill(scene.caption, 40) for scene in scenes], fontsize=8)
+    for column, scene in enumerate(scenes):
+        tops.imshow(scene.pixels, extent=(column - 0.36, column + 0.36, 0, 1), aspect="auto")
+    tops.set_xlim(-0.5, len(scenes) - 0.5)
+    tops.set_ylim(0, 1)
+    tops.set_axis_off()
+    table.set_xticks([])
+    small(figure, file, 256)
+
+
+def aligned(translator: Loaded, file: Path) -> None:
     unseen = (p for p in phrasebook.phrases() if phrasebook.split(p) == "test" and p.kind == "subordinate")
-    alignment(load(run, device="cpu"), next(unseen).english, HERE / "alignment.png")
+    alignment(translator, next(unseen).english, file)
+
+
+def lens(translator: Loaded, file: Path) -> None:
+    """What a translator would write if it stopped after a block."""
+    guesses = stream(inside_of(translator, BIKE))
+    assert guesses is not None
+    lens_picture(guesses).savefig(file, dpi=90)
+
+
+def photograph(translator: Loaded, file: Path) -> None:
+    """Of the page, as a browser shows it, if there is one."""
+    browser = shutil.which("chromium")
+    if browser is None:
+        print("no chromium here, so no photograph of the page")
+        return
+    with TemporaryDirectory() as folder:
+        html, whole = page(translator, BIKE).save(Path(folder, "look.html")), Path(folder, "whole.png")
+        how = ["--headless", "--no-sandbox", "--hide-scrollbars", "--window-size=1000,1210"]
+        command = [browser, *how, "--virtual-time-budget=9000", f"--screenshot={whole}", html.as_uri()]
+        subprocess.run(command, check=True, capture_output=True)
+        Image.open(whole).convert("RGB").crop((0, 200, 1000, 1210)).quantize(48).save(file, optimize=True)
+
+
+def of_runs(runs: Path) -> None:
+    """Those that are there."""
+    if (runs / "demo").exists():
+        loss_curve(Run(runs / "demo").metrics(), HERE / "loss.png")
+    for run, picture, draw in (
+        ("demo", "alignment", aligned),
+        ("demo", "lens", lens),
+        ("demo", "look", photograph),
+        ("classify", "vit", vit),
+        ("match", "clip", clip),
+    ):
+        if (runs / run).exists():
+            draw(load(runs / run, device="cpu"), HERE / f"{picture}.png")
+
+
+def small(figure: Figure, file: Path, colours: int = 64) -> None:
+    """With few colours a file is a quarter as large."""
+    whole = BytesIO()
+    figure.savefig(whole, dpi=100)
+    Image.open(whole).convert("RGB").quantize(colours).save(file, optimize=True)
+
+
+def of_the_lab(names: list[str]) -> None:
+    """What each says is told too: the pages quote it."""
+    for name in names or EXPERIMENTS:
+        found = experiment(name)
+        finding = found.run(found.Knobs(), quietly)
+        small(finding.figure, HERE / f"lab-{name}.png")
+        print(f"{name}: {finding.says} {'It holds' if finding.holds else 'It does NOT hold'}: {finding.wanted}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", type=Path, help="a run folder that was trained on the phrasebook")
-    run: Path | None = parser.parse_args().run
+    parser.add_argument("--runs", type=Path, help="a folder of runs")
+    parser.add_argument("--lab", nargs="*", choices=EXPERIMENTS, help="experiments, all if none is named")
+    given = parser.parse_args()
     HERE.mkdir(exist_ok=True)
-    for draw in (positions, counter, distance, relative, schedules, causal, patches, shapes):
+    for draw in (positions, counter, distance, relative, schedules, causal, patches, shapes, bert, gpt):
         draw(HERE / f"{draw.__name__}.png")
-    if run is not None:
-        of_run(run)
+    if given.runs is not None:
+        of_runs(given.runs)
+    if given.lab is not None:
+        of_the_lab(given.lab)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
     translate = regard.load("runs/demo")
     translate("Tea and water please")                       'Tee und Wasser bitte'
 
+    regard.page(translate, "Tea and water please")          what it looks at, as a page
+
     for step in regard.train("translate", data=("train.en", "train.de"), minutes=10):
         print(step.number, step.loss)
 
@@ -17,12 +19,13 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["load", "look", "train"]
+__all__ = ["load", "look", "page", "train"]
 
 if TYPE_CHECKING:
     from regard.load import load
     from regard.look import look
     from regard.training.train import train
+    from regard.view.whole import page
 
 
 def _lazy(home: str, name: str) -> property:
@@ -33,6 +36,7 @@ def _lazy(home: str, name: str) -> property:
 class _Face(ModuleType):
     load = _lazy("regard.load", "load")
     look = _lazy("regard.look", "look")
+    page = _lazy("regard.view.whole", "page")
     train = _lazy("regard.training.train", "train")
 
     def __dir__(self) -> list[str]:

@@ -238,8 +238,9 @@ def test_the_public_names_are_functions_whatever_was_imported():
 
     assert callable(regard.load)
     assert callable(regard.look)
+    assert callable(regard.page)
     assert callable(regard.train)
-    with pytest.raises(AttributeError, match="it has load, look, train"):
+    with pytest.raises(AttributeError, match="it has load, look, page, train"):
         regard.trian  # noqa: B018
 
 

@@ -16,6 +16,7 @@ from torch.testing import assert_close
 
 from regard import models
 from regard.hub.folder import read_config, read_weights, write_config, write_weights
+from regard.look import look
 from regard.models import ABILITIES, MODELS
 from regard.parts.cache import Cache, select
 from regard.parts.heads import Model
@@ -115,6 +116,10 @@ RUN: dict[str, Callable[[Any], Tensor]] = {
     "sees": lambda body: body(pixels()),
     "matches": matched,
 }
+RUN_SINGLE = RUN | {
+    "sees": lambda body: body(pixels().float()),
+    "matches": lambda body: body(pixels()[:2].float(), ids(), padding(LENGTHS, T)),
+}
 SHAPES = {
     "gathers": (B, 1, D),
     "reads": (B, T, D),
@@ -141,6 +146,22 @@ def test_a_body_maps_its_input_to_vectors_of_its_width(name: str, ability: str, 
         assert out.shape == SHAPES[ability]
     assert out.isfinite().all()
     assert type(body.config) is MODELS[name].config
+
+
+@those_that()
+def test_who_is_looked_at_says_the_same(name: str, ability: str, variant: dict[str, Any]) -> None:
+    """To the last bit, in the precision that users have; and what is seen of attention adds up to 1."""
+    body = made(name, ability, variant).float()
+    inputs = RUN_SINGLE[ability]
+    with torch.inference_mode():
+        alone = inputs(body)
+        with look(body) as seen:
+            looked_at = inputs(body)
+    assert torch.equal(looked_at, alone)
+    assert not any(module._forward_hooks for module in body.modules())
+    for path, tensor in seen.items():
+        if path.endswith("weights"):
+            assert_close(tensor.sum(-1), torch.ones_like(tensor[..., 0]), rtol=0, atol=1e-6)
 
 
 @those_that("matches")

@@ -12,6 +12,8 @@ VERBS = {
     "train": "train a model on your files: regard train translate --data train.en train.de",
     "run": 'use a model: regard run MODEL "Tea and water please"',
     "score": "measure a model on a file of pairs: regard score MODEL test.en test.de",
+    "look": 'see what happens inside of a model, as a page: regard look MODEL "Tea and water please"',
+    "lab": "the claims of the lectures as experiments: regard lab party",
     "models": "what there is: every model with its sizes, and the tasks it meets",
     "tasks": "what can be done: every task, what it reads, and the models that fit",
     "demo": "see it all on the bundled phrasebook, in three minutes",

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.look import show, someone_looks
+from regard.look import show, someone_follows, someone_looks
 from regard.parts.cache import Cache
 
 SHORT = 64 * 64  # weights a head; measured by benchmarks/attention.py
@@ -152,7 +152,7 @@ class SelfAttention(nn.Module):
         bias = None if self.score_bias is None else self.score_bias(q.size(2), k.size(2))  # (1,H,T,S)
         y = attend(q, k, v, mask, bias, self.causal)
         if someone_looks():
-            show(self, "weights", weights_openly(q, k, mask, bias, self.causal))
+            y = shown(self, y, q, k, v, mask, bias, self.causal)
         return self.out(join(y))
 
 
@@ -182,10 +182,39 @@ class CrossAttention(nn.Module):
         q = split(self.query(x), self.heads)  # (B·beams,H,T,E)
         B, T = k.size(0), q.size(2)
         q = beams_as_tokens(q, B)  # (B,H,beams·T,E)
-        y = attend(q, k, v, mask)
+        y = tokens_as_beams(attend(q, k, v, mask), T)
         if someone_looks():
-            show(self, "weights", tokens_as_beams(weights_openly(q, k, mask), T))
-        return self.out(join(tokens_as_beams(y, T)))
+            y = shown(self, y, tokens_as_beams(q, T), *for_each_beam(k, v, mask, len(x) // B))
+        return self.out(join(y))
+
+
+def shown(
+    module: nn.Module,
+    y: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    causal: bool = False,
+) -> Tensor:
+    """Show what attention works with. The output is the kernel's, unless it must follow from what was shown."""
+    asked, answered, said = show(module, "queries", q), show(module, "keys", k), show(module, "values", v)
+    weights = weights_openly(asked, answered, mask, bias, causal)
+    may, _ = what_may_be_seen(q, k, mask, causal, spell=True)
+    if may is not None:
+        show(module, "mask", may, fixed=True)
+    used = show(module, "weights", weights)
+    same = asked is q and answered is k and said is v and used is weights
+    return y if same and not someone_follows() else used @ repeated(said, q.size(1))
+
+
+def for_each_beam(k: Tensor, v: Tensor, mask: Tensor | None, beams: int) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Of a source that several beams share, a copy for each."""
+    if beams == 1:
+        return k, v, mask
+    parts = (part if part is None else part.repeat_interleave(beams, 0) for part in (k, v, mask))
+    return tuple(parts)  # type: ignore[return-value]
 
 
 def beams_as_tokens(q: Tensor, sources: int) -> Tensor:

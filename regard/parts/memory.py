@@ -67,14 +67,15 @@ class SumMemory(nn.Module):
         k = split(self.key(x), self.heads) / math.sqrt(q.size(-1))
         v = split(self.value(x), self.heads)
         if cache is None:
-            y = weights_openly(q, k, self.gamma, mask) @ v
+            weights = weights_openly(q, k, self.gamma, mask)
+            y = (show(self, "weights", weights) if someone_looks() else weights) @ v
         else:
             recall = recall_token_by_token if x.size(1) == 1 else recall_all_at_once
             (state,) = cache.state or (q.new_zeros(*q.shape[:2], q.size(3), q.size(3)),)
             y, state = recall(q, k, v, self.gamma, state)
             cache.advance((state,), x.size(1))
-        if someone_looks():
-            show(self, "weights", weights_openly(q, k, self.gamma, mask))
+            if someone_looks():
+                show(self, "weights", weights_openly(q, k, self.gamma), fixed=True)
         return self.out(join(y))
 
 

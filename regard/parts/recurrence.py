@@ -88,7 +88,7 @@ class Recurrence(nn.Module):
             cache.advance(end, x.size(1))
         if self.gates and someone_looks():
             gates = self.gates_openly(rows, state)  # (B,T,gates,hidden)
-            show(self, "gates", gates if runs is None else runs.back(gates, like=x))
+            show(self, "gates", gates if runs is None else runs.back(gates, like=x), fixed=True)
         return y if runs is None else runs.back(y, like=x)
 
     def run(self, x: Tensor, state: State) -> tuple[Tensor, State]:

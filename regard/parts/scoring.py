@@ -83,7 +83,7 @@ class AdditiveAttention(nn.Module):
             k, v = self.answers(source)
         T = x.size(1)
         q = beams_as_tokens(split(self.query(x), 1), len(k))  # (B,1,beams·T,E)
-        scores = additive(q, k, self.score)  # (B,1,beams·T,S)
+        weights = weights_of(additive(q, k, self.score), mask)  # (B,1,beams·T,S)
         if someone_looks():
-            show(self, "weights", tokens_as_beams(weights_of(scores, mask), T))
-        return self.out(join(tokens_as_beams(pooled(scores, v, mask), T)))
+            weights = beams_as_tokens(show(self, "weights", tokens_as_beams(weights, T)), len(k))
+        return self.out(join(tokens_as_beams(weights @ v, T)))

@@ -25,7 +25,9 @@ from regard.data.batches import Examples, Position, forever, to_device
 from regard.parts.heads import Model
 from regard.tasks.task import Task
 from regard.training import schedule
-from regard.training.optimizer import Average, optimizers, scale_and_clip
+from regard.training.optimizer import Average, by_parts, optimizers, part_of, scale_and_clip
+
+MEASURED = 500  # times in a run, or somewhat more, that the gradient of each part is measured
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,7 @@ class Step:
     count: int  # units learnt from, as the task counts them
     seconds: float
     position: Position  # of the next batch
+    norms: dict[str, float] = field(default_factory=dict)  # the same of each part, where it was measured
     scores: dict[str, Any] = field(default_factory=dict)  # of the validation set, where it was looked at
 
 
@@ -106,6 +109,7 @@ class Progress:
 def learn(progress: Progress, task: Task, examples: Examples, plan: Plan) -> Iterator[Step]:
     model = progress.model
     weights = list(model.parameters())
+    parts = [part_of(name) for name, _ in model.named_parameters()]
     device = weights[0].device
     half = torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
     batches = forever(examples, plan.batch_tokens, plan.seed, progress.position)
@@ -126,20 +130,26 @@ def learn(progress: Progress, task: Task, examples: Examples, plan: Plan) -> Ite
                     loss = task.loss(model, batch)
                 loss.total.backward()
                 total, count = total + loss.total.item(), count + loss.count
-        norm = scale_and_clip(weights, count, plan.clip).item()
+        whole, each = scale_and_clip(weights, count, plan.clip)
+        norm = whole.item()
         if not math.isfinite(norm) or not math.isfinite(total):
             model.zero_grad()
             raise FloatingPointError(
                 f"step {progress.step + 1}: the loss is {total / count} and the gradient's length {norm}; "
                 "the weights are as before this step. A lower --rate or a longer --warmup usually helps"
             )
+        norms: dict[str, float] = {}
+        if progress.step % max(1, plan.steps // MEASURED) == 0:
+            learning = (part for part, weight in zip(parts, weights, strict=True) if weight.grad is not None)
+            norms = by_parts(learning, each.tolist())
         for optimizer in progress.optimizers:
             optimizer.step()
         model.zero_grad()
         if progress.average is not None:
             progress.average.update(progress.step)
         progress.step += 1
-        yield Step(progress.step, total / count, rate, norm, count, time.perf_counter() - began, progress.position)
+        seconds = time.perf_counter() - began
+        yield Step(progress.step, total / count, rate, norm, count, seconds, progress.position, norms)
 
 
 def number_from(seed: int, step: int) -> int:

@@ -12,8 +12,9 @@ be near zero.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,6 +26,7 @@ from regard.choose import choose
 from regard.parts.heads import Model
 
 EPS = 1e-7
+PART = re.compile(r"body(?:\.\w+)*?\.\d+(?=\.)|body\.\w+|\w+")  # up to the number of a layer, if there is one
 
 
 def optimizers(model: Model, weight_decay: float, kind: str, layer_decay: float = 1.0) -> list[Optimizer]:
@@ -164,10 +166,25 @@ class Average:
 
 
 @torch.no_grad()
-def scale_and_clip(weights: list[nn.Parameter], count: int, clip: float) -> Tensor:
-    """Turn summed gradients into those of the mean over `count`, no longer together than `clip`; the length before."""
+def scale_and_clip(weights: list[nn.Parameter], count: int, clip: float) -> tuple[Tensor, Tensor]:
+    """Turn summed gradients into those of the mean over `count`, no longer together than `clip`; how long they were
+    before, together and each, (N,), of those that there are."""
     grads = [w.grad for w in weights if w.grad is not None]
-    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads))) / count
+    each = torch.stack(torch._foreach_norm(grads))
+    norm = torch.linalg.vector_norm(each) / count
     factor = (clip / (norm + 1e-6)).clamp(max=1.0) if clip else torch.ones_like(norm)
     torch._foreach_mul_(grads, factor / count)
-    return norm
+    return norm, each / count
+
+
+def part_of(name: str) -> str:
+    """The part of a model that a weight is of: body.tokens, body.blocks.0, head ..."""
+    return str(PART.findall(name)[0])
+
+
+def by_parts(parts: Iterable[str], norms: Iterable[float]) -> dict[str, float]:
+    """The length of the gradient in each part, from those of its weights."""
+    squares: dict[str, float] = {}
+    for part, norm in zip(parts, norms, strict=True):
+        squares[part] = squares.get(part, 0.0) + norm**2
+    return {part: math.sqrt(square) for part, square in squares.items()}

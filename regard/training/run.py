@@ -194,7 +194,7 @@ class Lock:
 
 def as_line(step: Step) -> dict[str, Any]:
     """A step as metrics.jsonl keeps it."""
-    return {
+    line = {
         "step": step.number,
         "epoch": step.position.epoch,
         "loss": round(step.loss, 6),
@@ -203,3 +203,5 @@ def as_line(step: Step) -> dict[str, Any]:
         "count": step.count,
         "seconds": round(step.seconds, 4),
     }
+    norms = {part: float(f"{norm:.5g}") for part, norm in step.norms.items()}  # some are very small
+    return line | {"norms": norms} if norms else line

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from regard.data.batches import to_device
 from regard.look import look
+from regard.view.words import mark_of, words
 
 Table = npt.NDArray[np.float64]
 
@@ -36,25 +37,12 @@ def align(translator: Any, text: str, target: str | None = None) -> Alignment:
         raise ValueError("this model has no attention from the words it writes to those it reads: nothing to align")
     layers = [weights[0].mean(0).cpu().double().numpy() for weights in crosses]  # (T,S) each
     layer = int(np.argmin([-(w * np.log(w + 1e-12)).sum(-1).mean() for w in layers]))
-    sources = words(task.tokenizer.pieces(batch.source[0].tolist()))
-    targets = words(task.tokenizer.pieces(batch.wanted[0].tolist()))
+    mark = mark_of(task.tokenizer)
+    sources, targets = (words(task.tokenizer.pieces(ids[0].tolist()), mark) for ids in (batch.source, batch.wanted))
     # Row t of the decoder wrote token t of `wanted`: the two are not shifted against each other.
     weights = np.array([layers[layer][rows].mean(0) for _, rows in targets])
     weights = np.array([[row[columns].sum() for _, columns in sources] for row in weights])
     return Alignment([w for w, _ in sources], [w for w, _ in targets], weights, layer)
-
-
-def words(pieces: list[str]) -> list[tuple[str, list[int]]]:
-    """Pieces joined to words, each with the places of its pieces."""
-    found: list[tuple[str, list[int]]] = []
-    for i, piece in enumerate(pieces):
-        if found and piece[:1] != "▁" and piece[:1].isalnum() and found[-1][0][-1:].isalnum():
-            found[-1] = (found[-1][0] + piece, [*found[-1][1], i])
-        elif found and found[-1][0] == "":
-            found[-1] = (piece, [*found[-1][1], i])
-        else:
-            found.append((piece.removeprefix("▁"), [i]))
-    return found
 
 
 def alignment(translator: Any, text: str, file: Path, target: str | None = None) -> None:

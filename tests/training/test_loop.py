@@ -156,7 +156,7 @@ def test_the_moving_average_is_the_formula_and_steps_aside():
 def test_clipping_keeps_the_direction_and_shortens_the_gradient():
     weight = torch.nn.Parameter(torch.zeros(3, 4))
     weight.grad = torch.full((3, 4), 6.0)
-    norm = scale_and_clip([weight], count=2, clip=1.0)
+    norm, _ = scale_and_clip([weight], count=2, clip=1.0)
     assert norm.item() == pytest.approx(3.0 * 12**0.5)
     assert weight.grad.norm().item() == pytest.approx(1.0, abs=1e-5)
 

@@ -226,9 +226,10 @@ def test_what_is_frozen_has_no_optimizer(kind: str) -> None:
 def test_gradients_of_a_sum_become_those_of_a_mean_no_longer_than_allowed(clip: float) -> None:
     weights = [*with_grads((3, 4), (5,)), nn.Parameter(torch.zeros(2, dtype=torch.float64))]
     sums = [w.grad.clone() for w in weights[:2]]
-    norm = scale_and_clip(weights, 7, clip)
+    norm, each = scale_and_clip(weights, 7, clip)
     length = torch.cat([g.flatten() / 7 for g in sums]).norm()
     assert_close(norm, length)
+    assert_close(each, torch.stack([g.norm() / 7 for g in sums]))
     factor = min(1.0, clip / length.item()) if clip else 1.0
     for weight, grad in zip(weights, sums, strict=False):
         assert_close(weight.grad, grad / 7 * factor, rtol=1e-5, atol=1e-8)

@@ -1,0 +1,77 @@
+"""A layer set by hand is the Gaussian kernel average, whatever the examples, and a broken attention is noticed."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.lab.finding import quietly
+from regard.lab.kernel import QUICK, answers, layer_by_hand, run, train
+from regard.parts import attention
+
+
+@given(seed=st.integers(0, 999), width=st.floats(0.2, 3.0), examples=st.integers(1, 9))
+@settings(max_examples=30)
+def test_the_layer_is_nadaraya_watson_done_by_hand(seed: int, width: float, examples: int) -> None:
+    torch.manual_seed(seed)
+    x, y = torch.randn(2, examples).double()
+    at = torch.linspace(-2, 2, 5).double()
+    told = answers(layer_by_hand(width), at, x, y)
+    for here, answer in zip(at.tolist(), told.tolist(), strict=True):
+        near = [math.exp(-((here - there) ** 2) / (2 * width**2)) for there in x.tolist()]
+        assert answer == pytest.approx(sum(n * value for n, value in zip(near, y.tolist(), strict=True)) / sum(near))
+
+
+def test_a_narrow_kernel_answers_with_the_nearest_and_a_wide_one_with_the_mean() -> None:
+    x, y, at = torch.tensor([[-1.0, 0.0, 1.0], [5.0, 6.0, 10.0], [-0.9, 0.2, 0.9]]).double()
+    assert answers(layer_by_hand(0.1), at, x, y).tolist() == pytest.approx([5, 6, 10])
+    assert answers(layer_by_hand(1e3), at, x, y).tolist() == pytest.approx([7, 7, 7], abs=1e-4)
+
+
+def test_training_changes_the_kernel_and_leaves_the_values_alone() -> None:
+    torch.manual_seed(1)
+    layer = layer_by_hand(0.8)
+    before = {name: weight.detach().clone() for name, weight in layer.named_parameters()}
+    train(layer, *torch.randn(2, 9).double(), replace(QUICK, steps=2), quietly)
+    changed = {name for name, weight in layer.named_parameters() if not torch.equal(weight, before[name])}
+    assert changed == {"query.weight", "key.weight"}
+
+
+def test_nobody_is_told_by_itself_in_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    masks = []
+    right = attention.attend
+    monkeypatch.setattr(attention, "attend", lambda q, k, v, mask: masks.append(mask) or right(q, k, v, mask))
+    train(layer_by_hand(0.8), *torch.randn(2, 6).double(), replace(QUICK, steps=1), quietly)
+    assert masks[0].tolist() == [[i != j for j in range(6)] for i in range(6)]
+
+
+def test_it_holds_and_the_same_knobs_find_the_same() -> None:
+    found = run(QUICK, quietly)
+    assert found.holds
+    assert found.table == run(QUICK, quietly).table
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda q, k, v, mask=None: attention.attend_openly(q, k, v, mask, scale=1.0),
+        lambda q, k, v, mask=None: v.mean(2, keepdim=True).expand_as(q) + 0 * q,
+    ],
+    ids=["no scale", "a plain mean"],
+)
+def test_it_does_not_hold_with(broken, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "attend", broken)
+    assert not run(replace(QUICK, steps=2), quietly).holds
+
+
+def test_it_does_not_hold_if_training_makes_the_kernel_worse() -> None:
+    assert not run(replace(QUICK, rate=30.0, steps=5), quietly).holds
+
+
+@pytest.mark.parametrize("wrong", [{"examples": 1}, {"width": 0.0}, {"noise": 0.0}, {"steps": 0}, {"rate": 0.0}])
+def test_knobs_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
+        replace(QUICK, **wrong)

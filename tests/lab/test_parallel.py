@@ -1,0 +1,111 @@
+"""The longest chain of a graph is counted right, an LSTM's grows by the word, and attention that waits is noticed."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.testing import assert_close
+
+from regard.lab import parallel
+from regard.lab.finding import quietly
+from regard.lab.parallel import LSTM, LSTM_BY_STEPS, QUICK, chain, in_proportion, run, step_by_step
+from regard.parts.attention import SelfAttention
+
+
+@settings(max_examples=30)
+@given(branches=st.lists(st.integers(1, 9), min_size=2, max_size=4))
+def test_of_paths_side_by_side_the_longest_counts(branches: list[int]) -> None:
+    x = torch.ones(1, requires_grad=True)
+    ends = []
+    for length in branches:
+        y = x
+        for _ in range(length):
+            y = y.sin()
+        ends.append(y)
+    assert chain(torch.stack(ends)) == max(branches) + 2  # the stack, and the leaf itself
+
+
+def test_a_path_that_forks_and_meets_again_counts_once() -> None:
+    x = torch.ones(1, requires_grad=True)
+    y = x
+    for _ in range(30):  # 2^30 paths of 30 operations
+        y = y * y
+    assert chain(y) == 31
+
+
+@pytest.mark.parametrize(
+    ("lengths", "chains", "wanted"),
+    [
+        ([1, 2, 4], [5, 8, 14], True),
+        ([1, 2, 4], [3, 4, 6], True),
+        ([1, 2, 4], [5, 8, 15], False),
+        ([1, 2, 4], [7, 7, 7], False),
+        ([2, 4, 8], [9, 10, 12], False),
+    ],
+)
+def test_in_proportion_is_as_much_for_every_word_and_one_at_least(lengths, chains, wanted: bool) -> None:
+    assert in_proportion(lengths, chains) is wanted
+
+
+def test_step_by_step_is_the_same_as_all_at_once() -> None:
+    torch.manual_seed(1)
+    lstm, x = LSTM(6), torch.randn(2, 9, 6)
+    assert_close(step_by_step(lstm, x), lstm(x))
+
+
+def test_it_holds(quick) -> None:
+    found = quick("parallel")
+    assert found.holds
+    assert [row["words"] for row in found.table] == list(QUICK.lengths)
+    assert len({row["chain, attention"] for row in found.table}) == 1
+
+
+class Waiting(SelfAttention):
+    """Word by word, each after the one before."""
+
+    def forward(self, x: Tensor, *others: Tensor) -> Tensor:
+        out = [super().forward(x[:, :1])]
+        for t in range(1, x.size(1)):
+            out.append(super().forward(x[:, : t + 1] + 0 * out[-1])[:, -1:])
+        return torch.cat(out, 1)
+
+
+def few() -> parallel.Knobs:
+    return replace(QUICK, lengths=(2, 4, 16), times=3)
+
+
+def by_words(reader, x: Tensor) -> float:
+    """A machine on which an LSTM takes a second for every word, and attention a second in all."""
+    return 1.0 if isinstance(reader, SelfAttention) else float(x.size(1))
+
+
+def test_on_a_machine_where_time_is_as_told_it_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "seconds", by_words)
+    found = run(few(), quietly)
+    assert found.holds
+    assert [row[f"ms, {LSTM_BY_STEPS}"] for row in found.table] == [2000, 4000, 16000]
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("SelfAttention", Waiting),
+        ("step_by_step", lambda lstm, x: lstm.cell(x)[0]),
+        ("seconds", lambda reader, x: float(x.size(1))),
+        ("seconds", lambda reader, x: 1.0),
+    ],
+    ids=["attention that waits", "an LSTM that does not", "attention as slow", "an LSTM as fast"],
+)
+def test_it_does_not_hold_with(name: str, wrong, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "seconds", by_words)
+    monkeypatch.setattr(parallel, name, wrong)
+    assert not run(few(), quietly).holds
+
+
+@pytest.mark.parametrize("wrong", [{"lengths": (8,)}, {"lengths": (8, 8)}, {"lengths": (0, 8)}, {"times": 0}])
+def test_knobs_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
+        replace(QUICK, **wrong)

@@ -1,0 +1,83 @@
+"""The party of the lecture has its numbers, chance faces blur as predicted, and a broken memory is noticed."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.testing import assert_close
+
+from regard.lab import party
+from regard.lab.finding import quietly
+from regard.lab.party import QUICK, likeness, memories, remembered, run
+
+
+def met(people: int) -> tuple[Tensor, Tensor]:
+    """Faces at right angles, which no sum can mix up, and names that are told apart by place."""
+    faces = torch.eye(people)[None, None]  # (1,1,T,E)
+    return faces, torch.eye(people)[None, None]
+
+
+@given(gamma=st.floats(0.1, 0.99), people=st.integers(1, 9))
+@settings(max_examples=30)
+def test_of_each_guest_a_power_of_gamma_is_left(gamma: float, people: int) -> None:
+    faces, names = met(people)
+    answers = remembered(faces[:, :, :1].expand_as(faces), faces, names, gamma)
+    assert_close(answers[0, 0, :, 0], torch.tensor([gamma**later for later in range(people)]))
+    assert not answers[0, 0, :, 1:].any()
+
+
+def test_the_five_guests_of_the_lecture() -> None:
+    """γ⁴ of the first, γ³ of the second ... γ⁰ of the fifth, in one memory that is asked for all."""
+    faces, names = met(5)
+    everyone = faces.sum(2, keepdim=True).expand_as(faces)
+    left = remembered(everyone, faces, names, 0.5)[0, 0, -1]
+    assert left.tolist() == [0.0625, 0.125, 0.25, 0.5, 1.0]
+    assert remembered(everyone, faces, names, 1.0)[0, 0, -1].tolist() == [1.0] * 5
+
+
+def test_nobody_answers_with_a_guest_who_has_not_come() -> None:
+    torch.manual_seed(1)
+    faces, names = torch.randn(2, 3, 1, 6, 4)
+    later = names.clone()
+    later[:, :, 4:] += 9
+    for recall in memories(0.9).values():
+        assert_close(recall(faces, faces, later)[:, :, :4], recall(faces, faces, names)[:, :, :4])
+
+
+def test_likeness_is_1_for_the_name_itself_at_any_size_and_0_at_right_angles() -> None:
+    names = torch.eye(4)[None, None]
+    assert_close(torch.tensor(likeness(3 * names, names)), torch.ones(4))
+    assert_close(torch.tensor(likeness(names.roll(1, 2), names)), torch.zeros(4))
+
+
+def test_it_holds_and_the_same_knobs_find_the_same() -> None:
+    found = run(QUICK, quietly)
+    assert found.holds
+    assert found.table == run(QUICK, quietly).table
+    assert found.table[0] == {"people met": 1, **{name: pytest.approx(1) for name in list(found.table[0])[1:]}}
+
+
+def test_a_larger_memory_blurs_less() -> None:
+    ends = [run(replace(QUICK, dim=dim), quietly).table[-1]["first, sum"] for dim in (16, 64, 256)]
+    assert ends == sorted(ends)
+
+
+@pytest.mark.parametrize("why", ["a sum that fades", "γ that keeps all", "attention that looks at all alike"])
+def test_it_does_not_hold_with(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = memories(0.9)
+    wrong = {
+        "a sum that fades": {**right, "sum": right["γ"]},
+        "γ that keeps all": {**right, "γ": right["sum"]},
+        "attention that looks at all alike": {**right, "attention": lambda q, k, v: right["attention"](0 * q, k, v)},
+    }
+    monkeypatch.setattr(party, "memories", lambda gamma: wrong[why])
+    assert not run(QUICK, quietly).holds
+
+
+@pytest.mark.parametrize("wrong", [{"people": 1}, {"dim": 1}, {"gamma": 1.0}, {"gamma": 0.0}, {"parties": 0}])
+def test_knobs_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
+        replace(QUICK, **wrong)

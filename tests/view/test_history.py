@@ -1,0 +1,59 @@
+"""What a run has logged is what its tab shows, in as many points as can be seen."""
+
+import json
+import math
+from statistics import mean
+
+import pytest
+
+from regard.training.run import Run
+from regard.view.history import POINTS, training_tab
+
+
+def logged(folder, count: int, every: int):
+    """A run whose numbers follow from the step; the gradient of the parts is measured every so many steps."""
+    run = Run(folder)
+    for step in range(1, count + 1):
+        norms = {"norms": {"body.blocks.0": step / 10, "head": 1.0}} if (step - 1) % every == 0 else {}
+        run.log(step=step, loss=1 / step, rate=step * 1e-5, norm=float(step), **norms)
+    return training_tab(folder)
+
+
+def test_a_run_shows_every_step_and_every_check(small_run) -> None:
+    tab = json.loads(json.dumps(training_tab(small_run)))
+    lines = Run(small_run).metrics()
+    steps = [line for line in lines if "loss" in line]
+    assert tab["kind"] == "training"
+    assert tab["steps"] == [*range(1, 41)]
+    for name in ("loss", "rate", "norm"):
+        assert tab[name] == [line[name] for line in steps]
+    assert [check["step"] for check in tab["valid"]] == [20, 40]
+    assert all({"loss", "bleu"} <= {*check} for check in tab["valid"])
+    assert {"body.tokens", "body.encoder.0", "body.decoder.0", "head"} <= {*tab["layers"]}
+    for norm, *parts in zip(tab["norm"], *tab["layers"].values(), strict=True):
+        assert math.hypot(*parts) == pytest.approx(norm, rel=1e-3)
+
+
+@pytest.mark.parametrize("count", [1, POINTS, POINTS + 1, 2 * POINTS, 2345])
+def test_a_long_run_is_shown_in_stretches(count: int, tmp_path) -> None:
+    tab = logged(tmp_path, count, every=7)
+    wide = math.ceil(count / POINTS)
+    assert len(tab["steps"]) == math.ceil(count / wide) <= POINTS
+    assert tab["steps"][-1] == count
+    begins = [1, *(step + 1 for step in tab["steps"][:-1])]
+    for i, (begin, end) in enumerate(zip(begins, tab["steps"], strict=True)):
+        assert tab["loss"][i] == pytest.approx(mean(1 / step for step in range(begin, end + 1)), abs=1e-6)
+        assert tab["rate"][i] == end * 1e-5
+        assert tab["norm"][i] == pytest.approx((begin + end) / 2)
+        newest = end - (end - 1) % 7
+        assert tab["layers"]["body.blocks.0"][i] == newest / 10
+    assert tab["layers"]["head"] == [1.0] * len(tab["steps"])
+
+
+def test_a_run_of_an_older_version_has_no_parts(tmp_path) -> None:
+    Run(tmp_path).log(step=1, loss=2.0, rate=0.1, norm=3.0)
+    assert training_tab(tmp_path)["layers"] == {}
+
+
+def test_a_folder_that_is_no_run_has_no_tab(tmp_path) -> None:
+    assert training_tab(tmp_path) is None
