@@ -21,7 +21,7 @@ test: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto  # a thread for each of as many processes as there are cores
 
 lint: setup
 	$(BIN)/ruff format .

@@ -1,6 +1,6 @@
 """What pre-training brings: `fill` on WikiText-2, then `classify` on CLINC150 with a tenth of the labels.
 
-    python benchmarks/pretrain.py [--minutes 60] [--fine 3] [--out runs/pretrain]
+    python benchmarks/pretrain.py [--minutes 20] [--fine 3] [--out runs/pretrain]
 
 The same body and minutes of `classify`, once from random weights and once from those that `fill` learnt.
 """
@@ -15,7 +15,7 @@ from clinc import written
 from corpus import SHARED
 from recipes import machine, seconds, trained
 
-BODY = {"model": "recurrent", "size": "small", "context": 64, "lowercase": True}
+BODY = {"model": "modernbert", "dim": 192, "heads": 6, "hidden": 288, "context": 64, "lowercase": True}
 FILL = {"vocab": 4000, "share": 0.3}
 CLASSIFY = {"rate": 0.0025, "weight-decay": 1, "checks": 5}  # the rate that fill begins with; its weights have grown
 
@@ -34,7 +34,7 @@ def wikitext(part: str, folder: Path) -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=60, help="of fill")
+    parser.add_argument("--minutes", type=float, default=20, help="of fill")
     parser.add_argument("--fine", type=float, default=3, help="minutes of classify, each")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("runs/pretrain"))

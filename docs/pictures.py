@@ -1,13 +1,11 @@
 """Draws the pictures of these pages with the package's own functions.
 
-python docs/pictures.py                            all that need no training
+python docs/pictures.py                            all that need no run
 python docs/pictures.py --runs runs                also those of trained models: of the runs below that are in there
 python docs/pictures.py --lab                      also one of each experiment, as `regard lab NAME` does it
 python docs/pictures.py --lab recall depth         of these experiments only
 
-regard demo
-regard train fill && regard train write --model gpt
-regard train classify --model vit && regard train match
+regard demo && regard train classify --model vit && regard train match
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import subprocess
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import fill
@@ -22,27 +21,32 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from matplotlib import rcParams
 from matplotlib.figure import Figure
 from PIL import Image
+from torch import Tensor
 
 from regard.data.bundled import phrasebook
 from regard.data.bundled import shapes as bundled_shapes
 from regard.lab import EXPERIMENTS, experiment
 from regard.lab.finding import quietly
+from regard.lab.grammar import HIDDEN, NONE, SENTENCE, WORDS, language
+from regard.lab.learning import learn, rates
 from regard.load import Loaded, load
 from regard.look import look
+from regard.models.gpt import GPT, GPTConfig
 from regard.parts.attention import weights_openly
+from regard.parts.heads import Model
 from regard.parts.positions import Alibi, RelativeBias, Rotary, sinusoids
 from regard.parts.stems import Patches
 from regard.training import schedule
 from regard.training.run import Run
 from regard.view.alignment import alignment
-from regard.view.attention import maps
 from regard.view.curve import loss_curve
 from regard.view.inside import run as inside_of
 from regard.view.rollout import gathers, rollout
-from regard.view.stills import bare, lens_picture
+from regard.view.stills import lens_picture
 from regard.view.stream import stream
 from regard.view.whole import page
 
@@ -179,7 +183,8 @@ def patches(file: Path) -> None:
     stem.map.weight.data = torch.eye(width).view(width, 3, patch, patch)
     squares = stem(pixels)[0].detach().view(-1, 3, patch, patch).permute(0, 2, 3, 1)  # (P,8,8,3)
     figure = Figure(figsize=(8, 2.7), layout="constrained")
-    left, right = figure.subfigures(1, 2, width_ratios=(1, 2))
+    halves: Any = figure.subfigures(1, 2, width_ratios=(1, 2))
+    left, right = halves
     whole = left.subplots()
     whole.imshow(pixels[0].permute(1, 2, 0))
     for edge in range(patch, pixels.size(-1), patch):
@@ -208,29 +213,57 @@ def shapes(file: Path) -> None:
     figure.savefig(file, dpi=100)
 
 
-def bert(filler: Loaded, file: Path) -> None:
-    """What a model that fills guesses after every block."""
-    guesses = stream(inside_of(filler, "The woman is [MASK] a red dress."))
-    assert guesses is not None
-    lens_picture(guesses).savefig(file, dpi=100)
-
-
-def gpt(writer: Loaded, file: Path) -> None:
-    """Where a model that writes looks for the next word: to what came after the same word before."""
-    inside = inside_of(writer, "You see an iron key and a large cake. You take the iron")
-    (one,) = maps(inside)
-    ask, after = len(one.asks.pieces) - 1, one.asks.pieces.index(one.asks.pieces[-1]) + 1
-    row = one.weights[:, :, ask]  # (L,H,S)
-    figure = Figure(figsize=(8, 3.4), layout="constrained")
+def best_words(columns: list[str], chances: Tensor, wanted: list[str], file: Path, told: Tensor | None = None) -> None:
+    """The five likeliest words of each column, the wanted one framed, with what is `told` of each."""
+    best = chances.detach().topk(5)
+    figure = Figure(figsize=(8, 2.6), layout="constrained")
     axes = figure.subplots()
-    L, H, S = row.shape
-    axes.imshow(row.reshape(L * H, S), cmap="Blues", vmin=0, vmax=1, aspect="auto")
-    axes.axvline(after - 0.5, color="tab:orange")
-    axes.axvline(after + 0.5, color="tab:orange")
-    axes.set_xticks(range(S), bare(one.answers.pieces), rotation=45, ha="right", rotation_mode="anchor")
-    axes.set_yticks(range(L * H), [f"block {i // H + 1}, head {i % H + 1}" for i in range(L * H)])
-    axes.set_title(f'where "{bare(one.asks.pieces)[ask]}" looks for what comes next')
-    figure.savefig(file, dpi=100)
+    axes.imshow(best.values.T, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    for (column, rank), chance in np.ndenumerate(best.values.numpy()):
+        word = int(best.indices[column, rank])
+        text = f"{WORDS[word] or 'end'} {chance:.2f}" + ("" if told is None else f" ({told[column, word]:.2f})")
+        right = {"boxstyle": "round", "facecolor": "none", "edgecolor": "tab:orange", "linewidth": 2}
+        axes.text(
+            column, rank, text, ha="center", va="center", fontsize=8,
+            color="w" if chance > 0.5 else "k", bbox=right if WORDS[word] == wanted[column] else None,
+        )  # fmt: skip
+    axes.set_xticks(range(len(columns)), columns)
+    axes.xaxis.tick_top()
+    axes.set_yticks([])
+    small(figure, file)
+
+
+def bert(file: Path) -> None:
+    """What the model of `regard lab heads` guesses for each word of a sentence that it has never seen."""
+    heads = experiment("heads")
+    torch.manual_seed(1)
+    sentences = language()
+    model = heads.trained(sentences[1:], heads.Knobs(), quietly)
+    hidden = sentences[:1, :5].repeat(5, 1).fill_diagonal_(HIDDEN)
+    chances = model(hidden).diagonal().T.softmax(-1)  # (5,V)
+    gaps = [["___" if i == j else word for j, word in enumerate(SENTENCE)] for i in range(5)]
+    best_words([f"{' '.join(gap[:3])}\n{' '.join(gap[3:])}" for gap in gaps], chances, SENTENCE, file)
+
+
+def gpt(file: Path) -> None:
+    """The next word after each beginning of the same sentence, beside what counting in the whole language gives."""
+    torch.manual_seed(1)
+    sentences = F.pad(F.pad(language(), (1, 0), value=HIDDEN), (0, 1), value=NONE)  # a start and an end
+    body = GPT(GPTConfig(len(WORDS), 9, 64, layers=2, heads=4, hidden=128, dropout=0.0))
+    model = Model(body, body.vocabulary())
+
+    def lesson() -> Tensor:
+        ids = sentences[1 + torch.randint(len(sentences) - 1, (32,))]
+        real = (ids[:, :-1] != NONE).flatten()
+        return F.cross_entropy(model(ids[:, :-1]).flatten(0, 1)[real], ids[:, 1:].flatten()[real])
+
+    learn(model, lesson, rates(0.01, 400))
+    chances, counted = model(sentences[:1, :6])[0].softmax(-1), torch.zeros(6, len(WORDS))
+    for t in range(6):
+        alike = sentences[(sentences[:, : t + 1] == sentences[0, : t + 1]).all(1), t + 1]
+        counted[t] = alike.bincount(minlength=len(WORDS)) / len(alike)
+    begun = ["...", *(f"... {word}" for word in SENTENCE)]
+    best_words(begun, chances, [*SENTENCE, ""], file, counted)
 
 
 def unseen_scenes(count: int) -> list[bundled_shapes.Scene]:
@@ -259,7 +292,7 @@ def vit(classifier: Loaded, file: Path) -> None:
         for axes in (above, below):
             axes.set_xticks([])
             axes.set_yticks([])
-    figure.savefig(file, dpi=100)
+    small(figure, file, 256)
 
 
 def clip(matcher: Loaded, file: Path) -> None:
@@ -279,12 +312,12 @@ def clip(matcher: Loaded, file: Path) -> None:
         table.text(column, row, text, ha="center", va="center", color="w" if chance > 0.5 else "k", fontsize=8)
     table.set_yticks(range(len(scenes)), [fill(scene.caption, 40) for scene in scenes], fontsize=8)
     for column, scene in enumerate(scenes):
-        tops.imshow(scene.pixels, extent=(column - 0.15, column + 0.15, 0, 1), aspect="auto")
+        tops.imshow(scene.pixels, extent=(column - 0.36, column + 0.36, 0, 1), aspect="auto")
     tops.set_xlim(-0.5, len(scenes) - 0.5)
     tops.set_ylim(0, 1)
     tops.set_axis_off()
     table.set_xticks([])
-    figure.savefig(file, dpi=100)
+    small(figure, file, 256)
 
 
 def aligned(translator: Loaded, file: Path) -> None:
@@ -321,8 +354,6 @@ def of_runs(runs: Path) -> None:
         ("demo", "alignment", aligned),
         ("demo", "lens", lens),
         ("demo", "look", photograph),
-        ("fill", "bert", bert),
-        ("write", "gpt", gpt),
         ("classify", "vit", vit),
         ("match", "clip", clip),
     ):
@@ -330,12 +361,19 @@ def of_runs(runs: Path) -> None:
             draw(load(runs / run, device="cpu"), HERE / f"{picture}.png")
 
 
+def small(figure: Figure, file: Path, colours: int = 64) -> None:
+    """With few colours a file is a quarter as large."""
+    whole = BytesIO()
+    figure.savefig(whole, dpi=100)
+    Image.open(whole).convert("RGB").quantize(colours).save(file, optimize=True)
+
+
 def of_the_lab(names: list[str]) -> None:
     """What each says is told too: the pages quote it."""
     for name in names or EXPERIMENTS:
         found = experiment(name)
         finding = found.run(found.Knobs(), quietly)
-        finding.figure.savefig(HERE / f"lab-{name}.png", dpi=100)
+        small(finding.figure, HERE / f"lab-{name}.png")
         print(f"{name}: {finding.says} {'It holds' if finding.holds else 'It does NOT hold'}: {finding.wanted}")
 
 
@@ -345,7 +383,7 @@ def main() -> None:
     parser.add_argument("--lab", nargs="*", choices=EXPERIMENTS, help="experiments, all if none is named")
     given = parser.parse_args()
     HERE.mkdir(exist_ok=True)
-    for draw in (positions, counter, distance, relative, schedules, causal, patches, shapes):
+    for draw in (positions, counter, distance, relative, schedules, causal, patches, shapes, bert, gpt):
         draw(HERE / f"{draw.__name__}.png")
     if given.runs is not None:
         of_runs(given.runs)

@@ -361,6 +361,7 @@ def ours(folder: Path) -> Loaded:
 
 def run(capsys: pytest.CaptureFixture[str], *args: Any) -> tuple[Any, str, str]:
     """Exit code, standard output, standard error."""
+    capsys.readouterr()  # what others have said while they made a folder
     try:
         code: Any = main([str(arg) for arg in args])
     except SystemExit as left:

@@ -145,9 +145,9 @@ def test_a_gradient_is_that_of_a_small_change() -> None:
 
 def test_a_wrong_name_is_refused_with_the_nearest() -> None:
     body = gpt()
-    with pytest.raises(ValueError, match=r'nothing named "blocks.1.mixer.inner.weight".*blocks.1.mixer.inner.weights'):
-        with look(body, change={"blocks.1.mixer.inner.weight": without(0)}):
-            body(ids())
+    says = r'nothing named "blocks.1.mixer.inner.weight".*blocks.1.mixer.inner.weights'
+    with pytest.raises(ValueError, match=says), look(body, change={"blocks.1.mixer.inner.weight": without(0)}):
+        body(ids())
     assert not someone_looks()
 
 

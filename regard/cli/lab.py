@@ -62,7 +62,7 @@ def every(lab: Lab) -> int:
         found, began = experiment(name), time.perf_counter()
         finding = found.run(found.Knobs(), shown)
         print(f"  {verdict(finding)} ({time.perf_counter() - began:.0f} s)", flush=True)
-        done.append(Shown(name, finding, png(finding)))
+        done.append(Shown(name, str(found.__doc__), finding, png(finding)))
         (folder / f"{name}.png").write_bytes(done[-1].picture)
     file = folder / "index.html"
     file.write_text(site(done), encoding="utf-8")

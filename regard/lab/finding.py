@@ -57,10 +57,9 @@ def legend_below(figure: Figure, axes: Axes, columns: int = 3) -> None:
 
 
 def grid(
-    axes: Axes, shades: Tensor, told: Sequence[Sequence[str]], rows: Sequence[str], columns: Sequence[str]
+    axes: Axes, shades: Tensor, most: float, told: list[list[str]], rows: Sequence[str], columns: Sequence[str]
 ) -> None:
-    """A table whose cells are darker where the number is larger; what they say is told."""
-    most = float(shades.max())
+    """A table whose cells say what is told, on a ground from white for 0 to dark for `most`."""
     axes.imshow(shades.numpy(), cmap="Blues", aspect="auto", vmin=0, vmax=most)
     for (row, column), shade in np.ndenumerate(shades.numpy()):
         colour = "white" if shade > 0.6 * most else "black"

@@ -131,12 +131,13 @@ def guess(model: Model, ids: Tensor, at: Tensor, change: Change | None = None) -
 
 def drawn(weights: Tensor, costs: Tensor) -> Figure:
     figure, (left, right) = drawing(2, 3.8)
-    for axes, table, columns, title in (
-        (left, weights, SENTENCE, 'where the hidden "like" looks'),
-        (right, costs, ["all words", *KINDS], "cost of its removal, nats a word"),
+    names = [f"head {head + 1}" for head in range(len(weights))]
+    for axes, table, most, columns, title in (
+        (left, weights, 1.0, SENTENCE, 'where the hidden "like" looks'),
+        (right, costs, float(costs.max()), ["all words", *KINDS], "cost of its removal, nats a word"),
     ):
         told = [[f"{rounded(number):.2f}" for number in row] for row in table]
-        grid(axes, table, told, [f"head {row + 1}" for row in range(len(table))], columns)
+        grid(axes, table, most, told, names, columns)
         axes.tick_params("x", rotation=30)
         axes.set_title(title)
     return figure

@@ -142,7 +142,7 @@ def drawn(found: dict[str, Tensor], trained: int) -> Figure:
     smooth = {name: curve.unfold(0, 4, 1).mean(1).tolist() for name, curve in found.items()}
     curves(axes, [at + 3.5 for at in range(len(smooth["none"]))], smooth, STYLES, ylim=(0.35, None))
     axes.axvline(trained, color="grey", linewidth=0.8)
-    for level, told, side in ((CHANCE, "a guess", "bottom"), (FLOOR, "who knows the rule", "top")):
+    for level, told, side in ((CHANCE, "a guess", "bottom"), (FLOOR, "the rule", "top")):
         axes.axhline(level, color="lightgrey", linewidth=0.8, zorder=0)
         axes.annotate(told, (0, level - 0.1 * (side == "top")), color="grey", va=side)
     axes.set(xlabel=f"place in the text (digits); trained up to {trained}", ylabel="loss (nats a digit)")

@@ -115,7 +115,7 @@ def drawn(weights: Tensor) -> Figure:
         (right, weights, "0", "weights after the softmax"),
     ):
         seen = [[f"{number:.2f}" for number in row[: t + 1]] for t, row in enumerate(table.tolist())]
-        grid(axes, table.tril(), [row + [hidden] * (len(WORDS) - len(row)) for row in seen], WORDS, WORDS)
+        grid(axes, table.tril(), 1.0, [row + [hidden] * (len(WORDS) - len(row)) for row in seen], WORDS, WORDS)
         axes.set_title(title)
         sums = axes.secondary_yaxis("right")
         sums.set_yticks(range(len(WORDS)), [f"Σ = {row.sum():.2f}" for row in table.tril()])

@@ -35,7 +35,7 @@ ENOUGH = 0.05  # a loss at which there is no more to learn
 NOT_CLIPPED, TRUNCATED = "RNN, not clipped", "LSTM, truncated"
 CELLS: dict[str, Literal["rnn", "gru", "lstm"]]
 CELLS = {"RNN": "rnn", NOT_CLIPPED: "rnn", "GRU": "gru", "LSTM": "lstm", TRUNCATED: "lstm"}
-STYLES = {"RNN": "k-o", NOT_CLIPPED: "k:x", "GRU": "C0-s", "LSTM": "C2-^", TRUNCATED: "C2:v", "Transformer": "C1-D"}
+STYLES = {"RNN": "k-o", NOT_CLIPPED: "k:x", "GRU": "C0-s", "LSTM": "C2-^", TRUNCATED: "C2:v", "Transformer": "C1--D"}
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Knobs:
         must(self, dim=(self.dim >= 4 and self.dim % 4 == 0, "a multiple of 4"))
 
 
-QUICK = Knobs(distances=(3, 10), names=4, dim=24, batch=16, steps=80)
+QUICK = Knobs(distances=(3, 10), names=4, dim=24, batch=16, steps=60)
 
 
 def run(knobs: Knobs, each: Each) -> Finding:
@@ -134,8 +134,7 @@ def gradient_sizes(kind: str, distance: int, knobs: Knobs) -> list[float]:
     words, names = examples(knobs.batch, distance, knobs)
     with look(model, gradients=True) as seen:
         loss = F.cross_entropy(model(words), names)
-    (grad,) = torch.autograd.grad(loss, seen["body.tokens"])  # (B,T,D)
-    sizes = grad.norm(dim=-1).mean(0)[:-1].flip(0)  # (T-1,)
+    sizes = torch.autograd.grad(loss, seen["body.tokens"])[0].norm(dim=-1).mean(0)[:-1].flip(0)  # (T-1,)
     return (sizes / sizes[0]).nan_to_num().tolist()  # 0 everywhere if the cut is beside the question
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 from collections.abc import Sequence
 from html import escape
+from textwrap import dedent
 from typing import NamedTuple
 
-from regard.lab import claim, experiment
 from regard.lab.finding import Finding
 
 STYLE = """
@@ -20,9 +21,10 @@ STYLE = """
 body { margin: 0 auto; padding: 2rem 1rem 6rem; max-width: 46rem; background: var(--paper); color: var(--ink);
   font: 1rem/1.6 system-ui, sans-serif }
 h1 { font-size: 1.7rem; margin-bottom: .3rem } h2 { margin: 3.2rem 0 .2rem; font-size: 1.25rem }
-p { margin: .6rem 0 } .soft { color: var(--soft) } nav { columns: 14rem; margin: 1.5rem 0 } nav a { display: block }
+p { margin: .6rem 0 } .soft { color: var(--soft) } nav { columns: 9rem; margin: 1.5rem 0 } nav a { display: block }
 a { color: inherit } img { max-width: 100%; background: #fff; border-radius: .4rem; margin: .6rem 0 }
-pre { overflow-x: auto; padding: .8rem 1rem; border: 1px solid var(--line); border-radius: .4rem; font-size: .85rem }
+pre { white-space: pre-wrap; padding: .8rem 1rem; border: 1px solid var(--line); border-radius: .4rem }
+pre, code { font-size: .85rem }
 .table { overflow-x: auto } table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums }
 td, th { padding: .25rem .8rem .25rem 0; text-align: right; border-bottom: 1px solid var(--line) }
 td:first-child, th:first-child { text-align: left } .holds { color: var(--good) } .fails { color: var(--bad) }
@@ -31,6 +33,7 @@ td:first-child, th:first-child { text-align: left } .holds { color: var(--good) 
 
 class Shown(NamedTuple):
     name: str
+    about: str  # its docstring: what is asked, then more of it
     finding: Finding
     picture: bytes  # a PNG of its figure
 
@@ -49,14 +52,23 @@ def site(found: Sequence[Shown]) -> str:
     )
 
 
-def section(name: str, finding: Finding, picture: bytes) -> str:
-    more = str(experiment(name).__doc__).split("\n", 1)[1].strip("\n")
+def section(name: str, about: str, finding: Finding, picture: bytes) -> str:
+    asked, more = about.removeprefix(f"{name}: ").split("\n", 1)
     return (
-        f'<h2 id="{name}">{escape(name)}</h2><p class="soft">{escape(claim(name))}</p><pre>{escape(more)}</pre>'
+        f'<h2 id="{name}">{escape(name)}</h2><p class="soft">{escape(asked)}</p>{paragraphs(more)}'
         f'<img alt="{escape(finding.says)}" src="data:image/png;base64,{base64.b64encode(picture).decode()}">'
         f"<p>{escape(finding.says)}</p>{table(finding)}"
         f"<p>{mark(finding)} {escape(verdict(finding))}</p>"
     )
+
+
+def paragraphs(text: str) -> str:
+    """Of a docstring: what is indented is a formula, and keeps its lines."""
+    written = []
+    for block in text.strip("\n").split("\n\n"):
+        words = re.sub("`(.+?)`", r"<code>\1</code>", escape(dedent(block)))
+        written.append(f"<pre>{words}</pre>" if block.startswith(" ") else f"<p>{words}</p>")
+    return "".join(written)
 
 
 def mark(finding: Finding) -> str:

@@ -100,7 +100,6 @@ def drawn(curve: list[float], width: int, weight: float, plain: list[float]) -> 
         bars = right.bar(places + shift, heights, 0.4, color=colour, label=name)
         right.bar_label(bars, [f"{height:.2f}" for height in heights], fontsize=8)
     right.set_xticks(places, [f"{score:g}" for score in DECK_T])
-    right.set_xlabel("score")
-    right.set_ylabel("weight")
+    right.set(xlabel="score", ylabel="weight", ylim=(0, 1.05))
     right.legend(frameon=False, loc="upper left")
     return figure

@@ -43,7 +43,7 @@ class Knobs:
         must(self, dim=(self.dim >= 1, "at least 1"), depth=(self.depth >= 24, "at least 24"))
 
 
-QUICK = Knobs(widths=(1, 8, 64), starts=3, steps=100)
+QUICK = Knobs(widths=(1, 8, 64), starts=2, steps=60)
 
 
 def function(x: Tensor) -> Tensor:

@@ -97,10 +97,11 @@ class ModernBert(nn.Module):
         return self.norm(x)
 
     def near(self, ids: Tensor, mask: Tensor | None) -> Tensor:
-        """What may be seen of the near tokens, (T,T) or (B,1,T,T)."""
+        """What may be seen of the near tokens, (T,T) or (B,1,T,T). Each sees itself, so that padding far from all
+        tokens sees something too: of nothing no softmax can be taken."""
         place = torch.arange(ids.size(1), device=ids.device)
-        within = (place[:, None] - place).abs() <= self.config.window
-        return within if mask is None else within & mask
+        away = (place[:, None] - place).abs()
+        return away <= self.config.window if mask is None else (away <= self.config.window) & mask | (away == 0)
 
     def vocabulary(self) -> nn.Module:
         """The output layer of this family: one more layer, then the token embedding itself."""

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import fields
+from html import escape
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from matplotlib.figure import Figure
 
 from regard import lab as room
 from regard.cli import lab, main
-from regard.lab import EXPERIMENTS, claim, experiment, softmax
+from regard.lab import EXPERIMENTS, claim, experiment, mask, softmax
 from regard.lab.finding import Finding
 from regard.lab.site import Shown, site
 from regard.training.settings import options_of
@@ -152,7 +153,7 @@ def test_each_has_its_place_on_the_page_and_its_figure_beside_it(name, everythin
     _, folder, shown = everything
     page = (folder / "index.html").read_text("utf-8")
     assert f'<a href="#{name}">' in page
-    assert f'<h2 id="{name}">{name}</h2>' in page
+    assert f'<h2 id="{name}">{name}</h2><p class="soft">{escape(claim(name))}</p>' in page
     assert (folder / f"{name}.png").read_bytes() == shown[name].picture
     assert shown[name].picture.startswith(PNG)
 
@@ -164,17 +165,18 @@ def test_the_same_knobs_find_the_same(name, everything, quick):
     assert len(once) == len(again) > 0
     for row, other in zip(once, again, strict=True):
         assert len({*map(tuple, (row, other, once[0]))}) == 1  # all rows have the same columns
-        for column in row:
+        for column, value in other.items():
             if not column.startswith("ms, "):
                 # LAPACK and MKL do not promise the last bit: how memory is aligned may change it.
-                near = pytest.approx(other[column], rel=1e-6, abs=1e-12)
-                assert row[column] == (other[column] if isinstance(other[column], str) else near), column
+                near = value if isinstance(value, str) else pytest.approx(value, rel=1e-6, abs=1e-12)
+                assert row[column] == near, column
 
 
 def test_all_is_exit_code_1_if_one_does_not_hold(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(lab, "EXPERIMENTS", ("softmax", "mask"))
     narrow = softmax.Knobs(width=16)
     monkeypatch.setattr(softmax, "Knobs", lambda: narrow)
+    monkeypatch.setattr(mask, "Knobs", lambda: mask.QUICK)
     code, out, _ = run(capsys, "--all", "--out", tmp_path)
     page = (tmp_path / "index.html").read_text("utf-8")
     assert code == 1
@@ -185,7 +187,11 @@ def test_all_is_exit_code_1_if_one_does_not_hold(capsys, tmp_path, monkeypatch):
 
 def test_a_page_escapes_what_it_says():
     finding = Finding(Figure(), [{"a<b": "<i>", "n": 1234.5678}], 'says "<b>"', "w & w", holds=True)
-    page = site([Shown("mask", finding, b"")])
+    page = site([Shown("mask", "mask: is 1 < 2?\n\n    a < b\n      < c\n\nClaim: so\n`they` < say.\n", finding, b"")])
+    assert (
+        '<p class="soft">is 1 &lt; 2?</p><pre>a &lt; b\n  &lt; c</pre><p>Claim: so\n<code>they</code> &lt; say.</p>'
+        in page
+    )
     assert "<i>" not in page
     assert "&lt;i&gt;" in page
     assert "a&lt;b" in page

@@ -628,7 +628,7 @@ def test_texts_that_look_like_code_stay_texts(chromium):
 
 def test_a_notebook_shows_the_page_in_a_frame(chromium):
     chromium.open(f"<!doctype html><meta charset=utf-8>{Page(everything())._repr_html_()}")
-    inside = "document.querySelector('iframe').contentDocument"
+    inside = "document.querySelector('iframe')?.contentDocument"
     chromium.wait_for(f"{inside}?.querySelector('section[data-ready] .threads path')")
     assert chromium.problems == []
 
