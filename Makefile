@@ -4,7 +4,7 @@ BIN := .venv/bin
 # On Linux the default PyTorch brings CUDA. For the small CPU build give its index: make setup PIP_FLAGS="--extra-index-url ..."
 PIP_FLAGS ?=
 
-.PHONY: setup demo test lint shots lab bench scores clean
+.PHONY: setup demo test lint shots lab prove bench scores clean
 
 setup: .venv/ready
 
@@ -35,6 +35,11 @@ shots: setup
 # Every claim of the lectures, with its full size: about ten minutes on two cores.
 lab: setup
 	$(BIN)/regard lab --all --out runs/lab
+
+# The long proofs of docs/reliability.md.
+prove: setup
+	$(BIN)/python benchmarks/kill.py
+	$(BIN)/python benchmarks/faults.py
 
 bench: setup
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --editable ".[bench]"

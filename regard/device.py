@@ -1,8 +1,14 @@
-"""Where a model runs: the best device there is, unless one is named."""
+"""Where a model runs: the best device there is, unless one is named; and what the processor is called."""
 
 from __future__ import annotations
 
+import platform
+import re
+from pathlib import Path
+
 import torch
+
+CPUS = Path("/proc/cpuinfo")  # Linux has it
 
 
 def pick_device(name: str = "auto") -> torch.device:
@@ -13,3 +19,9 @@ def pick_device(name: str = "auto") -> torch.device:
         return torch.zeros(1, device=name).device
     except (RuntimeError, AssertionError) as error:
         raise ValueError(f"--device {name} cannot be used here: {str(error).splitlines()[0]}") from None
+
+
+def processor() -> str:
+    """Its name, as far as the system tells it."""
+    told = re.search(r"^model name\s*: (.+)$", CPUS.read_text(), re.MULTILINE) if CPUS.exists() else None
+    return told[1] if told else platform.processor() or platform.machine()

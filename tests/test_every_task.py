@@ -3,9 +3,10 @@
 import copy
 import gzip
 import json
+import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from regard.load import load
 from regard.models import MODELS, ability_for
 from regard.tasks import TASKS
 from regard.tasks.task import Answer
+from regard.training.run import tensors_of
 from regard.training.settings import follows, options, options_of, settle, start, words_of
 from regard.training.train import Job, carry_out, planned, prepare, save, train
 
@@ -437,6 +439,30 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(task: str, model: st
         assert (stopped.run.folder / file).read_bytes() == (whole.run.folder / file).read_bytes(), file
 
 
+@pytest.mark.parametrize(("task", "model"), [*DEFAULTS, *SEES])
+def test_a_number_that_is_none_stops_the_run_and_its_examples_are_named(
+    task: str, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the third step the loss is none: neither weights nor averages move, and the batch can be looked at."""
+    job = job_of(task, model, tmp_path, steps=5, checks=5)
+    steps = carry_out(job)
+    next(steps), next(steps)
+    before = {name: tensor.clone() for name, tensor in tensors_of(job.progress).items()}
+    right = job.task.loss
+    monkeypatch.setattr(job.task, "loss", lambda *args: replace(right(*args), total=right(*args).total * math.nan))
+    with pytest.raises(FloatingPointError, match=r"step 3: the loss is nan .*step-2\. --skip-nonfinite") as error:
+        next(steps)
+    for name, tensor in tensors_of(job.progress).items():
+        assert torch.equal(tensor, before[name]), name
+    lines = [json.loads(line) for line in (job.run.folder / "bad-batch.jsonl").read_text().splitlines()]
+    assert lines
+    assert f"{lines[0]['file']}:{lines[0]['line']}" in str(error.value)
+    for line in lines:
+        assert (line["step"], line["alone"]) == (3, "no number")
+        assert line["text"]
+    assert [one.get("step") for one in job.run.metrics() if "loss" in one] == [1, 2], "no line hides it"
+
+
 # In one all other pairs of a batch are wrong answers, in the other another token is hidden each time.
 ADDS_UP = [(task, model) for task, model in FIT if task not in ("match", "embed", "fill")]
 
@@ -560,7 +586,8 @@ def test_a_run_that_started_from_another_goes_on_without_it(finished: Any, tmp_p
     steps.close()
     told = read_json(tmp_path / "run" / "train.json")
     (tmp_path / "run" / "train.json").write_text(json.dumps(told | {"from_": str(tmp_path / "gone")}))
-    assert [step.number for step in train("classify", resume=True, out=str(tmp_path / "run"))] == [3, 4]
+    out = str(tmp_path / "run")
+    assert [step.number for step in train("classify", resume=True, out=out)] == [3, 4]
 
 
 @pytest.mark.parametrize("task", [task for task, model in FIT if model == "nano"])

@@ -108,7 +108,9 @@ def test_a_resumed_run_keeps_its_settings_and_its_data(small_run, pairs_file, tm
     other.write_text("".join(pairs_file.read_text().splitlines(keepends=True)[:-1]))
     (folder / "train.json").write_text(json.dumps(settings | {"data": [str(other)]}))
     assert main(["train", "translate", "--resume", "--out", str(folder)]) == 2
-    assert "not what" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "not what" in said
+    assert "the rows of the data are others" in said
 
 
 def test_a_torn_line_in_the_metrics_does_not_stop_a_resumed_run(small_run, tmp_path):
@@ -138,3 +140,115 @@ def test_a_full_disk_gets_one_message_and_the_old_save_stays(pairs_file, small, 
     monkeypatch.setattr(hub, "save_file", full)
     assert main(["train", "translate", *how]) == 2
     assert "No space left" in capsys.readouterr().err
+
+
+# The same command once more.
+
+
+def test_the_same_command_goes_on_with_what_it_began(uninterrupted, pairs_file, small, tmp_path, capsys):
+    folder = tmp_path / "run"
+    command = ["train", "translate", "--data", str(pairs_file), "--out", str(folder), *HOW.split(), *small]
+    process = subprocess.Popen([sys.executable, "-m", "regard", *command], stdout=subprocess.DEVNULL)
+    while process.poll() is None and not (folder / "LATEST").exists():
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    assert not (folder / "README.md").exists(), "the signal came too late to test anything"
+    assert main(command) == 0
+    assert "going on from step" in capsys.readouterr().out
+    assert same_run(folder, uninterrupted)
+    assert main(command) == 0, "of a finished run there is nothing left to do"
+    assert same_run(folder, uninterrupted)
+
+
+def test_another_command_is_refused_with_what_is_different(small_run, pairs_file, small, tmp_path, capsys):
+    folder = shutil.copytree(small_run, tmp_path / "run")
+    before = {f: f.read_bytes() for f in folder.rglob("*") if f.is_file()}
+    how = ["--data", str(pairs_file), "--out", str(folder), "--steps", "40", "--batch-tokens", "300", "--rate", "0.03"]
+    assert main(["train", "translate", *how, "--checks", "2", *small]) == 2
+    said = capsys.readouterr().err
+    assert "--rate 0.02 there, 0.03 here" in said
+    assert "--steps" not in said
+    assert "--overwrite" in said
+    assert before == {f: f.read_bytes() for f in folder.rglob("*") if f.is_file()}
+
+
+def test_a_run_that_was_killed_before_its_first_save_starts_again(uninterrupted, pairs_file, small, tmp_path):
+    folder = tmp_path / "run"
+    command = ["train", "translate", "--data", str(pairs_file), "--out", str(folder), *HOW.split(), *small]
+    folder.mkdir()
+    for name in (".lock", "config.json", ".task.json"):  # it came no further than that
+        (folder / name).write_text("{")
+    assert main(command) == 0
+    assert same_run(folder, uninterrupted)
+    for save in folder.glob("step-*"):
+        shutil.rmtree(save)
+    assert main(command) == 0
+    assert same_run(folder, uninterrupted)
+
+
+# What is no longer as it was.
+
+
+def edited(folder, name, value):
+    file = folder / "train.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {name: value}))
+
+
+CHANGES = {
+    "a setting": (lambda folder: edited(folder, "rate", 0.5), "--rate was 0.02, and is 0.5"),
+    "the seed": (lambda folder: edited(folder, "seed", 7), "--seed was 1, and is 7"),
+    "the tokenizer": (
+        lambda folder: (folder / "tokenizer.json").write_text((folder / "tokenizer.json").read_text() + " "),
+        "tokenizer.json is another file",
+    ),
+    "the config": (
+        lambda folder: (folder / "config.json").write_text((folder / "config.json").read_text() + "\n"),
+        "config.json is another file",
+    ),
+    "the task": (
+        lambda folder: (folder / "task.json").write_text((folder / "task.json").read_text() + "\n"),
+        "task.json is another file",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_what_changed_since_the_save_is_told_and_refused(kind, small_run, tmp_path, capsys):
+    folder = shutil.copytree(small_run, tmp_path / "run")
+    change, says = CHANGES[kind]
+    change(folder)
+    before = {f: f.read_bytes() for f in folder.rglob("*") if f.is_file() and f.name != ".lock"}
+    assert main(["train", "translate", "--resume", "--out", str(folder)]) == 2
+    said = capsys.readouterr().err
+    assert says in said
+    assert "--allow-changed" in said
+    assert said.count("\n  ") == 1, "and nothing else"
+    assert before == {f: f.read_bytes() for f in folder.rglob("*") if f.is_file() and f.name != ".lock"}
+    assert main(["train", "translate", "--resume", "--allow-changed", "--out", str(folder)]) == 0
+
+
+def test_another_version_is_told_and_refused(small_run, tmp_path, capsys, monkeypatch):
+    from regard.training import changes
+
+    folder = shutil.copytree(small_run, tmp_path / "run")
+    monkeypatch.setattr(changes, "__version__", "99.0")
+    assert main(["train", "translate", "--resume", "--out", str(folder)]) == 2
+    assert "and is 99.0" in capsys.readouterr().err
+
+
+def test_no_save_is_begun_that_cannot_fit(small_run, pairs_file, small, tmp_path, capsys, monkeypatch):
+    from collections import namedtuple
+
+    from regard.training import save
+
+    folder = shutil.copytree(small_run, tmp_path / "run")
+    newest = folder / (folder / "LATEST").read_text().strip()
+    shutil.rmtree(newest)
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(save.shutil, "disk_usage", lambda _: usage(10**9, 10**9, 10_000))
+    before = {f: f.read_bytes() for f in folder.rglob("*") if f.parent.name.startswith("step-")}
+    assert main(["train", "translate", "--resume", "--out", str(folder)]) == 2
+    said = capsys.readouterr().err
+    assert "no room for a save" in said
+    assert before == {f: f.read_bytes() for f in folder.rglob("*") if f.parent.name.startswith("step-")}

@@ -12,6 +12,7 @@ VERBS = {
     "train": "train a model on your files: regard train translate --data train.en train.de",
     "run": 'use a model: regard run MODEL "Tea and water please"',
     "score": "measure a model on a file of pairs: regard score MODEL test.en test.de",
+    "check": "examine a model, and tell what is wrong with it: regard check MODEL",
     "look": 'see what happens inside of a model, as a page: regard look MODEL "Tea and water please"',
     "lab": "the claims of the lectures as experiments: regard lab party",
     "models": "what there is: every model with its sizes, and the tasks it meets",

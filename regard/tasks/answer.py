@@ -115,6 +115,9 @@ class Answering(Task):
         """Two scores of each token: that an answer starts with it, and that it ends with it."""
         return Model(body, SpanScores(body.config.dim, body.config.dropout, thought_of(body)))
 
+    def told(self, rows: Any, examples: Windows, numbers: Ints) -> list[dict[str, Any]]:
+        return super().told(rows, examples, np.array([examples.numbers[number] for number in numbers]))
+
     def prepare(self, rows: Sequence[Question], context: int) -> Windows:
         parts: list[Window] = []
         self.tokenizer.engine.no_truncation()  # the files of others may ask for it, but here windows take its place

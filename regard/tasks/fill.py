@@ -26,7 +26,7 @@ from regard.data.tokens import Tokenizer
 from regard.parts.heads import Model
 from regard.parts.pooling import Mean
 from regard.scores import perplexity
-from regard.tasks.inputs import fit_tokenizer, text_sizes, vectors
+from regard.tasks.inputs import fit_tokenizer, text_sizes, vectors, windows_told
 from regard.tasks.task import Answer, Choices, Loss, Task, learnt
 
 MASK = "[MASK]"
@@ -96,6 +96,9 @@ class Fill(Task):
         windows = Windows(Corpus.of(rows, self.tokenizer), context)
         windows.units = int(windows.units * self.share)
         return windows
+
+    def told(self, rows: Texts, examples: Windows, numbers: Ints) -> list[dict[str, Any]]:
+        return windows_told(self.tokenizer, rows, examples, numbers)
 
     def batch(self, examples: Windows, rows: Ints) -> Hidden:
         return self.hidden(examples.take(rows))

@@ -13,6 +13,7 @@ from torch import Tensor
 from regard.data import text
 from regard.data.batches import ByLength, Ints, Ragged, cut, handfuls, padding_mask, to_device
 from regard.data.bundled import phrasebook
+from regard.data.corpus import Texts, Windows
 from regard.data.files import Rows
 from regard.data.pictures import Pictures
 from regard.data.pieces import READING, Pieces, learn
@@ -131,3 +132,10 @@ def bundled_pairs() -> dict[str, Rows]:
     for phrase in phrasebook.phrases():
         parts[phrasebook.split(phrase)].append((phrase.english, phrase.german))
     return {name: text.from_memory(some, "phrasebook") for name, some in parts.items()}
+
+
+def windows_told(tokenizer: Tokenizer, rows: Texts, examples: Windows, numbers: Ints) -> list[dict[str, Any]]:
+    """Parts of a long text, for a person. They have no line: the number of its first token tells where each is."""
+    texts = tokenizer.decode(examples.take(numbers).tolist())
+    at = zip(numbers.tolist(), texts, strict=True)
+    return [{"file": rows.name, "line": f"token {start}", "text": text} for start, text in at]

@@ -26,6 +26,7 @@ from regard.generate import Decoding, generate
 from regard.parts.cache import Cache
 from regard.parts.heads import Model
 from regard.scores import bits_per_byte, perplexity
+from regard.tasks.inputs import windows_told
 from regard.tasks.task import Answer, Loss, Task, learnt
 
 TURN = "\n> "  # where the player speaks
@@ -100,6 +101,9 @@ class Write(Task):
 
     def prepare(self, rows: Texts, context: int) -> Windows:
         return Windows(Corpus.of(rows, self.tokenizer), context + 1)
+
+    def told(self, rows: Texts, examples: Windows, numbers: Ints) -> list[dict[str, Any]]:
+        return windows_told(self.tokenizer, rows, examples, numbers)
 
     def batch(self, examples: Windows, rows: Ints) -> Given:
         return self.given(examples.take(rows))

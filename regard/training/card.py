@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from regard import __version__
+from regard.device import processor
 
 CARD = """---
 library_name: {library}
@@ -35,7 +36,8 @@ model("your text")
 Validation is on {valid}, with the weights of step {best}.{how}
 
 Every setting is in `train.json`, every step in `metrics.jsonl`. Made by regard {regard} with PyTorch {torch}, Python
-{python}, {threads} threads, seed {seed}.
+{python}, {threads} threads of {processor}, seed {seed}, data {fingerprint}. The same of all these gives the same bits;
+another number of threads does not.
 """
 TRANSLATES = """
 The folder is a Hugging Face folder: transformers opens it with `AutoModelForSeq2SeqLM.from_pretrained`, and
@@ -51,6 +53,7 @@ def card(
     best: dict[str, Any],
     test: dict[str, Any],
     family: str,
+    fingerprint: str,
 ) -> str:
     rows = [
         f"| {name} | {value:.2f} | {format(test[name], '.2f') if name in test else ''} |"
@@ -80,7 +83,9 @@ def card(
         torch=torch.__version__,
         python=platform.python_version(),
         threads=torch.get_num_threads(),
+        processor=processor(),
         seed=settings["seed"],
+        fingerprint=fingerprint,
     )
 
 

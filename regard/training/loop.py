@@ -17,11 +17,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from regard.choose import must
-from regard.data.batches import Examples, Position, forever, to_device
+from regard.data.batches import Examples, Ints, Position, forever, to_device
 from regard.parts.heads import Model
 from regard.tasks.task import Task
 from regard.training import schedule
@@ -47,6 +48,7 @@ class Plan:
     decay: float = 0.6  # share of the run over which the rate falls to 0
     weight_decay: float = 0.01  # pull of the matrices towards 0
     clip: float = 1.0  # longest gradient; 0 for no limit
+    skip_nonfinite: int = 0  # most steps that are passed over because a number in them is none
     average: float = 0.998  # moving average of the weights, used for validation and saved; 0 for none
     seed: int = 1  # of everything random
 
@@ -64,6 +66,7 @@ class Plan:
             decay=(0 < self.decay <= 1, "above 0 and at most 1"),
             weight_decay=(self.weight_decay >= 0, "0 or more"),
             clip=(self.clip >= 0, "0 or more"),
+            skip_nonfinite=(self.skip_nonfinite >= 0, "0 or more"),
             average=(0 <= self.average < 1, "at least 0 and below 1"),
             seed=(self.seed >= 0, "0 or more"),
         )
@@ -80,7 +83,7 @@ class Plan:
 @dataclass(frozen=True)
 class Step:
     number: int  # steps done, this one included
-    loss: float  # mean of the batch, with label smoothing
+    loss: float  # mean of the batch, with label smoothing; NaN if nothing was learnt from it
     rate: float
     norm: float  # length of the gradient before clipping
     count: int  # units learnt from, as the task counts them
@@ -88,6 +91,14 @@ class Step:
     position: Position  # of the next batch
     norms: dict[str, float] = field(default_factory=dict)  # the same of each part, where it was measured
     scores: dict[str, Any] = field(default_factory=dict)  # of the validation set, where it was looked at
+
+
+class NotFinite(FloatingPointError):
+    """A step whose loss or gradient is no number: nothing was learnt from it."""
+
+    def __init__(self, step: int, loss: float, norm: float, rows: Ints):
+        super().__init__(f"step {step}: the loss is {loss} and the gradient's length {norm}")
+        self.step, self.rows = step, rows
 
 
 @dataclass
@@ -99,6 +110,7 @@ class Progress:
     average: Average | None
     step: int = 0
     position: Position = field(default_factory=Position)
+    skipped: int = 0  # steps that were passed over
 
     @classmethod
     def new(cls, model: Model, plan: Plan) -> Progress:
@@ -119,12 +131,14 @@ def learn(progress: Progress, task: Task, examples: Examples, plan: Plan) -> Ite
         rate = plan.rate_at(progress.step)
         for group in (group for optimizer in progress.optimizers for group in optimizer.param_groups):
             group["lr"] = rate * group.get("times", 1.0)
-        total, count = 0.0, 0
+        total, count, learnt = 0.0, 0, list[Ints]()
+        counted = [buffer.clone() for buffer in model.buffers()]  # batch norms count while they look
         model.train()
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):  # the caller's stay its own
             torch.manual_seed(number_from(plan.seed, progress.step))
             for _ in range(plan.accumulate):
                 progress.position, rows = next(batches)
+                learnt.append(rows)
                 batch = to_device(task.batch(examples, rows), device)
                 with half:
                     loss = task.loss(model, batch)
@@ -134,10 +148,12 @@ def learn(progress: Progress, task: Task, examples: Examples, plan: Plan) -> Ite
         norm = whole.item()
         if not math.isfinite(norm) or not math.isfinite(total):
             model.zero_grad()
-            raise FloatingPointError(
-                f"step {progress.step + 1}: the loss is {total / count} and the gradient's length {norm}; "
-                "the weights are as before this step. A lower --rate or a longer --warmup usually helps"
-            )
+            put_back(model, counted)
+            if progress.skipped == plan.skip_nonfinite:
+                raise NotFinite(progress.step + 1, total / count, norm, np.concatenate(learnt))
+            progress.step, progress.skipped = progress.step + 1, progress.skipped + 1
+            yield Step(progress.step, math.nan, rate, math.nan, count, time.perf_counter() - began, progress.position)
+            continue
         norms: dict[str, float] = {}
         if progress.step % max(1, plan.steps // MEASURED) == 0:
             learning = (part for part, weight in zip(parts, weights, strict=True) if weight.grad is not None)
@@ -150,6 +166,12 @@ def learn(progress: Progress, task: Task, examples: Examples, plan: Plan) -> Ite
         progress.step += 1
         seconds = time.perf_counter() - began
         yield Step(progress.step, total / count, rate, norm, count, seconds, progress.position, norms)
+
+
+@torch.no_grad()
+def put_back(model: Model, buffers: list[Tensor]) -> None:
+    for buffer, before in zip(model.buffers(), buffers, strict=True):
+        buffer.copy_(before)
 
 
 def number_from(seed: int, step: int) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import shutil
 from pathlib import Path
@@ -31,6 +32,7 @@ from regard.training.loop import Progress, Step
 from regard.training.save import LATEST, damage, keep_newest, replace_file, save_folder, saves, set_aside
 
 LOCK = ".lock"
+SPARE = 2**20  # bytes that a save takes beside its numbers
 DESCRIPTION = (  # what `describe` writes, the settings last
     *("config.json", "generation_config.json", "preprocessor_config.json", "processor_config.json"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
@@ -48,11 +50,12 @@ class Run:
         """A folder of our own. One that is there is refused, unless it is a run and may be overwritten."""
         found = {file.name for file in folder.iterdir()} if folder.exists() else set()
         if found - {LOCK}:
-            if not overwrite:
+            # One that was stopped before it had written them all has nothing to lose.
+            began = LOCK in found and {name.removeprefix(".") for name in found - {LOCK}} <= {*DESCRIPTION[:-1]}
+            if not overwrite and not began:
                 raise ValueError(
                     f"{folder} exists: go on with --resume, start again with --overwrite, or choose another --out"
                 )
-            began = LOCK in found and found <= {LOCK, *DESCRIPTION}  # and was stopped before it had written them all
             if "train.json" not in found and not began:
                 raise ValueError(f"{folder} is not a run of regard's, so it is not overwritten: choose another --out")
         folder.mkdir(parents=True, exist_ok=True)
@@ -91,33 +94,43 @@ class Run:
         replace_file(self.folder / "model.safetensors", lambda file: write_weights(file, model))
 
     def save(self, progress: Progress, facts: dict[str, Any], keep: int) -> Path:
-        state = {"step": progress.step, "position": list(progress.position), **facts}
+        state = {"step": progress.step, "position": list(progress.position), "skipped": progress.skipped, **facts}
+        tensors = tensors_of(progress)
         saved = save_folder(
             self.folder,
             f"step-{progress.step}",
             {
-                "state.safetensors": lambda file: write_tensors(file, tensors_of(progress)),
+                "state.safetensors": lambda file: write_tensors(file, tensors),
                 "state.json": lambda file: write_json(file, state),
             },
+            room=sum(tensor.nbytes for tensor in tensors.values()) + SPARE,
         )
         keep_newest(self.folder, keep)
         return saved
 
     def resume(self, progress: Progress) -> tuple[dict[str, Any], list[str]]:
         """Put the newest whole save into `progress`; its facts, and what was wrong with newer ones."""
+        folder, facts, wrong = self.newest()
+        self.take(progress, folder, facts)
+        return facts, wrong
+
+    def newest(self) -> tuple[Path, dict[str, Any], list[str]]:
+        """The newest whole save, its facts, and what was wrong with newer ones, which are set aside."""
         wrong = []
         for folder in saves(self.folder):
             if trouble := damage(folder):
                 wrong.append(trouble)
                 set_aside(folder)
                 continue
-            facts = read_json(folder / "state.json", finite=False)
-            fill(progress, load_file(folder / "state.safetensors"))
-            progress.step, progress.position = facts["step"], Position(*facts["position"])
-            self._forget_after(progress.step)
-            return facts, wrong
+            return folder, read_json(folder / "state.json", finite=False), wrong
         why = f" ({'; '.join(wrong)})" if wrong else ""
         raise ValueError(f"{self.folder} has no save to go on from{why}: start again with --overwrite")
+
+    def take(self, progress: Progress, folder: Path, facts: dict[str, Any]) -> None:
+        fill(progress, load_file(folder / "state.safetensors"))
+        progress.step, progress.position = facts["step"], Position(*facts["position"])
+        progress.skipped = facts.get("skipped", 0)
+        self._forget_after(progress.step)
 
     def _forget_after(self, step: int) -> None:
         """What was logged after the save will be logged again."""
@@ -193,7 +206,9 @@ class Lock:
 
 
 def as_line(step: Step) -> dict[str, Any]:
-    """A step as metrics.jsonl keeps it."""
+    """A step as metrics.jsonl keeps it. One that was passed over has no loss, and says so."""
+    if math.isnan(step.loss):
+        return {"step": step.number, "epoch": step.position.epoch, "skipped": True, "seconds": round(step.seconds, 4)}
     line = {
         "step": step.number,
         "epoch": step.position.epoch,

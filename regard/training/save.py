@@ -5,6 +5,7 @@ write into a hidden folder > fsync > manifest of SHA-256 sums, last > verify > r
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -15,11 +16,16 @@ from pathlib import Path
 MANIFEST, LATEST = "manifest.json", "LATEST"
 
 
-def save_folder(parent: Path, name: str, files: Mapping[str, Callable[[Path], None]]) -> Path:
-    """Make parent/name with these files, each written by its function, and let LATEST name it."""
+def save_folder(parent: Path, name: str, files: Mapping[str, Callable[[Path], None]], room: int = 0) -> Path:
+    """Make parent/name with these files, each written by its function, and let LATEST name it. They take `room` bytes:
+    where those are not free, nothing is begun."""
     hidden, aside = parent / f".{name}", parent / f".old-{name}"
     shutil.rmtree(hidden, ignore_errors=True)
     hidden.mkdir(parents=True)
+    if (free := shutil.disk_usage(parent).free) < room:
+        hidden.rmdir()
+        why = f"no room for a save: it takes {room / 1e6:,.0f} MB and {free / 1e6:,.0f} are free; the last one is kept"
+        raise OSError(errno.ENOSPC, why, str(parent / name))
     try:
         for file, write in files.items():
             write(hidden / file)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
@@ -19,7 +19,9 @@ from regard.hub.folder import read_config, read_json
 from regard.hub.remote import find
 from regard.models import MODELS, ability_for
 from regard.tasks import TASKS
+from regard.training.changes import differing, flag, plain, shown
 from regard.training.loop import Plan
+from regard.training.save import saves
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class Keeping:
     vectors: str | None = None  # start whole words with the vectors in this file (word2vec's form)
     resume: bool = False  # go on with the run in that folder, from its newest whole save
     overwrite: bool = False  # start again in that folder
+    allow_changed: bool = False  # go on with a run though data, settings, files or versions are not those of its save
     checks: int = 10  # how often to validate and save, over the whole run
     check_examples: int | None = None  # examples looked at in each check; as many as the task likes unless given
     keep: int = 2  # newest saves kept
@@ -175,15 +178,34 @@ def settle(task: str, model: str | None = None, size: str | None = None, **given
 
 
 def start(task: str, model: str | None = None, size: str | None = None, **given: Any) -> Settings:
-    """Settings as the user gives them; of a run that is resumed, those that it began with."""
+    """Settings as the user gives them; of a run that goes on, those that it began with."""
     if given.get("resume"):
         return resumed(task, **given)
     if sum(given.get(name) is not None for name in ("steps", "epochs", "minutes")) > 1:
         raise ValueError("choose one of --steps, --epochs and --minutes")
-    return settle(task, model, size, **given)
+    settings = settle(task, model, size, **given)
+    return settings if settings.keeping.overwrite else once_more(settings, given)
 
 
-MAY_CHANGE = ("resume", "out", "device", "threads")
+MAY_CHANGE = ("resume", "out", "device", "threads", "allow_changed")
+
+
+def once_more(settings: Settings, given: dict[str, Any]) -> Settings:
+    """The same command again goes on with the run that it began; another one is refused with what is different."""
+    folder = Path(settings.keeping.out or f"runs/{settings.task}")
+    asked = read_json(folder / "train.json").get("asked") if (folder / "train.json").is_file() else None
+    if not isinstance(asked, dict):
+        return settings
+    wanted = plain(settings.flat())
+    if other := differing(asked, wanted):
+        lines = [f"  {flag(name)} {shown(asked.get(name))} there, {shown(wanted.get(name))} here" for name in other]
+        raise ValueError(
+            f"{folder} holds a run that began with other settings:\n" + "\n".join(lines) + "\ngo on with it with "
+            "--resume, start again with --overwrite, or choose another --out"
+        )
+    if not saves(folder):  # nothing can be lost
+        return replace(settings, keeping=replace(settings.keeping, overwrite=True))
+    return resumed(settings.task, **{name: value for name, value in given.items() if name in MAY_CHANGE}, resume=True)
 
 
 def resumed(task: str, **given: Any) -> Settings:
@@ -194,7 +216,8 @@ def resumed(task: str, **given: Any) -> Settings:
             )
     file = Path(given.get("out") or f"runs/{task}") / "train.json"
     kept = read_json(file)
-    kept.pop("fingerprint", None)
+    for name in ("fingerprint", "asked"):
+        kept.pop(name, None)
     try:
         return settle(**{**kept, **given})
     except (TypeError, KeyError) as error:

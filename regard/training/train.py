@@ -18,15 +18,17 @@ import torch
 
 from regard.data.batches import Examples
 from regard.data.files import Data
-from regard.hub.folder import names_of, read_json, read_weights
+from regard.hub.folder import names_of, read_weights
 from regard.purpose import read_task
 from regard.tasks import TASKS
 from regard.tasks.task import Task
 from regard.training import pace
 from regard.training.begin import fitted, make_model
+from regard.training.blame import blamed
 from regard.training.card import card
-from regard.training.loop import Progress, Step, learn, parameters
-from regard.training.run import Lock, Run, as_line
+from regard.training.changes import changes, made_with, plain
+from regard.training.loop import NotFinite, Progress, Step, learn, parameters
+from regard.training.run import DESCRIPTION, Lock, Run, as_line
 from regard.training.save import replace_file
 from regard.training.settings import Settings, start
 
@@ -45,8 +47,10 @@ class Job:
     examples: Examples
     progress: Progress
     began: float  # for the promise of --minutes
+    asked: dict[str, Any]  # settings as they were given, so that the same command is known again
     best: dict[str, Any] = field(default_factory=dict)  # scores of the weights in model.safetensors, and their step
     worse: int = 0  # checks in a row that were not the best
+    made: dict[str, Any] = field(default_factory=dict)  # what a save depends on besides its numbers
     test: dict[str, Any] = field(default_factory=dict)
     troubles: list[str] = field(default_factory=list)  # saves that could not be used
 
@@ -68,7 +72,7 @@ def train(task: str = "translate", **options: Any) -> Iterator[Step]:
 
 def prepare(settings: Settings) -> Job:
     """Data checked, tokenizer learnt, model made or taken from its newest save. Of a new run nothing is written yet."""
-    began = time.perf_counter()
+    began, asked = time.perf_counter(), plain(settings.flat())
     keeping = settings.keeping
     folder = Path(keeping.out or f"runs/{settings.task}")
     run = Run(folder) if keeping.resume else Run.new(folder, keeping.overwrite)
@@ -78,8 +82,11 @@ def prepare(settings: Settings) -> Job:
             torch.set_num_threads(keeping.threads)
         kind, aim, reading = TASKS[settings.task], settings.aim, settings.reading
         data = kind.read(settings.files, settings.ability, reading, **aim)
-        if keeping.resume and read_json(folder / "train.json").get("fingerprint") != data.fingerprint:
-            raise ValueError(f"the data is not what {folder} was trained on: put it back, or start a new run")
+        made: dict[str, Any] = {}
+        if keeping.resume:
+            save, facts, troubles = run.newest()
+            made = made_with({**settings.flat(), "fingerprint": data.fingerprint}, folder, DESCRIPTION)
+            refuse_changes(save, facts.get("made", made), made, keeping.allow_changed)
         settings, task = (settings, read_task(folder)) if keeping.resume else fitted(settings, data.sets["train"])
         sizes = task.sizes()
         context = settings.body.get("context", 0)
@@ -89,15 +96,24 @@ def prepare(settings: Settings) -> Job:
         vocab = {"vocab": sizes["vocab"]} if "vocab" in reading else {}
         settings = replace(settings, plan=plan, reading=reading | vocab)
         progress = Progress.new(make_model(settings, task), plan)
-        job = Job(settings, run, lock, data, task, prepared["train"], progress, began)
+        job = Job(settings, run, lock, data, task, prepared["train"], progress, began, asked, made=made)
         if keeping.resume:
-            facts, job.troubles = run.resume(progress)
-            job.best, job.worse = facts["best"], facts["worse"]
+            run.take(progress, save, facts)
+            job.best, job.worse, job.troubles = facts["best"], facts["worse"], troubles
     except BaseException:
         lock.release()
         run.abandon()
         raise
     return job
+
+
+def refuse_changes(save: Path, then: dict[str, Any], now: dict[str, Any], allowed: bool) -> None:
+    if (lines := changes(then, now)) and not allowed:
+        told = "\n".join(f"  {line}" for line in lines)
+        raise ValueError(
+            f"this is not what {save} was made with:\n{told}\nput it back, go on all the same with --allow-changed, or "
+            "start again with --overwrite"
+        )
 
 
 def planned(job: Job) -> Job:
@@ -118,7 +134,8 @@ def planned(job: Job) -> Job:
     if not s.keeping.resume:
         kept = {**job.settings.flat(), "resume": False, "overwrite": False, "fingerprint": job.data.fingerprint}
         job.run.clear()
-        job.run.describe(job.progress.model, job.task, kept)
+        job.run.describe(job.progress.model, job.task, kept | {"asked": job.asked})
+        job.made = made_with(kept, job.run.folder, DESCRIPTION)
     return job
 
 
@@ -142,6 +159,9 @@ def carry_out(job: Job) -> Iterator[Step]:
             if late:
                 break
         finish(job)
+    except NotFinite as bad:
+        model, rows = job.progress.model, job.data.sets["train"]
+        raise blamed(bad, model, job.task, job.examples, rows, job.run.folder) from None
     finally:
         job.lock.release()
 
@@ -166,7 +186,7 @@ def judge(job: Job) -> dict[str, Any]:
 
 
 def save(job: Job) -> Path:
-    facts = {"best": job.best, "worse": job.worse}
+    facts = {"best": job.best, "worse": job.worse, "made": job.made}
     keeping = job.settings.keeping
     return job.run.save(job.progress, facts, max(keeping.keep, keeping.average_last + 1))
 
@@ -185,5 +205,6 @@ def finish(job: Job) -> None:
         job.run.log(step=job.progress.step, test=job.test)
     amounts = job.task.amount(sets["train"]), job.task.amount(job.valid)
     family = names_of(model.body).family
-    about = card(job.settings.flat(), parameters(model), *amounts, job.best, job.test, family)
+    both = job.best, job.test
+    about = card(job.settings.flat(), parameters(model), *amounts, *both, family, job.data.fingerprint)
     replace_file(job.run.folder / "README.md", about.encode())

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 
 import numpy as np
 import pytest
@@ -196,3 +197,27 @@ def test_early_stopping_and_averaging_of_the_last_saves(pairs_file, tmp_path):
     steps = list(train("translate", data=[str(pairs_file)], out=str(tmp_path / "run"), steps=50, **how, **sizes))
     assert steps[-1].number == 15, "nothing can get better at this rate: the first check, then two more"
     assert (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_steps_that_may_be_passed_over_are_counted_and_teach_nothing(tmp_path):
+    progress, task, examples, plan = make(steps=6, skip_nonfinite=2)
+    right, bad = progress.model.head.loss, {1, 4}
+    progress.model.head.loss = lambda *args: right(*args) * (math.nan if progress.step in bad else 1)
+    found, weights = [], []
+    for step in learn_steps(progress, task, examples, plan):
+        found.append(step.loss)
+        weights.append(bits(progress.model))
+    assert [math.isnan(loss) for loss in found] == [False, True, False, False, True, False]
+    assert progress.skipped == 2
+    for number in (1, 4):
+        assert all(map(torch.equal, weights[number - 1], weights[number]))
+    assert not all(map(torch.equal, weights[1], weights[2]))
+    run = Run.new(tmp_path / "run")
+    run.save(progress, {}, keep=1)
+    again, *_ = make(steps=6, skip_nonfinite=2)
+    run.resume(again)
+    assert again.skipped == 2
+    bad.add(5)
+    progress.step = 5
+    with pytest.raises(FloatingPointError, match="step 6"):
+        list(learn_steps(progress, task, examples, plan))

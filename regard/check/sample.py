@@ -1,0 +1,128 @@
+"""What a model is asked while it is examined: texts or pictures that fit its task, and tokens drawn at random.
+
+The texts are yours, or the first of those that ship for the task. The same seed gives the same sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.check.texts import ASKED, LEARNT, MANY, Halves, bundled, halves, short
+from regard.data.batches import Ints, Ragged, padding_mask
+from regard.data.bundled import shapes
+from regard.data.corpus import Windows
+from regard.load import Loaded
+from regard.tasks.classify import Classify
+from regard.tasks.translate import Translate
+
+LONGEST = 32  # tokens of a text
+RANDOM = (9, 5)  # tokens of the rows that are drawn at random
+
+
+class Given(NamedTuple):
+    """What a model is given at once."""
+
+    x: Tensor  # (B,T) ids or (B,C,H,W) pictures
+    mask: Tensor | None = None  # (B,1,1,T), True = a token
+    target: Tensor | None = None  # (B,T) of a translator
+
+
+class Sample(NamedTuple):
+    texts: list[str]
+    raw: list[str]  # as a user asks; of pictures nothing, for they would have to be files
+    ids: list[list[int]]  # rows of tokens, those drawn at random last
+    targets: list[list[int]]  # of a translator: what its decoder is given with each row
+    plain: list[int]  # all tokens that are none of the special ones
+    pad: int
+    pixels: Tensor | None  # (B,C,H,W)
+    examples: Any  # as the task learns from them
+    chosen: Ints  # the rows of these that are looked at
+
+    def given(self, rows: Sequence[int], length: int | None = None, beside: Tensor | None = None) -> Given:
+        """Rows side by side, or one without a mask; all as long as `length` if that is given. `beside` (N,) are tokens
+        that stand in the padding."""
+        ids = [self.ids[i][:length] for i in rows]
+        target = self.decoded(rows, length)
+        if len({len(row) for row in ids}) == 1:
+            return Given(torch.tensor(ids), None, target)
+        table = Ragged(ids)
+        every = np.arange(len(ids))
+        x = table.padded(every, self.pad)
+        mask = padding_mask(table.lengths, x.size(1))
+        if beside is not None:
+            x = x.where(mask[:, 0, 0], beside[torch.arange(x.numel()) % len(beside)].view_as(x))
+        return Given(x, mask, target)
+
+    def decoded(self, rows: Sequence[int], length: int | None) -> Tensor | None:
+        if not self.targets:
+            return None
+        return Ragged([self.targets[i][:length] for i in rows]).padded(np.arange(len(rows)), self.pad)
+
+    def batch(self, task: Any, rows: Ints) -> Any:
+        more = {"training": False} if isinstance(task, Classify) else {}
+        return task.batch(self.examples, rows, **more)
+
+
+def draw(loaded: Loaded, lines: Sequence[str] | None = None, seed: int = 0) -> Sample:
+    task: Any = loaded.task
+    tokenizer, translates = loaded.tokenizer, isinstance(task, Translate)
+    context = getattr(loaded.model.body.config, "context", LONGEST)
+    pairs = bundled(task) if lines is None else [pair for pair in map(halves, lines) if pair[0]][:MANY]
+    if not pairs:
+        raise ValueError("there is no text to examine the model with: give a file that has some")
+    scenes = shapes.shapes(MANY) if getattr(task, "pictures", None) is not None else []
+    pixels = None
+    if scenes:
+        pixels = task.pictures.normal(torch.from_numpy(task.pictures.prepare([scene.pixels for scene in scenes])))
+    rows = LEARNT[type(task)](task, pairs, [scene.pixels for scene in scenes])
+    examples = task.prepare(rows, None if translates else min(context, LONGEST))
+    chosen = chosen_of(examples, context if translates else None)
+    if tokenizer is None:
+        return Sample([], [], [], [], [], 0, pixels, examples, chosen)
+    luck = torch.Generator().manual_seed(seed)
+    size = min(len(tokenizer), getattr(loaded.model.body.config, "vocab", len(tokenizer)))
+    plain = sorted({*range(size)} - {*tokenizer.special}) or [*range(size)]
+    longest = min(context, LONGEST, getattr(task, "limit", None) or LONGEST)
+    ids, targets = tokens(task, pairs, longest)
+    for count in RANDOM:
+        ids.append(some_of(plain, min(count, longest), luck))
+        targets.append([getattr(task, "first", 0), *some_of(plain, min(count, longest) - 1, luck)])
+    texts = [text for text, _ in pairs]
+    asked = [] if scenes else [ASKED.get(type(task), lambda one, other: short(one))(*pair) for pair in pairs]
+    return Sample(texts, asked, ids, targets if translates else [], plain, tokenizer.pad, pixels, examples, chosen)
+
+
+def tokens(task: Any, pairs: Halves, longest: int) -> tuple[list[list[int]], list[list[int]]]:
+    """What is read, and for a translator what is to be said; cut to a length that is soon computed."""
+    tokenizer = task.tokenizer
+    tokenizer.longest(longest)
+    texts, others = [text for text, _ in pairs], [other or text for text, other in pairs]
+    if isinstance(task, Translate):
+        sources, targets = task.encode(texts), tokenizer.encode_targets(others)
+        targets = [[task.first, *row[:-1]] for row in targets]
+    else:
+        sources, targets = tokenizer.encode(texts), [[0]] * len(texts)
+    tokenizer.engine.no_truncation()
+    full = [(one[:longest], other[:longest]) for one, other in zip(sources, targets, strict=True) if one and other]
+    return [one for one, _ in full], [other for _, other in full]
+
+
+def some_of(plain: list[int], count: int, luck: torch.Generator) -> list[int]:
+    return [plain[i] for i in torch.randint(len(plain), (count,), generator=luck).tolist()]
+
+
+def chosen_of(examples: Any, context: int | None) -> Ints:
+    """Rows that fit the model, if they were not cut. Of a corpus they are the places where windows begin."""
+    if isinstance(examples, Windows):
+        return np.arange(0, len(examples.ids) - examples.length + 1, examples.length)[:MANY]
+    fits: Ints = np.arange(len(examples.lengths))
+    if context is not None:
+        fits = np.flatnonzero(examples.lengths.max(1) <= context)
+    if not len(fits):
+        raise ValueError(f"no text of the sample fits this model's context of {context}: give shorter ones")
+    return fits[:MANY]

@@ -1,0 +1,72 @@
+"""A few of the faults that benchmarks/faults.py injects by the hundred; and a defect of ours would be noticed."""
+
+import json
+import random
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+import faults  # noqa: E402
+
+from regard.data.batches import Position, forever  # noqa: E402
+from regard.training import loop, run  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    return faults.finished(tmp_path_factory.mktemp("faults"))
+
+
+def test_a_full_disk_costs_no_save(finished):
+    assert faults.full_disk(finished, 3) == 3
+
+
+def test_a_save_that_makes_room_first_is_noticed(finished, monkeypatch):
+    whole = run.save_folder
+
+    def hasty(parent, *args, **more):
+        run.keep_newest(parent, 0)
+        return whole(parent, *args, **more)
+
+    monkeypatch.setattr(run, "save_folder", hasty)
+    assert faults.full_disk(finished, 3) < 3
+
+
+def test_a_number_that_is_none_stops_at_its_step(tmp_path):
+    assert faults.no_number(tmp_path / "poisoned", 2) == 2
+
+
+def test_a_check_that_comes_too_late_is_noticed(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop.math, "isfinite", lambda _: True)
+    assert faults.no_number(tmp_path / "poisoned", 1) == 0
+
+
+def test_damage_is_found_and_the_save_before_is_used(finished):
+    assert faults.damaged(finished, 10, random.Random(2)) == (10, 10)
+
+
+def test_a_look_at_sizes_alone_is_noticed(finished, monkeypatch):
+    def sizes_alone(folder):
+        with suppress(ValueError):
+            told = json.loads((folder / "manifest.json").read_bytes())
+            return any((folder / file).stat().st_size != want["bytes"] for file, want in told.items())
+        return True
+
+    monkeypatch.setattr(faults, "damage", sizes_alone)
+    found, _ = faults.damaged(finished, 10, random.Random(3))
+    assert found < 10
+
+
+def test_restarts_lose_and_repeat_nothing():
+    assert faults.restarts(40, random.Random(3)) == 40
+
+
+def test_a_position_that_is_forgotten_is_noticed(monkeypatch):
+    def forgetful(examples, budget, seed, start=None):
+        return forever(examples, budget, seed, Position(start.epoch if start else 0, 0))
+
+    monkeypatch.setattr(faults, "forever", forgetful)
+    assert faults.restarts(20, random.Random(3)) < 20
