@@ -30,6 +30,7 @@ from regard.training import run as runs
 from regard.training import train as training
 
 PHASES = ("start", "step", "end of an epoch", "validation", "save", "finish")
+BEGUN = 0.9  # share of the blows that wait for the first step
 COMMON = {
     "steps": 120, "checks": 24, "accumulate": 2, "dropout": 0.2, "average": 0.9, "threads": 1, "batch-tokens": 200,
     "check-examples": 20, "dim": 16, "heads": 2, "hidden": 32, "device": "cpu", "pieces": "characters",
@@ -113,8 +114,9 @@ def alone(work: Callable[[], int]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(forked(work), 0)[1])
 
 
-def life(work: Callable[[], int], seconds: float | None) -> tuple[int | None, int]:
-    """The exit code of a child that does `work`, None if it was killed after so many seconds; and its last phase."""
+def life(work: Callable[[], int], seconds: float | None, begun: bool = False) -> tuple[int | None, int]:
+    """The exit code of a child that does `work`, None if it was killed after so many seconds of its life, or of its
+    training if it has `begun`; and its last phase."""
     phase = mmap.mmap(-1, 1)
     child = forked(lambda: watched(phase) or work())
     began = time.monotonic()
@@ -123,6 +125,8 @@ def life(work: Callable[[], int], seconds: float | None) -> tuple[int | None, in
         if ended:
             return os.waitstatus_to_exitcode(status), phase[0]
         time.sleep(0.001)
+        if begun and phase[0] == PHASES.index("start"):
+            began = time.monotonic()
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return None, phase[0]
@@ -152,7 +156,7 @@ def killed(task: str, kills: int, folder: Path, luck: random.Random, longest: fl
         while code is None:
             # When enough have fallen the run may end in peace.
             patience = luck.uniform(0, longest) if fallen.total() < kills else None
-            code, phase = life(lambda: main(command(task, data, run)), patience)
+            code, phase = life(lambda: main(command(task, data, run)), patience, begun=luck.random() < BEGUN)
             if code is None:
                 fallen[PHASES[phase]] += 1
         if code != 0:
@@ -165,7 +169,7 @@ def cli() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=200, help="in all, shared by the tasks")
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
-    parser.add_argument("--longest", type=float, default=1.5, help="seconds that a process may live")
+    parser.add_argument("--longest", type=float, default=0.5, help="seconds that a process may live")
     parser.add_argument("--out", type=Path, default=Path("runs/kill"))
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
