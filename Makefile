@@ -46,6 +46,10 @@ bench: setup
 	$(BIN)/python benchmarks/train_speed.py
 	$(BIN)/python benchmarks/attention.py
 	$(BIN)/python benchmarks/multi30k.py
+	$(BIN)/python benchmarks/decode.py
+	$(BIN)/python benchmarks/marian.py
+	$(BIN)/python benchmarks/minilm.py
+	$(BIN)/python benchmarks/quality.py
 
 # What the README says about trained models: about four hours on two cores, and the data beside the project.
 scores: setup

@@ -131,10 +131,10 @@ def beam_search(
         time += 1
         logprobs = step(ids[:, -1:], caches).float().log_softmax(-1)
         logprobs = allowed(logprobs, time, end, limits.repeat_interleave(K), how)
-        V = logprobs.size(1)
-        joint = (logp[:, :, None] + logprobs.view(-1, K, V)).flatten(1)  # (B,K·V)
-        best, where = joint.topk(min(2 * K, K * V), dim=1)  # no more than K of these can end, so K go on
-        beams, tokens = where // V, where % V
+        near, named = largest(logprobs, min(2 * K, logprobs.size(1)))  # (B·K,2K): of no beam can more be among the best
+        joint = (logp[:, :, None] + near.unflatten(0, (-1, K))).flatten(1)  # (B,K·2K)
+        best, where = joint.topk(min(2 * K, joint.size(1)), dim=1)  # no more than K of these can end, so K go on
+        beams, tokens = where // near.size(1), named.view(len(joint), -1).gather(1, where)
         ends = (tokens == end) | best.isinf()
         for b, rank in (ends[:, :K] & best[:, :K].isfinite()).nonzero().tolist():
             text = ids[b * K + int(beams[b, rank]), 1:].tolist()
@@ -169,7 +169,24 @@ def allowed(logprobs: Tensor, time: int, end: int, limits: Tensor, how: Decoding
 
 
 def greedily(logprobs: Tensor, rows: Tensor, time: int) -> Tensor:
-    return logprobs.argmax(-1)
+    return largest(logprobs, 1)[1][:, 0]
+
+
+def largest(x: Tensor, count: int, block: int = 64) -> tuple[Tensor, Tensor]:
+    """The largest numbers of every row, and where they are. Of a long row only those blocks are sorted whose largest is
+    one of the largest among all blocks: nothing else can be there."""
+    V = x.size(1)
+    whole = V // block * block
+    if whole < 64 * block * count:
+        return x.topk(count, dim=1)
+    tops = [x[:, :whole].unflatten(1, (-1, block)).amax(-1)]
+    if whole < V:
+        tops.append(x[:, whole:].amax(-1, keepdim=True))
+    some = torch.cat(tops, 1).topk(count, dim=1).indices  # (B,count)
+    at = (some[:, :, None] * block + torch.arange(block, device=x.device)).flatten(1)  # (B,count·block)
+    inside = at.clamp(max=V - 1)
+    best, where = x.gather(1, inside).masked_fill_(at >= V, -math.inf).topk(count, dim=1)
+    return best, inside.gather(1, where)
 
 
 def sampler(how: Decoding, numbers: Tensor) -> Choose:

@@ -19,15 +19,20 @@ from regard.hub.remote import find
 from regard.models import MODELS, ability_for
 from regard.parts.heads import Model
 from regard.purpose import agreed, answers_of, read_task, write_task
+from regard.speed.fast import fast
+from regard.speed.int8 import is_rounded
+from regard.speed.room import unfilled
+from regard.speed.saved import holds_int8, read_int8, write_int8
 from regard.tasks import TASKS
 from regard.tasks.task import Answer, Task
 
 
 class Loaded:
-    """Model and task of a folder, together."""
+    """Model and task of a folder, together. `model` answers; `plain` is it in plain modules, if that differs."""
 
-    def __init__(self, model: Model, task: Task, origin: Origin | None = None):
+    def __init__(self, model: Model, task: Task, origin: Origin | None = None, plain: Model | None = None):
         self.model, self.task, self.origin = model, task, origin
+        self.plain = model if plain is None else plain
 
     @property
     def tokenizer(self) -> Any:
@@ -60,9 +65,12 @@ class Loaded:
         if folder.exists() and any(folder.iterdir()):
             raise ValueError(f"{folder} is there already, and not empty: choose another folder")
         folder.mkdir(parents=True, exist_ok=True)
-        write_config(folder, self.model, answers_of(self.task), self.origin)
+        if is_rounded(self.plain):
+            write_int8(folder, self.plain, self.origin)
+            return write_task(folder, self.task)
+        write_config(folder, self.plain, answers_of(self.task), self.origin)
         write_task(folder, self.task)
-        write_weights(folder / "model.safetensors", self.model, self.origin)
+        return write_weights(folder / "model.safetensors", self.plain, self.origin)
 
     def rows(self, paths: Iterable[str], fields: tuple[str, ...] | None = None, skip_bad: bool = False) -> Any:
         """Files as the task scores them: `loaded.task.score(loaded.model, loaded.rows(["test.tsv"]))`."""
@@ -71,14 +79,25 @@ class Loaded:
         return self.task.read_one(tuple(paths), fields, ability_for(model, kind, self.task.asks), skip_bad)
 
 
-def load(name: str | Path, device: str = "auto", download: bool | None = None) -> Loaded:
-    """A model folder, or a name on the hub, which is fetched only if `download` says so."""
+def load(name: str | Path, device: str = "auto", download: bool | None = None, speed: str | None = None) -> Loaded:
+    """A model folder, or a name on the hub, which is fetched only if `download` says so.
+
+    `speed` "exact" gives the same tokens sooner, "int8" rounds the weights; without it, all is there to be looked at.
+    """
     folder = find(str(name), download)
-    names, config = read_config(folder)
-    task = read_task(folder)
-    kind = next(name for name, kind in TASKS.items() if type(task) is kind)
-    config = agreed(config, task, folder)
-    body = MODELS[names.model].bodies[ability_for(names.model, kind, task.asks)]
-    model = task.head(body(config))
-    origin = read_weights(folder, names, model)
-    return Loaded(model.to(pick_device(device)).eval(), task, origin)
+    rounded = holds_int8(folder)
+    with unfilled():
+        names, config = read_config(folder, weights=not rounded)
+        task = read_task(folder)
+        kind = next(name for name, kind in TASKS.items() if type(task) is kind)
+        config = agreed(config, task, folder)
+        body = MODELS[names.model].bodies[ability_for(names.model, kind, task.asks)]
+        model = task.head(body(config))
+    if rounded:
+        origin, plain = read_int8(folder, model)
+        return Loaded(fast(plain, "int8")[0], task, origin, plain)
+    with unfilled():
+        origin = read_weights(folder, names, model)
+    plain = model.to(pick_device(device)).eval()
+    model, plain = fast(plain, speed) if speed else (plain, plain)
+    return Loaded(model, task, origin, plain)

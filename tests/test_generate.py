@@ -18,7 +18,7 @@ from torch import Tensor
 
 from regard.data.batches import Ragged
 from regard.data.pieces import Pieces, learn
-from regard.generate import Decoding, Hypothesis, beam_search, generate
+from regard.generate import Decoding, Hypothesis, beam_search, generate, largest
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.parts.cache import Cache
 from regard.parts.heads import Model
@@ -332,3 +332,13 @@ class TestTransformer:
 
 def test_a_padding_mask_comes_from_lengths() -> None:
     assert padding_mask(np.array([2, 3]), 3).tolist() == [[[[True, True, False]]], [[[True, True, True]]]]
+
+
+@pytest.mark.parametrize("count", [1, 8])
+@pytest.mark.parametrize("V", [50, 40_000, 40_000 // 64 * 64])
+def test_the_largest_of_a_long_row_are_found_without_sorting_it(count: int, V: int) -> None:
+    x = torch.randn(3, V, generator=torch.Generator().manual_seed(1))
+    x[0, -1], x[1, 0], x[2, V // 2 :] = 9.0, 9.0, -math.inf
+    best, where = largest(x, count)
+    assert torch.equal(best, x.topk(count).values)
+    assert torch.equal(x.gather(1, where), best)

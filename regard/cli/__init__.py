@@ -13,6 +13,7 @@ VERBS = {
     "run": 'use a model: regard run MODEL "Tea and water please"',
     "score": "measure a model on a file of pairs: regard score MODEL test.en test.de",
     "check": "examine a model, and tell what is wrong with it: regard check MODEL",
+    "bench": "how fast a model is on this machine, beside other programs: regard bench MODEL",
     "look": 'see what happens inside of a model, as a page: regard look MODEL "Tea and water please"',
     "lab": "the claims of the lectures as experiments: regard lab party",
     "models": "what there is: every model with its sizes, and the tasks it meets",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from queue import Queue
 from threading import Thread
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any, BinaryIO, Literal
 
 import numpy as np
 import torch
@@ -41,6 +41,7 @@ class Use:
     npy: str | None = None  # with --embed: all vectors as one array, in this .npy file
     play: bool = False  # tell an interactive story: you type, the model answers
     device: str = "auto"  # cpu, cuda or mps; the best there is if auto
+    speed: Literal["exact", "int8"] = "exact"  # the same tokens as ever, or weights of 8 bits: sooner, almost the same
     threads: int | None = None  # processor threads; all cores unless given
 
     def __post_init__(self) -> None:
@@ -62,7 +63,7 @@ def main(args: list[str]) -> int:
     if use.threads:
         torch.set_num_threads(use.threads)
     how = ways(**given)
-    loaded = load(found(use.model, how_found), use.device)
+    loaded = load(found(use.model, how_found), use.device, speed=use.speed)
     if use.play:
         return play(loaded, how, " ".join(use.text))
     if use.embed:

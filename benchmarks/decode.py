@@ -1,0 +1,81 @@
+"""How long a token takes: GPT-2 small and LLaMA 135M with random weights, one row and eight, beside all peers.
+
+    python benchmarks/decode.py [--shapes gpt2 llama] [--rows 1 8] [--threads 1 2] [--tokens 33] [--seconds 60]
+
+Everyone reads the same folder and the same prompt of 64 tokens, writes the same number of tokens greedily, and never
+ends early. A step is (time of all tokens - time of the first) / (tokens - 1). Those with fp32 must say our tokens.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+import torch
+from beside import machine, options, runners_of, table
+from shapes import folder_of
+
+from regard.bench.bench import BYTES, same
+from regard.bench.rounds import rounds
+from regard.bench.runner import Runner
+from regard.bench.work import Written, cost
+from regard.load import load
+
+PROMPT = 64
+ALIKE = 0.9  # of random logits some are nearly equal
+
+
+def measured(runners: list[Runner], work: Written, rows: int, seconds: float) -> dict[str, list[float]]:
+    """Seconds of a step in each round."""
+    acts = {
+        (r.title, new): (lambda r=r, new=new: r.write(work.rows[:rows], new, 1))
+        for r in runners
+        for new in (1, work.new)
+    }
+    took = rounds(acts, seconds)
+    return {
+        r.title: [
+            max(all_ - first, 1e-9) / (work.new - 1)
+            for all_, first in zip(took[r.title, work.new], took[r.title, 1], strict=True)
+        ]
+        for r in runners
+    }
+
+
+def refuse_others(runners: list[Runner], work: Written) -> None:
+    """Whoever has fp32 says our tokens; with random weights, int8 soon says others."""
+    right = runners[0].write(work.rows, work.new, 1)
+    for r in runners:
+        if r.numbers == "fp32" and (share := same(right, r.write(work.rows, work.new, 1))) < ALIKE:
+            raise SystemExit(f"{r.title} says only {share:.0%} of our tokens: it does not do the same work")
+
+
+def main() -> None:
+    parser = options(str(__doc__), 60.0)
+    parser.add_argument("--shapes", nargs="+", default=["gpt2", "llama"], choices=["gpt2", "llama"])
+    parser.add_argument("--rows", type=int, nargs="+", default=[1, 8])
+    parser.add_argument("--tokens", type=int, default=33, help="written after each prompt")
+    said = parser.parse_args()
+    for threads in said.threads:
+        most = machine(threads)
+        for shape in said.shapes:
+            folder = folder_of(shape, said.out)
+            with TemporaryDirectory() as room:
+                plain = load(folder, "cpu")
+                draw = torch.Generator().manual_seed(1)
+                ids = torch.randint(3, plain.model.body.config.vocab, (max(said.rows), PROMPT), generator=draw)
+                work = Written(ids.tolist(), said.tokens)
+                read = cost(plain, work).step / 2  # weights
+                del plain
+                runners = runners_of(folder, threads, Path(room), said.peers)
+                refuse_others(runners, work)
+                for rows in said.rows:
+                    costs = measured(runners, work, rows, said.seconds)
+                    limit = {r.title: read * BYTES.get(r.numbers, 4) / most.bandwidth for r in runners}
+                    more = {name: f"{limit[name] / median(took):.0%} of the bandwidth" for name, took in costs.items()}
+                    table(f"{shape}, {rows} rows", "ms a step", costs, lambda s: 1000 * s, more)
+
+
+if __name__ == "__main__":
+    main()

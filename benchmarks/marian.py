@@ -1,0 +1,98 @@
+"""How long a translation takes: the shape of the OPUS-MT models (6 + 6 layers of 512, 58,101 tokens), random weights.
+
+    python benchmarks/marian.py [--threads 1 2] [--seconds 60] [--sentences 1000]
+
+English sentences of Multi30k, one by one and in batches of 32 of like length, greedily and with beam 4. All make the
+same number of steps: as many as the longest source of a batch has tokens. Ours asks the model once more, for the end,
+so it is given one token less. CTranslate2 does a file also with a worker for each thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from beside import machine, options, runners_of, table
+from corpus import some_pairs
+from decode import refuse_others
+from shapes import folder_of
+
+from regard.bench.rounds import rounds
+from regard.bench.runner import Runner
+from regard.bench.work import Written
+from regard.load import load
+
+BATCH = 32
+ALONE = 4  # sentences that are translated one by one
+
+
+def batches(rows: list[list[int]], size: int) -> list[list[list[int]]]:
+    rows = sorted(rows, key=len)
+    return [rows[i : i + size] for i in range(0, len(rows), size)]
+
+
+def act(runner: Runner, parts: list[list[list[int]]], beam: int) -> Callable[[], object]:
+    write: Any = runner.write
+    return lambda: [write(rows, len(rows[-1]) - runner.extra, beam) for rows in parts]
+
+
+def workers(room: Path, numbers: str, count: int, pieces: Any, parts: list[Any], beam: int) -> Callable[[], object]:
+    """CTranslate2 with a worker for each thread: batches side by side."""
+    import ctranslate2
+
+    kind = {"fp32": "float32"}.get(numbers, numbers)
+    translator = ctranslate2.Translator(
+        str(room / f"ctranslate2-{numbers}"), compute_type=kind, inter_threads=count, intra_threads=1
+    )
+
+    def all_of_them() -> list[Any]:
+        promised = []
+        for rows in parts:
+            how = {"beam_size": beam, "min_decoding_length": len(rows[-1]), "max_decoding_length": len(rows[-1])}
+            given = [pieces(row) for row in rows]
+            promised += translator.translate_batch(given, max_batch_size=BATCH, asynchronous=True, **how)
+        return [one.result() for one in promised]
+
+    return all_of_them
+
+
+def main() -> None:
+    parser = options(str(__doc__), 60.0)
+    parser.set_defaults(peers=["transformers", "CTranslate2"])
+    parser.add_argument("--sentences", type=int, default=1000, help="of the file")
+    parser.add_argument("--works", nargs="+", default=["greedy", "beam", "batch", "file"], help="which of the four")
+    said = parser.parse_args()
+    name, pairs = some_pairs()
+    folder = folder_of("marian", said.out, (side for pair in pairs for side in pair))
+    tokenizer = load(folder, "cpu").tokenizer
+    rows = tokenizer.encode([english for english, _ in islice(pairs, said.sentences)])
+    few = [row for row in rows if 10 <= len(row) <= 20]
+    whole = batches(rows, BATCH)
+    works = {
+        "greedy": (f"greedy, {ALONE} sentences one by one", [[row] for row in few[:ALONE]], 1),
+        "beam": (f"beam 4, {ALONE} sentences one by one", [[row] for row in few[:ALONE]], 4),
+        "batch": (f"greedy, {BATCH} sentences at once", [whole[len(whole) // 2]], 1),
+        "file": (f"beam 4, a file of {len(rows)} sentences", whole, 4),
+    }
+    for threads in said.threads:
+        machine(threads)
+        with TemporaryDirectory() as room:
+            runners = runners_of(folder, threads, Path(room), said.peers)
+            refuse_others(runners, Written(whole[len(whole) // 2][:8], 16))
+            for work in said.works:
+                title, parts, beam = works[work]
+                acts = {r.title: act(r, parts, beam) for r in runners if work != "file" or r.name != "transformers"}
+                if work == "file" and threads > 1 and "CTranslate2 int8" in acts:
+                    for numbers in ("fp32", "int8"):
+                        args = (Path(room), numbers, threads, tokenizer.pieces, parts, beam)
+                        acts[f"CTranslate2 x{threads} {numbers}"] = workers(*args)
+                costs = rounds(acts, said.seconds)
+                count = sum(map(len, parts))
+                table(f"{title} of {name}", "ms a sentence", costs, lambda s, n=count: 1000 * s / n, {})
+
+
+if __name__ == "__main__":
+    main()

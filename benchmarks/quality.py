@@ -1,0 +1,112 @@
+"""What int8 costs in quality, for models that were trained: BLEU, perplexity, cosines; beside llama.cpp's rounding.
+
+    python benchmarks/quality.py [--minutes 20] [--out runs/quality] [--only translate write embed] [--examples 1000]
+
+translate   Transformer `tiny` on Multi30k; BLEU with beam 4 and perplexity on test_2016_flickr
+write       LLaMA `tiny` on WikiText-2; perplexity on its test set
+embed       MiniLM-L6, somebody else's; cosines of the vectors of 1,000 texts to those of fp32
+
+"Q8_0" is the plain model with the same weights as llama.cpp rounds them: 32 numbers share a scale in half precision.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from corpus import SHARED, multi30k
+from finetune import minilm
+from minilm import texts, vectors
+from pretrain import wikitext
+from recipes import machine, options, trained
+from torch import Tensor, nn
+
+from regard.bench.ours import SPEEDS, open_ours
+from regard.load import Loaded, load
+from regard.tasks.translate import BEAM
+
+GROUP = 32
+
+
+def rounded(weight: Tensor) -> Tensor:
+    """Q8_0, and back."""
+    groups = weight.view(-1, GROUP)
+    scale = groups.abs().amax(1, keepdim=True) / 127
+    bytes_ = (groups / scale.clamp(min=1e-30)).round()
+    return (bytes_ * scale.half().float()).view_as(weight)
+
+
+@torch.no_grad()
+def as_llama_cpp(folder: Path) -> Loaded:
+    loaded = load(folder, "cpu")
+    for module in loaded.model.modules():
+        if isinstance(module, nn.Linear | nn.Embedding) and module.weight.size(1) % GROUP == 0:
+            module.weight.copy_(rounded(module.weight))
+    return loaded
+
+
+def variants(folder: Path) -> dict[str, Loaded]:
+    return (
+        {"plain": load(folder, "cpu")}
+        | {speed: open_ours(folder, speed) for speed in SPEEDS}
+        | {"Q8_0": as_llama_cpp(folder)}
+    )
+
+
+def translate(out: Path, minutes: float, count: int) -> None:
+    data = SHARED / "multi30k"
+    files = {part: [f"{data}/{part}.{language}.gz" for language in ("en", "de")] for part in ("train", "val")}
+    recipe = {"data": files["train"], "valid": files["val"], "minutes": minutes, "dropout": 0.2, "vocab": 4000}
+    trained("translate", out / "multi30k", recipe | {"check-examples": 200, "checks": 3}, [])
+    pairs = multi30k("test_2016_flickr")[:count]
+    found = {name: one.task.score(one.model, pairs, BEAM) for name, one in variants(out / "multi30k").items()}
+    for name, scores in found.items():
+        same = sum(a == b for a, b in zip(scores["answers"], found["plain"]["answers"], strict=True)) / len(pairs)
+        bleu = scores["bleu"]
+        lost = f"{bleu - found['plain']['bleu']:+.2f}"
+        print(f"translate {name:<7} BLEU {bleu:.2f} ({lost}), {same:.1%} the same, {apart(scores, found['plain'])}")
+
+
+def write(out: Path, minutes: float) -> None:
+    wiki = {part: [wikitext(part, out / "wiki")] for part in ("train", "valid", "test")}
+    recipe = {"data": wiki["train"], "valid": wiki["valid"], "minutes": minutes, "model": "llama", "checks": 2}
+    trained("write", out / "wikitext", recipe, [])
+    found: dict[str, Any] = {}
+    for name, one in variants(out / "wikitext").items():
+        rows = one.rows([str(file) for file in wiki["test"]])
+        found[name] = one.task.score(one.model, rows)
+        print(f"write     {name:<7} {apart(found[name], found['plain'])}", flush=True)
+
+
+def apart(scores: dict[str, Any], right: dict[str, Any]) -> str:
+    change = math.exp(scores["loss"] - right["loss"]) - 1
+    return f"perplexity {scores['perplexity']:.3f} ({change:+.4%})"
+
+
+def embed(count: int) -> None:
+    folder = minilm()
+    every = variants(folder)
+    rows = every["plain"].task.tokens(texts(count), every["plain"].model.body.config.context)  # type: ignore[attr-defined]
+    right = vectors(every["plain"], rows)
+    for name, one in every.items():
+        cosines = (vectors(one, rows) * right).sum(-1).double()
+        print(f"embed     {name:<7} cosine to fp32: {cosines.mean():.6f} in the middle, {cosines.min():.6f} at least")
+
+
+def main() -> None:
+    given, more = options(str(__doc__), 20, "runs/quality", ("translate", "write", "embed"))
+    count = int(more[more.index("--examples") + 1]) if "--examples" in more else 1000
+    print(machine())
+    out = Path(given.out)
+    if "translate" in given.only:
+        translate(out, given.minutes, count)
+    if "write" in given.only:
+        write(out, given.minutes)
+    if "embed" in given.only:
+        embed(count)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Models of well-known shapes with random weights, written as Hugging Face folders that every peer reads.
+
+GPT-2 small    12 layers of 768, 12 heads, 50,257 tokens           Radford et al. 2019
+LLaMA 135M     30 layers of 576, 9 heads, 3 of keys, 49,152        the shape of SmolLM-135M
+Marian         6 + 6 layers of 512, 8 heads, 58,101 tokens         the shape of the OPUS-MT models
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer as Engine
+from tokenizers import models, pre_tokenizers, processors
+
+from regard.data.pieces import TRANSLATING, WRITING, Layout
+from regard.data.tokens import Tokenizer
+from regard.load import Loaded
+from regard.models import MODELS
+from regard.tasks import TASKS
+
+SHAPES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "gpt2": (
+        "write",
+        "gpt",
+        {"vocab": 50257, "context": 1024, "dim": 768, "layers": 12, "heads": 12, "hidden": 3072},
+    ),
+    "llama": (
+        "write",
+        "llama",
+        {
+            "vocab": 49152, "context": 1024, "dim": 576, "layers": 30, "heads": 9, "kv_heads": 3, "hidden": 1536,
+            "tied": True,
+        },
+    ),
+    "marian": (
+        "translate",
+        "transformer",
+        {
+            "vocab": 58101, "context": 512, "dim": 512, "encoder_layers": 6, "decoder_layers": 6, "heads": 8,
+            "hidden": 2048, "norm_last": True, "activation": "silu",
+        },
+    ),
+}  # fmt: skip
+
+
+def words(vocab: int, texts: Iterable[str], layout: Layout) -> Tokenizer:
+    """A token for each word of the texts, and for as many that nobody says as are missing."""
+    known = dict.fromkeys(word for text in texts for word in text.split())
+    room = vocab - len(layout.first) - len(layout.last)
+    fill = (f"word{i}" for i in range(room))
+    middle = [*dict.fromkeys([*[*known][:room], *fill])][:room]
+    numbers = {token: i for i, token in enumerate([*layout.first, *middle, *layout.last])}
+    engine = Engine(models.WordLevel(numbers, unk_token=layout.roles["unk_token"]))
+    engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    if layout.single:
+        end = layout.roles["eos_token"]
+        engine.post_processor = processors.TemplateProcessing(layout.single, special_tokens=[(end, numbers[end])])
+    return Tokenizer(engine, layout.roles)
+
+
+def folder_of(shape: str, out: Path, texts: Iterable[str] = (), **other: Any) -> Path:
+    """The folder of such a model; one that is there is taken as it is."""
+    task_name, family, sizes = SHAPES[shape]
+    folder = out / shape
+    if (folder / "model.safetensors").exists():
+        return folder
+    sizes = sizes | other
+    task = TASKS[task_name](tokenizer=words(sizes["vocab"], texts, WRITING if task_name == "write" else TRANSLATING))
+    torch.manual_seed(1)
+    one = MODELS[family]
+    ability = next(name for name in task.asks if name in one.bodies)
+    model = task.head(one.bodies[ability](one.config(**(sizes | {"pad": task.tokenizer.pad})))).eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if weight.dim() == 2 and "blocks" in name:  # so that what is said depends on what was read
+                weight.normal_(std=2 * weight.size(1) ** -0.5)
+    Loaded(model, task).save(folder)
+    return folder

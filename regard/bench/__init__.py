@@ -1,0 +1,1 @@
+"""How fast a model is on this machine, beside others that read the same folder."""

@@ -1,0 +1,41 @@
+"""Turn after turn: everyone works once in every round, so that a busy machine slows all alike, and medians count."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Mapping
+from statistics import median
+from typing import TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+def rounds(
+    acts: Mapping[Key, Callable[[], object]],
+    seconds: float,
+    least: int = 3,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[Key, list[float]]:
+    """Seconds that each took in each round. The first round warms up; then they go on until `seconds` have passed."""
+    took: dict[Key, list[float]] = {key: [] for key in acts}
+    for act in acts.values():
+        act()
+    began = clock()
+    number = 0
+    while number < least or clock() - began < seconds:
+        number += 1
+        for key, act in acts.items():
+            start = clock()
+            act()
+            took[key].append(clock() - start)
+    return took
+
+
+def medians(took: Mapping[Key, list[float]]) -> dict[Key, float]:
+    return {key: median(times) for key, times in took.items()}
+
+
+def a_step(whole: list[float], first: list[float], steps: int) -> float:
+    """Seconds of one of so many more steps: the median over rounds. A clock may be coarse, but no step is free."""
+    each = [(one - other) / steps for one, other in zip(whole, first, strict=True)]
+    return max(median(each), 1e-9)

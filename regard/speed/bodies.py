@@ -1,0 +1,138 @@
+"""Bodies and output layers that run in the engine, and answer to the calls of those they stand for.
+
+A body keeps its own embedding and norms, and its blocks become one `Stack`. Weights are shared with the model given.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.models.bert import Bert
+from regard.models.gpt import GPT
+from regard.models.llama import Llama
+from regard.models.nano import Nano
+from regard.models.transformer import Transformer
+from regard.parts.cache import Cache
+from regard.parts.heads import Model, Output, Unembed
+from regard.speed import kernels
+from regard.speed.engine import Runner, Stack, nothing_to_do
+from regard.speed.int8 import Int8, Int8Embedding, RoundedOutput, is_rounded, with_children
+from regard.speed.memory import Memory
+from regard.speed.program import Unknown, inputs_of, outputs_of, program_of_output
+
+KNOWN = (GPT, Llama, Nano, Transformer, Bert)  # bodies whose blocks all see the same
+STACKS = ("blocks", "encoder", "decoder")  # what they call them
+LOGITS = 2**22  # held at once while a loss is counted
+
+
+class FastBody(nn.Module):
+    """What goes without a memory is left to `plain`, if there is one: whole texts suit PyTorch's kernels as well."""
+
+    def __init__(self, body: nn.Module, half: bool, plain: Any = None):
+        super().__init__()
+        fast: Any = with_stacks(body, half)
+        self.config = fast.config
+        self.fast, self.plain = fast, plain or fast
+
+    def forward(self, *inputs: Tensor, cache: list[Cache] | None = None, **context: Any) -> Tensor:
+        return self.fast(*inputs, cache=cache, **context) if cache else self.plain(*inputs, **context)
+
+    def caches(self) -> list[Memory]:
+        return [self.fast.blocks[0].memory()]
+
+    def encode(self, source: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self.plain.encode(source, mask)
+
+    def read(self, source: Tensor, mask: Tensor | None = None) -> list[Memory]:
+        return [self.fast.decoder[0].read(self.encode(source, mask), mask)]
+
+    def decode(self, *inputs: Tensor, cache: list[Cache] | None = None, **context: Any) -> Tensor:
+        return (self.fast if cache else self.plain).decode(*inputs, cache=cache, **context)
+
+
+class FastEmbedding(Int8Embedding):
+    """Rows of the output layer's own table."""
+
+    def forward(self, ids: Tensor) -> Tensor:  # (B,T) -> (B,T,D)
+        table, which = self.table, ids.int().contiguous()
+        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < table.outputs:
+            raise IndexError(f"there are {table.outputs} tokens, and none with the number {int(ids.max())}")
+        found = torch.empty(*ids.shape, table.inputs)
+        bytes_, scales, asked, out = (t.data_ptr() for t in (table.bytes, table.scales, which, found))
+        groups, width = table.scales.size(1), table.inputs
+        kernels.rows_of_table(bytes_, scales, asked, out, ids.numel(), groups, width, self.scale)
+        return found
+
+
+class FastOutput(nn.Module):
+    """Scores of every token of the vocabulary."""
+
+    def __init__(self, layer: Int8 | nn.Linear, cap: float = 0.0):
+        super().__init__()
+        self.layer, self.cap = layer, cap
+        width, self.vocab = inputs_of(layer), outputs_of(layer)
+        program = program_of_output(layer, width, self.vocab, cap)
+        self.logits, self.runner = program.place("logits", self.vocab), Runner(program)
+
+    def forward(self, x: Tensor) -> Tensor:  # (...,D) -> (...,V)
+        return self.runner.run(x.flatten(0, -2), self.logits, fresh=True).view(*x.shape[:-1], self.vocab)
+
+    def loss(self, x: Tensor, wanted: Tensor, smoothing: float = 0.0) -> Tensor:
+        """Summed, as that of Output."""
+        if smoothing:
+            raise ValueError("a model that was made fast is for use only: load it without speed to train it")
+        rows = max(1, LOGITS // self.vocab)
+        parts = zip(x.split(rows), wanted.split(rows), strict=True)
+        return torch.stack([F.cross_entropy(self(some), ids, reduction="sum") for some, ids in parts]).sum()
+
+
+def with_stacks(body: Any, half: bool) -> nn.Module:
+    stacks: dict[str, nn.Module] = {}
+    if isinstance(body.tokens, Int8Embedding):
+        stacks["tokens"] = FastEmbedding(body.tokens.table, body.tokens.scale)
+    for name in STACKS:
+        if hasattr(body, name):
+            stacks[name] = nn.ModuleList([Stack(list(getattr(body, name)), body.config.dim, half)])
+    return with_children(body, stacks)
+
+
+def must_run(model: Model) -> None:
+    """Refuse what the engine does not know, and a machine on which it does not run."""
+    if not isinstance(model.body, KNOWN):
+        raise Unknown(f"the engine has no {type(model.body).__name__}")
+    try:
+        kernels.lead(*nothing_to_do())
+    except Exception as error:  # of a compiler, on a machine that nobody has seen
+        raise NotImplementedError(f"the kernels do not run here ({error!r:.100})") from error
+
+
+def in_engine(model: Model, half: bool = True) -> Model:
+    """Everything runs there; but of a model in fp32 that writes, whole texts are left to the plain modules.
+
+    Who rounds weights may round what is remembered: `half` says so of int8 models.
+    """
+    head: Any = model.head
+    if isinstance(head, RoundedOutput):
+        return Model(FastBody(model.body, half), FastOutput(head.layer, head.cap)).eval()
+    if isinstance(head, (Unembed, Output)):
+        return Model(FastBody(model.body, False, model.body), ExactOutput(head)).eval()
+    return Model(FastBody(model.body, half and is_rounded(model.body)), head).eval()
+
+
+class ExactOutput(FastOutput):
+    """Whole texts are left to the layer it stands for."""
+
+    def __init__(self, head: Any):
+        layer = nn.Linear(head.weight.size(1), len(head.weight), bias=False, device="meta")
+        layer.weight = head.weight
+        if isinstance(head, Unembed):
+            layer.bias = nn.Parameter(head.bias[0], requires_grad=False)
+        super().__init__(layer, getattr(head, "cap", 0.0))
+        self.plain = head
+
+    def loss(self, x: Tensor, wanted: Tensor, smoothing: float = 0.0) -> Tensor:
+        return self.plain.loss(x, wanted, smoothing)

@@ -1,0 +1,231 @@
+"""The engine: runs the program of a stack of blocks, for a prompt, a step of a beam, or a whole packed batch of texts.
+
+It stands in a body where the blocks stood, so that the body itself, and all that generates, are what they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from regard.parts.positions import look_up
+from regard.speed import kernels
+from regard.speed.int8 import GROUP
+from regard.speed.layout import FRAME
+from regard.speed.linear import ROOM
+from regard.speed.memory import Memory, Slots
+from regard.speed.program import Place, Program, outputs_of, program_of, program_of_answers
+
+TOGETHER = 512  # rows that go through all blocks at once: what they leave behind stays in the processor's cache
+
+
+class Crew:
+    """Threads that help. They take nothing from each other's rows, and whoever comes late is not waited for."""
+
+    def __init__(self) -> None:
+        self.queues: list[SimpleQueue[tuple[Any, ...]]] = []
+        self.lock = Lock()
+
+    def call(self, count: int, job: tuple[Any, ...]) -> None:
+        with self.lock:
+            while len(self.queues) < count:
+                queue: SimpleQueue[tuple[Any, ...]] = SimpleQueue()
+                self.queues.append(queue)
+                Thread(target=self.serve, args=(queue, len(self.queues)), daemon=True).start()
+        for queue in self.queues[:count]:
+            queue.put(job)
+
+    def serve(self, queue: SimpleQueue[tuple[Any, ...]], me: int) -> None:
+        while True:
+            stages, code, frames, state = queue.get()
+            kernels.help_out(stages, code, frames, state, me)
+
+
+CREW = Crew()
+
+
+class Runner:
+    """Runs one program. Its arrays are made once, and grow."""
+
+    def __init__(self, program: Program):
+        self.program = program
+        self.stages, self.code = program.finished()
+        self.state = np.zeros(kernels.COUNTERS + 16 * len(self.stages), np.int64)
+        self.frames = np.zeros(1, FRAME)
+        self.lock = Lock()
+        self.scratch, self.room = torch.empty(0), torch.empty(0)
+        self.bytes, self.scales, self.less = (torch.empty(0, dtype=d) for d in (torch.int8, torch.float, torch.int32))
+
+    def run(self, x: Tensor, target: Place, fresh: bool = False, **told: Any) -> Tensor:
+        """(R,D) in, what is at `target` out. A result that is `fresh` is nobody else's."""
+        rows, width = x.shape
+        with self.lock:
+            scratch = self.fitted(rows, fresh, told.get("longest0", 0), told.get("longest1", 0))
+            scratch[: rows * width].view(rows, width).copy_(x.detach())
+            self.frames[0]["rows"] = rows
+            self.frames[0]["scratch"] = scratch.data_ptr()
+            for name, value in told.items():
+                self.frames[0][name] = value.data_ptr() if isinstance(value, Tensor) else value
+            self.state[kernels.COUNTERS :] = 0  # not who is helping: someone may just be looking in
+            job = (self.stages, self.code, self.frames, self.state.ctypes.data)
+            CREW.call(int(self.frames[0]["threads"]) - 1, job)
+            kernels.lead(*job)
+            found = scratch[rows * target.begin : rows * (target.begin + target.width)].view(rows, target.width)
+            return found if fresh else found.clone()
+
+    def fitted(self, rows: int, fresh: bool, *longest: int) -> Tensor:
+        """Scratch numbers for so many rows, and the places for all else."""
+        frame, needed = self.frames[0], rows * self.program.width
+        groups = rows * -(-self.program.widest // GROUP)
+        if len(self.less) < groups:
+            self.bytes = torch.empty(groups * GROUP, dtype=torch.int8)
+            self.scales, self.less = torch.empty(groups), torch.empty(groups, dtype=torch.int32)
+        size, threads = max(ROOM, *longest) + 16, torch.get_num_threads()
+        if self.room.numel() < size * threads:
+            self.room = torch.empty(2 * size * threads)
+        for name in ("bytes", "scales", "less", "room"):
+            frame[name] = getattr(self, name).data_ptr()
+        frame["room_size"], frame["threads"] = 4 * size, threads
+        if fresh:
+            return torch.empty(needed)
+        if len(self.scratch) < needed:
+            self.scratch = torch.empty(needed)
+        return self.scratch
+
+
+def nothing_to_do() -> tuple[Any, ...]:
+    """A program without a stage."""
+    empty = Runner(Program())
+    return empty.stages, empty.code, empty.frames, empty.state.ctypes.data
+
+
+class Stack(nn.Module):
+    """All blocks of a body, as one module with the call of a block. With `half`, keys and values are remembered in half
+    precision."""
+
+    def __init__(self, blocks: Sequence[Any], width: int, half: bool):
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+        first: Any = blocks[0]
+        attention = first.mixer.inner
+        self.width, self.causal = width, attention.causal
+        program = program_of(blocks, width, half)
+        self.heads, self.kv_heads = attention.heads, attention.kv_heads
+        self.dtype = torch.float16 if half else torch.float32
+        self.head_dim = outputs_of(attention.key) // attention.kv_heads
+        self.x = program.place("x", width)
+        self.turns: Tensor | None = getattr(attention.rotate, "table", None)
+        self.runner = Runner(program)
+        self.answering = Runner(program_of_answers(blocks, width, half)) if first.cross is not None else None
+
+    def memory(self) -> Memory:
+        layers, across = len(self.blocks), self.width // self.heads
+        own = Slots(layers, self.kv_heads, self.head_dim, self.dtype)
+        return Memory(own, Slots(layers, self.heads, across, self.dtype) if self.answering else None)
+
+    def must_fit(self, tokens: int, start: int = 0) -> None:
+        if self.turns is not None and start + tokens > len(self.turns):
+            look_up(self.turns, tokens, start)  # which refuses it
+
+    def read(self, source: Tensor, mask: Tensor | None = None) -> Memory:
+        """A memory that holds the keys and values of encoded sources, (B,S,D)."""
+        assert self.answering is not None
+        memory, (B, S, _) = self.memory(), source.shape
+        assert memory.sources is not None
+        real = torch.ones(B, S, dtype=torch.bool) if mask is None else mask[:, 0, 0]
+        own, memory.source_table, memory.source_lengths = numbered(real)
+        memory.sources.take(len(own))
+        rows = source[real]
+        for i in range(0, len(rows), TOGETHER):
+            some = rows[i : i + TOGETHER]
+            told: dict[str, Any] = {"memory1": memory.sources.store, "slots1": memory.sources.count, "own": own[i:]}
+            self.answering.run(some, self.x, **told)
+        return memory
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        cache: Memory | None = None,
+        source: Tensor | None = None,
+        source_mask: Tensor | None = None,
+    ) -> Tensor:
+        if cache is None:
+            return self.all_at_once(x, mask, source, source_mask)
+        if mask is not None:
+            raise ValueError("the engine's memory goes without a mask: ask for one text at a time")
+        parts = [self.go_on(part, cache) for part in x.split(max(1, TOGETHER // len(x)), 1)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+
+    def go_on(self, x: Tensor, memory: Memory) -> Tensor:
+        """New tokens of every row."""
+        (B, T, D), start = x.shape, memory.length
+        self.must_fit(T, start)
+        own = memory.grow(B, T).flatten()
+        lines = torch.arange(B, dtype=torch.int32).repeat_interleave(T)
+        places = torch.arange(start, start + T, dtype=torch.int32).repeat(B)
+        told = {"own": own, "places": places, **seeing(0, memory.slots, memory.table, lines, places + 1)}
+        if memory.sources is not None:
+            shared = lines // (B // len(memory.source_table))
+            lengths = memory.source_lengths[shared]
+            told |= seeing(1, memory.sources, memory.source_table, shared, lengths)
+        return self.runner.run(x.reshape(B * T, D), self.x, **told).view(B, T, D)
+
+    def all_at_once(self, x: Tensor, mask: Tensor | None, source: Tensor | None, source_mask: Tensor | None) -> Tensor:
+        """Whole texts, without what is only padding."""
+        B, T, D = x.shape
+        self.must_fit(T)
+        many = max(1, TOGETHER // T)
+        if many < B:
+            parts = [
+                self.all_at_once(x[i : i + many], *(part_of(t, i, many) for t in (mask, source, source_mask)))
+                for i in range(0, B, many)
+            ]
+            return torch.cat(parts)
+        memory = self.memory() if source is None else self.read(source, source_mask)
+        padded = mask is not None and mask.size(-2) == 1
+        real = mask[:, 0, 0].expand(B, T) if mask is not None and padded else torch.ones(B, T, dtype=torch.bool)
+        own, table, lengths = numbered(real)
+        sentence, place = (index.int() for index in real.nonzero(as_tuple=True))
+        if mask is not None and not padded:
+            may = mask.expand(B, 1, T, T)[:, 0].flatten(0, 1)  # (B·T,S)
+            may = may & torch.ones(T, T, dtype=torch.bool).tril().repeat(B, 1) if self.causal else may
+            table = ((~may).int().argsort(dim=1, stable=True) + sentence[:, None] * T).int()
+            lines, seen = torch.arange(B * T, dtype=torch.int32), may.sum(1, dtype=torch.int32)
+        else:
+            before = real.cumsum(1, dtype=torch.int32)[real]
+            lines, seen = sentence, before if self.causal else lengths[sentence]
+        memory.slots.take(len(own))
+        told = {"own": own, "places": place.contiguous(), **seeing(0, memory.slots, table, lines, seen)}
+        if memory.sources is not None:
+            told |= seeing(1, memory.sources, memory.source_table, sentence, memory.source_lengths[sentence])
+        found = self.runner.run(x[real], self.x, **told)
+        if not padded:
+            return found.view(B, T, D)
+        return torch.zeros_like(x).masked_scatter_(real[..., None], found)
+
+
+def part_of(tensor: Tensor | None, begin: int, count: int) -> Tensor | None:
+    """Some sentences of it, unless all share it."""
+    return tensor if tensor is None or tensor.dim() < 3 or len(tensor) == 1 else tensor[begin : begin + count]
+
+
+def numbered(real: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Of (B,S) that tells what is a token: slots of all tokens in order, those of each text (B,S), and its length."""
+    lengths = real.sum(1, dtype=torch.int32)
+    first = lengths.cumsum(0, dtype=torch.int32) - lengths
+    table = first[:, None] + torch.arange(real.size(1), dtype=torch.int32)
+    return torch.arange(int(lengths.sum()), dtype=torch.int32), table, lengths
+
+
+def seeing(which: int, slots: Slots, table: Tensor, lines: Tensor, seen: Tensor) -> dict[str, Any]:
+    """Which lines of which table the rows look at, and how much of them. The tables are held until it is over."""
+    told = {"memory": slots.store, "slots": slots.count, "table": table.contiguous(), "longest": table.size(1)}
+    told |= {"lines": lines.contiguous(), "seen": seen.int().contiguous()}
+    return {f"{name}{which}": value for name, value in told.items()}

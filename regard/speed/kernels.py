@@ -1,0 +1,210 @@
+"""The interpreter of programs: one call runs every block of a model for all rows, on as many cores as help.
+
+A program is a list of stages, run one after the other; a stage is cut into pieces that any core may take: rows, blocks
+of outputs, or heads. A core that comes late finds nothing left to do, so nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from regard.speed.int8 import BLOCK, GROUP
+from regard.speed.lanes import bytes_, compiled, fetch_add, floats, floor, half_at, int32s, peek, relax
+from regard.speed.layout import GATE, HEADS, KEEP, NORM, OUTPUTS, QUANTISE, ROWS, TURN
+from regard.speed.linear import blocks_of, float_outputs, int8_outputs, row_of
+from regard.speed.remembering import attend, keep
+
+OPEN, HELPERS, COUNTERS = 0, 8, 16  # places in the shared state, on cache lines of their own
+_yield: Any = types.ExternalFunction("sched_yield", types.int32()) if hasattr(os, "sched_yield") else None
+
+
+@compiled
+def norm(p: Any, frame: Any, row: int) -> None:
+    """LayerNorm if `adds` says that the mean is taken away, else RMSNorm."""
+    x, y = floats(row_of(frame, p.source, p.source_width, row)), floats(row_of(frame, p.target, p.target_width, row))
+    weight, bias, width = floats(p.weight), floats(p.bias), p.inputs
+    mean, square = np.float32(0.0), np.float32(0.0)
+    if p.adds:
+        for i in range(width):
+            mean += x[i]
+        mean /= np.float32(width)
+    for i in range(width):
+        square += (x[i] - mean) * (x[i] - mean)
+    scale = np.float32(1.0 / math.sqrt(square / width + p.number))
+    for i in range(width):
+        y[i] = (x[i] - mean) * scale
+    if p.weight:
+        for i in range(width):
+            y[i] *= weight[i]
+    if p.bias:
+        for i in range(width):
+            y[i] += bias[i]
+
+
+@compiled
+def quantise(p: Any, frame: Any, row: int) -> None:
+    """A row becomes bytes, each group of inputs with a scale of its own."""
+    groups = (p.inputs + GROUP - 1) // GROUP
+    x = floats(row_of(frame, p.source, p.source_width, row))
+    q = bytes_(frame.bytes + row * groups * GROUP)
+    scales, less = floats(frame.scales + 4 * row * groups), int32s(frame.less + 4 * row * groups)
+    for g in range(groups):
+        begin, width = g * GROUP, min(GROUP, p.inputs - g * GROUP)
+        largest = np.float32(0.0)
+        for i in range(width):
+            largest = max(largest, abs(x[begin + i]))
+        fit = np.float32(127.0) / largest if largest > np.float32(1e-30) else np.float32(0.0)
+        total = np.int32(0)
+        for i in range(width):
+            near = np.int32(floor(x[begin + i] * fit + np.float32(0.5)))
+            q[begin + i] = near
+            total += near
+        for i in range(width, GROUP):
+            q[begin + i] = 0
+        scales[g] = largest / np.float32(127.0)
+        less[g] = np.int32(-128) * total
+
+
+@compiled
+def turn(p: Any, frame: Any, row: int) -> None:
+    """Rotary positions of `heads` heads, then a norm of each if a number is given to it."""
+    half = p.head_dim // 2
+    place = int32s(frame.places)[row]
+    sines, cosines = floats(p.weight + 4 * place * p.head_dim), floats(p.weight + 4 * (place * p.head_dim + half))
+    for h in range(p.heads):
+        x = floats(row_of(frame, p.source, p.source_width, row) + 4 * h * p.head_dim)
+        for i in range(half):
+            a, b = x[i], x[half + i]
+            x[i] = a * cosines[i] - b * sines[i]
+            x[half + i] = b * cosines[i] + a * sines[i]
+        if p.number > 0:
+            square = np.float32(0.0)
+            for i in range(p.head_dim):
+                square += x[i] * x[i]
+            scale = np.float32(1.0 / math.sqrt(square / p.head_dim + p.number))
+            for i in range(p.head_dim):
+                x[i] *= scale
+
+
+@compiled
+def gate(p: Any, frame: Any, row: int) -> None:
+    y, x = floats(row_of(frame, p.target, p.target_width, row)), floats(row_of(frame, p.source, p.source_width, row))
+    for i in range(p.inputs):
+        y[i] *= x[i]
+
+
+@compiled
+def rows_of_table(table: int, scales: int, ids: int, y: int, count: int, groups: int, width: int, scale: float) -> None:
+    """Rows of an int8 matrix as numbers, which is what an embedding is."""
+    w, which, out = bytes_(table), int32s(ids), floats(y)
+    for row in range(count):
+        block, lane = which[row] // BLOCK, which[row] % BLOCK
+        for i in range(width):
+            group = block * groups + i // GROUP
+            place = group * GROUP * BLOCK + (i % GROUP) // 4 * 4 * BLOCK + lane * 4 + i % 4
+            step = half_at(scales + 2 * (group * BLOCK + lane)) * np.float32(scale)
+            out[row * width + i] = np.float32((w[place] & 255) - 128) * step
+
+
+@compiled
+def pieces(stage: Any, code: Any, frame: Any) -> int:
+    if stage.cut == ROWS:
+        return frame.rows
+    if stage.cut == HEADS:
+        return frame.rows * code[stage.first].kv_heads
+    total = 0
+    for i in range(stage.first, stage.first + stage.count):
+        total += blocks_of(code[i])
+    return total
+
+
+@compiled
+def do(stage: Any, code: Any, frame: Any, piece: int, room: int) -> None:
+    if stage.cut == OUTPUTS:
+        i = stage.first
+        while piece >= blocks_of(code[i]):
+            piece -= blocks_of(code[i])
+            i += 1
+        if code[i].scales:
+            int8_outputs(code[i], frame, piece, room)
+        else:
+            float_outputs(code[i], frame, piece, room)
+    elif stage.cut == HEADS:
+        p = code[stage.first]
+        attend(p, frame, piece % frame.rows, piece // frame.rows, room)
+    else:
+        for i in range(stage.first, stage.first + stage.count):
+            p = code[i]
+            if p.op == NORM:
+                norm(p, frame, piece)
+            elif p.op == QUANTISE:
+                quantise(p, frame, piece)
+            elif p.op == TURN:
+                turn(p, frame, piece)
+            elif p.op == KEEP:
+                keep(p, frame, piece)
+            elif p.op == GATE:
+                gate(p, frame, piece)
+
+
+@compiled
+def pause(times: int) -> int:
+    """Waiting for another core; after a while it may need this one."""
+    relax()
+    if _yield is not None and times % 1000 == 999:
+        _yield()
+    return times + 1
+
+
+@compiled
+def work(stages: Any, code: Any, frames: Any, state: int, me: int) -> None:
+    frame = frames[0]
+    room = frame.room + me * frame.room_size
+    for s in range(len(stages)):
+        count = pieces(stages[s], code, frame)
+        taken, done = state + 8 * (COUNTERS + 16 * s), state + 8 * (COUNTERS + 16 * s + 8)
+        piece = fetch_add(taken, 1)
+        while piece < count:
+            do(stages[s], code, frame, piece, room)
+            fetch_add(done, 1)
+            piece = fetch_add(taken, 1)
+        waited = 0
+        while peek(done) < count:
+            waited = pause(waited)
+
+
+@compiled
+def lead(stages: Any, code: Any, frames: Any, state: int) -> None:
+    """Run a program. Those who help may come until it is closed, and are waited for if they came."""
+    fetch_add(state + 8 * OPEN, 1)
+    work(stages, code, frames, state, 0)
+    fetch_add(state + 8 * OPEN, -1)
+    waited = 0
+    while peek(state + 8 * HELPERS) > 0:
+        waited = pause(waited)
+
+
+@compiled
+def help_out(stages: Any, code: Any, frames: Any, state: int, me: int) -> None:
+    fetch_add(state + 8 * HELPERS, 1)
+    if peek(state + 8 * OPEN) == 1 and me < frames[0].threads:  # one of an earlier, larger crew has no room
+        work(stages, code, frames, state, me)
+    fetch_add(state + 8 * HELPERS, -1)
+
+
+def forget_older() -> None:
+    """What was compiled before a file of ours changed: Numba looks at one file only."""
+    sources = ("int8", "lanes", "tiles", "layout", "functions", "linear", "remembering", "kernels")
+    changed = max(Path(__file__).with_stem(name).stat().st_mtime for name in sources)
+    for kept in Path(lead.stats.cache_path).glob("*.nbi"):  # type: ignore[attr-defined]
+        if kept.stat().st_mtime < changed:
+            kept.unlink(missing_ok=True)
+
+
+forget_older()

@@ -1,0 +1,181 @@
+"""LLVM by hand: registers, addresses and shared counters, for what Numba has no words for.
+
+A function marked `compiled` is Numba's: compiled when first called, and kept on disk. One marked `emitted` writes LLVM
+code in its place: it takes the types of its arguments, and gives its own type and what writes the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+from numba import config, njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+LANES = 16  # numbers in a register
+# Four int8 products and their sum at once: of this processor, unless Numba is told to compile for another.
+VNNI = getattr(config, "CPU_NAME", None) is None and bool(llvm.get_host_cpu_features().get("avx512vnni"))
+X86 = "x86" in llvm.get_process_triple()
+
+I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+F16, F32 = ir.HalfType(), ir.FloatType()
+
+
+def compiled(function: F) -> F:
+    made: Any = njit(
+        nogil=True,
+        cache=True,
+        error_model="numpy",  # to look for divisions by zero would keep loops from becoming vector code
+        fastmath={"nnan", "nsz", "arcp", "contract", "afn", "reassoc"},
+    )(function)
+    kept: F = made
+    return kept
+
+
+def emitted(function: Callable[..., Any]) -> Callable[..., Any]:
+    made: Callable[..., Any] = intrinsic(function)
+    return made
+
+
+def many(kind: Any, count: int = LANES) -> Any:
+    return ir.VectorType(kind, count)
+
+
+def at(b: Any, address: Any, offset: Any) -> Any:
+    return b.inttoptr(b.add(address, offset), ir.PointerType())
+
+
+def fixed(number: int) -> Any:
+    return ir.Constant(I64, number)
+
+
+def load(b: Any, kind: Any, address: Any, offset: Any) -> Any:
+    return b.load(at(b, address, offset), typ=kind, align=1)
+
+
+def spread(b: Any, value: Any) -> Any:
+    """The same number in every lane."""
+    nothing = ir.Constant(many(value.type), ir.Undefined)
+    one = b.insert_element(nothing, value, ir.Constant(I32, 0))
+    return b.shuffle_vector(one, nothing, ir.Constant(many(I32), [0] * LANES))
+
+
+def call(b: Any, name: str, result: Any, *args: Any, **flags: Any) -> Any:
+    kind = ir.FunctionType(result, [arg.type for arg in args])
+    return b.call(cgutils.get_or_insert_function(b.module, kind, name), args, **flags)
+
+
+def fused(b: Any, x: Any, y: Any, z: Any) -> Any:
+    """x · y + z"""
+    return call(b, "llvm.fma.v16f32", many(F32), x, y, z)
+
+
+def across(b: Any, lanes: Any) -> Any:
+    """Their sum."""
+    return call(b, "llvm.vector.reduce.fadd.v16f32", F32, ir.Constant(F32, -0.0), lanes, fastmath=("reassoc",))
+
+
+def across_each(b: Any, registers: list[Any]) -> Any:
+    """The sums of 16 registers, in one: halves of two are added and stand side by side, then quarters of four ..."""
+    size = LANES // 2
+    while len(registers) > 1:
+        one, other = ([i for i in range(2 * LANES) if i // size % 2 == odd] for odd in (0, 1))
+        pairs = zip(registers[::2], registers[1::2], strict=True)
+        registers = [b.fadd(chosen(b, x, y, one), chosen(b, x, y, other)) for x, y in pairs]
+        size //= 2
+    return registers[0]
+
+
+def chosen(b: Any, x: Any, y: Any, lanes: list[int]) -> Any:
+    return b.shuffle_vector(x, y, ir.Constant(many(I32, len(lanes)), lanes))
+
+
+def zeros(b: Any, rows: int, columns: int) -> list[list[Any]]:
+    nothing = ir.Constant(many(F32), [0.0] * LANES)
+    return [[cgutils.alloca_once_value(b, nothing) for _ in range(columns)] for _ in range(rows)]
+
+
+def pointer_to(kind: Any) -> Callable[[Any], Any]:
+    """What lies at an address, to be indexed like an array."""
+
+    @emitted
+    def pointer(typing: Any, address: Any) -> Any:
+        def emit(context: Any, b: Any, signature: Any, args: Any) -> Any:
+            return b.inttoptr(args[0], context.get_value_type(signature.return_type))
+
+        return types.CPointer(kind)(types.int64), emit
+
+    return pointer
+
+
+floats, int32s, bytes_ = pointer_to(types.float32), pointer_to(types.int32), pointer_to(types.int8)
+
+
+@emitted
+def half_at(typing: Any, address: Any) -> Any:
+    def emit(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        return b.fpext(load(b, F16, args[0], fixed(0)), F32)
+
+    return types.float32(types.int64), emit
+
+
+@emitted
+def put_half(typing: Any, address: Any, x: Any) -> Any:
+    def emit(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        b.store(b.fptrunc(args[1], F16), at(b, args[0], fixed(0)), align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.float32), emit
+
+
+@emitted
+def floor(typing: Any, x: Any) -> Any:
+    return types.float32(types.float32), lambda context, b, signature, args: call(b, "llvm.floor.f32", F32, args[0])
+
+
+@emitted
+def two_to(typing: Any, power: Any) -> Any:
+    """2 to a whole power, by writing it where a float has its exponent."""
+
+    def emit(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        exponent = b.add(b.fptosi(args[0], I32), ir.Constant(I32, 127))
+        return b.bitcast(b.shl(exponent, ir.Constant(I32, 23)), F32)
+
+    return types.float32(types.float32), emit
+
+
+@emitted
+def fetch_add(typing: Any, address: Any, amount: Any) -> Any:
+    """Add to a shared number, and tell what it was before."""
+
+    def emit(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        return b.atomic_rmw("add", b.inttoptr(args[0], ir.PointerType()), args[1], "seq_cst")
+
+    return types.int64(types.int64, types.int64), emit
+
+
+@emitted
+def peek(typing: Any, address: Any) -> Any:
+    """A shared number, as it is now."""
+
+    def emit(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        return b.load_atomic(b.inttoptr(args[0], ir.PointerType()), "seq_cst", 8, typ=I64)
+
+    return types.int64(types.int64), emit
+
+
+@emitted
+def relax(typing: Any) -> Any:
+    """A breath while waiting for another core."""
+
+    def emit(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        if X86:
+            call(b, "llvm.x86.sse2.pause", ir.VoidType())
+        return context.get_dummy_value()
+
+    return types.void(), emit

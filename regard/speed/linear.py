@@ -1,0 +1,106 @@
+"""Linear layers: a block of outputs for all rows, then what is done to each output beside the product.
+
+y = activation(x Wᵀ + b),   or added to what is there
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from regard.speed.functions import activate
+from regard.speed.int8 import BLOCK, GROUP
+from regard.speed.lanes import LANES, compiled, floats
+from regard.speed.tiles import MOST_ROWS, float_tile, int8_tile
+
+ROOM = MOST_ROWS * BLOCK  # numbers that a core needs for a tile
+CHUNK = 32  # float outputs that a core takes at once
+
+_i1, _i2, _i3, _i4 = (int8_tile(rows) for rows in (1, 2, 3, 4))
+_f1, _f2, _f3, _f4 = (float_tile(rows, 1) for rows in (1, 2, 3, 4))
+_f44 = float_tile(4, 4)
+
+
+@compiled
+def row_of(frame: Any, place: int, width: int, row: int) -> int:
+    return frame.scratch + 4 * (frame.rows * place + width * row)
+
+
+@compiled
+def blocks_of(p: Any) -> int:
+    size = BLOCK if p.scales else CHUNK
+    return (p.outputs + size - 1) // size
+
+
+@compiled
+def finish(p: Any, room: Any, y: Any, first: int, width: int) -> None:
+    """What is done to outputs beside the product."""
+    bias = floats(p.bias + 4 * first)
+    if p.bias:
+        for i in range(width):
+            room[i] += bias[i]
+    if p.activation:
+        activate(room, width, p.activation, p.number)
+    if p.adds:
+        for i in range(width):
+            y[i] += room[i]
+    else:
+        for i in range(width):
+            y[i] = room[i]
+
+
+@compiled
+def int8_outputs(p: Any, frame: Any, block: int, room: int) -> None:
+    groups = (p.inputs + GROUP - 1) // GROUP
+    first = block * BLOCK
+    w, scales = p.weight + first * groups * GROUP, p.scales + 2 * first * groups
+    for row in range(0, frame.rows, MOST_ROWS):
+        done = row * groups
+        q, qs, less = frame.bytes + done * GROUP, frame.scales + 4 * done, frame.less + 4 * done
+        rows = min(MOST_ROWS, frame.rows - row)
+        if rows == 4:
+            _i4(q, qs, less, w, scales, room, groups, 4 * BLOCK)
+        elif rows == 3:
+            _i3(q, qs, less, w, scales, room, groups, 4 * BLOCK)
+        elif rows == 2:
+            _i2(q, qs, less, w, scales, room, groups, 4 * BLOCK)
+        else:
+            _i1(q, qs, less, w, scales, room, groups, 4 * BLOCK)
+        for r in range(rows):
+            y = floats(row_of(frame, p.target, p.target_width, row + r) + 4 * first)
+            finish(p, floats(room + 4 * r * BLOCK), y, first, min(BLOCK, p.outputs - first))
+
+
+@compiled
+def float_outputs(p: Any, frame: Any, chunk: int, room: int) -> None:
+    first = chunk * CHUNK
+    width, inputs, across = min(CHUNK, p.outputs - first), p.inputs, 4 * p.source_width
+    for row in range(0, frame.rows, MOST_ROWS):
+        x = row_of(frame, p.source, p.source_width, row)
+        rows, n = min(MOST_ROWS, frame.rows - row), 0
+        while frame.rows > MOST_ROWS and rows == 4 and n + 4 <= width:
+            _f44(x, p.weight + 4 * (first + n) * inputs, room + 4 * n, inputs, across, 4 * inputs, 4 * CHUNK)
+            n += 4
+        while n < width:
+            w, y = p.weight + 4 * (first + n) * inputs, room + 4 * n
+            if rows == 4:
+                _f4(x, w, y, inputs, across, 4 * inputs, 4 * CHUNK)
+            elif rows == 3:
+                _f3(x, w, y, inputs, across, 4 * inputs, 4 * CHUNK)
+            elif rows == 2:
+                _f2(x, w, y, inputs, across, 4 * inputs, 4 * CHUNK)
+            else:
+                _f1(x, w, y, inputs, across, 4 * inputs, 4 * CHUNK)
+            n += 1
+        for r in range(rows):
+            found = floats(room + 4 * r * CHUNK)
+            if inputs % LANES:
+                left_over(floats(x + r * across), floats(p.weight + 4 * first * inputs), found, inputs, width)
+            finish(p, found, floats(row_of(frame, p.target, p.target_width, row + r) + 4 * first), first, width)
+
+
+@compiled
+def left_over(x: Any, w: Any, y: Any, inputs: int, width: int) -> None:
+    """The inputs that do not fill a register."""
+    for n in range(width):
+        for i in range(inputs // LANES * LANES, inputs):
+            y[n] += x[i] * w[n * inputs + i]

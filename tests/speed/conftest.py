@@ -1,0 +1,54 @@
+"""Small models of every family that the engine knows, with weights that all matter."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from regard.models import MODELS
+from regard.parts.heads import Model
+
+V = 53
+SIZES: dict[str, Any] = {
+    "vocab": V, "context": 40, "layers": 2, "encoder_layers": 2, "decoder_layers": 3, "dropout": 0.0, "hidden": 44,
+}  # fmt: skip
+WRITERS = {
+    "gpt": ("gpt", {"dim": 24, "heads": 3}),
+    "gpt-wide": ("gpt", {"dim": 64, "heads": 2, "activation": "gelu", "tied": False}),
+    "llama": ("llama", {"dim": 72, "heads": 9, "kv_heads": 3, "biases": "all"}),
+    "llama-tied": ("llama", {"dim": 128, "heads": 2, "tied": True, "activation": "gelu-tanh"}),
+    "nano": ("nano", {"dim": 128, "heads": 4, "kv_heads": 2, "softcap": 6.0}),
+    "nano-tied": ("nano", {"dim": 128, "heads": 1, "tied": True}),
+}
+TRANSLATORS = {
+    "pre-norm": ("transformer", {"dim": 24, "heads": 2}),
+    "post-norm": ("transformer", {"dim": 64, "heads": 1, "norm_last": True, "activation": "silu", "scaled": False}),
+}
+
+
+def made(name: str) -> Model:
+    family, more = (WRITERS | TRANSLATORS)[name]
+    config = MODELS[family].config
+    told = {key: value for key, value in (SIZES | more).items() if key in config.__dataclass_fields__}
+    torch.manual_seed(3)
+    body: Any = MODELS[family].bodies["writes" if name in WRITERS else "translates"](config(**told))
+    model = Model(body, body.vocabulary()).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(torch.randn(weight.shape) * 0.15)
+    return model
+
+
+@pytest.fixture(params=WRITERS)
+def writer(request: pytest.FixtureRequest) -> Model:
+    return made(request.param)
+
+
+@pytest.fixture(params=TRANSLATORS)
+def translator(request: pytest.FixtureRequest) -> Model:
+    return made(request.param)
+
+
+@pytest.fixture
+def gpt() -> Model:
+    return made("gpt-wide")

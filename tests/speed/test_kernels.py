@@ -1,0 +1,78 @@
+"""The functions and tiles that the engine is made of, each against its formula."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+pytest.importorskip("numba")
+
+from numba import njit
+
+from regard.parts.feedforward import ACTIVATIONS
+from regard.speed import tiles
+from regard.speed.functions import activate
+from regard.speed.int8 import GROUP, packed
+from regard.speed.lanes import floats
+from regard.speed.layout import CAP
+from regard.speed.program import NAMED
+
+X = torch.cat((torch.linspace(-30, 30, 4001), torch.tensor([0.0, 1e-20, -1e-20, 90.0, -90.0])))
+
+
+@njit
+def applied(address, width, which):
+    activate(floats(address), width, which, 3.0)
+
+
+@pytest.mark.parametrize("name", [*ACTIVATIONS, "cap"])
+def test_activations_are_those_of_pytorch(name):
+    function = ACTIVATIONS.get(name, lambda x: 3 * torch.tanh(x / 3))
+    x = X.clone()
+    applied(x.data_ptr(), len(x), NAMED.get(function, CAP))
+    torch.testing.assert_close(x, function(X), atol=2e-6, rtol=2e-6)
+
+
+@pytest.mark.parametrize("vnni", sorted({False, tiles.VNNI}), ids=lambda vnni: "with VNNI" if vnni else "plain")
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_tile_of_bytes_is_a_product_of_whole_numbers(rows, vnni, monkeypatch):
+    """The largest bytes there are, so that a sum that does not fit would be seen."""
+    monkeypatch.setattr(tiles, "VNNI", vnni)
+    tile = tiles.int8_tile(rows)
+
+    @njit
+    def run(q, scales, less, w, ws, y, groups):
+        tile(q, scales, less, w, ws, y, groups, 4 * 64)
+
+    K, N = 3 * GROUP, 64
+    draw = np.random.default_rng(2)
+    q = draw.choice([-127, 127, 5], (rows, K)).astype(np.int8)
+    weight = draw.choice([-127.0, 127.0, 3.0], (N, K)).astype(np.float32)
+    weight[:, ::GROUP] = 127.0  # so that every scale is 1
+    scales = draw.uniform(0.5, 2, (rows, K // GROUP)).astype(np.float32)
+    less = -128 * q.reshape(rows, -1, GROUP).sum(2, dtype=np.int32)
+    w, ws = (t.numpy() for t in packed(torch.from_numpy(weight)))
+    y = np.zeros((rows, N), np.float32)
+    run(*(a.ctypes.data for a in (q, scales, less, w, ws, y)), K // GROUP)
+    x = q.reshape(rows, -1, GROUP) * scales[..., None].astype(np.float64)
+    np.testing.assert_allclose(y, x.reshape(rows, K) @ weight.T.astype(np.float64), rtol=1e-5, atol=1e-2)
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_attention_tiles_look_only_at_their_slots(half):
+    score, mix = tiles.scores_tile(2, half), tiles.mix_tile(2, half)
+
+    @njit
+    def run(q, memory, slots, weights, y, count, stride):
+        score(q, memory, slots, weights, count, stride)
+        mix(y, memory, slots, weights, count, stride)
+
+    E, count = 32, 5
+    memory = torch.randn(9, E).to(torch.float16 if half else torch.float32)
+    slots, q = torch.tensor([7, 2, 2, 8, 0], dtype=torch.int32), torch.randn(E)
+    weights, y = torch.empty(count), torch.empty(E)
+    run(*(t.data_ptr() for t in (q, memory, slots, weights, y)), count, memory[0].nbytes)
+    seen = memory[slots.long()].float()
+    torch.testing.assert_close(weights, seen @ q, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(y, (seen @ q) @ seen, atol=1e-4, rtol=1e-4)
+    assert not torch.isnan(F.softmax(weights, 0)).any()
