@@ -203,7 +203,7 @@ def once_more(settings: Settings, given: dict[str, Any]) -> Settings:
             f"{folder} holds a run that began with other settings:\n" + "\n".join(lines) + "\ngo on with it with "
             "--resume, start again with --overwrite, or choose another --out"
         )
-    if not saves(folder):  # nothing can be lost
+    if not saves(folder) and not (folder / "README.md").exists():  # neither saved nor finished: nothing can be lost
         return replace(settings, keeping=replace(settings.keeping, overwrite=True))
     return resumed(settings.task, **{name: value for name, value in given.items() if name in MAY_CHANGE}, resume=True)
 
