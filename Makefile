@@ -45,6 +45,7 @@ bench: setup
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --editable ".[bench]"
 	$(BIN)/python benchmarks/train_speed.py
 	$(BIN)/python benchmarks/attention.py
+	$(BIN)/python benchmarks/page.py
 	$(BIN)/python benchmarks/multi30k.py
 
 # What the README says about trained models: about four hours on two cores, and the data beside the project.
