@@ -112,7 +112,7 @@ class Embed(Task):
         pairs = examples.pairs[:, rows]
         ids, mask = self.input.given(examples.texts, pairs.ravel(), training=True)
         assert mask is not None
-        return Couples(ids, mask, alike(pairs))
+        return Couples(ids, mask, alike(examples.pairs, rows))
 
     def likeness(self, one: Tensor, other: Tensor) -> Tensor:
         one, other = (torch.nn.functional.normalize(side, dim=-1) for side in (one, other))
@@ -147,7 +147,7 @@ class Embed(Task):
         total = 0.0
         for i in range(0, len(rows), TOGETHER):
             some = slice(i, i + TOGETHER)
-            total += contrast(self.likeness(one[some], other[some]), alike(examples.pairs[:, some])).item()
+            total += contrast(self.likeness(one[some], other[some]), alike(examples.pairs, some)).item()
         likeness = self.likeness(one, other)
         right = alike(examples.pairs) | torch.eye(len(rows), dtype=torch.bool)
         there, back = places(likeness, right), places(likeness.T, right.T)
