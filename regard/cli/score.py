@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ from regard.cli.options import parse
 from regard.data.corpus import Documents
 from regard.load import load
 from regard.purpose import task_of
+from regard.reproducible import reproducible
 from regard.tasks import TASKS
 from regard.training.settings import options_of
 
@@ -29,6 +31,7 @@ class Measure:
     answers: str | None = None  # write the answers to this file, one a line
     json: bool = False  # the scores as one JSON object
     device: str = "auto"  # cpu, cuda or mps; the best there is if auto
+    reproducible: bool = False  # each answer has the same bits whatever else is in the files; on the CPU, and slower
 
 
 def main(args: list[str]) -> int:
@@ -47,7 +50,8 @@ def main(args: list[str]) -> int:
     rows = loaded.rows(measure.data, measure.fields, measure.skip_bad)
     if cache is not None:
         rows.cache = Path(cache).expanduser()
-    scores = loaded.task.score(loaded.model, rows, how)
+    with reproducible(loaded.model) if measure.reproducible else nullcontext():
+        scores = loaded.task.score(loaded.model, rows, how)
     answers = scores.pop("answers")
     del scores["samples"]
     if measure.answers:
