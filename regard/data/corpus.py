@@ -24,7 +24,7 @@ from torch import Tensor
 from regard.data.batches import Ints
 from regard.data.files import Data, Files, fingerprint
 from regard.data.lines import Bad, Lines
-from regard.data.text import objects, place
+from regard.data.text import objects, place, unwritable
 from regard.data.tokens import Tokenizer
 from regard.places import CACHE
 
@@ -95,7 +95,7 @@ def from_files(
 
     def read() -> Iterator[Piece]:
         for name in names:
-            whatever = json_texts(Lines(name), field) if holds_json(name) else Lines(name)
+            whatever = json_texts(Lines(name), field) if holds_json(name) else plain_texts(Lines(name))
             lines = good(whatever, skip_bad)
             if holds_json(name):
                 yield from (Piece(text, True) for text in lines)
@@ -126,6 +126,11 @@ def good(lines: Iterable[str | Bad], skip_bad: bool) -> Iterator[str]:
             )
 
 
+def plain_texts(lines: Lines) -> Iterator[str | Bad]:
+    for number, line in enumerate(lines, 1):
+        yield line if isinstance(line, Bad) else unwritable("text", line, lines.file, number) or line
+
+
 def json_texts(lines: Lines, field: str) -> Iterator[str | Bad]:
     for item in objects(lines):
         if isinstance(item, Bad):
@@ -134,7 +139,7 @@ def json_texts(lines: Lines, field: str) -> Iterator[str | Bad]:
             continue
         number, row = item
         if isinstance(row.get(field), str):
-            yield row[field]
+            yield unwritable("text", row[field], lines.file, number) or row[field]
         else:
             detail = f"no text in the field {field!r}; name another one with --fields"
             yield Bad(lines.file, number, "missing field", detail)
@@ -198,7 +203,7 @@ def read_texts(files: Files, reading: dict[str, Any], bundled: Callable[[], dict
         if given:
             sets[name] = texts(given)
     for some in sets.values():
-        if not any(piece.text for piece in some):
+        if not any(piece.text.strip() for piece in some):
             raise ValueError(f"{some.name}: there is no text in it")
     if "valid" not in sets:
         sets["train"], sets["valid"] = hold_out(sets["train"], files.held_out, by)

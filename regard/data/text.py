@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from regard.data.lines import Bad, Lines, Note
+from regard.hub.files import once
+
+NAME = 500  # characters of a label or a tag
 
 
 class Row(Protocol):
@@ -186,7 +189,7 @@ def objects(lines: Lines) -> Iterator[tuple[int, dict[str, Any]] | Bad]:
             yield Bad(lines.file, number, "empty", "the line is empty")
             continue
         try:
-            row: Any = json.loads(line)
+            row: Any = json.loads(line, object_pairs_hook=once)
         except (ValueError, RecursionError) as error:
             yield Bad(lines.file, number, "not JSON", str(error))
             continue
@@ -222,13 +225,27 @@ def flaw(name: str, text: str, file: str, line: int) -> Bad | None:
     """What makes a text useless, if anything does."""
     if not text or text.isspace():
         return Bad(file, line, "empty", f"the {name} is empty")
-    if "\0" in text or "\r" in text:
-        return Bad(file, line, "control character", f"the {name} holds {'NUL' if chr(0) in text else 'a lone CR'}")
+    if "\r" in text and "\0" not in text:
+        return Bad(file, line, "control character", f"the {name} holds a lone CR")
+    return unwritable(name, text, file, line)
+
+
+def unwritable(name: str, text: str, file: str, line: int) -> Bad | None:
+    """What no text holds, even one of which every space counts."""
+    if "\0" in text:
+        return Bad(file, line, "control character", f"the {name} holds NUL")
     try:
         text.encode()
     except UnicodeEncodeError as error:  # JSON and Python can spell half a character; UTF-8 cannot
         return Bad(file, line, "bad UTF-8", f"the {name} holds the lone surrogate \\u{ord(text[error.start]):04x}")
     return None
+
+
+def misnamed(name: str, text: str, file: str, line: int) -> Bad | None:
+    """What makes a label or a tag useless: it is the name of an answer, and may be that of no other row."""
+    if len(text) > NAME:
+        return Bad(file, line, "over-long", f"the {name} has {len(text)} characters, the limit is {NAME}")
+    return flaw(name, text, file, line)
 
 
 def fold(sentence: str) -> str:

@@ -40,7 +40,7 @@ class Knobs:
     seed: int = 1  # of everything random
 
     def __post_init__(self) -> None:
-        at_least(1, self, "asked")
+        at_least(1, self, "asked", "heads")
         at_least(4, self, "length")
         must(self, dim=(self.dim % (2 * self.heads) == 0, "a multiple of twice the heads"))
 

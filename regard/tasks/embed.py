@@ -9,6 +9,7 @@ The two texts of a pair look for each other among all of their batch (Reimers & 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,7 +69,11 @@ class Embed(Task):
     looks = 1000
 
     def __post_init__(self) -> None:
-        must(self, temperature=(self.temperature > 0, "above 0"))
+        must(
+            self,
+            temperature=(0 < self.temperature < math.inf, "above 0, and finite"),
+            limit=(self.limit is None or self.limit >= 1, "at least 1"),
+        )
 
     @classmethod
     def groups(cls, ability: str) -> tuple[type, ...]:

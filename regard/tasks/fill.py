@@ -55,7 +55,11 @@ class Fill(Task):
     documents: str = learnt("lines")  # what one is in a file, as it was in training
 
     def __post_init__(self) -> None:
-        must(self, share=(0 < self.share < 1, "above 0 and below 1"))
+        must(
+            self,
+            share=(0 < self.share < 1, "above 0 and below 1"),
+            documents=(self.documents in ("files", "paragraphs", "lines"), "files, paragraphs or lines"),
+        )
 
     about = "a text with [MASK] in it in, the hidden words out"
     takes = "text files, one document a line, or .jsonl with a field of text"

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.choose import must
 from regard.data.batches import Ints
 from regard.data.bundled import stories
 from regard.data.corpus import Corpus, Documents, Texts, Windows, documents, holds_json, read_texts
@@ -55,6 +56,13 @@ class Write(Task):
     documents: str | None = learnt(None)  # what one is in a file, as it was in training
     opens: bool = learnt(False)  # a text begins with </s>, as every document did in training
     ends: tuple[int, ...] = learnt(())  # tokens that end a text, beside </s>
+
+    def __post_init__(self) -> None:
+        must(
+            self,
+            documents=(self.documents in (None, "files", "paragraphs", "lines"), "files, paragraphs or lines"),
+            ends=(all(0 <= number < 2**31 for number in self.ends), "numbers of tokens"),
+        )
 
     about = "a text in, how it goes on out"
     takes = "text files, or .jsonl with a field of text"
