@@ -51,7 +51,7 @@ class LlamaConfig:
         object.__setattr__(self, "kv_heads", self.kv_heads or self.heads)
         object.__setattr__(self, "head_dim", self.head_dim or self.dim // self.heads)
         if self.head_dim % 2:
-            raise ValueError(f"head-dim {self.head_dim}: heads ({self.heads}) must divide dim ({self.dim}) into even widths")
+            raise ValueError(f"head-dim {self.head_dim}: heads must divide dim ({self.dim}) into even widths")
 
 
 SIZES: dict[str, dict[str, int]] = {
