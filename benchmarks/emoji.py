@@ -1,6 +1,6 @@
 """Emoji: pictures and their names in one space, trained from scratch, tested where there is something new.
 
-    python benchmarks/emoji.py [--minutes 20] [--only style] [--out runs/emoji] [any other option of regard train match]
+    python benchmarks/emoji.py [--minutes 25] [--only style] [--out runs/emoji] [any other option of regard train match]
 
 style      trained on two drawing styles of every emoji; a picture in the third style must find its name among all.
            Beside it: the name of the nearest training picture, by pixels.
@@ -161,7 +161,7 @@ SETS = {"style": style, "concepts": concepts}
 
 
 def main() -> None:
-    given, more = options(str(__doc__), 20, "runs/emoji", only=list(SETS))
+    given, more = options(str(__doc__), 25, "runs/emoji", only=list(SETS))
     emoji = Emoji(Path(given.out) / "data")
     print(f"{machine()}, seed {given.seed}, {given.minutes:g} minutes each")
     for name in given.only:
