@@ -87,8 +87,7 @@ def training(folder: Path, pairs: list[tuple[str, str]] = FIT) -> Iterator[Comma
 def others(model: str, task: str, text: str, data: list[str], folder: Path) -> Iterator[Command]:
     """All verbs but train, of a model that answers this text."""
     fetching, ways = options_of(Fetching), options_of(TASKS[task].ways)
-    use = {name: option for name, option in options_of(Use).items() if name != "threads"}
-    yield Command(f"run, {task}", ["run", model, text], use | fetching | ways)
+    yield Command(f"run, {task}", ["run", model, text], options_of(Use) | fetching | ways)
     yield Command(f"score, {task}", ["score", model, *data], options_of(Measure) | fetching | ways)
     yield Command(f"look, {task}", ["look", model, text, "--out", str(folder / "a.html")], options_of(Look) | fetching)
     yield Command(f"check, {task}", ["check", model, "--alone"], options_of(Check) | fetching)
@@ -119,7 +118,7 @@ def tried(command: Command, one: Wrong) -> tuple[str, str]:
     said = told([*without(command.args, one.option), *one.typed])
     if said.code == 0:
         return "accepted", "it was accepted" if one.refused else ""
-    wrong = fault(said, named(one))
+    wrong = fault(said, [*named(one), "no attention to look at"])  # that comes before what to look for
     return "refused", f"{wrong}: {said.err[-500:]}" if wrong else ""
 
 
