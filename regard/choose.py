@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Iterable
 from dataclasses import fields
@@ -10,6 +9,7 @@ from difflib import get_close_matches
 from typing import Any, get_args, get_origin
 
 SPOKEN = {int: "a whole number", float: "a number", bool: "True or False", str: "a text", type(None): "None"}
+LARGEST = 1e38  # about the largest number of 32 bits
 IDS = ("pad", "sep")  # a negative one is counted from the end, or there is none
 
 
@@ -60,7 +60,7 @@ def must_fit(config: Any, may_be_0: tuple[str, ...] = ()) -> None:
             least = 0 if name in may_be_0 else 1
             must(config, **{name: (size >= least, "0 or more" if name in may_be_0 else "at least 1")})
     for name in (field.name for field in fields(config) if field.type == "float"):
-        must(config, **{name: (math.isfinite(getattr(config, name)), "finite")})
+        must(config, **{name: (abs(getattr(config, name)) < LARGEST, f"a number within ±{LARGEST:g}")})
     must(config, dropout=(0 <= config.dropout < 1, "at least 0 and below 1"))
     if hasattr(config, "eps"):
         must(config, eps=(0 < config.eps < 1, "above 0 and below 1"))

@@ -146,8 +146,26 @@ MEANT = {
     "config.json": ("_theta", "_eps", "_epsilon", "_softcapping"),
     "tokenizer.json": ("",),
     "tokenizer_config.json": ("_token", "_token.content"),
-    "task.json": ("start", "ends", "ends.0", "opens", "mean", "spread", "unit", "limit", "always", "longest_answer"),
-    "preprocessor_config.json": ("image_mean", "image_std", "image_mean.0", "image_std.0", "rescale_factor"),
+    "task.json": (
+        "start",
+        "ends",
+        "ends.0",
+        "opens",
+        "mean",
+        "spread",
+        "unit",
+        "limit",
+        "always",
+        "longest_answer",
+        "temperature",
+        "tags.0",
+    ),
+    "preprocessor_config.json": (
+        "image_mean",
+        "image_std",
+        "rescale_factor",
+        *(f"{n}.{i}" for n in ("mean", "std") for i in range(3)),
+    ),
 }  # places of which most values are as good as others: the ends of their names
 
 
