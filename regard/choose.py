@@ -13,6 +13,14 @@ LARGEST = 1e38  # about the largest number of 32 bits
 IDS = ("pad", "sep")  # a negative one is counted from the end, or there is none
 
 
+class Refused(ValueError):
+    """A value of a field, and what is wrong with it."""
+
+    def __init__(self, field: str, why: str):
+        super().__init__(f"{field.replace('_', '-')} {why}")
+        self.field = field
+
+
 def choose(what: str, name: object, known: Iterable[str]) -> None:
     names = list(known)
     if name not in names:
@@ -48,7 +56,7 @@ def must(thing: object, **rules: tuple[bool, str]) -> None:
     """Refuse the first field of `thing` whose rule does not hold: must(self, beam=(self.beam >= 1, "at least 1"))."""
     for name, (holds, rule) in rules.items():
         if not holds:
-            raise ValueError(f"{name.replace('_', '-')} must be {rule}, not {getattr(thing, name)}")
+            raise Refused(name, f"must be {rule}, not {getattr(thing, name)}")
 
 
 def must_fit(config: Any, may_be_0: tuple[str, ...] = ()) -> None:

@@ -1,6 +1,9 @@
-"""The plug is pulled a few times: benchmarks/kill.py does it two hundred times, and kill_peers.py to others."""
+"""The plug is pulled a few times, and signals are sent: benchmarks/kill.py and signals.py do it by the hundred, and
+kill_peers.py to others."""
 
+import os
 import random
+import signal
 import sys
 import time
 from pathlib import Path
@@ -9,7 +12,9 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 import kill  # noqa: E402
+import signals  # noqa: E402
 
+from regard.cli import train as command  # noqa: E402
 from regard.training import loop  # noqa: E402
 from regard.training import run as runs  # noqa: E402
 
@@ -74,3 +79,34 @@ def test_a_peer_that_saves_over_its_one_file_loses_it_to_a_full_disk(tmp_path, m
     monkeypatch.setattr(kill_peers, "STEPS", 10)
     plain = kill_peers.PEERS[-1]
     assert kill_peers.full_disk(plain, 2, tmp_path) == (0, 0)
+
+
+# Ctrl-C and SIGTERM.
+
+
+def test_signals_once_or_twice_at_any_moment_cost_nothing(tmp_path):
+    tallies, ended, differ = signals.stopped("write", 8, tmp_path, random.Random(1))
+    assert [tally.wrong for tally in tallies.values()] == [[], []]
+    assert ended >= 1
+    assert differ == 0
+
+
+def test_a_handler_that_saves_in_the_middle_of_a_step_is_noticed(tmp_path, monkeypatch):
+    def hasty(job, go_on):
+        def save_now(number, _):
+            command.save(job)
+            print(go_on, flush=True)
+            os._exit(128 + number)
+
+        for sign in signals.LEFT:
+            signal.signal(sign, save_now)
+        for _ in command.carry_out(job):
+            pass
+        return 0
+
+    for phase in kill.AIMS:
+        monkeypatch.setitem(kill.AIMS, phase, 0.0)
+    monkeypatch.setattr(kill, "BEGUN", 1.0)
+    monkeypatch.setattr(command, "follow", hasty)
+    tallies, _, differ = signals.stopped("write", 4, tmp_path, random.Random(1))
+    assert differ or any(tally.wrong for tally in tallies.values())

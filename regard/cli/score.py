@@ -12,7 +12,7 @@ import tyro
 
 from regard.cli.model import Fetching, found, named_in
 from regard.cli.options import parse
-from regard.data.corpus import Documents
+from regard.data.documents import Documents
 from regard.load import load
 from regard.purpose import task_of
 from regard.reproducible import reproducible

@@ -12,12 +12,11 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from regard.data.flaws import flaw, misnamed
 from regard.data.lines import Bad, Lines, Note
 from regard.data.text import (
     columns,
-    flaw,
     kinds_of,
-    misnamed,
     named,
     numbered,
     objects,

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from regard.data.flaws import flaw
 from regard.data.lines import Bad, Lines, Note
-from regard.data.text import flaw, kinds_of, objects, strings
+from regard.data.text import kinds_of, objects, strings
 from regard.hub.files import once
 
 LIMIT = 1 << 30  # bytes of a nested file, which is held as a whole: more may be a gzip bomb

@@ -10,8 +10,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from regard.data.flaws import flaw, misnamed
 from regard.data.lines import Bad, Lines, Note
-from regard.data.text import flaw, kinds_of, misnamed, numbered, objects, parallel
+from regard.data.text import kinds_of, numbered, objects, parallel
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 PART = re.compile(r"\d+[-.]\d+")  # the id of a fused token (3-4) or of an empty node (8.1): no word of the sentence

@@ -12,10 +12,9 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from regard.data.flaws import flaw
 from regard.data.lines import Bad, Lines, Note
 from regard.hub.files import once
-
-NAME = 500  # characters of a label or a tag
 
 
 class Row(Protocol):
@@ -219,33 +218,6 @@ def strings(row: dict[str, Any], fields: Sequence[str], file: str, number: int) 
 def checked(source: str, target: str, source_file: str, target_file: str, line: int) -> Pair | Bad:
     bad = flaw("source", source, source_file, line) or flaw("target", target, target_file, line)
     return bad or Pair(source, target, source_file, line)
-
-
-def flaw(name: str, text: str, file: str, line: int) -> Bad | None:
-    """What makes a text useless, if anything does."""
-    if not text or text.isspace():
-        return Bad(file, line, "empty", f"the {name} is empty")
-    if "\r" in text and "\0" not in text:
-        return Bad(file, line, "control character", f"the {name} holds a lone CR")
-    return unwritable(name, text, file, line)
-
-
-def unwritable(name: str, text: str, file: str, line: int) -> Bad | None:
-    """What no text holds, even one of which every space counts."""
-    if "\0" in text:
-        return Bad(file, line, "control character", f"the {name} holds NUL")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:  # JSON and Python can spell half a character; UTF-8 cannot
-        return Bad(file, line, "bad UTF-8", f"the {name} holds the lone surrogate \\u{ord(text[error.start]):04x}")
-    return None
-
-
-def misnamed(name: str, text: str, file: str, line: int) -> Bad | None:
-    """What makes a label or a tag useless: it is the name of an answer, and may be that of no other row."""
-    if len(text) > NAME:
-        return Bad(file, line, "over-long", f"the {name} has {len(text)} characters, the limit is {NAME}")
-    return flaw(name, text, file, line)
 
 
 def fold(sentence: str) -> str:

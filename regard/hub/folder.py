@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from regard.choose import choose, fits
+from regard.choose import Refused, choose, fits
 from regard.hub.files import read_json as read_json
 from regard.hub.files import there
 from regard.hub.files import write_json as write_json
@@ -201,8 +201,8 @@ def read_config(folder: Path, weights: bool = True) -> tuple[Names | Plain, Any]
         if weights:
             must_hold(made, names.model, stored_in(folder))
     except ValueError as error:
-        ours = str(error).split(" ")[0].replace("-", "_")
-        told = str(error) if str(folder) in str(error) else f"{file}: {key_of(names, ours)}{error}"
+        key = key_of(names, error.field) if isinstance(error, Refused) else ""
+        told = str(error) if str(folder) in str(error) else f"{file}: {key}{error}"
         raise ValueError(told) from None
     return names, made
 
