@@ -36,15 +36,15 @@ shots: setup
 lab: setup
 	$(BIN)/regard lab --all --out runs/lab
 
-# The long proofs of docs/reliability.md.
+# The long proofs, and their figures into docs/reliability.md; two need strace, and accelerate from the extra "bench".
 prove: setup
-	$(BIN)/python benchmarks/kill.py
-	$(BIN)/python benchmarks/faults.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/prove.py
 
 bench: setup
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --editable ".[bench]"
 	$(BIN)/python benchmarks/train_speed.py
 	$(BIN)/python benchmarks/attention.py
+	$(BIN)/python benchmarks/page.py
 	$(BIN)/python benchmarks/multi30k.py
 	$(BIN)/python benchmarks/decode.py
 	$(BIN)/python benchmarks/marian.py

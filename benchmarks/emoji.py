@@ -1,6 +1,6 @@
 """Emoji: pictures and their names in one space, trained from scratch, tested where there is something new.
 
-    python benchmarks/emoji.py [--minutes 20] [--only style] [--out runs/emoji] [any other option of regard train match]
+    python benchmarks/emoji.py [--minutes 25] [--only style] [--out runs/emoji] [any other option of regard train match]
 
 style      trained on two drawing styles of every emoji; a picture in the third style must find its name among all.
            Beside it: the name of the nearest training picture, by pixels.
@@ -34,6 +34,7 @@ STYLES = ("openmoji", "twemoji", "noto")
 NEW_STYLE = "noto"
 SIDE = 24  # pixels, for nearest neighbours
 NEAREST = 10
+PARTS = 6  # of a caption, for things never seen
 Floats = npt.NDArray[np.float64]
 RECIPE = {
     "side": 24, "patch": 8, "convolution": True, "image-dim": 96, "image-layers": 1, "image-heads": 3,
@@ -64,21 +65,20 @@ class Emoji:
         row = self.rows[code]
         return ", ".join(filter(None, (row["annotation"], row["tags"]))).lower()
 
-    def parts(self, code: str, luck: random.Random) -> list[str]:
-        """The name alone, and a few of its tags with or without it, in any order."""
-        row = self.rows[code]
+    def parts(self, code: str) -> list[str]:
+        """The name alone, and some of its tags with or without it, in any order: the same for all its pictures."""
+        row, luck = self.rows[code], random.Random(code)
         words = [word for word in (row["annotation"], *row["tags"].split(", ")) if word]
-        some = [luck.sample(words, luck.randint(1, len(words))) for _ in range(2)]
+        some = [luck.sample(words, luck.randint(1, len(words))) for _ in range(PARTS)]
         return [words[0].lower(), *(", ".join(few).lower() for few in some)]
 
     def table(self, name: str, chosen: list[tuple[str, str]], parts: bool = False) -> Path:
         """A file that regard reads: picture, tab, caption; each picture with its caption, and with parts of it."""
         file = self.folder / f"{name}.tsv"
-        luck = random.Random(1)
         lines = [
             f"{self.files[code, style].relative_to(self.folder)}\t{text}\n"
             for code, style in chosen
-            for text in (self.caption(code), *(self.parts(code, luck) if parts else ()))
+            for text in (self.caption(code), *(self.parts(code) if parts else ()))
         ]
         file.write_text("".join(lines), encoding="utf-8")
         return file
@@ -161,7 +161,7 @@ SETS = {"style": style, "concepts": concepts}
 
 
 def main() -> None:
-    given, more = options(str(__doc__), 20, "runs/emoji", only=list(SETS))
+    given, more = options(str(__doc__), 25, "runs/emoji", only=list(SETS))
     emoji = Emoji(Path(given.out) / "data")
     print(f"{machine()}, seed {given.seed}, {given.minutes:g} minutes each")
     for name in given.only:

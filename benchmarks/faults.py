@@ -17,13 +17,14 @@ import random
 import resource
 import shutil
 import signal
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from kill import alone, command, written
+from kill import alone, command, warm, written
 
 from regard.cli import main
 from regard.data.batches import ByLength, Position, forever
@@ -170,7 +171,7 @@ def restarts(schedules: int, luck: random.Random) -> int:
     return good
 
 
-def cli() -> None:
+def cli() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--points", type=int, default=50, help="of a full disk, and of a number that is none")
     parser.add_argument("--damages", type=int, default=1000)
@@ -178,14 +179,35 @@ def cli() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/faults"))
     given = parser.parse_args()
     torch.set_num_threads(1)
+    warm(given.out)
     run, luck = finished(given.out), random.Random(1)
-    print(f"full disk: the saves before are as they were, {full_disk(run, given.points)} of {given.points}", flush=True)
-    stopped = no_number(given.out / "poisoned", given.points)
-    print(f"no number: stopped at the step, weights untouched, batch named, {stopped} of {given.points}", flush=True)
-    found, used = damaged(run, given.damages, luck)
-    print(f"damage: found {found}, the save before used {used} of {given.damages}", flush=True)
-    print(f"restarts: every example once an epoch, {restarts(given.schedules, luck)} of {given.schedules}", flush=True)
+    points, damages, schedules, bad = given.points, given.damages, given.schedules, 0
+    for fault, often, tries, promise, kept in (
+        (
+            "the disk is full at a byte of a save (no file may grow beyond it)", f"{points} points", points,
+            "the saves before it byte for byte and loadable, nothing half-written beside them",
+            lambda: full_disk(run, points),
+        ),
+        (
+            "the loss of one batch is NaN", f"at each of {points} steps", points,
+            "stopped at that step, weights and saves those of the step before, batch named",
+            lambda: no_number(given.out / "poisoned", points),
+        ),
+        (
+            "a bit, a block, an end or a file of the newest save is changed", f"{damages:,} times", damages,
+            "found, and the save before it used", lambda: min(damaged(run, damages, luck)),
+        ),
+        (
+            "stopped and started at random batches", f"{schedules} schedules", schedules,
+            "every example once an epoch, in the order of the run that nobody stopped",
+            lambda: restarts(schedules, luck),
+        ),
+    ):  # fmt: skip
+        good = kept()
+        print(f"| {fault} | {often} | {promise}: {good:,} of {tries:,} |", flush=True)
+        bad += tries - good
+    return 1 if bad else 0
 
 
 if __name__ == "__main__":
-    cli()
+    sys.exit(cli())

@@ -1,15 +1,18 @@
-"""Pull the plug: SIGKILL at random moments of a run, the same command again, until it is done; then compare the bits.
+"""Pull the plug: SIGKILL in the middle of a run, the same command again, until it is done; then compare the bits.
 
     python benchmarks/kill.py [--kills 200] [--tasks translate write classify] [--out runs/kill]
 
 Every run has dropout, shuffled batches, accumulated gradients and a moving average of the weights. Its weights, the
-state of its optimisers and every loss must be those of a run that nobody stopped. Where the blow fell is told by the
-process itself, in a byte that it shares with the one that kills it.
+state of its optimisers and every loss must be those of a run that nobody stopped. Most blows come at random moments.
+A save takes a few milliseconds and is hardly ever hit that way, so others are aimed: they wait until the process has
+begun to save, to validate or to end an epoch, and then a random moment more. Where a blow fell is told by the process
+itself, in a byte that it shares with the one that kills it.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import mmap
 import os
@@ -18,19 +21,26 @@ import shutil
 import signal
 import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from regard.cli import main
+from regard.training import loop
 from regard.training import run as runs
 from regard.training import train as training
 
 PHASES = ("start", "step", "end of an epoch", "validation", "save", "finish")
-BEGUN = 0.9  # share of the blows that wait for the first step
+CHANCE = "any moment"
+AIMS = {"save": 0.2, "validation": 0.1, "end of an epoch": 0.1}  # shares of the blows that wait for these
+REACH = 0.004  # seconds after it has begun in which a phase is hit, if it is aimed at
+BEGUN = 0.9  # share of the other blows that wait for the first step
 COMMON = {
     "steps": 120, "checks": 24, "accumulate": 2, "dropout": 0.2, "average": 0.9, "threads": 1, "batch-tokens": 200,
     "check-examples": 20, "dim": 16, "heads": 2, "hidden": 32, "device": "cpu", "pieces": "characters",
@@ -40,6 +50,16 @@ TASKS: dict[str, dict[str, Any]] = {
     "write": {"layers": 1, "context": 32},
     "classify": {"layers": 1},
 }
+
+
+@dataclass(frozen=True)
+class Moment:
+    """So many seconds from now, or after a process has come into a phase for the first, second ... time."""
+
+    seconds: float
+    phase: str = ""
+    time: int = 1
+    aim: str = CHANCE
 
 
 def command(task: str, data: Path, out: Path) -> list[str]:
@@ -67,44 +87,59 @@ def written(task: str, folder: Path, count: int = 120) -> Path:
     return file
 
 
+def warm(folder: Path) -> None:
+    """Import all that a run imports, so that children are born with it and spend their lives on what counts."""
+    words = [*command("write", written("write", folder), folder / "warm"), "--steps", "1", "--checks", "1"]
+    with redirect_stdout(io.StringIO()):
+        assert main([*words, "--overwrite"] if (folder / "warm").exists() else words) == 0
+
+
+def during(phase: mmap.mmap, name: str, home: Any, function: str) -> None:
+    """Let a function tell that it is at work."""
+    whole = getattr(home, function)
+
+    def told(*args: Any, **more: Any) -> Any:
+        before, phase[0] = phase[0], PHASES.index(name)
+        try:
+            return whole(*args, **more)
+        finally:
+            phase[0] = before
+
+    setattr(home, function, told)
+
+
 def watched(phase: mmap.mmap) -> None:
-    """Let this process tell what it does just now."""
+    """Let a run in this process tell what it does just now."""
+    whole = loop.forever
 
-    def during(home: Any, name: str, number: int) -> None:
-        whole = getattr(home, name)
+    def forever(*args: Any) -> Iterator[Any]:
+        for position, rows in whole(*args):
+            phase[0] = PHASES.index("end of an epoch" if position.batch == 0 else "step")
+            yield position, rows
 
-        def told(*args: Any, **more: Any) -> Any:
-            before, phase[0] = phase[0], number
-            try:
-                return whole(*args, **more)
-            finally:
-                phase[0] = before
+    last = training.finish
 
-        setattr(home, name, told)
+    def finish(*args: Any) -> None:
+        phase[0] = PHASES.index("finish")  # until the process ends
+        last(*args)
 
-    whole = training.learn
-
-    def learn(*args: Any) -> Iterator[Any]:
-        phase[0] = PHASES.index("step")
-        for step in whole(*args):
-            phase[0] = PHASES.index("end of an epoch" if step.position.batch == 0 else "step")
-            yield step
-
-    training.learn = learn
-    during(training, "check", PHASES.index("validation"))
-    during(training, "finish", PHASES.index("finish"))
-    during(runs, "save_folder", PHASES.index("save"))
+    loop.forever, training.finish = forever, finish
+    during(phase, "validation", training, "check")
+    during(phase, "save", runs, "save_folder")
 
 
-def forked(work: Callable[[], int]) -> int:
-    """The id of a child that does `work`, says nothing, and ends with its exit code."""
+def forked(work: Callable[[], int], said: Path = Path(os.devnull)) -> int:
+    """The id of a child that does `work`, speaks to a file, and ends with its exit code."""
     child = os.fork()
     if child == 0:
         code = 99
         try:
-            sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+            sys.stdout, sys.stderr = said.open("a"), said.open("a")  # two, as they always are
             code = work()
+        except Exception:
+            traceback.print_exc()
         finally:
+            sys.stdout.flush()
             os._exit(code)
     return child
 
@@ -114,22 +149,45 @@ def alone(work: Callable[[], int]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(forked(work), 0)[1])
 
 
-def life(work: Callable[[], int], seconds: float | None, begun: bool = False) -> tuple[int | None, int]:
-    """The exit code of a child that does `work`, None if it was killed after so many seconds of its life, or of its
-    training if it has `begun`; and its last phase."""
+def gone(child: int) -> bool:
+    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def reached(child: int, phase: mmap.mmap, moment: Moment) -> bool:
+    """Wait for the moment. False if the child has ended before it."""
+    last, times = "", 0
+    while moment.phase and times < moment.time:
+        now = PHASES[phase[0]]
+        times += now == moment.phase != last
+        last = now
+        time.sleep(0.00005)
+        if gone(child):
+            return False
+    due = time.monotonic() + moment.seconds
+    while time.monotonic() < due and not gone(child):
+        time.sleep(0.00005)
+    return not gone(child)
+
+
+def life(
+    work: Callable[[], int], moment: Moment | None, watch: Callable[[mmap.mmap], None] = watched
+) -> tuple[int | None, int]:
+    """The exit code of a child that does `work`, None if it was killed at the moment; and its last phase."""
     phase = mmap.mmap(-1, 1)
-    child = forked(lambda: watched(phase) or work())
-    began = time.monotonic()
-    while seconds is None or time.monotonic() - began < seconds:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status), phase[0]
-        time.sleep(0.001)
-        if begun and phase[0] == PHASES.index("start"):
-            began = time.monotonic()
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return None, phase[0]
+    child = forked(lambda: watch(phase) or work())
+    killed = moment is not None and reached(child, phase, moment)
+    if killed:
+        os.kill(child, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return None if killed else code, phase[0]
+
+
+def drawn(luck: random.Random, longest: float, aims: dict[str, float] = AIMS, reach: float = REACH) -> Moment:
+    """A moment for the next blow."""
+    aim = luck.choices([CHANCE, *aims], [1 - sum(aims.values()), *aims.values()])[0]
+    if aim != CHANCE:
+        return Moment(luck.uniform(0, reach), aim, luck.randint(1, 3), aim)
+    return Moment(luck.uniform(0, longest), "step" if luck.random() < BEGUN else "")
 
 
 def result(folder: Path) -> dict[str, Any]:
@@ -141,28 +199,40 @@ def result(folder: Path) -> dict[str, Any]:
     return {"metrics": steps, **{str(file.relative_to(folder)): file.read_bytes() for file in files}}
 
 
-def killed(task: str, kills: int, folder: Path, luck: random.Random, longest: float) -> tuple[int, int, Counter[str]]:
-    """Runs that ended, those of them that differ, and the phases in which the blows fell."""
-    data = written(task, folder / "data")
-    whole, run = folder / "whole", folder / "run"
+def undisturbed(task: str, folder: Path) -> tuple[Path, dict[str, Any]]:
+    """Data, and what a run on it leaves that nobody stops."""
+    data, whole = written(task, folder / "data"), folder / "whole"
     shutil.rmtree(whole, ignore_errors=True)
-    assert life(lambda: main(command(task, data, whole)), None)[0] == 0
-    wanted = result(whole)
-    fallen: Counter[str] = Counter()
+    assert alone(lambda: main(command(task, data, whole))) == 0
+    return data, result(whole)
+
+
+def killed(
+    task: str, kills: int, folder: Path, luck: random.Random, longest: float
+) -> tuple[int, int, Counter[tuple[str, str]]]:
+    """Runs that ended, those of them that differ, and the blows: at what they were aimed, and where they fell."""
+    data, wanted = undisturbed(task, folder)
+    run = folder / "run"
+    fallen: Counter[tuple[str, str]] = Counter()
     ended = differ = 0
     while fallen.total() < kills:
         shutil.rmtree(run, ignore_errors=True)
         code: int | None = None
         while code is None:
             # When enough have fallen the run may end in peace.
-            patience = luck.uniform(0, longest) if fallen.total() < kills else None
-            code, phase = life(lambda: main(command(task, data, run)), patience, begun=luck.random() < BEGUN)
+            moment = drawn(luck, longest) if fallen.total() < kills else None
+            code, phase = life(lambda: main(command(task, data, run)), moment)
             if code is None:
-                fallen[PHASES[phase]] += 1
+                fallen[moment.aim, PHASES[phase]] += 1
         if code != 0:
             raise SystemExit(f"{task}: the same command ended with {code} after {fallen.total()} kills; see {run}")
         ended, differ = ended + 1, differ + (result(run) != wanted)
     return ended, differ, fallen
+
+
+def told(fallen: Counter[tuple[str, str]], aim: str) -> str:
+    """Where the blows fell that had this aim."""
+    return ", ".join(f"{phase} {fallen[aim, phase]}" for phase in PHASES if fallen[aim, phase])
 
 
 def cli() -> int:
@@ -173,16 +243,22 @@ def cli() -> int:
     parser.add_argument("--out", type=Path, default=Path("runs/kill"))
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    luck, bad, phases = random.Random(given.seed), 0, Counter[str]()
+    luck, ended, bad, blows = random.Random(given.seed), 0, 0, Counter[tuple[str, str]]()
     torch.set_num_threads(1)
+    warm(given.out)
     for i, task in enumerate(given.tasks):
         kills = (given.kills + i) // len(given.tasks)
-        ended, differ, fallen = killed(task, kills, given.out / task, luck, given.longest)
+        ends, differ, fallen = killed(task, kills, given.out / task, luck, given.longest)
         print(
-            f"{task:<11}{fallen.total():>5} kills, {ended} runs ended, {ended - differ} of them bit for bit", flush=True
+            f"{task:<11}{fallen.total():>5} kills, {ends} runs ended, {ends - differ} of them bit for bit", flush=True
         )
-        bad, phases = bad + differ, phases + fallen
-    print("killed in: " + ", ".join(f"{phase} {phases[phase]}" for phase in PHASES))
+        ended, bad, blows = ended + ends, bad + differ, blows + fallen
+    for aim in (CHANCE, *AIMS):
+        count = sum(number for (other, _), number in blows.items() if other == aim)
+        how = f"at {aim}" if aim == CHANCE else f"aimed at: {aim}"
+        print(f"| SIGKILL {how} | {count} kills | fell into: {told(blows, aim)} |")
+    came = f"{ended} runs ended, {ended - bad} of them bit for bit"
+    print(f"| the same command after each ({', '.join(given.tasks)}) | {blows.total()} kills | {came} |")
     return 1 if bad else 0
 
 

@@ -1,6 +1,6 @@
 """SNIPS, from scratch: slots by `tag` (span F1) and intents by `classify` (accuracy), on the test set.
 
-    python benchmarks/snips.py [--minutes 5] [--out runs/snips]
+    python benchmarks/snips.py [--minutes 8] [--out runs/snips]
 
 Beside it, from scratch: slot-gated attention 88.8 / 97.0 (Goo et al. 2018); with BERT: 97.0 / 98.6 (Chen et al. 2019).
 """
@@ -28,7 +28,7 @@ def files(part: str, answers: str) -> list[str]:
 
 
 def main() -> None:
-    given, more = options(str(__doc__), 5, "runs/snips")
+    given, more = options(str(__doc__), 8, "runs/snips")
     print(f"{machine()}, seed {given.seed}")
     for task, answers, score in (("tag", SLOTS, "f1"), ("classify", INTENTS, "accuracy")):
         recipe = RECIPES[task] | {"data": files("train", answers), "valid": files("valid", answers)}

@@ -19,11 +19,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["load", "look", "page", "train"]
+__all__ = ["load", "look", "page", "reproducible", "train"]
 
 if TYPE_CHECKING:
     from regard.load import load
     from regard.look import look
+    from regard.reproducible import reproducible
     from regard.training.train import train
     from regard.view.whole import page
 
@@ -37,6 +38,7 @@ class _Face(ModuleType):
     load = _lazy("regard.load", "load")
     look = _lazy("regard.look", "look")
     page = _lazy("regard.view.whole", "page")
+    reproducible = _lazy("regard.reproducible", "reproducible")
     train = _lazy("regard.training.train", "train")
 
     def __dir__(self) -> list[str]:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import fields
 from difflib import get_close_matches
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 SPOKEN = {int: "a whole number", float: "a number", bool: "True or False", str: "a text", type(None): "None"}
+LARGEST = 1e38  # about the largest number of 32 bits
 IDS = ("pad", "sep")  # a negative one is counted from the end, or there is none
+
+
+class Refused(ValueError):
+    """A value of a field, and what is wrong with it."""
+
+    def __init__(self, field: str, why: str):
+        super().__init__(f"{field.replace('_', '-')} {why}")
+        self.field = field
 
 
 def choose(what: str, name: object, known: Iterable[str]) -> None:
@@ -20,12 +30,17 @@ def choose(what: str, name: object, known: Iterable[str]) -> None:
 
 
 def fits(value: Any, kind: Any) -> bool:
-    """Whether a value is of the type of a field: a number, a text, a switch, one of some words, or nothing."""
-    if get_args(kind):
-        return value in get_args(kind) or any(fits(value, part) for part in get_args(kind) if isinstance(part, type))
+    """Whether a value is of the type of a field: a number, a text, a switch, one of some words, nothing, or a list."""
+    if get_origin(kind) in (list, tuple):
+        return isinstance(value, list | tuple) and all(fits(one, get_args(kind)[0]) for one in value)
+    if get_args(kind) and get_origin(kind) is not dict:
+        words = [part for part in get_args(kind) if isinstance(part, str)]
+        return value in words or any(fits(value, part) for part in get_args(kind) if part not in words)
     if isinstance(value, bool) or kind is bool:
         return isinstance(value, bool) and kind is bool
-    return isinstance(value, (int, float) if kind is float else kind)
+    if kind is float:
+        return isinstance(value, float) or (isinstance(value, int) and abs(value) <= sys.float_info.max)
+    return isinstance(value, get_origin(kind) or kind)
 
 
 def must_be(name: str, value: Any, kind: Any) -> None:
@@ -33,23 +48,30 @@ def must_be(name: str, value: Any, kind: Any) -> None:
     if not fits(value, kind):
         wanted = " or ".join(SPOKEN[part] for part in get_args(kind) or (kind,))
         raise ValueError(f"{name.rstrip('_').replace('_', '-')} must be {wanted}, not {value!r}")
+    if value == "":
+        raise ValueError(f"{name.rstrip('_').replace('_', '-')} must not be empty")
 
 
 def must(thing: object, **rules: tuple[bool, str]) -> None:
     """Refuse the first field of `thing` whose rule does not hold: must(self, beam=(self.beam >= 1, "at least 1"))."""
     for name, (holds, rule) in rules.items():
         if not holds:
-            raise ValueError(f"{name.replace('_', '-')} must be {rule}, not {getattr(thing, name)}")
+            raise Refused(name, f"must be {rule}, not {getattr(thing, name)}")
 
 
 def must_fit(config: Any, may_be_0: tuple[str, ...] = ()) -> None:
-    """What holds for every body: sizes of at least 1, heads that share out the width. A negative pad becomes an id."""
+    """What holds for every body: sizes of at least 1, finite numbers, heads that share out the width. A negative pad
+    becomes an id."""
     sizes = {field.name: getattr(config, field.name) for field in fields(config) if field.type == "int"}
     for name, size in sizes.items():
         if name not in IDS:
             least = 0 if name in may_be_0 else 1
             must(config, **{name: (size >= least, "0 or more" if name in may_be_0 else "at least 1")})
+    for name in (field.name for field in fields(config) if field.type == "float"):
+        must(config, **{name: (abs(getattr(config, name)) < LARGEST, f"a number within ±{LARGEST:g}")})
     must(config, dropout=(0 <= config.dropout < 1, "at least 0 and below 1"))
+    if hasattr(config, "eps"):
+        must(config, eps=(0 < config.eps < 1, "above 0 and below 1"))
     for heads, dim in (("heads", "dim"), ("image_heads", "image_dim"), ("kv_heads", "heads")):
         if sizes.get(heads) and sizes[dim] % sizes[heads]:
             told = [name.replace("_", "-") for name in (heads, dim)]

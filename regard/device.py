@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 from pathlib import Path
@@ -19,6 +20,14 @@ def pick_device(name: str = "auto") -> torch.device:
         return torch.zeros(1, device=name).device
     except (RuntimeError, AssertionError) as error:
         raise ValueError(f"--device {name} cannot be used here: {str(error).splitlines()[0]}") from None
+
+
+def use_threads(count: int) -> None:
+    """More of them than a few for each processor only wait, and very many take the machine down."""
+    cores = os.cpu_count() or 1
+    if not 1 <= count <= 64 * cores:
+        raise ValueError(f"threads must be from 1 to {64 * cores}, 64 for each processor here, not {count}")
+    torch.set_num_threads(count)
 
 
 def processor() -> str:

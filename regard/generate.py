@@ -24,6 +24,8 @@ from regard.choose import must
 from regard.parts.cache import Cache, select
 
 Step = Callable[[Tensor, list[Cache]], Tensor]
+WIDEST = 10_000  # beginnings, or answers, side by side
+STRONGEST = 100  # length penalty or temperature: beyond that there are only infinities
 
 
 @dataclass(frozen=True)
@@ -43,18 +45,21 @@ class Decoding:
     def __post_init__(self) -> None:
         must(
             self,
-            beam=(self.beam >= 1, "at least 1"),
-            n_best=(self.n_best >= 1, "at least 1"),
-            length_penalty=(math.isfinite(self.length_penalty), "a finite number"),
+            beam=(1 <= self.beam <= WIDEST, f"at least 1 and at most {WIDEST:,}"),
+            n_best=(1 <= self.n_best <= WIDEST, f"at least 1 and at most {WIDEST:,}"),
+            length_penalty=(abs(self.length_penalty) <= STRONGEST, f"from -{STRONGEST} to {STRONGEST}"),
             temperature=(
-                self.temperature == 0 or 1e-6 <= self.temperature < math.inf,
-                "0, or at least 1e-6 and finite",
+                self.temperature == 0 or 1e-6 <= self.temperature <= STRONGEST,
+                f"0, or at least 1e-6 and at most {STRONGEST}",
             ),
             top_k=(self.top_k >= 0, "0 or more"),
             top_p=(0 < self.top_p <= 1, "above 0 and at most 1"),
-            shortest=(self.shortest >= 0, "0 or more"),
-            longest=(self.longest is None or self.longest >= max(1, self.shortest), "1 or more, not below shortest"),
-            seed=(self.seed >= 0, "0 or more"),
+            shortest=(0 <= self.shortest < 2**63, "0 or more, and below 2^63"),
+            longest=(
+                self.longest is None or max(1, self.shortest) <= self.longest < 2**63,
+                "1 or more, not below shortest, and below 2^63",
+            ),
+            seed=(0 <= self.seed < 2**63, "0 or more, and below 2^63"),
         )
         if self.temperature == 0 and self.n_best > self.beam:
             raise ValueError(f"n-best ({self.n_best}) answers need a beam of at least as many, not {self.beam}")

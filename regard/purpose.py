@@ -5,14 +5,16 @@ In a folder that we did not write, the name of its architecture says what it is 
 
 from __future__ import annotations
 
+import math
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
-from regard.choose import choose
+from regard.choose import choose, fits
 from regard.data.pictures import Pictures
 from regard.data.tokens import Tokenizer
-from regard.hub.files import read_json, write_json
+from regard.data.views import Views
+from regard.hub.files import read_json, there, write_json
 from regard.hub.sentences import read_modules
 from regard.tasks import TASKS
 from regard.tasks.task import Task
@@ -23,6 +25,7 @@ READERS: dict[str, Any] = {
     "tokenizer": Tokenizer,
     "pictures": Pictures,
 }
+FILES = {"tokenizer": "tokenizer.json", "pictures": "preprocessor_config.json"}  # where they usually are
 
 
 def write_task(folder: Path, task: Task) -> None:
@@ -73,6 +76,7 @@ ENDINGS = {  # of the names of their architectures
 }
 
 
+PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
 POOLED = {"cls": "first", "mean": "mean"}  # as ModernBERT says it
 WITH_HEADS = ("bert", "roberta", "modernbert", "vit")  # families whose heads for labels, values, tags and spans we have
 
@@ -80,20 +84,28 @@ WITH_HEADS = ("bert", "roberta", "modernbert", "vit")  # families whose heads fo
 def task_of(folder: Path) -> str:
     """What the model of a folder is for."""
     file = folder / "task.json"
-    if file.exists():
+    if there(file):
         name = read_json(file).get("task")
         choose(f"task (in {file})", name, TASKS)
         return str(name)
     config = read_json(folder / "config.json")
+    if str(config.get("model_type")).startswith("regard-"):
+        raise ValueError(f"{folder} has no task.json, which tells what a model of ours is for")
     said = config.get("architectures")
-    architecture = str(said[0]) if isinstance(said, list) and said else "Model"
+    said = ["Model"] if said is None else said  # as older folders have it
+    if not isinstance(said, list) or not said:
+        raise ValueError(f"{folder / 'config.json'}: architectures must be a list of names, not {said!r:.80}")
+    architecture = str(said[0])
     found = next((task for ending, task in ENDINGS.items() if architecture.endswith(ending)), None)
     if found is None:
         raise ValueError(
             f"{folder / 'config.json'}: no task is known for the architecture {architecture}: "
             f"those that are end in {', '.join(ENDINGS)}"
         )
-    one = found == "classify" and (config.get("problem_type") == "regression" or len(labels_of(config, folder)) == 1)
+    problem = config.get("problem_type")
+    if problem not in (None, *PROBLEMS):
+        raise ValueError(f"{folder / 'config.json'}: problem_type is {problem!r:.80}, and not {', '.join(PROBLEMS)}")
+    one = found == "classify" and (problem == "regression" or len(labels_of(config, folder)) == 1)
     return "regress" if one else found
 
 
@@ -102,8 +114,11 @@ def labels_of(config: dict[str, Any], folder: Path) -> list[str]:
     names = config.get("id2label")
     if names is None:
         count = config.get("num_labels", 2)
-        names = {str(i): f"LABEL_{i}" for i in range(count if isinstance(count, int) and 0 < count < 10**6 else 2)}
-    if not isinstance(names, dict) or set(names) != {str(i) for i in range(len(names))}:
+        if type(count) is not int or not 0 < count < 10**6:
+            raise ValueError(f"{folder / 'config.json'}: num_labels must be a number of labels, not {count!r:.80}")
+        names = {str(i): f"LABEL_{i}" for i in range(count)}
+    numbered = isinstance(names, dict) and set(names) == {str(i) for i in range(len(names))}
+    if not numbered or not all(isinstance(name, str | int) for name in names.values()):
         raise ValueError(f"{folder / 'config.json'}: id2label must name the labels 0, 1, 2 ..., not {names!r:.100}")
     return [str(names[str(i)]) for i in range(len(names))]
 
@@ -152,23 +167,50 @@ def said_of(folder: Path, config: dict[str, Any], key: str) -> Any:
     file = folder / "generation_config.json"
     told = read_json(file) if file.is_file() else {}
     said = told.get(key, config.get(key))
+    where = file if key in told else folder / "config.json"
     numbers = said if isinstance(said, list) else [0 if said is None else said]
-    if not all(type(number) is int and number >= 0 for number in numbers):
-        raise ValueError(f"{folder}: {key} must be the number of a token, or several, not {said!r}")
+    size = config.get("vocab_size")
+    most = size if isinstance(size, int) else math.inf
+    if not all(type(number) is int and 0 <= number < most for number in numbers):
+        raise ValueError(f"{where}: {key} must be the number of a token, or several, not {said!r:.80}")
     return said
 
 
 def read_task(folder: Path) -> Task:
     name = task_of(folder)
-    own = (folder / "task.json").exists()
+    own = there(folder / "task.json")
     told: dict[str, Any] = read_json(folder / "task.json") if own else told_by_config(name, folder)
     kind: Any = TASKS[name]
     known = {field.name for field in fields(kind)}
     made = {name: told[name] for name in told if name in known} | read_readers(folder, known)
     lacks = [field.name for field in fields(kind) if field.default is MISSING and field.name not in made]
+    if {*READERS} <= known and not {*READERS} & {*made}:
+        lacks += READERS
     if lacks:
-        raise ValueError(f"{folder} lacks what its task needs: {', '.join(lacks)}")
-    return kind(**made)
+        files = [f"{name} ({FILES[name]})" if name in FILES else name for name in lacks]
+        raise ValueError(f"{folder} lacks what its task needs: {' or '.join(files)}")
+    if own:
+        must_be_whole(folder / "task.json", kind, told)
+    try:
+        if made.get("views"):
+            must_be_whole(folder / "task.json", Views, made["views"])
+            Views(**made["views"])
+        return kind(**made)
+    except (ValueError, TypeError) as error:
+        file = folder / ("task.json" if own else "config.json")
+        raise ValueError(str(error) if str(folder) in str(error) else f"{file}: {error}") from None
+
+
+def must_be_whole(file: Path, kind: Any, told: dict[str, Any]) -> None:
+    """Every field of a task that we wrote is there, and of its type; those that may be nothing may be missing."""
+    kinds = get_type_hints(kind)
+    for field in fields(kind):
+        if field.name in READERS:
+            continue
+        if field.name not in told and field.default is not None:
+            raise ValueError(f"{file} has no {field.name}: put it back as it was, or train again")
+        if not fits(told.get(field.name), kinds[field.name]):
+            raise ValueError(f"{file}: {field.name} cannot be {told[field.name]!r:.80}: put it back, or train again")
 
 
 def read_readers(folder: Path, wanted: set[str]) -> dict[str, Any]:
@@ -191,5 +233,7 @@ def agreed(config: Any, task: Task, folder: Path) -> Any:
         else:
             agrees = field in ("pad", "sep") or (has >= value if field == "vocab" else has == value)
         if not agrees:
-            raise ValueError(f"{folder}: what reads its input has {field} {value}, but the model {has}")
+            raise ValueError(
+                f"{folder}: its tokenizer or its pictures have {field} {value}, but config.json says {has}"
+            )
     return replace(config, **told)

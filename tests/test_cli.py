@@ -233,12 +233,14 @@ def test_the_public_names_are_functions_whatever_was_imported():
     import regard
     import regard.load
     import regard.look  # noqa: F811
+    import regard.reproducible  # noqa: F811
 
     assert callable(regard.load)
     assert callable(regard.look)
     assert callable(regard.page)
+    assert callable(regard.reproducible)
     assert callable(regard.train)
-    with pytest.raises(AttributeError, match="it has load, look, page, train"):
+    with pytest.raises(AttributeError, match="it has load, look, page, reproducible, train"):
         regard.trian  # noqa: B018
 
 

@@ -17,7 +17,9 @@ from regard.training import loop, run  # noqa: E402
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    return faults.finished(tmp_path_factory.mktemp("faults"))
+    folder = tmp_path_factory.mktemp("faults")
+    faults.warm(folder)
+    return faults.finished(folder)
 
 
 def test_a_full_disk_costs_no_save(finished):

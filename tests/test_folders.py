@@ -5,6 +5,7 @@ import io
 import json
 import math
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -108,11 +109,12 @@ def marian_files(folder: Path) -> int:
 
 
 def pegasus_files(folder: Path) -> int:
-    engine = Engine(models.Unigram())
+    counts = Counter("▁" + word for text in PHRASES for word in text.split())  # learnt, they would differ by the run
+    letters = sorted({letter for word in counts for letter in word})
+    pieces = [(word, math.log(count / counts.total())) for word, count in counts.most_common(140)]
+    special = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
+    engine = Engine(models.Unigram([*special, *pieces, *((letter, -15.0) for letter in letters)], unk_id=2))
     engine.pre_tokenizer = pre_tokenizers.Metaspace()
-    special = ["<pad>", "</s>", "<unk>"]
-    trainer = trainers.UnigramTrainer(vocab_size=200, special_tokens=special, unk_token="<unk>", show_progress=False)
-    engine.train_from_iterator(PHRASES, trainer)
     engine.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
     roles = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
     transformers.PreTrainedTokenizerFast(tokenizer_object=engine, **roles).save_pretrained(folder)

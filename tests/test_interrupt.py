@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from regard import train
 from regard.cli import main
 
 HOW = "--steps 300 --checks 3 --batch-tokens 300 --dropout 0.2 --threads 1"
@@ -23,6 +24,15 @@ def same_run(one, other):
     ]
     files = ("model.safetensors", "step-300/state.safetensors", "step-300/state.json")
     return losses[0] == losses[1] and all((one / f).read_bytes() == (other / f).read_bytes() for f in files)
+
+
+def killed_after_a_save(command, folder):
+    process = subprocess.Popen([sys.executable, "-m", "regard", *command], stdout=subprocess.DEVNULL)
+    while process.poll() is None and not (folder / "LATEST").exists():
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    assert not (folder / "README.md").exists(), "the signal came too late to test anything"
 
 
 @pytest.fixture(scope="module")
@@ -53,11 +63,7 @@ def test_a_signal_saves_and_the_run_goes_on_as_if_nothing_was(sent, code, uninte
 def test_a_killed_run_goes_on_from_its_newest_save(uninterrupted, pairs_file, small, tmp_path):
     folder = tmp_path / "run"
     command = ["train", "translate", "--data", str(pairs_file), "--out", str(folder), *HOW.split(), *small]
-    process = subprocess.Popen([sys.executable, "-m", "regard", *command], stdout=subprocess.DEVNULL)
-    while process.poll() is None and not (folder / "LATEST").exists():
-        time.sleep(0.01)
-    process.kill()
-    process.wait()
+    killed_after_a_save(command, folder)
     assert main(["train", "translate", "--resume", "--out", str(folder)]) == 0
     assert same_run(folder, uninterrupted)
 
@@ -148,12 +154,7 @@ def test_a_full_disk_gets_one_message_and_the_old_save_stays(pairs_file, small, 
 def test_the_same_command_goes_on_with_what_it_began(uninterrupted, pairs_file, small, tmp_path, capsys):
     folder = tmp_path / "run"
     command = ["train", "translate", "--data", str(pairs_file), "--out", str(folder), *HOW.split(), *small]
-    process = subprocess.Popen([sys.executable, "-m", "regard", *command], stdout=subprocess.DEVNULL)
-    while process.poll() is None and not (folder / "LATEST").exists():
-        time.sleep(0.01)
-    process.kill()
-    process.wait()
-    assert not (folder / "README.md").exists(), "the signal came too late to test anything"
+    killed_after_a_save(command, folder)
     assert main(command) == 0
     assert "going on from step" in capsys.readouterr().out
     assert same_run(folder, uninterrupted)
@@ -181,10 +182,23 @@ def test_a_run_that_was_killed_before_its_first_save_starts_again(uninterrupted,
         (folder / name).write_text("{")
     assert main(command) == 0
     assert same_run(folder, uninterrupted)
+    (folder / "README.md").unlink()
     for save in folder.glob("step-*"):
         shutil.rmtree(save)
     assert main(command) == 0
     assert same_run(folder, uninterrupted)
+
+
+def test_a_finished_run_whose_saves_were_tidied_away_is_not_trained_anew(small_run, tmp_path, capsys):
+    folder = shutil.copytree(small_run, tmp_path / "run")
+    for save in folder.glob("step-*"):
+        shutil.rmtree(save)
+    asked = json.loads((folder / "train.json").read_text())["asked"]
+    again = {name: value for name, value in asked.items() if value is not None}
+    before = {f: f.read_bytes() for f in folder.rglob("*") if f.is_file() and f.name != ".lock"}
+    with pytest.raises(ValueError, match="start again with --overwrite"):
+        list(train(**again | {"out": str(folder)}))
+    assert before == {f: f.read_bytes() for f in folder.rglob("*") if f.is_file() and f.name != ".lock"}
 
 
 # What is no longer as it was.

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from regard.data.bundled import numbers, phrasebook, quiz, shapes, stories
-from regard.data.corpus import from_memory
+from regard.data.documents import from_memory
 from regard.data.images import Captioned, Picture
 from regard.data.labelled import Labelled, Measured
 from regard.data.questions import Question

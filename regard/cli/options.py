@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import MISSING, field, make_dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import tyro
 
@@ -20,4 +21,17 @@ def parse(prog: str, args: list[str], options: Mapping[str, Option], about: str 
     parsed: Any = tyro.cli(
         make_dataclass("Options", rows), args=args, prog=prog, description=about, config=(tyro.conf.FlagCreatePairsOff,)
     )
-    return {name: getattr(parsed, name) for name in options}
+    given = {name: getattr(parsed, name) for name in options}
+    for name, (kind, default, _) in options.items():
+        must_say_something(f"--{name.rstrip('_').replace('_', '-')}", given[name], kind, default)
+    return given
+
+
+def must_say_something(option: str, value: Any, kind: Any, default: Any) -> None:
+    """Refuse an empty text, as a variable gives it that is not set, and what is no number."""
+    values = value if isinstance(value, tuple) else (value,)
+    if "" in values and value != default and tyro.conf.Positional not in get_args(kind):
+        raise ValueError(f"{option} is empty: say what it is, or leave it out")
+    for one in values:
+        if isinstance(one, float) and not math.isfinite(one):
+            raise ValueError(f"{option} must be a finite number, not {one}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from queue import Queue
@@ -12,15 +13,16 @@ from threading import Thread
 from typing import Annotated, Any, BinaryIO, Literal
 
 import numpy as np
-import torch
 import tyro
 
 from regard.choose import must
 from regard.cli.model import Fetching, found, named_in
 from regard.cli.options import parse
 from regard.data.lines import Bad, Lines
+from regard.device import use_threads
 from regard.load import Loaded, load
 from regard.purpose import task_of
+from regard.reproducible import reproducible
 from regard.tasks import TASKS
 from regard.tasks.task import Answer
 from regard.tasks.write import TURN, Write
@@ -43,11 +45,13 @@ class Use:
     device: str = "auto"  # cpu, cuda or mps; the best there is if auto
     speed: Literal["exact", "int8"] = "exact"  # the same tokens as ever, or weights of 8 bits: sooner, almost the same
     threads: int | None = None  # processor threads; all cores unless given
+    reproducible: bool = False  # the same bits whatever else is asked with a text; on the CPU, and slower
 
     def __post_init__(self) -> None:
         must(
             self,
             threads=(self.threads is None or self.threads >= 1, "at least 1"),
+            speed=(not self.reproducible or self.speed == "exact", "exact with --reproducible"),
             npy=(not self.npy or (self.embed and self.npy.endswith(".npy")), "a .npy file, and goes with --embed"),
         )
 
@@ -61,9 +65,14 @@ def main(args: list[str]) -> int:
     if use.text and use.file:
         raise ValueError("give the texts on the command line or in --file, not both")
     if use.threads:
-        torch.set_num_threads(use.threads)
+        use_threads(use.threads)
     how = ways(**given)
-    loaded = load(found(use.model, how_found), use.device, speed=use.speed)
+    loaded = load(found(use.model, how_found), use.device, speed=None if use.reproducible else use.speed)
+    with reproducible(loaded.model) if use.reproducible else nullcontext():
+        return answer(loaded, use, how)
+
+
+def answer(loaded: Loaded, use: Use, how: Any) -> int:
     if use.play:
         return play(loaded, how, " ".join(use.text))
     if use.embed:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
+from regard.choose import must
 from regard.cli.model import Fetching, found, named_in
 from regard.cli.options import parse
-from regard.data.corpus import Documents
+from regard.data.documents import Documents
 from regard.load import load
 from regard.purpose import task_of
+from regard.reproducible import reproducible
 from regard.tasks import TASKS
 from regard.training.settings import options_of
 
@@ -30,6 +33,10 @@ class Measure:
     json: bool = False  # the scores as one JSON object
     device: str = "auto"  # cpu, cuda or mps; the best there is if auto
     speed: Literal["exact", "int8"] = "exact"  # the same tokens as ever, or weights of 8 bits: sooner, almost the same
+    reproducible: bool = False  # each answer has the same bits whatever else is in the files; on the CPU, and slower
+
+    def __post_init__(self) -> None:
+        must(self, speed=(not self.reproducible or self.speed == "exact", "exact with --reproducible"))
 
 
 def main(args: list[str]) -> int:
@@ -44,11 +51,12 @@ def main(args: list[str]) -> int:
     measure = Measure(**given)
     if not measure.data:
         raise ValueError("name the files to score on, in the form that the model was trained on")
-    loaded = load(found(measure.model, how_found), measure.device, speed=measure.speed)
+    loaded = load(found(measure.model, how_found), measure.device, speed=None if measure.reproducible else measure.speed)
     rows = loaded.rows(measure.data, measure.fields, measure.skip_bad)
     if cache is not None:
         rows.cache = Path(cache).expanduser()
-    scores = loaded.task.score(loaded.model, rows, how)
+    with reproducible(loaded.model) if measure.reproducible else nullcontext():
+        scores = loaded.task.score(loaded.model, rows, how)
     answers = scores.pop("answers")
     del scores["samples"]
     if measure.answers:

@@ -136,9 +136,9 @@ def politely() -> Iterator[list[int]]:
 
     def note(number: int, _: Any) -> None:
         came.append(number)
-        print("\nfinishing this step, then saving; once more to leave at once", file=sys.stderr, flush=True)
-        for n, handler in before.items():
+        for n, handler in before.items():  # first, so that one more leaves even while we print
             signal.signal(n, handler)
+        print("\nfinishing this step, then saving; once more to leave at once", file=sys.stderr, flush=True)
 
     before = {n: signal.signal(n, note) for n in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -48,7 +48,7 @@ def read_npz(file: Path) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         with np.load(file, allow_pickle=False) as archive:
             arrays = {name.lower(): archive[name] for name in archive.files}
     except (ValueError, OSError, EOFError, RuntimeError, MemoryError, zlib.error, zipfile.BadZipFile) as error:
-        raise ValueError(f"{file}: no .npz file of plain arrays: {error}") from error
+        raise ValueError(f"{file}: no .npz file of plain arrays: {str(error)[:100]}") from error
     return one_of(arrays, ("images", "x"), (3, 4), file), one_of(arrays, ("labels", "y"), (1,), file)
 
 

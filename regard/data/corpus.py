@@ -1,20 +1,16 @@
 """A corpus: documents as one long row of tokens, in a file that is mapped into memory instead of read into it.
 
-A text may be larger than memory. It is read piece by piece: once to know it (its length, its hash), once to learn a
-tokenizer from, once to write its tokens; and never again while text and tokenizer stay as they are.
+Its tokens are made once, and never again while text and tokenizer stay as they are.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
-from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,187 +18,10 @@ import torch
 from torch import Tensor
 
 from regard.data.batches import Ints
-from regard.data.files import Data, Files, fingerprint
-from regard.data.lines import Bad, Lines
-from regard.data.text import objects, place
+from regard.data.documents import Piece, Texts
 from regard.data.tokens import Tokenizer
-from regard.places import CACHE
 
-BLOCK = 1 << 18  # characters of a piece, about
-SAMPLE = 1 << 26  # characters that a tokenizer is learnt from, at most
-
-
-@dataclass(frozen=True)
-class Documents:
-    """What stands by itself in a text, and where its tokens are kept."""
-
-    documents: Literal["files", "paragraphs", "lines"] | None = None  # what a document is; JSON lines are one each
-    cache: str = CACHE  # folder for the tokens of texts, so that they are made only once
-
-
-class Piece(NamedTuple):
-    text: str
-    ends: bool  # the document does
-
-
-class Texts:
-    """Documents in pieces, read anew each time they are asked for."""
-
-    def __init__(self, read: Callable[[], Iterator[Piece]], name: str, cache: Path | None = None):
-        self.read, self.name = read, name
-        self.cache = cache  # the folder for its tokens, if they are to be kept
-
-    def __iter__(self) -> Iterator[Piece]:
-        return self.read()
-
-    def sample(self) -> Iterator[str]:
-        """The beginning, as much of it as a tokenizer needs."""
-        seen = 0
-        for piece in self:
-            yield piece.text
-            seen += len(piece.text)
-            if seen >= SAMPLE:
-                return
-
-    @cached_property
-    def characters(self) -> int:
-        return sum(len(piece.text) for piece in self)
-
-    def beginning(self, characters: int) -> Texts:
-        return Texts(lambda: part(self, 0, characters), self.name)
-
-    def digest(self) -> str:
-        digest = blake2b(digest_size=16)
-        for piece in self:
-            digest.update(piece.text.encode() + bytes([piece.ends]))
-        return digest.hexdigest()
-
-
-def from_memory(documents: list[str], name: str) -> Texts:
-    return Texts(lambda: (Piece(text, True) for text in documents), name)
-
-
-def from_files(
-    files: Iterable[str], by: str, skip_bad: bool = False, field: str = "text", cache: Path | None = None
-) -> Texts:
-    """Text files, plain or gzip, or JSON lines with a field of text."""
-    names = [str(file) for file in files]
-    for name in names:
-        if not os.path.isfile(name):
-            raise ValueError(
-                f"{name}: {'this is a folder; name the files in it' if os.path.isdir(name) else 'no such file'}"
-            )
-
-    def read() -> Iterator[Piece]:
-        for name in names:
-            whatever = json_texts(Lines(name), field) if holds_json(name) else Lines(name)
-            lines = good(whatever, skip_bad)
-            if holds_json(name):
-                yield from (Piece(text, True) for text in lines)
-            elif by == "lines":
-                yield from (Piece(line, True) for line in lines if line.strip())
-            elif by == "paragraphs":
-                for blank, some in groupby(lines, key=lambda line: not line.strip()):
-                    if not blank:
-                        yield Piece("\n".join(some) + "\n", True)
-            else:
-                yield from whole(lines)
-
-    return Texts(read, names[0], cache)
-
-
-def holds_json(name: str) -> bool:
-    return name.lower().removesuffix(".gz").endswith((".jsonl", ".json"))
-
-
-def good(lines: Iterable[str | Bad], skip_bad: bool) -> Iterator[str]:
-    for line in lines:
-        if not isinstance(line, Bad):
-            yield line
-        elif not skip_bad:
-            raise ValueError(
-                f"{line.file}:{line.line}: {line.why}, {line.detail}. Convert the file, or leave such lines out with "
-                "--skip-bad"
-            )
-
-
-def json_texts(lines: Lines, field: str) -> Iterator[str | Bad]:
-    for item in objects(lines):
-        if isinstance(item, Bad):
-            if item.why != "empty":
-                yield item
-            continue
-        number, row = item
-        if isinstance(row.get(field), str):
-            yield row[field]
-        else:
-            detail = f"no text in the field {field!r}; name another one with --fields"
-            yield Bad(lines.file, number, "missing field", detail)
-
-
-def whole(lines: Iterable[str]) -> Iterator[Piece]:
-    """A file is one document, in pieces that end where lines do."""
-    held: list[str] = []
-    size = 0
-    for line in lines:
-        if size > BLOCK:
-            yield Piece("".join(held), False)
-            held, size = [], 0
-        held.append(line + "\n")
-        size += len(line) + 1
-    yield Piece("".join(held), True)
-
-
-def hold_out(texts: Texts, share: float, by: str) -> tuple[Texts, Texts]:
-    """Documents by their hash; of whole files, the last share of their text."""
-    if by == "files":
-        limit = int(texts.characters * (1 - share))
-        kept = Texts(lambda: part(texts, 0, limit), texts.name, texts.cache)
-        held = Texts(lambda: part(texts, limit, texts.characters), texts.name, texts.cache)
-    else:
-        mark = int(share * 2**64)
-        kept = Texts(lambda: (p for p in texts if place(p.text, "") >= mark), texts.name, texts.cache)
-        held = Texts(lambda: (p for p in texts if place(p.text, "") < mark), texts.name, texts.cache)
-    for some in (kept, held):
-        if not any(piece.text for piece in some):
-            raise ValueError(
-                f"{texts.name}: too little text to hold out {share} of it; give --valid, or another --held-out"
-            )
-    return kept, held
-
-
-def part(texts: Texts, begin: int, end: int) -> Iterator[Piece]:
-    """The characters from `begin` to `end`."""
-    at = 0
-    for piece in texts:
-        a, b = max(begin - at, 0), min(end - at, len(piece.text))
-        if a < b:
-            yield Piece(piece.text[a:b], piece.ends or at + b == end)
-        at += len(piece.text)
-
-
-def read_texts(files: Files, reading: dict[str, Any], bundled: Callable[[], dict[str, list[str]]]) -> Data:
-    """Every set of documents that was asked for."""
-    by = reading["documents"] or ("lines" if all(map(holds_json, files.data)) else "files")
-    field = files.fields[0] if files.fields else "text"
-
-    def texts(paths: tuple[str, ...]) -> Texts:
-        return from_files(paths, by, files.skip_bad, field, Path(reading["cache"]).expanduser())
-
-    sets = (
-        {"train": texts(files.data)}
-        if files.data
-        else {name: from_memory(some, "bundled") for name, some in bundled().items()}
-    )
-    for name, given in (("valid", files.valid), ("test", files.test)):
-        if given:
-            sets[name] = texts(given)
-    for some in sets.values():
-        if not any(piece.text for piece in some):
-            raise ValueError(f"{some.name}: there is no text in it")
-    if "valid" not in sets:
-        sets["train"], sets["valid"] = hold_out(sets["train"], files.held_out, by)
-    return Data(sets, None, fingerprint(sets[name].digest() for name in ("train", "valid")))
+TOGETHER = 1 << 21  # characters whose tokens are made at once, about
 
 
 class Corpus(NamedTuple):
@@ -261,7 +80,7 @@ def bunches(texts: Iterable[Piece]) -> Iterator[list[Piece]]:
     for piece in texts:
         held.append(piece)
         size += len(piece.text)
-        if size > 8 * BLOCK:
+        if size > TOGETHER:
             yield held
             held, size = [], 0
     if held:

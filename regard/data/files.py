@@ -11,6 +11,8 @@ from regard.choose import must
 from regard.data.lint import Report, lint
 from regard.data.text import hold_out
 
+NAMES = ("data", "valid", "test", "fields")  # options that name several things
+
 
 @dataclass(frozen=True)
 class Files:
@@ -27,6 +29,7 @@ class Files:
     def __post_init__(self) -> None:
         must(
             self,
+            **{name: (all(getattr(self, name) or ()), "names, none of them empty") for name in NAMES},
             held_out=(0 < self.held_out < 1, "above 0 and below 1"),
             longest=(self.longest >= 1, "at least 1"),
         )

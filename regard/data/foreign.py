@@ -89,13 +89,14 @@ def read_told(folder: Path) -> dict[str, Any]:
     """tokenizer_config.json; in older folders special_tokens_map.json and added_tokens.json say more."""
     told = read_object(folder / "tokenizer_config.json")
     older = "added_tokens_decoder" not in told
-    if older:
-        told |= read_object(folder / "special_tokens_map.json")
+    more = read_object(folder / "special_tokens_map.json") if older else {}
+    told |= more
     for name in NAMES:
         token = told.pop(name, None)
-        text = token.get("content") if isinstance(token, dict) else token
+        text = token.get("content", token) if isinstance(token, dict) else token
         if not isinstance(text, str | None):
-            raise ValueError(f"{folder}: {name} of the tokenizer must be a text, not {text!r}")
+            file = folder / ("special_tokens_map.json" if name in more else "tokenizer_config.json")
+            raise ValueError(f"{file}: {name} of the tokenizer must be a text, not {text!r:.80}")
         if text:
             told[name] = text
     if older:

@@ -19,8 +19,9 @@ import numpy.typing as npt
 from PIL import Image, ImageOps
 
 from regard.data.arrays import read_idx, read_npz
+from regard.data.flaws import flaw
 from regard.data.lines import Bad, Lines, Note
-from regard.data.text import columns, flaw, kinds_of, tabbed, too_few
+from regard.data.text import columns, kinds_of, tabbed, too_few
 
 Pixels = npt.NDArray[np.uint8]
 

@@ -12,8 +12,19 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from regard.data.flaws import flaw, misnamed
 from regard.data.lines import Bad, Lines, Note
-from regard.data.text import columns, flaw, kinds_of, named, numbered, objects, parallel, strings, tabbed, too_few
+from regard.data.text import (
+    columns,
+    kinds_of,
+    named,
+    numbered,
+    objects,
+    parallel,
+    strings,
+    tabbed,
+    too_few,
+)
 
 WHOLE = {".tsv", ".csv", ".jsonl", ".json"}  # such a file holds texts and answers together
 
@@ -112,7 +123,7 @@ def labels_of(raw: Raw, many: bool) -> tuple[str, ...] | Bad:
             detail = f"the label is a {type(part).__name__}, not a string"
             return Bad(raw.answer_file, raw.line, "wrong type", detail)
     labels = [part.strip() if isinstance(part, str) else json.dumps(part) for part in parts]
-    bad = next((bad for label in labels if (bad := flaw("label", label, raw.answer_file, raw.line))), None)
+    bad = next((bad for label in labels if (bad := misnamed("label", label, raw.answer_file, raw.line))), None)
     return bad or tuple(dict.fromkeys(labels))
 
 

@@ -70,7 +70,7 @@ class Report:
         for bad in self.bad:
             first.setdefault(bad.why, bad)
         sorts: Counter[str] = Counter(bad.why for bad in self.bad)
-        return "; ".join(f"{sorts[why]} {why} (first {b.file}:{b.line}: {b.detail})" for why, b in first.items())
+        return "; ".join(f"{sorts[why]} {why} (first {b.file}:{b.line}: {b.detail[:200]})" for why, b in first.items())
 
 
 class BadLines(ValueError):

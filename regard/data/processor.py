@@ -123,4 +123,7 @@ def square(size: Any, name: str) -> int:
 
 def each(value: Any, channels: int) -> tuple[float, ...]:
     """One number may stand for all channels."""
-    return tuple(map(float, [value] * channels if isinstance(value, int | float) else value))
+    several = [value] * channels if isinstance(value, int | float) else [*value]
+    if any(isinstance(one, bool) for one in several):
+        raise ValueError(f"the mean and the std of pictures must be numbers, not {value!r}")
+    return tuple(map(float, several))

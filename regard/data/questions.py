@@ -11,8 +11,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from regard.data.flaws import flaw
 from regard.data.lines import Bad, Lines, Note
-from regard.data.text import flaw, kinds_of, objects, strings
+from regard.data.text import kinds_of, objects, strings
+from regard.hub.files import once
 
 LIMIT = 1 << 30  # bytes of a nested file, which is held as a whole: more may be a gzip bomb
 
@@ -77,7 +79,7 @@ def whole(lines: Lines) -> dict[str, Any] | None:
         if size > LIMIT:
             raise ValueError(f"{lines.file}: over {LIMIT >> 20} MB; cut it, or write one question a line (.jsonl)")
     try:
-        tree: Any = json.loads(b"".join(parts))
+        tree: Any = json.loads(b"".join(parts), object_pairs_hook=once)
     except (ValueError, RecursionError):
         return None
     return tree if isinstance(tree, dict) and "data" in tree else None
@@ -95,6 +97,8 @@ def from_nested(tree: dict[str, Any], file: str) -> Iterator[Question | Bad]:
     except (KeyError, TypeError) as error:
         form = "data, paragraphs, context and qas, question, answers"
         raise ValueError(f"{file}: not SQuAD's form ({form}) after question {number}: {error}") from error
+    if not number:
+        raise ValueError(f"{file}: there is no question in it")
 
 
 def checked(question: Any, document: Any, answers: Any, file: str, line: int) -> Question | Bad:

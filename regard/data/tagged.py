@@ -10,8 +10,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from regard.data.flaws import flaw, misnamed
 from regard.data.lines import Bad, Lines, Note
-from regard.data.text import flaw, kinds_of, numbered, objects, parallel
+from regard.data.text import kinds_of, numbered, objects, parallel
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 PART = re.compile(r"\d+[-.]\d+")  # the id of a fused token (3-4) or of an empty node (8.1): no word of the sentence
@@ -82,7 +83,7 @@ def tagged(words: Sequence[str], tags: Sequence[str], file: str, line: int) -> T
         return Bad(file, line, "unequal counts", f"{len(words)} words, but {len(tags)} tags")
     if not words:
         return Bad(file, line, "empty", "there are no words")
-    bads = (flaw(what, text, file, line) for what, some in (("word", words), ("tag", tags)) for text in some)
+    bads = (*(flaw("word", word, file, line) for word in words), *(misnamed("tag", tag, file, line) for tag in tags))
     return next((bad for bad in bads if bad), None) or Tagged(tuple(words), tuple(tags), file, line)
 
 
@@ -132,7 +133,7 @@ def conllu_cells(lines: Lines) -> Iterator[Cells]:
 
 def from_columns(rows: Iterator[Cells], file: str, chosen: list[int]) -> Iterator[Tagged | Bad]:
     """A sentence with a bad line is bad as a whole."""
-    wide, bad = 0, None
+    wide, some, bad = 0, False, None
     found: list[tuple[int, list[str]]] = []
     for row in chain(rows, [None]):
         if isinstance(row, Bad):
@@ -142,12 +143,15 @@ def from_columns(rows: Iterator[Cells], file: str, chosen: list[int]) -> Iterato
             bad = bad or misfit(row, wide, chosen, file)
             found.append(row)
         elif bad:
+            some = True
             yield bad
             bad, found = None, []
         elif found:
             words, tags = (tuple(cells[column] for _, cells in found) for column in chosen)
             yield Tagged(words, tags, file, found[0][0])
             found = []
+    if not wide and not some:
+        raise ValueError(f"{file}: there are no words in it")
 
 
 def misfit(row: tuple[int, list[str]], wide: int, chosen: list[int], file: str) -> Bad | None:
@@ -158,7 +162,7 @@ def misfit(row: tuple[int, list[str]], wide: int, chosen: list[int], file: str) 
     needed = max(1, *chosen) + 1
     if wide < needed:
         return Bad(file, number, "missing column", f"the line has {wide} of the {needed} columns needed")
-    return flaw("word", cells[chosen[0]], file, number) or flaw("tag", cells[chosen[1]], file, number)
+    return flaw("word", cells[chosen[0]], file, number) or misnamed("tag", cells[chosen[1]], file, number)
 
 
 def from_objects(lines: Lines, fields: Sequence[str] | None) -> Iterator[Tagged | Bad]:

@@ -12,7 +12,9 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from regard.data.flaws import flaw
 from regard.data.lines import Bad, Lines, Note
+from regard.hub.files import once
 
 
 class Row(Protocol):
@@ -186,7 +188,7 @@ def objects(lines: Lines) -> Iterator[tuple[int, dict[str, Any]] | Bad]:
             yield Bad(lines.file, number, "empty", "the line is empty")
             continue
         try:
-            row: Any = json.loads(line)
+            row: Any = json.loads(line, object_pairs_hook=once)
         except (ValueError, RecursionError) as error:
             yield Bad(lines.file, number, "not JSON", str(error))
             continue
@@ -216,19 +218,6 @@ def strings(row: dict[str, Any], fields: Sequence[str], file: str, number: int) 
 def checked(source: str, target: str, source_file: str, target_file: str, line: int) -> Pair | Bad:
     bad = flaw("source", source, source_file, line) or flaw("target", target, target_file, line)
     return bad or Pair(source, target, source_file, line)
-
-
-def flaw(name: str, text: str, file: str, line: int) -> Bad | None:
-    """What makes a text useless, if anything does."""
-    if not text or text.isspace():
-        return Bad(file, line, "empty", f"the {name} is empty")
-    if "\0" in text or "\r" in text:
-        return Bad(file, line, "control character", f"the {name} holds {'NUL' if chr(0) in text else 'a lone CR'}")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:  # JSON and Python can spell half a character; UTF-8 cannot
-        return Bad(file, line, "bad UTF-8", f"the {name} holds the lone surrogate \\u{ord(text[error.start]):04x}")
-    return None
 
 
 def fold(sentence: str) -> str:

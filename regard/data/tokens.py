@@ -145,6 +145,8 @@ class Tokenizer:
         for number in made.around:
             if engine.id_to_token(number) is None:
                 raise ValueError(f"{name} puts token {number} around texts, which is not in its list")
+        if len(made.encode([" ".join([*known][:100])])[0]) <= len(made.around):
+            raise ValueError(f"{name} makes no tokens even of a text of its own pieces")
         return made
 
     @staticmethod

@@ -9,7 +9,7 @@ import stat
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 MOST = 2**25  # bytes of a JSON file; the index of the largest models has a third of that
 LEVELS = 64  # brackets inside brackets
@@ -65,7 +65,8 @@ def parsed(text: str, finite: bool = True) -> Any:
     """JSON; what Python would read and others not, or otherwise, is a ValueError."""
     if not finite:
         return json.loads(text)
-    said = json.loads(text, object_pairs_hook=once, parse_constant=no_number, parse_float=number)
+    said = json.loads(text, object_pairs_hook=finite_once, parse_constant=NoNumber, parse_float=number)
+    must_be_finite("it", said)
     if re.search(r"\\u[dD]", text):
         json.dumps(said, ensure_ascii=False).encode()  # half of a character could not be written again
     return said
@@ -79,12 +80,26 @@ def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return said
 
 
-def number(text: str) -> float:
-    return float(text) if math.isfinite(float(text)) else no_number(text)
+class NoNumber(str):
+    """NaN, or what is larger than any number: told by its key, once that is known."""
 
 
-def no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text[:20]} is not a number")
+def number(text: str) -> float | NoNumber:
+    return float(text) if math.isfinite(float(text)) else NoNumber(text)
+
+
+def finite_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    for key, value in pairs:
+        must_be_finite(key, value)
+    return once(pairs)
+
+
+def must_be_finite(key: str, value: Any) -> None:
+    if isinstance(value, NoNumber):
+        raise ValueError(f"{key}: {value[:20]} is not a number")
+    if isinstance(value, list):
+        for one in value:
+            must_be_finite(key, one)
 
 
 def depth(said: Any) -> int:

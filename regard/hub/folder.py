@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from regard.choose import choose, fits
+from regard.choose import Refused, choose, fits
 from regard.hub.files import read_json as read_json
 from regard.hub.files import there
 from regard.hub.files import write_json as write_json
@@ -26,7 +26,7 @@ from regard.hub.names import Names, Plain, at
 from regard.hub.placing import placed
 from regard.hub.placing import tensors_of as tensors_of
 from regard.hub.tables import KNOWN, TABLES, table_for
-from regard.hub.weights import Stored, stored_in
+from regard.hub.weights import INDEX, WHOLE, Stored, stored_in
 from regard.models import MODELS
 from regard.parts.heads import Model
 
@@ -190,7 +190,8 @@ def read_config(folder: Path, weights: bool = True) -> tuple[Names | Plain, Any]
     for name, value in given.items():
         choose(f"field (in {file})", name, kinds)
         if not fits(value, kinds[name]):
-            raise ValueError(f"{file}: {name} must be a {getattr(kinds[name], '__name__', kinds[name])}, not {value!r}")
+            wanted = getattr(kinds[name], "__name__", kinds[name])
+            raise ValueError(f"{file}: {key_of(names, name)}{name} must be a {wanted}, not {value!r:.80}")
     lacks = [f.name for f in fields(config) if f.default is MISSING and f.name not in given]
     if lacks:
         raise ValueError(f"{file} has no {', '.join(lacks)}, which a {names.model} needs")
@@ -200,8 +201,17 @@ def read_config(folder: Path, weights: bool = True) -> tuple[Names | Plain, Any]
         if weights:
             must_hold(made, names.model, stored_in(folder))
     except ValueError as error:
-        raise ValueError(str(error) if str(folder) in str(error) else f"{file}: {error}") from None
+        key = key_of(names, error.field) if isinstance(error, Refused) else ""
+        told = str(error) if str(folder) in str(error) else f"{file}: {key}{error}"
+        raise ValueError(told) from None
     return names, made
+
+
+def key_of(names: Names | Plain, ours: str) -> str:
+    """How a message about a field of ours begins, for those who know what it is called in config.json."""
+    sizes = names.sizes if isinstance(names, Names) else {}
+    keys = [key for key, size in sizes.items() if ours == (size if isinstance(size, str) else size.field)]
+    return f"{' and '.join(keys)}: " if keys and keys != [ours] else ""
 
 
 def must_hold(config: Any, model: str, stored: Mapping[str, Stored]) -> None:
@@ -234,7 +244,8 @@ def read_weights(folder: Path, names: Names | Plain, model: Model, only: str = "
     try:
         ours, beside = placed(stored, names, model, only)
     except ValueError as error:
-        raise ValueError(str(error) if str(folder) in str(error) else f"{folder}: {error}") from None
+        file = folder / (WHOLE if there(folder / WHOLE) else INDEX)
+        raise ValueError(str(error) if str(folder) in str(error) else f"{file}: {error}") from None
     with torch.no_grad():
         for name, weight in tensors_of(model).items():
             if name in ours:

@@ -121,9 +121,9 @@ class Names:
             must_say(key, self.absent.get(key, value) if said is MISSING else said, value)
         fields: dict[str, Any] = dict(self.ours)
         for key, size in self.sizes.items():
-            said = self.said(config, key)
-            if said is MISSING or said is None:
-                said = value_of(self.absent.get(key), config)
+            said, usual = self.said(config, key), self.absent.get(key)
+            if said is MISSING or (said is None and may_be_null(key, usual)):
+                said = value_of(usual, config)
             if said is None:
                 raise ValueError(f"config.json has no {key}, which a {self.family} model needs")
             ours, said = (size.field, size.ours(key, said)) if isinstance(size, Word) else (size, said)
@@ -259,6 +259,11 @@ def pattern(name: str) -> re.Pattern[str]:
 
 def rule_of(rule: str | Rule) -> Rule:
     return rule if isinstance(rule, Rule) else Rule((rule,))
+
+
+def may_be_null(key: str, usual: Any) -> bool:
+    """Where null says something: there is no such token, or the size follows from the others."""
+    return callable(usual) or usual == 0 or key.endswith("_token_id")
 
 
 def value_of(rule: Any, given: Fields) -> Any:

@@ -110,9 +110,8 @@ def must_match(
             raise ValueError(f"{told(name)} has no place in a model of these sizes")
         want = wanted[name]
         if tensor.shape != want.shape:
-            raise ValueError(
-                f"{told(name)} has shape {tuple(tensor.shape)}, but config.json asks for {tuple(want.shape)}"
-            )
+            asks = "config.json asks" if name.startswith("body.") else "task.json or config.json asks"
+            raise ValueError(f"{told(name)} has shape {tuple(tensor.shape)}, but {asks} for {tuple(want.shape)}")
         if tensor.dtype not in HELD.get(want.dtype, (want.dtype,)):
             held = " or ".join(str(dtype) for dtype in HELD.get(want.dtype, (want.dtype,)))
             raise ValueError(f"{told(name)} is stored as {tensor.dtype}, and only {held} can be read without loss")

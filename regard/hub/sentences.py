@@ -34,7 +34,7 @@ def read_modules(folder: Path) -> Modules:
         raise ValueError(f"{file} does not list the modules of sentence-transformers: {error!r}") from None
     if unknown := [kind for kind in kinds if kind not in KINDS]:
         raise ValueError(f"{file}: the module {unknown[0]} cannot be read here, only {', '.join(KINDS)}")
-    pooling = pooling_of(inside(folder, kinds["Pooling"]) / "config.json") if "Pooling" in kinds else "mean"
+    pooling = pooling_of(inside(folder, kinds["Pooling"])) if "Pooling" in kinds else "mean"
     cut = folder / "sentence_bert_config.json"
     limit = read_json(cut).get("max_seq_length") if cut.is_file() else None
     if limit is not None and not (isinstance(limit, int) and limit > 0):
@@ -52,9 +52,12 @@ def refuse_prompt(file: Path) -> None:
 
 
 def inside(folder: Path, name: str) -> Path:
+    """The config.json of a module."""
     if name != Path(name).name or name in (".", ".."):
         raise ValueError(f"{folder / 'modules.json'}: {name!r} is not a folder inside of it")
-    return folder / name
+    if not (folder / name / "config.json").exists():
+        raise ValueError(f"{folder / 'modules.json'} asks for {name}/config.json, which is not there")
+    return folder / name / "config.json"
 
 
 def pooling_of(file: Path) -> str:

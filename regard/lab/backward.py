@@ -18,13 +18,11 @@ import torch
 from matplotlib.figure import Figure
 from torch import nn
 
-from regard.choose import must
-from regard.lab.finding import Each, Finding, drawing
-from regard.lab.graph import Node, Values, backward, forward, slopes_at
+from regard.lab.finding import Each, Finding, at_least, drawing, rows
+from regard.lab.graph import NUDGE, Node, Values, backward, by_nudging, forward, slopes_at
 from regard.look import look
 
 FLOAT_ERROR = 1e-12  # of doubles
-NUDGE = 1e-4  # of a node; the loss is a parabola in each, so the size of the step makes no error of its own
 BOX = {"boxstyle": "round", "facecolor": "w"}
 WHITE = {"facecolor": "w", "edgecolor": "w", "pad": 1}
 
@@ -36,7 +34,7 @@ class Knobs:
     seed: int = 1  # of x, y, w and b
 
     def __post_init__(self) -> None:
-        must(self, features=(self.features >= 1, "at least 1"), examples=(self.examples >= 1, "at least 1"))
+        at_least(1, self, "features", "examples")
 
 
 QUICK = Knobs(examples=20)
@@ -54,7 +52,9 @@ def run(knobs: Knobs, each: Each) -> Finding:
     shared, apart = sum(len(node.parents) for node in graph), leaves * len(graph)
     return Finding(
         drawn(graph, values, slopes["by hand"]),
-        [{"node": name, "value": values[name], **{way: slopes[way][name] for way in slopes}} for name in values],
+        rows(
+            {"node": values, "value": values.values()}, {way: [slopes[way][name] for name in values] for way in slopes}
+        ),
         says=f"In the example drawn r = {r:.4g}, so the slope of b is -2r = {-2 * r:.4g}, and that of each w is this "
         f"times its x. Over {knobs.examples} examples the walk by hand differs by at most {worst['autograd']:.0g} from "
         f"autograd and {worst['by nudging']:.0g} from nudging. The walk takes {shared} products; path by path, the "
@@ -93,12 +93,6 @@ def squared_error(x: list[float], y: float) -> list[Node]:
         Node("r", ["ŷ"], lambda guessed: y - guessed, lambda _: [-1.0]),
         Node("l", ["r"], lambda r: r * r, lambda r: [2 * r]),
     ]
-
-
-def by_nudging(graph: list[Node], leaves: Values, name: str, value: float) -> float:
-    """What the loss does when one node is moved a little and all that follows is computed anew."""
-    low, high = (forward(graph, {**leaves, name: value + step})["l"] for step in (-NUDGE, NUDGE))
-    return (high - low) / (2 * NUDGE)
 
 
 def by_autograd(x: list[float], y: float, leaves: Values) -> Values:

@@ -4,9 +4,8 @@
     P(text) = Π P(word | words before it)                 truth  the largest P of all texts, by trying each
 
 Claim (deck R, "Transformer: Inference Strategies"): greedy is easy; beam search keeps a tree of beginnings, explores
-more, and selects the text of the highest joint probability. First in nine texts whose probabilities are written down
-here, then in many random languages, where a wider beam costs more and misses less. It promises nothing before it is as
-wide as the tree.
+more, and selects the text of the highest joint probability. First in nine texts whose probabilities are written down,
+then in random languages, where a wider beam misses less, and promises nothing before it is as wide as the tree.
 """
 
 from __future__ import annotations
@@ -14,16 +13,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
 
 import torch
 from matplotlib.axes import Axes
 from torch import Tensor
 
 from regard.choose import must
-from regard.lab.chances import NEVER, beginning, languages, next_words, search, searching
-from regard.lab.finding import Each, Finding, curves, drawing, tick
-from regard.view.tree import Tree, beam_tree
+from regard.lab.chances import NEVER, languages, search, search_tree, written_down
+from regard.lab.finding import Each, Finding, at_least, curves, drawing, rows
+from regard.view.tree import Tree
 
 TEXTS = {
     "time flies by": 0.11, "time flies home": 0.09, "time heals all": 0.08, "time heals us": 0.07,
@@ -31,12 +29,8 @@ TEXTS = {
     "sand runs out": 0.10,
 }  # fmt: skip
 SAME = 1 - 1e-4  # of the best probability: it is the best, but for float error
-LINES: dict[str, dict[str, Any]] = {
-    "beam": {"color": "tab:blue", "linestyle": "-", "linewidth": 4, "zorder": 1},
-    "greedy": {"color": "tab:orange", "linestyle": "--", "linewidth": 2, "zorder": 2},
-    "kept": {"color": "black", "linestyle": "-"},
-    "pruned": {"color": "darkgrey", "linestyle": ":"},
-}
+LINES = {"beam": "C0-", "greedy": "C1--", "kept": "k-", "pruned": "C7:"}
+WIDE = {"beam": 4.0, "greedy": 2.0, "kept": 1.5, "pruned": 1.5}
 STYLES = {"the best of all texts is found": "k-o", "P found / P best, mean": "C0--s"}
 
 
@@ -50,8 +44,8 @@ class Knobs:
     seed: int = 1  # of the random languages
 
     def __post_init__(self) -> None:
-        must(self, **{name: (getattr(self, name) >= 2, "at least 2") for name in ("beam", "words", "length")})
-        must(self, languages=(self.languages >= 1, "at least 1"))
+        at_least(1, self, "languages")
+        at_least(2, self, "beam", "words", "length")
         must(self, length=(self.words**self.length <= 10_000, f"shorter, for {self.words} words make too many texts"))
 
 
@@ -59,10 +53,7 @@ QUICK = Knobs(languages=60, length=3)
 
 
 def run(knobs: Knobs, each: Each) -> Finding:
-    names = sorted({word for text in TEXTS for word in text.split()})
-    joint = torch.zeros(1, *[len(names)] * 3)  # (1,V,V,V): the probability of every text of three words
-    for text, chance in TEXTS.items():
-        joint[(0, *map(names.index, text.split()))] = chance
+    names, joint = written_down(TEXTS)
     greedy, P_greedy = answer(joint, names, 1)
     beam, P_beam = answer(joint, names, knobs.beam)
     best, P_best = max(TEXTS.items(), key=lambda pair: pair[1])
@@ -75,20 +66,15 @@ def run(knobs: Knobs, each: Each) -> Finding:
     worse = int((found[1] < found[0] * SAME).sum())
 
     figure, (left, right) = drawing(2, 4.4)
-    tree = beam_tree(next_words(joint), beginning(joint), torch.zeros(1).long(), len(names), 3, searching(knobs.beam))
-    draw_tree(left, tree, names, greedy.split())
+    draw_tree(left, search_tree(joint, knobs.beam), names, greedy.split())
     seen = dict(zip(STYLES, (hits, shares.mean(1).tolist()), strict=True))
     curves(right, widths, seen, STYLES, xscale="log", ylim=(0, 1.05), xlabel="beam width (1 is greedy)")
     right.set(ylabel="share", title=f"{knobs.languages} random languages")
     right.legend(frameon=False, loc="lower right")
-    tick(right, *widths)
+    searches = ("greedy", f"beam {knobs.beam}", "all texts")
     return Finding(
         figure,
-        [
-            {"search": "greedy", "text": greedy, "P": P_greedy},
-            {"search": f"beam {knobs.beam}", "text": beam, "P": P_beam},
-            {"search": "all texts", "text": best, "P": P_best},
-        ],
+        rows({"search": searches, "text": (greedy, beam, best), "P": (P_greedy, P_beam, P_best)}),
         says=f'Greedy takes the best first word and ends at "{greedy}" with P = {P_greedy:.2f}; a beam of {knobs.beam} '
         f'keeps the second best too and finds "{beam}" with P = {P_beam:.2f}, where the best of all texts has '
         f"{P_best:.2f}. In {knobs.languages} random languages greedy finds the best text in "
@@ -114,17 +100,17 @@ def draw_tree(axes: Axes, tree: Tree, names: list[str], greedy: list[str]) -> No
         if node.token < len(names) and node.logp > math.log(NEVER) / 2
     }
     answers = {"beam": texts[tree.nodes[tree.ends[0]].parent or 0], "greedy": greedy}
-    rows = count()
+    row = count()
 
     def draw(place: int) -> float:
         """The height of a beginning: in the middle of all that goes on from it."""
         node, text = tree.nodes[place], texts[place]
         longer = {later: draw(later) for later in texts if tree.nodes[later].parent == place}
-        height = sum(longer.values()) / len(longer) if longer else next(rows)
+        height = sum(longer.values()) / len(longer) if longer else -next(row)
         for later, at in longer.items():
             on = [name for name, answer in answers.items() if answer[: node.time + 1] == texts[later]]
             for name in on or ["kept" if tree.nodes[later].kept else "pruned"]:
-                axes.plot([node.time, node.time + 1], [height, at], **LINES[name])
+                axes.plot([node.time, node.time + 1], [height, at], LINES[name], linewidth=WIDE[name])
         told = f"{text[-1]}\n{math.exp(node.logp):.2f}" if text else "start"
         axes.plot(node.time, height, "s", color="white", markersize=26, zorder=3)
         colour = "black" if node.kept else "grey"
@@ -133,8 +119,7 @@ def draw_tree(axes: Axes, tree: Tree, names: list[str], greedy: list[str]) -> No
 
     draw(0)
     for name in ("beam", "greedy", "pruned"):
-        axes.plot([], [], label=name, **LINES[name])
+        axes.plot([], [], LINES[name], linewidth=WIDE[name], label=name)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=3, frameon=False)
-    axes.invert_yaxis()
     axes.axis("off")
     axes.set_title("P of each beginning")

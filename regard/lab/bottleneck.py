@@ -22,8 +22,9 @@ from torch import Tensor
 
 from regard.choose import must
 from regard.generate import Decoding, generate
-from regard.lab.finding import Each, Finding, curves, drawing
+from regard.lab.finding import Each, Finding, at_least, curves, drawing, rows
 from regard.lab.learning import learn, rates
+from regard.lab.puzzles import backwards
 from regard.look import look
 from regard.models.recurrent import RecurrentConfig
 from regard.models.seq2seq import Seq2Seq
@@ -46,7 +47,8 @@ class Knobs:
     seed: int = 1  # of weights and sentences
 
     def __post_init__(self) -> None:
-        must(self, longest=(self.longest >= 4, "at least 4"), steps=(self.steps >= 1, "at least 1"))
+        at_least(1, self, "steps")
+        at_least(4, self, "longest")
         must(self, words=(self.words >= self.longest, "at least longest, since none comes twice"))
 
 
@@ -59,29 +61,19 @@ def run(knobs: Knobs, each: Each) -> Finding:
     for kind in each(list(STYLES)):
         model = taught(kind == "with attention", knobs)
         right[kind] = [share_right(model, length, knobs) for length in lengths]
-    source, target, _ = sentences(1, lengths[-1], knobs)
+    source, target, _ = backwards(1, lengths[-1], knobs.words)
     with torch.no_grad(), look(model) as seen:  # the last one has attention
         model(source, target)
     without, attending = right.values()
     return Finding(
         drawn(lengths, right, seen["body.cross.inner.weights"][0, 0]),
-        [
-            {"words in the sentence": length, **{kind: shares[i] for kind, shares in right.items()}}
-            for i, length in enumerate(lengths)
-        ],
+        rows({"words in the sentence": lengths, **right}),
         says=f"Of a sentence of {lengths[0]} words, {without[0]:.0%} are in their places without attention and "
         f"{attending[0]:.0%} with it; of one of {lengths[-1]} words, {without[-1]:.0%} and {attending[-1]:.0%}.",
         wanted=f"both know short sentences; of long ones less than {LOST:.0%} comes through without attention, and at "
         f"least {GOOD:.0%} with it",
         holds=min(without[0], attending[0], attending[-1]) >= GOOD and without[-1] < LOST,
     )
-
-
-def sentences(count: int, length: int, knobs: Knobs) -> tuple[Tensor, Tensor, Tensor]:
-    """Source (B,S), what the decoder is given (B,T), and what it should say: the words backwards, then an end."""
-    source = torch.rand(count, knobs.words).argsort(1)[:, :length]
-    end, start = (torch.full((count, 1), knobs.words + i) for i in (0, 1))
-    return source, torch.cat((start, source.flip(1)), 1), torch.cat((source.flip(1), end), 1)
 
 
 def taught(attention: bool, knobs: Knobs) -> Model:
@@ -92,7 +84,7 @@ def taught(attention: bool, knobs: Knobs) -> Model:
     torch.manual_seed(knobs.seed)  # the same lessons for both
 
     def lesson() -> Tensor:
-        source, target, wanted = sentences(knobs.batch, int(torch.randint(1, knobs.longest + 1, ())), knobs)
+        source, target, wanted = backwards(knobs.batch, int(torch.randint(1, knobs.longest + 1, ())), knobs.words)
         return model.head.loss(model.body(source, target).flatten(0, 1), wanted.flatten()) / wanted.numel()
 
     learn(model, lesson, rates(knobs.rate, knobs.steps), clip=1.0)
@@ -102,7 +94,7 @@ def taught(attention: bool, knobs: Knobs) -> Model:
 @torch.inference_mode()
 def share_right(model: Model, length: int, knobs: Knobs) -> float:
     """Of the words in their places, when it writes by itself."""
-    source, target, wanted = sentences(TESTED, length, knobs)
+    source, target, wanted = backwards(TESTED, length, knobs.words)
     written = generate(
         lambda ids, caches: model.head(model.body.decode(ids, cache=caches))[:, -1],
         model.body.read(source),

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from regard.generate import Decoding, Step, generate
 from regard.parts.cache import Cache
+from regard.view.tree import Tree, beam_tree
 
 NEVER = 1e-30  # the probability of what cannot follow: of a row of zeros no softmax can be taken
 
@@ -26,6 +27,15 @@ def languages(count: int, words: int, length: int, sharpness: float, seed: int) 
     return joint
 
 
+def written_down(texts: dict[str, float]) -> tuple[list[str], Tensor]:
+    """The words of one language, and (1,V,V,V) the probability of each text of three of them."""
+    words = sorted({word for text in texts for word in text.split()})
+    joint = torch.zeros(1, *[len(words)] * 3)
+    for text, chance in texts.items():
+        joint[(0, *map(words.index, text.split()))] = chance
+    return words, joint
+
+
 def search(joint: Tensor, width: int) -> tuple[list[list[int]], Tensor]:
     """What a beam of this width finds in each language, and (B,) its joint probability."""
     rows, limits = torch.arange(len(joint)), torch.full((len(joint),), joint.dim() - 1)
@@ -34,6 +44,14 @@ def search(joint: Tensor, width: int) -> tuple[list[list[int]], Tensor]:
     )
     texts = [best.ids for best, *_ in answers]
     return texts, torch.stack([language[tuple(ids)] for language, ids in zip(joint, texts, strict=True)])
+
+
+def search_tree(joint: Tensor, width: int) -> Tree:
+    """All that such a beam looks at in one language."""
+    longest = joint.dim() - 1
+    return beam_tree(
+        next_words(joint), beginning(joint), torch.zeros(1).long(), joint.size(-1), longest, searching(width)
+    )
 
 
 def searching(width: int) -> Decoding:

@@ -10,7 +10,6 @@ One more plain network starts with weights that keep the size of its numbers (He
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
@@ -20,14 +19,22 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, curves, drawing, legend_below, tick
+from regard.lab.finding import Each, Finding, at_least, curves, drawing, legend_below, rows
 from regard.lab.learning import learn
+from regard.lab.stacks import densenet, normed_resnet, plain, plain_kept_in_size, resnet
 from regard.parts.heads import Model
-from regard.parts.norms import LayerNorm
-from regard.parts.residual import Dense, PreNorm
 
 LEARNT, FAILED = 0.1, 0.5  # shares of the input's variance that are missing in the output
 AVERAGED = 20  # steps, for the loss at the end
+NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
+    "plain": plain,
+    "plain, size kept": plain_kept_in_size,
+    "DenseNet": densenet,
+    "ResNet": resnet,
+    "ResNet + layer norm": normed_resnet,
+}
+PLAIN = ("plain", "plain, size kept")
+STYLES = dict(zip(NETWORKS, ("k-o", "k--s", "C2-.^", "C1-D", "C0:v"), strict=True))
 
 
 @dataclass(frozen=True)
@@ -41,53 +48,12 @@ class Knobs:
 
     def __post_init__(self) -> None:
         must(self, depths=(len(self.depths) > 1 and min(self.depths) >= 1, "two or more, each at least 1"))
-        must(self, dim=(self.dim >= 1, "at least 1"), batch=(self.batch >= 1, "at least 1"))
-        must(self, steps=(self.steps >= AVERAGED, f"at least {AVERAGED}"), rate=(self.rate > 0, "above 0"))
+        must(self, rate=(self.rate > 0, "above 0"))
+        at_least(1, self, "dim", "batch")
+        at_least(AVERAGED, self, "steps")
 
 
 QUICK = Knobs(depths=(1, 10), steps=100, rate=0.01)
-
-
-def layer(given: int, dim: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(given, 2 * dim), nn.ReLU(), nn.Linear(2 * dim, dim))
-
-
-def plain(dim: int, depth: int) -> nn.Module:
-    return nn.Sequential(*(layer(dim, dim) for _ in range(depth)))
-
-
-def plain_kept_in_size(dim: int, depth: int) -> nn.Module:
-    network = plain(dim, depth)
-    for name, weight in network.named_parameters():
-        if weight.dim() == 1:
-            nn.init.zeros_(weight)
-        else:  # a ReLU before it halves what comes in
-            nn.init.normal_(weight, std=math.sqrt((2 if name.endswith("2.weight") else 1) / weight.size(1)))
-    return network
-
-
-def densenet(dim: int, depth: int) -> nn.Module:
-    seeing_all = Dense(layer((i + 1) * dim, dim) for i in range(depth - 1))
-    return nn.Sequential(seeing_all, layer(depth * dim, dim))
-
-
-def resnet(dim: int, depth: int) -> nn.Module:
-    return nn.Sequential(*(PreNorm(nn.Identity(), layer(dim, dim)) for _ in range(depth)))
-
-
-def normed_resnet(dim: int, depth: int) -> nn.Module:
-    return nn.Sequential(*(PreNorm(LayerNorm(dim), layer(dim, dim)) for _ in range(depth)))
-
-
-NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
-    "plain": plain,
-    "plain, size kept": plain_kept_in_size,
-    "DenseNet": densenet,
-    "ResNet": resnet,
-    "ResNet + layer norm": normed_resnet,
-}
-PLAIN = ("plain", "plain, size kept")
-STYLES = dict(zip(NETWORKS, ("k-o", "k--s", "C2-.^", "C1-D", "C0:v"), strict=True))
 
 
 def losses(network: nn.Module, knobs: Knobs) -> list[float]:
@@ -115,7 +81,7 @@ def run(knobs: Knobs, each: Each) -> Finding:
 
     return Finding(
         drawn(depths, seen, last),
-        [{"network": name, **{f"depth {depth}": last[name, depth] for depth in depths}} for name in NETWORKS],
+        rows({"network": NETWORKS, **{f"depth {depth}": [last[name, depth] for name in NETWORKS] for depth in depths}}),
         says=f"At depth {shallow} the plain network misses {last['plain', shallow]:.1%} of its input. At depth {deep}"
         f" it misses {end['plain']:.0%}, and still {end['plain, size kept']:.0%} when it starts with weights that keep"
         f" sizes; a DenseNet misses {end['DenseNet']:.1%}, a ResNet {end['ResNet']:.1%}, and one with layer norm"
@@ -130,7 +96,6 @@ def drawn(depths: list[int], seen: dict[tuple[str, int], list[float]], last: dic
     figure, (left, right) = drawing(2, 3.8)
     ends = {name: [last[name, depth] for depth in depths] for name in NETWORKS}
     curves(left, depths, ends, STYLES, xscale="log", yscale="log", xlabel="layers", ylabel="share missed at the end")
-    tick(left, *depths)
     deepest = {name: seen[name, depths[-1]] for name in NETWORKS}
     curves(right, range(len(deepest["plain"])), deepest, STYLES, yscale="log", xlabel="training step")
     right.set_ylabel(f"share missed with {depths[-1]} layers")

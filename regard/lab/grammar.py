@@ -29,6 +29,11 @@ WORDS = ["", "?", *(word for words in KINDS.values() for word in words)]
 NONE, HIDDEN = 0, 1  # ids of the first two
 
 
+def kinds_of(words: Tensor) -> Tensor:
+    """(kinds,N): of which kind each of N words is."""
+    return torch.tensor([[WORDS[i] in words_of_kind for i in words.tolist()] for words_of_kind in KINDS.values()])
+
+
 def language() -> Tensor:
     """(N,T) ids of every sentence, the lecture's first."""
     made, adjectives = [], ["", *ADJECTIVES]

@@ -6,34 +6,29 @@ Claim (deck M, "layer normalization"): small weights do not make small outputs; 
 networks have worse gradients. With layer normalisation the growth stops. If the outputs are normally distributed,
 99.7 % of them are in [-3, 3], 99.99 % in [-4, 4] and 99.9999 % in [-5, 5].
 
-The slides leave out that all outputs of the example are equal, so that a layer norm makes zeros of them: the deep
-network here has random weights between 0 and 0.02. A norm gives mean 0 and spread 1, not another shape: its outputs are
-normal because each is a sum of many numbers that have little to do with each other. After a ReLU they are not. And the
-slide's gradient "≈ 100 · 10" is not that of the example, which is 0.01 for each weight of the first layer; that it
-grows with every layer is right.
+All outputs of the example are equal, so a layer norm would make zeros of them: the deep network here has random weights
+between 0 and 0.02. A norm gives mean 0 and spread 1, not another shape: outputs are normal because each is a sum of
+many numbers that have little to do with each other, and after a ReLU they are not. The slide's gradient "≈ 100 · 10" is
+0.01 for each weight of the first layer; that it grows with every layer is right.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import accumulate
 
-import numpy as np
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, curves, drawing
-from regard.look import look
-from regard.parts.feedforward import FeedForward
+from regard.lab.finding import Each, Finding, curves, densities, drawing, per_step
+from regard.lab.stacks import linears, measured, through
 from regard.parts.norms import LayerNorm
 
 FLOAT_ERROR = 1e-12  # of doubles, with room for the sum
 BOUNDS = {3: "99.7", 4: "99.99", 5: "99.9999"}  # per cent, as the slides have them
 STYLES = {"output": "C3-o", "gradient": "C3--s", "output, layer norm": "C0-o", "gradient, layer norm": "C0--s"}
+SHAPES = {"layer norm": "C0o", "ReLU, layer norm": "C1^"}
 
 
 @dataclass(frozen=True)
@@ -55,19 +50,17 @@ QUICK = Knobs(layers=4)
 def run(knobs: Knobs, each: Each) -> Finding:
     torch.manual_seed(knobs.seed)
     once, twice, slope, after_norm = example(knobs.width, knobs.weight)
-    layers, norm = (
-        [nn.Linear(knobs.width, knobs.width, bias=False) for _ in range(knobs.layers)],
-        LayerNorm(knobs.width),
-    )
+    layers, norm = linears(knobs.layers, knobs.width), LayerNorm(knobs.width)
     for layer in layers:
         nn.init.uniform_(layer.weight, 0, 2 * knobs.weight)
-    sizes, slopes, longer = measured(layers, nn.Identity())
-    normed_sizes, normed_slopes, normed_longer = measured(layers, norm)
+    found = dict(zip(STYLES, (*measured(layers, nn.Identity()), *measured(layers, norm)), strict=True))
+    sizes, slopes, normed_sizes, normed_slopes = found.values()
+    longer, normed_longer = per_step(slopes, 1), per_step(normed_slopes, 1)  # one layer alone has none to make longer
     outputs = random_outputs(layers, norm, knobs.inputs, each)
-    bent = norm(outputs.relu())
+    bent = norm(outputs.relu()).detach()
     share = {bound: inside(outputs, bound) for bound in BOUNDS}
     grows = knobs.width * knobs.weight
-    rows: list[tuple[str, str | float, str]] = [
+    told: list[tuple[str, str | float, str]] = [
         ("output of one layer", once, "10"),
         ("output of two layers", twice, "100"),
         ("its gradient by a weight of the first", slope, "≈ 100 · 10"),
@@ -80,8 +73,8 @@ def run(knobs: Knobs, each: Each) -> Finding:
         ("% in [-3, 3] after a ReLU and a norm", f"{inside(bent, 3):.5f}", ""),
     ]
     return Finding(
-        drawn((sizes, slopes, normed_sizes, normed_slopes), outputs, bent),
-        [{"what": what, "seen": seen, "on the slide": said} for what, seen, said in rows],
+        drawn(found, outputs, bent),
+        [{"what": what, "seen": seen, "on the slide": said} for what, seen, said in told],
         says=f"{once:g}, then {twice:g}. After {knobs.layers} random layers outputs are {sizes[-1]:.1g} large, with "
         f"layer norms {normed_sizes[-1]:.2f}. Each layer makes the gradient {longer:.1f} times as long, with norms "
         f"{normed_longer:.2f}. Of {outputs.numel():,} normalised outputs {share[3]:.2f} % are in [-3, 3] and "
@@ -99,28 +92,13 @@ def run(knobs: Knobs, each: Each) -> Finding:
 
 def example(width: int, weight: float) -> tuple[float, float, float, float]:
     """The slides' two layers: what comes out of each, the gradient at the first, and a norm of what comes out there."""
-    both = FeedForward(width, width, activation=lambda x: x, bias=False).double()
-    for layer in (both.up, both.down):
-        nn.init.constant_(layer.weight, weight)
-    with look(both) as seen:
-        y = both(torch.ones(width, dtype=torch.float64))
-    (slope,) = torch.autograd.grad(y[0], both.up.weight)
-    normed = LayerNorm(width, dtype=torch.float64)(seen["up"])
-    return seen["up"][0].item(), y[0].item(), slope[0, 0].item(), normed.abs().max().item()
-
-
-def through(layers: Iterable[nn.Linear], norm: nn.Module, x: Tensor) -> list[Tensor]:
-    """The outputs of each layer, and a norm after it."""
-    return list(accumulate(layers, lambda x, layer: norm(layer(x)), initial=x))[1:]
-
-
-def measured(layers: list[nn.Linear], norm: nn.Module) -> tuple[list[float], list[float], float]:
-    """After each layer, the size of its outputs, and how long the gradient of one is by the weights of the first; and
-    how many times longer a layer makes it. One layer alone has none to make longer."""
-    outputs, first = through(layers, norm, torch.ones(layers[0].in_features)), layers[0].weight
-    slopes = [torch.autograd.grad(x[0], first, retain_graph=True)[0].norm().item() for x in outputs]
-    longer = float((slopes[-1] / slopes[1]) ** (1 / (len(slopes) - 2)))
-    return [x.square().mean().sqrt().item() for x in outputs], slopes, longer
+    layers = linears(2, width)
+    for layer in layers:
+        nn.init.constant_(layer.double().weight, weight)
+    once, twice = through(layers, nn.Identity(), torch.ones(width, dtype=torch.float64))
+    (slope,) = torch.autograd.grad(twice[0], layers[0].weight)
+    normed = LayerNorm(width, dtype=torch.float64)(once)
+    return once[0].item(), twice[0].item(), slope[0, 0].item(), normed.abs().max().item()
 
 
 @torch.no_grad()
@@ -133,18 +111,12 @@ def inside(outputs: Tensor, bound: float) -> float:
     return 100 * (outputs.abs() <= bound).double().mean().item()
 
 
-def drawn(sizes: tuple[list[float], ...], outputs: Tensor, bent: Tensor) -> Figure:
+def drawn(found: dict[str, list[float]], outputs: Tensor, bent: Tensor) -> Figure:
     figure, (left, right) = drawing(2)
-    layers, found = range(1, len(sizes[0]) + 1), dict(zip(STYLES, sizes, strict=True))
-    curves(left, layers, found, STYLES, yscale="log", xlabel="layers", ylabel="size")
+    curves(left, range(1, len(found["output"]) + 1), found, STYLES, yscale="log", xlabel="layers", ylabel="size")
     left.legend(frameon=False, loc="upper left")
-    edges = np.linspace(-6, 6, 97)
-    middle = (edges[1:] + edges[:-1]) / 2
-    right.plot(middle, np.exp(-(middle**2) / 2) / math.sqrt(2 * math.pi), "k-", label="normal")
-    for numbers, name, style in ((outputs, "layer norm", "C0o"), (bent, "ReLU, layer norm", "C1^")):
-        density, _ = np.histogram(numbers.detach().numpy(), edges, density=True)
-        right.plot(middle[density > 0], density[density > 0], style, markersize=2.5, label=name)
-    right.set(yscale="log", xlabel="output", ylabel="density", xticks=(-5, -4, -3, 0, 3, 4, 5))
+    densities(right, dict(zip(SHAPES, (outputs, bent), strict=True)), SHAPES, 6)
+    right.set(xlabel="output", xticks=(-5, -4, -3, 0, 3, 4, 5))
     right.grid(axis="x", color="0.9")
     right.legend(frameon=False)
     return figure

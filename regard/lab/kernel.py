@@ -11,7 +11,6 @@ Nadaraya-Watson (1964), and a trained layer is too, with the kernel that it has 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -19,8 +18,9 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, drawing, legend_below
+from regard.lab.finding import Each, Finding, curves, drawing, legend_below, rows
 from regard.lab.learning import learn
+from regard.lab.mixing import answers, layer_by_hand, process_weights
 from regard.look import look
 from regard.parts.attention import CrossAttention
 from regard.parts.heads import Model
@@ -30,6 +30,7 @@ SAME, OTHER = 1e-9, 1e-2  # two curves that differ by float error, and two that 
 REACH = 3.0  # x goes from minus this to this
 TOO_WIDE = 2.0  # times the width, to begin training with
 BY_HAND, TRAINED = "attention, set by hand", "attention, trained"
+STYLES = {"truth": "C7-", "Nadaraya-Watson": "C1o", BY_HAND: "k--", TRAINED: "C0-", "Gaussian process": "C2:"}
 
 
 @dataclass(frozen=True)
@@ -54,32 +55,13 @@ def truth(x: Tensor) -> Tensor:
     return (2 * x).sin() + x / 2
 
 
-def layer_by_hand(width: float) -> CrossAttention:
-    """The Gaussian kernel as matrices: a query is (x, 1, 0), an example (x, x², y), and its value is (0, 0, y)."""
-    layer = CrossAttention(3, 1, bias=False).double()
-    larger = math.sqrt(3) / width**2  # attention divides by √E
-    rows = torch.tensor([[larger, -larger / 2, 0], [1, 1, 0], [0, 0, 1], [1, 1, 1]], dtype=torch.float64)
-    names = ("query.weight", "key.weight", "value.weight", "out.weight")
-    layer.load_state_dict(dict(zip(names, rows.diag_embed(), strict=True)))
-    return layer
-
-
-def answers(layer: CrossAttention, at: Tensor, x: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
-    query = torch.stack((at, torch.ones_like(at), torch.zeros_like(at)), -1)  # (T,3)
-    example = torch.stack((x, x.square(), y), -1)  # (S,3)
-    return layer(query[None], example[None], mask)[0, :, 2]  # (T,)
-
-
 def train(layer: CrossAttention, x: Tensor, y: Tensor, knobs: Knobs, each: Each) -> None:
     """Its kernel learns to tell the y of each example from those of all the others."""
     layer.value.requires_grad_(False)
     layer.out.requires_grad_(False)
-    others = ~torch.eye(len(x), dtype=torch.bool)
-
-    def lesson() -> Tensor:
-        return (answers(layer, x, x, y, others) - y).square().mean()
-
-    learn(Model(layer, nn.Identity()), lesson, each([knobs.rate] * knobs.steps), kind="adamw")
+    others, model = ~torch.eye(len(x), dtype=torch.bool), Model(layer, nn.Identity())
+    rates = each([knobs.rate] * knobs.steps)
+    learn(model, lambda: (answers(layer, x, x, y, others) - y).square().mean(), rates, kind="adamw")
 
 
 def error(curve: Tensor, at: Tensor) -> float:
@@ -102,29 +84,25 @@ def run(knobs: Knobs, each: Each) -> Finding:
     q, k, v = (seen[TRAINED][name][0, 0] for name in ("queries", "keys", "values"))
     learnt = kernel_average(scaled_dot(q, k).exp(), v) @ layers[TRAINED].out.weight.detach().mT  # (T,3)
     far = gaussian(at[:, None], x[:, None], knobs.width)  # (T,S)
-    among = gaussian(x[:, None], x[:, None], knobs.width).exp() + knobs.noise**2 * torch.eye(len(x)).double()
-    process = far.exp() @ torch.linalg.inv(among)  # (T,S)
-    rows = [
-        ("Nadaraya-Watson, Gaussian kernel", BY_HAND, kernel_average(far.exp(), y)),
-        ("Nadaraya-Watson, exp(q·k) of the layer", TRAINED, learnt[:, 2]),
-        ("Nadaraya-Watson, Cauchy kernel", BY_HAND, kernel_average(1 / (1 - 2 * far), y)),
-        ("Gaussian process mean", BY_HAND, process @ y),
-    ]
-    apart = [(curve - told[layer]).abs().max().item() for _, layer, curve in rows]
+    process = process_weights(at, x, knobs.width, knobs.noise)
+    regressions = {
+        "Nadaraya-Watson, Gaussian kernel": kernel_average(far.exp(), y),
+        "Nadaraya-Watson, exp(q·k) of the layer": learnt[:, 2],
+        "Nadaraya-Watson, Cauchy kernel": kernel_average(1 / (1 - 2 * far), y),
+        "Gaussian process mean": process @ y,
+    }
+    beside = (BY_HAND, TRAINED, BY_HAND, BY_HAND)
+    apart = [(a - told[b]).abs().max().item() for a, b in zip(regressions.values(), beside, strict=True)]
     after = error(told[TRAINED], at)
-    lines = [  # name, style, width, curve, weights
-        ("Nadaraya-Watson", "C1-", 5.0, rows[0][2], far.softmax(-1)),
-        (BY_HAND, "k--", 1.2, told[BY_HAND], seen[BY_HAND]["weights"][0, 0]),
-        (TRAINED, "C0-", 1.5, told[TRAINED], seen[TRAINED]["weights"][0, 0]),
-        ("Gaussian process", "C2:", 2.0, rows[3][2], process),
-    ]
+    weights = {"Nadaraya-Watson": far.softmax(-1)}
+    weights |= {name: one["weights"][0, 0] for name, one in seen.items()} | {"Gaussian process": process}
     return Finding(
-        drawn(x, y, at, lines),
-        [
-            {"regression": name, "beside": layer, "they differ by": difference, "error": error(curve, at)}
-            | {"error of the layer": error(told[layer], at)}
-            for (name, layer, curve), difference in zip(rows, apart, strict=True)
-        ],
+        drawn(x, y, at, weights),
+        rows(
+            {"regression": regressions, "beside": beside, "they differ by": apart},
+            {"error": [error(curve, at) for curve in regressions.values()]},
+            {"error of the layer": [error(told[layer], at) for layer in beside]},
+        ),
         says=f"A layer with the Gaussian kernel set by hand is Nadaraya-Watson to {apart[0]:.0e}, and a trained one is"
         f" Nadaraya-Watson with its own kernel exp(q·k) to {apart[1]:.0e}; training took its error from {before:.2f} to"
         f" {after:.2f}. A Cauchy kernel differs by {apart[2]:.2f}, the mean of a Gaussian process by {apart[3]:.2f}:"
@@ -135,16 +113,13 @@ def run(knobs: Knobs, each: Each) -> Finding:
     )
 
 
-def drawn(x: Tensor, y: Tensor, at: Tensor, lines: list[tuple[str, str, float, Tensor, Tensor]]) -> Figure:
+def drawn(x: Tensor, y: Tensor, at: Tensor, weights: dict[str, Tensor]) -> Figure:
+    """Every regression here is a mix of the examples' y, by its weights (T,S)."""
     figure, (left, right) = drawing(2, 4.2)
     left.plot(x, y, ".", color="0.6", markersize=4, label="examples")
-    left.plot(at, truth(at), color="k", linewidth=0.8, label="truth")
-    middle = len(at) // 2
-    for name, line, wide, curve, weights in lines:
-        faint = 0.5 if wide > 2 else 1.0
-        left.plot(at, curve, line, linewidth=wide, alpha=faint, label=name)
-        right.plot(x, weights[middle], line, linewidth=wide, alpha=faint)
-    left.set(xlabel="x", ylabel="y")
-    right.set(xlabel="x of the example", ylabel=f"its weight in the answer at x = {at[middle]:.0f}")
+    mixed = {name: one @ y for name, one in weights.items()}
+    curves(left, at, {"truth": truth(at), **mixed}, STYLES, xlabel="x", ylabel="y")
+    middle = {name: one[len(at) // 2] for name, one in weights.items()}
+    curves(right, x, middle, STYLES, xlabel="x of the example", ylabel="its weight in the answer at x = 0")
     legend_below(figure, left)
     return figure

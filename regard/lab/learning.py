@@ -1,4 +1,4 @@
-"""How an experiment teaches: lesson after lesson, with the optimisers of training.
+"""How an experiment teaches, lesson after lesson with the optimisers of training, and what there is to learn from.
 
     w ← w - rate · step(∂loss/∂w)          matrices by Muon, all else by AdamW (regard/training/optimizer.py)
 
@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+import torch
 from torch import Tensor
 
+from regard.look import look
 from regard.parts.heads import Model
 from regard.training.optimizer import optimizers, scale_and_clip
 from regard.training.schedule import decay
@@ -48,3 +50,11 @@ def learn(
 def rates(highest: float, lessons: int) -> list[float]:
     """Rising over the first twentieth of the lessons, falling to 0 over the last half."""
     return [highest * decay(lesson, lessons, lessons // 20, 0.5) for lesson in range(lessons)]
+
+
+def gradient_at_words(model: Model, lesson: Callable[[], Tensor]) -> Tensor:
+    """(T,): how long the gradient is that reaches each word, as the mean over texts."""
+    with look(model, gradients=True) as seen:
+        loss = lesson()
+    (gradient,) = torch.autograd.grad(loss, seen["body.tokens"])  # (B,T,D)
+    return gradient.norm(dim=-1).mean(0)

@@ -11,10 +11,8 @@ which know distances only. Here order is all that counts: each digit is
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -22,20 +20,12 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, curves, drawing
+from regard.lab.finding import Each, Finding, at_least, curves, drawing
 from regard.lab.learning import learn, rates
-from regard.parts.attention import SelfAttention
-from regard.parts.block import Block
-from regard.parts.feedforward import FeedForward
+from regard.lab.puzzles import CHANCE, DIGITS, FLOOR, digits
+from regard.lab.readers import told_of_order
 from regard.parts.heads import Model, Output
-from regard.parts.norms import LayerNorm
-from regard.parts.positions import Alibi, Learned, Rotary, Sinusoidal
-from regard.parts.residual import PreNorm
 
-DIGITS, SLIPS = 5, 0.2
-CHANCE = math.log(DIGITS)  # the loss of a guess
-RIGHT, WRONG = 1 - SLIPS + SLIPS / DIGITS, SLIPS / DIGITS  # probability of what the rule says, and of another digit
-FLOOR = -RIGHT * math.log(RIGHT) - (DIGITS - 1) * WRONG * math.log(WRONG)  # the loss of who knows all
 STYLES = {"none": "k:", "learned": "C3--", "sinusoidal": "C1-.", "rotary": "C0-", "ALiBi": "k-"}
 
 
@@ -50,47 +40,19 @@ class Knobs:
     seed: int = 1  # of everything random
 
     def __post_init__(self) -> None:
-        must(self, length=(self.length >= 4, "at least 4"), asked=(self.asked >= 1, "at least 1"))
+        at_least(1, self, "asked", "heads")
+        at_least(4, self, "length")
         must(self, dim=(self.dim % (2 * self.heads) == 0, "a multiple of twice the heads"))
 
 
 QUICK = Knobs(length=16, layers=1, steps=80, asked=100)
 
 
-class Reader(nn.Module):
-    """A decoder that is told of order in one way: by vectors added to the tokens, or inside of its attention."""
-
-    def __init__(self, knobs: Knobs, positions: nn.Module | None = None, **attention: Any):
-        super().__init__()
-        self.tokens, self.positions = nn.Embedding(DIGITS, knobs.dim), positions
-        blocks = (block(knobs.dim, knobs.heads, **attention) for _ in range(knobs.layers))
-        self.blocks = nn.Sequential(*blocks, LayerNorm(knobs.dim))
-
-    def forward(self, ids: Tensor) -> Tensor:
-        x = self.tokens(ids)  # (B,T,D)
-        return self.blocks(x if self.positions is None else x + self.positions(ids.size(1)))
-
-
-def block(dim: int, heads: int, **attention: Any) -> Block:
-    mixer = SelfAttention(dim, heads, causal=True, **attention)
-    return Block(PreNorm(LayerNorm(dim), mixer), PreNorm(LayerNorm(dim), FeedForward(dim, 2 * dim)))
-
-
-def readers(knobs: Knobs) -> dict[str, Reader]:
-    context = 4 * knobs.length
-    return {
-        "none": Reader(knobs),
-        "learned": Reader(knobs, Learned(context, knobs.dim)),
-        "sinusoidal": Reader(knobs, Sinusoidal(context, knobs.dim)),
-        "rotary": Reader(knobs, rotate=Rotary(knobs.dim // knobs.heads, context)),
-        "ALiBi": Reader(knobs, score_bias=Alibi(knobs.heads)),
-    }
-
-
 def run(knobs: Knobs, each: Each) -> Finding:
     torch.manual_seed(knobs.seed)
-    L, bodies = knobs.length, readers(knobs)
-    short, long = texts(4096, L + 1), texts(knobs.asked, 4 * L + 1)
+    L = knobs.length
+    bodies = told_of_order(DIGITS, 4 * L, knobs.dim, knobs.layers, knobs.heads)
+    short, long = digits(4096, L + 1), digits(knobs.asked, 4 * L + 1)
     found = {}  # the loss at each place from the third digit on, the first that can be known
     for name in each([*bodies]):
         model = Model(bodies[name], Output(nn.Parameter(torch.randn(DIGITS, knobs.dim) * 0.02)))
@@ -115,15 +77,6 @@ def run(knobs: Knobs, each: Each) -> Finding:
         and min(rise["sinusoidal"], rise["rotary"]) >= 0.3
         and rise["ALiBi"] < min(rise["sinusoidal"], rise["rotary"]) / 4,
     )
-
-
-def texts(count: int, length: int) -> Tensor:
-    """(B,T) digits."""
-    ids = torch.randint(DIGITS, (count, length))
-    follows = torch.rand(count, length) >= SLIPS
-    for t in range(2, length):
-        ids[:, t] = torch.where(follows[:, t], (ids[:, t - 2] + 2 * ids[:, t - 1]) % DIGITS, ids[:, t])
-    return ids
 
 
 def losses(model: Model, ids: Tensor) -> Tensor:

@@ -20,20 +20,14 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, curves, drawing
+from regard.lab.finding import Each, Finding, at_least, curves, drawing, rows
 from regard.parts.feedforward import ACTIVATIONS, FeedForward
 
 FLOAT_ERROR = 1e-12  # of doubles, with room for the sums
 ALONG = torch.linspace(-3, 3, 101, dtype=torch.float64)  # a line through the inputs
 CLEARLY = 0.01  # of the spread: far from any float error
-
-
-def nothing(x: Tensor) -> Tensor:
-    return x
-
-
 BETWEEN: dict[str, Callable[[Tensor], Tensor]] = {
-    "nothing": nothing,
+    "nothing": nn.Identity(),
     "relu": ACTIVATIONS["relu"],
     "gelu": ACTIVATIONS["gelu"],
     "tanh": torch.tanh,
@@ -51,7 +45,7 @@ class Knobs:
     seed: int = 1  # of weights and inputs
 
     def __post_init__(self) -> None:
-        must(self, **{name: (getattr(self, name) >= 1, "at least 1") for name in ("parts", "dim", "hidden")})
+        at_least(1, self, "parts", "dim", "hidden")
         must(self, inputs=(self.inputs > self.dim, "more than dim"))
 
 
@@ -77,10 +71,10 @@ def run(knobs: Knobs, each: Each) -> Finding:
     numbers = knobs.parts * (2 * knobs.dim * knobs.hidden + knobs.hidden + knobs.dim)
     return Finding(
         drawn(missed, bends),
-        [
-            {"between the layers": name, "missed, 2 layers": shares[0], f"missed, {2 * knobs.parts} layers": shares[-1]}
-            for name, shares in missed.items()
-        ],
+        rows(
+            {"between the layers": missed},
+            {f"missed, {2 * n} layers": [shares[n - 1] for shares in missed.values()] for n in (1, knobs.parts)},
+        ),
         says=f"With nothing between them, {2 * knobs.parts} layers of {numbers:,} numbers are one layer of "
         f"{knobs.dim * (knobs.dim + 1):,}: it misses at most {straight:.0e} of the spread of their outputs, and "
         f"doubles have 16 digits. With an activation between, the best one layer misses at least {100 * bent:.0f} %.",

@@ -20,8 +20,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from regard.choose import must
-from regard.lab.finding import Each, Finding, drawing, grid
+from regard.lab.finding import Each, Finding, at_least, drawing, grid, rows
 from regard.parts.attention import attend, weights_openly
 
 WORDS = ("<SOS>", "it", "is", "11")
@@ -36,7 +35,8 @@ class Knobs:
     seed: int = 1  # of the random tables
 
     def __post_init__(self) -> None:
-        must(self, tables=(self.tables >= 1, "at least 1"), tokens=(self.tokens >= 2, "at least 2"))
+        at_least(1, self, "tables")
+        at_least(2, self, "tokens")
 
 
 QUICK = Knobs(tables=50)
@@ -59,15 +59,10 @@ def run(knobs: Knobs, each: Each) -> Finding:
     weights, slide = masked(SCORES), SCORES.tril()
     return Finding(
         drawn(weights),
-        [
-            {
-                "weights of": word,
-                **dict(zip(WORDS, row.tolist(), strict=True)),
-                "sum": row.sum().item(),
-                "on the slide": said,
-            }
-            for word, row, said in zip(WORDS, weights, slide.sum(-1).tolist(), strict=True)
-        ],
+        rows(
+            {"weights of": WORDS, **dict(zip(WORDS, weights.T.tolist(), strict=True))},
+            {"sum": weights.sum(-1).tolist(), "on the slide": slide.sum(-1).tolist()},
+        ),
         says=f"The slide's rows sum to {listed(slide.sum(-1), 1)}: they are scores, not weights. After the softmax all "
         f"rows of this table and of {knobs.tables} random ones sum to 1 within {most.sum:.0g}. Words yet to come weigh "
         f"at most {most.future:g}, and with other scores for them a weight changes by at most {most.leak:g}. The last "
@@ -114,9 +109,7 @@ def drawn(weights: Tensor) -> Figure:
         (left, SCORES, "-∞", "masked scores; with 0 for -∞,\nthe slide gives them as weights"),
         (right, weights, "0", "weights after the softmax"),
     ):
-        seen = [[f"{number:.2f}" for number in row[: t + 1]] for t, row in enumerate(table.tolist())]
-        grid(axes, table.tril(), 1.0, [row + [hidden] * (len(WORDS) - len(row)) for row in seen], WORDS, WORDS)
-        axes.set_title(title)
+        grid(axes, table.tril(), 1.0, WORDS, WORDS, title, hidden)
         sums = axes.secondary_yaxis("right")
         sums.set_yticks(range(len(WORDS)), [f"Σ = {row.sum():.2f}" for row in table.tril()])
     return figure

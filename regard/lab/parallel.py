@@ -7,10 +7,9 @@ Claim (deck N, "Improve the efficiency of RNN"; deck R, "Limitations of Recurren
 its time grows with the length and it cannot be parallelised; attention lets all pairs of words meet at once.
 
 Two things are measured. The longest chain of operations that wait for each other, read off the graph that autograd
-keeps: with machines enough, this is the time. And the median time on the machine at hand, of an `LSTM` that takes step
-after step and of `SelfAttention`. Attention compares T² pairs, and a processor does few things at once: its time grows
-too, later on. PyTorch's fused kernel takes all steps of an LSTM in one call. That saves the calls, not the chain: on a
-processor, where the calls are most of the time, it may well grow less than attention.
+keeps of an `LSTM` and of `SelfAttention` at work: with machines enough, this is the time, and the claim stands or falls
+with it. Beside it the median time on this machine, which proves nothing: a processor does few things at once, so
+attention with its T² pairs grows too, and PyTorch's fused LSTM, which saves the calls and not the chain, may grow less.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, curves, drawing, legend_below, tick
+from regard.lab.finding import Each, Finding, at_least, curves, drawing, legend_below, rows, under
 from regard.look import look
 from regard.parts.attention import SelfAttention
 from regard.parts.cache import Cache
@@ -47,7 +46,7 @@ class Knobs:
 
     def __post_init__(self) -> None:
         must(self, lengths=(len(set(self.lengths)) > 1 and min(self.lengths) >= 1, "two or more, each at least 1"))
-        must(self, times=(self.times >= 1, "at least 1"))
+        at_least(1, self, "times")
 
 
 QUICK = Knobs(lengths=(8, 32, 128), times=11)
@@ -69,30 +68,19 @@ def run(knobs: Knobs, each: Each) -> Finding:
     for _ in each(range(knobs.times)):  # by turns: whatever else the machine does meets all alike
         for name, length in timed:
             timed[name, length].append(seconds(readers[name], words[length]))
-    medians = {name: [median(timed[name, length]) for length in lengths] for name in readers}
-    longer = lengths[-1] / lengths[0]
-    grown = {name: found[-1] / found[0] for name, found in medians.items()}
+    times = {name: [round(1000 * median(timed[name, length]), 3) for length in lengths] for name in readers}
+    grown = {name: found[-1] / found[0] for name, found in times.items()}
     return Finding(
-        drawn(lengths, chains, medians),
-        [
-            {
-                "words": length,
-                **{f"chain, {name}": found[i] for name, found in chains.items()},
-                **{f"ms, {name}": round(1000 * found[i], 3) for name, found in medians.items()},
-            }
-            for i, length in enumerate(lengths)
-        ],
-        says=f"From {lengths[0]} words to {lengths[-1]}, {longer:.0f} times as many, the chain grows from "
-        f"{chains[LSTM_BY_STEPS][0]} operations to {chains[LSTM_BY_STEPS][-1]} with an LSTM; with attention it has "
-        f"{chains[ATTENTION][0]} and {chains[ATTENTION][-1]}. On this machine the LSTM takes "
+        drawn(lengths, chains, times),
+        rows({"words": lengths}, under("chain", chains), under("ms", times)),
+        says=f"From {lengths[0]} words to {lengths[-1]}, {lengths[-1] / lengths[0]:.0f} times as many, the chain grows "
+        f"from {chains[LSTM_BY_STEPS][0]} operations to {chains[LSTM_BY_STEPS][-1]} with an LSTM; with attention it "
+        f"has {chains[ATTENTION][0]} and {chains[ATTENTION][-1]}. On this machine the LSTM takes "
         f"{grown[LSTM_BY_STEPS]:.0f} times as long step by step and {grown[LSTM_FUSED]:.1f} times in a fused kernel, "
         f"attention {grown[ATTENTION]:.1f} times.",
-        wanted="a chain and a time that grow in proportion to the length with recurrence; with attention a chain that "
-        "stays the same, and a time that grows less than half as much",
-        holds=in_proportion(lengths, chains[LSTM_BY_STEPS])
-        and len(set(chains[ATTENTION])) == 1
-        and grown[LSTM_BY_STEPS] > longer / 2
-        and grown[ATTENTION] < grown[LSTM_BY_STEPS] / 2,
+        wanted="a chain of operations that grows in proportion to the length with recurrence, and stays the same with "
+        "attention",
+        holds=in_proportion(lengths, chains[LSTM_BY_STEPS]) and len(set(chains[ATTENTION])) == 1,
     )
 
 
@@ -125,13 +113,11 @@ def seconds(reader: Callable[[Tensor], Tensor], x: Tensor) -> float:
     return time.perf_counter() - began
 
 
-def drawn(lengths: list[int], chains: dict[str, list[int]], medians: dict[str, list[float]]) -> Figure:
+def drawn(lengths: list[int], chains: dict[str, list[int]], times: dict[str, list[float]]) -> Figure:
     figure, (left, right) = drawing(2, 3.6)
-    times = {name: [1000 * seconds for seconds in found] for name, found in medians.items()}
     curves(left, lengths, chains, STYLES, xscale="log", yscale="log", ylabel="operations that wait for each other")
     curves(right, lengths, times, STYLES, xscale="log", yscale="log", ylabel="time of a sequence (ms, median)")
-    for one in (left, right):
-        tick(one, *lengths)
-        one.set_xlabel("words in the sequence")
+    left.set_xlabel("words in the sequence")
+    right.set_xlabel("words in the sequence")
     legend_below(figure, right)
     return figure

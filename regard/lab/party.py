@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, curves, drawing
+from regard.lab.finding import Each, Finding, at_least, curves, drawing, rows, under
 from regard.parts.attention import attend
 from regard.parts.memory import recall_all_at_once
 
@@ -37,8 +37,10 @@ class Knobs:
     seed: int = 1  # of everything random
 
     def __post_init__(self) -> None:
-        must(self, people=(self.people >= 4, "at least 4"), dim=(self.dim >= 2, "at least 2"))
-        must(self, gamma=(0 < self.gamma < 1, "between 0 and 1"), parties=(self.parties >= 1, "at least 1"))
+        must(self, gamma=(0 < self.gamma < 1, "between 0 and 1"))
+        at_least(1, self, "parties")
+        at_least(2, self, "dim")
+        at_least(4, self, "people")
 
 
 QUICK = Knobs(people=80, parties=10)
@@ -76,17 +78,15 @@ def run(knobs: Knobs, each: Each) -> Finding:
     blur = [(1 + met / knobs.dim) ** -0.5 for met in range(knobs.people)]
     off = max(abs(seen - told) for seen, told in zip(first["sum"], blur, strict=True))
 
+    asked = (1, knobs.people // 4, knobs.people // 2, knobs.people)
     end = {kind: (first[kind][-1], latest[kind][-1]) for kind in first}
     return Finding(
         drawn(first, latest, knobs.gamma),
-        [
-            {
-                "people met": met,
-                **{f"first, {kind}": first[kind][met - 1] for kind in first},
-                **{f"latest, {kind}": latest[kind][met - 1] for kind in latest},
-            }
-            for met in (1, knobs.people // 4, knobs.people // 2, knobs.people)
-        ],
+        rows(
+            {"people met": asked},
+            under("first", {kind: [alike[met - 1] for met in asked] for kind, alike in first.items()}),
+            under("latest", {kind: [alike[met - 1] for met in asked] for kind, alike in latest.items()}),
+        ),
         says=f"After {knobs.people} people the sum's answer for the first is like the right name by"
         f" {end['sum'][0]:.2f}, where chance predicts {blur[-1]:.2f}, and for the latest by {end['sum'][1]:.2f}:"
         f" it blurs all alike. The γ memory has {end['γ'][1]:.2f} of the latest and {end['γ'][0]:.2f} of the first,"

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, curves, drawing, tick
+from regard.lab.finding import Each, Finding, at_least, curves, drawing, rows, under
 from regard.parts import scoring
 
 NEAR = 0.1  # to the spread that d predicts
@@ -41,8 +41,8 @@ class Knobs:
 
     def __post_init__(self) -> None:
         must(self, dims=(len(self.dims) > 1 and min(self.dims) >= 1, "two or more, each at least 1"))
-        must(self, keys=(self.keys >= 2, "at least 2"), queries=(self.queries >= 1, "at least 1"))
-        must(self, sets=(self.sets >= 1, "at least 1"))
+        at_least(1, self, "queries", "sets")
+        at_least(2, self, "keys")
 
 
 QUICK = Knobs(queries=20, sets=20)
@@ -86,16 +86,12 @@ def run(knobs: Knobs, each: Each) -> Finding:
     )
     return Finding(
         drawn(dims, found),
-        [
-            {
-                "d": dim,
-                "spread of q·k": bare[i].spread,
-                **{f"entropy, {name}": found[name][i].entropy for name in found},
-                **{f"largest weight, {name}": found[name][i].largest for name in found},
-                **{f"gradient, {name}": found[name][i].median for name in found},
-            }
-            for i, dim in enumerate(dims)
-        ],
+        rows(
+            {"d": dims, "spread of q·k": [one.spread for one in bare]},
+            under("entropy", {name: [one.entropy for one in several] for name, several in found.items()}),
+            under("largest weight", {name: [one.largest for one in several] for name, several in found.items()}),
+            under("gradient", {name: [one.median for one in several] for name, several in found.items()}),
+        ),
         says=f"From d = {dims[0]} to {dims[-1]} the spread of q·k grows from {bare[0].spread:.1f} to"
         f" {bare[-1].spread:.1f}. Without the scale the entropy of the weights falls from {bare[0].entropy:.2f} to"
         f" {bare[-1].entropy:.2f} nats, and the gradient of the median query from {bare[0].median:.2g} to"
@@ -115,14 +111,12 @@ def drawn(dims: list[int], found: dict[str, list[Softmax]]) -> Figure:
     figure, (left, right) = drawing(2)
     entropies = {name: [one.entropy for one in several] for name, several in found.items()}
     medians = {name: [one.median for one in several] for name, several in found.items()}
-    curves(left, dims, entropies, STYLES, xscale="log", ylim=(0, None), ylabel="entropy of the weights (nats)")
-    curves(right, dims, medians, STYLES, xscale="log", yscale="log", ylabel="gradient at the scores")
+    curves(left, dims, entropies, STYLES, xscale="log", ylim=(0, None), xlabel="d")
+    left.set_ylabel("entropy of the weights (nats)")
+    curves(right, dims, medians, STYLES, xscale="log", yscale="log", xlabel="d", ylabel="gradient at the scores")
     for name, several in found.items():
         low, high = np.quantile([one.gradient.numpy() for one in several], (0.25, 0.75), axis=1)
         right.fill_between(dims, low, high, color=STYLES[name][:2], alpha=0.2, linewidth=0)
     left.legend(frameon=False, loc="lower left")
     right.set_title("median and middle half")
-    for one in left, right:
-        one.set_xlabel("d")
-        tick(one, *dims)
     return figure

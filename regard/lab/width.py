@@ -18,13 +18,14 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from regard.choose import must
-from regard.lab.depth import densenet, resnet
-from regard.lab.finding import Each, Finding, Row, curves, drawing, tick
+from regard.lab.finding import Each, Finding, at_least, curves, drawing, rows
+from regard.lab.stacks import densenet, resnet
 from regard.parts.feedforward import FeedForward
 
 SHRINKS = 10.0  # times, at least, that ε is smaller at the widest than at the narrowest
 SQUARE = 3.5  # times, at least, that a parabola (almost 4) grows when the depth doubles
 DEEP = {"ResNet": resnet, "DenseNet": densenet}
+STYLES = {"best of all starts": "C0-o", "ResNet": "C1-o", "DenseNet": "C2-.s"}
 AT = torch.linspace(-2, 2, 201, dtype=torch.float64)[:, None]
 
 
@@ -39,8 +40,8 @@ class Knobs:
 
     def __post_init__(self) -> None:
         must(self, widths=(len(self.widths) > 1 and min(self.widths) >= 1, "two or more, each at least 1"))
-        must(self, starts=(self.starts >= 1, "at least 1"), steps=(self.steps >= 1, "at least 1"))
-        must(self, dim=(self.dim >= 1, "at least 1"), depth=(self.depth >= 24, "at least 24"))
+        at_least(1, self, "starts", "steps", "dim")
+        at_least(24, self, "depth")
 
 
 QUICK = Knobs(widths=(1, 8, 64), starts=2, steps=60)
@@ -84,15 +85,11 @@ def run(knobs: Knobs, each: Each) -> Finding:
     with torch.device("meta"):  # weights that are counted, never stored
         sizes = {name: [count(make(knobs.dim, depth)) for depth in depths] for name, make in DEEP.items()}
     twice = {name: size[-1] / size[-2] for name, size in sizes.items()}
-    table: list[Row] = [
-        {"network": f"two layers, {width} wide", "parameters": count(FeedForward(1, width)), "ε": least}
-        for width, least in zip(widths, best, strict=True)
-    ]
-    for name, counts in sizes.items():
-        table += [{"network": f"{name}, {depths[i]} deep", "parameters": counts[i], "ε": ""} for i in (-2, -1)]
+    counted = {f"two layers, {width} wide": count(FeedForward(1, width)) for width in widths}
+    counted |= {f"{name}, {depths[i]} deep": size[i] for name, size in sizes.items() for i in (-2, -1)}
     return Finding(
         drawn(missed, depths, sizes),
-        table,
+        rows({"network": counted, "parameters": counted.values(), "ε": [*best, "", "", "", ""]}),
         says=f"The best of {knobs.starts} networks of width {widths[0]} is off by {best[0]:.2g} at its worst place, of"
         f" width {widths[-1]} by {best[-1]:.2g}. With {knobs.depth} layers of {knobs.dim} numbers a ResNet has"
         f" {sizes['ResNet'][-1]:,} parameters and a DenseNet {sizes['DenseNet'][-1]:,}; from half that depth the first"
@@ -111,12 +108,10 @@ def drawn(missed: dict[int, list[float]], depths: list[int], sizes: dict[str, li
     widths, best = list(missed), {"best of all starts": [min(several) for several in missed.values()]}
     for width, several in missed.items():
         left.plot([width] * len(several), several, ".", color="0.6")
-    curves(
-        left, widths, best, {"best of all starts": "C0-o"}, xlabel="width (hidden units)", ylabel="ε, the largest error"
-    )
-    curves(right, depths, sizes, {"ResNet": "C1-o", "DenseNet": "C2-.s"}, xlabel="depth (layers)", ylabel="parameters")
-    for one, places in ((left, widths), (right, depths)):
-        one.set(xscale="log", yscale="log")
-        tick(one, *places)
-        one.legend(frameon=False)
+    for axes, x, found, xlabel, ylabel in (
+        (left, widths, best, "width (hidden units)", "ε, the largest error"),
+        (right, depths, sizes, "depth (layers)", "parameters"),
+    ):
+        curves(axes, x, found, STYLES, xscale="log", yscale="log", xlabel=xlabel, ylabel=ylabel)
+        axes.legend(frameon=False)
     return figure

@@ -7,7 +7,6 @@ from the row after that of the padding.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,7 +18,7 @@ from regard.parts.block import Block
 from regard.parts.dropout import Dropout
 from regard.parts.embed import segments
 from regard.parts.feedforward import ACTIVATIONS, FeedForward
-from regard.parts.heads import MaskedOutput
+from regard.parts.heads import MaskedOutput, Thought
 from regard.parts.norms import LayerNorm
 from regard.parts.positions import Learned, look_up
 from regard.parts.residual import PostNorm
@@ -67,17 +66,6 @@ class Later(Learned):
         return look_up(self.weight[self.unused :], length, start, mask)  # (T,D) or (B,T,D)
 
 
-class Guess(MaskedOutput):
-    """Its layer has the activation of the body, but for RoBERTa, whose is GELU always."""
-
-    def __init__(self, weight: Tensor, eps: float, activation: Callable[[Tensor], Tensor]):
-        super().__init__(weight, eps)
-        self.activation = activation
-
-    def thought(self, x: Tensor) -> Tensor:
-        return self.norm(self.activation(self.inner(x)))
-
-
 class Bert(nn.Module):
     def __init__(self, c: BertConfig):
         super().__init__()
@@ -117,6 +105,7 @@ class Bert(nn.Module):
         return segments(ids, self.config.sep, mask).clamp(max=self.config.segments - 1)
 
     def vocabulary(self) -> nn.Module:
-        """The output layer of this family: one more layer, then the token embedding itself."""
+        """The output layer of this family: one more layer, then the token embedding itself. RoBERTa has GELU there."""
         c = self.config
-        return Guess(self.tokens.weight, c.eps, ACTIVATIONS["gelu" if c.after_pad else c.activation])
+        activation = ACTIVATIONS["gelu" if c.after_pad else c.activation]
+        return MaskedOutput(self.tokens.weight, Thought(c.dim, c.eps, activation=activation))

@@ -26,7 +26,7 @@ class ConvolutionConfig:
 
     def __post_init__(self) -> None:
         must_fit(self)
-        if self.dim % 2 ** (self.stages - 1):
+        if self.stages > self.dim.bit_length() or self.dim % 2 ** (self.stages - 1):
             raise ValueError(f"dim ({self.dim}) must be divisible by 2 for each of the later stages ({self.stages})")
 
 

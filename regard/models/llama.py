@@ -50,8 +50,8 @@ class LlamaConfig:
         must(self, **{name: (getattr(self, name) > 0, "above 0") for name in ("base", "stretch", "eps")})
         object.__setattr__(self, "kv_heads", self.kv_heads or self.heads)
         object.__setattr__(self, "head_dim", self.head_dim or self.dim // self.heads)
-        if self.head_dim % 2:
-            raise ValueError(f"heads ({self.heads}) must divide dim ({self.dim}) into even widths")
+        even = f"even: heads ({self.heads}) must divide dim ({self.dim}) into even widths"
+        must(self, head_dim=(self.head_dim % 2 == 0, even))
 
 
 SIZES: dict[str, dict[str, int]] = {

@@ -105,8 +105,8 @@ class ModernBert(nn.Module):
 
     def vocabulary(self) -> nn.Module:
         """The output layer of this family: one more layer, then the token embedding itself."""
-        return MaskedOutput(self.tokens.weight, self.config.eps, inner_bias=False)
+        return MaskedOutput(self.tokens.weight, self.thought())
 
-    def thought(self) -> nn.Module:
+    def thought(self) -> Thought:
         """And what it has before every other answer."""
-        return Thought(self.config.dim, self.config.eps)
+        return Thought(self.config.dim, self.config.eps, bias=False)

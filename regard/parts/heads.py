@@ -3,8 +3,8 @@
 Unembed         logits = x Eᵀ + b          with E the token embedding itself (Press & Wolf 2017)
 Output          logits = x Wᵀ              with W the token embedding, or a matrix of its own
 CappedOutput    logits = c tanh(x Wᵀ / c)                    (Gemma Team 2024)
-MaskedOutput    logits = norm(gelu(x A + a)) Eᵀ + b          (Devlin et al. 2019)
-Thought         norm(gelu(x A))          one more layer that some families have before an answer
+Thought         norm(gelu(x A + a))        one more layer that some families have before an answer
+MaskedOutput    logits = thought(x) Eᵀ + b                   (Devlin et al. 2019)
 Classifier      logits = thought(pool(x)) W + b;  PerToken the same of each token
 Vector          pool(x), or that divided by its length
 cross_entropy   Σ log Σ exp(logits) - Σ p · logits,   p = (1 - ε) wanted + ε uniform          (Szegedy et al. 2016)
@@ -12,6 +12,7 @@ cross_entropy   Σ log Σ exp(logits) - Σ p · logits,   p = (1 - ε) wanted + 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -89,21 +90,27 @@ class CappedOutput(Output):
         return F.cross_entropy(self(x), wanted, reduction="sum", label_smoothing=smoothing)
 
 
+class Thought(nn.Module):
+    def __init__(self, dim: int, eps: float, bias: bool = True, activation: Callable[[Tensor], Tensor] = F.gelu):
+        super().__init__()
+        self.inner = nn.Linear(dim, dim, bias)
+        self.norm = LayerNorm(dim, eps, bias=bias)
+        self.activation = activation
+        nn.init.normal_(self.inner.weight, std=0.02)
+        if bias:
+            nn.init.zeros_(self.inner.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.activation(self.inner(x)))
+
+
 class MaskedOutput(nn.Module):
     """Guesses hidden tokens: one more layer, then every token of the vocabulary is scored by its own embedding."""
 
-    def __init__(self, weight: Tensor, eps: float = 1e-12, *, inner_bias: bool = True):
+    def __init__(self, weight: Tensor, thought: Thought):
         super().__init__()
-        self.inner = nn.Linear(weight.size(1), weight.size(1), inner_bias)
-        self.norm = LayerNorm(weight.size(1), eps, bias=inner_bias)
-        self.weight = weight
+        self.thought, self.weight = thought, weight
         self.bias = nn.Parameter(torch.zeros(len(weight)))
-        nn.init.normal_(self.inner.weight, std=0.02)
-        if inner_bias:
-            nn.init.zeros_(self.inner.bias)
-
-    def thought(self, x: Tensor) -> Tensor:
-        return self.norm(F.gelu(self.inner(x)))
 
     def forward(self, x: Tensor) -> Tensor:  # (B,T,D) -> (B,T,V)
         return F.linear(self.thought(x), self.weight, self.bias)
@@ -111,17 +118,6 @@ class MaskedOutput(nn.Module):
     def loss(self, x: Tensor, wanted: Tensor, smoothing: float = 0.0) -> Tensor:
         """Summed, as that of Unembed."""
         return cross_entropy(self.thought(x), self.weight, self.bias, wanted, None, smoothing)
-
-
-class Thought(nn.Module):
-    def __init__(self, dim: int, eps: float):
-        super().__init__()
-        self.inner = nn.Linear(dim, dim, bias=False)
-        self.norm = LayerNorm(dim, eps, bias=False)
-        nn.init.normal_(self.inner.weight, std=0.02)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.norm(F.gelu(self.inner(x)))
 
 
 def thought_of(body: Any) -> nn.Module:

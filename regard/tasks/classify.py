@@ -50,7 +50,11 @@ class Classify(Task):
     views: dict[str, Any] | None = learnt(None)  # how pictures are looked at in training
 
     def __post_init__(self) -> None:
-        must(self, smoothing=(0 <= self.smoothing < 1, "at least 0 and below 1"))
+        must(
+            self,
+            smoothing=(0 <= self.smoothing < 1, "at least 0 and below 1"),
+            labels=(len(self.labels) > 0, "one label or more"),
+        )
 
     about = "a text, two texts or a picture in, a label out"
     takes = ".tsv, .csv or .jsonl of texts and labels; folders of pictures, idx files or .npz"

@@ -27,12 +27,16 @@ def distinct(things: Iterable[T], name: Callable[[T], Hashable]) -> tuple[list[T
     return [thing for _, thing in found.values()], np.array(numbers)
 
 
-def alike(pairs: Ints) -> Tensor:
-    """(B,B), from the numbers of pictures and texts (2,B): True = picture i has text j too, but as another pair."""
-    pictures, texts = (np.unique(numbers, return_inverse=True)[1] for numbers in pairs)
-    known = np.zeros((len(pictures), len(texts)), bool)
+def alike(pairs: Ints, rows: Ints | slice = slice(None)) -> Tensor:
+    """(B,B), of some rows of all pairs (2,N), the numbers of pictures and texts: True = picture i has text j too, but
+    as another pair, in this batch or anywhere."""
+    some = pairs[:, rows]
+    here = np.isin(pairs[0], some[0]) & np.isin(pairs[1], some[1])
+    pictures, texts = (np.unique(side, return_inverse=True)[1] for side in np.concatenate((some, pairs[:, here]), 1))
+    known = np.zeros((pictures.max() + 1, texts.max() + 1), bool)
     known[pictures, texts] = True
-    return torch.from_numpy(known[pictures][:, texts]) & ~torch.eye(len(pictures), dtype=torch.bool)
+    B = some.shape[1]
+    return torch.from_numpy(known[pictures[:B]][:, texts[:B]]) & ~torch.eye(B, dtype=torch.bool)
 
 
 def places(cosines: Tensor, right: Tensor) -> Tensor:

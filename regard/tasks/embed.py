@@ -9,6 +9,7 @@ The two texts of a pair look for each other among all of their batch (Reimers & 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,7 +69,11 @@ class Embed(Task):
     looks = 1000
 
     def __post_init__(self) -> None:
-        must(self, temperature=(self.temperature > 0, "above 0"))
+        must(
+            self,
+            temperature=(0 < self.temperature < math.inf, "above 0, and finite"),
+            limit=(self.limit is None or self.limit >= 1, "at least 1"),
+        )
 
     @classmethod
     def groups(cls, ability: str) -> tuple[type, ...]:
@@ -112,7 +117,7 @@ class Embed(Task):
         pairs = examples.pairs[:, rows]
         ids, mask = self.input.given(examples.texts, pairs.ravel(), training=True)
         assert mask is not None
-        return Couples(ids, mask, alike(pairs))
+        return Couples(ids, mask, alike(examples.pairs, rows))
 
     def likeness(self, one: Tensor, other: Tensor) -> Tensor:
         one, other = (torch.nn.functional.normalize(side, dim=-1) for side in (one, other))
@@ -147,7 +152,7 @@ class Embed(Task):
         total = 0.0
         for i in range(0, len(rows), TOGETHER):
             some = slice(i, i + TOGETHER)
-            total += contrast(self.likeness(one[some], other[some]), alike(examples.pairs[:, some])).item()
+            total += contrast(self.likeness(one[some], other[some]), alike(examples.pairs, some)).item()
         likeness = self.likeness(one, other)
         right = alike(examples.pairs) | torch.eye(len(rows), dtype=torch.bool)
         there, back = places(likeness, right), places(likeness.T, right.T)

@@ -19,7 +19,8 @@ from torch import Tensor
 from regard.choose import must
 from regard.data.batches import Ints
 from regard.data.bundled import phrasebook
-from regard.data.corpus import Corpus, Documents, Texts, Windows, documents, read_texts
+from regard.data.corpus import Corpus, Windows, documents
+from regard.data.documents import By, Documents, Texts, read_texts
 from regard.data.files import Data, Files
 from regard.data.pieces import Pieces
 from regard.data.tokens import Tokenizer
@@ -52,7 +53,7 @@ class Fill(Task):
     share: float = 0.15  # of the tokens that are to be guessed
     whole_words: bool = False  # hide all pieces of a word or none
     tokenizer: Tokenizer = learnt()
-    documents: str = learnt("lines")  # what one is in a file, as it was in training
+    documents: By = learnt("lines")  # what one is in a file, as it was in training
 
     def __post_init__(self) -> None:
         must(self, share=(0 < self.share < 1, "above 0 and below 1"))
@@ -81,7 +82,7 @@ class Fill(Task):
 
     @classmethod
     def fit(cls, rows: Texts, ability: str, reading: dict[str, Any], readers: dict[str, Any], **aim: Any) -> Fill:
-        apart = reading["documents"] or "lines"
+        apart: By = reading["documents"] or "lines"
         tokenizer = fit_tokenizer(rows.sample(), reading, readers)
         tokenizer.id_of(tokenizer.roles.get("mask_token", MASK))  # refused here, not in the first step
         return cls(**aim, tokenizer=tokenizer, documents=apart)

@@ -13,7 +13,8 @@ from torch import Tensor
 from regard.data import text
 from regard.data.batches import ByLength, Ints, Ragged, cut, handfuls, padding_mask, to_device
 from regard.data.bundled import phrasebook
-from regard.data.corpus import Texts, Windows
+from regard.data.corpus import Windows
+from regard.data.documents import Texts
 from regard.data.files import Rows
 from regard.data.pictures import Pictures
 from regard.data.pieces import READING, Pieces, learn

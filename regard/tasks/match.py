@@ -132,7 +132,7 @@ class Match(Task):
         pixels, _ = self.seen.given(examples.drawn, pairs[0], training=True)
         ids, mask = self.said.given(examples.written, pairs[1], training=True)
         assert mask is not None
-        return Pairs(pixels, ids, mask, alike(pairs))
+        return Pairs(pixels, ids, mask, alike(examples.pairs, rows))
 
     def loss(self, model: Model, batch: Pairs) -> Loss:
         return Loss(contrast(model(batch.pixels, batch.ids, batch.mask), batch.alike), len(batch.ids))
@@ -186,9 +186,10 @@ class Match(Task):
         pictures, texts = self.picture_vectors(model, examples.drawn), self.text_vectors(model, examples.written)
         device, total = next(model.parameters()).device, 0.0
         for i in range(0, len(rows), TOGETHER):
-            seen, said = some = examples.pairs[:, i : i + TOGETHER]
+            some = slice(i, i + TOGETHER)
+            seen, said = examples.pairs[:, some]
             scores = model.body.scores(pictures[seen].to(device), texts[said].to(device)).cpu()
-            total += contrast(scores, alike(some)).item()
+            total += contrast(scores, alike(examples.pairs, some)).item()
         seen, said = examples.pairs
         cosines = pictures @ texts.T  # (pictures, texts)
         right = torch.zeros_like(cosines, dtype=torch.bool)

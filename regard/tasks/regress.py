@@ -5,6 +5,7 @@ loss = Σ (y - ŷ)²          of values that are scaled to mean 0 and spread 1 f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.choose import must
 from regard.data.batches import Ints, handfuls, to_device
 from regard.data.bundled import numbers
 from regard.data.files import Rows
@@ -38,6 +40,14 @@ class Regress(Task):
     tokenizer: Tokenizer = learnt()
     mean: float = learnt()
     spread: float = learnt()
+
+    def __post_init__(self) -> None:
+        must(
+            self,
+            mean=(math.isfinite(self.mean), "finite"),
+            spread=(0 < self.spread < math.inf, "above 0, and finite"),
+        )
+        self.mean, self.spread = float(self.mean), float(self.spread)
 
     about = "a text or two texts in, a number out"
     takes = ".tsv, .csv or .jsonl of texts and numbers"

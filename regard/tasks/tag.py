@@ -54,7 +54,11 @@ class Tag(Task):
     tokenizer: Tokenizer = learnt()
 
     def __post_init__(self) -> None:
-        must(self, smoothing=(0 <= self.smoothing < 1, "at least 0 and below 1"))
+        must(
+            self,
+            smoothing=(0 <= self.smoothing < 1, "at least 0 and below 1"),
+            tags=(len(self.tags) > 0, "one tag or more"),
+        )
 
     about = "words in, a label for every word out"
     takes = "CoNLL, CoNLL-U or .jsonl of words and tags, or two parallel files"

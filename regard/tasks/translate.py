@@ -69,7 +69,16 @@ class Translate(Task):
     start: int | None = learnt(None)  # the token that every translation begins with; the padding unless given
 
     def __post_init__(self) -> None:
-        must(self, smoothing=(0 <= self.smoothing < 1, "at least 0 and below 1"))
+        must(
+            self,
+            smoothing=(0 <= self.smoothing < 1, "at least 0 and below 1"),
+            seen=(self.seen is None or self.seen >= 1, "at least 1"),
+            both_ways=(
+                not self.both_ways or self.tokenizer.engine.token_to_id(FORWARD) is not None,
+                "off: the tokenizer does not have both ways",
+            ),
+            start=(self.start is None or 0 <= self.start < len(self.tokenizer), "the number of a token"),
+        )
 
     about = "a sentence in, a sentence in another language out"
     takes = "one file of pairs (.tsv, .jsonl) or two parallel ones, plain or gzip"

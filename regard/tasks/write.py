@@ -16,9 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.choose import must
 from regard.data.batches import Ints
 from regard.data.bundled import stories
-from regard.data.corpus import Corpus, Documents, Texts, Windows, documents, holds_json, read_texts
+from regard.data.corpus import Corpus, Windows, documents
+from regard.data.documents import By, Documents, Texts, holds_json, read_texts
 from regard.data.files import Data, Files
 from regard.data.pieces import WRITING, Pieces, learn
 from regard.data.tokens import Tokenizer
@@ -52,9 +54,12 @@ class Given(NamedTuple):
 @dataclass
 class Write(Task):
     tokenizer: Tokenizer = learnt()
-    documents: str | None = learnt(None)  # what one is in a file, as it was in training
+    documents: By | None = learnt(None)  # what one is in a file, as it was in training
     opens: bool = learnt(False)  # a text begins with </s>, as every document did in training
     ends: tuple[int, ...] = learnt(())  # tokens that end a text, beside </s>
+
+    def __post_init__(self) -> None:
+        must(self, ends=(all(0 <= number < 2**31 for number in self.ends), "numbers of tokens"))
 
     about = "a text in, how it goes on out"
     takes = "text files, or .jsonl with a field of text"
@@ -89,7 +94,7 @@ class Write(Task):
                 "the tokenizer of that model puts marks around every text, so nothing can go on: start from a model "
                 "that was trained to write, or leave out --from"
             )
-        apart = "paragraphs" if rows.name == "bundled" else reading["documents"]
+        apart: By | None = "paragraphs" if rows.name == "bundled" else reading["documents"]
         opens = apart not in (None, "files") or holds_json(rows.name)
         return cls(**aim, tokenizer=tokenizer, documents=apart, opens=opens)
 

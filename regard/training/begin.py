@@ -7,6 +7,7 @@ from scratch        sizes as chosen, weights by chance
 
 from __future__ import annotations
 
+import os
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from regard.tasks import TASKS
 from regard.tasks.task import Task
 from regard.training.optimizer import freeze
 from regard.training.settings import Settings
+
+DEEPEST, WIDEST = 2**12, 2**24  # the most layers, and the most of any other size
 
 
 def make_model(settings: Settings, task: Task) -> Model:
@@ -70,7 +73,30 @@ def config_for(settings: Settings, task: Task) -> Any:
         begun = find(keeping.from_)
         return replace(agreed(read_config(begun)[1], task, begun), dropout=settings.body["dropout"])
     known = {field.name for field in fields(config)}
-    return config(**settings.body, **{name: value for name, value in task.sizes().items() if name in known})
+    made = config(**settings.body, **{name: value for name, value in task.sizes().items() if name in known})
+    must_have_room(made, MODELS[settings.model].bodies[settings.ability])
+    return made
+
+
+def must_have_room(config: Any, body: Any) -> None:
+    """Refuse sizes that no memory holds, before anything of that size is made."""
+    for name, size in ((field.name, getattr(config, field.name)) for field in fields(config) if field.type == "int"):
+        most = DEEPEST if name.endswith("layers") or name == "stages" else WIDEST
+        if size > most:
+            raise ValueError(f"{name.replace('_', '-')} must be at most {most:,}, not {size:,}")
+    try:
+        with torch.device("meta"):  # tensors there have a shape and no numbers
+            made = body(config)
+    except (RuntimeError, ArithmeticError) as error:
+        raise ValueError(f"no model can have these sizes: {error}") from None
+    numbers = sum(tensor.numel() for tensor in (*made.parameters(), *made.buffers()))
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if 8 * numbers > memory:  # four bytes for each, and as many for its gradient
+        largest = max((f.name for f in fields(config) if f.type == "int"), key=lambda name: getattr(config, name))
+        raise ValueError(
+            f"a model of these sizes has {numbers:,} numbers, too many for the {memory >> 30} GB of this machine: "
+            f"take smaller ones; the largest is {largest.replace('_', '-')}, {getattr(config, largest):,}"
+        )
 
 
 def fitted(settings: Settings, rows: Any) -> tuple[Settings, Task]:

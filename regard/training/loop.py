@@ -29,6 +29,7 @@ from regard.training import schedule
 from regard.training.optimizer import Average, by_parts, optimizers, part_of, scale_and_clip
 
 MEASURED = 500  # times in a run, or somewhat more, that the gradient of each part is measured
+MOST = 10**9  # minutes or epochs: a longer run is a mistake in typing
 
 
 @dataclass(frozen=True)
@@ -56,19 +57,19 @@ class Plan:
         must(
             self,
             steps=(self.steps is None or self.steps >= 1, "at least 1"),
-            epochs=(self.epochs is None or 0 < self.epochs < math.inf, "above 0, and finite"),
-            minutes=(self.minutes is None or 0 < self.minutes < math.inf, "above 0, and finite"),
+            epochs=(self.epochs is None or 0 < self.epochs <= MOST, f"above 0, and at most {MOST:,}"),
+            minutes=(self.minutes is None or 0 < self.minutes <= MOST, f"above 0, and at most {MOST:,}"),
             batch_tokens=(self.batch_tokens >= 1, "at least 1"),
             accumulate=(self.accumulate >= 1, "at least 1"),
             rate=(self.rate is None or 0 < self.rate < math.inf, "above 0, and finite"),
             layer_decay=(0 < self.layer_decay <= 1, "above 0 and at most 1"),
             warmup=(self.warmup is None or self.warmup >= 0, "0 or more"),
             decay=(0 < self.decay <= 1, "above 0 and at most 1"),
-            weight_decay=(self.weight_decay >= 0, "0 or more"),
-            clip=(self.clip >= 0, "0 or more"),
+            weight_decay=(0 <= self.weight_decay < math.inf, "0 or more, and finite"),
+            clip=(0 <= self.clip < math.inf, "0 or more, and finite"),
             skip_nonfinite=(self.skip_nonfinite >= 0, "0 or more"),
             average=(0 <= self.average < 1, "at least 0 and below 1"),
-            seed=(self.seed >= 0, "0 or more"),
+            seed=(0 <= self.seed < 2**63, "0 or more, and below 2^63"),
         )
 
     def rate_at(self, step: int) -> float:

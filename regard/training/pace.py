@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from regard.data.batches import Examples
-from regard.data.corpus import Texts
+from regard.data.documents import Texts
 from regard.parts.heads import Model
 from regard.tasks.task import Task
 from regard.training.loop import Plan, Progress, learn

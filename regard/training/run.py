@@ -22,6 +22,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn import Parameter
 
+from regard.choose import fits
 from regard.data.batches import Position
 from regard.hub import folder as hub
 from regard.hub.folder import read_json, write_config, write_json, write_tensors, write_weights
@@ -29,7 +30,7 @@ from regard.parts.heads import Model
 from regard.purpose import facts_of, write_task
 from regard.tasks.task import Task
 from regard.training.loop import Progress, Step
-from regard.training.save import LATEST, damage, keep_newest, replace_file, save_folder, saves, set_aside
+from regard.training.save import LATEST, damage, keep_newest, recover, replace_file, save_folder, saves, set_aside
 
 LOCK = ".lock"
 SPARE = 2**20  # bytes that a save takes beside its numbers
@@ -86,8 +87,9 @@ class Run:
 
     def metrics(self) -> list[dict[str, Any]]:
         file = self.folder / "metrics.jsonl"
-        lines = file.read_text(encoding="utf-8").splitlines(keepends=True) if file.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("\n")]  # a crash may cut the last one short
+        lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
+        whole = [line for line in lines if line.endswith(b"\n")]  # a crash may cut the last one short
+        return [facts_in(line, f"{file}:{number}") for number, line in enumerate(whole, 1)]
 
     def publish(self, model: Model) -> None:
         """These weights are the best so far."""
@@ -117,6 +119,7 @@ class Run:
     def newest(self) -> tuple[Path, dict[str, Any], list[str]]:
         """The newest whole save, its facts, and what was wrong with newer ones, which are set aside."""
         wrong = []
+        recover(self.folder)
         for folder in saves(self.folder):
             if trouble := damage(folder):
                 wrong.append(trouble)
@@ -203,6 +206,24 @@ class Lock:
 
     def release(self) -> None:
         self.handle.close()
+
+
+NUMBERS = ("step", "epoch", "loss", "rate", "norm", "count", "seconds")  # in a line of metrics.jsonl
+DRAWN = ("loss", "rate", "norm")  # of every step that was taken
+OBJECTS = ("norms", "valid", "test")  # each holds numbers by name
+
+
+def facts_in(line: bytes, where: str) -> dict[str, Any]:
+    try:
+        told = json.loads(line)
+        numbers = [told[name] for name in NUMBERS if name in told]
+        numbers += [value for name in OBJECTS if name in told for value in told[name].values()]
+        whole = "step" in told and ("loss" not in told or {*DRAWN} <= {*told})
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        whole = False
+    if not whole or not all(fits(number, float) for number in numbers):
+        raise ValueError(f"{where}: this is not what a run writes: take the line out")
+    return dict(told)
 
 
 def as_line(step: Step) -> dict[str, Any]:

@@ -13,13 +13,14 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-MANIFEST, LATEST = "manifest.json", "LATEST"
+MANIFEST, LATEST, ASIDE = "manifest.json", "LATEST", ".old-"
 
 
 def save_folder(parent: Path, name: str, files: Mapping[str, Callable[[Path], None]], room: int = 0) -> Path:
     """Make parent/name with these files, each written by its function, and let LATEST name it. They take `room` bytes:
     where those are not free, nothing is begun."""
-    hidden, aside = parent / f".{name}", parent / f".old-{name}"
+    recover(parent)
+    hidden, aside = parent / f".{name}", parent / f"{ASIDE}{name}"
     shutil.rmtree(hidden, ignore_errors=True)
     hidden.mkdir(parents=True)
     if (free := shutil.disk_usage(parent).free) < room:
@@ -69,7 +70,7 @@ def damage(folder: Path) -> str:
         for file, want in sums.items():
             if (folder / file).stat().st_size != want["bytes"] or checksum(folder / file) != want["sha256"]:
                 return f"{folder.name}/{file} is not as it was written"
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         return f"{folder.name} is not whole: {error}"
     return ""
 
@@ -84,8 +85,18 @@ def saves(parent: Path) -> list[Path]:
 
 def keep_newest(parent: Path, count: int) -> None:
     """Remove all older ones, and what a crash in the middle of a save has left."""
-    for old in (*saves(parent)[count:], *parent.glob(".step-*"), *parent.glob(".old-step-*")):
+    recover(parent)
+    for old in (*saves(parent)[count:], *parent.glob(".step-*")):
         shutil.rmtree(old)
+
+
+def recover(parent: Path) -> None:
+    """A crash between two renames leaves the old save aside: it gets its name again, unless the new one has it."""
+    for aside in parent.glob(f"{ASIDE}step-*"):
+        if (parent / aside.name.removeprefix(ASIDE)).exists():
+            shutil.rmtree(aside)
+        else:
+            aside.rename(parent / aside.name.removeprefix(ASIDE))
 
 
 def set_aside(folder: Path) -> None:

@@ -21,7 +21,7 @@ from regard.models import MODELS, ability_for
 from regard.tasks import TASKS
 from regard.training.changes import differing, flag, plain, shown
 from regard.training.loop import Plan
-from regard.training.save import saves
+from regard.training.save import ASIDE, saves
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,8 @@ def once_more(settings: Settings, given: dict[str, Any]) -> Settings:
             f"{folder} holds a run that began with other settings:\n" + "\n".join(lines) + "\ngo on with it with "
             "--resume, start again with --overwrite, or choose another --out"
         )
-    if not saves(folder):  # nothing can be lost
+    kept = [*saves(folder), *folder.glob(f"{ASIDE}*"), *folder.glob("README.md")]
+    if not kept:  # neither saved nor finished: nothing can be lost
         return replace(settings, keeping=replace(settings.keeping, overwrite=True))
     return resumed(settings.task, **{name: value for name, value in given.items() if name in MAY_CHANGE}, resume=True)
 

@@ -14,16 +14,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from regard.data.batches import Examples
 from regard.data.files import Data
+from regard.device import use_threads
 from regard.hub.folder import names_of, read_weights
 from regard.purpose import read_task
 from regard.tasks import TASKS
 from regard.tasks.task import Task
 from regard.training import pace
-from regard.training.begin import fitted, make_model
+from regard.training.begin import config_for, fitted, make_model
 from regard.training.blame import blamed
 from regard.training.card import card
 from regard.training.changes import changes, made_with, plain
@@ -79,7 +78,7 @@ def prepare(settings: Settings) -> Job:
     lock = Lock(folder)
     try:
         if keeping.threads:
-            torch.set_num_threads(keeping.threads)
+            use_threads(keeping.threads)
         kind, aim, reading = TASKS[settings.task], settings.aim, settings.reading
         data = kind.read(settings.files, settings.ability, reading, **aim)
         made: dict[str, Any] = {}
@@ -88,10 +87,10 @@ def prepare(settings: Settings) -> Job:
             made = made_with({**settings.flat(), "fingerprint": data.fingerprint}, folder, DESCRIPTION)
             refuse_changes(save, facts.get("made", made), made, keeping.allow_changed)
         settings, task = (settings, read_task(folder)) if keeping.resume else fitted(settings, data.sets["train"])
-        sizes = task.sizes()
-        context = settings.body.get("context", 0)
+        sizes, config = task.sizes(), config_for(settings, task)
+        context = getattr(config, "context", 0)
         prepared = {name: task.prepare(rows, context) for name, rows in data.sets.items()}
-        usual = (0.2 if keeping.from_ else 0.64) / settings.body["dim"]
+        usual = (0.2 if keeping.from_ else 0.64) / config.dim
         plan = replace(settings.plan, rate=settings.plan.rate or usual)
         vocab = {"vocab": sizes["vocab"]} if "vocab" in reading else {}
         settings = replace(settings, plan=plan, reading=reading | vocab)

@@ -86,11 +86,10 @@ def without_each_head(loaded: Loaded, rows: Any, name: str = "loss") -> dict[str
     return {"score": name, "whole": whole[name], "values": values}
 
 
-def moved_by_each_head(loaded: Loaded, again: Callable[[], Seen]) -> dict[str, Any] | None:
+def moved_by_each_head(loaded: Loaded, seen: Seen, again: Callable[[], Seen]) -> dict[str, Any] | None:
     """How many bits the answers to one text move when one head is silenced, in the form of `without_each_head`."""
     if not isinstance(loaded.task, CHOOSE) or getattr(loaded.task, "many", False):
         return None
-    seen = again()
     layers, whole = layers_of(seen), seen[""].log_softmax(-1)
     if sum(seen[layer].size(1) for layer in layers) > MANY:
         return None
@@ -147,5 +146,5 @@ def heads_tab(loaded: Loaded, text: str, target: str | None = None, rows: Any = 
             {"name": name, "says": says, "values": [[round(x, 4) for x in role[name].tolist()] for role in roles]}
             for name, says in MEASURES.items()
         ],
-        "without": moved_by_each_head(loaded, again) if rows is None else without_each_head(loaded, rows),
+        "without": moved_by_each_head(loaded, seen, again) if rows is None else without_each_head(loaded, rows),
     }

@@ -12,18 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.data import corpus
-from regard.data.corpus import (
-    Corpus,
-    Piece,
-    Texts,
-    Windows,
-    documents,
-    from_files,
-    from_memory,
-    hold_out,
-    part,
-    read_texts,
-)
+from regard.data.corpus import Corpus, Windows, documents
+from regard.data.documents import Piece, Texts, from_files, from_memory, hold_out, part, read_texts
 from regard.data.files import Files
 from regard.data.pieces import READING, WRITING, Pieces, learn
 from regard.data.tokens import Tokenizer
@@ -83,7 +73,7 @@ def test_each_line_of_json_is_a_document_with_its_line_breaks(tmp_path: Path, fi
 
 @pytest.mark.parametrize("block", [1, 10, 10_000])
 def test_a_long_file_comes_in_pieces_that_end_where_lines_do(tmp_path: Path, block: int, monkeypatch: Any) -> None:
-    monkeypatch.setattr(corpus, "BLOCK", block)
+    monkeypatch.setattr("regard.data.documents.BLOCK", block)
     long = "".join(f"{line}\n" for line in MANY)
     pieces = [*from_files([file_of(tmp_path, long)], "files")]
     assert "".join(piece.text for piece in pieces) == long
@@ -229,7 +219,8 @@ def test_no_letter_is_lost_on_the_way(texts: list[str], kind: str) -> None:
 def test_a_document_in_pieces_is_still_one(tmp_path: Path, writer: Tokenizer, monkeypatch: Any) -> None:
     file = file_of(tmp_path, "".join(f"{line}\n" for line in MANY))
     whole = Corpus.of(from_files([file], "files"), writer)
-    monkeypatch.setattr(corpus, "BLOCK", 30)
+    monkeypatch.setattr("regard.data.documents.BLOCK", 30)
+    monkeypatch.setattr(corpus, "TOGETHER", 240)
     assert np.array_equal(Corpus.of(from_files([file], "files"), writer).ids, whole.ids)
     assert (whole.ids == writer.end).sum() == 2
 

@@ -145,7 +145,7 @@ BROKEN = {
     "two CoNLL files": (["a.conll", "b.conll"], ["a x\n", "a x\n"], None, "a.conll", "join them"),
     "three files": (["a.x", "b.x", "c.x"], ["a", "a", "a"], None, "", "not from 3"),
     "nothing in it": (["a.conll"], [""], None, "a.conll", "the file is empty"),
-    "only blank lines": (["a.conll"], ["\n\n"], None, "train", "none of 0 lines"),
+    "only blank lines": (["a.conll"], ["\n\n"], None, "a.conll", "there are no words in it"),
 }
 
 

@@ -8,8 +8,10 @@ from torch import nn
 from torch.testing import assert_close
 
 from regard.lab import depth
-from regard.lab.depth import NETWORKS, QUICK, Knobs, layer, losses, plain_kept_in_size, run
+from regard.lab.depth import NETWORKS, QUICK, Knobs, losses, run
 from regard.lab.finding import quietly
+from regard.lab.stacks import layer, plain_kept_in_size
+from regard.parts.residual import PreNorm
 
 D = 3
 
@@ -80,7 +82,7 @@ def test_the_same_knobs_find_the_same() -> None:
 
 
 def test_it_does_not_hold_if_residuals_do_not_add(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(depth.PreNorm, "forward", lambda self, x: self.inner(self.norm(x)))
+    monkeypatch.setattr(PreNorm, "forward", lambda self, x: self.inner(self.norm(x)))
     found = run(QUICK, quietly)
     assert not found.holds
     assert {row["network"] for row in found.table if row["depth 10"] > depth.FAILED} == {*NETWORKS} - {"DenseNet"}

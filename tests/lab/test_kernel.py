@@ -7,9 +7,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.testing import assert_close
 
 from regard.lab.finding import quietly
-from regard.lab.kernel import QUICK, answers, layer_by_hand, run, train
+from regard.lab.kernel import QUICK, run, train
+from regard.lab.mixing import answers, layer_by_hand, process_weights
 from regard.parts import attention
 
 
@@ -29,6 +31,17 @@ def test_a_narrow_kernel_answers_with_the_nearest_and_a_wide_one_with_the_mean()
     x, y, at = torch.tensor([[-1.0, 0.0, 1.0], [5.0, 6.0, 10.0], [-0.9, 0.2, 0.9]]).double()
     assert answers(layer_by_hand(0.1), at, x, y).tolist() == pytest.approx([5, 6, 10])
     assert answers(layer_by_hand(1e3), at, x, y).tolist() == pytest.approx([7, 7, 7], abs=1e-4)
+
+
+@given(seed=st.integers(0, 999), width=st.floats(0.2, 3.0), examples=st.integers(1, 9))
+@settings(max_examples=20)
+def test_a_process_that_hardly_doubts_its_examples_goes_through_all_of_them(
+    seed: int, width: float, examples: int
+) -> None:
+    torch.manual_seed(seed)
+    x = width * torch.arange(examples).double()  # as far apart as the kernel is wide
+    weights = process_weights(x, x, width, noise=1e-6)
+    assert_close(weights, torch.eye(examples).double(), atol=1e-6, rtol=0)
 
 
 def test_training_changes_the_kernel_and_leaves_the_values_alone() -> None:

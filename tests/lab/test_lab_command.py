@@ -43,6 +43,11 @@ def test_every_file_that_is_an_experiment_is_in_the_list():
 
 
 @EVERY
+def test_an_experiment_is_a_file_of_about_a_hundred_lines(name):
+    assert Path(experiment(name).__file__).read_text("utf-8").count("\n") <= 125
+
+
+@EVERY
 def test_an_experiment_says_what_it_asks_and_who_claims_it_and_what_its_knobs_are(name):
     found = experiment(name)
     assert found.__doc__.startswith(f"{name}: ")

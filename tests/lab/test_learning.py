@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from regard.lab.learning import learn, rates
+from regard.lab.learning import gradient_at_words, learn, rates
 from regard.parts.heads import Model
 
 
@@ -66,3 +66,16 @@ def test_rates_rise_stay_and_fall(lessons):
     assert found[top:] == sorted(found[top:], reverse=True)
     assert all(rate > 0 for rate in found)
     assert found[-1] <= 0.3 * 2.2 / max(2, lessons)
+
+
+def test_a_gradient_reaches_the_words_that_count_and_no_others():
+    """The loss is 3a of the second word, and 4b of the last of every other text: in the mean, 3 and 2 long."""
+    body = nn.Module()
+    body.tokens = nn.Embedding(7, 2)
+    model, ids = Model(body, nn.Identity()), torch.randint(7, (6, 4))
+
+    def lesson():
+        x = body.tokens(ids)
+        return 3 * x[:, 1, 0].sum() + 4 * x[::2, 3, 1].sum()
+
+    assert gradient_at_words(model, lesson).tolist() == pytest.approx([0, 3, 0, 2])

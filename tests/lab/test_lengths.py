@@ -1,46 +1,23 @@
-"""Order is all that counts, each reader is told of it in its own way, and one that only seems to read on fails."""
+"""Each reader is told of order in its own way, and one that only seems to read on fails."""
 
-import math
 from dataclasses import replace
 
 import pytest
 import torch
 from torch.testing import assert_close
 
-from regard.lab import lengths
+from regard.lab import lengths, readers
 from regard.lab.finding import quietly
-from regard.lab.lengths import CHANCE, DIGITS, FLOOR, QUICK, SLIPS, Knobs, readers, run, texts
+from regard.lab.lengths import QUICK, Knobs, run
+from regard.lab.readers import told_of_order
 from regard.parts.positions import Alibi
 
 TOLD = pytest.mark.parametrize("name", ["learned", "sinusoidal", "rotary", "ALiBi"])
 
 
-def test_digits_follow_the_rule_as_often_as_told_and_no_digit_is_favoured() -> None:
-    torch.manual_seed(0)
-    ids = texts(400, 50)
-    right = (ids[:, 2:] == (ids[:, :-2] + 2 * ids[:, 1:-1]) % DIGITS).double().mean().item()
-    assert right == pytest.approx(1 - SLIPS + SLIPS / DIGITS, abs=0.01)
-    assert_close(torch.bincount(ids.flatten()) / ids.numel(), torch.full((DIGITS,), 1 / DIGITS), atol=0.01, rtol=0)
-
-
-def test_one_digit_before_tells_nothing_and_two_tell_all_only_in_order() -> None:
-    pairs = [(a, b) for a in range(DIGITS) for b in range(DIGITS)]
-    rule = {(a, b): (a + 2 * b) % DIGITS for a, b in pairs}
-    assert all({rule[a, b] for b in range(DIGITS)} == set(range(DIGITS)) for a in range(DIGITS))
-    assert all({rule[a, b] for a in range(DIGITS)} == set(range(DIGITS)) for b in range(DIGITS))
-    assert all(rule[a, b] != rule[b, a] for a, b in pairs if a != b)
-
-
-def test_the_floor_and_the_guess_are_the_entropies() -> None:
-    chances = torch.full((DIGITS,), SLIPS / DIGITS)
-    chances[0] += 1 - SLIPS
-    assert pytest.approx(torch.distributions.Categorical(chances).entropy().item()) == FLOOR
-    assert pytest.approx(math.log(5)) == CHANCE
-
-
 def last(name: str, ids: list[int]) -> torch.Tensor:
     torch.manual_seed(3)
-    return readers(Knobs(length=8, layers=1, dim=12, heads=3))[name](torch.tensor([ids]))[0, -1]
+    return told_of_order(5, context=32, dim=12, layers=1, heads=3)[name](torch.tensor([ids]))[0, -1]
 
 
 def test_one_layer_without_positions_cannot_tell_the_order() -> None:
@@ -73,7 +50,7 @@ def test_readers_that_learnt_nothing_do_not_pass() -> None:
 
 
 def test_a_bias_of_the_wrong_sign_does_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lengths, "Alibi", lambda heads: lambda T, S: -Alibi(heads)(T, S))
+    monkeypatch.setattr(readers, "Alibi", lambda heads: lambda T, S: -Alibi(heads)(T, S))
     assert not run(QUICK, quietly).holds
 
 

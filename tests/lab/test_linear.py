@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from regard.lab import linear
 from regard.lab.finding import quietly
-from regard.lab.linear import QUICK, Knobs, collapsed, fitted, nothing, run, share_missed
+from regard.lab.linear import QUICK, Knobs, collapsed, fitted, run, share_missed
 from regard.parts.feedforward import FeedForward
 
 
@@ -54,7 +54,7 @@ def test_it_holds_and_says_the_same_each_time():
     assert len(found.figure.axes) == 2
 
 
-@pytest.mark.parametrize(("name", "wrong"), [("nothing", torch.relu), ("tanh", nothing)])
+@pytest.mark.parametrize(("name", "wrong"), [("nothing", torch.relu), ("tanh", nn.Identity())])
 def test_it_does_not_hold_if_something_else_stands_between(name, wrong, monkeypatch):
     monkeypatch.setitem(linear.BETWEEN, name, wrong)
     assert not run(QUICK, quietly).holds

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 from regard.lab import parallel
 from regard.lab.finding import quietly
-from regard.lab.parallel import LSTM, LSTM_BY_STEPS, QUICK, chain, in_proportion, run, step_by_step
+from regard.lab.parallel import LSTM, QUICK, STYLES, chain, in_proportion, run, step_by_step
 from regard.parts.attention import SelfAttention
 
 
@@ -73,20 +73,29 @@ class Waiting(SelfAttention):
         return torch.cat(out, 1)
 
 
+def forgetful(lstm: LSTM, x: Tensor) -> Tensor:
+    """The second half of the words does not wait for the first, unless they are few."""
+    return torch.cat([step_by_step(lstm, part) for part in x.split(max(4, x.size(1) // 2), 1)], 1)
+
+
 def few() -> parallel.Knobs:
     return replace(QUICK, lengths=(2, 4, 16), times=3)
 
 
-def by_words(reader, x: Tensor) -> float:
-    """A machine on which an LSTM takes a second for every word, and attention a second in all."""
-    return 1.0 if isinstance(reader, SelfAttention) else float(x.size(1))
-
-
-def test_on_a_machine_where_time_is_as_told_it_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel, "seconds", by_words)
+@pytest.mark.parametrize(
+    "seconds",
+    [lambda reader, x: float(x.size(1)), lambda reader, x: 1.0, lambda reader, x: 1 / x.size(1)],
+    ids=["by the word", "always the same", "the longer the faster"],
+)
+def test_whatever_the_clock_says_it_holds_and_says_what_the_clock_said(
+    seconds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parallel, "seconds", seconds)
     found = run(few(), quietly)
     assert found.holds
-    assert [row[f"ms, {LSTM_BY_STEPS}"] for row in found.table] == [2000, 4000, 16000]
+    for name in STYLES:
+        told = [row[f"ms, {name}"] for row in found.table]
+        assert told == [round(1000 * seconds(None, torch.ones(1, length)), 3) for length in few().lengths]
 
 
 @pytest.mark.parametrize(
@@ -94,13 +103,11 @@ def test_on_a_machine_where_time_is_as_told_it_holds(monkeypatch: pytest.MonkeyP
     [
         ("SelfAttention", Waiting),
         ("step_by_step", lambda lstm, x: lstm.cell(x)[0]),
-        ("seconds", lambda reader, x: float(x.size(1))),
-        ("seconds", lambda reader, x: 1.0),
+        ("step_by_step", forgetful),
     ],
-    ids=["attention that waits", "an LSTM that does not", "attention as slow", "an LSTM as fast"],
+    ids=["attention that waits", "an LSTM that does not", "an LSTM that begins anew half-way"],
 )
 def test_it_does_not_hold_with(name: str, wrong, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel, "seconds", by_words)
     monkeypatch.setattr(parallel, name, wrong)
     assert not run(few(), quietly).holds
 

@@ -1,5 +1,4 @@
-"""The name stands where it should, gradients stop where they are cut, and a body that recalls too little or too much
-is noticed."""
+"""Gradients stop where they are cut, and a body that recalls too little or too much is noticed."""
 
 from dataclasses import replace
 
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 
 from regard.lab import recall
 from regard.lab.finding import quietly
+from regard.lab.puzzles import named
 from regard.lab.recall import (
     GUESSES,
     KNOWS,
@@ -17,23 +17,11 @@ from regard.lab.recall import (
     QUICK,
     STYLES,
     TRUNCATED,
-    examples,
     farthest,
     gradient_sizes,
     run,
     taught,
 )
-
-
-@settings(max_examples=30)
-@given(count=st.integers(1, 9), distance=st.integers(1, 9), names=st.integers(3, 9))
-def test_a_name_then_chatter_then_the_question(count: int, distance: int, names: int) -> None:
-    words, answers = examples(count, distance, replace(QUICK, names=names))
-    assert words.shape == (count, distance + 2)
-    assert torch.equal(words[:, 0], answers)
-    assert (answers < names).all()
-    assert ((words[:, 1:-1] >= names) & (words[:, 1:-1] < 2 * names)).all()
-    assert (words[:, -1] == 2 * names).all()
 
 
 @settings(max_examples=50)
@@ -68,7 +56,7 @@ def test_a_body_that_has_no_lessons_guesses_and_with_some_it_knows() -> None:
 
 def test_the_lessons_are_the_same_for_every_body(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    monkeypatch.setattr(recall, "examples", lambda *asked: seen.append(examples(*asked)) or seen[-1])
+    monkeypatch.setattr(recall, "named", lambda *asked: seen.append(named(*asked)) or seen[-1])
     for kind in STYLES:
         taught(kind, 2, replace(QUICK, steps=1))
     lessons = [words for words, _ in seen[::2]]

@@ -28,8 +28,8 @@ NAMES = {
             "bert.encoder.layer.{}.intermediate.dense": "body.blocks.{}.feedforward.inner.up",
             "bert.encoder.layer.{}.output.dense": "body.blocks.{}.feedforward.inner.down",
             "bert.encoder.layer.{}.output.LayerNorm": "body.blocks.{}.feedforward.norm",
-            "cls.predictions.transform.dense": "head.inner",
-            "cls.predictions.transform.LayerNorm": "head.norm",
+            "cls.predictions.transform.dense": "head.thought.inner",
+            "cls.predictions.transform.LayerNorm": "head.thought.norm",
         }.items()
     },
 }
@@ -81,7 +81,7 @@ def test_the_output_layer_has_the_activation_of_the_body_unless_it_is_roberta() 
     for after_pad, activation in (False, torch.relu), (True, torch.nn.functional.gelu):
         body = Bert(BertConfig(V, dim=12, heads=3, activation="relu", after_pad=after_pad))
         head = body.vocabulary()
-        assert_close(head.thought(x), head.norm(activation(head.inner(x))))
+        assert_close(head.thought(x), head.thought.norm(activation(head.thought.inner(x))))
         assert (body.blocks[0].feedforward.inner.activation(x) >= 0).all()
 
 

@@ -15,6 +15,7 @@ from regard.parts.heads import (
     Model,
     Output,
     PerToken,
+    Thought,
     Unembed,
     _CrossEntropy,
     cross_entropy,
@@ -153,7 +154,7 @@ def test_the_head_is_the_embedding_itself() -> None:
 
 
 def masked_output() -> MaskedOutput:
-    head = MaskedOutput(nn.Embedding(V, D).weight).double()
+    head = MaskedOutput(nn.Embedding(V, D).weight, Thought(D, 1e-12)).double()
     for weight in head.parameters():
         nn.init.normal_(weight)
     return head
@@ -177,10 +178,10 @@ def test_the_loss_of_an_output_layer_is_that_of_its_logits(
 
 def test_a_masked_output_is_one_more_layer_and_the_embedding() -> None:
     x, head = leaves()[0], masked_output()
-    inner = F.gelu(x @ head.inner.weight.T + head.inner.bias)
-    assert_close(head(x), head.norm(inner) @ head.weight.T + head.bias)
+    inner = F.gelu(x @ head.thought.inner.weight.T + head.thought.inner.bias)
+    assert_close(head(x), head.thought.norm(inner) @ head.weight.T + head.bias)
     tokens = nn.Embedding(V, D)
-    assert MaskedOutput(tokens.weight).weight is tokens.weight
+    assert MaskedOutput(tokens.weight, Thought(D, 1e-12)).weight is tokens.weight
 
 
 @pytest.mark.parametrize("name", POOLINGS)

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 from torch.testing import assert_close
 
@@ -97,6 +99,17 @@ def test_a_text_that_belongs_to_a_picture_is_no_wrong_answer_wherever_it_stands(
     """Picture 5 has the texts 7 and 8, picture 6 has text 8 as well: for 5 it is right in that pair too."""
     skip = alike(np.array([[5, 5, 6, 4], [7, 8, 8, 9]]))
     assert {*map(tuple, skip.nonzero().tolist())} == {(0, 1), (1, 0), (0, 2), (1, 2), (2, 1)}
+
+
+@given(st.data())
+def test_a_text_is_no_wrong_answer_if_it_belongs_to_the_picture_anywhere_in_the_data(data):
+    pairs = np.array(data.draw(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 7)), min_size=1, max_size=30))).T
+    rows = np.array(data.draw(st.lists(st.integers(0, pairs.shape[1] - 1), min_size=1, max_size=12, unique=True)))
+    known = {*zip(*pairs.tolist(), strict=True)}
+    for i, one in enumerate(rows):
+        for j, other in enumerate(rows):
+            wanted = i != j and (pairs[0, one], pairs[1, other]) in known
+            assert alike(pairs, rows)[i, j] == wanted
 
 
 def test_what_is_the_same_is_held_once():

@@ -24,8 +24,7 @@ from regard.hub.tables.wording import (
     modules,
     within,
 )
-from regard.models.bert import Guess
-from regard.parts.heads import Classifier, PerToken, SpanScores
+from regard.parts.heads import Classifier, MaskedOutput, PerToken, SpanScores
 from regard.parts.pooling import Pooler
 
 
@@ -48,6 +47,7 @@ ACTIVATION = Word(
     "activation",
     ACTIVATION_WORDS | {"gelu_accurate": "gelu-tanh", "quick_gelu": "quick-gelu", "relu2": "relu2"},
 )
+INNER, INNER_NORM = "head.thought.inner", "head.thought.norm"
 _SPANS = modules({"qa_outputs": "head.out"})
 BERT = Names(
     family="bert",
@@ -93,10 +93,10 @@ BERT = Names(
     ),
     prefix="bert.",
     heads={
-        (Guess,): Head(
+        (MaskedOutput,): Head(
             "BertForMaskedLM",
             {
-                **modules(within("cls.predictions.transform", {"dense": "head.inner", "LayerNorm": "head.norm"})),
+                **modules(within("cls.predictions.transform", {"dense": INNER, "LayerNorm": INNER_NORM})),
                 "cls.predictions.bias": "head.bias",
             },
         ),
@@ -120,10 +120,10 @@ _ROBERTA: dict[str, Any] = {
     "absent": {**BERT.absent, "pad_token_id": 1},
     "prefix": "roberta.",
     "heads": {
-        (Guess,): Head(
+        (MaskedOutput,): Head(
             "RobertaForMaskedLM",
             {
-                **modules(within("lm_head", {"dense": "head.inner", "layer_norm": "head.norm"})),
+                **modules(within("lm_head", {"dense": INNER, "layer_norm": INNER_NORM})),
                 "lm_head.bias": "head.bias",
             },
         ),

@@ -73,11 +73,8 @@ def pooled(word: str) -> Any:
     return lambda head: {**labels(head), "classifier_pooling": word}
 
 
-_THOUGHT = {
-    "head.dense.weight": "head.thought.inner.weight",
-    "head.norm.weight": "head.thought.norm.weight",
-    **LINEAR,
-}
+_THOUGHT = {"head.dense.weight": "head.thought.inner.weight", "head.norm.weight": "head.thought.norm.weight"}
+_ANSWER = _THOUGHT | LINEAR
 MODERNBERT = Names(
     family="modernbert",
     architecture="ModernBertModel",
@@ -124,18 +121,11 @@ MODERNBERT = Names(
     },
     prefix="model.",
     heads={
-        (MaskedOutput,): Head(
-            "ModernBertForMaskedLM",
-            {
-                "head.dense.weight": "head.inner.weight",
-                "head.norm.weight": "head.norm.weight",
-                "decoder.bias": "head.bias",
-            },
-        ),
-        (Classifier, Mean): Head("ModernBertForSequenceClassification", _THOUGHT, pooled("mean")),
-        (Classifier, First): Head("ModernBertForSequenceClassification", _THOUGHT, pooled("cls")),
-        (PerToken,): Head("ModernBertForTokenClassification", _THOUGHT, labels),
-        (SpanScores,): Head("ModernBertForQuestionAnswering", _THOUGHT, labels),
+        (MaskedOutput,): Head("ModernBertForMaskedLM", _THOUGHT | {"decoder.bias": "head.bias"}),
+        (Classifier, Mean): Head("ModernBertForSequenceClassification", _ANSWER, pooled("mean")),
+        (Classifier, First): Head("ModernBertForSequenceClassification", _ANSWER, pooled("cls")),
+        (PerToken,): Head("ModernBertForTokenClassification", _ANSWER, labels),
+        (SpanScores,): Head("ModernBertForQuestionAnswering", _ANSWER, labels),
     },
     twins={"decoder.weight": "embeddings.tok_embeddings.weight"},
 )

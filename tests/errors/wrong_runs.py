@@ -1,0 +1,61 @@
+"""Every field of what a run keeps to go on, broken in every way."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from telling import Told, content, fault, told
+from wrong_folders import Broken, fields, wholly
+from wrong_places import put
+
+KEPT = ("train.json", "task.json", "config.json", "tokenizer_config.json", "LATEST", "metrics.jsonl")
+SAVED = ("state.json", "state.safetensors", "manifest.json")  # what a save holds, each with its checksum
+
+
+def broken(run: Path) -> Iterator[Broken]:
+    for file in KEPT:
+        whole = (run / file).read_bytes()
+        yield from wholly(file, whole)
+        if file.endswith(".json"):
+            yield from fields(file, whole)
+    [save] = run.glob("step-*")
+    for file in SAVED:
+        yield from wholly(f"{save.name}/{file}", (save / file).read_bytes())
+    lines = (run / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    for number, line in enumerate(lines):
+        for one in fields("metrics.jsonl", line):
+            others = [*lines[:number], one.content or b"", b"\n", *lines[number + 1 :]]
+            yield one._replace(content=b"".join(others), place=f"{number + 1}: {one.place}")
+
+
+class Resuming:
+    """A run that goes on, again and again, with one file broken."""
+
+    def __init__(self, task: str, run: Path, folder: Path):
+        self.task, self.run, self.folder = task, run, folder
+        self.whole = self.ask()
+        assert self.whole.code == 0, self.whole.err
+
+    def ask(self, one: Broken | None = None) -> Told:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.copytree(self.run, self.folder)
+        if one:
+            put(self.folder / one.file, one.how, one.content)
+        self.before = content(self.folder)
+        return told(["train", self.task, "--resume", "--out", self.folder])
+
+    def tried(self, one: Broken) -> tuple[str, str]:
+        """What became of it: refused or harmless; and what is wrong with that, if anything is."""
+        said = self.ask(one)
+        if said.code == 0:
+            same = said.out == self.whole.out
+            return "harmless" if same else "other", "" if same else f"another run goes on: {said.out[-500:]}"
+        after = {name.removeprefix("damaged-"): held for name, held in content(self.folder).items()}
+        if after != self.before:
+            return "changed", "a file was changed"
+        field = one.place.split(".")[0].replace("_", "-")
+        lost = ["x: no such file"]  # of the data, if that is what it names
+        wrong = fault(said, [one.file, one.file.split("/")[0], *([field] if field else []), *lost])
+        return "refused", f"{wrong}: {said.err[-500:]}" if wrong else ""
