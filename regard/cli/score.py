@@ -51,7 +51,8 @@ def main(args: list[str]) -> int:
     measure = Measure(**given)
     if not measure.data:
         raise ValueError("name the files to score on, in the form that the model was trained on")
-    loaded = load(found(measure.model, how_found), measure.device, speed=None if measure.reproducible else measure.speed)
+    speed = None if measure.reproducible else measure.speed
+    loaded = load(found(measure.model, how_found), measure.device, speed=speed)
     rows = loaded.rows(measure.data, measure.fields, measure.skip_bad)
     if cache is not None:
         rows.cache = Path(cache).expanduser()
