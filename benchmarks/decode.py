@@ -23,7 +23,7 @@ from regard.bench.work import Written, cost
 from regard.load import load
 
 PROMPT = 64
-ALIKE = 0.9  # of random logits some are nearly equal
+ALIKE = 0.75  # of random logits some are nearly equal, and llama.cpp keeps keys and values in half precision
 
 
 def measured(runners: list[Runner], work: Written, rows: int, seconds: float) -> dict[str, list[float]]:
@@ -44,10 +44,12 @@ def measured(runners: list[Runner], work: Written, rows: int, seconds: float) ->
 
 
 def refuse_others(runners: list[Runner], work: Written) -> None:
-    """Whoever has fp32 says our tokens; with random weights, int8 soon says others."""
-    right = runners[0].write(work.rows, work.new, 1)
+    """Whoever has fp32 says our next token after every beginning of the prompts. What comes after it says little: with
+    random weights, one token of two that are nearly equal changes all the rest."""
+    rows = [row[:length] for length in range(PROMPT // 2, PROMPT, 4) for row in work.rows]
+    right = [runners[0].write([row], 1, 1)[0] for row in rows]
     for r in runners:
-        if r.numbers == "fp32" and (share := same(right, r.write(work.rows, work.new, 1))) < ALIKE:
+        if r.numbers == "fp32" and (share := same(right, [r.write([row], 1, 1)[0] for row in rows])) < ALIKE:
             raise SystemExit(f"{r.title} says only {share:.0%} of our tokens: it does not do the same work")
 
 

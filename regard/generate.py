@@ -110,10 +110,11 @@ def walk(
         chosen = choose(logprobs, rows, time)
         logp = logp + logprobs.gather(1, chosen[:, None])[:, 0]
         ids = torch.cat((ids, chosen[:, None]), 1)
-        for i in (chosen == end).nonzero()[:, 0].tolist():
-            found[int(rows[i])] = finished(ids[i, 1:-1].tolist(), float(logp[i]), how)
-        alive = (chosen != end).nonzero()[:, 0]
-        if len(alive) < len(rows):
+        ends = chosen == end
+        if ends.any():
+            for i in ends.nonzero()[:, 0].tolist():
+                found[int(rows[i])] = finished(ids[i, 1:-1].tolist(), float(logp[i]), how)
+            alive = (~ends).nonzero()[:, 0]
             rows, ids, logp, limits = rows[alive], ids[alive], logp[alive], limits[alive]
             select(caches, alive, alive)
     return [found[i] for i in range(len(start))]
@@ -164,7 +165,7 @@ def finished(ids: list[int], logp: float, how: Decoding) -> Hypothesis:
 def allowed(logprobs: Tensor, time: int, end: int, limits: Tensor, how: Decoding) -> Tensor:
     """Not to end before the shortest, and nothing but to end at the limit, even if that comes first."""
     if time <= how.shortest:
-        logprobs[limits >= time, end] = -math.inf
+        logprobs[:, end].masked_fill_(limits >= time, -math.inf)
     over = limits < time
     if over.any():
         only = torch.full_like(logprobs[0], -math.inf)
@@ -174,7 +175,8 @@ def allowed(logprobs: Tensor, time: int, end: int, limits: Tensor, how: Decoding
 
 
 def greedily(logprobs: Tensor, rows: Tensor, time: int) -> Tensor:
-    return largest(logprobs, 1)[1][:, 0]
+    # NumPy has vector code for this, PyTorch has not: a long vocabulary costs it as much as a layer.
+    return torch.from_numpy(logprobs.numpy().argmax(1)) if logprobs.is_cpu else logprobs.argmax(1)
 
 
 def largest(x: Tensor, count: int, block: int = 64) -> tuple[Tensor, Tensor]:

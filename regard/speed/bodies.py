@@ -59,8 +59,8 @@ class FastEmbedding(Int8Embedding):
 
     def forward(self, ids: Tensor) -> Tensor:  # (B,T) -> (B,T,D)
         table, which = self.table, ids.int().contiguous()
-        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < table.outputs:
-            raise IndexError(f"there are {table.outputs} tokens, and none with the number {int(ids.max())}")
+        if ids.numel() and not 0 <= (known := which.numpy()).min() <= known.max() < table.outputs:
+            raise IndexError(f"there are {table.outputs} tokens, and none with the number {known.max()}")
         found = torch.empty(*ids.shape, table.inputs)
         bytes_, scales, asked, out = (t.data_ptr() for t in (table.bytes, table.scales, which, found))
         groups, width = table.scales.size(1), table.inputs

@@ -16,9 +16,11 @@ from torch import Tensor, nn
 
 from regard.parts.positions import look_up
 from regard.speed import kernels
+from regard.speed.crowds import LONGEST, crowds_of, room_for
 from regard.speed.int8 import GROUP
+from regard.speed.lanes import LANES
 from regard.speed.layout import FRAME
-from regard.speed.linear import ROOM
+from regard.speed.linear import MANY, ROOM, room_for_weights
 from regard.speed.memory import Memory, Slots
 from regard.speed.program import Place, Program, outputs_of, program_of, program_of_answers
 
@@ -43,7 +45,7 @@ class Crew:
 
     def serve(self, queue: SimpleQueue[tuple[Any, ...]], me: int) -> None:
         while True:
-            stages, code, frames, state = queue.get()
+            stages, code, frames, state, _held = queue.get()
             kernels.help_out(stages, code, frames, state, me)
 
 
@@ -66,7 +68,7 @@ class Runner:
         """(R,D) in, what is at `target` out. A result that is `fresh` is nobody else's."""
         rows, width = x.shape
         with self.lock:
-            scratch = self.fitted(rows, fresh, told.get("longest0", 0), told.get("longest1", 0))
+            scratch = self.fitted(rows, fresh, max(told.pop("room0", 0), told.pop("room1", 0)))
             scratch[: rows * width].view(rows, width).copy_(x.detach())
             self.frames[0]["rows"] = rows
             self.frames[0]["scratch"] = scratch.data_ptr()
@@ -74,19 +76,20 @@ class Runner:
                 self.frames[0][name] = value.data_ptr() if isinstance(value, Tensor) else value
             self.state[kernels.COUNTERS :] = 0  # not who is helping: someone may just be looking in
             job = (self.stages, self.code, self.frames, self.state.ctypes.data)
-            CREW.call(int(self.frames[0]["threads"]) - 1, job)
+            CREW.call(int(self.frames[0]["threads"]) - 1, (*job, self.state))  # held: who comes late looks at it
             kernels.lead(*job)
             found = scratch[rows * target.begin : rows * (target.begin + target.width)].view(rows, target.width)
             return found if fresh else found.clone()
 
-    def fitted(self, rows: int, fresh: bool, *longest: int) -> Tensor:
+    def fitted(self, rows: int, fresh: bool, room: int) -> Tensor:
         """Scratch numbers for so many rows, and the places for all else."""
         frame, needed = self.frames[0], rows * self.program.width
         groups = rows * -(-self.program.widest // GROUP)
         if len(self.less) < groups:
             self.bytes = torch.empty(groups * GROUP, dtype=torch.int8)
             self.scales, self.less = torch.empty(groups), torch.empty(groups, dtype=torch.int32)
-        size, threads = max(ROOM, *longest) + 16, torch.get_num_threads()
+        turned = room_for_weights(self.program.turned) if rows >= MANY else 0
+        size, threads = max(ROOM, room, turned) + 16, torch.get_num_threads()
         if self.room.numel() < size * threads:
             self.room = torch.empty(2 * size * threads)
         for name in ("bytes", "scales", "less", "room"):
@@ -120,14 +123,17 @@ class Stack(nn.Module):
         self.dtype = torch.float16 if half else torch.float32
         self.head_dim = outputs_of(attention.key) // attention.kv_heads
         self.x = program.place("x", width)
+        self.spare: list[Slots] = []  # of whole texts, which are forgotten at once: new memory costs more than its use
         self.turns: Tensor | None = getattr(attention.rotate, "table", None)
         self.runner = Runner(program)
         self.answering = Runner(program_of_answers(blocks, width, half)) if first.cross is not None else None
 
+    def slots(self) -> Slots:
+        return Slots(len(self.blocks), self.kv_heads, self.head_dim, self.dtype)
+
     def memory(self) -> Memory:
-        layers, across = len(self.blocks), self.width // self.heads
-        own = Slots(layers, self.kv_heads, self.head_dim, self.dtype)
-        return Memory(own, Slots(layers, self.heads, across, self.dtype) if self.answering else None)
+        across = self.width // self.heads
+        return Memory(self.slots(), Slots(len(self.blocks), self.heads, across, self.dtype) if self.answering else None)
 
     def must_fit(self, tokens: int, start: int = 0) -> None:
         if self.turns is not None and start + tokens > len(self.turns):
@@ -170,11 +176,11 @@ class Stack(nn.Module):
         own = memory.grow(B, T).flatten()
         lines = torch.arange(B, dtype=torch.int32).repeat_interleave(T)
         places = torch.arange(start, start + T, dtype=torch.int32).repeat(B)
-        told = {"own": own, "places": places, **seeing(0, memory.slots, memory.table, lines, places + 1)}
+        told = {"own": own, "places": places, **seeing(0, memory.slots, memory.table, lines, places + 1, T > 1)}
         if memory.sources is not None:
             shared = lines // (B // len(memory.source_table))
             lengths = memory.source_lengths[shared]
-            told |= seeing(1, memory.sources, memory.source_table, shared, lengths)
+            told |= seeing(1, memory.sources, memory.source_table, shared, lengths, T > 1)
         return self.runner.run(x.reshape(B * T, D), self.x, **told).view(B, T, D)
 
     def all_at_once(self, x: Tensor, mask: Tensor | None, source: Tensor | None, source_mask: Tensor | None) -> Tensor:
@@ -188,7 +194,7 @@ class Stack(nn.Module):
                 for i in range(0, B, many)
             ]
             return torch.cat(parts)
-        memory = self.memory() if source is None else self.read(source, source_mask)
+        memory = None if source is None else self.read(source, source_mask)
         padded = mask is not None and mask.size(-2) == 1
         real = mask[:, 0, 0].expand(B, T) if mask is not None and padded else torch.ones(B, T, dtype=torch.bool)
         own, table, lengths = numbered(real)
@@ -201,11 +207,14 @@ class Stack(nn.Module):
         else:
             before = real.cumsum(1, dtype=torch.int32)[real]
             lines, seen = sentence, before if self.causal else lengths[sentence]
-        memory.slots.take(len(own))
-        told = {"own": own, "places": place.contiguous(), **seeing(0, memory.slots, table, lines, seen)}
-        if memory.sources is not None:
-            told |= seeing(1, memory.sources, memory.source_table, sentence, memory.source_lengths[sentence])
+        slots = self.spare.pop() if self.spare else self.slots()
+        slots.used = 0
+        slots.take(len(own))
+        told = {"own": own, "places": place.contiguous(), **seeing(0, slots, table, lines, seen, True)}
+        if memory is not None and memory.sources is not None:
+            told |= seeing(1, memory.sources, memory.source_table, sentence, memory.source_lengths[sentence], True)
         found = self.runner.run(x[real], self.x, **told)
+        self.spare.append(slots)
         if not padded:
             return found.view(B, T, D)
         return torch.zeros_like(x).masked_scatter_(real[..., None], found)
@@ -224,8 +233,12 @@ def numbered(real: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return torch.arange(int(lengths.sum()), dtype=torch.int32), table, lengths
 
 
-def seeing(which: int, slots: Slots, table: Tensor, lines: Tensor, seen: Tensor) -> dict[str, Any]:
-    """Which lines of which table the rows look at, and how much of them. The tables are held until it is over."""
-    told = {"memory": slots.store, "slots": slots.count, "table": table.contiguous(), "longest": table.size(1)}
+def seeing(which: int, slots: Slots, table: Tensor, lines: Tensor, seen: Tensor, many: bool) -> dict[str, Any]:
+    """Which lines of which table the rows look at, and how much of them. The tables are held until it is over. `many`
+    rows may have a line in common."""
+    S, E = table.size(1), slots.store.size(4)
+    crowds = crowds_of(lines) if many and S <= LONGEST and E % LANES == 0 else torch.empty(0, 2, dtype=torch.int32)
+    told = {"memory": slots.store, "slots": slots.count, "table": table.contiguous(), "longest": S}
     told |= {"lines": lines.contiguous(), "seen": seen.int().contiguous()}
+    told |= {"crowds": crowds, "crowded": len(crowds), "room": room_for(S, E) if len(crowds) else S}
     return {f"{name}{which}": value for name, value in told.items()}

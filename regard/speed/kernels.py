@@ -14,13 +14,16 @@ from typing import Any
 import numpy as np
 from numba import types
 
+from regard.speed.crowds import attend_together
 from regard.speed.int8 import BLOCK, GROUP
-from regard.speed.lanes import bytes_, compiled, fetch_add, floats, floor, half_at, int32s, peek, relax
+from regard.speed.lanes import bytes_, compiled, fetch_add, floats, half_at, int32s, peek, relax
 from regard.speed.layout import GATE, HEADS, KEEP, NORM, OUTPUTS, QUANTISE, ROWS, TURN
-from regard.speed.linear import blocks_of, float_outputs, int8_outputs, row_of
+from regard.speed.linear import MANY, blocks_of, float_outputs, float_outputs_of_many, int8_outputs, row_of
 from regard.speed.remembering import attend, keep
+from regard.speed.tiles import rounded_group
 
 OPEN, HELPERS, COUNTERS = 0, 8, 16  # places in the shared state, on cache lines of their own
+SHARES = 8  # of a stage, for each core: the last one to end is not waited for long
 _yield: Any = types.ExternalFunction("sched_yield", types.int32()) if hasattr(os, "sched_yield") else None
 
 
@@ -48,27 +51,18 @@ def norm(p: Any, frame: Any, row: int) -> None:
 
 
 @compiled
-def quantise(p: Any, frame: Any, row: int) -> None:
-    """A row becomes bytes, each group of inputs with a scale of its own."""
-    groups = (p.inputs + GROUP - 1) // GROUP
-    x = floats(row_of(frame, p.source, p.source_width, row))
-    q = bytes_(frame.bytes + row * groups * GROUP)
-    scales, less = floats(frame.scales + 4 * row * groups), int32s(frame.less + 4 * row * groups)
-    for g in range(groups):
-        begin, width = g * GROUP, min(GROUP, p.inputs - g * GROUP)
-        largest = np.float32(0.0)
-        for i in range(width):
-            largest = max(largest, abs(x[begin + i]))
-        fit = np.float32(127.0) / largest if largest > np.float32(1e-30) else np.float32(0.0)
-        total = np.int32(0)
-        for i in range(width):
-            near = np.int32(floor(x[begin + i] * fit + np.float32(0.5)))
-            q[begin + i] = near
-            total += near
-        for i in range(width, GROUP):
-            q[begin + i] = 0
-        scales[g] = largest / np.float32(127.0)
-        less[g] = np.int32(-128) * total
+def quantise(p: Any, frame: Any, row: int, room: int) -> None:
+    """A row becomes bytes, each group of inputs with a scale of its own. The last group is filled up with zeros."""
+    groups, full = (p.inputs + GROUP - 1) // GROUP, p.inputs // GROUP
+    x = row_of(frame, p.source, p.source_width, row)
+    q, scales, less = frame.bytes + row * groups * GROUP, frame.scales + 4 * row * groups, frame.less + 4 * row * groups
+    for g in range(full):
+        rounded_group(x + 4 * g * GROUP, q + g * GROUP, scales + 4 * g, less + 4 * g)
+    if full < groups:
+        last = floats(room)
+        for i in range(GROUP):
+            last[i] = floats(x)[full * GROUP + i] if full * GROUP + i < p.inputs else np.float32(0.0)
+        rounded_group(room, q + full * GROUP, scales + 4 * full, less + 4 * full)
 
 
 @compiled
@@ -113,11 +107,17 @@ def rows_of_table(table: int, scales: int, ids: int, y: int, count: int, groups:
 
 
 @compiled
+def crowds_of(p: Any, frame: Any) -> int:
+    return frame.crowded1 if p.memory else frame.crowded0
+
+
+@compiled
 def pieces(stage: Any, code: Any, frame: Any) -> int:
     if stage.cut == ROWS:
         return frame.rows
     if stage.cut == HEADS:
-        return frame.rows * code[stage.first].kv_heads
+        p = code[stage.first]
+        return (crowds_of(p, frame) or frame.rows) * p.kv_heads
     total = 0
     for i in range(stage.first, stage.first + stage.count):
         total += blocks_of(code[i])
@@ -133,18 +133,24 @@ def do(stage: Any, code: Any, frame: Any, piece: int, room: int) -> None:
             i += 1
         if code[i].scales:
             int8_outputs(code[i], frame, piece, room)
+        elif frame.rows >= MANY:
+            float_outputs_of_many(code[i], frame, piece, room)
         else:
             float_outputs(code[i], frame, piece, room)
     elif stage.cut == HEADS:
         p = code[stage.first]
-        attend(p, frame, piece % frame.rows, piece // frame.rows, room)
+        crowds = crowds_of(p, frame)
+        if crowds:
+            attend_together(p, frame, piece % crowds, piece // crowds, room)
+        else:
+            attend(p, frame, piece % frame.rows, piece // frame.rows, room)
     else:
         for i in range(stage.first, stage.first + stage.count):
             p = code[i]
             if p.op == NORM:
                 norm(p, frame, piece)
             elif p.op == QUANTISE:
-                quantise(p, frame, piece)
+                quantise(p, frame, piece, room)
             elif p.op == TURN:
                 turn(p, frame, piece)
             elif p.op == KEEP:
@@ -169,11 +175,14 @@ def work(stages: Any, code: Any, frames: Any, state: int, me: int) -> None:
     for s in range(len(stages)):
         count = pieces(stages[s], code, frame)
         taken, done = state + 8 * (COUNTERS + 16 * s), state + 8 * (COUNTERS + 16 * s + 8)
-        piece = fetch_add(taken, 1)
-        while piece < count:
-            do(stages[s], code, frame, piece, room)
-            fetch_add(done, 1)
-            piece = fetch_add(taken, 1)
+        some = max(1, count // (SHARES * frame.threads)) if frame.threads > 1 else count
+        begin = fetch_add(taken, some)
+        while begin < count:
+            end = min(begin + some, count)
+            for piece in range(begin, end):
+                do(stages[s], code, frame, piece, room)
+            fetch_add(done, end - begin)
+            begin = fetch_add(taken, some)
         waited = 0
         while peek(done) < count:
             waited = pause(waited)
@@ -200,7 +209,7 @@ def help_out(stages: Any, code: Any, frames: Any, state: int, me: int) -> None:
 
 def forget_older() -> None:
     """What was compiled before a file of ours changed: Numba looks at one file only."""
-    sources = ("int8", "lanes", "tiles", "layout", "functions", "linear", "remembering", "kernels")
+    sources = ("int8", "lanes", "tiles", "layout", "functions", "panels", "linear", "remembering", "crowds", "kernels")
     changed = max(Path(__file__).with_stem(name).stat().st_mtime for name in sources)
     for kept in Path(lead.stats.cache_path).glob("*.nbi"):  # type: ignore[attr-defined]
         if kept.stat().st_mtime < changed:

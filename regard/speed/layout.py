@@ -18,7 +18,8 @@ INSTRUCTION = np.dtype(
     )] + [("number", np.float64)]
 )  # fmt: skip
 STAGE = np.dtype([("cut", np.int64), ("first", np.int64), ("count", np.int64)])
-MEMORY = [(f"{name}{i}", np.int64) for i in (0, 1) for name in ("memory", "slots", "table", "longest", "lines", "seen")]
+SEEN = ("memory", "slots", "table", "longest", "lines", "seen", "crowds", "crowded")
+MEMORY = [(f"{name}{i}", np.int64) for i in (0, 1) for name in SEEN]
 FRAME = np.dtype(
     [
         (name, np.int64)

@@ -9,11 +9,13 @@ from typing import Any
 
 from regard.speed.functions import activate
 from regard.speed.int8 import BLOCK, GROUP
-from regard.speed.lanes import LANES, compiled, floats
+from regard.speed.lanes import LANES, compiled, floats, int32s
+from regard.speed.panels import PANEL_ROWS, product, turned, whole
 from regard.speed.tiles import MOST_ROWS, float_tile, int8_tile
 
 ROOM = MOST_ROWS * BLOCK  # numbers that a core needs for a tile
-CHUNK = 32  # float outputs that a core takes at once
+CHUNK = 64  # float outputs that a core takes at once
+MANY = 32  # rows for which weights are laid out
 
 _i1, _i2, _i3, _i4 = (int8_tile(rows) for rows in (1, 2, 3, 4))
 _f1, _f2, _f3, _f4 = (float_tile(rows, 1) for rows in (1, 2, 3, 4))
@@ -68,6 +70,43 @@ def int8_outputs(p: Any, frame: Any, block: int, room: int) -> None:
         for r in range(rows):
             y = floats(row_of(frame, p.target, p.target_width, row + r) + 4 * first)
             finish(p, floats(room + 4 * r * BLOCK), y, first, min(BLOCK, p.outputs - first))
+
+
+@compiled
+def float_outputs_of_many(p: Any, frame: Any, chunk: int, room: int) -> None:
+    """Weights are turned once for all rows, so that no sum goes across a register."""
+    first, inputs, across = chunk * CHUNK, p.inputs, 4 * p.source_width
+    width = min(CHUNK, p.outputs - first)
+    columns = whole(width)
+    found, panel = room, room + 4 * PANEL_ROWS * CHUNK
+    lay_out(p.weight + 4 * first * inputs, panel, width, columns, inputs, panel + 4 * inputs * columns)
+    for row in range(0, frame.rows, PANEL_ROWS):
+        rows = min(PANEL_ROWS, frame.rows - row)
+        x = row_of(frame, p.source, p.source_width, row)
+        product(x, panel, found, rows, inputs, columns, across, 4 * CHUNK)
+        for r in range(rows):
+            y = floats(row_of(frame, p.target, p.target_width, row + r) + 4 * first)
+            finish(p, floats(found + 4 * r * CHUNK), y, first, width)
+
+
+@compiled
+def lay_out(weight: int, panel: int, width: int, columns: int, inputs: int, order: int) -> None:
+    """(width, inputs) becomes (inputs, columns)."""
+    w, y = floats(weight), floats(panel)
+    for i in range(LANES):
+        int32s(order)[i] = i
+    n_whole, i_whole = width // LANES * LANES, inputs // LANES * LANES
+    for n in range(0, n_whole, LANES):
+        for i in range(0, i_whole, LANES):
+            turned(weight + 4 * (n * inputs + i), order, panel + 4 * (i * columns + n), 4 * inputs, 4 * columns)
+    for i in range(inputs):
+        for n in range(n_whole if i < i_whole else 0, columns):
+            y[i * columns + n] = w[n * inputs + i] if n < width else 0
+
+
+def room_for_weights(inputs: int) -> int:
+    """Numbers that a core needs to turn a chunk of weights."""
+    return (inputs + PANEL_ROWS) * CHUNK + LANES
 
 
 @compiled

@@ -56,6 +56,7 @@ class Program:
         self.half = half
         self.width = 0  # numbers of a row, in all places
         self.widest = 0  # inputs that are ever quantised
+        self.turned = 0  # inputs of fp32 layers, whose weights are turned for many rows
         self.held: list[Tensor] = []  # the code knows their addresses only
         self._code: list[dict[str, Any]] = []
         self._stages: list[list[int]] = []
@@ -113,6 +114,7 @@ class Program:
             weights = {"weight": self.hold(layer.bytes, torch.uint8), "scales": self.hold(layer.scales, torch.float16)}
         elif isinstance(layer, nn.Linear):
             weights = {"weight": self.hold(layer.weight)}
+            self.turned = max(self.turned, x.width)
         else:
             raise Unknown(f"the layer {type(layer).__name__}")
         told = {"op": do.LINEAR, "bias": self.hold(layer.bias), "inputs": x.width, "outputs": y.width}

@@ -94,6 +94,32 @@ def int8_tile(rows: int) -> Callable[..., None]:
     return tile
 
 
+@emitted
+def rounded_group(typing: Any, x: Any, q: Any, scale: Any, less: Any) -> Any:
+    """A whole group of inputs becomes bytes; beside them, their scale, and what takes the 128 of the weights away."""
+
+    def emit(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        x, q, scale, less = args
+        parts = [load(b, many(F32), x, fixed(4 * i)) for i in range(0, GROUP, LANES)]
+        sizes = [call(b, "llvm.fabs.v16f32", many(F32), part) for part in parts]
+        most = call(b, "llvm.maxnum.v16f32", many(F32), *sizes)
+        largest = call(b, "llvm.vector.reduce.fmax.v16f32", F32, most, fastmath=("nnan",))
+        some = b.fcmp_ordered(">", largest, ir.Constant(F32, 2.0**-100))
+        fit = b.select(some, b.fdiv(ir.Constant(F32, 127.0), largest), ir.Constant(F32, 0.0))
+        half, total = spread(b, ir.Constant(F32, 0.5)), None
+        for i, part in enumerate(parts):
+            near = call(b, "llvm.floor.v16f32", many(F32), fused(b, part, spread(b, fit), half))
+            whole = b.fptosi(near, many(I32))
+            b.store(b.trunc(whole, many(I8)), at(b, q, fixed(LANES * i)), align=1)
+            total = whole if total is None else b.add(total, whole)
+        b.store(b.fdiv(largest, ir.Constant(F32, 127.0)), at(b, scale, fixed(0)), align=4)
+        sum_ = call(b, "llvm.vector.reduce.add.v16i32", I32, total)
+        b.store(b.mul(sum_, ir.Constant(I32, -128)), at(b, less, fixed(0)), align=4)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 4), emit
+
+
 def float_tile(rows: int, columns: int) -> Callable[..., None]:
     """So many rows by so many outputs, of weights as PyTorch has them. `inputs` is rounded down to whole registers."""
 
@@ -126,9 +152,60 @@ def float_tile(rows: int, columns: int) -> Callable[..., None]:
     return tile
 
 
+def panel_tile(rows: int, registers: int) -> Callable[..., None]:
+    """So many rows by so many registers of outputs that lie side by side; `inputs` of them follow each other in w."""
+
+    @emitted
+    def tile(typing: Any, x: Any, w: Any, y: Any, inputs: Any, x_stride: Any, w_stride: Any, y_stride: Any) -> Any:
+        def emit(context: Any, b: Any, signature: Any, args: Any) -> Any:
+            x, w, y, inputs, x_stride, w_stride, y_stride = args
+            total = zeros(b, rows, registers)
+            with cgutils.for_range(b, inputs) as loop:
+                here, asked = b.mul(loop.index, w_stride), b.mul(loop.index, fixed(4))
+                ws = [load(b, many(F32), w, b.add(here, fixed(64 * i))) for i in range(registers)]
+                for r in range(rows):
+                    one = spread(b, load(b, F32, x, b.add(asked, b.mul(x_stride, fixed(r)))))
+                    for i in range(registers):
+                        b.store(fused(b, one, ws[i], b.load(total[r][i])), total[r][i])
+            for r in range(rows):
+                for i in range(registers):
+                    b.store(b.load(total[r][i]), at(b, y, b.add(b.mul(y_stride, fixed(r)), fixed(64 * i))), align=1)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 7), emit
+
+    return tile
+
+
 def remembered(b: Any, half: bool, address: Any, offset: Any) -> Any:
     """A register full of keys or values, which may be kept in half precision."""
     return b.fpext(load(b, many(F16), address, offset), many(F32)) if half else load(b, many(F32), address, offset)
+
+
+def transpose_tile(half: bool) -> Callable[..., None]:
+    """16 inputs of the keys in 16 slots, with slots side by side: pairs of registers swap halves, then quarters ..."""
+
+    @emitted
+    def tile(typing: Any, keys: Any, slots: Any, y: Any, stride: Any, y_stride: Any) -> Any:
+        def emit(context: Any, b: Any, signature: Any, args: Any) -> Any:
+            keys, slots, y, stride, y_stride = args
+            begin = [b.mul(b.sext(load(b, I32, slots, fixed(4 * i)), I64), stride) for i in range(LANES)]
+            rows = [remembered(b, half, keys, offset) for offset in begin]
+            size = LANES // 2
+            while size:
+                one = [i if not i & size else LANES + i - size for i in range(LANES)]
+                other = [i + size if not i & size else LANES + i for i in range(LANES)]
+                for i in (i for i in range(LANES) if not i & size):
+                    x, z = rows[i], rows[i + size]
+                    rows[i], rows[i + size] = chosen(b, x, z, one), chosen(b, x, z, other)
+                size //= 2
+            for i, row in enumerate(rows):
+                b.store(row, at(b, y, b.mul(y_stride, fixed(i))), align=1)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 5), emit
+
+    return tile
 
 
 def scores_tile(registers: int, half: bool) -> Callable[..., None]:

@@ -192,14 +192,16 @@ class Write(Task):
                 return [(added, logp)]
 
     def step(self, model: Model) -> Any:
-        never, end = self.tokenizer.never, self.tokenizer.end
+        end = self.tokenizer.end
         others = [i for i in self.ends if i != end]
+        device = next(model.parameters()).device
+        never = torch.tensor(self.tokenizer.never + others, dtype=torch.long, device=device)
 
         def step(ids: Tensor, caches: list[Cache]) -> Tensor:
             logits = model.head(model.body(ids, cache=caches)[:, -1])
             if others:  # whichever ends it is the end
                 logits[:, end] = logits[:, [end, *others]].amax(-1)
-            logits[:, never + others] = -math.inf
+            logits[:, never] = -math.inf
             return logits
 
         return step
