@@ -46,7 +46,8 @@ def measured(runners: list[Runner], work: Written, rows: int, seconds: float) ->
 def refuse_others(runners: list[Runner], work: Written) -> None:
     """Whoever has fp32 says our next token after every beginning of the prompts. What comes after it says little: with
     random weights, one token of two that are nearly equal changes all the rest."""
-    rows = [row[:length] for length in range(PROMPT // 2, PROMPT, 4) for row in work.rows]
+    cut = dict.fromkeys(tuple(row[:length]) for length in range(PROMPT // 2, PROMPT, 4) for row in work.rows)
+    rows = [[*row] for row in cut]
     right = [runners[0].write([row], 1, 1)[0] for row in rows]
     for r in runners:
         if r.numbers == "fp32" and (share := same(right, [r.write([row], 1, 1)[0] for row in rows])) < ALIKE:

@@ -24,7 +24,7 @@ from regard.speed.linear import MANY, ROOM, room_for_weights
 from regard.speed.memory import Memory, Slots
 from regard.speed.program import Place, Program, outputs_of, program_of, program_of_answers
 
-TOGETHER = 512  # rows that go through all blocks at once: what they leave behind stays in the processor's cache
+TOGETHER = 1024  # rows that go through all blocks at once: with fewer, cores wait for each other more often
 
 
 class Crew:
