@@ -5,6 +5,7 @@ It stands in a body where the blocks stood, so that the body itself, and all tha
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Sequence
 from queue import SimpleQueue
 from threading import Lock, Thread
@@ -31,22 +32,32 @@ class Crew:
     """Threads that help. They take nothing from each other's rows, and whoever comes late is not waited for."""
 
     def __init__(self) -> None:
-        self.queues: list[SimpleQueue[tuple[Any, ...]]] = []
+        self.queues: list[SimpleQueue[tuple[Any, ...] | None]] = []
+        self.threads: list[Thread] = []
         self.lock = Lock()
+        atexit.register(self.dismiss)
 
     def call(self, count: int, job: tuple[Any, ...]) -> None:
         with self.lock:
             while len(self.queues) < count:
-                queue: SimpleQueue[tuple[Any, ...]] = SimpleQueue()
+                queue: SimpleQueue[tuple[Any, ...] | None] = SimpleQueue()
                 self.queues.append(queue)
-                Thread(target=self.serve, args=(queue, len(self.queues)), daemon=True).start()
+                self.threads.append(Thread(target=self.serve, args=(queue, len(self.queues)), daemon=True))
+                self.threads[-1].start()
         for queue in self.queues[:count]:
             queue.put(job)
 
-    def serve(self, queue: SimpleQueue[tuple[Any, ...]], me: int) -> None:
-        while True:
-            stages, code, frames, state, _held = queue.get()
+    def serve(self, queue: SimpleQueue[tuple[Any, ...] | None], me: int) -> None:
+        while job := queue.get():
+            stages, code, frames, state, _held = job
             kernels.help_out(stages, code, frames, state, me)
+
+    def dismiss(self) -> None:
+        """Before Python takes itself apart: a thread that comes late would look at what is no longer there."""
+        for queue in self.queues:
+            queue.put(None)
+        for thread in self.threads:
+            thread.join()
 
 
 CREW = Crew()
