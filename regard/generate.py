@@ -17,14 +17,18 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from regard.choose import must
+from regard.data.batches import Ints
 from regard.parts.cache import Cache, select
 
+Floats = npt.NDArray[np.float32]
 Step = Callable[[Tensor, list[Cache]], Tensor]
 WIDEST = 10_000  # beginnings, or answers, side by side
+FEW = (512, 4096)  # tokens that are sorted first: mostly no other can be drawn
 STRONGEST = 100  # length penalty or temperature: beyond that there are only infinities
 
 
@@ -93,31 +97,35 @@ def generate(
     return [sorted(these, key=lambda h: -h.score) for these in answers]
 
 
-Choose = Callable[[Tensor, Tensor, int], Tensor]  # log-probabilities (B,V), row numbers (B,), time -> ids (B,)
+Choose = Callable[[Tensor, list[int]], list[int]]  # log-probabilities (B,V), row numbers -> an id for each
 
 
 def walk(
     step: Step, caches: list[Cache], start: Tensor, end: int, limits: Tensor, how: Decoding, choose: Choose
 ) -> list[Hypothesis]:
     """One token at a time for every row; rows that ended make room."""
-    rows = torch.arange(len(start), device=start.device)
-    ids, logp = start[:, None], torch.zeros(len(start), device=start.device)
+    ids, most, rows, device = start[:, None], limits.tolist(), [*range(len(start))], start.device
+    texts: list[list[int]] = [[] for _ in rows]
     found: dict[int, Hypothesis] = {}
+    logp = [np.float32(0)] * len(rows)
     time = 0
-    while len(rows):
+    while rows:
         time += 1
-        logprobs = allowed(step(ids[:, -1:], caches).float().log_softmax(-1), time, end, limits, how)
-        chosen = choose(logprobs, rows, time)
-        logp = logp + logprobs.gather(1, chosen[:, None])[:, 0]
-        ids = torch.cat((ids, chosen[:, None]), 1)
-        ends = chosen == end
-        if ends.any():
-            for i in ends.nonzero()[:, 0].tolist():
-                found[int(rows[i])] = finished(ids[i, 1:-1].tolist(), float(logp[i]), how)
-            alive = (~ends).nonzero()[:, 0]
-            rows, ids, logp, limits = rows[alive], ids[alive], logp[alive], limits[alive]
-            select(caches, alive, alive)
-    return [found[i] for i in range(len(start))]
+        logprobs = allowed(chances(step(ids, caches)), time, end, most, how)
+        chosen = choose(logprobs, rows)
+        logp = [total + more for total, more in zip(logp, picked(logprobs, chosen), strict=True)]
+        if end in chosen:
+            for row, token, total in zip(rows, chosen, logp, strict=True):
+                if token == end:
+                    found[row] = finished(texts[row], float(total), how)
+            alive = [i for i, token in enumerate(chosen) if token != end]
+            rows, chosen, most = ([one[i] for i in alive] for one in (rows, chosen, most))
+            logp = [logp[i] for i in alive]
+            select(caches, going := torch.tensor(alive, dtype=torch.long, device=device), going)
+        for row, token in zip(rows, chosen, strict=True):
+            texts[row].append(token)
+        ids = torch.tensor([[token] for token in chosen], device=device)
+    return [found[row] for row in range(len(start))]
 
 
 def beam_search(
@@ -125,36 +133,38 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """Every sentence keeps `beam` beginnings, and is done when as many have ended."""
     K, device = how.beam, start.device
-    sentences = torch.arange(len(start), device=device)
-    found: list[list[Hypothesis]] = [[] for _ in start]
-    ids = start[:, None].repeat_interleave(K, 0)  # (B·K,t)
-    logp = torch.full((len(start), K), -math.inf, device=device)
+    ids = start.repeat_interleave(K)[:, None]  # (B·K,1)
+    most, sentences = limits.repeat_interleave(K).tolist(), np.arange(len(start))
+    found: list[list[Hypothesis]] = [[] for _ in sentences]
+    texts = np.empty((len(ids), 0), np.int64)  # (B·K,t)
+    logp = np.full((len(sentences), K), -math.inf, np.float32)
     logp[:, 0] = 0.0  # at first all beams are the same one
     for cache in caches:
-        cache.select(sentences.repeat_interleave(K))
+        cache.select(torch.from_numpy(sentences.repeat(K)).to(device))
     time = 0
     while len(sentences):
         time += 1
-        logprobs = step(ids[:, -1:], caches).float().log_softmax(-1)
-        logprobs = allowed(logprobs, time, end, limits.repeat_interleave(K), how)
+        logprobs = allowed(chances(step(ids, caches)), time, end, most, how)
         near, named = largest(logprobs, min(2 * K, logprobs.size(1)))  # (B·K,2K): of no beam can more be among the best
-        joint = (logp[:, :, None] + near.unflatten(0, (-1, K))).flatten(1)  # (B,K·2K)
-        best, where = joint.topk(min(2 * K, joint.size(1)), dim=1)  # no more than K of these can end, so K go on
-        beams, tokens = where // near.size(1), named.view(len(joint), -1).gather(1, where)
-        ends = (tokens == end) | best.isinf()
-        for b, rank in (ends[:, :K] & best[:, :K].isfinite()).nonzero().tolist():
-            text = ids[b * K + int(beams[b, rank]), 1:].tolist()
-            found[int(sentences[b])].append(finished(text, float(best[b, rank]), how))
-        going = ends.int().argsort(dim=1, stable=True)[:, :K]  # (B,K)
-        logp = best.gather(1, going).masked_fill(ends.gather(1, going), -math.inf)
-        alive = torch.tensor(
-            [len(found[s]) < K for s in sentences.tolist()], dtype=torch.bool, device=device
-        ) & logp.isfinite().any(1)
-        keep = alive.nonzero()[:, 0]
-        rows = (keep[:, None] * K + beams.gather(1, going)[keep]).flatten()
-        ids = torch.cat((ids[rows], tokens.gather(1, going)[keep].view(-1, 1)), 1)
-        sentences, logp, limits, stays = sentences[keep], logp[keep], limits[keep], len(keep) == len(alive)
-        select(caches, rows, None if stays else keep)
+        every, C = np.arange(len(logp))[:, None], K * near.shape[1]
+        joint = (logp.reshape(-1, 1) + near).reshape(-1, C)  # (B,K·2K)
+        best, where = top(torch.from_numpy(joint), min(2 * K, C))  # no more than K of these can end, so K go on
+        beams, tokens = where // near.shape[1], named.reshape(-1, C)[every, where]
+        ends = (tokens == end) | np.isinf(best)
+        for b, rank in zip(*(ends & np.isfinite(best))[:, :K].nonzero(), strict=True):
+            text = texts[b * K + beams[b, rank]].tolist()
+            found[sentences[b]].append(finished(text, float(best[b, rank]), how))
+        going = ends.argsort(1, kind="stable")[:, :K]  # (B,K)
+        logp = np.where(ends[every, going], np.float32(-math.inf), best[every, going])
+        full = np.array([len(found[s]) >= K for s in sentences])
+        keep = (~full & np.isfinite(logp).any(1)).nonzero()[0]
+        rows = (every * K + beams[every, going])[keep].ravel()
+        chosen = tokens[every, going][keep].reshape(-1, 1)
+        texts = np.concatenate((texts[rows], chosen), 1)
+        ids, stays = torch.from_numpy(chosen).to(device), len(keep) == len(sentences)
+        sentences, logp, most = sentences[keep], logp[keep], [most[row] for row in rows]
+        here = None if stays else torch.from_numpy(keep).to(device)
+        select(caches, torch.from_numpy(rows).to(device), here)
     return [sorted(these, key=lambda h: -h.score)[: how.n_best] for these in found]
 
 
@@ -162,53 +172,86 @@ def finished(ids: list[int], logp: float, how: Decoding) -> Hypothesis:
     return Hypothesis(ids, logp, logp / (len(ids) + 1) ** how.length_penalty)
 
 
-def allowed(logprobs: Tensor, time: int, end: int, limits: Tensor, how: Decoding) -> Tensor:
+def chances(logits: Tensor) -> Tensor:
+    return logits.log_softmax(-1, dtype=torch.float32)
+
+
+def allowed(logprobs: Tensor, time: int, end: int, limits: list[int], how: Decoding) -> Tensor:
     """Not to end before the shortest, and nothing but to end at the limit, even if that comes first."""
+    over = [row for row, limit in enumerate(limits) if limit < time]
+    ending = logprobs[over, end] if over else None
     if time <= how.shortest:
-        logprobs[:, end].masked_fill_(limits >= time, -math.inf)
-    over = limits < time
-    if over.any():
-        only = torch.full_like(logprobs[0], -math.inf)
-        only[end] = 0.0
-        logprobs[over] = logprobs[over] + only
+        logprobs[:, end] = -math.inf
+    if ending is not None:
+        logprobs[over] = -math.inf
+        logprobs[over, end] = ending
     return logprobs
 
 
-def greedily(logprobs: Tensor, rows: Tensor, time: int) -> Tensor:
+def greedily(logprobs: Tensor, rows: list[int]) -> list[int]:
     # NumPy has vector code for this, PyTorch has not: a long vocabulary costs it as much as a layer.
-    return torch.from_numpy(logprobs.numpy().argmax(1)) if logprobs.is_cpu else logprobs.argmax(1)
+    found: list[int] = (logprobs.numpy().argmax(1) if logprobs.is_cpu else logprobs.argmax(1)).tolist()
+    return found
 
 
-def largest(x: Tensor, count: int, block: int = 64) -> tuple[Tensor, Tensor]:
-    """The largest numbers of every row, and where they are. Of a long row only those blocks are sorted whose largest is
-    one of the largest among all blocks: nothing else can be there."""
-    V = x.size(1)
-    whole = V // block * block
-    if whole < 64 * block * count:
-        return x.topk(count, dim=1)
-    tops = [x[:, :whole].unflatten(1, (-1, block)).amax(-1)]
-    if whole < V:
-        tops.append(x[:, whole:].amax(-1, keepdim=True))
-    some = torch.cat(tops, 1).topk(count, dim=1).indices  # (B,count)
-    at = (some[:, :, None] * block + torch.arange(block, device=x.device)).flatten(1)  # (B,count·block)
-    inside = at.clamp(max=V - 1)
-    best, where = x.gather(1, inside).masked_fill_(at >= V, -math.inf).topk(count, dim=1)
-    return best, inside.gather(1, where)
+def picked(x: Tensor, ids: list[int]) -> list[np.float32]:
+    """Of every row the number that is asked for."""
+    if x.is_cpu:
+        return [numbers[i] for numbers, i in zip(x.numpy(), ids, strict=True)]
+    return [*x.gather(1, torch.tensor(ids, device=x.device)[:, None])[:, 0].cpu().numpy()]
+
+
+def largest(x: Tensor, count: int, block: int = 64) -> tuple[Floats, Ints]:
+    """The largest numbers of every row, and where they are. Of a long row only those columns are sorted whose largest
+    is one of the largest among all columns, and what fills no column: nothing else can be there."""
+    (B, V), columns = x.shape, x.size(1) // block
+    if not x.is_cpu or columns < 64 * count:
+        return top(x, count)
+    numbers, whole, every = x.numpy(), columns * block, np.arange(B)[:, None]
+    tops = numbers[:, :whole].reshape(B, block, columns).max(1)
+    _, some = top(torch.from_numpy(tops), count)  # (B,count)
+    at = np.empty((B, count * block + V - whole), np.int64)
+    at[:, : count * block] = (some[:, :, None] + np.arange(0, whole, columns)).reshape(B, -1)
+    at[:, count * block :] = np.arange(whole, V)
+    best, where = top(torch.from_numpy(numbers[every, at]), count)
+    return best, at[every, where]
+
+
+def top(x: Tensor, count: int) -> tuple[Floats, Ints]:
+    best, where = x.topk(count, dim=1)
+    return best.cpu().numpy(), where.cpu().numpy()
 
 
 def sampler(how: Decoding, numbers: Tensor) -> Choose:
     """Draws by the inverse of the cumulated distribution, each row with random numbers of its own."""
     streams = [np.random.default_rng([how.seed, n, i]) for n in numbers.tolist() for i in range(how.n_best)]
 
-    def draw(logprobs: Tensor, rows: Tensor, time: int) -> Tensor:
+    def draw(logprobs: Tensor, rows: list[int]) -> list[int]:
         cold = (logprobs - logprobs.amax(-1, keepdim=True)) / how.temperature
-        probs, ids = cold.softmax(-1).cpu().sort(dim=-1, descending=True, stable=True)
+        probs, ids = in_order(cold.softmax(-1).cpu(), how)
         if how.top_k:
             probs[:, how.top_k :] = 0.0
         before = probs.cumsum(-1) - probs
         total = probs.masked_fill(before >= how.top_p, 0.0).double().cumsum(-1)
-        luck = torch.tensor([streams[i].random() for i in rows.tolist()], dtype=torch.float64)
+        luck = torch.tensor([streams[i].random() for i in rows], dtype=torch.float64)
         rank = torch.searchsorted(total, (luck * total[:, -1])[:, None], right=True)
-        return ids.gather(1, rank.clamp(max=probs.size(1) - 1))[:, 0].to(logprobs.device)
+        found: list[int] = ids.gather(1, rank.clamp(max=probs.size(1) - 1))[:, 0].tolist()
+        return found
 
     return draw
+
+
+def in_order(probs: Tensor, how: Decoding) -> tuple[Tensor, Tensor]:
+    """From the largest to the smallest, equal ones in their own order: those that can be drawn at least, and their ids.
+    To sort a long vocabulary takes as long as to run the model."""
+    for few in FEW if how.top_k or how.top_p < 1 else ():
+        if few >= probs.size(1):
+            break
+        ids = probs.topk(few, dim=1).indices.sort(dim=1).values
+        some, order = probs.gather(1, ids).sort(dim=1, descending=True, stable=True)
+        known = (some > some[:, -1:]).sum(1)  # others may be equal to the last
+        before = (some.cumsum(-1) - some).gather(1, known[:, None])
+        enough = known >= how.top_k if how.top_k else before > how.top_p + 1e-5  # more than is lost by rounding
+        if bool(enough.all()):
+            return some, ids.gather(1, order)
+    return probs.sort(dim=1, descending=True, stable=True)

@@ -16,9 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+import regard.generate as generation
 from regard.data.batches import Ragged
 from regard.data.pieces import Pieces, learn
-from regard.generate import Decoding, Hypothesis, beam_search, generate, largest
+from regard.generate import Decoding, Hypothesis, beam_search, generate, largest, sampler
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.parts.cache import Cache
 from regard.parts.heads import Model
@@ -219,6 +220,20 @@ class TestSampling:
         sampled = lookup.answer(Decoding(**{"temperature": 2.0} | how), [4] * 20)
         assert [a.ids for (a,) in sampled] == [a.ids for (a,) in lookup.answer(GREEDY, [4] * 20)]
 
+    @given(seed=st.integers(0, 999), top_k=st.integers(0, 20), top_p=st.sampled_from([0.3, 0.8, 0.99, 1.0]))
+    @settings(deadline=None, derandomize=True, max_examples=60)
+    def test_the_same_tokens_are_drawn_if_all_of_them_are_sorted(self, seed: int, top_k: int, top_p: float) -> None:
+        how = Decoding(temperature=0.7, top_k=top_k, top_p=top_p, seed=seed)
+        logits = torch.randn(30, 90, generator=torch.Generator().manual_seed(seed)) * 2
+        logprobs = logits.round(decimals=seed % 3).log_softmax(-1)  # so that some are equal
+        rows = [*range(len(logits))]
+        with pytest.MonkeyPatch.context() as patch:
+            drawn = []
+            for few in (), (4,), (4, 16, 99):
+                patch.setattr(generation, "FEW", few)
+                drawn.append([sampler(how, torch.tensor(rows))(logprobs[[row]], [row]) for row in rows])
+        assert drawn[0] == drawn[1] == drawn[2]
+
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
@@ -340,5 +355,5 @@ def test_the_largest_of_a_long_row_are_found_without_sorting_it(count: int, V: i
     x = torch.randn(3, V, generator=torch.Generator().manual_seed(1))
     x[0, -1], x[1, 0], x[2, V // 2 :] = 9.0, 9.0, -math.inf
     best, where = largest(x, count)
-    assert torch.equal(best, x.topk(count).values)
-    assert torch.equal(x.gather(1, where), best)
+    assert best.tolist() == x.topk(count).values.tolist()
+    assert torch.equal(x.gather(1, torch.from_numpy(where)), torch.from_numpy(best))

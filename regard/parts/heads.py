@@ -38,6 +38,11 @@ class Model(nn.Module):
     def forward(self, *inputs: Tensor, **context: Any) -> Tensor:
         return self.head(self.body(*inputs, **context))
 
+    def next(self, ids: Tensor, caches: list[Any]) -> Tensor:
+        """Logits of what follows the newest ids: (B,T) -> (B,V)."""
+        ask = getattr(self.body, "decode", self.body)
+        return self.head(ask(ids, cache=caches)[:, -1])
+
 
 class Unembed(nn.Module):
     """Scores every token of the vocabulary by its own embedding. Padding is never an answer."""

@@ -18,11 +18,23 @@ from regard.models.nano import Nano
 from regard.models.transformer import Transformer
 from regard.parts.cache import Cache
 from regard.parts.heads import Model, Output, Unembed
+from regard.parts.positions import Learned, Sinusoidal
 from regard.speed import kernels
-from regard.speed.engine import Runner, Stack, nothing_to_do
+from regard.speed import layout as do
+from regard.speed.engine import Runner, Stack
 from regard.speed.int8 import Int8, Int8Embedding, RoundedOutput, is_rounded, with_children
-from regard.speed.memory import Memory
-from regard.speed.program import Unknown, inputs_of, outputs_of, program_of_output
+from regard.speed.memory import Memory, one_longer
+from regard.speed.program import (
+    Place,
+    Program,
+    Unknown,
+    go_through,
+    inputs_of,
+    outputs_of,
+    program_of_output,
+    put_out,
+    span,
+)
 
 KNOWN = (GPT, Llama, Nano, Transformer, Bert)  # bodies whose blocks all see the same
 STACKS = ("blocks", "encoder", "decoder")  # what they call them
@@ -44,6 +56,8 @@ class FastBody(nn.Module):
     def caches(self) -> list[Memory]:
         return [self.fast.blocks[0].memory()]
 
+
+class FastTranslator(FastBody):
     def encode(self, source: Tensor, mask: Tensor | None = None) -> Tensor:
         return self.plain.encode(source, mask)
 
@@ -58,13 +72,12 @@ class FastEmbedding(Int8Embedding):
     """Rows of the output layer's own table."""
 
     def forward(self, ids: Tensor) -> Tensor:  # (B,T) -> (B,T,D)
-        table, which = self.table, ids.int().contiguous()
+        table, which = self.table, ids.long().contiguous()
         if ids.numel() and not 0 <= (known := which.numpy()).min() <= known.max() < table.outputs:
             raise IndexError(f"there are {table.outputs} tokens, and none with the number {known.max()}")
         found = torch.empty(*ids.shape, table.inputs)
         bytes_, scales, asked, out = (t.data_ptr() for t in (table.bytes, table.scales, which, found))
-        groups, width = table.scales.size(1), table.inputs
-        kernels.rows_of_table(bytes_, scales, asked, out, ids.numel(), groups, width, self.scale)
+        kernels.rows_of_table(bytes_, scales, asked, out, ids.numel(), table.inputs, self.scale)
         return found
 
 
@@ -74,12 +87,11 @@ class FastOutput(nn.Module):
     def __init__(self, layer: Int8 | nn.Linear, cap: float = 0.0):
         super().__init__()
         self.layer, self.cap = layer, cap
-        width, self.vocab = inputs_of(layer), outputs_of(layer)
-        program = program_of_output(layer, width, self.vocab, cap)
-        self.logits, self.runner = program.place("logits", self.vocab), Runner(program)
+        self.vocab, self.runner = outputs_of(layer), Runner(program_of_output(layer, cap))
 
     def forward(self, x: Tensor) -> Tensor:  # (...,D) -> (...,V)
-        return self.runner.run(x.flatten(0, -2), self.logits, fresh=True).view(*x.shape[:-1], self.vocab)
+        out = torch.empty(*x.shape[:-1], self.vocab)
+        return self.runner.run(x.flatten(0, -2), out=out)
 
     def loss(self, x: Tensor, wanted: Tensor, smoothing: float = 0.0) -> Tensor:
         """Summed, as that of Output."""
@@ -88,6 +100,46 @@ class FastOutput(nn.Module):
         rows = max(1, LOGITS // self.vocab)
         parts = zip(x.split(rows), wanted.split(rows), strict=True)
         return torch.stack([F.cross_entropy(self(some), ids, reduction="sum") for some, ids in parts]).sum()
+
+
+def program_of_step(body: Any, layer: Int8 | nn.Linear, cap: float, half: bool) -> Program:
+    """From the newest token of every row to what is said of the next."""
+    blocks, last = (body.decoder, body.decoder_norm) if hasattr(body, "decoder") else (body.blocks, body.norm)
+    p = Program(half)
+    x = p.place("x", inputs_of(layer))
+    embed(p, body.tokens, body.positions, x)
+    p.norm(getattr(body, "embed_norm", nn.Identity()), x, x)
+    go_through(p, blocks, x)
+    put_out(p, layer, cap, p.norm(last, x, p.place("normed", x.width)))
+    return p
+
+
+def embed(p: Program, tokens: Any, positions: Any, x: Place) -> None:
+    told = {"op": do.EMBED, "number": getattr(tokens, "scale", 1.0)} | span(x, x)
+    if isinstance(tokens, Int8Embedding):
+        table, scales = tokens.table.bytes, tokens.table.scales
+        told |= {"weight": p.hold(table, torch.uint8), "scales": p.hold(scales, torch.float16)}
+    else:
+        told |= {"weight": p.hold(tokens.weight)}
+    if isinstance(positions, (Learned, Sinusoidal)):  # others turn queries and keys
+        told |= {"other": p.hold(positions.weight if isinstance(positions, Learned) else positions.table)}
+    p.stage(do.ROWS, told)
+
+
+class FastModel(Model):
+    """One token more for every row is one program, from the embedding to the output layer."""
+
+    def __init__(self, body: FastBody, head: FastOutput, like: Any, half: bool):
+        super().__init__(body, head)
+        program = program_of_step(like, head.layer, head.cap, half)
+        self.runner, self.vocab, self.context = Runner(program), head.vocab, like.config.context
+
+    def next(self, ids: Tensor, caches: list[Any]) -> Tensor:
+        [memory] = caches
+        one = ids.size(1) == 1 and ids.dtype == torch.int64
+        if not one or memory.length == self.context or not all(0 <= i < self.vocab for [i] in ids.tolist()):
+            return super().next(ids, caches)  # which takes more than that, or refuses it
+        return self.runner.step(ids.contiguous(), one_longer(memory, len(ids)), torch.empty(len(ids), self.vocab))
 
 
 def with_stacks(body: Any, half: bool) -> nn.Module:
@@ -104,8 +156,9 @@ def must_run(model: Model) -> None:
     """Refuse what the engine does not know, and a machine on which it does not run."""
     if not isinstance(model.body, KNOWN):
         raise Unknown(f"the engine has no {type(model.body).__name__}")
+    nothing = Runner(Program())
     try:
-        kernels.lead(*nothing_to_do())
+        kernels.lead(*nothing.job)
     except Exception as error:  # of a compiler, on a machine that nobody has seen
         raise NotImplementedError(f"the kernels do not run here ({error!r:.100})") from error
 
@@ -115,12 +168,13 @@ def in_engine(model: Model, half: bool = True) -> Model:
 
     Who rounds weights may round what is remembered: `half` says so of int8 models.
     """
-    head: Any = model.head
+    body, head = model.body, model.head
+    kind = FastTranslator if hasattr(body, "decode") else FastBody
     if isinstance(head, RoundedOutput):
-        return Model(FastBody(model.body, half), FastOutput(head.layer, head.cap)).eval()
+        return FastModel(kind(body, half), FastOutput(head.layer, head.cap), body, half).eval()
     if isinstance(head, (Unembed, Output)):
-        return Model(FastBody(model.body, False, model.body), ExactOutput(head)).eval()
-    return Model(FastBody(model.body, half and is_rounded(model.body)), head).eval()
+        return FastModel(kind(body, False, body), ExactOutput(head), body, False).eval()
+    return Model(FastBody(body, half and is_rounded(body)), head).eval()
 
 
 class ExactOutput(FastOutput):

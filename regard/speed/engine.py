@@ -17,13 +17,11 @@ from torch import Tensor, nn
 
 from regard.parts.positions import look_up
 from regard.speed import kernels
-from regard.speed.crowds import LONGEST, crowds_of, room_for
 from regard.speed.int8 import GROUP
-from regard.speed.lanes import LANES
-from regard.speed.layout import FRAME
+from regard.speed.layout import FRAME, RUN
 from regard.speed.linear import MANY, ROOM, room_for_weights
-from regard.speed.memory import Memory, Slots
-from regard.speed.program import Place, Program, outputs_of, program_of, program_of_answers
+from regard.speed.memory import Memory, Slots, Told, longer, seeing
+from regard.speed.program import Program, outputs_of, program_of, program_of_answers
 
 TOGETHER = 1024  # rows that go through all blocks at once: with fewer, cores wait for each other more often
 
@@ -61,6 +59,7 @@ class Crew:
 
 
 CREW = Crew()
+NOTHING = Told()
 
 
 class Runner:
@@ -70,53 +69,63 @@ class Runner:
         self.program = program
         self.stages, self.code = program.finished()
         self.state = np.zeros(kernels.COUNTERS + 16 * len(self.stages), np.int64)
+        self.counters = self.state[kernels.COUNTERS :]
         self.frames = np.zeros(1, FRAME)
+        self.told = self.frames.view(np.int64)[len(RUN) :]
+        self.job = (self.stages, self.code, self.frames, self.state.ctypes.data)
+        self.size = (0, 0, 0)  # rows, numbers that a core needs, and cores: what all arrays fit
         self.lock = Lock()
         self.scratch, self.room = torch.empty(0), torch.empty(0)
         self.bytes, self.scales, self.less = (torch.empty(0, dtype=d) for d in (torch.int8, torch.float, torch.int32))
 
-    def run(self, x: Tensor, target: Place, fresh: bool = False, **told: Any) -> Tensor:
-        """(R,D) in, what is at `target` out. A result that is `fresh` is nobody else's."""
+    def run(self, x: Tensor, told: Told = NOTHING, out: Tensor | None = None) -> Tensor:
+        """(R,D) in, and what has become of it out; or what is put out, if there is somewhere to put it."""
         rows, width = x.shape
         with self.lock:
-            scratch = self.fitted(rows, fresh, max(told.pop("room0", 0), told.pop("room1", 0)))
-            scratch[: rows * width].view(rows, width).copy_(x.detach())
-            self.frames[0]["rows"] = rows
-            self.frames[0]["scratch"] = scratch.data_ptr()
-            for name, value in told.items():
-                self.frames[0][name] = value.data_ptr() if isinstance(value, Tensor) else value
-            self.state[kernels.COUNTERS :] = 0  # not who is helping: someone may just be looking in
-            job = (self.stages, self.code, self.frames, self.state.ctypes.data)
-            CREW.call(int(self.frames[0]["threads"]) - 1, (*job, self.state))  # held: who comes late looks at it
-            kernels.lead(*job)
-            found = scratch[rows * target.begin : rows * (target.begin + target.width)].view(rows, target.width)
-            return found if fresh else found.clone()
+            self.fit(rows, told.room)
+            mine = self.scratch[: rows * width].view(rows, width)
+            mine.copy_(x.detach())
+            self.go(told, out)
+            return mine.clone() if out is None else out
 
-    def fitted(self, rows: int, fresh: bool, room: int) -> Tensor:
-        """Scratch numbers for so many rows, and the places for all else."""
-        frame, needed = self.frames[0], rows * self.program.width
+    def step(self, ids: Tensor, told: Told, out: Tensor) -> Tensor:
+        """(B,1) in, and what is put out."""
+        with self.lock:
+            self.fit(len(ids), told.room)
+            self.frames["ids"] = ids.data_ptr()
+            self.go(told, out)
+            return out
+
+    def go(self, told: Told, out: Tensor | None) -> None:
+        if out is not None:
+            self.frames["out"] = out.data_ptr()
+        self.told[:] = told.fields
+        self.counters[:] = 0  # not who is helping: someone may just be looking in
+        helpers = self.size[2] - 1
+        if helpers:
+            CREW.call(helpers, (*self.job, self.state))  # held: who comes late looks at it
+        kernels.lead(*self.job)
+
+    def fit(self, rows: int, room: int) -> None:
+        """Arrays for so many rows on all cores."""
+        size = (rows, room, threads := torch.get_num_threads())
+        if size == self.size:
+            return
+        if len(self.scratch) < rows * self.program.width:
+            self.scratch = torch.empty(rows * self.program.width)
         groups = rows * -(-self.program.widest // GROUP)
         if len(self.less) < groups:
             self.bytes = torch.empty(groups * GROUP, dtype=torch.int8)
             self.scales, self.less = torch.empty(groups), torch.empty(groups, dtype=torch.int32)
         turned = room_for_weights(self.program.turned) if rows >= MANY else 0
-        size, threads = max(ROOM, room, turned) + 16, torch.get_num_threads()
-        if self.room.numel() < size * threads:
-            self.room = torch.empty(2 * size * threads)
-        for name in ("bytes", "scales", "less", "room"):
+        numbers = max(ROOM, room, turned) + 16
+        if self.room.numel() < numbers * threads:
+            self.room = torch.empty(2 * numbers * threads)
+        frame = self.frames[0]
+        for name in ("scratch", "bytes", "scales", "less", "room"):
             frame[name] = getattr(self, name).data_ptr()
-        frame["room_size"], frame["threads"] = 4 * size, threads
-        if fresh:
-            return torch.empty(needed)
-        if len(self.scratch) < needed:
-            self.scratch = torch.empty(needed)
-        return self.scratch
-
-
-def nothing_to_do() -> tuple[Any, ...]:
-    """A program without a stage."""
-    empty = Runner(Program())
-    return empty.stages, empty.code, empty.frames, empty.state.ctypes.data
+        frame["rows"], frame["room_size"], frame["threads"] = rows, 4 * numbers, threads
+        self.size = size
 
 
 class Stack(nn.Module):
@@ -133,7 +142,6 @@ class Stack(nn.Module):
         self.heads, self.kv_heads = attention.heads, attention.kv_heads
         self.dtype = torch.float16 if half else torch.float32
         self.head_dim = outputs_of(attention.key) // attention.kv_heads
-        self.x = program.place("x", width)
         self.spare: list[Slots] = []  # of whole texts, which are forgotten at once: new memory costs more than its use
         self.turns: Tensor | None = getattr(attention.rotate, "table", None)
         self.runner = Runner(program)
@@ -161,8 +169,8 @@ class Stack(nn.Module):
         rows = source[real]
         for i in range(0, len(rows), TOGETHER):
             some = rows[i : i + TOGETHER]
-            told: dict[str, Any] = {"memory1": memory.sources.store, "slots1": memory.sources.count, "own": own[i:]}
-            self.answering.run(some, self.x, **told)
+            told = Told(memory1=memory.sources.store, slots1=memory.sources.count, own=own[i:])
+            self.answering.run(some, told)
         return memory
 
     def forward(
@@ -182,17 +190,9 @@ class Stack(nn.Module):
 
     def go_on(self, x: Tensor, memory: Memory) -> Tensor:
         """New tokens of every row."""
-        (B, T, D), start = x.shape, memory.length
-        self.must_fit(T, start)
-        own = memory.grow(B, T).flatten()
-        lines = torch.arange(B, dtype=torch.int32).repeat_interleave(T)
-        places = torch.arange(start, start + T, dtype=torch.int32).repeat(B)
-        told = {"own": own, "places": places, **seeing(0, memory.slots, memory.table, lines, places + 1, T > 1)}
-        if memory.sources is not None:
-            shared = lines // (B // len(memory.source_table))
-            lengths = memory.source_lengths[shared]
-            told |= seeing(1, memory.sources, memory.source_table, shared, lengths, T > 1)
-        return self.runner.run(x.reshape(B * T, D), self.x, **told).view(B, T, D)
+        B, T, D = x.shape
+        self.must_fit(T, memory.length)
+        return self.runner.run(x.reshape(B * T, D), longer(memory, B, T)).view(B, T, D)
 
     def all_at_once(self, x: Tensor, mask: Tensor | None, source: Tensor | None, source_mask: Tensor | None) -> Tensor:
         """Whole texts, without what is only padding."""
@@ -221,10 +221,10 @@ class Stack(nn.Module):
         slots = self.spare.pop() if self.spare else self.slots()
         slots.used = 0
         slots.take(len(own))
-        told = {"own": own, "places": place.contiguous(), **seeing(0, slots, table, lines, seen, True)}
+        told = seeing(0, slots, table, lines, seen, True)
         if memory is not None and memory.sources is not None:
             told |= seeing(1, memory.sources, memory.source_table, sentence, memory.source_lengths[sentence], True)
-        found = self.runner.run(x[real], self.x, **told)
+        found = self.runner.run(x[real], Told(own=own, places=place.contiguous(), **told))
         self.spare.append(slots)
         if not padded:
             return found.view(B, T, D)
@@ -242,14 +242,3 @@ def numbered(real: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     first = lengths.cumsum(0, dtype=torch.int32) - lengths
     table = first[:, None] + torch.arange(real.size(1), dtype=torch.int32)
     return torch.arange(int(lengths.sum()), dtype=torch.int32), table, lengths
-
-
-def seeing(which: int, slots: Slots, table: Tensor, lines: Tensor, seen: Tensor, many: bool) -> dict[str, Any]:
-    """Which lines of which table the rows look at, and how much of them. The tables are held until it is over. `many`
-    rows may have a line in common."""
-    S, E = table.size(1), slots.store.size(4)
-    crowds = crowds_of(lines) if many and S <= LONGEST and E % LANES == 0 else torch.empty(0, 2, dtype=torch.int32)
-    told = {"memory": slots.store, "slots": slots.count, "table": table.contiguous(), "longest": S}
-    told |= {"lines": lines.contiguous(), "seen": seen.int().contiguous()}
-    told |= {"crowds": crowds, "crowded": len(crowds), "room": room_for(S, E) if len(crowds) else S}
-    return {f"{name}{which}": value for name, value in told.items()}

@@ -16,8 +16,8 @@ from numba import types
 
 from regard.speed.crowds import attend_together
 from regard.speed.int8 import BLOCK, GROUP
-from regard.speed.lanes import bytes_, compiled, fetch_add, floats, half_at, int32s, peek, relax
-from regard.speed.layout import GATE, HEADS, KEEP, NORM, OUTPUTS, QUANTISE, ROWS, TURN
+from regard.speed.lanes import bytes_, compiled, fetch_add, floats, half_at, int32s, int64s, peek, relax
+from regard.speed.layout import EMBED, GATE, HEADS, KEEP, NORM, OUTPUTS, QUANTISE, ROWS, TURN
 from regard.speed.linear import MANY, blocks_of, float_outputs, float_outputs_of_many, int8_outputs, row_of
 from regard.speed.remembering import attend, keep
 from regard.speed.tiles import rounded_group
@@ -25,6 +25,43 @@ from regard.speed.tiles import rounded_group
 OPEN, HELPERS, COUNTERS = 0, 8, 16  # places in the shared state, on cache lines of their own
 SHARES = 8  # of a stage, for each core: the last one to end is not waited for long
 _yield: Any = types.ExternalFunction("sched_yield", types.int32()) if hasattr(os, "sched_yield") else None
+
+
+@compiled
+def row_of_table(table: int, scales: int, which: int, y: Any, width: int, scale: float) -> None:
+    """A row of an int8 matrix as numbers."""
+    block, lane, groups = which // BLOCK, which % BLOCK, (width + GROUP - 1) // GROUP
+    for group in range(block * groups, (block + 1) * groups):
+        w = bytes_(table + group * GROUP * BLOCK + 4 * lane)
+        step = half_at(scales + 2 * (group * BLOCK + lane)) * np.float32(scale)
+        first = (group - block * groups) * GROUP
+        for i in range(min(GROUP, width - first)):
+            y[first + i] = np.float32((w[i // 4 * 4 * BLOCK + i % 4] & 255) - 128) * step
+
+
+@compiled
+def rows_of_table(table: int, scales: int, ids: int, y: int, count: int, width: int, scale: float) -> None:
+    for row in range(count):
+        row_of_table(table, scales, int64s(ids)[row], floats(y + 4 * row * width), width, scale)
+
+
+@compiled
+def embed(p: Any, frame: Any, row: int) -> None:
+    """The newest token of a row takes a slot, then its row of the table, and that of its place if places have one."""
+    slot = frame.slot + row
+    int32s(frame.own)[row], int32s(frame.places)[row], int32s(frame.seen0)[row] = slot, frame.length, frame.length + 1
+    int32s(frame.table0)[row * frame.longest0 + frame.length] = slot
+    y, which, width = floats(row_of(frame, p.target, p.target_width, row)), int64s(frame.ids)[row], p.target_width
+    if p.scales:
+        row_of_table(p.weight, p.scales, which, y, width, p.number)
+    else:
+        token = floats(p.weight + 4 * which * width)
+        for i in range(width):
+            y[i] = token[i] * np.float32(p.number)
+    if p.other:
+        place = floats(p.other + 4 * int32s(frame.places)[row] * width)
+        for i in range(width):
+            y[i] += place[i]
 
 
 @compiled
@@ -94,19 +131,6 @@ def gate(p: Any, frame: Any, row: int) -> None:
 
 
 @compiled
-def rows_of_table(table: int, scales: int, ids: int, y: int, count: int, groups: int, width: int, scale: float) -> None:
-    """Rows of an int8 matrix as numbers, which is what an embedding is."""
-    w, which, out = bytes_(table), int32s(ids), floats(y)
-    for row in range(count):
-        block, lane = which[row] // BLOCK, which[row] % BLOCK
-        for i in range(width):
-            group = block * groups + i // GROUP
-            place = group * GROUP * BLOCK + (i % GROUP) // 4 * 4 * BLOCK + lane * 4 + i % 4
-            step = half_at(scales + 2 * (group * BLOCK + lane)) * np.float32(scale)
-            out[row * width + i] = np.float32((w[place] & 255) - 128) * step
-
-
-@compiled
 def crowds_of(p: Any, frame: Any) -> int:
     return frame.crowded1 if p.memory else frame.crowded0
 
@@ -147,7 +171,9 @@ def do(stage: Any, code: Any, frame: Any, piece: int, room: int) -> None:
     else:
         for i in range(stage.first, stage.first + stage.count):
             p = code[i]
-            if p.op == NORM:
+            if p.op == EMBED:
+                embed(p, frame, piece)
+            elif p.op == NORM:
                 norm(p, frame, piece)
             elif p.op == QUANTISE:
                 quantise(p, frame, piece, room)

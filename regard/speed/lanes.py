@@ -113,7 +113,8 @@ def pointer_to(kind: Any) -> Callable[[Any], Any]:
     return pointer
 
 
-floats, int32s, bytes_ = pointer_to(types.float32), pointer_to(types.int32), pointer_to(types.int8)
+floats, bytes_ = pointer_to(types.float32), pointer_to(types.int8)
+int32s, int64s = pointer_to(types.int32), pointer_to(types.int64)
 
 
 @emitted

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 ROWS, OUTPUTS, HEADS = range(3)  # how a stage is cut into pieces that any core may take
-NORM, QUANTISE, TURN, KEEP, GATE, LINEAR, ATTEND = range(7)  # what an instruction does
+EMBED, NORM, QUANTISE, TURN, KEEP, GATE, LINEAR, ATTEND = range(8)  # what an instruction does
 NOTHING, RELU, GELU, GELU_TANH, SILU, QUICK_GELU, RELU_SQUARED, CAP = range(8)  # to each output
 
 INSTRUCTION = np.dtype(
@@ -19,11 +19,6 @@ INSTRUCTION = np.dtype(
 )  # fmt: skip
 STAGE = np.dtype([("cut", np.int64), ("first", np.int64), ("count", np.int64)])
 SEEN = ("memory", "slots", "table", "longest", "lines", "seen", "crowds", "crowded")
-MEMORY = [(f"{name}{i}", np.int64) for i in (0, 1) for name in SEEN]
-FRAME = np.dtype(
-    [
-        (name, np.int64)
-        for name in ("rows", "threads", "scratch", "bytes", "scales", "less", "room", "room_size", "own", "places")
-    ]
-    + MEMORY
-)
+RUN = ("rows", "threads", "scratch", "bytes", "scales", "less", "room", "room_size", "ids", "out")
+TOLD = ("slot", "length", "own", "places", *(f"{name}{i}" for i in (0, 1) for name in SEEN))  # of a memory
+FRAME = np.dtype([(name, np.int64) for name in RUN + TOLD])

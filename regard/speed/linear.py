@@ -28,6 +28,14 @@ def row_of(frame: Any, place: int, width: int, row: int) -> int:
 
 
 @compiled
+def target_of(p: Any, frame: Any, row: int) -> int:
+    """What a program puts out does not lie among its own numbers."""
+    if p.target < 0:
+        return frame.out + 4 * p.target_width * row
+    return row_of(frame, p.target, p.target_width, row)
+
+
+@compiled
 def blocks_of(p: Any) -> int:
     size = BLOCK if p.scales else CHUNK
     return (p.outputs + size - 1) // size
@@ -68,7 +76,7 @@ def int8_outputs(p: Any, frame: Any, block: int, room: int) -> None:
         else:
             _i1(q, qs, less, w, scales, room, groups, 4 * BLOCK)
         for r in range(rows):
-            y = floats(row_of(frame, p.target, p.target_width, row + r) + 4 * first)
+            y = floats(target_of(p, frame, row + r) + 4 * first)
             finish(p, floats(room + 4 * r * BLOCK), y, first, min(BLOCK, p.outputs - first))
 
 
@@ -85,7 +93,7 @@ def float_outputs_of_many(p: Any, frame: Any, chunk: int, room: int) -> None:
         x = row_of(frame, p.source, p.source_width, row)
         product(x, panel, found, rows, inputs, columns, across, 4 * CHUNK)
         for r in range(rows):
-            y = floats(row_of(frame, p.target, p.target_width, row + r) + 4 * first)
+            y = floats(target_of(p, frame, row + r) + 4 * first)
             finish(p, floats(found + 4 * r * CHUNK), y, first, width)
 
 
@@ -134,7 +142,7 @@ def float_outputs(p: Any, frame: Any, chunk: int, room: int) -> None:
             found = floats(room + 4 * r * CHUNK)
             if inputs % LANES:
                 left_over(floats(x + r * across), floats(p.weight + 4 * first * inputs), found, inputs, width)
-            finish(p, found, floats(row_of(frame, p.target, p.target_width, row + r) + 4 * first), first, width)
+            finish(p, found, floats(target_of(p, frame, row + r) + 4 * first), first, width)
 
 
 @compiled

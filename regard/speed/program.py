@@ -7,7 +7,7 @@ whoever asked takes the plain path.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,7 @@ def address(tensor: Tensor | None) -> int:
 
 
 class Place:
-    """Numbers of every row."""
+    """Numbers of every row; before all others is what a program puts out."""
 
     def __init__(self, begin: int, width: int):
         self.begin, self.width = begin, width
@@ -217,14 +217,17 @@ def residual(p: Program, wrapper: Any, x: Place, layer: int) -> None:
 def program_of(blocks: Sequence[Any], width: int, half: bool) -> Program:
     """From x to x, through all blocks."""
     p = Program(half)
-    x = p.place("x", width)
+    go_through(p, blocks, p.place("x", width))
+    return p
+
+
+def go_through(p: Program, blocks: Iterable[Any], x: Place) -> None:
     for layer, block in enumerate(blocks):
         if type(block) is not Block:
             raise Unknown(f"the block {type(block).__name__}")
         for part in (block.mixer, block.cross, block.feedforward):
             if part is not None:
                 residual(p, part, x, layer)
-    return p
 
 
 def program_of_answers(blocks: Sequence[Any], width: int, half: bool) -> Program:
@@ -242,8 +245,12 @@ def program_of_answers(blocks: Sequence[Any], width: int, half: bool) -> Program
     return p
 
 
-def program_of_output(layer: Any, width: int, vocab: int, cap: float = 0.0) -> Program:
+def program_of_output(layer: Any, cap: float) -> Program:
     p = Program()
-    x, logits = p.place("x", width), p.place("logits", vocab)
-    p.linears(x, (layer, logits, {"activation": do.CAP, "number": cap} if cap else {}))
+    put_out(p, layer, cap, p.place("x", inputs_of(layer)))
     return p
+
+
+def put_out(p: Program, layer: Any, cap: float, x: Place) -> None:
+    more = {"activation": do.CAP, "number": cap} if cap else {}
+    p.linears(x, (layer, Place(-1, outputs_of(layer)), more))

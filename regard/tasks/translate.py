@@ -248,7 +248,7 @@ class Translate(Task):
         start = torch.full((len(chosen),), self.first, device=device)
 
         def step(ids: Tensor, caches: list[Cache]) -> Tensor:
-            logits = model.head(model.body.decode(ids, cache=caches)[:, -1])
+            logits = model.next(ids, caches)
             logits[:, self.tokenizer.pad] = -math.inf
             return logits
 

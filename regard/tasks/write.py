@@ -194,14 +194,14 @@ class Write(Task):
     def step(self, model: Model) -> Any:
         end = self.tokenizer.end
         others = [i for i in self.ends if i != end]
-        device = next(model.parameters()).device
-        never = torch.tensor(self.tokenizer.never + others, dtype=torch.long, device=device)
+        never = [*self.tokenizer.never, *others]
 
         def step(ids: Tensor, caches: list[Cache]) -> Tensor:
-            logits = model.head(model.body(ids, cache=caches)[:, -1])
+            logits = model.next(ids, caches)
             if others:  # whichever ends it is the end
                 logits[:, end] = logits[:, [end, *others]].amax(-1)
-            logits[:, never] = -math.inf
+            for one in never:
+                logits[:, one] = -math.inf
             return logits
 
         return step

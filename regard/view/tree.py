@@ -53,7 +53,7 @@ def beam_tree(step: Step, caches: list[Cache], start: Tensor, end: int, limit: i
         time += 1
         newest = start.new_tensor([[tree.nodes[place].token] for place in going])  # (K,1)
         logprobs = step(newest, caches).float().log_softmax(-1)
-        logprobs = allowed(logprobs, time, end, start.new_tensor([limit] * len(going)), how)
+        logprobs = allowed(logprobs, time, end, [limit] * len(going), how)
         logp = logprobs.new_tensor([[tree.nodes[place].logp] for place in going])
         joint = (logp + logprobs).flatten()  # (K·V,)
         best = joint.topk(min(2 * how.beam, int(joint.isfinite().sum())))

@@ -77,7 +77,25 @@ def test_what_is_translated_is_what_the_plain_modules_translate(translator):
         caches = fast.body.read(source, MASK)
         steps = [fast.head(fast.body.decode(target[:, i : i + 1], cache=caches)) for i in range(T)]
         must_agree(torch.cat(steps, 1), wanted, share)
+        caches = fast.body.read(source, MASK)
+        must_agree(torch.stack([fast.next(target[:, i : i + 1], caches) for i in range(T)], 1), wanted, share)
         must_agree(fast(source, target, source_mask=MASK), wanted, share)
+
+
+@pytest.mark.parametrize("prompt", [0, 20])
+@torch.inference_mode()
+def test_a_step_is_one_program_from_ids_to_logits(writer, prompt):
+    """Of two texts in turn, each with a memory of its own that has to grow."""
+    texts = [ids(B, T), ids(B - 1, T, seed=5)]
+    for plain, fast, share in variants(writer):
+        caches, logits = [fast.body.caches() for _ in texts], [[], []]
+        for i in range(prompt, T):
+            for text, memory, said in zip(texts, caches, logits, strict=True):
+                if i == prompt > 0:
+                    fast.body(text[:, :prompt], cache=memory)
+                said.append(fast.next(text[:, i : i + 1], memory))
+        found = torch.cat([torch.stack(said, 1) for said in logits])
+        must_agree(found, torch.cat([plain(text)[:, prompt:] for text in texts]), share)
 
 
 @torch.inference_mode()
@@ -91,7 +109,7 @@ def test_rows_may_fork_end_and_change_places(translator):
         caches, logits = model.body.read(source, MASK), []
         step = target[:, :1]
         for rows, sources in chosen:
-            logits.append(model.head(model.body.decode(step, cache=caches)))
+            logits.append(model.next(step, caches))
             select(caches, rows, sources)
             step = (step[rows] * 7 + 3) % (V - 1)
         return logits
@@ -108,12 +126,9 @@ WAYS = pytest.mark.parametrize(
 )
 
 
-def found(model, caches, ask, how):
-    def step(new, memory):
-        return model.head(ask(new, cache=memory)[:, -1])
-
+def found(model, caches, how):
     limits, start = torch.tensor([9, 4, 12]), torch.tensor([5, 6, 7])
-    return generate(step, caches, start, 0, limits, how, torch.arange(B))
+    return generate(model.next, caches, start, 0, limits, how, torch.arange(B))
 
 
 def must_be_the_same(one, other):
@@ -125,14 +140,14 @@ def must_be_the_same(one, other):
 @WAYS
 @torch.inference_mode()
 def test_the_same_tokens_are_written(writer, how):
-    must_be_the_same(*(found(model, model.body.caches(), model.body, how) for model in (writer, in_engine(writer))))
+    must_be_the_same(*(found(model, model.body.caches(), how) for model in (writer, in_engine(writer))))
 
 
 @WAYS
 @torch.inference_mode()
 def test_the_same_tokens_are_translated(translator, how):
     both = (translator, in_engine(translator))
-    must_be_the_same(*(found(model, model.body.read(ids(B, S), MASK), model.body.decode, how) for model in both))
+    must_be_the_same(*(found(model, model.body.read(ids(B, S), MASK), how) for model in both))
 
 
 @torch.inference_mode()
@@ -169,11 +184,18 @@ def test_more_rows_than_fit_at_once_are_cut(gpt, monkeypatch):
 @torch.inference_mode()
 def test_another_core_changes_no_bit(gpt):
     text, fast = ids(B, T), in_engine(rounded(gpt))
-    alone = fast(text)
+
+    def steps():
+        caches = fast.body.caches()
+        return torch.stack([fast.next(text[:, i : i + 1], caches) for i in range(T)])
+
+    alone, stepped = fast(text), steps()
     torch.set_num_threads(3)
     try:
         for _ in range(20):
             assert torch.equal(alone, fast(text))
+        for _ in range(5):
+            assert torch.equal(stepped, steps())
     finally:
         torch.set_num_threads(1)
 
@@ -183,10 +205,11 @@ def test_what_does_not_fit_is_refused(writer):
     fast = in_engine(rounded(writer))
     caches = fast.body.caches()
     fast.body(ids(1, 40), cache=caches)
-    with pytest.raises(ValueError, match="41 tokens do not fit .* context of 40"):
-        fast.body(ids(1, 1), cache=caches)
-    with pytest.raises(IndexError):
-        fast.body(torch.tensor([[V]]), cache=fast.body.caches())
+    for ask in (lambda new, memory: fast.body(new, cache=memory), fast.next):
+        with pytest.raises(ValueError, match="41 tokens do not fit .* context of 40"):
+            ask(ids(1, 1), caches)
+        with pytest.raises(IndexError):
+            ask(torch.tensor([[V]]), fast.body.caches())
 
 
 def test_other_numbers_than_fp32_are_not_known(gpt):
