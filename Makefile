@@ -46,6 +46,7 @@ bench: setup
 	$(BIN)/python benchmarks/attention.py
 	$(BIN)/python benchmarks/page.py
 	$(BIN)/python benchmarks/multi30k.py
+	$(BIN)/python benchmarks/start.py
 	$(BIN)/python benchmarks/decode.py
 	$(BIN)/python benchmarks/marian.py
 	$(BIN)/python benchmarks/minilm.py

@@ -63,6 +63,18 @@ def table(
         spread = f"({min(each):.2f} to {max(each):.2f})"
         line = f"{name:<22}{shown(median(took)):>10,.2f}{times[0]:>12}{times[1]:>10}   {spread:<17}{more.get(name, '')}"
         print(line.rstrip(), flush=True)
+    print(f"\n{row(title, unit, costs, shown)}", flush=True)
+
+
+def row(title: str, unit: str, costs: Mapping[str, list[float]], shown: Callable[[float], float]) -> str:
+    """The same as a line of the README's table: whoever has fp32 is beside exact, whoever has int8 beside int8."""
+    mine = ", ".join(f"{speed} {shown(median(costs[f'regard {speed}'])):.2f}" for speed in SPEEDS)
+    theirs = []
+    for name, took in costs.items():
+        if not name.startswith("regard"):
+            times = median(ratios(took, costs["regard int8" if name.endswith("int8") else "regard exact"]))
+            theirs.append(f"{name} {shown(median(took)):.2f} ({times:.2f}x)")
+    return f"| {title}, {torch.get_num_threads()} threads | {mine} {unit} | {', '.join(theirs)} |"
 
 
 def ratios(theirs: Sequence[float], mine: Sequence[float]) -> list[float]:

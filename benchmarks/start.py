@@ -1,0 +1,55 @@
+"""How soon the first token comes, and how much memory it takes: a cold `regard run` on GPT-2 small, random weights.
+
+    python benchmarks/start.py [--rounds 7] [--out runs/speed]
+
+Every round is a process of its own. The clock runs from the moment PyTorch is imported until one token has been written;
+the kernels were compiled and kept by an earlier use. Memory is the peak of a process that writes 32 tokens, above what
+Python with PyTorch takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+
+from recipes import machine
+from shapes import folder_of
+
+from regard.bench.memory import peak_of
+from regard.bench.ours import SPEEDS
+
+ONE = """
+import sys, time, torch
+began = time.perf_counter()
+from regard.cli import main
+main(["run", sys.argv[1], "word1 word2 word3", "--speed", sys.argv[2], "--longest", "1"])
+print("took", time.perf_counter() - began)
+"""
+
+
+def first_token(folder: Path, speed: str) -> float:
+    command = [sys.executable, "-c", ONE, str(folder), speed]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return float(said.rsplit("took", 1)[1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--out", type=Path, default=Path("runs/speed"))
+    given = parser.parse_args()
+    folder = folder_of("gpt2", given.out)
+    print(machine())
+    for speed in SPEEDS:
+        first_token(folder, speed)
+        took = [first_token(folder, speed) for _ in range(given.rounds)]
+        memory = peak_of(folder, speed, None, 1)
+        print(f"GPT-2 small, {speed}: first token after {median(took):.2f} s ({min(took):.2f} to {max(took):.2f})")
+        print(f"  peak of memory above Python with PyTorch: {memory / 1e6:.0f} MB" if memory else "  memory is not told")
+
+
+if __name__ == "__main__":
+    main()
