@@ -7,6 +7,7 @@ write       LLaMA `tiny` on WikiText-2; perplexity on its test set
 embed       MiniLM-L6, somebody else's; cosines of the vectors of 1,000 texts to those of fp32
 
 "Q8_0" is the plain model with the same weights as llama.cpp rounds them: 32 numbers share a scale in half precision.
+"Q8_0 inputs too" rounds also what is multiplied with them, in the same way: so llama.cpp computes, and so do we.
 """
 
 from __future__ import annotations
@@ -39,11 +40,13 @@ def rounded(weight: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def as_llama_cpp(folder: Path) -> Loaded:
+def as_llama_cpp(folder: Path, inputs: bool = False) -> Loaded:
     loaded = load(folder, "cpu")
     for module in loaded.model.modules():
         if isinstance(module, nn.Linear | nn.Embedding) and module.weight.size(1) % GROUP == 0:
             module.weight.copy_(rounded(module.weight))
+            if inputs and isinstance(module, nn.Linear):
+                module.register_forward_pre_hook(lambda _, given: (rounded(given[0].contiguous()),))
     return loaded
 
 
@@ -51,7 +54,7 @@ def variants(folder: Path) -> dict[str, Loaded]:
     return (
         {"plain": load(folder, "cpu")}
         | {speed: open_ours(folder, speed) for speed in SPEEDS}
-        | {"Q8_0": as_llama_cpp(folder)}
+        | {"Q8_0": as_llama_cpp(folder), "Q8_0 inputs too": as_llama_cpp(folder, inputs=True)}
     )
 
 
@@ -66,7 +69,7 @@ def translate(out: Path, minutes: float, count: int) -> None:
         same = sum(a == b for a, b in zip(scores["answers"], found["plain"]["answers"], strict=True)) / len(pairs)
         bleu = scores["bleu"]
         lost = f"{bleu - found['plain']['bleu']:+.2f}"
-        print(f"translate {name:<7} BLEU {bleu:.2f} ({lost}), {same:.1%} the same, {apart(scores, found['plain'])}")
+        print(f"translate {name:<16} BLEU {bleu:.2f} ({lost}), {same:.1%} the same, {apart(scores, found['plain'])}")
 
 
 def write(out: Path, minutes: float) -> None:
@@ -77,7 +80,7 @@ def write(out: Path, minutes: float) -> None:
     for name, one in variants(out / "wikitext").items():
         rows = one.rows([str(file) for file in wiki["test"]])
         found[name] = one.task.score(one.model, rows)
-        print(f"write     {name:<7} {apart(found[name], found['plain'])}", flush=True)
+        print(f"write     {name:<16} {apart(found[name], found['plain'])}", flush=True)
 
 
 def apart(scores: dict[str, Any], right: dict[str, Any]) -> str:
@@ -92,7 +95,7 @@ def embed(count: int) -> None:
     right = vectors(every["plain"], rows)
     for name, one in every.items():
         cosines = (vectors(one, rows) * right).sum(-1).double()
-        print(f"embed     {name:<7} cosine to fp32: {cosines.mean():.6f} in the middle, {cosines.min():.6f} at least")
+        print(f"embed     {name:<16} cosine to fp32: {cosines.mean():.6f} in the middle, {cosines.min():.6f} at least")
 
 
 def main() -> None:

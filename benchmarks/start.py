@@ -2,8 +2,8 @@
 
     python benchmarks/start.py [--rounds 7] [--out runs/speed]
 
-Every round is a process of its own. The clock runs from the moment PyTorch is imported until one token has been written;
-the kernels were compiled and kept by an earlier use. Memory is the peak of a process that writes 32 tokens, above what
+Every round is a process of its own. The clock runs from the moment PyTorch is imported until one token is written; the
+kernels were compiled and kept by an earlier use. Memory is the peak of a process that writes 32 tokens, above what
 Python with PyTorch takes.
 """
 
@@ -48,7 +48,9 @@ def main() -> None:
         took = [first_token(folder, speed) for _ in range(given.rounds)]
         memory = peak_of(folder, speed, None, 1)
         print(f"GPT-2 small, {speed}: first token after {median(took):.2f} s ({min(took):.2f} to {max(took):.2f})")
-        print(f"  peak of memory above Python with PyTorch: {memory / 1e6:.0f} MB" if memory else "  memory is not told")
+        print(
+            f"  peak of memory above Python with PyTorch: {memory / 1e6:.0f} MB" if memory else "  memory is not told"
+        )
 
 
 if __name__ == "__main__":
