@@ -1,0 +1,33 @@
+"""The threads that help the engine."""
+
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("numba")
+
+from regard.speed.engine import Crew, nothing_to_do
+
+ALONE = """
+import torch
+from regard.speed.bodies import FastOutput
+
+torch.set_num_threads(2)
+output = FastOutput(torch.nn.Linear(64, 64))
+with torch.inference_mode():
+    for _ in range(50):
+        output(torch.ones(1, 64))
+"""
+
+
+def test_who_is_dismissed_goes_home():
+    crew = Crew()
+    crew.call(2, (*nothing_to_do(), None))
+    crew.dismiss()
+    assert [thread.is_alive() for thread in crew.threads] == [False, False]
+
+
+def test_python_ends_well_while_they_are_called():
+    said = subprocess.run([sys.executable, "-W", "error", "-c", ALONE], capture_output=True, text=True)
+    assert (said.returncode, said.stderr) == (0, "")
