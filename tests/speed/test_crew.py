@@ -7,7 +7,8 @@ import pytest
 
 pytest.importorskip("numba")
 
-from regard.speed.engine import Crew, nothing_to_do
+from regard.speed.engine import Crew, Runner
+from regard.speed.program import Program
 
 ALONE = """
 import torch
@@ -23,7 +24,8 @@ with torch.inference_mode():
 
 def test_who_is_dismissed_goes_home():
     crew = Crew()
-    crew.call(2, (*nothing_to_do(), None))
+    nothing = Runner(Program())
+    crew.call(2, (*nothing.job, nothing.state))
     crew.dismiss()
     assert [thread.is_alive() for thread in crew.threads] == [False, False]
 
