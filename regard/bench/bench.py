@@ -17,7 +17,7 @@ from regard.bench.limits import Limits, limits
 from regard.bench.memory import peak_of
 from regard.bench.ours import open_ours, ours, speeds_of
 from regard.bench.peers import PEERS, invited
-from regard.bench.rounds import a_step, medians, rounds
+from regard.bench.rounds import Tell, a_step, medians, print_nothing, rounds
 from regard.bench.runner import Asked, Runner
 from regard.bench.work import Cost, Read, Written, cost, work_for
 from regard.check.asking import apart
@@ -54,27 +54,35 @@ class Report(NamedTuple):
 
 
 def bench(
-    folder: Path, texts: Sequence[str] | None = None, threads: int = 0, seconds: float = 60.0, alone: bool = False
+    folder: Path,
+    texts: Sequence[str] | None = None,
+    threads: int | None = None,
+    seconds: float = 60.0,
+    alone: bool = False,
+    tell: Tell = print_nothing,
 ) -> Report:
-    """`seconds` are for all rounds together, but there are never fewer than three."""
+    """`seconds` are for all rounds together, but there are never fewer than three. How far it is, is told."""
     before = torch.get_num_threads()
     threads = threads or before
     torch.set_num_threads(threads)
     try:
         loaded = plain(folder)
         work = work_for(loaded, texts)
+        tell("what this machine can do")
         most = limits(threads)
         with TemporaryDirectory() as room:
             runners = [ours(open_ours(folder, speed), speed) for speed in speeds_of(folder)]
             absent = {}
             for name in () if alone else PEERS:
+                tell(f"opening {name}")
                 found = invited(name, Asked(folder, loaded, threads, Path(room)))
                 if isinstance(found, str):
                     absent[name] = found
                 else:
                     runners += found
             measure: Any = writing if isinstance(work, Written) else reading
-            speeds = measure(runners, work, cost(loaded, work), most, seconds)
+            speeds = measure(runners, work, cost(loaded, work), most, seconds, tell)
+        tell("memory")
         speeds = [
             speed._replace(memory=peak_of(folder, speed.numbers, texts, threads)) if speed.name == "regard" else speed
             for speed in speeds
@@ -96,7 +104,7 @@ def weights_of(loaded: Loaded) -> int:
     return sum(weight.numel() for weight in (*loaded.model.parameters(), *rounded))
 
 
-def writing(runners: list[Runner], work: Written, ops: Cost, most: Limits, seconds: float) -> list[Speed]:
+def writing(runners: list[Runner], work: Written, ops: Cost, most: Limits, seconds: float, tell: Tell) -> list[Speed]:
     def act(runner: Runner, rows: int, new: int) -> Callable[[], object]:
         write, some = runner.write, work.rows[:rows]
         assert write is not None
@@ -104,7 +112,7 @@ def writing(runners: list[Runner], work: Written, ops: Cost, most: Limits, secon
 
     counts = (1, work.new)
     acts = {(r.title, rows, new): act(r, rows, new) for rows in BATCHES for new in counts for r in runners}
-    took = rounds(acts, seconds)
+    took = rounds(acts, seconds, tell=tell)
     right = answers(runners[0], work)
     speeds = []
     for runner in runners:
@@ -134,13 +142,13 @@ def same(right: list[list[int]], found: list[list[int]]) -> float:
     return sum(pairs) / len(pairs)
 
 
-def reading(runners: list[Runner], work: Read, ops: Cost, most: Limits, seconds: float) -> list[Speed]:
+def reading(runners: list[Runner], work: Read, ops: Cost, most: Limits, seconds: float, tell: Tell) -> list[Speed]:
     def act(runner: Runner, size: int) -> Callable[[], object]:
         read = runner.read
         assert read is not None
         return lambda: [read(given) for given in work.batches(size)]
 
-    took = medians(rounds({(r.title, size): act(r, size) for size in BATCHES for r in runners}, seconds))
+    took = medians(rounds({(r.title, size): act(r, size) for size in BATCHES for r in runners}, seconds, tell=tell))
     some = next(work.batches(COMPARED))
     speeds = []
     for runner in runners:

@@ -8,6 +8,11 @@ from statistics import median
 from typing import TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
+Tell = Callable[[str], object]  # how far it is
+
+
+def print_nothing(text: str) -> None:
+    pass
 
 
 def rounds(
@@ -15,14 +20,19 @@ def rounds(
     seconds: float,
     least: int = 3,
     clock: Callable[[], float] = time.perf_counter,
+    tell: Tell = print_nothing,
 ) -> dict[Key, list[float]]:
     """Seconds that each took in each round. The first round warms up; then they go on until `seconds` have passed."""
     took: dict[Key, list[float]] = {key: [] for key in acts}
+    tell("warming up")
+    started = clock()
     for act in acts.values():
         act()
     began = clock()
     number = 0
     while number < least or clock() - began < seconds:
+        left = max((least - number) * (began - started), seconds - (clock() - began))
+        tell(f"round {number + 1}, about {left:.0f} s left")
         number += 1
         for key, act in acts.items():
             start = clock()

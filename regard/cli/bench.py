@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
+from rich.console import Console
 
 from regard.bench.bench import Report, Speed, bench
 from regard.choose import must
@@ -23,13 +25,17 @@ class Bench:
 
     model: Annotated[str, tyro.conf.Positional]  # a model folder, or the name of one on the hub: owner/repo
     text: str | None = None  # a file of texts to measure with, one a line; those that ship for its task unless given
-    threads: int = 0  # of the processor; as many as PyTorch takes if 0
+    threads: int | None = None  # processor threads; all cores unless given
     seconds: float = 60.0  # for all rounds together; there are at least three, however long they take
     alone: bool = False  # do not measure other programs, even where they are installed
     json: bool = False  # the figures as one JSON object
 
     def __post_init__(self) -> None:
-        must(self, threads=(self.threads >= 0, "0 or more"), seconds=(self.seconds >= 0, "0 or more"))
+        must(
+            self,
+            threads=(self.threads is None or self.threads >= 1, "at least 1"),
+            seconds=(self.seconds >= 0, "0 or more"),
+        )
 
 
 def main(args: list[str]) -> int:
@@ -37,7 +43,10 @@ def main(args: list[str]) -> int:
     wish = Bench(**{name: given.pop(name) for name in options_of(Bench)})
     folder = found(wish.model, Fetching(**given))
     texts = None if wish.text is None else [*texts_of(wish.text)]
-    report = bench(folder, texts, wish.threads, wish.seconds, wish.alone)
+    console = Console(stderr=True)
+    with console.status("") as status:  # a line that changes on a terminal; elsewhere one after the other
+        tell: Any = status.update if console.is_terminal else lambda text: print(text, file=sys.stderr, flush=True)
+        report = bench(folder, texts, wish.threads, wish.seconds, wish.alone, tell)
     print(json.dumps(told(folder, report)) if wish.json else spelled(report))
     return 0
 

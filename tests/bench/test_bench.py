@@ -62,7 +62,7 @@ def test_the_table_tells_who_is_absent(folder_of, quick, monkeypatch, tmp_path, 
 @pytest.mark.parametrize(
     ("args", "word"),
     [
-        (["--threads", "-1"], "threads must be 0 or more"),
+        (["--threads", "0"], "threads must be at least 1"),
         (["--seconds", "-1"], "seconds must be 0 or more"),
         (["--text", "nowhere.txt"], "nowhere.txt"),
     ],
