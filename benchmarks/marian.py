@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import torch
 from beside import machine, options, runners_of, table
 from corpus import some_pairs
 from decode import refuse_others
@@ -89,6 +90,7 @@ def main() -> None:
                     for numbers in ("fp32", "int8"):
                         args = (Path(room), numbers, threads, tokenizer.pieces, parts, beam)
                         acts[f"CTranslate2 x{threads} {numbers}"] = workers(*args)
+                    torch.set_num_threads(threads)  # its workers have one each, and it tells everyone
                 costs = rounds(acts, said.seconds)
                 count = sum(map(len, parts))
                 table(f"{title} of {name}", "ms a sentence", costs, lambda s, n=count: 1000 * s / n, {})
