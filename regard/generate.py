@@ -17,18 +17,15 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from regard.choose import must
-from regard.data.batches import Ints
 from regard.parts.cache import Cache, select
+from regard.pick import Choose, greedily, largest, picked, sampler, top
 
-Floats = npt.NDArray[np.float32]
 Step = Callable[[Tensor, list[Cache]], Tensor]
 WIDEST = 10_000  # beginnings, or answers, side by side
-FEW = (512, 4096)  # tokens that are sorted first: mostly no other can be drawn
 STRONGEST = 100  # length penalty or temperature: beyond that there are only infinities
 
 
@@ -91,13 +88,12 @@ def generate(
     answers: list[list[Hypothesis]] = [[] for _ in start]
     rows = torch.arange(len(start), device=start.device).repeat_interleave(how.n_best)
     select(caches, rows, rows)
-    sampled = walk(step, caches, start[rows], end, limits[rows], how, sampler(how, numbers))
+    streams = [np.random.default_rng([how.seed, n, i]) for n in numbers.tolist() for i in range(how.n_best)]
+    draw = sampler(streams, how.temperature, how.top_k, how.top_p)
+    sampled = walk(step, caches, start[rows], end, limits[rows], how, draw)
     for i, hypothesis in enumerate(sampled):
         answers[i // how.n_best].append(hypothesis)
     return [sorted(these, key=lambda h: -h.score) for these in answers]
-
-
-Choose = Callable[[Tensor, list[int]], list[int]]  # log-probabilities (B,V), row numbers -> an id for each
 
 
 def walk(
@@ -186,72 +182,3 @@ def allowed(logprobs: Tensor, time: int, end: int, limits: list[int], how: Decod
         logprobs[over] = -math.inf
         logprobs[over, end] = ending
     return logprobs
-
-
-def greedily(logprobs: Tensor, rows: list[int]) -> list[int]:
-    # NumPy has vector code for this, PyTorch has not: a long vocabulary costs it as much as a layer.
-    found: list[int] = (logprobs.numpy().argmax(1) if logprobs.is_cpu else logprobs.argmax(1)).tolist()
-    return found
-
-
-def picked(x: Tensor, ids: list[int]) -> list[np.float32]:
-    """Of every row the number that is asked for."""
-    if x.is_cpu:
-        return [numbers[i] for numbers, i in zip(x.numpy(), ids, strict=True)]
-    return [*x.gather(1, torch.tensor(ids, device=x.device)[:, None])[:, 0].cpu().numpy()]
-
-
-def largest(x: Tensor, count: int, block: int = 64) -> tuple[Floats, Ints]:
-    """The largest numbers of every row, and where they are. Of a long row only those columns are sorted whose largest
-    is one of the largest among all columns, and what fills no column: nothing else can be there."""
-    (B, V), columns = x.shape, x.size(1) // block
-    if not x.is_cpu or columns < 64 * count:
-        return top(x, count)
-    numbers, whole, every = x.numpy(), columns * block, np.arange(B)[:, None]
-    tops = numbers[:, :whole].reshape(B, block, columns).max(1)
-    _, some = top(torch.from_numpy(tops), count)  # (B,count)
-    at = np.empty((B, count * block + V - whole), np.int64)
-    at[:, : count * block] = (some[:, :, None] + np.arange(0, whole, columns)).reshape(B, -1)
-    at[:, count * block :] = np.arange(whole, V)
-    best, where = top(torch.from_numpy(numbers[every, at]), count)
-    return best, at[every, where]
-
-
-def top(x: Tensor, count: int) -> tuple[Floats, Ints]:
-    best, where = x.topk(count, dim=1)
-    return best.cpu().numpy(), where.cpu().numpy()
-
-
-def sampler(how: Decoding, numbers: Tensor) -> Choose:
-    """Draws by the inverse of the cumulated distribution, each row with random numbers of its own."""
-    streams = [np.random.default_rng([how.seed, n, i]) for n in numbers.tolist() for i in range(how.n_best)]
-
-    def draw(logprobs: Tensor, rows: list[int]) -> list[int]:
-        cold = (logprobs - logprobs.amax(-1, keepdim=True)) / how.temperature
-        probs, ids = in_order(cold.softmax(-1).cpu(), how)
-        if how.top_k:
-            probs[:, how.top_k :] = 0.0
-        before = probs.cumsum(-1) - probs
-        total = probs.masked_fill(before >= how.top_p, 0.0).double().cumsum(-1)
-        luck = torch.tensor([streams[i].random() for i in rows], dtype=torch.float64)
-        rank = torch.searchsorted(total, (luck * total[:, -1])[:, None], right=True)
-        found: list[int] = ids.gather(1, rank.clamp(max=probs.size(1) - 1))[:, 0].tolist()
-        return found
-
-    return draw
-
-
-def in_order(probs: Tensor, how: Decoding) -> tuple[Tensor, Tensor]:
-    """From the largest to the smallest, equal ones in their own order: those that can be drawn at least, and their ids.
-    To sort a long vocabulary takes as long as to run the model."""
-    for few in FEW if how.top_k or how.top_p < 1 else ():
-        if few >= probs.size(1):
-            break
-        ids = probs.topk(few, dim=1).indices.sort(dim=1).values
-        some, order = probs.gather(1, ids).sort(dim=1, descending=True, stable=True)
-        known = (some > some[:, -1:]).sum(1)  # others may be equal to the last
-        before = (some.cumsum(-1) - some).gather(1, known[:, None])
-        enough = known >= how.top_k if how.top_k else before > how.top_p + 1e-5  # more than is lost by rounding
-        if bool(enough.all()):
-            return some, ids.gather(1, order)
-    return probs.sort(dim=1, descending=True, stable=True)

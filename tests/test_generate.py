@@ -16,13 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-import regard.generate as generation
+import regard.pick
 from regard.data.batches import Ragged
 from regard.data.pieces import Pieces, learn
-from regard.generate import Decoding, Hypothesis, beam_search, generate, largest, sampler
+from regard.generate import Decoding, Hypothesis, beam_search, generate
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.parts.cache import Cache
 from regard.parts.heads import Model
+from regard.pick import largest, sampler
 from regard.tasks import translate
 from regard.tasks.translate import Translate, Translating, padding_mask
 
@@ -223,15 +224,15 @@ class TestSampling:
     @given(seed=st.integers(0, 999), top_k=st.integers(0, 20), top_p=st.sampled_from([0.3, 0.8, 0.99, 1.0]))
     @settings(deadline=None, derandomize=True, max_examples=60)
     def test_the_same_tokens_are_drawn_if_all_of_them_are_sorted(self, seed: int, top_k: int, top_p: float) -> None:
-        how = Decoding(temperature=0.7, top_k=top_k, top_p=top_p, seed=seed)
         logits = torch.randn(30, 90, generator=torch.Generator().manual_seed(seed)) * 2
         logprobs = logits.round(decimals=seed % 3).log_softmax(-1)  # so that some are equal
         rows = [*range(len(logits))]
         with pytest.MonkeyPatch.context() as patch:
             drawn = []
             for few in (), (4,), (4, 16, 99):
-                patch.setattr(generation, "FEW", few)
-                drawn.append([sampler(how, torch.tensor(rows))(logprobs[[row]], [row]) for row in rows])
+                patch.setattr(regard.pick, "FEW", few)
+                draw = sampler([np.random.default_rng([seed, row]) for row in rows], 0.7, top_k, top_p)
+                drawn.append([draw(logprobs[[row]], [row]) for row in rows])
         assert drawn[0] == drawn[1] == drawn[2]
 
 

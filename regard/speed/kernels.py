@@ -234,9 +234,8 @@ def help_out(stages: Any, code: Any, frames: Any, state: int, me: int) -> None:
 
 
 def forget_older() -> None:
-    """What was compiled before a file of ours changed: Numba looks at one file only."""
-    sources = ("int8", "lanes", "tiles", "layout", "functions", "panels", "linear", "remembering", "crowds", "kernels")
-    changed = max(Path(__file__).with_stem(name).stat().st_mtime for name in sources)
+    """What was compiled before a file beside this one changed: Numba looks at one file only."""
+    changed = max(file.stat().st_mtime for file in Path(__file__).parent.glob("*.py"))
     for kept in Path(lead.stats.cache_path).glob("*.nbi"):  # type: ignore[attr-defined]
         if kept.stat().st_mtime < changed:
             kept.unlink(missing_ok=True)

@@ -6,7 +6,8 @@ y = x w          x (rows, inputs), w (inputs, columns): no sums across a registe
 from __future__ import annotations
 
 from regard.speed.lanes import LANES, compiled
-from regard.speed.tiles import panel_tile, transpose_tile
+from regard.speed.recall import transpose_tile
+from regard.speed.tiles import panel_tile
 
 PANEL_ROWS = 4  # that a tile has
 _wide4, _wide2, _wide1 = (panel_tile(PANEL_ROWS, registers) for registers in (4, 2, 1))

@@ -10,7 +10,7 @@ pytest.importorskip("numba")
 from numba import njit
 
 from regard.parts.feedforward import ACTIVATIONS
-from regard.speed import tiles
+from regard.speed import recall, tiles
 from regard.speed.functions import activate
 from regard.speed.int8 import GROUP, packed
 from regard.speed.lanes import floats
@@ -60,7 +60,7 @@ def test_a_tile_of_bytes_is_a_product_of_whole_numbers(rows, vnni, monkeypatch):
 
 @pytest.mark.parametrize("half", [False, True])
 def test_attention_tiles_look_only_at_their_slots(half):
-    score, mix = tiles.scores_tile(2, half), tiles.mix_tile(2, half)
+    score, mix = recall.scores_tile(2, half), recall.mix_tile(2, half)
 
     @njit
     def run(q, memory, slots, weights, y, count, stride):
