@@ -25,18 +25,6 @@ def options(about: str, seconds: float) -> argparse.ArgumentParser:
     return parser
 
 
-def machine(threads: int) -> Limits:
-    """Told, and measured before all else."""
-    torch.set_num_threads(threads)
-    most = limits(threads)
-    print(
-        f"\n{threads} threads, PyTorch {torch.__version__}: {most.bandwidth / 1e9:.1f} GB/s are read, "
-        f"{most.peak / 1e9:.0f} GFLOP/s multiplied",
-        flush=True,
-    )
-    return most
-
-
 def runners_of(folder: Path, threads: int, room: Path, peers: Sequence[str]) -> list[Runner]:
     """Ours first. Whoever is missing is told."""
     found = [ours(open_ours(folder, speed), speed) for speed in SPEEDS]
@@ -50,31 +38,72 @@ def runners_of(folder: Path, threads: int, room: Path, peers: Sequence[str]) -> 
     return found
 
 
-def table(
-    title: str, unit: str, costs: Mapping[str, list[float]], shown: Callable[[float], float], more: Mapping[str, str]
-) -> None:
-    """`costs` are seconds in each round. How many times ours are faster is the median over rounds."""
-    rounds = len(next(iter(costs.values())))
-    print(f"\n{title}: {unit}, medians of {rounds} rounds")
-    print(f"{'':<22}{'':>10}{'exact is':>12}{'int8 is':>10}   range of the latter")
-    for name, took in costs.items():
-        times = [f"{median(ratios(took, costs[f'regard {speed}'])):.2f}x" for speed in SPEEDS]
-        each = ratios(took, costs["regard int8"])
-        spread = f"({min(each):.2f} to {max(each):.2f})"
-        line = f"{name:<22}{shown(median(took)):>10,.2f}{times[0]:>12}{times[1]:>10}   {spread:<17}{more.get(name, '')}"
-        print(line.rstrip(), flush=True)
-    print(f"\n{row(title, unit, costs, shown)}", flush=True)
+Costs = Mapping[str, list[float]]  # seconds that each took in each round
 
 
-def row(title: str, unit: str, costs: Mapping[str, list[float]], shown: Callable[[float], float]) -> str:
-    """The same as a line of the README's table: whoever has fp32 is beside exact, whoever has int8 beside int8."""
-    mine = ", ".join(f"{speed} {shown(median(costs[f'regard {speed}'])):.2f}" for speed in SPEEDS)
-    theirs = []
-    for name, took in costs.items():
-        if not name.startswith("regard"):
-            times = median(ratios(took, costs["regard int8" if name.endswith("int8") else "regard exact"]))
-            theirs.append(f"{name} {shown(median(took)):.2f} ({times:.2f}x)")
-    return f"| {title}, {torch.get_num_threads()} threads | {mine} {unit} | {', '.join(theirs)} |"
+class Tables:
+    """What was measured, told as it comes; at the end, one line of the README for each work, all threads beside."""
+
+    def __init__(self) -> None:
+        self.threads = 0
+        self.kept: dict[tuple[str, str], dict[int, tuple[Costs, Callable[[float], float]]]] = {}
+
+    def machine(self, threads: int) -> Limits:
+        """With so many threads from now on. Its limits are measured before all else, and told."""
+        self.threads = threads
+        torch.set_num_threads(threads)
+        most = limits(threads)
+        print(
+            f"\n{threads} threads, PyTorch {torch.__version__}: {most.bandwidth / 1e9:.1f} GB/s are read, "
+            f"{most.peak / 1e9:.0f} GFLOP/s multiplied",
+            flush=True,
+        )
+        return most
+
+    def add(
+        self, title: str, unit: str, costs: Costs, shown: Callable[[float], float], more: Mapping[str, str]
+    ) -> None:
+        """`shown` makes a number in `unit` of seconds. How many times ours are faster is the median over rounds."""
+        rounds = len(next(iter(costs.values())))
+        print(f"\n{title}: {unit}, medians of {rounds} rounds")
+        print(f"{'':<22}{'':>10}{'exact is':>12}{'int8 is':>10}   range of the latter")
+        for name, took in costs.items():
+            times = [f"{times_of(costs, name, speed):.2f}x" if f"regard {speed}" in costs else "" for speed in SPEEDS]
+            each = ratios(took, costs["regard int8"])
+            spread = f"({min(each):.2f} to {max(each):.2f})"
+            cells = f"{shown(median(took)):>10,.2f}{times[0]:>12}{times[1]:>10}   {spread:<17}{more.get(name, '')}"
+            print(f"{name:<22}{cells}".rstrip(), flush=True)
+        self.kept.setdefault((title, unit), {})[self.threads] = costs, shown
+
+    def rows(self, script: str) -> None:
+        """Whoever has fp32 is beside exact, whoever has int8 beside int8."""
+        print()
+        for (title, unit), by_threads in self.kept.items():
+            each = [*by_threads.values()]
+            threads = " / ".join(map(str, by_threads))
+            names = list(dict.fromkeys(name for costs, _ in each for name in costs))
+            cells = {name: " / ".join(cell(name, *one) for one in each if name in one[0]) for name in names}
+            mine = "; ".join(f"{name.removeprefix('regard ')} {cells[name]}" for name in names if ours_is(name))
+            theirs = "; ".join(f"{name} {cells[name]}" for name in names if not ours_is(name))
+            print(f"| {title}: {unit}, {threads} threads | {mine} | {theirs} | `benchmarks/{script}.py` |", flush=True)
+
+
+def ours_is(name: str) -> bool:
+    return name.startswith("regard ")
+
+
+def cell(name: str, costs: Costs, shown: Callable[[float], float]) -> str:
+    number = f"{shown(median(costs[name])):.3g}"
+    return number if ours_is(name) else f"{number} ({times_of(costs, name, numbers_of(name)):.2f}x)"
+
+
+def numbers_of(name: str) -> str:
+    return "int8" if name.endswith(("int8", "Q8_0")) else "exact"
+
+
+def times_of(costs: Costs, name: str, speed: str) -> float:
+    """How many times ours is faster."""
+    return median(ratios(costs[name], costs[f"regard {speed}"]))
 
 
 def ratios(theirs: Sequence[float], mine: Sequence[float]) -> list[float]:

