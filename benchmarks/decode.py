@@ -22,6 +22,7 @@ from regard.bench.runner import Runner
 from regard.bench.work import Written, cost
 from regard.load import load
 
+NAMES = {"gpt2": "GPT-2 small", "llama": "LLaMA 135M"}
 PROMPT = 64
 ALIKE = 0.75  # of random logits some are nearly equal, and llama.cpp keeps keys and values in half precision
 
@@ -78,7 +79,13 @@ def main() -> None:
                     costs = measured(runners, work, rows, said.seconds)
                     limit = {r.title: read * BYTES.get(r.numbers, 4) / most.bandwidth for r in runners}
                     more = {name: f"{limit[name] / median(took):.0%} of the bandwidth" for name, took in costs.items()}
-                    tables.add(f"{shape}, {rows} rows", "ms a step", costs, lambda s: 1000 * s, more)
+                    tables.add(
+                        f"{NAMES[shape]}, {'one row' if rows == 1 else f'{rows} rows'}",
+                        "ms a step",
+                        costs,
+                        lambda s: 1000 * s,
+                        more,
+                    )
     tables.rows("decode")
 
 

@@ -65,6 +65,7 @@ def main() -> None:
     parser.add_argument("--works", nargs="+", default=["greedy", "beam", "batch", "file"], help="which of the four")
     said = parser.parse_args()
     name, pairs = some_pairs()
+    print(name)
     folder = folder_of("marian", said.out, (side for pair in pairs for side in pair))
     tokenizer = load(folder, "cpu").tokenizer
     rows = tokenizer.encode([english for english, _ in islice(pairs, said.sentences)])
@@ -91,7 +92,7 @@ def main() -> None:
                     torch.set_num_threads(threads)  # its workers have one each, and it tells everyone
                 costs = rounds(acts, said.seconds)
                 count = sum(map(len, parts))
-                tables.add(f"{title} of {name}", "ms a sentence", costs, lambda s, n=count: 1000 * s / n, {})
+                tables.add(f"Marian's shape, {title}", "ms a sentence", costs, lambda s, n=count: 1000 * s / n, {})
     tables.rows("marian")
 
 
