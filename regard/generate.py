@@ -6,7 +6,7 @@
 
         score = log P(text) / length ** length_penalty          length counts </s>
 
-A `step` maps the newest ids (B,1) and the caches to the logits (B,V) of the next token.
+A `step` maps the newest ids (B,1) and the caches to the logits (B,V) of the next token, which are written over.
 """
 
 from __future__ import annotations
@@ -169,7 +169,10 @@ def finished(ids: list[int], logp: float, how: Decoding) -> Hypothesis:
 
 
 def chances(logits: Tensor) -> Tensor:
-    return logits.log_softmax(-1, dtype=torch.float32)
+    """In their place: for beams of a long vocabulary, room for another table costs more than to fill it."""
+    if logits.dtype != torch.float32:
+        return logits.log_softmax(-1, dtype=torch.float32)
+    return torch.log_softmax(logits, -1, out=logits)
 
 
 def allowed(logprobs: Tensor, time: int, end: int, limits: list[int], how: Decoding) -> Tensor:
