@@ -142,6 +142,7 @@ def beam_search(
         time += 1
         logprobs = allowed(chances(step(ids, caches)), time, end, most, how)
         near, named = largest(logprobs, min(2 * K, logprobs.size(1)))  # (B·K,2K): of no beam can more be among the best
+        del logprobs  # so that the next ones find room where these were
         every, C = np.arange(len(logp))[:, None], K * near.shape[1]
         joint = (logp.reshape(-1, 1) + near).reshape(-1, C)  # (B,K·2K)
         best, where = top(torch.from_numpy(joint), min(2 * K, C))  # no more than K of these can end, so K go on

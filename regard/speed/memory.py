@@ -61,7 +61,6 @@ class Memory(Cache):
         self.source_table = torch.empty(0, 0, dtype=torch.int32)
         self.source_lengths = torch.empty(0, dtype=torch.int32)
         self.told: Told | None = None  # of the last step, while there may be another like it
-        self.said = torch.empty(0)  # by it
 
     def grow(self, rows: int, tokens: int) -> Tensor:
         """Slots of the new tokens, (B,T), at the end of every line."""
@@ -84,12 +83,6 @@ class Memory(Cache):
         told.fields[:2] = slots.used, self.length
         slots.used, self.length = slots.used + rows, self.length + 1
         return told
-
-    def room_for(self, rows: int, vocab: int) -> Tensor:
-        """Logits of a step, where those of the last one were: the system takes long to find as much room anew."""
-        if self.said.numel() < rows * vocab:
-            self.said = torch.empty(rows * vocab)
-        return self.said[: rows * vocab].view(rows, vocab)
 
     def select(self, rows: Tensor) -> None:
         if not self.length:
