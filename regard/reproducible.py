@@ -131,10 +131,10 @@ def attend(
     return torch.cat(found, 2)[:, :, :T]
 
 
-def softmax(call: Callable[..., Tensor], x: Tensor, dim: int, **named: Any) -> Tensor:
+def softmax(call: Callable[..., Tensor], x: Tensor, dim: int, out: Tensor | None = None, **named: Any) -> Tensor:
     rows = x.movedim(dim, -1)
-    y = call(filled(rows, VECTOR, value=-math.inf), dim=-1, **named)
-    return y[..., : rows.size(-1)].movedim(-1, dim)
+    y = call(filled(rows, VECTOR, value=-math.inf), dim=-1, **named)[..., : rows.size(-1)].movedim(-1, dim)
+    return y if out is None else out.copy_(y)
 
 
 def each_number(call: Callable[..., Tensor], x: Tensor, **named: Any) -> Tensor:
