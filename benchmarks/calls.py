@@ -29,6 +29,7 @@ OLDEST, OLD, NEW = (word * 40 for word in (b"the oldest state", b"old state", b"
 CALLS = "%file,%desc"  # all that name a file or use one
 ROOM = ("mkdir", "openat", "write", "fsync", "rename")  # what may find the disk full
 Work = Callable[[Path], None]
+Fault = Callable[[], object]
 
 
 def files(content: bytes) -> dict[str, Callable[[Path], object]]:
@@ -121,7 +122,7 @@ def shortened(work: Work, folder: Path, limit: int) -> None:
     os.waitpid(child(within), 0)
 
 
-def faults_of(work: Work, folder: Path) -> Iterator[tuple[str, Callable[[], object]]]:
+def faults_of(work: Work, folder: Path) -> Iterator[tuple[str, Fault]]:
     """Every fault that can come over the work: its kind, and how to let it come."""
     made = traced(work, begun(folder))
     for call, count in sorted(made.items()):
@@ -135,10 +136,16 @@ def faults_of(work: Work, folder: Path) -> Iterator[tuple[str, Callable[[], obje
         yield "short", lambda limit=limit: shortened(work, begun(folder), limit)
 
 
+def some_of(faults: list[tuple[str, Fault]], every: int) -> list[tuple[str, Fault]]:
+    """One in so many of each kind, so that none is left out wherever the calls happen to fall."""
+    kinds = sorted({kind for kind, _ in faults})
+    return [fault for kind in kinds for fault in [each for each in faults if each[0] == kind][::every]]
+
+
 def broken(work: Work, folder: Path, every: int = 1) -> tuple[Counter[str], Counter[str], list[str]]:
     """How many faults of each kind were tried, in which states they left the folder, and what was wrong."""
     kinds, states, wrong = Counter[str](), Counter[str](), list[str]()
-    for kind, strike in list(faults_of(work, folder))[::every]:
+    for kind, strike in some_of(list(faults_of(work, folder)), every):
         strike()
         kinds[kind] += 1
         states[left := state(folder)] += 1
