@@ -48,15 +48,25 @@ class BasicBlock(nn.Module):
             nn.Conv2d(dim, dim, 3, padding=1, bias=False),
             nn.BatchNorm2d(dim),
         )
-        self.skip = nn.Identity() if narrow == dim and stride == 1 else matched(narrow, dim, stride)
+        self.skip = nn.Identity() if narrow == dim and stride == 1 else Matched(narrow, dim, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         return F.relu(self.skip(x) + self.inner(x))
 
 
-def matched(narrow: int, dim: int, stride: int) -> nn.Module:
-    """What a block adds to must have the shape of what it adds."""
-    return nn.Sequential(nn.Conv2d(narrow, dim, 1, stride, bias=False), nn.BatchNorm2d(dim))
+class Matched(nn.Sequential):
+    """What a block adds to must have the shape of what it adds.
+
+    Pixels are passed over before the convolution, not by it: with few channels, the gradient of one that takes strides
+    is written past its memory by oneDNN (https://github.com/uxlfoundation/oneDNN/issues/6035).
+    """
+
+    def __init__(self, narrow: int, dim: int, stride: int):
+        super().__init__(nn.Conv2d(narrow, dim, 1, bias=False), nn.BatchNorm2d(dim))
+        self.stride = stride
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x[..., :: self.stride, :: self.stride])
 
 
 class Convolution(nn.Module):

@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.testing import assert_close
 
-from regard.models.convolution import SIZES, Convolution, ConvolutionConfig
+from regard.models.convolution import SIZES, Convolution, ConvolutionConfig, Matched
+from regard.parts.stems import pixel_by_pixel
 
 B, C, D = 2, 3, 24
 
@@ -68,3 +70,14 @@ def test_sizes_that_cannot_be_are_refused_with_their_numbers() -> None:
         ConvolutionConfig(dim=30, stages=3)
     with pytest.raises(ValueError, match="layers must be at least 1, not 0"):
         ConvolutionConfig(layers=0)
+
+
+@pytest.mark.parametrize("narrow", [2, 4, 7])
+def test_what_skips_a_block_has_the_gradients_of_a_convolution_with_strides(narrow: int) -> None:
+    """With few channels PyTorch's own, pixel by pixel, writes past its memory on some processors."""
+    skip = pixel_by_pixel(Matched(narrow, 2 * narrow, 2))
+    x, wanted = torch.randn(3, narrow, 9, 8), torch.randn(3, 2 * narrow, 5, 4)
+    (skip.eval()(x) * wanted).sum().backward()
+    weight = skip[0].weight.detach().double().requires_grad_()
+    (F.conv2d(x.double(), weight, stride=2) * wanted).sum().backward()
+    assert_close(skip[0].weight.grad, weight.grad.float(), atol=1e-3, rtol=1e-4)
