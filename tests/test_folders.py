@@ -271,16 +271,21 @@ def two_sides(config: Any, vocab: int, pad: int, end: int, start: int) -> Any:
 
 
 def ends_soon(model: Any, end: int, pad: int, bias: float) -> Any:
-    """Untrained models say one word for ever; this one changes its mind, and ends."""
-    torch.manual_seed(0)
+    """Untrained models say one word for ever; this one changes its mind, and ends. PyTorch's random numbers are not the
+    same on every processor, and some would never end."""
+    draw = np.random.default_rng(3)
+
+    def noise(like: torch.Tensor, size: float) -> torch.Tensor:
+        return torch.from_numpy(draw.normal(0, size, like.shape)).float()
+
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if "shared" in name:
-                weight.copy_(torch.randn_like(weight) * 0.2)
+                weight.copy_(noise(weight, 0.2))
             elif "embed_positions" not in name:  # those are sines
-                weight.add_(torch.randn_like(weight) * 0.8)
+                weight.copy_(weight.mean().round() + noise(weight, 0.8))
         model.model.shared.weight[pad] = 0
-        model.final_logits_bias.copy_(torch.randn(model.final_logits_bias.shape))
+        model.final_logits_bias.copy_(noise(model.final_logits_bias, 1.0))
         model.final_logits_bias[0, end], model.final_logits_bias[0, pad] = bias, -20.0
     model.generation_config = transformers.GenerationConfig(
         pad_token_id=pad, eos_token_id=end, decoder_start_token_id=model.config.decoder_start_token_id,
@@ -293,7 +298,7 @@ def translator(folder: Path, start: int) -> Any:
     vocab = marian_files(folder)
     pad = vocab - 1
     config = two_sides(transformers.MarianConfig, vocab, pad, 0, range(vocab)[start])
-    return ends_soon(transformers.MarianMTModel(config), 0, pad, 4.0)
+    return ends_soon(transformers.MarianMTModel(config), 0, pad, 6.0)
 
 
 @folder_of
