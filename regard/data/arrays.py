@@ -40,16 +40,21 @@ def read_idx(file: Path) -> npt.NDArray[np.uint8]:
 
 def read_npz(file: Path) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """The pictures, named images or x, and their labels, named labels or y; any name will do if no other array fits."""
+    arrays = read_arrays(file)
+    return one_of(arrays, ("images", "x"), (3, 4), file), one_of(arrays, ("labels", "y"), (1,), file)
+
+
+def read_arrays(file: Path) -> dict[str, npt.NDArray[Any]]:
+    """All arrays of a .npz file, by their names in small letters."""
     try:
         with zipfile.ZipFile(file) as archive:
             size = sum(part.file_size for part in archive.infolist())
         if size > LIMIT:
             raise ValueError(f"over {LIMIT >> 30} GB")
         with np.load(file, allow_pickle=False) as archive:
-            arrays = {name.lower(): archive[name] for name in archive.files}
+            return {name.lower(): archive[name] for name in archive.files}
     except (ValueError, OSError, EOFError, RuntimeError, MemoryError, zlib.error, zipfile.BadZipFile) as error:
         raise ValueError(f"{file}: no .npz file of plain arrays: {str(error)[:100]}") from error
-    return one_of(arrays, ("images", "x"), (3, 4), file), one_of(arrays, ("labels", "y"), (1,), file)
 
 
 def one_of(arrays: dict[str, npt.NDArray[Any]], names: tuple[str, str], dims: tuple[int, ...], file: Path) -> Any:
