@@ -1,0 +1,242 @@
+"""Sounds: files of any width and channels are the same sound, what is none is named, and frames say what is in them."""
+
+import struct
+import wave
+
+import numpy as np
+import pytest
+
+from regard.data.joined import divided, join
+from regard.data.lines import Bad
+from regard.data.lint import BadLines, lint
+from regard.data.mels import Mels, normal, to_hertz, to_mel
+from regard.data.recordings import decode, open_sound
+from regard.data.sounds import Sound, Spoken, read_sounds, read_spoken
+
+RATE = 8000
+EARS = Mels(RATE, 40, 4, 256, 80)
+
+
+def tone(hertz=440.0, seconds=0.3, rate=RATE, loud=0.5):
+    return (np.sin(2 * np.pi * hertz * np.arange(int(seconds * rate)) / rate) * loud * 32767).astype(np.int16)
+
+
+def write(file, samples, rate=RATE, width=2, channels=1):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with wave.open(str(file), "wb") as out:
+        out.setnchannels(channels)
+        out.setsampwidth(width)
+        out.setframerate(rate)
+        out.writeframes(packed(np.repeat(samples, channels), width))
+    return file
+
+
+def packed(samples, width):
+    wide = samples.astype(np.int64)
+    if width == 1:
+        return ((wide >> 8) + 128).astype(np.uint8).tobytes()
+    if width == 3:
+        return b"".join(struct.pack("<i", int(value) << 8)[:3] for value in wide)
+    return (wide << 8 * (width - 2)).astype(f"<i{width}").tobytes()
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 4])
+@pytest.mark.parametrize("channels", [1, 2])
+def test_a_sound_is_the_same_in_every_width_and_on_every_channel(width, channels, tmp_path):
+    found = open_sound(write(tmp_path / "a.wav", tone(), RATE, width, channels))
+    assert found.rate == RATE
+    assert found.samples.dtype == np.int16
+    assert np.abs(found.samples.astype(int) - tone()).max() <= (255 if width == 1 else 0)
+
+
+def test_channels_are_mixed(tmp_path):
+    both = np.stack((tone(), np.zeros_like(tone())), 1).ravel()
+    with wave.open(str(tmp_path / "a.wav"), "wb") as out:
+        out.setparams((2, 2, RATE, len(both) // 2, "NONE", ""))
+        out.writeframes(both.tobytes())
+    assert np.abs(open_sound(tmp_path / "a.wav").samples.astype(int) * 2 - tone()).max() <= 1
+
+
+BROKEN = {
+    "nothing": (lambda whole: b"", "it ends too early: 0 bytes are no whole wav file"),
+    "text": (lambda whole: b"this is a text, not a sound", "no wav file"),
+    "header only": (lambda whole: whole[:40] + bytes(4), "empty: there is a header"),
+    "cut off": (lambda whole: whole[: len(whole) // 2], "cut off: 2,400 samples are promised, and"),
+    "decimals": (lambda whole: whole[:20] + b"\x03\0" + whole[22:], "soundfile"),
+    "no rate": (lambda whole: whole[:24] + bytes(4) + whole[28:], "0 samples a second"),
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_what_is_no_sound_says_why(how, tmp_path):
+    spoil, says = BROKEN[how]
+    file = write(tmp_path / "a.wav", tone())
+    file.write_bytes(spoil(file.read_bytes()))
+    with pytest.raises(ValueError, match=says) as error:
+        open_sound(file)
+    assert str(file) in str(error.value)
+
+
+def test_silence_a_missing_file_and_other_endings_are_told(tmp_path):
+    assert "silent" in decode(write(tmp_path / "a.wav", np.full(800, 3, np.int16)))
+    assert "No such file" in decode(tmp_path / "b.wav")
+    (tmp_path / "c.doc").write_bytes(b"x")
+    assert "sounds are named .wav" in decode(tmp_path / "c.doc")
+    (tmp_path / "d.flac").write_bytes(b"fLaC")
+    assert "soundfile" in decode(tmp_path / "d.flac")
+
+
+def folder_of(at, prefixes):
+    for i in range(12):
+        label, name = f"w{i % 3}", f"anna_{i}.wav" if i % 2 else f"ben_{i}.wav"
+        write(at / f"{label}_{name}" if prefixes else at / label / name, tone(300 + 40 * i, 0.2 + 0.01 * i))
+    return at
+
+
+@pytest.mark.parametrize("prefixes", [True, False])
+def test_labels_are_folders_or_beginnings_of_names(prefixes, tmp_path):
+    rows = list(read_sounds([folder_of(tmp_path / "sounds", prefixes)]))
+    assert len(rows) == 12
+    assert all(isinstance(row, Sound) for row in rows)
+    assert {row.labels for row in rows} == {("w0",), ("w1",), ("w2",)}
+    assert {row.speaker for row in rows} == ({"anna", "ben"} if prefixes else {""})
+    assert len({row.asked for row in rows}) == 12
+
+
+def test_a_number_behind_the_label_is_no_speaker(tmp_path):
+    """Or else every string would be one clip, again and again."""
+    for i in range(8):
+        write(tmp_path / f"w{i}_{i}.wav", tone(300 + 40 * i))
+    rows = list(read_sounds([tmp_path]))
+    assert {row.speaker for row in rows} == {""}
+    assert max(len({*row.text.split()}) for row in join(rows)) > 2
+
+
+@pytest.mark.parametrize("name", ["w0_ann_1.wav", "w2_zoe_1.wav"])  # the first of all, or the last
+def test_one_of_another_rate_is_named_with_both_rates_and_what_to_do(name, tmp_path):
+    folder = folder_of(tmp_path / "sounds", True)
+    odd = write(folder / name, tone(rate=16000), 16000)
+    with pytest.raises(BadLines, match=r"1 not a sound.*16,000 samples a second.*8,000.*ffmpeg.*8000") as error:
+        lint({"train": read_sounds([folder])})
+    assert f"{odd}:1" in str(error.value)
+    rows, _ = lint({"train": read_sounds([folder])}, skip_bad=True)
+    assert len(rows["train"]) == 12
+
+
+def test_folders_that_are_not_laid_out_so_are_refused(tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"empty: there is neither a sound in it nor a folder"):
+        list(read_sounds([tmp_path / "empty"]))
+    with pytest.raises(ValueError, match="nothing there: no such file or folder"):
+        list(read_sounds([f"{tmp_path}/nothing there"]))
+    with pytest.raises(ValueError, match=r"one folder.*not from .*a\.wav"):
+        list(read_sounds([write(tmp_path / "a.wav", tone())]))
+    mixed = folder_of(tmp_path / "mixed", False)
+    with pytest.raises(ValueError, match="mixed: a folder of sounds has no fields like a and b"):
+        list(read_sounds([mixed], ("a", "b")))
+    write(mixed / "seven.wav", tone())
+    with pytest.raises(ValueError, match="beside them, seven.wav"):
+        list(read_sounds([mixed]))
+    write(tmp_path / "bare" / "seven.wav", tone())
+    [bad] = read_sounds([tmp_path / "bare"])
+    assert isinstance(bad, Bad)
+    assert "LABEL_anything.wav" in bad.detail
+
+
+def test_a_list_of_sounds_and_texts_names_its_lines(tmp_path):
+    write(tmp_path / "clips" / "a.wav", tone())
+    write(tmp_path / "clips" / "b.wav", tone(rate=16000), 16000)
+    lines = ["clips/a.wav\tone two", "clips/b.wav\tthree", "clips/c.wav\tfour", "clips/a.wav", "clips/a.wav\t "]
+    (tmp_path / "list.tsv").write_text("".join(f"{line}\n" for line in lines))
+    first, *bad = read_spoken([tmp_path / "list.tsv"])
+    assert isinstance(first, Spoken)
+    assert (first.text, first.rate, len(first.samples)) == ("one two", RATE, len(tone()))
+    assert [(one.line, one.why) for one in bad] == [
+        (2, "not a sound"), (3, "not a sound"), (4, "missing column"), (5, "empty"),
+    ]  # fmt: skip
+    assert "16,000" in bad[0].detail
+    assert "clips/c.wav" in bad[1].detail
+
+
+# Frames
+
+
+@pytest.mark.parametrize("hertz", [200.0, 500.0, 1000.0, 2200.0, 3500.0])
+@pytest.mark.parametrize("rate", [8000, 16000])
+def test_a_pure_tone_is_loudest_in_the_mel_of_its_pitch(hertz, rate):
+    ears = Mels.fit([Sound(tone(), rate, ("a",), "f", 1)], 40, 4)
+    frames = ears.frames(tone(hertz, 0.5, rate))
+    middles = to_hertz(np.linspace(0, to_mel(min(rate / 2, 8000)), 42))[1:-1]
+    nearest = np.abs(middles - hertz).argmin()
+    assert (np.abs(frames[5:-5].argmax(1) - nearest) <= 1).all()
+
+
+def test_a_frame_comes_every_hundredth_of_a_second_and_twice_as_loud_is_one_number_more():
+    quiet, loud = EARS.frames(tone(loud=0.2)), EARS.frames(tone(loud=0.4))
+    assert len(quiet) == -(-(2400 - 256) // 80) + 1
+    strong = quiet > quiet.max() - 5
+    assert np.allclose((loud - quiet)[strong], 2 * np.log(2), atol=0.01)
+    assert np.allclose(normal(loud), normal(quiet), atol=0.05)
+
+
+def test_silence_around_a_sound_is_cut_off_and_a_microphone_does_not_matter():
+    hiss = np.random.default_rng(0).integers(-3, 4, 4000).astype(np.int16)
+    alone, padded = EARS.frames(tone()), EARS.frames(np.concatenate((hiss, tone(), hiss)))
+    assert abs(len(padded) - len(alone)) <= 12
+    frames = EARS.frames(tone() + tone(1500, loud=0.2))
+    assert np.allclose(normal(frames + np.linspace(-2, 2, 40, dtype=np.float32)), normal(frames), atol=1e-4)
+
+
+def test_a_sound_of_one_sample_has_a_frame_and_one_that_is_too_long_is_named():
+    assert EARS.frames(np.array([500], np.int16)).shape == (1, 40)
+    row = Sound(tone(seconds=3.0), RATE, ("a",), "long.wav", 1)
+    assert len(EARS.prepare([row], 80)[0]) == 298
+    with pytest.raises(ValueError, match=r"long.wav:1: 3.0 seconds are more than the 2.0 .* --context"):
+        EARS.prepare([row], 50)
+    with pytest.raises(ValueError, match=r"long.wav:1: it has 16,000 samples a second, but this model hears 8,000"):
+        EARS.prepare([row._replace(rate=16000)], 500)
+
+
+def test_ears_are_kept_in_a_folder_and_broken_ones_are_named(tmp_path):
+    EARS.save(tmp_path)
+    assert Mels.lies_in(tmp_path)
+    assert Mels.load(tmp_path) == EARS
+    file = tmp_path / "sounds.json"
+    whole = file.read_text()
+    for spoilt in (whole.replace("40", "0"), whole.replace("40", '"x"'), whole.replace('"hop"', '"hup"')):
+        file.write_text(spoilt)
+        with pytest.raises(ValueError, match=str(file)):
+            Mels.load(tmp_path)
+
+
+# Strings
+
+
+def clips(count=20):
+    return [
+        Sound(tone(200 + 20 * i), RATE, (f"w{i % 5}",), f"{i}.wav", 1, f"s{i % 2}") for i in range(count)
+    ]  # each has a pitch of its own
+
+
+def test_a_string_is_clips_of_one_speaker_with_pauses_between_them():
+    rows = list(join(clips(), 60))
+    assert len(rows) == 60
+    assert {len(row.text.split()) for row in rows} == set(range(1, 8))
+    for row in rows:
+        assert len(row.parts) == 2 * len(row.text.split()) + 1
+        found = [next(c for c in clips() if np.array_equal(c.samples, part)) for part in row.parts[1::2]]
+        assert " ".join(c.labels[0] for c in found) == row.text
+        assert len({c.speaker for c in found}) == 1
+        assert len(row.samples) == sum(map(len, row.parts))
+    assert [row.asked for row in join(clips(), 60)] == [row.asked for row in rows]
+
+
+def test_no_clip_is_in_strings_of_two_sets():
+    sets = {name: list(rows) for name, rows in divided(clips(), 0.3).items()}
+    heard = {name: {part.tobytes() for row in rows for part in row.parts[1::2]} for name, rows in sets.items()}
+    assert heard["train"]
+    assert heard["valid"]
+    assert not heard["train"] & heard["valid"]
+    bad = Bad("x.wav", 1, "not a sound", "why")
+    assert bad in list(divided([bad, *clips()], 0.3)["train"])
+    assert list(divided([bad], 0.3)["train"]) == [bad]
