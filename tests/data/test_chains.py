@@ -1,0 +1,75 @@
+"""Made-up proteins have the periods that they are told to have, and no letter gives its state away."""
+
+import math
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.data.bundled.chains import FAT, WET, Protein, chains, split
+from regard.data.residues import USUAL
+
+
+@pytest.fixture(scope="module")
+def found() -> list[Protein]:
+    return chains()
+
+
+def test_there_are_4_000_different_ones_with_a_state_for_each_residue(found: list[Protein]) -> None:
+    assert len({one.residues for one in found}) == len(found) == 4_000
+    assert all(len(one.residues) == len(one.states) for one in found)
+    assert {letter for one in found for letter in one.residues} == {*USUAL}
+    assert {state for one in found for state in one.states} == {*"HEC"}
+
+
+@given(seed=st.integers(0, 2**32))
+def test_a_short_list_begins_a_long_one(seed: int) -> None:
+    assert chains(3, seed) == chains(6, seed)[:3]
+
+
+def test_every_letter_shuns_water_or_likes_it_in_every_state() -> None:
+    for likes in (FAT, WET):
+        assert {*map(frozenset, likes.values())} == {frozenset(likes["H"])}
+    assert {*FAT["H"]} | {*WET["H"]} == {*USUAL}
+    assert not {*FAT["H"]} & {*WET["H"]}
+
+
+@pytest.mark.parametrize(("state", "period"), [("H", 3.6), ("E", 2.0)])
+def test_inner_sides_come_round_with_the_period_of_the_state(found: list[Protein], state: str, period: float) -> None:
+    """Of all periods between 2 and 6, the one whose wave is strongest in what shuns water."""
+    periods = [2 + step / 20 for step in range(81)]
+    strength = Counter[float]()
+    for one in found[:500]:
+        for run in runs(one, state):
+            signs = [1 if letter in FAT["H"] else -1 for letter in run]
+            for each in periods:
+                waves = [
+                    sum(sign * turn(2 * math.pi * i / each) for i, sign in enumerate(signs))
+                    for turn in (math.cos, math.sin)
+                ]
+                strength[each] += math.hypot(*waves) ** 2 / len(run)
+    assert strength.most_common(1)[0][0] == pytest.approx(period, abs=0.15)
+
+
+def runs(one: Protein, state: str) -> list[str]:
+    marked = "".join(letter if it == state else " " for letter, it in zip(one.residues, one.states, strict=True))
+    return marked.split()
+
+
+def test_who_knows_one_letter_knows_little(found: list[Protein]) -> None:
+    """The commonest state is right for fewer than half, the commonest of each letter for a few more."""
+    pairs = Counter(pair for one in found for pair in zip(one.residues, one.states, strict=True))
+    states = Counter[str]()
+    for (_, state), count in pairs.items():
+        states[state] += count
+    total = pairs.total()
+    assert 0.35 < max(states.values()) / total < 0.5
+    by_letter = sum(max(pairs[letter, state] for state in "HEC") for letter in USUAL) / total
+    assert by_letter < 0.6
+
+
+def test_about_five_in_a_hundred_are_valid_and_as_many_test(found: list[Protein]) -> None:
+    counts = Counter(map(split, found))
+    assert {*counts} == {"train", "valid", "test"}
+    assert all(150 < counts[part] < 250 for part in ("valid", "test"))
