@@ -47,7 +47,8 @@ bench: setup
 
 # What the README says about trained models: about five hours on two cores, and the data beside the project.
 scores: setup
-	for each in multi30k shakespeare tag snips clinc finetune fashion emoji recurrent optimizers family pretrain; do \
+	for each in multi30k shakespeare tag snips clinc finetune fashion emoji recurrent optimizers family pretrain \
+		ball cartpole offline speech strings esol tox21 paths proteins; do \
 		$(BIN)/python benchmarks/$$each.py || exit 1; \
 	done
 

@@ -36,7 +36,8 @@ V, LONGEST, WIDEST, END = 301, 24, 40, 2
 SMALL: dict[str, Any] = {  # few of these widths are multiples of what a processor takes at once
     "vocab": V, "context": 64, "dim": 42, "layers": 2, "encoder_layers": 1, "decoder_layers": 1, "heads": 3,
     "kv_heads": 1, "hidden": 50, "image": 12, "channels": 3, "patch": 4, "pad": 0, "stages": 2,
-    "image_dim": 42, "image_layers": 2, "image_heads": 3, "joint": 20,
+    "image_dim": 42, "image_layers": 2, "image_heads": 3, "joint": 20, "properties": V, "pairs": 9,
+    "mels": 10, "stride": 2, "observation": 5, "places": 2, "actions": V,
 }  # fmt: skip
 
 
@@ -81,6 +82,22 @@ def per_token(model: Model, rows: Sequence[Row], width: int) -> list[Tensor]:
     return [answer[: len(row)] for answer, row in zip(answers, rows, strict=True)]
 
 
+def bonded(model: Model, rows: Sequence[Row], width: int) -> list[Tensor]:
+    """Tokens as atoms in a chain."""
+    (ids, mask), place = padded(rows, width), torch.arange(width)
+    pairs = (place[:, None] - place).abs().clamp(max=8).expand(len(rows), -1, -1)
+    answers = model.head(model.body(torch.cat((ids[..., None], pairs), -1), mask))
+    return [answer[: len(row)] for answer, row in zip(answers, rows, strict=True)]
+
+
+def foreseen(model: Model, rows: Sequence[Row], width: int) -> list[Tensor]:
+    """Tokens as actions, and what each is seen to do."""
+    ids, mask = padded(rows, width)
+    shown = torch.randn(V, SMALL["places"], SMALL["observation"], generator=torch.Generator().manual_seed(0))
+    answers = model.head(model.body(shown[ids], ids, mask))
+    return [answer[: len(row)] for answer, row in zip(answers, rows, strict=True)]
+
+
 def taught(model: Model, rows: Sequence[Row], width: int) -> list[Tensor]:
     """Logits for a translation that is given: the source, backwards."""
     (source, mask), (target, _) = padded(rows, width), padded([row[::-1] for row in rows], width)
@@ -94,6 +111,27 @@ def pictures(rows: Sequence[Row]) -> Tensor:
 
 def seen(model: Model, rows: Sequence[Row], width: int) -> list[Tensor]:
     return list(model.head(model.body(pictures(rows))))
+
+
+def frames(rows: Sequence[Row], width: int) -> tuple[Tensor, Tensor]:
+    """Sounds of as many tokens as a row has, (B,frames,mels), and the mask."""
+    mels, stride = SMALL["mels"], SMALL["stride"]
+    sounds = torch.zeros(len(rows), width * stride, mels)
+    for i, row in enumerate(rows):
+        luck = torch.Generator().manual_seed(sum(row))
+        sounds[i, : len(row) * stride] = torch.randn(len(row) * stride, mels, generator=luck)
+    return sounds, padded(rows, width)[1]
+
+
+def heard(model: Model, rows: Sequence[Row], width: int) -> list[Tensor]:
+    answers = model.head(model.body(*frames(rows, width)))
+    return [answer[: len(row)] for answer, row in zip(answers, rows, strict=True)]
+
+
+def transcribed(model: Model, rows: Sequence[Row], width: int) -> list[Tensor]:
+    (sounds, mask), (target, _) = frames(rows, width), padded([row[::-1] for row in rows], width)
+    answers = model.head(model.body(sounds, target, mask))
+    return [answer[: len(row)] for answer, row in zip(answers, rows, strict=True)]
 
 
 def translated(model: Model, how: Decoding, rows: Sequence[Row], width: int) -> list[Tensor]:

@@ -5,7 +5,11 @@ python docs/pictures.py --runs runs                also those of trained models:
 python docs/pictures.py --lab                      also one of each experiment, as `regard lab NAME` does it
 python docs/pictures.py --lab recall depth         of these experiments only
 
-regard demo && regard train classify --model vit && regard train match
+regard demo && regard train classify --model vit && regard train match && regard train predict &&
+regard train decide --returns
+regard train predict --env CartPole-v1 --out runs/cart
+regard train tag --model chain --out runs/tag-chain
+regard train regress --model graph --out runs/paths
 """
 
 from __future__ import annotations
@@ -25,10 +29,22 @@ import torch.nn.functional as F
 from matplotlib import rcParams
 from matplotlib.figure import Figure
 from PIL import Image
+from rdkit.Chem.rdDepictor import Compute2DCoords
 from torch import Tensor
 
-from regard.data.bundled import phrasebook
+from regard.acting.decider import Decider, together
+from regard.acting.environment import Environment, lived
+from regard.acting.policy import Policy, greedy
+from regard.acting.track import Track
+from regard.data.bundled import ball as bundled_ball
+from regard.data.bundled import cart as bundled_cart
+from regard.data.bundled import chains, paths, phrasebook, voices
 from regard.data.bundled import shapes as bundled_shapes
+from regard.data.episodes import video
+from regard.data.films import save_told
+from regard.data.hearing import Hearing, hidden
+from regard.data.mels import Mels, normal
+from regard.data.molecules import asked_for, rdkit
 from regard.lab import EXPERIMENTS, experiment
 from regard.lab.finding import quietly
 from regard.lab.grammar import HIDDEN, NONE, SENTENCE, WORDS, language
@@ -40,11 +56,15 @@ from regard.parts.attention import weights_openly
 from regard.parts.heads import Model
 from regard.parts.positions import Alibi, RelativeBias, Rotary, sinusoids
 from regard.parts.stems import Patches
+from regard.tasks.decide import Wishes
+from regard.tasks.rollout import rolled
 from regard.training import schedule
 from regard.training.run import Run
+from regard.view import cart
 from regard.view.alignment import alignment
 from regard.view.curve import loss_curve
 from regard.view.inside import run as inside_of
+from regard.view.returns import rounds_on
 from regard.view.rollout import gathers, rollout
 from regard.view.stills import lens_picture
 from regard.view.stream import stream
@@ -213,6 +233,31 @@ def shapes(file: Path) -> None:
     figure.savefig(file, dpi=100)
 
 
+def speech(file: Path) -> None:
+    """A bundled voice that says seven, and the same as it may be heard in training: by one change each, then by all."""
+    clip = next(clip for clip in voices.voices("test") if clip.word == "seven")
+    frames = Mels(voices.RATE, 40, 2, 256, 80).frames(clip.samples)
+    none = {"shift": 0, "tempo": 0.0, "tract": 0.0, "pitch": 0.0, "colour": 0.0, "noise": -100.0, "masks": 0.0}
+    ways: dict[str, dict[str, Any]] = {
+        "as it is": none,
+        "--tempo 0.4": none | {"tempo": 0.4},
+        "--tract 0.3 --pitch 4": none | {"tract": 0.3, "pitch": 4.0},
+        "--noise -10": none | {"noise": -10.0},
+        "--masks 0.3": none | {"masks": 0.3},
+        "all, as usual": {},
+    }
+    figure = Figure(figsize=(8, 3.6), layout="constrained")
+    for seed, (panel, (title, how)) in enumerate(zip(figure.subplots(2, 3).flat, ways.items(), strict=True)):
+        torch.manual_seed(seed)
+        heard, lengths = Hearing(**how).heard(torch.from_numpy(frames)[None], torch.tensor([len(frames)]))
+        shown = torch.from_numpy(normal(heard[0].numpy()))[None]
+        if how.get("masks", 0.1):
+            shown = hidden(shown, lengths, how.get("masks", 0.1))
+        panel.imshow(shown[0].T, origin="lower", aspect="auto", extent=(0, len(shown[0]) / 100, 0, 40), cmap="magma")
+        panel.set(title=title, xlim=(0, 0.8), xlabel="seconds" if seed > 2 else "", ylabel="" if seed % 3 else "mels")
+    small(figure, file, 128)
+
+
 def best_words(columns: list[str], chances: Tensor, wanted: list[str], file: Path, told: Tensor | None = None) -> None:
     """The five likeliest words of each column, the wanted one framed, with what is `told` of each."""
     best = chances.detach().topk(5)
@@ -320,6 +365,77 @@ def clip(matcher: Loaded, file: Path) -> None:
     small(figure, file, 256)
 
 
+def foreseen(predictor: Loaded, file: Path) -> None:
+    """20 frames of videos that it has not seen, beside what came; as a strip, and as a film."""
+    task: Any = predictor.task
+    films = bundled_ball.balls(2, 40, seed=5).frames
+    found = rolled(predictor.model, task.senses, [video(one, "ball", 1) for one in films], 10, 20)
+    for ending in (".png", ".gif"):
+        save_told(str(file.with_suffix(ending)), found, task.senses.low, task.senses.high)
+
+
+def proteins(tagger: Loaded, file: Path) -> None:
+    """A made-up protein that was not trained on: letters dark if they shun water, its states, and what is said."""
+    unseen = [one for one in chains.chains() if chains.split(one) == "test" and 60 <= len(one.residues) <= 75]
+    one = next(protein for protein in unseen if {*protein.states} == {*"HEC"})
+    said = tagger(one.residues)
+    colours = {"H": "tab:red", "E": "tab:blue", "C": "lightgrey"}
+    figure = Figure(figsize=(9, 2.8), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(1, 1.4))
+    for i, (letter, state, guess) in enumerate(zip(one.residues, one.states, said, strict=True)):
+        fat = letter in chains.FAT["H"]
+        for row, sign, back in ((2, letter, "dimgrey" if fat else "w"), (1, state, None), (0, guess, None)):
+            above.barh(row, 1, 1, i - 0.5, color=back or colours[sign])
+            above.text(i, row, sign, ha="center", va="center", size=6, color="w" if row == 2 and fat else "k")
+    above.set_yticks([2, 1, 0], ["residue", "state", "answer"])
+    chances = tagger.task.log_probs(tagger.model, [tagger.task.words(one.residues)])[0].exp()  # type: ignore[attr-defined]
+    for tag, chance in zip(tagger.task.tags, chances.T, strict=True):  # type: ignore[attr-defined]
+        below.plot(chance, color=colours[tag] if tag != "C" else "grey", label=tag)
+    below.set_ylabel("probability")
+    below.legend(ncol=3, loc="upper right", frameon=False)
+    below.set_xlim(-0.5, len(said) - 0.5)
+    figure.savefig(file, dpi=100)
+
+
+def molecules(counter: Loaded, file: Path) -> None:
+    """What a model that counts bonds between marked atoms has learnt of distances, and where a marked atom looks."""
+    task: Any = counter.task
+    chosen = [path for path in paths.paths() if paths.split(path) == "test" and path.length == 6 and "1" in path.bare][
+        0
+    ]
+    row, made = asked_for(chosen.smiles), rdkit().MolFromSmiles(chosen.smiles)
+    with torch.inference_mode(), look(counter.model) as seen:
+        counter.model(*task.input.given(task.prepare([row], 0), np.array([0]), training=False))
+    marked = [i for i, atom in enumerate(row.graph.atoms) if "marked" in atom]
+    layers = [w[0] for name, w in seen.items() if name.endswith("mixer.inner.weights")]  # (H,T,T) each
+    layer, head = max(
+        ((i, h) for i, w in enumerate(layers) for h in range(len(w))), key=lambda at: layers[at[0]][at[1]][*marked]
+    )
+    weights = layers[layer][head][marked[0]]
+    figure = Figure(figsize=(8, 3.2), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    bias = counter.model.body.pairs.weight.detach().unflatten(1, (len(layers), -1))[:, 0]  # (kinds, H)
+    far = [0, 1, *range(6, len(bias) - 1)]  # itself, a single bond, then 2 bonds apart and more
+    left.plot(range(len(far)), bias[far] - bias[far].mean(0))
+    left.set_title("bias of the heads of the first layer")
+    left.set_xlabel("bonds between two atoms")
+    left.set_xticks(range(0, len(far), 4))
+    Compute2DCoords(made)
+    place = made.GetConformer().GetPositions()[:, :2]
+    for bond in made.GetBonds():
+        right.plot(*place[[bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()]].T, color="0.6", zorder=1)
+    right.scatter(*place.T, s=60 + 900 * weights, color="tab:orange", zorder=2)
+    for i, atom in enumerate(row.graph.atoms):
+        ring = (
+            {"edgecolor": "tab:blue", "facecolor": "white", "boxstyle": "circle", "alpha": 0.8} if i in marked else None
+        )
+        right.text(*place[i], atom[0], ha="center", va="center", bbox=ring)
+    right.set_title(f"where a marked atom looks: layer {layer + 1}, head {head + 1}")
+    right.axis("equal")
+    right.axis("off")
+    small(figure, file, 128)
+
+
 def aligned(translator: Loaded, file: Path) -> None:
     unseen = (p for p in phrasebook.phrases() if phrasebook.split(p) == "test" and p.kind == "subordinate")
     alignment(translator, next(unseen).english, file)
@@ -346,8 +462,53 @@ def photograph(translator: Loaded, file: Path) -> None:
         Image.open(whole).convert("RGB").crop((0, 200, 1000, 1210)).quantize(48).save(file, optimize=True)
 
 
+def wishes(decider: Loaded, file: Path) -> None:
+    """What comes of each wish in our cart, beside the returns of the episodes that were learnt from."""
+    task: Any = decider.task
+    wished = np.array([20, 40, 80, 120, 160, 200, 300, 400, 500])
+    got = [
+        [one.rewards.sum() for one in together([Track() for _ in range(20)], player, seed=5)]
+        for player in (Decider(decider.model, task, Wishes(wish=float(wish))) for wish in wished)
+    ]
+    figure = Figure(figsize=(5.2, 3.4), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(wished, wished, color="0.7", linewidth=0.8)
+    axes.plot(wished, np.mean(got, 1), "C0-o", markersize=4)
+    axes.fill_between(wished, np.quantile(got, 0.1, 1), np.quantile(got, 0.9, 1), color="C0", alpha=0.15, linewidth=0)
+    learnt = [one.rewards.sum() for one in bundled_cart.carts() if bundled_cart.split(one) == "train"]
+    axes.plot(learnt, np.full(len(learnt), -20), "k|", markersize=7, alpha=0.3)
+    axes.set(xlabel="return wished for; below, those of the recorded episodes", ylabel="return obtained")
+    axes.spines[["top", "right"]].set_visible(False)
+    small(figure, file)
+
+
+def acting(folder: Path, file: Path) -> None:
+    """What the model expected of each policy, what the world gave; and the beginning of an episode by the last one."""
+    policy, told = Policy.load(folder / "policy")
+    environment, states = Environment(told["env"], tuple(told["hide"])), []
+    for past in lived(environment, greedy(policy), 7):
+        states.append(environment.whole.copy())
+        if len(past.actions) == 100:
+            break
+    figure = Figure(figsize=(7, 5.2), layout="constrained")
+    returns, *stills = (figure.add_subplot(place) for place in spots(figure))
+    rounds_on(returns, Run(folder).metrics())
+    for axes, number in zip(stills, (0, 20, 40, 60, 80, 99), strict=True):
+        axes.imshow(cart.picture(states[number]), cmap="gray")
+        axes.set_title(f"step {number + 1}")
+        axes.axis("off")
+    small(figure, file)
+
+
+def spots(figure: Figure) -> list[Any]:
+    grid = figure.add_gridspec(3, 3, height_ratios=(3, 1, 1))
+    return [grid[0, :], *(grid[row, column] for row in (1, 2) for column in range(3))]
+
+
 def of_runs(runs: Path) -> None:
     """Those that are there."""
+    if (runs / "cart").exists():
+        acting(runs / "cart", HERE / "acting.png")
     if (runs / "demo").exists():
         loss_curve(Run(runs / "demo").metrics(), HERE / "loss.png")
     for run, picture, draw in (
@@ -356,6 +517,10 @@ def of_runs(runs: Path) -> None:
         ("demo", "look", photograph),
         ("classify", "vit", vit),
         ("match", "clip", clip),
+        ("predict", "ball", foreseen),
+        ("decide", "deciding", wishes),
+        ("tag-chain", "proteins", proteins),
+        ("paths", "molecules", molecules),
     ):
         if (runs / run).exists():
             draw(load(runs / run, device="cpu"), HERE / f"{picture}.png")
@@ -383,7 +548,7 @@ def main() -> None:
     parser.add_argument("--lab", nargs="*", choices=EXPERIMENTS, help="experiments, all if none is named")
     given = parser.parse_args()
     HERE.mkdir(exist_ok=True)
-    for draw in (positions, counter, distance, relative, schedules, causal, patches, shapes, bert, gpt):
+    for draw in (positions, counter, distance, relative, schedules, causal, patches, shapes, speech, bert, gpt):
         draw(HERE / f"{draw.__name__}.png")
     if given.runs is not None:
         of_runs(given.runs)

@@ -46,7 +46,8 @@ def fits(value: Any, kind: Any) -> bool:
 def must_be(name: str, value: Any, kind: Any) -> None:
     """Refuse a value that is not of the type of its field. From Python anything may come."""
     if not fits(value, kind):
-        wanted = " or ".join(SPOKEN[part] for part in get_args(kind) or (kind,))
+        parts = [part for part in get_args(kind) or (kind,) if part is not ...]
+        wanted = "several of: " * (get_origin(kind) is tuple) + " or ".join(SPOKEN[part] for part in parts)
         raise ValueError(f"{name.rstrip('_').replace('_', '-')} must be {wanted}, not {value!r}")
     if value == "":
         raise ValueError(f"{name.rstrip('_').replace('_', '-')} must not be empty")

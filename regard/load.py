@@ -57,7 +57,7 @@ class Loaded:
 
     def embed(self, texts: Iterable[str]) -> Iterator[list[float]]:
         """One vector for each text or picture: the mean of what the body makes of it."""
-        yield from self.task.embed(self.model, texts)
+        return self.task.embed(self.model, texts)
 
     def save(self, folder: str | Path) -> None:
         """As it came: in the same type of numbers, with all that the folder it came from said."""

@@ -1,4 +1,4 @@
-"""A task in a folder: task.json says what it is and what it learnt, and beside it stand its tokenizer or pictures.
+"""A task in a folder: task.json says what it is and what it learnt, and beside it stands what reads its input.
 
 In a folder that we did not write, the name of its architecture says what it is for, and its config what the labels are.
 """
@@ -11,6 +11,11 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from regard.choose import choose, fits
+from regard.data.hearing import Hearing
+from regard.data.mels import FILE as SOUNDS
+from regard.data.mels import Mels
+from regard.data.molecules import FILE as MOLECULES
+from regard.data.molecules import Molecules
 from regard.data.pictures import Pictures
 from regard.data.tokens import Tokenizer
 from regard.data.views import Views
@@ -24,8 +29,16 @@ from regard.tasks.write import Write
 READERS: dict[str, Any] = {
     "tokenizer": Tokenizer,
     "pictures": Pictures,
+    "sounds": Mels,
+    "molecules": Molecules,
 }
-FILES = {"tokenizer": "tokenizer.json", "pictures": "preprocessor_config.json"}  # where they usually are
+FILES = {  # where they usually are
+    "tokenizer": "tokenizer.json",
+    "pictures": "preprocessor_config.json",
+    "sounds": SOUNDS,
+    "molecules": MOLECULES,
+}
+CHANGES: dict[str, Any] = {"views": Views, "hearing": Hearing}  # what is done to them in training
 
 
 def write_task(folder: Path, task: Task) -> None:
@@ -184,17 +197,20 @@ def read_task(folder: Path) -> Task:
     known = {field.name for field in fields(kind)}
     made = {name: told[name] for name in told if name in known} | read_readers(folder, known)
     lacks = [field.name for field in fields(kind) if field.default is MISSING and field.name not in made]
-    if {*READERS} <= known and not {*READERS} & {*made}:
-        lacks += READERS
+    readers = [field for field in fields(kind) if field.name in READERS]
+    either = [field.name for field in readers] if all(field.default is None for field in readers) else []
+    if either and not {*either} & {*made}:
+        lacks += either
     if lacks:
         files = [f"{name} ({FILES[name]})" if name in FILES else name for name in lacks]
         raise ValueError(f"{folder} lacks what its task needs: {' or '.join(files)}")
     if own:
         must_be_whole(folder / "task.json", kind, told)
     try:
-        if made.get("views"):
-            must_be_whole(folder / "task.json", Views, made["views"])
-            Views(**made["views"])
+        for name, options in CHANGES.items():
+            if made.get(name):
+                must_be_whole(folder / "task.json", options, made[name])
+                options(**made[name])
         return kind(**made)
     except (ValueError, TypeError) as error:
         file = folder / ("task.json" if own else "config.json")
@@ -214,7 +230,7 @@ def must_be_whole(file: Path, kind: Any, told: dict[str, Any]) -> None:
 
 
 def read_readers(folder: Path, wanted: set[str]) -> dict[str, Any]:
-    """Tokenizer and pictures of a folder, if the task wants them and the folder has them."""
+    """What reads the input of a folder, if the task wants it and the folder has it."""
     return {name: kind.load(folder) for name, kind in READERS.items() if name in wanted and kind.lies_in(folder)}
 
 
@@ -234,6 +250,6 @@ def agreed(config: Any, task: Task, folder: Path) -> Any:
             agrees = field in ("pad", "sep") or (has >= value if field == "vocab" else has == value)
         if not agrees:
             raise ValueError(
-                f"{folder}: its tokenizer or its pictures have {field} {value}, but config.json says {has}"
+                f"{folder}: what reads its input, as its tokenizer, has {field} {value}, but config.json says {has}"
             )
     return replace(config, **told)

@@ -189,6 +189,21 @@ def convolve(
     return linear(_, squares, weight.flatten(1), bias).mT.unflatten(2, (height, -1))
 
 
+def convolve_in_time(
+    _: Any,
+    x: Tensor,  # (B,C,T)
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: tuple[int, ...] = (1,),
+    padding: tuple[int, ...] = (0,),
+    dilation: tuple[int, ...] = (1,),
+    groups: int = 1,
+) -> Tensor:
+    """The same over pictures of one row."""
+    sizes = ((1, *stride), (0, *padding), (1, *dilation))
+    return convolve(_, x.unsqueeze(2), weight.unsqueeze(2), bias, *sizes, groups).squeeze(2)
+
+
 def batch_norm(
     _: Any,
     x: Tensor,
@@ -218,6 +233,7 @@ STEADY: dict[str, Callable[..., Any]] = {
     "rnn_tanh": partial(recur, rnn_step_openly),
     "gru": partial(recur, gru_step_openly),
     "lstm": partial(recur, lstm_step_openly),
+    "conv1d": convolve_in_time,
     "conv2d": convolve,
     "batch_norm": batch_norm,
 }
@@ -230,8 +246,8 @@ MOVED = """
     tensor to tolist transpose tril triu unbind unflatten unsqueeze view where zeros zeros_like
 """
 EACH_NUMBER = """
-    __and__ __eq__ __floordiv__ __iand__ __invert__ __or__ __rsub__ __rtruediv__ abs add add_ clamp div div_ eq
-    equal ge gt isfinite isinf isnan le lt maximum minimum mul mul_ ne neg relu remainder rsqrt rsqrt_ sqrt square
+    __and__ __eq__ __floordiv__ __iand__ __invert__ __or__ __rsub__ __rtruediv__ abs add add_ clamp diff div div_
+    eq equal ge gt isfinite isinf isnan le lt maximum minimum mul mul_ ne neg relu remainder rsqrt rsqrt_ sqrt square
     square_ sub sub_
 """
 EACH_ROW = """

@@ -3,6 +3,7 @@
 BLEU and chrF are counted by sacreBLEU, with the signature that says how.
 
     F1 = 2 precision recall / (precision + recall)      perplexity = exp(loss)      RMSE² = mean (wanted - said)²
+    ROC-AUC = P(one that has the label scores higher than one that has it not)
 
 Spans are found as conlleval (Tjong Kim Sang & Buchholz 2000) and seqeval find them, answers are compared as in SQuAD
 (Rajpurkar et al. 2016, 2018).
@@ -47,6 +48,23 @@ def bleu(answers: Sequence[str], wanted: Sequence[str], lowercase: bool = False,
 def chrf(answers: Sequence[str], wanted: Sequence[str]) -> Score:
     metric = CHRF()
     return Score(metric.corpus_score(list(answers), [list(wanted)]).score, str(metric.get_signature()))
+
+
+def word_errors(wanted: Sequence[str], said: Sequence[str]) -> float:
+    """Words that are wrong, missing or too many, beside those that are wanted: fewest changes make one of the other."""
+    same_count(wanted, said)
+    changes = sum(changes_to(one.split(), other.split()) for one, other in zip(wanted, said, strict=True))
+    return 100 * changes / max(1, sum(len(one.split()) for one in wanted))
+
+
+def changes_to(wanted: Sequence[str], said: Sequence[str]) -> int:
+    """Levenshtein 1966: row by row, what it costs to get from so many words of one to so many of the other."""
+    row = list(range(len(said) + 1))
+    for i, word in enumerate(wanted, 1):
+        before, row = row, [i]
+        for j, other in enumerate(said, 1):
+            row.append(min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (word != other)))
+    return row[-1]
 
 
 def accuracy(wanted: Sequence[Any], said: Sequence[Any]) -> float:
@@ -129,6 +147,28 @@ def shared_words(wanted: list[str], said: list[str]) -> float:
     if not wanted or not said:
         return 100.0 * (wanted == said)
     return f1_of((Counter(wanted) & Counter(said)).total(), len(wanted), len(said)).f1
+
+
+def roc_auc(has: npt.ArrayLike, score: npt.ArrayLike) -> float:
+    """How often one that has the label scores higher than one that has it not; a tie is half a win (Fawcett 2006)."""
+    label, given = np.asarray(has, bool), np.asarray(score, np.float64)
+    same_count(label, given)
+    yes, no = int(label.sum()), int((~label).sum())
+    if not yes or not no:
+        raise ValueError(f"{yes} have the label and {no} have it not: there is nobody to compare with")
+    _, place, times = np.unique(given, return_inverse=True, return_counts=True)
+    rank = times.cumsum() - (times - 1) / 2  # from 1, the mean rank of those that tie
+    return 100 * float((rank[place][label].sum() - yes * (yes + 1) / 2) / (yes * no))
+
+
+def mean_roc_auc(wanted: Floats, said: Floats) -> float | None:
+    """Over the labels, (N, labels); NaN where nobody knows. A label that all have, or none, says nothing."""
+    found = []
+    for has, score in zip(wanted.T, said.T, strict=True):
+        known = ~np.isnan(has)
+        if len({*has[known]}) == 2:
+            found.append(roc_auc(has[known], score[known]))
+    return float(np.mean(found)) if found else None
 
 
 def perplexity(loss: float) -> float:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from regard.lab import EXPERIMENTS
+
 HOUSE = Path(__file__).parents[1]
 DOCS = HOUSE / "docs"
 PAGES = [*sorted(DOCS.glob("*.md")), HOUSE / "README.md", HOUSE / "CONTRIBUTING.md"]
@@ -60,3 +62,12 @@ def test_every_page_and_every_picture_is_shown_somewhere():
     names = {Path(target).name for target in linked}
     assert {page.name for page in DOCS.glob("*.md")} - names <= {"index.md"}
     assert {picture.name for picture in (DOCS / "pictures").iterdir()} <= names
+
+
+def test_every_claim_of_the_lectures_is_counted_and_told():
+    readme = (HOUSE / "README.md").read_text(encoding="utf-8")
+    assert {int(number) for number in re.findall(r"(\d+) claims of the lectures", readme)} == {len(EXPERIMENTS)}
+    told = re.findall(
+        r"^\| \[(\w+)\]\(pictures/lab-\1\.png\)", (DOCS / "lab.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert sorted(told) == sorted(EXPERIMENTS)

@@ -22,14 +22,19 @@ from regard.parts.cache import Cache, select
 from regard.parts.heads import Model
 
 B, T, S, V, D, C, E = 3, 9, 7, 19, 24, 3, 5
+P, KINDS = 4, 11  # properties of an atom, and kinds of pairs
 IMAGE, CONTEXT, SEP = 8, 17, 4
+MELS, STRIDE = 6, 2
 LENGTHS = [T, 2, 5]
 PACKED = [[4, 3, 2], [9], [1, 8]]  # lengths of the documents in each row
 PIECES = {"one by one": [1] * T, "a prompt in two pieces": [5, 3, 1], "all at once": [T]}
 SMALL: dict[str, Any] = {
     "vocab": V, "context": CONTEXT, "dim": D, "layers": 2, "encoder_layers": 2, "decoder_layers": 2, "stages": 2,
     "heads": 3, "kv_heads": 1, "hidden": 20, "dropout": 0.0, "sep": SEP,
+    "properties": V, "pairs": KINDS,
     "image": IMAGE, "channels": C, "patch": 4, "image_dim": 16, "image_layers": 1, "image_heads": 2, "joint": E,
+    "observation": 6, "places": 2, "actions": V,
+    "mels": MELS, "stride": STRIDE,
 }  # fmt: skip
 
 
@@ -95,6 +100,31 @@ def pixels() -> Tensor:
     return torch.randn(B, C, IMAGE, IMAGE, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
 
 
+def molecules(longest: int = T) -> Tensor:
+    """Properties of atoms, and pairs that are the same from both sides."""
+    luck = torch.Generator().manual_seed(5)
+    atoms = torch.randint(V, (B, longest, P), generator=luck)
+    pairs = torch.randint(KINDS, (B, longest, longest), generator=luck)
+    return torch.cat((atoms, torch.maximum(pairs, pairs.mT)), -1)
+
+
+def frames(length: int = T, seed: int = 0) -> Tensor:
+    """As many as make `length` tokens."""
+    luck = torch.Generator().manual_seed(seed + 100 * length)
+    return torch.randn(B, length * STRIDE, MELS, dtype=torch.float64, generator=luck)
+
+
+def source(ability: str) -> Tensor:
+    """Of S tokens."""
+    return ids(S, seed=1) if ability == "translates" else frames(S)
+
+
+def source_as(body: Any, ability: str) -> Tensor:
+    """In the precision of a body, if it is no text."""
+    given = source(ability)
+    return given.to(dtype_of(body)) if given.is_floating_point() else given
+
+
 def padding(lengths: list[int], longest: int) -> Tensor:
     return (torch.arange(longest) < torch.tensor(lengths)[:, None])[:, None, None]
 
@@ -103,8 +133,22 @@ def translated(body: Any) -> Tensor:
     return body(ids(S, seed=1), ids(), padding([S, 3, 5], S))
 
 
+def transcribed(body: Any) -> Tensor:
+    return body(frames(S).to(dtype_of(body)), ids(), padding([S, 3, 5], S))
+
+
+def dtype_of(body: Any) -> torch.dtype:
+    return next(body.parameters()).dtype
+
+
 def matched(body: Any) -> Tensor:
     return body(pixels()[:2], ids(), padding(LENGTHS, T))
+
+
+def world(given: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """What is done at each step, and what is observed, which follows from it."""
+    done = ids() if given is None else given
+    return torch.stack([(done * k + k).double().cos() for k in range(1, 13)], -1).unflatten(-1, (2, 6)), done
 
 
 RUN: dict[str, Callable[[Any], Tensor]] = {
@@ -114,9 +158,15 @@ RUN: dict[str, Callable[[Any], Tensor]] = {
     "writes": lambda body: body(ids()),
     "translates": translated,
     "sees": lambda body: body(pixels()),
+    "spells": lambda body: body(ids(), padding(LENGTHS, T)),
+    "bonds": lambda body: body(molecules(), padding(LENGTHS, T)),
     "matches": matched,
+    "foresees": lambda body: body(*world(), padding(LENGTHS, T)),
+    "hears": lambda body: body(frames().to(dtype_of(body)), padding(LENGTHS, T)),
+    "transcribes": transcribed,
 }
 RUN_SINGLE = RUN | {
+    "foresees": lambda body: body(world()[0].float(), world()[1], padding(LENGTHS, T)),
     "sees": lambda body: body(pixels().float()),
     "matches": lambda body: body(pixels()[:2].float(), ids(), padding(LENGTHS, T)),
 }
@@ -125,8 +175,13 @@ SHAPES = {
     "reads": (B, T, D),
     "fills": (B, T, D),
     "writes": (B, T, D),
+    "spells": (B, T, D),
     "translates": (B, T, D),
+    "bonds": (B, T, D),
     "matches": (2, B),
+    "foresees": (B, T, 3, D),
+    "hears": (B, T, D),
+    "transcribes": (B, T, D),
 }
 
 
@@ -193,25 +248,34 @@ def test_every_weight_learns_but_the_bias_of_keys_which_no_softmax_can_see(
 def test_an_example_is_answered_as_if_it_were_alone(name: str, ability: str, variant: dict[str, Any]) -> None:
     body = made(name, ability, variant)
     together = RUN[ability](body)
-    for b, (length, source) in enumerate(zip(LENGTHS, [S, 3, 5], strict=True)):
+    for b, (length, heard) in enumerate(zip(LENGTHS, [S, 3, 5], strict=True)):
         text = ids()[b : b + 1, :length]
         if ability == "sees":
             close(body(pixels()[b : b + 1])[0], together[b])
+        elif ability == "bonds":
+            close(body(molecules()[b : b + 1, :length, : P + length])[0], together[b, :length])
         elif ability == "gathers":
             close(body(text)[0], together[b])
         elif ability == "translates":
-            close(body(ids(S, seed=1)[b : b + 1, :source], text)[0], together[b, :length])
+            close(body(ids(S, seed=1)[b : b + 1, :heard], text)[0], together[b, :length])
+        elif ability == "transcribes":
+            close(body(frames(S)[b : b + 1, : heard * STRIDE], text)[0], together[b, :length])
+        elif ability == "hears":
+            close(body(frames()[b : b + 1, : length * STRIDE])[0], together[b, :length])
         elif ability == "matches":
             close(body(pixels()[:2], text)[:, 0], together[:, b])
+        elif ability == "foresees":
+            close(body(*world(text))[0], together[b, :length])
         else:
             close(body(text)[0], together[b, :length])
 
 
-@those_that("writes", "translates")
+@those_that("writes", "translates", "transcribes", "foresees")
 def test_what_comes_later_cannot_change_what_came_before(name: str, ability: str, variant: dict[str, Any]) -> None:
     body = made(name, ability, variant)
-    given, source = ids(), ids(S, seed=1)
-    run = body if ability == "writes" else lambda target: body(source, target)
+    given = ids()
+    runs = {"writes": body, "foresees": lambda done: body(*world(done))}
+    run = runs.get(ability, lambda target: body(source(ability), target))
     before = run(given)
     for changed in range(T):
         other = given.clone()
@@ -221,7 +285,7 @@ def test_what_comes_later_cannot_change_what_came_before(name: str, ability: str
         assert ((after - before)[:, changed:].abs().amax(-1) > 1e-6).all()
 
 
-@those_that("fills")
+@those_that("fills", "spells")
 def test_both_sides_are_seen_where_a_hidden_word_is_guessed(name: str, ability: str, variant: dict[str, Any]) -> None:
     body = made(name, ability, variant | {switch: False for switch in variant if switch == "one_way"})
     before = body(ids())
@@ -231,18 +295,18 @@ def test_both_sides_are_seen_where_a_hidden_word_is_guessed(name: str, ability: 
         assert ((body(other) - before).abs().amax(-1) > 1e-9).all()
 
 
-@those_that("writes", "translates")
+@those_that("writes", "translates", "transcribes", "foresees")
 @pytest.mark.parametrize("pieces", PIECES)
 def test_through_the_cache_equals_without(name: str, ability: str, variant: dict[str, Any], pieces: str) -> None:
     body, given = made(name, ability, variant), ids()
     caches, step, whole = with_cache(body, ability)
     with torch.inference_mode():
         parts = [step(part, caches) for part in given.split(PIECES[pieces], 1)]
-    assert {cache.length for cache in caches} == {T}
+    assert {cache.length for cache in caches} == {T * (3 if ability == "foresees" else 1)}
     close(torch.cat(parts, 1), whole(given))
 
 
-@those_that("writes", "translates")
+@those_that("writes", "translates", "transcribes", "foresees")
 @pytest.mark.parametrize("rows", [[2, 0], [1, 1, 0, 2], [0]])
 def test_a_cache_goes_on_with_any_rows(name: str, ability: str, variant: dict[str, Any], rows: list[int]) -> None:
     body, given, chosen = made(name, ability, variant), ids(), torch.tensor(rows)
@@ -254,7 +318,7 @@ def test_a_cache_goes_on_with_any_rows(name: str, ability: str, variant: dict[st
     close(torch.cat(parts, 1), whole(given)[chosen, 5:])
 
 
-@those_that("translates")
+@those_that("translates", "transcribes")
 def test_beams_share_the_source_of_their_sentence(name: str, ability: str, variant: dict[str, Any]) -> None:
     body, given, beams = made(name, ability, variant), ids(), torch.arange(B).repeat_interleave(2)
     caches, step, whole = with_cache(body, ability)
@@ -271,13 +335,15 @@ def with_cache(body: Any, ability: str) -> tuple[list[Cache], Callable[..., Tens
     """Caches that are ready, a step through them, and the same without."""
     if ability == "writes":
         return body.caches(), lambda new, caches: body(new, cache=caches), body
-    source, mask = ids(S, seed=1), padding([S, 3, 5], S)
+    if ability == "foresees":
+        return body.caches(), lambda new, caches: body(*world(new), cache=caches), lambda done: body(*world(done))
+    read, mask = source(ability), padding([S, 3, 5], S)
     with torch.inference_mode():
-        caches = body.read(source, mask)
-    return caches, lambda new, caches: body.decode(new, cache=caches), lambda target: body(source, target, mask)
+        caches = body.read(read, mask)
+    return caches, lambda new, caches: body.decode(new, cache=caches), lambda target: body(read, target, mask)
 
 
-@those_that("gathers", "reads", "fills", "writes", "translates", "matches")
+@those_that("gathers", "reads", "fills", "writes", "spells", "translates", "matches", "foresees")
 @pytest.mark.parametrize("more", [0, 1, 8])
 def test_padding_is_invisible_whatever_stands_there(
     name: str, ability: str, variant: dict[str, Any], more: int
@@ -292,22 +358,54 @@ def test_padding_is_invisible_whatever_stands_there(
         close(body.text(garbage, longer), body.text(given, mask))
     elif ability == "gathers":
         close(body(garbage, longer), body(given, mask))
+    elif ability == "foresees":
+        close(body(*world(garbage), longer)[:, :T][mask[:, 0, 0]], body(*world(given), mask)[mask[:, 0, 0]])
     else:
         real = mask[:, 0, 0]
         close(body(garbage, longer)[:, :T][real], body(given, mask)[real])
 
 
-@those_that("reads", "fills", "writes")
+@those_that("bonds")
+@pytest.mark.parametrize("more", [0, 1, 8])
+def test_padding_of_a_molecule_is_invisible_whatever_stands_there(
+    name: str, ability: str, variant: dict[str, Any], more: int
+) -> None:
+    body, mask, longer = made(name, ability, variant), padding(LENGTHS, T), padding(LENGTHS, T + more)
+    given, garbage = molecules(), molecules(T + more)
+    garbage[:, :T, : P + T] = torch.where(mask[:, 0, 0, :, None], given, garbage[:, :T, : P + T])
+    for b, length in enumerate(LENGTHS):  # what stands at pairs with the padding
+        garbage[b, :length, P + length :] = (garbage[b, :length, P + length :] + 3) % KINDS
+    real = mask[:, 0, 0]
+    close(body(garbage, longer)[:, :T][real], body(given, mask)[real])
+
+
+@those_that("hears", "transcribes")
+@pytest.mark.parametrize("more", [0, 1, 8])
+def test_so_is_what_stands_behind_the_end_of_a_sound(
+    name: str, ability: str, variant: dict[str, Any], more: int
+) -> None:
+    body, mask, longer = made(name, ability, variant), padding(LENGTHS, T), padding(LENGTHS, T + more)
+    real = longer[:, 0, 0].repeat_interleave(STRIDE, 1)[..., None]
+    wider = torch.cat((frames(), frames(8)[:, : more * STRIDE]), 1)
+    garbage = wider.where(real, wider * 7 + 3)
+    if ability == "transcribes":
+        close(body(garbage, ids(), longer), body(frames(), ids(), mask))
+    else:
+        close(body(garbage, longer)[:, :T][mask[:, 0, 0]], body(frames(), mask)[mask[:, 0, 0]])
+
+
+@those_that("reads", "fills", "writes", "spells", "foresees")
 def test_documents_packed_into_a_row_equal_each_alone(name: str, ability: str, variant: dict[str, Any]) -> None:
     body, given = made(name, ability, variant), ids()
     number = torch.stack([torch.tensor([i for i, n in enumerate(row) for _ in range(n)]) for row in PACKED])
-    together = body(given, (number[:, :, None] == number[:, None])[:, None])
+    run = (lambda done, mask=None: body(*world(done), mask)) if ability == "foresees" else body
+    together = run(given, (number[:, :, None] == number[:, None])[:, None])
     for b, row in enumerate(PACKED):
         for end, length in zip(torch.tensor(row).cumsum(0).tolist(), row, strict=True):
-            close(together[b, end - length : end], body(given[b : b + 1, end - length : end])[0])
+            close(together[b, end - length : end], run(given[b : b + 1, end - length : end])[0])
 
 
-@those_that("fills", "writes", "translates")
+@those_that("fills", "writes", "spells", "translates", "transcribes")
 def test_the_loss_of_a_vocabulary_is_the_cross_entropy_of_its_logits(
     name: str, ability: str, variant: dict[str, Any]
 ) -> None:
@@ -345,10 +443,14 @@ def guesses(model: Model, ability: str) -> Tensor:
     if ability == "matches":
         scores, own = body(pixels(), given, padding(LENGTHS, T)), torch.arange(B)
         return F.cross_entropy(scores, own) + F.cross_entropy(scores.T, own)
-    if ability in ("gathers", "sees"):
+    if ability == "foresees":
+        seen, done = world(given[:, :-1])
+        return F.cross_entropy(model.head(body(seen, done)[:, :, -1]).flatten(0, 1), given[:, 1:].flatten() % 4)
+    if ability in ("gathers", "sees", "hears", "bonds"):
         return F.cross_entropy(model.head(RUN[ability](body).mean(1)), torch.arange(B))
-    x = body(ids(S, seed=1), given[:, :-1]) if ability == "translates" else body(given[:, :-1])
-    wanted = given[:, 1:] if ability in ("writes", "translates") else given[:, :-1]
+    after = ("translates", "transcribes")
+    x = body(source_as(body, ability), given[:, :-1]) if ability in after else body(given[:, :-1])
+    wanted = given[:, 1:] if ability in ("writes", *after) else given[:, :-1]
     return F.cross_entropy(model.head(x).flatten(0, 1), wanted.flatten())
 
 

@@ -29,7 +29,8 @@ INSIDE = "regard.reproducible"
 KINDS = needle.kinds()
 SHORT = needle.Kind(lambda rows, width: KINDS["write, logits"].run([r[:2] for r in rows], min(width, 2 * len(rows))))
 FAMILY = [(name, ability) for name, family in MODELS.items() for ability in family.bodies if ability != "matches"]
-TASKS = [*tasks.DEFAULTS, *tasks.SEES, ("translate", "recurrent"), ("classify", "pooled"), ("write", "recurrent")]
+MORE = [("translate", "recurrent"), ("classify", "pooled"), ("write", "recurrent")]
+TASKS = [*tasks.DEFAULTS, *tasks.SEES, *tasks.HEARS, *tasks.BONDS, *MORE]
 
 
 def plainly(call, *args, **named):
@@ -43,7 +44,14 @@ def test_a_needle_gets_the_same_bits_in_every_batch(kind):
 
 @pytest.mark.parametrize(("name", "ability"), FAMILY)
 def test_so_does_every_body_and_they_are_nearly_the_usual_ones(name, ability):
-    run = {"translates": needle.taught, "sees": needle.seen}.get(ability, needle.per_token)
+    run = {
+        "translates": needle.taught,
+        "sees": needle.seen,
+        "hears": needle.heard,
+        "transcribes": needle.transcribed,
+        "bonds": needle.bonded,
+        "foresees": needle.foreseen,
+    }.get(ability, needle.per_token)
     kind = needle.Kind(partial(run, Model(needle.body_of(name, ability), nn.Identity())))
     assert needle.differing(kind, 4, reproducible) == (0, 0)
     rows = [[5, 7, 9, 11, 13], [8] * 19, [4]]

@@ -53,6 +53,27 @@ def test_micro_f1_counts_all_labels_together(pairs) -> None:
     assert scores.micro_f1(*apart(pairs)) == pytest.approx(f1(right, wanted, said))
 
 
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 5)), min_size=2, max_size=20))
+@FEW
+def test_roc_auc_is_how_often_the_one_that_has_it_wins(rows) -> None:
+    has, score = apart(rows)
+    pairs = [(a, b) for one, a in rows for other, b in rows if one and not other]
+    if not pairs:
+        with pytest.raises(ValueError, match="there is nobody to compare with"):
+            scores.roc_auc(has, score)
+        return
+    wins = sum(1.0 if a > b else 0.5 if a == b else 0.0 for a, b in pairs)
+    assert scores.roc_auc(has, score) == pytest.approx(100 * wins / len(pairs))
+
+
+def test_the_mean_roc_auc_leaves_gaps_and_labels_without_both_sides_out() -> None:
+    wanted = np.array([[1, 0, np.nan], [0, 0, 1], [1, 0, 0], [np.nan, 0, 1]])
+    said = np.array([[0.9, 0.1, 9.0], [0.2, 0.7, 0.8], [0.1, 0.5, 0.3], [-9.0, 0.2, 0.1]])
+    both = [scores.roc_auc([1, 0, 1], [0.9, 0.2, 0.1]), scores.roc_auc([1, 0, 1], [0.8, 0.3, 0.1])]
+    assert scores.mean_roc_auc(wanted, said) == pytest.approx(np.mean(both))
+    assert scores.mean_roc_auc(wanted[:, 1:2], said[:, 1:2]) is None
+
+
 def spans_by_trying(tags: list[str]) -> set[tuple[str, int, int]]:
     """Every stretch of words is tried: it is a span if it begins as one, goes on as one, and cannot go on further."""
 

@@ -56,10 +56,14 @@ def work_for(loaded: Loaded, texts: Sequence[str] | None) -> Written | Read:
     task: Any = loaded.task
     if isinstance(task, Write):
         return prompts(loaded, [*stories.stories(8)] if texts is None else texts)
+    if getattr(task, "sounds", None) is not None:
+        raise ValueError("regard bench measures models that read, write or see, and this one hears")
     if getattr(task, "pictures", None) is not None:
         scenes = shapes.shapes(READ)
         pixels = torch.from_numpy(task.pictures.prepare([scene.pixels for scene in scenes]))
         return Read([], task.pictures.normal(pixels), 0)
+    if loaded.tokenizer is None:
+        raise ValueError("regard bench measures models of texts and of pictures, and this one reads neither")
     texts = [phrase.english for phrase in phrasebook.phrases(READ)] if texts is None else texts
     context = loaded.model.body.config.context
     rows = task.encode(texts) if isinstance(task, Translate) else loaded.tokenizer.encode(texts)

@@ -74,7 +74,7 @@ def batch(loaded: Loaded, sample: Sample) -> list[Verdict]:
 
 def alike(sample: Sample) -> list[Given]:
     found = []
-    if sample.pixels is not None:
+    if sample.pixels is not None and not sample.targets:
         found.append(Given(sample.pixels))
     if sample.ids:
         length = min(map(len, sample.ids + sample.targets))

@@ -20,6 +20,7 @@ from regard.check.peer import peer
 from regard.check.programs import programs
 from regard.check.sample import Sample, draw
 from regard.check.settings import Asking, said_in, settings
+from regard.check.texts import LEARNT
 from regard.check.tokenizer import tokenizer
 from regard.check.verdict import Verdict
 from regard.check.weights import finite, norms, tied, zeros
@@ -64,6 +65,12 @@ def examine_loaded(
     numbers = finite(loaded.model)
     yield numbers
     if numbers.status == "FAILS":
+        return
+    if type(loaded.task) not in LEARNT:
+        yield from zeros(loaded.model)
+        yield from norms(loaded.model)
+        says = "it reads neither texts nor pictures, so its weights were looked at, and it was not asked anything"
+        yield Verdict("asked", "note", says, None, None)
         return
     sample = draw(loaded, lines)
     yield from guarded(tokenizer, loaded, sample)

@@ -8,27 +8,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from regard.data.bundled import numbers, phrasebook, quiz, shapes, stories
+from regard.data.bundled import chains, numbers, phrasebook, quiz, shapes, stories
 from regard.data.documents import from_memory
 from regard.data.images import Captioned, Picture
 from regard.data.labelled import Labelled, Measured
 from regard.data.questions import Question
-from regard.data.tagged import Tagged
+from regard.data.sounds import Sound, Spoken
 from regard.tasks.answer import Answering
 from regard.tasks.classify import Classify
 from regard.tasks.embed import Embed
 from regard.tasks.fill import MASK, Fill
 from regard.tasks.match import Match
 from regard.tasks.regress import Regress
-from regard.tasks.tag import WORDS, Tag
+from regard.tasks.tag import Tag
 from regard.tasks.translate import Translate
 from regard.tasks.write import Write
 
 MANY = 6  # texts
+SHORT = 24  # residues of a protein
 Halves = list[tuple[str, str]]  # texts, each with its other half if it has one
 
 
 def bundled(task: Any) -> Halves:
+    if getattr(task, "spelled", False):
+        return [(protein.residues[:SHORT], "") for protein in chains.chains(MANY)]
     match task:
         case Write():
             return [(story, "") for story in stories.stories(MANY)]
@@ -54,6 +57,8 @@ def short(text: str, words: int = 6) -> str:
 
 def labelled(task: Classify, pairs: Halves, pictures: list[Any]) -> list[Any]:
     wanted = [(task.labels[i % len(task.labels)],) for i in range(MANY)]
+    if task.sounds is not None:
+        return [Sound(clip, task.sounds.rate, wanted[i], "sample", i + 1) for i, clip in enumerate(pictures)]
     if pictures:
         return [
             Picture(pixels, label, "sample", i) for i, (pixels, label) in enumerate(zip(pictures, wanted, strict=True))
@@ -68,9 +73,9 @@ def measured(task: Regress, pairs: Halves, _: Any) -> list[Any]:
 
 
 def tagged(task: Tag, pairs: Halves, _: Any) -> list[Any]:
-    words = [tuple(WORDS.findall(text)) for text, _ in pairs]
-    tags = task.tags
-    return [Tagged(row, tuple(tags[j % len(tags)] for j in range(len(row))), "sample", 1) for row in words if row]
+    rows = [task.words(text) for text, _ in pairs]
+    tags = [tuple(task.tags[j % len(task.tags)] for j in range(len(row.words))) for row in rows]
+    return [row._replace(tags=made, file="sample") for row, made in zip(rows, tags, strict=True) if made]
 
 
 def asked_about(task: Answering, pairs: Halves, _: Any) -> list[Any]:
@@ -79,9 +84,17 @@ def asked_about(task: Answering, pairs: Halves, _: Any) -> list[Any]:
     return [Question(asked, told, ((short(told, 1), 0),), "sample", i + 1) for i, (asked, told) in enumerate(both)]
 
 
+def translated(task: Translate, pairs: Halves, clips: list[Any]) -> list[Any]:
+    both = [(text, other or text) for text, other in pairs]
+    if task.sounds is None:
+        return both
+    rate = task.sounds.rate
+    return [Spoken((c,), b[1], rate, "sample", i) for i, (c, b) in enumerate(zip(clips, both, strict=False), 1)]
+
+
 # Rows that each task can learn from.
 LEARNT: dict[type, Callable[[Any, Halves, list[Any]], Any]] = {
-    Translate: lambda task, pairs, _: [(text, other or text) for text, other in pairs],
+    Translate: translated,
     Embed: lambda task, pairs, _: [(text, other or text) for text, other in pairs],
     Write: lambda task, pairs, _: from_memory([text for text, _ in pairs], "sample"),
     Fill: lambda task, pairs, _: from_memory([text for text, _ in pairs], "sample"),

@@ -11,6 +11,7 @@ from regard.choose import choose
 VERBS = {
     "train": "train a model on your files: regard train translate --data train.en train.de",
     "run": 'use a model: regard run MODEL "Tea and water please"',
+    "imitate": "act so that nobody can tell it from an expert: regard imitate --data episodes.npz --env CartPole-v1",
     "score": "measure a model on a file of pairs: regard score MODEL test.en test.de",
     "check": "examine a model, and tell what is wrong with it: regard check MODEL",
     "bench": "how fast a model is on this machine, beside other programs: regard bench MODEL",
@@ -29,7 +30,7 @@ def main(argv: list[str] | None = None) -> int:
     if not args or args[0] in ("-h", "--help", "help"):
         print("regard: the Transformer family, on your own files\n")
         print(USAGE + "\n")
-        print("\n".join(f"  {verb:<8}{what}" for verb, what in VERBS.items()))
+        print("\n".join(f"  {verb:<9}{what}" for verb, what in VERBS.items()))
         return 0
     if args[0] in ("-V", "--version"):
         from regard import __version__

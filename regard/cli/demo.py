@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from regard.cli.leaving import go_on
 from regard.cli.options import parse
-from regard.cli.train import follow, go_on, ready
+from regard.cli.train import follow, ready
 from regard.data.bundled import phrasebook
 from regard.load import load
 from regard.training.settings import options_of, start
@@ -34,7 +35,7 @@ def main(args: list[str]) -> int:
         begun = (folder / "LATEST").exists() and not demo.overwrite
         said: dict[str, Any] = {"minutes": demo.minutes, "seed": demo.seed, "overwrite": demo.overwrite, **RECIPE}
         job = ready(start("translate", out=demo.out, **{"resume": True} if begun else said))
-        if code := follow(job, go_on("translate", job)):
+        if code := follow(job, go_on("translate", job.run.folder)):
             return code
     translate = load(folder)
     unseen = [p for p in phrasebook.phrases() if phrasebook.split(p) == "test"]

@@ -11,7 +11,10 @@ from regard.models import ABILITIES, MODELS
 from regard.tasks import TASKS
 from regard.training.loop import parameters
 
-GUESSES = {"vocab": 8000, "image": 32, "channels": 3}  # for counting; the data says otherwise
+GUESSES = {  # for counting; the data says otherwise
+    **{"vocab": 8000, "image": 32, "channels": 3, "mels": 40, "stride": 2},
+    **{"properties": 40, "pairs": 26, "observation": 100, "places": 9},
+}
 
 
 def main(args: list[str]) -> int:
@@ -25,7 +28,8 @@ def main(args: list[str]) -> int:
         print(f"{'':<13}tasks: {', '.join(fit)}")
         counts = [f"{size} {short(count(family, size))}" for size in family.sizes]
         print(f"{'':<13}sizes: {', '.join(counts)}\n")
-    print("Parameters are those of the body, with 8,000 pieces for texts and 32 x 32 colour pixels for pictures.")
+    sizes = "8,000 pieces for texts, 32 x 32 colour pixels for pictures and 40 mels for sounds"
+    print(f"Parameters are those of the body, with {sizes}.")
     return 0
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from queue import Queue
 from threading import Thread
 from typing import Annotated, Any, BinaryIO, Literal
@@ -15,20 +16,26 @@ from typing import Annotated, Any, BinaryIO, Literal
 import numpy as np
 import tyro
 
+from regard.acting.policy import is_policy
 from regard.choose import must
+from regard.cli.act import Playing, play_decider, play_policy
 from regard.cli.model import Fetching, found, named_in
 from regard.cli.options import parse
+from regard.data.fasta import holds_fasta, sequences
 from regard.data.lines import Bad, Lines
 from regard.device import use_threads
 from regard.load import Loaded, load
 from regard.purpose import task_of
 from regard.reproducible import reproducible
 from regard.tasks import TASKS
+from regard.tasks.decide import Decide
 from regard.tasks.task import Answer
 from regard.tasks.write import TURN, Write
+from regard.training.changes import flag
 from regard.training.settings import options_of
 
 WINDOW = 1024  # texts held at once
+ANSWERING = ("text", "file", "json", "embed", "n_best", "horizon", "ahead", "save")  # mean nothing to who acts
 
 
 @dataclass
@@ -37,11 +44,11 @@ class Use:
 
     model: Annotated[str, tyro.conf.Positional]  # a model folder, or the name of one on the hub: owner/repo
     text: Annotated[tuple[str, ...], tyro.conf.Positional] = ()  # the texts; from the file or standard input if none
-    file: str | None = None  # a file of texts, one a line, plain or gzip
+    file: str | None = None  # a file of texts, one a line, or of proteins (.fasta), plain or gzip
     json: bool = False  # answers as JSON lines, with their log-probabilities
     embed: bool = False  # instead of answers, one vector for each input, as JSON lines
     npy: str | None = None  # with --embed: all vectors as one array, in this .npy file
-    play: bool = False  # tell an interactive story: you type, the model answers
+    play: bool = False  # a story told by you and the model in turn; or, if it acts or decides, let it act in a world
     device: str = "auto"  # cpu, cuda or mps; the best there is if auto
     speed: Literal["exact", "int8"] = "exact"  # the same tokens as ever, or weights of 8 bits: sooner, almost the same
     threads: int | None = None  # processor threads; all cores unless given
@@ -58,18 +65,50 @@ class Use:
 
 def main(args: list[str]) -> int:
     folder = named_in(args)
-    ways = TASKS[task_of(folder) if folder else "translate"].ways
-    given = parse("regard run", args, options_of(Use) | options_of(Fetching) | options_of(ways))
+    if folder and is_policy(folder):
+        return act(folder, args)
+    kind = TASKS[task_of(folder) if folder else "translate"]
+    ways: Any = kind.ways
+    acting = options_of(Playing) if kind.acts else {}
+    given = parse("regard run", args, options_of(Use) | options_of(Fetching) | options_of(ways) | acting)
     use = Use(**{name: given.pop(name) for name in options_of(Use)})
     how_found = Fetching(**{name: given.pop(name) for name in options_of(Fetching)})
-    if use.text and use.file:
-        raise ValueError("give the texts on the command line or in --file, not both")
+    playing, how = Playing(**{name: given.pop(name) for name in acting}), ways(**given)
+    if acting and use.play:
+        refuse(ANSWERING, "does not go with --play, which lets it act", use, how)
+    elif acting:
+        refuse((*acting, "env"), "goes with --play", playing, how)
     if use.threads:
         use_threads(use.threads)
-    how = ways(**given)
+    if use.play and acting and kind is not Decide:
+        return play_policy(found(use.model, how_found), playing)
+    if use.text and use.file:
+        raise ValueError("give the texts on the command line or in --file, not both")
     loaded = load(found(use.model, how_found), use.device, speed=None if use.reproducible else use.speed)
     with reproducible(loaded.model) if use.reproducible else nullcontext():
+        if use.play and kind is Decide:
+            return play_decider(loaded, how, playing)
         return answer(loaded, use, how)
+
+
+def refuse(names: Iterable[str], why: str, *groups: Any) -> None:
+    """Options that would change nothing."""
+    for group in groups:
+        kind: Any = type(group)
+        known = options_of(kind)
+        for name in names:
+            if name in known and getattr(group, name) != known[name].default:
+                raise ValueError(f"{'a text' if name == 'text' else flag(name)} {why}")
+
+
+def act(folder: Path, args: list[str]) -> int:
+    """A policy without a model can do one thing."""
+    given = parse("regard run", args, options_of(Use) | options_of(Fetching) | options_of(Playing))
+    use = Use(**{name: given[name] for name in options_of(Use)})
+    if not use.play:
+        raise ValueError(f"{folder} holds a policy, which acts: regard run {folder} --play")
+    refuse(ANSWERING, "does not go with --play, which lets it act", use)
+    return play_policy(folder, Playing(**{name: given[name] for name in options_of(Playing)}))
 
 
 def answer(loaded: Loaded, use: Use, how: Any) -> int:
@@ -77,18 +116,54 @@ def answer(loaded: Loaded, use: Use, how: Any) -> int:
         return play(loaded, how, " ".join(use.text))
     if use.embed:
         return embed(loaded, use)
+
+    def ask(some: list[str], first: int) -> Iterator[list[Answer]]:
+        return loaded.task.predict(loaded.model, some, how, first=first)
+
+    for number, source, best in answered(use, ask):
+        show(number, source, best, use.json, how)
+    return 0
+
+
+def answered(use: Use, ask: Callable[[list[str], int], Iterable[Any]]) -> Iterator[tuple[int, str, Any]]:
+    """Every input with its number and its answer. Many are asked at once; if one of these cannot be answered, those
+    before it still are, and the error tells where it stands."""
     number = 0
     for some in windows(use):
-        for source, best in zip(some, loaded.task.predict(loaded.model, some, how, first=number), strict=True):
-            show(number, source, best, use.json, how)
-            number += 1
-    return 0
+        begin, answers = number, ask(some, number)
+        try:
+            for source, answer in zip(some, answers, strict=True):
+                yield number, source, answer
+                number += 1
+        except ValueError:
+            for i, source in enumerate(some[number - begin :], number):
+                yield i, source, alone(use, ask, source, i)
+            raise
+
+
+def alone(use: Use, ask: Callable[[list[str], int], Iterable[Any]], source: str, number: int) -> Any:
+    try:
+        [answer] = ask([source], number)
+    except ValueError as error:
+        raise ValueError(f"{place(use, number)}{error}") from None
+    return answer
+
+
+def place(use: Use, number: int) -> str:
+    """Where an input is from, unless it stands in the command."""
+    if use.text:
+        return ""
+    if use.file is None:
+        return f"standard input, line {number + 1}: "
+    return f"{use.file}, chain {number + 1}: " if holds_fasta(use.file) else f"{use.file}:{number + 1}: "
 
 
 def play(loaded: Loaded, how: Any, story: str) -> int:
     """The model tells, the user acts; an empty line or the end of the input ends it. Old turns slide out of sight."""
     if not isinstance(loaded.task, Write):
-        raise ValueError("--play is for models that write: train one with regard train write")
+        raise ValueError(
+            "--play is for models that write, decide or act: regard train write, decide, or predict --env CartPole-v1"
+        )
     story = loaded.task.play(loaded.model, story, "", how, 0)
     print(story.strip(), flush=True)
     for turn, said in enumerate(asked(), 1):
@@ -110,14 +185,12 @@ def asked() -> Iterator[str]:
 
 
 def embed(loaded: Loaded, use: Use) -> int:
-    number, kept = 0, []
-    for some in windows(use):
-        for source, vector in zip(some, loaded.embed(some), strict=True):
-            if use.npy:
-                kept.append(vector)
-                continue
+    kept = []
+    for number, source, vector in answered(use, lambda some, _: loaded.embed(some)):
+        if use.npy:
+            kept.append(vector)
+        else:
             print(json.dumps({"number": number, "source": source, "vector": vector}, ensure_ascii=False), flush=True)
-            number += 1
     if use.npy:
         np.save(use.npy, np.array(kept, np.float32))
         print(f"{len(kept)} vectors are in {use.npy}")
@@ -145,9 +218,10 @@ def windows(use: Use) -> Iterator[list[str]]:
 
 def from_file(file: str) -> Iterator[str]:
     try:
-        for line in Lines(file):
+        for line in sequences(Lines(file)) if holds_fasta(file) else Lines(file):
             if isinstance(line, Bad):
-                raise ValueError(f"{line.file}:{line.line}: {line.why}, {line.detail}; convert it with iconv")
+                remedy = "; convert it with iconv" if line.why == "bad UTF-8" else ""
+                raise ValueError(f"{line.file}:{line.line}: {line.why}, {line.detail}{remedy}")
             yield line
     except FileNotFoundError:
         raise ValueError(f"{file}: no such file") from None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from regard.choose import choose
+from regard.cli.act import act
+from regard.cli.leaving import go_on, politely
 from regard.cli.model import Fetching, found
 from regard.cli.options import parse
 from regard.data.lint import BadLines, Report
@@ -19,7 +20,7 @@ from regard.hub.folder import read_config, read_json
 from regard.models import MODELS
 from regard.tasks import TASKS
 from regard.training.loop import Step, parameters
-from regard.training.settings import Settings, options, resumed, start
+from regard.training.settings import Settings, options, resumed, start, usual_size
 from regard.training.train import Job, carry_out, planned, prepare, save
 
 
@@ -36,7 +37,7 @@ def main(args: list[str]) -> int:
         which.model = which.model or read_json(Path(which.out or f"runs/{task}") / "train.json").get("model")
     model = which.model or (begun(which) or TASKS[task].default)
     choose("model", model, MODELS)
-    size = which.size or next(iter(MODELS[model].sizes))
+    size = which.size or usual_size(model, bool(which.env))
     choose(f"size of {model}", size, MODELS[model].sizes)
     fit = [name for name, family in MODELS.items() if set(family.bodies) & set(TASKS[task].asks)]
     sizes = f"--size {', '.join(MODELS[model].sizes)} (now {size})"
@@ -46,10 +47,13 @@ def main(args: list[str]) -> int:
     said = {name: value for name, value in given.items() if {name.rstrip("_"), f"no_{name}"} & typed}
     if which.resume:
         named = {name: value for name, value in (("model", which.model), ("size", which.size)) if f"--{name}" in args}
-        job = ready(resumed(task, **said, **named))
+        settings = resumed(task, **said, **named)
     else:
-        job = ready(start(task, model, size, **said))
-    return follow(job, go_on(task, job))
+        settings = start(task, model, size, **said)
+    if settings.reading.get("env"):
+        return act(settings)
+    job = ready(settings)
+    return follow(job, go_on(task, job.run.folder))
 
 
 def begun(which: argparse.Namespace) -> str | None:
@@ -65,14 +69,11 @@ def chosen(task: str, args: list[str]) -> tuple[argparse.Namespace, list[str]]:
     _, rest = parser.parse_known_args(args)
     parser.add_argument("--from", dest="from_")
     parser.add_argument("--out")
+    parser.add_argument("--env")
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--download", action="store_true")
     known, _ = parser.parse_known_args(args)
     return known, [arg for arg in rest if arg != "--resume"]
-
-
-def go_on(task: str, job: Job) -> str:
-    return shlex.join(["regard", "train", task, "--resume", "--out", str(job.run.folder)])
 
 
 def ready(settings: Settings) -> Job:
@@ -127,25 +128,6 @@ def introduce(job: Job) -> None:
     print(f"{train} to learn from, {valid} to validate on; {made}")
     if job.progress.step:
         print(f"going on from step {job.progress.step}")
-
-
-@contextmanager
-def politely() -> Iterator[list[int]]:
-    """A list that gets the signal when one comes; the second signal acts as it always does."""
-    came: list[int] = []
-
-    def note(number: int, _: Any) -> None:
-        came.append(number)
-        for n, handler in before.items():  # first, so that one more leaves even while we print
-            signal.signal(n, handler)
-        print("\nfinishing this step, then saving; once more to leave at once", file=sys.stderr, flush=True)
-
-    before = {n: signal.signal(n, note) for n in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield came
-    finally:
-        for n, handler in before.items():
-            signal.signal(n, handler)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from regard.data.fasta import holds_fasta, sequences
 from regard.data.files import Data, Files, fingerprint
 from regard.data.flaws import unwritable
 from regard.data.lines import Bad, Lines
@@ -78,7 +79,7 @@ def from_memory(documents: list[str], name: str) -> Texts:
 def from_files(
     files: Iterable[str], by: str, skip_bad: bool = False, field: str = "text", cache: Path | None = None
 ) -> Texts:
-    """Text files, plain or gzip, or JSON lines with a field of text."""
+    """Text files, plain or gzip, JSON lines with a field of text, or FASTA, in which each chain is a document."""
     names = [str(file) for file in files]
     for name in names:
         if not os.path.isfile(name):
@@ -88,6 +89,9 @@ def from_files(
 
     def read() -> Iterator[Piece]:
         for name in names:
+            if holds_fasta(name):
+                yield from (Piece(chain, True) for chain in good(sequences(Lines(name)), skip_bad))
+                continue
             whatever = json_texts(Lines(name), field) if holds_json(name) else plain_texts(Lines(name))
             lines = good(whatever, skip_bad)
             if holds_json(name):

@@ -143,19 +143,28 @@ def number_of(raw: Raw) -> float | Bad:
 
 
 def read_raw(
-    files: Sequence[str | Path], fields: Sequence[str] | None, answers: tuple[str, ...]
+    files: Sequence[str | Path],
+    fields: Sequence[str] | None,
+    answers: tuple[str, ...],
+    text: str = "text",
+    several: bool = False,
 ) -> Iterator[Raw | Bad | Note]:
-    """`answers` are the names that the answer may have where no fields are given."""
-    if fields and len(fields) not in (2, 3):
+    """`text` is the name of the text, and `answers` are those that the answer may have, where no fields are given. If
+    `several`, all fields but the first are the answer, as a list."""
+    if several:
+        assert fields
+        if len(fields) < 2:
+            raise ValueError(f"fields are {text} and a column for each label, not {' '.join(fields)} alone")
+    elif fields and len(fields) not in (2, 3):
         raise ValueError(f"fields are text and {answers[0]}, or text, text and {answers[0]}, not {' '.join(fields)}")
     kinds, parts = kinds_of(files), [Lines(file) for file in files]
     match kinds:
         case [".jsonl" | ".json"]:
-            yield from from_objects(parts[0], fields, answers)
+            yield from from_objects(parts[0], fields, (text, *answers), several)
         case [".tsv" | ".txt"]:
-            yield from from_table(parts[0], fields)
+            yield from from_table(parts[0], fields, several)
         case [".csv"]:
-            yield from from_csv(parts[0], fields, answers)
+            yield from from_csv(parts[0], fields, (text, *answers), several)
         case [other]:
             raise ValueError(
                 f"{files[0]}: a single file must be named .tsv, .txt, .csv or .jsonl (or these with .gz), "
@@ -182,16 +191,25 @@ def raw_of(texts: Sequence[str], answer: Any, file: str, line: int, answer_file:
     return bad or Raw(texts[0], texts[1] if len(texts) == 2 else None, answer, file, line, answer_file or file)
 
 
-def from_objects(lines: Lines, fields: Sequence[str] | None, answers: tuple[str, ...]) -> Iterator[Raw | Bad]:
+def parted(cells: Sequence[Any], several: bool) -> tuple[list[Any], Any]:
+    """Texts and answer."""
+    return ([cells[0]], list(cells[1:])) if several else (list(cells[:-1]), cells[-1])
+
+
+def from_objects(
+    lines: Lines, fields: Sequence[str] | None, names: tuple[str, ...], several: bool
+) -> Iterator[Raw | Bad]:
     for item in objects(lines):
         if isinstance(item, Bad):
             yield item
             continue
         number, row = item
-        *texts, answer = fields or usual(row, answers)
+        texts, answer = parted(fields or usual(row, names), several)
         found = strings(row, texts, lines.file, number)
         if isinstance(found, Bad):
             yield found
+        elif several:
+            yield raw_of(found, [row.get(name) for name in answer], lines.file, number)
         elif answer not in row:
             detail = f"no field {answer!r}; the line has {', '.join(row)}"
             yield Bad(lines.file, number, "missing field", detail)
@@ -199,12 +217,13 @@ def from_objects(lines: Lines, fields: Sequence[str] | None, answers: tuple[str,
             yield raw_of(found, row[answer], lines.file, number)
 
 
-def usual(names: Collection[str], answers: tuple[str, ...]) -> list[str]:
-    second = [name for name in ("text2", "pair") if name in names][:1]
-    return ["text", *second, next((name for name in answers if name in names), answers[0])]
+def usual(there: Collection[str], names: tuple[str, ...]) -> list[str]:
+    text, *answers = names
+    second = [name for name in ("text2", "pair") if name in there and text == "text"][:1]
+    return [text, *second, next((name for name in answers if name in there), answers[0])]
 
 
-def from_table(lines: Lines, fields: Sequence[str] | None) -> Iterator[Raw | Bad]:
+def from_table(lines: Lines, fields: Sequence[str] | None, several: bool) -> Iterator[Raw | Bad]:
     rows = tabbed(lines)
     chosen = columns(rows, lines.file, fields) if fields else []
     for row in rows:
@@ -222,11 +241,11 @@ def from_table(lines: Lines, fields: Sequence[str] | None) -> Iterator[Raw | Bad
             detail = f"the line has {len(cells)} columns, the first has {len(chosen)}; is there a tab in a text?"
             yield Bad(lines.file, number, "unequal counts", detail)
         else:
-            *texts, answer = (cells[column] for column in chosen)
+            texts, answer = parted([cells[column] for column in chosen], several)
             yield raw_of(texts, answer, lines.file, number)
 
 
-def from_csv(lines: Lines, fields: Sequence[str] | None, answers: tuple[str, ...]) -> Iterator[Raw | Bad]:
+def from_csv(lines: Lines, fields: Sequence[str] | None, said: tuple[str, ...], several: bool) -> Iterator[Raw | Bad]:
     """The first line names the columns."""
     rows = comma_separated(lines)
     header = next(rows)
@@ -236,7 +255,7 @@ def from_csv(lines: Lines, fields: Sequence[str] | None, answers: tuple[str, ...
     if fields and all(field.isdecimal() for field in fields):
         chosen = numbered(fields, lines.file)
     else:
-        chosen = named(fields or usual(names, answers), names, lines.file)
+        chosen = named(fields or usual(names, said), names, lines.file)
     if max(chosen) >= len(names):
         raise ValueError(f"{lines.file}:1: there is no column {max(chosen) + 1}: the first line names {len(names)}")
     for row in rows:
@@ -245,7 +264,7 @@ def from_csv(lines: Lines, fields: Sequence[str] | None, answers: tuple[str, ...
             continue
         number, cells = row
         if len(cells) == len(names):
-            *texts, answer = (cells[column] for column in chosen)
+            texts, answer = parted([cells[column] for column in chosen], several)
             yield raw_of(texts, answer, lines.file, number)
         elif not "".join(cells).strip():
             yield Bad(lines.file, number, "empty", "the line is empty")

@@ -25,6 +25,12 @@ Why = Literal[
     "not CSV",
     "not a number",
     "not an image",
+    "not an amino acid",
+    "no name",
+    "name twice",
+    "not a molecule",
+    "unknown atom",
+    "not a sound",
     "misplaced answer",
     "unequal counts",
 ]

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 LETTERS = 10  # characters a word may have on average: a limit for languages that write without spaces
 NOTED = ("BOM", "CRLF", "duplicates", "copies")
 OVERLAP = "overlap"
-SPECIAL = ("not CSV", "not a number", "not an image", "misplaced answer")  # of few kinds of file: told if they occur
+SPECIAL = (  # of few kinds of file: told if they occur
+    *("not CSV", "not a number", "not an image", "not a sound", "misplaced answer"),
+    *("not an amino acid", "no name", "name twice", "not a molecule", "unknown atom"),
+)
 STYLES = {"": "", "bad": "red", "noted": "", "warning": "bold yellow"}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 # In the order of the lectures; the docstring of each file tells the rest.
 EXPERIMENTS = (
     "linear", "backward", "width", "growth", "depth",  # networks
-    "gradients", "recall", "parallel", "bottleneck", "party",  # memory
+    "gradients", "recall", "parallel", "bottleneck", "party", "doors", "ball",  # memory
     "softmax", "saturation", "mask", "kernel", "heads", "lengths",  # attention
     "beam",  # writing
 )  # fmt: skip

@@ -8,17 +8,22 @@ from torch import nn
 
 from regard.models import (
     bert,
+    chain,
     clip,
     convolution,
     gpt,
+    graph,
+    listener,
     llama,
     modernbert,
     nano,
     pooled,
     recurrent,
     seq2seq,
+    transcriber,
     transformer,
     vit,
+    world,
 )
 
 ABILITIES = {
@@ -28,7 +33,12 @@ ABILITIES = {
     "writes": "lets a token see only what came before it",
     "translates": "has an encoder and a decoder",
     "sees": "makes vectors of an image",
+    "spells": "makes a vector of every letter of a protein",
+    "bonds": "makes vectors of the atoms of a molecule",
     "matches": "has a tower for images and one for texts",
+    "foresees": "sees what was observed and done so far",
+    "hears": "makes vectors of a sound",
+    "transcribes": "has an encoder that hears and a decoder",
 }
 
 
@@ -56,11 +66,16 @@ MODELS: dict[str, Family] = {
     "gpt": Family({"reads": gpt.GPT, "writes": gpt.GPT}, gpt.GPTConfig, gpt.SIZES),
     "vit": Family({"sees": vit.ViT}, vit.ViTConfig, vit.SIZES),
     "clip": Family({"matches": clip.CLIP}, clip.CLIPConfig, clip.SIZES),
+    "graph": Family({"bonds": graph.Graph}, graph.GraphConfig, graph.SIZES),
+    "listener": Family({"hears": listener.Listener}, listener.ListenerConfig, listener.SIZES),
+    "transcriber": Family({"transcribes": transcriber.Transcriber}, transcriber.TranscriberConfig, transcriber.SIZES),
     "llama": Family({"reads": llama.Llama, "writes": llama.Llama}, llama.LlamaConfig, llama.SIZES),
     "modernbert": Family(
         {"reads": modernbert.ModernBert, "fills": modernbert.ModernBert}, modernbert.ModernBertConfig, modernbert.SIZES
     ),
     "nano": Family({"reads": nano.Nano, "writes": nano.Nano}, nano.NanoConfig, nano.SIZES),
+    "world": Family({"foresees": world.World}, world.WorldConfig, world.SIZES),
+    "chain": Family({"spells": chain.Chain}, chain.ChainConfig, chain.SIZES),
 }
 
 

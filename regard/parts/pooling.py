@@ -4,9 +4,11 @@ Last, First        the vector of one token: the last of a causal model has seen 
 AtEnd              the vector of the token that ends a text          Radford et al. 2021 (CLIP)
 Pooler             tanh(x_1 W + b)          Devlin et al. 2019: the first, through a layer of its own
 Mean               Σ x / T
+MeanAndSum         gelu([Σ x / T, Σ x / 10] W + b)          a sum knows how many there are, which a mean forgets
 AttentionPool      Σ softmax(x w) · x          Lin et al. 2017: a trained question picks what matters
 
-A mask (B,1,1,T) tells which tokens are real. A body that has pooled already, T = 1, passes through all but Pooler.
+A mask (B,1,1,T) tells which tokens are real. A body that has pooled already, T = 1, passes through all but Pooler and
+MeanAndSum, which have a layer of their own.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import math
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.look import show, someone_looks
@@ -75,6 +78,19 @@ class Mean(nn.Module):
         return x.where(real, 0).sum(1) / real.sum(1)
 
 
+class MeanAndSum(Mean):
+    MANY = 10  # so many vectors have a sum as large as their mean
+
+    def __init__(self, dim: int):
+        super().__init__()
+        self.dense = nn.Linear(2 * dim, dim)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        mean = super().forward(x, mask)
+        count = x.size(1) if mask is None or x.size(1) == 1 else mask[:, 0, 0].sum(-1, keepdim=True)  # (B,1)
+        return F.gelu(self.dense(torch.cat((mean, mean * (count / self.MANY)), -1)))
+
+
 class AttentionPool(nn.Module):
     def __init__(self, dim: int):
         super().__init__()
@@ -94,6 +110,7 @@ POOLINGS: dict[str, Callable[[int], nn.Module]] = {
     "last": lambda dim: Last(),
     "first": lambda dim: First(),
     "mean": lambda dim: Mean(),
+    "sum": MeanAndSum,
     "attention": AttentionPool,
     "pooler": Pooler,
 }

@@ -1,12 +1,14 @@
-"""Stems: an image becomes a sequence, (B,C,H,W) -> (B,P,D), one vector for each place.
+"""Stems: an image becomes a sequence, (B,C,H,W) -> (B,P,D), one vector for each place; and so does a sound.
 
 Patches            x_p = W · patch_p + b          Dosovitskiy et al. 2021: squares side by side, each mapped alone
 ConvolutionStem    a few convolutions             Xiao et al. 2021: overlapping squares, which are easier to train
+SoundStem          convolutions along time        Radford et al. 2023 (Whisper): (B,T,mels) -> (B,S,D)
 """
 
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 
@@ -56,6 +58,32 @@ class ConvolutionStem(nn.Module):
     def places(self, image: int) -> int:
         """How many vectors a square image becomes; an odd row at the edge counts as a whole one."""
         return (-(-image // self.patch)) ** 2
+
+
+class SoundStem(nn.Module):
+    """One convolution of three frames that keeps their number, then as many that halve it as make one token of `stride`
+    frames. The mask is that of the tokens: what lies behind the end of a sound is 0 for each of them, as it would be if
+    the sound stood alone."""
+
+    def __init__(self, mels: int, dim: int, stride: int = 2):
+        super().__init__()
+        halvings = stride.bit_length() - 1
+        if stride != 2**halvings:
+            raise ValueError(f"convolutions make one token of 1, 2, 4, 8 ... frames, not of {stride}")
+        self.stride = stride
+        self.layers = nn.ModuleList(
+            nn.Conv1d(dim if i else mels, dim, 3, stride=2 if i else 1, padding=1) for i in range(halvings + 1)
+        )
+
+    def forward(self, frames: Tensor, mask: Tensor | None = None) -> Tensor:
+        if frames.size(1) % self.stride:
+            raise ValueError(f"{frames.size(1)} frames do not make whole tokens of {self.stride}")
+        x = frames.mT  # (B,mels,T)
+        for layer in self.layers:
+            if mask is not None:
+                x = x.masked_fill(~mask[:, 0].repeat_interleave(x.size(2) // mask.size(3), 2), 0)
+            x = F.gelu(layer(x))
+        return x.mT  # (B,S,D)
 
 
 def as_tokens(maps: Tensor) -> Tensor:

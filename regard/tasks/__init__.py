@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from regard.tasks.answer import Answering
 from regard.tasks.classify import Classify
+from regard.tasks.decide import Decide
 from regard.tasks.embed import Embed
 from regard.tasks.fill import Fill
 from regard.tasks.match import Match
+from regard.tasks.predict import Predict
 from regard.tasks.regress import Regress
 from regard.tasks.tag import Tag
 from regard.tasks.task import Task
@@ -23,4 +25,6 @@ TASKS: dict[str, type[Task]] = {
     "answer": Answering,
     "embed": Embed,
     "match": Match,
+    "predict": Predict,
+    "decide": Decide,
 }

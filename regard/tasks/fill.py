@@ -18,16 +18,18 @@ from torch import Tensor
 
 from regard.choose import must
 from regard.data.batches import Ints
-from regard.data.bundled import phrasebook
+from regard.data.bundled import chains, phrasebook
 from regard.data.corpus import Corpus, Windows, documents
 from regard.data.documents import By, Documents, Texts, read_texts
+from regard.data.fasta import holds_fasta
 from regard.data.files import Data, Files
 from regard.data.pieces import Pieces
+from regard.data.residues import EXAMPLE, residues, spells
 from regard.data.tokens import Tokenizer
 from regard.parts.heads import Model
 from regard.parts.pooling import Mean
 from regard.scores import perplexity
-from regard.tasks.inputs import fit_tokenizer, text_sizes, vectors, windows_told
+from regard.tasks.inputs import fit_letters, fit_tokenizer, text_sizes, vectors, windows_told
 from regard.tasks.task import Answer, Choices, Loss, Task, learnt
 
 MASK = "[MASK]"
@@ -58,10 +60,10 @@ class Fill(Task):
     def __post_init__(self) -> None:
         must(self, share=(0 < self.share < 1, "above 0 and below 1"))
 
-    about = "a text with [MASK] in it in, the hidden words out"
-    takes = "text files, one document a line, or .jsonl with a field of text"
-    ships = "the English sentences of the phrasebook"
-    asks = ("fills",)
+    about = "a text or a protein with [MASK] in it in, the hidden words or residues out"
+    takes = "text files, one document a line, .jsonl with a field of text, or .fasta"
+    ships = "the English sentences of the phrasebook; for models that spell, chains"
+    asks = ("fills", "spells")
     default = "modernbert"
     counts = "hidden tokens"
     looks = 100_000  # characters
@@ -70,22 +72,35 @@ class Fill(Task):
 
     @classmethod
     def groups(cls, ability: str) -> tuple[type, ...]:
-        return (Pieces, Documents)
+        return (Documents,) if ability == "spells" else (Pieces, Documents)
 
     @classmethod
     def read(cls, files: Files, ability: str, reading: dict[str, Any], **aim: Any) -> Data:
-        return read_texts(files, reading | {"documents": reading["documents"] or "lines"}, bundled_phrases)
+        paths, by = (*files.data, *files.valid, *files.test), reading["documents"]
+        proteins = ability == "spells" or any(map(holds_fasta, paths))
+        must_hold(paths, proteins)
+        if proteins and by not in (None, "lines"):
+            raise ValueError(f"--documents {by} is for texts: of proteins every chain is one. Leave it out")
+        bundled = bundled_chains if ability == "spells" else bundled_phrases
+        return read_texts(files, reading | {"documents": by or "lines"}, bundled)
 
     def read_one(self, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, skip_bad: bool) -> Any:
+        must_hold(paths, self.spelled)
         files = Files(data=paths, valid=paths, fields=fields, skip_bad=skip_bad)
         return read_texts(files, {"documents": self.documents, "cache": Documents.cache}, dict).sets["train"]
 
     @classmethod
     def fit(cls, rows: Texts, ability: str, reading: dict[str, Any], readers: dict[str, Any], **aim: Any) -> Fill:
         apart: By = reading["documents"] or "lines"
-        tokenizer = fit_tokenizer(rows.sample(), reading, readers)
+        letters = ability == "spells" or holds_fasta(rows.name)
+        tokenizer = fit_letters(reading, readers) if letters else fit_tokenizer(rows.sample(), reading, readers)
         tokenizer.id_of(tokenizer.roles.get("mask_token", MASK))  # refused here, not in the first step
         return cls(**aim, tokenizer=tokenizer, documents=apart)
+
+    @cached_property
+    def spelled(self) -> bool:
+        """Whether it is asked about proteins."""
+        return spells(self.tokenizer)
 
     def sizes(self) -> dict[str, int]:
         return text_sizes(self.tokenizer)
@@ -128,6 +143,8 @@ class Fill(Task):
     @cached_property
     def opens(self) -> Tensor:
         """(V,), True for pieces that begin a word."""
+        if self.spelled:
+            return torch.ones(len(self.tokenizer), dtype=torch.bool)
         pieces = self.tokenizer.pieces(range(len(self.tokenizer)))
         if any(piece.startswith("##") for piece in pieces):  # BERT's own mark what goes on, not what begins
             return torch.tensor([not piece.startswith("##") for piece in pieces])
@@ -166,22 +183,22 @@ class Fill(Task):
                 total += model.head.loss(x, wanted).item()
                 right += int((model.head(x).argmax(-1) == wanted).sum())
                 count += len(wanted)
-        text = self.tokenizer.decode([windows.ids[: T // 2].tolist()])[0].split()
-        text = [*text[:3], MASK, *text[4:12]]
+        [text] = self.tokenizer.decode([windows.ids[: T // 2].tolist()])
+        words, between = ([*text], "") if self.spelled else (text.split(), " ")
+        text = between.join([*words[:3], MASK, *words[4:12]])
         answers = [
-            ", ".join(answer.more["fillers"][0] for answer in best)
-            for best in self.predict(model, [" ".join(text)], Fillers())
+            ", ".join(answer.more["fillers"][0] for answer in best) for best in self.predict(model, [text], Fillers())
         ]
         return {
             "loss": total / count,
             "perplexity": perplexity(total / count),
             "accuracy": 100 * right / count,
             "answers": answers,
-            "samples": [{"source": " ".join(text), "wanted": "", "answer": answers[0]}],
+            "samples": [{"source": text, "wanted": "", "answer": answers[0]}],
         }
 
     def example(self) -> str:
-        return "The [MASK] is here."
+        return f"{EXAMPLE[:6]}{MASK}{EXAMPLE[7:]}" if self.spelled else "The [MASK] is here."
 
     def rank(self, scores: dict[str, Any]) -> tuple[float, ...]:
         return (-round(scores["loss"], 4),)
@@ -208,7 +225,7 @@ class Fill(Task):
 
     def embed(self, model: Model, raw: Iterable[str]) -> Iterator[list[float]]:
         """The mean over all tokens."""
-        yield from vectors(model, self.tokenizer, Mean(), raw)
+        yield from vectors(model, self.tokenizer, Mean(), map(residues, raw) if self.spelled else raw)
 
     def answer(self, text: str, ids: Tensor, logps: Tensor) -> Answer:
         fillers = [filler.strip() for filler in self.tokenizer.decode([[i] for i in ids.tolist()])]
@@ -222,6 +239,8 @@ class Fill(Task):
         if MASK not in text:
             raise ValueError(f'put {MASK} where a word is to be filled in, not: "{text[:60]}"')
         self.tokenizer.engine.no_truncation()  # what is too long is refused, not cut
+        if self.spelled:
+            text = MASK.join(map(residues, text.split(MASK)))
         if not self.marks_words:
             return self.tokenizer.encode_marked(text.replace(MASK, self.tokenizer.roles["mask_token"]))
         text = text.replace(HIDDEN, " ").replace(MASK, HIDDEN)
@@ -238,8 +257,22 @@ class Fill(Task):
         return ids
 
 
+def must_hold(paths: tuple[str, ...], proteins: bool) -> None:
+    for path in paths:
+        if holds_fasta(path) != proteins:
+            wanted = "proteins, in FASTA files (.fasta, .fa, .faa), not texts" if proteins else "texts, not proteins"
+            raise ValueError(f"{path}: this model reads {wanted}")
+
+
 def bundled_phrases() -> dict[str, list[str]]:
     parts: dict[str, list[str]] = {"train": [], "valid": [], "test": []}
     for phrase in phrasebook.phrases():
         parts[phrasebook.split(phrase)].append(phrase.english)
+    return parts
+
+
+def bundled_chains() -> dict[str, list[str]]:
+    parts: dict[str, list[str]] = {"train": [], "valid": [], "test": []}
+    for chain in chains.chains():
+        parts[chains.split(chain)].append(chain.residues)
     return parts

@@ -18,12 +18,13 @@ from regard.data.documents import Texts
 from regard.data.files import Rows
 from regard.data.pictures import Pictures
 from regard.data.pieces import READING, Pieces, learn
+from regard.data.residues import spelling, spells
 from regard.data.tokens import Tokenizer
 from regard.data.views import Views
 
 
 class Given(NamedTuple):
-    x: Tensor  # (B,T) ids or (B,C,H,W) pictures
+    x: Tensor  # (B,T) ids, (B,C,H,W) pictures or (B,T,P+T) atoms
     mask: Tensor | None  # (B,1,1,T), True = a token
 
 
@@ -88,7 +89,21 @@ def text_sizes(tokenizer: Tokenizer) -> dict[str, int]:
 def fit_tokenizer(texts: Any, reading: dict[str, Any], readers: dict[str, Any]) -> Tokenizer:
     """That of the model it starts from, or a new one."""
     found: Tokenizer | None = readers.get("tokenizer")
+    if found and spells(found):
+        raise ValueError("the model to start from reads proteins, letter by letter, and these are texts")
     return found or learn(texts, Pieces(**told(Pieces, reading)), READING)
+
+
+def fit_letters(reading: dict[str, Any], readers: dict[str, Any]) -> Tokenizer:
+    """That of the model it starts from, or a new one: for proteins there is only one."""
+    found: Tokenizer | None = readers.get("tokenizer")
+    if found and not spells(found):
+        raise ValueError("the model to start from reads texts, and these are proteins: start from one that reads FASTA")
+    usual = {"pieces": (None, "bpe", "characters"), "vocab": (None,), "lowercase": (None, False)}
+    for name in usual:
+        if reading.get(name) not in usual[name]:
+            raise ValueError(f"--{name} is for texts: a protein is read letter by letter. Leave it out")
+    return found or spelling()
 
 
 def told(group: Any, reading: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Regress: a number for a text or a pair of texts.
+"""Regress: a number for a text, a pair of texts or a molecule.
 
 loss = Σ (y - ŷ)²          of values that are scaled to mean 0 and spread 1 first
 """
@@ -19,25 +19,28 @@ from regard.data.batches import Ints, handfuls, to_device
 from regard.data.bundled import numbers
 from regard.data.files import Rows
 from regard.data.labelled import Measured, read_measured
+from regard.data.molecules import Molecules, asked_for, read_molecules
 from regard.data.pieces import Pieces
 from regard.data.tokens import Tokenizer
 from regard.parts.heads import Classifier, Model, thought_of
 from regard.parts.pooling import POOLINGS
 from regard.scores import mae, r2, rmse
+from regard.tasks.bonds import Bonded, MayBond, MoleculeInput, bundled_paths
 from regard.tasks.inputs import TextInput, Written, fit_tokenizer, in_order
-from regard.tasks.task import Answer, Choices, Loss, Task, learnt, samples
+from regard.tasks.task import Answer, Choices, Loss, learnt, samples
 
 
 class Values(NamedTuple):
-    x: Tensor  # (B,T)
+    x: Tensor  # (B,T) ids or (B,T,P+T) atoms
     mask: Tensor  # (B,1,1,T)
     wanted: Tensor  # (B,)
 
 
 @dataclass
-class Regress(Task):
-    pooling: Literal["mean", "first", "last", "attention", "pooler"] = "mean"  # how one vector is made of all
-    tokenizer: Tokenizer = learnt()
+class Regress(MayBond):
+    pooling: Literal["mean", "sum", "first", "last", "attention", "pooler"] = "mean"  # how one vector is made of all
+    tokenizer: Tokenizer | None = learnt(None)
+    molecules: Molecules | None = learnt(None)
     mean: float = learnt()
     spread: float = learnt()
 
@@ -49,25 +52,27 @@ class Regress(Task):
         )
         self.mean, self.spread = float(self.mean), float(self.spread)
 
-    about = "a text or two texts in, a number out"
-    takes = ".tsv, .csv or .jsonl of texts and numbers"
-    ships = "numbers in words, and their values"
-    asks = ("reads", "gathers")
+    about = "a text, two texts or a molecule in, a number out"
+    takes = ".tsv, .csv or .jsonl of texts or SMILES and numbers"
+    ships = "numbers in words, and their values; for models of molecules, paths between atoms"
+    asks = ("reads", "gathers", "bonds")
     default = "modernbert"
     of_the_head = ("mean", "spread", "pooling")
     counts = "examples"
 
     @classmethod
     def groups(cls, ability: str) -> tuple[type, ...]:
-        return (Pieces,)
+        return () if ability == "bonds" else (Pieces,)
 
     @classmethod
     def rows(cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, **aim: Any) -> Rows:
-        return read_measured(paths, fields)
+        return read_molecules(paths, fields, "value") if ability == "bonds" else read_measured(paths, fields)
 
     @classmethod
     def bundled(cls, ability: str, **aim: Any) -> dict[str, Rows]:
-        """Numbers in words, and their values."""
+        """Numbers in words, and their values; how far apart two marked atoms are."""
+        if ability == "bonds":
+            return bundled_paths()
         parts: dict[str, list[Any]] = {"train": [], "valid": [], "test": []}
         for line, number in enumerate(numbers.numbers(), 1):
             parts[numbers.split(number)].append(Measured(number.text, None, number.value, "numbers", line))
@@ -75,12 +80,20 @@ class Regress(Task):
 
     @classmethod
     def fit(cls, rows: Any, ability: str, reading: dict[str, Any], readers: dict[str, Any], **aim: Any) -> Regress:
-        tokenizer = fit_tokenizer((text for row in rows for text in row.texts), reading, readers)
+        tokenizer = molecules = None
+        if ability == "bonds":
+            molecules = readers.get("molecules") or Molecules.fit(rows)
+        else:
+            tokenizer = fit_tokenizer((text for row in rows for text in row.texts), reading, readers)
         values = np.array([row.value for row in rows])
-        return cls(**aim, tokenizer=tokenizer, mean=float(values.mean()), spread=float(values.std()) or 1.0)
+        mean, spread = float(values.mean()), float(values.std()) or 1.0
+        return cls(**aim, tokenizer=tokenizer, molecules=molecules, mean=mean, spread=spread)
 
     @property
-    def input(self) -> TextInput:
+    def input(self) -> TextInput | MoleculeInput:
+        if self.molecules is not None:
+            return MoleculeInput(self.molecules)
+        assert self.tokenizer is not None
         return TextInput(self.tokenizer)
 
     def sizes(self) -> dict[str, int]:
@@ -90,11 +103,11 @@ class Regress(Task):
         c, pooling = body.config, POOLINGS[self.pooling](body.config.dim)
         return Model(body, Classifier(c.dim, 1, pooling, c.dropout, thought_of(body)))
 
-    def prepare(self, rows: Sequence[Any], context: int) -> Written:
+    def prepare(self, rows: Sequence[Any], context: int) -> Written | Bonded:
         values = np.array([(row.value - self.mean) / self.spread for row in rows], np.float32)
         return self.input.prepare(rows, values, context)
 
-    def batch(self, examples: Written, rows: Ints) -> Values:
+    def batch(self, examples: Any, rows: Ints) -> Values:
         x, mask = self.input.given(examples, rows, training=True)
         assert mask is not None
         return Values(x, mask, torch.from_numpy(examples.wanted[rows]))
@@ -106,8 +119,8 @@ class Regress(Task):
         return Loss((self.guess(model, batch) - batch.wanted).square().sum(), len(batch.x))
 
     @torch.inference_mode()
-    def values(self, model: Model, rows: Sequence[Measured]) -> list[float]:
-        examples = self.prepare(rows, model.body.config.context)
+    def values(self, model: Model, rows: Sequence[Any]) -> list[float]:
+        examples = self.prepare(rows, getattr(model.body.config, "context", 0))
         device = next(model.parameters()).device
 
         def answer(chosen: Ints) -> Tensor:
@@ -131,9 +144,17 @@ class Regress(Task):
     def rank(self, scores: dict[str, Any]) -> tuple[float, ...]:
         return (-scores["rmse"],)
 
+    def example(self) -> str:
+        return "CCO" if self.molecules else "your text"
+
     def predict(self, model: Model, raw: Iterable[str], how: Choices, first: int = 0) -> Iterator[list[Answer]]:
-        """Texts, or two texts with a tab between them."""
+        """Texts, two texts with a tab between them, or SMILES."""
         for some in handfuls(raw, 256):
-            parts = [text.partition("\t") for text in some]
-            for value in self.values(model, [Measured(a, b or None, 0.0, "", 1) for a, _, b in parts]):
+            for value in self.values(model, [self.asked(text) for text in some]):
                 yield [Answer(f"{value:g}", more={"value": value})]
+
+    def asked(self, text: str) -> Any:
+        if self.molecules is not None:
+            return asked_for(text)
+        first, _, second = text.partition("\t")
+        return Measured(first, second or None, 0.0, "", 1)

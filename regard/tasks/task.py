@@ -55,6 +55,7 @@ class Task:
     of_the_head: ClassVar[tuple[str, ...]] = ()  # fields that a head was made for
     unused: ClassVar[frozenset[str]] = frozenset()  # options of files that mean nothing here
     ways: ClassVar[type] = Choices  # options of an answer
+    acts: ClassVar[bool] = False  # in an environment, when told to play
     final: Any = None  # the way of answering in the last test, if another one than in checks
 
     # From files to rows.
@@ -63,6 +64,16 @@ class Task:
     def groups(cls, ability: str) -> tuple[type, ...]:
         """More options: of how the input is read."""
         return ()
+
+    @classmethod
+    def usual(cls, ability: str) -> dict[str, Any]:
+        """Options, of the task or of the body, that have another default here than elsewhere."""
+        return {}
+
+    @classmethod
+    def leaves_out(cls, ability: str) -> frozenset[str]:
+        """Options of files that mean nothing for this kind of input."""
+        return cls.unused
 
     @classmethod
     def rows(cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, **aim: Any) -> Rows:

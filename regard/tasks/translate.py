@@ -1,5 +1,5 @@
-"""Translate: a sentence in, a sentence out. Trained by teacher forcing: every target token is guessed from the source
-and the *true* tokens before it.
+"""Translate: a sentence in, a sentence out; or speech in, and what was said out. Trained by teacher forcing: every
+target token is guessed from the source and the *true* tokens before it.
 
     loss = - Σ_t log P(y_t | y_<t, x)          padding does not count
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -19,15 +19,27 @@ from torch import Tensor
 
 from regard.choose import must
 from regard.data.batches import ByLength, Ints, Ragged, cut, handfuls, padding_mask, real_places, to_device
-from regard.data.files import Rows
+from regard.data.files import Data, Files, Rows, read_sets
+from regard.data.hearing import Hearing
+from regard.data.mels import Mels
 from regard.data.pieces import TRANSLATING, Pieces, learn
 from regard.data.sentences import split_sentences
 from regard.data.tokens import Tokenizer
 from regard.generate import Decoding, Hypothesis, generate
 from regard.parts.cache import Cache
 from regard.parts.heads import Model
-from regard.scores import bleu, chrf, perplexity
-from regard.tasks.inputs import bundled_pairs, two_texts
+from regard.scores import accuracy, bleu, chrf, perplexity, word_errors
+from regard.tasks.inputs import Given, bundled_pairs, told, two_texts
+from regard.tasks.listening import (
+    Heard,
+    SoundInput,
+    bundled_strings,
+    fit_sounds,
+    is_folder,
+    open_spoken,
+    spoken_rows,
+    spoken_sets,
+)
 from regard.tasks.passages import answer_passages
 from regard.tasks.task import Answer, Loss, Task, learnt, samples
 
@@ -46,7 +58,7 @@ GREEDY, BEAM = Translating(beam=1), Translating()
 
 
 class Pairs(NamedTuple):
-    source: Tensor  # (B,S)
+    source: Tensor  # (B,S) ids or (B,frames,mels) sounds
     source_mask: Tensor  # (B,1,1,S), True = a token
     target: Tensor  # (B,T) what the decoder is given: <pad>, then the text
     wanted: Tensor  # (B,T) what it should say: the text, then </s>
@@ -54,9 +66,9 @@ class Pairs(NamedTuple):
 
 
 class Parallel(ByLength):
-    def __init__(self, sources: Ragged, targets: Ragged):
+    def __init__(self, sources: Ragged | Heard, targets: Ragged):
         self.sources, self.targets = sources, targets
-        self.lengths = np.stack((sources.lengths, targets.lengths), 1)
+        self.lengths = np.stack((sources.lengths.reshape(-1), targets.lengths), 1)
         self.units = int(targets.lengths.sum())
 
 
@@ -67,6 +79,8 @@ class Translate(Task):
     tokenizer: Tokenizer = learnt()
     seen: int | None = learnt(None)  # tokens of the longest sentence it was trained on
     start: int | None = learnt(None)  # the token that every translation begins with; the padding unless given
+    sounds: Mels | None = learnt(None)
+    hearing: dict[str, Any] | None = learnt(None)  # how sounds are heard in training
 
     def __post_init__(self) -> None:
         must(
@@ -77,13 +91,14 @@ class Translate(Task):
                 not self.both_ways or self.tokenizer.engine.token_to_id(FORWARD) is not None,
                 "off: the tokenizer does not have both ways",
             ),
+            sounds=(self.hearing is None or self.sounds is not None, "there (sounds.json) for a model that hears"),
             start=(self.start is None or 0 <= self.start < len(self.tokenizer), "the number of a token"),
         )
 
-    about = "a sentence in, a sentence in another language out"
-    takes = "one file of pairs (.tsv, .jsonl) or two parallel ones, plain or gzip"
-    ships = "the phrasebook, English and German"
-    asks = ("translates",)
+    about = "a sentence in, a sentence in another language out; or speech in, and what was said out"
+    takes = "one file of pairs (.tsv, .jsonl) or two parallel ones, plain or gzip; .tsv of sounds and texts"
+    ships = "the phrasebook, English and German; for models that hear, strings of spoken digits"
+    asks = ("translates", "transcribes")
     default = "transformer"
     of_the_head = ("start",)
     counts = "target tokens"
@@ -93,39 +108,62 @@ class Translate(Task):
 
     @classmethod
     def groups(cls, ability: str) -> tuple[type, ...]:
-        return (Pieces,)
+        return (Pieces, Hearing) if ability == "transcribes" else (Pieces,)
 
     @classmethod
     def rows(cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, **aim: Any) -> Rows:
-        return two_texts(paths, fields)
+        return spoken_rows(paths, fields) if ability == "transcribes" else two_texts(paths, fields)
 
     @classmethod
     def bundled(cls, ability: str, **aim: Any) -> dict[str, Rows]:
-        return bundled_pairs()
+        return bundled_strings() if ability == "transcribes" else bundled_pairs()
+
+    @classmethod
+    def read(cls, files: Files, ability: str, reading: dict[str, Any], **aim: Any) -> Data:
+        """Single words to be joined are divided first: what is held out holds no clip that is learnt from."""
+        if ability != "transcribes" or files.valid or not is_folder(files.data):
+            return super().read(files, ability, reading, **aim)
+        rest = replace(files, data=())
+        return read_sets(rest, lambda paths: spoken_rows(paths, files.fields), lambda: spoken_sets(files))
 
     @classmethod
     def fit(cls, rows: Any, ability: str, reading: dict[str, Any], readers: dict[str, Any], **aim: Any) -> Translate:
-        layout = TRANSLATING
+        layout, pieces = TRANSLATING, Pieces(**told(Pieces, reading))
+        if ability == "transcribes":
+            if aim.get("both_ways"):
+                raise ValueError("--both-ways is for two languages: no model here speaks")
+            tokenizer = readers.get("tokenizer") or learn((row.text for row in rows), pieces, layout)
+            return cls(**aim, tokenizer=tokenizer, **fit_sounds(rows, reading, readers))
         if aim.get("both_ways"):
             layout = replace(layout, first=(*layout.first, FORWARD, BACK))
         texts = (side for row in rows for side in row[:2])
-        tokenizer = readers.get("tokenizer") or learn(texts, Pieces(**reading), layout)
+        tokenizer = readers.get("tokenizer") or learn(texts, pieces, layout)
         task = cls(**aim, tokenizer=tokenizer, seen=None)
         task.seen = int(task.prepare(rows).lengths[:, 0].max())
         return task
+
+    @cached_property
+    def ears(self) -> SoundInput | None:
+        return SoundInput(self.sounds, Hearing(**self.hearing or {})) if self.sounds is not None else None
 
     @property
     def first(self) -> int:
         return self.tokenizer.pad if self.start is None else self.start
 
     def sizes(self) -> dict[str, int]:
-        return {"vocab": len(self.tokenizer), "pad": self.tokenizer.pad}
+        return {"vocab": len(self.tokenizer), "pad": self.tokenizer.pad} | (self.ears.sizes() if self.ears else {})
 
     def amount(self, rows: Any) -> str:
-        return f"{len(rows):,} pairs"
+        return f"{len(rows):,} {'pairs' if self.ears is None else 'recordings'}"
+
+    def example(self) -> str:
+        return "your text" if self.ears is None else "sound.wav"
 
     def rank(self, scores: dict[str, Any]) -> tuple[float, ...]:
-        """BLEU decides which weights are kept; where it is 0, as for single words, chrF does, then the loss."""
+        """BLEU decides which weights are kept; where it is 0, as for single words, chrF does, then the loss. Of speech
+        it is wrong words that count."""
+        if "wer" in scores:
+            return -round(scores["wer"], 3), -round(scores["loss"], 4)
         both = [scores[name] + scores.get(f"{name}_back", 0.0) for name in ("bleu", "chrf")]
         return round(both[0], 2), round(both[1], 2), -round(scores["loss"], 3)
 
@@ -143,7 +181,11 @@ class Translate(Task):
 
     def prepare(self, rows: Sequence[Sequence[Any]], context: int | None = None) -> Parallel:
         """The other direction, if it is learnt, stands behind the first."""
-        one, other = [row[0] for row in rows], [row[1] for row in rows]
+        one, other = self.sides(rows)
+        if self.ears is not None:
+            heard, said = self.ears.prepare(rows, None, context or 0), Ragged(self.tokenizer.encode_targets(other))
+            refuse_long(rows, said.lengths, context or len(said.ids))
+            return Parallel(heard, said)
         sources, targets = self.encode(one), self.tokenizer.encode_targets(other)
         if self.both_ways:
             sources, targets = sources + self.encode(other, back=True), targets + self.tokenizer.encode(one)
@@ -152,13 +194,26 @@ class Translate(Task):
             refuse_long(rows, examples.lengths.max(1), context)
         return examples
 
-    def batch(self, examples: Parallel, rows: Ints) -> Pairs:
-        pad = self.tokenizer.pad
-        source = examples.sources.padded(rows, pad)
-        wanted = examples.targets.padded(rows, pad)
+    def sides(self, rows: Sequence[Any]) -> tuple[list[str], list[str]]:
+        """What is asked and what is wanted, as texts; of a sound, where it is from."""
+        if self.sounds is not None:
+            return [f"{row.file}:{row.line}" for row in rows], [row.text for row in rows]
+        return [row[0] for row in rows], [row[1] for row in rows]
+
+    def given(self, sources: Any, rows: Ints, training: bool = False) -> Given:
+        """What the encoder reads of these rows, or hears of them."""
+        if self.ears is not None:
+            return self.ears.given(sources, rows, training)
+        ids = sources.padded(rows, self.tokenizer.pad)
+        return Given(ids, padding_mask(sources.lengths[rows], ids.size(1)))
+
+    def batch(self, examples: Parallel, rows: Ints, training: bool = True) -> Pairs:
+        source, mask = self.given(examples.sources, rows, training)
+        assert mask is not None
+        wanted = examples.targets.padded(rows, self.tokenizer.pad)
         target = torch.cat((torch.full_like(wanted[:, :1], self.first), wanted[:, :-1]), 1)
         real = real_places(examples.targets.lengths[rows], wanted.size(1))
-        return Pairs(source, padding_mask(examples.sources.lengths[rows], source.size(1)), target, wanted, real)
+        return Pairs(source, mask, target, wanted, real)
 
     def loss(self, model: Model, pairs: Pairs, smoothing: float | None = None) -> Loss:
         x = model.body(pairs.source, pairs.target, pairs.source_mask)  # (B,T,D)
@@ -177,10 +232,11 @@ class Translate(Task):
         order = np.lexsort(examples.lengths.T)
         total = count = 0.0
         for a, b in cut(examples.lengths[order].max(1), budget):
-            loss = self.loss(model, to_device(self.batch(examples, order[a:b]), device), smoothing=0.0)
+            loss = self.loss(model, to_device(self.batch(examples, order[a:b], False), device), smoothing=0.0)
             total, count = total + loss.total.item(), count + loss.count
-        one, other = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-        answers = [best[0].text for best in self.predict(model, one, how)]
+        one, other = self.sides(pairs)
+        found = self.predict(model, one, how) if self.ears is None else self.found(model, how, 0, examples.sources)
+        answers = [best[0].text for best in found]
         scores = {
             "loss": total / count,
             "perplexity": perplexity(total / count),
@@ -190,6 +246,8 @@ class Translate(Task):
             "answers": answers,
             "samples": samples(one, other, answers),
         }
+        if self.ears is not None:
+            scores |= {"wer": word_errors(other, answers), "exact": accuracy(other, answers)}
         if self.both_ways:
             turned = [best[0].text for best in self.predict(model, other, replace(how, back=True))]
             scores |= {"bleu_back": bleu(turned, one).value, "chrf_back": chrf(turned, one).value}
@@ -197,17 +255,24 @@ class Translate(Task):
 
     def rehearsal(self, rows: Any) -> Translating:
         """It does not know when to end, so it is given the length of the true answers."""
-        length = max(1, round(self.prepare(rows).targets.lengths.mean()))
+        said = Ragged(self.tokenizer.encode_targets(self.sides(rows)[1])) if self.ears else self.prepare(rows).targets
+        length = max(1, round(said.lengths.mean()))
         return replace(GREEDY, shortest=length, longest=length)
 
     def predict(
         self, model: Model, raw: Iterable[str], how: Translating = BEAM, first: int = 0, window: int = 1024
     ) -> Iterator[list[Answer]]:
-        """The best translations of each text, in order. Holds `window` texts at a time: the input may be endless.
+        """The best translations of each text, in order. Holds `window` texts at a time: the input may be endless. For a
+        model that hears, a text is the name of a file.
 
         Lines stay lines, and a line longer than anything seen in training is translated sentence by sentence. `first`
         is the number of the first text, from which its random numbers follow.
         """
+        if self.ears is not None:
+            for number, some in enumerate(handfuls(raw, window)):
+                heard = self.ears.prepare(open_spoken(some), None, model.body.config.context)
+                yield from self.found(model, how, first + number * window, heard)
+            return
         longest = self.seen or model.body.config.context // 2
 
         def sentences(line: str) -> list[str]:
@@ -219,7 +284,6 @@ class Translate(Task):
 
     @torch.inference_mode()
     def _answer(self, model: Model, how: Translating, first: int, sentences: list[str]) -> list[list[Answer]]:
-        """Sorted into full batches, and given back in order."""
         rows = Ragged(self.encode(sentences, how.back))
         context = model.body.config.context
         for sentence, length in zip(sentences, rows.lengths, strict=True):
@@ -228,23 +292,31 @@ class Translate(Task):
                     f"a sentence has {length} tokens, but this model's context is {context}: split it, or train with a "
                     f'larger --context. It begins "{sentence[:60]}"'
                 )
-        order = np.argsort(rows.lengths, kind="stable")[::-1]
-        found: list[list[Answer]] = [[] for _ in sentences]
-        for a, b in cut(rows.lengths[order], max(1, BUDGET // max(how.beam, how.n_best))):
+        return self.found(model, how, first, rows)
+
+    @torch.inference_mode()
+    def found(self, model: Model, how: Translating, first: int, rows: Ragged | Heard) -> list[list[Answer]]:
+        """Sorted into full batches, and given back in order."""
+        if how.back and not self.both_ways:
+            raise ValueError("this model knows one direction only: train one with --both-ways")
+        lengths = rows.lengths.reshape(-1)
+        order = np.argsort(lengths, kind="stable")[::-1]
+        found: list[list[Answer]] = [[] for _ in lengths]
+        for a, b in cut(lengths[order], max(1, BUDGET // max(how.beam, how.n_best))):
             for i, best in zip(order[a:b], self.search(model, rows, order[a:b], how, first), strict=True):
                 decoded = self.tokenizer.decode([h.ids for h in best])
                 found[i] = [Answer(text, h.logp, h.score) for text, h in zip(decoded, best, strict=True)]
         return found
 
-    def search(self, model: Model, rows: Ragged, chosen: Ints, how: Decoding, first: int = 0) -> list[list[Hypothesis]]:
+    def search(
+        self, model: Model, rows: Ragged | Heard, chosen: Ints, how: Decoding, first: int = 0
+    ) -> list[list[Hypothesis]]:
         """Ids out for ids in, in one batch. `first` is the place of row 0 among all inputs, for the sampling."""
         device = next(model.parameters()).device
-        source = rows.padded(chosen, self.tokenizer.pad).to(device)
-        mask = padding_mask(rows.lengths[chosen], source.size(1)).to(device)
+        source, mask = to_device(self.given(rows, chosen), device)
+        lengths = rows.lengths.reshape(-1)[chosen].tolist()
         context = model.body.config.context
-        limits = torch.tensor(
-            [how.longest or max(2 * n + 10, how.shortest) for n in rows.lengths[chosen].tolist()], device=device
-        )
+        limits = torch.tensor([how.longest or max(2 * n + 10, how.shortest) for n in lengths], device=device)
         start = torch.full((len(chosen),), self.first, device=device)
 
         def step(ids: Tensor, caches: list[Cache]) -> Tensor:

@@ -22,7 +22,7 @@ from regard.hub.names import Names, Plain
 from regard.hub.remote import find
 from regard.models import MODELS
 from regard.parts.heads import Model
-from regard.purpose import agreed, read_readers, read_task, task_of
+from regard.purpose import READERS, agreed, read_readers, read_task, task_of
 from regard.tasks import TASKS
 from regard.tasks.task import Task
 from regard.training.optimizer import freeze
@@ -103,18 +103,18 @@ def fitted(settings: Settings, rows: Any) -> tuple[Settings, Task]:
     """The task, fitted to its rows. A model that it starts from reads as before, and keeps a head for the same task."""
     keeping = settings.keeping
     begun = find(keeping.from_) if keeping.from_ else None
-    readers = read_readers(begun, {"tokenizer", "pictures"}) if begun else {}
-    if begun and "tokenizer" not in readers and settings.ability != "sees":
+    readers = read_readers(begun, {*READERS}) if begun else {}
+    if begun and "tokenizer" not in readers and settings.ability not in ("sees", "hears", "bonds", "foresees"):
         raise ValueError(f"{begun} has no tokenizer, and with another one its model could not read")
     task = TASKS[settings.task].fit(rows, settings.ability, settings.reading, readers, **settings.aim)
     if begun is None or keeping.new_head:
         return settings, task
     if task_of(begun) != settings.task:
         return replace(settings, keeping=replace(keeping, new_head=True)), task
-    return settings, under_its_head(task, begun)
+    return settings, under_its_head(task, begun, settings.ability)
 
 
-def under_its_head(task: Task, folder: Path) -> Task:
+def under_its_head(task: Task, folder: Path, ability: str) -> Task:
     """The task, for the answers that the head in a folder knows."""
     began: Any = read_task(folder)
     for answers in {"labels", "tags"} & set(task.of_the_head):
@@ -124,7 +124,7 @@ def under_its_head(task: Task, folder: Path) -> Task:
                 f"the head of {folder} tells apart {len(known)} {answers}, and {strange[0]!r} is none of them: "
                 f"--new-head puts a new one on its body"
             )
-    usual = {field.name: field.default for field in fields(began)}
+    usual = {field.name: field.default for field in fields(began)} | task.usual(ability)
     for option in {"pooling", "many"} & set(task.of_the_head):
         wished, has = getattr(task, option), getattr(began, option)
         if wished not in (has, usual[option]):

@@ -45,7 +45,7 @@ def optimizers(model: Model, weight_decay: float, kind: str, layer_decay: float 
 
 def within_layers(body: nn.Module) -> list[nn.Parameter]:
     """What multiplies vectors: neither embeddings and positions, which are looked up, nor the head."""
-    kinds = nn.Linear | nn.Conv2d | nn.RNNBase
+    kinds = nn.Linear | nn.Conv1d | nn.Conv2d | nn.RNNBase
     return [w for m in body.modules() if isinstance(m, kinds) for w in m.parameters(recurse=False)]
 
 

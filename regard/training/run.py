@@ -41,6 +41,10 @@ DESCRIPTION = (  # what `describe` writes, the settings last
     *("modules.json", "sentence_bert_config.json", "1_Pooling", "2_Normalize", "task.json", "train.json"),
 )
 
+MADE = (  # while it goes; somebody who acts has a policy as well
+    *("model.safetensors", "metrics.jsonl", "README.md", "loss.png", "alignment.png", "returns.png", "episodes.npz"),
+)
+
 
 class Run:
     def __init__(self, folder: Path):
@@ -65,9 +69,9 @@ class Run:
     def clear(self) -> None:
         """Nothing of an earlier run is left to be mixed up with this one."""
         keep_newest(self.folder, 0)
-        for old in self.folder.glob("damaged-step-*"):
-            shutil.rmtree(old)
-        for name in ("model.safetensors", "metrics.jsonl", "README.md", "loss.png", "alignment.png", LATEST):
+        for old in (*self.folder.glob("damaged-step-*"), self.folder / "policy"):
+            shutil.rmtree(old, ignore_errors=True)
+        for name in (*MADE, LATEST):
             (self.folder / name).unlink(missing_ok=True)
 
     def abandon(self) -> None:

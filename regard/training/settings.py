@@ -79,12 +79,16 @@ class Settings:
         """As train.json keeps them, and as `settle` takes them again."""
         groups = (self.body, self.aim, self.reading, asdict(self.files), asdict(self.plan), asdict(self.keeping))
         said = {name: value for group in groups for name, value in group.items()}
-        used = {name: value for name, value in said.items() if name not in TASKS[self.task].unused}
+        left_out = TASKS[self.task].leaves_out(self.ability)
+        used = {name: value for name, value in said.items() if name not in left_out}
         return {"task": self.task, "model": self.model, "size": self.size, **used}
 
 
 SEVERAL = ("data", "valid", "test", "fields", "freeze")  # options that take one text or more
-FROM_DATA = {"vocab", "pad", "sep", "image", "channels"}  # fields of a config that follow from the data
+FROM_DATA = {  # fields of a config that follow from the data
+    *("vocab", "pad", "sep", "image", "channels", "mels", "stride"),
+    *("observation", "places", "actions", "properties", "pairs"),
+}
 
 
 class Option(NamedTuple):
@@ -106,14 +110,15 @@ def options_of(group: Any) -> dict[str, Option]:
 def options(task: str, model: str, size: str) -> dict[str, Option]:
     """Every option there is for this task and model, by name."""
     aim, family = TASKS[task], MODELS[model]
-    groups = (Files, Plan, Keeping, *aim.groups(ability_for(model, task, aim.asks)), aim, family.config)
+    ability = ability_for(model, task, aim.asks)
+    groups = (Files, Plan, Keeping, *aim.groups(ability), aim, family.config)
     found: dict[str, Option] = {}
     for group in groups:
         for name, option in options_of(group).items():
-            if not follows(group, name) and name not in aim.unused:
+            if not follows(group, name) and name not in aim.leaves_out(ability):
                 assert name not in found, f"two options are named {name}"
                 found[name] = option
-    for name, value in size_of(model, size).items():
+    for name, value in {**size_of(model, size), **aim.usual(ability)}.items():
         found[name] = found[name]._replace(default=value)
     return found
 
@@ -121,6 +126,12 @@ def options(task: str, model: str, size: str) -> dict[str, Option]:
 def size_of(model: str, size: str) -> dict[str, Any]:
     """What a named size says, by the names of options: the image of a body is as large as the pictures given to it."""
     return {"side" if name == "image" else name: value for name, value in MODELS[model].sizes[size].items()}
+
+
+def usual_size(model: str, acts: bool = False) -> str:
+    """The first, or one for the few numbers that are seen by somebody who acts."""
+    sizes = MODELS[model].sizes
+    return "state" if acts and "state" in sizes else next(iter(sizes))
 
 
 def words_of(kind: Any) -> tuple[str, ...]:
@@ -148,7 +159,7 @@ def settle(task: str, model: str | None = None, size: str | None = None, **given
     model = begun[0].model if begun else model or aim.default
     choose("model", model, MODELS)
     family = MODELS[model]
-    size = size or next(iter(family.sizes))
+    size = size or usual_size(model, bool(given.get("env")))
     choose(f"size of {model}", size, family.sizes)
     ability = ability_for(model, task, aim.asks)
     known = options(task, model, size)
@@ -156,13 +167,14 @@ def settle(task: str, model: str | None = None, size: str | None = None, **given
         choose("option", name, known)
         must_suit(name, value, known[name].kind)
 
-    def of(group: Any) -> dict[str, Any]:
-        return {f.name: given[f.name] for f in fields(group) if f.name in given and not follows(group, f.name)}
+    def of(group: Any, said: dict[str, Any] = given) -> dict[str, Any]:
+        return {f.name: said[f.name] for f in fields(group) if f.name in said and not follows(group, f.name)}
 
+    usual = aim.usual(ability)
     named = size_of(model, size)
     if "side" in named:
         given.setdefault("side", named.pop("side"))
-    body = defaults(family.config) | named
+    body = defaults(family.config) | named | of(family.config, usual)
     if begun:
         fixed = {name: value for name, value in asdict(begun[1]).items() if not follows(family.config, name)}
         for name, value in of(family.config).items():
@@ -170,7 +182,7 @@ def settle(task: str, model: str | None = None, size: str | None = None, **given
                 raise ValueError(f"{given['from_']} has {name} {fixed[name]}: leave out --{name.replace('_', '-')}")
         body |= fixed
     reading = {name: value for group in aim.groups(ability) for name, value in asdict(group(**of(group))).items()}
-    chosen_aim = defaults(aim) | of(aim)
+    chosen_aim = defaults(aim) | of(aim, usual) | of(aim)
     return Settings(
         task, model, size, Files(**of(Files)), reading, body | of(family.config), chosen_aim,
         Plan(**of(Plan)), Keeping(**of(Keeping)),
@@ -228,6 +240,7 @@ def resumed(task: str, **given: Any) -> Settings:
 def as_text(name: str, value: Any) -> Any:
     """Paths as text; what may be one text or several as several."""
     if name not in SEVERAL or value is None:
+        value = tuple(value) if name == "hide" and isinstance(value, list) else value  # as JSON has it
         return str(value) if isinstance(value, Path) else value
     if isinstance(value, str | Path):
         return (str(value),)

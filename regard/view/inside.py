@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.load import Loaded
 from regard.look import Seen, look
@@ -18,12 +18,13 @@ from regard.parts.attention import CrossAttention, SelfAttention
 from regard.parts.heads import Model
 from regard.parts.pooling import AttentionPool
 from regard.parts.scoring import AdditiveAttention
+from regard.parts.stems import SoundStem
 from regard.tasks.answer import Answering, asked
 from regard.tasks.classify import Classify
 from regard.tasks.embed import Embed
 from regard.tasks.fill import MASK, Fill
 from regard.tasks.regress import Regress
-from regard.tasks.tag import WORDS, Tag
+from regard.tasks.tag import Tag
 from regard.tasks.translate import Translate
 from regard.tasks.write import Write
 from regard.view.words import Line, line
@@ -50,9 +51,11 @@ class Inside:
 
 def run(loaded: Loaded, text: str, target: str | None = None) -> Inside:
     """A translator reads `text` and is given `target`: what it says itself unless that is told."""
-    refuse_blind(loaded.model)
+    refuse_blind(loaded)
     if sees(loaded):
         raise ValueError("this model sees pictures, and has no text to look into")
+    if getattr(loaded.task, "molecules", None) is not None:
+        raise ValueError("this model reads molecules, and has no text to look into")
     if isinstance(loaded.task, Translate):
         return translated(loaded, text, loaded(text) if target is None else target)
     if target is not None:
@@ -65,10 +68,14 @@ def sees(loaded: Loaded) -> bool:
     return getattr(loaded.task, "pictures", None) is not None
 
 
-def refuse_blind(model: nn.Module) -> None:
+def refuse_blind(loaded: Loaded) -> None:
     """Before anything is run."""
-    if not any(isinstance(module, ATTENTION) for module in model.modules()):
+    if any(isinstance(module, SoundStem) for module in loaded.model.modules()):
+        raise ValueError("this model hears sounds, which have no page yet: regard.look(model) shows its tensors")
+    if not any(isinstance(module, ATTENTION) for module in loaded.model.modules()):
         raise ValueError(BLIND)
+    if loaded.tokenizer is None and not sees(loaded):
+        raise ValueError("regard look shows models of texts and of pictures, and this one reads neither")
 
 
 def translated(loaded: Loaded, text: str, target: str) -> Inside:
@@ -136,7 +143,7 @@ def first_of_all(task: Embed, text: str) -> list[int]:
 
 
 def word_by_word(task: Tag, text: str) -> list[int]:
-    return task.tokenizer.encodings([WORDS.findall(text)], words=True)[0].ids
+    return task.tokenizer.encodings([[*task.words(text).words]], words=True)[0].ids
 
 
 def with_question(task: Answering, text: str) -> list[int]:

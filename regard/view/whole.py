@@ -48,7 +48,7 @@ class Whole:
         rows: Any = None,  # on which each head is taken out, as `loaded.rows` reads them
         folder: Path | None = None,
     ):
-        refuse_blind(loaded.model)
+        refuse_blind(loaded)
         self.maps: list[Map] = []
         self.stream: Stream | None = None
         own = target is None and isinstance(loaded.task, Translate)

@@ -3,6 +3,7 @@
     ▁Was ser ,       ▁ is the space before a word                 Kudo & Richardson 2018, and what is learnt here
     ĠWas ser ,       Ġ is a space, and every sign is a byte       Radford et al. 2019
     Was ##ser ,      ## goes on with a word                       Devlin et al. 2019
+    M K T A Y        of a protein every letter stands alone
 
 Where spaces are marked, letters go on with letters, and punctuation stands alone.
 """
@@ -14,13 +15,16 @@ from typing import Any, Literal, NamedTuple
 
 from tokenizers import decoders, pre_tokenizers
 
-Mark = Literal["▁", "Ġ", "##"]
+from regard.data.residues import spells
+
+Mark = Literal["▁", "Ġ", "##", ""]
 HALF = "\ufffd"  # what a part of a letter is decoded to
 BYTES = decoders.ByteLevel()
 TEXTS: dict[str, Callable[[Sequence[str]], str]] = {
     "▁": lambda pieces: "".join(pieces).replace("▁", " "),
     "Ġ": lambda pieces: str(BYTES.decode(list(pieces))),
     "##": lambda pieces: "".join(piece.removeprefix("##") for piece in pieces),
+    "": "".join,
 }
 
 
@@ -57,6 +61,8 @@ def words(pieces: Sequence[str], mark: Mark = "▁", special: Collection[int] = 
 
 
 def goes_on(before: str, piece: str, mark: Mark) -> bool:
+    if not mark:
+        return False
     if mark == "##":
         return piece.startswith("##")
     before, piece = TEXTS[mark]([before]), TEXTS[mark]([piece])
@@ -78,6 +84,8 @@ def shown(piece: str, mark: Mark) -> str:
 
 
 def mark_of(tokenizer: Any) -> Mark:
+    if spells(tokenizer):
+        return ""
     known = tokenizer.engine.get_vocab()
     if known.keys() >= set(pre_tokenizers.ByteLevel.alphabet()):
         return "Ġ"

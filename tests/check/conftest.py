@@ -8,8 +8,12 @@ import torch
 from tokenizers import Tokenizer as Engine
 
 from regard.check.texts import bundled
+from regard.data.bundled.paths import paths
+from regard.data.mels import Mels
+from regard.data.molecules import Molecules, asked_for
 from regard.data.pictures import Pictures
 from regard.data.pieces import READING, TRANSLATING, WRITING, Pieces, learn
+from regard.data.residues import spelling
 from regard.data.tokens import Tokenizer
 from regard.load import Loaded
 from regard.models import MODELS, ability_for
@@ -26,6 +30,7 @@ LEARNT = {
     "tag": {"tags": ["O", "B-x", "I-x"]},
     "regress": {"mean": 2.0, "spread": 3.0},
 }
+SOUNDS = Mels(8000, 10, 4, 256, 80)
 PICTURES = Pictures(8, 3, (0.5, 0.4, 0.3), (0.2, 0.3, 0.2))
 LAYOUTS = {"translate": TRANSLATING, "write": WRITING}
 
@@ -43,11 +48,17 @@ def made(tokenizers):
         torch.manual_seed(0)
         one, able = MODELS[family], ability_for(family, kind, TASKS[kind].asks)
         readers = {}
-        if able != "sees":
+        if able == "bonds":
+            readers["molecules"] = Molecules.fit(asked_for(path.smiles) for path in paths(20))
+        elif able not in ("sees", "hears"):
             shared = tokenizers[LAYOUTS.get(kind, READING).single]
             readers["tokenizer"] = Tokenizer(Engine.from_str(shared.engine.to_str()), shared.roles)
+        if able == "spells":
+            readers["tokenizer"] = spelling()
         if able in ("sees", "matches"):
             readers["pictures"] = PICTURES
+        if able in ("hears", "transcribes"):
+            readers["sounds"] = SOUNDS
         task = TASKS[kind](**readers, **LEARNT.get(kind, {}), **(aim or {}))
         known = {field.name for field in fields(one.config)}
         said = {name: value for name, value in (SMALL | task.sizes() | config).items() if name in known}

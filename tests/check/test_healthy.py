@@ -13,7 +13,12 @@ from regard.cli import main
 from regard.models import MODELS
 from regard.tasks import TASKS
 
-FIT = [(task, model) for task, kind in TASKS.items() for model, f in MODELS.items() if {*kind.asks} & {*f.bodies}]
+FIT = [
+    (task, model)
+    for task, kind in TASKS.items()
+    for model, f in MODELS.items()
+    if {*kind.asks} & {*f.bodies} - {"foresees"}  # which is asked nothing; see tests/tasks/test_predict.py
+]
 SHARED = {"finite", "batch", "accumulation", "gradients", "zeros", "norms"}
 
 
@@ -28,7 +33,7 @@ def test_a_healthy_model_passes(task, model, made):
     checks = {verdict.check for verdict in found}
     assert checks >= SHARED
     assert ("causality" in checks) == ("cache" in checks) == (task in ("write", "translate"))
-    assert ("padding" in checks) == (model not in ("vit", "convolution"))
+    assert ("padding" in checks) == (model not in ("vit", "convolution", "graph", "listener"))
 
 
 @pytest.mark.parametrize(

@@ -147,8 +147,8 @@ def miscounts(loaded):
 def counts_padding(loaded):
     batch = loaded.task.batch
 
-    def all_real(examples, rows):
-        made = batch(examples, rows)
+    def all_real(examples, rows, **how):
+        made = batch(examples, rows, **how)
         return made._replace(real=torch.ones_like(made.real))
 
     loaded.task.batch = all_real

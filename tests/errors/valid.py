@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import wave
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,7 @@ THINGS = ("cat", "dog", "fish", "bird")
 SMALL: dict[str, Any] = {
     "dim": 8, "layers": 1, "encoder_layers": 1, "decoder_layers": 1, "stages": 2, "heads": 2, "kv_heads": 1,
     "hidden": 12, "context": 64, "patch": 4, "image_dim": 8, "image_layers": 1, "image_heads": 2, "joint": 8,
-    "pieces": "characters", "device": "cpu", "batch_tokens": 400, "steps": 1, "checks": 1,
+    "pieces": "characters", "device": "cpu", "batch_tokens": 400, "steps": 1, "checks": 1, "mels": 8,
 }  # fmt: skip
 
 
@@ -82,6 +83,10 @@ def text(i: int) -> str:
     return f"the {COLOURS[i % 3]} {thing(i)} sleeps {i}"
 
 
+def smiles(i: int) -> str:
+    return "C" * (i + 1) + "ONF"[i % 3]
+
+
 def table(cells: Callable[[int], list[str]], between: str = "\t", head: list[str] | None = None) -> Table:
     return Table([head or []] * bool(head) + [cells(i) for i in range(COUNT)], between, int(bool(head)))
 
@@ -97,9 +102,20 @@ def sentences(cells: Callable[[int, str, str], list[str]], between: str) -> Tabl
     )
 
 
+def chains(letters: Callable[[int], str]) -> Table:
+    return Table([row for i in range(COUNT) for row in ([f">p{i}"], [letters(i)])])
+
+
 def png(i: int) -> bytes:
     pixels = np.random.default_rng(i).integers(0, 256, (8, 8, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(made := io.BytesIO(), "PNG")
+    return made.getvalue()
+
+
+def wav(i: int) -> bytes:
+    with wave.open(made := io.BytesIO(), "wb") as out:
+        out.setparams((1, 2, 8000, 0, "NONE", ""))
+        out.writeframes(np.random.default_rng(i).integers(-9000, 9000, 900 + 40 * i).astype("<i2").tobytes())
     return made.getvalue()
 
 
@@ -132,6 +148,16 @@ def nested() -> Objects:
     return Objects([{"data": [{"paragraphs": paragraphs}]}])
 
 
+def episode(i: int) -> dict[str, Any]:
+    seen = [[i + step / 2, -step] for step in range(5)]
+    return {"observations": seen, "actions": [0, 1, 1, i % 2], "rewards": [1, 1, 0.5, i], "ended": True}
+
+
+def videos() -> bytes:
+    np.savez(made := io.BytesIO(), videos=np.random.default_rng(0).integers(0, 256, (COUNT, 4, 8, 8), np.uint8))
+    return made.getvalue()
+
+
 def both(i: int) -> dict[str, Any]:
     return {"source": text(i), "target": thing(i)}
 
@@ -142,6 +168,15 @@ def one(task: str, model: str, name: str, part: Part) -> Form:
 
 def pictures(folder: str) -> dict[str, Part]:
     return {f"{folder}/{COLOURS[i % 3]}/{i}.png": Blob(png(i)) for i in range(COUNT)}
+
+
+def sounds(folder: str) -> dict[str, Part]:
+    return {f"{folder}/{COLOURS[i % 3]}/{i}.wav": Blob(wav(i)) for i in range(COUNT)}
+
+
+def recordings() -> dict[str, Part]:
+    rows = table(lambda i: [f"{i}.wav", f"{COLOURS[i % 3]} {thing(i)}"])
+    return {"spoken/list.tsv": rows} | {f"spoken/{i}.wav": Blob(wav(i)) for i in range(COUNT)}
 
 
 def captions() -> dict[str, Part]:
@@ -185,32 +220,51 @@ FORMS: dict[str, Form] = {
         {"a.words": table(lambda i: ["the", thing(i), str(i)], " "), "a.tags": table(lambda i: ["O", "N", "O"], " ")},
         ("a.words", "a.tags"),
     ),
+    "chains": Form(
+        "tag", "chain", {"a.fasta": chains(lambda i: "MKTAYIWE"), "b.fasta": chains(lambda i: "CHHHEE-C")},
+        ("a.fasta", "b.fasta"),
+    ),
+    "sequences": one("fill", "chain", "a.fasta", chains(lambda i: f"MKTAYI{'ACDEFGHIKLMN'[i]}")),
     "questions": one("answer", "bert", "a.jsonl", objects(question)),
     "nested": one("answer", "bert", "a.json", nested()),
     "likenesses": one("embed", "bert", "a.tsv", table(lambda i: [text(i), text(i).upper()])),
+    "molecules": one("regress", "graph", "a.csv", table(lambda i: [smiles(i), str(i)], ",", ["smiles", "value"])),
+    "molecule objects": one(
+        "classify", "graph", "a.jsonl", objects(lambda i: {"smiles": smiles(i), "label": thing(i)})
+    ),
     "folders": Form("classify", "vit", pictures("photos"), ("photos",)),
     "npz": one("classify", "vit", "a.npz", Blob(npz())),
     "idx": Form(
         "classify", "convolution",
         {"a-idx3-ubyte": Blob(idx(GREY[0])), "b-idx1-ubyte": Blob(idx(GREY[1]))}, ("a-idx3-ubyte", "b-idx1-ubyte"),
     ),
+    "sounds": Form("classify", "listener", sounds("photos"), ("photos",)),
+    "recordings": Form("translate", "transcriber", recordings(), ("spoken/list.tsv",)),
     "captions": Form("match", "clip", captions(), ("photos",)),
+    "episodes": one("predict", "world", "a.jsonl", objects(episode)),
+    "videos": one("predict", "world", "a.npz", Blob(videos())),
+    "decisions": one("decide", "world", "a.jsonl", objects(episode)),
     "packed": one("classify", "bert", "a.tsv.gz", Blob(gzip.compress(table(lambda i: [text(i), thing(i)]).content()))),
 }  # fmt: skip
 FIT = [(task, model) for task, kind in TASKS.items() for model, f in MODELS.items() if {*kind.asks} & {*f.bodies}]
+
+
+APART = ("sees", "hears", "transcribes")  # abilities that read files of their own
 
 
 def ability(task: str, model: str) -> str:
     return ability_for(model, task, TASKS[task].asks)
 
 
+def no_text(task: str, model: str) -> str:
+    """What it reads instead."""
+    able = ability(task, model)
+    return able if able in ("sees", "hears", "transcribes", "bonds", "spells") else ""
+
+
 def form_for(task: str, model: str) -> Form:
     """The first form of what this model reads for this task."""
-    return next(
-        f
-        for f in FORMS.values()
-        if f.task == task and (ability(task, f.model) == "sees") == (ability(task, model) == "sees")
-    )
+    return next(f for f in FORMS.values() if f.task == task and no_text(task, f.model) == no_text(task, model))
 
 
 def written(form: Form, folder: Path) -> list[str]:

@@ -55,8 +55,8 @@ def is_one_of_many(file: str) -> bool:
 
 
 def chosen(form: Form) -> dict[str, Part]:
-    """One picture stands for the others."""
-    pictures = [name for name in form.parts if name.endswith(".png")]
+    """One picture or sound stands for the others."""
+    pictures = [name for name in form.parts if name.endswith((".png", ".wav"))]
     return {name: part for name, part in form.parts.items() if name not in pictures or name == pictures[BROKEN]}
 
 

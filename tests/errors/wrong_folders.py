@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from safetensors.torch import load, save
 from telling import Told, content, fault, told
-from valid import ability, cached, form_for, png, small, written
+from valid import ability, cached, form_for, png, small, wav, written
 from wrong_json import changed
 from wrong_places import PLACES, put, put_back
 
@@ -20,15 +20,16 @@ WEIGHTS = "model.safetensors"
 DOCUMENTS = (
     *("config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json", "task.json"),
     *("preprocessor_config.json", "processor_config.json", "modules.json", "sentence_bert_config.json"),
-    "1_Pooling/config.json",
+    *("1_Pooling/config.json", "sounds.json", "molecules.json"),
 )  # what is read to answer
 FAMILIES = [
     ("translate", "transformer"), ("translate", "recurrent"), ("write", "gpt"), ("write", "llama"), ("write", "nano"),
     ("fill", "bert"), ("classify", "modernbert"), ("classify", "vit"), ("classify", "convolution"),
     ("classify", "pooled"), ("match", "clip"), ("tag", "bert"), ("answer", "bert"), ("regress", "bert"),
-    ("embed", "bert"),
+    ("embed", "bert"), ("classify", "listener"), ("translate", "transcriber"), ("regress", "graph"),
 ]  # fmt: skip
-ALONE = ("recurrent", "convolution", "pooled", "vit")  # which others do not have, or not under such a head
+# Which others do not have, or not under such a head.
+ALONE = ("recurrent", "convolution", "pooled", "vit", "listener", "transcriber", "graph")
 OTHERS = [(task, model) for task, model in FAMILIES if model not in ALONE and task != "regress"]
 ASKED = {"fill": "the [MASK] cat", "answer": "Which cat?\tthe red cat", "embed": "the cat\ta dog\tthe red cat"}
 HOW = {"translate": ["--longest", "6"], "write": ["--longest", "6", "--temperature", "0"]}
@@ -99,10 +100,13 @@ def trained(task: str, model: str, folder: Path) -> Path:
 
 
 def asked(task: str, model: str, folder: Path) -> str:
-    """What a model can answer: a text, or a picture that is put into the folder."""
+    """What a model can answer: a text, or a picture or a sound that is put into the folder."""
     picture = folder / "asked.png"
     picture.write_bytes(png(1))
-    seen = {"sees": str(picture), "matches": f"{picture}\tred\tgreen"}
+    sound = folder / "asked.wav"
+    sound.write_bytes(wav(1))
+    seen = {"sees": str(picture), "matches": f"{picture}\tred\tgreen", "hears": str(sound), "transcribes": str(sound)}
+    seen |= {"bonds": "CCO", "spells": "MKT[MASK]YI" if task == "fill" else "MKTAYI"}
     return seen.get(ability(task, model), ASKED.get(task, "the red cat"))
 
 

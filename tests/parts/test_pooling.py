@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from regard.look import look
-from regard.parts.pooling import POOLINGS, AttentionPool, First, Last, Mean
+from regard.parts.pooling import POOLINGS, AttentionPool, First, Last, Mean, MeanAndSum
 
 B, T, D = 3, 7, 5
 LENGTHS = [T, 1, 4]
@@ -36,7 +36,7 @@ def test_a_padded_batch_gives_what_each_gives_alone(name: str, seed: int, length
         assert_close(together[i], pool(x[i : i + 1, :length])[0])
 
 
-@pytest.mark.parametrize("name", sorted({*POOLINGS} - {"pooler"}))  # that one has a layer of its own
+@pytest.mark.parametrize("name", sorted({*POOLINGS} - {"pooler", "sum"}))  # those have a layer of their own
 def test_what_is_pooled_already_passes_through_whatever_the_mask(name: str) -> None:
     pool, x = POOLINGS[name](D).double(), numbers(B, 1, D)
     for mask in None, mask_of(LENGTHS, T):
@@ -49,6 +49,16 @@ def test_last_first_and_mean_are_what_they_say() -> None:
     assert torch.equal(Last()(x, mask), torch.stack([x[i, n - 1] for i, n in enumerate(LENGTHS)]))
     assert torch.equal(First()(x, mask), x[:, 0])
     assert_close(Mean()(x, mask), torch.stack([x[i, :n].mean(0) for i, n in enumerate(LENGTHS)]))
+
+
+def test_a_sum_tells_two_of_a_thing_from_four_which_a_mean_cannot() -> None:
+    torch.manual_seed(1)
+    x = numbers(1, 2, D)
+    pool, twice = MeanAndSum(D).double(), x.repeat(1, 2, 1)
+    assert_close(Mean()(x), Mean()(twice))
+    assert (pool(x) - pool(twice)).abs().max() > 1e-3
+    both = torch.cat((x.mean(1), x.sum(1) / 10), -1)
+    assert_close(pool(x), torch.nn.functional.gelu(both @ pool.dense.weight.T + pool.dense.bias))
 
 
 def test_an_attention_pool_weighs_by_its_question_and_shows_the_weights() -> None:

@@ -30,11 +30,21 @@ def test_defaults_then_the_size_then_the_user(task: str, model: str) -> None:
         named = dict(sizes_of(model)[size])
         if "image" in named:  # as large as the pictures are made
             assert settings.reading["side"] == named.pop("image")
-        assert settings.body.items() >= named.items()
+        usual_here = TASKS[task].usual(settings.ability)
+        assert settings.body.items() >= (named | {k: v for k, v in usual_here.items() if k in settings.body}).items()
         assert not {"vocab", "pad", "image", "channels"} & {*settings.body}
     said = settle(task, model, last, dim=40, steps=7)
     assert said.body == large.body | {"dim": 40}
     assert (said.plan.steps, usual.plan) == (7, Plan())
+
+
+def test_a_task_may_have_another_usual_size_of_its_body() -> None:
+    """Told by --help as it is taken; the user has the last word."""
+    assert (settle("predict").body["context"], settle("decide").body["context"]) == (4, 20)
+    for size in sizes_of("world"):
+        assert options("decide", "world", size)["context"].default == settle("decide", size=size).body["context"] == 20
+    assert settle("decide", context=7).body["context"] == 7
+    assert "context" not in settle("decide").aim
 
 
 @every_fit
@@ -49,7 +59,8 @@ def test_every_option_is_explained_and_none_follows_from_the_data(task: str, mod
 
 @every_fit
 def test_what_a_run_keeps_is_what_it_goes_on_with(task: str, model: str) -> None:
-    for settings in (settle(task, model), settle(task, model, data=["a", "b"], fields=("x", "y"), dim=24, epochs=0.5)):
+    read = {} if "fields" in TASKS[task].unused else {"fields": ("x", "y")}
+    for settings in (settle(task, model), settle(task, model, data=["a", "b"], dim=24, epochs=0.5, **read)):
         kept = json.loads(json.dumps(settings.flat()))
         assert settle(**kept) == settings
 
@@ -66,6 +77,9 @@ def test_what_a_run_keeps_is_what_it_goes_on_with(task: str, model: str) -> None
         ({"task": "classify", "pad": 2}, "no option named 'pad'"),
         ({"task": "classify", "labels": ["a"]}, "no option named 'labels'"),
         ({"task": "write", "longest": 9}, "no option named 'longest'"),
+        ({"task": "tag", "model": "chain", "longest": 9}, "no option named 'longest'"),
+        ({"task": "classify", "model": "listener", "longest": 9}, "no option named 'longest'"),
+        ({"task": "regress", "model": "graph", "longest": 9}, "no option named 'longest'"),
         ({"task": "classify", "model": "vit", "pieces": "bpe"}, "no option named 'pieces'"),
     ],
 )
