@@ -22,6 +22,7 @@ from regard.speed.layout import FRAME, RUN
 from regard.speed.linear import MANY, ROOM, room_for_weights
 from regard.speed.memory import Memory, Slots, Told, longer, seeing
 from regard.speed.program import Program, outputs_of, program_of, program_of_answers
+from regard.speed.tiles import INPUT
 
 TOGETHER = 1024  # rows that go through all blocks at once: with fewer, cores wait for each other more often
 
@@ -115,7 +116,7 @@ class Runner:
             self.scratch = torch.empty(rows * self.program.width)
         groups = rows * -(-self.program.widest // GROUP)
         if len(self.less) < groups:
-            self.bytes = torch.empty(groups * GROUP, dtype=torch.int8)
+            self.bytes = torch.empty(groups * GROUP * INPUT, dtype=torch.int8)
             self.scales, self.less = torch.empty(groups), torch.empty(groups, dtype=torch.int32)
         turned = room_for_weights(self.program.turned) if rows >= MANY else 0
         numbers = max(ROOM, room, turned) + 16

@@ -17,10 +17,17 @@ from numba.extending import intrinsic
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-LANES = 16  # numbers in a register
-# Four int8 products and their sum at once: of this processor, unless Numba is told to compile for another.
-VNNI = getattr(config, "CPU_NAME", None) is None and bool(llvm.get_host_cpu_features().get("avx512vnni"))
 X86 = "x86" in llvm.get_process_triple()
+
+
+def has(feature: str) -> bool:
+    """Of this processor, unless Numba is told to compile for another."""
+    return getattr(config, "CPU_NAME", None) is None and bool(llvm.get_host_cpu_features().get(feature))
+
+
+VNNI = has("avx512vnni")  # four int8 products and their sum at once
+LANES = 16 if has("avx512f") else 8  # numbers in a register
+REGISTERS = 32 if has("avx512f") else 16
 
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 F16, F32 = ir.HalfType(), ir.FloatType()
@@ -70,18 +77,23 @@ def call(b: Any, name: str, result: Any, *args: Any, **flags: Any) -> Any:
     return b.call(cgutils.get_or_insert_function(b.module, kind, name), args, **flags)
 
 
+def each(b: Any, name: str, *args: Any) -> Any:
+    """An operation of LLVM's on every lane."""
+    return call(b, f"llvm.{name}.v{LANES}f32", many(F32), *args)
+
+
 def fused(b: Any, x: Any, y: Any, z: Any) -> Any:
     """x · y + z"""
-    return call(b, "llvm.fma.v16f32", many(F32), x, y, z)
+    return each(b, "fma", x, y, z)
 
 
 def across(b: Any, lanes: Any) -> Any:
     """Their sum."""
-    return call(b, "llvm.vector.reduce.fadd.v16f32", F32, ir.Constant(F32, -0.0), lanes, fastmath=("reassoc",))
+    return call(b, f"llvm.vector.reduce.fadd.v{LANES}f32", F32, ir.Constant(F32, -0.0), lanes, fastmath=("reassoc",))
 
 
 def across_each(b: Any, registers: list[Any]) -> Any:
-    """The sums of 16 registers, in one: halves of two are added and stand side by side, then quarters of four ..."""
+    """The sums of LANES registers, in one: halves of two are added and stand side by side, then quarters of four ..."""
     size = LANES // 2
     while len(registers) > 1:
         one, other = ([i for i in range(2 * LANES) if i // size % 2 == odd] for odd in (0, 1))
@@ -89,6 +101,11 @@ def across_each(b: Any, registers: list[Any]) -> Any:
         registers = [b.fadd(chosen(b, x, y, one), chosen(b, x, y, other)) for x, y in pairs]
         size //= 2
     return registers[0]
+
+
+def opaque(b: Any, number: Any) -> Any:
+    """The same number, of which LLVM knows nothing: a loop of so many rounds stays one, and its sums in registers."""
+    return b.asm(ir.FunctionType(number.type, [number.type]), "", "=r,0", [number], side_effect=False)
 
 
 def chosen(b: Any, x: Any, y: Any, lanes: list[int]) -> Any:

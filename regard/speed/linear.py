@@ -11,7 +11,7 @@ from regard.speed.functions import activate
 from regard.speed.int8 import BLOCK, GROUP
 from regard.speed.lanes import LANES, compiled, floats, int32s
 from regard.speed.panels import PANEL_ROWS, product, turned, whole
-from regard.speed.tiles import MOST_ROWS, float_tile, int8_tile
+from regard.speed.tiles import INPUT, MOST_ROWS, float_tile, int8_tile
 
 ROOM = MOST_ROWS * BLOCK  # numbers that a core needs for a tile
 CHUNK = 64  # float outputs that a core takes at once
@@ -19,7 +19,8 @@ MANY = 32  # rows for which weights are laid out
 
 _i1, _i2, _i3, _i4 = (int8_tile(rows) for rows in (1, 2, 3, 4))
 _f1, _f2, _f3, _f4 = (float_tile(rows, 1) for rows in (1, 2, 3, 4))
-_f44 = float_tile(4, 4)
+WIDE = LANES // 4
+_f4w = float_tile(4, WIDE)
 
 
 @compiled
@@ -65,7 +66,7 @@ def int8_outputs(p: Any, frame: Any, block: int, room: int) -> None:
     w, scales = p.weight + first * groups * GROUP, p.scales + 2 * first * groups
     for row in range(0, frame.rows, MOST_ROWS):
         done = row * groups
-        q, qs, less = frame.bytes + done * GROUP, frame.scales + 4 * done, frame.less + 4 * done
+        q, qs, less = frame.bytes + done * GROUP * INPUT, frame.scales + 4 * done, frame.less + 4 * done
         rows = min(MOST_ROWS, frame.rows - row)
         if rows == 4:
             _i4(q, qs, less, w, scales, room, groups, 4 * BLOCK)
@@ -124,9 +125,9 @@ def float_outputs(p: Any, frame: Any, chunk: int, room: int) -> None:
     for row in range(0, frame.rows, MOST_ROWS):
         x = row_of(frame, p.source, p.source_width, row)
         rows, n = min(MOST_ROWS, frame.rows - row), 0
-        while frame.rows > MOST_ROWS and rows == 4 and n + 4 <= width:
-            _f44(x, p.weight + 4 * (first + n) * inputs, room + 4 * n, inputs, across, 4 * inputs, 4 * CHUNK)
-            n += 4
+        while frame.rows > MOST_ROWS and rows == 4 and n + WIDE <= width:
+            _f4w(x, p.weight + 4 * (first + n) * inputs, room + 4 * n, inputs, across, 4 * inputs, 4 * CHUNK)
+            n += WIDE
         while n < width:
             w, y = p.weight + 4 * (first + n) * inputs, room + 4 * n
             if rows == 4:

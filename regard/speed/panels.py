@@ -5,12 +5,13 @@ y = x w          x (rows, inputs), w (inputs, columns): no sums across a registe
 
 from __future__ import annotations
 
-from regard.speed.lanes import LANES, compiled
+from regard.speed.lanes import LANES, REGISTERS, compiled
 from regard.speed.recall import transpose_tile
 from regard.speed.tiles import panel_tile
 
-PANEL_ROWS = 4  # that a tile has
-_wide4, _wide2, _wide1 = (panel_tile(PANEL_ROWS, registers) for registers in (4, 2, 1))
+WIDEST = REGISTERS // 8  # registers of outputs that a tile has
+PANEL_ROWS = 4 if WIDEST == 4 else 6  # and rows: as many as leave room for what is multiplied
+_widest, _two, _one = (panel_tile(PANEL_ROWS, registers) for registers in (WIDEST, 2, 1))
 _row4, _row2, _row1 = (panel_tile(1, registers) for registers in (4, 2, 1))
 turned, half_turned = (transpose_tile(half) for half in (False, True))
 
@@ -24,23 +25,23 @@ def whole(count: int) -> int:
 @compiled
 def product(x: int, w: int, y: int, rows: int, inputs: int, columns: int, across: int, down: int) -> None:
     """y = x w for up to PANEL_ROWS rows. Those of x are `across` bytes apart, those of y `down`; w has no gaps."""
-    n = 0
+    n, most = 0, WIDEST if rows == PANEL_ROWS else 4
     while n < columns:
-        left = columns - n
-        width = 4 * LANES if left >= 4 * LANES else 2 * LANES if left >= 2 * LANES else LANES
+        left = (columns - n) // LANES
+        registers = most if left >= most else 2 if left >= 2 else 1
         here, there = w + 4 * n, y + 4 * n
-        if rows == PANEL_ROWS and width == 4 * LANES:
-            _wide4(x, here, there, inputs, across, 4 * columns, down)
-        elif rows == PANEL_ROWS and width == 2 * LANES:
-            _wide2(x, here, there, inputs, across, 4 * columns, down)
+        if rows == PANEL_ROWS and registers == WIDEST:
+            _widest(x, here, there, inputs, across, 4 * columns, down)
+        elif rows == PANEL_ROWS and registers == 2:
+            _two(x, here, there, inputs, across, 4 * columns, down)
         elif rows == PANEL_ROWS:
-            _wide1(x, here, there, inputs, across, 4 * columns, down)
+            _one(x, here, there, inputs, across, 4 * columns, down)
         else:
             for r in range(rows):
-                if width == 4 * LANES:
+                if registers == 4:
                     _row4(x + r * across, here, there + r * down, inputs, across, 4 * columns, down)
-                elif width == 2 * LANES:
+                elif registers == 2:
                     _row2(x + r * across, here, there + r * down, inputs, across, 4 * columns, down)
                 else:
                     _row1(x + r * across, here, there + r * down, inputs, across, 4 * columns, down)
-        n += width
+        n += LANES * registers

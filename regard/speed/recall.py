@@ -36,7 +36,7 @@ def remembered(b: Any, half: bool, address: Any, offset: Any) -> Any:
 
 
 def transpose_tile(half: bool) -> Callable[..., None]:
-    """16 inputs of the keys in 16 slots, with slots side by side: pairs of registers swap halves, then quarters ..."""
+    """A square of inputs and slots, with slots side by side: pairs of registers swap halves, then quarters ..."""
 
     @emitted
     def tile(typing: Any, keys: Any, slots: Any, y: Any, stride: Any, y_stride: Any) -> Any:
@@ -63,13 +63,13 @@ def transpose_tile(half: bool) -> Callable[..., None]:
 
 def scores_tile(registers: int, half: bool) -> Callable[..., None]:
     """Products of one query with the keys in `count` slots; a head is so many registers wide."""
-    step = 32 if half else 64
+    step = (2 if half else 4) * LANES
 
     @emitted
     def tile(typing: Any, q: Any, keys: Any, slots: Any, scores: Any, count: Any, stride: Any) -> Any:
         def emit(context: Any, b: Any, signature: Any, args: Any) -> Any:
             q, keys, slots, scores, count, stride = args
-            asked = [load(b, many(F32), q, fixed(64 * i)) for i in range(registers)]
+            asked = [load(b, many(F32), q, fixed(4 * LANES * i)) for i in range(registers)]
             with cgutils.for_range(b, count) as loop:
                 place = b.mul(loop.index, fixed(4))
                 begin = b.mul(b.sext(load(b, I32, slots, place), I64), stride)
@@ -86,7 +86,7 @@ def scores_tile(registers: int, half: bool) -> Callable[..., None]:
 
 def mix_tile(registers: int, half: bool) -> Callable[..., None]:
     """The sum of the values in `count` slots, each times its weight."""
-    step = 32 if half else 64
+    step = (2 if half else 4) * LANES
 
     @emitted
     def tile(typing: Any, y: Any, values: Any, slots: Any, weights: Any, count: Any, stride: Any) -> Any:
@@ -101,7 +101,7 @@ def mix_tile(registers: int, half: bool) -> Callable[..., None]:
                     v = remembered(b, half, values, b.add(begin, fixed(step * i)))
                     b.store(fused(b, weight, v, b.load(total[i])), total[i])
             for i in range(registers):
-                b.store(b.load(total[i]), at(b, y, fixed(64 * i)), align=1)
+                b.store(b.load(total[i]), at(b, y, fixed(4 * LANES * i)), align=1)
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 6), emit

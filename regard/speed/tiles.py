@@ -3,12 +3,15 @@
     y[r, n] = Σ_g  a[r, g] · s[g, n] · Σ_k q[r, k] · w[n, k]          g: a group of 32 inputs, k: its members
 
 A tile is a few rows by a few columns, held in registers while all inputs stream past once. Where the processor has an
-instruction for four int8 products and their sum (VNNI), it is used; elsewhere LLVM makes the best of the plain formula.
+instruction for four int8 products and their sum (VNNI), it is used. Elsewhere the even bytes of a register and the odd
+ones become pairs of 16 bits, for which most processors have one that multiplies two and adds (of AVX2: vpmaddwd).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 from llvmlite import ir
@@ -23,41 +26,69 @@ from regard.speed.lanes import (
     I16,
     I32,
     LANES,
+    REGISTERS,
     VNNI,
     across,
     across_each,
     at,
     call,
     chosen,
+    each,
     emitted,
     fixed,
     fused,
     load,
     many,
+    opaque,
     spread,
     zeros,
 )
 
 MOST_ROWS = 4  # of a tile
+INPUT = 1 if VNNI else 2  # bytes of a rounded input
+PAIRS = many(I16, 2 * LANES)
 
 
-def add_products(b: Any, sums: Any, w: Any, q: Any) -> Any:
-    """To each of 16 sums, four products of an unsigned and a signed byte."""
-    w, q = b.bitcast(w, many(I8, 64)), b.bitcast(q, many(I8, 64))
-    if VNNI:
+def in_parts(b: Any, w: Any, vnni: bool) -> list[Any]:
+    """Four bytes of each output, as they are; or the even and the odd ones as pairs of 16 bits."""
+    if vnni:
+        return [w]
+    w = b.bitcast(w, PAIRS)
+    return [b.and_(w, ir.Constant(PAIRS, [255] * 2 * LANES)), b.lshr(w, ir.Constant(PAIRS, [8] * 2 * LANES))]
+
+
+def add_products(b: Any, sums: Any, w: Any, q: Any, vnni: bool) -> Any:
+    """To each sum, four products of an unsigned and a signed byte; or two of such numbers in 16 bits each."""
+    if vnni:
+        w, q = b.bitcast(w, many(I8, 4 * LANES)), b.bitcast(q, many(I8, 4 * LANES))
         return call(b, "llvm.x86.avx512.vpdpbusd.512", many(I32), sums, w, q)
-    found = b.mul(b.zext(w, many(I16, 64)), b.sext(q, many(I16, 64)))  # 255 · 128 fits
-    found = b.sext(found, many(I32, 64))
-    for count in (32, 16):
-        nothing = ir.Constant(found.type, ir.Undefined)
-        one, other = (ir.Constant(many(I32, count), [2 * i + odd for i in range(count)]) for odd in (0, 1))
-        found = b.add(b.shuffle_vector(found, nothing, one), b.shuffle_vector(found, nothing, other))
-    return b.add(sums, found)
+    wide = many(I32, 2 * LANES)
+    found = b.mul(b.sext(w, wide), b.sext(b.bitcast(q, PAIRS), wide))
+    one, other = (chosen(b, found, found, [2 * i + odd for i in range(LANES)]) for odd in (0, 1))
+    return b.add(sums, b.add(one, other))
 
 
-def int8_tile(rows: int) -> Callable[..., None]:
+def whole_sums(b: Any, q: list[Any], w: Any, start: list[Any], columns: int, vnni: bool) -> list[list[Any]]:
+    """Σ_k q[r, k] · w[n, k] of one group, beginning with what is given for each row."""
+    sums = [[cgutils.alloca_once_value(b, one) for _ in range(columns)] for one in start]
+    size = 1 if vnni else 2
+    with cgutils.for_range(b, opaque(b, fixed(GROUP // 4))) as quad:
+        before = b.mul(quad.index, fixed(4 * BLOCK))
+        here = [b.add(before, fixed(4 * LANES * c)) for c in range(columns)]
+        four = [in_parts(b, load(b, many(I32), w, offset), vnni) for offset in here]
+        for r, row in enumerate(sums):
+            for i in range(size):
+                asked = b.add(b.mul(quad.index, fixed(4 * size)), fixed(4 * i))
+                x = spread(b, load(b, I32, q[r], asked))
+                for c, one in enumerate(row):
+                    b.store(add_products(b, b.load(one), four[c][i], x, vnni), one)
+    return [[b.load(one) for one in row] for row in sums]
+
+
+def int8_tile(rows: int, vnni: bool = VNNI) -> Callable[..., None]:
     """So many rows by one block of outputs. Weights are stored with 128 added, and `less` takes that away again."""
-    columns = BLOCK // LANES
+    columns = min(BLOCK // LANES, 2 ** int(math.log2(REGISTERS // 2 // rows)))  # whose sums stay in registers
+    size = 1 if vnni else 2
 
     @emitted
     def tile(typing: Any, q: Any, scales: Any, less: Any, w: Any, ws: Any, y: Any, groups: Any, stride: Any) -> Any:
@@ -65,27 +96,27 @@ def int8_tile(rows: int) -> Callable[..., None]:
 
         def emit(context: Any, b: Any, signature: Any, args: Any) -> Any:
             q, scales, less, w, ws, y, groups, stride = args
-            total = zeros(b, rows, columns)
-            with cgutils.for_range(b, groups) as loop:
-                place = [b.mul(b.add(b.mul(groups, fixed(r)), loop.index), fixed(4)) for r in range(rows)]
-                begin = b.mul(loop.index, fixed(GROUP * BLOCK))
-                sums = [[spread(b, load(b, I32, less, place[r]))] * columns for r in range(rows)]
-                for k in range(0, GROUP, 4):
-                    here = [b.add(begin, fixed(k * BLOCK + 64 * c)) for c in range(columns)]
-                    four = [load(b, many(I32), w, offset) for offset in here]
-                    for r in range(rows):
-                        asked = spread(b, load(b, I32, q, b.add(b.mul(place[r], fixed(GROUP // 4)), fixed(k))))
-                        sums[r] = [add_products(b, s, w4, asked) for s, w4 in zip(sums[r], four, strict=True)]
-                for c in range(columns):
-                    offset = b.add(b.mul(loop.index, fixed(2 * BLOCK)), fixed(2 * LANES * c))
-                    scale = b.fpext(load(b, many(F16), ws, offset), many(F32))
-                    for r in range(rows):
-                        both = b.fmul(scale, spread(b, load(b, F32, scales, place[r])))
-                        exact = b.sitofp(sums[r][c], many(F32))
-                        b.store(fused(b, exact, both, b.load(total[r][c])), total[r][c])
-            for r in range(rows):
-                for c in range(columns):
-                    b.store(b.load(total[r][c]), at(b, y, b.add(b.mul(stride, fixed(r)), fixed(64 * c))), align=1)
+            with cgutils.for_range(b, fixed(BLOCK // LANES // columns)) as some:
+                aside = b.mul(some.index, fixed(columns * LANES))
+                my_w, my_ws, my_y = (b.add(x, b.mul(aside, fixed(n))) for x, n in ((w, 4), (ws, 2), (y, 4)))
+                total = zeros(b, rows, columns)
+                with cgutils.for_range(b, groups) as loop:
+                    place = [b.mul(b.add(b.mul(groups, fixed(r)), loop.index), fixed(4)) for r in range(rows)]
+                    mine = [b.add(q, b.mul(one, fixed(size * GROUP // 4))) for one in place]
+                    start = [spread(b, load(b, I32, less, one)) for one in place]
+                    here = b.add(my_w, b.mul(loop.index, fixed(GROUP * BLOCK)))
+                    sums = whole_sums(b, mine, here, start, columns, vnni)
+                    for c in range(columns):
+                        offset = b.add(b.mul(loop.index, fixed(2 * BLOCK)), fixed(2 * LANES * c))
+                        scale = b.fpext(load(b, many(F16), my_ws, offset), many(F32))
+                        for r in range(rows):
+                            both = b.fmul(scale, spread(b, load(b, F32, scales, place[r])))
+                            exact = b.sitofp(sums[r][c], many(F32))
+                            b.store(fused(b, exact, both, b.load(total[r][c])), total[r][c])
+                for r in range(rows):
+                    for c in range(columns):
+                        there = at(b, my_y, b.add(b.mul(stride, fixed(r)), fixed(4 * LANES * c)))
+                        b.store(b.load(total[r][c]), there, align=1)
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 8), emit
@@ -93,30 +124,40 @@ def int8_tile(rows: int) -> Callable[..., None]:
     return tile
 
 
-@emitted
-def rounded_group(typing: Any, x: Any, q: Any, scale: Any, less: Any) -> Any:
+def rounding(vnni: bool = VNNI) -> Callable[..., None]:
     """A whole group of inputs becomes bytes; beside them, their scale, and what takes the 128 of the weights away."""
 
-    def emit(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        x, q, scale, less = args
-        parts = [load(b, many(F32), x, fixed(4 * i)) for i in range(0, GROUP, LANES)]
-        sizes = [call(b, "llvm.fabs.v16f32", many(F32), part) for part in parts]
-        most = call(b, "llvm.maxnum.v16f32", many(F32), *sizes)
-        largest = call(b, "llvm.vector.reduce.fmax.v16f32", F32, most, fastmath=("nnan",))
-        some = b.fcmp_ordered(">", largest, ir.Constant(F32, 2.0**-100))
-        fit = b.select(some, b.fdiv(ir.Constant(F32, 127.0), largest), ir.Constant(F32, 0.0))
-        half, total = spread(b, ir.Constant(F32, 0.5)), None
-        for i, part in enumerate(parts):
-            near = call(b, "llvm.floor.v16f32", many(F32), fused(b, part, spread(b, fit), half))
-            whole = b.fptosi(near, many(I32))
-            b.store(b.trunc(whole, many(I8)), at(b, q, fixed(LANES * i)), align=1)
-            total = whole if total is None else b.add(total, whole)
-        b.store(b.fdiv(largest, ir.Constant(F32, 127.0)), at(b, scale, fixed(0)), align=4)
-        sum_ = call(b, "llvm.vector.reduce.add.v16i32", I32, total)
-        b.store(b.mul(sum_, ir.Constant(I32, -128)), at(b, less, fixed(0)), align=4)
-        return context.get_dummy_value()
+    @emitted
+    def rounded_group(typing: Any, x: Any, q: Any, scale: Any, less: Any) -> Any:
+        def emit(context: Any, b: Any, signature: Any, args: Any) -> Any:
+            x, q, scale, less = args
+            parts = [load(b, many(F32), x, fixed(4 * i)) for i in range(0, GROUP, LANES)]
+            sizes = [each(b, "fabs", part) for part in parts]
+            most = reduce(lambda one, other: each(b, "maxnum", one, other), sizes)
+            largest = call(b, f"llvm.vector.reduce.fmax.v{LANES}f32", F32, most, fastmath=("nnan",))
+            some = b.fcmp_ordered(">", largest, ir.Constant(F32, 2.0**-100))
+            fit = b.select(some, b.fdiv(ir.Constant(F32, 127.0), largest), ir.Constant(F32, 0.0))
+            half, total = spread(b, ir.Constant(F32, 0.5)), None
+            for i, part in enumerate(parts):
+                near = each(b, "floor", fused(b, part, spread(b, fit), half))
+                whole = b.fptosi(near, many(I32))
+                if vnni:
+                    b.store(b.trunc(whole, many(I8)), at(b, q, fixed(LANES * i)), align=1)
+                else:
+                    order = [j + k for j in range(0, LANES, 4) for k in (0, 2, 1, 3)]  # even ones first
+                    b.store(b.trunc(chosen(b, whole, whole, order), many(I16)), at(b, q, fixed(2 * LANES * i)), align=1)
+                total = whole if total is None else b.add(total, whole)
+            b.store(b.fdiv(largest, ir.Constant(F32, 127.0)), at(b, scale, fixed(0)), align=4)
+            sum_ = call(b, f"llvm.vector.reduce.add.v{LANES}i32", I32, total)
+            b.store(b.mul(sum_, ir.Constant(I32, -128)), at(b, less, fixed(0)), align=4)
+            return context.get_dummy_value()
 
-    return types.void(*[types.int64] * 4), emit
+        return types.void(*[types.int64] * 4), emit
+
+    return rounded_group
+
+
+rounded_group = rounding()
 
 
 def float_tile(rows: int, columns: int) -> Callable[..., None]:
@@ -161,14 +202,16 @@ def panel_tile(rows: int, registers: int) -> Callable[..., None]:
             total = zeros(b, rows, registers)
             with cgutils.for_range(b, inputs) as loop:
                 here, asked = b.mul(loop.index, w_stride), b.mul(loop.index, fixed(4))
-                ws = [load(b, many(F32), w, b.add(here, fixed(64 * i))) for i in range(registers)]
+                ws = [load(b, many(F32), w, b.add(here, fixed(4 * LANES * i))) for i in range(registers)]
                 for r in range(rows):
                     one = spread(b, load(b, F32, x, b.add(asked, b.mul(x_stride, fixed(r)))))
                     for i in range(registers):
                         b.store(fused(b, one, ws[i], b.load(total[r][i])), total[r][i])
             for r in range(rows):
                 for i in range(registers):
-                    b.store(b.load(total[r][i]), at(b, y, b.add(b.mul(y_stride, fixed(r)), fixed(64 * i))), align=1)
+                    b.store(
+                        b.load(total[r][i]), at(b, y, b.add(b.mul(y_stride, fixed(r)), fixed(4 * LANES * i))), align=1
+                    )
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 7), emit

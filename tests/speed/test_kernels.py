@@ -13,7 +13,7 @@ from regard.parts.feedforward import ACTIVATIONS
 from regard.speed import recall, tiles
 from regard.speed.functions import activate
 from regard.speed.int8 import GROUP, packed
-from regard.speed.lanes import floats
+from regard.speed.lanes import LANES, floats
 from regard.speed.layout import CAP
 from regard.speed.program import NAMED
 
@@ -34,33 +34,36 @@ def test_activations_are_those_of_pytorch(name):
 
 
 @pytest.mark.parametrize("vnni", sorted({False, tiles.VNNI}), ids=lambda vnni: "with VNNI" if vnni else "plain")
-@pytest.mark.parametrize("rows", [1, 3])
-def test_a_tile_of_bytes_is_a_product_of_whole_numbers(rows, vnni, monkeypatch):
+@pytest.mark.parametrize("rows", [1, 2, 3, 4])
+def test_a_tile_of_bytes_is_a_product_of_whole_numbers(rows, vnni):
     """The largest bytes there are, so that a sum that does not fit would be seen."""
-    monkeypatch.setattr(tiles, "VNNI", vnni)
-    tile = tiles.int8_tile(rows)
+    tile, rounded = tiles.int8_tile(rows, vnni), tiles.rounding(vnni)
+    K, N = 3 * GROUP, 64
+    groups, size = K // GROUP, 1 if vnni else 2
 
     @njit
-    def run(q, scales, less, w, ws, y, groups):
+    def run(x, q, scales, less, w, ws, y):
+        for g in range(rows * groups):
+            rounded(x + 4 * GROUP * g, q + size * GROUP * g, scales + 4 * g, less + 4 * g)
         tile(q, scales, less, w, ws, y, groups, 4 * 64)
 
-    K, N = 3 * GROUP, 64
     draw = np.random.default_rng(2)
-    q = draw.choice([-127, 127, 5], (rows, K)).astype(np.int8)
+    whole = draw.choice([-127, 127, 5], (rows, groups, GROUP)).astype(np.float32)
+    whole[..., 0] = 127.0
+    x = whole * 2.0 ** draw.integers(-3, 3, (rows, groups, 1)).astype(np.float32)
     weight = draw.choice([-127.0, 127.0, 3.0], (N, K)).astype(np.float32)
     weight[:, ::GROUP] = 127.0  # so that every scale is 1
-    scales = draw.uniform(0.5, 2, (rows, K // GROUP)).astype(np.float32)
-    less = -128 * q.reshape(rows, -1, GROUP).sum(2, dtype=np.int32)
     w, ws = (t.numpy() for t in packed(torch.from_numpy(weight)))
-    y = np.zeros((rows, N), np.float32)
-    run(*(a.ctypes.data for a in (q, scales, less, w, ws, y)), K // GROUP)
-    x = q.reshape(rows, -1, GROUP) * scales[..., None].astype(np.float64)
-    np.testing.assert_allclose(y, x.reshape(rows, K) @ weight.T.astype(np.float64), rtol=1e-5, atol=1e-2)
+    q, y = np.zeros(size * rows * K, np.int8), np.zeros((rows, N), np.float32)
+    scales, less = np.zeros(rows * groups, np.float32), np.zeros(rows * groups, np.int32)
+    run(*(a.ctypes.data for a in (x, q, scales, less, w, ws, y)))
+    right = x.reshape(rows, K).astype(np.float64) @ weight.T.astype(np.float64)
+    np.testing.assert_allclose(y, right, rtol=1e-5, atol=1e-2)
 
 
 @pytest.mark.parametrize("half", [False, True])
 def test_attention_tiles_look_only_at_their_slots(half):
-    score, mix = recall.scores_tile(2, half), recall.mix_tile(2, half)
+    score, mix = recall.scores_tile(32 // LANES, half), recall.mix_tile(32 // LANES, half)
 
     @njit
     def run(q, memory, slots, weights, y, count, stride):
