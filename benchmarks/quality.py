@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from regard.bench.ours import SPEEDS, open_ours
 from regard.load import Loaded, load
-from regard.tasks.translate import BEAM
+from regard.tasks.translating import BEAM
 
 GROUP = 32
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from corpus import SHARED
 from recipes import machine, options, seconds, trained
 
-from regard.tasks.translate import Translating
+from regard.tasks.translating import Translating
 from regard.training.loop import parameters
 
 DATA = SHARED / "multi30k"

@@ -12,7 +12,7 @@ from pathlib import Path
 from fsdd import official
 from recipes import machine, options, seconds, trained
 
-from regard.tasks.translate import BEAM
+from regard.tasks.translating import BEAM
 
 
 def main() -> None:

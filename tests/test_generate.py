@@ -17,15 +17,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import regard.pick
-from regard.data.batches import Ragged
+from regard.data.batches import Ragged, padding_mask
 from regard.data.pieces import Pieces, learn
 from regard.generate import Decoding, Hypothesis, beam_search, generate
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.parts.cache import Cache
 from regard.parts.heads import Model
 from regard.pick import largest, sampler
-from regard.tasks import translate
-from regard.tasks.translate import Translate, Translating, padding_mask
+from regard.tasks import translating
+from regard.tasks.translate import Translate
+from regard.tasks.translating import Translating
 
 END = 0
 GREEDY, BEAM = Translating(beam=1), Translating(beam=3, n_best=3)
@@ -311,7 +312,7 @@ class TestTransformer:
         task, model, rows = translator
         wanted = [task.tokenizer.decode([a.ids for a in best]) for best in task.search(model, rows, ALL, how)]
         for window, budget in (1, 1), (4, 30), (100, 2000):
-            monkeypatch.setattr(translate, "BUDGET", budget)
+            monkeypatch.setattr(translating, "BUDGET", budget)
             found = task.predict(model, iter(TEXTS), how, window=window)
             assert [[a.text for a in best] for best in found] == wanted
 

@@ -16,7 +16,8 @@ from regard.check.verdict import Verdict
 from regard.load import Loaded
 from regard.tasks.fill import Fill, Fillers
 from regard.tasks.task import Answer
-from regard.tasks.translate import GREEDY, Translate
+from regard.tasks.translate import Translate
+from regard.tasks.translating import GREEDY
 from regard.tasks.write import Write, Writing
 
 METRICS = "metrics.jsonl"

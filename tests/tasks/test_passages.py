@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from regard.data.sentences import split_sentences
 from regard.load import load
 from regard.tasks.passages import Answer, answer_passages
-from regard.tasks.translate import Translating
+from regard.tasks.translating import Translating
 
 texts = st.lists(st.text(alphabet="ab. \n\t?!A", max_size=30), max_size=6)
 
