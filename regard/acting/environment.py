@@ -21,6 +21,7 @@ from regard.data.episodes import Episode, Floats
 from regard.training.loop import number_from
 
 NEEDED = 'acting in an environment needs the library gymnasium: pip install "regard[world]"'
+MOST = 10_000  # steps of an episode in a world that names no limit: nobody waits for ever for one that never ends
 
 
 class Moment(NamedTuple):
@@ -34,6 +35,8 @@ class Moment(NamedTuple):
 
 class Environment:
     """An environment of gymnasium with a few actions and a vector of numbers to see."""
+
+    note = ""  # what whoever acts there should be told first
 
     def __init__(self, name: str, hide: tuple[int, ...] = ()):
         self.name, self.hide = name, tuple(hide)
@@ -52,6 +55,9 @@ class Environment:
         if not self.shown:
             raise ValueError(f"hide {' '.join(map(str, self.hide))} leaves nothing of the observation of {name} to see")
         self.whole: Floats = np.zeros(whole, np.float32)  # the newest observation, with what is hidden
+        if self.limit is None:
+            self.world = limited(self.world)
+            self.note = f"{name} names no limit of time: an episode is cut off after {MOST:,} steps"
 
     @property
     def observation(self) -> int:
@@ -97,6 +103,12 @@ def made(name: str) -> Any:
         return gymnasium.make(name)
     except (gymnasium.error.Error, ImportError) as error:
         raise ValueError(f"the environment {name} cannot be made: {error}") from None
+
+
+def limited(world: Any) -> Any:
+    from gymnasium.wrappers import TimeLimit
+
+    return TimeLimit(world, MOST)
 
 
 def edition() -> str:

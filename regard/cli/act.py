@@ -50,6 +50,8 @@ def introduce(life: Life) -> None:
         print(f"passed over a damaged save: {trouble}")
     where, s = life.environment, life.settings
     print(f"{where.name}: {where.observation} numbers to see, {where.actions} actions to choose from")
+    if where.note:
+        print(where.note)
     sizes = f"{parameters(life.progress.model):,} parameters, its policy {parameters(life.policy):,}"
     print(f"{s.model} {s.size} with {sizes}; {life.experience.real_steps:,} real steps, --seed {life.seed}")
     if life.rounds:
@@ -129,6 +131,8 @@ def play(environment: Environment, player: Player, how: Playing) -> int:
     for file in filter(None, (how.record, how.gif)):
         if not Path(file).parent.is_dir():
             raise ValueError(f"{file}: there is no folder {Path(file).parent}, so nothing could be kept there")
+    if environment.note:
+        print(environment.note, flush=True)
     looked = seen_by(environment, player, states, cart and sys.stdout.isatty())
     kept: list[Past] = []
     with politely("finishing this episode") as stop:

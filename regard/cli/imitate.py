@@ -53,6 +53,8 @@ def main(args: list[str]) -> int:
     expert = experts(whom)
     mean = np.mean([one.rewards.sum() for one in expert])
     print(f"{len(expert)} episodes of {sum(one.steps for one in expert):,} steps to imitate, mean return {mean:.1f}")
+    if world.note:
+        print(world.note)
     with politely("finishing this round; its policy is kept") as stop:
         for number, found in enumerate(imitate(world, expert, how, PPO(), whom.seed), 1):
             found.policy.save(folder, env=world.name)

@@ -39,6 +39,7 @@ class Restless(Corridor):
 if "Corridor-v0" not in gymnasium.registry:
     gymnasium.register("Corridor-v0", entry_point=Corridor, max_episode_steps=20)
     gymnasium.register("Restless-v0", entry_point=Restless, max_episode_steps=20)
+    gymnasium.register("Endless-v0", entry_point=Corridor)
 
 
 @pytest.fixture

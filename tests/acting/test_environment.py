@@ -6,7 +6,8 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from regard.acting.environment import Environment, Past, by_chance, lived, played, record, returns
+from regard.acting.environment import MOST, Environment, Past, by_chance, lived, played, record, returns
+from regard.cli.act import Playing, play
 from regard.data.episodes import Episode, read_episodes, write_episodes
 
 
@@ -35,6 +36,25 @@ def test_an_episode_has_one_observation_more_than_actions_and_ends_where_the_wor
 def test_what_time_cuts_off_is_not_ended(corridor):
     (episode,) = record(corridor, lambda past: 0, 1, seed=3)
     assert (episode.steps, episode.ended) == (20, False)
+
+
+def test_a_world_that_names_no_limit_is_cut_off_by_ours(corridor):
+    endless = Environment("Endless-v0")
+    assert (endless.limit, corridor.limit) == (MOST, 20)
+    left, right = (record(endless, lambda past, to=to: to, 1, seed=3)[0] for to in (0, 1))
+    assert (left.steps, left.ended) == (MOST, False)
+    assert right.steps < 6
+    assert right.ended, "an end of its own stays one"
+
+
+def test_who_waits_is_told_that_only_we_end_it(corridor, monkeypatch, capsys):
+    monkeypatch.setattr("regard.acting.environment.MOST", 30)
+    for world in (Environment("Endless-v0"), corridor):
+        assert play(world, lambda past: 0, Playing(episodes=1)) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "Endless-v0 names no limit of time: an episode is cut off after 30 steps"
+    assert [line.split(" in ")[1] for line in said if line.startswith("episode")] == ["30 steps", "20 steps"]
+    assert len(said) == 5, "of a limit of its own nothing is said"
 
 
 def test_all_follows_from_the_seed(corridor):
