@@ -96,27 +96,29 @@ def int8_tile(rows: int, vnni: bool = VNNI) -> Callable[..., None]:
 
         def emit(context: Any, b: Any, signature: Any, args: Any) -> Any:
             q, scales, less, w, ws, y, groups, stride = args
-            with cgutils.for_range(b, fixed(BLOCK // LANES // columns)) as some:
+            rows_of_y = [b.add(y, b.mul(stride, fixed(r))) for r in range(rows)]
+            for row in rows_of_y:
+                for i in range(0, BLOCK, LANES):
+                    b.store(ir.Constant(many(F32), [0.0] * LANES), at(b, row, fixed(4 * i)), align=4)
+            with (
+                cgutils.for_range(b, groups) as group,
+                cgutils.for_range(b, fixed(BLOCK // LANES // columns)) as some,
+            ):
+                place = [b.mul(b.add(b.mul(groups, fixed(r)), group.index), fixed(4)) for r in range(rows)]
+                mine = [b.add(q, b.mul(one, fixed(size * GROUP // 4))) for one in place]
+                start = [spread(b, load(b, I32, less, one)) for one in place]
                 aside = b.mul(some.index, fixed(columns * LANES))
-                my_w, my_ws, my_y = (b.add(x, b.mul(aside, fixed(n))) for x, n in ((w, 4), (ws, 2), (y, 4)))
-                total = zeros(b, rows, columns)
-                with cgutils.for_range(b, groups) as loop:
-                    place = [b.mul(b.add(b.mul(groups, fixed(r)), loop.index), fixed(4)) for r in range(rows)]
-                    mine = [b.add(q, b.mul(one, fixed(size * GROUP // 4))) for one in place]
-                    start = [spread(b, load(b, I32, less, one)) for one in place]
-                    here = b.add(my_w, b.mul(loop.index, fixed(GROUP * BLOCK)))
-                    sums = whole_sums(b, mine, here, start, columns, vnni)
-                    for c in range(columns):
-                        offset = b.add(b.mul(loop.index, fixed(2 * BLOCK)), fixed(2 * LANES * c))
-                        scale = b.fpext(load(b, many(F16), my_ws, offset), many(F32))
-                        for r in range(rows):
-                            both = b.fmul(scale, spread(b, load(b, F32, scales, place[r])))
-                            exact = b.sitofp(sums[r][c], many(F32))
-                            b.store(fused(b, exact, both, b.load(total[r][c])), total[r][c])
-                for r in range(rows):
-                    for c in range(columns):
-                        there = at(b, my_y, b.add(b.mul(stride, fixed(r)), fixed(4 * LANES * c)))
-                        b.store(b.load(total[r][c]), there, align=1)
+                here = b.add(b.mul(group.index, fixed(GROUP * BLOCK)), b.mul(aside, fixed(4)))
+                sums = whole_sums(b, mine, b.add(w, here), start, columns, vnni)
+                for c in range(columns):
+                    lanes = b.add(aside, fixed(c * LANES))
+                    offset = b.mul(b.add(b.mul(group.index, fixed(BLOCK)), lanes), fixed(2))
+                    scale = b.fpext(load(b, many(F16), ws, offset), many(F32))
+                    for r in range(rows):
+                        both = b.fmul(scale, spread(b, load(b, F32, scales, place[r])))
+                        there = b.mul(lanes, fixed(4))
+                        more = fused(b, b.sitofp(sums[r][c], many(F32)), both, load(b, many(F32), rows_of_y[r], there))
+                        b.store(more, at(b, rows_of_y[r], there), align=4)
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 8), emit
