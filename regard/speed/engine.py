@@ -17,12 +17,12 @@ from torch import Tensor, nn
 
 from regard.parts.positions import look_up
 from regard.speed import kernels
+from regard.speed.bytes import INPUT
 from regard.speed.int8 import GROUP
 from regard.speed.layout import FRAME, RUN
 from regard.speed.linear import MANY, ROOM, room_for_weights
 from regard.speed.memory import Memory, Slots, Told, longer, seeing
 from regard.speed.program import Program, outputs_of, program_of, program_of_answers
-from regard.speed.tiles import INPUT
 
 TOGETHER = 1024  # rows that go through all blocks at once: with fewer, cores wait for each other more often
 

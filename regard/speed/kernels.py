@@ -14,13 +14,23 @@ from typing import Any
 import numpy as np
 from numba import types
 
+from regard.speed.bytes import INPUT, rounded_group
 from regard.speed.crowds import attend_together
 from regard.speed.int8 import BLOCK, GROUP
 from regard.speed.lanes import bytes_, compiled, fetch_add, floats, half_at, int32s, int64s, peek, relax
 from regard.speed.layout import EMBED, GATE, HEADS, KEEP, NORM, OUTPUTS, QUANTISE, ROWS, TURN
-from regard.speed.linear import MANY, blocks_of, float_outputs, float_outputs_of_many, int8_outputs, row_of
+from regard.speed.linear import (
+    MANY,
+    blocks_of,
+    float_outputs,
+    float_outputs_of_many,
+    group_of,
+    int8_outputs,
+    int8_outputs_of_many,
+    parts_weights,
+    row_of,
+)
 from regard.speed.remembering import attend, keep
-from regard.speed.tiles import INPUT, rounded_group
 
 OPEN, HELPERS, COUNTERS = 0, 8, 16  # places in the shared state, on cache lines of their own
 SHARES = 8  # of a stage, for each core: the last one to end is not waited for long
@@ -92,18 +102,16 @@ def quantise(p: Any, frame: Any, row: int, room: int) -> None:
     """A row becomes bytes, each group of inputs with a scale of its own. The last group is filled up with zeros."""
     groups, full = (p.inputs + GROUP - 1) // GROUP, p.inputs // GROUP
     x = row_of(frame, p.source, p.source_width, row)
-    q, scales, less = (
-        frame.bytes + row * groups * GROUP * INPUT,
-        frame.scales + 4 * row * groups,
-        frame.less + 4 * row * groups,
-    )
-    for g in range(full):
-        rounded_group(x + 4 * g * GROUP, q + g * GROUP * INPUT, scales + 4 * g, less + 4 * g)
-    if full < groups:
-        last = floats(room)
-        for i in range(GROUP):
-            last[i] = floats(x)[full * GROUP + i] if full * GROUP + i < p.inputs else np.float32(0.0)
-        rounded_group(room, q + full * GROUP * INPUT, scales + 4 * full, less + 4 * full)
+    for g in range(groups):
+        place = group_of(frame, row, g, groups)
+        q, scale, less = frame.bytes + place * GROUP * INPUT, frame.scales + 4 * place, frame.less + 4 * place
+        if g < full:
+            rounded_group(x + 4 * g * GROUP, q, scale, less)
+        else:
+            last = floats(room)
+            for i in range(GROUP):
+                last[i] = floats(x)[full * GROUP + i] if full * GROUP + i < p.inputs else np.float32(0.0)
+            rounded_group(room, q, scale, less)
 
 
 @compiled
@@ -159,7 +167,9 @@ def do(stage: Any, code: Any, frame: Any, piece: int, room: int) -> None:
         while piece >= blocks_of(code[i]):
             piece -= blocks_of(code[i])
             i += 1
-        if code[i].scales:
+        if code[i].scales and parts_weights(frame):
+            int8_outputs_of_many(code[i], frame, piece, room)
+        elif code[i].scales:
             int8_outputs(code[i], frame, piece, room)
         elif frame.rows >= MANY:
             float_outputs_of_many(code[i], frame, piece, room)

@@ -7,17 +7,23 @@ from __future__ import annotations
 
 from typing import Any
 
+from regard.speed.bytes import INPUT, MOST_ROWS, group_tile, int8_tile, part_group
 from regard.speed.functions import activate
 from regard.speed.int8 import BLOCK, GROUP
-from regard.speed.lanes import LANES, compiled, floats, int32s
-from regard.speed.panels import PANEL_ROWS, product, turned, whole
-from regard.speed.tiles import INPUT, MOST_ROWS, float_tile, int8_tile
+from regard.speed.lanes import LANES, VNNI, compiled, floats, int32s
+from regard.speed.panels import PANEL, PANEL_ROWS, product, turned, whole
+from regard.speed.tiles import float_tile
 
-ROOM = MOST_ROWS * BLOCK  # numbers that a core needs for a tile
+CROWD = 96  # rows whose outputs stay near while all weights of a block go past
+FEW = 8  # rows for which weights are not laid out
+ROOM = (
+    max(MOST_ROWS, 0 if VNNI else CROWD + GROUP // 2) * BLOCK
+)  # numbers that a core needs for a tile, or a crowd and a group
 CHUNK = 64  # float outputs that a core takes at once
 MANY = 32  # rows for which weights are laid out
 
 _i1, _i2, _i3, _i4 = (int8_tile(rows) for rows in (1, 2, 3, 4))
+_g1, _g2, _g3, _g4 = (group_tile(rows) for rows in (1, 2, 3, 4))
 _f1, _f2, _f3, _f4 = (float_tile(rows, 1) for rows in (1, 2, 3, 4))
 WIDE = LANES // 4
 _f4w = float_tile(4, WIDE)
@@ -82,40 +88,88 @@ def int8_outputs(p: Any, frame: Any, block: int, room: int) -> None:
 
 
 @compiled
-def float_outputs_of_many(p: Any, frame: Any, chunk: int, room: int) -> None:
-    """Weights are turned once for all rows, so that no sum goes across a register."""
-    first, inputs, across = chunk * CHUNK, p.inputs, 4 * p.source_width
-    width = min(CHUNK, p.outputs - first)
-    columns = whole(width)
-    found, panel = room, room + 4 * PANEL_ROWS * CHUNK
-    lay_out(p.weight + 4 * first * inputs, panel, width, columns, inputs, panel + 4 * inputs * columns)
-    for row in range(0, frame.rows, PANEL_ROWS):
-        rows = min(PANEL_ROWS, frame.rows - row)
-        x = row_of(frame, p.source, p.source_width, row)
-        product(x, panel, found, rows, inputs, columns, across, 4 * CHUNK)
-        for r in range(rows):
-            y = floats(target_of(p, frame, row + r) + 4 * first)
-            finish(p, floats(found + 4 * r * CHUNK), y, first, width)
+def parts_weights(frame: Any) -> bool:
+    return not VNNI and frame.rows >= FEW
 
 
 @compiled
-def lay_out(weight: int, panel: int, width: int, columns: int, inputs: int, order: int) -> None:
-    """(width, inputs) becomes (inputs, columns)."""
-    w, y = floats(weight), floats(panel)
+def group_of(frame: Any, row: int, group: int, groups: int) -> int:
+    """Where a group of inputs of a row lies: those of a row together, or those of all rows."""
+    return group * frame.rows + row if parts_weights(frame) else row * groups + group
+
+
+@compiled
+def int8_outputs_of_many(p: Any, frame: Any, block: int, room: int) -> None:
+    """Weights are parted once for many rows, a group at a time, and never leave the nearest cache meanwhile."""
+    groups = (p.inputs + GROUP - 1) // GROUP
+    first = block * BLOCK
+    w, scales = p.weight + first * groups * GROUP, p.scales + 2 * first * groups
+    found, parted = floats(room), room + 4 * CROWD * BLOCK
+    for begin in range(0, frame.rows, CROWD):
+        rows = min(CROWD, frame.rows - begin)
+        for i in range(rows * BLOCK):
+            found[i] = 0
+        for group in range(groups):
+            part_group(w + group * GROUP * BLOCK, parted)
+            ws = scales + 2 * group * BLOCK
+            for row in range(0, rows, MOST_ROWS):
+                done, left, y = group * frame.rows + begin + row, rows - row, room + 4 * row * BLOCK
+                q, qs, less = frame.bytes + done * GROUP * INPUT, frame.scales + 4 * done, frame.less + 4 * done
+                if left >= 4:
+                    _g4(q, qs, less, parted, ws, y, 4 * BLOCK)
+                elif left == 3:
+                    _g3(q, qs, less, parted, ws, y, 4 * BLOCK)
+                elif left == 2:
+                    _g2(q, qs, less, parted, ws, y, 4 * BLOCK)
+                else:
+                    _g1(q, qs, less, parted, ws, y, 4 * BLOCK)
+        for r in range(rows):
+            y = floats(target_of(p, frame, begin + r) + 4 * first)
+            finish(p, floats(room + 4 * r * BLOCK), y, first, min(BLOCK, p.outputs - first))
+
+
+@compiled
+def float_outputs_of_many(p: Any, frame: Any, chunk: int, room: int) -> None:
+    """Weights are turned once for all rows, so that no sum goes across a register; panels are as wide as a tile."""
+    first, inputs, across = chunk * CHUNK, p.inputs, 4 * p.source_width
+    width = min(CHUNK, p.outputs - first)
+    columns = whole(width)
+    panels = room + 4 * CROWD * CHUNK
+    lay_out(p.weight + 4 * first * inputs, panels, width, columns, inputs, panels + 4 * inputs * columns)
+    for begin in range(0, frame.rows, CROWD):
+        end = min(begin + CROWD, frame.rows)
+        for n in range(0, columns, PANEL):
+            for row in range(begin, end, PANEL_ROWS):
+                x, rows = row_of(frame, p.source, p.source_width, row), min(PANEL_ROWS, end - row)
+                y = room + 4 * ((row - begin) * CHUNK + n)
+                product(x, panels + 4 * n * inputs, y, rows, inputs, min(PANEL, columns - n), across, 4 * CHUNK)
+        for row in range(begin, end):
+            y = floats(target_of(p, frame, row) + 4 * first)
+            finish(p, floats(room + 4 * (row - begin) * CHUNK), y, first, width)
+
+
+@compiled
+def lay_out(weight: int, panels: int, width: int, columns: int, inputs: int, order: int) -> None:
+    """(width, inputs) becomes (inputs, PANEL), once for each panel; the last may be narrower."""
+    w = floats(weight)
     for i in range(LANES):
         int32s(order)[i] = i
-    n_whole, i_whole = width // LANES * LANES, inputs // LANES * LANES
-    for n in range(0, n_whole, LANES):
-        for i in range(0, i_whole, LANES):
-            turned(weight + 4 * (n * inputs + i), order, panel + 4 * (i * columns + n), 4 * inputs, 4 * columns)
-    for i in range(inputs):
-        for n in range(n_whole if i < i_whole else 0, columns):
-            y[i * columns + n] = w[n * inputs + i] if n < width else 0
+    i_whole = inputs // LANES * LANES
+    for begin in range(0, columns, PANEL):
+        wide, panel = min(PANEL, columns - begin), panels + 4 * begin * inputs
+        n_whole, y = max(0, min(wide, (width - begin) // LANES * LANES)), floats(panel)
+        for n in range(0, n_whole, LANES):
+            for i in range(0, i_whole, LANES):
+                source = weight + 4 * ((begin + n) * inputs + i)
+                turned(source, order, panel + 4 * (i * wide + n), 4 * inputs, 4 * wide)
+        for i in range(inputs):
+            for n in range(n_whole if i < i_whole else 0, wide):
+                y[i * wide + n] = w[(begin + n) * inputs + i] if begin + n < width else 0
 
 
 def room_for_weights(inputs: int) -> int:
     """Numbers that a core needs to turn a chunk of weights."""
-    return (inputs + PANEL_ROWS) * CHUNK + LANES
+    return (inputs + CROWD) * CHUNK + LANES
 
 
 @compiled

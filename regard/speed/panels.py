@@ -10,7 +10,8 @@ from regard.speed.recall import transpose_tile
 from regard.speed.tiles import panel_tile
 
 WIDEST = REGISTERS // 8  # registers of outputs that a tile has
-PANEL_ROWS = 4 if WIDEST == 4 else 6  # and rows: as many as leave room for what is multiplied
+PANEL = WIDEST * LANES
+PANEL_ROWS = 4 if WIDEST == 4 else 6  # of a tile: as many as leave registers for what is multiplied
 _widest, _two, _one = (panel_tile(PANEL_ROWS, registers) for registers in (WIDEST, 2, 1))
 _row4, _row2, _row1 = (panel_tile(1, registers) for registers in (4, 2, 1))
 turned, half_turned = (transpose_tile(half) for half in (False, True))

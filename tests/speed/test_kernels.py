@@ -10,9 +10,10 @@ pytest.importorskip("numba")
 from numba import njit
 
 from regard.parts.feedforward import ACTIVATIONS
-from regard.speed import recall, tiles
+from regard.speed import recall
+from regard.speed.bytes import VNNI, group_tile, int8_tile, part_group, rounding
 from regard.speed.functions import activate
-from regard.speed.int8 import GROUP, packed
+from regard.speed.int8 import BLOCK, GROUP, packed
 from regard.speed.lanes import LANES, floats
 from regard.speed.layout import CAP
 from regard.speed.program import NAMED
@@ -33,19 +34,32 @@ def test_activations_are_those_of_pytorch(name):
     torch.testing.assert_close(x, function(X), atol=2e-6, rtol=2e-6)
 
 
-@pytest.mark.parametrize("vnni", sorted({False, tiles.VNNI}), ids=lambda vnni: "with VNNI" if vnni else "plain")
+@pytest.mark.parametrize("how", ["plain", "parted", *(["with VNNI"] if VNNI else [])])
 @pytest.mark.parametrize("rows", [1, 2, 3, 4])
-def test_a_tile_of_bytes_is_a_product_of_whole_numbers(rows, vnni):
+def test_a_tile_of_bytes_is_a_product_of_whole_numbers(rows, how):
     """The largest bytes there are, so that a sum that does not fit would be seen."""
-    tile, rounded = tiles.int8_tile(rows, vnni), tiles.rounding(vnni)
-    K, N = 3 * GROUP, 64
+    vnni, parted = how == "with VNNI", how == "parted"
+    tile, of_group, rounded = int8_tile(rows, vnni), group_tile(rows), rounding(vnni)
+    K, N = 3 * GROUP, BLOCK
     groups, size = K // GROUP, 1 if vnni else 2
 
     @njit
-    def run(x, q, scales, less, w, ws, y):
-        for g in range(rows * groups):
-            rounded(x + 4 * GROUP * g, q + size * GROUP * g, scales + 4 * g, less + 4 * g)
-        tile(q, scales, less, w, ws, y, groups, 4 * 64)
+    def run(x, q, scales, less, w, ws, y, room):
+        for r in range(rows):
+            for g in range(groups):
+                place = g * rows + r if parted else r * groups + g
+                rounded(
+                    x + 4 * GROUP * (r * groups + g), q + size * GROUP * place, scales + 4 * place, less + 4 * place
+                )
+        if not parted:
+            tile(q, scales, less, w, ws, y, groups, 4 * BLOCK)
+            return
+        for g in range(groups):
+            part_group(w + g * GROUP * BLOCK, room)
+            first = g * rows
+            of_group(
+                q + 2 * GROUP * first, scales + 4 * first, less + 4 * first, room, ws + 2 * g * BLOCK, y, 4 * BLOCK
+            )
 
     draw = np.random.default_rng(2)
     whole = draw.choice([-127, 127, 5], (rows, groups, GROUP)).astype(np.float32)
@@ -54,9 +68,9 @@ def test_a_tile_of_bytes_is_a_product_of_whole_numbers(rows, vnni):
     weight = draw.choice([-127.0, 127.0, 3.0], (N, K)).astype(np.float32)
     weight[:, ::GROUP] = 127.0  # so that every scale is 1
     w, ws = (t.numpy() for t in packed(torch.from_numpy(weight)))
-    q, y = np.zeros(size * rows * K, np.int8), np.zeros((rows, N), np.float32)
+    q, y, room = np.zeros(size * rows * K, np.int8), np.zeros((rows, N), np.float32), np.zeros(2 * GROUP * N, np.int8)
     scales, less = np.zeros(rows * groups, np.float32), np.zeros(rows * groups, np.int32)
-    run(*(a.ctypes.data for a in (x, q, scales, less, w, ws, y)))
+    run(*(a.ctypes.data for a in (x, q, scales, less, w, ws, y, room)))
     right = x.reshape(rows, K).astype(np.float64) @ weight.T.astype(np.float64)
     np.testing.assert_allclose(y, right, rtol=1e-5, atol=1e-2)
 
