@@ -60,6 +60,46 @@ def test_a_signal_saves_and_the_run_goes_on_as_if_nothing_was(sent, code, uninte
     assert same_run(folder, uninterrupted)
 
 
+STUCK = """
+import ctypes, sys
+from regard.cli import main
+from regard.tasks.translate import Translate
+loss, calls, training = Translate.loss, 0, sys.argv.pop(1) == "step"
+mutex = ctypes.create_string_buffer(64)
+
+def stuck(self, model, *args, **named):
+    global calls
+    calls += model.training == training
+    if calls == 25 if training else calls == 2:
+        print("stuck", flush=True)
+        for _ in range(2):  # the second waits for good: as in one operation of a large model, no Python runs here
+            ctypes.CDLL(None).pthread_mutex_lock(mutex)
+    return loss(self, model, *args, **named)
+
+Translate.loss = stuck
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("where", ["step", "validation"])
+def test_a_signal_in_a_very_long_operation_is_honoured_while_it_lasts(
+    where, uninterrupted, pairs_file, small, tmp_path
+):
+    folder = tmp_path / "run"
+    command = ["train", "translate", "--data", str(pairs_file), "--out", str(folder), *HOW.split(), *small]
+    process = subprocess.Popen([sys.executable, "-c", STUCK, where, *command], stdout=subprocess.PIPE, text=True)
+    while process.stdout.readline() not in ("stuck\n", ""):
+        pass
+    process.send_signal(signal.SIGTERM)
+    said = process.communicate(timeout=120)[0]
+    assert process.returncode == 143
+    assert "without waiting" in said
+    assert (folder / "LATEST").read_text() == ("step-24\n" if where == "step" else "step-200\n")
+    assert main(["run", str(folder), "--beam", "1", "tea and water"]) == 0, "what there is can be used"
+    assert main(shlex.split(said.splitlines()[-1])[1:]) == 0
+    assert same_run(folder, uninterrupted)
+
+
 def test_a_killed_run_goes_on_from_its_newest_save(uninterrupted, pairs_file, small, tmp_path):
     folder = tmp_path / "run"
     command = ["train", "translate", "--data", str(pairs_file), "--out", str(folder), *HOW.split(), *small]
@@ -93,7 +133,11 @@ def test_a_run_that_was_not_planned_in_steps_can_be_resumed_too(length, pairs_fi
     shutil.rmtree(newest)
     assert main(["train", "translate", "--resume", "--out", str(folder)]) == 0
     assert f"--steps {steps}" in capsys.readouterr().out
-    assert (folder / f"step-{steps}").exists()
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    rates = [line["rate"] for line in lines if "rate" in line]
+    assert rates[-1] <= 0.02 * max(rates), "it ends as it was meant to"
+    assert (folder / f"step-{len(rates)}").exists()
+    assert len(rates) == steps or "--minutes" in length, "the time that is left may have room for other steps"
 
 
 def test_patience_goes_on_where_it_was(pairs_file, small, tmp_path):

@@ -101,7 +101,7 @@ def test_the_options_of_train_are_frozen():
 
     common = """
         data valid test fields held_out skip_bad
-        steps epochs minutes batch_tokens accumulate optimizer rate schedule warmup decay weight_decay clip
+        steps epochs minutes revisions batch_tokens accumulate optimizer rate schedule warmup decay weight_decay clip
         skip_nonfinite average seed
         layer_decay out from_ download new_head freeze vectors
         resume overwrite allow_changed checks check_examples keep patience average_last device threads compile

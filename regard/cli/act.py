@@ -38,7 +38,7 @@ def act(settings: Settings) -> int:
             if step.scores:
                 print(f"round {life.rounds}/{rounds}  {round_line(step)}", flush=True)
             if stop:
-                return left(life, 128 + stop[0])
+                return left(life, stop.code)
     draw(life)
     print(f"the model expects {life.expected:.1f} of the last policy; what {life.environment.name} says:")
     print(f"  regard run {shlex.quote(str(folder))} --play")
@@ -151,7 +151,7 @@ def play(environment: Environment, player: Player, how: Playing) -> int:
 
         animate(states, how.gif)
         print(f"the first episode is in {how.gif}")
-    return 128 + stop[0] if stop else 0
+    return stop.code if stop else 0
 
 
 def seen_by(environment: Environment, player: Player, states: list[Floats], shown: bool) -> Player:

@@ -66,7 +66,7 @@ def main(args: list[str]) -> int:
         got = returns(world, greedy(found.policy), whom.episodes, whom.seed)
         print(f"{world.name}: mean return {np.mean(got):.1f} ± {np.std(got):.1f} of {len(got)} episodes")
     print(f"the policy is in {folder}. Let it act:\n  regard run {shlex.quote(str(folder))} --play")
-    return 128 + stop[0] if stop else 0
+    return stop.code if stop else 0
 
 
 def experts(whom: Whom) -> list[Episode]:

@@ -21,7 +21,8 @@ from regard.models import MODELS
 from regard.tasks import TASKS
 from regard.training.loop import Step, parameters
 from regard.training.settings import Settings, options, resumed, start, usual_size
-from regard.training.train import Job, carry_out, planned, prepare, save
+from regard.training.time_budget import FEW, duration
+from regard.training.train import Job, abandon, carry_out, planned, prepare
 
 
 def main(args: list[str]) -> int:
@@ -89,22 +90,38 @@ def ready(settings: Settings) -> Job:
     if settings.plan.steps is None and settings.plan.epochs is None:
         print("timing this machine ...", flush=True)
     job = planned(job)
+    parts = ", ".join(f"{part} {duration(seconds)}" for part, seconds in job.startup.parts.items() if seconds >= 0.1)
+    print(f"ready after {duration(sum(job.startup.parts.values()))}: {parts or 'nothing took long'}")
     plan = job.settings.plan
     same = f" (what --minutes {plan.minutes:g} is on this machine)" if plan.minutes is not None else ""
-    print(f"planned: --steps {plan.steps}{same}, --rate {plan.rate:g}, --warmup {plan.warmup}, --seed {plan.seed}")
+    print(f"planned: --steps {job.steps}{same}, --rate {plan.rate:g}, --warmup {plan.warmup}, --seed {plan.seed}")
+    if job.budget is not None and job.steps < FEW:
+        print(
+            f"warning: only {job.steps} steps fit into {duration(job.budget.seconds)}, of which the start took "
+            f"{duration(job.budget.spent)}; a model hardly learns in so few. Take more --minutes, a smaller --size or "
+            "fewer --batch-tokens"
+        )
     return job
 
 
 def follow(job: Job, command: str) -> int:
     """Show the run while it goes. A first Ctrl-C or SIGTERM finishes the step and saves, a second leaves at once."""
-    with politely() as stop, shown(job) as show:
+
+    def leave() -> None:
+        kept = abandon(job)
+        print(
+            f"\nstopped without waiting for what was under way; {kept} is saved. Go on with:\n  {command}", flush=True
+        )
+
+    with politely(at_once=leave) as stop, shown(job) as show:
         for step in carry_out(job):
             show(step)
             if stop:
-                folder = save(job)
+                stop.claim()
+                folder = abandon(job)
                 draw(job)
                 print(f"\nstopped; {folder} is saved. Go on with:\n  {command}", flush=True)
-                return 128 + stop[0]
+                return stop.code
     draw(job)
     conclude(job)
     return 0
@@ -124,7 +141,8 @@ def introduce(job: Job) -> None:
         print(f"passed over a damaged save: {trouble}")
     train, valid = (job.task.amount(job.data.sets[name]) for name in ("train", "valid"))
     sizes = ", ".join(f"{name} {value:,}" for name, value in job.task.sizes().items() if name not in ("pad", "sep"))
-    made = f"{job.settings.model} {job.settings.size} with {parameters(job.progress.model):,} parameters ({sizes})"
+    size = "" if job.settings.keeping.from_ else f" {job.settings.size}"
+    made = f"{job.settings.model}{size} with {parameters(job.progress.model):,} parameters ({sizes})"
     print(f"{train} to learn from, {valid} to validate on; {made}")
     if job.progress.step:
         print(f"going on from step {job.progress.step}")
@@ -135,12 +153,12 @@ def shown(job: Job) -> Iterator[Any]:
     """A bar with the time left on a terminal, plain lines elsewhere."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    steps = job.settings.plan.steps or 0
     bar = Progress(
         TextColumn("step"), MofNCompleteColumn(), BarColumn(), TimeRemainingColumn(), TextColumn("{task.description}"),
         disable=not sys.stdout.isatty(),
     )  # fmt: skip
-    row = bar.add_task("", total=steps, completed=job.progress.step)
+    row = bar.add_task("", total=job.steps, completed=job.progress.step)
+    steps = job.steps
 
     def say(line: str) -> None:
         if bar.disable:
@@ -149,8 +167,12 @@ def shown(job: Job) -> Iterator[Any]:
             bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def show(step: Step) -> None:
+        nonlocal steps
         speed = f"loss {step.loss:.3f}  {step.count / step.seconds:,.0f} {job.task.counts}/s"
-        bar.update(row, completed=step.number, description=speed)
+        bar.update(row, total=job.steps, completed=step.number, description=speed)
+        if job.steps != steps and job.budget is not None:
+            say(f"replanned: {job.steps} steps instead of {steps}, as one takes {duration(job.budget.step)} now")
+            steps = job.steps
         if step.scores:
             say(check_line(step, steps, speed))
             for sample in step.scores["samples"]:
@@ -174,9 +196,24 @@ def draw(job: Job) -> None:
 
 
 def conclude(job: Job) -> None:
+    print(ending(job))
     best = "  ".join(f"{name} {value:.2f}" for name, value in job.best.items() if isinstance(value, float))
     print(f"best at step {job.best['step']}: {best}")
     if job.test:
         print("test: " + "  ".join(f"{name} {value:.2f}" for name, value in job.test.items()))
     folder = shlex.quote(str(job.run.folder))
     print(f'the model is in {job.run.folder}. Try:\n  regard run {folder} "{job.task.example()}"')
+
+
+def ending(job: Job) -> str:
+    """How many steps were done; of a run with a time, how that came about."""
+    plan, done = job.settings.plan, job.progress.step
+    if job.budget is None:
+        return f"{done:,} steps done"
+    rate = plan.rate_at(done - 1) / max(plan.rate_at(step) for step in range(done))
+    took = f"{done:,} steps done in {duration(job.budget.spent)} of {duration(job.budget.seconds)}"
+    repeat = ""
+    if plan.revisions:
+        repeat = f"; {plan.steps:,} were planned. The same bits again: --steps {plan.steps} --revisions "
+        repeat += " ".join(plan.revisions)
+    return f"{took}, the rate at {rate:.1%} of its peak{repeat}"

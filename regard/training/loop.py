@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
+from threading import RLock
 from typing import Any, Literal
 
 import numpy as np
@@ -27,6 +30,7 @@ from regard.parts.heads import Model
 from regard.tasks.task import Task
 from regard.training import schedule
 from regard.training.optimizer import Average, by_parts, optimizers, part_of, scale_and_clip
+from regard.training.schedule import Revision
 
 MEASURED = 500  # times in a run, or somewhat more, that the gradient of each part is measured
 MOST = 10**9  # minutes or epochs: a longer run is a mistake in typing
@@ -38,7 +42,8 @@ class Plan:
 
     steps: int | None = None  # train for this many steps
     epochs: float | None = None  # or for so many passes over the data
-    minutes: float | None = None  # or for so long, by timing the machine once; 3 if no length is given
+    minutes: float | None = None  # or for so long, by timing the steps as they go; 3 if no length is given
+    revisions: tuple[str, ...] = ()  # changes of the number of steps, as STEP:STEPS, to repeat a run of --minutes
     batch_tokens: int = 2048  # most tokens of a batch, counted on its longer side with padding
     accumulate: int = 1  # batches whose gradients make one step
     optimizer: Literal["muon", "adamw", "sgd"] = "muon"  # muon leaves embeddings, output, gains and biases to adamw
@@ -46,7 +51,7 @@ class Plan:
     layer_decay: float = 1.0  # each layer learns at this share of the rate of the one above it
     schedule: Literal["decay", "inverse-square-root"] = "decay"  # how the rate goes over the run
     warmup: int | None = None  # steps until the rate is highest; a tenth of the run, at most 2000, unless given
-    decay: float = 0.6  # share of the run over which the rate falls to 0
+    decay: float = 0.6  # share of the run over which the rate falls to 1 % of its peak
     weight_decay: float = 0.01  # pull of the matrices towards 0
     clip: float = 1.0  # longest gradient; 0 for no limit
     skip_nonfinite: int = 0  # most steps that are passed over because a number in them is none
@@ -59,6 +64,7 @@ class Plan:
             steps=(self.steps is None or self.steps >= 1, "at least 1"),
             epochs=(self.epochs is None or 0 < self.epochs <= MOST, f"above 0, and at most {MOST:,}"),
             minutes=(self.minutes is None or 0 < self.minutes <= MOST, f"above 0, and at most {MOST:,}"),
+            revisions=(in_order(self.revisions), "STEP:STEPS each, in order, with no more steps done than there are"),
             batch_tokens=(self.batch_tokens >= 1, "at least 1"),
             accumulate=(self.accumulate >= 1, "at least 1"),
             rate=(self.rate is None or 0 < self.rate < math.inf, "above 0, and finite"),
@@ -72,13 +78,34 @@ class Plan:
             seed=(0 <= self.seed < 2**63, "0 or more, and below 2^63"),
         )
 
+    def revised(self, revision: Revision) -> Plan:
+        return replace(self, revisions=(*self.revisions, f"{revision.step}:{revision.steps}"))
+
+    def length(self, step: int) -> int:
+        """The number of steps in all, as it is known after so many."""
+        assert self.steps, "the plan is not settled yet"
+        return next((r.steps for r in reversed(parsed(self.revisions)) if r.step <= step), self.steps)
+
     def rate_at(self, step: int) -> float:
         assert self.steps, "the plan is not settled yet"
         assert self.rate
         assert self.warmup is not None
         if self.schedule == "decay":
-            return self.rate * schedule.decay(step, self.steps, self.warmup, self.decay)
+            revisions = parsed(self.revisions)
+            return self.rate * schedule.decay(step, self.steps, self.warmup, self.decay, revisions)
         return self.rate * schedule.inverse_square_root(step, self.warmup)
+
+
+@cache
+def parsed(revisions: tuple[str, ...]) -> list[Revision]:
+    return [Revision(*map(int, text.split(":"))) for text in revisions]
+
+
+def in_order(revisions: tuple[str, ...]) -> bool:
+    if not all(re.fullmatch(r"[1-9]\d{0,17}:[1-9]\d{0,17}", text) for text in revisions):
+        return False
+    steps = [revision.step for revision in parsed(revisions)]
+    return steps == sorted({*steps}) and all(r.step <= r.steps for r in parsed(revisions))
 
 
 @dataclass(frozen=True)
@@ -112,11 +139,15 @@ class Progress:
     step: int = 0
     position: Position = field(default_factory=Position)
     skipped: int = 0  # steps that were passed over
+    buffers: list[Tensor] | None = None  # while a step lasts, those from before it: batch norms count while they look
+    lock: RLock = field(default_factory=RLock)  # held while weights change: another thread may save a whole step
 
     @classmethod
     def new(cls, model: Model, plan: Plan) -> Progress:
         made = optimizers(model, plan.weight_decay, plan.optimizer, plan.layer_decay)
-        return cls(model, made, Average(model, plan.average) if plan.average else None)
+        progress = cls(model, made, None)
+        progress.average = Average(model, plan.average, progress.lock) if plan.average else None
+        return progress
 
 
 def learn(progress: Progress, task: Task, examples: Examples, plan: Plan) -> Iterator[Step]:
@@ -127,18 +158,18 @@ def learn(progress: Progress, task: Task, examples: Examples, plan: Plan) -> Ite
     half = torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
     batches = forever(examples, plan.batch_tokens, plan.seed, progress.position)
     assert plan.steps
-    while progress.step < plan.steps:
+    while progress.step < plan.length(progress.step):
         began = time.perf_counter()
         rate = plan.rate_at(progress.step)
         for group in (group for optimizer in progress.optimizers for group in optimizer.param_groups):
             group["lr"] = rate * group.get("times", 1.0)
-        total, count, learnt = 0.0, 0, list[Ints]()
-        counted = [buffer.clone() for buffer in model.buffers()]  # batch norms count while they look
+        total, count, learnt, position = 0.0, 0, list[Ints](), progress.position
+        progress.buffers = [buffer.clone() for buffer in model.buffers()]
         model.train()
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):  # the caller's stay its own
             torch.manual_seed(number_from(plan.seed, progress.step))
             for _ in range(plan.accumulate):
-                progress.position, rows = next(batches)
+                position, rows = next(batches)
                 learnt.append(rows)
                 batch = to_device(task.batch(examples, rows), device)
                 with half:
@@ -149,24 +180,28 @@ def learn(progress: Progress, task: Task, examples: Examples, plan: Plan) -> Ite
         norm = whole.item()
         if not math.isfinite(norm) or not math.isfinite(total):
             model.zero_grad()
-            put_back(model, counted)
-            if progress.skipped == plan.skip_nonfinite:
-                raise NotFinite(progress.step + 1, total / count, norm, np.concatenate(learnt))
-            progress.step, progress.skipped = progress.step + 1, progress.skipped + 1
-            yield Step(progress.step, math.nan, rate, math.nan, count, time.perf_counter() - began, progress.position)
+            with progress.lock:
+                put_back(model, progress.buffers)
+                progress.buffers = None
+                if progress.skipped == plan.skip_nonfinite:
+                    raise NotFinite(progress.step + 1, total / count, norm, np.concatenate(learnt))
+                progress.step, progress.skipped = progress.step + 1, progress.skipped + 1
+                progress.position = position
+            yield Step(progress.step, math.nan, rate, math.nan, count, time.perf_counter() - began, position)
             continue
         norms: dict[str, float] = {}
         if progress.step % max(1, plan.steps // MEASURED) == 0:
             learning = (part for part, weight in zip(parts, weights, strict=True) if weight.grad is not None)
             norms = by_parts(learning, each.tolist())
-        for optimizer in progress.optimizers:
-            optimizer.step()
+        with progress.lock:
+            for optimizer in progress.optimizers:
+                optimizer.step()
+            if progress.average is not None:
+                progress.average.update(progress.step)
+            progress.step, progress.position, progress.buffers = progress.step + 1, position, None
         model.zero_grad()
-        if progress.average is not None:
-            progress.average.update(progress.step)
-        progress.step += 1
         seconds = time.perf_counter() - began
-        yield Step(progress.step, total / count, rate, norm, count, seconds, progress.position, norms)
+        yield Step(progress.step, total / count, rate, norm, count, seconds, position, norms)
 
 
 @torch.no_grad()

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -144,25 +144,34 @@ def orthogonal(matrices: Tensor, times: int = 5) -> Tensor:
 class Average:
     """A moving average of all weights, shorter at first so that it forgets the random start."""
 
-    def __init__(self, model: nn.Module, decay: float):
+    def __init__(self, model: nn.Module, decay: float, lock: Any = None):
         self.decay = decay
         self.weights = [w.detach() for w in model.parameters()]
         self.means = [w.clone() for w in self.weights]
+        self.lock = lock or nullcontext()  # held while weights and means change places
+        self.swapped = False
 
     @torch.no_grad()
     def update(self, step: int) -> None:
         torch._foreach_lerp_(self.means, self.weights, 1 - min(self.decay, (1 + step) / (10 + step)))
 
     @contextmanager
-    @torch.no_grad()
     def in_place(self) -> Iterator[None]:
-        """The model holds the average while this lasts."""
-        held = [w.clone() for w in self.weights]
-        torch._foreach_copy_(self.weights, self.means)
+        """The model holds the average while this lasts, and the average the weights."""
+        self.swap()
         try:
             yield
         finally:
-            torch._foreach_copy_(self.weights, held)
+            self.swap()
+
+    @torch.no_grad()
+    def swap(self) -> None:
+        with self.lock:
+            for weight, mean in zip(self.weights, self.means, strict=True):
+                held = weight.clone()
+                weight.copy_(mean)
+                mean.copy_(held)
+            self.swapped = not self.swapped
 
 
 @torch.no_grad()

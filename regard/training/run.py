@@ -137,11 +137,12 @@ class Run:
         fill(progress, load_file(folder / "state.safetensors"))
         progress.step, progress.position = facts["step"], Position(*facts["position"])
         progress.skipped = facts.get("skipped", 0)
-        self._forget_after(progress.step)
+        self._forget_after(progress.step, facts.get("checked", progress.step))
 
-    def _forget_after(self, step: int) -> None:
-        """What was logged after the save will be logged again."""
-        kept = [json.dumps(line, ensure_ascii=False) + "\n" for line in self.metrics() if line.get("step", 0) <= step]
+    def _forget_after(self, step: int, checked: int) -> None:
+        """What was logged after the save, or of a validation that it does not hold, will be logged again."""
+        before = [line for line in self.metrics() if line["step"] <= (checked if "valid" in line else step)]
+        kept = [json.dumps(line, ensure_ascii=False) + "\n" for line in before]
         replace_file(self.folder / "metrics.jsonl", "".join(kept).encode())
 
     def averaged(self, count: int, every: int) -> dict[str, Tensor]:
@@ -154,17 +155,22 @@ class Run:
 
 
 def tensors_of(progress: Progress) -> dict[str, Tensor]:
-    """Weights, what the optimisers remember of each, and the moving average, all under the weight's name."""
+    """Weights, what the optimisers remember of each, and the moving average, all under the weight's name: as they were
+    after the last whole step, even in the middle of the next or of validation."""
     tensors: dict[str, Tensor] = {}
+    weights, average = "weights", "average"
+    if progress.average is not None and progress.average.swapped:
+        weights, average = average, weights
     for i, (name, weight) in enumerate(progress.model.named_parameters()):
-        tensors[f"weights/{name}"] = weight.detach()
+        tensors[f"{weights}/{name}"] = weight.detach()
         for optimizer in progress.optimizers:
             for moment, value in optimizer.state.get(weight, {}).items():
                 tensors[f"{moment}/{name}"] = value
         if progress.average is not None:
-            tensors[f"average/{name}"] = progress.average.means[i]
+            tensors[f"{average}/{name}"] = progress.average.means[i]
+    before = dict(zip((name for name, _ in progress.model.named_buffers()), progress.buffers or (), strict=False))
     for name, buffer in buffers_of(progress.model).items():
-        tensors[f"buffers/{name}"] = buffer
+        tensors[f"buffers/{name}"] = before.get(name, buffer)
     return {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
 
 

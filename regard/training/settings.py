@@ -84,7 +84,7 @@ class Settings:
         return {"task": self.task, "model": self.model, "size": self.size, **used}
 
 
-SEVERAL = ("data", "valid", "test", "fields", "freeze")  # options that take one text or more
+SEVERAL = ("data", "valid", "test", "fields", "freeze", "revisions")  # options that take one text or more
 FROM_DATA = {  # fields of a config that follow from the data
     *("vocab", "pad", "sep", "image", "channels", "mels", "stride"),
     *("observation", "places", "actions", "properties", "pairs"),
@@ -195,6 +195,8 @@ def start(task: str, model: str | None = None, size: str | None = None, **given:
         return resumed(task, **given)
     if sum(given.get(name) is not None for name in ("steps", "epochs", "minutes")) > 1:
         raise ValueError("choose one of --steps, --epochs and --minutes")
+    if given.get("revisions") and given.get("steps") is None:
+        raise ValueError("--revisions repeats a run of --minutes: give the --steps that it planned first, too")
     settings = settle(task, model, size, **given)
     return settings if settings.keeping.overwrite else once_more(settings, given)
 

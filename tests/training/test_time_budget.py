@@ -1,0 +1,183 @@
+"""--minutes is a promise: whatever the machine does, the schedule ends, and in time. The clock here is simulated."""
+
+import json
+import random
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.cli import main
+from regard.training import loop, time_budget, train
+from regard.training.loop import Plan
+from regard.training.schedule import Revision, decay
+from regard.training.settings import start
+from regard.training.time_budget import TimeBudget, duration
+
+SIZES = {"dim": 8, "hidden": 8, "heads": 1, "encoder_layers": 1, "decoder_layers": 1, "context": 64}
+
+
+class Clock:
+    """The time of a simulated machine; `speed` says how slow it is after a share of the run."""
+
+    def __init__(self, monkeypatch, seconds, speed):
+        self.now, self.seconds, self.speed = 0.0, seconds, speed
+        for module in (time_budget, train, loop):
+            monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: self.now))
+
+    def work(self, seconds):
+        self.now += seconds * self.speed(self.now / self.seconds)
+
+
+MACHINES = {
+    "as planned": lambda share: 1.0,
+    "half as fast after a fifth": lambda share: 1.0 if share < 0.2 else 2.0,
+    "a fifth as fast after the half": lambda share: 1.0 if share < 0.5 else 5.0,
+    "three times as fast": lambda share: 0.33,
+    "a slow start": lambda share: 3.0 if share < 0.3 else 1.0,
+    "fast at the end": lambda share: 1.0 if share < 0.8 else 0.3,
+    "up and down": lambda share: 1.0 + 2 * (int(share * 20) % 2),
+}
+
+
+def training(monkeypatch, tmp_path, pairs_file, speed, name="run", minutes=4.0, stop=None, **options):
+    """A run where a step takes a second, a validation two and a save a tenth, while the speed of the machine is 1."""
+    clock = Clock(monkeypatch, minutes * 60, speed)
+    luck = random.Random(1)
+    where = {"data": [str(pairs_file)], "out": str(tmp_path / name), "batch_tokens": 40, "checks": 4, "threads": 1}
+    where |= {"check_examples": 1}
+    job = train.prepare(start("translate", minutes=minutes, **where, **SIZES, **options))
+    batch, score, keep = job.task.batch, job.task.score, job.run.save
+    taken = 0
+
+    def timed_batch(examples, rows, *more):
+        nonlocal taken
+        if len(more) == 0:
+            clock.work(luck.uniform(0.8, 1.2))
+            taken += 1
+        return batch(examples, rows, *more)
+
+    def timed(work, seconds):
+        def call(*args, **named):
+            clock.work(seconds)
+            return work(*args, **named)
+
+        return call
+
+    object.__setattr__(job.task, "batch", timed_batch)
+    object.__setattr__(job.task, "score", timed(score, 2.0))
+    job.run.save = timed(keep, 0.1)
+    job = train.planned(job)
+    for step in train.carry_out(job):
+        if stop is not None and step.number == stop:
+            train.save(job)
+            job.lock.release()
+            break
+    return job, clock
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_the_schedule_ends_in_time_whatever_the_machine_does(machine, monkeypatch, tmp_path, pairs_file):
+    job, clock = training(monkeypatch, tmp_path, pairs_file, MACHINES[machine])
+    rates = [line["rate"] for line in job.run.metrics() if "rate" in line]
+    plan = job.settings.plan
+    assert len(rates) == job.progress.step == job.steps
+    assert rates[-1] <= 0.02 * max(rates), "the rate has fallen by the end"
+    assert rates[plan.warmup - 1 :] == sorted(rates[plan.warmup - 1 :], reverse=True), "no revision raises it"
+    assert 0.95 < clock.now / clock.seconds < 1.05
+    card = (job.run.folder / "README.md").read_text()
+    assert f"in {job.progress.step:,} steps" in card
+    revised = [line["revised"] for line in job.run.metrics() if "revised" in line]
+    assert [f":{steps}" in text for steps, text in zip(revised, plan.revisions, strict=True)].count(False) == 0
+    assert bool(revised) or machine == "as planned"
+
+
+def test_replaying_the_revisions_gives_the_same_bits(monkeypatch, tmp_path, pairs_file):
+    job, _ = training(monkeypatch, tmp_path, pairs_file, MACHINES["half as fast after a fifth"], minutes=3.0)
+    plan = job.settings.plan
+    assert plan.revisions
+    newest = json.loads((tmp_path / "run" / f"step-{job.progress.step}" / "state.json").read_text())
+    assert newest["revisions"] == list(plan.revisions), "they lie in the save"
+    where = {"data": [str(pairs_file)], "out": str(tmp_path / "again"), "batch_tokens": 40, "threads": 1}
+    where |= {"check_examples": 1}
+    how = {"steps": plan.steps, "revisions": plan.revisions, "checks": job.settings.keeping.checks}
+    again = list(train.train("translate", **where, **how, **SIZES))
+    assert again[-1].number == job.progress.step
+    folders = [tmp_path / name / f"step-{job.progress.step}" / "state.safetensors" for name in ("run", "again")]
+    assert folders[0].read_bytes() == folders[1].read_bytes()
+
+
+def test_a_resumed_run_has_the_minutes_that_are_left(monkeypatch, tmp_path, pairs_file):
+    _, clock = training(monkeypatch, tmp_path, pairs_file, MACHINES["as planned"], stop=80)
+    used = clock.now
+    again = {"resume": True}
+    clock = Clock(monkeypatch, 240.0, MACHINES["as planned"])
+    job = train.planned(train.prepare(start("translate", out=str(tmp_path / "run"), **again)))
+    batch = job.task.batch
+
+    def slow(examples, rows, *more):
+        clock.work(2.0 if not more else 0.0)
+        return batch(examples, rows, *more)
+
+    object.__setattr__(job.task, "batch", slow)
+    rates = [step.rate for step in train.carry_out(job)]
+    assert used > 80
+    assert 0.95 * 240 < used + clock.now < 1.05 * 240, "a step takes twice as long now, so there are half as many"
+    assert rates[-1] <= 0.02 * job.settings.plan.rate
+
+
+@given(
+    st.integers(1, 400),
+    st.integers(0, 100),
+    st.floats(0.1, 1),
+    st.lists(st.tuples(st.integers(1, 300), st.integers(2, 400))),
+)
+def test_no_revision_raises_the_rate(steps, warmup, share, changes):
+    done, revisions = 0, []
+    for after, more in changes:
+        done += after
+        revisions.append(Revision(done, done + more))
+    for number, revision in enumerate(revisions):
+        before = decay(revision.step, steps, warmup, share, revisions[:number])
+        assert decay(revision.step, steps, warmup, share, revisions[: number + 1]) <= before + 1e-12
+        last = revision.steps - 1
+        assert decay(last, steps, warmup, share, revisions[: number + 1]) <= 0.02
+
+
+def test_steps_that_take_long_count_as_long_as_they_take():
+    """The steps that fit into what is left follow the machine within a tenth of the time."""
+    budget = TimeBudget(1000.0, 0.0, step=1.0)
+    for _ in range(100):
+        budget.observe(4.0)
+    assert budget.step == pytest.approx(4.0, rel=0.05)
+
+
+@pytest.mark.parametrize("text", ["5", "5:3", "x:9", "5:9 3:9", "5:9 5:12", "-1:4", "0:4"])
+def test_a_revision_that_means_nothing_is_refused(text):
+    with pytest.raises(ValueError, match="revisions must be STEP:STEPS"):
+        Plan(steps=10, revisions=tuple(text.split()))
+
+
+def test_revisions_go_with_the_steps_planned_first(capsys):
+    assert main(["train", "translate", "--revisions", "5:9", "--minutes", "1"]) == 2
+    assert "--steps" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.26, "0.3 s"), (48.4, "48 s"), (59.6, "1 min"), (150, "2 min 30 s"), (3599.7, "60 min"), (11100, "3 h 5 min")],
+)
+def test_durations_read_well(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_a_plan_of_few_steps_is_a_warning_with_advice(pairs_file, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("regard.training.time_budget.seconds_of_a_step", lambda *_: 0.2)
+    how = ["--minutes", "0.02", "--out", str(tmp_path / "run"), "--batch-tokens", "300", "--checks", "1"]
+    sizes = [part for name, size in SIZES.items() for part in (f"--{name.replace('_', '-')}", str(size))]
+    assert main(["train", "translate", "--data", str(pairs_file), *how, *sizes]) == 0
+    out = capsys.readouterr().out
+    assert "warning: only" in out
+    assert "more --minutes" in out
+    assert "ready after" in out
