@@ -72,6 +72,13 @@ def accuracy(wanted: Sequence[Any], said: Sequence[Any]) -> float:
     return 100 * sum(one == other for one, other in zip(wanted, said, strict=True)) / len(wanted)
 
 
+def standard_error(percent: float, count: int) -> float:
+    """Of a share of so many examples, in percent. All or none right is no certainty: as if two more were right and two
+    wrong (Agresti & Coull 1998)."""
+    share = (percent / 100 * count + 2) / (count + 4)
+    return 100 * math.sqrt(share * (1 - share) / (count + 4))
+
+
 def macro_f1(wanted: Sequence[Hashable], said: Sequence[Hashable]) -> float:
     """The mean over the classes, each counting the same; a class that is neither wanted nor said is none."""
     same_count(wanted, said)

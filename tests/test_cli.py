@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import subprocess
 import sys
 
@@ -185,9 +186,22 @@ def test_minutes_become_steps_and_a_rate_that_falls_to_its_end(pairs_file, small
     assert f"--steps {settings['steps']}" in out
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     rates = [line["rate"] for line in lines if "rate" in line]
-    planned = Plan(**{name: settings[name] for name in Plan.__dataclass_fields__})
+    revisions = tuple(json.loads((tmp_path / "run" / f"step-{len(rates)}" / "state.json").read_text())["revisions"])
+    planned = Plan(**{name: settings[name] for name in Plan.__dataclass_fields__} | {"revisions": revisions})
     assert rates == [planned.rate_at(step) for step in range(len(rates))]
-    assert planned.rate_at(planned.steps - 1) < 0.1 * max(rates)
+    assert rates[-1] <= 0.02 * max(rates)
+    assert f"{len(rates):,} steps done" in out, "those that were done, not those that were planned"
+
+
+def test_few_examples_to_validate_on_are_a_warning_and_their_scores_have_an_error(capsys, tmp_path):
+    data = broken(tmp_path, "data.tsv", "".join(f"text {i} {'ab'[i % 2]}\t{'ab'[i % 2]}\n" for i in range(60)))
+    how = ("--steps", "2", "--checks", "1", "--model", "pooled", "--dim", "8", "--hidden", "8")
+    code, out, _ = run(capsys, "train", "classify", "--data", data, "--out", tmp_path / "run", *how)
+    assert code == 0
+    count = int(re.search(r"(\d+) examples to validate on;", out)[1])
+    assert 6 <= count <= 20, "a fifth, not one of sixty"
+    assert f"warning: {count} examples to validate on" in out
+    assert re.search(r"accuracy \d+\.\d\d ±\d+\.\d", out)
 
 
 def test_a_pipe_is_answered_before_it_ends(small_run):

@@ -29,6 +29,14 @@ def f1(right: int, wanted: int, said: int) -> float:
     return 100 * 2 * precision * recall / (precision + recall) if right else 0
 
 
+@pytest.mark.parametrize(("share", "count"), [(0.5, 40), (0.9, 100), (0.99, 300)])
+def test_the_standard_error_is_how_much_a_score_varies_from_set_to_set(share, count) -> None:
+    drawn = np.random.default_rng(0).binomial(count, share, 20_000) / count * 100
+    errors = [scores.standard_error(score, count) for score in drawn[:500]]
+    assert np.mean(errors) == pytest.approx(drawn.std(), rel=0.3)
+    assert scores.standard_error(100.0, 12) > 5, "twelve of twelve are no certainty"
+
+
 @given(PAIRS)
 @FEW
 def test_accuracy_is_the_share_that_is_equal(pairs) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,17 @@ from regard.cli.options import parse
 from regard.data.lint import BadLines, Report
 from regard.hub.folder import read_config, read_json
 from regard.models import MODELS
+from regard.scores import standard_error
 from regard.tasks import TASKS
 from regard.training.loop import Step, parameters
 from regard.training.settings import Settings, options, resumed, start, usual_size
 from regard.training.time_budget import FEW, duration
 from regard.training.train import Job, abandon, carry_out, planned, prepare
+
+FEW_TO_VALIDATE, TOO_FEW = (
+    300,
+    100,
+)  # examples: below the first scores have an error beside them, below the other a warning
 
 
 def main(args: list[str]) -> int:
@@ -144,8 +150,20 @@ def introduce(job: Job) -> None:
     size = "" if job.settings.keeping.from_ else f" {job.settings.size}"
     made = f"{job.settings.model}{size} with {parameters(job.progress.model):,} parameters ({sizes})"
     print(f"{train} to learn from, {valid} to validate on; {made}")
+    if (count := few_to_validate(job)) and count < TOO_FEW:
+        error = standard_error(90.0, count)
+        print(
+            f"warning: {count} examples to validate on hardly tell better weights from worse: a score of 90 % has a "
+            f"standard error of {error:.0f} points. Give --valid, or a larger --held-out"
+        )
     if job.progress.step:
         print(f"going on from step {job.progress.step}")
+
+
+def few_to_validate(job: Job) -> int:
+    """How many there are, if they are so few that their scores need an error beside them; else 0."""
+    rows = job.valid
+    return len(rows) if isinstance(rows, Sequence) and len(rows) < FEW_TO_VALIDATE else 0
 
 
 @contextmanager
@@ -174,7 +192,7 @@ def shown(job: Job) -> Iterator[Any]:
             say(f"replanned: {job.steps} steps instead of {steps}, as one takes {duration(job.budget.step)} now")
             steps = job.steps
         if step.scores:
-            say(check_line(step, steps, speed))
+            say(check_line(step, steps, speed, job.task.shares, few_to_validate(job)))
             for sample in step.scores["samples"]:
                 say(f"    {sample['source']}\n  = {sample['answer']}")
         elif bar.disable and step.number % max(1, job.check_every // 4) == 0:
@@ -184,8 +202,11 @@ def shown(job: Job) -> Iterator[Any]:
         yield show
 
 
-def check_line(step: Step, steps: int, speed: str) -> str:
-    scores = "  ".join(f"{name} {value:.2f}" for name, value in step.scores.items() if isinstance(value, float))
+def check_line(step: Step, steps: int, speed: str, shares: tuple[str, ...] = (), count: int = 0) -> str:
+    """With the standard error of what is a share of few examples."""
+    numbers = {name: value for name, value in step.scores.items() if isinstance(value, float)}
+    errors = {name: f" ±{standard_error(numbers[name], count):.1f}" for name in shares if count and name in numbers}
+    scores = "  ".join(f"{name} {value:.2f}{errors.get(name, '')}" for name, value in numbers.items())
     return f"step {step.number}/{steps}  {speed}  | validation: {scores}"
 
 

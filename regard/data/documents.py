@@ -23,6 +23,7 @@ from regard.places import CACHE
 
 By = Literal["files", "paragraphs", "lines"]  # what a document is
 BLOCK = 1 << 18  # characters of a piece, about
+EXAMPLE = 200  # characters of a text that count as one example
 SAMPLE = 1 << 26  # characters that a tokenizer is learnt from, at most
 
 
@@ -203,5 +204,5 @@ def read_texts(files: Files, reading: dict[str, Any], bundled: Callable[[], dict
         if not any(piece.text.strip() for piece in some):
             raise ValueError(f"{some.name}: there is no text in it")
     if "valid" not in sets:
-        sets["train"], sets["valid"] = hold_out(sets["train"], files.held_out, by)
+        sets["train"], sets["valid"] = hold_out(sets["train"], files.share(sets["train"].characters / EXAMPLE), by)
     return Data(sets, None, fingerprint(sets[name].digest() for name in ("train", "valid")))

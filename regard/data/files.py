@@ -12,6 +12,7 @@ from regard.data.lint import Report, lint
 from regard.data.text import hold_out
 
 NAMES = ("data", "valid", "test", "fields")  # options that name several things
+USUAL, ENOUGH, MOST = 0.02, 300, 0.2  # share to validate on, the examples that it should be, and the share it may take
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,9 @@ class Files:
     valid: tuple[str, ...] = ()  # files to validate on; a share of the data is held out if none
     test: tuple[str, ...] = ()  # files to score the finished model on
     fields: tuple[str, ...] | None = None  # columns or keys to read, in the order of input and answer
-    held_out: float = 0.02  # share of the data held out to validate on, if there are no files for it
+    held_out: float | None = (
+        None  # share of the data to validate on; 2 % unless given, or 300 examples, at most a fifth
+    )
     longest: int = 250  # words of a sentence above which it is a bad line
     skip_bad: bool = False  # go on without the bad lines
 
@@ -30,9 +33,13 @@ class Files:
         must(
             self,
             **{name: (all(getattr(self, name) or ()), "names, none of them empty") for name in NAMES},
-            held_out=(0 < self.held_out < 1, "above 0 and below 1"),
+            held_out=(self.held_out is None or 0 < self.held_out < 1, "above 0 and below 1"),
             longest=(self.longest >= 1, "at least 1"),
         )
+
+    def share(self, examples: float) -> float:
+        """How much of so many examples is held out: what is asked for, or enough to tell better weights from worse."""
+        return self.held_out or max(USUAL, min(ENOUGH / examples, MOST)) if examples else USUAL
 
 
 class Data(NamedTuple):
@@ -52,7 +59,7 @@ def read_sets(files: Files, rows: Callable[[tuple[str, ...]], Rows], bundled: Ca
             sets[name] = rows(given)
     found, report = lint(sets, files.longest, files.skip_bad)
     if "valid" not in found:
-        found["train"], found["valid"] = hold_out(found["train"], files.held_out)
+        found["train"], found["valid"] = hold_out(found["train"], files.share(len(found["train"])))
     return Data(found, report, fingerprint(row.said for name in ("train", "valid") for row in found[name]))
 
 

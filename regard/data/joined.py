@@ -9,7 +9,7 @@ seed; no two sets may share a clip, so a folder is divided before anything is jo
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
@@ -58,12 +58,12 @@ def pause(luck: random.Random, rate: int) -> Samples:
     return (noise.standard_normal(int(luck.uniform(*PAUSE) * rate)) * luck.uniform(0, HISS)).round().astype(np.int16)
 
 
-def divided(clips: Iterable[Sound | Bad], share: float) -> dict[str, Iterator[Spoken | Bad]]:
+def divided(clips: Iterable[Sound | Bad], share: Callable[[float], float]) -> dict[str, Iterator[Spoken | Bad]]:
     """Strings to train on, and strings of held-out clips."""
     found = list(clips)
     bad = [clip for clip in found if isinstance(clip, Bad)]
     good = [clip for clip in found if isinstance(clip, Sound)]
     if bad and len(good) < 2:
         return {"train": join(found)}  # which will be refused for what is bad
-    kept, held = hold_out(good, share)
+    kept, held = hold_out(good, share(len(good)))
     return {"train": join([*bad, *kept]), "valid": join(held, seed=1)}

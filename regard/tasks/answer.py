@@ -83,6 +83,7 @@ class Answering(Task):
     asks = ("reads",)
     default = "modernbert"
     counts = "examples"
+    shares = ("exact",)
     looks = 1000
 
     @classmethod

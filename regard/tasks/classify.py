@@ -76,6 +76,7 @@ class Classify(MayBond):
     default = "modernbert"
     of_the_head = ("labels", "many", "pooling")
     counts = "examples"
+    shares = ("accuracy",)
 
     @classmethod
     def groups(cls, ability: str) -> tuple[type, ...]:

@@ -96,7 +96,7 @@ def spoken_rows(paths: tuple[str, ...], fields: tuple[str, ...] | None) -> Rows:
 
 def spoken_sets(files: Files) -> dict[str, Rows]:
     """Of a folder of single words without another to validate on."""
-    return dict(divided(read_sounds(files.data, files.fields), files.held_out))
+    return dict(divided(read_sounds(files.data, files.fields), files.share))
 
 
 def is_folder(paths: tuple[str, ...]) -> bool:

@@ -75,6 +75,7 @@ class Match(Task):
     asks = ("matches",)
     default = "clip"
     counts = "pairs"
+    shares = ("recall_at_1",)
     looks = 1000
     ways = Prompting
 

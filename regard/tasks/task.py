@@ -52,6 +52,7 @@ class Task:
     default: ClassVar[str]  # the model that is taken unless one is named
     counts: ClassVar[str]  # the unit of speed
     looks: ClassVar[int] = 5000  # rows looked at in a check
+    shares: ClassVar[tuple[str, ...]] = ()  # scores that are shares of the examples, in percent
     of_the_head: ClassVar[tuple[str, ...]] = ()  # fields that a head was made for
     unused: ClassVar[frozenset[str]] = frozenset()  # options of files that mean nothing here
     ways: ClassVar[type] = Choices  # options of an answer

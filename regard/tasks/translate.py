@@ -75,6 +75,7 @@ class Translate(Translator):
     default = "transformer"
     of_the_head = ("start",)
     counts = "target tokens"
+    shares = ("exact",)
     looks = 500
     ways = Translating
     final = BEAM

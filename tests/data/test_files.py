@@ -133,3 +133,10 @@ def test_an_empty_set_is_refused_by_name(tmp_path: Path) -> None:
     files = written(tmp_path, ROWS | {"valid": [("", "")]})
     with pytest.raises(ValueError, match="valid: none of 1 lines can be used"):
         read(**files, skip_bad=True)
+
+
+@pytest.mark.parametrize(("examples", "held"), [(5, 1), (600, 120), (3000, 300), (15_000, 300), (100_000, 2000)])
+def test_enough_is_held_out_to_choose_by(examples, held):
+    """2 % of 600 recordings are 12, and by 12 nobody can tell which weights are better."""
+    assert round(Files().share(examples) * examples) == held
+    assert Files(held_out=0.1).share(examples) == 0.1
