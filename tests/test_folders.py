@@ -1044,3 +1044,44 @@ def test_minilm_is_saved_as_it_was(minilm: Path, tmp_path: Path) -> None:
     assert all(torch.equal(tensor, before[name]) for name, tensor in after.items())
     ours(tmp_path / "one").save(tmp_path / "two")
     assert content(tmp_path / "one") == content(tmp_path / "two")
+
+
+@pytest.mark.parametrize("asked", [None, 24])
+def test_a_long_context_is_trained_on_short_texts_and_kept(asked, tmp_path, capsys):
+    """A model of 8,192 tokens is fine-tuned in windows that the texts need, and stays a model of 8,192 tokens."""
+    theirs = transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(
+            vocab_size=300,
+            hidden_size=16,
+            intermediate_size=24,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            max_position_embeddings=8192,
+            bos_token_id=0,
+            eos_token_id=0,
+        )  # fmt: skip
+    )
+    theirs.save_pretrained(tmp_path / "long")
+    texts = "".join(json.dumps({"text": f"a small story of {i} words " * (1 + i % 3)}) + "\n" for i in range(80))
+    (tmp_path / "texts.jsonl").write_text(texts)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    model = models.BPE({"</s>": 0} | {letter: i for i, letter in enumerate(alphabet, 1)}, [])
+    engine = Engine(model)
+    engine.pre_tokenizer, engine.decoder = pre_tokenizers.ByteLevel(False), decoders.ByteLevel()
+    engine.add_special_tokens(["</s>"])
+    names = {"bos_token": "</s>", "eos_token": "</s>", "pad_token": "</s>"}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=engine, **names).save_pretrained(tmp_path / "long")
+    how = ["--steps", "2", "--checks", "1", "--valid", str(tmp_path / "texts.jsonl"), "--out", str(tmp_path / "run")]
+    how += ["--context", str(asked)] if asked else []
+    assert (
+        main(["train", "write", "--from", str(tmp_path / "long"), "--data", str(tmp_path / "texts.jsonl"), *how]) == 0
+    )
+    out = capsys.readouterr().out
+    assert "tiny" not in out, "a loaded model has no size of ours"
+    assert json.loads((tmp_path / "run" / "train.json").read_text())["context"] == (asked or 128)
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["max_position_embeddings"] == 8192
+    assert load(tmp_path / "run").model.body.config.context == 8192
+    assert main(["train", "write", "--resume", "--out", str(tmp_path / "run")]) == 0
+    wrong = ["--from", str(tmp_path / "long"), "--context", "9000", "--out", str(tmp_path / "other")]
+    assert main(["train", "write", *wrong]) == 2
+    assert "8192" in capsys.readouterr().err

@@ -100,6 +100,17 @@ def test_a_signal_in_a_very_long_operation_is_honoured_while_it_lasts(
     assert same_run(folder, uninterrupted)
 
 
+def test_a_run_without_a_validation_says_how_to_go_on(small_run, tmp_path, capsys):
+    folder = shutil.copytree(small_run, tmp_path / "run")
+    (folder / "model.safetensors").unlink()
+    assert main(["run", str(folder), "tea"]) == 2
+    assert f"regard train translate --resume --out {folder}" in capsys.readouterr().err
+    for save in folder.glob("step-*"):
+        shutil.rmtree(save)
+    assert main(["run", str(folder), "tea"]) == 2
+    assert "go on with the command that started it" in capsys.readouterr().err
+
+
 def test_a_killed_run_goes_on_from_its_newest_save(uninterrupted, pairs_file, small, tmp_path):
     folder = tmp_path / "run"
     command = ["train", "translate", "--data", str(pairs_file), "--out", str(folder), *HOW.split(), *small]

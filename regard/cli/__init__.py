@@ -37,6 +37,8 @@ def main(argv: list[str] | None = None) -> int:
 
         print(f"regard {__version__}")
         return 0
+    # Beside another busy process, threads that spin while they wait for each other are many times slower.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         choose("verb", args[0], VERBS)
         code: int = import_module(f"regard.cli.{args[0]}").main(args[1:])

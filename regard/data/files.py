@@ -23,9 +23,7 @@ class Files:
     valid: tuple[str, ...] = ()  # files to validate on; a share of the data is held out if none
     test: tuple[str, ...] = ()  # files to score the finished model on
     fields: tuple[str, ...] | None = None  # columns or keys to read, in the order of input and answer
-    held_out: float | None = (
-        None  # share of the data to validate on; 2 % unless given, or 300 examples, at most a fifth
-    )
+    held_out: float | None = None  # share to validate on without --valid; 2 %, but 300 examples if a fifth allows it
     longest: int = 250  # words of a sentence above which it is a bad line
     skip_bad: bool = False  # go on without the bad lines
 

@@ -19,9 +19,11 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, pro
 from tokenizers import Tokenizer as Engine
 
 from regard.choose import must
+from regard.data.batches import handfuls
 from regard.data.tokens import Tokenizer, special
 
 SIZES = (250, 500, 1_000, 2_000, 3_000, 4_000, 6_000, 8_000, 12_000, 16_000, 24_000, 32_000)
+TOGETHER = 1_000  # texts whose words are counted at once
 SEEN = 150  # words of running text for each piece; Gowda & May 2020 ask for 100 sightings of nearly every piece
 
 
@@ -102,8 +104,8 @@ def count_words(texts: Iterable[str], engine: Engine) -> Counter[str]:
     """Words as the tokenizer will see them: pieces never cross them, so their counts are all there is to learn."""
     normal, cut = engine.normalizer, engine.pre_tokenizer
     lines: Counter[str] = Counter()
-    for text in texts:
-        lines.update(normal.normalize_str(text).split(" "))
+    for some in handfuls(texts, TOGETHER):
+        lines.update(normal.normalize_str("\n".join(some)).split(" "))
     words: Counter[str] = Counter()
     for word, count in lines.items():
         for piece, _ in cut.pre_tokenize_str(word):
@@ -138,7 +140,7 @@ def _worded(texts: Iterable[str], pieces: Pieces, layout: Layout) -> Engine:
         "unigram": lambda: trainers.UnigramTrainer(vocab_size=size, unk_token=unknown, **common),
         "characters": lambda: trainers.BpeTrainer(vocab_size=0, **common),  # the alphabet, and nothing joined
     }[pieces.pieces]()
-    engine.train_from_iterator((word for word in sorted(words) for _ in range(words[word])), trainer)
+    engine.train_from_iterator(([word] * words[word] for word in sorted(words)), trainer)
     if pieces.pieces == "unigram":
         engine.model = _settled(engine, layout)
     engine.pre_tokenizer, engine.normalizer = cut, normal

@@ -180,6 +180,11 @@ def without_weights(folder: Path) -> str:
     for kind, patterns in OTHERS.items():
         if files := found(patterns):
             return f"{folder} has weights of {kind} only ({', '.join(files[:3])}), and regard reads {WHOLE} or {INDEX}"
+    if there(folder / "train.json") and there(folder / "task.json"):
+        task = read_json(folder / "task.json").get("task")
+        saved = any(folder.glob("step-*"))
+        command = f"regard train {task} --resume --out {folder}" if saved else "the command that started it"
+        return f"{folder} is a training run that was stopped before its first validation: go on with {command}"
     return f"{folder} has no weights: neither {WHOLE} nor {INDEX}"
 
 

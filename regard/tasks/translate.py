@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from heapq import nlargest
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -28,6 +29,8 @@ from regard.tasks.inputs import bundled_pairs, told, two_texts
 from regard.tasks.listening import Heard, bundled_strings, fit_sounds, is_folder, spoken_rows, spoken_sets
 from regard.tasks.task import Loss, learnt, samples
 from regard.tasks.translating import BACK, BEAM, FORWARD, GREEDY, Translating, Translator
+
+LONGEST = 1000  # sentences, by their letters, among which the one of most tokens is
 
 
 class Pairs(NamedTuple):
@@ -113,7 +116,8 @@ class Translate(Translator):
         texts = (side for row in rows for side in row[:2])
         tokenizer = readers.get("tokenizer") or learn(texts, pieces, layout)
         task = cls(**aim, tokenizer=tokenizer, seen=None)
-        task.seen = int(task.prepare(rows).lengths[:, 0].max())
+        longest = nlargest(LONGEST, rows, key=lambda row: len(row[0]))  # by letters: few are encoded twice
+        task.seen = int(task.prepare(longest).lengths[:, 0].max())
         return task
 
     def sizes(self) -> dict[str, int]:

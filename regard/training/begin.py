@@ -12,9 +12,12 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from regard.data.batches import Examples
+from regard.data.corpus import Windows
 from regard.data.vectors import read_vectors
 from regard.device import pick_device
 from regard.hub.folder import read_config, read_weights
@@ -28,6 +31,7 @@ from regard.tasks.task import Task
 from regard.training.optimizer import freeze
 from regard.training.settings import Settings
 
+WINDOW = 64  # tokens: windows are a multiple of it
 DEEPEST, WIDEST = 2**12, 2**24  # the most layers, and the most of any other size
 
 
@@ -76,6 +80,23 @@ def config_for(settings: Settings, task: Task) -> Any:
     made = config(**settings.body, **{name: value for name, value in task.sizes().items() if name in known})
     must_have_room(made, MODELS[settings.model].bodies[settings.ability])
     return made
+
+
+def window_for(settings: Settings, task: Any, config: Any, examples: Examples) -> int:
+    """How many tokens of a model's context the training uses: what is asked for, or, of a text that is cut into
+    windows, as many as its longest document has, or as a batch holds."""
+    whole = int(getattr(config, "context", 0))
+    if settings.body.get("context", whole) is not None or not isinstance(examples, Windows):
+        return settings.body.get("context") or whole
+    ends = np.flatnonzero(examples.ids == task.tokenizer.begin)
+    longest = int(np.diff(ends, append=len(examples.ids)).max()) if len(ends) > 1 else len(examples.ids)
+    return min(whole, settings.plan.batch_tokens, -(-longest // WINDOW) * WINDOW)
+
+
+def use_window(model: Model, context: int) -> None:
+    """Let the tasks see a context of this length. What the model is made of stays: positions, and what is saved."""
+    if context:
+        model.body.config = replace(model.body.config, context=context)
 
 
 def must_have_room(config: Any, body: Any) -> None:

@@ -178,9 +178,11 @@ def settle(task: str, model: str | None = None, size: str | None = None, **given
     if begun:
         fixed = {name: value for name, value in asdict(begun[1]).items() if not follows(family.config, name)}
         for name, value in of(family.config).items():
-            if name != "dropout" and value != fixed[name]:
+            if name == "context" and not 1 <= value <= fixed[name]:
+                raise ValueError(f"{given['from_']} has context {fixed[name]}: --context must be from 1 to that")
+            if name not in ("dropout", "context") and value != fixed[name]:
                 raise ValueError(f"{given['from_']} has {name} {fixed[name]}: leave out --{name.replace('_', '-')}")
-        body |= fixed
+        body |= fixed | ({"context": None} if "context" in fixed else {})  # unless given, as the data needs it
     reading = {name: value for group in aim.groups(ability) for name, value in asdict(group(**of(group))).items()}
     chosen_aim = defaults(aim) | of(aim, usual) | of(aim)
     return Settings(

@@ -1,8 +1,4 @@
-"""One training run, from settings to a finished folder.
-
-for step in train("translate", data=("train.en", "train.de"), minutes=10):
-    print(step.number, step.loss, step.scores)
-"""
+"""One training run, from settings to a finished folder."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ from regard.purpose import read_task
 from regard.tasks import TASKS
 from regard.tasks.task import Task
 from regard.training import time_budget
-from regard.training.begin import config_for, fitted, make_model
+from regard.training.begin import config_for, fitted, make_model, use_window, window_for
 from regard.training.blame import blamed
 from regard.training.card import card
 from regard.training.changes import changes, made_with, plain
@@ -51,6 +47,7 @@ class Job:
     budget: TimeBudget | None = None  # of --minutes
     best: dict[str, Any] = field(default_factory=dict)  # scores of the weights in model.safetensors, and their step
     worse: int = 0  # checks in a row that were not the best
+    context: int = 0  # of the model; training may use less of it
     checked: int = 0  # the last step that was validated
     finishing: bool = False  # whether all steps are done
     made: dict[str, Any] = field(default_factory=dict)  # what a save depends on besides its numbers
@@ -106,8 +103,14 @@ def prepare(settings: Settings) -> Job:
         settings, task = (settings, read_task(folder)) if keeping.resume else fitted(settings, data.sets["train"])
         watch.lap("tokenizer or labels")
         sizes, config = task.sizes(), config_for(settings, task)
-        context = getattr(config, "context", 0)
-        prepared = {name: task.prepare(rows, context) for name, rows in data.sets.items()}
+        sets, context = data.sets, getattr(config, "context", 0)
+        examples = task.prepare(sets["train"], settings.body.get("context") or context)
+        window = window_for(settings, task, config, examples)
+        if settings.body.get("context", window) != window:
+            settings = replace(settings, body=settings.body | {"context": window})
+            examples = task.prepare(sets["train"], window) if window < context else examples
+        for name in sets.keys() - {"train"}:
+            task.prepare(sets[name], window)  # so that what does not fit is told now
         watch.lap("encoding")
         usual = (0.2 if keeping.from_ else 0.64) / config.dim
         plan = replace(settings.plan, rate=settings.plan.rate or usual)
@@ -115,7 +118,9 @@ def prepare(settings: Settings) -> Job:
         settings = replace(settings, plan=plan, reading=reading | vocab)
         progress = Progress.new(make_model(settings, task), plan)
         watch.lap("model")
-        job = Job(settings, run, lock, data, task, prepared["train"], progress, asked, watch, made=made)
+        job = Job(settings, run, lock, data, task, examples, progress, asked, watch, made=made)
+        job.context = context
+        use_window(progress.model, window)
         if keeping.resume:
             run.take(progress, save, facts)
             take_up(job, facts)
@@ -165,7 +170,10 @@ def planned(job: Job) -> Job:
     if not s.keeping.resume:
         kept = {**job.settings.flat(), "resume": False, "overwrite": False, "fingerprint": job.data.fingerprint}
         job.run.clear()
+        window = getattr(job.progress.model.body.config, "context", 0)
+        use_window(job.progress.model, job.context)
         job.run.describe(job.progress.model, job.task, kept | {"asked": job.asked})
+        use_window(job.progress.model, window)
         job.made = made_with(kept, job.run.folder, DESCRIPTION)
     return job
 
