@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from regard.choose import must
+from regard.data.lines import Dialect, must_be_encoding
 from regard.data.lint import Report, lint
+from regard.data.tables import separator_of
 from regard.data.text import hold_out
 
 NAMES = ("data", "valid", "test", "fields")  # options that name several things
@@ -21,7 +23,9 @@ class Files:
     data: tuple[str, ...] = ()  # the files to learn from; the bundled data if none
     valid: tuple[str, ...] = ()  # files to validate on; a share of the data is held out if none
     test: tuple[str, ...] = ()  # files to score the finished model on
-    fields: tuple[str, ...] | None = None  # columns or keys to read, in the order of input and answer
+    fields: tuple[str, ...] | None = None  # columns or keys to read (data.text is a key in another), answer last
+    separator: str | None = None  # between columns: one character, or tab; of a .csv file it is found unless given
+    encoding: str = "utf-8"  # of text files: utf-8, cp1252, utf-16 ...
     held_out: float = 0.02  # share of the data held out to validate on, if there are no files for it
     longest: int = 250  # words of a sentence above which it is a bad line
     skip_bad: bool = False  # go on without the bad lines
@@ -33,6 +37,13 @@ class Files:
             held_out=(0 < self.held_out < 1, "above 0 and below 1"),
             longest=(self.longest >= 1, "at least 1"),
         )
+        must_be_encoding(self.encoding)
+        if self.separator is not None:
+            object.__setattr__(self, "separator", separator_of(self.separator))
+
+    @property
+    def dialect(self) -> Dialect:
+        return Dialect(self.encoding, self.separator)
 
 
 class Data(NamedTuple):
