@@ -1,7 +1,9 @@
 """The command as a user types it: one end-to-end for each verb, and what bad input gets."""
 
 import gzip
+import io
 import json
+import re
 import subprocess
 import sys
 
@@ -76,6 +78,92 @@ def test_score_says_how_good_it_is(small_run, pairs_file, capsys, tmp_path):
     assert scores["examples"] == 120
     assert 0 <= scores["bleu"] <= 100
     assert len((tmp_path / "said.txt").read_text().splitlines()) == 120
+
+
+@pytest.fixture(scope="module")
+def german(tmp_path_factory):
+    """A classifier that was trained on a table as Excel writes it in German; the table, and the same in UTF-8."""
+    folder = tmp_path_factory.mktemp("german")
+    rows = [f"Es regnet, {i};Maß {i};naß" if i % 2 else f"Die Sonne scheint, {i};Maß {i};schön" for i in range(40)]
+    text = "".join(f"{row}\r\n" for row in ["Wie ist es?;Nummer;Wörter", *rows])
+    (folder / "a.csv").write_bytes(text.encode("cp1252"))
+    (folder / "utf8.csv").write_bytes(text.encode())
+    small = "--dim 8 --hidden 16 --context 16 --steps 2 --checks 1 --model pooled --pieces characters"
+    fields = ["--fields", "Wie ist es?", "Wörter"]
+    args = ["train", "classify", "--data", folder / "a.csv", "--encoding", "cp1252", *fields, *small.split()]
+    assert main([str(arg) for arg in (*args, "--out", folder / "run")]) == 0
+    return folder
+
+
+def test_score_reads_files_as_in_training(german, capsys):
+    code, out, err = run(capsys, "score", german / "run", german / "a.csv", "--json")
+    assert code == 0
+    assert json.loads(out)["examples"] == 40
+    assert "as in training: --fields 'Wie ist es?' 'Wörter' --encoding cp1252" in err
+    assert json.loads((german / "run" / "task.json").read_text())["labels"] == ["naß", "schön"]
+
+
+def test_what_is_typed_goes_before_what_is_remembered(german, capsys, tmp_path):
+    code, out, err = run(capsys, "score", german / "run", german / "utf8.csv", "--json", "--encoding", "utf-8")
+    assert code == 0
+    assert json.loads(out)["examples"] == 40
+    assert "--encoding" not in err
+    other = tmp_path / "a.jsonl"  # of another kind: nothing is remembered
+    other.write_text('{"text": "Die Sonne scheint", "label": "schön"}\n', encoding="utf-8")
+    code, out, err = run(capsys, "score", german / "run", other, "--json")
+    assert (code, err) == (0, "")
+    code, _, err = run(capsys, "score", german / "run", german / "a.csv", "--separator", ",")
+    assert code == 2
+    assert "the first line names 'Wie ist es?;Nummer;Wörter'" in err
+
+
+def test_run_reads_other_encodings(german, capsys, tmp_path):
+    file = tmp_path / "in.txt"
+    for encoding in "cp1252", "utf-16":
+        content = "schön\nnaß\n".encode(encoding)
+        file.write_bytes(content)
+        code, out, _ = run(capsys, "run", german / "run", "--file", file, "--encoding", encoding, "--json")
+        assert code == 0
+        assert [json.loads(line)["source"] for line in out.splitlines()] == ["schön", "naß"]
+        args = [sys.executable, "-m", "regard", "run", str(german / "run"), "--json", "--encoding", encoding]
+        done = subprocess.run(args, input=content, capture_output=True, check=True)
+        assert [json.loads(line)["source"] for line in done.stdout.decode().splitlines()] == ["schön", "naß"]
+
+
+def test_a_file_of_another_encoding_is_suggested_its_option(german, capsys, tmp_path, monkeypatch):
+    file = broken(tmp_path, "in.txt", "schön\n".encode("cp1252"))
+    for args in ["--file", file], ["--file", file, "--encoding", "ascii"]:
+        code, _, err = run(capsys, "run", german / "run", *args)
+        assert code == 2
+        assert "in.txt" in err
+        assert "--encoding" in err
+    for encoding in "utf-8", "ascii":
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("schön\n".encode("cp1252"))))
+        code, _, err = run(capsys, "run", german / "run", "--encoding", encoding)
+        assert code == 2
+        assert "standard input, line 1" in err
+        assert "--encoding cp1252" in err
+
+
+@pytest.mark.parametrize(
+    ("args", "names", "says"),
+    [
+        ("classify", ["cat/1.png", "dog/2.JPG"], "a folder of pictures, which modernbert .*--model vit"),
+        ("classify", ["train-images-idx3-ubyte"], "a folder of pictures, which modernbert .*--model vit"),
+        ("classify", ["seven_1.wav", "six_1.flac"], "a folder of sounds, which modernbert .*--model listener"),
+        ("classify --model vit", ["seven/1.wav"], "a folder of sounds, which vit .*--model listener"),
+        ("translate", ["seven/1.wav"], "a folder of sounds, which transformer .*--model transcriber"),
+        ("regress", ["cat/1.png"], "a folder of pictures, .*no model for regress does"),
+        ("classify", ["notes/a.txt"], "this is a folder; name the file"),
+    ],
+)
+def test_a_folder_of_pictures_or_sounds_suggests_a_model(args, names, says, capsys, tmp_path):
+    for name in names:
+        (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "data" / name).touch()
+    code, _, err = run(capsys, "train", *args.split(), "--data", tmp_path / "data", "--out", tmp_path / "run")
+    assert code == 2
+    assert re.search(says, err)
 
 
 def test_every_verb_has_help(capsys):

@@ -5,14 +5,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple
 
-from regard.choose import must
+from regard.choose import fits, must
 from regard.data.lines import Dialect, must_be_encoding
 from regard.data.lint import Report, lint
 from regard.data.tables import separator_of
 from regard.data.text import hold_out
+from regard.hub.files import read_json
 
+READ_BY: dict[str, Any] = {"fields": list[str], "separator": str, "encoding": str}  # with their types in JSON
 NAMES = ("data", "valid", "test", "fields")  # options that name several things
 
 
@@ -44,6 +48,30 @@ class Files:
     @property
     def dialect(self) -> Dialect:
         return Dialect(self.encoding, self.separator)
+
+
+def as_in_training(folder: Path, paths: tuple[str, ...], **typed: Any) -> tuple[Files, str]:
+    """How to read files for a trained model: as `typed`; what is not typed (None) as in training, if that was on files
+    of the same kind. Also what was taken from there, as options."""
+    file = folder / "train.json"
+    trained = read_json(file) if file.is_file() else {}
+    chosen: dict[str, Any] = {name: value for name, value in typed.items() if value is not None}
+    words = []
+    if endings(trained.get("data")) == endings(paths):
+        for name, kind in READ_BY.items():
+            value = trained.get(name)
+            if name in chosen or value in (None, getattr(Files, name)):
+                continue
+            if not fits(value, kind):
+                raise ValueError(f"{file}: {name} cannot be {value!r:.80}: put it back, or say it with --{name}")
+            chosen[name] = tuple(value) if isinstance(value, list) else value
+            words.append(f"--{name} {' '.join(map(quote, value if isinstance(value, list) else [value]))}")
+    return Files(data=paths, **chosen), " ".join(words)
+
+
+def endings(paths: Any) -> list[str]:
+    """Of the names of files, .gz aside."""
+    return [Path(str(path).lower().removesuffix(".gz")).suffix for path in paths or ()]
 
 
 class Data(NamedTuple):

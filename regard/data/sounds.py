@@ -10,13 +10,14 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
 from regard.data.flaws import flaw, unread
-from regard.data.images import LITTER
+from regard.data.images import FORMATS, IDX, LITTER
 from regard.data.lines import UTF8, Bad, Dialect, Lines, Note
 from regard.data.recordings import ENDINGS, Samples, decode
 from regard.data.tables import columns, split_columns, too_few
@@ -65,6 +66,20 @@ class Spoken(NamedTuple):
 
 
 S = TypeVar("S", Sound, Spoken)
+LOOKED_AT = 1000  # entries of a folder that tell what is in it
+
+
+def media_in(path: str) -> Literal["pictures", "sounds"] | None:
+    """What a folder holds, by the names of the files in it and in its folders."""
+    if not os.path.isdir(path):
+        return None
+    kinds: Counter[Literal["pictures", "sounds"]] = Counter()
+    for folder in (path, *(one.path for one in islice(os.scandir(path), LOOKED_AT) if one.is_dir())):
+        names = [one.name.lower() for one in islice(os.scandir(folder), LOOKED_AT)]
+        kinds["pictures"] += sum(name.endswith((*FORMATS,)) or bool(IDX.search(name)) for name in names)
+        kinds["sounds"] += sum(name.endswith(ENDINGS) for name in names)
+    [(kind, count)] = kinds.most_common(1)
+    return kind if count else None
 
 
 def digest(*parts: Samples) -> str:
