@@ -6,13 +6,18 @@ import json
 import re
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
-from regard.cli import main
+from regard.cli import VERBS, main, source
+from regard.cli.help import DOCUMENTS, GROUPS, PLAYING
+from regard.cli.options import parse
+from regard.data.documents import Documents
 from regard.models import MODELS
 from regard.tasks import TASKS
 from regard.training.loop import Plan
+from regard.training.settings import options, options_of
 
 
 def run(capsys, *args):
@@ -166,11 +171,102 @@ def test_a_folder_of_pictures_or_sounds_suggests_a_model(args, names, says, caps
     assert re.search(says, err)
 
 
-def test_every_verb_has_help(capsys):
-    for verb in ("train translate", "run", "score", "demo"):
-        code, out, _ = run(capsys, *verb.split(), "--help")
-        assert code == 0
-        assert "usage" in out
+@pytest.mark.parametrize("verb", [*VERBS, "train translate", "lab party"])
+def test_every_verb_has_help(verb, capsys):
+    code, out, err = run(capsys, *verb.split(), "--help")
+    assert (code, err) == (0, "")
+    assert out.startswith("usage: regard ")
+    if " " not in verb:
+        assert run(capsys, verb, "-h")[1] == out == run(capsys, "help", verb)[1]
+
+
+def test_help_does_not_wait_for_torch():
+    """One process for all verbs: it is the imports that would take long."""
+    code = f"from regard.cli import main; [main([verb, '--help']) for verb in {[*VERBS]}]"
+    code = f"import sys; {code}; assert 'torch' not in sys.modules; assert 'numpy' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr == ""
+    assert done.stdout.count("usage: regard") == len(VERBS)
+
+
+def test_help_is_read_from_the_source_as_it_is():
+    """Every dataclass that help shows without importing it has the options, types, defaults and texts of the class."""
+    groups = {group for groups in GROUPS.values() for group in groups} | {PLAYING, DOCUMENTS}
+    for module, name in groups:
+        assert source.options(module, name) == options_of(getattr(import_module(module), name)), (module, name)
+    assert [*source.tasks()] == [*TASKS]
+    for name, place in source.tasks().items():
+        module, node = source.ways(place)
+        assert source.options(module, node.name) == options_of(TASKS[name].ways), name
+        assert source.value(source.attribute(place, "about")) == TASKS[name].about
+        assert source.value(source.attribute(place, "acts")) == TASKS[name].acts
+        reads_documents = Documents in TASKS[name].groups(TASKS[name].asks[0])
+        assert source.mentions(place, "groups", "Documents") == reads_documents
+    assert GROUPS.keys() | {"train", "lab", "models", "tasks"} == VERBS.keys()
+
+
+@pytest.mark.parametrize("verb", ["run", "score"])
+def test_help_without_a_model_tells_the_defaults_of_every_task(verb, capsys):
+    _, out, _ = run(capsys, verb, "--help")
+    sections = {lines.split("\n")[0]: " ".join(lines.split()) for lines in out.split("\n\n")}
+    assert re.search(r"--temperature FLOAT [^-]*\(default: 0\.8\)", sections["write"])
+    assert re.search(r"--top-p FLOAT [^-]*\(default: 0\.95\)", sections["write"])
+    assert re.search(r"--temperature FLOAT [^-]*\(default: 0\.0\)", sections["translate"])
+    assert re.search(r"--beam INT .*?\(default: 4\)", sections["translate"])
+    assert re.search(r"--n-best INT [^-]*\(default: 5\)", sections["fill"])
+    assert "--prompt STR" in sections["match"]
+    assert {name for names in sections for name in names.split(", ")} >= {*TASKS}
+    assert ("--gif STR" in out) == (verb == "run")
+    assert ("--cache STR" in out) == (verb == "score")
+
+
+def test_a_beam_that_has_no_effect_is_told(writer, small_run, capsys):
+    _, greedy, quiet = run(capsys, "run", writer, "tea", "--beam", "1", "--temperature", "0", "--longest", "5")
+    _, _, told = run(capsys, "run", writer, "tea", "--beam", "1", "--longest", "5")
+    assert quiet == run(capsys, "run", small_run, "tea", "--beam", "1")[2] == ""
+    assert "sampled, and --beam has no effect: add --temperature 0 for greedy" in told
+    assert greedy == run(capsys, "run", writer, "tea", "--temperature", "0", "--longest", "5")[1]
+
+
+def test_a_switch_that_turns_off_says_so(capsys):
+    _, out, _ = run(capsys, "train", "translate", "--help")
+    text = " ".join(out.replace("│", " ").split())
+    assert "--no-scaled turn off: token vectors are multiplied by √dim" in text
+    known = options("translate", "transformer", "tiny")
+    assert known["scaled"].default is True
+    assert parse("test", ["--no-scaled"], known)["scaled"] is False
+    assert parse("test", [], known)["scaled"] is True
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        ("train translate --modle vit", "no option --modle: did you mean --model?"),
+        ("train translate --label_smoothing 0.1", "no option --label_smoothing: did you mean --smoothing?"),
+        ("train translate --label-smoothing=0.1", "no option --label-smoothing: did you mean --smoothing?"),
+        ("train translate --lr 1", "no option --lr: did you mean --rate?"),
+        ("train translate --scaled", "--scaled is on unless --no-scaled turns it off"),
+        ("train translate --no-lowercase", "--lowercase is off unless given"),
+        ("train translate --xyzzy", "no option --xyzzy: --help lists"),
+        ("score a b --delimiter ,", "no option --delimiter: did you mean --separator?"),
+        ("check a --devise cpu", "no option --devise: did you mean --device?"),
+        ("version", "no verb named 'version': did you mean --version?"),
+        ("trian", "no verb named 'trian': did you mean train?"),
+    ],
+)
+def test_mistyped_words_get_the_ones_that_are_meant(args, says, capsys):
+    code, out, err = run(capsys, *args.split())
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert says in err
+
+
+def test_options_may_be_spelled_with_underscores(capsys, tmp_path):
+    code, _, err = run(
+        capsys, "train", "translate", "--data", tmp_path / "none.tsv", "--batch_tokens", "64", "--skip_bad"
+    )
+    assert code == 2
+    assert "none.tsv: no such file" in err
 
 
 def broken(tmp_path, name, content):

@@ -78,6 +78,9 @@ def main(args: list[str]) -> int:
     use = Use(**{name: given.pop(name) for name in options_of(Use)})
     how_found = Fetching(**{name: given.pop(name) for name in options_of(Fetching)})
     playing, how = Playing(**{name: given.pop(name) for name in acting}), ways(**given)
+    if getattr(how, "temperature", 0) > 0 and any(arg.split("=")[0] == "--beam" for arg in args):
+        note = f"at --temperature {how.temperature:g} the answer is sampled, and --beam has no effect"
+        print(f"{note}: add --temperature 0 for greedy (--beam 1) or beam search", file=sys.stderr)
     if acting and use.play:
         refuse(ANSWERING, "does not go with --play, which lets it act", use, how)
     elif acting:

@@ -39,7 +39,7 @@ TURN = "\n> "  # where the player speaks
 class Writing(Decoding):
     """How a text goes on."""
 
-    beam: int = 1  # beginnings kept side by side, if nothing is left to chance; 1 is greedy
+    beam: int = 1  # beginnings kept side by side, only with --temperature 0, where 1 is greedy; else it samples
     temperature: float = 0.8  # 0: the most probable text; 1: the model's own distribution
     top_p: float = 0.95  # sample only from the most probable tokens that together have this probability
     longest: int | None = 200  # most tokens to add

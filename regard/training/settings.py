@@ -11,9 +11,9 @@ import re
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from regard.choose import choose, must, must_be
+from regard.choose import Option, choose, must, must_be
 from regard.data.files import Files
 from regard.data.sounds import media_in
 from regard.hub.folder import read_config, read_json
@@ -92,12 +92,6 @@ FROM_DATA = {  # fields of a config that follow from the data
 }
 
 
-class Option(NamedTuple):
-    kind: Any  # its type
-    default: Any  # MISSING if it must be given
-    help: str
-
-
 @cache
 def options_of(group: Any) -> dict[str, Option]:
     """The fields of a dataclass, with what stands beside each."""
@@ -165,7 +159,7 @@ def settle(task: str, model: str | None = None, size: str | None = None, **given
     ability = ability_for(model, task, aim.asks)
     known = options(task, model, size)
     for name, value in given.items():
-        choose("option", name, known)
+        choose("option", name, (*known, "model", "size"))
         must_suit(name, value, known[name].kind)
 
     def of(group: Any, said: dict[str, Any] = given) -> dict[str, Any]:
