@@ -11,9 +11,11 @@ from importlib import import_module
 import pytest
 
 from regard.cli import VERBS, main, source
+from regard.cli.check import texts_of
 from regard.cli.help import DOCUMENTS, GROUPS, PLAYING
 from regard.cli.options import parse
 from regard.data.documents import Documents
+from regard.data.files import Files, as_in_training
 from regard.models import MODELS
 from regard.tasks import TASKS
 from regard.training.loop import Plan
@@ -148,6 +150,25 @@ def test_a_file_of_another_encoding_is_suggested_its_option(german, capsys, tmp_
         assert code == 2
         assert "standard input, line 1" in err
         assert "--encoding cp1252" in err
+
+
+def test_texts_to_check_or_measure_with_may_have_another_encoding(tmp_path):
+    file = broken(tmp_path, "in.txt", "schön\nnaß\n".encode("cp1252"))
+    assert [*texts_of(str(file), "cp1252")] == ["schön", "naß"]
+    with pytest.raises(ValueError, match=r"in\.txt:1: bad UTF-8, .*--encoding cp1252"):
+        [*texts_of(str(file), "utf-8")]
+
+
+def test_several_files_of_training_and_one_to_score_on_are_of_one_kind(tmp_path):
+    told = {"data": ["a.jsonl", "b.jsonl.gz"], "fields": ["body"], "encoding": "utf-16"}
+    (tmp_path / "train.json").write_text(json.dumps(told))
+    files, said = as_in_training(tmp_path, ("c.jsonl",), separator=None)
+    assert (files.fields, files.encoding, files.separator) == (("body",), "utf-16", None)
+    assert said == "--fields body --encoding utf-16"
+    assert as_in_training(tmp_path, ("c.txt",)) == (Files(data=("c.txt",)), "")
+    (tmp_path / "train.json").write_text('{"data": ["a.jsonl"], "fields": "body"}')
+    with pytest.raises(ValueError, match=r"train\.json: fields cannot be 'body'"):
+        as_in_training(tmp_path, ("c.jsonl",))
 
 
 @pytest.mark.parametrize(

@@ -69,9 +69,9 @@ def as_in_training(folder: Path, paths: tuple[str, ...], **typed: Any) -> tuple[
     return Files(data=paths, **chosen), " ".join(words)
 
 
-def endings(paths: Any) -> list[str]:
+def endings(paths: Any) -> set[str]:
     """Of the names of files, .gz aside."""
-    return [Path(str(path).lower().removesuffix(".gz")).suffix for path in paths or ()]
+    return {Path(str(path).lower().removesuffix(".gz")).suffix for path in paths or ()}
 
 
 class Data(NamedTuple):
