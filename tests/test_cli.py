@@ -318,6 +318,7 @@ BAD = {
     "a device that is not there": (["train", "translate", "--data", "{good}", "--device", "gpu0"], "gpu0"),
     "a folder that is no model": (["run", "{tmp}", "tea"], "config.json"),
     "a folder that is not there": (["run", "{tmp}/nowhere", "tea"], "nowhere"),
+    "no folder, with an option of some tasks": (["run", "{tmp}/nowhere", "tea", "--stop", "x"], "nowhere"),
     "a beam of nothing": (["run", "{run}", "tea", "--beam", "0"], "beam"),
     "more answers than beams": (["run", "{run}", "tea", "--beam", "2", "--n-best", "3"], "n-best"),
     "a text too long for the model": (["run", "{run}", "{much}"], "context"),
