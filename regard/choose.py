@@ -6,11 +6,19 @@ import sys
 from collections.abc import Iterable
 from dataclasses import fields
 from difflib import get_close_matches
-from typing import Any, get_args, get_origin
+from typing import Any, NamedTuple, get_args, get_origin
 
 SPOKEN = {int: "a whole number", float: "a number", bool: "True or False", str: "a text", type(None): "None"}
 LARGEST = 1e38  # about the largest number of 32 bits
 IDS = ("pad", "sep")  # a negative one is counted from the end, or there is none
+
+
+class Option(NamedTuple):
+    """What may be chosen, on the command line and in Python."""
+
+    kind: Any  # its type
+    default: Any  # MISSING if it must be given
+    help: str
 
 
 class Refused(ValueError):

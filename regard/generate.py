@@ -33,7 +33,7 @@ STRONGEST = 100  # length penalty or temperature: beyond that there are only inf
 class Decoding:
     """How an answer is found."""
 
-    beam: int = 4  # beginnings kept side by side; 1 is greedy
+    beam: int = 4  # beginnings kept side by side; 1 is greedy; without effect if --temperature is above 0
     n_best: int = 1  # answers returned for each input, best first
     length_penalty: float = 1.0  # the score is log P / length ** this; above 1 prefers longer answers
     temperature: float = 0.0  # above 0: sample instead of searching; 1 is the model's own distribution

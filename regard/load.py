@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from regard.choose import choose
+from regard.data.lines import UTF8, Dialect
 from regard.device import pick_device
 from regard.hub.folder import Origin, read_config, read_weights, write_config, write_weights
 from regard.hub.remote import find
@@ -72,11 +73,17 @@ class Loaded:
         write_task(folder, self.task)
         return write_weights(folder / "model.safetensors", self.plain, self.origin)
 
-    def rows(self, paths: Iterable[str], fields: tuple[str, ...] | None = None, skip_bad: bool = False) -> Any:
+    def rows(
+        self,
+        paths: Iterable[str],
+        fields: tuple[str, ...] | None = None,
+        skip_bad: bool = False,
+        dialect: Dialect = UTF8,
+    ) -> Any:
         """Files as the task scores them: `loaded.task.score(loaded.model, loaded.rows(["test.tsv"]))`."""
         model = next(name for name, family in MODELS.items() if isinstance(self.model.body.config, family.config))
         kind = next(name for name, task in TASKS.items() if type(self.task) is task)
-        return self.task.read_one(tuple(paths), fields, ability_for(model, kind, self.task.asks), skip_bad)
+        return self.task.read_one(tuple(paths), fields, ability_for(model, kind, self.task.asks), skip_bad, dialect)
 
 
 def load(name: str | Path, device: str = "auto", download: bool | None = None, speed: str | None = None) -> Loaded:

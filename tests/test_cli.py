@@ -1,17 +1,25 @@
 """The command as a user types it: one end-to-end for each verb, and what bad input gets."""
 
 import gzip
+import io
 import json
 import re
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
-from regard.cli import main
+from regard.cli import VERBS, main, source
+from regard.cli.check import texts_of
+from regard.cli.help import DOCUMENTS, GROUPS, PLAYING
+from regard.cli.options import parse
+from regard.data.documents import Documents
+from regard.data.files import Files, as_in_training
 from regard.models import MODELS
 from regard.tasks import TASKS
 from regard.training.loop import Plan
+from regard.training.settings import options, options_of
 
 
 def run(capsys, *args):
@@ -79,11 +87,207 @@ def test_score_says_how_good_it_is(small_run, pairs_file, capsys, tmp_path):
     assert len((tmp_path / "said.txt").read_text().splitlines()) == 120
 
 
-def test_every_verb_has_help(capsys):
-    for verb in ("train translate", "run", "score", "demo"):
-        code, out, _ = run(capsys, *verb.split(), "--help")
+@pytest.fixture(scope="module")
+def german(tmp_path_factory):
+    """A classifier that was trained on a table as Excel writes it in German; the table, and the same in UTF-8."""
+    folder = tmp_path_factory.mktemp("german")
+    rows = [f"Es regnet, {i};Maß {i};naß" if i % 2 else f"Die Sonne scheint, {i};Maß {i};schön" for i in range(40)]
+    text = "".join(f"{row}\r\n" for row in ["Wie ist es?;Nummer;Wörter", *rows])
+    (folder / "a.csv").write_bytes(text.encode("cp1252"))
+    (folder / "utf8.csv").write_bytes(text.encode())
+    small = "--dim 8 --hidden 16 --context 16 --steps 2 --checks 1 --model pooled --pieces characters"
+    fields = ["--fields", "Wie ist es?", "Wörter"]
+    args = ["train", "classify", "--data", folder / "a.csv", "--encoding", "cp1252", *fields, *small.split()]
+    assert main([str(arg) for arg in (*args, "--out", folder / "run")]) == 0
+    return folder
+
+
+def test_score_reads_files_as_in_training(german, capsys):
+    code, out, err = run(capsys, "score", german / "run", german / "a.csv", "--json")
+    assert code == 0
+    assert json.loads(out)["examples"] == 40
+    assert "as in training: --fields 'Wie ist es?' 'Wörter' --encoding cp1252" in err
+    assert json.loads((german / "run" / "task.json").read_text())["labels"] == ["naß", "schön"]
+
+
+def test_what_is_typed_goes_before_what_is_remembered(german, capsys, tmp_path):
+    code, out, err = run(capsys, "score", german / "run", german / "utf8.csv", "--json", "--encoding", "utf-8")
+    assert code == 0
+    assert json.loads(out)["examples"] == 40
+    assert "--encoding" not in err
+    other = tmp_path / "a.jsonl"  # of another kind: nothing is remembered
+    other.write_text('{"text": "Die Sonne scheint", "label": "schön"}\n', encoding="utf-8")
+    code, out, err = run(capsys, "score", german / "run", other, "--json")
+    assert (code, err) == (0, "")
+    code, _, err = run(capsys, "score", german / "run", german / "a.csv", "--separator", ",")
+    assert code == 2
+    assert "the first line names 'Wie ist es?;Nummer;Wörter'" in err
+
+
+def test_run_reads_other_encodings(german, capsys, tmp_path):
+    file = tmp_path / "in.txt"
+    for encoding in "cp1252", "utf-16":
+        content = "schön\nnaß\n".encode(encoding)
+        file.write_bytes(content)
+        code, out, _ = run(capsys, "run", german / "run", "--file", file, "--encoding", encoding, "--json")
         assert code == 0
-        assert "usage" in out
+        assert [json.loads(line)["source"] for line in out.splitlines()] == ["schön", "naß"]
+        args = [sys.executable, "-m", "regard", "run", str(german / "run"), "--json", "--encoding", encoding]
+        done = subprocess.run(args, input=content, capture_output=True, check=True)
+        assert [json.loads(line)["source"] for line in done.stdout.decode().splitlines()] == ["schön", "naß"]
+
+
+def test_a_file_of_another_encoding_is_suggested_its_option(german, capsys, tmp_path, monkeypatch):
+    file = broken(tmp_path, "in.txt", "schön\n".encode("cp1252"))
+    for args in ["--file", file], ["--file", file, "--encoding", "ascii"]:
+        code, _, err = run(capsys, "run", german / "run", *args)
+        assert code == 2
+        assert "in.txt" in err
+        assert "--encoding" in err
+    for encoding in "utf-8", "ascii":
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("schön\n".encode("cp1252"))))
+        code, _, err = run(capsys, "run", german / "run", "--encoding", encoding)
+        assert code == 2
+        assert "standard input, line 1" in err
+        assert "--encoding cp1252" in err
+
+
+def test_texts_to_check_or_measure_with_may_have_another_encoding(tmp_path):
+    file = broken(tmp_path, "in.txt", "schön\nnaß\n".encode("cp1252"))
+    assert [*texts_of(str(file), "cp1252")] == ["schön", "naß"]
+    with pytest.raises(ValueError, match=r"in\.txt:1: bad UTF-8, .*--encoding cp1252"):
+        [*texts_of(str(file), "utf-8")]
+
+
+def test_several_files_of_training_and_one_to_score_on_are_of_one_kind(tmp_path):
+    told = {"data": ["a.jsonl", "b.jsonl.gz"], "fields": ["body"], "encoding": "utf-16"}
+    (tmp_path / "train.json").write_text(json.dumps(told))
+    files, said = as_in_training(tmp_path, ("c.jsonl",), separator=None)
+    assert (files.fields, files.encoding, files.separator) == (("body",), "utf-16", None)
+    assert said == "--fields body --encoding utf-16"
+    assert as_in_training(tmp_path, ("c.txt",)) == (Files(data=("c.txt",)), "")
+    (tmp_path / "train.json").write_text('{"data": ["a.jsonl"], "fields": "body"}')
+    with pytest.raises(ValueError, match=r"train\.json: fields cannot be 'body'"):
+        as_in_training(tmp_path, ("c.jsonl",))
+
+
+@pytest.mark.parametrize(
+    ("args", "names", "says"),
+    [
+        ("classify", ["cat/1.png", "dog/2.JPG"], "a folder of pictures, which modernbert .*--model vit"),
+        ("classify", ["train-images-idx3-ubyte"], "a folder of pictures, which modernbert .*--model vit"),
+        ("classify", ["seven_1.wav", "six_1.flac"], "a folder of sounds, which modernbert .*--model listener"),
+        ("classify --model vit", ["seven/1.wav"], "a folder of sounds, which vit .*--model listener"),
+        ("translate", ["seven/1.wav"], "a folder of sounds, which transformer .*--model transcriber"),
+        ("regress", ["cat/1.png"], "a folder of pictures, .*no model for regress does"),
+        ("classify", ["notes/a.txt"], "this is a folder; name the file"),
+    ],
+)
+def test_a_folder_of_pictures_or_sounds_suggests_a_model(args, names, says, capsys, tmp_path):
+    for name in names:
+        (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "data" / name).touch()
+    code, _, err = run(capsys, "train", *args.split(), "--data", tmp_path / "data", "--out", tmp_path / "run")
+    assert code == 2
+    assert re.search(says, err)
+
+
+@pytest.mark.parametrize("verb", [*VERBS, "train translate", "lab party"])
+def test_every_verb_has_help(verb, capsys):
+    code, out, err = run(capsys, *verb.split(), "--help")
+    assert (code, err) == (0, "")
+    assert out.startswith("usage: regard ")
+    if " " not in verb:
+        assert run(capsys, verb, "-h")[1] == out == run(capsys, "help", verb)[1]
+
+
+def test_help_does_not_wait_for_torch():
+    """One process for all verbs: it is the imports that would take long."""
+    code = f"from regard.cli import main; [main([verb, '--help']) for verb in {[*VERBS]}]"
+    code = f"import sys; {code}; assert 'torch' not in sys.modules; assert 'numpy' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr == ""
+    assert done.stdout.count("usage: regard") == len(VERBS)
+
+
+def test_help_is_read_from_the_source_as_it_is():
+    """Every dataclass that help shows without importing it has the options, types, defaults and texts of the class."""
+    groups = {group for groups in GROUPS.values() for group in groups} | {PLAYING, DOCUMENTS}
+    for module, name in groups:
+        assert source.options(module, name) == options_of(getattr(import_module(module), name)), (module, name)
+    assert [*source.tasks()] == [*TASKS]
+    for name, place in source.tasks().items():
+        module, node = source.ways(place)
+        assert source.options(module, node.name) == options_of(TASKS[name].ways), name
+        assert source.value(source.attribute(place, "about")) == TASKS[name].about
+        assert source.value(source.attribute(place, "acts")) == TASKS[name].acts
+        reads_documents = Documents in TASKS[name].groups(TASKS[name].asks[0])
+        assert source.mentions(place, "groups", "Documents") == reads_documents
+    assert GROUPS.keys() | {"train", "lab", "models", "tasks"} == VERBS.keys()
+
+
+@pytest.mark.parametrize("verb", ["run", "score"])
+def test_help_without_a_model_tells_the_defaults_of_every_task(verb, capsys):
+    _, out, _ = run(capsys, verb, "--help")
+    sections = {lines.split("\n")[0]: " ".join(lines.split()) for lines in out.split("\n\n")}
+    assert re.search(r"--temperature FLOAT [^-]*\(default: 0\.8\)", sections["write"])
+    assert re.search(r"--top-p FLOAT [^-]*\(default: 0\.95\)", sections["write"])
+    assert re.search(r"--temperature FLOAT [^-]*\(default: 0\.0\)", sections["translate"])
+    assert re.search(r"--beam INT .*?\(default: 4\)", sections["translate"])
+    assert re.search(r"--n-best INT [^-]*\(default: 5\)", sections["fill"])
+    assert "--prompt STR" in sections["match"]
+    assert {name for names in sections for name in names.split(", ")} >= {*TASKS}
+    assert ("--gif STR" in out) == (verb == "run")
+    assert ("--cache STR" in out) == (verb == "score")
+
+
+def test_a_beam_that_has_no_effect_is_told(writer, small_run, capsys):
+    _, greedy, quiet = run(capsys, "run", writer, "tea", "--beam", "1", "--temperature", "0", "--longest", "5")
+    _, _, told = run(capsys, "run", writer, "tea", "--beam", "1", "--longest", "5")
+    assert quiet == run(capsys, "run", small_run, "tea", "--beam", "1")[2] == ""
+    assert "sampled, and --beam has no effect: add --temperature 0 for greedy" in told
+    assert greedy == run(capsys, "run", writer, "tea", "--temperature", "0", "--longest", "5")[1]
+
+
+def test_a_switch_that_turns_off_says_so(capsys):
+    _, out, _ = run(capsys, "train", "translate", "--help")
+    text = " ".join(out.replace("│", " ").split())
+    assert "--no-scaled turn off: token vectors are multiplied by √dim" in text
+    known = options("translate", "transformer", "tiny")
+    assert known["scaled"].default is True
+    assert parse("test", ["--no-scaled"], known)["scaled"] is False
+    assert parse("test", [], known)["scaled"] is True
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        ("train translate --modle vit", "no option --modle: did you mean --model?"),
+        ("train translate --label_smoothing 0.1", "no option --label_smoothing: did you mean --smoothing?"),
+        ("train translate --label-smoothing=0.1", "no option --label-smoothing: did you mean --smoothing?"),
+        ("train translate --lr 1", "no option --lr: did you mean --rate?"),
+        ("train translate --scaled", "--scaled is on unless --no-scaled turns it off"),
+        ("train translate --no-lowercase", "--lowercase is off unless given"),
+        ("train translate --xyzzy", "no option --xyzzy: --help lists"),
+        ("score --delimiter , a b", "no option --delimiter: did you mean --separator?"),
+        ("check a --devise cpu", "no option --devise: did you mean --device?"),
+        ("version", "no verb named 'version': did you mean --version?"),
+        ("trian", "no verb named 'trian': did you mean train?"),
+    ],
+)
+def test_mistyped_words_get_the_ones_that_are_meant(args, says, capsys):
+    code, out, err = run(capsys, *args.split())
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert says in err
+
+
+def test_options_may_be_spelled_with_underscores(capsys, tmp_path):
+    code, _, err = run(
+        capsys, "train", "translate", "--data", tmp_path / "none.tsv", "--batch_tokens", "64", "--skip_bad"
+    )
+    assert code == 2
+    assert "none.tsv: no such file" in err
 
 
 def broken(tmp_path, name, content):
@@ -114,6 +318,7 @@ BAD = {
     "a device that is not there": (["train", "translate", "--data", "{good}", "--device", "gpu0"], "gpu0"),
     "a folder that is no model": (["run", "{tmp}", "tea"], "config.json"),
     "a folder that is not there": (["run", "{tmp}/nowhere", "tea"], "nowhere"),
+    "no folder, with an option of some tasks": (["run", "{tmp}/nowhere", "tea", "--stop", "x"], "nowhere"),
     "a beam of nothing": (["run", "{run}", "tea", "--beam", "0"], "beam"),
     "more answers than beams": (["run", "{run}", "tea", "--beam", "2", "--n-best", "3"], "n-best"),
     "a text too long for the model": (["run", "{run}", "{much}"], "context"),

@@ -100,7 +100,7 @@ def test_the_options_of_train_are_frozen():
     from regard.training.settings import options
 
     common = """
-        data valid test fields held_out skip_bad
+        data valid test fields separator encoding held_out skip_bad
         steps epochs minutes revisions batch_tokens accumulate optimizer rate schedule warmup decay weight_decay clip
         skip_nonfinite average seed
         layer_decay out from_ download new_head freeze vectors

@@ -40,7 +40,8 @@ from regard.training.train import refuse_changes
 FIRST, ROUND = 800, 200  # real steps before the model first learns, and between two rounds
 FIT, REFIT = 600, 150  # steps of the model's in the first round, and in each that follows
 FOR_FILES = (  # options that mean nothing to somebody who acts
-    *("data", "valid", "test", "held_out", "skip_bad", "from_", "download", "freeze", "vectors", "new_head", "patch"),
+    *("data", "valid", "test", "separator", "encoding", "held_out", "skip_bad"),
+    *("from_", "download", "freeze", "vectors", "new_head", "patch"),
     *("checks", "check_examples", "patience", "average_last"),
 )
 LENGTHS = ("steps", "epochs", "minutes")

@@ -27,7 +27,7 @@ USAGE = "usage: regard VERB ...          regard VERB --help tells the rest"
 def main(argv: list[str] | None = None) -> int:
     """0 done, 2 wrong input, 3 a number that is no number, 130 interrupted."""
     args = sys.argv[1:] if argv is None else argv
-    if not args or args[0] in ("-h", "--help", "help"):
+    if not args or args[0] in ("-h", "--help") or args == ["help"]:
         print("regard: the Transformer family, on your own files\n")
         print(USAGE + "\n")
         print("\n".join(f"  {verb:<9}{what}" for verb, what in VERBS.items()))
@@ -39,8 +39,13 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     # Beside another busy process, threads that spin while they wait for each other are many times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    if args[0] == "help":
+        args = [args[1], "--help"]
     try:
-        choose("verb", args[0], VERBS)
+        choose("verb", args[0], (*VERBS, "--version"))
+        if args[1:] in (["-h"], ["--help"]):
+            shown: int = import_module("regard.cli.help").show(args[0])
+            return shown
         code: int = import_module(f"regard.cli.{args[0]}").main(args[1:])
         return code
     except ValueError as error:

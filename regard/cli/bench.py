@@ -25,6 +25,7 @@ class Bench:
 
     model: Annotated[str, tyro.conf.Positional]  # a model folder, or the name of one on the hub: owner/repo
     text: str | None = None  # a file of texts to measure with, one a line; those that ship for its task unless given
+    encoding: str = "utf-8"  # of that file: utf-8, cp1252, utf-16 ...
     threads: int | None = None  # processor threads; all cores unless given
     seconds: float = 60.0  # for all rounds together; there are at least three, however long they take
     alone: bool = False  # do not measure other programs, even where they are installed
@@ -42,7 +43,7 @@ def main(args: list[str]) -> int:
     given = parse("regard bench", args, options_of(Bench) | options_of(Fetching))
     wish = Bench(**{name: given.pop(name) for name in options_of(Bench)})
     folder = found(wish.model, Fetching(**given))
-    texts = None if wish.text is None else [*texts_of(wish.text)]
+    texts = None if wish.text is None else [*texts_of(wish.text, wish.encoding)]
     console = Console(stderr=True)
     with console.status("") as status:  # a line that changes on a terminal; elsewhere one after the other
         tell: Any = status.update if console.is_terminal else lambda text: print(text, file=sys.stderr, flush=True)

@@ -15,7 +15,7 @@ from regard.check.doctor import examine, told
 from regard.check.verdict import Verdict
 from regard.cli.model import Fetching, found
 from regard.cli.options import parse
-from regard.data.lines import Bad, Lines
+from regard.data.lines import SUGGESTED, Bad, Lines, must_be_encoding
 from regard.training.settings import options_of
 
 WIDTH = 100  # of advice
@@ -28,6 +28,7 @@ class Check:
 
     model: Annotated[str, tyro.conf.Positional]  # a model folder, or the name of one on the hub: owner/repo
     text: str | None = None  # a file of texts to examine it with, one a line; those that ship for its task unless given
+    encoding: str = "utf-8"  # of that file: utf-8, cp1252, utf-16 ...
     json: bool = False  # the findings as one JSON object
     alone: bool = False  # do not compare with transformers, even where it is installed
     device: str = "auto"  # cpu, cuda or mps; the best there is if auto
@@ -37,7 +38,7 @@ def main(args: list[str]) -> int:
     given = parse("regard check", args, options_of(Check) | options_of(Fetching))
     wish = Check(**{name: given.pop(name) for name in options_of(Check)})
     folder = found(wish.model, Fetching(**given))
-    lines = None if wish.text is None else [*texts_of(wish.text)]
+    lines = None if wish.text is None else [*texts_of(wish.text, wish.encoding)]
     verdicts = []
     for verdict in examine(folder, lines, wish.device, wish.alone):
         verdicts.append(verdict)
@@ -52,11 +53,12 @@ def main(args: list[str]) -> int:
     return 1 if fails else 0
 
 
-def texts_of(file: str) -> Iterator[str]:
+def texts_of(file: str, encoding: str) -> Iterator[str]:
     """As many lines as there can be use for."""
-    for line in islice(Lines(file), READ):
+    must_be_encoding(encoding)
+    for line in islice(Lines(file, encoding), READ):
         if isinstance(line, Bad):
-            raise ValueError(f"{line.file}:{line.line}: {line.why}, {line.detail}")
+            raise ValueError(f"{line.file}:{line.line}: {line.why}, {line.detail}: {SUGGESTED}")
         yield line
 
 

@@ -15,6 +15,7 @@ from rich.progress import track
 from rich.table import Table
 
 from regard.choose import choose
+from regard.cli.help import show
 from regard.cli.options import parse
 from regard.lab import EXPERIMENTS, claim, experiment
 from regard.lab.finding import Finding
@@ -31,11 +32,8 @@ class Lab:
 
 def main(args: list[str]) -> int:
     """0 if what was claimed was found, 1 if not."""
-    if not args or args[0] in ("-h", "--help"):
-        print("regard lab NAME [--knob value ...] [--out FOLDER]      regard lab NAME --help has its knobs")
-        print("regard lab --all [--out FOLDER]                        one page with all of them\n")
-        print("\n".join(f"  {name:<12}{claim(name)}" for name in EXPERIMENTS))
-        return 0
+    if not args:
+        return show("lab")
     if "--all" in args:
         others = [arg for arg in args if arg != "--all"]
         return every(Lab(**parse("regard lab --all", others, options_of(Lab))))

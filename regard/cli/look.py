@@ -11,6 +11,7 @@ import tyro
 from regard.choose import must
 from regard.cli.model import Fetching, found
 from regard.cli.options import parse
+from regard.data.files import as_in_training
 from regard.load import load
 from regard.training.settings import options_of
 from regard.view.whole import Whole
@@ -38,7 +39,8 @@ def main(args: list[str]) -> int:
     wish = Look(**{name: given.pop(name) for name in options_of(Look)})
     folder = found(wish.model, Fetching(**given))
     loaded = load(folder, wish.device)
-    rows = loaded.rows(wish.rows) if wish.rows else None
+    files, _ = as_in_training(folder, wish.rows)
+    rows = loaded.rows(files.data, files.fields, dialect=files.dialect) if wish.rows else None
     whole = Whole(loaded, wish.text, wish.target, wish.word, rows, folder)
     out = whole.save(Path(wish.out))
     for one in whole.maps:

@@ -36,4 +36,5 @@ def named_in(args: list[str]) -> Path | None:
     how = Fetching(**{word: f"--{word}" in args for word in ("download", "offline", "update")})
     folders = [arg for arg in args if isfile(join(arg, "config.json"))]  # a text may be no path at all
     names = [arg for arg in args if NAME.fullmatch(arg) and not exists(arg)]
-    return found((folders + names)[0], how) if folders or names else None
+    first = [arg for arg in args[:1] if not arg.startswith("-")]  # no model: said before its options are
+    return found((folders + names + first)[0], how) if folders or names or first else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -22,7 +24,7 @@ from regard.cli.act import Playing, play_decider, play_policy
 from regard.cli.model import Fetching, found, named_in
 from regard.cli.options import parse
 from regard.data.fasta import holds_fasta, sequences
-from regard.data.lines import Bad, Lines
+from regard.data.lines import SUGGESTED, Bad, Lines, is_encoding, must_be_encoding
 from regard.device import use_threads
 from regard.load import Loaded, load
 from regard.purpose import task_of
@@ -45,6 +47,7 @@ class Use:
     model: Annotated[str, tyro.conf.Positional]  # a model folder, or the name of one on the hub: owner/repo
     text: Annotated[tuple[str, ...], tyro.conf.Positional] = ()  # the texts; from the file or standard input if none
     file: str | None = None  # a file of texts, one a line, or of proteins (.fasta), plain or gzip
+    encoding: str = "utf-8"  # of that file or of standard input: utf-8, cp1252, utf-16 ...
     json: bool = False  # answers as JSON lines, with their log-probabilities
     embed: bool = False  # instead of answers, one vector for each input, as JSON lines
     npy: str | None = None  # with --embed: all vectors as one array, in this .npy file
@@ -55,6 +58,7 @@ class Use:
     reproducible: bool = False  # the same bits whatever else is asked with a text; on the CPU, and slower
 
     def __post_init__(self) -> None:
+        must_be_encoding(self.encoding)
         must(
             self,
             threads=(self.threads is None or self.threads >= 1, "at least 1"),
@@ -74,6 +78,9 @@ def main(args: list[str]) -> int:
     use = Use(**{name: given.pop(name) for name in options_of(Use)})
     how_found = Fetching(**{name: given.pop(name) for name in options_of(Fetching)})
     playing, how = Playing(**{name: given.pop(name) for name in acting}), ways(**given)
+    if getattr(how, "temperature", 0) > 0 and any(arg.split("=")[0] == "--beam" for arg in args):
+        note = f"at --temperature {how.temperature:g} the answer is sampled, and --beam has no effect"
+        print(f"{note}: add --temperature 0 for greedy (--beam 1) or beam search", file=sys.stderr)
     if acting and use.play:
         refuse(ANSWERING, "does not go with --play, which lets it act", use, how)
     elif acting:
@@ -211,23 +218,32 @@ def windows(use: Use) -> Iterator[list[str]]:
     if use.text:
         return iter([list(use.text)])
     if use.file is None:
-        return as_they_come(sys.stdin.buffer)
-    lines = from_file(use.file)
+        return as_they_come(in_utf8(sys.stdin.buffer, use.encoding))
+    lines = from_file(use.file, use.encoding)
     return iter(lambda: list(islice(lines, WINDOW)), [])
 
 
-def from_file(file: str) -> Iterator[str]:
+def from_file(file: str, encoding: str = "utf-8") -> Iterator[str]:
+    lines = Lines(file, encoding)
     try:
-        for line in sequences(Lines(file)) if holds_fasta(file) else Lines(file):
+        for line in sequences(lines) if holds_fasta(file) else lines:
             if isinstance(line, Bad):
-                remedy = "; convert it with iconv" if line.why == "bad UTF-8" else ""
+                remedy = f": {SUGGESTED}" if is_encoding(line) else ""
                 raise ValueError(f"{line.file}:{line.line}: {line.why}, {line.detail}{remedy}")
             yield line
     except FileNotFoundError:
         raise ValueError(f"{file}: no such file") from None
 
 
-def as_they_come(stream: BinaryIO) -> Iterator[list[str]]:
+def in_utf8(stream: BinaryIO, encoding: str) -> Iterable[bytes]:
+    """Its lines in UTF-8, as they come. Bytes that are not of the encoding stay as they are, and are refused later."""
+    if codecs.lookup(encoding).name == "utf-8":
+        return stream
+    text = io.TextIOWrapper(stream, encoding, errors="surrogateescape", newline="\n")
+    return (line.encode(errors="surrogateescape") for line in text)
+
+
+def as_they_come(stream: Iterable[bytes]) -> Iterator[list[str]]:
     """All lines that are there: one at a time from a person at a terminal, whole windows from a full pipe."""
     queue: Queue[bytes | None] = Queue(WINDOW)
 
@@ -252,4 +268,4 @@ def decoded(line: bytes, number: int) -> str:
         return line.removesuffix(b"\n").removesuffix(b"\r").decode()
     except UnicodeDecodeError as error:
         where = f"standard input, line {number}"
-        raise ValueError(f"{where}: not UTF-8 at byte {error.start + 1}; convert it with iconv") from None
+        raise ValueError(f"{where}: not of that encoding at byte {error.start + 1}: {SUGGESTED}") from None

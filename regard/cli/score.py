@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from regard.choose import must
 from regard.cli.model import Fetching, found, named_in
 from regard.cli.options import parse
 from regard.data.documents import Documents
+from regard.data.files import READ_BY, as_in_training
 from regard.load import load
 from regard.purpose import task_of
 from regard.reproducible import reproducible
@@ -27,7 +29,9 @@ class Measure:
 
     model: Annotated[str, tyro.conf.Positional]  # a model folder, or the name of one on the hub: owner/repo
     data: Annotated[tuple[str, ...], tyro.conf.Positional]  # files in the form that the model was trained on
-    fields: tuple[str, ...] | None = None  # columns or keys to read, in the order of input and answer
+    fields: tuple[str, ...] | None = None  # columns or keys to read, answer last; as in training unless given
+    separator: str | None = None  # between columns: one character, or tab; as in training unless given
+    encoding: str | None = None  # of text files: utf-8, cp1252, utf-16 ...; as in training unless given
     skip_bad: bool = False  # go on without the bad lines
     answers: str | None = None  # write the answers to this file, one a line
     json: bool = False  # the scores as one JSON object
@@ -52,8 +56,12 @@ def main(args: list[str]) -> int:
     if not measure.data:
         raise ValueError("name the files to score on, in the form that the model was trained on")
     speed = None if measure.reproducible else measure.speed
-    loaded = load(found(measure.model, how_found), measure.device, speed=speed)
-    rows = loaded.rows(measure.data, measure.fields, measure.skip_bad)
+    folder = found(measure.model, how_found)
+    files, remembered = as_in_training(folder, measure.data, **{name: getattr(measure, name) for name in READ_BY})
+    if remembered:
+        print(f"reading the files as in training: {remembered}", file=sys.stderr)
+    loaded = load(folder, measure.device, speed=speed)
+    rows = loaded.rows(files.data, files.fields, measure.skip_bad, files.dialect)
     if cache is not None:
         rows.cache = Path(cache).expanduser()
     with reproducible(loaded.model) if measure.reproducible else nullcontext():

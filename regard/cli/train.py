@@ -12,6 +12,7 @@ from typing import Any
 
 from regard.choose import choose
 from regard.cli.act import act
+from regard.cli.help import show
 from regard.cli.leaving import go_on, politely
 from regard.cli.model import Fetching, found
 from regard.cli.options import parse
@@ -32,10 +33,8 @@ FEW_TO_VALIDATE, TOO_FEW = (
 
 
 def main(args: list[str]) -> int:
-    if not args or args[0] in ("-h", "--help"):
-        print("usage: regard train TASK [options]          regard train TASK --help lists the options\n")
-        print("\n".join(f"  {name:<11}{task.about}" for name, task in TASKS.items()))
-        return 0
+    if not args:
+        return show("train")
     task = args[0]
     choose("task", task, TASKS)
     which, rest = chosen(task, args[1:])
@@ -49,7 +48,7 @@ def main(args: list[str]) -> int:
     fit = [name for name, family in MODELS.items() if set(family.bodies) & set(TASKS[task].asks)]
     sizes = f"--size {', '.join(MODELS[model].sizes)} (now {size})"
     about = f"{TASKS[task].about}. Also --model {', '.join(fit)} (now {model}) and {sizes}."
-    given = parse(f"regard train {task}", rest, options(task, model, size), about)
+    given = parse(f"regard train {task}", rest, options(task, model, size), about, also=("model", "size"))
     typed = {arg.split("=")[0].removeprefix("--").replace("-", "_") for arg in rest if arg.startswith("--")}
     said = {name: value for name, value in given.items() if {name.rstrip("_"), f"no_{name}"} & typed}
     if which.resume:

@@ -17,8 +17,8 @@ from typing import Any, Literal, NamedTuple
 from regard.data.fasta import holds_fasta, sequences
 from regard.data.files import Data, Files, fingerprint
 from regard.data.flaws import unwritable
-from regard.data.lines import Bad, Lines
-from regard.data.text import objects, place
+from regard.data.lines import SUGGESTED, Bad, Lines, is_encoding
+from regard.data.text import kinds_of, objects, place, strings
 from regard.places import CACHE
 
 By = Literal["files", "paragraphs", "lines"]  # what a document is
@@ -78,7 +78,12 @@ def from_memory(documents: list[str], name: str) -> Texts:
 
 
 def from_files(
-    files: Iterable[str], by: str, skip_bad: bool = False, field: str = "text", cache: Path | None = None
+    files: Iterable[str],
+    by: str,
+    skip_bad: bool = False,
+    field: str = "text",
+    cache: Path | None = None,
+    encoding: str = "utf-8",
 ) -> Texts:
     """Text files, plain or gzip, JSON lines with a field of text, or FASTA, in which each chain is a document."""
     names = [str(file) for file in files]
@@ -88,13 +93,15 @@ def from_files(
                 f"{name}: {'this is a folder; name the files in it' if os.path.isdir(name) else 'no such file'}"
             )
 
+    kinds_of(names)
+
     def read() -> Iterator[Piece]:
         for name in names:
+            raw = Lines(name, encoding)
             if holds_fasta(name):
-                yield from (Piece(chain, True) for chain in good(sequences(Lines(name)), skip_bad))
+                yield from (Piece(chain, True) for chain in good(sequences(raw), skip_bad, raw))
                 continue
-            whatever = json_texts(Lines(name), field) if holds_json(name) else plain_texts(Lines(name))
-            lines = good(whatever, skip_bad)
+            lines = good(json_texts(raw, field) if holds_json(name) else plain_texts(raw), skip_bad, raw)
             if holds_json(name):
                 yield from (Piece(text, True) for text in lines)
             elif by == "lines":
@@ -113,15 +120,14 @@ def holds_json(name: str) -> bool:
     return name.lower().removesuffix(".gz").endswith((".jsonl", ".json"))
 
 
-def good(lines: Iterable[str | Bad], skip_bad: bool) -> Iterator[str]:
+def good(lines: Iterable[str | Bad], skip_bad: bool, raw: Lines) -> Iterator[str]:
     for line in lines:
         if not isinstance(line, Bad):
             yield line
         elif not skip_bad:
-            raise ValueError(
-                f"{line.file}:{line.line}: {line.why}, {line.detail}. Convert the file, or leave such lines out with "
-                "--skip-bad"
-            )
+            foreign = is_encoding(line) and not raw.multibyte
+            remedy = SUGGESTED if foreign else "fix the line, or leave such lines out with --skip-bad"
+            raise ValueError(f"{line.file}:{line.line}: {line.why}, {line.detail}: {remedy}")
 
 
 def plain_texts(lines: Lines) -> Iterator[str | Bad]:
@@ -136,11 +142,8 @@ def json_texts(lines: Lines, field: str) -> Iterator[str | Bad]:
                 yield item
             continue
         number, row = item
-        if isinstance(row.get(field), str):
-            yield unwritable("text", row[field], lines.file, number) or row[field]
-        else:
-            detail = f"no text in the field {field!r}; name another one with --fields"
-            yield Bad(lines.file, number, "missing field", detail)
+        texts = strings(row, (field,), lines.file, number)
+        yield texts if isinstance(texts, Bad) else unwritable("text", texts[0], lines.file, number) or texts[0]
 
 
 def whole(lines: Iterable[str]) -> Iterator[Piece]:
@@ -188,9 +191,11 @@ def read_texts(files: Files, reading: dict[str, Any], bundled: Callable[[], dict
     """Every set of documents that was asked for."""
     by = reading["documents"] or ("lines" if all(map(holds_json, files.data)) else "files")
     field = files.fields[0] if files.fields else "text"
+    if files.separator:
+        raise ValueError("--separator is for files with columns; this task reads texts or JSON lines")
 
     def texts(paths: tuple[str, ...]) -> Texts:
-        return from_files(paths, by, files.skip_bad, field, Path(reading["cache"]).expanduser())
+        return from_files(paths, by, files.skip_bad, field, Path(reading["cache"]).expanduser(), files.encoding)
 
     sets = (
         {"train": texts(files.data)}

@@ -23,7 +23,8 @@ import numpy.typing as npt
 
 from regard.choose import LARGEST
 from regard.data.arrays import read_arrays
-from regard.data.lines import Bad, Lines, Note
+from regard.data.lines import UTF8, Bad, Dialect, Lines, Note
+from regard.data.tables import quoted
 from regard.data.text import kinds_of, objects
 
 Floats = npt.NDArray[np.float32]
@@ -73,15 +74,15 @@ def video(frames: Raw, file: str, line: int) -> Episode:
     return Episode(frames, None, np.zeros(len(frames) - 1, np.float32), False, file, line)
 
 
-def read_episodes(paths: Sequence[str | Path]) -> Iterator[Episode | Bad | Note]:
+def read_episodes(paths: Sequence[str | Path], dialect: Dialect = UTF8) -> Iterator[Episode | Bad | Note]:
     """All episodes of one file or several. They are alike: observations of one shape, and all with actions or none."""
     first: Episode | None = None
-    for path, kind in zip(paths, kinds_of(paths), strict=True):
+    for path, kind in zip(paths, kinds_of(paths, dialect), strict=True):
         if kind not in (".npz", ".jsonl", ".json"):
             raise ValueError(
                 f"{path}: episodes come from .npz or .jsonl files, not from {kind or 'one without ending'!r}"
             )
-        for one in from_arrays(Path(path)) if kind == ".npz" else from_lines(Lines(path)):
+        for one in from_arrays(Path(path)) if kind == ".npz" else from_lines(Lines(path, dialect.encoding)):
             if isinstance(one, Episode):
                 first = first or one
                 yield unlike(one, first) or one
@@ -108,7 +109,7 @@ def from_lines(lines: Lines) -> Iterator[Episode | Bad | Note]:
         number, row = item
         needed = ACTED if {*ACTED[1:]} & {*row} else ACTED[:1]
         if lacking := [name for name in needed if name not in row]:
-            detail = f"no field {lacking[0]!r}; the line has {', '.join(row) or 'none'}"
+            detail = f"no field {lacking[0]!r}; the line has {quoted(row) or 'nothing'}"
             yield Bad(lines.file, number, "missing field", detail)
             continue
         try:

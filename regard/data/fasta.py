@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from regard.data.lines import Bad, Lines, Note
+from regard.data.lines import UTF8, Bad, Dialect, Lines, Note
 from regard.data.residues import USUAL, strange
 from regard.data.text import kinds_of
 
@@ -48,9 +48,11 @@ def holds_fasta(name: str | Path) -> bool:
     return str(name).lower().removesuffix(".gz").endswith(ENDINGS)
 
 
-def read_chains(files: Sequence[str | Path], fields: Sequence[str] | None = None) -> Iterator[Chain | Bad | Note]:
+def read_chains(
+    files: Sequence[str | Path], fields: Sequence[str] | None = None, dialect: Dialect = UTF8
+) -> Iterator[Chain | Bad | Note]:
     """Chains and their labels, from two files."""
-    kinds = kinds_of(files)
+    kinds = kinds_of(files, dialect)
     if any(kind not in ENDINGS for kind in kinds):
         named = next(file for file, kind in zip(files, kinds, strict=True) if kind not in ENDINGS)
         raise ValueError(f"{named}: chains and their labels are FASTA files, named {', '.join(ENDINGS)} (or with .gz)")
@@ -61,7 +63,7 @@ def read_chains(files: Sequence[str | Path], fields: Sequence[str] | None = None
         )
     if fields:
         raise ValueError(f"{files[0]} {files[1]}: FASTA files have no fields like {' and '.join(fields)}")
-    chains, labels = Lines(files[0]), Lines(files[1])
+    chains, labels = (Lines(file, dialect.encoding) for file in files)
     told: dict[str, Record] = {}
     broken: set[str] = set()  # names that are told to be bad
     for record in records(labels, False, broken):

@@ -1,8 +1,14 @@
 """What makes a text useless: it is empty, or holds what no text holds."""
 
-from regard.data.lines import Bad
+from regard.data.lines import Bad, Why
 
 NAME = 500  # characters of a label or a tag
+MISSING = "no such file"
+
+
+def unread(detail: str, otherwise: Why) -> Why:
+    """Why a picture or a sound was not read."""
+    return "missing file" if detail == MISSING else otherwise
 
 
 def flaw(name: str, text: str, file: str, line: int) -> Bad | None:

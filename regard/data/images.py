@@ -19,9 +19,10 @@ import numpy.typing as npt
 from PIL import Image, ImageOps
 
 from regard.data.arrays import read_idx, read_npz
-from regard.data.flaws import flaw
-from regard.data.lines import Bad, Lines, Note
-from regard.data.text import columns, kinds_of, tabbed, too_few
+from regard.data.flaws import MISSING, flaw, unread
+from regard.data.lines import UTF8, Bad, Dialect, Lines, Note
+from regard.data.tables import columns, split_columns, too_few
+from regard.data.text import kinds_of
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -112,7 +113,7 @@ def from_folder(folder: Path) -> Iterator[Picture | Bad]:
         for file in files:
             pixels = decode(file)
             if isinstance(pixels, str):
-                yield Bad(str(file), 1, "not an image", pixels)
+                yield Bad(str(file), 1, unread(pixels, "not an image"), pixels)
             else:
                 yield Picture(pixels, (label.name,), str(file), 1)
 
@@ -121,12 +122,14 @@ def open_picture(file: str | Path) -> Pixels:
     """A single picture, as large as it is."""
     pixels = decode(Path(file), whole=True)
     if isinstance(pixels, str):
-        raise ValueError(f"{file}: not an image ({pixels})")
+        raise ValueError(f"{file}: {pixels}" if pixels == MISSING else f"{file}: not an image ({pixels})")
     return pixels
 
 
 def decode(file: Path, whole: bool = False) -> Pixels | str:
     """The pixels, or what is wrong with them; of a photo no more than are kept, unless the whole is wanted."""
+    if not os.path.exists(file):
+        return MISSING
     if file.suffix.lower() not in FORMATS:
         return f"pictures are named {', '.join(FORMATS)}, not {file.suffix!r}"
     try:
@@ -197,17 +200,17 @@ def from_arrays(images: npt.NDArray[Any], labels: npt.NDArray[Any], file: str) -
 
 
 def read_captioned(
-    paths: Sequence[str | Path], fields: Sequence[str] | None = None
+    paths: Sequence[str | Path], fields: Sequence[str] | None = None, dialect: Dialect = UTF8
 ) -> Iterator[Captioned | Bad | Note]:
     """A table (.tsv) of pictures and captions, or a folder with a captions.tsv: the files of the pictures are named
     as seen from the table. `fields` are their columns: numbers from 1, or names in the first line."""
     if fields and len(fields) != 2:
         raise ValueError(f"fields are picture and caption, not {' '.join(fields)}")
     files = [Path(path) / "captions.tsv" if os.path.isdir(path) else Path(path) for path in paths]
-    if kinds_of(files) not in ([".tsv"], [".txt"]):
+    if kinds_of(files, dialect) not in ([".tsv"], [".txt"]):
         raise ValueError(f"captions come from one .tsv file, not from {' '.join(map(str, files)) or 'nothing'}")
-    lines = Lines(files[0])
-    rows = tabbed(lines)
+    lines = Lines(files[0], dialect.encoding)
+    rows = split_columns(lines, dialect.separator)
     left, right = columns(rows, lines.file, fields) if fields else (0, 1)
     seen: dict[str, Pixels | str] = {}  # a picture may have several captions
     for row in rows:
@@ -216,7 +219,7 @@ def read_captioned(
             continue
         number, cells = row
         if len(cells) <= max(left, right):
-            yield too_few(cells, max(left, right) + 1, lines.file, number)
+            yield too_few(cells, max(left, right) + 1, lines.file, number, dialect.separator)
             continue
         name, caption = cells[left], cells[right]
         if bad := flaw("picture", name, lines.file, number) or flaw("caption", caption, lines.file, number):
@@ -226,7 +229,7 @@ def read_captioned(
             seen[name] = decode(files[0].parent / name)
         pixels = seen[name]
         if isinstance(pixels, str):
-            yield Bad(lines.file, number, "not an image", f"{name}: {pixels}")
+            yield Bad(lines.file, number, unread(pixels, "not an image"), f"{name}: {pixels}")
         else:
             yield Captioned(pixels, caption, lines.file, number)
     yield from lines.notes()

@@ -4,7 +4,6 @@ Every line gives exactly one row or one `Bad` (a quoted field of a CSV may go ov
 the first makes a pair: premise and hypothesis, question and answer.
 """
 
-import csv
 import json
 import math
 import re
@@ -13,18 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard.data.flaws import flaw, misnamed
-from regard.data.lines import Bad, Lines, Note
-from regard.data.text import (
-    columns,
-    kinds_of,
-    named,
-    numbered,
-    objects,
-    parallel,
-    strings,
-    tabbed,
-    too_few,
-)
+from regard.data.lines import UTF8, Bad, Dialect, Lines, Note
+from regard.data.tables import columns, csv_cells, quoted, split_columns, too_few
+from regard.data.text import kinds_of, objects, parallel, strings, value_at
 
 WHOLE = {".tsv", ".csv", ".jsonl", ".json"}  # such a file holds texts and answers together
 
@@ -81,16 +71,16 @@ class Raw(NamedTuple):
 
 
 def read_labelled(
-    files: Sequence[str | Path], fields: Sequence[str] | None = None, many: bool = False
+    files: Sequence[str | Path], fields: Sequence[str] | None = None, many: bool = False, dialect: Dialect = UTF8
 ) -> Iterator[Labelled | Bad | Note]:
     """One file is a table (.tsv, .txt, .csv) or JSON lines (.jsonl, .json); two are parallel: texts, labels.
 
-    `fields` are text and label, or text, second text and label: keys in JSON, column numbers from 1 or names in the
-    first line of a table. Unless given, a .tsv has two columns or, for pairs, three, and no line of names; .csv and
-    JSON name them text, text2 or pair, label or labels. `many`: any number of labels a text, a list in JSON, else
-    with , or | between them.
+    `fields` are text and label, or text, second text and label: keys in JSON (data.text is one in an object), column
+    numbers from 1 or names in the first line of a table. Unless given, a .tsv has two columns or, for pairs, three, and
+    no line of names; .csv and JSON name them text, text2 or pair, label or labels. `many`: any number of labels a text,
+    a list in JSON, else with , or | between them.
     """
-    for raw in read_raw(files, fields, ("label", "labels")):
+    for raw in read_raw(files, fields, ("label", "labels"), dialect=dialect):
         if not isinstance(raw, Raw):
             yield raw
             continue
@@ -98,9 +88,11 @@ def read_labelled(
         yield labels if isinstance(labels, Bad) else Labelled(raw.text, raw.pair, labels, raw.file, raw.line)
 
 
-def read_measured(files: Sequence[str | Path], fields: Sequence[str] | None = None) -> Iterator[Measured | Bad | Note]:
+def read_measured(
+    files: Sequence[str | Path], fields: Sequence[str] | None = None, dialect: Dialect = UTF8
+) -> Iterator[Measured | Bad | Note]:
     """As `read_labelled`, with a number, named value, in place of the label."""
-    for raw in read_raw(files, fields, ("value",)):
+    for raw in read_raw(files, fields, ("value",), dialect=dialect):
         if not isinstance(raw, Raw):
             yield raw
             continue
@@ -148,6 +140,7 @@ def read_raw(
     answers: tuple[str, ...],
     text: str = "text",
     several: bool = False,
+    dialect: Dialect = UTF8,
 ) -> Iterator[Raw | Bad | Note]:
     """`text` is the name of the text, and `answers` are those that the answer may have, where no fields are given. If
     `several`, all fields but the first are the answer, as a list."""
@@ -157,14 +150,14 @@ def read_raw(
             raise ValueError(f"fields are {text} and a column for each label, not {' '.join(fields)} alone")
     elif fields and len(fields) not in (2, 3):
         raise ValueError(f"fields are text and {answers[0]}, or text, text and {answers[0]}, not {' '.join(fields)}")
-    kinds, parts = kinds_of(files), [Lines(file) for file in files]
+    kinds, parts = kinds_of(files, dialect), [Lines(file, dialect.encoding) for file in files]
     match kinds:
         case [".jsonl" | ".json"]:
             yield from from_objects(parts[0], fields, (text, *answers), several)
         case [".tsv" | ".txt"]:
-            yield from from_table(parts[0], fields, several)
+            yield from from_table(parts[0], fields, several, dialect.separator)
         case [".csv"]:
-            yield from from_csv(parts[0], fields, (text, *answers), several)
+            yield from from_csv(parts[0], fields, (text, *answers), several, dialect.separator)
         case [other]:
             raise ValueError(
                 f"{files[0]}: a single file must be named .tsv, .txt, .csv or .jsonl (or these with .gz), "
@@ -209,12 +202,11 @@ def from_objects(
         if isinstance(found, Bad):
             yield found
         elif several:
-            yield raw_of(found, [row.get(name) for name in answer], lines.file, number)
-        elif answer not in row:
-            detail = f"no field {answer!r}; the line has {', '.join(row)}"
-            yield Bad(lines.file, number, "missing field", detail)
+            values = [value_at(row, name, lines.file, number) for name in answer]
+            yield raw_of(found, [None if isinstance(value, Bad) else value for value in values], lines.file, number)
         else:
-            yield raw_of(found, row[answer], lines.file, number)
+            value = value_at(row, answer, lines.file, number)
+            yield value if isinstance(value, Bad) else raw_of(found, value, lines.file, number)
 
 
 def usual(there: Collection[str], names: tuple[str, ...]) -> list[str]:
@@ -223,8 +215,8 @@ def usual(there: Collection[str], names: tuple[str, ...]) -> list[str]:
     return [text, *second, next((name for name in answers if name in there), answers[0])]
 
 
-def from_table(lines: Lines, fields: Sequence[str] | None, several: bool) -> Iterator[Raw | Bad]:
-    rows = tabbed(lines)
+def from_table(lines: Lines, fields: Sequence[str] | None, several: bool, separator: str | None) -> Iterator[Raw | Bad]:
+    rows = split_columns(lines, separator)
     chosen = columns(rows, lines.file, fields) if fields else []
     for row in rows:
         if isinstance(row, Bad):
@@ -234,9 +226,10 @@ def from_table(lines: Lines, fields: Sequence[str] | None, several: bool) -> Ite
         if not chosen and len(cells) > 1:
             chosen = [*range(len(cells))]
             if len(cells) > 3:
-                raise ValueError(f"{lines.file}:{number}: {len(cells)} columns; say which to read: fields, e.g. 1 2")
+                what = f"{len(cells)} columns ({quoted(cell[:40] for cell in cells)})"
+                raise ValueError(f"{lines.file}:{number}: {what}: say which to read with --fields, e.g. --fields 1 2")
         if len(cells) <= max(chosen, default=1):
-            yield too_few(cells, max(chosen, default=1) + 1, lines.file, number)
+            yield too_few(cells, max(chosen, default=1) + 1, lines.file, number, separator)
         elif not fields and len(cells) > len(chosen):
             detail = f"the line has {len(cells)} columns, the first has {len(chosen)}; is there a tab in a text?"
             yield Bad(lines.file, number, "unequal counts", detail)
@@ -245,58 +238,12 @@ def from_table(lines: Lines, fields: Sequence[str] | None, several: bool) -> Ite
             yield raw_of(texts, answer, lines.file, number)
 
 
-def from_csv(lines: Lines, fields: Sequence[str] | None, said: tuple[str, ...], several: bool) -> Iterator[Raw | Bad]:
+def from_csv(
+    lines: Lines, fields: Sequence[str] | None, names: tuple[str, ...], several: bool, separator: str | None
+) -> Iterator[Raw | Bad]:
     """The first line names the columns."""
-    rows = comma_separated(lines)
-    header = next(rows)
-    if isinstance(header, Bad):
-        raise ValueError(f"{lines.file}:1: {header.why} in the line that names the columns: {header.detail}")
-    names = header[1]
-    if fields and all(field.isdecimal() for field in fields):
-        chosen = numbered(fields, lines.file)
-    else:
-        chosen = named(fields or usual(names, said), names, lines.file)
-    if max(chosen) >= len(names):
-        raise ValueError(f"{lines.file}:1: there is no column {max(chosen) + 1}: the first line names {len(names)}")
-    for row in rows:
-        if isinstance(row, Bad):
-            yield row
-            continue
-        number, cells = row
-        if len(cells) == len(names):
-            texts, answer = parted([cells[column] for column in chosen], several)
-            yield raw_of(texts, answer, lines.file, number)
-        elif not "".join(cells).strip():
-            yield Bad(lines.file, number, "empty", "the line is empty")
+    for item in csv_cells(lines, separator, fields or names, lambda header: fields or usual(header, names)):
+        if isinstance(item, Bad):
+            yield item
         else:
-            detail = f"the row has {len(cells)} columns, the first line names {len(names)}"
-            yield Bad(lines.file, number, "unequal counts", detail)
-
-
-def comma_separated(lines: Lines) -> Iterator[tuple[int, list[str]] | Bad]:
-    """Rows with the number of their first line."""
-    broken: list[Bad] = []
-
-    def feed() -> Iterator[str]:
-        for line in lines:
-            if isinstance(line, Bad):
-                broken.append(line)
-            yield "\n" if isinstance(line, Bad) else f"{line}\n"
-
-    reader = csv.reader(feed(), strict=True)
-    while True:
-        number = reader.line_num + 1
-        try:
-            cells = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            if reader.line_num > number:  # where the next row begins, nobody knows
-                raise ValueError(f"{lines.file}:{number}: a quote opened here is not closed ({error})") from error
-            yield Bad(lines.file, number, "not CSV", str(error))
-            continue
-        if broken:
-            yield from broken
-            broken.clear()
-        else:
-            yield number, cells
+            yield raw_of(*parted(item[1], several), lines.file, item[0])

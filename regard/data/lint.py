@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, get_args
 
-from regard.data.lines import Bad, Note, Why
+from regard.data.lines import SUGGESTED, Bad, Note, Why, is_encoding
 from regard.data.text import Pair, R, fold
 
 if TYPE_CHECKING:
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 LETTERS = 10  # characters a word may have on average: a limit for languages that write without spaces
 NOTED = ("BOM", "CRLF", "duplicates", "copies")
 OVERLAP = "overlap"
-SPECIAL = (  # of few kinds of file: told if they occur
-    *("not CSV", "not a number", "not an image", "not a sound", "misplaced answer"),
-    *("not an amino acid", "no name", "name twice", "not a molecule", "unknown atom"),
-)
 STYLES = {"": "", "bad": "red", "noted": "", "warning": "bold yellow"}
 
 
@@ -33,9 +29,11 @@ class Report:
     counts: dict[str, Counter[str]]  # of every set
     bad: list[Bad]
     longest: int
+    multibyte: set[str] = field(default_factory=set)  # files with lines that only UTF-8 has
 
     def rows(self) -> list[tuple[str, str, list[int]]]:
-        """What is counted, what follows from it, and how many there are in every set."""
+        """What is counted, what follows from it, and how many there are in every set; of checks, those that found
+        something."""
         meaning: dict[str, str] = {"lines": "", "usable": ""} | dict.fromkeys(get_args(Why), "bad")
         meaning |= dict.fromkeys(NOTED, "noted") | {OVERLAP: "warning"}
         says = {
@@ -45,7 +43,7 @@ class Report:
         return [
             (says.get(row, row), means, [count[row] for count in self.counts.values()])
             for row, means in meaning.items()
-            if row not in SPECIAL or any(count[row] for count in self.counts.values())
+            if not means or any(count[row] for count in self.counts.values())
         ]
 
     def table(self) -> Table:
@@ -55,7 +53,7 @@ class Report:
         for name in self.counts:
             table.add_column(name, justify="right")
         for row, means, numbers in self.rows():
-            table.add_row(row, means, *map(str, numbers), style=STYLES[means] if any(numbers) else "dim")
+            table.add_row(row, means, *map(str, numbers), style=STYLES[means])
         return table
 
     def lines(self) -> list[str]:
@@ -81,10 +79,10 @@ class BadLines(ValueError):
 
     def __init__(self, report: Report):
         self.report = report
-        super().__init__(
-            f"{len(report.bad)} lines cannot be used: {report.complaint()}. "
-            "Fix the lines or add --skip-bad to go on without them"
-        )
+        foreign = sum(is_encoding(bad) and bad.file not in report.multibyte for bad in report.bad)
+        remedies = [f"If a file is not in UTF-8, {SUGGESTED}"] * bool(foreign)
+        remedies += ["Fix the lines or add --skip-bad to go on without them"] * (foreign < len(report.bad))
+        super().__init__(f"{len(report.bad)} lines cannot be used: {report.complaint()}. {'. '.join(remedies)}")
 
 
 def lint(
@@ -117,6 +115,8 @@ def sift(name: str, items: Iterable[R | Bad | Note], report: Report) -> list[R]:
     for item in items:
         if isinstance(item, Note):
             count[item.what] += item.times
+            if item.what == "multibyte":
+                report.multibyte.add(item.file)
         elif isinstance(item, Bad):
             bads.append(item)
         elif long := [text for text in getattr(item, "texts", ()) if too_long(text, report.longest)]:

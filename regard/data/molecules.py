@@ -22,7 +22,7 @@ import numpy.typing as npt
 from regard.choose import must
 from regard.data.batches import Ints
 from regard.data.labelled import Raw, labels_of, number_of, read_raw
-from regard.data.lines import Bad, Note
+from regard.data.lines import UTF8, Bad, Dialect, Note
 from regard.data.lint import BadLines, Report
 from regard.hub.files import read_json, there, write_json
 
@@ -64,7 +64,11 @@ class Molecule(NamedTuple):
 
 
 def read_molecules(
-    files: Sequence[str | Path], fields: Sequence[str] | None, answer: str, many: bool = False
+    files: Sequence[str | Path],
+    fields: Sequence[str] | None,
+    answer: str,
+    many: bool = False,
+    dialect: Dialect = UTF8,
 ) -> Iterator[Molecule | Bad | Note]:
     """As texts with labels or values are read, the text being a SMILES and named so. `answer` is "label" or "value".
 
@@ -75,7 +79,7 @@ def read_molecules(
         raise ValueError(f"--fields names the SMILES and the {answer}, two columns or keys, not {len(fields)}")
     rdkit()
     names = ("label", "labels") if answer == "label" else (answer,)
-    for raw in read_raw(files, fields, names, "smiles", columns):
+    for raw in read_raw(files, fields, names, "smiles", columns, dialect):
         yield molecule_of(raw, answer, many, (fields or ())[1:] if columns else None) if isinstance(raw, Raw) else raw
 
 

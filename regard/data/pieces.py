@@ -13,13 +13,13 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal
 
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from tokenizers import Tokenizer as Engine
 
 from regard.choose import must
-from regard.data.batches import handfuls
 from regard.data.tokens import Tokenizer, special
 
 SIZES = (250, 500, 1_000, 2_000, 3_000, 4_000, 6_000, 8_000, 12_000, 16_000, 24_000, 32_000)
@@ -104,8 +104,9 @@ def count_words(texts: Iterable[str], engine: Engine) -> Counter[str]:
     """Words as the tokenizer will see them: pieces never cross them, so their counts are all there is to learn."""
     normal, cut = engine.normalizer, engine.pre_tokenizer
     lines: Counter[str] = Counter()
-    for some in handfuls(texts, TOGETHER):
-        lines.update(normal.normalize_str("\n".join(some)).split(" "))
+    source = iter(texts)
+    while batch := list(islice(source, TOGETHER)):
+        lines.update(normal.normalize_str("\n".join(batch)).split(" "))
     words: Counter[str] = Counter()
     for word, count in lines.items():
         for piece, _ in cut.pre_tokenize_str(word):

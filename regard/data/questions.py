@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard.data.flaws import flaw
-from regard.data.lines import Bad, Lines, Note
-from regard.data.text import kinds_of, objects, strings
+from regard.data.lines import UTF8, Bad, Dialect, Lines, Note
+from regard.data.text import kinds_of, objects, strings, value_at
 from regard.hub.files import once
 
 LIMIT = 1 << 30  # bytes of a nested file, which is held as a whole: more may be a gzip bomb
@@ -39,16 +39,18 @@ class Question(NamedTuple):
         return (self.question,)  # a document may be long: it is read window by window
 
 
-def read_questions(files: Sequence[str | Path], fields: Sequence[str] | None = None) -> Iterator[Question | Bad | Note]:
+def read_questions(
+    files: Sequence[str | Path], fields: Sequence[str] | None = None, dialect: Dialect = UTF8
+) -> Iterator[Question | Bad | Note]:
     """One file, .jsonl or .json; `fields` are the names of question, document and answers in JSON lines."""
     if fields and len(fields) != 3:
         raise ValueError(f"fields are question, document and answers, not {' '.join(fields)}")
-    kinds = kinds_of(files)
+    kinds = kinds_of(files, dialect)
     if len(files) != 1 or kinds[0] not in (".jsonl", ".json"):
         raise ValueError(
             f"questions come from one .jsonl or .json file, not from {' '.join(map(str, files)) or 'none'}"
         )
-    lines = Lines(files[0])
+    lines = Lines(files[0], dialect.encoding)
     nested = whole(lines) if kinds[0] == ".json" else None
     if nested is not None:
         yield from from_nested(nested, lines.file)
@@ -62,18 +64,16 @@ def read_questions(files: Sequence[str | Path], fields: Sequence[str] | None = N
         texts = strings(row, (question, document), lines.file, number)
         if isinstance(texts, Bad):
             yield texts
-        elif answers not in row:
-            detail = f"no field {answers!r}; the line has {', '.join(row)}"
-            yield Bad(lines.file, number, "missing field", detail)
-        else:
-            yield checked(texts[0], texts[1], row[answers], lines.file, number)
+            continue
+        value = value_at(row, answers, lines.file, number)
+        yield value if isinstance(value, Bad) else checked(texts[0], texts[1], value, lines.file, number)
     yield from lines.notes()
 
 
 def whole(lines: Lines) -> dict[str, Any] | None:
     """The nested form, if the file as a whole is one."""
     parts, size = [], 0
-    for chunk in lines.chunks():
+    for chunk in lines.utf8():
         parts.append(chunk)
         size += len(chunk)
         if size > LIMIT:

@@ -5,12 +5,15 @@ Samples are whole numbers of 16 bits, of one channel: several are mixed.
 
 from __future__ import annotations
 
+import os
 import wave
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from regard.data.flaws import MISSING
 
 Samples = npt.NDArray[np.int16]
 
@@ -30,12 +33,14 @@ def open_sound(file: str | Path) -> Recording:
     """A single sound."""
     found = decode(Path(file))
     if isinstance(found, str):
-        raise ValueError(f"{file}: not a sound ({found})")
+        raise ValueError(f"{file}: {found}" if found == MISSING else f"{file}: not a sound ({found})")
     return found
 
 
 def decode(file: Path) -> Recording | str:
     """What is recorded, or what is wrong with it."""
+    if not os.path.exists(file):
+        return MISSING
     ending = file.suffix.lower()
     if ending not in ENDINGS:
         return f"sounds are named {', '.join(ENDINGS)}, not {ending!r}"

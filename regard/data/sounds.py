@@ -10,16 +10,18 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from regard.data.flaws import flaw
-from regard.data.images import LITTER
-from regard.data.lines import Bad, Lines, Note
+from regard.data.flaws import flaw, unread
+from regard.data.images import FORMATS, IDX, LITTER
+from regard.data.lines import UTF8, Bad, Dialect, Lines, Note
 from regard.data.recordings import ENDINGS, Samples, decode
-from regard.data.text import columns, kinds_of, tabbed, too_few
+from regard.data.tables import columns, split_columns, too_few
+from regard.data.text import kinds_of
 
 
 class Sound(NamedTuple):
@@ -64,6 +66,20 @@ class Spoken(NamedTuple):
 
 
 S = TypeVar("S", Sound, Spoken)
+LOOKED_AT = 1000  # entries of a folder that tell what is in it
+
+
+def media_in(path: str) -> Literal["pictures", "sounds"] | None:
+    """What a folder holds, by the names of the files in it and in its folders."""
+    if not os.path.isdir(path):
+        return None
+    kinds: Counter[Literal["pictures", "sounds"]] = Counter()
+    for folder in (path, *(one.path for one in islice(os.scandir(path), LOOKED_AT) if one.is_dir())):
+        names = [one.name.lower() for one in islice(os.scandir(folder), LOOKED_AT)]
+        kinds["pictures"] += sum(name.endswith((*FORMATS,)) or bool(IDX.search(name)) for name in names)
+        kinds["sounds"] += sum(name.endswith(ENDINGS) for name in names)
+    [(kind, count)] = kinds.most_common(1)
+    return kind if count else None
 
 
 def digest(*parts: Samples) -> str:
@@ -98,7 +114,7 @@ def labelled(folder: Path) -> Iterator[Sound | Bad]:
             continue
         found = decode(file)
         if isinstance(found, str):
-            yield Bad(str(file), 1, "not a sound", found)
+            yield Bad(str(file), 1, unread(found, "not a sound"), found)
         else:
             yield Sound(*found, (label,), str(file), 1, speaker)
 
@@ -133,24 +149,26 @@ def named(folder: Path) -> Iterator[tuple[Path | Bad, str, str]]:
             yield one, own.name, ""
 
 
-def read_spoken(paths: Sequence[str | Path], fields: Sequence[str] | None = None) -> Iterator[Spoken | Bad | Note]:
+def read_spoken(
+    paths: Sequence[str | Path], fields: Sequence[str] | None = None, dialect: Dialect = UTF8
+) -> Iterator[Spoken | Bad | Note]:
     """A table (.tsv) of sounds and what is said in them: the files of the sounds are named as seen from the table.
     `fields` are their columns: numbers from 1, or names in the first line."""
     if fields and len(fields) != 2:
         raise ValueError(f"fields are sound and text, not {' '.join(fields)}")
     files = [Path(path) for path in paths]
-    if kinds_of(files) not in ([".tsv"], [".txt"]):
+    if kinds_of(files, dialect) not in ([".tsv"], [".txt"]):
         raise ValueError(
             f"what is said in sounds comes from one .tsv file of sounds and texts, or from a folder of single words, "
             f"not from {' '.join(map(str, files)) or 'nothing'}"
         )
-    lines = Lines(files[0])
-    yield from of_one_rate(listed(lines, files[0].parent, fields))
+    lines = Lines(files[0], dialect.encoding)
+    yield from of_one_rate(listed(lines, files[0].parent, fields, dialect.separator))
     yield from lines.notes()
 
 
-def listed(lines: Lines, folder: Path, fields: Sequence[str] | None) -> Iterator[Spoken | Bad]:
-    rows = tabbed(lines)
+def listed(lines: Lines, folder: Path, fields: Sequence[str] | None, separator: str | None) -> Iterator[Spoken | Bad]:
+    rows = split_columns(lines, separator)
     left, right = columns(rows, lines.file, fields) if fields else (0, 1)
     for row in rows:
         if isinstance(row, Bad):
@@ -158,7 +176,7 @@ def listed(lines: Lines, folder: Path, fields: Sequence[str] | None) -> Iterator
             continue
         number, cells = row
         if len(cells) <= max(left, right):
-            yield too_few(cells, max(left, right) + 1, lines.file, number)
+            yield too_few(cells, max(left, right) + 1, lines.file, number, separator)
             continue
         name, text = cells[left], cells[right]
         if bad := flaw("sound", name, lines.file, number) or flaw("text", text, lines.file, number):
@@ -166,7 +184,7 @@ def listed(lines: Lines, folder: Path, fields: Sequence[str] | None) -> Iterator
             continue
         found = decode(folder / name)
         if isinstance(found, str):
-            yield Bad(lines.file, number, "not a sound", f"{name}: {found}")
+            yield Bad(lines.file, number, unread(found, "not a sound"), f"{name}: {found}")
         else:
             yield Spoken((found.samples,), text, found.rate, lines.file, number)
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard.data.flaws import flaw, misnamed
-from regard.data.lines import Bad, Lines, Note
-from regard.data.text import kinds_of, numbered, objects, parallel
+from regard.data.lines import UTF8, Bad, Dialect, Lines, Note
+from regard.data.tables import numbered
+from regard.data.text import kinds_of, objects, parallel, value_at
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 PART = re.compile(r"\d+[-.]\d+")  # the id of a fused token (3-4) or of an empty node (8.1): no word of the sentence
@@ -39,7 +40,9 @@ class Tagged(NamedTuple):
         return (self.asked,)
 
 
-def read_tagged(files: Sequence[str | Path], fields: Sequence[str] | None = None) -> Iterator[Tagged | Bad | Note]:
+def read_tagged(
+    files: Sequence[str | Path], fields: Sequence[str] | None = None, dialect: Dialect = UTF8
+) -> Iterator[Tagged | Bad | Note]:
     """One file is CoNLL-U (.conllu), JSON lines (.jsonl, .json) or, under any other name, CoNLL columns; two are
     parallel: the words of a sentence a line, and their tags.
 
@@ -48,7 +51,9 @@ def read_tagged(files: Sequence[str | Path], fields: Sequence[str] | None = None
     """
     if fields and len(fields) > 2:
         raise ValueError(f"fields are those of word and tag, not {' '.join(fields)}")
-    kinds, parts = kinds_of(files), [Lines(file) for file in files]
+    kinds, parts = kinds_of(files), [Lines(file, dialect.encoding) for file in files]
+    if dialect.separator and (len(kinds) != 1 or kinds[0] in (".jsonl", ".json", ".conllu")):
+        raise ValueError(f"{' '.join(map(str, files))}: --separator is for one file of columns, as .conll is")
     match kinds:
         case [".jsonl" | ".json"]:
             yield from from_objects(parts[0], fields)
@@ -56,7 +61,7 @@ def read_tagged(files: Sequence[str | Path], fields: Sequence[str] | None = None
             yield from from_columns(conllu_cells(parts[0]), parts[0].file, conllu_columns(fields, parts[0].file))
         case [_]:
             chosen = numbered(two_numbers(fields, parts[0].file), parts[0].file) if fields else [0, -1]
-            yield from from_columns(conll_cells(parts[0]), parts[0].file, chosen)
+            yield from from_columns(conll_cells(parts[0], dialect.separator), parts[0].file, chosen)
         case [_, _] if {".jsonl", ".json", ".conllu", ".conll"} & {*kinds}:
             raise ValueError(
                 f"{files[0]} {files[1]}: two files are read as parallel, words and tags, "
@@ -105,15 +110,16 @@ def conllu_columns(fields: Sequence[str] | None, file: str) -> list[int]:
 Cells = tuple[int, list[str]] | Bad | None  # None ends a sentence
 
 
-def conll_cells(lines: Lines) -> Iterator[Cells]:
-    """Columns between tabs or, in a line without, between blanks."""
+def conll_cells(lines: Lines, separator: str | None = None) -> Iterator[Cells]:
+    """Columns between tabs or, in a line without, between blanks; unless a separator is given."""
     for number, line in enumerate(lines, 1):
         if isinstance(line, Bad):
             yield line
         elif not line.strip() or line.startswith("-DOCSTART-"):
             yield None
         else:
-            yield number, line.split("\t") if "\t" in line else split(line)
+            between = separator or ("\t" if "\t" in line else None)
+            yield number, line.split(between) if between else split(line)
 
 
 def conllu_cells(lines: Lines) -> Iterator[Cells]:
@@ -172,15 +178,15 @@ def from_objects(lines: Lines, fields: Sequence[str] | None) -> Iterator[Tagged 
             continue
         number, row = item
         words, tags = [usual(row, WORDS), *(fields or (usual(row, TAGS),))][-2:]
-        missing = [name for name in (words, tags) if name not in row]
-        unfit = [name for name in (words, tags) if name in row and not is_list(row[name])]
+        values = [value_at(row, name, lines.file, number) for name in (words, tags)]
+        missing = [value for value in values if isinstance(value, Bad)]
+        unfit = [name for name, value in zip((words, tags), values, strict=True) if not is_list(value)]
         if missing:
-            detail = f"no field {missing[0]!r}; the line has {', '.join(row) or 'none'}"
-            yield Bad(lines.file, number, "missing field", detail)
+            yield missing[0]
         elif unfit:
             yield Bad(lines.file, number, "wrong type", f"field {unfit[0]!r} is no list of strings")
         else:
-            said = [[as_text(part) for part in row[name]] for name in (words, tags)]
+            said = [[as_text(part) for part in value] for value in values]
             yield tagged(said[0], said[1], lines.file, number)
 
 

@@ -1,7 +1,7 @@
-"""Pairs of sentences from files: a table (TSV), two parallel files, or JSON lines; each plain or gzip.
+"""Pairs of sentences from files: a table (TSV, CSV), two parallel files, or JSON lines; each plain or gzip.
 
 Every line gives exactly one `Pair` or one `Bad`. What spoils a whole file (it is missing, cut off, of no known kind)
-is a `ValueError` at once. The readers of other rows are built on the same `parallel`, `tabbed` and `objects`.
+is a `ValueError` at once. The readers of other rows are built on the same `parallel` and `objects`.
 """
 
 import json
@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from regard.data.flaws import flaw
-from regard.data.lines import Bad, Lines, Note
+from regard.data.lines import BINARY, UTF8, Bad, Dialect, Lines, Note, to_convert
+from regard.data.tables import columns, csv_cells, quoted, split_columns, too_few
 from regard.hub.files import once
+
+COLUMNS = (".tsv", ".txt", ".csv")  # files with a separator
 
 
 class Row(Protocol):
@@ -58,27 +61,32 @@ def read_pairs(files: Sequence[str | Path], fields: tuple[str, str] | None = Non
     return [item for item in items if isinstance(item, Pair)], [item for item in items if isinstance(item, Bad)]
 
 
-def read(files: Sequence[str | Path], fields: tuple[str, str] | None = None) -> Iterator[Pair | Bad | Note]:
-    """One file is a table (.tsv, .txt) or JSON lines (.jsonl, .json); two are parallel: a sentence a line in each.
+def read(
+    files: Sequence[str | Path], fields: tuple[str, str] | None = None, dialect: Dialect = UTF8
+) -> Iterator[Pair | Bad | Note]:
+    """One file is a table (.tsv, .txt, .csv) or JSON lines (.jsonl, .json); two are parallel, a sentence a line.
 
-    `fields` are the names of source and target: keys in JSON ("source" and "target" unless given; languages find the
-    form {"translation": {"en": ..., "de": ...}} too), column numbers from 1 or names in the first line of a table.
+    `fields` are the names of source and target: keys in JSON ("source" and "target" unless given, as in a .csv file;
+    a path with dots goes into objects; languages find the form {"translation": {"en": ..., "de": ...}} too), column
+    numbers from 1 or names in the first line of a table.
     """
-    kinds, parts = kinds_of(files), [Lines(file) for file in files]
+    kinds, parts = kinds_of(files, dialect), [Lines(file, dialect.encoding) for file in files]
     match kinds:
         case [".jsonl" | ".json"]:
             yield from json_lines(parts[0], fields or ("source", "target"))
         case [".tsv" | ".txt"]:
-            yield from table(parts[0], fields)
+            yield from table(parts[0], fields, dialect.separator)
+        case [".csv"]:
+            yield from csv_pairs(parts[0], fields or ("source", "target"), dialect.separator)
         case [other]:
             raise ValueError(
-                f"{files[0]}: a single file must be named .tsv, .txt or .jsonl (or these with .gz), not {other!r}; "
-                "rename it, or give two parallel files"
+                f"{files[0]}: a single file must be named .tsv, .txt, .csv or .jsonl (or these with .gz), "
+                f"not {other!r}; rename it, or give two parallel files"
             )
-        case [_, _] if {".jsonl", ".json", ".tsv"} & {*kinds}:
+        case [_, _] if {".jsonl", ".json", ".tsv", ".csv"} & {*kinds}:
             raise ValueError(
                 f"{files[0]} {files[1]}: two files are read as parallel, a sentence a line in each, "
-                "but .tsv and .jsonl hold whole pairs; join them into one file"
+                "but .tsv, .csv and .jsonl hold whole pairs; join them into one file"
             )
         case [_, _] if fields:
             raise ValueError(f"{files[0]} {files[1]}: parallel files have no fields like {' and '.join(fields)}")
@@ -91,14 +99,22 @@ def read(files: Sequence[str | Path], fields: tuple[str, str] | None = None) -> 
         yield from part.notes()
 
 
-def kinds_of(files: Sequence[str | Path]) -> list[str]:
-    """How the files' names end, .gz aside; what is no file is refused."""
+def kinds_of(files: Sequence[str | Path], dialect: Dialect = UTF8) -> list[str]:
+    """How the files' names end, .gz aside; what is no file is refused, and a separator where there are no columns."""
     for file in files:
         if not os.path.exists(file):  # Path.exists raises where it may not look
             raise ValueError(f"{file}: no such file")
         if os.path.isdir(file):
             raise ValueError(f"{file}: this is a folder; name the file or the two parallel files in it")
-    return [Path(str(file).lower().removesuffix(".gz")).suffix for file in files]
+    kinds = [Path(str(file).lower().removesuffix(".gz")).suffix for file in files]
+    readers = dict(BINARY.values())
+    for file, kind in zip(files, kinds, strict=True):
+        if kind in readers:
+            raise ValueError(f"{file}: {kind} files are not read; {to_convert(str(file), readers[kind])}")
+    if dialect.separator and (len(files) != 1 or kinds[0] not in COLUMNS):
+        names = " ".join(map(str, files))
+        raise ValueError(f"{names}: no columns, so no --separator: it is for one file named {', '.join(COLUMNS)}")
+    return kinds
 
 
 def from_memory(pairs: Iterable[tuple[str, str]], name: str = "pairs") -> Iterator[Pair | Bad]:
@@ -122,8 +138,8 @@ def parallel(left: Lines, right: Lines) -> Iterator[tuple[int, str, str] | Bad]:
         yield Bad(longer.file, number, "unequal counts", detail)
 
 
-def table(lines: Lines, fields: tuple[str, str] | None) -> Iterator[Pair | Bad]:
-    rows = tabbed(lines)
+def table(lines: Lines, fields: tuple[str, str] | None, separator: str | None = None) -> Iterator[Pair | Bad]:
+    rows = split_columns(lines, separator)
     left, right = columns(rows, lines.file, fields) if fields else (0, 1)
     for row in rows:
         if isinstance(row, Bad):
@@ -133,44 +149,16 @@ def table(lines: Lines, fields: tuple[str, str] | None) -> Iterator[Pair | Bad]:
         if left < len(cells) and right < len(cells):
             yield checked(cells[left], cells[right], lines.file, lines.file, number)
         else:
-            yield too_few(cells, max(left, right) + 1, lines.file, number)
+            yield too_few(cells, max(left, right) + 1, lines.file, number, separator)
 
 
-def tabbed(lines: Lines) -> Iterator[tuple[int, list[str]] | Bad]:
-    """Plain columns between tabs; quotes are letters like others."""
-    for number, line in enumerate(lines, 1):
-        yield line if isinstance(line, Bad) else (number, line.split("\t"))
-
-
-def too_few(cells: list[str], needed: int, file: str, number: int) -> Bad:
-    if not "".join(cells).strip():
-        return Bad(file, number, "empty", "the line is empty")
-    detail = f"the line has {len(cells)} of the {needed} columns needed, with a tab between them"
-    return Bad(file, number, "missing column", detail)
-
-
-def columns(rows: Iterator[tuple[int, list[str]] | Bad], file: str, fields: Sequence[str]) -> list[int]:
-    """Numbers are taken as they are; for names the first line is read away, as the header."""
-    if all(field.isdecimal() for field in fields):
-        return numbered(fields, file)
-    header = next(rows)
-    if isinstance(header, Bad):
-        raise ValueError(f"{file}:1: {header.why} in the line that names the columns: {header.detail}")
-    return named(fields, header[1], file)
-
-
-def numbered(fields: Sequence[str], file: str) -> list[int]:
-    chosen = [int(field) - 1 for field in fields]
-    if min(chosen) < 0:
-        raise ValueError(f"{file}: there is no column 0; columns are counted from 1")
-    return chosen
-
-
-def named(fields: Sequence[str], names: list[str], file: str) -> list[int]:
-    for field in fields:
-        if field not in names:
-            raise ValueError(f"{file}:1: no column is named {field!r}; the first line names {', '.join(names)}")
-    return [names.index(field) for field in fields]
+def csv_pairs(lines: Lines, fields: tuple[str, str], separator: str | None) -> Iterator[Pair | Bad]:
+    for item in csv_cells(lines, separator, fields, lambda _: fields):
+        if isinstance(item, Bad):
+            yield item
+        else:
+            number, (source, target) = item
+            yield checked(source, target, lines.file, lines.file, number)
 
 
 def json_lines(lines: Lines, fields: tuple[str, str]) -> Iterator[Pair | Bad]:
@@ -200,19 +188,40 @@ def objects(lines: Lines) -> Iterator[tuple[int, dict[str, Any]] | Bad]:
 
 def from_json(row: dict[str, Any], fields: tuple[str, str], file: str, number: int) -> Pair | Bad:
     if isinstance(row.get("translation"), dict) and not row.keys() >= {*fields}:
-        row = row["translation"]
+        row = row | row["translation"]
     found = strings(row, fields, file, number)
     return found if isinstance(found, Bad) else checked(found[0], found[1], file, file, number)
 
 
 def strings(row: dict[str, Any], fields: Sequence[str], file: str, number: int) -> list[str] | Bad:
     """What stands in the fields of a JSON object."""
-    for field in fields:
-        if field not in row:
-            return Bad(file, number, "missing field", f"no field {field!r}; the line has {', '.join(row) or 'none'}")
-        if not isinstance(row[field], str):
-            return Bad(file, number, "wrong type", f"field {field!r} is a {type(row[field]).__name__}, not a string")
-    return [row[field] for field in fields]
+    values = [value_at(row, field, file, number) for field in fields]
+    for field, value in zip(fields, values, strict=True):
+        if isinstance(value, Bad):
+            return value
+        if not isinstance(value, str):
+            return Bad(file, number, "wrong type", f"field {field!r} is a {type(value).__name__}, not a string")
+    return values
+
+
+def value_at(row: dict[str, Any], field: str, file: str, number: int) -> Any:
+    """The value of a field, or a `Bad`. A dot goes into an object, or into a list by number: data.text, choices.0.text;
+    a key that has the dot itself goes first."""
+    if field in row:
+        return row[field]
+    here: Any = row
+    parts = field.split(".")
+    for depth, part in enumerate(parts):
+        if isinstance(here, dict) and part in here:
+            here = here[part]
+        elif isinstance(here, list) and part.isdecimal() and int(part) < len(here):
+            here = here[int(part)]
+        else:
+            where = f"field {'.'.join(parts[:depth])!r}" if depth else "the line"
+            has = quoted(here) or "nothing" if isinstance(here, dict) else f"a {type(here).__name__}"
+            detail = f"no field {field!r}; {where} has {has}: say which to read with --fields"
+            return Bad(file, number, "missing field", detail)
+    return here
 
 
 def checked(source: str, target: str, source_file: str, target_file: str, line: int) -> Pair | Bad:

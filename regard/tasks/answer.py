@@ -24,6 +24,7 @@ from regard.choose import must
 from regard.data.batches import ByLength, Ints, Ragged, cut, handfuls, padding_mask, to_device
 from regard.data.bundled import quiz
 from regard.data.files import Rows
+from regard.data.lines import UTF8, Dialect
 from regard.data.pieces import Pieces
 from regard.data.questions import Question, read_questions
 from regard.data.tokens import Tokenizer
@@ -91,8 +92,10 @@ class Answering(Task):
         return (Pieces,)
 
     @classmethod
-    def rows(cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, **aim: Any) -> Rows:
-        return read_questions(paths, fields)
+    def rows(
+        cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, dialect: Dialect = UTF8, **aim: Any
+    ) -> Rows:
+        return read_questions(paths, fields, dialect)
 
     @classmethod
     def bundled(cls, ability: str, **aim: Any) -> dict[str, Rows]:

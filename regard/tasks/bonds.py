@@ -11,6 +11,7 @@ import torch
 from regard.data.batches import ByLength, Ints, cut, padding_mask
 from regard.data.bundled import paths
 from regard.data.files import Data, Files, Rows
+from regard.data.lines import UTF8, Dialect
 from regard.data.molecules import KINDS, PROPERTIES, Molecules, asked_for, with_known_atoms
 from regard.tasks.inputs import Given
 from regard.tasks.task import Task
@@ -76,8 +77,15 @@ class MayBond(Task):
             reader = Molecules.fit(sets["train"])
         return data._replace(sets=with_known_atoms(sets, reader, files.skip_bad, data.report))
 
-    def read_one(self, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, skip_bad: bool) -> Any:
-        rows = super().read_one(paths, fields, ability, skip_bad)
+    def read_one(
+        self,
+        paths: tuple[str, ...],
+        fields: tuple[str, ...] | None,
+        ability: str,
+        skip_bad: bool,
+        dialect: Dialect = UTF8,
+    ) -> Any:
+        rows = super().read_one(paths, fields, ability, skip_bad, dialect)
         if self.molecules is None:
             return rows
         if getattr(self, "many", False) and fields:  # of a label without a column nothing is known

@@ -24,6 +24,7 @@ from regard.data.files import Rows
 from regard.data.hearing import Hearing
 from regard.data.images import Picture, open_picture, read_pictures
 from regard.data.labelled import Labelled, read_labelled
+from regard.data.lines import UTF8, Dialect
 from regard.data.mels import Mels
 from regard.data.molecules import Molecules, asked_for, read_molecules
 from regard.data.pictures import Pictures
@@ -87,15 +88,17 @@ class Classify(MayBond):
         return frozenset({"longest"}) if ability in ("hears", "bonds") else cls.unused
 
     @classmethod
-    def rows(cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, **aim: Any) -> Rows:
+    def rows(
+        cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, dialect: Dialect = UTF8, **aim: Any
+    ) -> Rows:
         match ability:
             case "sees":
                 return read_pictures(paths)
             case "hears":
                 return read_sounds(paths, fields)
             case "bonds":
-                return read_molecules(paths, fields, "label", aim["many"])
-        return read_labelled(paths, fields, aim["many"])
+                return read_molecules(paths, fields, "label", aim["many"], dialect)
+        return read_labelled(paths, fields, aim["many"], dialect)
 
     @classmethod
     def bundled(cls, ability: str, **aim: Any) -> dict[str, Rows]:

@@ -26,6 +26,7 @@ from regard.data.batches import Ints, to_device
 from regard.data.bundled import cart
 from regard.data.episodes import Episode, Floats, read_episodes
 from regard.data.files import Rows
+from regard.data.lines import UTF8, Dialect
 from regard.data.senses import Senses, or_1
 from regard.data.stretches import Stretches
 from regard.parts.heads import Model, PerToken
@@ -101,8 +102,10 @@ class Decide(Task):
         return {"context": 20}
 
     @classmethod
-    def rows(cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, **aim: Any) -> Rows:
-        return the_best(read_episodes(paths), aim["best"])
+    def rows(
+        cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, dialect: Dialect = UTF8, **aim: Any
+    ) -> Rows:
+        return the_best(read_episodes(paths, dialect), aim["best"])
 
     @classmethod
     def bundled(cls, ability: str, **aim: Any) -> dict[str, Rows]:

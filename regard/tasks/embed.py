@@ -22,6 +22,7 @@ from torch import Tensor
 from regard.choose import must
 from regard.data.batches import ByLength, Ints, Ragged, handfuls, to_device
 from regard.data.files import Rows
+from regard.data.lines import UTF8, Dialect
 from regard.data.pieces import Pieces
 from regard.data.tokens import Tokenizer
 from regard.hub.sentences import write_modules
@@ -80,8 +81,10 @@ class Embed(Task):
         return (Pieces,)
 
     @classmethod
-    def rows(cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, **aim: Any) -> Rows:
-        return two_texts(paths, fields)
+    def rows(
+        cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, dialect: Dialect = UTF8, **aim: Any
+    ) -> Rows:
+        return two_texts(paths, fields, dialect)
 
     @classmethod
     def bundled(cls, ability: str, **aim: Any) -> dict[str, Rows]:

@@ -23,6 +23,7 @@ from regard.data.corpus import Corpus, Windows, documents
 from regard.data.documents import By, Documents, Texts, read_texts
 from regard.data.fasta import holds_fasta
 from regard.data.files import Data, Files
+from regard.data.lines import UTF8, Dialect
 from regard.data.pieces import Pieces
 from regard.data.residues import EXAMPLE, residues, spells
 from regard.data.tokens import Tokenizer
@@ -84,9 +85,16 @@ class Fill(Task):
         bundled = bundled_chains if ability == "spells" else bundled_phrases
         return read_texts(files, reading | {"documents": by or "lines"}, bundled)
 
-    def read_one(self, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, skip_bad: bool) -> Any:
+    def read_one(
+        self,
+        paths: tuple[str, ...],
+        fields: tuple[str, ...] | None,
+        ability: str,
+        skip_bad: bool,
+        dialect: Dialect = UTF8,
+    ) -> Any:
         must_hold(paths, self.spelled)
-        files = Files(data=paths, valid=paths, fields=fields, skip_bad=skip_bad)
+        files = Files(data=paths, valid=paths, fields=fields, skip_bad=skip_bad, **dialect._asdict())
         return read_texts(files, {"documents": self.documents, "cache": Documents.cache}, dict).sets["train"]
 
     @classmethod

@@ -16,6 +16,7 @@ from regard.data.bundled import phrasebook
 from regard.data.corpus import Windows
 from regard.data.documents import Texts
 from regard.data.files import Rows
+from regard.data.lines import UTF8, Dialect
 from regard.data.pictures import Pictures
 from regard.data.pieces import READING, Pieces, learn
 from regard.data.residues import spelling, spells
@@ -136,10 +137,10 @@ class Text(NamedTuple):
     text: str
 
 
-def two_texts(paths: tuple[str, ...], fields: tuple[str, ...] | None) -> Rows:
+def two_texts(paths: tuple[str, ...], fields: tuple[str, ...] | None, dialect: Dialect = UTF8) -> Rows:
     if fields is not None and len(fields) != 2:
         raise ValueError(f"--fields names the two texts of a pair, two columns or keys, not {len(fields)}")
-    return text.read(paths, fields)
+    return text.read(paths, fields, dialect)
 
 
 def bundled_pairs() -> dict[str, Rows]:

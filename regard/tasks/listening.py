@@ -15,6 +15,7 @@ from regard.data.bundled import voices
 from regard.data.files import Files, Rows
 from regard.data.hearing import Hearing, hidden
 from regard.data.joined import divided, join
+from regard.data.lines import UTF8, Dialect
 from regard.data.mels import Frames, Mels, normal, side_by_side
 from regard.data.recordings import open_sound
 from regard.data.sounds import Sound, Spoken, read_sounds, read_spoken
@@ -87,11 +88,11 @@ def bundled_strings() -> dict[str, Rows]:
     return {part: join(clips) for part, clips in bundled_clips().items()}
 
 
-def spoken_rows(paths: tuple[str, ...], fields: tuple[str, ...] | None) -> Rows:
+def spoken_rows(paths: tuple[str, ...], fields: tuple[str, ...] | None, dialect: Dialect = UTF8) -> Rows:
     """From a table of sounds and texts, or from a folder of single words, which are joined."""
     if is_folder(paths):
         return join(read_sounds(paths, fields))
-    return read_spoken(paths, fields)
+    return read_spoken(paths, fields, dialect)
 
 
 def spoken_sets(files: Files) -> dict[str, Rows]:

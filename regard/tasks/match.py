@@ -22,6 +22,7 @@ from regard.data.batches import ByLength, Ints, Ragged, handfuls, to_device
 from regard.data.bundled import shapes
 from regard.data.files import Rows
 from regard.data.images import FORMATS, Captioned, Pixels, digest, open_picture, read_captioned
+from regard.data.lines import UTF8, Dialect
 from regard.data.pictures import Pictures
 from regard.data.pieces import Pieces
 from regard.data.tokens import Tokenizer
@@ -84,8 +85,10 @@ class Match(Task):
         return (Pieces, Views)
 
     @classmethod
-    def rows(cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, **aim: Any) -> Rows:
-        return read_captioned(paths, fields)
+    def rows(
+        cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, dialect: Dialect = UTF8, **aim: Any
+    ) -> Rows:
+        return read_captioned(paths, fields, dialect)
 
     @classmethod
     def bundled(cls, ability: str, **aim: Any) -> dict[str, Rows]:

@@ -24,6 +24,7 @@ from regard.data.episodes import Episode, read_episodes, video
 from regard.data.experience import Experience
 from regard.data.files import Rows
 from regard.data.films import Rollout, save_told
+from regard.data.lines import UTF8, Dialect
 from regard.data.moments import Moments
 from regard.data.senses import Senses, or_1
 from regard.parts.future import Foreseen, Future
@@ -93,8 +94,10 @@ class Predict(Task):
         return (Experience,)
 
     @classmethod
-    def rows(cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, **aim: Any) -> Rows:
-        return read_episodes(paths)
+    def rows(
+        cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, dialect: Dialect = UTF8, **aim: Any
+    ) -> Rows:
+        return read_episodes(paths, dialect)
 
     @classmethod
     def bundled(cls, ability: str, **aim: Any) -> dict[str, Rows]:

@@ -19,6 +19,7 @@ from regard.data.batches import Ints, handfuls, to_device
 from regard.data.bundled import numbers
 from regard.data.files import Rows
 from regard.data.labelled import Measured, read_measured
+from regard.data.lines import UTF8, Dialect
 from regard.data.molecules import Molecules, asked_for, read_molecules
 from regard.data.pieces import Pieces
 from regard.data.tokens import Tokenizer
@@ -65,8 +66,12 @@ class Regress(MayBond):
         return () if ability == "bonds" else (Pieces,)
 
     @classmethod
-    def rows(cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, **aim: Any) -> Rows:
-        return read_molecules(paths, fields, "value") if ability == "bonds" else read_measured(paths, fields)
+    def rows(
+        cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, dialect: Dialect = UTF8, **aim: Any
+    ) -> Rows:
+        if ability == "bonds":
+            return read_molecules(paths, fields, "value", dialect=dialect)
+        return read_measured(paths, fields, dialect)
 
     @classmethod
     def bundled(cls, ability: str, **aim: Any) -> dict[str, Rows]:

@@ -22,6 +22,7 @@ from regard.data.batches import ByLength, Ints, Ragged, cut, handfuls, padding_m
 from regard.data.bundled import chains, phrasebook
 from regard.data.fasta import Chain, holds_fasta, read_chains
 from regard.data.files import Rows
+from regard.data.lines import UTF8, Dialect
 from regard.data.pieces import Pieces
 from regard.data.residues import EXAMPLE, residues, spells
 from regard.data.tagged import Tagged, read_tagged
@@ -83,9 +84,11 @@ class Tag(Task):
         return frozenset({"longest"}) if ability == "spells" else cls.unused
 
     @classmethod
-    def rows(cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, **aim: Any) -> Rows:
+    def rows(
+        cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, dialect: Dialect = UTF8, **aim: Any
+    ) -> Rows:
         letters = ability == "spells" or any(map(holds_fasta, paths))
-        return read_chains(paths, fields) if letters else read_tagged(paths, fields)
+        return read_chains(paths, fields, dialect) if letters else read_tagged(paths, fields, dialect)
 
     @classmethod
     def bundled(cls, ability: str, **aim: Any) -> dict[str, Rows]:

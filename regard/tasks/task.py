@@ -15,6 +15,7 @@ from torch import Tensor
 from regard.choose import must
 from regard.data.batches import Examples, Ints
 from regard.data.files import Data, Files, Rows, read_sets
+from regard.data.lines import UTF8, Dialect
 from regard.data.lint import lint
 from regard.parts.heads import Model
 
@@ -77,7 +78,9 @@ class Task:
         return cls.unused
 
     @classmethod
-    def rows(cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, **aim: Any) -> Rows:
+    def rows(
+        cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, dialect: Dialect = UTF8, **aim: Any
+    ) -> Rows:
         raise NotImplementedError
 
     @classmethod
@@ -87,12 +90,21 @@ class Task:
     @classmethod
     def read(cls, files: Files, ability: str, reading: dict[str, Any], **aim: Any) -> Data:
         return read_sets(
-            files, lambda paths: cls.rows(paths, files.fields, ability, **aim), lambda: cls.bundled(ability, **aim)
+            files,
+            lambda paths: cls.rows(paths, files.fields, ability, files.dialect, **aim),
+            lambda: cls.bundled(ability, **aim),
         )
 
-    def read_one(self, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, skip_bad: bool) -> Any:
+    def read_one(
+        self,
+        paths: tuple[str, ...],
+        fields: tuple[str, ...] | None,
+        ability: str,
+        skip_bad: bool,
+        dialect: Dialect = UTF8,
+    ) -> Any:
         """Files to score on."""
-        rows = self.rows(paths, fields, ability, **aim_of(self))
+        rows = self.rows(paths, fields, ability, dialect, **aim_of(self))
         return lint({"test": rows}, skip_bad=skip_bad)[0]["test"]
 
     @classmethod

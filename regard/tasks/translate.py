@@ -20,6 +20,7 @@ from regard.choose import must
 from regard.data.batches import ByLength, Ints, Ragged, cut, real_places, to_device
 from regard.data.files import Data, Files, Rows, read_sets
 from regard.data.hearing import Hearing
+from regard.data.lines import UTF8, Dialect
 from regard.data.mels import Mels
 from regard.data.pieces import TRANSLATING, Pieces, learn
 from regard.data.tokens import Tokenizer
@@ -88,8 +89,11 @@ class Translate(Translator):
         return (Pieces, Hearing) if ability == "transcribes" else (Pieces,)
 
     @classmethod
-    def rows(cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, **aim: Any) -> Rows:
-        return spoken_rows(paths, fields) if ability == "transcribes" else two_texts(paths, fields)
+    def rows(
+        cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, dialect: Dialect = UTF8, **aim: Any
+    ) -> Rows:
+        reads = spoken_rows if ability == "transcribes" else two_texts
+        return reads(paths, fields, dialect)
 
     @classmethod
     def bundled(cls, ability: str, **aim: Any) -> dict[str, Rows]:
@@ -101,7 +105,9 @@ class Translate(Translator):
         if ability != "transcribes" or files.valid or not is_folder(files.data):
             return super().read(files, ability, reading, **aim)
         rest = replace(files, data=())
-        return read_sets(rest, lambda paths: spoken_rows(paths, files.fields), lambda: spoken_sets(files))
+        return read_sets(
+            rest, lambda paths: spoken_rows(paths, files.fields, files.dialect), lambda: spoken_sets(files)
+        )
 
     @classmethod
     def fit(cls, rows: Any, ability: str, reading: dict[str, Any], readers: dict[str, Any], **aim: Any) -> Translate:

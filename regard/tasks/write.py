@@ -22,6 +22,7 @@ from regard.data.bundled import stories
 from regard.data.corpus import Corpus, Windows, documents
 from regard.data.documents import By, Documents, Texts, holds_json, read_texts
 from regard.data.files import Data, Files
+from regard.data.lines import UTF8, Dialect
 from regard.data.pieces import WRITING, Pieces, learn
 from regard.data.tokens import Tokenizer
 from regard.generate import Decoding, generate
@@ -38,7 +39,7 @@ TURN = "\n> "  # where the player speaks
 class Writing(Decoding):
     """How a text goes on."""
 
-    beam: int = 1  # beginnings kept side by side, if nothing is left to chance; 1 is greedy
+    beam: int = 1  # beginnings kept side by side, only with --temperature 0, where 1 is greedy; else it samples
     temperature: float = 0.8  # 0: the most probable text; 1: the model's own distribution
     top_p: float = 0.95  # sample only from the most probable tokens that together have this probability
     longest: int | None = 200  # most tokens to add
@@ -80,9 +81,16 @@ class Write(Task):
     def read(cls, files: Files, ability: str, reading: dict[str, Any], **aim: Any) -> Data:
         return read_texts(files, reading, bundled_stories)
 
-    def read_one(self, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, skip_bad: bool) -> Any:
+    def read_one(
+        self,
+        paths: tuple[str, ...],
+        fields: tuple[str, ...] | None,
+        ability: str,
+        skip_bad: bool,
+        dialect: Dialect = UTF8,
+    ) -> Any:
         reading = {"documents": self.documents, "cache": Documents.cache}
-        files = Files(data=paths, valid=paths, fields=fields, skip_bad=skip_bad)
+        files = Files(data=paths, valid=paths, fields=fields, skip_bad=skip_bad, **dialect._asdict())
         return read_texts(files, reading, dict).sets["train"]
 
     @classmethod

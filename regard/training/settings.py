@@ -11,10 +11,11 @@ import re
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from regard.choose import choose, must, must_be
+from regard.choose import Option, choose, must, must_be
 from regard.data.files import Files
+from regard.data.sounds import media_in
 from regard.hub.folder import read_config, read_json
 from regard.hub.remote import find
 from regard.models import MODELS, ability_for
@@ -91,12 +92,6 @@ FROM_DATA = {  # fields of a config that follow from the data
 }
 
 
-class Option(NamedTuple):
-    kind: Any  # its type
-    default: Any  # MISSING if it must be given
-    help: str
-
-
 @cache
 def options_of(group: Any) -> dict[str, Option]:
     """The fields of a dataclass, with what stands beside each."""
@@ -164,7 +159,7 @@ def settle(task: str, model: str | None = None, size: str | None = None, **given
     ability = ability_for(model, task, aim.asks)
     known = options(task, model, size)
     for name, value in given.items():
-        choose("option", name, known)
+        choose("option", name, (*known, "model", "size"))
         must_suit(name, value, known[name].kind)
 
     def of(group: Any, said: dict[str, Any] = given) -> dict[str, Any]:
@@ -183,6 +178,7 @@ def settle(task: str, model: str | None = None, size: str | None = None, **given
             if name not in ("dropout", "context") and value != fixed[name]:
                 raise ValueError(f"{given['from_']} has {name} {fixed[name]}: leave out --{name.replace('_', '-')}")
         body |= fixed | ({"context": None} if "context" in fixed else {})  # unless given, as the data needs it
+    must_take(str((given.get("data") or ("",))[0]), task, model, ability)
     reading = {name: value for group in aim.groups(ability) for name, value in asdict(group(**of(group))).items()}
     chosen_aim = defaults(aim) | of(aim, usual) | of(aim)
     return Settings(
@@ -260,6 +256,20 @@ def must_suit(name: str, value: Any, kind: Any) -> None:
             choose(name, value, words)
     elif name not in SEVERAL:
         must_be(name, value, kind)
+
+
+TAKEN_BY = {"pictures": ("sees", "matches"), "sounds": ("hears", "transcribes")}  # by bodies that can do this
+
+
+def must_take(path: str, task: str, model: str, ability: str) -> None:
+    """Refuse a folder of pictures or sounds for a body that takes none, with the models that do."""
+    media = media_in(path)
+    if media is None or ability in TAKEN_BY[media]:
+        return
+    able = {*TASKS[task].asks} & {*TAKEN_BY[media]}
+    fit = [name for name, family in MODELS.items() if able & {*family.bodies}]
+    remedy = f"add --model {' or --model '.join(fit)}" if fit else f"no model for {task} does"
+    raise ValueError(f"{path}: a folder of {media}, which {model} does not take: {remedy}")
 
 
 def defaults(group: Any) -> dict[str, Any]:

@@ -37,22 +37,35 @@ BROKEN = {
     "cut UTF-8": (["a.tsv"], [b"a\t\xe2\x82"], None, "a.tsv:1", "byte 0xe2"),
     "surrogate bytes": (["a.tsv"], [b"a\t\xed\xa0\x80\n"], None, "a.tsv:1", "bad UTF-8"),
     "JSON surrogate": (["a.jsonl"], [rb'{"source": "\ud83d", "target": "b"}'], None, "a.jsonl:1", r"surrogate \ud83d"),
-    "UTF-16": (["a.tsv"], ["a\tb\n".encode("utf-16")], None, "a.tsv", "iconv -f UTF-16"),
+    "UTF-16 unmarked": (["a.tsv"], ["a\tb\n".encode("utf-16-be")], None, "a.tsv", "--encoding utf-16-be"),
+    "UTF-16": (["a.tsv"], ["a\tb\n".encode("utf-16")], None, "a.tsv", "--encoding utf-16"),
     "NUL": (["a.tsv"], [b"a\tb\nc\0\td\n"], None, "a.tsv:2", "the source holds NUL"),
     "JSON NUL": (["a.jsonl"], [rb'{"source": "a", "target": "\u0000"}'], None, "a.jsonl:1", "the target holds NUL"),
     "old Mac lines": (["a.tsv"], [b"a\tb\rc\td\r"], None, "a.tsv:1", "the target holds a lone CR"),
     "one column": (["a.tsv"], [b"a\tb\nc d\n"], None, "a.tsv:2", "1 of the 2 columns"),
     "too few columns": (["a.tsv"], [b"1\ta\tb\n2\tc\n"], ("2", "3"), "a.tsv:2", "2 of the 3 columns"),
     "column 0": (["a.tsv"], [b"a\tb\n"], ("0", "1"), "a.tsv", "counted from 1"),
-    "no such column": (["a.tsv"], [b"en\tfr\na\tb\n"], EN_DE, "a.tsv:1", "named 'de'; the first line names en"),
+    "no such column": (
+        ["a.tsv"],
+        [b"en\tfr\na\tb\n"],
+        EN_DE,
+        "a.tsv:1",
+        "'de'; the first line names 'en', 'fr': say",
+    ),
     "cut JSON": (["a.jsonl"], [JSON + b'{"source": "a", "tar\n'], None, "a.jsonl:2", "not JSON"),
     "JSON over many lines": (["a.json"], [b'{\n"source": "a"\n}\n'], None, "a.json:1", "not JSON"),
     "JSON array": (["a.json"], [b'["a", "b"]\n'], None, "a.json:1", "the line is a list"),
     "JSON number": (["a.jsonl"], [JSON + b"17\n"], None, "a.jsonl:2", "the line is a int"),
     "JSON too deep": (["a.jsonl"], [b"[" * 100_000], None, "a.jsonl:1", "not JSON"),
     "JSON number too big": (["a.jsonl"], [b'{"source": ' + b"1" * 5000 + b"}"], None, "a.jsonl:1", "not JSON"),
-    "missing field": (["a.jsonl"], [JSON + b'{"source": "a"}'], None, "a.jsonl:2", "'target'; the line has source"),
-    "fields unnamed": (["a.jsonl"], [b'{"en": "a", "de": "b"}'], None, "a.jsonl:1", "the line has en, de"),
+    "missing field": (
+        ["a.jsonl"],
+        [JSON + b'{"source": "a"}'],
+        None,
+        "a.jsonl:2",
+        "the line has 'source': say which",
+    ),
+    "fields unnamed": (["a.jsonl"], [b'{"en": "a", "de": "b"}'], None, "a.jsonl:1", "the line has 'en', 'de'"),
     "missing language": (["a.jsonl"], [b'{"translation": {"en": "a"}}'], EN_DE, "a.jsonl:1", "no field 'de'"),
     "field is a number": (["a.jsonl"], [b'{"source": 5, "target": "b"}'], None, "a.jsonl:1", "'source' is a int"),
     "field is null": (["a.jsonl"], [b'{"source": "a", "target": null}'], None, "a.jsonl:1", "'target' is a NoneType"),
@@ -70,7 +83,10 @@ BROKEN = {
     "damaged gzip": (["a.tsv.gz"], [GZIP[:12] + b"\xff" * 9 + GZIP[21:]], None, "a.tsv.gz", "broken gzip (Error"),
     "gzip with wrong sum": (["a.tsv.gz"], [GZIP[:-8] + bytes(8)], None, "a.tsv.gz", "broken gzip"),
     "gzip, then junk": (["a.tsv.gz"], [GZIP + b"junk"], None, "a.tsv.gz", "broken gzip"),
-    "unknown kind": (["a.csv"], [b"a,b\n"], None, "a.csv", "not '.csv'"),
+    "unknown kind": (["a.dat"], [b"a,b\n"], None, "a.dat", "not '.dat'"),
+    "csv without names": (["a.csv"], [b"a,b\n"], None, "a.csv:1", "names 'a', 'b': say which to read"),
+    "a table of Excel": (["a.xlsx"], [b"a"], None, "a.xlsx", "pandas.read_excel('a.xlsx').to_json('a.jsonl'"),
+    "a table named .tsv": (["a.tsv"], [b"PAR1..."], None, "a.tsv", "pandas.read_parquet('a.tsv')"),
     "no ending": (["pairs.gz"], [GZIP], None, "pairs.gz", "give two parallel files"),
     "two tables": (["a.tsv", "b.tsv"], [b"a\tb\n", b"c\td\n"], None, "a.tsv", "join them into one file"),
     "fields in parallel files": (["a.en", "a.de"], [b"a\n", b"b\n"], EN_DE, "a.en", "no fields like en and de"),
@@ -102,7 +118,10 @@ def test_broken_files_are_named(
     assert where in message
     assert what in message
     assert "\n" not in message
-    assert ("--skip-bad" in message) == message[0].isdigit()  # lines can be skipped, whole files cannot
+    foreign = "bad UTF-8" in message and "surrogate \\u" not in message  # to skip its lines would not help
+    assert ("--skip-bad" in message) == (message[0].isdigit() and not foreign)  # nor can whole files be skipped
+    assert ("--encoding" in message) == (foreign or "UTF-16" in message)
+    assert "rename it" not in message or "'.dat'" in message or "''" in message
 
 
 @pytest.mark.parametrize(("name", "what"), [("gone.tsv", "no such file"), (".", "this is a folder")])
@@ -118,7 +137,9 @@ def test_the_message_counts_every_sort_and_names_the_first_of_each(tmp_path: Pat
         lint({"train": read([file])})
     assert str(error.value) == (
         f"4 lines cannot be used: 3 empty (first {file}:2: the source is empty); "
-        f"1 bad UTF-8 (first {file}:3: byte 0xff at place 1). Fix the lines or add --skip-bad to go on without them"
+        f"1 bad UTF-8 (first {file}:3: byte 0xff at place 1). If a file is not in UTF-8, name its encoding with "
+        "--encoding, e.g. --encoding cp1252 (Windows, Western Europe) or --encoding utf-16. "
+        "Fix the lines or add --skip-bad to go on without them"
     )
 
 
@@ -182,15 +203,19 @@ def test_longest_is_the_last_length_that_fits(words: int, fits: bool) -> None:
 
 
 def test_the_report_prints_as_a_table_and_as_plain_lines() -> None:
-    _, report = lint({"train": pairs_of(("a", "b"), ("c", "c")), "test": pairs_of(("A", "b"))}, longest=40)
+    long = ("w " * 41, "x")
+    sets = {"train": from_memory([("a", "b"), ("c", "c"), long]), "test": pairs_of(("A", "b"), ("d", "e"))}
+    _, report = lint(sets, longest=40, skip_bad=True)
     console = Console(width=100, record=True, file=StringIO())
     console.print(report.table())
     for text in console.export_text(), "\n".join(report.lines()):
-        rows = {line.strip("│ ").split("  ")[0].strip(" │"): line for line in text.splitlines()}
-        assert rows["lines"].replace("│", "").split() == ["lines", "2", "1"]
+        rows = {line.strip("│ ").replace("│", "  ").split("  ")[0].strip(): line for line in text.splitlines()}
+        assert rows["lines"].replace("│", "").split() == ["lines", "3", "2"]
         assert rows["copies"].replace("│", "").split() == ["copies", "noted", "1", "0"]
         assert rows["overlap of train and the others"].replace("│", "").split()[-3:] == ["warning", "1", "1"]
         assert "over-long (> 40 words or 400 characters)" in text
+        checks = {"over-long (> 40 words or 400 characters)", "copies", "overlap of train and the others"}
+        assert {name for name in rows if name and name[0].isalpha()} - {"data"} == {"lines", "usable", *checks}
     assert len({len(line) for line in report.lines()}) == 1
 
 

@@ -138,7 +138,7 @@ BROKEN = {
     "no words": (["a.in", "a.out"], ["\n", "\n"], None, "a.in:1", "no words"),
     "more lines": (["a.in", "a.out"], ["a\nb\n", "x\n"], None, "a.in:2", "a.out ends after 1"),
     "more tags in JSON": (["a.jsonl"], ['{"words": ["a"], "tags": ["x", "y"]}'], None, "a.jsonl:1", "1 words, but 2"),
-    "no tags in JSON": (["a.jsonl"], ['{"words": ["a"]}'], None, "a.jsonl:1", "no field 'tags'; the line has words"),
+    "no tags in JSON": (["a.jsonl"], ['{"words": ["a"]}'], None, "a.jsonl:1", "'tags'; the line has 'words': say"),
     "tags are a string": (["a.jsonl"], ['{"words": ["a"], "tags": "x"}'], None, "a.jsonl:1", "no list of strings"),
     "a word is null": (["a.jsonl"], ['{"words": [null], "tags": ["x"]}'], None, "a.jsonl:1", "'words' is no list"),
     "a word is empty": (["a.jsonl"], ['{"words": [""], "tags": ["x"]}'], None, "a.jsonl:1", "the word is empty"),

@@ -66,7 +66,7 @@ def test_where_blocks_are_cut_does_not_matter(tmp_path: Path, monkeypatch: pytes
     expected = list(read([file]))
     monkeypatch.setattr(lines, "BLOCK", size)
     assert list(read([file])) == expected
-    assert [type(item) for item in expected] == [Pair, Bad, Pair, Bad, Pair, Note]
+    assert [type(item) for item in expected] == [Pair, Bad, Pair, Bad, Pair, Note, Note]
 
 
 def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:

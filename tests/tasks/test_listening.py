@@ -52,7 +52,7 @@ def test_a_file_is_answered_as_its_row_and_refused_by_name(listener, tmp_path, c
     assert main(["run", str(run), odd]) == 2
     assert "odd.wav:1: it has 16,000 samples a second, but this model hears 8,000" in capsys.readouterr().err
     assert main(["run", str(run), str(tmp_path / "none.wav")]) == 2
-    assert "none.wav: not a sound" in capsys.readouterr().err
+    assert "none.wav: no such file" in capsys.readouterr().err
     [vector] = loaded.embed([file])
     assert len(vector) == SMALL["dim"]
 

@@ -318,7 +318,7 @@ def test_misfits_are_refused(task, taught, files):
     for line in (files[0], f"{files[0]}\t", f"{files[0]}\ta\t \tb"):
         with pytest.raises(ValueError, match="input:3: give a picture file and labels, with tabs between, not '"):
             list(task.predict(taught, [f"{files[0]}\ta", line], Prompting(), first=1))
-    with pytest.raises(ValueError, match=r"nowhere\.png: not an image"):
+    with pytest.raises(ValueError, match=r"nowhere\.png: no such file"):
         list(task.predict(taught, ["nowhere.png\ta\tb"], Prompting()))
     with pytest.raises(ValueError, match="every picture has the caption 'x'"):
         Match.fit([row._replace(caption="x") for row in SCENES], "matches", READS, {})

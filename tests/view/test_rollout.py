@@ -177,5 +177,5 @@ def test_where_nothing_fits_there_is_no_tab(files: list[str], tmp_path: Path) ->
     assert picture_tab(reader, "ab") is None
     assert similarity_tab(classifier(), files[0]) is None
     assert similarity_tab(matcher(), files[0]) is None
-    with pytest.raises(ValueError, match="not an image"):
+    with pytest.raises(ValueError, match="none.png: no such file"):
         picture_tab(classifier(), str(tmp_path / "none.png"))
