@@ -105,8 +105,8 @@ class Embed(Task):
         return Model(body, Vector(POOLINGS[self.pooling](body.config.dim), self.unit))
 
     def tokens(self, texts: Sequence[str], context: int) -> list[list[int]]:
-        self.tokenizer.longest(min(context, self.limit or context))
-        return [ids or [self.tokenizer.end] for ids in self.tokenizer.encode(texts)]
+        most = min(context, self.limit or context)
+        return [ids or [self.tokenizer.end] for ids in self.tokenizer.encode(texts, most)]
 
     def prepare(self, rows: Sequence[Any], context: int) -> Coupled:
         sides = [side for column in (0, 1) for side in self.tokens([row[column] for row in rows], context)]

@@ -238,7 +238,6 @@ class Fill(Task):
         """The ids of a text, in which [MASK] stands for a word."""
         if MASK not in text:
             raise ValueError(f'put {MASK} where a word is to be filled in, not: "{text[:60]}"')
-        self.tokenizer.engine.no_truncation()  # what is too long is refused, not cut
         if self.spelled:
             text = MASK.join(map(residues, text.split(MASK)))
         if not self.marks_words:

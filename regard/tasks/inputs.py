@@ -52,10 +52,9 @@ class TextInput:
 
     def prepare(self, rows: Sequence[Any], wanted: Any, context: int) -> Written:
         """A text that is longer than the context is cut."""
-        self.tokenizer.longest(context)
         texts = [row.text if getattr(row, "pair", None) is None else (row.text, row.pair) for row in rows]
         nothing = [self.tokenizer.end]  # of a text without a token there would be no mean
-        return Written(Ragged([ids or nothing for ids in self.tokenizer.encode(texts)]), wanted)
+        return Written(Ragged([ids or nothing for ids in self.tokenizer.encode(texts, context)]), wanted)
 
     def given(self, examples: Written, rows: Ints, training: bool) -> Given:
         ids = examples.rows.padded(rows, self.tokenizer.pad)

@@ -124,8 +124,7 @@ class Match(Task):
         return Matched(Drawn(np.stack(pictures), None), Written(Ragged(texts), None), np.stack([seen, said]))
 
     def tokens(self, texts: Sequence[str], context: int) -> list[list[int]]:
-        self.tokenizer.longest(context)
-        return self.tokenizer.encode(texts)
+        return self.tokenizer.encode(texts, context)
 
     def batch(self, examples: Matched, rows: Ints) -> Pairs:
         pairs = examples.pairs[:, rows]
