@@ -4,6 +4,8 @@ import copy
 import gzip
 import json
 import math
+import sys
+import threading
 import wave
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -28,6 +30,9 @@ from regard.tasks.task import Answer
 from regard.training.run import tensors_of
 from regard.training.settings import follows, options, options_of, settle, start, words_of
 from regard.training.train import Job, carry_out, planned, prepare, save, train
+
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+import threads  # noqa: E402
 
 SIDE, RATE = 8, 8000
 SMALL: dict[str, Any] = {
@@ -467,6 +472,35 @@ def test_a_batch_is_answered_in_order_and_as_one_by_one(task: str, model: str, f
         assert all(isinstance(answer, Answer) for answer in best)
         assert all(np.isfinite([answer.logp, answer.score]).all() for answer in best)
         assert json.dumps([answer._asdict() for answer in best])
+
+
+@pytest.mark.parametrize("speed", threads.SPEEDS)
+@pytest.mark.parametrize(("task", "model"), threads.MODELS)
+def test_eight_threads_are_answered_as_one(task: str, model: str, speed: str | None, finished: Any) -> None:
+    """A small version of benchmarks/threads.py, which `make prove` runs."""
+    job, at = finished(task, model)
+    loaded = load(job.run.folder, "cpu", speed=speed)
+    asks = threads.requests(loaded, raw(task, model, at), how_of(job))
+    assert threads.different(asks, calls=16, threads=8) == []
+
+
+def test_the_threads_ask_of_every_task() -> None:
+    assert {task for task, _ in threads.MODELS} == {*TASKS}
+
+
+def test_an_answer_of_another_request_is_noticed() -> None:
+    """A mutant of the proof with threads: a switch that all requests share, turned in the middle of each."""
+    shared, both = [0], threading.Barrier(2)
+
+    def ask(number: int) -> list[Answer]:
+        shared[0] = number
+        if threading.current_thread() is not threading.main_thread():
+            both.wait()  # now the other one has turned it too
+            both.wait()
+        return [Answer(str(shared[0]))]
+
+    found = threads.different([lambda: ask(0), lambda: ask(1)], calls=2, threads=2)
+    assert len(found) == 1
 
 
 @every_fit_and_form

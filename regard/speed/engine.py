@@ -219,7 +219,10 @@ class Stack(nn.Module):
         else:
             before = real.cumsum(1, dtype=torch.int32)[real]
             lines, seen = sentence, before if self.causal else lengths[sentence]
-        slots = self.spare.pop() if self.spare else self.slots()
+        try:
+            slots = self.spare.pop()
+        except IndexError:  # none is left, or another thread has just taken the last one
+            slots = self.slots()
         slots.used = 0
         slots.take(len(own))
         told = seeing(0, slots, table, lines, seen, True)

@@ -497,7 +497,9 @@ def test_translations_are_cut_like_their_sources_unless_there_are_two_models(tok
     st.integers(3, 20),
 )
 @settings(max_examples=40)
-def test_truncation_is_that_of_the_library(learnt: dict[Any, Tokenizer], one: list[str], two: list[str], n: int) -> None:
+def test_truncation_is_that_of_the_library(
+    learnt: dict[Any, Tokenizer], one: list[str], two: list[str], n: int
+) -> None:
     """Whose own switch is for an engine that nobody shares."""
     for kind in KINDS:
         ours = learnt["reading", kind]
