@@ -9,10 +9,16 @@ from pathlib import Path
 
 import torch
 
+from regard.choose import choose
+
 CPUS = Path("/proc/cpuinfo")  # Linux has it
 
 
+DEVICES = ("auto", "cpu", "cuda", "mps")
+
+
 def pick_device(name: str = "auto") -> torch.device:
+    choose("device", str(name).partition(":")[0], DEVICES)
     if name == "auto":
         cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
         return torch.device("cuda" if cuda else "mps" if mps else "cpu")

@@ -4,6 +4,8 @@ import copy
 import gzip
 import json
 import math
+import re
+import shutil
 import sys
 import threading
 import wave
@@ -17,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file, save_file
 
 from regard.cli import main
 from regard.data.episodes import video, write_episodes
@@ -501,6 +504,71 @@ def test_an_answer_of_another_request_is_noticed() -> None:
 
     found = threads.different([lambda: ask(0), lambda: ask(1)], calls=2, threads=2)
     assert len(found) == 1
+
+
+def poisoned(folder: Path, into: Path, name: str, value: float) -> Path:
+    """The same folder with another value everywhere in one tensor."""
+    into.mkdir()
+    for file in folder.iterdir():
+        if file.is_file():
+            shutil.copy(file, into)
+    tensors = load_file(folder / "model.safetensors")
+    tensors[name] = torch.full_like(tensors[name], value)
+    save_file(tensors, into / "model.safetensors", metadata={"format": "pt"})
+    return into
+
+
+@pytest.mark.parametrize("speed", threads.SPEEDS)
+@pytest.mark.parametrize(("task", "model"), threads.MODELS)
+def test_nan_weights_are_an_error_and_no_answer(
+    task: str, model: str, speed: str | None, finished: Any, tmp_path: Path
+) -> None:
+    """Of a norm, and of queries, whose NaN some attention kernels make numbers of."""
+    job, at = finished(task, model)
+    names = load_file(job.run.folder / "model.safetensors").keys()
+    asked = next(name for name in sorted(names) if re.search(r"q_proj|query|c_attn|\.q\.", name) and "bias" not in name)
+    normed = [name for name in sorted(names) if "norm" in name.lower() or "ln_" in name][-1:]
+    for number, name in enumerate([asked, *normed]):
+        folder = poisoned(job.run.folder, tmp_path / str(number), name, math.nan)
+        with pytest.raises(FloatingPointError, match=r"of (its|the) weights is (NaN|not finite)"):
+            list(load(folder, "cpu", speed=speed).answers(raw(task, model, at)[:1], **how_of(job)))
+
+
+LAST_NORM = {"transformer": "model.decoder.layer_norm.weight", "gpt": "ln_f.weight", "bert": "output.LayerNorm.weight"}
+
+
+@pytest.mark.parametrize("speed", threads.SPEEDS)
+@pytest.mark.parametrize(("task", "model"), [(task, model) for task, model in threads.MODELS if model in LAST_NORM])
+def test_numbers_that_become_too_large_are_an_error(
+    task: str, model: str, speed: str | None, finished: Any, tmp_path: Path
+) -> None:
+    """All weights are finite, but the products of such are not."""
+    job, at = finished(task, model)
+    names = load_file(job.run.folder / "model.safetensors").keys()
+    [name] = [name for name in names if name.endswith(LAST_NORM[model]) and "attention" not in name]
+    folder = poisoned(job.run.folder, tmp_path / "large", name, 3e38)
+    with pytest.raises(FloatingPointError, match="gives no finite numbers: all its weights are finite"):
+        list(load(folder, "cpu", speed=speed).answers(raw(task, model, at)[:1], **how_of(job)))
+
+
+def test_the_command_tells_which_weights_are_nan(finished: Any, tmp_path: Path, capsys: Any) -> None:
+    job, at = finished("fill", "bert")
+    name = "bert.encoder.layer.0.attention.self.key.weight"
+    folder = poisoned(job.run.folder, tmp_path / "nan", name, math.nan)
+    for more in ([], ["--json"], ["--embed"]):
+        assert main(["run", str(folder), raw("fill", "bert", at)[0], *more]) == 3
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert "body.blocks.0.mixer.inner.key.weight of its weights is NaN" in said.err
+    assert main(["score", str(folder), *files("fill", "bert", tmp_path)["valid"]]) == 3
+
+
+def test_every_filler_has_a_probability(finished: Any, capsys: Any) -> None:
+    """JSON has no -Infinity, and a special token fills nothing."""
+    job, at = finished("fill", "bert")
+    assert main(["run", str(job.run.folder), raw("fill", "bert", at)[0], "--n-best", "9999", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out, parse_constant=lambda word: pytest.fail(word))
+    assert len(said["answers"]) == len(job.task.tokenizer) - len({*job.task.tokenizer.special})
 
 
 @every_fit_and_form

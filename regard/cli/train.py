@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.choose import choose
+from regard.cli import printable
 from regard.cli.act import act
 from regard.cli.leaving import go_on, politely
 from regard.cli.model import Fetching, found
@@ -154,7 +155,7 @@ def shown(job: Job) -> Iterator[Any]:
         if step.scores:
             say(check_line(step, steps, speed))
             for sample in step.scores["samples"]:
-                say(f"    {sample['source']}\n  = {sample['answer']}")
+                say(printable(f"    {sample['source']}\n  = {sample['answer']}"))
         elif bar.disable and step.number % max(1, job.check_every // 4) == 0:
             say(f"step {step.number}/{steps}  {speed}")
 

@@ -164,7 +164,7 @@ class Marian:
     def no_padding(self) -> None:
         """Nor is there any."""
 
-    def truncated(self, text: str, max_length: int) -> Found:
+    def truncated(self, text: Any, max_length: int) -> Found:
         return Found([*self.encoded(text)[:-1][: max_length - 1], self.end])
 
     def encode_batch_fast(self, texts: Sequence[str]) -> list[Found]:

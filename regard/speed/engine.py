@@ -79,6 +79,12 @@ class Runner:
         self.scratch, self.room = torch.empty(0), torch.empty(0)
         self.bytes, self.scales, self.less = (torch.empty(0, dtype=d) for d in (torch.int8, torch.float, torch.int32))
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(
+            "a model that was made fast cannot be copied or pickled, as its program holds addresses in memory: copy or "
+            "pickle what regard.load returned, or load it without speed"
+        )
+
     def run(self, x: Tensor, told: Told = NOTHING, out: Tensor | None = None) -> Tensor:
         """(R,D) in, and what has become of it out; or what is put out, if there is somewhere to put it."""
         rows, width = x.shape

@@ -31,6 +31,7 @@ REGISTERS = 32 if has("avx512f") else 16
 
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 F16, F32 = ir.HalfType(), ir.FloatType()
+EXPONENT = 0x7F800000  # the bits of it
 
 
 def compiled(function: F) -> F:
@@ -149,6 +150,46 @@ def put_half(typing: Any, address: Any, x: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64, types.float32), emit
+
+
+@emitted
+def nan(typing: Any) -> Any:
+    """Compiled functions may assume that no number is NaN, so LLVM must not see that this one is."""
+
+    def emit(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        return b.bitcast(opaque(b, ir.Constant(I32, 0x7FC00000)), F32)
+
+    return types.float32(), emit
+
+
+@emitted
+def not_finite(typing: Any, address: Any, count: Any) -> Any:
+    """Whether one of so many numbers is NaN or infinite: all bits of its exponent are set. Looked up as integers, and
+    in memory, as compiled functions may assume that no number of theirs is NaN."""
+
+    def emit(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        address, count = args
+        b.asm(ir.FunctionType(ir.VoidType(), []), "", "~{memory}", [], side_effect=True)
+        most, last = (
+            cgutils.alloca_once_value(b, ir.Constant(kind, zero)) for kind, zero in ((many(I32), [0] * LANES), (I32, 0))
+        )
+
+        def look(kind: Any, mask: Any, kept: Any, place: Any) -> None:
+            found = b.and_(load(b, kind, address, b.mul(place, fixed(4))), mask)
+            so_far = b.load(kept)
+            b.store(b.select(b.icmp_unsigned(">", found, so_far), found, so_far), kept)
+
+        full = b.udiv(count, fixed(LANES))
+        with cgutils.for_range(b, full) as loop:
+            look(many(I32), ir.Constant(many(I32), [EXPONENT] * LANES), most, b.mul(loop.index, fixed(LANES)))
+        done = b.mul(full, fixed(LANES))
+        with cgutils.for_range(b, b.sub(count, done)) as loop:
+            look(I32, ir.Constant(I32, EXPONENT), last, b.add(done, loop.index))
+        largest = call(b, f"llvm.vector.reduce.umax.v{LANES}i32", I32, b.load(most))
+        either = (b.icmp_unsigned("==", one, ir.Constant(I32, EXPONENT)) for one in (largest, b.load(last)))
+        return b.or_(*either)
+
+    return types.boolean(types.int64, types.int64), emit
 
 
 @emitted

@@ -27,7 +27,7 @@ from regard.data.files import Rows
 from regard.data.pieces import Pieces
 from regard.data.questions import Question, read_questions
 from regard.data.tokens import Tokenizer
-from regard.parts.heads import Model, SpanScores, thought_of
+from regard.parts.heads import Model, SpanScores, must_be_finite, thought_of
 from regard.scores import exact_match, token_f1
 from regard.tasks.inputs import fit_tokenizer, text_sizes
 from regard.tasks.task import Answer, Choices, Loss, Task, learnt, samples
@@ -151,6 +151,7 @@ class Answering(Task):
         for a, b in cut(examples.lengths[order, 0], 8192):
             batch = to_device(self.batch(examples, order[a:b]), device)
             logprobs = self.log_probs(model, batch).float()
+            must_be_finite(logprobs.mT)
             total += F.nll_loss(logprobs, batch.wanted, reduction="sum").item()
             nothing, values, firsts, lasts = (x.tolist() for x in best_pairs(logprobs, self.longest_answer, n_best))
             for i, row in enumerate(order[a:b].tolist()):

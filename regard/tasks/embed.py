@@ -29,7 +29,7 @@ from regard.parts.heads import Model, Vector
 from regard.parts.pooling import POOLINGS
 from regard.scores import recall_at
 from regard.tasks.contrast import alike, contrast, distinct, places
-from regard.tasks.inputs import TextInput, Written, bundled_pairs, fit_tokenizer, in_order, two_texts
+from regard.tasks.inputs import TextInput, Written, bundled_pairs, finite_vectors, fit_tokenizer, in_order, two_texts
 from regard.tasks.task import Answer, Choices, Loss, Task, learnt, samples
 
 TOGETHER = 50  # pairs among which the loss of a check is measured
@@ -133,7 +133,7 @@ class Embed(Task):
 
         def some(rows: Ints) -> Tensor:
             ids, mask = to_device(self.input.given(texts, rows, training=False), device)
-            return model.head(model.body(ids, mask), mask).float().cpu()
+            return finite_vectors(model.head(model.body(ids, mask), mask))
 
         return in_order(texts.lengths[:, 0], some)  # (N,D)
 

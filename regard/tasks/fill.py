@@ -26,7 +26,7 @@ from regard.data.files import Data, Files
 from regard.data.pieces import Pieces
 from regard.data.residues import EXAMPLE, residues, spells
 from regard.data.tokens import Tokenizer
-from regard.parts.heads import Model
+from regard.parts.heads import Model, must_be_finite
 from regard.parts.pooling import Mean
 from regard.scores import perplexity
 from regard.tasks.inputs import fit_letters, fit_tokenizer, text_sizes, vectors, windows_told
@@ -216,9 +216,9 @@ class Fill(Task):
                 )
             places = [i for i, token in enumerate(ids) if token == self.tokenizer.mask]
             x = model.body(torch.tensor([ids], device=device))[0, places]
-            logps = model.head(x).float().cpu().log_softmax(-1)
+            logps = must_be_finite(model.head(x).float().cpu()).log_softmax(-1)
             logps[:, special] = -torch.inf  # no filler, but probable or not as the model has it
-            best = logps[:, : len(self.tokenizer)].topk(min(how.n_best, len(self.tokenizer)))
+            best = logps[:, : len(self.tokenizer)].topk(min(how.n_best, len(self.tokenizer) - len({*special.tolist()})))
             yield [
                 self.answer(text, best.indices[:, rank], best.values[:, rank]) for rank in range(best.values.size(1))
             ]

@@ -21,6 +21,7 @@ from regard.data.pieces import READING, Pieces, learn
 from regard.data.residues import spelling, spells
 from regard.data.tokens import Tokenizer
 from regard.data.views import Views
+from regard.parts.heads import must_be_finite
 
 
 class Given(NamedTuple):
@@ -126,9 +127,15 @@ def vectors(model: Any, tokenizer: Tokenizer, pool: Callable[..., Tensor], raw: 
 
         def pooled(rows: Ints, texts: Written = texts) -> Tensor:
             ids, mask = to_device(reader.given(texts, rows, training=False), device)
-            return pool(model.body(ids, mask), mask).float().cpu()
+            return finite_vectors(pool(model.body(ids, mask), mask))
 
         yield from in_order(texts.lengths[:, 0], pooled).tolist()
+
+
+def finite_vectors(x: Tensor) -> Tensor:
+    """(N,D) on the processor, every number of which is finite."""
+    must_be_finite(x.abs())
+    return x.float().cpu()
 
 
 class Text(NamedTuple):
