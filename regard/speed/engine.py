@@ -6,10 +6,12 @@ It stands in a body where the blocks stood, so that the body itself, and all tha
 from __future__ import annotations
 
 import atexit
+import os
 from collections.abc import Sequence
 from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -58,9 +60,28 @@ class Crew:
         for thread in self.threads:
             thread.join()
 
+    def start_over(self) -> None:
+        """In a forked child, which has none of these threads, and where a lock may be that of one of them."""
+        self.queues, self.threads, self.lock = [], [], Lock()
+
 
 CREW = Crew()
+RUNNERS: WeakSet[Runner] = WeakSet()
 NOTHING = Told()
+
+
+def start_over() -> None:
+    """In a forked child, only the thread that forked goes on: nobody else will open a lock or finish a program. It
+    works on one core from now on, as OpenMP would wait for threads that are not there."""
+    CREW.start_over()
+    for runner in RUNNERS:
+        runner.lock = Lock()
+        runner.state[:] = 0
+    torch.set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=start_over)
 
 
 class Runner:
@@ -77,6 +98,7 @@ class Runner:
         self.size = (0, 0, 0)  # rows, numbers that a core needs, and cores: what all arrays fit
         self.lock = Lock()
         self.scratch, self.room = torch.empty(0), torch.empty(0)
+        RUNNERS.add(self)
         self.bytes, self.scales, self.less = (torch.empty(0, dtype=d) for d in (torch.int8, torch.float, torch.int32))
 
     def __reduce_ex__(self, protocol: Any) -> Any:
