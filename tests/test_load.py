@@ -1,6 +1,7 @@
 """The model that `load` returns, as Python uses it: what it takes, what it refuses, and how it travels."""
 
 import copy
+import inspect
 import io
 import json
 import os
@@ -11,9 +12,11 @@ import sys
 import pytest
 import torch
 
+import regard
 from regard.cli import main
 from regard.load import load
 from regard.tasks.task import Answer
+from regard.training.settings import options
 
 TEXT = "tea and water please"
 
@@ -146,6 +149,7 @@ FORKING = """
 import os, sys, threading, time, torch
 from regard.load import load
 from regard.tasks.task import Answer
+from regard.training.settings import options
 torch.set_num_threads(2)
 models = [load(sys.argv[1], "cpu", speed=speed) for speed in ("exact", "int8")]
 right = [model("tea and water please") for model in models]
@@ -178,3 +182,39 @@ def test_a_child_of_a_busy_process_answers(small_run):
         [sys.executable, "-W", "ignore", "-c", FORKING, str(small_run)], capture_output=True, text=True, timeout=120
     )
     assert said.stdout.strip() == str([0] * 8), said.stderr
+
+
+def test_train_tells_what_it_takes():
+    """By name and type, each of which it documents; and each is an option of the command."""
+    takes = inspect.signature(regard.train).parameters
+    named = [name for name, one in takes.items() if one.kind is one.KEYWORD_ONLY]
+    assert {"data", "model", "size", "steps", "minutes", "out", "seed", "device", "threads", "resume"} <= {*named}
+    assert all(one.annotation not in (inspect.Parameter.empty, "Any") for name, one in takes.items() if name in named)
+    documented = inspect.getdoc(regard.train)
+    assert [name for name in named if name not in documented] == []
+    assert {*named} - {"model", "size"} <= {*options("write", "nano", "tiny")}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"stesp": 3}, "there is no option named 'stesp': did you mean steps"),
+        ({"steps": "3"}, "steps must be a whole number or None, not '3'"),
+        ({"steps": 3, "minutes": 1}, "choose one of --steps, --epochs and --minutes"),
+        ({"data": 3}, "data must be one text or several, not 3"),
+        ({"device": "gpu", "steps": 1}, "there is no device named 'gpu'"),
+        ({"overwrite": "yes"}, "overwrite must be True or False"),
+        ({"model": "gtp"}, "did you mean gpt"),
+    ],
+)
+def test_train_refuses_what_makes_no_sense(given, message, pairs_file, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        list(regard.train("translate", **{"data": pairs_file, "out": tmp_path / "run"} | given))
+
+
+def test_train_takes_its_options_by_name(pairs_file, tmp_path):
+    steps = regard.train("translate", data=pairs_file, out=tmp_path / "run", steps=2, checks=1, seed=3, dim=16, heads=2)
+    assert [step.number for step in steps] == [1, 2]
+    kept = json.loads((tmp_path / "run" / "train.json").read_text())
+    assert (kept["seed"], kept["steps"], kept["dim"], kept["data"]) == (3, 2, 16, [str(pairs_file)])
+    assert list(regard.train("translate", out=tmp_path / "run", resume=True)) == []

@@ -2,18 +2,25 @@
 
 A function marked `compiled` is Numba's: compiled when first called, and kept on disk. One marked `emitted` writes LLVM
 code in its place: it takes the types of its arguments, and gives its own type and what writes the code.
+
+What is kept is read with pickle, so it lies in a directory that only its user can write; without one, nothing is kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import config, njit, types
-from numba.core import cgutils
+from numba.core import cgutils, event
 from numba.extending import intrinsic
+
+from regard.places import kernels_directory
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -34,13 +41,51 @@ F16, F32 = ir.HalfType(), ir.FloatType()
 EXPONENT = 0x7F800000  # the bits of it
 
 
+KEPT, NOT_KEPT = kernels_directory(Path(__file__).parent)
+
+
+class Saying(event.Listener):
+    """Says, once, that code of ours is being compiled: the first time on a machine this takes up to a minute."""
+
+    def __init__(self) -> None:
+        self.said = False
+
+    def on_start(self, event: Any) -> None:
+        function = event.data["dispatcher"].py_func
+        if self.said or not function.__module__.startswith("regard."):
+            return
+        self.said = True
+        kept = f"it is kept in {KEPT}" if KEPT else f"nothing is kept, as {NOT_KEPT} (set NUMBA_CACHE_DIR)"
+        print(f"regard: compiling for this processor, which may take a minute; {kept}", file=sys.stderr, flush=True)
+
+    def on_end(self, event: Any) -> None:
+        """There is nothing to add."""
+
+
+SAYING = Saying()
+event.register("numba:compile", SAYING)
+
+
+@contextmanager
+def keeping(folder: Path) -> Iterator[None]:
+    """Numba looks where to keep a function when it is marked, and elsewhere for those of other programs."""
+    settings: Any = config
+    before, settings.CACHE_DIR = settings.CACHE_DIR, str(folder)
+    try:
+        yield
+    finally:
+        settings.CACHE_DIR = before
+
+
 def compiled(function: F) -> F:
     made: Any = njit(
         nogil=True,
-        cache=True,
         error_model="numpy",  # to look for divisions by zero would keep loops from becoming vector code
         fastmath={"nnan", "nsz", "arcp", "contract", "afn", "reassoc"},
     )(function)
+    if KEPT:
+        with keeping(KEPT):
+            made.enable_caching()
     kept: F = made
     return kept
 

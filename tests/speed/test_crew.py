@@ -37,7 +37,8 @@ def test_who_is_dismissed_goes_home():
 
 def test_python_ends_well_while_they_are_called():
     said = subprocess.run([sys.executable, "-W", "error", "-c", ALONE], capture_output=True, text=True)
-    assert (said.returncode, said.stderr) == (0, "")
+    told = [line for line in said.stderr.splitlines() if not line.startswith("regard: compiling")]
+    assert (said.returncode, told) == (0, [])
 
 
 def bert():
