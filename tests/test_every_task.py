@@ -842,3 +842,15 @@ def test_a_task_may_start_from_a_model_that_wrote(task: str, finished: Any, tmp_
     assert job.task.tokenizer.engine.get_vocab() == begun.task.tokenizer.engine.get_vocab()
     assert [step.number for step in carry_out(job)] == [1, 2]
     test_an_empty_input_is_answered_or_refused(task, "nano", lambda *_: (job, tmp_path))
+
+
+def test_a_score_draws_from_numbers_of_its_own(finished: Any) -> None:
+    """Which tokens `fill` hides in a check does not hang on what other threads draw meanwhile."""
+    job, _ = finished("fill", "bert")
+    task, model, rows = job.task, job.progress.model.eval(), job.data.sets["valid"]
+    wanted, before = numbers(task.score(model, rows)), task.chosen
+    task.chosen = lambda *given: [before(*given), torch.rand(3)][0]
+    try:
+        assert numbers(task.score(model, rows)) == wanted
+    finally:
+        del task.chosen

@@ -116,25 +116,25 @@ class Fill(Task):
     def told(self, rows: Texts, examples: Windows, numbers: Ints) -> list[dict[str, Any]]:
         return windows_told(self.tokenizer, rows, examples, numbers)
 
-    def batch(self, examples: Windows, rows: Ints) -> Hidden:
-        return self.hidden(examples.take(rows))
+    def batch(self, examples: Windows, rows: Ints, draw: torch.Generator | None = None) -> Hidden:
+        return self.hidden(examples.take(rows), draw)
 
-    def hidden(self, ids: Tensor) -> Hidden:
-        places = self.chosen(ids)
-        luck = torch.rand(ids.shape)
+    def hidden(self, ids: Tensor, draw: torch.Generator | None = None) -> Hidden:
+        places = self.chosen(ids, draw)
+        luck = torch.rand(ids.shape, generator=draw)
         given = ids.where(~places | (luck >= 0.8), self.tokenizer.mask)
-        other = torch.randint(len(self.tokenizer), ids.shape)
+        other = torch.randint(len(self.tokenizer), ids.shape, generator=draw)
         given = given.where(~places | (luck < 0.8) | (luck >= 0.9), other)
         return Hidden(given, ids[places], places, documents(ids, self.tokenizer.begin))
 
-    def chosen(self, ids: Tensor) -> Tensor:
+    def chosen(self, ids: Tensor, draw: torch.Generator | None = None) -> Tensor:
         """(B,T), True = to be guessed. Never a special token; at least one in all."""
         common = ~torch.isin(ids, torch.tensor(self.tokenizer.special))
         if not self.whole_words:
-            luck = torch.rand(ids.shape)
+            luck = torch.rand(ids.shape, generator=draw)
         else:
             word = self.opens[ids].cumsum(1)  # (B,T) number of the word
-            luck = torch.rand(ids.size(0), ids.size(1) + 1).gather(1, word)
+            luck = torch.rand(ids.size(0), ids.size(1) + 1, generator=draw).gather(1, word)
         places = (luck < self.share) & common
         if not places.any():
             places = common & (luck == luck.where(common, 2.0).min())
@@ -173,16 +173,15 @@ class Fill(Task):
         device, T = next(model.parameters()).device, windows.length
         starts = np.arange(0, len(windows.ids) - T + 1, T)
         total, right, count = 0.0, 0, 0
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            for i in range(0, len(starts), max(1, budget // T)):
-                batch = self.batch(windows, starts[i : i + max(1, budget // T)])
-                mask = None if batch.mask is None else batch.mask.to(device)
-                x = model.body(batch.ids.to(device), mask=mask)[batch.places.to(device)]
-                wanted = batch.wanted.to(device)
-                total += model.head.loss(x, wanted).item()
-                right += int((model.head(x).argmax(-1) == wanted).sum())
-                count += len(wanted)
+        draw = torch.Generator().manual_seed(0)  # its own, so that no other thread draws from it
+        for i in range(0, len(starts), max(1, budget // T)):
+            batch = self.batch(windows, starts[i : i + max(1, budget // T)], draw)
+            mask = None if batch.mask is None else batch.mask.to(device)
+            x = model.body(batch.ids.to(device), mask=mask)[batch.places.to(device)]
+            wanted = batch.wanted.to(device)
+            total += model.head.loss(x, wanted).item()
+            right += int((model.head(x).argmax(-1) == wanted).sum())
+            count += len(wanted)
         [text] = self.tokenizer.decode([windows.ids[: T // 2].tolist()])
         words, between = ([*text], "") if self.spelled else (text.split(), " ")
         text = between.join([*words[:3], MASK, *words[4:12]])
