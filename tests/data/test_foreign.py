@@ -476,3 +476,13 @@ def test_a_link_out_of_the_folder_is_not_followed(folders: dict[str, Path], tmp_
     (tmp_path / "model" / name).symlink_to(tmp_path / "secret")
     with pytest.raises(ValueError, match="is a link out of its folder"):
         Tokenizer.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta"])
+def test_a_typed_control_token_is_text_even_beside_a_mask(folders: dict[str, Path], name: str) -> None:
+    """Transformers would make tokens of all of them."""
+    ours = Tokenizer.load(folders[name])
+    typed = [ours.roles[role] for role in ("sep_token", "cls_token", "pad_token")]
+    ids = ours.encode_marked(f"{' '.join(typed)} {ours.roles['mask_token']} a")
+    control = {ours.id_of(token) for token in (*typed, ours.roles["mask_token"])}
+    assert [number for number in ids if number in control] == [ours.begin, ours.mask, ours.id_of(typed[0])]
