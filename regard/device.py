@@ -18,13 +18,13 @@ DEVICES = ("auto", "cpu", "cuda", "mps")
 
 
 def pick_device(name: str = "auto") -> torch.device:
-    choose("device", str(name).partition(":")[0], DEVICES)
     if name == "auto":
         cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
         return torch.device("cuda" if cuda else "mps" if mps else "cpu")
     try:
         return torch.zeros(1, device=name).device
     except (RuntimeError, AssertionError) as error:
+        choose("device", name.partition(":")[0], DEVICES)
         raise ValueError(f"--device {name} cannot be used here: {str(error).splitlines()[0]}") from None
 
 
