@@ -55,7 +55,7 @@ def best_batches(runner: Runner, work: Read) -> tuple[int, Callable[[], torch.Te
         return torch.cat([read(given) for given in some.batches(size)])
 
     some = Read(work.rows[::4], None, work.pad)
-    took = rounds({size: partial(all_of, some, size) for size in SIZES}, seconds=0.0, least=2)
+    took = rounds({size: partial(all_of, some, size) for size in SIZES}, min_time=0.0, least=2)
     size = min(SIZES, key=lambda n: median(took[n]))
     return size, partial(all_of, work, size)
 

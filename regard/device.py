@@ -9,7 +9,12 @@ from pathlib import Path
 
 import torch
 
+from regard.choose import choose
+
 CPUS = Path("/proc/cpuinfo")  # Linux has it
+
+
+DEVICES = ("auto", "cpu", "cuda", "mps")
 
 
 def pick_device(name: str = "auto") -> torch.device:
@@ -19,6 +24,7 @@ def pick_device(name: str = "auto") -> torch.device:
     try:
         return torch.zeros(1, device=name).device
     except (RuntimeError, AssertionError) as error:
+        choose("device", name.partition(":")[0], DEVICES)
         raise ValueError(f"--device {name} cannot be used here: {str(error).splitlines()[0]}") from None
 
 

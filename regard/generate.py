@@ -22,6 +22,7 @@ from torch import Tensor
 
 from regard.choose import must
 from regard.parts.cache import Cache, select
+from regard.parts.heads import NOT_FINITE
 from regard.pick import Choose, greedily, largest, picked, sampler, top
 
 Step = Callable[[Tensor, list[Cache]], Tensor]
@@ -110,6 +111,8 @@ def walk(
         logprobs = allowed(chances(step(ids, caches)), time, end, most, how)
         chosen = choose(logprobs, rows)
         logp = [total + more for total, more in zip(logp, picked(logprobs, chosen), strict=True)]
+        if any(map(math.isnan, logp)):  # one NaN or +inf among the logits, or nothing but -inf, makes all of a row NaN
+            raise FloatingPointError(NOT_FINITE)
         if end in chosen:
             for row, token, total in zip(rows, chosen, logp, strict=True):
                 if token == end:
@@ -146,6 +149,8 @@ def beam_search(
         every, C = np.arange(len(logp))[:, None], K * near.shape[1]
         joint = (logp.reshape(-1, 1) + near).reshape(-1, C)  # (B,K·2K)
         best, where = top(torch.from_numpy(joint), min(2 * K, C))  # no more than K of these can end, so K go on
+        if np.isnan(best[:, 0]).any():  # NaN counts as the largest
+            raise FloatingPointError(NOT_FINITE)
         beams, tokens = where // near.shape[1], named.reshape(-1, C)[every, where]
         ends = (tokens == end) | np.isinf(best)
         for b, rank in zip(*(ends & np.isfinite(best))[:, :K].nonzero(), strict=True):

@@ -119,7 +119,8 @@ def attend(
     may, _ = what_may_be_seen(q, k, mask, is_causal, spell=True)
     if may is None:
         may = torch.ones(1, S, dtype=torch.bool)
-    added = torch.zeros(may.shape).masked_fill_(~may, -math.inf) if may.dtype == torch.bool else may
+    least = torch.finfo(torch.float32).min  # not -inf: a row that may see nothing stays finite
+    added = torch.zeros(may.shape).masked_fill_(~may, least) if may.dtype == torch.bool else may.clamp(min=least)
     added = filled(added, 1 if added.size(-2) == 1 else TILE[0], PIECE, value=-math.inf)
     q = filled(q * (1 / math.sqrt(q.size(3)) if scale is None else scale), TILE[0], 1)
     k, v = (filled(repeated(x, q.size(1)), PIECE, 1) for x in (k, v))

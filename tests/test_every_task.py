@@ -4,6 +4,10 @@ import copy
 import gzip
 import json
 import math
+import re
+import shutil
+import sys
+import threading
 import wave
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -15,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file, save_file
 
 from regard.cli import main
 from regard.data.episodes import video, write_episodes
@@ -28,6 +33,9 @@ from regard.tasks.task import Answer
 from regard.training.run import tensors_of
 from regard.training.settings import follows, options, options_of, settle, start, words_of
 from regard.training.train import Job, carry_out, planned, prepare, save, train
+
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+import threads  # noqa: E402
 
 SIDE, RATE = 8, 8000
 SMALL: dict[str, Any] = {
@@ -469,6 +477,100 @@ def test_a_batch_is_answered_in_order_and_as_one_by_one(task: str, model: str, f
         assert json.dumps([answer._asdict() for answer in best])
 
 
+@pytest.mark.parametrize("speed", threads.SPEEDS)
+@pytest.mark.parametrize(("task", "model"), threads.MODELS)
+def test_eight_threads_are_answered_as_one(task: str, model: str, speed: str | None, finished: Any) -> None:
+    """A small version of benchmarks/threads.py, which `make prove` runs."""
+    job, at = finished(task, model)
+    loaded = load(job.run.folder, "cpu", speed=speed)
+    asks = threads.requests(loaded, raw(task, model, at), how_of(job))
+    assert threads.different(asks, calls=16, threads=8) == []
+
+
+def test_the_threads_ask_of_every_task() -> None:
+    assert {task for task, _ in threads.MODELS} == {*TASKS}
+
+
+def test_an_answer_of_another_request_is_noticed() -> None:
+    """A mutant of the proof with threads: a switch that all requests share, turned in the middle of each."""
+    shared, both = [0], threading.Barrier(2)
+
+    def ask(number: int) -> list[Answer]:
+        shared[0] = number
+        if threading.current_thread() is not threading.main_thread():
+            both.wait()  # now the other one has turned it too
+            both.wait()
+        return [Answer(str(shared[0]))]
+
+    found = threads.different([lambda: ask(0), lambda: ask(1)], calls=2, threads=2)
+    assert len(found) == 1
+
+
+def poisoned(folder: Path, into: Path, name: str, value: float) -> Path:
+    """The same folder with another value everywhere in one tensor."""
+    into.mkdir()
+    for file in folder.iterdir():
+        if file.is_file():
+            shutil.copy(file, into)
+    tensors = load_file(folder / "model.safetensors")
+    tensors[name] = torch.full_like(tensors[name], value)
+    save_file(tensors, into / "model.safetensors", metadata={"format": "pt"})
+    return into
+
+
+@pytest.mark.parametrize("speed", threads.SPEEDS)
+@pytest.mark.parametrize(("task", "model"), threads.MODELS)
+def test_nan_weights_are_an_error_and_no_answer(
+    task: str, model: str, speed: str | None, finished: Any, tmp_path: Path
+) -> None:
+    """Of a norm, and of queries, whose NaN some attention kernels make numbers of."""
+    job, at = finished(task, model)
+    names = load_file(job.run.folder / "model.safetensors").keys()
+    asked = next(name for name in sorted(names) if re.search(r"q_proj|query|c_attn|\.q\.", name) and "bias" not in name)
+    normed = [name for name in sorted(names) if "norm" in name.lower() or "ln_" in name][-1:]
+    for number, name in enumerate([asked, *normed]):
+        folder = poisoned(job.run.folder, tmp_path / str(number), name, math.nan)
+        with pytest.raises(FloatingPointError, match=r"of (its|the) weights is (NaN|not finite)"):
+            list(load(folder, "cpu", speed=speed).answers(raw(task, model, at)[:1], **how_of(job)))
+
+
+LAST_NORM = {"transformer": "model.decoder.layer_norm.weight", "gpt": "ln_f.weight", "bert": "output.LayerNorm.weight"}
+
+
+@pytest.mark.parametrize("speed", threads.SPEEDS)
+@pytest.mark.parametrize(("task", "model"), [(task, model) for task, model in threads.MODELS if model in LAST_NORM])
+def test_numbers_that_become_too_large_are_an_error(
+    task: str, model: str, speed: str | None, finished: Any, tmp_path: Path
+) -> None:
+    """All weights are finite, but the products of such are not."""
+    job, at = finished(task, model)
+    names = load_file(job.run.folder / "model.safetensors").keys()
+    [name] = [name for name in names if name.endswith(LAST_NORM[model]) and "attention" not in name]
+    folder = poisoned(job.run.folder, tmp_path / "large", name, 3e38)
+    with pytest.raises(FloatingPointError, match="gives no finite numbers: all its weights are finite"):
+        list(load(folder, "cpu", speed=speed).answers(raw(task, model, at)[:1], **how_of(job)))
+
+
+def test_the_command_tells_which_weights_are_nan(finished: Any, tmp_path: Path, capsys: Any) -> None:
+    job, at = finished("fill", "bert")
+    name = "bert.encoder.layer.0.attention.self.key.weight"
+    folder = poisoned(job.run.folder, tmp_path / "nan", name, math.nan)
+    for more in ([], ["--json"], ["--embed"]):
+        assert main(["run", str(folder), raw("fill", "bert", at)[0], *more]) == 3
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert "body.blocks.0.mixer.inner.key.weight of its weights is NaN" in said.err
+    assert main(["score", str(folder), *files("fill", "bert", tmp_path)["valid"]]) == 3
+
+
+def test_every_filler_has_a_probability(finished: Any, capsys: Any) -> None:
+    """JSON has no -Infinity, and a special token fills nothing."""
+    job, at = finished("fill", "bert")
+    assert main(["run", str(job.run.folder), raw("fill", "bert", at)[0], "--n-best", "9999", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out, parse_constant=lambda word: pytest.fail(word))
+    assert len(said["answers"]) == len(job.task.tokenizer) - len({*job.task.tokenizer.special})
+
+
 @every_fit_and_form
 def test_scores_are_numbers_answers_and_samples(task: str, model: str, form: str | None, finished: Any) -> None:
     job, _ = finished(task, model, form)
@@ -740,3 +842,15 @@ def test_a_task_may_start_from_a_model_that_wrote(task: str, finished: Any, tmp_
     assert job.task.tokenizer.engine.get_vocab() == begun.task.tokenizer.engine.get_vocab()
     assert [step.number for step in carry_out(job)] == [1, 2]
     test_an_empty_input_is_answered_or_refused(task, "nano", lambda *_: (job, tmp_path))
+
+
+def test_a_score_draws_from_numbers_of_its_own(finished: Any) -> None:
+    """Which tokens `fill` hides in a check does not hang on what other threads draw meanwhile."""
+    job, _ = finished("fill", "bert")
+    task, model, rows = job.task, job.progress.model.eval(), job.data.sets["valid"]
+    wanted, before = numbers(task.score(model, rows)), task.chosen
+    task.chosen = lambda *given: [before(*given), torch.rand(3)][0]
+    try:
+        assert numbers(task.score(model, rows)) == wanted
+    finally:
+        del task.chosen

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import islice
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -33,16 +34,68 @@ from regard.training.run import as_line
 from regard.training.save import replace_file
 from regard.training.settings import start
 
+Names = str | PathLike[str] | Sequence[str | PathLike[str]]  # of one file or several
 UPDATES = 12  # of the policy in a round
 DREAMS, HORIZON, FRESH = 128, 48, 1 / 3  # rows imagined at once, their steps, and the share that begins as episodes do
 FORETOLD = 16  # rows imagined to the end, to tell what the policy will bring
 LONGEST = 1000  # most steps of such a row; an environment has its own limit
 
 
-def train(task: str = "translate", **options: Any) -> Iterator[Step]:
+def train(
+    task: str = "translate",
+    *,
+    model: str | None = None,
+    size: str | None = None,
+    data: Names | None = None,
+    valid: Names | None = None,
+    test: Names | None = None,
+    fields: Sequence[str] | None = None,
+    out: str | PathLike[str] | None = None,
+    from_: str | PathLike[str] | None = None,
+    steps: int | None = None,
+    epochs: float | None = None,
+    minutes: float | None = None,
+    batch_tokens: int | None = None,
+    rate: float | None = None,
+    seed: int | None = None,
+    checks: int | None = None,
+    patience: int | None = None,
+    device: str | None = None,
+    threads: int | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    **options: Any,
+) -> Iterator[Step]:
     """Train from files, or with `env` in an environment, and yield every step; the run folder is complete when the last
-    one is out."""
-    settings = start(task, **options)
+    one is out.
+
+        for step in regard.train("tag", data="train.conllu", size="mini", epochs=20):
+            print(step.number, step.loss, step.scores)
+
+    task           translate, write, fill, classify, regress, tag, answer, embed, match, predict or decide
+    model, size    the model and its named size; `regard models` lists them. The task has a usual one
+    data           one file or several to learn from; the data that ships with the task if none
+    valid, test    files to validate on (a share of the data if none), and to score the finished model on
+    fields         columns or keys to read, in the order of input and answer
+    out            the run folder; runs/TASK unless given
+    from_          start from this model: a folder, or a name on the hub
+    steps, epochs, minutes     how long: one of the three; 3 minutes if none is given
+    batch_tokens, rate, seed   tokens of a batch, the highest learning rate, and what all that is random follows from
+    checks, patience           how often to validate and save; after how many checks without a better one to stop
+    device, threads            cpu, cuda or mps; processor threads, all cores unless given
+    resume, overwrite          go on with the run in `out`, or start again there
+
+    `options` are all others of the task and the model, by the names that `regard train TASK --help` lists, with _ for
+    each -. None leaves an option at its default. A name or a value that makes no sense is a ValueError, at once.
+    """
+    named: dict[str, Any] = {
+        "data": data, "valid": valid, "test": test, "fields": fields, "out": out, "from_": from_,
+        "steps": steps, "epochs": epochs, "minutes": minutes, "batch_tokens": batch_tokens, "rate": rate, "seed": seed,
+        "checks": checks, "patience": patience, "device": device, "threads": threads,
+        "resume": resume or None, "overwrite": overwrite or None,
+    }  # fmt: skip
+    given = {name: value for name, value in named.items() if value is not None}
+    settings = start(task, model, size, **given, **options)
     if settings.reading.get("env"):
         return live(prepare(settings))
     return by_files.carry_out(by_files.planned(by_files.prepare(settings)))

@@ -57,11 +57,11 @@ def bench(
     folder: Path,
     texts: Sequence[str] | None = None,
     threads: int | None = None,
-    seconds: float = 60.0,
+    min_time: float = 60.0,
     alone: bool = False,
     tell: Tell = print_nothing,
 ) -> Report:
-    """`seconds` are for all rounds together, but there are never fewer than three. How far it is, is told."""
+    """Rounds go on for at least `min_time` seconds, and there are never fewer than three. How far it is, is told."""
     before = torch.get_num_threads()
     threads = threads or before
     torch.set_num_threads(threads)
@@ -81,7 +81,7 @@ def bench(
                 else:
                     runners += found
             measure: Any = writing if isinstance(work, Written) else reading
-            speeds = measure(runners, work, cost(loaded, work), most, seconds, tell)
+            speeds = measure(runners, work, cost(loaded, work), most, min_time, tell)
         tell("memory")
         speeds = [
             speed._replace(memory=peak_of(folder, speed.numbers, texts, threads)) if speed.name == "regard" else speed
@@ -104,7 +104,7 @@ def weights_of(loaded: Loaded) -> int:
     return sum(weight.numel() for weight in (*loaded.model.parameters(), *rounded))
 
 
-def writing(runners: list[Runner], work: Written, ops: Cost, most: Limits, seconds: float, tell: Tell) -> list[Speed]:
+def writing(runners: list[Runner], work: Written, ops: Cost, most: Limits, min_time: float, tell: Tell) -> list[Speed]:
     def act(runner: Runner, rows: int, new: int) -> Callable[[], object]:
         write, some = runner.write, work.rows[:rows]
         assert write is not None
@@ -112,7 +112,7 @@ def writing(runners: list[Runner], work: Written, ops: Cost, most: Limits, secon
 
     counts = (1, work.new)
     acts = {(r.title, rows, new): act(r, rows, new) for rows in BATCHES for new in counts for r in runners}
-    took = rounds(acts, seconds, tell=tell)
+    took = rounds(acts, min_time, tell=tell)
     right = answers(runners[0], work)
     speeds = []
     for runner in runners:
@@ -142,13 +142,13 @@ def same(right: list[list[int]], found: list[list[int]]) -> float:
     return sum(pairs) / len(pairs)
 
 
-def reading(runners: list[Runner], work: Read, ops: Cost, most: Limits, seconds: float, tell: Tell) -> list[Speed]:
+def reading(runners: list[Runner], work: Read, ops: Cost, most: Limits, min_time: float, tell: Tell) -> list[Speed]:
     def act(runner: Runner, size: int) -> Callable[[], object]:
         read = runner.read
         assert read is not None
         return lambda: [read(given) for given in work.batches(size)]
 
-    took = medians(rounds({(r.title, size): act(r, size) for size in BATCHES for r in runners}, seconds, tell=tell))
+    took = medians(rounds({(r.title, size): act(r, size) for size in BATCHES for r in runners}, min_time, tell=tell))
     some = next(work.batches(COMPARED))
     speeds = []
     for runner in runners:

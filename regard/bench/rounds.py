@@ -17,12 +17,12 @@ def print_nothing(text: str) -> None:
 
 def rounds(
     acts: Mapping[Key, Callable[[], object]],
-    seconds: float,
+    min_time: float,
     least: int = 3,
     clock: Callable[[], float] = time.perf_counter,
     tell: Tell = print_nothing,
 ) -> dict[Key, list[float]]:
-    """Seconds that each took in each round. The first round warms up; then they go on until `seconds` have passed."""
+    """Seconds that each took in each round. The first round warms up; the others take `min_time` seconds or more."""
     took: dict[Key, list[float]] = {key: [] for key in acts}
     tell("warming up")
     started = clock()
@@ -30,8 +30,8 @@ def rounds(
         act()
     began = clock()
     number = 0
-    while number < least or clock() - began < seconds:
-        left = max((least - number) * (began - started), seconds - (clock() - began))
+    while number < least or clock() - began < min_time:
+        left = max((least - number) * (began - started), min_time - (clock() - began))
         tell(f"round {number + 1}, about {left:.0f} s left")
         number += 1
         for key, act in acts.items():

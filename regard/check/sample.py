@@ -139,14 +139,12 @@ def heard(task: Any, clips: Sequence[Any]) -> Tensor:
 def tokens(task: Any, pairs: Halves, longest: int) -> tuple[list[list[int]], list[list[int]]]:
     """What is read, and for a translator what is to be said; cut to a length that is soon computed."""
     tokenizer = task.tokenizer
-    tokenizer.longest(longest)
     texts, others = [text for text, _ in pairs], [other or text for text, other in pairs]
     if isinstance(task, Translate):
-        sources, targets = task.encode(texts), tokenizer.encode_targets(others)
+        sources, targets = task.encode(texts, max_length=longest), tokenizer.encode_targets(others, longest)
         targets = [[task.first, *row[:-1]] for row in targets]
     else:
-        sources, targets = tokenizer.encode(texts), [[0]] * len(texts)
-    tokenizer.engine.no_truncation()
+        sources, targets = tokenizer.encode(texts, longest), [[0]] * len(texts)
     full = [(one[:longest], other[:longest]) for one, other in zip(sources, targets, strict=True) if one and other]
     return [one for one, _ in full], [other for _, other in full]
 

@@ -27,7 +27,6 @@ def tokenizer(loaded: Loaded, sample: Sample) -> list[Verdict]:
     if not sample.texts:
         return []
     kept = loaded.tokenizer
-    kept.engine.no_truncation()
     rows = kept.encode(sample.texts)
     said = loaded.origin.config if loaded.origin else {}
     return [

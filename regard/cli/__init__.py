@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from importlib import import_module
 
@@ -21,6 +22,7 @@ VERBS = {
     "tasks": "what can be done: every task, what it reads, and the models that fit",
     "demo": "see it all on the bundled phrasebook, in three minutes",
 }
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all control characters but tabs and ends of lines
 USAGE = "usage: regard VERB ...          regard VERB --help tells the rest"
 
 
@@ -62,5 +64,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def complain(message: str, code: int) -> int:
-    print(f"regard: {message}", file=sys.stderr)
+    print(f"regard: {printable(message)}", file=sys.stderr)
     return code
+
+
+def printable(text: str) -> str:
+    """Without what would control a terminal: labels and texts may come from strangers. Lines and tabs stay."""
+    return CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)

@@ -27,7 +27,7 @@ class Bench:
     text: str | None = None  # a file of texts to measure with, one a line; those that ship for its task unless given
     encoding: str = "utf-8"  # of that file: utf-8, cp1252, utf-16 ...
     threads: int | None = None  # processor threads; all cores unless given
-    seconds: float = 60.0  # for all rounds together; there are at least three, however long they take
+    min_time: float = 60.0  # seconds to measure at least; a warm-up and three rounds are made, however long they take
     alone: bool = False  # do not measure other programs, even where they are installed
     json: bool = False  # the figures as one JSON object
 
@@ -35,7 +35,7 @@ class Bench:
         must(
             self,
             threads=(self.threads is None or self.threads >= 1, "at least 1"),
-            seconds=(self.seconds >= 0, "0 or more"),
+            min_time=(self.min_time >= 0, "0 or more"),
         )
 
 
@@ -47,7 +47,7 @@ def main(args: list[str]) -> int:
     console = Console(stderr=True)
     with console.status("") as status:  # a line that changes on a terminal; elsewhere one after the other
         tell: Any = status.update if console.is_terminal else lambda text: print(text, file=sys.stderr, flush=True)
-        report = bench(folder, texts, wish.threads, wish.seconds, wish.alone, tell)
+        report = bench(folder, texts, wish.threads, wish.min_time, wish.alone, tell)
     print(json.dumps(told(folder, report)) if wish.json else spelled(report))
     return 0
 

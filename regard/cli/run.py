@@ -20,6 +20,7 @@ import tyro
 
 from regard.acting.policy import is_policy
 from regard.choose import must
+from regard.cli import CONTROL, printable
 from regard.cli.act import Playing, play_decider, play_policy
 from regard.cli.model import Fetching, found, named_in
 from regard.cli.options import parse
@@ -27,6 +28,7 @@ from regard.data.fasta import holds_fasta, sequences
 from regard.data.lines import SUGGESTED, Bad, Lines, is_encoding, must_be_encoding
 from regard.device import use_threads
 from regard.load import Loaded, load
+from regard.parts.heads import NOT_FINITE
 from regard.purpose import task_of
 from regard.reproducible import reproducible
 from regard.tasks import TASKS
@@ -125,7 +127,7 @@ def answer(loaded: Loaded, use: Use, how: Any) -> int:
         return embed(loaded, use)
 
     def ask(some: list[str], first: int) -> Iterator[list[Answer]]:
-        return loaded.task.predict(loaded.model, some, how, first=first)
+        return loaded.predict(some, how, first)
 
     for number, source, best in answered(use, ask):
         show(number, source, best, use.json, how)
@@ -172,11 +174,11 @@ def play(loaded: Loaded, how: Any, story: str) -> int:
             "--play is for models that write, decide or act: regard train write, decide, or predict --env CartPole-v1"
         )
     story = loaded.task.play(loaded.model, story, "", how, 0)
-    print(story.strip(), flush=True)
+    print(printable(story.strip()), flush=True)
     for turn, said in enumerate(asked(), 1):
         before = f"{story.rstrip()}{TURN}{said}\n"
         story = loaded.task.play(loaded.model, story, said, how, turn)
-        print(story[len(before) :].strip(), flush=True)
+        print(printable(story[len(before) :].strip()), flush=True)
     return 0
 
 
@@ -197,7 +199,7 @@ def embed(loaded: Loaded, use: Use) -> int:
         if use.npy:
             kept.append(vector)
         else:
-            print(json.dumps({"number": number, "source": source, "vector": vector}, ensure_ascii=False), flush=True)
+            print(json_line({"number": number, "source": source, "vector": vector}), flush=True)
     if use.npy:
         np.save(use.npy, np.array(kept, np.float32))
         print(f"{len(kept)} vectors are in {use.npy}")
@@ -207,11 +209,21 @@ def embed(loaded: Loaded, use: Use) -> int:
 def show(number: int, source: str, best: list[Answer], as_json: bool, how: Any) -> None:
     if as_json:
         rows = [{"text": a.text, "logp": a.logp, "score": a.score, **a.more} for a in best]
-        print(json.dumps({"number": number, "source": source, "answers": rows}, ensure_ascii=False), flush=True)
+        print(json_line({"number": number, "source": source, "answers": rows}), flush=True)
     else:
         for answer in best:
             told = answer.more.get("cosine", answer.logp)
-            print(answer.text if how.n_best == 1 else f"{told:.4f}\t{answer.text}", flush=True)
+            text = printable(answer.text)
+            print(text if how.n_best == 1 else f"{told:.4f}\t{text}", flush=True)
+
+
+def json_line(line: dict[str, Any]) -> str:
+    """JSON has no NaN. Of control characters it escapes the first 32 only, and a terminal acts on others too."""
+    try:
+        text = json.dumps(line, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        raise FloatingPointError(NOT_FINITE) from None
+    return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def windows(use: Use) -> Iterator[list[str]]:

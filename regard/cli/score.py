@@ -65,14 +65,15 @@ def main(args: list[str]) -> int:
     if cache is not None:
         rows.cache = Path(cache).expanduser()
     with reproducible(loaded.model) if measure.reproducible else nullcontext():
-        scores = loaded.task.score(loaded.model, rows, how)
+        scores = loaded.score(rows, how)
     answers = scores.pop("answers")
     del scores["samples"]
     if measure.answers:
         with open(measure.answers, "w", encoding="utf-8") as stream:
             stream.writelines(f"{answer}\n" for answer in answers)
     if measure.json:
-        print(json.dumps({"examples": len(answers), **scores}))
+        numbers = {name: None if value != value else value for name, value in scores.items()}  # JSON has no NaN
+        print(json.dumps({"examples": len(answers), **numbers}))
     else:
         print(loaded.task.amount(rows))
         for name, value in scores.items():

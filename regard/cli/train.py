@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.choose import choose
+from regard.cli import printable
 from regard.cli.act import act
 from regard.cli.help import show
 from regard.cli.leaving import go_on, politely
@@ -193,7 +194,7 @@ def shown(job: Job) -> Iterator[Any]:
         if step.scores:
             say(check_line(step, steps, speed, job.task.shares, few_to_validate(job)))
             for sample in step.scores["samples"]:
-                say(f"    {sample['source']}\n  = {sample['answer']}")
+                say(printable(f"    {sample['source']}\n  = {sample['answer']}"))
         elif bar.disable and step.number % max(1, job.check_every // 4) == 0:
             say(f"step {step.number}/{steps}  {speed}")
 

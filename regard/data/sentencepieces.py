@@ -142,7 +142,6 @@ class Marian:
         self.names = {number: name for name, number in ids.items()}
         self.unknown, self.end = ids[unknown], ids[end]
         self.special = {self.unknown, self.end}
-        self.limit: int | None = None
 
     def get_vocab(self) -> dict[str, int]:
         return self.ids
@@ -159,14 +158,14 @@ class Marian:
     def id_to_token(self, number: int) -> str | None:
         return self.names.get(number)
 
-    def enable_truncation(self, tokens: int, strategy: str) -> None:
-        self.limit = tokens
-
     def no_truncation(self) -> None:
-        self.limit = None
+        """There is none."""
 
     def no_padding(self) -> None:
-        """There is none."""
+        """Nor is there any."""
+
+    def truncated(self, text: Any, max_length: int) -> Found:
+        return Found([*self.encoded(text)[:-1][: max_length - 1], self.end])
 
     def encode_batch_fast(self, texts: Sequence[str]) -> list[Found]:
         return [Found(self.encoded(text)) for text in texts]
@@ -182,8 +181,7 @@ class Marian:
             cut = text.index("<<") + 2
             language, text = [text[:cut]], text[cut:]
         pieces = [*language, *self.processor.encode(text, out_type=str)]
-        ids = [self.ids.get(piece, self.unknown) for piece in pieces]
-        return [*(ids if self.limit is None else ids[: self.limit - 1]), self.end]
+        return [*(self.ids.get(piece, self.unknown) for piece in pieces), self.end]
 
     def decode_batch(self, rows: Sequence[Sequence[int]], skip_special_tokens: bool = True) -> list[str]:
         return [(self.target or self).decoded([i for i in row if i not in self.special]) for row in rows]

@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken, Encoding
+from tokenizers import Tokenizer as Engine
 
 from regard.data import foreign
 from regard.data.foreign import blaming
+from regard.data.sentencepieces import Marian
 
 
 class Tokenizer:
     """An engine with the roles of its special tokens. A text that says </s> or <pad> only says so, whoever made the
     tokenizer: what a user types never ends a document or hides a word.
+
+    No call changes the engine, so that threads can share a tokenizer.
 
     `files` are those it was made of, as they were; `most` is the length it was made for; `name` stands in messages.
     """
@@ -70,15 +75,22 @@ class Tokenizer:
         """Rows that a model needs: one more than the largest id."""
         return self.size
 
-    def encode(self, texts: Sequence[str] | Sequence[tuple[str, str]]) -> list[list[int]]:
-        """The ids of each text or pair of texts, with what the layout puts around them."""
-        with blaming(self.name):
-            return [e.ids for e in self.engine.encode_batch_fast(list(texts))]
+    def encode(
+        self, texts: Sequence[str] | Sequence[tuple[str, str]], max_length: int | None = None
+    ) -> list[list[int]]:
+        """The ids of each text or pair of texts, with what the layout puts around them. With `max_length`, what is
+        longer than this, or than the tokenizer was made for, is truncated; of a pair, the longer text first."""
+        return self._encoded(self.engine, texts, max_length)
 
-    def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
+    def encode_targets(self, texts: Sequence[str], max_length: int | None = None) -> list[list[int]]:
         """The ids of translations: a tokenizer of two languages cuts the second in another way."""
+        return self._encoded(getattr(self.engine, "target", None) or self.engine, texts, max_length)
+
+    def _encoded(self, engine: Any, texts: Sequence[Any], max_length: int | None) -> list[list[int]]:
+        most = math.inf if max_length is None else min(max_length, self.most)
         with blaming(self.name):
-            return [e.ids for e in (getattr(self.engine, "target", None) or self.engine).encode_batch_fast(list(texts))]
+            pairs = zip(texts, engine.encode_batch_fast(list(texts)), strict=True)
+            return [e.ids if len(e.ids) <= most else truncated(engine, text, int(most)).ids for text, e in pairs]
 
     def encodings(self, texts: Sequence[Any], words: bool = False) -> list[Encoding]:
         """Ids and where each comes from: places in the text, or, of lists of words, the number of the word."""
@@ -86,12 +98,20 @@ class Tokenizer:
             return self.engine.encode_batch(list(texts), is_pretokenized=words)
 
     def encode_marked(self, text: str) -> list[int]:
-        """The ids of a text in which special tokens stand for themselves."""
-        self.engine.encode_special_tokens = False
-        try:
-            return self.encode([text])[0]
-        finally:
-            self.engine.encode_special_tokens = True
+        """The ids of a text in which the mask token stands for itself. All other special tokens are only text."""
+        with blaming(self.name):
+            [found] = self._marking.encode_batch_fast([text])
+            return found.ids
+
+    @cached_property
+    def _marking(self) -> Engine:
+        """A second engine, to which the mask is a common token. Two threads may both make it: they make the same."""
+        described = json.loads(self.engine.to_str())
+        for token in described["added_tokens"]:
+            token["special"] = token["special"] and token["id"] != self.mask
+        engine = Engine.from_str(json.dumps(described))
+        engine.encode_special_tokens = True
+        return engine
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         with blaming(self.name):
@@ -105,14 +125,8 @@ class Tokenizer:
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [self.engine.id_to_token(i) or "" for i in ids]
 
-    def longest(self, tokens: int) -> None:
-        """From now on cut what is longer than this, or than the tokenizer was made for."""
-        with blaming(self.name):
-            self.engine.enable_truncation(int(min(tokens, self.most)), strategy="longest_first")
-
     def save(self, folder: Path) -> None:
         """What came out of files goes back as it was, byte for byte."""
-        self.engine.no_truncation()
         if self.files is not None:
             for name, content in self.files.items():
                 (folder / name).write_bytes(content)
@@ -152,6 +166,23 @@ class Tokenizer:
     @staticmethod
     def lies_in(folder: Path) -> bool:
         return foreign.holds_tokenizer(folder)
+
+
+def truncated(engine: Any, text: str | tuple[str, str], max_length: int) -> Any:
+    """One text or pair, truncated as the `longest_first` of `tokenizers` does it, which would need a switch of the
+    engine that all requests share."""
+    if isinstance(engine, Marian):
+        return engine.truncated(text, max_length)
+    sides = [engine.encode(side, add_special_tokens=False) for side in ((text,) if isinstance(text, str) else text)]
+    room = max(0, max_length - engine.num_special_tokens_to_add(len(sides) == 2))
+    if len(sides) == 1:
+        sides[0].truncate(room)
+        return engine.post_process(sides[0])
+    short, long = sorted(sides, key=lambda side: len(side.ids))
+    kept = min(len(short.ids), room // 2)
+    short.truncate(kept)
+    long.truncate(room - kept)
+    return engine.post_process(*sides)
 
 
 def special(names: Iterable[str]) -> list[AddedToken]:

@@ -63,14 +63,14 @@ def weights_openly(
     causal: bool = False,
     scale: float | None = None,
 ) -> Tensor:
-    """Who attends to whom, (B,H,T,S): every row sums to 1."""
+    """Who attends to whom, (B,H,T,S): every row sums to 1. One that may see nothing is finite too."""
     scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
     scores = (q * scale) @ repeated(k, q.size(1)).mT  # (B,H,T,S)
     if bias is not None:
         scores = scores + bias
     mask, _ = what_may_be_seen(q, k, mask, causal, spell=True)
     if mask is not None:
-        scores.masked_fill_(~mask, -math.inf)
+        scores.masked_fill_(~mask, torch.finfo(scores.dtype).min)
     return scores.softmax(-1)
 
 

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from regard.parts.dropout import Dropout
 from regard.parts.norms import LayerNorm
 
+NOT_FINITE = "the model gives no finite numbers"
 NEVER = -10_000.0  # a logit whose probability is exactly 0, even in half precision
 
 
@@ -42,6 +43,13 @@ class Model(nn.Module):
         """Logits of what follows the newest ids: (B,T) -> (B,V)."""
         ask = getattr(self.body, "decode", self.body)
         return self.head(ask(ids, cache=caches)[:, -1])
+
+
+def must_be_finite(scores: Tensor) -> Tensor:
+    """The scores as they are, (...,N). A row with NaN or +inf in it, or with nothing but -inf, is no answer."""
+    if not bool(scores.amax(-1).isfinite().all()):
+        raise FloatingPointError(NOT_FINITE)
+    return scores
 
 
 class Unembed(nn.Module):

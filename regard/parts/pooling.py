@@ -13,7 +13,6 @@ MeanAndSum, which have a layer of their own.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import torch
@@ -75,7 +74,7 @@ class Mean(nn.Module):
         if mask is None or x.size(1) == 1:
             return x.mean(1)
         real = mask[:, 0, 0, :, None]  # (B,T,1)
-        return x.where(real, 0).sum(1) / real.sum(1)
+        return x.where(real, 0).sum(1) / real.sum(1).clamp(min=1)
 
 
 class MeanAndSum(Mean):
@@ -99,7 +98,7 @@ class AttentionPool(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         scores = self.score(x).mT  # (B,1,T)
         if mask is not None and x.size(1) > 1:
-            scores = scores.masked_fill(~mask[:, 0], -math.inf)
+            scores = scores.masked_fill(~mask[:, 0], torch.finfo(scores.dtype).min)
         weights = scores.softmax(-1)
         if someone_looks():
             weights = show(self, "weights", weights)

@@ -41,8 +41,8 @@ def gaussian(q: Tensor, k: Tensor, width: float = 1.0) -> Tensor:
 
 
 def weights_of(scores: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Every row sums to 1, and is 0 where nothing may be seen."""
-    return (scores if mask is None else scores.masked_fill(~mask, -math.inf)).softmax(-1)
+    """Every row sums to 1, and is 0 where nothing may be seen. A row that may see nothing at all is finite too."""
+    return (scores if mask is None else scores.masked_fill(~mask, torch.finfo(scores.dtype).min)).softmax(-1)
 
 
 def pooled(scores: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:

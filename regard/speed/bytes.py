@@ -205,9 +205,10 @@ def rounding(vnni: bool = VNNI) -> Callable[..., None]:
         def emit(context: Any, b: Any, signature: Any, args: Any) -> Any:
             x, q, scale, less = args
             parts = [load(b, many(F32), x, fixed(4 * i)) for i in range(0, GROUP, LANES)]
-            sizes = [each(b, "fabs", part) for part in parts]
-            most = reduce(lambda one, other: each(b, "maxnum", one, other), sizes)
-            largest = call(b, f"llvm.vector.reduce.fmax.v{LANES}f32", F32, most, fastmath=("nnan",))
+            # As integers, sizes have the order that they have as floats, and NaN is the largest: it becomes the scale.
+            sizes = [b.and_(b.bitcast(part, many(I32)), ir.Constant(many(I32), [2**31 - 1] * LANES)) for part in parts]
+            most = reduce(lambda one, other: call(b, f"llvm.smax.v{LANES}i32", many(I32), one, other), sizes)
+            largest = b.bitcast(call(b, f"llvm.vector.reduce.smax.v{LANES}i32", I32, most), F32)
             some = b.fcmp_ordered(">", largest, ir.Constant(F32, 2.0**-100))
             fit = b.select(some, b.fdiv(ir.Constant(F32, 127.0), largest), ir.Constant(F32, 0.0))
             half, total = spread(b, ir.Constant(F32, 0.5)), None

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from regard.speed.functions import exp
-from regard.speed.lanes import LANES, compiled, floats, half_at, int32s
+from regard.speed.lanes import LANES, compiled, floats, half_at, int32s, nan, not_finite
 from regard.speed.linear import row_of
 from regard.speed.panels import PANEL_ROWS, half_turned, product, turned, whole
 from regard.speed.remembering import answers, number_at
@@ -59,7 +59,10 @@ def attend_together(p: Any, frame: Any, crowd: int, group: int, room: int) -> No
             y = row_of(frame, p.target, p.target_width, row) + 4 * head * E
             product(q, keys, weights, some, E, S, 4 * p.source_width, 4 * S)
             for r in range(some):
-                totals[r] = powers(floats(weights + 4 * r * S), seen[row + r], S, p.number)
+                scores = weights + 4 * r * S
+                odd = not_finite(scores, seen[row + r])  # `exp` would make numbers of what is none
+                total = powers(floats(scores), seen[row + r], S, p.number)
+                totals[r] = nan() if odd else total
             product(weights, values, y, some, most, E, 4 * S, 4 * p.target_width)
             for r in range(some):
                 mixed = floats(y + 4 * r * p.target_width)

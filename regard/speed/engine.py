@@ -6,10 +6,12 @@ It stands in a body where the blocks stood, so that the body itself, and all tha
 from __future__ import annotations
 
 import atexit
+import os
 from collections.abc import Sequence
 from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -58,9 +60,28 @@ class Crew:
         for thread in self.threads:
             thread.join()
 
+    def start_over(self) -> None:
+        """In a forked child, which has none of these threads, and where a lock may be that of one of them."""
+        self.queues, self.threads, self.lock = [], [], Lock()
+
 
 CREW = Crew()
+RUNNERS: WeakSet[Runner] = WeakSet()
 NOTHING = Told()
+
+
+def start_over() -> None:
+    """In a forked child, only the thread that forked goes on: nobody else will open a lock or finish a program. It
+    works on one core from now on, as OpenMP would wait for threads that are not there."""
+    CREW.start_over()
+    for runner in RUNNERS:
+        runner.lock = Lock()
+        runner.state[:] = 0
+    torch.set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=start_over)
 
 
 class Runner:
@@ -77,7 +98,14 @@ class Runner:
         self.size = (0, 0, 0)  # rows, numbers that a core needs, and cores: what all arrays fit
         self.lock = Lock()
         self.scratch, self.room = torch.empty(0), torch.empty(0)
+        RUNNERS.add(self)
         self.bytes, self.scales, self.less = (torch.empty(0, dtype=d) for d in (torch.int8, torch.float, torch.int32))
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(
+            "a model that was made fast cannot be copied or pickled, as its program holds addresses in memory: copy or "
+            "pickle what regard.load returned, or load it without speed"
+        )
 
     def run(self, x: Tensor, told: Told = NOTHING, out: Tensor | None = None) -> Tensor:
         """(R,D) in, and what has become of it out; or what is put out, if there is somewhere to put it."""
@@ -219,7 +247,10 @@ class Stack(nn.Module):
         else:
             before = real.cumsum(1, dtype=torch.int32)[real]
             lines, seen = sentence, before if self.causal else lengths[sentence]
-        slots = self.spare.pop() if self.spare else self.slots()
+        try:
+            slots = self.spare.pop()
+        except IndexError:  # none is left, or another thread has just taken the last one
+            slots = self.slots()
         slots.used = 0
         slots.take(len(own))
         told = seeing(0, slots, table, lines, seen, True)

@@ -40,7 +40,10 @@ def fast(model: Model, speed: str) -> tuple[Model, Model]:
 
 
 def by_pytorch(model: Model) -> Model:
-    """Linear layers whose weights have a scale for each layer; all else stays as it is."""
+    """Linear layers whose weights have a scale for each layer; all else stays as it is. Such layers would make numbers
+    of NaN, so that weights which are not finite are refused here."""
+    if odd := next((name for name, weight in model.named_parameters() if not bool(weight.isfinite().all())), None):
+        raise FloatingPointError(f"{odd} of the weights is not finite (NaN or infinite): it cannot be rounded to int8")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch will take this away, and says so
         return torch.ao.quantization.quantize_dynamic(widened(model), {nn.Linear}, torch.qint8)

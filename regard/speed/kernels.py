@@ -17,7 +17,7 @@ from numba import types
 from regard.speed.bytes import INPUT, rounded_group
 from regard.speed.crowds import attend_together
 from regard.speed.int8 import BLOCK, GROUP
-from regard.speed.lanes import bytes_, compiled, fetch_add, floats, half_at, int32s, int64s, peek, relax
+from regard.speed.lanes import KEPT, bytes_, compiled, fetch_add, floats, half_at, int32s, int64s, peek, relax
 from regard.speed.layout import EMBED, GATE, HEADS, KEEP, NORM, OUTPUTS, QUANTISE, ROWS, TURN
 from regard.speed.linear import (
     MANY,
@@ -249,6 +249,8 @@ def help_out(stages: Any, code: Any, frames: Any, state: int, me: int) -> None:
 
 def forget_older() -> None:
     """What was compiled before a file beside this one changed: Numba looks at one file only."""
+    if KEPT is None:
+        return
     changed = max(file.stat().st_mtime for file in Path(__file__).parent.glob("*.py"))
     for kept in Path(lead.stats.cache_path).glob("*.nbi"):  # type: ignore[attr-defined]
         if kept.stat().st_mtime < changed:

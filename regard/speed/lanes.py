@@ -2,18 +2,25 @@
 
 A function marked `compiled` is Numba's: compiled when first called, and kept on disk. One marked `emitted` writes LLVM
 code in its place: it takes the types of its arguments, and gives its own type and what writes the code.
+
+What is kept is read with pickle, so it lies in a directory that only its user can write; without one, nothing is kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import config, njit, types
-from numba.core import cgutils
+from numba.core import cgutils, event
 from numba.extending import intrinsic
+
+from regard.places import kernels_directory
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,15 +38,54 @@ REGISTERS = 32 if has("avx512f") else 16
 
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 F16, F32 = ir.HalfType(), ir.FloatType()
+EXPONENT = 0x7F800000  # the bits of it
+
+
+KEPT, NOT_KEPT = kernels_directory(Path(__file__).parent)
+
+
+class Saying(event.Listener):
+    """Says, once, that code of ours is being compiled: the first time on a machine this takes up to a minute."""
+
+    def __init__(self) -> None:
+        self.said = False
+
+    def on_start(self, event: Any) -> None:
+        function = event.data["dispatcher"].py_func
+        if self.said or not function.__module__.startswith("regard."):
+            return
+        self.said = True
+        kept = f"it is kept in {KEPT}" if KEPT else f"nothing is kept, as {NOT_KEPT} (set NUMBA_CACHE_DIR)"
+        print(f"regard: compiling for this processor, which may take a minute; {kept}", file=sys.stderr, flush=True)
+
+    def on_end(self, event: Any) -> None:
+        """There is nothing to add."""
+
+
+SAYING = Saying()
+event.register("numba:compile", SAYING)
+
+
+@contextmanager
+def keeping(folder: Path) -> Iterator[None]:
+    """Numba looks where to keep a function when it is marked, and elsewhere for those of other programs."""
+    settings: Any = config
+    before, settings.CACHE_DIR = settings.CACHE_DIR, str(folder)
+    try:
+        yield
+    finally:
+        settings.CACHE_DIR = before
 
 
 def compiled(function: F) -> F:
     made: Any = njit(
         nogil=True,
-        cache=True,
         error_model="numpy",  # to look for divisions by zero would keep loops from becoming vector code
         fastmath={"nnan", "nsz", "arcp", "contract", "afn", "reassoc"},
     )(function)
+    if KEPT:
+        with keeping(KEPT):
+            made.enable_caching()
     kept: F = made
     return kept
 
@@ -149,6 +195,46 @@ def put_half(typing: Any, address: Any, x: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64, types.float32), emit
+
+
+@emitted
+def nan(typing: Any) -> Any:
+    """Compiled functions may assume that no number is NaN, so LLVM must not see that this one is."""
+
+    def emit(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        return b.bitcast(opaque(b, ir.Constant(I32, 0x7FC00000)), F32)
+
+    return types.float32(), emit
+
+
+@emitted
+def not_finite(typing: Any, address: Any, count: Any) -> Any:
+    """Whether one of so many numbers is NaN or infinite: all bits of its exponent are set. Looked up as integers, and
+    in memory, as compiled functions may assume that no number of theirs is NaN."""
+
+    def emit(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        address, count = args
+        b.asm(ir.FunctionType(ir.VoidType(), []), "", "~{memory}", [], side_effect=True)
+        most, last = (
+            cgutils.alloca_once_value(b, ir.Constant(kind, zero)) for kind, zero in ((many(I32), [0] * LANES), (I32, 0))
+        )
+
+        def look(kind: Any, mask: Any, kept: Any, place: Any) -> None:
+            found = b.and_(load(b, kind, address, b.mul(place, fixed(4))), mask)
+            so_far = b.load(kept)
+            b.store(b.select(b.icmp_unsigned(">", found, so_far), found, so_far), kept)
+
+        full = b.udiv(count, fixed(LANES))
+        with cgutils.for_range(b, full) as loop:
+            look(many(I32), ir.Constant(many(I32), [EXPONENT] * LANES), most, b.mul(loop.index, fixed(LANES)))
+        done = b.mul(full, fixed(LANES))
+        with cgutils.for_range(b, b.sub(count, done)) as loop:
+            look(I32, ir.Constant(I32, EXPONENT), last, b.add(done, loop.index))
+        largest = call(b, f"llvm.vector.reduce.umax.v{LANES}i32", I32, b.load(most))
+        either = (b.icmp_unsigned("==", one, ir.Constant(I32, EXPONENT)) for one in (largest, b.load(last)))
+        return b.or_(*either)
+
+    return types.boolean(types.int64, types.int64), emit
 
 
 @emitted

@@ -10,7 +10,7 @@ from typing import Any
 from regard.speed.bytes import INPUT, MOST_ROWS, group_tile, int8_tile, part_group
 from regard.speed.functions import activate
 from regard.speed.int8 import BLOCK, GROUP
-from regard.speed.lanes import LANES, VNNI, compiled, floats, int32s
+from regard.speed.lanes import LANES, VNNI, compiled, floats, int32s, nan, not_finite
 from regard.speed.panels import PANEL, PANEL_ROWS, product, turned, whole
 from regard.speed.tiles import float_tile
 
@@ -49,14 +49,17 @@ def blocks_of(p: Any) -> int:
 
 
 @compiled
-def finish(p: Any, room: Any, y: Any, first: int, width: int) -> None:
-    """What is done to outputs beside the product."""
-    bias = floats(p.bias + 4 * first)
+def finish(p: Any, found: int, y: Any, first: int, width: int) -> None:
+    """What is done to outputs beside the product. What an activation would make of NaN stays NaN."""
+    room, bias = floats(found), floats(p.bias + 4 * first)
     if p.bias:
         for i in range(width):
             room[i] += bias[i]
     if p.activation:
+        odd = not_finite(found, width)
         activate(room, width, p.activation, p.number)
+        if odd:
+            room[0] = nan()
     if p.adds:
         for i in range(width):
             y[i] += room[i]
@@ -84,7 +87,7 @@ def int8_outputs(p: Any, frame: Any, block: int, room: int) -> None:
             _i1(q, qs, less, w, scales, room, groups, 4 * BLOCK)
         for r in range(rows):
             y = floats(target_of(p, frame, row + r) + 4 * first)
-            finish(p, floats(room + 4 * r * BLOCK), y, first, min(BLOCK, p.outputs - first))
+            finish(p, room + 4 * r * BLOCK, y, first, min(BLOCK, p.outputs - first))
 
 
 @compiled
@@ -125,7 +128,7 @@ def int8_outputs_of_many(p: Any, frame: Any, block: int, room: int) -> None:
                     _g1(q, qs, less, parted, ws, y, 4 * BLOCK)
         for r in range(rows):
             y = floats(target_of(p, frame, begin + r) + 4 * first)
-            finish(p, floats(room + 4 * r * BLOCK), y, first, min(BLOCK, p.outputs - first))
+            finish(p, room + 4 * r * BLOCK, y, first, min(BLOCK, p.outputs - first))
 
 
 @compiled
@@ -145,7 +148,7 @@ def float_outputs_of_many(p: Any, frame: Any, chunk: int, room: int) -> None:
                 product(x, panels + 4 * n * inputs, y, rows, inputs, min(PANEL, columns - n), across, 4 * CHUNK)
         for row in range(begin, end):
             y = floats(target_of(p, frame, row) + 4 * first)
-            finish(p, floats(room + 4 * (row - begin) * CHUNK), y, first, width)
+            finish(p, room + 4 * (row - begin) * CHUNK, y, first, width)
 
 
 @compiled
@@ -194,9 +197,9 @@ def float_outputs(p: Any, frame: Any, chunk: int, room: int) -> None:
                 _f1(x, w, y, inputs, across, 4 * inputs, 4 * CHUNK)
             n += 1
         for r in range(rows):
-            found = floats(room + 4 * r * CHUNK)
+            found = room + 4 * r * CHUNK
             if inputs % LANES:
-                left_over(floats(x + r * across), floats(p.weight + 4 * first * inputs), found, inputs, width)
+                left_over(floats(x + r * across), floats(p.weight + 4 * first * inputs), floats(found), inputs, width)
             finish(p, found, floats(target_of(p, frame, row + r) + 4 * first), first, width)
 
 

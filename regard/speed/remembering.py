@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from regard.speed.functions import exp
-from regard.speed.lanes import LANES, compiled, floats, half_at, int32s, put_half
+from regard.speed.lanes import LANES, compiled, floats, half_at, int32s, nan, not_finite, put_half
 from regard.speed.linear import row_of
 from regard.speed.recall import mix_tile, scores_tile
 
@@ -70,6 +70,10 @@ def attend(p: Any, frame: Any, row: int, group: int, room: int) -> None:
         q = row_of(frame, p.source, p.source_width, row) + 4 * head * E
         y = row_of(frame, p.target, p.target_width, row) + 4 * head * E
         products(q, keys, slots, room, count, E, p.half)
+        if not_finite(room, count):  # `exp` would make numbers of what is none
+            for i in range(E):
+                floats(y)[i] = nan()
+            continue
         largest = np.float32(-3e38)
         for s in range(count):
             weights[s] *= np.float32(p.number)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -23,15 +24,17 @@ LEAST = 2**14  # bytes of what is worth it
 class _Room:
     def __init__(self) -> None:
         self.piece, self.used = torch.empty(0, dtype=torch.uint8), 0
+        self.lock = Lock()  # two models may be loaded at the same time, and no weight may lie on another
 
     def take(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         size = math.prod(shape) * dtype.itemsize
-        if self.used + size > len(self.piece):
-            piece = np.empty(max(PIECE, size) + ALIGNED, np.uint8)
-            first = -piece.ctypes.data % ALIGNED
-            self.piece, self.used = torch.from_numpy(piece[first : len(piece) - ALIGNED + first]), 0
-        begin, self.used = self.used, self.used + -(-size // ALIGNED) * ALIGNED
-        return self.piece[begin : begin + size].view(dtype).view(*shape)
+        with self.lock:
+            if self.used + size > len(self.piece):
+                piece = np.empty(max(PIECE, size) + ALIGNED, np.uint8)
+                first = -piece.ctypes.data % ALIGNED
+                self.piece, self.used = torch.from_numpy(piece[first : len(piece) - ALIGNED + first]), 0
+            begin, self.used = self.used, self.used + -(-size // ALIGNED) * ALIGNED
+            return self.piece[begin : begin + size].view(dtype).view(*shape)
 
 
 _ROOM = _Room()

@@ -28,7 +28,7 @@ from regard.data.lines import UTF8, Dialect
 from regard.data.pieces import Pieces
 from regard.data.questions import Question, read_questions
 from regard.data.tokens import Tokenizer
-from regard.parts.heads import Model, SpanScores, thought_of
+from regard.parts.heads import Model, SpanScores, must_be_finite, thought_of
 from regard.scores import exact_match, token_f1
 from regard.tasks.inputs import fit_tokenizer, text_sizes
 from regard.tasks.task import Answer, Choices, Loss, Task, learnt, samples
@@ -124,7 +124,6 @@ class Answering(Task):
 
     def prepare(self, rows: Sequence[Question], context: int) -> Windows:
         parts: list[Window] = []
-        self.tokenizer.engine.no_truncation()  # the files of others may ask for it, but here windows take its place
         for some in handfuls(enumerate(rows), 1000):
             encodings = self.tokenizer.encodings([(row.question, row.document) for _, row in some])
             for (number, row), encoding in zip(some, encodings, strict=True):
@@ -156,6 +155,7 @@ class Answering(Task):
         for a, b in cut(examples.lengths[order, 0], 8192):
             batch = to_device(self.batch(examples, order[a:b]), device)
             logprobs = self.log_probs(model, batch).float()
+            must_be_finite(logprobs.mT)
             total += F.nll_loss(logprobs, batch.wanted, reduction="sum").item()
             nothing, values, firsts, lasts = (x.tolist() for x in best_pairs(logprobs, self.longest_answer, n_best))
             for i, row in enumerate(order[a:b].tolist()):

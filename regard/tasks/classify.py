@@ -33,11 +33,21 @@ from regard.data.recordings import open_sound
 from regard.data.sounds import Sound, read_sounds
 from regard.data.tokens import Tokenizer
 from regard.data.views import Views
-from regard.parts.heads import Classifier, Model, thought_of
+from regard.parts.heads import Classifier, Model, must_be_finite, thought_of
 from regard.parts.pooling import POOLINGS
 from regard.scores import accuracy, macro_f1, mean_roc_auc, micro_f1
 from regard.tasks.bonds import Bonded, MayBond, MoleculeInput, bundled_paths
-from regard.tasks.inputs import Drawn, Given, ImageInput, TextInput, Written, fit_tokenizer, in_order, told
+from regard.tasks.inputs import (
+    Drawn,
+    Given,
+    ImageInput,
+    TextInput,
+    Written,
+    finite_vectors,
+    fit_tokenizer,
+    in_order,
+    told,
+)
 from regard.tasks.listening import Heard, SoundInput, bundled_clips, fit_sounds
 from regard.tasks.task import Answer, Choices, Loss, learnt, samples
 
@@ -208,7 +218,8 @@ class Classify(MayBond):
         device = next(model.parameters()).device
 
         def answer(rows: Ints) -> Tensor:
-            return self.logits(model, to_device(self.batch(examples, rows, training=False), device)).float().cpu()
+            logits = self.logits(model, to_device(self.batch(examples, rows, training=False), device))
+            return must_be_finite(logits.float().cpu())
 
         return in_order(examples.lengths[:, 0], answer)
 
@@ -249,7 +260,7 @@ class Classify(MayBond):
             def pooled(rows: Ints, examples: Any = examples) -> Tensor:
                 given = to_device(self.batch(examples, rows, training=False), device)
                 x = model.body(given.x) if given.mask is None else model.body(given.x, given.mask)
-                return model.head.pooling(x, given.mask).float().cpu()
+                return finite_vectors(model.head.pooling(x, given.mask))
 
             yield from in_order(examples.lengths[:, 0], pooled).tolist()
 

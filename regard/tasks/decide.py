@@ -29,7 +29,7 @@ from regard.data.files import Rows
 from regard.data.lines import UTF8, Dialect
 from regard.data.senses import Senses, or_1
 from regard.data.stretches import Stretches
-from regard.parts.heads import Model, PerToken
+from regard.parts.heads import Model, PerToken, must_be_finite
 from regard.scores import accuracy
 from regard.tasks.steps import episodes_in, must_act, the_best, to_go
 from regard.tasks.task import Answer, Choices, Loss, Task, learnt, samples
@@ -225,7 +225,7 @@ class Decide(Task):
         """Log-probabilities of what comes next, (B,actions), after so many steps (B,T,K,O) as the context holds."""
         device, context = next(model.parameters()).device, model.body.config.context
         shown = (torch.from_numpy(array[:, -context:]).to(device) for array in (seen, before))
-        return self.logits(model, *shown)[:, -1].float().log_softmax(-1).cpu()
+        return must_be_finite(self.logits(model, *shown)[:, -1].float()).log_softmax(-1).cpu()
 
     @torch.inference_mode()
     def predict(self, model: Model, raw: Iterable[str], how: Wishes, first: int = 0) -> Iterator[list[Answer]]:

@@ -30,7 +30,7 @@ from regard.parts.heads import Model, Vector
 from regard.parts.pooling import POOLINGS
 from regard.scores import recall_at
 from regard.tasks.contrast import alike, contrast, distinct, places
-from regard.tasks.inputs import TextInput, Written, bundled_pairs, fit_tokenizer, in_order, two_texts
+from regard.tasks.inputs import TextInput, Written, bundled_pairs, finite_vectors, fit_tokenizer, in_order, two_texts
 from regard.tasks.task import Answer, Choices, Loss, Task, learnt, samples
 
 TOGETHER = 50  # pairs among which the loss of a check is measured
@@ -108,8 +108,8 @@ class Embed(Task):
         return Model(body, Vector(POOLINGS[self.pooling](body.config.dim), self.unit))
 
     def tokens(self, texts: Sequence[str], context: int) -> list[list[int]]:
-        self.tokenizer.longest(min(context, self.limit or context))
-        return [ids or [self.tokenizer.end] for ids in self.tokenizer.encode(texts)]
+        most = min(context, self.limit or context)
+        return [ids or [self.tokenizer.end] for ids in self.tokenizer.encode(texts, most)]
 
     def prepare(self, rows: Sequence[Any], context: int) -> Coupled:
         sides = [side for column in (0, 1) for side in self.tokens([row[column] for row in rows], context)]
@@ -136,7 +136,7 @@ class Embed(Task):
 
         def some(rows: Ints) -> Tensor:
             ids, mask = to_device(self.input.given(texts, rows, training=False), device)
-            return model.head(model.body(ids, mask), mask).float().cpu()
+            return finite_vectors(model.head(model.body(ids, mask), mask))
 
         return in_order(texts.lengths[:, 0], some)  # (N,D)
 

@@ -27,7 +27,7 @@ from regard.data.lines import UTF8, Dialect
 from regard.data.pieces import Pieces
 from regard.data.residues import EXAMPLE, residues, spells
 from regard.data.tokens import Tokenizer
-from regard.parts.heads import Model
+from regard.parts.heads import Model, must_be_finite
 from regard.parts.pooling import Mean
 from regard.scores import perplexity
 from regard.tasks.inputs import fit_letters, fit_tokenizer, text_sizes, vectors, windows_told
@@ -124,25 +124,25 @@ class Fill(Task):
     def told(self, rows: Texts, examples: Windows, numbers: Ints) -> list[dict[str, Any]]:
         return windows_told(self.tokenizer, rows, examples, numbers)
 
-    def batch(self, examples: Windows, rows: Ints) -> Hidden:
-        return self.hidden(examples.take(rows))
+    def batch(self, examples: Windows, rows: Ints, draw: torch.Generator | None = None) -> Hidden:
+        return self.hidden(examples.take(rows), draw)
 
-    def hidden(self, ids: Tensor) -> Hidden:
-        places = self.chosen(ids)
-        luck = torch.rand(ids.shape)
+    def hidden(self, ids: Tensor, draw: torch.Generator | None = None) -> Hidden:
+        places = self.chosen(ids, draw)
+        luck = torch.rand(ids.shape, generator=draw)
         given = ids.where(~places | (luck >= 0.8), self.tokenizer.mask)
-        other = torch.randint(len(self.tokenizer), ids.shape)
+        other = torch.randint(len(self.tokenizer), ids.shape, generator=draw)
         given = given.where(~places | (luck < 0.8) | (luck >= 0.9), other)
         return Hidden(given, ids[places], places, documents(ids, self.tokenizer.begin))
 
-    def chosen(self, ids: Tensor) -> Tensor:
+    def chosen(self, ids: Tensor, draw: torch.Generator | None = None) -> Tensor:
         """(B,T), True = to be guessed. Never a special token; at least one in all."""
         common = ~torch.isin(ids, torch.tensor(self.tokenizer.special))
         if not self.whole_words:
-            luck = torch.rand(ids.shape)
+            luck = torch.rand(ids.shape, generator=draw)
         else:
             word = self.opens[ids].cumsum(1)  # (B,T) number of the word
-            luck = torch.rand(ids.size(0), ids.size(1) + 1).gather(1, word)
+            luck = torch.rand(ids.size(0), ids.size(1) + 1, generator=draw).gather(1, word)
         places = (luck < self.share) & common
         if not places.any():
             places = common & (luck == luck.where(common, 2.0).min())
@@ -181,16 +181,15 @@ class Fill(Task):
         device, T = next(model.parameters()).device, windows.length
         starts = np.arange(0, len(windows.ids) - T + 1, T)
         total, right, count = 0.0, 0, 0
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            for i in range(0, len(starts), max(1, budget // T)):
-                batch = self.batch(windows, starts[i : i + max(1, budget // T)])
-                mask = None if batch.mask is None else batch.mask.to(device)
-                x = model.body(batch.ids.to(device), mask=mask)[batch.places.to(device)]
-                wanted = batch.wanted.to(device)
-                total += model.head.loss(x, wanted).item()
-                right += int((model.head(x).argmax(-1) == wanted).sum())
-                count += len(wanted)
+        draw = torch.Generator().manual_seed(0)  # its own, so that no other thread draws from it
+        for i in range(0, len(starts), max(1, budget // T)):
+            batch = self.batch(windows, starts[i : i + max(1, budget // T)], draw)
+            mask = None if batch.mask is None else batch.mask.to(device)
+            x = model.body(batch.ids.to(device), mask=mask)[batch.places.to(device)]
+            wanted = batch.wanted.to(device)
+            total += model.head.loss(x, wanted).item()
+            right += int((model.head(x).argmax(-1) == wanted).sum())
+            count += len(wanted)
         [text] = self.tokenizer.decode([windows.ids[: T // 2].tolist()])
         words, between = ([*text], "") if self.spelled else (text.split(), " ")
         text = between.join([*words[:3], MASK, *words[4:12]])
@@ -224,9 +223,9 @@ class Fill(Task):
                 )
             places = [i for i, token in enumerate(ids) if token == self.tokenizer.mask]
             x = model.body(torch.tensor([ids], device=device))[0, places]
-            logps = model.head(x).float().cpu().log_softmax(-1)
+            logps = must_be_finite(model.head(x).float().cpu()).log_softmax(-1)
             logps[:, special] = -torch.inf  # no filler, but probable or not as the model has it
-            best = logps[:, : len(self.tokenizer)].topk(min(how.n_best, len(self.tokenizer)))
+            best = logps[:, : len(self.tokenizer)].topk(min(how.n_best, len(self.tokenizer) - len({*special.tolist()})))
             yield [
                 self.answer(text, best.indices[:, rank], best.values[:, rank]) for rank in range(best.values.size(1))
             ]
@@ -246,7 +245,6 @@ class Fill(Task):
         """The ids of a text, in which [MASK] stands for a word."""
         if MASK not in text:
             raise ValueError(f'put {MASK} where a word is to be filled in, not: "{text[:60]}"')
-        self.tokenizer.engine.no_truncation()  # what is too long is refused, not cut
         if self.spelled:
             text = MASK.join(map(residues, text.split(MASK)))
         if not self.marks_words:

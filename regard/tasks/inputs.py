@@ -22,6 +22,7 @@ from regard.data.pieces import READING, Pieces, learn
 from regard.data.residues import spelling, spells
 from regard.data.tokens import Tokenizer
 from regard.data.views import Views
+from regard.parts.heads import must_be_finite
 
 
 class Given(NamedTuple):
@@ -53,10 +54,9 @@ class TextInput:
 
     def prepare(self, rows: Sequence[Any], wanted: Any, context: int) -> Written:
         """A text that is longer than the context is cut."""
-        self.tokenizer.longest(context)
         texts = [row.text if getattr(row, "pair", None) is None else (row.text, row.pair) for row in rows]
         nothing = [self.tokenizer.end]  # of a text without a token there would be no mean
-        return Written(Ragged([ids or nothing for ids in self.tokenizer.encode(texts)]), wanted)
+        return Written(Ragged([ids or nothing for ids in self.tokenizer.encode(texts, context)]), wanted)
 
     def given(self, examples: Written, rows: Ints, training: bool) -> Given:
         ids = examples.rows.padded(rows, self.tokenizer.pad)
@@ -128,9 +128,15 @@ def vectors(model: Any, tokenizer: Tokenizer, pool: Callable[..., Tensor], raw: 
 
         def pooled(rows: Ints, texts: Written = texts) -> Tensor:
             ids, mask = to_device(reader.given(texts, rows, training=False), device)
-            return pool(model.body(ids, mask), mask).float().cpu()
+            return finite_vectors(pool(model.body(ids, mask), mask))
 
         yield from in_order(texts.lengths[:, 0], pooled).tolist()
+
+
+def finite_vectors(x: Tensor) -> Tensor:
+    """(N,D) on the processor, every number of which is finite."""
+    must_be_finite(x.abs())
+    return x.float().cpu()
 
 
 class Text(NamedTuple):

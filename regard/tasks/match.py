@@ -27,10 +27,10 @@ from regard.data.pictures import Pictures
 from regard.data.pieces import Pieces
 from regard.data.tokens import Tokenizer
 from regard.data.views import Views
-from regard.parts.heads import Model
+from regard.parts.heads import Model, must_be_finite
 from regard.scores import recall_at
 from regard.tasks.contrast import alike, contrast, distinct, places
-from regard.tasks.inputs import Drawn, ImageInput, TextInput, Written, fit_tokenizer, in_order, told
+from regard.tasks.inputs import Drawn, ImageInput, TextInput, Written, finite_vectors, fit_tokenizer, in_order, told
 from regard.tasks.task import Answer, Choices, Loss, Task, learnt, samples
 
 TOGETHER = 50  # pairs among which the loss of a check is measured
@@ -128,8 +128,7 @@ class Match(Task):
         return Matched(Drawn(np.stack(pictures), None), Written(Ragged(texts), None), np.stack([seen, said]))
 
     def tokens(self, texts: Sequence[str], context: int) -> list[list[int]]:
-        self.tokenizer.longest(context)
-        return self.tokenizer.encode(texts)
+        return self.tokenizer.encode(texts, context)
 
     def batch(self, examples: Matched, rows: Ints) -> Pairs:
         pairs = examples.pairs[:, rows]
@@ -154,7 +153,7 @@ class Match(Task):
 
         def vectors(rows: Ints) -> Tensor:
             ids, mask = to_device(self.said.given(texts, rows, training=False), device)
-            return model.body.text(ids, mask).float().cpu()
+            return finite_vectors(model.body.text(ids, mask))
 
         return in_order(texts.lengths[:, 0], vectors)  # (N,E)
 
@@ -163,7 +162,7 @@ class Match(Task):
         device = next(model.parameters()).device
 
         def vectors(rows: Ints) -> Tensor:
-            return model.body.image(self.seen.given(pictures, rows, training=False).x.to(device)).float().cpu()
+            return finite_vectors(model.body.image(self.seen.given(pictures, rows, training=False).x.to(device)))
 
         return in_order(pictures.lengths[:, 0], vectors)  # (N,E)
 
@@ -228,7 +227,7 @@ class Match(Task):
             place = {label: i for i, label in enumerate(texts)}
             prompts = self.embed_texts(model, [how.prompt.replace("{}", label) for label in texts])
             pictures = self.embed_pictures(model, [open_picture(file) for file, *_ in asked])
-            scores = model.body.scores(pictures.to(device), prompts.to(device)).cpu()  # (lines, labels)
+            scores = must_be_finite(model.body.scores(pictures.to(device), prompts.to(device)).cpu())  # (lines, labels)
             for row, (_, *labels) in zip(scores, asked, strict=True):
                 names = list(dict.fromkeys(labels))
                 best = row[[place[name] for name in names]].log_softmax(-1).topk(min(how.n_best, len(names)))

@@ -28,7 +28,7 @@ from regard.data.lines import UTF8, Dialect
 from regard.data.moments import Moments
 from regard.data.senses import Senses, or_1
 from regard.parts.future import Foreseen, Future
-from regard.parts.heads import Model
+from regard.parts.heads import NOT_FINITE, Model
 from regard.tasks.rollout import at, missed, rolled
 from regard.tasks.steps import episodes_of
 from regard.tasks.task import Answer, Choices, Loss, Task, learnt, samples
@@ -227,6 +227,8 @@ class Predict(Task):
                 self.must_know(row)
             after = max(row.steps + 1 for row in rows) if how.ahead else None
             found = rolled(model, self.senses, rows, after, how.horizon)
+            if not all(np.isfinite(one.told).all() for one in found):
+                raise FloatingPointError(NOT_FINITE)
             if how.save:
                 save_told(how.save, found, self.senses.low, self.senses.high)
             yield [self.answer(found, how.horizon)]

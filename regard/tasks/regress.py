@@ -27,7 +27,7 @@ from regard.parts.heads import Classifier, Model, thought_of
 from regard.parts.pooling import POOLINGS
 from regard.scores import mae, r2, rmse
 from regard.tasks.bonds import Bonded, MayBond, MoleculeInput, bundled_paths
-from regard.tasks.inputs import TextInput, Written, fit_tokenizer, in_order
+from regard.tasks.inputs import TextInput, Written, finite_vectors, fit_tokenizer, in_order
 from regard.tasks.task import Answer, Choices, Loss, learnt, samples
 
 
@@ -129,7 +129,7 @@ class Regress(MayBond):
         device = next(model.parameters()).device
 
         def answer(chosen: Ints) -> Tensor:
-            return self.guess(model, to_device(self.batch(examples, chosen), device)).float().cpu()
+            return finite_vectors(self.guess(model, to_device(self.batch(examples, chosen), device))[:, None])[:, 0]
 
         return (in_order(examples.lengths[:, 0], answer).double() * self.spread + self.mean).tolist()
 

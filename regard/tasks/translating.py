@@ -59,9 +59,9 @@ class Translator(Task):
     def first(self) -> int:
         return self.tokenizer.pad if self.start is None else self.start
 
-    def encode(self, sentences: Sequence[str], back: bool = False) -> list[list[int]]:
+    def encode(self, sentences: Sequence[str], back: bool = False, max_length: int | None = None) -> list[list[int]]:
         """Source sentences; where there are two directions, the first token says which is meant."""
-        rows = self.tokenizer.encode(sentences)
+        rows = self.tokenizer.encode(sentences, max_length)
         if self.both_ways:
             return [[self.tokenizer.id_of(BACK if back else FORWARD), *row] for row in rows]
         if back:

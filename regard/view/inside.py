@@ -80,7 +80,6 @@ def refuse_blind(loaded: Loaded) -> None:
 
 def translated(loaded: Loaded, text: str, target: str) -> Inside:
     task: Any = loaded.task
-    task.tokenizer.engine.no_truncation()
     [source], [wanted] = task.encode([text]), task.tokenizer.encode_targets([target])
     given = [task.first, *wanted[:-1]]
     seen, logits = seen_in(loaded.model, source, given)
@@ -91,7 +90,6 @@ def translated(loaded: Loaded, text: str, target: str) -> Inside:
 
 def read(loaded: Loaded, text: str) -> Inside:
     task: Any = loaded.task
-    task.tokenizer.engine.no_truncation()  # what is too long is refused, not cut
     ids = TOKENS[type(task)](task, text)
     seen, logits = seen_in(loaded.model, ids, most=getattr(task, "limit", None))
     given = line(task.tokenizer, ids)

@@ -280,8 +280,8 @@ def test_marian_cuts_anything_as_sentencepiece_does(spoken: dict[str, Path], tex
 def test_marian_is_cut_and_tells_no_places(spoken: dict[str, Path]) -> None:
     ours = Tokenizer.load(spoken["marian"])
     [whole] = ours.encode([PHRASES[0]])
-    ours.longest(3)
-    assert ours.encode([PHRASES[0]]) == [[*whole[:2], ours.end]]
+    assert ours.encode([PHRASES[0]], 3) == [[*whole[:2], ours.end]]
+    assert ours.encode([PHRASES[0]]) == [whole]
     with pytest.raises(ValueError, match="does not tell where"):
         ours.encodings(["a"])
     with pytest.raises(ValueError, match="single texts, not pairs"):
@@ -293,8 +293,7 @@ def test_files_go_back_as_they_were(request: pytest.FixtureRequest, tmp_path: Pa
     folder = request.getfixturevalue("spoken" if name in ("llama", "marian") else "folders")[name]
     write(folder, tokenizer_config={"model_max_length": 77}, special_tokens_map={}, added_tokens={})
     ours = Tokenizer.load(folder)
-    ours.longest(9)
-    ours.encode(TEXTS[:50])
+    ours.encode(TEXTS[:50], 9)
     before = {file.name: file.read_bytes() for file in folder.iterdir() if file.name != "config.json"}
     for place in "one", "two":
         (tmp_path / place).mkdir()
@@ -477,3 +476,13 @@ def test_a_link_out_of_the_folder_is_not_followed(folders: dict[str, Path], tmp_
     (tmp_path / "model" / name).symlink_to(tmp_path / "secret")
     with pytest.raises(ValueError, match="is a link out of its folder"):
         Tokenizer.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta"])
+def test_a_typed_control_token_is_text_even_beside_a_mask(folders: dict[str, Path], name: str) -> None:
+    """Transformers would make tokens of all of them."""
+    ours = Tokenizer.load(folders[name])
+    typed = [ours.roles[role] for role in ("sep_token", "cls_token", "pad_token")]
+    ids = ours.encode_marked(f"{' '.join(typed)} {ours.roles['mask_token']} a")
+    control = {ours.id_of(token) for token in (*typed, ours.roles["mask_token"])}
+    assert [number for number in ids if number in control] == [ours.begin, ours.mask, ours.id_of(typed[0])]

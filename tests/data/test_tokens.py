@@ -7,13 +7,18 @@ import re
 import subprocess
 import sys
 import unicodedata
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer as Engine
 
+from regard.data import tokens
 from regard.data.pieces import READING, TRANSLATING, WRITING, Layout, Pieces, learn
 from regard.data.tokens import Tokenizer
 
@@ -287,11 +292,10 @@ def test_every_word_of_a_list_is_told_apart(learnt: dict[Any, Tokenizer], kind: 
     assert [*dict.fromkeys(told[1:-1])] == [0, 1, 2, 3, 4]
 
 
-def test_what_is_longer_is_cut_until_it_is_saved(tmp_path: Path) -> None:
+def test_what_is_longer_is_cut_in_that_call_only(tmp_path: Path) -> None:
     tokenizer = learn(TEXTS, Pieces("characters"), READING)
     whole = tokenizer.encode([TEXTS[5], (TEXTS[5], "a mat")])
-    tokenizer.longest(12)
-    one, two = tokenizer.encode([TEXTS[5], (TEXTS[5], "a mat")])
+    one, two = tokenizer.encode([TEXTS[5], (TEXTS[5], "a mat")], 12)
     assert len(one) == len(two) == 12
     assert one[:11] == whole[0][:11]
     assert one[-1] == two[-1] == tokenizer.end
@@ -409,8 +413,7 @@ def test_what_a_file_says_of_length_and_padding_is_not_done_and_not_lost(tmp_pat
     content = (tmp_path / "tokenizer.json").read_bytes()
     tokenizer = Tokenizer.load(tmp_path)
     assert [len(row) for row in tokenizer.encode(["abcdefgh", "ab", ""])] == [8, 2, 0]
-    tokenizer.longest(5)
-    assert [len(row) for row in tokenizer.encode(["abcdefgh", "ab", ""])] == [5, 2, 0]
+    assert [len(row) for row in tokenizer.encode(["abcdefgh", "ab", ""], 5)] == [5, 2, 0]
     for place in "one", "two":
         (tmp_path / place).mkdir()
         tokenizer.save(tmp_path / place)
@@ -425,10 +428,8 @@ def test_nothing_is_longer_than_the_tokenizer_was_made_for(tmp_path: Path, most:
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"model_max_length": most}))
     tokenizer = Tokenizer.load(tmp_path)
     assert [len(row) for row in tokenizer.encode(["abcdefgh"])] == [8], "until it is asked for"
-    tokenizer.longest(7)
-    assert [len(row) for row in tokenizer.encode(["abcdefgh"])] == [length]
-    tokenizer.longest(3)
-    assert [len(row) for row in tokenizer.encode(["abcdefgh"])] == [3]
+    assert [len(row) for row in tokenizer.encode(["abcdefgh"], 7)] == [length]
+    assert [len(row) for row in tokenizer.encode(["abcdefgh"], 3)] == [3]
 
 
 TOLD = {
@@ -488,3 +489,75 @@ def test_a_folder_is_asked_for_a_tokenizer_before_it_is_opened(tmp_path: Path) -
 
 def test_translations_are_cut_like_their_sources_unless_there_are_two_models(tokenizer: Tokenizer) -> None:
     assert tokenizer.encode_targets(TEXTS[:5]) == tokenizer.encode(TEXTS[:5])
+
+
+@given(
+    st.lists(st.sampled_from(["the cat", "a mat", "sat", "[SEP]", "é", "dog dog dog"]), max_size=9),
+    st.lists(st.sampled_from(["on", "the mat", "x"]), max_size=9),
+    st.integers(3, 20),
+)
+@settings(max_examples=40)
+def test_truncation_is_that_of_the_library(
+    learnt: dict[Any, Tokenizer], one: list[str], two: list[str], n: int
+) -> None:
+    """Whose own switch is for an engine that nobody shares."""
+    for kind in KINDS:
+        ours = learnt["reading", kind]
+        alone = Engine.from_str(ours.engine.to_str())
+        alone.encode_special_tokens = True
+        alone.enable_truncation(n, strategy="longest_first")
+        texts = [" ".join(one), (" ".join(one), " ".join(two)), (" ".join(two), " ".join(one))]
+        assert ours.encode(texts, n) == [encoding.ids for encoding in alone.encode_batch(texts)]
+
+
+def amid(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> list[object]:
+    """Another thread's request runs, from beginning to end, at the moment when a request asks the engine."""
+    answers: list[object] = []
+    begun: list[bool] = []
+    before = tokens.blaming
+
+    @contextmanager
+    def interrupted(name: str) -> Iterator[None]:
+        if not begun:
+            begun.append(True)
+            thread = Thread(target=lambda: answers.append(other()))
+            thread.start()
+            thread.join()
+        with before(name):
+            yield
+
+    monkeypatch.setattr(tokens, "blaming", interrupted)
+    return answers
+
+
+TYPED = "the [SEP] cat [CLS] sat [PAD] on"
+
+
+def test_a_marked_text_changes_nothing_for_other_threads(
+    learnt: dict[Any, Tokenizer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = learnt["reading", "bpe"]
+    [alone] = tokenizer.encode([TYPED])
+    marked = tokenizer.encode_marked("the [MASK] sat")
+    answers = amid(monkeypatch, lambda: tokenizer.encode([TYPED])[0])
+    assert tokenizer.encode_marked("the [MASK] sat") == marked
+    assert answers == [alone]
+
+
+def test_another_threads_truncation_changes_nothing(
+    learnt: dict[Any, Tokenizer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = learnt["reading", "bpe"]
+    short, whole = tokenizer.encode(TEXTS[5:7], 6), tokenizer.encode(TEXTS[5:7])
+    answers = amid(monkeypatch, lambda: tokenizer.encode(TEXTS[5:7], 6))
+    assert tokenizer.encode(TEXTS[5:7]) == whole
+    assert answers == [short]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_the_mask_is_a_control_token_of_a_marked_text(learnt: dict[Any, Tokenizer], kind: str) -> None:
+    tokenizer = learnt["reading", kind]
+    ids = tokenizer.encode_marked(f"{TYPED} [MASK] mat")
+    control = {number for number in tokenizer.special if tokenizer.pieces([number]) != ["[UNK]"]}
+    assert [number for number in ids[1:-1] if number in control] == [tokenizer.mask]
+    assert tokenizer.encode_marked(TYPED) == tokenizer.encode([TYPED])[0], "without a mask it is any text"

@@ -21,6 +21,7 @@ from regard.parts.attention import (
     what_may_be_seen,
 )
 from regard.parts.cache import Cache
+from regard.reproducible import reproducible
 
 B, H, G, T, S, E = 2, 6, 3, 5, 7, 4
 D = H * E
@@ -234,3 +235,26 @@ def test_looking_ends_when_the_model_fails() -> None:
         mixer(numbers(B, T, D + 1))
     assert not any(module._forward_hooks for module in mixer.modules())
     assert not attention.someone_looks()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_row_that_sees_nothing_is_finite(dtype):
+    """In the kernel, in the open, with a bias, and when gradients flow; and all other rows are as ever."""
+    torch.manual_seed(1)
+    q, k, v = (torch.randn(2, 2, 5, 16, dtype=dtype) for _ in range(3))
+    mask = torch.ones(2, 1, 5, 5, dtype=torch.bool)
+    mask[1, :, 3] = False
+    for bias in (None, torch.randn(1, 2, 5, 5, dtype=dtype)):
+        for learning in (False, True):
+            q.requires_grad_(learning)
+            found = [way(q, k, v, mask, bias) for way in (attend, attend_openly)]
+            assert all(y.isfinite().all() for y in found)
+            others = torch.arange(10).view(2, 1, 5, 1).expand(2, 2, 5, 16) != 8
+            whole = attend_openly(q, k, v, None, bias)
+            assert_close(found[1][others], whole[others], rtol=0, atol=0)
+    if dtype == torch.float32:
+        with reproducible():
+            assert attend(q.detach(), k, v, mask).isfinite().all()
+    q = q.detach().requires_grad_()
+    attend(q, k, v, mask).sum().backward()
+    assert q.grad.isfinite().all()

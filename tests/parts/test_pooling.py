@@ -73,3 +73,9 @@ def test_an_attention_pool_weighs_by_its_question_and_shows_the_weights() -> Non
     assert_close(y, (weights.mT * x).sum(1))
     score = (x[0] @ pool.score.weight[0]).exp()
     assert_close(weights[0, 0], score / score.sum())
+
+
+@every
+def test_a_text_without_a_token_is_finite(name: str) -> None:
+    torch.manual_seed(1)
+    assert POOLINGS[name](D).double()(numbers(B, T, D), mask_of([T, 0, 4], T)).isfinite().all()

@@ -206,6 +206,36 @@ def test_another_core_changes_no_bit(gpt):
 
 
 @torch.inference_mode()
+def test_nan_stays_nan(writer):
+    """Wherever it comes from: an activation, a softmax or a rounding could make a number of it."""
+    text = ids(2, 12)
+    for name, weight in writer.named_parameters():
+        before = weight.clone()
+        weight.view(-1)[0] = torch.nan
+        if "positions" in name:
+            weight.fill_(torch.nan)
+        if "tokens" in name:
+            weight[text[0, 0]] = torch.nan
+        for _, fast, _ in variants(writer):
+            caches = fast.body.caches()
+            prompt = fast.head(fast.body(text[:, :-1], cache=caches))
+            step = fast.next(text[:, -1:], caches)
+            assert not prompt[0, -1].isfinite().all(), f"{name}, a prompt"
+            assert not step[0].isfinite().all(), f"{name}, a step"
+        weight.copy_(before)
+
+
+@torch.inference_mode()
+def test_a_row_that_sees_nothing_is_finite():
+    config = BertConfig(vocab=V, context=T, dim=64, layers=2, heads=2, hidden=44, dropout=0.0)
+    body = FastBody(Bert(config).eval(), half=False)
+    mask = torch.ones(B, 1, T, T, dtype=torch.bool)
+    mask[1, :, 3] = False
+    assert body(ids(B, T), mask).isfinite().all()
+    assert body(ids(B, T), torch.tensor([True, False, True])[:, None, None, None].expand(B, 1, 1, T)).isfinite().all()
+
+
+@torch.inference_mode()
 def test_what_does_not_fit_is_refused(writer):
     fast = in_engine(rounded(writer))
     caches = fast.body.caches()

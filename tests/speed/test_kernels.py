@@ -1,4 +1,8 @@
-"""The functions and tiles that the engine is made of, each against its formula."""
+"""The functions and tiles that the engine is made of, each against its formula; and where they are kept."""
+
+import os
+import stat
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,9 +12,11 @@ import torch.nn.functional as F
 pytest.importorskip("numba")
 
 from numba import njit
+from numba.core.caching import CompileResultCacheImpl
 
 from regard.parts.feedforward import ACTIVATIONS
-from regard.speed import recall
+from regard.places import kernels_directory
+from regard.speed import lanes, recall
 from regard.speed.bytes import VNNI, group_tile, int8_tile, part_group, rounding
 from regard.speed.functions import activate
 from regard.speed.int8 import BLOCK, GROUP, packed
@@ -93,3 +99,69 @@ def test_attention_tiles_look_only_at_their_slots(half):
     torch.testing.assert_close(weights, seen @ q, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(y, (seen @ q) @ seen, atol=1e-4, rtol=1e-4)
     assert not torch.isnan(F.softmax(weights, 0)).any()
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def test_compiled_code_is_kept_where_only_its_user_can_write(tmp_path, home, monkeypatch):
+    beside = tmp_path / "source" / "__pycache__" / "kernels"
+    assert kernels_directory(tmp_path / "source") == (beside, "")
+    assert stat.S_IMODE(beside.stat().st_mode) == 0o700
+    beside.chmod(0o770)
+    ours = home / ".cache" / "regard" / "kernels"
+    assert kernels_directory(tmp_path / "source") == (ours, "")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(beside))
+    assert kernels_directory(tmp_path / "source") == (None, f"{beside} can be written by others")
+    (tmp_path / "link").symlink_to(ours)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "link"))
+    assert kernels_directory(tmp_path)[1].endswith("is a link, not a directory")
+    monkeypatch.setattr(os, "getuid", lambda: ours.stat().st_uid + 1)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(ours))
+    assert kernels_directory(tmp_path) == (None, f"{ours} belongs to another user")
+
+
+def test_an_install_that_cannot_be_written_and_no_home(tmp_path, home, monkeypatch):
+    """As in a container: nothing is kept, and the reasons are told."""
+
+    def homeless(path):
+        raise RuntimeError("Could not determine home directory.")
+
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(Path, "expanduser", homeless)
+    folder, why = kernels_directory(tmp_path / "file")
+    assert folder is None
+    assert why == f"there is no home directory; {tmp_path}/file/__pycache__/kernels: Not a directory"
+
+
+def marked(monkeypatch, folder, why=""):
+    """A new function of ours, compiled code being kept in that folder."""
+
+    def plus_one(x):
+        return x + 1
+
+    plus_one.__module__ = "regard.speed.tested"
+    monkeypatch.setattr(lanes, "KEPT", folder)
+    monkeypatch.setattr(lanes, "NOT_KEPT", why)
+    monkeypatch.setattr(lanes.SAYING, "said", False)
+    return lanes.compiled(plus_one)
+
+
+def test_the_first_run_tells_that_it_compiles(tmp_path, monkeypatch, capsys):
+    assert marked(monkeypatch, tmp_path)(1) == 2
+    assert capsys.readouterr().err == (
+        f"regard: compiling for this processor, which may take a minute; it is kept in {tmp_path}\n"
+    )
+    assert [*tmp_path.rglob("*.nbi")]
+    assert marked(monkeypatch, tmp_path)(1) == 2
+    assert capsys.readouterr().err == "", "it is there already"
+
+
+def test_without_a_place_it_compiles_and_keeps_nothing(monkeypatch, capsys):
+    monkeypatch.setattr(CompileResultCacheImpl, "_locator_classes", [])  # Numba finds none either
+    assert marked(monkeypatch, None, "there is no home directory")(1) == 2
+    assert "nothing is kept, as there is no home directory (set NUMBA_CACHE_DIR)" in capsys.readouterr().err

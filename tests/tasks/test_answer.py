@@ -143,7 +143,7 @@ def test_no_letter_of_an_answer_is_lost_however_it_is_spelt(how, letters, data):
 def test_a_tokenizer_that_would_cut_long_texts_does_not_cut_documents():
     task = Answering.fit(QUIZ, "reads", READS, {})
     whole = task.prepare(QUIZ, CONTEXT)
-    task.tokenizer.longest(40)  # as the folder of a model may have it
+    task.tokenizer.most = 40  # as the folder of a model may have it
     again = task.prepare(QUIZ, CONTEXT)
     assert (again.ids.ids.tolist(), again.wanted.tolist()) == (whole.ids.ids.tolist(), whole.wanted.tolist())
 

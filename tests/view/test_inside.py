@@ -517,7 +517,6 @@ def test_models_without_attention_are_refused(kind, family, more):
 ])  # fmt: skip
 def test_a_text_longer_than_the_context_is_refused_not_cut(kind, family):
     loaded = made(kind, family)
-    loaded.tokenizer.longest(12)  # as an earlier answer may have left it
     text = ASKED.get(kind, TEXT) + " The red cat runs." * 20
     with pytest.raises(
         ValueError, match=rf"\d\d+ tokens do not fit this model's context of {CONTEXT}: shorten the text"
