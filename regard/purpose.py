@@ -235,15 +235,16 @@ def read_readers(folder: Path, wanted: set[str]) -> dict[str, Any]:
 
 
 def agreed(config: Any, task: Task, folder: Path) -> Any:
-    """The config, with what only the tokenizer knows: which token ends a sentence. What the two say must agree.
+    """The config, with what only the tokenizer knows: which token ends a sentence, and where the second segment of a pair
+    begins. What the two say must agree.
 
     A model of theirs may have room for more tokens than there are, and a padding that is nowhere seen.
     """
-    told = {}
+    told: dict[str, Any] = {}
     for field, value in task.sizes().items():
         has = getattr(config, field, value)
-        if field == "sep" and has < 0:
-            told, agrees = {"sep": value}, True
+        if field == "segment_start" or (field == "sep" and has < 0):
+            told[field], agrees = value, True
         elif isinstance(task, Translate):
             agrees = has == value
         else:
@@ -252,4 +253,4 @@ def agreed(config: Any, task: Task, folder: Path) -> Any:
             raise ValueError(
                 f"{folder}: what reads its input, as its tokenizer, has {field} {value}, but config.json says {has}"
             )
-    return replace(config, **told)
+    return replace(config, **{field: value for field, value in told.items() if hasattr(config, field)})

@@ -212,6 +212,65 @@ def roberta_label(folder: Path) -> Any:
     return transformers.RobertaForSequenceClassification(roberta_config(folder, **named("yes", "no")))
 
 
+def xlm_files(folder: Path, pair: str, **how: Any) -> int:
+    """Two separators between the texts of a pair, as XLM-R has them."""
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    engine = Engine(models.BPE(unk_token="<unk>"))
+    engine.pre_tokenizer, engine.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=special, show_progress=False)
+    engine.train_from_iterator(PHRASES, trainer)
+    engine.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair=pair, special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    roles = dict(zip(("bos", "pad", "eos", "unk", "mask"), special, strict=True)) | {"cls": "<s>", "sep": "</s>"}
+    named_roles = {f"{name}_token": token for name, token in roles.items()}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=engine, **named_roles, **how).save_pretrained(folder)
+    return engine.get_vocab_size()
+
+
+def xlm_label(folder: Path, pair: str, **how: Any) -> Any:
+    vocab = xlm_files(folder, pair, **how)
+    config = transformers.BertConfig(vocab_size=vocab, pad_token_id=1, max_position_embeddings=64, **SIZES)
+    return transformers.BertForSequenceClassification(config)
+
+
+TYPED = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
+
+
+@folder_of
+def xlm_label_untyped(folder: Path) -> Any:
+    """Like MiniLM in many languages: BERT's body, the tokenizer of XLM-R."""
+    return xlm_label(folder, "<s> $A </s> </s> $B </s>", **TYPED)
+
+
+@folder_of
+def xlm_label_typed(folder: Path) -> Any:
+    return xlm_label(folder, "<s> $A </s> </s>:1 $B:1 </s>:1", **TYPED)
+
+
+@folder_of
+def xlm_label_typed_late(folder: Path) -> Any:
+    return xlm_label(folder, "<s> $A </s> </s> $B:1 </s>:1", **TYPED)
+
+
+@folder_of
+def xlm_label_types_not_given(folder: Path) -> Any:
+    return xlm_label(folder, "<s> $A </s> </s>:1 $B:1 </s>:1")
+
+
+@folder_of
+def roberta_label_two_types(folder: Path) -> Any:
+    config = roberta_config(folder, **named("yes", "no"))
+    config.type_vocab_size = 2
+    return transformers.RobertaForSequenceClassification(config)
+
+
+@folder_of
+def bert_label_pairs_unmarked(folder: Path) -> Any:
+    """What TemplateProcessing makes of a pair if nobody tells it: the texts, and nothing between them."""
+    return xlm_label(folder, "<s> $A $B:1 </s>:1", **TYPED)
+
+
 @folder_of
 def modernbert_label(folder: Path) -> Any:
     return transformers.ModernBertForSequenceClassification(modernbert_config(folder, **named("yes", "no", "hm")))
@@ -402,7 +461,14 @@ def pairs() -> list[tuple[str, str]]:
     return list(zip(TEXTS, TEXTS[1:], strict=False))
 
 
-@pytest.mark.parametrize("name", ["bert_label", "bert_labels", "roberta_label", "modernbert_label", "modernbert_mean"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("bert_label", "bert_labels", "roberta_label", "modernbert_label", "modernbert_mean"),
+        *("roberta_label_two_types", "xlm_label_untyped", "xlm_label_typed", "xlm_label_typed_late"),
+        "xlm_label_types_not_given",
+    ],
+)
 def test_labels_have_the_probabilities_of_transformers(name: str, theirs: Any) -> None:
     folder = theirs(name)
     model, tokenizer = opened(folder, "AutoModelForSequenceClassification")
@@ -420,6 +486,32 @@ def test_labels_have_the_probabilities_of_transformers(name: str, theirs: Any) -
         assert [answer.logp for answer in answers] == pytest.approx([math.log(a.score) for a in answers])
         best = [labels[i] for i in range(len(labels)) if logits[i] > 0] if mine.task.many else [labels[logits.argmax()]]
         assert mine(text) == ", ".join(best)
+
+
+def test_a_pair_whose_segments_no_separator_tells_apart_is_refused(theirs: Any) -> None:
+    mine = ours(theirs("bert_label_pairs_unmarked"))
+    assert mine(TEXTS[0]) in mine.task.labels
+    with pytest.raises(ValueError, match="type_ids that do not change behind its sep_token"):
+        mine(f"{TEXTS[0]}\t{TEXTS[1]}")
+
+
+@pytest.mark.parametrize("model", ["bert", "modernbert"])
+def test_transformers_reads_pairs_as_we_were_trained_to(model: str, capsys: Any, tmp_path: Path) -> None:
+    rows = [f"{one}\t{other}\t{'same' if i % 2 else 'other'}\n" for i, (one, other) in enumerate(pairs() * 9)]
+    (tmp_path / "pairs.tsv").write_text("".join(rows))
+    sizes = ["--dim", 24, "--layers", 1, "--heads", 3, "--hidden", 40, "--context", 64]
+    pooling = {"bert": "pooler", "modernbert": "mean"}[model]
+    data = ["--data", tmp_path / "pairs.tsv", "--valid", tmp_path / "pairs.tsv"]
+    run = trained(
+        capsys, "classify", "--model", model, "--pooling", pooling, *data, *sizes, *SHORT, "--out", tmp_path / "run"
+    )
+    theirs, tokenizer = opened(run, "AutoModelForSequenceClassification")
+    said = tokenizer(*pairs()[0], return_tensors="pt")
+    assert ("token_type_ids" in said) == (model == "bert")
+    with torch.inference_mode():
+        wanted = theirs(**said).logits[0].softmax(-1)
+    found = {answer.text: answer.score for answer in next(ours(run).answers(["\t".join(pairs()[0])], n_best=2))}
+    assert_close(torch.tensor([found[theirs.config.id2label[i]] for i in range(2)]), wanted, **CLOSE)
 
 
 def test_a_value_is_that_of_transformers(theirs: Any) -> None:

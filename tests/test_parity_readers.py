@@ -173,7 +173,7 @@ def drawn_text(family: str, head: Head, classes: int, draw: random.Random, stack
     if sep is not None:
         ids[:, 2] = sep
         ends = ids == sep
-        asked["token_type_ids"] = (ends.cumsum(1) - ends.long()).clamp(max=kinds - 1)
+        asked["token_type_ids"] = (ends.cumsum(1) > ends).long().clamp(max=kinds - 1)
     return Case(family, head, config, classes, asked, real)
 
 

@@ -120,6 +120,7 @@ class Answering(Task):
 
     def prepare(self, rows: Sequence[Question], context: int) -> Windows:
         parts: list[Window] = []
+        self.tokenizer.must_pair()
         self.tokenizer.engine.no_truncation()  # the files of others may ask for it, but here windows take its place
         for some in handfuls(enumerate(rows), 1000):
             encodings = self.tokenizer.encodings([(row.question, row.document) for _, row in some])

@@ -86,7 +86,7 @@ class Settings:
 
 SEVERAL = ("data", "valid", "test", "fields", "freeze")  # options that take one text or more
 FROM_DATA = {  # fields of a config that follow from the data
-    *("vocab", "pad", "sep", "image", "channels", "mels", "stride"),
+    *("vocab", "pad", "sep", "segment_start", "image", "channels", "mels", "stride"),
     *("observation", "places", "actions", "properties", "pairs"),
 }
 
