@@ -235,8 +235,8 @@ def read_readers(folder: Path, wanted: set[str]) -> dict[str, Any]:
 
 
 def agreed(config: Any, task: Task, folder: Path) -> Any:
-    """The config, with what only the tokenizer knows: which token ends a sentence, and where the second segment of a pair
-    begins. What the two say must agree.
+    """The config, with what only the tokenizer knows: which token ends a sentence, and where the second segment
+    of a pair begins. What the two say must agree.
 
     A model of theirs may have room for more tokens than there are, and a padding that is nowhere seen.
     """

@@ -192,6 +192,11 @@ def roberta_fill(folder: Path) -> Any:
 
 
 @folder_of
+def roberta(folder: Path) -> Any:
+    return transformers.RobertaModel(roberta_config(folder))
+
+
+@folder_of
 def bert_label(folder: Path) -> Any:
     return transformers.BertForSequenceClassification(bert_config(folder, **named("good", "bad", "so so")))
 
@@ -1106,6 +1111,44 @@ def test_what_they_save_gives_their_vectors(mode: str, unit: bool, theirs: Any, 
     assert_close(torch.tensor([*loaded.embed(texts)]), torch.from_numpy(made.encode(texts)), **CLOSE)
     loaded.save(tmp_path / "saved")
     assert_close(sentence_transformer(tmp_path / "saved").encode(texts), made.encode(texts))
+
+
+def folder_with_modules(folder: Path, sentence: dict[str, Any]) -> None:
+    """As older versions of sentence-transformers wrote it."""
+    kinds = [("", "Transformer"), ("1_Pooling", "Pooling")]
+    listed = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (path, kind) in enumerate(kinds)
+    ]
+    (folder / "1_Pooling").mkdir()
+    pooling = {"word_embedding_dimension": 24, "pooling_mode_mean_tokens": True}
+    library = {"__version__": {"sentence_transformers": "2.2.2"}, "prompts": {}, "similarity_fn_name": "dot"}
+    files = {"modules": listed, "1_Pooling/config": pooling, "sentence_bert_config": sentence}
+    for name, content in {**files, "config_sentence_transformers": library}.items():
+        (folder / f"{name}.json").write_text(json.dumps(content))
+
+
+def test_texts_are_lowercased_where_a_folder_asks_for_it(theirs: Any, capsys: Any, tmp_path: Path) -> None:
+    """The tokenizer of RoBERTa tells capital letters apart. Newer versions of the library put it into the tokenizer."""
+    shutil.copytree(theirs("roberta"), tmp_path / "model")
+    folder_with_modules(tmp_path / "model", {"max_seq_length": 20, "do_lower_case": True})
+    made = sentence_transformer(tmp_path / "model")
+    texts = [*TEXTS, "SHOUTED Straße İstanbul ΟΔΟΣ"]
+    wanted = torch.from_numpy(made.encode(texts))
+    assert_close(made.encode([text.upper() for text in TEXTS[:3]]), made.encode(TEXTS[:3]))
+    loaded = ours(tmp_path / "model")
+    assert_close(torch.tensor([*loaded.embed(texts)]), wanted, **CLOSE)
+    loaded.save(tmp_path / "saved")
+    assert_close(torch.from_numpy(sentence_transformer(tmp_path / "saved").encode(texts)), wanted, **CLOSE)
+    name = "config_sentence_transformers.json"
+    assert read_json(tmp_path / "saved" / name) == read_json(tmp_path / "model" / name)
+    assert read_json(tmp_path / "saved" / name)["similarity_fn_name"] == "dot"
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("".join(f"{PHRASES[i]}\t{PHRASES[i + 1]}\n" for i in range(0, 40, 2)))
+    data = ["--data", pairs, "--valid", pairs, "--from", tmp_path / "model", *SHORT]
+    again = trained(capsys, "embed", *data, "--out", tmp_path / "run")
+    assert read_json(again / "sentence_bert_config.json")["do_lower_case"] is True
+    assert read_json(again / name) == read_json(tmp_path / "model" / name)
 
 
 def test_minilm_gives_the_vectors_of_both_libraries(minilm: Path) -> None:

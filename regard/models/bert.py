@@ -36,9 +36,7 @@ class BertConfig:
     pad: int = -1  # id of the padding, counted from the end if negative
     segments: int = 2  # sentences of a text that are told apart
     sep: int = -1  # id of the token that ends a sentence; none if negative
-    segment_start: int = (
-        1  # separators before the second segment of a pair, as the tokenizer has it; 0: only one segment
-    )
+    segment_start: int = 1  # separators before the second segment of a pair, by the tokenizer; 0: only one segment
     activation: Literal["gelu", "gelu-tanh", "quick-gelu", "relu", "relu2", "silu"] = "gelu"  # of the feed-forward
     eps: float = 1e-12  # added to the variance in each norm
     after_pad: bool = False  # count positions from pad + 1, as RoBERTa does, instead of 0

@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from tokenizers.normalizers import Lowercase
 from torch import Tensor
 
 from regard.choose import must
@@ -24,7 +25,7 @@ from regard.data.batches import ByLength, Ints, Ragged, handfuls, to_device
 from regard.data.files import Rows
 from regard.data.pieces import Pieces
 from regard.data.tokens import Tokenizer
-from regard.hub.sentences import write_modules
+from regard.hub.sentences import Modules, write_modules
 from regard.parts.heads import Model, Vector
 from regard.parts.pooling import POOLINGS
 from regard.scores import recall_at
@@ -32,6 +33,7 @@ from regard.tasks.contrast import alike, contrast, distinct, places
 from regard.tasks.inputs import TextInput, Written, bundled_pairs, fit_tokenizer, in_order, two_texts
 from regard.tasks.task import Answer, Choices, Loss, Task, learnt, samples
 
+SMALL = Lowercase()  # that of sentence-transformers
 TOGETHER = 50  # pairs among which the loss of a check is measured
 
 
@@ -57,6 +59,8 @@ class Embed(Task):
     temperature: float = 0.05  # what likenesses are divided by before the softmax
     unit: bool = learnt(True)  # vectors have the length 1
     limit: int | None = learnt(None)  # tokens after which a text is cut; the context if there are fewer
+    lowercase: bool = learnt(False)  # before the tokenizer reads a text
+    library: dict[str, Any] | None = learnt(None)  # what sentence-transformers says of its version and similarity
     tokenizer: Tokenizer = learnt()
 
     about = "a text in, a vector out; texts that belong together lie near each other"
@@ -64,7 +68,7 @@ class Embed(Task):
     ships = "the phrasebook: a sentence and its translation"
     asks = ("reads", "gathers")
     default = "modernbert"
-    of_the_head = ("pooling", "unit", "limit")
+    of_the_head = ("pooling", "unit", "limit", "lowercase", "library")
     counts = "pairs"
     looks = 1000
 
@@ -106,6 +110,7 @@ class Embed(Task):
 
     def tokens(self, texts: Sequence[str], context: int) -> list[list[int]]:
         self.tokenizer.longest(min(context, self.limit or context))
+        texts = [SMALL.normalize_str(text) for text in texts] if self.lowercase else texts
         return [ids or [self.tokenizer.end] for ids in self.tokenizer.encode(texts)]
 
     def prepare(self, rows: Sequence[Any], context: int) -> Coupled:
@@ -183,4 +188,4 @@ class Embed(Task):
 
     def leave(self, folder: Path) -> None:
         """What sentence-transformers wants to find."""
-        write_modules(folder, self.pooling, self.unit, self.limit)
+        write_modules(folder, Modules(self.pooling, self.unit, self.limit, self.lowercase, self.library))

@@ -49,9 +49,7 @@ def test_padding_is_zero_and_stays_zero_when_the_tied_head_learns() -> None:
     texts=st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=6), min_size=2, max_size=4), start=st.integers(0, 3)
 )
 @settings(deadline=None, derandomize=True, max_examples=60)
-def test_the_second_segment_begins_behind_so_many_separators_of_its_own_text(
-    texts: list[list[int]], start: int
-) -> None:
+def test_the_second_segment_begins_behind_the_separators_of_its_own_text(texts: list[list[int]], start: int) -> None:
     separator = 2
     wanted = [[int(0 < start <= text[:i].count(separator)) for i in range(len(text))] for text in texts]
     for text, kinds in zip(texts, wanted, strict=True):
