@@ -21,6 +21,8 @@ from regard.data.tokens import Tokenizer
 from regard.data.views import Views
 from regard.hub.files import read_json, there, write_json
 from regard.hub.sentences import read_modules
+from regard.hub.tables import KNOWN, classes_of, must_be_supported
+from regard.hub.weights import INDEX, WHOLE, stored_in
 from regard.tasks import TASKS
 from regard.tasks.task import Task
 from regard.tasks.translate import Translate
@@ -105,12 +107,14 @@ def task_of(folder: Path) -> str:
     if str(config.get("model_type")).startswith("regard-"):
         raise ValueError(f"{folder} has no task.json, which tells what a model of ours is for")
     said = config.get("architectures")
-    said = ["Model"] if said is None else said  # as older folders have it
+    said = [architecture_of(folder, config)] if said is None else said  # as older folders have it
     if not isinstance(said, list) or not said:
         raise ValueError(f"{folder / 'config.json'}: architectures must be a list of names, not {said!r:.80}")
     architecture = str(said[0])
     found = next((task for ending, task in ENDINGS.items() if architecture.endswith(ending)), None)
     if found is None:
+        if names := KNOWN.get(str(config.get("model_type"))):
+            must_be_supported(names, config, stored_names(folder), folder)
         raise ValueError(
             f"{folder / 'config.json'}: no task is known for the architecture {architecture}: "
             f"those that are end in {', '.join(ENDINGS)}"
@@ -120,6 +124,19 @@ def task_of(folder: Path) -> str:
         raise ValueError(f"{folder / 'config.json'}: problem_type is {problem!r:.80}, and not {', '.join(PROBLEMS)}")
     one = found == "classify" and (problem == "regression" or len(labels_of(config, folder)) == 1)
     return "regress" if one else found
+
+
+def architecture_of(folder: Path, config: dict[str, Any]) -> str:
+    """That of a body alone. If there is a head, the folder has to say which."""
+    names = KNOWN.get(str(config.get("model_type")))
+    if names and (fitting := classes_of(stored_names(folder), [names])) and fitting[0].head:
+        told = f'its weights are those of {fitting[0].architecture}: add "architectures": ["{fitting[0].architecture}"]'
+        raise ValueError(f"{folder / 'config.json'} has no architectures, and {told}")
+    return "Model"
+
+
+def stored_names(folder: Path) -> list[str]:
+    return [*stored_in(folder)] if there(folder / WHOLE) or there(folder / INDEX) else []
 
 
 def labels_of(config: dict[str, Any], folder: Path) -> list[str]:

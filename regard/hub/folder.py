@@ -9,7 +9,6 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -25,7 +24,7 @@ from regard.hub.files import write_json as write_json
 from regard.hub.names import Names, Plain, at
 from regard.hub.placing import placed
 from regard.hub.placing import tensors_of as tensors_of
-from regard.hub.tables import KNOWN, TABLES, table_for
+from regard.hub.tables import TABLES, must_be_supported, table_for, table_of
 from regard.hub.weights import INDEX, WHOLE, Stored, stored_in
 from regard.models import MODELS
 from regard.parts.heads import Model
@@ -171,21 +170,19 @@ def read_config(folder: Path, weights: bool = True) -> tuple[Names | Plain, Any]
         )
     file = folder / "config.json"
     said = read_json(file)
-    kind = said.get("model_type")
-    if not isinstance(kind, str) or kind not in TABLES:
-        near = get_close_matches(str(kind), TABLES, 1, 0.5)
-        hint = f", did you mean {near[0]}?" if near else ":"
-        raise ValueError(
-            f"{file}: model_type is {kind!r}{hint} regard reads {', '.join(KNOWN)} and what it wrote itself"
-        )
-    names = TABLES[kind]
+    try:
+        names = table_of(said.get("model_type"), stored_in(folder) if weights else ())
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None
+    if isinstance(names, Names):
+        must_be_supported(names, said, stored_in(folder) if weights else (), folder)
     config = MODELS[names.model].config
     try:
         given = names.config_to_ours(said)
     except ValueError as error:
         raise ValueError(f"{folder}: {error}") from None
     except (TypeError, KeyError, AttributeError, ArithmeticError) as error:
-        raise ValueError(f"{file} says something that no {kind} model has: {error!r}") from None
+        raise ValueError(f"{file} says something that no {names.family} model has: {error!r}") from None
     kinds = get_type_hints(config)
     for name, value in given.items():
         choose(f"field (in {file})", name, kinds)
