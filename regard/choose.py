@@ -13,6 +13,10 @@ LARGEST = 1e38  # about the largest number of 32 bits
 IDS = ("pad", "sep")  # a negative one is counted from the end, or there is none
 
 
+class Notice(UserWarning):
+    """What a user should know of a model that answers all the same; one line of a command."""
+
+
 class Refused(ValueError):
     """A value of a field, and what is wrong with it."""
 

@@ -53,7 +53,8 @@ class Loaded:
         ways: Any = self.task.ways
         for name in how:
             choose("way of answering", name, [field.name for field in fields(ways)])
-        yield from self.task.predict(self.model, texts, ways(**how))
+        usual = self.task.way_defaults(getattr(self.task, "generation", None))
+        yield from self.task.predict(self.model, texts, ways(**{**usual, **how}))
 
     def embed(self, texts: Iterable[str]) -> Iterator[list[float]]:
         """One vector for each text or picture: the mean of what the body makes of it."""

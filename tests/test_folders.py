@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from regard import load
+from regard.choose import Notice
 from regard.cli import main
 from regard.data.bundled import phrasebook
 from regard.data.sentencepieces import read_model
@@ -650,6 +651,104 @@ def test_translations_are_those_of_transformers(name: str, beam: int, theirs: An
     assert len({*wanted.values()}) > 5, "they say too few different things to compare"
 
 
+def asking(folder: Path, **told: Any) -> Path:
+    """The folder, with more in its generation_config.json."""
+    file = folder / "generation_config.json"
+    file.write_text(json.dumps(read_json(file) | told))
+    return folder
+
+
+WRITTEN: list[dict[str, Any]] = [  # what transformers' generate does without being told more
+    {"do_sample": False, "max_new_tokens": 30},
+    {"do_sample": False, "max_new_tokens": 30, "repetition_penalty": 1.7},
+    {"do_sample": False, "max_new_tokens": 30, "repetition_penalty": 0.8, "no_repeat_ngram_size": 3},
+    {"do_sample": False, "max_new_tokens": 24, "no_repeat_ngram_size": 2, "bad_words_ids": [[70, 261], [83], [78, 73]]},
+    {
+        "do_sample": False,
+        "max_new_tokens": 24,
+        "suppress_tokens": [*range(60, 90)],
+        "begin_suppress_tokens": [261, 262],
+    },
+    {"do_sample": False, "max_new_tokens": 12, "min_new_tokens": 9, "suppress_tokens": [5, 399]},
+    {"do_sample": True, "top_k": 1, "max_new_tokens": 20},
+    {"do_sample": True, "temperature": 1e-4, "max_new_tokens": 20, "repetition_penalty": 1.3},
+    {"do_sample": True, "top_p": 1e-6, "max_new_tokens": 20},
+]
+
+
+@pytest.mark.parametrize("told", WRITTEN, ids=str)
+def test_a_text_goes_on_as_generation_config_asks(
+    told: dict[str, Any], theirs: Any, tmp_path: Path, recwarn: Any
+) -> None:
+    folder = asking(shutil.copytree(theirs("gpt2"), tmp_path / "model"), **told)
+    model, tokenizer = opened(folder, "AutoModelForCausalLM")
+    mine = ours(folder)
+    assert not [warning for warning in recwarn if warning.category is Notice]
+    prompts = [text[:17].rstrip() for text in TEXTS[:6]]
+    wanted = []
+    for prompt in prompts:
+        made = model.generate(**tokenizer(prompt, return_tensors="pt"), pad_token_id=0)[0]
+        wanted.append(tokenizer.decode(made, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+    assert mine(prompts) == wanted
+    mine.save(tmp_path / "saved")
+    assert ours(tmp_path / "saved")(prompts) == wanted
+    plain = {"temperature": 0.0, "beam": 1, "longest": 30, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
+    if not {"suppress_tokens", "bad_words_ids"} & told.keys():
+        assert mine(prompts, shortest=0, **plain) == ours(theirs("gpt2"))(prompts, temperature=0.0, longest=30)
+
+
+TRANSLATED: list[dict[str, Any]] = [
+    {"num_beams": 1, "do_sample": False, "max_length": 30, "repetition_penalty": 1.6},
+    {"num_beams": 3, "min_length": 6, "length_penalty": 0.4, "no_repeat_ngram_size": 2},
+    {"num_beams": 2, "forced_bos_token_id": 11, "forced_eos_token_id": 0, "suppress_tokens": [20], "min_length": 5},
+    {"num_beams": 1, "forced_bos_token_id": 11, "begin_suppress_tokens": [*range(30, 90)], "min_new_tokens": 5},
+    {"num_beams": 4, "repetition_penalty": 1.3, "bad_words_ids": [[40], [50, 51]], "min_new_tokens": 4},
+]
+
+
+@pytest.mark.parametrize("told", TRANSLATED, ids=str)
+def test_a_translation_is_found_as_generation_config_asks(told: dict[str, Any], theirs: Any, tmp_path: Path) -> None:
+    folder = shutil.copytree(theirs("marian"), tmp_path / "model")
+    pad = read_json(folder / "config.json")["pad_token_id"]
+    asking(folder, **told | {"bad_words_ids": [[pad], *told.get("bad_words_ids", [])]})
+    model, tokenizer = opened(folder, "AutoModelForSeq2SeqLM")
+    texts = PHRASES[::16]
+    said = model.generate(**tokenizer(texts, return_tensors="pt", padding=True))[:, 1:]
+    whole = [0 in row and row.index(0) < 18 for row in said.tolist()]  # what never ends is cut off in another way
+    wanted = [
+        text for text, ends in zip(tokenizer.batch_decode(said, skip_special_tokens=True), whole, strict=True) if ends
+    ]
+    assert len({*wanted}) > 3, "they say too few different things to compare"
+    assert ours(folder)([text for text, ends in zip(texts, whole, strict=True) if ends]) == wanted
+
+
+def test_what_generation_config_asks_for_and_is_not_done_is_named(theirs: Any, capsys: Any, tmp_path: Path) -> None:
+    folder = asking(
+        shutil.copytree(theirs("gpt2"), tmp_path / "model"),
+        do_sample=True, num_beams=3, typical_p=0.9, max_length=50, min_length=3, top_p=0.5, renormalize_logits=False,
+    )  # fmt: skip
+    named = "not done here: typical_p 0.9, num_beams 3, min_length 3, max_length 50"
+    code, out, err = run(capsys, "run", folder, "The")
+    assert (code, out[:3]) == (0, "The")
+    assert err == f"regard: {folder}/generation_config.json asks for what is {named}\n"
+    with pytest.warns(Notice, match=named):
+        ours(folder)
+    asking(folder, typical_p=1.0, num_beams=1, max_length=80, min_length=0)
+    assert run(capsys, "run", folder, "The")[2] == ""
+    asking(folder, temperature=-1.0)
+    assert run(capsys, "run", folder, "The")[::2] == (
+        2,
+        f"regard: {folder}/generation_config.json: temperature must be 0, or at least 1e-6 and at most 100, not -1.0\n",
+    )  # fmt: skip
+
+
+def test_options_given_win_over_generation_config(theirs: Any, capsys: Any, tmp_path: Path) -> None:
+    folder = asking(shutil.copytree(theirs("gpt2"), tmp_path / "model"), do_sample=False, max_new_tokens=5)
+    short, long = (run(capsys, "run", folder, "The", *more)[1] for more in ((), ("--longest", 25)))
+    assert short.strip() == ours(theirs("gpt2"))("The", temperature=0.0, longest=5).strip()
+    assert long.strip() == ours(theirs("gpt2"))("The", temperature=0.0, longest=25).strip() != short.strip()
+
+
 def pictures(folder: Path) -> list[str]:
     draw = np.random.default_rng(5)
     made = []
@@ -916,6 +1015,23 @@ def test_a_new_head_begins_with_the_pooler_of_its_body(
         assert_close(made[f"bert.pooler.dense.{part}"], stored[f"{pooler}.dense.{part}"], atol=1e-9, rtol=0)
     model = transformers.BertForSequenceClassification.from_pretrained(run)
     assert model.config.id2label == {0: "a", 1: "b"}
+
+
+@pytest.mark.parametrize("name", ["bert", "bert_fill", "roberta", "roberta_fill", "modernbert_tags"])
+def test_transformers_opens_a_classifier_of_its_own_body_with_its_head(
+    name: str, theirs: Any, capsys: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "data.tsv").write_text("".join(f"{text}\t{'ab'[i % 2]}\n" for i, text in enumerate(PHRASES[:40])))
+    data = ["--data", tmp_path / "data.tsv", "--valid", tmp_path / "data.tsv"]
+    run = trained(capsys, "classify", *data, "--from", theirs(name), *SHORT, "--out", tmp_path / "run")
+    kind = transformers.AutoModelForSequenceClassification
+    model, report = kind.from_pretrained(run, output_loading_info=True)
+    assert not report["missing_keys"]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(run)
+    with torch.inference_mode():
+        wanted = [model.eval()(**tokenizer(text, return_tensors="pt")).logits[0].softmax(-1)[0] for text in TEXTS]
+    found = [{answer.text: answer.score for answer in best}["a"] for best in ours(run).answers(TEXTS, n_best=2)]
+    assert_close(torch.tensor(found), torch.stack(wanted), **CLOSE)
 
 
 def test_robertas_pooler_is_not_that_of_its_head(theirs: Any, capsys: Any, tmp_path: Path) -> None:

@@ -25,14 +25,14 @@ from regard.data.fasta import holds_fasta, sequences
 from regard.data.lines import Bad, Lines
 from regard.device import use_threads
 from regard.load import Loaded, load
-from regard.purpose import task_of
+from regard.purpose import task_of, way_defaults
 from regard.reproducible import reproducible
 from regard.tasks import TASKS
 from regard.tasks.decide import Decide
 from regard.tasks.task import Answer
 from regard.tasks.write import TURN, Write
 from regard.training.changes import flag
-from regard.training.settings import options_of
+from regard.training.settings import Option, options_of
 
 WINDOW = 1024  # texts held at once
 ANSWERING = ("text", "file", "json", "embed", "n_best", "horizon", "ahead", "save")  # mean nothing to who acts
@@ -70,7 +70,8 @@ def main(args: list[str]) -> int:
     kind = TASKS[task_of(folder) if folder else "translate"]
     ways: Any = kind.ways
     acting = options_of(Playing) if kind.acts else {}
-    given = parse("regard run", args, options_of(Use) | options_of(Fetching) | options_of(ways) | acting)
+    asked = options_of(ways) | folder_defaults(ways, folder)
+    given = parse("regard run", args, options_of(Use) | options_of(Fetching) | asked | acting)
     use = Use(**{name: given.pop(name) for name in options_of(Use)})
     how_found = Fetching(**{name: given.pop(name) for name in options_of(Fetching)})
     playing, how = Playing(**{name: given.pop(name) for name in acting}), ways(**given)
@@ -89,6 +90,12 @@ def main(args: list[str]) -> int:
         if use.play and kind is Decide:
             return play_decider(loaded, how, playing)
         return answer(loaded, use, how)
+
+
+def folder_defaults(ways: Any, folder: Path | None) -> dict[str, Option]:
+    """Options of an answer that have another default where the folder asks for it."""
+    known, usual = options_of(ways), way_defaults(folder) if folder else {}
+    return {name: known[name]._replace(default=value) for name, value in usual.items()}
 
 
 def refuse(names: Iterable[str], why: str, *groups: Any) -> None:

@@ -22,7 +22,7 @@ class Modules(NamedTuple):
     pooling: str = "mean"  # theirs if nothing is said
     unit: bool = False
     limit: int | None = None  # tokens of a text
-    lowercase: bool = False  # before the tokenizer reads it
+    do_lower_case: bool = False  # before the tokenizer reads it
     library: dict[str, Any] | None = None  # config_sentence_transformers.json, which is given back on saving
 
 
@@ -100,7 +100,7 @@ def write_modules(folder: Path, modules: Modules) -> None:
     width = config.get("hidden_size") or config.get("n_embd")
     modes = {theirs: name == modules.pooling for name, theirs in MODES.items()}
     write_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": width, **modes})
-    cut = {"max_seq_length": modules.limit, "do_lower_case": modules.lowercase}
+    cut = {"max_seq_length": modules.limit, "do_lower_case": modules.do_lower_case}
     write_json(folder / "sentence_bert_config.json", cut)
     if modules.library is not None:
         write_json(folder / LIBRARY, modules.library)

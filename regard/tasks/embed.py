@@ -59,7 +59,7 @@ class Embed(Task):
     temperature: float = 0.05  # what likenesses are divided by before the softmax
     unit: bool = learnt(True)  # vectors have the length 1
     limit: int | None = learnt(None)  # tokens after which a text is cut; the context if there are fewer
-    lowercase: bool = learnt(False)  # before the tokenizer reads a text
+    do_lower_case: bool = learnt(False)  # before the tokenizer reads a text
     library: dict[str, Any] | None = learnt(None)  # what sentence-transformers says of its version and similarity
     tokenizer: Tokenizer = learnt()
 
@@ -68,7 +68,7 @@ class Embed(Task):
     ships = "the phrasebook: a sentence and its translation"
     asks = ("reads", "gathers")
     default = "modernbert"
-    of_the_head = ("pooling", "unit", "limit", "lowercase", "library")
+    of_the_head = ("pooling", "unit", "limit", "do_lower_case", "library")
     counts = "pairs"
     looks = 1000
 
@@ -110,7 +110,7 @@ class Embed(Task):
 
     def tokens(self, texts: Sequence[str], context: int) -> list[list[int]]:
         self.tokenizer.longest(min(context, self.limit or context))
-        texts = [SMALL.normalize_str(text) for text in texts] if self.lowercase else texts
+        texts = [SMALL.normalize_str(text) for text in texts] if self.do_lower_case else texts
         return [ids or [self.tokenizer.end] for ids in self.tokenizer.encode(texts)]
 
     def prepare(self, rows: Sequence[Any], context: int) -> Coupled:
@@ -188,4 +188,4 @@ class Embed(Task):
 
     def leave(self, folder: Path) -> None:
         """What sentence-transformers wants to find."""
-        write_modules(folder, Modules(self.pooling, self.unit, self.limit, self.lowercase, self.library))
+        write_modules(folder, Modules(self.pooling, self.unit, self.limit, self.do_lower_case, self.library))

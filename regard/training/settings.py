@@ -15,9 +15,11 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 
 from regard.choose import choose, must, must_be
 from regard.data.files import Files
+from regard.hub.files import there
 from regard.hub.folder import read_config, read_json
 from regard.hub.remote import find
 from regard.models import MODELS, ability_for
+from regard.purpose import WITH_HEADS, pooling_of
 from regard.tasks import TASKS
 from regard.training.changes import differing, flag, plain, shown
 from regard.training.loop import Plan
@@ -182,11 +184,20 @@ def settle(task: str, model: str | None = None, size: str | None = None, **given
                 raise ValueError(f"{given['from_']} has {name} {fixed[name]}: leave out --{name.replace('_', '-')}")
         body |= fixed
     reading = {name: value for group in aim.groups(ability) for name, value in asdict(group(**of(group))).items()}
-    chosen_aim = defaults(aim) | of(aim, usual) | of(aim)
+    chosen_aim = defaults(aim) | of(aim, usual) | of(aim, pooling_for(task, given) if begun else {}) | of(aim)
     return Settings(
         task, model, size, Files(**of(Files)), reading, body | of(family.config), chosen_aim,
         Plan(**of(Plan)), Keeping(**of(Keeping)),
     )  # fmt: skip
+
+
+def pooling_for(task: str, given: dict[str, Any]) -> dict[str, Any]:
+    """That of the family, if others have made the body: so they can open what is trained, with its head."""
+    folder = find(str(given["from_"]))
+    if task not in ("classify", "regress") or there(folder / "task.json") or there(folder / "modules.json"):
+        return {}
+    config = read_json(folder / "config.json")
+    return {"pooling": pooling_of(config, folder)} if config.get("model_type") in WITH_HEADS else {}
 
 
 def start(task: str, model: str | None = None, size: str | None = None, **given: Any) -> Settings:
