@@ -393,6 +393,15 @@ def vit(folder: Path) -> Any:
 
 
 @folder_of
+def vit_grey(folder: Path) -> Any:
+    """One channel, and edges said twice."""
+    how = {"image_mean": [0.13], "image_std": [0.31], "resample": 2}
+    transformers.ViTImageProcessor(size={"height": 24, "width": 24}, **how).save_pretrained(folder)
+    edges = {"image_size": [24, 24], "patch_size": [8, 8], "num_channels": 1}
+    return transformers.ViTForImageClassification(transformers.ViTConfig(**edges, **SIZES, **named("a", "b", "c", "d")))
+
+
+@folder_of
 def clip(folder: Path) -> Any:
     vocab = clip_files(folder)
     size = {"size": {"shortest_edge": 24}, "crop_size": {"height": 24, "width": 24}}
@@ -447,6 +456,12 @@ def run(capsys: pytest.CaptureFixture[str], *args: Any) -> tuple[Any, str, str]:
 GAPS = ["[MASK] is here.", "we see the [MASK]", "the [MASK] man  and a [MASK].", "[MASK]", "the[MASK] man"]
 
 
+def test_the_mask_of_the_tokenizer_stands_for_a_word_too(theirs: Any) -> None:
+    mine = ours(theirs("roberta_fill"))
+    for text in GAPS:
+        assert [*mine.answers([text.replace("[MASK]", "<mask>")])] == [*mine.answers([text])]
+
+
 @pytest.mark.parametrize("name", ["bert_fill", "roberta_fill"])
 def test_hidden_words_are_guessed_as_transformers_does(name: str, theirs: Any) -> None:
     folder = theirs(name)
@@ -492,6 +507,30 @@ def test_labels_have_the_probabilities_of_transformers(name: str, theirs: Any) -
         assert [answer.logp for answer in answers] == pytest.approx([math.log(a.score) for a in answers])
         best = [labels[i] for i in range(len(labels)) if logits[i] > 0] if mine.task.many else [labels[logits.argmax()]]
         assert mine(text) == ", ".join(best)
+
+
+def test_labels_without_a_name_get_one(theirs: Any, tmp_path: Path) -> None:
+    """Some folders say num_labels, and name only the first two."""
+    folder = shutil.copytree(theirs("bert_label"), tmp_path / "model")
+    said(folder, id2label={"0": "good", "1": "bad"}, label2id={"good": 0, "bad": 1}, num_labels=3)
+    found, wanted = (
+        {answer.text: answer.score for answer in next(ours(place).answers(TEXTS[:1], n_best=3))}
+        for place in (folder, theirs("bert_label"))
+    )
+    assert found == {{"so so": "LABEL_2"}.get(name, name): score for name, score in wanted.items()}
+    said(folder, num_labels=2)
+    with pytest.raises(ValueError, match=r"head.out.bias has shape \(3,\), but task.json or config.json asks"):
+        ours(folder)
+
+
+def test_an_end_that_is_not_in_the_vocabulary_ends_nothing(theirs: Any, tmp_path: Path) -> None:
+    """GPT-2's own end, in folders with a short list of tokens."""
+    folder = shutil.copytree(theirs("gpt2"), tmp_path / "model")
+    (folder / "generation_config.json").unlink()
+    said(folder, eos_token_id=50_256, bos_token_id=50_256)
+    prompts = [text[:17].rstrip() for text in TEXTS]
+    how = {"temperature": 0.0, "longest": 20}
+    assert ours(folder)(prompts, **how) == ours(theirs("gpt2"))(prompts, **how)
 
 
 def test_a_pair_whose_segments_no_separator_tells_apart_is_refused(theirs: Any) -> None:
@@ -749,21 +788,22 @@ def test_options_given_win_over_generation_config(theirs: Any, capsys: Any, tmp_
     assert long.strip() == ours(theirs("gpt2"))("The", temperature=0.0, longest=25).strip() != short.strip()
 
 
-def pictures(folder: Path) -> list[str]:
+def pictures(folder: Path, grey: bool = False) -> list[str]:
     draw = np.random.default_rng(5)
     made = []
     for high, wide in ((24, 24), (37, 53), (61, 19), (9, 13), (100, 100)):
         file = folder / f"{high}x{wide}.png"
-        Image.fromarray(draw.integers(0, 256, (high, wide, 3), np.uint8)).save(file)
+        Image.fromarray(draw.integers(0, 256, (high, wide, 3), np.uint8)).convert("L" if grey else "RGB").save(file)
         made.append(str(file))
     return made
 
 
-def test_pictures_have_the_labels_of_transformers(theirs: Any, tmp_path: Path) -> None:
-    folder = theirs("vit")
+@pytest.mark.parametrize("name", ["vit", "vit_grey"])
+def test_pictures_have_the_labels_of_transformers(name: str, theirs: Any, tmp_path: Path) -> None:
+    folder = theirs(name)
     model = transformers.AutoModelForImageClassification.from_pretrained(folder).eval()
     processor = transformers.AutoImageProcessor.from_pretrained(folder, backend="pil")
-    files = pictures(tmp_path)
+    files = pictures(tmp_path, grey=name == "vit_grey")
     for file, answers in zip(files, ours(folder).answers(files, n_best=4), strict=True):
         with torch.inference_mode():
             wanted = model(**processor(Image.open(file), return_tensors="pt")).logits[0].softmax(-1)

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.choose import must_fit
+from regard.choose import must, must_fit
 from regard.parts.attention import SelfAttention
 from regard.parts.block import Block
 from regard.parts.dropout import Dropout
@@ -48,11 +48,17 @@ class CLIPConfig:
     dropout: float = 0.0  # share of numbers dropped in training
     pad: int = -1  # id of the padding, counted from the end if negative
     sep: int = 3  # id of the token that ends a text, whose vector is the text's; 2 means the highest id of each text
-    activation: Literal["gelu", "gelu-tanh", "quick-gelu", "relu", "relu2", "silu"] = "quick-gelu"  # of both towers
-    eps: float = 1e-5  # added to the variance in each norm
+    activation: Literal["gelu", "gelu-tanh", "quick-gelu", "relu", "relu2", "silu"] = "quick-gelu"  # of the text tower
+    eps: float = 1e-5  # added to the variance in each norm of the text tower
+    image_activation: Literal["same", "gelu", "gelu-tanh", "quick-gelu", "relu", "relu2", "silu"] = "same"  # of images
+    image_eps: float = 0.0  # added to the variance in each norm of the image tower; eps if 0
 
     def __post_init__(self) -> None:
         must_fit(self, may_be_0=("hidden", "image_hidden"))
+        must(self, image_eps=(0 <= self.image_eps < 1, "at least 0 and below 1"))
+        if self.image_activation == "same":
+            object.__setattr__(self, "image_activation", self.activation)
+        object.__setattr__(self, "image_eps", self.image_eps or self.eps)
         object.__setattr__(self, "hidden", self.hidden or 4 * self.dim)
         object.__setattr__(self, "image_hidden", self.image_hidden or 4 * self.image_dim)
         if self.image % self.patch and not self.convolution:
@@ -69,13 +75,23 @@ SIZES: dict[str, dict[str, int]] = {
 }  # fmt: skip
 
 
-def build_block(dim: int, heads: int, hidden: int, causal: bool, c: CLIPConfig) -> Block:
+def text_block(c: CLIPConfig) -> Block:
     def around(inner: nn.Module) -> nn.Module:
-        return PreNorm(LayerNorm(dim, c.eps), inner, c.dropout)
+        return PreNorm(LayerNorm(c.dim, c.eps), inner, c.dropout)
 
     return Block(
-        mixer=around(SelfAttention(dim, heads, causal=causal)),
-        feedforward=around(FeedForward(dim, hidden, ACTIVATIONS[c.activation])),
+        mixer=around(SelfAttention(c.dim, c.heads, causal=True)),
+        feedforward=around(FeedForward(c.dim, c.hidden, ACTIVATIONS[c.activation])),
+    )
+
+
+def image_block(c: CLIPConfig) -> Block:
+    def around(inner: nn.Module) -> nn.Module:
+        return PreNorm(LayerNorm(c.image_dim, c.image_eps), inner, c.dropout)
+
+    return Block(
+        mixer=around(SelfAttention(c.image_dim, c.image_heads)),
+        feedforward=around(FeedForward(c.image_dim, c.image_hidden, ACTIVATIONS[c.image_activation])),
     )
 
 
@@ -87,13 +103,11 @@ class ImageTower(nn.Module):
         self.stem = convolved or Patches(c.channels, c.patch, c.image_dim, bias=False)
         self.first = nn.Parameter(torch.randn(c.image_dim) * 0.02)
         self.positions = Learned(1 + self.stem.places(c.image), c.image_dim)
-        self.embed_norm = LayerNorm(c.image_dim, c.eps)
+        self.embed_norm = LayerNorm(c.image_dim, c.image_eps)
         self.drop = Dropout(c.dropout)
-        self.blocks = nn.ModuleList(
-            build_block(c.image_dim, c.image_heads, c.image_hidden, False, c) for _ in range(c.image_layers)
-        )
+        self.blocks = nn.ModuleList(image_block(c) for _ in range(c.image_layers))
         self.pooling = First()
-        self.norm = LayerNorm(c.image_dim, c.eps)
+        self.norm = LayerNorm(c.image_dim, c.image_eps)
         self.out = nn.Linear(c.image_dim, c.joint, bias=False)
 
     def forward(self, pixels: Tensor) -> Tensor:  # (B,C,H,W)
@@ -112,7 +126,7 @@ class TextTower(nn.Module):
         self.tokens = nn.Embedding(c.vocab, c.dim)
         self.positions = Learned(c.context, c.dim)
         self.drop = Dropout(c.dropout)
-        self.blocks = nn.ModuleList(build_block(c.dim, c.heads, c.hidden, True, c) for _ in range(c.layers))
+        self.blocks = nn.ModuleList(text_block(c) for _ in range(c.layers))
         self.pooling = AtEnd(c.sep)
         self.norm = LayerNorm(c.dim, c.eps)
         self.out = nn.Linear(c.dim, c.joint, bias=False)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from regard.hub.names import Rule, joined, turned
+from regard.hub.names import Rule, Word, joined, turned
 
 QUERY, KEY, VALUE, OUT = (f"body.blocks.{{}}.mixer.inner.{role}" for role in ("query", "key", "value", "out"))
 GATE, UP, DOWN = (f"body.blocks.{{}}.feedforward.inner.{role}" for role in ("gate", "up", "down"))
@@ -56,10 +57,27 @@ def labels(head: Any) -> dict[str, Any]:
     return {"id2label": {str(i): name for name, i in names.items()}, "label2id": names}
 
 
+@dataclass(frozen=True)
+class Square(Word):
+    """An edge that may be said twice, for height and width."""
+
+    words: Mapping[Any, Any] = field(default_factory=dict)
+
+    def ours(self, key: str, said: Any) -> Any:
+        return said[0] if isinstance(said, list) and len(said) == 2 and said[0] == said[1] else said
+
+    def theirs(self, value: Any) -> Any:
+        return value
+
+
 TOWER = {"hidden_size": "dim", "num_hidden_layers": "layers", "num_attention_heads": "heads"}
 STACK = TOWER | {"intermediate_size": "hidden"}
 TEXT = {"vocab_size": "vocab", "max_position_embeddings": "context", "pad_token_id": "pad"}
-IMAGE = {"image_size": "image", "num_channels": "channels", "patch_size": "patch"}
+IMAGE: dict[str, str | Word] = {
+    "image_size": Square("image"),
+    "num_channels": "channels",
+    "patch_size": Square("patch"),
+}
 NO_TOKENS = {"bos_token_id": None, "eos_token_id": None}
 OUTPUT = {"lm_head.weight": "head.weight"}
 LINEAR = {"classifier.weight": "head.out.weight", "classifier.bias": "head.out.bias"}
