@@ -162,7 +162,8 @@ def told_by_config(task: str, folder: Path) -> dict[str, Any]:
     """What a folder of theirs says about its task."""
     config = read_json(folder / "config.json")
     if task == "embed":
-        return read_modules(folder)._asdict()
+        sees = config.get("model_type") == "vit" and not there(folder / "modules.json")
+        return read_modules(folder)._asdict() | ({"pooling": "first"} if sees else {})
     if task == "translate":
         start = said_of(folder, config, "decoder_start_token_id")
         return {"start": start, "generation": generation_of(folder, config, task)}

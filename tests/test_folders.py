@@ -393,6 +393,12 @@ def vit(folder: Path) -> Any:
 
 
 @folder_of
+def vit_body(folder: Path) -> Any:
+    transformers.ViTImageProcessor(size={"height": 24, "width": 24}, resample=2).save_pretrained(folder)
+    return transformers.ViTModel(transformers.ViTConfig(image_size=24, patch_size=8, **SIZES))
+
+
+@folder_of
 def vit_grey(folder: Path) -> Any:
     """One channel, and edges said twice."""
     how = {"image_mean": [0.13], "image_std": [0.31], "resample": 2}
@@ -811,6 +817,18 @@ def test_pictures_have_the_labels_of_transformers(name: str, theirs: Any, tmp_pa
         assert_close(torch.tensor([found[model.config.id2label[i]] for i in range(4)]), wanted, **CLOSE)
 
 
+def test_a_body_that_sees_gives_the_vector_of_its_first_token(theirs: Any, capsys: Any, tmp_path: Path) -> None:
+    folder, files = theirs("vit_body"), pictures(tmp_path)
+    model = transformers.ViTModel.from_pretrained(folder).eval()
+    processor = transformers.AutoImageProcessor.from_pretrained(folder, backend="pil")
+    with torch.inference_mode():
+        said = [model(**processor(Image.open(file), return_tensors="pt")).last_hidden_state[0, 0] for file in files]
+    assert_close(torch.tensor([*ours(folder).embed(files)]), torch.stack(said), **CLOSE)
+    code, out, err = run(capsys, "run", folder, f"{files[0]}\t{files[1]}\t{files[0]}")
+    assert (code, out, err) == (0, f"{files[0]}\n", "")
+    assert run(capsys, "check", folder)[::2] == (0, "")
+
+
 def test_labels_are_matched_with_pictures_as_transformers_does(theirs: Any, tmp_path: Path) -> None:
     folder = theirs("clip")
     model, tokenizer = opened(folder, "CLIPModel")
@@ -841,6 +859,7 @@ def test_a_body_alone_gives_the_mean_of_its_vectors(theirs: Any) -> None:
 ASKED = {
     "vit": lambda folder: pictures(folder)[:2],
     "vit_grey": lambda folder: pictures(folder, grey=True)[:2],
+    "vit_body": lambda folder: pictures(folder)[:2],
     "clip": lambda folder: [f"{pictures(folder)[1]}\ta cat\ta dog"],
     "bert_fill": lambda folder: GAPS[:2],
     "roberta_fill": lambda folder: GAPS[:2],
@@ -879,7 +898,12 @@ def test_what_is_saved_is_what_was_loaded(name: str, dtype: torch.dtype, theirs:
     assert [*loaded.answers(asked, **GREEDY.get(name, {}))] == [*again.answers(asked, **GREEDY.get(name, {}))]
     model, missing = class_of(folder).from_pretrained(tmp_path / "one", output_loading_info=True)
     assert not any(missing.values()), "transformers finds every weight, and no other"
-    if name not in ("vit", "vit_grey", "llama"):  # for a tokenizer.model transformers needs more than the dev extra has
+    if name not in (
+        "vit",
+        "vit_grey",
+        "vit_body",
+        "llama",
+    ):  # for a tokenizer.model transformers needs more than the dev extra has
         tokenizers = [transformers.AutoTokenizer.from_pretrained(tmp_path / place) for place in ("theirs", "one")]
         assert tokenizers[0](TEXTS).input_ids == tokenizers[1](TEXTS).input_ids
     beside = content(folder).keys() - {"config.json", "generation_config.json", "model.safetensors"}
