@@ -2,8 +2,7 @@
 
     score(image, text) = e^scale · image · text          both of length 1
 
-The towers differ from ViT and GPT in a quicker GELU, and in that each ends in one vector. The image tower also norms
-right after the embedding.
+The towers differ from ViT and GPT in a quicker GELU, and each ends in one vector. That of images norms its embedding.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.choose import must, must_fit
+from regard.choose import must_fit
 from regard.parts.attention import SelfAttention
 from regard.parts.block import Block
 from regard.parts.dropout import Dropout
@@ -55,12 +54,10 @@ class CLIPConfig:
 
     def __post_init__(self) -> None:
         must_fit(self, may_be_0=("hidden", "image_hidden"))
-        must(self, image_eps=(0 <= self.image_eps < 1, "at least 0 and below 1"))
-        if self.image_activation == "same":
-            object.__setattr__(self, "image_activation", self.activation)
-        object.__setattr__(self, "image_eps", self.image_eps or self.eps)
-        object.__setattr__(self, "hidden", self.hidden or 4 * self.dim)
-        object.__setattr__(self, "image_hidden", self.image_hidden or 4 * self.image_dim)
+        usual = {"hidden": 4 * self.dim, "image_hidden": 4 * self.image_dim, "image_eps": self.eps}
+        for name, value in {**usual, "image_activation": self.activation}.items():
+            if getattr(self, name) in (0, "same"):
+                object.__setattr__(self, name, value)
         if self.image % self.patch and not self.convolution:
             raise ValueError(f"patch ({self.patch}) must divide image ({self.image})")
 
@@ -75,24 +72,12 @@ SIZES: dict[str, dict[str, int]] = {
 }  # fmt: skip
 
 
-def text_block(c: CLIPConfig) -> Block:
+def block(dim: int, heads: int, hidden: int, activation: str, eps: float, dropout: float, causal: bool) -> Block:
     def around(inner: nn.Module) -> nn.Module:
-        return PreNorm(LayerNorm(c.dim, c.eps), inner, c.dropout)
+        return PreNorm(LayerNorm(dim, eps), inner, dropout)
 
-    return Block(
-        mixer=around(SelfAttention(c.dim, c.heads, causal=True)),
-        feedforward=around(FeedForward(c.dim, c.hidden, ACTIVATIONS[c.activation])),
-    )
-
-
-def image_block(c: CLIPConfig) -> Block:
-    def around(inner: nn.Module) -> nn.Module:
-        return PreNorm(LayerNorm(c.image_dim, c.image_eps), inner, c.dropout)
-
-    return Block(
-        mixer=around(SelfAttention(c.image_dim, c.image_heads)),
-        feedforward=around(FeedForward(c.image_dim, c.image_hidden, ACTIVATIONS[c.image_activation])),
-    )
+    mixer = around(SelfAttention(dim, heads, causal=causal))
+    return Block(mixer=mixer, feedforward=around(FeedForward(dim, hidden, ACTIVATIONS[activation])))
 
 
 class ImageTower(nn.Module):
@@ -105,7 +90,8 @@ class ImageTower(nn.Module):
         self.positions = Learned(1 + self.stem.places(c.image), c.image_dim)
         self.embed_norm = LayerNorm(c.image_dim, c.image_eps)
         self.drop = Dropout(c.dropout)
-        self.blocks = nn.ModuleList(image_block(c) for _ in range(c.image_layers))
+        sizes = (c.image_dim, c.image_heads, c.image_hidden, c.image_activation, c.image_eps, c.dropout)
+        self.blocks = nn.ModuleList(block(*sizes, causal=False) for _ in range(c.image_layers))
         self.pooling = First()
         self.norm = LayerNorm(c.image_dim, c.image_eps)
         self.out = nn.Linear(c.image_dim, c.joint, bias=False)
@@ -126,7 +112,8 @@ class TextTower(nn.Module):
         self.tokens = nn.Embedding(c.vocab, c.dim)
         self.positions = Learned(c.context, c.dim)
         self.drop = Dropout(c.dropout)
-        self.blocks = nn.ModuleList(text_block(c) for _ in range(c.layers))
+        sizes = (c.dim, c.heads, c.hidden, c.activation, c.eps, c.dropout)
+        self.blocks = nn.ModuleList(block(*sizes, causal=True) for _ in range(c.layers))
         self.pooling = AtEnd(c.sep)
         self.norm = LayerNorm(c.dim, c.eps)
         self.out = nn.Linear(c.dim, c.joint, bias=False)
