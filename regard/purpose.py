@@ -236,7 +236,7 @@ def way_defaults(folder: Path) -> dict[str, Any]:
 def read_task(folder: Path) -> Task:
     name = task_of(folder)
     own = there(folder / "task.json")
-    if name in ("write", "translate") and there(folder / "config.json"):
+    if name in ("write", "translate") and not own:
         name_unheeded(folder, name)
     told: dict[str, Any] = read_json(folder / "task.json") if own else told_by_config(name, folder)
     kind: Any = TASKS[name]
