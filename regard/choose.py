@@ -13,6 +13,10 @@ LARGEST = 1e38  # about the largest number of 32 bits
 IDS = ("pad", "sep")  # a negative one is counted from the end, or there is none
 
 
+class Notice(UserWarning):
+    """What a user should know of a model that answers all the same; one line of a command."""
+
+
 class Option(NamedTuple):
     """What may be chosen, on the command line and in Python."""
 
@@ -81,6 +85,8 @@ def must_fit(config: Any, may_be_0: tuple[str, ...] = ()) -> None:
     must(config, dropout=(0 <= config.dropout < 1, "at least 0 and below 1"))
     if hasattr(config, "eps"):
         must(config, eps=(0 < config.eps < 1, "above 0 and below 1"))
+    if hasattr(config, "image_eps"):  # that of the other tower if 0
+        must(config, image_eps=(0 <= config.image_eps < 1, "at least 0 and below 1"))
     for heads, dim in (("heads", "dim"), ("image_heads", "image_dim"), ("kv_heads", "heads")):
         if sizes.get(heads) and sizes[dim] % sizes[heads]:
             told = [name.replace("_", "-") for name in (heads, dim)]

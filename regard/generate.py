@@ -12,9 +12,9 @@ A `step` maps the newest ids (B,1) and the caches to the logits (B,V) of the nex
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from torch import Tensor
 from regard.choose import must
 from regard.parts.cache import Cache, select
 from regard.parts.heads import NOT_FINITE
-from regard.pick import Choose, greedily, largest, picked, sampler, top
+from regard.pick import NO_RULES, Choose, Rules, greedily, largest, picked, sampler, top
 
 Step = Callable[[Tensor, list[Cache]], Tensor]
 WIDEST = 10_000  # beginnings, or answers, side by side
@@ -43,6 +43,8 @@ class Decoding:
     shortest: int = 0  # fewest tokens of an answer
     longest: int | None = None  # most tokens of an answer; set from the length of the input unless given
     seed: int = 0  # of the sampling; each input has its own stream, whatever else is asked with it
+    repetition_penalty: float = 1.0  # above 1: tokens that are there already are less probable
+    no_repeat_ngram_size: int = 0  # no run of so many tokens comes twice; 0: any may
 
     def __post_init__(self) -> None:
         must(
@@ -62,6 +64,8 @@ class Decoding:
                 "1 or more, not below shortest, and below 2^63",
             ),
             seed=(0 <= self.seed < 2**63, "0 or more, and below 2^63"),
+            repetition_penalty=(0 < self.repetition_penalty <= STRONGEST, f"above 0 and at most {STRONGEST}"),
+            no_repeat_ngram_size=(self.no_repeat_ngram_size >= 0, "0 or more"),
         )
         if self.temperature == 0 and self.n_best > self.beam:
             raise ValueError(f"n-best ({self.n_best}) answers need a beam of at least as many, not {self.beam}")
@@ -75,30 +79,51 @@ class Hypothesis(NamedTuple):
 
 @torch.inference_mode()
 def generate(
-    step: Step, caches: list[Cache], start: Tensor, end: int, limits: Tensor, how: Decoding, numbers: Tensor
+    step: Step,
+    caches: list[Cache],
+    start: Tensor,
+    end: int,
+    limits: Tensor,
+    how: Decoding,
+    numbers: Tensor,
+    rules: Rules = NO_RULES,
+    before: list[list[int]] | None = None,
 ) -> list[list[Hypothesis]]:
     """The best answers to each row, best first.
 
     `start` (B,) are the first ids, `limits` (B,) the most tokens of each answer without </s>: at its limit a row may
-    only end. `numbers` (B,) are the rows' places among all inputs, from which their random numbers follow.
+    only end. `numbers` (B,) are the rows' places among all inputs, from which their random numbers follow. `rules` see
+    what came `before` each row's start. They act on logits, but in a beam on log-probabilities, as in transformers.
     """
+    words = tuple(word for word in rules.bad_words_ids if [*word] != [end])  # an end is no word
+    asked = {"repetition_penalty": how.repetition_penalty, "no_repeat_ngram_size": how.no_repeat_ngram_size}
+    rules = replace(rules, **asked, bad_words_ids=words)  # type: ignore[arg-type]
+    prompts = [[*ids, first] for ids, first in zip(before or [[]] * len(start), start.tolist(), strict=True)]
     if how.temperature == 0 and how.beam > 1:
-        return beam_search(step, caches, start, end, limits, how)
+        return beam_search(step, caches, start, end, limits, how, rules, prompts)
     if how.temperature == 0:
-        return [[h] for h in walk(step, caches, start, end, limits, how, greedily)]
+        return [[h] for h in walk(step, caches, start, end, limits, how, greedily, rules, prompts)]
     answers: list[list[Hypothesis]] = [[] for _ in start]
     rows = torch.arange(len(start), device=start.device).repeat_interleave(how.n_best)
     select(caches, rows, rows)
     streams = [np.random.default_rng([how.seed, n, i]) for n in numbers.tolist() for i in range(how.n_best)]
     draw = sampler(streams, how.temperature, how.top_k, how.top_p)
-    sampled = walk(step, caches, start[rows], end, limits[rows], how, draw)
+    sampled = walk(step, caches, start[rows], end, limits[rows], how, draw, rules, [prompts[row] for row in rows])
     for i, hypothesis in enumerate(sampled):
         answers[i // how.n_best].append(hypothesis)
     return [sorted(these, key=lambda h: -h.score) for these in answers]
 
 
 def walk(
-    step: Step, caches: list[Cache], start: Tensor, end: int, limits: Tensor, how: Decoding, choose: Choose
+    step: Step,
+    caches: list[Cache],
+    start: Tensor,
+    end: int,
+    limits: Tensor,
+    how: Decoding,
+    choose: Choose,
+    rules: Rules,
+    prompts: list[list[int]],
 ) -> list[Hypothesis]:
     """One token at a time for every row; rows that ended make room."""
     ids, most, rows, device = start[:, None], limits.tolist(), [*range(len(start))], start.device
@@ -108,7 +133,10 @@ def walk(
     time = 0
     while rows:
         time += 1
-        logprobs = allowed(chances(step(ids, caches)), time, end, most, how)
+        logits = step(ids, caches)
+        if rules != NO_RULES:
+            rules.apply(logits, [prompts[row] + texts[row] for row in rows], time)
+        logprobs = allowed(chances(logits), time, end, most, how)
         chosen = choose(logprobs, rows)
         logp = [total + more for total, more in zip(logp, picked(logprobs, chosen), strict=True)]
         if any(map(math.isnan, logp)):  # one NaN or +inf among the logits, or nothing but -inf, makes all of a row NaN
@@ -128,7 +156,14 @@ def walk(
 
 
 def beam_search(
-    step: Step, caches: list[Cache], start: Tensor, end: int, limits: Tensor, how: Decoding
+    step: Step,
+    caches: list[Cache],
+    start: Tensor,
+    end: int,
+    limits: Tensor,
+    how: Decoding,
+    rules: Rules = NO_RULES,
+    prompts: list[list[int]] | None = None,
 ) -> list[list[Hypothesis]]:
     """Every sentence keeps `beam` beginnings, and is done when as many have ended."""
     K, device = how.beam, start.device
@@ -143,7 +178,11 @@ def beam_search(
     time = 0
     while len(sentences):
         time += 1
-        logprobs = allowed(chances(step(ids, caches)), time, end, most, how)
+        logprobs = chances(step(ids, caches))
+        if rules != NO_RULES and prompts:
+            given = [prompts[sentence] for sentence in sentences for _ in range(K)]
+            rules.apply(logprobs, [prompt + text for prompt, text in zip(given, texts.tolist(), strict=True)], time)
+        logprobs = allowed(logprobs, time, end, most, how)
         near, named = largest(logprobs, min(2 * K, logprobs.size(1)))  # (B·K,2K): of no beam can more be among the best
         del logprobs  # so that the next ones find room where these were
         every, C = np.arange(len(logp))[:, None], K * near.shape[1]
@@ -191,3 +230,52 @@ def allowed(logprobs: Tensor, time: int, end: int, limits: list[int], how: Decod
         logprobs[over] = -math.inf
         logprobs[over, end] = ending
     return logprobs
+
+
+# generation_config.json -> options of ours that mean the same
+SAME = {
+    "num_beams": "beam",
+    "length_penalty": "length_penalty",
+    "repetition_penalty": "repetition_penalty",
+    "no_repeat_ngram_size": "no_repeat_ngram_size",
+    "min_new_tokens": "shortest",
+    "max_new_tokens": "longest",
+}
+SAMPLING = {"temperature": 1.0, "top_k": 50, "top_p": 1.0}  # what transformers takes if do_sample is all that is said
+RULES = ("suppress_tokens", "begin_suppress_tokens", "bad_words_ids", "forced_bos_token_id")
+HEEDED = (*SAME, *SAMPLING, *RULES, "do_sample", "max_length", "min_length", "forced_eos_token_id")
+UNHEEDED = {  # keys that change an answer, and the value with which they do not
+    "typical_p": 1.0, "min_p": 0.0, "top_h": None, "epsilon_cutoff": 0.0, "eta_cutoff": 0.0, "penalty_alpha": 0.0,
+    "encoder_repetition_penalty": 1.0, "encoder_no_repeat_ngram_size": 0, "exponential_decay_length_penalty": None,
+    "sequence_bias": None, "forced_decoder_ids": None, "force_words_ids": None, "constraints": None,
+    "num_beam_groups": 1, "diversity_penalty": 0.0, "num_return_sequences": 1, "guidance_scale": 1.0,
+    "renormalize_logits": False, "stop_strings": None, "watermarking_config": None, "dola_layers": None,
+    "token_healing": False, "max_time": None,
+}  # fmt: skip
+
+
+def options_for(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of ours, as generation_config.json asks for them."""
+    options = {ours: told[theirs] for theirs, ours in SAME.items() if told.get(theirs) is not None}
+    if told.get("do_sample"):
+        options = {name: value for name, value in options.items() if name != "beam"}
+        return options | {name: usual if told.get(name) is None else told[name] for name, usual in SAMPLING.items()}
+    searched = told.get("do_sample") is False or options.get("beam", 1) != 1
+    return options | ({"temperature": 0.0} if searched else {})
+
+
+def unheeded(told: Mapping[str, Any], ends: list[int], context: int, translates: bool) -> dict[str, Any]:
+    """What generation_config.json asks for and is not done."""
+    found = {key: told[key] for key, usual in UNHEEDED.items() if told.get(key) not in (None, usual)}
+    if told.get("do_sample"):
+        found |= {"num_beams": told["num_beams"]} if (told.get("num_beams") or 1) != 1 else {}
+    elif told.get("do_sample") is None:  # transformers would not sample, and say so
+        found |= {key: told[key] for key, usual in SAMPLING.items() if told.get(key) not in (None, usual)}
+    if told.get("early_stopping") not in (None, True, False):
+        found["early_stopping"] = told["early_stopping"]
+    if told.get("forced_eos_token_id") not in (None, ends, *ends):
+        found["forced_eos_token_id"] = told["forced_eos_token_id"]
+    if not translates:  # where a length counts the prompt
+        found |= {key: told[key] for key in ("min_length",) if told.get(key)}
+        found |= {"max_length": told["max_length"]} if (told.get("max_length") or context) < context else {}
+    return found

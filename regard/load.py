@@ -112,7 +112,8 @@ class Loaded:
         for name, value in how.items():
             choose("way of answering", name, known)
             must_suit(name, value, known[name].kind)
-        return self.predict(only_texts(texts), ways(**how))
+        usual = self.task.way_defaults(getattr(self.task, "generation", None))
+        return self.predict(only_texts(texts), ways(**{**usual, **how}))
 
     def predict(self, texts: Iterable[str], how: Any, first: int = 0) -> Iterator[list[Answer]]:
         """The same with a way of answering that is made already. `first` is the number of the first text, from which

@@ -1,4 +1,5 @@
-"""Picking tokens: the most probable of every row, the few most probable, or one that is drawn.
+"""Picking tokens: the most probable of every row, the few most probable, or one that is drawn; and `Rules`, by which
+some tokens are less probable, or may not come at all.
 
 A vocabulary is long, and the model has just gone through the processor's caches: what looks at all of it costs as much
 as a layer, so each of these looks as little as it can.
@@ -6,7 +7,9 @@ as a layer, so each of these looks as little as it can.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -86,3 +89,61 @@ def in_order(probs: Tensor, top_k: int, top_p: float) -> tuple[Tensor, Tensor]:
         if bool(enough.all()):
             return some, ids.gather(1, order)
     return probs.sort(dim=1, descending=True, stable=True)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What comes next depends on what was written, as transformers' logits processors have it, under the names of
+    generation_config.json. `texts` hold all that the decoder was given, the prompt too."""
+
+    repetition_penalty: float = 1.0  # logits of tokens that are there are divided by this, negative ones multiplied
+    no_repeat_ngram_size: int = 0  # no run of so many tokens comes twice; 0: any may
+    suppress_tokens: Sequence[int] = ()
+    begin_suppress_tokens: Sequence[int] = ()  # only as the first token
+    bad_words_ids: Sequence[Sequence[int]] = ()  # the last token of each may not follow the others
+    forced_bos_token_id: int | None = None  # the first token, if nothing but a start was given
+
+    def __post_init__(self) -> None:
+        words = self.bad_words_ids
+        lists = [self.suppress_tokens, self.begin_suppress_tokens, *(words if isinstance(words, Sequence) else [None])]
+        forced = [] if self.forced_bos_token_id is None else [self.forced_bos_token_id]
+        for ids in (*lists, forced):
+            if not isinstance(ids, Sequence) or not all(type(number) is int and number >= 0 for number in ids):
+                named = ", ".join(field.name for field in fields(self)[2:])
+                raise ValueError(f"{named} must be numbers of tokens, not {ids!r:.80}")
+        if self.forced_bos_token_id in self.suppress_tokens:
+            raise ValueError(
+                f"forced_bos_token_id {self.forced_bos_token_id} is one of suppress_tokens: none could come"
+            )
+
+    def apply(self, scores: Tensor, texts: list[list[int]], time: int) -> None:
+        """To (B,V) logits or log-probabilities, in their place, before token number `time`, counted from 1."""
+        if self.repetition_penalty != 1:
+            for row, text in zip(scores, texts, strict=True):
+                seen = torch.tensor(sorted({*text}), device=scores.device)
+                some = row[seen]
+                row[seen] = torch.where(some < 0, some * self.repetition_penalty, some / self.repetition_penalty)
+        if self.no_repeat_ngram_size or self.bad_words_ids:
+            for row, text in zip(scores, texts, strict=True):
+                row[[number for number in (*self.again(text), *self.bad(text)) if number < len(row)]] = -math.inf
+        forced = self.forced_bos_token_id if time == 1 and len(texts[0]) == 1 else None
+        if forced is not None:
+            scores[:] = -math.inf
+            scores[:, forced] = 0.0
+        first = 1 + (self.forced_bos_token_id is not None and len(texts[0]) == time)
+        never = [*self.suppress_tokens, *(self.begin_suppress_tokens if time == first else ())]
+        scores[:, [number for number in never if number < scores.size(1)]] = -math.inf
+
+    def again(self, text: list[int]) -> list[int]:
+        """What would end a run of tokens that is there already."""
+        size = self.no_repeat_ngram_size
+        if not 0 < size <= len(text):
+            return []
+        last = text[len(text) - size + 1 :]
+        return [text[i + size - 1] for i in range(len(text) - size + 1) if text[i : i + size - 1] == last]
+
+    def bad(self, text: list[int]) -> list[int]:
+        return [word[-1] for word in self.bad_words_ids if word and text[len(text) - len(word) + 1 :] == [*word[:-1]]]
+
+
+NO_RULES = Rules()

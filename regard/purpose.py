@@ -5,12 +5,12 @@ In a folder that we did not write, the name of its architecture says what it is 
 
 from __future__ import annotations
 
-import math
+import warnings
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from regard.choose import choose, fits
+from regard.choose import Notice, choose, fits
 from regard.data.hearing import Hearing
 from regard.data.mels import FILE as SOUNDS
 from regard.data.mels import Mels
@@ -19,8 +19,13 @@ from regard.data.molecules import Molecules
 from regard.data.pictures import Pictures
 from regard.data.tokens import Tokenizer
 from regard.data.views import Views
+from regard.generate import HEEDED, RULES, unheeded
 from regard.hub.files import read_json, there, write_json
+from regard.hub.folder import asked_in, ends_of, said_of
 from regard.hub.sentences import read_modules
+from regard.hub.tables import KNOWN, classes_of, must_be_supported
+from regard.hub.weights import INDEX, WHOLE, stored_in
+from regard.pick import Rules
 from regard.tasks import TASKS
 from regard.tasks.task import Task
 from regard.tasks.translate import Translate
@@ -105,12 +110,14 @@ def task_of(folder: Path) -> str:
     if str(config.get("model_type")).startswith("regard-"):
         raise ValueError(f"{folder} has no task.json, which tells what a model of ours is for")
     said = config.get("architectures")
-    said = ["Model"] if said is None else said  # as older folders have it
+    said = [architecture_of(folder, config)] if said is None else said  # as older folders have it
     if not isinstance(said, list) or not said:
         raise ValueError(f"{folder / 'config.json'}: architectures must be a list of names, not {said!r:.80}")
     architecture = str(said[0])
     found = next((task for ending, task in ENDINGS.items() if architecture.endswith(ending)), None)
     if found is None:
+        if names := KNOWN.get(str(config.get("model_type"))):
+            must_be_supported(names, config, stored_names(folder), folder)
         raise ValueError(
             f"{folder / 'config.json'}: no task is known for the architecture {architecture}: "
             f"those that are end in {', '.join(ENDINGS)}"
@@ -122,6 +129,19 @@ def task_of(folder: Path) -> str:
     return "regress" if one else found
 
 
+def architecture_of(folder: Path, config: dict[str, Any]) -> str:
+    """That of a body alone. If there is a head, the folder has to say which."""
+    names = KNOWN.get(str(config.get("model_type")))
+    if names and (fitting := classes_of(stored_names(folder), [names])) and fitting[0].head:
+        told = f'its weights are those of {fitting[0].architecture}: add "architectures": ["{fitting[0].architecture}"]'
+        raise ValueError(f"{folder / 'config.json'} has no architectures, and {told}")
+    return "Model"
+
+
+def stored_names(folder: Path) -> list[str]:
+    return [*stored_in(folder)] if there(folder / WHOLE) or there(folder / INDEX) else []
+
+
 def labels_of(config: dict[str, Any], folder: Path) -> list[str]:
     """The names of the answers, in the order of their numbers. Without names there are two, as they have it."""
     names = config.get("id2label")
@@ -130,6 +150,8 @@ def labels_of(config: dict[str, Any], folder: Path) -> list[str]:
         if type(count) is not int or not 0 < count < 10**6:
             raise ValueError(f"{folder / 'config.json'}: num_labels must be a number of labels, not {count!r:.80}")
         names = {str(i): f"LABEL_{i}" for i in range(count)}
+    elif isinstance(names, dict) and type(count := config.get("num_labels")) is int and count < 10**6:
+        names = {str(i): f"LABEL_{i}" for i in range(len(names), count)} | names  # some name only the first two
     numbered = isinstance(names, dict) and set(names) == {str(i) for i in range(len(names))}
     if not numbered or not all(isinstance(name, str | int) for name in names.values()):
         raise ValueError(f"{folder / 'config.json'}: id2label must name the labels 0, 1, 2 ..., not {names!r:.100}")
@@ -140,12 +162,13 @@ def told_by_config(task: str, folder: Path) -> dict[str, Any]:
     """What a folder of theirs says about its task."""
     config = read_json(folder / "config.json")
     if task == "embed":
-        return read_modules(folder)._asdict()
+        sees = config.get("model_type") == "vit" and not there(folder / "modules.json")
+        return read_modules(folder)._asdict() | ({"pooling": "first"} if sees else {})
     if task == "translate":
-        return {"start": said_of(folder, config, "decoder_start_token_id")}
+        start = said_of(folder, config, "decoder_start_token_id")
+        return {"start": start, "generation": generation_of(folder, config, task)}
     if task == "write":
-        ends = said_of(folder, config, "eos_token_id")
-        return {"ends": tuple(ends if isinstance(ends, list) else [] if ends is None else [ends])}
+        return {"ends": ends_of(folder, config), "generation": generation_of(folder, config, task)}
     if task in ("tag", "classify", "regress", "answer") and config.get("model_type") not in WITH_HEADS:
         raise ValueError(
             f"{folder}: a {config.get('model_type')} is read without its head for the task {task}: "
@@ -175,23 +198,46 @@ def pooling_of(config: dict[str, Any], folder: Path) -> str:
     return "pooler"
 
 
-def said_of(folder: Path, config: dict[str, Any], key: str) -> Any:
-    """What generation_config.json says, or else config.json."""
-    file = folder / "generation_config.json"
-    told = read_json(file) if file.is_file() else {}
-    said = told.get(key, config.get(key))
-    where = file if key in told else folder / "config.json"
-    numbers = said if isinstance(said, list) else [0 if said is None else said]
-    size = config.get("vocab_size")
-    most = size if isinstance(size, int) else math.inf
-    if not all(type(number) is int and 0 <= number < most for number in numbers):
-        raise ValueError(f"{where}: {key} must be the number of a token, or several, not {said!r:.80}")
-    return said
+def generation_of(folder: Path, config: dict[str, Any], task: str) -> dict[str, Any] | None:
+    """What generation_config.json asks for, or, in older folders, config.json; of what we can do."""
+    told, file = asked_in(folder, config)
+    heeded = {key: told[key] for key in HEEDED if told.get(key) is not None}
+    try:
+        TASKS[task].ways(**TASKS[task].way_defaults(heeded))
+        Rules(**{key: value for key, value in heeded.items() if key in RULES})
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{file}: {error}") from None
+    return heeded or None
+
+
+def name_unheeded(folder: Path, task: str) -> None:
+    """Warn of what a folder asks for and we do not do."""
+    config = read_json(folder / "config.json")
+    told, file = asked_in(folder, config)
+    context = config.get("max_position_embeddings", config.get("n_positions"))
+    length = context if isinstance(context, int) else 0
+    if rest := unheeded(told, [*ends_of(folder, config)], length, task == "translate"):
+        named = ", ".join(f"{key} {value!r:.40}" for key, value in rest.items())
+        warnings.warn(f"{file} asks for what is not done here: {named}", Notice, stacklevel=4)
+
+
+def way_defaults(folder: Path) -> dict[str, Any]:
+    """Options of an answer that have another default for this folder."""
+    task = task_of(folder)
+    if task not in ("write", "translate"):
+        return {}
+    own = folder / "task.json"
+    if not there(own):
+        return TASKS[task].way_defaults(generation_of(folder, read_json(folder / "config.json"), task))
+    told = read_json(own).get("generation")
+    return TASKS[task].way_defaults(told) if isinstance(told, dict) else {}
 
 
 def read_task(folder: Path) -> Task:
     name = task_of(folder)
     own = there(folder / "task.json")
+    if name in ("write", "translate") and not own:
+        name_unheeded(folder, name)
     told: dict[str, Any] = read_json(folder / "task.json") if own else told_by_config(name, folder)
     kind: Any = TASKS[name]
     known = {field.name for field in fields(kind)}
@@ -235,15 +281,16 @@ def read_readers(folder: Path, wanted: set[str]) -> dict[str, Any]:
 
 
 def agreed(config: Any, task: Task, folder: Path) -> Any:
-    """The config, with what only the tokenizer knows: which token ends a sentence. What the two say must agree.
+    """The config, with what only the tokenizer knows: which token ends a sentence, and where the second segment
+    of a pair begins. What the two say must agree.
 
     A model of theirs may have room for more tokens than there are, and a padding that is nowhere seen.
     """
-    told = {}
+    told: dict[str, Any] = {}
     for field, value in task.sizes().items():
         has = getattr(config, field, value)
-        if field == "sep" and has < 0:
-            told, agrees = {"sep": value}, True
+        if field == "segment_start" or (field == "sep" and has < 0):
+            told[field], agrees = value, True
         elif isinstance(task, Translate):
             agrees = has == value
         else:
@@ -252,4 +299,4 @@ def agreed(config: Any, task: Task, folder: Path) -> Any:
             raise ValueError(
                 f"{folder}: what reads its input, as its tokenizer, has {field} {value}, but config.json says {has}"
             )
-    return replace(config, **told)
+    return replace(config, **{field: value for field, value in told.items() if hasattr(config, field)})

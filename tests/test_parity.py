@@ -154,7 +154,7 @@ def test_the_second_save_is_the_first(folder, tmp_path):
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        ({"model_type": "marlan"}, "did you mean marian"),
+        ({"model_type": "marlan"}, "'marlan' is not supported yet: regard reads marian"),
         ({"activation_function": "tanh"}, "tanh"),
         ({"d_model": "wide"}, "dim"),
         ({"encoder_attention_heads": 3}, "heads"),

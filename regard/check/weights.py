@@ -35,10 +35,12 @@ def finite(model: nn.Module) -> Verdict:
 
 
 def zeros(model: nn.Module) -> list[Verdict]:
-    """Vectors may be zero where they are added; a norm that multiplies by them may not."""
+    """Vectors may be zero where they are added, as the only segment of RoBERTa is; a norm that multiplies by them may
+    not."""
     weights = dict(model.named_parameters())
     scales = {f"{name}.weight" for name, part in model.named_modules() if "Norm" in type(part).__name__}
-    empty = [n for n, w in weights.items() if (w.dim() > 1 or n in scales) and n != "head.bias" and not bool(w.any())]
+    added = {"head.bias", *(f"{n}.weight" for n, p in model.named_modules() if getattr(p, "num_embeddings", 0) == 1)}
+    empty = [n for n, w in weights.items() if (w.dim() > 1 or n in scales) and n not in added and not bool(w.any())]
     if empty:
         advice = f"{named(empty)}: such a part says nothing; it was never trained, never loaded, or pruned."
         return [Verdict("zeros", "FAILS", f"all 0: {len(empty)} of {len(weights)} weights", len(empty), 0, advice)]

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import re
 import sys
+import warnings
+from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
-from regard.choose import choose
+from regard.choose import Notice, choose
 
 VERBS = {
     "train": "train a model on your files: regard train translate --data train.en train.de",
@@ -48,7 +51,10 @@ def main(argv: list[str] | None = None) -> int:
         if args[1:] in (["-h"], ["--help"]):
             shown: int = import_module("regard.cli.help").show(args[0])
             return shown
-        code: int = import_module(f"regard.cli.{args[0]}").main(args[1:])
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", Notice)
+            warnings.showwarning = in_one_line(warnings.showwarning)
+            code: int = import_module(f"regard.cli.{args[0]}").main(args[1:])
         return code
     except ValueError as error:
         return complain(str(error), 2)
@@ -61,6 +67,18 @@ def main(argv: list[str] | None = None) -> int:
         return complain(f"{error.filename or ''}: {error.strerror or error}".removeprefix(": "), 2)
     except KeyboardInterrupt:
         return complain("interrupted", 130)
+
+
+def in_one_line(otherwise: Callable[..., None]) -> Callable[..., None]:
+    """Our own warnings as one line; those of others as ever."""
+
+    def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        if issubclass(category, Notice):
+            print(f"regard: {message}", file=sys.stderr)
+        else:
+            otherwise(message, category, *where, **more)
+
+    return show
 
 
 def complain(message: str, code: int) -> int:

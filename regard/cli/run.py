@@ -19,7 +19,7 @@ import numpy as np
 import tyro
 
 from regard.acting.policy import is_policy
-from regard.choose import must
+from regard.choose import Option, must
 from regard.cli import CONTROL, printable
 from regard.cli.act import Playing, play_decider, play_policy
 from regard.cli.model import Fetching, found, named_in
@@ -29,7 +29,7 @@ from regard.data.lines import SUGGESTED, Bad, Lines, is_encoding, must_be_encodi
 from regard.device import use_threads
 from regard.load import Loaded, load
 from regard.parts.heads import NOT_FINITE
-from regard.purpose import task_of
+from regard.purpose import task_of, way_defaults
 from regard.reproducible import reproducible
 from regard.tasks import TASKS
 from regard.tasks.decide import Decide
@@ -76,7 +76,8 @@ def main(args: list[str]) -> int:
     kind = TASKS[task_of(folder) if folder else "translate"]
     ways: Any = kind.ways
     acting = options_of(Playing) if kind.acts else {}
-    given = parse("regard run", args, options_of(Use) | options_of(Fetching) | options_of(ways) | acting)
+    asked = options_of(ways) | folder_defaults(ways, folder)
+    given = parse("regard run", args, options_of(Use) | options_of(Fetching) | asked | acting)
     use = Use(**{name: given.pop(name) for name in options_of(Use)})
     how_found = Fetching(**{name: given.pop(name) for name in options_of(Fetching)})
     playing, how = Playing(**{name: given.pop(name) for name in acting}), ways(**given)
@@ -98,6 +99,12 @@ def main(args: list[str]) -> int:
         if use.play and kind is Decide:
             return play_decider(loaded, how, playing)
         return answer(loaded, use, how)
+
+
+def folder_defaults(ways: Any, folder: Path | None) -> dict[str, Option]:
+    """Options of an answer that have another default where the folder asks for it."""
+    known, usual = options_of(ways), way_defaults(folder) if folder else {}
+    return {name: known[name]._replace(default=value) for name, value in usual.items()}
 
 
 def refuse(names: Iterable[str], why: str, *groups: Any) -> None:

@@ -14,6 +14,7 @@ import tyro
 from regard.choose import must
 from regard.cli.model import Fetching, found, named_in
 from regard.cli.options import parse
+from regard.cli.run import folder_defaults
 from regard.data.documents import Documents
 from regard.data.files import READ_BY, as_in_training
 from regard.load import load
@@ -48,7 +49,8 @@ def main(args: list[str]) -> int:
     kind = TASKS[task_of(folder) if folder else "translate"]
     ways: Any = kind.ways
     kept = {"cache": options_of(Documents)["cache"]} if Documents in kind.groups(kind.asks[0]) else {}
-    given = parse("regard score", args, options_of(Measure) | options_of(Fetching) | options_of(ways) | kept)
+    asked = options_of(ways) | folder_defaults(ways, folder)
+    given = parse("regard score", args, options_of(Measure) | options_of(Fetching) | asked | kept)
     how_found = Fetching(**{name: given.pop(name) for name in options_of(Fetching)})
     cache = given.pop("cache", None)
     how = ways(**{name: given.pop(name) for name in options_of(ways)})

@@ -146,7 +146,8 @@ def introduce(job: Job) -> None:
     for trouble in job.troubles:
         print(f"passed over a damaged save: {trouble}")
     train, valid = (job.task.amount(job.data.sets[name]) for name in ("train", "valid"))
-    sizes = ", ".join(f"{name} {value:,}" for name, value in job.task.sizes().items() if name not in ("pad", "sep"))
+    shown = {name: size for name, size in job.task.sizes().items() if name not in ("pad", "sep", "segment_start")}
+    sizes = ", ".join(f"{name} {value:,}" for name, value in shown.items())
     size = "" if job.settings.keeping.from_ else f" {job.settings.size}"
     made = f"{job.settings.model}{size} with {parameters(job.progress.model):,} parameters ({sizes})"
     print(f"{train} to learn from, {valid} to validate on; {made}")

@@ -38,6 +38,7 @@ KINDS = {  # model_type, or tokenizer_class without its ending
     **{name: name for name in FILES},
     **{"distilbert": "bert", "clip_text_model": "clip", "mistral": "llama"},
 }
+TYPED = ("Bert", "PreTrained", "Electra", "Deberta", "DebertaV2", "ConvBert", "MobileBert", "SqueezeBert", "Funnel")
 NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "cls_token", "sep_token", "mask_token")
 ROLES = {  # where nothing else is said; what is most particular comes first
     "clip": dict(zip(NAMES[:4], ("<|startoftext|>", *["<|endoftext|>"] * 3), strict=True)),
@@ -127,6 +128,22 @@ def told_kind(folder: Path, told: Mapping[str, Any], kinds: Collection[str] = FI
     model = str(read_object(folder / "config.json").get("model_type"))
     named = str(told.get("tokenizer_class")).removesuffix("Fast").removesuffix("Tokenizer").lower()
     return next((KINDS[name] for name in (model, named) if KINDS.get(name) in kinds), None)
+
+
+def gives_types(folder: Path, told: Mapping[str, Any]) -> bool:
+    """Whether transformers gives a model the type_ids of this tokenizer: as its configuration says, or its class."""
+    names = told.get("model_input_names")
+    if names is not None:
+        return isinstance(names, list) and "token_type_ids" in names
+    if kind := told.get("tokenizer_class"):
+        return str(kind).removesuffix("Fast").removesuffix("Tokenizer") in TYPED
+    return read_object(folder / "config.json").get("model_type") == "bert"
+
+
+def inputs_of(folder: Path) -> list[str]:
+    """What a tokenizer of ours gives the model in a folder: type_ids only if it has a table for them."""
+    types = ["token_type_ids"] if "type_vocab_size" in read_object(folder / "config.json") else []
+    return ["input_ids", *types, "attention_mask"]
 
 
 def kind_of(folder: Path, told: Mapping[str, Any]) -> str:

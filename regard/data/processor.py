@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from regard.hub.files import plain, there
+from regard.hub.files import plain, read_json, there
 
 CONFIG = "preprocessor_config.json"
 NEWER = "processor_config.json"  # where transformers 5 puts it beside a tokenizer
@@ -42,7 +42,10 @@ def read_processor(folder: Path, make: Callable[..., Made]) -> Made:
     content = file.read_bytes()
     try:
         facts = json.loads(content)
-        return make(**settings(facts if file.name == CONFIG else facts["image_processor"]), origin=(file.name, content))
+        config = folder / "config.json"
+        said = read_json(config).get("num_channels") if there(config) else None
+        facts = facts if file.name == CONFIG else facts["image_processor"]
+        return make(**settings({**facts, "channels": facts.get("channels", said)}), origin=(file.name, content))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{file} does not say how pictures are made ready: {error!r}") from error
 
@@ -123,7 +126,8 @@ def square(size: Any, name: str) -> int:
 
 def each(value: Any, channels: int) -> tuple[float, ...]:
     """One number may stand for all channels."""
-    several = [value] * channels if isinstance(value, int | float) else [*value]
+    several = [value] if isinstance(value, int | float) else [*value]
+    several = several * channels if len(several) == 1 else several
     if any(isinstance(one, bool) for one in several):
         raise ValueError(f"the mean and the std of pictures must be numbers, not {value!r}")
     return tuple(map(float, several))

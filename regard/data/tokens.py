@@ -23,7 +23,8 @@ class Tokenizer:
 
     No call changes the engine, so that threads can share a tokenizer.
 
-    `files` are those it was made of, as they were; `most` is the length it was made for; `name` stands in messages.
+    `files` are those it was made of, as they were; `most` is the length it was made for; `name` stands in messages;
+    `typed` tells whether a model is given the type_ids of a pair.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class Tokenizer:
         files: dict[str, bytes] | None = None,
         most: float = math.inf,
         name: str = "this tokenizer",
+        typed: bool = True,
     ):
         self.engine, self.roles, self.files, self.most, self.name = engine, roles, files, most, name
         engine.encode_special_tokens = True
@@ -43,6 +45,7 @@ class Tokenizer:
         plain = [token for token in roles.values() if self.id_of(token) not in engine.get_added_tokens_decoder()]
         engine.add_special_tokens(special(plain))
         [self.around] = self.encode([""])  # what stands around every text
+        self.types = self.types_of_pair() if typed and hasattr(engine, "post_processor") else [(0, 0)]
 
     def id_of(self, token: str) -> int:
         number = self.engine.token_to_id(token)
@@ -50,6 +53,27 @@ class Tokenizer:
             where = f" ({self.name})" if self.files else ""
             raise ValueError(f"this tokenizer has no {token}: it was made for another kind of model{where}")
         return number
+
+    def types_of_pair(self) -> list[tuple[int, int]]:
+        """Of each token of a pair: how many separators are before it, and its type id."""
+        text, separator = " ".join([*self.engine.get_vocab()][:100]), self.roles.get("sep_token")
+        [pair] = self.encodings([(text, text)])
+        ends = [separator is not None and token == self.id_of(separator) for token in pair.ids]
+        return sorted({(sum(ends[:i]), kind) for i, kind in enumerate(pair.type_ids)})
+
+    @property
+    def segment_start(self) -> int:
+        """Separators before the second segment of a pair, by its type_ids; 0 if all of them are 0."""
+        return next((before for before, kind in self.types if kind), 0)
+
+    def must_pair(self) -> None:
+        """Refuse pairs whose segments no separator tells apart: a body sees separators, and not the type_ids."""
+        start = self.segment_start
+        if any(kind != (0 < start <= before) for before, kind in self.types):
+            raise ValueError(
+                f"{self.name} gives a pair of texts type_ids that do not change behind its sep_token: give its "
+                'TemplateProcessing a pair like "[CLS] $A [SEP] $B:1 [SEP]:1", or ask about single texts'
+            )
 
     @property
     def begin(self) -> int:
@@ -136,7 +160,7 @@ class Tokenizer:
             "tokenizer_class": "PreTrainedTokenizerFast",
             **self.roles,
             "clean_up_tokenization_spaces": False,
-            "model_input_names": ["input_ids", "attention_mask"],
+            "model_input_names": foreign.inputs_of(folder),
         }
         (folder / "tokenizer_config.json").write_text(json.dumps(facts, indent=2) + "\n")
 
@@ -155,7 +179,8 @@ class Tokenizer:
         most = told.get("model_max_length") or math.inf
         if isinstance(most, bool) or not isinstance(most, int | float) or most < 1:
             raise ValueError(f"{folder / 'tokenizer_config.json'}: model_max_length must be a number, not {most!r}")
-        made = cls(engine, foreign.roles_of(folder, told, known), files, most, name)
+        roles = foreign.roles_of(folder, told, known)
+        made = cls(engine, roles, files, most, name, foreign.gives_types(folder, told))
         for number in made.around:
             if engine.id_to_token(number) is None:
                 raise ValueError(f"{name} puts token {number} around texts, which is not in its list")

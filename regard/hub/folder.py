@@ -6,10 +6,10 @@ What a folder of theirs says and we do not use is its `Origin`: written again, t
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -25,12 +25,16 @@ from regard.hub.files import write_json as write_json
 from regard.hub.names import Names, Plain, at
 from regard.hub.placing import placed
 from regard.hub.placing import tensors_of as tensors_of
-from regard.hub.tables import KNOWN, TABLES, table_for
+from regard.hub.tables import TABLES, must_be_supported, table_for, table_of
 from regard.hub.weights import INDEX, WHOLE, Stored, stored_in
 from regard.models import MODELS
 from regard.parts.heads import Model
 
 SPARE = 2**22  # numbers that a config may ask for beyond twice those of its file: a small mistake is told by its name
+UNSAID = {  # what transformers takes if nothing is said, and old versions spelled out in config.json
+    **{"max_length": 20, "min_length": 0, "do_sample": False, "temperature": 1.0, "top_k": 50, "top_p": 1.0},
+    **{"num_beams": 1, "length_penalty": 1.0, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0},
+}
 FARTHEST = 2**24  # the same of one size, and of a table that we compute
 
 
@@ -126,6 +130,35 @@ def generation_of(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def asked_in(folder: Path, config: dict[str, Any]) -> tuple[dict[str, Any], Path]:
+    """What is said of generation, and the file that says it: config.json in older folders."""
+    file = folder / "generation_config.json"
+    if there(file):
+        return read_json(file), file
+    return {key: value for key, value in config.items() if UNSAID.get(key) != value}, folder / "config.json"
+
+
+def ends_of(folder: Path, config: dict[str, Any]) -> tuple[int, ...]:
+    """The tokens that end a text. One that is not in the vocabulary never comes, and ends none."""
+    said, size = said_of(folder, config, "eos_token_id", known=False), config.get("vocab_size")
+    ends = said if isinstance(said, list) else [] if said is None else [said]
+    return tuple(end for end in ends if not isinstance(size, int) or end < size)
+
+
+def said_of(folder: Path, config: dict[str, Any], key: str, known: bool = True) -> Any:
+    """What generation_config.json says, or else config.json; only tokens that are `known`."""
+    file = folder / "generation_config.json"
+    told = read_json(file) if file.is_file() else {}
+    said = told.get(key, config.get(key))
+    where = file if key in told else folder / "config.json"
+    numbers = said if isinstance(said, list) else [0 if said is None else said]
+    size = config.get("vocab_size")
+    most = size if isinstance(size, int) and known else math.inf
+    if not all(type(number) is int and 0 <= number < most for number in numbers):
+        raise ValueError(f"{where}: {key} must be the number of a token, or several, not {said!r:.80}")
+    return said
+
+
 def write_weights(file: Path, model: Model, origin: Origin | None = None) -> None:
     names = names_of(model.body, origin).under(model.head)
     ours = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors_of(model).items()}
@@ -171,21 +204,19 @@ def read_config(folder: Path, weights: bool = True) -> tuple[Names | Plain, Any]
         )
     file = folder / "config.json"
     said = read_json(file)
-    kind = said.get("model_type")
-    if not isinstance(kind, str) or kind not in TABLES:
-        near = get_close_matches(str(kind), TABLES, 1, 0.5)
-        hint = f", did you mean {near[0]}?" if near else ":"
-        raise ValueError(
-            f"{file}: model_type is {kind!r}{hint} regard reads {', '.join(KNOWN)} and what it wrote itself"
-        )
-    names = TABLES[kind]
+    try:
+        names = table_of(said.get("model_type"), stored_in(folder) if weights else ())
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None
+    if isinstance(names, Names):
+        must_be_supported(names, said, stored_in(folder) if weights else (), folder)
     config = MODELS[names.model].config
     try:
         given = names.config_to_ours(said)
     except ValueError as error:
         raise ValueError(f"{folder}: {error}") from None
     except (TypeError, KeyError, AttributeError, ArithmeticError) as error:
-        raise ValueError(f"{file} says something that no {kind} model has: {error!r}") from None
+        raise ValueError(f"{file} says something that no {names.family} model has: {error!r}") from None
     kinds = get_type_hints(config)
     for name, value in given.items():
         choose(f"field (in {file})", name, kinds)

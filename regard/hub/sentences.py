@@ -2,7 +2,7 @@
 
 modules.json              Transformer, Pooling, Normalize, each with its folder
 1_Pooling/config.json     pooling_mode_mean_tokens: true ...
-sentence_bert_config.json max_seq_length
+sentence_bert_config.json max_seq_length, do_lower_case
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from regard.hub.files import read_json, write_json
 
 MODES = {"mean": "pooling_mode_mean_tokens", "first": "pooling_mode_cls_token", "last": "pooling_mode_lasttoken"}
+LIBRARY = "config_sentence_transformers.json"
 KINDS = ("Transformer", "Pooling", "Normalize")
 
 
@@ -21,6 +22,8 @@ class Modules(NamedTuple):
     pooling: str = "mean"  # theirs if nothing is said
     unit: bool = False
     limit: int | None = None  # tokens of a text
+    do_lower_case: bool = False  # before the tokenizer reads it
+    library: dict[str, Any] | None = None  # config_sentence_transformers.json, which is given back on saving
 
 
 def read_modules(folder: Path) -> Modules:
@@ -28,24 +31,29 @@ def read_modules(folder: Path) -> Modules:
     if not file.is_file():
         return Modules()
     try:
-        told: Any = json.loads(file.read_text(encoding="utf-8"))
-        kinds = {str(one["type"]).rsplit(".", 1)[-1]: str(one.get("path", "")) for one in told}
+        listed: Any = json.loads(file.read_text(encoding="utf-8"))
+        kinds = {str(one["type"]).rsplit(".", 1)[-1]: str(one.get("path", "")) for one in listed}
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise ValueError(f"{file} does not list the modules of sentence-transformers: {error!r}") from None
     if unknown := [kind for kind in kinds if kind not in KINDS]:
         raise ValueError(f"{file}: the module {unknown[0]} cannot be read here, only {', '.join(KINDS)}")
     pooling = pooling_of(inside(folder, kinds["Pooling"])) if "Pooling" in kinds else "mean"
     cut = folder / "sentence_bert_config.json"
-    limit = read_json(cut).get("max_seq_length") if cut.is_file() else None
+    told = read_json(cut) if cut.is_file() else {}
+    limit, lowercase = told.get("max_seq_length"), told.get("do_lower_case", False)
+    if (kind := told.get("transformer_task", "feature-extraction")) != "feature-extraction":
+        raise ValueError(f"{cut}: transformer_task is {kind!r:.80}, but only 'feature-extraction' can be read here")
+    if not isinstance(lowercase, bool):
+        raise ValueError(f"{cut}: do_lower_case must be true or false, not {lowercase!r:.80}")
     if limit is not None and not (isinstance(limit, int) and limit > 0):
         raise ValueError(f"{cut}: max_seq_length must be a number of tokens, not {limit!r}")
-    refuse_prompt(folder / "config_sentence_transformers.json")
-    return Modules(pooling, "Normalize" in kinds, limit)
+    library = read_json(folder / LIBRARY) if (folder / LIBRARY).is_file() else None
+    refuse_prompt(folder / LIBRARY, library or {})
+    return Modules(pooling, "Normalize" in kinds, limit, lowercase, library)
 
 
-def refuse_prompt(file: Path) -> None:
+def refuse_prompt(file: Path, told: dict[str, Any]) -> None:
     """A text that is put before every other one would change every vector."""
-    told = read_json(file) if file.is_file() else {}
     name, prompts = told.get("default_prompt_name"), told.get("prompts")
     if name is not None and (not isinstance(prompts, dict) or prompts.get(name)):
         raise ValueError(f"{file}: default_prompt_name is {name!r}, and prompts are not put before texts here")
@@ -75,12 +83,12 @@ def pooling_of(file: Path) -> str:
     return ours[chosen[0]]
 
 
-def write_modules(folder: Path, pooling: str, unit: bool, limit: int | None) -> None:
+def write_modules(folder: Path, modules: Modules) -> None:
     """Beside a body that they know; one of our own is of no use to them."""
     config = read_json(folder / "config.json")
     if str(config["model_type"]).startswith("regard-"):
         return
-    parts = ["Transformer", "Pooling", *(["Normalize"] if unit else [])]
+    parts = ["Transformer", "Pooling", *(["Normalize"] if modules.unit else [])]
     paths = ["", "1_Pooling", "2_Normalize"]
     listed = [
         {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
@@ -90,6 +98,9 @@ def write_modules(folder: Path, pooling: str, unit: bool, limit: int | None) -> 
     for path in paths[1 : len(parts)]:
         (folder / path).mkdir(exist_ok=True)
     width = config.get("hidden_size") or config.get("n_embd")
-    modes = {theirs: name == pooling for name, theirs in MODES.items()}
+    modes = {theirs: name == modules.pooling for name, theirs in MODES.items()}
     write_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": width, **modes})
-    write_json(folder / "sentence_bert_config.json", {"max_seq_length": limit, "do_lower_case": False})
+    cut = {"max_seq_length": modules.limit, "do_lower_case": modules.do_lower_case}
+    write_json(folder / "sentence_bert_config.json", cut)
+    if modules.library is not None:
+        write_json(folder / LIBRARY, modules.library)

@@ -36,12 +36,13 @@ class BertConfig:
     pad: int = -1  # id of the padding, counted from the end if negative
     segments: int = 2  # sentences of a text that are told apart
     sep: int = -1  # id of the token that ends a sentence; none if negative
+    segment_start: int = 1  # separators before the second segment of a pair, by the tokenizer; 0: only one segment
     activation: Literal["gelu", "gelu-tanh", "quick-gelu", "relu", "relu2", "silu"] = "gelu"  # of the feed-forward
     eps: float = 1e-12  # added to the variance in each norm
     after_pad: bool = False  # count positions from pad + 1, as RoBERTa does, instead of 0
 
     def __post_init__(self) -> None:
-        must_fit(self)
+        must_fit(self, may_be_0=("segment_start",))
 
 
 SIZES: dict[str, dict[str, int]] = {
@@ -101,8 +102,8 @@ class Bert(nn.Module):
         return self.norm(x)
 
     def segment(self, ids: Tensor, mask: Tensor | None) -> Tensor:
-        """Which sentence of its text each token is of, (B,T)."""
-        return segments(ids, self.config.sep, mask).clamp(max=self.config.segments - 1)
+        """Which sentence of its text each token is of, (B,T): the type_ids of the tokenizer."""
+        return segments(ids, self.config.sep, self.config.segment_start, mask).clamp(max=self.config.segments - 1)
 
     def vocabulary(self) -> nn.Module:
         """The output layer of this family: one more layer, then the token embedding itself. RoBERTa has GELU there."""

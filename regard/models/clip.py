@@ -2,8 +2,7 @@
 
     score(image, text) = e^scale · image · text          both of length 1
 
-The towers differ from ViT and GPT in a quicker GELU, and in that each ends in one vector. The image tower also norms
-right after the embedding.
+The towers differ from ViT and GPT in a quicker GELU, and each ends in one vector. That of images norms its embedding.
 """
 
 from __future__ import annotations
@@ -48,13 +47,17 @@ class CLIPConfig:
     dropout: float = 0.0  # share of numbers dropped in training
     pad: int = -1  # id of the padding, counted from the end if negative
     sep: int = 3  # id of the token that ends a text, whose vector is the text's; 2 means the highest id of each text
-    activation: Literal["gelu", "gelu-tanh", "quick-gelu", "relu", "relu2", "silu"] = "quick-gelu"  # of both towers
-    eps: float = 1e-5  # added to the variance in each norm
+    activation: Literal["gelu", "gelu-tanh", "quick-gelu", "relu", "relu2", "silu"] = "quick-gelu"  # of the text tower
+    eps: float = 1e-5  # added to the variance in each norm of the text tower
+    image_activation: Literal["same", "gelu", "gelu-tanh", "quick-gelu", "relu", "relu2", "silu"] = "same"  # of images
+    image_eps: float = 0.0  # added to the variance in each norm of the image tower; eps if 0
 
     def __post_init__(self) -> None:
         must_fit(self, may_be_0=("hidden", "image_hidden"))
-        object.__setattr__(self, "hidden", self.hidden or 4 * self.dim)
-        object.__setattr__(self, "image_hidden", self.image_hidden or 4 * self.image_dim)
+        usual = {"hidden": 4 * self.dim, "image_hidden": 4 * self.image_dim, "image_eps": self.eps}
+        for name, value in {**usual, "image_activation": self.activation}.items():
+            if getattr(self, name) in (0, "same"):
+                object.__setattr__(self, name, value)
         if self.image % self.patch and not self.convolution:
             raise ValueError(f"patch ({self.patch}) must divide image ({self.image})")
 
@@ -69,14 +72,12 @@ SIZES: dict[str, dict[str, int]] = {
 }  # fmt: skip
 
 
-def build_block(dim: int, heads: int, hidden: int, causal: bool, c: CLIPConfig) -> Block:
+def block(dim: int, heads: int, hidden: int, activation: str, eps: float, dropout: float, causal: bool) -> Block:
     def around(inner: nn.Module) -> nn.Module:
-        return PreNorm(LayerNorm(dim, c.eps), inner, c.dropout)
+        return PreNorm(LayerNorm(dim, eps), inner, dropout)
 
-    return Block(
-        mixer=around(SelfAttention(dim, heads, causal=causal)),
-        feedforward=around(FeedForward(dim, hidden, ACTIVATIONS[c.activation])),
-    )
+    mixer = around(SelfAttention(dim, heads, causal=causal))
+    return Block(mixer=mixer, feedforward=around(FeedForward(dim, hidden, ACTIVATIONS[activation])))
 
 
 class ImageTower(nn.Module):
@@ -87,13 +88,12 @@ class ImageTower(nn.Module):
         self.stem = convolved or Patches(c.channels, c.patch, c.image_dim, bias=False)
         self.first = nn.Parameter(torch.randn(c.image_dim) * 0.02)
         self.positions = Learned(1 + self.stem.places(c.image), c.image_dim)
-        self.embed_norm = LayerNorm(c.image_dim, c.eps)
+        self.embed_norm = LayerNorm(c.image_dim, c.image_eps)
         self.drop = Dropout(c.dropout)
-        self.blocks = nn.ModuleList(
-            build_block(c.image_dim, c.image_heads, c.image_hidden, False, c) for _ in range(c.image_layers)
-        )
+        sizes = (c.image_dim, c.image_heads, c.image_hidden, c.image_activation, c.image_eps, c.dropout)
+        self.blocks = nn.ModuleList(block(*sizes, causal=False) for _ in range(c.image_layers))
         self.pooling = First()
-        self.norm = LayerNorm(c.image_dim, c.eps)
+        self.norm = LayerNorm(c.image_dim, c.image_eps)
         self.out = nn.Linear(c.image_dim, c.joint, bias=False)
 
     def forward(self, pixels: Tensor) -> Tensor:  # (B,C,H,W)
@@ -112,7 +112,8 @@ class TextTower(nn.Module):
         self.tokens = nn.Embedding(c.vocab, c.dim)
         self.positions = Learned(c.context, c.dim)
         self.drop = Dropout(c.dropout)
-        self.blocks = nn.ModuleList(build_block(c.dim, c.heads, c.hidden, True, c) for _ in range(c.layers))
+        sizes = (c.dim, c.heads, c.hidden, c.activation, c.eps, c.dropout)
+        self.blocks = nn.ModuleList(block(*sizes, causal=True) for _ in range(c.layers))
         self.pooling = AtEnd(c.sep)
         self.norm = LayerNorm(c.dim, c.eps)
         self.out = nn.Linear(c.dim, c.joint, bias=False)

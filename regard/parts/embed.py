@@ -1,13 +1,14 @@
 """Token embedding: a one-hot vector times a matrix, which is a row look-up.
 
 tokens(i) = E[i] · √D          Vaswani et al. 2017, section 3.4: scaled, so that positions do not drown the words
-segment   = separators before it          BERT tells the first sentence from the second (Devlin et al. 2019)
+segment   = [separators before it ≥ n]          BERT tells the first sentence from the second (Devlin et al. 2019)
 """
 
 from __future__ import annotations
 
 import math
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -25,12 +26,16 @@ class ScaledEmbedding(nn.Embedding):
         return F.embedding(ids, self.weight, self.padding_idx) * self.scale
 
 
-def segments(ids: Tensor, separator: int, mask: Tensor | None = None) -> Tensor:
-    """(B,T): 0 up to the first separator of a text and with it, 1 up to the second, and so on.
+def segments(ids: Tensor, separator: int, start: int = 1, mask: Tensor | None = None) -> Tensor:
+    """(B,T): 1 behind the separator number `start` of a text, 0 elsewhere; 0 everywhere if `start` is 0.
 
     Texts packed into one row have a mask (B,1,T,T) that tells who shares a text; each counts its own.
     """
+    if start == 0:
+        return torch.zeros_like(ids)
     ends = ids == separator
     if mask is None or mask.size(-2) == 1:
-        return ends.cumsum(1) - ends.long()
-    return (mask[:, 0] & ends[:, None]).tril(-1).sum(-1)
+        before = ends.cumsum(1) - ends.long()
+    else:
+        before = (mask[:, 0] & ends[:, None]).tril(-1).sum(-1)
+    return (before >= start).long()

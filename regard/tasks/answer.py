@@ -124,6 +124,7 @@ class Answering(Task):
 
     def prepare(self, rows: Sequence[Question], context: int) -> Windows:
         parts: list[Window] = []
+        self.tokenizer.must_pair()
         for some in handfuls(enumerate(rows), 1000):
             encodings = self.tokenizer.encodings([(row.question, row.document) for _, row in some])
             for (number, row), encoding in zip(some, encodings, strict=True):

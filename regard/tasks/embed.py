@@ -17,22 +17,36 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from tokenizers.normalizers import Lowercase
 from torch import Tensor
 
 from regard.choose import must
 from regard.data.batches import ByLength, Ints, Ragged, handfuls, to_device
 from regard.data.files import Rows
+from regard.data.images import open_picture
 from regard.data.lines import UTF8, Dialect
+from regard.data.pictures import Pictures
 from regard.data.pieces import Pieces
 from regard.data.tokens import Tokenizer
-from regard.hub.sentences import write_modules
+from regard.data.views import Views
+from regard.hub.sentences import Modules, write_modules
 from regard.parts.heads import Model, Vector
 from regard.parts.pooling import POOLINGS
 from regard.scores import recall_at
 from regard.tasks.contrast import alike, contrast, distinct, places
-from regard.tasks.inputs import TextInput, Written, bundled_pairs, finite_vectors, fit_tokenizer, in_order, two_texts
+from regard.tasks.inputs import (
+    ImageInput,
+    TextInput,
+    Written,
+    bundled_pairs,
+    finite_vectors,
+    fit_tokenizer,
+    in_order,
+    two_texts,
+)
 from regard.tasks.task import Answer, Choices, Loss, Task, learnt, samples
 
+SMALL = Lowercase()  # that of sentence-transformers
 TOGETHER = 50  # pairs among which the loss of a check is measured
 
 
@@ -58,14 +72,17 @@ class Embed(Task):
     temperature: float = 0.05  # what likenesses are divided by before the softmax
     unit: bool = learnt(True)  # vectors have the length 1
     limit: int | None = learnt(None)  # tokens after which a text is cut; the context if there are fewer
-    tokenizer: Tokenizer = learnt()
+    do_lower_case: bool = learnt(False)  # before the tokenizer reads a text
+    library: dict[str, Any] | None = learnt(None)  # what sentence-transformers says of its version and similarity
+    tokenizer: Tokenizer | None = learnt(None)
+    pictures: Pictures | None = learnt(None)  # of a body that sees, which is read from a folder of others
 
     about = "a text in, a vector out; texts that belong together lie near each other"
     takes = "one file of pairs (.tsv, .jsonl) or two parallel ones, plain or gzip"
     ships = "the phrasebook: a sentence and its translation"
     asks = ("reads", "gathers")
     default = "modernbert"
-    of_the_head = ("pooling", "unit", "limit")
+    of_the_head = ("pooling", "unit", "limit", "do_lower_case", "library")
     counts = "pairs"
     looks = 1000
 
@@ -75,6 +92,14 @@ class Embed(Task):
             temperature=(0 < self.temperature < math.inf, "above 0, and finite"),
             limit=(self.limit is None or self.limit >= 1, "at least 1"),
         )
+        if self.pictures is not None:
+            setattr(self, "asks", ("sees",))  # noqa: B010  such a body can be read here, and not trained
+
+    @property
+    def reader(self) -> Tokenizer:
+        if self.tokenizer is None:
+            raise ValueError("this model makes vectors of pictures, and reads no texts: give it names of picture files")
+        return self.tokenizer
 
     @classmethod
     def groups(cls, ability: str) -> tuple[type, ...]:
@@ -96,10 +121,10 @@ class Embed(Task):
 
     @property
     def input(self) -> TextInput:
-        return TextInput(self.tokenizer)
+        return TextInput(self.reader)
 
     def sizes(self) -> dict[str, int]:
-        return self.input.sizes()
+        return ImageInput(self.pictures, Views()).sizes() if self.pictures is not None else self.input.sizes()
 
     def amount(self, rows: Any) -> str:
         return f"{len(rows):,} pairs"
@@ -109,7 +134,8 @@ class Embed(Task):
 
     def tokens(self, texts: Sequence[str], context: int) -> list[list[int]]:
         most = min(context, self.limit or context)
-        return [ids or [self.tokenizer.end] for ids in self.tokenizer.encode(texts, most)]
+        texts = [SMALL.normalize_str(text) for text in texts] if self.do_lower_case else texts
+        return [ids or [self.reader.end] for ids in self.reader.encode(texts, most)]
 
     def prepare(self, rows: Sequence[Any], context: int) -> Coupled:
         sides = [side for column in (0, 1) for side in self.tokens([row[column] for row in rows], context)]
@@ -140,7 +166,15 @@ class Embed(Task):
 
         return in_order(texts.lengths[:, 0], some)  # (N,D)
 
+    @torch.inference_mode()
+    def embed_pictures(self, model: Model, pictures: Pictures, files: Sequence[str]) -> Tensor:
+        pixels = torch.from_numpy(pictures.prepare([open_picture(file) for file in files]))
+        return model.head(model.body(pictures.normal(pixels).to(next(model.parameters()).device))).float().cpu()
+
     def embed_texts(self, model: Model, texts: Sequence[str]) -> Tensor:
+        """Or names of pictures, if it sees."""
+        if self.pictures is not None:
+            return self.embed_pictures(model, self.pictures, texts)
         return self.vectors(model, Written(Ragged(self.tokens(texts, model.body.config.context)), None))
 
     def embed(self, model: Model, raw: Iterable[str]) -> Iterator[list[float]]:
@@ -169,7 +203,7 @@ class Embed(Task):
         return round(scores["recall_at_1"], 3), -round(scores["loss"], 4)
 
     def example(self) -> str:
-        return "a text\tone that may be like it\tanother"
+        return "a text\tone that may be like it\tanother" if self.pictures is None else "picture.png\tanother.png"
 
     def predict(self, model: Model, raw: Iterable[str], how: Choices, first: int = 0) -> Iterator[list[Answer]]:
         """A text alone: its vector. With others behind it, tabs between: those nearest to it, by their cosines."""
@@ -186,4 +220,4 @@ class Embed(Task):
 
     def leave(self, folder: Path) -> None:
         """What sentence-transformers wants to find."""
-        write_modules(folder, self.pooling, self.unit, self.limit)
+        write_modules(folder, Modules(self.pooling, self.unit, self.limit, self.do_lower_case, self.library))

@@ -215,7 +215,8 @@ class Fill(Task):
         """The best fillers of every [MASK], each guessed by itself."""
         device, context = next(model.parameters()).device, model.body.config.context
         special = torch.tensor(self.tokenizer.special)
-        for text in raw:
+        own = self.tokenizer.roles.get("mask_token", MASK)
+        for text in (line.replace(own, MASK) for line in raw):
             ids = self.with_masks(text)
             if len(ids) > context:
                 raise ValueError(

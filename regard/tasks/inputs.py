@@ -55,6 +55,8 @@ class TextInput:
     def prepare(self, rows: Sequence[Any], wanted: Any, context: int) -> Written:
         """A text that is longer than the context is cut."""
         texts = [row.text if getattr(row, "pair", None) is None else (row.text, row.pair) for row in rows]
+        if any(isinstance(text, tuple) for text in texts):
+            self.tokenizer.must_pair()
         nothing = [self.tokenizer.end]  # of a text without a token there would be no mean
         return Written(Ragged([ids or nothing for ids in self.tokenizer.encode(texts, context)]), wanted)
 
@@ -84,7 +86,7 @@ class ImageInput:
 
 def text_sizes(tokenizer: Tokenizer) -> dict[str, int]:
     sep = {"sep": tokenizer.id_of(tokenizer.roles["sep_token"])} if "sep_token" in tokenizer.roles else {}
-    return {"vocab": len(tokenizer), "pad": tokenizer.pad, **sep}
+    return {"vocab": len(tokenizer), "pad": tokenizer.pad, **sep, "segment_start": tokenizer.segment_start}
 
 
 def fit_tokenizer(texts: Any, reading: dict[str, Any], readers: dict[str, Any]) -> Tokenizer:

@@ -5,7 +5,7 @@ A task is a dataclass. Its first fields are options; those that are `learnt` fol
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
@@ -164,6 +164,11 @@ class Task:
     def predict(self, model: Model, raw: Iterable[str], how: Any, first: int = 0) -> Iterator[list[Answer]]:
         """The best answers to each input, in order. `first` is the number of the first one, for random numbers."""
         raise NotImplementedError
+
+    @classmethod
+    def way_defaults(cls, generation: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Options of `ways` that have another default where a folder asks for it."""
+        return {}
 
     def leave(self, folder: Path) -> None:
         """Write into a finished folder what others want to find there."""

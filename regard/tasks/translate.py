@@ -56,6 +56,7 @@ class Translate(Translator):
     tokenizer: Tokenizer = learnt()
     seen: int | None = learnt(None)  # tokens of the longest sentence it was trained on
     start: int | None = learnt(None)  # the token that every translation begins with; the padding unless given
+    generation: dict[str, Any] | None = learnt(None)  # what generation_config.json asks for, if others wrote it
     sounds: Mels | None = learnt(None)
     hearing: dict[str, Any] | None = learnt(None)  # how sounds are heard in training
 
@@ -71,13 +72,14 @@ class Translate(Translator):
             sounds=(self.hearing is None or self.sounds is not None, "there (sounds.json) for a model that hears"),
             start=(self.start is None or 0 <= self.start < len(self.tokenizer), "the number of a token"),
         )
+        Translating(**self.way_defaults(self.generation))  # refused here, not when it is asked
 
     about = "a sentence in, a sentence in another language out; or speech in, and what was said out"
     takes = "one file of pairs (.tsv, .jsonl) or two parallel ones, plain or gzip; .tsv of sounds and texts"
     ships = "the phrasebook, English and German; for models that hear, strings of spoken digits"
     asks = ("translates", "transcribes")
     default = "transformer"
-    of_the_head = ("start",)
+    of_the_head = ("start", "generation")
     counts = "target tokens"
     shares = ("exact",)
     looks = 500

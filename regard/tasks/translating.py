@@ -5,7 +5,7 @@ holds.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -19,9 +19,10 @@ from regard.data.hearing import Hearing
 from regard.data.mels import Mels
 from regard.data.sentences import split_sentences
 from regard.data.tokens import Tokenizer
-from regard.generate import Decoding, Hypothesis, generate
+from regard.generate import RULES, Decoding, Hypothesis, generate, options_for
 from regard.parts.cache import Cache
 from regard.parts.heads import Model
+from regard.pick import Rules
 from regard.tasks.inputs import Given
 from regard.tasks.listening import Heard, SoundInput, open_spoken
 from regard.tasks.passages import answer_passages
@@ -50,6 +51,14 @@ class Translator(Task):
     start: int | None
     sounds: Mels | None
     hearing: dict[str, Any] | None
+    generation: dict[str, Any] | None
+
+    @classmethod
+    def way_defaults(cls, generation: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The start counts in min_length."""
+        told = generation or {}
+        least = {"shortest": told["min_length"] - 1} if (told.get("min_length") or 0) > 1 else {}
+        return least | options_for(told)
 
     @cached_property
     def ears(self) -> SoundInput | None:
@@ -132,6 +141,8 @@ class Translator(Task):
         source, mask = to_device(self.given(rows, chosen), device)
         lengths = rows.lengths.reshape(-1)[chosen].tolist()
         context = model.body.config.context
+        told = self.generation or {}
+        most = context - 1 if how.longest else min(context, told.get("max_length") or context) - 1
         limits = torch.tensor([how.longest or max(2 * n + 10, how.shortest) for n in lengths], device=device)
         start = torch.full((len(chosen),), self.first, device=device)
 
@@ -142,4 +153,5 @@ class Translator(Task):
 
         caches = model.body.read(source, mask)
         numbers = torch.from_numpy(first + chosen)
-        return generate(step, caches, start, self.tokenizer.end, limits.clamp(max=context - 1), how, numbers)
+        rules = Rules(**{key: value for key, value in told.items() if key in RULES})
+        return generate(step, caches, start, self.tokenizer.end, limits.clamp(max=most), how, numbers, rules)

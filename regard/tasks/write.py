@@ -8,7 +8,7 @@ Documents stand one after the other in windows of the context's length, and no t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -25,9 +25,10 @@ from regard.data.files import Data, Files
 from regard.data.lines import UTF8, Dialect
 from regard.data.pieces import WRITING, Pieces, learn
 from regard.data.tokens import Tokenizer
-from regard.generate import Decoding, generate
+from regard.generate import RULES, Decoding, generate, options_for
 from regard.parts.cache import Cache
 from regard.parts.heads import Model
+from regard.pick import Rules
 from regard.scores import bits_per_byte, perplexity
 from regard.tasks.inputs import windows_told
 from regard.tasks.task import Answer, Loss, Task, learnt
@@ -58,16 +59,18 @@ class Write(Task):
     documents: By | None = learnt(None)  # what one is in a file, as it was in training
     opens: bool = learnt(False)  # a text begins with </s>, as every document did in training
     ends: tuple[int, ...] = learnt(())  # tokens that end a text, beside </s>
+    generation: dict[str, Any] | None = learnt(None)  # what generation_config.json asks for, if others wrote it
 
     def __post_init__(self) -> None:
         must(self, ends=(all(0 <= number < 2**31 for number in self.ends), "numbers of tokens"))
+        Writing(**self.way_defaults(self.generation))  # refused here, not when it is asked
 
     about = "a text in, how it goes on out"
     takes = "text files, or .jsonl with a field of text"
     ships = "stories, the transcripts of text adventures"
     asks = ("writes",)
     default = "nano"
-    of_the_head = ("ends",)
+    of_the_head = ("ends", "generation")
     counts = "tokens"
     looks = 100_000  # characters
     unused = frozenset({"longest"})
@@ -105,6 +108,14 @@ class Write(Task):
         apart: By | None = "paragraphs" if rows.name == "bundled" else reading["documents"]
         opens = apart not in (None, "files") or holds_json(rows.name)
         return cls(**aim, tokenizer=tokenizer, documents=apart, opens=opens)
+
+    @classmethod
+    def way_defaults(cls, generation: Mapping[str, Any] | None) -> dict[str, Any]:
+        return options_for(generation or {})
+
+    @property
+    def rules(self) -> Rules:
+        return Rules(**{key: value for key, value in (self.generation or {}).items() if key in RULES})
 
     def sizes(self) -> dict[str, int]:
         return {"vocab": len(self.tokenizer), "pad": self.tokenizer.pad}
@@ -192,7 +203,8 @@ class Write(Task):
             if len(seen) > 1:
                 model.body(torch.tensor([seen[:-1]], device=device), cache=caches)
             start, limits = torch.tensor([seen[-1]], device=device), torch.tensor([limit], device=device)
-            [best] = generate(self.step(model), caches, start, self.tokenizer.end, limits, how, torch.tensor([number]))
+            asked = (self.step(model), caches, start, self.tokenizer.end, limits, how, torch.tensor([number]))
+            [best] = generate(*asked, self.rules, [[*ids, *added][:-1]])
             if how.n_best > 1:
                 return [(h.ids, h.logp) for h in best]
             added, logp = [*added, *best[0].ids], logp + best[0].logp

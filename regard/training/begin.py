@@ -72,7 +72,8 @@ def config_for(settings: Settings, task: Task) -> Any:
     """Sizes as they are chosen, or as the model has them that it starts from."""
     config, keeping = MODELS[settings.model].config, settings.keeping
     if keeping.resume:
-        return read_config(Path(keeping.out or f"runs/{settings.task}"), weights=False)[1]
+        run = Path(keeping.out or f"runs/{settings.task}")
+        return agreed(read_config(run, weights=False)[1], task, run)
     if keeping.from_:
         begun = find(keeping.from_)
         return replace(agreed(read_config(begun)[1], task, begun), dropout=settings.body["dropout"])

@@ -38,7 +38,8 @@ DESCRIPTION = (  # what `describe` writes, the settings last
     *("config.json", "generation_config.json", "preprocessor_config.json", "processor_config.json"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
     *("vocab.txt", "vocab.json", "merges.txt", "tokenizer.model", "source.spm", "target.spm"),
-    *("modules.json", "sentence_bert_config.json", "1_Pooling", "2_Normalize", "task.json", "train.json"),
+    *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "1_Pooling"),
+    *("2_Normalize", "task.json", "train.json"),
 )
 
 MADE = (  # while it goes; somebody who acts has a policy as well

@@ -16,9 +16,11 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from regard.choose import Option, choose, must, must_be
 from regard.data.files import Files
 from regard.data.sounds import media_in
+from regard.hub.files import there
 from regard.hub.folder import read_config, read_json
 from regard.hub.remote import find
 from regard.models import MODELS, ability_for
+from regard.purpose import WITH_HEADS, pooling_of
 from regard.tasks import TASKS
 from regard.training.changes import differing, flag, plain, shown
 from regard.training.loop import Plan
@@ -87,7 +89,7 @@ class Settings:
 
 SEVERAL = ("data", "valid", "test", "fields", "freeze", "revisions")  # options that take one text or more
 FROM_DATA = {  # fields of a config that follow from the data
-    *("vocab", "pad", "sep", "image", "channels", "mels", "stride"),
+    *("vocab", "pad", "sep", "segment_start", "image", "channels", "mels", "stride"),
     *("observation", "places", "actions", "properties", "pairs"),
 }
 
@@ -180,11 +182,20 @@ def settle(task: str, model: str | None = None, size: str | None = None, **given
         body |= fixed | ({"context": None} if "context" in fixed else {})  # unless given, as the data needs it
     must_take(str((given.get("data") or ("",))[0]), task, model, ability)
     reading = {name: value for group in aim.groups(ability) for name, value in asdict(group(**of(group))).items()}
-    chosen_aim = defaults(aim) | of(aim, usual) | of(aim)
+    chosen_aim = defaults(aim) | of(aim, usual) | of(aim, pooling_for(task, given) if begun else {}) | of(aim)
     return Settings(
         task, model, size, Files(**of(Files)), reading, body | of(family.config), chosen_aim,
         Plan(**of(Plan)), Keeping(**of(Keeping)),
     )  # fmt: skip
+
+
+def pooling_for(task: str, given: dict[str, Any]) -> dict[str, Any]:
+    """That of the family, if others have made the body: so they can open what is trained, with its head."""
+    folder = find(str(given["from_"]))
+    if task not in ("classify", "regress") or there(folder / "task.json") or there(folder / "modules.json"):
+        return {}
+    config = read_json(folder / "config.json")
+    return {"pooling": pooling_of(config, folder)} if config.get("model_type") in WITH_HEADS else {}
 
 
 def start(task: str, model: str | None = None, size: str | None = None, **given: Any) -> Settings:

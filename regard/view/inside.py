@@ -137,7 +137,7 @@ def one_or_two(task: Any, text: str) -> list[int]:
 
 
 def first_of_all(task: Embed, text: str) -> list[int]:
-    return task.tokenizer.encode([text.partition("\t")[0]])[0]
+    return task.reader.encode([text.partition("\t")[0]])[0]
 
 
 def word_by_word(task: Tag, text: str) -> list[int]:

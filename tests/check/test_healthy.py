@@ -58,6 +58,15 @@ def test_so_does_one_with_other_settings(task, model, aim, config, made):
     assert not_ok(examine_loaded(made(task, model, aim, **config))) == []
 
 
+@pytest.mark.parametrize("segments", [1, 2])
+def test_the_only_segment_may_be_zero_as_in_roberta(segments, made):
+    """RoBERTa has no use for segments: its table is one row, and published ones are all 0."""
+    loaded = made("fill", "bert", after_pad=True, segments=segments)
+    with torch.no_grad():
+        loaded.model.body.segments.weight.zero_()
+    assert [verdict.check for verdict in not_ok(examine_loaded(loaded))] == ["zeros"] * (segments == 2)
+
+
 def test_a_model_is_left_as_it_was_and_found_the_same_again(made):
     loaded = made("translate", "transformer")
     before = {name: tensor.clone() for name, tensor in loaded.model.state_dict().items()}

@@ -476,7 +476,7 @@ def test_the_file_of_a_model_of_texts_and_pictures_is_read(tmp_path: Path) -> No
         ({"resample": 9}, "resample must be"),
         ({"do_resize": "no"}, "do_resize must be true or false"),
         ({"image_std": [0, 1, 1]}, "std must be above 0"),
-        ({"image_mean": [0.5]}, "mean must be a number for each"),
+        ({"image_mean": [0.5, 0.4]}, "mean must be a number for each"),
         ({"image_mean": [0.5, 0.5, float("nan")]}, "mean must be"),
         ({"image_mean": "abc"}, "could not convert"),
         ({"rescale_factor": 0}, "scale must be above 0"),

@@ -149,7 +149,8 @@ class Answering:
 MEANT = {
     "config.json": ("_theta", "_eps", "_epsilon", "_softcapping"),
     "tokenizer.json": ("",),
-    "tokenizer_config.json": ("_token", "_token.content"),
+    "tokenizer_config.json": ("_token", "_token.content", "model_input_names", "model_input_names.1"),
+    "generation_config.json": ("bad_words_ids.0.0", "num_beams", "length_penalty", "max_length"),
     "task.json": (
         "start",
         "ends",

@@ -356,7 +356,7 @@ CONFIGS: dict[str, tuple[Callable[[str], str], str]] = {
     "1e400": (raw("layer_norm_epsilon", "1e400"), "1e400 is not a number"),
     "10^5 digits": (raw("n_embd", "9" * 100_000), "digits"),
     "10^4 digits after the point": (raw("n_embd", "0." + "9" * 10_000), "dim must be a int"),
-    "no model_type": (keyed(model_type=None), "marian"),
+    "no model_type": (keyed(model_type=None), 'add "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]'),
     "a number for model_type": (keyed(model_type=7), "marian"),
     "a list for model_type": (keyed(model_type=["gpt2"]), "marian"),
     "a model_type nearby": (keyed(model_type="gpt-2"), "did you mean gpt2? regard reads marian"),

@@ -39,13 +39,14 @@ def test_a_folder_without_modules_is_pooled_by_the_mean(tmp_path: Path) -> None:
 @pytest.mark.parametrize("pooling", ["mean", "first", "last"])
 def test_what_is_written_is_read(pooling: str, unit: bool, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "bert", "hidden_size": 8}')
-    write_modules(tmp_path, pooling, unit, 77)
-    assert read_modules(tmp_path) == Modules(pooling, unit, 77)
+    for more in (False, None), (True, {"similarity_fn_name": "dot"}):
+        write_modules(tmp_path, Modules(pooling, unit, 77, *more))
+        assert read_modules(tmp_path) == Modules(pooling, unit, 77, *more)
 
 
 def test_a_body_of_our_own_leaves_nothing_for_them(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "regard-pooled"}')
-    write_modules(tmp_path, "mean", True, None)
+    write_modules(tmp_path, Modules("mean", True))
     assert [file.name for file in tmp_path.iterdir()] == ["config.json"]
 
 

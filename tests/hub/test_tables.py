@@ -360,8 +360,8 @@ REFUSED = [
     ("bert", "hidden_act", "mish", "hidden_act is 'mish', but only"),
     ("bert", "is_decoder", True, "is_decoder is True, but only False"),
     ("vit", "qkv_bias", False, "has no place in a model of these sizes"),
-    ("vit", "image_size", [12, 12], r"image must be a int, not \[12, 12\]"),
-    ("clip", "text_config.hidden_act", "gelu", "hidden_act is quick-gelu, but activation is gelu elsewhere"),
+    ("vit", "image_size", [12, 8], r"image must be a int, not \[12, 8\]"),
+    ("vit", "patch_size", [4, 2], r"patch must be a int, not \[4, 2\]"),
     ("clip", "vision_config.intermediate_size", 10, r"shape \(64,.*\), but config.json asks for \(10,"),
     ("clip", "text_config", 7, "text_config"),
 ]
@@ -481,3 +481,57 @@ def test_the_names_of_the_first_bert_are_read(tmp_path: Path) -> None:
     assert "bert.embeddings.LayerNorm.gamma" in tensors
     save_file(tensors, weights(folder))
     assert torch.equal(ours_says("bert", read(folder, vocabulary)), ours_says("bert", ours))
+
+
+OTHERS = {"SmolLM3": {}, "Granite": {"attention_multiplier": 0.3}, "Gemma": {"head_dim": 8}, "Cohere": {}}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_another_family_is_not_read_as_the_one_whose_names_it_shares(other: str, tmp_path: Path, transformers) -> None:
+    """Their weights fit LLaMA's table, and mean something else."""
+    sizes = {"hidden_size": 24, "num_hidden_layers": 4, "num_attention_heads": 3, "intermediate_size": 40}
+    config = getattr(transformers, f"{other}Config")(
+        vocab_size=V, num_key_value_heads=3, max_position_embeddings=11, pad_token_id=0, **sizes, **OTHERS[other]
+    )
+    getattr(transformers, f"{other}ForCausalLM")(config).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=f"model_type '{other.lower()}' is not supported yet: regard reads marian"):
+        read_config(tmp_path)
+    changed(tmp_path, "model_type", "llama")
+    with pytest.raises(
+        ValueError, match=f"architectures is '{other}ForCausalLM', which is no class of the family llama"
+    ):
+        read_config(tmp_path)
+    changed(tmp_path, "architectures", ["LlamaForCausalLM"])
+    if other != "Gemma":  # which scales inside, and has no key for it
+        with pytest.raises(ValueError, match="which a llama does not have and regard does not support yet"):
+            read_config(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("family", "key", "value", "message"),
+    [
+        ("llama", "no_rope_layers", [1, 1, 0], "no_rope_layers is"),
+        ("llama", "logits_scaling", 8.0, "logits_scaling is 8.0"),
+        ("llama", "layer_types", ["full_attention", "sliding_attention"], "layer_types is"),
+        ("llama", "attn_logit_softcapping", 50.0, "attn_logit_softcapping is 50.0"),
+        ("llama", "use_bidirectional_attention", True, "use_bidirectional_attention is True"),
+        ("gpt", "alibi", True, "alibi is True"),
+        ("bert", "relative_attention", True, "relative_attention is True"),
+        ("clip", "text_config.logits_scaling", 2.0, "text_config.logits_scaling is 2.0"),
+        ("llama", "no_rope_layers", [1, 1], None),
+        ("llama", "logits_scaling", 1.0, None),
+        ("llama", "layer_types", ["full_attention", "full_attention"], None),
+        ("llama", "attn_logit_softcapping", None, None),
+        ("nano", "final_logit_softcapping", 12.0, None),
+    ],
+)
+def test_a_key_of_another_family_is_refused_if_it_changes_what_is_computed(
+    family: str, key: str, value: Any, message: str | None, tmp_path: Path
+) -> None:
+    folder = write(tmp_path, made(family, HEADS[family]))
+    changed(folder, key, value)
+    if message is None:
+        read_config(folder)
+    else:
+        with pytest.raises(ValueError, match=f"{message}.*regard does not support yet"):
+            read_config(folder)

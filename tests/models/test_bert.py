@@ -49,9 +49,12 @@ def test_a_head_is_as_wide_in_every_size(name: str) -> None:
     assert SIZES[name]["hidden"] == 4 * SIZES[name]["dim"]
 
 
-@pytest.mark.parametrize(("count", "wanted"), [(1, [0, 0, 0, 0, 0]), (2, [0, 0, 1, 1, 1]), (3, [0, 0, 1, 2, 2])])
-def test_a_separator_ends_a_sentence_and_the_last_kind_takes_what_is_left(count: int, wanted: list[int]) -> None:
-    body = Bert(BertConfig(V, segments=count, sep=SEP))
+@pytest.mark.parametrize(
+    ("count", "start", "wanted"),
+    [(1, 1, [0, 0, 0, 0, 0]), (2, 1, [0, 0, 1, 1, 1]), (3, 2, [0, 0, 0, 1, 1]), (2, 0, [0, 0, 0, 0, 0])],
+)
+def test_the_second_segment_begins_behind_a_separator(count: int, start: int, wanted: list[int]) -> None:
+    body = Bert(BertConfig(V, segments=count, sep=SEP, segment_start=start))
     assert body.segment(torch.tensor([[1, SEP, SEP, 2, SEP]]), None).tolist() == [wanted]
 
 

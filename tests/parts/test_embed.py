@@ -45,15 +45,17 @@ def test_padding_is_zero_and_stays_zero_when_the_tied_head_learns() -> None:
     assert (tokens.weight[:PAD] != before[:PAD]).all()
 
 
-@given(texts=st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=6), min_size=2, max_size=4))
+@given(
+    texts=st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=6), min_size=2, max_size=4), start=st.integers(0, 3)
+)
 @settings(deadline=None, derandomize=True, max_examples=60)
-def test_a_segment_counts_the_separators_before_it_in_its_own_text(texts: list[list[int]]) -> None:
+def test_the_second_segment_begins_behind_the_separators_of_its_own_text(texts: list[list[int]], start: int) -> None:
     separator = 2
-    wanted = [[text[:i].count(separator) for i in range(len(text))] for text in texts]
-    for text, counts in zip(texts, wanted, strict=True):
-        assert segments(torch.tensor([text]), separator).tolist() == [counts]
+    wanted = [[int(0 < start <= text[:i].count(separator)) for i in range(len(text))] for text in texts]
+    for text, kinds in zip(texts, wanted, strict=True):
+        assert segments(torch.tensor([text]), separator, start).tolist() == [kinds]
         seen = torch.ones(1, 1, 1, len(text), dtype=torch.bool)
-        assert segments(torch.tensor([text]), separator, seen).tolist() == [counts]
+        assert segments(torch.tensor([text]), separator, start, seen).tolist() == [kinds]
     row = torch.tensor([sum(texts, [])])
     number = torch.tensor([i for i, text in enumerate(texts) for _ in text])
-    assert segments(row, separator, (number[:, None] == number)[None, None]).tolist() == [sum(wanted, [])]
+    assert segments(row, separator, start, (number[:, None] == number)[None, None]).tolist() == [sum(wanted, [])]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from regard.hub.names import Fields, Names
@@ -46,7 +46,8 @@ def _tower(theirs: str, ours: str) -> dict[str, str]:
     return {f"{theirs}.encoder.layers.{{}}.{a}": b.replace("body", f"body.{ours}") for a, b in names.items()}
 
 
-_BOTH = {"hidden_act": ACTIVATION, "layer_norm_eps": "eps"}
+_TEXT = {"hidden_act": ACTIVATION, "layer_norm_eps": "eps"}
+_VISION = {"hidden_act": replace(ACTIVATION, field="image_activation"), "layer_norm_eps": "image_eps"}
 _BOTH_ABSENT = {"num_hidden_layers": 12, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5}
 _TEXT_ABSENT = _BOTH_ABSENT | {
     "vocab_size": 49_408,
@@ -70,8 +71,8 @@ CLIP = SaidTwice(
     architecture="CLIPModel",
     model="clip",
     ours={"convolution": False},
-    sizes=within("text_config", TEXT | STACK | _BOTH | {"eos_token_id": "sep"})
-    | within("vision_config", IMAGE | {key: f"image_{ours}" for key, ours in STACK.items()} | _BOTH)
+    sizes=within("text_config", TEXT | STACK | _TEXT | {"eos_token_id": "sep"})
+    | within("vision_config", IMAGE | {key: f"image_{ours}" for key, ours in STACK.items()} | _VISION)
     | {"projection_dim": "joint", "dropout": "dropout"},  # they drop nothing
     theirs={},
     written={

@@ -149,7 +149,11 @@ QWEN2 = replace(
     ours={"biases": "qkv"},
     reads={**ROPE, "context": lambda config: context(config, config.get("use_sliding_window", False))},
     written={**LLAMA.written, "use_sliding_window": False},
-    absent={**ABSENT, "num_key_value_heads": lambda config: 0 if "num_key_value_heads" in config else 32},
+    absent={  # where a window slides, the context is no longer than it
+        **ABSENT,
+        "num_key_value_heads": lambda config: 0 if "num_key_value_heads" in config else 32,
+        "layer_types": None,
+    },
     heads={(Output,): Head("Qwen2ForCausalLM", OUTPUT, ends)},
 )
 _NANOCHAT = Head("NanoChatForCausalLM", OUTPUT, ends)

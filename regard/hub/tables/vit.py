@@ -28,9 +28,9 @@ VIT = Names(
     family="vit",
     architecture="ViTModel",
     model="vit",
-    sizes=IMAGE
-    | STACK
-    | {
+    sizes={
+        **IMAGE,
+        **STACK,
         "hidden_act": ACTIVATION,
         "layer_norm_eps": "eps",
         "qkv_bias": "qkv_bias",

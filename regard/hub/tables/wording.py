@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from regard.hub.names import Rule, joined, turned
+from regard.hub.names import Rule, Word, joined, turned
 
 QUERY, KEY, VALUE, OUT = (f"body.blocks.{{}}.mixer.inner.{role}" for role in ("query", "key", "value", "out"))
 GATE, UP, DOWN = (f"body.blocks.{{}}.feedforward.inner.{role}" for role in ("gate", "up", "down"))
@@ -56,11 +57,61 @@ def labels(head: Any) -> dict[str, Any]:
     return {"id2label": {str(i): name for name, i in names.items()}, "label2id": names}
 
 
+@dataclass(frozen=True)
+class Square(Word):
+    """An edge that may be said twice, for height and width."""
+
+    words: Mapping[Any, Any] = field(default_factory=dict)
+
+    def ours(self, key: str, said: Any) -> Any:
+        return said[0] if isinstance(said, list) and len(said) == 2 and said[0] == said[1] else said
+
+    def theirs(self, value: Any) -> Any:
+        return value
+
+
 TOWER = {"hidden_size": "dim", "num_hidden_layers": "layers", "num_attention_heads": "heads"}
 STACK = TOWER | {"intermediate_size": "hidden"}
 TEXT = {"vocab_size": "vocab", "max_position_embeddings": "context", "pad_token_id": "pad"}
-IMAGE = {"image_size": "image", "num_channels": "channels", "patch_size": "patch"}
+IMAGE: dict[str, str | Word] = {
+    "image_size": Square("image"),
+    "num_channels": "channels",
+    "patch_size": Square("patch"),
+}
 NO_TOKENS = {"bos_token_id": None, "eos_token_id": None}
 OUTPUT = {"lm_head.weight": "head.weight"}
 LINEAR = {"classifier.weight": "head.out.weight", "classifier.bias": "head.out.bias"}
 POOLER = ("pooler.dense.weight", "pooler.dense.bias")
+
+# Keys of other families that change what is computed and leave no trace in the weights, and the values with which they
+# change nothing; of a list, every one. A family that has such a key itself reads it, or fixes it, in its own table.
+OTHER_KEYS: dict[str, tuple[Any, ...]] = {
+    # a factor: Granite, Falcon-H1, Cohere, MiniCPM, Gemma
+    **dict.fromkeys(("residual_multiplier", "embedding_multiplier", "logits_scaling", "lm_head_multiplier"), (1,)),
+    **dict.fromkeys(("attention_in_multiplier", "attention_out_multiplier", "key_multiplier", "mlp_multipliers"), (1,)),
+    **dict.fromkeys(("logit_scale", "output_multiplier", "embedding_scale", "scale_emb", "rotary_pct"), (1,)),
+    **dict.fromkeys(("attention_multiplier", "query_pre_attn_scalar", "scale_depth", "dim_model_base"), ()),
+    **dict.fromkeys(("mup_enabled", "rescale_embeddings", "scale_embedding"), (False,)),
+    # a bound: Gemma 2, OLMo
+    **dict.fromkeys(("attn_logit_softcapping", "final_logit_softcapping"), (0,)),
+    "clip_qkv": (),
+    # positions: SmolLM3, Gemma 3, Phi, GPT-J, Falcon, DeBERTa, ESM
+    "no_rope_layers": (1,),
+    **dict.fromkeys(("no_rope_layer_interval", "nope_layer_interval"), (0,)),
+    **dict.fromkeys(("layer_rope_theta", "rope_local_base_freq", "rotary_dim", "pos_att_type"), ()),
+    "partial_rotary_factor": (1,),
+    "position_embedding_type": ("absolute", "rope"),
+    **dict.fromkeys(("alibi", "use_alibi", "relative_attention", "use_relative_position_bias"), (False,)),
+    "position_biased_input": (True,),
+    # who sees whom: Gemma 3, Llama 4, Cohere 2, GPT-Neo, Longformer, BigBird
+    "layer_types": ("full_attention",),
+    "attention_layers": ("global",),
+    "attention_type": ("original_full",),
+    **dict.fromkeys(("use_sliding_window", "use_bidirectional_attention", "is_decoder"), (False,)),
+    **dict.fromkeys(("sliding_window_pattern", "attention_window", "attention_chunk_size"), ()),
+    # the order within a block: Falcon, GPT-NeoX, BLOOM, Llama 4
+    **dict.fromkeys(("parallel_attn", "use_parallel_residual", "use_post_norm", "use_qk_norm"), (False,)),
+    **dict.fromkeys(("qk_layernorm", "qk_norm", "attn_temperature_tuning", "token_dropout"), (False,)),
+    "apply_residual_connection_post_layernorm": (False,),
+    **dict.fromkeys(("emb_layer_norm_before", "scale_attn_by_inverse_layer_idx"), (False,)),
+}
