@@ -19,8 +19,9 @@ from regard.data.molecules import Molecules
 from regard.data.pictures import Pictures
 from regard.data.tokens import Tokenizer
 from regard.data.views import Views
-from regard.hub.files import read_json, there, write_json
+from regard.hub.files import read_json, there
 from regard.hub.sentences import read_modules
+from regard.places import write_json
 from regard.tasks import TASKS
 from regard.tasks.task import Task
 from regard.tasks.translate import Translate

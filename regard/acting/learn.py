@@ -27,10 +27,10 @@ from regard.acting.model import Lived, Remembering, as_world, rescaled
 from regard.acting.policy import drawn
 from regard.acting.ppo import improve
 from regard.data.episodes import Episode
+from regard.places import replace_file
 from regard.training import train as by_files
 from regard.training.loop import NotFinite, Step, learn, number_from
 from regard.training.run import as_line
-from regard.training.save import replace_file
 from regard.training.settings import start
 
 UPDATES = 12  # of the policy in a round

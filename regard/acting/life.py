@@ -26,14 +26,15 @@ from regard.acting.ppo import PPO, optimizer_of
 from regard.data.episodes import Episode, read_episodes, write_episodes
 from regard.data.experience import Experience
 from regard.device import use_threads
-from regard.hub.folder import write_json, write_tensors
+from regard.hub.folder import write_tensors
+from regard.places import flush, replace_file, write_json
 from regard.purpose import write_task
 from regard.tasks.predict import Predict
 from regard.training.begin import make_model
 from regard.training.changes import flag, made_with, plain
 from regard.training.loop import Progress, number_from
 from regard.training.run import DESCRIPTION, SPARE, Lock, Run, tensors_of
-from regard.training.save import flush, keep_newest, replace_file, save_folder
+from regard.training.save import keep_newest, save_folder
 from regard.training.settings import Settings, options
 from regard.training.train import refuse_changes
 
@@ -217,4 +218,5 @@ def take_up(life: Life, kept: dict[str, Any]) -> None:
     lasts = [False] * (len(episodes) - 1) + [facts["goes_on"]]
     life.pasts = [Past.of(one, last) for one, last in zip(episodes, lasts, strict=True)]
     life.rounds, life.obtained, life.expected = facts["rounds"], facts["obtained"], facts["expected"]
-    publish(life, episodes)
+    if not life.run.finished:
+        publish(life, episodes)

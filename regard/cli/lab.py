@@ -19,6 +19,7 @@ from regard.cli.options import parse
 from regard.lab import EXPERIMENTS, claim, experiment
 from regard.lab.finding import Finding
 from regard.lab.site import Shown, number, png, site, verdict
+from regard.places import replace_file
 from regard.training.settings import options_of
 
 
@@ -49,7 +50,7 @@ def main(args: list[str]) -> int:
     print(f"\n{finding.says}\n")
     print_table(finding)
     file = folder / f"{name}.png"
-    file.write_bytes(png(finding))
+    replace_file(file, png(finding))
     print(f"\n{verdict(finding)}\nthe figure is {file}")
     return 0 if finding.holds else 1
 
@@ -63,9 +64,9 @@ def every(lab: Lab) -> int:
         finding = found.run(found.Knobs(), shown)
         print(f"  {verdict(finding)} ({time.perf_counter() - began:.0f} s)", flush=True)
         done.append(Shown(name, str(found.__doc__), finding, png(finding)))
-        (folder / f"{name}.png").write_bytes(done[-1].picture)
+        replace_file(folder / f"{name}.png", done[-1].picture)
     file = folder / "index.html"
-    file.write_text(site(done), encoding="utf-8")
+    replace_file(file, site(done).encode())
     print(f"the page is {file}")
     return 0 if all(one.finding.holds for one in done) else 1
 

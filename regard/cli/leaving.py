@@ -15,6 +15,10 @@ def go_on(task: str, folder: Path) -> str:
     return shlex.join(["regard", "train", task, "--resume", "--out", str(folder)])
 
 
+def already(folder: Path) -> str:
+    return f"{folder} is finished, and stays as it is: train again with --overwrite, or into another --out"
+
+
 @contextmanager
 def politely(saying: str = "finishing this step, then saving") -> Iterator[list[int]]:
     """A list that gets the signal when one comes; the second signal acts as it always does."""

@@ -25,6 +25,7 @@ from regard.data.fasta import holds_fasta, sequences
 from regard.data.lines import Bad, Lines
 from regard.device import use_threads
 from regard.load import Loaded, load
+from regard.places import naming
 from regard.purpose import task_of
 from regard.reproducible import reproducible
 from regard.tasks import TASKS
@@ -192,7 +193,8 @@ def embed(loaded: Loaded, use: Use) -> int:
         else:
             print(json.dumps({"number": number, "source": source, "vector": vector}, ensure_ascii=False), flush=True)
     if use.npy:
-        np.save(use.npy, np.array(kept, np.float32))
+        with naming(use.npy):
+            np.save(use.npy, np.array(kept, np.float32))
         print(f"{len(kept)} vectors are in {use.npy}")
     return 0
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from regard.choose import choose
 from regard.cli.act import act
-from regard.cli.leaving import go_on, politely
+from regard.cli.leaving import already, go_on, politely
 from regard.cli.model import Fetching, found
 from regard.cli.options import parse
 from regard.data.lint import BadLines, Report
@@ -53,6 +53,10 @@ def main(args: list[str]) -> int:
     if settings.reading.get("env"):
         return act(settings)
     job = ready(settings)
+    if job.finished:
+        job.lock.release()
+        print(already(job.run.folder))
+        return 0
     return follow(job, go_on(task, job.run.folder))
 
 
@@ -126,7 +130,7 @@ def introduce(job: Job) -> None:
     sizes = ", ".join(f"{name} {value:,}" for name, value in job.task.sizes().items() if name not in ("pad", "sep"))
     made = f"{job.settings.model} {job.settings.size} with {parameters(job.progress.model):,} parameters ({sizes})"
     print(f"{train} to learn from, {valid} to validate on; {made}")
-    if job.progress.step:
+    if job.progress.step and not job.finished:
         print(f"going on from step {job.progress.step}")
 
 

@@ -10,7 +10,6 @@ takes that out again (Atal 1974).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -23,6 +22,7 @@ import numpy.typing as npt
 from regard.choose import must
 from regard.data.recordings import LOUDEST, Samples
 from regard.hub.files import read_json, there
+from regard.places import write_json
 
 Frames = npt.NDArray[np.float32]
 
@@ -109,7 +109,7 @@ class Mels:
         return found
 
     def save(self, folder: Path) -> None:
-        (folder / FILE).write_text(json.dumps(asdict(self), indent=2) + "\n")
+        write_json(folder / FILE, asdict(self))
 
     @classmethod
     def load(cls, folder: Path) -> Mels:

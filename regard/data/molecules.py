@@ -24,7 +24,8 @@ from regard.data.batches import Ints
 from regard.data.labelled import Raw, labels_of, number_of, read_raw
 from regard.data.lines import Bad, Note
 from regard.data.lint import BadLines, Report
-from regard.hub.files import read_json, there, write_json
+from regard.hub.files import read_json, there
+from regard.places import write_json
 
 NEEDED = 'molecules are read with the library rdkit: pip install "regard[molecules]"'
 FILE = "molecules.json"

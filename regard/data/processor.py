@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from regard.hub.files import plain, there
+from regard.places import replace_file, write_json
 
 CONFIG = "preprocessor_config.json"
 NEWER = "processor_config.json"  # where transformers 5 puts it beside a tokenizer
@@ -57,7 +58,7 @@ def write_processor(
 ) -> None:
     """What came out of a file goes back as it was, byte for byte."""
     if origin is not None:
-        (folder / origin[0]).write_bytes(origin[1])
+        replace_file(folder / origin[0], origin[1])
         return
     facts = {
         "image_processor_type": "ViTImageProcessor",
@@ -73,7 +74,7 @@ def write_processor(
         "image_std": std,
         "channels": channels,
     }
-    (folder / CONFIG).write_text(json.dumps(facts, indent=2) + "\n")
+    write_json(folder / CONFIG, facts)
 
 
 def settings(facts: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from tokenizers import AddedToken, Encoding
 
 from regard.data import foreign
 from regard.data.foreign import blaming
+from regard.places import replace_file, write_json
 
 
 class Tokenizer:
@@ -115,16 +115,16 @@ class Tokenizer:
         self.engine.no_truncation()
         if self.files is not None:
             for name, content in self.files.items():
-                (folder / name).write_bytes(content)
+                replace_file(folder / name, content)
             return
-        self.engine.save(str(folder / "tokenizer.json"))
+        replace_file(folder / "tokenizer.json", self.engine.to_str(pretty=True).encode())
         facts = {
             "tokenizer_class": "PreTrainedTokenizerFast",
             **self.roles,
             "clean_up_tokenization_spaces": False,
             "model_input_names": ["input_ids", "attention_mask"],
         }
-        (folder / "tokenizer_config.json").write_text(json.dumps(facts, indent=2) + "\n")
+        write_json(folder / "tokenizer_config.json", facts)
 
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:

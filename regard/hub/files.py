@@ -7,7 +7,6 @@ import math
 import re
 import stat
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +108,3 @@ def depth(said: Any) -> int:
         lists = [one.values() if isinstance(one, dict) else one for one in inside if isinstance(one, dict | list)]
         inside = [value for values in lists for value in values]
     return levels
-
-
-def write_json(file: Path, said: Mapping[str, Any]) -> None:
-    file.write_text(json.dumps(said, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -5,7 +5,10 @@ What a folder of theirs says and we do not use is its `Origin`: written again, t
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
@@ -21,7 +24,6 @@ from torch import Tensor
 from regard.choose import Refused, choose, fits
 from regard.hub.files import read_json as read_json
 from regard.hub.files import there
-from regard.hub.files import write_json as write_json
 from regard.hub.names import Names, Plain, at
 from regard.hub.placing import placed
 from regard.hub.placing import tensors_of as tensors_of
@@ -29,6 +31,7 @@ from regard.hub.tables import KNOWN, TABLES, table_for
 from regard.hub.weights import INDEX, WHOLE, Stored, stored_in
 from regard.models import MODELS
 from regard.parts.heads import Model
+from regard.places import write_json as write_json
 
 SPARE = 2**22  # numbers that a config may ask for beyond twice those of its file: a small mistake is told by its name
 FARTHEST = 2**24  # the same of one size, and of a table that we compute
@@ -157,7 +160,9 @@ def write_tensors(file: Path, tensors: dict[str, Tensor], metadata: dict[str, st
     try:
         save_file(tensors, file, metadata)
     except SafetensorError as error:
-        raise OSError(f"{file} cannot be written: {error}") from None
+        told = re.search(r"os error (\d+)", str(error))
+        number = int(told[1]) if told else errno.EIO
+        raise OSError(number, os.strerror(number) if told else str(error), str(file)) from None
     file.chmod(usual)
 
 

@@ -11,7 +11,8 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.hub.files import read_json, write_json
+from regard.hub.files import read_json
+from regard.places import write_json
 
 MODES = {"mean": "pooling_mode_mean_tokens", "first": "pooling_mode_cls_token", "last": "pooling_mode_lasttoken"}
 KINDS = ("Transformer", "Pooling", "Normalize")
@@ -86,7 +87,7 @@ def write_modules(folder: Path, pooling: str, unit: bool, limit: int | None) -> 
         {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
         for i, (kind, path) in enumerate(zip(parts, paths, strict=False))
     ]
-    (folder / "modules.json").write_text(json.dumps(listed, indent=2) + "\n", encoding="utf-8")
+    write_json(folder / "modules.json", listed)
     for path in paths[1 : len(parts)]:
         (folder / path).mkdir(exist_ok=True)
     width = config.get("hidden_size") or config.get("n_embd")

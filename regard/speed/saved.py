@@ -11,10 +11,11 @@ import torch
 from safetensors import safe_open
 from torch import nn
 
-from regard.hub.files import read_json, there, write_json
+from regard.hub.files import read_json, there
 from regard.hub.folder import Origin, write_tensors
 from regard.hub.weights import read_header
 from regard.parts.heads import Model
+from regard.places import write_json
 from regard.speed.int8 import BLOCK, GROUP, Int8, rounded
 
 TOLD, WEIGHTS = "int8.json", "int8.safetensors"

@@ -15,9 +15,10 @@ import torch
 
 from regard.data.batches import Examples, Ints, to_device
 from regard.parts.heads import Model
+from regard.places import replace_file
 from regard.tasks.task import Task
 from regard.training.loop import NotFinite
-from regard.training.save import replace_file, saves
+from regard.training.save import saves
 
 FILE = "bad-batch.jsonl"
 SHOWN = 3  # examples that the message names

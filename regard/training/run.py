@@ -25,12 +25,13 @@ from torch.nn import Parameter
 from regard.choose import fits
 from regard.data.batches import Position
 from regard.hub import folder as hub
-from regard.hub.folder import read_json, write_config, write_json, write_tensors, write_weights
+from regard.hub.folder import read_json, write_config, write_tensors, write_weights
 from regard.parts.heads import Model
+from regard.places import flush, naming, replace_file, sweep, write_json
 from regard.purpose import facts_of, write_task
 from regard.tasks.task import Task
 from regard.training.loop import Progress, Step
-from regard.training.save import LATEST, damage, keep_newest, recover, replace_file, save_folder, saves, set_aside
+from regard.training.save import LATEST, damage, keep_newest, recover, save_folder, saves, set_aside
 
 LOCK = ".lock"
 SPARE = 2**20  # bytes that a save takes beside its numbers
@@ -38,6 +39,7 @@ DESCRIPTION = (  # what `describe` writes, the settings last
     *("config.json", "generation_config.json", "preprocessor_config.json", "processor_config.json"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
     *("vocab.txt", "vocab.json", "merges.txt", "tokenizer.model", "source.spm", "target.spm"),
+    *("sounds.json", "molecules.json"),
     *("modules.json", "sentence_bert_config.json", "1_Pooling", "2_Normalize", "task.json", "train.json"),
 )
 
@@ -56,7 +58,8 @@ class Run:
         found = {file.name for file in folder.iterdir()} if folder.exists() else set()
         if found - {LOCK}:
             # One that was stopped before it had written them all has nothing to lose.
-            began = LOCK in found and {name.removeprefix(".") for name in found - {LOCK}} <= {*DESCRIPTION[:-1]}
+            names = {name.removeprefix(".") for name in found - {LOCK}}
+            began = LOCK in found and "train.json" not in found and names <= {*DESCRIPTION}
             if not overwrite and not began:
                 raise ValueError(
                     f"{folder} exists: go on with --resume, start again with --overwrite, or choose another --out"
@@ -69,10 +72,18 @@ class Run:
     def clear(self) -> None:
         """Nothing of an earlier run is left to be mixed up with this one."""
         keep_newest(self.folder, 0)
+        sweep(self.folder, {*DESCRIPTION, *MADE, LATEST})
         for old in (*self.folder.glob("damaged-step-*"), self.folder / "policy"):
             shutil.rmtree(old, ignore_errors=True)
         for name in (*MADE, LATEST):
             (self.folder / name).unlink(missing_ok=True)
+
+    @property
+    def finished(self) -> bool:
+        """The model card is written last, after the best weights were tested; the newest save is still whole."""
+        latest = self.folder / LATEST
+        made = all((self.folder / name).is_file() for name in ("README.md", "model.safetensors", "train.json", LATEST))
+        return made and not damage(self.folder / latest.read_text(encoding="utf-8").strip())
 
     def abandon(self) -> None:
         """A folder that was made for nothing goes again."""
@@ -86,7 +97,8 @@ class Run:
         write_json(self.folder / "train.json", settings)
 
     def log(self, **facts: Any) -> None:
-        with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as stream:
+        file = self.folder / "metrics.jsonl"
+        with naming(file), file.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(facts, ensure_ascii=False) + "\n")
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -102,6 +114,8 @@ class Run:
     def save(self, progress: Progress, facts: dict[str, Any], keep: int) -> Path:
         state = {"step": progress.step, "position": list(progress.position), "skipped": progress.skipped, **facts}
         tensors = tensors_of(progress)
+        if (self.folder / "metrics.jsonl").exists():
+            flush(self.folder / "metrics.jsonl")  # what was logged before a save is there when the save is
         saved = save_folder(
             self.folder,
             f"step-{progress.step}",
@@ -124,6 +138,8 @@ class Run:
         """The newest whole save, its facts, and what was wrong with newer ones, which are set aside."""
         wrong = []
         recover(self.folder)
+        sweep(self.folder, {*DESCRIPTION, *MADE, LATEST})
+        sweep(self.folder / "policy", {*DESCRIPTION, *MADE})
         for folder in saves(self.folder):
             if trouble := damage(folder):
                 wrong.append(trouble)
@@ -137,12 +153,20 @@ class Run:
         fill(progress, load_file(folder / "state.safetensors"))
         progress.step, progress.position = facts["step"], Position(*facts["position"])
         progress.skipped = facts.get("skipped", 0)
-        self._forget_after(progress.step)
+        if not self.finished:
+            (self.folder / "README.md").unlink(missing_ok=True)
+            self._forget_after(progress.step)
+            replace_file(self.folder / LATEST, f"{folder.name}\n".encode())
 
     def _forget_after(self, step: int) -> None:
-        """What was logged after the save will be logged again."""
-        kept = [json.dumps(line, ensure_ascii=False) + "\n" for line in self.metrics() if line.get("step", 0) <= step]
-        replace_file(self.folder / "metrics.jsonl", "".join(kept).encode())
+        """What was logged after the save will be logged again: later steps, and all that `finish` does."""
+        kept: list[dict[str, Any]] = []
+        for line in self.metrics():
+            again = "valid" in line and any("valid" in one and one["step"] == line["step"] for one in kept[-1:])
+            if line.get("step", 0) <= step and "test" not in line and not again:
+                kept.append(line)
+        lines = [json.dumps(line, ensure_ascii=False) + "\n" for line in kept]
+        replace_file(self.folder / "metrics.jsonl", "".join(lines).encode())
 
     def averaged(self, count: int, every: int) -> dict[str, Tensor]:
         """The mean of the weights at the last checks (Vaswani et al. 2017, section 6.1)."""

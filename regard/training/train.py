@@ -18,6 +18,7 @@ from regard.data.batches import Examples
 from regard.data.files import Data
 from regard.device import use_threads
 from regard.hub.folder import names_of, read_weights
+from regard.places import replace_file
 from regard.purpose import read_task
 from regard.tasks import TASKS
 from regard.tasks.task import Task
@@ -28,7 +29,6 @@ from regard.training.card import card
 from regard.training.changes import changes, made_with, plain
 from regard.training.loop import NotFinite, Progress, Step, learn, parameters
 from regard.training.run import DESCRIPTION, Lock, Run, as_line
-from regard.training.save import replace_file
 from regard.training.settings import Settings, start
 
 DEFAULT_MINUTES = 3.0
@@ -52,6 +52,11 @@ class Job:
     made: dict[str, Any] = field(default_factory=dict)  # what a save depends on besides its numbers
     test: dict[str, Any] = field(default_factory=dict)
     troubles: list[str] = field(default_factory=list)  # saves that could not be used
+
+    @property
+    def finished(self) -> bool:
+        """Nothing is left to do."""
+        return self.settings.keeping.resume and self.run.finished
 
     @property
     def check_every(self) -> int:
@@ -140,6 +145,9 @@ def planned(job: Job) -> Job:
 
 def carry_out(job: Job) -> Iterator[Step]:
     """Learn, validate, save, and leave the best weights in the folder."""
+    if job.finished:
+        job.lock.release()
+        return
     plan, patience = job.settings.plan, job.settings.keeping.patience
     assert plan.steps
     fresh = plan.minutes is not None and job.progress.step == 0
