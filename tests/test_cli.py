@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import resource
 import subprocess
 import sys
 
@@ -331,3 +332,71 @@ def test_a_model_of_one_direction_refuses_the_other(small_run, capsys):
     code, _, err = run(capsys, "run", small_run, "Tee", "--back")
     assert code == 2
     assert "--both-ways" in err
+
+
+# Streams that are closed, bytes that are no text, too little memory.
+
+REGARD = [sys.executable, "-m", "regard"]
+
+
+def training(pairs_file, small, folder):
+    how = ["--steps", "6", "--checks", "3", "--threads", "1", "--batch-tokens", "300"]
+    return [*REGARD, "train", "translate", "--data", str(pairs_file), "--out", str(folder), *how, *small]
+
+
+def is_whole(folder):
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if "loss" in line] == [1, 2, 3, 4, 5, 6]
+    assert (folder / "README.md").is_file()
+    assert (folder / "model.safetensors").is_file()
+
+
+def test_training_goes_on_when_nobody_reads_its_output_any_more(pairs_file, small, tmp_path):
+    """As with | head -1."""
+    command = training(pairs_file, small, tmp_path / "run")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        assert process.stdout.readline()
+        process.stdout.close()
+        assert process.wait() == 0
+    is_whole(tmp_path / "run")
+
+
+def test_streams_may_be_closed_from_the_start(pairs_file, small, tmp_path):
+    command = training(pairs_file, small, tmp_path / "run")
+    assert subprocess.run(["sh", "-c", '"$@" <&- >&- 2>&-', "sh", *command]).returncode == 0
+    is_whole(tmp_path / "run")
+
+
+@pytest.mark.parametrize("args", [["run", "somewhere"], ["train", "translate", "--data"], []])
+def test_an_argument_that_is_not_utf8_is_told(args):
+    done = subprocess.run([*REGARD, *args, b"caf\xe9"], capture_output=True)
+    told = (
+        f"regard: argument {len(args) + 1} is not UTF-8 at byte 4: b'caf\\xe9'; convert the text or rename the file\n"
+    )
+    assert (done.returncode, done.stdout, done.stderr.decode()) == (2, b"", told)
+
+
+@pytest.mark.parametrize("megabytes", [200, 480, 570])
+def test_too_little_memory_for_pytorch_is_told_in_one_line(megabytes):
+    """With some of these the import fails, with others PyTorch calls abort()."""
+
+    def limited():
+        resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
+
+    done = subprocess.run([*REGARD, "models"], capture_output=True, text=True, preexec_fn=limited)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("regard: out of memory")
+    assert f"raise the limit of {megabytes} MB (ulimit -v)" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_memory_that_is_refused_later_is_told_too(monkeypatch, capsys):
+    import torch
+
+    from regard.cli import models
+
+    monkeypatch.setattr(models, "main", lambda _: torch.empty(1 << 60))
+    code, _, err = run(capsys, "models")
+    assert code == 2
+    assert err.startswith("regard: out of memory (")
+    assert err.count("\n") == 1
