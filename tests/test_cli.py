@@ -1,6 +1,7 @@
 """The command as a user types it: one end-to-end for each verb, and what bad input gets."""
 
 import gzip
+import io
 import json
 import resource
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import pytest
 
 from regard.cli import main
+from regard.cli.run import as_they_come
 from regard.models import MODELS
 from regard.tasks import TASKS
 from regard.training.loop import Plan
@@ -291,8 +293,7 @@ def test_only_what_keeps_tokens_has_a_place_for_them(small_run, pairs_file, caps
 
 
 def test_a_story_is_played_in_turns(writer, capsys, monkeypatch):
-    said = iter(["go", "stay", ""])
-    monkeypatch.setattr("builtins.input", lambda prompt: next(said))
+    monkeypatch.setattr("sys.stdin", io.StringIO("go\nstay\n\n"))
     code, out, _ = run(capsys, "run", writer, "You are here.", "--play", "--temperature", "0", "--longest", "40")
     assert code == 0
     assert out.splitlines() == ["You are here.", "You go.", "You stay.", "You are here."]
@@ -332,6 +333,51 @@ def test_a_model_of_one_direction_refuses_the_other(small_run, capsys):
     code, _, err = run(capsys, "run", small_run, "Tee", "--back")
     assert code == 2
     assert "--both-ways" in err
+
+
+# Lines without end.
+
+
+class Line(io.RawIOBase):
+    """A line of 100 MB, which notes how much of it was read."""
+
+    def __init__(self):
+        self.left, self.size = 100 << 20, 0
+
+    def readable(self):
+        return True
+
+    def readinto(self, room):
+        count = min(len(room), self.left)
+        room[:count] = b"a" * count
+        self.left, self.size = self.left - count, self.size + count
+        return count
+
+
+def test_a_line_of_standard_input_without_end_is_not_read_to_the_end():
+    line = Line()
+    with pytest.raises(ValueError, match="standard input, line 1: over 1 MB in a line, the limit of a text to answer"):
+        list(as_they_come(io.BufferedReader(line)))
+    assert line.size < 4 << 20
+    just = b"a" * (1 << 20)
+    assert sum(list(as_they_come(io.BytesIO(just + b"\r\n" + just + b"\nb"))), []) == [*[just.decode()] * 2, "b"]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_line_of_a_file_without_end_is_not_read_to_the_end(small_run, capsys, tmp_path, packed):
+    text = b"tea\n" + b"a" * (3 << 20)
+    file = tmp_path / "in.txt"
+    file.write_bytes(gzip.compress(text) if packed else text)
+    code, _, err = run(capsys, "run", small_run, "--file", file)
+    assert code == 2
+    assert f"{file}:2: over 1 MB in a line, the limit of a text to answer" in err
+
+
+def test_a_turn_without_end_is_refused(writer, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("a" * (3 << 20)))
+    code, _, err = run(capsys, "run", writer, "You are here.", "--play", "--temperature", "0", "--longest", "4")
+    assert code == 2
+    assert "standard input: over 1 MB in a line" in err
 
 
 # Streams that are closed, bytes that are no text, too little memory.

@@ -24,6 +24,7 @@ from regard.cli.options import parse
 from regard.data.fasta import holds_fasta, sequences
 from regard.data.lines import Bad, Lines
 from regard.device import use_threads
+from regard.hub.files import TEXT
 from regard.load import Loaded, load
 from regard.places import naming
 from regard.purpose import task_of
@@ -177,9 +178,10 @@ def play(loaded: Loaded, how: Any, story: str) -> int:
 def asked() -> Iterator[str]:
     while True:
         try:
-            said = input("> " if sys.stdin.isatty() else "")
+            said = input("> ") if sys.stdin.isatty() else sys.stdin.readline(TEXT + 1)
         except EOFError:
             return
+        must_be_short(said, "standard input")
         if not said.strip():
             return
         yield said.strip()
@@ -220,10 +222,11 @@ def windows(use: Use) -> Iterator[list[str]]:
 
 def from_file(file: str) -> Iterator[str]:
     try:
-        for line in sequences(Lines(file)) if holds_fasta(file) else Lines(file):
+        for number, line in enumerate(sequences(Lines(file)) if holds_fasta(file) else Lines(file), 1):
             if isinstance(line, Bad):
                 remedy = "; convert it with iconv" if line.why == "bad UTF-8" else ""
                 raise ValueError(f"{line.file}:{line.line}: {line.why}, {line.detail}{remedy}")
+            must_be_short(line, f"{file}:{number}")
             yield line
     except FileNotFoundError:
         raise ValueError(f"{file}: no such file") from None
@@ -234,7 +237,8 @@ def as_they_come(stream: BinaryIO) -> Iterator[list[str]]:
     queue: Queue[bytes | None] = Queue(WINDOW)
 
     def feed() -> None:
-        for line in stream:
+        line = b"\n"
+        while line.endswith(b"\n") and (line := stream.readline(TEXT + 2)):  # what is longer is never held as a whole
             queue.put(line)
         queue.put(None)
 
@@ -249,9 +253,15 @@ def as_they_come(stream: BinaryIO) -> Iterator[list[str]]:
         number += len(some)
 
 
+def must_be_short(text: str | bytes, where: str) -> None:
+    if len(text) > TEXT:
+        raise ValueError(f"{where}: over {TEXT >> 20} MB in a line, the limit of a text to answer; cut it into lines")
+
+
 def decoded(line: bytes, number: int) -> str:
+    where = f"standard input, line {number}"
+    must_be_short(line.removesuffix(b"\n").removesuffix(b"\r"), where)
     try:
         return line.removesuffix(b"\n").removesuffix(b"\r").decode()
     except UnicodeDecodeError as error:
-        where = f"standard input, line {number}"
         raise ValueError(f"{where}: not UTF-8 at byte {error.start + 1}; convert it with iconv") from None

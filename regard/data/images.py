@@ -129,6 +129,8 @@ def decode(file: Path, whole: bool = False) -> Pixels | str:
     """The pixels, or what is wrong with them; of a photo no more than are kept, unless the whole is wanted."""
     if file.suffix.lower() not in FORMATS:
         return f"pictures are named {', '.join(FORMATS)}, not {file.suffix!r}"
+    if file.exists() and not file.is_file():
+        return "it is a folder, a pipe or a device, not a file"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)

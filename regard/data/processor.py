@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from regard.hub.files import plain, there
+from regard.hub.files import MOST, plain, read_plain, there
 from regard.places import replace_file, write_json
 
 CONFIG = "preprocessor_config.json"
@@ -32,7 +32,7 @@ def find_processor(folder: Path) -> Path | None:
     if there(folder / CONFIG):
         return plain(folder / CONFIG)
     newer = folder / NEWER
-    return newer if there(newer) and b'"image_processor"' in plain(newer).read_bytes() else None
+    return newer if there(newer) and b'"image_processor"' in read_plain(newer, MOST) else None
 
 
 def read_processor(folder: Path, make: Callable[..., Made]) -> Made:
@@ -40,7 +40,7 @@ def read_processor(folder: Path, make: Callable[..., Made]) -> Made:
     file = find_processor(folder)
     if file is None:
         raise ValueError(f"{folder} has no {CONFIG}, so its model cannot read pictures")
-    content = file.read_bytes()
+    content = read_plain(file, MOST)
     try:
         facts = json.loads(content)
         return make(**settings(facts if file.name == CONFIG else facts["image_processor"]), origin=(file.name, content))

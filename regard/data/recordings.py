@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from regard.hub.files import must_unpack
+
 Samples = npt.NDArray[np.int16]
 
 OTHERS = (".flac", ".ogg", ".mp3", ".aiff", ".aif", ".au", ".opus")  # that soundfile reads
@@ -39,6 +41,8 @@ def decode(file: Path) -> Recording | str:
     ending = file.suffix.lower()
     if ending not in ENDINGS:
         return f"sounds are named {', '.join(ENDINGS)}, not {ending!r}"
+    if file.exists() and not file.is_file():
+        return "it is a folder, a pipe or a device, not a file"
     try:
         found = from_wav(file) if ending == ".wav" else from_other(file)
     except EOFError:
@@ -91,6 +95,8 @@ def from_other(file: Path) -> Recording | str:
     except (ImportError, OSError):  # OSError where the library behind it is missing
         return 'only wav files of whole numbers are read without soundfile: pip install "regard[speech]", or convert it'
     try:
+        told = soundfile.info(str(file))
+        must_unpack(file, 2 * told.frames * told.channels)
         samples, rate = soundfile.read(str(file), dtype="int16", always_2d=True)
     except soundfile.SoundFileError as error:
         return f"soundfile cannot read it: {error}"

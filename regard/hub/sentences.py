@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.hub.files import read_json
+from regard.hub.files import MOST, read_json, read_plain
 from regard.places import write_json
 
 MODES = {"mean": "pooling_mode_mean_tokens", "first": "pooling_mode_cls_token", "last": "pooling_mode_lasttoken"}
@@ -29,7 +29,7 @@ def read_modules(folder: Path) -> Modules:
     if not file.is_file():
         return Modules()
     try:
-        told: Any = json.loads(file.read_text(encoding="utf-8"))
+        told: Any = json.loads(read_plain(file, MOST))
         kinds = {str(one["type"]).rsplit(".", 1)[-1]: str(one.get("path", "")) for one in told}
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise ValueError(f"{file} does not list the modules of sentence-transformers: {error!r}") from None

@@ -14,6 +14,7 @@ import json
 import math
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from torch.nn import Parameter
 from regard.choose import fits
 from regard.data.batches import Position
 from regard.hub import folder as hub
+from regard.hub.files import read_plain, there
 from regard.hub.folder import read_json, write_config, write_tensors, write_weights
 from regard.parts.heads import Model
 from regard.places import flush, naming, replace_file, sweep, write_json
@@ -80,10 +82,12 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """The model card is written last, after the best weights were tested; the newest save is still whole."""
-        latest = self.folder / LATEST
-        made = all((self.folder / name).is_file() for name in ("README.md", "model.safetensors", "train.json", LATEST))
-        return made and not damage(self.folder / latest.read_text(encoding="utf-8").strip())
+        """The model card is written last, after the best weights were tested; the last step is still saved."""
+        if not all((self.folder / name).is_file() for name in ("README.md", "model.safetensors", "train.json")):
+            return False
+        last = max((line["step"] for line in self.metrics()), default=0)
+        newest = saves(self.folder)[:1]
+        return any(folder.name == f"step-{last}" and not damage(folder) for folder in newest)
 
     def abandon(self) -> None:
         """A folder that was made for nothing goes again."""
@@ -101,9 +105,10 @@ class Run:
         with naming(file), file.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(facts, ensure_ascii=False) + "\n")
 
-    def metrics(self) -> list[dict[str, Any]]:
+    def metrics(self, most: int = sys.maxsize) -> list[dict[str, Any]]:
+        """All lines; of a folder of others `most` bytes of them."""
         file = self.folder / "metrics.jsonl"
-        lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
+        lines = read_plain(file, most).splitlines(keepends=True) if there(file) else []
         whole = [line for line in lines if line.endswith(b"\n")]  # a crash may cut the last one short
         return [facts_in(line, f"{file}:{number}") for number, line in enumerate(whole, 1)]
 
@@ -156,7 +161,6 @@ class Run:
         if not self.finished:
             (self.folder / "README.md").unlink(missing_ok=True)
             self._forget_after(progress.step)
-            replace_file(self.folder / LATEST, f"{folder.name}\n".encode())
 
     def _forget_after(self, step: int) -> None:
         """What was logged after the save will be logged again: later steps, and all that `finish` does."""
