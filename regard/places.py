@@ -35,7 +35,11 @@ def replace_file(file: Path, content: bytes | Callable[[Path], None]) -> None:
 
 
 def write_json(file: Path, said: Mapping[str, Any] | list[Any]) -> None:
-    replace_file(file, (json.dumps(said, indent=2, ensure_ascii=False) + "\n").encode())
+    replace_file(file, as_json(said))
+
+
+def as_json(said: Mapping[str, Any] | list[Any]) -> bytes:
+    return (json.dumps(said, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 @contextmanager

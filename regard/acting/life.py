@@ -27,7 +27,7 @@ from regard.data.episodes import Episode, read_episodes, write_episodes
 from regard.data.experience import Experience
 from regard.device import use_threads
 from regard.hub.folder import write_tensors
-from regard.places import flush, replace_file, write_json
+from regard.places import as_json, flush, replace_file
 from regard.purpose import write_task
 from regard.tasks.predict import Predict
 from regard.training.begin import make_model
@@ -170,7 +170,7 @@ def keep(life: Life, episodes: list[Episode]) -> None:
         f"step-{progress.step}",
         {
             "state.safetensors": lambda file: write_tensors(file, tensors),
-            "state.json": lambda file: write_json(file, facts),
+            "state.json": lambda file: file.write_bytes(as_json(facts)),
             "policy.safetensors": lambda file: write_tensors(file, mind),
             "episodes.npz": lambda file: write_episodes(file, episodes),
         },

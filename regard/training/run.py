@@ -29,7 +29,7 @@ from regard.hub import folder as hub
 from regard.hub.files import read_plain, there
 from regard.hub.folder import read_json, write_config, write_tensors, write_weights
 from regard.parts.heads import Model
-from regard.places import flush, naming, replace_file, sweep, write_json
+from regard.places import as_json, flush, naming, replace_file, sweep, write_json
 from regard.purpose import facts_of, write_task
 from regard.tasks.task import Task
 from regard.training.loop import Progress, Step
@@ -126,7 +126,7 @@ class Run:
             f"step-{progress.step}",
             {
                 "state.safetensors": lambda file: write_tensors(file, tensors),
-                "state.json": lambda file: write_json(file, state),
+                "state.json": lambda file: file.write_bytes(as_json(state)),
             },
             room=sum(tensor.nbytes for tensor in tensors.values()) + SPARE,
         )

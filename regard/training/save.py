@@ -17,7 +17,7 @@ from regard.places import flush, naming, replace_file
 MANIFEST, LATEST, ASIDE = "manifest.json", "LATEST", ".old-"
 
 
-def save_folder(parent: Path, name: str, files: Mapping[str, Callable[[Path], None]], room: int = 0) -> Path:
+def save_folder(parent: Path, name: str, files: Mapping[str, Callable[[Path], object]], room: int = 0) -> Path:
     """Make parent/name with these files, each written by its function, and let LATEST name it. They take `room` bytes:
     where those are not free, nothing is begun."""
     recover(parent)
