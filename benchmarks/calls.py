@@ -23,7 +23,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from regard.training.save import LATEST, damage, keep_newest, recover, replace_file, save_folder, saves
+from regard.atomic import replace_file
+from regard.training.save import LATEST, damage, keep_newest, recover, save_folder, saves
 
 OLDEST, OLD, NEW = (word * 40 for word in (b"the oldest state", b"old state", b"the new state"))
 CALLS = "%file,%desc"  # all that name a file or use one

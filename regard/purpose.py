@@ -10,6 +10,7 @@ from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from regard.atomic import write_json
 from regard.choose import Notice, choose, fits
 from regard.data.hearing import Hearing
 from regard.data.mels import FILE as SOUNDS
@@ -20,7 +21,7 @@ from regard.data.pictures import Pictures
 from regard.data.tokens import Tokenizer
 from regard.data.views import Views
 from regard.generate import HEEDED, RULES, unheeded
-from regard.hub.files import read_json, there, write_json
+from regard.hub.files import read_json, there
 from regard.hub.folder import asked_in, ends_of, said_of
 from regard.hub.sentences import read_modules
 from regard.hub.tables import KNOWN, classes_of, must_be_supported

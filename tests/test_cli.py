@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import re
+import resource
 import subprocess
 import sys
 from importlib import import_module
@@ -14,6 +15,7 @@ from regard.cli import VERBS, main, source
 from regard.cli.check import texts_of
 from regard.cli.help import DOCUMENTS, GROUPS, PLAYING
 from regard.cli.options import parse
+from regard.cli.texts import as_they_come
 from regard.data.documents import Documents
 from regard.data.files import Files, as_in_training
 from regard.models import MODELS
@@ -509,8 +511,7 @@ def test_only_what_keeps_tokens_has_a_place_for_them(small_run, pairs_file, caps
 
 
 def test_a_story_is_played_in_turns(writer, capsys, monkeypatch):
-    said = iter(["go", "stay", ""])
-    monkeypatch.setattr("builtins.input", lambda prompt: next(said))
+    monkeypatch.setattr("sys.stdin", io.StringIO("go\nstay\n\n"))
     code, out, _ = run(capsys, "run", writer, "You are here.", "--play", "--temperature", "0", "--longest", "40")
     assert code == 0
     assert out.splitlines() == ["You are here.", "You go.", "You stay.", "You are here."]
@@ -550,3 +551,119 @@ def test_a_model_of_one_direction_refuses_the_other(small_run, capsys):
     code, _, err = run(capsys, "run", small_run, "Tee", "--back")
     assert code == 2
     assert "--both-ways" in err
+
+
+# Lines without end.
+
+
+class Line(io.RawIOBase):
+    """A line of 100 MB, which notes how much of it was read."""
+
+    def __init__(self):
+        self.left, self.size = 100 << 20, 0
+
+    def readable(self):
+        return True
+
+    def readinto(self, room):
+        count = min(len(room), self.left)
+        room[:count] = b"a" * count
+        self.left, self.size = self.left - count, self.size + count
+        return count
+
+
+def test_a_line_of_standard_input_without_end_is_not_read_to_the_end():
+    line = Line()
+    with pytest.raises(ValueError, match="standard input, line 1: over 1 MB in a line, the limit of a text to answer"):
+        list(as_they_come(lines_of(io.BufferedReader(line))))
+    assert line.size < 4 << 20
+    just = b"a" * (1 << 20)
+    assert sum(list(as_they_come(lines_of(io.BytesIO(just + b"\r\n" + just + b"\nb")))), []) == [
+        *[just.decode()] * 2,
+        "b",
+    ]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_line_of_a_file_without_end_is_not_read_to_the_end(small_run, capsys, tmp_path, packed):
+    text = b"tea\n" + b"a" * (3 << 20)
+    file = tmp_path / "in.txt"
+    file.write_bytes(gzip.compress(text) if packed else text)
+    code, _, err = run(capsys, "run", small_run, "--file", file)
+    assert code == 2
+    assert f"{file}:2: over 1 MB in a line, the limit of a text to answer" in err
+
+
+def test_a_turn_without_end_is_refused(writer, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("a" * (3 << 20)))
+    code, _, err = run(capsys, "run", writer, "You are here.", "--play", "--temperature", "0", "--longest", "4")
+    assert code == 2
+    assert "standard input: over 1 MB in a line" in err
+
+
+# Streams that are closed, bytes that are no text, too little memory.
+
+REGARD = [sys.executable, "-m", "regard"]
+
+
+def training(pairs_file, small, folder):
+    how = ["--steps", "6", "--checks", "3", "--threads", "1", "--batch-tokens", "300"]
+    return [*REGARD, "train", "translate", "--data", str(pairs_file), "--out", str(folder), *how, *small]
+
+
+def is_whole(folder):
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if "loss" in line] == [1, 2, 3, 4, 5, 6]
+    assert (folder / "README.md").is_file()
+    assert (folder / "model.safetensors").is_file()
+
+
+def test_training_goes_on_when_nobody_reads_its_output_any_more(pairs_file, small, tmp_path):
+    """As with | head -1."""
+    command = training(pairs_file, small, tmp_path / "run")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        assert process.stdout.readline()
+        process.stdout.close()
+        assert process.wait() == 0
+    is_whole(tmp_path / "run")
+
+
+def test_streams_may_be_closed_from_the_start(pairs_file, small, tmp_path):
+    command = training(pairs_file, small, tmp_path / "run")
+    assert subprocess.run(["sh", "-c", '"$@" <&- >&- 2>&-', "sh", *command]).returncode == 0
+    is_whole(tmp_path / "run")
+
+
+@pytest.mark.parametrize("args", [["run", "somewhere"], ["train", "translate", "--data"], []])
+def test_an_argument_that_is_not_utf8_is_told(args):
+    done = subprocess.run([*REGARD, *args, b"caf\xe9"], capture_output=True)
+    told = (
+        f"regard: argument {len(args) + 1} is not UTF-8 at byte 4: b'caf\\xe9'; convert the text or rename the file\n"
+    )
+    assert (done.returncode, done.stdout, done.stderr.decode()) == (2, b"", told)
+
+
+@pytest.mark.parametrize("megabytes", [200, 480, 570])
+def test_too_little_memory_for_pytorch_is_told_in_one_line(megabytes):
+    """With some of these the import fails, with others PyTorch calls abort()."""
+
+    def limited():
+        resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
+
+    done = subprocess.run([*REGARD, "models"], capture_output=True, text=True, preexec_fn=limited)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("regard: out of memory")
+    assert f"raise the limit of {megabytes} MB (ulimit -v)" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_memory_that_is_refused_later_is_told_too(monkeypatch, capsys):
+    import torch
+
+    from regard.cli import models
+
+    monkeypatch.setattr(models, "main", lambda _: torch.empty(1 << 60))
+    code, _, err = run(capsys, "models")
+    assert code == 2
+    assert err.startswith("regard: out of memory (")
+    assert err.count("\n") == 1

@@ -1,16 +1,21 @@
 """A few of the faults that benchmarks/faults.py injects by the hundred; and a defect of ours would be noticed."""
 
 import json
+import os
 import random
+import resource
+import signal
 import sys
-from contextlib import suppress
+from contextlib import redirect_stderr, suppress
 from pathlib import Path
 
 import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 import faults  # noqa: E402
+import kill  # noqa: E402
 
+from regard.cli import main  # noqa: E402
 from regard.data.batches import Position, forever  # noqa: E402
 from regard.training import loop, run  # noqa: E402
 
@@ -24,6 +29,25 @@ def finished(tmp_path_factory):
 
 def test_a_full_disk_costs_no_save(finished):
     assert faults.full_disk(finished, 3) == 3
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors", "metrics.jsonl"])
+def test_a_full_disk_is_told_with_the_name_of_the_file(name, finished, tmp_path):
+    """In a process that may write no file as long as this one is; shorter ones come before it."""
+    again = kill.command("translate", finished.parent / "data" / "translate.tsv", tmp_path / "run")
+    said, say = os.pipe()
+    size = 5000 if name == "metrics.jsonl" else (finished / name).stat().st_size
+
+    def limited():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size - 1, size - 1))
+        with os.fdopen(say, "w") as stream, redirect_stderr(stream):
+            return main([*again, "--checks", "1"] if name == "metrics.jsonl" else again)
+
+    assert kill.alone(limited) == 2
+    os.close(say)
+    with os.fdopen(said) as stream:
+        assert stream.read() == f"regard: {tmp_path / 'run' / name}: cannot be written: File too large\n"
 
 
 def test_a_save_that_makes_room_first_is_noticed(finished, monkeypatch):

@@ -1,8 +1,10 @@
 """The plug is pulled a few times, and signals are sent: benchmarks/kill.py and signals.py do it by the hundred, and
 kill_peers.py to others."""
 
+import json
 import os
 import random
+import resource
 import signal
 import sys
 import time
@@ -14,9 +16,15 @@ sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 import kill  # noqa: E402
 import signals  # noqa: E402
 
+from regard.cli import main  # noqa: E402
 from regard.cli import train as command  # noqa: E402
+from regard.data.mels import Mels  # noqa: E402
+from regard.data.molecules import Molecules  # noqa: E402
+from regard.data.pictures import Pictures  # noqa: E402
+from regard.hub.sentences import write_modules  # noqa: E402
 from regard.training import loop  # noqa: E402
 from regard.training import run as runs  # noqa: E402
+from regard.training import train as training  # noqa: E402
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -71,6 +79,120 @@ def test_a_save_that_is_written_in_its_place_is_noticed(into_saves, tmp_path, mo
     monkeypatch.setattr(runs, "damage", lambda _: "")
     with pytest.raises(SystemExit, match="the same command ended with"):
         kill.killed("write", 2, tmp_path, random.Random(1), longest=1.5)
+
+
+# Every file of a run folder, not only the saves.
+
+
+def words(tmp_path, steps=4):
+    """A run with a test set."""
+    data = kill.written("translate", tmp_path / "data")
+    more = {"steps": steps, "checks": 2, "average-last": 2, "test": data}
+    return [
+        *kill.command("translate", data, tmp_path / "run"),
+        *(str(w) for n, v in more.items() for w in (f"--{n}", v)),
+    ]
+
+
+def on_writing(folder, act):
+    """Call act(path, flags) before this process opens a file of a folder to write it. It cannot be undone."""
+
+    def hook(event, args):
+        if event == "open" and isinstance(args[0], str | Path) and Path(args[0]).is_relative_to(folder):
+            flags = args[2] if isinstance(args[2], int) else 0
+            if flags & (os.O_WRONLY | os.O_RDWR):
+                act(Path(args[0]), flags)
+
+    sys.addaudithook(hook)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "train.json", "metrics.jsonl", "README.md"])
+def test_a_kill_while_any_file_is_written_costs_nothing(name, tmp_path):
+    """It falls when the file is open and still empty."""
+    again = words(tmp_path)
+
+    def fall(path, flags):
+        if path.name.removeprefix(".") == name:
+            if not path.exists():
+                os.mknod(path)
+            elif flags & os.O_TRUNC:
+                os.truncate(path, 0)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    assert kill.alone(lambda: on_writing(tmp_path / "run", fall) or main(again)) == -signal.SIGKILL
+    assert kill.alone(lambda: main(again)) == 0
+    assert not [file.name for file in (tmp_path / "run").glob(".*") if file.name != runs.LOCK]
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [[line["step"] for line in lines if kind in line] for kind in ("loss", "test")] == [[1, 2, 3, 4], [4]]
+
+
+def test_an_empty_description_without_saves_is_a_new_run(tmp_path):
+    again = words(tmp_path)
+    (tmp_path / "run").mkdir()
+    for name in (runs.LOCK, "train.json"):
+        (tmp_path / "run" / name).touch()
+    assert kill.alone(lambda: main(again)) == 0
+    (tmp_path / "run" / "train.json").write_text("")
+    assert main(again) == 2, "it has saves"
+
+
+def test_no_file_of_a_run_is_written_in_its_place(tmp_path):
+    """Only metrics.jsonl grows, a line at a time."""
+    seen, again = tmp_path / "seen", words(tmp_path)
+
+    def note(path, flags):
+        if path != seen:
+            with seen.open("a") as stream:
+                stream.write(f"{flags & os.O_APPEND} {path.relative_to(tmp_path)}\n")
+
+    def write_all():
+        on_writing(tmp_path, note)
+        for reader in Mels(8000, 16, 2, 256, 80), Pictures(8, 1, (0.5,), (0.5,)), Molecules(("C", "N")):
+            reader.save(tmp_path)
+        write_modules(tmp_path, "mean", True, 64)
+        return main(again)
+
+    (tmp_path / "config.json").write_text('{"model_type": "bert", "hidden_size": 8}')
+    assert kill.alone(write_all) == 0
+    written = [line.split(" ", 1) for line in seen.read_text().splitlines()]
+    names = {Path(path) for appends, path in written if not int(appends)}
+    known = "config tokenizer tokenizer_config task train sounds molecules preprocessor_config modules"
+    assert {path.name for path in names} >= {*(f".{name}.json" for name in known.split()), ".loss.png", ".README.md"}
+    assert [str(path) for path in names if not any(part.startswith(".") for part in path.parts)] == []
+
+
+def test_what_safetensors_leaves_when_it_is_killed_is_removed(tmp_path):
+    """It writes to a file with a name of its own, and renames that; the system ends it where a file gets too long."""
+    again = words(tmp_path)
+
+    def limited():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, 12_000))
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        return main(again)
+
+    assert kill.alone(limited) == -signal.SIGXFSZ
+    left = [file for file in (tmp_path / "run").glob(".*") if file.name != runs.LOCK]
+    assert any(file.name.startswith(".tmp") for file in left)
+    assert kill.alone(lambda: main(again)) == 0
+    assert not [file for file in left if file.exists()]
+
+
+def everything(folder):
+    return {
+        str(f.relative_to(folder)): (f.read_bytes(), f.stat().st_mtime_ns) for f in folder.rglob("[!.]*") if f.is_file()
+    }
+
+
+def test_a_finished_run_stays_as_it_is(tmp_path, capsys):
+    again, run = words(tmp_path), tmp_path / "run"
+    assert kill.alone(lambda: main(again)) == 0
+    before = everything(run)
+    for told in again, ["train", "translate", "--resume", "--out", str(run)]:
+        assert main(told) == 0
+        assert everything(run) == before
+        assert "is finished" in capsys.readouterr().out
+    assert list(training.train("translate", out=run, resume=True)) == []
+    assert (run / "metrics.jsonl").read_bytes() == before["metrics.jsonl"][0]
 
 
 def test_a_peer_that_saves_over_its_one_file_loses_it_to_a_full_disk(tmp_path, monkeypatch):

@@ -27,11 +27,11 @@ from regard.acting.life import FIT, REFIT, Life, keep, prepare
 from regard.acting.model import Lived, Remembering, as_world, rescaled
 from regard.acting.policy import drawn
 from regard.acting.ppo import improve
+from regard.atomic import replace_file
 from regard.data.episodes import Episode
 from regard.training import train as by_files
 from regard.training.loop import NotFinite, Step, learn, number_from
 from regard.training.run import as_line
-from regard.training.save import replace_file
 from regard.training.settings import start
 
 Names = str | PathLike[str] | Sequence[str | PathLike[str]]  # of one file or several

@@ -23,17 +23,18 @@ from regard.acting.environment import Environment, Past, edition
 from regard.acting.model import unscaled
 from regard.acting.policy import Policy, PolicyConfig
 from regard.acting.ppo import PPO, optimizer_of
+from regard.atomic import as_json, flush, replace_file
 from regard.data.episodes import Episode, read_episodes, write_episodes
 from regard.data.experience import Experience
 from regard.device import use_threads
-from regard.hub.folder import write_json, write_tensors
+from regard.hub.folder import write_tensors
 from regard.purpose import write_task
 from regard.tasks.predict import Predict
 from regard.training.begin import make_model
 from regard.training.changes import flag, made_with, plain
 from regard.training.loop import Progress, number_from
 from regard.training.run import DESCRIPTION, SPARE, Lock, Run, tensors_of
-from regard.training.save import flush, keep_newest, replace_file, save_folder
+from regard.training.save import keep_newest, save_folder
 from regard.training.settings import Settings, options
 from regard.training.train import refuse_changes
 
@@ -170,7 +171,7 @@ def keep(life: Life, episodes: list[Episode]) -> None:
         f"step-{progress.step}",
         {
             "state.safetensors": lambda file: write_tensors(file, tensors),
-            "state.json": lambda file: write_json(file, facts),
+            "state.json": lambda file: file.write_bytes(as_json(facts)),
             "policy.safetensors": lambda file: write_tensors(file, mind),
             "episodes.npz": lambda file: write_episodes(file, episodes),
         },
@@ -218,4 +219,5 @@ def take_up(life: Life, kept: dict[str, Any]) -> None:
     lasts = [False] * (len(episodes) - 1) + [facts["goes_on"]]
     life.pasts = [Past.of(one, last) for one, last in zip(episodes, lasts, strict=True)]
     life.rounds, life.obtained, life.expected = facts["rounds"], facts["obtained"], facts["expected"]
-    publish(life, episodes)
+    if not life.run.finished:
+        publish(life, episodes)

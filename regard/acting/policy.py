@@ -22,11 +22,11 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from regard.acting.environment import Past, Player, luck
+from regard.atomic import replace_file, write_json
 from regard.choose import fits, must
 from regard.data.episodes import Episode, Floats, Ints
-from regard.hub.files import read_json, write_json
+from regard.hub.files import read_json
 from regard.hub.folder import write_tensors
-from regard.training.save import replace_file
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"  # in the folder of a policy
 NOTHING = -1  # the action before the first
@@ -111,7 +111,7 @@ class Policy(nn.Module):
         folder.mkdir(parents=True, exist_ok=True)
         tensors = {name: tensor.contiguous() for name, tensor in self.state_dict().items()}
         replace_file(folder / WEIGHTS, lambda file: write_tensors(file, tensors))
-        replace_file(folder / CONFIG, lambda file: write_json(file, asdict(self.config) | facts))
+        write_json(folder / CONFIG, asdict(self.config) | facts)
 
     @classmethod
     def load(cls, folder: Path) -> tuple[Policy, dict[str, Any]]:

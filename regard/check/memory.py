@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.check.verdict import Verdict
+from regard.hub.files import METRICS, read_plain, there
 from regard.load import Loaded
 from regard.tasks.fill import Fill, Fillers
 from regard.tasks.task import Answer
@@ -20,7 +21,6 @@ from regard.tasks.translate import Translate
 from regard.tasks.translating import GREEDY
 from regard.tasks.write import Write, Writing
 
-METRICS = "metrics.jsonl"
 WHOLE = 300  # letters of a question that a writer notes, at most
 
 
@@ -43,8 +43,9 @@ def memory(loaded: Loaded, folder: Path) -> list[Verdict]:
 def noted_in(folder: Path, task: Any) -> list[dict[str, str]]:
     """Questions and answers of the check that was the best so far."""
     best: dict[str, Any] = {}
-    if (folder / METRICS).is_file():
-        for line in (folder / METRICS).read_text(encoding="utf-8").splitlines():
+    file = folder / "metrics.jsonl"
+    if there(file):
+        for line in read_plain(file, METRICS).decode().splitlines():
             with suppress(ValueError, KeyError, TypeError):
                 told = json.loads(line)
                 if not best or task.rank(told["valid"]) > task.rank(best["valid"]):

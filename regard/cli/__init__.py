@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from regard.choose import Notice, choose
+from regard.cli.process import about_memory, lacks_memory, make_streams_safe, must_be_utf8, must_have_memory
 
 VERBS = {
     "train": "train a model on your files: regard train translate --data train.en train.de",
@@ -32,6 +33,8 @@ USAGE = "usage: regard VERB ...          regard VERB --help tells the rest"
 def main(argv: list[str] | None = None) -> int:
     """0 done, 2 wrong input, 3 a number that is no number, 130 interrupted."""
     args = sys.argv[1:] if argv is None else argv
+    if argv is None:
+        make_streams_safe(stops=args[:1] == ["run"])
     if not args or args[0] in ("-h", "--help") or args == ["help"]:
         print("regard: the Transformer family, on your own files\n")
         print(USAGE + "\n")
@@ -47,10 +50,12 @@ def main(argv: list[str] | None = None) -> int:
     if args[0] == "help":
         args = [args[1], "--help"]
     try:
+        must_be_utf8(args)
         choose("verb", args[0], (*VERBS, "--version"))
         if args[1:] in (["-h"], ["--help"]):
             shown: int = import_module("regard.cli.help").show(args[0])
             return shown
+        must_have_memory()
         with warnings.catch_warnings():
             warnings.simplefilter("always", Notice)
             warnings.showwarning = in_one_line(warnings.showwarning)
@@ -64,9 +69,15 @@ def main(argv: list[str] | None = None) -> int:
         if isinstance(error, BrokenPipeError):  # the reader of our output has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
+        if lacks_memory(error):
+            return complain(about_memory(error), 2)
         return complain(f"{error.filename or ''}: {error.strerror or error}".removeprefix(": "), 2)
     except KeyboardInterrupt:
         return complain("interrupted", 130)
+    except (ImportError, MemoryError, RuntimeError) as error:
+        if not lacks_memory(error):
+            raise
+        return complain(about_memory(error), 2)
 
 
 def in_one_line(otherwise: Callable[..., None]) -> Callable[..., None]:

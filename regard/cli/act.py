@@ -18,7 +18,7 @@ from regard.acting.life import Life, prepare
 from regard.acting.policy import CONFIG, Policy, greedy, is_policy
 from regard.acting.track import world_of
 from regard.choose import fits, must
-from regard.cli.leaving import go_on, politely
+from regard.cli.leaving import already, go_on, politely
 from regard.data.episodes import Floats, write_episodes
 from regard.load import Loaded
 from regard.tasks.decide import Wishes
@@ -31,6 +31,10 @@ SHOWN = 0.02  # seconds that a step is seen on a terminal
 def act(settings: Settings) -> int:
     """Somebody who learns to act, round by round. A first Ctrl-C or SIGTERM leaves with the last whole round."""
     life = prepare(settings)
+    if settings.keeping.resume and life.run.finished:
+        life.lock.release()
+        print(already(life.run.folder))
+        return 0
     introduce(life)
     folder, rounds = life.run.folder, len(life.plan)
     with politely("leaving; whole rounds are saved") as stop:

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from regard.atomic import replace_file
 from regard.choose import choose
 from regard.cli.help import show
 from regard.cli.options import parse
@@ -47,7 +48,7 @@ def main(args: list[str]) -> int:
     print(f"\n{finding.says}\n")
     print_table(finding)
     file = folder / f"{name}.png"
-    file.write_bytes(png(finding))
+    replace_file(file, png(finding))
     print(f"\n{verdict(finding)}\nthe figure is {file}")
     return 0 if finding.holds else 1
 
@@ -61,9 +62,9 @@ def every(lab: Lab) -> int:
         finding = found.run(found.Knobs(), shown)
         print(f"  {verdict(finding)} ({time.perf_counter() - began:.0f} s)", flush=True)
         done.append(Shown(name, str(found.__doc__), finding, png(finding)))
-        (folder / f"{name}.png").write_bytes(done[-1].picture)
+        replace_file(folder / f"{name}.png", done[-1].picture)
     file = folder / "index.html"
-    file.write_text(site(done), encoding="utf-8")
+    replace_file(file, site(done).encode())
     print(f"the page is {file}")
     return 0 if all(one.finding.holds for one in done) else 1
 

@@ -24,6 +24,10 @@ def go_on(task: str, folder: Path) -> str:
     return shlex.join(["regard", "train", task, "--resume", "--out", str(folder)])
 
 
+def already(folder: Path) -> str:
+    return f"{folder} is finished, and stays as it is: train again with --overwrite, or into another --out"
+
+
 class Stop:
     """True once a signal has come. Who claims it first, the loop or the thread that watches it, saves and leaves."""
 

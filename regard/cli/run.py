@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import codecs
-import io
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from queue import Queue
-from threading import Thread
-from typing import Annotated, Any, BinaryIO, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import tyro
 
 from regard.acting.policy import is_policy
+from regard.atomic import naming
 from regard.choose import Option, must
 from regard.cli import CONTROL, printable
 from regard.cli.act import Playing, play_decider, play_policy
 from regard.cli.model import Fetching, found, named_in
 from regard.cli.options import parse
-from regard.data.fasta import holds_fasta, sequences
-from regard.data.lines import SUGGESTED, Bad, Lines, is_encoding, must_be_encoding
+from regard.cli.texts import must_be_short, windows
+from regard.data.fasta import holds_fasta
+from regard.data.lines import must_be_encoding
 from regard.device import use_threads
+from regard.hub.files import TEXT
 from regard.load import Loaded, load
 from regard.parts.heads import NOT_FINITE
 from regard.purpose import task_of, way_defaults
@@ -38,7 +36,6 @@ from regard.tasks.write import TURN, Write
 from regard.training.changes import flag
 from regard.training.settings import options_of
 
-WINDOW = 1024  # texts held at once
 ANSWERING = ("text", "file", "json", "embed", "n_best", "horizon", "ahead", "save")  # mean nothing to who acts
 
 
@@ -145,7 +142,7 @@ def answered(use: Use, ask: Callable[[list[str], int], Iterable[Any]]) -> Iterat
     """Every input with its number and its answer. Many are asked at once; if one of these cannot be answered, those
     before it still are, and the error tells where it stands."""
     number = 0
-    for some in windows(use):
+    for some in windows(use.text, use.file, use.encoding):
         begin, answers = number, ask(some, number)
         try:
             for source, answer in zip(some, answers, strict=True):
@@ -192,9 +189,10 @@ def play(loaded: Loaded, how: Any, story: str) -> int:
 def asked() -> Iterator[str]:
     while True:
         try:
-            said = input("> " if sys.stdin.isatty() else "")
+            said = input("> ") if sys.stdin.isatty() else sys.stdin.readline(TEXT + 1)
         except EOFError:
             return
+        must_be_short(said, "standard input")
         if not said.strip():
             return
         yield said.strip()
@@ -208,7 +206,8 @@ def embed(loaded: Loaded, use: Use) -> int:
         else:
             print(json_line({"number": number, "source": source, "vector": vector}), flush=True)
     if use.npy:
-        np.save(use.npy, np.array(kept, np.float32))
+        with naming(use.npy):
+            np.save(use.npy, np.array(kept, np.float32))
         print(f"{len(kept)} vectors are in {use.npy}")
     return 0
 
@@ -231,60 +230,3 @@ def json_line(line: dict[str, Any]) -> str:
     except ValueError:
         raise FloatingPointError(NOT_FINITE) from None
     return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-
-
-def windows(use: Use) -> Iterator[list[str]]:
-    if use.text:
-        return iter([list(use.text)])
-    if use.file is None:
-        return as_they_come(in_utf8(sys.stdin.buffer, use.encoding))
-    lines = from_file(use.file, use.encoding)
-    return iter(lambda: list(islice(lines, WINDOW)), [])
-
-
-def from_file(file: str, encoding: str = "utf-8") -> Iterator[str]:
-    lines = Lines(file, encoding)
-    try:
-        for line in sequences(lines) if holds_fasta(file) else lines:
-            if isinstance(line, Bad):
-                remedy = f": {SUGGESTED}" if is_encoding(line) else ""
-                raise ValueError(f"{line.file}:{line.line}: {line.why}, {line.detail}{remedy}")
-            yield line
-    except FileNotFoundError:
-        raise ValueError(f"{file}: no such file") from None
-
-
-def in_utf8(stream: BinaryIO, encoding: str) -> Iterable[bytes]:
-    """Its lines in UTF-8, as they come. Bytes that are not of the encoding stay as they are, and are refused later."""
-    if codecs.lookup(encoding).name == "utf-8":
-        return stream
-    text = io.TextIOWrapper(stream, encoding, errors="surrogateescape", newline="\n")
-    return (line.encode(errors="surrogateescape") for line in text)
-
-
-def as_they_come(stream: Iterable[bytes]) -> Iterator[list[str]]:
-    """All lines that are there: one at a time from a person at a terminal, whole windows from a full pipe."""
-    queue: Queue[bytes | None] = Queue(WINDOW)
-
-    def feed() -> None:
-        for line in stream:
-            queue.put(line)
-        queue.put(None)
-
-    Thread(target=feed, daemon=True).start()
-    number, more = 0, True
-    while more:
-        some: list[Any] = [queue.get()]
-        while some[-1] is not None and len(some) < WINDOW and not queue.empty():
-            some.append(queue.get())
-        more = some[-1] is not None
-        yield [decoded(line, number + i) for i, line in enumerate(some if more else some[:-1], 1)]
-        number += len(some)
-
-
-def decoded(line: bytes, number: int) -> str:
-    try:
-        return line.removesuffix(b"\n").removesuffix(b"\r").decode()
-    except UnicodeDecodeError as error:
-        where = f"standard input, line {number}"
-        raise ValueError(f"{where}: not of that encoding at byte {error.start + 1}: {SUGGESTED}") from None

@@ -14,7 +14,7 @@ from regard.choose import choose
 from regard.cli import printable
 from regard.cli.act import act
 from regard.cli.help import show
-from regard.cli.leaving import go_on, politely
+from regard.cli.leaving import already, go_on, politely
 from regard.cli.model import Fetching, found
 from regard.cli.options import parse
 from regard.data.lint import BadLines, Report
@@ -60,6 +60,10 @@ def main(args: list[str]) -> int:
     if settings.reading.get("env"):
         return act(settings)
     job = ready(settings)
+    if job.finished:
+        job.lock.release()
+        print(already(job.run.folder))
+        return 0
     return follow(job, go_on(task, job.run.folder))
 
 
@@ -157,7 +161,7 @@ def introduce(job: Job) -> None:
             f"warning: {count} examples to validate on hardly tell better weights from worse: a score of 90 % has a "
             f"standard error of {error:.0f} points. Give --valid, or a larger --held-out"
         )
-    if job.progress.step:
+    if job.progress.step and not job.finished:
         print(f"going on from step {job.progress.step}")
 
 

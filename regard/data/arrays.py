@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from regard.data.lines import Lines
-
-LIMIT = 16 << 30  # bytes in one file: more may be a bomb
+from regard.hub.files import ARRAYS, must_unpack
 
 
 def read_idx(file: Path) -> npt.NDArray[np.uint8]:
+    if not file.is_file():
+        raise ValueError(f"{file}: not a file, but a folder, a pipe or a device; or it is not there")
     chunks = Lines(file).chunks()
     data = bytearray(next(chunks, b""))
     dims = data[3] if len(data) > 3 and data.startswith(b"\0\0\x08") else 0
@@ -26,8 +27,9 @@ def read_idx(file: Path) -> npt.NDArray[np.uint8]:
         raise ValueError(f"{file}: not an idx file of bytes, like train-images-idx3-ubyte")
     shape = np.frombuffer(data[4:start], ">u4").tolist()
     size = start + math.prod(shape)
-    if size > LIMIT:
-        raise ValueError(f"{file}: {shape} are over {LIMIT >> 30} GB; is this an idx file?")
+    if size > ARRAYS:
+        raise ValueError(f"{file}: {shape} are over {ARRAYS >> 30} GB; is this an idx file?")
+    must_unpack(file, size)
     for chunk in chunks:
         data += chunk
         if len(data) > size:
@@ -46,14 +48,19 @@ def read_npz(file: Path) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
 
 def read_arrays(file: Path) -> dict[str, npt.NDArray[Any]]:
     """All arrays of a .npz file, by their names in small letters."""
+    if file.exists() and not file.is_file():
+        raise ValueError(f"{file}: not a file, but a folder, a pipe or a device")
     try:
         with zipfile.ZipFile(file) as archive:
             size = sum(part.file_size for part in archive.infolist())
-        if size > LIMIT:
-            raise ValueError(f"over {LIMIT >> 30} GB")
+        if size > ARRAYS:
+            raise ValueError(f"over {ARRAYS >> 30} GB")
+        must_unpack(file, size)
         with np.load(file, allow_pickle=False) as archive:
             return {name.lower(): archive[name] for name in archive.files}
     except (ValueError, OSError, EOFError, RuntimeError, MemoryError, zlib.error, zipfile.BadZipFile) as error:
+        if str(file) in str(error):
+            raise
         raise ValueError(f"{file}: no .npz file of plain arrays: {str(error)[:100]}") from error
 
 

@@ -13,6 +13,9 @@ from the special tokens. A text that names a special token is only text; transfo
 
 from __future__ import annotations
 
+import json
+from base64 import b64decode
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +25,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from tokenizers import Tokenizer as Engine
 
 from regard.data.sentencepieces import Marian, read_bpe
-from regard.hub.files import plain, read_json, there
+from regard.hub.files import GROWTH, TOKENIZER, once, read_json, read_plain, there
 
 WHOLE = "tokenizer.json"
 FILES = {
@@ -63,16 +66,50 @@ def files_of(folder: Path) -> dict[str, bytes]:
     """All that a tokenizer may be made of."""
     names = {WHOLE, *SIDE, "target_vocab.json"}.union(*FILES.values())
     files = {folder / name for name in names} | {*folder.glob("*.model"), *folder.glob("*.spm")}
-    return {file.name: plain(file).read_bytes() for file in sorted(files) if there(file)}
+    return {file.name: read_plain(file, TOKENIZER) for file in sorted(files) if there(file)}
 
 
 def read_engine(file: Path) -> Engine:
+    content = read_plain(file, TOKENIZER)
     try:
-        return Engine.from_file(str(file))
+        told: Any = json.loads(content, object_pairs_hook=once)
+        for part in (("normalizer", "pre_tokenizer"), ("decoder",)):
+            must_not_grow([step for name in part for step in steps_of(told.get(name))], part[0])
+        return Engine.from_buffer(content)
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # the engine's panics are no Exceptions
         raise ValueError(f"{file} is not a tokenizer: {error}") from None
+
+
+def steps_of(part: Any) -> list[dict[str, Any]]:
+    """What a normalizer, pre-tokenizer or decoder does, one after the other."""
+    if not isinstance(part, dict) or part.get("type") != "Sequence":
+        return [part] * isinstance(part, dict)
+    names = ("normalizers", "pretokenizers", "decoders")
+    return [step for name in names for one in part.get(name) or [] for step in steps_of(one)]
+
+
+def must_not_grow(steps: list[dict[str, Any]], part: str) -> None:
+    """Refuse steps that together make a text too long. From the last: what a character before it can become."""
+    weights, other = dict[str, float](), 1.0  # of some characters, and of all others
+    for step in reversed(steps):
+        added, pattern, largest = step.get("content"), step.get("pattern"), max(other, *weights.values(), 0)
+        match step.get("type"):
+            case "Replace" if isinstance(added, str) and isinstance(pattern, dict):
+                total = sum(times * weights.get(letter, other) for letter, times in Counter(added).items())
+                if letters := pattern.get("String"):
+                    weights |= {one: max(weights.get(one, other), total / len(letters)) for one in {*letters}}
+                else:  # an expression may match between any two characters
+                    weights, other = {one: weight + total for one, weight in weights.items()}, other + total
+            case "ByteLevel" if part != "decoder":  # a character becomes one for each of its bytes
+                weights, other = {}, 4 * largest
+            case "Precompiled":  # the size of a trie, the trie, and what it points to
+                rules = b64decode(step.get("precompiled_charsmap") or "")
+                targets = rules[4 + int.from_bytes(rules[:4], "little") :].split(b"\0")
+                weights, other = {}, largest * max(1, *map(len, targets))
+        if max(other, *weights.values(), 0) > GROWTH:
+            raise ValueError(f"its {part} can make over {GROWTH} characters of one, which is the limit")
 
 
 @contextmanager

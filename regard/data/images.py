@@ -132,6 +132,8 @@ def decode(file: Path, whole: bool = False) -> Pixels | str:
         return MISSING
     if file.suffix.lower() not in FORMATS:
         return f"pictures are named {', '.join(FORMATS)}, not {file.suffix!r}"
+    if file.exists() and not file.is_file():
+        return "it is a folder, a pipe or a device, not a file"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from regard.choose import choose
+from regard.hub.files import LINE
 
 BLOCK = 1 << 20  # bytes read at once
-LIMIT = 10 << 20  # bytes: what goes on this long without \n is no text, and may be a gzip bomb
 
 Why = Literal[
     "empty",
@@ -132,8 +132,8 @@ class Lines:
             block, newline, tail = (tail + chunk).rpartition(b"\n")
             if newline:
                 yield block
-            if len(tail) > LIMIT:
-                raise ValueError(f"{self.file}:{self.count + 1}: a line of over {LIMIT >> 20} MB; is this text?")
+            if len(tail) > LINE:
+                raise ValueError(f"{self.file}:{self.count + 1}: a line of over {LINE >> 20} MB; is this text?")
         if tail:
             yield tail
 

@@ -10,7 +10,6 @@ takes that out again (Atal 1974).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from regard.atomic import write_json
 from regard.choose import must
 from regard.data.recordings import LOUDEST, Samples
 from regard.hub.files import read_json, there
@@ -109,7 +109,7 @@ class Mels:
         return found
 
     def save(self, folder: Path) -> None:
-        (folder / FILE).write_text(json.dumps(asdict(self), indent=2) + "\n")
+        write_json(folder / FILE, asdict(self))
 
     @classmethod
     def load(cls, folder: Path) -> Mels:

@@ -19,12 +19,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from regard.atomic import write_json
 from regard.choose import must
 from regard.data.batches import Ints
 from regard.data.labelled import Raw, labels_of, number_of, read_raw
 from regard.data.lines import UTF8, Bad, Dialect, Note
 from regard.data.lint import BadLines, Report
-from regard.hub.files import read_json, there, write_json
+from regard.hub.files import read_json, there
 
 NEEDED = 'molecules are read with the library rdkit: pip install "regard[molecules]"'
 FILE = "molecules.json"

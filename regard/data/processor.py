@@ -13,7 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from regard.hub.files import plain, read_json, there
+from regard.atomic import replace_file, write_json
+from regard.hub.files import MOST, plain, read_json, read_plain, there
 
 CONFIG = "preprocessor_config.json"
 NEWER = "processor_config.json"  # where transformers 5 puts it beside a tokenizer
@@ -31,7 +32,7 @@ def find_processor(folder: Path) -> Path | None:
     if there(folder / CONFIG):
         return plain(folder / CONFIG)
     newer = folder / NEWER
-    return newer if there(newer) and b'"image_processor"' in plain(newer).read_bytes() else None
+    return newer if there(newer) and b'"image_processor"' in read_plain(newer, MOST) else None
 
 
 def read_processor(folder: Path, make: Callable[..., Made]) -> Made:
@@ -39,7 +40,7 @@ def read_processor(folder: Path, make: Callable[..., Made]) -> Made:
     file = find_processor(folder)
     if file is None:
         raise ValueError(f"{folder} has no {CONFIG}, so its model cannot read pictures")
-    content = file.read_bytes()
+    content = read_plain(file, MOST)
     try:
         facts = json.loads(content)
         config = folder / "config.json"
@@ -60,7 +61,7 @@ def write_processor(
 ) -> None:
     """What came out of a file goes back as it was, byte for byte."""
     if origin is not None:
-        (folder / origin[0]).write_bytes(origin[1])
+        replace_file(folder / origin[0], origin[1])
         return
     facts = {
         "image_processor_type": "ViTImageProcessor",
@@ -76,7 +77,7 @@ def write_processor(
         "image_std": std,
         "channels": channels,
     }
-    (folder / CONFIG).write_text(json.dumps(facts, indent=2) + "\n")
+    write_json(folder / CONFIG, facts)
 
 
 def settings(facts: dict[str, Any]) -> dict[str, Any]:

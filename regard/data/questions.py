@@ -14,9 +14,7 @@ from typing import Any, NamedTuple
 from regard.data.flaws import flaw
 from regard.data.lines import UTF8, Bad, Dialect, Lines, Note
 from regard.data.text import kinds_of, objects, strings, value_at
-from regard.hub.files import once
-
-LIMIT = 1 << 30  # bytes of a nested file, which is held as a whole: more may be a gzip bomb
+from regard.hub.files import NESTED, once
 
 
 class Question(NamedTuple):
@@ -76,8 +74,8 @@ def whole(lines: Lines) -> dict[str, Any] | None:
     for chunk in lines.utf8():
         parts.append(chunk)
         size += len(chunk)
-        if size > LIMIT:
-            raise ValueError(f"{lines.file}: over {LIMIT >> 20} MB; cut it, or write one question a line (.jsonl)")
+        if size > NESTED:
+            raise ValueError(f"{lines.file}: over {NESTED >> 20} MB; cut it, or write one question a line (.jsonl)")
     try:
         tree: Any = json.loads(b"".join(parts), object_pairs_hook=once)
     except (ValueError, RecursionError):

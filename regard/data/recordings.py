@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from regard.data.flaws import MISSING
+from regard.hub.files import must_unpack
 
 Samples = npt.NDArray[np.int16]
 
@@ -44,6 +45,8 @@ def decode(file: Path) -> Recording | str:
     ending = file.suffix.lower()
     if ending not in ENDINGS:
         return f"sounds are named {', '.join(ENDINGS)}, not {ending!r}"
+    if file.exists() and not file.is_file():
+        return "it is a folder, a pipe or a device, not a file"
     try:
         found = from_wav(file) if ending == ".wav" else from_other(file)
     except EOFError:
@@ -96,6 +99,8 @@ def from_other(file: Path) -> Recording | str:
     except (ImportError, OSError):  # OSError where the library behind it is missing
         return 'only wav files of whole numbers are read without soundfile: pip install "regard[speech]", or convert it'
     try:
+        told = soundfile.info(str(file))
+        must_unpack(file, 2 * told.frames * told.channels)
         samples, rate = soundfile.read(str(file), dtype="int16", always_2d=True)
     except soundfile.SoundFileError as error:
         return f"soundfile cannot read it: {error}"

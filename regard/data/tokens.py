@@ -12,6 +12,7 @@ from typing import Any
 from tokenizers import AddedToken, Encoding
 from tokenizers import Tokenizer as Engine
 
+from regard.atomic import replace_file, write_json
 from regard.data import foreign
 from regard.data.foreign import blaming
 from regard.data.sentencepieces import Marian
@@ -153,16 +154,16 @@ class Tokenizer:
         """What came out of files goes back as it was, byte for byte."""
         if self.files is not None:
             for name, content in self.files.items():
-                (folder / name).write_bytes(content)
+                replace_file(folder / name, content)
             return
-        self.engine.save(str(folder / "tokenizer.json"))
+        replace_file(folder / "tokenizer.json", self.engine.to_str(pretty=True).encode())
         facts = {
             "tokenizer_class": "PreTrainedTokenizerFast",
             **self.roles,
             "clean_up_tokenization_spaces": False,
             "model_input_names": foreign.inputs_of(folder),
         }
-        (folder / "tokenizer_config.json").write_text(json.dumps(facts, indent=2) + "\n")
+        write_json(folder / "tokenizer_config.json", facts)
 
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:

@@ -1,4 +1,7 @@
-"""Files of a folder that somebody else may have made: plain ones that lie in it, and JSON that means one thing only."""
+"""Files that somebody else may have made: plain ones that lie in their folder, and JSON that means one thing only.
+
+Every limit of what is read stands here; docs/reliability.md lists them.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,20 @@ import math
 import re
 import stat
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 MOST = 2**25  # bytes of a JSON file; the index of the largest models has a third of that
 LEVELS = 64  # brackets inside brackets
+HEADER = 25_000_000  # bytes of a safetensors header: 200,000 tensors; the format would allow four times that
+TOKENIZER = 2**27  # bytes of a file of a tokenizer; the largest known has a quarter of that
+GROWTH = 128  # characters that a tokenizer may make of one; SentencePiece's own rules make up to 33
+METRICS = 2**26  # bytes of a metrics.jsonl that is looked at: some 300,000 steps
+LINE = 10 << 20  # bytes of a line in a file: what goes on this long without \n is no text, and may be a gzip bomb
+TEXT = 1 << 20  # bytes of a text to answer: a line of a file or of standard input
+NESTED = 1 << 28  # bytes of a JSON file of questions, which is held as a whole
+ARRAYS = 16 << 30  # bytes of the arrays in one file
+UNPACKED, TIMES = 1 << 28, 100  # arrays and sounds of more bytes than this may be so many times as large as their file
 
 
 def plain(file: Path) -> Path:
@@ -26,6 +37,24 @@ def plain(file: Path) -> Path:
     if not any(place.is_relative_to(home) for home in homes(file.parent)):
         raise ValueError(f"{file} is a link out of its folder, to {place}: put the file itself there")
     return file
+
+
+def read_plain(file: Path, most: int) -> bytes:
+    """All of a plain file, which has at most so many bytes."""
+    size = plain(file).stat().st_size
+    if size > most:
+        raise ValueError(f"{file} has {size:,} bytes, and at most {most:,} are read")
+    return file.read_bytes()
+
+
+def must_unpack(file: Path, size: int) -> None:
+    """Refuse a small file that would fill the memory."""
+    packed = file.stat().st_size
+    if size > max(UNPACKED, TIMES * packed):
+        raise ValueError(
+            f"{file}: {packed:,} bytes would unpack to {size:,}, over {TIMES} times as many (the limit above "
+            f"{UNPACKED >> 20} MB): store it uncompressed"
+        )
 
 
 def there(file: Path) -> bool:
@@ -109,7 +138,3 @@ def depth(said: Any) -> int:
         lists = [one.values() if isinstance(one, dict) else one for one in inside if isinstance(one, dict | list)]
         inside = [value for values in lists for value in values]
     return levels
-
-
-def write_json(file: Path, said: Mapping[str, Any]) -> None:
-    file.write_text(json.dumps(said, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

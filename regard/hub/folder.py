@@ -5,8 +5,11 @@ What a folder of theirs says and we do not use is its `Origin`: written again, t
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
@@ -18,10 +21,10 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from regard.atomic import write_json as write_json
 from regard.choose import Refused, choose, fits
 from regard.hub.files import read_json as read_json
 from regard.hub.files import there
-from regard.hub.files import write_json as write_json
 from regard.hub.names import Names, Plain, at
 from regard.hub.placing import placed
 from regard.hub.placing import tensors_of as tensors_of
@@ -190,7 +193,9 @@ def write_tensors(file: Path, tensors: dict[str, Tensor], metadata: dict[str, st
     try:
         save_file(tensors, file, metadata)
     except SafetensorError as error:
-        raise OSError(f"{file} cannot be written: {error}") from None
+        told = re.search(r"os error (\d+)", str(error))
+        number = int(told[1]) if told else errno.EIO
+        raise OSError(number, os.strerror(number) if told else str(error), str(file)) from None
     file.chmod(usual)
 
 

@@ -28,6 +28,7 @@ USED = (  # beside the weights; never code, and no weights that could be
     *("vocab.txt", "vocab.json", "merges.txt", "*.model", "*.spm", "README.md", "LICENSE*"),
     *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "[0-9]_*/config.json"),
 )
+ETAG = re.compile(r"[0-9a-f]{40,64}")  # of git's SHA-1, or SHA-256; the cache keeps a file under it
 ROOM = "Make room, or let HF_HOME name a folder on another disk"
 
 
@@ -134,7 +135,7 @@ def fetch(
     told: Callable[[str], None],
 ) -> str:
     """The commit of the files, when all of them are in the cache."""
-    from huggingface_hub import HfApi, constants, hf_hub_download
+    from huggingface_hub import HfApi, constants
 
     if allowed is False or constants.HF_HUB_OFFLINE:
         raise ValueError(f"{complaint} We are offline: nothing is fetched with --offline or under HF_HUB_OFFLINE")
@@ -158,13 +159,44 @@ def fetch(
     for file in files:
         if not sys.stderr.isatty():  # where the library draws no bars
             told(f"  {file}, {megabytes(sizes[file])}")
-        with plainly(wanted, revision):
-            hf_hub_download(wanted.repo, file, revision=commit)
-        if not (wanted.folder(commit) / file).is_file():
-            raise ValueError(f"{wanted.name} cannot be fetched: {constants.ENDPOINT} sent {file} of another commit")
+        download_file(wanted, file, commit)
     if revision != commit:
         put(wanted.home / "refs" / revision, commit)
     return commit
+
+
+def download_file(wanted: Named, file: str, commit: str) -> None:
+    """Fetch one file into the cache, laid out as Hugging Face does it: snapshots/COMMIT/FILE links to blobs/ETAG.
+
+    huggingface_hub's own function makes paths of the commit and the ETag in the answer without a look at them.
+    """
+    from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
+    from huggingface_hub.file_download import http_get
+    from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
+
+    url = hf_hub_url(wanted.repo, file, revision=commit)
+    with plainly(wanted, commit):
+        answer = get_hf_file_metadata(url, timeout=constants.HF_HUB_ETAG_TIMEOUT)
+    sent = f"{wanted.name} cannot be fetched: {constants.ENDPOINT} sent {file}"
+    if answer.commit_hash != commit:
+        raise ValueError(f"{sent} of another commit")
+    if not ETAG.fullmatch(answer.etag or ""):
+        raise ValueError(f"{sent} with the ETag {answer.etag!r:.99}, which is not 40 to 64 hex digits")
+    blob, link = wanted.home / "blobs" / str(answer.etag), wanted.folder(commit) / file
+    partial = blob.with_name(f"{blob.name}.{os.getpid()}.incomplete")
+    with plainly(wanted, commit):
+        for folder in blob.parent, link.parent:
+            folder.mkdir(parents=True, exist_ok=True)
+        try:
+            if not blob.exists():
+                with partial.open("wb") as stream:
+                    headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
+                    http_get(url, stream, headers=headers, expected_size=answer.size, displayed_filename=file)
+                partial.replace(blob)
+            link.unlink(missing_ok=True)  # one that leads nowhere
+            link.symlink_to(os.path.relpath(blob, link.parent))
+        finally:
+            partial.unlink(missing_ok=True)
 
 
 def must_be_safe(wanted: Named, commit: str, listed: Collection[str]) -> str:

@@ -11,7 +11,8 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.hub.files import read_json, write_json
+from regard.atomic import write_json
+from regard.hub.files import MOST, read_json, read_plain
 
 MODES = {"mean": "pooling_mode_mean_tokens", "first": "pooling_mode_cls_token", "last": "pooling_mode_lasttoken"}
 LIBRARY = "config_sentence_transformers.json"
@@ -31,7 +32,7 @@ def read_modules(folder: Path) -> Modules:
     if not file.is_file():
         return Modules()
     try:
-        listed: Any = json.loads(file.read_text(encoding="utf-8"))
+        listed: Any = json.loads(read_plain(file, MOST))
         kinds = {str(one["type"]).rsplit(".", 1)[-1]: str(one.get("path", "")) for one in listed}
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise ValueError(f"{file} does not list the modules of sentence-transformers: {error!r}") from None
@@ -94,7 +95,7 @@ def write_modules(folder: Path, modules: Modules) -> None:
         {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
         for i, (kind, path) in enumerate(zip(parts, paths, strict=False))
     ]
-    (folder / "modules.json").write_text(json.dumps(listed, indent=2) + "\n", encoding="utf-8")
+    write_json(folder / "modules.json", listed)
     for path in paths[1 : len(parts)]:
         (folder / path).mkdir(exist_ok=True)
     width = config.get("hidden_size") or config.get("n_embd")

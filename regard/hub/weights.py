@@ -19,10 +19,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from regard.hub.files import parsed, plain, read_json, there
+from regard.hub.files import HEADER, parsed, plain, read_json, there
 
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
-LONGEST = 25_000_000  # bytes of a header: 200,000 tensors; the format would allow four times that
 DIMENSIONS, LETTERS = 8, 500  # most of a tensor, and of its name
 TYPES = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
@@ -106,7 +105,7 @@ def read_header(file: Path) -> dict[str, Stored]:
         with file.open("rb") as stream:
             begin = stream.read(32)
             length = int.from_bytes(begin[:8], "little")
-            if size < 10 or length > min(LONGEST, size - 8) or begin[8:9] != b"{":
+            if size < 10 or length > min(HEADER, size - 8) or begin[8:9] != b"{":
                 raise ValueError(no_header(begin, length, size))
             stream.seek(8)
             header = parsed(stream.read(length).decode())
@@ -125,8 +124,8 @@ def no_header(begin: bytes, length: int, size: int) -> str:
         return f"it is a file of {kind} by another name"
     if size < 10:
         return f"it has only {size} bytes"
-    if length > min(LONGEST, size - 8):
-        return f"its header would have {length:,} bytes, the file has {size:,}, and at most {LONGEST:,} are allowed"
+    if length > min(HEADER, size - 8):
+        return f"its header would have {length:,} bytes, the file has {size:,}, and at most {HEADER:,} are allowed"
     return "its header does not begin with {"
 
 

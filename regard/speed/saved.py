@@ -11,7 +11,8 @@ import torch
 from safetensors import safe_open
 from torch import nn
 
-from regard.hub.files import read_json, there, write_json
+from regard.atomic import write_json
+from regard.hub.files import read_json, there
 from regard.hub.folder import Origin, write_tensors
 from regard.hub.weights import read_header
 from regard.parts.heads import Model

@@ -13,11 +13,12 @@ from typing import Any
 
 import torch
 
+from regard.atomic import replace_file
 from regard.data.batches import Examples, Ints, to_device
 from regard.parts.heads import Model
 from regard.tasks.task import Task
 from regard.training.loop import NotFinite
-from regard.training.save import replace_file, saves
+from regard.training.save import saves
 
 FILE = "bad-batch.jsonl"
 SHOWN = 3  # examples that the message names

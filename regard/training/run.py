@@ -14,6 +14,7 @@ import json
 import math
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +23,17 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn import Parameter
 
+from regard.atomic import as_json, flush, naming, replace_file, sweep, write_json
 from regard.choose import fits
 from regard.data.batches import Position
 from regard.hub import folder as hub
-from regard.hub.folder import read_json, write_config, write_json, write_tensors, write_weights
+from regard.hub.files import read_plain, there
+from regard.hub.folder import read_json, write_config, write_tensors, write_weights
 from regard.parts.heads import Model
 from regard.purpose import facts_of, write_task
 from regard.tasks.task import Task
 from regard.training.loop import Progress, Step
-from regard.training.save import LATEST, damage, keep_newest, recover, replace_file, save_folder, saves, set_aside
+from regard.training.save import LATEST, damage, keep_newest, recover, save_folder, saves, set_aside
 
 LOCK = ".lock"
 SPARE = 2**20  # bytes that a save takes beside its numbers
@@ -38,6 +41,7 @@ DESCRIPTION = (  # what `describe` writes, the settings last
     *("config.json", "generation_config.json", "preprocessor_config.json", "processor_config.json"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
     *("vocab.txt", "vocab.json", "merges.txt", "tokenizer.model", "source.spm", "target.spm"),
+    *("sounds.json", "molecules.json"),
     *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "1_Pooling"),
     *("2_Normalize", "task.json", "train.json"),
 )
@@ -57,7 +61,8 @@ class Run:
         found = {file.name for file in folder.iterdir()} if folder.exists() else set()
         if found - {LOCK}:
             # One that was stopped before it had written them all has nothing to lose.
-            began = LOCK in found and {name.removeprefix(".") for name in found - {LOCK}} <= {*DESCRIPTION[:-1]}
+            names = {name.removeprefix(".") for name in found - {LOCK}}
+            began = LOCK in found and "train.json" not in found and names <= {*DESCRIPTION}
             if not overwrite and not began:
                 raise ValueError(
                     f"{folder} exists: go on with --resume, start again with --overwrite, or choose another --out"
@@ -70,10 +75,20 @@ class Run:
     def clear(self) -> None:
         """Nothing of an earlier run is left to be mixed up with this one."""
         keep_newest(self.folder, 0)
+        sweep(self.folder, {*DESCRIPTION, *MADE, LATEST})
         for old in (*self.folder.glob("damaged-step-*"), self.folder / "policy"):
             shutil.rmtree(old, ignore_errors=True)
         for name in (*MADE, LATEST):
             (self.folder / name).unlink(missing_ok=True)
+
+    @property
+    def finished(self) -> bool:
+        """The model card is written last, after the best weights were tested; the last step is still saved."""
+        if not all((self.folder / name).is_file() for name in ("README.md", "model.safetensors", "train.json")):
+            return False
+        last = max((line["step"] for line in self.metrics()), default=0)
+        newest = saves(self.folder)[:1]
+        return any(folder.name == f"step-{last}" and not damage(folder) for folder in newest)
 
     def abandon(self) -> None:
         """A folder that was made for nothing goes again."""
@@ -87,12 +102,14 @@ class Run:
         write_json(self.folder / "train.json", settings)
 
     def log(self, **facts: Any) -> None:
-        with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as stream:
+        file = self.folder / "metrics.jsonl"
+        with naming(file), file.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(facts, ensure_ascii=False) + "\n")
 
-    def metrics(self) -> list[dict[str, Any]]:
+    def metrics(self, most: int = sys.maxsize) -> list[dict[str, Any]]:
+        """All lines; of a folder of others `most` bytes of them."""
         file = self.folder / "metrics.jsonl"
-        lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
+        lines = read_plain(file, most).splitlines(keepends=True) if there(file) else []
         whole = [line for line in lines if line.endswith(b"\n")]  # a crash may cut the last one short
         return [facts_in(line, f"{file}:{number}") for number, line in enumerate(whole, 1)]
 
@@ -103,12 +120,14 @@ class Run:
     def save(self, progress: Progress, facts: dict[str, Any], keep: int) -> Path:
         state = {"step": progress.step, "position": list(progress.position), "skipped": progress.skipped, **facts}
         tensors = tensors_of(progress)
+        if (self.folder / "metrics.jsonl").exists():
+            flush(self.folder / "metrics.jsonl")  # what was logged before a save is there when the save is
         saved = save_folder(
             self.folder,
             f"step-{progress.step}",
             {
                 "state.safetensors": lambda file: write_tensors(file, tensors),
-                "state.json": lambda file: write_json(file, state),
+                "state.json": lambda file: file.write_bytes(as_json(state)),
             },
             room=sum(tensor.nbytes for tensor in tensors.values()) + SPARE,
         )
@@ -125,6 +144,8 @@ class Run:
         """The newest whole save, its facts, and what was wrong with newer ones, which are set aside."""
         wrong = []
         recover(self.folder)
+        sweep(self.folder, {*DESCRIPTION, *MADE, LATEST})
+        sweep(self.folder / "policy", {*DESCRIPTION, *MADE})
         for folder in saves(self.folder):
             if trouble := damage(folder):
                 wrong.append(trouble)
@@ -138,13 +159,20 @@ class Run:
         fill(progress, load_file(folder / "state.safetensors"))
         progress.step, progress.position = facts["step"], Position(*facts["position"])
         progress.skipped = facts.get("skipped", 0)
-        self._forget_after(progress.step, facts.get("checked", progress.step))
+        if not self.finished:
+            (self.folder / "README.md").unlink(missing_ok=True)
+            self._forget_after(progress.step, facts.get("checked", progress.step))
 
     def _forget_after(self, step: int, checked: int) -> None:
-        """What was logged after the save, or of a validation that it does not hold, will be logged again."""
-        before = [line for line in self.metrics() if line["step"] <= (checked if "valid" in line else step)]
-        kept = [json.dumps(line, ensure_ascii=False) + "\n" for line in before]
-        replace_file(self.folder / "metrics.jsonl", "".join(kept).encode())
+        """What was logged after the save will be logged again: later steps, a validation that it does not hold, and
+        all that `finish` does."""
+        kept: list[dict[str, Any]] = []
+        for line in self.metrics():
+            again = "valid" in line and any("valid" in one and one["step"] == line["step"] for one in kept[-1:])
+            if line["step"] <= (checked if "valid" in line else step) and "test" not in line and not again:
+                kept.append(line)
+        lines = [json.dumps(line, ensure_ascii=False) + "\n" for line in kept]
+        replace_file(self.folder / "metrics.jsonl", "".join(lines).encode())
 
     def averaged(self, count: int, every: int) -> dict[str, Tensor]:
         """The mean of the weights at the last checks (Vaswani et al. 2017, section 6.1)."""

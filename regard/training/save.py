@@ -8,15 +8,16 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from regard.atomic import flush, naming, replace_file
+
 MANIFEST, LATEST, ASIDE = "manifest.json", "LATEST", ".old-"
 
 
-def save_folder(parent: Path, name: str, files: Mapping[str, Callable[[Path], None]], room: int = 0) -> Path:
+def save_folder(parent: Path, name: str, files: Mapping[str, Callable[[Path], object]], room: int = 0) -> Path:
     """Make parent/name with these files, each written by its function, and let LATEST name it. They take `room` bytes:
     where those are not free, nothing is begun."""
     recover(parent)
@@ -29,8 +30,9 @@ def save_folder(parent: Path, name: str, files: Mapping[str, Callable[[Path], No
         raise OSError(errno.ENOSPC, why, str(parent / name))
     try:
         for file, write in files.items():
-            write(hidden / file)
-            flush(hidden / file)
+            with naming(parent / name / file):
+                write(hidden / file)
+                flush(hidden / file)
         sums = {file: {"bytes": (hidden / file).stat().st_size, "sha256": checksum(hidden / file)} for file in files}
         replace_file(hidden / MANIFEST, json.dumps(sums, indent=2).encode())
         if wrong := damage(hidden):
@@ -46,21 +48,6 @@ def save_folder(parent: Path, name: str, files: Mapping[str, Callable[[Path], No
             shutil.rmtree(leftover, ignore_errors=True)
     replace_file(parent / LATEST, f"{name}\n".encode())
     return parent / name
-
-
-def replace_file(file: Path, content: bytes | Callable[[Path], None]) -> None:
-    """The file holds the new content or, if anything fails, the old."""
-    hidden = file.with_name(f".{file.name}")
-    try:
-        if isinstance(content, bytes):
-            hidden.write_bytes(content)
-        else:
-            content(hidden)
-        flush(hidden)
-        hidden.replace(file)
-        flush(file.parent)
-    finally:
-        hidden.unlink(missing_ok=True)
 
 
 def damage(folder: Path) -> str:
@@ -109,12 +96,3 @@ def set_aside(folder: Path) -> None:
 def checksum(file: Path) -> str:
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def flush(path: Path) -> None:
-    """What is written to a file or folder reaches the disk before we go on."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

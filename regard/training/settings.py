@@ -24,6 +24,7 @@ from regard.purpose import WITH_HEADS, pooling_of
 from regard.tasks import TASKS
 from regard.training.changes import differing, flag, plain, shown
 from regard.training.loop import Plan
+from regard.training.run import LOCK
 from regard.training.save import ASIDE, saves
 
 
@@ -216,7 +217,12 @@ MAY_CHANGE = ("resume", "out", "device", "threads", "allow_changed")
 def once_more(settings: Settings, given: dict[str, Any]) -> Settings:
     """The same command again goes on with the run that it began; another one is refused with what is different."""
     folder = Path(settings.keeping.out or f"runs/{settings.task}")
-    asked = read_json(folder / "train.json").get("asked") if (folder / "train.json").is_file() else None
+    file, kept = folder / "train.json", [*saves(folder), *folder.glob(f"{ASIDE}*"), *folder.glob("README.md")]
+    anew = replace(settings, keeping=replace(settings.keeping, overwrite=True))
+    began = file.is_file() and (folder / LOCK).exists()
+    if began and not kept and not file.stat().st_size:  # as a crash of the machine may leave it
+        return anew
+    asked = read_json(file).get("asked") if file.is_file() else None
     if not isinstance(asked, dict):
         return settings
     wanted = plain(settings.flat())
@@ -226,9 +232,8 @@ def once_more(settings: Settings, given: dict[str, Any]) -> Settings:
             f"{folder} holds a run that began with other settings:\n" + "\n".join(lines) + "\ngo on with it with "
             "--resume, start again with --overwrite, or choose another --out"
         )
-    kept = [*saves(folder), *folder.glob(f"{ASIDE}*"), *folder.glob("README.md")]
     if not kept:  # neither saved nor finished: nothing can be lost
-        return replace(settings, keeping=replace(settings.keeping, overwrite=True))
+        return anew
     return resumed(settings.task, **{name: value for name, value in given.items() if name in MAY_CHANGE}, resume=True)
 
 

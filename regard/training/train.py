@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from regard.atomic import replace_file
 from regard.data.batches import Examples
 from regard.data.files import Data
 from regard.device import use_threads
@@ -24,7 +25,7 @@ from regard.training.card import card
 from regard.training.changes import changes, made_with, plain
 from regard.training.loop import NotFinite, Progress, Step, learn, parameters
 from regard.training.run import DESCRIPTION, Lock, Run, as_line
-from regard.training.save import replace_file, saves
+from regard.training.save import saves
 from regard.training.settings import Settings, start
 from regard.training.time_budget import Stopwatch, TimeBudget
 
@@ -53,6 +54,11 @@ class Job:
     made: dict[str, Any] = field(default_factory=dict)  # what a save depends on besides its numbers
     test: dict[str, Any] = field(default_factory=dict)
     troubles: list[str] = field(default_factory=list)  # saves that could not be used
+
+    @property
+    def finished(self) -> bool:
+        """Nothing is left to do."""
+        return self.settings.keeping.resume and self.run.finished
 
     @property
     def check_every(self) -> int:
@@ -180,6 +186,9 @@ def planned(job: Job) -> Job:
 
 def carry_out(job: Job) -> Iterator[Step]:
     """Learn, validate, save, and leave the best weights in the folder."""
+    if job.finished:
+        job.lock.release()
+        return
     patience, budget = job.settings.keeping.patience, job.budget
     try:
         if job.due and job.checked < job.progress.step:  # stopped in the middle of its validation

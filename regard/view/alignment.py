@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 from matplotlib.figure import Figure
 
+from regard.atomic import replace_file
 from regard.data.batches import to_device
 from regard.look import look
 from regard.view.words import mark_of, words
@@ -61,4 +62,4 @@ def alignment(translator: Any, text: str, file: Path, target: str | None = None)
             )
     axes.set_ylabel("written")
     axes.set_title(f"where the decoder looked, layer {found.layer + 1}, mean of its heads", fontsize=9)
-    figure.savefig(file, dpi=130)
+    replace_file(file, lambda hidden: figure.savefig(hidden, dpi=130))

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from regard.atomic import replace_file
+
 SHARES = ("bleu", "f1", "accuracy", "recall_at_1")  # of 100; the first that there is goes beside the loss
 
 
@@ -36,4 +38,4 @@ def loss_curve(metrics: list[dict[str, Any]], file: Path) -> None:
     loss.grid(alpha=0.3)
     if steps or checks:
         figure.legend(loc="outside lower center", ncols=3, frameon=False)
-    figure.savefig(file, dpi=120)
+    replace_file(file, lambda hidden: figure.savefig(hidden, dpi=120))

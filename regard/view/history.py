@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from regard.hub.files import METRICS
 from regard.training.run import Run
 
 POINTS = 500  # of a curve; more than a screen can show
@@ -13,7 +14,7 @@ POINTS = 500  # of a curve; more than a screen can show
 
 def training_tab(folder: Path) -> dict[str, Any] | None:
     """Of a run folder that has logged a step; a point of a long run is the mean of a stretch of steps."""
-    metrics = Run(folder).metrics()
+    metrics = Run(folder).metrics(METRICS)
     steps = [line for line in metrics if "loss" in line]
     if not steps:
         return None

@@ -23,6 +23,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from regard.atomic import naming
+
 PARTS = Path(__file__).parent / "page"
 HEIGHT = 760  # pixels that a notebook gives to the page
 SHARED = ("elements", "numbers", "words", "colours", "controls", "maps", "chart")  # scripts that the others use
@@ -52,7 +54,8 @@ class Page:
 
     def save(self, file: str | Path) -> Path:
         file = Path(file)
-        file.write_text(self.html, encoding="utf-8")
+        with naming(file):
+            file.write_text(self.html, encoding="utf-8")
         return file
 
     def _repr_html_(self) -> str:

@@ -7,11 +7,13 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from regard.atomic import replace_file
+
 
 def returns_by_round(metrics: list[dict[str, Any]], file: Path) -> None:
     figure = Figure(figsize=(7, 4), layout="constrained")
     rounds_on(figure.subplots(), metrics)
-    figure.savefig(file, dpi=120)
+    replace_file(file, lambda hidden: figure.savefig(hidden, dpi=120))
 
 
 def rounds_on(axes: Any, metrics: list[dict[str, Any]]) -> None:

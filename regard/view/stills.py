@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
+from regard.atomic import naming
 from regard.view.attention import Map
 from regard.view.stream import Stream
 
@@ -20,7 +21,7 @@ def stills(maps: list[Map], stream: Stream | None, page: Path) -> list[Path]:
 
     def keep(figure: Figure, name: str) -> None:
         file = page.with_name(f"{page.stem}-{name}.png")
-        with warnings.catch_warnings():
+        with naming(file), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph")  # a letter that the font lacks is drawn as a box
             figure.savefig(file, dpi=130)
         written.append(file)

@@ -282,4 +282,4 @@ def test_a_run_that_is_done_stays_as_it_is(brief, brief_run, capsys):
     before = {file: file.read_bytes() for file in brief_run.rglob("*.safetensors")}
     assert main(["train", "predict", "--resume", "--out", str(brief_run)]) == 0
     assert {file: file.read_bytes() for file in brief_run.rglob("*.safetensors")} == before
-    assert "going on after round 3" in capsys.readouterr().out
+    assert "is finished" in capsys.readouterr().out

@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import os
 import struct
 import warnings
 from pathlib import Path
@@ -20,6 +21,7 @@ from regard.data.lines import Bad, Note
 from regard.data.lint import lint
 from regard.data.pictures import Pictures
 from regard.data.text import hold_out
+from regard.hub import files
 
 SHARED = Path("/work/shared/data")
 needs_shared = pytest.mark.skipif(not SHARED.exists(), reason=f"the shared data sets are not in {SHARED}")
@@ -240,7 +242,7 @@ def test_arrays_that_are_no_pictures_are_named(tmp_path: Path, named: dict, what
 
 
 def test_a_packed_bomb_is_refused_before_it_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrays, "LIMIT", 1 << 20)
+    monkeypatch.setattr(arrays, "ARRAYS", 1 << 20)
     np.savez_compressed(tmp_path / "a.npz", x=np.zeros((2000, 40, 40), np.uint8), y=np.zeros(2000, np.uint8))
     with pytest.raises(ValueError, match="no .npz file of plain arrays: over"):
         list(read_pictures([tmp_path / "a.npz"]))
@@ -255,6 +257,32 @@ def test_a_packed_bomb_is_refused_before_it_is_held(tmp_path: Path, monkeypatch:
     with pytest.raises(ValueError, match="there are more"):
         list(read_pictures([tmp_path / "b", write(tmp_path / "c", TRUTHS)]))
     assert 0 < sum(asked) <= 3 << 20
+
+
+def test_arrays_many_times_as_large_as_their_file_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert files.UNPACKED <= 300 << 20
+    monkeypatch.setattr(files, "UNPACKED", 1 << 20)
+    many = {"x": np.zeros((2000, 40, 40), np.uint8), "y": np.zeros(2000, np.uint8)}
+    np.savez(tmp_path / "plain.npz", **many)
+    assert len(list(read_pictures([tmp_path / "plain.npz"]))) == 2000
+    np.savez_compressed(tmp_path / "packed.npz", **many)
+    with pytest.raises(ValueError, match=r"packed.npz: .* over 100 times .*1 MB\): store it uncompressed"):
+        list(read_pictures([tmp_path / "packed.npz"]))
+    header = b"\0\0\x08\x03" + b"".join(n.to_bytes(4, "big") for n in (2000, 40, 40))
+    write(tmp_path / "a-idx3-ubyte.gz", gzip.compress(header + bytes(2000 * 1600)))
+    with pytest.raises(ValueError, match=r"a-idx3-ubyte.gz: .* over 100 times"):
+        list(read_pictures([tmp_path / "a-idx3-ubyte.gz", write(tmp_path / "c", TRUTHS)]))
+
+
+def test_a_pipe_among_pictures_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "cat").mkdir()
+    os.mkfifo(tmp_path / "cat" / "a.png")
+    (tmp_path / "cat" / "b.png").symlink_to("/dev/zero")
+    bad = list(read_pictures([tmp_path]))
+    assert [(Path(one.file).name, one.why) for one in bad] == [("a.png", "not an image"), ("b.png", "not an image")]
+    assert all("a pipe or a device" in one.detail for one in bad)
+    with pytest.raises(ValueError, match="a pipe or a device"):
+        open_picture(tmp_path / "cat" / "a.png")
 
 
 def test_folders_that_cannot_be_read_tell_what_would_help(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path, monkeypatch, names, conte
 
 
 def test_a_gzip_bomb_is_refused_before_it_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(questions, "LIMIT", 3 << 20)
+    monkeypatch.setattr(questions, "NESTED", 3 << 20)
     with pytest.raises(ValueError, match="over 3 MB"):
         list(read_questions([write(tmp_path / "a.json", gzip.compress(b" " * (20 << 20), 1))]))
 

@@ -1,5 +1,6 @@
 """Sounds: files of any width and channels are the same sound, what is none is named, and frames say what is in them."""
 
+import os
 import struct
 import wave
 
@@ -91,6 +92,12 @@ def folder_of(at, prefixes):
         label, name = f"w{i % 3}", f"anna_{i}.wav" if i % 2 else f"ben_{i}.wav"
         write(at / f"{label}_{name}" if prefixes else at / label / name, tone(300 + 40 * i, 0.2 + 0.01 * i))
     return at
+
+
+def test_a_pipe_among_sounds_is_not_waited_for(tmp_path):
+    for name in ("a.wav", "a.flac"):
+        os.mkfifo(tmp_path / name)
+        assert "a pipe or a device" in decode(tmp_path / name)
 
 
 @pytest.mark.parametrize("prefixes", [True, False])

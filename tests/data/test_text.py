@@ -133,7 +133,7 @@ def test_unequal_counts_name_both_and_keep_the_rest(
 
 
 def test_a_gzip_bomb_is_refused_before_it_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "LIMIT", 3 << 20)
+    monkeypatch.setattr(lines, "LINE", 3 << 20)
     asked, unpack = [], gzip.GzipFile.read
 
     def count(self: gzip.GzipFile, size: int = -1) -> bytes:

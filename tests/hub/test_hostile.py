@@ -605,3 +605,69 @@ def test_a_hostile_tokenizer_is_refused(change: Callable[[str], str], folder: Pa
     file = folder / "tokenizer.json"
     file.write_text(change(file.read_text(encoding="utf-8")), encoding="utf-8")
     refused(folder, "folder")
+
+
+def steps(kind: str, *more: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "Sequence", kind: [*more]}
+
+
+def swap(content: str, **pattern: str) -> dict[str, Any]:
+    return {"type": "Replace", "pattern": pattern, "content": content}
+
+
+TWICE = [swap("ee", String="e")] * 40
+BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
+GROWING: dict[str, dict[str, Any]] = {
+    "replaced": {"normalizer": steps("normalizers", *TWICE)},
+    "nested": {"normalizer": steps("normalizers", *[steps("normalizers", *TWICE[:8])] * 5)},
+    "in turns": {"normalizer": steps("normalizers", *[swap("oo", String="e"), swap("ee", String="o")] * 20)},
+    "by an expression": {"normalizer": steps("normalizers", *[swap("$0$0", Regex="e|$")] * 40)},
+    "all at once": {"normalizer": swap("e" * 10**6, String="e" * 1000)},
+    "decoded": {"decoder": steps("decoders", *TWICE)},
+    "bytes as letters": {"normalizer": steps("normalizers", swap("\u0101", String="e"), *[{"type": "ByteLevel"}] * 40)},
+    "words of bytes": {
+        "normalizer": swap("\u0101", String="e"),
+        "pre_tokenizer": steps("pretokenizers", *[BYTES] * 40),
+    },
+}
+LIMITED = """
+import resource, sys
+from regard.load import load
+
+load(sys.argv[1], "cpu")("t")
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (300 << 20),) * 2)
+for folder in sys.argv[2:]:
+    try:
+        load(folder, "cpu")("the e")
+        print("loaded")
+    except ValueError as error:
+        print(error)
+"""
+
+
+def test_a_tokenizer_that_makes_texts_grow_is_refused(folder: Path, good: dict[str, bytes], tmp_path: Path) -> None:
+    """In a process that gets 300 MB more than the good folder took."""
+    harmless = [swap("1/2", String="\u00bd"), swap("TM", String="\u2122"), swap("...", String="\u2026")] * 5
+    harmless += [swap(" ", Regex=" {2,}"), {"type": "NFKD"}]
+    tokenizer = json.loads(good["tokenizer.json"])
+    told = [*GROWING.values(), {"normalizer": steps("normalizers", *harmless)}]
+    for i, parts in enumerate(told):
+        (tmp_path / str(i)).mkdir()
+        for name, content in (good | {"tokenizer.json": json.dumps(tokenizer | parts).encode()}).items():
+            (tmp_path / str(i) / name).write_bytes(content)
+    folders = [str(tmp_path / str(i)) for i in range(len(told))]
+    done = subprocess.run([sys.executable, "-c", LIMITED, str(folder), *folders], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    *refusals, last = done.stdout.splitlines()
+    assert last == "loaded"
+    for said, where, parts in zip(refusals, folders, told, strict=False):
+        part = "decoder" if "decoder" in parts else "normalizer"
+        wanted = f"{where}/tokenizer.json is not a tokenizer: its {part} can make over 128 characters of one"
+        assert said == f"{wanted}, which is the limit"
+
+
+def test_a_file_of_a_tokenizer_that_is_too_large_is_not_even_read(folder: Path) -> None:
+    (folder / "extra.model").touch()
+    os.truncate(folder / "extra.model", 2**31)
+    refused(folder, "extra.model", "at most 134,217,728 are read")

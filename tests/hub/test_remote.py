@@ -56,6 +56,7 @@ class Hub:
         self.adds = []  # names that it lists and has not
         self.swaps = {}  # blobs that it sends in place of those asked for
         self.claims = ""  # the commit that it says its files are of, if not the true one
+        self.etags = []  # what it sends in place of ETags, one after the other
         self.hangs = threading.Event()
         self.hangs.set()
         hub = self
@@ -104,7 +105,8 @@ class Hub:
             blob = hashlib.sha256(content).hexdigest()
             headers |= {"X-Linked-Etag": f'"{blob}"', "X-Linked-Size": str(len(content))}
             return send(ask, 302, headers | {"Location": f"{self.cdn}/cdn/{blob}"}, b"", body)
-        return send(ask, 200, headers | {"ETag": f'"{git_hash(content)}"'}, content, body)
+        etag = self.etags.pop(0) if self.etags else git_hash(content)
+        return send(ask, 200, headers | {"ETag": f'"{etag}"'}, content, body)
 
     def tell(self, ask, repo, revision):
         if revision not in self.revisions.get(repo, {}):
@@ -484,6 +486,34 @@ def test_files_of_another_commit_are_refused(hub):
     assert "sent 1_Pooling/config.json of another commit" in refusal(download=True)
 
 
+def paths_below(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+@pytest.mark.parametrize(
+    ("bad", "honest"),
+    [("../../../../evil", 0), ("{here}/evil", 0), ("{here}/evil", 1), ("a/../../../../evil", 1), ("evil", 0)]
+    + [("a" * 39, 1), ("a" * 65, 0)],
+)
+def test_an_etag_that_is_no_hash_is_never_a_path(hub, tmp_path, bad, honest):
+    """Also where the first answer was honest: what is checked is the answer that is used."""
+    hub.push(FILES)
+    bad = bad.format(here=tmp_path)
+    hub.etags = [git_hash(FILES["1_Pooling/config.json"])] * honest + [bad] * 9
+    message = refusal(download=True)
+    assert f"with the ETag {bad!r:.99}" in message
+    assert "not 40 to 64 hex digits" in message
+    assert not [path for path in paths_below(tmp_path) if "evil" in path or path.endswith((".incomplete", ".lock"))]
+
+
+def test_a_commit_in_an_answer_is_never_a_path(hub, tmp_path):
+    """huggingface_hub notes what is missing under the commit that the answer names."""
+    hub.push(FILES)
+    hub.refuses = ("/maker", 404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": str(tmp_path / "evil")})
+    assert "answers 404" in refusal(download=True)
+    assert not (tmp_path / "evil").exists()
+
+
 def test_a_repository_without_safetensors_is_refused_before_anything_is_fetched(hub):
     hub.push({"config.json": b"{}", "pytorch_model.bin": b"pickle"})
     message = refusal(download=True)
@@ -561,7 +591,7 @@ def test_what_the_disk_or_the_net_refuses(hub, monkeypatch, error, told):
         raise error
 
     hub.push(FILES)
-    monkeypatch.setattr("huggingface_hub.hf_hub_download", fails)
+    monkeypatch.setattr("huggingface_hub.get_hf_file_metadata", fails)
     assert told in refusal(download=True)
 
 

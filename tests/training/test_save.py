@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regard import atomic
+from regard.atomic import replace_file
 from regard.training import save
-from regard.training.save import LATEST, MANIFEST, damage, keep_newest, recover, replace_file, save_folder, saves
+from regard.training.save import LATEST, MANIFEST, damage, keep_newest, recover, save_folder, saves
 
 OLD, NEW = b"old state" * 9, b"the new state" * 7
 DISK = ["mkdir", "open", "fsync", "rename", "replace", "unlink", "rmdir"]  # what of `os` reaches the disk
@@ -167,7 +169,8 @@ def test_everything_is_on_the_disk_before_a_name_points_to_it(tmp_path: Path, mo
 
         return call
 
-    monkeypatch.setattr(save, "flush", flush)
+    for module in atomic, save:
+        monkeypatch.setattr(module, "flush", flush)
     for name in "rename", "replace":
         monkeypatch.setattr(os, name, move(getattr(os, name)))
     save_folder(tmp_path, "step-1", files(NEW))

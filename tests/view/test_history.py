@@ -2,10 +2,12 @@
 
 import json
 import math
+import os
 from statistics import mean
 
 import pytest
 
+from regard.check.memory import noted_in
 from regard.training.run import Run
 from regard.view.history import POINTS, training_tab
 
@@ -57,3 +59,19 @@ def test_a_run_of_an_older_version_has_no_parts(tmp_path) -> None:
 
 def test_a_folder_that_is_no_run_has_no_tab(tmp_path) -> None:
     assert training_tab(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (os.mkfifo, "a pipe or a device"),
+        (lambda file: file.symlink_to("/dev/zero"), "a pipe or a device"),
+        (lambda file: file.symlink_to("/etc/passwd"), "a link out of its folder"),
+        (lambda file: (file.touch(), os.truncate(file, 2**31)), "at most 67,108,864 are read"),
+    ],
+)
+@pytest.mark.parametrize("reader", [training_tab, lambda folder: noted_in(folder, None)], ids=["look", "check"])
+def test_what_is_no_log_of_a_run_is_refused_unread(make, told, reader, tmp_path) -> None:
+    make(tmp_path / "metrics.jsonl")
+    with pytest.raises(ValueError, match=f"metrics.jsonl .*{told}"):
+        reader(tmp_path)
