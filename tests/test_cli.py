@@ -15,7 +15,7 @@ from regard.cli import VERBS, main, source
 from regard.cli.check import texts_of
 from regard.cli.help import DOCUMENTS, GROUPS, PLAYING
 from regard.cli.options import parse
-from regard.cli.texts import as_they_come
+from regard.cli.texts import as_they_come, lines_of
 from regard.data.documents import Documents
 from regard.data.files import Files, as_in_training
 from regard.models import MODELS

@@ -31,12 +31,11 @@ from regard.hub.folder import write_tensors
 from regard.purpose import write_task
 from regard.tasks.predict import Predict
 from regard.training.begin import make_model
-from regard.training.changes import flag, made_with, plain
+from regard.training.changes import flag, made_with, plain, refuse_changes
 from regard.training.loop import Progress, number_from
 from regard.training.run import DESCRIPTION, SPARE, Lock, Run, tensors_of
 from regard.training.save import keep_newest, save_folder
 from regard.training.settings import Settings, options
-from regard.training.train import refuse_changes
 
 FIRST, ROUND = 800, 200  # real steps before the model first learns, and between two rounds
 FIT, REFIT = 600, 150  # steps of the model's in the first round, and in each that follows

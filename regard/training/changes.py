@@ -33,6 +33,15 @@ def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in said.items() if name not in ELSEWHERE}
 
 
+def refuse_changes(save: Path, then: dict[str, Any], now: dict[str, Any], allowed: bool) -> None:
+    if (lines := changes(then, now)) and not allowed:
+        told = "\n".join(f"  {line}" for line in lines)
+        raise ValueError(
+            f"this is not what {save} was made with:\n{told}\nput it back, go on all the same with --allow-changed, or "
+            "start again with --overwrite"
+        )
+
+
 def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """A line for each difference between what was made with one and with the other."""
     lines = [

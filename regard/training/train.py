@@ -22,7 +22,7 @@ from regard.training import time_budget
 from regard.training.begin import config_for, fitted, make_model, use_window, window_for
 from regard.training.blame import blamed
 from regard.training.card import card
-from regard.training.changes import changes, made_with, plain
+from regard.training.changes import made_with, plain, refuse_changes
 from regard.training.loop import NotFinite, Progress, Step, learn, parameters
 from regard.training.run import DESCRIPTION, Lock, Run, as_line
 from regard.training.save import saves
@@ -145,15 +145,6 @@ def take_up(job: Job, facts: dict[str, Any]) -> None:
     job.settings = replace(job.settings, plan=plan)
     if plan.minutes is not None:
         job.budget = TimeBudget(plan.minutes * 60, job.startup.began, **facts["budget"])
-
-
-def refuse_changes(save: Path, then: dict[str, Any], now: dict[str, Any], allowed: bool) -> None:
-    if (lines := changes(then, now)) and not allowed:
-        told = "\n".join(f"  {line}" for line in lines)
-        raise ValueError(
-            f"this is not what {save} was made with:\n{told}\nput it back, go on all the same with --allow-changed, or "
-            "start again with --overwrite"
-        )
 
 
 def planned(job: Job) -> Job:

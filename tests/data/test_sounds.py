@@ -239,11 +239,11 @@ def test_a_string_is_clips_of_one_speaker_with_pauses_between_them():
 
 
 def test_no_clip_is_in_strings_of_two_sets():
-    sets = {name: list(rows) for name, rows in divided(clips(), 0.3).items()}
+    sets = {name: list(rows) for name, rows in divided(clips(), lambda _: 0.3).items()}
     heard = {name: {part.tobytes() for row in rows for part in row.parts[1::2]} for name, rows in sets.items()}
     assert heard["train"]
     assert heard["valid"]
     assert not heard["train"] & heard["valid"]
     bad = Bad("x.wav", 1, "not a sound", "why")
-    assert bad in list(divided([bad, *clips()], 0.3)["train"])
-    assert list(divided([bad], 0.3)["train"]) == [bad]
+    assert bad in list(divided([bad, *clips()], lambda _: 0.3)["train"])
+    assert list(divided([bad], lambda _: 0.3)["train"]) == [bad]
