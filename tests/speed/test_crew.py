@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-pytest.importorskip("numba")
+pytest.importorskip("regard.speed.lanes", exc_type=ImportError)  # Numba, and a processor that the engine knows
 
 from regard.speed.engine import Crew, Runner
 from regard.speed.program import Program

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-pytest.importorskip("numba")
+pytest.importorskip("regard.speed.lanes", exc_type=ImportError)  # Numba, and a processor that the engine knows
 
 from regard.generate import Decoding, generate
 from regard.models.bert import Bert, BertConfig
