@@ -1,10 +1,6 @@
 """The engine says what the plain modules say: token by token, in prompts, batches and beams, on one core or two."""
 
-import os
-import subprocess
-import sys
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 import torch
@@ -18,7 +14,6 @@ from regard.parts.cache import select
 from regard.parts.heads import Model
 from regard.speed.bodies import FastBody, FastOutput, in_engine, must_run
 from regard.speed.int8 import rounded
-from regard.speed.lanes import LANES, X86
 from regard.speed.program import Unknown
 
 B, T, S, V = 3, 37, 7, 53
@@ -256,21 +251,3 @@ def test_a_layer_of_any_size_is_that_of_pytorch(inputs, outputs, rows):
     torch.manual_seed(3)
     layer, x = torch.nn.Linear(inputs, outputs), torch.randn(rows, inputs)
     assert_close(FastOutput(layer)(x), layer(x), **CLOSE)
-
-
-@pytest.mark.skipif(LANES == 8 or not X86, reason="registers are narrow here anyway, or others")
-def test_narrow_registers_say_the_same():
-    """What most processors have, compiled on one that has more."""
-    here, files = Path(__file__).parent, ("test_kernels.py", "test_engine.py", "test_int8.py")
-    words = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-x",
-        "-p",
-        "no:cacheprovider",
-        *(str(here / file) for file in files),
-    ]
-    done = subprocess.run(words, env=os.environ | {"NUMBA_CPU_NAME": "haswell"}, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
