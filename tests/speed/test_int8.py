@@ -126,7 +126,9 @@ class TestWithoutTheEngine:
         if why == "no numba":
             monkeypatch.setitem(sys.modules, "regard.speed.bodies", None)
         elif why == "no kernel":
-            monkeypatch.setattr(pytest.importorskip("regard.speed.kernels", exc_type=ImportError), "lead", lambda *_: 1 / 0)
+            monkeypatch.setattr(
+                pytest.importorskip("regard.speed.kernels", exc_type=ImportError), "lead", lambda *_: 1 / 0
+            )
         else:
             config = regard.models.recurrent.RecurrentConfig(vocab=53, dim=16)
             body = regard.models.recurrent.Writer(config)

@@ -126,8 +126,8 @@ TEXTS = ["a bad cab", "b", "abba had a dad", "cab cab cab cab", "h", "hab da bad
 
 
 def translator(kind: str) -> Loaded:
-    """Its weights are random but large, so that what it says depends on what it read. In float64, where the kernels that
-    a processor chooses for a batch and for a single text differ by less than the search can see."""
+    """Its weights are random but large, so that what it says depends on what it read. In float64, where the kernels
+    that a processor chooses for a batch and for a single text differ by less than the search can see."""
     task = Translate(tokenizer=learn(TEXTS, Pieces("characters")))
     torch.manual_seed(2)
     if kind == "transformer":
