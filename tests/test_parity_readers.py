@@ -302,6 +302,10 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
     ("family", "seed"), [(name, seed) for name, count in FAMILIES.items() for seed in range(count)]
 )
 def test_both_ways(family: str, seed: int, tmp_path: Path) -> None:
+    both_ways(family, seed, tmp_path)
+
+
+def both_ways(family: str, seed: int, tmp_path: Path) -> None:
     torch.manual_seed(seed)
     case = drawn(family, seed)
     said = theirs_says(case, written_by_them(case, tmp_path / "theirs"))
