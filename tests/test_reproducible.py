@@ -106,16 +106,16 @@ MUTANTS = {
 @pytest.mark.parametrize("kind", [*KINDS, "short"])
 def test_a_needle_gets_the_same_bits_from_kernels_that_see_the_batch(kind):
     run = {**KINDS, "short": SHORT}[kind]
-    assert answers(run, 5) == 0
+    assert answers(run, 3) == 0
     if not kind.endswith(("greedy", "beam 4", "sampled")):  # few tokens, and a log-probability rounded after each
-        assert answers(run, 5, nullcontext) > 0
+        assert answers(run, 3, nullcontext) > 0
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_each_part_of_the_mode_is_needed(mutant, monkeypatch):
     kind, change = MUTANTS[mutant]
     broken(change, monkeypatch)
-    assert answers(kind, 12) > 0
+    assert any(answers(kind, batches) for batches in (2, 12))
 
 
 sizes = st.integers(1, 70)
