@@ -1,5 +1,6 @@
 """What tests share: one thread a process, and a small run that took a second to train."""
 
+import gc
 from pathlib import Path
 
 import hypothesis
@@ -35,6 +36,12 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if any(item.path.is_relative_to(place) for place in PROCESSOR):
             item.add_marker("processor")
+
+
+def pytest_collection_finish():
+    """Thousands of tests and all modules stay to the end: garbage collection need not look at them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -96,7 +96,7 @@ def test_a_peer_that_saves_over_its_one_file_loses_it_to_a_full_disk(tmp_path, m
 
 
 def test_signals_once_or_twice_at_any_moment_cost_nothing(tmp_path):
-    tallies, ended, differ = signals.stopped("write", 8, tmp_path, random.Random(1))
+    tallies, ended, differ = signals.stopped("write", 6, tmp_path, random.Random(1))
     assert [tally.wrong for tally in tallies.values()] == [[], []]
     assert ended >= 1
     assert differ == 0

@@ -617,7 +617,7 @@ def test_ctranslate2_converts_our_writers_and_goes_on_as_they_do(
     from ctranslate2.converters import TransformersConverter
 
     draw = random.Random(5)
-    texts = [" ".join(draw.choices(["tea", "water", "bread", "a house"], k=4)) for _ in range(20)]
+    texts = [" ".join(draw.choices(["tea", "water", "bread", "a house"], k=4)) for _ in range(8)]
     layout = replace(WRITING, roles=WRITING.roles | {"bos_token": "</s>"})  # their converter wants one
     tokenizer = learn(texts, Pieces(pieces="characters"), layout)
     sizes = {"vocab": len(tokenizer), "context": 64, "dim": 24, "layers": 2, "heads": 6, "hidden": 40, "pad": 1}
