@@ -4,7 +4,7 @@ BIN := .venv/bin
 # On Linux the default PyTorch brings CUDA. For the small CPU build give its index: make setup PIP_FLAGS="--extra-index-url ..."
 PIP_FLAGS ?=
 
-.PHONY: setup demo test lint shots lab prove bench scores clean
+.PHONY: setup demo test test-processors lint shots lab prove bench scores clean
 
 setup: .venv/ready
 
@@ -22,6 +22,12 @@ test: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto  # a thread for each of as many processes as there are cores
+
+# What can depend on the processor, once more: with AVX2 and no more, and with what every x86 processor has.
+PROCESSOR_TESTS = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto -m processor
+test-processors: setup
+	ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 NUMBA_CPU_NAME=haswell $(PROCESSOR_TESTS)
+	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2 NUMBA_CPU_NAME=generic $(PROCESSOR_TESTS)
 
 lint: setup
 	$(BIN)/ruff format .

@@ -1,6 +1,6 @@
 """All the long proofs, one after the other, and what they came to in docs/reliability.md.
 
-    python benchmarks/prove.py [kill faults signals calls kill_peers needle threads errors]
+    python benchmarks/prove.py [kill faults signals calls kill_peers needle threads errors parity]
 
 A proof prints rows of a table, "| what | how often | what came of it |", and leaves with 0 if every promise was kept.
 Its rows replace those on the page between <!-- kill --> and <!-- /kill -->; one that is skipped leaves the old ones.
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
-PROOFS = ("kill", "faults", "signals", "calls", "kill_peers", "needle", "threads", "errors")
+PROOFS = ("kill", "faults", "signals", "calls", "kill_peers", "needle", "threads", "errors", "parity")
 HEAD = ["| what | how often | what came of it |", "|---|---|---|"]
 
 

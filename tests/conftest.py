@@ -1,5 +1,8 @@
 """What tests share: one thread a process, and a small run that took a second to train."""
 
+import gc
+from pathlib import Path
+
 import hypothesis
 import pytest
 import torch
@@ -18,6 +21,27 @@ WORDS = {
     "please": "bitte",
     "no": "kein",
 }
+
+
+# What can depend on the kernels that a processor runs: `make test-processors` runs these again as on other ones.
+HERE = Path(__file__).parent
+PROCESSOR = [
+    HERE / name
+    for name in ("parts", "models", "speed", "view/test_tree.py", "test_every_model.py", "test_generate.py")
+    + ("test_reproducible.py", "training/test_loop.py", "bench/test_peers.py", "lab/test_kernel.py")
+]
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if any(item.path.is_relative_to(place) for place in PROCESSOR):
+            item.add_marker("processor")
+
+
+def pytest_collection_finish():
+    """Thousands of tests and all modules stay to the end: garbage collection need not look at them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -64,12 +64,10 @@ def test_run_from_a_file_gives_json_lines(small_run, capsys, tmp_path):
     assert rows[0]["answers"][0]["score"] >= rows[0]["answers"][1]["score"]
 
 
-def test_run_reads_standard_input(small_run):
-    done = subprocess.run(
-        [sys.executable, "-m", "regard", "run", str(small_run), "--beam", "1"],
-        input="tea and water\nmilk please\n", capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert len(done.stdout.splitlines()) == 2
+def test_run_reads_standard_input(small_run, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"tea and water\nmilk please\n")))
+    code, out, _ = run(capsys, "run", small_run, "--beam", "1")
+    assert (code, len(out.splitlines())) == (0, 2)
 
 
 def test_sampling_with_a_seed_repeats(small_run, capsys):

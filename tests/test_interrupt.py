@@ -1,19 +1,25 @@
 """Ctrl-C and SIGTERM in the middle of a run: it saves, says how to go on, and going on gives the uninterrupted run."""
 
 import json
+import os
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
-import time
+from pathlib import Path
 
 import pytest
 
 from regard import train
 from regard.cli import main
+from regard.cli import train as command_line
 
-HOW = "--steps 300 --checks 3 --batch-tokens 300 --dropout 0.2 --threads 1"
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+from kill import forked  # noqa: E402
+
+STEPS = 60
+HOW = f"--steps {STEPS} --checks 3 --batch-tokens 300 --dropout 0.2 --threads 1"
 
 
 def same_run(one, other):
@@ -22,17 +28,30 @@ def same_run(one, other):
         [json.loads(line).get("loss") for line in (run / "metrics.jsonl").read_text().splitlines()]
         for run in (one, other)
     ]
-    files = ("model.safetensors", "step-300/state.safetensors", "step-300/state.json")
+    files = ("model.safetensors", f"step-{STEPS}/state.safetensors", f"step-{STEPS}/state.json")
     return losses[0] == losses[1] and all((one / f).read_bytes() == (other / f).read_bytes() for f in files)
 
 
-def killed_after_a_save(command, folder):
-    process = subprocess.Popen([sys.executable, "-m", "regard", *command], stdout=subprocess.DEVNULL)
-    while process.poll() is None and not (folder / "LATEST").exists():
-        time.sleep(0.01)
-    process.kill()
-    process.wait()
-    assert not (folder / "README.md").exists(), "the signal came too late to test anything"
+def at_step(number, act):
+    """Training as the command carries it out, which acts itself after this step: no other process has to be in time."""
+    whole = command_line.carry_out
+
+    def carry_out(job):
+        for step in whole(job):
+            if step.number == number:
+                act()
+            yield step
+
+    return carry_out
+
+
+def killed_after_a_save(command, folder, monkeypatch):
+    """In the middle of the second third."""
+    with monkeypatch.context() as patched:
+        patched.setattr(command_line, "carry_out", at_step(STEPS // 2, lambda: os.kill(os.getpid(), signal.SIGKILL)))
+        child = forked(lambda: main(command))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert (folder / "LATEST").read_text() == f"step-{STEPS // 3}\n"
 
 
 @pytest.fixture(scope="module")
@@ -43,19 +62,17 @@ def uninterrupted(pairs_file, small, tmp_path_factory):
 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_saves_and_the_run_goes_on_as_if_nothing_was(sent, code, uninterrupted, pairs_file, small, tmp_path):
+def test_a_signal_saves_and_the_run_goes_on_as_if_nothing_was(
+    sent, code, uninterrupted, pairs_file, small, tmp_path, monkeypatch, capsys
+):
     folder = tmp_path / "run"
     command = ["train", "translate", "--data", str(pairs_file), "--out", str(folder), *HOW.split(), *small]
-    process = subprocess.Popen([sys.executable, "-m", "regard", *command], stdout=subprocess.PIPE, text=True)
-    metrics = folder / "metrics.jsonl"
-    while process.poll() is None and (not metrics.exists() or metrics.read_bytes().count(b"\n") < 30):
-        time.sleep(0.01)
-    process.send_signal(sent)
-    said = process.communicate(timeout=60)[0]
-    assert process.returncode == code
-    go_on = shlex.split(said.splitlines()[-1])
+    with monkeypatch.context() as patched:
+        patched.setattr(command_line, "carry_out", at_step(STEPS // 2, lambda: signal.raise_signal(sent)))
+        assert main(command) == code
+    go_on = shlex.split(capsys.readouterr().out.splitlines()[-1])
     assert go_on[0] == "regard"
-    assert not (folder / "step-300").exists(), "the signal came too late to test anything"
+    assert (folder / "LATEST").read_text() == f"step-{STEPS // 2}\n"
     assert main(go_on[1:]) == 0
     assert same_run(folder, uninterrupted)
 
@@ -70,7 +87,7 @@ mutex = ctypes.create_string_buffer(64)
 def stuck(self, model, *args, **named):
     global calls
     calls += model.training == training
-    if calls == 25 if training else calls == 2:
+    if calls == 12 if training else calls == 2:
         print("stuck", flush=True)
         for _ in range(2):  # the second waits for good: as in one operation of a large model, no Python runs here
             ctypes.CDLL(None).pthread_mutex_lock(mutex)
@@ -94,7 +111,7 @@ def test_a_signal_in_a_very_long_operation_is_honoured_while_it_lasts(
     said = process.communicate(timeout=120)[0]
     assert process.returncode == 143
     assert "without waiting" in said
-    assert (folder / "LATEST").read_text() == ("step-24\n" if where == "step" else "step-200\n")
+    assert (folder / "LATEST").read_text() == ("step-11\n" if where == "step" else "step-40\n")
     assert main(["run", str(folder), "--beam", "1", "tea and water"]) == 0, "what there is can be used"
     assert main(shlex.split(said.splitlines()[-1])[1:]) == 0
     assert same_run(folder, uninterrupted)
@@ -111,10 +128,10 @@ def test_a_run_without_a_validation_says_how_to_go_on(small_run, tmp_path, capsy
     assert "go on with the command that started it" in capsys.readouterr().err
 
 
-def test_a_killed_run_goes_on_from_its_newest_save(uninterrupted, pairs_file, small, tmp_path):
+def test_a_killed_run_goes_on_from_its_newest_save(uninterrupted, pairs_file, small, tmp_path, monkeypatch):
     folder = tmp_path / "run"
     command = ["train", "translate", "--data", str(pairs_file), "--out", str(folder), *HOW.split(), *small]
-    killed_after_a_save(command, folder)
+    killed_after_a_save(command, folder, monkeypatch)
     assert main(["train", "translate", "--resume", "--out", str(folder)]) == 0
     assert same_run(folder, uninterrupted)
 
@@ -134,7 +151,7 @@ def test_a_folder_in_use_is_refused_with_the_process_that_has_it(small_run, pair
     assert main(["train", "translate", "--resume", "--out", str(folder)]) == 0, "the lock ends with its process"
 
 
-@pytest.mark.parametrize("length", ["--minutes 0.1", "--epochs 12"])
+@pytest.mark.parametrize("length", ["--minutes 0.03", "--epochs 6"])
 def test_a_run_that_was_not_planned_in_steps_can_be_resumed_too(length, pairs_file, small, tmp_path, capsys):
     folder = tmp_path / "run"
     how = [*length.split(), "--checks", "2", "--batch-tokens", "300", "--threads", "1"]
@@ -206,10 +223,10 @@ def test_a_full_disk_gets_one_message_and_the_old_save_stays(pairs_file, small, 
 # The same command once more.
 
 
-def test_the_same_command_goes_on_with_what_it_began(uninterrupted, pairs_file, small, tmp_path, capsys):
+def test_the_same_command_goes_on_with_what_it_began(uninterrupted, pairs_file, small, tmp_path, capsys, monkeypatch):
     folder = tmp_path / "run"
     command = ["train", "translate", "--data", str(pairs_file), "--out", str(folder), *HOW.split(), *small]
-    killed_after_a_save(command, folder)
+    killed_after_a_save(command, folder, monkeypatch)
     assert main(command) == 0
     assert "going on from step" in capsys.readouterr().out
     assert same_run(folder, uninterrupted)

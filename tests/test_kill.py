@@ -8,6 +8,7 @@ import resource
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -34,20 +35,30 @@ def warm(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    monkeypatch.setitem(kill.COMMON, "steps", 40)
-    monkeypatch.setitem(kill.COMMON, "checks", 20)
+    monkeypatch.setitem(kill.COMMON, "steps", 24)
+    monkeypatch.setitem(kill.COMMON, "checks", 8)
 
 
 @pytest.fixture
 def into_saves(monkeypatch):
-    """Every blow is aimed at a save."""
+    """Every blow is aimed at a save, which takes long enough to be hit by a process that has to wait for its turn."""
+    whole = runs.save_folder
+
+    def slowly(parent, name, files, room=0):
+        def late(write, path):
+            write(path)
+            time.sleep(10 * kill.REACH)
+
+        return whole(parent, name, {file: partial(late, write) for file, write in files.items()}, room)
+
+    monkeypatch.setattr(runs, "save_folder", slowly)
     for phase in kill.AIMS:
         monkeypatch.setitem(kill.AIMS, phase, float(phase == "save"))
 
 
 @pytest.mark.parametrize("task", kill.TASKS)
 def test_a_run_that_is_killed_again_and_again_ends_as_if_it_never_was(task, tmp_path):
-    ended, differ, fallen = kill.killed(task, 4, tmp_path, random.Random(task), longest=1.5)
+    ended, differ, fallen = kill.killed(task, 4, tmp_path, random.Random(task), longest=0.3)
     assert ended >= 1
     assert differ == 0
     assert fallen.total() >= 4
@@ -56,7 +67,7 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_it_never_was(task, tmp_
 def test_the_comparison_sees_a_run_that_does_not_resume_exactly(tmp_path, monkeypatch):
     """Random numbers that follow from the process instead of the step: what others have lost by."""
     monkeypatch.setattr(loop, "number_from", lambda seed, step: kill.os.getpid())
-    _, differ, _ = kill.killed("translate", 2, tmp_path, random.Random(3), longest=1.5)
+    _, differ, _ = kill.killed("translate", 2, tmp_path, random.Random(3), longest=0.3)
     assert differ > 0
 
 
@@ -207,7 +218,7 @@ def test_a_peer_that_saves_over_its_one_file_loses_it_to_a_full_disk(tmp_path, m
 
 
 def test_signals_once_or_twice_at_any_moment_cost_nothing(tmp_path):
-    tallies, ended, differ = signals.stopped("write", 8, tmp_path, random.Random(1))
+    tallies, ended, differ = signals.stopped("write", 6, tmp_path, random.Random(1))
     assert [tally.wrong for tally in tallies.values()] == [[], []]
     assert ended >= 1
     assert differ == 0

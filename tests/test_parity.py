@@ -51,7 +51,7 @@ def folder(request, tmp_path_factory):
         for name, weight in model.named_parameters():
             if "tokens" not in name and name != "head.bias":
                 weight.add_(torch.randn_like(weight) * 0.1)
-    plan = Plan(steps=250, rate=0.01, warmup=20, batch_tokens=600)
+    plan = Plan(steps=100, rate=0.01, warmup=20, batch_tokens=400)
     pairs = [(text, " ".join(reversed(text.split()))) for text in sentences(500)]
     for _ in learn_steps(Progress.new(model, plan), task, task.prepare(pairs), plan):
         pass

@@ -32,7 +32,8 @@ transformers = pytest.importorskip("transformers", reason="parity needs the dev 
 
 B, T = 3, 7
 LENGTHS = [T, 4, 5]
-FAMILIES = {"bert": 25, "roberta": 25, "modernbert": 30, "vit": 20, "clip": 20}  # configurations of each
+# Configurations of each; benchmarks/parity.py tries more.
+FAMILIES = {"bert": 16, "roberta": 16, "modernbert": 18, "vit": 12, "clip": 12}
 ACTIVATIONS = [
     "gelu", "gelu_new", "relu", "silu", "quick_gelu", "gelu_pytorch_tanh", "relu2", "gelu_fast", "swish", "gelu_python",
 ]  # fmt: skip
@@ -302,6 +303,10 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
     ("family", "seed"), [(name, seed) for name, count in FAMILIES.items() for seed in range(count)]
 )
 def test_both_ways(family: str, seed: int, tmp_path: Path) -> None:
+    both_ways(family, seed, tmp_path)
+
+
+def both_ways(family: str, seed: int, tmp_path: Path) -> None:
     torch.manual_seed(seed)
     case = drawn(family, seed)
     said = theirs_says(case, written_by_them(case, tmp_path / "theirs"))
@@ -328,22 +333,22 @@ def test_every_head_and_every_option_is_drawn_several_times() -> None:
     for family, count in FAMILIES.items():
         cases = [drawn(family, seed) for seed in range(count)]
         for head in HEADS[family]:
-            assert sum(case.head is head for case in cases) >= 4
+            assert sum(case.head is head for case in cases) > 1
         told = [case.config.text_config if family == "clip" else case.config for case in cases]
         if family == "modernbert":
             assert {config.local_attention for config in told} == {2, 4, 8}
-            assert sum("sliding_attention" in config.layer_types for config in told) >= 6
+            assert sum("sliding_attention" in config.layer_types for config in told) > 3
             continue
         assert len({config.hidden_act for config in told}) > 5
         assert len({config.layer_norm_eps for config in told}) == 3
         if family == "vit":
-            assert sum(not config.qkv_bias for config in told) >= 4
+            assert sum(not config.qkv_bias for config in told) > 1
         elif family == "clip":
-            assert sum(config.eos_token_id == 2 for config in told) >= 4
+            assert sum(config.eos_token_id == 2 for config in told) > 1
         else:
             assert {config.type_vocab_size for config in told} == {1, 2, 4}
             assert {config.pad_token_id for config in told} == {0, 1, 3}
-            assert sum("token_type_ids" in case.asked for case in cases) >= 8
+            assert sum("token_type_ids" in case.asked for case in cases) > 4
 
 
 def spelled_out(table: Mapping[str, str | Rule]) -> dict[str, Rule]:

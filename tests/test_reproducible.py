@@ -24,6 +24,7 @@ from regard.reproducible import EXACT, STEADY, product_of_each, reproducible
 sys.path += [str(Path(__file__).parents[1] / "benchmarks"), str(Path(__file__).parent)]
 import needle  # noqa: E402
 import test_every_task as tasks  # noqa: E402
+from batch_variant import BatchVariant  # noqa: E402
 
 INSIDE = "regard.reproducible"
 KINDS = needle.kinds()
@@ -78,24 +79,43 @@ def test_every_task_answers_and_scores(task, model, tmp_path, monkeypatch):
     tasks.same_answers(together, usual)
 
 
+def broken(change, monkeypatch):
+    for name, value in change.items():
+        monkeypatch.setattr(sys.modules[INSIDE], name, STEADY | value if name == "STEADY" else value)
+
+
+def answers(kind, batches, mode=reproducible):
+    """In how many batches the needle gets other bits from kernels that are not batch-invariant."""
+    with BatchVariant():
+        return needle.differing(kind, batches, mode)[0]
+
+
 MUTANTS = {
-    "without the mode": (KINDS["write, logits"], {}),
     "rows are not filled up": (SHORT, {"ROWS": 1}),
     "few columns stay few": (KINDS["classify, bert"], {"NARROW": 0}),
     "questions are not filled up": (SHORT, {"TILE": (1, 16)}),
-    "attention over the padded length": (SHORT, {"STEADY": {"scaled_dot_product_attention": plainly}}),
+    "keys are not filled up": (SHORT, {"PIECE": 1, "TILE": (8, 1)}),
+    "attention over the padded length": (KINDS["write, logits"], {"STEADY": {"scaled_dot_product_attention": plainly}}),
     "activations with their tails": (KINDS["write, logits"], {"STEADY": {"gelu": plainly}}),
     "pictures by the fused kernel": (KINDS["classify, pictures"], {"STEADY": {"conv2d": plainly}}),
+    "a recurrent layer by the fused kernel": (KINDS["tag, lstm"], {"STEADY": {"lstm": plainly}}),
+    "sums in the order of the kernel": (KINDS["embed, nano"], {"STEADY": {"sum": plainly}}),
 }
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "short"])
+def test_a_needle_gets_the_same_bits_from_kernels_that_see_the_batch(kind):
+    run = {**KINDS, "short": SHORT}[kind]
+    assert answers(run, 3) == 0
+    if not kind.endswith(("greedy", "beam 4", "sampled")):  # few tokens, and a log-probability rounded after each
+        assert answers(run, 3, nullcontext) > 0
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_each_part_of_the_mode_is_needed(mutant, monkeypatch):
-    kind, changes = MUTANTS[mutant]
-    for name, change in changes.items():
-        monkeypatch.setattr(sys.modules[INSIDE], name, STEADY | change if name == "STEADY" else change)
-    wrong, bits = needle.differing(kind, 20, reproducible if changes else nullcontext)
-    assert 0 < wrong <= bits
+    kind, change = MUTANTS[mutant]
+    broken(change, monkeypatch)
+    assert any(answers(kind, batches) for batches in (2, 12))
 
 
 sizes = st.integers(1, 70)
@@ -133,9 +153,24 @@ def test_a_softmax_does_not_see_what_is_hidden(rows, S, more, name, dim):
     assert_close(short, getattr(x, name)(dim))
 
 
-def test_a_plain_product_would_see_them():
+def test_a_number_does_not_see_kernels_that_see_the_shape(monkeypatch):
+    """Bits by which a product, a softmax and an activation change with what stands beside them."""
     a, b = torch.randn(2, 16, 300), torch.randn(2, 300, 32)
-    assert needle.bits_apart(a @ b, F.pad(a, (0, 300)) @ F.pad(b, (0, 0, 0, 300))) > 0
+    x, many = torch.randn(5, 41), torch.randn(2**14 + 77)
+
+    def apart(product, softmax, gelu):
+        with BatchVariant():
+            wide = product(F.pad(a, (0, 300)), F.pad(b, (0, 0, 0, 300)))
+            long = softmax(F.pad(x, (0, 16), value=-math.inf), dim=-1)[:, :41]
+            parts = torch.cat([gelu(part) for part in many.split([1, 31, 300, 2**14 - 255])])
+            pairs = (wide, product(a, b)), (long, softmax(x, dim=-1)), (parts, gelu(many))
+            return [needle.bits_apart(*pair) > 0 for pair in pairs]
+
+    ours = product_of_each, partial(STEADY["softmax"], torch.softmax), partial(STEADY["gelu"], F.gelu)
+    assert apart(torch.matmul, torch.softmax, F.gelu) == [True, True, True]
+    assert apart(*ours) == [False, False, False]
+    broken({"VECTOR": 1, "FEW": 2**30}, monkeypatch)
+    assert apart(*ours) == [False, True, True]
 
 
 CURVES = {

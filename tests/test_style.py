@@ -5,6 +5,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ HOUSE = ROOT.parent
 FILES = sorted(ROOT.rglob("*.py"))
 
 
+@cache
 def tree():
     """The files that the README's tree names, in its order."""
     block = (HOUSE / "README.md").read_text(encoding="utf-8").split("```tree\n")[1].split("```")[0]
@@ -49,11 +51,13 @@ def test_a_file_imports_only_from_what_stands_above_it(file):
     place = {name: i for i, name in enumerate(tree())}
 
     def height(one):
-        below = [i for name, i in place.items() if name.startswith(str(one.parent.relative_to(HOUSE)) + "/")]
-        gathers = one.name == "__init__.py" and one.parent not in (ROOT, ROOT / "cli")
-        return max(below) + 0.5 if gathers else place[str(one.relative_to(HOUSE))]
+        if one.name != "__init__.py" or one.parent in (ROOT, ROOT / "cli"):
+            return place[str(one.relative_to(HOUSE))]
+        folder = f"{one.parent.relative_to(HOUSE)}/"
+        return max(i for name, i in place.items() if name.startswith(folder)) + 0.5
 
-    ahead = [str(there.relative_to(HOUSE)) for there in imported(file) if height(there) > height(file)]
+    here = height(file)
+    ahead = [str(there.relative_to(HOUSE)) for there in imported(file) if height(there) > here]
     assert ahead == []
 
 

@@ -9,7 +9,7 @@ What is kept is read with pickle, so it lies in a directory that only its user c
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,12 +25,27 @@ from regard.places import kernels_directory
 F = TypeVar("F", bound=Callable[..., Any])
 
 X86 = "x86" in llvm.get_process_triple()
+NEEDED = ("fma", "f16c")  # of an x86 processor
 
 
 def has(feature: str) -> bool:
     """Of this processor, unless Numba is told to compile for another."""
     return getattr(config, "CPU_NAME", None) is None and bool(llvm.get_host_cpu_features().get(feature))
 
+
+def lacks(name: str | None, features: str, host: Mapping[str, bool]) -> list[str]:
+    """Instructions that LLVM would replace by calls to functions that are not there: the process would be aborted."""
+    if name is None:
+        return [one for one in NEEDED if not host.get(one)]
+    return [one for one in NEEDED if name == "generic" and f"+{one}" not in features]
+
+
+if X86 and (
+    missing := lacks(
+        getattr(config, "CPU_NAME", None), getattr(config, "CPU_FEATURES", None) or "", llvm.get_host_cpu_features()
+    )
+):
+    raise ImportError(f"the engine needs a processor with {' and '.join(one.upper() for one in missing)}")
 
 VNNI = has("avx512vnni")  # four int8 products and their sum at once
 LANES = 16 if has("avx512f") else 8  # numbers in a register

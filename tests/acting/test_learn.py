@@ -4,9 +4,7 @@ import json
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
-import time
 from itertools import islice
 
 import numpy as np
@@ -16,7 +14,7 @@ import regard
 from regard.acting import learn, life
 from regard.acting.environment import Environment, by_chance, returns
 from regard.acting.policy import Policy, greedy
-from regard.cli import main
+from regard.cli import act, main
 from regard.data.episodes import Episode, read_episodes
 from regard.training.run import Run
 
@@ -51,12 +49,13 @@ def brief_run(tmp_path_factory):
 
 
 def test_a_short_run_beats_chance(tmp_path, monkeypatch):
-    """Eight hundred real steps; what chance makes of an episode is about 22."""
-    shortened(monkeypatch, FIT=300, REFIT=80, UPDATES=10, DREAMS=64, FORETOLD=2)
+    """Six hundred real steps; what chance makes of an episode is about 22."""
+    shortened(monkeypatch, FIT=200, REFIT=60, UPDATES=10, DREAMS=48, FORETOLD=2)
     folder, environment = tmp_path / "run", Environment("CartPole-v1")
-    steps = list(regard.train("predict", env="CartPole-v1", real_steps=800, seed=1, threads=1, out=folder))
+    small = {"dim": 48, "layers": 1, "heads": 2, "hidden": 96, "threads": 1}
+    steps = list(regard.train("predict", env="CartPole-v1", real_steps=600, seed=1, out=folder, **small))
     rounds = [step.scores for step in steps if step.scores]
-    assert [told["real_steps"] for told in rounds] == [400.0, 600.0, 800.0]
+    assert [told["real_steps"] for told in rounds] == [300.0, 500.0, 600.0]
     assert "imagined" not in rounds[0]
     assert all(np.isfinite(told["imagined"]) for told in rounds[1:])
     policy, told = Policy.load(folder / "policy")
@@ -65,7 +64,7 @@ def test_a_short_run_beats_chance(tmp_path, monkeypatch):
     chance = np.mean(returns(environment, by_chance(environment, 5), 10, 123))
     assert learnt > 2 * chance, f"{learnt} against {chance}"
     lived = [one for one in read_episodes([folder / "episodes.npz"]) if isinstance(one, Episode)]
-    assert sum(one.steps for one in lived) == 800
+    assert sum(one.steps for one in lived) == 600
 
 
 def test_the_folder_is_a_model_like_any_other(brief_run, capsys):
@@ -166,27 +165,21 @@ def test_seeds_make_other_runs(brief, tmp_path):
     assert made[0] == made[1] != made[2]
 
 
-BRIEFLY = """
-import sys
-from regard.acting import learn, life
-from regard.cli import main
-life.FIRST, life.ROUND, life.FIT, life.REFIT = 100, 50, 12, 100000
-learn.FIT, learn.REFIT, learn.UPDATES, learn.FORETOLD, learn.LONGEST = 12, 100000, 1, 1, 20
-sys.exit(main(sys.argv[1:]))
-"""
-
-
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_keeps_the_last_round_and_tells_how_to_go_on(sent, code, tmp_path):
-    folder = tmp_path / "run"
+def test_a_signal_keeps_the_last_round_and_tells_how_to_go_on(sent, code, brief, tmp_path, capsys, monkeypatch):
+    """In the middle of the second round."""
+    folder, whole = tmp_path / "run", act.live
+
+    def live(one):
+        for number, step in enumerate(whole(one), 1):
+            if number == BRIEF["FIT"] + 3:
+                signal.raise_signal(sent)
+            yield step
+
+    monkeypatch.setattr(act, "live", live)
     command = ["train", "predict", "--env", "CartPole-v1", "--real-steps", "200", "--out", str(folder), *FLAGS]
-    process = subprocess.Popen([sys.executable, "-c", BRIEFLY, *command], stdout=subprocess.PIPE, text=True)
-    metrics = folder / "metrics.jsonl"
-    while process.poll() is None and (not metrics.exists() or metrics.read_bytes().count(b"\n") < 20):
-        time.sleep(0.01)
-    process.send_signal(sent)
-    said = process.communicate(timeout=60)[0].splitlines()
-    assert process.returncode == code
+    assert main(command) == code
+    said = capsys.readouterr().out.splitlines()
     assert "saved as it was after round 1" in said[-2]
     assert shlex.split(said[-1]) == ["regard", "train", "predict", "--resume", "--out", str(folder)]
     assert (folder / "policy" / "config.json").exists()

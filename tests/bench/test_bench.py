@@ -26,7 +26,8 @@ def quick(monkeypatch):
 @pytest.mark.parametrize("model", ["gpt", "gru", "transformer", "vectors", "tags", "pictures"])
 def test_every_task_has_figures(model, folder_of, quick, capsys):
     before = torch.get_num_threads()
-    assert main(["bench", str(folder_of(model)), "--min-time", "0", "--threads", "2", "--alone", "--json"]) == 0
+    threads = "2" if model == "gru" else "1"  # the engine's threads take a core while they wait
+    assert main(["bench", str(folder_of(model)), "--min-time", "0", "--threads", threads, "--alone", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     writes = model in ("gpt", "gru", "transformer")
     assert torch.get_num_threads() == before

@@ -69,7 +69,8 @@ def test_a_sentence_begins_with_a_letter_not_with_space(text: str) -> None:
 
 @pytest.mark.parametrize("piece", [".", ". ", "。", " ", "\n", '"', "a.”", "A. b "])
 def test_long_runs_take_linear_time(piece: str) -> None:
-    text = piece * 50_000
-    began = time.perf_counter()
+    """Of this process alone, and a hundred times what it takes: what goes back over a run again takes minutes."""
+    text = piece * 200_000
+    began = time.process_time()
     assert "".join(split_sentences(text)) == text
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 30

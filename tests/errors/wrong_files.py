@@ -98,7 +98,7 @@ def values(form: str, file: str, part: Objects) -> Iterator[Broken]:
     number = min(BROKEN, len(part.rows) - 1)
     lines = part.content().splitlines(keepends=True)
     for one in changed(part.rows[number]):
-        other = b"".join([*lines[:number], one.text.encode() + b"\n", *lines[number + 1 :]])
+        other = b"".join([*lines[:number], one.text().encode() + b"\n", *lines[number + 1 :]])
         may_miss = one.place == "pair" or one.place[-1].isdigit()  # single texts, and shorter lists, are none too
         must = one.how in ("null", "twice") or (one.how == "missing" and not may_miss)
         yield Broken(form, file, one.how, other, one.place, number + 1 if form != "nested" else 0, must)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,7 +39,7 @@ HOW = {"translate": ["--longest", "6"], "write": ["--longest", "6", "--temperatu
 class Broken(NamedTuple):
     file: str
     how: str
-    content: bytes | None  # None if something else stands in its place
+    content: bytes | Callable[[], bytes] | None  # None if something else stands in its place
     place: str = ""  # the field or the tensor
 
 
@@ -66,7 +67,7 @@ def wholly(file: str, whole: bytes) -> Iterator[Broken]:
 
 def fields(file: str, whole: bytes) -> Iterator[Broken]:
     for one in changed(json.loads(whole)):
-        yield Broken(file, one.how, one.text.encode(), one.place)
+        yield Broken(file, one.how, lambda one=one: one.text().encode(), one.place)
 
 
 def tensors(whole: bytes) -> Iterator[Broken]:
@@ -75,12 +76,12 @@ def tensors(whole: bytes) -> Iterator[Broken]:
         rest = {other: one for other, one in found.items() if other != name}
         others = {"one more dimension": tensor[None], "flat": tensor.flatten(), "shorter": tensor.flatten()[1:]}
         others |= {f"as {kind}": tensor.to(kind) for kind in (torch.int8, torch.bool, torch.float64)}
-        yield Broken(WEIGHTS, "deleted", save(rest), name)
-        yield Broken(WEIGHTS, "renamed", save(rest | {f"{name}_": tensor}), name)
-        yield Broken(WEIGHTS, "doubled", save(found | {f"{name}_": tensor.clone()}), name)
+        yield Broken(WEIGHTS, "deleted", partial(save, rest), name)
+        yield Broken(WEIGHTS, "renamed", partial(save, rest | {f"{name}_": tensor}), name)
+        yield Broken(WEIGHTS, "doubled", partial(save, found | {f"{name}_": tensor.clone()}), name)
         for how, other in others.items():
             if other.shape != tensor.shape or other.dtype != tensor.dtype:
-                yield Broken(WEIGHTS, how, save(rest | {name: other.contiguous()}), name)
+                yield Broken(WEIGHTS, how, partial(save, rest | {name: other.contiguous()}), name)
     for place in range(0, 8 + int.from_bytes(whole[:8], "little"), 7):
         for how, byte in (
             ("a bracket in the header", b"}"),

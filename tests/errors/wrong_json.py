@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 HERE = "the place of a value that JSON cannot have"
@@ -18,7 +19,7 @@ FEW = 3  # items of a list, or names of a long object, that stand for the others
 class Changed(NamedTuple):
     place: str  # the names on the way, with dots
     how: str
-    text: str
+    text: Callable[[], str]  # few are ever wanted, of thousands
 
 
 def places(document: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -52,13 +53,18 @@ def put(document: Any, place: tuple[Any, ...], value: Any = None, remove: bool =
 def changed(document: Any) -> Iterator[Changed]:
     for place in places(document):
         spelled = ".".join(map(str, place))
-        yield Changed(spelled, "missing", json.dumps(put(document, place, remove=True)))
+        yield Changed(spelled, "missing", partial(dumped, document, place, remove=True))
         for how, value in VALUES.items():
-            yield Changed(spelled, how, json.dumps(put(document, place, value)))
+            yield Changed(spelled, how, partial(dumped, document, place, value))
         for how, raw in RAW.items():
-            yield Changed(spelled, how, json.dumps(put(document, place, HERE)).replace(f'"{HERE}"', raw))
+            yield Changed(spelled, how, partial(dumped, document, place, HERE, raw=raw))
         if isinstance(place[-1], str):
-            yield Changed(spelled, "twice", twice(document, place))
+            yield Changed(spelled, "twice", partial(twice, document, place))
+
+
+def dumped(document: Any, place: tuple[Any, ...], value: Any = None, remove: bool = False, raw: str = "") -> str:
+    text = json.dumps(put(document, place, value, remove))
+    return text.replace(f'"{HERE}"', raw) if raw else text
 
 
 def twice(document: Any, place: tuple[Any, ...]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 PLACES = ["missing", "a folder", "a link to nothing", "a link to itself"]
@@ -10,10 +11,10 @@ if os.geteuid() != 0:  # who may read everything
     PLACES.append("no permission")
 
 
-def put(file: Path, how: str, content: bytes | None) -> None:
+def put(file: Path, how: str, content: bytes | Callable[[], bytes] | None) -> None:
     file.unlink()
     if content is not None:
-        file.write_bytes(content)
+        file.write_bytes(content() if callable(content) else content)
     elif how == "a folder":
         file.mkdir()
     elif how == "no permission":

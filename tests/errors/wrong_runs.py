@@ -5,8 +5,10 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from telling import Told, content, fault, told
+from telling import Told, fault, told
+from telling import content as content_of
 from wrong_folders import Broken, fields, wholly
 from wrong_places import put
 
@@ -25,9 +27,13 @@ def broken(run: Path) -> Iterator[Broken]:
         yield from wholly(f"{save.name}/{file}", (save / file).read_bytes())
     lines = (run / "metrics.jsonl").read_bytes().splitlines(keepends=True)
     for number, line in enumerate(lines):
+        before, after = b"".join(lines[:number]), b"".join([b"\n", *lines[number + 1 :]])
         for one in fields("metrics.jsonl", line):
-            others = [*lines[:number], one.content or b"", b"\n", *lines[number + 1 :]]
-            yield one._replace(content=b"".join(others), place=f"{number + 1}: {one.place}")
+
+            def content(made: Any = one.content, before: bytes = before, after: bytes = after) -> bytes:
+                return before + made() + after
+
+            yield one._replace(content=content, place=f"{number + 1}: {one.place}")
 
 
 class Resuming:
@@ -43,7 +49,7 @@ class Resuming:
         shutil.copytree(self.run, self.folder)
         if one:
             put(self.folder / one.file, one.how, one.content)
-        self.before = content(self.folder)
+        self.before = content_of(self.folder)
         return told(["train", self.task, "--resume", "--out", self.folder])
 
     def tried(self, one: Broken) -> tuple[str, str]:
@@ -52,7 +58,7 @@ class Resuming:
         if said.code == 0:
             same = said.out == self.whole.out
             return "harmless" if same else "other", "" if same else f"another run goes on: {said.out[-500:]}"
-        after = {name.removeprefix("damaged-"): held for name, held in content(self.folder).items()}
+        after = {name.removeprefix("damaged-"): held for name, held in content_of(self.folder).items()}
         if after != self.before:
             return "changed", "a file was changed"
         field = one.place.split(".")[0].replace("_", "-")

@@ -66,6 +66,10 @@ def written(folder: Path, names: Names, model: Model) -> dict[str, Tensor]:
     return names.to_theirs({name: tensor.detach() for name, tensor in tensors_of(model).items()}) | tables
 
 
+def of_body(model: Model) -> dict[str, Tensor]:
+    return {name: tensor.detach() for name, tensor in tensors_of(model).items() if name.startswith("body.")}
+
+
 def respelled(names: Names, name: str) -> Iterator[str]:
     """Other names under which a tensor is read."""
     for new, before in names.older.items():
@@ -119,8 +123,12 @@ def test_every_tensor_that_is_not_as_it_should_be_is_refused_by_name(
     told, _ = read_config(tmp_path)
     assert read_weights(tmp_path, told, model)
     before = {name: (tensor.clone(), tensor._version) for name, tensor in tensors_of(model).items()}
-    for name, tensor in whole.items():
-        for what, change in mutants(names, name, tensor):
+    prefix = KNOWN[family].prefix
+    body = {one.removeprefix(prefix) for one in KNOWN[family].to_theirs(of_body(model))} if head else set()
+    for number, (name, tensor) in enumerate(whole.items()):
+        # The body is the same under every head: there, each tensor in two ways, by turns, and bare in all.
+        some = slice(number % 4, None, 4) if name.removeprefix(prefix) in body else slice(None)
+        for what, change in [*mutants(names, name, tensor)][some]:
             put(file, whole | change)
             with pytest.raises(ValueError) as refusal:  # noqa: PT011
                 read_weights(tmp_path, told, model)

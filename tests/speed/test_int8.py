@@ -52,7 +52,7 @@ def test_unfilled_models_are_made_without_a_random_number():
 
 @pytest.fixture(scope="module")
 def folder(small_run, tmp_path_factory):
-    pytest.importorskip("numba")
+    pytest.importorskip("regard.speed.lanes", exc_type=ImportError)
     folder = tmp_path_factory.mktemp("int8") / "model"
     load(small_run, speed="int8").save(folder)
     return folder
@@ -126,7 +126,9 @@ class TestWithoutTheEngine:
         if why == "no numba":
             monkeypatch.setitem(sys.modules, "regard.speed.bodies", None)
         elif why == "no kernel":
-            monkeypatch.setattr(pytest.importorskip("regard.speed.kernels"), "lead", lambda *_: 1 / 0)
+            monkeypatch.setattr(
+                pytest.importorskip("regard.speed.kernels", exc_type=ImportError), "lead", lambda *_: 1 / 0
+            )
         else:
             config = regard.models.recurrent.RecurrentConfig(vocab=53, dim=16)
             body = regard.models.recurrent.Writer(config)
@@ -139,6 +141,15 @@ class TestWithoutTheEngine:
         assert told.count("\n") == 1
         with torch.inference_mode():
             assert (found(ids) - model(ids)).abs().max() < 0.2 * model(ids).abs().max()
+
+    def test_a_processor_without_what_it_needs_is_told_apart(self):
+        """LLVM would abort the process: no half-precision numbers, no fused products."""
+        lanes = pytest.importorskip("regard.speed.lanes", exc_type=ImportError)
+        old = {"avx2": True, "fma": True}
+        assert lanes.lacks(None, "", old) == ["f16c"]
+        assert lanes.lacks(None, "", old | {"f16c": True}) == []
+        assert lanes.lacks("generic", "+avx,+fma", old) == ["f16c"]
+        assert lanes.lacks("haswell", "", {}) == lanes.lacks("generic", "+f16c,+fma", {}) == []
 
     def test_another_speed_is_refused(self, gpt):
         with pytest.raises(ValueError, match="int8"):

@@ -12,7 +12,7 @@ from regard.load import load
 from regard.tasks.listening import bundled_clips, bundled_strings
 from regard.training.train import train
 
-SMALL = {"dim": 48, "hidden": 96, "heads": 2, "device": "cpu", "checks": 1, "stride": 4}
+SMALL = {"dim": 32, "hidden": 64, "heads": 2, "device": "cpu", "checks": 1, "stride": 4}
 
 
 def write(file, samples, rate=voices.RATE):
@@ -24,9 +24,9 @@ def write(file, samples, rate=voices.RATE):
 
 @pytest.fixture(scope="module")
 def listener(tmp_path_factory):
-    """Ten digits, learnt for some seconds from 24 voices."""
+    """Ten digits, learnt for a second or two from 24 voices."""
     run = tmp_path_factory.mktemp("runs") / "listener"
-    steps = list(train("classify", model="listener", out=str(run), steps=250, layers=2, batch_tokens=800, **SMALL))
+    steps = list(train("classify", model="listener", out=str(run), steps=120, layers=1, batch_tokens=800, **SMALL))
     return run, steps
 
 
