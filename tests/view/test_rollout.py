@@ -62,7 +62,9 @@ def matcher() -> Loaded:
     rows = [Captioned(scene.pixels, scene.caption, "shapes", i) for i, scene in enumerate(SCENES)]
     task = Match(tokenizer=learn([row.caption for row in rows], Pieces()), pictures=Pictures.fit(rows))
     towers = {"dim": 16, "layers": 1, "heads": 2, "image_dim": 12, "image_layers": L, "image_heads": H, "joint": 7}
-    sizes = {name: size for name, size in task.sizes().items() if name != "image"}
+    sizes = {
+        name: size for name, size in task.sizes().items() if name in CLIPConfig.__dataclass_fields__.keys() - {"image"}
+    }
     return Loaded(stirred(task.head(CLIP(CLIPConfig(image=SIDE, patch=PATCH, **towers, **sizes)))), task)
 
 
