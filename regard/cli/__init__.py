@@ -45,8 +45,8 @@ def main(argv: list[str] | None = None) -> int:
 
         print(f"regard {__version__}")
         return 0
-    # Beside another busy process, threads that spin while they wait for each other are many times slower.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    # Threads that spin for long while they wait for each other are several times slower beside another busy process.
+    os.environ.setdefault("GOMP_SPINCOUNT", "700")
     if args[0] == "help":
         args = [args[1], "--help"]
     try:
