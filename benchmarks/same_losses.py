@@ -53,13 +53,8 @@ def call(source: Path, *words: str) -> str:
     return done.stdout
 
 
-def spelled(source: Path, word: str, known: str) -> str:
-    return word if word in known else OLDER.get(word, word)
-
-
 def trained(source: Path, task: str, model: str, steps: int, out: Path) -> Path:
-    known = call(source, "models") + (source / "tests" / "test_style.py").read_text()
-    model = spelled(source, model, known)
+    model = model if f"\n{model} " in "\n" + call(source, "models") else OLDER.get(model, model)
     options = (source / "regard" / "training").rglob("*.py")
     written = "".join(file.read_text() for file in options)
     newer = "output_dir" in written
