@@ -12,6 +12,7 @@ under a name that is there already. After each fault the next save is made in pe
 from __future__ import annotations
 
 import argparse
+import mmap
 import os
 import resource
 import shutil
@@ -95,8 +96,14 @@ def attached(process: int) -> bool:
 def traced(work: Work, folder: Path, *faults: str) -> Counter[str]:
     """Do the work in a process under strace with such faults; which calls it made."""
     log = folder.with_name("strace.txt")
-    ready, go = os.pipe()
-    process = child(lambda: (os.read(ready, 1), work(folder))[1])
+    go = mmap.mmap(-1, 1)  # shared with the child, which makes none of the traced calls while it waits
+
+    def wait_then_work() -> None:
+        while not go[0]:
+            time.sleep(0.001)
+        work(folder)
+
+    process = child(wait_then_work)
     words = ["strace", "-qq", "-o", str(log), "-e", f"trace={CALLS}", *faults, "-p", str(process)]
     with subprocess.Popen(words) as strace:
         while not attached(process):
@@ -105,10 +112,9 @@ def traced(work: Work, folder: Path, *faults: str) -> Counter[str]:
                 os.waitpid(process, 0)
                 raise SystemExit("strace may not watch a process here, so no system call was broken")
             time.sleep(0.001)
-        os.write(go, b"!")
+        go[0] = 1
         os.waitpid(process, 0)
-    os.close(ready)
-    os.close(go)
+    go.close()
     return Counter(line.split("(")[0] for line in log.read_text().splitlines() if "(" in line)
 
 
