@@ -26,6 +26,7 @@ from regard.hub.folder import asked_in, ends_of, said_of
 from regard.hub.sentences import read_modules
 from regard.hub.tables import KNOWN, classes_of, must_be_supported
 from regard.hub.weights import INDEX, WHOLE, stored_in
+from regard.parts.pooling import AtEnd
 from regard.pick import Rules
 from regard.tasks import TASKS
 from regard.tasks.task import Task
@@ -89,14 +90,17 @@ ENDINGS = {  # of the names of their architectures
     "ForCausalLM": "write",
     "LMHeadModel": "write",
     "MTModel": "translate",
+    "ModelWithProjection": "embed",
     "ForConditionalGeneration": "translate",
     "CLIPModel": "match",
     "Model": "embed",
 }
 
 
+WIDEST = 2**16  # numbers of a vector after a projection
 PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
 POOLED = {"cls": "first", "mean": "mean"}  # as ModernBERT says it
+SEEING = ("vit", "clip_vision_model")  # families that see
 WITH_HEADS = ("bert", "roberta", "modernbert", "vit")  # families whose heads for labels, values, tags and spans we have
 
 
@@ -163,8 +167,7 @@ def told_by_config(task: str, folder: Path) -> dict[str, Any]:
     """What a folder of theirs says about its task."""
     config = read_json(folder / "config.json")
     if task == "embed":
-        sees = config.get("model_type") == "vit" and not there(folder / "modules.json")
-        return read_modules(folder)._asdict() | ({"pooling": "first"} if sees else {})
+        return read_modules(folder)._asdict() | ({} if there(folder / "modules.json") else vector_of(config, folder))
     if task == "translate":
         start = said_of(folder, config, "decoder_start_token_id")
         return {"start": start, "generation": generation_of(folder, config, task)}
@@ -182,6 +185,27 @@ def told_by_config(task: str, folder: Path) -> dict[str, Any]:
         many = config.get("problem_type") == "multi_label_classification"
         return {"labels": labels_of(config, folder), "many": many, "pooling": pooling}
     return {"mean": 0.0, "spread": 1.0, "pooling": pooling} if task == "regress" else {}
+
+
+def vector_of(config: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """How a body alone makes one vector, where that is not the mean."""
+    family = str(config["model_type"])
+    told = {"pooling": "first"} if family in SEEING else {"pooling": "last"} if family == "clip_text_model" else {}
+    if str((config.get("architectures") or [""])[0]).endswith("WithProjection"):
+        width = config.get("projection_dim", 512)
+        if type(width) is not int or not 0 < width <= WIDEST:
+            raise ValueError(f"{folder / 'config.json'}: projection_dim must be from 1 to {WIDEST}, not {width!r:.80}")
+        return told | {"projection": width}
+    return told
+
+
+def must_end(folder: Path, tokenizer: Tokenizer) -> None:
+    """Refuse a text tower of CLIP whose vector is not that of the last token; 2 stands for the highest id."""
+    end = read_json(folder / "config.json").get("eos_token_id", 49_407)
+    [ids] = tokenizer.encode(["a"])
+    if ids[-1:] != [len(tokenizer) - 1 if end == AtEnd.HIGHEST else end] or ids[-1] in ids[:-1]:
+        told = f"{folder / 'config.json'}: eos_token_id is {end!r:.80}, but the tokenizer ends a text with {ids[-1:]}"
+        raise ValueError(f"{told}: a CLIP takes its vector from there, so the two must agree")
 
 
 def pooling_of(config: dict[str, Any], folder: Path) -> str:
@@ -242,9 +266,12 @@ def read_task(folder: Path) -> Task:
     told: dict[str, Any] = read_json(folder / "task.json") if own else told_by_config(name, folder)
     kind: Any = TASKS[name]
     known = {field.name for field in fields(kind)}
+    family = read_json(folder / "config.json").get("model_type")
+    if name == "embed":
+        known.remove("tokenizer" if family in SEEING else "pictures")
     made = {name: told[name] for name in told if name in known} | read_readers(folder, known)
     lacks = [field.name for field in fields(kind) if field.default is MISSING and field.name not in made]
-    readers = [field for field in fields(kind) if field.name in READERS]
+    readers = [field for field in fields(kind) if field.name in READERS and field.name in known]
     either = [field.name for field in readers] if all(field.default is None for field in readers) else []
     if either and not {*either} & {*made}:
         lacks += either
@@ -253,6 +280,8 @@ def read_task(folder: Path) -> Task:
         raise ValueError(f"{folder} lacks what its task needs: {' or '.join(files)}")
     if own:
         must_be_whole(folder / "task.json", kind, told)
+    elif family == "clip_text_model":
+        must_end(folder, made["tokenizer"])
     try:
         for name, options in CHANGES.items():
             if made.get(name):

@@ -122,7 +122,7 @@ def test_the_options_of_train_are_frozen():
             context dim layers heads hidden activation dropout segments eps after_pad""",
         ("classify", "pooled"): f"longest {text} pooling many smoothing context dim hidden dropout",
         ("classify", "vit"): """longest side shift flip turn zoom tint pooling many smoothing
-            patch dim layers heads hidden activation dropout convolution class_token qkv_bias eps""",
+            patch dim layers heads hidden activation dropout convolution class_token qkv_bias embed_norm eps""",
         ("classify", "listener"): """mels stride shift tempo tract pitch colour noise masks
             pooling many smoothing context dim layers heads hidden dropout eps""",
         ("translate", "transcriber"): f"""longest {text} smoothing both_ways

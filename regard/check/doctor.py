@@ -28,7 +28,6 @@ from regard.hub.folder import read_config
 from regard.hub.names import Names
 from regard.load import Loaded, load
 from regard.purpose import task_of
-from regard.tasks.embed import Embed
 from regard.tasks.translate import Translate
 
 WIDEST = 200  # letters of an error
@@ -67,12 +66,10 @@ def examine_loaded(
     yield numbers
     if numbers.status == "FAILS":
         return
-    pairs_seen = isinstance(loaded.task, Embed) and loaded.task.pictures is not None  # none of these ship
-    if type(loaded.task) not in LEARNT or pairs_seen:
+    if type(loaded.task) not in LEARNT:
         yield from zeros(loaded.model)
         yield from norms(loaded.model)
-        what = "pairs of pictures" if pairs_seen else "neither texts nor pictures"
-        says = f"it reads {what}, so its weights were looked at, and it was not asked anything"
+        says = "it reads neither texts nor pictures, so its weights were looked at, and it was not asked anything"
         yield Verdict("asked", "note", says, None, None)
         return
     sample = draw(loaded, lines)

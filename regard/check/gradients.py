@@ -22,6 +22,8 @@ FAR = 100.0  # times the median of all layers of a stack, or that part of it
 
 
 def gradients(loaded: Loaded, sample: Sample) -> list[Verdict]:
+    if sample.examples is None:
+        return []
     sizes = sizes_of(loaded, sample)
     broken = [name for name, size in sizes.items() if not math.isfinite(size)]
     if broken:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from regard.check.asking import apart, outputs
@@ -18,8 +19,10 @@ from regard.check.verdict import Verdict, within
 from regard.hub.folder import names_of
 from regard.hub.names import Names
 from regard.hub.tables import KNOWN
+from regard.hub.tables.clip import CLIP_VISION
 from regard.load import Loaded
 from regard.tasks.answer import Answering
+from regard.tasks.embed import Embed
 from regard.tasks.match import Match
 
 NAME = "transformers"
@@ -66,7 +69,8 @@ def opened(folder: Path, architecture: str) -> Any:
 
 
 def asked(loaded: Loaded, sample: Sample) -> Given:
-    if isinstance(loaded.task, Match):  # theirs finds nothing to pool in a text without an end
+    projects = isinstance(loaded.task, Embed) and has_their_head(loaded)
+    if sample.ids and (projects or isinstance(loaded.task, Match)):  # theirs need an end in a text, to pool there
         return sample.given(range(len(sample.ids) - len(RANDOM)))
     return sample.given(range(len(sample.ids))) if sample.pixels is None else Given(sample.pixels)
 
@@ -83,6 +87,11 @@ def has_their_head(loaded: Loaded) -> bool:
     return isinstance(names, Names) and names.head is not None
 
 
+def norms_the_first(loaded: Loaded) -> bool:
+    """An image tower of CLIP alone, whose last norm they give only the first vector."""
+    return names_of(loaded.model.body, loaded.origin).family == CLIP_VISION.family
+
+
 @torch.inference_mode()
 def ours(loaded: Loaded, given: Given, sample: Sample) -> Tensor:
     model: Any = loaded.model
@@ -94,7 +103,8 @@ def ours(loaded: Loaded, given: Given, sample: Sample) -> Tensor:
     if has_their_head(loaded):
         return outputs(loaded, given)
     parts = (part.to(next(model.parameters()).device) for part in (given.x, given.mask) if part is not None)
-    return model.body(*parts).cpu()
+    vectors = model.body(*parts).cpu()
+    return vectors[:, 0] if norms_the_first(loaded) else vectors
 
 
 @torch.inference_mode()
@@ -109,5 +119,8 @@ def said_by(theirs: Any, loaded: Loaded, given: Given, sample: Sample) -> Tensor
     if isinstance(loaded.task, Match):
         return out.logits_per_image
     if not has_their_head(loaded):
-        return out.last_hidden_state
+        return out.pooler_output if norms_the_first(loaded) else out.last_hidden_state
+    if isinstance(loaded.task, Embed):
+        vectors = out.image_embeds if given.x.dim() == 4 else out.text_embeds
+        return F.normalize(vectors, dim=-1) if loaded.task.unit else vectors
     return torch.stack((out.start_logits, out.end_logits), -1) if isinstance(loaded.task, Answering) else out.logits

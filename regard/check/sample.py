@@ -22,6 +22,7 @@ from regard.data.mels import normal, side_by_side
 from regard.data.molecules import asked_for
 from regard.load import Loaded
 from regard.tasks.classify import Classify
+from regard.tasks.embed import Embed
 from regard.tasks.translate import Translate
 
 LONGEST = 32  # tokens of a text
@@ -45,7 +46,7 @@ class Sample(NamedTuple):
     plain: list[int]  # all tokens that are none of the special ones
     pad: int
     pixels: Tensor | None  # (B,C,H,W), molecules (B,T,P+T), or sounds (B,frames,mels), all of one length
-    examples: Any  # as the task learns from them
+    examples: Any  # as the task learns from them, or None if it cannot
     chosen: Ints  # the rows of these that are looked at
 
     def given(self, rows: Sequence[int], length: int | None = None, beside: Tensor | None = None) -> Given:
@@ -88,6 +89,8 @@ def draw(loaded: Loaded, lines: Sequence[str] | None = None, seed: int = 0) -> S
     pixels = None
     if scenes:
         pixels = task.pictures.normal(torch.from_numpy(task.pictures.prepare([scene.pixels for scene in scenes])))
+    if isinstance(task, Embed) and pixels is not None:  # no pairs of pictures ship, from which it could learn
+        return Sample([], [], [], [], [], 0, pixels, None, np.arange(0))
     clips = [clip.samples for clip in voices.voices("valid", 1)[:MANY]] if getattr(task, "sounds", None) else []
     if clips:
         pixels = heard(task, clips)

@@ -13,6 +13,7 @@ from regard.check.verdict import Status, Verdict
 from regard.hub.files import read_json, there
 
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": 50, "min_p": None, "typical_p": 1.0}  # what means nothing
+AROUND = ("bos_token_id", "eos_token_id")  # tokens that begin and end a text; outside of the vocabulary they never come
 BEAMS = {"early_stopping": False, "length_penalty": 1.0}
 
 
@@ -53,11 +54,15 @@ def tokens(asking: Asking) -> Iterator[Contradiction]:
                 wrong = [i for i in flat(value) if not 0 <= i < asking.vocab and (key, i) != ("pad_token_id", -1)]
                 if wrong:
                     advice = f"There is no token {wrong[0]}: the ids of this model end at {asking.vocab - 1}."
-                    yield "FAILS", f"{name}: {key} is {value}", advice
+                    status: Status = "FAILS"
+                    if key in AROUND and min(wrong) >= asking.vocab:
+                        status = "note"
+                        advice += " No output depends on it: set it to the token that the tokenizer has, or remove it."
+                    yield status, f"{name}: {key} is {value}", advice
     ends, other = flat(asking.generation.get("eos_token_id")), flat(asking.config.get("eos_token_id"))
     if not ends and not other:
         yield "FAILS", "no eos_token_id", "Nothing ends a text: write into generation_config.json which token does."
-    elif ends and other and not {*ends} & {*other}:
+    elif ends and other and max(*ends, *other) < asking.vocab and not {*ends} & {*other}:
         advice = (
             "The two files end a text with different tokens: the first one counts, so correct the one that is wrong."
         )

@@ -171,12 +171,12 @@ def write_weights(file: Path, model: Model, origin: Origin | None = None) -> Non
     ours = {name: narrowed(tensor, origin.dtypes.get(name, origin.dtype)) for name, tensor in ours.items()}
     made = {name: origin.kept.get(name, table) for name, table in made.items()}
     kept = {name: tensor for name, tensor in origin.kept.items() if isinstance(names, Names) and names.keeps(name)}
-    if isinstance(names, Names) and origin.bare != (names.head is None):
-        kept = {
-            names.prefix + name if origin.bare else name.removeprefix(names.prefix): tensor
-            for name, tensor in kept.items()
-        }
-    return write_tensors(file, kept | names.to_theirs(ours) | made, {"format": "pt"})
+    prefixed = not origin.bare
+    if isinstance(names, Names):
+        prefixed = names.head is not None or (prefixed and origin.config.get("architectures") == [names.architecture])
+        if prefixed == origin.bare:
+            kept = {names.prefix * prefixed + name.removeprefix(names.prefix): kept[name] for name in kept}
+    return write_tensors(file, kept | names.to_theirs(ours, prefixed) | made, {"format": "pt"})
 
 
 def narrowed(tensor: Tensor, dtype: torch.dtype) -> Tensor:

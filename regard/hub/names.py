@@ -207,10 +207,12 @@ class Names:
                     return name.removesuffix(old) + new
         return name
 
-    def to_theirs(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def to_theirs(self, tensors: Mapping[str, Tensor], prefixed: bool = False) -> dict[str, Tensor]:
+        """With the prefix under a head of theirs, or if a body alone is `prefixed`."""
         table: dict[str, str | Rule] = dict(self.weights)
-        if self.head:
-            table = {self.prefix + theirs: rule for theirs, rule in table.items()} | dict(self.head.weights)
+        if self.head or prefixed:
+            table = {self.prefix + theirs: rule for theirs, rule in table.items()}
+        table |= self.head.weights if self.head else {}
         left, theirs = dict(tensors), dict[str, Tensor]()
         for name, rule in ((name, rule_of(rule)) for name, rule in table.items()):
             for match in filter(None, map(pattern(rule.ours[0]).fullmatch, tensors)):
@@ -248,7 +250,7 @@ class Plain:
     def to_ours(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return dict(tensors)
 
-    def to_theirs(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def to_theirs(self, tensors: Mapping[str, Tensor], prefixed: bool = False) -> dict[str, Tensor]:
         return dict(tensors)
 
 

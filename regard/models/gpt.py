@@ -33,7 +33,7 @@ class GPTConfig:
     layers: int = 4  # blocks
     heads: int = 4  # attention heads in each block
     hidden: int = 512  # inner width of the feed-forward
-    activation: Literal["gelu-tanh", "gelu", "relu", "silu"] = "gelu-tanh"  # of the feed-forward
+    activation: Literal["gelu-tanh", "gelu", "quick-gelu", "relu", "relu2", "silu"] = "gelu-tanh"  # of the feed-forward
     tied: bool = True  # the output layer is the token embedding itself
     dropout: float = 0.1  # share of numbers dropped in training
     pad: int = -1  # id of the padding, counted from the end if negative

@@ -38,6 +38,7 @@ class ViTConfig:
     activation: Literal["gelu", "gelu-tanh", "quick-gelu", "relu", "relu2", "silu"] = "gelu"  # of the feed-forward
     eps: float = 1e-12  # added to the variance in each norm
     qkv_bias: bool = True  # add a trained vector to queries, keys and values
+    embed_norm: bool = False  # norm the embedding, of patches without a bias, as CLIP's image tower does
 
     def __post_init__(self) -> None:
         must_fit(self)
@@ -63,11 +64,11 @@ class ViT(nn.Module):
         def around(inner: nn.Module) -> nn.Module:
             return PreNorm(LayerNorm(c.dim, c.eps), inner, c.dropout)
 
-        self.stem = (
-            ConvolutionStem(c.channels, c.dim, c.patch) if c.convolution else Patches(c.channels, c.patch, c.dim)
-        )
+        convolved = ConvolutionStem(c.channels, c.dim, c.patch) if c.convolution else None
+        self.stem = convolved or Patches(c.channels, c.patch, c.dim, bias=not c.embed_norm)
         self.first = nn.Parameter(torch.randn(1, 1, c.dim) * 0.02) if c.class_token else None
         self.positions = Learned(self.stem.places(c.image) + c.class_token, c.dim)
+        self.embed_norm = LayerNorm(c.dim, c.eps) if c.embed_norm else nn.Identity()
         self.drop = Dropout(c.dropout)
         self.blocks = nn.ModuleList(
             Block(
@@ -88,7 +89,7 @@ class ViT(nn.Module):
         x = self.stem(pixels)  # (B,P,D)
         if self.first is not None:
             x = torch.cat((self.first.expand(len(x), -1, -1), x), 1)  # (B,1+P,D)
-        x = self.drop(x + self.positions(x.size(1)))
+        x = self.drop(self.embed_norm(x + self.positions(x.size(1))))
         for block in self.blocks:
             x = block(x)
         return self.norm(x)

@@ -6,7 +6,7 @@ CappedOutput    logits = c tanh(x Wᵀ / c)                    (Gemma Team 2024)
 Thought         norm(gelu(x A + a))        one more layer that some families have before an answer
 MaskedOutput    logits = thought(x) Eᵀ + b                   (Devlin et al. 2019)
 Classifier      logits = thought(pool(x)) W + b;  PerToken the same of each token
-Vector          pool(x), or that divided by its length
+Vector          pool(x), or that divided by its length;  Projection the same of pool(x) W (Radford et al. 2021, CLIP)
 cross_entropy   Σ log Σ exp(logits) - Σ p · logits,   p = (1 - ε) wanted + ε uniform          (Szegedy et al. 2016)
 """
 
@@ -162,6 +162,18 @@ class Vector(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B,T,D) -> (B,D)
         pooled = self.pooling(x, mask)
         return F.normalize(pooled, dim=-1) if self.unit else pooled
+
+
+class Projection(Vector):
+    """One vector for the whole input, mapped to another width."""
+
+    def __init__(self, pooling: nn.Module, dim: int, width: int, unit: bool = True):
+        super().__init__(pooling, unit)
+        self.out = nn.Linear(dim, width, bias=False)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B,T,D) -> (B,width)
+        projected = self.out(self.pooling(x, mask))
+        return F.normalize(projected, dim=-1) if self.unit else projected
 
 
 class PerToken(nn.Module):

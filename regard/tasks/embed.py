@@ -30,7 +30,7 @@ from regard.data.pieces import Pieces
 from regard.data.tokens import Tokenizer
 from regard.data.views import Views
 from regard.hub.sentences import Modules, write_modules
-from regard.parts.heads import Model, Vector
+from regard.parts.heads import Model, Projection, Vector
 from regard.parts.pooling import POOLINGS
 from regard.scores import recall_at
 from regard.tasks.contrast import alike, contrast, distinct, places
@@ -71,6 +71,7 @@ class Embed(Task):
     pooling: Literal["mean", "first", "last"] = "mean"  # how one vector is made of all
     temperature: float = 0.05  # what likenesses are divided by before the softmax
     unit: bool = learnt(True)  # vectors have the length 1
+    projection: int | None = learnt(None)  # width that vectors are mapped to, as at the end of a tower of CLIP
     limit: int | None = learnt(None)  # tokens after which a text is cut; the context if there are fewer
     do_lower_case: bool = learnt(False)  # before the tokenizer reads a text
     library: dict[str, Any] | None = learnt(None)  # what sentence-transformers says of its version and similarity
@@ -82,7 +83,7 @@ class Embed(Task):
     ships = "the phrasebook: a sentence and its translation"
     asks = ("reads", "gathers")
     default = "modernbert"
-    of_the_head = ("pooling", "unit", "limit", "do_lower_case", "library")
+    of_the_head = ("pooling", "unit", "projection", "limit", "do_lower_case", "library")
     counts = "pairs"
     looks = 1000
 
@@ -90,6 +91,7 @@ class Embed(Task):
         must(
             self,
             temperature=(0 < self.temperature < math.inf, "above 0, and finite"),
+            projection=(self.projection is None or self.projection >= 1, "at least 1"),
             limit=(self.limit is None or self.limit >= 1, "at least 1"),
         )
         if self.pictures is not None:
@@ -130,7 +132,11 @@ class Embed(Task):
         return f"{len(rows):,} pairs"
 
     def head(self, body: Any) -> Model:
-        return Model(body, Vector(POOLINGS[self.pooling](body.config.dim), self.unit))
+        dim = body.config.dim
+        pooling = POOLINGS[self.pooling](dim)
+        if self.projection is not None:
+            return Model(body, Projection(pooling, dim, self.projection, self.unit))
+        return Model(body, Vector(pooling, self.unit))
 
     def tokens(self, texts: Sequence[str], context: int) -> list[list[int]]:
         most = min(context, self.limit or context)
@@ -219,5 +225,6 @@ class Embed(Task):
             yield [Answer(others[i], 0.0, cosine, {"cosine": cosine}) for cosine, i in pairs]
 
     def leave(self, folder: Path) -> None:
-        """What sentence-transformers wants to find."""
-        write_modules(folder, Modules(self.pooling, self.unit, self.limit, self.do_lower_case, self.library))
+        """What sentence-transformers wants to find. It reads no pictures, and its towers of CLIP have no projection."""
+        if self.pictures is None and self.projection is None:
+            write_modules(folder, Modules(self.pooling, self.unit, self.limit, self.do_lower_case, self.library))

@@ -318,6 +318,20 @@ def test_a_defect_in_a_folder_is_found(name, folder_of, tmp_path):
     assert {*found} <= {check} | also
 
 
+@pytest.mark.parametrize("file", [GENERATION, CONFIG])
+def test_a_begin_or_an_end_outside_of_the_vocabulary_is_worth_a_note(file, folder_of, tmp_path):
+    """As in IgLM: it never comes, and no number depends on it."""
+    folder = shutil.copytree(folder_of("write", "gpt"), tmp_path / "copy")
+    said(file, bos_token_id=10**6, eos_token_id=[10**6])(folder)
+    found = [*examine(folder, alone=True)]
+    assert fails(found) == {}
+    noted = [verdict for verdict in found if verdict.check == "settings" and verdict.status == "note"]
+    assert [verdict.says for verdict in noted] == [
+        f"{file}: bos_token_id is 1000000", f"{file}: eos_token_id is [1000000]",
+    ]  # fmt: skip
+    assert all("There is no token 1000000" in verdict.advice for verdict in noted)
+
+
 def test_two_tensors_that_changed_places_are_found_beside_transformers(folder_of):
     """Only where the mistake is ours, in reading: a file in which they were swapped is the same to all who read it."""
     pytest.importorskip("transformers", reason="a peer to compare with")

@@ -17,7 +17,7 @@ from regard.hub.folder import read_config, read_weights, tensors_of
 from regard.hub.names import Names
 from regard.hub.tables import KNOWN
 from regard.models import MODELS
-from regard.parts.heads import Classifier, Model, PerToken, SpanScores
+from regard.parts.heads import Classifier, Model, PerToken, Projection, SpanScores
 from regard.parts.pooling import POOLINGS
 
 V, CLASSES = 19, 5
@@ -51,9 +51,10 @@ def made(names: Names, kinds: tuple[type, ...]) -> Model:
     if not kinds:
         return Model(body, nn.Identity())
     dim: int = body.config.dim
-    if kinds[0] is Classifier:
+    if kinds[1:]:
         pooling = next(one for one in (kind(dim) for kind in POOLINGS.values()) if type(one) is kinds[1])
-        return Model(body, Classifier(dim, CLASSES, pooling))
+        classifies = kinds[0] is Classifier
+        return Model(body, Classifier(dim, CLASSES, pooling) if classifies else Projection(pooling, dim, CLASSES))
     head = {PerToken: lambda: PerToken(dim, CLASSES), SpanScores: lambda: SpanScores(dim)}.get(
         kinds[0], body.vocabulary
     )

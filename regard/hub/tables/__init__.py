@@ -13,7 +13,7 @@ from typing import Any
 
 from regard.hub.names import Names, Plain, pattern
 from regard.hub.tables.bert import BERT, ROBERTA
-from regard.hub.tables.clip import CLIP
+from regard.hub.tables.clip import CLIP, CLIP_TEXT, CLIP_VISION
 from regard.hub.tables.gpt import GPT2
 from regard.hub.tables.llama import LLAMA, MISTRAL, NANOCHAT, QWEN2
 from regard.hub.tables.marian import MARIAN, PEGASUS
@@ -22,10 +22,11 @@ from regard.hub.tables.vit import VIT
 from regard.hub.tables.wording import OTHER_KEYS, OUTPUT
 from regard.models import MODELS
 
-KNOWN = {
-    names.family: names
-    for names in (MARIAN, PEGASUS, GPT2, QWEN2, LLAMA, MISTRAL, NANOCHAT, BERT, ROBERTA, MODERNBERT, VIT, CLIP)
-}
+FAMILIES = (
+    *(MARIAN, PEGASUS, GPT2, QWEN2, LLAMA, MISTRAL, NANOCHAT),
+    *(BERT, ROBERTA, MODERNBERT, VIT, CLIP, CLIP_TEXT, CLIP_VISION),
+)
+KNOWN = {names.family: names for names in FAMILIES}
 PLAIN = {plain.family: plain for plain in map(Plain, MODELS)}
 TABLES: dict[str, Names | Plain] = {**KNOWN, **PLAIN}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from regard.hub.names import Fields, Head, Names, Word
+from regard.hub.names import Fields, Head, Names
 from regard.hub.tables.wording import (
-    ACTIVATION_WORDS,
+    ACTIVATION,
     DOWN,
     FEEDFORWARD_NORM,
     KEY,
@@ -43,10 +43,6 @@ class AfterPad(Names):
         return super().config_to_theirs({**fields, "context": fields["context"] + fields["pad"] + 1}, facts)
 
 
-ACTIVATION = Word(
-    "activation",
-    ACTIVATION_WORDS | {"gelu_accurate": "gelu-tanh", "quick_gelu": "quick-gelu", "relu2": "relu2"},
-)
 INNER, INNER_NORM = "head.thought.inner", "head.thought.norm"
 _SPANS = modules({"qa_outputs": "head.out"})
 BERT = Names(

@@ -1,4 +1,4 @@
-"""CLIP: two towers."""
+"""CLIP: two towers, or one of them alone: that of texts is a GPT, that of images a ViT."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from regard.hub.names import Fields, Names
-from regard.hub.tables.bert import ACTIVATION
+import torch
+
+from regard.hub.names import Fields, Head, Names, Rule
 from regard.hub.tables.wording import (
+    ACTIVATION,
     DOWN,
     FEEDFORWARD_NORM,
     IMAGE,
@@ -23,6 +25,8 @@ from regard.hub.tables.wording import (
     modules,
     within,
 )
+from regard.parts.heads import Projection
+from regard.parts.pooling import First, Last
 
 
 @dataclass(frozen=True)
@@ -38,12 +42,29 @@ class SaidTwice(Names):
         return super().said(config, key)
 
 
-def _tower(theirs: str, ours: str) -> dict[str, str]:
-    names = {
-        **within("self_attn", {"q_proj": QUERY, "k_proj": KEY, "v_proj": VALUE, "out_proj": OUT}),
-        **{"layer_norm1": MIXER_NORM, "layer_norm2": FEEDFORWARD_NORM, "mlp.fc1": UP, "mlp.fc2": DOWN},
-    }
-    return {f"{theirs}.encoder.layers.{{}}.{a}": b.replace("body", f"body.{ours}") for a, b in names.items()}
+_BLOCKS = {
+    **within("encoder.layers.{}.self_attn", {"q_proj": QUERY, "k_proj": KEY, "v_proj": VALUE, "out_proj": OUT}),
+    **within("encoder.layers.{}", {"layer_norm1": MIXER_NORM, "layer_norm2": FEEDFORWARD_NORM}),
+    **within("encoder.layers.{}.mlp", {"fc1": UP, "fc2": DOWN}),
+}
+_TEXT_TOWER = {
+    "embeddings.token_embedding": "body.tokens",
+    "embeddings.position_embedding": "body.positions",
+    **_BLOCKS,
+    "final_layer_norm": "body.norm",
+}
+_IMAGE_TOWER = {
+    "embeddings.patch_embedding": "body.stem.map",
+    "embeddings.position_embedding": "body.positions",
+    "pre_layrnorm": "body.embed_norm",  # so spelled
+    **_BLOCKS,
+    "post_layernorm": "body.norm",
+}
+
+
+def _part(names: dict[str, str], theirs: str, ours: str) -> dict[str, str]:
+    """A tower as a part of CLIP."""
+    return within(theirs, {name: other.replace("body", f"body.{ours}", 1) for name, other in names.items()})
 
 
 _TEXT = {"hidden_act": ACTIVATION, "layer_norm_eps": "eps"}
@@ -88,19 +109,55 @@ CLIP = SaidTwice(
         "vision_model.embeddings.class_embedding": "body.image.first",
         **modules(
             {
-                "text_model.embeddings.token_embedding": "body.text.tokens",
-                "text_model.embeddings.position_embedding": "body.text.positions",
-                **_tower("text_model", "text"),
-                "text_model.final_layer_norm": "body.text.norm",
+                **_part(_TEXT_TOWER, "text_model", "text"),
                 "text_projection": "body.text.out",
-                "vision_model.embeddings.patch_embedding": "body.image.stem.map",
-                "vision_model.embeddings.position_embedding": "body.image.positions",
-                "vision_model.pre_layrnorm": "body.image.embed_norm",  # so spelled
-                **_tower("vision_model", "image"),
-                "vision_model.post_layernorm": "body.image.norm",
+                **_part(_IMAGE_TOWER, "vision_model", "image"),
                 "visual_projection": "body.image.out",
             }
         ),
     },
     ignored=("text_model.embeddings.position_ids", "vision_model.embeddings.position_ids"),
+)
+
+
+def _projected(head: Any) -> dict[str, Any]:
+    return {"projection_dim": head.out.out_features}
+
+
+CLIP_TEXT = Names(
+    family="clip_text_model",
+    architecture="CLIPTextModel",
+    model="gpt",
+    ours={"tied": True},
+    sizes=TEXT | STACK | {"hidden_act": ACTIVATION, "layer_norm_eps": "eps", "dropout": "dropout"},
+    theirs={},
+    absent=_TEXT_ABSENT | {"dropout": 0.0},
+    weights=modules(_TEXT_TOWER),
+    prefix="text_model.",
+    heads={
+        (Projection, Last): Head(
+            "CLIPTextModelWithProjection", {"text_projection.weight": "head.out.weight"}, _projected
+        )
+    },
+    ignored=("embeddings.position_ids",),
+)
+CLIP_VISION = Names(
+    family="clip_vision_model",
+    architecture="CLIPVisionModel",
+    model="vit",
+    ours={"convolution": False, "class_token": True, "qkv_bias": True, "embed_norm": True},
+    sizes=IMAGE | STACK | {"hidden_act": ACTIVATION, "layer_norm_eps": "eps", "dropout": "dropout"},
+    theirs={},
+    absent=_IMAGE_ABSENT | {"dropout": 0.0},
+    weights={
+        "embeddings.class_embedding": Rule(("body.first",), torch.flatten, lambda row: row[None, None]),
+        **modules(_IMAGE_TOWER),
+    },
+    prefix="vision_model.",
+    heads={
+        (Projection, First): Head(
+            "CLIPVisionModelWithProjection", {"visual_projection.weight": "head.out.weight"}, _projected
+        )
+    },
+    ignored=("embeddings.position_ids",),
 )

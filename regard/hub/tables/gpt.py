@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from regard.hub.names import Head, Names, Word
+from regard.hub.names import Head, Names
 from regard.hub.tables.wording import (
-    ACTIVATION_WORDS,
+    ACTIVATION,
     DOWN,
     FEEDFORWARD_NORM,
     KEY,
@@ -33,7 +33,7 @@ GPT2 = Names(
         "n_layer": "layers",
         "n_head": "heads",
         "n_inner": "hidden",
-        "activation_function": Word("activation", ACTIVATION_WORDS),
+        "activation_function": ACTIVATION,
         "tie_word_embeddings": "tied",
         "resid_pdrop": "dropout",
         "pad_token_id": "pad",

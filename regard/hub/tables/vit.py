@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from regard.hub.names import Head, Names, framed
-from regard.hub.tables.bert import ACTIVATION
 from regard.hub.tables.wording import (
+    ACTIVATION,
     DOWN,
     FEEDFORWARD_NORM,
     IMAGE,
@@ -36,7 +36,7 @@ VIT = Names(
         "qkv_bias": "qkv_bias",
         "hidden_dropout_prob": "dropout",
     },
-    ours={"convolution": False, "class_token": True},
+    ours={"convolution": False, "class_token": True, "embed_norm": False},
     theirs={},
     written={"attention_probs_dropout_prob": 0.0},
     absent={

@@ -25,6 +25,10 @@ ACTIVATION_WORDS = {
     "silu": "silu",
     "swish": "silu",
 }
+ACTIVATION = Word(
+    "activation",
+    ACTIVATION_WORDS | {"gelu_accurate": "gelu-tanh", "quick_gelu": "quick-gelu", "relu2": "relu2"},
+)
 
 
 def modules(names: Mapping[str, str]) -> dict[str, str | Rule]:
