@@ -20,9 +20,9 @@ import numpy as np
 from recipes import machine
 
 import regard
-from regard.acting.environment import Environment, Past, returns
-from regard.acting.policy import Policy, greedy
 from regard.device import use_threads
+from regard.rl.environment import Environment, Past, returns
+from regard.rl.policy import Policy, greedy
 
 EPISODES = 20
 HIDDEN = (1, 3)  # velocities of cart and pole

@@ -23,12 +23,12 @@ import numpy as np
 import torch
 from recipes import machine, options, seconds, trained
 
-from regard.acting.decider import Decider, together
-from regard.acting.environment import Environment, record, returns
-from regard.acting.gail import Imitation, imitate, some
-from regard.acting.policy import Policy, PolicyConfig, greedy
-from regard.acting.ppo import PPO, improve, optimizer_of, rows_of
 from regard.data.episodes import Episode, read_episodes, write_episodes
+from regard.rl.environment import Environment, record, returns
+from regard.rl.gail import Imitation, imitate, some
+from regard.rl.policy import Policy, PolicyConfig, greedy
+from regard.rl.ppo import PPO, improve, optimizer_of, rows_of
+from regard.rl.sequence_policy import Decider, together
 from regard.tasks.decide import Wishes
 from regard.tasks.steps import the_best
 

@@ -32,10 +32,6 @@ from PIL import Image
 from rdkit.Chem.rdDepictor import Compute2DCoords
 from torch import Tensor
 
-from regard.acting.decider import Decider, together
-from regard.acting.environment import Environment, lived
-from regard.acting.policy import Policy, greedy
-from regard.acting.track import Track
 from regard.data.bundled import ball as bundled_ball
 from regard.data.bundled import cart as bundled_cart
 from regard.data.bundled import chains, paths, phrasebook, voices
@@ -56,15 +52,19 @@ from regard.parts.attention import weights_openly
 from regard.parts.heads import Model
 from regard.parts.positions import Alibi, RelativeBias, Rotary, sinusoids
 from regard.parts.stems import Patches
+from regard.rl.cartpole import Track
+from regard.rl.environment import Environment, lived
+from regard.rl.policy import Policy, greedy
+from regard.rl.sequence_policy import Decider, together
 from regard.tasks.decide import Wishes
 from regard.tasks.rollout import rolled
 from regard.training import schedule
 from regard.training.run import Run
-from regard.view import cart
+from regard.view import render_cartpole
 from regard.view.alignment import alignment
 from regard.view.curve import loss_curve
 from regard.view.inside import run as inside_of
-from regard.view.returns import rounds_on
+from regard.view.return_curves import rounds_on
 from regard.view.rollout import gathers, rollout
 from regard.view.stills import lens_picture
 from regard.view.stream import stream
@@ -494,7 +494,7 @@ def acting(folder: Path, file: Path) -> None:
     returns, *stills = (figure.add_subplot(place) for place in spots(figure))
     rounds_on(returns, Run(folder).metrics())
     for axes, number in zip(stills, (0, 20, 40, 60, 80, 99), strict=True):
-        axes.imshow(cart.picture(states[number]), cmap="gray")
+        axes.imshow(render_cartpole.picture(states[number]), cmap="gray")
         axes.set_title(f"step {number + 1}")
         axes.axis("off")
     small(figure, file)

@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from regard.acting.decider import Decider, must_suit
-from regard.acting.environment import Environment, Past, Player, played
-from regard.acting.learn import live
-from regard.acting.life import Life, prepare
-from regard.acting.policy import CONFIG, Policy, greedy, is_policy
-from regard.acting.track import world_of
 from regard.choose import fits, must
 from regard.cli.leaving import already, go_on, politely
 from regard.data.episodes import Floats, write_episodes
 from regard.load import Loaded
+from regard.rl.cartpole import world_of
+from regard.rl.dyna import live
+from regard.rl.environment import Environment, Past, Player, played
+from regard.rl.policy import CONFIG, Policy, greedy, is_policy
+from regard.rl.sequence_policy import Decider, must_suit
+from regard.rl.session import Life, prepare
 from regard.tasks.decide import Wishes
 from regard.training.loop import Step, parameters
 from regard.training.settings import Settings
@@ -83,7 +83,7 @@ def left(life: Life, code: int) -> int:
 
 
 def draw(life: Life) -> None:
-    from regard.view.returns import returns_by_round
+    from regard.view.return_curves import returns_by_round
 
     returns_by_round(life.run.metrics(), life.run.folder / "returns.png")
 
@@ -151,7 +151,7 @@ def play(environment: Environment, player: Player, how: Playing) -> int:
         write_episodes(how.record, [past.episode(environment.name) for past in kept])
         print(f"the episodes are in {how.record}")
     if how.gif:
-        from regard.view.cart import animate
+        from regard.view.render_cartpole import animate
 
         animate(states, how.gif)
         print(f"the first episode is in {how.gif}")
@@ -160,7 +160,7 @@ def play(environment: Environment, player: Player, how: Playing) -> int:
 
 def seen_by(environment: Environment, player: Player, states: list[Floats], shown: bool) -> Player:
     """The same player, watched while the first episode lasts."""
-    from regard.view.cart import as_text
+    from regard.view.render_cartpole import as_text
 
     def choose(past: Past) -> int:
         if past.number == 0:

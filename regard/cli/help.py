@@ -23,7 +23,7 @@ GROUPS: dict[str, tuple[Group, ...]] = {
     "check": (("regard.cli.check", "Check"), FETCHING),
     "bench": (("regard.cli.bench", "Bench"), FETCHING),
     "look": (("regard.cli.look", "Look"), FETCHING),
-    "imitate": (("regard.cli.imitate", "Whom"), ("regard.acting.gail", "Imitation")),
+    "imitate": (("regard.cli.imitate", "Whom"), ("regard.rl.gail", "Imitation")),
     "demo": (("regard.cli.demo", "Demo"),),
 }
 DOCUMENTS: Group = ("regard.data.documents", "Documents")

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import numpy as np
 
-from regard.acting.environment import returns
-from regard.acting.gail import Imitation, imitate
-from regard.acting.policy import greedy
-from regard.acting.ppo import PPO
-from regard.acting.track import world_of
 from regard.choose import must
 from regard.cli.leaving import politely
 from regard.cli.options import parse
 from regard.data.bundled import cart
 from regard.data.episodes import Episode, read_episodes
 from regard.data.lint import lint
+from regard.rl.cartpole import world_of
+from regard.rl.environment import returns
+from regard.rl.gail import Imitation, imitate
+from regard.rl.policy import greedy
+from regard.rl.ppo import PPO
 from regard.tasks.steps import the_best
 from regard.training.settings import options_of
 

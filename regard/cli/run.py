@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import tyro
 
-from regard.acting.policy import is_policy
 from regard.atomic import naming
 from regard.choose import Option, must
 from regard.cli import CONTROL, printable
@@ -29,6 +28,7 @@ from regard.load import Loaded, load
 from regard.parts.heads import NOT_FINITE
 from regard.purpose import task_of, way_defaults
 from regard.reproducible import reproducible
+from regard.rl.policy import is_policy
 from regard.tasks import TASKS
 from regard.tasks.decide import Decide
 from regard.tasks.task import Answer

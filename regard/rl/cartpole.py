@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from regard.acting.environment import Environment, Moment
 from regard.data.bundled.cart import LIMIT, Carts, fallen, pushed, standing
 from regard.data.episodes import Floats
+from regard.rl.environment import Environment, Moment
 
 NAME = "cart"
 

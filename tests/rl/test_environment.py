@@ -6,9 +6,9 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from regard.acting.environment import MOST, Environment, Past, by_chance, lived, played, record, returns
 from regard.cli.act import Playing, play
 from regard.data.episodes import Episode, read_episodes, write_episodes
+from regard.rl.environment import MOST, Environment, Past, by_chance, lived, played, record, returns
 
 
 def to_the_right(past):
@@ -48,7 +48,7 @@ def test_a_world_that_names_no_limit_is_cut_off_by_ours(corridor):
 
 
 def test_who_waits_is_told_that_only_we_end_it(corridor, monkeypatch, capsys):
-    monkeypatch.setattr("regard.acting.environment.MOST", 30)
+    monkeypatch.setattr("regard.rl.environment.MOST", 30)
     for world in (Environment("Endless-v0"), corridor):
         assert play(world, lambda past: 0, Playing(episodes=1)) == 0
     said = capsys.readouterr().out.splitlines()

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from regard.acting.decider import Decider, together
-from regard.acting.environment import Past, by_chance, record, returns
-from regard.acting.track import Track
 from regard.data.bundled.cart import LIMIT, carts
 from regard.models.world import World, WorldConfig
+from regard.rl.cartpole import Track
+from regard.rl.environment import Past, by_chance, record, returns
+from regard.rl.sequence_policy import Decider, together
 from regard.tasks.decide import Decide, Wishes
 
 CONTEXT = 4

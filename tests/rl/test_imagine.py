@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from regard.acting.environment import by_chance, record
-from regard.acting.imagine import imagine, predicted, some_of, starts_in
-from regard.acting.model import Lived, Remembering, as_world, rescaled, take_up, unscaled
-from regard.acting.policy import NOTHING, Policy, PolicyConfig, Seen
 from regard.data.moments import Moments
 from regard.models.world import World, WorldConfig
+from regard.rl.dynamics_model import Lived, Remembering, as_world, rescaled, take_up, unscaled
+from regard.rl.environment import by_chance, record
+from regard.rl.imagine import imagine, predicted, some_of, starts_in
+from regard.rl.policy import NOTHING, Policy, PolicyConfig, Seen
 from regard.training.loop import Plan, Progress, learn
 
 C = 3  # steps that the model sees

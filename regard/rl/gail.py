@@ -20,12 +20,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Adam
 
-from regard.acting.environment import Environment, lived
-from regard.acting.policy import Policy, PolicyConfig, Seen, drawn, layers, seen_at
-from regard.acting.ppo import PPO, improve, optimizer_of, rows_of
 from regard.choose import must
 from regard.data.batches import Ints
 from regard.data.episodes import Episode
+from regard.rl.environment import Environment, lived
+from regard.rl.policy import Policy, PolicyConfig, Seen, drawn, layers, seen_at
+from regard.rl.ppo import PPO, improve, optimizer_of, rows_of
 from regard.training.loop import number_from
 
 

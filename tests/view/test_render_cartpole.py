@@ -3,7 +3,7 @@
 import numpy as np
 from PIL import Image
 
-from regard.view.cart import COLUMNS, FRAMES, animate, as_text
+from regard.view.render_cartpole import COLUMNS, FRAMES, animate, as_text
 
 
 def state(x, angle):

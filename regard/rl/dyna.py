@@ -20,15 +20,15 @@ from typing import Any
 
 import numpy as np
 
-from regard.acting.card import card
-from regard.acting.environment import Past, by_chance, lived
-from regard.acting.imagine import imagine, predicted, some_of, starts_in
-from regard.acting.life import FIT, REFIT, Life, keep, prepare
-from regard.acting.model import Lived, Remembering, as_world, rescaled
-from regard.acting.policy import drawn
-from regard.acting.ppo import improve
 from regard.atomic import replace_file
 from regard.data.episodes import Episode
+from regard.rl.dynamics_model import Lived, Remembering, as_world, rescaled
+from regard.rl.environment import Past, by_chance, lived
+from regard.rl.imagine import imagine, predicted, some_of, starts_in
+from regard.rl.policy import drawn
+from regard.rl.ppo import improve
+from regard.rl.session import FIT, REFIT, Life, keep, prepare
+from regard.rl.session_card import card
 from regard.training import train as by_files
 from regard.training.loop import NotFinite, Step, learn, number_from
 from regard.training.run import as_line

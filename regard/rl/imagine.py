@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.acting.policy import NOTHING, Policy, Seen, seen_at
-from regard.acting.ppo import Rows
 from regard.data.episodes import Episode
+from regard.rl.policy import NOTHING, Policy, Seen, seen_at
+from regard.rl.ppo import Rows
 
 
 class Next(NamedTuple):

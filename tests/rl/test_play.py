@@ -5,13 +5,13 @@ import signal
 import numpy as np
 import pytest
 
-from regard.acting.decider import Decider, together
-from regard.acting.environment import by_chance, returns
-from regard.acting.policy import Policy
-from regard.acting.track import Track
 from regard.cli import main
 from regard.data.episodes import Episode, read_episodes
 from regard.load import load
+from regard.rl.cartpole import Track
+from regard.rl.environment import by_chance, returns
+from regard.rl.policy import Policy
+from regard.rl.sequence_policy import Decider, together
 from regard.tasks.decide import Wishes
 from regard.training.train import train
 

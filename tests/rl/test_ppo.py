@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from regard.acting.environment import record, returns
-from regard.acting.policy import Policy, PolicyConfig, Seen, drawn, greedy
-from regard.acting.ppo import PPO, Rows, advantages, improve, optimizer_of, rows_of
+from regard.rl.environment import record, returns
+from regard.rl.policy import Policy, PolicyConfig, Seen, drawn, greedy
+from regard.rl.ppo import PPO, Rows, advantages, improve, optimizer_of, rows_of
 
 
 def fresh(observation=2, actions=2, seed=1):

@@ -21,12 +21,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from regard.acting.environment import Past, Player, luck
 from regard.atomic import replace_file, write_json
 from regard.choose import fits, must
 from regard.data.episodes import Episode, Floats, Ints
 from regard.hub.files import read_json
 from regard.hub.folder import write_tensors
+from regard.rl.environment import Past, Player, luck
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"  # in the folder of a policy
 NOTHING = -1  # the action before the first

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from regard.acting.environment import record
-from regard.acting.gail import Deeds, Imitation, Judge, deeds_of, imitate, judged, some
-from regard.acting.policy import Policy, PolicyConfig
-from regard.acting.ppo import PPO
-from regard.acting.track import Track
 from regard.data.bundled.cart import carts
 from regard.data.episodes import video
+from regard.rl.cartpole import Track
+from regard.rl.environment import record
+from regard.rl.gail import Deeds, Imitation, Judge, deeds_of, imitate, judged, some
+from regard.rl.policy import Policy, PolicyConfig
+from regard.rl.ppo import PPO
 from regard.tasks.steps import the_best
 
 EXPERT = list(the_best(carts(40), 0.1))

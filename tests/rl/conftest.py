@@ -44,6 +44,6 @@ if "Corridor-v0" not in gymnasium.registry:
 
 @pytest.fixture
 def corridor():
-    from regard.acting.environment import Environment
+    from regard.rl.environment import Environment
 
     return Environment("Corridor-v0")

@@ -19,16 +19,16 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.optim import Adam
 
-from regard.acting.environment import Environment, Past, edition
-from regard.acting.model import unscaled
-from regard.acting.policy import Policy, PolicyConfig
-from regard.acting.ppo import PPO, optimizer_of
 from regard.atomic import as_json, flush, replace_file
 from regard.data.episodes import Episode, read_episodes, write_episodes
 from regard.data.experience import Experience
 from regard.device import use_threads
 from regard.hub.folder import write_tensors
 from regard.purpose import write_task
+from regard.rl.dynamics_model import unscaled
+from regard.rl.environment import Environment, Past, edition
+from regard.rl.policy import Policy, PolicyConfig
+from regard.rl.ppo import PPO, optimizer_of
 from regard.tasks.predict import Predict
 from regard.training.begin import make_model
 from regard.training.changes import flag, made_with, plain, refuse_changes

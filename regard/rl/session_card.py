@@ -7,8 +7,8 @@ import platform
 import torch
 
 from regard import __version__
-from regard.acting.life import Life
 from regard.device import processor
+from regard.rl.session import Life
 from regard.training.loop import parameters
 
 CARD = """---
@@ -29,8 +29,8 @@ regard run THIS_FOLDER --play
 ```python
 from pathlib import Path
 
-from regard.acting.environment import Environment, returns
-from regard.acting.policy import Policy, greedy
+from regard.rl.environment import Environment, returns
+from regard.rl.policy import Policy, greedy
 
 policy, told = Policy.load(Path("THIS_FOLDER/policy"))
 print(returns(Environment(told["env"], tuple(told["hide"])), greedy(policy), episodes=20, seed=1))

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from regard.acting.environment import Environment, Past, begun, luck
 from regard.data.episodes import Episode
 from regard.parts.heads import Model
+from regard.rl.environment import Environment, Past, begun, luck
 from regard.tasks.decide import Decide, Wishes
 from regard.tasks.steps import to_go
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import regard
-from regard.acting import learn, life
-from regard.acting.environment import Environment, by_chance, returns
-from regard.acting.policy import Policy, greedy
 from regard.cli import act, main
 from regard.data.episodes import Episode, read_episodes
+from regard.rl import dyna, session
+from regard.rl.environment import Environment, by_chance, returns
+from regard.rl.policy import Policy, greedy
 from regard.training.run import Run
 
 TINY = {"dim": 16, "heads": 2, "hidden": 24, "layers": 1, "threads": 1}
@@ -25,7 +25,7 @@ FLAGS = [word for name, value in TINY.items() for word in (f"--{name}", str(valu
 def shortened(monkeypatch, **counts):
     """Rounds that take less time."""
     for name, value in counts.items():
-        for place in (life, learn):
+        for place in (session, dyna):
             if hasattr(place, name):
                 monkeypatch.setattr(place, name, value)
 
@@ -123,7 +123,7 @@ def test_a_crash_between_two_files_leaves_no_mixture(crash, brief, tmp_path, mon
     how = {"env": "CartPole-v1", "real_steps": 150, "seed": 3, **TINY}
     whole, part = tmp_path / "whole", tmp_path / "part"
     list(regard.train("predict", out=whole, **how))
-    steps, owner = regard.train("predict", out=part, **how), Policy if crash == "save" else life
+    steps, owner = regard.train("predict", out=part, **how), Policy if crash == "save" else session
     list(islice(steps, 12 + 6))  # all rounds but the last
 
     def fall(*_, **__):
@@ -145,7 +145,7 @@ def test_a_crash_between_two_files_leaves_no_mixture(crash, brief, tmp_path, mon
 def test_what_another_gymnasium_would_change_is_told(brief, tmp_path, monkeypatch):
     how = {"env": "CartPole-v1", "real_steps": 150, "out": tmp_path / "run", **TINY}
     list(islice(regard.train("predict", **how), 12))
-    monkeypatch.setattr(life, "edition", lambda: "99.0")
+    monkeypatch.setattr(session, "edition", lambda: "99.0")
     with pytest.raises(ValueError, match=r"gymnasium was .*, and is 99\.0"):
         regard.train("predict", **how)
 

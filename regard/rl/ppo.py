@@ -20,9 +20,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.optim import Adam
 
-from regard.acting.policy import Policy, Seen, seen_at
 from regard.choose import must
 from regard.data.episodes import Episode
+from regard.rl.policy import Policy, Seen, seen_at
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from regard.acting.environment import Past, by_chance, record
-from regard.acting.policy import NOTHING, Policy, PolicyConfig, Seen, drawn, greedy, newest, seen_at
+from regard.rl.environment import Past, by_chance, record
+from regard.rl.policy import NOTHING, Policy, PolicyConfig, Seen, drawn, greedy, newest, seen_at
 
 
 def policy_of(memory=3, observation=2, actions=3):

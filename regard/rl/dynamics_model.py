@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.acting.imagine import Next, World
-from regard.acting.policy import NOTHING
 from regard.data.batches import Ints
 from regard.data.episodes import Episode, Floats
 from regard.data.moments import Moments, Window
 from regard.data.senses import Senses
 from regard.parts.heads import Model
+from regard.rl.imagine import Next, World
+from regard.rl.policy import NOTHING
 from regard.tasks.predict import Predict
 from regard.tasks.predict import Seen as Batch
 from regard.training.loop import Progress
