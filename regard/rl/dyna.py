@@ -1,10 +1,10 @@
-"""Learning to act with few real steps (Dyna, Sutton 1990): live a little, learn what the world does, practise inside.
+"""Dyna (Sutton 1990): learn to act from few real steps, by training the policy inside a learned model.
 
-    real steps by chance
-    again and again:   model ← all that was lived    policy ← PPO in the model's imagination    real steps by the policy
+    collect real steps with a random policy
+    every round:   model ← all real episodes    policy ← PPO in the model's imagination    collect real steps
 
-Nothing is decided by playing: the policy that is kept is the last one. All that is random follows from the seed, and a
-run that was interrupted goes on from its last whole round as if nothing had been.
+No evaluation episodes select the policy: it is the last one. The seed determines everything random, and an interrupted
+run resumes bit-exactly from its last complete round.
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ import numpy as np
 
 from regard.atomic import replace_file
 from regard.data.episodes import Episode
-from regard.rl.dynamics_model import Lived, Remembering, as_world, rescaled
-from regard.rl.environment import Past, by_chance, lived
-from regard.rl.imagine import imagine, predicted, some_of, starts_in
-from regard.rl.policy import drawn
-from regard.rl.ppo import improve
-from regard.rl.session import FIT, REFIT, Life, keep, prepare
-from regard.rl.session_card import card
-from regard.training import train as by_files
+from regard.rl.dynamics_model import BurnInTask, ReplayBuffer, as_transition_model, refit_scales
+from regard.rl.environment import Trajectory, random_policy, rollout
+from regard.rl.imagine import imagine, predicted_return, sample_starts, start_states
+from regard.rl.policy import sampling_policy
+from regard.rl.ppo import ppo_update
+from regard.rl.session import FIRST_FIT_STEPS, FIT_STEPS, Session, open_session, save_session
+from regard.rl.session_card import session_card
+from regard.training import train as file_training
 from regard.training.loop import NotFinite, Step, learn, number_from
 from regard.training.run import as_line
 from regard.training.settings import start
 
 Names = str | PathLike[str] | Sequence[str | PathLike[str]]  # of one file or several
-UPDATES = 12  # of the policy in a round
-DREAMS, HORIZON, FRESH = 128, 48, 1 / 3  # rows imagined at once, their steps, and the share that begins as episodes do
-FORETOLD = 16  # rows imagined to the end, to tell what the policy will bring
-LONGEST = 1000  # most steps of such a row; an environment has its own limit
+POLICY_UPDATES = 12  # in a round
+IMAGINED_ROWS, HORIZON = 128, 48  # rollouts of an update, and their steps
+INITIAL_SHARE = 1 / 3  # of them start in an initial state of an episode
+EVAL_ROWS = 16  # rollouts that estimate the return of the policy
+MAX_EVAL_STEPS = 1000  # their length, unless the environment has a shorter time limit
 
 
 def train(
@@ -66,27 +67,27 @@ def train(
     overwrite: bool = False,
     **options: Any,
 ) -> Iterator[Step]:
-    """Train from files, or with `env` in an environment, and yield every step; the run folder is complete when the last
-    one is out.
+    """Train from files, or with `env` in an environment, and yield every step; the run folder is complete after the
+    last one.
 
         for step in regard.train("tag", data="train.conllu", size="mini", epochs=20):
             print(step.number, step.loss, step.scores)
 
     task           translate, write, fill, classify, regress, tag, answer, embed, match, predict or decide
-    model, size    the model and its named size; `regard models` lists them. The task has a usual one
-    data           one file or several to learn from; the data that ships with the task if none
-    valid, test    files to validate on (a share of the data if none), and to score the finished model on
-    fields         columns or keys to read, in the order of input and answer
-    out            the run folder; runs/TASK unless given
-    from_          start from this model: a folder, or a name on the hub
-    steps, epochs, minutes     how long: one of the three; 3 minutes if none is given
-    batch_tokens, rate, seed   tokens of a batch, the highest learning rate, and what all that is random follows from
-    checks, patience           how often to validate and save; after how many checks without a better one to stop
-    device, threads            cpu, cuda or mps; processor threads, all cores unless given
-    resume, overwrite          go on with the run in `out`, or start again there
+    model, size    the model and its named size; `regard models` lists them. Each task has a default
+    data           training file or files; default: the data that ships with the task
+    valid, test    validation files (default: a share of the data), and test files for the finished model
+    fields         columns or keys to read: the inputs, then the target
+    out            the run folder; default runs/TASK
+    from_          initialise from this model: a folder, or a name on the hub
+    steps, epochs, minutes     length of the training: one of the three; default 3 minutes
+    batch_tokens, rate, seed   tokens of a batch, the peak learning rate, the random seed
+    checks, patience           number of validations; how many without improvement stop the training
+    device, threads            cpu, cuda or mps; processor threads, default all cores
+    resume, overwrite          resume the run in `out`, or replace it
 
     `options` are all others of the task and the model, by the names that `regard train TASK --help` lists, with _ for
-    each -. None leaves an option at its default. A name or a value that makes no sense is a ValueError, at once.
+    each -. None leaves an option at its default. A wrong name or value raises ValueError at once.
     """
     named: dict[str, Any] = {
         "data": data, "valid": valid, "test": test, "fields": fields, "out": out, "from_": from_,
@@ -94,95 +95,104 @@ def train(
         "checks": checks, "patience": patience, "device": device, "threads": threads,
         "resume": resume or None, "overwrite": overwrite or None,
     }  # fmt: skip
-    given = {name: value for name, value in named.items() if value is not None}
-    settings = start(task, model, size, **given, **options)
+    named_options = {name: value for name, value in named.items() if value is not None}
+    settings = start(task, model, size, **named_options, **options)
     if settings.reading.get("env"):
-        return live(prepare(settings))
-    return by_files.carry_out(by_files.planned(by_files.prepare(settings)))
+        return run_session(open_session(settings))
+    return file_training.carry_out(file_training.planned(file_training.prepare(settings)))
 
 
-def live(life: Life) -> Iterator[Step]:
+def run_session(session: Session) -> Iterator[Step]:
     """Round after round; the last step of each has its scores."""
     try:
-        while life.rounds < len(life.plan):
-            yield from one_round(life)
-        replace_file(life.run.folder / "README.md", card(life).encode())
-    except NotFinite as bad:
-        raise FloatingPointError(f"{bad}: take a smaller --rate") from None
+        while session.rounds < len(session.schedule):
+            yield from run_round(session)
+        replace_file(session.run.folder / "README.md", session_card(session).encode())
+    except NotFinite as error:
+        raise FloatingPointError(f"{error}: take a smaller --rate") from None
     finally:
-        life.lock.release()
+        session.lock.release()
 
 
-def one_round(life: Life) -> Iterator[Step]:
+def run_round(session: Session) -> Iterator[Step]:
     began = time.perf_counter()
-    life.obtained, whole = act(life, life.plan[life.rounds])
-    told = {"real_steps": float(life.lived), "episodes": float(len(life.pasts)), "obtained": life.obtained}
-    told["finished"] = float(whole)
-    if not math.isnan(life.expected):  # who acts by chance has promised nothing
-        told["imagined"] = life.expected
-    episodes = [past.episode(life.environment.name) for past in life.pasts]
+    session.mean_return, finished = collect_steps(session, session.schedule[session.rounds])
+    scores = {
+        "real_steps": float(session.real_steps), "episodes": float(len(session.trajectories)),
+        "mean_return": session.mean_return, "finished_episodes": float(finished),
+    }  # fmt: skip
+    if not math.isnan(session.predicted_return):  # there is none for the random policy
+        scores["predicted_return"] = session.predicted_return
+    episodes = [trajectory.to_episode(session.environment.name) for trajectory in session.trajectories]
     last: Step | None = None
-    for step in fit(life, episodes):
+    for step in fit_model(session, episodes):
         if last:
             yield last
         last = step
-    practise(life, episodes)
-    life.rounds += 1
+    improve_policy(session, episodes)
+    session.rounds += 1
     assert last
-    took = round(time.perf_counter() - began, 3)
-    life.run.log(step=last.number, round=life.rounds, **told, expected=life.expected, round_seconds=took)
-    keep(life, episodes)
-    yield replace(last, scores=told)
+    round_log = {"round": session.rounds, **scores, "next_predicted_return": session.predicted_return}
+    session.run.log(step=last.number, **round_log, round_seconds=round(time.perf_counter() - began, 3))
+    save_session(session, episodes)
+    yield replace(last, scores=scores)
 
 
-def act(life: Life, steps: int) -> tuple[float, int]:
-    """Real steps. What an episode brought that was finished, on average, and how many were; if none was, what the one
-    that goes on has brought so far."""
-    life.lives = life.lives or lives_of(life)
-    met: list[Past] = []
-    for past in islice(life.lives, steps):
-        if not life.pasts or past is not life.pasts[-1]:
-            life.pasts.append(past)
-        if not met or past is not met[-1]:
-            met.append(past)
-    over = [past for past in met if past.over]
-    return float(np.mean([past.total for past in over or met])), len(over)
+def collect_steps(session: Session, steps: int) -> tuple[float, int]:
+    """Take real steps. Returns the mean return of the episodes that finished and their number; if none finished, the
+    return so far of the current one."""
+    session.rollout = session.rollout or session_rollout(session)
+    visited: list[Trajectory] = []
+    for trajectory in islice(session.rollout, steps):
+        if not session.trajectories or trajectory is not session.trajectories[-1]:
+            session.trajectories.append(trajectory)
+        if not visited or trajectory is not visited[-1]:
+            visited.append(trajectory)
+    finished = [trajectory for trajectory in visited if trajectory.done]
+    return float(np.mean([trajectory.episode_return for trajectory in finished or visited])), len(finished)
 
 
-def lives_of(life: Life) -> Iterator[Past]:
-    """By chance in the first round, by the policy as it is in those that follow; an episode outlasts its round."""
-    seed = number_from(life.seed, 1)
-    chance, policy = by_chance(life.environment, seed), drawn(life.policy, seed)
+def session_rollout(session: Session) -> Iterator[Trajectory]:
+    """Random actions in the first round, then the current policy; an episode may span rounds."""
+    seed = number_from(session.seed, 1)
+    explore, act = random_policy(session.environment, seed), sampling_policy(session.policy, seed)
 
-    def player(past: Past) -> int:
-        return policy(past) if life.rounds else chance(past)
+    def policy_fn(trajectory: Trajectory) -> int:
+        return act(trajectory) if session.rounds else explore(trajectory)
 
-    return lived(life.environment, player, number_from(life.seed, 2), life.pasts[-1] if life.pasts else None)
+    return rollout(
+        session.environment,
+        policy_fn,
+        number_from(session.seed, 2),
+        session.trajectories[-1] if session.trajectories else None,
+    )
 
 
-def fit(life: Life, episodes: list[Episode]) -> Iterator[Step]:
-    """The model learns from all that was lived."""
-    life.task = rescaled(life.task, life.progress, episodes)
-    plan, config = life.settings.plan, life.progress.model.body.config
-    examples = Lived(episodes, config.context, 2)
-    asked = Remembering.of(life.task)
-    for step in islice(learn(life.progress, asked, examples, plan), REFIT if life.rounds else FIT):
-        life.run.log(**as_line(step))
+def fit_model(session: Session, episodes: list[Episode]) -> Iterator[Step]:
+    """Train the model on all real episodes."""
+    session.task = refit_scales(session.task, session.progress, episodes)
+    plan, config = session.settings.plan, session.progress.model.body.config
+    examples, task = ReplayBuffer(episodes, config.context, 2), BurnInTask.of(session.task)
+    steps = FIT_STEPS if session.rounds else FIRST_FIT_STEPS
+    for step in islice(learn(session.progress, task, examples, plan), steps):
+        session.run.log(**as_line(step))
         yield step
 
 
-def practise(life: Life, episodes: list[Episode]) -> None:
-    """The policy learns from what it does in imagination."""
-    policy, how, average = life.policy, life.how, life.progress.average
-    policy.fit_scales(episodes, how.discount)
-    model = life.progress.model.eval()
-    world = as_world(life.task, model)
-    starts = starts_in(episodes, max(world.context, policy.config.memory))
+def improve_policy(session: Session, episodes: list[Episode]) -> None:
+    """Train the policy by PPO on imagined rollouts, then estimate its return by longer ones."""
+    policy, ppo, average = session.policy, session.ppo, session.progress.average
+    policy.fit_scales(episodes, ppo.discount)
+    transition_model = as_transition_model(session.task, session.progress.model.eval())
+    starts = start_states(episodes, max(transition_model.context, policy.config.history_length))
     with average.in_place() if average is not None else nullcontext():
-        for number in range(UPDATES):
-            seed = life.draw(f"practise {number}")
-            rows = imagine(world, policy, some_of(starts, DREAMS, FRESH, seed), HORIZON, seed)
-            improve(policy, life.optimizer, rows, how, seed)
-        seed = life.draw("promise")
-        limit = min(life.environment.limit or LONGEST, LONGEST)
-        life.expected = predicted(imagine(world, policy, some_of(starts, FORETOLD, 1.0, seed), limit, seed))
+        for number in range(POLICY_UPDATES):
+            seed = session.round_seed(f"practise {number}")
+            update_starts = sample_starts(starts, IMAGINED_ROWS, INITIAL_SHARE, seed)
+            ppo_update(
+                policy, session.optimizer, imagine(transition_model, policy, update_starts, HORIZON, seed), ppo, seed
+            )
+        seed = session.round_seed("promise")
+        steps = min(session.environment.max_episode_steps or MAX_EVAL_STEPS, MAX_EVAL_STEPS)
+        eval_starts = sample_starts(starts, EVAL_ROWS, 1.0, seed)
+        session.predicted_return = predicted_return(imagine(transition_model, policy, eval_starts, steps, seed))

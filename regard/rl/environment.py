@@ -1,8 +1,8 @@
-"""A world to act in: gymnasium behind one small class (Towers et al. 2024), and what happens there as episodes.
+"""Environments and trajectories: gymnasium (Towers et al. 2024) behind one small class.
 
-o₀, then again and again:   aₜ = player(what happened so far),   oₜ₊₁, rₜ = the world's answer
+o₀ = reset(seed);   aₜ = policy(o₀, a₀, ..., oₜ);   oₜ₊₁, rₜ, terminated, truncated = step(aₜ)
 
-Numbers of the observation may be hidden: whoever acts must then remember what the hidden ones would have told.
+Entries of the observation may be hidden: the environment is then partially observable, and the policy needs a history.
 """
 
 from __future__ import annotations
@@ -20,81 +20,83 @@ from regard.choose import LARGEST
 from regard.data.episodes import Episode, Floats
 from regard.training.loop import number_from
 
-NEEDED = 'acting in an environment needs the library gymnasium: pip install "regard[world]"'
-MOST = 10_000  # steps of an episode in a world that names no limit: nobody waits for ever for one that never ends
+INSTALL_HINT = 'acting in an environment needs gymnasium: pip install "regard[world]"'
+MAX_EPISODE_STEPS = 10_000  # time limit in an environment that has none
 
 
-class Moment(NamedTuple):
-    """The world's answer to an action."""
+class StepResult(NamedTuple):
+    """What the environment returns for an action."""
 
     observation: Floats
     reward: float
-    ended: bool  # the world ended it
-    cut: bool  # the time was up
+    terminated: bool  # the environment ended the episode
+    truncated: bool  # the time limit ended it
 
 
 class Environment:
-    """An environment of gymnasium with a few actions and a vector of numbers to see."""
+    """A gymnasium environment with a Discrete action space and a one-dimensional Box of observations."""
 
-    note = ""  # what whoever acts there should be told first
+    note = ""  # what the commands print before they act
 
     def __init__(self, name: str, hide: tuple[int, ...] = ()):
         self.name, self.hide = name, tuple(hide)
-        self.world = made(name)
-        space, deeds = self.world.observation_space, self.world.action_space
-        if type(deeds).__name__ != "Discrete":
-            raise ValueError(f"{name} is acted in by {deeds}, and regard chooses one of a few actions: Discrete(n)")
+        self.env = make_gymnasium(name)
+        space, action_space = self.env.observation_space, self.env.action_space
+        if type(action_space).__name__ != "Discrete":
+            raise ValueError(f"{name} has the action space {action_space}; regard supports Discrete(n) only")
         if type(space).__name__ != "Box" or len(space.shape) != 1:
-            raise ValueError(f"{name} shows {space}, and regard acts on a vector of numbers: a Box of one dimension")
-        self.first, self.actions = int(deeds.start), int(deeds.n)
-        whole = int(space.shape[0])
-        for number in self.hide:
-            if not 0 <= number < whole:
-                raise ValueError(f"hide must name numbers of the observation of {name}, 0 to {whole - 1}, not {number}")
-        self.shown = [number for number in range(whole) if number not in self.hide]
-        if not self.shown:
-            raise ValueError(f"hide {' '.join(map(str, self.hide))} leaves nothing of the observation of {name} to see")
-        self.whole: Floats = np.zeros(whole, np.float32)  # the newest observation, with what is hidden
-        if self.limit is None:
-            self.world = limited(self.world)
-            self.note = f"{name} names no limit of time: an episode is cut off after {MOST:,} steps"
+            raise ValueError(f"{name} has the observation space {space}; regard supports a one-dimensional Box only")
+        self.action_start, self.num_actions = int(action_space.start), int(action_space.n)
+        size = int(space.shape[0])
+        for index in self.hide:
+            if not 0 <= index < size:
+                raise ValueError(f"hide must name indices of the observation of {name}, 0 to {size - 1}, not {index}")
+        self.visible = [index for index in range(size) if index not in self.hide]
+        if not self.visible:
+            raise ValueError(f"hide {' '.join(map(str, self.hide))} leaves nothing of the observation of {name}")
+        self.full_observation: Floats = np.zeros(size, np.float32)  # the latest, hidden entries included
+        if self.max_episode_steps is None:
+            self.env = add_time_limit(self.env)
+            self.note = f"{name} has no time limit: regard truncates an episode after {MAX_EPISODE_STEPS:,} steps"
 
     @property
-    def observation(self) -> int:
-        """Numbers that are seen."""
-        return len(self.shown)
+    def observation_dim(self) -> int:
+        """Visible entries of an observation."""
+        return len(self.visible)
 
     @property
-    def is_cart(self) -> bool:
-        """Whether it can be drawn as a cart with a pole."""
-        return type(self.world.unwrapped).__name__ == "CartPoleEnv"
+    def is_cartpole(self) -> bool:
+        """Whether `view.render_cartpole` can draw it."""
+        return type(self.env.unwrapped).__name__ == "CartPoleEnv"
 
     @property
-    def limit(self) -> int | None:
-        """Steps after which time is up."""
-        return getattr(self.world.spec, "max_episode_steps", None)
+    def max_episode_steps(self) -> int | None:
+        """The time limit."""
+        return getattr(self.env.spec, "max_episode_steps", None)
 
     def reset(self, seed: int) -> Floats:
-        return self.see(self.world.reset(seed=seed % 2**32)[0])
+        return self.observe(self.env.reset(seed=seed % 2**32)[0])
 
-    def step(self, action: int) -> Moment:
-        observation, reward, ended, cut, _ = self.world.step(self.first + action)
+    def step(self, action: int) -> StepResult:
+        observation, reward, terminated, truncated, _ = self.env.step(self.action_start + action)
         if not abs(reward) < LARGEST:  # nor is NaN
-            raise ValueError(f"{self.name} gave the reward {reward}, which is no number to learn from")
-        return Moment(self.see(observation), float(reward), bool(ended), bool(cut))
+            raise ValueError(f"{self.name} returned the reward {reward}, which is not a finite number")
+        return StepResult(self.observe(observation), float(reward), bool(terminated), bool(truncated))
 
-    def see(self, observation: Any) -> Floats:
-        self.whole = np.asarray(observation, np.float32)
-        if not (np.abs(self.whole) < LARGEST).all():
-            raise ValueError(f"{self.name} showed {self.whole.tolist()}, and not every number of it is one")
-        return self.whole[self.shown]
+    def observe(self, observation: Any) -> Floats:
+        self.full_observation = np.asarray(observation, np.float32)
+        if not (np.abs(self.full_observation) < LARGEST).all():
+            raise ValueError(
+                f"{self.name} returned the observation {self.full_observation.tolist()}, which is not finite"
+            )
+        return self.full_observation[self.visible]
 
 
-def made(name: str) -> Any:
+def make_gymnasium(name: str) -> Any:
     try:
         import gymnasium
     except ImportError:
-        raise ValueError(NEEDED) from None
+        raise ValueError(INSTALL_HINT) from None
     if ":" not in name and name not in gymnasium.registry:
         near = get_close_matches(name, gymnasium.registry, 3, 0.5)
         hint = f"did you mean {' or '.join(near)}?" if near else "try CartPole-v1 or Acrobot-v1"
@@ -102,114 +104,116 @@ def made(name: str) -> Any:
     try:
         return gymnasium.make(name)
     except (gymnasium.error.Error, ImportError) as error:
-        raise ValueError(f"the environment {name} cannot be made: {error}") from None
+        raise ValueError(f"gymnasium cannot make the environment {name}: {error}") from None
 
 
-def limited(world: Any) -> Any:
+def add_time_limit(env: Any) -> Any:
     from gymnasium.wrappers import TimeLimit
 
-    return TimeLimit(world, MOST)
+    return TimeLimit(env, MAX_EPISODE_STEPS)
 
 
-def edition() -> str:
-    """Another one may have another world under the same name."""
+def gymnasium_version() -> str:
+    """Another version may have another environment under the same name."""
     return version("gymnasium")
 
 
 @dataclass
-class Past:
+class Trajectory:
     """An episode so far: one observation more than actions."""
 
     observations: list[Floats]
     actions: list[int] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
-    ended: bool = False
-    cut: bool = False
-    number: int = 0  # of the episode: its beginning and all that is drawn in it follow from (seed, number)
+    terminated: bool = False
+    truncated: bool = False
+    number: int = 0  # of the episode; (seed, number) determines its initial state and its random actions
 
-    def add(self, action: int, moment: Moment) -> None:
-        self.observations.append(moment.observation)
+    def append(self, action: int, result: StepResult) -> None:
+        self.observations.append(result.observation)
         self.actions.append(action)
-        self.rewards.append(float(np.float32(moment.reward)))  # as files keep it
-        self.ended, self.cut = moment.ended, moment.cut
+        self.rewards.append(float(np.float32(result.reward)))  # the precision of files
+        self.terminated, self.truncated = result.terminated, result.truncated
 
     @property
-    def over(self) -> bool:
-        return self.ended or self.cut
+    def done(self) -> bool:
+        return self.terminated or self.truncated
 
     @property
-    def total(self) -> float:
+    def episode_return(self) -> float:
         return sum(self.rewards)
 
-    def episode(self, file: str = "") -> Episode:
-        """As it is kept in files. One that still goes on is cut off here."""
-        told = np.stack(self.observations).astype(np.float32)
+    def to_episode(self, file: str = "") -> Episode:
+        """The episode as files hold it. One that is not done is truncated here."""
+        observations = np.stack(self.observations).astype(np.float32)
         actions, rewards = np.array(self.actions, np.int64), np.array(self.rewards, np.float32)
-        return Episode(told, actions, rewards, self.ended, file, self.number + 1)
+        return Episode(observations, actions, rewards, self.terminated, file, self.number + 1)
 
     @classmethod
-    def of(cls, episode: Episode, goes_on: bool) -> Past:
-        """An episode from a file, which is over unless it goes on."""
-        assert episode.actions is not None, "nobody acts in a video"
-        cut = not (episode.ended or goes_on)
+    def from_episode(cls, episode: Episode, ongoing: bool) -> Trajectory:
+        """An episode of a file: done, unless it is ongoing."""
+        assert episode.actions is not None, "a video has no actions"
+        truncated = not (episode.ended or ongoing)
         actions, rewards = episode.actions.tolist(), episode.rewards.tolist()
-        return cls([*episode.observations], actions, rewards, episode.ended, cut, episode.line - 1)
+        return cls([*episode.observations], actions, rewards, episode.ended, truncated, episode.line - 1)
 
 
-Player = Callable[[Past], int]  # chooses an action by what has happened so far
+PolicyFn = Callable[[Trajectory], int]  # chooses an action from the trajectory so far
 
 
-def lived(environment: Environment, player: Player, seed: int, past: Past | None = None) -> Iterator[Past]:
-    """After every step the episode so far, one episode after the other, for ever. All of it follows from the seed.
-    `past` is the newest one of a life that goes on."""
-    if past is None:
-        past = begun(environment, seed, 0)
-    elif not past.over:
-        relive(environment, past, seed)
+def rollout(
+    environment: Environment, policy_fn: PolicyFn, seed: int, trajectory: Trajectory | None = None
+) -> Iterator[Trajectory]:
+    """Act for ever, episode after episode; yields the current trajectory after every step. The seed determines all of
+    it. `trajectory` is the latest one of a rollout that is resumed."""
+    if trajectory is None:
+        trajectory = start_episode(environment, seed, 0)
+    elif not trajectory.done:
+        replay_actions(environment, trajectory, seed)
     while True:
-        while not past.over:
-            action = player(past)
-            past.add(action, environment.step(action))
-            yield past
-        past = begun(environment, seed, past.number + 1)
+        while not trajectory.done:
+            action = policy_fn(trajectory)
+            trajectory.append(action, environment.step(action))
+            yield trajectory
+        trajectory = start_episode(environment, seed, trajectory.number + 1)
 
 
-def begun(environment: Environment, seed: int, number: int) -> Past:
-    return Past([environment.reset(number_from(seed, number))], number=number)
+def start_episode(environment: Environment, seed: int, number: int) -> Trajectory:
+    return Trajectory([environment.reset(number_from(seed, number))], number=number)
 
 
-def relive(environment: Environment, past: Past, seed: int) -> None:
-    """Bring the world to where an episode had stopped: the same beginning, and the same deeds."""
-    seen = [environment.reset(number_from(seed, past.number))]
-    seen += [environment.step(action).observation for action in past.actions]
-    if not np.array_equal(np.stack(seen), np.stack(past.observations)):
+def replay_actions(environment: Environment, trajectory: Trajectory, seed: int) -> None:
+    """Bring the environment to the state in which a trajectory stopped: the same reset, the same actions."""
+    observations = [environment.reset(number_from(seed, trajectory.number))]
+    observations += [environment.step(action).observation for action in trajectory.actions]
+    if not np.array_equal(np.stack(observations), np.stack(trajectory.observations)):
         raise ValueError(
-            f"{environment.name} does not do the same again when the same is done: a run in it cannot go on, "
-            "start again with --overwrite"
+            f"{environment.name} is not deterministic: the same actions led to other observations, so a run in it "
+            "cannot be resumed; start again with --overwrite"
         )
 
 
-def played(environment: Environment, player: Player, episodes: int, seed: int) -> Iterator[Past]:
-    """Whole episodes, each as it ends."""
-    whole = (past for past in lived(environment, player, seed) if past.over)
-    return islice(whole, episodes)
+def play_episodes(environment: Environment, policy_fn: PolicyFn, episodes: int, seed: int) -> Iterator[Trajectory]:
+    """Complete episodes, each as it ends."""
+    complete = (trajectory for trajectory in rollout(environment, policy_fn, seed) if trajectory.done)
+    return islice(complete, episodes)
 
 
-def record(environment: Environment, player: Player, episodes: int, seed: int) -> list[Episode]:
-    """Whole episodes, as `write_episodes` takes them."""
-    return [past.episode(environment.name) for past in played(environment, player, episodes, seed)]
+def record_episodes(environment: Environment, policy_fn: PolicyFn, episodes: int, seed: int) -> list[Episode]:
+    """Complete episodes, as `write_episodes` takes them."""
+    return [run.to_episode(environment.name) for run in play_episodes(environment, policy_fn, episodes, seed)]
 
 
-def returns(environment: Environment, player: Player, episodes: int, seed: int) -> list[float]:
-    """What each episode brought in all."""
-    return [past.total for past in played(environment, player, episodes, seed)]
+def episode_returns(environment: Environment, policy_fn: PolicyFn, episodes: int, seed: int) -> list[float]:
+    """The return of each episode: the sum of its rewards."""
+    return [trajectory.episode_return for trajectory in play_episodes(environment, policy_fn, episodes, seed)]
 
 
-def luck(past: Past, seed: int) -> float:
-    """A number from 0 to 1 for the next action of an episode: the same in whatever order episodes are played."""
-    return float(np.random.default_rng([seed, past.number, len(past.actions)]).random())
+def action_noise(trajectory: Trajectory, seed: int) -> float:
+    """A uniform number of [0, 1) for the next action of an episode, whatever the order in which episodes are played."""
+    return float(np.random.default_rng([seed, trajectory.number, len(trajectory.actions)]).random())
 
 
-def by_chance(environment: Environment, seed: int) -> Player:
-    """Any action, as likely as any other."""
-    return lambda past: int(luck(past, seed) * environment.actions)
+def random_policy(environment: Environment, seed: int) -> PolicyFn:
+    """Uniformly random actions."""
+    return lambda trajectory: int(action_noise(trajectory, seed) * environment.num_actions)

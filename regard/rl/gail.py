@@ -1,11 +1,11 @@
-"""GAIL (Ho & Ermon 2016): act so that nobody can tell it from the expert.
+"""GAIL (Ho & Ermon 2016): generative adversarial imitation learning.
 
-    D(o,a)  the chance that the expert did this         loss = - Σ_expert log D - Σ_policy log (1 - D)
-    r       = - log (1 - D)                             what the policy gets for doing as the expert does
-    π       learns from r by PPO, where the paper has TRPO: its step is as careful, and much simpler
+    D(o,a)  the probability that the expert did this    loss = - Σ_expert log D - Σ_policy log (1 - D)
+    r       = - log (1 - D)                             the reward of the policy
+    π       maximises r by PPO, where the paper has TRPO: its step is as careful, and much simpler
 
-Who only clones learns what to do where the expert was. Here the policy acts in the world itself, and what leads it away
-from where the expert was is found out as well. The world's own rewards are never looked at.
+Behaviour cloning learns only what to do in the expert's states. Here the policy acts in the environment, so it also
+learns to return to them. The environment's own rewards are not used.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from torch.optim import Adam
 from regard.choose import must
 from regard.data.batches import Ints
 from regard.data.episodes import Episode
-from regard.rl.environment import Environment, lived
-from regard.rl.policy import Policy, PolicyConfig, Seen, drawn, layers, seen_at
-from regard.rl.ppo import PPO, improve, optimizer_of, rows_of
+from regard.rl.environment import Environment, rollout
+from regard.rl.policy import History, Policy, PolicyConfig, history_at, mlp, sampling_policy
+from regard.rl.ppo import PPOConfig, batch_from_episodes, make_optimizer, ppo_update
 from regard.training.loop import number_from
 
 
 @dataclass(frozen=True)
-class Imitation:
-    """How long and how fast to imitate."""
+class GAILOptions:
+    """Length of the training and hyperparameters of the discriminator."""
 
-    steps: int = 50_000  # done in the world; the last round is done to its end
-    round: int = 1000  # of them, at least, before judge and policy learn
-    memory: int = 1  # newest observations that judge and policy see
+    steps: int = 50_000  # environment steps in all; the last round is completed
+    round: int = 1000  # least environment steps of a round, before discriminator and policy are updated
+    memory: int = 1  # latest observations in the input of discriminator and policy
     hidden: int = 64  # width of their layers
-    rate: float = 1e-3  # of the judge
-    passes: int = 2  # of the judge over the newest steps
-    batch: int = 128  # steps of each, expert and policy
+    rate: float = 1e-3  # learning rate of the discriminator
+    passes: int = 2  # epochs of the discriminator over the steps of a round
+    batch: int = 128  # batch size of the discriminator: so many expert steps and as many of the policy
 
     def __post_init__(self) -> None:
         must(
@@ -52,113 +52,123 @@ class Imitation:
         )
 
 
-class Round(NamedTuple):
-    steps: int  # done in the world so far
-    returns: list[float]  # of the episodes of this round, as the world counts them: only for who watches
-    told_apart: float  # share of the steps of both that the judge takes for what they are
+class GAILRound(NamedTuple):
+    steps: int  # environment steps so far
+    returns: list[float]  # of the episodes of this round, by the environment's rewards: for information only
+    discriminator_accuracy: float  # on steps of expert and policy
     policy: Policy
 
 
-class Deeds(NamedTuple):
-    """What was seen, and what was done about it, in all steps of some episodes."""
+class StateActionPairs(NamedTuple):
+    """All steps of several episodes."""
 
-    seen: Seen  # (N,M,O), (N,M-1)
+    history: History  # (N,M,O), (N,M-1)
     actions: Tensor  # (N,)
 
 
-class Judge(nn.Module):
-    """Whether the expert did this: a logit for each step. It sees what the policy sees, and the action."""
+class Discriminator(nn.Module):
+    """The logit of D(o,a) for each step, from the input of the policy and the action."""
 
     def __init__(self, policy: Policy, hidden: int):
         super().__init__()
-        self.policy = [policy]  # in a list: its weights are not the judge's
-        c = policy.config
-        self.layers = layers(c.observation + (c.memory - 1) * (c.observation + c.actions) + c.actions, hidden, 1, 1.0)
+        self.policy = [policy]  # in a list: its weights are not the discriminator's
+        self.mlp = mlp(policy.config.input_dim + policy.config.num_actions, hidden, 1, 1.0)
 
-    def forward(self, deeds: Deeds) -> Tensor:
+    def forward(self, pairs: StateActionPairs) -> Tensor:
         [policy] = self.policy
-        seen = policy.features(deeds.seen)
-        done = F.one_hot(deeds.actions, policy.config.actions).to(seen)
-        return self.layers(torch.cat((seen, done), -1))[..., 0]
+        features = policy.features(pairs.history)
+        actions = F.one_hot(pairs.actions, policy.config.num_actions).to(features)
+        return self.mlp(torch.cat((features, actions), -1))[..., 0]
 
     @torch.no_grad()
-    def reward(self, deeds: Deeds) -> Tensor:
-        return F.softplus(self(deeds))  # - log (1 - σ(x))
+    def reward(self, pairs: StateActionPairs) -> Tensor:
+        return F.softplus(self(pairs))  # - log (1 - σ(x))
 
 
 def imitate(
-    environment: Environment, expert: Sequence[Episode], how: Imitation, learning: PPO, seed: int = 1
-) -> Iterator[Round]:
-    """Round after round, with the policy as it is then. All of it follows from the seed."""
-    must_suit(environment, expert)
+    environment: Environment, expert: Sequence[Episode], options: GAILOptions, ppo: PPOConfig, seed: int = 1
+) -> Iterator[GAILRound]:
+    """Train round by round; yields each with the policy as it is then. The seed determines all of it."""
+    check_expert(environment, expert)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        policy = Policy(PolicyConfig(environment.observation, environment.actions, how.memory, how.hidden))
-        judge = Judge(policy, how.hidden)
-    policy.fit_scales([one._replace(rewards=np.ones_like(one.rewards)) for one in expert], learning.discount)
-    policies, judges = optimizer_of(policy, learning), Adam(judge.parameters(), lr=how.rate)
-    shown, steps, number = deeds_of(expert, how.memory), 0, 0
-    while steps < how.steps:
+        sizes = PolicyConfig(environment.observation_dim, environment.num_actions, options.memory, options.hidden)
+        policy = Policy(sizes)
+        discriminator = Discriminator(policy, options.hidden)
+    policy.fit_scales([episode._replace(rewards=np.ones_like(episode.rewards)) for episode in expert], ppo.discount)
+    policy_optimizer, optimizer = make_optimizer(policy, ppo), Adam(discriminator.parameters(), lr=options.rate)
+    expert_pairs, steps, number = state_action_pairs(expert, options.memory), 0, 0
+    while steps < options.steps:
         number += 1
-        chance = number_from(seed, number)
-        episodes = some(environment, policy, how.round, chance)
-        steps += sum(len(episode.rewards) for episode in episodes)
-        mine = deeds_of(episodes, how.memory)
-        told = judged(judge, judges, shown, mine, how, chance)
-        rewards = judge.reward(mine).split([len(episode.rewards) for episode in episodes])
-        liked = [one._replace(rewards=gain.numpy()) for one, gain in zip(episodes, rewards, strict=True)]
-        improve(policy, policies, rows_of(policy, liked, learning), learning, chance)
-        yield Round(steps, [float(one.rewards.sum()) for one in episodes], told, policy)
+        round_seed = number_from(seed, number)
+        episodes = collect_episodes(environment, policy, options.round, round_seed)
+        steps += sum(lengths := [episode.steps for episode in episodes])
+        pairs = state_action_pairs(episodes, options.memory)
+        accuracy = train_discriminator(discriminator, optimizer, expert_pairs, pairs, options, round_seed)
+        rewards = discriminator.reward(pairs).split(lengths)
+        relabelled_episodes = [
+            episode._replace(rewards=r.numpy()) for episode, r in zip(episodes, rewards, strict=True)
+        ]
+        ppo_update(policy, policy_optimizer, batch_from_episodes(policy, relabelled_episodes, ppo), ppo, round_seed)
+        yield GAILRound(steps, [float(episode.rewards.sum()) for episode in episodes], accuracy, policy)
 
 
-def some(environment: Environment, policy: Policy, steps: int, seed: int) -> list[Episode]:
-    """Whole episodes, of so many steps or more in all."""
-    found: list[Episode] = []
-    for past in lived(environment, drawn(policy, seed), seed):
-        if past.over:
-            found.append(past.episode(environment.name))
-            if sum(len(one.rewards) for one in found) >= steps:
+def collect_episodes(environment: Environment, policy: Policy, steps: int, seed: int) -> list[Episode]:
+    """Complete episodes of at least so many steps in all; actions are sampled."""
+    episodes: list[Episode] = []
+    for trajectory in rollout(environment, sampling_policy(policy, seed), seed):
+        if trajectory.done:
+            episodes.append(trajectory.to_episode(environment.name))
+            if sum(episode.steps for episode in episodes) >= steps:
                 break
-    return found
+    return episodes
 
 
-def deeds_of(episodes: Sequence[Episode], memory: int) -> Deeds:
-    parts, done = [], []
-    for one in episodes:
-        assert one.actions is not None, "nobody acts in a video"
-        parts.append(seen_at(one.observations, one.actions, memory, np.arange(len(one.rewards))))
-        done.append(torch.from_numpy(one.actions))
-    observations, before = (torch.cat(part) for part in zip(*parts, strict=True))
-    return Deeds(Seen(observations, before), torch.cat(done))
+def state_action_pairs(episodes: Sequence[Episode], history_length: int) -> StateActionPairs:
+    histories, actions = [], []
+    for episode in episodes:
+        assert episode.actions is not None, "a video has no actions"
+        histories.append(history_at(episode.observations, episode.actions, history_length, np.arange(episode.steps)))
+        actions.append(torch.from_numpy(episode.actions))
+    history = History(*(torch.cat(tensors) for tensors in zip(*histories, strict=True)))
+    return StateActionPairs(history, torch.cat(actions))
 
 
-def chosen(deeds: Deeds, rows: Ints) -> Deeds:
-    return Deeds(Seen(deeds.seen.observations[rows], deeds.seen.actions[rows]), deeds.actions[rows])
+def select_rows(pairs: StateActionPairs, rows: Ints) -> StateActionPairs:
+    return StateActionPairs(History(*(tensor[rows] for tensor in pairs.history)), pairs.actions[rows])
 
 
-def judged(judge: Judge, optimizer: Adam, expert: Deeds, mine: Deeds, how: Imitation, seed: int) -> float:
-    """The judge learns to tell the two apart; the share of steps that it took for what they are."""
-    draw, right = np.random.default_rng(seed), []
-    for _ in range(how.passes):
-        order = draw.permutation(len(mine.actions))
-        for rows in np.array_split(order, max(1, len(order) // how.batch)):
-            theirs = judge(chosen(expert, draw.integers(len(expert.actions), size=len(rows))))
-            ours = judge(chosen(mine, rows))
-            loss = F.softplus(-theirs).mean() + F.softplus(ours).mean()
+def train_discriminator(
+    discriminator: Discriminator,
+    optimizer: Adam,
+    expert: StateActionPairs,
+    pairs: StateActionPairs,
+    options: GAILOptions,
+    seed: int,
+) -> float:
+    """Train on steps of expert and policy; returns the accuracy during training."""
+    rng, accuracies = np.random.default_rng(seed), []
+    for _ in range(options.passes):
+        order = rng.permutation(len(pairs.actions))
+        for rows in np.array_split(order, max(1, len(order) // options.batch)):
+            expert_logits = discriminator(select_rows(expert, rng.integers(len(expert.actions), size=len(rows))))
+            policy_logits = discriminator(select_rows(pairs, rows))
+            loss = F.softplus(-expert_logits).mean() + F.softplus(policy_logits).mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            right.append(torch.cat((theirs > 0, ours < 0)).float().mean().item())
-    return float(np.mean(right))
+            accuracies.append(torch.cat((expert_logits > 0, policy_logits < 0)).float().mean().item())
+    return float(np.mean(accuracies))
 
 
-def must_suit(environment: Environment, expert: Sequence[Episode]) -> None:
-    for one in expert:
-        where, shape = f"{one.file}:{one.line}", one.observations.shape[1:]
-        if one.actions is None:
-            raise ValueError(f"{where}: nobody acts here, so there is nobody to imitate")
-        if shape != (environment.observation,) or one.actions.max() >= environment.actions:
+def check_expert(environment: Environment, expert: Sequence[Episode]) -> None:
+    for episode in expert:
+        where, shape = f"{episode.file}:{episode.line}", episode.observations.shape[1:]
+        if episode.actions is None:
+            raise ValueError(f"{where}: a video has no actions to imitate; give episodes with actions")
+        if shape != (environment.observation_dim,) or episode.actions.max() >= environment.num_actions:
             raise ValueError(
-                f"{where}: its observations are {shape} and its highest action is {one.actions.max()}, but "
-                f"{environment.name} shows {environment.observation} numbers and knows {environment.actions} actions"
+                f"{where}: its observations have shape {shape} and its highest action is {episode.actions.max()}, but "
+                f"{environment.name} has {environment.observation_dim} observation entries and "
+                f"{environment.num_actions} actions"
             )

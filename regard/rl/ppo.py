@@ -1,11 +1,11 @@
-"""Proximal policy optimisation (Schulman et al. 2017): make what went better than expected more likely, a little.
+"""Proximal policy optimisation (Schulman et al. 2017) with generalised advantage estimation (Schulman et al. 2016).
 
-    δₜ = rₜ + γ cₜ V(oₜ₊₁) - V(oₜ)              c: the chance that the world goes on, 0 where it ended
-    Aₜ = δₜ + γ λ cₜ Aₜ₊₁                       what an action brought beyond V   (Schulman et al. 2016)
+    δₜ = rₜ + γ cₜ V(oₜ₊₁) - V(oₜ)              c: the probability that the episode continues, 0 where it terminated
+    Aₜ = δₜ + γ λ cₜ Aₜ₊₁                       the advantage of an action
     ρₜ = π(aₜ) / π_old(aₜ)
-    L  = -Σ wₜ min(ρₜ Aₜ, clip(ρₜ, 1 ± ε) Aₜ)    nothing is gained by going further than ε from the old policy
+    L  = -Σ wₜ min(ρₜ Aₜ, clip(ρₜ, 1 ± ε) Aₜ)    no gain from moving further than ε from the old policy
 
-A step counts by wₜ, the chance that it is reached: in imagination an end is a probability, and nothing is drawn.
+wₜ is the probability that step t is reached: in imagination a termination is a probability and is not sampled.
 """
 
 from __future__ import annotations
@@ -22,128 +22,130 @@ from torch.optim import Adam
 
 from regard.choose import must
 from regard.data.episodes import Episode
-from regard.rl.policy import Policy, Seen, seen_at
+from regard.rl.policy import History, Policy, history_at
 
 
 @dataclass(frozen=True)
-class PPO:
-    """How a policy is improved."""
+class PPOConfig:
+    """Hyperparameters of PPO."""
 
-    discount: float = 0.99  # what a reward is worth one step later
-    trace: float = 0.95  # how far an advantage looks before it trusts the value: 0 one step, 1 to the end
-    clip: float = 0.2  # how far the chance of an action may move in one update
-    entropy: float = 0.005  # pull towards trying things
-    passes: int = 4  # over the same rows
-    parts: int = 4  # batches of a pass
-    rate: float = 1e-3  # of Adam
-    longest: float = 0.5  # gradient
+    discount: float = 0.99  # γ
+    gae_lambda: float = 0.95  # λ: 0 trusts the value function after one step, 1 never
+    clip_range: float = 0.2  # ε
+    entropy_coef: float = 0.005  # weight of the entropy bonus
+    epochs: int = 4  # passes over a rollout batch
+    minibatches: int = 4  # of an epoch
+    lr: float = 1e-3  # learning rate of Adam
+    max_grad_norm: float = 0.5
 
     def __post_init__(self) -> None:
         must(
             self,
             discount=(0 <= self.discount < 1, "at least 0 and below 1"),
-            trace=(0 <= self.trace <= 1, "0 to 1"),
-            clip=(0 < self.clip < 1, "above 0 and below 1"),
-            entropy=(self.entropy >= 0, "0 or more"),
-            passes=(self.passes >= 1, "at least 1"),
-            parts=(self.parts >= 1, "at least 1"),
+            gae_lambda=(0 <= self.gae_lambda <= 1, "0 to 1"),
+            clip_range=(0 < self.clip_range < 1, "above 0 and below 1"),
+            entropy_coef=(self.entropy_coef >= 0, "0 or more"),
+            epochs=(self.epochs >= 1, "at least 1"),
+            minibatches=(self.minibatches >= 1, "at least 1"),
         )
 
 
-class Rows(NamedTuple):
-    """What was played, imagined or real: B rows of T steps."""
+class RolloutBatch(NamedTuple):
+    """Rollouts, imagined or real: B rows of T steps."""
 
-    seen: Seen  # what the policy saw before each action: (B,T,M,O), (B,T,M-1)
+    history: History  # the policy's input before each action: (B,T,M,O), (B,T,M-1)
     actions: Tensor  # (B,T)
-    logp: Tensor  # (B,T), of each action when it was chosen
+    log_probs: Tensor  # (B,T), of each action under the policy that chose it
     rewards: Tensor  # (B,T)
-    goes_on: Tensor  # (B,T), the chance that the world goes on after it
-    reached: Tensor  # (B,T), the chance that the row comes so far; 0 where there is nothing
-    last: Tensor  # (B,), the value of what followed the last step
+    continue_prob: Tensor  # (B,T), probability that the episode continues after the step
+    reach_prob: Tensor  # (B,T), probability that the row reaches the step; 0 for padding
+    last_value: Tensor  # (B,), value after the last step
 
 
-class Update(NamedTuple):
-    loss: float  # of the policy
-    value: float  # squared error of the values, in their unit
-    entropy: float  # of the choices, in nats
-    moved: float  # share of steps whose chance moved beyond the clip
+class PPOUpdate(NamedTuple):
+    policy_loss: float
+    value_loss: float  # smooth L1, in units of `value_scale`
+    entropy: float  # of the policy, in nats
+    clip_fraction: float  # share of steps whose ratio left the clip range
 
 
-def advantages(rewards: Tensor, values: Tensor, goes_on: Tensor, last: Tensor, how: PPO) -> Tensor:
-    """(B,T), from the end to the beginning."""
-    after, follows = last, torch.zeros_like(last)
-    found = torch.empty_like(rewards)
+def compute_gae(
+    rewards: Tensor, values: Tensor, continue_prob: Tensor, last_value: Tensor, config: PPOConfig
+) -> Tensor:
+    """Advantages (B,T), computed from the last step to the first."""
+    next_value, advantage = last_value, torch.zeros_like(last_value)
+    advantages = torch.empty_like(rewards)
     for t in reversed(range(rewards.size(1))):
-        surprise = rewards[:, t] + how.discount * goes_on[:, t] * after - values[:, t]
-        follows = surprise + how.discount * how.trace * goes_on[:, t] * follows
-        found[:, t], after = follows, values[:, t]
-    return found
+        delta = rewards[:, t] + config.discount * continue_prob[:, t] * next_value - values[:, t]
+        advantage = delta + config.discount * config.gae_lambda * continue_prob[:, t] * advantage
+        advantages[:, t], next_value = advantage, values[:, t]
+    return advantages
 
 
-def optimizer_of(policy: Policy, how: PPO) -> Adam:
-    return Adam(policy.parameters(), lr=how.rate, eps=1e-5)
+def make_optimizer(policy: Policy, config: PPOConfig) -> Adam:
+    return Adam(policy.parameters(), lr=config.lr, eps=1e-5)
 
 
-def improve(policy: Policy, optimizer: Adam, rows: Rows, how: PPO, seed: int) -> Update:
-    """A few passes over the rows. The mean of what was seen on the way."""
+def ppo_update(policy: Policy, optimizer: Adam, batch: RolloutBatch, config: PPOConfig, seed: int) -> PPOUpdate:
+    """A few epochs over the batch. Returns the mean statistics."""
     with torch.no_grad():
-        values = policy(rows.seen).value
-        gain = advantages(rows.rewards, values, rows.goes_on, rows.last, how)
-        wanted = gain + values
-    weight = rows.reached.flatten()
-    there = weight.nonzero()[:, 0]
-    flat = Seen(rows.seen.observations.flatten(0, 1)[there], rows.seen.actions.flatten(0, 1)[there])
-    weight, gain, wanted = weight[there], gain.flatten()[there], wanted.flatten()[there]
-    actions, logp = rows.actions.flatten()[there], rows.logp.flatten()[there]
-    gain = standard(gain, weight)
-    draw, told = np.random.default_rng(seed), []
-    for _ in range(how.passes):
-        for some in np.array_split(draw.permutation(len(there)), min(how.parts, len(there))):
-            part = torch.from_numpy(some)
-            thought = policy(Seen(flat.observations[part], flat.actions[part]))
-            log_chances = thought.logits.log_softmax(-1)
-            ratio = (log_chances.gather(-1, actions[part, None])[:, 0] - logp[part]).exp()
-            w, a = weight[part] / weight[part].sum(), gain[part]
-            loss = -(w * torch.minimum(ratio * a, ratio.clamp(1 - how.clip, 1 + how.clip) * a)).sum()
-            error = (
-                w * F.smooth_l1_loss(thought.value / policy.unit, wanted[part] / policy.unit, reduction="none")
-            ).sum()
-            entropy = -(w * (log_chances.exp() * log_chances).sum(-1)).sum()
+        values = policy(batch.history).value
+        advantages = compute_gae(batch.rewards, values, batch.continue_prob, batch.last_value, config)
+        targets = advantages + values
+    weight = batch.reach_prob.flatten()
+    real = weight.nonzero()[:, 0]
+    history = History(batch.history.observations.flatten(0, 1)[real], batch.history.actions.flatten(0, 1)[real])
+    weight, advantages, targets = weight[real], advantages.flatten()[real], targets.flatten()[real]
+    actions, old_log_probs = batch.actions.flatten()[real], batch.log_probs.flatten()[real]
+    advantages = normalize_advantages(advantages, weight)
+    rng, statistics = np.random.default_rng(seed), []
+    for _ in range(config.epochs):
+        for indices in np.array_split(rng.permutation(len(real)), min(config.minibatches, len(real))):
+            rows = torch.from_numpy(indices)
+            output = policy(History(history.observations[rows], history.actions[rows]))
+            log_probs, values = output.logits.log_softmax(-1), output.value / policy.value_scale
+            ratio = (log_probs.gather(-1, actions[rows, None])[:, 0] - old_log_probs[rows]).exp()
+            w, a = weight[rows] / weight[rows].sum(), advantages[rows]
+            loss = -(w * torch.minimum(ratio * a, ratio.clamp(1 - config.clip_range, 1 + config.clip_range) * a)).sum()
+            value_loss = (w * F.smooth_l1_loss(values, targets[rows] / policy.value_scale, reduction="none")).sum()
+            entropy = -(w * (log_probs.exp() * log_probs).sum(-1)).sum()
             optimizer.zero_grad()
-            (loss + error - how.entropy * entropy).backward()
-            torch.nn.utils.clip_grad_norm_(policy.parameters(), how.longest)
+            (loss + value_loss - config.entropy_coef * entropy).backward()
+            torch.nn.utils.clip_grad_norm_(policy.parameters(), config.max_grad_norm)
             optimizer.step()
-            moved = (w * ((ratio - 1).abs() > how.clip)).sum()
-            told.append([loss.item(), error.item(), entropy.item(), moved.item()])
-    return Update(*np.mean(told, 0).tolist())
+            clip_fraction = (w * ((ratio - 1).abs() > config.clip_range)).sum()
+            statistics.append([loss.item(), value_loss.item(), entropy.item(), clip_fraction.item()])
+    return PPOUpdate(*np.mean(statistics, 0).tolist())
 
 
-def standard(gain: Tensor, weight: Tensor) -> Tensor:
-    """With mean 0 and spread 1, each counted by its weight."""
+def normalize_advantages(advantages: Tensor, weight: Tensor) -> Tensor:
+    """Weighted mean 0 and standard deviation 1."""
     share = weight / weight.sum()
-    mean = (share * gain).sum()
-    return (gain - mean) / ((share * (gain - mean).square()).sum().sqrt() + 1e-8)
+    mean = (share * advantages).sum()
+    return (advantages - mean) / ((share * (advantages - mean).square()).sum().sqrt() + 1e-8)
 
 
 @torch.no_grad()
-def rows_of(policy: Policy, episodes: Sequence[Episode], how: PPO) -> Rows:
-    """Real episodes that this policy has just played, one a row, the rest of a shorter one empty. Where time cut one
-    off the world would have gone on: the value of what was last seen joins the last reward."""
-    longest, memory = max(len(episode.rewards) for episode in episodes), policy.config.memory
-    every = []
+def batch_from_episodes(policy: Policy, episodes: Sequence[Episode], config: PPOConfig) -> RolloutBatch:
+    """Real episodes that this policy has just played, one a row, shorter ones padded. Where the time limit truncated
+    an episode, the discounted value of the last observation is added to the last reward (bootstrapping)."""
+    longest, length = max(len(episode.rewards) for episode in episodes), policy.config.history_length
+    rows = []
     for episode in episodes:
-        assert episode.actions is not None, "nobody acts in a video"
+        assert episode.actions is not None, "a video has no actions"
         steps = len(episode.rewards)
-        seen = seen_at(episode.observations, episode.actions, memory, np.arange(longest).clip(max=steps))
-        actions, thought = torch.from_numpy(episode.actions), policy(seen)
-        logp = thought.logits[:steps].log_softmax(-1).gather(-1, actions[:, None])[:, 0]
-        rewards, goes_on = torch.from_numpy(episode.rewards.copy()), torch.ones(steps)
-        goes_on[-1] = 0
+        history = history_at(episode.observations, episode.actions, length, np.arange(longest).clip(max=steps))
+        actions, output = torch.from_numpy(episode.actions), policy(history)
+        log_probs = output.logits[:steps].log_softmax(-1).gather(-1, actions[:, None])[:, 0]
+        rewards, continue_prob = torch.from_numpy(episode.rewards.copy()), torch.ones(steps)
+        continue_prob[-1] = 0
         if not episode.ended:
-            final = policy(seen_at(episode.observations, episode.actions, memory, np.array([steps]))).value[0]
-            rewards[-1] += how.discount * final
-        rest = (0, longest - steps)
-        parts = (actions, logp, rewards, goes_on, torch.ones(steps))
-        every.append((*seen, *(F.pad(part, rest) for part in parts)))
-    seen_then, before, done, logs, gains, on, there = (torch.stack(part) for part in zip(*every, strict=True))
-    return Rows(Seen(seen_then, before), done, logs, gains, on, there, torch.zeros(len(episodes)))
+            final = policy(history_at(episode.observations, episode.actions, length, np.array([steps]))).value[0]
+            rewards[-1] += config.discount * final
+        columns = (actions, log_probs, rewards, continue_prob, torch.ones(steps))
+        rows.append((*history, *(F.pad(column, (0, longest - steps)) for column in columns)))
+    observations, previous, actions, log_probs, rewards, continue_prob, reach_prob = (
+        torch.stack(column) for column in zip(*rows, strict=True)
+    )
+    history, last_value = History(observations, previous), torch.zeros(len(episodes))
+    return RolloutBatch(history, actions, log_probs, rewards, continue_prob, reach_prob, last_value)

@@ -1,6 +1,6 @@
-"""Who decides with a model that learnt from episodes: step by step, with as many steps in sight as its context holds.
+"""A policy made of a `decide` model: behaviour cloning, or a Decision Transformer (Chen et al. 2021), that acts.
 
-aₜ = the most probable of p(a | the last steps), or one drawn from p^(1/temperature)
+aₜ = argmax p(a | the last `context` steps), or a sample of p^(1/temperature)
 """
 
 from __future__ import annotations
@@ -13,54 +13,56 @@ import torch
 
 from regard.data.episodes import Episode
 from regard.parts.heads import Model
-from regard.rl.environment import Environment, Past, begun, luck
+from regard.rl.environment import Environment, Trajectory, action_noise, start_episode
 from regard.tasks.decide import Decide, Wishes
 from regard.tasks.steps import to_go
 
 
-class Decider:
-    """A player of one episode, or of many at once: `decider(past)` is an action."""
+class SequencePolicy:
+    """A PolicyFn: `policy(trajectory)` is an action; `act` chooses one for each of several trajectories."""
 
-    def __init__(self, model: Model, task: Decide, how: Wishes, seed: int = 1):
-        self.model, self.task, self.temperature = model.eval(), task, how.temperature
-        self.wish, self.seed = task.wished(how), seed
+    def __init__(self, model: Model, task: Decide, options: Wishes, seed: int = 1):
+        self.model, self.task, self.temperature = model.eval(), task, options.temperature
+        self.target_return, self.seed = task.wished(options), seed
 
-    def __call__(self, past: Past) -> int:
-        return self.all([past])[0]
+    def __call__(self, trajectory: Trajectory) -> int:
+        return self.act([trajectory])[0]
 
     @torch.inference_mode()
-    def all(self, pasts: Sequence[Past]) -> list[int]:
-        """An action for each of some episodes that have gone on for as many steps."""
+    def act(self, trajectories: Sequence[Trajectory]) -> list[int]:
+        """One action for each trajectory; all have the same length."""
         task, context = self.task, self.model.body.config.context
-        seen, before = [], []
-        for past in pasts:
-            newest = np.stack(past.observations[-context:])
-            besides = to_go(np.array(past.rewards, np.float32), self.wish)[-context:]
-            seen.append(task.scaled(newest, besides))
-            before.append([task.kinds, *past.actions][-context:])
-        logp = task.chances(self.model, np.stack(seen), np.array(before))  # (B,actions)
+        inputs, previous_actions = [], []
+        for trajectory in trajectories:
+            returns_to_go = to_go(np.array(trajectory.rewards, np.float32), self.target_return)[-context:]
+            inputs.append(task.scaled(np.stack(trajectory.observations[-context:]), returns_to_go))
+            previous_actions.append([task.kinds, *trajectory.actions][-context:])
+        log_probs = task.chances(self.model, np.stack(inputs), np.array(previous_actions))  # (B,A)
         if not self.temperature:
-            return logp.argmax(-1).tolist()
-        below = (logp.double() / self.temperature).softmax(-1).cumsum(-1)[:, :-1]
-        return [int((row <= luck(past, self.seed)).sum()) for row, past in zip(below, pasts, strict=True)]
+            return log_probs.argmax(-1).tolist()
+        cdf = (log_probs.double() / self.temperature).softmax(-1).cumsum(-1)[:, :-1]
+        rows = zip(cdf, trajectories, strict=True)
+        return [int((row <= action_noise(trajectory, self.seed)).sum()) for row, trajectory in rows]
 
 
-def together(worlds: Sequence[Environment], decider: Decider, seed: int, first: int = 0) -> list[Episode]:
-    """One episode in each world, all of them step by step at once: the same as one after the other, and sooner. `first`
-    is the number of the first one, from which all that is random in it follows."""
-    for world in worlds:
-        must_suit(world, decider.task)
-    pasts = [begun(world, seed, number) for number, world in enumerate(worlds, first)]
-    while going := [(world, past) for world, past in zip(worlds, pasts, strict=True) if not past.over]:
-        for (world, past), action in zip(going, decider.all([past for _, past in going]), strict=True):
-            past.add(action, world.step(action))
-    return [past.episode(world.name) for world, past in zip(worlds, pasts, strict=True)]
+def play_in_parallel(
+    environments: Sequence[Environment], policy: SequencePolicy, seed: int, first: int = 0
+) -> list[Episode]:
+    """One episode in each environment, all in one batch: the same episodes as one after the other, and faster. `first`
+    is the number of the first episode; it determines the randomness."""
+    for environment in environments:
+        check_spaces(environment, policy.task)
+    pairs = [(environment, start_episode(environment, seed, i)) for i, environment in enumerate(environments, first)]
+    while active := [(environment, trajectory) for environment, trajectory in pairs if not trajectory.done]:
+        for (environment, trajectory), action in zip(active, policy.act([pair[1] for pair in active]), strict=True):
+            trajectory.append(action, environment.step(action))
+    return [trajectory.to_episode(environment.name) for environment, trajectory in pairs]
 
 
-def must_suit(world: Environment, task: Any) -> None:
-    """Refuse a world with other observations or actions than those that were learnt from."""
-    if [world.observation] != task.senses.shape or world.actions != task.kinds:
+def check_spaces(environment: Environment, task: Any) -> None:
+    """Refuse an environment whose observations or actions differ from the training data's."""
+    if [environment.observation_dim] != task.senses.shape or environment.num_actions != task.kinds:
         raise ValueError(
-            f"{world.name} shows {world.observation} numbers and knows {world.actions} actions, but this model learnt "
-            f"from observations of {task.senses.shape} and {task.kinds} actions"
+            f"{environment.name} has {environment.observation_dim} observation entries and {environment.num_actions} "
+            f"actions, but this model was trained on observations of shape {task.senses.shape} and {task.kinds} actions"
         )

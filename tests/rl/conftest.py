@@ -1,4 +1,4 @@
-"""A world so small that all of it can be told: a corridor, of which the right end is the goal."""
+"""A tiny environment: a corridor whose right end is the goal."""
 
 import gymnasium
 import numpy as np
@@ -6,40 +6,40 @@ import pytest
 
 
 class Corridor(gymnasium.Env):
-    """Six places. To the right (1) or to the left (0); the right end is worth 1 and ends it, a step costs 0.05."""
+    """Six positions. Action 1 moves right, 0 left; the right end gives 1 and terminates, a step costs 0.05."""
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
 
-    def seen(self):
-        return np.array([self.at, self.first], np.float32)
+    def observation(self):
+        return np.array([self.position, self.start], np.float32)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.at = self.first = int(self.np_random.integers(5))
-        return self.seen(), {}
+        self.position = self.start = int(self.np_random.integers(5))
+        return self.observation(), {}
 
     def step(self, action):
-        self.at = max(0, self.at + (1 if action else -1))
-        won = self.at == 5
-        return self.seen(), 1.0 if won else -0.05, won, False, {}
+        self.position = max(0, self.position + (1 if action else -1))
+        terminated = self.position == 5
+        return self.observation(), 1.0 if terminated else -0.05, terminated, False, {}
 
 
-class Restless(Corridor):
-    """Does not repeat itself, whatever the seed."""
+class Nondeterministic(Corridor):
+    """Its initial state ignores the seed."""
 
-    lives = 0
+    resets = 0
 
     def reset(self, *, seed=None, options=None):
-        Restless.lives += 1
-        seen, told = super().reset(seed=seed)
-        return seen + Restless.lives, told
+        Nondeterministic.resets += 1
+        observation, info = super().reset(seed=seed)
+        return observation + Nondeterministic.resets, info
 
 
 if "Corridor-v0" not in gymnasium.registry:
     gymnasium.register("Corridor-v0", entry_point=Corridor, max_episode_steps=20)
-    gymnasium.register("Restless-v0", entry_point=Restless, max_episode_steps=20)
-    gymnasium.register("Endless-v0", entry_point=Corridor)
+    gymnasium.register("Nondeterministic-v0", entry_point=Nondeterministic, max_episode_steps=20)
+    gymnasium.register("Unlimited-v0", entry_point=Corridor)
 
 
 @pytest.fixture

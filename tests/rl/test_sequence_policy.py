@@ -1,4 +1,4 @@
-"""Deciders: what was told step by step is what training told, many at once play as one alone, and wishes count."""
+"""SequencePolicy: its inputs equal those of training, and a batch of episodes equals single ones."""
 
 import numpy as np
 import pytest
@@ -6,98 +6,103 @@ import torch
 
 from regard.data.bundled.cart import LIMIT, carts
 from regard.models.world import World, WorldConfig
-from regard.rl.cartpole import Track
-from regard.rl.environment import Past, by_chance, record, returns
-from regard.rl.sequence_policy import Decider, together
+from regard.rl.cartpole import CartPole
+from regard.rl.environment import Trajectory, episode_returns, random_policy, record_episodes
+from regard.rl.sequence_policy import SequencePolicy, play_in_parallel
 from regard.tasks.decide import Decide, Wishes
 
 CONTEXT = 4
 EPISODES = carts(20)
 
 
-def fitted(returns=False):
+def fit_task(returns=False):
     return Decide.fit(EPISODES, "foresees", {}, {}, best=1.0, returns=returns, patch=None)
 
 
-def model_of(task):
+def make_model(task):
     torch.manual_seed(1)
-    made = task.head(World(WorldConfig(context=CONTEXT, dim=16, layers=2, heads=2, hidden=24, **task.sizes())))
+    model = task.head(World(WorldConfig(context=CONTEXT, dim=16, layers=2, heads=2, hidden=24, **task.sizes())))
     with torch.no_grad():
-        for weight in made.parameters():
+        for weight in model.parameters():
             weight.add_(torch.randn_like(weight) * 0.3)
-    return made.eval()
+    return model.eval()
 
 
-class Watched(Decider):
-    """It keeps what it was told."""
+class InputRecorder(SequencePolicy):
+    """It records the inputs of the model."""
 
-    def all(self, pasts):
-        right = self.task.chances
-        self.told = []
-        self.task.chances = lambda *args: self.told.append(args[1:]) or right(*args)
+    def act(self, trajectories):
+        original = self.task.chances
+        self.inputs = []
+        self.task.chances = lambda *args: self.inputs.append(args[1:]) or original(*args)
         try:
-            return super().all(pasts)
+            return super().act(trajectories)
         finally:
             del self.task.chances
 
 
 @pytest.mark.parametrize("with_returns", [False, True])
-def test_what_is_told_in_play_is_what_was_told_in_training(with_returns):
-    """An episode of the training data, played again: the same numbers, wherever its window has slid to."""
-    task = fitted(with_returns)
-    row = EPISODES[0]
-    seen, before = task.history(row, float(row.rewards.sum()))
-    wish = float(row.rewards.sum()) if with_returns else None
-    player = Watched(model_of(task), task, Wishes(wish=wish))
+def test_inputs_in_play_equal_those_of_training(with_returns):
+    """An episode of the training data, replayed: the same inputs at every position of the window."""
+    task = fit_task(with_returns)
+    episode = EPISODES[0]
+    inputs, previous_actions = task.history(episode, float(episode.rewards.sum()))
+    target_return = float(episode.rewards.sum()) if with_returns else None
+    policy_fn = InputRecorder(make_model(task), task, Wishes(wish=target_return))
     for t in (0, 1, CONTEXT - 1, CONTEXT, 13):
-        player(Past([*row.observations[: t + 1]], row.actions[:t].tolist(), row.rewards[:t].tolist()))
-        [(numbers, done)] = player.told
+        policy_fn(
+            Trajectory([*episode.observations[: t + 1]], episode.actions[:t].tolist(), episode.rewards[:t].tolist())
+        )
+        [(model_inputs, model_actions)] = policy_fn.inputs
         start = max(0, t + 1 - CONTEXT)
-        np.testing.assert_allclose(numbers[0], seen[start : t + 1], atol=1e-6)
-        assert done[0].tolist() == before[start : t + 1].tolist()
+        np.testing.assert_allclose(model_inputs[0], inputs[start : t + 1], atol=1e-6)
+        assert model_actions[0].tolist() == previous_actions[start : t + 1].tolist()
 
 
-def test_many_at_once_play_as_one_alone():
-    task = fitted(True)
-    player = Decider(model_of(task), task, Wishes())
-    found = together([Track() for _ in range(6)], player, seed=3)
-    alone = record(Track(), player, 6, seed=3)
-    assert [one.said for one in found] == [one.said for one in alone]
-    assert len({one.steps for one in found}) > 1
+def test_parallel_episodes_equal_sequential_ones():
+    task = fit_task(True)
+    policy_fn = SequencePolicy(make_model(task), task, Wishes())
+    parallel = play_in_parallel([CartPole() for _ in range(6)], policy_fn, seed=3)
+    sequential = record_episodes(CartPole(), policy_fn, 6, seed=3)
+    assert [episode.said for episode in parallel] == [episode.said for episode in sequential]
+    assert len({episode.steps for episode in parallel}) > 1
 
 
-def test_drawn_actions_follow_from_the_seed():
-    task = fitted()
-    model, how = model_of(task), Wishes(temperature=2.0)
+def test_the_seed_determines_sampled_actions():
+    task = fit_task()
+    model = make_model(task)
 
-    def played(seed):
-        return [one.said for one in together([Track() for _ in range(3)], Decider(model, task, how, seed), seed=1)]
+    def digests(temperature, seed):
+        policy = SequencePolicy(model, task, Wishes(temperature=temperature), seed)
+        return [episode.said for episode in play_in_parallel([CartPole() for _ in range(3)], policy, seed=1)]
 
-    assert played(1) == played(1)
-    assert played(1) != played(2)
-    greedy = [one.said for one in together([Track() for _ in range(3)], Decider(model, task, Wishes()), seed=1)]
-    cold = Decider(model, task, Wishes(temperature=1e-4), 5)
-    assert [one.said for one in together([Track() for _ in range(3)], cold, seed=1)] == greedy
-
-
-def test_the_track_is_the_cart():
-    [one] = record(Track(), lambda past: len(past.actions) % 2, 1, seed=1)
-    assert one.ended
-    assert one.steps < LIMIT
-    again = record(Track(), lambda past: len(past.actions) % 2, 1, seed=1)[0]
-    assert one.said == again.said
-    assert 15 < np.mean(returns(Track(), by_chance(Track(), 1), 50, 1)) < 35
+    assert digests(2.0, 1) == digests(2.0, 1)
+    assert digests(2.0, 1) != digests(2.0, 2)
+    assert digests(1e-4, 5) == digests(Wishes().temperature, 1), "almost 0 is greedy"
 
 
-def test_nothing_goes_on_for_ever():
-    """A careful player is cut off when the time is up."""
-    [one] = record(Track(), lambda past: int(past.observations[-1] @ [0.05, 0.1, 1, 0.5] > 0), 1, seed=1)
-    assert (one.steps, one.ended) == (LIMIT, False)
+def test_the_bundled_cartpole_terminates_and_is_deterministic():
+    [episode] = record_episodes(CartPole(), lambda trajectory: len(trajectory.actions) % 2, 1, seed=1)
+    assert episode.ended
+    assert episode.steps < LIMIT
+    repeated = record_episodes(CartPole(), lambda trajectory: len(trajectory.actions) % 2, 1, seed=1)[0]
+    assert episode.said == repeated.said
+    assert 15 < np.mean(episode_returns(CartPole(), random_policy(CartPole(), 1), 50, 1)) < 35
 
 
-def test_a_world_that_does_not_fit_is_refused():
-    task = fitted()
-    other = Track()
-    other.shown = [0, 2]
-    with pytest.raises(ValueError, match=r"cart shows 2 numbers and knows 2 actions, but this model learnt"):
-        together([other], Decider(model_of(task), task, Wishes()), 1)
+def test_the_time_limit_truncates_an_episode():
+    """A policy that balances is truncated at the time limit."""
+    [episode] = record_episodes(
+        CartPole(), lambda trajectory: int(trajectory.observations[-1] @ [0.05, 0.1, 1, 0.5] > 0), 1, seed=1
+    )
+    assert (episode.steps, episode.ended) == (LIMIT, False)
+
+
+def test_an_environment_with_other_spaces_is_refused():
+    task = fit_task()
+    other = CartPole()
+    other.visible = [0, 2]
+    with pytest.raises(
+        ValueError, match=r"cart has 2 observation entries and 2 actions, but this model was trained on"
+    ):
+        play_in_parallel([other], SequencePolicy(make_model(task), task, Wishes()), 1)
