@@ -478,7 +478,7 @@ def wishes(decider: Loaded, file: Path) -> None:
     axes.fill_between(wished, np.quantile(got, 0.1, 1), np.quantile(got, 0.9, 1), color="C0", alpha=0.15, linewidth=0)
     learnt = [one.rewards.sum() for one in bundled_cart.carts() if bundled_cart.split(one) == "train"]
     axes.plot(learnt, np.full(len(learnt), -20), "k|", markersize=7, alpha=0.3)
-    axes.set(xlabel="return wished for; below, those of the recorded episodes", ylabel="return obtained")
+    axes.set(xlabel="target return; below, the returns of the recorded episodes", ylabel="return obtained")
     axes.spines[["top", "right"]].set_visible(False)
     small(figure, file)
 
