@@ -1,1 +1,1 @@
-"""A model that acts: environments, policies, and how they learn inside a model of the world."""
+"""Reinforcement learning: environments, policies, PPO, GAIL, and Dyna with a learned world model."""
