@@ -32,10 +32,6 @@ from PIL import Image
 from rdkit.Chem.rdDepictor import Compute2DCoords
 from torch import Tensor
 
-from regard.acting.decider import Decider, together
-from regard.acting.environment import Environment, lived
-from regard.acting.policy import Policy, greedy
-from regard.acting.track import Track
 from regard.data.bundled import ball as bundled_ball
 from regard.data.bundled import cart as bundled_cart
 from regard.data.bundled import chains, paths, phrasebook, voices
@@ -56,15 +52,20 @@ from regard.parts.attention import weights_openly
 from regard.parts.heads import Model
 from regard.parts.positions import Alibi, RelativeBias, Rotary, sinusoids
 from regard.parts.stems import Patches
+from regard.rl.cartpole import CartPole
+from regard.rl.environment import Environment
+from regard.rl.environment import rollout as act
+from regard.rl.policy import Policy, greedy_policy
+from regard.rl.sequence_policy import SequencePolicy, play_in_parallel
 from regard.tasks.decide import Wishes
 from regard.tasks.rollout import rolled
 from regard.training import schedule
 from regard.training.run import Run
-from regard.view import cart
+from regard.view import render_cartpole
 from regard.view.alignment import alignment
 from regard.view.curve import loss_curve
 from regard.view.inside import run as inside_of
-from regard.view.returns import rounds_on
+from regard.view.return_curves import plot_returns
 from regard.view.rollout import gathers, rollout
 from regard.view.stills import lens_picture
 from regard.view.stream import stream
@@ -467,8 +468,8 @@ def wishes(decider: Loaded, file: Path) -> None:
     task: Any = decider.task
     wished = np.array([20, 40, 80, 120, 160, 200, 300, 400, 500])
     got = [
-        [one.rewards.sum() for one in together([Track() for _ in range(20)], player, seed=5)]
-        for player in (Decider(decider.model, task, Wishes(wish=float(wish))) for wish in wished)
+        [one.rewards.sum() for one in play_in_parallel([CartPole() for _ in range(20)], player, seed=5)]
+        for player in (SequencePolicy(decider.model, task, Wishes(wish=float(wish))) for wish in wished)
     ]
     figure = Figure(figsize=(5.2, 3.4), layout="constrained")
     axes = figure.subplots()
@@ -477,24 +478,24 @@ def wishes(decider: Loaded, file: Path) -> None:
     axes.fill_between(wished, np.quantile(got, 0.1, 1), np.quantile(got, 0.9, 1), color="C0", alpha=0.15, linewidth=0)
     learnt = [one.rewards.sum() for one in bundled_cart.carts() if bundled_cart.split(one) == "train"]
     axes.plot(learnt, np.full(len(learnt), -20), "k|", markersize=7, alpha=0.3)
-    axes.set(xlabel="return wished for; below, those of the recorded episodes", ylabel="return obtained")
+    axes.set(xlabel="target return; below, the returns of the recorded episodes", ylabel="return obtained")
     axes.spines[["top", "right"]].set_visible(False)
     small(figure, file)
 
 
 def acting(folder: Path, file: Path) -> None:
-    """What the model expected of each policy, what the world gave; and the beginning of an episode by the last one."""
-    policy, told = Policy.load(folder / "policy")
-    environment, states = Environment(told["env"], tuple(told["hide"])), []
-    for past in lived(environment, greedy(policy), 7):
-        states.append(environment.whole.copy())
-        if len(past.actions) == 100:
+    """Predicted and real returns by round, and the first steps of an episode of the last policy."""
+    policy, metadata = Policy.load(folder / "policy")
+    environment, states = Environment(metadata["env"], tuple(metadata["hide"])), []
+    for trajectory in act(environment, greedy_policy(policy), 7):
+        states.append(environment.full_observation.copy())
+        if len(trajectory.actions) == 100:
             break
     figure = Figure(figsize=(7, 5.2), layout="constrained")
     returns, *stills = (figure.add_subplot(place) for place in spots(figure))
-    rounds_on(returns, Run(folder).metrics())
+    plot_returns(returns, Run(folder).metrics())
     for axes, number in zip(stills, (0, 20, 40, 60, 80, 99), strict=True):
-        axes.imshow(cart.picture(states[number]), cmap="gray")
+        axes.imshow(render_cartpole.as_image(states[number]), cmap="gray")
         axes.set_title(f"step {number + 1}")
         axes.axis("off")
     small(figure, file)

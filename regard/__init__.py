@@ -22,10 +22,10 @@ __version__ = "0.1.0"
 __all__ = ["load", "look", "page", "reproducible", "train"]
 
 if TYPE_CHECKING:
-    from regard.acting.learn import train
     from regard.load import load
     from regard.look import look
     from regard.reproducible import reproducible
+    from regard.rl.dyna import train
     from regard.view.whole import page
 
 
@@ -39,7 +39,7 @@ class _Face(ModuleType):
     look = _lazy("regard.look", "look")
     page = _lazy("regard.view.whole", "page")
     reproducible = _lazy("regard.reproducible", "reproducible")
-    train = _lazy("regard.acting.learn", "train")
+    train = _lazy("regard.rl.dyna", "train")
 
     def __dir__(self) -> list[str]:
         return [*__all__, "__version__"]

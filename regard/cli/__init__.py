@@ -16,7 +16,7 @@ from regard.cli.process import about_memory, lacks_memory, make_streams_safe, mu
 VERBS = {
     "train": "train a model on your files: regard train translate --data train.en train.de",
     "run": 'use a model: regard run MODEL "Tea and water please"',
-    "imitate": "act so that nobody can tell it from an expert: regard imitate --data episodes.npz --env CartPole-v1",
+    "imitate": "imitate an expert by GAIL: regard imitate --data episodes.npz --env CartPole-v1",
     "score": "measure a model on a file of pairs: regard score MODEL test.en test.de",
     "check": "examine a model, and tell what is wrong with it: regard check MODEL",
     "bench": "how fast a model is on this machine, beside other programs: regard bench MODEL",

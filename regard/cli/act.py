@@ -1,4 +1,4 @@
-"""Acting, as regard train and regard run show it: rounds of living and learning; episodes in the real environment."""
+"""Reinforcement learning in `regard train` and `regard run`: Dyna rounds, and episodes in the real environment."""
 
 from __future__ import annotations
 
@@ -11,91 +11,91 @@ from typing import Any
 
 import numpy as np
 
-from regard.acting.decider import Decider, must_suit
-from regard.acting.environment import Environment, Past, Player, played
-from regard.acting.learn import live
-from regard.acting.life import Life, prepare
-from regard.acting.policy import CONFIG, Policy, greedy, is_policy
-from regard.acting.track import world_of
 from regard.choose import fits, must
 from regard.cli.leaving import already, go_on, politely
 from regard.data.episodes import Floats, write_episodes
 from regard.load import Loaded
+from regard.rl.cartpole import make_environment
+from regard.rl.dyna import run_session
+from regard.rl.environment import Environment, PolicyFn, Trajectory, play_episodes
+from regard.rl.policy import CONFIG, Policy, greedy_policy, is_policy
+from regard.rl.sequence_policy import SequencePolicy, check_spaces
+from regard.rl.session import Session, open_session
 from regard.tasks.decide import Wishes
 from regard.training.loop import Step, parameters
 from regard.training.settings import Settings
 
-SHOWN = 0.02  # seconds that a step is seen on a terminal
+FRAME_SECONDS = 0.02  # pause after each frame drawn on a terminal
 
 
-def act(settings: Settings) -> int:
-    """Somebody who learns to act, round by round. A first Ctrl-C or SIGTERM leaves with the last whole round."""
-    life = prepare(settings)
-    if settings.keeping.resume and life.run.finished:
-        life.lock.release()
-        print(already(life.run.folder))
+def train_policy(settings: Settings) -> int:
+    """Run an RL session. A first Ctrl-C or SIGTERM stops it and keeps the last complete round."""
+    session = open_session(settings)
+    if settings.keeping.resume and session.run.finished:
+        session.lock.release()
+        print(already(session.run.folder))
         return 0
-    introduce(life)
-    folder, rounds = life.run.folder, len(life.plan)
-    with politely("leaving; whole rounds are saved") as stop:
-        for step in live(life):
+    print_session(session)
+    folder, rounds = session.run.folder, len(session.schedule)
+    with politely("leaving; complete rounds are saved") as stop:
+        for step in run_session(session):
             if step.scores:
-                print(f"round {life.rounds}/{rounds}  {round_line(step)}", flush=True)
+                print(f"round {session.rounds}/{rounds}  {format_round(step)}", flush=True)
             if stop:
-                return left(life, stop.code)
-    draw(life)
-    print(f"the model expects {life.expected:.1f} of the last policy; what {life.environment.name} says:")
+                return report_interrupt(session, stop.code)
+    draw_returns(session)
+    print(f"predicted return of the last policy: {session.predicted_return:.1f}. In {session.environment.name} itself:")
     print(f"  regard run {shlex.quote(str(folder))} --play")
     return 0
 
 
-def introduce(life: Life) -> None:
-    for trouble in life.troubles:
-        print(f"passed over a damaged save: {trouble}")
-    where, s = life.environment, life.settings
-    print(f"{where.name}: {where.observation} numbers to see, {where.actions} actions to choose from")
-    if where.note:
-        print(where.note)
-    sizes = f"{parameters(life.progress.model):,} parameters, its policy {parameters(life.policy):,}"
-    print(f"{s.model} {s.size} with {sizes}; {life.experience.real_steps:,} real steps, --seed {life.seed}")
-    if life.rounds:
-        print(f"going on after round {life.rounds}, {life.lived:,} real steps")
+def print_session(session: Session) -> None:
+    for trouble in session.damaged_saves:
+        print(f"skipped a damaged save: {trouble}")
+    environment, s = session.environment, session.settings
+    print(f"{environment.name}: {environment.observation_dim} observation entries, {environment.num_actions} actions")
+    if environment.note:
+        print(environment.note)
+    sizes = f"{parameters(session.progress.model):,} parameters, its policy {parameters(session.policy):,}"
+    print(f"{s.model} {s.size} with {sizes}; {session.experience.real_steps:,} real steps, --seed {session.seed}")
+    if session.rounds:
+        print(f"resuming after round {session.rounds}, {session.real_steps:,} real steps")
 
 
-def round_line(step: Step) -> str:
-    told = step.scores
-    said = f"real steps {told['real_steps']:,.0f} in {told['episodes']:.0f} episodes  model loss {step.loss:.3f}"
-    expected = f"imagined {told['imagined']:.1f}" if "imagined" in told else "by chance"
-    so_far = "" if told["finished"] else " so far"
-    return f"{said}  return: {expected}, obtained {told['obtained']:.1f}{so_far}"
+def format_round(step: Step) -> str:
+    scores = step.scores
+    steps = f"real steps {scores['real_steps']:,.0f} in {scores['episodes']:.0f} episodes  model loss {step.loss:.3f}"
+    predicted = f"predicted {scores['predicted_return']:.1f}" if "predicted_return" in scores else "random policy"
+    so_far = "" if scores["finished_episodes"] else " so far"
+    return f"{steps}  return: {predicted}, real {scores['mean_return']:.1f}{so_far}"
 
 
-def left(life: Life, code: int) -> int:
-    """What is there after Ctrl-C, and how to go on."""
-    folder = life.run.folder
-    if not life.rounds:
-        print(f"\nstopped; no round was finished, so {folder} starts again with the same command", flush=True)
+def report_interrupt(session: Session, code: int) -> int:
+    """Print what Ctrl-C left, and the command that resumes."""
+    folder = session.run.folder
+    if not session.rounds:
+        print(f"\nstopped before the first round was complete; the same command starts {folder} again", flush=True)
         return code
-    draw(life)
-    said = f"stopped; {folder} is saved as it was after round {life.rounds}. Go on with:"
-    print(f"\n{said}\n  {go_on(life.settings.task, folder)}", flush=True)
+    draw_returns(session)
+    message = f"stopped; {folder} is saved as it was after round {session.rounds}. Resume with:"
+    print(f"\n{message}\n  {go_on(session.settings.task, folder)}", flush=True)
     return code
 
 
-def draw(life: Life) -> None:
-    from regard.view.returns import returns_by_round
+def draw_returns(session: Session) -> None:
+    from regard.view.return_curves import save_return_curves
 
-    returns_by_round(life.run.metrics(), life.run.folder / "returns.png")
+    save_return_curves(session.run.metrics(), session.run.folder / "returns.png")
 
 
 @dataclass(frozen=True)
-class Playing:
-    """How long to play in an environment, and what is kept of it."""
+class PlayOptions:
+    """How long to act in an environment, and what to record."""
 
-    episodes: int = 20  # with --play: how many are played
-    play_seed: int = 1  # with --play: where they begin follows from it
-    record: str | None = None  # with --play: keep the episodes in this .npz or .jsonl file
-    gif: str | None = None  # with --play: keep the first episode of a cart as an animation
+    episodes: int = 20  # with --play: number of episodes
+    play_seed: int = 1  # with --play: random seed of the initial states and of sampled actions
+    record: str | None = None  # with --play: write the episodes to this .npz or .jsonl file
+    gif: str | None = None  # with --play: write the first episode of a CartPole as an animation
 
     def __post_init__(self) -> None:
         must(
@@ -107,68 +107,68 @@ class Playing:
         )
 
 
-def play_policy(folder: Path, how: Playing) -> int:
-    """A policy alone or that of a run, in the environment that it learnt in."""
+def play_policy(folder: Path, options: PlayOptions) -> int:
+    """Play a policy folder, or the policy of a run, in the environment that it was trained in."""
     folder = folder if is_policy(folder) else folder / "policy"
-    policy, told = Policy.load(folder)
-    where, hide = told.get("env"), told.get("hide", [])
-    if not fits(where, str) or not fits(hide, list[int]):
-        raise ValueError(f"{folder / CONFIG} does not tell where to act: env and hide, as they were written")
-    return play(world_of(where, tuple(hide)), greedy(policy), how)
+    policy, metadata = Policy.load(folder)
+    name, hide = metadata.get("env"), metadata.get("hide", [])
+    if not fits(name, str) or not fits(hide, list[int]):
+        raise ValueError(f"{folder / CONFIG}: env must name an environment, and hide must list indices: restore them")
+    return play(make_environment(name, tuple(hide)), greedy_policy(policy), options)
 
 
-def play_decider(loaded: Loaded, wishes: Wishes, how: Playing) -> int:
-    """A model that decides, in an environment or in the cart that ships."""
+def play_sequence_policy(loaded: Loaded, wishes: Wishes, options: PlayOptions) -> int:
+    """Play a `decide` model in a gymnasium environment or in the bundled CartPole."""
     task: Any = loaded.task
-    world = world_of(wishes.env)
-    must_suit(world, task)
-    return play(world, Decider(loaded.model, task, wishes, how.play_seed), how)
+    environment = make_environment(wishes.env)
+    check_spaces(environment, task)
+    return play(environment, SequencePolicy(loaded.model, task, wishes, options.play_seed), options)
 
 
-def play(environment: Environment, player: Player, how: Playing) -> int:
-    """Each return as it is known, then their mean. On a terminal a cart is seen while it goes. A first Ctrl-C
-    keeps what was played."""
+def play(environment: Environment, policy_fn: PolicyFn, options: PlayOptions) -> int:
+    """Print each return, then the mean. A terminal shows the first episode of a CartPole. A first Ctrl-C keeps the
+    episodes so far."""
     states: list[Floats] = []  # of the first episode
-    cart = environment.is_cart
-    if how.gif and not cart:
-        raise ValueError(f"--gif draws a cart and its pole, and {environment.name} has none")
-    for file in filter(None, (how.record, how.gif)):
+    if options.gif and not environment.is_cartpole:
+        raise ValueError(f"--gif draws CartPole only, and {environment.name} is another environment")
+    for file in filter(None, (options.record, options.gif)):
         if not Path(file).parent.is_dir():
-            raise ValueError(f"{file}: there is no folder {Path(file).parent}, so nothing could be kept there")
+            raise ValueError(f"{file}: there is no folder {Path(file).parent}: create it, or choose another")
     if environment.note:
         print(environment.note, flush=True)
-    looked = seen_by(environment, player, states, cart and sys.stdout.isatty())
-    kept: list[Past] = []
+    recorder = record_states(environment, policy_fn, states, environment.is_cartpole and sys.stdout.isatty())
+    trajectories: list[Trajectory] = []
     with politely("finishing this episode") as stop:
-        for number, past in enumerate(played(environment, looked, how.episodes, how.play_seed), 1):
-            print(f"episode {number}: {past.total:g} in {len(past.actions)} steps", flush=True)
-            kept.append(past)
+        for trajectory in play_episodes(environment, recorder, options.episodes, options.play_seed):
+            trajectories.append(trajectory)
+            number, steps = len(trajectories), len(trajectory.actions)
+            print(f"episode {number}: {trajectory.episode_return:g} in {steps} steps", flush=True)
             if stop:
                 break
-    got = np.array([past.total for past in kept])
-    print(f"mean {got.mean():.1f}, worst {got.min():g}, best {got.max():g} of {len(got)} episodes")
-    if how.record:
-        write_episodes(how.record, [past.episode(environment.name) for past in kept])
-        print(f"the episodes are in {how.record}")
-    if how.gif:
-        from regard.view.cart import animate
+    returns = np.array([trajectory.episode_return for trajectory in trajectories])
+    print(f"mean {returns.mean():.1f}, worst {returns.min():g}, best {returns.max():g} of {len(returns)} episodes")
+    if options.record:
+        write_episodes(options.record, [trajectory.to_episode(environment.name) for trajectory in trajectories])
+        print(f"the episodes are in {options.record}")
+    if options.gif:
+        from regard.view.render_cartpole import animate
 
-        animate(states, how.gif)
-        print(f"the first episode is in {how.gif}")
+        animate(states, options.gif)
+        print(f"the first episode is in {options.gif}")
     return stop.code if stop else 0
 
 
-def seen_by(environment: Environment, player: Player, states: list[Floats], shown: bool) -> Player:
-    """The same player, watched while the first episode lasts."""
-    from regard.view.cart import as_text
+def record_states(environment: Environment, policy_fn: PolicyFn, states: list[Floats], render: bool) -> PolicyFn:
+    """The same policy; it appends the states of the first episode to `states`, and draws them if asked to."""
+    from regard.view.render_cartpole import as_text
 
-    def choose(past: Past) -> int:
-        if past.number == 0:
-            states.append(environment.whole.copy())
-            if shown:
-                lines = as_text(environment.whole)
+    def choose(trajectory: Trajectory) -> int:
+        if trajectory.number == 0:
+            states.append(environment.full_observation.copy())
+            if render:
+                lines = as_text(environment.full_observation)
                 print("\n".join(lines) + f"\033[{len(lines) - 1}A\r", end="", flush=True)
-                time.sleep(SHOWN)
-        return player(past)
+                time.sleep(FRAME_SECONDS)
+        return policy_fn(trajectory)
 
     return choose

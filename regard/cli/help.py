@@ -23,11 +23,11 @@ GROUPS: dict[str, tuple[Group, ...]] = {
     "check": (("regard.cli.check", "Check"), FETCHING),
     "bench": (("regard.cli.bench", "Bench"), FETCHING),
     "look": (("regard.cli.look", "Look"), FETCHING),
-    "imitate": (("regard.cli.imitate", "Whom"), ("regard.acting.gail", "Imitation")),
+    "imitate": (("regard.cli.imitate", "ImitateOptions"), ("regard.rl.gail", "GAILOptions")),
     "demo": (("regard.cli.demo", "Demo"),),
 }
 DOCUMENTS: Group = ("regard.data.documents", "Documents")
-PLAYING: Group = ("regard.cli.act", "Playing")
+PLAYING: Group = ("regard.cli.act", "PlayOptions")
 WIDTH, LEFT = 100, 28
 
 

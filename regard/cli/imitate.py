@@ -1,4 +1,4 @@
-"""regard imitate --data episodes.npz --env CartPole-v1: act in a world so that nobody can tell it from the expert."""
+"""regard imitate --data episodes.npz --env CartPole-v1: imitate an expert by GAIL, acting in an environment."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from pathlib import Path
 
 import numpy as np
 
-from regard.acting.environment import returns
-from regard.acting.gail import Imitation, imitate
-from regard.acting.policy import greedy
-from regard.acting.ppo import PPO
-from regard.acting.track import world_of
 from regard.choose import must
 from regard.cli.leaving import politely
 from regard.cli.options import parse
 from regard.data.bundled import cart
 from regard.data.episodes import Episode, read_episodes
 from regard.data.lint import lint
+from regard.rl.cartpole import make_environment
+from regard.rl.environment import episode_returns
+from regard.rl.gail import GAILOptions, imitate
+from regard.rl.policy import greedy_policy
+from regard.rl.ppo import PPOConfig
 from regard.tasks.steps import the_best
 from regard.training.settings import options_of
 
 
 @dataclass(frozen=True)
-class Whom:
-    """Whom to imitate, where, and where the policy goes."""
+class ImitateOptions:
+    """The expert's episodes, the environment, and the output folder."""
 
-    data: tuple[str, ...] = ()  # files of episodes; those of the cart that ships if none
-    best: float = 0.1  # share of the episodes that are the expert's, those with the highest returns
-    env: str | None = None  # where to act, an environment of gymnasium; the cart that ships unless given
-    out: str = "runs/imitate"  # folder of the policy
-    episodes: int = 20  # played at the end, as the policy thinks best
-    seed: int = 1  # of everything random
+    data: tuple[str, ...] = ()  # episode files; the bundled CartPole episodes if none
+    best: float = 0.1  # share of the episodes, those with the highest returns, that is the expert's
+    env: str | None = None  # gymnasium environment to act in; the bundled CartPole unless given
+    out: str = "runs/imitate"  # output folder of the policy
+    episodes: int = 20  # evaluation episodes of the final policy, with greedy actions
+    seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
         must(
@@ -44,31 +44,33 @@ class Whom:
 
 
 def main(args: list[str]) -> int:
-    given = parse("regard imitate", args, options_of(Whom) | options_of(Imitation), str(__doc__))
-    whom = Whom(**{name: given.pop(name) for name in options_of(Whom)})
-    folder, how = Path(whom.out), Imitation(**given)
+    values = parse("regard imitate", args, options_of(ImitateOptions) | options_of(GAILOptions), str(__doc__))
+    options = ImitateOptions(**{name: values.pop(name) for name in options_of(ImitateOptions)})
+    folder, gail_options = Path(options.out), GAILOptions(**values)
     if folder.exists():
-        raise ValueError(f"{folder} is there already: choose another --out, or move it away")
-    world = world_of(whom.env)
-    expert = experts(whom)
-    mean = np.mean([one.rewards.sum() for one in expert])
-    print(f"{len(expert)} episodes of {sum(one.steps for one in expert):,} steps to imitate, mean return {mean:.1f}")
-    if world.note:
-        print(world.note)
+        raise ValueError(f"{folder} exists: choose another --out, or move it away")
+    environment = make_environment(options.env)
+    expert = expert_episodes(options)
+    mean, steps = np.mean([episode.rewards.sum() for episode in expert]), sum(episode.steps for episode in expert)
+    print(f"{len(expert)} expert episodes of {steps:,} steps, mean return {mean:.1f}")
+    if environment.note:
+        print(environment.note)
     with politely("finishing this round; its policy is kept") as stop:
-        for number, found in enumerate(imitate(world, expert, how, PPO(), whom.seed), 1):
-            found.policy.save(folder, env=world.name)
-            said = f"steps {found.steps:,}  return {np.mean(found.returns):.1f}  told apart {found.told_apart:.0%}"
-            print(f"round {number}  {said}", flush=True)
+        for number, result in enumerate(imitate(environment, expert, gail_options, PPOConfig(), options.seed), 1):
+            result.policy.save(folder, env=environment.name)
+            scores = f"return {np.mean(result.returns):.1f}  discriminator accuracy {result.discriminator_accuracy:.0%}"
+            print(f"round {number}  steps {result.steps:,}  {scores}", flush=True)
             if stop:
                 break
     if not stop:
-        got = returns(world, greedy(found.policy), whom.episodes, whom.seed)
-        print(f"{world.name}: mean return {np.mean(got):.1f} ± {np.std(got):.1f} of {len(got)} episodes")
+        returns = episode_returns(environment, greedy_policy(result.policy), options.episodes, options.seed)
+        print(
+            f"{environment.name}: mean return {np.mean(returns):.1f} ± {np.std(returns):.1f} of {len(returns)} episodes"
+        )
     print(f"the policy is in {folder}. Let it act:\n  regard run {shlex.quote(str(folder))} --play")
     return stop.code if stop else 0
 
 
-def experts(whom: Whom) -> list[Episode]:
-    rows = read_episodes(whom.data) if whom.data else (one for one in cart.carts() if cart.split(one) == "train")
-    return list(the_best(lint({"data": rows})[0]["data"], whom.best))
+def expert_episodes(options: ImitateOptions) -> list[Episode]:
+    rows = read_episodes(options.data) if options.data else (row for row in cart.carts() if cart.split(row) == "train")
+    return list(the_best(lint({"data": rows})[0]["data"], options.best))

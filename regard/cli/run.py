@@ -13,11 +13,10 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import tyro
 
-from regard.acting.policy import is_policy
 from regard.atomic import naming
 from regard.choose import Option, must
 from regard.cli import CONTROL, printable
-from regard.cli.act import Playing, play_decider, play_policy
+from regard.cli.act import PlayOptions, play_policy, play_sequence_policy
 from regard.cli.model import Fetching, found, named_in
 from regard.cli.options import parse
 from regard.cli.texts import must_be_short, windows
@@ -29,6 +28,7 @@ from regard.load import Loaded, load
 from regard.parts.heads import NOT_FINITE
 from regard.purpose import task_of, way_defaults
 from regard.reproducible import reproducible
+from regard.rl.policy import is_policy
 from regard.tasks import TASKS
 from regard.tasks.decide import Decide
 from regard.tasks.task import Answer
@@ -72,12 +72,12 @@ def main(args: list[str]) -> int:
         return act(folder, args)
     kind = TASKS[task_of(folder) if folder else "translate"]
     ways: Any = kind.ways
-    acting = options_of(Playing) if kind.acts else {}
+    acting = options_of(PlayOptions) if kind.acts else {}
     asked = options_of(ways) | folder_defaults(ways, folder)
     given = parse("regard run", args, options_of(Use) | options_of(Fetching) | asked | acting)
     use = Use(**{name: given.pop(name) for name in options_of(Use)})
     how_found = Fetching(**{name: given.pop(name) for name in options_of(Fetching)})
-    playing, how = Playing(**{name: given.pop(name) for name in acting}), ways(**given)
+    playing, how = PlayOptions(**{name: given.pop(name) for name in acting}), ways(**given)
     if getattr(how, "temperature", 0) > 0 and any(arg.split("=")[0] == "--beam" for arg in args):
         note = f"at --temperature {how.temperature:g} the answer is sampled, and --beam has no effect"
         print(f"{note}: add --temperature 0 for greedy (--beam 1) or beam search", file=sys.stderr)
@@ -94,7 +94,7 @@ def main(args: list[str]) -> int:
     loaded = load(found(use.model, how_found), use.device, speed=None if use.reproducible else use.speed)
     with reproducible(loaded.model) if use.reproducible else nullcontext():
         if use.play and kind is Decide:
-            return play_decider(loaded, how, playing)
+            return play_sequence_policy(loaded, how, playing)
         return answer(loaded, use, how)
 
 
@@ -116,12 +116,12 @@ def refuse(names: Iterable[str], why: str, *groups: Any) -> None:
 
 def act(folder: Path, args: list[str]) -> int:
     """A policy without a model can do one thing."""
-    given = parse("regard run", args, options_of(Use) | options_of(Fetching) | options_of(Playing))
+    given = parse("regard run", args, options_of(Use) | options_of(Fetching) | options_of(PlayOptions))
     use = Use(**{name: given[name] for name in options_of(Use)})
     if not use.play:
         raise ValueError(f"{folder} holds a policy, which acts: regard run {folder} --play")
     refuse(ANSWERING, "does not go with --play, which lets it act", use)
-    return play_policy(folder, Playing(**{name: given[name] for name in options_of(Playing)}))
+    return play_policy(folder, PlayOptions(**{name: given[name] for name in options_of(PlayOptions)}))
 
 
 def answer(loaded: Loaded, use: Use, how: Any) -> int:

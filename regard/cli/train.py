@@ -12,7 +12,7 @@ from typing import Any
 
 from regard.choose import choose
 from regard.cli import printable
-from regard.cli.act import act
+from regard.cli.act import train_policy
 from regard.cli.help import show
 from regard.cli.leaving import already, go_on, politely
 from regard.cli.model import Fetching, found
@@ -58,7 +58,7 @@ def main(args: list[str]) -> int:
     else:
         settings = start(task, model, size, **said)
     if settings.reading.get("env"):
-        return act(settings)
+        return train_policy(settings)
     job = ready(settings)
     if job.finished:
         job.lock.release()

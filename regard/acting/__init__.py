@@ -1,1 +1,0 @@
-"""A model that acts: environments, policies, and how they learn inside a model of the world."""

@@ -1,0 +1,42 @@
+"""The bundled CartPole as an environment; it does not need gymnasium."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from regard.data.bundled.cart import LIMIT, Carts, fallen, pushed, standing
+from regard.data.episodes import Floats
+from regard.rl.environment import Environment, StepResult
+
+NAME = "cart"
+
+
+def make_environment(name: str | None, hide: tuple[int, ...] = ()) -> Environment:
+    """A gymnasium environment, or the bundled CartPole."""
+    return CartPole() if name in (None, NAME) else Environment(str(name), hide)
+
+
+class CartPole(Environment):
+    """The dynamics and the time limit of CartPole-v1."""
+
+    def __init__(self) -> None:
+        self.name, self.hide, self.num_actions, self.visible = NAME, (), 2, [0, 1, 2, 3]
+        self.state: Carts = np.zeros((1, 4))
+        self.steps = 0
+
+    @property
+    def is_cartpole(self) -> bool:
+        return True
+
+    @property
+    def max_episode_steps(self) -> int:
+        return LIMIT
+
+    def reset(self, seed: int) -> Floats:
+        self.state, self.steps = standing(1, np.random.default_rng(seed)), 0
+        return self.observe(self.state[0])
+
+    def step(self, action: int) -> StepResult:
+        self.state, self.steps = pushed(self.state, np.array([action])), self.steps + 1
+        terminated = bool(fallen(self.state)[0])
+        return StepResult(self.observe(self.state[0]), 1.0, terminated, self.steps >= LIMIT and not terminated)

@@ -1,0 +1,174 @@
+"""GAIL (Ho & Ermon 2016): generative adversarial imitation learning.
+
+    D(o,a)  the probability that the expert did this    loss = - Σ_expert log D - Σ_policy log (1 - D)
+    r       = - log (1 - D)                             the reward of the policy
+    π       maximises r by PPO, where the paper has TRPO: its step is as careful, and much simpler
+
+Behaviour cloning learns only what to do in the expert's states. Here the policy acts in the environment, so it also
+learns to return to them. The environment's own rewards are not used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.optim import Adam
+
+from regard.choose import must
+from regard.data.batches import Ints
+from regard.data.episodes import Episode
+from regard.rl.environment import Environment, rollout
+from regard.rl.policy import History, Policy, PolicyConfig, history_at, mlp, sampling_policy
+from regard.rl.ppo import PPOConfig, batch_from_episodes, make_optimizer, ppo_update
+from regard.training.loop import number_from
+
+
+@dataclass(frozen=True)
+class GAILOptions:
+    """Length of the training and hyperparameters of the discriminator."""
+
+    steps: int = 50_000  # environment steps in all; the last round is completed
+    round: int = 1000  # least environment steps of a round, before discriminator and policy are updated
+    memory: int = 1  # latest observations in the input of discriminator and policy
+    hidden: int = 64  # width of their layers
+    rate: float = 1e-3  # learning rate of the discriminator
+    passes: int = 2  # epochs of the discriminator over the steps of a round
+    batch: int = 128  # batch size of the discriminator: so many expert steps and as many of the policy
+
+    def __post_init__(self) -> None:
+        must(
+            self,
+            steps=(self.steps >= 1, "at least 1"),
+            round=(self.round >= 1, "at least 1"),
+            passes=(self.passes >= 1, "at least 1"),
+            batch=(self.batch >= 1, "at least 1"),
+            rate=(self.rate > 0, "above 0"),
+        )
+
+
+class GAILRound(NamedTuple):
+    steps: int  # environment steps so far
+    returns: list[float]  # of the episodes of this round, by the environment's rewards: for information only
+    discriminator_accuracy: float  # on steps of expert and policy
+    policy: Policy
+
+
+class StateActionPairs(NamedTuple):
+    """All steps of several episodes."""
+
+    history: History  # (N,M,O), (N,M-1)
+    actions: Tensor  # (N,)
+
+
+class Discriminator(nn.Module):
+    """The logit of D(o,a) for each step, from the input of the policy and the action."""
+
+    def __init__(self, policy: Policy, hidden: int):
+        super().__init__()
+        self.policy = [policy]  # in a list: its weights are not the discriminator's
+        self.mlp = mlp(policy.config.input_dim + policy.config.num_actions, hidden, 1, 1.0)
+
+    def forward(self, pairs: StateActionPairs) -> Tensor:
+        [policy] = self.policy
+        features = policy.features(pairs.history)
+        actions = F.one_hot(pairs.actions, policy.config.num_actions).to(features)
+        return self.mlp(torch.cat((features, actions), -1))[..., 0]
+
+    @torch.no_grad()
+    def reward(self, pairs: StateActionPairs) -> Tensor:
+        return F.softplus(self(pairs))  # - log (1 - σ(x))
+
+
+def imitate(
+    environment: Environment, expert: Sequence[Episode], options: GAILOptions, ppo: PPOConfig, seed: int = 1
+) -> Iterator[GAILRound]:
+    """Train round by round; yields each with the policy as it is then. The seed determines all of it."""
+    check_expert(environment, expert)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        sizes = PolicyConfig(environment.observation_dim, environment.num_actions, options.memory, options.hidden)
+        policy = Policy(sizes)
+        discriminator = Discriminator(policy, options.hidden)
+    policy.fit_scales([episode._replace(rewards=np.ones_like(episode.rewards)) for episode in expert], ppo.discount)
+    policy_optimizer, optimizer = make_optimizer(policy, ppo), Adam(discriminator.parameters(), lr=options.rate)
+    expert_pairs, steps, number = state_action_pairs(expert, options.memory), 0, 0
+    while steps < options.steps:
+        number += 1
+        round_seed = number_from(seed, number)
+        episodes = collect_episodes(environment, policy, options.round, round_seed)
+        steps += sum(lengths := [episode.steps for episode in episodes])
+        pairs = state_action_pairs(episodes, options.memory)
+        accuracy = train_discriminator(discriminator, optimizer, expert_pairs, pairs, options, round_seed)
+        rewards = discriminator.reward(pairs).split(lengths)
+        relabelled_episodes = [
+            episode._replace(rewards=r.numpy()) for episode, r in zip(episodes, rewards, strict=True)
+        ]
+        ppo_update(policy, policy_optimizer, batch_from_episodes(policy, relabelled_episodes, ppo), ppo, round_seed)
+        yield GAILRound(steps, [float(episode.rewards.sum()) for episode in episodes], accuracy, policy)
+
+
+def collect_episodes(environment: Environment, policy: Policy, steps: int, seed: int) -> list[Episode]:
+    """Complete episodes of at least so many steps in all; actions are sampled."""
+    episodes: list[Episode] = []
+    for trajectory in rollout(environment, sampling_policy(policy, seed), seed):
+        if trajectory.done:
+            episodes.append(trajectory.to_episode(environment.name))
+            if sum(episode.steps for episode in episodes) >= steps:
+                break
+    return episodes
+
+
+def state_action_pairs(episodes: Sequence[Episode], history_length: int) -> StateActionPairs:
+    histories, actions = [], []
+    for episode in episodes:
+        assert episode.actions is not None, "a video has no actions"
+        histories.append(history_at(episode.observations, episode.actions, history_length, np.arange(episode.steps)))
+        actions.append(torch.from_numpy(episode.actions))
+    history = History(*(torch.cat(tensors) for tensors in zip(*histories, strict=True)))
+    return StateActionPairs(history, torch.cat(actions))
+
+
+def select_rows(pairs: StateActionPairs, rows: Ints) -> StateActionPairs:
+    return StateActionPairs(History(*(tensor[rows] for tensor in pairs.history)), pairs.actions[rows])
+
+
+def train_discriminator(
+    discriminator: Discriminator,
+    optimizer: Adam,
+    expert: StateActionPairs,
+    pairs: StateActionPairs,
+    options: GAILOptions,
+    seed: int,
+) -> float:
+    """Train on steps of expert and policy; returns the accuracy during training."""
+    rng, accuracies = np.random.default_rng(seed), []
+    for _ in range(options.passes):
+        order = rng.permutation(len(pairs.actions))
+        for rows in np.array_split(order, max(1, len(order) // options.batch)):
+            expert_logits = discriminator(select_rows(expert, rng.integers(len(expert.actions), size=len(rows))))
+            policy_logits = discriminator(select_rows(pairs, rows))
+            loss = F.softplus(-expert_logits).mean() + F.softplus(policy_logits).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            accuracies.append(torch.cat((expert_logits > 0, policy_logits < 0)).float().mean().item())
+    return float(np.mean(accuracies))
+
+
+def check_expert(environment: Environment, expert: Sequence[Episode]) -> None:
+    for episode in expert:
+        where, shape = f"{episode.file}:{episode.line}", episode.observations.shape[1:]
+        if episode.actions is None:
+            raise ValueError(f"{where}: a video has no actions to imitate; give episodes with actions")
+        if shape != (environment.observation_dim,) or episode.actions.max() >= environment.num_actions:
+            raise ValueError(
+                f"{where}: its observations have shape {shape} and its highest action is {episode.actions.max()}, but "
+                f"{environment.name} has {environment.observation_dim} observation entries and "
+                f"{environment.num_actions} actions"
+            )

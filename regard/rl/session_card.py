@@ -1,0 +1,64 @@
+"""The model card of an RL session: model and policy, training data, and the command that plays it."""
+
+from __future__ import annotations
+
+import platform
+
+import torch
+
+from regard import __version__
+from regard.device import processor
+from regard.rl.session import Session
+from regard.training.loop import parameters
+
+CARD = """---
+library_name: regard
+tags: [regard, predict, world, {env}]
+---
+
+# A world model of {env}, and a policy trained in it
+
+{model_parameters:,} parameters of the model and {policy_parameters:,} of the policy, trained on {steps:,} real steps in
+{episodes:,} episodes{hidden}. The policy was trained by PPO on rollouts in the model only. In the last round it acted
+with sampled actions, with a mean return of {mean_return:.1f}; the model predicts a return of {predicted_return:.1f} for
+the final policy.
+
+```
+regard run THIS_FOLDER --play
+```
+```python
+from pathlib import Path
+
+from regard.rl.environment import Environment, episode_returns
+from regard.rl.policy import Policy, greedy_policy
+
+policy, metadata = Policy.load(Path("THIS_FOLDER/policy"))
+environment = Environment(metadata["env"], tuple(metadata["hide"]))
+print(episode_returns(environment, greedy_policy(policy), episodes=20, seed=1))
+```
+
+No evaluation episodes selected the policy: it is the last one. Every setting is in `train.json`, every step in
+`metrics.jsonl`, every real episode in `episodes.npz`. Made by regard {regard} with PyTorch {torch}, Python {python},
+{threads} threads of {processor}, seed {seed}. The same of all these gives the same bits; another number of threads does
+not.
+"""
+
+
+def session_card(session: Session) -> str:
+    experience = session.experience
+    return CARD.format(
+        env=experience.env,
+        model_parameters=parameters(session.progress.model),
+        policy_parameters=parameters(session.policy),
+        steps=session.real_steps,
+        episodes=len(session.trajectories),
+        hidden=f", with observation entries {', '.join(map(str, experience.hide))} hidden" if experience.hide else "",
+        mean_return=session.mean_return,
+        predicted_return=session.predicted_return,
+        regard=__version__,
+        torch=torch.__version__,
+        python=platform.python_version(),
+        threads=torch.get_num_threads(),
+        processor=processor(),
+        seed=session.seed,
+    )
