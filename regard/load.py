@@ -22,15 +22,15 @@ from torch import nn
 from regard.choose import choose, must_be
 from regard.data.lines import UTF8, Dialect
 from regard.device import pick_device, use_threads
+from regard.engine.accelerate import SPEEDS, fast
+from regard.engine.arena import unfilled
+from regard.engine.int8_folder import holds_int8, read_int8, write_int8
+from regard.engine.quantize import is_rounded
 from regard.hub.folder import Origin, read_config, read_weights, write_config, write_weights
 from regard.hub.remote import find
 from regard.models import MODELS, ability_for
 from regard.parts.heads import NOT_FINITE, Model
 from regard.purpose import agreed, answers_of, read_task, write_task
-from regard.speed.fast import SPEEDS, fast
-from regard.speed.int8 import is_rounded
-from regard.speed.room import unfilled
-from regard.speed.saved import holds_int8, read_int8, write_int8
 from regard.tasks import TASKS
 from regard.tasks.task import Answer, Task
 from regard.training.settings import must_suit, options_of

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 
-from regard.speed.room import alone
+from regard.engine.arena import alone
 
 BYTES = 2**28  # read at once: more than any processor keeps near
 SIDE = 1024  # of the matrices

@@ -13,9 +13,9 @@ from regard.bench.runner import Rows, Runner
 from regard.check.asking import outputs
 from regard.check.sample import Given
 from regard.data.batches import Ragged
+from regard.engine.int8_folder import holds_int8
 from regard.generate import Decoding, generate
 from regard.load import Loaded, load
-from regard.speed.saved import holds_int8
 from regard.tasks.translate import Translate
 from regard.tasks.write import Write
 

@@ -17,13 +17,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from regard.data.pieces import WRITING, Pieces, learn
+from regard.engine.arena import unfilled
 from regard.hub.folder import read_config, write_config, write_weights
 from regard.hub.tables import KNOWN
 from regard.hub.weights import INDEX, WHOLE
 from regard.load import load
 from regard.models import MODELS
 from regard.purpose import write_task
-from regard.speed.room import unfilled
 from regard.tasks.write import Write
 
 TEXT = "the quick brown fox jumps over the lazy dog"

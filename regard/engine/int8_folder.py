@@ -12,11 +12,11 @@ from safetensors import safe_open
 from torch import nn
 
 from regard.atomic import write_json
+from regard.engine.quantize import BLOCK, GROUP, Int8, rounded
 from regard.hub.files import read_json, there
 from regard.hub.folder import Origin, write_tensors
 from regard.hub.weights import read_header
 from regard.parts.heads import Model
-from regard.speed.int8 import BLOCK, GROUP, Int8, rounded
 
 TOLD, WEIGHTS = "int8.json", "int8.safetensors"
 LAYOUT = {

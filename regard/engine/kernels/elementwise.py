@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from regard.speed.lanes import compiled, floor, two_to
-from regard.speed.layout import CAP, GELU, GELU_TANH, QUICK_GELU, RELU, RELU_SQUARED, SILU
+from regard.engine.bytecode import CAP, GELU, GELU_TANH, QUICK_GELU, RELU, RELU_SQUARED, SILU
+from regard.engine.kernels.llvm import compiled, floor, two_to
 
 
 @compiled

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from regard.choose import choose
+from regard.engine.quantize import Int8, is_rounded, rounded, with_children
 from regard.parts.heads import Model
-from regard.speed.int8 import Int8, is_rounded, rounded, with_children
 
 SPEEDS = {"exact": "the same tokens, in fp32", "int8": "weights of 8 bits"}
 
@@ -27,7 +27,7 @@ def fast(model: Model, speed: str) -> tuple[Model, Model]:
             return model, model
         raise ValueError("int8 is for the processor: add --device cpu, or take --speed exact")
     try:
-        from regard.speed.bodies import in_engine, must_run
+        from regard.engine.engine_model import in_engine, must_run
 
         must_run(model)
         plain = rounded(model) if speed == "int8" and not is_rounded(model) else model

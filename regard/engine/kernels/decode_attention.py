@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from regard.speed.functions import exp
-from regard.speed.lanes import LANES, compiled, floats, half_at, int32s, nan, not_finite, put_half
-from regard.speed.linear import row_of
-from regard.speed.recall import mix_tile, scores_tile
+from regard.engine.kernels.attention_tiles import mix_tile, scores_tile
+from regard.engine.kernels.elementwise import exp
+from regard.engine.kernels.linear_layer import row_of
+from regard.engine.kernels.llvm import LANES, compiled, floats, half_at, int32s, nan, not_finite, put_half
 
 _scores32, _scores64, _scores128 = (scores_tile(width // LANES, False) for width in (32, 64, 128))
 _half_scores32, _half_scores64, _half_scores128 = (scores_tile(width // LANES, True) for width in (32, 64, 128))

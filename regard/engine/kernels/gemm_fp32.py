@@ -12,7 +12,7 @@ from typing import Any
 from numba import types
 from numba.core import cgutils
 
-from regard.speed.lanes import (
+from regard.engine.kernels.llvm import (
     F32,
     LANES,
     across,

@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.engine.arena import room
 from regard.parts.embed import ScaledEmbedding
 from regard.parts.heads import Model, Output, Unembed
-from regard.speed.room import room
 
 GROUP = 32  # inputs that share a scale
 BLOCK = 64  # outputs that lie together

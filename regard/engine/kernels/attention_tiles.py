@@ -11,7 +11,7 @@ from typing import Any
 from numba import types
 from numba.core import cgutils
 
-from regard.speed.lanes import (
+from regard.engine.kernels.llvm import (
     F16,
     F32,
     I32,

@@ -9,11 +9,11 @@ from safetensors.torch import load_file, save_file
 
 import regard
 from regard.cli import main
+from regard.engine.accelerate import fast
+from regard.engine.arena import unfilled
+from regard.engine.quantize import GROUP, Int8, rounded
 from regard.load import load
 from regard.parts.heads import Model
-from regard.speed.fast import fast
-from regard.speed.int8 import GROUP, Int8, rounded
-from regard.speed.room import unfilled
 
 TEXTS = ["tea and water please 3", "no milk", "bread and tea and milk and water please"]
 
@@ -52,7 +52,7 @@ def test_unfilled_models_are_made_without_a_random_number():
 
 @pytest.fixture(scope="module")
 def folder(small_run, tmp_path_factory):
-    pytest.importorskip("regard.speed.lanes", exc_type=ImportError)
+    pytest.importorskip("regard.engine.kernels.llvm", exc_type=ImportError)
     folder = tmp_path_factory.mktemp("int8") / "model"
     load(small_run, speed="int8").save(folder)
     return folder
@@ -116,7 +116,7 @@ class TestFolders:
 
 class TestWithoutTheEngine:
     def test_exact_is_the_plain_model(self, gpt, monkeypatch, capsys):
-        monkeypatch.setitem(sys.modules, "regard.speed.bodies", None)
+        monkeypatch.setitem(sys.modules, "regard.engine.engine_model", None)
         assert fast(gpt, "exact") == (gpt, gpt)
         assert not capsys.readouterr().err
 
@@ -124,10 +124,10 @@ class TestWithoutTheEngine:
     def test_int8_is_that_of_pytorch_and_it_says_so(self, gpt, why, monkeypatch, capsys):
         model = gpt
         if why == "no numba":
-            monkeypatch.setitem(sys.modules, "regard.speed.bodies", None)
+            monkeypatch.setitem(sys.modules, "regard.engine.engine_model", None)
         elif why == "no kernel":
             monkeypatch.setattr(
-                pytest.importorskip("regard.speed.kernels", exc_type=ImportError), "lead", lambda *_: 1 / 0
+                pytest.importorskip("regard.engine.kernels.interpreter", exc_type=ImportError), "lead", lambda *_: 1 / 0
             )
         else:
             config = regard.models.recurrent.RecurrentConfig(vocab=53, dim=16)
@@ -144,12 +144,12 @@ class TestWithoutTheEngine:
 
     def test_a_processor_without_what_it_needs_is_told_apart(self):
         """LLVM would abort the process: no half-precision numbers, no fused products."""
-        lanes = pytest.importorskip("regard.speed.lanes", exc_type=ImportError)
+        llvm = pytest.importorskip("regard.engine.kernels.llvm", exc_type=ImportError)
         old = {"avx2": True, "fma": True}
-        assert lanes.lacks(None, "", old) == ["f16c"]
-        assert lanes.lacks(None, "", old | {"f16c": True}) == []
-        assert lanes.lacks("generic", "+avx,+fma", old) == ["f16c"]
-        assert lanes.lacks("haswell", "", {}) == lanes.lacks("generic", "+f16c,+fma", {}) == []
+        assert llvm.lacks(None, "", old) == ["f16c"]
+        assert llvm.lacks(None, "", old | {"f16c": True}) == []
+        assert llvm.lacks("generic", "+avx,+fma", old) == ["f16c"]
+        assert llvm.lacks("haswell", "", {}) == llvm.lacks("generic", "+f16c,+fma", {}) == []
 
     def test_another_speed_is_refused(self, gpt):
         with pytest.raises(ValueError, match="int8"):

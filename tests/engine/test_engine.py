@@ -6,15 +6,15 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-pytest.importorskip("regard.speed.lanes", exc_type=ImportError)  # Numba, and a processor that the engine knows
+pytest.importorskip("regard.engine.kernels.llvm", exc_type=ImportError)  # Numba, and a processor that the engine knows
 
+from regard.engine.compiler import Unknown
+from regard.engine.engine_model import FastBody, FastOutput, in_engine, must_run
+from regard.engine.quantize import rounded
 from regard.generate import Decoding, generate
 from regard.models.bert import Bert, BertConfig
 from regard.parts.cache import select
 from regard.parts.heads import Model
-from regard.speed.bodies import FastBody, FastOutput, in_engine, must_run
-from regard.speed.int8 import rounded
-from regard.speed.program import Unknown
 
 B, T, S, V = 3, 37, 7, 53
 PIECES = {"one by one": [1] * T, "a prompt, then one by one": [20] + [1] * (T - 20), "two prompts": [30, 7]}
@@ -176,11 +176,11 @@ def test_what_reads_is_read_without_its_padding():
 
 @torch.inference_mode()
 def test_more_rows_than_fit_at_once_are_cut(gpt, monkeypatch):
-    from regard.speed import engine
+    from regard.engine import runtime
 
     text, fast = ids(B, T), in_engine(rounded(gpt))
     whole, steps = fast(text), written(fast, text, [T])
-    monkeypatch.setattr(engine, "TOGETHER", 10)
+    monkeypatch.setattr(runtime, "TOGETHER", 10)
     assert torch.equal(whole, fast(text))
     must_agree(steps, written(fast, text, [T]), INT8_SHARE)  # in crowds, or row by row
 
@@ -261,17 +261,17 @@ def test_a_body_that_is_not_known_is_refused(gpt):
 
 @torch.inference_mode()
 def test_a_crowd_sees_what_each_of_its_rows_sees_alone(writer, monkeypatch):
-    from regard.speed import crowds
+    from regard.engine.kernels import prefill_attention
 
     text, exact, half = ids(B, T), in_engine(writer), in_engine(rounded(writer), half=True)
     together = [written(fast, text, [30, 7]) for fast in (exact, half)]
-    monkeypatch.setattr(crowds, "LEAST", 10**9)
+    monkeypatch.setattr(prefill_attention, "LEAST", 10**9)
     assert_close(together[0], written(exact, text, [30, 7]), **CLOSE)
     must_agree(together[1], written(half, text, [30, 7]), INT8_SHARE)
 
 
 def test_crowds_are_rows_that_look_at_the_same_line():
-    from regard.speed.crowds import crowds_of
+    from regard.engine.kernels.prefill_attention import crowds_of
 
     lines = torch.tensor([4] * 9 + [2] * 12 + [4] * 10, dtype=torch.int32)
     assert crowds_of(lines).tolist() == [[0, 9], [9, 12], [21, 10]]

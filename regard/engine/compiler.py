@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from regard.engine import bytecode as do
+from regard.engine.quantize import Int8
 from regard.parts.attention import CrossAttention, SelfAttention
 from regard.parts.block import Block
 from regard.parts.feedforward import ACTIVATIONS, FeedForward, SwiGLU
 from regard.parts.norms import BareRMSNorm, LayerNorm, RMSNorm
 from regard.parts.positions import Rotary, RotaryThenNorm
 from regard.parts.residual import PostNorm, PreNorm
-from regard.speed import layout as do
-from regard.speed.int8 import Int8
 
 NAMED = {
     ACTIVATIONS["relu"]: do.RELU,

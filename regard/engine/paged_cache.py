@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.engine.arena import alone
+from regard.engine.bytecode import TOLD
+from regard.engine.kernels.llvm import LANES
+from regard.engine.kernels.prefill_attention import LONGEST, crowds_of, room_for
 from regard.parts.cache import Cache
-from regard.speed.crowds import LONGEST, crowds_of, room_for
-from regard.speed.lanes import LANES
-from regard.speed.layout import TOLD
-from regard.speed.room import alone
 
 
 class Slots:

@@ -7,17 +7,17 @@ from threading import Thread
 import pytest
 import torch
 
-pytest.importorskip("regard.speed.lanes", exc_type=ImportError)  # Numba, and a processor that the engine knows
+pytest.importorskip("regard.engine.kernels.llvm", exc_type=ImportError)  # Numba, and a processor that the engine knows
 
+from regard.engine.arena import _Room
+from regard.engine.compiler import Program
+from regard.engine.engine_model import FastBody
+from regard.engine.runtime import Crew, Runner
 from regard.models.bert import Bert, BertConfig
-from regard.speed.bodies import FastBody
-from regard.speed.engine import Crew, Runner
-from regard.speed.program import Program
-from regard.speed.room import _Room
 
 ALONE = """
 import torch
-from regard.speed.bodies import FastOutput
+from regard.engine.engine_model import FastOutput
 
 torch.set_num_threads(2)
 output = FastOutput(torch.nn.Linear(64, 64))

@@ -5,9 +5,9 @@ y = x w          x (rows, inputs), w (inputs, columns): no sums across a registe
 
 from __future__ import annotations
 
-from regard.speed.lanes import LANES, REGISTERS, compiled
-from regard.speed.recall import transpose_tile
-from regard.speed.tiles import panel_tile
+from regard.engine.kernels.attention_tiles import transpose_tile
+from regard.engine.kernels.gemm_fp32 import panel_tile
+from regard.engine.kernels.llvm import LANES, REGISTERS, compiled
 
 WIDEST = REGISTERS // 8  # registers of outputs that a tile has
 PANEL = WIDEST * LANES

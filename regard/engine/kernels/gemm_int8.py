@@ -18,8 +18,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from regard.speed.int8 import BLOCK, GROUP
-from regard.speed.lanes import (
+from regard.engine.kernels.llvm import (
     F16,
     F32,
     I8,
@@ -40,6 +39,7 @@ from regard.speed.lanes import (
     opaque,
     spread,
 )
+from regard.engine.quantize import BLOCK, GROUP
 
 MOST_ROWS = 4  # of a tile
 INPUT = 1 if VNNI else 2  # bytes of a rounded input

@@ -14,12 +14,10 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from regard.speed.bytes import INPUT, rounded_group
-from regard.speed.crowds import attend_together
-from regard.speed.int8 import BLOCK, GROUP
-from regard.speed.lanes import KEPT, bytes_, compiled, fetch_add, floats, half_at, int32s, int64s, peek, relax
-from regard.speed.layout import EMBED, GATE, HEADS, KEEP, NORM, OUTPUTS, QUANTISE, ROWS, TURN
-from regard.speed.linear import (
+from regard.engine.bytecode import EMBED, GATE, HEADS, KEEP, NORM, OUTPUTS, QUANTISE, ROWS, TURN
+from regard.engine.kernels.decode_attention import attend, keep
+from regard.engine.kernels.gemm_int8 import INPUT, rounded_group
+from regard.engine.kernels.linear_layer import (
     MANY,
     blocks_of,
     float_outputs,
@@ -30,7 +28,9 @@ from regard.speed.linear import (
     parts_weights,
     row_of,
 )
-from regard.speed.remembering import attend, keep
+from regard.engine.kernels.llvm import KEPT, bytes_, compiled, fetch_add, floats, half_at, int32s, int64s, peek, relax
+from regard.engine.kernels.prefill_attention import attend_together
+from regard.engine.quantize import BLOCK, GROUP
 
 OPEN, HELPERS, COUNTERS = 0, 8, 16  # places in the shared state, on cache lines of their own
 SHARES = 8  # of a stage, for each core: the last one to end is not waited for long
@@ -251,7 +251,7 @@ def forget_older() -> None:
     """What was compiled before a file beside this one changed: Numba looks at one file only."""
     if KEPT is None:
         return
-    changed = max(file.stat().st_mtime for file in Path(__file__).parent.glob("*.py"))
+    changed = max(file.stat().st_mtime for file in Path(__file__).parents[1].rglob("*.py"))
     for kept in Path(lead.stats.cache_path).glob("*.nbi"):  # type: ignore[attr-defined]
         if kept.stat().st_mtime < changed:
             kept.unlink(missing_ok=True)

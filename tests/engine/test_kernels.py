@@ -9,20 +9,20 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-pytest.importorskip("regard.speed.lanes", exc_type=ImportError)  # Numba, and a processor that the engine knows
+pytest.importorskip("regard.engine.kernels.llvm", exc_type=ImportError)  # Numba, and a processor that the engine knows
 
 from numba import njit
 from numba.core.caching import CompileResultCacheImpl
 
+from regard.engine.bytecode import CAP
+from regard.engine.compiler import NAMED
+from regard.engine.kernels import attention_tiles, llvm
+from regard.engine.kernels.elementwise import activate
+from regard.engine.kernels.gemm_int8 import VNNI, group_tile, int8_tile, part_group, rounding
+from regard.engine.kernels.llvm import LANES, floats
+from regard.engine.quantize import BLOCK, GROUP, packed
 from regard.parts.feedforward import ACTIVATIONS
 from regard.places import kernels_directory
-from regard.speed import lanes, recall
-from regard.speed.bytes import VNNI, group_tile, int8_tile, part_group, rounding
-from regard.speed.functions import activate
-from regard.speed.int8 import BLOCK, GROUP, packed
-from regard.speed.lanes import LANES, floats
-from regard.speed.layout import CAP
-from regard.speed.program import NAMED
 
 X = torch.cat((torch.linspace(-30, 30, 4001), torch.tensor([0.0, 1e-20, -1e-20, 90.0, -90.0])))
 
@@ -83,7 +83,7 @@ def test_a_tile_of_bytes_is_a_product_of_whole_numbers(rows, how):
 
 @pytest.mark.parametrize("half", [False, True])
 def test_attention_tiles_look_only_at_their_slots(half):
-    score, mix = recall.scores_tile(32 // LANES, half), recall.mix_tile(32 // LANES, half)
+    score, mix = attention_tiles.scores_tile(32 // LANES, half), attention_tiles.mix_tile(32 // LANES, half)
 
     @njit
     def run(q, memory, slots, weights, y, count, stride):
@@ -144,11 +144,11 @@ def marked(monkeypatch, folder, why=""):
     def plus_one(x):
         return x + 1
 
-    plus_one.__module__ = "regard.speed.tested"
-    monkeypatch.setattr(lanes, "KEPT", folder)
-    monkeypatch.setattr(lanes, "NOT_KEPT", why)
-    monkeypatch.setattr(lanes.SAYING, "said", False)
-    return lanes.compiled(plus_one)
+    plus_one.__module__ = "regard.engine.tested"
+    monkeypatch.setattr(llvm, "KEPT", folder)
+    monkeypatch.setattr(llvm, "NOT_KEPT", why)
+    monkeypatch.setattr(llvm.SAYING, "said", False)
+    return llvm.compiled(plus_one)
 
 
 def test_the_first_run_tells_that_it_compiles(tmp_path, monkeypatch, capsys):

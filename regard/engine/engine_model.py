@@ -11,20 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.models.bert import Bert
-from regard.models.gpt import GPT
-from regard.models.llama import Llama
-from regard.models.nano import Nano
-from regard.models.transformer import Transformer
-from regard.parts.cache import Cache
-from regard.parts.heads import Model, Output, Unembed
-from regard.parts.positions import Learned, Sinusoidal
-from regard.speed import kernels
-from regard.speed import layout as do
-from regard.speed.engine import Runner, Stack
-from regard.speed.int8 import Int8, Int8Embedding, RoundedOutput, is_rounded, with_children
-from regard.speed.memory import Memory, one_longer
-from regard.speed.program import (
+from regard.engine import bytecode as do
+from regard.engine.compiler import (
     Place,
     Program,
     Unknown,
@@ -35,6 +23,18 @@ from regard.speed.program import (
     put_out,
     span,
 )
+from regard.engine.kernels import interpreter
+from regard.engine.paged_cache import Memory, one_longer
+from regard.engine.quantize import Int8, Int8Embedding, RoundedOutput, is_rounded, with_children
+from regard.engine.runtime import Runner, Stack
+from regard.models.bert import Bert
+from regard.models.gpt import GPT
+from regard.models.llama import Llama
+from regard.models.nano import Nano
+from regard.models.transformer import Transformer
+from regard.parts.cache import Cache
+from regard.parts.heads import Model, Output, Unembed
+from regard.parts.positions import Learned, Sinusoidal
 
 KNOWN = (GPT, Llama, Nano, Transformer, Bert)  # bodies whose blocks all see the same
 STACKS = ("blocks", "encoder", "decoder")  # what they call them
@@ -77,7 +77,7 @@ class FastEmbedding(Int8Embedding):
             raise IndexError(f"there are {table.outputs} tokens, and none with the number {known.max()}")
         found = torch.empty(*ids.shape, table.inputs)
         bytes_, scales, asked, out = (t.data_ptr() for t in (table.bytes, table.scales, which, found))
-        kernels.rows_of_table(bytes_, scales, asked, out, ids.numel(), table.inputs, self.scale)
+        interpreter.rows_of_table(bytes_, scales, asked, out, ids.numel(), table.inputs, self.scale)
         return found
 
 
@@ -158,7 +158,7 @@ def must_run(model: Model) -> None:
         raise Unknown(f"the engine has no {type(model.body).__name__}")
     nothing = Runner(Program())
     try:
-        kernels.lead(*nothing.job)
+        interpreter.lead(*nothing.job)
     except Exception as error:  # of a compiler, on a machine that nobody has seen
         raise NotImplementedError(f"the kernels do not run here ({error!r:.100})") from error
 

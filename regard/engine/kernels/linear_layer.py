@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from regard.speed.bytes import INPUT, MOST_ROWS, group_tile, int8_tile, part_group
-from regard.speed.functions import activate
-from regard.speed.int8 import BLOCK, GROUP
-from regard.speed.lanes import LANES, VNNI, compiled, floats, int32s, nan, not_finite
-from regard.speed.panels import PANEL, PANEL_ROWS, product, turned, whole
-from regard.speed.tiles import float_tile
+from regard.engine.kernels.elementwise import activate
+from regard.engine.kernels.gemm_fp32 import float_tile
+from regard.engine.kernels.gemm_int8 import INPUT, MOST_ROWS, group_tile, int8_tile, part_group
+from regard.engine.kernels.llvm import LANES, VNNI, compiled, floats, int32s, nan, not_finite
+from regard.engine.kernels.packed_gemm import PANEL, PANEL_ROWS, product, turned, whole
+from regard.engine.quantize import BLOCK, GROUP
 
 CROWD = 96  # rows whose outputs stay near while all weights of a block go past
 FEW = 8  # rows for which weights are not laid out

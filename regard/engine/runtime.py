@@ -17,14 +17,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from regard.engine.bytecode import FRAME, RUN
+from regard.engine.compiler import Program, outputs_of, program_of, program_of_answers
+from regard.engine.kernels import interpreter
+from regard.engine.kernels.gemm_int8 import INPUT
+from regard.engine.kernels.linear_layer import MANY, ROOM, room_for_weights
+from regard.engine.paged_cache import Memory, Slots, Told, longer, seeing
+from regard.engine.quantize import GROUP
 from regard.parts.positions import look_up
-from regard.speed import kernels
-from regard.speed.bytes import INPUT
-from regard.speed.int8 import GROUP
-from regard.speed.layout import FRAME, RUN
-from regard.speed.linear import MANY, ROOM, room_for_weights
-from regard.speed.memory import Memory, Slots, Told, longer, seeing
-from regard.speed.program import Program, outputs_of, program_of, program_of_answers
 
 TOGETHER = 1024  # rows that go through all blocks at once: with fewer, cores wait for each other more often
 
@@ -51,7 +51,7 @@ class Crew:
     def serve(self, queue: SimpleQueue[tuple[Any, ...] | None], me: int) -> None:
         while job := queue.get():
             stages, code, frames, state, _held = job
-            kernels.help_out(stages, code, frames, state, me)
+            interpreter.help_out(stages, code, frames, state, me)
 
     def dismiss(self) -> None:
         """Before Python takes itself apart: a thread that comes late would look at what is no longer there."""
@@ -90,8 +90,8 @@ class Runner:
     def __init__(self, program: Program):
         self.program = program
         self.stages, self.code = program.finished()
-        self.state = np.zeros(kernels.COUNTERS + 16 * len(self.stages), np.int64)
-        self.counters = self.state[kernels.COUNTERS :]
+        self.state = np.zeros(interpreter.COUNTERS + 16 * len(self.stages), np.int64)
+        self.counters = self.state[interpreter.COUNTERS :]
         self.frames = np.zeros(1, FRAME)
         self.told = self.frames.view(np.int64)[len(RUN) :]
         self.job = (self.stages, self.code, self.frames, self.state.ctypes.data)
@@ -133,7 +133,7 @@ class Runner:
         helpers = self.size[2] - 1
         if helpers:
             CREW.call(helpers, (*self.job, self.state))  # held: who comes late looks at it
-        kernels.lead(*self.job)
+        interpreter.lead(*self.job)
 
     def fit(self, rows: int, room: int) -> None:
         """Arrays for so many rows on all cores."""

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.speed.functions import exp
-from regard.speed.lanes import LANES, compiled, floats, half_at, int32s, nan, not_finite
-from regard.speed.linear import row_of
-from regard.speed.panels import PANEL_ROWS, half_turned, product, turned, whole
-from regard.speed.remembering import answers, number_at
+from regard.engine.kernels.decode_attention import answers, number_at
+from regard.engine.kernels.elementwise import exp
+from regard.engine.kernels.linear_layer import row_of
+from regard.engine.kernels.llvm import LANES, compiled, floats, half_at, int32s, nan, not_finite
+from regard.engine.kernels.packed_gemm import PANEL_ROWS, half_turned, product, turned, whole
 
 LONGEST = 2048  # slots that are laid out: more would not stay near the processor
 LEAST = 8  # rows of a crowd: fewer are not worth it
