@@ -1,1 +1,1 @@
-"""Speed: passes over a finished model, known to no part and no model."""
+"""The engine: compiles a finished model and runs it fast on the CPU. No part and no model imports it."""

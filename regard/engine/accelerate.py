@@ -1,7 +1,7 @@
-"""A finished model becomes a fast one, which answers to the same calls and is for use only.
+"""Make a finished model fast for inference, behind the same calls.
 
-exact    the same numbers in the engine: the same tokens, sooner
-int8     weights rounded to bytes; of a model that the engine does not know, by PyTorch
+exact    fp32 in the engine: the same tokens, sooner
+int8     quantized weights in the engine; PyTorch's dynamic quantization for models that the engine does not support
 """
 
 from __future__ import annotations
@@ -13,48 +13,48 @@ import torch
 from torch import nn
 
 from regard.choose import choose
-from regard.engine.quantize import Int8, is_rounded, rounded, with_children
+from regard.engine.quantize import Int8Linear, is_quantized, quantize_model, replace_children
 from regard.parts.heads import Model
 
 SPEEDS = {"exact": "the same tokens, in fp32", "int8": "weights of 8 bits"}
 
 
-def fast(model: Model, speed: str) -> tuple[Model, Model]:
-    """A model that answers, and the same as plain modules, to be saved."""
+def accelerate(model: Model, speed: str) -> tuple[Model, Model]:
+    """Returns the fast model, and the same weights as plain modules, which can be saved."""
     choose("speed", speed, SPEEDS)
     if not next(model.parameters()).is_cpu:
         if speed == "exact":
             return model, model
-        raise ValueError("int8 is for the processor: add --device cpu, or take --speed exact")
+        raise ValueError("int8 runs on the CPU only: add --device cpu, or use --speed exact")
     try:
-        from regard.engine.engine_model import in_engine, must_run
+        from regard.engine.engine_model import check_supported, to_engine
 
-        must_run(model)
-        plain = rounded(model) if speed == "int8" and not is_rounded(model) else model
-        return in_engine(plain), plain
-    except (ImportError, NotImplementedError) as why:
+        check_supported(model)
+        plain = quantize_model(model) if speed == "int8" and not is_quantized(model) else model
+        return to_engine(plain), plain
+    except (ImportError, NotImplementedError) as reason:
         if speed == "exact":
             return model, model
-        print(f"regard: {why}, so PyTorch's own int8 is used", file=sys.stderr)
-        return by_pytorch(model), model
+        print(f"regard: {reason}, so PyTorch's dynamic int8 quantization is used", file=sys.stderr)
+        return quantize_dynamic(model), model
 
 
-def by_pytorch(model: Model) -> Model:
-    """Linear layers whose weights have a scale for each layer; all else stays as it is. Such layers would make numbers
-    of NaN, so that weights which are not finite are refused here."""
-    if odd := next((name for name, weight in model.named_parameters() if not bool(weight.isfinite().all())), None):
-        raise FloatingPointError(f"{odd} of the weights is not finite (NaN or infinite): it cannot be rounded to int8")
+def quantize_dynamic(model: Model) -> Model:
+    """PyTorch's dynamic int8 linear layers, one scale per layer. They would turn NaN into finite numbers, so weights
+    that are not finite are refused here."""
+    if name := next((name for name, weight in model.named_parameters() if not bool(weight.isfinite().all())), None):
+        raise FloatingPointError(f"the weight {name} is not finite (NaN or infinite): it cannot be quantized to int8")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyTorch will take this away, and says so
-        return torch.ao.quantization.quantize_dynamic(widened(model), {nn.Linear}, torch.qint8)
+        warnings.simplefilter("ignore")  # PyTorch has deprecated this API
+        return torch.ao.quantization.quantize_dynamic(dequantize_linears(model), {nn.Linear}, torch.qint8)
 
 
-def widened(module: nn.Module) -> nn.Module:
-    """What was read as int8, as numbers again."""
-    if isinstance(module, Int8):
-        layer = nn.Linear(module.inputs, module.outputs, module.bias is not None, device="meta")
-        layer.weight = nn.Parameter(module.matrix(), requires_grad=False)
+def dequantize_linears(module: nn.Module) -> nn.Module:
+    """Int8Linear back to nn.Linear in fp32."""
+    if isinstance(module, Int8Linear):
+        layer = nn.Linear(module.in_features, module.out_features, module.bias is not None, device="meta")
+        layer.weight = nn.Parameter(module.dequantize(), requires_grad=False)
         if module.bias is not None:
             layer.bias = nn.Parameter(module.bias, requires_grad=False)
         return layer
-    return with_children(module, {name: widened(child) for name, child in module.named_children()})
+    return replace_children(module, {name: dequantize_linears(child) for name, child in module.named_children()})

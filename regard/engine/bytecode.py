@@ -1,24 +1,29 @@
-"""What a program is written in: instructions, the stages that hold them, and the frame they work in.
+"""The bytecode of the engine: instructions, the stages that hold them, and the frame of arguments of a run.
 
-Places are offsets into a row's scratch numbers. Weights, scales and biases are addresses, 0 for none.
+`source` and `target` are offsets into a row's scratch buffers. Weights, scales and biases are addresses, 0 for none.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-ROWS, OUTPUTS, HEADS = range(3)  # how a stage is cut into pieces that any core may take
-EMBED, NORM, QUANTISE, TURN, KEEP, GATE, LINEAR, ATTEND = range(8)  # what an instruction does
-NOTHING, RELU, GELU, GELU_TANH, SILU, QUICK_GELU, RELU_SQUARED, CAP = range(8)  # to each output
+SPLIT_ROWS, SPLIT_OUTPUTS, SPLIT_HEADS = range(3)  # how a stage is split into work items that any thread may take
+EMBED, NORM, QUANTIZE, ROPE, STORE_KV, GATE, LINEAR, ATTENTION = range(8)  # opcodes
+IDENTITY, RELU, GELU, GELU_TANH, SILU, QUICK_GELU, RELU_SQUARED, SOFTCAP = range(8)  # activations
 
 INSTRUCTION = np.dtype(
     [(name, np.int64) for name in (
-        "op", "source", "source_width", "target", "target_width", "other", "weight", "scales", "bias", "inputs",
-        "outputs", "activation", "adds", "heads", "kv_heads", "head_dim", "memory", "layer", "half",
-    )] + [("number", np.float64)]
+        "op", "source", "source_width", "target", "target_width", "source2", "weight", "scales", "bias", "inputs",
+        "outputs", "activation", "accumulate", "center", "heads", "kv_heads", "head_dim", "cache", "layer", "kv_fp16",
+    )] + [("scalar", np.float64)]
 )  # fmt: skip
-STAGE = np.dtype([("cut", np.int64), ("first", np.int64), ("count", np.int64)])
-SEEN = ("memory", "slots", "table", "longest", "lines", "seen", "crowds", "crowded")
-RUN = ("rows", "threads", "scratch", "bytes", "scales", "less", "room", "room_size", "ids", "out")
-TOLD = ("slot", "length", "own", "places", *(f"{name}{i}" for i in (0, 1) for name in SEEN))  # of a memory
-FRAME = np.dtype([(name, np.int64) for name in RUN + TOLD])
+STAGE = np.dtype([("split", np.int64), ("first", np.int64), ("count", np.int64)])
+# Of each KV cache, 0 = self-attention, 1 = cross-attention to the source
+CACHE_ARGS = ("kv", "num_slots", "block_table", "table_width", "table_rows", "seq_lens", "prefills", "num_prefills")
+RUN_ARGS = (
+    "rows", "threads", "scratch", "quantized", "scales", "zero_point_term", "workspace", "workspace_size", "ids", "out",
+)  # fmt: skip
+KERNEL_ARGS = (
+    "first_slot", "length", "slot_mapping", "positions", *(f"{name}{i}" for i in (0, 1) for name in CACHE_ARGS),
+)  # fmt: skip
+FRAME = np.dtype([(name, np.int64) for name in RUN_ARGS + KERNEL_ARGS])

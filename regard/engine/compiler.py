@@ -1,7 +1,7 @@
-"""A stack of blocks becomes a program: a list of instructions for the kernels, with the places of all they work on.
+"""The compiler: turns a stack of blocks into a program, bytecode with the scratch buffers and weights it works on.
 
-Each part of a model has a small function here that writes down what it does. A part that is not known is refused, and
-whoever asked takes the plain path.
+Each kind of part has an `append_` function that emits its instructions. A part without one raises UnsupportedPart, and
+the caller falls back to plain modules.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.engine import bytecode as do
-from regard.engine.quantize import Int8
+from regard.engine import bytecode as op
+from regard.engine.quantize import Int8Linear
 from regard.parts.attention import CrossAttention, SelfAttention
 from regard.parts.block import Block
 from regard.parts.feedforward import ACTIVATIONS, FeedForward, SwiGLU
@@ -23,234 +23,233 @@ from regard.parts.norms import BareRMSNorm, LayerNorm, RMSNorm
 from regard.parts.positions import Rotary, RotaryThenNorm
 from regard.parts.residual import PostNorm, PreNorm
 
-NAMED = {
-    ACTIVATIONS["relu"]: do.RELU,
-    ACTIVATIONS["gelu"]: do.GELU,
-    ACTIVATIONS["gelu-tanh"]: do.GELU_TANH,
-    ACTIVATIONS["silu"]: do.SILU,
-    ACTIVATIONS["quick-gelu"]: do.QUICK_GELU,
-    ACTIVATIONS["relu2"]: do.RELU_SQUARED,
+ACTIVATION_CODES = {
+    ACTIVATIONS["relu"]: op.RELU,
+    ACTIVATIONS["gelu"]: op.GELU,
+    ACTIVATIONS["gelu-tanh"]: op.GELU_TANH,
+    ACTIVATIONS["silu"]: op.SILU,
+    ACTIVATIONS["quick-gelu"]: op.QUICK_GELU,
+    ACTIVATIONS["relu2"]: op.RELU_SQUARED,
 }
-OWN, SOURCE = 0, 1  # memories
+SELF_CACHE, SOURCE_CACHE = 0, 1  # KV caches
 
 
-class Unknown(NotImplementedError):
-    """No instruction does what this part does."""
+class UnsupportedPart(NotImplementedError):
+    """The engine has no instruction for this part."""
 
 
-def address(tensor: Tensor | None) -> int:
-    return 0 if tensor is None else tensor.data_ptr()
+class ScratchBuffer:
+    """Floats of every row in the scratch memory; offset -1 is the output of the program."""
 
-
-class Place:
-    """Numbers of every row; before all others is what a program puts out."""
-
-    def __init__(self, begin: int, width: int):
-        self.begin, self.width = begin, width
+    def __init__(self, offset: int, width: int):
+        self.offset, self.width = offset, width
 
 
 class Program:
-    """With `half`, keys and values are remembered in half precision."""
+    """Bytecode under construction. With `kv_fp16`, the KV cache is in half precision."""
 
-    def __init__(self, half: bool = False) -> None:
-        self.half = half
-        self.width = 0  # numbers of a row, in all places
-        self.widest = 0  # inputs that are ever quantised
-        self.turned = 0  # inputs of fp32 layers, whose weights are turned for many rows
-        self.held: list[Tensor] = []  # the code knows their addresses only
+    def __init__(self, kv_fp16: bool = False) -> None:
+        self.kv_fp16 = kv_fp16
+        self.width = 0  # floats of a row, in all buffers
+        self.max_int8_inputs = 0  # of the widest int8 layer
+        self.max_fp32_inputs = 0  # of the widest fp32 layer, whose weights are packed for many rows
+        self.tensors: list[Tensor] = []  # kept alive: the code holds their addresses only
         self._code: list[dict[str, Any]] = []
         self._stages: list[list[int]] = []
-        self._places: dict[tuple[str, int], Place] = {}
+        self._buffers: dict[tuple[str, int], ScratchBuffer] = {}
 
-    def place(self, name: str, width: int) -> Place:
-        if (name, width) not in self._places:
-            self._places[name, width] = Place(self.width, width)
+    def buffer(self, name: str, width: int) -> ScratchBuffer:
+        if (name, width) not in self._buffers:
+            self._buffers[name, width] = ScratchBuffer(self.width, width)
             self.width += width
-        return self._places[name, width]
+        return self._buffers[name, width]
 
-    def finished(self) -> tuple[Any, Any]:
-        code = np.zeros(len(self._code), do.INSTRUCTION)
-        for row, told in zip(code, self._code, strict=True):
-            for name, value in told.items():
+    def assemble(self) -> tuple[Any, Any]:
+        code = np.zeros(len(self._code), op.INSTRUCTION)
+        for row, instruction in zip(code, self._code, strict=True):
+            for name, value in instruction.items():
                 row[name] = value
-        return np.array([tuple(stage) for stage in self._stages], do.STAGE), code
+        return np.array([tuple(stage) for stage in self._stages], op.STAGE), code
 
-    def stage(self, cut: int, *told: dict[str, Any]) -> None:
-        """What a row does alone joins what it did before."""
-        if cut == do.ROWS and self._stages and self._stages[-1][0] == do.ROWS:
-            self._stages[-1][2] += len(told)
+    def append_stage(self, split: int, *instructions: dict[str, Any]) -> None:
+        """Row-wise instructions join the stage before them, if that is row-wise too."""
+        if split == op.SPLIT_ROWS and self._stages and self._stages[-1][0] == op.SPLIT_ROWS:
+            self._stages[-1][2] += len(instructions)
         else:
-            self._stages.append([cut, len(self._code), len(told)])
-        self._code.extend(told)
+            self._stages.append([split, len(self._code), len(instructions)])
+        self._code.extend(instructions)
 
-    def hold(self, tensor: Tensor | None, dtype: torch.dtype = torch.float32) -> int:
+    def pin(self, tensor: Tensor | None, dtype: torch.dtype = torch.float32) -> int:
+        """The address of a tensor, which the program keeps alive."""
         if tensor is not None:
             if tensor.dtype != dtype or not tensor.is_contiguous() or not tensor.is_cpu:
-                raise Unknown(f"weights must be {dtype}, in one piece, and on the processor")
-            self.held.append(tensor)
-        return address(tensor)
+                raise UnsupportedPart(f"weights must be {dtype}, contiguous and on the CPU")
+            self.tensors.append(tensor)
+        return 0 if tensor is None else tensor.data_ptr()
 
-    def norm(self, norm: nn.Module, x: Place, y: Place) -> Place:
-        """Where the normed numbers are."""
+    def append_norm(self, norm: nn.Module, x: ScratchBuffer, y: ScratchBuffer) -> ScratchBuffer:
+        """Returns the buffer of the result: x itself for nn.Identity."""
         if isinstance(norm, nn.Identity):
             return x
         if not isinstance(norm, (LayerNorm, RMSNorm, BareRMSNorm)):
-            raise Unknown(f"the norm {type(norm).__name__}")
-        weight, bias = (self.hold(getattr(norm, name, None)) for name in ("weight", "bias"))
-        told = {"op": do.NORM, "inputs": x.width, "weight": weight, "bias": bias}
+            raise UnsupportedPart(f"the norm {type(norm).__name__}")
+        weight, bias = (self.pin(getattr(norm, name, None)) for name in ("weight", "bias"))
         eps = np.finfo(np.float32).eps if norm.eps is None else norm.eps
-        self.stage(do.ROWS, told | span(x, y) | {"number": eps, "adds": isinstance(norm, LayerNorm)})
+        instruction = {"op": op.NORM, "inputs": x.width, "weight": weight, "bias": bias, "scalar": eps}
+        self.append_stage(op.SPLIT_ROWS, instruction | operands(x, y) | {"center": isinstance(norm, LayerNorm)})
         return y
 
-    def linears(self, x: Place, *layers: tuple[Any, Place, dict[str, Any]]) -> None:
-        """Several layers with the same input, at once."""
-        if any(isinstance(layer, Int8) for layer, _, _ in layers):
-            self.stage(do.ROWS, {"op": do.QUANTISE, "inputs": x.width} | span(x, x))
-            self.widest = max(self.widest, x.width)
-        self.stage(do.OUTPUTS, *[self.linear(layer, x, y) | more for layer, y, more in layers])
+    def append_linears(self, x: ScratchBuffer, *layers: tuple[Any, ScratchBuffer, dict[str, Any]]) -> None:
+        """One stage of several layers with the same input, which int8 layers quantize once."""
+        if any(isinstance(layer, Int8Linear) for layer, _, _ in layers):
+            self.append_stage(op.SPLIT_ROWS, {"op": op.QUANTIZE, "inputs": x.width} | operands(x, x))
+            self.max_int8_inputs = max(self.max_int8_inputs, x.width)
+        self.append_stage(
+            op.SPLIT_OUTPUTS, *(self.linear_instruction(layer, x, y) | extra for layer, y, extra in layers)
+        )
 
-    def linear(self, layer: Any, x: Place, y: Place) -> dict[str, Any]:
-        if isinstance(layer, Int8):
-            weights = {"weight": self.hold(layer.bytes, torch.uint8), "scales": self.hold(layer.scales, torch.float16)}
+    def linear_instruction(self, layer: Any, x: ScratchBuffer, y: ScratchBuffer) -> dict[str, Any]:
+        if isinstance(layer, Int8Linear):
+            weights = {"weight": self.pin(layer.qweight, torch.uint8), "scales": self.pin(layer.scales, torch.float16)}
         elif isinstance(layer, nn.Linear):
-            weights = {"weight": self.hold(layer.weight)}
-            self.turned = max(self.turned, x.width)
+            weights = {"weight": self.pin(layer.weight)}
+            self.max_fp32_inputs = max(self.max_fp32_inputs, x.width)
         else:
-            raise Unknown(f"the layer {type(layer).__name__}")
-        told = {"op": do.LINEAR, "bias": self.hold(layer.bias), "inputs": x.width, "outputs": y.width}
-        return told | weights | span(x, y)
+            raise UnsupportedPart(f"the layer {type(layer).__name__}")
+        instruction = {"op": op.LINEAR, "bias": self.pin(layer.bias), "inputs": x.width, "outputs": y.width}
+        return instruction | weights | operands(x, y)
 
-    def attend(self, q: Place, y: Place, attention: Any, memory: int, layer: int) -> None:
+    def append_attention(self, q: ScratchBuffer, y: ScratchBuffer, attention: Any, cache: int, layer: int) -> None:
         scale = 1 / math.sqrt(q.width // attention.heads)
-        told = {"op": do.ATTEND, "memory": memory, "layer": layer, "number": scale, "half": self.half}
-        self.stage(do.HEADS, told | span(q, y) | heads_of(attention, q.width))
+        instruction = {"op": op.ATTENTION, "cache": cache, "layer": layer, "scalar": scale, "kv_fp16": self.kv_fp16}
+        self.append_stage(op.SPLIT_HEADS, instruction | operands(q, y) | head_layout(attention, q.width))
 
-    def keep(self, k: Place, v: Place, attention: Any, memory: int, layer: int, width: int) -> None:
-        told = {"op": do.KEEP, "source": k.begin, "other": v.begin, "memory": memory, "layer": layer}
-        self.stage(do.ROWS, told | heads_of(attention, width) | {"half": self.half})
-
-
-def span(x: Place, y: Place) -> dict[str, int]:
-    return {"source": x.begin, "source_width": x.width, "target": y.begin, "target_width": y.width}
+    def append_store_kv(
+        self, k: ScratchBuffer, v: ScratchBuffer, attention: Any, cache: int, layer: int, width: int
+    ) -> None:
+        instruction = {"op": op.STORE_KV, "source": k.offset, "source2": v.offset, "cache": cache, "layer": layer}
+        self.append_stage(op.SPLIT_ROWS, instruction | head_layout(attention, width) | {"kv_fp16": self.kv_fp16})
 
 
-def heads_of(attention: Any, width: int) -> dict[str, int]:
+def operands(x: ScratchBuffer, y: ScratchBuffer) -> dict[str, int]:
+    return {"source": x.offset, "source_width": x.width, "target": y.offset, "target_width": y.width}
+
+
+def head_layout(attention: Any, width: int) -> dict[str, int]:
     kv_heads = attention.kv_heads if isinstance(attention, SelfAttention) else attention.heads
     return {"heads": attention.heads, "kv_heads": kv_heads, "head_dim": width // attention.heads}
 
 
-def inputs_of(layer: Any) -> int:
-    return layer.inputs if isinstance(layer, Int8) else layer.in_features
-
-
-def outputs_of(layer: Any) -> int:
-    return layer.outputs if isinstance(layer, Int8) else layer.out_features
-
-
-def self_attention(p: Program, part: SelfAttention, x: Place, into: Place, layer: int) -> None:
+def append_self_attention(
+    program: Program, part: SelfAttention, x: ScratchBuffer, target: ScratchBuffer, layer: int
+) -> None:
     if part.score_bias is not None:
-        raise Unknown("attention with a bias on its scores")
-    wide, narrow = outputs_of(part.query), outputs_of(part.key)
-    q, k, v = p.place("query", wide), p.place("key", narrow), p.place("value", narrow)
-    p.linears(x, (part.query, q, {}), (part.key, k, {}), (part.value, v, {}))
+        raise UnsupportedPart("attention with a score bias")
+    q_width, kv_width = part.query.out_features, part.key.out_features
+    q, k, v = program.buffer("query", q_width), program.buffer("key", kv_width), program.buffer("value", kv_width)
+    program.append_linears(x, (part.query, q, {}), (part.key, k, {}), (part.value, v, {}))
     if part.rotate is not None:
-        turned(p, part.rotate, q, part.heads)
-        turned(p, part.rotate, k, part.kv_heads)
-    p.keep(k, v, part, OWN, layer, wide)
-    mixed = p.place("mixed", wide)
-    p.attend(q, mixed, part, OWN, layer)
-    p.linears(mixed, (part.out, into, {"adds": 1}))
+        append_rope(program, part.rotate, q, part.heads)
+        append_rope(program, part.rotate, k, part.kv_heads)
+    program.append_store_kv(k, v, part, SELF_CACHE, layer, q_width)
+    attended = program.buffer("attended", q_width)
+    program.append_attention(q, attended, part, SELF_CACHE, layer)
+    program.append_linears(attended, (part.out, target, {"accumulate": 1}))
 
 
-def turned(p: Program, rotate: Any, x: Place, heads: int) -> None:
+def append_rope(program: Program, rotate: Any, x: ScratchBuffer, heads: int) -> None:
     if type(rotate) not in (Rotary, RotaryThenNorm):
-        raise Unknown(f"the positions {type(rotate).__name__}")
-    told = {"op": do.TURN, "heads": heads, "head_dim": x.width // heads, "weight": p.hold(rotate.table)}
-    p.stage(do.ROWS, told | span(x, x) | {"number": getattr(rotate, "eps", 0.0)})
+        raise UnsupportedPart(f"the position encoding {type(rotate).__name__}")
+    instruction = {"op": op.ROPE, "heads": heads, "head_dim": x.width // heads, "weight": program.pin(rotate.table)}
+    program.append_stage(op.SPLIT_ROWS, instruction | operands(x, x) | {"scalar": getattr(rotate, "eps", 0.0)})
 
 
-def cross_attention(p: Program, part: CrossAttention, x: Place, into: Place, layer: int) -> None:
-    q, mixed = p.place("query", x.width), p.place("mixed", x.width)
-    p.linears(x, (part.query, q, {}))
-    p.attend(q, mixed, part, SOURCE, layer)
-    p.linears(mixed, (part.out, into, {"adds": 1}))
+def append_cross_attention(
+    program: Program, part: CrossAttention, x: ScratchBuffer, target: ScratchBuffer, layer: int
+) -> None:
+    q, attended = program.buffer("query", x.width), program.buffer("attended", x.width)
+    program.append_linears(x, (part.query, q, {}))
+    program.append_attention(q, attended, part, SOURCE_CACHE, layer)
+    program.append_linears(attended, (part.out, target, {"accumulate": 1}))
 
 
-def feedforward(p: Program, part: Any, x: Place, into: Place, layer: int) -> None:
-    inner = p.place("inner", outputs_of(part.up))
-    first = {"activation": activation(part)}
+def append_feedforward(program: Program, part: Any, x: ScratchBuffer, target: ScratchBuffer, layer: int) -> None:
+    inner = program.buffer("inner", part.up.out_features)
+    first = {"activation": activation_code(part)}
     if isinstance(part, SwiGLU):
-        gate = p.place("gate", inner.width)
-        p.linears(x, (part.gate, gate, first), (part.up, inner, {}))
-        p.stage(do.ROWS, {"op": do.GATE, "inputs": inner.width} | span(gate, inner))
+        gate = program.buffer("gate", inner.width)
+        program.append_linears(x, (part.gate, gate, first), (part.up, inner, {}))
+        program.append_stage(op.SPLIT_ROWS, {"op": op.GATE, "inputs": inner.width} | operands(gate, inner))
     else:
-        p.linears(x, (part.up, inner, first))
-    p.linears(inner, (part.down, into, {"adds": 1}))
+        program.append_linears(x, (part.up, inner, first))
+    program.append_linears(inner, (part.down, target, {"accumulate": 1}))
 
 
-def activation(part: Any) -> int:
-    if part.activation not in NAMED:
-        raise Unknown(f"the activation {part.activation}")
-    return NAMED[part.activation]
+def activation_code(part: Any) -> int:
+    if part.activation not in ACTIVATION_CODES:
+        raise UnsupportedPart(f"the activation {part.activation}")
+    return ACTIVATION_CODES[part.activation]
 
 
-PARTS: dict[type, Callable[[Program, Any, Place, Place, int], None]] = {
-    SelfAttention: self_attention,
-    CrossAttention: cross_attention,
-    FeedForward: feedforward,
-    SwiGLU: feedforward,
+APPENDERS: dict[type, Callable[[Program, Any, ScratchBuffer, ScratchBuffer, int], None]] = {
+    SelfAttention: append_self_attention,
+    CrossAttention: append_cross_attention,
+    FeedForward: append_feedforward,
+    SwiGLU: append_feedforward,
 }
 
 
-def residual(p: Program, wrapper: Any, x: Place, layer: int) -> None:
-    """The last thing that a part does is to add to x."""
-    if type(wrapper) not in (PreNorm, PostNorm) or type(wrapper.inner) not in PARTS:
-        raise Unknown(f"the part {type(getattr(wrapper, 'inner', wrapper)).__name__}")
-    write = PARTS[type(wrapper.inner)]
+def append_residual(program: Program, wrapper: Any, x: ScratchBuffer, layer: int) -> None:
+    """x + part(norm(x)) or norm(x + part(x)): the last instruction of a part accumulates into x."""
+    if type(wrapper) not in (PreNorm, PostNorm) or type(wrapper.inner) not in APPENDERS:
+        raise UnsupportedPart(f"the part {type(getattr(wrapper, 'inner', wrapper)).__name__}")
+    append_part = APPENDERS[type(wrapper.inner)]
     if type(wrapper) is PreNorm:
-        write(p, wrapper.inner, p.norm(wrapper.norm, x, p.place("normed", x.width)), x, layer)
+        append_part(
+            program, wrapper.inner, program.append_norm(wrapper.norm, x, program.buffer("normed", x.width)), x, layer
+        )
     else:
-        write(p, wrapper.inner, x, x, layer)
-        p.norm(wrapper.norm, x, x)
+        append_part(program, wrapper.inner, x, x, layer)
+        program.append_norm(wrapper.norm, x, x)
 
 
-def program_of(blocks: Sequence[Any], width: int, half: bool) -> Program:
-    """From x to x, through all blocks."""
-    p = Program(half)
-    go_through(p, blocks, p.place("x", width))
-    return p
+def compile_blocks(blocks: Sequence[Any], width: int, kv_fp16: bool) -> Program:
+    """x -> x through all blocks."""
+    program = Program(kv_fp16)
+    append_blocks(program, blocks, program.buffer("x", width))
+    return program
 
 
-def go_through(p: Program, blocks: Iterable[Any], x: Place) -> None:
+def append_blocks(program: Program, blocks: Iterable[Any], x: ScratchBuffer) -> None:
     for layer, block in enumerate(blocks):
         if type(block) is not Block:
-            raise Unknown(f"the block {type(block).__name__}")
+            raise UnsupportedPart(f"the block {type(block).__name__}")
         for part in (block.mixer, block.cross, block.feedforward):
             if part is not None:
-                residual(p, part, x, layer)
+                append_residual(program, part, x, layer)
 
 
-def program_of_answers(blocks: Sequence[Any], width: int, half: bool) -> Program:
-    """From an encoded source to the keys and values that every block of a decoder has of it."""
-    p = Program(half)
-    x = p.place("x", width)
+def compile_cross_kv(blocks: Sequence[Any], width: int, kv_fp16: bool) -> Program:
+    """Encoded source -> cross-attention keys and values of every decoder block."""
+    program = Program(kv_fp16)
+    x = program.buffer("x", width)
     parts = [block.cross.inner for block in blocks]
-    places = [(p.place(f"key {i}", width), p.place(f"value {i}", width)) for i in range(len(parts))]
-    layers: list[tuple[Any, Place, dict[str, Any]]] = []
-    for part, (k, v) in zip(parts, places, strict=True):
+    buffers = [(program.buffer(f"key {i}", width), program.buffer(f"value {i}", width)) for i in range(len(parts))]
+    layers: list[tuple[Any, ScratchBuffer, dict[str, Any]]] = []
+    for part, (k, v) in zip(parts, buffers, strict=True):
         layers += [(part.key, k, {}), (part.value, v, {})]
-    p.linears(x, *layers)
-    for layer, (part, (k, v)) in enumerate(zip(parts, places, strict=True)):
-        p.keep(k, v, part, SOURCE, layer, width)
-    return p
+    program.append_linears(x, *layers)
+    for layer, (part, (k, v)) in enumerate(zip(parts, buffers, strict=True)):
+        program.append_store_kv(k, v, part, SOURCE_CACHE, layer, width)
+    return program
 
 
-def program_of_output(layer: Any, cap: float) -> Program:
-    p = Program()
-    put_out(p, layer, cap, p.place("x", inputs_of(layer)))
-    return p
+def compile_lm_head(layer: Any, cap: float) -> Program:
+    program = Program()
+    append_lm_head(program, layer, cap, program.buffer("x", layer.in_features))
+    return program
 
 
-def put_out(p: Program, layer: Any, cap: float, x: Place) -> None:
-    more = {"activation": do.CAP, "number": cap} if cap else {}
-    p.linears(x, (layer, Place(-1, outputs_of(layer)), more))
+def append_lm_head(program: Program, layer: Any, cap: float, x: ScratchBuffer) -> None:
+    extra = {"activation": op.SOFTCAP, "scalar": cap} if cap else {}
+    program.append_linears(x, (layer, ScratchBuffer(-1, layer.out_features), extra))

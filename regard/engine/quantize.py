@@ -1,8 +1,10 @@
-"""Weights as int8: a quarter of the bytes, and bytes are what a decoder waits for.
+"""Symmetric group-wise int8 quantization of weights: decoding is bound by memory bandwidth, and int8 has a quarter of
+the bytes.
 
-    w ≈ s · q,   s = max |w| / 127 of each group of 32 inputs, in half precision          as llama.cpp's Q8_0 has it
+    w ≈ s · q,   s = max |w| / 127 of each group of 32 inputs, in fp16          llama.cpp's Q8_0
 
-Stored as the kernels read it: 64 outputs lie together, four inputs of each beside each other, 128 added to every q.
+Stored in the order in which the kernels read it: blocks of 64 outputs, four consecutive inputs of each output side by
+side, q + 128 as an unsigned byte.
 """
 
 from __future__ import annotations
@@ -15,104 +17,105 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.engine.arena import room
+from regard.engine.arena import arena_empty
 from regard.parts.embed import ScaledEmbedding
 from regard.parts.heads import Model, Output, Unembed
 
 GROUP = 32  # inputs that share a scale
-BLOCK = 64  # outputs that lie together
+BLOCK = 64  # outputs that are stored together
 
 
-def packed(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """(N,K) becomes bytes (N/64, K/32, 8, 64, 4) and scales (N/64, K/32, 64), filled up with zeros."""
+def pack_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """(N,K) to unsigned bytes (N/64, K/32, 8, 64, 4) and scales (N/64, K/32, 64), padded with zero weights."""
     N, K = weight.shape
-    full = F.pad(weight.detach().float(), (0, -K % GROUP, 0, -N % BLOCK)).unflatten(1, (-1, GROUP))  # (N,G,32)
-    scales = (full.abs().amax(-1) / 127).half()
+    padded = F.pad(weight.detach().float(), (0, -K % GROUP, 0, -N % BLOCK)).unflatten(1, (-1, GROUP))  # (N,G,32)
+    scales = (padded.abs().amax(-1) / 127).half()
     inverse = torch.where(scales > 0, 1 / scales.float(), 0.0)
-    q = (full * inverse[..., None]).round_().clamp_(-127, 127).add_(128).byte()
+    q = (padded * inverse[..., None]).round_().clamp_(-127, 127).add_(128).byte()
     q = q.unflatten(2, (-1, 4)).unflatten(0, (-1, BLOCK)).permute(0, 2, 3, 1, 4)  # (N/64,G,8,64,4)
     return q.contiguous(), scales.unflatten(0, (-1, BLOCK)).transpose(1, 2).contiguous()
 
 
-def rounded_inputs(x: Tensor) -> Tensor:
-    """What the kernels make of the inputs: bytes too, with a scale for each group of each row."""
+def quantize_dequantize(x: Tensor) -> Tensor:
+    """Reference of the kernels' activation quantization: int8, with one scale per row and group of inputs."""
     K = x.size(-1)
-    full = F.pad(x.float(), (0, -K % GROUP)).unflatten(-1, (-1, GROUP))
-    largest = full.abs().amax(-1, keepdim=True)
-    q = (full * torch.where(largest > 0, 127 / largest, 0.0) + 0.5).floor_()
+    padded = F.pad(x.float(), (0, -K % GROUP)).unflatten(-1, (-1, GROUP))
+    largest = padded.abs().amax(-1, keepdim=True)
+    q = (padded * torch.where(largest > 0, 127 / largest, 0.0) + 0.5).floor_()
     return (q * (largest / 127)).flatten(-2)[..., :K]
 
 
-class Int8(nn.Module):
+class Int8Linear(nn.Module):
     """A linear layer, or the table of an embedding, with int8 weights."""
 
-    bytes: Tensor
+    qweight: Tensor
     bias: Tensor | None
 
-    def __init__(self, outputs: int, inputs: int, bias: bool):
+    def __init__(self, out_features: int, in_features: int, bias: bool):
         super().__init__()
-        blocks, groups = -(-outputs // BLOCK), -(-inputs // GROUP)
-        self.outputs, self.inputs = outputs, inputs
-        self.register_buffer("bytes", room((blocks, groups, GROUP // 4, BLOCK, 4), torch.uint8))
-        self.scales = nn.Parameter(room((blocks, groups, BLOCK), torch.float16), requires_grad=False)
-        self.register_buffer("bias", torch.empty(outputs) if bias else None)
+        blocks, groups = -(-out_features // BLOCK), -(-in_features // GROUP)
+        self.out_features, self.in_features = out_features, in_features
+        self.register_buffer("qweight", arena_empty((blocks, groups, GROUP // 4, BLOCK, 4), torch.uint8))
+        self.scales = nn.Parameter(arena_empty((blocks, groups, BLOCK), torch.float16), requires_grad=False)
+        self.register_buffer("bias", torch.empty(out_features) if bias else None)
 
     @classmethod
-    def of(cls, weight: Tensor, bias: Tensor | None = None) -> Int8:
-        made = cls.empty(weight, bias)
-        for mine, new in zip((made.bytes, made.scales.data), packed(weight), strict=True):
-            mine.copy_(new)
-        made.bias = None if bias is None else bias.detach().float().flatten().contiguous()
-        return made
+    def from_float(cls, weight: Tensor, bias: Tensor | None = None) -> Int8Linear:
+        layer = cls.empty_like(weight, bias)
+        for buffer, values in zip((layer.qweight, layer.scales.data), pack_int8(weight), strict=True):
+            buffer.copy_(values)
+        layer.bias = None if bias is None else bias.detach().float().flatten().contiguous()
+        return layer
 
     @classmethod
-    def empty(cls, weight: Tensor, bias: Tensor | None = None) -> Int8:
+    def empty_like(cls, weight: Tensor, bias: Tensor | None = None) -> Int8Linear:
         return cls(weight.size(0), weight.size(1), bias is not None)
 
-    def rows(self, which: Tensor) -> Tensor:
-        """Rows of the matrix, as numbers: (...) -> (...,K)."""
-        block, lane = which // BLOCK, which % BLOCK
-        q = self.bytes[block, :, :, lane].flatten(-2).float() - 128  # (...,G,32)
-        return (q * self.scales[block, :, lane].float()[..., None]).flatten(-2)[..., : self.inputs]
+    def dequantize_rows(self, ids: Tensor) -> Tensor:
+        """Rows of the weight matrix in fp32: (...) -> (...,K)."""
+        block, lane = ids // BLOCK, ids % BLOCK
+        q = self.qweight[block, :, :, lane].flatten(-2).float() - 128  # (...,G,32)
+        return (q * self.scales[block, :, lane].float()[..., None]).flatten(-2)[..., : self.in_features]
 
-    def matrix(self) -> Tensor:
-        return self.rows(torch.arange(self.outputs))  # (N,K)
+    def dequantize(self) -> Tensor:
+        return self.dequantize_rows(torch.arange(self.out_features))  # (N,K)
 
     def forward(self, x: Tensor) -> Tensor:
-        """In the open: what the kernels compute."""
-        return F.linear(rounded_inputs(x), self.matrix(), self.bias)
+        """Reference of what the kernels compute."""
+        return F.linear(quantize_dequantize(x), self.dequantize(), self.bias)
 
 
-Rounding = Callable[[Tensor, Tensor | None], Int8]
+Quantizer = Callable[[Tensor, Tensor | None], Int8Linear]
 
 
 class Int8Embedding(nn.Module):
-    def __init__(self, table: Int8, scale: float = 1.0):
+    def __init__(self, table: Int8Linear, scale: float = 1.0):
         super().__init__()
         self.table, self.scale = table, scale
 
     def forward(self, ids: Tensor) -> Tensor:  # (B,T) -> (B,T,D)
-        return self.table.rows(ids) * self.scale
+        return self.table.dequantize_rows(ids) * self.scale
 
 
-def with_int8(module: nn.Module, make: Rounding) -> nn.Module:
-    """The same module with int8 in every linear layer; all else is shared with the one given."""
+def quantize_linears(module: nn.Module, quantizer: Quantizer) -> nn.Module:
+    """A copy of the module with every nn.Linear quantized; it shares everything else with the original."""
     if isinstance(module, nn.Linear):
-        return make(module.weight, module.bias)
-    return with_children(module, {name: with_int8(child, make) for name, child in module.named_children()})
+        return quantizer(module.weight, module.bias)
+    children = module.named_children()
+    return replace_children(module, {name: quantize_linears(child, quantizer) for name, child in children})
 
 
-def with_children(module: nn.Module, children: dict[str, nn.Module]) -> nn.Module:
-    """A copy that has these children in place of its own, and shares everything else."""
-    other = copy(module)
-    other._modules = {**module._modules, **children}
-    return other
+def replace_children(module: nn.Module, children: dict[str, nn.Module]) -> nn.Module:
+    """A copy with these children in place of its own; it shares everything else."""
+    clone = copy(module)
+    clone._modules = {**module._modules, **children}
+    return clone
 
 
-class RoundedOutput(nn.Module):
-    """An output layer with int8 weights."""
+class Int8LMHead(nn.Module):
+    """An LM head with int8 weights and an optional logit softcap."""
 
-    def __init__(self, layer: Int8, cap: float = 0.0):
+    def __init__(self, layer: Int8Linear, cap: float = 0.0):
         super().__init__()
         self.layer, self.cap = layer, cap
 
@@ -120,18 +123,18 @@ class RoundedOutput(nn.Module):
         return self.cap * torch.tanh(self.layer(x) / self.cap) if self.cap else self.layer(x)
 
 
-def is_rounded(model: nn.Module) -> bool:
-    return any(isinstance(part, Int8) for part in model.modules())
+def is_quantized(model: nn.Module) -> bool:
+    return any(isinstance(part, Int8Linear) for part in model.modules())
 
 
-def rounded(model: Model, make: Rounding = Int8.of) -> Model:
-    """The same model with int8 weights, as plain modules: slow, and what the engine is held to."""
-    body: Any = with_int8(model.body, make)
+def quantize_model(model: Model, quantizer: Quantizer = Int8Linear.from_float) -> Model:
+    """The model with int8 weights as plain modules: slow; the reference that tests compare the engine with."""
+    body: Any = quantize_linears(model.body, quantizer)
     head: Any = model.head
     if isinstance(head, (Unembed, Output)):
-        layer = make(head.weight, getattr(head, "bias", None))
+        layer = quantizer(head.weight, getattr(head, "bias", None))
         if head.weight is body.tokens.weight:
             scale = body.tokens.scale if isinstance(body.tokens, ScaledEmbedding) else 1.0
-            body = with_children(body, {"tokens": Int8Embedding(layer, scale)})
-        head = RoundedOutput(layer, getattr(head, "cap", 0.0))
+            body = replace_children(body, {"tokens": Int8Embedding(layer, scale)})
+        head = Int8LMHead(layer, getattr(head, "cap", 0.0))
     return Model(body, head).eval()

@@ -1,4 +1,4 @@
-"""The threads that help the engine, and those that share it."""
+"""The engine's worker threads, and threads that share a model."""
 
 import subprocess
 import sys
@@ -7,47 +7,47 @@ from threading import Thread
 import pytest
 import torch
 
-pytest.importorskip("regard.engine.kernels.llvm", exc_type=ImportError)  # Numba, and a processor that the engine knows
+pytest.importorskip("regard.engine.kernels.llvm", exc_type=ImportError)  # Numba, and a CPU that the engine supports
 
-from regard.engine.arena import _Room
+from regard.engine.arena import Arena
 from regard.engine.compiler import Program
-from regard.engine.engine_model import FastBody
-from regard.engine.runtime import Crew, Runner
+from regard.engine.engine_model import EngineBody
+from regard.engine.runtime import ProgramRunner, WorkerPool
 from regard.models.bert import Bert, BertConfig
 
-ALONE = """
+SCRIPT = """
 import torch
-from regard.engine.engine_model import FastOutput
+from regard.engine.engine_model import EngineLMHead
 
 torch.set_num_threads(2)
-output = FastOutput(torch.nn.Linear(64, 64))
+head = EngineLMHead(torch.nn.Linear(64, 64))
 with torch.inference_mode():
     for _ in range(50):
-        output(torch.ones(1, 64))
+        head(torch.ones(1, 64))
 """
 
 
-def test_who_is_dismissed_goes_home():
-    crew = Crew()
-    nothing = Runner(Program())
-    crew.call(2, (*nothing.job, nothing.state))
-    crew.dismiss()
-    assert [thread.is_alive() for thread in crew.threads] == [False, False]
+def test_shutdown_joins_all_threads():
+    pool = WorkerPool()
+    runner = ProgramRunner(Program())
+    pool.submit(2, (*runner.job, runner.state))
+    pool.shutdown()
+    assert [thread.is_alive() for thread in pool.threads] == [False, False]
 
 
-def test_python_ends_well_while_they_are_called():
-    said = subprocess.run([sys.executable, "-W", "error", "-c", ALONE], capture_output=True, text=True)
-    told = [line for line in said.stderr.splitlines() if not line.startswith("regard: compiling")]
-    assert (said.returncode, told) == (0, [])
+def test_python_exits_cleanly_while_workers_run():
+    process = subprocess.run([sys.executable, "-W", "error", "-c", SCRIPT], capture_output=True, text=True)
+    errors = [line for line in process.stderr.splitlines() if not line.startswith("regard: compiling")]
+    assert (process.returncode, errors) == (0, [])
 
 
 def bert():
     config = BertConfig(vocab=53, context=40, dim=24, layers=2, heads=2, hidden=44, dropout=0.0)
-    return FastBody(Bert(config).eval(), half=False)
+    return EngineBody(Bert(config).eval(), kv_fp16=False)
 
 
-class Contended(list):
-    """Another thread takes the last one, just after this one has seen that it is there."""
+class ContendedList(list):
+    """Another thread pops the last item just after this one has seen it."""
 
     def __bool__(self):
         return True
@@ -57,38 +57,38 @@ class Contended(list):
 
 
 @torch.inference_mode()
-def test_memory_that_another_thread_has_just_taken_is_made_anew():
+def test_a_pool_taken_by_another_thread_is_replaced():
     body, text = bert(), torch.arange(12).view(2, 6)
-    wanted = body(text)
-    body.fast.blocks[0].spare = Contended()
-    torch.testing.assert_close(body(text), wanted, rtol=0, atol=0)
+    expected = body(text)
+    body.engine.blocks[0].free_pools = ContendedList()
+    torch.testing.assert_close(body(text), expected, rtol=0, atol=0)
 
 
-class Interrupted(_Room):
-    """While the main thread looks from where on the room is free, another thread takes of it as well."""
+class InterruptedArena(Arena):
+    """While the main thread reads the free offset, another thread allocates."""
 
-    looks = 0
+    reads = 0
 
     @property
     def used(self):
-        seen = self._used
-        self.looks += hasattr(self, "taken")
-        if self.looks == 2:  # the first tells whether there is enough
-            self.looks += 1
-            self.other = Thread(target=lambda: self.taken.append(self.take((64,), torch.float32)))
+        value = self._used
+        self.reads += hasattr(self, "allocated")
+        if self.reads == 2:  # the first read checks the free space
+            self.reads += 1
+            self.other = Thread(target=lambda: self.allocated.append(self.empty((64,), torch.float32)))
             self.other.start()
-            self.other.join(0.2)  # unless it has to wait for its turn
-        return seen
+            self.other.join(0.2)  # times out if the lock makes it wait
+        return value
 
     @used.setter
     def used(self, value):
         self._used = value
 
 
-def test_no_weights_of_two_models_that_are_loaded_at_once_share_memory():
-    room = Interrupted()
-    room.take((64,), torch.float32)
-    room.taken = []
-    mine = room.take((64,), torch.float32)
-    room.other.join()
-    assert room.taken[0].data_ptr() != mine.data_ptr()
+def test_concurrent_allocations_do_not_overlap():
+    arena = InterruptedArena()
+    arena.empty((64,), torch.float32)
+    arena.allocated = []
+    own = arena.empty((64,), torch.float32)
+    arena.other.join()
+    assert arena.allocated[0].data_ptr() != own.data_ptr()

@@ -1,6 +1,6 @@
-"""Tiles of attention, written as LLVM code: keys and values in slots, which may be kept in half precision.
+"""Attention tiles in LLVM IR over a paged KV cache in fp32 or fp16: scores, weighted sums and transposed keys.
 
-scores[s] = q · k_s          y = Σ_s weights[s] v_s          keys turned, with slots side by side
+scores[s] = q · k_s          y = Σ_s weights[s] v_s          s: the slots of a row of the block table
 """
 
 from __future__ import annotations
@@ -17,43 +17,44 @@ from regard.engine.kernels.llvm import (
     I32,
     I64,
     LANES,
-    across,
-    at,
-    chosen,
-    emitted,
-    fixed,
-    fused,
+    fma,
+    i64,
+    llvm_intrinsic,
     load,
-    many,
-    spread,
-    zeros,
+    pointer_at,
+    reduce_add,
+    shuffle,
+    splat,
+    vector,
+    zero_accumulators,
 )
 
 
-def remembered(b: Any, half: bool, address: Any, offset: Any) -> Any:
-    """A register full of keys or values, which may be kept in half precision."""
-    return b.fpext(load(b, many(F16), address, offset), many(F32)) if half else load(b, many(F32), address, offset)
+def load_kv(b: Any, fp16: bool, address: Any, offset: Any) -> Any:
+    """A register of keys or values, in fp32."""
+    lanes = load(b, vector(F16 if fp16 else F32), address, offset)
+    return b.fpext(lanes, vector(F32)) if fp16 else lanes
 
 
-def transpose_tile(half: bool) -> Callable[..., None]:
-    """A square of inputs and slots, with slots side by side: pairs of registers swap halves, then quarters ..."""
+def transpose_tile(fp16: bool) -> Callable[..., None]:
+    """Transpose LANES keys x LANES inputs in registers: pairs of registers swap halves, then quarters ..."""
 
-    @emitted
+    @llvm_intrinsic
     def tile(typing: Any, keys: Any, slots: Any, y: Any, stride: Any, y_stride: Any) -> Any:
         def emit(context: Any, b: Any, signature: Any, args: Any) -> Any:
             keys, slots, y, stride, y_stride = args
-            begin = [b.mul(b.sext(load(b, I32, slots, fixed(4 * i)), I64), stride) for i in range(LANES)]
-            rows = [remembered(b, half, keys, offset) for offset in begin]
+            offsets = [b.mul(b.sext(load(b, I32, slots, i64(4 * i)), I64), stride) for i in range(LANES)]
+            rows = [load_kv(b, fp16, keys, offset) for offset in offsets]
             size = LANES // 2
             while size:
-                one = [i if not i & size else LANES + i - size for i in range(LANES)]
-                other = [i + size if not i & size else LANES + i for i in range(LANES)]
+                low = [i if not i & size else LANES + i - size for i in range(LANES)]
+                high = [i + size if not i & size else LANES + i for i in range(LANES)]
                 for i in (i for i in range(LANES) if not i & size):
                     x, z = rows[i], rows[i + size]
-                    rows[i], rows[i + size] = chosen(b, x, z, one), chosen(b, x, z, other)
+                    rows[i], rows[i + size] = shuffle(b, x, z, low), shuffle(b, x, z, high)
                 size //= 2
             for i, row in enumerate(rows):
-                b.store(row, at(b, y, b.mul(y_stride, fixed(i))), align=1)
+                b.store(row, pointer_at(b, y, b.mul(y_stride, i64(i))), align=1)
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 5), emit
@@ -61,22 +62,22 @@ def transpose_tile(half: bool) -> Callable[..., None]:
     return tile
 
 
-def scores_tile(registers: int, half: bool) -> Callable[..., None]:
-    """Products of one query with the keys in `count` slots; a head is so many registers wide."""
-    step = (2 if half else 4) * LANES
+def scores_tile(registers: int, fp16: bool) -> Callable[..., None]:
+    """Scores of one query and the keys in `count` slots; a head is `registers` registers wide."""
+    step = (2 if fp16 else 4) * LANES
 
-    @emitted
+    @llvm_intrinsic
     def tile(typing: Any, q: Any, keys: Any, slots: Any, scores: Any, count: Any, stride: Any) -> Any:
         def emit(context: Any, b: Any, signature: Any, args: Any) -> Any:
             q, keys, slots, scores, count, stride = args
-            asked = [load(b, many(F32), q, fixed(4 * LANES * i)) for i in range(registers)]
+            query = [load(b, vector(F32), q, i64(4 * LANES * i)) for i in range(registers)]
             with cgutils.for_range(b, count) as loop:
-                place = b.mul(loop.index, fixed(4))
-                begin = b.mul(b.sext(load(b, I32, slots, place), I64), stride)
-                total = b.fmul(asked[0], remembered(b, half, keys, begin))
+                index_offset = b.mul(loop.index, i64(4))
+                offset = b.mul(b.sext(load(b, I32, slots, index_offset), I64), stride)
+                total = b.fmul(query[0], load_kv(b, fp16, keys, offset))
                 for i in range(1, registers):
-                    total = fused(b, asked[i], remembered(b, half, keys, b.add(begin, fixed(step * i))), total)
-                b.store(across(b, total), at(b, scores, place), align=4)
+                    total = fma(b, query[i], load_kv(b, fp16, keys, b.add(offset, i64(step * i))), total)
+                b.store(reduce_add(b, total), pointer_at(b, scores, index_offset), align=4)
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 6), emit
@@ -84,24 +85,24 @@ def scores_tile(registers: int, half: bool) -> Callable[..., None]:
     return tile
 
 
-def mix_tile(registers: int, half: bool) -> Callable[..., None]:
-    """The sum of the values in `count` slots, each times its weight."""
-    step = (2 if half else 4) * LANES
+def weighted_sum_tile(registers: int, fp16: bool) -> Callable[..., None]:
+    """Weighted sum of the values in `count` slots."""
+    step = (2 if fp16 else 4) * LANES
 
-    @emitted
+    @llvm_intrinsic
     def tile(typing: Any, y: Any, values: Any, slots: Any, weights: Any, count: Any, stride: Any) -> Any:
         def emit(context: Any, b: Any, signature: Any, args: Any) -> Any:
             y, values, slots, weights, count, stride = args
-            [total] = zeros(b, 1, registers)
+            [total] = zero_accumulators(b, 1, registers)
             with cgutils.for_range(b, count) as loop:
-                place = b.mul(loop.index, fixed(4))
-                begin = b.mul(b.sext(load(b, I32, slots, place), I64), stride)
-                weight = spread(b, load(b, F32, weights, place))
+                index_offset = b.mul(loop.index, i64(4))
+                offset = b.mul(b.sext(load(b, I32, slots, index_offset), I64), stride)
+                weight = splat(b, load(b, F32, weights, index_offset))
                 for i in range(registers):
-                    v = remembered(b, half, values, b.add(begin, fixed(step * i)))
-                    b.store(fused(b, weight, v, b.load(total[i])), total[i])
+                    v = load_kv(b, fp16, values, b.add(offset, i64(step * i)))
+                    b.store(fma(b, weight, v, b.load(total[i])), total[i])
             for i in range(registers):
-                b.store(b.load(total[i]), at(b, y, fixed(4 * LANES * i)), align=1)
+                b.store(b.load(total[i]), pointer_at(b, y, i64(4 * LANES * i)), align=1)
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 6), emit

@@ -1,4 +1,4 @@
-"""Attention to what is remembered: keys and values lie in slots, and each row has a list of those it may see.
+"""Decode attention: one query row against the slots that its row of the block table lists; and the KV cache's writes.
 
 y = Σ_s softmax(q · k_s / √E) v_s
 """
@@ -9,74 +9,74 @@ from typing import Any
 
 import numpy as np
 
-from regard.engine.kernels.attention_tiles import mix_tile, scores_tile
+from regard.engine.kernels.attention_tiles import scores_tile, weighted_sum_tile
 from regard.engine.kernels.elementwise import exp
-from regard.engine.kernels.linear_layer import row_of
-from regard.engine.kernels.llvm import LANES, compiled, floats, half_at, int32s, nan, not_finite, put_half
+from regard.engine.kernels.linear_layer import scratch_row
+from regard.engine.kernels.llvm import LANES, any_nonfinite, floats, int32s, jit, load_half, nan, store_half
 
 _scores32, _scores64, _scores128 = (scores_tile(width // LANES, False) for width in (32, 64, 128))
-_half_scores32, _half_scores64, _half_scores128 = (scores_tile(width // LANES, True) for width in (32, 64, 128))
-_mix32, _mix64, _mix128 = (mix_tile(width // LANES, False) for width in (32, 64, 128))
-_half_mix32, _half_mix64, _half_mix128 = (mix_tile(width // LANES, True) for width in (32, 64, 128))
+_fp16_scores32, _fp16_scores64, _fp16_scores128 = (scores_tile(width // LANES, True) for width in (32, 64, 128))
+_sum32, _sum64, _sum128 = (weighted_sum_tile(width // LANES, False) for width in (32, 64, 128))
+_fp16_sum32, _fp16_sum64, _fp16_sum128 = (weighted_sum_tile(width // LANES, True) for width in (32, 64, 128))
 
 
-@compiled
-def answers(p: Any, frame: Any) -> tuple[int, int, int]:
-    """Where keys and values of a layer begin, and how many slots each of its heads has."""
+@jit
+def kv_addresses(p: Any, frame: Any) -> tuple[int, int, int]:
+    """Addresses of a layer's keys and values, (G, slots, E) each, and the number of slots."""
     width = p.kv_heads * p.head_dim
-    slots = frame.slots1 if p.memory else frame.slots0
-    size = slots * width * (2 if p.half else 4)
-    keys = (frame.memory1 if p.memory else frame.memory0) + 2 * p.layer * size
+    slots = frame.num_slots1 if p.cache else frame.num_slots0
+    size = slots * width * (2 if p.kv_fp16 else 4)
+    keys = (frame.kv1 if p.cache else frame.kv0) + 2 * p.layer * size
     return keys, keys + size, slots
 
 
-@compiled
-def keep(p: Any, frame: Any, row: int) -> None:
-    """Keys (at `source`) and values (at `other`) of a row go to its slot of the memory."""
-    keys, values, slots = answers(p, frame)
-    slot, E = int32s(frame.own)[row], p.head_dim
-    wide = p.kv_heads * E
-    from_k, from_v = floats(row_of(frame, p.source, wide, row)), floats(row_of(frame, p.other, wide, row))
+@jit
+def store_kv(p: Any, frame: Any, row: int) -> None:
+    """Write keys (`source`) and values (`source2`) of a row to its slot of the cache."""
+    keys, values, slots = kv_addresses(p, frame)
+    slot, E = int32s(frame.slot_mapping)[row], p.head_dim
+    width = p.kv_heads * E
+    from_k, from_v = floats(scratch_row(frame, p.source, width, row)), floats(scratch_row(frame, p.source2, width, row))
     for head in range(p.kv_heads):
-        place = (head * slots + slot) * E
-        put(keys, place, from_k, head * E, E, p.half)
-        put(values, place, from_v, head * E, E, p.half)
+        offset = (head * slots + slot) * E
+        store_head(keys, offset, from_k, head * E, E, p.kv_fp16)
+        store_head(values, offset, from_v, head * E, E, p.kv_fp16)
 
 
-@compiled
-def put(memory: int, place: int, x: Any, first: int, E: int, half: int) -> None:
-    if half:
+@jit
+def store_head(kv: int, offset: int, x: Any, first: int, E: int, fp16: int) -> None:
+    if fp16:
         for i in range(E):
-            put_half(memory + 2 * (place + i), x[first + i])
+            store_half(kv + 2 * (offset + i), x[first + i])
     else:
-        y = floats(memory + 4 * place)
+        y = floats(kv + 4 * offset)
         for i in range(E):
             y[i] = x[first + i]
 
 
-@compiled
-def attend(p: Any, frame: Any, row: int, group: int, room: int) -> None:
-    """One head of keys and values, and all heads of queries that share it."""
-    keys, values, many = answers(p, frame)
-    longest = frame.longest1 if p.memory else frame.longest0
-    line = int32s(frame.lines1 if p.memory else frame.lines0)[row]
-    count = int32s(frame.seen1 if p.memory else frame.seen0)[row]
-    slots = (frame.table1 if p.memory else frame.table0) + 4 * line * longest
-    E, weights = p.head_dim, floats(room)
-    before = group * many * E * (2 if p.half else 4)
-    keys, values = keys + before, values + before
-    sharing = p.heads // p.kv_heads
-    for head in range(group * sharing, (group + 1) * sharing):
-        q = row_of(frame, p.source, p.source_width, row) + 4 * head * E
-        y = row_of(frame, p.target, p.target_width, row) + 4 * head * E
-        products(q, keys, slots, room, count, E, p.half)
-        if not_finite(room, count):  # `exp` would make numbers of what is none
+@jit
+def decode_attention(p: Any, frame: Any, row: int, group: int, workspace: int) -> None:
+    """One key/value head, and all query heads that share it."""
+    keys, values, num_slots = kv_addresses(p, frame)
+    table_width = frame.table_width1 if p.cache else frame.table_width0
+    table_row = int32s(frame.table_rows1 if p.cache else frame.table_rows0)[row]
+    count = int32s(frame.seq_lens1 if p.cache else frame.seq_lens0)[row]
+    slots = (frame.block_table1 if p.cache else frame.block_table0) + 4 * table_row * table_width
+    E, weights = p.head_dim, floats(workspace)
+    head_offset = group * num_slots * E * (2 if p.kv_fp16 else 4)
+    keys, values = keys + head_offset, values + head_offset
+    group_size = p.heads // p.kv_heads
+    for head in range(group * group_size, (group + 1) * group_size):
+        q = scratch_row(frame, p.source, p.source_width, row) + 4 * head * E
+        y = scratch_row(frame, p.target, p.target_width, row) + 4 * head * E
+        query_scores(q, keys, slots, workspace, count, E, p.kv_fp16)
+        if any_nonfinite(workspace, count):  # `exp` would turn NaN into a finite number
             for i in range(E):
                 floats(y)[i] = nan()
             continue
         largest = np.float32(-3e38)
         for s in range(count):
-            weights[s] *= np.float32(p.number)
+            weights[s] *= np.float32(p.scalar)
             largest = max(largest, weights[s])
         total = np.float32(0.0)
         for s in range(count):
@@ -84,57 +84,57 @@ def attend(p: Any, frame: Any, row: int, group: int, room: int) -> None:
             total += weights[s]
         for s in range(count):
             weights[s] /= total
-        mix(y, values, slots, room, count, E, p.half)
+        weighted_values(y, values, slots, workspace, count, E, p.kv_fp16)
 
 
-@compiled
-def products(q: int, keys: int, slots: int, room: int, count: int, E: int, half: int) -> None:
-    """Scores of all keys. Heads of the usual widths have code of their own."""
-    if half and E == 64:
-        _half_scores64(q, keys, slots, room, count, 2 * E)
-    elif half and E == 32:
-        _half_scores32(q, keys, slots, room, count, 2 * E)
-    elif half and E == 128:
-        _half_scores128(q, keys, slots, room, count, 2 * E)
-    elif not half and E == 64:
-        _scores64(q, keys, slots, room, count, 4 * E)
-    elif not half and E == 32:
-        _scores32(q, keys, slots, room, count, 4 * E)
-    elif not half and E == 128:
-        _scores128(q, keys, slots, room, count, 4 * E)
+@jit
+def query_scores(q: int, keys: int, slots: int, workspace: int, count: int, E: int, fp16: int) -> None:
+    """Scores of all keys. Common head widths have unrolled tiles."""
+    if fp16 and E == 64:
+        _fp16_scores64(q, keys, slots, workspace, count, 2 * E)
+    elif fp16 and E == 32:
+        _fp16_scores32(q, keys, slots, workspace, count, 2 * E)
+    elif fp16 and E == 128:
+        _fp16_scores128(q, keys, slots, workspace, count, 2 * E)
+    elif not fp16 and E == 64:
+        _scores64(q, keys, slots, workspace, count, 4 * E)
+    elif not fp16 and E == 32:
+        _scores32(q, keys, slots, workspace, count, 4 * E)
+    elif not fp16 and E == 128:
+        _scores128(q, keys, slots, workspace, count, 4 * E)
     else:
-        slot, asked, scores = int32s(slots), floats(q), floats(room)
+        slot, query, scores = int32s(slots), floats(q), floats(workspace)
         for s in range(count):
             total = np.float32(0.0)
             for i in range(E):
-                total += asked[i] * number_at(keys, slot[s] * E + i, half)
+                total += query[i] * kv_element(keys, slot[s] * E + i, fp16)
             scores[s] = total
 
 
-@compiled
-def mix(y: int, values: int, slots: int, room: int, count: int, E: int, half: int) -> None:
+@jit
+def weighted_values(y: int, values: int, slots: int, workspace: int, count: int, E: int, fp16: int) -> None:
     """The weighted sum of all values."""
-    if half and E == 64:
-        _half_mix64(y, values, slots, room, count, 2 * E)
-    elif half and E == 32:
-        _half_mix32(y, values, slots, room, count, 2 * E)
-    elif half and E == 128:
-        _half_mix128(y, values, slots, room, count, 2 * E)
-    elif not half and E == 64:
-        _mix64(y, values, slots, room, count, 4 * E)
-    elif not half and E == 32:
-        _mix32(y, values, slots, room, count, 4 * E)
-    elif not half and E == 128:
-        _mix128(y, values, slots, room, count, 4 * E)
+    if fp16 and E == 64:
+        _fp16_sum64(y, values, slots, workspace, count, 2 * E)
+    elif fp16 and E == 32:
+        _fp16_sum32(y, values, slots, workspace, count, 2 * E)
+    elif fp16 and E == 128:
+        _fp16_sum128(y, values, slots, workspace, count, 2 * E)
+    elif not fp16 and E == 64:
+        _sum64(y, values, slots, workspace, count, 4 * E)
+    elif not fp16 and E == 32:
+        _sum32(y, values, slots, workspace, count, 4 * E)
+    elif not fp16 and E == 128:
+        _sum128(y, values, slots, workspace, count, 4 * E)
     else:
-        slot, mixed, weights = int32s(slots), floats(y), floats(room)
+        slot, output, weights = int32s(slots), floats(y), floats(workspace)
         for i in range(E):
-            mixed[i] = np.float32(0.0)
+            output[i] = np.float32(0.0)
         for s in range(count):
             for i in range(E):
-                mixed[i] += weights[s] * number_at(values, slot[s] * E + i, half)
+                output[i] += weights[s] * kv_element(values, slot[s] * E + i, fp16)
 
 
-@compiled
-def number_at(memory: int, place: int, half: int) -> Any:
-    return half_at(memory + 2 * place) if half else floats(memory)[place]
+@jit
+def kv_element(kv: int, offset: int, fp16: int) -> Any:
+    return load_half(kv + 2 * offset) if fp16 else floats(kv)[offset]

@@ -1,48 +1,48 @@
-"""Products of small matrices in fp32, whose right side has been laid out with outputs side by side.
+"""Small fp32 matrix products with a packed right side: outputs are contiguous, so no horizontal sums are needed.
 
-y = x w          x (rows, inputs), w (inputs, columns): no sums across a register, so every instruction multiplies
+y = x w          x (rows, inputs), w (inputs, columns)          panels as in GotoBLAS (Goto & van de Geijn 2008)
 """
 
 from __future__ import annotations
 
 from regard.engine.kernels.attention_tiles import transpose_tile
 from regard.engine.kernels.gemm_fp32 import panel_tile
-from regard.engine.kernels.llvm import LANES, REGISTERS, compiled
+from regard.engine.kernels.llvm import LANES, REGISTERS, jit
 
-WIDEST = REGISTERS // 8  # registers of outputs that a tile has
-PANEL = WIDEST * LANES
-PANEL_ROWS = 4 if WIDEST == 4 else 6  # of a tile: as many as leave registers for what is multiplied
-_widest, _two, _one = (panel_tile(PANEL_ROWS, registers) for registers in (WIDEST, 2, 1))
+TILE_REGISTERS = REGISTERS // 8  # registers of outputs of a full tile
+PANEL_WIDTH = TILE_REGISTERS * LANES
+PANEL_ROWS = 4 if TILE_REGISTERS == 4 else 6  # of a tile: the sums leave registers for the operands
+_tile_wide, _tile2, _tile1 = (panel_tile(PANEL_ROWS, registers) for registers in (TILE_REGISTERS, 2, 1))
 _row4, _row2, _row1 = (panel_tile(1, registers) for registers in (4, 2, 1))
-turned, half_turned = (transpose_tile(half) for half in (False, True))
+transpose_fp32, transpose_fp16 = (transpose_tile(fp16) for fp16 in (False, True))
 
 
-@compiled
-def whole(count: int) -> int:
-    """Rounded up to whole registers."""
+@jit
+def round_up_to_lanes(count: int) -> int:
+    """Rounded up to full registers."""
     return (count + LANES - 1) // LANES * LANES
 
 
-@compiled
-def product(x: int, w: int, y: int, rows: int, inputs: int, columns: int, across: int, down: int) -> None:
-    """y = x w for up to PANEL_ROWS rows. Those of x are `across` bytes apart, those of y `down`; w has no gaps."""
-    n, most = 0, WIDEST if rows == PANEL_ROWS else 4
+@jit
+def packed_matmul(x: int, w: int, y: int, rows: int, inputs: int, columns: int, x_stride: int, y_stride: int) -> None:
+    """y = x w for up to PANEL_ROWS rows. Strides of x and y are in bytes; w is contiguous."""
+    n, max_registers = 0, TILE_REGISTERS if rows == PANEL_ROWS else 4
     while n < columns:
-        left = (columns - n) // LANES
-        registers = most if left >= most else 2 if left >= 2 else 1
-        here, there = w + 4 * n, y + 4 * n
-        if rows == PANEL_ROWS and registers == WIDEST:
-            _widest(x, here, there, inputs, across, 4 * columns, down)
+        registers_left = (columns - n) // LANES
+        registers = max_registers if registers_left >= max_registers else 2 if registers_left >= 2 else 1
+        w_panel, y_panel = w + 4 * n, y + 4 * n
+        if rows == PANEL_ROWS and registers == TILE_REGISTERS:
+            _tile_wide(x, w_panel, y_panel, inputs, x_stride, 4 * columns, y_stride)
         elif rows == PANEL_ROWS and registers == 2:
-            _two(x, here, there, inputs, across, 4 * columns, down)
+            _tile2(x, w_panel, y_panel, inputs, x_stride, 4 * columns, y_stride)
         elif rows == PANEL_ROWS:
-            _one(x, here, there, inputs, across, 4 * columns, down)
+            _tile1(x, w_panel, y_panel, inputs, x_stride, 4 * columns, y_stride)
         else:
             for r in range(rows):
                 if registers == 4:
-                    _row4(x + r * across, here, there + r * down, inputs, across, 4 * columns, down)
+                    _row4(x + r * x_stride, w_panel, y_panel + r * y_stride, inputs, x_stride, 4 * columns, y_stride)
                 elif registers == 2:
-                    _row2(x + r * across, here, there + r * down, inputs, across, 4 * columns, down)
+                    _row2(x + r * x_stride, w_panel, y_panel + r * y_stride, inputs, x_stride, 4 * columns, y_stride)
                 else:
-                    _row1(x + r * across, here, there + r * down, inputs, across, 4 * columns, down)
+                    _row1(x + r * x_stride, w_panel, y_panel + r * y_stride, inputs, x_stride, 4 * columns, y_stride)
         n += LANES * registers
