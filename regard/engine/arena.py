@@ -81,7 +81,7 @@ class _NoInitWeights(TorchFunctionMode):
         first = args[0] if args else kwargs.get("tensor")
         if function in self.INIT_FUNCTIONS and isinstance(first, nn.Parameter):
             return first
-        if function is torch.Tensor.mul and any(first is one for one in self.uninitialized):
+        if function is torch.Tensor.mul and any(first is t for t in self.uninitialized):
             return first
         if function is torch.empty and not isinstance(first, int) and not any(kwargs.values()):
             return arena_empty(first)
@@ -101,16 +101,16 @@ class _NoInitWeights(TorchFunctionMode):
     def shape_of(self, function: Any, args: Any) -> Sequence[int] | None:
         """Output shape of torch.cat or an elementwise function of meta tensors; None for any other call."""
         is_cat = function is torch.cat
-        tensors = [one for one in (args[0] if is_cat else args) if isinstance(one, Tensor)] if args else []
-        if not tensors or not all(one.is_meta and one.dtype == torch.float32 for one in tensors):
+        tensors = [t for t in (args[0] if is_cat else args) if isinstance(t, Tensor)] if args else []
+        if not tensors or not all(t.is_meta and t.dtype == torch.float32 for t in tensors):
             return None
         if is_cat:
             dim = (args[1] if len(args) > 1 else 0) % tensors[0].dim()
             shape = list(tensors[0].shape)
-            shape[dim] = sum(one.size(dim) for one in tensors)
+            shape[dim] = sum(t.size(dim) for t in tensors)
             return shape
         is_elementwise = getattr(function, "__name__", "").strip("_") in self.ELEMENTWISE
-        return torch.broadcast_shapes(*(one.shape for one in tensors)) if is_elementwise else None
+        return torch.broadcast_shapes(*(t.shape for t in tensors)) if is_elementwise else None
 
 
 @contextmanager

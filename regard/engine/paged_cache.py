@@ -111,8 +111,13 @@ def append_args(cache: PagedCache, rows: int, tokens: int) -> KernelArgs:
         source_rows = table_rows // (rows // len(cache.source_block_table))
         lengths = cache.source_lens[source_rows]
         args |= attention_args(1, cache.source_pool, cache.source_block_table, source_rows, lengths, tokens > 1)
-    first_slot = cache.pool.used - len(slot_mapping)
-    return KernelArgs(first_slot=first_slot, length=start, slot_mapping=slot_mapping, positions=positions, **args)
+    return KernelArgs(
+        first_slot=cache.pool.used - len(slot_mapping),
+        length=start,
+        slot_mapping=slot_mapping,
+        positions=positions,
+        **args,
+    )
 
 
 def step_args(cache: PagedCache, rows: int) -> KernelArgs:
@@ -131,8 +136,15 @@ def attention_args(
     S, E = block_table.size(1), pool.kv.size(4)
     shared = prefill and S <= MAX_KEYS and E % LANES == 0
     prefills = find_prefills(table_rows) if shared else torch.empty(0, 2, dtype=torch.int32)
-    args = {"kv": pool.kv, "num_slots": pool.capacity, "block_table": block_table.contiguous(), "table_width": S}
-    args |= {"table_rows": table_rows.contiguous(), "seq_lens": seq_lens.int().contiguous()}
-    args |= {"prefills": prefills, "num_prefills": len(prefills)}
-    args |= {"workspace": prefill_workspace(S, E) if len(prefills) else S}
+    args = {
+        "kv": pool.kv,
+        "num_slots": pool.capacity,
+        "block_table": block_table.contiguous(),
+        "table_width": S,
+        "table_rows": table_rows.contiguous(),
+        "seq_lens": seq_lens.int().contiguous(),
+        "prefills": prefills,
+        "num_prefills": len(prefills),
+        "workspace": prefill_workspace(S, E) if len(prefills) else S,
+    }
     return {f"{name}{index}": value for name, value in args.items()}

@@ -101,8 +101,9 @@ def quantize_linears(module: nn.Module, quantizer: Quantizer) -> nn.Module:
     """A copy of the module with every nn.Linear quantized; it shares everything else with the original."""
     if isinstance(module, nn.Linear):
         return quantizer(module.weight, module.bias)
-    children = module.named_children()
-    return replace_children(module, {name: quantize_linears(child, quantizer) for name, child in children})
+    return replace_children(
+        module, {name: quantize_linears(child, quantizer) for name, child in module.named_children()}
+    )
 
 
 def replace_children(module: nn.Module, children: dict[str, nn.Module]) -> nn.Module:

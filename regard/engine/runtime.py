@@ -100,8 +100,9 @@ class ProgramRunner:
         self.lock = Lock()
         self.scratch, self.workspace = torch.empty(0), torch.empty(0)
         RUNNERS.add(self)
-        self.quantized, self.scales = torch.empty(0, dtype=torch.int8), torch.empty(0)
-        self.zero_point_term = torch.empty(0, dtype=torch.int32)
+        self.quantized, self.scales, self.zero_point_term = (
+            torch.empty(0, dtype=dtype) for dtype in (torch.int8, torch.float, torch.int32)
+        )
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError(
@@ -169,23 +170,23 @@ class CompiledStack(nn.Module):
         first: Any = blocks[0]
         attention = first.mixer.inner
         self.width, self.causal = width, attention.causal
-        program = compile_blocks(blocks, width, kv_fp16)
+        self.runner = ProgramRunner(compile_blocks(blocks, width, kv_fp16))
         self.heads, self.kv_heads = attention.heads, attention.kv_heads
         self.dtype = torch.float16 if kv_fp16 else torch.float32
         self.head_dim = attention.key.out_features // attention.kv_heads
         self.free_pools: list[SlotPool] = []  # reused by forward_packed: allocating memory costs more than using it
         self.rope_table: Tensor | None = getattr(attention.rotate, "table", None)
-        self.runner = ProgramRunner(program)
-        cross = first.cross is not None
-        self.cross_kv_runner = ProgramRunner(compile_cross_kv(blocks, width, kv_fp16)) if cross else None
+        self.cross_kv_runner = (
+            ProgramRunner(compile_cross_kv(blocks, width, kv_fp16)) if first.cross is not None else None
+        )
 
     def new_pool(self) -> SlotPool:
         return SlotPool(len(self.blocks), self.kv_heads, self.head_dim, self.dtype)
 
     def new_cache(self) -> PagedCache:
-        layers, head_dim = len(self.blocks), self.width // self.heads
-        cross = self.cross_kv_runner is not None
-        return PagedCache(self.new_pool(), SlotPool(layers, self.heads, head_dim, self.dtype) if cross else None)
+        if self.cross_kv_runner is None:
+            return PagedCache(self.new_pool())
+        return PagedCache(self.new_pool(), SlotPool(len(self.blocks), self.heads, self.width // self.heads, self.dtype))
 
     def check_context(self, tokens: int, start: int = 0) -> None:
         if self.rope_table is not None and start + tokens > len(self.rope_table):
@@ -193,16 +194,17 @@ class CompiledStack(nn.Module):
 
     def source_cache(self, source: Tensor, mask: Tensor | None = None) -> PagedCache:
         """A cache with the cross-attention keys and values of encoded sources, (B,S,D)."""
-        assert self.cross_kv_runner is not None
         cache, (B, S, _) = self.new_cache(), source.shape
-        assert (pool := cache.source_pool) is not None
-        real = torch.ones(B, S, dtype=torch.bool) if mask is None else mask[:, 0, 0]
-        slot_mapping, cache.source_block_table, cache.source_lens = pack_tokens(real)
+        runner, pool = self.cross_kv_runner, cache.source_pool
+        assert runner is not None
+        assert pool is not None
+        token_mask = torch.ones(B, S, dtype=torch.bool) if mask is None else mask[:, 0, 0]
+        slot_mapping, cache.source_block_table, cache.source_lens = pack_tokens(token_mask)
         pool.allocate(len(slot_mapping))
-        rows = source[real]
+        rows = source[token_mask]
         for i in range(0, len(rows), MAX_ROWS):
             args = KernelArgs(kv1=pool.kv, num_slots1=pool.capacity, slot_mapping=slot_mapping[i:])
-            self.cross_kv_runner.run(rows[i : i + MAX_ROWS], args)
+            runner.run(rows[i : i + MAX_ROWS], args)
         return cache
 
     def forward(
@@ -241,16 +243,16 @@ class CompiledStack(nn.Module):
             return torch.cat(parts)
         cache = None if source is None else self.source_cache(source, source_mask)
         padded = mask is not None and mask.size(-2) == 1
-        real = mask[:, 0, 0].expand(B, T) if mask is not None and padded else torch.ones(B, T, dtype=torch.bool)
-        slot_mapping, block_table, lengths = pack_tokens(real)
-        sequence, position = (index.int() for index in real.nonzero(as_tuple=True))
+        token_mask = mask[:, 0, 0].expand(B, T) if mask is not None and padded else torch.ones(B, T, dtype=torch.bool)
+        slot_mapping, block_table, lengths = pack_tokens(token_mask)
+        sequence, position = (index.int() for index in token_mask.nonzero(as_tuple=True))
         if mask is not None and not padded:
             visible = mask.expand(B, 1, T, T)[:, 0].flatten(0, 1)  # (B·T,S)
             visible = visible & torch.ones(T, T, dtype=torch.bool).tril().repeat(B, 1) if self.causal else visible
             block_table = ((~visible).int().argsort(dim=1, stable=True) + sequence[:, None] * T).int()
             table_rows, seq_lens = torch.arange(B * T, dtype=torch.int32), visible.sum(1, dtype=torch.int32)
         else:
-            prefix_lens = real.cumsum(1, dtype=torch.int32)[real]
+            prefix_lens = token_mask.cumsum(1, dtype=torch.int32)[token_mask]
             table_rows, seq_lens = sequence, prefix_lens if self.causal else lengths[sequence]
         try:
             pool = self.free_pools.pop()
@@ -262,11 +264,13 @@ class CompiledStack(nn.Module):
         if cache is not None and cache.source_pool is not None:
             source_table, source_lens = cache.source_block_table, cache.source_lens[sequence]
             args |= attention_args(1, cache.source_pool, source_table, sequence, source_lens, True)
-        y = self.runner.run(x[real], KernelArgs(slot_mapping=slot_mapping, positions=position.contiguous(), **args))
+        y = self.runner.run(
+            x[token_mask], KernelArgs(slot_mapping=slot_mapping, positions=position.contiguous(), **args)
+        )
         self.free_pools.append(pool)
         if not padded:
             return y.view(B, T, D)
-        return torch.zeros_like(x).masked_scatter_(real[..., None], y)
+        return torch.zeros_like(x).masked_scatter_(token_mask[..., None], y)
 
 
 def batch_slice(tensor: Tensor | None, begin: int, count: int) -> Tensor | None:
@@ -274,9 +278,9 @@ def batch_slice(tensor: Tensor | None, begin: int, count: int) -> Tensor | None:
     return tensor if tensor is None or tensor.dim() < 3 or len(tensor) == 1 else tensor[begin : begin + count]
 
 
-def pack_tokens(real: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def pack_tokens(token_mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Padding mask (B,S) -> slot mapping of all real tokens, block table (B,S), lengths (B)."""
-    lengths = real.sum(1, dtype=torch.int32)
+    lengths = token_mask.sum(1, dtype=torch.int32)
     first = lengths.cumsum(0, dtype=torch.int32) - lengths
-    block_table = first[:, None] + torch.arange(real.size(1), dtype=torch.int32)
+    block_table = first[:, None] + torch.arange(token_mask.size(1), dtype=torch.int32)
     return torch.arange(int(lengths.sum()), dtype=torch.int32), block_table, lengths

@@ -53,8 +53,8 @@ def test_int8_tiles_equal_the_integer_product(rows, variant):
     def run(x, q, scales, zp, w, ws, y, workspace):
         for r in range(rows):
             for g in range(groups):
-                place = g * rows + r if unpacked else r * groups + g
-                quantize(x + 4 * GROUP * (r * groups + g), q + size * GROUP * place, scales + 4 * place, zp + 4 * place)
+                index = g * rows + r if unpacked else r * groups + g
+                quantize(x + 4 * GROUP * (r * groups + g), q + size * GROUP * index, scales + 4 * index, zp + 4 * index)
         if not unpacked:
             tile(q, scales, zp, w, ws, y, groups, 4 * BLOCK)
             return

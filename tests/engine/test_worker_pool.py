@@ -52,7 +52,7 @@ class ContendedList(list):
     def __bool__(self):
         return True
 
-    def pop(self, *place):
+    def pop(self, *index):
         raise IndexError("pop from empty list")
 
 
@@ -75,9 +75,9 @@ class InterruptedArena(Arena):
         self.reads += hasattr(self, "allocated")
         if self.reads == 2:  # the first read checks the free space
             self.reads += 1
-            self.other = Thread(target=lambda: self.allocated.append(self.empty((64,), torch.float32)))
-            self.other.start()
-            self.other.join(0.2)  # times out if the lock makes it wait
+            self.thread = Thread(target=lambda: self.allocated.append(self.empty((64,), torch.float32)))
+            self.thread.start()
+            self.thread.join(0.2)  # times out if the lock makes it wait
         return value
 
     @used.setter
@@ -90,5 +90,5 @@ def test_concurrent_allocations_do_not_overlap():
     arena.empty((64,), torch.float32)
     arena.allocated = []
     own = arena.empty((64,), torch.float32)
-    arena.other.join()
+    arena.thread.join()
     assert arena.allocated[0].data_ptr() != own.data_ptr()

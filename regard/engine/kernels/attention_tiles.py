@@ -32,8 +32,9 @@ from regard.engine.kernels.llvm import (
 
 def load_kv(b: Any, fp16: bool, address: Any, offset: Any) -> Any:
     """A register of keys or values, in fp32."""
-    lanes = load(b, vector(F16 if fp16 else F32), address, offset)
-    return b.fpext(lanes, vector(F32)) if fp16 else lanes
+    return (
+        b.fpext(load(b, vector(F16), address, offset), vector(F32)) if fp16 else load(b, vector(F32), address, offset)
+    )
 
 
 def transpose_tile(fp16: bool) -> Callable[..., None]:

@@ -78,8 +78,11 @@ def panel_tile(rows: int, registers: int) -> Callable[..., None]:
                         b.store(fma(b, x_splat, ws[i], b.load(total[r][i])), total[r][i])
             for r in range(rows):
                 for i in range(registers):
-                    target = pointer_at(b, y, b.add(b.mul(y_stride, i64(r)), i64(4 * LANES * i)))
-                    b.store(b.load(total[r][i]), target, align=1)
+                    b.store(
+                        b.load(total[r][i]),
+                        pointer_at(b, y, b.add(b.mul(y_stride, i64(r)), i64(4 * LANES * i))),
+                        align=1,
+                    )
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 7), emit

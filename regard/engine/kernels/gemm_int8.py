@@ -246,8 +246,11 @@ def make_quantize_group(vnni: bool = VNNI) -> Callable[..., None]:
                     order = [
                         j + k for j in range(0, LANES, 4) for k in (0, 2, 1, 3)
                     ]  # even bytes first, as unpack_pairs
-                    pairs = b.trunc(shuffle(b, integers, integers, order), vector(I16))
-                    b.store(pairs, pointer_at(b, q, i64(2 * LANES * i)), align=1)
+                    b.store(
+                        b.trunc(shuffle(b, integers, integers, order), vector(I16)),
+                        pointer_at(b, q, i64(2 * LANES * i)),
+                        align=1,
+                    )
                 total = integers if total is None else b.add(total, integers)
             b.store(b.fdiv(largest, ir.Constant(F32, 127.0)), pointer_at(b, scale, i64(0)), align=4)
             group_sum = call(b, f"llvm.vector.reduce.add.v{LANES}i32", I32, total)

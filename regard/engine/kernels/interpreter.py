@@ -90,8 +90,10 @@ def embed(p: Any, frame: Any, row: int) -> None:
 
 @jit
 def source_and_target(p: Any, frame: Any, row: int) -> tuple[Any, Any]:
-    x, y = scratch_row(frame, p.source, p.source_width, row), scratch_row(frame, p.target, p.target_width, row)
-    return floats(x), floats(y)
+    return (
+        floats(scratch_row(frame, p.source, p.source_width, row)),
+        floats(scratch_row(frame, p.target, p.target_width, row)),
+    )
 
 
 @jit

@@ -69,8 +69,7 @@ def epilogue(p: Any, address: int, y: Any, first: int, width: int) -> None:
 
 @jit
 def quantized_inputs(frame: Any, group: int) -> tuple[int, int, int]:
-    """Addresses of a group of quantized inputs, its scale and its zero-point term."""
-    return (
+    return (  # addresses of a group, its scale and its zero-point term
         frame.quantized + group * GROUP * INPUT_BYTES,
         frame.scales + 4 * group,
         frame.zero_point_term + 4 * group,
@@ -153,8 +152,9 @@ def fp32_linear_packed(p: Any, frame: Any, chunk: int, workspace: int) -> None:
             for row in range(begin, end, PANEL_ROWS):
                 x, rows = scratch_row(frame, p.source, p.source_width, row), min(PANEL_ROWS, end - row)
                 y = workspace + 4 * ((row - begin) * FP32_CHUNK + n)
-                w, wide = panels + 4 * n * inputs, min(PANEL_WIDTH, columns - n)
-                packed_matmul(x, w, y, rows, inputs, wide, x_stride, 4 * FP32_CHUNK)
+                packed_matmul(
+                    x, panels + 4 * n * inputs, y, rows, inputs, min(PANEL_WIDTH, columns - n), x_stride, 4 * FP32_CHUNK
+                )
         for row in range(begin, end):
             y = floats(target_row(p, frame, row) + 4 * first)
             epilogue(p, workspace + 4 * (row - begin) * FP32_CHUNK, y, first, width)
@@ -192,8 +192,9 @@ def fp32_linear(p: Any, frame: Any, chunk: int, workspace: int) -> None:
         x = scratch_row(frame, p.source, p.source_width, row)
         rows, n = min(TILE_ROWS, frame.rows - row), 0
         while frame.rows > TILE_ROWS and rows == 4 and n + WIDE_OUTPUTS <= width:
-            w, y = p.weight + 4 * (first + n) * inputs, workspace + 4 * n
-            _fp32_wide(x, w, y, inputs, x_stride, 4 * inputs, 4 * FP32_CHUNK)
+            _fp32_wide(
+                x, p.weight + 4 * (first + n) * inputs, workspace + 4 * n, inputs, x_stride, 4 * inputs, 4 * FP32_CHUNK
+            )
             n += WIDE_OUTPUTS
         while n < width:
             w, y = p.weight + 4 * (first + n) * inputs, workspace + 4 * n
@@ -209,8 +210,9 @@ def fp32_linear(p: Any, frame: Any, chunk: int, workspace: int) -> None:
         for r in range(rows):
             sums = workspace + 4 * r * FP32_CHUNK
             if inputs % LANES:
-                weight = floats(p.weight + 4 * first * inputs)
-                add_remainder(floats(x + r * x_stride), weight, floats(sums), inputs, width)
+                add_remainder(
+                    floats(x + r * x_stride), floats(p.weight + 4 * first * inputs), floats(sums), inputs, width
+                )
             epilogue(p, sums, floats(target_row(p, frame, row + r) + 4 * first), first, width)
 
 
