@@ -16,7 +16,7 @@ from regard.choose import choose
 from regard.engine.quantize import Int8Linear, is_quantized, quantize_model, replace_children
 from regard.parts.heads import Model
 
-SPEEDS = {"exact": "the same tokens, in fp32", "int8": "weights of 8 bits"}
+SPEEDS = {"exact": "fp32, the same tokens", "int8": "int8 weights and activations"}
 
 
 def accelerate(model: Model, speed: str) -> tuple[Model, Model]:
@@ -43,7 +43,7 @@ def quantize_dynamic(model: Model) -> Model:
     """PyTorch's dynamic int8 linear layers, one scale per layer. They would turn NaN into finite numbers, so weights
     that are not finite are refused here."""
     if name := next((name for name, weight in model.named_parameters() if not bool(weight.isfinite().all())), None):
-        raise FloatingPointError(f"the weight {name} is not finite (NaN or infinite): it cannot be quantized to int8")
+        raise FloatingPointError(f"{name} of the weights is not finite (NaN or infinite): it cannot be quantized")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch has deprecated this API
         return torch.ao.quantization.quantize_dynamic(dequantize_linears(model), {nn.Linear}, torch.qint8)

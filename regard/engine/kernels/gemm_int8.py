@@ -2,31 +2,35 @@
 
     y[r, n] = sum over groups g of  a[r, g] * s[g, n] * (sum over k in g of  q[r, k] * w[n, k])
 
-    a, q: scales and int8 values of the inputs     s, w: scales and int8 values of the weights     g: 32 inputs
+    a, q: scales and int8 values of the inputs      s, w: scales and int8 values of the weights      g: 32 inputs
 
-One tile, here with AVX2 (4 rows x 2 registers x 8 lanes; with AVX-512 4 x 4 x 16), for one group g:
+One tile and one group g, with AVX2: 4 rows x 2 registers x 8 lanes.
 
                       outputs n of a block of 64, `columns` registers of LANES outputs at a time
-                      +--------- register 0 ---------+  +--------- register 1 ---------+
-    weights  quad 0   | k0..3 | k0..3 |  ...  | k0..3 |  | k0..3 |  ...          | k0..3 |   a lane = 4 bytes: 4 inputs
-             quad 1   | k4..7 | k4..7 |  ...  | k4..7 |  | k4..7 |  ...          | k4..7 |   of one output, w + 128;
-               :                   :                                 :                   a group = 8 quads x 64
-             quad 7   | k28..31       |  ...          |  | k28..31       ...             |   outputs x 4 bytes = 2 KB
-                                   |                                 |
-    q[r], quad i --- splat: the same 4 inputs of row r in every lane; multiply, add 4 products per lane
+                    +-------- register 0 ---------+   +-------- register 1 ---------+
+    weights quad 0  | k0..3   k0..3  ...  k0..3   |   | k0..3   k0..3  ...  k0..3   |   a lane: 4 bytes, 4 inputs of
+            quad 1  | k4..7   k4..7  ...  k4..7   |   | k4..7   k4..7  ...  k4..7   |   one output, each w + 128
+              :     |                             |   |                             |   a group: 8 quads x 64 outputs
+            quad 7  | k28..31 k28..31 ... k28..31 |   | k28..31 k28..31 ... k28..31 |   x 4 bytes = 2 KB
+                    +--------------+--------------+   +--------------+--------------+
+    inputs q[r], one quad: splat to every lane, multiply, add the 4 products of a lane
                                    v                                 v
-    row 0             |  sums[0][0]: LANES x int32    |  |  sums[0][1]                   |   accumulators stay in
-    row 1             |  sums[1][0]                   |  |  sums[1][1]                   |   registers for 8 quads;
-    row 2             |  sums[2][0]                   |  |  sums[2][1]                   |   they start at zp[r, g] =
-    row 3             |  sums[3][0]                   |  |  sums[3][1]                   |   -128 * sum of q[r, k]
-                                   |                                 |
-                                   v   after each group, in fp32     v
-                      y[r, n] += a[r, g] * s[g, n] * sums[r][n]
+            row 0   | sums[0][0]: LANES x int32   |   | sums[0][1]                  |   accumulators: in registers for
+            row 1   | sums[1][0]                  |   | sums[1][1]                  |   8 quads, starting at zp[r, g] =
+            row 2   | sums[2][0]                  |   | sums[2][1]                  |   -128 * (sum over k of q[r, k]),
+            row 3   | sums[3][0]                  |   | sums[3][1]                  |   which cancels the 128 of w
+                                   |    after the group, in fp32     |
+                                   v                                 v
+                      y[r, n] += a[r, g] * s[g, n] * sums[r][n]                         y: in memory
 
-The loops, from the outside: groups, tiles of `columns` registers, quads, rows, registers. With VNNI one instruction
+    rows of a tile                   1   2   3   4      accumulators take at most half of the registers
+    columns, AVX2 (16 registers)     8   4   2   2      LANES = 8
+    columns, AVX-512 (32 registers)  4   4   4   4      LANES = 16
+
+Loops, from the outside: groups, tiles of `columns` registers, quads, rows, registers. With VNNI one instruction
 (vpdpbusd) takes the 4 products of a lane and their sum. Without it, the even and the odd bytes of a register become
 pairs of 16 bits (`unpack_pairs`), and AVX2's vpmaddwd takes 2 products and their sum; no sum can overflow, so the
-results are the same. For many rows, `unpack_group` does this once per group, and `group_tile` reads its result.
+results are the same. For many rows, `unpack_group` unpacks a group once, and `group_tile` reads its result.
 """
 
 from __future__ import annotations
@@ -137,9 +141,7 @@ class UnpackedWeights(NamedTuple):
 
 def int8_tile(rows: int, vnni: bool = VNNI) -> Callable[..., None]:
     """`rows` rows by one block of outputs, over all groups. Weights are stored as q + 128; zp cancels the 128."""
-    columns = min(
-        BLOCK // LANES, 2 ** int(math.log2(REGISTERS // 2 // rows))
-    )  # registers of outputs, whose sums fit into half of all
+    columns = min(BLOCK // LANES, 2 ** int(math.log2(REGISTERS // 2 // rows)))  # registers of outputs
     size = 1 if vnni else 2
 
     @llvm_intrinsic
