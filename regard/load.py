@@ -22,15 +22,15 @@ from torch import nn
 from regard.choose import choose, must_be
 from regard.data.lines import UTF8, Dialect
 from regard.device import pick_device, use_threads
+from regard.engine.accelerate import SPEEDS, accelerate
+from regard.engine.arena import no_init_weights
+from regard.engine.int8_folder import is_int8_folder, read_int8, write_int8
+from regard.engine.quantize import is_quantized
 from regard.hub.folder import Origin, read_config, read_weights, write_config, write_weights
 from regard.hub.remote import find
 from regard.models import MODELS, ability_for
 from regard.parts.heads import NOT_FINITE, Model
 from regard.purpose import agreed, answers_of, read_task, write_task
-from regard.speed.fast import SPEEDS, fast
-from regard.speed.int8 import is_rounded
-from regard.speed.room import unfilled
-from regard.speed.saved import holds_int8, read_int8, write_int8
 from regard.tasks import TASKS
 from regard.tasks.task import Answer, Task
 from regard.training.settings import must_suit, options_of
@@ -58,7 +58,7 @@ class Loaded:
         first = next(self.plain.parameters())
         rounded = (buffer for buffer in self.plain.buffers() if not buffer.is_floating_point())
         count = sum(weight.numel() for weight in (*self.plain.parameters(), *rounded))
-        speed = "plain" if self.model is self.plain else "int8" if is_rounded(self.plain) else "exact"
+        speed = "plain" if self.model is self.plain else "int8" if is_quantized(self.plain) else "exact"
         where = f"{str(self.loading[0])!r}, " if self.loading else ""
         names = f"task={self.kind!r}, model={self.family!r}, weights={count:_}"
         return f"Loaded({where}{names}, speed={speed!r}, device={str(first.device)!r})"
@@ -151,7 +151,7 @@ class Loaded:
         if folder.exists() and any(folder.iterdir()):
             raise ValueError(f"{folder} is there already, and not empty: choose another folder")
         folder.mkdir(parents=True, exist_ok=True)
-        if is_rounded(self.plain):
+        if is_quantized(self.plain):
             write_int8(folder, self.plain, self.origin)
             return write_task(folder, self.task)
         write_config(folder, self.plain, answers_of(self.task), self.origin)
@@ -221,8 +221,8 @@ def load(
         use_threads(threads)
     loading = (name, device, download, speed, threads)
     folder = find(fspath(name), download)
-    rounded = holds_int8(folder)
-    with unfilled():
+    rounded = is_int8_folder(folder)
+    with no_init_weights():
         names, config = read_config(folder, weights=not rounded)
         task = read_task(folder)
         kind = next(name for name, kind in TASKS.items() if type(task) is kind)
@@ -231,9 +231,9 @@ def load(
         model = task.head(body(config))
     if rounded:
         origin, plain = read_int8(folder, model)
-        return Loaded(fast(plain, "int8")[0], task, origin, plain, loading)
-    with unfilled():
+        return Loaded(accelerate(plain, "int8")[0], task, origin, plain, loading)
+    with no_init_weights():
         origin = read_weights(folder, names, model)
     plain = model.to(pick_device(device)).eval()
-    model, plain = fast(plain, speed) if speed else (plain, plain)
+    model, plain = accelerate(plain, speed) if speed else (plain, plain)
     return Loaded(model, task, origin, plain, loading)

@@ -27,7 +27,7 @@ WORDS = {
 HERE = Path(__file__).parent
 PROCESSOR = [
     HERE / name
-    for name in ("parts", "models", "speed", "view/test_tree.py", "test_every_model.py", "test_generate.py")
+    for name in ("parts", "models", "engine", "view/test_tree.py", "test_every_model.py", "test_generate.py")
     + ("test_reproducible.py", "training/test_loop.py", "bench/test_peers.py", "lab/test_kernel.py")
 ]
 

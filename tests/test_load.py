@@ -121,7 +121,7 @@ def test_a_model_can_be_copied_and_pickled(small_run, speed):
 def test_fast_modules_alone_say_why_they_cannot(small_run):
     model = load(small_run, "cpu", speed="int8").model
     for way in (copy.deepcopy, pickle.dumps):
-        with pytest.raises(TypeError, match="a model that was made fast cannot be copied or pickled"):
+        with pytest.raises(TypeError, match="an engine model cannot be copied or pickled"):
             way(model)
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 
-from regard.speed.room import alone
+from regard.engine.arena import array_empty
 
 BYTES = 2**28  # read at once: more than any processor keeps near
 SIDE = 1024  # of the matrices
@@ -36,7 +36,7 @@ def limits(threads: int, size: int = BYTES, side: int = SIDE) -> Limits:
 
 def bandwidth(size: int) -> float:
     """By whichever of two ways reads an array faster."""
-    numbers = alone((size // 4,), torch.float32).fill_(1)  # in large pages, as weights are
+    numbers = array_empty((size // 4,), torch.float32).fill_(1)  # in large pages, as weights are
     return size / min(fastest(numbers.sum), fastest(lambda: torch.dot(numbers, numbers)))
 
 

@@ -13,9 +13,9 @@ from regard.bench.runner import Rows, Runner
 from regard.check.asking import outputs
 from regard.check.sample import Given
 from regard.data.batches import Ragged
+from regard.engine.int8_folder import is_int8_folder
 from regard.generate import Decoding, generate
 from regard.load import Loaded, load
-from regard.speed.saved import holds_int8
 from regard.tasks.translate import Translate
 from regard.tasks.write import Write
 
@@ -24,7 +24,7 @@ SPEEDS = ("exact", "int8")
 
 def speeds_of(folder: Path) -> tuple[str, ...]:
     """What was rounded is never exact again."""
-    return ("int8",) if holds_int8(folder) else SPEEDS
+    return ("int8",) if is_int8_folder(folder) else SPEEDS
 
 
 def open_ours(folder: Path, speed: str) -> Loaded:

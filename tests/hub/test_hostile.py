@@ -17,13 +17,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from regard.data.pieces import WRITING, Pieces, learn
+from regard.engine.arena import no_init_weights
 from regard.hub.folder import read_config, write_config, write_weights
 from regard.hub.tables import KNOWN
 from regard.hub.weights import INDEX, WHOLE
 from regard.load import load
 from regard.models import MODELS
 from regard.purpose import write_task
-from regard.speed.room import unfilled
 from regard.tasks.write import Write
 
 TEXT = "the quick brown fox jumps over the lazy dog"
@@ -451,7 +451,7 @@ def test_every_key_of_every_family_is_read_or_refused_whatever_it_says(family: s
             inside[last] = value
             (tmp_path / "config.json").write_text(json.dumps(changed))
             try:
-                with unfilled():  # as in `load`
+                with no_init_weights():  # as in `load`
                     read_config(tmp_path)
             except ValueError as refusal:
                 assert str(tmp_path) in str(refusal), (key, value)  # noqa: PT017

@@ -1,4 +1,4 @@
-"""Small models of every family that the engine knows, with weights that all matter."""
+"""Small models of every family that the engine supports, with no weight at zero."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ V = 53
 SIZES: dict[str, Any] = {
     "vocab": V, "context": 40, "layers": 2, "encoder_layers": 2, "decoder_layers": 3, "dropout": 0.0, "hidden": 44,
 }  # fmt: skip
-WRITERS = {
+DECODERS = {
     "gpt": ("gpt", {"dim": 24, "heads": 3}),
     "gpt-wide": ("gpt", {"dim": 64, "heads": 2, "activation": "gelu", "tied": False}),
     "llama": ("llama", {"dim": 72, "heads": 9, "kv_heads": 3, "biases": "all"}),
@@ -20,18 +20,18 @@ WRITERS = {
     "nano": ("nano", {"dim": 128, "heads": 4, "kv_heads": 2, "softcap": 6.0}),
     "nano-tied": ("nano", {"dim": 128, "heads": 1, "tied": True}),
 }
-TRANSLATORS = {
+SEQ2SEQ = {
     "pre-norm": ("transformer", {"dim": 24, "heads": 2}),
     "post-norm": ("transformer", {"dim": 64, "heads": 1, "norm_last": True, "activation": "silu", "scaled": False}),
 }
 
 
-def made(name: str) -> Model:
-    family, more = (WRITERS | TRANSLATORS)[name]
+def build_model(name: str) -> Model:
+    family, overrides = (DECODERS | SEQ2SEQ)[name]
     config = MODELS[family].config
-    told = {key: value for key, value in (SIZES | more).items() if key in config.__dataclass_fields__}
+    options = {key: value for key, value in (SIZES | overrides).items() if key in config.__dataclass_fields__}
     torch.manual_seed(3)
-    body: Any = MODELS[family].bodies["writes" if name in WRITERS else "translates"](config(**told))
+    body: Any = MODELS[family].bodies["writes" if name in DECODERS else "translates"](config(**options))
     model = Model(body, body.vocabulary()).eval()
     with torch.no_grad():
         for weight in model.parameters():
@@ -39,16 +39,16 @@ def made(name: str) -> Model:
     return model
 
 
-@pytest.fixture(params=WRITERS)
-def writer(request: pytest.FixtureRequest) -> Model:
-    return made(request.param)
+@pytest.fixture(params=DECODERS)
+def decoder(request: pytest.FixtureRequest) -> Model:
+    return build_model(request.param)
 
 
-@pytest.fixture(params=TRANSLATORS)
-def translator(request: pytest.FixtureRequest) -> Model:
-    return made(request.param)
+@pytest.fixture(params=SEQ2SEQ)
+def seq2seq(request: pytest.FixtureRequest) -> Model:
+    return build_model(request.param)
 
 
 @pytest.fixture
 def gpt() -> Model:
-    return made("gpt-wide")
+    return build_model("gpt-wide")

@@ -1,7 +1,7 @@
-"""The functions of a neural network, without a call into a library, so that loops of them become vector code.
+"""exp, erf and activation functions without library calls, so that LLVM vectorises loops over them.
 
-exp    2^n · p(r),   x = n ln 2 + r          Moshier's Cephes: right to 2e-7
-erf    1 - p(t) exp(-x²),   t = 1 / (1 + 0.3275911 x)          Abramowitz & Stegun 7.1.26: right to 2e-7
+exp    2^n · p(r),   x = n ln 2 + r          Moshier's Cephes: error below 2e-7
+erf    1 - p(t) exp(-x²),   t = 1 / (1 + 0.3275911 x)          Abramowitz & Stegun 7.1.26: error below 2e-7
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from regard.speed.lanes import compiled, floor, two_to
-from regard.speed.layout import CAP, GELU, GELU_TANH, QUICK_GELU, RELU, RELU_SQUARED, SILU
+from regard.engine.bytecode import GELU, GELU_TANH, QUICK_GELU, RELU, RELU_SQUARED, SILU, SOFTCAP
+from regard.engine.kernels.llvm import exp2_int, floor, jit
 
 
-@compiled
+@jit
 def exp(x: Any) -> Any:
     x = np.float32(min(max(x, np.float32(-87.0)), np.float32(88.0)))
-    whole = floor(x * np.float32(1.4426950408889634) + np.float32(0.5))
-    r = x - whole * np.float32(0.693359375) + whole * np.float32(2.12194440e-4)
+    power = floor(x * np.float32(1.4426950408889634) + np.float32(0.5))
+    r = x - power * np.float32(0.693359375) + power * np.float32(2.12194440e-4)
     p = np.float32(1.9875691500e-4)
     p = p * r + np.float32(1.3981999507e-3)
     p = p * r + np.float32(8.3334519073e-3)
@@ -26,10 +26,10 @@ def exp(x: Any) -> Any:
     p = p * r + np.float32(1.6666665459e-1)
     p = p * r + np.float32(5.0000001201e-1)
     p = p * r * r + r + np.float32(1.0)
-    return p * two_to(whole)
+    return p * exp2_int(power)
 
 
-@compiled
+@jit
 def erf(x: Any) -> Any:
     a = abs(x)
     t = np.float32(1.0) / (np.float32(1.0) + np.float32(0.3275911) * a)
@@ -38,36 +38,36 @@ def erf(x: Any) -> Any:
     p = p * t + np.float32(1.421413741)
     p = p * t - np.float32(0.284496736)
     p = p * t + np.float32(0.254829592)
-    found = np.float32(1.0) - p * t * exp(-a * a)
-    return found if x >= 0 else -found
+    result = np.float32(1.0) - p * t * exp(-a * a)
+    return result if x >= 0 else -result
 
 
-@compiled
+@jit
 def sigmoid(x: Any) -> Any:
     return np.float32(1.0) / (np.float32(1.0) + exp(-x))
 
 
-@compiled
-def activate(y: Any, width: int, which: int, cap: float) -> None:
-    if which == RELU:
+@jit
+def activate(y: Any, width: int, activation: int, cap: float) -> None:
+    if activation == RELU:
         for i in range(width):
             y[i] = max(y[i], np.float32(0.0))
-    elif which == RELU_SQUARED:
+    elif activation == RELU_SQUARED:
         for i in range(width):
             y[i] = max(y[i], np.float32(0.0)) * max(y[i], np.float32(0.0))
-    elif which == GELU:
+    elif activation == GELU:
         for i in range(width):
             y[i] = np.float32(0.5) * y[i] * (np.float32(1.0) + erf(y[i] * np.float32(0.7071067811865476)))
-    elif which == GELU_TANH:
+    elif activation == GELU_TANH:
         for i in range(width):
             inner = np.float32(1.5957691216057308) * (y[i] + np.float32(0.044715) * y[i] * y[i] * y[i])
             y[i] = y[i] * sigmoid(inner)
-    elif which == SILU:
+    elif activation == SILU:
         for i in range(width):
             y[i] = y[i] * sigmoid(y[i])
-    elif which == QUICK_GELU:
+    elif activation == QUICK_GELU:
         for i in range(width):
             y[i] = y[i] * sigmoid(np.float32(1.702) * y[i])
-    elif which == CAP:
+    elif activation == SOFTCAP:
         for i in range(width):
             y[i] = np.float32(cap) * (np.float32(2.0) * sigmoid(np.float32(2.0 / cap) * y[i]) - np.float32(1.0))
