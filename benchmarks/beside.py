@@ -9,10 +9,10 @@ from statistics import median
 
 import torch
 
-from regard.bench.limits import Limits, limits
-from regard.bench.ours import SPEEDS, open_ours, ours
+from regard.bench.backend import Asked, Runner
 from regard.bench.peers import PEERS, invited
-from regard.bench.runner import Asked, Runner
+from regard.bench.regard_backend import SPEEDS, open_ours, ours
+from regard.bench.roofline import Limits, limits
 from regard.load import load
 
 

@@ -16,10 +16,10 @@ import torch
 from beside import Tables, options, runners_of
 from shapes import folder_of
 
-from regard.bench.bench import BYTES, same
-from regard.bench.rounds import rounds
-from regard.bench.runner import Runner
-from regard.bench.work import Written, cost
+from regard.bench.backend import Runner
+from regard.bench.benchmark import BYTES, same
+from regard.bench.timing import rounds
+from regard.bench.workload import Written, cost
 from regard.load import load
 
 NAMES = {"gpt2": "GPT-2 small", "llama": "LLaMA 135M"}

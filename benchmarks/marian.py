@@ -21,9 +21,9 @@ from corpus import some_pairs
 from decode import refuse_others
 from shapes import folder_of
 
-from regard.bench.rounds import rounds
-from regard.bench.runner import Runner
-from regard.bench.work import Written
+from regard.bench.backend import Runner
+from regard.bench.timing import rounds
+from regard.bench.workload import Written
 from regard.load import load
 
 BATCH = 32

@@ -22,10 +22,10 @@ from beside import Tables, options, runners_of
 from corpus import SHARED, some_pairs
 from finetune import minilm
 
-from regard.bench.ours import SPEEDS, open_ours
-from regard.bench.rounds import rounds
-from regard.bench.runner import Runner
-from regard.bench.work import Read
+from regard.bench.backend import Runner
+from regard.bench.regard_backend import SPEEDS, open_ours
+from regard.bench.timing import rounds
+from regard.bench.workload import Read
 from regard.data.batches import Ragged
 from regard.data.lines import Lines
 from regard.load import Loaded, load

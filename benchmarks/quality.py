@@ -24,7 +24,7 @@ from pretrain import wikitext
 from recipes import machine, options, trained
 from torch import Tensor, nn
 
-from regard.bench.ours import SPEEDS, open_ours
+from regard.bench.regard_backend import SPEEDS, open_ours
 from regard.load import Loaded, load
 from regard.tasks.translating import BEAM
 

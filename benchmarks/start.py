@@ -19,8 +19,8 @@ from statistics import median
 from recipes import machine
 from shapes import folder_of
 
-from regard.bench.memory import peak_of
-from regard.bench.ours import SPEEDS
+from regard.bench.peak_rss import peak_of
+from regard.bench.regard_backend import SPEEDS
 from regard.load import load
 
 ONE = """

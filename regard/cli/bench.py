@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import tyro
 from rich.console import Console
 
-from regard.bench.bench import Report, Speed, bench
+from regard.bench.benchmark import Report, Speed, bench
 from regard.choose import must
 from regard.cli.check import texts_of
 from regard.cli.model import Fetching, found

@@ -11,8 +11,8 @@ from typing import Annotated
 
 import tyro
 
-from regard.check.doctor import examine, told
-from regard.check.verdict import Verdict
+from regard.check.check_result import Verdict
+from regard.check.run_checks import examine, told
 from regard.cli.model import Fetching, found
 from regard.cli.options import parse
 from regard.data.lines import SUGGESTED, Bad, Lines, must_be_encoding

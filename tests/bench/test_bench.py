@@ -6,11 +6,11 @@ import math
 import pytest
 import torch
 
-from regard.bench import bench as bench_module
-from regard.bench.limits import limits
-from regard.bench.memory import peak_of
-from regard.bench.rounds import a_step, rounds
-from regard.bench.work import Read, cost, work_for
+from regard.bench import benchmark as bench_module
+from regard.bench.peak_rss import peak_of
+from regard.bench.roofline import limits
+from regard.bench.timing import a_step, rounds
+from regard.bench.workload import Read, cost, work_for
 from regard.cli import main
 from regard.load import load
 

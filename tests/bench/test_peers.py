@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from regard.bench.ours import ours
+from regard.bench.backend import Asked
 from regard.bench.peers import PEERS, gguf, invited
 from regard.bench.peers.gguf import interleaved
-from regard.bench.runner import Asked
-from regard.bench.work import work_for
-from regard.check.asking import apart
+from regard.bench.regard_backend import ours
+from regard.bench.workload import work_for
+from regard.check.compare import apart
 from regard.load import load
 
 MISSING = "not installed"

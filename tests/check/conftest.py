@@ -7,7 +7,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer as Engine
 
-from regard.check.texts import bundled
+from regard.check.probe_texts import bundled
 from regard.data.bundled.paths import paths
 from regard.data.mels import Mels
 from regard.data.molecules import Molecules, asked_for

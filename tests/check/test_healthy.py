@@ -7,8 +7,8 @@ import pytest
 import torch
 from tokenizers import normalizers
 
-from regard.check.doctor import examine, examine_loaded
-from regard.check.verdict import within
+from regard.check.check_result import within
+from regard.check.run_checks import examine, examine_loaded
 from regard.cli import main
 from regard.models import MODELS
 from regard.tasks import TASKS
@@ -82,7 +82,7 @@ def test_a_model_is_left_as_it_was_and_found_the_same_again(made):
 def test_a_difference_that_is_only_rounding_is_told_from_a_real_one(made, monkeypatch):
     loaded = made("translate", "transformer")
     before = {name: tensor.clone() for name, tensor in loaded.model.state_dict().items()}
-    monkeypatch.setattr("regard.check.company.CLOSE", 1e-12)
+    monkeypatch.setattr("regard.check.batch_independence.CLOSE", 1e-12)
     [found] = [v for v in examine_loaded(loaded) if v.check == "padding"]
     assert found.value > 1e-12
     assert found.status == "note"

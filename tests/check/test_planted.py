@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import normalizers
 from torch import nn
 
-from regard.check.doctor import examine, examine_loaded
+from regard.check.run_checks import examine, examine_loaded
 from regard.load import load
 from regard.parts.cache import Cache
 from regard.tasks.task import Loss

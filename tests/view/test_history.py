@@ -7,7 +7,7 @@ from statistics import mean
 
 import pytest
 
-from regard.check.memory import noted_in
+from regard.check.golden_answers import noted_in
 from regard.training.run import Run
 from regard.view.history import POINTS, training_tab
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from regard.bench.backend import Asked, Runner
 from regard.bench.peers.ctranslate2 import ctranslate2
-from regard.bench.peers.llama import llama
-from regard.bench.peers.onnx import onnx
+from regard.bench.peers.llama_cpp import llama
+from regard.bench.peers.onnxruntime import onnx
 from regard.bench.peers.transformers import transformers
-from regard.bench.runner import Asked, Runner
 
 Peer = Callable[[Asked], list[Runner] | str]  # its runners, or why there are none
 PEERS: dict[str, Peer] = {

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.bench.runner import Asked, Rows, Runner, answer, installed
-from regard.check.sample import Given
+from regard.bench.backend import Asked, Rows, Runner, answer, installed
+from regard.check.probes import Given
 from regard.tasks.match import Match
 from regard.tasks.translate import Translate
 from regard.tasks.write import Write

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.bench.runner import Asked, Rows, Runner, answer, family_of, installed
-from regard.check.peer import has_their_head, opened
-from regard.check.sample import Given
+from regard.bench.backend import Asked, Rows, Runner, answer, family_of, installed
+from regard.check.probes import Given
+from regard.check.transformers_parity import has_their_head, opened
 from regard.data.batches import Ragged, padding_mask
 from regard.hub.tables import KNOWN
 from regard.tasks.answer import Answering

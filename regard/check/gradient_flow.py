@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from regard.check.sample import Sample
-from regard.check.verdict import Verdict, named
-from regard.check.weights import LAYERS, far_off, kinds
+from regard.check.check_result import Verdict, named
+from regard.check.probes import Sample
+from regard.check.weight_stats import LAYERS, far_off, kinds
 from regard.data.batches import to_device
 from regard.load import Loaded
 

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.check.asking import apart, outputs
-from regard.check.sample import RANDOM, Given, Sample
-from regard.check.verdict import Verdict, within
+from regard.check.check_result import Verdict, within
+from regard.check.compare import apart, outputs
+from regard.check.probes import RANDOM, Given, Sample
 from regard.hub.folder import names_of
 from regard.hub.names import Names
 from regard.hub.tables import KNOWN

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from regard.bench.backend import Asked, Rows, Runner, installed
 from regard.bench.peers.gguf import why_not, write_gguf
-from regard.bench.runner import Asked, Rows, Runner, installed
 from regard.tasks.write import Write
 
 MOST = 8192  # tokens given at once

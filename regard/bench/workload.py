@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard.bench.runner import Runner
-from regard.check.asking import outputs
-from regard.check.sample import Given
+from regard.bench.backend import Runner
+from regard.check.compare import outputs
+from regard.check.probes import Given
 from regard.data.batches import Ragged, padding_mask
 from regard.data.bundled import phrasebook, shapes, stories
 from regard.load import Loaded

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.check.texts import ASKED, LEARNT, MANY, Halves, bundled, halves, short
+from regard.check.probe_texts import ASKED, LEARNT, MANY, Halves, bundled, halves, short
 from regard.data.batches import Ints, Ragged, padding_mask
 from regard.data.bundled import paths, shapes, voices
 from regard.data.corpus import Windows

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.check.asking import apart, outputs
-from regard.check.sample import Given, Sample
-from regard.check.verdict import Verdict, named
+from regard.check.check_result import Verdict, named
+from regard.check.compare import apart, outputs
+from regard.check.probes import Given, Sample
 from regard.load import Loaded
 from regard.look import look, without
 

@@ -9,8 +9,8 @@ import math
 
 import torch
 
-from regard.check.sample import Sample
-from regard.check.verdict import Verdict
+from regard.check.check_result import Verdict
+from regard.check.probes import Sample
 from regard.data.batches import to_device
 from regard.load import Loaded
 from regard.tasks.fill import Fill

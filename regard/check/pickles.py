@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from regard.check.verdict import Verdict
+from regard.check.check_result import Verdict
 from regard.hub.weights import BEGINNINGS, PICKLES
 
 

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 
 import torch
 
-from regard.bench.limits import Limits, limits
-from regard.bench.memory import peak_of
-from regard.bench.ours import open_ours, ours, speeds_of
+from regard.bench.backend import Asked, Runner
+from regard.bench.peak_rss import peak_of
 from regard.bench.peers import PEERS, invited
-from regard.bench.rounds import Tell, a_step, medians, print_nothing, rounds
-from regard.bench.runner import Asked, Runner
-from regard.bench.work import Cost, Read, Written, cost, work_for
-from regard.check.asking import apart
+from regard.bench.regard_backend import open_ours, ours, speeds_of
+from regard.bench.roofline import Limits, limits
+from regard.bench.timing import Tell, a_step, medians, print_nothing, rounds
+from regard.bench.workload import Cost, Read, Written, cost, work_for
+from regard.check.compare import apart
 from regard.load import Loaded, load
 
 BATCHES = (1, 8, 32)

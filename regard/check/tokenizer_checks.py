@@ -13,8 +13,8 @@ from typing import Any
 
 from torch import nn
 
-from regard.check.sample import Sample
-from regard.check.verdict import Verdict, named
+from regard.check.check_result import Verdict, named
+from regard.check.probes import Sample
 from regard.data.tokens import Tokenizer
 from regard.load import Loaded
 

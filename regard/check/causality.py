@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.check.asking import CLOSE, apart, first_apart, outputs
-from regard.check.sample import Given, Sample
-from regard.check.verdict import Verdict, within
+from regard.check.check_result import Verdict, within
+from regard.check.compare import CLOSE, apart, first_apart, outputs
+from regard.check.probes import Given, Sample
 from regard.load import Loaded
 from regard.parts.cache import select
 from regard.tasks.translate import Translate

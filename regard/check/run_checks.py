@@ -10,20 +10,20 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.check.company import accumulation, batch, padding
-from regard.check.gradients import gradients
-from regard.check.guess import guess
-from regard.check.heads import heads
-from regard.check.memory import memory
-from regard.check.past import cache, causality
-from regard.check.peer import peer
-from regard.check.programs import programs
-from regard.check.sample import Sample, draw
-from regard.check.settings import Asking, said_in, settings
-from regard.check.texts import LEARNT
-from regard.check.tokenizer import tokenizer
-from regard.check.verdict import Verdict
-from regard.check.weights import finite, norms, tied, zeros
+from regard.check.attention_heads import heads
+from regard.check.batch_independence import accumulation, batch, padding
+from regard.check.causality import cache, causality
+from regard.check.check_result import Verdict
+from regard.check.generation_settings import Asking, said_in, settings
+from regard.check.golden_answers import memory
+from regard.check.gradient_flow import gradients
+from regard.check.loss_baseline import guess
+from regard.check.pickles import programs
+from regard.check.probe_texts import LEARNT
+from regard.check.probes import Sample, draw
+from regard.check.tokenizer_checks import tokenizer
+from regard.check.transformers_parity import peer
+from regard.check.weight_stats import finite, norms, tied, zeros
 from regard.hub.folder import read_config
 from regard.hub.names import Names
 from regard.load import Loaded, load

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.check.verdict import Verdict, named
+from regard.check.check_result import Verdict, named
 from regard.load import Loaded
 from regard.parts.heads import MaskedOutput, Unembed
 

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.bench.runner import Rows, Runner
-from regard.check.asking import outputs
-from regard.check.sample import Given
+from regard.bench.backend import Rows, Runner
+from regard.check.compare import outputs
+from regard.check.probes import Given
 from regard.data.batches import Ragged
 from regard.generate import Decoding, generate
 from regard.load import Loaded, load

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from regard.check.asking import POOLED
-from regard.check.sample import Given
+from regard.check.compare import POOLED
+from regard.check.probes import Given
 from regard.load import Loaded
 
 Rows = Sequence[Sequence[int]]

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from regard.bench.backend import Asked, Rows, Runner, answer, installed
 from regard.bench.peers.transformers import theirs
-from regard.bench.runner import Asked, Rows, Runner, answer, installed
-from regard.check.peer import has_their_head
-from regard.check.sample import Given
+from regard.check.probes import Given
+from regard.check.transformers_parity import has_their_head
 from regard.tasks.answer import Answering
 from regard.tasks.match import Match
 from regard.tasks.translate import Translate

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.check.verdict import Status, Verdict
+from regard.check.check_result import Status, Verdict
 from regard.hub.files import read_json, there
 
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": 50, "min_p": None, "typical_p": 1.0}  # what means nothing

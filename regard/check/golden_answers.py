@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from regard.check.verdict import Verdict
+from regard.check.check_result import Verdict
 from regard.hub.files import METRICS, read_plain, there
 from regard.load import Loaded
 from regard.tasks.fill import Fill, Fillers

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.check.asking import CLOSE, apart, first_apart, outputs
-from regard.check.sample import Given, Sample
-from regard.check.verdict import Verdict, within
+from regard.check.check_result import Verdict, within
+from regard.check.compare import CLOSE, apart, first_apart, outputs
+from regard.check.probes import Given, Sample
 from regard.data.batches import to_device
 from regard.generate import Decoding
 from regard.load import Loaded

@@ -29,8 +29,8 @@ def peak_of(folder: Path, speed: str, texts: Sequence[str] | None, threads: int)
 def watched(answer: Connection, folder: Path, speed: str, texts: Sequence[str] | None, threads: int) -> None:
     import torch
 
-    from regard.bench.ours import open_ours, ours
-    from regard.bench.work import once, work_for
+    from regard.bench.regard_backend import open_ours, ours
+    from regard.bench.workload import once, work_for
 
     torch.set_num_threads(threads)
     RESET.write_text("5")  # the peak begins anew

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from regard.check.sample import Given
+from regard.check.probes import Given
 from regard.load import Loaded
 from regard.look import look
 from regard.tasks.classify import Classify
