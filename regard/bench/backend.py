@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from regard.check.compare import POOLED
-from regard.check.probes import Given
+from regard.check.compare import POOLED_TASKS
+from regard.check.probes import ModelInputs
 from regard.load import Loaded
 
 Rows = Sequence[Sequence[int]]
@@ -24,7 +24,7 @@ class Runner(NamedTuple):
     name: str
     numbers: str  # fp32 or int8: what its weights are made of
     write: Callable[[Rows, int, int], list[list[int]]] | None = None  # rows, new tokens, beam -> the new tokens
-    read: Callable[[Given], Tensor] | None = None  # what the model makes of a batch
+    read: Callable[[ModelInputs], Tensor] | None = None  # what the model makes of a batch
     extra: int = 0  # steps that it does beyond those that were asked for
 
     @property
@@ -55,4 +55,4 @@ def family_of(loaded: Loaded) -> str:
 def answer(loaded: Loaded, hidden: Tensor, mask: Tensor | None) -> Tensor:
     """What our head makes of another program's vectors (B,T,D)."""
     head = loaded.model.head
-    return head(hidden, mask) if isinstance(loaded.task, POOLED) else head(hidden)
+    return head(hidden, mask) if isinstance(loaded.task, POOLED_TASKS) else head(hidden)

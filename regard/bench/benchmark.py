@@ -20,7 +20,7 @@ from regard.bench.regard_backend import open_ours, ours, speeds_of
 from regard.bench.roofline import Limits, limits
 from regard.bench.timing import Tell, a_step, medians, print_nothing, rounds
 from regard.bench.workload import Cost, Read, Written, cost, work_for
-from regard.check.compare import apart
+from regard.check.compare import relative_difference
 from regard.load import Loaded, load
 
 BATCHES = (1, 8, 32)
@@ -156,7 +156,7 @@ def reading(runners: list[Runner], work: Read, ops: Cost, most: Limits, min_time
         best = max(rates, key=lambda size: rates[size])
         assert runner.read is not None
         assert runners[0].read is not None
-        difference = apart(*(kept(read(some), some.mask) for read in (runners[0].read, runner.read)))
+        difference = relative_difference(*(kept(read(some), some.mask) for read in (runners[0].read, runner.read)))
         share = ops.prompt / took[runner.title, best] / most.peak
         speeds.append(
             Speed(runner.name, runner.numbers, None, rates[1], None, rates[best], best, share, difference, None)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from regard.bench.backend import Rows, Runner
-from regard.check.compare import outputs
-from regard.check.probes import Given
+from regard.check.compare import model_outputs
+from regard.check.probes import ModelInputs
 from regard.data.batches import Ragged
 from regard.generate import Decoding, generate
 from regard.load import Loaded, load
@@ -51,8 +51,8 @@ def ours(loaded: Loaded, speed: str) -> Runner:
         found = generate(task.step(model), caches, ids[:, -1], task.tokenizer.end, limits, how, every)
         return [best[0].ids for best in found]
 
-    def read(given: Given) -> Tensor:
-        return outputs(loaded, given)
+    def read(given: ModelInputs) -> Tensor:
+        return model_outputs(loaded, given)
 
     if isinstance(loaded.task, Translate | Write):
         # At its limit an answer only ends, which takes a step as well.

@@ -13,8 +13,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard.bench.backend import Runner
-from regard.check.compare import outputs
-from regard.check.probes import Given
+from regard.check.compare import model_outputs
+from regard.check.probes import ModelInputs
 from regard.data.batches import Ragged, padding_mask
 from regard.data.bundled import phrasebook, shapes, stories
 from regard.load import Loaded
@@ -42,14 +42,14 @@ class Read(NamedTuple):
     def __len__(self) -> int:
         return len(self.rows) if self.pictures is None else len(self.pictures)
 
-    def batches(self, size: int) -> Iterator[Given]:
+    def batches(self, size: int) -> Iterator[ModelInputs]:
         if self.pictures is not None:
-            yield from (Given(some) for some in self.pictures.split(size))
+            yield from (ModelInputs(some) for some in self.pictures.split(size))
             return
         for i in range(0, len(self.rows), size):
             table = Ragged(self.rows[i : i + size])
             ids = table.padded(np.arange(len(table)), self.pad)
-            yield Given(ids, padding_mask(table.lengths, ids.size(1)))
+            yield ModelInputs(ids, padding_mask(table.lengths, ids.size(1)))
 
 
 def work_for(loaded: Loaded, texts: Sequence[str] | None) -> Written | Read:
@@ -107,7 +107,7 @@ def cost(loaded: Loaded, work: Written | Read) -> Cost:
     if isinstance(work, Read):
         with FlopCounterMode(display=False) as count:
             for given in work.batches(1):
-                outputs(loaded, Given(given.x))
+                model_outputs(loaded, ModelInputs(given.x))
         return Cost(count.get_total_flops())
     ids = torch.tensor(work.rows[:1])
     with FlopCounterMode(display=False) as count:

@@ -1,7 +1,7 @@
-"""Attention heads: whether each says something, and looks at something.
+"""Attention heads: dead, uniform and saturated ones.
 
-heads       outputs change when a head's weights become 0                                Michel et al. 2019
-attention   entropy - Σ_s w_s log w_s, from 0 (one token) to log n (all n alike)         Voita et al. 2019
+attention heads     outputs change when a head's attention weights are set to 0                  Michel et al. 2019
+attention entropy   - Σ_s w_s log w_s, from 0 (one token) to log n (uniform over n tokens)       Voita et al. 2019
 """
 
 from __future__ import annotations
@@ -11,95 +11,96 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.check.check_result import Verdict, named
-from regard.check.compare import apart, outputs
-from regard.check.probes import Given, Sample
+from regard.check.check_result import CheckResult, join_names
+from regard.check.compare import model_outputs, relative_difference
+from regard.check.probes import ModelInputs, Probes
 from regard.load import Loaded
 from regard.look import look, without
 
-NOTHING = 1e-7  # by which a head may move an output and still count as dead
-EVEN = 1e-6  # share by which weights may miss 1/n and still count as uniform
-ONE = 0.01  # share of log n below which a head looks at one token alone
-ROWS = 3  # texts or pictures
+DEAD_TOLERANCE = 1e-7  # relative difference of the outputs without a head, up to which it counts as dead
+UNIFORM_TOLERANCE = 1e-6  # relative deviation from 1/n, up to which attention counts as uniform
+SATURATED_ENTROPY = 0.01  # share of log n, up to which attention counts as saturated
+PROBE_ROWS = 3  # texts or images
 
 
-class Layer(NamedTuple):
-    name: str  # of its weights
+class LayerAttention(NamedTuple):
+    name: str  # of the traced weights
     weights: Tensor  # (B,H,T,S)
-    visible: Tensor  # (B,1,T,1) or what becomes that: how many tokens may be looked at
-    given: Given  # what it was seen with
+    visible: Tensor  # broadcasts to (B,1,T,1): number of unmasked keys
+    inputs: ModelInputs  # of the traced forward
 
     def head(self, number: int) -> str:
         return f"{self.name.removesuffix('.weights').removesuffix('.inner')} head {number}"
 
 
-def heads(loaded: Loaded, sample: Sample) -> list[Verdict]:
-    layers = layers_of(loaded, sample)
+def attention_heads(loaded: Loaded, probes: Probes) -> list[CheckResult]:
+    layers = trace_attention(loaded, probes)
     if not layers:
         return []
     count = sum(layer.weights.size(1) for layer in layers)
-    dead = [layer.head(i) for layer in layers for i in dead_in(loaded, layer)]
-    first = Verdict("heads", "ok", f"each of {count} heads changes the outputs", 0, 0)
-    if dead:
-        advice = f"Without {named(dead)} nothing changes: prune it, or find out why it was never loaded or trained."
-        first = Verdict("heads", "FAILS", f"dead: {len(dead)} of {count} heads", len(dead), 0, advice)
-    return [first, attention(layers, count)]
+    ablation = CheckResult("attention heads", "ok", f"Each of {count} heads changes the outputs", 0, 0)
+    if dead_names := [layer.head(i) for layer in layers for i in dead_heads(loaded, layer)]:
+        advice = f"Without {join_names(dead_names)} the outputs stay the same: prune it, or load or train its weights."
+        message = f"{len(dead_names)} of {count} heads are dead"
+        ablation = CheckResult("attention heads", "FAILS", message, len(dead_names), 0, advice)
+    return [ablation, attention_entropy(layers, count)]
 
 
-def layers_of(loaded: Loaded, sample: Sample) -> list[Layer]:
-    """Of two towers, texts run through one and pictures through the other."""
-    asked = [] if sample.pixels is None or sample.targets else [Given(sample.pixels[:ROWS])]
-    asked += [sample.given(range(min(ROWS, len(sample.ids))))] if sample.ids else []
-    found = []
-    for given in asked:
-        with look(loaded.model) as seen:
-            outputs(loaded, given)
-        for name, weights in seen.items():
+def trace_attention(loaded: Loaded, probes: Probes) -> list[LayerAttention]:
+    """The weights of every attention layer. A two-tower model runs on texts and on images."""
+    batches = [] if probes.pixels is None or probes.targets else [ModelInputs(probes.pixels[:PROBE_ROWS])]
+    batches += [probes.inputs(range(min(PROBE_ROWS, len(probes.ids))))] if probes.ids else []
+    layers = []
+    for inputs in batches:
+        with look(loaded.model) as trace:
+            model_outputs(loaded, inputs)
+        for name, weights in trace.items():
             if name.endswith(".weights") and weights.dim() == 4:
-                mask = seen.get(f"{name.removesuffix('weights')}mask", weights > 0)
-                found.append(Layer(name, weights, mask.sum(-1, keepdim=True), given))
-    return found
+                mask = trace.get(f"{name.removesuffix('weights')}mask", weights > 0)
+                layers.append(LayerAttention(name, weights, mask.sum(-1, keepdim=True), inputs))
+    return layers
 
 
-def dead_in(loaded: Loaded, layer: Layer) -> list[int]:
-    """Compared with weights that are changed into themselves: a changed layer takes the spelled-out path."""
+def dead_heads(loaded: Loaded, layer: LayerAttention) -> list[int]:
+    """Heads whose ablation leaves the outputs as they are. The reference replaces the weights by a clone, because a
+    layer with a hook computes attention by its unfused path."""
     with look(loaded.model, change={layer.name: torch.clone}):
-        whole = outputs(loaded, layer.given)
-    found = []
+        reference = model_outputs(loaded, layer.inputs)
+    dead = []
     for head in range(layer.weights.size(1)):
         with look(loaded.model, change={layer.name: without(head)}):
-            moved = apart(whole, outputs(loaded, layer.given))
-        found += [head] if moved <= NOTHING else []
-    return found
+            difference = relative_difference(reference, model_outputs(loaded, layer.inputs))
+        dead += [head] if difference <= DEAD_TOLERANCE else []
+    return dead
 
 
-def attention(layers: list[Layer], count: int) -> Verdict:
-    uniform: list[str] = []
-    fixed: list[str] = []
+def attention_entropy(layers: list[LayerAttention], count: int) -> CheckResult:
+    uniform_heads: list[str] = []
+    saturated_heads: list[str] = []
     for layer in layers:
-        uneven, entropy = spread(layer)
-        uniform += [layer.head(i) for i in (uneven <= EVEN).nonzero()[:, 0].tolist()]
-        fixed += [layer.head(i) for i in (entropy <= ONE).nonzero()[:, 0].tolist()]
-    if uniform:
-        advice = f"{named(uniform)}: every token gets the same weight, as if queries or keys were 0; were they loaded?"
-        return Verdict(
-            "attention", "FAILS", f"looking everywhere alike: {len(uniform)} of {count} heads", len(uniform), 0, advice
+        deviation, entropy = uniformity_and_entropy(layer)
+        uniform_heads += [layer.head(i) for i in (deviation <= UNIFORM_TOLERANCE).nonzero()[:, 0].tolist()]
+        saturated_heads += [layer.head(i) for i in (entropy <= SATURATED_ENTROPY).nonzero()[:, 0].tolist()]
+    if uniform_heads:
+        advice = (
+            f"{join_names(uniform_heads)}: every key gets the same weight, as if queries or keys were 0; load them."
         )
-    if fixed:
-        advice = f"{named(fixed)}: the softmax is saturated or the head rests; common, but nothing is learnt there."
-        return Verdict(
-            "attention", "note", f"looking at one token only: {len(fixed)} of {count} heads", len(fixed), 0, advice
-        )
-    return Verdict("attention", "ok", "no head looks everywhere alike, none at one token only", 0, 0)
+        message = f"{len(uniform_heads)} of {count} heads attend uniformly"
+        return CheckResult("attention entropy", "FAILS", message, len(uniform_heads), 0, advice)
+    if saturated_heads:
+        advice = f"{join_names(saturated_heads)}: the softmax is saturated; common, but no gradient passes through it."
+        message = f"{len(saturated_heads)} of {count} heads attend to one token only"
+        return CheckResult("attention entropy", "note", message, len(saturated_heads), 0, advice)
+    return CheckResult("attention entropy", "ok", "No head is uniform, none is saturated", 0, 0)
 
 
-def spread(layer: Layer) -> tuple[Tensor, Tensor]:
-    """(H,) each: by what share a weight misses 1/n at most, and the largest entropy as a share of log n. A token that
-    can look at one only tells nothing."""
+def uniformity_and_entropy(layer: LayerAttention) -> tuple[Tensor, Tensor]:
+    """(H,) each: the largest relative deviation of a weight from 1/n, and the largest entropy as a share of log n.
+    Queries with one unmasked key do not count."""
     weights, visible = layer.weights.double(), layer.visible
-    several = (visible > 1).expand(*weights.shape[:-1], 1).squeeze(-1)  # (B,H,T)
-    uneven = ((weights * visible - 1).abs() * (weights > 0)).amax(-1)
+    has_choice = (visible > 1).expand(*weights.shape[:-1], 1).squeeze(-1)  # (B,H,T)
+    deviation = ((weights * visible - 1).abs() * (weights > 0)).amax(-1)
     entropy = -torch.xlogy(weights, weights).sum(-1, keepdim=True) / visible.clamp(min=2).log()
-    never = ~several.any(2).any(0)
-    found = ((part * several).amax((0, 2)) for part in (uneven, entropy.squeeze(-1)))
-    return tuple(part.masked_fill(never, torch.inf).cpu() for part in found)  # type: ignore[return-value]
+    unmeasured = ~has_choice.any(2).any(0)
+    maxima = ((part * has_choice).amax((0, 2)) for part in (deviation, entropy.squeeze(-1)))
+    return tuple(part.masked_fill(unmeasured, torch.inf).cpu() for part in maxima)  # type: ignore[return-value]

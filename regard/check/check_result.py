@@ -1,4 +1,4 @@
-"""What a check says: what was measured, what it may be at most, and what to do if it is more."""
+"""The result of a check: the measured value, its bound, and advice if the value exceeds it."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Literal, NamedTuple
 Status = Literal["ok", "note", "FAILS"]
 
 
-class Verdict(NamedTuple):
+class CheckResult(NamedTuple):
     check: str
     status: Status
-    says: str  # what was measured
+    message: str  # what was measured
     value: float | None = None
-    bound: float | None = None  # of the value
-    advice: str = ""  # one sentence, unless all is well
+    bound: float | None = None  # largest value that passes
+    advice: str = ""  # one sentence; empty if ok
 
 
-def within(check: str, value: float, bound: float, says: str, advice: str) -> Verdict:
-    """Well up to the bound; what is no number is not."""
-    says = f"{says} (at most {bound:g})"
+def within_bound(check: str, value: float, bound: float, message: str, advice: str) -> CheckResult:
+    """Passes up to the bound; NaN fails."""
+    message = f"{message} (limit {bound:g})"
     if value <= bound:
-        return Verdict(check, "ok", says, value, bound)
-    return Verdict(check, "FAILS", says, value, bound, advice)
+        return CheckResult(check, "ok", message, value, bound)
+    return CheckResult(check, "FAILS", message, value, bound, advice)
 
 
-def named(names: list[str], most: int = 3) -> str:
-    """Some of many names."""
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+def join_names(names: list[str], limit: int = 3) -> str:
+    """The first `limit` names, and how many more there are."""
+    more = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {more} more" if more > 0 else "")

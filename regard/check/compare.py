@@ -1,6 +1,6 @@
-"""How a model is asked while it is examined, and how far apart two of its answers are.
+"""Run a model on probe inputs, and compare two outputs.
 
-apart(a, b) = max |a - b| / max(1, median |a|)          so that large logits may have large rounding errors
+relative_difference(a, b) = max |a - b| / max(1, median |a|)          large logits may have large rounding errors
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from regard.check.probes import Given
+from regard.check.probes import ModelInputs
 from regard.load import Loaded
 from regard.look import look
 from regard.tasks.classify import Classify
@@ -17,16 +17,16 @@ from regard.tasks.match import Match
 from regard.tasks.regress import Regress
 from regard.tasks.translate import Translate
 
-CLOSE = 1e-5  # what rounding may make of numbers in single precision
-POOLED = (Classify, Regress, Embed)  # tasks with one answer for all tokens
+TOLERANCE = 1e-5  # on a relative difference: fp32 rounding
+POOLED_TASKS = (Classify, Regress, Embed)  # tasks whose head pools the sequence
 
 
 @torch.inference_mode()
-def outputs(loaded: Loaded, given: Given) -> Tensor:
-    """(B,T,·) where every token has an answer, else (B,·)."""
+def model_outputs(loaded: Loaded, inputs: ModelInputs) -> Tensor:
+    """(B,T,·) if the head predicts for every token, (B,·) if it pools."""
     model, task = loaded.model, loaded.task
     weight = next(model.parameters())
-    x, mask, target = (None if part is None else part.to(weight.device) for part in given)
+    x, mask, target = (None if part is None else part.to(weight.device) for part in inputs)
     assert x is not None
     x = x.to(weight.dtype) if x.is_floating_point() else x
     if isinstance(task, Translate):
@@ -34,30 +34,33 @@ def outputs(loaded: Loaded, given: Given) -> Tensor:
     if isinstance(task, Match):
         return (model.body.image(x) if x.dim() == 4 else model.body.text(x, mask)).cpu()
     hidden = model.body(x) if mask is None else model.body(x, mask)
-    return (model.head(hidden, mask) if isinstance(task, POOLED) else model.head(hidden)).cpu()
+    return (model.head(hidden, mask) if isinstance(task, POOLED_TASKS) else model.head(hidden)).cpu()
 
 
-def apart(one: Tensor, other: Tensor) -> float:
-    """0 of nothing."""
-    if not one.numel():
+def relative_difference(reference: Tensor, other: Tensor) -> float:
+    """0 for empty tensors."""
+    if not reference.numel():
         return 0.0
-    one, other = one.double(), other.double()
-    return float((one - other).abs().max() / one.abs().median().clamp(min=1))
+    reference, other = reference.double(), other.double()
+    return float((reference - other).abs().max() / reference.abs().median().clamp(min=1))
 
 
-def first_apart(loaded: Loaded, one: Given, other: Given, row: int = 0, upto: int | None = None) -> str:
-    """The first module that makes something else of the only row of `one` than of a `row` of `other`."""
-    with look(loaded.model) as alone:
-        outputs(loaded, one)
-    with look(loaded.model) as beside:
-        outputs(loaded, other)
-    for name, a in alone.items():
-        b = beside.get(name)
+def first_divergent_module(
+    loaded: Loaded, single: ModelInputs, batched: ModelInputs, row: int = 0, upto: int | None = None
+) -> str:
+    """The first module whose output for the one row of `single` differs from that for `row` of `batched`; only the
+    first `upto` positions count."""
+    with look(loaded.model) as single_trace:
+        model_outputs(loaded, single)
+    with look(loaded.model) as batched_trace:
+        model_outputs(loaded, batched)
+    for name, a in single_trace.items():
+        b = batched_trace.get(name)
         if b is None or a.dim() not in (2, 3) or a.dim() != b.dim() or row >= len(b):
             continue
         a, b = a[0], b[row]
         if a.dim() == 2:
             a, b = a[:upto], b[: len(a[:upto])]
-        if a.shape == b.shape and not apart(a, b) <= CLOSE:
+        if a.shape == b.shape and not relative_difference(a, b) <= TOLERANCE:
             return name
     return "the output"

@@ -1,6 +1,6 @@
-"""Gradients: whether the loss reaches every part of a model, and none of them far more than the others.
+"""Gradient flow: the loss reaches every module, and gradients neither vanish nor explode between layers.
 
-|∂loss/∂W| of all weights of a part, divided by √size; a part is a layer, or what stands outside of the layers
+|∂loss/∂W| / √size over all weights W of a module; a module is a layer, or a part outside of the layers
 """
 
 from __future__ import annotations
@@ -12,55 +12,53 @@ from typing import Any
 
 import torch
 
-from regard.check.check_result import Verdict, named
-from regard.check.probes import Sample
-from regard.check.weight_stats import LAYERS, far_off, kinds
+from regard.check.check_result import CheckResult, join_names
+from regard.check.probes import Probes
+from regard.check.weight_stats import MIN_LAYERS, group_by_layer, median_outliers
 from regard.data.batches import to_device
 from regard.load import Loaded
 
-FAR = 100.0  # times the median of all layers of a stack, or that part of it
+MAX_RATIO = 100.0  # to the median of all layers of a stack, or its inverse
 
 
-def gradients(loaded: Loaded, sample: Sample) -> list[Verdict]:
-    sizes = sizes_of(loaded, sample)
-    broken = [name for name, size in sizes.items() if not math.isfinite(size)]
-    if broken:
-        advice = (
-            f"{named(broken)}: the first step of training would break the model; use a lower rate, a clip, or float32."
-        )
-        return [Verdict("gradients", "FAILS", f"{len(broken)} parts have no finite gradient", len(broken), 0, advice)]
-    dead = [name for name, size in sizes.items() if size == 0]
-    if dead:
-        advice = f"{named(dead)}: the loss does not reach it, so it cannot learn: something between is 0, or cut off."
-        return [Verdict("gradients", "FAILS", f"{len(dead)} of {len(sizes)} parts have none", len(dead), 0, advice)]
+def gradient_flow(loaded: Loaded, probes: Probes) -> list[CheckResult]:
+    rms_by_module = gradient_rms(loaded, probes)
+    if nonfinite := [name for name, module_rms in rms_by_module.items() if not math.isfinite(module_rms)]:
+        advice = f"{join_names(nonfinite)}: one training step would give NaN; lower the learning rate, or use float32."
+        message = f"{len(nonfinite)} modules have a NaN or infinite gradient"
+        return [CheckResult("gradient flow", "FAILS", message, len(nonfinite), 0, advice)]
+    if dead := [name for name, module_rms in rms_by_module.items() if module_rms == 0]:
+        advice = f"{join_names(dead)}: the loss does not reach it, so it cannot train: find the zero or the detach."
+        message = f"{len(dead)} of {len(rms_by_module)} modules have no gradient"
+        return [CheckResult("gradient flow", "FAILS", message, len(dead), 0, advice)]
     ratios: dict[str, float] = {}
-    for names in kinds(f"{name}." for name in sizes).values():
-        some = [name.removesuffix(".") for name in names]
-        if len(some) >= LAYERS:
-            middle = float(torch.tensor([sizes[name] for name in some]).median())
-            ratios |= {name: sizes[name] / middle for name in some}
-    return [far_off("gradients", "layers", ratios, FAR, "gradients vanish or explode on the way")]
+    for names in group_by_layer(f"{name}." for name in rms_by_module).values():
+        layers = [name.removesuffix(".") for name in names]
+        if len(layers) >= MIN_LAYERS:
+            median = float(torch.tensor([rms_by_module[name] for name in layers]).median())
+            ratios |= {name: rms_by_module[name] / median for name in layers}
+    return [median_outliers("gradient flow", "layers", ratios, MAX_RATIO, "gradients vanish or explode")]
 
 
-def sizes_of(loaded: Loaded, sample: Sample) -> dict[str, float]:
-    """By part. The model is left as it was."""
+def gradient_rms(loaded: Loaded, probes: Probes) -> dict[str, float]:
+    """Root mean square of the gradient, by module. The model stays unchanged."""
     model, task = loaded.model, loaded.task
     device = next(model.parameters()).device
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(0)
-        batch: Any = to_device(sample.batch(task, sample.chosen), device)
+        batch: Any = to_device(probes.batch(task, probes.example_rows), device)
         loss = task.loss(model, batch)
         weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
-        found = torch.autograd.grad(loss.total / max(1, loss.count), [*weights.values()], allow_unused=True)
+        grads = torch.autograd.grad(loss.total / max(1, loss.count), [*weights.values()], allow_unused=True)
     squares: dict[str, float] = defaultdict(float)
     counts: dict[str, int] = defaultdict(int)
-    for (name, weight), grad in zip(weights.items(), found, strict=True):
-        squares[part_of(name)] += 0.0 if grad is None else float(grad.double().square().sum())
-        counts[part_of(name)] += weight.numel()
+    for (name, weight), grad in zip(weights.items(), grads, strict=True):
+        squares[module_of(name)] += 0.0 if grad is None else float(grad.double().square().sum())
+        counts[module_of(name)] += weight.numel()
     return {name: math.sqrt(total / counts[name]) for name, total in squares.items()}
 
 
-def part_of(name: str) -> str:
-    """body.blocks.3.mixer.inner.query.weight is of body.blocks.3, body.tokens.weight of body.tokens."""
+def module_of(name: str) -> str:
+    """body.blocks.3.mixer.inner.query.weight belongs to body.blocks.3, body.tokens.weight to body.tokens."""
     layer = re.match(r".*?\.\d+(?=\.)", name)
     return layer[0] if layer else name.rpartition(".")[0]

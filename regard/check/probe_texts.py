@@ -1,6 +1,6 @@
-"""Texts of the kind that ships for a task, as rows that it can learn from, and as a user would ask.
+"""Bundled texts for each task, as training rows and as requests of a user.
 
-Right answers are made up where nobody knows them: a loss has to add up whatever was wanted.
+Labels that a text does not contain are made up: the checks of the loss hold for any labels.
 """
 
 from __future__ import annotations
@@ -24,67 +24,71 @@ from regard.tasks.tag import Tag
 from regard.tasks.translate import Translate
 from regard.tasks.write import Write
 
-MANY = 6  # texts
-SHORT = 24  # residues of a protein
-Halves = list[tuple[str, str]]  # texts, each with its other half if it has one
+PROBE_COUNT = 6  # texts
+MAX_RESIDUES = 24  # of a protein
+TextPairs = list[tuple[str, str]]  # (source, target); the target may be empty
 
 
-def bundled(task: Any) -> Halves:
+def bundled_texts(task: Any) -> TextPairs:
     if getattr(task, "spelled", False):
-        return [(protein.residues[:SHORT], "") for protein in chains.chains(MANY)]
+        return [(protein.residues[:MAX_RESIDUES], "") for protein in chains.chains(PROBE_COUNT)]
     match task:
         case Write():
-            return [(story, "") for story in stories.stories(MANY)]
+            return [(story, "") for story in stories.stories(PROBE_COUNT)]
         case Regress():
-            return [(number.text, "") for number in numbers.numbers(MANY)]
+            return [(number.text, "") for number in numbers.numbers(PROBE_COUNT)]
         case Answering():
-            return [(item.question, item.document) for item in quiz.quiz(MANY)]
+            return [(item.question, item.document) for item in quiz.quiz(PROBE_COUNT)]
         case Tag():
-            return [(phrase.german, "") for phrase in phrasebook.phrases(MANY)]
+            return [(phrase.german, "") for phrase in phrasebook.phrases(PROBE_COUNT)]
         case Match():
-            return [(scene.caption, "") for scene in shapes.shapes(MANY)]
-    return [(phrase.english, phrase.german) for phrase in phrasebook.phrases(MANY)]
+            return [(scene.caption, "") for scene in shapes.shapes(PROBE_COUNT)]
+    return [(phrase.english, phrase.german) for phrase in phrasebook.phrases(PROBE_COUNT)]
 
 
-def halves(line: str) -> tuple[str, str]:
-    one, _, other = line.partition("\t")
-    return one.strip(), other.partition("\t")[0].strip()
+def split_pair(line: str) -> tuple[str, str]:
+    source, _, target = line.partition("\t")
+    return source.strip(), target.partition("\t")[0].strip()
 
 
-def short(text: str, words: int = 6) -> str:
+def first_words(text: str, words: int = 6) -> str:
     return " ".join(text.split()[:words])
 
 
-def labelled(task: Classify, pairs: Halves, pictures: list[Any]) -> list[Any]:
-    wanted = [(task.labels[i % len(task.labels)],) for i in range(MANY)]
+def classify_rows(task: Classify, pairs: TextPairs, pictures: list[Any]) -> list[Any]:
+    labels = [(task.labels[i % len(task.labels)],) for i in range(PROBE_COUNT)]
     if task.sounds is not None:
-        return [Sound(clip, task.sounds.rate, wanted[i], "sample", i + 1) for i, clip in enumerate(pictures)]
+        return [Sound(clip, task.sounds.rate, labels[i], "sample", i + 1) for i, clip in enumerate(pictures)]
     if pictures:
         return [
-            Picture(pixels, label, "sample", i) for i, (pixels, label) in enumerate(zip(pictures, wanted, strict=True))
+            Picture(pixels, label, "sample", i) for i, (pixels, label) in enumerate(zip(pictures, labels, strict=True))
         ]
-    return [Labelled(text, None, wanted[i], "sample", i + 1) for i, (text, _) in enumerate(pairs)]
+    return [Labelled(text, None, labels[i], "sample", i + 1) for i, (text, _) in enumerate(pairs)]
 
 
-def measured(task: Regress, pairs: Halves, _: Any) -> list[Any]:
+def regress_rows(task: Regress, pairs: TextPairs, _: Any) -> list[Any]:
     return [
         Measured(text, None, task.mean + task.spread * (i % 3), "sample", i + 1) for i, (text, _) in enumerate(pairs)
     ]
 
 
-def tagged(task: Tag, pairs: Halves, _: Any) -> list[Any]:
+def tag_rows(task: Tag, pairs: TextPairs, _: Any) -> list[Any]:
     rows = [task.words(text) for text, _ in pairs]
     tags = [tuple(task.tags[j % len(task.tags)] for j in range(len(row.words))) for row in rows]
-    return [row._replace(tags=made, file="sample") for row, made in zip(rows, tags, strict=True) if made]
+    return [
+        row._replace(tags=tags_of_row, file="sample")
+        for row, tags_of_row in zip(rows, tags, strict=True)
+        if tags_of_row
+    ]
 
 
-def asked_about(task: Answering, pairs: Halves, _: Any) -> list[Any]:
-    """The first word of a document is the answer. Of a question only as much as leaves room."""
-    both = [(short(text, 1), other or text) for text, other in pairs]
-    return [Question(asked, told, ((short(told, 1), 0),), "sample", i + 1) for i, (asked, told) in enumerate(both)]
+def answer_rows(task: Answering, pairs: TextPairs, _: Any) -> list[Any]:
+    """The answer is the first word of the document. Questions are one word, so that the document fits the context."""
+    both = [(first_words(text, 1), other or text) for text, other in pairs]
+    return [Question(q, text, ((first_words(text, 1), 0),), "sample", i + 1) for i, (q, text) in enumerate(both)]
 
 
-def translated(task: Translate, pairs: Halves, clips: list[Any]) -> list[Any]:
+def translate_rows(task: Translate, pairs: TextPairs, clips: list[Any]) -> list[Any]:
     both = [(text, other or text) for text, other in pairs]
     if task.sounds is None:
         return both
@@ -92,30 +96,30 @@ def translated(task: Translate, pairs: Halves, clips: list[Any]) -> list[Any]:
     return [Spoken((c,), b[1], rate, "sample", i) for i, (c, b) in enumerate(zip(clips, both, strict=False), 1)]
 
 
-# Rows that each task can learn from.
-LEARNT: dict[type, Callable[[Any, Halves, list[Any]], Any]] = {
-    Translate: translated,
+# Training rows of each task.
+TRAINING_ROWS: dict[type, Callable[[Any, TextPairs, list[Any]], Any]] = {
+    Translate: translate_rows,
     Embed: lambda task, pairs, _: [(text, other or text) for text, other in pairs],
     Write: lambda task, pairs, _: from_memory([text for text, _ in pairs], "sample"),
     Fill: lambda task, pairs, _: from_memory([text for text, _ in pairs], "sample"),
-    Classify: labelled,
-    Regress: measured,
-    Tag: tagged,
-    Answering: asked_about,
-    Match: lambda task, pairs, seen: [
-        Captioned(p, text, "sample", 1) for p, (text, _) in zip(seen, pairs, strict=False)
+    Classify: classify_rows,
+    Regress: regress_rows,
+    Tag: tag_rows,
+    Answering: answer_rows,
+    Match: lambda task, pairs, images: [
+        Captioned(image, text, "sample", 1) for image, (text, _) in zip(images, pairs, strict=False)
     ],
 }
 
 
-def hidden(text: str, _: str) -> str:
-    first, *others = short(text).split(" ")
+def masked_request(text: str, _: str) -> str:
+    first, *others = first_words(text).split(" ")
     return " ".join([first, MASK, *others[1:]])
 
 
-# As a user would ask, where that is more than a short text.
-ASKED: dict[type, Callable[[str, str], str]] = {
-    Fill: hidden,
-    Embed: lambda text, other: f"{short(text)}\t{short(other or text)}\tsomething else",
-    Answering: lambda text, other: f"{short(text, 3)}\t{other or text}",
+# Requests of a user, for tasks that take more than a text.
+REQUESTS: dict[type, Callable[[str, str], str]] = {
+    Fill: masked_request,
+    Embed: lambda text, other: f"{first_words(text)}\t{first_words(other or text)}\tsomething else",
+    Answering: lambda text, other: f"{first_words(text, 3)}\t{other or text}",
 }

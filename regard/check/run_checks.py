@@ -1,7 +1,6 @@
-"""All checks of one model, in an order in which what fails first explains what fails later.
+"""Run all checks of one model, in an order in which an early failure explains a later one.
 
-A folder that cannot be opened is told what is wrong with it, and its files are looked at; a model whose numbers are
-broken is not run.
+If a folder does not load, only its files are checked; a model with NaN or infinite weights is not run.
 """
 
 from __future__ import annotations
@@ -10,20 +9,20 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.check.attention_heads import heads
-from regard.check.batch_independence import accumulation, batch, padding
+from regard.check.attention_heads import attention_heads
+from regard.check.batch_independence import batch_independence, gradient_accumulation, padding
 from regard.check.causality import cache, causality
-from regard.check.check_result import Verdict
-from regard.check.generation_settings import Asking, said_in, settings
-from regard.check.golden_answers import memory
-from regard.check.gradient_flow import gradients
-from regard.check.loss_baseline import guess
-from regard.check.pickles import programs
-from regard.check.probe_texts import LEARNT
-from regard.check.probes import Sample, draw
-from regard.check.tokenizer_checks import tokenizer
-from regard.check.transformers_parity import peer
-from regard.check.weight_stats import finite, norms, tied, zeros
+from regard.check.check_result import CheckResult
+from regard.check.generation_settings import GenerationSettings, generation_settings, read_settings
+from regard.check.golden_answers import golden_answers
+from regard.check.gradient_flow import gradient_flow
+from regard.check.loss_baseline import loss_baseline
+from regard.check.pickles import pickles
+from regard.check.probe_texts import TRAINING_ROWS
+from regard.check.probes import Probes, build_probes
+from regard.check.tokenizer_checks import tokenizer_checks
+from regard.check.transformers_parity import transformers_parity
+from regard.check.weight_stats import finite_weights, tied_weights, weight_norms, zero_weights
 from regard.hub.folder import read_config
 from regard.hub.names import Names
 from regard.load import Loaded, load
@@ -31,92 +30,94 @@ from regard.purpose import task_of
 from regard.tasks.embed import Embed
 from regard.tasks.translate import Translate
 
-WIDEST = 200  # letters of an error
-EXACT = 1e-9  # what rounding may make of numbers in double precision
-Check = Callable[[Loaded, Sample], list[Verdict]]
-PRECISE: tuple[Check, ...] = (causality, padding, cache, batch)
+MAX_ERROR_CHARS = 200
+FP64_TOLERANCE = 1e-9  # on a relative difference: fp64 rounding
+ModelCheck = Callable[[Loaded, Probes], list[CheckResult]]
+PRECISION_SENSITIVE: tuple[ModelCheck, ...] = (causality, padding, cache, batch_independence)
 
 
-def examine(
-    folder: Path, lines: Sequence[str] | None = None, device: str = "auto", alone: bool = False
-) -> Iterator[Verdict]:
-    """One by one, as they are found. What is no model folder is a ValueError; `alone` is without transformers."""
+def check_folder(
+    folder: Path, lines: Sequence[str] | None = None, device: str = "auto", no_peers: bool = False
+) -> Iterator[CheckResult]:
+    """Yield the results one by one. Raises ValueError if it is no model folder; `no_peers` skips transformers."""
     names, config = read_config(folder)
-    kind = task_of(folder)
+    task_name = task_of(folder)
     loaded = None
     try:
         loaded = load(folder, device)
     except ValueError as error:
-        advice = "Nothing else can be measured before this is repaired: the message names the file and the number."
-        yield Verdict("opens", "FAILS", str(error), 1, 0, advice)
+        advice = "Repair this first, as the model cannot run: the message names the file and the tensor or setting."
+        yield CheckResult("loading", "FAILS", str(error), 1, 0, advice)
     else:
-        yield Verdict("opens", "ok", "every tensor has its place, and no place is empty", 0, 0)
-    yield from programs(folder)
-    if kind in ("write", "translate") and isinstance(names, Names):  # others cannot read a family of our own
-        start = loaded.task.first if loaded and isinstance(loaded.task, Translate) else None
-        yield from settings(Asking(*said_in(folder), config.vocab, config.context, kind == "translate", start))
+        yield CheckResult("loading", "ok", "Every tensor is used, and none is missing", 0, 0)
+    yield from pickles(folder)
+    if task_name in ("write", "translate") and isinstance(names, Names):  # transformers reads no family of our own
+        start_token = loaded.task.first if loaded and isinstance(loaded.task, Translate) else None
+        files, is_seq2seq = read_settings(folder), task_name == "translate"
+        yield from generation_settings(
+            GenerationSettings(*files, config.vocab, config.context, is_seq2seq, start_token)
+        )
     if loaded is not None:
-        yield from examine_loaded(loaded, lines, folder, alone)
+        yield from check_model(loaded, lines, folder, no_peers)
 
 
-def examine_loaded(
-    loaded: Loaded, lines: Sequence[str] | None = None, folder: Path | None = None, alone: bool = False
-) -> Iterator[Verdict]:
-    """A model in memory; with its `folder` it is also compared with what is said there, and with transformers."""
-    numbers = finite(loaded.model)
-    yield numbers
-    if numbers.status == "FAILS":
+def check_model(
+    loaded: Loaded, lines: Sequence[str] | None = None, folder: Path | None = None, no_peers: bool = False
+) -> Iterator[CheckResult]:
+    """Check a model in memory; with its `folder` also its recorded answers, and parity with transformers."""
+    finite = finite_weights(loaded.model)
+    yield finite
+    if finite.status == "FAILS":
         return
-    pairs_seen = isinstance(loaded.task, Embed) and loaded.task.pictures is not None  # none of these ship
-    if type(loaded.task) not in LEARNT or pairs_seen:
-        yield from zeros(loaded.model)
-        yield from norms(loaded.model)
-        what = "pairs of pictures" if pairs_seen else "neither texts nor pictures"
-        says = f"it reads {what}, so its weights were looked at, and it was not asked anything"
-        yield Verdict("asked", "note", says, None, None)
+    reads_image_pairs = isinstance(loaded.task, Embed) and loaded.task.pictures is not None  # not bundled
+    if type(loaded.task) not in TRAINING_ROWS or reads_image_pairs:
+        yield from zero_weights(loaded.model)
+        yield from weight_norms(loaded.model)
+        modality = "pairs of images" if reads_image_pairs else "neither texts nor images"
+        message = f"The model reads {modality}, so only its weights were checked"
+        yield CheckResult("forward", "note", message, None, None)
         return
-    sample = draw(loaded, lines)
-    yield from guarded(tokenizer, loaded, sample)
-    yield from tied(loaded)
-    yield from zeros(loaded.model)
-    yield from norms(loaded.model)
-    for check in (*PRECISE, accumulation, gradients, heads, guess):
-        yield from guarded(check, loaded, sample)
+    probes = build_probes(loaded, lines)
+    yield from run_guarded(tokenizer_checks, loaded, probes)
+    yield from tied_weights(loaded)
+    yield from zero_weights(loaded.model)
+    yield from weight_norms(loaded.model)
+    for check in (*PRECISION_SENSITIVE, gradient_accumulation, gradient_flow, attention_heads, loss_baseline):
+        yield from run_guarded(check, loaded, probes)
     if folder is not None:
-        yield from memory(loaded, folder)
-    if folder is not None and not alone:
-        yield from peer(loaded, sample, folder)
+        yield from golden_answers(loaded, folder)
+    if folder is not None and not no_peers:
+        yield from transformers_parity(loaded, probes, folder)
 
 
-def guarded(check: Check, loaded: Loaded, sample: Sample) -> list[Verdict]:
-    """A model that stops with an error is a finding, not the end of the examination."""
+def run_guarded(check: ModelCheck, loaded: Loaded, probes: Probes) -> list[CheckResult]:
+    """An exception of the model is a failed check, not the end of all checks."""
     try:
-        found = check(loaded, sample)
-        if check in PRECISE and found and found[0].status == "FAILS" and only_rounding(check, loaded, sample):
-            advice = (
-                "Nothing to do: with twice the digits the difference is gone, so it is rounding among large numbers."
-            )
-            return [found[0]._replace(status="note", advice=advice)]
-        return found
+        results = check(loaded, probes)
+        failed = check in PRECISION_SENSITIVE and results and results[0].status == "FAILS"
+        if failed and is_rounding_error(check, loaded, probes):
+            advice = "Nothing to do: in float64 the difference vanishes, so it is rounding of large numbers."
+            return [results[0]._replace(status="note", advice=advice)]
+        return results
     except Exception as error:
-        says = f"{type(error).__name__}: {error}".splitlines()[0][:WIDEST]
-        advice = "The model cannot be asked this at all: its parts do not fit each other."
-        return [Verdict(check.__name__, "FAILS", says, 1, 0, advice)]
+        message = f"{type(error).__name__}: {error}".splitlines()[0][:MAX_ERROR_CHARS]
+        advice = "The model raised this error during the check: its modules do not fit together."
+        return [CheckResult(check.__name__.replace("_", " "), "FAILS", message, 1, 0, advice)]
 
 
-def only_rounding(check: Check, loaded: Loaded, sample: Sample) -> bool:
-    """Whether a difference goes away with twice the digits. Single precision comes back from there as it was."""
+def is_rounding_error(check: ModelCheck, loaded: Loaded, probes: Probes) -> bool:
+    """Whether the difference vanishes in float64. Converting back to float32 restores the weights exactly."""
     model = loaded.model.double()
     try:
-        return all(verdict.value is not None and verdict.value <= EXACT for verdict in check(loaded, sample))
+        return all(result.value is not None and result.value <= FP64_TOLERANCE for result in check(loaded, probes))
     finally:
         model.float()
 
 
-def told(verdict: Verdict) -> dict[str, Any]:
-    """For JSON, which has no infinity."""
-    numbers = {name: getattr(verdict, name) for name in ("value", "bound")}
-    finite_ones = {
+def to_json(result: CheckResult) -> dict[str, Any]:
+    """As JSON, where null stands for infinity."""
+    numbers = {name: getattr(result, name) for name in ("value", "bound")}
+    finite_numbers = {
         name: value if value is None or abs(value) < float("inf") else None for name, value in numbers.items()
     }
-    return verdict._asdict() | finite_ones
+    return result._asdict() | finite_numbers

@@ -1,8 +1,9 @@
-"""The tokenizer: whether a text comes back as it was, how well its pieces fit, and whether model and tokenizer agree.
+"""Tokenizer checks: lossless round trip, fit to the text, agreement with the model.
 
-round trip   decode(encode(x)) = x, up to what the tokenizer says it does: small letters, no accents
-fit          unknown tokens / tokens, single letters / tokens, tokens / words
-ids          every id < V, and special tokens where config.json says they are
+tokenizer round trip   decode(encode(x)) = x, up to the declared normalization: lower case, no accents
+tokenizer fit          unknown tokens / tokens, single characters / tokens, tokens / words
+vocabulary size        every id < V
+special tokens         the ids of config.json are those of the tokenizer
 """
 
 from __future__ import annotations
@@ -13,131 +14,132 @@ from typing import Any
 
 from torch import nn
 
-from regard.check.check_result import Verdict, named
-from regard.check.probes import Sample
+from regard.check.check_result import CheckResult, Status, join_names
+from regard.check.probes import Probes
 from regard.data.tokens import Tokenizer
 from regard.load import Loaded
 
-UNKNOWN, LETTERS = 0.01, 0.5  # shares of tokens that are worth a word
-MARKS = ("▁", "Ġ", "##", "</w>")  # that a piece begins a word, goes on with one, or ends it
+MAX_UNKNOWN, MAX_SINGLE = 0.01, 0.5  # shares of tokens, above which there is a note
+PIECE_MARKS = ("▁", "Ġ", "##", "</w>")  # that a token starts, continues or ends a word
 ROLES = ("pad", "bos", "eos", "cls", "sep", "mask", "unk")
 
 
-def tokenizer(loaded: Loaded, sample: Sample) -> list[Verdict]:
-    if not sample.texts:
+def tokenizer_checks(loaded: Loaded, probes: Probes) -> list[CheckResult]:
+    if not probes.texts:
         return []
-    kept = loaded.tokenizer
-    rows = kept.encode(sample.texts)
-    said = loaded.origin.config if loaded.origin else {}
+    tokenizer = loaded.tokenizer
+    rows = tokenizer.encode(probes.texts)
+    config = loaded.origin.config if loaded.origin else {}
     return [
-        round_trip(kept, sample.texts, rows),
-        fit(kept, sample.texts, rows),
-        ids(kept, loaded.model),
-        *special_tokens(kept, said),
+        round_trip(tokenizer, probes.texts, rows),
+        tokenizer_fit(tokenizer, probes.texts, rows),
+        vocabulary_size(tokenizer, loaded.model),
+        *special_tokens(tokenizer, config),
     ]
 
 
-def round_trip(kept: Tokenizer, texts: list[str], rows: list[list[int]]) -> Verdict:
-    """Texts with an unknown token cannot come back, and count as unknown instead."""
-    known = [i for i, row in enumerate(rows) if unknown_of(kept) not in row]
-    back = dict(zip(known, kept.decode([rows[i] for i in known]), strict=True))
-    lost = [i for i, text in back.items() if letters(kept, text) != letters(kept, texts[i])]
-    if lost:
-        was, now = first_difference(texts[lost[0]], back[lost[0]])
-        advice = f"It loses letters ({was!r} comes back as {now!r}): its normaliser, its decoder or its list is broken."
-        return Verdict(
-            "round trip", "FAILS", f"{len(lost)} of {len(known)} texts come back changed", len(lost), 0, advice
+def round_trip(tokenizer: Tokenizer, texts: list[str], rows: list[list[int]]) -> CheckResult:
+    """Texts with unknown tokens are left out: `tokenizer fit` counts those."""
+    known = [i for i, row in enumerate(rows) if unknown_id(tokenizer) not in row]
+    decoded = dict(zip(known, tokenizer.decode([rows[i] for i in known]), strict=True))
+    if altered := [i for i in known if without_spaces(tokenizer, decoded[i]) != without_spaces(tokenizer, texts[i])]:
+        before, after = first_difference(texts[altered[0]], decoded[altered[0]])
+        advice = f"Decoding turns {before!r} into {after!r}: repair the tokenizer's normalizer, decoder or vocabulary."
+        message = f"{len(altered)} of {len(known)} texts lose characters"
+        return CheckResult("tokenizer round trip", "FAILS", message, len(altered), 0, advice)
+    if respaced := [i for i in known if single_spaced(tokenizer, decoded[i]) != single_spaced(tokenizer, texts[i])]:
+        before, after = first_difference(texts[respaced[0]], decoded[respaced[0]])
+        advice = (
+            f"Decoding turns {before!r} into {after!r}: usual for encoders, but a generative model needs its spaces."
         )
-    spaced = [i for i, text in back.items() if spaces(kept, text) != spaces(kept, texts[i])]
-    if spaced:
-        was, now = first_difference(texts[spaced[0]], back[spaced[0]])
-        advice = f"Spaces come back otherwise ({was!r} as {now!r}), as for many readers; a writer should keep them."
-        return Verdict("round trip", "note", f"{len(spaced)} of {len(known)} texts", len(spaced), 0, advice)
-    says = f"{len(known)} of {len(texts)} texts come back as they were, the rest has unknown tokens"
-    return Verdict("round trip", "ok", says.partition(",")[0] if len(known) == len(texts) else says, 0, 0)
+        message = f"{len(respaced)} of {len(known)} texts change their spaces"
+        return CheckResult("tokenizer round trip", "note", message, len(respaced), 0, advice)
+    rest = ", the rest has unknown tokens" if len(known) < len(texts) else ""
+    return CheckResult("tokenizer round trip", "ok", f"{len(known)} of {len(texts)} texts decode unchanged{rest}", 0, 0)
 
 
-def unknown_of(kept: Tokenizer) -> int:
-    return kept.id_of(kept.roles["unk_token"]) if "unk_token" in kept.roles else -1
+def unknown_id(tokenizer: Tokenizer) -> int:
+    return tokenizer.id_of(tokenizer.roles["unk_token"]) if "unk_token" in tokenizer.roles else -1
 
 
-def declared(kept: Tokenizer, text: str) -> str:
-    """A text after what the tokenizer says it does to all."""
-    normal = getattr(kept.engine, "normalizer", None)
+def normalize_as_declared(tokenizer: Tokenizer, text: str) -> str:
+    """A text after the lower-casing and accent stripping that the tokenizer's normalizer does."""
+    normalizer = getattr(tokenizer.engine, "normalizer", None)
     text = unicodedata.normalize("NFKC", text)
-    if normal is not None and "a" in normal.normalize_str("A"):
+    if normalizer is not None and "a" in normalizer.normalize_str("A"):
         text = text.lower()
-    if normal is not None and "é" not in unicodedata.normalize("NFC", normal.normalize_str("é")):
+    if normalizer is not None and "é" not in unicodedata.normalize("NFC", normalizer.normalize_str("é")):
         text = "".join(c for c in unicodedata.normalize("NFD", text) if not unicodedata.combining(c))
     return text
 
 
-def letters(kept: Tokenizer, text: str) -> str:
-    return "".join(declared(kept, text).split())
+def without_spaces(tokenizer: Tokenizer, text: str) -> str:
+    return "".join(normalize_as_declared(tokenizer, text).split())
 
 
-def spaces(kept: Tokenizer, text: str) -> str:
-    return " ".join(declared(kept, text).split())
+def single_spaced(tokenizer: Tokenizer, text: str) -> str:
+    return " ".join(normalize_as_declared(tokenizer, text).split())
 
 
-def first_difference(one: str, other: str) -> tuple[str, str]:
-    at = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
-    part = slice(max(0, at - 5), at + 8)
-    return one[part], other[part]
+def first_difference(text: str, other: str) -> tuple[str, str]:
+    """The characters around it, of both."""
+    at = next((i for i, (a, b) in enumerate(zip(text, other, strict=False)) if a != b), min(len(text), len(other)))
+    excerpt = slice(max(0, at - 5), at + 8)
+    return text[excerpt], other[excerpt]
 
 
-def fit(kept: Tokenizer, texts: list[str], rows: list[list[int]]) -> Verdict:
-    around = len(kept.around)
-    count = max(1, sum(map(len, rows)) - around * len(rows))
-    unknown = sum(row.count(unknown_of(kept)) for row in rows) / count
-    inside = [i for row in rows for i in row if i not in kept.special]
-    single = sum(map(is_letter, kept.pieces(inside))) / max(1, len(inside))
-    per_word = count / max(1, sum(len(text.split()) for text in texts))
-    says = f"{unknown:.1%} unknown, {single:.0%} letters or bytes, {per_word:.1f} tokens a word"
-    if unknown > UNKNOWN:
-        advice = (
-            "Part of this text is nothing to the model: examine it with texts like those it was trained on (--text)."
-        )
-        return Verdict("fit", "note", says, unknown, UNKNOWN, advice)
-    by_letters = sum(map(is_letter, kept.engine.get_vocab())) > LETTERS * len(kept)
-    if single > LETTERS and not by_letters:
-        advice = "The text falls into letters: the pieces were learnt from another language, or from too little text."
-        return Verdict("fit", "note", says, single, LETTERS, advice)
-    return Verdict("fit", "ok", says, unknown, UNKNOWN)
+def tokenizer_fit(tokenizer: Tokenizer, texts: list[str], rows: list[list[int]]) -> CheckResult:
+    count = max(1, sum(map(len, rows)) - len(tokenizer.around) * len(rows))
+    unknown_share = sum(row.count(unknown_id(tokenizer)) for row in rows) / count
+    regular_ids = [i for row in rows for i in row if i not in tokenizer.special]
+    single_share = sum(map(is_single, tokenizer.pieces(regular_ids))) / max(1, len(regular_ids))
+    tokens_per_word = count / max(1, sum(len(text.split()) for text in texts))
+    message = (
+        f"{unknown_share:.1%} unknown, {single_share:.0%} characters or bytes, {tokens_per_word:.1f} tokens a word"
+    )
+    if unknown_share > MAX_UNKNOWN:
+        advice = "The model cannot represent part of this text: check it with texts of the training domain (--text)."
+        return CheckResult("tokenizer fit", "note", message, unknown_share, MAX_UNKNOWN, advice)
+    is_character_level = sum(map(is_single, tokenizer.engine.get_vocab())) > MAX_SINGLE * len(tokenizer)
+    if single_share > MAX_SINGLE and not is_character_level:
+        advice = "Most tokens are single characters: train the tokenizer on this language, or on more text."
+        return CheckResult("tokenizer fit", "note", message, single_share, MAX_SINGLE, advice)
+    return CheckResult("tokenizer fit", "ok", message, unknown_share, MAX_UNKNOWN)
 
 
-def is_letter(piece: str) -> bool:
-    """Or a byte, which is spelled as one letter or as <0x41>."""
-    for mark in MARKS:
+def is_single(piece: str) -> bool:
+    """Whether a token is one character, or one byte, spelled as a character or as <0x41>."""
+    for mark in PIECE_MARKS:
         piece = piece.removeprefix(mark).removesuffix(mark)
     return len(piece) <= 1 or re.fullmatch(r"<0x[0-9A-Fa-f]{2}>", piece) is not None
 
 
-def ids(kept: Tokenizer, model: nn.Module) -> Verdict:
-    """Every table of tokens must have a row for each."""
+def vocabulary_size(tokenizer: Tokenizer, model: nn.Module) -> CheckResult:
+    """Every token embedding has a row for every id."""
     tables = [
         part.weight for name, part in model.named_modules() if name.endswith("tokens") and hasattr(part, "weight")
     ]
-    room = min(len(table) for table in tables)
-    says = f"{len(kept)} ids, vectors for {room}"
-    if len(kept) <= room:
-        return Verdict("ids", "ok", says, len(kept), room)
-    advice = "Some tokens have no vector: tokenizer and model do not belong together."
-    return Verdict("ids", "FAILS", says, len(kept), room, advice)
+    embeddings = min(len(table) for table in tables)
+    message = f"The tokenizer has {len(tokenizer)} ids, the model {embeddings} embeddings"
+    if len(tokenizer) <= embeddings:
+        return CheckResult("vocabulary size", "ok", message, len(tokenizer), embeddings)
+    advice = "Some tokens have no embedding: use the tokenizer that this model was trained with."
+    return CheckResult("vocabulary size", "FAILS", message, len(tokenizer), embeddings, advice)
 
 
-def special_tokens(kept: Tokenizer, said: dict[str, Any]) -> list[Verdict]:
-    has = {role: kept.id_of(kept.roles[f"{role}_token"]) for role in ROLES if f"{role}_token" in kept.roles}
-    told = {role: said.get(f"{role}_token_id") for role in has}
-    wrong = [role for role, number in has.items() if told[role] is not None and number not in listed(told[role])]
-    if not wrong:
-        agreed = sum(number is not None for number in told.values())
-        return [Verdict("special tokens", "ok", f"config.json and tokenizer agree on {agreed}", 0, 0)]
-    role = wrong[0]
-    says = f"{named([f'{role}_token_id' for role in wrong])} differ"
-    advice = f"{role} is {told[role]} in config.json and {has[role]} in the tokenizer: correct the one that is wrong."
-    return [Verdict("special tokens", "note" if wrong == ["pad"] else "FAILS", says, len(wrong), 0, advice)]
+def special_tokens(tokenizer: Tokenizer, config: dict[str, Any]) -> list[CheckResult]:
+    own = {role: tokenizer.roles[f"{role}_token"] for role in ROLES if f"{role}_token" in tokenizer.roles}
+    ids = {role: (tokenizer.id_of(token), config.get(f"{role}_token_id")) for role, token in own.items()}
+    mismatched = [role for role, (a, b) in ids.items() if b is not None and a not in as_list(b)]
+    if not mismatched:
+        count = sum(in_config is not None for _, in_config in ids.values())
+        return [CheckResult("special tokens", "ok", f"config.json and tokenizer agree on {count}", 0, 0)]
+    name, (in_tokenizer, in_config) = mismatched[0], ids[mismatched[0]]
+    message = f"config.json and tokenizer differ in {join_names([f'{role}_token_id' for role in mismatched])}"
+    advice = f"{name} is {in_config} in config.json and {in_tokenizer} in the tokenizer: correct the wrong one."
+    status: Status = "note" if mismatched == ["pad"] else "FAILS"
+    return [CheckResult("special tokens", status, message, len(mismatched), 0, advice)]
 
 
-def listed(number: Any) -> list[Any]:
-    return number if isinstance(number, list) else [number]
+def as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

@@ -1,6 +1,6 @@
-"""The same folder in transformers, where it is installed: two programs that share no line give the same numbers.
+"""Parity with transformers, where it is installed: an independent implementation reads the same folder.
 
-max |ours - theirs| / max(1, median |ours|)
+max |regard - transformers| / max(1, median |regard|)
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.check.check_result import Verdict, within
-from regard.check.compare import apart, outputs
-from regard.check.probes import RANDOM, Given, Sample
+from regard.check.check_result import CheckResult, within_bound
+from regard.check.compare import model_outputs, relative_difference
+from regard.check.probes import RANDOM_LENGTHS, ModelInputs, Probes
 from regard.hub.folder import names_of
 from regard.hub.names import Names
 from regard.hub.tables import KNOWN
@@ -22,92 +22,89 @@ from regard.load import Loaded
 from regard.tasks.answer import Answering
 from regard.tasks.match import Match
 
-NAME = "transformers"
-FAR = 1e-4
+NAME = "transformers parity"
+TOLERANCE = 1e-4  # on a relative difference
 
 
-def peer(loaded: Loaded, sample: Sample, folder: Path) -> list[Verdict]:
-    said = loaded.origin.config if loaded.origin else {}
-    if said.get("model_type") not in KNOWN:
-        advice = f"Nothing to do: {said.get('model_type')} is a family of our own, which nobody else reads."
-        return [Verdict(NAME, "note", "no counterpart", advice=advice)]
+def transformers_parity(loaded: Loaded, probes: Probes, folder: Path) -> list[CheckResult]:
+    config = loaded.origin.config if loaded.origin else {}
+    if config.get("model_type") not in KNOWN:
+        advice = f"Nothing to do: {config.get('model_type')} is a family of our own."
+        return [CheckResult(NAME, "note", "No counterpart in transformers", advice=advice)]
     if find_spec("transformers") is None:
-        return [
-            Verdict(
-                NAME, "note", "not installed", advice="pip install transformers, and the same folder is read by both."
-            )
-        ]
-    theirs = opened(folder, str((said.get("architectures") or [""])[0]))
-    if isinstance(theirs, str):
-        return [Verdict(NAME, "note", "cannot open this folder", advice=f"It says: {theirs}")]
-    given = asked(loaded, sample)
-    difference = apart(
-        *(real(out, given) for out in (ours(loaded, given, sample), said_by(theirs, loaded, given, sample)))
-    )
-    says = f"{type(theirs).__name__} differs by {difference:.1e}"
-    advice = "Two programs read this folder differently: a tensor is in another's place, or a setting means two things."
-    return [within(NAME, difference, FAR, says, advice)]
+        return [CheckResult(NAME, "note", "Not installed", advice="To compare with it: pip install transformers.")]
+    hf_model = load_transformers(folder, str((config.get("architectures") or [""])[0]))
+    if isinstance(hf_model, str):
+        return [CheckResult(NAME, "note", "transformers cannot load this folder", advice=f"Its message: {hf_model}")]
+    inputs = parity_inputs(loaded, probes)
+    both = (regard_outputs(loaded, inputs, probes), transformers_outputs(hf_model, loaded, inputs, probes))
+    difference = relative_difference(*(drop_padding(out, inputs) for out in both))
+    message = f"{type(hf_model).__name__} differs by {difference:.1e}"
+    advice = "The two read this folder differently: a tensor is misplaced, or a setting means two things; report it."
+    return [within_bound(NAME, difference, TOLERANCE, message, advice)]
 
 
-def opened(folder: Path, architecture: str) -> Any:
-    """Their model, or why there is none. Only their own classes are used, and only safetensors."""
+def load_transformers(folder: Path, architecture: str) -> Any:
+    """The model, or the reason why there is none. Only classes of transformers itself, and only safetensors."""
     import transformers  # type: ignore[import-untyped,unused-ignore]
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    kind = getattr(transformers, architecture, None)
-    if not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)):
-        return f"there is no {architecture}"
+    architecture_class = getattr(transformers, architecture, None)
+    if not (isinstance(architecture_class, type) and issubclass(architecture_class, transformers.PreTrainedModel)):
+        return f"transformers has no {architecture}"
     try:
-        model = kind.from_pretrained(folder, dtype=torch.float32, local_files_only=True, use_safetensors=True)
-    except Exception as error:  # whatever goes wrong in there is theirs to say
+        model = architecture_class.from_pretrained(
+            folder, dtype=torch.float32, local_files_only=True, use_safetensors=True
+        )
+    except Exception as error:  # any error of transformers is a reason
         return f"{error}".splitlines()[0][:200]
     return model.eval()
 
 
-def asked(loaded: Loaded, sample: Sample) -> Given:
-    if isinstance(loaded.task, Match):  # theirs finds nothing to pool in a text without an end
-        return sample.given(range(len(sample.ids) - len(RANDOM)))
-    return sample.given(range(len(sample.ids))) if sample.pixels is None else Given(sample.pixels)
+def parity_inputs(loaded: Loaded, probes: Probes) -> ModelInputs:
+    if isinstance(loaded.task, Match):  # CLIP of transformers pools at the end token, which random rows lack
+        return probes.inputs(range(len(probes.ids) - len(RANDOM_LENGTHS)))
+    return probes.inputs(range(len(probes.ids))) if probes.pixels is None else ModelInputs(probes.pixels)
 
 
-def real(out: Tensor, given: Given) -> Tensor:
-    """Without what stands in the padding."""
-    if out.dim() < 3 or given.mask is None or given.target is not None:
+def drop_padding(out: Tensor, inputs: ModelInputs) -> Tensor:
+    """(B,T,·) -> (N,·): the outputs of real tokens."""
+    if out.dim() < 3 or inputs.mask is None or inputs.target is not None:
         return out
-    return out[given.mask[:, 0, 0]]
+    return out[inputs.mask[:, 0, 0]]
 
 
-def has_their_head(loaded: Loaded) -> bool:
+def has_hf_head(loaded: Loaded) -> bool:
     names = names_of(loaded.model.body, loaded.origin).under(loaded.model.head)
     return isinstance(names, Names) and names.head is not None
 
 
 @torch.inference_mode()
-def ours(loaded: Loaded, given: Given, sample: Sample) -> Tensor:
+def regard_outputs(loaded: Loaded, inputs: ModelInputs, probes: Probes) -> Tensor:
     model: Any = loaded.model
     if isinstance(loaded.task, Match):
-        assert sample.pixels is not None
+        assert probes.pixels is not None
         device = next(model.parameters()).device
-        mask = None if given.mask is None else given.mask.to(device)
-        return model(sample.pixels.to(device), given.x.to(device), mask).cpu()
-    if has_their_head(loaded):
-        return outputs(loaded, given)
-    parts = (part.to(next(model.parameters()).device) for part in (given.x, given.mask) if part is not None)
+        mask = None if inputs.mask is None else inputs.mask.to(device)
+        return model(probes.pixels.to(device), inputs.x.to(device), mask).cpu()
+    if has_hf_head(loaded):
+        return model_outputs(loaded, inputs)
+    parts = (part.to(next(model.parameters()).device) for part in (inputs.x, inputs.mask) if part is not None)
     return model.body(*parts).cpu()
 
 
 @torch.inference_mode()
-def said_by(theirs: Any, loaded: Loaded, given: Given, sample: Sample) -> Tensor:
-    if given.x.dim() == 4:
-        out = theirs(pixel_values=given.x)
+def transformers_outputs(hf_model: Any, loaded: Loaded, inputs: ModelInputs, probes: Probes) -> Tensor:
+    if inputs.x.dim() == 4:
+        out = hf_model(pixel_values=inputs.x)
     else:
-        mask = torch.ones_like(given.x) if given.mask is None else given.mask[:, 0, 0].long()
-        more: dict[str, Any] = {} if given.target is None else {"decoder_input_ids": given.target}
-        more |= {"pixel_values": sample.pixels} if isinstance(loaded.task, Match) else {}
-        out = theirs(input_ids=given.x, attention_mask=mask, **more)
+        mask = torch.ones_like(inputs.x) if inputs.mask is None else inputs.mask[:, 0, 0].long()
+        extra: dict[str, Any] = {} if inputs.target is None else {"decoder_input_ids": inputs.target}
+        extra |= {"pixel_values": probes.pixels} if isinstance(loaded.task, Match) else {}
+        out = hf_model(input_ids=inputs.x, attention_mask=mask, **extra)
     if isinstance(loaded.task, Match):
         return out.logits_per_image
-    if not has_their_head(loaded):
+    if not has_hf_head(loaded):
         return out.last_hidden_state
     return torch.stack((out.start_logits, out.end_logits), -1) if isinstance(loaded.task, Answering) else out.logits

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from regard.bench.benchmark import Report, Speed, bench
 from regard.choose import must
-from regard.cli.check import texts_of
+from regard.cli.check import read_texts
 from regard.cli.model import Fetching, found
 from regard.cli.options import parse
 from regard.training.settings import options_of
@@ -43,7 +43,7 @@ def main(args: list[str]) -> int:
     given = parse("regard bench", args, options_of(Bench) | options_of(Fetching))
     wish = Bench(**{name: given.pop(name) for name in options_of(Bench)})
     folder = found(wish.model, Fetching(**given))
-    texts = None if wish.text is None else [*texts_of(wish.text, wish.encoding)]
+    texts = None if wish.text is None else [*read_texts(wish.text, wish.encoding)]
     console = Console(stderr=True)
     with console.status("") as status:  # a line that changes on a terminal; elsewhere one after the other
         tell: Any = status.update if console.is_terminal else lambda text: print(text, file=sys.stderr, flush=True)

@@ -20,7 +20,7 @@ FETCHING: Group = ("regard.cli.model", "Fetching")
 GROUPS: dict[str, tuple[Group, ...]] = {
     "run": (("regard.cli.run", "Use"), FETCHING),
     "score": (("regard.cli.score", "Measure"), FETCHING),
-    "check": (("regard.cli.check", "Check"), FETCHING),
+    "check": (("regard.cli.check", "CheckOptions"), FETCHING),
     "bench": (("regard.cli.bench", "Bench"), FETCHING),
     "look": (("regard.cli.look", "Look"), FETCHING),
     "imitate": (("regard.cli.imitate", "Whom"), ("regard.acting.gail", "Imitation")),

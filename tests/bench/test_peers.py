@@ -8,7 +8,7 @@ from regard.bench.peers import PEERS, gguf, invited
 from regard.bench.peers.gguf import interleaved
 from regard.bench.regard_backend import ours
 from regard.bench.workload import work_for
-from regard.check.compare import apart
+from regard.check.compare import relative_difference
 from regard.load import load
 
 MISSING = "not installed"
@@ -65,7 +65,7 @@ def test_who_reads_with_the_same_model_finds_the_same_numbers(peer, model, folde
         found = runner.read(given)
         if right.dim() == 3:
             right, found = right[given.mask[:, 0, 0]], found[given.mask[:, 0, 0]]
-        assert apart(right, found) < (1e-4 if runner.numbers == "fp32" else 0.2), runner.title
+        assert relative_difference(right, found) < (1e-4 if runner.numbers == "fp32" else 0.2), runner.title
 
 
 @pytest.mark.parametrize(

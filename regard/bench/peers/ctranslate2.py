@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.bench.backend import Asked, Rows, Runner, answer, installed
-from regard.check.probes import Given
+from regard.check.probes import ModelInputs
 from regard.tasks.match import Match
 from regard.tasks.translate import Translate
 from regard.tasks.write import Write
@@ -49,7 +49,7 @@ def runner(asked: Asked, numbers: str, kind: str) -> Runner:
         found = model.translate_batch([pieces(row) for row in rows], **how)
         return [[number(token) for token in one.hypotheses[0]] for one in found]
 
-    def read(given: Given) -> Tensor:
+    def read(given: ModelInputs) -> Tensor:
         lengths = [given.x.size(1)] * len(given.x) if given.mask is None else given.mask.sum(-1).flatten().tolist()
         rows = [row[:length] for row, length in zip(given.x.tolist(), lengths, strict=True)]
         hidden = torch.from_numpy(np.array(model.forward_batch(rows).last_hidden_state))  # (B,T,D)

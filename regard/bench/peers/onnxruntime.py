@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from regard.bench.backend import Asked, Rows, Runner, answer, installed
 from regard.bench.peers.transformers import theirs
-from regard.check.probes import Given
-from regard.check.transformers_parity import has_their_head
+from regard.check.probes import ModelInputs
+from regard.check.transformers_parity import has_hf_head
 from regard.tasks.answer import Answering
 from regard.tasks.match import Match
 from regard.tasks.translate import Translate
@@ -90,7 +90,7 @@ class Writing(nn.Module):
 
 
 def export_reader(model: nn.Module, asked: Asked, file: Path) -> None:
-    whole = Reading(model, has_their_head(asked.loaded), isinstance(asked.loaded.task, Answering)).eval()
+    whole = Reading(model, has_hf_head(asked.loaded), isinstance(asked.loaded.task, Answering)).eval()
     if asked.loaded.tokenizer is None:
         pictures = asked.loaded.task.pictures  # type: ignore[attr-defined]
         inputs: tuple[Any, ...] = (torch.zeros(2, pictures.channels, pictures.side, pictures.side),)
@@ -145,13 +145,13 @@ def runner(asked: Asked, numbers: str, file: Path) -> Runner:
         return np.stack(found, 1).tolist()
 
     @torch.inference_mode()
-    def read(given: Given) -> Tensor:
+    def read(given: ModelInputs) -> Tensor:
         more = {} if given.mask is None else {"mask": given.mask[:, 0, 0].long().numpy()}
         if given.x.dim() == 2 and not more:
             more = {"mask": np.ones(given.x.shape, np.int64)}
         [found] = session.run(None, {"x": given.x.numpy()} | more)
         made = torch.from_numpy(found)
-        return made if has_their_head(loaded) else answer(loaded, made, given.mask)
+        return made if has_hf_head(loaded) else answer(loaded, made, given.mask)
 
     if isinstance(loaded.task, Write):
         return Runner("onnxruntime", numbers, write=write)

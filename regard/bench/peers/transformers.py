@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.bench.backend import Asked, Rows, Runner, answer, family_of, installed
-from regard.check.probes import Given
-from regard.check.transformers_parity import has_their_head, opened
+from regard.check.probes import ModelInputs
+from regard.check.transformers_parity import has_hf_head, load_transformers
 from regard.data.batches import Ragged, padding_mask
 from regard.hub.tables import KNOWN
 from regard.tasks.answer import Answering
@@ -26,7 +26,7 @@ def theirs(asked: Asked) -> Any:
     if missing := installed("transformers"):
         return missing
     config = asked.loaded.origin.config if asked.loaded.origin else {}
-    model = opened(asked.folder, str((config.get("architectures") or [""])[0]))
+    model = load_transformers(asked.folder, str((config.get("architectures") or [""])[0]))
     return f"cannot read this folder: {model}" if isinstance(model, str) else model
 
 
@@ -46,7 +46,7 @@ def transformers(asked: Asked) -> list[Runner] | str:
         return found[:, -tokens:].tolist()
 
     @torch.inference_mode()
-    def read(given: Given) -> Tensor:
+    def read(given: ModelInputs) -> Tensor:
         if given.x.dim() == 4:
             found = model.get_image_features(given.x) if isinstance(task, Match) else model(pixel_values=given.x)
         else:
@@ -54,7 +54,7 @@ def transformers(asked: Asked) -> list[Runner] | str:
             found = model(input_ids=given.x, attention_mask=mask)
         if isinstance(task, Match):
             return F.normalize(getattr(found, "pooler_output", found), dim=-1)
-        if not has_their_head(loaded):
+        if not has_hf_head(loaded):
             return answer(loaded, found.last_hidden_state, given.mask)
         if isinstance(task, Answering):
             return torch.stack((found.start_logits, found.end_logits), -1)
