@@ -1,6 +1,6 @@
-"""Anything that reads or writes tokens: our model, or the same folder in another program.
+"""The interface of a backend: our model, or another program that reads the same folder.
 
-All are asked alike: rows of ids in, ids or numbers out. So a check that they agree, and a clock, are written once.
+Rows of ids in, ids or logits out, so that agreement and time are measured alike for all.
 """
 
 from __future__ import annotations
@@ -16,43 +16,43 @@ from regard.check.compare import POOLED_TASKS
 from regard.check.probes import ModelInputs
 from regard.load import Loaded
 
-Rows = Sequence[Sequence[int]]
-PACKAGES = {"llama_cpp": "llama-cpp-python"}  # where they are not called as what they hold
+TokenRows = Sequence[Sequence[int]]
+PACKAGES = {"llama_cpp": "llama-cpp-python"}  # module -> pip name, where they differ
 
 
-class Runner(NamedTuple):
+class Backend(NamedTuple):
     name: str
-    numbers: str  # fp32 or int8: what its weights are made of
-    write: Callable[[Rows, int, int], list[list[int]]] | None = None  # rows, new tokens, beam -> the new tokens
-    read: Callable[[ModelInputs], Tensor] | None = None  # what the model makes of a batch
-    extra: int = 0  # steps that it does beyond those that were asked for
+    precision: str  # of the weights: fp32 or int8; ours: exact or int8
+    generate: Callable[[TokenRows, int, int], list[list[int]]] | None = None  # rows, new tokens, beam -> the new tokens
+    forward: Callable[[ModelInputs], Tensor] | None = None  # of one batch
+    extra_steps: int = 0  # decoding steps beyond the new tokens
 
     @property
     def title(self) -> str:
-        return f"{self.name} {self.numbers}"
+        return f"{self.name} {self.precision}"
 
 
-class Asked(NamedTuple):
-    """What a peer has to know to open a folder."""
+class BackendArgs(NamedTuple):
+    """What a peer needs to open a folder."""
 
     folder: Path
-    loaded: Loaded  # as we read it
+    loaded: Loaded  # the plain model
     threads: int
-    room: Path  # where it may write what it makes of the folder
+    workdir: Path  # for converted files
 
 
-def installed(*modules: str) -> str:
-    """Nothing if all are there, else what to do."""
+def install_hint(*modules: str) -> str:
+    """How to install the missing ones; empty if none is missing."""
     missing = [PACKAGES.get(module, module) for module in modules if find_spec(module) is None]
     return f"not installed: pip install {' '.join(missing)}" if missing else ""
 
 
-def family_of(loaded: Loaded) -> str:
-    """As config.json calls it."""
+def model_type(loaded: Loaded) -> str:
+    """model_type of config.json."""
     return str(loaded.origin.config.get("model_type", "")) if loaded.origin else ""
 
 
-def answer(loaded: Loaded, hidden: Tensor, mask: Tensor | None) -> Tensor:
-    """What our head makes of another program's vectors (B,T,D)."""
+def apply_head(loaded: Loaded, hidden: Tensor, mask: Tensor | None) -> Tensor:
+    """Our head on the hidden states (B,T,D) of a peer."""
     head = loaded.model.head
     return head(hidden, mask) if isinstance(loaded.task, POOLED_TASKS) else head(hidden)

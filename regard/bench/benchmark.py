@@ -1,7 +1,7 @@
-"""How fast a model of yours is on this machine, exact and in int8, beside the other programs that read its folder.
+"""Benchmark a model on this machine, exact and in int8, beside other backends that read its folder.
 
-share of the bandwidth = weights · bytes of each · steps per second / bytes that can be read in a second
-share of the peak      = operations per second / those that large matrices reach in fp32; int8 may pass it
+bandwidth share = weights · bytes per weight · steps per second / memory bandwidth
+peak share      = FLOP/s / peak FLOP/s of large fp32 matrices; int8 may exceed 1
 """
 
 from __future__ import annotations
@@ -13,157 +13,173 @@ from typing import Any, NamedTuple
 
 import torch
 
-from regard.bench.backend import Asked, Runner
-from regard.bench.peak_rss import peak_of
-from regard.bench.peers import PEERS, invited
-from regard.bench.regard_backend import open_ours, ours, speeds_of
-from regard.bench.roofline import Limits, limits
-from regard.bench.timing import Tell, a_step, medians, print_nothing, rounds
-from regard.bench.workload import Cost, Read, Written, cost, work_for
+from regard.bench.backend import Backend, BackendArgs
+from regard.bench.peak_rss import measure_peak_rss
+from regard.bench.peers import PEERS, open_peer
+from regard.bench.regard_backend import available_speeds, load_on_cpu, regard_backend
+from regard.bench.roofline import Roofline, measure_roofline
+from regard.bench.timing import ReportProgress, ignore_progress, medians, step_time, time_rounds
+from regard.bench.workload import FlopCounts, ForwardWorkload, GenerationWorkload, build_workload, count_flops
 from regard.check.compare import relative_difference
+from regard.check.transformers_parity import drop_padding
 from regard.load import Loaded, load
 
-BATCHES = (1, 8, 32)
-COMPARED = 8  # rows whose answers are compared
-BYTES = {"int8": 1}  # of a weight, which else has 4
+BATCH_SIZES = (1, 8, 32)
+COMPARED_ROWS = 8  # whose outputs are compared
+BYTES_PER_WEIGHT = {"int8": 1}  # else 4
 
 
-class Speed(NamedTuple):
-    """Of one runner. Tokens per second of what writes; texts or pictures per second of what reads."""
+class Throughput(NamedTuple):
+    """Of one backend: tokens per second of a generative task, inputs per second of any other."""
 
     name: str
-    numbers: str
-    prompt: float | None  # tokens read per second, of one row
-    single: float  # one at a time
-    bandwidth: float | None  # share of it, one at a time
-    best: float  # with as many rows at once as are best
-    rows: int
-    peak: float  # share of it, with so many rows
-    agrees: float  # share of tokens as the first of ours has them, or the largest difference to it
-    memory: float | None  # bytes at most; measured of ours
+    precision: str
+    prefill: float | None  # prompt tokens per second, batch of 1
+    single: float  # batch of 1
+    bandwidth_share: float | None  # batch of 1
+    best: float  # at the best batch size
+    batch_size: int  # the best
+    peak_share: float  # at the best batch size
+    agreement: float  # share of tokens equal to those of the first backend, or the largest difference to its outputs
+    peak_rss: float | None  # bytes; measured for ours only
 
 
-class Report(NamedTuple):
+class BenchReport(NamedTuple):
     task: str
-    writes: bool
-    weights: int
+    generative: bool
+    parameters: int
     threads: int
-    limits: Limits
-    speeds: list[Speed]
-    absent: dict[str, str]  # other programs, and why they are not among these
+    roofline: Roofline
+    results: list[Throughput]
+    unavailable: dict[str, str]  # peer -> reason
 
 
-def bench(
+def benchmark(
     folder: Path,
     texts: Sequence[str] | None = None,
     threads: int | None = None,
     min_time: float = 60.0,
-    alone: bool = False,
-    tell: Tell = print_nothing,
-) -> Report:
-    """Rounds go on for at least `min_time` seconds, and there are never fewer than three. How far it is, is told."""
+    no_peers: bool = False,
+    progress: ReportProgress = ignore_progress,
+) -> BenchReport:
+    """Measure in at least three rounds, for at least `min_time` seconds; `no_peers` measures our backends only."""
     before = torch.get_num_threads()
     threads = threads or before
     torch.set_num_threads(threads)
     try:
-        loaded = plain(folder)
-        work = work_for(loaded, texts)
-        tell("what this machine can do")
-        most = limits(threads)
-        with TemporaryDirectory() as room:
-            runners = [ours(open_ours(folder, speed), speed) for speed in speeds_of(folder)]
-            absent = {}
-            for name in () if alone else PEERS:
-                tell(f"opening {name}")
-                found = invited(name, Asked(folder, loaded, threads, Path(room)))
-                if isinstance(found, str):
-                    absent[name] = found
+        loaded = load_plain(folder)
+        workload = build_workload(loaded, texts)
+        progress("roofline")
+        roofline = measure_roofline(threads)
+        with TemporaryDirectory() as workdir:
+            backends = [regard_backend(load_on_cpu(folder, speed), speed) for speed in available_speeds(folder)]
+            unavailable = {}
+            for name in () if no_peers else PEERS:
+                progress(f"opening {name}")
+                opened = open_peer(name, BackendArgs(folder, loaded, threads, Path(workdir)))
+                if isinstance(opened, str):
+                    unavailable[name] = opened
                 else:
-                    runners += found
-            measure: Any = writing if isinstance(work, Written) else reading
-            speeds = measure(runners, work, cost(loaded, work), most, min_time, tell)
-        tell("memory")
-        speeds = [
-            speed._replace(memory=peak_of(folder, speed.numbers, texts, threads)) if speed.name == "regard" else speed
-            for speed in speeds
+                    backends += opened
+            measure: Any = measure_generation if isinstance(workload, GenerationWorkload) else measure_forward
+            results = measure(backends, workload, count_flops(loaded, workload), roofline, min_time, progress)
+        progress("peak RSS")
+        results = [
+            r._replace(peak_rss=measure_peak_rss(folder, r.precision, texts, threads)) if r.name == "regard" else r
+            for r in results
         ]
     finally:
         torch.set_num_threads(before)
-    task = type(loaded.task).__name__.lower()
-    return Report(task, isinstance(work, Written), weights_of(loaded), threads, most, speeds, absent)
+    task, generative = type(loaded.task).__name__.lower(), isinstance(workload, GenerationWorkload)
+    return BenchReport(task, generative, count_parameters(loaded), threads, roofline, results, unavailable)
 
 
-def plain(folder: Path) -> Loaded:
-    """As others see it, also if it was saved in int8."""
+def load_plain(folder: Path) -> Loaded:
+    """The plain PyTorch model, also of a folder saved in int8."""
     loaded = load(folder, "cpu")
     return Loaded(loaded.plain, loaded.task, loaded.origin)
 
 
-def weights_of(loaded: Loaded) -> int:
-    rounded = (buffer for buffer in loaded.model.buffers() if buffer.dtype == torch.uint8)
-    return sum(weight.numel() for weight in (*loaded.model.parameters(), *rounded))
+def count_parameters(loaded: Loaded) -> int:
+    int8_buffers = (buffer for buffer in loaded.model.buffers() if buffer.dtype == torch.uint8)
+    return sum(weight.numel() for weight in (*loaded.model.parameters(), *int8_buffers))
 
 
-def writing(runners: list[Runner], work: Written, ops: Cost, most: Limits, min_time: float, tell: Tell) -> list[Speed]:
-    def act(runner: Runner, rows: int, new: int) -> Callable[[], object]:
-        write, some = runner.write, work.rows[:rows]
-        assert write is not None
-        return lambda: write(some, new, 1)
+def measure_generation(
+    backends: list[Backend],
+    workload: GenerationWorkload,
+    flops: FlopCounts,
+    roofline: Roofline,
+    min_time: float,
+    progress: ReportProgress,
+) -> list[Throughput]:
+    def make_call(backend: Backend, rows: int, new: int) -> Callable[[], object]:
+        generate, prompts = backend.generate, workload.rows[:rows]
+        assert generate is not None
+        return lambda: generate(prompts, new, 1)
 
-    counts = (1, work.new)
-    acts = {(r.title, rows, new): act(r, rows, new) for rows in BATCHES for new in counts for r in runners}
-    took = rounds(acts, min_time, tell=tell)
-    right = answers(runners[0], work)
-    speeds = []
-    for runner in runners:
-        steps = {n: a_step(took[runner.title, n, work.new], took[runner.title, n, 1], work.new - 1) for n in BATCHES}
+    last = workload.new_tokens
+    calls = {
+        (r.title, rows, new): make_call(r, rows, new) for rows in BATCH_SIZES for new in (1, last) for r in backends
+    }
+    times = time_rounds(calls, min_time, progress=progress)
+    reference = greedy_tokens(backends[0], workload)
+    results = []
+    for backend in backends:
+        steps = {n: step_time(times[backend.title, n, last], times[backend.title, n, 1], last - 1) for n in BATCH_SIZES}
         rates = {n: n / step for n, step in steps.items()}
         best = max(rates, key=lambda n: rates[n])
-        prompt = medians(took)[runner.title, 1, 1] - runner.extra * steps[1]
-        read = ops.step / 2 * BYTES.get(runner.numbers, 4)  # bytes
-        speeds.append(
-            Speed(
-                runner.name, runner.numbers, len(work.rows[0]) / max(prompt, 1e-9), rates[1],
-                read / steps[1] / most.bandwidth, rates[best], best, ops.step * rates[best] / most.peak,
-                same(right, answers(runner, work)), None,
+        prefill = medians(times)[backend.title, 1, 1] - backend.extra_steps * steps[1]
+        step_bytes = flops.step / 2 * BYTES_PER_WEIGHT.get(backend.precision, 4)
+        results.append(
+            Throughput(
+                backend.name, backend.precision, len(workload.rows[0]) / max(prefill, 1e-9), rates[1],
+                step_bytes / steps[1] / roofline.bandwidth, rates[best], best, flops.step * rates[best] / roofline.peak,
+                token_agreement(reference, greedy_tokens(backend, workload)), None,
             )
         )  # fmt: skip
-    return speeds
+    return results
 
 
-def answers(runner: Runner, work: Written) -> list[list[int]]:
-    assert runner.write is not None
-    return runner.write(work.rows[:COMPARED], work.new, 1)
+def greedy_tokens(backend: Backend, workload: GenerationWorkload) -> list[list[int]]:
+    assert backend.generate is not None
+    return backend.generate(workload.rows[:COMPARED_ROWS], workload.new_tokens, 1)
 
 
-def same(right: list[list[int]], found: list[list[int]]) -> float:
-    """Share of the tokens that are the same."""
-    pairs = [one == other for a, b in zip(right, found, strict=True) for one, other in zip(a, b, strict=True)]
-    return sum(pairs) / len(pairs)
+def token_agreement(reference: list[list[int]], rows: list[list[int]]) -> float:
+    """Share of equal tokens."""
+    equal = [a == b for pair in zip(reference, rows, strict=True) for a, b in zip(*pair, strict=True)]
+    return sum(equal) / len(equal)
 
 
-def reading(runners: list[Runner], work: Read, ops: Cost, most: Limits, min_time: float, tell: Tell) -> list[Speed]:
-    def act(runner: Runner, size: int) -> Callable[[], object]:
-        read = runner.read
-        assert read is not None
-        return lambda: [read(given) for given in work.batches(size)]
+def measure_forward(
+    backends: list[Backend],
+    workload: ForwardWorkload,
+    flops: FlopCounts,
+    roofline: Roofline,
+    min_time: float,
+    progress: ReportProgress,
+) -> list[Throughput]:
+    def make_call(backend: Backend, size: int) -> Callable[[], object]:
+        forward = backend.forward
+        assert forward is not None
+        return lambda: [forward(inputs) for inputs in workload.batches(size)]
 
-    took = medians(rounds({(r.title, size): act(r, size) for size in BATCHES for r in runners}, min_time, tell=tell))
-    some = next(work.batches(COMPARED))
-    speeds = []
-    for runner in runners:
-        rates = {size: len(work) / took[runner.title, size] for size in BATCHES}
+    calls = {(r.title, size): make_call(r, size) for size in BATCH_SIZES for r in backends}
+    times = medians(time_rounds(calls, min_time, progress=progress))
+    inputs = next(workload.batches(COMPARED_ROWS))
+    results = []
+    for backend in backends:
+        rates = {size: len(workload) / times[backend.title, size] for size in BATCH_SIZES}
         best = max(rates, key=lambda size: rates[size])
-        assert runner.read is not None
-        assert runners[0].read is not None
-        difference = relative_difference(*(kept(read(some), some.mask) for read in (runners[0].read, runner.read)))
-        share = ops.prompt / took[runner.title, best] / most.peak
-        speeds.append(
-            Speed(runner.name, runner.numbers, None, rates[1], None, rates[best], best, share, difference, None)
+        assert backend.forward is not None
+        assert backends[0].forward is not None
+        outputs = (forward(inputs) for forward in (backends[0].forward, backend.forward))
+        difference = relative_difference(*(drop_padding(out, inputs) for out in outputs))
+        share = flops.prompt / times[backend.title, best] / roofline.peak
+        results.append(
+            Throughput(
+                backend.name, backend.precision, None, rates[1], None, rates[best], best, share, difference, None
+            )
         )
-    return speeds
-
-
-def kept(out: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """Without what stands in the padding."""
-    return out if out.dim() < 3 or mask is None else out[mask[:, 0, 0]]
+    return results

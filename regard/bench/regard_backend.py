@@ -1,4 +1,4 @@
-"""Our own model, as a runner: the tokens that `regard run` would give, without the text around them."""
+"""Our own model as a backend: ids in, ids or logits out, without tokenization."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.bench.backend import Rows, Runner
+from regard.bench.backend import Backend, TokenRows
 from regard.check.compare import model_outputs
 from regard.check.probes import ModelInputs
 from regard.data.batches import Ragged
@@ -22,39 +22,40 @@ from regard.tasks.write import Write
 SPEEDS = ("exact", "int8")
 
 
-def speeds_of(folder: Path) -> tuple[str, ...]:
-    """What was rounded is never exact again."""
+def available_speeds(folder: Path) -> tuple[str, ...]:
+    """A folder of int8 weights has no exact model."""
     return ("int8",) if holds_int8(folder) else SPEEDS
 
 
-def open_ours(folder: Path, speed: str) -> Loaded:
+def load_on_cpu(folder: Path, speed: str) -> Loaded:
     return load(folder, device="cpu", speed=speed)
 
 
-def ours(loaded: Loaded, speed: str) -> Runner:
-    def translate(rows: Rows, tokens: int, beam: int) -> list[list[int]]:
-        how = Decoding(beam=beam, shortest=tokens, longest=tokens)
-        task: Any = loaded.task
-        found = task.search(loaded.model, Ragged(rows), np.arange(len(rows)), how)
-        return [best[0].ids for best in found]
+def regard_backend(loaded: Loaded, speed: str) -> Backend:
+    task: Any = loaded.task
+
+    def generate_seq2seq(rows: TokenRows, tokens: int, beam: int) -> list[list[int]]:
+        options = Decoding(beam=beam, shortest=tokens, longest=tokens)
+        hypotheses = task.search(loaded.model, Ragged(rows), np.arange(len(rows)), options)
+        return [best[0].ids for best in hypotheses]
 
     @torch.inference_mode()
-    def write(rows: Rows, tokens: int, beam: int) -> list[list[int]]:
-        how = Decoding(beam=beam, shortest=tokens, longest=tokens)
-        task: Any = loaded.task
+    def generate_decoder(rows: TokenRows, tokens: int, beam: int) -> list[list[int]]:
+        options = Decoding(beam=beam, shortest=tokens, longest=tokens)
         model, ids = loaded.model, torch.tensor(rows)
         caches = model.body.caches()
         if ids.size(1) > 1:
             model.body(ids[:, :-1], cache=caches)
-        every = torch.arange(len(rows))
-        limits = torch.full_like(every, tokens)
-        found = generate(task.step(model), caches, ids[:, -1], task.tokenizer.end, limits, how, every)
-        return [best[0].ids for best in found]
+        row_ids = torch.arange(len(rows))
+        max_new = torch.full_like(row_ids, tokens)
+        hypotheses = generate(task.step(model), caches, ids[:, -1], task.tokenizer.end, max_new, options, row_ids)
+        return [best[0].ids for best in hypotheses]
 
-    def read(given: ModelInputs) -> Tensor:
-        return model_outputs(loaded, given)
+    def forward(inputs: ModelInputs) -> Tensor:
+        return model_outputs(loaded, inputs)
 
-    if isinstance(loaded.task, Translate | Write):
-        # At its limit an answer only ends, which takes a step as well.
-        return Runner("regard", speed, translate if isinstance(loaded.task, Translate) else write, extra=1)
-    return Runner("regard", speed, read=read)
+    if isinstance(task, Translate | Write):
+        # After the last token, one more step generates the end token.
+        generate_ids = generate_seq2seq if isinstance(task, Translate) else generate_decoder
+        return Backend("regard", speed, generate_ids, extra_steps=1)
+    return Backend("regard", speed, forward=forward)

@@ -1,7 +1,7 @@
-"""What the machine can do at most: bytes read from memory and numbers multiplied in a second.
+"""The roofline of this machine: memory bandwidth and peak FLOP/s.           Williams et al. 2009
 
-time of a token >= bytes of weights / bandwidth          each weight is read once for every step
-time of a batch >= 2 · weights · tokens / peak           a multiplication and an addition for each
+time of a token >= bytes of weights / bandwidth          each decoding step reads every weight once
+time of a batch >= 2 · weights · tokens / peak           one multiplication and one addition for each weight
 """
 
 from __future__ import annotations
@@ -14,43 +14,43 @@ import torch
 
 from regard.speed.room import alone
 
-BYTES = 2**28  # read at once: more than any processor keeps near
+ARRAY_BYTES = 2**28  # more than any processor cache
 SIDE = 1024  # of the matrices
-TURNS = 5
+REPEATS = 5
 
 
-class Limits(NamedTuple):
+class Roofline(NamedTuple):
     bandwidth: float  # bytes per second
     peak: float  # operations per second
 
 
-def limits(threads: int, size: int = BYTES, side: int = SIDE) -> Limits:
-    """The best of several turns, with so many threads."""
+def measure_roofline(threads: int, size: int = ARRAY_BYTES, side: int = SIDE) -> Roofline:
+    """The best of several repeats."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        return Limits(bandwidth(size), peak(side))
+        return Roofline(bandwidth(size), peak(side))
     finally:
         torch.set_num_threads(before)
 
 
 def bandwidth(size: int) -> float:
-    """By whichever of two ways reads an array faster."""
-    numbers = alone((size // 4,), torch.float32).fill_(1)  # in large pages, as weights are
-    return size / min(fastest(numbers.sum), fastest(lambda: torch.dot(numbers, numbers)))
+    """Bytes per second, by the faster of two reductions of an array."""
+    array = alone((size // 4,), torch.float32).fill_(1)  # in huge pages, as weights are
+    return size / min(fastest(array.sum), fastest(lambda: torch.dot(array, array)))
 
 
 def peak(side: int) -> float:
-    one, other = torch.randn(2, side, side)
+    a, b = torch.randn(2, side, side)
     out = torch.empty(side, side)
-    return 2 * side**3 / fastest(lambda: torch.mm(one, other, out=out))
+    return 2 * side**3 / fastest(lambda: torch.mm(a, b, out=out))
 
 
-def fastest(act: Callable[[], object]) -> float:
-    """Seconds."""
-    took = []
-    for _ in range(TURNS + 1):  # the first warms up
-        began = time.perf_counter()
-        act()
-        took.append(time.perf_counter() - began)
-    return min(took[1:])
+def fastest(call: Callable[[], object]) -> float:
+    """Seconds of the fastest call."""
+    times = []
+    for _ in range(REPEATS + 1):  # the first warms up
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return min(times[1:])

@@ -1,4 +1,4 @@
-"""Turn after turn: everyone works once in every round, so that a busy machine slows all alike, and medians count."""
+"""Interleaved timing: every call runs once in each round, so that other load slows all alike; medians count."""
 
 from __future__ import annotations
 
@@ -8,44 +8,43 @@ from statistics import median
 from typing import TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
-Tell = Callable[[str], object]  # how far it is
+ReportProgress = Callable[[str], object]  # called with a line of progress
 
 
-def print_nothing(text: str) -> None:
+def ignore_progress(text: str) -> None:
     pass
 
 
-def rounds(
-    acts: Mapping[Key, Callable[[], object]],
+def time_rounds(
+    calls: Mapping[Key, Callable[[], object]],
     min_time: float,
-    least: int = 3,
+    min_rounds: int = 3,
     clock: Callable[[], float] = time.perf_counter,
-    tell: Tell = print_nothing,
+    progress: ReportProgress = ignore_progress,
 ) -> dict[Key, list[float]]:
-    """Seconds that each took in each round. The first round warms up; the others take `min_time` seconds or more."""
-    took: dict[Key, list[float]] = {key: [] for key in acts}
-    tell("warming up")
+    """Seconds of each call in each round. The first round warms up; the others take `min_time` seconds or more."""
+    times: dict[Key, list[float]] = {key: [] for key in calls}
+    progress("warming up")
     started = clock()
-    for act in acts.values():
-        act()
-    began = clock()
-    number = 0
-    while number < least or clock() - began < min_time:
-        left = max((least - number) * (began - started), min_time - (clock() - began))
-        tell(f"round {number + 1}, about {left:.0f} s left")
-        number += 1
-        for key, act in acts.items():
+    for call in calls.values():
+        call()
+    warm = clock()
+    count = 0
+    while count < min_rounds or clock() - warm < min_time:
+        seconds_left = max((min_rounds - count) * (warm - started), min_time - (clock() - warm))
+        progress(f"round {count + 1}, about {seconds_left:.0f} s left")
+        count += 1
+        for key, call in calls.items():
             start = clock()
-            act()
-            took[key].append(clock() - start)
-    return took
+            call()
+            times[key].append(clock() - start)
+    return times
 
 
-def medians(took: Mapping[Key, list[float]]) -> dict[Key, float]:
-    return {key: median(times) for key, times in took.items()}
+def medians(times: Mapping[Key, list[float]]) -> dict[Key, float]:
+    return {key: median(seconds) for key, seconds in times.items()}
 
 
-def a_step(whole: list[float], first: list[float], steps: int) -> float:
-    """Seconds of one of so many more steps: the median over rounds. A clock may be coarse, but no step is free."""
-    each = [(one - other) / steps for one, other in zip(whole, first, strict=True)]
-    return max(median(each), 1e-9)
+def step_time(totals: list[float], first_tokens: list[float], steps: int) -> float:
+    """Median seconds of one of the `steps` after the first token; at least 1 ns, as a clock may be coarse."""
+    return max(median((total - first) / steps for total, first in zip(totals, first_tokens, strict=True)), 1e-9)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.check.check_result import CheckResult, join_names
+from regard.check.check_result import CheckResult, count_result, join_names
 from regard.check.compare import model_outputs, relative_difference
 from regard.check.probes import ModelInputs, Probes
 from regard.load import Loaded
@@ -41,8 +41,7 @@ def attention_heads(loaded: Loaded, probes: Probes) -> list[CheckResult]:
     ablation = CheckResult("attention heads", "ok", f"Each of {count} heads changes the outputs", 0, 0)
     if dead_names := [layer.head(i) for layer in layers for i in dead_heads(loaded, layer)]:
         advice = f"Without {join_names(dead_names)} the outputs stay the same: prune it, or load or train its weights."
-        message = f"{len(dead_names)} of {count} heads are dead"
-        ablation = CheckResult("attention heads", "FAILS", message, len(dead_names), 0, advice)
+        ablation = count_result("attention heads", "FAILS", len(dead_names), f"of {count} heads are dead", advice)
     return [ablation, attention_entropy(layers, count)]
 
 
@@ -85,12 +84,14 @@ def attention_entropy(layers: list[LayerAttention], count: int) -> CheckResult:
         advice = (
             f"{join_names(uniform_heads)}: every key gets the same weight, as if queries or keys were 0; load them."
         )
-        message = f"{len(uniform_heads)} of {count} heads attend uniformly"
-        return CheckResult("attention entropy", "FAILS", message, len(uniform_heads), 0, advice)
+        return count_result(
+            "attention entropy", "FAILS", len(uniform_heads), f"of {count} heads attend uniformly", advice
+        )
     if saturated_heads:
         advice = f"{join_names(saturated_heads)}: the softmax is saturated; common, but no gradient passes through it."
-        message = f"{len(saturated_heads)} of {count} heads attend to one token only"
-        return CheckResult("attention entropy", "note", message, len(saturated_heads), 0, advice)
+        return count_result(
+            "attention entropy", "note", len(saturated_heads), f"of {count} heads attend to one token only", advice
+        )
     return CheckResult("attention entropy", "ok", "No head is uniform, none is saturated", 0, 0)
 
 

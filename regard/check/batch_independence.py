@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.check.check_result import CheckResult, within_bound
+from regard.check.check_result import CheckResult, count_result, within_bound
 from regard.check.compare import TOLERANCE, first_divergent_module, model_outputs, relative_difference
 from regard.check.probes import ModelInputs, Probes
 from regard.data.batches import to_device
@@ -71,8 +71,9 @@ def batch_independence(loaded: Loaded, probes: Probes) -> list[CheckResult]:
     count, changed = changed_answers(loaded, probes)
     if result.status == "ok" and changed:
         advice = f"The answer to {changed[0]!r:.60} changes in a batch: if its logits agree, check how it is decoded."
-        message = f"{len(changed)} of {count} answers change in a batch"
-        result = CheckResult("batch independence", "FAILS", message, len(changed), 0, advice)
+        result = count_result(
+            "batch independence", "FAILS", len(changed), f"of {count} answers change in a batch", advice
+        )
     return [result]
 
 

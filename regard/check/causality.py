@@ -73,12 +73,14 @@ def cache(loaded: Loaded, probes: Probes) -> list[CheckResult]:
     inputs = with_decoder_ids(inputs, decoder_ids(inputs)[:, :length])
     full = model_outputs(loaded, inputs)
     chunkings = {
-        "Token by token": [1] * length,
-        "In chunks": [size for size in (length // 2, 1, length - length // 2 - 1) if size],
+        "Token by token": ([1] * length, False),
+        "In chunks": ([size for size in (length // 2, 1, length - length // 2 - 1) if size], False),
+        "With reordered rows": ([1] * length, True),
     }
-    steps = {name: decode_in_chunks(loaded, inputs, sizes) for name, sizes in chunkings.items()}
-    steps["With reordered rows"] = decode_in_chunks(loaded, inputs, [1] * length, reorder_rows=True)
-    differences = {name: relative_difference(full, out) for name, out in steps.items()}
+    differences = {
+        name: relative_difference(full, decode_in_chunks(loaded, inputs, sizes, reorder_rows))
+        for name, (sizes, reorder_rows) in chunkings.items()
+    }
     largest = max(differences, key=lambda name: float("inf") if isnan(differences[name]) else differences[name])
     message = f"{largest}, decoding differs from the full forward by {differences[largest]:.1e}"
     advice = "Decoding differs from training: check the position offset, and what the cache stores."

@@ -24,6 +24,11 @@ def within_bound(check: str, value: float, bound: float, message: str, advice: s
     return CheckResult(check, "FAILS", message, value, bound, advice)
 
 
+def count_result(check: str, status: Status, count: int, text: str, advice: str) -> CheckResult:
+    """Of a count that must be 0; `text` says what was counted."""
+    return CheckResult(check, status, f"{count} {text}", count, 0, advice)
+
+
 def join_names(names: list[str], limit: int = 3) -> str:
     """The first `limit` names, and how many more there are."""
     more = len(names) - limit

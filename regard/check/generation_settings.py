@@ -39,8 +39,11 @@ Contradiction = tuple[Status, str, str]  # status, message, advice
 
 
 def generation_settings(settings: GenerationSettings) -> list[CheckResult]:
-    checks = (check_token_ids, check_lengths, check_sampling, check_start_token)
-    contradictions = [contradiction for check in checks for contradiction in check(settings)]
+    contradictions = [
+        contradiction
+        for check in (check_token_ids, check_lengths, check_sampling, check_start_token)
+        for contradiction in check(settings)
+    ]
     if not contradictions:
         files = (
             "generation_config.json and config.json agree" if settings.generation else "config.json holds all settings"

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from regard.check.check_result import CheckResult, join_names
+from regard.check.check_result import CheckResult, count_result, join_names
 from regard.check.probes import Probes
 from regard.check.weight_stats import MIN_LAYERS, group_by_layer, median_outliers
 from regard.data.batches import to_device
@@ -25,12 +25,16 @@ def gradient_flow(loaded: Loaded, probes: Probes) -> list[CheckResult]:
     rms_by_module = gradient_rms(loaded, probes)
     if nonfinite := [name for name, module_rms in rms_by_module.items() if not math.isfinite(module_rms)]:
         advice = f"{join_names(nonfinite)}: one training step would give NaN; lower the learning rate, or use float32."
-        message = f"{len(nonfinite)} modules have a NaN or infinite gradient"
-        return [CheckResult("gradient flow", "FAILS", message, len(nonfinite), 0, advice)]
+        return [
+            count_result("gradient flow", "FAILS", len(nonfinite), "modules have a NaN or infinite gradient", advice)
+        ]
     if dead := [name for name, module_rms in rms_by_module.items() if module_rms == 0]:
         advice = f"{join_names(dead)}: the loss does not reach it, so it cannot train: find the zero or the detach."
-        message = f"{len(dead)} of {len(rms_by_module)} modules have no gradient"
-        return [CheckResult("gradient flow", "FAILS", message, len(dead), 0, advice)]
+        return [
+            count_result(
+                "gradient flow", "FAILS", len(dead), f"of {len(rms_by_module)} modules have no gradient", advice
+            )
+        ]
     ratios: dict[str, float] = {}
     for names in group_by_layer(f"{name}." for name in rms_by_module).values():
         layers = [name.removesuffix(".") for name in names]

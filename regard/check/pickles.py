@@ -8,9 +8,8 @@ from regard.check.check_result import CheckResult
 from regard.hub.weights import BEGINNINGS, PICKLES
 
 
-def pickles(folder: Path) -> list[CheckResult]:
-    files = [file.name for file in sorted(folder.iterdir()) if file.is_file() and is_pickle(file)]
-    if not files:
+def find_pickles(folder: Path) -> list[CheckResult]:
+    if not (files := [file.name for file in sorted(folder.iterdir()) if file.is_file() and is_pickle(file)]):
         return [CheckResult("pickles", "ok", "No pickle in the folder", 0, 0)]
     advice = f"Opening {files[0]} can run arbitrary code: delete it, the weights are in safetensors."
     return [CheckResult("pickles", "note", f"Pickle files: {len(files)}", len(files), 0, advice)]

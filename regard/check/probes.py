@@ -113,8 +113,10 @@ def build_probes(loaded: Loaded, lines: Sequence[str] | None = None, seed: int =
     texts = [] if clips else [text for text, _ in pairs]
     request = REQUESTS.get(type(task), lambda text, _: first_words(text))
     requests = [] if scenes or clips else [request(*pair) for pair in pairs]
-    targets = targets if is_seq2seq else []
-    return Probes(texts, requests, ids, targets, regular_tokens, tokenizer.pad, pixels, examples, example_rows)
+    return Probes(
+        texts, requests, ids, targets if is_seq2seq else [], regular_tokens, tokenizer.pad, pixels, examples,
+        example_rows,
+    )  # fmt: skip
 
 
 def molecule_probes(task: Any, lines: Sequence[str] | None) -> Probes:

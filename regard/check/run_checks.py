@@ -17,7 +17,7 @@ from regard.check.generation_settings import GenerationSettings, generation_sett
 from regard.check.golden_answers import golden_answers
 from regard.check.gradient_flow import gradient_flow
 from regard.check.loss_baseline import loss_baseline
-from regard.check.pickles import pickles
+from regard.check.pickles import find_pickles
 from regard.check.probe_texts import TRAINING_ROWS
 from regard.check.probes import Probes, build_probes
 from regard.check.tokenizer_checks import tokenizer_checks
@@ -50,7 +50,7 @@ def check_folder(
         yield CheckResult("loading", "FAILS", str(error), 1, 0, advice)
     else:
         yield CheckResult("loading", "ok", "Every tensor is used, and none is missing", 0, 0)
-    yield from pickles(folder)
+    yield from find_pickles(folder)
     if task_name in ("write", "translate") and isinstance(names, Names):  # transformers reads no family of our own
         start_token = loaded.task.first if loaded and isinstance(loaded.task, Translate) else None
         files, is_seq2seq = read_settings(folder), task_name == "translate"
@@ -94,8 +94,12 @@ def run_guarded(check: ModelCheck, loaded: Loaded, probes: Probes) -> list[Check
     """An exception of the model is a failed check, not the end of all checks."""
     try:
         results = check(loaded, probes)
-        failed = check in PRECISION_SENSITIVE and results and results[0].status == "FAILS"
-        if failed and is_rounding_error(check, loaded, probes):
+        if (
+            check in PRECISION_SENSITIVE
+            and results
+            and results[0].status == "FAILS"
+            and is_rounding_error(check, loaded, probes)
+        ):
             advice = "Nothing to do: in float64 the difference vanishes, so it is rounding of large numbers."
             return [results[0]._replace(status="note", advice=advice)]
         return results

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import nn
 
-from regard.check.check_result import CheckResult, Status, join_names
+from regard.check.check_result import CheckResult, count_result, join_names
 from regard.check.probes import Probes
 from regard.data.tokens import Tokenizer
 from regard.load import Loaded
@@ -45,15 +45,17 @@ def round_trip(tokenizer: Tokenizer, texts: list[str], rows: list[list[int]]) ->
     if altered := [i for i in known if without_spaces(tokenizer, decoded[i]) != without_spaces(tokenizer, texts[i])]:
         before, after = first_difference(texts[altered[0]], decoded[altered[0]])
         advice = f"Decoding turns {before!r} into {after!r}: repair the tokenizer's normalizer, decoder or vocabulary."
-        message = f"{len(altered)} of {len(known)} texts lose characters"
-        return CheckResult("tokenizer round trip", "FAILS", message, len(altered), 0, advice)
+        return count_result(
+            "tokenizer round trip", "FAILS", len(altered), f"of {len(known)} texts lose characters", advice
+        )
     if respaced := [i for i in known if single_spaced(tokenizer, decoded[i]) != single_spaced(tokenizer, texts[i])]:
         before, after = first_difference(texts[respaced[0]], decoded[respaced[0]])
         advice = (
             f"Decoding turns {before!r} into {after!r}: usual for encoders, but a generative model needs its spaces."
         )
-        message = f"{len(respaced)} of {len(known)} texts change their spaces"
-        return CheckResult("tokenizer round trip", "note", message, len(respaced), 0, advice)
+        return count_result(
+            "tokenizer round trip", "note", len(respaced), f"of {len(known)} texts change their spaces", advice
+        )
     rest = ", the rest has unknown tokens" if len(known) < len(texts) else ""
     return CheckResult("tokenizer round trip", "ok", f"{len(known)} of {len(texts)} texts decode unchanged{rest}", 0, 0)
 
@@ -130,15 +132,15 @@ def vocabulary_size(tokenizer: Tokenizer, model: nn.Module) -> CheckResult:
 def special_tokens(tokenizer: Tokenizer, config: dict[str, Any]) -> list[CheckResult]:
     own = {role: tokenizer.roles[f"{role}_token"] for role in ROLES if f"{role}_token" in tokenizer.roles}
     ids = {role: (tokenizer.id_of(token), config.get(f"{role}_token_id")) for role, token in own.items()}
-    mismatched = [role for role, (a, b) in ids.items() if b is not None and a not in as_list(b)]
-    if not mismatched:
+    if not (mismatched := [role for role, (a, b) in ids.items() if b is not None and a not in as_list(b)]):
         count = sum(in_config is not None for _, in_config in ids.values())
         return [CheckResult("special tokens", "ok", f"config.json and tokenizer agree on {count}", 0, 0)]
     name, (in_tokenizer, in_config) = mismatched[0], ids[mismatched[0]]
     message = f"config.json and tokenizer differ in {join_names([f'{role}_token_id' for role in mismatched])}"
     advice = f"{name} is {in_config} in config.json and {in_tokenizer} in the tokenizer: correct the wrong one."
-    status: Status = "note" if mismatched == ["pad"] else "FAILS"
-    return [CheckResult("special tokens", status, message, len(mismatched), 0, advice)]
+    return [
+        CheckResult("special tokens", "note" if mismatched == ["pad"] else "FAILS", message, len(mismatched), 0, advice)
+    ]
 
 
 def as_list(value: Any) -> list[Any]:

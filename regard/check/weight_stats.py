@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.check.check_result import CheckResult, join_names
+from regard.check.check_result import CheckResult, count_result, join_names
 from regard.load import Loaded
 from regard.parts.heads import MaskedOutput, Unembed
 
@@ -28,8 +28,9 @@ def finite_weights(model: nn.Module) -> CheckResult:
     if not (nonfinite := [name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())]):
         return CheckResult("finite weights", "ok", f"All {len(tensors)} tensors are finite", 0, 0)
     advice = f"{join_names(nonfinite)}: restore an earlier checkpoint; training went on after a NaN."
-    message = f"{len(nonfinite)} of {len(tensors)} tensors contain NaN or infinity"
-    return CheckResult("finite weights", "FAILS", message, len(nonfinite), 0, advice)
+    return count_result(
+        "finite weights", "FAILS", len(nonfinite), f"of {len(tensors)} tensors contain NaN or infinity", advice
+    )
 
 
 def zero_weights(model: nn.Module) -> list[CheckResult]:
@@ -40,8 +41,7 @@ def zero_weights(model: nn.Module) -> list[CheckResult]:
     checked = {n: w for n, w in weights.items() if (w.dim() > 1 or n in scales) and n not in biases}
     if zeros := [name for name, weight in checked.items() if not bool(weight.any())]:
         advice = f"{join_names(zeros)}: such a module has no effect; it was never trained, never loaded, or pruned."
-        message = f"{len(zeros)} of {len(weights)} weights are all 0"
-        return [CheckResult("zero weights", "FAILS", message, len(zeros), 0, advice)]
+        return [count_result("zero weights", "FAILS", len(zeros), f"of {len(weights)} weights are all 0", advice)]
     rows = {name: constant_rows(model, name, weight) for name, weight in weights.items()}
     if total := sum(rows.values()):
         names = join_names([f"{name} ({count})" for name, count in rows.items() if count])
@@ -92,8 +92,9 @@ def median_outliers(check: str, noun: str, ratios: dict[str, float], max_ratio: 
         return CheckResult(check, "ok", message, largest, max_ratio)
     worst = max(outliers, key=lambda name: max(ratios[name], 1 / max(ratios[name], 1e-30)))
     advice = f"{worst} is {ratios[worst]:.2g} times the median over layers: {cause}."
-    message = f"{len(outliers)} of {len(ratios)} {noun} are outliers"
-    return CheckResult(check, "note", message, ratios[worst], max_ratio, advice)
+    return CheckResult(
+        check, "note", f"{len(outliers)} of {len(ratios)} {noun} are outliers", ratios[worst], max_ratio, advice
+    )
 
 
 def rms(weight: Tensor) -> float:

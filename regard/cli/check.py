@@ -18,7 +18,7 @@ from regard.cli.options import parse
 from regard.data.lines import SUGGESTED, Bad, Lines, must_be_encoding
 from regard.training.settings import options_of
 
-WIDTH, NAME_WIDTH, STATUS_WIDTH = 100, 23, 7  # characters: of advice, of a check's name, of its status
+WIDTH, INDENT = 100, 30  # columns of the advice
 MAX_LINES = 1000  # read from a file; the first that are not empty are used
 
 
@@ -64,6 +64,5 @@ def read_texts(file: str, encoding: str) -> Iterator[str]:
 
 def format_result(result: CheckResult) -> str:
     """One line, and the advice below it."""
-    line = f"{result.check:<{NAME_WIDTH}}{result.status:<{STATUS_WIDTH}}{result.message}"
-    indent = " " * (NAME_WIDTH + STATUS_WIDTH)
-    return "\n".join([line, *wrap(result.advice, WIDTH, initial_indent=indent, subsequent_indent=indent)])
+    line = f"{result.check:<23}{result.status:<7}{result.message}"
+    return "\n".join([line, *(f"{'':<{INDENT}}{part}" for part in wrap(result.advice, WIDTH - INDENT))])

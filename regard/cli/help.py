@@ -21,7 +21,7 @@ GROUPS: dict[str, tuple[Group, ...]] = {
     "run": (("regard.cli.run", "Use"), FETCHING),
     "score": (("regard.cli.score", "Measure"), FETCHING),
     "check": (("regard.cli.check", "CheckOptions"), FETCHING),
-    "bench": (("regard.cli.bench", "Bench"), FETCHING),
+    "bench": (("regard.cli.bench", "BenchOptions"), FETCHING),
     "look": (("regard.cli.look", "Look"), FETCHING),
     "imitate": (("regard.cli.imitate", "Whom"), ("regard.acting.gail", "Imitation")),
     "demo": (("regard.cli.demo", "Demo"),),

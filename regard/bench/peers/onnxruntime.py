@@ -1,4 +1,4 @@
-"""The folder in onnxruntime: exported by PyTorch from transformers' model, as fp32 and in its dynamic int8."""
+"""onnxruntime: PyTorch's export of the transformers model, in fp32 and in dynamic int8."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.bench.backend import Asked, Rows, Runner, answer, installed
-from regard.bench.peers.transformers import theirs
+from regard.bench.backend import Backend, BackendArgs, TokenRows, apply_head, install_hint
+from regard.bench.peers.transformers import open_transformers
 from regard.check.probes import ModelInputs
 from regard.check.transformers_parity import has_hf_head
 from regard.tasks.answer import Answering
@@ -23,25 +23,25 @@ from regard.tasks.translate import Translate
 from regard.tasks.write import Write
 
 
-def onnx(asked: Asked) -> list[Runner] | str:
-    task = asked.loaded.task
+def onnxruntime_backends(args: BackendArgs) -> list[Backend] | str:
+    task = args.loaded.task
     if isinstance(task, Translate | Match):
-        return "no export of models with two towers"
-    if missing := installed("onnxruntime", "onnx", "onnxscript", "transformers"):
+        return "no export of encoder-decoders and two-tower models"
+    if missing := install_hint("onnxruntime", "onnx", "onnxscript", "transformers"):
         return missing
-    model = theirs(asked)
+    model = open_transformers(args)
     if isinstance(model, str):
         return model
-    file = asked.room / "model.onnx"
-    with quietly():
-        (export_writer if isinstance(task, Write) else export_reader)(model, asked, file)
-        less = smaller(file)
-    return [runner(asked, numbers, made) for numbers, made in (("fp32", file), ("int8", less))]
+    file = args.workdir / "model.onnx"
+    with suppress_warnings():
+        (export_decode if isinstance(task, Write) else export_forward)(model, args, file)
+        files = {"fp32": file, "int8": quantize_int8(file)}
+    return [build_backend(args, precision, exported) for precision, exported in files.items()]
 
 
 @contextmanager
-def quietly() -> Iterator[None]:
-    """What exporters warn of is not the user's business."""
+def suppress_warnings() -> Iterator[None]:
+    """Hide the exporters' warnings, which a user cannot act on."""
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():
@@ -51,7 +51,7 @@ def quietly() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def smaller(file: Path) -> Path:
+def quantize_int8(file: Path) -> Path:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     out = file.with_name("int8.onnx")
@@ -59,20 +59,20 @@ def smaller(file: Path) -> Path:
     return out
 
 
-class Reading(nn.Module):
+class ForwardExport(nn.Module):
     def __init__(self, model: nn.Module, head: bool, spans: bool):
         super().__init__()
         self.model, self.head, self.spans = model, head, spans
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        found = self.model(x) if mask is None else self.model(input_ids=x, attention_mask=mask)
+        out = self.model(x) if mask is None else self.model(input_ids=x, attention_mask=mask)
         if self.spans and self.head:
-            return torch.stack((found.start_logits, found.end_logits), -1)
-        return found.logits if self.head else found.last_hidden_state
+            return torch.stack((out.start_logits, out.end_logits), -1)
+        return out.logits if self.head else out.last_hidden_state
 
 
-class Writing(nn.Module):
-    """A step: new ids (B,T) and the keys and values so far (B,G,S,E) of each layer."""
+class DecodeExport(nn.Module):
+    """One decoding step: new ids (B,T), and keys and values (B,G,S,E) of each layer."""
 
     def __init__(self, model: nn.Module):
         super().__init__()
@@ -84,75 +84,77 @@ class Writing(nn.Module):
         cache = DynamicCache()
         for i in range(len(past) // 2):
             cache.update(past[2 * i], past[2 * i + 1], i)
-        found = self.model(input_ids=x, past_key_values=cache, use_cache=True, logits_to_keep=1)
-        layers = found.past_key_values.layers
-        return found.logits[:, -1], [part for layer in layers for part in (layer.keys, layer.values)]
+        out = self.model(input_ids=x, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        layers = out.past_key_values.layers
+        return out.logits[:, -1], [part for layer in layers for part in (layer.keys, layer.values)]
 
 
-def export_reader(model: nn.Module, asked: Asked, file: Path) -> None:
-    whole = Reading(model, has_hf_head(asked.loaded), isinstance(asked.loaded.task, Answering)).eval()
-    if asked.loaded.tokenizer is None:
-        pictures = asked.loaded.task.pictures  # type: ignore[attr-defined]
+def export_forward(model: nn.Module, args: BackendArgs, file: Path) -> None:
+    module = ForwardExport(model, has_hf_head(args.loaded), isinstance(args.loaded.task, Answering)).eval()
+    if args.loaded.tokenizer is None:
+        pictures = args.loaded.task.pictures  # type: ignore[attr-defined]
         inputs: tuple[Any, ...] = (torch.zeros(2, pictures.channels, pictures.side, pictures.side),)
         shapes: tuple[Any, ...] = ({0: "B"}, None)
     else:
         inputs = (torch.ones(2, 6, dtype=torch.long), torch.ones(2, 6, dtype=torch.long))
         shapes = ({0: "B", 1: "T"}, {0: "B", 1: "T"})
-    export(whole, inputs, shapes[: len(inputs)], ["x", "mask"][: len(inputs)], ["y"], file)
+    export(module, inputs, shapes[: len(inputs)], ["x", "mask"][: len(inputs)], ["y"], file)
 
 
-def export_writer(model: nn.Module, asked: Asked, file: Path) -> None:
-    config = asked.loaded.model.body.config
-    heads, width = sizes(config)
+def export_decode(model: nn.Module, args: BackendArgs, file: Path) -> None:
+    config = args.loaded.model.body.config
+    heads, width = kv_shape(config)
     past = [torch.zeros(2, heads, 5, width) for _ in range(2 * config.layers)]
     names = [f"past{i}" for i in range(len(past))]
     shapes = ({0: "B", 1: "T"}, [{0: "B", 2: "S"}] * len(past))
-    given = (torch.ones(2, 3, dtype=torch.long), past)
-    export(Writing(model).eval(), given, shapes, ["x", *names], ["y", *(f"now{i}" for i in range(len(past)))], file)
-
-
-def sizes(config: Any) -> tuple[int, int]:
-    """Heads of keys, and the width of each."""
-    return getattr(config, "kv_heads", config.heads), getattr(config, "head_dim", config.dim // config.heads)
-
-
-def export(model: nn.Module, given: Any, shapes: Any, names: list[str], out: list[str], file: Path) -> None:
-    torch.onnx.export(
-        model, given, str(file), input_names=names, output_names=out, dynamic_shapes=shapes, dynamo=True, verbose=False
+    inputs = (torch.ones(2, 3, dtype=torch.long), past)
+    export(
+        DecodeExport(model).eval(), inputs, shapes, ["x", *names], ["y", *(f"now{i}" for i in range(len(past)))], file
     )
 
 
-def runner(asked: Asked, numbers: str, file: Path) -> Runner:
+def kv_shape(config: Any) -> tuple[int, int]:
+    """(G, E): key/value heads and their width."""
+    return getattr(config, "kv_heads", config.heads), getattr(config, "head_dim", config.dim // config.heads)
+
+
+def export(model: nn.Module, inputs: Any, shapes: Any, names: list[str], out: list[str], file: Path) -> None:
+    torch.onnx.export(
+        model, inputs, str(file), input_names=names, output_names=out, dynamic_shapes=shapes, dynamo=True, verbose=False
+    )
+
+
+def build_backend(args: BackendArgs, precision: str, file: Path) -> Backend:
     import onnxruntime
 
-    how = onnxruntime.SessionOptions()
-    how.intra_op_num_threads, how.inter_op_num_threads = asked.threads, 1
-    how.log_severity_level = 3
-    session = onnxruntime.InferenceSession(str(file), how, providers=["CPUExecutionProvider"])
-    loaded = asked.loaded
-    config = loaded.model.body.config
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = args.threads, 1
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    loaded, config = args.loaded, args.loaded.model.body.config
 
-    def write(rows: Rows, tokens: int, beam: int) -> list[list[int]]:
+    def generate(rows: TokenRows, tokens: int, beam: int) -> list[list[int]]:
         if beam > 1:
             raise ValueError("onnxruntime has no beam search")
-        heads, width = sizes(config)
+        heads, width = kv_shape(config)
         past = [np.zeros((len(rows), heads, 0, width), np.float32)] * (2 * config.layers)
-        x, found = np.array(rows), []
+        x, generated = np.array(rows), []
         for _ in range(tokens):
             logits, *past = session.run(None, {"x": x} | {f"past{i}": part for i, part in enumerate(past)})
             x = logits.argmax(-1)[:, None]
-            found.append(x[:, 0])
-        return np.stack(found, 1).tolist()
+            generated.append(x[:, 0])
+        return np.stack(generated, 1).tolist()
 
     @torch.inference_mode()
-    def read(given: ModelInputs) -> Tensor:
-        more = {} if given.mask is None else {"mask": given.mask[:, 0, 0].long().numpy()}
-        if given.x.dim() == 2 and not more:
-            more = {"mask": np.ones(given.x.shape, np.int64)}
-        [found] = session.run(None, {"x": given.x.numpy()} | more)
-        made = torch.from_numpy(found)
-        return made if has_hf_head(loaded) else answer(loaded, made, given.mask)
+    def forward(inputs: ModelInputs) -> Tensor:
+        feed = {"x": inputs.x.numpy()}
+        if inputs.mask is not None:
+            feed["mask"] = inputs.mask[:, 0, 0].long().numpy()
+        elif inputs.x.dim() == 2:
+            feed["mask"] = np.ones(inputs.x.shape, np.int64)
+        out = torch.from_numpy(session.run(None, feed)[0])
+        return out if has_hf_head(loaded) else apply_head(loaded, out, inputs.mask)
 
     if isinstance(loaded.task, Write):
-        return Runner("onnxruntime", numbers, write=write)
-    return Runner("onnxruntime", numbers, read=read)
+        return Backend("onnxruntime", precision, generate=generate)
+    return Backend("onnxruntime", precision, forward=forward)
