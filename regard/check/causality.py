@@ -57,8 +57,8 @@ def with_decoder_ids(inputs: ModelInputs, ids: Tensor) -> ModelInputs:
 def replace_from(ids: Tensor, t: int, regular_tokens: list[int]) -> Tensor:
     """Other tokens at position t and at all later ones."""
     altered = ids.clone()
-    others = [regular_tokens[(i + int(ids[0, i])) % len(regular_tokens)] for i in range(t, ids.size(1))]
-    altered[0, t:] = torch.tensor(others)
+    replacements = [regular_tokens[(i + int(ids[0, i])) % len(regular_tokens)] for i in range(t, ids.size(1))]
+    altered[0, t:] = torch.tensor(replacements)
     altered[0, t] = next(token for token in regular_tokens if token != ids[0, t])
     return altered
 

@@ -31,5 +31,5 @@ def count_result(check: str, status: Status, count: int, text: str, advice: str)
 
 def join_names(names: list[str], limit: int = 3) -> str:
     """The first `limit` names, and how many more there are."""
-    more = len(names) - limit
-    return ", ".join(names[:limit]) + (f" and {more} more" if more > 0 else "")
+    remaining = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {remaining} more" if remaining > 0 else "")

@@ -84,22 +84,24 @@ def tag_rows(task: Tag, pairs: TextPairs, _: Any) -> list[Any]:
 
 def answer_rows(task: Answering, pairs: TextPairs, _: Any) -> list[Any]:
     """The answer is the first word of the document. Questions are one word, so that the document fits the context."""
-    both = [(first_words(text, 1), other or text) for text, other in pairs]
-    return [Question(q, text, ((first_words(text, 1), 0),), "sample", i + 1) for i, (q, text) in enumerate(both)]
+    question_pairs = [(first_words(text, 1), target or text) for text, target in pairs]
+    return [
+        Question(q, text, ((first_words(text, 1), 0),), "sample", i + 1) for i, (q, text) in enumerate(question_pairs)
+    ]
 
 
 def translate_rows(task: Translate, pairs: TextPairs, clips: list[Any]) -> list[Any]:
-    both = [(text, other or text) for text, other in pairs]
+    filled_pairs = [(text, target or text) for text, target in pairs]
     if task.sounds is None:
-        return both
+        return filled_pairs
     rate = task.sounds.rate
-    return [Spoken((c,), b[1], rate, "sample", i) for i, (c, b) in enumerate(zip(clips, both, strict=False), 1)]
+    return [Spoken((c,), b[1], rate, "sample", i) for i, (c, b) in enumerate(zip(clips, filled_pairs, strict=False), 1)]
 
 
 # Training rows of each task.
 TRAINING_ROWS: dict[type, Callable[[Any, TextPairs, list[Any]], Any]] = {
     Translate: translate_rows,
-    Embed: lambda task, pairs, _: [(text, other or text) for text, other in pairs],
+    Embed: lambda task, pairs, _: [(text, target or text) for text, target in pairs],
     Write: lambda task, pairs, _: from_memory([text for text, _ in pairs], "sample"),
     Fill: lambda task, pairs, _: from_memory([text for text, _ in pairs], "sample"),
     Classify: classify_rows,
@@ -113,13 +115,13 @@ TRAINING_ROWS: dict[type, Callable[[Any, TextPairs, list[Any]], Any]] = {
 
 
 def masked_request(text: str, _: str) -> str:
-    first, *others = first_words(text).split(" ")
-    return " ".join([first, MASK, *others[1:]])
+    first, *rest = first_words(text).split(" ")
+    return " ".join([first, MASK, *rest[1:]])
 
 
 # Requests of a user, for tasks that take more than a text.
 REQUESTS: dict[type, Callable[[str, str], str]] = {
     Fill: masked_request,
-    Embed: lambda text, other: f"{first_words(text)}\t{first_words(other or text)}\tsomething else",
-    Answering: lambda text, other: f"{first_words(text, 3)}\t{other or text}",
+    Embed: lambda text, target: f"{first_words(text)}\t{first_words(target or text)}\tsomething else",
+    Answering: lambda text, target: f"{first_words(text, 3)}\t{target or text}",
 }

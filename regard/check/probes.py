@@ -64,8 +64,8 @@ class Probes(NamedTuple):
         if len({len(row) for row in ids}) == 1:
             return ModelInputs(torch.tensor(ids), None, target)
         table = Ragged(ids)
-        every = np.arange(len(ids))
-        x = table.padded(every, self.pad)
+        indices = np.arange(len(ids))
+        x = table.padded(indices, self.pad)
         mask = padding_mask(table.lengths, x.size(1))
         if pad_ids is not None:
             x = x.where(mask[:, 0, 0], pad_ids[torch.arange(x.numel()) % len(pad_ids)].view_as(x))
@@ -77,8 +77,8 @@ class Probes(NamedTuple):
         return Ragged([self.targets[i][:length] for i in rows]).padded(np.arange(len(rows)), self.pad)
 
     def batch(self, task: Any, rows: Ints) -> Any:
-        more = {"training": False} if isinstance(task, Classify | Translate) else {}
-        return task.batch(self.examples, rows, **more)
+        options = {"training": False} if isinstance(task, Classify | Translate) else {}
+        return task.batch(self.examples, rows, **options)
 
 
 def build_probes(loaded: Loaded, lines: Sequence[str] | None = None, seed: int = 0) -> Probes:
@@ -133,9 +133,9 @@ def molecule_probes(task: Any, lines: Sequence[str] | None) -> Probes:
     rows = [
         row._replace(labels=(labels[i % len(labels)],), value=mean + spread * (i % 3)) for i, row in enumerate(rows)
     ]
-    examples, every = task.prepare(rows, 0), np.arange(len(rows))
-    inputs = task.input.given(examples, every, training=False)
-    return Probes([], [row.text for row in rows], [], [], [], 0, inputs.x, examples, every)
+    examples, indices = task.prepare(rows, 0), np.arange(len(rows))
+    inputs = task.input.given(examples, indices, training=False)
+    return Probes([], [row.text for row in rows], [], [], [], 0, inputs.x, examples, indices)
 
 
 def logmel_batch(task: Any, clips: Sequence[Any]) -> Tensor:
@@ -149,9 +149,9 @@ def logmel_batch(task: Any, clips: Sequence[Any]) -> Tensor:
 def encode_pairs(task: Any, pairs: TextPairs, max_tokens: int) -> tuple[list[list[int]], list[list[int]]]:
     """Source ids and decoder inputs, cut to `max_tokens`."""
     tokenizer = task.tokenizer
-    texts, others = [text for text, _ in pairs], [other or text for text, other in pairs]
+    texts, target_texts = [text for text, _ in pairs], [target or text for text, target in pairs]
     if isinstance(task, Translate):
-        sources, targets = task.encode(texts, max_length=max_tokens), tokenizer.encode_targets(others, max_tokens)
+        sources, targets = task.encode(texts, max_length=max_tokens), tokenizer.encode_targets(target_texts, max_tokens)
         targets = [[task.first, *row[:-1]] for row in targets]
     else:
         sources, targets = tokenizer.encode(texts, max_tokens), [[0]] * len(texts)

@@ -53,9 +53,10 @@ def check_folder(
     yield from find_pickles(folder)
     if task_name in ("write", "translate") and isinstance(names, Names):  # transformers reads no family of our own
         start_token = loaded.task.first if loaded and isinstance(loaded.task, Translate) else None
-        files, is_seq2seq = read_settings(folder), task_name == "translate"
         yield from generation_settings(
-            GenerationSettings(*files, config.vocab, config.context, is_seq2seq, start_token)
+            GenerationSettings(
+                *read_settings(folder), config.vocab, config.context, task_name == "translate", start_token
+            )
         )
     if loaded is not None:
         yield from check_model(loaded, lines, folder, no_peers)

@@ -37,8 +37,8 @@ def transformers_parity(loaded: Loaded, probes: Probes, folder: Path) -> list[Ch
     if isinstance(hf_model, str):
         return [CheckResult(NAME, "note", "transformers cannot load this folder", advice=f"Its message: {hf_model}")]
     inputs = parity_inputs(loaded, probes)
-    both = (regard_outputs(loaded, inputs, probes), transformers_outputs(hf_model, loaded, inputs, probes))
-    difference = relative_difference(*(drop_padding(out, inputs) for out in both))
+    outputs = (regard_outputs(loaded, inputs, probes), transformers_outputs(hf_model, loaded, inputs, probes))
+    difference = relative_difference(*(drop_padding(out, inputs) for out in outputs))
     message = f"{type(hf_model).__name__} differs by {difference:.1e}"
     advice = "The two read this folder differently: a tensor is misplaced, or a setting means two things; report it."
     return [within_bound(NAME, difference, TOLERANCE, message, advice)]

@@ -107,7 +107,7 @@ def nothing_done() -> Iterator[None]:
     """Commands that take long stop where they would begin; what they were told has been looked at by then."""
     with ExitStack() as stack:
         stack.enter_context(no_training())
-        for place in ("check.examine", "lab.every", "demo.ready"):
+        for place in ("check.check_folder", "lab.every", "demo.ready"):
             stack.enter_context(patch(f"regard.cli.{place}", lambda *_: exit(0)))
         for name in EXPERIMENTS:
             stack.enter_context(patch.object(experiment(name), "run", lambda *_: exit(0)))
