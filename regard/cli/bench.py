@@ -24,9 +24,9 @@ class BenchOptions:
     """The model to measure, and for how long."""
 
     model: Annotated[str, tyro.conf.Positional]  # model folder, or a repository on the Hugging Face hub: owner/repo
-    text: str | None = None  # file of texts to measure with, one a line (default: bundled texts for its task)
+    text: str | None = None  # file of texts to measure with, one a line; bundled texts for its task if None
     encoding: str = "utf-8"  # encoding of that file: utf-8, cp1252, utf-16 ...
-    threads: int | None = None  # CPU threads (default: all cores)
+    threads: int | None = None  # CPU threads; all cores if None
     min_time: float = 60.0  # seconds to measure at least; a warm-up and three rounds run, however long they take
     no_peers: bool = False  # measure no other backends, even where they are installed
     json: bool = False  # print the figures as one JSON object
