@@ -9,10 +9,10 @@ from statistics import median
 
 import torch
 
-from regard.bench.limits import Limits, limits
-from regard.bench.ours import SPEEDS, open_ours, ours
-from regard.bench.peers import PEERS, invited
-from regard.bench.runner import Asked, Runner
+from regard.bench.backend import Backend, BackendArgs
+from regard.bench.peers import PEERS, open_peer
+from regard.bench.regard_backend import SPEEDS, load_on_cpu, regard_backend
+from regard.bench.roofline import Roofline, measure_roofline
 from regard.load import load
 
 
@@ -25,12 +25,12 @@ def options(about: str, seconds: float) -> argparse.ArgumentParser:
     return parser
 
 
-def runners_of(folder: Path, threads: int, room: Path, peers: Sequence[str]) -> list[Runner]:
+def runners_of(folder: Path, threads: int, room: Path, peers: Sequence[str]) -> list[Backend]:
     """Ours first. Whoever is missing is told."""
-    found = [ours(open_ours(folder, speed), speed) for speed in SPEEDS]
+    found = [regard_backend(load_on_cpu(folder, speed), speed) for speed in SPEEDS]
     plain = load(folder, "cpu")
     for name in peers:
-        invited_ones = invited(name, Asked(folder, plain, threads, room))
+        invited_ones = open_peer(name, BackendArgs(folder, plain, threads, room))
         if isinstance(invited_ones, str):
             print(f"  {name}: {invited_ones}")
         else:
@@ -48,11 +48,11 @@ class Tables:
         self.threads = 0
         self.kept: dict[tuple[str, str], dict[int, tuple[Costs, Callable[[float], float]]]] = {}
 
-    def machine(self, threads: int) -> Limits:
+    def machine(self, threads: int) -> Roofline:
         """With so many threads from now on. Its limits are measured before all else, and told."""
         self.threads = threads
         torch.set_num_threads(threads)
-        most = limits(threads)
+        most = measure_roofline(threads)
         print(
             f"\n{threads} threads, PyTorch {torch.__version__}: {most.bandwidth / 1e9:.1f} GB/s are read, "
             f"{most.peak / 1e9:.0f} GFLOP/s multiplied",

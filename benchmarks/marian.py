@@ -21,9 +21,9 @@ from corpus import some_pairs
 from decode import refuse_others
 from shapes import folder_of
 
-from regard.bench.rounds import rounds
-from regard.bench.runner import Runner
-from regard.bench.work import Written
+from regard.bench.backend import Backend
+from regard.bench.timing import time_rounds
+from regard.bench.workload import GenerationWorkload
 from regard.load import load
 
 BATCH = 32
@@ -35,9 +35,9 @@ def batches(rows: list[list[int]], size: int) -> list[list[list[int]]]:
     return [rows[i : i + size] for i in range(0, len(rows), size)]
 
 
-def act(runner: Runner, parts: list[list[list[int]]], beam: int) -> Callable[[], object]:
-    write: Any = runner.write
-    return lambda: [write(rows, len(rows[-1]) - runner.extra, beam) for rows in parts]
+def act(runner: Backend, parts: list[list[list[int]]], beam: int) -> Callable[[], object]:
+    write: Any = runner.generate
+    return lambda: [write(rows, len(rows[-1]) - runner.extra_steps, beam) for rows in parts]
 
 
 def workers(room: Path, count: int, pieces: Any, parts: list[Any], beam: int) -> Callable[[], object]:
@@ -82,15 +82,15 @@ def main() -> None:
         tables.machine(threads)
         with TemporaryDirectory() as room:
             runners = runners_of(folder, threads, Path(room), said.peers)
-            refuse_others(runners, Written(whole[len(whole) // 2][:8], 16))
+            refuse_others(runners, GenerationWorkload(whole[len(whole) // 2][:8], 16))
             for work in said.works:
                 title, parts, beam = works[work]
-                acts = {r.title: act(r, parts, beam) for r in runners if work != "file" or r.numbers == "int8"}
+                acts = {r.title: act(r, parts, beam) for r in runners if work != "file" or r.precision == "int8"}
                 if work == "file" and threads > 1 and "CTranslate2 int8" in acts:
                     args = (Path(room), threads, tokenizer.pieces, parts, beam)
                     acts[f"CTranslate2 x{threads} int8"] = workers(*args)
                     torch.set_num_threads(threads)  # its workers have one each, and it tells everyone
-                costs = rounds(acts, said.seconds)
+                costs = time_rounds(acts, said.seconds)
                 count = sum(map(len, parts))
                 tables.add(f"Marian's shape, {title}", "ms a sentence", costs, lambda s, n=count: 1000 * s / n, {})
     tables.rows("marian")

@@ -22,10 +22,10 @@ from beside import Tables, options, runners_of
 from corpus import SHARED, some_pairs
 from finetune import minilm
 
-from regard.bench.ours import SPEEDS, open_ours
-from regard.bench.rounds import rounds
-from regard.bench.runner import Runner
-from regard.bench.work import Read
+from regard.bench.backend import Backend
+from regard.bench.regard_backend import SPEEDS, load_on_cpu
+from regard.bench.timing import time_rounds
+from regard.bench.workload import ForwardWorkload
 from regard.data.batches import Ragged
 from regard.data.lines import Lines
 from regard.load import Loaded, load
@@ -47,15 +47,15 @@ def vectors(loaded: Loaded, rows: list[list[int]]) -> torch.Tensor:
     return task.vectors(loaded.model, Written(Ragged(rows), None))
 
 
-def best_batches(runner: Runner, work: Read) -> tuple[int, Callable[[], torch.Tensor]]:
+def best_batches(runner: Backend, work: ForwardWorkload) -> tuple[int, Callable[[], torch.Tensor]]:
     """The size of batches with which it is fastest, tried on every fourth text."""
-    read: Any = runner.read
+    read: Any = runner.forward
 
-    def all_of(some: Read, size: int) -> torch.Tensor:
+    def all_of(some: ForwardWorkload, size: int) -> torch.Tensor:
         return torch.cat([read(given) for given in some.batches(size)])
 
-    some = Read(work.rows[::4], None, work.pad)
-    took = rounds({size: partial(all_of, some, size) for size in SIZES}, min_time=0.0, least=2)
+    some = ForwardWorkload(work.rows[::4], None, work.pad)
+    took = time_rounds({size: partial(all_of, some, size) for size in SIZES}, min_time=0.0, min_rounds=2)
     size = min(SIZES, key=lambda n: median(took[n]))
     return size, partial(all_of, work, size)
 
@@ -68,7 +68,7 @@ def main() -> None:
     folder = minilm()
     plain = load(folder, "cpu")
     rows = plain.task.tokens(texts(said.texts), plain.model.body.config.context)  # type: ignore[attr-defined]
-    work = Read(sorted(rows, key=len), None, plain.tokenizer.pad)
+    work = ForwardWorkload(sorted(rows, key=len), None, plain.tokenizer.pad)
     lengths = [len(row) for row in work.rows]
     print(f"{len(rows)} texts, {lengths[0]} to {lengths[-1]} tokens, {sum(lengths) / len(lengths):.1f} in the middle")
     right = vectors(plain, work.rows)
@@ -77,13 +77,13 @@ def main() -> None:
         tables.machine(threads)
         with TemporaryDirectory() as room:
             peers = [r for r in runners_of(folder, threads, Path(room), said.peers) if r.name != "regard"]
-            mine = {f"regard {speed}": open_ours(folder, speed) for speed in SPEEDS}
+            mine = {f"regard {speed}": load_on_cpu(folder, speed) for speed in SPEEDS}
             acts = {name: (lambda one=one: vectors(one, rows)) for name, one in mine.items()}
             more = {name: near(right, vectors(one, work.rows)) for name, one in mine.items()}
             for r in peers:
                 size, acts[r.title] = best_batches(r, work)
                 more[r.title] = f"{near(right, acts[r.title]())}, batches of {size}"
-            costs = rounds(acts, said.seconds)
+            costs = time_rounds(acts, said.seconds)
             tables.add(f"MiniLM-L6, {len(rows)} texts", "ms a text", costs, lambda s: 1000 * s / len(rows), more)
     tables.rows("minilm")
 

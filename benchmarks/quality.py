@@ -24,7 +24,7 @@ from pretrain import wikitext
 from recipes import machine, options, trained
 from torch import Tensor, nn
 
-from regard.bench.ours import SPEEDS, open_ours
+from regard.bench.regard_backend import SPEEDS, load_on_cpu
 from regard.load import Loaded, load
 from regard.tasks.translating import BEAM
 
@@ -53,7 +53,7 @@ def as_llama_cpp(folder: Path, inputs: bool = False) -> Loaded:
 def variants(folder: Path) -> dict[str, Loaded]:
     return (
         {"plain": load(folder, "cpu")}
-        | {speed: open_ours(folder, speed) for speed in SPEEDS}
+        | {speed: load_on_cpu(folder, speed) for speed in SPEEDS}
         | {"Q8_0": as_llama_cpp(folder), "Q8_0 inputs too": as_llama_cpp(folder, inputs=True)}
     )
 
@@ -68,10 +68,12 @@ def translate(out: Path, minutes: float, count: int) -> dict[str, str]:
     found = {name: one.task.score(one.model, pairs, BEAM) for name, one in variants(out / "multi30k").items()}
     losses = {}
     for name, scores in found.items():
-        same = sum(a == b for a, b in zip(scores["answers"], found["plain"]["answers"], strict=True)) / len(pairs)
+        unchanged = sum(a == b for a, b in zip(scores["answers"], found["plain"]["answers"], strict=True)) / len(pairs)
         bleu = scores["bleu"]
         losses[name] = lost = f"{bleu - found['plain']['bleu']:+.2f}"
-        print(f"translate {name:<16} BLEU {bleu:.2f} ({lost}), {same:.1%} the same, {apart(scores, found['plain'])}")
+        print(
+            f"translate {name:<16} BLEU {bleu:.2f} ({lost}), {unchanged:.1%} the same, {apart(scores, found['plain'])}"
+        )
     return losses
 
 

@@ -19,8 +19,8 @@ from statistics import median
 from recipes import machine
 from shapes import folder_of
 
-from regard.bench.memory import peak_of
-from regard.bench.ours import SPEEDS
+from regard.bench.peak_rss import measure_peak_rss
+from regard.bench.regard_backend import SPEEDS
 from regard.load import load
 
 ONE = """
@@ -53,7 +53,7 @@ def main() -> None:
     for speed, read in zip(SPEEDS, (folder, rounded), strict=True):
         first_token(read, speed)
         took = [first_token(read, speed) for _ in range(given.rounds)]
-        memory = peak_of(read, speed, None, 1)
+        memory = measure_peak_rss(read, speed, None, 1)
         print(f"GPT-2 small, {speed}: first token after {median(took):.2f} s ({min(took):.2f} to {max(took):.2f})")
         peak = f"{memory / 1e6:.0f} MB" if memory else "memory is not told"
         print(f"  peak of memory above Python with PyTorch: {peak}")

@@ -12,7 +12,7 @@ from importlib import import_module
 import pytest
 
 from regard.cli import VERBS, main, source
-from regard.cli.check import texts_of
+from regard.cli.check import read_texts
 from regard.cli.help import DOCUMENTS, GROUPS, PLAYING
 from regard.cli.options import parse
 from regard.cli.texts import as_they_come, lines_of
@@ -154,9 +154,9 @@ def test_a_file_of_another_encoding_is_suggested_its_option(german, capsys, tmp_
 
 def test_texts_to_check_or_measure_with_may_have_another_encoding(tmp_path):
     file = broken(tmp_path, "in.txt", "schön\nnaß\n".encode("cp1252"))
-    assert [*texts_of(str(file), "cp1252")] == ["schön", "naß"]
+    assert [*read_texts(str(file), "cp1252")] == ["schön", "naß"]
     with pytest.raises(ValueError, match=r"in\.txt:1: bad UTF-8, .*--encoding cp1252"):
-        [*texts_of(str(file), "utf-8")]
+        [*read_texts(str(file), "utf-8")]
 
 
 def test_several_files_of_training_and_one_to_score_on_are_of_one_kind(tmp_path):

@@ -866,9 +866,10 @@ def test_a_body_that_sees_gives_the_vector_of_its_first_token(theirs: Any, capsy
 
 
 def answers_are_checked(capsys: Any, folder: Path) -> bool:
-    code, out, err = run(capsys, "check", folder)
-    checks = {line.split()[0]: line.split()[1] for line in out.splitlines() if line[:1].strip()}
-    return (code, err) == (0, "") and {checks.get(name) for name in ("batch", "heads", "transformers")} == {"ok"}
+    code, out, err = run(capsys, "check", folder, "--json")
+    checks = {result["check"]: result["status"] for result in json.loads(out)["checks"]}
+    names = ("batch independence", "attention heads", "transformers parity")
+    return (code, err) == (0, "") and {checks.get(name) for name in names} == {"ok"}
 
 
 @pytest.mark.parametrize("name", ["clip_vision_alone", "clip_vision_projected"])

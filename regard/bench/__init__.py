@@ -1,1 +1,1 @@
-"""How fast a model is on this machine, beside others that read the same folder."""
+"""Speed of a model on this machine, beside other backends that read the same folder."""

@@ -1,1 +1,1 @@
-"""The doctor: whether a model does what every model of its kind promises, and what to do if it does not."""
+"""Checks of a model folder: properties that every model of its kind must have, each with a bound and advice."""

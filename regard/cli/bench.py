@@ -1,4 +1,4 @@
-"""regard bench MODEL: how fast a model is on this machine, beside other programs that read the same folder."""
+"""regard bench MODEL: speed of a model on this machine, beside other backends that read the same folder."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from typing import Annotated, Any
 import tyro
 from rich.console import Console
 
-from regard.bench.bench import Report, Speed, bench
+from regard.bench.benchmark import BenchReport, Throughput, benchmark
 from regard.choose import must
-from regard.cli.check import texts_of
+from regard.cli.check import read_texts
 from regard.cli.model import Fetching, found
 from regard.cli.options import parse
 from regard.training.settings import options_of
 
 
 @dataclass
-class Bench:
-    """What to measure, and for how long."""
+class BenchOptions:
+    """The model to measure, and for how long."""
 
-    model: Annotated[str, tyro.conf.Positional]  # a model folder, or the name of one on the hub: owner/repo
-    text: str | None = None  # a file of texts to measure with, one a line; those that ship for its task unless given
-    encoding: str = "utf-8"  # of that file: utf-8, cp1252, utf-16 ...
-    threads: int | None = None  # processor threads; all cores unless given
-    min_time: float = 60.0  # seconds to measure at least; a warm-up and three rounds are made, however long they take
-    alone: bool = False  # do not measure other programs, even where they are installed
-    json: bool = False  # the figures as one JSON object
+    model: Annotated[str, tyro.conf.Positional]  # model folder, or a repository on the Hugging Face hub: owner/repo
+    text: str | None = None  # file of texts to measure with, one a line; bundled texts for its task if None
+    encoding: str = "utf-8"  # encoding of that file: utf-8, cp1252, utf-16 ...
+    threads: int | None = None  # CPU threads; all cores if None
+    min_time: float = 60.0  # seconds to measure at least; a warm-up and three rounds run, however long they take
+    no_peers: bool = False  # measure no other backends, even where they are installed
+    json: bool = False  # print the figures as one JSON object
 
     def __post_init__(self) -> None:
         must(
@@ -40,47 +40,49 @@ class Bench:
 
 
 def main(args: list[str]) -> int:
-    given = parse("regard bench", args, options_of(Bench) | options_of(Fetching))
-    wish = Bench(**{name: given.pop(name) for name in options_of(Bench)})
-    folder = found(wish.model, Fetching(**given))
-    texts = None if wish.text is None else [*texts_of(wish.text, wish.encoding)]
+    values = parse("regard bench", args, options_of(BenchOptions) | options_of(Fetching))
+    options = BenchOptions(**{name: values.pop(name) for name in options_of(BenchOptions)})
+    folder = found(options.model, Fetching(**values))
+    texts = None if options.text is None else [*read_texts(options.text, options.encoding)]
     console = Console(stderr=True)
-    with console.status("") as status:  # a line that changes on a terminal; elsewhere one after the other
-        tell: Any = status.update if console.is_terminal else lambda text: print(text, file=sys.stderr, flush=True)
-        report = bench(folder, texts, wish.threads, wish.min_time, wish.alone, tell)
-    print(json.dumps(told(folder, report)) if wish.json else spelled(report))
+    with console.status("") as status:  # one changing line on a terminal, else a line for each
+        progress: Any = status.update if console.is_terminal else lambda text: print(text, file=sys.stderr, flush=True)
+        report = benchmark(folder, texts, options.threads, options.min_time, options.no_peers, progress)
+    print(json.dumps(to_json(folder, report)) if options.json else format_report(report))
     return 0
 
 
-def told(folder: Path, report: Report) -> dict[str, Any]:
-    speeds = [speed._asdict() for speed in report.speeds]
-    return {"model": str(folder), **report._asdict(), "limits": report.limits._asdict(), "speeds": speeds}
+def to_json(folder: Path, report: BenchReport) -> dict[str, Any]:
+    results = [result._asdict() for result in report.results]
+    return {"model": str(folder), **report._asdict(), "roofline": report.roofline._asdict(), "results": results}
 
 
-def spelled(report: Report) -> str:
-    unit = "tokens" if report.writes else "inputs"
+def format_report(report: BenchReport) -> str:
+    unit = "tokens" if report.generative else "inputs"
     lines = [
-        f"{report.task}, {report.weights / 1e6:,.1f} M weights, {report.threads} threads; this machine reads "
-        f"{report.limits.bandwidth / 1e9:.1f} GB/s and multiplies {report.limits.peak / 1e9:,.0f} GFLOP/s\n",
+        f"{report.task}, {report.parameters / 1e6:,.1f} M parameters, {report.threads} threads; roofline: "
+        f"{report.roofline.bandwidth / 1e9:.1f} GB/s, {report.roofline.peak / 1e9:,.0f} GFLOP/s\n",
         f"{f'{unit} per second':<22}"
-        + (f"{'prompt':>9}{'writing':>9}{'of memory':>11}" if report.writes else f"{'one by one':>12}")
-        + f"{'best batch':>12}{'rows':>6}{'of peak':>9}{'regard is':>11}"
-        + (f"{'same tokens':>13}" if report.writes else f"{'differs by':>13}")
-        + f"{'memory':>10}",
+        + (f"{'prefill':>9}{'decode':>9}{'bandwidth':>11}" if report.generative else f"{'batch of 1':>12}")
+        + f"{'best batch':>12}{'size':>6}{'peak':>9}{'speedup':>11}"
+        + (f"{'same tokens':>13}" if report.generative else f"{'max diff':>13}")
+        + f"{'peak RSS':>10}",
     ]
-    fastest = max((speed for speed in report.speeds if speed.name == "regard"), key=lambda speed: speed.single)
-    lines += [row(speed, fastest, report.writes) for speed in report.speeds]
-    lines += [""] * bool(report.absent) + [f"{name}: {why}" for name, why in report.absent.items()]
+    fastest = max((result for result in report.results if result.name == "regard"), key=lambda result: result.single)
+    lines += [format_row(result, fastest, report.generative) for result in report.results]
+    lines += [""] * bool(report.unavailable) + [f"{name}: {reason}" for name, reason in report.unavailable.items()]
     return "\n".join(lines)
 
 
-def row(speed: Speed, fastest: Speed, writes: bool) -> str:
+def format_row(result: Throughput, fastest: Throughput, generative: bool) -> str:
     first = (
-        f"{speed.prompt:>9,.0f}{speed.single:>9,.1f}{speed.bandwidth:>11.0%}" if writes else f"{speed.single:>12,.1f}"
+        f"{result.prefill:>9,.0f}{result.single:>9,.1f}{result.bandwidth_share:>11.0%}"
+        if generative
+        else f"{result.single:>12,.1f}"
     )
-    agrees = f"{speed.agrees:>13.0%}" if writes else f"{speed.agrees:>13.0e}"
-    memory = "" if speed.memory is None else f"{speed.memory / 1e6:,.0f} MB"
+    agreement = f"{result.agreement:>13.0%}" if generative else f"{result.agreement:>13.0e}"
+    peak_rss = "" if result.peak_rss is None else f"{result.peak_rss / 1e6:,.0f} MB"
     return (
-        f"{speed.name + ' ' + speed.numbers:<22}{first}{speed.best:>12,.1f}{speed.rows:>6}{speed.peak:>9.0%}"
-        f"{fastest.single / speed.single:>10.1f}x{agrees}{memory:>10}"
+        f"{result.name + ' ' + result.precision:<22}{first}{result.best:>12,.1f}{result.batch_size:>6}"
+        f"{result.peak_share:>9.0%}{fastest.single / result.single:>10.1f}x{agreement}{peak_rss:>10}"
     )

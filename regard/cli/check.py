@@ -1,4 +1,4 @@
-"""regard check MODEL: whether a model does what every model of its kind promises, and what to do if it does not."""
+"""regard check MODEL: check properties that every model of its kind must have, with advice for each failure."""
 
 from __future__ import annotations
 
@@ -11,58 +11,58 @@ from typing import Annotated
 
 import tyro
 
-from regard.check.doctor import examine, told
-from regard.check.verdict import Verdict
+from regard.check.check_result import CheckResult
+from regard.check.run_checks import check_folder, to_json
 from regard.cli.model import Fetching, found
 from regard.cli.options import parse
 from regard.data.lines import SUGGESTED, Bad, Lines, must_be_encoding
 from regard.training.settings import options_of
 
-WIDTH = 100  # of advice
-READ = 1000  # lines of a file, of which the first that are not empty are used
+WIDTH, INDENT = 100, 30  # columns of the advice
+MAX_LINES = 1000  # read from a file; the first that are not empty are used
 
 
 @dataclass
-class Check:
-    """What to examine, and with what."""
+class CheckOptions:
+    """The model to check, and the texts."""
 
-    model: Annotated[str, tyro.conf.Positional]  # a model folder, or the name of one on the hub: owner/repo
-    text: str | None = None  # a file of texts to examine it with, one a line; those that ship for its task unless given
-    encoding: str = "utf-8"  # of that file: utf-8, cp1252, utf-16 ...
-    json: bool = False  # the findings as one JSON object
-    alone: bool = False  # do not compare with transformers, even where it is installed
-    device: str = "auto"  # cpu, cuda or mps; the best there is if auto
+    model: Annotated[str, tyro.conf.Positional]  # model folder, or a repository on the Hugging Face hub: owner/repo
+    text: str | None = None  # file of texts to check the model with, one a line; bundled texts for its task if None
+    encoding: str = "utf-8"  # encoding of that file: utf-8, cp1252, utf-16 ...
+    json: bool = False  # print the results as one JSON object
+    no_peers: bool = False  # skip the comparison with transformers, even where it is installed
+    device: str = "auto"  # cpu, cuda or mps; auto = the best available
 
 
 def main(args: list[str]) -> int:
-    given = parse("regard check", args, options_of(Check) | options_of(Fetching))
-    wish = Check(**{name: given.pop(name) for name in options_of(Check)})
-    folder = found(wish.model, Fetching(**given))
-    lines = None if wish.text is None else [*texts_of(wish.text, wish.encoding)]
-    verdicts = []
-    for verdict in examine(folder, lines, wish.device, wish.alone):
-        verdicts.append(verdict)
-        if not wish.json:
-            print(spelled(verdict), flush=True)
-    fails = sum(verdict.status == "FAILS" for verdict in verdicts)
-    if wish.json:
-        print(json.dumps({"model": str(folder), "fails": fails, "checks": [told(verdict) for verdict in verdicts]}))
+    values = parse("regard check", args, options_of(CheckOptions) | options_of(Fetching))
+    options = CheckOptions(**{name: values.pop(name) for name in options_of(CheckOptions)})
+    folder = found(options.model, Fetching(**values))
+    lines = None if options.text is None else [*read_texts(options.text, options.encoding)]
+    results = []
+    for result in check_folder(folder, lines, options.device, options.no_peers):
+        results.append(result)
+        if not options.json:
+            print(format_result(result), flush=True)
+    failures = sum(result.status == "FAILS" for result in results)
+    if options.json:
+        print(json.dumps({"model": str(folder), "failures": failures, "checks": [to_json(row) for row in results]}))
     else:
-        notes = sum(verdict.status == "note" for verdict in verdicts)
-        print(f"\n{len(verdicts)} checks: {fails} fail, {notes} worth a note")
-    return 1 if fails else 0
+        notes = sum(result.status == "note" for result in results)
+        print(f"\n{len(results)} checks: {failures} failed, {notes} with a note")
+    return 1 if failures else 0
 
 
-def texts_of(file: str, encoding: str) -> Iterator[str]:
-    """As many lines as there can be use for."""
+def read_texts(file: str, encoding: str) -> Iterator[str]:
+    """The first `MAX_LINES` lines. Raises ValueError at a line that does not decode."""
     must_be_encoding(encoding)
-    for line in islice(Lines(file, encoding), READ):
+    for line in islice(Lines(file, encoding), MAX_LINES):
         if isinstance(line, Bad):
             raise ValueError(f"{line.file}:{line.line}: {line.why}, {line.detail}: {SUGGESTED}")
         yield line
 
 
-def spelled(verdict: Verdict) -> str:
-    """A line, and below it the advice if there is some."""
-    line = f"{verdict.check:<16}{verdict.status:<7}{verdict.says}"
-    return "\n".join([line, *(f"{'':<23}{part}" for part in wrap(verdict.advice, WIDTH - 23))])
+def format_result(result: CheckResult) -> str:
+    """One line, and the advice below it."""
+    line = f"{result.check:<23}{result.status:<7}{result.message}"
+    return "\n".join([line, *(f"{'':<{INDENT}}{part}" for part in wrap(result.advice, WIDTH - INDENT))])

@@ -20,8 +20,8 @@ FETCHING: Group = ("regard.cli.model", "Fetching")
 GROUPS: dict[str, tuple[Group, ...]] = {
     "run": (("regard.cli.run", "Use"), FETCHING),
     "score": (("regard.cli.score", "Measure"), FETCHING),
-    "check": (("regard.cli.check", "Check"), FETCHING),
-    "bench": (("regard.cli.bench", "Bench"), FETCHING),
+    "check": (("regard.cli.check", "CheckOptions"), FETCHING),
+    "bench": (("regard.cli.bench", "BenchOptions"), FETCHING),
     "look": (("regard.cli.look", "Look"), FETCHING),
     "imitate": (("regard.cli.imitate", "ImitateOptions"), ("regard.rl.gail", "GAILOptions")),
     "demo": (("regard.cli.demo", "Demo"),),

@@ -100,6 +100,8 @@ def ready(settings: Settings) -> Job:
     if settings.plan.steps is None and settings.plan.epochs is None:
         print("timing this machine ...", flush=True)
     job = planned(job)
+    if job.finished:
+        return job
     parts = ", ".join(f"{part} {duration(seconds)}" for part, seconds in job.startup.parts.items() if seconds >= 0.1)
     print(f"ready after {duration(sum(job.startup.parts.values()))}: {parts or 'nothing took long'}")
     plan = job.settings.plan

@@ -1,4 +1,4 @@
-"""Folders of tiny models with random weights, made once."""
+"""Folders of tiny models with random weights, built once."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from regard.models import MODELS
 from regard.tasks import TASKS
 from regard.training.run import Run
 
-MADE = {
+MODEL_SPECS = {
     "gpt": ("write", "gpt", {"context": 48, "dim": 64, "layers": 2, "heads": 2, "hidden": 96}),
     "llama": ("write", "llama", {"context": 48, "dim": 64, "layers": 2, "heads": 4, "kv_heads": 2, "hidden": 96}),
     "gru": ("write", "recurrent", {"context": 48, "dim": 32, "layers": 1, "cell": "gru"}),
@@ -19,41 +19,41 @@ MADE = {
         "transformer",
         {"context": 96, "dim": 32, "encoder_layers": 1, "decoder_layers": 1, "heads": 2, "hidden": 64},
     ),
-    "vectors": ("embed", "bert", {"context": 48, "dim": 32, "layers": 1, "heads": 2, "hidden": 64}),
+    "embeddings": ("embed", "bert", {"context": 48, "dim": 32, "layers": 1, "heads": 2, "hidden": 64}),
     "labels": ("classify", "bert", {"context": 48, "dim": 32, "layers": 1, "heads": 2, "hidden": 64}),
     "tags": ("tag", "modernbert", {"context": 48, "dim": 32, "layers": 1, "heads": 2, "hidden": 64}),
-    "pictures": ("classify", "vit", {"patch": 4, "dim": 32, "layers": 1, "heads": 2, "hidden": 64}),
+    "images": ("classify", "vit", {"patch": 4, "dim": 32, "layers": 1, "heads": 2, "hidden": 64}),
 }
-LEARNT = {"classify": {"labels": ["a", "b", "c"]}, "tag": {"tags": ["O", "B-x", "I-x"]}}
+FITTED = {"classify": {"labels": ["a", "b", "c"]}, "tag": {"tags": ["O", "B-x", "I-x"]}}
 
 
 @pytest.fixture(scope="session")
 def folder_of(tmp_path_factory):
-    kept = {}
+    folders = {}
 
-    def make(name):
-        if name in kept:
-            return kept[name]
-        task_name, family, sizes = MADE[name]
+    def build(name):
+        if name in folders:
+            return folders[name]
+        task_name, family, sizes = MODEL_SPECS[name]
         layout = {"write": WRITING, "translate": TRANSLATING}.get(task_name, READING)
         texts = [*stories.stories(2)] if task_name == "write" else [p.english for p in phrasebook.phrases(50)]
-        reader = {"pictures": Pictures(8, 3, (0.5,) * 3, (0.2,) * 3)}
-        if name != "pictures":
-            reader = {"tokenizer": learn(texts, Pieces(vocab=300), layout)}
-        task = TASKS[task_name](**reader, **LEARNT.get(task_name, {}))
+        preprocessors = {"pictures": Pictures(8, 3, (0.5,) * 3, (0.2,) * 3)}
+        if name != "images":
+            preprocessors = {"tokenizer": learn(texts, Pieces(vocab=300), layout)}
+        task = TASKS[task_name](**preprocessors, **FITTED.get(task_name, {}))
         torch.manual_seed(3)
-        one = MODELS[family]
-        ability = next(ability for ability in task.asks if ability in one.bodies)
-        known = one.config.__dataclass_fields__
+        family_entry = MODELS[family]
+        ability = next(ability for ability in task.asks if ability in family_entry.bodies)
+        known = family_entry.config.__dataclass_fields__
         config = {key: value for key, value in (sizes | task.sizes()).items() if key in known}
-        model = task.head(one.bodies[ability](one.config(**config))).eval()
+        model = task.head(family_entry.bodies[ability](family_entry.config(**config))).eval()
         with torch.no_grad():
             for weight in model.parameters():
                 weight.add_(torch.randn_like(weight) * 0.1)
-        run = Run.new(tmp_path_factory.mktemp("made") / name)
+        run = Run.new(tmp_path_factory.mktemp("models") / name)
         run.describe(model, task, {})
         run.publish(model)
-        kept[name] = run.folder
+        folders[name] = run.folder
         return run.folder
 
-    return make
+    return build

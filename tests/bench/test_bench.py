@@ -1,4 +1,4 @@
-"""regard bench: every task gets its figures, whoever is missing is told, and the clock is read in turns."""
+"""regard bench: figures for every task, reasons for missing peers, interleaved timing."""
 
 import json
 import math
@@ -6,147 +6,149 @@ import math
 import pytest
 import torch
 
-from regard.bench import bench as bench_module
-from regard.bench.limits import limits
-from regard.bench.memory import peak_of
-from regard.bench.rounds import a_step, rounds
-from regard.bench.work import Read, cost, work_for
+from regard.bench import benchmark as bench_module
+from regard.bench.peak_rss import measure_peak_rss
+from regard.bench.roofline import measure_roofline
+from regard.bench.timing import step_time, time_rounds
+from regard.bench.workload import ForwardWorkload, build_workload, count_flops
 from regard.cli import main
 from regard.load import load
 
 
 @pytest.fixture
-def quick(monkeypatch):
-    """Small limits, few rows, and no process beside this one."""
-    monkeypatch.setattr(bench_module, "limits", lambda threads: limits(threads, 2**16, 32))
-    monkeypatch.setattr(bench_module, "BATCHES", (1, 3))
-    monkeypatch.setattr(bench_module, "peak_of", lambda *asked: 1e6)
+def small_benchmark(monkeypatch):
+    """A small roofline, small batches, and no second process."""
+    monkeypatch.setattr(bench_module, "measure_roofline", lambda threads: measure_roofline(threads, 2**16, 32))
+    monkeypatch.setattr(bench_module, "BATCH_SIZES", (1, 3))
+    monkeypatch.setattr(bench_module, "measure_peak_rss", lambda *args: 1e6)
 
 
-@pytest.mark.parametrize("model", ["gpt", "gru", "transformer", "vectors", "tags", "pictures"])
-def test_every_task_has_figures(model, folder_of, quick, capsys):
+@pytest.mark.parametrize("model", ["gpt", "gru", "transformer", "embeddings", "tags", "images"])
+def test_every_task_has_figures(model, folder_of, small_benchmark, capsys):
     before = torch.get_num_threads()
-    threads = "2" if model == "gru" else "1"  # the engine's threads take a core while they wait
-    assert main(["bench", str(folder_of(model)), "--min-time", "0", "--threads", threads, "--alone", "--json"]) == 0
+    threads = "2" if model == "gru" else "1"  # the engine's threads spin on a core while they wait
+    assert main(["bench", str(folder_of(model)), "--min-time", "0", "--threads", threads, "--no-peers", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    writes = model in ("gpt", "gru", "transformer")
+    generative = model in ("gpt", "gru", "transformer")
     assert torch.get_num_threads() == before
-    assert report["writes"] is writes
-    assert [(speed["name"], speed["numbers"]) for speed in report["speeds"]] == [
+    assert report["generative"] is generative
+    assert [(result["name"], result["precision"]) for result in report["results"]] == [
         ("regard", "exact"),
         ("regard", "int8"),
     ]
-    for speed in report["speeds"]:
-        known = ["single", "best", "peak", *(["prompt", "bandwidth"] if writes else [])]
-        assert all(math.isfinite(speed[name]) and speed[name] > 0 for name in known)
-        assert speed["rows"] in (1, 3)
-    assert report["speeds"][0]["agrees"] == (1 if writes else 0)
+    for result in report["results"]:
+        fields = ["single", "best", "peak_share", *(["prefill", "bandwidth_share"] if generative else [])]
+        assert all(math.isfinite(result[name]) and result[name] > 0 for name in fields)
+        assert result["batch_size"] in (1, 3)
+    assert report["results"][0]["agreement"] == (1 if generative else 0)
 
 
-def test_the_table_tells_who_is_absent(folder_of, quick, monkeypatch, tmp_path, capsys):
-    asked = []
+def test_table_lists_unavailable_peers(folder_of, small_benchmark, monkeypatch, tmp_path, capsys):
+    opened = []
 
-    def absent(name, given):
-        asked.append(name)
+    def refuse(name, args):
+        opened.append(name)
         return f"not installed: pip install {name}"
 
-    monkeypatch.setattr(bench_module, "invited", absent)
+    monkeypatch.setattr(bench_module, "open_peer", refuse)
     text = tmp_path / "mine.txt"
     text.write_text("you are in a small room\n")
     assert main(["bench", str(folder_of("gpt")), "--min-time", "0", "--text", str(text)]) == 0
     out = capsys.readouterr().out
-    assert asked == [*bench_module.PEERS]
+    assert opened == [*bench_module.PEERS]
     assert "regard exact" in out
     assert "llama.cpp: not installed" in out
 
 
 @pytest.mark.parametrize(
-    ("args", "word"),
+    ("args", "fragment"),
     [
         (["--threads", "0"], "threads must be at least 1"),
         (["--min-time", "-1"], "min-time must be 0 or more"),
         (["--text", "nowhere.txt"], "nowhere.txt"),
     ],
 )
-def test_bad_wishes_are_refused(args, word, folder_of, capsys):
+def test_bad_options_are_refused(args, fragment, folder_of, capsys):
     assert main(["bench", str(folder_of("gpt")), *args]) == 2
-    assert word in capsys.readouterr().err
+    assert fragment in capsys.readouterr().err
 
 
-def test_an_empty_file_is_refused(folder_of, tmp_path, capsys):
+def test_empty_text_file_is_refused(folder_of, tmp_path, capsys):
     (tmp_path / "empty.txt").write_text("\n\n")
     assert main(["bench", str(folder_of("gpt")), "--text", str(tmp_path / "empty.txt")]) == 2
     assert "no text to measure with" in capsys.readouterr().err
 
 
-def test_all_take_turns_and_the_first_round_does_not_count():
-    done, now = [], [0.0]
+def test_rounds_are_interleaved_and_the_first_is_warm_up():
+    order, now = [], [0.0]
 
-    def act(name, seconds):
-        def go():
-            done.append(name)
+    def make_call(name, seconds):
+        def call():
+            order.append(name)
             now[0] += seconds
 
-        return go
+        return call
 
-    took = rounds({"a": act("a", 1.0), "b": act("b", 2.0)}, min_time=10.0, least=2, clock=lambda: now[0])
-    assert done == ["a", "b"] * 5
-    assert took == {"a": [1.0] * 4, "b": [2.0] * 4}
-
-
-def test_a_step_is_what_more_tokens_take():
-    assert a_step([5.0, 9.0, 6.0], [1.0, 1.0, 2.0], 4) == 1.0
-    assert a_step([1.0], [2.0], 4) > 0
+    times = time_rounds(
+        {"a": make_call("a", 1.0), "b": make_call("b", 2.0)}, min_time=10.0, min_rounds=2, clock=lambda: now[0]
+    )
+    assert order == ["a", "b"] * 5
+    assert times == {"a": [1.0] * 4, "b": [2.0] * 4}
 
 
-def test_a_step_multiplies_by_every_weight_once(folder_of):
-    """All matrices but the embeddings, which are looked up; the output layer of this one is the embedding."""
+def test_step_time_is_the_time_of_further_tokens():
+    assert step_time([5.0, 9.0, 6.0], [1.0, 1.0, 2.0], 4) == 1.0
+    assert step_time([1.0], [2.0], 4) > 0
+
+
+def test_step_flops_count_every_weight_once(folder_of):
+    """All matrices but the position embedding, which is a lookup; the token embedding is the output layer."""
     loaded = load(folder_of("gpt"), "cpu")
     weights = {name: weight.numel() for name, weight in loaded.model.named_parameters() if weight.dim() == 2}
-    wanted = sum(count for name, count in weights.items() if "positions" not in name)
-    assert cost(loaded, work_for(loaded, None)).step == 2 * wanted
+    expected = sum(count for name, count in weights.items() if "positions" not in name)
+    assert count_flops(loaded, build_workload(loaded, None)).step == 2 * expected
 
 
-def test_texts_of_a_batch_are_alike_in_length_and_none_is_lost(folder_of):
-    loaded = load(folder_of("vectors"), "cpu")
-    work = work_for(loaded, ["one", "two words here", "", "two of them " * 3])
-    assert isinstance(work, Read)
-    assert [given.mask.sum(-1).flatten().tolist() for given in work.batches(3)] == [
-        [len(row) for row in work.rows[:3]],
-        [len(row) for row in work.rows[3:]],
+def test_batches_are_sorted_by_length_and_complete(folder_of):
+    loaded = load(folder_of("embeddings"), "cpu")
+    workload = build_workload(loaded, ["one", "two words here", "", "two of them " * 3])
+    assert isinstance(workload, ForwardWorkload)
+    assert [inputs.mask.sum(-1).flatten().tolist() for inputs in workload.batches(3)] == [
+        [len(row) for row in workload.rows[:3]],
+        [len(row) for row in workload.rows[3:]],
     ]
-    assert sorted(map(len, work.rows)) == [len(row) for row in work.rows]
+    assert sorted(map(len, workload.rows)) == [len(row) for row in workload.rows]
 
 
 @pytest.mark.parametrize("model", ["gpt", "transformer"])
-def test_a_short_text_is_read_again_until_there_are_rows_for_every_batch(model, folder_of):
-    work = work_for(load(folder_of(model), "cpu"), ["a short one"])
-    assert len(work.rows) >= max(bench_module.BATCHES)
-    assert work.new >= 2
+def test_short_text_repeats_to_fill_every_batch(model, folder_of):
+    workload = build_workload(load(folder_of(model), "cpu"), ["a short one"])
+    assert len(workload.rows) >= max(bench_module.BATCH_SIZES)
+    assert workload.new_tokens >= 2
 
 
-def test_the_limits_are_numbers_that_make_sense():
-    found = limits(1, 2**16, 32)
-    assert found.bandwidth > 0
-    assert found.peak > 0
+def test_roofline_is_positive():
+    roofline = measure_roofline(1, 2**16, 32)
+    assert roofline.bandwidth > 0
+    assert roofline.peak > 0
 
 
-def test_the_peak_of_memory_is_that_of_another_process(folder_of):
-    found = peak_of(folder_of("gpt"), "exact", None, 1)
-    assert found is None or 0 < found < 2**30
+def test_peak_rss_is_measured_in_another_process(folder_of):
+    peak = measure_peak_rss(folder_of("gpt"), "exact", None, 1)
+    assert peak is None or 0 < peak < 2**30
 
 
-def test_three_rounds_are_made_however_long_they_take(capsys):
-    """So no option promises a time at most; the one there is says that it is the least."""
-    now, done = [0.0], []
+def test_at_least_three_rounds_run(capsys):
+    """So there is no option for a maximal time; --min-time says that it is a minimum."""
+    now, order = [0.0], []
 
-    def act():
-        done.append(now[0])
+    def make_call():
+        order.append(now[0])
         now[0] += 100.0
 
-    assert len(rounds({"a": act}, min_time=5.0, clock=lambda: now[0])["a"]) == 3
+    assert len(time_rounds({"a": make_call}, min_time=5.0, clock=lambda: now[0])["a"]) == 3
     assert main(["bench", "--help"]) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert "--min-time" in told
-    assert "seconds to measure at least" in told
-    assert "--seconds" not in told
+    help_text = " ".join(capsys.readouterr().out.split())
+    assert "--min-time" in help_text
+    assert "seconds to measure at least" in help_text
+    assert "--seconds" not in help_text

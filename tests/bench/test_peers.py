@@ -1,29 +1,29 @@
-"""Other programs are given the same model: in fp32 they say what ours says, and in int8 nearly so."""
+"""Peers read the same model: in fp32 their outputs are ours, in int8 nearly so."""
 
 import pytest
 import torch
 
-from regard.bench.ours import ours
-from regard.bench.peers import PEERS, gguf, invited
-from regard.bench.peers.gguf import interleaved
-from regard.bench.runner import Asked
-from regard.bench.work import work_for
-from regard.check.asking import apart
+from regard.bench.backend import BackendArgs
+from regard.bench.peers import PEERS, gguf, open_peer
+from regard.bench.peers.gguf import interleave_rope
+from regard.bench.regard_backend import regard_backend
+from regard.bench.workload import build_workload
+from regard.check.compare import relative_difference
 from regard.load import load
 
 MISSING = "not installed"
 
 
-def asked(folder, tmp_path):
-    return Asked(folder, load(folder, "cpu"), 1, tmp_path)
+def backend_args(folder, tmp_path):
+    return BackendArgs(folder, load(folder, "cpu"), 1, tmp_path)
 
 
-def runners_of(name, folder, tmp_path):
-    found = invited(name, asked(folder, tmp_path))
-    if isinstance(found, str) and found.startswith(MISSING):
-        pytest.skip(f"{name}: {found}")
-    assert not isinstance(found, str), found
-    return found
+def open_backends(name, folder, tmp_path):
+    result = open_peer(name, backend_args(folder, tmp_path))
+    if isinstance(result, str) and result.startswith(MISSING):
+        pytest.skip(f"{name}: {result}")
+    assert not isinstance(result, str), result
+    return result
 
 
 @pytest.mark.parametrize(
@@ -31,77 +31,77 @@ def runners_of(name, folder, tmp_path):
     [(peer, model) for peer in PEERS for model in ("gpt", "llama")]
     + [(peer, "transformer") for peer in ("transformers", "CTranslate2")],
 )
-def test_who_writes_the_same_model_writes_the_same_tokens(peer, model, folder_of, tmp_path):
+def test_peer_generates_the_same_tokens(peer, model, folder_of, tmp_path):
     loaded = load(folder_of(model), "cpu")
-    rows = work_for(loaded, None).rows[60:64]  # of a translator these are of different lengths
+    rows = build_workload(loaded, None).rows[60:64]  # of different lengths for a translator
     rows = rows if model == "transformer" else [row[:9] for row in rows]
-    mine = ours(loaded, "exact").write
-    for runner in runners_of(peer, folder_of(model), tmp_path):
+    generate = regard_backend(loaded, "exact").generate
+    for backend in open_backends(peer, folder_of(model), tmp_path):
         for count, new in ((1, 1), (4, 6)):
-            said = runner.write(rows[:count], new, 1)
-            assert [len(row) for row in said] == [new] * count, runner.title
-            if runner.numbers == "fp32":
-                assert said == mine(rows[:count], new, 1), runner.title
+            output = backend.generate(rows[:count], new, 1)
+            assert [len(row) for row in output] == [new] * count, backend.title
+            if backend.precision == "fp32":
+                assert output == generate(rows[:count], new, 1), backend.title
 
 
 @pytest.mark.parametrize("peer", ["transformers", "CTranslate2"])
-def test_who_has_a_beam_finds_the_same_translations(peer, folder_of, tmp_path):
+def test_peer_beam_search_finds_the_same_translations(peer, folder_of, tmp_path):
     loaded = load(folder_of("transformer"), "cpu")
-    rows = work_for(loaded, None).rows[60:64]
-    [runner] = [r for r in runners_of(peer, folder_of("transformer"), tmp_path) if r.numbers == "fp32"]
-    assert runner.write(rows, 6, 3) == ours(loaded, "exact").write(rows, 6, 3)
+    rows = build_workload(loaded, None).rows[60:64]
+    [backend] = [r for r in open_backends(peer, folder_of("transformer"), tmp_path) if r.precision == "fp32"]
+    assert backend.generate(rows, 6, 3) == regard_backend(loaded, "exact").generate(rows, 6, 3)
 
 
 @pytest.mark.parametrize(
     ("peer", "model"),
-    [("transformers", model) for model in ("vectors", "labels", "tags", "pictures")]
-    + [("CTranslate2", "vectors"), ("CTranslate2", "labels"), ("onnxruntime", "labels")],
+    [("transformers", model) for model in ("embeddings", "labels", "tags", "images")]
+    + [("CTranslate2", "embeddings"), ("CTranslate2", "labels"), ("onnxruntime", "labels")],
 )
-def test_who_reads_with_the_same_model_finds_the_same_numbers(peer, model, folder_of, tmp_path):
+def test_peer_forward_has_the_same_outputs(peer, model, folder_of, tmp_path):
     loaded = load(folder_of(model), "cpu")
-    given = next(work_for(loaded, None).batches(5))
-    right = ours(loaded, "exact").read(given)
-    for runner in runners_of(peer, folder_of(model), tmp_path):
-        found = runner.read(given)
-        if right.dim() == 3:
-            right, found = right[given.mask[:, 0, 0]], found[given.mask[:, 0, 0]]
-        assert apart(right, found) < (1e-4 if runner.numbers == "fp32" else 0.2), runner.title
+    inputs = next(build_workload(loaded, None).batches(5))
+    reference = regard_backend(loaded, "exact").forward(inputs)
+    for backend in open_backends(peer, folder_of(model), tmp_path):
+        result = backend.forward(inputs)
+        if reference.dim() == 3:
+            reference, result = reference[inputs.mask[:, 0, 0]], result[inputs.mask[:, 0, 0]]
+        assert relative_difference(reference, result) < (1e-4 if backend.precision == "fp32" else 0.2), backend.title
 
 
 @pytest.mark.parametrize(
     ("peer", "model", "word"),
     [
         ("transformers", "gru", "our own"),
-        ("llama.cpp", "vectors", "only writes"),
-        ("CTranslate2", "pictures", "pictures"),
-        ("onnxruntime", "transformer", "two towers"),
+        ("llama.cpp", "embeddings", "only generates"),
+        ("CTranslate2", "images", "no image models"),
+        ("onnxruntime", "transformer", "encoder-decoders"),
     ],
 )
-def test_who_cannot_read_a_folder_says_why(peer, model, word, folder_of, tmp_path):
-    found = invited(peer, asked(folder_of(model), tmp_path))
-    assert isinstance(found, str)
-    assert word in found or found.startswith(MISSING)
+def test_peer_gives_a_reason_for_an_unsupported_folder(peer, model, word, folder_of, tmp_path):
+    result = open_peer(peer, backend_args(folder_of(model), tmp_path))
+    assert isinstance(result, str)
+    assert word in result or result.startswith(MISSING)
 
 
-def test_what_goes_wrong_in_another_program_does_not_stop_ours(folder_of, tmp_path, monkeypatch):
-    def broken(asked):
+def test_exception_of_a_peer_becomes_a_reason(folder_of, tmp_path, monkeypatch):
+    def broken(args):
         raise RuntimeError("no such kernel\nand more")
 
     monkeypatch.setitem(PEERS, "transformers", broken)
-    said = invited("transformers", asked(folder_of("gpt"), tmp_path))
-    assert said == "cannot read this folder: RuntimeError: no such kernel"
+    output = open_peer("transformers", backend_args(folder_of("gpt"), tmp_path))
+    assert output == "cannot read this folder: RuntimeError: no such kernel"
 
 
-def test_widths_that_llama_cpp_cannot_round_are_told(folder_of):
+def test_gguf_names_widths_that_q8_0_cannot_hold(folder_of):
     config = load(folder_of("gru"), "cpu").model.body.config
-    assert "unknown" in gguf.why_not(config)
+    assert "architecture" in gguf.unsupported_reason(config)
     wide = load(folder_of("gpt"), "cpu").model.body.config
-    assert gguf.why_not(wide) == ""
+    assert gguf.unsupported_reason(wide) == ""
     object.__setattr__(wide, "hidden", 33)
-    assert "(64, 33)" in gguf.why_not(wide)
+    assert "(64, 33)" in gguf.unsupported_reason(wide)
 
 
-def test_rotary_pairs_become_neighbours():
-    """Number i of a head and number i + E/2 turn together."""
+def test_interleave_rope_makes_pairs_adjacent():
+    """Elements i and i + E/2 of a head form a rotary pair."""
     rows = torch.arange(2 * 6 * 1.0).view(12, 1)  # 2 heads of 6
-    assert interleaved(rows, 2).flatten().tolist() == [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]
+    assert interleave_rope(rows, 2).flatten().tolist() == [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]

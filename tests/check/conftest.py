@@ -1,4 +1,4 @@
-"""Tiny models of every family and for every task, with random weights of which none is zero."""
+"""Tiny models of every family and for every task, with random weights, none of them 0."""
 
 import copy
 from dataclasses import fields
@@ -7,7 +7,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer as Engine
 
-from regard.check.texts import bundled
+from regard.check.probe_texts import bundled_texts
 from regard.data.bundled.paths import paths
 from regard.data.mels import Mels
 from regard.data.molecules import Molecules, asked_for
@@ -20,82 +20,82 @@ from regard.models import MODELS, ability_for
 from regard.tasks import TASKS
 from regard.training.run import Run
 
-SMALL = {
+SIZES = {
     "context": 64, "dim": 24, "layers": 2, "encoder_layers": 2, "decoder_layers": 2, "heads": 3, "kv_heads": 1,
     "hidden": 20, "dropout": 0.0, "stages": 2, "patch": 4, "image_dim": 12, "image_layers": 1, "image_heads": 2,
     "joint": 8, "image_hidden": 16,
 }  # fmt: skip
-LEARNT = {
+FITTED = {
     "classify": {"labels": ["a", "b", "c"]},
     "tag": {"tags": ["O", "B-x", "I-x"]},
     "regress": {"mean": 2.0, "spread": 3.0},
 }
-SOUNDS = Mels(8000, 10, 4, 256, 80)
-PICTURES = Pictures(8, 3, (0.5, 0.4, 0.3), (0.2, 0.3, 0.2))
-LAYOUTS = {"translate": TRANSLATING, "write": WRITING}
+AUDIO_READER = Mels(8000, 10, 4, 256, 80)
+IMAGE_READER = Pictures(8, 3, (0.5, 0.4, 0.3), (0.2, 0.3, 0.2))
+LAYOUT_OF_TASK = {"translate": TRANSLATING, "write": WRITING}
 
 
 @pytest.fixture(scope="session")
 def tokenizers():
-    """One for each layout, of all texts that ship: none of them has an unknown token."""
-    texts = [side for kind in TASKS.values() for pair in bundled(object.__new__(kind)) for side in pair if side]
+    """One for each layout, trained on all bundled texts, so that none has an unknown token."""
+    texts = [side for kind in TASKS.values() for pair in bundled_texts(object.__new__(kind)) for side in pair if side]
     return {layout.single: learn(texts, Pieces(), layout) for layout in (TRANSLATING, READING, WRITING)}
 
 
 @pytest.fixture(scope="session")
-def made(tokenizers):
-    def make(kind, family, aim=None, **config):
+def make_model(tokenizers):
+    def build(kind, family, task_options=None, **config):
         torch.manual_seed(0)
-        one, able = MODELS[family], ability_for(family, kind, TASKS[kind].asks)
+        family_entry, ability = MODELS[family], ability_for(family, kind, TASKS[kind].asks)
         readers = {}
-        if able == "bonds":
+        if ability == "bonds":
             readers["molecules"] = Molecules.fit(asked_for(path.smiles) for path in paths(20))
-        elif able not in ("sees", "hears"):
-            shared = tokenizers[LAYOUTS.get(kind, READING).single]
+        elif ability not in ("sees", "hears"):
+            shared = tokenizers[LAYOUT_OF_TASK.get(kind, READING).single]
             readers["tokenizer"] = Tokenizer(Engine.from_str(shared.engine.to_str()), shared.roles)
-        if able == "spells":
+        if ability == "spells":
             readers["tokenizer"] = spelling()
-        if able in ("sees", "matches"):
-            readers["pictures"] = PICTURES
-        if able in ("hears", "transcribes"):
-            readers["sounds"] = SOUNDS
-        task = TASKS[kind](**readers, **LEARNT.get(kind, {}), **(aim or {}))
-        known = {field.name for field in fields(one.config)}
-        said = {name: value for name, value in (SMALL | task.sizes() | config).items() if name in known}
-        model = task.head(one.bodies[able](one.config(**said))).eval()
+        if ability in ("sees", "matches"):
+            readers["pictures"] = IMAGE_READER
+        if ability in ("hears", "transcribes"):
+            readers["sounds"] = AUDIO_READER
+        task = TASKS[kind](**readers, **FITTED.get(kind, {}), **(task_options or {}))
+        known = {field.name for field in fields(family_entry.config)}
+        config_values = {name: value for name, value in (SIZES | task.sizes() | config).items() if name in known}
+        model = task.head(family_entry.bodies[ability](family_entry.config(**config_values))).eval()
         with torch.no_grad():
             for name, weight in model.named_parameters():
                 if name != "body.scale":
                     weight.add_(torch.randn_like(weight) * 0.1)
         return Loaded(model, task)
 
-    kept = {}
+    cached = {}
 
-    def copied(kind, family, aim=None, **config):
-        """A copy of one that is made only once."""
-        key = (kind, family, str(aim), str(config))
-        if key not in kept:
-            kept[key] = make(kind, family, aim, **config)
-        tokenizer = kept[key].tokenizer
+    def make_copy(kind, family, task_options=None, **config):
+        """A copy of a model that is built once."""
+        key = (kind, family, str(task_options), str(config))
+        if key not in cached:
+            cached[key] = build(kind, family, task_options, **config)
+        tokenizer = cached[key].tokenizer
         memo = (
             {}
             if tokenizer is None
             else {id(tokenizer): Tokenizer(Engine.from_str(tokenizer.engine.to_str()), tokenizer.roles)}
         )
-        return Loaded(copy.deepcopy(kept[key].model), copy.deepcopy(kept[key].task, memo))
+        return Loaded(copy.deepcopy(cached[key].model), copy.deepcopy(cached[key].task, memo))
 
-    return copied
+    return make_copy
 
 
 @pytest.fixture(scope="session")
-def folder_of(made, tmp_path_factory):
-    """The folder that such a model would be saved in."""
+def save_model(make_model, tmp_path_factory):
+    """Save such a model; returns its folder."""
 
-    def write(kind, family, **config):
-        loaded = made(kind, family, **config)
+    def save(kind, family, **config):
+        loaded = make_model(kind, family, **config)
         run = Run.new(tmp_path_factory.mktemp("folders") / f"{kind}-{family}")
         run.describe(loaded.model, loaded.task, {})
         run.publish(loaded.model)
         return run.folder
 
-    return write
+    return save

@@ -13,7 +13,7 @@ from telling import fault, no_training, told
 from valid import FIT, cached, form_for, small, written
 
 from regard.choose import Option
-from regard.cli.check import Check
+from regard.cli.check import CheckOptions
 from regard.cli.demo import Demo
 from regard.cli.lab import Lab
 from regard.cli.look import Look
@@ -91,7 +91,7 @@ def others(model: str, task: str, text: str, data: list[str], folder: Path) -> I
     yield Command(f"run, {task}", ["run", model, text], options_of(Use) | fetching | ways)
     yield Command(f"score, {task}", ["score", model, *data], options_of(Measure) | fetching | ways)
     yield Command(f"look, {task}", ["look", model, text, "--out", str(folder / "a.html")], options_of(Look) | fetching)
-    yield Command(f"check, {task}", ["check", model, "--alone"], options_of(Check) | fetching)
+    yield Command(f"check, {task}", ["check", model, "--no-peers"], options_of(CheckOptions) | fetching)
 
 
 def plays(folder: Path) -> Iterator[Command]:
@@ -107,7 +107,7 @@ def nothing_done() -> Iterator[None]:
     """Commands that take long stop where they would begin; what they were told has been looked at by then."""
     with ExitStack() as stack:
         stack.enter_context(no_training())
-        for place in ("check.examine", "lab.every", "demo.ready"):
+        for place in ("check.check_folder", "lab.every", "demo.ready"):
             stack.enter_context(patch(f"regard.cli.{place}", lambda *_: exit(0)))
         for name in EXPERIMENTS:
             stack.enter_context(patch.object(experiment(name), "run", lambda *_: exit(0)))

@@ -305,6 +305,6 @@ def test_what_shows_texts_and_pictures_refuses_politely(verb: str, seen_balls: P
     assert "this one reads neither" in capsys.readouterr().err
 
 
-def test_the_doctor_looks_at_its_weights(seen_balls: Path, capsys: Any) -> None:
-    assert main(["check", str(seen_balls / "run"), "--alone"]) == 0
-    assert "it was not asked anything" in capsys.readouterr().out
+def test_check_inspects_only_the_weights(seen_balls: Path, capsys: Any) -> None:
+    assert main(["check", str(seen_balls / "run"), "--no-peers"]) == 0
+    assert "only its weights were checked" in capsys.readouterr().out

@@ -7,7 +7,7 @@ from statistics import mean
 
 import pytest
 
-from regard.check.memory import noted_in
+from regard.check.golden_answers import recorded_samples
 from regard.training.run import Run
 from regard.view.history import POINTS, training_tab
 
@@ -70,7 +70,7 @@ def test_a_folder_that_is_no_run_has_no_tab(tmp_path) -> None:
         (lambda file: (file.touch(), os.truncate(file, 2**31)), "at most 67,108,864 are read"),
     ],
 )
-@pytest.mark.parametrize("reader", [training_tab, lambda folder: noted_in(folder, None)], ids=["look", "check"])
+@pytest.mark.parametrize("reader", [training_tab, lambda folder: recorded_samples(folder, None)], ids=["look", "check"])
 def test_what_is_no_log_of_a_run_is_refused_unread(make, told, reader, tmp_path) -> None:
     make(tmp_path / "metrics.jsonl")
     with pytest.raises(ValueError, match=f"metrics.jsonl .*{told}"):

@@ -1,28 +1,28 @@
-"""Other programs that read the same folder, where they are installed."""
+"""Other backends that read the same folder, where they are installed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from regard.bench.peers.ctranslate2 import ctranslate2
-from regard.bench.peers.llama import llama
-from regard.bench.peers.onnx import onnx
-from regard.bench.peers.transformers import transformers
-from regard.bench.runner import Asked, Runner
+from regard.bench.backend import Backend, BackendArgs
+from regard.bench.peers.ctranslate2 import ctranslate2_backends
+from regard.bench.peers.llama_cpp import llama_cpp_backends
+from regard.bench.peers.onnxruntime import onnxruntime_backends
+from regard.bench.peers.transformers import transformers_backends
 
-Peer = Callable[[Asked], list[Runner] | str]  # its runners, or why there are none
-PEERS: dict[str, Peer] = {
-    "transformers": transformers,
-    "CTranslate2": ctranslate2,
-    "onnxruntime": onnx,
-    "llama.cpp": llama,
+OpenPeer = Callable[[BackendArgs], list[Backend] | str]  # its backends, or the reason why there are none
+PEERS: dict[str, OpenPeer] = {
+    "transformers": transformers_backends,
+    "CTranslate2": ctranslate2_backends,
+    "onnxruntime": onnxruntime_backends,
+    "llama.cpp": llama_cpp_backends,
 }
-WIDEST = 160  # letters of an error
+MAX_ERROR_CHARS = 160
 
 
-def invited(name: str, asked: Asked) -> list[Runner] | str:
-    """Whatever goes wrong in another program is told, and the others go on."""
+def open_peer(name: str, args: BackendArgs) -> list[Backend] | str:
+    """Any exception of a peer becomes a reason, and the benchmark goes on."""
     try:
-        return PEERS[name](asked)
+        return PEERS[name](args)
     except Exception as error:
-        return f"cannot read this folder: {type(error).__name__}: {error}".splitlines()[0][:WIDEST]
+        return f"cannot read this folder: {type(error).__name__}: {error}".splitlines()[0][:MAX_ERROR_CHARS]

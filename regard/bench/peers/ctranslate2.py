@@ -1,4 +1,4 @@
-"""The folder in CTranslate2, by its own converter: fp32 and int8."""
+"""CTranslate2, by its own converter: fp32 and int8."""
 
 from __future__ import annotations
 
@@ -8,53 +8,53 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.bench.runner import Asked, Rows, Runner, answer, installed
-from regard.check.sample import Given
+from regard.bench.backend import Backend, BackendArgs, TokenRows, apply_head, install_hint
+from regard.check.probes import ModelInputs
 from regard.tasks.match import Match
 from regard.tasks.translate import Translate
 from regard.tasks.write import Write
 
-NUMBERS = {"fp32": "float32", "int8": "int8"}
+COMPUTE_TYPES = {"fp32": "float32", "int8": "int8"}
 
 
-def ctranslate2(asked: Asked) -> list[Runner] | str:
-    if missing := installed("ctranslate2", "transformers"):
+def ctranslate2_backends(args: BackendArgs) -> list[Backend] | str:
+    if missing := install_hint("ctranslate2", "transformers"):
         return missing
-    if asked.loaded.tokenizer is None or isinstance(asked.loaded.task, Match):
-        return "cannot read this folder: it has no place for pictures"
-    return [runner(asked, numbers, kind) for numbers, kind in NUMBERS.items()]
+    if args.loaded.tokenizer is None or isinstance(args.loaded.task, Match):
+        return "cannot read this folder: CTranslate2 has no image models"
+    return [build_backend(args, precision, kind) for precision, kind in COMPUTE_TYPES.items()]
 
 
-def runner(asked: Asked, numbers: str, kind: str) -> Runner:
+def build_backend(args: BackendArgs, precision: str, kind: str) -> Backend:
     import ctranslate2
     from ctranslate2.converters import TransformersConverter
     from transformers.utils.logging import disable_progress_bar  # type: ignore[import-untyped,unused-ignore]
 
     disable_progress_bar()
-    out = str(asked.room / f"ctranslate2-{numbers}")
-    TransformersConverter(str(asked.folder)).convert(out, quantization=None if numbers == "fp32" else kind, force=True)
-    task = asked.loaded.task
+    out = str(args.workdir / f"ctranslate2-{precision}")
+    TransformersConverter(str(args.folder)).convert(out, quantization=None if precision == "fp32" else kind, force=True)
+    task = args.loaded.task
     classes = {Translate: ctranslate2.Translator, Write: ctranslate2.Generator}
-    make: Any = classes.get(type(task), ctranslate2.Encoder)
-    model = make(out, device="cpu", compute_type=kind, intra_threads=asked.threads, inter_threads=1)
-    pieces, number = asked.loaded.tokenizer.pieces, asked.loaded.tokenizer.id_of
+    model_class: Any = classes.get(type(task), ctranslate2.Encoder)
+    model = model_class(out, device="cpu", compute_type=kind, intra_threads=args.threads, inter_threads=1)
+    to_tokens, to_id = args.loaded.tokenizer.pieces, args.loaded.tokenizer.id_of
 
-    def write(rows: Rows, tokens: int, beam: int) -> list[list[int]]:
-        how = {"beam_size": beam, "min_length": tokens, "max_length": tokens, "include_prompt_in_result": False}
-        found = model.generate_batch([pieces(row) for row in rows], **how)
-        return [one.sequences_ids[0] for one in found]
+    def generate(rows: TokenRows, tokens: int, beam: int) -> list[list[int]]:
+        options = {"beam_size": beam, "min_length": tokens, "max_length": tokens, "include_prompt_in_result": False}
+        results = model.generate_batch([to_tokens(row) for row in rows], **options)
+        return [result.sequences_ids[0] for result in results]
 
-    def translate(rows: Rows, tokens: int, beam: int) -> list[list[int]]:
-        how = {"beam_size": beam, "min_decoding_length": tokens, "max_decoding_length": tokens}
-        found = model.translate_batch([pieces(row) for row in rows], **how)
-        return [[number(token) for token in one.hypotheses[0]] for one in found]
+    def translate(rows: TokenRows, tokens: int, beam: int) -> list[list[int]]:
+        options = {"beam_size": beam, "min_decoding_length": tokens, "max_decoding_length": tokens}
+        results = model.translate_batch([to_tokens(row) for row in rows], **options)
+        return [[to_id(token) for token in result.hypotheses[0]] for result in results]
 
-    def read(given: Given) -> Tensor:
-        lengths = [given.x.size(1)] * len(given.x) if given.mask is None else given.mask.sum(-1).flatten().tolist()
-        rows = [row[:length] for row, length in zip(given.x.tolist(), lengths, strict=True)]
+    def forward(inputs: ModelInputs) -> Tensor:
+        lengths = [inputs.x.size(1)] * len(inputs.x) if inputs.mask is None else inputs.mask.sum(-1).flatten().tolist()
+        rows = [row[:length] for row, length in zip(inputs.x.tolist(), lengths, strict=True)]
         hidden = torch.from_numpy(np.array(model.forward_batch(rows).last_hidden_state))  # (B,T,D)
-        return answer(asked.loaded, hidden, given.mask)
+        return apply_head(args.loaded, hidden, inputs.mask)
 
     if isinstance(task, Translate | Write):
-        return Runner("CTranslate2", numbers, write=translate if isinstance(task, Translate) else write)
-    return Runner("CTranslate2", numbers, read=torch.inference_mode()(read))
+        return Backend("CTranslate2", precision, generate=translate if isinstance(task, Translate) else generate)
+    return Backend("CTranslate2", precision, forward=torch.inference_mode()(forward))

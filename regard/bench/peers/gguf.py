@@ -1,6 +1,6 @@
-"""A GPT or LLaMA of ours as a GGUF file, as llama.cpp reads it: names, layouts and numbers of its own.
+"""Write a GPT or LLaMA as a GGUF file, the format of llama.cpp, with its tensor names, layouts and dtypes.
 
-Q8_0: w ≈ d · q, d = max |w| / 127 for each 32 numbers of a row, q a byte          the int8 of llama.cpp
+Q8_0: w ≈ d · q, d = max |w| / 127 for each block of 32 weights of a row, q int8
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from regard.load import Loaded
 from regard.models.gpt import GPTConfig
 from regard.models.llama import LlamaConfig
 
-BLOCK = 32  # numbers that share a scale
-PARTS = {
+BLOCK = 32  # weights that share a scale
+BLOCK_NAMES = {
     "mixer.norm": "attn_norm",
     "mixer.inner.qkv": "attn_qkv",
     "mixer.inner.query": "attn_q",
@@ -29,25 +29,25 @@ PARTS = {
     "feedforward.inner.up": "ffn_up",
     "feedforward.inner.down": "ffn_down",
 }
-WHOLE = {"tokens": "token_embd", "positions": "position_embd", "norm": "output_norm"}
+BODY_NAMES = {"tokens": "token_embd", "positions": "position_embd", "norm": "output_norm"}
 
 
-def why_not(config: Any) -> str:
-    """Nothing if llama.cpp has the same model."""
+def unsupported_reason(config: Any) -> str:
+    """Why llama.cpp cannot run the model; empty if it can."""
     if isinstance(config, GPTConfig):
-        same = config.activation == "gelu-tanh"
+        supported = config.activation == "gelu-tanh"
     elif isinstance(config, LlamaConfig):
-        same = config.activation == "silu" and config.biases == "none" and config.stretch == 1.0
+        supported = config.activation == "silu" and config.biases == "none" and config.stretch == 1.0
     else:
-        return "cannot read this folder: its shape is unknown there"
-    if not same:
-        return "cannot read this folder: it has no such activation, biases or positions"
+        return "cannot read this folder: llama.cpp does not know the architecture"
+    if not supported:
+        return "cannot read this folder: llama.cpp has no such activation, biases or positions"
     if config.dim % BLOCK or config.hidden % BLOCK:
-        return f"cannot read this folder: its widths ({config.dim}, {config.hidden}) are no multiples of {BLOCK}"
+        return f"cannot read this folder: dim and hidden ({config.dim}, {config.hidden}) must be multiples of {BLOCK}"
     return ""
 
 
-def write_gguf(file: Path, loaded: Loaded, numbers: str) -> None:
+def write_gguf(file: Path, loaded: Loaded, precision: str) -> None:
     import gguf
 
     config = loaded.model.body.config
@@ -58,7 +58,7 @@ def write_gguf(file: Path, loaded: Loaded, numbers: str) -> None:
     writer.add_feed_forward_length(config.hidden)
     writer.add_head_count(config.heads)
     writer.add_vocab_size(config.vocab)
-    writer.add_tokenizer_model("none")  # it is given ids
+    writer.add_tokenizer_model("none")  # the benchmark passes ids
     if isinstance(config, LlamaConfig):
         writer.add_head_count_kv(config.kv_heads)
         writer.add_key_length(config.head_dim)
@@ -68,9 +68,9 @@ def write_gguf(file: Path, loaded: Loaded, numbers: str) -> None:
         writer.add_layer_norm_rms_eps(config.eps)
     else:
         writer.add_layer_norm_eps(config.eps)
-    for name, tensor in tensors(loaded):
+    for name, tensor in named_tensors(loaded):
         values = np.ascontiguousarray(tensor.detach().float().numpy())
-        if numbers == "int8" and values.ndim == 2 and name != "position_embd.weight":
+        if precision == "int8" and values.ndim == 2 and name != "position_embd.weight":
             kind = gguf.GGMLQuantizationType.Q8_0
             writer.add_tensor(name, gguf.quants.quantize(values, kind), raw_dtype=kind)
         else:
@@ -81,36 +81,38 @@ def write_gguf(file: Path, loaded: Loaded, numbers: str) -> None:
     writer.close()
 
 
-def tensors(loaded: Loaded) -> Iterator[tuple[str, Tensor]]:
-    """All weights by their names there."""
+def named_tensors(loaded: Loaded) -> Iterator[tuple[str, Tensor]]:
+    """All weights under their GGUF names."""
     body, config = loaded.model.body, loaded.model.body.config
-    ours: dict[str, Tensor] = dict(body.named_parameters())
+    weights: dict[str, Tensor] = dict(body.named_parameters())
     if isinstance(config, GPTConfig):
-        ours = joined(ours, config.layers)
-    for name, tensor in ours.items():
+        weights = fuse_qkv(weights, config.layers)
+    for name, tensor in weights.items():
         path, kind = name.rsplit(".", 1)
         if not path.startswith("blocks."):
-            yield f"{WHOLE[path]}.{kind}", tensor
+            yield f"{BODY_NAMES[path]}.{kind}", tensor
             continue
         _, number, part = path.split(".", 2)
-        heads = {"attn_q": getattr(config, "heads", 0), "attn_k": getattr(config, "kv_heads", 0)}.get(PARTS[part], 0)
-        yield f"blk.{number}.{PARTS[part]}.{kind}", interleaved(tensor, heads) if heads else tensor
+        heads = {"attn_q": getattr(config, "heads", 0), "attn_k": getattr(config, "kv_heads", 0)}.get(
+            BLOCK_NAMES[part], 0
+        )
+        yield f"blk.{number}.{BLOCK_NAMES[part]}.{kind}", interleave_rope(tensor, heads) if heads else tensor
     if not config.tied:
         yield "output.weight", loaded.model.head.weight
 
 
-def joined(ours: dict[str, Tensor], layers: int) -> dict[str, Tensor]:
-    """Queries, keys and values as one matrix."""
+def fuse_qkv(weights: dict[str, Tensor], layers: int) -> dict[str, Tensor]:
+    """Concatenate query, key and value projections."""
     import torch
 
-    made = dict(ours)
+    fused = dict(weights)
     for i in range(layers):
         for kind in ("weight", "bias"):
-            three = [made.pop(f"blocks.{i}.mixer.inner.{part}.{kind}") for part in ("query", "key", "value")]
-            made[f"blocks.{i}.mixer.inner.qkv.{kind}"] = torch.cat(three)
-    return made
+            parts = [fused.pop(f"blocks.{i}.mixer.inner.{part}.{kind}") for part in ("query", "key", "value")]
+            fused[f"blocks.{i}.mixer.inner.qkv.{kind}"] = torch.cat(parts)
+    return fused
 
 
-def interleaved(weight: Tensor, heads: int) -> Tensor:
-    """There the two numbers of a rotary pair are neighbours; here they stand half a head apart."""
+def interleave_rope(weight: Tensor, heads: int) -> Tensor:
+    """llama.cpp rotates adjacent pairs (i, i + 1); Hugging Face rotates halves (i, i + E/2)."""
     return weight.view(heads, 2, -1, weight.size(1)).transpose(1, 2).reshape(weight.shape)

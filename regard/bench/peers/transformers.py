@@ -1,4 +1,4 @@
-"""The folder in Hugging Face transformers: `generate` for what writes, a forward for what reads."""
+"""Hugging Face transformers: `generate` for generative tasks, a forward for the others."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.bench.runner import Asked, Rows, Runner, answer, family_of, installed
-from regard.check.peer import has_their_head, opened
-from regard.check.sample import Given
+from regard.bench.backend import Backend, BackendArgs, TokenRows, apply_head, install_hint, model_type
+from regard.check.probes import ModelInputs
+from regard.check.transformers_parity import has_hf_head, load_transformers
 from regard.data.batches import Ragged, padding_mask
 from regard.hub.tables import KNOWN
 from regard.tasks.answer import Answering
@@ -19,47 +19,47 @@ from regard.tasks.translate import Translate
 from regard.tasks.write import Write
 
 
-def theirs(asked: Asked) -> Any:
-    """Their model, or why there is none."""
-    if family_of(asked.loaded) not in KNOWN:
+def open_transformers(args: BackendArgs) -> Any:
+    """The model of transformers, or the reason why there is none."""
+    if model_type(args.loaded) not in KNOWN:
         return "cannot read this folder: the family is our own"
-    if missing := installed("transformers"):
+    if missing := install_hint("transformers"):
         return missing
-    config = asked.loaded.origin.config if asked.loaded.origin else {}
-    model = opened(asked.folder, str((config.get("architectures") or [""])[0]))
+    config = args.loaded.origin.config if args.loaded.origin else {}
+    model = load_transformers(args.folder, str((config.get("architectures") or [""])[0]))
     return f"cannot read this folder: {model}" if isinstance(model, str) else model
 
 
-def transformers(asked: Asked) -> list[Runner] | str:
-    model = theirs(asked)
+def transformers_backends(args: BackendArgs) -> list[Backend] | str:
+    model = open_transformers(args)
     if isinstance(model, str):
         return model
-    loaded, task = asked.loaded, asked.loaded.task
+    loaded, task = args.loaded, args.loaded.task
 
     @torch.inference_mode()
-    def write(rows: Rows, tokens: int, beam: int) -> list[list[int]]:
+    def generate(rows: TokenRows, tokens: int, beam: int) -> list[list[int]]:
         table = Ragged(rows)
         ids = table.padded(torch.arange(len(rows)).numpy(), loaded.tokenizer.pad)
         mask = padding_mask(table.lengths, ids.size(1))[:, 0, 0].long()
-        how = {"min_new_tokens": tokens, "max_new_tokens": tokens, "num_beams": beam, "do_sample": False}
-        found = model.generate(input_ids=ids, attention_mask=mask, max_length=None, **how)
-        return found[:, -tokens:].tolist()
+        options = {"min_new_tokens": tokens, "max_new_tokens": tokens, "num_beams": beam, "do_sample": False}
+        generated = model.generate(input_ids=ids, attention_mask=mask, max_length=None, **options)
+        return generated[:, -tokens:].tolist()
 
     @torch.inference_mode()
-    def read(given: Given) -> Tensor:
-        if given.x.dim() == 4:
-            found = model.get_image_features(given.x) if isinstance(task, Match) else model(pixel_values=given.x)
+    def forward(inputs: ModelInputs) -> Tensor:
+        if inputs.x.dim() == 4:
+            out = model.get_image_features(inputs.x) if isinstance(task, Match) else model(pixel_values=inputs.x)
         else:
-            mask = None if given.mask is None else given.mask[:, 0, 0].long()
-            found = model(input_ids=given.x, attention_mask=mask)
+            mask = None if inputs.mask is None else inputs.mask[:, 0, 0].long()
+            out = model(input_ids=inputs.x, attention_mask=mask)
         if isinstance(task, Match):
-            return F.normalize(getattr(found, "pooler_output", found), dim=-1)
-        if not has_their_head(loaded):
-            return answer(loaded, found.last_hidden_state, given.mask)
+            return F.normalize(getattr(out, "pooler_output", out), dim=-1)
+        if not has_hf_head(loaded):
+            return apply_head(loaded, out.last_hidden_state, inputs.mask)
         if isinstance(task, Answering):
-            return torch.stack((found.start_logits, found.end_logits), -1)
-        return found.logits
+            return torch.stack((out.start_logits, out.end_logits), -1)
+        return out.logits
 
     if isinstance(task, Translate | Write):
-        return [Runner("transformers", "fp32", write=write)]
-    return [Runner("transformers", "fp32", read=read)]
+        return [Backend("transformers", "fp32", generate=generate)]
+    return [Backend("transformers", "fp32", forward=forward)]

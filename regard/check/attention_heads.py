@@ -1,0 +1,107 @@
+"""Attention heads: dead, uniform and saturated ones.
+
+attention heads     outputs change when a head's attention weights are set to 0                  Michel et al. 2019
+attention entropy   - Σ_s w_s log w_s, from 0 (one token) to log n (uniform over n tokens)       Voita et al. 2019
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from regard.check.check_result import CheckResult, count_result, join_names
+from regard.check.compare import model_outputs, relative_difference
+from regard.check.probes import ModelInputs, Probes
+from regard.load import Loaded
+from regard.look import look, without
+
+DEAD_TOLERANCE = 1e-7  # relative difference of the outputs without a head, up to which it counts as dead
+UNIFORM_TOLERANCE = 1e-6  # relative deviation from 1/n, up to which attention counts as uniform
+SATURATED_ENTROPY = 0.01  # share of log n, up to which attention counts as saturated
+PROBE_ROWS = 3  # texts or images
+
+
+class LayerAttention(NamedTuple):
+    name: str  # of the traced weights
+    weights: Tensor  # (B,H,T,S)
+    visible: Tensor  # broadcasts to (B,1,T,1): number of unmasked keys
+    inputs: ModelInputs  # of the traced forward
+
+    def head(self, number: int) -> str:
+        return f"{self.name.removesuffix('.weights').removesuffix('.inner')} head {number}"
+
+
+def attention_heads(loaded: Loaded, probes: Probes) -> list[CheckResult]:
+    layers = trace_attention(loaded, probes)
+    if not layers:
+        return []
+    count = sum(layer.weights.size(1) for layer in layers)
+    ablation = CheckResult("attention heads", "ok", f"Each of {count} heads changes the outputs", 0, 0)
+    if dead_names := [layer.head(i) for layer in layers for i in dead_heads(loaded, layer)]:
+        advice = f"Without {join_names(dead_names)} the outputs stay the same: prune it, or load or train its weights."
+        ablation = count_result("attention heads", "FAILS", len(dead_names), f"of {count} heads are dead", advice)
+    return [ablation, attention_entropy(layers, count)]
+
+
+def trace_attention(loaded: Loaded, probes: Probes) -> list[LayerAttention]:
+    """The weights of every attention layer. A two-tower model runs on texts and on images."""
+    batches = [] if probes.pixels is None or probes.targets else [ModelInputs(probes.pixels[:PROBE_ROWS])]
+    batches += [probes.inputs(range(min(PROBE_ROWS, len(probes.ids))))] if probes.ids else []
+    layers = []
+    for inputs in batches:
+        with look(loaded.model) as trace:
+            model_outputs(loaded, inputs)
+        for name, weights in trace.items():
+            if name.endswith(".weights") and weights.dim() == 4:
+                mask = trace.get(f"{name.removesuffix('weights')}mask", weights > 0)
+                layers.append(LayerAttention(name, weights, mask.sum(-1, keepdim=True), inputs))
+    return layers
+
+
+def dead_heads(loaded: Loaded, layer: LayerAttention) -> list[int]:
+    """Heads whose ablation leaves the outputs as they are. The reference replaces the weights by a clone, because a
+    layer with a hook computes attention by its unfused path."""
+    with look(loaded.model, change={layer.name: torch.clone}):
+        reference = model_outputs(loaded, layer.inputs)
+    dead = []
+    for head in range(layer.weights.size(1)):
+        with look(loaded.model, change={layer.name: without(head)}):
+            difference = relative_difference(reference, model_outputs(loaded, layer.inputs))
+        dead += [head] if difference <= DEAD_TOLERANCE else []
+    return dead
+
+
+def attention_entropy(layers: list[LayerAttention], count: int) -> CheckResult:
+    uniform_heads: list[str] = []
+    saturated_heads: list[str] = []
+    for layer in layers:
+        deviation, entropy = uniformity_and_entropy(layer)
+        uniform_heads += [layer.head(i) for i in (deviation <= UNIFORM_TOLERANCE).nonzero()[:, 0].tolist()]
+        saturated_heads += [layer.head(i) for i in (entropy <= SATURATED_ENTROPY).nonzero()[:, 0].tolist()]
+    if uniform_heads:
+        advice = (
+            f"{join_names(uniform_heads)}: every key gets the same weight, as if queries or keys were 0; load them."
+        )
+        return count_result(
+            "attention entropy", "FAILS", len(uniform_heads), f"of {count} heads attend uniformly", advice
+        )
+    if saturated_heads:
+        advice = f"{join_names(saturated_heads)}: the softmax is saturated; common, but no gradient passes through it."
+        return count_result(
+            "attention entropy", "note", len(saturated_heads), f"of {count} heads attend to one token only", advice
+        )
+    return CheckResult("attention entropy", "ok", "No head is uniform, none is saturated", 0, 0)
+
+
+def uniformity_and_entropy(layer: LayerAttention) -> tuple[Tensor, Tensor]:
+    """(H,) each: the largest relative deviation of a weight from 1/n, and the largest entropy as a share of log n.
+    Queries with one unmasked key do not count."""
+    weights, visible = layer.weights.double(), layer.visible
+    has_choice = (visible > 1).expand(*weights.shape[:-1], 1).squeeze(-1)  # (B,H,T)
+    deviation = ((weights * visible - 1).abs() * (weights > 0)).amax(-1)
+    entropy = -torch.xlogy(weights, weights).sum(-1, keepdim=True) / visible.clamp(min=2).log()
+    unmeasured = ~has_choice.any(2).any(0)
+    maxima = ((part * has_choice).amax((0, 2)) for part in (deviation, entropy.squeeze(-1)))
+    return tuple(part.masked_fill(unmeasured, torch.inf).cpu() for part in maxima)  # type: ignore[return-value]
