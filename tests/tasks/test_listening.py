@@ -63,7 +63,7 @@ def test_what_cannot_be_shown_or_timed_is_refused_in_a_sentence(listener, tmp_pa
     assert main(["look", str(run), file, "--out", str(tmp_path / "a.html")]) == 2
     assert "this model hears sounds" in capsys.readouterr().err
     assert main(["bench", str(run)]) == 2
-    assert "this one hears" in capsys.readouterr().err
+    assert "this one reads audio" in capsys.readouterr().err
 
 
 def test_a_folder_without_its_ears_is_refused(listener, tmp_path):
