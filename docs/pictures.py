@@ -46,9 +46,9 @@ from regard.data.hearing import Hearing, hidden
 from regard.data.mels import Mels, normal
 from regard.data.molecules import asked_for, rdkit
 from regard.lab import EXPERIMENTS, experiment
-from regard.lab.finding import quietly
-from regard.lab.grammar import HIDDEN, NONE, SENTENCE, WORDS, language
-from regard.lab.learning import learn, rates
+from regard.lab.optimize import learn, rates
+from regard.lab.result import quietly
+from regard.lab.toy_language import HIDDEN, NONE, SENTENCE, WORDS, language
 from regard.load import Loaded, load
 from regard.look import look
 from regard.models.gpt import GPT, GPTConfig
@@ -62,13 +62,13 @@ from regard.training import schedule
 from regard.training.run import Run
 from regard.view import cart
 from regard.view.alignment import alignment
-from regard.view.curve import loss_curve
-from regard.view.inside import run as inside_of
+from regard.view.attention_rollout import gathers, rollout
+from regard.view.figures import lens_picture
+from regard.view.logit_lens import stream
+from regard.view.loss_curve import loss_curve
+from regard.view.report import page
 from regard.view.returns import rounds_on
-from regard.view.rollout import gathers, rollout
-from regard.view.stills import lens_picture
-from regard.view.stream import stream
-from regard.view.whole import page
+from regard.view.trace import run as inside_of
 
 HERE = Path(__file__).parent / "pictures"
 BIKE = "The nice boys bought their bike because it was cheap."  # never seen in training

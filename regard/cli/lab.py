@@ -19,8 +19,8 @@ from regard.choose import choose
 from regard.cli.help import show
 from regard.cli.options import parse
 from regard.lab import EXPERIMENTS, claim, experiment
-from regard.lab.finding import Finding
-from regard.lab.site import Shown, number, png, site, verdict
+from regard.lab.result import Finding
+from regard.lab.results_page import Shown, number, png, site, verdict
 from regard.training.settings import options_of
 
 

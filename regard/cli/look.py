@@ -14,7 +14,7 @@ from regard.cli.options import parse
 from regard.data.files import as_in_training
 from regard.load import load
 from regard.training.settings import options_of
-from regard.view.whole import Whole
+from regard.view.report import Whole
 
 
 @dataclass

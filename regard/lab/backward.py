@@ -18,8 +18,8 @@ import torch
 from matplotlib.figure import Figure
 from torch import nn
 
-from regard.lab.finding import Each, Finding, at_least, drawing, rows
-from regard.lab.graph import NUDGE, Node, Values, backward, by_nudging, forward, slopes_at
+from regard.lab.computation_graph import NUDGE, Node, Values, backward, by_nudging, forward, slopes_at
+from regard.lab.result import Each, Finding, at_least, drawing, rows
 from regard.look import look
 
 FLOAT_ERROR = 1e-12  # of doubles

@@ -21,8 +21,8 @@ from matplotlib.figure import Figure
 from regard.choose import must
 from regard.data.bundled import ball
 from regard.data.episodes import Episode, Floats, video
-from regard.lab.finding import Each, Finding, at_least
-from regard.lab.learning import learn, rates
+from regard.lab.optimize import learn, rates
+from regard.lab.result import Each, Finding, at_least
 from regard.models.world import World, WorldConfig
 from regard.parts.heads import Model
 from regard.tasks.predict import Predict

@@ -19,9 +19,9 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from regard.choose import must
-from regard.lab.chances import NEVER, languages, search, search_tree, written_down
-from regard.lab.finding import Each, Finding, at_least, curves, drawing, rows
-from regard.view.tree import Tree
+from regard.lab.result import Each, Finding, at_least, curves, drawing, rows
+from regard.lab.tabular_lm import NEVER, languages, search, search_tree, written_down
+from regard.view.beam_tree import Tree
 
 TEXTS = {
     "time flies by": 0.11, "time flies home": 0.09, "time heals all": 0.08, "time heals us": 0.07,

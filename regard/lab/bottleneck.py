@@ -22,9 +22,9 @@ from torch import Tensor
 
 from regard.choose import must
 from regard.generate import Decoding, generate
-from regard.lab.finding import Each, Finding, at_least, curves, drawing, rows
-from regard.lab.learning import learn, rates
-from regard.lab.puzzles import backwards
+from regard.lab.optimize import learn, rates
+from regard.lab.result import Each, Finding, at_least, curves, drawing, rows
+from regard.lab.synthetic_tasks import backwards
 from regard.look import look
 from regard.models.recurrent import RecurrentConfig
 from regard.models.seq2seq import Seq2Seq

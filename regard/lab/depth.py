@@ -19,9 +19,9 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, at_least, curves, drawing, legend_below, rows
-from regard.lab.learning import learn
-from regard.lab.stacks import densenet, normed_resnet, plain, plain_kept_in_size, resnet
+from regard.lab.deep_networks import densenet, normed_resnet, plain, plain_kept_in_size, resnet
+from regard.lab.optimize import learn
+from regard.lab.result import Each, Finding, at_least, curves, drawing, legend_below, rows
 from regard.parts.heads import Model
 
 LEARNT, FAILED = 0.1, 0.5  # shares of the input's variance that are missing in the output

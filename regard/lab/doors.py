@@ -19,8 +19,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, at_least, curves, drawing, rows
-from regard.lab.learning import learn, rates
+from regard.lab.optimize import learn, rates
+from regard.lab.result import Each, Finding, at_least, curves, drawing, rows
 from regard.models.world import World, WorldConfig
 from regard.parts.heads import Model, PerToken
 

@@ -22,7 +22,7 @@ from torch.linalg import matrix_norm
 from torch.nn.utils import clip_grad_value_
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, curves, drawing, of_the_first, per_step, rows
+from regard.lab.result import Each, Finding, curves, drawing, of_the_first, per_step, rows
 from regard.parts.recurrence import RNN
 from regard.training.optimizer import scale_and_clip
 

@@ -21,8 +21,8 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, curves, densities, drawing, per_step
-from regard.lab.stacks import linears, measured, through
+from regard.lab.deep_networks import linears, measured, through
+from regard.lab.result import Each, Finding, curves, densities, drawing, per_step
 from regard.parts.norms import LayerNorm
 
 FLOAT_ERROR = 1e-12  # of doubles, with room for the sum

@@ -18,9 +18,9 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, drawing, grid, rows
-from regard.lab.grammar import HIDDEN, KINDS, NONE, SENTENCE, WORDS, kinds_of, language
-from regard.lab.learning import learn, rates
+from regard.lab.optimize import learn, rates
+from regard.lab.result import Each, Finding, drawing, grid, rows
+from regard.lab.toy_language import HIDDEN, KINDS, NONE, SENTENCE, WORDS, kinds_of, language
 from regard.look import Change, look, without
 from regard.models.bert import Bert, BertConfig
 from regard.parts.heads import Model

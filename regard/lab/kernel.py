@@ -18,9 +18,9 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, curves, drawing, legend_below, rows
-from regard.lab.learning import learn
-from regard.lab.mixing import answers, layer_by_hand, process_weights
+from regard.lab.kernel_regression import answers, layer_by_hand, process_weights
+from regard.lab.optimize import learn
+from regard.lab.result import Each, Finding, curves, drawing, legend_below, rows
 from regard.look import look
 from regard.parts.attention import CrossAttention
 from regard.parts.heads import Model

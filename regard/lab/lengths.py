@@ -20,10 +20,10 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, at_least, curves, drawing
-from regard.lab.learning import learn, rates
-from regard.lab.puzzles import CHANCE, DIGITS, FLOOR, digits
-from regard.lab.readers import told_of_order
+from regard.lab.optimize import learn, rates
+from regard.lab.result import Each, Finding, at_least, curves, drawing
+from regard.lab.sequence_models import told_of_order
+from regard.lab.synthetic_tasks import CHANCE, DIGITS, FLOOR, digits
 from regard.parts.heads import Model, Output
 
 STYLES = {"none": "k:", "learned": "C3--", "sinusoidal": "C1-.", "rotary": "C0-", "ALiBi": "k-"}

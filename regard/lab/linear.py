@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, at_least, curves, drawing, rows
+from regard.lab.result import Each, Finding, at_least, curves, drawing, rows
 from regard.parts.feedforward import ACTIVATIONS, FeedForward
 
 FLOAT_ERROR = 1e-12  # of doubles, with room for the sums

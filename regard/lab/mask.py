@@ -20,7 +20,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from regard.lab.finding import Each, Finding, at_least, drawing, grid, rows
+from regard.lab.result import Each, Finding, at_least, drawing, grid, rows
 from regard.parts.attention import attend, weights_openly
 
 WORDS = ("<SOS>", "it", "is", "11")

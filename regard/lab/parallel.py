@@ -26,7 +26,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, at_least, curves, drawing, legend_below, rows, under
+from regard.lab.result import Each, Finding, at_least, curves, drawing, legend_below, rows, under
 from regard.look import look
 from regard.parts.attention import SelfAttention
 from regard.parts.cache import Cache

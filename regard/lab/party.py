@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, at_least, curves, drawing, rows, under
+from regard.lab.result import Each, Finding, at_least, curves, drawing, rows, under
 from regard.parts.attention import attend
 from regard.parts.memory import recall_all_at_once
 

@@ -19,10 +19,10 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, at_least, curves, drawing, legend_below, of_the_first
-from regard.lab.learning import gradient_at_words, learn
-from regard.lab.puzzles import named
-from regard.lab.readers import remembering
+from regard.lab.optimize import gradient_at_words, learn
+from regard.lab.result import Each, Finding, at_least, curves, drawing, legend_below, of_the_first
+from regard.lab.sequence_models import remembering
+from regard.lab.synthetic_tasks import named
 from regard.parts.heads import Model
 
 KNOWS, GUESSES = 0.9, 0.5  # share of right answers: at least, and below

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, at_least, curves, drawing, rows, under
+from regard.lab.result import Each, Finding, at_least, curves, drawing, rows, under
 from regard.parts import scoring
 
 NEAR = 0.1  # to the spread that d predicts

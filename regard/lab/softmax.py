@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, Row, drawing
+from regard.lab.result import Each, Finding, Row, drawing
 from regard.parts.attention import attend
 from regard.parts.scoring import scaled_dot, weights_of
 

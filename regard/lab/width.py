@@ -18,8 +18,8 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, at_least, curves, drawing, rows
-from regard.lab.stacks import densenet, resnet
+from regard.lab.deep_networks import densenet, resnet
+from regard.lab.result import Each, Finding, at_least, curves, drawing, rows
 from regard.parts.feedforward import FeedForward
 
 SHRINKS = 10.0  # times, at least, that ε is smaller at the widest than at the narrowest

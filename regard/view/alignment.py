@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from regard.atomic import replace_file
 from regard.data.batches import to_device
 from regard.look import look
-from regard.view.words import mark_of, words
+from regard.view.word_pieces import mark_of, words
 
 Table = npt.NDArray[np.float64]
 

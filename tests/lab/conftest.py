@@ -5,7 +5,7 @@ from functools import cache
 import pytest
 
 from regard.lab import experiment
-from regard.lab.finding import quietly
+from regard.lab.result import quietly
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from torch import nn
 
 from regard.lab import backward as lab
 from regard.lab.backward import QUICK, Knobs, Node, all_ways, backward, by_nudging, forward, run, squared_error
-from regard.lab.finding import quietly
+from regard.lab.result import quietly
 
 number = st.floats(-10, 10, width=32)
 

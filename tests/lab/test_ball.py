@@ -7,7 +7,7 @@ import pytest
 
 from regard.lab import ball
 from regard.lab.ball import QUICK, Seen, run
-from regard.lab.finding import quietly
+from regard.lab.result import quietly
 
 
 def test_it_holds(quick) -> None:

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from regard.generate import generate
-from regard.lab import beam, chances
+from regard.lab import beam, tabular_lm
 from regard.lab.beam import QUICK, TEXTS, Knobs, run
-from regard.lab.finding import Finding, quietly
+from regard.lab.result import Finding, quietly
 
 
 def test_the_tree_is_exact(quick) -> None:
@@ -49,7 +49,7 @@ def test_a_search_that_is_greedy_whatever_it_is_told_does_not_pass(monkeypatch: 
     def narrow(*asked, how, numbers):
         return generate(*asked, how=replace(how, beam=1), numbers=numbers)
 
-    monkeypatch.setattr(chances, "generate", narrow)
+    monkeypatch.setattr(tabular_lm, "generate", narrow)
     assert not run(QUICK, quietly).holds
 
 

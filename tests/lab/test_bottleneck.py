@@ -8,7 +8,7 @@ import torch
 
 from regard.lab import bottleneck
 from regard.lab.bottleneck import GOOD, LOST, QUICK, STYLES, run, share_right
-from regard.lab.finding import quietly
+from regard.lab.result import quietly
 
 WITHOUT, WITH = STYLES
 

@@ -8,9 +8,9 @@ from torch import nn
 from torch.testing import assert_close
 
 from regard.lab import depth
+from regard.lab.deep_networks import layer, plain_kept_in_size
 from regard.lab.depth import NETWORKS, QUICK, Knobs, losses, run
-from regard.lab.finding import quietly
-from regard.lab.stacks import layer, plain_kept_in_size
+from regard.lab.result import quietly
 from regard.parts.residual import PreNorm
 
 D = 3

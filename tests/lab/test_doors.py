@@ -7,7 +7,7 @@ import torch
 
 from regard.lab import doors
 from regard.lab.doors import QUICK, Knobs, elsewhere, parties, run
-from regard.lab.finding import quietly
+from regard.lab.result import quietly
 
 
 def test_a_guest_stands_behind_one_door_and_the_first_one_is_the_answer():

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from regard.lab import gradients
-from regard.lab.finding import of_the_first, per_step, quietly
 from regard.lab.gradients import QUICK, Knobs, clip, run, sent_back
+from regard.lab.result import of_the_first, per_step, quietly
 from regard.parts.recurrence import RNN
 
 SEEDS = st.integers(0, 999)

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from regard.lab import growth
-from regard.lab.finding import quietly
 from regard.lab.growth import BOUNDS, Knobs, example, run
+from regard.lab.result import quietly
 from regard.parts.norms import BareRMSNorm, LayerNorm
 
 SMALLER = Knobs(layers=3, inputs=300)

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from regard.lab import heads
-from regard.lab.finding import Finding, quietly
-from regard.lab.grammar import HIDDEN, KINDS, NONE, SENTENCE, SUBJECTS, WORDS, language
 from regard.lab.heads import QUICK, Knobs, run
+from regard.lab.result import Finding, quietly
+from regard.lab.toy_language import HIDDEN, KINDS, NONE, SENTENCE, SUBJECTS, WORDS, language
 from regard.look import without
 from regard.parts.heads import Model
 

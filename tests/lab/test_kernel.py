@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from regard.lab.finding import quietly
 from regard.lab.kernel import QUICK, run, train
-from regard.lab.mixing import answers, layer_by_hand, process_weights
+from regard.lab.kernel_regression import answers, layer_by_hand, process_weights
+from regard.lab.result import quietly
 from regard.parts import attention
 
 

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from regard import lab as room
 from regard.cli import lab, main
 from regard.lab import EXPERIMENTS, claim, experiment, mask, softmax
-from regard.lab.finding import Finding, quietly
-from regard.lab.site import Shown, site
+from regard.lab.result import Finding, quietly
+from regard.lab.results_page import Shown, site
 from regard.training.settings import options_of
 
 PNG = b"\x89PNG"

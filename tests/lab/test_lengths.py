@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from regard.lab import lengths, readers
-from regard.lab.finding import quietly
+from regard.lab import lengths, sequence_models
 from regard.lab.lengths import QUICK, Knobs, run
-from regard.lab.readers import told_of_order
+from regard.lab.result import quietly
+from regard.lab.sequence_models import told_of_order
 from regard.parts.positions import Alibi
 
 TOLD = pytest.mark.parametrize("name", ["learned", "sinusoidal", "rotary", "ALiBi"])
@@ -50,7 +50,7 @@ def test_readers_that_learnt_nothing_do_not_pass() -> None:
 
 
 def test_a_bias_of_the_wrong_sign_does_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "Alibi", lambda heads: lambda T, S: -Alibi(heads)(T, S))
+    monkeypatch.setattr(sequence_models, "Alibi", lambda heads: lambda T, S: -Alibi(heads)(T, S))
     assert not run(QUICK, quietly).holds
 
 

@@ -8,8 +8,8 @@ from torch import nn
 from torch.testing import assert_close
 
 from regard.lab import linear
-from regard.lab.finding import quietly
 from regard.lab.linear import QUICK, Knobs, collapsed, fitted, run, share_missed
+from regard.lab.result import quietly
 from regard.parts.feedforward import FeedForward
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from regard.lab import mask
-from regard.lab.finding import quietly
 from regard.lab.mask import QUICK, SCORES, Knobs, as_attention, by_hand, masked, run
+from regard.lab.result import quietly
 from regard.parts.attention import attend, weights_openly
 
 

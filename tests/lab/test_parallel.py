@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from regard.lab import parallel
-from regard.lab.finding import quietly
 from regard.lab.parallel import LSTM, QUICK, STYLES, chain, in_proportion, run, step_by_step
+from regard.lab.result import quietly
 from regard.parts.attention import SelfAttention
 
 

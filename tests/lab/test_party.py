@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from regard.lab import party
-from regard.lab.finding import quietly
 from regard.lab.party import QUICK, likeness, memories, remembered, run
+from regard.lab.result import quietly
 
 
 def met(people: int) -> tuple[Tensor, Tensor]:

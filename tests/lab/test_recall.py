@@ -8,8 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.lab import recall
-from regard.lab.finding import quietly
-from regard.lab.puzzles import named
 from regard.lab.recall import (
     GUESSES,
     KNOWS,
@@ -22,6 +20,8 @@ from regard.lab.recall import (
     run,
     taught,
 )
+from regard.lab.result import quietly
+from regard.lab.synthetic_tasks import named
 
 
 @settings(max_examples=50)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from regard.lab.finding import quietly
+from regard.lab.result import quietly
 from regard.lab.saturation import QUICK, run, scoring, softmax_of
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from regard.lab import softmax
-from regard.lab.finding import quietly
+from regard.lab.result import quietly
 from regard.lab.softmax import DECK_A, DECK_T, QUICK, RIGHT_T, SAID_A, SAID_T, Knobs, asked, rounded, run
 from regard.parts.attention import attend
 from regard.parts.scoring import dot, scaled_dot, weights_of

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.lab import width
-from regard.lab.finding import quietly
-from regard.lab.stacks import densenet, resnet
+from regard.lab.deep_networks import densenet, resnet
+from regard.lab.result import quietly
 from regard.lab.width import AT, QUICK, count, fitted, function, run
 
 

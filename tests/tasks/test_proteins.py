@@ -20,7 +20,7 @@ from regard.tasks.fill import Fill
 from regard.tasks.tag import NOT, UNTOLD, Tag
 from regard.training.settings import start
 from regard.training.train import carry_out, planned, prepare, train
-from regard.view.words import line
+from regard.view.word_pieces import line
 
 SMALL = {"model": "chain", "dim": 16, "heads": 2, "hidden": 12, "device": "cpu", "checks": 1}
 

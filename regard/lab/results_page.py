@@ -10,7 +10,7 @@ from html import escape
 from textwrap import dedent
 from typing import NamedTuple
 
-from regard.lab.finding import Finding
+from regard.lab.result import Finding
 
 STYLE = """
 :root { color-scheme: light dark;

@@ -25,7 +25,7 @@ from regard.models.convolution import Convolution, ConvolutionConfig
 from regard.models.vit import ViT, ViTConfig
 from regard.tasks.classify import Classify
 from regard.tasks.match import Match
-from regard.view.rollout import gathers, looked_at, picture_tab, rollout, similarity_tab
+from regard.view.attention_rollout import gathers, looked_at, picture_tab, rollout, similarity_tab
 
 L, H, SIDE, PATCH = 2, 3, 32, 8
 P = (SIDE // PATCH) ** 2

@@ -1,7 +1,7 @@
 """Screenshots of every tab of the page, light, dark and as narrow as a telephone, to look at after a change.
 
-    python tests/view/shots.py FOLDER                        of models that learn a minute each from what is bundled
-    python tests/view/shots.py FOLDER page.html ...          of pages that are there already
+    python tests/view/screenshots.py FOLDER                    of models trained for a minute each on bundled data
+    python tests/view/screenshots.py FOLDER page.html ...      of existing pages
 
 FOLDER keeps the models in runs/, their pages in pages/ and one picture for each page, tab and look. What is there
 already is not trained again.

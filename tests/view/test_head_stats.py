@@ -16,8 +16,8 @@ from regard.models.recurrent import Reader, RecurrentConfig
 from regard.models.seq2seq import Seq2Seq
 from regard.tasks.tag import Tag
 from regard.tasks.write import Write
-from regard.view.inside import run
-from regard.view.roles import MEASURES, head_roles, heads_tab, without_each_head
+from regard.view.head_stats import MEASURES, head_roles, heads_tab, without_each_head
+from regard.view.trace import run
 
 T, L, H = 6, 2, 3
 STORY = "the cat sat on the mat and the dog sat on the log\n" * 4

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from regard.lab.learning import gradient_at_words, learn, rates
+from regard.lab.optimize import gradient_at_words, learn, rates
 from regard.parts.heads import Model
 
 

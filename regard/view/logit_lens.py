@@ -18,8 +18,8 @@ from regard.tasks.fill import Fill
 from regard.tasks.tag import Tag
 from regard.tasks.translate import Translate
 from regard.tasks.write import Write
-from regard.view.inside import Inside
-from regard.view.words import mark_of, shown
+from regard.view.trace import Inside
+from regard.view.word_pieces import mark_of, shown
 
 BEST = 5  # guesses for each token
 SAYS = {  # what the head makes of a token

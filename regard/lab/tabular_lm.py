@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.generate import Decoding, Step, generate
 from regard.parts.cache import Cache
-from regard.view.tree import Tree, beam_tree
+from regard.view.beam_tree import Tree, beam_tree
 
 NEVER = 1e-30  # the probability of what cannot follow: of a row of zeros no softmax can be taken
 

@@ -9,7 +9,7 @@ import pytest
 
 from regard.check.memory import noted_in
 from regard.training.run import Run
-from regard.view.history import POINTS, training_tab
+from regard.view.training_history import POINTS, training_tab
 
 
 def logged(folder, count: int, every: int):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from regard.view.words import Line
+from regard.view.word_pieces import Line
 
 Floats = npt.NDArray[np.float32]
 PRONOUNS = ("it", "er", "sie", "es")

@@ -10,7 +10,7 @@ from regard.look import look
 from regard.models.recurrent import RecurrentConfig
 from regard.models.seq2seq import Seq2Seq
 from regard.view.alignment import align, alignment, words
-from regard.view.curve import loss_curve
+from regard.view.loss_curve import loss_curve
 
 
 def test_pieces_become_words_again():

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-from regard.lab.chances import beginning, languages, next_words, search
+from regard.lab.tabular_lm import beginning, languages, next_words, search
 from regard.parts.cache import Cache
 
 LANGUAGES = st.builds(

@@ -27,14 +27,14 @@ from regard.parts.positions import Alibi, Sinusoidal, sinusoids
 from regard.tasks import TASKS
 from regard.tasks.classify import Classify
 from regard.tasks.embed import Embed
-from regard.view import attention as view_attention
-from regard.view.attention import attention_tab, maps, steps_tab
-from regard.view.between import Start, between_words, sharpest, start_of
-from regard.view.inside import UNKNOWN, run
-from regard.view.positions import positions_tab
-from regard.view.stills import stills
-from regard.view.stream import guessed, stream, stream_tab
-from regard.view.words import Line, line, words
+from regard.view import attention_maps
+from regard.view.attention_maps import attention_tab, maps, steps_tab
+from regard.view.figures import stills
+from regard.view.logit_lens import guessed, stream, stream_tab
+from regard.view.position_table import positions_tab
+from regard.view.trace import UNKNOWN, run
+from regard.view.word_attention import Start, between_words, sharpest, start_of
+from regard.view.word_pieces import Line, line, words
 
 H, D, L, CONTEXT = 3, 24, 2, 40
 TEXTS = [
@@ -168,7 +168,7 @@ def test_who_writes_sees_nothing_behind_it():
         one = next(one for one in maps(inside) if one.name == name)
         assert not np.triu(one.weights, 1).any()
         assert "it writes the next" in one.says
-        assert all(head["mask"] for head in view_attention.as_told(one, inside, 10**6)["opened"])
+        assert all(head["mask"] for head in attention_maps.as_told(one, inside, 10**6)["opened"])
 
 
 def test_who_only_reads_is_not_said_to_write():
@@ -215,9 +215,9 @@ def test_a_row_of_the_cross_map_is_the_step_that_wrote_its_token():
 def test_heads_are_opened_while_there_is_room_and_that_of_the_start_always():
     inside = seen_by(made("write", "gpt"))
     [one] = maps(inside)
-    assert view_attention.to_open(one, inside, 0) == [one.start[:2]]
+    assert attention_maps.to_open(one, inside, 0) == [one.start[:2]]
     T, E = len(one.asks.pieces), D // H
-    few = view_attention.to_open(one, inside, (H + 1) * 4 * (T * T + 3 * T * E))
+    few = attention_maps.to_open(one, inside, (H + 1) * 4 * (T * T + 3 * T * E))
     assert len(few) == H + 1
     assert {(one.start.layer, head) for head in range(H)} < set(few)
 

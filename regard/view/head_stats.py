@@ -30,8 +30,8 @@ from regard.tasks.fill import Fill
 from regard.tasks.tag import Tag
 from regard.tasks.translate import Translate
 from regard.tasks.write import Write
-from regard.view.inside import run
-from regard.view.rollout import looked_at
+from regard.view.attention_rollout import looked_at
+from regard.view.trace import run
 
 HEADS = (SelfAttention, CrossAttention, AdditiveAttention)
 CHOOSE = (Classify, Fill, Tag, Translate, Write)  # tasks that choose one of several answers

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from regard.parts.attention import repeated
-from regard.view.between import Floats, Start, sharpest, start_of
-from regard.view.inside import BLIND, Inside
 from regard.view.page import blob
-from regard.view.words import Line
+from regard.view.trace import BLIND, Inside
+from regard.view.word_attention import Floats, Start, sharpest, start_of
+from regard.view.word_pieces import Line
 
 ROOM = 1_000_000  # bytes of queries, keys, values and weights that a page may hold
 

@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from regard.atomic import naming
-from regard.view.attention import Map
-from regard.view.stream import Stream
+from regard.view.attention_maps import Map
+from regard.view.logit_lens import Stream
 
 SMALLEST, LARGEST = 2.0, 40.0  # inches
 

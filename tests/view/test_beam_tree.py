@@ -23,7 +23,7 @@ from regard.models.transformer import Transformer, TransformerConfig
 from regard.parts.cache import Cache
 from regard.tasks.classify import Classify
 from regard.tasks.translate import Translate
-from regard.view.tree import beam_tab, beam_tree, translation_tree
+from regard.view.beam_tree import beam_tab, beam_tree, translation_tree
 
 END, START = 0, 1
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from regard.lab.puzzles import CHANCE, DIGITS, FLOOR, SLIPS, backwards, digits, named
+from regard.lab.synthetic_tasks import CHANCE, DIGITS, FLOOR, SLIPS, backwards, digits, named
 
 
 @settings(max_examples=30)

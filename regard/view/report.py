@@ -19,16 +19,16 @@ from regard.models import MODELS
 from regard.tasks import TASKS
 from regard.tasks.translate import Translate
 from regard.training.loop import parameters
-from regard.view.attention import Map, attention_tab, maps, steps_tab
-from regard.view.history import training_tab
-from regard.view.inside import refuse_blind, run, sees
+from regard.view.attention_maps import Map, attention_tab, maps, steps_tab
+from regard.view.attention_rollout import picture_tab, similarity_tab
+from regard.view.beam_tree import beam_tab
+from regard.view.figures import stills
+from regard.view.head_stats import heads_tab
+from regard.view.logit_lens import Stream, stream, stream_tab
 from regard.view.page import Page
-from regard.view.positions import positions_tab
-from regard.view.roles import heads_tab
-from regard.view.rollout import picture_tab, similarity_tab
-from regard.view.stills import stills
-from regard.view.stream import Stream, stream, stream_tab
-from regard.view.tree import beam_tab
+from regard.view.position_table import positions_tab
+from regard.view.trace import refuse_blind, run, sees
+from regard.view.training_history import training_tab
 
 Tab = dict[str, Any]
 Builder = Callable[[Loaded, str, str | None], Tab | None]

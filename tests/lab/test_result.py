@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.lab.finding import at_least, curves, densities, drawing, grid, of_the_first, per_step, rows, under
+from regard.lab.result import at_least, curves, densities, drawing, grid, of_the_first, per_step, rows, under
 
 
 @given(numbers=st.lists(st.tuples(st.integers(), st.integers()), max_size=5))

@@ -27,7 +27,7 @@ from regard.tasks.regress import Regress
 from regard.tasks.tag import Tag
 from regard.tasks.translate import Translate
 from regard.tasks.write import Write
-from regard.view.words import Line, line
+from regard.view.word_pieces import Line, line
 
 ATTENTION = (SelfAttention, CrossAttention, AdditiveAttention, AttentionPool)
 UNKNOWN = "[?]"  # what nobody has told
