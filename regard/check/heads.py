@@ -15,7 +15,7 @@ from regard.check.asking import apart, outputs
 from regard.check.sample import Given, Sample
 from regard.check.verdict import Verdict, named
 from regard.load import Loaded
-from regard.look import look, without
+from regard.look import ablate_heads, look
 
 NOTHING = 1e-7  # by which a head may move an output and still count as dead
 EVEN = 1e-6  # share by which weights may miss 1/n and still count as uniform
@@ -67,7 +67,7 @@ def dead_in(loaded: Loaded, layer: Layer) -> list[int]:
         whole = outputs(loaded, layer.given)
     found = []
     for head in range(layer.weights.size(1)):
-        with look(loaded.model, change={layer.name: without(head)}):
+        with look(loaded.model, change={layer.name: ablate_heads(head)}):
             moved = apart(whole, outputs(loaded, layer.given))
         found += [head] if moved <= NOTHING else []
     return found

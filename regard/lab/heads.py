@@ -21,7 +21,7 @@ from regard.choose import must
 from regard.lab.optimize import learn, rates
 from regard.lab.result import Each, Finding, drawing, grid, rows
 from regard.lab.toy_language import HIDDEN, KINDS, NONE, SENTENCE, WORDS, kinds_of, language
-from regard.look import Change, look, without
+from regard.look import Change, ablate_heads, look
 from regard.models.bert import Bert, BertConfig
 from regard.parts.heads import Model
 
@@ -52,11 +52,11 @@ def run(knobs: Knobs, each: Each) -> Finding:
     sentence, at = (asked != NONE).nonzero().T  # each word of each sentence
     ids, heads = asked[sentence], range(knobs.heads)
     loss, weights = guess(model, ids, at)
-    costs = torch.stack([guess(model, ids, at, without(head))[0] - loss for head in heads])  # (H,N)
+    costs = torch.stack([guess(model, ids, at, ablate_heads(head))[0] - loss for head in heads])  # (H,N)
     of_kind = torch.stack([costs[:, kind].mean(1) for kind in kinds_of(ids[range(len(at)), at])], 1)  # (H,kinds)
     total = costs.mean(1)
     order, (cheapest, dearest) = total.argsort().tolist(), total.aminmax()
-    together = [(guess(model, ids, at, without(*order[:n]))[0] - loss).mean() for n in range(1, knobs.heads)]
+    together = [(guess(model, ids, at, ablate_heads(*order[:n]))[0] - loss).mean() for n in range(1, knobs.heads)]
     free = sum(bool(cost < dearest) for cost in together)
     shared = torch.minimum(weights[:, :, None], weights[:, None]).sum(-1).mean(0)  # (H,H)
     overlap = shared[~torch.eye(knobs.heads, dtype=torch.bool)].mean()

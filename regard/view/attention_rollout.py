@@ -20,7 +20,7 @@ from torch import Tensor
 
 from regard.data.images import FORMATS, Pixels, open_picture, to_image
 from regard.load import Loaded
-from regard.look import Seen, look
+from regard.look import Activations, look
 from regard.tasks.classify import Classify
 from regard.tasks.match import Match
 from regard.view.page import blob
@@ -37,7 +37,7 @@ def rollout(weights: Tensor) -> Tensor:
     return torch.stack(found)
 
 
-def gathers(pooling: str, seen: Seen, places: int) -> Tensor:
+def gathers(pooling: str, seen: Activations, places: int) -> Tensor:
     """(T,), how much of each vector is in the one that the answer is made of."""
     if pooling == "attention":
         return seen["head.pooling.weights"][0, 0].cpu()
@@ -46,7 +46,7 @@ def gathers(pooling: str, seen: Seen, places: int) -> Tensor:
     return torch.eye(places)[-1 if pooling == "last" else 0]
 
 
-def looked_at(loaded: Loaded, name: str) -> tuple[Pixels, Seen] | None:
+def looked_at(loaded: Loaded, name: str) -> tuple[Pixels, Activations] | None:
     """A picture as the model is given it, (C,H,W), and all that it makes the model do; None if it sees no pictures."""
     task, model = loaded.task, loaded.model
     if not isinstance(task, Match | Classify) or task.pictures is None:

@@ -22,7 +22,7 @@ from torch import Tensor
 from regard.choose import choose
 from regard.generate import Decoding
 from regard.load import Loaded
-from regard.look import Seen, look, without
+from regard.look import Activations, ablate_heads, look
 from regard.parts.attention import CrossAttention, SelfAttention
 from regard.parts.scoring import AdditiveAttention
 from regard.tasks.classify import Classify
@@ -79,14 +79,14 @@ def without_each_head(loaded: Loaded, rows: Any, name: str = "loss") -> dict[str
     choose("score", name, [score for score, value in whole.items() if isinstance(value, float)])
 
     def scored(layer: str, head: int) -> float:
-        with look(model, change={layer: without(head)}):
+        with look(model, change={layer: ablate_heads(head)}):
             return float(task.score(model, rows, how)[name])
 
     values = [[scored(layer, head) for head in range(seen[layer].size(1))] for layer in layers_of(seen)]
     return {"score": name, "whole": whole[name], "values": values}
 
 
-def moved_by_each_head(loaded: Loaded, seen: Seen, again: Callable[[], Seen]) -> dict[str, Any] | None:
+def moved_by_each_head(loaded: Loaded, seen: Activations, again: Callable[[], Activations]) -> dict[str, Any] | None:
     """How many bits the answers to one text move when one head is silenced, in the form of `without_each_head`."""
     if not isinstance(loaded.task, CHOOSE) or getattr(loaded.task, "many", False):
         return None
@@ -95,7 +95,7 @@ def moved_by_each_head(loaded: Loaded, seen: Seen, again: Callable[[], Seen]) ->
         return None
 
     def moved(layer: str, head: int) -> float:
-        with look(loaded.model, change={layer: without(head)}):
+        with look(loaded.model, change={layer: ablate_heads(head)}):
             other = again()[""].log_softmax(-1)
         return float((whole.exp() * (whole - other)).sum(-1).mean()) / math.log(2)
 
@@ -103,7 +103,7 @@ def moved_by_each_head(loaded: Loaded, seen: Seen, again: Callable[[], Seen]) ->
     return {"score": "bits by which its answers move", "whole": 0.0, "values": values}
 
 
-def layers_of(seen: Seen) -> list[str]:
+def layers_of(seen: Activations) -> list[str]:
     """Names of the weights (B,H,T,S) of all attention, cross-attention last. Of two towers those of the picture: the
     other may have another number of heads."""
     found = [name for name, tensor in seen.items() if name.endswith(".weights") and tensor.dim() == 4]
@@ -127,7 +127,7 @@ def heads_tab(loaded: Loaded, text: str, target: str | None = None, rows: Any = 
     if target is None and isinstance(loaded.task, Translate):
         target = loaded(text)  # whole: with a head less it may say something else
 
-    def again() -> Seen:
+    def again() -> Activations:
         picture = looked_at(loaded, text.partition("\t")[0])
         return picture[1] if picture else run(loaded, text, target).seen
 

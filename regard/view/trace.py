@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from regard.load import Loaded
-from regard.look import Seen, look
+from regard.look import Activations, look
 from regard.parts.attention import CrossAttention, SelfAttention
 from regard.parts.heads import Model
 from regard.parts.pooling import AttentionPool
@@ -45,7 +45,7 @@ class Inside:
     given: Line  # what the stack that answers was given: the target of a translator, from its start on
     wanted: Line | None  # what each of these places should say
     source: Line | None  # of a translator
-    seen: Seen
+    seen: Activations
     logits: Tensor  # what the head made of it
 
 
@@ -97,7 +97,7 @@ def read(loaded: Loaded, text: str) -> Inside:
 
 
 @torch.inference_mode()
-def seen_in(model: Model, *rows: Sequence[int], most: int | None = None) -> tuple[Seen, Tensor]:
+def seen_in(model: Model, *rows: Sequence[int], most: int | None = None) -> tuple[Activations, Tensor]:
     """All that one text makes the model do."""
     context = min(model.body.config.context, most or model.body.config.context)
     for ids in rows:
