@@ -61,14 +61,14 @@ from regard.tasks.rollout import rolled
 from regard.training import schedule
 from regard.training.run import Run
 from regard.view import cart
-from regard.view.alignment import alignment
-from regard.view.attention_rollout import gathers, rollout
-from regard.view.figures import lens_picture
-from regard.view.logit_lens import stream
+from regard.view.alignment import save_alignment
+from regard.view.attention_rollout import pooling_weights, rollout
+from regard.view.figures import lens_figure
+from regard.view.logit_lens import logit_lens
 from regard.view.loss_curve import loss_curve
 from regard.view.report import page
 from regard.view.returns import rounds_on
-from regard.view.trace import run as inside_of
+from regard.view.trace import trace_text
 
 HERE = Path(__file__).parent / "pictures"
 BIKE = "The nice boys bought their bike because it was cheap."  # never seen in training
@@ -325,7 +325,7 @@ def vit(classifier: Loaded, file: Path) -> None:
     weights = torch.stack([w for name, w in seen.items() if name.endswith("mixer.inner.weights")], 1)  # (B,L,H,T,T)
     figure = Figure(figsize=(8, 3.4), layout="constrained")
     for i, (above, below) in enumerate(figure.subplots(2, len(scenes)).T):
-        reached = (gathers(task.pooling, seen, weights.size(-1)) @ rollout(weights[i]))[-1, 1:]  # (P,)
+        reached = (pooling_weights(task.pooling, seen, weights.size(-1)) @ rollout(weights[i]))[-1, 1:]  # (P,)
         side = round(len(reached) ** 0.5)
         above.imshow(scenes[i].pixels)
         best = int(chances[i].argmax())
@@ -438,14 +438,14 @@ def molecules(counter: Loaded, file: Path) -> None:
 
 def aligned(translator: Loaded, file: Path) -> None:
     unseen = (p for p in phrasebook.phrases() if phrasebook.split(p) == "test" and p.kind == "subordinate")
-    alignment(translator, next(unseen).english, file)
+    save_alignment(translator, next(unseen).english, file)
 
 
 def lens(translator: Loaded, file: Path) -> None:
     """What a translator would write if it stopped after a block."""
-    guesses = stream(inside_of(translator, BIKE))
+    guesses = logit_lens(trace_text(translator, BIKE))
     assert guesses is not None
-    lens_picture(guesses).savefig(file, dpi=90)
+    lens_figure(guesses).savefig(file, dpi=90)
 
 
 def photograph(translator: Loaded, file: Path) -> None:

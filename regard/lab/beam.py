@@ -21,7 +21,7 @@ from torch import Tensor
 from regard.choose import must
 from regard.lab.result import Each, Finding, at_least, curves, drawing, rows
 from regard.lab.tabular_lm import NEVER, languages, search, search_tree, written_down
-from regard.view.beam_tree import Tree
+from regard.view.beam_tree import BeamTree
 
 TEXTS = {
     "time flies by": 0.11, "time flies home": 0.09, "time heals all": 0.08, "time heals us": 0.07,
@@ -92,14 +92,14 @@ def answer(joint: Tensor, names: list[str], width: int) -> tuple[str, float]:
     return " ".join(names[i] for i in ids), round(float(chances), 4)
 
 
-def draw_tree(axes: Axes, tree: Tree, names: list[str], greedy: list[str]) -> None:
+def draw_tree(axes: Axes, tree: BeamTree, names: list[str], greedy: list[str]) -> None:
     """The beginnings that the beam looked at, the more probable above, and which of them it pruned."""
     texts = {
-        place: [names[i] for i in tree.pieces(place)]
+        place: [names[i] for i in tree.tokens(place)]
         for place, node in enumerate(tree.nodes)
         if node.token < len(names) and node.logp > math.log(NEVER) / 2
     }
-    answers = {"beam": texts[tree.nodes[tree.ends[0]].parent or 0], "greedy": greedy}
+    answers = {"beam": texts[tree.nodes[tree.leaves[0]].parent or 0], "greedy": greedy}
     row = count()
 
     def draw(place: int) -> float:
@@ -108,13 +108,13 @@ def draw_tree(axes: Axes, tree: Tree, names: list[str], greedy: list[str]) -> No
         longer = {later: draw(later) for later in texts if tree.nodes[later].parent == place}
         height = sum(longer.values()) / len(longer) if longer else -next(row)
         for later, at in longer.items():
-            on = [name for name, answer in answers.items() if answer[: node.time + 1] == texts[later]]
-            for name in on or ["kept" if tree.nodes[later].kept else "pruned"]:
-                axes.plot([node.time, node.time + 1], [height, at], LINES[name], linewidth=WIDE[name])
+            on = [name for name, answer in answers.items() if answer[: node.length + 1] == texts[later]]
+            for name in on or ["kept" if tree.nodes[later].is_alive else "pruned"]:
+                axes.plot([node.length, node.length + 1], [height, at], LINES[name], linewidth=WIDE[name])
         told = f"{text[-1]}\n{math.exp(node.logp):.2f}" if text else "start"
-        axes.plot(node.time, height, "s", color="white", markersize=26, zorder=3)
-        colour = "black" if node.kept else "grey"
-        axes.text(node.time, height, told, ha="center", va="center", color=colour, fontsize=9, zorder=4)
+        axes.plot(node.length, height, "s", color="white", markersize=26, zorder=3)
+        colour = "black" if node.is_alive else "grey"
+        axes.text(node.length, height, told, ha="center", va="center", color=colour, fontsize=9, zorder=4)
         return height
 
     draw(0)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.generate import Decoding, Step, generate
 from regard.parts.cache import Cache
-from regard.view.beam_tree import Tree, beam_tree
+from regard.view.beam_tree import BeamTree, beam_tree
 
 NEVER = 1e-30  # the probability of what cannot follow: of a row of zeros no softmax can be taken
 
@@ -46,7 +46,7 @@ def search(joint: Tensor, width: int) -> tuple[list[list[int]], Tensor]:
     return texts, torch.stack([language[tuple(ids)] for language, ids in zip(joint, texts, strict=True)])
 
 
-def search_tree(joint: Tensor, width: int) -> Tree:
+def search_tree(joint: Tensor, width: int) -> BeamTree:
     """All that such a beam looks at in one language."""
     longest = joint.dim() - 1
     return beam_tree(

@@ -1,9 +1,9 @@
-"""What a picture's answer is made of: attention rollout, and how well pictures and captions fit.
+"""Attention rollout of images, and the similarity of images and captions.
 
     R_l = ½ (A_l + I) R_l-1,   A_l the mean of the heads of layer l          Abnar & Zuidema 2020, section 4
 
-Row t of R_l says how much of each patch is in vector t after l layers, as if nothing but attention and the residual
-moved anything. The answer is made of the row that gathers: the first vector, or a mean of all.
+Row t of R_l is the share of each patch in vector t after l layers, under the assumption that attention and the residual
+connection alone move information. The output depends on the pooled row: the class token, or the mean of all vectors.
 """
 
 from __future__ import annotations
@@ -25,111 +25,110 @@ from regard.tasks.classify import Classify
 from regard.tasks.match import Match
 from regard.view.page import blob
 
-MOST = 5  # labels that are shown
+TOP_K = 5  # labels on the page
 
 
 def rollout(weights: Tensor) -> Tensor:
     """(L,H,T,T) -> (L,T,T), every row sums to 1."""
     flows = (weights.mean(1) + torch.eye(weights.size(-1), dtype=weights.dtype, device=weights.device)) / 2
-    found = [flows[0]]
+    layers = [flows[0]]
     for flow in flows[1:]:
-        found.append(flow @ found[-1])
-    return torch.stack(found)
+        layers.append(flow @ layers[-1])
+    return torch.stack(layers)
 
 
-def gathers(pooling: str, seen: Activations, places: int) -> Tensor:
-    """(T,), how much of each vector is in the one that the answer is made of."""
+def pooling_weights(pooling: str, activations: Activations, length: int) -> Tensor:
+    """(T,), the weight of each vector in the pooled vector."""
     if pooling == "attention":
-        return seen["head.pooling.weights"][0, 0].cpu()
+        return activations["head.pooling.weights"][0, 0].cpu()
     if pooling == "mean":
-        return torch.full((places,), 1 / places)
-    return torch.eye(places)[-1 if pooling == "last" else 0]
+        return torch.full((length,), 1 / length)
+    return torch.eye(length)[-1 if pooling == "last" else 0]
 
 
-def looked_at(loaded: Loaded, name: str) -> tuple[Pixels, Activations] | None:
-    """A picture as the model is given it, (C,H,W), and all that it makes the model do; None if it sees no pictures."""
+def trace_image(loaded: Loaded, name: str) -> tuple[Pixels, Activations] | None:
+    """The preprocessed image, (C,H,W), and the activations of its forward pass; None if the model reads no images."""
     task, model = loaded.task, loaded.model
     if not isinstance(task, Match | Classify) or task.pictures is None:
         return None
-    ready = task.pictures.prepare([open_picture(name)])  # (1,C,H,W)
-    pixels = task.pictures.normal(torch.from_numpy(ready)).to(next(model.parameters()).device)
-    with torch.inference_mode(), look(model) as seen:
+    images = task.pictures.prepare([open_picture(name)])  # (1,C,H,W)
+    pixels = task.pictures.normal(torch.from_numpy(images)).to(next(model.parameters()).device)
+    with torch.inference_mode(), look(model) as activations:
         model.body.image(pixels) if isinstance(task, Match) else model(pixels)
-    return ready[0], seen
+    return images[0], activations
 
 
-def picture_tab(loaded: Loaded, text: str, target: str | None = None) -> dict[str, Any] | None:
-    """Of a model that attends to the patches of a picture; the text is the name of its file, perhaps with captions."""
-    (name, *_), captions = told(text)
-    looked = looked_at(loaded, name)
-    if not looked:
+def image_tab(loaded: Loaded, text: str, target: str | None = None) -> dict[str, Any] | None:
+    """For a model that attends to image patches; `text` is the name of an image file, perhaps with captions."""
+    (name, *_), captions = split_images_and_captions(text)
+    trace = trace_image(loaded, name)
+    if not trace:
         return None
-    ready, seen = looked
-    layers = [tensor[0] for path, tensor in seen.items() if path.endswith(".mixer.inner.weights")]
+    image, activations = trace
+    layers = [tensor[0] for path, tensor in activations.items() if path.endswith(".mixer.inner.weights")]
     if not layers:
         return None
     weights = torch.stack(layers).float().cpu()  # (L,H,T,T)
-    gathering = gathers(getattr(loaded.task, "pooling", "first"), seen, weights.size(-1))
-    first = int(getattr(loaded.model.body.config, "class_token", True))  # it stands for no patch
-    reached = (gathering @ rollout(weights))[:, first:]  # (L,P)
-    side = math.isqrt(reached.size(1))
+    pooling = pooling_weights(getattr(loaded.task, "pooling", "first"), activations, weights.size(-1))
+    first = int(getattr(loaded.model.body.config, "class_token", True))  # the class token is no patch
+    patches = (pooling @ rollout(weights))[:, first:]  # (L,P)
+    side = math.isqrt(patches.size(1))
     return {
-        "kind": "picture",
-        "title": "Picture",
-        "says": "Bright patches went into the answer. Rollout follows attention through all layers up to one; a single "
-        "head shows where it looked itself.",
-        "image": as_url(ready),
+        "kind": "image",
+        "title": "Attention rollout",
+        "description": "Bright patches contribute most to the output. Rollout multiplies the attention of all layers "
+        "up to one; a single head shows its own weights.",
+        "image": data_url(image),
         "grid": [side, side],
         "layers": weights.size(0),
         "heads": weights.size(1),
-        "rollout": blob((reached / reached.sum(1, keepdim=True)).numpy()),
-        "weights": blob((255 * gathering @ weights)[..., first:].round().to(torch.uint8).numpy()),
-        "answers": answers(loaded, name, captions),
+        "rollout": blob((patches / patches.sum(1, keepdim=True)).numpy()),
+        "weights": blob((255 * pooling @ weights)[..., first:].round().to(torch.uint8).numpy()),
+        "predictions": predictions(loaded, name, captions),
     }
 
 
-def answers(loaded: Loaded, name: str, captions: list[str]) -> list[list[Any]]:
-    """The best labels and their probabilities; a picture that must choose among captions needs some."""
+def predictions(loaded: Loaded, name: str, captions: list[str]) -> list[list[Any]]:
+    """The most probable labels with their probabilities; a model that matches images needs captions."""
     if isinstance(loaded.task, Match) and not captions:
         return []
-    [best] = loaded.answers(["\t".join([name, *captions])], n_best=MOST)
+    [best] = loaded.answers(["\t".join([name, *captions])], n_best=TOP_K)
     return [[answer.text, answer.score] for answer in best]
 
 
 def similarity_tab(loaded: Loaded, text: str, target: str | None = None) -> dict[str, Any] | None:
-    """Of a model that matches; the text holds files of pictures and captions, with tabs between them."""
+    """For a model that matches images and texts; `text` holds image files and captions, separated by tabs."""
     task, model = loaded.task, loaded.model
     if not isinstance(task, Match):
         return None
-    names, captions = told(text)
+    names, captions = split_images_and_captions(text)
     if not captions:
         return None
-    pictures = [open_picture(name) for name in names]
-    seen, said = task.embed_pictures(model, pictures), task.embed_texts(model, captions)
+    images = [open_picture(name) for name in names]
+    image_vectors, text_vectors = task.embed_pictures(model, images), task.embed_texts(model, captions)
     device = next(model.parameters()).device
     with torch.inference_mode():
-        scores = model.body.scores(seen.to(device), said.to(device)).cpu()
+        logits = model.body.scores(image_vectors.to(device), text_vectors.to(device)).cpu()
     return {
         "kind": "similarity",
-        "title": "Pictures and captions",
-        "says": "The cosine of each picture and each caption, and the probability of each caption if it must be one "
-        "of these.",
-        "pictures": [as_url(ready) for ready in task.pictures.prepare(pictures)],
+        "title": "Image-text similarity",
+        "description": "The cosine similarity of each image and each caption, and the softmax over the captions.",
+        "images": [data_url(image) for image in task.pictures.prepare(images)],
         "texts": captions,
-        "scores": (seen @ said.T).tolist(),
-        "chances": scores.softmax(-1).tolist(),
+        "cosines": (image_vectors @ text_vectors.T).tolist(),
+        "probabilities": logits.softmax(-1).tolist(),
     }
 
 
-def told(text: str) -> tuple[list[str], list[str]]:
-    """Files of pictures, and captions: what comes first is a picture, and what is no picture file else is a caption."""
+def split_images_and_captions(text: str) -> tuple[list[str], list[str]]:
+    """The first field is an image file; of the others, those that name an image file are images, the rest captions."""
     first, *others = text.split("\t")
-    files = [one for one in others if Path(one).suffix.lower() in FORMATS and Path(one).is_file()]
-    return [first, *files], [one for one in others if one not in files]
+    files = [field for field in others if Path(field).suffix.lower() in FORMATS and Path(field).is_file()]
+    return [first, *files], [field for field in others if field not in files]
 
 
-def as_url(pixels: Pixels) -> str:
-    """What the model sees of a picture, (C,H,W), as a page takes it."""
+def data_url(pixels: Pixels) -> str:
+    """A preprocessed image (C,H,W) as a data URL."""
     stream = BytesIO()
     to_image(np.ascontiguousarray(pixels.transpose(1, 2, 0))).save(stream, "PNG")
     return "data:image/png;base64," + b64encode(stream.getvalue()).decode()

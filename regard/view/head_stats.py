@@ -1,12 +1,12 @@
-"""What each head does, and what would be lost without it.
+"""Statistics of each attention head, and the effect of its ablation.
 
-    distance   Σ_s w_ts |t - s|             how far it looks
-    entropy    - Σ_s w_ts log₂ w_ts         how many tokens it spreads over          Voita et al. 2019
-    shares     of its weight that fall on the first, the previous, the next and the same token
-    without    the score when its weights are 0                                      Michel et al. 2019
-    moved      Σ p log₂ p/p'                how far the answers p move when its weights are 0
+    distance   Σ_s w_ts |t - s|             mean distance of attention
+    entropy    - Σ_s w_ts log₂ w_ts         in bits                                  Voita et al. 2019
+    shares     of the attention on the first, the previous, the next and the same token
+    ablation   the task's score with the head's weights set to 0                     Michel et al. 2019
+    KL         Σ p log₂ p/p'                from the predictions p to those without the head, in bits
 
-All are means over the tokens t that ask.
+All are means over the query tokens t.
 """
 
 from __future__ import annotations
@@ -30,121 +30,125 @@ from regard.tasks.fill import Fill
 from regard.tasks.tag import Tag
 from regard.tasks.translate import Translate
 from regard.tasks.write import Write
-from regard.view.attention_rollout import looked_at
-from regard.view.trace import run
+from regard.view.attention_rollout import trace_image
+from regard.view.trace import trace_text
 
-HEADS = (SelfAttention, CrossAttention, AdditiveAttention)
-CHOOSE = (Classify, Fill, Tag, Translate, Write)  # tasks that choose one of several answers
-MANY = 64  # heads that are not taken out one by one unless somebody asks for it
+ATTENTION = (SelfAttention, CrossAttention, AdditiveAttention)
+CATEGORICAL = (Classify, Fill, Tag, Translate, Write)  # tasks whose head is a softmax over classes
+MAX_HEADS = 64  # heads that are ablated one by one without `rows`
 MEASURES = {
-    "distance": "how many tokens away it looks",
-    "entropy": "bits it takes to say where it looks: 0 is at one token, 1 at two alike, 2 at four",
-    "first": "share of its weight on the first token",
-    "previous": "share on the token before",
-    "same": "share on the token that asks",
-    "next": "share on the token after",
+    "distance": "mean distance of attention, in tokens",
+    "entropy": "entropy of attention in bits: 0 = one token, 1 = two tokens equally, 2 = four",
+    "first": "share of attention on the first token",
+    "previous": "share on the previous token",
+    "same": "share on the query token itself",
+    "next": "share on the next token",
 }
 
 
-def head_roles(weights: Tensor) -> dict[str, Tensor]:
-    """(...,T,S) -> (...) for each measure. A token that has no neighbour does not count for the share of that one, nor
-    the first token for that of the first: it would be the same."""
+def head_stats(weights: Tensor) -> dict[str, Tensor]:
+    """(...,T,S) -> (...) for each measure. The shares of the previous and the next token leave out tokens that have
+    none; the share of the first token leaves out the first token itself."""
     T, S = weights.shape[-2:]
-    asks, answers = torch.arange(T, device=weights.device), torch.arange(S, device=weights.device)
-    far = (asks[:, None] - answers).abs().to(weights.dtype)  # (T,S)
+    queries, keys = torch.arange(T, device=weights.device), torch.arange(S, device=weights.device)
+    distance = (queries[:, None] - keys).abs().to(weights.dtype)  # (T,S)
     return {
-        "distance": (weights * far).sum(-1).mean(-1),
+        "distance": (weights * distance).sum(-1).mean(-1),
         "entropy": torch.xlogy(weights, weights).sum(-1).mean(-1).abs() / math.log(2),
-        "first": mean(weights[..., 1:, 0]),
-        "previous": mean(weights.diagonal(-1, -2, -1)),
-        "same": mean(weights.diagonal(0, -2, -1)),
-        "next": mean(weights.diagonal(1, -2, -1)),
+        "first": mean_or_zero(weights[..., 1:, 0]),
+        "previous": mean_or_zero(weights.diagonal(-1, -2, -1)),
+        "same": mean_or_zero(weights.diagonal(0, -2, -1)),
+        "next": mean_or_zero(weights.diagonal(1, -2, -1)),
     }
 
 
-def mean(x: Tensor) -> Tensor:
-    """0 of nothing."""
+def mean_or_zero(x: Tensor) -> Tensor:
     return x.sum(-1) / max(1, x.size(-1))
 
 
-def without_each_head(loaded: Loaded, rows: Any, name: str = "loss") -> dict[str, Any]:
-    """One of the task's own scores on these rows, whole and with one head silenced: {score, whole, values}.
+def score_ablations(loaded: Loaded, rows: Any, name: str = "loss") -> dict[str, Any]:
+    """One of the task's metrics on these rows, of the full model and with each head ablated: {score, baseline, values}.
 
-    The loss tells heads apart on a few rows, where what is said mostly stays the same without any one of them.
+    The loss separates heads on a few rows, where ablating a single head rarely changes the decoded output.
     """
     task, model = loaded.task, loaded.model
     how = task.ways(beam=1, longest=1) if name == "loss" and issubclass(task.ways, Decoding) else None
-    with look(model) as seen:
-        whole = task.score(model, rows, how)
-    choose("score", name, [score for score, value in whole.items() if isinstance(value, float)])
+    with look(model) as activations:
+        baseline = task.score(model, rows, how)
+    choose("score", name, [score for score, value in baseline.items() if isinstance(value, float)])
 
-    def scored(layer: str, head: int) -> float:
+    def ablated_score(layer: str, head: int) -> float:
         with look(model, change={layer: ablate_heads(head)}):
             return float(task.score(model, rows, how)[name])
 
-    values = [[scored(layer, head) for head in range(seen[layer].size(1))] for layer in layers_of(seen)]
-    return {"score": name, "whole": whole[name], "values": values}
+    layers = attention_layers(activations)
+    values = [[ablated_score(layer, head) for head in range(activations[layer].size(1))] for layer in layers]
+    return {"score": name, "baseline": baseline[name], "values": values}
 
 
-def moved_by_each_head(loaded: Loaded, seen: Activations, again: Callable[[], Activations]) -> dict[str, Any] | None:
-    """How many bits the answers to one text move when one head is silenced, in the form of `without_each_head`."""
-    if not isinstance(loaded.task, CHOOSE) or getattr(loaded.task, "many", False):
+def kl_ablations(loaded: Loaded, activations: Activations, rerun: Callable[[], Activations]) -> dict[str, Any] | None:
+    """KL divergence in bits between the predictions for one text with and without each head, as `score_ablations`."""
+    if not isinstance(loaded.task, CATEGORICAL) or getattr(loaded.task, "many", False):
         return None
-    layers, whole = layers_of(seen), seen[""].log_softmax(-1)
-    if sum(seen[layer].size(1) for layer in layers) > MANY:
+    layers, logp = attention_layers(activations), activations[""].log_softmax(-1)
+    if sum(activations[layer].size(1) for layer in layers) > MAX_HEADS:
         return None
 
-    def moved(layer: str, head: int) -> float:
+    def divergence(layer: str, head: int) -> float:
         with look(loaded.model, change={layer: ablate_heads(head)}):
-            other = again()[""].log_softmax(-1)
-        return float((whole.exp() * (whole - other)).sum(-1).mean()) / math.log(2)
+            ablated = rerun()[""].log_softmax(-1)
+        return float((logp.exp() * (logp - ablated)).sum(-1).mean()) / math.log(2)
 
-    values = [[moved(layer, head) for head in range(seen[layer].size(1))] for layer in layers]
-    return {"score": "bits by which its answers move", "whole": 0.0, "values": values}
-
-
-def layers_of(seen: Activations) -> list[str]:
-    """Names of the weights (B,H,T,S) of all attention, cross-attention last. Of two towers those of the picture: the
-    other may have another number of heads."""
-    found = [name for name, tensor in seen.items() if name.endswith(".weights") and tensor.dim() == 4]
-    found = [name for name in found if not name.startswith("body.text.")]
-    return sorted(found, key=lambda name: "cross." in name)
+    values = [[divergence(layer, head) for head in range(activations[layer].size(1))] for layer in layers]
+    return {"score": "KL divergence (bits)", "baseline": 0.0, "values": values}
 
 
-def title_of(layer: str) -> str:
+def attention_layers(activations: Activations) -> list[str]:
+    """Names of the weights (B,H,T,S) of all attention, cross-attention last. Of two towers only the image tower's: the
+    text tower may have another number of heads."""
+    names = [name for name, tensor in activations.items() if name.endswith(".weights") and tensor.dim() == 4]
+    names = [name for name in names if not name.startswith("body.text.")]
+    return sorted(names, key=lambda name: "cross." in name)
+
+
+def layer_title(layer: str) -> str:
     """body.decoder.3.cross.inner.weights is "cross 4"."""
     number = re.search(r"\.(\d+)\.", layer)
-    words = {"cross.": "cross", "encoder.": "encoder", "decoder.": "decoder"}
-    kind = next((said for word, said in words.items() if word in layer), "block")
+    stacks = {"cross.": "cross", "encoder.": "encoder", "decoder.": "decoder"}
+    kind = next((title for path, title in stacks.items() if path in layer), "block")
     return f"{kind} {int(number[1]) + 1 if number else 1}"
 
 
 def heads_tab(loaded: Loaded, text: str, target: str | None = None, rows: Any = None) -> dict[str, Any] | None:
-    """Of a model with attention. A few `rows` of a file, as `loaded.rows` reads them, tell what each head is worth to
-    the task; without them, this text tells what each is worth here."""
-    if not any(isinstance(module, HEADS) for module in loaded.model.modules()):
+    """For a model with attention. With `rows` of a file, as `loaded.rows` reads them, ablation measures the task's
+    loss; without, the change of the predictions for this text."""
+    if not any(isinstance(module, ATTENTION) for module in loaded.model.modules()):
         return None
     if target is None and isinstance(loaded.task, Translate):
-        target = loaded(text)  # whole: with a head less it may say something else
+        target = loaded(text)  # of the full model: an ablated one may translate differently
 
-    def again() -> Activations:
-        picture = looked_at(loaded, text.partition("\t")[0])
-        return picture[1] if picture else run(loaded, text, target).seen
+    def rerun() -> Activations:
+        image = trace_image(loaded, text.partition("\t")[0])
+        return image[1] if image else trace_text(loaded, text, target).activations
 
-    seen = again()
-    layers = layers_of(seen)
-    roles = [head_roles(seen[layer][0].float().cpu()) for layer in layers]
+    activations = rerun()
+    layers = attention_layers(activations)
+    stats = [head_stats(activations[layer][0].float().cpu()) for layer in layers]
     return {
         "kind": "heads",
         "title": "Heads",
-        "says": "What each head does with this input. Heads that mostly look one token back, at the first token or at "
-        "themselves are common. Removing a head shows what it is worth to the task.",
+        "description": "Statistics of each head on this input. Heads that attend mostly to the previous token, to the "
+        "first token or to themselves are common. Ablation shows how much the model depends on a head.",
         "layers": len(layers),
-        "heads": seen[layers[0]].size(1),
-        "names": [title_of(layer) for layer in layers],
+        "heads": activations[layers[0]].size(1),
+        "names": [layer_title(layer) for layer in layers],
         "measures": [
-            {"name": name, "says": says, "values": [[round(x, 4) for x in role[name].tolist()] for role in roles]}
-            for name, says in MEASURES.items()
+            {
+                "name": name,
+                "description": text,
+                "values": [[round(x, 4) for x in layer[name].tolist()] for layer in stats],
+            }
+            for name, text in MEASURES.items()
         ],
-        "without": moved_by_each_head(loaded, seen, again) if rows is None else without_each_head(loaded, rows),
+        "ablation": kl_ablations(loaded, activations, rerun) if rows is None else score_ablations(loaded, rows),
     }

@@ -1,8 +1,8 @@
-"""The residual stream: what every block leaves of each token, and what the model would say if it stopped there.
+"""Logit lens: the residual stream after every block, and the head's prediction from it.
 
-    guess_l = softmax(head(norm(x_l)))          the logit lens, nostalgebraist 2020
+    prediction_l = softmax(head(norm(x_l)))          nostalgebraist 2020
 
-Where the norm comes after each part, x_l is normed already. The last guess is the model's own.
+With post-norm blocks x_l is normalised already. The last prediction is the model's own.
 """
 
 from __future__ import annotations
@@ -18,92 +18,93 @@ from regard.tasks.fill import Fill
 from regard.tasks.tag import Tag
 from regard.tasks.translate import Translate
 from regard.tasks.write import Write
-from regard.view.trace import Inside
-from regard.view.word_pieces import mark_of, shown
+from regard.view.trace import Trace
+from regard.view.word_pieces import display_token, space_marker
 
-BEST = 5  # guesses for each token
-SAYS = {  # what the head makes of a token
-    Translate: "which token it would write next",
-    Write: "which token it would write next",
-    Fill: "which token it would put in this place",
-    Tag: "which tag it would give this word",
+TOP_K = 5  # predictions per token
+OUTPUTS = {  # what the head predicts for a token
+    Translate: "the next token",
+    Write: "the next token",
+    Fill: "the token at this position",
+    Tag: "the tag of this word",
 }
 
-Guess = tuple[str, float]
+Prediction = tuple[str, float]
 
 
 @dataclass(frozen=True)
-class Stream:
+class LogitLens:
     tokens: list[str]
     layers: list[str]
     states: Tensor  # (layers,T,D)
-    lens: list[list[list[Guess]]] | None  # of each layer and token, the best guesses
-    wanted: list[str] | None
-    says: str
+    predictions: list[list[list[Prediction]]] | None  # of each layer and token, the most probable outputs
+    targets: list[str] | None
+    description: str
 
 
-def stream(inside: Inside) -> Stream | None:
-    """Of a stack of blocks: of two, the one that writes."""
-    stack = "blocks" if inside.source is None else "decoder"
-    if f"body.{stack}.0.mixer" not in inside.seen:
+def logit_lens(trace: Trace) -> LogitLens | None:
+    """Of a stack of blocks; of an encoder-decoder, of the decoder."""
+    stack = "blocks" if trace.source is None else "decoder"
+    if f"body.{stack}.0.mixer" not in trace.activations:
         return None
-    count = len(getattr(inside.model.body, stack))
-    states = torch.cat([inside.seen[f"body.{part}"] for part in ("drop", *(f"{stack}.{i}" for i in range(count)))])
-    tokens = inside.given.pieces
-    if isinstance(inside.task, Tag):  # a word has the tag of its first piece
-        first = [inside.given.places.index(word) for word in range(len(inside.given.words))]
-        states, tokens = states[:, first], inside.given.words
-    guess = SAYS.get(type(inside.task))
-    says = (
-        f"Had the model stopped after a block: {guess}, and how sure it is."
-        if guess
-        else "No token has its own answer."
+    count = len(getattr(trace.model.body, stack))
+    modules = ("drop", *(f"{stack}.{i}" for i in range(count)))
+    states = torch.cat([trace.activations[f"body.{module}"] for module in modules])
+    tokens = trace.inputs.tokens
+    if isinstance(trace.task, Tag):  # the first token of a word predicts its tag
+        first = [trace.inputs.word_ids.index(word) for word in range(len(trace.inputs.words))]
+        states, tokens = states[:, first], trace.inputs.words
+    output = OUTPUTS.get(type(trace.task))
+    lens = (
+        f"What the head predicts from the residual stream after each block: {output}, and its probability."
+        if output
+        else "The head makes one prediction for the whole text, so there is none per token."
     )
-    return Stream(
+    return LogitLens(
         tokens,
         ["embedding", *(f"block {i + 1}" for i in range(count))],
         states,
-        lens(inside, states) if guess else None,
-        inside.wanted.pieces if inside.wanted else None,
-        f"{says} The chart has the length of each token's vector: it grows as blocks add to it, unless each norms it.",
+        top_predictions(trace, states) if output else None,
+        trace.targets.tokens if trace.targets else None,
+        f"{lens} The chart shows the norm of each token's vector: it grows as blocks add to it (pre-norm).",
     )
 
 
 @torch.inference_mode()
-def guessed(inside: Inside, state: Tensor) -> Tensor:
-    """What the head makes of the stream after a block, (1,T,D) -> (1,T,V)."""
-    body = inside.model.body
-    norm = body.norm if inside.source is None else body.decoder_norm
-    return inside.model.head(norm(state))
+def lens_logits(trace: Trace, state: Tensor) -> Tensor:
+    """The head applied to the residual stream after a block, (1,T,D) -> (1,T,V)."""
+    body = trace.model.body
+    norm = body.norm if trace.source is None else body.decoder_norm
+    return trace.model.head(norm(state))
 
 
-def lens(inside: Inside, states: Tensor) -> list[list[list[Guess]]]:
-    task, name, found = inside.task, naming(inside.task), []
-    answers = len(task.tags if isinstance(task, Tag) else task.tokenizer)
+def top_predictions(trace: Trace, states: Tensor) -> list[list[list[Prediction]]]:
+    task, name, predictions = trace.task, output_names(trace.task), []
+    outputs = len(task.tags if isinstance(task, Tag) else task.tokenizer)
     for state in states:
-        chances = guessed(inside, state[None])[0].float().softmax(-1).cpu()  # (T,V)
-        best = chances[:, :answers].topk(min(BEST, answers))
-        rows = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        found.append([[(name(i), round(p, 5)) for i, p in zip(*row, strict=True)] for row in rows])
-    return found
+        probabilities = lens_logits(trace, state[None])[0].float().softmax(-1).cpu()  # (T,V)
+        top = probabilities[:, :outputs].topk(min(TOP_K, outputs))
+        rows = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+        predictions.append([[(name(i), round(p, 5)) for i, p in zip(*row, strict=True)] for row in rows])
+    return predictions
 
 
-def naming(task: Any) -> Callable[[int], str]:
-    """What an answer is called: a tag, or a piece."""
+def output_names(task: Any) -> Callable[[int], str]:
+    """The name of an output: a tag, or a token."""
     if isinstance(task, Tag):
-        return lambda answer: task.tags[answer]
-    mark = mark_of(task.tokenizer)
-    return lambda answer: shown(task.tokenizer.pieces([answer])[0], mark)
+        return lambda output: task.tags[output]
+    marker = space_marker(task.tokenizer)
+    return lambda output: display_token(task.tokenizer.pieces([output])[0], marker)
 
 
-def stream_tab(found: Stream) -> dict[str, Any]:
+def lens_tab(lens: LogitLens) -> dict[str, Any]:
     return {
-        "kind": "stream",
-        "title": "The stream",
-        "says": found.says,
-        "tokens": found.tokens,
-        "layers": found.layers,
-        "norms": [[round(x, 4) for x in row] for row in found.states.float().norm(dim=-1).tolist()],
-        "lens": found.lens,
-        "wanted": found.wanted,
+        "kind": "lens",
+        "title": "Logit lens",
+        "description": lens.description,
+        "tokens": lens.tokens,
+        "layers": lens.layers,
+        "norms": [[round(x, 4) for x in row] for row in lens.states.float().norm(dim=-1).tolist()],
+        "predictions": lens.predictions,
+        "targets": lens.targets,
     }

@@ -1,8 +1,8 @@
-"""The positions of a model as a table: which place is told by which numbers, and how alike two places are.
+"""The position table of a model, and the cosine similarity of positions by distance.
 
-    alike(d) = mean over t of cos(p_t, p_t+d)
+    similarity(d) = mean over t of cos(p_t, p_t+d)
 
-Sinusoidal positions count as a binary number does: each column turns, and each slower than the one before.
+Sinusoidal positions work like a binary counter: each column oscillates, more slowly than the one before.
 """
 
 from __future__ import annotations
@@ -15,54 +15,54 @@ from torch import Tensor
 from regard.parts.positions import Learned, Rotary, Sinusoidal
 from regard.view.page import blob
 
-MOST = 128  # places shown
-ROOM = 100_000  # numbers of the table; wide ones show fewer places
-SAYS = {
-    "sinusoidal": "Sines on the left, cosines on the right, the fast waves first: a place is told as by the digits of "
-    "a binary number, but smoothly.",
-    "learned": "One trained vector for each place. Rows near each other become alike, though nobody asked for it.",
-    "rotary": "The sines on the left and the cosines on the right of the angles by which queries and keys are turned.",
+MAX_POSITIONS = 128  # on a page
+MAX_NUMBERS = 100_000  # of the table; wide tables show fewer positions
+DESCRIPTIONS = {
+    "sinusoidal": "Sines on the left, cosines on the right, the highest frequencies first: each row encodes a position "
+    "like a binary number, but continuously.",
+    "learned": "One trained vector per position. Nearby rows become similar, though no loss asks for it.",
+    "rotary": "The sines (left) and cosines (right) of the angles by which queries and keys are rotated.",
 }
 
 
-def table_of(body: Any) -> tuple[str, Tensor] | None:
-    """The name and the rows of a body's positions, (context,D)."""
+def position_table(body: Any) -> tuple[str, Tensor] | None:
+    """The kind and the rows of a body's positions, (context,D)."""
     match getattr(body, "positions", None):
-        case Sinusoidal() as fixed:
-            return "sinusoidal", fixed.table
-        case Rotary() as turn:
-            return "rotary", turn.table
-        case Learned() as trained:
-            return "learned", trained.weight.detach()[getattr(trained, "unused", 0) :]
+        case Sinusoidal() as sinusoidal:
+            return "sinusoidal", sinusoidal.table
+        case Rotary() as rotary:
+            return "rotary", rotary.table
+        case Learned() as learned:
+            return "learned", learned.weight.detach()[getattr(learned, "unused", 0) :]
     return None
 
 
-def alike(table: Tensor) -> list[float]:
-    """The mean cosine of two places, by their distance, from 0 on."""
+def similarity_by_distance(table: Tensor) -> list[float]:
+    """The mean cosine of two positions, by their distance, from 0 on."""
     unit = F.normalize(table.double(), dim=-1)
     cosines = unit @ unit.T  # (P,P)
     return [float(cosines.diagonal(distance).mean()) for distance in range(len(table))]
 
 
-def counter(places: int) -> list[list[int]]:
-    """Every place as a binary number, the fastest digit first."""
-    digits = max(1, (places - 1).bit_length())
-    return [[place >> digit & 1 for digit in range(digits)] for place in range(places)]
+def binary_counter(positions: int) -> list[list[int]]:
+    """Every position as a binary number, the lowest bit first."""
+    bits = max(1, (positions - 1).bit_length())
+    return [[position >> bit & 1 for bit in range(bits)] for position in range(positions)]
 
 
 def positions_tab(body: Any) -> dict[str, Any] | None:
-    found = table_of(body)
-    if found is None:
+    kind_and_table = position_table(body)
+    if kind_and_table is None:
         return None
-    name, table = found
-    table = table[: min(MOST, max(1, ROOM // table.size(1)))].float().cpu()
+    name, table = kind_and_table
+    table = table[: min(MAX_POSITIONS, max(1, MAX_NUMBERS // table.size(1)))].float().cpu()
     return {
         "kind": "positions",
         "title": "Positions",
-        "says": SAYS[name],
+        "description": DESCRIPTIONS[name],
         "name": name,
         "table": blob(table.numpy()),
         "shape": list(table.shape),
-        "alike": [round(x, 5) for x in alike(table)],
-        "counter": counter(len(table)),
+        "similarity": [round(x, 5) for x in similarity_by_distance(table)],
+        "binary": binary_counter(len(table)),
     }

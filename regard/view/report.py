@@ -1,9 +1,9 @@
-"""Everything that there is to see of one model and one text, as one page.
+"""Report of one model on one text: all tabs on one page.
 
-    regard.page(regard.load("runs/demo"), "Tea and water please")             in a notebook it shows itself
+    regard.page(regard.load("runs/demo"), "Tea and water please")             a notebook displays it
     regard.page(...).save("look.html")
 
-A tab is what one file of this folder made of it; what does not fit the model is left out.
+Each file of this folder builds one tab; a tab that does not apply to the model is left out.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from regard.models import MODELS
 from regard.tasks import TASKS
 from regard.tasks.translate import Translate
 from regard.training.loop import parameters
-from regard.view.attention_maps import Map, attention_tab, maps, steps_tab
-from regard.view.attention_rollout import picture_tab, similarity_tab
+from regard.view.attention_maps import AttentionMap, attention_maps, attention_tab, steps_tab
+from regard.view.attention_rollout import image_tab, similarity_tab
 from regard.view.beam_tree import beam_tab
-from regard.view.figures import stills
+from regard.view.figures import save_figures
 from regard.view.head_stats import heads_tab
-from regard.view.logit_lens import Stream, stream, stream_tab
+from regard.view.logit_lens import LogitLens, lens_tab, logit_lens
 from regard.view.page import Page
 from regard.view.position_table import positions_tab
-from regard.view.trace import refuse_blind, run, sees
+from regard.view.trace import reads_images, require_attention, trace_text
 from regard.view.training_history import training_tab
 
 Tab = dict[str, Any]
-Builder = Callable[[Loaded, str, str | None], Tab | None]
-# What takes more than one run of the model, in the order in which it is shown.
-BUILDERS: list[Builder] = [beam_tab, picture_tab, similarity_tab]
+TabBuilder = Callable[[Loaded, str, str | None], Tab | None]
+# Tabs that run the model themselves, in the order of the page.
+BUILDERS: list[TabBuilder] = [beam_tab, image_tab, similarity_tab]
 
 
-class Whole:
-    """The page of one text, what was found on it, and its still pictures."""
+class ModelReport:
+    """The page of one text, its attention maps and its PNG figures."""
 
     def __init__(
         self,
@@ -45,56 +45,58 @@ class Whole:
         text: str,
         target: str | None = None,
         word: str | None = None,
-        rows: Any = None,  # on which each head is taken out, as `loaded.rows` reads them
+        rows: Any = None,  # on which each head is ablated, as `loaded.rows` reads them
         folder: Path | None = None,
     ):
-        refuse_blind(loaded)
-        self.maps: list[Map] = []
-        self.stream: Stream | None = None
+        require_attention(loaded)
+        self.maps: list[AttentionMap] = []
+        self.lens: LogitLens | None = None
         own = target is None and isinstance(loaded.task, Translate)
-        said = loaded(text) if own else target
-        tabs = self.of_pictures(said, word) if sees(loaded) else self.of_text(loaded, text, said, word)
-        more = [build(loaded, text, said) for build in BUILDERS]
-        more += [heads_tab(loaded, text, said, rows), training_tab(folder) if folder else None]
+        target = loaded(text) if own else target
+        images = reads_images(loaded)
+        tabs = self.image_tabs(target, word) if images else self.text_tabs(loaded, text, target, word)
+        tabs += [build(loaded, text, target) for build in BUILDERS]
+        tabs += [heads_tab(loaded, text, target, rows), training_tab(folder) if folder else None]
         self.page = Page(
             {
-                "title": title_of(text) if sees(loaded) else shorten(text, 80, placeholder=" …"),
-                "made": f"regard {__version__}",
-                "about": [*about(loaded, folder), ["text", text], *told(said, own)],
-                "tabs": [tab for tab in (*tabs, *more) if tab],
+                "title": title_of(text) if images else shorten(text, 80, placeholder=" …"),
+                "generator": f"regard {__version__}",
+                "about": [*about_model(loaded, folder), ["text", text], *about_target(target, own)],
+                "tabs": [tab for tab in tabs if tab],
             }
         )
 
-    def of_text(self, loaded: Loaded, text: str, target: str | None, word: str | None) -> list[Tab | None]:
-        inside = run(loaded, text, target)
-        self.maps, self.stream = maps(inside, word), stream(inside)
-        attention = attention_tab(self.maps, inside)
-        through = stream_tab(self.stream) if self.stream else None
-        return [attention, steps_tab(attention), through, positions_tab(loaded.model.body)]
+    def text_tabs(self, loaded: Loaded, text: str, target: str | None, word: str | None) -> list[Tab | None]:
+        trace = trace_text(loaded, text, target)
+        self.maps, self.lens = attention_maps(trace, word), logit_lens(trace)
+        attention = attention_tab(self.maps, trace)
+        lens = lens_tab(self.lens) if self.lens else None
+        return [attention, steps_tab(attention), lens, positions_tab(loaded.model.body)]
 
-    def of_pictures(self, target: str | None, word: str | None) -> list[Tab | None]:
-        """One run says nothing more of them than the tabs that take several."""
+    def image_tabs(self, target: str | None, word: str | None) -> list[Tab | None]:
+        """None: every tab of images is one of `BUILDERS`."""
         if target or word:
-            raise ValueError("--target and --word are for models that read text, and this one sees pictures")
+            raise ValueError("--target and --word are for models that read text, and this model reads images")
         return []
 
     def save(self, file: Path) -> Path:
         file.parent.mkdir(parents=True, exist_ok=True)
         return self.page.save(file)
 
-    def stills(self, file: Path) -> list[Path]:
-        return stills(self.maps, self.stream, file)
+    def save_figures(self, file: Path) -> list[Path]:
+        return save_figures(self.maps, self.lens, file)
 
 
 def page(loaded: Loaded, text: str, target: str | None = None, word: str | None = None, rows: Any = None) -> Page:
-    """What happens inside of a model while it reads `text`, or the picture in that file, and says `target`."""
-    return Whole(loaded, text, target, word, rows).page
+    """The page of a forward pass over `text` (or the image file of that name), with `target` as decoder input."""
+    return ModelReport(loaded, text, target, word, rows).page
 
 
-def about(loaded: Loaded, folder: Path | None) -> list[list[str]]:
-    """What stands above it all."""
-    family = next(name for name, one in MODELS.items() if isinstance(loaded.model.body.config, one.config))
-    task = next(name for name, one in TASKS.items() if type(loaded.task) is one)
+def about_model(loaded: Loaded, folder: Path | None) -> list[list[str]]:
+    """The header of the page."""
+    config = loaded.model.body.config
+    family = next(name for name, entry in MODELS.items() if isinstance(config, entry.config))
+    task = next(name for name, kind in TASKS.items() if type(loaded.task) is kind)
     return [
         *([["model", str(folder)]] if folder else []),
         ["family", family],
@@ -103,10 +105,10 @@ def about(loaded: Loaded, folder: Path | None) -> list[list[str]]:
     ]
 
 
-def title_of(pictures: str) -> str:
-    """Names of files without their folders, and captions as they are."""
-    return shorten(" · ".join(Path(name).name for name in pictures.split("\t")), 80, placeholder=" …")
+def title_of(images: str) -> str:
+    """Image files without their folders, and captions as they are."""
+    return shorten(" · ".join(Path(name).name for name in images.split("\t")), 80, placeholder=" …")
 
 
-def told(target: str | None, own: bool) -> list[list[str]]:
-    return [] if target is None else [["target", f"{target} (its own)" if own else target]]
+def about_target(target: str | None, own: bool) -> list[list[str]]:
+    return [] if target is None else [["target", f"{target} (the model's own)" if own else target]]

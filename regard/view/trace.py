@@ -1,6 +1,7 @@
-"""One run of a model on one text: the tokens it was given, what each place should say, and every tensor on the way.
+"""Trace of one forward pass over one text: input tokens, target tokens and every tensor in between.
 
-Row t of a writer is *given* token t and *should say* token t + 1; a reader that fills in should say what it was given.
+Row t of a causal language model reads token t and has token t + 1 as its target; a masked language model has its input
+as target.
 """
 
 from __future__ import annotations
@@ -27,135 +28,134 @@ from regard.tasks.regress import Regress
 from regard.tasks.tag import Tag
 from regard.tasks.translate import Translate
 from regard.tasks.write import Write
-from regard.view.word_pieces import Line, line
+from regard.view.word_pieces import TokenizedText, tokenize_words
 
 ATTENTION = (SelfAttention, CrossAttention, AdditiveAttention, AttentionPool)
-UNKNOWN = "[?]"  # what nobody has told
-START = "start"  # what a decoder is given first, whatever token stands for it
-BLIND = (
-    "this model has no attention to look at. Of pooled, convolution and recurrent ones, only those have some that "
-    "translate with --attention or classify a text with --pooling attention"
+UNKNOWN = "[?]"  # an unknown target
+START = "start"  # the first input token of a decoder, whatever its name in the vocabulary
+NO_ATTENTION = (
+    "this model has no attention to look at. Of the pooled, convolutional and recurrent models, only those have some "
+    "that translate with --attention or classify a text with --pooling attention"
 )
 
 
 @dataclass(frozen=True)
-class Inside:
+class Trace:
     model: Model
     task: Any
-    given: Line  # what the stack that answers was given: the target of a translator, from its start on
-    wanted: Line | None  # what each of these places should say
-    source: Line | None  # of a translator
-    seen: Activations
-    logits: Tensor  # what the head made of it
+    inputs: TokenizedText  # what the stack below the head reads: of a translator the target, shifted right
+    targets: TokenizedText | None  # the target of each of these positions
+    source: TokenizedText | None  # of a translator
+    activations: Activations
+    logits: Tensor
 
 
-def run(loaded: Loaded, text: str, target: str | None = None) -> Inside:
-    """A translator reads `text` and is given `target`: what it says itself unless that is told."""
-    refuse_blind(loaded)
-    if sees(loaded):
-        raise ValueError("this model sees pictures, and has no text to look into")
+def trace_text(loaded: Loaded, text: str, target: str | None = None) -> Trace:
+    """Run the model on `text`. A translator also reads `target`; by default its own translation."""
+    require_attention(loaded)
+    if reads_images(loaded):
+        raise ValueError("this model reads images and has no text to look into")
     if getattr(loaded.task, "molecules", None) is not None:
-        raise ValueError("this model reads molecules, and has no text to look into")
+        raise ValueError("this model reads molecules and has no text to look into")
     if isinstance(loaded.task, Translate):
-        return translated(loaded, text, loaded(text) if target is None else target)
+        return trace_translation(loaded, text, loaded(text) if target is None else target)
     if target is not None:
-        raise ValueError("a target is what a translator should say, and this model does not translate")
-    return read(loaded, text)
+        raise ValueError("a target is for translators, and this model does not translate")
+    return trace_single_stack(loaded, text)
 
 
-def sees(loaded: Loaded) -> bool:
-    """Pictures, not text alone."""
+def reads_images(loaded: Loaded) -> bool:
     return getattr(loaded.task, "pictures", None) is not None
 
 
-def refuse_blind(loaded: Loaded) -> None:
-    """Before anything is run."""
+def require_attention(loaded: Loaded) -> None:
+    """Refuse models that no page can show, before anything runs."""
     if any(isinstance(module, SoundStem) for module in loaded.model.modules()):
-        raise ValueError("this model hears sounds, which have no page yet: regard.look(model) shows its tensors")
+        raise ValueError("this model reads audio, which has no page yet: regard.look(model) records its tensors")
     if not any(isinstance(module, ATTENTION) for module in loaded.model.modules()):
-        raise ValueError(BLIND)
-    if loaded.tokenizer is None and not sees(loaded):
-        raise ValueError("regard look shows models of texts and of pictures, and this one reads neither")
+        raise ValueError(NO_ATTENTION)
+    if loaded.tokenizer is None and not reads_images(loaded):
+        raise ValueError("regard look shows models of text and of images, and this model reads neither")
 
 
-def translated(loaded: Loaded, text: str, target: str) -> Inside:
+def trace_translation(loaded: Loaded, text: str, target: str) -> Trace:
     task: Any = loaded.task
-    [source], [wanted] = task.encode([text]), task.tokenizer.encode_targets([target])
-    given = [task.first, *wanted[:-1]]
-    seen, logits = seen_in(loaded.model, source, given)
-    begun, right, heard = (line(task.tokenizer, ids) for ids in (given, wanted, source))
-    begun = begun._replace(pieces=[START, *begun.pieces[1:]])
-    return Inside(loaded.model, task, begun, right, heard, seen, logits)
+    [source_ids], [target_ids] = task.encode([text]), task.tokenizer.encode_targets([target])
+    input_ids = [task.first, *target_ids[:-1]]
+    activations, logits = run_traced(loaded.model, source_ids, input_ids)
+    inputs, targets, source = (tokenize_words(task.tokenizer, ids) for ids in (input_ids, target_ids, source_ids))
+    inputs = inputs._replace(tokens=[START, *inputs.tokens[1:]])
+    return Trace(loaded.model, task, inputs, targets, source, activations, logits)
 
 
-def read(loaded: Loaded, text: str) -> Inside:
+def trace_single_stack(loaded: Loaded, text: str) -> Trace:
     task: Any = loaded.task
-    ids = TOKENS[type(task)](task, text)
-    seen, logits = seen_in(loaded.model, ids, most=getattr(task, "limit", None))
-    given = line(task.tokenizer, ids)
-    return Inside(loaded.model, task, given, wanted_of(task, ids, given), None, seen, logits)
+    ids = ENCODERS[type(task)](task, text)
+    activations, logits = run_traced(loaded.model, ids, limit=getattr(task, "limit", None))
+    inputs = tokenize_words(task.tokenizer, ids)
+    return Trace(loaded.model, task, inputs, targets_of(task, ids, inputs), None, activations, logits)
 
 
 @torch.inference_mode()
-def seen_in(model: Model, *rows: Sequence[int], most: int | None = None) -> tuple[Activations, Tensor]:
-    """All that one text makes the model do."""
-    context = min(model.body.config.context, most or model.body.config.context)
+def run_traced(model: Model, *rows: Sequence[int], limit: int | None = None) -> tuple[Activations, Tensor]:
+    """Activations and logits of one forward pass."""
+    context = min(model.body.config.context, limit or model.body.config.context)
     for ids in rows:
         if not ids:
             raise ValueError("there is nothing to look at: the text has no tokens")
         if len(ids) > context:
             raise ValueError(f"{len(ids)} tokens do not fit this model's context of {context}: shorten the text")
     device = next(model.parameters()).device
-    with look(model) as seen:
+    with look(model) as activations:
         logits = model(*(torch.tensor([ids], device=device) for ids in rows))
-    return seen, logits
+    return activations, logits
 
 
-def wanted_of(task: Any, ids: Sequence[int], given: Line) -> Line | None:
+def targets_of(task: Any, ids: Sequence[int], inputs: TokenizedText) -> TokenizedText | None:
     if isinstance(task, Write):
-        return Line([*given.pieces[1:], UNKNOWN], [*given.places[1:], -1], given.words)
+        return TokenizedText([*inputs.tokens[1:], UNKNOWN], [*inputs.word_ids[1:], -1], inputs.words)
     if isinstance(task, Fill):
-        known = [piece if i != task.tokenizer.mask else UNKNOWN for i, piece in zip(ids, given.pieces, strict=True)]
-        return given._replace(pieces=known)
+        known = [token if i != task.tokenizer.mask else UNKNOWN for i, token in zip(ids, inputs.tokens, strict=True)]
+        return inputs._replace(tokens=known)
     return None
 
 
-def beginning(task: Write, text: str) -> list[int]:
+def encode_prompt(task: Write, text: str) -> list[int]:
     [ids] = task.tokenizer.encode([text])
     begin = task.tokenizer.begin
     return [begin, *ids] if (task.opens or not text) and ids[:1] != [begin] else ids
 
 
-def with_masks(task: Fill, text: str) -> list[int]:
+def encode_masked(task: Fill, text: str) -> list[int]:
     return task.with_masks(text) if MASK in text else task.tokenizer.encode([text])[0]
 
 
-def one_or_two(task: Any, text: str) -> list[int]:
+def encode_text_or_pair(task: Any, text: str) -> list[int]:
     first, _, second = text.partition("\t")
     [ids] = task.tokenizer.encode([(first, second)] if second else [first])
     return ids
 
 
-def first_of_all(task: Embed, text: str) -> list[int]:
+def encode_first_field(task: Embed, text: str) -> list[int]:
     return task.reader.encode([text.partition("\t")[0]])[0]
 
 
-def word_by_word(task: Tag, text: str) -> list[int]:
+def encode_words(task: Tag, text: str) -> list[int]:
     return task.tokenizer.encodings([[*task.words(text).words]], words=True)[0].ids
 
 
-def with_question(task: Answering, text: str) -> list[int]:
+def encode_question(task: Answering, text: str) -> list[int]:
     row = asked(text, 1)
     return task.tokenizer.encode([(row.question, row.document)])[0]
 
 
-# A text as each task gives it to its model.
-TOKENS: dict[type, Callable[[Any, str], list[int]]] = {
-    Write: beginning,
-    Fill: with_masks,
-    Classify: one_or_two,
-    Regress: one_or_two,
-    Tag: word_by_word,
-    Answering: with_question,
-    Embed: first_of_all,
+# How each task encodes a text.
+ENCODERS: dict[type, Callable[[Any, str], list[int]]] = {
+    Write: encode_prompt,
+    Fill: encode_masked,
+    Classify: encode_text_or_pair,
+    Regress: encode_text_or_pair,
+    Tag: encode_words,
+    Answering: encode_question,
+    Embed: encode_first_field,
 }

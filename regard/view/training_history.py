@@ -1,4 +1,4 @@
-"""What happened in a run, from its metrics.jsonl: loss, rate, the gradient's length in each part, and the checks."""
+"""History of a run from its metrics.jsonl: loss, learning rate, gradient norms and evaluations."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from typing import Any
 from regard.hub.files import METRICS
 from regard.training.run import Run
 
-POINTS = 500  # of a curve; more than a screen can show
+MAX_POINTS = 500  # of a curve; more than a screen can show
 
 
 def training_tab(folder: Path) -> dict[str, Any] | None:
-    """Of a run folder that has logged a step; a point of a long run is the mean of a stretch of steps."""
+    """For a run folder that has logged a step; a point of a long run is the mean of consecutive steps."""
     metrics = Run(folder).metrics(METRICS)
     steps = [line for line in metrics if "loss" in line]
     if not steps:
         return None
-    wide = math.ceil(len(steps) / POINTS)
-    stretches = [steps[i : i + wide] for i in range(0, len(steps), wide)]
+    width = math.ceil(len(steps) / MAX_POINTS)
+    chunks = [steps[i : i + width] for i in range(0, len(steps), width)]
     return {
         "kind": "training",
         "title": "Training",
-        "says": "The loss falls fast, then slowly; that of validation rises again when the model learns by heart. The "
-        "gradient of a part that is far below the others hardly teaches it.",
-        "steps": [stretch[-1]["step"] for stretch in stretches],
-        "loss": [mean([line["loss"] for line in stretch]) for stretch in stretches],
-        "rate": [stretch[-1]["rate"] for stretch in stretches],
-        "norm": [mean([line["norm"] for line in stretch]) for stretch in stretches],
+        "description": "The loss falls fast, then slowly; the validation loss rises again when the model overfits. A "
+        "module whose gradient norm is far below the others hardly trains.",
+        "steps": [chunk[-1]["step"] for chunk in chunks],
+        "loss": [mean([line["loss"] for line in chunk]) for chunk in chunks],
+        "lr": [chunk[-1]["rate"] for chunk in chunks],
+        "gradNorm": [mean([line["norm"] for line in chunk]) for chunk in chunks],
         "valid": [{"step": line["step"], **line["valid"]} for line in metrics if "valid" in line],
-        "layers": parts_over(stretches),
+        "moduleNorms": module_norms(chunks),
     }
 
 
-def parts_over(stretches: list[list[dict[str, Any]]]) -> dict[str, list[float]]:
-    """The gradient's length in each part, as last measured at the end of each stretch."""
-    if "norms" not in stretches[0][0]:  # a run of an older version
+def module_norms(chunks: list[list[dict[str, Any]]]) -> dict[str, list[float]]:
+    """The gradient norm of each module, as last logged at the end of each chunk."""
+    if "norms" not in chunks[0][0]:  # a run of an older version
         return {}
-    now: dict[str, float] = stretches[0][0]["norms"]
-    curves: dict[str, list[float]] = {part: [] for part in now}
-    for stretch in stretches:
-        for line in stretch:
-            now = line.get("norms", now)
-        for part, curve in curves.items():
-            curve.append(now.get(part, 0.0))
+    norms: dict[str, float] = chunks[0][0]["norms"]
+    curves: dict[str, list[float]] = {module: [] for module in norms}
+    for chunk in chunks:
+        for line in chunk:
+            norms = line.get("norms", norms)
+        for module, curve in curves.items():
+            curve.append(norms.get(module, 0.0))
     return curves
 
 

@@ -1,11 +1,11 @@
-"""Pieces joined to words: each tells by its own mark whether it begins a word or goes on with one.
+"""Join tokens to words by the marker with which a tokenizer begins or continues a word.
 
-    ▁Was ser ,       ▁ is the space before a word                 Kudo & Richardson 2018, and what is learnt here
-    ĠWas ser ,       Ġ is a space, and every sign is a byte       Radford et al. 2019
-    Was ##ser ,      ## goes on with a word                       Devlin et al. 2019
-    M K T A Y        of a protein every letter stands alone
+    ▁Was ser ,       ▁ is the space before a word (SentencePiece; tokenizers trained here)     Kudo & Richardson 2018
+    ĠWas ser ,       Ġ is a space; every character is a byte (byte-level BPE)                  Radford et al. 2019
+    Was ##ser ,      ## continues a word (WordPiece)                                           Devlin et al. 2019
+    M K T A Y        every residue of a protein is its own token
 
-Where spaces are marked, letters go on with letters, and punctuation stands alone.
+Where spaces are marked, letters continue a word and punctuation is a word of its own.
 """
 
 from __future__ import annotations
@@ -17,91 +17,93 @@ from tokenizers import decoders, pre_tokenizers
 
 from regard.data.residues import spells
 
-Mark = Literal["▁", "Ġ", "##", ""]
-HALF = "\ufffd"  # what a part of a letter is decoded to
-BYTES = decoders.ByteLevel()
-TEXTS: dict[str, Callable[[Sequence[str]], str]] = {
-    "▁": lambda pieces: "".join(pieces).replace("▁", " "),
-    "Ġ": lambda pieces: str(BYTES.decode(list(pieces))),
-    "##": lambda pieces: "".join(piece.removeprefix("##") for piece in pieces),
+Marker = Literal["▁", "Ġ", "##", ""]
+REPLACEMENT = "\ufffd"  # the decoding of an incomplete UTF-8 sequence
+BYTE_DECODER = decoders.ByteLevel()
+DETOKENIZE: dict[str, Callable[[Sequence[str]], str]] = {
+    "▁": lambda tokens: "".join(tokens).replace("▁", " "),
+    "Ġ": lambda tokens: str(BYTE_DECODER.decode(list(tokens))),
+    "##": lambda tokens: "".join(token.removeprefix("##") for token in tokens),
     "": "".join,
 }
 
 
-class Line(NamedTuple):
-    """A text as a model has it."""
+class TokenizedText(NamedTuple):
+    """A text as a model reads it."""
 
-    pieces: list[str]  # as they are shown
-    places: list[int]  # the number of the word that each belongs to, -1 for special tokens
+    tokens: list[str]  # as the page displays them
+    word_ids: list[int]  # index of each token's word, -1 for special tokens
     words: list[str]
 
 
-def line(tokenizer: Any, ids: Sequence[int]) -> Line:
-    mark, apart = mark_of(tokenizer), special_ids(tokenizer)
-    pieces = tokenizer.pieces(ids)
-    special = {i for i, token in enumerate(ids) if token in apart}
-    places, names = [-1] * len(pieces), list[str]()
-    for word, members in words(pieces, mark, special):
-        if members[0] not in special:
-            for i in members:
-                places[i] = len(names)
-            names.append(word)
-    return Line([shown(piece, mark) for piece in pieces], places, names)
+def tokenize_words(tokenizer: Any, ids: Sequence[int]) -> TokenizedText:
+    marker, special_tokens = space_marker(tokenizer), special_ids(tokenizer)
+    tokens = tokenizer.pieces(ids)
+    special = {i for i, token_id in enumerate(ids) if token_id in special_tokens}
+    word_ids, words = [-1] * len(tokens), list[str]()
+    for word, positions in group_words(tokens, marker, special):
+        if positions[0] not in special:
+            for i in positions:
+                word_ids[i] = len(words)
+            words.append(word)
+    return TokenizedText([display_token(token, marker) for token in tokens], word_ids, words)
 
 
-def words(pieces: Sequence[str], mark: Mark = "▁", special: Collection[int] = ()) -> list[tuple[str, list[int]]]:
-    """Each word with the places of its pieces. What stands at a `special` place is no part of a word."""
-    found: list[list[int]] = []
-    for i in range(len(pieces)):
-        if i and i not in special and i - 1 not in special and goes_on(pieces[i - 1], pieces[i], mark):
-            found[-1].append(i)
+def group_words(
+    tokens: Sequence[str], marker: Marker = "▁", special: Collection[int] = ()
+) -> list[tuple[str, list[int]]]:
+    """Each word with the positions of its tokens. A token at a `special` position belongs to no word."""
+    groups: list[list[int]] = []
+    for i in range(len(tokens)):
+        if i and i not in special and i - 1 not in special and continues_word(tokens[i - 1], tokens[i], marker):
+            groups[-1].append(i)
         else:
-            found.append([i])
-    return [(TEXTS[mark]([pieces[i] for i in places]).strip(), places) for places in found]
+            groups.append([i])
+    return [(DETOKENIZE[marker]([tokens[i] for i in positions]).strip(), positions) for positions in groups]
 
 
-def goes_on(before: str, piece: str, mark: Mark) -> bool:
-    if not mark:
+def continues_word(previous: str, token: str, marker: Marker) -> bool:
+    if not marker:
         return False
-    if mark == "##":
-        return piece.startswith("##")
-    before, piece = TEXTS[mark]([before]), TEXTS[mark]([piece])
-    if not piece or piece[0].isspace():
+    if marker == "##":
+        return token.startswith("##")
+    previous, token = DETOKENIZE[marker]([previous]), DETOKENIZE[marker]([token])
+    if not token or token[0].isspace():
         return False
-    return before.isspace() or (is_letter(before[-1:]) and is_letter(piece[0]))
+    return previous.isspace() or (is_letter(previous[-1:]) and is_letter(token[0]))
 
 
-def is_letter(sign: str) -> bool:
-    return sign.isalnum() or sign == HALF
+def is_letter(char: str) -> bool:
+    return char.isalnum() or char == REPLACEMENT
 
 
-def shown(piece: str, mark: Mark) -> str:
-    """Bytes as the letters they are, but for those that are only a part of one, or none; spaces keep their signs."""
-    if mark != "Ġ":
-        return piece
-    text = TEXTS[mark]([piece]).replace(" ", "Ġ").replace("\n", "Ċ")
-    return text if text.isprintable() and HALF not in text else piece
+def display_token(token: str, marker: Marker) -> str:
+    """Bytes decoded to text where they form complete, printable characters; spaces keep their markers."""
+    if marker != "Ġ":
+        return token
+    text = DETOKENIZE[marker]([token]).replace(" ", "Ġ").replace("\n", "Ċ")
+    return text if text.isprintable() and REPLACEMENT not in text else token
 
 
-def mark_of(tokenizer: Any) -> Mark:
+def space_marker(tokenizer: Any) -> Marker:
     if spells(tokenizer):
         return ""
-    known = tokenizer.engine.get_vocab()
-    if known.keys() >= set(pre_tokenizers.ByteLevel.alphabet()):
+    vocab = tokenizer.engine.get_vocab()
+    if vocab.keys() >= set(pre_tokenizers.ByteLevel.alphabet()):
         return "Ġ"
-    # The pieces of others are bits of any text, of which some may begin with the mark of a third.
-    return "##" if count(known, "##") > count(known, "▁") else "▁"
+    # Other vocabularies hold fragments of arbitrary text, a few of which may start with a foreign marker.
+    return "##" if count_prefix(vocab, "##") > count_prefix(vocab, "▁") else "▁"
 
 
-def count(pieces: Collection[str], start: str) -> int:
-    return sum(piece.startswith(start) for piece in pieces)
+def count_prefix(tokens: Collection[str], prefix: str) -> int:
+    return sum(token.startswith(prefix) for token in tokens)
 
 
 def special_ids(tokenizer: Any) -> set[int]:
-    """Tokens that stand for no part of a text. Those for a hidden or an unknown word do."""
-    stand = {tokenizer.id_of(tokenizer.roles[role]) for role in ("mask_token", "unk_token") if role in tokenizer.roles}
+    """Ids of tokens that represent no text. Mask and unknown tokens represent a word."""
+    words = {tokenizer.id_of(tokenizer.roles[role]) for role in ("mask_token", "unk_token") if role in tokenizer.roles}
     added = tokenizer.engine.get_added_tokens_decoder().items()
     others = {
         tokenizer.id_of(name) for role, name in tokenizer.roles.items() if role not in ("mask_token", "unk_token")
     }
-    return {number for number, token in added if getattr(token, "special", True)} - stand | others
+    return {token_id for token_id, token in added if getattr(token, "special", True)} - words | others

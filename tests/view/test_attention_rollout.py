@@ -25,7 +25,7 @@ from regard.models.convolution import Convolution, ConvolutionConfig
 from regard.models.vit import ViT, ViTConfig
 from regard.tasks.classify import Classify
 from regard.tasks.match import Match
-from regard.view.attention_rollout import gathers, looked_at, picture_tab, rollout, similarity_tab
+from regard.view.attention_rollout import image_tab, pooling_weights, rollout, similarity_tab, trace_image
 
 L, H, SIDE, PATCH = 2, 3, 32, 8
 P = (SIDE // PATCH) ** 2
@@ -106,30 +106,30 @@ def test_later_layers_pass_on_what_earlier_ones_gathered() -> None:
 @pytest.mark.parametrize("class_token", [True, False])
 def test_what_gathers_is_what_the_head_is_given(pooling: str, class_token: bool, files: list[str]) -> None:
     loaded = classifier(pooling, class_token=class_token)
-    _, seen = looked_at(loaded, files[0])
-    assert_close(gathers(pooling, seen, P + class_token) @ seen["body"][0], seen["head.pooling"][0])
+    _, seen = trace_image(loaded, files[0])
+    assert_close(pooling_weights(pooling, seen, P + class_token) @ seen["body"][0], seen["head.pooling"][0])
 
 
 @pytest.mark.parametrize("pooling", ["first", "pooler", "mean", "attention"])
 @pytest.mark.parametrize("convolution", [True, False])
 def test_the_tab_of_a_classifier(pooling: str, convolution: bool, files: list[str]) -> None:
     loaded = classifier(pooling, convolution=convolution, class_token=pooling != "mean")
-    tab = json.loads(json.dumps(picture_tab(loaded, files[2])))
-    assert (tab["kind"], tab["grid"], tab["layers"], tab["heads"]) == ("picture", [4, 4], L, H)
+    tab = json.loads(json.dumps(image_tab(loaded, files[2])))
+    assert (tab["kind"], tab["grid"], tab["layers"], tab["heads"]) == ("image", [4, 4], L, H)
     reached = numbers(tab["rollout"], np.float32, L, P)
     np.testing.assert_allclose(reached.sum(1), 1.0, atol=1e-6)
     looked = numbers(tab["weights"], np.uint8, L, H, P) / 255
     assert looked.sum(-1).max() <= 1 + P / 255
     first = loaded.model.body.config.class_token
-    _, seen = looked_at(loaded, files[2])
+    _, seen = trace_image(loaded, files[2])
     weights = torch.stack([seen[f"body.blocks.{layer}.mixer.inner.weights"][0] for layer in range(L)])
     if pooling != "attention":
         row, rolled = (one.mean(-2) if pooling == "mean" else one[..., 0, :] for one in (weights, rollout(weights)))
         np.testing.assert_allclose(looked, row[..., int(first) :], atol=0.51 / 255)
         patches = rolled[:, int(first) :]
         np.testing.assert_allclose(reached, patches / patches.sum(1, keepdim=True), atol=1e-6)
-    assert [label for label, _ in tab["answers"]] == sorted(LABELS, key=dict(tab["answers"]).get, reverse=True)
-    assert sum(p for _, p in tab["answers"]) == pytest.approx(1.0, abs=1e-5)
+    assert [label for label, _ in tab["predictions"]] == sorted(LABELS, key=dict(tab["predictions"]).get, reverse=True)
+    assert sum(p for _, p in tab["predictions"]) == pytest.approx(1.0, abs=1e-5)
     shown = Image.open(BytesIO(b64decode(tab["image"].removeprefix("data:image/png;base64,"))))
     assert np.array_equal(np.asarray(shown), SCENES[2].pixels)
 
@@ -139,27 +139,27 @@ def test_where_all_patches_look_alike_all_of_them_go_into_the_answer(files: list
     for block in loaded.model.body.blocks:
         block.mixer.inner.query.weight.data.zero_()
         block.mixer.inner.query.bias.data.zero_()
-    tab = picture_tab(loaded, files[0])
+    tab = image_tab(loaded, files[0])
     np.testing.assert_allclose(numbers(tab["rollout"], np.float32, L, P), 1 / P, atol=1e-6)
 
 
 def test_a_model_that_matches_shows_its_tower_for_pictures(files: list[str]) -> None:
     loaded, captions = matcher(), [scene.caption for scene in SCENES[:3]]
-    alone = picture_tab(loaded, files[1])
-    assert alone["answers"] == []
+    alone = image_tab(loaded, files[1])
+    assert alone["predictions"] == []
     assert (alone["layers"], alone["heads"]) == (L, H)
     np.testing.assert_allclose(numbers(alone["rollout"], np.float32, L, P).sum(1), 1.0, atol=1e-6)
     asked = "\t".join([files[1], *captions])
-    tab = picture_tab(loaded, asked)
+    tab = image_tab(loaded, asked)
     assert tab["rollout"] == alone["rollout"]
-    assert tab["answers"][0][0] == loaded(asked)
+    assert tab["predictions"][0][0] == loaded(asked)
 
 
 def test_pictures_and_captions_fit_as_the_model_says(files: list[str]) -> None:
     loaded, captions = matcher(), [scene.caption for scene in SCENES[:3]]
     tab = json.loads(json.dumps(similarity_tab(loaded, "\t".join([files[0], captions[0], files[4], *captions[1:]]))))
-    assert (tab["kind"], tab["texts"], len(tab["pictures"])) == ("similarity", captions, 2)
-    scores, chances = np.array(tab["scores"]), np.array(tab["chances"])
+    assert (tab["kind"], tab["texts"], len(tab["images"])) == ("similarity", captions, 2)
+    scores, chances = np.array(tab["cosines"]), np.array(tab["probabilities"])
     assert scores.shape == chances.shape == (2, 3)
     np.testing.assert_allclose(chances.sum(1), 1.0, atol=1e-6)
     assert np.abs(scores).max() <= 1 + 1e-6
@@ -175,9 +175,9 @@ def test_where_nothing_fits_there_is_no_tab(files: list[str], tmp_path: Path) ->
     tokenizer = learn(["ab", "ba"], Pieces("characters"))
     task = Classify(tokenizer=tokenizer, labels=LABELS)
     reader = Loaded(task.head(Bert(BertConfig(len(tokenizer), dim=8, layers=1, hidden=8))), task)
-    assert picture_tab(convolved, files[0]) is None
-    assert picture_tab(reader, "ab") is None
+    assert image_tab(convolved, files[0]) is None
+    assert image_tab(reader, "ab") is None
     assert similarity_tab(classifier(), files[0]) is None
     assert similarity_tab(matcher(), files[0]) is None
     with pytest.raises(ValueError, match="none.png: no such file"):
-        picture_tab(classifier(), str(tmp_path / "none.png"))
+        image_tab(classifier(), str(tmp_path / "none.png"))

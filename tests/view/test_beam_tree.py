@@ -77,7 +77,7 @@ def test_the_answers_are_those_of_beam_search(seed, vocab, limit, beam, shortest
     how = Decoding(beam=beam, n_best=beam, length_penalty=penalty, shortest=shortest)
     start, limits = torch.tensor([START]), torch.tensor([limit])
     [wanted] = beam_search(lookup.step, [Beginning()], start, END, limits, how)
-    assert lookup.tree(limit, how).answers[:beam] == wanted
+    assert lookup.tree(limit, how).hypotheses[:beam] == wanted
 
 
 @pytest.mark.parametrize("vocab", [3, 4])
@@ -94,8 +94,8 @@ def test_a_full_beam_finds_all_texts_in_the_right_order(vocab: int, penalty: flo
 
         tree = lookup.tree(longest, Decoding(beam=len(texts), length_penalty=penalty))
         wanted = sorted(texts, key=lambda text: -logp(text) / (len(text) + 1) ** penalty)
-        assert [answer.ids for answer in tree.answers] == wanted
-        assert [answer.logp for answer in tree.answers] == pytest.approx([logp(text) for text in wanted], abs=1e-5)
+        assert [answer.ids for answer in tree.hypotheses] == wanted
+        assert [answer.logp for answer in tree.hypotheses] == pytest.approx([logp(text) for text in wanted], abs=1e-5)
 
 
 @given(seed=st.integers(0, 999), beam=st.integers(1, 5))
@@ -107,19 +107,19 @@ def test_every_node_goes_on_from_one_that_was_kept(seed: int, beam: int) -> None
     for place, node in enumerate(tree.nodes[1:], 1):
         parent = tree.nodes[node.parent]
         assert node.parent < place
-        assert parent.kept
-        assert node.time == parent.time + 1
-        assert node.logp == pytest.approx(lookup.logp(tree.pieces(place)), abs=1e-5)
-        assert not (node.kept and node.ended)
-        assert not node.ended or node.token == END
-    for time in range(1, tree.nodes[-1].time + 1):
-        now = [node for node in tree.nodes if node.time == time]
-        going = [node.logp for node in now if node.token != END and node.kept]
-        pruned = [node.logp for node in now if node.token != END and not node.kept]
+        assert parent.is_alive
+        assert node.length == parent.length + 1
+        assert node.logp == pytest.approx(lookup.logp(tree.tokens(place)), abs=1e-5)
+        assert not (node.is_alive and node.is_finished)
+        assert not node.is_finished or node.token == END
+    for time in range(1, tree.nodes[-1].length + 1):
+        now = [node for node in tree.nodes if node.length == time]
+        going = [node.logp for node in now if node.token != END and node.is_alive]
+        pruned = [node.logp for node in now if node.token != END and not node.is_alive]
         assert len(going) <= beam
         assert len(now) <= 2 * beam
         assert max(pruned, default=-math.inf) <= min(going, default=-math.inf)
-    assert Counter(node.ended for node in tree.nodes)[True] == len(tree.answers) == len(tree.ends)
+    assert Counter(node.is_finished for node in tree.nodes)[True] == len(tree.hypotheses) == len(tree.leaves)
 
 
 TEXTS = ["a bad cab", "b", "abba had a dad", "cab cab cab cab", "h", "hab da bad"]
@@ -151,8 +151,8 @@ def test_a_translator_finds_what_its_tree_shows(kind: str) -> None:
     found = task.search(model, Ragged(task.encode(TEXTS)), np.arange(len(TEXTS)), how)
     for text, wanted in zip(TEXTS, found, strict=True):
         tree = translation_tree(task, model, text, how)
-        assert [answer.ids for answer in tree.answers[:3]] == [answer.ids for answer in wanted]
-        assert [answer.logp for answer in tree.answers[:3]] == pytest.approx([a.logp for a in wanted], rel=1e-5)
+        assert [answer.ids for answer in tree.hypotheses[:3]] == [answer.ids for answer in wanted]
+        assert [answer.logp for answer in tree.hypotheses[:3]] == pytest.approx([a.logp for a in wanted], rel=1e-5)
 
 
 def test_the_tab_tells_all_that_the_page_needs() -> None:
@@ -161,15 +161,15 @@ def test_the_tab_tells_all_that_the_page_needs() -> None:
     assert (tab["kind"], tab["penalty"]) == ("beam", 1.0)
     assert [node["id"] for node in tab["nodes"]] == [*range(len(tab["nodes"]))]
     assert tab["nodes"][0]["parent"] is None
-    assert {node["kept"] for node in tab["nodes"]} == {True, False}
-    assert tab["answers"][0]["text"] == loaded(TEXTS[0])
-    scores = [answer["logp"] / answer["length"] ** tab["penalty"] for answer in tab["answers"]]
+    assert {node["pruned"] for node in tab["nodes"]} == {True, False}
+    assert tab["hypotheses"][0]["text"] == loaded(TEXTS[0])
+    scores = [answer["logp"] / answer["length"] ** tab["penalty"] for answer in tab["hypotheses"]]
     assert scores == sorted(scores, reverse=True)
-    for answer in tab["answers"]:
+    for answer in tab["hypotheses"]:
         node = tab["nodes"][answer["node"]]
-        assert node["ended"]
-        assert node["kept"], "what ends is not cut off"
-        assert (node["piece"], node["time"], node["logp"]) == ("</s>", answer["length"], answer["logp"])
+        assert node["finished"]
+        assert not node["pruned"], "finished nodes are not pruned"
+        assert (node["token"], node["length"], node["logp"]) == ("</s>", answer["length"], answer["logp"])
 
 
 def test_a_long_text_shows_its_first_sentence_and_what_fits_nowhere_nothing() -> None:
