@@ -45,10 +45,10 @@ from regard.data.films import save_told
 from regard.data.hearing import Hearing, hidden
 from regard.data.mels import Mels, normal
 from regard.data.molecules import asked_for, rdkit
-from regard.lab import EXPERIMENTS, experiment
-from regard.lab.optimize import learn, rates
-from regard.lab.result import quietly
-from regard.lab.toy_language import HIDDEN, NONE, SENTENCE, WORDS, language
+from regard.lab import EXPERIMENTS, experiment, options_class
+from regard.lab.optimize import lr_schedule, optimize
+from regard.lab.result import no_progress
+from regard.lab.toy_language import MASK, PAD, SENTENCE, WORDS, all_sentences
 from regard.load import Loaded, load
 from regard.look import look
 from regard.models.gpt import GPT, GPTConfig
@@ -282,9 +282,9 @@ def bert(file: Path) -> None:
     """What the model of `regard lab heads` guesses for each word of a sentence that it has never seen."""
     heads = experiment("heads")
     torch.manual_seed(1)
-    sentences = language()
-    model = heads.trained(sentences[1:], heads.Knobs(), quietly)
-    hidden = sentences[:1, :5].repeat(5, 1).fill_diagonal_(HIDDEN)
+    sentences = all_sentences()
+    model = heads.train(sentences[1:], heads.HeadsOptions(), no_progress)
+    hidden = sentences[:1, :5].repeat(5, 1).fill_diagonal_(MASK)
     chances = model(hidden).diagonal().T.softmax(-1)  # (5,V)
     gaps = [["___" if i == j else word for j, word in enumerate(SENTENCE)] for i in range(5)]
     best_words([f"{' '.join(gap[:3])}\n{' '.join(gap[3:])}" for gap in gaps], chances, SENTENCE, file)
@@ -293,16 +293,16 @@ def bert(file: Path) -> None:
 def gpt(file: Path) -> None:
     """The next word after each beginning of the same sentence, beside what counting in the whole language gives."""
     torch.manual_seed(1)
-    sentences = F.pad(F.pad(language(), (1, 0), value=HIDDEN), (0, 1), value=NONE)  # a start and an end
+    sentences = F.pad(F.pad(all_sentences(), (1, 0), value=MASK), (0, 1), value=PAD)  # a start and an end
     body = GPT(GPTConfig(len(WORDS), 9, 64, layers=2, heads=4, hidden=128, dropout=0.0))
     model = Model(body, body.vocabulary())
 
     def lesson() -> Tensor:
         ids = sentences[1 + torch.randint(len(sentences) - 1, (32,))]
-        real = (ids[:, :-1] != NONE).flatten()
+        real = (ids[:, :-1] != PAD).flatten()
         return F.cross_entropy(model(ids[:, :-1]).flatten(0, 1)[real], ids[:, 1:].flatten()[real])
 
-    learn(model, lesson, rates(0.01, 400))
+    optimize(model, lesson, lr_schedule(0.01, 400))
     chances, counted = model(sentences[:1, :6])[0].softmax(-1), torch.zeros(6, len(WORDS))
     for t in range(6):
         alike = sentences[(sentences[:, : t + 1] == sentences[0, : t + 1]).all(1), t + 1]
@@ -537,9 +537,9 @@ def of_the_lab(names: list[str]) -> None:
     """What each says is told too: the pages quote it."""
     for name in names or EXPERIMENTS:
         found = experiment(name)
-        finding = found.run(found.Knobs(), quietly)
+        finding = found.run(options_class(name)(), no_progress)
         small(finding.figure, HERE / f"lab-{name}.png")
-        print(f"{name}: {finding.says} {'It holds' if finding.holds else 'It does NOT hold'}: {finding.wanted}")
+        print(f"{name}: {finding.summary} {'It holds' if finding.holds else 'It does NOT hold'}: {finding.expected}")
 
 
 def main() -> None:

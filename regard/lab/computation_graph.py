@@ -1,4 +1,4 @@
-"""A graph of numbers that are made of other numbers, walked forward for their values and backward for their slopes.
+"""A computation graph of scalars: forward pass for values, backward pass (back-propagation) for gradients.
 
     ∂l/∂parent = Σ ∂l/∂child · ∂child/∂parent,  over all children          Linnainmaa 1970, Rumelhart et al. 1986
 
@@ -10,40 +10,40 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-Values = dict[str, float]  # by the name of the node
-NUDGE = 1e-4  # of a node; where the loss is a parabola in each, the size of the step makes no error of its own
+NodeValues = dict[str, float]  # by node name
+STEP = 1e-4  # step of the finite difference, which is exact for a loss that is quadratic in each node
 
 
-class Node(NamedTuple):
+class GraphNode(NamedTuple):
     name: str
     parents: list[str]
-    value: Callable[..., float]  # of the values of its parents
-    slopes: Callable[..., list[float]]  # by each of its parents, at these values
+    value: Callable[..., float]  # a function of its parents' values
+    partials: Callable[..., list[float]]  # its partial derivative with respect to each parent, at these values
 
 
-def forward(graph: list[Node], known: Values) -> Values:
-    """The value of every node, from those that are known."""
-    values = dict(known)
+def forward(graph: list[GraphNode], inputs: NodeValues) -> NodeValues:
+    """The value of every node, from those of `inputs`."""
+    values = dict(inputs)
     for node in graph:
-        if node.name not in known:
+        if node.name not in inputs:
             values[node.name] = node.value(*(values[parent] for parent in node.parents))
     return values
 
 
-def backward(graph: list[Node], values: Values) -> Values:
-    """How fast the last node moves with each node."""
-    moves = dict.fromkeys(values, 0.0) | {graph[-1].name: 1.0}
+def backward(graph: list[GraphNode], values: NodeValues) -> NodeValues:
+    """The gradient of the last node with respect to each node."""
+    gradients = dict.fromkeys(values, 0.0) | {graph[-1].name: 1.0}
     for node in reversed(graph):
-        for parent, slope in slopes_at(node, values).items():
-            moves[parent] += moves[node.name] * slope
-    return moves
+        for parent, partial in partials_at(node, values).items():
+            gradients[parent] += gradients[node.name] * partial
+    return gradients
 
 
-def slopes_at(node: Node, values: Values) -> Values:
-    return dict(zip(node.parents, node.slopes(*(values[parent] for parent in node.parents)), strict=True))
+def partials_at(node: GraphNode, values: NodeValues) -> NodeValues:
+    return dict(zip(node.parents, node.partials(*(values[parent] for parent in node.parents)), strict=True))
 
 
-def by_nudging(graph: list[Node], leaves: Values, name: str, value: float) -> float:
-    """The same of one node, without any calculus: it is moved a little, and all that follows is computed anew."""
-    low, high = (forward(graph, {**leaves, name: value + step})[graph[-1].name] for step in (-NUDGE, NUDGE))
-    return (high - low) / (2 * NUDGE)
+def finite_difference(graph: list[GraphNode], leaves: NodeValues, name: str, value: float) -> float:
+    """The same gradient for one node by a central finite difference."""
+    low, high = (forward(graph, {**leaves, name: value + step})[graph[-1].name] for step in (-STEP, STEP))
+    return (high - low) / (2 * STEP)

@@ -1,4 +1,4 @@
-"""Networks as deep as one likes, which are given some numbers and hand on as many; and what is seen on the way.
+"""Plain, residual and dense networks of any depth that map D numbers to D numbers.
 
     plain  z' = f(z)          ResNet  z' = z + f(z)          DenseNet  z' = f(x and every z before)
 
@@ -18,49 +18,49 @@ from regard.parts.norms import LayerNorm
 from regard.parts.residual import Dense, PreNorm
 
 
-def layer(given: int, dim: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(given, 2 * dim), nn.ReLU(), nn.Linear(2 * dim, dim))
+def two_layer_mlp(inputs: int, dim: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(inputs, 2 * dim), nn.ReLU(), nn.Linear(2 * dim, dim))
 
 
 def plain(dim: int, depth: int) -> nn.Module:
-    return nn.Sequential(*(layer(dim, dim) for _ in range(depth)))
+    return nn.Sequential(*(two_layer_mlp(dim, dim) for _ in range(depth)))
 
 
-def plain_kept_in_size(dim: int, depth: int) -> nn.Module:
-    """It starts with weights that keep the size of its numbers."""
+def plain_he_init(dim: int, depth: int) -> nn.Module:
+    """With an initialisation that preserves the variance of activations (He et al. 2015)."""
     network = plain(dim, depth)
     for name, weight in network.named_parameters():
         if weight.dim() == 1:
             nn.init.zeros_(weight)
-        else:  # a ReLU before it halves what comes in
+        else:  # the ReLU before it halves the variance
             nn.init.normal_(weight, std=math.sqrt((2 if name.endswith("2.weight") else 1) / weight.size(1)))
     return network
 
 
 def densenet(dim: int, depth: int) -> nn.Module:
-    seeing_all = Dense(layer((i + 1) * dim, dim) for i in range(depth - 1))
-    return nn.Sequential(seeing_all, layer(depth * dim, dim))
+    dense = Dense(two_layer_mlp((i + 1) * dim, dim) for i in range(depth - 1))
+    return nn.Sequential(dense, two_layer_mlp(depth * dim, dim))
 
 
 def resnet(dim: int, depth: int) -> nn.Module:
-    return nn.Sequential(*(PreNorm(nn.Identity(), layer(dim, dim)) for _ in range(depth)))
+    return nn.Sequential(*(PreNorm(nn.Identity(), two_layer_mlp(dim, dim)) for _ in range(depth)))
 
 
-def normed_resnet(dim: int, depth: int) -> nn.Module:
-    return nn.Sequential(*(PreNorm(LayerNorm(dim), layer(dim, dim)) for _ in range(depth)))
+def resnet_layer_norm(dim: int, depth: int) -> nn.Module:
+    return nn.Sequential(*(PreNorm(LayerNorm(dim), two_layer_mlp(dim, dim)) for _ in range(depth)))
 
 
-def linears(depth: int, width: int) -> list[nn.Linear]:
+def linear_layers(depth: int, width: int) -> list[nn.Linear]:
     return [nn.Linear(width, width, bias=False) for _ in range(depth)]
 
 
-def through(layers: Iterable[nn.Module], norm: nn.Module, x: Tensor) -> list[Tensor]:
-    """The outputs of each layer, and a norm after it."""
+def layer_outputs(layers: Iterable[nn.Module], norm: nn.Module, x: Tensor) -> list[Tensor]:
+    """The output of each layer, after the norm."""
     return list(accumulate(layers, lambda x, layer: norm(layer(x)), initial=x))[1:]
 
 
-def measured(layers: list[nn.Linear], norm: nn.Module) -> tuple[list[float], list[float]]:
-    """After each layer, the size of its outputs, and how long the gradient of one is by the weights of the first."""
-    outputs, first = through(layers, norm, torch.ones(layers[0].in_features)), layers[0].weight
-    slopes = [torch.autograd.grad(x[0], first, retain_graph=True)[0].norm().item() for x in outputs]
-    return [x.square().mean().sqrt().item() for x in outputs], slopes
+def layer_norms(layers: list[nn.Linear], norm: nn.Module) -> tuple[list[float], list[float]]:
+    """After each layer, the RMS of its outputs and the gradient norm of one output at the first weights."""
+    outputs, weight = layer_outputs(layers, norm, torch.ones(layers[0].in_features)), layers[0].weight
+    gradient_norms = [torch.autograd.grad(x[0], weight, retain_graph=True)[0].norm().item() for x in outputs]
+    return [x.square().mean().sqrt().item() for x in outputs], gradient_norms

@@ -1,4 +1,4 @@
-"""Regression as a mix of the answers y of stored examples x: by attention, or by a Gaussian process.
+"""Kernel regression from stored examples (x_i, y_i): by attention, and by a Gaussian process.
 
 attention          Σ K(x,x_i) y_i / Σ K(x,x_i),  K = exp(q·k)          Nadaraya 1964, Watson 1964
 Gaussian process   Σ K(x,x_i) v_i,  v = (K + σ²I)⁻¹ y                  Rasmussen & Williams 2006
@@ -15,23 +15,23 @@ from regard.parts.attention import CrossAttention
 from regard.parts.scoring import gaussian
 
 
-def layer_by_hand(width: float) -> CrossAttention:
-    """The Gaussian kernel as matrices: a query is (x, 1, 0), an example (x, x², y), and its value is (0, 0, y)."""
+def gaussian_attention(width: float) -> CrossAttention:
+    """An attention layer with a Gaussian kernel: a query is (x, 1, 0), a key (x, x², y), a value (0, 0, y)."""
     layer = CrossAttention(3, 1, bias=False).double()
-    larger = math.sqrt(3) / width**2  # attention divides by √E
-    rows = torch.tensor([[larger, -larger / 2, 0], [1, 1, 0], [0, 0, 1], [1, 1, 1]], dtype=torch.float64)
+    scale = math.sqrt(3) / width**2  # attention divides by √E
+    diagonals = torch.tensor([[scale, -scale / 2, 0], [1, 1, 0], [0, 0, 1], [1, 1, 1]], dtype=torch.float64)
     names = ("query.weight", "key.weight", "value.weight", "out.weight")
-    layer.load_state_dict(dict(zip(names, rows.diag_embed(), strict=True)))
+    layer.load_state_dict(dict(zip(names, diagonals.diag_embed(), strict=True)))
     return layer
 
 
-def answers(layer: CrossAttention, at: Tensor, x: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
+def predict(layer: CrossAttention, at: Tensor, x: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     query = torch.stack((at, torch.ones_like(at), torch.zeros_like(at)), -1)  # (T,3)
     example = torch.stack((x, x.square(), y), -1)  # (S,3)
     return layer(query[None], example[None], mask)[0, :, 2]  # (T,)
 
 
-def process_weights(at: Tensor, x: Tensor, width: float, noise: float) -> Tensor:
-    """(T,S): how the mean of a Gaussian process mixes the examples' y. A row need not sum to 1."""
-    among = gaussian(x[:, None], x[:, None], width).exp() + noise**2 * torch.eye(len(x)).double()
-    return gaussian(at[:, None], x[:, None], width).exp() @ torch.linalg.inv(among)
+def gp_weights(at: Tensor, x: Tensor, width: float, noise: float) -> Tensor:
+    """(T,S): weights of the examples' y in the mean of a Gaussian process. A row need not sum to 1."""
+    covariance = gaussian(x[:, None], x[:, None], width).exp() + noise**2 * torch.eye(len(x)).double()
+    return gaussian(at[:, None], x[:, None], width).exp() @ torch.linalg.inv(covariance)

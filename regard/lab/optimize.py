@@ -1,8 +1,9 @@
-"""How an experiment teaches, lesson after lesson with the optimisers of training, and what there is to learn from.
+"""A short training loop for experiments, with the optimizers of `regard train`.
 
-    w ← w - rate · step(∂loss/∂w)          matrices by Muon, all else by AdamW (regard/training/optimizer.py)
+    w ← w - lr · step(∂loss/∂w)          matrices by Muon, all else by AdamW (regard/training/optimizer.py)
 
-`regard train` has files, checks and a folder to keep. An experiment has only a function that makes the next loss.
+`regard train` has files, evaluations and a run folder. An experiment has only a function that returns the loss of the
+next batch.
 """
 
 from __future__ import annotations
@@ -18,43 +19,43 @@ from regard.training.optimizer import optimizers, scale_and_clip
 from regard.training.schedule import decay
 
 
-def learn(
+def optimize(
     model: Model,
-    lesson: Callable[[], Tensor],
-    rates: Iterable[float],
+    batch_loss: Callable[[], Tensor],
+    lrs: Iterable[float],
     clip: float = 0.0,
-    enough: float = 0.0,
+    stop_below: float = 0.0,
     kind: str = "muon",
 ) -> list[float]:
-    """The loss of each lesson; each is learnt at the next rate, until one is below `enough`.
+    """Train one step per learning rate, until a loss is below `stop_below`; return the losses.
 
-    Gradients longer than `clip` are made shorter; with 0 none are.
+    `clip` is the maximum gradient norm; 0 = no clipping.
     """
-    makers = optimizers(model, weight_decay=0.0, kind=kind)
+    optims = optimizers(model, weight_decay=0.0, kind=kind)
     weights, losses = list(model.parameters()), []
-    for rate in rates:
-        for group in (group for maker in makers for group in maker.param_groups):
-            group["lr"] = rate
-        loss = lesson()
+    for lr in lrs:
+        for group in (group for optim in optims for group in optim.param_groups):
+            group["lr"] = lr
+        loss = batch_loss()
         loss.backward()
         scale_and_clip(weights, 1, clip)
-        for maker in makers:
-            maker.step()
+        for optim in optims:
+            optim.step()
         model.zero_grad()
         losses.append(loss.item())
-        if losses[-1] < enough:
+        if losses[-1] < stop_below:
             break
     return losses
 
 
-def rates(highest: float, lessons: int) -> list[float]:
-    """Rising over the first twentieth of the lessons, falling to 0 over the last half."""
-    return [highest * decay(lesson, lessons, lessons // 20, 0.5) for lesson in range(lessons)]
+def lr_schedule(peak: float, steps: int) -> list[float]:
+    """Linear warm-up over the first 5 % of the steps, linear decay to 0 over the last half."""
+    return [peak * decay(step, steps, steps // 20, 0.5) for step in range(steps)]
 
 
-def gradient_at_words(model: Model, lesson: Callable[[], Tensor]) -> Tensor:
-    """(T,): how long the gradient is that reaches each word, as the mean over texts."""
-    with look(model, gradients=True) as seen:
-        loss = lesson()
-    (gradient,) = torch.autograd.grad(loss, seen["body.tokens"])  # (B,T,D)
+def token_gradient_norms(model: Model, batch_loss: Callable[[], Tensor]) -> Tensor:
+    """(T,): the gradient norm at each token's embedding, mean over the batch."""
+    with look(model, gradients=True) as activations:
+        loss = batch_loss()
+    (gradient,) = torch.autograd.grad(loss, activations["body.tokens"])  # (B,T,D)
     return gradient.norm(dim=-1).mean(0)

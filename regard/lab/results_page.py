@@ -1,4 +1,4 @@
-"""All experiments on one page that opens from disk: what is claimed, what was found, and whether it held."""
+"""All experiments on one self-contained HTML page: claim, figure, table and verdict."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from html import escape
 from textwrap import dedent
 from typing import NamedTuple
 
-from regard.lab.result import Finding
+from regard.lab.result import LabResult
 
 STYLE = """
 :root { color-scheme: light dark;
@@ -31,69 +31,72 @@ td:first-child, th:first-child { text-align: left } .holds { color: var(--good) 
 """
 
 
-class Shown(NamedTuple):
+class LabEntry(NamedTuple):
     name: str
-    about: str  # its docstring: what is asked, then more of it
-    finding: Finding
-    picture: bytes  # a PNG of its figure
+    about: str  # its docstring: the question, then the details
+    result: LabResult
+    png: bytes  # its figure
 
 
-def site(found: Sequence[Shown]) -> str:
-    held = sum(one.finding.holds for one in found)
-    links = "".join(f'<a href="#{one.name}">{mark(one.finding)} {escape(one.name)}</a>' for one in found)
-    parts = "".join(section(*one) for one in found)
+def render_results(entries: Sequence[LabEntry]) -> str:
+    holding = sum(entry.result.holds for entry in entries)
+    links = "".join(
+        f'<a href="#{entry.name}">{verdict_mark(entry.result)} {escape(entry.name)}</a>' for entry in entries
+    )
+    parts = "".join(render_entry(*entry) for entry in entries)
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><title>regard: the laboratory</title>'
         f"<style>{STYLE}</style><h1>The laboratory</h1>"
-        f'<p class="soft">{held} of {len(found)} claims of the lectures held on this machine. '
-        "Run one with <code>regard lab NAME</code>; its knobs are its options.</p>"
+        f'<p class="soft">{holding} of {len(entries)} claims of the lectures hold on this machine. '
+        "Run one experiment with <code>regard lab NAME</code>; <code>--help</code> lists its options.</p>"
         f"<nav>{links}</nav>{parts}</html>"
     )
 
 
-def section(name: str, about: str, finding: Finding, picture: bytes) -> str:
-    asked, more = about.removeprefix(f"{name}: ").split("\n", 1)
+def render_entry(name: str, about: str, result: LabResult, picture: bytes) -> str:
+    question, more = about.removeprefix(f"{name}: ").split("\n", 1)
     return (
-        f'<h2 id="{name}">{escape(name)}</h2><p class="soft">{escape(asked)}</p>{paragraphs(more)}'
-        f'<img alt="{escape(finding.says)}" src="data:image/png;base64,{base64.b64encode(picture).decode()}">'
-        f"<p>{escape(finding.says)}</p>{table(finding)}"
-        f"<p>{mark(finding)} {escape(verdict(finding))}</p>"
+        f'<h2 id="{name}">{escape(name)}</h2><p class="soft">{escape(question)}</p>{paragraphs(more)}'
+        f'<img alt="{escape(result.summary)}" src="data:image/png;base64,{base64.b64encode(picture).decode()}">'
+        f"<p>{escape(result.summary)}</p>{html_table(result)}"
+        f"<p>{verdict_mark(result)} {escape(verdict(result))}</p>"
     )
 
 
 def paragraphs(text: str) -> str:
-    """Of a docstring: what is indented is a formula, and keeps its lines."""
-    written = []
+    """HTML of a docstring; an indented block is a formula and keeps its line breaks."""
+    blocks = []
     for block in text.strip("\n").split("\n\n"):
         words = re.sub("`(.+?)`", r"<code>\1</code>", escape(dedent(block)))
-        written.append(f"<pre>{words}</pre>" if block.startswith(" ") else f"<p>{words}</p>")
-    return "".join(written)
+        blocks.append(f"<pre>{words}</pre>" if block.startswith(" ") else f"<p>{words}</p>")
+    return "".join(blocks)
 
 
-def mark(finding: Finding) -> str:
-    return '<span class="holds">✓</span>' if finding.holds else '<span class="fails">✗</span>'
+def verdict_mark(result: LabResult) -> str:
+    return '<span class="holds">✓</span>' if result.holds else '<span class="fails">✗</span>'
 
 
-def verdict(finding: Finding) -> str:
-    return f"{'It holds' if finding.holds else 'It does NOT hold'}: {finding.wanted}"
+def verdict(result: LabResult) -> str:
+    return f"{'It holds' if result.holds else 'It does NOT hold'}: {result.expected}"
 
 
-def table(finding: Finding) -> str:
-    if not finding.table:
+def html_table(result: LabResult) -> str:
+    if not result.table:
         return ""
-    head = "".join(f"<th>{escape(name)}</th>" for name in finding.table[0])
+    head = "".join(f"<th>{escape(name)}</th>" for name in result.table[0])
     rows = "".join(
-        f"<tr>{''.join(f'<td>{escape(number(value))}</td>' for value in row.values())}</tr>" for row in finding.table
+        f"<tr>{''.join(f'<td>{escape(format_value(value))}</td>' for value in row.values())}</tr>"
+        for row in result.table
     )
     return f'<div class="table"><table><tr>{head}</tr>{rows}</table></div>'
 
 
-def number(value: str | float) -> str:
+def format_value(value: str | float) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def png(finding: Finding) -> bytes:
+def figure_png(result: LabResult) -> bytes:
     file = io.BytesIO()
-    finding.figure.savefig(file, format="png", dpi=130)
+    result.figure.savefig(file, format="png", dpi=130)
     return file.getvalue()

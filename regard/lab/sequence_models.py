@@ -1,7 +1,7 @@
-"""Small models that read a sequence, alike but for one thing.
+"""Small sequence models that differ in one component.
 
-how they remember            RNN, GRU, LSTM   h' = f(x, h)        Transformer   every word looks at all before it
-how they are told of order   learned, sinusoidal   x_t + p_t      rotary, ALiBi   by the distance of two words
+memory      RNN, GRU, LSTM   h' = f(x, h)            Transformer   every token attends to all before it
+positions   learned, sinusoidal   x_t + p_t          rotary, ALiBi   by the distance of two tokens
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from regard.parts.residual import PreNorm
 CELLS: dict[str, Literal["rnn", "gru", "lstm"]] = {"RNN": "rnn", "GRU": "gru", "LSTM": "lstm"}
 
 
-def remembering(kind: str, vocab: int, context: int, dim: int, answers: int, truncate: int = 0) -> Model:
-    """One layer, asked at the last word. Gradients of a recurrent one stop every `truncate` words, unless it is 0."""
-    head = Classifier(dim, answers, Last())
+def recall_model(kind: str, vocab: int, context: int, dim: int, classes: int, truncate: int = 0) -> Model:
+    """One layer, classified at the last token. `truncate`: tokens per segment of truncated BPTT; 0 = none."""
+    head = Classifier(dim, classes, Last())
     if kind == "Transformer":
         return Model(GPT(GPTConfig(vocab, context, dim, layers=1, heads=4, hidden=2 * dim, dropout=0.0)), head)
     config = RecurrentConfig(vocab, dim=dim, layers=1, cell=CELLS[kind], truncate=truncate, dropout=0.0)
     return Model(Writer(config), head)
 
 
-class Reader(nn.Module):
-    """A decoder that is told of order in one way: by vectors added to the tokens, or inside of its attention."""
+class SmallDecoder(nn.Module):
+    """A decoder with positions that are added to the embeddings, or applied in its attention."""
 
     def __init__(
         self, vocab: int, dim: int, layers: int, heads: int, positions: nn.Module | None = None, **attention: Any
@@ -54,13 +54,13 @@ def block(dim: int, heads: int, **attention: Any) -> Block:
     return Block(PreNorm(LayerNorm(dim), mixer), PreNorm(LayerNorm(dim), FeedForward(dim, 2 * dim)))
 
 
-def told_of_order(vocab: int, context: int, dim: int, layers: int, heads: int) -> dict[str, Reader]:
-    """One reader for each way; the first is not told."""
-    reader = partial(Reader, vocab, dim, layers, heads)
+def decoders_by_position(vocab: int, context: int, dim: int, layers: int, heads: int) -> dict[str, SmallDecoder]:
+    """One decoder per kind of positions; the first has none."""
+    decoder = partial(SmallDecoder, vocab, dim, layers, heads)
     return {
-        "none": reader(),
-        "learned": reader(Learned(context, dim)),
-        "sinusoidal": reader(Sinusoidal(context, dim)),
-        "rotary": reader(rotate=Rotary(dim // heads, context)),
-        "ALiBi": reader(score_bias=Alibi(heads)),
+        "none": decoder(),
+        "learned": decoder(Learned(context, dim)),
+        "sinusoidal": decoder(Sinusoidal(context, dim)),
+        "rotary": decoder(rotate=Rotary(dim // heads, context)),
+        "ALiBi": decoder(score_bias=Alibi(heads)),
     }

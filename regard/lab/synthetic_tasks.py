@@ -1,7 +1,7 @@
-"""What the models of some experiments learn: puzzles that are made up on the way, so that nothing is learnt by heart.
+"""Synthetic tasks of the experiments; every batch is sampled anew, so that no model can memorise it.
 
-a name, then chatter, then the question          "Ann  la la la … la  who?" → Ann
-a sentence to say backwards                      "a b c" → "c b a"
+recall: a name, filler words, a question         "Ann  la la la … la  who?" → Ann
+reversal of a sentence                           "a b c" → "c b a"
 digits that follow a rule                        x_t = x_{t-2} + 2 x_{t-1}  mod 5
 """
 
@@ -12,30 +12,33 @@ import math
 import torch
 from torch import Tensor
 
-DIGITS, SLIPS = 5, 0.2  # how many there are, and the share that is drawn at random, rule or not
-RIGHT, WRONG = 1 - SLIPS + SLIPS / DIGITS, SLIPS / DIGITS  # probability of what the rule says, and of another digit
-CHANCE = math.log(DIGITS)  # the loss of a guess
-FLOOR = -RIGHT * math.log(RIGHT) - (DIGITS - 1) * WRONG * math.log(WRONG)  # the loss of who knows all
+DIGITS, NOISE = 5, 0.2  # number of digits, and the share that is random
+P_RULE, P_OTHER = (
+    1 - NOISE + NOISE / DIGITS,
+    NOISE / DIGITS,
+)  # probability of the digit that follows the rule, and of another
+UNIFORM_LOSS = math.log(DIGITS)  # nats, of a uniform prediction
+ENTROPY = -P_RULE * math.log(P_RULE) - (DIGITS - 1) * P_OTHER * math.log(P_OTHER)  # nats, the lowest possible loss
 
 
-def named(count: int, distance: int, names: int) -> tuple[Tensor, Tensor]:
-    """(B,T) words and the names asked for, (B,). The names come first in the vocabulary, then chatter, then "who?"."""
+def recall_batch(count: int, distance: int, names: int) -> tuple[Tensor, Tensor]:
+    """(B,T) tokens and the names to recall, (B,). Vocabulary: names, then filler words, then "who?"."""
     name = torch.randint(names, (count, 1))
-    chatter = torch.randint(names, 2 * names, (count, distance))
-    return torch.cat((name, chatter, torch.full_like(name, 2 * names)), 1), name[:, 0]
+    filler = torch.randint(names, 2 * names, (count, distance))
+    return torch.cat((name, filler, torch.full_like(name, 2 * names)), 1), name[:, 0]
 
 
-def backwards(count: int, length: int, words: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Source (B,S), what the decoder is given (B,T), and what it should say: the words backwards, then an end."""
+def reversal_batch(count: int, length: int, words: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Source (B,S), decoder input (B,T) and target: the words reversed, then an end token."""
     source = torch.rand(count, words).argsort(1)[:, :length]
     end, start = (torch.full((count, 1), words + i) for i in (0, 1))
     return source, torch.cat((start, source.flip(1)), 1), torch.cat((source.flip(1), end), 1)
 
 
-def digits(count: int, length: int) -> Tensor:
-    """(B,T): only who knows the two before, and in which order, can tell the next."""
+def digit_sequences(count: int, length: int) -> Tensor:
+    """(B,T): the next digit depends on the two before and on their order."""
     ids = torch.randint(DIGITS, (count, length))
-    follows = torch.rand(count, length) >= SLIPS
+    follows = torch.rand(count, length) >= NOISE
     for t in range(2, length):
         ids[:, t] = torch.where(follows[:, t], (ids[:, t - 2] + 2 * ids[:, t - 1]) % DIGITS, ids[:, t])
     return ids

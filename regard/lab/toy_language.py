@@ -1,4 +1,4 @@
-"""A small language in which words depend on each other, for who asks what a head looks at.
+"""A toy language with dependencies between words, to study what attention heads learn.
 
     [adjective] subject verb like a(n) [adjective] image        [adjective] subject verb over a(n) [adjective] place
 
@@ -21,26 +21,28 @@ SUBJECTS = {
 VERBS = "flies fly", "comes come", "falls fall", "grows grow"
 PLACES = ["island", "abyss", "hill", "bridge"]
 ADJECTIVES = ["old", "empty", "golden", "silent"]
-KINDS = {
+CATEGORIES = {
     "subject": [*SUBJECTS], "verb": " ".join(VERBS).split(), "link": ["like", "over"], "article": ["a", "an"],
     "adjective": ADJECTIVES, "noun": [*" ".join(SUBJECTS.values()).split(), *PLACES],
 }  # fmt: skip
-WORDS = ["", "?", *(word for words in KINDS.values() for word in words)]
-NONE, HIDDEN = 0, 1  # ids of the first two
+WORDS = ["", "?", *(word for words in CATEGORIES.values() for word in words)]
+PAD, MASK = 0, 1  # ids of the first two words
 
 
-def kinds_of(words: Tensor) -> Tensor:
-    """(kinds,N): of which kind each of N words is."""
-    return torch.tensor([[WORDS[i] in words_of_kind for i in words.tolist()] for words_of_kind in KINDS.values()])
+def category_masks(words: Tensor) -> Tensor:
+    """(categories,N): whether each of N words belongs to a category."""
+    return torch.tensor([[WORDS[i] in category for i in words.tolist()] for category in CATEGORIES.values()])
 
 
-def language() -> Tensor:
-    """(N,T) ids of every sentence, the lecture's first."""
-    made, adjectives = [], ["", *ADJECTIVES]
+def all_sentences() -> Tensor:
+    """(N,T) ids of every sentence, the lecture's example first."""
+    sentences, adjectives = [], ["", *ADJECTIVES]
     for (subject, images), verbs, first, second in product(SUBJECTS.items(), VERBS, adjectives, adjectives):
         verb = verbs.split()[subject.endswith("s")]
         for link, noun in [*product(["like"], images.split()), *product(["over"], PLACES)]:
             article = "an" if f"{second}{noun}"[0] in "aeiou" else "a"
-            made.append(f"{first} {subject} {verb} {link} {article} {second} {noun}".split())
-    made.sort(key=lambda sentence: sentence != SENTENCE)
-    return torch.tensor([[WORDS.index(word) for word in one] + [NONE] * (7 - len(one)) for one in made])
+            sentences.append(f"{first} {subject} {verb} {link} {article} {second} {noun}".split())
+    sentences.sort(key=lambda sentence: sentence != SENTENCE)
+    return torch.tensor(
+        [[WORDS.index(word) for word in sentence] + [PAD] * (7 - len(sentence)) for sentence in sentences]
+    )

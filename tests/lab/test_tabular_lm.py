@@ -1,4 +1,4 @@
-"""In a small language a search can be checked: greedy by hand, a beam as wide as the tree by trying every text."""
+"""Search in a tabular language model, checked by hand and by enumeration."""
 
 import pytest
 import torch
@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-from regard.lab.tabular_lm import beginning, languages, next_words, search
+from regard.lab.tabular_lm import empty_caches, next_token_step, random_languages, search
 from regard.parts.cache import Cache
 
 LANGUAGES = st.builds(
-    languages,
+    random_languages,
     count=st.integers(1, 4),
     words=st.integers(2, 4),
     length=st.integers(2, 4),
@@ -25,7 +25,7 @@ LANGUAGES = st.builds(
 def test_next_words_multiply_to_the_probability_of_the_text(joint: Tensor) -> None:
     assert joint.flatten(1).sum(1) == pytest.approx(1.0, abs=1e-5)
     B, V, longest = len(joint), joint.size(-1), joint.dim() - 1
-    step, caches = next_words(joint), beginning(joint)
+    step, caches = next_token_step(joint), empty_caches(joint)
     ids, product = torch.zeros(B, 1).long(), torch.ones(B)
     for t in range(longest):
         chances = step(ids, caches).softmax(-1)  # (B,V+1)
@@ -48,7 +48,7 @@ def step_by_step(joint: Tensor) -> list[int]:
 
 @given(joint=LANGUAGES)
 @settings(max_examples=30)
-def test_greedy_takes_the_best_next_word_and_a_beam_of_all_finds_the_best_text(joint: Tensor) -> None:
+def test_greedy_is_locally_optimal_and_a_full_beam_globally(joint: Tensor) -> None:
     assert search(joint, 1)[0] == [step_by_step(language) for language in joint]
     _, chances = search(joint, joint.size(-1) ** (joint.dim() - 2))
     assert_close(chances, joint.flatten(1).amax(1))
@@ -56,17 +56,17 @@ def test_greedy_takes_the_best_next_word_and_a_beam_of_all_finds_the_best_text(j
 
 @given(joint=LANGUAGES, width=st.integers(1, 5))
 @settings(max_examples=30)
-def test_the_probability_told_is_that_of_the_text_found(joint: Tensor, width: int) -> None:
+def test_search_returns_the_probability_of_its_text(joint: Tensor, width: int) -> None:
     texts, chances = search(joint, width)
     for language, text, chance in zip(joint, texts, chances, strict=True):
         assert len(text) == language.dim()
         assert language[tuple(text)] == chance
 
 
-def test_what_cannot_follow_never_does() -> None:
+def test_impossible_words_are_never_chosen() -> None:
     joint = torch.zeros(1, 3, 3)
     joint[0, 0, 1] = 1.0
-    caches: list[Cache] = beginning(joint)
-    chances = next_words(joint)(torch.zeros(1, 1).long(), caches).softmax(-1)
+    caches: list[Cache] = empty_caches(joint)
+    chances = next_token_step(joint)(torch.zeros(1, 1).long(), caches).softmax(-1)
     assert chances[0].tolist() == pytest.approx([1, 0, 0, 0], abs=1e-20)
     assert search(joint, 5)[0] == [[0, 1]]
