@@ -41,10 +41,10 @@ from regard.data.films import save_told
 from regard.data.hearing import Hearing, hidden
 from regard.data.mels import Mels, normal
 from regard.data.molecules import asked_for, rdkit
-from regard.lab import EXPERIMENTS, experiment
-from regard.lab.finding import quietly
-from regard.lab.grammar import HIDDEN, NONE, SENTENCE, WORDS, language
-from regard.lab.learning import learn, rates
+from regard.lab import EXPERIMENTS, experiment, options_class
+from regard.lab.optimize import lr_schedule, optimize
+from regard.lab.result import no_progress
+from regard.lab.toy_language import MASK, PAD, SENTENCE, WORDS, all_sentences
 from regard.load import Loaded, load
 from regard.look import look
 from regard.models.gpt import GPT, GPTConfig
@@ -62,14 +62,14 @@ from regard.tasks.rollout import rolled
 from regard.training import schedule
 from regard.training.run import Run
 from regard.view import render_cartpole
-from regard.view.alignment import alignment
-from regard.view.curve import loss_curve
-from regard.view.inside import run as inside_of
+from regard.view.alignment import save_alignment
+from regard.view.attention_rollout import pooling_weights, rollout
+from regard.view.figures import lens_figure
+from regard.view.logit_lens import logit_lens
+from regard.view.loss_curve import loss_curve
+from regard.view.report import page
 from regard.view.return_curves import plot_returns
-from regard.view.rollout import gathers, rollout
-from regard.view.stills import lens_picture
-from regard.view.stream import stream
-from regard.view.whole import page
+from regard.view.trace import trace_text
 
 HERE = Path(__file__).parent / "pictures"
 BIKE = "The nice boys bought their bike because it was cheap."  # never seen in training
@@ -283,9 +283,9 @@ def bert(file: Path) -> None:
     """What the model of `regard lab heads` guesses for each word of a sentence that it has never seen."""
     heads = experiment("heads")
     torch.manual_seed(1)
-    sentences = language()
-    model = heads.trained(sentences[1:], heads.Knobs(), quietly)
-    hidden = sentences[:1, :5].repeat(5, 1).fill_diagonal_(HIDDEN)
+    sentences = all_sentences()
+    model = heads.train(sentences[1:], heads.HeadsOptions(), no_progress)
+    hidden = sentences[:1, :5].repeat(5, 1).fill_diagonal_(MASK)
     chances = model(hidden).diagonal().T.softmax(-1)  # (5,V)
     gaps = [["___" if i == j else word for j, word in enumerate(SENTENCE)] for i in range(5)]
     best_words([f"{' '.join(gap[:3])}\n{' '.join(gap[3:])}" for gap in gaps], chances, SENTENCE, file)
@@ -294,16 +294,16 @@ def bert(file: Path) -> None:
 def gpt(file: Path) -> None:
     """The next word after each beginning of the same sentence, beside what counting in the whole language gives."""
     torch.manual_seed(1)
-    sentences = F.pad(F.pad(language(), (1, 0), value=HIDDEN), (0, 1), value=NONE)  # a start and an end
+    sentences = F.pad(F.pad(all_sentences(), (1, 0), value=MASK), (0, 1), value=PAD)  # a start and an end
     body = GPT(GPTConfig(len(WORDS), 9, 64, layers=2, heads=4, hidden=128, dropout=0.0))
     model = Model(body, body.vocabulary())
 
     def lesson() -> Tensor:
         ids = sentences[1 + torch.randint(len(sentences) - 1, (32,))]
-        real = (ids[:, :-1] != NONE).flatten()
+        real = (ids[:, :-1] != PAD).flatten()
         return F.cross_entropy(model(ids[:, :-1]).flatten(0, 1)[real], ids[:, 1:].flatten()[real])
 
-    learn(model, lesson, rates(0.01, 400))
+    optimize(model, lesson, lr_schedule(0.01, 400))
     chances, counted = model(sentences[:1, :6])[0].softmax(-1), torch.zeros(6, len(WORDS))
     for t in range(6):
         alike = sentences[(sentences[:, : t + 1] == sentences[0, : t + 1]).all(1), t + 1]
@@ -326,7 +326,7 @@ def vit(classifier: Loaded, file: Path) -> None:
     weights = torch.stack([w for name, w in seen.items() if name.endswith("mixer.inner.weights")], 1)  # (B,L,H,T,T)
     figure = Figure(figsize=(8, 3.4), layout="constrained")
     for i, (above, below) in enumerate(figure.subplots(2, len(scenes)).T):
-        reached = (gathers(task.pooling, seen, weights.size(-1)) @ rollout(weights[i]))[-1, 1:]  # (P,)
+        reached = (pooling_weights(task.pooling, seen, weights.size(-1)) @ rollout(weights[i]))[-1, 1:]  # (P,)
         side = round(len(reached) ** 0.5)
         above.imshow(scenes[i].pixels)
         best = int(chances[i].argmax())
@@ -439,14 +439,14 @@ def molecules(counter: Loaded, file: Path) -> None:
 
 def aligned(translator: Loaded, file: Path) -> None:
     unseen = (p for p in phrasebook.phrases() if phrasebook.split(p) == "test" and p.kind == "subordinate")
-    alignment(translator, next(unseen).english, file)
+    save_alignment(translator, next(unseen).english, file)
 
 
 def lens(translator: Loaded, file: Path) -> None:
     """What a translator would write if it stopped after a block."""
-    guesses = stream(inside_of(translator, BIKE))
+    guesses = logit_lens(trace_text(translator, BIKE))
     assert guesses is not None
-    lens_picture(guesses).savefig(file, dpi=90)
+    lens_figure(guesses).savefig(file, dpi=90)
 
 
 def photograph(translator: Loaded, file: Path) -> None:
@@ -538,9 +538,9 @@ def of_the_lab(names: list[str]) -> None:
     """What each says is told too: the pages quote it."""
     for name in names or EXPERIMENTS:
         found = experiment(name)
-        finding = found.run(found.Knobs(), quietly)
+        finding = found.run(options_class(name)(), no_progress)
         small(finding.figure, HERE / f"lab-{name}.png")
-        print(f"{name}: {finding.says} {'It holds' if finding.holds else 'It does NOT hold'}: {finding.wanted}")
+        print(f"{name}: {finding.summary} {'It holds' if finding.holds else 'It does NOT hold'}: {finding.expected}")
 
 
 def main() -> None:

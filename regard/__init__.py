@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from regard.look import look
     from regard.reproducible import reproducible
     from regard.rl.dyna import train
-    from regard.view.whole import page
+    from regard.view.report import page
 
 
 def _lazy(home: str, name: str) -> property:
@@ -37,7 +37,7 @@ def _lazy(home: str, name: str) -> property:
 class _Face(ModuleType):
     load = _lazy("regard.load", "load")
     look = _lazy("regard.look", "look")
-    page = _lazy("regard.view.whole", "page")
+    page = _lazy("regard.view.report", "page")
     reproducible = _lazy("regard.reproducible", "reproducible")
     train = _lazy("regard.rl.dyna", "train")
 

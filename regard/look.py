@@ -1,19 +1,19 @@
-"""See every tensor of a running model, or change it; costs nothing when nobody looks.
+"""Read or replace every named tensor of a running model through forward hooks; no cost when no trace is active.
 
-    with look(model) as seen:
+    with look(model) as activations:
         model(ids)
-    seen["body.blocks.3.mixer.inner.weights"]                      (B,H,T,S)
+    activations["body.blocks.3.mixer.inner.weights"]               (B,H,T,S)
 
-    with look(model, change={"body.blocks.3.mixer.inner.weights": without(2)}):
-        model(ids)                                                 as if head 2 of block 3 had nothing to say
+    with look(model, change={"body.blocks.3.mixer.inner.weights": ablate_heads(2)}):
+        model(ids)                                                 head 2 of block 3 contributes nothing
 
-    with look(model, gradients=True) as seen:
+    with look(model, gradients=True) as activations:
         task.loss(model, batch).total.backward()
-    seen["body.blocks.3"].grad
+    activations["body.blocks.3"].grad
 
-Outputs of modules come from forward hooks. What never leaves a module (attention weights, gates) is handed over by one
-line there, `show(self, name, tensor)`, which runs only while `someone_looks()`. Outputs stay the same bits, unless
-something is changed or gradients are wanted: then attention is spelled out, so that what is shown is what is used.
+Forward hooks capture the outputs of modules. A module hands over internal tensors (attention weights, gates) with one
+line, `record(self, name, tensor)`, which runs only while `is_traced()`. Outputs stay bit-identical unless a tensor is
+changed or gradients are requested: then attention runs unfused, so that the recorded weights are those in use.
 """
 
 from __future__ import annotations
@@ -27,101 +27,103 @@ from typing import Any
 
 from torch import Tensor, nn
 
-Seen = dict[str, Tensor]
+Activations = dict[str, Tensor]
 Change = Callable[[Tensor], Tensor]
 
 
 @dataclass(eq=False)
-class Looker:
+class Tracer:
     names: dict[nn.Module, str]
     change: Mapping[str, Change]
     gradients: bool
-    seen: Seen = field(default_factory=dict)
+    activations: Activations = field(default_factory=dict)
     changed: set[str] = field(default_factory=set)
 
-    def handed(self, name: str, tensor: Tensor) -> Tensor:
-        """Note the tensor and give it back, the same one unless it is to be another."""
+    def capture(self, name: str, tensor: Tensor) -> Tensor:
+        """Store the tensor and return it, changed if `change` names it."""
         if name in self.change:
             self.changed.add(name)
-            tensor = as_before(name, tensor, self.change[name](tensor))
+            tensor = check_shape(name, tensor, self.change[name](tensor))
         if self.gradients and tensor.requires_grad:
             tensor.retain_grad()
-            self.seen[name] = tensor
+            self.activations[name] = tensor
         else:
-            self.seen[name] = tensor.detach()
+            self.activations[name] = tensor.detach()
         return tensor
 
 
-# Per thread and task: a server may look at one request while others run untouched.
-_lookers: ContextVar[tuple[Looker, ...]] = ContextVar("lookers", default=())
+# Local to a thread and an async task: a server may trace one request while others run untraced.
+_tracers: ContextVar[tuple[Tracer, ...]] = ContextVar("tracers", default=())
 
 
 @contextmanager
-def look(model: nn.Module, change: Mapping[str, Change] | None = None, gradients: bool = False) -> Iterator[Seen]:
-    """Collect, by name, the output of every module of `model` and what its parts show of their inside.
+def look(
+    model: nn.Module, change: Mapping[str, Change] | None = None, gradients: bool = False
+) -> Iterator[Activations]:
+    """Collect, by name, the output of every module of `model` and the internal tensors that modules record.
 
-    `change` replaces what has a name by what its function makes of it. With `gradients`, what is seen keeps its way
-    back to the loss, and has a `.grad` after `backward()`.
+    `change` maps a name to a function that replaces that tensor. With `gradients`, the tensors stay in the autograd
+    graph and have a `.grad` after `backward()`.
     """
-    looker = Looker({module: name for name, module in model.named_modules()}, change or {}, gradients)
+    tracer = Tracer({module: name for name, module in model.named_modules()}, change or {}, gradients)
 
-    def keep(module: nn.Module, _: Any, output: Any) -> Tensor | None:
-        if isinstance(output, Tensor) and any(looker is one for one in _lookers.get()):
-            return looker.handed(looker.names[module], output)
+    def capture_output(module: nn.Module, _: Any, output: Any) -> Tensor | None:
+        if isinstance(output, Tensor) and any(tracer is active for active in _tracers.get()):
+            return tracer.capture(tracer.names[module], output)
         return None
 
-    hooks = [module.register_forward_hook(keep) for module in looker.names]
-    before = _lookers.set((*_lookers.get(), looker))
+    hooks = [module.register_forward_hook(capture_output) for module in tracer.names]
+    token = _tracers.set((*_tracers.get(), tracer))
     try:
-        yield looker.seen
-        for name in sorted(set(looker.change) - looker.changed):
-            raise ValueError(f'nothing named "{name}" was there to change{alike(name, looker.seen)}')
+        yield tracer.activations
+        for name in sorted(set(tracer.change) - tracer.changed):
+            raise ValueError(f'the model computed no tensor named "{name}"{suggest(name, tracer.activations)}')
     finally:
-        _lookers.reset(before)
+        _tracers.reset(token)
         for hook in hooks:
             hook.remove()
 
 
-def someone_looks() -> bool:
-    return bool(_lookers.get())
+def is_traced() -> bool:
+    return bool(_tracers.get())
 
 
-def someone_follows() -> bool:
-    """Whether gradients are wanted of what is shown, so that the output must be made of it."""
-    return any(looker.gradients for looker in _lookers.get())
+def needs_grad_trace() -> bool:
+    """Whether a trace wants gradients, so that the output must depend on the recorded tensors."""
+    return any(tracer.gradients for tracer in _tracers.get())
 
 
-def show(module: nn.Module, name: str, tensor: Tensor, *, fixed: bool = False) -> Tensor:
-    """Hand `tensor`, made inside `module`, to whoever looks at a model that holds this module, and go on with what
-    comes back; if `fixed`, it can be seen but not changed."""
-    for looker in _lookers.get():
-        if module in looker.names:
-            whole = f"{looker.names[module]}.{name}".removeprefix(".")
-            if fixed and whole in looker.change:
-                raise ValueError(f'"{whole}" can be seen, not changed')
-            tensor = looker.handed(whole, tensor)
+def record(module: nn.Module, name: str, tensor: Tensor, *, fixed: bool = False) -> Tensor:
+    """Hand an internal tensor of `module` to every active trace of a model that contains it; continue with the result.
+    A `fixed` tensor can be read but not changed."""
+    for tracer in _tracers.get():
+        if module in tracer.names:
+            path = f"{tracer.names[module]}.{name}".removeprefix(".")
+            if fixed and path in tracer.change:
+                raise ValueError(f'"{path}" is read-only: change another tensor')
+            tensor = tracer.capture(path, tensor)
     return tensor
 
 
-def without(*heads: int) -> Change:
-    """A change that lets some heads say nothing, of anything (B,H,...)."""
+def ablate_heads(*heads: int) -> Change:
+    """A change that sets these heads of a tensor (B,H,...) to 0."""
 
-    def silenced(x: Tensor) -> Tensor:
-        if wrong := [head for head in heads if not 0 <= head < x.size(1)]:
-            raise ValueError(f"there is no head {wrong[0]}: they are numbered from 0 to {x.size(1) - 1}")
-        kept = x.new_ones(x.size(1))
-        kept[list(heads)] = 0
-        return x * kept.view(-1, *[1] * (x.dim() - 2))
+    def ablate(x: Tensor) -> Tensor:
+        if invalid := [head for head in heads if not 0 <= head < x.size(1)]:
+            raise ValueError(f"there is no head {invalid[0]}: heads are numbered from 0 to {x.size(1) - 1}")
+        scale = x.new_ones(x.size(1))
+        scale[list(heads)] = 0
+        return x * scale.view(-1, *[1] * (x.dim() - 2))
 
-    return silenced
+    return ablate
 
 
-def as_before(name: str, old: Tensor, new: Tensor) -> Tensor:
+def check_shape(name: str, old: Tensor, new: Tensor) -> Tensor:
     if new.shape != old.shape:
-        raise ValueError(f'"{name}" is {tuple(old.shape)} and must stay so: the change makes it {tuple(new.shape)}')
+        raise ValueError(f'"{name}" has shape {tuple(old.shape)}, the change has {tuple(new.shape)}: keep the shape')
     return new
 
 
-def alike(name: str, names: Seen) -> str:
-    near = get_close_matches(name, names, 1)
-    return f'; did you mean "{near[0]}"?' if near else ": see the names that look() collects"
+def suggest(name: str, names: Activations) -> str:
+    matches = get_close_matches(name, names, 1)
+    return f'; did you mean "{matches[0]}"?' if matches else ": see the names that look() collects"

@@ -15,7 +15,7 @@ from regard.check.check_result import CheckResult, count_result, join_names
 from regard.check.compare import model_outputs, relative_difference
 from regard.check.probes import ModelInputs, Probes
 from regard.load import Loaded
-from regard.look import look, without
+from regard.look import ablate_heads, look
 
 DEAD_TOLERANCE = 1e-7  # relative difference of the outputs without a head, up to which it counts as dead
 UNIFORM_TOLERANCE = 1e-6  # relative deviation from 1/n, up to which attention counts as uniform
@@ -67,7 +67,7 @@ def dead_heads(loaded: Loaded, layer: LayerAttention) -> list[int]:
         reference = model_outputs(loaded, layer.inputs)
     dead = []
     for head in range(layer.weights.size(1)):
-        with look(loaded.model, change={layer.name: without(head)}):
+        with look(loaded.model, change={layer.name: ablate_heads(head)}):
             difference = relative_difference(reference, model_outputs(loaded, layer.inputs))
         dead += [head] if difference <= DEAD_TOLERANCE else []
     return dead

@@ -48,9 +48,9 @@ def main(args: list[str]) -> int:
         print(f"  {unseen[i].english}\n  {scores['answers'][i]}          ({right})\n")
     print(f"  {TEA}\n  {translate(TEA)}\n")
 
-    from regard.view.alignment import alignment
+    from regard.view.alignment import save_alignment
 
     longest = max(chosen, key=lambda i: len(unseen[i].english))
-    alignment(translate, unseen[longest].english, folder / "alignment.png")
+    save_alignment(translate, unseen[longest].english, folder / "alignment.png")
     print(f"where it looked while it wrote: {folder / 'alignment.png'}")
     return 0

@@ -1,4 +1,4 @@
-"""regard lab: an experiment of the lectures, or all of them."""
+"""regard lab: run an experiment of the lectures, or all of them."""
 
 from __future__ import annotations
 
@@ -18,72 +18,72 @@ from regard.atomic import replace_file
 from regard.choose import choose
 from regard.cli.help import show
 from regard.cli.options import parse
-from regard.lab import EXPERIMENTS, claim, experiment
-from regard.lab.finding import Finding
-from regard.lab.site import Shown, number, png, site, verdict
+from regard.lab import EXPERIMENTS, claim, experiment, options_class
+from regard.lab.result import LabResult
+from regard.lab.results_page import LabEntry, figure_png, format_value, render_results, verdict
 from regard.training.settings import options_of
 
 
 @dataclass
 class Lab:
-    """Where the figures go."""
+    """Output of experiments."""
 
     out: str = "runs/lab"  # folder of the figures and the page
 
 
 def main(args: list[str]) -> int:
-    """0 if what was claimed was found, 1 if not."""
+    """0 if the claim holds, 1 if not."""
     if not args:
         return show("lab")
     if "--all" in args:
         others = [arg for arg in args if arg != "--all"]
-        return every(Lab(**parse("regard lab --all", others, options_of(Lab))))
+        return run_all(Lab(**parse("regard lab --all", others, options_of(Lab))))
     name, *rest = args
     choose("experiment", name, EXPERIMENTS)
-    found = experiment(name)
-    given = parse(f"regard lab {name}", rest, options_of(found.Knobs) | options_of(Lab), str(found.__doc__))
-    lab, knobs = Lab(given.pop("out")), found.Knobs(**given)
-    folder = folder_of(lab)
-    finding = found.run(knobs, shown)
-    print(f"\n{finding.says}\n")
-    print_table(finding)
+    module, kind = experiment(name), options_class(name)
+    values = parse(f"regard lab {name}", rest, options_of(kind) | options_of(Lab), str(module.__doc__))
+    lab, options = Lab(values.pop("out")), kind(**values)
+    folder = make_folder(lab)
+    result = module.run(options, progress_bar)
+    print(f"\n{result.summary}\n")
+    print_table(result)
     file = folder / f"{name}.png"
-    replace_file(file, png(finding))
-    print(f"\n{verdict(finding)}\nthe figure is {file}")
-    return 0 if finding.holds else 1
+    replace_file(file, figure_png(result))
+    print(f"\n{verdict(result)}\nwrote figure {file}")
+    return 0 if result.holds else 1
 
 
-def every(lab: Lab) -> int:
-    folder = folder_of(lab)
-    done: list[Shown] = []
+def run_all(lab: Lab) -> int:
+    folder = make_folder(lab)
+    entries: list[LabEntry] = []
     for name in EXPERIMENTS:
         print(f"{name}: {claim(name)}", flush=True)
-        found, began = experiment(name), time.perf_counter()
-        finding = found.run(found.Knobs(), shown)
-        print(f"  {verdict(finding)} ({time.perf_counter() - began:.0f} s)", flush=True)
-        done.append(Shown(name, str(found.__doc__), finding, png(finding)))
-        replace_file(folder / f"{name}.png", done[-1].picture)
+        module, start = experiment(name), time.perf_counter()
+        result = module.run(options_class(name)(), progress_bar)
+        print(f"  {verdict(result)} ({time.perf_counter() - start:.0f} s)", flush=True)
+        entries.append(LabEntry(name, str(module.__doc__), result, figure_png(result)))
+        replace_file(folder / f"{name}.png", entries[-1].png)
     file = folder / "index.html"
-    replace_file(file, site(done).encode())
-    print(f"the page is {file}")
-    return 0 if all(one.finding.holds for one in done) else 1
+    replace_file(file, render_results(entries).encode())
+    print(f"wrote page {file}")
+    return 0 if all(entry.result.holds for entry in entries) else 1
 
 
-def folder_of(lab: Lab) -> Path:
-    """Made before anything runs: a place where nothing can be written should not cost a minute to find out."""
+def make_folder(lab: Lab) -> Path:
+    """Create the output folder before anything runs, so that an unwritable one fails at once."""
     folder = Path(lab.out)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
-def shown(items: Sequence[Any]) -> Iterator[Any]:
-    """A bar with the time left on a terminal, silence elsewhere: an experiment is short."""
+def progress_bar(items: Sequence[Any]) -> Iterator[Any]:
+    """A progress bar on a terminal, nothing elsewhere."""
     return track(items, description="", transient=True) if sys.stdout.isatty() else iter(items)  # type: ignore[return-value]
 
 
-def print_table(finding: Finding) -> None:
-    if finding.table:
-        table = Table(*finding.table[0], box=box.SIMPLE)
-        for row in finding.table:
-            table.add_row(*(number(value) for value in row.values()))
+def print_table(result: LabResult) -> None:
+    if result.table:
+        table = Table(*result.table[0], box=box.SIMPLE)
+        for row in result.table:
+            table.add_row(*(format_value(value) for value in row.values()))
         Console().print(table)

@@ -218,7 +218,7 @@ def check_line(step: Step, steps: int, speed: str, shares: tuple[str, ...] = (),
 
 
 def draw(job: Job) -> None:
-    from regard.view.curve import loss_curve
+    from regard.view.loss_curve import loss_curve
 
     loss_curve(job.run.metrics(), job.run.folder / "loss.png")
 

@@ -5,20 +5,25 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-# In the order of the lectures; the docstring of each file tells the rest.
+# In the order of the lectures; the docstring of each file has the details.
 EXPERIMENTS = (
     "linear", "backward", "width", "growth", "depth",  # networks
     "gradients", "recall", "parallel", "bottleneck", "party", "doors", "ball",  # memory
     "softmax", "saturation", "mask", "kernel", "heads", "lengths",  # attention
-    "beam",  # writing
+    "beam",  # decoding
 )  # fmt: skip
 
 
 def experiment(name: str) -> Any:
-    """Its module: a docstring, Knobs, QUICK, and run(knobs, each)."""
+    """Its module: a docstring, a dataclass of options, QUICK (options for tests) and run(options, track)."""
     return import_module(f"regard.lab.{name}")
 
 
+def options_class(name: str) -> Any:
+    """The dataclass of an experiment's options."""
+    return type(experiment(name).QUICK)
+
+
 def claim(name: str) -> str:
-    """What is asked, in one line."""
+    """The question of an experiment, in one line."""
     return str(experiment(name).__doc__).splitlines()[0].removeprefix(f"{name}: ")

@@ -1,11 +1,11 @@
 """doors: by which door did I come in?
 
-    step t: a guest is seen, and which door was taken before          at last nobody is there: take the first door again
+    step t: observation = a guest, action = the door taken before          last step: predict the first door
 
-Claim (deck M, "Review", the party, with actions): a model that acts must remember what it did, not only what it saw.
-Guests stand behind doors, at every party others, and one door after the other is taken by chance. To leave by the one
-that was the first depends on nothing that was seen. A model of the world that is told its actions learns it, and its
-answer follows if other doors were taken. One that sees the same guests and is not told what it did can only guess.
+Claim (deck M, "Review", the party, with actions): a model that acts must remember its actions, not only its
+observations. Guests stand behind doors, other ones at every party, and doors are taken at random. The first door does
+not depend on the observations. A world model that reads its actions learns to recall it, and its prediction follows
+if the actions are shifted. A model that reads the same guests without actions can only guess.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, at_least, curves, drawing, rows
-from regard.lab.learning import learn, rates
+from regard.lab.optimize import lr_schedule, optimize
+from regard.lab.result import LabResult, Tracker, at_least, plot_curves, subplots, table_rows
 from regard.models.world import World, WorldConfig
 from regard.parts.heads import Model, PerToken
 
-KNOWS, NEAR = 0.9, 0.1  # share of right answers at least, and how far from a guess at most
-NEW = 512  # parties that it is tested at
-STYLES = {"told what it did": "C0-o", "not told": "C1--s", "told of other doors": "k:x"}
+MIN_ACCURACY, TOLERANCE = 0.9, 0.1  # accuracy with actions at least; distance from chance without at most
+TEST_PARTIES = 512
+STYLES = {"with actions": "C0-o", "without actions": "C1--s", "with shifted actions": "k:x"}
 
 
 @dataclass(frozen=True)
-class Knobs:
-    visits: tuple[int, ...] = (2, 4, 8, 16)  # doors taken before it is time to leave
-    doors: int = 4  # to choose from, with a guest behind each
-    guests: int = 8  # who may stand there
-    dim: int = 48  # width of the model
-    batch: int = 64  # parties in a lesson
-    steps: int = 150  # lessons
-    rate: float = 0.02  # highest learning rate
-    seed: int = 1  # of weights and parties
+class DoorsOptions:
+    visits: tuple[int, ...] = (2, 4, 8, 16)  # numbers of doors taken before the question
+    doors: int = 4  # number of doors, with a guest behind each
+    guests: int = 8  # number of possible guests
+    dim: int = 48  # model width
+    batch: int = 64  # parties per batch
+    steps: int = 150  # training steps
+    rate: float = 0.02  # peak learning rate
+    seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
         must(self, visits=(len(self.visits) > 0 and min(self.visits) >= 1, "one number or more, from 1"))
@@ -48,78 +48,82 @@ class Knobs:
         at_least(1, self, "batch", "steps")
 
 
-QUICK = Knobs(visits=(2, 5), doors=3, guests=4, dim=32, batch=32, steps=60)
+QUICK = DoorsOptions(visits=(2, 5), doors=3, guests=4, dim=32, batch=32, steps=60)
 
 
 class Parties(NamedTuple):
-    seen: Tensor  # (B,T,1,O): who is there; the last number tells that it is time to leave
-    taken: Tensor  # (B,T): the door taken before, or nothing
-    right: Tensor  # (B,)
+    observations: Tensor  # (B,T,1,O): one-hot guest; the last component marks the question
+    actions: Tensor  # (B,T): the door taken, or no action
+    labels: Tensor  # (B,): the first door
 
 
-def parties(count: int, visits: int, knobs: Knobs) -> Parties:
-    behind = torch.rand(count, knobs.guests).argsort(-1)[:, : knobs.doors]  # (B,doors)
-    taken = torch.randint(knobs.doors, (count, visits))
-    met = behind.gather(1, taken)  # (B,visits)
-    seen = F.pad(F.one_hot(met, knobs.guests).float(), (0, 1, 0, 1))  # (B,visits+1,guests+1)
-    seen[:, -1, -1] = 1.0
-    nothing = torch.full((count, 1), knobs.doors)
-    return Parties(seen[:, :, None], torch.cat((taken, nothing), 1), taken[:, 0])
+def parties(count: int, visits: int, options: DoorsOptions) -> Parties:
+    behind = torch.rand(count, options.guests).argsort(-1)[:, : options.doors]  # (B,doors)
+    actions = torch.randint(options.doors, (count, visits))
+    guests_met = behind.gather(1, actions)  # (B,visits)
+    observations = F.pad(F.one_hot(guests_met, options.guests).float(), (0, 1, 0, 1))  # (B,visits+1,guests+1)
+    observations[:, -1, -1] = 1.0
+    no_action = torch.full((count, 1), options.doors)
+    return Parties(observations[:, :, None], torch.cat((actions, no_action), 1), actions[:, 0])
 
 
-def elsewhere(some: Parties, doors: int) -> Parties:
-    """The same guests in the same order, met behind the next door each."""
-    moved = torch.where(some.taken < doors, (some.taken + 1) % doors, some.taken)
-    return Parties(some.seen, moved, (some.right + 1) % doors)
+def shift_doors(batch: Parties, doors: int) -> Parties:
+    """The same guests in the same order, each behind the next door."""
+    actions = torch.where(batch.actions < doors, (batch.actions + 1) % doors, batch.actions)
+    return Parties(batch.observations, actions, (batch.labels + 1) % doors)
 
 
-def answers(model: Model, some: Parties, told: bool, doors: int) -> Tensor:
-    taken = some.taken if told else torch.full_like(some.taken, doors)
-    return model.head(model.body(some.seen, taken)[:, -1:, -1])[:, 0]  # (B,doors)
+def predict_door(model: Model, batch: Parties, sees_actions: bool, doors: int) -> Tensor:
+    actions = batch.actions if sees_actions else torch.full_like(batch.actions, doors)
+    return model.head(model.body(batch.observations, actions)[:, -1:, -1])[:, 0]  # (B,doors)
 
 
-def taught(visits: int, told: bool, knobs: Knobs) -> Model:
-    torch.manual_seed(knobs.seed)
-    sizes = {"dim": knobs.dim, "layers": 2, "heads": 4, "hidden": 2 * knobs.dim}
-    body = World(WorldConfig(knobs.guests + 1, actions=knobs.doors, context=visits + 1, **sizes))
-    model = Model(body, PerToken(knobs.dim, knobs.doors))
+def train_model(visits: int, sees_actions: bool, options: DoorsOptions) -> Model:
+    torch.manual_seed(options.seed)
+    sizes = {"dim": options.dim, "layers": 2, "heads": 4, "hidden": 2 * options.dim}
+    body = World(WorldConfig(options.guests + 1, actions=options.doors, context=visits + 1, **sizes))
+    model = Model(body, PerToken(options.dim, options.doors))
 
-    def lesson() -> Tensor:
-        some = parties(knobs.batch, visits, knobs)
-        return F.cross_entropy(answers(model, some, told, knobs.doors), some.right)
+    def batch_loss() -> Tensor:
+        batch = parties(options.batch, visits, options)
+        return F.cross_entropy(predict_door(model, batch, sees_actions, options.doors), batch.labels)
 
-    learn(model, lesson, rates(knobs.rate, knobs.steps), clip=1.0)
+    optimize(model, batch_loss, lr_schedule(options.rate, options.steps), clip=1.0)
     return model.eval()
 
 
 @torch.no_grad()
-def share(model: Model, some: Parties, told: bool, doors: int) -> float:
-    return float((answers(model, some, told, doors).argmax(-1) == some.right).float().mean())
+def accuracy(model: Model, batch: Parties, sees_actions: bool, doors: int) -> float:
+    return float((predict_door(model, batch, sees_actions, doors).argmax(-1) == batch.labels).float().mean())
 
 
-def run(knobs: Knobs, each: Each) -> Finding:
-    asked, shares = sorted(set(knobs.visits)), []
-    for visits in each(asked):
-        knowing, unknowing = taught(visits, True, knobs), taught(visits, False, knobs)
-        new = parties(NEW, visits, knobs)
-        tries = (knowing, new, True), (unknowing, new, False), (knowing, elsewhere(new, knobs.doors), True)
-        shares.append([share(*one, knobs.doors) for one in tries])
-    told, untold, other = (list(column) for column in zip(*shares, strict=True))
-    guess, found = 1 / knobs.doors, dict(zip(STYLES, (told, untold, other), strict=True))
-    return Finding(
-        drawn(asked, found, guess),
-        rows({"doors taken": asked}, found),
-        says=f"After {asked[-1]} doors the model that is told what it did takes the right one {told[-1]:.0%} of the "
-        f"time, the one that is not told {untold[-1]:.0%}, where a guess is {guess:.0%}. With the same guests behind "
-        f"other doors it is right {other[-1]:.0%} of the time.",
-        wanted=f"who is told what it did finds its door (above {KNOWS:.0%}), any other too; who is not told guesses",
-        holds=min(told + other) > KNOWS and max(abs(one - guess) for one in untold) < NEAR,
+def run(options: DoorsOptions, track: Tracker) -> LabResult:
+    counts, rows = sorted(set(options.visits)), []
+    for visits in track(counts):
+        reader, blind = train_model(visits, True, options), train_model(visits, False, options)
+        test = parties(TEST_PARTIES, visits, options)
+        shifted = shift_doors(test, options.doors)
+        conditions = (reader, test, True), (blind, test, False), (reader, shifted, True)
+        rows.append([accuracy(*condition, options.doors) for condition in conditions])
+    with_actions, without_actions, shifted_actions = (list(column) for column in zip(*rows, strict=True))
+    chance = 1 / options.doors
+    accuracies = dict(zip(STYLES, (with_actions, without_actions, shifted_actions), strict=True))
+    return LabResult(
+        plot(counts, accuracies, chance),
+        table_rows({"doors taken": counts}, accuracies),
+        summary=f"After {counts[-1]} doors the model that reads its actions takes the right one in "
+        f"{with_actions[-1]:.0%} of the parties, the one without actions in {without_actions[-1]:.0%} (chance is "
+        f"{chance:.0%}). With the same guests behind other doors the first is right in {shifted_actions[-1]:.0%}.",
+        expected=f"with actions the accuracy is above {MIN_ACCURACY:.0%}, for shifted actions too; without, it is "
+        "chance",
+        holds=min(with_actions + shifted_actions) > MIN_ACCURACY
+        and max(abs(share - chance) for share in without_actions) < TOLERANCE,
     )
 
 
-def drawn(asked: list[int], found: dict[str, list[float]], guess: float) -> Figure:
-    figure, [axes] = drawing(1)
-    curves(axes, asked, found, STYLES, xscale="log", ylim=(0, 1.05), xlabel="doors taken", ylabel="right doors")
-    axes.axhline(guess, color="0.7", lw=0.8, zorder=0)
+def plot(visits: list[int], accuracies: dict[str, list[float]], chance: float) -> Figure:
+    figure, [axes] = subplots(1)
+    plot_curves(axes, visits, accuracies, STYLES, xscale="log", ylim=(0, 1.05), xlabel="doors taken", ylabel="accuracy")
+    axes.axhline(chance, color="0.7", lw=0.8, zorder=0)
     axes.legend(frameon=False, loc="center right")
     return figure

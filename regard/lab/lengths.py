@@ -1,12 +1,12 @@
-"""lengths: can a model read on where its training texts ended?
+"""lengths: does a model extrapolate beyond the length of its training texts?
 
-    learned, sinusoidal   x_t + p_t       rotary   q_t · k_s turned by t - s       ALiBi   q_t · k_s - slope · (t - s)
+    learned, sinusoidal   x_t + p_t       rotary   q_t · k_s rotated by t - s       ALiBi   q_t · k_s - slope · (t - s)
 
 Claim (deck N, "Learned position embeddings"): sinusoidal positions can go beyond the trained length but do not work
-well there; learned ones cannot. Beside them what came later: rotary (Su et al. 2021) and ALiBi (Press et al. 2022),
-which know distances only. Here order is all that counts: each digit is
+well there; learned ones cannot. Beside them later methods: rotary (Su et al. 2021) and ALiBi (Press et al. 2022),
+which encode distances only. Here only order matters: each digit is
 
-    x_t = x_{t-2} + 2 x_{t-1}  mod 5          except for one in five, which is drawn at random
+    x_t = x_{t-2} + 2 x_{t-1}  mod 5          except for one in five, which is random
 """
 
 from __future__ import annotations
@@ -20,60 +20,61 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, at_least, curves, drawing
-from regard.lab.learning import learn, rates
-from regard.lab.puzzles import CHANCE, DIGITS, FLOOR, digits
-from regard.lab.readers import told_of_order
+from regard.lab.optimize import lr_schedule, optimize
+from regard.lab.result import LabResult, Tracker, at_least, plot_curves, subplots
+from regard.lab.sequence_models import decoders_by_position
+from regard.lab.synthetic_tasks import DIGITS, ENTROPY, UNIFORM_LOSS, digit_sequences
 from regard.parts.heads import Model, Output
 
 STYLES = {"none": "k:", "learned": "C3--", "sinusoidal": "C1-.", "rotary": "C0-", "ALiBi": "k-"}
 
 
 @dataclass(frozen=True)
-class Knobs:
-    length: int = 32  # digits of a text in training; the test goes to four times as many
-    layers: int = 2  # blocks
+class LengthsOptions:
+    length: int = 32  # digits per training text; test texts are four times as long
+    layers: int = 2  # number of blocks
     dim: int = 32  # width of the residual stream
     heads: int = 4  # attention heads in each block
-    steps: int = 300  # of training, with 32 texts each
-    asked: int = 800  # texts of the test
-    seed: int = 1  # of everything random
+    steps: int = 300  # training steps of 32 texts
+    texts: int = 800  # texts of the test
+    seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
-        at_least(1, self, "asked", "heads")
+        at_least(1, self, "texts", "heads")
         at_least(4, self, "length")
         must(self, dim=(self.dim % (2 * self.heads) == 0, "a multiple of twice the heads"))
 
 
-QUICK = Knobs(length=16, layers=1, steps=80, asked=100)
+QUICK = LengthsOptions(length=16, layers=1, steps=80, texts=100)
 
 
-def run(knobs: Knobs, each: Each) -> Finding:
-    torch.manual_seed(knobs.seed)
-    L = knobs.length
-    bodies = told_of_order(DIGITS, 4 * L, knobs.dim, knobs.layers, knobs.heads)
-    short, long = digits(4096, L + 1), digits(knobs.asked, 4 * L + 1)
-    found = {}  # the loss at each place from the third digit on, the first that can be known
-    for name in each([*bodies]):
-        model = Model(bodies[name], Output(nn.Parameter(torch.randn(DIGITS, knobs.dim) * 0.02)))
-        teach(model, short, knobs)
+def run(options: LengthsOptions, track: Tracker) -> LabResult:
+    torch.manual_seed(options.seed)
+    L = options.length
+    bodies = decoders_by_position(DIGITS, 4 * L, options.dim, options.layers, options.heads)
+    short, long = digit_sequences(4096, L + 1), digit_sequences(options.texts, 4 * L + 1)
+    position_losses = {}  # from the third digit on, the first that is predictable
+    for name in track([*bodies]):
+        model = Model(bodies[name], Output(nn.Parameter(torch.randn(DIGITS, options.dim) * 0.02)))
+        train(model, short, options)
         with torch.no_grad():
-            found[name] = losses(model, long).mean(0)[1:]
+            position_losses[name] = losses(model, long).mean(0)[1:]
     ends = {f"up to {times * L}": times * L - 1 for times in (1, 2, 4)}
     spans = list(pairwise((0, *ends.values())))
-    means = {name: [curve[a:b].mean().item() for a, b in spans] for name, curve in found.items()}
-    rise = {name: far - inside for name, (inside, _, far) in means.items()}
-    return Finding(
-        drawn(found, L),
-        [{"positions": name, **dict(zip(ends, three, strict=True))} for name, three in means.items()],
-        says=f"Up to {L} digits all that know positions come near the {FLOOR:.2f} nats of the rule itself. Beyond "
-        f"twice that length, where a guess costs {CHANCE:.2f}, learned positions are at {means['learned'][2]:.2f}, "
-        f"sinusoidal ones at {means['sinusoidal'][2]:.2f}, and rotary ones, whose angles are new there too, at "
-        f"{means['rotary'][2]:.2f}. ALiBi reads on at {means['ALiBi'][2]:.2f}: a far token is hardly heard.",
-        wanted="up to the trained length every kind of positions beats none; beyond twice that length learned ones are "
-        "no better than a guess, sinusoidal and rotary ones lose 0.3 nats or more, and ALiBi less than a quarter of it",
+    means = {name: [curve[a:b].mean().item() for a, b in spans] for name, curve in position_losses.items()}
+    rise = {name: far - within for name, (within, _, far) in means.items()}
+    return LabResult(
+        plot(position_losses, L),
+        [{"positions": name, **dict(zip(ends, span_losses, strict=True))} for name, span_losses in means.items()],
+        summary=f"Up to {L} digits all models with positions approach the {ENTROPY:.2f} nats of the rule. Beyond "
+        f"twice that length, where a uniform guess costs {UNIFORM_LOSS:.2f}, learned positions have a loss of "
+        f"{means['learned'][2]:.2f}, sinusoidal {means['sinusoidal'][2]:.2f}, and rotary, whose angles are new there "
+        f"too, {means['rotary'][2]:.2f}. ALiBi stays at {means['ALiBi'][2]:.2f}: distant tokens get little weight.",
+        expected="up to the trained length every kind of positions beats none; beyond twice that length learned "
+        "ones are no better than chance, sinusoidal and rotary ones lose 0.3 nats or more, and ALiBi less than a "
+        "quarter of that",
         holds=all(means[name][0] < means["none"][0] for name in rise if name != "none")
-        and means["learned"][2] >= CHANCE
+        and means["learned"][2] >= UNIFORM_LOSS
         and min(rise["sinusoidal"], rise["rotary"]) >= 0.3
         and rise["ALiBi"] < min(rise["sinusoidal"], rise["rotary"]) / 4,
     )
@@ -84,20 +85,20 @@ def losses(model: Model, ids: Tensor) -> Tensor:
     return F.cross_entropy(model(ids[:, :-1]).mT, ids[:, 1:], reduction="none")
 
 
-def teach(model: Model, ids: Tensor, knobs: Knobs) -> None:
-    peak = 0.64 / knobs.dim
-    learn(model, lambda: losses(model, ids[torch.randint(len(ids), (32,))]).mean(), rates(peak, knobs.steps))
+def train(model: Model, ids: Tensor, options: LengthsOptions) -> None:
+    peak = 0.64 / options.dim
+    optimize(model, lambda: losses(model, ids[torch.randint(len(ids), (32,))]).mean(), lr_schedule(peak, options.steps))
 
 
-def drawn(found: dict[str, Tensor], trained: int) -> Figure:
-    figure, (axes,) = drawing(height=3.6)
+def plot(position_losses: dict[str, Tensor], train_length: int) -> Figure:
+    figure, (axes,) = subplots(height=3.6)
     figure.set_figwidth(7)
-    smooth = {name: curve.unfold(0, 4, 1).mean(1).tolist() for name, curve in found.items()}
-    curves(axes, [at + 3.5 for at in range(len(smooth["none"]))], smooth, STYLES, ylim=(0.35, None))
-    axes.axvline(trained, color="grey", linewidth=0.8)
-    for level, told, side in ((CHANCE, "a guess", "bottom"), (FLOOR, "the rule", "top")):
+    smooth = {name: curve.unfold(0, 4, 1).mean(1).tolist() for name, curve in position_losses.items()}
+    plot_curves(axes, [at + 3.5 for at in range(len(smooth["none"]))], smooth, STYLES, ylim=(0.35, None))
+    axes.axvline(train_length, color="grey", linewidth=0.8)
+    for level, label, side in ((UNIFORM_LOSS, "chance", "bottom"), (ENTROPY, "the rule", "top")):
         axes.axhline(level, color="lightgrey", linewidth=0.8, zorder=0)
-        axes.annotate(told, (0, level - 0.1 * (side == "top")), color="grey", va=side)
-    axes.set(xlabel=f"place in the text (digits); trained up to {trained}", ylabel="loss (nats a digit)")
+        axes.annotate(label, (0, level - 0.1 * (side == "top")), color="grey", va=side)
+    axes.set(xlabel=f"position (digits); trained up to {train_length}", ylabel="loss (nats per digit)")
     axes.legend(title="positions", loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
     return figure

@@ -5,9 +5,8 @@
 Claim (deck T, "Building Blocks of Neural Networks"): a linear layer after a linear layer is one linear layer; an
 activation function between the two gives more expressive power.
 
-The stacks are `FeedForward` parts, of two linear layers each. Where nothing stands between them, the one layer comes
-from the formula. Where something does, it is the best that there is: fitted by least squares to what the stack gives,
-and judged on new inputs.
+The stacks are `FeedForward` parts, of two linear layers each. Without an activation, the formula gives the
+one layer. With an activation, it is fitted by least squares to the outputs of the stack, and evaluated on new inputs.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, at_least, curves, drawing, rows
+from regard.lab.result import LabResult, Tracker, at_least, plot_curves, subplots, table_rows
 from regard.parts.feedforward import ACTIVATIONS, FeedForward
 
-FLOAT_ERROR = 1e-12  # of doubles, with room for the sums
-ALONG = torch.linspace(-3, 3, 101, dtype=torch.float64)  # a line through the inputs
-CLEARLY = 0.01  # of the spread: far from any float error
+FLOAT_ERROR = 1e-12  # of float64, with a margin for the sums
+LINE = torch.linspace(-3, 3, 101, dtype=torch.float64)  # a line through the inputs
+MIN_ERROR = 0.01  # relative error that is far from float error
 BETWEEN: dict[str, Callable[[Tensor], Tensor]] = {
     "nothing": nn.Identity(),
     "relu": ACTIVATIONS["relu"],
@@ -37,61 +36,63 @@ STYLES = {"nothing": "k-o", "relu": "C0-s", "gelu": "C1--^", "tanh": "C2-.D", "s
 
 
 @dataclass(frozen=True)
-class Knobs:
-    parts: int = 6  # feed-forward parts in the highest stack, of two layers each
-    dim: int = 16  # numbers that go in and come out
-    hidden: int = 64  # numbers between the two layers of a part
-    inputs: int = 4000  # to fit the one layer to, and as many new ones to judge it
-    seed: int = 1  # of weights and inputs
+class LinearOptions:
+    parts: int = 6  # feed-forward parts of the deepest stack, of two layers each
+    dim: int = 16  # input and output width
+    hidden: int = 64  # hidden width of a part
+    inputs: int = 4000  # inputs of the fit, and as many of the test
+    seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
         at_least(1, self, "parts", "dim", "hidden")
         must(self, inputs=(self.inputs > self.dim, "more than dim"))
 
 
-QUICK = Knobs(parts=2, inputs=400)
+QUICK = LinearOptions(parts=2, inputs=400)
 
 
 @torch.no_grad()
-def run(knobs: Knobs, each: Each) -> Finding:
-    missed: dict[str, list[float]] = {}
-    bends: dict[str, Tensor] = {}
-    for name in each(list(BETWEEN)):
-        torch.manual_seed(knobs.seed)
-        stack = [strong(FeedForward(knobs.dim, knobs.hidden, BETWEEN[name])).double() for _ in range(knobs.parts)]
-        old, new = torch.randn(2, knobs.inputs, knobs.dim, dtype=torch.float64)
-        missed[name], bends[name] = [], stack[0](old[0] + ALONG[:, None] * old[1])[:, 0]
-        wanted, fit_to = new, old
-        for height, part in enumerate(stack, 1):
-            wanted, fit_to = part(wanted), part(fit_to)
-            layers = [layer for below in stack[:height] for layer in (below.up, below.down)]
-            weight, bias = collapsed(layers) if name == "nothing" else fitted(old, fit_to)
-            missed[name].append(share_missed(wanted, new @ weight.mT + bias))
-    straight, bent = max(missed["nothing"]), min(min(missed[name]) for name in BETWEEN if name != "nothing")
-    numbers = knobs.parts * (2 * knobs.dim * knobs.hidden + knobs.hidden + knobs.dim)
-    return Finding(
-        drawn(missed, bends),
-        rows(
-            {"between the layers": missed},
-            {f"missed, {2 * n} layers": [shares[n - 1] for shares in missed.values()] for n in (1, knobs.parts)},
+def run(options: LinearOptions, track: Tracker) -> LabResult:
+    errors: dict[str, list[float]] = {}
+    profiles: dict[str, Tensor] = {}
+    for name in track(list(BETWEEN)):
+        torch.manual_seed(options.seed)
+        parts = [FeedForward(options.dim, options.hidden, BETWEEN[name]) for _ in range(options.parts)]
+        stack = [scale_up(part).double() for part in parts]
+        train_x, test_x = torch.randn(2, options.inputs, options.dim, dtype=torch.float64)
+        errors[name], profiles[name] = [], stack[0](train_x[0] + LINE[:, None] * train_x[1])[:, 0]
+        targets, fit_targets = test_x, train_x
+        for count, block in enumerate(stack, 1):
+            targets, fit_targets = block(targets), block(fit_targets)
+            layers = [layer for layers_of in stack[:count] for layer in (layers_of.up, layers_of.down)]
+            weight, bias = collapse(layers) if name == "nothing" else least_squares(train_x, fit_targets)
+            errors[name].append(relative_error(targets, test_x @ weight.mT + bias))
+    linear_error = max(errors["nothing"])
+    nonlinear_error = min(min(errors[name]) for name in BETWEEN if name != "nothing")
+    numbers = options.parts * (2 * options.dim * options.hidden + options.hidden + options.dim)
+    return LabResult(
+        plot(errors, profiles),
+        table_rows(
+            {"activation": errors},
+            {f"error, {2 * n} layers": [shares[n - 1] for shares in errors.values()] for n in (1, options.parts)},
         ),
-        says=f"With nothing between them, {2 * knobs.parts} layers of {numbers:,} numbers are one layer of "
-        f"{knobs.dim * (knobs.dim + 1):,}: it misses at most {straight:.0e} of the spread of their outputs, and "
-        f"doubles have 16 digits. With an activation between, the best one layer misses at least {100 * bent:.0f} %.",
-        wanted="linear layers collapse into one within float error, and with an activation between they do not",
-        holds=straight < FLOAT_ERROR and bent > CLEARLY,
+        summary=f"Without an activation, {2 * options.parts} layers of {numbers:,} numbers are one layer of "
+        f"{options.dim * (options.dim + 1):,}: its relative error is at most {linear_error:.0e}, where float64 has "
+        f"16 digits. With an activation, the best linear layer has an error of {100 * nonlinear_error:.0f} % or more.",
+        expected="linear layers collapse into one within float error, and with an activation they do not",
+        holds=linear_error < FLOAT_ERROR and nonlinear_error > MIN_ERROR,
     )
 
 
-def strong(part: FeedForward) -> FeedForward:
-    """Weights large enough that an activation is used where it bends: near 0, tanh and sigmoid are almost straight."""
+def scale_up(part: FeedForward) -> FeedForward:
+    """Weights large enough to make activations nonlinear: near 0, tanh and sigmoid are almost linear."""
     for layer in (part.up, part.down):
         nn.init.normal_(layer.weight, std=3 / layer.in_features**0.5)
     return part
 
 
-def collapsed(layers: Iterable[nn.Linear]) -> tuple[Tensor, Tensor]:
-    """Weight and bias of the one layer that linear layers are."""
+def collapse(layers: Iterable[nn.Linear]) -> tuple[Tensor, Tensor]:
+    """Weight and bias of the product of linear layers."""
     first, *others = layers
     weight: Tensor = first.weight
     bias: Tensor = first.bias
@@ -100,25 +101,25 @@ def collapsed(layers: Iterable[nn.Linear]) -> tuple[Tensor, Tensor]:
     return weight, bias
 
 
-def fitted(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+def least_squares(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Weight and bias of the one layer that turns x into y with the least squared error."""
     with_one = torch.cat((x, x.new_ones(len(x), 1)), 1)  # the bias is the weight of an input that is always 1
     solution = torch.linalg.lstsq(with_one, y).solution  # (inputs + 1, outputs)
     return solution[:-1].mT, solution[-1]
 
 
-def share_missed(wanted: Tensor, given: Tensor) -> float:
-    """0 where all is given, 1 where no more than the mean is."""
-    return ((wanted - given).square().mean() / (wanted - wanted.mean(0)).square().mean()).sqrt().item()
+def relative_error(targets: Tensor, predictions: Tensor) -> float:
+    """Relative to the standard deviation of the targets: 0 = exact, 1 = no better than their mean."""
+    return ((targets - predictions).square().mean() / (targets - targets.mean(0)).square().mean()).sqrt().item()
 
 
-def drawn(missed: dict[str, list[float]], bends: dict[str, Tensor]) -> Figure:
-    figure, (left, right) = drawing(2)
-    heights = range(2, 2 * len(missed["nothing"]) + 2, 2)
-    curves(left, heights, missed, STYLES, yscale="log", ylim=(1e-17, 10), xlabel="linear layers in the stack")
-    left.set_ylabel("share of the outputs' spread\nthat one layer misses")
-    alike = {name: ((bend - bend.mean()) / bend.std()).tolist() for name, bend in bends.items()}
-    curves(right, ALONG.tolist(), alike, STYLES, xlabel="place on a line through the inputs")
-    right.set_ylabel("one output of two layers\n(mean 0, spread 1)")
-    right.legend(title="between them", frameon=False)
+def plot(errors: dict[str, list[float]], profiles: dict[str, Tensor]) -> Figure:
+    figure, (left, right) = subplots(2)
+    heights = range(2, 2 * len(errors["nothing"]) + 2, 2)
+    plot_curves(left, heights, errors, STYLES, yscale="log", ylim=(1e-17, 10), xlabel="linear layers in the stack")
+    left.set_ylabel("relative error of one layer")
+    normalised = {name: ((profile - profile.mean()) / profile.std()).tolist() for name, profile in profiles.items()}
+    plot_curves(right, LINE.tolist(), normalised, STYLES, xlabel="position on a line through the inputs")
+    right.set_ylabel("one output of two layers\n(normalised)")
+    right.legend(title="activation", frameon=False)
     return figure

@@ -1,12 +1,12 @@
-"""recall: who was named, many words ago?
+"""recall: which model recalls a name from many words ago?
 
-    a name, then chatter of so many words, then the question          "Ann  la la la … la  who?" → Ann
+    a name, then this many filler words, then the question          "Ann  la la la … la  who?" → Ann
 
 Claim (deck R, "Limitations of Recurrent Models" and "Attention: Text Generation"; deck N, "Long-short term memory"):
-an RNN has a short memory because its gradient vanishes, LSTMs have a longer one, and attention reaches back as far as
-one likes. Deck N, "Backpropagation through time": truncation cuts off what is older, clipping can only stop explosions.
+an RNN has a short memory because its gradient vanishes, LSTMs have a longer one, and attention reaches back over any
+distance. Deck N, "Backpropagation through time": truncation removes older gradients, clipping only stops explosions.
 
-Each body learns each distance from nothing, with the same lessons. The gradients are those before the first of them.
+Each model is trained from scratch for each distance, on the same batches. The gradients are those before training.
 """
 
 from __future__ import annotations
@@ -19,29 +19,30 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard.choose import must
-from regard.lab.finding import Each, Finding, at_least, curves, drawing, legend_below, of_the_first
-from regard.lab.learning import gradient_at_words, learn
-from regard.lab.puzzles import named
-from regard.lab.readers import remembering
+from regard.lab.optimize import optimize, token_gradient_norms
+from regard.lab.result import LabResult, Tracker, at_least, legend_below, plot_curves, relative_to_first, subplots
+from regard.lab.sequence_models import recall_model
+from regard.lab.synthetic_tasks import recall_batch
 from regard.parts.heads import Model
 
-KNOWS, GUESSES = 0.9, 0.5  # share of right answers: at least, and below
-ENOUGH = 0.05  # a loss at which there is no more to learn
+MIN_ACCURACY, MAX_ACCURACY_RNN = 0.9, 0.5  # accuracy: at least, and below
+STOP_LOSS = 0.05  # training stops below this loss
+Series = dict[str, list[float]]
 NOT_CLIPPED, TRUNCATED = "RNN, not clipped", "LSTM, truncated"
 STYLES = {"RNN": "k-o", NOT_CLIPPED: "k:x", "GRU": "C0-s", "LSTM": "C2-^", TRUNCATED: "C2:v", "Transformer": "C1--D"}
 
 
 @dataclass(frozen=True)
-class Knobs:
-    distances: tuple[int, ...] = (2, 4, 8, 16, 32, 64)  # words between the name and the question
-    names: int = 8  # different names, and as many other words
-    dim: int = 32  # width of words and states
-    batch: int = 32  # examples in a lesson
-    steps: int = 200  # most lessons
+class RecallOptions:
+    distances: tuple[int, ...] = (2, 4, 8, 16, 32, 64)  # filler words between the name and the question
+    names: int = 8  # number of names, and of filler words
+    dim: int = 32  # width of embeddings and states
+    batch: int = 32  # examples per batch
+    steps: int = 200  # maximum training steps
     rate: float = 0.02  # learning rate
-    clip: float = 1.0  # longest gradient
-    truncate: int = 8  # words after which the truncated LSTM's gradient stops
-    seed: int = 1  # of weights and words
+    clip: float = 1.0  # maximum gradient norm
+    truncate: int = 8  # segment length of the truncated LSTM's gradient
+    seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
         must(self, distances=(len(self.distances) > 0 and min(self.distances) >= 1, "one number or more, from 1"))
@@ -49,77 +50,79 @@ class Knobs:
         at_least(1, self, "truncate")
 
 
-QUICK = Knobs(distances=(3, 10), names=4, dim=24, batch=16, steps=60)
+QUICK = RecallOptions(distances=(3, 10), names=4, dim=24, batch=16, steps=60)
 
 
-def run(knobs: Knobs, each: Each) -> Finding:
-    distances = sorted(set(knobs.distances))
-    right = {kind: [taught(kind, distance, knobs) for distance in distances] for kind in each(list(STYLES))}
-    reach = {kind: farthest(distances, shares) for kind, shares in right.items()}
-    sizes = {kind: gradient_sizes(kind, distances[-1], knobs) for kind in STYLES if kind != NOT_CLIPPED}
-    faded = {kind: size[-1] for kind, size in sizes.items()}  # what reaches the name
-    asked = [f"right at {distance}" for distance in distances]
-    return Finding(
-        drawn(distances, right, sizes, 1 / knobs.names),
-        [{"body": kind, **dict(zip(asked, shares, strict=True))} for kind, shares in right.items()],
-        says=f"The RNN recalls a name over up to {reach['RNN']} words, the GRU over {reach['GRU']}, the LSTM over "
-        f"{reach['LSTM']}, the Transformer over {reach['Transformer']}. Of the gradient at the question's neighbour, "
-        f"{faded['RNN']:.0e} reaches a name {distances[-1]} words away in an RNN, {faded['GRU']:.0e} in a GRU, "
-        f"{faded['LSTM']:.0e} in an LSTM and {faded['Transformer']:.1f} in a Transformer. Truncated every "
-        f"{knobs.truncate} words, the LSTM reaches {reach[TRUNCATED]}; without clipping, the RNN {reach[NOT_CLIPPED]}.",
-        wanted="the RNN forgets first and the Transformer not at all, and so do their gradients vanish, with GRU and "
-        "LSTM between them; truncation shortens the reach of an LSTM, clipping does not lengthen that of an RNN",
+def run(options: RecallOptions, track: Tracker) -> LabResult:
+    distances = sorted(set(options.distances))
+    accuracy = {kind: [train_and_test(kind, d, options) for d in distances] for kind in track(list(STYLES))}
+    reach = {kind: max_distance(distances, shares) for kind, shares in accuracy.items()}
+    sizes = {kind: relative_gradients(kind, distances[-1], options) for kind in STYLES if kind != NOT_CLIPPED}
+    ratio = {kind: size[-1] for kind, size in sizes.items()}  # at the name
+    columns = [f"accuracy at {d}" for d in distances]
+    return LabResult(
+        plot(distances, accuracy, sizes, 1 / options.names),
+        [{"model": kind, **dict(zip(columns, shares, strict=True))} for kind, shares in accuracy.items()],
+        summary=f"The RNN recalls a name over up to {reach['RNN']} words, the GRU over {reach['GRU']}, the LSTM over "
+        f"{reach['LSTM']}, the Transformer over {reach['Transformer']}. Of the gradient beside the question, "
+        f"{ratio['RNN']:.0e} reaches a name {distances[-1]} words away in an RNN, {ratio['GRU']:.0e} in a GRU, "
+        f"{ratio['LSTM']:.0e} in an LSTM and {ratio['Transformer']:.1f} in a Transformer. Truncated every "
+        f"{options.truncate} words, the LSTM reaches {reach[TRUNCATED]}; without clipping, the RNN "
+        f"{reach[NOT_CLIPPED]}.",
+        expected="the RNN forgets first and the Transformer not at all, and their gradients vanish in the same "
+        "order, with GRU and LSTM between; truncation shortens the reach of an LSTM, clipping does not extend that "
+        "of an RNN",
         holds=reach["RNN"] < min(reach["GRU"], reach["LSTM"])
         and reach["Transformer"] == distances[-1]
-        and max(right["RNN"][-1], right[NOT_CLIPPED][-1]) < GUESSES
-        and faded["RNN"] < min(faded["GRU"], faded["LSTM"])
-        and max(faded["GRU"], faded["LSTM"]) < faded["Transformer"] / 2
+        and max(accuracy["RNN"][-1], accuracy[NOT_CLIPPED][-1]) < MAX_ACCURACY_RNN
+        and ratio["RNN"] < min(ratio["GRU"], ratio["LSTM"])
+        and max(ratio["GRU"], ratio["LSTM"]) < ratio["Transformer"] / 2
         and reach[TRUNCATED] < reach["LSTM"]
-        and faded[TRUNCATED] == 0,
+        and ratio[TRUNCATED] == 0,
     )
 
 
-def new(kind: str, distance: int, knobs: Knobs) -> Model:
-    torch.manual_seed(knobs.seed)
-    vocab = 2 * knobs.names + 2  # with "who?" and the padding, which never comes
-    cut = knobs.truncate if kind == TRUNCATED else 0
-    return remembering(kind.split(",")[0], vocab, distance + 2, knobs.dim, knobs.names, cut)
+def build_model(kind: str, distance: int, options: RecallOptions) -> Model:
+    torch.manual_seed(options.seed)
+    vocab = 2 * options.names + 2  # with "who?" and padding, which is never used
+    cut = options.truncate if kind == TRUNCATED else 0
+    return recall_model(kind.split(",")[0], vocab, distance + 2, options.dim, options.names, cut)
 
 
-def taught(kind: str, distance: int, knobs: Knobs) -> float:
-    """The share of new examples that it gets right after its lessons."""
-    model = new(kind, distance, knobs)
-    torch.manual_seed(knobs.seed)  # the same lessons for every body
-    clip = 0.0 if kind == NOT_CLIPPED else knobs.clip
-    learn(model, lambda: loss(model, distance, knobs), [knobs.rate] * knobs.steps, clip, ENOUGH)
-    words, names = named(256, distance, knobs.names)
+def train_and_test(kind: str, distance: int, options: RecallOptions) -> float:
+    """The accuracy on new examples after training."""
+    model = build_model(kind, distance, options)
+    torch.manual_seed(options.seed)  # the same batches for every model
+    clip = 0.0 if kind == NOT_CLIPPED else options.clip
+    optimize(model, lambda: loss(model, distance, options), [options.rate] * options.steps, clip, STOP_LOSS)
+    words, names = recall_batch(256, distance, options.names)
     with torch.no_grad():
         return float((model(words).argmax(-1) == names).float().mean())
 
 
-def loss(model: Model, distance: int, knobs: Knobs) -> Tensor:
-    words, names = named(knobs.batch, distance, knobs.names)
+def loss(model: Model, distance: int, options: RecallOptions) -> Tensor:
+    words, names = recall_batch(options.batch, distance, options.names)
     return F.cross_entropy(model(words), names)
 
 
-def farthest(distances: list[int], right: list[float]) -> int:
-    """The distance up to which every one is known."""
-    return max((distance for i, distance in enumerate(distances) if min(right[: i + 1]) >= KNOWS), default=0)
+def max_distance(distances: list[int], accuracy: list[float]) -> int:
+    """The largest distance up to which every accuracy is high enough."""
+    return max((distance for i, distance in enumerate(distances) if min(accuracy[: i + 1]) >= MIN_ACCURACY), default=0)
 
 
-def gradient_sizes(kind: str, distance: int, knobs: Knobs) -> list[float]:
-    """At each word from the question's neighbour back to the name, where that of the neighbour is 1."""
-    model = new(kind, distance, knobs)
-    sizes = gradient_at_words(model, lambda: loss(model, distance, knobs))[:-1].flip(0)  # (T-1,)
-    return of_the_first(sizes)  # 0 everywhere if the cut is beside the question
+def relative_gradients(kind: str, distance: int, options: RecallOptions) -> list[float]:
+    """Gradient norms from the word before the question back to the name, relative to the first."""
+    model = build_model(kind, distance, options)
+    sizes = token_gradient_norms(model, lambda: loss(model, distance, options))[:-1].flip(0)  # (T-1,)
+    return relative_to_first(sizes)  # 0 everywhere if a segment starts at the question
 
 
-def drawn(distances: list[int], shares: dict[str, list[float]], sizes: dict[str, list[float]], guess: float) -> Figure:
-    figure, (left, right) = drawing(2, 3.8)
-    curves(left, distances, shares, STYLES, xscale="log", ylim=(0, 1.05), xlabel="words between name and question")
-    left.axhline(guess, color="0.7", lw=0.8, zorder=0)
-    left.set_ylabel("share of right answers\n(grey: by chance)")
-    curves(right, range(1, distances[-1] + 2), sizes, STYLES, yscale="log", xlabel="words back from the question")
-    right.set_ylabel("gradient at a word\n(1 beside the question)")
+def plot(distances: list[int], accuracy: Series, sizes: Series, chance: float) -> Figure:
+    figure, (left, right) = subplots(2, 3.8)
+    plot_curves(left, distances, accuracy, STYLES, xscale="log", ylim=(0, 1.05), xlabel="words to the question")
+    left.axhline(chance, color="0.7", lw=0.8, zorder=0)
+    left.set_ylabel("accuracy\n(grey: chance)")
+    plot_curves(right, range(1, distances[-1] + 2), sizes, STYLES, yscale="log", xlabel="words back from the question")
+    right.set_ylabel("gradient norm\n(1 beside the question)")
     legend_below(figure, left)
     return figure

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.look import show, someone_follows, someone_looks
+from regard.look import is_traced, needs_grad_trace, record
 from regard.parts.cache import Cache
 
 SHORT = 64 * 64  # weights a head; measured by benchmarks/attention.py
@@ -151,7 +151,7 @@ class SelfAttention(nn.Module):
             k, v = cache.extend(k, v)  # (B,G,S,E)
         bias = None if self.score_bias is None else self.score_bias(q.size(2), k.size(2))  # (1,H,T,S)
         y = attend(q, k, v, mask, bias, self.causal)
-        if someone_looks():
+        if is_traced():
             y = shown(self, y, q, k, v, mask, bias, self.causal)
         return self.out(join(y))
 
@@ -183,7 +183,7 @@ class CrossAttention(nn.Module):
         B, T = k.size(0), q.size(2)
         q = beams_as_tokens(q, B)  # (B,H,beams·T,E)
         y = tokens_as_beams(attend(q, k, v, mask), T)
-        if someone_looks():
+        if is_traced():
             y = shown(self, y, tokens_as_beams(q, T), *for_each_beam(k, v, mask, len(x) // B))
         return self.out(join(y))
 
@@ -199,14 +199,14 @@ def shown(
     causal: bool = False,
 ) -> Tensor:
     """Show what attention works with. The output is the kernel's, unless it must follow from what was shown."""
-    asked, answered, said = show(module, "queries", q), show(module, "keys", k), show(module, "values", v)
+    asked, answered, said = record(module, "queries", q), record(module, "keys", k), record(module, "values", v)
     weights = weights_openly(asked, answered, mask, bias, causal)
     may, _ = what_may_be_seen(q, k, mask, causal, spell=True)
     if may is not None:
-        show(module, "mask", may, fixed=True)
-    used = show(module, "weights", weights)
+        record(module, "mask", may, fixed=True)
+    used = record(module, "weights", weights)
     same = asked is q and answered is k and said is v and used is weights
-    return y if same and not someone_follows() else used @ repeated(said, q.size(1))
+    return y if same and not needs_grad_trace() else used @ repeated(said, q.size(1))
 
 
 def for_each_beam(k: Tensor, v: Tensor, mask: Tensor | None, beams: int) -> tuple[Tensor, Tensor, Tensor | None]:

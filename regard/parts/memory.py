@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from regard.look import show, someone_looks
+from regard.look import is_traced, record
 from regard.parts.attention import join, split
 from regard.parts.cache import Cache
 
@@ -68,14 +68,14 @@ class SumMemory(nn.Module):
         v = split(self.value(x), self.heads)
         if cache is None:
             weights = weights_openly(q, k, self.gamma, mask)
-            y = (show(self, "weights", weights) if someone_looks() else weights) @ v
+            y = (record(self, "weights", weights) if is_traced() else weights) @ v
         else:
             recall = recall_token_by_token if x.size(1) == 1 else recall_all_at_once
             (state,) = cache.state or (q.new_zeros(*q.shape[:2], q.size(3), q.size(3)),)
             y, state = recall(q, k, v, self.gamma, state)
             cache.advance((state,), x.size(1))
-            if someone_looks():
-                show(self, "weights", weights_openly(q, k, self.gamma), fixed=True)
+            if is_traced():
+                record(self, "weights", weights_openly(q, k, self.gamma), fixed=True)
         return self.out(join(y))
 
 

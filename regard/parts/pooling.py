@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.look import show, someone_looks
+from regard.look import is_traced, record
 
 
 class Last(nn.Module):
@@ -100,8 +100,8 @@ class AttentionPool(nn.Module):
         if mask is not None and x.size(1) > 1:
             scores = scores.masked_fill(~mask[:, 0], torch.finfo(scores.dtype).min)
         weights = scores.softmax(-1)
-        if someone_looks():
-            weights = show(self, "weights", weights)
+        if is_traced():
+            weights = record(self, "weights", weights)
         return (weights @ x)[:, 0]
 
 

@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.look import show, someone_looks
+from regard.look import is_traced, record
 from regard.parts.cache import Cache
 
 State = tuple[Tensor, ...]  # each (B,D)
@@ -86,9 +86,9 @@ class Recurrence(nn.Module):
         y, end = self.run(rows, state)  # (B,T,hidden)
         if cache is not None:
             cache.advance(end, x.size(1))
-        if self.gates and someone_looks():
+        if self.gates and is_traced():
             gates = self.gates_openly(rows, state)  # (B,T,gates,hidden)
-            show(self, "gates", gates if runs is None else runs.back(gates, like=x), fixed=True)
+            record(self, "gates", gates if runs is None else runs.back(gates, like=x), fixed=True)
         return y if runs is None else runs.back(y, like=x)
 
     def run(self, x: Tensor, state: State) -> tuple[Tensor, State]:

@@ -18,7 +18,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from regard.look import show, someone_looks
+from regard.look import is_traced, record
 from regard.parts.attention import beams_as_tokens, join, split, tokens_as_beams
 from regard.parts.cache import Cache
 
@@ -84,6 +84,6 @@ class AdditiveAttention(nn.Module):
         T = x.size(1)
         q = beams_as_tokens(split(self.query(x), 1), len(k))  # (B,1,beams·T,E)
         weights = weights_of(additive(q, k, self.score), mask)  # (B,1,beams·T,S)
-        if someone_looks():
-            weights = beams_as_tokens(show(self, "weights", tokens_as_beams(weights, T)), len(k))
+        if is_traced():
+            weights = beams_as_tokens(record(self, "weights", tokens_as_beams(weights, T)), len(k))
         return self.out(join(tokens_as_beams(weights @ v, T)))

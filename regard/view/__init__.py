@@ -1,1 +1,1 @@
-"""Pictures of what a model does."""
+"""Pages and figures of what a model computes."""

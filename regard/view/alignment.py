@@ -1,4 +1,4 @@
-"""Cross-attention as an alignment: for every word written, the words of the source that were looked at."""
+"""Word alignment from cross-attention: the source words that each target word attends to."""
 
 from __future__ import annotations
 
@@ -13,53 +13,53 @@ from matplotlib.figure import Figure
 from regard.atomic import replace_file
 from regard.data.batches import to_device
 from regard.look import look
-from regard.view.words import mark_of, words
+from regard.view.word_pieces import group_words, space_marker
 
-Table = npt.NDArray[np.float64]
+Matrix = npt.NDArray[np.float64]
 
 
 class Alignment(NamedTuple):
     source: list[str]  # words
     target: list[str]
-    weights: Table  # (target words, source words), rows sum to 1
+    weights: Matrix  # (target words, source words), rows sum to 1
     layer: int
 
 
 @torch.inference_mode()
 def align(translator: Any, text: str, target: str | None = None) -> Alignment:
-    """Which source words each target word attended to: the mean of the heads, in the layer that looks most sharply."""
+    """Attention of each target word to the source words: the mean of the heads, in the layer of the lowest entropy."""
     target = translator(text) if target is None else target
     task, model = translator.task, translator.model
     batch = to_device(task.batch(task.prepare([(text, target)]), np.array([0])), next(model.parameters()).device)
-    with look(model) as seen:
+    with look(model) as activations:
         model(batch.source, batch.target, batch.source_mask)
-    crosses = [weights for name, weights in seen.items() if name.endswith("cross.inner.weights")]
-    if not crosses:
-        raise ValueError("this model has no attention from the words it writes to those it reads: nothing to align")
-    layers = [weights[0].mean(0).cpu().double().numpy() for weights in crosses]  # (T,S) each
+    cross = [weights for name, weights in activations.items() if name.endswith("cross.inner.weights")]
+    if not cross:
+        raise ValueError("this model has no cross-attention, so there is nothing to align")
+    layers = [weights[0].mean(0).cpu().double().numpy() for weights in cross]  # (T,S) each
     layer = int(np.argmin([-(w * np.log(w + 1e-12)).sum(-1).mean() for w in layers]))
-    mark = mark_of(task.tokenizer)
-    sources, targets = (words(task.tokenizer.pieces(ids[0].tolist()), mark) for ids in (batch.source, batch.wanted))
-    # Row t of the decoder wrote token t of `wanted`: the two are not shifted against each other.
+    marker, sides = space_marker(task.tokenizer), (batch.source, batch.wanted)
+    sources, targets = (group_words(task.tokenizer.pieces(ids[0].tolist()), marker) for ids in sides)
+    # Row t of the decoder predicts token t of `wanted`: no shift between the two.
     weights = np.array([layers[layer][rows].mean(0) for _, rows in targets])
     weights = np.array([[row[columns].sum() for _, columns in sources] for row in weights])
     return Alignment([w for w, _ in sources], [w for w, _ in targets], weights, layer)
 
 
-def alignment(translator: Any, text: str, file: Path, target: str | None = None) -> None:
-    found = align(translator, text, target)
-    rows, columns = found.weights.shape
+def save_alignment(translator: Any, text: str, file: Path, target: str | None = None) -> None:
+    alignment = align(translator, text, target)
+    rows, columns = alignment.weights.shape
     figure = Figure(figsize=(1.8 + 0.55 * columns, 1.4 + 0.42 * rows), layout="constrained")
     axes = figure.subplots()
-    axes.imshow(found.weights, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-    axes.set_xticks(range(columns), found.source, rotation=45, ha="left", rotation_mode="anchor")
+    axes.imshow(alignment.weights, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    axes.set_xticks(range(columns), alignment.source, rotation=45, ha="left", rotation_mode="anchor")
     axes.xaxis.tick_top()
-    axes.set_yticks(range(rows), found.target)
-    for (row, column), weight in np.ndenumerate(found.weights):
+    axes.set_yticks(range(rows), alignment.target)
+    for (row, column), weight in np.ndenumerate(alignment.weights):
         if weight >= 0.1:
             axes.text(
                 column, row, f"{weight:.1f}", ha="center", va="center", fontsize=8, color="w" if weight > 0.5 else "k"
             )
-    axes.set_ylabel("written")
-    axes.set_title(f"where the decoder looked, layer {found.layer + 1}, mean of its heads", fontsize=9)
+    axes.set_ylabel("target")
+    axes.set_title(f"cross-attention, layer {alignment.layer + 1}, mean of its heads", fontsize=9)
     replace_file(file, lambda hidden: figure.savefig(hidden, dpi=130))

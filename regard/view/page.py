@@ -1,10 +1,10 @@
-"""One HTML page that shows what a model did, whole in itself: no library, no network, no server.
+"""One self-contained HTML page of a report: no library, no network, no server.
 
-    page(data) = page/page.html with page/page.css, all scripts of page/ and the data inside
+    render_page(data) = page/page.html with page/page.css, all scripts of page/ and the data inlined
 
-The data are one JSON object: {"title", "made", "about": [[what, value]], "tabs": [tab]}, where a tab has a "kind", a
-"title" and what "says" in a sentence what to look for; each kind has its own script. Many numbers travel as a `blob`.
-A number that is not finite becomes null: JSON has no word for it.
+The data are one JSON object: {"title", "generator", "about": [[name, value]], "tabs": [tab]}, where a tab has a "kind",
+a "title" and a "description" of what to look for; each kind has its own script. Arrays are stored as a `blob`. NaN and
+infinity become null, since JSON has neither.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ import numpy.typing as npt
 
 from regard.atomic import naming
 
-PARTS = Path(__file__).parent / "page"
-HEIGHT = 760  # pixels that a notebook gives to the page
-SHARED = ("elements", "numbers", "words", "colours", "controls", "maps", "chart")  # scripts that the others use
-KINDS = ("attention", "steps", "stream", "positions", "beam", "picture", "similarity", "training", "heads")
+ASSETS = Path(__file__).parent / "page"
+NOTEBOOK_HEIGHT = 760  # pixels
+LIBRARY = ("elements", "numbers", "words", "colours", "controls", "maps", "chart")  # scripts that the others use
+KINDS = ("attention", "steps", "lens", "positions", "beam", "image", "similarity", "training", "heads")
 
 
-def page(data: dict[str, Any]) -> str:
-    """The page that shows `data`, as one HTML text."""
-    told = json.dumps(plain(data), allow_nan=False, separators=(",", ":"))
-    return Template(part("page.html")).substitute(
+def render_page(data: dict[str, Any]) -> str:
+    """The page of `data` as HTML."""
+    encoded = json.dumps(to_json(data), allow_nan=False, separators=(",", ":"))
+    return Template(asset("page.html")).substitute(
         title=escape(data["title"]),
-        style=part("page.css"),
-        script="\n".join(part(f"{name}.js") for name in (*SHARED, *KINDS, "tabs")),
-        data=told.replace("<", r"\u003c"),  # no text can end the script that holds it
+        style=asset("page.css"),
+        script="\n".join(asset(f"{name}.js") for name in (*LIBRARY, *KINDS, "tabs")),
+        data=encoded.replace("<", r"\u003c"),  # no text can end the script that holds it
     )
 
 
 @dataclass(frozen=True)
 class Page:
-    """A page to save or, in a notebook, to look at."""
+    """A page to save, or to display in a notebook."""
 
     data: dict[str, Any]
 
     @cached_property
     def html(self) -> str:
-        return page(self.data)
+        return render_page(self.data)
 
     def save(self, file: str | Path) -> Path:
         file = Path(file)
@@ -59,28 +59,28 @@ class Page:
         return file
 
     def _repr_html_(self) -> str:
-        inside = escape(self.html)
-        return f'<iframe srcdoc="{inside}" style="width: 100%; height: {HEIGHT}px; border: 0"></iframe>'
+        source = escape(self.html)
+        return f'<iframe srcdoc="{source}" style="width: 100%; height: {NOTEBOOK_HEIGHT}px; border: 0"></iframe>'
 
 
 def blob(array: npt.NDArray[Any]) -> str:
-    """Numbers as a text: base64 of the zlib-deflated little-endian bytes, float32 or uint8."""
+    """An array as text: base64 of its zlib-compressed little-endian bytes, float32 or uint8."""
     if not (np.issubdtype(array.dtype, np.floating) or array.dtype in (np.bool_, np.uint8)):
-        raise ValueError(f"a blob holds floats, bytes or truth values, not {array.dtype}")
-    kind = "<f4" if np.issubdtype(array.dtype, np.floating) else "u1"
-    return b64encode(zlib.compress(array.astype(kind).tobytes())).decode("ascii")
+        raise ValueError(f"a blob holds floats, bytes or booleans, not {array.dtype}")
+    dtype = "<f4" if np.issubdtype(array.dtype, np.floating) else "u1"
+    return b64encode(zlib.compress(array.astype(dtype).tobytes())).decode("ascii")
 
 
-def part(name: str) -> str:
-    return (PARTS / name).read_text(encoding="utf-8")
+def asset(name: str) -> str:
+    return (ASSETS / name).read_text(encoding="utf-8")
 
 
-def plain(value: Any) -> Any:
-    """What JSON knows: numbers of NumPy become Python's, and numbers that are not finite become None."""
+def to_json(value: Any) -> Any:
+    """Values that JSON can hold: NumPy numbers become Python's, NaN and infinity become None."""
     if isinstance(value, dict):
-        return {str(key): plain(one) for key, one in value.items()}
+        return {str(key): to_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
+        return [to_json(item) for item in value]
     if isinstance(value, np.generic | np.ndarray):
-        return plain(value.tolist())
+        return to_json(value.tolist())
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -20,7 +20,7 @@ from regard.cli.look import Look
 from regard.cli.model import Fetching
 from regard.cli.run import Use
 from regard.cli.score import Measure
-from regard.lab import EXPERIMENTS, experiment
+from regard.lab import EXPERIMENTS, experiment, options_class
 from regard.models import MODELS
 from regard.tasks import TASKS
 from regard.training.settings import options, options_of, words_of
@@ -97,7 +97,7 @@ def others(model: str, task: str, text: str, data: list[str], folder: Path) -> I
 def plays(folder: Path) -> Iterator[Command]:
     out = ["--out", str(folder / "lab")]
     for name in EXPERIMENTS:
-        yield Command(f"lab {name}", ["lab", name, *out], options_of(experiment(name).Knobs) | options_of(Lab))
+        yield Command(f"lab {name}", ["lab", name, *out], options_of(options_class(name)) | options_of(Lab))
     yield Command("lab --all", ["lab", "--all", *out], options_of(Lab))
     yield Command("demo", ["demo", *out], options_of(Demo))
 
@@ -107,7 +107,7 @@ def nothing_done() -> Iterator[None]:
     """Commands that take long stop where they would begin; what they were told has been looked at by then."""
     with ExitStack() as stack:
         stack.enter_context(no_training())
-        for place in ("check.check_folder", "lab.every", "demo.ready"):
+        for place in ("check.check_folder", "lab.run_all", "demo.ready"):
             stack.enter_context(patch(f"regard.cli.{place}", lambda *_: exit(0)))
         for name in EXPERIMENTS:
             stack.enter_context(patch.object(experiment(name), "run", lambda *_: exit(0)))

@@ -1,19 +1,19 @@
-"""What the tests of the laboratory share: the quick run of each experiment, made once."""
+"""The quick run of each experiment, cached for all tests of the laboratory."""
 
 from functools import cache
 
 import pytest
 
 from regard.lab import experiment
-from regard.lab.finding import quietly
+from regard.lab.result import no_progress
 
 
 @pytest.fixture(scope="session")
 def quick():
-    """What an experiment finds with the knobs for tests."""
+    """The result of an experiment with QUICK options."""
 
     @cache
-    def found(name):
-        return experiment(name).run(experiment(name).QUICK, quietly)
+    def run_quick(name):
+        return experiment(name).run(experiment(name).QUICK, no_progress)
 
-    return found
+    return run_quick

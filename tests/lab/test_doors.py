@@ -1,4 +1,4 @@
-"""The doors: the answer depends on what was done and on nothing that was seen, and a cheat is noticed."""
+"""The label depends on actions and not on observations, and a leak fails the claim."""
 
 from dataclasses import replace
 
@@ -6,66 +6,68 @@ import pytest
 import torch
 
 from regard.lab import doors
-from regard.lab.doors import QUICK, Knobs, elsewhere, parties, run
-from regard.lab.finding import quietly
+from regard.lab.doors import QUICK, DoorsOptions, parties, run, shift_doors
+from regard.lab.result import no_progress
 
 
-def test_a_guest_stands_behind_one_door_and_the_first_one_is_the_answer():
+def test_guests_stay_behind_their_door_and_the_first_door_is_the_label():
     torch.manual_seed(1)
-    knobs = Knobs()
-    some = parties(200, 6, knobs)
-    who = some.seen[:, :, 0, :-1].argmax(-1)  # (B,7)
-    leaves = some.seen[:, :, 0, -1]
+    options = DoorsOptions()
+    batch = parties(200, 6, options)
+    who = batch.observations[:, :, 0, :-1].argmax(-1)  # (B,7)
+    leaves = batch.observations[:, :, 0, -1]
     assert leaves[:, -1].all()
     assert not leaves[:, :-1].any()
-    assert not some.seen[:, -1, 0, :-1].any()
-    for guests, taken, right in zip(who.tolist(), some.taken.tolist(), some.right.tolist(), strict=True):
+    assert not batch.observations[:, -1, 0, :-1].any()
+    for guests, actions, label in zip(who.tolist(), batch.actions.tolist(), batch.labels.tolist(), strict=True):
         behind = {}
-        for guest, door in zip(guests[:-1], taken[:-1], strict=True):
+        for guest, door in zip(guests[:-1], actions[:-1], strict=True):
             assert behind.setdefault(door, guest) == guest
-        assert taken[0] == right
-        assert taken[-1] == knobs.doors, "nothing was done before the question"
+        assert actions[0] == label
+        assert actions[-1] == options.doors, "no action at the question"
 
 
-def test_what_is_seen_does_not_tell_the_door():
-    """The same sights go with every door alike."""
+def test_observations_do_not_determine_the_door():
+    """The same observations occur with every door."""
     torch.manual_seed(1)
-    some = parties(500, 4, Knobs())
-    other = elsewhere(some, 4)
-    assert torch.equal(other.seen, some.seen)
-    assert (other.right != some.right).all()
-    assert torch.equal(other.taken[:, :-1], (some.taken[:, :-1] + 1) % 4)
-    again = some
+    batch = parties(500, 4, DoorsOptions())
+    other = shift_doors(batch, 4)
+    assert torch.equal(other.observations, batch.observations)
+    assert (other.labels != batch.labels).all()
+    assert torch.equal(other.actions[:, :-1], (batch.actions[:, :-1] + 1) % 4)
+    again = batch
     for _ in range(4):
-        again = elsewhere(again, 4)
-    assert torch.equal(again.taken, some.taken)
+        again = shift_doors(again, 4)
+    assert torch.equal(again.actions, batch.actions)
 
 
-def test_it_holds_and_the_same_knobs_find_the_same():
-    found = run(QUICK, quietly)
-    assert found.holds, found.table
-    assert found.table == run(QUICK, quietly).table
+def test_it_holds_and_is_deterministic():
+    result = run(QUICK, no_progress)
+    assert result.holds, result.table
+    assert result.table == run(QUICK, no_progress).table
 
 
-@pytest.mark.parametrize("why", ["a question that tells the door", "actions that are not told"])
+@pytest.mark.parametrize("why", ["a question that leaks the door", "actions that are hidden"])
 def test_it_does_not_hold_with(why, monkeypatch):
-    right = {"parties": doors.parties, "answers": doors.answers}
+    original = {"parties": doors.parties, "predict_door": doors.predict_door}
 
-    def telling(*args):
-        some = right["parties"](*args)
-        some.seen[:, -1, 0, 0] = some.right.float()
-        return some
+    def leak_label(*args):
+        batch = original["parties"](*args)
+        batch.observations[:, -1, 0, 0] = batch.labels.float()
+        return batch
 
-    if why == "a question that tells the door":
-        monkeypatch.setattr(doors, "parties", telling)
+    if why == "a question that leaks the door":
+        monkeypatch.setattr(doors, "parties", leak_label)
     else:
         monkeypatch.setattr(
-            doors, "answers", lambda model, some, told, count: right["answers"](model, some, False, count)
+            doors,
+            "predict_door",
+            lambda model, batch, sees_actions, count: original["predict_door"](model, batch, False, count),
         )
-    assert not run(replace(QUICK, visits=(2,)), quietly).holds
+    assert not run(replace(QUICK, visits=(2,)), no_progress).holds
 
 
 @pytest.mark.parametrize("wrong", [{"visits": ()}, {"doors": 1}, {"guests": 2}, {"dim": 6}, {"steps": 0}])
-def test_knobs_that_make_no_sense_are_refused(wrong):
+def test_invalid_options_are_refused(wrong):
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
         replace(QUICK, **wrong)

@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 from regard.lab import growth
-from regard.lab.finding import quietly
-from regard.lab.growth import BOUNDS, Knobs, example, run
+from regard.lab.growth import BOUNDS, GrowthOptions, example, run
+from regard.lab.result import no_progress
 from regard.parts.norms import BareRMSNorm, LayerNorm
 
-SMALLER = Knobs(layers=3, inputs=300)
+SMALLER = GrowthOptions(layers=3, inputs=300)
 
 
 def test_the_example_is_exact():
@@ -33,15 +33,15 @@ def test_each_layer_multiplies_by_width_times_weight(width, weight):
     assert (once, twice, slope) == pytest.approx((width * weight, (width * weight) ** 2, weight))
 
 
-def test_the_slides_give_the_shares_of_a_normal_distribution():
+def test_the_slides_have_the_shares_of_a_normal_distribution():
     for bound, said in BOUNDS.items():
         assert str(100 * math.erf(bound / math.sqrt(2))).startswith(said)
 
 
-def test_it_holds_and_a_norm_leaves_the_shape_of_a_relu(quick):
-    found = quick("growth")
-    assert found.holds
-    seen = {row["what"]: row["seen"] for row in found.table}
+def test_it_holds_and_layer_norm_keeps_the_shape_of_a_relu(quick):
+    result = quick("growth")
+    assert result.holds
+    seen = {row["quantity"]: row["measured"] for row in result.table}
     # Of a normal z, max(0, z) has mean m and spread s; it is out of [-3, 3] where z > m + 3 s.
     m = 1 / math.sqrt(2 * math.pi)
     s = math.sqrt(0.5 - m * m)
@@ -49,8 +49,8 @@ def test_it_holds_and_a_norm_leaves_the_shape_of_a_relu(quick):
     assert float(seen["% in [-3, 3] after a ReLU and a norm"]) == pytest.approx(share, abs=0.05)
 
 
-def test_it_says_the_same_each_time():
-    assert run(SMALLER, quietly).table == run(SMALLER, quietly).table
+def test_it_is_deterministic():
+    assert run(SMALLER, no_progress).table == run(SMALLER, no_progress).table
 
 
 class Squashed(LayerNorm):
@@ -73,16 +73,16 @@ class Doubled(LayerNorm):
 @pytest.mark.parametrize("norm", [LayerNorm, nn.Identity, lambda *_, **__: BareRMSNorm(), Squashed, Bent, Doubled])
 def test_it_holds_with_a_layer_norm_and_nothing_else(norm, monkeypatch):
     monkeypatch.setattr(growth, "LayerNorm", lambda width, dtype=None: norm(width, dtype=dtype))
-    assert run(SMALLER, quietly).holds is (norm is LayerNorm)
+    assert run(SMALLER, no_progress).holds is (norm is LayerNorm)
 
 
 @pytest.mark.parametrize("spread_over", [lambda u: u, lambda u: u.sign() * u.abs().log()], ids=["evenly", "long tails"])
 def test_it_does_not_hold_for_outputs_of_another_shape(spread_over, monkeypatch):
     u = spread_over(2 * torch.rand(100, 1000) - 1)
     monkeypatch.setattr(growth, "random_outputs", lambda *_: (u - u.mean()) / u.std())
-    assert not run(SMALLER, quietly).holds
+    assert not run(SMALLER, no_progress).holds
 
 
 def test_too_few_layers_to_see_growth_are_refused():
     with pytest.raises(ValueError, match="layers must be at least 3, not 2"):
-        Knobs(layers=2)
+        GrowthOptions(layers=2)

@@ -1,4 +1,4 @@
-"""A layer set by hand is the Gaussian kernel average, whatever the examples, and a broken attention is noticed."""
+"""Attention with a Gaussian kernel is kernel regression, and broken attention fails the claim."""
 
 import math
 from dataclasses import replace
@@ -9,62 +9,60 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from regard.lab.finding import quietly
 from regard.lab.kernel import QUICK, run, train
-from regard.lab.mixing import answers, layer_by_hand, process_weights
+from regard.lab.kernel_regression import gaussian_attention, gp_weights, predict
+from regard.lab.result import no_progress
 from regard.parts import attention
 
 
 @given(seed=st.integers(0, 999), width=st.floats(0.2, 3.0), examples=st.integers(1, 9))
 @settings(max_examples=30)
-def test_the_layer_is_nadaraya_watson_done_by_hand(seed: int, width: float, examples: int) -> None:
+def test_gaussian_attention_is_nadaraya_watson(seed: int, width: float, examples: int) -> None:
     torch.manual_seed(seed)
     x, y = torch.randn(2, examples).double()
     at = torch.linspace(-2, 2, 5).double()
-    told = answers(layer_by_hand(width), at, x, y)
+    told = predict(gaussian_attention(width), at, x, y)
     for here, answer in zip(at.tolist(), told.tolist(), strict=True):
         near = [math.exp(-((here - there) ** 2) / (2 * width**2)) for there in x.tolist()]
         assert answer == pytest.approx(sum(n * value for n, value in zip(near, y.tolist(), strict=True)) / sum(near))
 
 
-def test_a_narrow_kernel_answers_with_the_nearest_and_a_wide_one_with_the_mean() -> None:
+def test_a_narrow_kernel_is_the_nearest_neighbour_and_a_wide_one_the_mean() -> None:
     x, y, at = torch.tensor([[-1.0, 0.0, 1.0], [5.0, 6.0, 10.0], [-0.9, 0.2, 0.9]]).double()
-    assert answers(layer_by_hand(0.1), at, x, y).tolist() == pytest.approx([5, 6, 10])
-    assert answers(layer_by_hand(1e3), at, x, y).tolist() == pytest.approx([7, 7, 7], abs=1e-4)
+    assert predict(gaussian_attention(0.1), at, x, y).tolist() == pytest.approx([5, 6, 10])
+    assert predict(gaussian_attention(1e3), at, x, y).tolist() == pytest.approx([7, 7, 7], abs=1e-4)
 
 
 @given(seed=st.integers(0, 999), width=st.floats(0.2, 3.0), examples=st.integers(1, 9))
 @settings(max_examples=20)
-def test_a_process_that_hardly_doubts_its_examples_goes_through_all_of_them(
-    seed: int, width: float, examples: int
-) -> None:
+def test_a_noiseless_gaussian_process_interpolates(seed: int, width: float, examples: int) -> None:
     torch.manual_seed(seed)
     x = width * torch.arange(examples).double()  # as far apart as the kernel is wide
-    weights = process_weights(x, x, width, noise=1e-6)
+    weights = gp_weights(x, x, width, noise=1e-6)
     assert_close(weights, torch.eye(examples).double(), atol=1e-6, rtol=0)
 
 
-def test_training_changes_the_kernel_and_leaves_the_values_alone() -> None:
+def test_training_changes_only_the_kernel() -> None:
     torch.manual_seed(1)
-    layer = layer_by_hand(0.8)
+    layer = gaussian_attention(0.8)
     before = {name: weight.detach().clone() for name, weight in layer.named_parameters()}
-    train(layer, *torch.randn(2, 9).double(), replace(QUICK, steps=2), quietly)
+    train(layer, *torch.randn(2, 9).double(), replace(QUICK, steps=2), no_progress)
     changed = {name for name, weight in layer.named_parameters() if not torch.equal(weight, before[name])}
     assert changed == {"query.weight", "key.weight"}
 
 
-def test_nobody_is_told_by_itself_in_training(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_is_leave_one_out(monkeypatch: pytest.MonkeyPatch) -> None:
     masks = []
     right = attention.attend
     monkeypatch.setattr(attention, "attend", lambda q, k, v, mask: masks.append(mask) or right(q, k, v, mask))
-    train(layer_by_hand(0.8), *torch.randn(2, 6).double(), replace(QUICK, steps=1), quietly)
+    train(gaussian_attention(0.8), *torch.randn(2, 6).double(), replace(QUICK, steps=1), no_progress)
     assert masks[0].tolist() == [[i != j for j in range(6)] for i in range(6)]
 
 
-def test_it_holds_and_the_same_knobs_find_the_same() -> None:
-    found = run(QUICK, quietly)
-    assert found.holds
-    assert found.table == run(QUICK, quietly).table
+def test_it_holds_and_is_deterministic() -> None:
+    result = run(QUICK, no_progress)
+    assert result.holds
+    assert result.table == run(QUICK, no_progress).table
 
 
 @pytest.mark.parametrize(
@@ -77,14 +75,14 @@ def test_it_holds_and_the_same_knobs_find_the_same() -> None:
 )
 def test_it_does_not_hold_with(broken, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "attend", broken)
-    assert not run(replace(QUICK, steps=2), quietly).holds
+    assert not run(replace(QUICK, steps=2), no_progress).holds
 
 
-def test_it_does_not_hold_if_training_makes_the_kernel_worse() -> None:
-    assert not run(replace(QUICK, rate=30.0, steps=5), quietly).holds
+def test_it_does_not_hold_if_training_raises_the_error() -> None:
+    assert not run(replace(QUICK, rate=30.0, steps=5), no_progress).holds
 
 
 @pytest.mark.parametrize("wrong", [{"examples": 1}, {"width": 0.0}, {"noise": 0.0}, {"steps": 0}, {"rate": 0.0}])
-def test_knobs_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None:
+def test_invalid_options_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
         replace(QUICK, **wrong)

@@ -8,8 +8,8 @@ from torch import nn
 from torch.testing import assert_close
 
 from regard.lab import linear
-from regard.lab.finding import quietly
-from regard.lab.linear import QUICK, Knobs, collapsed, fitted, run, share_missed
+from regard.lab.linear import QUICK, LinearOptions, collapse, least_squares, relative_error, run
+from regard.lab.result import no_progress
 from regard.parts.feedforward import FeedForward
 
 
@@ -20,54 +20,54 @@ def test_layers_of_any_sizes_collapse(sizes, seed):
     torch.manual_seed(seed)
     layers = [nn.Linear(*pair, dtype=torch.float64) for pair in zip(sizes, sizes[1:], strict=False)]
     x = torch.randn(5, sizes[0], dtype=torch.float64)
-    weight, bias = collapsed(layers)
+    weight, bias = collapse(layers)
     assert weight.shape == (sizes[-1], sizes[0])
     assert_close(x @ weight.mT + bias, nn.Sequential(*layers)(x))
 
 
-def test_the_fitted_layer_is_the_one_that_made_the_outputs():
+def test_least_squares_recovers_the_layer():
     torch.manual_seed(1)
     layer, x = nn.Linear(4, 3, dtype=torch.float64), torch.randn(20, 4, dtype=torch.float64)
-    weight, bias = fitted(x, layer(x))
+    weight, bias = least_squares(x, layer(x))
     assert_close((weight, bias), (layer.weight.detach(), layer.bias.detach()))
 
 
-def test_no_layer_near_the_fitted_one_misses_less():
+def test_least_squares_is_optimal():
     torch.manual_seed(1)
     x = torch.randn(50, 4, dtype=torch.float64)
     y = torch.stack((x[:, 0].relu(), x[:, 1] * x[:, 2]), 1)
-    weight, bias = fitted(x, y)
-    best = share_missed(y, x @ weight.mT + bias)
-    assert 0 < best < share_missed(y, y.mean(0).expand_as(y)) == 1
+    weight, bias = least_squares(x, y)
+    best = relative_error(y, x @ weight.mT + bias)
+    assert 0 < best < relative_error(y, y.mean(0).expand_as(y)) == 1
     for _ in range(20):
         other = weight + 0.01 * torch.randn_like(weight)
-        assert share_missed(y, x @ other.mT + bias) > best
+        assert relative_error(y, x @ other.mT + bias) > best
 
 
-def test_it_holds_and_says_the_same_each_time():
-    found = run(QUICK, quietly)
-    assert found.holds
-    for row, again in zip(found.table, run(QUICK, quietly).table, strict=True):
+def test_it_holds_and_is_deterministic():
+    result = run(QUICK, no_progress)
+    assert result.holds
+    for row, again in zip(result.table, run(QUICK, no_progress).table, strict=True):
         first, second = (list(one.values())[1:] for one in (row, again))
         assert first == pytest.approx(second, rel=1e-9, abs=1e-12)  # LAPACK does not promise the last bit
-    assert [row["between the layers"] for row in found.table] == ["nothing", "relu", "gelu", "tanh", "sigmoid"]
-    assert len(found.figure.axes) == 2
+    assert [row["activation"] for row in result.table] == ["nothing", "relu", "gelu", "tanh", "sigmoid"]
+    assert len(result.figure.axes) == 2
 
 
 @pytest.mark.parametrize(("name", "wrong"), [("nothing", torch.relu), ("tanh", nn.Identity())])
-def test_it_does_not_hold_if_something_else_stands_between(name, wrong, monkeypatch):
+def test_it_does_not_hold_with_another_activation(name, wrong, monkeypatch):
     monkeypatch.setitem(linear.BETWEEN, name, wrong)
-    assert not run(QUICK, quietly).holds
+    assert not run(QUICK, no_progress).holds
 
 
 @pytest.mark.parametrize(
     "forward", [lambda part, x: part.down(part.up(x)), lambda part, x: part.down(part.up(x).relu())]
 )
-def test_it_does_not_hold_if_the_part_ignores_its_activation(forward, monkeypatch):
+def test_it_does_not_hold_if_the_activation_is_ignored(forward, monkeypatch):
     monkeypatch.setattr(FeedForward, "forward", forward)
-    assert not run(QUICK, quietly).holds
+    assert not run(QUICK, no_progress).holds
 
 
 def test_too_few_inputs_to_fit_are_refused():
     with pytest.raises(ValueError, match="inputs must be more than dim, not 16"):
-        Knobs(inputs=16)
+        LinearOptions(inputs=16)

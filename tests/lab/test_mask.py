@@ -1,4 +1,4 @@
-"""A masked row sums to 1 and knows nothing of the future; the slide's rows do not sum to 1."""
+"""A masked row sums to 1 and is independent of the future; the slide's rows do not sum to 1."""
 
 import math
 
@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from regard.lab import mask
-from regard.lab.finding import quietly
-from regard.lab.mask import QUICK, SCORES, Knobs, as_attention, by_hand, masked, run
+from regard.lab.mask import QUICK, SCORES, MaskOptions, as_attention, by_hand, masked, run
+from regard.lab.result import no_progress
 from regard.parts.attention import attend, weights_openly
 
 
@@ -23,7 +23,7 @@ def tables(draw):
 
 @settings(max_examples=40)
 @given(scores=tables())
-def test_a_masked_row_is_the_softmax_of_what_may_be_seen(scores):
+def test_a_masked_row_is_the_softmax_of_visible_scores(scores):
     weights = masked(scores)
     assert_close(weights, by_hand(scores))
     for t, row in enumerate(scores):
@@ -33,14 +33,14 @@ def test_a_masked_row_is_the_softmax_of_what_may_be_seen(scores):
 
 @settings(max_examples=40)
 @given(scores=tables())
-def test_to_hide_after_the_softmax_and_divide_by_the_sum_is_the_same(scores):
+def test_masking_after_the_softmax_and_renormalising_is_equivalent(scores):
     seen = scores.softmax(-1).tril()
     assert_close(masked(scores), seen / seen.sum(-1, keepdim=True), atol=1e-5, rtol=1e-4)
 
 
 @settings(max_examples=40)
 @given(scores=tables())
-def test_queries_and_keys_have_the_scores_that_were_asked_for(scores):
+def test_queries_and_keys_have_these_scores(scores):
     q, k = as_attention(scores)
     assert torch.equal((q @ k.mT)[0, 0], scores)
 
@@ -54,12 +54,12 @@ def test_the_slide_shows_scores_where_weights_belong():
     assert (weights[3] - SCORES[3]).abs().min() > 0.03  # though the slide's last row sums to 1
 
 
-def test_it_holds_and_says_the_same_each_time():
-    found = run(QUICK, quietly)
-    assert found.holds
-    assert found.table == run(QUICK, quietly).table
-    assert [row["sum"] for row in found.table] == pytest.approx([1] * 4)
-    assert [row["on the slide"] for row in found.table] == pytest.approx([0.6, 0.8, 0.9, 1])
+def test_it_holds_and_is_deterministic():
+    result = run(QUICK, no_progress)
+    assert result.holds
+    assert result.table == run(QUICK, no_progress).table
+    assert [row["sum"] for row in result.table] == pytest.approx([1] * 4)
+    assert [row["on the slide"] for row in result.table] == pytest.approx([0.6, 0.8, 0.9, 1])
 
 
 def scores_of(q, k):
@@ -70,7 +70,7 @@ WRONG = {
     "no mask": lambda q, k, causal, scale: weights_openly(q, k, scale=scale),
     "scores for weights": lambda q, k, causal, scale: scores_of(q, k).tril(),
     "mask after the softmax": lambda q, k, causal, scale: scores_of(q, k).softmax(-1).tril(),
-    "one too many seen": lambda q, k, causal, scale: weights_openly(
+    "one too many visible": lambda q, k, causal, scale: weights_openly(
         q, k, torch.ones(q.size(2), q.size(2)).tril(1).bool(), scale=scale
     ),
     "a mask of -5": lambda q, k, causal, scale: (
@@ -83,9 +83,9 @@ WRONG = {
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
 def test_it_does_not_hold_if_attention_masks_otherwise(wrong, monkeypatch):
     monkeypatch.setattr(mask, "weights_openly", wrong)
-    assert not run(Knobs(tables=3), quietly).holds
+    assert not run(MaskOptions(tables=3), no_progress).holds
 
 
 def test_it_does_not_hold_if_the_kernel_masks_otherwise(monkeypatch):
     monkeypatch.setattr(mask, "attend", lambda q, k, v, causal, scale: attend(q, k, v, scale=scale))
-    assert not run(Knobs(tables=3), quietly).holds
+    assert not run(MaskOptions(tables=3), no_progress).holds

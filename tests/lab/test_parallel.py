@@ -1,4 +1,4 @@
-"""The longest chain of a graph is counted right, an LSTM's grows by the word, and attention that waits is noticed."""
+"""Critical paths are exact, an LSTM's grows with the length, and sequential attention fails the claim."""
 
 from dataclasses import replace
 
@@ -10,14 +10,14 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from regard.lab import parallel
-from regard.lab.finding import quietly
-from regard.lab.parallel import LSTM, QUICK, STYLES, chain, in_proportion, run, step_by_step
+from regard.lab.parallel import LSTM, QUICK, STYLES, critical_path, is_proportional, run, step_by_step
+from regard.lab.result import no_progress
 from regard.parts.attention import SelfAttention
 
 
 @settings(max_examples=30)
 @given(branches=st.lists(st.integers(1, 9), min_size=2, max_size=4))
-def test_of_paths_side_by_side_the_longest_counts(branches: list[int]) -> None:
+def test_the_longest_branch_counts(branches: list[int]) -> None:
     x = torch.ones(1, requires_grad=True)
     ends = []
     for length in branches:
@@ -25,15 +25,15 @@ def test_of_paths_side_by_side_the_longest_counts(branches: list[int]) -> None:
         for _ in range(length):
             y = y.sin()
         ends.append(y)
-    assert chain(torch.stack(ends)) == max(branches) + 2  # the stack, and the leaf itself
+    assert critical_path(torch.stack(ends)) == max(branches) + 2  # the stack, and the leaf itself
 
 
-def test_a_path_that_forks_and_meets_again_counts_once() -> None:
+def test_merging_branches_count_once() -> None:
     x = torch.ones(1, requires_grad=True)
     y = x
     for _ in range(30):  # 2^30 paths of 30 operations
         y = y * y
-    assert chain(y) == 31
+    assert critical_path(y) == 31
 
 
 @pytest.mark.parametrize(
@@ -46,8 +46,8 @@ def test_a_path_that_forks_and_meets_again_counts_once() -> None:
         ([2, 4, 8], [9, 10, 12], False),
     ],
 )
-def test_in_proportion_is_as_much_for_every_word_and_one_at_least(lengths, chains, wanted: bool) -> None:
-    assert in_proportion(lengths, chains) is wanted
+def test_is_proportional(lengths, chains, wanted: bool) -> None:
+    assert is_proportional(lengths, chains) is wanted
 
 
 def test_step_by_step_is_the_same_as_all_at_once() -> None:
@@ -57,14 +57,14 @@ def test_step_by_step_is_the_same_as_all_at_once() -> None:
 
 
 def test_it_holds(quick) -> None:
-    found = quick("parallel")
-    assert found.holds
-    assert [row["words"] for row in found.table] == list(QUICK.lengths)
-    assert len({row["chain, attention"] for row in found.table}) == 1
+    result = quick("parallel")
+    assert result.holds
+    assert [row["tokens"] for row in result.table] == list(QUICK.lengths)
+    assert len({row["path, attention"] for row in result.table}) == 1
 
 
 class Waiting(SelfAttention):
-    """Word by word, each after the one before."""
+    """Token by token, each after the previous one."""
 
     def forward(self, x: Tensor, *others: Tensor) -> Tensor:
         out = [super().forward(x[:, :1])]
@@ -74,11 +74,11 @@ class Waiting(SelfAttention):
 
 
 def forgetful(lstm: LSTM, x: Tensor) -> Tensor:
-    """The second half of the words does not wait for the first, unless they are few."""
+    """The second half of the tokens does not depend on the first, unless they are few."""
     return torch.cat([step_by_step(lstm, part) for part in x.split(max(4, x.size(1) // 2), 1)], 1)
 
 
-def few() -> parallel.Knobs:
+def few() -> parallel.ParallelOptions:
     return replace(QUICK, lengths=(2, 4, 16), times=3)
 
 
@@ -87,14 +87,12 @@ def few() -> parallel.Knobs:
     [lambda reader, x: float(x.size(1)), lambda reader, x: 1.0, lambda reader, x: 1 / x.size(1)],
     ids=["by the word", "always the same", "the longer the faster"],
 )
-def test_whatever_the_clock_says_it_holds_and_says_what_the_clock_said(
-    seconds, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_times_are_reported_and_do_not_affect_the_claim(seconds, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel, "seconds", seconds)
-    found = run(few(), quietly)
-    assert found.holds
+    result = run(few(), no_progress)
+    assert result.holds
     for name in STYLES:
-        told = [row[f"ms, {name}"] for row in found.table]
+        told = [row[f"ms, {name}"] for row in result.table]
         assert told == [round(1000 * seconds(None, torch.ones(1, length)), 3) for length in few().lengths]
 
 
@@ -109,10 +107,10 @@ def test_whatever_the_clock_says_it_holds_and_says_what_the_clock_said(
 )
 def test_it_does_not_hold_with(name: str, wrong, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel, name, wrong)
-    assert not run(few(), quietly).holds
+    assert not run(few(), no_progress).holds
 
 
 @pytest.mark.parametrize("wrong", [{"lengths": (8,)}, {"lengths": (8, 8)}, {"lengths": (0, 8)}, {"times": 0}])
-def test_knobs_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None:
+def test_invalid_options_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
         replace(QUICK, **wrong)

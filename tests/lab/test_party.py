@@ -1,4 +1,4 @@
-"""The party of the lecture has its numbers, chance faces blur as predicted, and a broken memory is noticed."""
+"""The lecture's party has its numbers, random faces interfere as predicted, and broken memories fail the claim."""
 
 from dataclasses import replace
 
@@ -10,35 +10,35 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from regard.lab import party
-from regard.lab.finding import quietly
-from regard.lab.party import QUICK, likeness, memories, remembered, run
+from regard.lab.party import QUICK, cosine_by_step, memories, recall_states, run
+from regard.lab.result import no_progress
 
 
 def met(people: int) -> tuple[Tensor, Tensor]:
-    """Faces at right angles, which no sum can mix up, and names that are told apart by place."""
+    """Orthogonal faces, which do not interfere, and one-hot names."""
     faces = torch.eye(people)[None, None]  # (1,1,T,E)
     return faces, torch.eye(people)[None, None]
 
 
 @given(gamma=st.floats(0.1, 0.99), people=st.integers(1, 9))
 @settings(max_examples=30)
-def test_of_each_guest_a_power_of_gamma_is_left(gamma: float, people: int) -> None:
+def test_gamma_decays_each_guest(gamma: float, people: int) -> None:
     faces, names = met(people)
-    answers = remembered(faces[:, :, :1].expand_as(faces), faces, names, gamma)
+    answers = recall_states(faces[:, :, :1].expand_as(faces), faces, names, gamma)
     assert_close(answers[0, 0, :, 0], torch.tensor([gamma**later for later in range(people)]))
     assert not answers[0, 0, :, 1:].any()
 
 
 def test_the_five_guests_of_the_lecture() -> None:
-    """γ⁴ of the first, γ³ of the second ... γ⁰ of the fifth, in one memory that is asked for all."""
+    """γ⁴ of the first, γ³ of the second ... γ⁰ of the fifth, with a query for all."""
     faces, names = met(5)
     everyone = faces.sum(2, keepdim=True).expand_as(faces)
-    left = remembered(everyone, faces, names, 0.5)[0, 0, -1]
+    left = recall_states(everyone, faces, names, 0.5)[0, 0, -1]
     assert left.tolist() == [0.0625, 0.125, 0.25, 0.5, 1.0]
-    assert remembered(everyone, faces, names, 1.0)[0, 0, -1].tolist() == [1.0] * 5
+    assert recall_states(everyone, faces, names, 1.0)[0, 0, -1].tolist() == [1.0] * 5
 
 
-def test_nobody_answers_with_a_guest_who_has_not_come() -> None:
+def test_memories_are_causal() -> None:
     torch.manual_seed(1)
     faces, names = torch.randn(2, 3, 1, 6, 4)
     later = names.clone()
@@ -47,21 +47,21 @@ def test_nobody_answers_with_a_guest_who_has_not_come() -> None:
         assert_close(recall(faces, faces, later)[:, :, :4], recall(faces, faces, names)[:, :, :4])
 
 
-def test_likeness_is_1_for_the_name_itself_at_any_size_and_0_at_right_angles() -> None:
+def test_cosine_by_step() -> None:
     names = torch.eye(4)[None, None]
-    assert_close(torch.tensor(likeness(3 * names, names)), torch.ones(4))
-    assert_close(torch.tensor(likeness(names.roll(1, 2), names)), torch.zeros(4))
+    assert_close(torch.tensor(cosine_by_step(3 * names, names)), torch.ones(4))
+    assert_close(torch.tensor(cosine_by_step(names.roll(1, 2), names)), torch.zeros(4))
 
 
-def test_it_holds_and_the_same_knobs_find_the_same() -> None:
-    found = run(QUICK, quietly)
-    assert found.holds
-    assert found.table == run(QUICK, quietly).table
-    assert found.table[0] == {"people met": 1, **{name: pytest.approx(1) for name in list(found.table[0])[1:]}}
+def test_it_holds_and_is_deterministic() -> None:
+    result = run(QUICK, no_progress)
+    assert result.holds
+    assert result.table == run(QUICK, no_progress).table
+    assert result.table[0] == {"guests": 1, **{name: pytest.approx(1) for name in list(result.table[0])[1:]}}
 
 
-def test_a_larger_memory_blurs_less() -> None:
-    ends = [run(replace(QUICK, dim=dim), quietly).table[-1]["first, sum"] for dim in (16, 64, 256)]
+def test_a_larger_memory_recalls_more() -> None:
+    ends = [run(replace(QUICK, dim=dim), no_progress).table[-1]["first, sum"] for dim in (16, 64, 256)]
     assert ends == sorted(ends)
 
 
@@ -74,10 +74,10 @@ def test_it_does_not_hold_with(why: str, monkeypatch: pytest.MonkeyPatch) -> Non
         "attention that looks at all alike": {**right, "attention": lambda q, k, v: right["attention"](0 * q, k, v)},
     }
     monkeypatch.setattr(party, "memories", lambda gamma: wrong[why])
-    assert not run(QUICK, quietly).holds
+    assert not run(QUICK, no_progress).holds
 
 
 @pytest.mark.parametrize("wrong", [{"people": 1}, {"dim": 1}, {"gamma": 1.0}, {"gamma": 0.0}, {"parties": 0}])
-def test_knobs_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None:
+def test_invalid_options_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
         replace(QUICK, **wrong)

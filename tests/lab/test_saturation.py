@@ -1,4 +1,4 @@
-"""What is measured of a softmax is what the formula says, and without the scale nothing holds."""
+"""Softmax statistics are exact, and the claim fails without the scale."""
 
 import math
 from dataclasses import replace
@@ -9,50 +9,50 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from regard.lab.finding import quietly
-from regard.lab.saturation import QUICK, run, scoring, softmax_of
+from regard.lab.result import no_progress
+from regard.lab.saturation import QUICK, run, scoring, softmax_stats
 
 
 @given(seed=st.integers(0, 999), queries=st.integers(1, 4), keys=st.integers(2, 6), size=st.floats(0.1, 30))
 @settings(max_examples=40)
-def test_the_gradient_is_that_of_the_formula(seed: int, queries: int, keys: int, size: float) -> None:
+def test_the_gradient_equals_the_jacobian_product(seed: int, queries: int, keys: int, size: float) -> None:
     torch.manual_seed(seed)
     scores, asked = size * torch.randn(queries, keys).double(), torch.randn(queries, keys).double()
-    found = softmax_of(scores, asked)
+    result = softmax_stats(scores, asked)
     weights = scores.softmax(-1)
     jacobian = torch.diag_embed(weights) - weights[:, :, None] * weights[:, None]
-    assert_close(found.gradient, (jacobian @ asked[:, :, None])[..., 0].norm(dim=-1))
-    assert found.entropy == pytest.approx(-(weights * weights.log()).sum(-1).mean().item())
-    assert found.largest == pytest.approx(weights.amax(-1).mean().item())
+    assert_close(result.gradient, (jacobian @ asked[:, :, None])[..., 0].norm(dim=-1))
+    assert result.entropy == pytest.approx(-(weights * weights.log()).sum(-1).mean().item())
+    assert result.largest == pytest.approx(weights.amax(-1).mean().item())
 
 
-def test_scores_that_are_alike_and_scores_that_are_far_apart() -> None:
+def test_equal_and_distant_scores() -> None:
     asked = torch.tensor([[1.0, 0.0]]).double()
-    level = softmax_of(torch.zeros(1, 2).double(), asked)
+    level = softmax_stats(torch.zeros(1, 2).double(), asked)
     assert level.entropy == pytest.approx(math.log(2))
     assert level.gradient.item() == pytest.approx(math.hypot(0.25, 0.25))
-    apart = softmax_of(torch.tensor([[1000.0, 0.0]]).double(), asked)
+    apart = softmax_stats(torch.tensor([[1000.0, 0.0]]).double(), asked)
     assert (apart.entropy, apart.largest, apart.gradient.item()) == (0, 1, 0)
 
 
 def test_the_scores_of_the_lecture_saturate_without_the_scale() -> None:
     """112 and 96 of 64 numbers: 14 and 12 with the scale."""
     asked = torch.tensor([[1.0, 0.0]]).double()
-    bare, scaled = (softmax_of(torch.tensor([scores]).double(), asked) for scores in ((112, 96), (14, 12)))
+    bare, scaled = (softmax_stats(torch.tensor([scores]).double(), asked) for scores in ((112, 96), (14, 12)))
     assert round(scaled.largest, 2) == 0.88
     assert bare.largest > 1 - 2e-7
     assert bare.gradient.item() < 1e-5 * scaled.gradient.item()
 
 
-def test_it_holds_and_the_same_knobs_find_the_same() -> None:
-    found = run(QUICK, quietly)
-    assert found.holds
-    assert found.table == run(QUICK, quietly).table
-    assert [row["d"] for row in found.table] == list(QUICK.dims)
+def test_it_holds_and_is_deterministic() -> None:
+    result = run(QUICK, no_progress)
+    assert result.holds
+    assert result.table == run(QUICK, no_progress).table
+    assert [row["d"] for row in result.table] == list(QUICK.dims)
 
 
-def test_at_width_1_there_is_nothing_to_scale() -> None:
-    row = run(replace(QUICK, dims=(1, 4)), quietly).table[0]
+def test_at_width_1_the_scale_has_no_effect() -> None:
+    row = run(replace(QUICK, dims=(1, 4)), no_progress).table[0]
     for measure in ("entropy", "largest weight", "gradient"):
         assert row[f"{measure}, q·k"] == row[f"{measure}, q·k / √d"]
 
@@ -69,10 +69,10 @@ def test_at_width_1_there_is_nothing_to_scale() -> None:
 )
 def test_it_does_not_hold_with(part: str, broken, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scoring, part, broken)
-    assert not run(QUICK, quietly).holds
+    assert not run(QUICK, no_progress).holds
 
 
 @pytest.mark.parametrize("wrong", [{"dims": (4,)}, {"dims": (0, 4)}, {"keys": 1}, {"queries": 0}, {"sets": 0}])
-def test_knobs_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None:
+def test_invalid_options_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
         replace(QUICK, **wrong)

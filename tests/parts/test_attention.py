@@ -234,7 +234,7 @@ def test_looking_ends_when_the_model_fails() -> None:
     with pytest.raises(RuntimeError), look(mixer):
         mixer(numbers(B, T, D + 1))
     assert not any(module._forward_hooks for module in mixer.modules())
-    assert not attention.someone_looks()
+    assert not attention.is_traced()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

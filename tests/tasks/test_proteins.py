@@ -20,7 +20,7 @@ from regard.tasks.fill import Fill
 from regard.tasks.tag import NOT, UNTOLD, Tag
 from regard.training.settings import start
 from regard.training.train import carry_out, planned, prepare, train
-from regard.view.words import line
+from regard.view.word_pieces import tokenize_words
 
 SMALL = {"model": "chain", "dim": 16, "heads": 2, "hidden": 12, "device": "cpu", "checks": 1}
 
@@ -152,9 +152,9 @@ def test_every_residue_is_a_word_to_whoever_looks_and_a_file_is_answered_chain_b
     [*_] = train("tag", **SMALL, steps=1, out="tag")
     loaded = load("tag")
     [ids] = loaded.tokenizer.encode([EXAMPLE])
-    seen = line(loaded.tokenizer, ids)
-    assert seen.words == [*EXAMPLE]
-    assert seen.places == [-1, *range(len(EXAMPLE)), -1]
+    text = tokenize_words(loaded.tokenizer, ids)
+    assert text.words == [*EXAMPLE]
+    assert text.word_ids == [-1, *range(len(EXAMPLE)), -1]
     Path("two.fasta").write_text(f">one\n{EXAMPLE[:9]}\n{EXAMPLE[9:]}\n>two\nMKT\n")
     capsys.readouterr()
     assert main(["run", "tag", "--file", "two.fasta"]) == 0

@@ -1,8 +1,8 @@
-"""A real browser to look at a page with: Chromium without a window, driven by its own DevTools protocol.
+"""Headless Chromium, driven by the DevTools protocol over pipes.
 
-    chromium --remote-debugging-pipe 3<commands 4>answers          JSON objects, a zero byte after each
+    chromium --remote-debugging-pipe 3<commands 4>responses        JSON objects, a zero byte after each
 
-So there is nothing to install but Chromium itself.
+Chromium itself is the only requirement.
 """
 
 import base64
@@ -20,40 +20,40 @@ OPTIONS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usa
 KEYS = {"Tab": 9, "Enter": 13, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
 LOCAL = ("file:", "data:", "blob:", "about:")
 HEIGHT = 900  # of the window
-PATIENCE = 60  # seconds that the browser has for one answer
+TIMEOUT = 60  # seconds for one response
 FIND = "document.querySelector({})"
-WAIT = """new Promise((found, lost) => {{
+WAIT = """new Promise((resolve, reject) => {{
     const began = Date.now();
     (function search() {{
-        if ({}) found();
-        else if (Date.now() - began > 20000) lost(new Error("it never came"));
+        if ({}) resolve();
+        else if (Date.now() - began > 20000) reject(new Error("timeout"));
         else setTimeout(search, 10);
     }})();
 }})"""
 MIDDLE = """(() => {{
-    const wanted = {};
-    wanted.scrollIntoView({{ block: "center", inline: "center", behavior: "instant" }});
-    const box = wanted.getBoundingClientRect();
+    const target = {};
+    target.scrollIntoView({{ block: "center", inline: "center", behavior: "instant" }});
+    const box = target.getBoundingClientRect();
     const [x, y] = [box.left + box.width / 2, box.top + box.height / 2];
     const top = document.elementFromPoint(x, y);
-    return wanted.contains(top) ? {{ x, y }} : `covered by ${{top?.outerHTML.slice(0, 200)}}`;
+    return target.contains(top) ? {{ x, y }} : `covered by ${{top?.outerHTML.slice(0, 200)}}`;
 }})()"""
 
 
 def installed():
-    return next((found for found in map(shutil.which, NAMES) if found), None)
+    return next((name for name in map(shutil.which, NAMES) if name), None)
 
 
 class Browser:
-    """One window. `problems` are all complaints of the page, and all that it asked the network for."""
+    """One window. `problems` are errors and warnings of the page, and its network requests."""
 
     def __init__(self, folder):
         self.folder, self.opened, self.problems = folder, 0, []
-        self.count, self.rest, self.events = 0, b"", deque()
+        self.count, self.buffer, self.events = 0, b"", deque()
         command = [installed(), *OPTIONS, f"--user-data-dir={folder / 'profile'}"]
-        turned = 'exec "$0" "$@" 3<&0 4>&1 </dev/null >/dev/null 2>&1'
+        redirect = 'exec "$0" "$@" 3<&0 4>&1 </dev/null >/dev/null 2>&1'
         self.process = subprocess.Popen(
-            ["sh", "-c", turned, *command], bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            ["sh", "-c", redirect, *command], bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         self.session = None
         window = self("Target.createTarget", url="about:blank")["targetId"]
@@ -61,38 +61,38 @@ class Browser:
         for part in ("Page", "Runtime", "Log", "Network"):
             self(f"{part}.enable")
 
-    def __call__(self, method, **given):
-        """What the browser answers to a command of the protocol."""
+    def __call__(self, method, **params):
+        """The response to a command of the protocol."""
         self.count += 1
-        told = {"id": self.count, "method": method, "params": given}
-        told |= {"sessionId": self.session} if self.session else {}
-        self.process.stdin.write(json.dumps(told).encode() + b"\0")
+        params = {"id": self.count, "method": method, "params": params}
+        params |= {"sessionId": self.session} if self.session else {}
+        self.process.stdin.write(json.dumps(params).encode() + b"\0")
         while (answer := self.message()).get("id") != self.count:
-            self.hear(answer)
+            self.handle(answer)
         assert "error" not in answer, f"{method}: {answer['error']}"
         return answer["result"]
 
     def message(self):
-        while b"\0" not in self.rest:
-            ready, _, _ = select.select([self.process.stdout], [], [], PATIENCE)
+        while b"\0" not in self.buffer:
+            ready, _, _ = select.select([self.process.stdout], [], [], TIMEOUT)
             more = os.read(self.process.stdout.fileno(), 1 << 20) if ready else b""
-            assert more, "the browser has died" if ready else "the browser does not answer"
-            self.rest += more
-        first, self.rest = self.rest.split(b"\0", 1)
+            assert more, "the browser has exited" if ready else "the browser does not respond"
+            self.buffer += more
+        first, self.buffer = self.buffer.split(b"\0", 1)
         return json.loads(first)
 
-    def hear(self, event):
-        told, method = event.get("params", {}), event.get("method")
-        if method == "Runtime.consoleAPICalled" and told["type"] in ("error", "warning"):
-            self.problems.append(str(told["args"]))
+    def handle(self, event):
+        params, method = event.get("params", {}), event.get("method")
+        if method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning"):
+            self.problems.append(str(params["args"]))
         elif method == "Runtime.exceptionThrown":
-            self.problems.append(str(told["exceptionDetails"]))
-        elif method == "Log.entryAdded" and told["entry"]["level"] in ("error", "warning"):
-            self.problems.append(told["entry"]["text"])
-        elif method == "Network.requestWillBeSent" and not told["request"]["url"].startswith(LOCAL):
-            self.problems.append(f"asks for {told['request']['url']}")
+            self.problems.append(str(params["exceptionDetails"]))
+        elif method == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
+            self.problems.append(params["entry"]["text"])
+        elif method == "Network.requestWillBeSent" and not params["request"]["url"].startswith(LOCAL):
+            self.problems.append(f"requests {params['request']['url']}")
         elif method == "Page.javascriptDialogOpening":
-            self.problems.append(f"asks: {told['message']}")
+            self.problems.append(f"opens a dialog: {params['message']}")
         elif method == "Page.loadEventFired":
             self.events.append(method)
 
@@ -114,10 +114,10 @@ class Browser:
         self.events.clear()
         self("Page.navigate", url=file.resolve().as_uri())
         while not self.events:
-            self.hear(self.message())
+            self.handle(self.message())
 
     def run(self, code):
-        """The value of an expression, once it is there if it is a promise."""
+        """The value of an expression; promises are awaited."""
         answer = self("Runtime.evaluate", expression=code, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, f"{code}: {answer['exceptionDetails']}"
         return answer["result"].get("value")
@@ -139,9 +139,9 @@ class Browser:
 
     def place(self, selector):
         self.wait(selector)
-        found = self.run(MIDDLE.format(FIND.format(json.dumps(selector))))
-        assert isinstance(found, dict), f"{selector} is {found}"
-        return found
+        box = self.run(MIDDLE.format(FIND.format(json.dumps(selector))))
+        assert isinstance(box, dict), f"{selector} is {box}"
+        return box
 
     def hover(self, selector):
         self("Input.dispatchMouseEvent", type="mouseMoved", **self.place(selector))
@@ -163,19 +163,19 @@ class Browser:
         self.run(f"{FIND.format(json.dumps(selector))}.focus()")
 
     def press(self, key):
-        told = {"key": key, "code": key, "windowsVirtualKeyCode": KEYS[key]}
-        self("Input.dispatchKeyEvent", type="keyDown", **told, **({"text": "\r"} if key == "Enter" else {}))
-        self("Input.dispatchKeyEvent", type="keyUp", **told)
+        params = {"key": key, "code": key, "windowsVirtualKeyCode": KEYS[key]}
+        self("Input.dispatchKeyEvent", type="keyDown", **params, **({"text": "\r"} if key == "Enter" else {}))
+        self("Input.dispatchKeyEvent", type="keyUp", **params)
         self.settle()
 
     def choose(self, selector, at):
-        """An option of a list that drops down."""
-        found = FIND.format(json.dumps(selector))
-        self.run(f"{found}.selectedIndex = {at}, {found}.dispatchEvent(new Event('change', {{ bubbles: true }}))")
+        """Select an option of a drop-down list."""
+        list_ = FIND.format(json.dumps(selector))
+        self.run(f"{list_}.selectedIndex = {at}, {list_}.dispatchEvent(new Event('change', {{ bubbles: true }}))")
         self.settle()
 
     def settle(self):
-        """All that was begun is done and drawn."""
+        """Wait until pending work is done and drawn."""
         self.run("new Promise((done) => requestAnimationFrame(() => setTimeout(done))).then(() => null)")
 
     def turn_to(self, kind):
@@ -184,7 +184,7 @@ class Browser:
         self.settle()
 
     def shot(self, file):
-        """The whole page, in a window that is as tall as it is."""
+        """A screenshot of the full page."""
         width, height = self.run("[innerWidth, document.documentElement.scrollHeight]")
         self("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         self.settle()
@@ -194,13 +194,13 @@ class Browser:
     def close(self):
         self.session = None
         self("Browser.close")
-        self.process.communicate(timeout=PATIENCE)
+        self.process.communicate(timeout=TIMEOUT)
 
 
 @pytest.fixture(scope="session")
 def chromium(tmp_path_factory):
     if not installed():
-        pytest.skip(f"there is no browser to look with: none of {', '.join(NAMES)} is on the PATH")
+        pytest.skip(f"no browser: none of {', '.join(NAMES)} is on the PATH")
     browser = Browser(tmp_path_factory.mktemp("pages"))
     yield browser
     browser.close()

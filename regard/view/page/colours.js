@@ -1,19 +1,19 @@
-/* Colours: one ramp for shares, one for numbers of both signs, and pixels painted with them. */
+/* Colours: a sequential map for shares, a diverging map for signed numbers, and pixels painted with them. */
 
-const painters = new Map(); // how each canvas is painted again when light becomes dark
-let shades = null;
+const painters = new Map(); // repaints each canvas when the theme changes
+let colourMaps = null;
 
-function painted(canvas, paint) {
+function keepPainted(canvas, paint) {
   painters.set(canvas, paint);
   paint();
 }
 
 function repaintAll() {
-  shades = null;
+  colourMaps = null;
   for (const [canvas, paint] of painters) canvas.isConnected ? paint() : painters.delete(canvas);
 }
 
-/** 256 pixels between the colours that a property of the style sheet names. */
+/** 256 pixels that interpolate the colours in a property of the style sheet. */
 function ramp(name, bend) {
   const names = getComputedStyle(document.documentElement).getPropertyValue(name).trim().split(/\s+/);
   const stops = names.map((hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16)));
@@ -26,25 +26,25 @@ function ramp(name, bend) {
 }
 
 function colours() {
-  // The root lets weights of a few hundredths be seen beside one of 1.
-  shades ??= { heat: ramp("--heat", Math.sqrt), signed: ramp("--signed", (x) => x) };
-  return shades;
+  // The square root makes weights of a few percent visible beside a weight of 1.
+  colourMaps ??= { heat: ramp("--heat", Math.sqrt), signed: ramp("--signed", (x) => x) };
+  return colourMaps;
 }
 
-function heat(share) {
-  return colours().heat[Math.round(255 * within(share, 0, 1))];
+function heatColour(share) {
+  return colours().heat[Math.round(255 * clamp(share, 0, 1))];
 }
 
-function signed(x) {
-  return colours().signed[Math.round(127.5 + 127.5 * within(x, -1, 1))];
+function divergingColour(x) {
+  return colours().signed[Math.round(127.5 + 127.5 * clamp(x, -1, 1))];
 }
 
-/** How dark a word or a cell is. */
-function shade(share) {
-  return `--shade: ${within(share, 0, 1)}`;
+/** The shade of a word or a cell. */
+function shadeStyle(share) {
+  return `--shade: ${clamp(share, 0, 1)}`;
 }
 
-/** One pixel for each number; the style sheet makes it larger. */
+/** One pixel per number; the style sheet enlarges it. */
 function paint(canvas, rows, columns, colour) {
   [canvas.width, canvas.height] = [columns, rows];
   const context = canvas.getContext("2d");
@@ -54,7 +54,7 @@ function paint(canvas, rows, columns, colour) {
   context.putImageData(image, 0, 0);
 }
 
-/** A small map: each pixel is the largest of a square of weights, so that thin lines stay to be seen. */
+/** A small map: each pixel is the maximum of a square of weights, so that thin lines stay visible. */
 function paintSmall(canvas, rows, columns, weights) {
   const side = Math.ceil(Math.max(rows, columns) / 48);
   const [high, wide] = [Math.ceil(rows / side), Math.ceil(columns / side)];
@@ -63,12 +63,12 @@ function paintSmall(canvas, rows, columns, weights) {
     const at = Math.floor(i / columns / side) * wide + Math.floor((i % columns) / side);
     if (weights[i] > most[at]) most[at] = weights[i];
   }
-  paint(canvas, high, wide, (i) => heat(most[i]));
+  paint(canvas, high, wide, (i) => heatColour(most[i]));
 }
 
-/** What the colours of a drawing stand for. */
+/** The colour bar of a figure. */
 function scale(low, high, colour) {
   const canvas = element("canvas", { "aria-hidden": "true" });
-  painted(canvas, () => paint(canvas, 1, 101, (i) => colour(i / 100)));
+  keepPainted(canvas, () => paint(canvas, 1, 101, (i) => colour(i / 100)));
   return box("scale", low, canvas, high);
 }

@@ -1,12 +1,12 @@
-/* Controls: choices, and everything that is walked over with the arrow keys. */
+/* Controls: choices, and tables and lists with arrow-key navigation. */
 
 let choices = 0;
 
 /** One of a few, as radio buttons. */
-function choice(label, names, chosen, changed) {
+function choice(label, names, selected, onChange) {
   const name = `choice-${choices++}`;
   const options = names.map((option, i) => {
-    const radio = element("input", { type: "radio", name, checked: i === chosen, onchange: () => changed(i) });
+    const radio = element("input", { type: "radio", name, checked: i === selected, onchange: () => onChange(i) });
     return element("label", { "data-option": option }, radio, element("span", {}, option));
   });
   return element("fieldset", { class: "choice", "data-control": label }, element("legend", {}, label), options);
@@ -16,31 +16,31 @@ function choose(place, i) {
   place.querySelectorAll("input")[i].checked = true;
 }
 
-/** One of many, as a list that drops down. */
-function dropdown(label, names, chosen, changed) {
-  const options = names.map((name, i) => element("option", { selected: i === chosen }, name));
-  const list = element("select", { onchange: () => changed(list.selectedIndex) }, options);
+/** One of many, as a drop-down list. */
+function dropdown(label, names, selected, onChange) {
+  const options = names.map((name, i) => element("option", { selected: i === selected }, name));
+  const list = element("select", { onchange: () => onChange(list.selectedIndex) }, options);
   return element("label", { class: "dropdown", "data-control": label }, label, list);
 }
 
-function tick(label, checked, changed) {
-  const mark = element("input", { type: "checkbox", checked, onchange: () => changed(mark.checked) });
+function checkbox(label, checked, onChange) {
+  const mark = element("input", { type: "checkbox", checked, onchange: () => onChange(mark.checked) });
   return element("label", { class: "tick", "data-control": label }, mark, label);
 }
 
-/** Arrow keys move among items that stand in rows of `columns`. The tab key reaches one of them: the last that was
-    used, or the one that the function given back is told. */
-function roving(place, items, columns) {
-  let reached = items[0];
-  const reach = (item) => {
-    reached.setAttribute("tabindex", -1);
+/** Arrow keys move the focus among items in rows of `columns` (roving tabindex). Tab reaches the last used item, or the
+    one passed to the returned function. */
+function rovingFocus(place, items, columns) {
+  let current = items[0];
+  const setCurrent = (item) => {
+    current.setAttribute("tabindex", -1);
     item.setAttribute("tabindex", 0);
-    reached = item;
+    current = item;
   };
-  if (reached) reach(reached);
+  if (current) setCurrent(current);
   place.addEventListener("focusin", ({ target }) => {
     const item = target.closest("[tabindex]");
-    if (items.includes(item)) reach(item);
+    if (items.includes(item)) setCurrent(item);
   });
   place.addEventListener("keydown", (event) => {
     const at = items.indexOf(document.activeElement);
@@ -51,34 +51,34 @@ function roving(place, items, columns) {
     event.preventDefault();
     items[to].focus();
   });
-  return reach;
+  return setCurrent;
 }
 
-/** Tell of an item when it is pointed at, focused or tapped. */
-function telling(place, selector, tells) {
+/** Call `inspect` with an item that is pointed at, focused or tapped. */
+function onInspect(place, selector, inspect) {
   let last = null;
-  const heard = ({ target }) => {
+  const listener = ({ target }) => {
     const item = target.closest(selector);
     if (!item || item === last) return;
-    last?.classList.remove("told");
-    item.classList.add("told");
+    last?.classList.remove("inspected");
+    item.classList.add("inspected");
     last = item;
-    tells(item);
+    inspect(item);
   };
-  for (const event of ["pointerover", "focusin", "click"]) place.addEventListener(event, heard);
+  for (const event of ["pointerover", "focusin", "click"]) place.addEventListener(event, listener);
 }
 
-/** A table whose cells can be walked over with the arrow keys. `across` and `down` name its columns and rows. */
-function walkable(kind, across, down, cell) {
+/** A table with arrow-key navigation. `across` and `down` name its columns and rows. */
+function inspectableTable(kind, across, down, cell) {
   const heading = (scope, name) => element("th", { scope }, name);
   const row = (name, r) => element("tr", {}, heading("row", name), across.map((_, c) => cell(r, c)));
   const head = element("tr", {}, element("th", {}), across.map((name) => heading("col", name)));
   const rows = down.map(row);
-  const made = element("table", { class: kind }, element("thead", {}, head), element("tbody", {}, rows));
-  roving(made, rows.flatMap((one) => [...one.cells].slice(1)), across.length);
-  return made;
+  const table = element("table", { class: kind }, element("thead", {}, head), element("tbody", {}, rows));
+  rovingFocus(table, rows.flatMap((tableRow) => [...tableRow.cells].slice(1)), across.length);
+  return table;
 }
 
-function cellWith(attributes, ...content) {
+function tableCell(attributes, ...content) {
   return element("td", { tabindex: -1, ...attributes }, ...content);
 }

@@ -1,24 +1,23 @@
-/* What the page is made of: elements and shapes, and the lines of text beside drawings.
+/* HTML and SVG elements, and the lines of text beside figures.
 
-   The page holds one JSON object, which regard/view/page.py put there; each tab of it is drawn by the function of its
-   kind, in the file of that name. Layers, heads, words and places are counted from 0 in the data and in data-
-   attributes, and from 1 where a person reads them. A number that a person can read stands in full in the data-value
-   of its element. */
+   regard/view/page.py inlines one JSON object; the function named after a tab's kind, in the file of that name, draws
+   the tab. Layers, heads, words and positions are counted from 0 in the data and in data- attributes, and from 1 in
+   texts. The data-value of an element holds its number in full precision. */
 "use strict";
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const SVG = document.querySelector("svg").namespaceURI;
 
 function element(name, attributes, ...children) {
-  return filled(document.createElement(name), attributes, children);
+  return fillElement(document.createElement(name), attributes, children);
 }
 
 function shape(name, attributes, ...children) {
-  return filled(document.createElementNS(SVG, name), attributes, children);
+  return fillElement(document.createElementNS(SVG, name), attributes, children);
 }
 
-/** Attributes that are null or false stay away; those whose name begins with "on" are listeners. */
-function filled(node, attributes, children) {
+/** Attributes that are null or false are left out; those whose name begins with "on" are listeners. */
+function fillElement(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes ?? {})) {
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else if (value === true) node.setAttribute(name, "");
@@ -28,8 +27,8 @@ function filled(node, attributes, children) {
   return node;
 }
 
-function figure(title, says, ...content) {
-  return element("figure", {}, element("h3", {}, title), says && note(says), ...content);
+function figure(title, description, ...content) {
+  return element("figure", {}, element("h3", {}, title), description && note(description), ...content);
 }
 
 function note(...text) {
@@ -40,23 +39,23 @@ function box(kind, ...content) {
   return element("div", { class: kind }, ...content);
 }
 
-/** The line below a drawing that tells of the place that is pointed at. */
+/** The line below a figure with the value under the pointer. */
 function readout() {
   return element("output", { class: "readout" });
 }
 
-function tell(place, text, value) {
+function setReadout(place, text, value) {
   place.textContent = text;
   place.dataset.value = value;
 }
 
-/** Draw again whenever the width that there is changes. */
-function fitted(host, draw) {
+/** Redraw when the available width changes. */
+function redrawOnResize(host, draw) {
   let width = 0;
   new ResizeObserver(([entry]) => {
-    const now = Math.round(entry.contentRect.width);
-    if (now === 0 || now === width) return;
-    width = now;
-    requestAnimationFrame(() => draw(now));
+    const newWidth = Math.round(entry.contentRect.width);
+    if (newWidth === 0 || newWidth === width) return;
+    width = newWidth;
+    requestAnimationFrame(() => draw(newWidth));
   }).observe(host);
 }

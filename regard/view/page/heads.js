@@ -1,13 +1,12 @@
-/* Heads: what each one does, and what would be lost without it. */
+/* Heads: statistics of each head, and the effect of its ablation. */
 
-/** Where in an attention tab the layer of a table of heads is shown, by its name: "cross 2", or "block 2" of a model
-    that has but one stack. */
-function mapOfLayer(name) {
+/** The attention map of a layer by its name: "cross 2", or "block 2" in a model with a single stack. */
+function findMap(name) {
   const [, kind, number] = name.match(/^(\w+) (\d+)$/) ?? [];
-  const wanted = kind === "block" ? "self" : kind;
-  for (const tab of data.tabs.filter((one) => one.kind === "attention")) {
-    const map = tab.maps.findIndex((one) => one.name === wanted && number <= one.layers);
-    if (map >= 0) return { tab, at: { map, ...tab.maps[map].start, layer: number - 1 } };
+  const mapName = kind === "block" ? "self" : kind;
+  for (const tab of data.tabs.filter((candidate) => candidate.kind === "attention")) {
+    const map = tab.maps.findIndex((candidate) => candidate.name === mapName && number <= candidate.layers);
+    if (map >= 0) return { tab, state: { map, ...tab.maps[map].initial, layer: number - 1 } };
   }
   return null;
 }
@@ -16,47 +15,50 @@ async function heads(tab, place) {
   const layers = range(tab.layers).map((layer) => String(tab.names?.[layer] ?? layer + 1));
   const at = { layer: 0, head: 0 };
   const pointed = readout();
-  pointed.textContent = "Point at a cell to read its number.";
+  pointed.textContent = "Point at a cell to read its value.";
   const button = { type: "button", class: "more", hidden: true, onclick: show };
-  const visit = element("button", button, "see this head at work");
+  const openMap = element("button", button, "show the attention of this head");
   function show() {
-    const there = mapOfLayer(layers[at.layer]);
-    if (!there) return;
-    Object.assign(standing(there.tab), there.at, { head: at.head });
-    openTab(data.tabs.indexOf(there.tab));
+    const match = findMap(layers[at.layer]);
+    if (!match) return;
+    Object.assign(viewState(match.tab), match.state, { head: at.head });
+    openTab(data.tabs.indexOf(match.tab));
   }
 
-  /** A table of layers and heads: how dark a number is, what stands in its cell, and what is told of it. */
-  function roles(title, says, values, share, text, tells) {
+  /** A table of layers and heads: the shade and the text of a cell, and its readout. */
+  function headTable(title, description, values, share, text, readoutText) {
     const cell = (layer, head) => {
       const x = values[layer][head];
       const where = { "data-layer": layer, "data-head": head, "data-value": x };
-      const whole = `${layers[layer]}, head ${head + 1}: ${tells(x)}`;
-      return cellWith({ style: shade(share(x)), ...where, "data-tells": whole }, text(x));
+      const full = `${layers[layer]}, head ${head + 1}: ${readoutText(x)}`;
+      return tableCell({ style: shadeStyle(share(x)), ...where, "data-readout": full }, text(x));
     };
-    return figure(title, says, box("scroll", walkable("roles", counted(tab.heads), layers, cell)));
+    const table = inspectableTable("head-stats", countFromOne(tab.heads), layers, cell);
+    return figure(title, description, box("scroll", table));
   }
-  function measured({ name, says, values }) {
+  function measureTable({ name, description, values }) {
     const most = largest(values.flat().map(Math.abs)) || 1;
-    const short = (x) => rounded(x, x < 1 ? 2 : x < 10 ? 1 : 0);
-    return roles(name, says, values, (x) => Math.abs(x) / most, short, (x) => `${name} ${told(x)}`);
+    const short = (x) => toFixed(x, x < 1 ? 2 : x < 10 ? 1 : 0);
+    const share = (x) => Math.abs(x) / most;
+    return headTable(name, description, values, share, short, (x) => `${name} ${formatNumber(x)}`);
   }
-  function ablated({ score, whole, values }) {
-    const most = largest(values.flat().map((x) => Math.abs(x - whole))) || 1;
-    const digits = within(1 - Math.floor(Math.log10(most)), 2, 4);
-    const change = (x) => (x === null ? "–" : `${x > whole ? "+" : ""}${rounded(x - whole, digits)}`);
-    const tells = (x) => `without it ${score} is ${told(x)}, with all heads ${told(whole)}`;
-    const says = `The change when one head says nothing; with all heads it is ${rounded(whole, 3)}.`;
-    return roles(`${score} without the head`, says, values, (x) => Math.abs(x - whole) / most, change, tells);
+  function ablationTable({ score, baseline, values }) {
+    const most = largest(values.flat().map((x) => Math.abs(x - baseline))) || 1;
+    const digits = clamp(1 - Math.floor(Math.log10(most)), 2, 4);
+    const change = (x) => (x === null ? "–" : `${x > baseline ? "+" : ""}${toFixed(x - baseline, digits)}`);
+    const full = (x) => `${score} ${formatNumber(x)} without this head, ${formatNumber(baseline)} with all heads`;
+    const description = `Change when one head is ablated; with all heads it is ${toFixed(baseline, 3)}.`;
+    const share = (x) => Math.abs(x - baseline) / most;
+    return headTable(`Ablation: ${score}`, description, values, share, change, full);
   }
-  const all = [tab.without && ablated(tab.without), tab.measures.map(measured)];
-  const tables = element("div", { class: "multiples", style: `--least: ${within(44 * tab.heads, 260, 460)}px` }, all);
-  telling(tables, "td", ({ dataset }) => {
+  const all = [tab.ablation && ablationTable(tab.ablation), tab.measures.map(measureTable)];
+  const tables = element("div", { class: "multiples", style: `--least: ${clamp(44 * tab.heads, 260, 460)}px` }, all);
+  onInspect(tables, "td", ({ dataset }) => {
     Object.assign(at, { layer: Number(dataset.layer), head: Number(dataset.head) });
-    tell(pointed, dataset.tells, dataset.value);
-    visit.hidden = !mapOfLayer(layers[at.layer]);
+    setReadout(pointed, dataset.readout, dataset.value);
+    openMap.hidden = !findMap(layers[at.layer]);
   });
   tables.addEventListener("keydown", ({ key, target }) => key === "Enter" && target.closest("td") && show());
-  const how = note("Rows are layers, columns are heads. Enter shows a head at work.");
-  place.append(how, tables, box("below", pointed, visit));
+  const how = note("Rows are layers, columns are heads. Enter shows the attention of a head.");
+  place.append(how, tables, box("below", pointed, openMap));
 }

@@ -1,6 +1,6 @@
-/* Numbers: out of the page's blobs, and into text that a person reads. */
+/* Numbers: decode blobs, format numbers. */
 
-/** The numbers of a blob: base64 of zlib-deflated little-endian bytes. */
+/** Decode a blob: base64 of zlib-compressed little-endian bytes. */
 async function numbers(blob, Kind = Float32Array) {
   const packed = atob(blob);
   const bytes = new Uint8Array(packed.length);
@@ -9,7 +9,7 @@ async function numbers(blob, Kind = Float32Array) {
   return new Kind(await new Response(stream).arrayBuffer());
 }
 
-function told(x, digits = 4) {
+function formatNumber(x, digits = 4) {
   if (x === null || x === undefined || Number.isNaN(x)) return "–";
   if (!Number.isFinite(x)) return x < 0 ? "−∞" : "∞";
   if (x === 0) return "0";
@@ -17,13 +17,13 @@ function told(x, digits = 4) {
   return minus(plain ? x.toFixed(digits) : x.toExponential(2));
 }
 
-/** So many digits, and no sign before a zero. */
-function rounded(x, digits) {
+/** A fixed number of digits, and no sign before a zero. */
+function toFixed(x, digits) {
   return x === null ? "–" : minus(x.toFixed(digits).replace(/^-(?=[0.]*$)/, ""));
 }
 
-/** As few digits as an axis needs. */
-function brief(x) {
+/** A number with few digits, for an axis. */
+function axisLabel(x) {
   const plain = x === 0 || (Math.abs(x) >= 1e-3 && Math.abs(x) < 1e5);
   return minus(plain ? String(Number(x.toPrecision(4))) : x.toExponential(0));
 }
@@ -41,8 +41,8 @@ function range(count) {
   return Array.from({ length: count }, (_, i) => i);
 }
 
-/** 1, 2, 3 ...: how a person counts. */
-function counted(count) {
+/** 1, 2, 3 ... */
+function countFromOne(count) {
   return range(count).map((i) => i + 1);
 }
 
@@ -58,6 +58,6 @@ function largest(values) {
   return values.reduce((most, x) => (x > most ? x : most), -Infinity);
 }
 
-function within(x, low, high) {
+function clamp(x, low, high) {
   return Math.min(high, Math.max(low, x));
 }

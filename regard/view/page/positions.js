@@ -1,60 +1,60 @@
-/* Positions: the table as colours, a binary counter beside it, one column as a wave, and how alike two places are. */
+/* Positions: the table as colours beside a binary counter, one column as a curve, and similarity by distance. */
 
 async function positions(tab, place) {
   const [P, D] = tab.shape;
   const table = await numbers(tab.table);
   const sizes = table.map(Math.abs).sort();
-  const most = sizes[Math.floor(0.99 * (sizes.length - 1))] || 1; // a few far larger ones would make the others pale
-  const bits = tab.counter[0]?.length ?? 0;
+  const most = sizes[Math.floor(0.99 * (sizes.length - 1))] || 1; // a few outliers would make the others pale
+  const bits = tab.binary[0]?.length ?? 0;
   const pointed = readout();
-  const wave = box("");
-  const at = { number: 0 };
+  const curve = box("");
+  const at = { component: 0 };
 
-  function drawWave(number) {
-    const line = { x: range(P), y: range(P).map((p) => table[p * D + number]), look: "main" };
-    const label = `number ${number} along the positions`;
-    wave.replaceChildren(chart({ label, across: "position", lines: [line], height: 170 }));
-    wave.dataset.number = number;
+  function drawCurve(component) {
+    const line = { x: range(P), y: range(P).map((p) => table[p * D + component]), style: "main" };
+    const label = `component ${component} over the positions`;
+    curve.replaceChildren(chart({ label, across: "position", lines: [line], height: 170 }));
+    curve.dataset.component = component;
   }
-  function look(position, number) {
-    at.number = number;
-    const value = table[position * D + number];
-    const binary = bits ? ` · in binary ${[...tab.counter[position]].reverse().join("")}` : "";
-    tell(pointed, `position ${position}, number ${number}: ${told(value)}${binary}`, value);
+  function showPosition(position, component) {
+    at.component = component;
+    const value = table[position * D + component];
+    const binary = bits ? ` · in binary ${[...tab.binary[position]].reverse().join("")}` : "";
+    setReadout(pointed, `position ${position}, component ${component}: ${formatNumber(value)}${binary}`, value);
     large.markRow(position);
     counter?.markRow(position);
-    if (wave.dataset.number !== String(number)) drawWave(number);
+    if (curve.dataset.component !== String(component)) drawCurve(component);
   }
   const large = largeMap({
-    label: "the table of positions: rows are positions, columns are numbers",
+    label: "position table: rows are positions, columns are components",
     rows: P,
     columns: D,
-    colour: (i) => signed(table[i] / most),
-    looked: look,
+    colour: (i) => divergingColour(table[i] / most),
+    onPoint: showPosition,
   });
-  const counting = {
-    label: "the same positions counted in binary",
+  const counterOptions = {
+    label: "the same positions in binary",
     rows: P,
     columns: bits,
-    colour: (i) => signed(tab.counter[Math.floor(i / bits)][i % bits] ? 0.9 : 0),
-    looked: (position) => look(position, at.number),
+    colour: (i) => divergingColour(tab.binary[Math.floor(i / bits)][i % bits] ? 0.9 : 0),
+    onPoint: (position) => showPosition(position, at.component),
   };
-  const counter = bits ? largeMap(counting) : null;
+  const counter = bits ? largeMap(counterOptions) : null;
   const axis = (...names) => element("p", { class: "axis" }, names.map((name) => element("span", {}, name)));
-  const style = `--tall: ${within(20 * P, 220, 480)}px`;
+  const style = `--tall: ${clamp(20 * P, 220, 480)}px`;
   const beside = counter && figure("in binary", null, counter.place, axis("bit 1", bits));
-  const alike = { x: range(tab.alike.length), y: tab.alike, look: "main" };
-  const likeness = chart({ label: "likeness by distance", across: "distance", lines: [alike], height: 170 });
-  const shown = figure(tab.name, null, large.place, axis(0, "number", D - 1));
+  const line = { x: range(tab.similarity.length), y: tab.similarity, style: "main" };
+  const similarity = chart({ label: "cosine by distance", across: "distance", lines: [line], height: 170 });
+  const main = figure(tab.name, null, large.place, axis(0, "component", D - 1));
   place.append(
-    element("div", { class: "counted", style }, shown, beside),
+    element("div", { class: "position-tables", style }, main, beside),
     pointed,
-    scale(rounded(-most, 2), rounded(most, 2), (share) => signed(2 * share - 1)),
+    scale(toFixed(-most, 2), toFixed(most, 2), (share) => divergingColour(2 * share - 1)),
     box(
       "pair",
-      figure("One column", "How the column that you point at runs along the positions.", wave),
-      figure("Alike by distance", "The cosine between the rows of two places so far apart.", likeness),
+      figure("One component", "The component that you point at, over the positions.", curve),
+      figure("Similarity by distance", "Mean cosine of two rows at this distance.", similarity),
     ),
   );
-  large.look(Math.min(P - 1, 5), 0);
+  large.pointAt(Math.min(P - 1, 5), 0);
 }

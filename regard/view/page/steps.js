@@ -1,30 +1,30 @@
-/* Step by step: one head's q·k, scaled, masked, softmax and weighted values, and how each number was made. */
+/* Step by step: q·k, scale, mask, softmax and weighted values of one head, with the arithmetic of each number. */
 
 const STEPS = { score: "q · k", scaled: "scaled", masked: "masked", weight: "softmax" };
-const FEW = 8; // numbers of a value that are shown before all are asked for
-const ROOM = 600; // cells of a table that can still be read
+const FEW = 8; // components of a value that are shown at first
+const MAX_CELLS = 600; // of a table that is still readable
 
-/** One head and all its numbers: each step is a function of who asks, who answers and which number of the value. */
-function opened(map, head) {
-  const [T, S, E] = [map.asks.length, map.answers.length, head.size];
+/** One head: each step is a function of query t, key s and component e of the value. */
+function exactHead(map, head) {
+  const [T, S, E] = [map.queryTokens.length, map.keyTokens.length, head.size];
   const query = (t, e) => head.queries[t * E + e];
   const key = (s, e) => head.keys[s * E + e];
-  const content = (s, e) => head.values[s * E + e];
-  const seen = (t, s) => !head.mask || head.mask[t * S + s] === 1;
+  const valueAt = (s, e) => head.values[s * E + e];
+  const visible = (t, s) => !head.mask || head.mask[t * S + s] === 1;
   const bias = (t, s) => (head.bias ? head.bias[t * S + s] : 0);
   const score = (t, s) => total(range(E).map((e) => query(t, e) * key(s, e)));
   const scaled = (t, s) => score(t, s) * head.scale;
-  const masked = (t, s) => (seen(t, s) ? scaled(t, s) + bias(t, s) : -Infinity);
+  const masked = (t, s) => (visible(t, s) ? scaled(t, s) + bias(t, s) : -Infinity);
   const weight = (t, s) => head.weights[t * S + s];
-  const value = (t, s, e) => weight(t, s) * content(s, e);
+  const value = (t, s, e) => weight(t, s) * valueAt(s, e);
   const output = (t, _, e) => total(range(S).map((s) => value(t, s, e)));
-  const names = { asks: map.asks.map(legible), answers: map.answers.map(legible) };
-  const given = { head, T, S, E, ...names, query, key, content, seen, bias };
-  return { ...given, score, scaled, masked, weight, value, output };
+  const names = { queries: map.queryTokens.map(displayToken), keys: map.keyTokens.map(displayToken) };
+  const inputs = { head, T, S, E, ...names, query, key, valueAt, visible, bias };
+  return { ...inputs, score, scaled, masked, weight, value, output };
 }
 
-/** How far the page's own softmax is from the weights of the model, at most. */
-function farthest(of) {
+/** The largest difference between the page's own softmax and the weights of the model. */
+function maxSoftmaxError(of) {
   const rows = range(of.T).map((t) => {
     const scores = range(of.S).map((s) => of.masked(t, s));
     const powers = scores.map((x) => Math.exp(x - largest(scores)));
@@ -33,151 +33,157 @@ function farthest(of) {
   return largest(rows);
 }
 
-function enclosed(x) {
-  return x < 0 ? `(${told(x)})` : told(x);
+function parenthesised(x) {
+  return x < 0 ? `(${formatNumber(x)})` : formatNumber(x);
 }
 
-/** How a number of each step was made: what it is, and the sum. */
+/** The arithmetic of a number of each step: a description and the terms. */
 const ARITHMETIC = {
   score(of, t, s) {
-    const terms = range(of.E).map((e) => `${enclosed(of.query(t, e))} × ${enclosed(of.key(s, e))}`);
-    return [`the query of ${quoted(of.asks[t])} times the key of ${quoted(of.answers[s])}`, terms.join(" + ")];
+    const terms = range(of.E).map((e) => `${parenthesised(of.query(t, e))} × ${parenthesised(of.key(s, e))}`);
+    return [`the query of ${quote(of.queries[t])} times the key of ${quote(of.keys[s])}`, terms.join(" + ")];
   },
   scaled(of, t, s) {
     const isRoot = Math.abs(of.head.scale * Math.sqrt(of.E) - 1) < 1e-6;
-    const why = isRoot ? `, which is one over the root of ${of.E}` : "";
-    return [`the score times ${told(of.head.scale)}${why}`, `${told(of.score(t, s))} × ${told(of.head.scale)}`];
+    const why = isRoot ? ` = 1/√${of.E}` : "";
+    const [score, scale] = [of.score(t, s), of.head.scale].map((x) => formatNumber(x));
+    return [`the score times ${scale}${why}`, `${score} × ${scale}`];
   },
   masked(of, t, s) {
-    const [who, whom, scaled] = [quoted(of.asks[t]), quoted(of.answers[s]), told(of.scaled(t, s))];
-    if (!of.seen(t, s)) return [`${who} may not see ${whom}`, `${scaled} is taken away`];
-    if (of.head.bias) return ["the bias is added", `${scaled} + ${enclosed(of.bias(t, s))}`];
-    return [`${who} may see ${whom}`, `${scaled} stays`];
+    const [query, key, scaled] = [quote(of.queries[t]), quote(of.keys[s]), formatNumber(of.scaled(t, s))];
+    if (!of.visible(t, s)) return [`the mask hides ${key} from ${query}`, `${scaled} becomes −∞`];
+    if (of.head.bias) return ["the score plus the bias", `${scaled} + ${parenthesised(of.bias(t, s))}`];
+    return [`${query} may attend to ${key}`, `${scaled} stays`];
   },
   weight(of, t, s) {
     const scores = range(of.S).map((i) => of.masked(t, i)).filter(Number.isFinite);
-    const less = largest(scores) > 30 ? largest(scores) : 0; // too large a power would be infinite
-    const power = (x) => Math.exp(x - less);
-    const share = `${told(power(of.masked(t, s)))} / ${told(total(scores.map(power)))}`;
-    const written = (x) => `e^${enclosed(x - less)}`;
-    const what = `the share of ${quoted(of.answers[s])} in all that ${quoted(of.asks[t])} hears`;
-    return [what, `${written(of.masked(t, s))} / (${scores.map(written).join(" + ")}) = ${share}`];
+    const shift = largest(scores) > 30 ? largest(scores) : 0; // so that exp does not overflow
+    const power = (x) => Math.exp(x - shift);
+    const share = `${formatNumber(power(of.masked(t, s)))} / ${formatNumber(total(scores.map(power)))}`;
+    const term = (x) => `e^${parenthesised(x - shift)}`;
+    const what = `the attention weight from ${quote(of.queries[t])} to ${quote(of.keys[s])}`;
+    return [what, `${term(of.masked(t, s))} / (${scores.map(term).join(" + ")}) = ${share}`];
   },
   value(of, t, s, e) {
-    const what = `the weight of ${quoted(of.answers[s])} times number ${e + 1} of its value`;
-    return [what, `${told(of.weight(t, s))} × ${enclosed(of.content(s, e))}`];
+    const what = `the weight of ${quote(of.keys[s])} times component ${e + 1} of its value`;
+    return [what, `${formatNumber(of.weight(t, s))} × ${parenthesised(of.valueAt(s, e))}`];
   },
   output(of, t, _, e) {
-    const terms = range(of.S).filter((s) => of.weight(t, s) > 0).map((s) => enclosed(of.value(t, s, e)));
-    return [`number ${e + 1} of what the head tells ${quoted(of.asks[t])}: the column added up`, terms.join(" + ")];
+    const terms = range(of.S).filter((s) => of.weight(t, s) > 0).map((s) => parenthesised(of.value(t, s, e)));
+    const what = `component ${e + 1} of the head's output for ${quote(of.queries[t])}: the sum of the column`;
+    return [what, terms.join(" + ")];
   },
 };
 
-/** A number of a step; `most` is what the darkest cell of its table holds, if any is to be dark. */
+/** A number of a step; `most` is the value of the darkest cell of its table, null for no shading. */
 function stepCell(of, step, t, s, e, most = step === "weight" ? 1 : null) {
   const x = of[step](t, s, e);
   const where = { "data-step": step, "data-row": t, "data-column": s, "data-number": e, "data-value": x };
-  const style = most ? shade(Math.sqrt(Math.abs(x) / most)) : null;
+  const style = most ? shadeStyle(Math.sqrt(Math.abs(x) / most)) : null;
   const plain = x !== 0 && Math.abs(x) < 1e5;
-  return cellWith({ class: x === -Infinity ? "unseen" : null, style, ...where }, plain ? rounded(x, 4) : told(x));
+  const kind = { class: x === -Infinity ? "masked" : null, style };
+  return tableCell({ ...kind, ...where }, plain ? toFixed(x, 4) : formatNumber(x));
 }
 
-/** Every answer is a row, every step a column. */
-function stepsOfOneWord(of, ask) {
+/** One row per key, one column per step. */
+function stepsOfQuery(of, query) {
   const { scale, bias, mask } = of.head;
-  const hidden = bias ? "+ bias" : mask ? "−∞ if hidden" : "all seen";
-  const how = { score: "score", scaled: `× ${told(scale)}`, masked: hidden, weight: "sum is 1" };
+  const maskNote = bias ? "+ bias" : mask ? "−∞ if masked" : "no mask";
+  const how = { score: "score", scaled: `× ${formatNumber(scale)}`, masked: maskNote, weight: "sum is 1" };
   const steps = Object.keys(STEPS);
   const across = steps.map((step) => [STEPS[step], element("small", {}, how[step])]);
-  const made = walkable("numbers", across, of.answers, (s, i) => stepCell(of, steps[i], ask, s));
-  const says = "From left to right, one step after the other.";
-  return figure(`What ${quoted(of.asks[ask])} asks of each word`, says, box("scroll", made));
+  const table = inspectableTable("numbers", across, of.keys, (s, i) => stepCell(of, steps[i], query, s));
+  const description = "One row per key; the steps run from left to right.";
+  return figure(`From ${quote(of.queries[query])} to each key`, description, box("scroll", table));
 }
 
-/** Every step is a table of all words. */
-function stepsOfEveryWord(of) {
+/** One table of all queries and keys per step. */
+function stepsOfAllQueries(of) {
   return Object.entries(STEPS).map(([step, name]) => {
-    const made = walkable("numbers", of.answers, of.asks, (t, s) => stepCell(of, step, t, s));
-    return figure(name, "Rows ask, columns answer.", box("scroll", made));
+    const table = inspectableTable("numbers", of.keys, of.queries, (t, s) => stepCell(of, step, t, s));
+    return figure(name, "Rows are queries, columns are keys.", box("scroll", table));
   });
 }
 
-/** Weight times value of all that is heard, and the sum, for the first numbers of the head. */
-function weightedValues(of, ask, count) {
-  const heard = range(of.S).filter((s) => of.weight(ask, s) > 0);
-  const most = largest(heard.flatMap((s) => range(of.E).map((e) => Math.abs(of.value(ask, s, e)))));
-  const made = walkable("numbers", counted(count), [...heard.map((s) => of.answers[s]), "sum"], (row, e) =>
-    row === heard.length ? stepCell(of, "output", ask, null, e) : stepCell(of, "value", ask, heard[row], e, most),
+/** Weight times value of each key with a weight above 0, and the sum, for the first components of the head. */
+function weightedValues(of, query, count) {
+  const keys = range(of.S).filter((s) => of.weight(query, s) > 0);
+  const most = largest(keys.flatMap((s) => range(of.E).map((e) => Math.abs(of.value(query, s, e)))));
+  const table = inspectableTable("numbers", countFromOne(count), [...keys.map((s) => of.keys[s]), "sum"], (row, e) =>
+    row === keys.length ? stepCell(of, "output", query, null, e) : stepCell(of, "value", query, keys[row], e, most),
   );
-  made.rows[0].cells[0].textContent = "number";
-  made.tBodies[0].lastChild.classList.add("total");
-  const says = "Weight times value of each word that is heard; the sum is the output of the head.";
-  return figure(`What ${quoted(of.asks[ask])} is told`, says, box("scroll", made));
+  table.rows[0].cells[0].textContent = "component";
+  table.tBodies[0].lastChild.classList.add("total");
+  const how = "Attention weight times value of each key; the sum is the output of the head.";
+  return figure(`Output of the head for ${quote(of.queries[query])}`, how, box("scroll", table));
 }
 
 async function steps(tab, place) {
-  const source = data.tabs.find((one) => one.kind === "attention" && one.maps.some((map) => map.opened.length));
-  if (!source) return void place.append(note("No head was opened, so there are no numbers to show."));
-  await unpacked(source);
-  const maps = source.maps.filter((map) => map.opened.length);
-  const at = { map: 0, head: 0, ask: 0, all: false, wide: false };
+  const hasExactHeads = ({ kind, maps }) => kind === "attention" && maps.some((map) => map.exactHeads.length);
+  const source = data.tabs.find(hasExactHeads);
+  if (!source) return void place.append(note("The page stores no head in full, so there are no numbers to show."));
+  await decodeMaps(source);
+  const maps = source.maps.filter((map) => map.exactHeads.length);
+  const state = { map: 0, head: 0, query: 0, all: false, wide: false };
   const names = maps.map((map) => map.name);
-  const begin = (map) => build({ map, head: 0, ask: maps[map].start.ask });
-  const which = names.length > 1 && choice("attention of", names, 0, begin);
-  const extent = choice("show", ["one word", "every word"], 0, (i) => show({ all: i === 1 }));
-  const [heads, asking, tables] = [box("which"), box(""), box("tables")];
-  const more = element("button", { type: "button", class: "more", onclick: () => show({ wide: !at.wide }) });
+  const openMap = (map) => build({ map, head: 0, query: maps[map].initial.query });
+  const mapChoice = names.length > 1 && choice("attention of", names, 0, openMap);
+  const extent = choice("show", ["one query", "all queries"], 0, (i) => show({ all: i === 1 }));
+  const [heads, queries, tables] = [box("head-controls"), box(""), box("tables")];
+  const more = element("button", { type: "button", class: "more", onclick: () => show({ wide: !state.wide }) });
   const check = element("p", { class: "note check" });
-  const hint = element("p", {}, "Point at a number, or tap it, to see how it was made.");
-  const sum = element("output", { class: "arithmetic" }, hint);
-  let [words, of, stood] = [null, null, ""];
+  const hint = element("p", {}, "Point at a number, or tap it, to see its arithmetic.");
+  const arithmetic = element("output", { class: "arithmetic" }, hint);
+  let [words, of, lastState] = [null, null, ""];
 
-  /** Where the attention tab stands, or the first head that was opened there. */
-  function adopted() {
-    const { map, layer, head, ask } = standing(source);
-    const here = Math.max(0, maps.indexOf(source.maps[map]));
-    const found = maps[here].opened.findIndex(isOpened(layer, head));
-    return { map: here, head: Math.max(0, found), ask: Math.min(ask, maps[here].asks.length - 1) };
+  /** Map, head and query of the attention tab, or the first exact head there. */
+  function stateOfAttention() {
+    const { map, layer, head, query } = viewState(source);
+    const index = Math.max(0, maps.indexOf(source.maps[map]));
+    const exact = maps[index].exactHeads.findIndex(isHead(layer, head));
+    return { map: index, head: Math.max(0, exact), query: Math.min(query, maps[index].queryTokens.length - 1) };
   }
-  function build(now) {
-    Object.assign(at, now);
-    const map = maps[at.map];
+  function build(change) {
+    Object.assign(state, change);
+    const map = maps[state.map];
     const openHead = (head) => {
-      of = opened(map, map.known.opened[head]);
-      const far = farthest(of);
-      tell(check, `The page did the sums again: its softmax is within ${told(far)} of the model's own weights.`, far);
+      of = exactHead(map, map.arrays.exactHeads[head]);
+      const error = maxSoftmaxError(of);
+      const within = `within ${formatNumber(error)} of the model's weights`;
+      setReadout(check, `Check: the softmax recomputed by this page is ${within}.`, error);
       show({ head });
     };
-    words = wordsToChoose("the word that asks", grouped(map.asks, map.askWords, false), (ask) => show({ ask }));
-    asking.replaceChildren(element("p", { class: "label" }, "asks"), words.place);
-    const headNames = map.opened.map((one) => `layer ${one.layer + 1}, head ${one.head + 1}`);
-    heads.replaceChildren(dropdown("head", headNames, at.head, openHead));
-    if (which) choose(which, at.map);
-    extent.hidden = map.asks.length * map.answers.length > ROOM;
-    at.all &&= !extent.hidden;
-    openHead(at.head);
+    const tokens = groupTokens(map.queryTokens, map.queryWordIds, false);
+    words = wordSelector("query token", tokens, (query) => show({ query }));
+    queries.replaceChildren(element("p", { class: "label" }, "queries"), words.place);
+    const headNames = map.exactHeads.map(({ layer, head }) => `layer ${layer + 1}, head ${head + 1}`);
+    heads.replaceChildren(dropdown("head", headNames, state.head, openHead));
+    if (mapChoice) choose(mapChoice, state.map);
+    extent.hidden = map.queryTokens.length * map.keyTokens.length > MAX_CELLS;
+    state.all &&= !extent.hidden;
+    openHead(state.head);
   }
-  function show(now) {
-    Object.assign(at, now);
-    words.select(at.ask);
-    const made = at.all ? stepsOfEveryWord(of) : [stepsOfOneWord(of, at.ask)];
-    tables.classList.toggle("one", !at.all);
-    tables.replaceChildren(...made, weightedValues(of, at.ask, at.wide ? of.E : Math.min(FEW, of.E)));
+  function show(change) {
+    Object.assign(state, change);
+    words.select(state.query);
+    const steps = state.all ? stepsOfAllQueries(of) : [stepsOfQuery(of, state.query)];
+    tables.classList.toggle("single", !state.all);
+    tables.replaceChildren(...steps, weightedValues(of, state.query, state.wide ? of.E : Math.min(FEW, of.E)));
     more.hidden = of.E <= FEW;
-    more.textContent = at.wide ? `the first ${FEW} numbers` : `all ${of.E} numbers`;
+    more.textContent = state.wide ? `first ${FEW} components` : `all ${of.E} components`;
   }
-  telling(tables, "td", ({ dataset }) => {
+  onInspect(tables, "td", ({ dataset }) => {
     const [t, s, e] = [dataset.row, dataset.column, dataset.number].map((x) => x && Number(x));
     const [what, terms] = ARITHMETIC[dataset.step](of, t, s, e);
-    const result = element("b", {}, ` = ${told(of[dataset.step](t, s, e))}`);
-    sum.replaceChildren(element("p", {}, what), element("p", { class: "sum" }, terms, result));
-    sum.dataset.value = dataset.value;
+    const result = element("b", {}, ` = ${formatNumber(of[dataset.step](t, s, e))}`);
+    arithmetic.replaceChildren(element("p", {}, what), element("p", { class: "sum" }, terms, result));
+    arithmetic.dataset.value = dataset.value;
   });
-  place.append(box("controls", which, heads, extent), asking, tables, more, check, sum);
+  place.append(box("controls", mapChoice, heads, extent), queries, tables, more, check, arithmetic);
 
   return () => {
-    const stands = JSON.stringify(standing(source));
-    if (stands !== stood) build(adopted());
-    stood = stands;
+    const newState = JSON.stringify(viewState(source));
+    if (newState !== lastState) build(stateOfAttention());
+    lastState = newState;
   };
 }

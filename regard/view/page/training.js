@@ -1,73 +1,74 @@
-/* Training: loss, rate and checks along the steps, and the gradient of every part. */
+/* Training: loss, learning rate and evaluations over the steps, and the gradient norm of every module. */
 
-/** Means of at most `count` runs of neighbours: enough to draw. */
-function thinned(x, y, count) {
+/** Means of consecutive values, at most `count` of them. */
+function downsample(x, y, count) {
   const wide = Math.ceil(x.length / count);
   const runs = range(Math.ceil(x.length / wide)).map((i) => [i * wide, Math.min(x.length, (i + 1) * wide)]);
   const mean = (values) => (values.length ? total(values) / values.length : null);
-  const known = (run) => y.slice(...run).filter((one) => one !== null);
+  const known = (run) => y.slice(...run).filter((value) => value !== null);
   return { x: runs.map(([, end]) => x[end - 1]), y: runs.map((run) => mean(known(run))) };
 }
 
 /** "body.encoder.0" is encoder 1. */
-function partName(path) {
+function moduleName(path) {
   const numbered = path.replace(/^body\./, "").replace(/\.(\d+)$/, (_, i) => ` ${Number(i) + 1}`);
   return numbered.replaceAll("_", " ");
 }
 
-/** The gradient of each part along the steps: many parts of very different sizes, so a map on a scale of powers. */
-function gradientMap(parts, steps) {
-  const values = parts.flatMap(([, row]) => row);
+/** Gradient norms span orders of magnitude, so the map has a logarithmic scale. */
+function gradientMap(modules, steps) {
+  const values = modules.flatMap(([, row]) => row);
   const most = largest(values) || 1;
   const least = Math.max(most / 1e4, smallest(values.filter((x) => x > 0)));
   const share = (x) => Math.log(Math.max(x, least) / least) / (Math.log(most / least) || 1);
-  const even = (along) => heat(along ** 2); // its own scale is of powers already
+  const colour = (along) => heatColour(along ** 2); // undoes the square root of the colour map
   const pointed = readout();
   const map = largeMap({
-    label: "length of the gradient: rows are parts, columns are steps",
-    rows: parts.length,
+    label: "gradient norm: rows are modules, columns are steps",
+    rows: modules.length,
     columns: steps.length,
-    colour: (i) => even(share(values[i])),
-    rowNames: parts.map(([path]) => partName(path)),
-    looked(row, column) {
-      const [path, along] = parts[row];
-      tell(pointed, `${partName(path)}, step ${steps[column]}: ${told(along[column])}`, along[column]);
+    colour: (i) => colour(share(values[i])),
+    rowNames: modules.map(([path]) => moduleName(path)),
+    onPoint(row, column) {
+      const [path, along] = modules[row];
+      setReadout(pointed, `${moduleName(path)}, step ${steps[column]}: ${formatNumber(along[column])}`, along[column]);
     },
   });
   map.place.classList.add("long");
-  map.look(0, steps.length - 1);
-  const says = "Each row is a part of the model, time runs to the right. The scale is one of powers.";
-  return figure("Gradient of each part", says, map.place, pointed, scale(told(least), told(most), even));
+  map.pointAt(0, steps.length - 1);
+  const how = "One row per module, one column per step. Logarithmic scale.";
+  const legend = scale(formatNumber(least), formatNumber(most), colour);
+  return figure("Gradient norm of each module", how, map.place, pointed, legend);
 }
 
 async function training(tab, place) {
   const valid = tab.valid ?? [];
   const spaced = (name) => name.replaceAll("_", " ");
-  const whole = (x) => String(Math.round(x));
-  const overSteps = (label, lines, more) => chart({ label, across: "step", axis: whole, lines, ...more });
-  const noted = (name) => tab[name]?.some((x) => x !== null);
-  const fine = (name, look) => ({ name, ...thinned(tab.steps, tab[name], 1200), look });
-  const smooth = (name) => ({ name, ...thinned(tab.steps, tab[name], 60), look: "main" });
-  const bothOf = (name) => (noted(name) ? [fine(name, "quiet"), smooth(name)] : []);
-  function checked(name) {
-    const checks = valid.filter((check) => typeof check[name] === "number");
-    const [x, y] = [checks.map((check) => check.step), checks.map((check) => check[name])];
-    return { name: `validation ${spaced(name)}`, x, y, look: "dots" };
+  const integer = (x) => String(Math.round(x));
+  const overSteps = (label, lines, more) => chart({ label, across: "step", axis: integer, lines, ...more });
+  const logged = (name) => tab[name]?.some((x) => x !== null);
+  const fine = (name, style) => ({ name, ...downsample(tab.steps, tab[name], 1200), style });
+  const smooth = (name) => ({ name, ...downsample(tab.steps, tab[name], 60), style: "main" });
+  const bothOf = (name) => (logged(name) ? [fine(name, "quiet"), smooth(name)] : []);
+  function validationLine(name) {
+    const evals = valid.filter((evaluation) => typeof evaluation[name] === "number");
+    const [x, y] = [evals.map((evaluation) => evaluation.step), evals.map((evaluation) => evaluation[name])];
+    return { name: `validation ${spaced(name)}`, x, y, style: "dots" };
   }
-  function measured(name) {
-    const line = checked(name);
-    const once = line.x.length === 1 && note(`At step ${line.x[0]} it was ${told(line.y[0])}.`);
-    return figure(`Validation: ${spaced(name)}`, null, once || overSteps(name, [line]));
+  function validationFigure(name) {
+    const line = validationLine(name);
+    const single = line.x.length === 1 && note(`${formatNumber(line.y[0])} at step ${line.x[0]}.`);
+    return figure(`Validation: ${spaced(name)}`, null, single || overSteps(name, [line]));
   }
-  const losses = [...bothOf("loss"), checked("loss")].filter((line) => line.x.length);
-  const says = "Pale: every step. Line: the mean of neighbours. Dots: on data that was held out.";
-  const measures = new Set(valid.flatMap((check) => Object.keys(check)));
+  const losses = [...bothOf("loss"), validationLine("loss")].filter((line) => line.x.length);
+  const how = "Pale: every step. Line: moving mean. Dots: validation data.";
+  const measures = new Set(valid.flatMap((evaluation) => Object.keys(evaluation)));
   const others = [...measures].filter((name) => !["step", "loss"].includes(name));
-  const figures = others.map(measured);
+  const figures = others.map(validationFigure);
   const zero = { fromZero: true };
-  if (noted("norm")) figures.push(figure("Norm of the gradient", null, overSteps("norm", bothOf("norm"), zero)));
-  if (noted("rate")) figures.push(figure("Learning rate", null, overSteps("rate", [fine("rate", "main")], zero)));
-  place.append(figure("Loss", says, overSteps("loss", losses, { height: 280 })), box("multiples", figures));
-  const parts = Object.entries(tab.layers ?? {});
-  if (parts.length) place.append(gradientMap(parts, tab.steps));
+  if (logged("gradNorm")) figures.push(figure("Gradient norm", null, overSteps("norm", bothOf("gradNorm"), zero)));
+  if (logged("lr")) figures.push(figure("Learning rate", null, overSteps("learning rate", [fine("lr", "main")], zero)));
+  place.append(figure("Loss", how, overSteps("loss", losses, { height: 280 })), box("multiples", figures));
+  const modules = Object.entries(tab.moduleNorms ?? {});
+  if (modules.length) place.append(gradientMap(modules, tab.steps));
 }

@@ -1,68 +1,68 @@
-/* Words: pieces of a tokenizer made legible, joined, set as running text, and ranked. */
+/* Words: display tokens, join them to words, select one, rank them. */
 
 const SPACE = "␣";
 
-/** A piece as a person reads it: without the signs by which tokenizers mark where words begin and go on. */
-function legible(piece) {
-  const spaced = piece.replace(/^(?:[▁Ġ]|##(?=.))/, "").replace(/[▁Ġ]/g, " ");
+/** A token without the markers that begin or continue a word. */
+function displayToken(token) {
+  const spaced = token.replace(/^(?:[▁Ġ]|##(?=.))/, "").replace(/[▁Ġ]/g, " ");
   const text = spaced.replace(/[\nĊ]/g, "⏎").replace(/\t/g, "⇥");
   return text.trim() === "" ? SPACE : text;
 }
 
-function quoted(text) {
+function quote(text) {
   return `“${text}”`;
 }
 
-/** Pieces, or whole words if they are to be joined, each with the places of its pieces. */
-function grouped(pieces, words, joined) {
+/** Tokens, or words if they are joined, each with the positions of its tokens. */
+function groupTokens(tokens, wordIds, joined) {
   const groups = [];
-  pieces.forEach((piece, place) => {
-    const goesOn = place > 0 && words[place] >= 0 && words[place] === words[place - 1];
-    if (goesOn && joined) {
-      const { text, places } = groups.at(-1);
-      groups.at(-1).text = (text === SPACE ? "" : text) + legible(piece);
-      places.push(place);
+  tokens.forEach((token, position) => {
+    const continues = position > 0 && wordIds[position] >= 0 && wordIds[position] === wordIds[position - 1];
+    if (continues && joined) {
+      const { text, positions } = groups.at(-1);
+      groups.at(-1).text = (text === SPACE ? "" : text) + displayToken(token);
+      positions.push(position);
     } else {
-      groups.push({ text: legible(piece), places: [place], goesOn });
+      groups.push({ text: displayToken(token), positions: [position], continues });
     }
   });
   return groups;
 }
 
-/** Weights between words: what a word gets is the sum of its pieces, what it gives is their mean. */
-function joinedWeights(weights, columns, asks, answers) {
-  const between = (ask, answer) => {
+/** Attention between words: the mean over the tokens of a query word of the sum over the tokens of a key word. */
+function wordWeights(weights, columns, queries, keys) {
+  const wordWeight = (query, key) => {
     let sum = 0;
-    for (const t of ask.places) for (const s of answer.places) sum += weights[t * columns + s];
-    return sum / ask.places.length;
+    for (const t of query.positions) for (const s of key.positions) sum += weights[t * columns + s];
+    return sum / query.positions.length;
   };
-  return Float32Array.from(asks.flatMap((ask) => answers.map((answer) => between(ask, answer))));
+  return Float32Array.from(queries.flatMap((query) => keys.map((key) => wordWeight(query, key))));
 }
 
-function word({ text, goesOn }, attributes, ...more) {
-  return element("span", { class: goesOn ? "word goes-on" : "word", ...attributes }, text, ...more);
+function word({ text, continues }, attributes, ...more) {
+  return element("span", { class: continues ? "word continues" : "word", ...attributes }, text, ...more);
 }
 
-/** Words of a running text, of which one is chosen with a click or the arrow keys; pointing at one tries it out. */
-function wordsToChoose(label, groups, chosen, tried = () => {}) {
+/** Words of a text; a click or the arrow keys select one, pointing at one previews it. */
+function wordSelector(label, groups, onSelect, onHover = () => {}) {
   const item = (group, i) => {
-    const choosing = { onfocus: () => chosen(i), onclick: () => chosen(i) };
-    const trying = { onpointerenter: ({ pointerType }) => pointerType === "mouse" && tried(i) };
-    return word(group, { role: "option", tabindex: -1, "data-word": i, ...choosing, ...trying });
+    const select = { onfocus: () => onSelect(i), onclick: () => onSelect(i) };
+    const hover = { onpointerenter: ({ pointerType }) => pointerType === "mouse" && onHover(i) };
+    return word(group, { role: "option", tabindex: -1, "data-word": i, ...select, ...hover });
   };
   const items = groups.map(item);
   const place = element("div", { class: "words", role: "listbox", "aria-label": label }, items);
-  place.addEventListener("pointerleave", () => tried(null));
-  const reach = roving(place, items, items.length);
+  place.addEventListener("pointerleave", () => onHover(null));
+  const setCurrent = rovingFocus(place, items, items.length);
   function select(at) {
-    items.forEach((one, i) => one.setAttribute("aria-selected", i === at));
-    reach(items[at]);
+    items.forEach((candidate, i) => candidate.setAttribute("aria-selected", i === at));
+    setCurrent(items[at]);
   }
   return { place, items, select };
 }
 
-/** Names with bars: [[name, share, class or nothing]]. */
-function ranks(items) {
+/** Names with bars: [[name, share, optional class]]. */
+function rankedBars(items) {
   const most = largest(items.map(([, share]) => share)) || 1;
   const item = ([name, share, kind]) => {
     const bar = { class: kind, style: `--share: ${share / most}`, "data-value": share };

@@ -1,0 +1,187 @@
+"""The tree is beam search: the same answers, and nothing in it that the search did not do."""
+
+import json
+import math
+from collections import Counter
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from regard.data.batches import Ragged
+from regard.data.pieces import Pieces, learn
+from regard.generate import Decoding, beam_search
+from regard.load import Loaded
+from regard.models.bert import Bert, BertConfig
+from regard.models.recurrent import RecurrentConfig
+from regard.models.seq2seq import Seq2Seq
+from regard.models.transformer import Transformer, TransformerConfig
+from regard.parts.cache import Cache
+from regard.tasks.classify import Classify
+from regard.tasks.translate import Translate
+from regard.view.beam_tree import beam_tab, beam_tree, translation_tree
+
+END, START = 0, 1
+
+
+class Beginning(Cache):
+    """The text so far of each row, as one number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.codes = torch.zeros(1, dtype=torch.int64)
+
+    def select(self, rows: Tensor) -> None:
+        self.codes = self.codes[rows]
+
+
+class Lookup:
+    """A random model: what follows depends on the whole beginning."""
+
+    def __init__(self, vocab: int, longest: int, seed: int):
+        self.vocab = vocab
+        random = torch.Generator().manual_seed(seed)
+        self.table = 2 * torch.randn(vocab ** (longest + 2), vocab, generator=random)
+
+    def step(self, ids: Tensor, caches: list[Cache]) -> Tensor:
+        [cache] = caches
+        cache.codes = cache.codes * self.vocab + ids[:, 0]
+        return self.table[cache.codes]
+
+    def logp(self, tokens: list[int]) -> float:
+        code, total = START, 0.0
+        for token in tokens:
+            total += self.table[code].log_softmax(-1)[token].item()
+            code = code * self.vocab + token
+        return total
+
+    def tree(self, limit: int, how: Decoding):
+        return beam_tree(self.step, [Beginning()], torch.tensor([START]), END, limit, how)
+
+
+@given(
+    seed=st.integers(0, 999),
+    vocab=st.integers(2, 6),
+    limit=st.integers(1, 4),
+    beam=st.integers(1, 7),
+    shortest=st.integers(0, 5),
+    penalty=st.sampled_from([0.0, 0.6, 1.0]),
+)
+@settings(max_examples=150)
+def test_the_answers_are_those_of_beam_search(seed, vocab, limit, beam, shortest, penalty) -> None:
+    lookup = Lookup(vocab, limit, seed)
+    how = Decoding(beam=beam, n_best=beam, length_penalty=penalty, shortest=shortest)
+    start, limits = torch.tensor([START]), torch.tensor([limit])
+    [wanted] = beam_search(lookup.step, [Beginning()], start, END, limits, how)
+    assert lookup.tree(limit, how).hypotheses[:beam] == wanted
+
+
+@pytest.mark.parametrize("vocab", [3, 4])
+@pytest.mark.parametrize("penalty", [0.0, 1.0])
+def test_a_full_beam_finds_all_texts_in_the_right_order(vocab: int, penalty: float) -> None:
+    longest = 3
+    texts = [[*text] for length in range(longest + 1) for text in product(range(1, vocab), repeat=length)]
+    for seed in range(10):
+        lookup = Lookup(vocab, longest, seed)
+
+        def logp(text, lookup=lookup) -> float:
+            """At the limit only the end is left, but its probability is what it is."""
+            return lookup.logp([*text, END])
+
+        tree = lookup.tree(longest, Decoding(beam=len(texts), length_penalty=penalty))
+        wanted = sorted(texts, key=lambda text: -logp(text) / (len(text) + 1) ** penalty)
+        assert [answer.ids for answer in tree.hypotheses] == wanted
+        assert [answer.logp for answer in tree.hypotheses] == pytest.approx([logp(text) for text in wanted], abs=1e-5)
+
+
+@given(seed=st.integers(0, 999), beam=st.integers(1, 5))
+@settings(max_examples=40)
+def test_every_node_goes_on_from_one_that_was_kept(seed: int, beam: int) -> None:
+    lookup = Lookup(5, 4, seed)
+    tree = lookup.tree(4, Decoding(beam=beam))
+    assert tree.nodes[0].parent is None
+    for place, node in enumerate(tree.nodes[1:], 1):
+        parent = tree.nodes[node.parent]
+        assert node.parent < place
+        assert parent.is_alive
+        assert node.length == parent.length + 1
+        assert node.logp == pytest.approx(lookup.logp(tree.tokens(place)), abs=1e-5)
+        assert not (node.is_alive and node.is_finished)
+        assert not node.is_finished or node.token == END
+    for time in range(1, tree.nodes[-1].length + 1):
+        now = [node for node in tree.nodes if node.length == time]
+        going = [node.logp for node in now if node.token != END and node.is_alive]
+        pruned = [node.logp for node in now if node.token != END and not node.is_alive]
+        assert len(going) <= beam
+        assert len(now) <= 2 * beam
+        assert max(pruned, default=-math.inf) <= min(going, default=-math.inf)
+    assert Counter(node.is_finished for node in tree.nodes)[True] == len(tree.hypotheses) == len(tree.leaves)
+
+
+TEXTS = ["a bad cab", "b", "abba had a dad", "cab cab cab cab", "h", "hab da bad"]
+
+
+def translator(kind: str) -> Loaded:
+    """Its weights are random but large, so that what it says depends on what it read. In float64, where the kernels
+    that a processor chooses for a batch and for a single text differ by less than the search can see."""
+    task = Translate(tokenizer=learn(TEXTS, Pieces("characters")))
+    torch.manual_seed(2)
+    if kind == "transformer":
+        sizes = {"dim": 16, "encoder_layers": 1, "decoder_layers": 2, "heads": 2, "hidden": 24}
+        body = Transformer(TransformerConfig(len(task.tokenizer), context=40, **sizes))
+    else:
+        body = Seq2Seq(RecurrentConfig(len(task.tokenizer), context=40, dim=16, layers=2))
+    model = task.head(body).eval()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.weight.data *= 10
+    model.head.bias.data[0, task.tokenizer.pad] = 9.0  # a padding that must never be said
+    return Loaded(model.double(), task)
+
+
+@pytest.mark.parametrize("kind", ["transformer", "recurrent"])
+def test_a_translator_finds_what_its_tree_shows(kind: str) -> None:
+    loaded = translator(kind)
+    task, model = loaded.task, loaded.model
+    how = Decoding(beam=3, n_best=3)
+    found = task.search(model, Ragged(task.encode(TEXTS)), np.arange(len(TEXTS)), how)
+    for text, wanted in zip(TEXTS, found, strict=True):
+        tree = translation_tree(task, model, text, how)
+        assert [answer.ids for answer in tree.hypotheses[:3]] == [answer.ids for answer in wanted]
+        assert [answer.logp for answer in tree.hypotheses[:3]] == pytest.approx([a.logp for a in wanted], rel=1e-5)
+
+
+def test_the_tab_tells_all_that_the_page_needs() -> None:
+    loaded = translator("transformer")
+    tab = json.loads(json.dumps(beam_tab(loaded, TEXTS[0])))
+    assert (tab["kind"], tab["penalty"]) == ("beam", 1.0)
+    assert [node["id"] for node in tab["nodes"]] == [*range(len(tab["nodes"]))]
+    assert tab["nodes"][0]["parent"] is None
+    assert {node["pruned"] for node in tab["nodes"]} == {True, False}
+    assert tab["hypotheses"][0]["text"] == loaded(TEXTS[0])
+    scores = [answer["logp"] / answer["length"] ** tab["penalty"] for answer in tab["hypotheses"]]
+    assert scores == sorted(scores, reverse=True)
+    for answer in tab["hypotheses"]:
+        node = tab["nodes"][answer["node"]]
+        assert node["finished"]
+        assert not node["pruned"], "finished nodes are not pruned"
+        assert (node["token"], node["length"], node["logp"]) == ("</s>", answer["length"], answer["logp"])
+
+
+def test_a_long_text_shows_its_first_sentence_and_what_fits_nowhere_nothing() -> None:
+    loaded = translator("transformer")
+    loaded.task.seen = 12
+    long = beam_tab(loaded, "A bad cab. A bad dad had a cab.")
+    assert long["nodes"] == beam_tab(loaded, "A bad cab.")["nodes"]
+    assert beam_tab(loaded, "a" * 60) is None
+
+
+def test_only_translators_have_one() -> None:
+    tokenizer = learn(TEXTS, Pieces("characters"))
+    task = Classify(tokenizer=tokenizer, labels=["a", "b"])
+    model = task.head(Bert(BertConfig(len(tokenizer), dim=8, layers=1, hidden=8)))
+    assert beam_tab(Loaded(model, task), "b") is None
