@@ -326,7 +326,6 @@ def agreed(config: Any, task: Task, folder: Path) -> Any:
         else:
             agrees = field in ("pad", "sep") or (has >= value if field == "vocab" else has == value)
         if not agrees:
-            raise ValueError(
-                f"{folder}: what reads its input, as its tokenizer, has {field} {value}, but config.json says {has}"
-            )
+            files = " or ".join(file for name, file in FILES.items() if getattr(task, name, None) is not None)
+            raise ValueError(f"{folder}: {files} has {field} {value}, but config.json says {has}")
     return replace(config, **{field: value for field, value in told.items() if hasattr(config, field)})

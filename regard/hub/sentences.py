@@ -46,7 +46,7 @@ def read_modules(folder: Path) -> Modules:
         raise ValueError(f"{cut}: transformer_task is {kind!r:.80}, but only 'feature-extraction' can be read here")
     if not isinstance(lowercase, bool):
         raise ValueError(f"{cut}: do_lower_case must be true or false, not {lowercase!r:.80}")
-    if limit is not None and not (isinstance(limit, int) and limit > 0):
+    if limit is not None and not (type(limit) is int and limit > 0):
         raise ValueError(f"{cut}: max_seq_length must be a number of tokens, not {limit!r}")
     library = read_json(folder / LIBRARY) if (folder / LIBRARY).is_file() else None
     refuse_prompt(folder / LIBRARY, library or {})

@@ -9,7 +9,6 @@ The two texts of a pair look for each other among all of their batch (Reimers & 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ import torch
 from tokenizers.normalizers import Lowercase
 from torch import Tensor
 
-from regard.choose import must
+from regard.choose import LARGEST, must
 from regard.data.batches import ByLength, Ints, Ragged, handfuls, to_device
 from regard.data.files import Rows
 from regard.data.images import open_picture
@@ -90,7 +89,7 @@ class Embed(Task):
     def __post_init__(self) -> None:
         must(
             self,
-            temperature=(0 < self.temperature < math.inf, "above 0, and finite"),
+            temperature=(0 < self.temperature < LARGEST, f"above 0, and below {LARGEST:g}"),
             projection=(self.projection is None or self.projection >= 1, "at least 1"),
             limit=(self.limit is None or self.limit >= 1, "at least 1"),
         )

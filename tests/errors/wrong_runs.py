@@ -36,6 +36,11 @@ def broken(run: Path) -> Iterator[Broken]:
             yield one._replace(content=content, place=f"{number + 1}: {one.place}")
 
 
+def untimed(out: str) -> list[str]:
+    """Without the line that tells how long the start took."""
+    return [line for line in out.splitlines() if not line.startswith("ready after")]
+
+
 class Resuming:
     """A run that goes on, again and again, with one file broken."""
 
@@ -56,7 +61,7 @@ class Resuming:
         """What became of it: refused or harmless; and what is wrong with that, if anything is."""
         said = self.ask(one)
         if said.code == 0:
-            same = said.out == self.whole.out
+            same = untimed(said.out) == untimed(self.whole.out)
             return "harmless" if same else "other", "" if same else f"another run goes on: {said.out[-500:]}"
         after = {name.removeprefix("damaged-"): held for name, held in content_of(self.folder).items()}
         if after != self.before:
