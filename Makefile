@@ -46,12 +46,12 @@ lab: setup
 prove: setup
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/prove.py
 
-# The README's table of speeds, printed at the end: about an hour and a quarter on two cores that do nothing else.
+# The tables of speed in docs/benchmarks.md, printed at the end: about an hour and a quarter on two cores that do nothing else.
 bench: setup
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --editable ".[bench]"
 	$(BIN)/python benchmarks/bench.py
 
-# What the README says about trained models: about five hours on two cores, and the data beside the project.
+# What docs/benchmarks.md says about trained models: about five hours on two cores, and the data beside the project.
 scores: setup
 	for each in multi30k shakespeare tag snips clinc finetune fashion emoji recurrent optimizers family pretrain \
 		ball cartpole offline speech strings esol tox21 paths proteins; do \

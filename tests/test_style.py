@@ -1,4 +1,4 @@
-"""The plan of the house, held by tests: who may import whom, what the README says is there, which options exist."""
+"""The architecture, held by tests: who may import whom, what docs/architecture.md lists, which options exist."""
 
 import ast
 import importlib.util
@@ -19,8 +19,8 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 @cache
 def tree():
-    """The files that the README's tree names, in its order."""
-    block = (HOUSE / "README.md").read_text(encoding="utf-8").split("```tree\n")[1].split("```")[0]
+    """The files that the tree of docs/architecture.md names, in its order."""
+    block = (HOUSE / "docs" / "architecture.md").read_text(encoding="utf-8").split("```tree\n")[1].split("```")[0]
     told, folders = [], []
     for line in block.splitlines():
         bars, name = re.match(r"((?:│   |    |├── |└── )*)(\S+)", line).groups()

@@ -92,7 +92,7 @@ def train() -> int:
 
 
 def lab() -> int:
-    print("usage: regard lab NAME [--knob value ...] [--out FOLDER]      regard lab NAME --help has its knobs")
+    print("usage: regard lab NAME [--option value ...] [--out FOLDER]      regard lab NAME --help lists its options")
     print("       regard lab --all [--out FOLDER]                        one page with all of them\n")
     for name in EXPERIMENTS:
         print(f"  {name:<12}{source.about(f'regard.lab.{name}').splitlines()[0].removeprefix(f'{name}: ')}")

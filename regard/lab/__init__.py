@@ -20,7 +20,6 @@ def experiment(name: str) -> Any:
 
 
 def options_class(name: str) -> Any:
-    """The dataclass of an experiment's options."""
     return type(experiment(name).QUICK)
 
 

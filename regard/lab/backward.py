@@ -22,7 +22,6 @@ from regard.lab.result import LabResult, Tracker, at_least, subplots, table_rows
 from regard.look import look
 
 FLOAT_ERROR = 1e-12  # of float64
-Gradients = tuple[list[GraphNode], NodeValues, dict[str, NodeValues]]  # graph, values, gradients by method
 BOX = {"boxstyle": "round", "facecolor": "w"}
 WHITE = {"facecolor": "w", "edgecolor": "w", "pad": 1}
 
@@ -73,7 +72,9 @@ def example(features: int, draw: torch.Generator) -> tuple[list[float], float, N
     return numbers[features:-2], numbers[-2], {**w, "b": numbers[-1]}
 
 
-def all_gradients(x: list[float], y: float, leaves: NodeValues) -> Gradients:
+def all_gradients(
+    x: list[float], y: float, leaves: NodeValues
+) -> tuple[list[GraphNode], NodeValues, dict[str, NodeValues]]:
     graph = squared_error(x, y)
     values = forward(graph, leaves)
     r = values["r"]

@@ -102,12 +102,10 @@ def run(options: DoorsOptions, track: Tracker) -> LabResult:
     for visits in track(counts):
         reader, blind = train_model(visits, True, options), train_model(visits, False, options)
         test = parties(TEST_PARTIES, visits, options)
-        shifted = shift_doors(test, options.doors)
-        conditions = (reader, test, True), (blind, test, False), (reader, shifted, True)
+        conditions = (reader, test, True), (blind, test, False), (reader, shift_doors(test, options.doors), True)
         rows.append([accuracy(*condition, options.doors) for condition in conditions])
-    with_actions, without_actions, shifted_actions = (list(column) for column in zip(*rows, strict=True))
-    chance = 1 / options.doors
-    accuracies = dict(zip(STYLES, (with_actions, without_actions, shifted_actions), strict=True))
+    accuracies = dict(zip(STYLES, (list(column) for column in zip(*rows, strict=True)), strict=True))
+    chance, (with_actions, without_actions, shifted_actions) = 1 / options.doors, accuracies.values()
     return LabResult(
         plot(counts, accuracies, chance),
         table_rows({"doors taken": counts}, accuracies),

@@ -114,8 +114,7 @@ def percent_within(outputs: Tensor, bound: float) -> float:
 
 def plot(lines: dict[str, list[float]], outputs: Tensor, after_relu: Tensor) -> Figure:
     figure, (left, right) = subplots(2)
-    depths = range(1, len(lines["output"]) + 1)
-    plot_curves(left, depths, lines, STYLES, yscale="log", xlabel="layers", ylabel="RMS, gradient norm")
+    plot_curves(left, range(1, len(lines["output"]) + 1), lines, STYLES, yscale="log", xlabel="layers", ylabel="norm")
     left.legend(frameon=False, loc="upper left")
     plot_densities(right, dict(zip(SHAPES, (outputs, after_relu), strict=True)), SHAPES, 6)
     right.set(xlabel="output", xticks=(-5, -4, -3, 0, 3, 4, 5))

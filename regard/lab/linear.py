@@ -57,8 +57,9 @@ def run(options: LinearOptions, track: Tracker) -> LabResult:
     profiles: dict[str, Tensor] = {}
     for name in track(list(BETWEEN)):
         torch.manual_seed(options.seed)
-        parts = [FeedForward(options.dim, options.hidden, BETWEEN[name]) for _ in range(options.parts)]
-        stack = [scale_up(part).double() for part in parts]
+        stack = [
+            scale_up(FeedForward(options.dim, options.hidden, BETWEEN[name])).double() for _ in range(options.parts)
+        ]
         train_x, test_x = torch.randn(2, options.inputs, options.dim, dtype=torch.float64)
         errors[name], profiles[name] = [], stack[0](train_x[0] + LINE[:, None] * train_x[1])[:, 0]
         targets, fit_targets = test_x, train_x
@@ -67,8 +68,7 @@ def run(options: LinearOptions, track: Tracker) -> LabResult:
             layers = [layer for layers_of in stack[:count] for layer in (layers_of.up, layers_of.down)]
             weight, bias = collapse(layers) if name == "nothing" else least_squares(train_x, fit_targets)
             errors[name].append(relative_error(targets, test_x @ weight.mT + bias))
-    linear_error = max(errors["nothing"])
-    nonlinear_error = min(min(errors[name]) for name in BETWEEN if name != "nothing")
+    linear_error, nonlinear_error = max(errors["nothing"]), min(min(errors[name]) for name in [*BETWEEN][1:])
     numbers = options.parts * (2 * options.dim * options.hidden + options.hidden + options.dim)
     return LabResult(
         plot(errors, profiles),

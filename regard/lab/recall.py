@@ -27,7 +27,6 @@ from regard.parts.heads import Model
 
 MIN_ACCURACY, MAX_ACCURACY_RNN = 0.9, 0.5  # accuracy: at least, and below
 STOP_LOSS = 0.05  # training stops below this loss
-Series = dict[str, list[float]]
 NOT_CLIPPED, TRUNCATED = "RNN, not clipped", "LSTM, truncated"
 STYLES = {"RNN": "k-o", NOT_CLIPPED: "k:x", "GRU": "C0-s", "LSTM": "C2-^", TRUNCATED: "C2:v", "Transformer": "C1--D"}
 
@@ -117,7 +116,9 @@ def relative_gradients(kind: str, distance: int, options: RecallOptions) -> list
     return relative_to_first(sizes)  # 0 everywhere if a segment starts at the question
 
 
-def plot(distances: list[int], accuracy: Series, sizes: Series, chance: float) -> Figure:
+def plot(
+    distances: list[int], accuracy: dict[str, list[float]], sizes: dict[str, list[float]], chance: float
+) -> Figure:
     figure, (left, right) = subplots(2, 3.8)
     plot_curves(left, distances, accuracy, STYLES, xscale="log", ylim=(0, 1.05), xlabel="words to the question")
     left.axhline(chance, color="0.7", lw=0.8, zorder=0)

@@ -53,7 +53,6 @@ def search(joint: Tensor, width: int) -> tuple[list[list[int]], Tensor]:
 
 
 def search_tree(joint: Tensor, width: int) -> BeamTree:
-    """The tree of that search in one language."""
     length = joint.dim() - 1
     return beam_tree(
         next_token_step(joint),

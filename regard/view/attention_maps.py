@@ -73,15 +73,17 @@ def attention_maps(trace: Trace, word: str | None = None) -> list[AttentionMap]:
 def attention_map(
     trace: Trace, name: str, queries: TokenizedText, keys: TokenizedText, word: str | None
 ) -> AttentionMap | None:
-    pattern = MODULES[name] + r"\.weights"
-    modules = [path.removesuffix(".weights") for path in trace.activations if re.fullmatch(pattern, path)]
+    modules = [
+        path.removesuffix(".weights") for path in trace.activations if re.fullmatch(MODULES[name] + r"\.weights", path)
+    ]
     layers = [trace.activations[f"{module}.weights"].float().cpu() for module in modules]
     # A body that pools before the head leaves the head one vector, and nothing to attend to.
     if not layers or layers[0].size(-1) != len(keys.tokens):
         return None
     weights = np.stack([layer.flatten(0, -3).numpy() for layer in layers])  # (L,H,T,S)
-    layer = sharpest_layer(weights) if name == "cross" else None
-    initial, highlight = choose_initial_view(weights, queries, keys, word, layer)
+    initial, highlight = choose_initial_view(
+        weights, queries, keys, word, sharpest_layer(weights) if name == "cross" else None
+    )
     causal = getattr(trace.model.get_submodule(modules[0]), "causal", False)
     description = DESCRIPTIONS[name] + CAUSAL * causal + NEXT_TOKEN * bool(causal and trace.targets)
     return AttentionMap(name, description, queries, keys, modules, weights, initial, highlight)
@@ -99,7 +101,6 @@ def attention_tab(maps: list[AttentionMap], trace: Trace) -> dict[str, Any]:
 
 
 def map_data(attention: AttentionMap, trace: Trace, byte_budget: int) -> dict[str, Any]:
-    """A map as the page reads it."""
     L, H = attention.weights.shape[:2]
     return {
         "name": attention.name,

@@ -70,16 +70,18 @@ def map_figure(attention: AttentionMap) -> Figure:
     axes = figure.subplots()
     axes.imshow(weights, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     # A token may hold dollar signs, which are no formula.
-    labels = strip_markers(attention.keys.tokens)
-    axes.set_xticks(range(S), labels, rotation=45, ha="left", rotation_mode="anchor", parse_math=False)
+    axes.set_xticks(
+        range(S), strip_markers(attention.keys.tokens), rotation=45, ha="left", rotation_mode="anchor", parse_math=False
+    )
     axes.xaxis.tick_top()
     axes.set_yticks(range(T), strip_markers(attention.queries.tokens), parse_math=False)
     for (row, column), weight in np.ndenumerate(weights):
         if weight >= 0.1:
             colour = "w" if weight > 0.5 else "k"
             axes.text(column, row, f"{weight:.1f}", ha="center", va="center", fontsize=7, color=colour)
-    title = attention.highlight or f"layer {initial.layer + 1}, head {initial.head + 1}"
-    axes.set_title(title, fontsize=9, parse_math=False)
+    axes.set_title(
+        attention.highlight or f"layer {initial.layer + 1}, head {initial.head + 1}", fontsize=9, parse_math=False
+    )
     return figure
 
 
@@ -92,8 +94,9 @@ def lens_figure(lens: LogitLens) -> Figure:
     figure = Figure(figsize=(1.8 + inches(columns, 0.75), 1.4 + inches(rows, 0.36)), layout="constrained")
     axes = figure.subplots()
     axes.imshow(probability, cmap="Greens", vmin=0, vmax=1, aspect="auto", origin="lower")
-    labels = strip_markers(lens.tokens)
-    axes.set_xticks(range(columns), labels, rotation=45, ha="right", rotation_mode="anchor", parse_math=False)
+    axes.set_xticks(
+        range(columns), strip_markers(lens.tokens), rotation=45, ha="right", rotation_mode="anchor", parse_math=False
+    )
     axes.set_yticks(range(rows), lens.layers)
     for (row, column), p in np.ndenumerate(probability):
         colour = "w" if p > 0.5 else "k"

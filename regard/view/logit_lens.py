@@ -48,8 +48,9 @@ def logit_lens(trace: Trace) -> LogitLens | None:
     if f"body.{stack}.0.mixer" not in trace.activations:
         return None
     count = len(getattr(trace.model.body, stack))
-    modules = ("drop", *(f"{stack}.{i}" for i in range(count)))
-    states = torch.cat([trace.activations[f"body.{module}"] for module in modules])
+    states = torch.cat(
+        [trace.activations[f"body.{part}"] for part in ("drop", *(f"{stack}.{i}" for i in range(count)))]
+    )
     tokens = trace.inputs.tokens
     if isinstance(trace.task, Tag):  # the first token of a word predicts its tag
         first = [trace.inputs.word_ids.index(word) for word in range(len(trace.inputs.words))]

@@ -74,7 +74,6 @@ class ModelReport:
         return [attention, steps_tab(attention), lens, positions_tab(loaded.model.body)]
 
     def image_tabs(self, target: str | None, word: str | None) -> list[Tab | None]:
-        """None: every tab of images is one of `BUILDERS`."""
         if target or word:
             raise ValueError("--target and --word are for models that read text, and this model reads images")
         return []
@@ -93,9 +92,7 @@ def page(loaded: Loaded, text: str, target: str | None = None, word: str | None 
 
 
 def about_model(loaded: Loaded, folder: Path | None) -> list[list[str]]:
-    """The header of the page."""
-    config = loaded.model.body.config
-    family = next(name for name, entry in MODELS.items() if isinstance(config, entry.config))
+    family = next(name for name, entry in MODELS.items() if isinstance(loaded.model.body.config, entry.config))
     task = next(name for name, kind in TASKS.items() if type(loaded.task) is kind)
     return [
         *([["model", str(folder)]] if folder else []),

@@ -98,7 +98,6 @@ def trace_single_stack(loaded: Loaded, text: str) -> Trace:
 
 @torch.inference_mode()
 def run_traced(model: Model, *rows: Sequence[int], limit: int | None = None) -> tuple[Activations, Tensor]:
-    """Activations and logits of one forward pass."""
     context = min(model.body.config.context, limit or model.body.config.context)
     for ids in rows:
         if not ids:

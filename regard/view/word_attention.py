@@ -64,10 +64,10 @@ def choose_initial_view(
     tokens = [i for i, word_id in enumerate(queries.word_ids) if word_id == query]
     columns = [i for i, word_id in enumerate(keys.word_ids) if word_id == key]
     best = max(tokens, key=lambda token: weights[layer, head, token, columns].sum())
-    share = percent(attention[layer, head, query, key])
+    percent = 100 * attention[layer, head, query, key]
     sentence = (
         f'layer {layer + 1}, head {head + 1}: from "{queries.words[query]}", '
-        f'{share} of the attention goes to "{keys.words[key]}"'
+        f'{percent:.0f} % of the attention goes to "{keys.words[key]}"'
     )
     if queries is keys:
         sentence += strongest_head_note(attention[:, :, query, key], layer, head)
@@ -80,13 +80,9 @@ def strongest_head_note(weights: Floats, layer: int, head: int) -> str:
     if weights[strongest] <= weights[layer, head]:
         return ""
     return (
-        f" (most of all heads: layer {strongest[0] + 1}, head {strongest[1] + 1} with {percent(weights[strongest])}, "
-        "for other words too)"
+        f" (most of all heads: layer {strongest[0] + 1}, head {strongest[1] + 1} with "
+        f"{100 * weights[strongest]:.0f} %, for other words too)"
     )
-
-
-def percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
 
 
 def distinctive_attention(attention: Floats, words: list[str], letters: npt.NDArray[np.bool_]) -> Floats:

@@ -29,8 +29,6 @@ DETOKENIZE: dict[str, Callable[[Sequence[str]], str]] = {
 
 
 class TokenizedText(NamedTuple):
-    """A text as a model reads it."""
-
     tokens: list[str]  # as the page displays them
     word_ids: list[int]  # index of each token's word, -1 for special tokens
     words: list[str]
