@@ -1,4 +1,4 @@
-"""Rollout: shares that sum to one and follow the layers in their order; and what the tabs of pictures say is so."""
+"""Rollout rows sum to one and follow the order of layers; the image tabs show the model's own numbers."""
 
 import json
 import zlib
@@ -74,27 +74,27 @@ def numbers(blob: str, kind: type, *shape: int) -> np.ndarray:
 
 @given(seed=st.integers(0, 99), layers=st.integers(1, 4), heads=st.integers(1, 3), tokens=st.integers(1, 6))
 @settings(max_examples=30)
-def test_every_row_sums_to_one(seed: int, layers: int, heads: int, tokens: int) -> None:
+def test_rollout_rows_sum_to_one(seed: int, layers: int, heads: int, tokens: int) -> None:
     random = torch.Generator().manual_seed(seed)
     weights = (5 * torch.randn(layers, heads, tokens, tokens, generator=random)).softmax(-1)
-    found = rollout(weights)
-    assert found.shape == (layers, tokens, tokens)
-    assert found.min() >= 0
-    assert_close(found.sum(-1), torch.ones(layers, tokens))
+    result = rollout(weights)
+    assert result.shape == (layers, tokens, tokens)
+    assert result.min() >= 0
+    assert_close(result.sum(-1), torch.ones(layers, tokens))
 
 
-def test_who_looks_at_itself_stays_itself_and_who_looks_at_one_becomes_it_by_halves() -> None:
+def test_self_attention_is_a_fixed_point_and_one_hot_attention_halves_the_rest() -> None:
     T, layers = 5, 3
     itself = torch.eye(T).expand(layers, 2, T, T)
     assert_close(rollout(itself), itself[:, 0])
     at_first = torch.zeros(layers, 2, T, T)
     at_first[..., 0] = 1.0
-    for layer, found in enumerate(rollout(at_first), 1):
-        assert_close(found[1:, 1:], 0.5**layer * torch.eye(T - 1))
-        assert_close(found[:, 0], torch.tensor([1.0] + (T - 1) * [1 - 0.5**layer]))
+    for layer, result in enumerate(rollout(at_first), 1):
+        assert_close(result[1:, 1:], 0.5**layer * torch.eye(T - 1))
+        assert_close(result[:, 0], torch.tensor([1.0] + (T - 1) * [1 - 0.5**layer]))
 
 
-def test_later_layers_pass_on_what_earlier_ones_gathered() -> None:
+def test_layers_multiply_in_order() -> None:
     weights = torch.eye(3).repeat(2, 1, 1, 1)  # (L,1,T,T)
     weights[0, 0, 1] = torch.tensor([0.0, 0.0, 1.0])  # first, 1 takes from 2
     weights[1, 0, 0] = torch.tensor([0.0, 1.0, 0.0])  # then 0 takes from 1
@@ -104,10 +104,12 @@ def test_later_layers_pass_on_what_earlier_ones_gathered() -> None:
 
 @pytest.mark.parametrize("pooling", ["first", "mean", "last", "attention"])
 @pytest.mark.parametrize("class_token", [True, False])
-def test_what_gathers_is_what_the_head_is_given(pooling: str, class_token: bool, files: list[str]) -> None:
+def test_pooling_weights_equal_the_pooling_of_the_head(pooling: str, class_token: bool, files: list[str]) -> None:
     loaded = classifier(pooling, class_token=class_token)
-    _, seen = trace_image(loaded, files[0])
-    assert_close(pooling_weights(pooling, seen, P + class_token) @ seen["body"][0], seen["head.pooling"][0])
+    _, activations = trace_image(loaded, files[0])
+    assert_close(
+        pooling_weights(pooling, activations, P + class_token) @ activations["body"][0], activations["head.pooling"][0]
+    )
 
 
 @pytest.mark.parametrize("pooling", ["first", "pooler", "mean", "attention"])
@@ -118,23 +120,23 @@ def test_the_tab_of_a_classifier(pooling: str, convolution: bool, files: list[st
     assert (tab["kind"], tab["grid"], tab["layers"], tab["heads"]) == ("image", [4, 4], L, H)
     reached = numbers(tab["rollout"], np.float32, L, P)
     np.testing.assert_allclose(reached.sum(1), 1.0, atol=1e-6)
-    looked = numbers(tab["weights"], np.uint8, L, H, P) / 255
-    assert looked.sum(-1).max() <= 1 + P / 255
+    patch_weights = numbers(tab["weights"], np.uint8, L, H, P) / 255
+    assert patch_weights.sum(-1).max() <= 1 + P / 255
     first = loaded.model.body.config.class_token
-    _, seen = trace_image(loaded, files[2])
-    weights = torch.stack([seen[f"body.blocks.{layer}.mixer.inner.weights"][0] for layer in range(L)])
+    _, activations = trace_image(loaded, files[2])
+    weights = torch.stack([activations[f"body.blocks.{layer}.mixer.inner.weights"][0] for layer in range(L)])
     if pooling != "attention":
-        row, rolled = (one.mean(-2) if pooling == "mean" else one[..., 0, :] for one in (weights, rollout(weights)))
-        np.testing.assert_allclose(looked, row[..., int(first) :], atol=0.51 / 255)
+        row, rolled = (m.mean(-2) if pooling == "mean" else m[..., 0, :] for m in (weights, rollout(weights)))
+        np.testing.assert_allclose(patch_weights, row[..., int(first) :], atol=0.51 / 255)
         patches = rolled[:, int(first) :]
         np.testing.assert_allclose(reached, patches / patches.sum(1, keepdim=True), atol=1e-6)
     assert [label for label, _ in tab["predictions"]] == sorted(LABELS, key=dict(tab["predictions"]).get, reverse=True)
     assert sum(p for _, p in tab["predictions"]) == pytest.approx(1.0, abs=1e-5)
-    shown = Image.open(BytesIO(b64decode(tab["image"].removeprefix("data:image/png;base64,"))))
-    assert np.array_equal(np.asarray(shown), SCENES[2].pixels)
+    image = Image.open(BytesIO(b64decode(tab["image"].removeprefix("data:image/png;base64,"))))
+    assert np.array_equal(np.asarray(image), SCENES[2].pixels)
 
 
-def test_where_all_patches_look_alike_all_of_them_go_into_the_answer(files: list[str]) -> None:
+def test_uniform_attention_gives_uniform_rollout(files: list[str]) -> None:
     loaded = classifier("mean", class_token=False)
     for block in loaded.model.body.blocks:
         block.mixer.inner.query.weight.data.zero_()
@@ -143,19 +145,19 @@ def test_where_all_patches_look_alike_all_of_them_go_into_the_answer(files: list
     np.testing.assert_allclose(numbers(tab["rollout"], np.float32, L, P), 1 / P, atol=1e-6)
 
 
-def test_a_model_that_matches_shows_its_tower_for_pictures(files: list[str]) -> None:
+def test_a_matching_model_shows_its_image_tower(files: list[str]) -> None:
     loaded, captions = matcher(), [scene.caption for scene in SCENES[:3]]
     alone = image_tab(loaded, files[1])
     assert alone["predictions"] == []
     assert (alone["layers"], alone["heads"]) == (L, H)
     np.testing.assert_allclose(numbers(alone["rollout"], np.float32, L, P).sum(1), 1.0, atol=1e-6)
-    asked = "\t".join([files[1], *captions])
-    tab = image_tab(loaded, asked)
+    request = "\t".join([files[1], *captions])
+    tab = image_tab(loaded, request)
     assert tab["rollout"] == alone["rollout"]
-    assert tab["predictions"][0][0] == loaded(asked)
+    assert tab["predictions"][0][0] == loaded(request)
 
 
-def test_pictures_and_captions_fit_as_the_model_says(files: list[str]) -> None:
+def test_similarity_equals_the_models_scores(files: list[str]) -> None:
     loaded, captions = matcher(), [scene.caption for scene in SCENES[:3]]
     tab = json.loads(json.dumps(similarity_tab(loaded, "\t".join([files[0], captions[0], files[4], *captions[1:]]))))
     assert (tab["kind"], tab["texts"], len(tab["images"])) == ("similarity", captions, 2)
@@ -164,13 +166,13 @@ def test_pictures_and_captions_fit_as_the_model_says(files: list[str]) -> None:
     np.testing.assert_allclose(chances.sum(1), 1.0, atol=1e-6)
     assert np.abs(scores).max() <= 1 + 1e-6
     for name, row, likely in zip((files[0], files[4]), scores, chances, strict=True):
-        asked = "\t".join([name, *captions])
-        [best] = loaded.answers([asked], n_best=3)
+        request = "\t".join([name, *captions])
+        [best] = loaded.answers([request], n_best=3)
         assert [captions[i] for i in np.argsort(-row)] == [answer.text for answer in best]
         assert sorted(likely, reverse=True) == pytest.approx([answer.score for answer in best], abs=1e-6)
 
 
-def test_where_nothing_fits_there_is_no_tab(files: list[str], tmp_path: Path) -> None:
+def test_other_models_have_no_tab(files: list[str], tmp_path: Path) -> None:
     convolved = classifier("mean", Convolution(ConvolutionConfig(dim=16, stages=2)))
     tokenizer = learn(["ab", "ba"], Pieces("characters"))
     task = Classify(tokenizer=tokenizer, labels=LABELS)

@@ -1,4 +1,4 @@
-"""The tree is beam search: the same answers, and nothing in it that the search did not do."""
+"""The tree equals beam search: the same hypotheses, and no node that the search did not score."""
 
 import json
 import math
@@ -28,8 +28,8 @@ from regard.view.beam_tree import beam_tab, beam_tree, translation_tree
 END, START = 0, 1
 
 
-class Beginning(Cache):
-    """The text so far of each row, as one number."""
+class PrefixCache(Cache):
+    """The prefix of each row, as one number."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,8 +39,8 @@ class Beginning(Cache):
         self.codes = self.codes[rows]
 
 
-class Lookup:
-    """A random model: what follows depends on the whole beginning."""
+class TableModel:
+    """A random model: the next token depends on the full prefix."""
 
     def __init__(self, vocab: int, longest: int, seed: int):
         self.vocab = vocab
@@ -60,7 +60,7 @@ class Lookup:
         return total
 
     def tree(self, limit: int, how: Decoding):
-        return beam_tree(self.step, [Beginning()], torch.tensor([START]), END, limit, how)
+        return beam_tree(self.step, [PrefixCache()], torch.tensor([START]), END, limit, how)
 
 
 @given(
@@ -72,53 +72,53 @@ class Lookup:
     penalty=st.sampled_from([0.0, 0.6, 1.0]),
 )
 @settings(max_examples=150)
-def test_the_answers_are_those_of_beam_search(seed, vocab, limit, beam, shortest, penalty) -> None:
-    lookup = Lookup(vocab, limit, seed)
+def test_hypotheses_equal_those_of_beam_search(seed, vocab, limit, beam, shortest, penalty) -> None:
+    table_model = TableModel(vocab, limit, seed)
     how = Decoding(beam=beam, n_best=beam, length_penalty=penalty, shortest=shortest)
     start, limits = torch.tensor([START]), torch.tensor([limit])
-    [wanted] = beam_search(lookup.step, [Beginning()], start, END, limits, how)
-    assert lookup.tree(limit, how).hypotheses[:beam] == wanted
+    [expected] = beam_search(table_model.step, [PrefixCache()], start, END, limits, how)
+    assert table_model.tree(limit, how).hypotheses[:beam] == expected
 
 
 @pytest.mark.parametrize("vocab", [3, 4])
 @pytest.mark.parametrize("penalty", [0.0, 1.0])
-def test_a_full_beam_finds_all_texts_in_the_right_order(vocab: int, penalty: float) -> None:
+def test_a_full_beam_ranks_all_texts(vocab: int, penalty: float) -> None:
     longest = 3
     texts = [[*text] for length in range(longest + 1) for text in product(range(1, vocab), repeat=length)]
     for seed in range(10):
-        lookup = Lookup(vocab, longest, seed)
+        table_model = TableModel(vocab, longest, seed)
 
-        def logp(text, lookup=lookup) -> float:
+        def logp(text, table_model=table_model) -> float:
             """At the limit only the end is left, but its probability is what it is."""
-            return lookup.logp([*text, END])
+            return table_model.logp([*text, END])
 
-        tree = lookup.tree(longest, Decoding(beam=len(texts), length_penalty=penalty))
-        wanted = sorted(texts, key=lambda text: -logp(text) / (len(text) + 1) ** penalty)
-        assert [answer.ids for answer in tree.hypotheses] == wanted
-        assert [answer.logp for answer in tree.hypotheses] == pytest.approx([logp(text) for text in wanted], abs=1e-5)
+        tree = table_model.tree(longest, Decoding(beam=len(texts), length_penalty=penalty))
+        expected = sorted(texts, key=lambda text: -logp(text) / (len(text) + 1) ** penalty)
+        assert [answer.ids for answer in tree.hypotheses] == expected
+        assert [answer.logp for answer in tree.hypotheses] == pytest.approx([logp(text) for text in expected], abs=1e-5)
 
 
 @given(seed=st.integers(0, 999), beam=st.integers(1, 5))
 @settings(max_examples=40)
-def test_every_node_goes_on_from_one_that_was_kept(seed: int, beam: int) -> None:
-    lookup = Lookup(5, 4, seed)
-    tree = lookup.tree(4, Decoding(beam=beam))
+def test_every_node_extends_an_alive_node(seed: int, beam: int) -> None:
+    table_model = TableModel(5, 4, seed)
+    tree = table_model.tree(4, Decoding(beam=beam))
     assert tree.nodes[0].parent is None
-    for place, node in enumerate(tree.nodes[1:], 1):
+    for index, node in enumerate(tree.nodes[1:], 1):
         parent = tree.nodes[node.parent]
-        assert node.parent < place
+        assert node.parent < index
         assert parent.is_alive
         assert node.length == parent.length + 1
-        assert node.logp == pytest.approx(lookup.logp(tree.tokens(place)), abs=1e-5)
+        assert node.logp == pytest.approx(table_model.logp(tree.tokens(index)), abs=1e-5)
         assert not (node.is_alive and node.is_finished)
         assert not node.is_finished or node.token == END
     for time in range(1, tree.nodes[-1].length + 1):
         now = [node for node in tree.nodes if node.length == time]
-        going = [node.logp for node in now if node.token != END and node.is_alive]
+        alive = [node.logp for node in now if node.token != END and node.is_alive]
         pruned = [node.logp for node in now if node.token != END and not node.is_alive]
-        assert len(going) <= beam
+        assert len(alive) <= beam
         assert len(now) <= 2 * beam
-        assert max(pruned, default=-math.inf) <= min(going, default=-math.inf)
+        assert max(pruned, default=-math.inf) <= min(alive, default=-math.inf)
     assert Counter(node.is_finished for node in tree.nodes)[True] == len(tree.hypotheses) == len(tree.leaves)
 
 
@@ -144,18 +144,18 @@ def translator(kind: str) -> Loaded:
 
 
 @pytest.mark.parametrize("kind", ["transformer", "recurrent"])
-def test_a_translator_finds_what_its_tree_shows(kind: str) -> None:
+def test_a_translator_returns_the_hypotheses_of_its_tree(kind: str) -> None:
     loaded = translator(kind)
     task, model = loaded.task, loaded.model
     how = Decoding(beam=3, n_best=3)
-    found = task.search(model, Ragged(task.encode(TEXTS)), np.arange(len(TEXTS)), how)
-    for text, wanted in zip(TEXTS, found, strict=True):
+    hypotheses = task.search(model, Ragged(task.encode(TEXTS)), np.arange(len(TEXTS)), how)
+    for text, expected in zip(TEXTS, hypotheses, strict=True):
         tree = translation_tree(task, model, text, how)
-        assert [answer.ids for answer in tree.hypotheses[:3]] == [answer.ids for answer in wanted]
-        assert [answer.logp for answer in tree.hypotheses[:3]] == pytest.approx([a.logp for a in wanted], rel=1e-5)
+        assert [answer.ids for answer in tree.hypotheses[:3]] == [answer.ids for answer in expected]
+        assert [answer.logp for answer in tree.hypotheses[:3]] == pytest.approx([a.logp for a in expected], rel=1e-5)
 
 
-def test_the_tab_tells_all_that_the_page_needs() -> None:
+def test_the_tab_has_all_data_of_the_page() -> None:
     loaded = translator("transformer")
     tab = json.loads(json.dumps(beam_tab(loaded, TEXTS[0])))
     assert (tab["kind"], tab["penalty"]) == ("beam", 1.0)
@@ -172,7 +172,7 @@ def test_the_tab_tells_all_that_the_page_needs() -> None:
         assert (node["token"], node["length"], node["logp"]) == ("</s>", answer["length"], answer["logp"])
 
 
-def test_a_long_text_shows_its_first_sentence_and_what_fits_nowhere_nothing() -> None:
+def test_a_long_text_shows_its_first_sentence() -> None:
     loaded = translator("transformer")
     loaded.task.seen = 12
     long = beam_tab(loaded, "A bad cab. A bad dad had a cab.")
@@ -180,7 +180,7 @@ def test_a_long_text_shows_its_first_sentence_and_what_fits_nowhere_nothing() ->
     assert beam_tab(loaded, "a" * 60) is None
 
 
-def test_only_translators_have_one() -> None:
+def test_only_translators_have_a_tree() -> None:
     tokenizer = learn(TEXTS, Pieces("characters"))
     task = Classify(tokenizer=tokenizer, labels=["a", "b"])
     model = task.head(Bert(BertConfig(len(tokenizer), dim=8, layers=1, hidden=8)))
