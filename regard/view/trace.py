@@ -75,7 +75,7 @@ def require_attention(loaded: Loaded) -> None:
     if not any(isinstance(module, ATTENTION) for module in loaded.model.modules()):
         raise ValueError(NO_ATTENTION)
     if loaded.tokenizer is None and not reads_images(loaded):
-        raise ValueError("regard look shows models of text and of images, and this model reads neither")
+        raise ValueError("regard look shows models of text and of images, and this one reads neither")
 
 
 def trace_translation(loaded: Loaded, text: str, target: str) -> Trace:

@@ -119,7 +119,7 @@ def tried(command: Command, one: Wrong) -> tuple[str, str]:
     said = told([*without(command.args, one.option), *one.typed])
     if said.code == 0:
         return "accepted", "it was accepted" if one.refused else ""
-    unsuited = ("no attention to look at", "regard look shows", "have no page yet")  # come before what to look for
+    unsuited = ("no attention to look at", "regard look shows", "has no page yet")  # come before what to look for
     wrong = fault(said, [*named(one), *unsuited])
     return "refused", f"{wrong}: {said.err[-500:]}" if wrong else ""
 

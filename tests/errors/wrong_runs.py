@@ -36,9 +36,14 @@ def broken(run: Path) -> Iterator[Broken]:
             yield one._replace(content=content, place=f"{number + 1}: {one.place}")
 
 
-def untimed(out: str) -> list[str]:
-    """Without the line that tells how long the start took."""
-    return [line for line in out.splitlines() if not line.startswith("ready after")]
+FINISH = ("ready after", "planned:", "going on from step", "is finished, and stays")
+
+
+def what_was_read(out: str, finishing: bool) -> list[str]:
+    """Without the line that tells how long the start took; and, where a log that lost its end lets a finished run
+    finish once more, without the lines that tell that from a run which stays as it is."""
+    lines = [line for line in out.splitlines() if not line.startswith("ready after")]
+    return [line for line in lines if not any(words in line for words in FINISH)] if finishing else lines
 
 
 class Resuming:
@@ -61,7 +66,8 @@ class Resuming:
         """What became of it: refused or harmless; and what is wrong with that, if anything is."""
         said = self.ask(one)
         if said.code == 0:
-            same = untimed(said.out) == untimed(self.whole.out)
+            finishing = one.file == "metrics.jsonl" and "is finished" in self.whole.out
+            same = what_was_read(said.out, finishing) == what_was_read(self.whole.out, finishing)
             return "harmless" if same else "other", "" if same else f"another run goes on: {said.out[-500:]}"
         after = {name.removeprefix("damaged-"): held for name, held in content_of(self.folder).items()}
         if after != self.before:

@@ -61,7 +61,7 @@ def test_what_cannot_be_shown_or_timed_is_refused_in_a_sentence(listener, tmp_pa
     run, _ = listener
     file = write(tmp_path / "a.wav", voices.voices("test")[0].samples)
     assert main(["look", str(run), file, "--out", str(tmp_path / "a.html")]) == 2
-    assert "this model hears sounds" in capsys.readouterr().err
+    assert "this model reads audio" in capsys.readouterr().err
     assert main(["bench", str(run)]) == 2
     assert "this one reads audio" in capsys.readouterr().err
 
