@@ -1,5 +1,5 @@
 """Where the fused attention kernel pays in training: target tokens per second of the whole loop, with the kernel
-always, and with its spelled-out twin below some number of weights a head (parts/attention.py, SHORT).
+always, and with its spelled-out twin below some number of weights a head (parts/attention.py, UNFUSED_LIMIT).
 
     python benchmarks/attention.py
 
@@ -30,7 +30,7 @@ def main() -> None:
     speeds: dict[int, list[float]] = {limit: [] for limit in LIMITS}
     for number in range(TURNS):
         for limit, steps in loops.items():
-            attention.SHORT = limit
+            attention.UNFUSED_LIMIT = limit
             speed = turn(steps, SECONDS)
             if number:  # the first turn warms up
                 speeds[limit].append(speed)

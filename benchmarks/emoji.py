@@ -37,8 +37,8 @@ NEAREST = 10
 PARTS = 6  # of a caption, for things never seen
 Floats = npt.NDArray[np.float64]
 RECIPE = {
-    "side": 24, "patch": 8, "convolution": True, "image-dim": 96, "image-layers": 1, "image-heads": 3,
-    "image-hidden": 192, "dim": 96, "layers": 1, "heads": 3, "hidden": 192, "joint": 128, "context": 32, "vocab": 1500,
+    "side": 24, "patch_size": 8, "conv_stem": True, "image-dim": 96, "image-layers": 1, "image-heads": 3,
+    "image-hidden": 192, "dim": 96, "layers": 1, "heads": 3, "hidden": 192, "projection_dim": 128, "context": 32, "vocab": 1500,
     "batch-tokens": 16384, "rate": 0.005, "checks": 6,
     "shift": 2, "turn": 10, "zoom": 0.15, "tint": 0.2, "dropout": 0.1, "weight-decay": 0.1,
 }  # fmt: skip

@@ -21,7 +21,7 @@ DATA = SHARED / "molecules" / "esol.csv"
 FIELDS = ["smiles", "measured log solubility in mols per litre"]
 DELANEY = "ESOL predicted log solubility in mols per litre"
 RECIPE = {
-    "model": "graph", "fields": FIELDS, "checks": 1, "skip-bad": True,
+    "model": "graphormer", "fields": FIELDS, "checks": 1, "skip-bad": True,
     "optimizer": "adamw", "rate": 0.0015, "average": 0.98,
 }  # fmt: skip
 SEEDS = 3

@@ -32,7 +32,7 @@ BODIES = {
         "GRU": RECURRENT | {"cell": "gru", "dim": 256},
         "LSTM": RECURRENT | {"cell": "lstm", "dim": 224},
         "GPT": {"model": "gpt", "layers": 4, "dim": 128, "heads": 4, "hidden": 512},
-        "nano": {"model": "nano", "layers": 4, "dim": 128, "heads": 4, "hidden": 512},
+        "nanochat": {"model": "nanochat", "layers": 4, "dim": 128, "heads": 4, "hidden": 512},
     },
 }
 BODIES["classify"] = BODIES["tag"] | {"pooled": {"model": "pooled", "dim": 256, "hidden": 512}}

@@ -37,7 +37,7 @@ def main() -> None:
     files = written(Path(given.out).parent / "fashion-data")
     recipe = {
         "data": [files["train"]], "valid": [files["valid"]],
-        "model": "vit", "convolution": True, "patch": 8, "layers": 2, "rate": 0.0035,
+        "model": "vit", "conv_stem": True, "patch_size": 8, "layers": 2, "rate": 0.0035,
         "shift": 1, "flip": True, "smoothing": 0.1, "batch-tokens": 1600, "minutes": given.minutes, "seed": given.seed,
     }  # fmt: skip
     loaded = trained("classify", Path(given.out), recipe, more)

@@ -27,17 +27,17 @@ from torch import Tensor
 
 from regard.generate import Decoding, generate
 from regard.models import MODELS
-from regard.parts.heads import Classifier, Model, PerToken, Vector
-from regard.parts.pooling import Mean
+from regard.parts.heads import Classifier, EmbeddingHead, Model, TokenClassifier
+from regard.parts.pooling import MeanPool
 from regard.reproducible import reproducible
 
 Row = list[int]
 V, LONGEST, WIDEST, END = 301, 24, 40, 2
 SMALL: dict[str, Any] = {  # few of these widths are multiples of what a processor takes at once
     "vocab": V, "context": 64, "dim": 42, "layers": 2, "encoder_layers": 1, "decoder_layers": 1, "heads": 3,
-    "kv_heads": 1, "hidden": 50, "image": 12, "channels": 3, "patch": 4, "pad": 0, "stages": 2,
-    "image_dim": 42, "image_layers": 2, "image_heads": 3, "joint": 20, "properties": V, "pairs": 9,
-    "mels": 10, "stride": 2, "observation": 5, "places": 2, "actions": V,
+    "kv_heads": 1, "hidden": 50, "image_size": 12, "channels": 3, "patch_size": 4, "pad": 0, "stages": 2,
+    "image_dim": 42, "image_layers": 2, "image_heads": 3, "projection_dim": 20, "atom_features": V, "pair_kinds": 9,
+    "mels": 10, "stride": 2, "observation_dim": 5, "observation_tokens": 2, "num_actions": V,
 }  # fmt: skip
 
 
@@ -62,7 +62,7 @@ def reader(name: str, head: Callable[[int], Any], sizes: dict[str, Any] = SMALL)
 
 def speaker(name: str, ability: str, sizes: dict[str, Any] = SMALL) -> Model:
     body = body_of(name, ability, sizes)
-    return Model(body, body.vocabulary()).eval()
+    return Model(body, body.lm_head()).eval()
 
 
 def padded(rows: Sequence[Row], width: int) -> tuple[Tensor, Tensor]:
@@ -93,7 +93,9 @@ def bonded(model: Model, rows: Sequence[Row], width: int) -> list[Tensor]:
 def foreseen(model: Model, rows: Sequence[Row], width: int) -> list[Tensor]:
     """Tokens as actions, and what each is seen to do."""
     ids, mask = padded(rows, width)
-    shown = torch.randn(V, SMALL["places"], SMALL["observation"], generator=torch.Generator().manual_seed(0))
+    shown = torch.randn(
+        V, SMALL["observation_tokens"], SMALL["observation_dim"], generator=torch.Generator().manual_seed(0)
+    )
     answers = model.head(model.body(shown[ids], ids, mask))
     return [answer[: len(row)] for answer, row in zip(answers, rows, strict=True)]
 
@@ -135,7 +137,7 @@ def transcribed(model: Model, rows: Sequence[Row], width: int) -> list[Tensor]:
 
 
 def translated(model: Model, how: Decoding, rows: Sequence[Row], width: int) -> list[Tensor]:
-    caches = model.body.read(*padded(rows, width))
+    caches = model.body.decoder_caches(*padded(rows, width))
     return said(model, model.body.decode, caches, torch.zeros(len(rows), dtype=torch.long), rows, how)
 
 
@@ -163,7 +165,7 @@ def said(
 
 def kinds() -> dict[str, Kind]:
     translator, writer = speaker("transformer", "translates"), speaker("gpt", "writes")
-    viewer = Model(body_of("vit", "sees", SMALL | {"convolution": True}), PerToken(SMALL["dim"], 3)).eval()
+    viewer = Model(body_of("vit", "sees", SMALL | {"conv_stem": True}), TokenClassifier(SMALL["dim"], 3)).eval()
     return {
         "translate, logits": Kind(partial(taught, translator)),
         "translate, greedy": Kind(partial(translated, translator, Decoding(beam=1))),
@@ -171,11 +173,11 @@ def kinds() -> dict[str, Kind]:
         "write, logits": Kind(partial(per_token, writer)),
         "write, greedy": Kind(partial(written, writer, Decoding(beam=1)), alike=True),
         "write, sampled": Kind(partial(written, writer, Decoding(temperature=1.0)), alike=True),
-        "classify, bert": Kind(partial(whole, reader("bert", lambda dim: Classifier(dim, 5, Mean())))),
+        "classify, bert": Kind(partial(whole, reader("bert", lambda dim: Classifier(dim, 5, MeanPool())))),
         "classify, pictures": Kind(partial(seen, viewer)),
-        "tag, modernbert": Kind(partial(per_token, reader("modernbert", lambda dim: PerToken(dim, 7)))),
-        "tag, lstm": Kind(partial(per_token, reader("recurrent", lambda dim: PerToken(dim, 7)))),
-        "embed, nano": Kind(partial(whole, reader("nano", lambda dim: Vector(Mean())))),
+        "tag, modernbert": Kind(partial(per_token, reader("modernbert", lambda dim: TokenClassifier(dim, 7)))),
+        "tag, lstm": Kind(partial(per_token, reader("recurrent", lambda dim: TokenClassifier(dim, 7)))),
+        "embed, nanochat": Kind(partial(whole, reader("nanochat", lambda dim: EmbeddingHead(MeanPool())))),
     }
 
 
@@ -223,7 +225,7 @@ def cost(rounds: int) -> None:
     runs = {
         "translate, transformer tiny, beam 4": partial(translated, translator, many),
         "write, gpt tiny, greedy": partial(written, writer, one),
-        "classify, bert tiny": partial(whole, reader("bert", lambda dim: Classifier(dim, 5, Mean()), size["bert"])),
+        "classify, bert tiny": partial(whole, reader("bert", lambda dim: Classifier(dim, 5, MeanPool()), size["bert"])),
     }
     draw = random.Random(0)
     for name, run in runs.items():

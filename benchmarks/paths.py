@@ -24,7 +24,7 @@ def main() -> None:
     print(f"{machine()}, seed {given.seed}")
     for name, how in (("with", {}), ("without", {"no-bias": True})):
         folder = out / name
-        recipe = {"model": "graph", "minutes": given.minutes, "seed": given.seed}
+        recipe = {"model": "graphormer", "minutes": given.minutes, "seed": given.seed}
         loaded = trained("regress", folder, recipe | how, more)
         said = [float(answer) for answer in loaded([row.text for row in rows])]
         exact = accuracy(wanted, [float(round(one)) for one in said])

@@ -20,7 +20,7 @@ from corpus import SHARED
 from recipes import machine, seconds, trained
 
 DATA = SHARED / "protein_ss" / "splits.zip"
-BODY = {"model": "chain"}
+BODY = {"model": "protein_encoder"}
 TAG = {"checks": 8}
 FROM = {"rate": 0.0067}  # that of a run from scratch, so that only the start differs
 

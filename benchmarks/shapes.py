@@ -32,7 +32,7 @@ SHAPES: dict[str, tuple[str, str, dict[str, Any]]] = {
         "llama",
         {
             "vocab": 49152, "context": 1024, "dim": 576, "layers": 30, "heads": 9, "kv_heads": 3, "hidden": 1536,
-            "tied": True,
+            "tie_embeddings": True,
         },
     ),
     "marian": (
@@ -40,7 +40,7 @@ SHAPES: dict[str, tuple[str, str, dict[str, Any]]] = {
         "transformer",
         {
             "vocab": 58101, "context": 512, "dim": 512, "encoder_layers": 6, "decoder_layers": 6, "heads": 8,
-            "hidden": 2048, "norm_last": True, "activation": "silu",
+            "hidden": 2048, "post_norm": True, "activation": "silu",
         },
     ),
 }  # fmt: skip

@@ -19,7 +19,7 @@ def main() -> None:
     given, more = options(str(__doc__), 10, "runs/strings")
     files = official(Path(given.out).parent / "speech-data" / "official")
     recipe = {
-        "data": [files["train"]], "valid": [files["valid"]], "model": "transcriber", "batch-tokens": 2048,
+        "data": [files["train"]], "valid": [files["valid"]], "model": "speech2text", "batch-tokens": 2048,
         "minutes": given.minutes, "seed": given.seed,
     }  # fmt: skip
     loaded = trained("translate", Path(given.out), recipe, more)

@@ -28,10 +28,10 @@ sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
 SPEEDS = {None: "plain modules", "exact": "exact", "int8": "int8"}
 MODELS = [
-    ("translate", "transformer"), ("translate", "transcriber"), ("write", "gpt"), ("write", "llama"), ("write", "nano"),
-    ("fill", "bert"), ("fill", "chain"), ("classify", "bert"), ("classify", "vit"), ("classify", "listener"),
-    ("regress", "bert"), ("regress", "graph"), ("tag", "bert"), ("answer", "bert"), ("embed", "bert"),
-    ("match", "clip"), ("predict", "world"), ("decide", "world"),
+    ("translate", "transformer"), ("translate", "speech2text"), ("write", "gpt"), ("write", "llama"), ("write", "nanochat"),
+    ("fill", "bert"), ("fill", "protein_encoder"), ("classify", "bert"), ("classify", "vit"), ("classify", "audio_encoder"),
+    ("regress", "bert"), ("regress", "graphormer"), ("tag", "bert"), ("answer", "bert"), ("embed", "bert"),
+    ("match", "clip"), ("predict", "world_model"), ("decide", "world_model"),
 ]  # fmt: skip
 SWITCH = 5e-6  # seconds after which Python may switch to another thread
 CLOSE = 1e-4  # numbers may differ by so much, absolutely and as a share

@@ -8,8 +8,8 @@ python docs/pictures.py --lab recall depth         of these experiments only
 regard demo && regard train classify --model vit && regard train match && regard train predict &&
 regard train decide --returns
 regard train predict --env CartPole-v1 --out runs/cart
-regard train tag --model chain --out runs/tag-chain
-regard train regress --model graph --out runs/paths
+regard train tag --model protein_encoder --out runs/tag-chain
+regard train regress --model graphormer --out runs/paths
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ from regard.lab.toy_language import MASK, PAD, SENTENCE, WORDS, all_sentences
 from regard.load import Loaded, load
 from regard.look import look
 from regard.models.gpt import GPT, GPTConfig
-from regard.parts.attention import weights_openly
+from regard.parts.attention import attention_weights
 from regard.parts.heads import Model
-from regard.parts.positions import Alibi, RelativeBias, Rotary, sinusoids
-from regard.parts.stems import Patches
+from regard.parts.positions import Alibi, RelativePositionBias, RotaryPositions, sinusoids
+from regard.parts.stems import PatchEmbedding
 from regard.rl.cartpole import CartPole
 from regard.rl.environment import Environment
 from regard.rl.environment import rollout as act
@@ -154,7 +154,7 @@ def causal(file: Path) -> None:
     tables = {
         "scores / √E": scores,
         "masked": scores.masked_fill(~seen, -torch.inf),
-        "weights: each row sums to 1": weights_openly(q, k, causal=True)[0, 0],
+        "weights: each row sums to 1": attention_weights(q, k, causal=True)[0, 0],
     }
     figure = Figure(figsize=(8, 3), layout="constrained")
     for axes, (title, table) in zip(figure.subplots(1, 3), tables.items(), strict=True):
@@ -177,7 +177,7 @@ def relative(file: Path) -> None:
     figure = Figure(figsize=(8, 2.9), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     ones = torch.ones(1, 1, 201, 64)
-    q, k = Rotary(64, 201)(ones, ones, 0)
+    q, k = RotaryPositions(64, 201)(ones, ones, 0)
     scores = (q @ k.mT)[0, 0]
     for start, colour, width in ((100, "lightsteelblue", 7), (150, "tab:orange", 3), (200, "k", 1)):
         left.plot(scores[start].flip(0)[200 - start :][:100], color=colour, linewidth=width, label=f"from {start}")
@@ -187,7 +187,7 @@ def relative(file: Path) -> None:
         middle.plot(bias.flip(0), label=f"slope {slope}")
     middle.set_title("ALiBi: what each of 4 heads adds")
     middle.legend(loc="lower left", handlelength=1)
-    right.step(range(200), RelativeBias(1, causal=True).buckets(1, 200)[0].flip(0), where="mid")
+    right.step(range(200), RelativePositionBias(1, causal=True).buckets(1, 200)[0].flip(0), where="mid")
     right.set_title("relative bias: which of 32 numbers")
     for axes in (left, middle, right):
         axes.set_xlabel("distance")
@@ -200,7 +200,7 @@ def patches(file: Path) -> None:
     patch = 8
     pixels = torch.from_numpy(bundled_shapes.shapes(1)[0].pixels).permute(2, 0, 1)[None] / 255  # (1,3,32,32)
     width = 3 * patch * patch
-    stem = Patches(3, patch, width, bias=False)
+    stem = PatchEmbedding(3, patch, width, bias=False)
     stem.map.weight.data = torch.eye(width).view(width, 3, patch, patch)
     squares = stem(pixels)[0].detach().view(-1, 3, patch, patch).permute(0, 2, 3, 1)  # (P,8,8,3)
     figure = Figure(figsize=(8, 2.7), layout="constrained")
@@ -211,7 +211,7 @@ def patches(file: Path) -> None:
     for edge in range(patch, pixels.size(-1), patch):
         whole.axvline(edge - 0.5, color="w", linewidth=2)
         whole.axhline(edge - 0.5, color="w", linewidth=2)
-    whole.set_title(f"32 x 32 pixels, --patch {patch}")
+    whole.set_title(f"32 x 32 pixels, --patch-size {patch}")
     right.suptitle(f"the sequence: {len(squares)} tokens of {width} numbers", fontsize=9)
     row = list(right.subplots(2, len(squares) // 2).flat)
     for number, (axes, square) in enumerate(zip(row, squares, strict=True), 1):
@@ -296,7 +296,7 @@ def gpt(file: Path) -> None:
     torch.manual_seed(1)
     sentences = F.pad(F.pad(all_sentences(), (1, 0), value=MASK), (0, 1), value=PAD)  # a start and an end
     body = GPT(GPTConfig(len(WORDS), 9, 64, layers=2, heads=4, hidden=128, dropout=0.0))
-    model = Model(body, body.vocabulary())
+    model = Model(body, body.lm_head())
 
     def lesson() -> Tensor:
         ids = sentences[1 + torch.randint(len(sentences) - 1, (32,))]

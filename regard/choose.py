@@ -83,10 +83,10 @@ def must_fit(config: Any, may_be_0: tuple[str, ...] = ()) -> None:
     for name in (field.name for field in fields(config) if field.type == "float"):
         must(config, **{name: (abs(getattr(config, name)) < LARGEST, f"a number within ±{LARGEST:g}")})
     must(config, dropout=(0 <= config.dropout < 1, "at least 0 and below 1"))
-    if hasattr(config, "eps"):
-        must(config, eps=(0 < config.eps < 1, "above 0 and below 1"))
-    if hasattr(config, "image_eps"):  # that of the other tower if 0
-        must(config, image_eps=(0 <= config.image_eps < 1, "at least 0 and below 1"))
+    if hasattr(config, "norm_eps"):
+        must(config, norm_eps=(0 < config.norm_eps < 1, "above 0 and below 1"))
+    if hasattr(config, "image_norm_eps"):  # that of the other tower if 0
+        must(config, image_norm_eps=(0 <= config.image_norm_eps < 1, "at least 0 and below 1"))
     for heads, dim in (("heads", "dim"), ("image_heads", "image_dim"), ("kv_heads", "heads")):
         if sizes.get(heads) and sizes[dim] % sizes[heads]:
             told = [name.replace("_", "-") for name in (heads, dim)]

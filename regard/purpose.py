@@ -26,7 +26,7 @@ from regard.hub.folder import asked_in, ends_of, said_of
 from regard.hub.sentences import read_modules
 from regard.hub.tables import KNOWN, classes_of, must_be_supported
 from regard.hub.weights import INDEX, WHOLE, stored_in
-from regard.parts.pooling import AtEnd
+from regard.parts.pooling import EosPool
 from regard.pick import Rules
 from regard.tasks import TASKS
 from regard.tasks.task import Task
@@ -203,7 +203,7 @@ def must_end(folder: Path, tokenizer: Tokenizer) -> None:
     """Refuse a text tower of CLIP whose vector is not that of the last token; 2 stands for the highest id."""
     end = read_json(folder / "config.json").get("eos_token_id", 49_407)
     [ids] = tokenizer.encode(["a"])
-    if ids[-1:] != [len(tokenizer) - 1 if end == AtEnd.HIGHEST else end] or ids[-1] in ids[:-1]:
+    if ids[-1:] != [len(tokenizer) - 1 if end == EosPool.HIGHEST else end] or ids[-1] in ids[:-1]:
         told = f"{folder / 'config.json'}: eos_token_id is {end!r:.80}, but the tokenizer ends a text with {ids[-1:]}"
         raise ValueError(f"{told}: a CLIP takes its vector from there, so the two must agree")
 

@@ -29,8 +29,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from regard.parts.attention import repeated, what_may_be_seen
-from regard.parts.recurrence import gru_step_openly, lstm_step_openly, rnn_step_openly
+from regard.parts.attention import repeat_kv, resolve_mask
+from regard.parts.recurrence import gru_step, lstm_step, rnn_step
 
 ROWS, NARROW = 4, 16  # of a product with weights: rows in a tile, and fewest columns
 TILE = (8, 16)  # of each product in a batch of them: rows and columns in a tile
@@ -116,14 +116,14 @@ def attend(
 ) -> Tensor:
     """Spelled out, over whole pieces of keys; of many questions, some at a time."""
     T, S = q.size(2), k.size(2)
-    may, _ = what_may_be_seen(q, k, mask, is_causal, spell=True)
+    may, _ = resolve_mask(q, k, mask, is_causal, materialize=True)
     if may is None:
         may = torch.ones(1, S, dtype=torch.bool)
     least = torch.finfo(torch.float32).min  # not -inf: a row that may see nothing stays finite
     added = torch.zeros(may.shape).masked_fill_(~may, least) if may.dtype == torch.bool else may.clamp(min=least)
     added = filled(added, 1 if added.size(-2) == 1 else TILE[0], PIECE, value=-math.inf)
     q = filled(q * (1 / math.sqrt(q.size(3)) if scale is None else scale), TILE[0], 1)
-    k, v = (filled(repeated(x, q.size(1)), PIECE, 1) for x in (k, v))
+    k, v = (filled(repeat_kv(x, q.size(1)), PIECE, 1) for x in (k, v))
     some = max(1, ROOM // (q.size(0) * q.size(1) * k.size(2) * TILE[0])) * TILE[0]
     found = []
     for rows in (slice(start, start + some) for start in range(0, T, some)):
@@ -231,9 +231,9 @@ STEADY: dict[str, Callable[..., Any]] = {
     "exp_": in_place,
     "sum": total,
     "mean": mean,
-    "rnn_tanh": partial(recur, rnn_step_openly),
-    "gru": partial(recur, gru_step_openly),
-    "lstm": partial(recur, lstm_step_openly),
+    "rnn_tanh": partial(recur, rnn_step),
+    "gru": partial(recur, gru_step),
+    "lstm": partial(recur, lstm_step),
     "conv1d": convolve_in_time,
     "conv2d": convolve,
     "batch_norm": batch_norm,

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from regard.parts.recurrence import lstm_step_openly
+from regard.parts.recurrence import lstm_step
 
 LANES = 16  # numbers in a vector
 SHARE = 2**14  # numbers from which on threads share the work
@@ -107,7 +107,7 @@ def lstm(x: Tensor, start: tuple[Tensor, Tensor], weights: Any, *_: Any) -> tupl
     state, answers = (start[0][0], start[1][0]), []
     with BatchVariant():
         for token in x.unbind(1):
-            state, _ = lstm_step_openly(token, state, weights)
+            state, _ = lstm_step(token, state, weights)
             answers.append(state[0])
     return torch.stack(answers, 1), state[0][None], state[1][None]
 

@@ -176,9 +176,9 @@ def test_several_files_of_training_and_one_to_score_on_are_of_one_kind(tmp_path)
     [
         ("classify", ["cat/1.png", "dog/2.JPG"], "a folder of pictures, which modernbert .*--model vit"),
         ("classify", ["train-images-idx3-ubyte"], "a folder of pictures, which modernbert .*--model vit"),
-        ("classify", ["seven_1.wav", "six_1.flac"], "a folder of sounds, which modernbert .*--model listener"),
-        ("classify --model vit", ["seven/1.wav"], "a folder of sounds, which vit .*--model listener"),
-        ("translate", ["seven/1.wav"], "a folder of sounds, which transformer .*--model transcriber"),
+        ("classify", ["seven_1.wav", "six_1.flac"], "a folder of sounds, which modernbert .*--model audio_encoder"),
+        ("classify --model vit", ["seven/1.wav"], "a folder of sounds, which vit .*--model audio_encoder"),
+        ("translate", ["seven/1.wav"], "a folder of sounds, which transformer .*--model speech2text"),
         ("regress", ["cat/1.png"], "a folder of pictures, .*no model for regress does"),
         ("classify", ["notes/a.txt"], "this is a folder; name the file"),
     ],
@@ -252,11 +252,11 @@ def test_a_beam_that_has_no_effect_is_told(writer, small_run, capsys):
 def test_a_switch_that_turns_off_says_so(capsys):
     _, out, _ = run(capsys, "train", "translate", "--help")
     text = " ".join(out.replace("│", " ").split())
-    assert "--no-scaled turn off: token vectors are multiplied by √dim" in text
+    assert "--no-scale-embedding turn off: token vectors are multiplied by √dim" in text
     known = options("translate", "transformer", "tiny")
-    assert known["scaled"].default is True
-    assert parse("test", ["--no-scaled"], known)["scaled"] is False
-    assert parse("test", [], known)["scaled"] is True
+    assert known["scale_embedding"].default is True
+    assert parse("test", ["--no-scale-embedding"], known)["scale_embedding"] is False
+    assert parse("test", [], known)["scale_embedding"] is True
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_a_switch_that_turns_off_says_so(capsys):
         ("train translate --label_smoothing 0.1", "no option --label_smoothing: did you mean --smoothing?"),
         ("train translate --label-smoothing=0.1", "no option --label-smoothing: did you mean --smoothing?"),
         ("train translate --lr 1", "no option --lr: did you mean --rate?"),
-        ("train translate --scaled", "--scaled is on unless --no-scaled turns it off"),
+        ("train translate --scale-embedding", "--scale-embedding is on unless --no-scale-embedding turns it off"),
         ("train translate --no-lowercase", "--lowercase is off unless given"),
         ("train translate --xyzzy", "no option --xyzzy: --help lists"),
         ("score --delimiter , a b", "no option --delimiter: did you mean --separator?"),

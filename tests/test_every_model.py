@@ -31,9 +31,9 @@ PIECES = {"one by one": [1] * T, "a prompt in two pieces": [5, 3, 1], "all at on
 SMALL: dict[str, Any] = {
     "vocab": V, "context": CONTEXT, "dim": D, "layers": 2, "encoder_layers": 2, "decoder_layers": 2, "stages": 2,
     "heads": 3, "kv_heads": 1, "hidden": 20, "dropout": 0.0, "sep": SEP,
-    "properties": V, "pairs": KINDS,
-    "image": IMAGE, "channels": C, "patch": 4, "image_dim": 16, "image_layers": 1, "image_heads": 2, "joint": E,
-    "observation": 6, "places": 2, "actions": V,
+    "atom_features": V, "pair_kinds": KINDS,
+    "image_size": IMAGE, "channels": C, "patch_size": 4, "image_dim": 16, "image_layers": 1, "image_heads": 2, "projection_dim": E,
+    "observation_dim": 6, "observation_tokens": 2, "num_actions": V,
     "mels": MELS, "stride": STRIDE,
 }  # fmt: skip
 
@@ -80,7 +80,7 @@ def made(name: str, ability: str, variant: dict[str, Any], seed: int = 1) -> Any
 
 def headed(body: Any, seed: int = 2) -> Model:
     torch.manual_seed(seed)
-    return Model(body, body.vocabulary() if hasattr(body, "vocabulary") else nn.Linear(D, 4)).double()
+    return Model(body, body.lm_head() if hasattr(body, "lm_head") else nn.Linear(D, 4)).double()
 
 
 def close(one: Tensor, other: Tensor) -> None:
@@ -287,7 +287,7 @@ def test_what_comes_later_cannot_change_what_came_before(name: str, ability: str
 
 @those_that("fills", "spells")
 def test_both_sides_are_seen_where_a_hidden_word_is_guessed(name: str, ability: str, variant: dict[str, Any]) -> None:
-    body = made(name, ability, variant | {switch: False for switch in variant if switch == "one_way"})
+    body = made(name, ability, variant | {switch: False for switch in variant if switch == "unidirectional"})
     before = body(ids())
     for changed in range(T):
         other = ids()
@@ -339,7 +339,7 @@ def with_cache(body: Any, ability: str) -> tuple[list[Cache], Callable[..., Tens
         return body.caches(), lambda new, caches: body(*world(new), cache=caches), lambda done: body(*world(done))
     read, mask = source(ability), padding([S, 3, 5], S)
     with torch.inference_mode():
-        caches = body.read(read, mask)
+        caches = body.decoder_caches(read, mask)
     return caches, lambda new, caches: body.decode(new, cache=caches), lambda target: body(read, target, mask)
 
 

@@ -40,7 +40,7 @@ import threads  # noqa: E402
 SIDE, RATE = 8, 8000
 SMALL: dict[str, Any] = {
     "dim": 16, "layers": 1, "encoder_layers": 1, "decoder_layers": 1, "stages": 2, "heads": 2, "kv_heads": 1,
-    "hidden": 12, "context": 64, "patch": 4, "image_dim": 16, "image_layers": 1, "image_heads": 2, "joint": 8,
+    "hidden": 12, "context": 64, "patch_size": 4, "image_dim": 16, "image_layers": 1, "image_heads": 2, "projection_dim": 8,
     "pieces": "characters", "device": "cpu", "batch_tokens": 400,
     "mels": 8, "stride": 4,
     "shift": 0, "tempo": 0.0, "tract": 0.0, "pitch": 0.0, "colour": 0.0, "noise": -100.0, "masks": 0.0,
@@ -366,10 +366,10 @@ def ability(task: str, model: str) -> str:
 
 FIT = [(task, model) for task, kind in TASKS.items() for model, f in MODELS.items() if {*kind.asks} & {*f.bodies}]
 DEFAULTS = [(task, kind.default) for task, kind in TASKS.items()]
-SEES = [("classify", "convolution"), ("classify", "vit")]
-BONDS = [("classify", "graph"), ("regress", "graph")]
-HEARS = [("classify", "listener"), ("translate", "transcriber")]
-ACTS = ("predict", "world", "jsonl")  # it learns rewards and ends too, of which its first form has none
+SEES = [("classify", "resnet"), ("classify", "vit")]
+BONDS = [("classify", "graphormer"), ("regress", "graphormer")]
+HEARS = [("classify", "audio_encoder"), ("translate", "speech2text")]
+ACTS = ("predict", "world_model", "jsonl")  # it learns rewards and ends too, of which its first form has none
 every_fit = pytest.mark.parametrize(("task", "model"), FIT)
 every_fit_and_form = pytest.mark.parametrize(("task", "model", "form"), [*((*fit, None) for fit in FIT), ACTS])
 every_task = pytest.mark.parametrize(("task", "model"), [*DEFAULTS, *SEES, *HEARS])
@@ -834,15 +834,15 @@ def test_a_run_that_started_from_another_goes_on_without_it(finished: Any, tmp_p
     assert [step.number for step in train("classify", resume=True, out=out)] == [3, 4]
 
 
-@pytest.mark.parametrize("task", [task for task, model in FIT if model == "nano"])
+@pytest.mark.parametrize("task", [task for task, model in FIT if model == "nanochat"])
 def test_a_task_may_start_from_a_model_that_wrote(task: str, finished: Any, tmp_path: Path) -> None:
-    begun = finished("write", "nano")[0]
+    begun = finished("write", "nanochat")[0]
     cache = {"cache": str(tmp_path / "cache")} if task == "write" else {}
-    given = files(task, "nano", tmp_path) | {"out": str(tmp_path / "run"), "steps": 2, "checks": 1} | cache
+    given = files(task, "nanochat", tmp_path) | {"out": str(tmp_path / "run"), "steps": 2, "checks": 1} | cache
     job = planned(prepare(start(task, from_=str(begun.run.folder), device="cpu", batch_tokens=400, **given)))
     assert job.task.tokenizer.engine.get_vocab() == begun.task.tokenizer.engine.get_vocab()
     assert [step.number for step in carry_out(job)] == [1, 2]
-    test_an_empty_input_is_answered_or_refused(task, "nano", lambda *_: (job, tmp_path))
+    test_an_empty_input_is_answered_or_refused(task, "nanochat", lambda *_: (job, tmp_path))
 
 
 def test_a_score_draws_from_numbers_of_its_own(finished: Any) -> None:

@@ -192,7 +192,7 @@ def test_train_tells_what_it_takes():
     assert all(one.annotation not in (inspect.Parameter.empty, "Any") for name, one in takes.items() if name in named)
     documented = inspect.getdoc(regard.train)
     assert [name for name in named if name not in documented] == []
-    assert {*named} - {"model", "size"} <= {*options("write", "nano", "tiny")}
+    assert {*named} - {"model", "size"} <= {*options("write", "nanochat", "tiny")}
 
 
 @pytest.mark.parametrize(

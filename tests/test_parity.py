@@ -44,7 +44,7 @@ def folder(request, tmp_path_factory):
     task = Translate(tokenizer=tokenizer)
     config = TransformerConfig(
         vocab=len(tokenizer), context=64, dim=24, encoder_layers=3, decoder_layers=2, heads=4, hidden=40,
-        norm_last=request.param, pad=tokenizer.pad,
+        post_norm=request.param, pad=tokenizer.pad,
     )  # fmt: skip
     model = task.head(Transformer(config))
     with torch.no_grad():
@@ -65,7 +65,7 @@ def folder(request, tmp_path_factory):
 def test_transformers_gives_our_logits(folder):
     ours = load(folder, device="cpu")
     theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
-    kind = "MarianMTModel" if ours.model.body.config.norm_last else "PegasusForConditionalGeneration"
+    kind = "MarianMTModel" if ours.model.body.config.post_norm else "PegasusForConditionalGeneration"
     assert type(theirs).__name__ == kind
     batch = ours.task.batch(
         ours.task.prepare([(a, b) for a, b in zip(sentences(9), sentences(18)[9:], strict=True)]), range(9)
@@ -192,7 +192,7 @@ def run_of(folder, model, task):
     return run.folder
 
 
-@pytest.fixture(scope="module", params=["gpt", "llama", "nano"])
+@pytest.fixture(scope="module", params=["gpt", "llama", "nanochat"])
 def writer(request, tmp_path_factory):
     tokenizer = learn(sentences(100), Pieces(pieces="characters"), WRITING)
     return run_of(tmp_path_factory.mktemp("run") / "model", request.param, Write(tokenizer=tokenizer))
@@ -229,7 +229,7 @@ def test_transformers_fills_gaps_as_our_bert_does(tmp_path):
             assert (ours.model(ids) - theirs(input_ids=ids).logits).abs().max() < 1e-5
 
 
-@pytest.mark.parametrize("model", ["gpt", "llama", "nano", "bert"])
+@pytest.mark.parametrize("model", ["gpt", "llama", "nanochat", "bert"])
 def test_transformers_finds_the_body_of_our_classifiers(model, tmp_path):
     task = Classify(labels=["a", "b", "c"], tokenizer=learn(sentences(100), Pieces(vocab=80), READING))
     folder = run_of(tmp_path / "model", model, task)

@@ -25,8 +25,8 @@ from regard.hub.names import Names, Rule, rule_of
 from regard.hub.tables import KNOWN
 from regard.models import MODELS
 from regard.models.bert import Bert, BertConfig
-from regard.parts.heads import Classifier, Model, PerToken, SpanScores
-from regard.parts.pooling import First, Mean, Pooler
+from regard.parts.heads import Classifier, Model, SpanHead, TokenClassifier
+from regard.parts.pooling import FirstPool, MeanPool, Pooler
 
 transformers = pytest.importorskip("transformers", reason="parity needs the dev extra")
 
@@ -49,7 +49,7 @@ class Head:
 def text_heads(family: str) -> list[Head]:
     return [
         Head(f"{family}Model", "AutoModel", lambda body, classes: nn.Identity()),
-        Head(f"{family}ForMaskedLM", "AutoModelForMaskedLM", lambda body, classes: body.vocabulary()),
+        Head(f"{family}ForMaskedLM", "AutoModelForMaskedLM", lambda body, classes: body.lm_head()),
         Head(
             f"{family}ForSequenceClassification",
             "AutoModelForSequenceClassification",
@@ -58,18 +58,18 @@ def text_heads(family: str) -> list[Head]:
         Head(
             f"{family}ForTokenClassification",
             "AutoModelForTokenClassification",
-            lambda body, classes: PerToken(body.config.dim, classes),
+            lambda body, classes: TokenClassifier(body.config.dim, classes),
         ),
         Head(
             f"{family}ForQuestionAnswering",
             "AutoModelForQuestionAnswering",
-            lambda body, classes: SpanScores(body.config.dim),
+            lambda body, classes: SpanHead(body.config.dim),
         ),
     ]
 
 
 def first_vector(body: Any, classes: int) -> nn.Module:
-    return Classifier(body.config.dim, classes, First())
+    return Classifier(body.config.dim, classes, FirstPool())
 
 
 def modern_heads() -> list[Head]:
@@ -78,22 +78,22 @@ def modern_heads() -> list[Head]:
         Head(
             "ModernBertForSequenceClassification",
             "AutoModelForSequenceClassification",
-            lambda body, classes: Classifier(body.config.dim, classes, First(), thought=body.thought()),
+            lambda body, classes: Classifier(body.config.dim, classes, FirstPool(), transform=body.head_transform()),
         ),
         Head(
             "ModernBertForSequenceClassification",
             "AutoModelForSequenceClassification",
-            lambda body, classes: Classifier(body.config.dim, classes, Mean(), thought=body.thought()),
+            lambda body, classes: Classifier(body.config.dim, classes, MeanPool(), transform=body.head_transform()),
         ),
         Head(
             "ModernBertForTokenClassification",
             "AutoModelForTokenClassification",
-            lambda body, classes: PerToken(body.config.dim, classes, thought=body.thought()),
+            lambda body, classes: TokenClassifier(body.config.dim, classes, transform=body.head_transform()),
         ),
         Head(
             "ModernBertForQuestionAnswering",
             "AutoModelForQuestionAnswering",
-            lambda body, classes: SpanScores(body.config.dim, thought=body.thought()),
+            lambda body, classes: SpanHead(body.config.dim, transform=body.head_transform()),
         ),
     ]
 
@@ -495,7 +495,7 @@ PUBLISHED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # config.json, 
             "model_type": "bert", "pad_token_id": 0, "position_embedding_type": "absolute",
             "transformers_version": "4.6.0.dev0", "type_vocab_size": 2, "vocab_size": 30_522,
         },
-        {"vocab": 30_522, "context": 512, "eps": 1e-12, "pad": 0, "segments": 2, "sep": -1, "after_pad": False},
+        {"vocab": 30_522, "context": 512, "norm_eps": 1e-12, "pad": 0, "segments": 2, "sep": -1, "positions_after_pad": False},
     ),
     "roberta-base": (
         READER | {
@@ -503,7 +503,7 @@ PUBLISHED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # config.json, 
             "layer_norm_eps": 1e-5, "max_position_embeddings": 514, "model_type": "roberta", "pad_token_id": 1,
             "type_vocab_size": 1, "vocab_size": 50_265,
         },
-        {"vocab": 50_265, "context": 512, "eps": 1e-5, "pad": 1, "segments": 1, "after_pad": True},
+        {"vocab": 50_265, "context": 512, "norm_eps": 1e-5, "pad": 1, "segments": 1, "positions_after_pad": True},
     ),
     "google/vit-base-patch16-224": (
         READER | {
@@ -513,14 +513,14 @@ PUBLISHED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # config.json, 
             "initializer_range": 0.02, "layer_norm_eps": 1e-12, "model_type": "vit", "num_channels": 3,
             "patch_size": 16, "qkv_bias": True, "transformers_version": "4.13.0.dev0",
         },
-        {"image": 224, "patch": 16, "channels": 3, "dim": 768, "qkv_bias": True, "eps": 1e-12},
+        {"image_size": 224, "patch_size": 16, "channels": 3, "dim": 768, "qkv_bias": True, "norm_eps": 1e-12},
     ),
     "openai/clip-vit-base-patch32": (
         CLIP | TOWERS | {
             "projection_dim": 512, "text_config_dict": None, "vision_config_dict": None, "torch_dtype": "float32",
             "transformers_version": None,
         },
-        {"vocab": 49_408, "dim": 512, "hidden": 2048, "image_dim": 768, "image_hidden": 3072, "joint": 512, "sep": 2},
+        {"vocab": 49_408, "dim": 512, "hidden": 2048, "image_dim": 768, "image_hidden": 3072, "projection_dim": 512, "sep": 2},
     ),
     "openai/clip-vit-large-patch14, which says it twice": (
         CLIP | TOWERS | {
@@ -531,7 +531,7 @@ PUBLISHED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # config.json, 
                 "patch_size": 14,
             },
         },
-        {"dim": 768, "heads": 12, "sep": 49_407, "image_dim": 1024, "image_layers": 24, "patch": 14, "joint": 768},
+        {"dim": 768, "heads": 12, "sep": 49_407, "image_dim": 1024, "image_layers": 24, "patch_size": 14, "projection_dim": 768},
     ),
     "openai/clip-vit-large-patch14-336, which says no more than it must": (
         CLIP | {
@@ -542,7 +542,7 @@ PUBLISHED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # config.json, 
                 "num_hidden_layers": 24, "patch_size": 14,
             },
         },
-        {"vocab": 49_408, "context": 77, "layers": 12, "dim": 768, "image": 336, "channels": 3, "sep": 49_407},
+        {"vocab": 49_408, "context": 77, "layers": 12, "dim": 768, "image_size": 336, "channels": 3, "sep": 49_407},
     ),
 }  # fmt: skip
 
@@ -557,7 +557,7 @@ def test_published_configs_are_read_as_transformers_reads_them(name: str, tmp_pa
     theirs = transformers.AutoConfig.from_pretrained(tmp_path)
     text = getattr(theirs, "text_config", theirs)
     assert config.dim == text.hidden_size
-    assert config.eps == text.layer_norm_eps
+    assert config.norm_eps == text.layer_norm_eps
     if names.family == "clip":
         assert config.sep == text.eos_token_id
         assert config.image_hidden == theirs.vision_config.intermediate_size
@@ -580,8 +580,8 @@ def test_ctranslate2_gives_the_vectors_of_our_bert(roberta: bool, tmp_path: Path
     tokenizer = learn([" ".join(words)] * 3, Pieces(vocab=60), READING)
     torch.manual_seed(1)
     config = BertConfig(
-        len(tokenizer), context=40, dim=24, layers=3, heads=4, hidden=20, sep=tokenizer.end, eps=1e-4,
-        pad=1, after_pad=roberta,  # CTranslate2 takes a padding of 0 for none, and then starts from another row
+        len(tokenizer), context=40, dim=24, layers=3, heads=4, hidden=20, sep=tokenizer.end, norm_eps=1e-4,
+        pad=1, positions_after_pad=roberta,  # CTranslate2 takes a padding of 0 for none, and then starts from another row
     )  # fmt: skip
     body = Bert(config)
     model = stirred(Model(body, Classifier(config.dim, 3, Pooler(config.dim))))
@@ -591,7 +591,7 @@ def test_ctranslate2_gives_the_vectors_of_our_bert(roberta: bool, tmp_path: Path
     encoder = ctranslate2.Encoder(str(tmp_path / "theirs"), device="cpu", compute_type="float32")
     for row in tokenizer.encode([(" ".join(words[i : i + 4]), " ".join(words[: i + 1])) for i in range(6)]):
         ids = torch.tensor([row])
-        kinds = body.segment(ids, None)
+        kinds = body.segment_ids(ids, None)
         assert kinds.any()
         with torch.inference_mode():
             vectors = body(ids)
@@ -623,7 +623,7 @@ def test_real_weights_give_the_vectors_that_transformers_gives(tmp_path: Path) -
     real = asked["attention_mask"].bool()
     with torch.inference_mode():
         mine, said = model.body(asked["input_ids"], real[:, None, None]), theirs(**asked).last_hidden_state
-        vectors = nn.functional.normalize(Mean()(mine, real[:, None, None]), dim=-1)
+        vectors = nn.functional.normalize(MeanPool()(mine, real[:, None, None]), dim=-1)
         wanted = nn.functional.normalize((said * real[..., None]).sum(1) / real.sum(1, keepdim=True), dim=-1)
     must_agree([mine[real], vectors], [said[real], wanted])
     near = vectors @ vectors[0]

@@ -209,7 +209,7 @@ def opened(folder: Path, change: Callable[[Names], Names] = lambda names: names)
     names, config = read_config(folder)
     torch.manual_seed(77)
     body: Any = next(iter(MODELS[names.model].bodies.values()))(config)
-    model = Model(body, body.vocabulary())
+    model = Model(body, body.lm_head())
     origin = read_weights(folder, change(names), model)
     return model.eval(), origin
 
@@ -269,8 +269,8 @@ def assert_equal(ours: Tensor, theirs: Tensor) -> None:
 def our_tokens(ours: Model, config: dict[str, Any], seed: int, count: int) -> Tensor:
     """The likeliest next token, again and again, each read once: the rest is in the cache."""
     ids, source, real = asked(ours, seed)
-    if hasattr(ours.body, "read"):
-        caches = ours.body.read(source, real[:, None, None])
+    if hasattr(ours.body, "decoder_caches"):
+        caches = ours.body.decoder_caches(source, real[:, None, None])
         start = torch.full((B, 1), config["decoder_start_token_id"])
         return written(partial(ours.body.decode, cache=caches), ours, start, count)
     return written(partial(ours.body, cache=ours.body.caches()), ours, ids[:, :5], count)
@@ -477,16 +477,26 @@ HUB: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 MEANT = {
-    "openai-community/gpt2": {"hidden": 3072, "activation": "gelu-tanh", "tied": True},
-    "Helsinki-NLP/opus-mt-en-de": {"activation": "silu", "scaled": True, "norm_last": True, "pad": 58100},
-    "google/pegasus-xsum": {"activation": "relu", "norm_last": False, "pad": 0},
-    "meta-llama/Llama-2-7b-hf": {"stretch": 1.0, "kv_heads": 32, "tied": False},
-    "meta-llama/Llama-3.1-8B": {"stretch": 8.0, "trained": 8192, "base": 500000.0, "head_dim": 128},
-    "meta-llama/Llama-3.2-1B": {"stretch": 32.0, "trained": 8192, "tied": True, "head_dim": 64},
-    "HuggingFaceTB/SmolLM2-135M": {"base": 100000, "tied": True, "kv_heads": 3},
+    "openai-community/gpt2": {"hidden": 3072, "activation": "gelu-tanh", "tie_embeddings": True},
+    "Helsinki-NLP/opus-mt-en-de": {"activation": "silu", "scale_embedding": True, "post_norm": True, "pad": 58100},
+    "google/pegasus-xsum": {"activation": "relu", "post_norm": False, "pad": 0},
+    "meta-llama/Llama-2-7b-hf": {"rope_factor": 1.0, "kv_heads": 32, "tie_embeddings": False},
+    "meta-llama/Llama-3.1-8B": {
+        "rope_factor": 8.0,
+        "rope_original_context": 8192,
+        "rope_theta": 500000.0,
+        "head_dim": 128,
+    },
+    "meta-llama/Llama-3.2-1B": {
+        "rope_factor": 32.0,
+        "rope_original_context": 8192,
+        "tie_embeddings": True,
+        "head_dim": 64,
+    },
+    "HuggingFaceTB/SmolLM2-135M": {"rope_theta": 100000, "tie_embeddings": True, "kv_heads": 3},
     "mistralai/Mistral-7B-v0.1": {"context": 4096, "kv_heads": 8, "biases": "none"},
-    "Qwen/Qwen2-0.5B": {"context": 131072, "biases": "qkv", "tied": True, "eps": 1e-6},
-    "karpathy/nanochat-d32": {"softcap": 15.0, "tied": False},
+    "Qwen/Qwen2-0.5B": {"context": 131072, "biases": "qkv", "tie_embeddings": True, "norm_eps": 1e-6},
+    "karpathy/nanochat-d32": {"softcap": 15.0, "tie_embeddings": False},
 }
 
 
@@ -597,13 +607,17 @@ def test_a_window_smaller_than_the_text_becomes_our_context(tmp_path: Path) -> N
         ours(ids)
 
 
-LLAMA3 = {"stretch": 8.0, "trained": 8192, "base": 1e8}  # of Llama 3's numbers, CTranslate2 has the 8192 built in
+LLAMA3 = {
+    "rope_factor": 8.0,
+    "rope_original_context": 8192,
+    "rope_theta": 1e8,
+}  # of Llama 3's numbers, CTranslate2 has the 8192 built in
 CONVERTED = [
     ("gpt", {}),
-    ("gpt", {"activation": "relu", "tied": False}),
+    ("gpt", {"activation": "relu", "tie_embeddings": False}),
     ("llama", {"kv_heads": 2, "biases": "all"}),
-    ("llama", {"stretch": 2.0, "eps": 1e-3, "biases": "attention"}),
-    ("llama", {"kv_heads": 3, "tied": True, **LLAMA3}),
+    ("llama", {"rope_factor": 2.0, "norm_eps": 1e-3, "biases": "attention"}),
+    ("llama", {"kv_heads": 3, "tie_embeddings": True, **LLAMA3}),
     ("llama", {"biases": "qkv"}),  # is Qwen2
 ]
 
@@ -623,7 +637,7 @@ def test_ctranslate2_converts_our_writers_and_goes_on_as_they_do(
     sizes = {"vocab": len(tokenizer), "context": 64, "dim": 24, "layers": 2, "heads": 6, "hidden": 40, "pad": 1}
     torch.manual_seed(6)
     body: Any = MODELS[kind].bodies["writes"](MODELS[kind].config(**sizes | options))
-    ours = stirred(Model(body, body.vocabulary()), 6)
+    ours = stirred(Model(body, body.lm_head()), 6)
     folder = save(tmp_path / "ours", ours)
     tokenizer.save(folder)
     TransformersConverter(str(folder)).convert(str(tmp_path / "converted"))

@@ -113,31 +113,37 @@ def test_the_options_of_train_are_frozen():
     text = "pieces vocab lowercase"
     more = {
         ("translate", "transformer"): f"""longest {text} smoothing both_ways
-            context dim encoder_layers decoder_layers heads hidden activation dropout norm_last scaled""",
+            context dim encoder_layers decoder_layers heads hidden activation dropout post_norm scale_embedding""",
         ("translate", "recurrent"): f"""longest {text} smoothing both_ways
-            context dim layers cell one_way truncate dropout attention""",
-        ("write", "nano"): f"""{text} documents cache
-            context dim layers heads kv_heads hidden dropout tied softcap base eps""",
+            context dim layers cell unidirectional bptt_length dropout attention""",
+        ("write", "nanochat"): f"""{text} documents cache
+            context dim layers heads kv_heads hidden dropout tie_embeddings softcap rope_theta norm_eps""",
         ("fill", "bert"): f"""{text} documents cache share whole_words
-            context dim layers heads hidden activation dropout segments eps after_pad""",
+            context dim layers heads hidden activation dropout segments norm_eps positions_after_pad""",
         ("classify", "pooled"): f"longest {text} pooling many smoothing context dim hidden dropout",
         ("classify", "vit"): """longest side shift flip turn zoom tint pooling many smoothing
-            patch dim layers heads hidden activation dropout convolution class_token qkv_bias embed_norm eps""",
-        ("classify", "listener"): """mels stride shift tempo tract pitch colour noise masks
-            pooling many smoothing context dim layers heads hidden dropout eps""",
-        ("translate", "transcriber"): f"""longest {text} smoothing both_ways
+            patch_size dim layers heads hidden activation dropout conv_stem class_token qkv_bias embed_norm norm_eps""",
+        ("classify", "audio_encoder"): """mels stride shift tempo tract pitch colour noise masks
+            pooling many smoothing context dim layers heads hidden dropout norm_eps""",
+        ("translate", "speech2text"): f"""longest {text} smoothing both_ways
             mels stride shift tempo tract pitch colour noise masks
             context dim encoder_layers decoder_layers heads hidden dropout""",
         ("regress", "llama"): f"""longest {text} pooling context dim layers heads kv_heads head_dim hidden
-            activation biases tied dropout base stretch trained eps""",
-        ("regress", "graph"): "pooling dim layers heads hidden dropout bias eps",
-        ("tag", "gpt"): f"longest {text} smoothing context dim layers heads hidden activation tied dropout eps",
-        ("decide", "world"): "best returns patch context dim layers heads hidden dropout eps",
-        ("tag", "chain"): """smoothing
-            context dim near_layers width layers heads hidden activation dropout base eps""",
+            activation biases tie_embeddings dropout rope_theta rope_factor rope_original_context norm_eps""",
+        ("regress", "graphormer"): "pooling dim layers heads hidden dropout pair_bias norm_eps",
+        (
+            "tag",
+            "gpt",
+        ): f"longest {text} smoothing context dim layers heads hidden activation tie_embeddings dropout norm_eps",
+        ("decide", "world_model"): "best returns patch_size context dim layers heads hidden dropout norm_eps",
+        ("tag", "protein_encoder"): """smoothing
+            context dim conv_layers kernel_size layers heads hidden activation dropout rope_theta norm_eps""",
         ("embed", "bert"): f"""longest {text} pooling temperature
-            context dim layers heads hidden activation dropout segments eps after_pad""",
-        ("predict", "world"): "patch env hide real_steps memory context dim layers heads hidden dropout eps",
+            context dim layers heads hidden activation dropout segments norm_eps positions_after_pad""",
+        (
+            "predict",
+            "world_model",
+        ): "patch_size env hide real_steps memory context dim layers heads hidden dropout norm_eps",
     }
     for (task, model), names in more.items():
         found = options(task, model, next(iter(MODELS[model].sizes)))

@@ -113,7 +113,7 @@ def count_flops(loaded: Loaded, workload: GenerationWorkload | ForwardWorkload) 
     ids = torch.tensor(workload.rows[:1])
     with FlopCounterMode(display=False) as prefill_count:
         if isinstance(loaded.task, Translate):
-            caches, step = model.body.read(ids, None), model.body.decode
+            caches, step = model.body.decoder_caches(ids, None), model.body.decode
         else:
             caches, step = model.body.caches(), model.body
             model.body(ids, cache=caches)

@@ -96,7 +96,7 @@ def decode_in_chunks(loaded: Loaded, inputs: ModelInputs, sizes: Sequence[int], 
     ids = decoder_ids(inputs).to(device)
     mask = None if inputs.mask is None else inputs.mask.to(device)
     is_seq2seq = inputs.target is not None
-    caches = model.body.read(inputs.x.to(device), mask) if is_seq2seq else model.body.caches()
+    caches = model.body.decoder_caches(inputs.x.to(device), mask) if is_seq2seq else model.body.caches()
     body = model.body.decode if is_seq2seq else model.body
     reversed_rows = torch.arange(len(ids), device=device).flip(0)
     chunks: list[Tensor] = []

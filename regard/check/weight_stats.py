@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from regard.check.check_result import CheckResult, count_result, join_names
 from regard.load import Loaded
-from regard.parts.heads import MaskedOutput, Unembed
+from regard.parts.heads import BiasedLMHead, MaskedLMHead
 
 MAX_RATIO = 10.0  # to the median of the same weight in all layers, or its inverse
 MIN_LAYERS = 3  # for a median
@@ -106,7 +106,7 @@ def tied_weights(loaded: Loaded) -> list[CheckResult]:
     head, body = loaded.model.head, loaded.model.body
     if getattr(head, "weight", None) is None or not hasattr(body, "tokens"):
         return []
-    should_tie = isinstance(head, Unembed | MaskedOutput) or bool(getattr(body.config, "tied", False))
+    should_tie = isinstance(head, BiasedLMHead | MaskedLMHead) or bool(getattr(body.config, "tie_embeddings", False))
     out, embedding = head.weight, body.tokens.weight
     is_shared = out is embedding or out.data_ptr() == embedding.data_ptr()
     is_equal = is_shared or (out.shape == embedding.shape and torch.equal(out, embedding))

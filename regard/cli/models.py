@@ -12,8 +12,8 @@ from regard.tasks import TASKS
 from regard.training.loop import parameters
 
 GUESSES = {  # for counting; the data says otherwise
-    **{"vocab": 8000, "image": 32, "channels": 3, "mels": 40, "stride": 2},
-    **{"properties": 40, "pairs": 26, "observation": 100, "places": 9},
+    **{"vocab": 8000, "image_size": 32, "channels": 3, "mels": 40, "stride": 2},
+    **{"atom_features": 40, "pair_kinds": 26, "observation_dim": 100, "observation_tokens": 9},
 }
 
 
@@ -22,12 +22,12 @@ def main(args: list[str]) -> int:
         raise ValueError(f"regard models takes no options, and not {args[0]!r}; regard train TASK --help has them")
     for name, family in MODELS.items():
         doc = str(__import__(family.config.__module__, fromlist=["_"]).__doc__)
-        print(f"{name:<13}{doc.splitlines()[0]}")
-        print(f"{'':<13}{'; '.join(ABILITIES[ability] for ability in family.bodies)}")
+        print(f"{name:<17}{doc.splitlines()[0]}")
+        print(f"{'':<17}{'; '.join(ABILITIES[ability] for ability in family.bodies)}")
         fit = [task for task, kind in TASKS.items() if set(kind.asks) & set(family.bodies)]
-        print(f"{'':<13}tasks: {', '.join(fit)}")
+        print(f"{'':<17}tasks: {', '.join(fit)}")
         counts = [f"{size} {short(count(family, size))}" for size in family.sizes]
-        print(f"{'':<13}sizes: {', '.join(counts)}\n")
+        print(f"{'':<17}sizes: {', '.join(counts)}\n")
     sizes = "8,000 pieces for texts, 32 x 32 colour pixels for pictures and 40 mels for sounds"
     print(f"Parameters are those of the body, with {sizes}.")
     return 0

@@ -23,7 +23,7 @@ def divides(shape: Sequence[int], patch: int | None) -> int:
         return min(fit, key=lambda side: (abs(side - USUAL), -side))
     if patch not in fit:
         raise ValueError(
-            f"patches of {patch} x {patch} do not tile frames of {height} x {width}: take --patch "
+            f"patches of {patch} x {patch} do not tile frames of {height} x {width}: take --patch-size "
             f"{' or '.join(map(str, fit))}"
         )
     return patch

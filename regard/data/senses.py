@@ -69,7 +69,7 @@ class Senses:
 
     @property
     def sizes(self) -> dict[str, int]:
-        return {"observation": math.prod(self.shape) // self.places, "places": self.places}
+        return {"observation_dim": math.prod(self.shape) // self.places, "observation_tokens": self.places}
 
     @cached_property
     def scales(self) -> tuple[Tensor, Tensor, Tensor]:

@@ -24,7 +24,7 @@ from regard.engine.kernels.gemm_int8 import INPUT_BYTES
 from regard.engine.kernels.linear_layer import PACK_MIN_ROWS, TILE_WORKSPACE, packing_workspace
 from regard.engine.paged_cache import KernelArgs, PagedCache, SlotPool, append_args, attention_args
 from regard.engine.quantize import GROUP
-from regard.parts.positions import look_up
+from regard.parts.positions import lookup_positions
 
 MAX_ROWS = 1024  # of one run through all blocks; with fewer, threads synchronise more often
 
@@ -190,7 +190,7 @@ class CompiledStack(nn.Module):
 
     def check_context(self, tokens: int, start: int = 0) -> None:
         if self.rope_table is not None and start + tokens > len(self.rope_table):
-            look_up(self.rope_table, tokens, start)  # raises the error
+            lookup_positions(self.rope_table, tokens, start)  # raises the error
 
     def source_cache(self, source: Tensor, mask: Tensor | None = None) -> PagedCache:
         """A cache with the cross-attention keys and values of encoded sources, (B,S,D)."""

@@ -23,7 +23,7 @@ from regard.data.bundled import ball
 from regard.data.episodes import Episode, Floats, video
 from regard.lab.optimize import lr_schedule, optimize
 from regard.lab.result import LabResult, Tracker, at_least
-from regard.models.world import World, WorldConfig
+from regard.models.world_model import WorldModel, WorldModelConfig
 from regard.parts.heads import Model
 from regard.tasks.predict import Predict
 from regard.tasks.rollout import missed, rolled
@@ -64,7 +64,7 @@ class BallResult(NamedTuple):
 def run(options: BallOptions, track: Tracker) -> LabResult:
     videos = make_videos(options.videos, options, options.seed)
     test = make_videos(TEST_VIDEOS, options, options.seed + 1)
-    task = Predict.fit(videos, "foresees", {}, {}, patch=None)
+    task = Predict.fit(videos, "foresees", {}, {}, patch_size=None)
     results = {images: train(task, images, videos, test, options) for images in track(sorted({*options.images}))}
     baseline = copy_error(test, max(options.images))
     share, most = {i: result.error / baseline for i, result in results.items()}, max(results)
@@ -88,7 +88,7 @@ def make_videos(count: int, options: BallOptions, seed: int) -> list[Episode]:
 def train(task: Predict, images: int, videos: list[Episode], test: list[Episode], options: BallOptions) -> BallResult:
     torch.manual_seed(options.seed)
     sizes = {"dim": options.dim, "layers": options.layers, "heads": 4, "hidden": 4 * options.dim}
-    model = task.head(World(WorldConfig(**task.sizes(), context=images, **sizes)))
+    model = task.head(WorldModel(WorldModelConfig(**task.sizes(), context=images, **sizes)))
     examples = task.prepare(videos, images)
     rng, starts = np.random.default_rng(options.seed), examples.every()
 

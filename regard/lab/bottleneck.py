@@ -81,7 +81,7 @@ def train_model(attention: bool, options: BottleneckOptions) -> Model:
     torch.manual_seed(options.seed)
     vocab = options.words + 2  # with the end token, and padding, which is also the start token
     body = Seq2Seq(RecurrentConfig(vocab, dim=options.dim, layers=options.layers, attention=attention, dropout=0.0))
-    model = Model(body, body.vocabulary())
+    model = Model(body, body.lm_head())
     torch.manual_seed(options.seed)  # the same batches for both models
 
     def batch_loss() -> Tensor:
@@ -100,7 +100,7 @@ def token_accuracy(model: Model, length: int, options: BottleneckOptions) -> flo
     source, target, labels = reversal_batch(TEST_SENTENCES, length, options.words)
     hypotheses = generate(
         lambda ids, caches: model.head(model.body.decode(ids, cache=caches))[:, -1],
-        model.body.read(source),
+        model.body.decoder_caches(source),
         start=target[:, 0],
         end=options.words,
         limits=torch.full((TEST_SENTENCES,), length),

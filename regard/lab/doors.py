@@ -21,8 +21,8 @@ from torch import Tensor
 from regard.choose import must
 from regard.lab.optimize import lr_schedule, optimize
 from regard.lab.result import LabResult, Tracker, at_least, plot_curves, subplots, table_rows
-from regard.models.world import World, WorldConfig
-from regard.parts.heads import Model, PerToken
+from regard.models.world_model import WorldModel, WorldModelConfig
+from regard.parts.heads import Model, TokenClassifier
 
 MIN_ACCURACY, TOLERANCE = 0.9, 0.1  # accuracy with actions at least; distance from chance without at most
 TEST_PARTIES = 512
@@ -81,8 +81,8 @@ def predict_door(model: Model, batch: Parties, sees_actions: bool, doors: int) -
 def train_model(visits: int, sees_actions: bool, options: DoorsOptions) -> Model:
     torch.manual_seed(options.seed)
     sizes = {"dim": options.dim, "layers": 2, "heads": 4, "hidden": 2 * options.dim}
-    body = World(WorldConfig(options.guests + 1, actions=options.doors, context=visits + 1, **sizes))
-    model = Model(body, PerToken(options.dim, options.doors))
+    body = WorldModel(WorldModelConfig(options.guests + 1, num_actions=options.doors, context=visits + 1, **sizes))
+    model = Model(body, TokenClassifier(options.dim, options.doors))
 
     def batch_loss() -> Tensor:
         batch = parties(options.batch, visits, options)

@@ -96,7 +96,7 @@ def round2(number: Tensor) -> float:
 
 def train(sentences: Tensor, options: HeadsOptions, track: Tracker) -> Model:
     body = Bert(BertConfig(len(WORDS), 7, options.dim, 1, options.heads, 2 * options.dim, dropout=0.0))
-    model = Model(body, body.vocabulary())
+    model = Model(body, body.lm_head())
 
     def batch_loss() -> Tensor:
         ids = sentences[torch.randint(len(sentences), (64,))]

@@ -23,8 +23,8 @@ from regard.lab.optimize import optimize
 from regard.lab.result import LabResult, Tracker, legend_below, plot_curves, subplots, table_rows
 from regard.look import look
 from regard.parts.attention import CrossAttention
+from regard.parts.attention_scores import gaussian, kernel_average, scaled_dot
 from regard.parts.heads import Model
-from regard.parts.scoring import gaussian, kernel_average, scaled_dot
 
 EQUAL, DIFFERENT = 1e-9, 1e-2  # largest difference of equal curves, smallest of different ones
 X_MAX = 3.0  # x ranges from -X_MAX to X_MAX

@@ -7,23 +7,23 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from regard.models import (
+    audio_encoder,
     bert,
-    chain,
     clip,
-    convolution,
     gpt,
-    graph,
-    listener,
+    graphormer,
     llama,
     modernbert,
-    nano,
+    nanochat,
     pooled,
+    protein_encoder,
     recurrent,
+    resnet,
     seq2seq,
-    transcriber,
+    speech2text,
     transformer,
     vit,
-    world,
+    world_model,
 )
 
 ABILITIES = {
@@ -52,30 +52,36 @@ MODELS: dict[str, Family] = {
     "pooled": Family({"gathers": pooled.Pooled}, pooled.PooledConfig, pooled.SIZES),
     "recurrent": Family(
         {
-            "reads": recurrent.Reader,
-            "fills": recurrent.Reader,
-            "writes": recurrent.Writer,
+            "reads": recurrent.RecurrentEncoder,
+            "fills": recurrent.RecurrentEncoder,
+            "writes": recurrent.RecurrentLM,
             "translates": seq2seq.Seq2Seq,
         },
         recurrent.RecurrentConfig,
         recurrent.SIZES,
     ),
-    "convolution": Family({"sees": convolution.Convolution}, convolution.ConvolutionConfig, convolution.SIZES),
+    "resnet": Family({"sees": resnet.ResNet}, resnet.ResNetConfig, resnet.SIZES),
     "transformer": Family({"translates": transformer.Transformer}, transformer.TransformerConfig, transformer.SIZES),
     "bert": Family({"reads": bert.Bert, "fills": bert.Bert}, bert.BertConfig, bert.SIZES),
     "gpt": Family({"reads": gpt.GPT, "writes": gpt.GPT}, gpt.GPTConfig, gpt.SIZES),
     "vit": Family({"sees": vit.ViT}, vit.ViTConfig, vit.SIZES),
     "clip": Family({"matches": clip.CLIP}, clip.CLIPConfig, clip.SIZES),
-    "graph": Family({"bonds": graph.Graph}, graph.GraphConfig, graph.SIZES),
-    "listener": Family({"hears": listener.Listener}, listener.ListenerConfig, listener.SIZES),
-    "transcriber": Family({"transcribes": transcriber.Transcriber}, transcriber.TranscriberConfig, transcriber.SIZES),
+    "graphormer": Family({"bonds": graphormer.Graphormer}, graphormer.GraphormerConfig, graphormer.SIZES),
+    "audio_encoder": Family(
+        {"hears": audio_encoder.AudioEncoder}, audio_encoder.AudioEncoderConfig, audio_encoder.SIZES
+    ),
+    "speech2text": Family({"transcribes": speech2text.Speech2Text}, speech2text.Speech2TextConfig, speech2text.SIZES),
     "llama": Family({"reads": llama.Llama, "writes": llama.Llama}, llama.LlamaConfig, llama.SIZES),
     "modernbert": Family(
         {"reads": modernbert.ModernBert, "fills": modernbert.ModernBert}, modernbert.ModernBertConfig, modernbert.SIZES
     ),
-    "nano": Family({"reads": nano.Nano, "writes": nano.Nano}, nano.NanoConfig, nano.SIZES),
-    "world": Family({"foresees": world.World}, world.WorldConfig, world.SIZES),
-    "chain": Family({"spells": chain.Chain}, chain.ChainConfig, chain.SIZES),
+    "nanochat": Family(
+        {"reads": nanochat.NanoChat, "writes": nanochat.NanoChat}, nanochat.NanoChatConfig, nanochat.SIZES
+    ),
+    "world_model": Family({"foresees": world_model.WorldModel}, world_model.WorldModelConfig, world_model.SIZES),
+    "protein_encoder": Family(
+        {"spells": protein_encoder.ProteinEncoder}, protein_encoder.ProteinEncoderConfig, protein_encoder.SIZES
+    ),
 }
 
 

@@ -16,11 +16,11 @@ from regard.choose import must_fit
 from regard.parts.attention import SelfAttention
 from regard.parts.block import Block
 from regard.parts.dropout import Dropout
-from regard.parts.embed import segments
+from regard.parts.embedding import segment_ids
 from regard.parts.feedforward import ACTIVATIONS, FeedForward
-from regard.parts.heads import MaskedOutput, Thought
+from regard.parts.heads import HeadTransform, MaskedLMHead
 from regard.parts.norms import LayerNorm
-from regard.parts.positions import Learned, look_up
+from regard.parts.positions import LearnedPositions, lookup_positions
 from regard.parts.residual import PostNorm
 
 
@@ -38,8 +38,8 @@ class BertConfig:
     sep: int = -1  # id of the token that ends a sentence; none if negative
     segment_start: int = 1  # separators before the second segment of a pair, by the tokenizer; 0: only one segment
     activation: Literal["gelu", "gelu-tanh", "quick-gelu", "relu", "relu2", "silu"] = "gelu"  # of the feed-forward
-    eps: float = 1e-12  # added to the variance in each norm
-    after_pad: bool = False  # count positions from pad + 1, as RoBERTa does, instead of 0
+    norm_eps: float = 1e-12  # added to the variance in each norm
+    positions_after_pad: bool = False  # count positions from pad + 1, as RoBERTa does, instead of 0
 
     def __post_init__(self) -> None:
         must_fit(self, may_be_0=("segment_start",))
@@ -56,7 +56,7 @@ SIZES: dict[str, dict[str, int]] = {
 }
 
 
-class Later(Learned):
+class OffsetPositions(LearnedPositions):
     """Positions of which the first rows stand for no token."""
 
     def __init__(self, context: int, dim: int, unused: int):
@@ -64,7 +64,7 @@ class Later(Learned):
         self.unused = unused
 
     def forward(self, length: int, start: int = 0, mask: Tensor | None = None) -> Tensor:
-        return look_up(self.weight[self.unused :], length, start, mask)  # (T,D) or (B,T,D)
+        return lookup_positions(self.weight[self.unused :], length, start, mask)  # (T,D) or (B,T,D)
 
 
 class Bert(nn.Module):
@@ -73,12 +73,16 @@ class Bert(nn.Module):
         self.config = c
 
         def around(inner: nn.Module) -> nn.Module:
-            return PostNorm(LayerNorm(c.dim, c.eps), inner, c.dropout)
+            return PostNorm(LayerNorm(c.dim, c.norm_eps), inner, c.dropout)
 
         self.tokens = nn.Embedding(c.vocab, c.dim)
-        self.positions = Later(c.context, c.dim, c.pad + 1) if c.after_pad else Learned(c.context, c.dim)
+        self.positions = (
+            OffsetPositions(c.context, c.dim, c.pad + 1)
+            if c.positions_after_pad
+            else LearnedPositions(c.context, c.dim)
+        )
         self.segments = nn.Embedding(c.segments, c.dim)
-        self.embed_norm = LayerNorm(c.dim, c.eps)
+        self.embed_norm = LayerNorm(c.dim, c.norm_eps)
         self.drop = Dropout(c.dropout)
         self.blocks = nn.ModuleList(
             Block(
@@ -95,18 +99,18 @@ class Bert(nn.Module):
                 nn.init.zeros_(weight)
 
     def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        x = self.tokens(ids) + self.positions(ids.size(1), mask=mask) + self.segments(self.segment(ids, mask))
+        x = self.tokens(ids) + self.positions(ids.size(1), mask=mask) + self.segments(self.segment_ids(ids, mask))
         x = self.drop(self.embed_norm(x))  # (B,T,D)
         for block in self.blocks:
             x = block(x, mask=mask)
         return self.norm(x)
 
-    def segment(self, ids: Tensor, mask: Tensor | None) -> Tensor:
+    def segment_ids(self, ids: Tensor, mask: Tensor | None) -> Tensor:
         """Which sentence of its text each token is of, (B,T): the type_ids of the tokenizer."""
-        return segments(ids, self.config.sep, self.config.segment_start, mask).clamp(max=self.config.segments - 1)
+        return segment_ids(ids, self.config.sep, self.config.segment_start, mask).clamp(max=self.config.segments - 1)
 
-    def vocabulary(self) -> nn.Module:
+    def lm_head(self) -> nn.Module:
         """The output layer of this family: one more layer, then the token embedding itself. RoBERTa has GELU there."""
         c = self.config
-        activation = ACTIVATIONS["gelu" if c.after_pad else c.activation]
-        return MaskedOutput(self.tokens.weight, Thought(c.dim, c.eps, activation=activation))
+        activation = ACTIVATIONS["gelu" if c.positions_after_pad else c.activation]
+        return MaskedLMHead(self.tokens.weight, HeadTransform(c.dim, c.norm_eps, activation=activation))

@@ -19,9 +19,9 @@ from regard.parts.block import Block
 from regard.parts.cache import Cache
 from regard.parts.dropout import Dropout
 from regard.parts.feedforward import ACTIVATIONS, FeedForward
-from regard.parts.heads import Output
+from regard.parts.heads import LMHead
 from regard.parts.norms import LayerNorm
-from regard.parts.positions import Learned
+from regard.parts.positions import LearnedPositions
 from regard.parts.residual import PreNorm
 
 
@@ -34,14 +34,14 @@ class GPTConfig:
     heads: int = 4  # attention heads in each block
     hidden: int = 512  # inner width of the feed-forward
     activation: Literal["gelu-tanh", "gelu", "quick-gelu", "relu", "relu2", "silu"] = "gelu-tanh"  # of the feed-forward
-    tied: bool = True  # the output layer is the token embedding itself
+    tie_embeddings: bool = True  # the output layer is the token embedding itself
     dropout: float = 0.1  # share of numbers dropped in training
     pad: int = -1  # id of the padding, counted from the end if negative
-    eps: float = 1e-5  # added to the variance in each norm
+    norm_eps: float = 1e-5  # added to the variance in each norm
 
     def __post_init__(self) -> None:
         must_fit(self)
-        must(self, eps=(self.eps > 0, "above 0"))
+        must(self, norm_eps=(self.norm_eps > 0, "above 0"))
 
 
 SIZES: dict[str, dict[str, int]] = {
@@ -64,10 +64,10 @@ class GPT(nn.Module):
         self.config = c
 
         def around(inner: nn.Module) -> nn.Module:
-            return PreNorm(LayerNorm(c.dim, c.eps), inner, c.dropout)
+            return PreNorm(LayerNorm(c.dim, c.norm_eps), inner, c.dropout)
 
         self.tokens = nn.Embedding(c.vocab, c.dim)
-        self.positions = Learned(c.context, c.dim)
+        self.positions = LearnedPositions(c.context, c.dim)
         self.drop = Dropout(c.dropout)
         self.blocks = nn.ModuleList(
             Block(
@@ -76,7 +76,7 @@ class GPT(nn.Module):
             )
             for _ in range(c.layers)
         )
-        self.norm = LayerNorm(c.dim, c.eps)
+        self.norm = LayerNorm(c.dim, c.norm_eps)
         for name, weight in self.named_parameters():
             if name.endswith(("out.weight", "down.weight")):  # so many are added up that the sum would grow
                 nn.init.normal_(weight, std=0.02 / math.sqrt(2 * c.layers))
@@ -95,7 +95,7 @@ class GPT(nn.Module):
     def caches(self) -> list[Cache]:
         return [Cache() for _ in self.blocks]
 
-    def vocabulary(self) -> nn.Module:
+    def lm_head(self) -> nn.Module:
         """The output layer of this family: the token embedding itself."""
         tokens = self.tokens.weight
-        return Output(tokens if self.config.tied else nn.Parameter(torch.randn_like(tokens) * 0.02))
+        return LMHead(tokens if self.config.tie_embeddings else nn.Parameter(torch.randn_like(tokens) * 0.02))

@@ -19,9 +19,9 @@ from regard.parts.block import Block
 from regard.parts.cache import Cache
 from regard.parts.dropout import Dropout
 from regard.parts.feedforward import ACTIVATIONS, SwiGLU
-from regard.parts.heads import Output
+from regard.parts.heads import LMHead
 from regard.parts.norms import RMSNorm
-from regard.parts.positions import Rotary
+from regard.parts.positions import RotaryPositions
 from regard.parts.residual import PreNorm
 
 
@@ -37,17 +37,19 @@ class LlamaConfig:
     hidden: int = 344  # inner width of the feed-forward
     activation: Literal["silu", "gelu", "gelu-tanh", "relu"] = "silu"  # of the feed-forward's gate
     biases: Literal["none", "qkv", "attention", "feedforward", "all"] = "none"  # maps that add a vector of their own
-    tied: bool = False  # the output layer is the token embedding itself
+    tie_embeddings: bool = False  # the output layer is the token embedding itself
     dropout: float = 0.0  # share of numbers dropped in training
     pad: int = -1  # id of the padding, counted from the end if negative
-    base: float = 10_000.0  # the slowest rotary pair turns once in about 6 times as many tokens
-    stretch: float = 1.0  # slow rotary pairs turn so many times slower, to see farther than in training
-    trained: int = 0  # context before it was stretched, in which fast pairs come round four times; all are slow if 0
-    eps: float = 1e-5  # added to the variance in each norm
+    rope_theta: float = 10_000.0  # the slowest rotary pair turns once in about 6 times as many tokens
+    rope_factor: float = 1.0  # slow rotary pairs turn so many times slower, to see farther than in training
+    rope_original_context: int = (
+        0  # context before it was stretched, in which fast pairs come round four times; all are slow if 0
+    )
+    norm_eps: float = 1e-5  # added to the variance in each norm
 
     def __post_init__(self) -> None:
-        must_fit(self, may_be_0=("kv_heads", "head_dim", "trained"))
-        must(self, **{name: (getattr(self, name) > 0, "above 0") for name in ("base", "stretch", "eps")})
+        must_fit(self, may_be_0=("kv_heads", "head_dim", "rope_original_context"))
+        must(self, **{name: (getattr(self, name) > 0, "above 0") for name in ("rope_theta", "rope_factor", "norm_eps")})
         object.__setattr__(self, "kv_heads", self.kv_heads or self.heads)
         object.__setattr__(self, "head_dim", self.head_dim or self.dim // self.heads)
         even = f"even: heads ({self.heads}) must divide dim ({self.dim}) into even widths"
@@ -60,7 +62,15 @@ SIZES: dict[str, dict[str, int]] = {
     "small": {"layers": 8, "dim": 512, "heads": 8, "kv_heads": 4, "hidden": 1376},
     # Touvron et al. 2023, and Llama 3
     "7b": {"layers": 32, "dim": 4096, "heads": 32, "hidden": 11008, "context": 2048},
-    "8b": {"layers": 32, "dim": 4096, "heads": 32, "kv_heads": 8, "hidden": 14336, "context": 8192, "base": 500_000},
+    "8b": {
+        "layers": 32,
+        "dim": 4096,
+        "heads": 32,
+        "kv_heads": 8,
+        "hidden": 14336,
+        "context": 8192,
+        "rope_theta": 500_000,
+    },
 }
 
 
@@ -70,10 +80,12 @@ class Llama(nn.Module):
         self.config = c
 
         def around(inner: nn.Module) -> nn.Module:
-            return PreNorm(RMSNorm(c.dim, c.eps), inner, c.dropout)
+            return PreNorm(RMSNorm(c.dim, c.norm_eps), inner, c.dropout)
 
         self.tokens = nn.Embedding(c.vocab, c.dim)
-        self.positions = turn = Rotary(c.head_dim, c.context, c.base, stretch=c.stretch, trained=c.trained)
+        self.positions = turn = RotaryPositions(
+            c.head_dim, c.context, c.rope_theta, stretch=c.rope_factor, trained=c.rope_original_context
+        )
         self.drop = Dropout(c.dropout)
         biased = {"qkv": "qkv", "attention": "qkv out", "feedforward": "mlp", "all": "qkv out mlp"}.get(c.biases, "")
         qkv, out, mlp = (part in biased for part in ("qkv", "out", "mlp"))
@@ -84,7 +96,7 @@ class Llama(nn.Module):
             )
             for _ in range(c.layers)
         )
-        self.norm = RMSNorm(c.dim, c.eps)
+        self.norm = RMSNorm(c.dim, c.norm_eps)
         for name, weight in self.named_parameters():
             if name.endswith(("out.weight", "down.weight")):  # so many are added up that the sum would grow
                 nn.init.normal_(weight, std=0.02 / math.sqrt(2 * c.layers))
@@ -102,7 +114,7 @@ class Llama(nn.Module):
     def caches(self) -> list[Cache]:
         return [Cache() for _ in self.blocks]
 
-    def vocabulary(self) -> nn.Module:
+    def lm_head(self) -> nn.Module:
         """The output layer of this family: a matrix of its own."""
         tokens = self.tokens.weight
-        return Output(tokens if self.config.tied else nn.Parameter(torch.randn_like(tokens) * 0.02))
+        return LMHead(tokens if self.config.tie_embeddings else nn.Parameter(torch.randn_like(tokens) * 0.02))

@@ -18,9 +18,9 @@ from regard.parts.attention import SelfAttention
 from regard.parts.block import Block
 from regard.parts.dropout import Dropout
 from regard.parts.feedforward import ACTIVATIONS, SwiGLU
-from regard.parts.heads import MaskedOutput, Thought
+from regard.parts.heads import HeadTransform, MaskedLMHead
 from regard.parts.norms import LayerNorm
-from regard.parts.positions import Rotary
+from regard.parts.positions import RotaryPositions
 from regard.parts.residual import PreNorm
 
 
@@ -33,17 +33,20 @@ class ModernBertConfig:
     heads: int = 4  # attention heads in each block
     hidden: int = 192  # inner width of the feed-forward
     dropout: float = 0.1  # share of numbers dropped in training
-    every: int = 1  # the first of so many blocks sees all tokens, the others near ones only
+    global_every: int = 1  # the first of so many blocks sees all tokens, the others near ones only
     window: int = 64  # how far to each side near tokens are
     pad: int = -1  # id of the padding, counted from the end if negative
-    base: float = 10_000.0  # the slowest rotary pair turns once in about 6 times as many tokens
-    near_base: float = 10_000.0  # the same in the blocks that see near tokens only
+    rope_theta: float = 10_000.0  # the slowest rotary pair turns once in about 6 times as many tokens
+    local_rope_theta: float = 10_000.0  # the same in the blocks that see near tokens only
     activation: Literal["gelu", "gelu-tanh", "silu", "relu"] = "gelu"  # of the feed-forward's gate
-    eps: float = 1e-5  # added to the variance in each norm
+    norm_eps: float = 1e-5  # added to the variance in each norm
 
     def __post_init__(self) -> None:
         must_fit(self)
-        must(self, **{name: (getattr(self, name) > 0, "above 0") for name in ("base", "near_base", "eps")})
+        must(
+            self,
+            **{name: (getattr(self, name) > 0, "above 0") for name in ("rope_theta", "local_rope_theta", "norm_eps")},
+        )
         if self.dim // self.heads % 2:
             raise ValueError(f"heads ({self.heads}) must divide dim ({self.dim}) into even widths")
 
@@ -53,8 +56,24 @@ SIZES: dict[str, dict[str, int]] = {
     "mini": {"layers": 4, "dim": 256, "heads": 4, "hidden": 384},
     "small": {"layers": 8, "dim": 384, "heads": 6, "hidden": 576},
     # Warner et al. 2024
-    "base": {"layers": 22, "dim": 768, "heads": 12, "hidden": 1152, "every": 3, "context": 8192, "base": 160_000},
-    "large": {"layers": 28, "dim": 1024, "heads": 16, "hidden": 2624, "every": 3, "context": 8192, "base": 160_000},
+    "base": {
+        "layers": 22,
+        "dim": 768,
+        "heads": 12,
+        "hidden": 1152,
+        "global_every": 3,
+        "context": 8192,
+        "rope_theta": 160_000,
+    },
+    "large": {
+        "layers": 28,
+        "dim": 1024,
+        "heads": 16,
+        "hidden": 2624,
+        "global_every": 3,
+        "context": 8192,
+        "rope_theta": 160_000,
+    },
 }
 
 
@@ -64,16 +83,16 @@ class ModernBert(nn.Module):
         self.config = c
 
         def norm() -> nn.Module:
-            return LayerNorm(c.dim, c.eps, bias=False)
+            return LayerNorm(c.dim, c.norm_eps, bias=False)
 
         self.tokens = nn.Embedding(c.vocab, c.dim)
         self.embed_norm = norm()
         self.drop = Dropout(c.dropout)
-        self.positions = Rotary(c.dim // c.heads, c.context, c.base)
-        self.near_positions = Rotary(c.dim // c.heads, c.context, c.near_base)
+        self.positions = RotaryPositions(c.dim // c.heads, c.context, c.rope_theta)
+        self.near_positions = RotaryPositions(c.dim // c.heads, c.context, c.local_rope_theta)
         self.blocks = nn.ModuleList()
         for i in range(c.layers):
-            turn = self.near_positions if i % c.every else self.positions
+            turn = self.near_positions if i % c.global_every else self.positions
             mixer = SelfAttention(c.dim, c.heads, bias=False, rotate=turn)
             feedforward = SwiGLU(c.dim, c.hidden, ACTIVATIONS[c.activation])
             self.blocks.append(
@@ -91,9 +110,9 @@ class ModernBert(nn.Module):
 
     def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
         x = self.drop(self.embed_norm(self.tokens(ids)))  # (B,T,D)
-        near = mask if self.config.every == 1 else self.near(ids, mask)
+        near = mask if self.config.global_every == 1 else self.near(ids, mask)
         for i, block in enumerate(self.blocks):
-            x = block(x, mask=near if i % self.config.every else mask)
+            x = block(x, mask=near if i % self.config.global_every else mask)
         return self.norm(x)
 
     def near(self, ids: Tensor, mask: Tensor | None) -> Tensor:
@@ -103,10 +122,10 @@ class ModernBert(nn.Module):
         away = (place[:, None] - place).abs()
         return away <= self.config.window if mask is None else (away <= self.config.window) & mask | (away == 0)
 
-    def vocabulary(self) -> nn.Module:
+    def lm_head(self) -> nn.Module:
         """The output layer of this family: one more layer, then the token embedding itself."""
-        return MaskedOutput(self.tokens.weight, self.thought())
+        return MaskedLMHead(self.tokens.weight, self.head_transform())
 
-    def thought(self) -> Thought:
+    def head_transform(self) -> HeadTransform:
         """And what it has before every other answer."""
-        return Thought(self.config.dim, self.config.eps, bias=False)
+        return HeadTransform(self.config.dim, self.config.norm_eps, bias=False)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from regard.choose import must_fit
 from regard.parts.dropout import Dropout
-from regard.parts.embed import ScaledEmbedding
+from regard.parts.embedding import ScaledEmbedding
 from regard.parts.feedforward import FeedForward
 
 

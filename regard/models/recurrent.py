@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from regard.choose import choose, must_fit
 from regard.parts.cache import Cache
 from regard.parts.dropout import Dropout
-from regard.parts.embed import ScaledEmbedding
-from regard.parts.heads import Unembed
-from regard.parts.recurrence import GRU, LSTM, RNN, BothWays, Recurrence
+from regard.parts.embedding import ScaledEmbedding
+from regard.parts.heads import BiasedLMHead
+from regard.parts.recurrence import GRU, LSTM, RNN, Bidirectional, Recurrence
 
 CELLS: dict[str, type[Recurrence]] = {"rnn": RNN, "gru": GRU, "lstm": LSTM}
 
@@ -32,8 +32,8 @@ class RecurrentConfig:
     dim: int = 256  # width of word vectors and states
     layers: int = 2  # recurrent layers; a translator has as many on each side
     cell: Literal["rnn", "gru", "lstm"] = "lstm"  # what a layer does with its state
-    one_way: bool = False  # read from left to right only
-    truncate: int = 0  # gradients stop every so many tokens; 0 is never
+    unidirectional: bool = False  # read from left to right only
+    bptt_length: int = 0  # gradients stop every so many tokens; 0 is never
     dropout: float = 0.1  # share of numbers dropped in training
     attention: bool = True  # of a translator: look at the source again for every word
     pad: int = -1  # id of the padding, counted from the end if negative
@@ -41,8 +41,10 @@ class RecurrentConfig:
     def __post_init__(self) -> None:
         must_fit(self, may_be_0=("truncate",))
         choose("cell", self.cell, CELLS)
-        if self.dim % 2 and not self.one_way:
-            raise ValueError(f"half of dim reads from each side: dim must be even, not {self.dim}, or --one-way be set")
+        if self.dim % 2 and not self.unidirectional:
+            raise ValueError(
+                f"half of dim reads from each side: dim must be even, not {self.dim}, or --unidirectional be set"
+            )
 
 
 SIZES: dict[str, dict[str, int]] = {
@@ -54,15 +56,15 @@ SIZES: dict[str, dict[str, int]] = {
 
 
 def one_way_layer(c: RecurrentConfig) -> Recurrence:
-    return CELLS[c.cell](c.dim, truncate=c.truncate)
+    return CELLS[c.cell](c.dim, bptt_length=c.bptt_length)
 
 
 def reading_layer(c: RecurrentConfig) -> nn.Module:
     """Each direction has half of the width, so that a layer's output is as wide as its input."""
-    if c.one_way:
+    if c.unidirectional:
         return one_way_layer(c)
-    left, right = (CELLS[c.cell](c.dim, c.dim // 2, truncate=c.truncate) for _ in range(2))
-    return BothWays(left, right)
+    left, right = (CELLS[c.cell](c.dim, c.dim // 2, bptt_length=c.bptt_length) for _ in range(2))
+    return Bidirectional(left, right)
 
 
 def through(
@@ -74,7 +76,7 @@ def through(
     return x
 
 
-class Stack(nn.Module):
+class RecurrentStack(nn.Module):
     """What a reader and a writer share."""
 
     def __init__(self, c: RecurrentConfig, blocks: Iterable[nn.Module]):
@@ -87,17 +89,17 @@ class Stack(nn.Module):
     def forward(self, ids: Tensor, mask: Tensor | None = None, cache: list[Cache] | None = None) -> Tensor:
         return through(self.blocks, self.drop(self.tokens(ids)), self.drop, mask, cache)  # (B,T,D)
 
-    def vocabulary(self) -> nn.Module:
+    def lm_head(self) -> nn.Module:
         """The output layer of a language model: every token is scored by its own vector."""
-        return Unembed(self.tokens)
+        return BiasedLMHead(self.tokens)
 
 
-class Reader(Stack):
+class RecurrentEncoder(RecurrentStack):
     def __init__(self, c: RecurrentConfig):
         super().__init__(c, [reading_layer(c) for _ in range(c.layers)])
 
 
-class Writer(Stack):
+class RecurrentLM(RecurrentStack):
     def __init__(self, c: RecurrentConfig):
         super().__init__(c, [one_way_layer(c) for _ in range(c.layers)])
 

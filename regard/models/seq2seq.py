@@ -16,12 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from regard.models.recurrent import RecurrentConfig, one_way_layer, reading_layer, through
+from regard.parts.attention_scores import AdditiveAttention
 from regard.parts.cache import Cache
 from regard.parts.dropout import Dropout
-from regard.parts.embed import ScaledEmbedding
-from regard.parts.heads import Unembed
+from regard.parts.embedding import ScaledEmbedding
+from regard.parts.heads import BiasedLMHead
 from regard.parts.residual import PreNorm
-from regard.parts.scoring import AdditiveAttention
 
 
 class Seq2Seq(nn.Module):
@@ -63,7 +63,7 @@ class Seq2Seq(nn.Module):
             x = x + self.drop(block(x, cache=kept))
         return self.out(x)
 
-    def read(self, source: Tensor, mask: Tensor | None = None) -> list[Cache]:
+    def decoder_caches(self, source: Tensor, mask: Tensor | None = None) -> list[Cache]:
         """What the decoder needs of a source, computed once."""
         return self.begin(self.encode(source, mask), mask)
 
@@ -73,16 +73,16 @@ class Seq2Seq(nn.Module):
         caches = [Cache(state=start(summary).tanh().split(dim, -1)) for start in self.starts]
         if self.cross is not None:
             attention: Any = self.cross.inner
-            caches[0].source, caches[0].source_mask = attention.answers(source), mask
+            caches[0].source, caches[0].source_mask = attention.project_kv(source), mask
         return caches
 
     def summary(self, source: Tensor, mask: Tensor | None = None) -> Tensor:  # (B,S,D) -> (B,D)
         """What each direction knew when it had read everything."""
         rows = torch.arange(len(source), device=source.device)
         last = source[rows, -1 if mask is None else mask[:, 0, 0].sum(-1) - 1]
-        if self.config.one_way:
+        if self.config.unidirectional:
             return last
         return torch.cat((last.chunk(2, -1)[0], source[:, 0].chunk(2, -1)[1]), -1)
 
-    def vocabulary(self) -> nn.Module:
-        return Unembed(self.tokens)
+    def lm_head(self) -> nn.Module:
+        return BiasedLMHead(self.tokens)

@@ -15,11 +15,11 @@ from regard.parts.attention import CrossAttention, SelfAttention
 from regard.parts.block import Block
 from regard.parts.cache import Cache
 from regard.parts.dropout import Dropout
-from regard.parts.embed import ScaledEmbedding
+from regard.parts.embedding import ScaledEmbedding
 from regard.parts.feedforward import ACTIVATIONS, FeedForward
-from regard.parts.heads import Unembed
+from regard.parts.heads import BiasedLMHead
 from regard.parts.norms import LayerNorm
-from regard.parts.positions import Sinusoidal
+from regard.parts.positions import SinusoidalPositions
 from regard.parts.residual import PostNorm, PreNorm
 
 
@@ -33,9 +33,9 @@ class TransformerConfig:
     heads: int = 8  # attention heads in each block
     hidden: int = 2048  # inner width of the feed-forward
     activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "relu"  # of the feed-forward
-    scaled: bool = True  # token vectors are multiplied by √dim before positions are added
+    scale_embedding: bool = True  # token vectors are multiplied by √dim before positions are added
     dropout: float = 0.1  # share of numbers dropped in training
-    norm_last: bool = False  # norm after each part, as published in 2017, instead of before it
+    post_norm: bool = False  # norm after each part, as published in 2017, instead of before it
     pad: int = -1  # id of the padding, counted from the end if negative
 
     def __post_init__(self) -> None:
@@ -56,13 +56,13 @@ class Transformer(nn.Module):
     def __init__(self, c: TransformerConfig):
         super().__init__()
         self.config = c
-        residual = PostNorm if c.norm_last else PreNorm
+        residual = PostNorm if c.post_norm else PreNorm
 
         def around(inner: nn.Module) -> nn.Module:
             return residual(LayerNorm(c.dim), inner, c.dropout)
 
-        self.tokens = ScaledEmbedding(c.vocab, c.dim, c.pad, scale=None if c.scaled else 1.0)
-        self.positions = Sinusoidal(c.context, c.dim)
+        self.tokens = ScaledEmbedding(c.vocab, c.dim, c.pad, scale=None if c.scale_embedding else 1.0)
+        self.positions = SinusoidalPositions(c.context, c.dim)
         self.drop = Dropout(c.dropout)
         self.encoder = nn.ModuleList(
             Block(
@@ -80,8 +80,8 @@ class Transformer(nn.Module):
             for _ in range(c.decoder_layers)
         )
         # With the norm before each part, nothing has normed the sum of all of them.
-        self.encoder_norm = nn.Identity() if c.norm_last else LayerNorm(c.dim)
-        self.decoder_norm = nn.Identity() if c.norm_last else LayerNorm(c.dim)
+        self.encoder_norm = nn.Identity() if c.post_norm else LayerNorm(c.dim)
+        self.decoder_norm = nn.Identity() if c.post_norm else LayerNorm(c.dim)
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
@@ -108,15 +108,15 @@ class Transformer(nn.Module):
             x = block(x, cache=cache[i] if cache else None, source=source, source_mask=source_mask)
         return self.decoder_norm(x)
 
-    def read(self, source: Tensor, mask: Tensor | None = None) -> list[Cache]:
+    def decoder_caches(self, source: Tensor, mask: Tensor | None = None) -> list[Cache]:
         """What the decoder needs of a source, computed once: each block's keys and values of it."""
         encoded = self.encode(source, mask)
         crosses: list[Any] = [block.cross for block in self.decoder]
-        return [Cache(cross.inner.answers(encoded), mask) for cross in crosses]
+        return [Cache(cross.inner.project_kv(encoded), mask) for cross in crosses]
 
     def embed(self, ids: Tensor, start: int = 0) -> Tensor:
         return self.drop(self.tokens(ids) + self.positions(ids.size(1), start))
 
-    def vocabulary(self) -> nn.Module:
+    def lm_head(self) -> nn.Module:
         """The output layer of this family."""
-        return Unembed(self.tokens)
+        return BiasedLMHead(self.tokens)

@@ -18,41 +18,41 @@ from regard.parts.block import Block
 from regard.parts.dropout import Dropout
 from regard.parts.feedforward import ACTIVATIONS, FeedForward
 from regard.parts.norms import LayerNorm
-from regard.parts.positions import Learned
+from regard.parts.positions import LearnedPositions
 from regard.parts.residual import PreNorm
-from regard.parts.stems import ConvolutionStem, Patches, must_show
+from regard.parts.stems import ConvStem, PatchEmbedding, check_image_shape
 
 
 @dataclass(frozen=True)
 class ViTConfig:
-    image: int = 28  # height and width of an image in pixels
+    image_size: int = 28  # height and width of an image in pixels
     channels: int = 3  # 3 for colours, 1 for grey
-    patch: int = 4  # height and width of a patch in pixels
+    patch_size: int = 4  # height and width of a patch in pixels
     dim: int = 96  # width of the residual stream
     layers: int = 3  # blocks
     heads: int = 3  # attention heads in each block
     hidden: int = 192  # inner width of the feed-forward
     dropout: float = 0.0  # share of numbers dropped in training
-    convolution: bool = False  # make the vectors by convolutions that shrink the image as much as patches do
+    conv_stem: bool = False  # make the vectors by convolutions that shrink the image as much as patches do
     class_token: bool = True  # put a vector in front that gathers the whole image
     activation: Literal["gelu", "gelu-tanh", "quick-gelu", "relu", "relu2", "silu"] = "gelu"  # of the feed-forward
-    eps: float = 1e-12  # added to the variance in each norm
+    norm_eps: float = 1e-12  # added to the variance in each norm
     qkv_bias: bool = True  # add a trained vector to queries, keys and values
     embed_norm: bool = False  # norm the embedding, of patches without a bias, as CLIP's image tower does
 
     def __post_init__(self) -> None:
         must_fit(self)
-        if self.image % self.patch and not self.convolution:
-            raise ValueError(f"patch ({self.patch}) must divide image ({self.image})")
+        if self.image_size % self.patch_size and not self.conv_stem:
+            raise ValueError(f"patch ({self.patch_size}) must divide image ({self.image_size})")
 
 
 SIZES: dict[str, dict[str, int]] = {
-    "nano": {"layers": 3, "dim": 96, "heads": 3, "hidden": 192, "patch": 4},
+    "nano": {"layers": 3, "dim": 96, "heads": 3, "hidden": 192, "patch_size": 4},
     # Touvron et al. 2021
-    "tiny": {"layers": 12, "dim": 192, "heads": 3, "hidden": 768, "patch": 16, "image": 224},
-    "small": {"layers": 12, "dim": 384, "heads": 6, "hidden": 1536, "patch": 16, "image": 224},
+    "tiny": {"layers": 12, "dim": 192, "heads": 3, "hidden": 768, "patch_size": 16, "image_size": 224},
+    "small": {"layers": 12, "dim": 384, "heads": 6, "hidden": 1536, "patch_size": 16, "image_size": 224},
     # Dosovitskiy et al. 2021
-    "base": {"layers": 12, "dim": 768, "heads": 12, "hidden": 3072, "patch": 16, "image": 224},
+    "base": {"layers": 12, "dim": 768, "heads": 12, "hidden": 3072, "patch_size": 16, "image_size": 224},
 }
 
 
@@ -62,13 +62,13 @@ class ViT(nn.Module):
         self.config = c
 
         def around(inner: nn.Module) -> nn.Module:
-            return PreNorm(LayerNorm(c.dim, c.eps), inner, c.dropout)
+            return PreNorm(LayerNorm(c.dim, c.norm_eps), inner, c.dropout)
 
-        convolved = ConvolutionStem(c.channels, c.dim, c.patch) if c.convolution else None
-        self.stem = convolved or Patches(c.channels, c.patch, c.dim, bias=not c.embed_norm)
+        convolved = ConvStem(c.channels, c.dim, c.patch_size) if c.conv_stem else None
+        self.stem = convolved or PatchEmbedding(c.channels, c.patch_size, c.dim, bias=not c.embed_norm)
         self.first = nn.Parameter(torch.randn(1, 1, c.dim) * 0.02) if c.class_token else None
-        self.positions = Learned(self.stem.places(c.image) + c.class_token, c.dim)
-        self.embed_norm = LayerNorm(c.dim, c.eps) if c.embed_norm else nn.Identity()
+        self.positions = LearnedPositions(self.stem.places(c.image_size) + c.class_token, c.dim)
+        self.embed_norm = LayerNorm(c.dim, c.norm_eps) if c.embed_norm else nn.Identity()
         self.drop = Dropout(c.dropout)
         self.blocks = nn.ModuleList(
             Block(
@@ -77,7 +77,7 @@ class ViT(nn.Module):
             )
             for _ in range(c.layers)
         )
-        self.norm = LayerNorm(c.dim, c.eps)
+        self.norm = LayerNorm(c.dim, c.norm_eps)
         for name, weight in self.blocks.named_parameters():
             if weight.dim() == 2:
                 nn.init.normal_(weight, std=0.02)
@@ -85,7 +85,7 @@ class ViT(nn.Module):
                 nn.init.zeros_(weight)
 
     def forward(self, pixels: Tensor) -> Tensor:  # (B,C,H,W)
-        must_show(pixels, self.config.channels, self.config.image)
+        check_image_shape(pixels, self.config.channels, self.config.image_size)
         x = self.stem(pixels)  # (B,P,D)
         if self.first is not None:
             x = torch.cat((self.first.expand(len(x), -1, -1), x), 1)  # (B,1+P,D)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from regard.look import is_traced, needs_grad_trace, record
 from regard.parts.cache import Cache
 
-SHORT = 64 * 64  # weights a head; measured by benchmarks/attention.py
+UNFUSED_LIMIT = 64 * 64  # weights a head; measured by benchmarks/attention.py
 Rotate = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
 ScoreBias = Callable[[int, int], Tensor]
 
@@ -33,16 +33,16 @@ def attend(
     scale: float | None = None,  # 1/√E unless given
 ) -> Tensor:
     """(B,H,T,E). The fused kernel never stores the (T,S) weights; where those are small, storing them costs no more."""
-    if q.is_cpu and q.requires_grad and q.size(2) * k.size(2) <= SHORT:
-        return attend_openly(q, k, v, mask, bias, causal, scale)
-    mask, causal = what_may_be_seen(q, k, mask, causal)
+    if q.is_cpu and q.requires_grad and q.size(2) * k.size(2) <= UNFUSED_LIMIT:
+        return attention_reference(q, k, v, mask, bias, causal, scale)
+    mask, causal = resolve_mask(q, k, mask, causal)
     if bias is not None:
-        mask, causal = added(bias, what_may_be_seen(q, k, mask, causal, spell=True)[0]), False
+        mask, causal = added(bias, resolve_mask(q, k, mask, causal, materialize=True)[0]), False
     grouped = q.size(1) != k.size(1)
     return F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, scale=scale, enable_gqa=grouped)
 
 
-def attend_openly(
+def attention_reference(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -52,10 +52,10 @@ def attend_openly(
     scale: float | None = None,
 ) -> Tensor:
     """The same in the open: score, scale, mask, softmax, weighted sum of values."""
-    return weights_openly(q, k, mask, bias, causal, scale) @ repeated(v, q.size(1))
+    return attention_weights(q, k, mask, bias, causal, scale) @ repeat_kv(v, q.size(1))
 
 
-def weights_openly(
+def attention_weights(
     q: Tensor,
     k: Tensor,
     mask: Tensor | None = None,
@@ -65,17 +65,17 @@ def weights_openly(
 ) -> Tensor:
     """Who attends to whom, (B,H,T,S): every row sums to 1. One that may see nothing is finite too."""
     scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
-    scores = (q * scale) @ repeated(k, q.size(1)).mT  # (B,H,T,S)
+    scores = (q * scale) @ repeat_kv(k, q.size(1)).mT  # (B,H,T,S)
     if bias is not None:
         scores = scores + bias
-    mask, _ = what_may_be_seen(q, k, mask, causal, spell=True)
+    mask, _ = resolve_mask(q, k, mask, causal, materialize=True)
     if mask is not None:
         scores.masked_fill_(~mask, torch.finfo(scores.dtype).min)
     return scores.softmax(-1)
 
 
-def what_may_be_seen(
-    q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, spell: bool = False
+def resolve_mask(
+    q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, materialize: bool = False
 ) -> tuple[Tensor | None, bool]:
     """The mask and the kernel's own causal switch, of which it takes only one.
 
@@ -85,13 +85,13 @@ def what_may_be_seen(
     T, S = q.size(2), k.size(2)
     if not causal or T == 1:  # one new token may see everything so far
         return mask, False
-    if mask is None and T == S and not spell:
+    if mask is None and T == S and not materialize:
         return None, True
     past = torch.ones(T, S, dtype=torch.bool, device=q.device).tril(S - T)
     return (past if mask is None else mask & past), False
 
 
-def repeated(k: Tensor, heads: int) -> Tensor:
+def repeat_kv(k: Tensor, heads: int) -> Tensor:
     """Grouped-query attention: several query heads share a key, (B,G,S,E) -> (B,H,S,E)."""
     return k if k.size(1) == heads else k.repeat_interleave(heads // k.size(1), dim=1)
 
@@ -101,12 +101,12 @@ def added(bias: Tensor, mask: Tensor | None) -> Tensor:
     return bias if mask is None else bias.masked_fill(~mask, -math.inf)
 
 
-def split(x: Tensor, heads: int) -> Tensor:
+def split_heads(x: Tensor, heads: int) -> Tensor:
     """(B,T,H·E) -> (B,H,T,E)"""
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
-def join(x: Tensor) -> Tensor:
+def merge_heads(x: Tensor) -> Tensor:
     """(B,H,T,E) -> (B,T,H·E)"""
     return x.transpose(1, 2).flatten(2)
 
@@ -142,9 +142,9 @@ class SelfAttention(nn.Module):
         self.out = nn.Linear(heads * E, dim, bias if out_bias is None else out_bias)
 
     def forward(self, x: Tensor, mask: Tensor | None = None, cache: Cache | None = None) -> Tensor:
-        q = split(self.query(x), self.heads)  # (B,H,T,E)
-        k = split(self.key(x), self.kv_heads)  # (B,G,T,E)
-        v = split(self.value(x), self.kv_heads)
+        q = split_heads(self.query(x), self.heads)  # (B,H,T,E)
+        k = split_heads(self.key(x), self.kv_heads)  # (B,G,T,E)
+        v = split_heads(self.value(x), self.kv_heads)
         if self.rotate is not None:
             q, k = self.rotate(q, k, cache.length if cache is not None else 0)
         if cache is not None:
@@ -153,7 +153,7 @@ class SelfAttention(nn.Module):
         y = attend(q, k, v, mask, bias, self.causal)
         if is_traced():
             y = shown(self, y, q, k, v, mask, bias, self.causal)
-        return self.out(join(y))
+        return self.out(merge_heads(y))
 
 
 class CrossAttention(nn.Module):
@@ -167,9 +167,9 @@ class CrossAttention(nn.Module):
         self.value = nn.Linear(dim, dim, bias)
         self.out = nn.Linear(dim, dim, bias)
 
-    def answers(self, source: Tensor) -> tuple[Tensor, Tensor]:
+    def project_kv(self, source: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of the source, (B,H,S,E)."""
-        return split(self.key(source), self.heads), split(self.value(source), self.heads)
+        return split_heads(self.key(source), self.heads), split_heads(self.value(source), self.heads)
 
     def forward(
         self, x: Tensor, source: Tensor | None = None, mask: Tensor | None = None, cache: Cache | None = None
@@ -178,14 +178,14 @@ class CrossAttention(nn.Module):
             (k, v), mask = cache.source, cache.source_mask
         else:
             assert source is not None, "a decoder needs a source, or a cache that has read one"
-            k, v = self.answers(source)
-        q = split(self.query(x), self.heads)  # (B·beams,H,T,E)
+            k, v = self.project_kv(source)
+        q = split_heads(self.query(x), self.heads)  # (B·beams,H,T,E)
         B, T = k.size(0), q.size(2)
         q = beams_as_tokens(q, B)  # (B,H,beams·T,E)
         y = tokens_as_beams(attend(q, k, v, mask), T)
         if is_traced():
             y = shown(self, y, tokens_as_beams(q, T), *for_each_beam(k, v, mask, len(x) // B))
-        return self.out(join(y))
+        return self.out(merge_heads(y))
 
 
 def shown(
@@ -200,13 +200,13 @@ def shown(
 ) -> Tensor:
     """Show what attention works with. The output is the kernel's, unless it must follow from what was shown."""
     asked, answered, said = record(module, "queries", q), record(module, "keys", k), record(module, "values", v)
-    weights = weights_openly(asked, answered, mask, bias, causal)
-    may, _ = what_may_be_seen(q, k, mask, causal, spell=True)
+    weights = attention_weights(asked, answered, mask, bias, causal)
+    may, _ = resolve_mask(q, k, mask, causal, materialize=True)
     if may is not None:
         record(module, "mask", may, fixed=True)
     used = record(module, "weights", weights)
     same = asked is q and answered is k and said is v and used is weights
-    return y if same and not needs_grad_trace() else used @ repeated(said, q.size(1))
+    return y if same and not needs_grad_trace() else used @ repeat_kv(said, q.size(1))
 
 
 def for_each_beam(k: Tensor, v: Tensor, mask: Tensor | None, beams: int) -> tuple[Tensor, Tensor, Tensor | None]:

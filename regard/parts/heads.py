@@ -39,20 +39,20 @@ class Model(nn.Module):
     def forward(self, *inputs: Tensor, **context: Any) -> Tensor:
         return self.head(self.body(*inputs, **context))
 
-    def next(self, ids: Tensor, caches: list[Any]) -> Tensor:
+    def next_logits(self, ids: Tensor, caches: list[Any]) -> Tensor:
         """Logits of what follows the newest ids: (B,T) -> (B,V)."""
         ask = getattr(self.body, "decode", self.body)
         return self.head(ask(ids, cache=caches)[:, -1])
 
 
-def must_be_finite(scores: Tensor) -> Tensor:
+def check_finite(scores: Tensor) -> Tensor:
     """The scores as they are, (...,N). A row with NaN or +inf in it, or with nothing but -inf, is no answer."""
     if not bool(scores.amax(-1).isfinite().all()):
         raise FloatingPointError(NOT_FINITE)
     return scores
 
 
-class Unembed(nn.Module):
+class BiasedLMHead(nn.Module):
     """Scores every token of the vocabulary by its own embedding. Padding is never an answer."""
 
     def __init__(self, tokens: nn.Embedding):
@@ -74,7 +74,7 @@ class Unembed(nn.Module):
         return cross_entropy(x, self.weight, self.bias[0], wanted, uniform, smoothing)
 
 
-class Output(nn.Module):
+class LMHead(nn.Module):
     """Scores every token of the vocabulary by a row of `weight`."""
 
     def __init__(self, weight: Tensor):
@@ -89,7 +89,7 @@ class Output(nn.Module):
         return cross_entropy(x, self.weight, None, wanted, None, smoothing)
 
 
-class CappedOutput(Output):
+class SoftcapLMHead(LMHead):
     """The same, bent so that no logit leaves ±cap."""
 
     def __init__(self, weight: Tensor, cap: float):
@@ -103,7 +103,7 @@ class CappedOutput(Output):
         return F.cross_entropy(self(x), wanted, reduction="sum", label_smoothing=smoothing)
 
 
-class Thought(nn.Module):
+class HeadTransform(nn.Module):
     def __init__(self, dim: int, eps: float, bias: bool = True, activation: Callable[[Tensor], Tensor] = F.gelu):
         super().__init__()
         self.inner = nn.Linear(dim, dim, bias)
@@ -117,42 +117,42 @@ class Thought(nn.Module):
         return self.norm(self.activation(self.inner(x)))
 
 
-class MaskedOutput(nn.Module):
+class MaskedLMHead(nn.Module):
     """Guesses hidden tokens: one more layer, then every token of the vocabulary is scored by its own embedding."""
 
-    def __init__(self, weight: Tensor, thought: Thought):
+    def __init__(self, weight: Tensor, transform: HeadTransform):
         super().__init__()
-        self.thought, self.weight = thought, weight
+        self.transform, self.weight = transform, weight
         self.bias = nn.Parameter(torch.zeros(len(weight)))
 
     def forward(self, x: Tensor) -> Tensor:  # (B,T,D) -> (B,T,V)
-        return F.linear(self.thought(x), self.weight, self.bias)
+        return F.linear(self.transform(x), self.weight, self.bias)
 
     def loss(self, x: Tensor, wanted: Tensor, smoothing: float = 0.0) -> Tensor:
         """Summed, as that of Unembed."""
-        return cross_entropy(self.thought(x), self.weight, self.bias, wanted, None, smoothing)
+        return cross_entropy(self.transform(x), self.weight, self.bias, wanted, None, smoothing)
 
 
-def thought_of(body: Any) -> nn.Module:
+def head_transform(body: Any) -> nn.Module:
     """What a family has between its vectors and an answer: nothing, unless it says so."""
-    return body.thought() if hasattr(body, "thought") else nn.Identity()
+    return body.head_transform() if hasattr(body, "head_transform") else nn.Identity()
 
 
 class Classifier(nn.Module):
     """One answer for the whole input."""
 
     def __init__(
-        self, dim: int, classes: int, pooling: nn.Module, dropout: float = 0.0, thought: nn.Module | None = None
+        self, dim: int, classes: int, pooling: nn.Module, dropout: float = 0.0, transform: nn.Module | None = None
     ):
         super().__init__()
-        self.pooling, self.thought = pooling, thought or nn.Identity()
+        self.pooling, self.transform = pooling, transform or nn.Identity()
         self.drop, self.out = Dropout(dropout), nn.Linear(dim, classes)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B,T,D) -> (B,classes)
-        return self.out(self.drop(self.thought(self.pooling(x, mask))))
+        return self.out(self.drop(self.transform(self.pooling(x, mask))))
 
 
-class Vector(nn.Module):
+class EmbeddingHead(nn.Module):
     """One vector for the whole input, of length 1 if `unit`."""
 
     def __init__(self, pooling: nn.Module, unit: bool = True):
@@ -164,7 +164,7 @@ class Vector(nn.Module):
         return F.normalize(pooled, dim=-1) if self.unit else pooled
 
 
-class Projection(Vector):
+class ProjectionHead(EmbeddingHead):
     """One vector for the whole input, mapped to another width."""
 
     def __init__(self, pooling: nn.Module, dim: int, width: int, unit: bool = True):
@@ -176,23 +176,23 @@ class Projection(Vector):
         return F.normalize(projected, dim=-1) if self.unit else projected
 
 
-class PerToken(nn.Module):
+class TokenClassifier(nn.Module):
     """One answer for each token."""
 
-    def __init__(self, dim: int, classes: int, dropout: float = 0.0, thought: nn.Module | None = None):
+    def __init__(self, dim: int, classes: int, dropout: float = 0.0, transform: nn.Module | None = None):
         super().__init__()
-        self.thought = thought or nn.Identity()
+        self.transform = transform or nn.Identity()
         self.drop, self.out = Dropout(dropout), nn.Linear(dim, classes)
 
     def forward(self, x: Tensor) -> Tensor:  # (B,T,D) -> (B,T,classes)
-        return self.out(self.drop(self.thought(x)))
+        return self.out(self.drop(self.transform(x)))
 
 
-class SpanScores(PerToken):
+class SpanHead(TokenClassifier):
     """Where an answer begins and where it ends: two scores for each token."""
 
-    def __init__(self, dim: int, dropout: float = 0.0, thought: nn.Module | None = None):
-        super().__init__(dim, 2, dropout, thought)
+    def __init__(self, dim: int, dropout: float = 0.0, transform: nn.Module | None = None):
+        super().__init__(dim, 2, dropout, transform)
 
 
 def cross_entropy(

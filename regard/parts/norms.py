@@ -18,7 +18,7 @@ from torch.nn import LayerNorm, RMSNorm
 
 __all__ = [
     "BareRMSNorm", "BatchNorm", "LayerNorm", "RMSNorm",
-    "bare_rms_norm", "batch_norm_openly", "layer_norm_openly", "rms_norm_openly",
+    "bare_rms_norm", "batch_norm_reference", "layer_norm_reference", "rms_norm_reference",
 ]  # fmt: skip
 
 
@@ -60,16 +60,16 @@ class BatchNorm(nn.BatchNorm1d):
         return super().forward(x.flatten(0, -2)).view_as(x)
 
 
-def layer_norm_openly(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
+def layer_norm_reference(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
     centred = x - x.mean(-1, keepdim=True)
     return centred * (centred.square().mean(-1, keepdim=True) + eps).rsqrt() * weight + bias
 
 
-def rms_norm_openly(x: Tensor, weight: Tensor | float = 1.0, eps: float = 1e-5) -> Tensor:
+def rms_norm_reference(x: Tensor, weight: Tensor | float = 1.0, eps: float = 1e-5) -> Tensor:
     return x * (x.square().mean(-1, keepdim=True) + eps).rsqrt() * weight
 
 
-def batch_norm_openly(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
+def batch_norm_reference(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
     """As in training; in use the running averages stand for mean and variance."""
     centred = x - x.mean((0, 1))
     return centred * (centred.square().mean((0, 1)) + eps).rsqrt() * weight + bias

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from regard.look import is_traced, record
 
 
-class Last(nn.Module):
+class LastPool(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         if mask is None or x.size(1) == 1:
             return x[:, -1]
@@ -31,12 +31,12 @@ class Last(nn.Module):
         return x[torch.arange(len(x), device=x.device), last]
 
 
-class First(nn.Module):
+class FirstPool(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         return x[:, 0]
 
 
-class AtEnd(nn.Module):
+class EosPool(nn.Module):
     """The first `sep` of each text. A text that has none ends with its last token."""
 
     HIGHEST = 2  # not an id but a rule: folders of the first CLIP say 2, and mean the highest id of each text
@@ -58,7 +58,7 @@ class AtEnd(nn.Module):
         return torch.where(ends.any(-1), ends.int().argmax(-1), last)
 
 
-class Pooler(First):
+class Pooler(FirstPool):
     def __init__(self, dim: int):
         super().__init__()
         self.dense = nn.Linear(dim, dim)
@@ -69,7 +69,7 @@ class Pooler(First):
         return self.dense(super().forward(x, mask)).tanh()
 
 
-class Mean(nn.Module):
+class MeanPool(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         if mask is None or x.size(1) == 1:
             return x.mean(1)
@@ -77,7 +77,7 @@ class Mean(nn.Module):
         return x.where(real, 0).sum(1) / real.sum(1).clamp(min=1)
 
 
-class MeanAndSum(Mean):
+class MeanSumPool(MeanPool):
     MANY = 10  # so many vectors have a sum as large as their mean
 
     def __init__(self, dim: int):
@@ -106,10 +106,10 @@ class AttentionPool(nn.Module):
 
 
 POOLINGS: dict[str, Callable[[int], nn.Module]] = {
-    "last": lambda dim: Last(),
-    "first": lambda dim: First(),
-    "mean": lambda dim: Mean(),
-    "sum": MeanAndSum,
+    "last": lambda dim: LastPool(),
+    "first": lambda dim: FirstPool(),
+    "mean": lambda dim: MeanPool(),
+    "sum": MeanSumPool,
     "attention": AttentionPool,
     "pooler": Pooler,
 }

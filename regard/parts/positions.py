@@ -29,7 +29,7 @@ def sinusoids(context: int, dim: int, interleaved: bool = False) -> Tensor:
     return (torch.stack(waves, -1).flatten(1) if interleaved else torch.cat(waves, -1)).float()
 
 
-class Sinusoidal(nn.Module):
+class SinusoidalPositions(nn.Module):
     """A fixed table, computed once, not saved: it follows from two numbers."""
 
     table: Tensor
@@ -39,10 +39,10 @@ class Sinusoidal(nn.Module):
         self.register_buffer("table", sinusoids(context, dim, interleaved), persistent=False)
 
     def forward(self, length: int, start: int = 0, mask: Tensor | None = None) -> Tensor:
-        return look_up(self.table, length, start, mask)  # (T,D) or (B,T,D)
+        return lookup_positions(self.table, length, start, mask)  # (T,D) or (B,T,D)
 
 
-class Learned(nn.Module):
+class LearnedPositions(nn.Module):
     """A trained vector for each position."""
 
     def __init__(self, context: int, dim: int):
@@ -50,10 +50,10 @@ class Learned(nn.Module):
         self.weight = nn.Parameter(torch.randn(context, dim) * 0.02)
 
     def forward(self, length: int, start: int = 0, mask: Tensor | None = None) -> Tensor:
-        return look_up(self.weight, length, start, mask)  # (T,D) or (B,T,D)
+        return lookup_positions(self.weight, length, start, mask)  # (T,D) or (B,T,D)
 
 
-class Rotary(nn.Module):
+class RotaryPositions(nn.Module):
     """Turns each pair of numbers of q and k by an angle that grows with the place of the token; a pair is a number of
     the first half of a head with its partner in the second half. `turn` -1 turns the other way round.
 
@@ -87,7 +87,7 @@ class Rotary(nn.Module):
         self.register_buffer("table", torch.cat((turn * angles.sin(), angles.cos()), -1), persistent=False)
 
     def forward(self, q: Tensor, k: Tensor, start: int) -> tuple[Tensor, Tensor]:
-        sines, cosines = look_up(self.table, q.size(2), start).chunk(2, -1)  # (T,E/2)
+        sines, cosines = lookup_positions(self.table, q.size(2), start).chunk(2, -1)  # (T,E/2)
 
         def turned(x: Tensor) -> Tensor:
             a, b = x.chunk(2, -1)
@@ -96,7 +96,7 @@ class Rotary(nn.Module):
         return turned(q), turned(k)
 
 
-class RotaryThenNorm(Rotary):
+class RotaryQKNorm(RotaryPositions):
     """Then every q and k gets the same length, so that no score can grow without bound (Henry et al. 2020)."""
 
     def __init__(self, dim: int, context: int, base: float = 10_000.0, turn: float = 1.0, eps: float = 1e-6):
@@ -124,7 +124,7 @@ class Alibi(nn.Module):
         return (-self.slopes * distances(T, S, self.slopes).abs())[None]  # (1,H,T,S)
 
 
-class RelativeBias(nn.Module):
+class RelativePositionBias(nn.Module):
     """A trained number for each head and distance. Near distances have a bucket each, farther ones share wider and
     wider buckets, and all from `farthest` on share the last. Unless `causal`, half of the buckets look ahead."""
 
@@ -166,7 +166,7 @@ def places(mask: Tensor | None, length: int, start: int = 0) -> slice | Tensor:
     return mask[:, 0].tril(start - 1).sum(-1)  # (B,T)
 
 
-def look_up(table: Tensor, length: int, start: int, mask: Tensor | None = None) -> Tensor:
+def lookup_positions(table: Tensor, length: int, start: int, mask: Tensor | None = None) -> Tensor:
     if start + length > len(table):
         raise ValueError(
             f"{start + length} tokens do not fit this model's context of {len(table)}: shorten or split the text, "

@@ -24,14 +24,14 @@ Gates = tuple[Tensor, ...]  # likewise
 Weights = Sequence[Tensor]  # W, U, b, b' of all gates together, in the order of PyTorch
 
 
-def rnn_step_openly(x: Tensor, state: State, weights: Weights) -> tuple[State, Gates]:
+def rnn_step(x: Tensor, state: State, weights: Weights) -> tuple[State, Gates]:
     """h' = tanh(W x + b + U h + b'), without gates."""
     W, U, b, b2 = weights
     (h,) = state
     return ((x @ W.T + b + h @ U.T + b2).tanh(),), ()
 
 
-def gru_step_openly(x: Tensor, state: State, weights: Weights) -> tuple[State, Gates]:
+def gru_step(x: Tensor, state: State, weights: Weights) -> tuple[State, Gates]:
     """The reset gate r hides the past from the candidate n, the update gate z keeps the past instead of it.
 
     r = σ(W x + b + U h + b'),  z = σ(likewise),  n = tanh(W x + b + r · (U h + b')),  h' = (1 - z) · n + z · h
@@ -44,7 +44,7 @@ def gru_step_openly(x: Tensor, state: State, weights: Weights) -> tuple[State, G
     return ((1 - z) * n + z * h,), (r, z, n)
 
 
-def lstm_step_openly(x: Tensor, state: State, weights: Weights) -> tuple[State, Gates]:
+def lstm_step(x: Tensor, state: State, weights: Weights) -> tuple[State, Gates]:
     """The cell c is written to by the input gate i, cleared by the forget gate f and shown by the output gate o.
 
     i, f, o = σ(W x + b + U h + b'),  g = tanh(likewise),  c' = f · c + i · g,  h' = o · tanh(c')
@@ -65,9 +65,9 @@ class Recurrence(nn.Module):
     gates: ClassVar[tuple[str, ...]]  # in the order in which they are shown
     states: ClassVar[int] = 1  # tensors of a state
 
-    def __init__(self, dim: int, hidden: int | None = None, *, truncate: int = 0):
+    def __init__(self, dim: int, hidden: int | None = None, *, bptt_length: int = 0):
         super().__init__()
-        self.hidden, self.truncate = hidden or dim, truncate
+        self.hidden, self.bptt_length = hidden or dim, bptt_length
         self.cell = self.kernel(dim, self.hidden, batch_first=True)
         weight, past, *biases = (w.detach() for w in self.cell.parameters())
         for matrix in weight.split(self.hidden):
@@ -87,13 +87,13 @@ class Recurrence(nn.Module):
         if cache is not None:
             cache.advance(end, x.size(1))
         if self.gates and is_traced():
-            gates = self.gates_openly(rows, state)  # (B,T,gates,hidden)
+            gates = self.compute_gates(rows, state)  # (B,T,gates,hidden)
             record(self, "gates", gates if runs is None else runs.back(gates, like=x), fixed=True)
         return y if runs is None else runs.back(y, like=x)
 
     def run(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         pieces: list[Tensor] = []
-        for piece in x.split(self.truncate or x.size(1), dim=1):
+        for piece in x.split(self.bptt_length or x.size(1), dim=1):
             if pieces:
                 state = tuple(part.detach() for part in state)
             y, state = self.fused(piece, state)
@@ -107,7 +107,7 @@ class Recurrence(nn.Module):
         y, h = self.cell(x, state[0][None].contiguous())
         return y, (h[0],)
 
-    def gates_openly(self, x: Tensor, state: State) -> Tensor:
+    def compute_gates(self, x: Tensor, state: State) -> Tensor:
         weights, found = list(self.cell.parameters()), []
         for token in x.unbind(1):
             state, gates = self.step(token, state, weights)
@@ -116,21 +116,21 @@ class Recurrence(nn.Module):
 
 
 class RNN(Recurrence):
-    kernel, step, gates = nn.RNN, staticmethod(rnn_step_openly), ()
+    kernel, step, gates = nn.RNN, staticmethod(rnn_step), ()
 
 
 class GRU(Recurrence):
-    kernel, step, gates = nn.GRU, staticmethod(gru_step_openly), ("reset", "update", "candidate")
+    kernel, step, gates = nn.GRU, staticmethod(gru_step), ("reset", "update", "candidate")
 
 
 class LSTM(Recurrence):
     """The state is (h, c). The forget gate starts open: a bias of 1 lets gradients through (Jozefowicz et al. 2015)."""
 
-    kernel, step, gates = nn.LSTM, staticmethod(lstm_step_openly), ("input", "forget", "candidate", "output")
+    kernel, step, gates = nn.LSTM, staticmethod(lstm_step), ("input", "forget", "candidate", "output")
     states = 2
 
-    def __init__(self, dim: int, hidden: int | None = None, *, truncate: int = 0):
-        super().__init__(dim, hidden, truncate=truncate)
+    def __init__(self, dim: int, hidden: int | None = None, *, bptt_length: int = 0):
+        super().__init__(dim, hidden, bptt_length=bptt_length)
         _, _, bias, _ = (w.detach() for w in self.cell.parameters())
         nn.init.ones_(bias.chunk(4)[1])
 
@@ -140,7 +140,7 @@ class LSTM(Recurrence):
         return y, (h[0], c[0])
 
 
-class BothWays(nn.Module):
+class Bidirectional(nn.Module):
     """One mixer reads forward and one backward, side by side (Schuster & Paliwal 1997).
 
     What the right one shows of its inside stands in the order in which it reads.

@@ -30,7 +30,7 @@ class PostNorm(PreNorm):
         return self.norm(x + self.drop(self.inner(x, **context)))
 
 
-class Dense(nn.Module):
+class DenseConnections(nn.Module):
     """Layers of which the i-th turns a width of D + i·growth into `growth`; together they turn D into D + n·growth."""
 
     def __init__(self, layers: Iterable[nn.Module]):

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 
-class Patches(nn.Module):
+class PatchEmbedding(nn.Module):
     """A convolution whose squares do not overlap is a linear map of each square."""
 
     def __init__(self, channels: int, patch: int, dim: int, *, bias: bool = True):
@@ -31,7 +31,7 @@ class Patches(nn.Module):
         return (image // self.patch) ** 2
 
 
-class ConvolutionStem(nn.Module):
+class ConvStem(nn.Module):
     """Convolutions that halve the image until it is as small as patches would make it (2, 4, 8 ... times), after one
     that keeps its size; and one that only mixes channels. 28 x 28 becomes 7 x 7. From a quarter of the width
     they double it twice, or once where they halve once."""
@@ -50,7 +50,7 @@ class ConvolutionStem(nn.Module):
                 nn.BatchNorm2d(widths[i + 1]),
                 nn.ReLU(),
             ]
-        self.layers = pixel_by_pixel(nn.Sequential(*layers, nn.Conv2d(dim, dim, 1)))
+        self.layers = to_channels_last(nn.Sequential(*layers, nn.Conv2d(dim, dim, 1)))
 
     def forward(self, pixels: Tensor) -> Tensor:
         return as_tokens(self.layers(pixels))
@@ -60,7 +60,7 @@ class ConvolutionStem(nn.Module):
         return (-(-image // self.patch)) ** 2
 
 
-class SoundStem(nn.Module):
+class AudioStem(nn.Module):
     """One convolution of three frames that keeps their number, then as many that halve it as make one token of `stride`
     frames. The mask is that of the tokens: what lies behind the end of a sound is 0 for each of them, as it would be if
     the sound stood alone."""
@@ -91,12 +91,12 @@ def as_tokens(maps: Tensor) -> Tensor:
     return maps.flatten(2).mT
 
 
-def pixel_by_pixel(layers: nn.Sequential) -> nn.Sequential:
+def to_channels_last(layers: nn.Sequential) -> nn.Sequential:
     """The same convolutions, for which the channels of a pixel lie side by side in memory: faster on a processor."""
     return layers.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
-def must_show(pixels: Tensor, channels: int, image: int) -> None:
+def check_image_shape(pixels: Tensor, channels: int, image: int) -> None:
     """Positions are trained for images of one size: another would be read in a wrong order without an error."""
     if pixels.shape[1:] != (channels, image, image):
         given = " x ".join(map(str, pixels.shape[1:]))

@@ -39,7 +39,7 @@ def unfitted_task(observation_dim: int, num_actions: int) -> Predict:
 
 def refit_scales(task: Predict, progress: Progress, episodes: Sequence[Episode]) -> Predict:
     """The task with the scales of these episodes; the model and its average keep their predictions."""
-    new = replace(Predict.fit(episodes, "foresees", {}, {}, patch=None), kinds=task.kinds)
+    new = replace(Predict.fit(episodes, "foresees", {}, {}, patch_size=None), kinds=task.kinds)
     absorb_scales(progress.model, task, new)
     if (average := progress.average) is not None:
         with average.in_place():

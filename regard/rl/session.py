@@ -41,7 +41,7 @@ FIRST_STEPS, ROUND_STEPS = 800, 200  # real steps of the first round, and of eac
 FIRST_FIT_STEPS, FIT_STEPS = 600, 150  # training steps of the model in the first round, and in each that follows
 FILE_OPTIONS = (  # options of training from files, which an RL session does not have
     *("data", "valid", "test", "separator", "encoding", "held_out", "skip_bad"),
-    *("from_", "download", "freeze", "vectors", "new_head", "patch"),
+    *("from_", "download", "freeze", "vectors", "new_head", "patch_size"),
     *("checks", "check_examples", "patience", "average_last"),
 )
 LENGTH_OPTIONS = ("steps", "epochs", "minutes")

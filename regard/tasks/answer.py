@@ -28,7 +28,7 @@ from regard.data.lines import UTF8, Dialect
 from regard.data.pieces import Pieces
 from regard.data.questions import Question, read_questions
 from regard.data.tokens import Tokenizer
-from regard.parts.heads import Model, SpanScores, must_be_finite, thought_of
+from regard.parts.heads import Model, SpanHead, check_finite, head_transform
 from regard.scores import exact_match, token_f1
 from regard.tasks.inputs import fit_tokenizer, text_sizes
 from regard.tasks.task import Answer, Choices, Loss, Task, learnt, samples
@@ -117,7 +117,7 @@ class Answering(Task):
 
     def head(self, body: Any) -> Model:
         """Two scores of each token: that an answer starts with it, and that it ends with it."""
-        return Model(body, SpanScores(body.config.dim, body.config.dropout, thought_of(body)))
+        return Model(body, SpanHead(body.config.dim, body.config.dropout, head_transform(body)))
 
     def told(self, rows: Any, examples: Windows, numbers: Ints) -> list[dict[str, Any]]:
         return super().told(rows, examples, np.array([examples.numbers[number] for number in numbers]))
@@ -156,7 +156,7 @@ class Answering(Task):
         for a, b in cut(examples.lengths[order, 0], 8192):
             batch = to_device(self.batch(examples, order[a:b]), device)
             logprobs = self.log_probs(model, batch).float()
-            must_be_finite(logprobs.mT)
+            check_finite(logprobs.mT)
             total += F.nll_loss(logprobs, batch.wanted, reduction="sum").item()
             nothing, values, firsts, lasts = (x.tolist() for x in best_pairs(logprobs, self.longest_answer, n_best))
             for i, row in enumerate(order[a:b].tolist()):

@@ -48,7 +48,7 @@ class MoleculeInput:
         return Given(torch.from_numpy(x), padding_mask(lengths, T))
 
     def sizes(self) -> dict[str, int]:
-        return {"properties": len(self.molecules.properties) + 1, "pairs": KINDS}
+        return {"atom_features": len(self.molecules.properties) + 1, "pair_kinds": KINDS}
 
 
 class MayBond(Task):

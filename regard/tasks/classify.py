@@ -33,7 +33,7 @@ from regard.data.recordings import open_sound
 from regard.data.sounds import Sound, read_sounds
 from regard.data.tokens import Tokenizer
 from regard.data.views import Views
-from regard.parts.heads import Classifier, Model, must_be_finite, thought_of
+from regard.parts.heads import Classifier, Model, check_finite, head_transform
 from regard.parts.pooling import POOLINGS
 from regard.scores import accuracy, macro_f1, mean_roc_auc, micro_f1
 from regard.tasks.bonds import Bonded, MayBond, MoleculeInput, bundled_paths
@@ -161,7 +161,7 @@ class Classify(MayBond):
 
     def head(self, body: Any) -> Model:
         c, pooling = body.config, POOLINGS[self.pooling](body.config.dim)
-        return Model(body, Classifier(c.dim, len(self.labels), pooling, c.dropout, thought_of(body)))
+        return Model(body, Classifier(c.dim, len(self.labels), pooling, c.dropout, head_transform(body)))
 
     def prepare(self, rows: Sequence[Any], context: int) -> Written | Drawn | Heard | Bonded:
         wanted = np.zeros((len(rows), len(self.labels)), np.float32)
@@ -219,7 +219,7 @@ class Classify(MayBond):
 
         def answer(rows: Ints) -> Tensor:
             logits = self.logits(model, to_device(self.batch(examples, rows, training=False), device))
-            return must_be_finite(logits.float().cpu())
+            return check_finite(logits.float().cpu())
 
         return in_order(examples.lengths[:, 0], answer)
 

@@ -29,7 +29,7 @@ from regard.data.files import Rows
 from regard.data.lines import UTF8, Dialect
 from regard.data.senses import Senses, or_1
 from regard.data.stretches import Stretches
-from regard.parts.heads import Model, PerToken, must_be_finite
+from regard.parts.heads import Model, TokenClassifier, check_finite
 from regard.scores import accuracy
 from regard.tasks.steps import episodes_in, must_act, the_best, to_go
 from regard.tasks.task import Answer, Choices, Loss, Task, learnt, samples
@@ -65,7 +65,7 @@ class Wishes(Choices):
 class Decide(Task):
     best: float = 1.0  # share of the episodes that is learnt from, those with the highest returns
     returns: bool = False  # tell the model what return each episode came to, so that one can be wished for
-    patch: int | None = None  # height and width of a patch of a frame in pixels; what fits, near 10, unless given
+    patch_size: int | None = None  # height and width of a patch of a frame in pixels; what fits, near 10, unless given
     kinds: int = learnt()  # of actions
     sensed: dict[str, Any] = learnt()  # shape and scales of observations
     mean: list[float] = learnt()  # of returns to go, and of steps done
@@ -76,7 +76,7 @@ class Decide(Task):
         must(
             self,
             best=(0 < self.best <= 1, "above 0 and at most 1"),
-            patch=(self.patch is None or self.patch >= 1, "at least 1"),
+            patch_size=(self.patch_size is None or self.patch_size >= 1, "at least 1"),
             kinds=(self.kinds >= 2, "at least 2"),
             mean=(len(self.mean) == 2 and all(map(math.isfinite, self.mean)), "two numbers"),
             spread=(len(self.spread) == 2 and all(0 < one < math.inf for one in self.spread), "two above 0"),
@@ -88,7 +88,7 @@ class Decide(Task):
     takes = ".npz or .jsonl of episodes: observations, actions, rewards"
     ships = "a pole on a cart, balanced by players of different skill"
     asks = ("foresees",)
-    default = "world"
+    default = "world_model"
     of_the_head = ("kinds", "sensed", "mean", "spread")
     counts = "steps"
     looks = 500
@@ -125,14 +125,14 @@ class Decide(Task):
         told = np.concatenate([to_go(row.rewards, row.rewards.sum())[:-1] for row in rows])
         scales = {"mean": told.mean(0).tolist(), "spread": or_1(told.std(0)).tolist()}
         highest = max(float(row.rewards.sum()) for row in rows)
-        return cls(**aim, kinds=kinds, sensed=asdict(Senses.fit(rows, aim["patch"])), **scales, highest=highest)
+        return cls(**aim, kinds=kinds, sensed=asdict(Senses.fit(rows, aim["patch_size"])), **scales, highest=highest)
 
     def sizes(self) -> dict[str, int]:
         sizes = self.senses.sizes
-        return sizes | {"observation": sizes["observation"] + 2 * self.returns, "actions": self.kinds}
+        return sizes | {"observation_dim": sizes["observation_dim"] + 2 * self.returns, "num_actions": self.kinds}
 
     def head(self, body: Any) -> Model:
-        return Model(body, PerToken(body.config.dim, self.kinds, body.config.dropout))
+        return Model(body, TokenClassifier(body.config.dim, self.kinds, body.config.dropout))
 
     def scaled(self, seen: Floats, besides: Any) -> Floats:
         """Observations (L,...) as numbers of mean 0 and spread 1, (L,K,O); `besides` is what `to_go` tells."""
@@ -225,7 +225,7 @@ class Decide(Task):
         """Log-probabilities of what comes next, (B,actions), after so many steps (B,T,K,O) as the context holds."""
         device, context = next(model.parameters()).device, model.body.config.context
         shown = (torch.from_numpy(array[:, -context:]).to(device) for array in (seen, before))
-        return must_be_finite(self.logits(model, *shown)[:, -1].float()).log_softmax(-1).cpu()
+        return check_finite(self.logits(model, *shown)[:, -1].float()).log_softmax(-1).cpu()
 
     @torch.inference_mode()
     def predict(self, model: Model, raw: Iterable[str], how: Wishes, first: int = 0) -> Iterator[list[Answer]]:

@@ -29,7 +29,7 @@ from regard.data.pieces import Pieces
 from regard.data.tokens import Tokenizer
 from regard.data.views import Views
 from regard.hub.sentences import Modules, write_modules
-from regard.parts.heads import Model, Projection, Vector
+from regard.parts.heads import EmbeddingHead, Model, ProjectionHead
 from regard.parts.pooling import POOLINGS
 from regard.scores import recall_at
 from regard.tasks.contrast import alike, contrast, distinct, places
@@ -134,8 +134,8 @@ class Embed(Task):
         dim = body.config.dim
         pooling = POOLINGS[self.pooling](dim)
         if self.projection is not None:
-            return Model(body, Projection(pooling, dim, self.projection, self.unit))
-        return Model(body, Vector(pooling, self.unit))
+            return Model(body, ProjectionHead(pooling, dim, self.projection, self.unit))
+        return Model(body, EmbeddingHead(pooling, self.unit))
 
     def tokens(self, texts: Sequence[str], context: int) -> list[list[int]]:
         most = min(context, self.limit or context)

@@ -27,8 +27,8 @@ from regard.data.lines import UTF8, Dialect
 from regard.data.pieces import Pieces
 from regard.data.residues import EXAMPLE, residues, spells
 from regard.data.tokens import Tokenizer
-from regard.parts.heads import Model, must_be_finite
-from regard.parts.pooling import Mean
+from regard.parts.heads import Model, check_finite
+from regard.parts.pooling import MeanPool
 from regard.scores import perplexity
 from regard.tasks.inputs import fit_letters, fit_tokenizer, text_sizes, vectors, windows_told
 from regard.tasks.task import Answer, Choices, Loss, Task, learnt
@@ -114,7 +114,7 @@ class Fill(Task):
         return text_sizes(self.tokenizer)
 
     def head(self, body: Any) -> Model:
-        return Model(body, body.vocabulary())
+        return Model(body, body.lm_head())
 
     def prepare(self, rows: Texts, context: int) -> Windows:
         windows = Windows(Corpus.of(rows, self.tokenizer), context)
@@ -224,7 +224,7 @@ class Fill(Task):
                 )
             places = [i for i, token in enumerate(ids) if token == self.tokenizer.mask]
             x = model.body(torch.tensor([ids], device=device))[0, places]
-            logps = must_be_finite(model.head(x).float().cpu()).log_softmax(-1)
+            logps = check_finite(model.head(x).float().cpu()).log_softmax(-1)
             logps[:, special] = -torch.inf  # no filler, but probable or not as the model has it
             best = logps[:, : len(self.tokenizer)].topk(min(how.n_best, len(self.tokenizer) - len({*special.tolist()})))
             yield [
@@ -233,7 +233,7 @@ class Fill(Task):
 
     def embed(self, model: Model, raw: Iterable[str]) -> Iterator[list[float]]:
         """The mean over all tokens."""
-        yield from vectors(model, self.tokenizer, Mean(), map(residues, raw) if self.spelled else raw)
+        yield from vectors(model, self.tokenizer, MeanPool(), map(residues, raw) if self.spelled else raw)
 
     def answer(self, text: str, ids: Tensor, logps: Tensor) -> Answer:
         fillers = [filler.strip() for filler in self.tokenizer.decode([[i] for i in ids.tolist()])]

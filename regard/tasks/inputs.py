@@ -22,7 +22,7 @@ from regard.data.pieces import READING, Pieces, learn
 from regard.data.residues import spelling, spells
 from regard.data.tokens import Tokenizer
 from regard.data.views import Views
-from regard.parts.heads import must_be_finite
+from regard.parts.heads import check_finite
 
 
 class Given(NamedTuple):
@@ -81,7 +81,7 @@ class ImageInput:
         return Given(self.pictures.normal(self.views.seen(pixels) if training else pixels), None)
 
     def sizes(self) -> dict[str, int]:
-        return {"image": self.pictures.side, "channels": self.pictures.channels}
+        return {"image_size": self.pictures.side, "channels": self.pictures.channels}
 
 
 def text_sizes(tokenizer: Tokenizer) -> dict[str, int]:
@@ -137,7 +137,7 @@ def vectors(model: Any, tokenizer: Tokenizer, pool: Callable[..., Tensor], raw: 
 
 def finite_vectors(x: Tensor) -> Tensor:
     """(N,D) on the processor, every number of which is finite."""
-    must_be_finite(x.abs())
+    check_finite(x.abs())
     return x.float().cpu()
 
 

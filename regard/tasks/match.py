@@ -27,7 +27,7 @@ from regard.data.pictures import Pictures
 from regard.data.pieces import Pieces
 from regard.data.tokens import Tokenizer
 from regard.data.views import Views
-from regard.parts.heads import Model, must_be_finite
+from regard.parts.heads import Model, check_finite
 from regard.scores import recall_at
 from regard.tasks.contrast import alike, contrast, distinct, places
 from regard.tasks.inputs import Drawn, ImageInput, TextInput, Written, finite_vectors, fit_tokenizer, in_order, told
@@ -227,7 +227,7 @@ class Match(Task):
             place = {label: i for i, label in enumerate(texts)}
             prompts = self.embed_texts(model, [how.prompt.replace("{}", label) for label in texts])
             pictures = self.embed_pictures(model, [open_picture(file) for file, *_ in asked])
-            scores = must_be_finite(model.body.scores(pictures.to(device), prompts.to(device)).cpu())  # (lines, labels)
+            scores = check_finite(model.body.scores(pictures.to(device), prompts.to(device)).cpu())  # (lines, labels)
             for row, (_, *labels) in zip(scores, asked, strict=True):
                 names = list(dict.fromkeys(labels))
                 best = row[[place[name] for name in names]].log_softmax(-1).topk(min(how.n_best, len(names)))

@@ -27,7 +27,7 @@ from regard.data.films import Rollout, save_told
 from regard.data.lines import UTF8, Dialect
 from regard.data.moments import Moments
 from regard.data.senses import Senses, or_1
-from regard.parts.future import Foreseen, Future
+from regard.parts.dynamics_head import DynamicsHead, DynamicsOutput
 from regard.parts.heads import NOT_FINITE, Model
 from regard.tasks.rollout import at, missed, rolled
 from regard.tasks.steps import episodes_of
@@ -63,7 +63,7 @@ class Seen(NamedTuple):
 
 @dataclass
 class Predict(Task):
-    patch: int | None = None  # height and width of a patch of a frame in pixels; what fits, near 10, unless given
+    patch_size: int | None = None  # height and width of a patch of a frame in pixels; what fits, near 10, unless given
     kinds: int = learnt()  # of actions; 0 if nobody acts
     sensed: dict[str, Any] = learnt()  # shape and scales of observations
     reward: list[float] = learnt()  # mean and spread
@@ -71,7 +71,7 @@ class Predict(Task):
     def __post_init__(self) -> None:
         must(
             self,
-            patch=(self.patch is None or self.patch >= 1, "at least 1"),
+            patch_size=(self.patch_size is None or self.patch_size >= 1, "at least 1"),
             kinds=(self.kinds >= 0, "0 or more"),
             reward=(len(self.reward) == 2 and self.reward[1] > 0, "mean and spread"),
         )
@@ -81,8 +81,8 @@ class Predict(Task):
     takes = ".npz or .jsonl of videos or episodes"
     ships = "the ball: videos of three balls that bounce"
     asks = ("foresees",)
-    default = "world"
-    of_the_head = ("patch", "kinds", "sensed", "reward")
+    default = "world_model"
+    of_the_head = ("patch_size", "kinds", "sensed", "reward")
     counts = "moments"
     looks = 20
     unused = frozenset({"fields", "longest"})
@@ -113,13 +113,13 @@ class Predict(Task):
         kinds = 0 if rows[0].actions is None else 1 + max(int(row.actions.max()) for row in rows)
         rewards = np.concatenate([row.rewards for row in rows]).astype(np.float64)
         told = [float(rewards.mean()), float(or_1(rewards.std()))]
-        return cls(**aim, kinds=kinds, sensed=asdict(Senses.fit(rows, aim["patch"])), reward=told)
+        return cls(**aim, kinds=kinds, sensed=asdict(Senses.fit(rows, aim["patch_size"])), reward=told)
 
     def sizes(self) -> dict[str, int]:
-        return {**self.senses.sizes, "actions": self.kinds}
+        return {**self.senses.sizes, "num_actions": self.kinds}
 
     def head(self, body: Any) -> Model:
-        return Model(body, Future(body.config.dim, body.config.observation, body.config.actions))
+        return Model(body, DynamicsHead(body.config.dim, body.config.observation_dim, body.config.num_actions))
 
     def prepare(self, rows: Sequence[Episode], context: int) -> Moments:
         for row in rows:
@@ -151,15 +151,15 @@ class Predict(Task):
             None if window.lengths.min() == T else padding_mask(window.lengths, T),
         )
 
-    def foreseen(self, model: Model, batch: Seen) -> Foreseen:
-        found: Foreseen = model.head(model.body(batch.x, batch.actions, batch.mask))
+    def foreseen(self, model: Model, batch: Seen) -> DynamicsOutput:
+        found: DynamicsOutput = model.head(model.body(batch.x, batch.actions, batch.mask))
         return found
 
     def loss(self, model: Model, batch: Seen) -> Loss:
         told = self.foreseen(model, batch)
         return Loss(self.cost(told, batch, batch.real), int(batch.real.sum()))
 
-    def cost(self, told: Foreseen, batch: Seen, counted: Tensor) -> Tensor:
+    def cost(self, told: DynamicsOutput, batch: Seen, counted: Tensor) -> Tensor:
         """Of the steps that count. Each number of an observation weighs as much as a reward does."""
         weight = 1 if self.senses.frames else self.senses.shape[0]
         total = weight * self.senses.off(told.change - batch.change)[counted].sum()

@@ -23,7 +23,7 @@ from regard.data.lines import UTF8, Dialect
 from regard.data.molecules import Molecules, asked_for, read_molecules
 from regard.data.pieces import Pieces
 from regard.data.tokens import Tokenizer
-from regard.parts.heads import Classifier, Model, thought_of
+from regard.parts.heads import Classifier, Model, head_transform
 from regard.parts.pooling import POOLINGS
 from regard.scores import mae, r2, rmse
 from regard.tasks.bonds import Bonded, MayBond, MoleculeInput, bundled_paths
@@ -106,7 +106,7 @@ class Regress(MayBond):
 
     def head(self, body: Any) -> Model:
         c, pooling = body.config, POOLINGS[self.pooling](body.config.dim)
-        return Model(body, Classifier(c.dim, 1, pooling, c.dropout, thought_of(body)))
+        return Model(body, Classifier(c.dim, 1, pooling, c.dropout, head_transform(body)))
 
     def prepare(self, rows: Sequence[Any], context: int) -> Written | Bonded:
         values = np.array([(row.value - self.mean) / self.spread for row in rows], np.float32)

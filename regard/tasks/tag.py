@@ -27,7 +27,7 @@ from regard.data.pieces import Pieces
 from regard.data.residues import EXAMPLE, residues, spells
 from regard.data.tagged import Tagged, read_tagged
 from regard.data.tokens import Tokenizer
-from regard.parts.heads import Model, PerToken, must_be_finite, thought_of
+from regard.parts.heads import Model, TokenClassifier, check_finite, head_transform
 from regard.scores import accuracy, span_f1
 from regard.tasks.inputs import fit_letters, fit_tokenizer, text_sizes
 from regard.tasks.spans import best, grammar
@@ -124,7 +124,7 @@ class Tag(Task):
         return text_sizes(self.tokenizer)
 
     def head(self, body: Any) -> Model:
-        return Model(body, PerToken(body.config.dim, len(self.tags), body.config.dropout, thought_of(body)))
+        return Model(body, TokenClassifier(body.config.dim, len(self.tags), body.config.dropout, head_transform(body)))
 
     def prepare(self, rows: Sequence[Tagged | Chain], context: int) -> Sentences:
         if isinstance(rows[0], Chain) != self.spelled:
@@ -167,7 +167,7 @@ class Tag(Task):
             batch = self.batch(examples, order[a:b])
             logits = model.head(model.body(batch.ids.to(device), batch.mask.to(device))).float().cpu()
             for i, row in enumerate(order[a:b].tolist()):
-                found[row] = must_be_finite(logits[i][batch.tags[i] != NOT]).log_softmax(-1)
+                found[row] = check_finite(logits[i][batch.tags[i] != NOT]).log_softmax(-1)
         flat = torch.cat([found[i] for i in range(len(found))])
         return list(flat.split([len(row.words) for row in rows]))
 

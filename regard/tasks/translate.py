@@ -146,7 +146,7 @@ class Translate(Translator):
         return round(both[0], 2), round(both[1], 2), -round(scores["loss"], 3)
 
     def head(self, body: Any) -> Model:
-        return Model(body, body.vocabulary())
+        return Model(body, body.lm_head())
 
     def prepare(self, rows: Sequence[Sequence[Any]], context: int | None = None) -> Parallel:
         """The other direction, if it is learnt, stands behind the first."""

@@ -147,11 +147,11 @@ class Translator(Task):
         start = torch.full((len(chosen),), self.first, device=device)
 
         def step(ids: Tensor, caches: list[Cache]) -> Tensor:
-            logits = model.next(ids, caches)
+            logits = model.next_logits(ids, caches)
             logits[:, self.tokenizer.pad] = -math.inf
             return logits
 
-        caches = model.body.read(source, mask)
+        caches = model.body.decoder_caches(source, mask)
         numbers = torch.from_numpy(first + chosen)
         rules = Rules(**{key: value for key, value in told.items() if key in RULES})
         return generate(step, caches, start, self.tokenizer.end, limits.clamp(max=most), how, numbers, rules)

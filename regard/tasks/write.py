@@ -69,7 +69,7 @@ class Write(Task):
     takes = "text files, or .jsonl with a field of text"
     ships = "stories, the transcripts of text adventures"
     asks = ("writes",)
-    default = "nano"
+    default = "nanochat"
     of_the_head = ("ends", "generation")
     counts = "tokens"
     looks = 100_000  # characters
@@ -121,7 +121,7 @@ class Write(Task):
         return {"vocab": len(self.tokenizer), "pad": self.tokenizer.pad}
 
     def head(self, body: Any) -> Model:
-        return Model(body, body.vocabulary())
+        return Model(body, body.lm_head())
 
     def prepare(self, rows: Texts, context: int) -> Windows:
         return Windows(Corpus.of(rows, self.tokenizer), context + 1)
@@ -217,7 +217,7 @@ class Write(Task):
         never = [*self.tokenizer.never, *others]
 
         def step(ids: Tensor, caches: list[Cache]) -> Tensor:
-            logits = model.next(ids, caches)
+            logits = model.next_logits(ids, caches)
             if others:  # whichever ends it is the end
                 logits[:, end] = logits[:, [end, *others]].amax(-1)
             for one in never:

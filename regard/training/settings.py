@@ -90,8 +90,8 @@ class Settings:
 
 SEVERAL = ("data", "valid", "test", "fields", "freeze", "revisions")  # options that take one text or more
 FROM_DATA = {  # fields of a config that follow from the data
-    *("vocab", "pad", "sep", "segment_start", "image", "channels", "mels", "stride"),
-    *("observation", "places", "actions", "properties", "pairs"),
+    *("vocab", "pad", "sep", "segment_start", "image_size", "channels", "mels", "stride"),
+    *("observation_dim", "observation_tokens", "num_actions", "atom_features", "pair_kinds"),
 }
 
 
@@ -123,7 +123,7 @@ def options(task: str, model: str, size: str) -> dict[str, Option]:
 
 def size_of(model: str, size: str) -> dict[str, Any]:
     """What a named size says, by the names of options: the image of a body is as large as the pictures given to it."""
-    return {"side" if name == "image" else name: value for name, value in MODELS[model].sizes[size].items()}
+    return {"side" if name == "image_size" else name: value for name, value in MODELS[model].sizes[size].items()}
 
 
 def usual_size(model: str, acts: bool = False) -> str:

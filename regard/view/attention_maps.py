@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.parts.attention import repeated
+from regard.parts.attention import repeat_kv
 from regard.view.page import blob
 from regard.view.trace import NO_ATTENTION, Trace
 from regard.view.word_attention import Floats, InitialView, choose_initial_view, sharpest_layer
@@ -135,7 +135,7 @@ def choose_exact_heads(attention: AttentionMap, trace: Trace, byte_budget: int) 
 def exact_head(attention: AttentionMap, trace: Trace, layer: int, head: int) -> dict[str, Any]:
     """Every tensor of one head in float32. Several heads may share a key and a value (grouped-query attention)."""
     path, H = attention.modules[layer], attention.weights.shape[1]
-    q, k, v = (repeated(trace.activations[f"{path}.{name}"], H)[0, head] for name in ("queries", "keys", "values"))
+    q, k, v = (repeat_kv(trace.activations[f"{path}.{name}"], H)[0, head] for name in ("queries", "keys", "values"))
     T, S, E = q.size(0), k.size(0), q.size(1)
     module: Any = trace.model.get_submodule(path)
     bias, mask = getattr(module, "score_bias", None), trace.activations.get(f"{path}.mask")

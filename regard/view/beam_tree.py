@@ -86,7 +86,7 @@ def translation_tree(task: Translate, model: Model, sentence: str, how: Decoding
         return logits
 
     with torch.inference_mode():
-        caches = model.body.read(source, torch.ones_like(source, dtype=torch.bool)[:, None, None])
+        caches = model.body.decoder_caches(source, torch.ones_like(source, dtype=torch.bool)[:, None, None])
     max_length = model.body.config.context - 1
     return beam_tree(step, caches, source.new_tensor([task.first]), task.tokenizer.end, min(limit, max_length), how)
 

@@ -24,7 +24,7 @@ from regard.generate import Decoding
 from regard.load import Loaded
 from regard.look import Activations, ablate_heads, look
 from regard.parts.attention import CrossAttention, SelfAttention
-from regard.parts.scoring import AdditiveAttention
+from regard.parts.attention_scores import AdditiveAttention
 from regard.tasks.classify import Classify
 from regard.tasks.fill import Fill
 from regard.tasks.tag import Tag

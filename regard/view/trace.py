@@ -16,10 +16,10 @@ from torch import Tensor
 from regard.load import Loaded
 from regard.look import Activations, look
 from regard.parts.attention import CrossAttention, SelfAttention
+from regard.parts.attention_scores import AdditiveAttention
 from regard.parts.heads import Model
 from regard.parts.pooling import AttentionPool
-from regard.parts.scoring import AdditiveAttention
-from regard.parts.stems import SoundStem
+from regard.parts.stems import AudioStem
 from regard.tasks.answer import Answering, asked
 from regard.tasks.classify import Classify
 from regard.tasks.embed import Embed
@@ -70,7 +70,7 @@ def reads_images(loaded: Loaded) -> bool:
 
 def require_attention(loaded: Loaded) -> None:
     """Refuse models that no page can show, before anything runs."""
-    if any(isinstance(module, SoundStem) for module in loaded.model.modules()):
+    if any(isinstance(module, AudioStem) for module in loaded.model.modules()):
         raise ValueError("this model reads audio, which has no page yet: regard.look(model) records its tensors")
     if not any(isinstance(module, ATTENTION) for module in loaded.model.modules()):
         raise ValueError(NO_ATTENTION)

@@ -22,7 +22,7 @@ MODEL_SPECS = {
     "embeddings": ("embed", "bert", {"context": 48, "dim": 32, "layers": 1, "heads": 2, "hidden": 64}),
     "labels": ("classify", "bert", {"context": 48, "dim": 32, "layers": 1, "heads": 2, "hidden": 64}),
     "tags": ("tag", "modernbert", {"context": 48, "dim": 32, "layers": 1, "heads": 2, "hidden": 64}),
-    "images": ("classify", "vit", {"patch": 4, "dim": 32, "layers": 1, "heads": 2, "hidden": 64}),
+    "images": ("classify", "vit", {"patch_size": 4, "dim": 32, "layers": 1, "heads": 2, "hidden": 64}),
 }
 FITTED = {"classify": {"labels": ["a", "b", "c"]}, "tag": {"tags": ["O", "B-x", "I-x"]}}
 

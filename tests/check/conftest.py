@@ -22,8 +22,8 @@ from regard.training.run import Run
 
 SIZES = {
     "context": 64, "dim": 24, "layers": 2, "encoder_layers": 2, "decoder_layers": 2, "heads": 3, "kv_heads": 1,
-    "hidden": 20, "dropout": 0.0, "stages": 2, "patch": 4, "image_dim": 12, "image_layers": 1, "image_heads": 2,
-    "joint": 8, "image_hidden": 16,
+    "hidden": 20, "dropout": 0.0, "stages": 2, "patch_size": 4, "image_dim": 12, "image_layers": 1, "image_heads": 2,
+    "projection_dim": 8, "image_hidden": 16,
 }  # fmt: skip
 FITTED = {
     "classify": {"labels": ["a", "b", "c"]},

@@ -74,8 +74,8 @@ def use_cache(kind):
 
 
 def drop_source_mask(loaded):
-    read = loaded.model.body.read
-    loaded.model.body.read = lambda source, mask=None: read(source, None)
+    read = loaded.model.body.decoder_caches
+    loaded.model.body.decoder_caches = lambda source, mask=None: read(source, None)
 
 
 def pool_over_padding(loaded):
@@ -195,7 +195,13 @@ IN_MEMORY = {
     "rotary start off by one": ("write", "llama", shift_rotary_start, "cache", set()),
     "cache without the first token": ("write", "gpt", use_cache(CacheWithoutFirstToken), "cache", set()),
     "recurrent state that stays constant": ("write", "recurrent", use_cache(CacheWithConstantState), "cache", set()),
-    "cache that is not reordered with the beams": ("write", "nano", use_cache(CacheWithoutReordering), "cache", set()),
+    "cache that is not reordered with the beams": (
+        "write",
+        "nanochat",
+        use_cache(CacheWithoutReordering),
+        "cache",
+        set(),
+    ),
     "encoder without mask": ("translate", "transformer", drop_source_mask, "cache", {"batch independence"}),
     "pooling over padding": (
         "classify",
@@ -245,7 +251,7 @@ IN_MEMORY = {
     "loss that counts padding": ("translate", "recurrent", count_padding, "gradient accumulation", set()),
     "batch norm in training mode": (
         "classify",
-        "convolution",
+        "resnet",
         batch_norm_in_training_mode,
         "batch independence",
         {"gradient accumulation"},

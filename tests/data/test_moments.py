@@ -100,7 +100,7 @@ def test_the_usual_patch_tiles_the_frame(shape: tuple[int, int], patch: int) -> 
 
 def test_a_patch_that_does_not_is_refused_with_those_that_do() -> None:
     with pytest.raises(
-        ValueError, match=r"patches of 4 x 4 do not tile frames of 30 x 30: take --patch 1 or 2 or 3 or 5"
+        ValueError, match=r"patches of 4 x 4 do not tile frames of 30 x 30: take --patch-size 1 or 2 or 3 or 5"
     ):
         divides((30, 30), 4)
 

@@ -135,8 +135,8 @@ class TestWithoutEngine:
             )
         else:
             config = regard.models.recurrent.RecurrentConfig(vocab=53, dim=16)
-            body = regard.models.recurrent.Writer(config)
-            model = Model(body, body.vocabulary()).eval()
+            body = regard.models.recurrent.RecurrentLM(config)
+            model = Model(body, body.lm_head()).eval()
         ids = torch.arange(12).view(2, 6)
         actual, plain = accelerate(model, "int8")
         assert plain is model

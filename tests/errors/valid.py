@@ -25,7 +25,7 @@ COLOURS = ("red", "green", "blue")
 THINGS = ("cat", "dog", "fish", "bird")
 SMALL: dict[str, Any] = {
     "dim": 8, "layers": 1, "encoder_layers": 1, "decoder_layers": 1, "stages": 2, "heads": 2, "kv_heads": 1,
-    "hidden": 12, "context": 64, "patch": 4, "image_dim": 8, "image_layers": 1, "image_heads": 2, "joint": 8,
+    "hidden": 12, "context": 64, "patch_size": 4, "image_dim": 8, "image_layers": 1, "image_heads": 2, "projection_dim": 8,
     "pieces": "characters", "device": "cpu", "batch_tokens": 400, "steps": 1, "checks": 1, "mels": 8,
 }  # fmt: skip
 
@@ -192,8 +192,8 @@ FORMS: dict[str, Form] = {
         "translate", "transformer",
         {"a.en": table(lambda i: [text(i)]), "a.de": table(lambda i: [text(i).upper()])}, ("a.en", "a.de"),
     ),
-    "writings": one("write", "nano", "a.txt", table(lambda i: [f"{text(i)}."])),
-    "writing objects": one("write", "nano", "a.jsonl", objects(lambda i: {"text": f"{text(i)}."})),
+    "writings": one("write", "nanochat", "a.txt", table(lambda i: [f"{text(i)}."])),
+    "writing objects": one("write", "nanochat", "a.jsonl", objects(lambda i: {"text": f"{text(i)}."})),
     "texts": one("fill", "bert", "a.txt", table(lambda i: [f"{text(i)}."])),
     "labels": one("classify", "bert", "a.tsv", table(lambda i: [text(i), thing(i)])),
     "label pairs": one("classify", "pooled", "a.tsv", table(lambda i: [text(i), f"it runs {i}", thing(i)])),
@@ -221,29 +221,29 @@ FORMS: dict[str, Form] = {
         ("a.words", "a.tags"),
     ),
     "chains": Form(
-        "tag", "chain", {"a.fasta": chains(lambda i: "MKTAYIWE"), "b.fasta": chains(lambda i: "CHHHEE-C")},
+        "tag", "protein_encoder", {"a.fasta": chains(lambda i: "MKTAYIWE"), "b.fasta": chains(lambda i: "CHHHEE-C")},
         ("a.fasta", "b.fasta"),
     ),
-    "sequences": one("fill", "chain", "a.fasta", chains(lambda i: f"MKTAYI{'ACDEFGHIKLMN'[i]}")),
+    "sequences": one("fill", "protein_encoder", "a.fasta", chains(lambda i: f"MKTAYI{'ACDEFGHIKLMN'[i]}")),
     "questions": one("answer", "bert", "a.jsonl", objects(question)),
     "nested": one("answer", "bert", "a.json", nested()),
     "likenesses": one("embed", "bert", "a.tsv", table(lambda i: [text(i), text(i).upper()])),
-    "molecules": one("regress", "graph", "a.csv", table(lambda i: [smiles(i), str(i)], ",", ["smiles", "value"])),
+    "molecules": one("regress", "graphormer", "a.csv", table(lambda i: [smiles(i), str(i)], ",", ["smiles", "value"])),
     "molecule objects": one(
-        "classify", "graph", "a.jsonl", objects(lambda i: {"smiles": smiles(i), "label": thing(i)})
+        "classify", "graphormer", "a.jsonl", objects(lambda i: {"smiles": smiles(i), "label": thing(i)})
     ),
     "folders": Form("classify", "vit", pictures("photos"), ("photos",)),
     "npz": one("classify", "vit", "a.npz", Blob(npz())),
     "idx": Form(
-        "classify", "convolution",
+        "classify", "resnet",
         {"a-idx3-ubyte": Blob(idx(GREY[0])), "b-idx1-ubyte": Blob(idx(GREY[1]))}, ("a-idx3-ubyte", "b-idx1-ubyte"),
     ),
-    "sounds": Form("classify", "listener", sounds("photos"), ("photos",)),
-    "recordings": Form("translate", "transcriber", recordings(), ("spoken/list.tsv",)),
+    "sounds": Form("classify", "audio_encoder", sounds("photos"), ("photos",)),
+    "recordings": Form("translate", "speech2text", recordings(), ("spoken/list.tsv",)),
     "captions": Form("match", "clip", captions(), ("photos",)),
-    "episodes": one("predict", "world", "a.jsonl", objects(episode)),
-    "videos": one("predict", "world", "a.npz", Blob(videos())),
-    "decisions": one("decide", "world", "a.jsonl", objects(episode)),
+    "episodes": one("predict", "world_model", "a.jsonl", objects(episode)),
+    "videos": one("predict", "world_model", "a.npz", Blob(videos())),
+    "decisions": one("decide", "world_model", "a.jsonl", objects(episode)),
     "packed": one("classify", "bert", "a.tsv.gz", Blob(gzip.compress(table(lambda i: [text(i), thing(i)]).content()))),
 }  # fmt: skip
 FIT = [(task, model) for task, kind in TASKS.items() for model, f in MODELS.items() if {*kind.asks} & {*f.bodies}]

@@ -24,13 +24,13 @@ DOCUMENTS = (
     *("1_Pooling/config.json", "sounds.json", "molecules.json"),
 )  # what is read to answer
 FAMILIES = [
-    ("translate", "transformer"), ("translate", "recurrent"), ("write", "gpt"), ("write", "llama"), ("write", "nano"),
-    ("fill", "bert"), ("classify", "modernbert"), ("classify", "vit"), ("classify", "convolution"),
+    ("translate", "transformer"), ("translate", "recurrent"), ("write", "gpt"), ("write", "llama"), ("write", "nanochat"),
+    ("fill", "bert"), ("classify", "modernbert"), ("classify", "vit"), ("classify", "resnet"),
     ("classify", "pooled"), ("match", "clip"), ("tag", "bert"), ("answer", "bert"), ("regress", "bert"),
-    ("embed", "bert"), ("classify", "listener"), ("translate", "transcriber"), ("regress", "graph"),
+    ("embed", "bert"), ("classify", "audio_encoder"), ("translate", "speech2text"), ("regress", "graphormer"),
 ]  # fmt: skip
 # Which others do not have, or not under such a head.
-ALONE = ("recurrent", "convolution", "pooled", "vit", "listener", "transcriber", "graph")
+ALONE = ("recurrent", "resnet", "pooled", "vit", "audio_encoder", "speech2text", "graphormer")
 OTHERS = [(task, model) for task, model in FAMILIES if model not in ALONE and task != "regress"]
 ASKED = {"fill": "the [MASK] cat", "answer": "Which cat?\tthe red cat", "embed": "the cat\ta dog\tthe red cat"}
 HOW = {"translate": ["--longest", "6"], "write": ["--longest", "6", "--temperature", "0"]}

@@ -424,14 +424,14 @@ def test_every_key_of_every_family_is_read_or_refused_whatever_it_says(family: s
         "context": 11,
         "dim": 24,
         "heads": 6,
-        "image": 8,
-        "patch": 4,
+        "image_size": 8,
+        "patch_size": 4,
         "image_dim": 16,
         "image_heads": 4,
     }
     sizes |= dict.fromkeys(("layers", "encoder_layers", "decoder_layers", "image_layers"), 1) | {
         "hidden": 20,
-        "joint": 6,
+        "projection_dim": 6,
     }
     known = kind.config.__dataclass_fields__
     config = kind.config(**{key: value for key, value in (sizes | names.ours).items() if key in known})

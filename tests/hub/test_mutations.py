@@ -17,7 +17,7 @@ from regard.hub.folder import read_config, read_weights, tensors_of
 from regard.hub.names import Names
 from regard.hub.tables import KNOWN
 from regard.models import MODELS
-from regard.parts.heads import Classifier, Model, PerToken, Projection, SpanScores
+from regard.parts.heads import Classifier, Model, ProjectionHead, SpanHead, TokenClassifier
 from regard.parts.pooling import POOLINGS
 
 V, CLASSES = 19, 5
@@ -28,13 +28,13 @@ SMALL: dict[str, dict[str, Any]] = {  # one layer of each kind; no two sizes are
     },
     "gpt": TEXT | {"dim": 12, "heads": 3},
     "llama": TEXT | {"dim": 24, "heads": 6, "kv_heads": 2},
-    "nano": TEXT | {"dim": 24, "heads": 6, "kv_heads": 2},
+    "nanochat": TEXT | {"dim": 24, "heads": 6, "kv_heads": 2},
     "bert": TEXT | {"dim": 12, "heads": 3, "segments": 4},
     "modernbert": TEXT | {"dim": 12, "heads": 3},
-    "vit": {"image": 12, "channels": 2, "patch": 4, "dim": 18, "layers": 1, "heads": 3, "hidden": 10},
+    "vit": {"image_size": 12, "channels": 2, "patch_size": 4, "dim": 18, "layers": 1, "heads": 3, "hidden": 10},
     "clip": {
         "vocab": V, "context": 11, "dim": 12, "layers": 1, "heads": 3, "pad": 0,
-        "image": 8, "channels": 1, "patch": 4, "image_dim": 16, "image_layers": 1, "image_heads": 4, "joint": 6,
+        "image_size": 8, "channels": 1, "patch_size": 4, "image_dim": 16, "image_layers": 1, "image_heads": 4, "projection_dim": 6,
     },
 }  # fmt: skip
 CASES = [(family, head) for family, names in KNOWN.items() for head in ((), *names.heads)]
@@ -54,9 +54,9 @@ def made(names: Names, kinds: tuple[type, ...]) -> Model:
     if kinds[1:]:
         pooling = next(one for one in (kind(dim) for kind in POOLINGS.values()) if type(one) is kinds[1])
         classifies = kinds[0] is Classifier
-        return Model(body, Classifier(dim, CLASSES, pooling) if classifies else Projection(pooling, dim, CLASSES))
-    head = {PerToken: lambda: PerToken(dim, CLASSES), SpanScores: lambda: SpanScores(dim)}.get(
-        kinds[0], body.vocabulary
+        return Model(body, Classifier(dim, CLASSES, pooling) if classifies else ProjectionHead(pooling, dim, CLASSES))
+    head = {TokenClassifier: lambda: TokenClassifier(dim, CLASSES), SpanHead: lambda: SpanHead(dim)}.get(
+        kinds[0], body.lm_head
     )
     return Model(body, head())
 

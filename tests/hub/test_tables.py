@@ -18,7 +18,7 @@ from regard.hub.folder import names_of, read_config, read_weights, tensors_of, w
 from regard.hub.names import Names, Plain
 from regard.hub.tables import KNOWN
 from regard.models import MODELS
-from regard.parts.heads import Classifier, Model, PerToken
+from regard.parts.heads import Classifier, Model, TokenClassifier
 from regard.parts.pooling import POOLINGS
 
 B, T, V, CLASSES, SEP = 2, 7, 19, 5, 3
@@ -29,27 +29,27 @@ SMALL: dict[str, dict[str, Any]] = {  # heads and widths of heads, images and pa
         "vocab": V, "context": 11, "dim": 12, "encoder_layers": 2, "decoder_layers": 1, "heads": 3, "hidden": 20,
     },
     "gpt": TEXT | {"dim": 12, "heads": 3, "pad": 1},
-    "llama": TEXT | {"dim": 24, "heads": 6, "kv_heads": 2, "pad": 1, "base": 500.0, "eps": 1e-3, "dropout": 0.25},
-    "nano": TEXT | {"dim": 24, "heads": 6, "kv_heads": 2, "pad": 1, "dropout": 0.25},
+    "llama": TEXT | {"dim": 24, "heads": 6, "kv_heads": 2, "pad": 1, "rope_theta": 500.0, "norm_eps": 1e-3, "dropout": 0.25},
+    "nanochat": TEXT | {"dim": 24, "heads": 6, "kv_heads": 2, "pad": 1, "dropout": 0.25},
     "bert": TEXT | {"dim": 12, "heads": 3, "pad": 0, "segments": 4, "sep": SEP},
-    "vit": {"image": 12, "channels": 2, "patch": 4, "dim": 18, "layers": 1, "heads": 3, "hidden": 10},
+    "vit": {"image_size": 12, "channels": 2, "patch_size": 4, "dim": 18, "layers": 1, "heads": 3, "hidden": 10},
     "clip": {
         "vocab": V, "context": 11, "dim": 12, "layers": 2, "heads": 3, "pad": 0,
-        "image": 8, "channels": 1, "patch": 4, "image_dim": 16, "image_layers": 1, "image_heads": 4, "joint": 6,
+        "image_size": 8, "channels": 1, "patch_size": 4, "image_dim": 16, "image_layers": 1, "image_heads": 4, "projection_dim": 6,
     },
     "pooled": {"vocab": V, "context": 11, "dim": 12, "hidden": 20},
     "recurrent": {"vocab": V, "context": 11, "dim": 12, "layers": 2},
-    "convolution": {"channels": 2, "dim": 12, "stages": 2, "layers": 1},
+    "resnet": {"channels": 2, "dim": 12, "stages": 2, "layers": 1},
 }  # fmt: skip
-PLAIN = ["pooled", "recurrent", "convolution"]
+PLAIN = ["pooled", "recurrent", "resnet"]
 
 
 def vocabulary(body: Any) -> Model:
-    return Model(body, body.vocabulary())
+    return Model(body, body.lm_head())
 
 
 def per_token(body: Any) -> Model:
-    return Model(body, PerToken(body.config.dim, CLASSES))
+    return Model(body, TokenClassifier(body.config.dim, CLASSES))
 
 
 def pooled(kind: str) -> Callable[[Any], Model]:
@@ -101,7 +101,7 @@ def texts(name: str) -> tuple[Tensor, Tensor]:
 
 
 def images(name: str) -> Tensor:
-    side, channels = SMALL[name]["image"], SMALL[name]["channels"]
+    side, channels = SMALL[name]["image_size"], SMALL[name]["channels"]
     return torch.randn(B + 1, channels, side, side, generator=torch.Generator().manual_seed(4))
 
 
@@ -150,7 +150,7 @@ class Case:
 CASES = {
     "gpt": Case("gpt", vocabulary, "GPT2LMHeadModel"),
     "llama": Case("llama", vocabulary, "LlamaForCausalLM"),
-    "nano": Case("nano", vocabulary, "NanoChatForCausalLM"),
+    "nanochat": Case("nanochat", vocabulary, "NanoChatForCausalLM"),
     "bert": Case("bert", vocabulary, "BertForMaskedLM"),
     "bert that tags": Case("bert", per_token, "BertForTokenClassification"),
     "vit": Case("vit", pooled("first"), "ViTForImageClassification"),
@@ -173,7 +173,7 @@ def test_transformers_opens_our_folder_and_says_the_same(case: Case, tmp_path: P
 @pytest.mark.parametrize("pooling", ["mean", "attention"])
 @pytest.mark.parametrize(
     ("name", "base"),
-    [("gpt", "GPT2"), ("llama", "Llama"), ("nano", "NanoChat"), ("bert", "Bert"), ("vit", "ViT")],
+    [("gpt", "GPT2"), ("llama", "Llama"), ("nanochat", "NanoChat"), ("bert", "Bert"), ("vit", "ViT")],
 )
 def test_under_a_head_of_ours_transformers_finds_the_body(
     name: str, base: str, pooling: str, tmp_path: Path, transformers
@@ -196,14 +196,14 @@ def their_config(name: str, transformers: Any) -> Any:
         "intermediate_size": c.get("hidden"),
     }  # fmt: skip
     text = {"vocab_size": V, "max_position_embeddings": 11, "bos_token_id": 2, "eos_token_id": SEP}
-    seen = {key: c.get(ours) for key, ours in (("image_size", "image"), ("patch_size", "patch"))}
+    seen = {key: c.get(ours) for key, ours in (("image_size", "image_size"), ("patch_size", "patch_size"))}
     if name == "gpt":
         sizes = {"vocab_size": V, "n_positions": 11, "n_embd": 12, "n_layer": 2, "n_head": 3, "n_inner": 20}
         return transformers.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0)
     if name == "llama":
         rope = {"rope_type": "default", "rope_theta": 500.0}
         return transformers.LlamaConfig(**stack, **text, num_key_value_heads=2, rope_parameters=rope, rms_norm_eps=1e-3)
-    if name == "nano":
+    if name == "nanochat":
         return transformers.NanoChatConfig(**stack, **text, num_key_value_heads=2, final_logit_softcapping=None)
     if name == "bert":
         return transformers.BertConfig(**stack, **text, type_vocab_size=2, num_labels=CLASSES, sep_token_id=SEP)
@@ -213,7 +213,7 @@ def their_config(name: str, transformers: Any) -> Any:
     return transformers.CLIPConfig(
         text_config=stack | text | {"intermediate_size": 48},
         vision_config=vision | seen | {"num_channels": c["channels"]},
-        projection_dim=c["joint"],
+        projection_dim=c["projection_dim"],
     )
 
 
@@ -234,7 +234,7 @@ def test_we_open_a_folder_of_transformers_and_say_the_same(case: Case, written_b
     close(ours_says(case.name, read(folder, case.head)), theirs_says(case.name, theirs))
 
 
-@pytest.mark.parametrize("name", ["gpt", "llama", "nano", "bert", "vit"])
+@pytest.mark.parametrize("name", ["gpt", "llama", "nanochat", "bert", "vit"])
 def test_the_body_of_their_folder_goes_under_any_head(name: str, written_by_them, transformers) -> None:
     """Whatever head stands in the file, and whether the names say so or not."""
     case = CASES[name]
@@ -276,7 +276,7 @@ def test_there_and_back_is_the_same(name: str, layers: int, heads: int, width: i
     wanted = dict.fromkeys((f for f in SMALL[name] if f.endswith("layers")), layers)
     wanted |= {"dim": heads * width, "heads": heads, "kv_heads": 1}
     body = made(name, nothing, **{field: value for field, value in wanted.items() if field in SMALL[name]}).body
-    for head in (nothing, per_token, pooled("attention"), pooled("first"), *[vocabulary] * hasattr(body, "vocabulary")):
+    for head in (nothing, per_token, pooled("attention"), pooled("first"), *[vocabulary] * hasattr(body, "lm_head")):
         model = head(body)
         names, ours = names_of(body).under(model.head), tensors_of(model)
         back = names.to_ours(names.to_theirs(ours))
@@ -284,7 +284,7 @@ def test_there_and_back_is_the_same(name: str, layers: int, heads: int, width: i
         assert all(torch.equal(back[one], tensor) for one, tensor in ours.items())
 
 
-@pytest.mark.parametrize("change", [{"convolution": True}, {"class_token": False}])
+@pytest.mark.parametrize("change", [{"conv_stem": True}, {"class_token": False}])
 def test_a_vit_that_they_do_not_have_keeps_our_names(change: dict[str, bool], tmp_path: Path) -> None:
     ours = made("vit", pooled("mean"), **change)
     assert isinstance(names_of(ours.body), Plain)
@@ -298,7 +298,7 @@ def test_families_that_they_have_are_written_as_such(name: str) -> None:
     assert isinstance(names_of(made(name, nothing).body), Plain if name in PLAIN else Names)
 
 
-@pytest.mark.parametrize("name", ["gpt", "llama", "nano"])
+@pytest.mark.parametrize("name", ["gpt", "llama", "nanochat"])
 def test_a_writer_says_how_a_text_ends(name: str, tmp_path: Path) -> None:
     folder = write(tmp_path, made(name, vocabulary))
     generation = json.loads((folder / "generation_config.json").read_text())
@@ -353,15 +353,15 @@ REFUSED = [
     ("llama", "head_dim", 8, r"key.weight has shape \(8, 24\), but config.json asks for \(16, 24\)"),
     ("llama", "num_attention_heads", 0, "heads must be at least 1, not 0"),
     ("llama", "rope_parameters.rope_type", "llama3", "no rope_parameters.factor, which rope_type llama3 needs"),
-    ("nano", "final_logit_softcapping", "15", "softcap must be a float, not '15'"),
-    ("nano", "hidden_act", "gelu", "hidden_act is 'gelu', but only 'relu2'"),
-    ("nano", "rope_parameters.rope_type", "linear", "rope_parameters.rope_type is 'linear', but only 'default'"),
-    ("bert", "layer_norm_eps", "1e-5", "eps must be a float, not '1e-5'"),
+    ("nanochat", "final_logit_softcapping", "15", "softcap must be a float, not '15'"),
+    ("nanochat", "hidden_act", "gelu", "hidden_act is 'gelu', but only 'relu2'"),
+    ("nanochat", "rope_parameters.rope_type", "linear", "rope_parameters.rope_type is 'linear', but only 'default'"),
+    ("bert", "layer_norm_eps", "1e-5", "norm_eps must be a float, not '1e-5'"),
     ("bert", "hidden_act", "mish", "hidden_act is 'mish', but only"),
     ("bert", "is_decoder", True, "is_decoder is True, but only False"),
     ("vit", "qkv_bias", False, "has no place in a model of these sizes"),
     ("vit", "image_size", [12, 8], r"image must be a int, not \[12, 8\]"),
-    ("vit", "patch_size", [4, 2], r"patch must be a int, not \[4, 2\]"),
+    ("vit", "patch_size", [4, 2], r"patch_size must be a int, not \[4, 2\]"),
     ("clip", "vision_config.intermediate_size", 10, r"shape \(64,.*\), but config.json asks for \(10,"),
     ("clip", "text_config", 7, "text_config"),
 ]
@@ -443,9 +443,9 @@ def test_a_rope_that_is_stretched_the_old_way_is_read(tmp_path: Path) -> None:
     folder = write(tmp_path, made("llama", vocabulary))
     changed(folder, "rope_parameters", ...)
     changed(folder, "rope_theta", 500.0)
-    assert read_config(folder)[1].base == 500.0
+    assert read_config(folder)[1].rope_theta == 500.0
     changed(folder, "rope_scaling", {"type": "linear", "factor": 2.0})
-    assert read_config(folder)[1].stretch == 2.0
+    assert read_config(folder)[1].rope_factor == 2.0
     changed(folder, "rope_scaling", {"type": "yarn", "factor": 2.0})
     with pytest.raises(ValueError, match="rope_type is 'yarn', but only 'default' or 'linear' or 'llama3'"):
         read_config(folder)
@@ -522,7 +522,7 @@ def test_another_family_is_not_read_as_the_one_whose_names_it_shares(other: str,
         ("llama", "logits_scaling", 1.0, None),
         ("llama", "layer_types", ["full_attention", "full_attention"], None),
         ("llama", "attn_logit_softcapping", None, None),
-        ("nano", "final_logit_softcapping", 12.0, None),
+        ("nanochat", "final_logit_softcapping", 12.0, None),
     ],
 )
 def test_a_key_of_another_family_is_refused_if_it_changes_what_is_computed(

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from regard.hub.folder import Origin, names_of, read_config, read_weights, tensors_of, write_config, write_weights
 from regard.hub.weights import INDEX, WHOLE, stored_in
 from regard.models import MODELS
-from regard.parts.heads import Classifier, Model, PerToken
+from regard.parts.heads import Classifier, Model, TokenClassifier
 from regard.parts.pooling import POOLINGS
 
 V, CLASSES = 19, 5
@@ -32,11 +32,11 @@ SMALL: dict[str, dict[str, Any]] = {
 
 
 def vocabulary(body: Any) -> nn.Module:
-    return body.vocabulary()
+    return body.lm_head()
 
 
 def per_token(body: Any) -> nn.Module:
-    return PerToken(body.config.dim, CLASSES)
+    return TokenClassifier(body.config.dim, CLASSES)
 
 
 def mean(body: Any) -> nn.Module:
@@ -295,7 +295,7 @@ def shared_twice(model: Model) -> list[tuple[str, str, Tensor]]:
 
 def test_words_that_are_read_and_written_by_the_same_weights_may_be_stored_twice(tmp_path: Path) -> None:
     for name in ("gpt", "llama"):
-        ours = made(name, **{"tied": True} if name == "llama" else {})
+        ours = made(name, **{"tie_embeddings": True} if name == "llama" else {})
         folder = write(tmp_path / name, ours)
         whole = load_file(folder / WHOLE)
         assert "lm_head.weight" not in whole
@@ -420,7 +420,7 @@ for name in sys.argv[2:]:
         names, config = read_config(Path(name))
         if sys.argv[1] == "weights":
             body = next(iter(MODELS[names.model].bodies.values()))(config)
-            model = Model(body, body.vocabulary())
+            model = Model(body, body.lm_head())
             before = peak()
             read_weights(Path(name), names, model)
         said = "read"

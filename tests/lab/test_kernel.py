@@ -68,7 +68,7 @@ def test_it_holds_and_is_deterministic() -> None:
 @pytest.mark.parametrize(
     "broken",
     [
-        lambda q, k, v, mask=None: attention.attend_openly(q, k, v, mask, scale=1.0),
+        lambda q, k, v, mask=None: attention.attention_reference(q, k, v, mask, scale=1.0),
         lambda q, k, v, mask=None: v.mean(2, keepdim=True).expand_as(q) + 0 * q,
     ],
     ids=["no scale", "a plain mean"],

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from regard.lab import mask
 from regard.lab.mask import QUICK, SCORES, MaskOptions, as_attention, by_hand, masked, run
 from regard.lab.result import no_progress
-from regard.parts.attention import attend, weights_openly
+from regard.parts.attention import attend, attention_weights
 
 
 @st.composite
@@ -67,22 +67,22 @@ def scores_of(q, k):
 
 
 WRONG = {
-    "no mask": lambda q, k, causal, scale: weights_openly(q, k, scale=scale),
+    "no mask": lambda q, k, causal, scale: attention_weights(q, k, scale=scale),
     "scores for weights": lambda q, k, causal, scale: scores_of(q, k).tril(),
     "mask after the softmax": lambda q, k, causal, scale: scores_of(q, k).softmax(-1).tril(),
-    "one too many visible": lambda q, k, causal, scale: weights_openly(
+    "one too many visible": lambda q, k, causal, scale: attention_weights(
         q, k, torch.ones(q.size(2), q.size(2)).tril(1).bool(), scale=scale
     ),
     "a mask of -5": lambda q, k, causal, scale: (
         scores_of(q, k) - 5 * torch.ones(q.size(2), q.size(2)).triu(1)
     ).softmax(-1),
-    "scaled": lambda q, k, causal, scale: weights_openly(q, k, causal=causal),
+    "scaled": lambda q, k, causal, scale: attention_weights(q, k, causal=causal),
 }
 
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
 def test_it_does_not_hold_if_attention_masks_otherwise(wrong, monkeypatch):
-    monkeypatch.setattr(mask, "weights_openly", wrong)
+    monkeypatch.setattr(mask, "attention_weights", wrong)
     assert not run(MaskOptions(tables=3), no_progress).holds
 
 

@@ -63,7 +63,7 @@ def test_at_width_1_the_scale_has_no_effect() -> None:
         ("scaled_dot", lambda q, k: q @ k.mT),
         ("scaled_dot", lambda q, k: q @ k.mT / q.size(-1)),
         ("dot", lambda q, k: q @ k.mT / math.sqrt(q.size(-1))),
-        ("weights_of", lambda scores: scores.sigmoid() / scores.sigmoid().sum(-1, keepdim=True)),
+        ("masked_softmax", lambda scores: scores.sigmoid() / scores.sigmoid().sum(-1, keepdim=True)),
     ],
     ids=["no scale", "d instead of its root", "always scaled", "no softmax"],
 )

@@ -23,7 +23,7 @@ from regard.lab.softmax import (
     run,
 )
 from regard.parts.attention import attend
-from regard.parts.scoring import dot, scaled_dot, weights_of
+from regard.parts.attention_scores import dot, masked_softmax, scaled_dot
 
 score = st.floats(-100, 100, width=32)
 
@@ -40,7 +40,7 @@ def test_query_and_keys_have_these_scores(scores, width):
     assert q.shape == (1, width)
     assert k.shape == (len(scores), width)
     assert_close(dot(q, k)[0], torch.tensor(scores, dtype=torch.float64))
-    assert_close(weights_of(dot(q, k))[0].tolist(), by_hand(scores))
+    assert_close(masked_softmax(dot(q, k))[0].tolist(), by_hand(scores))
 
 
 def test_deck_a_is_right():
@@ -75,8 +75,8 @@ def test_it_holds_for_keys_of_64_only(width):
     [
         ("scaled_dot", dot),
         ("attend", lambda q, k, v: attend(q, k, v, scale=1.0)),
-        ("weights_of", lambda scores: scores / scores.sum(-1, keepdim=True)),
-        ("weights_of", lambda scores: (scores / math.sqrt(2)).softmax(-1)),
+        ("masked_softmax", lambda scores: scores / scores.sum(-1, keepdim=True)),
+        ("masked_softmax", lambda scores: (scores / math.sqrt(2)).softmax(-1)),
         ("SLIDE_T", CORRECT_T),  # then nothing would be a slip
         ("CORRECT_T", SLIDE_T),  # then the slip would be right
     ],

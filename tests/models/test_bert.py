@@ -28,8 +28,8 @@ NAMES = {
             "bert.encoder.layer.{}.intermediate.dense": "body.blocks.{}.feedforward.inner.up",
             "bert.encoder.layer.{}.output.dense": "body.blocks.{}.feedforward.inner.down",
             "bert.encoder.layer.{}.output.LayerNorm": "body.blocks.{}.feedforward.norm",
-            "cls.predictions.transform.dense": "head.thought.inner",
-            "cls.predictions.transform.LayerNorm": "head.thought.norm",
+            "cls.predictions.transform.dense": "head.transform.inner",
+            "cls.predictions.transform.LayerNorm": "head.transform.norm",
         }.items()
     },
 }
@@ -39,7 +39,7 @@ NAMES = {
 def test_published_sizes_are_as_large_as_published(name: str, count: int) -> None:
     with torch.device("meta"):
         body = Bert(BertConfig(vocab=30_522, **SIZES[name]))
-        model = Model(body, body.vocabulary())
+        model = Model(body, body.lm_head())
     assert sum(weight.numel() for weight in model.parameters()) == count
 
 
@@ -55,18 +55,18 @@ def test_a_head_is_as_wide_in_every_size(name: str) -> None:
 )
 def test_the_second_segment_begins_behind_a_separator(count: int, start: int, wanted: list[int]) -> None:
     body = Bert(BertConfig(V, segments=count, sep=SEP, segment_start=start))
-    assert body.segment(torch.tensor([[1, SEP, SEP, 2, SEP]]), None).tolist() == [wanted]
+    assert body.segment_ids(torch.tensor([[1, SEP, SEP, 2, SEP]]), None).tolist() == [wanted]
 
 
 def test_without_a_separator_all_is_the_first_sentence() -> None:
     body = Bert(BertConfig(V))
-    assert not body.segment(torch.arange(V)[None], None).any()
+    assert not body.segment_ids(torch.arange(V)[None], None).any()
 
 
 @pytest.mark.parametrize("pad", [0, 3])
 def test_positions_of_roberta_are_those_of_bert_after_the_rows_up_to_the_padding(pad: int) -> None:
     sizes = {"context": T, "dim": 12, "layers": 1, "heads": 3, "hidden": 20, "pad": pad}
-    bert, roberta = (Bert(BertConfig(V, **sizes, after_pad=after)).eval() for after in (False, True))
+    bert, roberta = (Bert(BertConfig(V, **sizes, positions_after_pad=after)).eval() for after in (False, True))
     assert len(roberta.positions.weight) == T + pad + 1
     weights = roberta.state_dict()
     bert.load_state_dict(weights | {"positions.weight": weights["positions.weight"][pad + 1 :]})
@@ -81,10 +81,10 @@ def test_positions_of_roberta_are_those_of_bert_after_the_rows_up_to_the_padding
 
 def test_the_output_layer_has_the_activation_of_the_body_unless_it_is_roberta() -> None:
     x = torch.randn(B, 12)
-    for after_pad, activation in (False, torch.relu), (True, torch.nn.functional.gelu):
-        body = Bert(BertConfig(V, dim=12, heads=3, activation="relu", after_pad=after_pad))
-        head = body.vocabulary()
-        assert_close(head.thought(x), head.thought.norm(activation(head.thought.inner(x))))
+    for positions_after_pad, activation in (False, torch.relu), (True, torch.nn.functional.gelu):
+        body = Bert(BertConfig(V, dim=12, heads=3, activation="relu", positions_after_pad=positions_after_pad))
+        head = body.lm_head()
+        assert_close(head.thought(x), head.transform.norm(activation(head.transform.inner(x))))
         assert (body.blocks[0].feedforward.inner.activation(x) >= 0).all()
 
 
@@ -104,7 +104,7 @@ def test_transformers_gives_our_logits(padded: bool, stirred, copied) -> None:
     )  # fmt: skip
     theirs = stirred(transformers.BertForMaskedLM(config)).eval()
     body = Bert(BertConfig(V, context=11, dim=12, layers=3, heads=3, hidden=20, sep=SEP))
-    ours = copied(dict(theirs.named_parameters()), Model(body, body.vocabulary()), NAMES).eval()
+    ours = copied(dict(theirs.named_parameters()), Model(body, body.lm_head()), NAMES).eval()
     ids = torch.randint(SEP + 1, V, (B, T))
     ids[:, 2] = SEP
     real = torch.arange(T) < torch.tensor(LENGTHS if padded else [T] * B)[:, None]

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from regard.models.clip import CLIP, SIZES, CLIPConfig
-from regard.parts.pooling import AtEnd
+from regard.parts.pooling import EosPool
 
 B, T, V, C, IMAGE, E = 3, 7, 19, 3, 8, 5
 LENGTHS = [T, 2, 5]
@@ -40,7 +40,7 @@ NAMES = {
     "text_model.final_layer_norm.weight": "text.norm.weight",
     "text_model.final_layer_norm.bias": "text.norm.bias",
     "text_projection.weight": "text.out.weight",
-    **tower("vision_model", "image"),
+    **tower("vision_model", "image_size"),
     "vision_model.embeddings.class_embedding": "image.first",
     "vision_model.embeddings.patch_embedding.weight": "image.stem.map.weight",
     "vision_model.embeddings.position_embedding.weight": "image.positions.weight",
@@ -56,7 +56,7 @@ NAMES = {
 def body(stirred) -> CLIP:
     torch.manual_seed(1)
     sizes = {"dim": 12, "layers": 2, "heads": 3, "image_dim": 16, "image_layers": 3, "image_heads": 4}
-    config = CLIPConfig(V, context=T, image=IMAGE, channels=C, patch=4, joint=E, sep=END, **sizes)
+    config = CLIPConfig(V, context=T, image=IMAGE, channels=C, patch=4, projection_dim=E, sep=END, **sizes)
     return stirred(CLIP(config)).double().eval()
 
 
@@ -114,7 +114,7 @@ def test_a_text_is_read_up_to_its_last_real_token(body: CLIP) -> None:
     ],
 )
 def test_the_vector_of_a_text_is_that_of_its_end(sep: int, row: list[int], place: int) -> None:
-    pool, x = AtEnd(sep), torch.randn(2, 5, 3)
+    pool, x = EosPool(sep), torch.randn(2, 5, 3)
     ids, mask = torch.tensor([row, [4, 3, 9, 2, 3]]), torch.tensor([[True] * 4 + [False], [True] * 5])
     assert torch.equal(pool(x, ids, mask[:, None, None])[0], x[0, place])
     assert torch.equal(pool(x, ids)[1], x[1, 2])
@@ -144,10 +144,10 @@ def test_what_does_not_fit_is_refused_with_its_numbers(body: CLIP) -> None:
     with pytest.raises(ValueError, match=r"image-heads \(5\) must divide image-dim \(96\)"):
         CLIPConfig(V, image_heads=5)
     with pytest.raises(ValueError, match="8 ... times, not 5 times"):
-        CLIP(CLIPConfig(V, patch=5, convolution=True))
-    assert CLIP(CLIPConfig(V, patch=8, image=28, convolution=True)).image.positions.weight.size(0) == 1 + 4 * 4
+        CLIP(CLIPConfig(V, patch=5, conv_stem=True))
+    assert CLIP(CLIPConfig(V, patch=8, image=28, conv_stem=True)).image.positions.weight.size(0) == 1 + 4 * 4
     with pytest.raises(ValueError, match="joint must be at least 1, not 0"):
-        CLIPConfig(V, joint=0)
+        CLIPConfig(V, projection_dim=0)
 
 
 def test_transformers_gives_our_scores(stirred, copied, body: CLIP) -> None:

@@ -6,15 +6,15 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.testing import assert_close
 
-from regard.models.convolution import SIZES, Convolution, ConvolutionConfig, Matched
-from regard.parts.stems import pixel_by_pixel
+from regard.models.resnet import SIZES, ProjectionShortcut, ResNet, ResNetConfig
+from regard.parts.stems import to_channels_last
 
 B, C, D = 2, 3, 24
 
 
-def small(stages: int = 3, layers: int = 2) -> Convolution:
+def small(stages: int = 3, layers: int = 2) -> ResNet:
     torch.manual_seed(1)
-    return Convolution(ConvolutionConfig(C, D, stages, layers)).double()
+    return ResNet(ResNetConfig(C, D, stages, layers)).double()
 
 
 def images(height: int = 12, width: int = 20) -> Tensor:
@@ -35,7 +35,7 @@ def test_an_odd_row_at_the_edge_counts_as_a_whole_one() -> None:
 @pytest.mark.parametrize(("name", "millions"), [("resnet20", 0.27), ("resnet18", 11.17)])
 def test_published_sizes_are_as_large_as_published(name: str, millions: float) -> None:
     with torch.device("meta"):
-        body = Convolution(ConvolutionConfig(**SIZES[name]))
+        body = ResNet(ResNetConfig(**SIZES[name]))
     assert sum(weight.numel() for weight in body.parameters()) / 1e6 == pytest.approx(millions, rel=0.02)
 
 
@@ -67,15 +67,15 @@ def test_one_block_sees_the_pixels_at_most_three_away() -> None:
 
 def test_sizes_that_cannot_be_are_refused_with_their_numbers() -> None:
     with pytest.raises(ValueError, match=r"dim \(30\) .*\(3\)"):
-        ConvolutionConfig(dim=30, stages=3)
+        ResNetConfig(dim=30, stages=3)
     with pytest.raises(ValueError, match="layers must be at least 1, not 0"):
-        ConvolutionConfig(layers=0)
+        ResNetConfig(layers=0)
 
 
 @pytest.mark.parametrize("narrow", [2, 4, 7])
 def test_what_skips_a_block_has_the_gradients_of_a_convolution_with_strides(narrow: int) -> None:
     """With few channels PyTorch's own, pixel by pixel, writes past its memory on some processors."""
-    skip = pixel_by_pixel(Matched(narrow, 2 * narrow, 2))
+    skip = to_channels_last(ProjectionShortcut(narrow, 2 * narrow, 2))
     x, wanted = torch.randn(3, narrow, 9, 8), torch.randn(3, 2 * narrow, 5, 4)
     (skip.eval()(x) * wanted).sum().backward()
     weight = skip[0].weight.detach().double().requires_grad_()

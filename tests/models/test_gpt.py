@@ -51,17 +51,17 @@ def size_of(c: GPTConfig) -> int:
     return (c.vocab + c.context) * c.dim + c.layers * block + 2 * c.dim
 
 
-def weights_of(config: GPTConfig) -> int:
+def masked_softmax(config: GPTConfig) -> int:
     with torch.device("meta"):
         body = GPT(config)
-        model = Model(body, body.vocabulary())
+        model = Model(body, body.lm_head())
     return sum(weight.numel() for weight in model.parameters())
 
 
 @pytest.mark.parametrize("name", ["tiny", "mini", "gpt2", "gpt3"])
 def test_a_size_has_the_weights_that_its_formula_counts(name: str) -> None:
     config = GPTConfig(vocab=1000, **SIZES[name])
-    assert weights_of(config) == size_of(config)
+    assert masked_softmax(config) == size_of(config)
 
 
 @pytest.mark.parametrize(
@@ -91,14 +91,14 @@ def test_what_adds_to_the_stream_starts_smaller_the_deeper_the_model() -> None:
 
 def test_the_output_layer_is_the_embedding_itself() -> None:
     body = GPT(GPTConfig(V))
-    assert body.vocabulary().weight is body.tokens.weight
-    assert "head.weight" not in dict(Model(body, body.vocabulary()).named_parameters())
+    assert body.lm_head().weight is body.tokens.weight
+    assert "head.weight" not in dict(Model(body, body.lm_head()).named_parameters())
 
 
 def test_an_output_layer_of_its_own_begins_as_small_as_the_others() -> None:
     torch.manual_seed(1)
-    body = GPT(GPTConfig(200, tied=False))
-    output = body.vocabulary()
+    body = GPT(GPTConfig(200, tie_embeddings=False))
+    output = body.lm_head()
     assert not torch.equal(output.weight, body.tokens.weight)
     assert output.weight.std().item() == pytest.approx(0.02, rel=0.1)
 
@@ -117,7 +117,7 @@ def test_transformers_gives_our_logits(padded: bool, stirred, copied) -> None:
     )
     theirs = stirred(transformers.GPT2LMHeadModel(config)).eval()
     body = GPT(GPTConfig(V, context=11, dim=12, layers=3, heads=3, hidden=20))
-    ours = copied(unfolded(theirs), Model(body, body.vocabulary()), NAMES).eval()
+    ours = copied(unfolded(theirs), Model(body, body.lm_head()), NAMES).eval()
     ids = torch.randint(V, (B, T))
     real = torch.arange(T) < torch.tensor(LENGTHS if padded else [T] * B)[:, None]
     with torch.inference_mode():

@@ -7,14 +7,18 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-from regard.models.graph import Graph, GraphConfig
+from regard.models.graphormer import Graphormer, GraphormerConfig
 
 P, KINDS, D = 3, 8, 12
 
 
-def small(bias: bool = True) -> Graph:
+def small(bias: bool = True) -> Graphormer:
     torch.manual_seed(1)
-    body = Graph(GraphConfig(20, KINDS, dim=D, layers=2, heads=2, hidden=16, dropout=0.0, bias=bias)).double().eval()
+    body = (
+        Graphormer(GraphormerConfig(20, KINDS, dim=D, layers=2, heads=2, hidden=16, dropout=0.0, bias=bias))
+        .double()
+        .eval()
+    )
     if body.pairs is not None:
         torch.nn.init.normal_(body.pairs.weight)
     return body

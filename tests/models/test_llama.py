@@ -28,10 +28,10 @@ NAMES = {
 }
 
 
-def weights_of(config: LlamaConfig) -> int:
+def masked_softmax(config: LlamaConfig) -> int:
     with torch.device("meta"):
         body = Llama(config)
-        model = Model(body, body.vocabulary())
+        model = Model(body, body.lm_head())
     return sum(weight.numel() for weight in model.parameters())
 
 
@@ -40,18 +40,18 @@ def test_a_size_has_the_weights_that_its_formula_counts(name: str) -> None:
     c = LlamaConfig(vocab=1000, **SIZES[name])
     narrow = c.dim * c.kv_heads // c.heads
     block = 2 * c.dim**2 + 2 * c.dim * narrow + 3 * c.dim * c.hidden + 2 * c.dim
-    assert weights_of(c) == 2 * c.vocab * c.dim + c.layers * block + c.dim
+    assert masked_softmax(c) == 2 * c.vocab * c.dim + c.layers * block + c.dim
 
 
 @pytest.mark.parametrize(("name", "vocab", "count"), [("7b", 32_000, 6_738_415_616), ("8b", 128_256, 8_030_261_248)])
 def test_published_sizes_are_as_large_as_published(name: str, vocab: int, count: int) -> None:
-    assert weights_of(LlamaConfig(vocab=vocab, **SIZES[name])) == count
+    assert masked_softmax(LlamaConfig(vocab=vocab, **SIZES[name])) == count
 
 
 def test_the_output_layer_is_a_matrix_of_its_own() -> None:
     torch.manual_seed(1)
     body = Llama(LlamaConfig(200))
-    output = body.vocabulary()
+    output = body.lm_head()
     assert output.weight.shape == body.tokens.weight.shape
     assert output.weight.requires_grad
     assert output.weight.std().item() == pytest.approx(0.02, rel=0.1)
@@ -59,8 +59,8 @@ def test_the_output_layer_is_a_matrix_of_its_own() -> None:
 
 
 def test_a_tied_output_layer_is_the_embedding_itself() -> None:
-    body = Llama(LlamaConfig(V, tied=True))
-    assert body.vocabulary().weight is body.tokens.weight
+    body = Llama(LlamaConfig(V, tie_embeddings=True))
+    assert body.lm_head().weight is body.tokens.weight
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_head_may_be_wider_than_its_share() -> None:
         ({"dim": 15, "heads": 3}, "into even widths"),
         ({"head_dim": 7}, "even widths"),
         ({"stretch": 0.0}, "stretch must be above 0"),
-        ({"eps": -1e-5}, "eps must be above 0"),
+        ({"norm_eps": -1e-5}, "eps must be above 0"),
         ({"base": 0.0}, "base must be above 0"),
         ({"trained": -1}, "trained must be 0 or more"),
     ],
@@ -105,7 +105,7 @@ def test_numbers_that_make_no_sense_are_refused(wrong: dict[str, float], message
 
 
 @pytest.mark.parametrize("padded", [False, True])
-@pytest.mark.parametrize(("kv_heads", "base", "eps"), [(6, 10_000.0, 1e-6), (2, 500.0, 1e-3)])
+@pytest.mark.parametrize(("kv_heads", "base", "norm_eps"), [(6, 10_000.0, 1e-6), (2, 500.0, 1e-3)])
 def test_transformers_gives_our_logits(kv_heads: int, base: float, eps: float, padded: bool, stirred, copied) -> None:
     transformers = pytest.importorskip("transformers", reason="parity needs the dev extra")
     torch.manual_seed(1)
@@ -118,7 +118,7 @@ def test_transformers_gives_our_logits(kv_heads: int, base: float, eps: float, p
     body = Llama(
         LlamaConfig(V, context=11, dim=24, layers=3, heads=6, kv_heads=kv_heads, hidden=20, base=base, eps=eps)
     )
-    ours = copied(dict(theirs.named_parameters()), Model(body, body.vocabulary()), NAMES).eval()
+    ours = copied(dict(theirs.named_parameters()), Model(body, body.lm_head()), NAMES).eval()
     ids = torch.randint(V, (B, T))
     real = torch.arange(T) < torch.tensor(LENGTHS if padded else [T] * B)[:, None]
     with torch.inference_mode():

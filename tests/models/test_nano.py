@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from regard.models.nano import SIZES, Nano, NanoConfig
+from regard.models.nanochat import SIZES, NanoChat, NanoChatConfig
 from regard.parts.heads import Model
 
 B, T, V = 3, 7, 19
@@ -26,31 +26,31 @@ NAMES = {
 
 @pytest.mark.parametrize("name", SIZES)
 def test_every_size_has_the_weights_that_its_formula_counts(name: str) -> None:
-    c = NanoConfig(vocab=1000, **SIZES[name])
+    c = NanoChatConfig(vocab=1000, **SIZES[name])
     with torch.device("meta"):
-        body = Nano(c)
-        model = Model(body, body.vocabulary())
+        body = NanoChat(c)
+        model = Model(body, body.lm_head())
     count = sum(weight.numel() for weight in model.parameters())
     assert count == 2 * c.vocab * c.dim + c.layers * (4 * c.dim**2 + 2 * c.dim * c.hidden)
 
 
 def test_at_first_every_block_adds_nothing_and_every_word_is_as_likely() -> None:
     torch.manual_seed(1)
-    body = Nano(NanoConfig(V))
-    model, ids = Model(body, body.vocabulary()), torch.randint(V, (B, T))
+    body = NanoChat(NanoChatConfig(V))
+    model, ids = Model(body, body.lm_head()), torch.randint(V, (B, T))
     assert_close(body(ids), body.norm(body.embed_norm(body.tokens(ids))))
     assert_close(model(ids).softmax(-1), torch.full((B, T, V), 1 / V), rtol=0.1, atol=0.0)
 
 
 def test_the_output_layer_is_a_matrix_of_its_own() -> None:
-    body = Nano(NanoConfig(V))
-    assert not torch.equal(body.vocabulary().weight, body.tokens.weight)
+    body = NanoChat(NanoChatConfig(V))
+    assert not torch.equal(body.lm_head().weight, body.tokens.weight)
 
 
 def test_a_softcap_keeps_every_logit_within_it_and_their_order() -> None:
     torch.manual_seed(1)
-    body = Nano(NanoConfig(V, softcap=2.0, tied=True))
-    capped, plain = body.vocabulary(), Nano(NanoConfig(V)).vocabulary()
+    body = NanoChat(NanoChatConfig(V, softcap=2.0, tie_embeddings=True))
+    capped, plain = body.lm_head(), NanoChat(NanoChatConfig(V)).vocabulary()
     assert capped.weight is body.tokens.weight
     x = torch.randn(B, T, body.config.dim, dtype=torch.float64) * 5
     capped, plain = capped.double(), plain.double()
@@ -63,10 +63,10 @@ def test_a_softcap_keeps_every_logit_within_it_and_their_order() -> None:
     assert_close(capped.loss(x.flatten(0, 1), wanted), -chosen.sum())
 
 
-@pytest.mark.parametrize("wrong", [{"softcap": -1.0}, {"base": 0.0}, {"eps": 0.0}])
+@pytest.mark.parametrize("wrong", [{"softcap": -1.0}, {"base": 0.0}, {"norm_eps": 0.0}])
 def test_numbers_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
-        NanoConfig(V, **wrong)
+        NanoChatConfig(V, **wrong)
 
 
 @pytest.mark.parametrize("padded", [False, True])
@@ -79,8 +79,8 @@ def test_transformers_gives_our_logits(kv_heads: int, padded: bool, stirred, cop
         num_key_value_heads=kv_heads, intermediate_size=20, final_logit_softcapping=None,
     )  # fmt: skip
     theirs = stirred(transformers.NanoChatForCausalLM(config)).eval()
-    body = Nano(NanoConfig(V, context=11, dim=24, layers=3, heads=6, kv_heads=kv_heads, hidden=20))
-    ours = copied(dict(theirs.named_parameters()), Model(body, body.vocabulary()), NAMES).eval()
+    body = NanoChat(NanoChatConfig(V, context=11, dim=24, layers=3, heads=6, kv_heads=kv_heads, hidden=20))
+    ours = copied(dict(theirs.named_parameters()), Model(body, body.lm_head()), NAMES).eval()
     ids = torch.randint(V, (B, T))
     real = torch.arange(T) < torch.tensor(LENGTHS if padded else [T] * B)[:, None]
     with torch.inference_mode():

@@ -24,7 +24,7 @@ KINDS = [
     {"cell": "gru", "layers": 3},
     {"cell": "lstm", "layers": 2},
     {"cell": "lstm", "layers": 1, "attention": False},
-    {"cell": "gru", "layers": 2, "attention": False, "one_way": True},
+    {"cell": "gru", "layers": 2, "attention": False, "unidirectional": True},
 ]
 
 
@@ -78,7 +78,7 @@ def test_a_batch_equals_its_sentences_one_by_one(body: Seq2Seq) -> None:
 def test_token_by_token_equals_all_at_once(body: Seq2Seq) -> None:
     source, target, mask = ids(S), ids(T), mask_of(LENGTHS, S)
     with torch.inference_mode():
-        caches = body.read(source, mask)
+        caches = body.decoder_caches(source, mask)
         pieces = [body.decode(target[:, a:b], cache=caches) for a, b in PIECES]
     assert [cache.length for cache in caches] == [T] * body.config.layers
     assert_close(torch.cat(pieces, 1), body(source, target, mask))
@@ -102,13 +102,13 @@ def test_without_attention_a_summary_is_all_that_is_known_of_a_source() -> None:
 
 def test_the_summary_is_what_each_direction_knew_at_its_end() -> None:
     source, mask = ids(S), mask_of(LENGTHS, S)
-    for one_way in False, True:
-        body = body_of(layers=1, one_way=one_way, cell="gru")
+    for unidirectional in False, True:
+        body = body_of(layers=1, unidirectional=unidirectional, cell="gru")
         summary = body.summary(body.encode(source, mask), mask)
         for b, length in enumerate(LENGTHS):
             x = body.tokens(source[b : b + 1, :length])
             (mixer,) = body.encoder
-            if one_way:
+            if unidirectional:
                 assert_close(summary[b], mixer.cell(x)[1][0, 0])
             else:
                 assert_close(summary[b, : D // 2], mixer.left.cell(x)[1][0, 0])
@@ -118,7 +118,7 @@ def test_the_summary_is_what_each_direction_knew_at_its_end() -> None:
 def test_every_weight_learns_and_dropout_is_on_in_training_only(body: Seq2Seq) -> None:
     source, target, mask = ids(S), ids(T), mask_of(LENGTHS, S)
     assert torch.equal(body(source, target), body(source, target))
-    model = Model(body.train(), body.vocabulary().double())
+    model = Model(body.train(), body.lm_head().double())
     assert not torch.equal(body(source, target), body(source, target))
     model.head.loss(body(source, target, mask).flatten(0, 1), target.flatten(), 0.1).backward()
     assert [name for name, w in model.named_parameters() if w.grad is None or w.grad.abs().max() < 1e-9] == []
@@ -136,7 +136,7 @@ def test_where_it_looks_can_be_seen() -> None:
 
 def loud(body: Seq2Seq) -> Model:
     """Weights are random but large, so that what it says depends on what it read."""
-    model = Model(body, body.vocabulary().double())
+    model = Model(body, body.lm_head().double())
     for name, weight in model.named_parameters():
         if "tokens" not in name:
             weight.data *= 3
@@ -155,7 +155,7 @@ def answers(model: Model, how: Decoding, rows: list[int], search=generate) -> li
     with torch.inference_mode():
         start, limits = torch.full_like(chosen, PAD), torch.full_like(chosen, 8) + chosen
         more = [chosen] if search is generate else []
-        return search(step, model.body.read(source, mask), start, END, limits, how, *more)
+        return search(step, model.body.decoder_caches(source, mask), start, END, limits, how, *more)
 
 
 @pytest.mark.parametrize("how", [GREEDY, BEAM, SAMPLE], ids=["greedy", "beam", "sampling"])
@@ -186,7 +186,7 @@ def test_a_beam_of_one_is_greedy(body: Seq2Seq) -> None:
 def test_a_batch_is_learnt_by_heart(attention: bool) -> None:
     torch.manual_seed(1)
     body = Seq2Seq(RecurrentConfig(V, dim=16, layers=2, attention=attention, dropout=0.0))
-    model = Model(body, body.vocabulary())
+    model = Model(body, body.lm_head())
     optimizer = torch.optim.Adam(model.parameters(), 0.02)
     target = torch.cat((torch.full((B, 1), PAD), ids(T)[:, :-1]), 1)
     for _ in range(60):

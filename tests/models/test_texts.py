@@ -11,7 +11,7 @@ from regard.look import look
 from regard.models.bert import Bert, BertConfig
 from regard.models.gpt import GPT, GPTConfig
 from regard.models.llama import Llama, LlamaConfig
-from regard.models.nano import Nano, NanoConfig
+from regard.models.nanochat import NanoChat, NanoChatConfig
 from regard.parts.heads import Model
 
 B, T, V, D, H, LAYERS = 3, 9, 19, 24, 6, 2
@@ -20,7 +20,7 @@ SIZES = {"vocab": V, "context": CONTEXT, "dim": D, "layers": LAYERS, "heads": H,
 BODIES = {
     "gpt": (GPT, GPTConfig(**SIZES)),
     "llama": (Llama, LlamaConfig(**SIZES, kv_heads=3)),
-    "nano": (Nano, NanoConfig(**SIZES, kv_heads=2)),
+    "nanochat": (NanoChat, NanoChatConfig(**SIZES, kv_heads=2)),
     "bert": (Bert, BertConfig(**SIZES, sep=SEP)),
 }
 CAUSAL = [name for name in BODIES if name != "bert"]
@@ -36,13 +36,13 @@ def body(request: pytest.FixtureRequest, stirred) -> nn.Module:
     return stirred(kind(config)).double().eval()
 
 
-every = pytest.mark.parametrize("body", BODIES, indirect=True)
+global_every = pytest.mark.parametrize("body", BODIES, indirect=True)
 causal = pytest.mark.parametrize("body", CAUSAL, indirect=True)
 
 
 def close(body: nn.Module, ours: Tensor, theirs: Tensor) -> None:
     """Rotary tables are computed in single precision; all else is exact."""
-    error = 1e-6 if isinstance(body, Llama | Nano) else 1e-10
+    error = 1e-6 if isinstance(body, Llama | NanoChat) else 1e-10
     assert_close(ours, theirs, rtol=error, atol=error)
 
 
@@ -60,9 +60,9 @@ def same_text(texts: list[list[int]]) -> Tensor:
     return (number[:, :, None] == number[:, None])[:, None]
 
 
-@every
+@global_every
 def test_a_body_makes_a_vector_of_every_token_and_its_vocabulary_a_score_of_every_word(body: nn.Module) -> None:
-    model = Model(body, body.vocabulary().double())
+    model = Model(body, body.lm_head().double())
     assert body(ids()).shape == (B, T, D)
     assert model(ids()).shape == (B, T, V)
 
@@ -110,7 +110,7 @@ def test_a_mask_means_the_same_in_pieces_as_at_once(body: nn.Module, kind: str) 
     close(body, torch.cat(parts, 1), body(given, mask))
 
 
-@every
+@global_every
 @pytest.mark.parametrize("more", [0, 1, 8])
 def test_padding_is_invisible_whatever_stands_there(body: nn.Module, more: int) -> None:
     mask, longer = padding(LENGTHS), padding(LENGTHS, T + more)
@@ -120,14 +120,14 @@ def test_padding_is_invisible_whatever_stands_there(body: nn.Module, more: int) 
     close(body, body(garbage, longer)[:, :T][real], body(ids(), mask)[real])
 
 
-@every
+@global_every
 def test_a_batch_equals_its_texts_one_by_one(body: nn.Module) -> None:
     together = body(ids(), padding(LENGTHS))
     for b, length in enumerate(LENGTHS):
         close(body, together[b, :length], body(ids()[b : b + 1, :length])[0])
 
 
-@every
+@global_every
 def test_texts_packed_into_a_row_equal_each_alone(body: nn.Module) -> None:
     given = ids()
     given[0, 2] = given[1, 3] = given[2, 5] = SEP
@@ -138,9 +138,9 @@ def test_texts_packed_into_a_row_equal_each_alone(body: nn.Module) -> None:
             close(body, together[b, end - length : end], alone)
 
 
-@every
+@global_every
 def test_every_weight_learns_but_the_bias_of_keys_which_no_softmax_can_see(body: nn.Module, stirred) -> None:
-    model = Model(body.train(), stirred(body.vocabulary()).double())
+    model = Model(body.train(), stirred(body.lm_head()).double())
     given = torch.cat((ids(CONTEXT - 1), torch.full((B, 1), SEP)), 1)  # a row of positions for every token
     given[:, 3] = SEP
     model.head.loss(body(given).flatten(0, 1), given.flatten(), 0.1).backward()
@@ -148,14 +148,14 @@ def test_every_weight_learns_but_the_bias_of_keys_which_no_softmax_can_see(body:
     assert idle == [name for name, _ in model.named_parameters() if name.endswith("key.bias")]
 
 
-@every
+@global_every
 def test_dropout_is_on_in_training_only(body: nn.Module) -> None:
     assert torch.equal(body(ids()), body(ids()))
     body.train()
     assert not torch.equal(body(ids()), body(ids()))
 
 
-@every
+@global_every
 def test_more_tokens_than_the_context_are_refused_with_both_numbers(body: nn.Module) -> None:
     assert body(ids(CONTEXT)).shape == (B, CONTEXT, D)
     with pytest.raises(ValueError, match=rf"{CONTEXT + 1} tokens .*context of {CONTEXT}\b"):
@@ -170,7 +170,7 @@ def test_a_cache_does_not_outgrow_the_context(body: nn.Module) -> None:
         body(ids(1), cache=caches)
 
 
-@every
+@global_every
 def test_looking_shows_who_sees_whom_and_changes_no_bit(body: nn.Module) -> None:
     mask = padding(LENGTHS)
     before = body(ids(), mask)
@@ -184,7 +184,7 @@ def test_looking_shows_who_sees_whom_and_changes_no_bit(body: nn.Module) -> None
         assert bool(weights.triu(1).any()) is isinstance(body, Bert)
 
 
-@every
+@global_every
 def test_a_copy_shares_nothing_with_its_original(body: nn.Module) -> None:
     before, twin = body(ids()), copy.deepcopy(body)
     assert torch.equal(twin(ids()), before)
@@ -194,7 +194,7 @@ def test_a_copy_shares_nothing_with_its_original(body: nn.Module) -> None:
     assert torch.equal(twin(ids()), before)
 
 
-@every
+@global_every
 def test_half_precision_goes_all_the_way(body: nn.Module) -> None:
     exact = body(ids())
     half = body.bfloat16()(ids())
@@ -221,7 +221,7 @@ def test_padding_is_the_last_id_unless_told(name: str) -> None:
     assert config(V, pad=2).pad == 2
 
 
-@pytest.mark.parametrize("name", ["llama", "nano"])
+@pytest.mark.parametrize("name", ["llama", "nanochat"])
 def test_heads_share_keys_evenly_or_not_at_all(name: str) -> None:
     config = BODIES[name][1].__class__
     assert config(**SIZES).kv_heads == H

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from regard.models.transformer import SIZES, Transformer, TransformerConfig
-from regard.parts.heads import Model, Unembed
+from regard.parts.heads import BiasedLMHead, Model
 
 B, S, T, V = 3, 7, 9, 19
 CONTEXT = 17
@@ -18,7 +18,7 @@ LENGTHS = [S, 2, 5]
 def body(request: pytest.FixtureRequest) -> Transformer:
     torch.manual_seed(1)
     sizes = {"dim": 12, "encoder_layers": 2, "decoder_layers": 3, "heads": 3, "hidden": 10}
-    return Transformer(TransformerConfig(V, CONTEXT, norm_last=request.param, **sizes)).double().eval()
+    return Transformer(TransformerConfig(V, CONTEXT, post_norm=request.param, **sizes)).double().eval()
 
 
 def ids(length: int) -> Tensor:
@@ -34,13 +34,13 @@ def size_of(c: TransformerConfig) -> int:
     attention, feedforward, norm = 4 * (c.dim**2 + c.dim), 2 * c.dim * c.hidden + c.hidden + c.dim, 2 * c.dim
     encoder = c.encoder_layers * (attention + feedforward + 2 * norm)
     decoder = c.decoder_layers * (2 * attention + feedforward + 3 * norm)
-    return c.vocab * c.dim + encoder + decoder + (not c.norm_last) * 2 * norm
+    return c.vocab * c.dim + encoder + decoder + (not c.post_norm) * 2 * norm
 
 
 @pytest.mark.parametrize("name", SIZES)
-@pytest.mark.parametrize("norm_last", [False, True])
-def test_every_size_has_the_weights_that_its_formula_counts(name: str, norm_last: bool) -> None:
-    config = TransformerConfig(vocab=1000, norm_last=norm_last, **SIZES[name])
+@pytest.mark.parametrize("post_norm", [False, True])
+def test_every_size_has_the_weights_that_its_formula_counts(name: str, post_norm: bool) -> None:
+    config = TransformerConfig(vocab=1000, post_norm=post_norm, **SIZES[name])
     with torch.device("meta"):
         body = Transformer(config)
     assert sum(weight.numel() for weight in body.parameters()) == size_of(config)
@@ -82,7 +82,7 @@ def test_padding_of_the_source_is_invisible_whatever_stands_there(body: Transfor
 def test_token_by_token_equals_all_at_once(body: Transformer) -> None:
     source, target, mask = ids(S), ids(T), mask_of(LENGTHS, S)
     with torch.inference_mode():
-        caches = body.read(source, mask)
+        caches = body.decoder_caches(source, mask)
         pieces = [body.decode(target[:, a:b], cache=caches) for a, b in PIECES]
     assert [cache.length for cache in caches] == [T] * 3
     assert_close(torch.cat(pieces, 1), body(source, target, mask))
@@ -96,7 +96,7 @@ def test_a_batch_equals_its_sentences_one_by_one(body: Transformer) -> None:
 
 
 def test_every_weight_learns_but_the_bias_of_keys_which_no_softmax_can_see(body: Transformer) -> None:
-    model = Model(body.train(), Unembed(body.tokens).double())
+    model = Model(body.train(), BiasedLMHead(body.tokens).double())
     model.head.loss(body(ids(S), ids(T), mask_of(LENGTHS, S)).flatten(0, 1), ids(T).flatten(), 0.1).backward()
     idle = [name for name, w in model.named_parameters() if w.grad is None or w.grad.abs().max() < 1e-9]
     assert idle == [name for name, _ in model.named_parameters() if name.endswith("key.bias")]
@@ -131,7 +131,8 @@ def test_padding_is_the_last_id_unless_told() -> None:
 def test_tokens_may_stay_as_small_as_they_are() -> None:
     torch.manual_seed(1)
     small, large = (
-        Transformer(TransformerConfig(V, CONTEXT, dim=16, heads=2, scaled=scaled)) for scaled in (False, True)
+        Transformer(TransformerConfig(V, CONTEXT, dim=16, heads=2, scale_embedding=scale_embedding))
+        for scale_embedding in (False, True)
     )
     small.tokens.load_state_dict(large.tokens.state_dict())
     assert_close(small.tokens(ids(T)) * 4, large.tokens(ids(T)))

@@ -29,7 +29,7 @@ NAMES = {
         }.items()
     },
 }
-KINDS = pytest.mark.parametrize("convolution", [False, True], ids=["patches", "convolutions"])
+KINDS = pytest.mark.parametrize("resnet", [False, True], ids=["patches", "convolutions"])
 
 
 def small(**how: bool) -> ViT:
@@ -51,13 +51,13 @@ def test_published_sizes_are_as_large_as_published(name: str, count: int) -> Non
 @KINDS
 @pytest.mark.parametrize("class_token", [False, True])
 def test_an_image_becomes_a_vector_for_each_place_and_one_for_the_whole(convolution: bool, class_token: bool) -> None:
-    body = small(convolution=convolution, class_token=class_token)
+    body = small(conv_stem=convolution, class_token=class_token)
     assert body(images()).shape == (B, P + class_token, D)
 
 
 @KINDS
 def test_every_pixel_reaches_every_vector(convolution: bool) -> None:
-    body, pixels = small(convolution=convolution), images().requires_grad_()
+    body, pixels = small(conv_stem=convolution), images().requires_grad_()
     for place in range(P + 1):
         (slope,) = torch.autograd.grad(body(pixels)[:, place].square().sum(), pixels)
         assert (slope.abs().amax(1) > 0).all()
@@ -65,7 +65,7 @@ def test_every_pixel_reaches_every_vector(convolution: bool) -> None:
 
 @KINDS
 def test_every_weight_learns_but_the_bias_of_keys_which_no_softmax_can_see(convolution: bool, stirred) -> None:
-    body = stirred(small(convolution=convolution).train())
+    body = stirred(small(conv_stem=convolution).train())
     (body(images()) * torch.randn(P + 1, D)).sum().backward()
     idle = [name for name, w in body.named_parameters() if w.grad is None or w.grad.abs().max() < 1e-9]
     assert idle == [name for name, _ in body.named_parameters() if name.endswith("key.bias")]
@@ -73,7 +73,7 @@ def test_every_weight_learns_but_the_bias_of_keys_which_no_softmax_can_see(convo
 
 @KINDS
 def test_a_batch_equals_its_images_one_by_one(convolution: bool) -> None:
-    body = small(convolution=convolution)
+    body = small(conv_stem=convolution)
     assert_close(body(images()), torch.cat([body(image[None]) for image in images()]))
 
 
@@ -101,9 +101,9 @@ def test_images_of_another_size_are_refused_with_both(shape: tuple[int, ...]) ->
 def test_patches_that_do_not_tile_the_image_are_refused_unless_convolutions_take_their_place() -> None:
     with pytest.raises(ValueError, match=r"patch \(5\) must divide image \(28\)"):
         ViTConfig(image=28, patch=5)
-    assert ViT(ViTConfig(image=28, patch=8, convolution=True)).positions.weight.size(0) == 1 + 4 * 4
+    assert ViT(ViTConfig(image=28, patch=8, conv_stem=True)).positions.weight.size(0) == 1 + 4 * 4
     with pytest.raises(ValueError, match="8 ... times, not 5 times"):
-        ViT(ViTConfig(image=28, patch=5, convolution=True))
+        ViT(ViTConfig(image=28, patch=5, conv_stem=True))
     with pytest.raises(ValueError, match=r"heads \(5\) must divide dim \(96\)"):
         ViTConfig(heads=5)
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.models.world import World, WorldConfig, whole_steps
-from regard.parts.future import Future
+from regard.models.world_model import WorldModel, WorldModelConfig, block_causal_mask
+from regard.parts.dynamics_head import DynamicsHead
 from regard.parts.heads import Model
 
 B, T, K, N, A, D = 2, 6, 3, 5, 4, 12
@@ -13,8 +13,8 @@ B, T, K, N, A, D = 2, 6, 3, 5, 4, 12
 
 def small(stirred, actions: int = A) -> Model:
     torch.manual_seed(1)
-    body = World(WorldConfig(N, K, actions, context=7, dim=D, layers=2, heads=3, hidden=16))
-    return stirred(Model(body, Future(D, N, actions))).double().eval()
+    body = WorldModel(WorldModelConfig(N, K, actions, context=7, dim=D, layers=2, heads=3, hidden=16))
+    return stirred(Model(body, DynamicsHead(D, N, actions))).double().eval()
 
 
 def world() -> tuple[Tensor, Tensor]:
@@ -42,7 +42,7 @@ def test_all_places_of_a_step_see_each_other_and_its_action_but_nothing_later(st
 
 
 def test_the_mask_of_two_vectors_a_step() -> None:
-    seen = whole_steps(3, 3, 2, None, torch.device("cpu"))
+    seen = block_causal_mask(3, 3, 2, None, torch.device("cpu"))
     assert seen.int().tolist() == [
         [1, 1, 0, 0, 0, 0],
         [1, 1, 0, 0, 0, 0],
@@ -51,7 +51,7 @@ def test_the_mask_of_two_vectors_a_step() -> None:
         [1, 1, 1, 1, 1, 1],
         [1, 1, 1, 1, 1, 1],
     ]
-    assert whole_steps(2, 3, 2, None, torch.device("cpu")).int().tolist() == seen.int().tolist()[2:]
+    assert block_causal_mask(2, 3, 2, None, torch.device("cpu")).int().tolist() == seen.int().tolist()[2:]
 
 
 def test_without_anybody_who_acts_there_is_no_vector_for_it(stirred) -> None:
@@ -76,7 +76,7 @@ def test_the_future_is_told_from_the_right_vectors(stirred) -> None:
 
 
 def test_before_it_has_learnt_anything_nothing_changes() -> None:
-    told = Future(D, N, A)(torch.randn(B, T, K + 1, D))
+    told = DynamicsHead(D, N, A)(torch.randn(B, T, K + 1, D))
     assert all(not part.any() for part in told)
 
 

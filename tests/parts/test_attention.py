@@ -15,10 +15,10 @@ from regard.parts.attention import (
     CrossAttention,
     SelfAttention,
     attend,
-    attend_openly,
+    attention_reference,
+    attention_weights,
+    resolve_mask,
     split,
-    weights_openly,
-    what_may_be_seen,
 )
 from regard.parts.cache import Cache
 from regard.reproducible import reproducible
@@ -71,7 +71,7 @@ def by_hand(q: Tensor, k: Tensor, v: Tensor, mask, bias, causal, scale) -> Tenso
 @settings(deadline=None, derandomize=True, max_examples=60)
 def test_the_open_formula_is_the_one_done_by_hand(asked) -> None:
     qkv, how = asked
-    assert_close(attend_openly(*qkv, **how), by_hand(*qkv, **how))
+    assert_close(attention_reference(*qkv, **how), by_hand(*qkv, **how))
 
 
 @PATHS
@@ -80,7 +80,7 @@ def test_the_open_formula_is_the_one_done_by_hand(asked) -> None:
 def test_the_kernel_gives_the_answers_and_gradients_of_the_open_formula(short: int, asked) -> None:
     qkv, how = asked
     leaves = [x.requires_grad_() for x in [*qkv, *([how["bias"]] if how["bias"] is not None else [])]]
-    wanted = attend_openly(*qkv, **how)
+    wanted = attention_reference(*qkv, **how)
     weighting = torch.randn_like(wanted)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attention, "SHORT", short)
@@ -92,7 +92,7 @@ def test_the_kernel_gives_the_answers_and_gradients_of_the_open_formula(short: i
 
 def test_only_short_training_on_a_cpu_stores_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     stored = []
-    monkeypatch.setattr(attention, "attend_openly", lambda q, *_: stored.append(True) or q)
+    monkeypatch.setattr(attention, "attention_reference", lambda q, *_: stored.append(True) or q)
     monkeypatch.setattr(attention, "SHORT", T * S)
     q, k, longer = numbers(B, H, T, E), numbers(B, H, S, E), numbers(B, H, S + 1, E)
     for learning, keys, expected in [(True, k, True), (False, k, False), (True, longer, False)]:
@@ -105,7 +105,7 @@ def test_only_short_training_on_a_cpu_stores_the_weights(monkeypatch: pytest.Mon
 @settings(deadline=None, derandomize=True, max_examples=40)
 def test_every_row_of_weights_sums_to_one_and_is_zero_where_hidden(asked) -> None:
     (q, k, _), how = asked
-    weights = weights_openly(q, k, **how)
+    weights = attention_weights(q, k, **how)
     assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
     if how["mask"] is not None:
         assert not weights[~how["mask"].expand_as(weights)].any()
@@ -115,7 +115,7 @@ def test_the_worked_example_of_112_and_96() -> None:
     q = torch.ones(1, 1, 1, 64)
     k = torch.stack([torch.full((64,), 112 / 64), torch.full((64,), 96 / 64)])[None, None]
     assert (q @ k.mT).flatten().tolist() == [112, 96]
-    weights = weights_openly(q, k).flatten()
+    weights = attention_weights(q, k).flatten()
     assert_close(weights, torch.tensor([14.0, 12.0]).softmax(-1))
     assert [round(w, 2) for w in weights.tolist()] == [0.88, 0.12]
 
@@ -124,13 +124,13 @@ class TestWhatMayBeSeen:
     def test_nothing_changes_without_causality_or_for_one_new_token(self) -> None:
         q, k, mask = numbers(B, H, T, E), numbers(B, H, S, E), torch.ones(B, 1, 1, S).bool()
         for given_mask in None, mask:
-            assert what_may_be_seen(q, k, given_mask, causal=False) == (given_mask, False)
-            assert what_may_be_seen(q[:, :, :1], k, given_mask, causal=True) == (given_mask, False)
+            assert resolve_mask(q, k, given_mask, causal=False) == (given_mask, False)
+            assert resolve_mask(q[:, :, :1], k, given_mask, causal=True) == (given_mask, False)
 
     def test_the_kernel_masks_by_itself_only_when_as_many_ask_as_answer(self) -> None:
         q, k = numbers(B, H, T, E), numbers(B, H, S, E)
-        assert what_may_be_seen(q, q, None, causal=True) == (None, True)
-        mask, switch = what_may_be_seen(q, k, None, causal=True)
+        assert resolve_mask(q, q, None, causal=True) == (None, True)
+        mask, switch = resolve_mask(q, k, None, causal=True)
         assert mask is not None
         assert not switch
 
@@ -138,13 +138,13 @@ class TestWhatMayBeSeen:
     def test_the_last_of_the_new_tokens_sees_all_and_each_before_it_one_less(self, masked: bool) -> None:
         q, k = numbers(B, H, T, E), numbers(B, H, S, E)
         mask = (torch.arange(S) != 1) if masked else None
-        seen, switch = what_may_be_seen(q, k, mask, causal=True)
+        seen, switch = resolve_mask(q, k, mask, causal=True)
         assert not switch
         assert seen.tolist() == [[s <= t + S - T and not (masked and s == 1) for s in range(S)] for t in range(T)]
 
     def test_spelled_out_it_is_always_a_mask(self) -> None:
         q = numbers(B, H, T, E)
-        seen, switch = what_may_be_seen(q, q, None, causal=True, spell=True)
+        seen, switch = resolve_mask(q, q, None, causal=True, spell=True)
         assert not switch
         assert torch.equal(seen, torch.ones(T, T).tril().bool())
 
@@ -196,8 +196,8 @@ def test_beams_that_share_a_source_equal_repeated_sources(tokens: int) -> None:
     cross, source, mask = cross_attention()
     beams = 3
     x = numbers(B * beams, tokens, D)
-    repeated = cross(x, source.repeat_interleave(beams, 0), mask.repeat_interleave(beams, 0))
-    assert_close(cross(x, source, mask), repeated)
+    repeat_kv = cross(x, source.repeat_interleave(beams, 0), mask.repeat_interleave(beams, 0))
+    assert_close(cross(x, source, mask), repeat_kv)
     with look(cross) as shared:
         cross(x, source, mask)
     with look(cross) as alone:
@@ -207,7 +207,7 @@ def test_beams_that_share_a_source_equal_repeated_sources(tokens: int) -> None:
 
 def test_a_source_in_the_cache_equals_the_source_itself() -> None:
     cross, source, mask = cross_attention()
-    cache = Cache(cross.answers(source), mask)
+    cache = Cache(cross.project_kv(source), mask)
     x = numbers(B, T, D)
     assert_close(cross(x, cache=cache), cross(x, source, mask))
     hidden = torch.where(mask[:, 0, 0, :, None], source, 99.0)
@@ -223,7 +223,7 @@ def test_looking_shows_the_weights_changes_no_bit_and_leaves_nothing_behind(lear
     kept = {name: tensor.clone() for name, tensor in seen.items()}
     assert torch.equal(before, during)
     assert torch.equal(seen[""], before)
-    assert_close(seen["weights"], weights_openly(split(seen["query"], H), split(seen["key"], G), causal=True))
+    assert_close(seen["weights"], attention_weights(split(seen["query"], H), split(seen["key"], G), causal=True))
     mixer(x + 1)
     assert all(torch.equal(seen[name], kept[name]) for name in kept)
     assert not any(module._forward_hooks for module in mixer.modules())
@@ -247,10 +247,10 @@ def test_a_row_that_sees_nothing_is_finite(dtype):
     for bias in (None, torch.randn(1, 2, 5, 5, dtype=dtype)):
         for learning in (False, True):
             q.requires_grad_(learning)
-            found = [way(q, k, v, mask, bias) for way in (attend, attend_openly)]
+            found = [way(q, k, v, mask, bias) for way in (attend, attention_reference)]
             assert all(y.isfinite().all() for y in found)
             others = torch.arange(10).view(2, 1, 5, 1).expand(2, 2, 5, 16) != 8
-            whole = attend_openly(q, k, v, None, bias)
+            whole = attention_reference(q, k, v, None, bias)
             assert_close(found[1][others], whole[others], rtol=0, atol=0)
     if dtype == torch.float32:
         with reproducible():

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from regard.parts.embed import ScaledEmbedding, segments
-from regard.parts.heads import Unembed
+from regard.parts.embedding import ScaledEmbedding, segments
+from regard.parts.heads import BiasedLMHead
 
 B, T, D, V = 3, 5, 8, 11
 PAD = V - 1
@@ -31,7 +31,7 @@ def test_words_start_as_large_as_positions() -> None:
 def test_padding_is_zero_and_stays_zero_when_the_tied_head_learns() -> None:
     torch.manual_seed(1)
     tokens = ScaledEmbedding(V, D, PAD)
-    head = Unembed(tokens)
+    head = BiasedLMHead(tokens)
     optimizer = torch.optim.AdamW([*tokens.parameters(), head.bias], lr=0.1, weight_decay=0.1)
     before = tokens.weight.detach().clone()
     for _ in range(3):

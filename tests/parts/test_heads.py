@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from regard.parts.embed import ScaledEmbedding
+from regard.parts.embedding import ScaledEmbedding
 from regard.parts.heads import (
+    BiasedLMHead,
     Classifier,
-    MaskedOutput,
+    HeadTransform,
+    LMHead,
+    MaskedLMHead,
     Model,
-    Output,
-    PerToken,
-    Thought,
-    Unembed,
+    TokenClassifier,
     _CrossEntropy,
     cross_entropy,
 )
@@ -61,11 +61,11 @@ def test_without_padding_it_is_the_one_of_pytorch(smoothing: float, rows: int, m
     assert_close(*gradients, **EXACT)
 
 
-def head_of(weight: Tensor, bias: Tensor, pad: int | None = PAD) -> Unembed:
+def head_of(weight: Tensor, bias: Tensor, pad: int | None = PAD) -> BiasedLMHead:
     tokens = ScaledEmbedding(V, D, pad).double()
     with torch.no_grad():
         tokens.weight[:PAD] = weight[:PAD]
-        head = Unembed(tokens).double()
+        head = BiasedLMHead(tokens).double()
         head.bias[0, :PAD] = bias[:PAD]
     return head
 
@@ -147,14 +147,14 @@ def test_padding_is_never_predicted() -> None:
 
 def test_the_head_is_the_embedding_itself() -> None:
     tokens = ScaledEmbedding(V, D, PAD)
-    model = Model(tokens, Unembed(tokens))
+    model = Model(tokens, BiasedLMHead(tokens))
     assert model.head.weight is tokens.weight
     ids = torch.tensor([[1, 2, 3]])
     assert_close(model(ids), tokens(ids) @ tokens.weight.T + model.head.bias[0])
 
 
-def masked_output() -> MaskedOutput:
-    head = MaskedOutput(nn.Embedding(V, D).weight, Thought(D, 1e-12)).double()
+def masked_output() -> MaskedLMHead:
+    head = MaskedLMHead(nn.Embedding(V, D).weight, HeadTransform(D, 1e-12)).double()
     for weight in head.parameters():
         nn.init.normal_(weight)
     return head
@@ -168,7 +168,7 @@ def test_the_loss_of_an_output_layer_is_that_of_its_logits(
 ) -> None:
     monkeypatch.setattr(_CrossEntropy, "CHUNK", rows * V)
     x, _, _, wanted = leaves()
-    head = masked_output() if kind == "masked" else Output(nn.Embedding(V, D).weight).double()
+    head = masked_output() if kind == "masked" else LMHead(nn.Embedding(V, D).weight).double()
     ours = head.loss(x, wanted, smoothing) * 3
     theirs = F.cross_entropy(head(x), wanted, label_smoothing=smoothing, reduction="sum") * 3
     assert_close(ours, theirs, **EXACT)
@@ -178,10 +178,10 @@ def test_the_loss_of_an_output_layer_is_that_of_its_logits(
 
 def test_a_masked_output_is_one_more_layer_and_the_embedding() -> None:
     x, head = leaves()[0], masked_output()
-    inner = F.gelu(x @ head.thought.inner.weight.T + head.thought.inner.bias)
-    assert_close(head(x), head.thought.norm(inner) @ head.weight.T + head.bias)
+    inner = F.gelu(x @ head.transform.inner.weight.T + head.transform.inner.bias)
+    assert_close(head(x), head.transform.norm(inner) @ head.weight.T + head.bias)
     tokens = nn.Embedding(V, D)
-    assert MaskedOutput(tokens.weight, Thought(D, 1e-12)).weight is tokens.weight
+    assert MaskedLMHead(tokens.weight, HeadTransform(D, 1e-12)).weight is tokens.weight
 
 
 @pytest.mark.parametrize("name", POOLINGS)
@@ -198,7 +198,7 @@ def test_a_classifier_answers_once_of_what_is_real(name: str) -> None:
 
 def test_a_head_per_token_answers_of_each_alone() -> None:
     torch.manual_seed(1)
-    head, x = PerToken(D, 4, dropout=0.5).eval(), torch.randn(3, 7, D)
+    head, x = TokenClassifier(D, 4, dropout=0.5).eval(), torch.randn(3, 7, D)
     assert head(x).shape == (3, 7, 4)
     assert_close(head(x)[1, 5], head.out(x[1, 5]))
     head.train()

@@ -6,14 +6,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.testing import assert_close
 
-from regard.parts.neighbours import Neighbours
+from regard.parts.local_conv import LocalConv
 
 B, T, D, WIDTH = 2, 11, 6, 5
 
 
-def mixer() -> Neighbours:
+def mixer() -> LocalConv:
     torch.manual_seed(1)
-    return Neighbours(D, WIDTH).double()
+    return LocalConv(D, WIDTH).double()
 
 
 def numbers() -> Tensor:
@@ -45,4 +45,4 @@ def test_both_masks_of_padding_say_the_same() -> None:
 
 def test_a_width_without_a_middle_is_refused() -> None:
     with pytest.raises(ValueError, match="odd, not 4"):
-        Neighbours(D, 4)
+        LocalConv(D, 4)

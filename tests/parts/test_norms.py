@@ -11,9 +11,9 @@ from regard.parts.norms import (
     LayerNorm,
     RMSNorm,
     bare_rms_norm,
-    batch_norm_openly,
-    layer_norm_openly,
-    rms_norm_openly,
+    batch_norm_reference,
+    layer_norm_reference,
+    rms_norm_reference,
 )
 
 B, T, D = 2, 5, 12
@@ -31,12 +31,12 @@ def test_fused_equals_open(seed: int, scale: float) -> None:
     layer, rms, batch = LayerNorm(D).double(), RMSNorm(D, eps=1e-5).double(), BatchNorm(D).double()
     for weight in *layer.parameters(), *rms.parameters(), *batch.parameters():
         torch.nn.init.normal_(weight)
-    assert_close(layer(x), layer_norm_openly(x, layer.weight, layer.bias))
-    assert_close(rms(x), rms_norm_openly(x, rms.weight))
-    assert_close(batch(x), batch_norm_openly(x, batch.weight, batch.bias))
+    assert_close(layer(x), layer_norm_reference(x, layer.weight, layer.bias))
+    assert_close(rms(x), rms_norm_reference(x, rms.weight))
+    assert_close(batch(x), batch_norm_reference(x, batch.weight, batch.bias))
     bare = RMSNorm(D, eps=1e-5, elementwise_affine=False)
     assert not [*bare.parameters()]
-    assert_close(bare(x), rms_norm_openly(x))
+    assert_close(bare(x), rms_norm_reference(x))
 
 
 def test_a_layer_norm_leaves_mean_zero_and_variance_one() -> None:
@@ -76,6 +76,6 @@ def test_only_in_a_batch_norm_a_token_depends_on_the_others_and_in_use_it_does_n
 def test_the_bare_rms_norm_is_the_formula_and_so_is_its_gradient():
     torch.manual_seed(0)
     x = torch.randn(3, 5, 7, dtype=torch.float64, requires_grad=True)
-    torch.testing.assert_close(bare_rms_norm(x, 0.3), rms_norm_openly(x, eps=0.3))
+    torch.testing.assert_close(bare_rms_norm(x, 0.3), rms_norm_reference(x, eps=0.3))
     assert torch.autograd.gradcheck(lambda x: bare_rms_norm(x, 0.3), x)
     assert torch.equal(BareRMSNorm(0.3)(x), bare_rms_norm(x, 0.3))

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from regard.look import look
-from regard.parts.pooling import POOLINGS, AttentionPool, First, Last, Mean, MeanAndSum
+from regard.parts.pooling import POOLINGS, AttentionPool, FirstPool, LastPool, MeanPool, MeanSumPool
 
 B, T, D = 3, 7, 5
 LENGTHS = [T, 1, 4]
@@ -45,17 +45,17 @@ def test_what_is_pooled_already_passes_through_whatever_the_mask(name: str) -> N
 
 def test_last_first_and_mean_are_what_they_say() -> None:
     x, mask = numbers(B, T, D), mask_of(LENGTHS, T)
-    assert torch.equal(Last()(x), x[:, -1])
-    assert torch.equal(Last()(x, mask), torch.stack([x[i, n - 1] for i, n in enumerate(LENGTHS)]))
-    assert torch.equal(First()(x, mask), x[:, 0])
-    assert_close(Mean()(x, mask), torch.stack([x[i, :n].mean(0) for i, n in enumerate(LENGTHS)]))
+    assert torch.equal(LastPool()(x), x[:, -1])
+    assert torch.equal(LastPool()(x, mask), torch.stack([x[i, n - 1] for i, n in enumerate(LENGTHS)]))
+    assert torch.equal(FirstPool()(x, mask), x[:, 0])
+    assert_close(MeanPool()(x, mask), torch.stack([x[i, :n].mean(0) for i, n in enumerate(LENGTHS)]))
 
 
 def test_a_sum_tells_two_of_a_thing_from_four_which_a_mean_cannot() -> None:
     torch.manual_seed(1)
     x = numbers(1, 2, D)
-    pool, twice = MeanAndSum(D).double(), x.repeat(1, 2, 1)
-    assert_close(Mean()(x), Mean()(twice))
+    pool, twice = MeanSumPool(D).double(), x.repeat(1, 2, 1)
+    assert_close(MeanPool()(x), MeanPool()(twice))
     assert (pool(x) - pool(twice)).abs().max() > 1e-3
     both = torch.cat((x.mean(1), x.sum(1) / 10), -1)
     assert_close(pool(x), torch.nn.functional.gelu(both @ pool.dense.weight.T + pool.dense.bias))

@@ -15,11 +15,11 @@ from regard.parts.attention import SelfAttention
 from regard.parts.cache import Cache
 from regard.parts.positions import (
     Alibi,
-    Learned,
-    RelativeBias,
-    Rotary,
-    RotaryThenNorm,
-    Sinusoidal,
+    LearnedPositions,
+    RelativePositionBias,
+    RotaryPositions,
+    RotaryQKNorm,
+    SinusoidalPositions,
     places,
     sinusoids,
 )
@@ -58,7 +58,9 @@ def test_how_alike_two_positions_are_depends_on_their_distance_only(interleaved:
         assert_close(alike.diagonal(distance), torch.full((CONTEXT - distance,), wanted), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("positions", [Sinusoidal(CONTEXT, D), Learned(CONTEXT, D)], ids=["sinusoidal", "learned"])
+@pytest.mark.parametrize(
+    "positions", [SinusoidalPositions(CONTEXT, D), LearnedPositions(CONTEXT, D)], ids=["sinusoidal", "learned"]
+)
 class TestBothKinds:
     def test_a_later_start_continues_the_same_table(self, positions) -> None:
         whole = positions(CONTEXT)
@@ -98,8 +100,8 @@ def test_a_place_counts_the_tokens_of_its_own_text(lengths: list[int], split: in
 
 
 def test_learned_positions_are_saved_and_sinusoids_are_not() -> None:
-    assert [*Learned(CONTEXT, D).state_dict()] == ["weight"]
-    assert [*Sinusoidal(CONTEXT, D).state_dict()] == []
+    assert [*LearnedPositions(CONTEXT, D).state_dict()] == ["weight"]
+    assert [*SinusoidalPositions(CONTEXT, D).state_dict()] == []
 
 
 def test_an_odd_width_is_refused_with_its_number() -> None:
@@ -111,7 +113,7 @@ def test_an_odd_width_is_refused_with_its_number() -> None:
 @settings(deadline=None, derandomize=True, max_examples=40)
 def test_rotary_scores_depend_on_the_distance_only_and_lengths_stay(seed: int, ahead: int, base: float) -> None:
     torch.manual_seed(seed)
-    turn = Rotary(E, CONTEXT, base)
+    turn = RotaryPositions(E, CONTEXT, base)
     q, k = numbers(B, H, 5, E), numbers(B, G, 5, E)
     here, there = turn(q, k, 0), turn(q, k, ahead)
     scores = [x[:, :G] @ y.mT for x, y in (here, there)]
@@ -127,7 +129,7 @@ def test_a_pair_turns_by_its_angle_as_a_complex_number_does(t: int, j: int, way:
     x = numbers(B, H, 1, E)
     angle = way * t / 10_000 ** (2 * j / E)
     before = torch.complex(x[..., j], x[..., E // 2 + j])
-    turned, _ = Rotary(E, CONTEXT, turn=way)(x, x, t)
+    turned, _ = RotaryPositions(E, CONTEXT, turn=way)(x, x, t)
     after = torch.complex(turned[..., j], turned[..., E // 2 + j])
     assert_close(after, before * complex(math.cos(angle), math.sin(angle)), rtol=1e-6, atol=1e-6)
 
@@ -138,7 +140,10 @@ def test_a_pair_turns_by_its_angle_as_a_complex_number_does(t: int, j: int, way:
 @settings(deadline=None, derandomize=True, max_examples=60)
 def test_a_stretched_rotary_slows_what_comes_round_too_rarely(stretch: float, trained: int, base: float) -> None:
     """An angle is told by its sine while it is small: one token, and pairs that turn by less than a quarter."""
-    plain, slowed = Rotary(64, 2, base).table[1, 1:32], Rotary(64, 2, base, 1.0, stretch, trained).table[1, 1:32]
+    plain, slowed = (
+        RotaryPositions(64, 2, base).table[1, 1:32],
+        RotaryPositions(64, 2, base, 1.0, stretch, trained).table[1, 1:32],
+    )
     before, after = plain.double().asin(), slowed.double().asin()
     rounds = trained * before / (2 * math.pi)
     assert_close(after[rounds > 4], before[rounds > 4])
@@ -151,11 +156,13 @@ def test_a_stretched_rotary_slows_what_comes_round_too_rarely(stretch: float, tr
 @given(trained=st.integers(0, 5000), base=st.sampled_from([100.0, 1e4, 5e5]))
 @settings(deadline=None, derandomize=True, max_examples=20)
 def test_a_stretch_of_1_changes_nothing(trained: int, base: float) -> None:
-    assert torch.equal(Rotary(E, CONTEXT, base, trained=trained).table, Rotary(E, CONTEXT, base).table)
+    assert torch.equal(
+        RotaryPositions(E, CONTEXT, base, trained=trained).table, RotaryPositions(E, CONTEXT, base).table
+    )
 
 
 def test_without_trained_tokens_a_stretch_counts_in_smaller_steps() -> None:
-    plain, stretched = Rotary(E, CONTEXT), Rotary(E, 4 * CONTEXT, stretch=4.0)
+    plain, stretched = RotaryPositions(E, CONTEXT), RotaryPositions(E, 4 * CONTEXT, stretch=4.0)
     assert_close(stretched.table[::4], plain.table)
 
 
@@ -171,7 +178,7 @@ def test_the_angles_are_those_of_transformers(trained: int) -> None:
         hidden_size=H * E, num_attention_heads=H, rope_parameters=kind, max_position_embeddings=9000
     )
     cosines, sines = LlamaRotaryEmbedding(config)(torch.zeros(1), torch.arange(9000)[None])
-    ours = Rotary(E, 9000, 500.0, stretch=8.0 if trained else 1.0, trained=trained).table
+    ours = RotaryPositions(E, 9000, 500.0, stretch=8.0 if trained else 1.0, trained=trained).table
     wanted = torch.cat((sines[0, :, : E // 2], cosines[0, :, : E // 2]), -1)
     if trained:
         assert_close(ours[:100], wanted[:100], rtol=0, atol=1e-5)
@@ -181,11 +188,11 @@ def test_the_angles_are_those_of_transformers(trained: int) -> None:
 
 def test_a_head_of_odd_width_cannot_turn() -> None:
     with pytest.raises(ValueError, match="even, not 7"):
-        Rotary(7, CONTEXT)
+        RotaryPositions(7, CONTEXT)
 
 
 def test_nothing_of_a_rotary_is_saved_and_its_context_ends() -> None:
-    turn, q = Rotary(E, CONTEXT), numbers(B, H, 3, E)
+    turn, q = RotaryPositions(E, CONTEXT), numbers(B, H, 3, E)
     assert [*turn.state_dict()] == []
     turn(q, q, CONTEXT - 3)
     with pytest.raises(ValueError, match=rf"{CONTEXT + 1} tokens .*context of {CONTEXT}\b"):
@@ -195,12 +202,12 @@ def test_nothing_of_a_rotary_is_saved_and_its_context_ends() -> None:
 def test_a_norm_after_the_turn_makes_all_lengths_equal() -> None:
     torch.manual_seed(1)
     q, k = numbers(B, H, 4, E), numbers(B, G, 4, E)
-    plain, normed = Rotary(E, CONTEXT, turn=-1.0)(q, k, 5), RotaryThenNorm(E, CONTEXT, turn=-1.0)(q, k, 5)
+    plain, normed = RotaryPositions(E, CONTEXT, turn=-1.0)(q, k, 5), RotaryQKNorm(E, CONTEXT, turn=-1.0)(q, k, 5)
     for one, other in zip(plain, normed, strict=True):
         assert_close(other, one / one.square().mean(-1, keepdim=True).sqrt(), rtol=1e-5, atol=1e-5)
 
 
-BIASES = [Alibi(H), RelativeBias(H, 8, 6), RelativeBias(H, 8, 6, causal=True)]
+BIASES = [Alibi(H), RelativePositionBias(H, 8, 6), RelativePositionBias(H, 8, 6, causal=True)]
 every_bias = pytest.mark.parametrize("bias", BIASES, ids=["alibi", "relative", "relative causal"])
 
 
@@ -236,7 +243,7 @@ def test_alibi_falls_off_as_its_paper_says(heads: int) -> None:
 @pytest.mark.parametrize(("buckets", "farthest"), [(32, 128), (8, 20), (6, 5)])
 def test_the_buckets_are_those_of_t5(causal: bool, buckets: int, farthest: int) -> None:
     t5 = pytest.importorskip("transformers.models.t5.modeling_t5", reason="parity needs the dev extra")
-    ours = RelativeBias(H, buckets, farthest, causal)
+    ours = RelativePositionBias(H, buckets, farthest, causal)
     forward = torch.arange(200)[None] - torch.arange(200)[:, None]
     theirs = t5.T5Attention._relative_position_bucket(forward, not causal, buckets, farthest)
     assert torch.equal(ours.buckets(200, 200), theirs)
@@ -244,7 +251,7 @@ def test_the_buckets_are_those_of_t5(causal: bool, buckets: int, farthest: int) 
 
 
 def test_near_distances_have_a_bucket_each_and_all_far_ones_share_the_last() -> None:
-    buckets = RelativeBias(H, 32, 128).buckets(300, 300)
+    buckets = RelativePositionBias(H, 32, 128).buckets(300, 300)
     assert buckets[-1].flip(0)[:8].tolist() == [*range(8)]
     assert (buckets[-1].flip(0).diff() >= 0).all()
     assert buckets[-1, : 300 - 128].unique().tolist() == [15]
@@ -255,7 +262,7 @@ def test_near_distances_have_a_bucket_each_and_all_far_ones_share_the_last() -> 
 def test_too_few_buckets_are_refused_with_their_number() -> None:
     for buckets, farthest in (3, 128), (32, 8):
         with pytest.raises(ValueError, match=f"{buckets} buckets .* {farthest}"):
-            RelativeBias(H, buckets, farthest)
+            RelativePositionBias(H, buckets, farthest)
 
 
 def mixer_with(bias, causal: bool) -> SelfAttention:
@@ -286,7 +293,7 @@ def test_piece_by_piece_equals_all_at_once_with_a_bias(bias) -> None:
 
 
 def test_a_trained_bias_learns() -> None:
-    bias = RelativeBias(H, 8, 6, causal=True).double()
+    bias = RelativePositionBias(H, 8, 6, causal=True).double()
     mixer_with(bias, True)(numbers(B, 9, H * E)).square().sum().backward()
     learnt = (bias.weight.grad.abs() > 0).all(1)
     assert learnt.nonzero()[:, 0].tolist() == bias.buckets(9, 9).unique().tolist()

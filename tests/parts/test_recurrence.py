@@ -13,17 +13,17 @@ from regard.parts.recurrence import (
     GRU,
     LSTM,
     RNN,
-    BothWays,
+    Bidirectional,
     Recurrence,
-    gru_step_openly,
-    lstm_step_openly,
-    rnn_step_openly,
+    gru_step,
+    lstm_step,
+    rnn_step,
     runs_of,
 )
 
 B, T, D, E = 3, 9, 5, 4
 PIECES = [(0, 4), (4, 7), (7, 8), (8, 9)]
-STEPS = {RNN: rnn_step_openly, GRU: gru_step_openly, LSTM: lstm_step_openly}
+STEPS = {RNN: rnn_step, GRU: gru_step, LSTM: lstm_step}
 EVERY_CELL = pytest.mark.parametrize("cell", STEPS, ids=lambda cell: cell.__name__)
 EVERY_MIXER = pytest.mark.parametrize("name", ["RNN", "GRU", "LSTM", "BothWays"])
 
@@ -32,17 +32,17 @@ def numbers(*shape: int) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64)
 
 
-def mixer_of(cell: type[Recurrence], hidden: int = E, truncate: int = 0) -> Recurrence:
+def mixer_of(cell: type[Recurrence], hidden: int = E, bptt_length: int = 0) -> Recurrence:
     """With biases that are not 0, so that a forgotten one shows."""
     torch.manual_seed(3)
-    mixer = cell(D, hidden, truncate=truncate).double()
+    mixer = cell(D, hidden, bptt_length=bptt_length).double()
     for weight in mixer.parameters():
         weight.data += 0.3 * torch.randn_like(weight)
     return mixer
 
 
 def named(name: str) -> nn.Module:
-    return BothWays(mixer_of(LSTM), mixer_of(GRU, E - 1)) if name == "BothWays" else mixer_of(globals()[name])
+    return Bidirectional(mixer_of(LSTM), mixer_of(GRU, E - 1)) if name == "BothWays" else mixer_of(globals()[name])
 
 
 def run_openly(cell: type[Recurrence], mixer: Recurrence, x: Tensor, state: tuple[Tensor, ...]):
@@ -100,14 +100,14 @@ def test_what_comes_later_cannot_change_what_came_before(cell: type[Recurrence],
 
 @EVERY_CELL
 @pytest.mark.parametrize("truncate", [1, 2, 4, T, T + 5])
-def test_truncation_stops_gradients_at_every_border_and_nothing_else(cell: type[Recurrence], truncate: int) -> None:
-    whole, cut = mixer_of(cell), mixer_of(cell, truncate=truncate)
+def test_truncation_stops_gradients_at_every_border_and_nothing_else(cell: type[Recurrence], bptt_length: int) -> None:
+    whole, cut = mixer_of(cell), mixer_of(cell, bptt_length=bptt_length)
     x, state = numbers(B, T, D).requires_grad_(), tuple(numbers(B, E).requires_grad_() for _ in range(cell.states))
     y = cut(x, cache=Cache(state=state))
     assert_close(y, whole(x, cache=Cache(state=state)))
     for t in range(T):
         reached = torch.autograd.grad(y[:, t].sum(), (x, *state), retain_graph=True, allow_unused=True)
-        border = t - t % truncate
+        border = t - t % bptt_length
         assert (reached[0].abs().amax((0, 2)) > 0).tolist() == [border <= s <= t for s in range(T)]
         assert [grad is not None and bool(grad.any()) for grad in reached[1:]] == [border == 0] * cell.states
 
@@ -170,14 +170,14 @@ def test_apart_and_back_and_turned_twice_change_nothing(packed: Packed, causal: 
 
 
 @EVERY_MIXER
-@given(packed=PACKED, causal=st.booleans(), padding_sees_itself=st.booleans(), truncate=st.sampled_from([0, 2]))
+@given(packed=PACKED, causal=st.booleans(), padding_sees_itself=st.booleans(), bptt_length=st.sampled_from([0, 2]))
 @settings(max_examples=20)
 def test_packed_documents_are_read_as_if_each_were_alone(
-    name: str, packed: Packed, causal: bool, padding_sees_itself: bool, truncate: int
+    name: str, packed: Packed, causal: bool, padding_sees_itself: bool, bptt_length: int
 ) -> None:
     mixer, x = named(name), numbers(*packed.document.shape, D).requires_grad_()
     for part in mixer.modules():
-        part.truncate = truncate
+        part.bptt_length = bptt_length
     y = mixer(x, packed.mask(causal=causal, padding_sees_itself=padding_sees_itself))
     weighting = torch.randn_like(y)
     (grad,) = torch.autograd.grad((y * weighting * packed.real[..., None]).sum(), x)
@@ -209,7 +209,7 @@ def test_both_ways_is_the_bidirectional_layer_of_pytorch(cell: type[Recurrence])
     for weight, copied in zip(theirs.parameters(), [*left.parameters(), *right.parameters()], strict=True):
         weight.data.copy_(copied)
     x = numbers(B, T, D)
-    both = BothWays(left, right)
+    both = Bidirectional(left, right)
     assert both.hidden == 2 * E
     assert_close(both(x), theirs(x)[0])
     assert_close(both(x, torch.ones(1, 1, 1, T).bool()), theirs(x)[0])

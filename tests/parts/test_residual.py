@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from regard.parts.residual import Dense, PostNorm, PreNorm
+from regard.parts.residual import DenseConnections, PostNorm, PreNorm
 
 B, T, D = 2, 5, 8
 
@@ -61,7 +61,7 @@ class Narrow(nn.Linear):
 def test_a_dense_layer_sees_everything_before_it_and_nothing_is_changed() -> None:
     torch.manual_seed(1)
     growth, count = 3, 4
-    stack = Dense(Narrow(D + i * growth, growth) for i in range(count)).double()
+    stack = DenseConnections(Narrow(D + i * growth, growth) for i in range(count)).double()
     x = torch.randn(B, T, D, dtype=torch.float64)
     y = stack(x)
     assert y.shape == (B, T, D + count * growth)

@@ -10,18 +10,18 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from regard.look import look
-from regard.parts.attention import attend_openly
-from regard.parts.cache import Cache
-from regard.parts.scoring import (
+from regard.parts.attention import attention_reference
+from regard.parts.attention_scores import (
     AdditiveAttention,
     additive,
     dot,
     gaussian,
     kernel_average,
+    masked_softmax,
     pooled,
     scaled_dot,
-    weights_of,
 )
+from regard.parts.cache import Cache
 
 B, T, S, D, E = 2, 3, 5, 6, 4
 
@@ -55,14 +55,19 @@ def test_the_worked_example_of_112_and_96() -> None:
     q, k = torch.ones(1, 64), torch.stack([torch.full((64,), 112 / 64), torch.full((64,), 96 / 64)])
     assert dot(q, k).tolist() == [[112, 96]]
     assert scaled_dot(q, k).tolist() == [[14, 12]]
-    weights = weights_of(scaled_dot(q, k))
+    weights = masked_softmax(scaled_dot(q, k))
     assert [round(w, 2) for w in weights[0].tolist()] == [0.88, 0.12]
     v = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     assert_close(pooled(scaled_dot(q, k), v), weights)
 
 
 def test_one_of_four_takes_nearly_all() -> None:
-    assert [round(w, 2) for w in weights_of(torch.tensor([1.0, 1.0, 1.0, 5.0])).tolist()] == [0.02, 0.02, 0.02, 0.95]
+    assert [round(w, 2) for w in masked_softmax(torch.tensor([1.0, 1.0, 1.0, 5.0])).tolist()] == [
+        0.02,
+        0.02,
+        0.02,
+        0.95,
+    ]
 
 
 @given(seed=st.integers(0, 999), masked=st.booleans())
@@ -74,8 +79,12 @@ def test_a_kernel_average_is_attention_with_the_logarithm_of_the_kernel_as_score
     mask = mask if masked else None
     heads = None if mask is None else mask[:, None]
     assert_close(kernel_average(dot(q, k).exp(), v, mask), pooled(dot(q, k), v, mask))
-    assert_close(pooled(dot(q, k), v, mask), attend_openly(q[:, None], k[:, None], v[:, None], heads, scale=1.0)[:, 0])
-    assert_close(pooled(scaled_dot(q, k), v, mask), attend_openly(q[:, None], k[:, None], v[:, None], heads)[:, 0])
+    assert_close(
+        pooled(dot(q, k), v, mask), attention_reference(q[:, None], k[:, None], v[:, None], heads, scale=1.0)[:, 0]
+    )
+    assert_close(
+        pooled(scaled_dot(q, k), v, mask), attention_reference(q[:, None], k[:, None], v[:, None], heads)[:, 0]
+    )
     for width in 0.5, 2.0:
         bell = (-torch.cdist(q, k).square() / (2 * width**2)).exp()
         assert_close(kernel_average(bell, v, mask), pooled(gaussian(q, k, width), v, mask))
@@ -113,8 +122,8 @@ def test_beams_that_share_a_source_equal_repeated_sources(tokens: int) -> None:
     with look(cross) as shared:
         together = cross(x, source, mask)
     with look(cross) as alone:
-        repeated = cross(x, source.repeat_interleave(beams, 0), mask.repeat_interleave(beams, 0))
-    assert_close(together, repeated)
+        repeat_kv = cross(x, source.repeat_interleave(beams, 0), mask.repeat_interleave(beams, 0))
+    assert_close(together, repeat_kv)
     assert shared["weights"].shape == (B * beams, 1, tokens, S)
     assert_close(shared["weights"], alone["weights"])
 
@@ -122,7 +131,7 @@ def test_beams_that_share_a_source_equal_repeated_sources(tokens: int) -> None:
 def test_a_source_in_the_cache_equals_the_source_itself_and_padding_is_invisible() -> None:
     cross, source, mask = attention()
     x = numbers(B, T, D)
-    keys, values = cross.answers(source)
+    keys, values = cross.project_kv(source)
     assert (keys.shape, values.shape) == ((B, 1, S, E), (B, 1, S, D))
     assert_close(cross(x, cache=Cache((keys, values), mask)), cross(x, source, mask))
     hidden = torch.where(mask[:, 0, 0, :, None], source, 99.0)

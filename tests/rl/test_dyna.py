@@ -211,7 +211,7 @@ def test_a_signal_keeps_the_last_round_and_prints_how_to_resume(signum, code, br
         ),
         (["--env", "CartPole-v1", "--skip-bad"], "--skip-bad does not go with --env"),
         (["--env", "CartPole-v1", "--encoding", "cp1252"], "--encoding does not go with --env"),
-        (["--env", "CartPole-v1", "--patch", "2"], "--patch does not go with --env"),
+        (["--env", "CartPole-v1", "--patch-size", "2"], "--patch-size does not go with --env"),
         (["--env", "CartPole-v1", "--real-steps", "5"], "real-steps must be at least 100"),
         (["--env", "CartPole-v1", "--memory", "0"], "memory must be 1 to 64"),
         (["--hide", "1"], "hide must be given together with --env"),

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from regard.data.moments import Moments
-from regard.models.world import World, WorldConfig
+from regard.models.world_model import WorldModel, WorldModelConfig
 from regard.rl.dynamics_model import (
     BurnInTask,
     ReplayBuffer,
@@ -32,7 +32,9 @@ def make_model(observation_dim=2, num_actions=2, context=C):
     torch.manual_seed(5)
     task = unfitted_task(observation_dim, num_actions)
     model = task.head(
-        World(WorldConfig(observation_dim, 1, num_actions, context=context, dim=16, layers=2, heads=2, hidden=24))
+        WorldModel(
+            WorldModelConfig(observation_dim, 1, num_actions, context=context, dim=16, layers=2, heads=2, hidden=24)
+        )
     )
     for weight in model.head.parameters():
         torch.nn.init.normal_(weight, std=0.3)

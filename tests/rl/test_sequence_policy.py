@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from regard.data.bundled.cart import LIMIT, carts
-from regard.models.world import World, WorldConfig
+from regard.models.world_model import WorldModel, WorldModelConfig
 from regard.rl.cartpole import CartPole
 from regard.rl.environment import Trajectory, episode_returns, random_policy, record_episodes
 from regard.rl.sequence_policy import SequencePolicy, play_in_parallel
@@ -16,12 +16,14 @@ EPISODES = carts(20)
 
 
 def fit_task(returns=False):
-    return Decide.fit(EPISODES, "foresees", {}, {}, best=1.0, returns=returns, patch=None)
+    return Decide.fit(EPISODES, "foresees", {}, {}, best=1.0, returns=returns, patch_size=None)
 
 
 def make_model(task):
     torch.manual_seed(1)
-    model = task.head(World(WorldConfig(context=CONTEXT, dim=16, layers=2, heads=2, hidden=24, **task.sizes())))
+    model = task.head(
+        WorldModel(WorldModelConfig(context=CONTEXT, dim=16, layers=2, heads=2, hidden=24, **task.sizes()))
+    )
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(torch.randn_like(weight) * 0.3)

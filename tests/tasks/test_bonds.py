@@ -14,7 +14,7 @@ from regard.data.lint import BadLines
 from regard.data.molecules import Molecules, asked_for
 from regard.data.text import hold_out
 from regard.load import load
-from regard.models.graph import Graph, GraphConfig
+from regard.models.graphormer import Graphormer, GraphormerConfig
 from regard.tasks.classify import Classify
 from regard.tasks.regress import Regress
 from regard.training.train import train
@@ -45,7 +45,7 @@ def test_what_is_said_of_a_gap_is_not_scored() -> None:
     """A model that says A and B of all is right where it is known, and no worse for the gaps."""
     rows = [labelled("CCO", ("A", "B")), labelled("CC", ("A",), ("B",)), labelled("CN", (), ("A", "B"))]
     task = Classify(many=True, labels=["A", "B"], molecules=Molecules.fit(rows), pooling="sum")
-    model = task.head(Graph(GraphConfig(**task.sizes(), dim=8, layers=1, heads=2, hidden=8)))
+    model = task.head(Graphormer(GraphormerConfig(**task.sizes(), dim=8, layers=1, heads=2, hidden=8)))
     torch.nn.init.zeros_(model.head.out.weight)
     torch.nn.init.ones_(model.head.out.bias)
     scores = task.score(model.eval(), rows)
@@ -65,7 +65,7 @@ def table(file: Path, rows: list[str]) -> str:
 
 def small(at: Path, **more: Any) -> dict[str, Any]:
     sizes = {"dim": 8, "layers": 1, "heads": 2, "hidden": 8, "device": "cpu"}
-    return {"model": "graph", "out": str(at / "run"), "steps": 1, "checks": 1} | sizes | more
+    return {"model": "graphormer", "out": str(at / "run"), "steps": 1, "checks": 1} | sizes | more
 
 
 def test_an_atom_that_was_never_seen_is_told_by_line_and_can_be_skipped(tmp_path: Path, capsys: Any) -> None:
@@ -162,7 +162,7 @@ def test_some_seconds_beat_the_mean(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     some = list(paths.paths(2000))
     monkeypatch.setattr(paths, "paths", lambda: iter(some))
     how = {"steps": 120, "checks": 1, "dim": 32, "layers": 2, "hidden": 64, "heads": 2}
-    *_, last = train("regress", model="graph", device="cpu", out=str(tmp_path / "run"), **how)
+    *_, last = train("regress", model="graphormer", device="cpu", out=str(tmp_path / "run"), **how)
     assert last.scores["r2"] > 0.15
 
 
@@ -173,5 +173,5 @@ def test_some_seconds_beat_the_commonest_label(tmp_path: Path) -> None:
     rows = [f"{form.format(*size)},{label}" for label, form in made.items() for size in sizes]
     data = table(tmp_path / "a.csv", ["smiles,label", *rows])
     how = {"steps": 60, "checks": 1, "held_out": 0.3, "dim": 32, "layers": 2, "hidden": 64}
-    *_, last = train("classify", model="graph", data=data, device="cpu", out=str(tmp_path / "run"), **how)
+    *_, last = train("classify", model="graphormer", data=data, device="cpu", out=str(tmp_path / "run"), **how)
     assert last.scores["accuracy"] > 80

@@ -9,13 +9,13 @@ import torch
 from regard.data.episodes import Episode, video, write_episodes
 from regard.data.lines import Bad
 from regard.hub.files import read_json
-from regard.models.world import World, WorldConfig
+from regard.models.world_model import WorldModel, WorldModelConfig
 from regard.tasks.decide import NOTHING, Decide, Wishes
 from regard.tasks.steps import the_best, to_go
 from regard.training.train import train
 
 CONTEXT = 6
-AIM = {"best": 1.0, "returns": False, "patch": None}
+AIM = {"best": 1.0, "returns": False, "patch_size": None}
 
 
 def episode(steps, line=1, shape=(3,), kinds=4):
@@ -34,8 +34,8 @@ def fitted(rows=ROWS, **aim):
 
 def model_of(task, context=CONTEXT):
     torch.manual_seed(1)
-    config = WorldConfig(context=context, dim=16, layers=2, heads=2, hidden=24, **task.sizes())
-    made = task.head(World(config)).eval()
+    config = WorldModelConfig(context=context, dim=16, layers=2, heads=2, hidden=24, **task.sizes())
+    made = task.head(WorldModel(config)).eval()
     with torch.no_grad():
         for weight in made.parameters():
             weight.add_(torch.randn_like(weight) * 0.1)
@@ -106,7 +106,7 @@ def test_numbers_are_scaled_by_what_was_learnt_from():
         numbers[:9, 0, :3], (ROWS[0].observations[:-1] - every.mean(0)) / every.std(0), rtol=1e-4
     )
     assert task.highest == pytest.approx(max(row.rewards.sum() for row in ROWS))
-    assert task.sizes() == {"observation": 5, "places": 1, "actions": 4}
+    assert task.sizes() == {"observation_dim": 5, "observation_tokens": 1, "num_actions": 4}
 
 
 def test_a_number_that_never_changes_is_no_reason_to_divide_by_nothing():
@@ -118,8 +118,8 @@ def test_a_number_that_never_changes_is_no_reason_to_divide_by_nothing():
 
 def test_a_frame_is_given_in_patches():
     rows = [episode(5, line, (4, 6)) for line in (1, 2)]
-    task = fitted(rows, patch=2, returns=True)
-    assert task.sizes() == {"observation": 4 + 2, "places": 6, "actions": 4}
+    task = fitted(rows, patch_size=2, returns=True)
+    assert task.sizes() == {"observation_dim": 4 + 2, "observation_tokens": 6, "num_actions": 4}
     assert task.prepare(rows, CONTEXT).arrays[0].shape == (10, 6, 6)
 
 
@@ -257,8 +257,8 @@ def test_who_begins_with_a_model_of_a_world_sees_as_far_as_that_does(tmp_path):
     write_episodes(tmp_path / "some.npz", ROWS)
     small = {"dim": 16, "layers": 1, "heads": 2, "hidden": 24, "context": 3}
     where = {"data": str(tmp_path / "some.npz"), "held_out": 0.3, "steps": 1, "device": "cpu"}
-    list(train("predict", out=tmp_path / "world", **where, **small))
-    list(train("decide", out=tmp_path / "run", from_=tmp_path / "world", **where))
+    list(train("predict", out=tmp_path / "world_model", **where, **small))
+    list(train("decide", out=tmp_path / "run", from_=tmp_path / "world_model", **where))
     assert read_json(tmp_path / "run" / "config.json")["context"] == 3
 
 

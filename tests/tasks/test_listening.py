@@ -25,8 +25,8 @@ def write(file, samples, rate=voices.RATE):
 @pytest.fixture(scope="module")
 def listener(tmp_path_factory):
     """Ten digits, learnt for a second or two from 24 voices."""
-    run = tmp_path_factory.mktemp("runs") / "listener"
-    steps = list(train("classify", model="listener", out=str(run), steps=120, layers=1, batch_tokens=800, **SMALL))
+    run = tmp_path_factory.mktemp("runs") / "audio_encoder"
+    steps = list(train("classify", model="audio_encoder", out=str(run), steps=120, layers=1, batch_tokens=800, **SMALL))
     return run, steps
 
 
@@ -90,7 +90,7 @@ def test_what_is_said_is_learnt_and_beats_always_saying_the_same(tmp_path, monke
     monkeypatch.setattr("regard.data.joined.WORDS", (1, 1))
     run = tmp_path / "run"
     how = {"encoder_layers": 2, "decoder_layers": 1, "batch_tokens": 600, "check_examples": 20, "average": 0.9}
-    steps = [step.loss for step in train("translate", model="transcriber", out=str(run), steps=150, **SMALL | how)]
+    steps = [step.loss for step in train("translate", model="speech2text", out=str(run), steps=150, **SMALL | how)]
     assert np.mean(steps[-5:]) < 0.75 * steps[0]
     loaded = load(run)
     rows = list(bundled_strings()["test"])[:120]

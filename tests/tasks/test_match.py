@@ -31,8 +31,8 @@ TOWERS = {
     "image_dim": 24,
     "image_layers": 1,
     "image_heads": 3,
-    "patch": 8,
-    "joint": E,
+    "patch_size": 8,
+    "projection_dim": E,
 }
 READS = {
     "pieces": "bpe",

@@ -13,7 +13,7 @@ from regard.cli import main
 from regard.data.bundled import ball
 from regard.data.episodes import Episode, read_episodes, video, write_episodes
 from regard.load import load
-from regard.models.world import World, WorldConfig
+from regard.models.world_model import WorldModel, WorldModelConfig
 from regard.tasks.predict import Predict
 from regard.tasks.rollout import foresee, missed, roll, rolled
 from regard.training.settings import start
@@ -45,7 +45,7 @@ def springs() -> list[Episode]:
     return [spring(30, seed) for seed in range(60)]
 
 
-def learnt(task: Predict, body: World, rows: list[Episode]) -> Any:
+def learnt(task: Predict, body: WorldModel, rows: list[Episode]) -> Any:
     """A model that nobody has trained, but whose head says something."""
     model = task.head(body)
     torch.manual_seed(2)
@@ -56,9 +56,9 @@ def learnt(task: Predict, body: World, rows: list[Episode]) -> Any:
 
 
 def made(rows: list[Episode], context: int = 4) -> tuple[Predict, Any]:
-    task = Predict.fit(rows, "foresees", {}, {}, patch=None)
+    task = Predict.fit(rows, "foresees", {}, {}, patch_size=None)
     torch.manual_seed(1)
-    body = World(WorldConfig(**task.sizes(), context=context, dim=16, layers=2, heads=2, hidden=24))
+    body = WorldModel(WorldModelConfig(**task.sizes(), context=context, dim=16, layers=2, heads=2, hidden=24))
     return task, learnt(task, body, rows)
 
 
@@ -124,7 +124,7 @@ def test_the_loss_of_frames_is_the_error_of_their_pixels() -> None:
     films = ball.balls(3, 6, seed=3)
     rows = [video(frames, "ball", line) for line, frames in enumerate(films.frames, 1)]
     task, _ = made(rows, context=5)
-    untrained = task.head(World(WorldConfig(**task.sizes(), context=5, dim=16, layers=1, heads=2, hidden=24)))
+    untrained = task.head(WorldModel(WorldModelConfig(**task.sizes(), context=5, dim=16, layers=1, heads=2, hidden=24)))
     examples = task.prepare(rows, 5)
     loss = task.loss(untrained, task.batch(examples, np.concatenate(examples.epoch(10**6, 1, 0))))
     frames = films.frames / 255
@@ -271,7 +271,7 @@ def test_nothing_is_told_of_what_follows_the_last_action(springs: list[Episode],
 
 def test_rewards_that_are_all_alike_have_no_scale(springs: list[Episode]) -> None:
     alike = [row._replace(rewards=np.full(row.steps, 0.1, np.float32)) for row in springs]
-    assert Predict.fit(alike, "foresees", {}, {}, patch=None).reward[1] == 1.0
+    assert Predict.fit(alike, "foresees", {}, {}, patch_size=None).reward[1] == 1.0
 
 
 def test_an_episode_without_an_end_stops_the_training_by_its_line(tmp_path: Path) -> None:

@@ -14,15 +14,15 @@ from regard.data.bundled.chains import chains, split
 from regard.data.fasta import Chain
 from regard.data.residues import EXAMPLE, spelling
 from regard.load import load
-from regard.models.chain import Chain as Body
-from regard.models.chain import ChainConfig
+from regard.models.protein_encoder import ProteinEncoder as Body
+from regard.models.protein_encoder import ProteinEncoderConfig
 from regard.tasks.fill import Fill
 from regard.tasks.tag import NOT, UNTOLD, Tag
 from regard.training.settings import start
 from regard.training.train import carry_out, planned, prepare, train
 from regard.view.word_pieces import tokenize_words
 
-SMALL = {"model": "chain", "dim": 16, "heads": 2, "hidden": 12, "device": "cpu", "checks": 1}
+SMALL = {"model": "protein_encoder", "dim": 16, "heads": 2, "hidden": 12, "device": "cpu", "checks": 1}
 
 
 SOME = chains(1200)
@@ -43,7 +43,7 @@ def made() -> tuple[Tag, Any]:
     torch.manual_seed(1)
     task = Tag(tags=["C", "E", "H"], tokenizer=spelling())
     sizes = {name: value for name, value in task.sizes().items() if name == "vocab"}
-    body = Body(ChainConfig(**sizes, context=16, dim=16, heads=2, hidden=12, dropout=0.0))
+    body = Body(ProteinEncoderConfig(**sizes, context=16, dim=16, heads=2, hidden=12, dropout=0.0))
     return task, task.head(body).double().eval()
 
 
@@ -108,10 +108,14 @@ def test_chains_are_not_words_and_words_are_not_chains() -> None:
     [
         ("tag", {"model": "bert", "vocab": 300}, "--vocab is for texts"),
         ("tag", {"model": "bert", "pieces": "unigram"}, "--pieces is for texts"),
-        ("fill", {"model": "chain", "documents": "files"}, "--documents files is for texts"),
-        ("fill", {"model": "chain", "data": "a.txt"}, r"a\.txt: this model reads proteins, in FASTA files"),
+        ("fill", {"model": "protein_encoder", "documents": "files"}, "--documents files is for texts"),
+        ("fill", {"model": "protein_encoder", "data": "a.txt"}, r"a\.txt: this model reads proteins, in FASTA files"),
         ("fill", {"model": "bert", "valid": "a.txt"}, r"a\.txt: this model reads proteins"),
-        ("tag", {"model": "chain", "data": ("a.txt", "b.fasta")}, r"a\.txt: chains and their labels are FASTA files"),
+        (
+            "tag",
+            {"model": "protein_encoder", "data": ("a.txt", "b.fasta")},
+            r"a\.txt: chains and their labels are FASTA files",
+        ),
     ],
 )
 def test_options_of_texts_are_refused(task: str, how: dict[str, Any], says: str) -> None:
@@ -172,5 +176,7 @@ def test_a_little_training_beats_the_commonest_label_and_that_of_each_letter() -
     commonest = 100 * max(states.values()) / states.total()
     letters = {letter for letter, _ in counts}
     of_letters = 100 * sum(max(counts[letter, state] for state in "HEC") for letter in letters) / counts.total()
-    steps = [*train("tag", model="chain", dim=32, heads=2, hidden=48, layers=1, steps=60, checks=1, device="cpu")]
+    steps = [
+        *train("tag", model="protein_encoder", dim=32, heads=2, hidden=48, layers=1, steps=60, checks=1, device="cpu")
+    ]
     assert steps[-1].scores["accuracy"] > of_letters + 5 > commonest + 5

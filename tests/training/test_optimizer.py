@@ -16,8 +16,8 @@ from regard.training.optimizer import Average, Muon, freeze, grouped, optimizers
 KINDS = ["muon", "adamw", "sgd"]
 SMALL = {
     "vocab": 11, "context": 8, "dim": 12, "layers": 1, "encoder_layers": 1, "decoder_layers": 1, "stages": 2,
-    "heads": 2, "hidden": 10, "image": 8, "patch": 4, "image_dim": 8, "image_layers": 1, "image_heads": 2, "joint": 6,
-    "mels": 6, "stride": 2, "observation": 5, "places": 2, "actions": 3, "properties": 7, "pairs": 4,
+    "heads": 2, "hidden": 10, "image_size": 8, "patch_size": 4, "image_dim": 8, "image_layers": 1, "image_heads": 2, "projection_dim": 6,
+    "mels": 6, "stride": 2, "observation_dim": 5, "observation_tokens": 2, "num_actions": 3, "atom_features": 7, "pair_kinds": 4,
 }  # fmt: skip
 BODIES = [(name, ability) for name, family in MODELS.items() for ability in family.bodies]
 every_body = pytest.mark.parametrize(("name", "ability"), BODIES)
@@ -29,7 +29,7 @@ def model_of(name: str, ability: str) -> Model:
     body: Any = family.bodies[ability](
         family.config(**{f.name: SMALL[f.name] for f in fields(family.config) if f.name in SMALL})
     )
-    return Model(body, body.vocabulary() if hasattr(body, "vocabulary") else nn.Linear(12, 3))
+    return Model(body, body.lm_head() if hasattr(body, "lm_head") else nn.Linear(12, 3))
 
 
 def groups_of(made: list[torch.optim.Optimizer]) -> list[dict[str, Any]]:
@@ -68,7 +68,7 @@ def test_muon_is_for_what_multiplies_vectors_inside_the_body(name: str, ability:
     muons = [o for o in optimizers(model, 0.1, "muon") if isinstance(o, Muon)]
     inner = {names[id(w)] for group in groups_of([*muons]) for w in group["params"]}
     for path, weight in model.named_parameters():
-        words = ("tokens", "positions", "segments", "first", "head.", "actions", "places", "pairs")
+        words = ("tokens", "positions", "segments", "first", "head.", "actions", "pair_bias")
         looked_up = any(word in path for word in words)
         wide = weight.dim() > 1 and min(weight.flatten(1).shape) > 1
         multiplies = path.startswith("body.") and wide and not looked_up

@@ -28,11 +28,11 @@ def test_defaults_then_the_size_then_the_user(task: str, model: str) -> None:
     assert (usual.model, usual.size, large.size) == (model, first, last)
     for settings, size in (usual, first), (large, last):
         named = dict(sizes_of(model)[size])
-        if "image" in named:  # as large as the pictures are made
-            assert settings.reading["side"] == named.pop("image")
+        if "image_size" in named:  # as large as the pictures are made
+            assert settings.reading["side"] == named.pop("image_size")
         usual_here = TASKS[task].usual(settings.ability)
         assert settings.body.items() >= (named | {k: v for k, v in usual_here.items() if k in settings.body}).items()
-        assert not {"vocab", "pad", "image", "channels"} & {*settings.body}
+        assert not {"vocab", "pad", "image_size", "channels"} & {*settings.body}
     said = settle(task, model, last, dim=40, steps=7)
     assert said.body == large.body | {"dim": 40}
     assert (said.plan.steps, usual.plan) == (7, Plan())
@@ -41,8 +41,12 @@ def test_defaults_then_the_size_then_the_user(task: str, model: str) -> None:
 def test_a_task_may_have_another_usual_size_of_its_body() -> None:
     """Told by --help as it is taken; the user has the last word."""
     assert (settle("predict").body["context"], settle("decide").body["context"]) == (4, 20)
-    for size in sizes_of("world"):
-        assert options("decide", "world", size)["context"].default == settle("decide", size=size).body["context"] == 20
+    for size in sizes_of("world_model"):
+        assert (
+            options("decide", "world_model", size)["context"].default
+            == settle("decide", size=size).body["context"]
+            == 20
+        )
     assert settle("decide", context=7).body["context"] == 7
     assert "context" not in settle("decide").aim
 
@@ -52,7 +56,7 @@ def test_every_option_is_explained_and_none_follows_from_the_data(task: str, mod
     known = options(task, model, next(iter(sizes_of(model))))
     assert [name for name, option in known.items() if not option.help] == []
     learnt = {field.name for field in fields(TASKS[task]) if field.kw_only}  # type: ignore[arg-type]
-    assert not {"pad", "sep", "image", "channels", *learnt} - {"documents"} & {*known}
+    assert not {"pad", "sep", "image_size", "channels", *learnt} - {"documents"} & {*known}
     for name in ("data", "steps", "out", "dim"):
         assert name in known
 
@@ -77,9 +81,9 @@ def test_what_a_run_keeps_is_what_it_goes_on_with(task: str, model: str) -> None
         ({"task": "classify", "pad": 2}, "no option named 'pad'"),
         ({"task": "classify", "labels": ["a"]}, "no option named 'labels'"),
         ({"task": "write", "longest": 9}, "no option named 'longest'"),
-        ({"task": "tag", "model": "chain", "longest": 9}, "no option named 'longest'"),
-        ({"task": "classify", "model": "listener", "longest": 9}, "no option named 'longest'"),
-        ({"task": "regress", "model": "graph", "longest": 9}, "no option named 'longest'"),
+        ({"task": "tag", "model": "protein_encoder", "longest": 9}, "no option named 'longest'"),
+        ({"task": "classify", "model": "audio_encoder", "longest": 9}, "no option named 'longest'"),
+        ({"task": "regress", "model": "graphormer", "longest": 9}, "no option named 'longest'"),
         ({"task": "classify", "model": "vit", "pieces": "bpe"}, "no option named 'pieces'"),
     ],
 )

@@ -36,7 +36,7 @@ def test_a_row_is_the_decoding_step_of_its_word(small_run):
     batch = task.batch(task.prepare([(text, target)]), np.array([0]))
     name = f"body.decoder.{alignment.layer}.cross.inner.weights"
     with torch.inference_mode():
-        caches = model.body.read(batch.source, batch.source_mask)
+        caches = model.body.decoder_caches(batch.source, batch.source_mask)
         steps = []
         for t in range(batch.target.size(1)):
             with look(model) as activations:

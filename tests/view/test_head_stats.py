@@ -12,7 +12,7 @@ from torch.testing import assert_close
 from regard.data.pieces import WRITING, Pieces, learn
 from regard.load import Loaded, load
 from regard.models.gpt import GPT, GPTConfig
-from regard.models.recurrent import Reader, RecurrentConfig
+from regard.models.recurrent import RecurrentConfig, RecurrentEncoder
 from regard.models.seq2seq import Seq2Seq
 from regard.tasks.tag import Tag
 from regard.tasks.write import Write
@@ -163,5 +163,5 @@ def test_a_recurrent_translator_has_one_head(small_run) -> None:
 def test_a_model_without_attention_has_no_tab() -> None:
     tokenizer = learn([STORY], Pieces("characters"))
     task = Tag(tokenizer=tokenizer, tags=["a", "b"])
-    model = task.head(Reader(RecurrentConfig(len(tokenizer), dim=8, layers=1))).eval()
+    model = task.head(RecurrentEncoder(RecurrentConfig(len(tokenizer), dim=8, layers=1))).eval()
     assert heads_tab(Loaded(model, task), "the cat") is None

@@ -18,7 +18,7 @@ from regard.data.bundled import shapes
 from regard.data.images import Picture
 from regard.data.pictures import Pictures
 from regard.load import Loaded
-from regard.models.convolution import Convolution, ConvolutionConfig
+from regard.models.resnet import ResNet, ResNetConfig
 from regard.models.vit import ViT, ViTConfig
 from regard.tasks.classify import Classify
 
@@ -115,9 +115,9 @@ def image_models(tmp_path_factory):
     task = Classify(labels=["circle", "star"], pictures=Pictures.fit(rows))
     torch.manual_seed(0)
     sizes = task.sizes()
-    vit = ViT(ViTConfig(**sizes, patch=8, dim=12, layers=1, heads=3, hidden=8))
-    convolution = Convolution(ConvolutionConfig(channels=sizes["channels"], dim=4, stages=1))
-    for name, body in (("vit", vit), ("convolution", convolution)):
+    vit = ViT(ViTConfig(**sizes, patch_size=8, dim=12, layers=1, heads=3, hidden=8))
+    convolution = ResNet(ResNetConfig(channels=sizes["channels"], dim=4, stages=1))
+    for name, body in (("vit", vit), ("resnet", convolution)):
         Loaded(task.head(body).eval(), task).save(folder / name)
     return folder
 
@@ -134,7 +134,7 @@ def test_the_page_of_an_image_model(run_look, image_models, tmp_path):
 
 
 def test_a_model_without_attention_is_refused(run_look, image_models):
-    code, _, err = run_look(image_models / "convolution", image_models / "one.png")
+    code, _, err = run_look(image_models / "resnet", image_models / "one.png")
     assert code == 2
     assert "this model has no attention to look at" in err
 

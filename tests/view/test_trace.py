@@ -22,8 +22,8 @@ from regard.data.tokens import Tokenizer
 from regard.load import Loaded, load
 from regard.look import look
 from regard.models import MODELS, ability_for
-from regard.parts.attention import join
-from regard.parts.positions import Alibi, Sinusoidal, sinusoids
+from regard.parts.attention import merge_heads
+from regard.parts.positions import Alibi, SinusoidalPositions, sinusoids
 from regard.tasks import TASKS
 from regard.tasks.classify import Classify
 from regard.tasks.embed import Embed
@@ -90,19 +90,19 @@ def numbers(blob, *shape, kind="<f4"):
 
 MODELS_TO_TRACE = [
     ("translate", "transformer", {}),
-    ("translate", "transformer", {"norm_last": True}),
+    ("translate", "transformer", {"post_norm": True}),
     ("translate", "recurrent", {}),
     ("write", "gpt", {}),
     ("write", "llama", {}),
-    ("write", "nano", {"softcap": 15.0}),
+    ("write", "nanochat", {"softcap": 15.0}),
     ("fill", "bert", {}),
     ("classify", "bert", {}),
-    ("tag", "bert", {"after_pad": True}),
+    ("tag", "bert", {"positions_after_pad": True}),
     ("answer", "bert", {}),
     ("regress", "gpt", {}),
     ("embed", "llama", {}),
-    ("tag", "nano", {}),
-    ("fill", "modernbert", {"every": 2, "window": 1}),
+    ("tag", "nanochat", {}),
+    ("fill", "modernbert", {"global_every": 2, "window": 1}),
 ]
 all_models = pytest.mark.parametrize(
     ("kind", "family", "config"), MODELS_TO_TRACE, ids=lambda x: x if isinstance(x, str) else str(len(x))
@@ -163,7 +163,7 @@ def test_the_page_data_reproduce_weights_and_outputs(kind, family, config):
             module = trace.model.get_submodule(attention.modules[layer])
             with torch.no_grad():
                 assert_close(
-                    module.out(join(torch.stack(outputs)[None])),
+                    module.out(merge_heads(torch.stack(outputs)[None])),
                     trace.activations[attention.modules[layer]],
                     atol=1e-4,
                     rtol=1e-4,
@@ -213,7 +213,7 @@ def test_a_row_of_the_cross_map_is_the_decoding_step_of_its_token():
     assert cross.keys.tokens == task.tokenizer.pieces(source)
     assert decoder.queries.tokens == decoder.keys.tokens == ["start", *task.tokenizer.pieces(target_ids)[:-1]]
     with torch.inference_mode():
-        caches = body.read(torch.tensor([source]))
+        caches = body.decoder_caches(torch.tensor([source]))
         for t, input_id in enumerate([task.first, *target_ids[:-1]]):
             with look(loaded.model) as activations:
                 body.decode(torch.tensor([[input_id]]), cache=caches)
@@ -502,11 +502,11 @@ def test_word_attention_is_the_mean_of_queries_and_the_sum_of_keys():
 
 @pytest.mark.parametrize(("kind", "family", "name"), [
     ("translate", "transformer", "sinusoidal"), ("write", "gpt", "learned"), ("tag", "bert", "learned"),
-    ("write", "llama", "rotary"), ("write", "nano", "rotary"),
+    ("write", "llama", "rotary"), ("write", "nanochat", "rotary"),
 ])  # fmt: skip
 def test_the_position_table_is_the_models_own(kind, family, name):
     body = (
-        build_model(kind, family, after_pad=True, pad=3).model.body
+        build_model(kind, family, positions_after_pad=True, pad=3).model.body
         if family == "bert"
         else build_model(kind, family).model.body
     )
@@ -532,7 +532,7 @@ def test_a_wide_table_shows_fewer_positions():
 
     assert positions_tab(Wide()) is None
     assert positions_tab(build_model("translate", "recurrent").model.body) is None
-    Wide.positions = Sinusoidal(300, 2000)
+    Wide.positions = SinusoidalPositions(300, 2000)
     tab = positions_tab(Wide())
     assert tab["shape"] == [50, 2000]
     assert_close(torch.tensor(numbers(tab["table"], 50, 2000)), sinusoids(50, 2000))

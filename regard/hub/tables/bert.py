@@ -24,7 +24,7 @@ from regard.hub.tables.wording import (
     modules,
     within,
 )
-from regard.parts.heads import Classifier, MaskedOutput, PerToken, SpanScores
+from regard.parts.heads import Classifier, MaskedLMHead, SpanHead, TokenClassifier
 from regard.parts.pooling import Pooler
 
 
@@ -43,7 +43,7 @@ class AfterPad(Names):
         return super().config_to_theirs({**fields, "context": fields["context"] + fields["pad"] + 1}, facts)
 
 
-INNER, INNER_NORM = "head.thought.inner", "head.thought.norm"
+INNER, INNER_NORM = "head.transform.inner", "head.transform.norm"
 _SPANS = modules({"qa_outputs": "head.out"})
 BERT = Names(
     family="bert",
@@ -53,12 +53,12 @@ BERT = Names(
     | STACK
     | {
         "hidden_act": ACTIVATION,
-        "layer_norm_eps": "eps",
+        "layer_norm_eps": "norm_eps",
         "hidden_dropout_prob": "dropout",
         "type_vocab_size": "segments",
         "sep_token_id": "sep",  # ours
     },
-    ours={"after_pad": False},
+    ours={"positions_after_pad": False},
     theirs={
         "position_embedding_type": "absolute",
         "is_decoder": False,
@@ -89,7 +89,7 @@ BERT = Names(
     ),
     prefix="bert.",
     heads={
-        (MaskedOutput,): Head(
+        (MaskedLMHead,): Head(
             "BertForMaskedLM",
             {
                 **modules(within("cls.predictions.transform", {"dense": INNER, "LayerNorm": INNER_NORM})),
@@ -99,8 +99,8 @@ BERT = Names(
         (Classifier, Pooler): Head(
             "BertForSequenceClassification", {**modules({"bert.pooler.dense": "head.pooling.dense"}), **LINEAR}, labels
         ),
-        (PerToken,): Head("BertForTokenClassification", LINEAR, labels),
-        (SpanScores,): Head("BertForQuestionAnswering", _SPANS),
+        (TokenClassifier,): Head("BertForTokenClassification", LINEAR, labels),
+        (SpanHead,): Head("BertForQuestionAnswering", _SPANS),
     },
     twins={
         "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
@@ -112,11 +112,11 @@ BERT = Names(
 _ROBERTA: dict[str, Any] = {
     "family": "roberta",
     "architecture": "RobertaModel",
-    "ours": {"after_pad": True},
+    "ours": {"positions_after_pad": True},
     "absent": {**BERT.absent, "pad_token_id": 1},
     "prefix": "roberta.",
     "heads": {
-        (MaskedOutput,): Head(
+        (MaskedLMHead,): Head(
             "RobertaForMaskedLM",
             {
                 **modules(within("lm_head", {"dense": INNER, "layer_norm": INNER_NORM})),
@@ -128,8 +128,8 @@ _ROBERTA: dict[str, Any] = {
             modules(within("classifier", {"dense": "head.pooling.dense", "out_proj": "head.out"})),
             labels,
         ),
-        (PerToken,): Head("RobertaForTokenClassification", LINEAR, labels),
-        (SpanScores,): Head("RobertaForQuestionAnswering", _SPANS),
+        (TokenClassifier,): Head("RobertaForTokenClassification", LINEAR, labels),
+        (SpanHead,): Head("RobertaForQuestionAnswering", _SPANS),
     },
     "twins": {
         "lm_head.decoder.weight": "embeddings.word_embeddings.weight",

@@ -25,8 +25,8 @@ from regard.hub.tables.wording import (
     modules,
     within,
 )
-from regard.parts.heads import Projection
-from regard.parts.pooling import First, Last
+from regard.parts.heads import ProjectionHead
+from regard.parts.pooling import FirstPool, LastPool
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ def _part(names: dict[str, str], theirs: str, ours: str) -> dict[str, str]:
     return within(theirs, {name: other.replace("body", f"body.{ours}", 1) for name, other in names.items()})
 
 
-_TEXT = {"hidden_act": ACTIVATION, "layer_norm_eps": "eps"}
-_VISION = {"hidden_act": replace(ACTIVATION, field="image_activation"), "layer_norm_eps": "image_eps"}
+_TEXT = {"hidden_act": ACTIVATION, "layer_norm_eps": "norm_eps"}
+_VISION = {"hidden_act": replace(ACTIVATION, field="image_activation"), "layer_norm_eps": "image_norm_eps"}
 _BOTH_ABSENT = {"num_hidden_layers": 12, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5}
 _TEXT_ABSENT = _BOTH_ABSENT | {
     "vocab_size": 49_408,
@@ -91,14 +91,14 @@ CLIP = SaidTwice(
     family="clip",
     architecture="CLIPModel",
     model="clip",
-    ours={"convolution": False},
+    ours={"conv_stem": False},
     sizes=within("text_config", TEXT | STACK | _TEXT | {"eos_token_id": "sep"})
     | within("vision_config", IMAGE | {key: f"image_{ours}" for key, ours in STACK.items()} | _VISION)
-    | {"projection_dim": "joint", "dropout": "dropout"},  # they drop nothing
+    | {"projection_dim": "projection_dim", "dropout": "dropout"},  # they drop nothing
     theirs={},
     written={
-        "text_config.projection_dim": lambda c: c["joint"],
-        "vision_config.projection_dim": lambda c: c["joint"],
+        "text_config.projection_dim": lambda c: c["projection_dim"],
+        "vision_config.projection_dim": lambda c: c["projection_dim"],
         "text_config.bos_token_id": 2,  # [CLS]
     },
     absent=within("text_config", _TEXT_ABSENT)
@@ -128,14 +128,14 @@ CLIP_TEXT = Names(
     family="clip_text_model",
     architecture="CLIPTextModel",
     model="gpt",
-    ours={"tied": True},
-    sizes=TEXT | STACK | {"hidden_act": ACTIVATION, "layer_norm_eps": "eps", "dropout": "dropout"},
+    ours={"tie_embeddings": True},
+    sizes=TEXT | STACK | {"hidden_act": ACTIVATION, "layer_norm_eps": "norm_eps", "dropout": "dropout"},
     theirs={},
     absent=_TEXT_ABSENT | {"dropout": 0.0},
     weights=modules(_TEXT_TOWER),
     prefix="text_model.",
     heads={
-        (Projection, Last): Head(
+        (ProjectionHead, LastPool): Head(
             "CLIPTextModelWithProjection", {"text_projection.weight": "head.out.weight"}, _projected
         )
     },
@@ -145,8 +145,8 @@ CLIP_VISION = Names(
     family="clip_vision_model",
     architecture="CLIPVisionModel",
     model="vit",
-    ours={"convolution": False, "class_token": True, "qkv_bias": True, "embed_norm": True},
-    sizes=IMAGE | STACK | {"hidden_act": ACTIVATION, "layer_norm_eps": "eps", "dropout": "dropout"},
+    ours={"conv_stem": False, "class_token": True, "qkv_bias": True, "embed_norm": True},
+    sizes=IMAGE | STACK | {"hidden_act": ACTIVATION, "layer_norm_eps": "norm_eps", "dropout": "dropout"},
     theirs={},
     absent=_IMAGE_ABSENT | {"dropout": 0.0},
     weights={
@@ -155,7 +155,7 @@ CLIP_VISION = Names(
     },
     prefix="vision_model.",
     heads={
-        (Projection, First): Head(
+        (ProjectionHead, FirstPool): Head(
             "CLIPVisionModelWithProjection", {"visual_projection.weight": "head.out.weight"}, _projected
         )
     },

@@ -20,7 +20,7 @@ from regard.hub.tables.wording import (
     modules,
     turned_modules,
 )
-from regard.parts.heads import Output
+from regard.parts.heads import LMHead
 
 GPT2 = Names(
     family="gpt2",
@@ -34,10 +34,10 @@ GPT2 = Names(
         "n_head": "heads",
         "n_inner": "hidden",
         "activation_function": ACTIVATION,
-        "tie_word_embeddings": "tied",
+        "tie_word_embeddings": "tie_embeddings",
         "resid_pdrop": "dropout",
         "pad_token_id": "pad",
-        "layer_norm_epsilon": "eps",
+        "layer_norm_epsilon": "norm_eps",
     },
     theirs={
         "scale_attn_weights": True,
@@ -60,6 +60,6 @@ GPT2 = Names(
         **turned_modules({"h.{}.mlp.c_fc": (UP,), "h.{}.mlp.c_proj": (DOWN,)}),
     },
     prefix="transformer.",
-    heads={(Output,): Head("GPT2LMHeadModel", OUTPUT, ends)},
+    heads={(LMHead,): Head("GPT2LMHeadModel", OUTPUT, ends)},
     ignored=("h.{}.attn.bias", "h.{}.attn.masked_bias"),  # their causal mask
 )

@@ -26,7 +26,7 @@ from regard.hub.tables.wording import (
     modules,
     within,
 )
-from regard.parts.heads import CappedOutput, Output
+from regard.parts.heads import LMHead, SoftcapLMHead
 
 STRETCHES = ("default", "linear", "llama3")
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}  # the only ones in use: our Rotary has them built in
@@ -72,7 +72,7 @@ def trained(config: Fields) -> Any:
 
 
 def rope_type(c: Fields) -> str:
-    return "llama3" if c["trained"] else "default" if c["stretch"] == 1 else "linear"
+    return "llama3" if c["rope_original_context"] else "default" if c["rope_factor"] == 1 else "linear"
 
 
 def biases(config: Fields) -> str:
@@ -88,7 +88,11 @@ def context(config: Fields, slides: bool = True) -> Any:
     return min(longest, window) if slides and isinstance(window, int) and isinstance(longest, int) else longest
 
 
-SIZES = TEXT | STACK | {"num_key_value_heads": "kv_heads", "tie_word_embeddings": "tied", "rms_norm_eps": "eps"}
+SIZES = (
+    TEXT
+    | STACK
+    | {"num_key_value_heads": "kv_heads", "tie_word_embeddings": "tie_embeddings", "rms_norm_eps": "norm_eps"}
+)
 SIZES |= {"dropout": "dropout"}  # they drop nothing
 ABSENT = {
     "num_key_value_heads": 0,
@@ -106,13 +110,21 @@ LLAMA = Names(
     model="llama",
     sizes=SIZES | {"head_dim": "head_dim", "hidden_act": Word("activation", {"silu": "silu"} | ACTIVATION_WORDS)},
     theirs={},
-    reads={"base": lambda config: rope(config)["rope_theta"], "stretch": stretch, "trained": trained, "biases": biases},
+    reads={
+        "rope_theta": lambda config: rope(config)["rope_theta"],
+        "rope_factor": stretch,
+        "rope_original_context": trained,
+        "biases": biases,
+    },
     written={
         "rope_parameters.rope_type": rope_type,
-        "rope_parameters.rope_theta": lambda c: c["base"],
-        "rope_parameters.factor": lambda c: MISSING if rope_type(c) == "default" else c["stretch"],
-        "rope_parameters.original_max_position_embeddings": lambda c: c["trained"] or MISSING,
-        **{f"rope_parameters.{key}": lambda c, v=v: v if c["trained"] else MISSING for key, v in LLAMA3.items()},
+        "rope_parameters.rope_theta": lambda c: c["rope_theta"],
+        "rope_parameters.factor": lambda c: MISSING if rope_type(c) == "default" else c["rope_factor"],
+        "rope_parameters.original_max_position_embeddings": lambda c: c["rope_original_context"] or MISSING,
+        **{
+            f"rope_parameters.{key}": lambda c, v=v: v if c["rope_original_context"] else MISSING
+            for key, v in LLAMA3.items()
+        },
         "attention_bias": lambda c: c["biases"] in ("attention", "all"),
         "mlp_bias": lambda c: c["biases"] in ("feedforward", "all"),
         **NO_TOKENS,
@@ -128,7 +140,7 @@ LLAMA = Names(
         }
     ),
     prefix="model.",
-    heads={(Output,): Head("LlamaForCausalLM", OUTPUT, ends)},
+    heads={(LMHead,): Head("LlamaForCausalLM", OUTPUT, ends)},
     ignored=("layers.{}.self_attn.rotary_emb.inv_freq",),
 )
 ROPE = {key: rule for key, rule in LLAMA.reads.items() if key != "biases"}
@@ -140,7 +152,7 @@ MISTRAL = replace(
     reads={**ROPE, "context": context},
     written={**LLAMA.written, "sliding_window": None},
     absent={**ABSENT, "num_key_value_heads": lambda config: 0 if "num_key_value_heads" in config else 8},
-    heads={(Output,): Head("MistralForCausalLM", OUTPUT, ends)},
+    heads={(LMHead,): Head("MistralForCausalLM", OUTPUT, ends)},
 )
 QWEN2 = replace(
     LLAMA,
@@ -154,28 +166,28 @@ QWEN2 = replace(
         "num_key_value_heads": lambda config: 0 if "num_key_value_heads" in config else 32,
         "layer_types": None,
     },
-    heads={(Output,): Head("Qwen2ForCausalLM", OUTPUT, ends)},
+    heads={(LMHead,): Head("Qwen2ForCausalLM", OUTPUT, ends)},
 )
 _NANOCHAT = Head("NanoChatForCausalLM", OUTPUT, ends)
 NANOCHAT = replace(
     LLAMA,
     family="nanochat",
     architecture="NanoChatModel",
-    model="nano",
+    model="nanochat",
     sizes=SIZES,
     theirs={"hidden_act": "relu2", "attention_bias": False},
     reads={
-        "base": lambda config: rope(config, ("default",))["rope_theta"],
+        "rope_theta": lambda config: rope(config, ("default",))["rope_theta"],
         "softcap": lambda config: config.get("final_logit_softcapping", 15.0) or 0.0,
     },
     follows={"head_dim": lambda c: c["dim"] // c["heads"]},
     written={
         "rope_parameters.rope_type": "default",
-        "rope_parameters.rope_theta": lambda c: c["base"],
+        "rope_parameters.rope_theta": lambda c: c["rope_theta"],
         "final_logit_softcapping": lambda c: c["softcap"] or None,
         **NO_TOKENS,
     },
     absent={**ABSENT, "pad_token_id": 1},
     weights=modules({"embed_tokens": "body.tokens", **ATTENTION, **within("layers.{}.mlp", {"fc1": UP, "fc2": DOWN})}),
-    heads={(Output,): _NANOCHAT, (CappedOutput,): _NANOCHAT},
+    heads={(LMHead,): _NANOCHAT, (SoftcapLMHead,): _NANOCHAT},
 )

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from regard.hub.names import Head, Names, Word
 from regard.hub.tables.wording import ACTIVATION_WORDS, TEXT, modules
-from regard.parts.heads import Unembed
+from regard.parts.heads import BiasedLMHead
 
 
 def _side(side: str, attentions: Mapping[str, str]) -> dict[str, str]:
@@ -33,10 +33,10 @@ MARIAN = Names(
         "encoder_ffn_dim": "hidden",
         "decoder_ffn_dim": "hidden",
         "activation_function": Word("activation", ACTIVATION_WORDS),
-        "scale_embedding": "scaled",
+        "scale_embedding": "scale_embedding",
         "dropout": "dropout",
     },
-    ours={"norm_last": True},
+    ours={"post_norm": True},
     theirs={
         "static_position_embeddings": True,
         "share_encoder_decoder_embeddings": True,
@@ -63,7 +63,7 @@ MARIAN = Names(
         }
     ),
     prefix="model.",
-    heads={(Unembed,): Head("MarianMTModel", {"final_logits_bias": "head.bias"})},
+    heads={(BiasedLMHead,): Head("MarianMTModel", {"final_logits_bias": "head.bias"})},
     twins=dict.fromkeys(
         ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"), "shared.weight"
     ),
@@ -73,7 +73,7 @@ PEGASUS = replace(
     MARIAN,
     family="pegasus",
     architecture="PegasusModel",
-    ours={"norm_last": False},
+    ours={"post_norm": False},
     theirs={**MARIAN.theirs, "normalize_before": True, "add_final_layer_norm": True},
     follows={},
     absent={**MARIAN.absent, "pad_token_id": 0},
@@ -81,6 +81,6 @@ PEGASUS = replace(
         **MARIAN.weights,
         **modules({"encoder.layer_norm": "body.encoder_norm", "decoder.layer_norm": "body.decoder_norm"}),
     },
-    heads={(Unembed,): Head("PegasusForConditionalGeneration", {"final_logits_bias": "head.bias"})},
+    heads={(BiasedLMHead,): Head("PegasusForConditionalGeneration", {"final_logits_bias": "head.bias"})},
     computed={f"model.{side}.embed_positions.weight": "body.positions.table" for side in ("encoder", "decoder")},
 )

@@ -22,8 +22,8 @@ from regard.hub.tables.wording import (
     VALUE,
     labels,
 )
-from regard.parts.heads import Classifier, MaskedOutput, PerToken, SpanScores
-from regard.parts.pooling import First, Mean
+from regard.parts.heads import Classifier, MaskedLMHead, SpanHead, TokenClassifier
+from regard.parts.pooling import FirstPool, MeanPool
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 BASES = {FULL: ("global_rope_theta", 160_000.0), SLIDING: ("local_rope_theta", 10_000.0)}
@@ -64,8 +64,8 @@ def window(config: Fields) -> Any:
 
 def turns(c: Fields) -> dict[str, Any]:
     return {
-        FULL: {"rope_type": "default", "rope_theta": c["base"]},
-        SLIDING: {"rope_type": "default", "rope_theta": c["near_base"]},
+        FULL: {"rope_type": "default", "rope_theta": c["rope_theta"]},
+        SLIDING: {"rope_type": "default", "rope_theta": c["local_rope_theta"]},
     }
 
 
@@ -73,7 +73,7 @@ def pooled(word: str) -> Any:
     return lambda head: {**labels(head), "classifier_pooling": word}
 
 
-_THOUGHT = {"head.dense.weight": "head.thought.inner.weight", "head.norm.weight": "head.thought.norm.weight"}
+_THOUGHT = {"head.dense.weight": "head.transform.inner.weight", "head.norm.weight": "head.transform.norm.weight"}
 _ANSWER = _THOUGHT | LINEAR
 MODERNBERT = Names(
     family="modernbert",
@@ -83,7 +83,7 @@ MODERNBERT = Names(
     | STACK
     | {
         "hidden_activation": Word("activation", ACTIVATION_WORDS),
-        "norm_eps": "eps",
+        "norm_eps": "norm_eps",
         "embedding_dropout": "dropout",
     },
     theirs={
@@ -95,9 +95,9 @@ MODERNBERT = Names(
         "classifier_activation": "gelu",
         "tie_word_embeddings": True,
     },
-    reads={"every": every, "window": window, "base": base(FULL), "near_base": base(SLIDING)},
+    reads={"global_every": every, "window": window, "rope_theta": base(FULL), "local_rope_theta": base(SLIDING)},
     written={
-        "layer_types": lambda c: kinds(c["layers"], c["every"]),
+        "layer_types": lambda c: kinds(c["layers"], c["global_every"]),
         "local_attention": lambda c: 2 * c["window"],
         "rope_parameters": turns,
         "attention_dropout": 0.0,
@@ -121,11 +121,11 @@ MODERNBERT = Names(
     },
     prefix="model.",
     heads={
-        (MaskedOutput,): Head("ModernBertForMaskedLM", _THOUGHT | {"decoder.bias": "head.bias"}),
-        (Classifier, Mean): Head("ModernBertForSequenceClassification", _ANSWER, pooled("mean")),
-        (Classifier, First): Head("ModernBertForSequenceClassification", _ANSWER, pooled("cls")),
-        (PerToken,): Head("ModernBertForTokenClassification", _ANSWER, labels),
-        (SpanScores,): Head("ModernBertForQuestionAnswering", _ANSWER, labels),
+        (MaskedLMHead,): Head("ModernBertForMaskedLM", _THOUGHT | {"decoder.bias": "head.bias"}),
+        (Classifier, MeanPool): Head("ModernBertForSequenceClassification", _ANSWER, pooled("mean")),
+        (Classifier, FirstPool): Head("ModernBertForSequenceClassification", _ANSWER, pooled("cls")),
+        (TokenClassifier,): Head("ModernBertForTokenClassification", _ANSWER, labels),
+        (SpanHead,): Head("ModernBertForQuestionAnswering", _ANSWER, labels),
     },
     twins={"decoder.weight": "embeddings.tok_embeddings.weight"},
 )

@@ -22,7 +22,7 @@ from regard.hub.tables.wording import (
     within,
 )
 from regard.parts.heads import Classifier
-from regard.parts.pooling import First
+from regard.parts.pooling import FirstPool
 
 VIT = Names(
     family="vit",
@@ -32,11 +32,11 @@ VIT = Names(
         **IMAGE,
         **STACK,
         "hidden_act": ACTIVATION,
-        "layer_norm_eps": "eps",
+        "layer_norm_eps": "norm_eps",
         "qkv_bias": "qkv_bias",
         "hidden_dropout_prob": "dropout",
     },
-    ours={"convolution": False, "class_token": True, "embed_norm": False},
+    ours={"conv_stem": False, "class_token": True, "embed_norm": False},
     theirs={},
     written={"attention_probs_dropout_prob": 0.0},
     absent={
@@ -62,6 +62,6 @@ VIT = Names(
         ),
     },
     prefix="vit.",
-    heads={(Classifier, First): Head("ViTForImageClassification", LINEAR, labels)},
+    heads={(Classifier, FirstPool): Head("ViTForImageClassification", LINEAR, labels)},
     kept=(*POOLER, "embeddings.mask_token"),
 )

@@ -78,9 +78,9 @@ TOWER = {"hidden_size": "dim", "num_hidden_layers": "layers", "num_attention_hea
 STACK = TOWER | {"intermediate_size": "hidden"}
 TEXT = {"vocab_size": "vocab", "max_position_embeddings": "context", "pad_token_id": "pad"}
 IMAGE: dict[str, str | Word] = {
-    "image_size": Square("image"),
+    "image_size": Square("image_size"),
     "num_channels": "channels",
-    "patch_size": Square("patch"),
+    "patch_size": Square("patch_size"),
 }
 NO_TOKENS = {"bos_token_id": None, "eos_token_id": None}
 OUTPUT = {"lm_head.weight": "head.weight"}

@@ -16,13 +16,13 @@ from regard.parts.block import Block
 from regard.parts.dropout import Dropout
 from regard.parts.feedforward import ACTIVATIONS, FeedForward
 from regard.parts.norms import LayerNorm
-from regard.parts.positions import Sinusoidal
+from regard.parts.positions import SinusoidalPositions
 from regard.parts.residual import PreNorm
-from regard.parts.stems import SoundStem
+from regard.parts.stems import AudioStem
 
 
 @dataclass(frozen=True)
-class ListenerConfig:
+class AudioEncoderConfig:
     mels: int = 40  # numbers in a frame
     stride: int = 2  # frames that become one token
     context: int = 1024  # most tokens of a sound
@@ -31,7 +31,7 @@ class ListenerConfig:
     heads: int = 4  # attention heads in each block
     hidden: int = 384  # inner width of the feed-forward
     dropout: float = 0.1  # share of numbers dropped in training
-    eps: float = 1e-5  # added to the variance in each norm
+    norm_eps: float = 1e-5  # added to the variance in each norm
 
     def __post_init__(self) -> None:
         must_fit(self)
@@ -45,16 +45,16 @@ SIZES: dict[str, dict[str, int]] = {
 }
 
 
-class Listener(nn.Module):
-    def __init__(self, c: ListenerConfig):
+class AudioEncoder(nn.Module):
+    def __init__(self, c: AudioEncoderConfig):
         super().__init__()
         self.config = c
 
         def around(inner: nn.Module) -> nn.Module:
-            return PreNorm(LayerNorm(c.dim, c.eps), inner, c.dropout)
+            return PreNorm(LayerNorm(c.dim, c.norm_eps), inner, c.dropout)
 
-        self.stem = SoundStem(c.mels, c.dim, c.stride)
-        self.positions = Sinusoidal(c.context, c.dim)
+        self.stem = AudioStem(c.mels, c.dim, c.stride)
+        self.positions = SinusoidalPositions(c.context, c.dim)
         self.drop = Dropout(c.dropout)
         self.blocks = nn.ModuleList(
             Block(
@@ -63,7 +63,7 @@ class Listener(nn.Module):
             )
             for _ in range(c.layers)
         )
-        self.norm = LayerNorm(c.dim, c.eps)
+        self.norm = LayerNorm(c.dim, c.norm_eps)
 
     def forward(self, frames: Tensor, mask: Tensor | None = None) -> Tensor:  # (B,T,mels)
         x = self.stem(frames, mask)  # (B,S,D)

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from regard.look import is_traced, record
-from regard.parts.attention import join, split
+from regard.parts.attention import merge_heads, split_heads
 from regard.parts.cache import Cache
 
 
-def recall_token_by_token(q: Tensor, k: Tensor, v: Tensor, gamma: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+def linear_attention_recurrent(q: Tensor, k: Tensor, v: Tensor, gamma: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
     """Answers (B,H,T,E) and the next state, from q, k, v (B,H,T,E), gamma (H,) and a state (B,H,E,E)."""
     answers = []
     for t in range(q.size(2)):
@@ -29,16 +29,16 @@ def recall_token_by_token(q: Tensor, k: Tensor, v: Tensor, gamma: Tensor, state:
     return torch.cat(answers, 2), state
 
 
-def recall_all_at_once(q: Tensor, k: Tensor, v: Tensor, gamma: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+def linear_attention_parallel(q: Tensor, k: Tensor, v: Tensor, gamma: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
     """The same, with no loop over time."""
     T = q.size(2)
     read = torch.arange(1, T + 1, device=q.device)[:, None]  # tokens, at each token
     fade = gamma[:, None, None]
-    answers = weights_openly(q, k, gamma) @ v + fade**read * (q @ state)
+    answers = linear_attention_weights(q, k, gamma) @ v + fade**read * (q @ state)
     return answers, fade**T * state + (k * fade ** (T - read)).mT @ v
 
 
-def weights_openly(q: Tensor, k: Tensor, gamma: Tensor, mask: Tensor | None = None) -> Tensor:
+def linear_attention_weights(q: Tensor, k: Tensor, gamma: Tensor, mask: Tensor | None = None) -> Tensor:
     """How much of each value is in each answer, (B,H,T,S): products that fade, and need not sum to 1."""
     time = torch.arange(q.size(2), device=q.device)
     age = time[:, None] - time  # (T,S)
@@ -47,7 +47,7 @@ def weights_openly(q: Tensor, k: Tensor, gamma: Tensor, mask: Tensor | None = No
     return weights.masked_fill(~(past if mask is None else past & mask), 0.0)
 
 
-class SumMemory(nn.Module):
+class LinearAttention(nn.Module):
     """Nothing fades, so the memory blurs as it fills."""
 
     gamma: Tensor
@@ -63,23 +63,23 @@ class SumMemory(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None, cache: Cache | None = None) -> Tensor:
         assert mask is None or cache is None, "a state is that of whole rows: with a cache there is nothing to mask"
-        q = split(self.query(x), self.heads)  # (B,H,T,E)
-        k = split(self.key(x), self.heads) / math.sqrt(q.size(-1))
-        v = split(self.value(x), self.heads)
+        q = split_heads(self.query(x), self.heads)  # (B,H,T,E)
+        k = split_heads(self.key(x), self.heads) / math.sqrt(q.size(-1))
+        v = split_heads(self.value(x), self.heads)
         if cache is None:
-            weights = weights_openly(q, k, self.gamma, mask)
+            weights = linear_attention_weights(q, k, self.gamma, mask)
             y = (record(self, "weights", weights) if is_traced() else weights) @ v
         else:
-            recall = recall_token_by_token if x.size(1) == 1 else recall_all_at_once
+            recall = linear_attention_recurrent if x.size(1) == 1 else linear_attention_parallel
             (state,) = cache.state or (q.new_zeros(*q.shape[:2], q.size(3), q.size(3)),)
             y, state = recall(q, k, v, self.gamma, state)
             cache.advance((state,), x.size(1))
             if is_traced():
-                record(self, "weights", weights_openly(q, k, self.gamma), fixed=True)
-        return self.out(join(y))
+                record(self, "weights", linear_attention_weights(q, k, self.gamma), fixed=True)
+        return self.out(merge_heads(y))
 
 
-class FadingMemory(SumMemory):
+class Retention(LinearAttention):
     """Each head keeps the share γ of its memory from token to token, so that it has a span of its own."""
 
     def __init__(self, dim: int, heads: int, gamma: Sequence[float] | None = None):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from regard.parts.cache import Cache
 
 
-class Neighbours(nn.Module):
+class LocalConv(nn.Module):
     """`width` is how many tokens are seen, the one in the middle among them."""
 
     def __init__(self, dim: int, width: int):

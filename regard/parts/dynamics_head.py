@@ -14,13 +14,13 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 
-class Foreseen(NamedTuple):
+class DynamicsOutput(NamedTuple):
     change: Tensor  # (B,T,K,O), to be added to the observation
     reward: Tensor | None  # (B,T)
     end: Tensor | None  # (B,T) logit: above 0, the world ends the episode here
 
 
-class Future(nn.Module):
+class DynamicsHead(nn.Module):
     """`actions` is how many kinds there are: where nobody acts, there is neither reward nor end."""
 
     def __init__(self, dim: int, observation: int, actions: int):
@@ -30,8 +30,8 @@ class Future(nn.Module):
         for weight in self.parameters():
             nn.init.zeros_(weight)
 
-    def forward(self, x: Tensor) -> Foreseen:  # (B,T,n,D)
+    def forward(self, x: Tensor) -> DynamicsOutput:  # (B,T,n,D)
         if self.outcome is None:
-            return Foreseen(self.change(x), None, None)
+            return DynamicsOutput(self.change(x), None, None)
         reward, end = self.outcome(x[:, :, -1]).unbind(-1)
-        return Foreseen(self.change(x[:, :, :-1]), reward, end)
+        return DynamicsOutput(self.change(x[:, :, :-1]), reward, end)

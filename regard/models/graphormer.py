@@ -19,21 +19,21 @@ from regard.parts.block import Block
 from regard.parts.dropout import Dropout
 from regard.parts.feedforward import FeedForward
 from regard.parts.norms import LayerNorm
-from regard.parts.pairs import OfLayer, PairBias, held
+from regard.parts.pair_bias import LayerPairBias, PairBias, held
 from regard.parts.residual import PreNorm
 
 
 @dataclass(frozen=True)
-class GraphConfig:
-    properties: int  # different properties of atoms, and none
-    pairs: int  # kinds of pairs of atoms: bonds and distances
+class GraphormerConfig:
+    atom_features: int  # different properties of atoms, and none
+    pair_kinds: int  # kinds of pairs of atoms: bonds and distances
     dim: int = 64  # width of the residual stream
     layers: int = 4  # blocks
     heads: int = 4  # attention heads in each block
     hidden: int = 192  # inner width of the feed-forward
     dropout: float = 0.1  # share of numbers dropped in training
-    bias: bool = True  # tell attention the bonds and distances
-    eps: float = 1e-5  # added to the variance in each norm
+    pair_bias: bool = True  # tell attention the bonds and distances
+    norm_eps: float = 1e-5  # added to the variance in each norm
 
     def __post_init__(self) -> None:
         must_fit(self)
@@ -47,25 +47,25 @@ SIZES: dict[str, dict[str, int]] = {
 }
 
 
-class Graph(nn.Module):
-    def __init__(self, c: GraphConfig):
+class Graphormer(nn.Module):
+    def __init__(self, c: GraphormerConfig):
         super().__init__()
         self.config = c
 
         def around(inner: nn.Module) -> nn.Module:
-            return PreNorm(LayerNorm(c.dim, c.eps), inner, c.dropout)
+            return PreNorm(LayerNorm(c.dim, c.norm_eps), inner, c.dropout)
 
-        self.tokens = nn.Embedding(c.properties, c.dim, padding_idx=0)
-        self.pairs = PairBias(c.pairs, c.layers, c.heads) if c.bias else None
+        self.tokens = nn.Embedding(c.atom_features, c.dim, padding_idx=0)
+        self.pairs = PairBias(c.pair_kinds, c.layers, c.heads) if c.pair_bias else None
         self.drop = Dropout(c.dropout)
         self.blocks = nn.ModuleList(
             Block(
-                mixer=around(SelfAttention(c.dim, c.heads, score_bias=OfLayer(i) if c.bias else None)),
+                mixer=around(SelfAttention(c.dim, c.heads, score_bias=LayerPairBias(i) if c.pair_bias else None)),
                 feedforward=around(FeedForward(c.dim, c.hidden, F.gelu)),
             )
             for i in range(c.layers)
         )
-        self.norm = LayerNorm(c.dim, c.eps)
+        self.norm = LayerNorm(c.dim, c.norm_eps)
         nn.init.normal_(self.tokens.weight[1:], std=0.02)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:

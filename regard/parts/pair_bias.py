@@ -43,7 +43,7 @@ def held(biases: Tensor) -> Iterator[None]:
         _held.reset(before)
 
 
-class OfLayer:
+class LayerPairBias:
     """The bias of one layer, as attention asks for it."""
 
     def __init__(self, number: int):

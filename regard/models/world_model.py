@@ -21,25 +21,25 @@ from regard.parts.cache import Cache
 from regard.parts.dropout import Dropout
 from regard.parts.feedforward import FeedForward
 from regard.parts.norms import LayerNorm
-from regard.parts.positions import Learned
+from regard.parts.positions import LearnedPositions
 from regard.parts.residual import PreNorm
 
 
 @dataclass(frozen=True)
-class WorldConfig:
-    observation: int  # numbers in each vector of an observation
-    places: int = 1  # vectors of an observation
-    actions: int = 0  # kinds of actions; 0 if nobody acts
+class WorldModelConfig:
+    observation_dim: int  # numbers in each vector of an observation
+    observation_tokens: int = 1  # vectors of an observation
+    num_actions: int = 0  # kinds of actions; 0 if nobody acts
     context: int = 4  # most steps seen at once
     dim: int = 64  # width of the residual stream
     layers: int = 3  # blocks
     heads: int = 4  # attention heads in each block
     hidden: int = 256  # inner width of the feed-forward
     dropout: float = 0.0  # share of numbers dropped in training
-    eps: float = 1e-5  # added to the variance in each norm
+    norm_eps: float = 1e-5  # added to the variance in each norm
 
     def __post_init__(self) -> None:
-        must_fit(self, may_be_0=("actions",))
+        must_fit(self, may_be_0=("num_actions",))
 
 
 SIZES: dict[str, dict[str, int]] = {
@@ -50,18 +50,20 @@ SIZES: dict[str, dict[str, int]] = {
 }
 
 
-class World(nn.Module):
-    def __init__(self, c: WorldConfig):
+class WorldModel(nn.Module):
+    def __init__(self, c: WorldModelConfig):
         super().__init__()
         self.config = c
 
         def around(inner: nn.Module) -> nn.Module:
-            return PreNorm(LayerNorm(c.dim, c.eps), inner, c.dropout)
+            return PreNorm(LayerNorm(c.dim, c.norm_eps), inner, c.dropout)
 
-        self.stem = nn.Linear(c.observation, c.dim)
-        self.actions = nn.Embedding(c.actions + 1, c.dim) if c.actions else None  # the last one: nothing done yet
-        self.places = Learned(c.places + (c.actions > 0), c.dim)
-        self.positions = Learned(c.context, c.dim)
+        self.stem = nn.Linear(c.observation_dim, c.dim)
+        self.actions = (
+            nn.Embedding(c.num_actions + 1, c.dim) if c.num_actions else None
+        )  # the last one: nothing done yet
+        self.places = LearnedPositions(c.observation_tokens + (c.num_actions > 0), c.dim)
+        self.positions = LearnedPositions(c.context, c.dim)
         self.drop = Dropout(c.dropout)
         self.blocks = nn.ModuleList(
             Block(
@@ -70,7 +72,7 @@ class World(nn.Module):
             )
             for _ in range(c.layers)
         )
-        self.norm = LayerNorm(c.dim, c.eps)
+        self.norm = LayerNorm(c.dim, c.norm_eps)
         for name, weight in self.blocks.named_parameters():
             if weight.dim() == 2:
                 nn.init.normal_(weight, std=0.02)
@@ -93,7 +95,7 @@ class World(nn.Module):
         start = cache[0].length // n if cache else 0
         x = x + self.places(n) + self.positions(T, start, mask)[..., None, :]
         x = self.drop(x).flatten(1, 2)  # (B,T·n,D)
-        seen = whole_steps(T, start + T, n, mask, x.device)
+        seen = block_causal_mask(T, start + T, n, mask, x.device)
         for i, block in enumerate(self.blocks):
             x = block(x, mask=seen, cache=cache[i] if cache else None)
         return self.norm(x).unflatten(1, (T, n))  # (B,T,n,D)
@@ -103,7 +105,7 @@ class World(nn.Module):
         return [Cache() for _ in self.blocks]
 
 
-def whole_steps(T: int, S: int, n: int, mask: Tensor | None, device: torch.device) -> Tensor | None:
+def block_causal_mask(T: int, S: int, n: int, mask: Tensor | None, device: torch.device) -> Tensor | None:
     """Who sees whom, of the n vectors of each step: all of the same step and of those before it, (…,T·n,S·n)."""
     if mask is not None:
         mask = mask.repeat_interleave(n, -1)

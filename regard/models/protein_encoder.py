@@ -19,62 +19,62 @@ from regard.parts.attention import SelfAttention
 from regard.parts.block import Block
 from regard.parts.dropout import Dropout
 from regard.parts.feedforward import ACTIVATIONS, SwiGLU
-from regard.parts.heads import MaskedOutput, Thought
-from regard.parts.neighbours import Neighbours
+from regard.parts.heads import HeadTransform, MaskedLMHead
+from regard.parts.local_conv import LocalConv
 from regard.parts.norms import LayerNorm
-from regard.parts.positions import Rotary
+from regard.parts.positions import RotaryPositions
 from regard.parts.residual import PreNorm
 
 
 @dataclass(frozen=True)
-class ChainConfig:
+class ProteinEncoderConfig:
     vocab: int  # different letters
     context: int = 512  # most residues seen at once; a longer chain is cut
     dim: int = 96  # width of the residual stream
-    near_layers: int = 2  # blocks in which a residue sees its neighbours
-    width: int = 9  # residues that it sees there, itself in the middle
+    conv_layers: int = 2  # blocks in which a residue sees its neighbours
+    kernel_size: int = 9  # residues that it sees there, itself in the middle
     layers: int = 2  # blocks in which it sees all
     heads: int = 4  # attention heads in each of these
     hidden: int = 192  # inner width of the feed-forward
     dropout: float = 0.1  # share of numbers dropped in training
-    base: float = 10_000.0  # the slowest rotary pair turns once in about 6 times as many residues
+    rope_theta: float = 10_000.0  # the slowest rotary pair turns once in about 6 times as many residues
     activation: Literal["gelu", "gelu-tanh", "silu", "relu"] = "gelu"  # of the feed-forward's gate
-    eps: float = 1e-5  # added to the variance in each norm
+    norm_eps: float = 1e-5  # added to the variance in each norm
 
     def __post_init__(self) -> None:
-        must_fit(self, may_be_0=("near_layers",))
-        must(self, base=(self.base > 0, "above 0"), width=(self.width % 2 == 1, "odd"))
+        must_fit(self, may_be_0=("conv_layers",))
+        must(self, rope_theta=(self.rope_theta > 0, "above 0"), kernel_size=(self.kernel_size % 2 == 1, "odd"))
         if self.dim // self.heads % 2:
             raise ValueError(f"heads ({self.heads}) must divide dim ({self.dim}) into even widths")
 
 
 SIZES: dict[str, dict[str, int]] = {
-    "tiny": {"near_layers": 2, "layers": 2, "dim": 96, "heads": 4, "hidden": 192},
-    "mini": {"near_layers": 2, "layers": 4, "dim": 192, "heads": 6, "hidden": 384},
+    "tiny": {"conv_layers": 2, "layers": 2, "dim": 96, "heads": 4, "hidden": 192},
+    "mini": {"conv_layers": 2, "layers": 4, "dim": 192, "heads": 6, "hidden": 384},
 }
 
 
-class Chain(nn.Module):
-    def __init__(self, c: ChainConfig):
+class ProteinEncoder(nn.Module):
+    def __init__(self, c: ProteinEncoderConfig):
         super().__init__()
         self.config = c
 
         def around(inner: nn.Module) -> nn.Module:
-            return PreNorm(LayerNorm(c.dim, c.eps, bias=False), inner, c.dropout)
+            return PreNorm(LayerNorm(c.dim, c.norm_eps, bias=False), inner, c.dropout)
 
         def feedforward() -> nn.Module:
             return around(SwiGLU(c.dim, c.hidden, ACTIVATIONS[c.activation]))
 
         self.tokens = nn.Embedding(c.vocab, c.dim)
         self.drop = Dropout(c.dropout)
-        self.positions = Rotary(c.dim // c.heads, c.context, c.base)
-        near = [Block(around(Neighbours(c.dim, c.width)), feedforward()) for _ in range(c.near_layers)]
+        self.positions = RotaryPositions(c.dim // c.heads, c.context, c.rope_theta)
+        near = [Block(around(LocalConv(c.dim, c.kernel_size)), feedforward()) for _ in range(c.conv_layers)]
         far = [
             Block(around(SelfAttention(c.dim, c.heads, bias=False, rotate=self.positions)), feedforward())
             for _ in range(c.layers)
         ]
         self.blocks = nn.ModuleList(near + far)
-        self.norm = LayerNorm(c.dim, c.eps, bias=False)
+        self.norm = LayerNorm(c.dim, c.norm_eps, bias=False)
         for name, weight in self.named_parameters():
             if name.endswith(
                 ("out.weight", "down.weight", "map.weight")
@@ -89,6 +89,6 @@ class Chain(nn.Module):
             x = block(x, mask=mask)
         return self.norm(x)
 
-    def vocabulary(self) -> nn.Module:
+    def lm_head(self) -> nn.Module:
         """The output layer of this family: one more layer, then the embedding of letters itself."""
-        return MaskedOutput(self.tokens.weight, Thought(self.config.dim, self.config.eps, bias=False))
+        return MaskedLMHead(self.tokens.weight, HeadTransform(self.config.dim, self.config.norm_eps, bias=False))

@@ -16,17 +16,17 @@ from regard.parts.attention import CrossAttention, SelfAttention
 from regard.parts.block import Block
 from regard.parts.cache import Cache
 from regard.parts.dropout import Dropout
-from regard.parts.embed import ScaledEmbedding
+from regard.parts.embedding import ScaledEmbedding
 from regard.parts.feedforward import ACTIVATIONS, FeedForward
-from regard.parts.heads import Unembed
+from regard.parts.heads import BiasedLMHead
 from regard.parts.norms import LayerNorm
-from regard.parts.positions import Sinusoidal
+from regard.parts.positions import SinusoidalPositions
 from regard.parts.residual import PreNorm
-from regard.parts.stems import SoundStem
+from regard.parts.stems import AudioStem
 
 
 @dataclass(frozen=True)
-class TranscriberConfig:
+class Speech2TextConfig:
     vocab: int  # different tokens of what it writes
     mels: int = 40  # numbers in a frame
     stride: int = 2  # frames that become one token
@@ -51,17 +51,17 @@ SIZES: dict[str, dict[str, int]] = {
 }
 
 
-class Transcriber(nn.Module):
-    def __init__(self, c: TranscriberConfig):
+class Speech2Text(nn.Module):
+    def __init__(self, c: Speech2TextConfig):
         super().__init__()
         self.config = c
 
         def around(inner: nn.Module) -> nn.Module:
             return PreNorm(LayerNorm(c.dim), inner, c.dropout)
 
-        self.stem = SoundStem(c.mels, c.dim, c.stride)
+        self.stem = AudioStem(c.mels, c.dim, c.stride)
         self.tokens = ScaledEmbedding(c.vocab, c.dim, c.pad)
-        self.positions = Sinusoidal(c.context, c.dim)
+        self.positions = SinusoidalPositions(c.context, c.dim)
         self.drop = Dropout(c.dropout)
         self.encoder = nn.ModuleList(
             Block(
@@ -108,12 +108,12 @@ class Transcriber(nn.Module):
             x = block(x, cache=cache[i] if cache else None, source=source, source_mask=source_mask)
         return self.decoder_norm(x)
 
-    def read(self, source: Tensor, mask: Tensor | None = None) -> list[Cache]:
+    def decoder_caches(self, source: Tensor, mask: Tensor | None = None) -> list[Cache]:
         """What the decoder needs of a sound, computed once: each block's keys and values of it."""
         encoded = self.encode(source, mask)
         crosses: list[Any] = [block.cross for block in self.decoder]
-        return [Cache(cross.inner.answers(encoded), mask) for cross in crosses]
+        return [Cache(cross.inner.project_kv(encoded), mask) for cross in crosses]
 
-    def vocabulary(self) -> nn.Module:
+    def lm_head(self) -> nn.Module:
         """The output layer of this family."""
-        return Unembed(self.tokens)
+        return BiasedLMHead(self.tokens)

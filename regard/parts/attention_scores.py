@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.look import is_traced, record
-from regard.parts.attention import beams_as_tokens, join, split, tokens_as_beams
+from regard.parts.attention import beams_as_tokens, merge_heads, split_heads, tokens_as_beams
 from regard.parts.cache import Cache
 
 
@@ -40,13 +40,13 @@ def gaussian(q: Tensor, k: Tensor, width: float = 1.0) -> Tensor:
     return -(q[..., :, None, :] - k[..., None, :, :]).square().sum(-1) / (2 * width**2)
 
 
-def weights_of(scores: Tensor, mask: Tensor | None = None) -> Tensor:
+def masked_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     """Every row sums to 1, and is 0 where nothing may be seen. A row that may see nothing at all is finite too."""
     return (scores if mask is None else scores.masked_fill(~mask, torch.finfo(scores.dtype).min)).softmax(-1)
 
 
 def pooled(scores: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
-    return weights_of(scores, mask) @ v
+    return masked_softmax(scores, mask) @ v
 
 
 def kernel_average(kernel: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -69,9 +69,9 @@ class AdditiveAttention(nn.Module):
         self.score = nn.Parameter(torch.empty(inner).uniform_(-1, 1) / math.sqrt(inner))
         self.out = nn.Linear(dim, dim)
 
-    def answers(self, source: Tensor) -> tuple[Tensor, Tensor]:
+    def project_kv(self, source: Tensor) -> tuple[Tensor, Tensor]:
         """Keys (B,1,S,E) and values (B,1,S,D) of the source."""
-        return split(self.key(source), 1), split(source, 1)
+        return split_heads(self.key(source), 1), split_heads(source, 1)
 
     def forward(
         self, x: Tensor, source: Tensor | None = None, mask: Tensor | None = None, cache: Cache | None = None
@@ -80,10 +80,10 @@ class AdditiveAttention(nn.Module):
             (k, v), mask = cache.source, cache.source_mask
         else:
             assert source is not None, "a decoder needs a source, or a cache that has read one"
-            k, v = self.answers(source)
+            k, v = self.project_kv(source)
         T = x.size(1)
-        q = beams_as_tokens(split(self.query(x), 1), len(k))  # (B,1,beams·T,E)
-        weights = weights_of(additive(q, k, self.score), mask)  # (B,1,beams·T,S)
+        q = beams_as_tokens(split_heads(self.query(x), 1), len(k))  # (B,1,beams·T,E)
+        weights = masked_softmax(additive(q, k, self.score), mask)  # (B,1,beams·T,S)
         if is_traced():
             weights = beams_as_tokens(record(self, "weights", tokens_as_beams(weights, T)), len(k))
-        return self.out(join(tokens_as_beams(weights @ v, T)))
+        return self.out(merge_heads(tokens_as_beams(weights @ v, T)))

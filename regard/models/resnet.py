@@ -13,11 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.choose import must_fit
-from regard.parts.stems import as_tokens, pixel_by_pixel
+from regard.parts.stems import as_tokens, to_channels_last
 
 
 @dataclass(frozen=True)
-class ConvolutionConfig:
+class ResNetConfig:
     channels: int = 3  # 3 for colours, 1 for grey
     dim: int = 64  # width of the last stage; each stage is twice as wide as the one before
     stages: int = 3  # groups of blocks; each but the first halves the image
@@ -48,13 +48,13 @@ class BasicBlock(nn.Module):
             nn.Conv2d(dim, dim, 3, padding=1, bias=False),
             nn.BatchNorm2d(dim),
         )
-        self.skip = nn.Identity() if narrow == dim and stride == 1 else Matched(narrow, dim, stride)
+        self.skip = nn.Identity() if narrow == dim and stride == 1 else ProjectionShortcut(narrow, dim, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         return F.relu(self.skip(x) + self.inner(x))
 
 
-class Matched(nn.Sequential):
+class ProjectionShortcut(nn.Sequential):
     """What a block adds to must have the shape of what it adds.
 
     Pixels are passed over before the convolution, not by it: with few channels, the gradient of one that takes strides
@@ -69,8 +69,8 @@ class Matched(nn.Sequential):
         return super().forward(x[..., :: self.stride, :: self.stride])
 
 
-class Convolution(nn.Module):
-    def __init__(self, c: ConvolutionConfig):
+class ResNet(nn.Module):
+    def __init__(self, c: ResNetConfig):
         super().__init__()
         self.config = c
         widths = [c.dim // 2**i for i in reversed(range(c.stages))]
@@ -85,8 +85,8 @@ class Convolution(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out")
-        pixel_by_pixel(self.stem)
-        pixel_by_pixel(self.blocks)
+        to_channels_last(self.stem)
+        to_channels_last(self.blocks)
 
     def forward(self, pixels: Tensor) -> Tensor:  # (B,C,H,W) -> (B,P,D)
         return as_tokens(self.blocks(self.stem(pixels)))

@@ -17,14 +17,14 @@ from regard.parts.block import Block
 from regard.parts.cache import Cache
 from regard.parts.dropout import Dropout
 from regard.parts.feedforward import FeedForward, relu_squared
-from regard.parts.heads import CappedOutput, Output
+from regard.parts.heads import LMHead, SoftcapLMHead
 from regard.parts.norms import BareRMSNorm
-from regard.parts.positions import RotaryThenNorm
+from regard.parts.positions import RotaryQKNorm
 from regard.parts.residual import PreNorm
 
 
 @dataclass(frozen=True)
-class NanoConfig:
+class NanoChatConfig:
     vocab: int  # different tokens
     context: int = 256  # most tokens seen at once
     dim: int = 128  # width of the residual stream
@@ -32,20 +32,20 @@ class NanoConfig:
     heads: int = 4  # attention heads in each block
     kv_heads: int = 0  # heads of keys and values, each shared by several; as many as heads if 0
     hidden: int = 512  # inner width of the feed-forward
-    tied: bool = False  # the output layer is the token embedding itself
+    tie_embeddings: bool = False  # the output layer is the token embedding itself
     softcap: float = 0.0  # logits are bent to stay within ± this; they are not if 0
     dropout: float = 0.0  # share of numbers dropped in training
     pad: int = -1  # id of the padding, counted from the end if negative
-    base: float = 10_000.0  # the slowest rotary pair turns once in about 6 times as many tokens
-    eps: float = 1e-6  # added to the variance in each norm
+    rope_theta: float = 10_000.0  # the slowest rotary pair turns once in about 6 times as many tokens
+    norm_eps: float = 1e-6  # added to the variance in each norm
 
     def __post_init__(self) -> None:
         must_fit(self, may_be_0=("kv_heads",))
         must(
             self,
             softcap=(self.softcap >= 0, "0 or more"),
-            base=(self.base > 0, "above 0"),
-            eps=(self.eps > 0, "above 0"),
+            rope_theta=(self.rope_theta > 0, "above 0"),
+            norm_eps=(self.norm_eps > 0, "above 0"),
         )
         if self.dim % (2 * self.heads):
             raise ValueError(f"heads ({self.heads}) must divide dim ({self.dim}) into even widths")
@@ -62,17 +62,17 @@ SIZES: dict[str, dict[str, int]] = {
 }
 
 
-class Nano(nn.Module):
-    def __init__(self, c: NanoConfig):
+class NanoChat(nn.Module):
+    def __init__(self, c: NanoChatConfig):
         super().__init__()
         self.config = c
 
         def around(inner: nn.Module) -> nn.Module:
-            return PreNorm(BareRMSNorm(c.eps), inner, c.dropout)
+            return PreNorm(BareRMSNorm(c.norm_eps), inner, c.dropout)
 
         self.tokens = nn.Embedding(c.vocab, c.dim)
-        self.positions = turn = RotaryThenNorm(c.dim // c.heads, c.context, c.base, turn=-1.0, eps=c.eps)
-        self.embed_norm = BareRMSNorm(c.eps)
+        self.positions = turn = RotaryQKNorm(c.dim // c.heads, c.context, c.rope_theta, turn=-1.0, eps=c.norm_eps)
+        self.embed_norm = BareRMSNorm(c.norm_eps)
         self.drop = Dropout(c.dropout)
         self.blocks = nn.ModuleList(
             Block(
@@ -81,7 +81,7 @@ class Nano(nn.Module):
             )
             for _ in range(c.layers)
         )
-        self.norm = BareRMSNorm(c.eps)
+        self.norm = BareRMSNorm(c.norm_eps)
         for name, weight in self.named_parameters():
             if name.endswith(("out.weight", "down.weight")):  # at first the embedding goes straight to the output
                 nn.init.zeros_(weight)
@@ -97,8 +97,8 @@ class Nano(nn.Module):
     def caches(self) -> list[Cache]:
         return [Cache() for _ in self.blocks]
 
-    def vocabulary(self) -> nn.Module:
+    def lm_head(self) -> nn.Module:
         """The output layer of this family: a matrix of its own."""
         tokens, cap = self.tokens.weight, self.config.softcap
-        weight = tokens if self.config.tied else nn.Parameter(torch.randn_like(tokens) * 0.001)
-        return CappedOutput(weight, cap) if cap else Output(weight)
+        weight = tokens if self.config.tie_embeddings else nn.Parameter(torch.randn_like(tokens) * 0.001)
+        return SoftcapLMHead(weight, cap) if cap else LMHead(weight)

@@ -26,7 +26,7 @@ class ScaledEmbedding(nn.Embedding):
         return F.embedding(ids, self.weight, self.padding_idx) * self.scale
 
 
-def segments(ids: Tensor, separator: int, start: int = 1, mask: Tensor | None = None) -> Tensor:
+def segment_ids(ids: Tensor, separator: int, start: int = 1, mask: Tensor | None = None) -> Tensor:
     """(B,T): 1 behind the separator number `start` of a text, 0 elsewhere; 0 everywhere if `start` is 0.
 
     Texts packed into one row have a mask (B,1,T,T) that tells who shares a text; each counts its own.
