@@ -252,7 +252,7 @@ def test_a_beam_that_has_no_effect_is_told(writer, small_run, capsys):
 def test_a_switch_that_turns_off_says_so(capsys):
     _, out, _ = run(capsys, "train", "translate", "--help")
     text = " ".join(out.replace("│", " ").split())
-    assert "--no-scale-embedding turn off: token vectors are multiplied by √dim" in text
+    assert "--no-scale-embedding turn off: multiply token embeddings by √dim" in text
     known = options("translate", "transformer", "tiny")
     assert known["scale_embedding"].default is True
     assert parse("test", ["--no-scale-embedding"], known)["scale_embedding"] is False

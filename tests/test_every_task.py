@@ -802,7 +802,7 @@ def test_a_task_may_start_from_a_model_that_filled(task: str, finished: Any, tmp
         ("classify", ("fill", "bert"), {"model": "gpt"}, "is a bert, not a gpt: leave out --model"),
         ("classify", ("fill", "bert"), {"dim": 32}, "has dim 16: leave out --dim"),
         ("tag", ("fill", "bert"), {"layers": 3}, "has layers 1: leave out --layers"),
-        ("write", ("fill", "bert"), {}, "write needs a model that .*, which bert does not: take --model .*nano"),
+        ("write", ("fill", "bert"), {}, "write needs a model that .*, which bert does not: take --model .*nanochat"),
         ("tag", ("classify", "pooled"), {}, "tag needs a model that .*, which pooled does not: take --model .*bert"),
         ("tag", ("write", "recurrent"), {}, r"lacks \d+ weights of this model: body\.blocks\.0\."),
         ("classify", ("translate", "recurrent"), {}, r"lacks \d+ weights of this model: body\.blocks\.0\."),

@@ -1,4 +1,4 @@
-"""The family, oldest first: bodies, configs, named sizes, and what each can do, from which its tasks follow."""
+"""The model family, oldest first: bodies, configs, named sizes, and the abilities from which suitable tasks follow."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ from regard.models import (
 )
 
 ABILITIES = {
-    "gathers": "makes one vector of a text",
-    "reads": "makes a vector of every token of a text",
+    "gathers": "encodes a text as one vector",
+    "reads": "encodes every token of a text",
     "fills": "lets every token see both sides",
-    "writes": "lets a token see only what came before it",
+    "writes": "lets every token see earlier tokens only",
     "translates": "has an encoder and a decoder",
-    "sees": "makes vectors of an image",
-    "spells": "makes a vector of every letter of a protein",
-    "bonds": "makes vectors of the atoms of a molecule",
-    "matches": "has a tower for images and one for texts",
-    "foresees": "sees what was observed and done so far",
-    "hears": "makes vectors of a sound",
-    "transcribes": "has an encoder that hears and a decoder",
+    "sees": "encodes an image",
+    "spells": "encodes every residue of a protein",
+    "bonds": "encodes the atoms of a molecule",
+    "matches": "has an image tower and a text tower",
+    "foresees": "encodes past observations and actions",
+    "hears": "encodes an audio clip",
+    "transcribes": "has an audio encoder and a decoder",
 }
 
 
 class Family(NamedTuple):
-    bodies: dict[str, type[nn.Module]]  # by what they can do
+    bodies: dict[str, type[nn.Module]]  # by ability
     config: type[Any]
-    sizes: dict[str, dict[str, Any]]  # the first one is taken unless another is named
+    sizes: dict[str, dict[str, Any]]  # the first is the default
 
 
 MODELS: dict[str, Family] = {
@@ -86,11 +86,11 @@ MODELS: dict[str, Family] = {
 
 
 def ability_for(model: str, task: str, asks: tuple[str, ...]) -> str:
-    """What this model can do of what the task asks for."""
-    able = MODELS[model].bodies
+    """The first ability in `asks`, those that the task accepts, for which the model has a body."""
+    bodies = MODELS[model].bodies
     for ability in asks:
-        if ability in able:
+        if ability in bodies:
             return ability
-    fit = [name for name, family in MODELS.items() if set(asks) & set(family.bodies)]
-    wish = " or ".join(ABILITIES[ability] for ability in asks)
-    raise ValueError(f"{task} needs a model that {wish}, which {model} does not: take --model {' or '.join(fit)}")
+    suitable = [name for name, family in MODELS.items() if set(asks) & set(family.bodies)]
+    needs = " or ".join(ABILITIES[ability] for ability in asks)
+    raise ValueError(f"{task} needs a model that {needs}, which {model} does not: take --model {' or '.join(suitable)}")

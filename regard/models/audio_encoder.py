@@ -1,7 +1,7 @@
-"""Listener (Berg et al. 2021, Gong et al. 2021): a sound is a sequence of frames, and attention reads it like words.
+"""Audio encoder (Berg et al. 2021, Gong et al. 2021): a Transformer encoder over the frames of a spectrogram.
 
-It differs from ViT in the stem, which looks along time only, and in that sounds have any length: positions are waves,
-and a mask tells where a sound ends. Nothing stands in front of it: the mean of all tokens gathers what was heard.
+It differs from ViT in the stem, which convolves along time only, and in that clips have any length: positions are
+sinusoidal, and a mask marks padding. There is no class token; the head pools, by default the mean.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from regard.parts.stems import AudioStem
 
 @dataclass(frozen=True)
 class AudioEncoderConfig:
-    mels: int = 40  # numbers in a frame
-    stride: int = 2  # frames that become one token
-    context: int = 1024  # most tokens of a sound
-    dim: int = 96  # width of the residual stream
-    layers: int = 4  # blocks
-    heads: int = 4  # attention heads in each block
-    hidden: int = 384  # inner width of the feed-forward
-    dropout: float = 0.1  # share of numbers dropped in training
-    norm_eps: float = 1e-5  # added to the variance in each norm
+    mels: int = 40  # mel bands per frame
+    stride: int = 2  # frames per token
+    context: int = 1024  # maximum tokens per clip
+    dim: int = 96  # model width
+    layers: int = 4  # number of blocks
+    heads: int = 4  # attention heads per block
+    hidden: int = 384  # hidden width of the feed-forward
+    dropout: float = 0.1  # dropout probability
+    norm_eps: float = 1e-5  # epsilon of the norms, added to the variance
 
     def __post_init__(self) -> None:
         must_fit(self)
@@ -50,7 +50,7 @@ class AudioEncoder(nn.Module):
         super().__init__()
         self.config = c
 
-        def around(inner: nn.Module) -> nn.Module:
+        def residual(inner: nn.Module) -> nn.Module:
             return PreNorm(LayerNorm(c.dim, c.norm_eps), inner, c.dropout)
 
         self.stem = AudioStem(c.mels, c.dim, c.stride)
@@ -58,8 +58,8 @@ class AudioEncoder(nn.Module):
         self.drop = Dropout(c.dropout)
         self.blocks = nn.ModuleList(
             Block(
-                mixer=around(SelfAttention(c.dim, c.heads)),
-                feedforward=around(FeedForward(c.dim, c.hidden, ACTIVATIONS["gelu"])),
+                mixer=residual(SelfAttention(c.dim, c.heads)),
+                feedforward=residual(FeedForward(c.dim, c.hidden, ACTIVATIONS["gelu"])),
             )
             for _ in range(c.layers)
         )

@@ -1,8 +1,7 @@
-"""BERT (Devlin et al. 2019): the encoder alone, which sees both sides of a hidden token and guesses it.
+"""BERT (Devlin et al. 2019): a bidirectional encoder, trained to predict masked tokens.
 
-It differs from the Transformer's encoder in learned positions, a vector for the first and the second sentence, a norm
-after the embedding, and GELU. RoBERTa (Liu et al. 2019) is the same body, trained longer; its positions are counted
-from the row after that of the padding.
+It differs from the Transformer's encoder in learned positions, segment embeddings, a norm after the embedding, and
+GELU. RoBERTa (Liu et al. 2019) is the same body, trained longer; its positions start after the padding id.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ from regard.parts.residual import PostNorm
 
 @dataclass(frozen=True)
 class BertConfig:
-    vocab: int  # different tokens
-    context: int = 512  # most tokens seen at once
-    dim: int = 128  # width of the residual stream
-    layers: int = 2  # blocks
-    heads: int = 2  # attention heads in each block
-    hidden: int = 512  # inner width of the feed-forward
-    dropout: float = 0.1  # share of numbers dropped in training
-    pad: int = -1  # id of the padding, counted from the end if negative
-    segments: int = 2  # sentences of a text that are told apart
-    sep: int = -1  # id of the token that ends a sentence; none if negative
-    segment_start: int = 1  # separators before the second segment of a pair, by the tokenizer; 0: only one segment
-    activation: Literal["gelu", "gelu-tanh", "quick-gelu", "relu", "relu2", "silu"] = "gelu"  # of the feed-forward
-    norm_eps: float = 1e-12  # added to the variance in each norm
-    positions_after_pad: bool = False  # count positions from pad + 1, as RoBERTa does, instead of 0
+    vocab: int  # vocabulary size
+    context: int = 512  # maximum tokens per sequence
+    dim: int = 128  # model width
+    layers: int = 2  # number of blocks
+    heads: int = 2  # attention heads per block
+    hidden: int = 512  # hidden width of the feed-forward
+    dropout: float = 0.1  # dropout probability
+    pad: int = -1  # padding id; a negative id counts from the end of the vocabulary
+    segments: int = 2  # number of segments (token types)
+    sep: int = -1  # id of the separator token; negative = none
+    segment_start: int = 1  # separators before the second segment, set by the tokenizer; 0 = one segment
+    activation: Literal["gelu", "gelu-tanh", "quick-gelu", "relu", "relu2", "silu"] = "gelu"  # feed-forward activation
+    norm_eps: float = 1e-12  # epsilon of the norms, added to the variance
+    positions_after_pad: bool = False  # start positions at pad + 1, as RoBERTa does, instead of 0
 
     def __post_init__(self) -> None:
         must_fit(self, may_be_0=("segment_start",))
@@ -57,14 +56,14 @@ SIZES: dict[str, dict[str, int]] = {
 
 
 class OffsetPositions(LearnedPositions):
-    """Positions of which the first rows stand for no token."""
+    """Learned positions whose first `offset` rows are unused."""
 
-    def __init__(self, context: int, dim: int, unused: int):
-        super().__init__(unused + context, dim)
-        self.unused = unused
+    def __init__(self, context: int, dim: int, offset: int):
+        super().__init__(offset + context, dim)
+        self.offset = offset
 
     def forward(self, length: int, start: int = 0, mask: Tensor | None = None) -> Tensor:
-        return lookup_positions(self.weight[self.unused :], length, start, mask)  # (T,D) or (B,T,D)
+        return lookup_positions(self.weight[self.offset :], length, start, mask)  # (T,D) or (B,T,D)
 
 
 class Bert(nn.Module):
@@ -72,7 +71,7 @@ class Bert(nn.Module):
         super().__init__()
         self.config = c
 
-        def around(inner: nn.Module) -> nn.Module:
+        def residual(inner: nn.Module) -> nn.Module:
             return PostNorm(LayerNorm(c.dim, c.norm_eps), inner, c.dropout)
 
         self.tokens = nn.Embedding(c.vocab, c.dim)
@@ -86,12 +85,12 @@ class Bert(nn.Module):
         self.drop = Dropout(c.dropout)
         self.blocks = nn.ModuleList(
             Block(
-                mixer=around(SelfAttention(c.dim, c.heads)),
-                feedforward=around(FeedForward(c.dim, c.hidden, ACTIVATIONS[c.activation])),
+                mixer=residual(SelfAttention(c.dim, c.heads)),
+                feedforward=residual(FeedForward(c.dim, c.hidden, ACTIVATIONS[c.activation])),
             )
             for _ in range(c.layers)
         )
-        self.norm = nn.Identity()  # the last block has normed already
+        self.norm = nn.Identity()  # the last block ends with a norm
         for name, weight in self.named_parameters():
             if weight.dim() == 2:
                 nn.init.normal_(weight, std=0.02)
@@ -106,11 +105,11 @@ class Bert(nn.Module):
         return self.norm(x)
 
     def segment_ids(self, ids: Tensor, mask: Tensor | None) -> Tensor:
-        """Which sentence of its text each token is of, (B,T): the type_ids of the tokenizer."""
+        """Segment of each token, (B,T): the tokenizer's token_type_ids."""
         return segment_ids(ids, self.config.sep, self.config.segment_start, mask).clamp(max=self.config.segments - 1)
 
     def lm_head(self) -> nn.Module:
-        """The output layer of this family: one more layer, then the token embedding itself. RoBERTa has GELU there."""
+        """HeadTransform, then the tied token embedding. RoBERTa always has GELU in the transform."""
         c = self.config
         activation = ACTIVATIONS["gelu" if c.positions_after_pad else c.activation]
         return MaskedLMHead(self.tokens.weight, HeadTransform(c.dim, c.norm_eps, activation=activation))

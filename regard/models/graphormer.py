@@ -1,8 +1,7 @@
-"""Graph (Ying et al. 2021, Graphormer): a molecule is a set of atoms, and attention knows how far apart two are.
+"""Graphormer (Ying et al. 2021): an encoder of molecules, with a score bias for bonds and distances.
 
-It differs from BERT in the norm before each part, in tokens that are sums of properties (element, degree, charge ...),
-and in having no positions: atoms have no order. Instead each head adds to the score of two atoms a number for the bond
-or the distance between them. Without that bias a molecule is a bag of atoms.
+It differs from BERT in pre-norm, in tokens that are sums of atom features (element, degree, charge ...), and in having
+no positions: atoms have no order. Each head adds a learned bias for the bond or distance of two atoms to their score.
 """
 
 from __future__ import annotations
@@ -19,21 +18,21 @@ from regard.parts.block import Block
 from regard.parts.dropout import Dropout
 from regard.parts.feedforward import FeedForward
 from regard.parts.norms import LayerNorm
-from regard.parts.pair_bias import LayerPairBias, PairBias, held
+from regard.parts.pair_bias import LayerPairBias, PairBias, use_pair_biases
 from regard.parts.residual import PreNorm
 
 
 @dataclass(frozen=True)
 class GraphormerConfig:
-    atom_features: int  # different properties of atoms, and none
-    pair_kinds: int  # kinds of pairs of atoms: bonds and distances
-    dim: int = 64  # width of the residual stream
-    layers: int = 4  # blocks
-    heads: int = 4  # attention heads in each block
-    hidden: int = 192  # inner width of the feed-forward
-    dropout: float = 0.1  # share of numbers dropped in training
-    pair_bias: bool = True  # tell attention the bonds and distances
-    norm_eps: float = 1e-5  # added to the variance in each norm
+    atom_features: int  # number of atom feature ids, padding included
+    pair_kinds: int  # number of atom pair kinds: bonds and distances
+    dim: int = 64  # model width
+    layers: int = 4  # number of blocks
+    heads: int = 4  # attention heads per block
+    hidden: int = 192  # hidden width of the feed-forward
+    dropout: float = 0.1  # dropout probability
+    pair_bias: bool = True  # add a bias for bonds and distances to the attention scores
+    norm_eps: float = 1e-5  # epsilon of the norms, added to the variance
 
     def __post_init__(self) -> None:
         must_fit(self)
@@ -52,16 +51,16 @@ class Graphormer(nn.Module):
         super().__init__()
         self.config = c
 
-        def around(inner: nn.Module) -> nn.Module:
+        def residual(inner: nn.Module) -> nn.Module:
             return PreNorm(LayerNorm(c.dim, c.norm_eps), inner, c.dropout)
 
         self.tokens = nn.Embedding(c.atom_features, c.dim, padding_idx=0)
-        self.pairs = PairBias(c.pair_kinds, c.layers, c.heads) if c.pair_bias else None
+        self.pair_bias = PairBias(c.pair_kinds, c.layers, c.heads) if c.pair_bias else None
         self.drop = Dropout(c.dropout)
         self.blocks = nn.ModuleList(
             Block(
-                mixer=around(SelfAttention(c.dim, c.heads, score_bias=LayerPairBias(i) if c.pair_bias else None)),
-                feedforward=around(FeedForward(c.dim, c.hidden, F.gelu)),
+                mixer=residual(SelfAttention(c.dim, c.heads, score_bias=LayerPairBias(i) if c.pair_bias else None)),
+                feedforward=residual(FeedForward(c.dim, c.hidden, F.gelu)),
             )
             for i in range(c.layers)
         )
@@ -69,10 +68,10 @@ class Graphormer(nn.Module):
         nn.init.normal_(self.tokens.weight[1:], std=0.02)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """A row of `x` tells of one atom: ids of its properties, then what it is to every atom, (B,T,P+T)."""
+        """`x` (B,T,P+T): a row holds the P feature ids of one atom, then its pair kinds with all T atoms."""
         atoms, pairs = x.split((x.size(2) - x.size(1), x.size(1)), -1)
         y = self.drop(self.tokens(atoms).sum(2))  # (B,T,D)
-        with nullcontext() if self.pairs is None else held(self.pairs(pairs)):
+        with nullcontext() if self.pair_bias is None else use_pair_biases(self.pair_bias(pairs)):
             for block in self.blocks:
                 y = block(y, mask=mask)
         return self.norm(y)

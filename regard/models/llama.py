@@ -1,7 +1,7 @@
-"""LLaMA (Touvron et al. 2023): GPT with the repairs that had proved themselves by then.
+"""LLaMA (Touvron et al. 2023): GPT with RoPE, RMSNorm and SwiGLU.
 
-It differs from GPT in rotary positions, RMSNorm, a gated feed-forward, several heads that share a key and value, no
-biases, and an output layer of its own. Mistral and Qwen2 are this model too, with other numbers.
+It differs from GPT in rotary positions, RMSNorm, a gated feed-forward, grouped-query attention, no biases, and an
+output layer of its own. Mistral and Qwen2 are the same model with other settings.
 """
 
 from __future__ import annotations
@@ -27,32 +27,30 @@ from regard.parts.residual import PreNorm
 
 @dataclass(frozen=True)
 class LlamaConfig:
-    vocab: int  # different tokens
-    context: int = 256  # most tokens seen at once
-    dim: int = 128  # width of the residual stream
-    layers: int = 4  # blocks
-    heads: int = 4  # attention heads in each block
-    kv_heads: int = 0  # heads of keys and values, each shared by several; as many as heads if 0
-    head_dim: int = 0  # width of a head; dim / heads if 0
-    hidden: int = 344  # inner width of the feed-forward
-    activation: Literal["silu", "gelu", "gelu-tanh", "relu"] = "silu"  # of the feed-forward's gate
-    biases: Literal["none", "qkv", "attention", "feedforward", "all"] = "none"  # maps that add a vector of their own
-    tie_embeddings: bool = False  # the output layer is the token embedding itself
-    dropout: float = 0.0  # share of numbers dropped in training
-    pad: int = -1  # id of the padding, counted from the end if negative
-    rope_theta: float = 10_000.0  # the slowest rotary pair turns once in about 6 times as many tokens
-    rope_factor: float = 1.0  # slow rotary pairs turn so many times slower, to see farther than in training
-    rope_original_context: int = (
-        0  # context before it was stretched, in which fast pairs come round four times; all are slow if 0
-    )
-    norm_eps: float = 1e-5  # added to the variance in each norm
+    vocab: int  # vocabulary size
+    context: int = 256  # maximum tokens per sequence
+    dim: int = 128  # model width
+    layers: int = 4  # number of blocks
+    heads: int = 4  # attention heads per block
+    kv_heads: int = 0  # key/value heads (grouped-query attention); 0 = heads
+    head_dim: int = 0  # width of a head; 0 = dim / heads
+    hidden: int = 344  # hidden width of the feed-forward
+    activation: Literal["silu", "gelu", "gelu-tanh", "relu"] = "silu"  # activation of the feed-forward's gate
+    biases: Literal["none", "qkv", "attention", "feedforward", "all"] = "none"  # linear layers with a bias
+    tie_embeddings: bool = False  # tie the output layer to the token embedding
+    dropout: float = 0.0  # dropout probability
+    pad: int = -1  # padding id; a negative id counts from the end of the vocabulary
+    rope_theta: float = 10_000.0  # base of the rotary frequencies
+    rope_factor: float = 1.0  # context extension factor of rotary positions
+    rope_original_context: int = 0  # context before the extension (Llama 3 scaling); 0 = linear scaling
+    norm_eps: float = 1e-5  # epsilon of the norms, added to the variance
 
     def __post_init__(self) -> None:
         must_fit(self, may_be_0=("kv_heads", "head_dim", "rope_original_context"))
         must(self, **{name: (getattr(self, name) > 0, "above 0") for name in ("rope_theta", "rope_factor", "norm_eps")})
         object.__setattr__(self, "kv_heads", self.kv_heads or self.heads)
         object.__setattr__(self, "head_dim", self.head_dim or self.dim // self.heads)
-        even = f"even: heads ({self.heads}) must divide dim ({self.dim}) into even widths"
+        even = f"even: heads ({self.heads}) must divide dim ({self.dim}) into heads of even width"
         must(self, head_dim=(self.head_dim % 2 == 0, even))
 
 
@@ -79,26 +77,28 @@ class Llama(nn.Module):
         super().__init__()
         self.config = c
 
-        def around(inner: nn.Module) -> nn.Module:
+        def residual(inner: nn.Module) -> nn.Module:
             return PreNorm(RMSNorm(c.dim, c.norm_eps), inner, c.dropout)
 
         self.tokens = nn.Embedding(c.vocab, c.dim)
-        self.positions = turn = RotaryPositions(
-            c.head_dim, c.context, c.rope_theta, stretch=c.rope_factor, trained=c.rope_original_context
+        self.positions = rotate = RotaryPositions(
+            c.head_dim, c.context, c.rope_theta, factor=c.rope_factor, original_context=c.rope_original_context
         )
         self.drop = Dropout(c.dropout)
-        biased = {"qkv": "qkv", "attention": "qkv out", "feedforward": "mlp", "all": "qkv out mlp"}.get(c.biases, "")
-        qkv, out, mlp = (part in biased for part in ("qkv", "out", "mlp"))
+        with_bias = {"qkv": "qkv", "attention": "qkv out", "feedforward": "mlp", "all": "qkv out mlp"}.get(c.biases, "")
+        qkv, out, mlp = (part in with_bias for part in ("qkv", "out", "mlp"))
         self.blocks = nn.ModuleList(
             Block(
-                mixer=around(SelfAttention(c.dim, c.heads, c.kv_heads, c.head_dim, qkv, out, causal=True, rotate=turn)),
-                feedforward=around(SwiGLU(c.dim, c.hidden, ACTIVATIONS[c.activation], bias=mlp)),
+                mixer=residual(
+                    SelfAttention(c.dim, c.heads, c.kv_heads, c.head_dim, qkv, out, causal=True, rotate=rotate)
+                ),
+                feedforward=residual(SwiGLU(c.dim, c.hidden, ACTIVATIONS[c.activation], bias=mlp)),
             )
             for _ in range(c.layers)
         )
         self.norm = RMSNorm(c.dim, c.norm_eps)
         for name, weight in self.named_parameters():
-            if name.endswith(("out.weight", "down.weight")):  # so many are added up that the sum would grow
+            if name.endswith(("out.weight", "down.weight")):  # 2 · layers outputs add up: smaller, as in GPT-2
                 nn.init.normal_(weight, std=0.02 / math.sqrt(2 * c.layers))
             elif weight.dim() == 2:
                 nn.init.normal_(weight, std=0.02)
@@ -115,6 +115,6 @@ class Llama(nn.Module):
         return [Cache() for _ in self.blocks]
 
     def lm_head(self) -> nn.Module:
-        """The output layer of this family: a matrix of its own."""
+        """The token embedding if tied, else a matrix of its own."""
         tokens = self.tokens.weight
         return LMHead(tokens if self.config.tie_embeddings else nn.Parameter(torch.randn_like(tokens) * 0.02))

@@ -1,7 +1,7 @@
-"""Nano (Karpathy 2025, nanochat): LLaMA with less in it, for a model that is trained in hours.
+"""nanochat (Karpathy 2025): LLaMA with fewer parameters in its norms, made for short training runs.
 
-It differs from LLaMA in norms without weights, also right after the embedding and on queries and keys, in the squared
-ReLU, and in that every block begins by adding nothing.
+It differs from LLaMA in norms without weights, also after the embedding and on queries and keys, in the squared ReLU,
+and in blocks that start as the identity.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from regard.parts.residual import PreNorm
 
 @dataclass(frozen=True)
 class NanoChatConfig:
-    vocab: int  # different tokens
-    context: int = 256  # most tokens seen at once
-    dim: int = 128  # width of the residual stream
-    layers: int = 4  # blocks
-    heads: int = 4  # attention heads in each block
-    kv_heads: int = 0  # heads of keys and values, each shared by several; as many as heads if 0
-    hidden: int = 512  # inner width of the feed-forward
-    tie_embeddings: bool = False  # the output layer is the token embedding itself
-    softcap: float = 0.0  # logits are bent to stay within ± this; they are not if 0
-    dropout: float = 0.0  # share of numbers dropped in training
-    pad: int = -1  # id of the padding, counted from the end if negative
-    rope_theta: float = 10_000.0  # the slowest rotary pair turns once in about 6 times as many tokens
-    norm_eps: float = 1e-6  # added to the variance in each norm
+    vocab: int  # vocabulary size
+    context: int = 256  # maximum tokens per sequence
+    dim: int = 128  # model width
+    layers: int = 4  # number of blocks
+    heads: int = 4  # attention heads per block
+    kv_heads: int = 0  # key/value heads (grouped-query attention); 0 = heads
+    hidden: int = 512  # hidden width of the feed-forward
+    tie_embeddings: bool = False  # tie the output layer to the token embedding
+    softcap: float = 0.0  # bound of the soft-capped logits; 0 = no cap
+    dropout: float = 0.0  # dropout probability
+    pad: int = -1  # padding id; a negative id counts from the end of the vocabulary
+    rope_theta: float = 10_000.0  # base of the rotary frequencies
+    norm_eps: float = 1e-6  # epsilon of the norms, added to the variance
 
     def __post_init__(self) -> None:
         must_fit(self, may_be_0=("kv_heads",))
@@ -48,7 +48,7 @@ class NanoChatConfig:
             norm_eps=(self.norm_eps > 0, "above 0"),
         )
         if self.dim % (2 * self.heads):
-            raise ValueError(f"heads ({self.heads}) must divide dim ({self.dim}) into even widths")
+            raise ValueError(f"heads ({self.heads}) must divide dim ({self.dim}) into heads of even width")
         object.__setattr__(self, "kv_heads", self.kv_heads or self.heads)
 
 
@@ -56,7 +56,7 @@ SIZES: dict[str, dict[str, int]] = {
     "tiny": {"layers": 4, "dim": 128, "heads": 4, "hidden": 512},
     "mini": {"layers": 6, "dim": 256, "heads": 4, "hidden": 1024},
     "small": {"layers": 8, "dim": 512, "heads": 8, "hidden": 2048},
-    # nanochat's depths: 64 numbers of width for each block, 128 for each head
+    # nanochat's depths: 64 of width per block, 128 per head
     "d20": {"layers": 20, "dim": 1280, "heads": 10, "hidden": 5120, "context": 2048},
     "d32": {"layers": 32, "dim": 2048, "heads": 16, "hidden": 8192, "context": 2048},
 }
@@ -67,23 +67,23 @@ class NanoChat(nn.Module):
         super().__init__()
         self.config = c
 
-        def around(inner: nn.Module) -> nn.Module:
+        def residual(inner: nn.Module) -> nn.Module:
             return PreNorm(BareRMSNorm(c.norm_eps), inner, c.dropout)
 
         self.tokens = nn.Embedding(c.vocab, c.dim)
-        self.positions = turn = RotaryQKNorm(c.dim // c.heads, c.context, c.rope_theta, turn=-1.0, eps=c.norm_eps)
+        self.positions = rotate = RotaryQKNorm(c.dim // c.heads, c.context, c.rope_theta, sign=-1.0, eps=c.norm_eps)
         self.embed_norm = BareRMSNorm(c.norm_eps)
         self.drop = Dropout(c.dropout)
         self.blocks = nn.ModuleList(
             Block(
-                mixer=around(SelfAttention(c.dim, c.heads, c.kv_heads, causal=True, bias=False, rotate=turn)),
-                feedforward=around(FeedForward(c.dim, c.hidden, relu_squared, bias=False)),
+                mixer=residual(SelfAttention(c.dim, c.heads, c.kv_heads, causal=True, bias=False, rotate=rotate)),
+                feedforward=residual(FeedForward(c.dim, c.hidden, relu_squared, bias=False)),
             )
             for _ in range(c.layers)
         )
         self.norm = BareRMSNorm(c.norm_eps)
         for name, weight in self.named_parameters():
-            if name.endswith(("out.weight", "down.weight")):  # at first the embedding goes straight to the output
+            if name.endswith(("out.weight", "down.weight")):  # every block starts as the identity
                 nn.init.zeros_(weight)
             else:
                 nn.init.normal_(weight, std=0.02)
@@ -98,7 +98,7 @@ class NanoChat(nn.Module):
         return [Cache() for _ in self.blocks]
 
     def lm_head(self) -> nn.Module:
-        """The output layer of this family: a matrix of its own."""
+        """A matrix of its own, or the tied token embedding; soft-capped if configured."""
         tokens, cap = self.tokens.weight, self.config.softcap
         weight = tokens if self.config.tie_embeddings else nn.Parameter(torch.randn_like(tokens) * 0.001)
         return SoftcapLMHead(weight, cap) if cap else LMHead(weight)

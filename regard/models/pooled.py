@@ -1,4 +1,4 @@
-"""The mean of the word vectors, then an MLP (Iyyer et al. 2015): the oldest of the family, and blind to order.
+"""Deep averaging network (Iyyer et al. 2015): the mean of the token embeddings, then an MLP. It ignores word order.
 
 y = feedforward(1/T Σ_t tokens(x_t))
 """
@@ -17,12 +17,12 @@ from regard.parts.feedforward import FeedForward
 
 @dataclass(frozen=True)
 class PooledConfig:
-    vocab: int  # different tokens
-    context: int = 512  # most tokens of a text
-    dim: int = 128  # width of the word vectors
-    hidden: int = 256  # inner width of the feed-forward
-    dropout: float = 0.1  # share of numbers dropped in training
-    pad: int = -1  # id of the padding, counted from the end if negative
+    vocab: int  # vocabulary size
+    context: int = 512  # maximum tokens per text
+    dim: int = 128  # width of the token embeddings
+    hidden: int = 256  # hidden width of the feed-forward
+    dropout: float = 0.1  # dropout probability
+    pad: int = -1  # padding id; a negative id counts from the end of the vocabulary
 
     def __post_init__(self) -> None:
         must_fit(self)

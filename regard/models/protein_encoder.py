@@ -1,9 +1,9 @@
-"""Chain: an encoder for proteins, of which every letter is a token.
+"""Protein encoder: convolution blocks, then attention blocks; every amino acid is a token.
 
-It differs from ModernBERT in the blocks that come first: in these each residue sees the few beside it, by a
-convolution. What a helix or a strand is shows in neighbours (every third or fourth residue, every second), which a
-small attention has to find out and a convolution has by its shape; what lies farther off is left to attention. So did
-Klausen et al. 2019, with an LSTM where attention stands here. Guessing hidden residues: Rives et al. 2021.
+It differs from ModernBERT in its first blocks, which are local convolutions: secondary structure depends on nearby
+residues (helices on every third or fourth, strands on every second), which a convolution captures by construction.
+Attention handles distant residues. NetSurfP-2.0 (Klausen et al. 2019) has an LSTM in place of attention. Masked residue
+prediction: Rives et al. 2021 (ESM).
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from regard.parts.residual import PreNorm
 
 @dataclass(frozen=True)
 class ProteinEncoderConfig:
-    vocab: int  # different letters
-    context: int = 512  # most residues seen at once; a longer chain is cut
-    dim: int = 96  # width of the residual stream
-    conv_layers: int = 2  # blocks in which a residue sees its neighbours
-    kernel_size: int = 9  # residues that it sees there, itself in the middle
-    layers: int = 2  # blocks in which it sees all
-    heads: int = 4  # attention heads in each of these
-    hidden: int = 192  # inner width of the feed-forward
-    dropout: float = 0.1  # share of numbers dropped in training
-    rope_theta: float = 10_000.0  # the slowest rotary pair turns once in about 6 times as many residues
-    activation: Literal["gelu", "gelu-tanh", "silu", "relu"] = "gelu"  # of the feed-forward's gate
-    norm_eps: float = 1e-5  # added to the variance in each norm
+    vocab: int  # vocabulary size (amino acid letters and special tokens)
+    context: int = 512  # maximum residues per sequence; longer ones are truncated
+    dim: int = 96  # model width
+    conv_layers: int = 2  # blocks with a local convolution, before the attention blocks
+    kernel_size: int = 9  # residues per convolution; odd
+    layers: int = 2  # attention blocks
+    heads: int = 4  # attention heads per block
+    hidden: int = 192  # hidden width of the feed-forward
+    dropout: float = 0.1  # dropout probability
+    rope_theta: float = 10_000.0  # base of the rotary frequencies
+    activation: Literal["gelu", "gelu-tanh", "silu", "relu"] = "gelu"  # activation of the feed-forward's gate
+    norm_eps: float = 1e-5  # epsilon of the norms, added to the variance
 
     def __post_init__(self) -> None:
         must_fit(self, may_be_0=("conv_layers",))
@@ -59,26 +59,24 @@ class ProteinEncoder(nn.Module):
         super().__init__()
         self.config = c
 
-        def around(inner: nn.Module) -> nn.Module:
+        def residual(inner: nn.Module) -> nn.Module:
             return PreNorm(LayerNorm(c.dim, c.norm_eps, bias=False), inner, c.dropout)
 
         def feedforward() -> nn.Module:
-            return around(SwiGLU(c.dim, c.hidden, ACTIVATIONS[c.activation]))
+            return residual(SwiGLU(c.dim, c.hidden, ACTIVATIONS[c.activation]))
 
         self.tokens = nn.Embedding(c.vocab, c.dim)
         self.drop = Dropout(c.dropout)
         self.positions = RotaryPositions(c.dim // c.heads, c.context, c.rope_theta)
-        near = [Block(around(LocalConv(c.dim, c.kernel_size)), feedforward()) for _ in range(c.conv_layers)]
-        far = [
-            Block(around(SelfAttention(c.dim, c.heads, bias=False, rotate=self.positions)), feedforward())
+        conv_blocks = [Block(residual(LocalConv(c.dim, c.kernel_size)), feedforward()) for _ in range(c.conv_layers)]
+        attention_blocks = [
+            Block(residual(SelfAttention(c.dim, c.heads, bias=False, rotate=self.positions)), feedforward())
             for _ in range(c.layers)
         ]
-        self.blocks = nn.ModuleList(near + far)
+        self.blocks = nn.ModuleList(conv_blocks + attention_blocks)
         self.norm = LayerNorm(c.dim, c.norm_eps, bias=False)
         for name, weight in self.named_parameters():
-            if name.endswith(
-                ("out.weight", "down.weight", "map.weight")
-            ):  # so many are added up that the sum would grow
+            if name.endswith(("out.weight", "down.weight", "map.weight")):  # many outputs add up: smaller, as in GPT-2
                 nn.init.normal_(weight, std=0.02 / math.sqrt(2 * len(self.blocks)))
             elif weight.dim() == 2:
                 nn.init.normal_(weight, std=0.02)
@@ -90,5 +88,5 @@ class ProteinEncoder(nn.Module):
         return self.norm(x)
 
     def lm_head(self) -> nn.Module:
-        """The output layer of this family: one more layer, then the embedding of letters itself."""
+        """HeadTransform, then the tied token embedding."""
         return MaskedLMHead(self.tokens.weight, HeadTransform(self.config.dim, self.config.norm_eps, bias=False))

@@ -1,7 +1,6 @@
-"""Transcriber (Radford et al. 2023, Whisper): the Transformer, with an encoder that listens.
+"""Speech-to-text (Radford et al. 2023, Whisper): the Transformer with an audio encoder.
 
-It differs from the Transformer in one thing: a stem of convolutions stands where the source's tokens were looked up.
-What it writes, how it looks at its source and what it remembers of it are the same.
+It differs from the Transformer in one thing: an audio stem of convolutions replaces the source's token embedding.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ from regard.parts.stems import AudioStem
 
 @dataclass(frozen=True)
 class Speech2TextConfig:
-    vocab: int  # different tokens of what it writes
-    mels: int = 40  # numbers in a frame
-    stride: int = 2  # frames that become one token
-    context: int = 1024  # most tokens of a sound, and of what is written
-    dim: int = 128  # width of the residual stream
-    encoder_layers: int = 3  # blocks that listen
-    decoder_layers: int = 2  # blocks that write
-    heads: int = 4  # attention heads in each block
-    hidden: int = 384  # inner width of the feed-forward
-    dropout: float = 0.1  # share of numbers dropped in training
-    pad: int = -1  # id of the padding, counted from the end if negative
+    vocab: int  # vocabulary size of the transcript
+    mels: int = 40  # mel bands per frame
+    stride: int = 2  # frames per token
+    context: int = 1024  # maximum tokens of a clip, and of its transcript
+    dim: int = 128  # model width
+    encoder_layers: int = 3  # encoder blocks
+    decoder_layers: int = 2  # decoder blocks
+    heads: int = 4  # attention heads per block
+    hidden: int = 384  # hidden width of the feed-forward
+    dropout: float = 0.1  # dropout probability
+    pad: int = -1  # padding id; a negative id counts from the end of the vocabulary
 
     def __post_init__(self) -> None:
         must_fit(self)
@@ -56,7 +55,7 @@ class Speech2Text(nn.Module):
         super().__init__()
         self.config = c
 
-        def around(inner: nn.Module) -> nn.Module:
+        def residual(inner: nn.Module) -> nn.Module:
             return PreNorm(LayerNorm(c.dim), inner, c.dropout)
 
         self.stem = AudioStem(c.mels, c.dim, c.stride)
@@ -65,16 +64,16 @@ class Speech2Text(nn.Module):
         self.drop = Dropout(c.dropout)
         self.encoder = nn.ModuleList(
             Block(
-                mixer=around(SelfAttention(c.dim, c.heads)),
-                feedforward=around(FeedForward(c.dim, c.hidden, ACTIVATIONS["gelu"])),
+                mixer=residual(SelfAttention(c.dim, c.heads)),
+                feedforward=residual(FeedForward(c.dim, c.hidden, ACTIVATIONS["gelu"])),
             )
             for _ in range(c.encoder_layers)
         )
         self.decoder = nn.ModuleList(
             Block(
-                mixer=around(SelfAttention(c.dim, c.heads, causal=True)),
-                cross=around(CrossAttention(c.dim, c.heads)),
-                feedforward=around(FeedForward(c.dim, c.hidden, ACTIVATIONS["gelu"])),
+                mixer=residual(SelfAttention(c.dim, c.heads, causal=True)),
+                cross=residual(CrossAttention(c.dim, c.heads)),
+                feedforward=residual(FeedForward(c.dim, c.hidden, ACTIVATIONS["gelu"])),
             )
             for _ in range(c.decoder_layers)
         )
@@ -109,11 +108,11 @@ class Speech2Text(nn.Module):
         return self.decoder_norm(x)
 
     def decoder_caches(self, source: Tensor, mask: Tensor | None = None) -> list[Cache]:
-        """What the decoder needs of a sound, computed once: each block's keys and values of it."""
+        """Encode a clip once, into one cache per decoder block with the keys and values of cross-attention."""
         encoded = self.encode(source, mask)
         crosses: list[Any] = [block.cross for block in self.decoder]
         return [Cache(cross.inner.project_kv(encoded), mask) for cross in crosses]
 
     def lm_head(self) -> nn.Module:
-        """The output layer of this family."""
+        """The tied token embedding, with a bias."""
         return BiasedLMHead(self.tokens)

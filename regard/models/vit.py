@@ -1,7 +1,6 @@
-"""ViT (Dosovitskiy et al. 2021): an image is a sequence of patches, and attention reads it like words.
+"""ViT (Dosovitskiy et al. 2021): a Transformer encoder over the patches of an image.
 
-It differs from BERT in the stem that makes vectors of pixels instead of tokens, and in the norm before each part. Its
-first vector stands for no patch: it is there to gather what the image shows.
+It differs from BERT in the patch embedding in place of token embeddings, and in pre-norm. A class token comes first.
 """
 
 from __future__ import annotations
@@ -25,25 +24,25 @@ from regard.parts.stems import ConvStem, PatchEmbedding, check_image_shape
 
 @dataclass(frozen=True)
 class ViTConfig:
-    image_size: int = 28  # height and width of an image in pixels
-    channels: int = 3  # 3 for colours, 1 for grey
-    patch_size: int = 4  # height and width of a patch in pixels
-    dim: int = 96  # width of the residual stream
-    layers: int = 3  # blocks
-    heads: int = 3  # attention heads in each block
-    hidden: int = 192  # inner width of the feed-forward
-    dropout: float = 0.0  # share of numbers dropped in training
-    conv_stem: bool = False  # make the vectors by convolutions that shrink the image as much as patches do
-    class_token: bool = True  # put a vector in front that gathers the whole image
-    activation: Literal["gelu", "gelu-tanh", "quick-gelu", "relu", "relu2", "silu"] = "gelu"  # of the feed-forward
-    norm_eps: float = 1e-12  # added to the variance in each norm
-    qkv_bias: bool = True  # add a trained vector to queries, keys and values
-    embed_norm: bool = False  # norm the embedding, of patches without a bias, as CLIP's image tower does
+    image_size: int = 28  # image height and width in pixels
+    channels: int = 3  # image channels: 3 for colour, 1 for grey
+    patch_size: int = 4  # patch height and width in pixels
+    dim: int = 96  # model width
+    layers: int = 3  # number of blocks
+    heads: int = 3  # attention heads per block
+    hidden: int = 192  # hidden width of the feed-forward
+    dropout: float = 0.0  # dropout probability
+    conv_stem: bool = False  # replace the patch embedding by a convolution stem with the same downsampling
+    class_token: bool = True  # prepend a trained class token
+    activation: Literal["gelu", "gelu-tanh", "quick-gelu", "relu", "relu2", "silu"] = "gelu"  # feed-forward activation
+    norm_eps: float = 1e-12  # epsilon of the norms, added to the variance
+    qkv_bias: bool = True  # bias of the query, key and value projections
+    embed_norm: bool = False  # norm after the embedding and no patch bias, as in CLIP's image tower
 
     def __post_init__(self) -> None:
         must_fit(self)
         if self.image_size % self.patch_size and not self.conv_stem:
-            raise ValueError(f"patch ({self.patch_size}) must divide image ({self.image_size})")
+            raise ValueError(f"patch-size ({self.patch_size}) must divide image-size ({self.image_size})")
 
 
 SIZES: dict[str, dict[str, int]] = {
@@ -61,19 +60,19 @@ class ViT(nn.Module):
         super().__init__()
         self.config = c
 
-        def around(inner: nn.Module) -> nn.Module:
+        def residual(inner: nn.Module) -> nn.Module:
             return PreNorm(LayerNorm(c.dim, c.norm_eps), inner, c.dropout)
 
-        convolved = ConvStem(c.channels, c.dim, c.patch_size) if c.conv_stem else None
-        self.stem = convolved or PatchEmbedding(c.channels, c.patch_size, c.dim, bias=not c.embed_norm)
+        conv_stem = ConvStem(c.channels, c.dim, c.patch_size) if c.conv_stem else None
+        self.stem = conv_stem or PatchEmbedding(c.channels, c.patch_size, c.dim, bias=not c.embed_norm)
         self.first = nn.Parameter(torch.randn(1, 1, c.dim) * 0.02) if c.class_token else None
-        self.positions = LearnedPositions(self.stem.places(c.image_size) + c.class_token, c.dim)
+        self.positions = LearnedPositions(self.stem.num_patches(c.image_size) + c.class_token, c.dim)
         self.embed_norm = LayerNorm(c.dim, c.norm_eps) if c.embed_norm else nn.Identity()
         self.drop = Dropout(c.dropout)
         self.blocks = nn.ModuleList(
             Block(
-                mixer=around(SelfAttention(c.dim, c.heads, bias=c.qkv_bias, out_bias=True)),
-                feedforward=around(FeedForward(c.dim, c.hidden, ACTIVATIONS[c.activation])),
+                mixer=residual(SelfAttention(c.dim, c.heads, bias=c.qkv_bias, out_bias=True)),
+                feedforward=residual(FeedForward(c.dim, c.hidden, ACTIVATIONS[c.activation])),
             )
             for _ in range(c.layers)
         )

@@ -1,9 +1,10 @@
-"""Attention: each token asks a question, and mixes the answers of the tokens it may see.
+"""Scaled dot-product attention, as self-attention and as cross-attention, with several heads.
 
     attend(q, k, v) = softmax(q kᵀ / √E) v          Vaswani et al. 2017, eq. 1
 
-`attend` runs one fused kernel that never stores the weights; `attend_openly` is its spelled-out twin, held equal by a
-test, and `weights_openly` is what the viewers show. Masks are boolean, True = may be seen, broadcastable to (B,H,T,S).
+`attend` calls PyTorch's fused kernel, which never stores the weights. `attention_reference` computes the same step by
+step (a test compares the two), and `attention_weights` returns the weights. Masks are boolean, True = visible, and
+broadcast to (B,H,T,S).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from regard.look import is_traced, needs_grad_trace, record
 from regard.parts.cache import Cache
 
-UNFUSED_LIMIT = 64 * 64  # weights a head; measured by benchmarks/attention.py
+UNFUSED_LIMIT = 64 * 64  # weights per head; measured by benchmarks/attention.py
 Rotate = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
 ScoreBias = Callable[[int, int], Tensor]
 
@@ -30,14 +31,15 @@ def attend(
     mask: Tensor | None = None,
     bias: Tensor | None = None,
     causal: bool = False,
-    scale: float | None = None,  # 1/√E unless given
+    scale: float | None = None,  # default 1/√E
 ) -> Tensor:
-    """(B,H,T,E). The fused kernel never stores the (T,S) weights; where those are small, storing them costs no more."""
+    """(B,H,T,E). In training on a CPU, up to UNFUSED_LIMIT weights per head are stored: there the fused kernel is
+    slower."""
     if q.is_cpu and q.requires_grad and q.size(2) * k.size(2) <= UNFUSED_LIMIT:
         return attention_reference(q, k, v, mask, bias, causal, scale)
     mask, causal = resolve_mask(q, k, mask, causal)
     if bias is not None:
-        mask, causal = added(bias, resolve_mask(q, k, mask, causal, materialize=True)[0]), False
+        mask, causal = additive_mask(bias, resolve_mask(q, k, mask, causal, materialize=True)[0]), False
     grouped = q.size(1) != k.size(1)
     return F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, scale=scale, enable_gqa=grouped)
 
@@ -51,7 +53,7 @@ def attention_reference(
     causal: bool = False,
     scale: float | None = None,
 ) -> Tensor:
-    """The same in the open: score, scale, mask, softmax, weighted sum of values."""
+    """`attend` step by step: score, scale, mask, softmax, weighted sum of values."""
     return attention_weights(q, k, mask, bias, causal, scale) @ repeat_kv(v, q.size(1))
 
 
@@ -63,7 +65,7 @@ def attention_weights(
     causal: bool = False,
     scale: float | None = None,
 ) -> Tensor:
-    """Who attends to whom, (B,H,T,S): every row sums to 1. One that may see nothing is finite too."""
+    """(B,H,T,S). Every row sums to 1; a fully masked row is uniform, not NaN."""
     scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
     scores = (q * scale) @ repeat_kv(k, q.size(1)).mT  # (B,H,T,S)
     if bias is not None:
@@ -77,13 +79,13 @@ def attention_weights(
 def resolve_mask(
     q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, materialize: bool = False
 ) -> tuple[Tensor | None, bool]:
-    """The mask and the kernel's own causal switch, of which it takes only one.
+    """Split (mask, causal) into the mask and the kernel's `is_causal`, which accepts only one of the two.
 
-    The switch counts from the upper left corner, so it is right only when T == S; with a cache the last of T new tokens
-    sees all S. `spell` always gives a mask.
+    `is_causal` aligns the diagonal with the upper left corner, so it is correct only for T == S; with a cache, the last
+    of T new tokens sees all S keys. `materialize` always returns a mask.
     """
     T, S = q.size(2), k.size(2)
-    if not causal or T == 1:  # one new token may see everything so far
+    if not causal or T == 1:  # a single new token sees all keys
         return mask, False
     if mask is None and T == S and not materialize:
         return None, True
@@ -92,12 +94,12 @@ def resolve_mask(
 
 
 def repeat_kv(k: Tensor, heads: int) -> Tensor:
-    """Grouped-query attention: several query heads share a key, (B,G,S,E) -> (B,H,S,E)."""
+    """Grouped-query attention: H / G query heads share one key head, (B,G,S,E) -> (B,H,S,E)."""
     return k if k.size(1) == heads else k.repeat_interleave(heads // k.size(1), dim=1)
 
 
-def added(bias: Tensor, mask: Tensor | None) -> Tensor:
-    """One additive mask: the bias where something may be seen, -inf elsewhere."""
+def additive_mask(bias: Tensor, mask: Tensor | None) -> Tensor:
+    """The bias where the mask is True, -inf elsewhere."""
     return bias if mask is None else bias.masked_fill(~mask, -math.inf)
 
 
@@ -112,21 +114,20 @@ def merge_heads(x: Tensor) -> Tensor:
 
 
 class SelfAttention(nn.Module):
-    """Multi-head attention of a sequence to itself; fewer `kv_heads` than `heads` makes it grouped-query. A head is
-    `head_dim` wide, dim / heads unless given.
+    """Multi-head self-attention; grouped-query attention if `kv_heads` < `heads`.
 
-    `rotate` is what happens to q and k between projection and scores: nothing, rotary positions, a norm, or both.
-    `score_bias` makes, of (T, S), what is added to the scores: ALiBi, relative positions.
+    `rotate(q, k, start)` acts between projection and scores: rotary positions, a norm, or both. `score_bias(T, S)`
+    returns a tensor that is added to the scores: ALiBi, relative positions.
     """
 
     def __init__(
         self,
         dim: int,
         heads: int,
-        kv_heads: int | None = None,
-        head_dim: int | None = None,
+        kv_heads: int | None = None,  # default `heads`
+        head_dim: int | None = None,  # default dim / heads
         bias: bool = True,
-        out_bias: bool | None = None,  # as the others unless given
+        out_bias: bool | None = None,  # default `bias`
         *,
         causal: bool = False,
         rotate: Rotate | None = None,
@@ -152,12 +153,12 @@ class SelfAttention(nn.Module):
         bias = None if self.score_bias is None else self.score_bias(q.size(2), k.size(2))  # (1,H,T,S)
         y = attend(q, k, v, mask, bias, self.causal)
         if is_traced():
-            y = shown(self, y, q, k, v, mask, bias, self.causal)
+            y = record_attention(self, y, q, k, v, mask, bias, self.causal)
         return self.out(merge_heads(y))
 
 
 class CrossAttention(nn.Module):
-    """Multi-head attention of a decoder to its source. With a cache, the source's keys and values come from there."""
+    """Multi-head attention of a decoder to its source. A cache supplies the source's keys and values."""
 
     def __init__(self, dim: int, heads: int, *, bias: bool = True):
         super().__init__()
@@ -177,18 +178,18 @@ class CrossAttention(nn.Module):
         if cache is not None and cache.source is not None:
             (k, v), mask = cache.source, cache.source_mask
         else:
-            assert source is not None, "a decoder needs a source, or a cache that has read one"
+            assert source is not None, "a decoder needs a source, or a cache that holds its keys and values"
             k, v = self.project_kv(source)
         q = split_heads(self.query(x), self.heads)  # (B·beams,H,T,E)
         B, T = k.size(0), q.size(2)
-        q = beams_as_tokens(q, B)  # (B,H,beams·T,E)
-        y = tokens_as_beams(attend(q, k, v, mask), T)
+        q = fold_beams(q, B)  # (B,H,beams·T,E)
+        y = unfold_beams(attend(q, k, v, mask), T)
         if is_traced():
-            y = shown(self, y, tokens_as_beams(q, T), *for_each_beam(k, v, mask, len(x) // B))
+            y = record_attention(self, y, unfold_beams(q, T), *repeat_for_beams(k, v, mask, len(x) // B))
         return self.out(merge_heads(y))
 
 
-def shown(
+def record_attention(
     module: nn.Module,
     y: Tensor,
     q: Tensor,
@@ -198,29 +199,32 @@ def shown(
     bias: Tensor | None = None,
     causal: bool = False,
 ) -> Tensor:
-    """Show what attention works with. The output is the kernel's, unless it must follow from what was shown."""
-    asked, answered, said = record(module, "queries", q), record(module, "keys", k), record(module, "values", v)
-    weights = attention_weights(asked, answered, mask, bias, causal)
-    may, _ = resolve_mask(q, k, mask, causal, materialize=True)
-    if may is not None:
-        record(module, "mask", may, fixed=True)
-    used = record(module, "weights", weights)
-    same = asked is q and answered is k and said is v and used is weights
-    return y if same and not needs_grad_trace() else used @ repeat_kv(said, q.size(1))
+    """Record q, k, v, mask and weights. Returns the kernel's output `y`, or the unfused one if a trace changed a tensor
+    or needs gradients."""
+    queries, keys, values = record(module, "queries", q), record(module, "keys", k), record(module, "values", v)
+    weights = attention_weights(queries, keys, mask, bias, causal)
+    visible, _ = resolve_mask(q, k, mask, causal, materialize=True)
+    if visible is not None:
+        record(module, "mask", visible, fixed=True)
+    recorded = record(module, "weights", weights)
+    unchanged = queries is q and keys is k and values is v and recorded is weights
+    return y if unchanged and not needs_grad_trace() else recorded @ repeat_kv(values, q.size(1))
 
 
-def for_each_beam(k: Tensor, v: Tensor, mask: Tensor | None, beams: int) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Of a source that several beams share, a copy for each."""
+def repeat_for_beams(k: Tensor, v: Tensor, mask: Tensor | None, beams: int) -> tuple[Tensor, Tensor, Tensor | None]:
+    """One copy per beam of a source that the beams share."""
     if beams == 1:
         return k, v, mask
     parts = (part if part is None else part.repeat_interleave(beams, 0) for part in (k, v, mask))
     return tuple(parts)  # type: ignore[return-value]
 
 
-def beams_as_tokens(q: Tensor, sources: int) -> Tensor:
-    """Nothing is causal about a source, so the beams of a sentence may ask as if they were more tokens of it."""
+def fold_beams(q: Tensor, sources: int) -> Tensor:
+    """(B·beams,H,T,E) -> (B,H,beams·T,E). Cross-attention is not causal, so the beams of a sentence can be handled as
+    further query positions of it."""
     return q if q.size(0) == sources else q.unflatten(0, (sources, -1)).transpose(1, 2).flatten(2, 3)
 
 
-def tokens_as_beams(y: Tensor, T: int) -> Tensor:
+def unfold_beams(y: Tensor, T: int) -> Tensor:
+    """(B,H,beams·T,E) -> (B·beams,H,T,E)"""
     return y if y.size(2) == T else y.unflatten(2, (-1, T)).transpose(1, 2).flatten(0, 1)

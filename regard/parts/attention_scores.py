@@ -1,14 +1,14 @@
-"""Scoring: what a query and a key have in common, as a number; softmax turns such numbers into weights.
+"""Attention scores: the similarity of a query and a key; softmax turns scores into weights.
 
     dot          q·k                             Luong et al. 2015
     scaled dot   q·k / √E                        Vaswani et al. 2017
     additive     uᵀ tanh(W q + U k)              Bahdanau et al. 2015
     gaussian     -|q - k|² / 2w²                 Nadaraya 1964, Watson 1964
 
-    pooled       Σ_s weight_s v_s,  weight = softmax(scores)
+    output       Σ_s weight_s v_s,  weight = softmax(scores)
 
-A kernel average Σ K(q,k_s) v_s / Σ K(q,k_s) is the same with K = exp(score): attention is one whose kernel is learnt.
-All scores map (...,T,E) and (...,S,E) to (...,T,S).
+A kernel average Σ K(q,k_s) v_s / Σ K(q,k_s) is the same with K = exp(score): attention is kernel regression with a
+learned kernel. All scores map (...,T,E) and (...,S,E) to (...,T,S).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.look import is_traced, record
-from regard.parts.attention import beams_as_tokens, merge_heads, split_heads, tokens_as_beams
+from regard.parts.attention import fold_beams, merge_heads, split_heads, unfold_beams
 from regard.parts.cache import Cache
 
 
@@ -32,7 +32,7 @@ def scaled_dot(q: Tensor, k: Tensor) -> Tensor:
 
 
 def additive(q: Tensor, k: Tensor, u: Tensor) -> Tensor:
-    """`q` and `k` have been through their matrices already, `u` is (E,)."""
+    """`q` and `k` are projected already; `u` is (E,)."""
     return (q[..., :, None, :] + k[..., None, :, :]).tanh() @ u
 
 
@@ -41,32 +41,32 @@ def gaussian(q: Tensor, k: Tensor, width: float = 1.0) -> Tensor:
 
 
 def masked_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Every row sums to 1, and is 0 where nothing may be seen. A row that may see nothing at all is finite too."""
+    """Every row sums to 1 and is 0 where the mask is False; a fully masked row is uniform, not NaN."""
     return (scores if mask is None else scores.masked_fill(~mask, torch.finfo(scores.dtype).min)).softmax(-1)
 
 
-def pooled(scores: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+def weighted_sum(scores: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
     return masked_softmax(scores, mask) @ v
 
 
 def kernel_average(kernel: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
-    """`kernel` holds how alike each query and each key are, at least 0."""
+    """`kernel` (...,T,S) is the similarity of each query and key, at least 0."""
     kernel = kernel if mask is None else kernel * mask
     return (kernel / kernel.sum(-1, keepdim=True)) @ v
 
 
 class AdditiveAttention(nn.Module):
-    """Attention of a decoder to its source, with one head and additive scores. The source answers with itself.
+    """Attention of a decoder to its source, with one head and additive scores; the values are the source itself.
 
-    With a cache, the source's keys and values come from there.
+    A cache supplies the source's keys and values.
     """
 
-    def __init__(self, dim: int, inner: int | None = None):
+    def __init__(self, dim: int, hidden: int | None = None):
         super().__init__()
-        inner = inner or dim
-        self.query = nn.Linear(dim, inner, bias=False)  # the key has one already, and they are added
-        self.key = nn.Linear(dim, inner)
-        self.score = nn.Parameter(torch.empty(inner).uniform_(-1, 1) / math.sqrt(inner))
+        hidden = hidden or dim
+        self.query = nn.Linear(dim, hidden, bias=False)  # the key's bias suffices: the two are added
+        self.key = nn.Linear(dim, hidden)
+        self.score = nn.Parameter(torch.empty(hidden).uniform_(-1, 1) / math.sqrt(hidden))
         self.out = nn.Linear(dim, dim)
 
     def project_kv(self, source: Tensor) -> tuple[Tensor, Tensor]:
@@ -79,11 +79,11 @@ class AdditiveAttention(nn.Module):
         if cache is not None and cache.source is not None:
             (k, v), mask = cache.source, cache.source_mask
         else:
-            assert source is not None, "a decoder needs a source, or a cache that has read one"
+            assert source is not None, "a decoder needs a source, or a cache that holds its keys and values"
             k, v = self.project_kv(source)
         T = x.size(1)
-        q = beams_as_tokens(split_heads(self.query(x), 1), len(k))  # (B,1,beams·T,E)
+        q = fold_beams(split_heads(self.query(x), 1), len(k))  # (B,1,beams·T,E)
         weights = masked_softmax(additive(q, k, self.score), mask)  # (B,1,beams·T,S)
         if is_traced():
-            weights = beams_as_tokens(record(self, "weights", tokens_as_beams(weights, T)), len(k))
-        return self.out(merge_heads(tokens_as_beams(weights @ v, T)))
+            weights = fold_beams(record(self, "weights", unfold_beams(weights, T)), len(k))
+        return self.out(merge_heads(unfold_beams(weights @ v, T)))

@@ -1,10 +1,10 @@
-"""Future: what comes next, told from the vectors of a step.
+"""The head of a world model: predicts the next observation, the reward and the end of the episode.
 
-next observation = observation + change          change = x W + b, of each of its places
-reward, end      = a number each                 from the action's vector, if anybody acts
+next observation = observation + change          change = x W + b, for each of its tokens
+reward, end      = one number each               from the action's vector, if there are actions
 
-Most of a world stays as it is from one step to the next, so only what changes has to be learnt (Micheli et al. 2024).
-The head begins with zeros: before it has learnt anything it says that nothing changes, which is often a good guess.
+Most of an observation stays the same from one step to the next, so the head predicts the change (Micheli et al. 2024).
+Its weights start at zero: an untrained head predicts no change.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from torch import Tensor, nn
 class DynamicsOutput(NamedTuple):
     change: Tensor  # (B,T,K,O), to be added to the observation
     reward: Tensor | None  # (B,T)
-    end: Tensor | None  # (B,T) logit: above 0, the world ends the episode here
+    end: Tensor | None  # (B,T) logit that the episode terminates here
 
 
 class DynamicsHead(nn.Module):
-    """`actions` is how many kinds there are: where nobody acts, there is neither reward nor end."""
+    """Without actions (`num_actions` 0) there is neither reward nor end."""
 
-    def __init__(self, dim: int, observation: int, actions: int):
+    def __init__(self, dim: int, observation_dim: int, num_actions: int):
         super().__init__()
-        self.change = nn.Linear(dim, observation)
-        self.outcome = nn.Linear(dim, 2) if actions else None
+        self.change = nn.Linear(dim, observation_dim)
+        self.outcome = nn.Linear(dim, 2) if num_actions else None
         for weight in self.parameters():
             nn.init.zeros_(weight)
 

@@ -1,7 +1,7 @@
-"""Token embedding: a one-hot vector times a matrix, which is a row look-up.
+"""Token embedding (a one-hot vector times a matrix, that is, a row lookup) and segment ids.
 
-tokens(i) = E[i] · √D          Vaswani et al. 2017, section 3.4: scaled, so that positions do not drown the words
-segment   = [separators before it ≥ n]          BERT tells the first sentence from the second (Devlin et al. 2019)
+tokens(i) = E[i] · √D                           Vaswani et al. 2017, section 3.4: scaled to the size of the positions
+segment   = [separators before it ≥ start]      Devlin et al. 2019 (BERT): first or second sentence of a pair
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 
 class ScaledEmbedding(nn.Embedding):
-    """Rows of about unit length, small enough to serve as an output layer too, and scaled up: by √D unless given."""
+    """Rows have about unit length, so that the matrix can also serve as the output layer; `scale` is √D by default."""
 
     def __init__(self, vocab: int, dim: int, pad: int | None = None, scale: float | None = None):
         super().__init__(vocab, dim, padding_idx=pad)
@@ -27,9 +27,10 @@ class ScaledEmbedding(nn.Embedding):
 
 
 def segment_ids(ids: Tensor, separator: int, start: int = 1, mask: Tensor | None = None) -> Tensor:
-    """(B,T): 1 behind the separator number `start` of a text, 0 elsewhere; 0 everywhere if `start` is 0.
+    """(B,T): 1 after the `start`-th separator of a text, 0 before it; all 0 if `start` is 0.
 
-    Texts packed into one row have a mask (B,1,T,T) that tells who shares a text; each counts its own.
+    For texts packed into one row, the mask (B,1,T,T) says which tokens share a text, and separators are counted per
+    text.
     """
     if start == 0:
         return torch.zeros_like(ids)

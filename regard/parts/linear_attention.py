@@ -1,10 +1,10 @@
-"""Memory: everything read is added to one matrix, and asked for by a product: attention without the softmax.
+"""Linear attention: attention without the softmax, which is also a recurrence over a matrix-valued state.
 
-    SumMemory      S' = S + k vᵀ,      y = q S'          Katharopoulos et al. 2020, without feature map and divisor
-    FadingMemory   S' = γ S + k vᵀ,    y = q S'          Sun et al. 2023 (RetNet), without rotation and norm
+    LinearAttention   S' = S + k vᵀ,      y = q S'          Katharopoulos et al. 2020, without feature map and divisor
+    Retention         S' = γ S + k vᵀ,    y = q S'          Sun et al. 2023 (RetNet), without rotation and norm
 
-Written token by token, it is a recurrence whose cost does not grow. Written all at once, it is y_t = Σ_s≤t γ^(t-s)
-(q_t·k_s) v_s: attention whose weights are plain products that fade with age. A test holds the two equal.
+The recurrent form has a constant cost per token. The parallel form is y_t = Σ_s≤t γ^(t-s) (q_t·k_s) v_s: attention
+whose weights are dot products that decay with distance. A test compares the two.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from regard.parts.cache import Cache
 
 
 def linear_attention_recurrent(q: Tensor, k: Tensor, v: Tensor, gamma: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-    """Answers (B,H,T,E) and the next state, from q, k, v (B,H,T,E), gamma (H,) and a state (B,H,E,E)."""
-    answers = []
+    """Outputs (B,H,T,E) and the next state, from q, k, v (B,H,T,E), gamma (H,) and a state (B,H,E,E)."""
+    outputs = []
     for t in range(q.size(2)):
         state = gamma[:, None, None] * state + k[:, :, t, :, None] * v[:, :, t, None, :]
-        answers.append(q[:, :, t, None] @ state)  # (B,H,1,E)
-    return torch.cat(answers, 2), state
+        outputs.append(q[:, :, t, None] @ state)  # (B,H,1,E)
+    return torch.cat(outputs, 2), state
 
 
 def linear_attention_parallel(q: Tensor, k: Tensor, v: Tensor, gamma: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-    """The same, with no loop over time."""
+    """The same without a loop over time."""
     T = q.size(2)
-    read = torch.arange(1, T + 1, device=q.device)[:, None]  # tokens, at each token
-    fade = gamma[:, None, None]
-    answers = linear_attention_weights(q, k, gamma) @ v + fade**read * (q @ state)
-    return answers, fade**T * state + (k * fade ** (T - read)).mT @ v
+    count = torch.arange(1, T + 1, device=q.device)[:, None]  # tokens up to each position
+    decay = gamma[:, None, None]
+    outputs = linear_attention_weights(q, k, gamma) @ v + decay**count * (q @ state)
+    return outputs, decay**T * state + (k * decay ** (T - count)).mT @ v
 
 
 def linear_attention_weights(q: Tensor, k: Tensor, gamma: Tensor, mask: Tensor | None = None) -> Tensor:
-    """How much of each value is in each answer, (B,H,T,S): products that fade, and need not sum to 1."""
+    """The weight of each value in each output, (B,H,T,S): decayed dot products, which need not sum to 1."""
     time = torch.arange(q.size(2), device=q.device)
     age = time[:, None] - time  # (T,S)
     weights = q @ k.mT * gamma[:, None, None] ** age.clamp(min=0)
@@ -48,7 +48,7 @@ def linear_attention_weights(q: Tensor, k: Tensor, gamma: Tensor, mask: Tensor |
 
 
 class LinearAttention(nn.Module):
-    """Nothing fades, so the memory blurs as it fills."""
+    """γ = 1: nothing decays, so retrieval blurs as the state fills."""
 
     gamma: Tensor
 
@@ -62,7 +62,7 @@ class LinearAttention(nn.Module):
         self.register_buffer("gamma", torch.ones(heads), persistent=False)
 
     def forward(self, x: Tensor, mask: Tensor | None = None, cache: Cache | None = None) -> Tensor:
-        assert mask is None or cache is None, "a state is that of whole rows: with a cache there is nothing to mask"
+        assert mask is None or cache is None, "a state covers whole rows: a mask and a cache exclude each other"
         q = split_heads(self.query(x), self.heads)  # (B,H,T,E)
         k = split_heads(self.key(x), self.heads) / math.sqrt(q.size(-1))
         v = split_heads(self.value(x), self.heads)
@@ -70,9 +70,9 @@ class LinearAttention(nn.Module):
             weights = linear_attention_weights(q, k, self.gamma, mask)
             y = (record(self, "weights", weights) if is_traced() else weights) @ v
         else:
-            recall = linear_attention_recurrent if x.size(1) == 1 else linear_attention_parallel
+            compute = linear_attention_recurrent if x.size(1) == 1 else linear_attention_parallel
             (state,) = cache.state or (q.new_zeros(*q.shape[:2], q.size(3), q.size(3)),)
-            y, state = recall(q, k, v, self.gamma, state)
+            y, state = compute(q, k, v, self.gamma, state)
             cache.advance((state,), x.size(1))
             if is_traced():
                 record(self, "weights", linear_attention_weights(q, k, self.gamma), fixed=True)
@@ -80,7 +80,7 @@ class LinearAttention(nn.Module):
 
 
 class Retention(LinearAttention):
-    """Each head keeps the share γ of its memory from token to token, so that it has a span of its own."""
+    """Each head keeps the share γ of its state per token, so each head has its own time span."""
 
     def __init__(self, dim: int, heads: int, gamma: Sequence[float] | None = None):
         super().__init__(dim, heads)

@@ -1,8 +1,8 @@
-"""Neighbours: each token mixes with the few beside it, by their place and not by what they say. A convolution.
+"""A 1-D convolution over neighbouring tokens, with the call signature of attention.
 
-    y_t = W · [x_{t-r} ; ... ; x_{t+r}] + b          LeCun et al. 1989; r to each side, zeros beyond the ends
+    y_t = W · [x_{t-r} ; ... ; x_{t+r}] + b          LeCun et al. 1989; r tokens to each side, zeros beyond the ends
 
-It answers to the same call as attention. What a token may not see, padding or another document, is zero to it.
+Masked tokens (padding, another document) count as zeros.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from regard.parts.cache import Cache
 
 
 class LocalConv(nn.Module):
-    """`width` is how many tokens are seen, the one in the middle among them."""
+    """`kernel_size` = 2r + 1 tokens enter each output."""
 
-    def __init__(self, dim: int, width: int):
+    def __init__(self, dim: int, kernel_size: int):
         super().__init__()
-        if width % 2 == 0:
-            raise ValueError(f"a token stands in the middle of those it sees: width must be odd, not {width}")
-        self.width = width
-        self.map = nn.Linear(width * dim, dim)
+        if kernel_size % 2 == 0:
+            raise ValueError(f"the kernel is centred on a token: kernel_size must be odd, not {kernel_size}")
+        self.kernel_size = kernel_size
+        self.map = nn.Linear(kernel_size * dim, dim)
 
     def forward(self, x: Tensor, mask: Tensor | None = None, cache: Cache | None = None) -> Tensor:
-        assert cache is None, "both sides are seen, and one of them is yet to come"
-        if mask is not None and mask.size(-2) == 1:  # padding, the same for all: hidden once, not for each neighbour
+        assert cache is None, "a convolution over both sides has no cache: later tokens are not known yet"
+        if mask is not None and mask.size(-2) == 1:  # padding, the same for every query: zeroed once
             x, mask = x * mask[:, 0, 0, :, None], None
-        T, side = x.size(1), self.width // 2
-        wide = F.pad(x, (0, 0, side, side))  # (B,T+2r,D)
-        seen = [wide[:, place : place + T] for place in range(self.width)]
+        T, radius = x.size(1), self.kernel_size // 2
+        padded = F.pad(x, (0, 0, radius, radius))  # (B,T+2r,D)
+        shifted = [padded[:, i : i + T] for i in range(self.kernel_size)]
         if mask is not None:
-            may = F.pad(mask[:, 0].expand(-1, T, -1), (side, side))  # (B,T,T+2r)
-            seen = [near * may.diagonal(place, 1, 2)[..., None] for place, near in enumerate(seen)]
-        return self.map(torch.cat(seen, -1))  # (B,T,width·D) -> (B,T,D)
+            visible = F.pad(mask[:, 0].expand(-1, T, -1), (radius, radius))  # (B,T,T+2r)
+            shifted = [part * visible.diagonal(i, 1, 2)[..., None] for i, part in enumerate(shifted)]
+        return self.map(torch.cat(shifted, -1))  # (B,T,kernel_size·D) -> (B,T,D)

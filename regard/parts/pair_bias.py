@@ -1,9 +1,9 @@
-"""Pairs: what two tokens are to each other, as a number that every head adds to their score.
+"""A learned bias on the attention scores of each kind of token pair.
 
     scores[t, s] = q_t · k_s / √E + b[h, kind of pair (t, s)]          Ying et al. 2021 (Graphormer)
 
-Of the atoms of a molecule, the kind is how far apart two are and which bond joins them. Graphormer has a table for the
-distance and one for the bond; a bond is there exactly where the distance is 1, so that one table says the same.
+For the atoms of a molecule, the kind is their distance and the bond that joins them. Graphormer has a table of
+distances and one of bonds; a bond exists exactly where the distance is 1, so one table is equivalent.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-# A bias hangs on the example, but attention asks for it by lengths alone. So the model makes those of all layers and
-# lays them down here for the time of one forward; per thread and task, so that requests side by side do not meet.
-_held: ContextVar[Tensor] = ContextVar("biases")  # (L,B,H,T,T)
+# The bias depends on the example, but SelfAttention calls score_bias(T, S) with lengths only. The model therefore
+# stores the biases of all layers here during a forward. A ContextVar is local to a thread and an async task, so
+# concurrent requests do not interfere.
+_pair_biases: ContextVar[Tensor] = ContextVar("pair_biases")  # (L,B,H,T,T)
 
 
 class PairBias(nn.Module):
-    """A trained number for each kind of pair, each layer and each head; all are 0 at first."""
+    """One trained number per pair kind, layer and head; all start at 0."""
 
     def __init__(self, kinds: int, layers: int, heads: int):
         super().__init__()
@@ -34,20 +35,20 @@ class PairBias(nn.Module):
 
 
 @contextmanager
-def held(biases: Tensor) -> Iterator[None]:
-    """While this lasts, each layer finds its bias."""
-    before = _held.set(biases)
+def use_pair_biases(biases: Tensor) -> Iterator[None]:
+    """Within this context, every LayerPairBias returns its layer of `biases`."""
+    token = _pair_biases.set(biases)
     try:
         yield
     finally:
-        _held.reset(before)
+        _pair_biases.reset(token)
 
 
 class LayerPairBias:
-    """The bias of one layer, as attention asks for it."""
+    """The `score_bias` of one layer."""
 
-    def __init__(self, number: int):
-        self.number = number
+    def __init__(self, layer: int):
+        self.layer = layer
 
     def __call__(self, T: int, S: int) -> Tensor:
-        return _held.get()[self.number]  # (B,H,T,S)
+        return _pair_biases.get()[self.layer]  # (B,H,T,S)

@@ -1,14 +1,14 @@
-"""Pooling: one vector of many, (B,T,D) -> (B,D), for an answer about the whole.
+"""Pooling: one vector per sequence, (B,T,D) -> (B,D).
 
-Last, First        the vector of one token: the last of a causal model has seen all, the first of BERT is there for it
-AtEnd              the vector of the token that ends a text          Radford et al. 2021 (CLIP)
-Pooler             tanh(x_1 W + b)          Devlin et al. 2019: the first, through a layer of its own
-Mean               Σ x / T
-MeanAndSum         gelu([Σ x / T, Σ x / 10] W + b)          a sum knows how many there are, which a mean forgets
-AttentionPool      Σ softmax(x w) · x          Lin et al. 2017: a trained question picks what matters
+LastPool, FirstPool   the last token (of a causal model) or the first ([CLS] of BERT)
+EosPool               the end-of-text token                    Radford et al. 2021 (CLIP)
+Pooler                tanh(x_1 W + b)                          Devlin et al. 2019: the first token through a layer
+MeanPool              Σ x / T
+MeanSumPool           gelu([Σ x / T, Σ x / 10] W + b)          the sum also encodes the length
+AttentionPool         Σ softmax(x w) · x                       Lin et al. 2017: one trained query
 
-A mask (B,1,1,T) tells which tokens are real. A body that has pooled already, T = 1, passes through all but Pooler and
-MeanAndSum, which have a layer of their own.
+A mask (B,1,1,T) marks the tokens that are not padding. The output of a body that has already pooled, T = 1, passes
+unchanged through all but Pooler and MeanSumPool, which have weights.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ class FirstPool(nn.Module):
 
 
 class EosPool(nn.Module):
-    """The first `sep` of each text. A text that has none ends with its last token."""
+    """The vector of the first `sep` of each text; of its last token if it has none."""
 
-    HIGHEST = 2  # not an id but a rule: folders of the first CLIP say 2, and mean the highest id of each text
+    HIGHEST = 2  # not an id: configs of the first CLIP say 2 and mean the highest id of each text
 
     def __init__(self, sep: int):
         super().__init__()
         self.sep = sep
 
     def forward(self, x: Tensor, ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        return x[torch.arange(len(x), device=x.device), self.place(ids, mask)]
+        return x[torch.arange(len(x), device=x.device), self.eos_position(ids, mask)]
 
-    def place(self, ids: Tensor, mask: Tensor | None) -> Tensor:
+    def eos_position(self, ids: Tensor, mask: Tensor | None) -> Tensor:
         """(B,)"""
         real = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask[:, 0, 0]
         if self.sep == self.HIGHEST:
@@ -78,7 +78,7 @@ class MeanPool(nn.Module):
 
 
 class MeanSumPool(MeanPool):
-    MANY = 10  # so many vectors have a sum as large as their mean
+    SUM_SCALE = 10  # the sum is divided by this, so that both inputs have a similar scale
 
     def __init__(self, dim: int):
         super().__init__()
@@ -87,7 +87,7 @@ class MeanSumPool(MeanPool):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         mean = super().forward(x, mask)
         count = x.size(1) if mask is None or x.size(1) == 1 else mask[:, 0, 0].sum(-1, keepdim=True)  # (B,1)
-        return F.gelu(self.dense(torch.cat((mean, mean * (count / self.MANY)), -1)))
+        return F.gelu(self.dense(torch.cat((mean, mean * (count / self.SUM_SCALE)), -1)))
 
 
 class AttentionPool(nn.Module):

@@ -359,7 +359,7 @@ def test_what_is_no_question_is_refused(task, text):
 
 
 def test_misfits_are_refused_before_anything_is_read():
-    with pytest.raises(ValueError, match="answer needs a model that makes a vector of every token"):
+    with pytest.raises(ValueError, match="answer needs a model that encodes every token"):
         settle("answer", "pooled")
     with pytest.raises(ValueError, match="longest-answer must be at least 1, not 0"):
         Answering(longest_answer=0, tokenizer=learn(["a b"], Pieces(), READING))

@@ -322,6 +322,6 @@ def test_misfits_are_refused(task, taught, files):
         list(task.predict(taught, ["nowhere.png\ta\tb"], Prompting()))
     with pytest.raises(ValueError, match="every picture has the caption 'x'"):
         Match.fit([row._replace(caption="x") for row in SCENES], "matches", READS, {})
-    with pytest.raises(ValueError, match="match needs a model that has a tower for images and one for texts"):
+    with pytest.raises(ValueError, match="match needs a model that has an image tower and a text tower"):
         settle("match", "vit")
     assert [name for name, option in options("match", "clip", "tiny").items() if not option.help] == []

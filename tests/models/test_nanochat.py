@@ -1,4 +1,4 @@
-"""Nano has nanochat's sizes, begins by adding nothing, and says what transformers' says with the same weights."""
+"""nanochat has its published sizes, starts as the identity, and equals transformers with the same weights."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_every_size_has_the_weights_that_its_formula_counts(name: str) -> None:
+def test_parameter_count_equals_the_formula(name: str) -> None:
     c = NanoChatConfig(vocab=1000, **SIZES[name])
     with torch.device("meta"):
         body = NanoChat(c)
@@ -34,7 +34,7 @@ def test_every_size_has_the_weights_that_its_formula_counts(name: str) -> None:
     assert count == 2 * c.vocab * c.dim + c.layers * (4 * c.dim**2 + 2 * c.dim * c.hidden)
 
 
-def test_at_first_every_block_adds_nothing_and_every_word_is_as_likely() -> None:
+def test_blocks_start_as_the_identity_with_uniform_predictions() -> None:
     torch.manual_seed(1)
     body = NanoChat(NanoChatConfig(V))
     model, ids = Model(body, body.lm_head()), torch.randint(V, (B, T))
@@ -42,15 +42,15 @@ def test_at_first_every_block_adds_nothing_and_every_word_is_as_likely() -> None
     assert_close(model(ids).softmax(-1), torch.full((B, T, V), 1 / V), rtol=0.1, atol=0.0)
 
 
-def test_the_output_layer_is_a_matrix_of_its_own() -> None:
+def test_output_layer_is_untied() -> None:
     body = NanoChat(NanoChatConfig(V))
     assert not torch.equal(body.lm_head().weight, body.tokens.weight)
 
 
-def test_a_softcap_keeps_every_logit_within_it_and_their_order() -> None:
+def test_softcap_bounds_the_logits_and_keeps_their_order() -> None:
     torch.manual_seed(1)
     body = NanoChat(NanoChatConfig(V, softcap=2.0, tie_embeddings=True))
-    capped, plain = body.lm_head(), NanoChat(NanoChatConfig(V)).vocabulary()
+    capped, plain = body.lm_head(), NanoChat(NanoChatConfig(V)).lm_head()
     assert capped.weight is body.tokens.weight
     x = torch.randn(B, T, body.config.dim, dtype=torch.float64) * 5
     capped, plain = capped.double(), plain.double()
@@ -58,32 +58,32 @@ def test_a_softcap_keeps_every_logit_within_it_and_their_order() -> None:
     assert plain(x).abs().max() > 2
     assert 1.2 < capped(x).abs().max() < 2
     assert torch.equal(capped(x).argsort(-1), plain(x).argsort(-1))
-    wanted = torch.randint(V, (B * T,))
-    chosen = capped(x).flatten(0, 1).log_softmax(-1).gather(1, wanted[:, None])
-    assert_close(capped.loss(x.flatten(0, 1), wanted), -chosen.sum())
+    targets = torch.randint(V, (B * T,))
+    chosen = capped(x).flatten(0, 1).log_softmax(-1).gather(1, targets[:, None])
+    assert_close(capped.loss(x.flatten(0, 1), targets), -chosen.sum())
 
 
-@pytest.mark.parametrize("wrong", [{"softcap": -1.0}, {"base": 0.0}, {"norm_eps": 0.0}])
-def test_numbers_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
+@pytest.mark.parametrize("wrong", [{"softcap": -1.0}, {"rope_theta": 0.0}, {"norm_eps": 0.0}])
+def test_invalid_values_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(wrong)).replace('_', '-')} must be"):
         NanoChatConfig(V, **wrong)
 
 
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("kv_heads", [6, 2])
-def test_transformers_gives_our_logits(kv_heads: int, padded: bool, stirred, copied) -> None:
+def test_logits_equal_transformers(kv_heads: int, padded: bool, randomize, copy_weights) -> None:
     transformers = pytest.importorskip("transformers", reason="parity needs the dev extra")
     torch.manual_seed(1)
     config = transformers.NanoChatConfig(
         vocab_size=V, max_position_embeddings=11, hidden_size=24, num_hidden_layers=3, num_attention_heads=6,
         num_key_value_heads=kv_heads, intermediate_size=20, final_logit_softcapping=None,
     )  # fmt: skip
-    theirs = stirred(transformers.NanoChatForCausalLM(config)).eval()
+    theirs = randomize(transformers.NanoChatForCausalLM(config)).eval()
     body = NanoChat(NanoChatConfig(V, context=11, dim=24, layers=3, heads=6, kv_heads=kv_heads, hidden=20))
-    ours = copied(dict(theirs.named_parameters()), Model(body, body.lm_head()), NAMES).eval()
+    ours = copy_weights(dict(theirs.named_parameters()), Model(body, body.lm_head()), NAMES).eval()
     ids = torch.randint(V, (B, T))
     real = torch.arange(T) < torch.tensor(LENGTHS if padded else [T] * B)[:, None]
     with torch.inference_mode():
-        mine = ours(ids, mask=real[:, None, None] if padded else None)
-        said = theirs(input_ids=ids, attention_mask=real.long()).logits
-    assert_close(mine[real], said[real], rtol=0, atol=1e-5)
+        ours_logits = ours(ids, mask=real[:, None, None] if padded else None)
+        theirs_logits = theirs(input_ids=ids, attention_mask=real.long()).logits
+    assert_close(ours_logits[real], theirs_logits[real], rtol=0, atol=1e-5)
