@@ -23,7 +23,7 @@ def test_token_accuracy(says, share: float, monkeypatch: pytest.MonkeyPatch) -> 
         return [[SimpleNamespace(ids=says(words))] for words in source.tolist()]
 
     monkeypatch.setattr(bottleneck, "generate", writes)
-    reader = SimpleNamespace(head=None, body=SimpleNamespace(read=lambda source: source))
+    reader = SimpleNamespace(head=None, body=SimpleNamespace(decoder_caches=lambda source: source))
     assert token_accuracy(reader, 5, QUICK) == pytest.approx(share)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from regard.lab.result import no_progress
-from regard.lab.saturation import QUICK, run, scoring, softmax_stats
+from regard.lab.saturation import QUICK, run, attention_scores, softmax_stats
 
 
 @given(seed=st.integers(0, 999), queries=st.integers(1, 4), keys=st.integers(2, 6), size=st.floats(0.1, 30))
@@ -68,7 +68,7 @@ def test_at_width_1_the_scale_has_no_effect() -> None:
     ids=["no scale", "d instead of its root", "always scaled", "no softmax"],
 )
 def test_it_does_not_hold_with(part: str, broken, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scoring, part, broken)
+    monkeypatch.setattr(attention_scores, part, broken)
     assert not run(QUICK, no_progress).holds
 
 

@@ -123,9 +123,9 @@ def test_pooling_weights_equal_the_pooling_of_the_head(pooling: str, class_token
 
 
 @pytest.mark.parametrize("pooling", ["first", "pooler", "mean", "attention"])
-@pytest.mark.parametrize("resnet", [True, False])
-def test_the_tab_of_a_classifier(pooling: str, convolution: bool, files: list[str]) -> None:
-    loaded = classifier(pooling, conv_stem=convolution, class_token=pooling != "mean")
+@pytest.mark.parametrize("conv_stem", [True, False])
+def test_the_tab_of_a_classifier(pooling: str, conv_stem: bool, files: list[str]) -> None:
+    loaded = classifier(pooling, conv_stem=conv_stem, class_token=pooling != "mean")
     tab = json.loads(json.dumps(image_tab(loaded, files[2])))
     assert (tab["kind"], tab["grid"], tab["layers"], tab["heads"]) == ("image", [4, 4], L, H)
     reached = numbers(tab["rollout"], np.float32, L, P)
