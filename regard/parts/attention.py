@@ -225,6 +225,5 @@ def fold_beams(q: Tensor, sources: int) -> Tensor:
     return q if q.size(0) == sources else q.unflatten(0, (sources, -1)).transpose(1, 2).flatten(2, 3)
 
 
-def unfold_beams(y: Tensor, T: int) -> Tensor:
-    """(B,H,beams·T,E) -> (B·beams,H,T,E)"""
+def unfold_beams(y: Tensor, T: int) -> Tensor:  # (B,H,beams·T,E) -> (B·beams,H,T,E)
     return y if y.size(2) == T else y.unflatten(2, (-1, T)).transpose(1, 2).flatten(0, 1)

@@ -51,7 +51,6 @@ class Cache:
             self._keys, self._values = self._keys[rows], self._values[rows]
 
     def select_sources(self, sources: Tensor) -> None:
-        """Keep these sources only, in this order."""
         if self.source is not None:
             self.source = (self.source[0][sources], self.source[1][sources])
         if self.source_mask is not None:

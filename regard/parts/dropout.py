@@ -32,8 +32,7 @@ class Dropout(nn.Module):
         return str(self.p)
 
 
-def random_bytes(like: Tensor) -> Tensor:
-    """Uniform uint8, in the shape of `like`."""
+def random_bytes(like: Tensor) -> Tensor:  # uniform uint8
     words = torch.empty(-(-like.numel() // 8), dtype=torch.int64, device=like.device)
     return words.random_(-(2**63), None).view(torch.uint8)[: like.numel()].view(like.shape)
 
