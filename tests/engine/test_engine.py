@@ -133,7 +133,7 @@ DECODINGS = pytest.mark.parametrize(
 
 def hypotheses_of(model, caches, how):
     limits, start = torch.tensor([9, 4, 12]), torch.tensor([5, 6, 7])
-    return generate(model.next, caches, start, 0, limits, how, torch.arange(B))
+    return generate(model.next_logits, caches, start, 0, limits, how, torch.arange(B))
 
 
 def assert_same_hypotheses(first, second):
@@ -241,7 +241,7 @@ def test_too_many_tokens_and_unknown_ids_are_refused(decoder):
     engine = to_engine(quantize_model(decoder))
     caches = engine.body.caches()
     engine.body(ids(1, 40), cache=caches)
-    for run in (lambda new, cache: engine.body(new, cache=cache), engine.next):
+    for run in (lambda new, cache: engine.body(new, cache=cache), engine.next_logits):
         with pytest.raises(ValueError, match="41 tokens do not fit .* context of 40"):
             run(ids(1, 1), caches)
         with pytest.raises(IndexError):

@@ -360,7 +360,7 @@ REFUSED = [
     ("bert", "hidden_act", "mish", "hidden_act is 'mish', but only"),
     ("bert", "is_decoder", True, "is_decoder is True, but only False"),
     ("vit", "qkv_bias", False, "has no place in a model of these sizes"),
-    ("vit", "image_size", [12, 8], r"image must be a int, not \[12, 8\]"),
+    ("vit", "image_size", [12, 8], r"image_size must be a int, not \[12, 8\]"),
     ("vit", "patch_size", [4, 2], r"patch_size must be a int, not \[4, 2\]"),
     ("clip", "vision_config.intermediate_size", 10, r"shape \(64,.*\), but config.json asks for \(10,"),
     ("clip", "text_config", 7, "text_config"),
