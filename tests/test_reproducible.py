@@ -99,7 +99,7 @@ MUTANTS = {
     "activations with their tails": (KINDS["write, logits"], {"STEADY": {"gelu": plainly}}),
     "pictures by the fused kernel": (KINDS["classify, pictures"], {"STEADY": {"conv2d": plainly}}),
     "a recurrent layer by the fused kernel": (KINDS["tag, lstm"], {"STEADY": {"lstm": plainly}}),
-    "sums in the order of the kernel": (KINDS["embed, nano"], {"STEADY": {"sum": plainly}}),
+    "sums in the order of the kernel": (KINDS["embed, nanochat"], {"STEADY": {"sum": plainly}}),
 }
 
 
