@@ -26,11 +26,11 @@ from regard.engine.accelerate import SPEEDS, accelerate
 from regard.engine.arena import no_init_weights
 from regard.engine.int8_folder import is_int8_folder, read_int8, write_int8
 from regard.engine.quantize import is_quantized
-from regard.hub.folder import Origin, read_config, read_weights, write_config, write_weights
-from regard.hub.remote import find
+from regard.hub.folder import SourceCheckpoint, read_config, read_weights, write_config, write_weights
+from regard.hub.remote import find_model
+from regard.hub.task_config import label_keys, read_task, reconcile_config, write_task
 from regard.models import MODELS, ability_for
 from regard.parts.heads import NOT_FINITE, Model
-from regard.purpose import agreed, answers_of, read_task, write_task
 from regard.tasks import TASKS
 from regard.tasks.task import Answer, Task
 from regard.training.settings import must_suit, options_of
@@ -46,7 +46,7 @@ class Loaded:
         self,
         model: Model,
         task: Task,
-        origin: Origin | None = None,
+        origin: SourceCheckpoint | None = None,
         plain: Model | None = None,
         loading: tuple[Any, ...] = (),
     ):
@@ -154,7 +154,7 @@ class Loaded:
         if is_quantized(self.plain):
             write_int8(folder, self.plain, self.origin)
             return write_task(folder, self.task)
-        write_config(folder, self.plain, answers_of(self.task), self.origin)
+        write_config(folder, self.plain, label_keys(self.task), self.origin)
         write_task(folder, self.task)
         return write_weights(folder / "model.safetensors", self.plain, self.origin)
 
@@ -220,13 +220,13 @@ def load(
         must_be("threads", threads, int)
         use_threads(threads)
     loading = (name, device, download, speed, threads)
-    folder = find(fspath(name), download)
+    folder = find_model(fspath(name), download)
     rounded = is_int8_folder(folder)
     with no_init_weights():
         names, config = read_config(folder, weights=not rounded)
         task = read_task(folder)
         kind = next(name for name, kind in TASKS.items() if type(task) is kind)
-        config = agreed(config, task, folder)
+        config = reconcile_config(config, task, folder)
         body = MODELS[names.model].bodies[ability_for(names.model, kind, task.asks)]
         model = task.head(body(config))
     if rounded:

@@ -22,7 +22,7 @@ from regard.cli import train as command  # noqa: E402
 from regard.data.mels import Mels  # noqa: E402
 from regard.data.molecules import Molecules  # noqa: E402
 from regard.data.pictures import Pictures  # noqa: E402
-from regard.hub.sentences import Modules, write_modules  # noqa: E402
+from regard.tasks.sentence_transformers_config import SentenceConfig, write_modules  # noqa: E402
 from regard.training import loop  # noqa: E402
 from regard.training import run as runs  # noqa: E402
 from regard.training import train as training  # noqa: E402
@@ -160,7 +160,7 @@ def test_no_file_of_a_run_is_written_in_its_place(tmp_path):
         on_writing(tmp_path, note)
         for reader in Mels(8000, 16, 2, 256, 80), Pictures(8, 1, (0.5,), (0.5,)), Molecules(("C", "N")):
             reader.save(tmp_path)
-        write_modules(tmp_path, Modules("mean", True, 64))
+        write_modules(tmp_path, SentenceConfig("mean", True, 64))
         return main(again)
 
     (tmp_path / "config.json").write_text('{"model_type": "bert", "hidden_size": 8}')

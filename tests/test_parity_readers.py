@@ -20,9 +20,16 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from regard.data.pieces import READING, Pieces, learn
-from regard.hub.folder import Origin, read_config, read_weights, tensors_of, write_config, write_weights
-from regard.hub.names import Names, Rule, rule_of
-from regard.hub.tables import KNOWN
+from regard.hub.family_map import FamilyMap, Rule, rule_of
+from regard.hub.folder import (
+    SourceCheckpoint,
+    read_config,
+    read_weights,
+    unique_state_dict,
+    write_config,
+    write_weights,
+)
+from regard.hub.tables import HF_FAMILIES
 from regard.models import MODELS
 from regard.models.bert import Bert, BertConfig
 from regard.parts.heads import Classifier, Model, PerToken, SpanScores
@@ -234,7 +241,7 @@ def written_by_them(case: Case, folder: Path) -> Any:
     return theirs
 
 
-def read(case: Case, folder: Path) -> tuple[Model, Origin]:
+def read(case: Case, folder: Path) -> tuple[Model, SourceCheckpoint]:
     names, config = read_config(folder)
     assert names.family == case.family
     body = next(iter(MODELS[names.model].bodies.values()))(config)
@@ -243,7 +250,7 @@ def read(case: Case, folder: Path) -> tuple[Model, Origin]:
     return model.eval(), origin
 
 
-def write(folder: Path, model: Model, origin: Origin | None) -> Path:
+def write(folder: Path, model: Model, origin: SourceCheckpoint | None) -> Path:
     folder.mkdir()
     write_config(folder, model, origin=origin)
     write_weights(folder / "model.safetensors", model, origin=origin)
@@ -371,13 +378,13 @@ def test_two_names_of_a_table_that_change_places_are_noticed(family: str, head: 
     case = drawn(family, len(HEADS[family]) * 2 + head)
     case = replace(case, config=one_layer(case.config))
     said = theirs_says(case, written_by_them(case, tmp_path / "theirs"))
-    names, tensors = KNOWN[family], load_file(tmp_path / "theirs" / "model.safetensors")
+    names, tensors = HF_FAMILIES[family], load_file(tmp_path / "theirs" / "model.safetensors")
     ours, _ = read(case, tmp_path / "theirs")
-    fill(ours, names.under(ours.head).to_ours(tensors))
+    fill(ours, names.with_head(ours.head).to_ours(tensors))
     must_agree(ours_says(case, ours), said)
     kind = next((key for key, known in names.heads.items() if known.architecture == case.head.architecture), None)
     shapes = {name.removeprefix(names.prefix): tensor.shape for name, tensor in tensors.items()}
-    tables: list[tuple[Mapping[str, Any], Callable[[Any], Names]]] = [
+    tables: list[tuple[Mapping[str, Any], Callable[[Any], FamilyMap]]] = [
         (names.weights, lambda table: replace(names, weights=table))
     ]
     if kind is not None:
@@ -388,7 +395,7 @@ def test_two_names_of_a_table_that_change_places_are_noticed(family: str, head: 
         for one, other in itertools.combinations(table, 2):
             first, second = (shapes.get(name.removeprefix(names.prefix)) for name in (one, other))
             if first is not None and first == second:
-                fill(ours, put(swapped(table, one, other)).under(ours.head).to_ours(tensors))
+                fill(ours, put(swapped(table, one, other)).with_head(ours.head).to_ours(tensors))
                 with pytest.raises(AssertionError):
                     must_agree(ours_says(case, ours), said)
                 tried += 1
@@ -397,7 +404,7 @@ def test_two_names_of_a_table_that_change_places_are_noticed(family: str, head: 
 
 def fill(model: Model, tensors: Mapping[str, Tensor]) -> None:
     with torch.no_grad():
-        for name, weight in tensors_of(model).items():
+        for name, weight in unique_state_dict(model).items():
             weight.copy_(tensors[name])
 
 
@@ -550,7 +557,7 @@ PUBLISHED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # config.json, 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_configs_are_read_as_transformers_reads_them(name: str, tmp_path: Path) -> None:
     told, wanted = PUBLISHED[name]
-    names = KNOWN[told["model_type"]]
+    names = HF_FAMILIES[told["model_type"]]
     config = MODELS[names.model].config(**names.config_to_ours(told))
     assert {field: getattr(config, field) for field in wanted} == wanted
     (tmp_path / "config.json").write_text(json.dumps(told))
@@ -568,7 +575,7 @@ def test_an_activation_that_we_do_not_have_is_refused_with_those_we_have() -> No
         told = json.loads(json.dumps(PUBLISHED[name][0]))
         (told["text_config"] if "." in key else told)["hidden_act"] = "mish"
         with pytest.raises(ValueError, match=rf"{key} is 'mish', but only .*'gelu' or .* can be read here"):
-            KNOWN[told["model_type"]].config_to_ours(told)
+            HF_FAMILIES[told["model_type"]].config_to_ours(told)
 
 
 @pytest.mark.parametrize("roberta", [False, True])
@@ -628,5 +635,5 @@ def test_real_weights_give_the_vectors_that_transformers_gives(tmp_path: Path) -
     must_agree([mine[real], vectors], [said[real], wanted])
     near = vectors @ vectors[0]
     assert near[1] > near[2:].max(), "a meal is nearest to food"
-    tensors, given = tensors_of(model), load_file(folder / "model.safetensors")
+    tensors, given = unique_state_dict(model), load_file(folder / "model.safetensors")
     assert torch.equal(tensors["body.tokens.weight"], given["embeddings.word_embeddings.weight"])

@@ -15,9 +15,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from regard.data.pieces import WRITING, Pieces, learn
+from regard.hub.family_map import FamilyMap
 from regard.hub.folder import read_config, read_weights, write_config, write_weights
-from regard.hub.names import Names
-from regard.hub.tables import KNOWN
+from regard.hub.tables import HF_FAMILIES
 from regard.models import MODELS
 from regard.parts.heads import Model
 
@@ -205,7 +205,7 @@ def before_rope_parameters(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
 
 
-def opened(folder: Path, change: Callable[[Names], Names] = lambda names: names) -> tuple[Model, Any]:
+def opened(folder: Path, change: Callable[[FamilyMap], FamilyMap] = lambda names: names) -> tuple[Model, Any]:
     names, config = read_config(folder)
     torch.manual_seed(77)
     body: Any = next(iter(MODELS[names.model].bodies.values()))(config)
@@ -348,11 +348,11 @@ def both_ways(name: str, seed: int, tmp_path: Path) -> None:
     assert files(save(tmp_path / "fresh second", again)) == files(fresh)
 
 
-def swapped(names: Names, shapes: dict[str, torch.Size]) -> dict[str, Callable[[Names], Names]]:
+def swapped(names: FamilyMap, shapes: dict[str, torch.Size]) -> dict[str, Callable[[FamilyMap], FamilyMap]]:
     """For every line of a table, the table in which it has changed places with the next line that it could be."""
     lines = {theirs: ours for theirs, ours in names.weights.items() if theirs.format(0) in shapes}
 
-    def turned(a: str, b: str) -> Callable[[Names], Names]:
+    def turned(a: str, b: str) -> Callable[[FamilyMap], FamilyMap]:
         return lambda names: replace(names, weights={**names.weights, a: lines[b], b: lines[a]})
 
     def kind(line: str) -> tuple[Any, ...]:
@@ -372,8 +372,8 @@ def test_a_table_with_two_lines_swapped_is_found_out(name: str, tmp_path: Path) 
     seed = next(seed for seed in SEEDS if THEIRS[name](random.Random(f"{name} {seed}")).num_hidden_layers > 1)
     theirs = written_by_them(name, seed, tmp_path / "theirs")
     tensors = load_file(tmp_path / "theirs" / "model.safetensors")
-    prefix = KNOWN[name].prefix
-    mutants = swapped(KNOWN[name], {key.removeprefix(prefix): tensor.shape for key, tensor in tensors.items()})
+    prefix = HF_FAMILIES[name].prefix
+    mutants = swapped(HF_FAMILIES[name], {key.removeprefix(prefix): tensor.shape for key, tensor in tensors.items()})
     assert len(mutants) >= {"nanochat": 2, "gpt2": 6}.get(name, 8)
     for mutant, change in mutants.items():
         ours, _ = opened(tmp_path / "theirs", change)
@@ -493,7 +493,7 @@ MEANT = {
 @pytest.mark.parametrize("checkpoint", HUB)
 def test_the_configs_of_the_hub_are_understood(checkpoint: str) -> None:
     said = HUB[checkpoint]
-    names = KNOWN[said["model_type"]]
+    names = HF_FAMILIES[said["model_type"]]
     config = MODELS[names.model].config(**names.config_to_ours(said))
     names.must_follow(said, vars(config))
     assert {key: getattr(config, key) for key in MEANT[checkpoint]} == MEANT[checkpoint]
@@ -536,7 +536,7 @@ def test_what_changes_answers_and_we_cannot_do_is_refused_by_key_and_value(
     name: str, change: dict[str, Any], message: str
 ) -> None:
     said = next(said for said in HUB.values() if said["model_type"] == name) | change
-    names = KNOWN[name]
+    names = HF_FAMILIES[name]
     with pytest.raises(ValueError, match=message):
         names.must_follow(said, vars(MODELS[names.model].config(**names.config_to_ours(said))))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard.check.check_result import CheckResult, Status
-from regard.hub.files import read_json, there
+from regard.json_files import lexists, read_json
 
 SAMPLING_DEFAULTS = {"temperature": 1.0, "top_p": 1.0, "top_k": 50, "min_p": None, "typical_p": 1.0}  # of transformers
 BOUNDARY_IDS = ("bos_token_id", "eos_token_id")  # beyond the vocabulary they are never generated
@@ -150,4 +150,4 @@ def check_start_token(settings: GenerationSettings) -> Iterator[Contradiction]:
 def read_settings(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """config.json, and generation_config.json if it exists."""
     file = folder / "generation_config.json"
-    return read_json(folder / "config.json"), read_json(file) if there(file) else {}
+    return read_json(folder / "config.json"), read_json(file) if lexists(file) else {}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.check.check_result import CheckResult
-from regard.hub.files import METRICS, read_plain, there
+from regard.json_files import MAX_METRICS, lexists, read_bounded
 from regard.load import Loaded
 from regard.tasks.fill import Fill, Fillers
 from regard.tasks.task import Answer
@@ -42,8 +42,8 @@ def recorded_samples(folder: Path, task: Any) -> list[dict[str, str]]:
     """Sources and answers of the best evaluation."""
     best: dict[str, Any] = {}
     file = folder / "metrics.jsonl"
-    if there(file):
-        for line in read_plain(file, METRICS).decode().splitlines():
+    if lexists(file):
+        for line in read_bounded(file, MAX_METRICS).decode().splitlines():
             with suppress(ValueError, KeyError, TypeError):
                 record = json.loads(line)
                 if not best or task.rank(record["valid"]) > task.rank(best["valid"]):

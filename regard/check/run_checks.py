@@ -23,10 +23,10 @@ from regard.check.probes import Probes, build_probes
 from regard.check.tokenizer_checks import tokenizer_checks
 from regard.check.transformers_parity import transformers_parity
 from regard.check.weight_stats import finite_weights, tied_weights, weight_norms, zero_weights
+from regard.hub.family_map import FamilyMap
 from regard.hub.folder import read_config
-from regard.hub.names import Names
+from regard.hub.task_config import read_task_name
 from regard.load import Loaded, load
-from regard.purpose import task_of
 from regard.tasks.translate import Translate
 
 MAX_ERROR_CHARS = 200
@@ -40,7 +40,7 @@ def check_folder(
 ) -> Iterator[CheckResult]:
     """Yield the results one by one. Raises ValueError if it is no model folder; `no_peers` skips transformers."""
     names, config = read_config(folder)
-    task_name = task_of(folder)
+    task_name = read_task_name(folder)
     loaded = None
     try:
         loaded = load(folder, device)
@@ -50,7 +50,7 @@ def check_folder(
     else:
         yield CheckResult("loading", "ok", "Every tensor is used, and none is missing", 0, 0)
     yield from find_pickles(folder)
-    if task_name in ("write", "translate") and isinstance(names, Names):  # transformers reads no family of our own
+    if task_name in ("write", "translate") and isinstance(names, FamilyMap):  # transformers reads no family of our own
         start_token = loaded.task.first if loaded and isinstance(loaded.task, Translate) else None
         yield from generation_settings(
             GenerationSettings(

@@ -16,9 +16,9 @@ from torch import Tensor
 from regard.check.check_result import CheckResult, within_bound
 from regard.check.compare import model_outputs, relative_difference
 from regard.check.probes import RANDOM_LENGTHS, ModelInputs, Probes
-from regard.hub.folder import names_of
-from regard.hub.names import Names
-from regard.hub.tables import KNOWN
+from regard.hub.family_map import FamilyMap
+from regard.hub.folder import find_family_map
+from regard.hub.tables import HF_FAMILIES
 from regard.hub.tables.clip import CLIP_VISION
 from regard.load import Loaded
 from regard.tasks.answer import Answering
@@ -31,7 +31,7 @@ TOLERANCE = 1e-4  # on a relative difference
 
 def transformers_parity(loaded: Loaded, probes: Probes, folder: Path) -> list[CheckResult]:
     config = loaded.origin.config if loaded.origin else {}
-    if config.get("model_type") not in KNOWN:
+    if config.get("model_type") not in HF_FAMILIES:
         advice = f"Nothing to do: {config.get('model_type')} is a family of our own."
         return [CheckResult(NAME, "note", "No counterpart in transformers", advice=advice)]
     if find_spec("transformers") is None:
@@ -80,13 +80,13 @@ def drop_padding(out: Tensor, inputs: ModelInputs) -> Tensor:
 
 
 def has_hf_head(loaded: Loaded) -> bool:
-    names = names_of(loaded.model.body, loaded.origin).under(loaded.model.head)
-    return isinstance(names, Names) and names.head is not None
+    names = find_family_map(loaded.model.body, loaded.origin).with_head(loaded.model.head)
+    return isinstance(names, FamilyMap) and names.head is not None
 
 
 def normalizes_first_token_only(loaded: Loaded) -> bool:
     """Whether this is an image tower of CLIP alone: transformers applies its last norm to the first token only."""
-    return names_of(loaded.model.body, loaded.origin).family == CLIP_VISION.family
+    return find_family_map(loaded.model.body, loaded.origin).family == CLIP_VISION.family
 
 
 @torch.inference_mode()

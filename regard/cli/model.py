@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from os.path import exists, isfile, join
 from pathlib import Path
 
-from regard.hub.remote import NAME, find
+from regard.hub.remote import REPO_NAME, find_model
 
 
 @dataclass
@@ -23,7 +23,7 @@ def found(name: str, how: Fetching) -> Path:
     if how.offline and (how.download or how.update):
         raise ValueError("choose one of --offline and --download or --update")
     here = sys.stdin.isatty() and sys.stderr.isatty()
-    return find(name, False if how.offline else how.download or None, asked if here else None, update=how.update)
+    return find_model(name, False if how.offline else how.download or None, asked if here else None, update=how.update)
 
 
 def asked(question: str) -> bool:
@@ -35,6 +35,6 @@ def named_in(args: list[str]) -> Path | None:
     """The first argument that is a model: what else may be asked follows from it, before all else is read."""
     how = Fetching(**{word: f"--{word}" in args for word in ("download", "offline", "update")})
     folders = [arg for arg in args if isfile(join(arg, "config.json"))]  # a text may be no path at all
-    names = [arg for arg in args if NAME.fullmatch(arg) and not exists(arg)]
+    names = [arg for arg in args if REPO_NAME.fullmatch(arg) and not exists(arg)]
     first = [arg for arg in args[:1] if not arg.startswith("-")]  # no model: said before its options are
     return found((folders + names + first)[0], how) if folders or names or first else None

@@ -23,10 +23,10 @@ from regard.cli.texts import must_be_short, windows
 from regard.data.fasta import holds_fasta
 from regard.data.lines import must_be_encoding
 from regard.device import use_threads
-from regard.hub.files import TEXT
+from regard.hub.task_config import read_decode_defaults, read_task_name
+from regard.json_files import MAX_TEXT
 from regard.load import Loaded, load
 from regard.parts.heads import NOT_FINITE
-from regard.purpose import task_of, way_defaults
 from regard.reproducible import reproducible
 from regard.rl.policy import is_policy
 from regard.tasks import TASKS
@@ -70,7 +70,7 @@ def main(args: list[str]) -> int:
     folder = named_in(args)
     if folder and is_policy(folder):
         return act(folder, args)
-    kind = TASKS[task_of(folder) if folder else "translate"]
+    kind = TASKS[read_task_name(folder) if folder else "translate"]
     ways: Any = kind.ways
     acting = options_of(PlayOptions) if kind.acts else {}
     asked = options_of(ways) | folder_defaults(ways, folder)
@@ -100,7 +100,7 @@ def main(args: list[str]) -> int:
 
 def folder_defaults(ways: Any, folder: Path | None) -> dict[str, Option]:
     """Options of an answer that have another default where the folder asks for it."""
-    known, usual = options_of(ways), way_defaults(folder) if folder else {}
+    known, usual = options_of(ways), read_decode_defaults(folder) if folder else {}
     return {name: known[name]._replace(default=value) for name, value in usual.items()}
 
 
@@ -189,7 +189,7 @@ def play(loaded: Loaded, how: Any, story: str) -> int:
 def asked() -> Iterator[str]:
     while True:
         try:
-            said = input("> ") if sys.stdin.isatty() else sys.stdin.readline(TEXT + 1)
+            said = input("> ") if sys.stdin.isatty() else sys.stdin.readline(MAX_TEXT + 1)
         except EOFError:
             return
         must_be_short(said, "standard input")

@@ -17,8 +17,8 @@ from regard.cli.options import parse
 from regard.cli.run import folder_defaults
 from regard.data.documents import Documents
 from regard.data.files import READ_BY, as_in_training
+from regard.hub.task_config import read_task_name
 from regard.load import load
-from regard.purpose import task_of
 from regard.reproducible import reproducible
 from regard.tasks import TASKS
 from regard.training.settings import options_of
@@ -46,7 +46,7 @@ class Measure:
 
 def main(args: list[str]) -> int:
     folder = named_in(args)
-    kind = TASKS[task_of(folder) if folder else "translate"]
+    kind = TASKS[read_task_name(folder) if folder else "translate"]
     ways: Any = kind.ways
     kept = {"cache": options_of(Documents)["cache"]} if Documents in kind.groups(kind.asks[0]) else {}
     asked = options_of(ways) | folder_defaults(ways, folder)

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from regard.data.fasta import holds_fasta, sequences
 from regard.data.lines import SUGGESTED, Bad, Lines, is_encoding
-from regard.hub.files import TEXT
+from regard.json_files import MAX_TEXT
 
 WINDOW = 1024  # texts held at once
 
@@ -52,7 +52,7 @@ def lines_of(stream: BinaryIO, encoding: str = "utf-8") -> Iterator[bytes]:
             return text.readline(size).encode(errors="surrogateescape")
 
     line = b"\n"
-    while line.endswith(b"\n") and (line := read(TEXT + 2)):
+    while line.endswith(b"\n") and (line := read(MAX_TEXT + 2)):
         yield line
 
 
@@ -77,8 +77,8 @@ def as_they_come(lines: Iterable[bytes]) -> Iterator[list[str]]:
 
 
 def must_be_short(text: str | bytes, where: str) -> None:
-    if len(text) > TEXT:
-        raise ValueError(f"{where}: over {TEXT >> 20} MB in a line, the limit of a text to answer; cut it into lines")
+    if len(text) > MAX_TEXT:
+        raise ValueError(f"{where}: over {MAX_TEXT >> 20} MB in a line, the limit of a text to answer; split it")
 
 
 def decoded(line: bytes, number: int) -> str:

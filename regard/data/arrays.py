@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from regard.data.lines import Lines
-from regard.hub.files import ARRAYS, must_unpack
+from regard.json_files import MAX_ARRAYS, check_unpacked_size
 
 
 def read_idx(file: Path) -> npt.NDArray[np.uint8]:
@@ -27,9 +27,9 @@ def read_idx(file: Path) -> npt.NDArray[np.uint8]:
         raise ValueError(f"{file}: not an idx file of bytes, like train-images-idx3-ubyte")
     shape = np.frombuffer(data[4:start], ">u4").tolist()
     size = start + math.prod(shape)
-    if size > ARRAYS:
-        raise ValueError(f"{file}: {shape} are over {ARRAYS >> 30} GB; is this an idx file?")
-    must_unpack(file, size)
+    if size > MAX_ARRAYS:
+        raise ValueError(f"{file}: {shape} are over {MAX_ARRAYS >> 30} GB; is this an idx file?")
+    check_unpacked_size(file, size)
     for chunk in chunks:
         data += chunk
         if len(data) > size:
@@ -53,9 +53,9 @@ def read_arrays(file: Path) -> dict[str, npt.NDArray[Any]]:
     try:
         with zipfile.ZipFile(file) as archive:
             size = sum(part.file_size for part in archive.infolist())
-        if size > ARRAYS:
-            raise ValueError(f"over {ARRAYS >> 30} GB")
-        must_unpack(file, size)
+        if size > MAX_ARRAYS:
+            raise ValueError(f"over {MAX_ARRAYS >> 30} GB")
+        check_unpacked_size(file, size)
         with np.load(file, allow_pickle=False) as archive:
             return {name.lower(): archive[name] for name in archive.files}
     except (ValueError, OSError, EOFError, RuntimeError, MemoryError, zlib.error, zipfile.BadZipFile) as error:

@@ -14,7 +14,7 @@ from regard.data.lines import Dialect, must_be_encoding
 from regard.data.lint import Report, lint
 from regard.data.tables import separator_of
 from regard.data.text import hold_out
-from regard.hub.files import read_json
+from regard.json_files import read_json
 
 READ_BY: dict[str, Any] = {"fields": list[str], "separator": str, "encoding": str}  # with their types in JSON
 NAMES = ("data", "valid", "test", "fields")  # options that name several things

@@ -25,7 +25,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from tokenizers import Tokenizer as Engine
 
 from regard.data.sentencepieces import Marian, read_bpe
-from regard.hub.files import GROWTH, TOKENIZER, once, read_json, read_plain, there
+from regard.json_files import MAX_GROWTH, MAX_TOKENIZER, lexists, read_bounded, read_json, reject_duplicate_keys
 
 WHOLE = "tokenizer.json"
 FILES = {
@@ -66,13 +66,13 @@ def files_of(folder: Path) -> dict[str, bytes]:
     """All that a tokenizer may be made of."""
     names = {WHOLE, *SIDE, "target_vocab.json"}.union(*FILES.values())
     files = {folder / name for name in names} | {*folder.glob("*.model"), *folder.glob("*.spm")}
-    return {file.name: read_plain(file, TOKENIZER) for file in sorted(files) if there(file)}
+    return {file.name: read_bounded(file, MAX_TOKENIZER) for file in sorted(files) if lexists(file)}
 
 
 def read_engine(file: Path) -> Engine:
-    content = read_plain(file, TOKENIZER)
+    content = read_bounded(file, MAX_TOKENIZER)
     try:
-        told: Any = json.loads(content, object_pairs_hook=once)
+        told: Any = json.loads(content, object_pairs_hook=reject_duplicate_keys)
         for part in (("normalizer", "pre_tokenizer"), ("decoder",)):
             must_not_grow([step for name in part for step in steps_of(told.get(name))], part[0])
         return Engine.from_buffer(content)
@@ -108,8 +108,8 @@ def must_not_grow(steps: list[dict[str, Any]], part: str) -> None:
                 rules = b64decode(step.get("precompiled_charsmap") or "")
                 targets = rules[4 + int.from_bytes(rules[:4], "little") :].split(b"\0")
                 weights, other = {}, largest * max(1, *map(len, targets))
-        if max(other, *weights.values(), 0) > GROWTH:
-            raise ValueError(f"its {part} can make over {GROWTH} characters of one, which is the limit")
+        if max(other, *weights.values(), 0) > MAX_GROWTH:
+            raise ValueError(f"its {part} can make over {MAX_GROWTH} characters of one, which is the limit")
 
 
 @contextmanager
@@ -148,7 +148,7 @@ def read_told(folder: Path) -> dict[str, Any]:
 
 def read_object(file: Path) -> dict[str, Any]:
     """What a file of JSON says, or nothing if it is not there."""
-    return read_json(file) if there(file) else {}
+    return read_json(file) if lexists(file) else {}
 
 
 def roles_of(folder: Path, told: Mapping[str, Any], known: Collection[str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from regard.choose import choose
-from regard.hub.files import LINE
+from regard.json_files import MAX_LINE
 
 BLOCK = 1 << 20  # bytes read at once
 
@@ -132,8 +132,8 @@ class Lines:
             block, newline, tail = (tail + chunk).rpartition(b"\n")
             if newline:
                 yield block
-            if len(tail) > LINE:
-                raise ValueError(f"{self.file}:{self.count + 1}: a line of over {LINE >> 20} MB; is this text?")
+            if len(tail) > MAX_LINE:
+                raise ValueError(f"{self.file}:{self.count + 1}: a line of over {MAX_LINE >> 20} MB; is this text?")
         if tail:
             yield tail
 

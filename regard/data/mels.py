@@ -22,7 +22,7 @@ import numpy.typing as npt
 from regard.atomic import write_json
 from regard.choose import must
 from regard.data.recordings import LOUDEST, Samples
-from regard.hub.files import read_json, there
+from regard.json_files import lexists, read_json
 
 Frames = npt.NDArray[np.float32]
 
@@ -124,7 +124,7 @@ class Mels:
 
     @staticmethod
     def lies_in(folder: Path) -> bool:
-        return there(folder / FILE)
+        return lexists(folder / FILE)
 
 
 def to_mel(hertz: Any) -> Any:

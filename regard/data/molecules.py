@@ -25,7 +25,7 @@ from regard.data.batches import Ints
 from regard.data.labelled import Raw, labels_of, number_of, read_raw
 from regard.data.lines import UTF8, Bad, Dialect, Note
 from regard.data.lint import BadLines, Report
-from regard.hub.files import read_json, there
+from regard.json_files import lexists, read_json
 
 NEEDED = 'molecules are read with the library rdkit: pip install "regard[molecules]"'
 FILE = "molecules.json"
@@ -238,7 +238,7 @@ class Molecules:
 
     @staticmethod
     def lies_in(folder: Path) -> bool:
-        return there(folder / FILE)
+        return lexists(folder / FILE)
 
 
 PROPERTIES = 7  # of an atom at most

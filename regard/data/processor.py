@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from regard.atomic import replace_file, write_json
-from regard.hub.files import MOST, plain, read_json, read_plain, there
+from regard.json_files import MAX_JSON, check_regular_file, lexists, read_bounded, read_json
 
 CONFIG = "preprocessor_config.json"
 NEWER = "processor_config.json"  # where transformers 5 puts it beside a tokenizer
@@ -29,10 +29,10 @@ Made = TypeVar("Made")
 
 
 def find_processor(folder: Path) -> Path | None:
-    if there(folder / CONFIG):
-        return plain(folder / CONFIG)
+    if lexists(folder / CONFIG):
+        return check_regular_file(folder / CONFIG)
     newer = folder / NEWER
-    return newer if there(newer) and b'"image_processor"' in read_plain(newer, MOST) else None
+    return newer if lexists(newer) and b'"image_processor"' in read_bounded(newer, MAX_JSON) else None
 
 
 def read_processor(folder: Path, make: Callable[..., Made]) -> Made:
@@ -40,11 +40,11 @@ def read_processor(folder: Path, make: Callable[..., Made]) -> Made:
     file = find_processor(folder)
     if file is None:
         raise ValueError(f"{folder} has no {CONFIG}, so its model cannot read pictures")
-    content = read_plain(file, MOST)
+    content = read_bounded(file, MAX_JSON)
     try:
         facts = json.loads(content)
         config = folder / "config.json"
-        said = read_json(config).get("num_channels") if there(config) else None
+        said = read_json(config).get("num_channels") if lexists(config) else None
         facts = facts if file.name == CONFIG else facts["image_processor"]
         return make(**settings({**facts, "channels": facts.get("channels", said)}), origin=(file.name, content))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from regard.data.flaws import flaw
 from regard.data.lines import UTF8, Bad, Dialect, Lines, Note
 from regard.data.text import kinds_of, objects, strings, value_at
-from regard.hub.files import NESTED, once
+from regard.json_files import MAX_SQUAD, reject_duplicate_keys
 
 
 class Question(NamedTuple):
@@ -74,10 +74,10 @@ def whole(lines: Lines) -> dict[str, Any] | None:
     for chunk in lines.utf8():
         parts.append(chunk)
         size += len(chunk)
-        if size > NESTED:
-            raise ValueError(f"{lines.file}: over {NESTED >> 20} MB; cut it, or write one question a line (.jsonl)")
+        if size > MAX_SQUAD:
+            raise ValueError(f"{lines.file}: over {MAX_SQUAD >> 20} MB; cut it, or write one question a line (.jsonl)")
     try:
-        tree: Any = json.loads(b"".join(parts), object_pairs_hook=once)
+        tree: Any = json.loads(b"".join(parts), object_pairs_hook=reject_duplicate_keys)
     except (ValueError, RecursionError):
         return None
     return tree if isinstance(tree, dict) and "data" in tree else None

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from regard.data.flaws import MISSING
-from regard.hub.files import must_unpack
+from regard.json_files import check_unpacked_size
 
 Samples = npt.NDArray[np.int16]
 
@@ -100,7 +100,7 @@ def from_other(file: Path) -> Recording | str:
         return 'only wav files of whole numbers are read without soundfile: pip install "regard[speech]", or convert it'
     try:
         told = soundfile.info(str(file))
-        must_unpack(file, 2 * told.frames * told.channels)
+        check_unpacked_size(file, 2 * told.frames * told.channels)
         samples, rate = soundfile.read(str(file), dtype="int16", always_2d=True)
     except soundfile.SoundFileError as error:
         return f"soundfile cannot read it: {error}"

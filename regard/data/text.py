@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from regard.data.flaws import flaw
 from regard.data.lines import BINARY, UTF8, Bad, Dialect, Lines, Note, to_convert
 from regard.data.tables import columns, csv_cells, quoted, split_columns, too_few
-from regard.hub.files import once
+from regard.json_files import reject_duplicate_keys
 
 COLUMNS = (".tsv", ".txt", ".csv")  # files with a separator
 
@@ -176,7 +176,7 @@ def objects(lines: Lines) -> Iterator[tuple[int, dict[str, Any]] | Bad]:
             yield Bad(lines.file, number, "empty", "the line is empty")
             continue
         try:
-            row: Any = json.loads(line, object_pairs_hook=once)
+            row: Any = json.loads(line, object_pairs_hook=reject_duplicate_keys)
         except (ValueError, RecursionError) as error:
             yield Bad(lines.file, number, "not JSON", str(error))
             continue

@@ -23,13 +23,13 @@ from torch import Tensor
 
 from regard.atomic import write_json as write_json
 from regard.choose import Refused, choose, fits
-from regard.hub.files import read_json as read_json
-from regard.hub.files import there
-from regard.hub.names import Names, Plain, at
-from regard.hub.placing import placed
-from regard.hub.placing import tensors_of as tensors_of
+from regard.hub.family_map import FamilyMap, IdentityMap, at
+from regard.hub.match_state_dict import placed
+from regard.hub.match_state_dict import unique_state_dict as unique_state_dict
 from regard.hub.tables import TABLES, must_be_supported, table_for, table_of
 from regard.hub.weights import INDEX, WHOLE, Stored, stored_in
+from regard.json_files import lexists
+from regard.json_files import read_json as read_json
 from regard.models import MODELS
 from regard.parts.heads import Model
 
@@ -42,7 +42,7 @@ FARTHEST = 2**24  # the same of one size, and of a table that we compute
 
 
 @dataclass
-class Origin:
+class SourceCheckpoint:
     """What has to stay as it was in a folder that we have read."""
 
     config: dict[str, Any]  # config.json
@@ -53,7 +53,7 @@ class Origin:
     bare: bool = False  # a body alone, whose names have no prefix
 
 
-def names_of(body: Any, origin: Origin | None = None) -> Names | Plain:
+def find_family_map(body: Any, origin: SourceCheckpoint | None = None) -> FamilyMap | IdentityMap:
     """Of the family that it came from, if it still is one of it."""
     model = next(name for name, family in MODELS.items() if isinstance(body.config, family.config))
     sizes = asdict(body.config)
@@ -63,18 +63,18 @@ def names_of(body: Any, origin: Origin | None = None) -> Names | Plain:
     return table_for(model, sizes)
 
 
-def fixed_by(names: Names | Plain) -> Mapping[str, Any]:
-    return names.ours if isinstance(names, Names) else {}
+def fixed_by(names: FamilyMap | IdentityMap) -> Mapping[str, Any]:
+    return names.ours if isinstance(names, FamilyMap) else {}
 
 
 def write_config(
-    folder: Path, model: Any, facts: Mapping[str, Any] | None = None, origin: Origin | None = None
+    folder: Path, model: Any, facts: Mapping[str, Any] | None = None, origin: SourceCheckpoint | None = None
 ) -> None:
     """Of a model, or of a body alone. `facts` are keys that a task knows better: id2label, eos_token_id ..."""
     body, head = (model.body, model.head) if isinstance(model, Model) else (model, None)
-    names = names_of(body, origin).under(head)
+    names = find_family_map(body, origin).with_head(head)
     config = names.config_to_theirs(asdict(body.config), facts)
-    if origin and isinstance(names, Names) and names.family == origin.config["model_type"]:
+    if origin and isinstance(names, FamilyMap) and names.family == origin.config["model_type"]:
         labels = names.head.says(head) if names.head else {}
         config = brought_up_to_date(origin.config, config, names, asdict(body.config), labels, facts or {})
         told = origin.generation or {}
@@ -91,7 +91,7 @@ def write_config(
 
 
 def brought_up_to_date(
-    said: dict[str, Any], fresh: dict[str, Any], names: Names, sizes: Mapping[str, Any], labels: Any, facts: Any
+    said: dict[str, Any], fresh: dict[str, Any], names: FamilyMap, sizes: Mapping[str, Any], labels: Any, facts: Any
 ) -> dict[str, Any]:
     """Their config as they said it, key by key and in their order, but for what is no longer so."""
     before = asdict(MODELS[names.model].config(**names.config_to_ours(said)))
@@ -136,7 +136,7 @@ def generation_of(config: Mapping[str, Any]) -> dict[str, Any]:
 def asked_in(folder: Path, config: dict[str, Any]) -> tuple[dict[str, Any], Path]:
     """What is said of generation, and the file that says it: config.json in older folders."""
     file = folder / "generation_config.json"
-    if there(file):
+    if lexists(file):
         return read_json(file), file
     return {key: value for key, value in config.items() if UNSAID.get(key) != value}, folder / "config.json"
 
@@ -162,17 +162,17 @@ def said_of(folder: Path, config: dict[str, Any], key: str, known: bool = True) 
     return said
 
 
-def write_weights(file: Path, model: Model, origin: Origin | None = None) -> None:
-    names = names_of(model.body, origin).under(model.head)
-    ours = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors_of(model).items()}
+def write_weights(file: Path, model: Model, origin: SourceCheckpoint | None = None) -> None:
+    names = find_family_map(model.body, origin).with_head(model.head)
+    ours = {name: tensor.detach().cpu().contiguous() for name, tensor in unique_state_dict(model).items()}
     made = {theirs: model.get_buffer(buffer).cpu().clone() for theirs, buffer in names.computed.items()}
     if not origin:
         return write_tensors(file, names.to_theirs(ours) | made, {"format": "pt"})
     ours = {name: narrowed(tensor, origin.dtypes.get(name, origin.dtype)) for name, tensor in ours.items()}
     made = {name: origin.kept.get(name, table) for name, table in made.items()}
-    kept = {name: tensor for name, tensor in origin.kept.items() if isinstance(names, Names) and names.keeps(name)}
+    kept = {name: tensor for name, tensor in origin.kept.items() if isinstance(names, FamilyMap) and names.keeps(name)}
     prefixed = not origin.bare
-    if isinstance(names, Names):
+    if isinstance(names, FamilyMap):
         prefixed = names.head is not None or (prefixed and origin.config.get("architectures") == [names.architecture])
         if prefixed == origin.bare:
             kept = {names.prefix * prefixed + name.removeprefix(names.prefix): kept[name] for name in kept}
@@ -199,7 +199,7 @@ def write_tensors(file: Path, tensors: dict[str, Tensor], metadata: dict[str, st
     file.chmod(usual)
 
 
-def read_config(folder: Path, weights: bool = True) -> tuple[Names | Plain, Any]:
+def read_config(folder: Path, weights: bool = True) -> tuple[FamilyMap | IdentityMap, Any]:
     """The family of a folder, and the config of our body, which asks for no more memory than its weights hold; unless
     `weights`, they are not looked at: a run of our own may have none yet."""
     if not folder.is_dir():
@@ -213,7 +213,7 @@ def read_config(folder: Path, weights: bool = True) -> tuple[Names | Plain, Any]
         names = table_of(said.get("model_type"), stored_in(folder) if weights else ())
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
-    if isinstance(names, Names):
+    if isinstance(names, FamilyMap):
         must_be_supported(names, said, stored_in(folder) if weights else (), folder)
     config = MODELS[names.model].config
     try:
@@ -243,9 +243,9 @@ def read_config(folder: Path, weights: bool = True) -> tuple[Names | Plain, Any]
     return names, made
 
 
-def key_of(names: Names | Plain, ours: str) -> str:
+def key_of(names: FamilyMap | IdentityMap, ours: str) -> str:
     """How a message about a field of ours begins, for those who know what it is called in config.json."""
-    sizes = names.sizes if isinstance(names, Names) else {}
+    sizes = names.sizes if isinstance(names, FamilyMap) else {}
     keys = [key for key, size in sizes.items() if ours == (size if isinstance(size, str) else size.field)]
     return f"{' and '.join(keys)}: " if keys and keys != [ours] else ""
 
@@ -271,29 +271,29 @@ def must_hold(config: Any, model: str, stored: Mapping[str, Stored]) -> None:
         raise ValueError(f"these sizes ask for {len(body.state_dict())} tensors, but the weights are {len(stored):,}")
 
 
-def read_weights(folder: Path, names: Names | Plain, model: Model, only: str = "") -> Origin:
+def read_weights(folder: Path, names: FamilyMap | IdentityMap, model: Model, only: str = "") -> SourceCheckpoint:
     """Fill `model`, or refuse by name what is missing, left over, of another shape or type, or not the same in two
     places that share it; of the parts named `only`. What is refused leaves the model as it was."""
-    names, stored = names.under(model.head), stored_in(folder)
+    names, stored = names.with_head(model.head), stored_in(folder)
     config, generation = read_json(folder / "config.json"), folder / "generation_config.json"
-    asking = read_json(generation) if there(generation) else None
+    asking = read_json(generation) if lexists(generation) else None
     try:
         ours, beside = placed(stored, names, model, only)
     except ValueError as error:
-        file = folder / (WHOLE if there(folder / WHOLE) else INDEX)
+        file = folder / (WHOLE if lexists(folder / WHOLE) else INDEX)
         raise ValueError(str(error) if str(folder) in str(error) else f"{file}: {error}") from None
     with torch.no_grad():
-        for name, weight in tensors_of(model).items():
+        for name, weight in unique_state_dict(model).items():
             if name in ours:
                 weight.copy_(ours[name])
     numbers = Counter[torch.dtype]()
     for tensor in ours.values():
         numbers[tensor.dtype] += tensor.numel() * tensor.is_floating_point()
-    return Origin(
+    return SourceCheckpoint(
         config,
         asking,
         dtype=numbers.most_common(1)[0][0],
         kept={name: tensor.clone() for name, tensor in beside.items()},
         dtypes={name: tensor.dtype for name, tensor in ours.items()},
-        bare=isinstance(names, Names) and not any(name.startswith(names.prefix) for name in stored),
+        bare=isinstance(names, FamilyMap) and not any(name.startswith(names.prefix) for name in stored),
     )

@@ -18,9 +18,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.hub.lock import COMMIT, checked, lock_file, put, read_lock
+from regard.hub.revision_lock import COMMIT, checked, lock_file, put, read_lock
 
-NAME = re.compile(r"(\w(?:[\w.-]{0,94}\w)?/\w(?:[\w.-]{0,94}\w)?)(?:@(\w[\w.+-]*(?:/\w[\w.+-]*)*))?", re.ASCII)
+REPO_NAME = re.compile(r"(\w(?:[\w.-]{0,94}\w)?/\w(?:[\w.-]{0,94}\w)?)(?:@(\w[\w.+-]*(?:/\w[\w.+-]*)*))?", re.ASCII)
 SHARD = re.compile(r"(model(?:\.safetensors)?)-\d{5}-of-(\d{5})\.safetensors")
 USED = (  # beside the weights; never code, and no weights that could be
     *("config.json", "generation_config.json", "task.json", "preprocessor_config.json", "processor_config.json"),
@@ -36,7 +36,7 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def find(
+def find_model(
     name: str,
     download: bool | None = None,
     ask: Callable[[str], bool] | None = None,
@@ -101,7 +101,7 @@ class Named(NamedTuple):
 def named(name: str) -> Named:
     from huggingface_hub import constants
 
-    match = NAME.fullmatch(name)
+    match = REPO_NAME.fullmatch(name)
     if not match or "--" in match[1] or ".." in name or match[1].endswith(".git"):
         raise ValueError(f"{name!r} is neither a folder nor a model's name, which is owner/repo or owner/repo@revision")
     return Named(name, match[1], match[2] or "main", Path(constants.HF_HUB_CACHE))

@@ -19,7 +19,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from regard.hub.files import HEADER, parsed, plain, read_json, there
+from regard.json_files import MAX_HEADER, check_regular_file, lexists, parsed, read_json
 
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 DIMENSIONS, LETTERS = 8, 500  # most of a tensor, and of its name
@@ -29,7 +29,7 @@ TYPES = {
     "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8,
     "U64": torch.uint64, "U32": torch.uint32, "U16": torch.uint16, "U8": torch.uint8, "BOOL": torch.bool,
 }  # fmt: skip
-PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.pickle")
+PICKLE_PATTERNS = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.pickle")
 OTHERS = {
     "TensorFlow": ("*.h5", "*.ckpt.index"),
     "Flax": ("*.msgpack",),
@@ -37,7 +37,7 @@ OTHERS = {
     "ONNX": ("*.onnx", "onnx/*.onnx"),
     "safetensors under another name": ("*.safetensors",),
 }
-BEGINNINGS = {
+MAGIC_BYTES = {
     b"PK\x03\x04": "pickle",  # torch.save has wrapped it in a zip since 2020
     **{bytes([0x80, protocol]): "pickle" for protocol in range(2, 6)},
     b"GGUF": "GGUF",
@@ -69,13 +69,13 @@ class Stored(NamedTuple):
 
 def stored_in(folder: Path) -> dict[str, Stored]:
     """All tensors of a folder by name."""
-    if there(folder / WHOLE):
+    if lexists(folder / WHOLE):
         return read_header(folder / WHOLE)
-    if not there(folder / INDEX):
+    if not lexists(folder / INDEX):
         raise ValueError(without_weights(folder))
     listed, stored = read_index(folder / INDEX), dict[str, Stored]()
     for file in sorted(set(listed.values())):
-        if not there(folder / file):
+        if not lexists(folder / file):
             raise ValueError(f"{folder / INDEX} names {file}, which is not in its folder")
         for name, tensor in read_header(folder / file).items():
             if listed.get(name) != file:
@@ -100,12 +100,12 @@ def read_index(file: Path) -> dict[str, str]:
 
 
 def read_header(file: Path) -> dict[str, Stored]:
-    size = plain(file).stat().st_size
+    size = check_regular_file(file).stat().st_size
     try:
         with file.open("rb") as stream:
             begin = stream.read(32)
             length = int.from_bytes(begin[:8], "little")
-            if size < 10 or length > min(HEADER, size - 8) or begin[8:9] != b"{":
+            if size < 10 or length > min(MAX_HEADER, size - 8) or begin[8:9] != b"{":
                 raise ValueError(no_header(begin, length, size))
             stream.seek(8)
             header = parsed(stream.read(length).decode())
@@ -115,7 +115,7 @@ def read_header(file: Path) -> dict[str, Stored]:
 
 
 def no_header(begin: bytes, length: int, size: int) -> str:
-    kind = next((kind for start, kind in BEGINNINGS.items() if begin.startswith(start)), None)
+    kind = next((kind for start, kind in MAGIC_BYTES.items() if begin.startswith(start)), None)
     if kind == "pickle":
         return f"it is a pickle by another name; {REMEDY}"
     if kind == "LFS":
@@ -124,8 +124,8 @@ def no_header(begin: bytes, length: int, size: int) -> str:
         return f"it is a file of {kind} by another name"
     if size < 10:
         return f"it has only {size} bytes"
-    if length > min(HEADER, size - 8):
-        return f"its header would have {length:,} bytes, the file has {size:,}, and at most {HEADER:,} are allowed"
+    if length > min(MAX_HEADER, size - 8):
+        return f"its header would have {length:,} bytes, the file has {size:,}, and at most {MAX_HEADER:,} are allowed"
     return "its header does not begin with {"
 
 
@@ -174,12 +174,12 @@ def without_weights(folder: Path) -> str:
     def found(patterns: Iterable[str]) -> list[str]:
         return sorted(str(file.relative_to(folder)) for pattern in patterns for file in folder.glob(pattern))
 
-    if pickles := found(PICKLES):
+    if pickles := found(PICKLE_PATTERNS):
         return f"{folder} has its weights only as a pickle ({', '.join(pickles[:3])}), and {REMEDY}"
     for kind, patterns in OTHERS.items():
         if files := found(patterns):
             return f"{folder} has weights of {kind} only ({', '.join(files[:3])}), and regard reads {WHOLE} or {INDEX}"
-    if there(folder / "train.json") and there(folder / "task.json"):
+    if lexists(folder / "train.json") and lexists(folder / "task.json"):
         task = read_json(folder / "task.json").get("task")
         saved = any(folder.glob("step-*"))
         command = f"regard train {task} --resume --out {folder}" if saved else "the command that started it"

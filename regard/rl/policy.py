@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from regard.atomic import replace_file, write_json
 from regard.choose import fits, must
 from regard.data.episodes import Episode, Floats, Ints
-from regard.hub.files import read_json
 from regard.hub.folder import write_tensors
+from regard.json_files import read_json
 from regard.rl.environment import PolicyFn, Trajectory, action_noise
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"  # in a policy folder

@@ -24,7 +24,7 @@ from regard.data.episodes import Episode, read_episodes, write_episodes
 from regard.data.experience import Experience
 from regard.device import use_threads
 from regard.hub.folder import write_tensors
-from regard.purpose import write_task
+from regard.hub.task_config import write_task
 from regard.rl.dynamics_model import unfitted_task
 from regard.rl.environment import Environment, Trajectory, gymnasium_version
 from regard.rl.policy import Policy, PolicyConfig

@@ -28,7 +28,6 @@ from regard.data.pictures import Pictures
 from regard.data.pieces import Pieces
 from regard.data.tokens import Tokenizer
 from regard.data.views import Views
-from regard.hub.sentences import Modules, write_modules
 from regard.parts.heads import Model, Projection, Vector
 from regard.parts.pooling import POOLINGS
 from regard.scores import recall_at
@@ -43,6 +42,7 @@ from regard.tasks.inputs import (
     in_order,
     two_texts,
 )
+from regard.tasks.sentence_transformers_config import SentenceConfig, write_modules
 from regard.tasks.task import Answer, Choices, Loss, Task, learnt, samples
 
 SMALL = Lowercase()  # that of sentence-transformers
@@ -226,4 +226,4 @@ class Embed(Task):
     def leave(self, folder: Path) -> None:
         """What sentence-transformers wants to find. It reads no pictures, and its towers of CLIP have no projection."""
         if self.pictures is None and self.projection is None:
-            write_modules(folder, Modules(self.pooling, self.unit, self.limit, self.do_lower_case, self.library))
+            write_modules(folder, SentenceConfig(self.pooling, self.unit, self.limit, self.do_lower_case, self.library))

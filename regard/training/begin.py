@@ -20,12 +20,12 @@ from regard.data.batches import Examples
 from regard.data.corpus import Windows
 from regard.data.vectors import read_vectors
 from regard.device import pick_device
+from regard.hub.family_map import FamilyMap, IdentityMap
 from regard.hub.folder import read_config, read_weights
-from regard.hub.names import Names, Plain
-from regard.hub.remote import find
+from regard.hub.remote import find_model
+from regard.hub.task_config import PREPROCESSORS, load_preprocessors, read_task, read_task_name, reconcile_config
 from regard.models import MODELS
 from regard.parts.heads import Model
-from regard.purpose import READERS, agreed, read_readers, read_task, task_of
 from regard.tasks import TASKS
 from regard.tasks.task import Task
 from regard.training.optimizer import freeze
@@ -43,10 +43,10 @@ def make_model(settings: Settings, task: Task) -> Model:
         model: Model = task.head(body)
     keeping = settings.keeping
     if keeping.from_ and not keeping.resume:
-        begun = find(keeping.from_)
+        begun = find_model(keeping.from_)
         names = read_config(begun)[0]
         if keeping.new_head:
-            start_head(model, names, read_weights(begun, names, Model(body, nn.Identity()), only="body.").kept)
+            start_head(model, names, read_weights(begun, names, Model(body, nn.Identity()), only="body.").preserved)
         else:
             read_weights(begun, names, model)
     freeze(model, keeping.freeze)
@@ -58,10 +58,10 @@ def make_model(settings: Settings, task: Task) -> Model:
 
 
 @torch.no_grad()
-def start_head(model: Model, names: Names | Plain, beside: dict[str, Tensor]) -> None:
+def start_head(model: Model, names: FamilyMap | IdentityMap, beside: dict[str, Tensor]) -> None:
     """A new head begins with what the folder of a body has of it: BERT's pooler."""
-    names = names.under(model.head)
-    if not isinstance(names, Names) or names.head is None:
+    names = names.with_head(model.head)
+    if not isinstance(names, FamilyMap) or names.head is None:
         return
     for theirs, ours in names.head.weights.items():
         for name in {theirs, theirs.removeprefix(names.prefix)} & beside.keys():
@@ -73,10 +73,10 @@ def config_for(settings: Settings, task: Task) -> Any:
     config, keeping = MODELS[settings.model].config, settings.keeping
     if keeping.resume:
         run = Path(keeping.out or f"runs/{settings.task}")
-        return agreed(read_config(run, weights=False)[1], task, run)
+        return reconcile_config(read_config(run, weights=False)[1], task, run)
     if keeping.from_:
-        begun = find(keeping.from_)
-        return replace(agreed(read_config(begun)[1], task, begun), dropout=settings.body["dropout"])
+        begun = find_model(keeping.from_)
+        return replace(reconcile_config(read_config(begun)[1], task, begun), dropout=settings.body["dropout"])
     known = {field.name for field in fields(config)}
     made = config(**settings.body, **{name: value for name, value in task.sizes().items() if name in known})
     must_have_room(made, MODELS[settings.model].bodies[settings.ability])
@@ -124,14 +124,14 @@ def must_have_room(config: Any, body: Any) -> None:
 def fitted(settings: Settings, rows: Any) -> tuple[Settings, Task]:
     """The task, fitted to its rows. A model that it starts from reads as before, and keeps a head for the same task."""
     keeping = settings.keeping
-    begun = find(keeping.from_) if keeping.from_ else None
-    readers = read_readers(begun, {*READERS}) if begun else {}
+    begun = find_model(keeping.from_) if keeping.from_ else None
+    readers = load_preprocessors(begun, {*PREPROCESSORS}) if begun else {}
     if begun and "tokenizer" not in readers and settings.ability not in ("sees", "hears", "bonds", "foresees"):
         raise ValueError(f"{begun} has no tokenizer, and with another one its model could not read")
     task = TASKS[settings.task].fit(rows, settings.ability, settings.reading, readers, **settings.aim)
     if begun is None or keeping.new_head:
         return settings, task
-    if task_of(begun) != settings.task:
+    if read_task_name(begun) != settings.task:
         return replace(settings, keeping=replace(keeping, new_head=True)), task
     return settings, under_its_head(task, begun, settings.ability)
 

@@ -27,10 +27,10 @@ from regard.atomic import as_json, flush, naming, replace_file, sweep, write_jso
 from regard.choose import fits
 from regard.data.batches import Position
 from regard.hub import folder as hub
-from regard.hub.files import read_plain, there
 from regard.hub.folder import read_json, write_config, write_tensors, write_weights
+from regard.hub.task_config import task_config_keys, write_task
+from regard.json_files import lexists, read_bounded
 from regard.parts.heads import Model
-from regard.purpose import facts_of, write_task
 from regard.tasks.task import Task
 from regard.training.loop import Progress, Step
 from regard.training.save import LATEST, damage, keep_newest, recover, save_folder, saves, set_aside
@@ -97,7 +97,7 @@ class Run:
 
     def describe(self, model: Model, task: Task, settings: dict[str, Any]) -> None:
         """All that never changes in a run."""
-        write_config(self.folder, model, facts_of(task))
+        write_config(self.folder, model, task_config_keys(task))
         write_task(self.folder, task)
         write_json(self.folder / "train.json", settings)
 
@@ -109,7 +109,7 @@ class Run:
     def metrics(self, most: int = sys.maxsize) -> list[dict[str, Any]]:
         """All lines; of a folder of others `most` bytes of them."""
         file = self.folder / "metrics.jsonl"
-        lines = read_plain(file, most).splitlines(keepends=True) if there(file) else []
+        lines = read_bounded(file, most).splitlines(keepends=True) if lexists(file) else []
         whole = [line for line in lines if line.endswith(b"\n")]  # a crash may cut the last one short
         return [facts_in(line, f"{file}:{number}") for number, line in enumerate(whole, 1)]
 
@@ -223,7 +223,7 @@ def fill(progress: Progress, tensors: dict[str, Tensor]) -> None:
 
 def buffers_of(model: Model) -> dict[str, Tensor]:
     """What batch norms count."""
-    return {name: tensor for name, tensor in hub.tensors_of(model).items() if not isinstance(tensor, Parameter)}
+    return {name: tensor for name, tensor in hub.unique_state_dict(model).items() if not isinstance(tensor, Parameter)}
 
 
 class Lock:

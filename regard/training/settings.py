@@ -16,11 +16,11 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from regard.choose import Option, choose, must, must_be
 from regard.data.files import Files
 from regard.data.sounds import media_in
-from regard.hub.files import there
 from regard.hub.folder import read_config, read_json
-from regard.hub.remote import find
+from regard.hub.infer_task import FAMILIES_WITH_HEADS, family_pooling
+from regard.hub.remote import find_model
+from regard.json_files import lexists
 from regard.models import MODELS, ability_for
-from regard.purpose import WITH_HEADS, pooling_of
 from regard.tasks import TASKS
 from regard.training.changes import differing, flag, plain, shown
 from regard.training.loop import Plan
@@ -151,7 +151,7 @@ def settle(task: str, model: str | None = None, size: str | None = None, **given
     aim = TASKS[task]
     given = {name: as_text(name, value) for name, value in given.items()}
     starts = given.get("from_") and not given.get("resume")  # a run that goes on has all it needs
-    begun = read_config(find(str(given["from_"]), given.get("download") or None)) if starts else None
+    begun = read_config(find_model(str(given["from_"]), given.get("download") or None)) if starts else None
     if begun and model not in (None, begun[0].model):
         raise ValueError(f"{given['from_']} is a {begun[0].model}, not a {model}: leave out --model")
     model = begun[0].model if begun else model or aim.default
@@ -192,11 +192,11 @@ def settle(task: str, model: str | None = None, size: str | None = None, **given
 
 def pooling_for(task: str, given: dict[str, Any]) -> dict[str, Any]:
     """That of the family, if others have made the body: so they can open what is trained, with its head."""
-    folder = find(str(given["from_"]))
-    if task not in ("classify", "regress") or there(folder / "task.json") or there(folder / "modules.json"):
+    folder = find_model(str(given["from_"]))
+    if task not in ("classify", "regress") or lexists(folder / "task.json") or lexists(folder / "modules.json"):
         return {}
     config = read_json(folder / "config.json")
-    return {"pooling": pooling_of(config, folder)} if config.get("model_type") in WITH_HEADS else {}
+    return {"pooling": family_pooling(config, folder)} if config.get("model_type") in FAMILIES_WITH_HEADS else {}
 
 
 def start(task: str, model: str | None = None, size: str | None = None, **given: Any) -> Settings:

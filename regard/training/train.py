@@ -14,8 +14,8 @@ from regard.atomic import replace_file
 from regard.data.batches import Examples
 from regard.data.files import Data
 from regard.device import use_threads
-from regard.hub.folder import names_of, read_weights
-from regard.purpose import read_task
+from regard.hub.folder import find_family_map, read_weights
+from regard.hub.task_config import read_task
 from regard.tasks import TASKS
 from regard.tasks.task import Task
 from regard.training import time_budget
@@ -285,14 +285,14 @@ def finish(job: Job) -> None:
     if count:
         model.load_state_dict(job.run.averaged(count, job.check_every), strict=False)
         judge(job)
-    read_weights(job.run.folder, names_of(model.body), model)
+    read_weights(job.run.folder, find_family_map(model.body), model)
     sets = job.data.sets
     if "test" in sets:
         scores = job.task.score(model.eval(), sets["test"], job.task.final)
         job.test = {name: value for name, value in scores.items() if isinstance(value, float)}
         job.run.log(step=job.progress.step, test=job.test)
     amounts = job.task.amount(sets["train"]), job.task.amount(job.valid)
-    family = names_of(model.body).family
+    family = find_family_map(model.body).family
     both = job.best, job.test
     said = job.settings.flat() | {"steps": job.progress.step}
     about = card(said, parameters(model), *amounts, *both, family, job.data.fingerprint)

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from regard.hub.files import METRICS
+from regard.json_files import MAX_METRICS
 from regard.training.run import Run
 
 MAX_POINTS = 500  # of a curve; more than a screen can show
@@ -14,7 +14,7 @@ MAX_POINTS = 500  # of a curve; more than a screen can show
 
 def training_tab(folder: Path) -> dict[str, Any] | None:
     """For a run folder that has logged a step; a point of a long run is the mean of consecutive steps."""
-    metrics = Run(folder).metrics(METRICS)
+    metrics = Run(folder).metrics(MAX_METRICS)
     steps = [line for line in metrics if "loss" in line]
     if not steps:
         return None

@@ -15,13 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from regard import json_files
 from regard.data import arrays
 from regard.data.images import KEPT, Captioned, Picture, open_picture, read_captioned, read_pictures
 from regard.data.lines import Bad, Note
 from regard.data.lint import lint
 from regard.data.pictures import Pictures
 from regard.data.text import hold_out
-from regard.hub import files
 
 SHARED = Path("/work/shared/data")
 needs_shared = pytest.mark.skipif(not SHARED.exists(), reason=f"the shared data sets are not in {SHARED}")
@@ -260,8 +260,8 @@ def test_a_packed_bomb_is_refused_before_it_is_held(tmp_path: Path, monkeypatch:
 
 
 def test_arrays_many_times_as_large_as_their_file_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert files.UNPACKED <= 300 << 20
-    monkeypatch.setattr(files, "UNPACKED", 1 << 20)
+    assert json_files.SAFE_UNPACKED <= 300 << 20
+    monkeypatch.setattr(json_files, "SAFE_UNPACKED", 1 << 20)
     many = {"x": np.zeros((2000, 40, 40), np.uint8), "y": np.zeros(2000, np.uint8)}
     np.savez(tmp_path / "plain.npz", **many)
     assert len(list(read_pictures([tmp_path / "plain.npz"]))) == 2000

@@ -13,7 +13,7 @@ from valid import BROKEN, FORMS, Blob, Form, Objects, Part, Table, cached, small
 from wrong_json import changed
 from wrong_places import PLACES, put, put_back
 
-from regard.hub.files import read_json
+from regard.json_files import read_json
 
 LONG = "word " * 200_000  # a megabyte
 CELLS = {"empty": b"", "blank": b" ", "no UTF-8": b"a\xffb", "zero byte": b"a\0b", "long": LONG.encode()}

@@ -19,11 +19,11 @@ from safetensors.torch import load_file, save_file
 from regard.data.pieces import WRITING, Pieces, learn
 from regard.engine.arena import no_init_weights
 from regard.hub.folder import read_config, write_config, write_weights
-from regard.hub.tables import KNOWN
+from regard.hub.tables import HF_FAMILIES
+from regard.hub.task_config import write_task
 from regard.hub.weights import INDEX, WHOLE
 from regard.load import load
 from regard.models import MODELS
-from regard.purpose import write_task
 from regard.tasks.write import Write
 
 TEXT = "the quick brown fox jumps over the lazy dog"
@@ -414,10 +414,10 @@ def test_generation_config_is_read_as_carefully(folder: Path) -> None:
 VALUES = [10**9, 10**40, -1, 0, 1.5, 1e308, True, None, "x", [], {"a": 1}]
 
 
-@pytest.mark.parametrize("family", KNOWN)
+@pytest.mark.parametrize("family", HF_FAMILIES)
 def test_every_key_of_every_family_is_read_or_refused_whatever_it_says(family: str, tmp_path: Path) -> None:
     """No other error, and nothing of that size is ever made."""
-    names = KNOWN[family]
+    names = HF_FAMILIES[family]
     kind = MODELS[names.model]
     sizes = {
         "vocab": 19,

@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from regard.hub.folder import read_config, read_weights, tensors_of
-from regard.hub.names import Names
-from regard.hub.tables import KNOWN
+from regard.hub.family_map import FamilyMap
+from regard.hub.folder import read_config, read_weights, unique_state_dict
+from regard.hub.tables import HF_FAMILIES
 from regard.models import MODELS
 from regard.parts.heads import Classifier, Model, PerToken, Projection, SpanScores
 from regard.parts.pooling import POOLINGS
@@ -37,14 +37,14 @@ SMALL: dict[str, dict[str, Any]] = {  # one layer of each kind; no two sizes are
         "image": 8, "channels": 1, "patch": 4, "image_dim": 16, "image_layers": 1, "image_heads": 4, "joint": 6,
     },
 }  # fmt: skip
-CASES = [(family, head) for family, names in KNOWN.items() for head in ((), *names.heads)]
+CASES = [(family, head) for family, names in HF_FAMILIES.items() for head in ((), *names.heads)]
 
 
 def named(case: Any) -> str:
     return case if isinstance(case, str) else " ".join(kind.__name__ for kind in case) or "bare"
 
 
-def made(names: Names, kinds: tuple[type, ...]) -> Model:
+def made(names: FamilyMap, kinds: tuple[type, ...]) -> Model:
     torch.manual_seed(1)
     family = MODELS[names.model]
     body: Any = next(iter(family.bodies.values()))(family.config(**SMALL[names.model] | names.ours))
@@ -61,17 +61,17 @@ def made(names: Names, kinds: tuple[type, ...]) -> Model:
     return Model(body, head())
 
 
-def written(folder: Path, names: Names, model: Model) -> dict[str, Tensor]:
+def written(folder: Path, names: FamilyMap, model: Model) -> dict[str, Tensor]:
     (folder / "config.json").write_text(json.dumps(names.config_to_theirs(asdict(model.body.config))))
     tables = {theirs: model.get_buffer(ours).clone() for theirs, ours in names.computed.items()}
-    return names.to_theirs({name: tensor.detach() for name, tensor in tensors_of(model).items()}) | tables
+    return names.to_theirs({name: tensor.detach() for name, tensor in unique_state_dict(model).items()}) | tables
 
 
 def of_body(model: Model) -> dict[str, Tensor]:
-    return {name: tensor.detach() for name, tensor in tensors_of(model).items() if name.startswith("body.")}
+    return {name: tensor.detach() for name, tensor in unique_state_dict(model).items() if name.startswith("body.")}
 
 
-def respelled(names: Names, name: str) -> Iterator[str]:
+def respelled(names: FamilyMap, name: str) -> Iterator[str]:
     """Other names under which a tensor is read."""
     for new, before in names.older.items():
         if name.endswith(new):
@@ -80,7 +80,7 @@ def respelled(names: Names, name: str) -> Iterator[str]:
         yield name.removeprefix(names.prefix) if name.startswith(names.prefix) else names.prefix + name
 
 
-def mutants(names: Names, name: str, tensor: Tensor) -> Iterator[tuple[str, dict[str, Tensor | None]]]:
+def mutants(names: FamilyMap, name: str, tensor: Tensor) -> Iterator[tuple[str, dict[str, Tensor | None]]]:
     """What is done to a tensor, and what stands in the file after it under some names."""
     if name not in names.computed:  # which tell nothing that config.json does not
         yield "deleted", {name: None}
@@ -116,16 +116,16 @@ DONE: Counter[str] = Counter()
 def test_every_tensor_that_is_not_as_it_should_be_is_refused_by_name(
     family: str, head: tuple[type, ...], tmp_path: Path
 ) -> None:
-    model = made(KNOWN[family], head)
-    names = KNOWN[family].under(model.head)
+    model = made(HF_FAMILIES[family], head)
+    names = HF_FAMILIES[family].with_head(model.head)
     whole = written(tmp_path, names, model)
     file = tmp_path / "model.safetensors"
     save_file(whole, file)
     told, _ = read_config(tmp_path)
     assert read_weights(tmp_path, told, model)
-    before = {name: (tensor.clone(), tensor._version) for name, tensor in tensors_of(model).items()}
-    prefix = KNOWN[family].prefix
-    body = {one.removeprefix(prefix) for one in KNOWN[family].to_theirs(of_body(model))} if head else set()
+    before = {name: (tensor.clone(), tensor._version) for name, tensor in unique_state_dict(model).items()}
+    prefix = HF_FAMILIES[family].prefix
+    body = {one.removeprefix(prefix) for one in HF_FAMILIES[family].to_theirs(of_body(model))} if head else set()
     for number, (name, tensor) in enumerate(whole.items()):
         # The body is the same under every head: there, each tensor in two ways, by turns, and bare in all.
         some = slice(number % 4, None, 4) if name.removeprefix(prefix) in body else slice(None)
@@ -137,7 +137,7 @@ def test_every_tensor_that_is_not_as_it_should_be_is_refused_by_name(
             assert any(key in said for key in (name, *change)), f"{name} {what} {[*change]}: {said}"
             assert str(tmp_path) in said
             DONE[what] += 1
-    after = tensors_of(model)
+    after = unique_state_dict(model)
     assert all(after[name]._version == version for name, (_, version) in before.items())
     assert all(torch.equal(after[name], tensor) for name, (tensor, _) in before.items())
 

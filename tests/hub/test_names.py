@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from regard.hub.names import Names, Word
-from regard.hub.placing import sorted_out
+from regard.hub.family_map import FamilyMap, ValueMap
+from regard.hub.match_state_dict import sorted_out
 from regard.parts.heads import Model
 
-WORD = Word("activation", {"gelu_new": "tanh", "gelu_fast": "tanh", "relu": "relu"})
-NAMES = Names(
+WORD = ValueMap("activation", {"gelu_new": "tanh", "gelu_fast": "tanh", "relu": "relu"})
+NAMES = FamilyMap(
     family="some",
     architecture="SomeModel",
     model="some",

@@ -17,10 +17,10 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.hub import lock, remote
-from regard.hub.remote import find, named, needed, used
+from regard.hub import remote, revision_lock
+from regard.hub.remote import find_model, named, needed, used
 
-NAME = "maker/tiny"
+REPO_NAME = "maker/tiny"
 WEIGHTS = bytes(range(256)) * (1 << 13)  # 2 MB: more than what is summed every time
 FILES = {
     "config.json": b'{"model_type": "gpt2"}',
@@ -78,7 +78,7 @@ class Hub:
         self.cdn = f"http://localhost:{self.server.server_port}"  # large files live on another host
         threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
-    def push(self, files, repo=NAME, revision="main"):
+    def push(self, files, repo=REPO_NAME, revision="main"):
         commit = hashlib.sha1(repr((repo, sorted(files.items()))).encode()).hexdigest()
         self.commits[commit] = files
         self.blobs |= {hashlib.sha256(content).hexdigest(): content for content in files.values()}
@@ -143,7 +143,7 @@ def hub(tmp_path, monkeypatch):
         "HF_HUB_DISABLE_IMPLICIT_TOKEN": True,
     }.items():
         monkeypatch.setattr(constants, name, value)
-    monkeypatch.setattr(lock, "CACHE", str(tmp_path / "regard"))
+    monkeypatch.setattr(revision_lock, "CACHE", str(tmp_path / "regard"))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
     monkeypatch.chdir(tmp_path)
     yield hub
@@ -156,9 +156,9 @@ def quiet(_):
     pass
 
 
-def refusal(name=NAME, **how):
+def refusal(name=REPO_NAME, **how):
     with pytest.raises(ValueError) as caught:  # noqa: PT011
-        find(name, told=quiet, **how)
+        find_model(name, told=quiet, **how)
     assert "\n" not in str(caught.value)
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
     return str(caught.value)
@@ -168,16 +168,16 @@ def content(folder):
     return {str(f.relative_to(folder)): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
 
 
-def locked(name=NAME):
-    return json.loads(lock.lock_file().read_text())[name]
+def locked(name=REPO_NAME):
+    return json.loads(revision_lock.lock_file().read_text())[name]
 
 
 def test_folders_are_themselves(hub, tmp_path, monkeypatch):
     (tmp_path / "maker" / "tiny").mkdir(parents=True)
-    for name in (NAME, "tiny", "./a/b", "/a/b", "a/b/c", "runs/demo/", "../x", str(tmp_path)):
-        assert str(find(name)) == os.path.normpath(name) or name == "./a/b"
+    for name in (REPO_NAME, "tiny", "./a/b", "/a/b", "a/b/c", "runs/demo/", "../x", str(tmp_path)):
+        assert str(find_model(name)) == os.path.normpath(name) or name == "./a/b"
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert find("~/model") == tmp_path / "model"
+    assert find_model("~/model") == tmp_path / "model"
     assert hub.requests == []
 
 
@@ -204,7 +204,7 @@ def test_names_that_are_none_are_refused(hub, name):
     assert hub.requests == []
 
 
-@given(st.from_regex(remote.NAME, fullmatch=True))
+@given(st.from_regex(remote.REPO_NAME, fullmatch=True))
 def test_a_name_never_leads_out_of_the_cache(name):
     try:
         wanted = named(name)
@@ -218,7 +218,7 @@ def test_a_name_never_leads_out_of_the_cache(name):
 def test_only_useful_files_are_fetched_and_the_sizes_told_before(hub):
     commit = hub.push(FILES | USELESS)
     lines = []
-    folder = find(NAME, download=True, told=lambda line: lines.append((line, len(hub.requests))))
+    folder = find_model(REPO_NAME, download=True, told=lambda line: lines.append((line, len(hub.requests))))
     assert content(folder) == FILES
     assert not [r for r in hub.requests for name in USELESS if r.endswith("/" + name)]
     first, requests = lines[0]
@@ -232,18 +232,20 @@ def test_only_useful_files_are_fetched_and_the_sizes_told_before(hub):
 
 def test_the_lock_names_repository_commit_and_sums(hub):
     commit = hub.push(FILES | USELESS)
-    find(NAME, download=True, told=quiet)
+    find_model(REPO_NAME, download=True, told=quiet)
     now = locked()
-    assert (now["repository"], now["commit"]) == (NAME, commit)
+    assert (now["repository"], now["commit"]) == (REPO_NAME, commit)
     facts = {name: (f["bytes"], f["sha256"]) for name, f in now["files"].items()}
     assert facts == {name: (len(c), hashlib.sha256(c).hexdigest()) for name, c in FILES.items()}
-    assert [f.name for f in lock.lock_file().parent.iterdir()] == [lock.LOCK], "nothing half-written stays"
+    assert [f.name for f in revision_lock.lock_file().parent.iterdir()] == [revision_lock.LOCK], (
+        "nothing half-written stays"
+    )
 
 
 def test_without_a_word_nothing_is_asked(hub, tmp_path):
     hub.push(FILES)
     message = refusal()
-    assert all(word in message for word in (NAME, str(tmp_path / "hub"), "--download", hub.url))
+    assert all(word in message for word in (REPO_NAME, str(tmp_path / "hub"), "--download", hub.url))
     assert hub.requests == []
 
 
@@ -251,47 +253,47 @@ def test_the_user_is_asked_with_the_size(hub):
     hub.push(FILES)
     questions = []
     assert "not to be fetched" in refusal(ask=lambda question: questions.append(question))
-    assert hub.requests == [f"GET /api/models/{NAME}/revision/main"]
+    assert hub.requests == [f"GET /api/models/{REPO_NAME}/revision/main"]
     assert "6 files, 2.097 MB" in questions[0]
-    assert not (remote.named(NAME).home / "snapshots").exists()
-    assert content(find(NAME, ask=lambda _: True, told=quiet)) == FILES
+    assert not (remote.named(REPO_NAME).home / "snapshots").exists()
+    assert content(find_model(REPO_NAME, ask=lambda _: True, told=quiet)) == FILES
 
 
 def test_the_second_time_nothing_is_asked(hub):
     hub.push(FILES)
-    folder = find(NAME, download=True, told=quiet)
+    folder = find_model(REPO_NAME, download=True, told=quiet)
     hub.requests.clear()
-    before = lock.lock_file().stat().st_mtime_ns
+    before = revision_lock.lock_file().stat().st_mtime_ns
     for how in ({}, {"download": True}, {"download": False}, {"verify": True}):
-        assert find(NAME, told=quiet, **how) == folder
+        assert find_model(REPO_NAME, told=quiet, **how) == folder
     assert hub.requests == []
-    assert lock.lock_file().stat().st_mtime_ns == before
+    assert revision_lock.lock_file().stat().st_mtime_ns == before
 
 
 def test_what_others_have_left_in_the_cache_is_found_and_locked(hub):
     commit = hub.push(FILES)
-    paths = [hf_hub_download(NAME, name) for name in FILES]
+    paths = [hf_hub_download(REPO_NAME, name) for name in FILES]
     hub.requests.clear()
-    assert str(find(NAME) / "config.json") in paths
+    assert str(find_model(REPO_NAME) / "config.json") in paths
     assert locked()["commit"] == commit
-    assert find(f"{NAME}@{commit}") == find(NAME)
+    assert find_model(f"{REPO_NAME}@{commit}") == find_model(REPO_NAME)
     assert hub.requests == []
 
 
 def test_others_find_what_we_have_fetched(hub):
     hub.push(FILES)
-    folder = find(NAME, download=True, told=quiet)
+    folder = find_model(REPO_NAME, download=True, told=quiet)
     hub.requests.clear()
-    assert folder.samefile(snapshot_download(NAME, local_files_only=True))
+    assert folder.samefile(snapshot_download(REPO_NAME, local_files_only=True))
     assert hub.requests == []
 
 
 def test_a_part_of_a_model_in_the_cache_is_not_a_model(hub):
     hub.push(FILES)
-    hf_hub_download(NAME, "config.json")
+    hf_hub_download(REPO_NAME, "config.json")
     assert "lacks model.safetensors" in refusal()
     hub.requests.clear()
-    assert content(find(NAME, download=True, told=quiet)) == FILES
+    assert content(find_model(REPO_NAME, download=True, told=quiet)) == FILES
     assert not [r for r in hub.requests if r.endswith("main/config.json")]
 
 
@@ -299,9 +301,9 @@ def test_shards_come_all_or_not_at_all(hub):
     shards = {f"model-{i:05}-of-00003.safetensors": b"%d" % i for i in (1, 2, 3)}
     files = {"config.json": b"{}", "model.safetensors.index.json": b"{}", **shards}
     hub.push(files)
-    folder = find(NAME, download=True, told=quiet)
+    folder = find_model(REPO_NAME, download=True, told=quiet)
     assert content(folder) == files
-    lock.lock_file().unlink()
+    revision_lock.lock_file().unlink()
     (folder / "model-00002-of-00003.safetensors").unlink()
     assert "lacks model-00002-of-00003.safetensors" in refusal()
     del files["model-00003-of-00003.safetensors"]
@@ -321,7 +323,7 @@ def test_what_is_needed_and_what_is_used():
 @pytest.mark.parametrize("name", sorted(FILES))
 def test_a_changed_file_is_refused_by_name(hub, name):
     hub.push(FILES)
-    folder = find(NAME, download=True, told=quiet)
+    folder = find_model(REPO_NAME, download=True, told=quiet)
     file = (folder / name).resolve()
     file.write_bytes(FILES[name][:-1] + bytes([FILES[name][-1] ^ 1]))
     for how in ({}, {"download": True}, {"update": True}):
@@ -329,17 +331,17 @@ def test_a_changed_file_is_refused_by_name(hub, name):
         assert str(folder / name) in message
         assert "fetch the model again" in message
     file.write_bytes(FILES[name])
-    assert find(NAME) == folder
+    assert find_model(REPO_NAME) == folder
 
 
 def test_sizes_are_checked_always_and_the_sum_of_weights_when_they_were_touched(hub):
     hub.push(FILES)
-    folder = find(NAME, download=True, told=quiet)
+    folder = find_model(REPO_NAME, download=True, told=quiet)
     file = (folder / "model.safetensors").resolve()
     stat = file.stat()
     file.write_bytes(WEIGHTS[::-1])
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    assert find(NAME) == folder, "this is what the short way costs"
+    assert find_model(REPO_NAME) == folder, "this is what the short way costs"
     assert "model.safetensors is not what was fetched" in refusal(verify=True)
     file.write_bytes(WEIGHTS + b"x")
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
@@ -354,14 +356,14 @@ def test_sizes_are_checked_always_and_the_sum_of_weights_when_they_were_touched(
 
 def test_weights_are_summed_once(hub, monkeypatch):
     hub.push(FILES)
-    folder = find(NAME, download=True, told=quiet)
+    folder = find_model(REPO_NAME, download=True, told=quiet)
     os.utime((folder / "model.safetensors").resolve(), ns=(1, 1))
     summed = []
-    true = lock.checksum
-    monkeypatch.setattr(lock, "checksum", lambda path: summed.append(path.name) or true(path))
-    find(NAME)
+    true = revision_lock.checksum
+    monkeypatch.setattr(revision_lock, "checksum", lambda path: summed.append(path.name) or true(path))
+    find_model(REPO_NAME)
     assert summed.count("model.safetensors") == 1
-    find(NAME)
+    find_model(REPO_NAME)
     assert summed.count("model.safetensors") == 1
 
 
@@ -370,25 +372,25 @@ def test_what_was_damaged_on_its_way_is_refused(hub):
     sums = [hashlib.sha256(some).hexdigest() for some in (WEIGHTS, WEIGHTS[::-1])]
     hub.blobs[sums[1]], hub.swaps = WEIGHTS[::-1], dict([sums])
     assert "model.safetensors is not what was fetched" in refusal(download=True)
-    assert not lock.lock_file().exists()
+    assert not revision_lock.lock_file().exists()
 
 
 def test_a_deleted_file_is_fetched_again_from_the_locked_commit(hub):
     hub.push(FILES)
-    folder = find(NAME, download=True, told=quiet)
+    folder = find_model(REPO_NAME, download=True, told=quiet)
     hub.push(FILES | {"tokenizer.json": b"new"})
     (folder / "tokenizer.json").unlink()
     assert "lacks tokenizer.json" in refusal()
-    assert content(find(NAME, download=True, told=quiet)) == FILES
+    assert content(find_model(REPO_NAME, download=True, told=quiet)) == FILES
     assert not [r for r in hub.requests[-3:] if "main" in r]
 
 
 def test_another_cache_gets_the_locked_commit_and_the_locked_content(hub, tmp_path, monkeypatch):
     old = hub.push(FILES)
-    find(NAME, download=True, told=quiet)
+    find_model(REPO_NAME, download=True, told=quiet)
     hub.push(FILES | {"config.json": b"{}"})
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "elsewhere"))
-    assert find(NAME, download=True, told=quiet).name == old
+    assert find_model(REPO_NAME, download=True, told=quiet).name == old
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "third"))
     hub.commits[old] = FILES | {"config.json": b'{"model_type": "bad2"}'}
     assert "config.json is not what was fetched" in refusal(download=True)
@@ -396,29 +398,29 @@ def test_another_cache_gets_the_locked_commit_and_the_locked_content(hub, tmp_pa
 
 def test_a_branch_that_others_have_moved_changes_nothing_either(hub):
     old = hub.push(FILES)
-    find(NAME, download=True, told=quiet)
+    find_model(REPO_NAME, download=True, told=quiet)
     new = hub.push(FILES | {"config.json": b"{}"})
     for name in FILES:
-        hf_hub_download(NAME, name)
-    assert (named(NAME).home / "refs" / "main").read_text() == new
-    assert find(NAME).name == old
+        hf_hub_download(REPO_NAME, name)
+    assert (named(REPO_NAME).home / "refs" / "main").read_text() == new
+    assert find_model(REPO_NAME).name == old
 
 
 def test_a_branch_that_moves_changes_nothing_until_an_update(hub):
     old = hub.push(FILES)
-    find(NAME, download=True, told=quiet)
+    find_model(REPO_NAME, download=True, told=quiet)
     new = hub.push(FILES | {"config.json": b'{"model_type": "bert"}'})
     hub.requests.clear()
-    assert find(NAME, download=True, told=quiet).name == old
+    assert find_model(REPO_NAME, download=True, told=quiet).name == old
     assert hub.requests == []
     assert "cannot be updated" in refusal(update=True, download=False)
     assert hub.requests == []
-    assert find(NAME, update=True, told=quiet).name == new
+    assert find_model(REPO_NAME, update=True, told=quiet).name == new
     assert locked()["commit"] == new
     assert not [r for r in hub.requests if r.endswith("safetensors") and r.startswith("GET")], "it has not changed"
     hub.requests.clear()
-    assert find(NAME).name == new
-    assert find(f"{NAME}@{old}").name == old
+    assert find_model(REPO_NAME).name == new
+    assert find_model(f"{REPO_NAME}@{old}").name == old
     assert hub.requests == []
 
 
@@ -426,22 +428,22 @@ def test_a_branch_that_moves_changes_nothing_until_an_update(hub):
 def test_revisions(hub, revision):
     hub.push(FILES | {"README.md": b"another"})
     commit = hub.push(FILES, revision=revision)
-    assert find(f"{NAME}@{revision}", download=True, told=quiet).name == commit
+    assert find_model(f"{REPO_NAME}@{revision}", download=True, told=quiet).name == commit
     hub.requests.clear()
-    assert find(f"{NAME}@{commit}").name == commit
-    lock.lock_file().unlink()
-    assert find(f"{NAME}@{revision}").name == commit
+    assert find_model(f"{REPO_NAME}@{commit}").name == commit
+    revision_lock.lock_file().unlink()
+    assert find_model(f"{REPO_NAME}@{revision}").name == commit
     assert hub.requests == []
 
 
 def test_a_commit_by_its_hash(hub):
     commit = hub.push(FILES)
     hub.push(FILES | {"README.md": b"another"})
-    assert content(find(f"{NAME}@{commit}", download=True, told=quiet)) == FILES
+    assert content(find_model(f"{REPO_NAME}@{commit}", download=True, told=quiet)) == FILES
     assert "no such model" in refusal(), "it says nothing about the main branch"
     gone = "0" * 40
-    assert f"no revision {gone}" in refusal(f"{NAME}@{gone}", download=True)
-    assert "no revision nowhere" in refusal(f"{NAME}@nowhere", download=True)
+    assert f"no revision {gone}" in refusal(f"{REPO_NAME}@{gone}", download=True)
+    assert "no revision nowhere" in refusal(f"{REPO_NAME}@nowhere", download=True)
 
 
 @pytest.mark.parametrize("how", ["download", "environment"])
@@ -469,13 +471,13 @@ def test_names_that_lead_outside_are_refused(hub, name):
 def test_odd_names_of_files_that_are_not_wanted_are_left_alone(hub):
     hub.push(FILES)
     hub.adds = [("logs/12:30:00/events", 1), ("a b/ü.py", 1)]
-    assert content(find(NAME, download=True, told=quiet)) == FILES
+    assert content(find_model(REPO_NAME, download=True, told=quiet)) == FILES
 
 
 @pytest.mark.parametrize("commit", ["main", "../../x", "", "0" * 39])
 def test_a_commit_that_is_none_is_refused(hub, commit):
     hub.push(FILES)
-    hub.revisions[NAME]["main"], hub.commits[commit] = commit, FILES
+    hub.revisions[REPO_NAME]["main"], hub.commits[commit] = commit, FILES
     assert "Nothing was fetched" in refusal(download=True)
     assert len(hub.requests) == 1
 
@@ -550,16 +552,16 @@ def test_what_the_hub_refuses(hub, where, status, headers, told):
     hub.push(FILES)
     hub.refuses = (where, status, headers)
     message = refusal(download=True)
-    assert message.startswith(f"{NAME} cannot be fetched: ")
+    assert message.startswith(f"{REPO_NAME} cannot be fetched: ")
     assert told in message
-    assert not lock.lock_file().exists()
+    assert not revision_lock.lock_file().exists()
 
 
 def test_a_name_that_is_not_there_gets_the_near_ones(hub):
     hub.push(FILES)
-    find(NAME, download=True, told=quiet)
+    find_model(REPO_NAME, download=True, told=quiet)
     for how in ({}, {"download": True}, {"download": False}):
-        assert f"The cache has {NAME}." in refusal("maker/tinny", **how)
+        assert f"The cache has {REPO_NAME}." in refusal("maker/tinny", **how)
 
 
 def test_a_hub_that_hangs_or_is_away(hub, monkeypatch):
@@ -599,7 +601,7 @@ def test_what_the_disk_or_the_net_refuses(hub, monkeypatch, error, told):
     "text", ["", "[]", "{", '{"a/b": 1}', '{"a/b": {"commit": "../x", "files": {}}}', '{"a/b": {"commit": 1}}', "\xff"]
 )
 def test_a_damaged_lock_is_refused(hub, text):
-    lock.put(lock.lock_file(), text)
+    revision_lock.put(revision_lock.lock_file(), text)
     assert "models.lock.json is damaged" in refusal()
     assert hub.requests == []
 
@@ -608,7 +610,7 @@ def test_a_lock_that_cannot_be_written_does_not_stop_the_work(hub, tmp_path):
     hub.push(FILES)
     (tmp_path / "regard").write_text("a file where the folder should be")
     lines = []
-    folder = find(NAME, download=True, told=lines.append)
+    folder = find_model(REPO_NAME, download=True, told=lines.append)
     assert content(folder) == FILES
     assert "stays unlocked" in lines[-1]
 
@@ -616,9 +618,9 @@ def test_a_lock_that_cannot_be_written_does_not_stop_the_work(hub, tmp_path):
 def test_two_names_share_the_lock(hub):
     hub.push(FILES)
     hub.push(FILES, "maker/other")
-    find(NAME, download=True, told=quiet)
-    find("maker/other", download=True, told=quiet)
-    assert locked()["repository"] == NAME
+    find_model(REPO_NAME, download=True, told=quiet)
+    find_model("maker/other", download=True, told=quiet)
+    assert locked()["repository"] == REPO_NAME
     assert locked("maker/other")["repository"] == "maker/other"
 
 
@@ -631,11 +633,11 @@ def test_the_environment_says_where_and_nothing_is_imported_early(hub, tmp_path)
     )
     env = os.environ | {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "hf"), "HOME": str(tmp_path)}
     env = {name: value for name, value in env.items() if name not in ("HF_HUB_CACHE", "HF_HUB_OFFLINE", "HF_TOKEN")}
-    run = [sys.executable, "-c", code, NAME]
+    run = [sys.executable, "-c", code, REPO_NAME]
     done = subprocess.run(run, env=env, capture_output=True, text=True, check=True)
     assert done.stdout.startswith(str(tmp_path / "hf" / "hub" / "models--maker--tiny" / "snapshots"))
     assert done.stderr.count("\n") == 1 + len(FILES), "plain lines, where nobody watches"
-    assert (tmp_path / ".cache" / "regard" / lock.LOCK).is_file()
+    assert (tmp_path / ".cache" / "regard" / revision_lock.LOCK).is_file()
     hub.requests.clear()
     subprocess.run(run, env=env | {"HF_HUB_OFFLINE": "1"}, capture_output=True, check=True)
     assert hub.requests == []

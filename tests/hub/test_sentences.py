@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.hub.sentences import Modules, read_modules, write_modules
+from regard.tasks.sentence_transformers_config import SentenceConfig, read_modules, write_modules
 
 TYPES = "sentence_transformers.models."
 
@@ -26,13 +26,13 @@ def folder_of(folder: Path, kinds: list[str], pooling: dict[str, object], longes
 def test_what_a_folder_asks_for(theirs: str, ours: str, tmp_path: Path) -> None:
     modes = {f"pooling_mode_{name}": name == theirs for name in ("cls_token", "mean_tokens", "max_tokens", "lasttoken")}
     folder_of(tmp_path, ["Transformer", "Pooling", "Normalize"], {"word_embedding_dimension": 8, **modes})
-    assert read_modules(tmp_path) == Modules(ours, True, 256)
+    assert read_modules(tmp_path) == SentenceConfig(ours, True, 256)
     folder_of(tmp_path, ["Transformer", "Pooling"], modes, None)
-    assert read_modules(tmp_path) == Modules(ours, False, None)
+    assert read_modules(tmp_path) == SentenceConfig(ours, False, None)
 
 
 def test_a_folder_without_modules_is_pooled_by_the_mean(tmp_path: Path) -> None:
-    assert read_modules(tmp_path) == Modules("mean", False, None)
+    assert read_modules(tmp_path) == SentenceConfig("mean", False, None)
 
 
 @pytest.mark.parametrize("unit", [True, False])
@@ -40,13 +40,13 @@ def test_a_folder_without_modules_is_pooled_by_the_mean(tmp_path: Path) -> None:
 def test_what_is_written_is_read(pooling: str, unit: bool, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "bert", "hidden_size": 8}')
     for more in (False, None), (True, {"similarity_fn_name": "dot"}):
-        write_modules(tmp_path, Modules(pooling, unit, 77, *more))
-        assert read_modules(tmp_path) == Modules(pooling, unit, 77, *more)
+        write_modules(tmp_path, SentenceConfig(pooling, unit, 77, *more))
+        assert read_modules(tmp_path) == SentenceConfig(pooling, unit, 77, *more)
 
 
 def test_a_body_of_our_own_leaves_nothing_for_them(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "regard-pooled"}')
-    write_modules(tmp_path, Modules("mean", True))
+    write_modules(tmp_path, SentenceConfig("mean", True))
     assert [file.name for file in tmp_path.iterdir()] == ["config.json"]
 
 

@@ -14,9 +14,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from regard.hub.folder import names_of, read_config, read_weights, tensors_of, write_config, write_weights
-from regard.hub.names import Names, Plain
-from regard.hub.tables import KNOWN
+from regard.hub.family_map import FamilyMap, IdentityMap
+from regard.hub.folder import find_family_map, read_config, read_weights, unique_state_dict, write_config, write_weights
+from regard.hub.tables import HF_FAMILIES
 from regard.models import MODELS
 from regard.parts.heads import Classifier, Model, PerToken
 from regard.parts.pooling import POOLINGS
@@ -243,7 +243,9 @@ def test_the_body_of_their_folder_goes_under_any_head(name: str, written_by_them
     body = theirs.base_model
     close(ours_says(name, whole.body), theirs_says(name, body))
     body.save_pretrained(folder)
-    assert not any(n.startswith(KNOWN[names_of(whole.body).family].prefix) for n in load_file(weights(folder)))
+    assert not any(
+        n.startswith(HF_FAMILIES[find_family_map(whole.body).family].prefix) for n in load_file(weights(folder))
+    )
     close(ours_says(name, read(folder, case.head, only="body.").body), theirs_says(name, body))
     if name != "gpt":  # whose output layer is in the body
         with pytest.raises(ValueError, match="lacks .* weights of this model: head"):
@@ -264,7 +266,7 @@ def test_what_is_read_is_what_was_written_and_the_second_save_is_the_first(name:
     first = write(tmp_path / "first", ours)
     again = read(first, head)
     assert again.body.config == ours.body.config
-    assert all(torch.equal(tensor, tensors_of(again)[name]) for name, tensor in tensors_of(ours).items())
+    assert all(torch.equal(tensor, unique_state_dict(again)[name]) for name, tensor in unique_state_dict(ours).items())
     second = write(tmp_path / "second", again)
     assert {f.name: f.read_bytes() for f in first.iterdir()} == {f.name: f.read_bytes() for f in second.iterdir()}
 
@@ -278,7 +280,7 @@ def test_there_and_back_is_the_same(name: str, layers: int, heads: int, width: i
     body = made(name, nothing, **{field: value for field, value in wanted.items() if field in SMALL[name]}).body
     for head in (nothing, per_token, pooled("attention"), pooled("first"), *[vocabulary] * hasattr(body, "vocabulary")):
         model = head(body)
-        names, ours = names_of(body).under(model.head), tensors_of(model)
+        names, ours = find_family_map(body).with_head(model.head), unique_state_dict(model)
         back = names.to_ours(names.to_theirs(ours))
         assert back.keys() == ours.keys()
         assert all(torch.equal(back[one], tensor) for one, tensor in ours.items())
@@ -287,7 +289,7 @@ def test_there_and_back_is_the_same(name: str, layers: int, heads: int, width: i
 @pytest.mark.parametrize("change", [{"convolution": True}, {"class_token": False}])
 def test_a_vit_that_they_do_not_have_keeps_our_names(change: dict[str, bool], tmp_path: Path) -> None:
     ours = made("vit", pooled("mean"), **change)
-    assert isinstance(names_of(ours.body), Plain)
+    assert isinstance(find_family_map(ours.body), IdentityMap)
     folder = write(tmp_path, ours)
     assert json.loads((folder / "config.json").read_text())["model_type"] == "regard-vit"
     assert torch.equal(ours_says("vit", read(folder, pooled("mean"))), ours_says("vit", ours))
@@ -295,7 +297,7 @@ def test_a_vit_that_they_do_not_have_keeps_our_names(change: dict[str, bool], tm
 
 @pytest.mark.parametrize("name", SMALL)
 def test_families_that_they_have_are_written_as_such(name: str) -> None:
-    assert isinstance(names_of(made(name, nothing).body), Plain if name in PLAIN else Names)
+    assert isinstance(find_family_map(made(name, nothing).body), IdentityMap if name in PLAIN else FamilyMap)
 
 
 @pytest.mark.parametrize("name", ["gpt", "llama", "nano"])
@@ -404,10 +406,10 @@ def test_tensors_that_do_not_fit_are_refused_by_name(
 
 def test_a_weight_that_has_no_name_at_theirs_is_never_written() -> None:
     model = made("bert", vocabulary)
-    names = names_of(model.body).under(model.head)
+    names = find_family_map(model.body).with_head(model.head)
     for name in ("head.extra", "body.extra"):
         with pytest.raises(ValueError, match=f"1 unexpected weights: {name}"):
-            names.to_theirs(tensors_of(model) | {name: torch.ones(2)})
+            names.to_theirs(unique_state_dict(model) | {name: torch.ones(2)})
 
 
 def test_positions_in_a_batch_of_two_are_refused(tmp_path: Path) -> None:

@@ -14,7 +14,15 @@ from huggingface_hub import save_torch_state_dict
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from regard.hub.folder import Origin, names_of, read_config, read_weights, tensors_of, write_config, write_weights
+from regard.hub.folder import (
+    SourceCheckpoint,
+    find_family_map,
+    read_config,
+    read_weights,
+    unique_state_dict,
+    write_config,
+    write_weights,
+)
 from regard.hub.weights import INDEX, WHOLE, stored_in
 from regard.models import MODELS
 from regard.parts.heads import Classifier, Model, PerToken
@@ -50,14 +58,14 @@ def made(name: str, head: Callable[[Any], nn.Module] = vocabulary, **other: Any)
     return Model(body, head(body)).eval()
 
 
-def write(folder: Path, model: Model, origin: Origin | None = None, facts: Any = None) -> Path:
+def write(folder: Path, model: Model, origin: SourceCheckpoint | None = None, facts: Any = None) -> Path:
     folder.mkdir(exist_ok=True)
     write_config(folder, model, facts, origin)
     write_weights(folder / WHOLE, model, origin)
     return folder
 
 
-def read(folder: Path, head: Callable[[Any], nn.Module] = vocabulary, only: str = "") -> tuple[Model, Origin]:
+def read(folder: Path, head: Callable[[Any], nn.Module] = vocabulary, only: str = "") -> tuple[Model, SourceCheckpoint]:
     names, config = read_config(folder)
     torch.manual_seed(2)
     body = next(iter(MODELS[names.model].bodies.values()))(config)
@@ -70,7 +78,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def same(one: nn.Module, other: nn.Module) -> bool:
-    return all(torch.equal(tensor, tensors_of(other)[name]) for name, tensor in tensors_of(one).items())
+    return all(torch.equal(tensor, unique_state_dict(other)[name]) for name, tensor in unique_state_dict(one).items())
 
 
 def said(folder: Path) -> dict[str, Any]:
@@ -150,9 +158,9 @@ def test_half_precision_is_computed_in_full_and_written_as_it_came(
     put(folder, half)
     model, origin = read(folder)
     assert origin.dtype == dtype
-    assert {tensor.dtype for tensor in tensors_of(model).values()} == {torch.float32}
-    names = names_of(model.body).under(model.head)
-    ours = {key: tensor.detach() for key, tensor in tensors_of(model).items()}
+    assert {tensor.dtype for tensor in unique_state_dict(model).values()} == {torch.float32}
+    names = find_family_map(model.body).with_head(model.head)
+    ours = {key: tensor.detach() for key, tensor in unique_state_dict(model).items()}
     assert all(torch.equal(tensor, half[key].float()) for key, tensor in names.to_theirs(ours).items())
     again = write(tmp_path / "ours", model, origin)
     assert files(again)[WHOLE] == files(folder)[WHOLE]
@@ -258,8 +266,8 @@ def test_tensors_that_we_do_not_use_are_given_back(tmp_path: Path) -> None:
     model, origin = read(folder)
     assert origin.kept.keys() == KEPT.keys()
     assert files(write(tmp_path / "ours", model, origin)) == files(folder)
-    under = write(tmp_path / "tagging", read(folder, per_token, only="body.")[0], origin)
-    assert all(torch.equal(load_file(under / WHOLE)[key], tensor) for key, tensor in KEPT.items())
+    with_head = write(tmp_path / "tagging", read(folder, per_token, only="body.")[0], origin)
+    assert all(torch.equal(load_file(with_head / WHOLE)[key], tensor) for key, tensor in KEPT.items())
 
 
 def test_what_is_given_back_has_the_prefix_of_the_rest(tmp_path: Path) -> None:
@@ -287,8 +295,8 @@ def test_a_tensor_kept_beside_the_same_one_in_use_is_refused(tmp_path: Path) -> 
 
 def shared_twice(model: Model) -> list[tuple[str, str, Tensor]]:
     """Names of theirs for a weight that is there already: the second, the first, and what they hold."""
-    names = names_of(model.body).under(model.head)
-    stored = names.to_theirs({name: tensor.detach() for name, tensor in tensors_of(model).items()})
+    names = find_family_map(model.body).with_head(model.head)
+    stored = names.to_theirs({name: tensor.detach() for name, tensor in unique_state_dict(model).items()})
     found = {names.respelled(name.removeprefix(names.prefix)): name for name in stored}
     return [(twin, found[one], stored[found[one]].clone()) for twin, one in names.twins.items() if one in found]
 

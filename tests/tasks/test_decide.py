@@ -8,7 +8,7 @@ import torch
 
 from regard.data.episodes import Episode, video, write_episodes
 from regard.data.lines import Bad
-from regard.hub.files import read_json
+from regard.json_files import read_json
 from regard.models.world import World, WorldConfig
 from regard.tasks.decide import NOTHING, Decide, Wishes
 from regard.tasks.steps import the_best, to_go

@@ -12,7 +12,7 @@ from regard.bench.backend import Backend, BackendArgs, TokenRows, apply_head, in
 from regard.check.probes import ModelInputs
 from regard.check.transformers_parity import has_hf_head, load_transformers
 from regard.data.batches import Ragged, padding_mask
-from regard.hub.tables import KNOWN
+from regard.hub.tables import HF_FAMILIES
 from regard.tasks.answer import Answering
 from regard.tasks.match import Match
 from regard.tasks.translate import Translate
@@ -21,7 +21,7 @@ from regard.tasks.write import Write
 
 def open_transformers(args: BackendArgs) -> Any:
     """The model of transformers, or the reason why there is none."""
-    if model_type(args.loaded) not in KNOWN:
+    if model_type(args.loaded) not in HF_FAMILIES:
         return "cannot read this folder: the family is our own"
     if missing := install_hint("transformers"):
         return missing

@@ -11,35 +11,35 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from regard.hub.names import Names, Plain, pattern
+from regard.hub.family_map import FamilyMap, IdentityMap, pattern
 from regard.hub.tables.bert import BERT, ROBERTA
 from regard.hub.tables.clip import CLIP, CLIP_TEXT, CLIP_VISION
 from regard.hub.tables.gpt import GPT2
 from regard.hub.tables.llama import LLAMA, MISTRAL, NANOCHAT, QWEN2
 from regard.hub.tables.marian import MARIAN, PEGASUS
 from regard.hub.tables.modernbert import MODERNBERT
+from regard.hub.tables.shared_entries import OTHER_KEYS, OUTPUT
 from regard.hub.tables.vit import VIT
-from regard.hub.tables.wording import OTHER_KEYS, OUTPUT
 from regard.models import MODELS
 
 FAMILIES = (
     *(MARIAN, PEGASUS, GPT2, QWEN2, LLAMA, MISTRAL, NANOCHAT),
     *(BERT, ROBERTA, MODERNBERT, VIT, CLIP, CLIP_TEXT, CLIP_VISION),
 )
-KNOWN = {names.family: names for names in FAMILIES}
-PLAIN = {plain.family: plain for plain in map(Plain, MODELS)}
-TABLES: dict[str, Names | Plain] = {**KNOWN, **PLAIN}
+HF_FAMILIES = {names.family: names for names in FAMILIES}
+PLAIN = {plain.family: plain for plain in map(IdentityMap, MODELS)}
+TABLES: dict[str, FamilyMap | IdentityMap] = {**HF_FAMILIES, **PLAIN}
 
 
-def table_for(model: str, fields: dict[str, object]) -> Names | Plain:
+def table_for(model: str, fields: dict[str, object]) -> FamilyMap | IdentityMap:
     """The family that a body of ours is written as: the first that fits."""
-    for names in KNOWN.values():
+    for names in HF_FAMILIES.values():
         if names.model == model and all(fields[key] == value for key, value in names.ours.items()):
             return names
     return PLAIN[f"regard-{model}"]
 
 
-def table_of(kind: Any, stored: Iterable[str] = ()) -> Names | Plain:
+def table_of(kind: Any, stored: Iterable[str] = ()) -> FamilyMap | IdentityMap:
     """The table of a model_type. Of one that we do not read nothing is guessed: its weights may fit the table of
     another family, and mean something else there."""
     if isinstance(kind, str) and kind in TABLES:
@@ -48,21 +48,23 @@ def table_of(kind: Any, stored: Iterable[str] = ()) -> Names | Plain:
         names = " or ".join(names.architecture for names in fitting)
         line = f'"model_type": "{fitting[0].family}", "architectures": ["{fitting[0].architecture}"]'
         raise ValueError(f"no model_type, and its weights are those of {names}: add {line}")
-    letters = {re.sub(r"[\W_]", "", name): name for name in KNOWN}
+    letters = {re.sub(r"[\W_]", "", name): name for name in HF_FAMILIES}
     same = letters.get(re.sub(r"[\W_]", "", str(kind).lower()))
     told = f"unknown, did you mean {same}?" if same else "not supported yet:"
-    raise ValueError(f"model_type {kind!r:.80} is {told} regard reads {', '.join(KNOWN)} and what it wrote itself")
+    raise ValueError(
+        f"model_type {kind!r:.80} is {told} regard reads {', '.join(HF_FAMILIES)} and what it wrote itself"
+    )
 
 
-def classes_of(stored: Iterable[str], families: Iterable[Names] = KNOWN.values()) -> list[Names]:
+def classes_of(stored: Iterable[str], families: Iterable[FamilyMap] = HF_FAMILIES.values()) -> list[FamilyMap]:
     """The classes, one for each family, whose weights these are, by their names alone."""
     tensors = [*stored]
     fitting = []
     for names in families:
         headed = any(tensor.startswith(names.prefix) for tensor in tensors)
         heads = [head for head in names.heads.values() if headed and all(map(any_of(tensors), head.weights))]
-        under = [replace(names, head=head, architecture=head.architecture) for head in heads] or [names]
-        best = max(under, key=lambda one: len(one.head.weights) if one.head else 0)
+        with_head = [replace(names, head=head, architecture=head.architecture) for head in heads] or [names]
+        best = max(with_head, key=lambda one: len(one.head.weights) if one.head else 0)
         if tensors and all(best.found(name) or best.is_one_of(best.ignored + best.kept, name) for name in tensors):
             fitting.append(best)
     return fitting
@@ -73,13 +75,13 @@ def any_of(tensors: list[str]) -> Callable[[str], bool]:
     return lambda name: name in OUTPUT or any(pattern(name).fullmatch(tensor) for tensor in tensors)
 
 
-def is_theirs(names: Names, tensor: str) -> bool:
+def is_theirs(names: FamilyMap, tensor: str) -> bool:
     """Whether some class of a family has such a tensor."""
     every = [names, *(replace(names, head=head) for head in names.heads.values())]
     return any(one.found(tensor) or one.is_one_of(one.ignored + one.kept, tensor) for one in every)
 
 
-def must_be_supported(names: Names, config: Mapping[str, Any], stored: Iterable[str], folder: Path) -> None:
+def must_be_supported(names: FamilyMap, config: Mapping[str, Any], stored: Iterable[str], folder: Path) -> None:
     """Refuse a class, with the weights that are its own, or a setting of another family."""
     said = config.get("architectures")
     if isinstance(said, list) and said:  # what is no list is refused where the task is read

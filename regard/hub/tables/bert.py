@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from regard.hub.names import Fields, Head, Names
-from regard.hub.tables.wording import (
+from regard.hub.family_map import FamilyMap, Fields, Head
+from regard.hub.tables.shared_entries import (
     ACTIVATION,
     DOWN,
     FEEDFORWARD_NORM,
@@ -29,7 +29,7 @@ from regard.parts.pooling import Pooler
 
 
 @dataclass(frozen=True)
-class AfterPad(Names):
+class AfterPad(FamilyMap):
     """Their table of positions has a row for every id up to that of the padding, and only then those of the tokens."""
 
     def config_to_ours(self, config: Fields) -> dict[str, Any]:
@@ -45,7 +45,7 @@ class AfterPad(Names):
 
 INNER, INNER_NORM = "head.thought.inner", "head.thought.norm"
 _SPANS = modules({"qa_outputs": "head.out"})
-BERT = Names(
+BERT = FamilyMap(
     family="bert",
     architecture="BertModel",
     model="bert",

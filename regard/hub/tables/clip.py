@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from regard.hub.names import Fields, Head, Names, Rule
-from regard.hub.tables.wording import (
+from regard.hub.family_map import FamilyMap, Fields, Head, Rule
+from regard.hub.tables.shared_entries import (
     ACTIVATION,
     DOWN,
     FEEDFORWARD_NORM,
@@ -30,7 +30,7 @@ from regard.parts.pooling import First, Last
 
 
 @dataclass(frozen=True)
-class SaidTwice(Names):
+class SaidTwice(FamilyMap):
     """Old folders describe a tower twice. Then only text_config_dict and vision_config_dict count."""
 
     def said(self, config: Fields, key: str) -> Any:
@@ -124,7 +124,7 @@ def _projected(head: Any) -> dict[str, Any]:
     return {"projection_dim": head.out.out_features}
 
 
-CLIP_TEXT = Names(
+CLIP_TEXT = FamilyMap(
     family="clip_text_model",
     architecture="CLIPTextModel",
     model="gpt",
@@ -141,7 +141,7 @@ CLIP_TEXT = Names(
     },
     ignored=("embeddings.position_ids",),
 )
-CLIP_VISION = Names(
+CLIP_VISION = FamilyMap(
     family="clip_vision_model",
     architecture="CLIPVisionModel",
     model="vit",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from regard.hub.names import Head, Names
-from regard.hub.tables.wording import (
+from regard.hub.family_map import FamilyMap, Head
+from regard.hub.tables.shared_entries import (
     ACTIVATION,
     DOWN,
     FEEDFORWARD_NORM,
@@ -22,7 +22,7 @@ from regard.hub.tables.wording import (
 )
 from regard.parts.heads import Output
 
-GPT2 = Names(
+GPT2 = FamilyMap(
     family="gpt2",
     architecture="GPT2Model",
     model="gpt",

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import MISSING, replace
 from typing import Any
 
-from regard.hub.names import Fields, Head, Names, Word, must_say
-from regard.hub.tables.wording import (
+from regard.hub.family_map import FamilyMap, Fields, Head, ValueMap, must_say
+from regard.hub.tables.shared_entries import (
     ACTIVATION_WORDS,
     DOWN,
     FEEDFORWARD_NORM,
@@ -100,11 +100,11 @@ ABSENT = {
     "pad_token_id": -1,
 }
 ATTENTION = within("layers.{}.self_attn", {"q_proj": QUERY, "k_proj": KEY, "v_proj": VALUE, "o_proj": OUT})
-LLAMA = Names(
+LLAMA = FamilyMap(
     family="llama",
     architecture="LlamaModel",
     model="llama",
-    sizes=SIZES | {"head_dim": "head_dim", "hidden_act": Word("activation", {"silu": "silu"} | ACTIVATION_WORDS)},
+    sizes=SIZES | {"head_dim": "head_dim", "hidden_act": ValueMap("activation", {"silu": "silu"} | ACTIVATION_WORDS)},
     theirs={},
     reads={"base": lambda config: rope(config)["rope_theta"], "stretch": stretch, "trained": trained, "biases": biases},
     written={

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from regard.hub.names import Head, Names, Word
-from regard.hub.tables.wording import ACTIVATION_WORDS, TEXT, modules
+from regard.hub.family_map import FamilyMap, Head, ValueMap
+from regard.hub.tables.shared_entries import ACTIVATION_WORDS, TEXT, modules
 from regard.parts.heads import Unembed
 
 
@@ -19,7 +19,7 @@ def _side(side: str, attentions: Mapping[str, str]) -> dict[str, str]:
     return {f"{side}.layers.{{}}.{a}": f"body.{side}.{{}}.{b}" for a, b in names.items()}
 
 
-MARIAN = Names(
+MARIAN = FamilyMap(
     family="marian",
     architecture="MarianModel",
     model="transformer",
@@ -32,7 +32,7 @@ MARIAN = Names(
         "decoder_attention_heads": "heads",
         "encoder_ffn_dim": "hidden",
         "decoder_ffn_dim": "hidden",
-        "activation_function": Word("activation", ACTIVATION_WORDS),
+        "activation_function": ValueMap("activation", ACTIVATION_WORDS),
         "scale_embedding": "scaled",
         "dropout": "dropout",
     },

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from regard.hub.names import Fields, Head, Names, Word, joined, must_say
-from regard.hub.tables.wording import (
+from regard.hub.family_map import FamilyMap, Fields, Head, ValueMap, joined, must_say
+from regard.hub.tables.shared_entries import (
     ACTIVATION_WORDS,
     DOWN,
     FEEDFORWARD_NORM,
@@ -75,14 +75,14 @@ def pooled(word: str) -> Any:
 
 _THOUGHT = {"head.dense.weight": "head.thought.inner.weight", "head.norm.weight": "head.thought.norm.weight"}
 _ANSWER = _THOUGHT | LINEAR
-MODERNBERT = Names(
+MODERNBERT = FamilyMap(
     family="modernbert",
     architecture="ModernBertModel",
     model="modernbert",
     sizes=TEXT
     | STACK
     | {
-        "hidden_activation": Word("activation", ACTIVATION_WORDS),
+        "hidden_activation": ValueMap("activation", ACTIVATION_WORDS),
         "norm_eps": "eps",
         "embedding_dropout": "dropout",
     },

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from regard.hub.names import Head, Names, framed
-from regard.hub.tables.wording import (
+from regard.hub.family_map import FamilyMap, Head, framed
+from regard.hub.tables.shared_entries import (
     ACTIVATION,
     DOWN,
     FEEDFORWARD_NORM,
@@ -24,7 +24,7 @@ from regard.hub.tables.wording import (
 from regard.parts.heads import Classifier
 from regard.parts.pooling import First
 
-VIT = Names(
+VIT = FamilyMap(
     family="vit",
     architecture="ViTModel",
     model="vit",

@@ -21,19 +21,19 @@ from regard.data.pictures import Pictures
 from regard.data.tokens import Tokenizer
 from regard.data.views import Views
 from regard.generate import HEEDED, RULES, unheeded
-from regard.hub.files import read_json, there
 from regard.hub.folder import asked_in, ends_of, said_of
-from regard.hub.sentences import read_modules
-from regard.hub.tables import KNOWN, classes_of, must_be_supported
+from regard.hub.tables import HF_FAMILIES, classes_of, must_be_supported
 from regard.hub.weights import INDEX, WHOLE, stored_in
+from regard.json_files import lexists, read_json
 from regard.parts.pooling import AtEnd
 from regard.pick import Rules
 from regard.tasks import TASKS
+from regard.tasks.sentence_transformers_config import read_modules
 from regard.tasks.task import Task
 from regard.tasks.translate import Translate
 from regard.tasks.write import Write
 
-READERS: dict[str, Any] = {
+PREPROCESSORS: dict[str, Any] = {
     "tokenizer": Tokenizer,
     "pictures": Pictures,
     "sounds": Mels,
@@ -52,7 +52,7 @@ def write_task(folder: Path, task: Task) -> None:
     told: dict[str, Any] = {"task": next(name for name, kind in TASKS.items() if type(task) is kind)}
     for field in fields(task):  # type: ignore[arg-type]
         value = getattr(task, field.name)
-        if field.name not in READERS:
+        if field.name not in PREPROCESSORS:
             told[field.name] = value
         elif value is not None:
             value.save(folder)
@@ -60,12 +60,12 @@ def write_task(folder: Path, task: Task) -> None:
     task.leave(folder)
 
 
-def facts_of(task: Task) -> dict[str, Any]:
+def task_config_keys(task: Task) -> dict[str, Any]:
     """What a config.json says of a task: the names of its answers, and the tokens that begin and end a text."""
-    return answers_of(task) | tokens_of(task)
+    return label_keys(task) | tokens_of(task)
 
 
-def answers_of(task: Task) -> dict[str, Any]:
+def label_keys(task: Task) -> dict[str, Any]:
     names = getattr(task, "labels", None) or getattr(task, "tags", None)
     return {"id2label": dict(enumerate(names)), "label2id": {n: i for i, n in enumerate(names)}} if names else {}
 
@@ -101,13 +101,18 @@ WIDEST = 2**16  # numbers of a vector after a projection
 PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
 POOLED = {"cls": "first", "mean": "mean"}  # as ModernBERT says it
 SEEING = ("vit", "clip_vision_model")  # families that see
-WITH_HEADS = ("bert", "roberta", "modernbert", "vit")  # families whose heads for labels, values, tags and spans we have
+FAMILIES_WITH_HEADS = (
+    "bert",
+    "roberta",
+    "modernbert",
+    "vit",
+)  # families whose heads for labels, values, tags and spans we have
 
 
-def task_of(folder: Path) -> str:
+def read_task_name(folder: Path) -> str:
     """What the model of a folder is for."""
     file = folder / "task.json"
-    if there(file):
+    if lexists(file):
         name = read_json(file).get("task")
         choose(f"task (in {file})", name, TASKS)
         return str(name)
@@ -121,7 +126,7 @@ def task_of(folder: Path) -> str:
     architecture = str(said[0])
     found = next((task for ending, task in ENDINGS.items() if architecture.endswith(ending)), None)
     if found is None:
-        if names := KNOWN.get(str(config.get("model_type"))):
+        if names := HF_FAMILIES.get(str(config.get("model_type"))):
             must_be_supported(names, config, stored_names(folder), folder)
         raise ValueError(
             f"{folder / 'config.json'}: no task is known for the architecture {architecture}: "
@@ -136,7 +141,7 @@ def task_of(folder: Path) -> str:
 
 def architecture_of(folder: Path, config: dict[str, Any]) -> str:
     """That of a body alone. If there is a head, the folder has to say which."""
-    names = KNOWN.get(str(config.get("model_type")))
+    names = HF_FAMILIES.get(str(config.get("model_type")))
     if names and (fitting := classes_of(stored_names(folder), [names])) and fitting[0].head:
         told = f'its weights are those of {fitting[0].architecture}: add "architectures": ["{fitting[0].architecture}"]'
         raise ValueError(f"{folder / 'config.json'} has no architectures, and {told}")
@@ -144,7 +149,7 @@ def architecture_of(folder: Path, config: dict[str, Any]) -> str:
 
 
 def stored_names(folder: Path) -> list[str]:
-    return [*stored_in(folder)] if there(folder / WHOLE) or there(folder / INDEX) else []
+    return [*stored_in(folder)] if lexists(folder / WHOLE) or lexists(folder / INDEX) else []
 
 
 def labels_of(config: dict[str, Any], folder: Path) -> list[str]:
@@ -167,20 +172,20 @@ def told_by_config(task: str, folder: Path) -> dict[str, Any]:
     """What a folder of theirs says about its task."""
     config = read_json(folder / "config.json")
     if task == "embed":
-        return read_modules(folder)._asdict() | ({} if there(folder / "modules.json") else vector_of(config, folder))
+        return read_modules(folder)._asdict() | ({} if lexists(folder / "modules.json") else vector_of(config, folder))
     if task == "translate":
         start = said_of(folder, config, "decoder_start_token_id")
         return {"start": start, "generation": generation_of(folder, config, task)}
     if task == "write":
         return {"ends": ends_of(folder, config), "generation": generation_of(folder, config, task)}
-    if task in ("tag", "classify", "regress", "answer") and config.get("model_type") not in WITH_HEADS:
+    if task in ("tag", "classify", "regress", "answer") and config.get("model_type") not in FAMILIES_WITH_HEADS:
         raise ValueError(
             f"{folder}: a {config.get('model_type')} is read without its head for the task {task}: "
             f"regard train {task} --from {folder} --new-head trains another one"
         )
     if task == "tag":
         return {"tags": labels_of(config, folder)}
-    pooling = pooling_of(config, folder)
+    pooling = family_pooling(config, folder)
     if task == "classify":
         many = config.get("problem_type") == "multi_label_classification"
         return {"labels": labels_of(config, folder), "many": many, "pooling": pooling}
@@ -208,7 +213,7 @@ def must_end(folder: Path, tokenizer: Tokenizer) -> None:
         raise ValueError(f"{told}: a CLIP takes its vector from there, so the two must agree")
 
 
-def pooling_of(config: dict[str, Any], folder: Path) -> str:
+def family_pooling(config: dict[str, Any], folder: Path) -> str:
     """How a family of theirs makes one vector of all."""
     match config.get("model_type"):
         case "vit":
@@ -248,19 +253,19 @@ def name_unheeded(folder: Path, task: str) -> None:
 
 def way_defaults(folder: Path) -> dict[str, Any]:
     """Options of an answer that have another default for this folder."""
-    task = task_of(folder)
+    task = read_task_name(folder)
     if task not in ("write", "translate"):
         return {}
     own = folder / "task.json"
-    if not there(own):
+    if not lexists(own):
         return TASKS[task].way_defaults(generation_of(folder, read_json(folder / "config.json"), task))
     told = read_json(own).get("generation")
     return TASKS[task].way_defaults(told) if isinstance(told, dict) else {}
 
 
 def read_task(folder: Path) -> Task:
-    name = task_of(folder)
-    own = there(folder / "task.json")
+    name = read_task_name(folder)
+    own = lexists(folder / "task.json")
     if name in ("write", "translate") and not own:
         name_unheeded(folder, name)
     told: dict[str, Any] = read_json(folder / "task.json") if own else told_by_config(name, folder)
@@ -269,9 +274,9 @@ def read_task(folder: Path) -> Task:
     family = read_json(folder / "config.json").get("model_type")
     if name == "embed":
         known.remove("tokenizer" if family in SEEING else "pictures")
-    made = {name: told[name] for name in told if name in known} | read_readers(folder, known)
+    made = {name: told[name] for name in told if name in known} | load_preprocessors(folder, known)
     lacks = [field.name for field in fields(kind) if field.default is MISSING and field.name not in made]
-    readers = [field for field in fields(kind) if field.name in READERS and field.name in known]
+    readers = [field for field in fields(kind) if field.name in PREPROCESSORS and field.name in known]
     either = [field.name for field in readers] if all(field.default is None for field in readers) else []
     if either and not {*either} & {*made}:
         lacks += either
@@ -297,7 +302,7 @@ def must_be_whole(file: Path, kind: Any, told: dict[str, Any]) -> None:
     """Every field of a task that we wrote is there, and of its type; those that may be nothing may be missing."""
     kinds = get_type_hints(kind)
     for field in fields(kind):
-        if field.name in READERS:
+        if field.name in PREPROCESSORS:
             continue
         if field.name not in told and field.default is not None:
             raise ValueError(f"{file} has no {field.name}: put it back as it was, or train again")
@@ -305,12 +310,12 @@ def must_be_whole(file: Path, kind: Any, told: dict[str, Any]) -> None:
             raise ValueError(f"{file}: {field.name} cannot be {told[field.name]!r:.80}: put it back, or train again")
 
 
-def read_readers(folder: Path, wanted: set[str]) -> dict[str, Any]:
+def load_preprocessors(folder: Path, wanted: set[str]) -> dict[str, Any]:
     """What reads the input of a folder, if the task wants it and the folder has it."""
-    return {name: kind.load(folder) for name, kind in READERS.items() if name in wanted and kind.lies_in(folder)}
+    return {name: kind.load(folder) for name, kind in PREPROCESSORS.items() if name in wanted and kind.lies_in(folder)}
 
 
-def agreed(config: Any, task: Task, folder: Path) -> Any:
+def reconcile_config(config: Any, task: Task, folder: Path) -> Any:
     """The config, with what only the tokenizer knows: which token ends a sentence, and where the second segment
     of a pair begins. What the two say must agree.
 

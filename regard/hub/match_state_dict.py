@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 import torch
 from torch import Tensor, nn
 
-from regard.hub.names import Names, Plain, pattern, rule_of
+from regard.hub.family_map import FamilyMap, IdentityMap, pattern, rule_of
 from regard.hub.weights import Stored, read_tensors
 from regard.parts.heads import Model
 
@@ -20,7 +20,7 @@ HELD = {
 }
 
 
-def tensors_of(model: nn.Module) -> dict[str, Tensor]:
+def unique_state_dict(model: nn.Module) -> dict[str, Tensor]:
     """Weights, each once even where it is shared, and what batch norms count."""
     kept = {*model.state_dict()} - {name for name, _ in model.named_parameters(remove_duplicate=False)}
     buffers = {name: buffer for name, buffer in model.named_buffers() if name in kept}
@@ -28,17 +28,17 @@ def tensors_of(model: nn.Module) -> dict[str, Tensor]:
 
 
 def placed(
-    stored: Mapping[str, Stored], names: Names | Plain, model: Model, only: str
+    stored: Mapping[str, Stored], names: FamilyMap | IdentityMap, model: Model, only: str
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """The weights of a model by our names, and those beside them that stay as they are, by theirs."""
-    wanted = {name: tensor for name, tensor in tensors_of(model).items() if name.startswith(only)}
+    wanted = {name: tensor for name, tensor in unique_state_dict(model).items() if name.startswith(only)}
     kept = []
-    if isinstance(names, Names):
+    if isinstance(names, FamilyMap):
         bare_names(names, stored)
         kept = [name for name in stored if names.kept and names.keeps(name)]
     blank = {name: one.blank() for name, one in stored.items() if name not in kept and name not in names.computed}
     must_match(wanted, sorted_out(blank, names, model, only), names, stored)
-    if isinstance(names, Names):
+    if isinstance(names, FamilyMap):
         must_go_back(names, blank)
     computed = {name: model.get_buffer(buffer).cpu() for name, buffer in names.computed.items() if name in stored}
     for name, table in computed.items():
@@ -50,7 +50,7 @@ def placed(
     return ours, {name: tensors[name] for name in (*computed, *kept)}
 
 
-def must_go_back(names: Names, blank: Mapping[str, Tensor]) -> None:
+def must_go_back(names: FamilyMap, blank: Mapping[str, Tensor]) -> None:
     """Refuse what fits by chance, but would not be written as it was read: a batch of one without the batch."""
     for name, tensor in blank.items():
         if found := names.found(name):
@@ -59,7 +59,7 @@ def must_go_back(names: Names, blank: Mapping[str, Tensor]) -> None:
                 raise ValueError(f"{name} has shape {tuple(tensor.shape)}, and should have {tuple(back.shape)}")
 
 
-def bare_names(names: Names, theirs: Iterable[str]) -> dict[str, str]:
+def bare_names(names: FamilyMap, theirs: Iterable[str]) -> dict[str, str]:
     """By what they are called without their prefix and in today's spelling."""
     bare = dict[str, str]()
     for name in theirs:
@@ -69,10 +69,10 @@ def bare_names(names: Names, theirs: Iterable[str]) -> dict[str, str]:
     return bare
 
 
-def sorted_out(theirs: dict[str, Tensor], names: Names | Plain, model: Model, only: str) -> dict[str, Tensor]:
+def sorted_out(theirs: dict[str, Tensor], names: FamilyMap | IdentityMap, model: Model, only: str) -> dict[str, Tensor]:
     """Their tensors under our names. One that is used in two places may be stored twice, or in either of them."""
     twins = {}
-    if isinstance(names, Names):
+    if isinstance(names, FamilyMap):
         bare = bare_names(names, theirs)
         twins = {bare[one]: bare[same] for one, same in names.twins.items() if one in bare and same in bare}
     ours = names.to_ours(merged(theirs, twins))
@@ -96,7 +96,7 @@ def merged(tensors: dict[str, Tensor], twins: Mapping[str, str], told: Callable[
 
 
 def must_match(
-    wanted: Mapping[str, Tensor], ours: Mapping[str, Tensor], names: Names | Plain, stored: Iterable[str]
+    wanted: Mapping[str, Tensor], ours: Mapping[str, Tensor], names: FamilyMap | IdentityMap, stored: Iterable[str]
 ) -> None:
     def told(name: str) -> str:
         theirs = spelled(name, names, stored)
@@ -127,9 +127,9 @@ def must_be_computed(name: str, stored: Tensor, table: Tensor) -> None:
         raise ValueError(f"{name} {told} is not the table that config.json asks for {tuple(table.shape)}")
 
 
-def spelled(ours: str, names: Names | Plain, stored: Iterable[str]) -> str:
+def spelled(ours: str, names: FamilyMap | IdentityMap, stored: Iterable[str]) -> str:
     """What a weight of ours is called in a file, or would be called if it were there."""
-    if isinstance(names, Plain):
+    if isinstance(names, IdentityMap):
         return ours
     for name in stored:
         found = names.found(name)

@@ -13,20 +13,23 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-MOST = 2**25  # bytes of a JSON file; the index of the largest models has a third of that
-LEVELS = 64  # brackets inside brackets
-HEADER = 25_000_000  # bytes of a safetensors header: 200,000 tensors; the format would allow four times that
-TOKENIZER = 2**27  # bytes of a file of a tokenizer; the largest known has a quarter of that
-GROWTH = 128  # characters that a tokenizer may make of one; SentencePiece's own rules make up to 33
-METRICS = 2**26  # bytes of a metrics.jsonl that is looked at: some 300,000 steps
-LINE = 10 << 20  # bytes of a line in a file: what goes on this long without \n is no text, and may be a gzip bomb
-TEXT = 1 << 20  # bytes of a text to answer: a line of a file or of standard input
-NESTED = 1 << 28  # bytes of a JSON file of questions, which is held as a whole
-ARRAYS = 16 << 30  # bytes of the arrays in one file
-UNPACKED, TIMES = 1 << 28, 100  # arrays and sounds of more bytes than this may be so many times as large as their file
+MAX_JSON = 2**25  # bytes of a JSON file; the index of the largest models has a third of that
+MAX_JSON_DEPTH = 64  # brackets inside brackets
+MAX_HEADER = 25_000_000  # bytes of a safetensors header: 200,000 tensors; the format would allow four times that
+MAX_TOKENIZER = 2**27  # bytes of a file of a tokenizer; the largest known has a quarter of that
+MAX_GROWTH = 128  # characters that a tokenizer may make of one; SentencePiece's own rules make up to 33
+MAX_METRICS = 2**26  # bytes of a metrics.jsonl that is looked at: some 300,000 steps
+MAX_LINE = 10 << 20  # bytes of a line in a file: what goes on this long without \n is no text, and may be a gzip bomb
+MAX_TEXT = 1 << 20  # bytes of a text to answer: a line of a file or of standard input
+MAX_SQUAD = 1 << 28  # bytes of a JSON file of questions, which is held as a whole
+MAX_ARRAYS = 16 << 30  # bytes of the arrays in one file
+SAFE_UNPACKED, MAX_COMPRESSION_RATIO = (
+    1 << 28,
+    100,
+)  # arrays and sounds of more bytes than this may be so many times as large as their file
 
 
-def plain(file: Path) -> Path:
+def check_regular_file(file: Path) -> Path:
     """Refuse what is no file, so that a pipe is never waited for, and a link that leads out of the folder."""
     try:
         mode, place = file.stat().st_mode, file.resolve()
@@ -39,25 +42,25 @@ def plain(file: Path) -> Path:
     return file
 
 
-def read_plain(file: Path, most: int) -> bytes:
+def read_bounded(file: Path, most: int) -> bytes:
     """All of a plain file, which has at most so many bytes."""
-    size = plain(file).stat().st_size
+    size = check_regular_file(file).stat().st_size
     if size > most:
         raise ValueError(f"{file} has {size:,} bytes, and at most {most:,} are read")
     return file.read_bytes()
 
 
-def must_unpack(file: Path, size: int) -> None:
+def check_unpacked_size(file: Path, size: int) -> None:
     """Refuse a small file that would fill the memory."""
     packed = file.stat().st_size
-    if size > max(UNPACKED, TIMES * packed):
+    if size > max(SAFE_UNPACKED, MAX_COMPRESSION_RATIO * packed):
         raise ValueError(
-            f"{file}: {packed:,} bytes would unpack to {size:,}, over {TIMES} times as many (the limit above "
-            f"{UNPACKED >> 20} MB): store it uncompressed"
+            f"{file}: {packed:,} bytes would unpack to {size:,}, over {MAX_COMPRESSION_RATIO} times as many (the limit above "
+            f"{SAFE_UNPACKED >> 20} MB): store it uncompressed"
         )
 
 
-def there(file: Path) -> bool:
+def lexists(file: Path) -> bool:
     """Even if it is a link that leads nowhere."""
     return file.exists() or file.is_symlink()
 
@@ -74,19 +77,19 @@ def homes(folder: Path) -> list[Path]:
 
 def read_json(file: Path, finite: bool = True) -> dict[str, Any]:
     """Unless `finite`, which is for files of our own, a number may be NaN or infinite."""
-    if not there(file):
+    if not lexists(file):
         raise ValueError(f"{file.parent} is not a model folder: it has no {file.name}")
-    size = plain(file).stat().st_size
-    if size > MOST:
-        raise ValueError(f"{file} has {size:,} bytes, and at most {MOST:,} are read as JSON")
+    size = check_regular_file(file).stat().st_size
+    if size > MAX_JSON:
+        raise ValueError(f"{file} has {size:,} bytes, and at most {MAX_JSON:,} are read as JSON")
     try:
         said = parsed(file.read_text(encoding="utf-8"), finite)
     except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{file} cannot be read as JSON: {error}") from None
     if not isinstance(said, dict):
         raise ValueError(f"{file} must hold a JSON object, not a {type(said).__name__}")
-    if depth(said) > LEVELS:
-        raise ValueError(f"{file} cannot be read as JSON: it is more than {LEVELS} levels deep")
+    if depth(said) > MAX_JSON_DEPTH:
+        raise ValueError(f"{file} cannot be read as JSON: it is more than {MAX_JSON_DEPTH} levels deep")
     return said
 
 
@@ -101,7 +104,7 @@ def parsed(text: str, finite: bool = True) -> Any:
     return said
 
 
-def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     said = dict(pairs)
     if len(said) < len(pairs):
         counted = Counter(key for key, _ in pairs)
@@ -120,7 +123,7 @@ def number(text: str) -> float | NoNumber:
 def finite_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     for key, value in pairs:
         must_be_finite(key, value)
-    return once(pairs)
+    return reject_duplicate_keys(pairs)
 
 
 def must_be_finite(key: str, value: Any) -> None:

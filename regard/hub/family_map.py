@@ -53,7 +53,7 @@ def framed(ours: str) -> Rule:
 
 
 @dataclass(frozen=True)
-class Word:
+class ValueMap:
     """A field of ours that they fill with other words. Several of theirs may be one of ours: we write the first."""
 
     field: str
@@ -82,11 +82,11 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Names:
+class FamilyMap:
     family: str  # their model_type
     architecture: str  # their class; without a head, unless `under` one
     model: str  # our name of the body
-    sizes: Mapping[str, str | Word]  # their key -> our field; several of theirs may be one of ours
+    sizes: Mapping[str, str | ValueMap]  # their key -> our field; several of theirs may be one of ours
     theirs: Fields  # their keys that our body fixes
     weights: Mapping[str, str | Rule]  # theirs, as a body without a head has them on disk -> ours
     prefix: str = ""  # before these names, if there is a head of theirs
@@ -103,7 +103,7 @@ class Names:
     computed: Mapping[str, str] = field(default_factory=dict)  # theirs that they store and we compute -> our buffer
     head: Head | None = None
 
-    def under(self, head: nn.Module | None) -> Names:
+    def with_head(self, head: nn.Module | None) -> FamilyMap:
         """The names of this body under a head. One that they do not have keeps its own names: head.*"""
         pooling = getattr(head, "pooling", None)
         found = self.heads.get((type(head), type(pooling)) if pooling is not None else (type(head),))
@@ -126,7 +126,7 @@ class Names:
                 said = value_of(usual, config)
             if said is None:
                 raise ValueError(f"config.json has no {key}, which a {self.family} model needs")
-            ours, said = (size.field, size.ours(key, said)) if isinstance(size, Word) else (size, said)
+            ours, said = (size.field, size.ours(key, said)) if isinstance(size, ValueMap) else (size, said)
             if fields.setdefault(ours, said) != said:
                 raise ValueError(f"config.json: {key} is {said}, but {ours} is {fields[ours]} elsewhere in it")
         return fields | {ours: rule(config) for ours, rule in self.reads.items()}
@@ -145,7 +145,7 @@ class Names:
     def config_to_theirs(self, fields: Fields, facts: Fields | None = None) -> dict[str, Any]:
         """Their config.json. `facts` are keys of theirs that are known better elsewhere."""
         sizes = {
-            key: size.theirs(fields[size.field]) if isinstance(size, Word) else fields[size]
+            key: size.theirs(fields[size.field]) if isinstance(size, ValueMap) else fields[size]
             for key, size in self.sizes.items()
         }
         none = {
@@ -224,7 +224,7 @@ class Names:
 
 
 @dataclass(frozen=True)
-class Plain:
+class IdentityMap:
     """A family that Hugging Face does not know: the same folder, with our own names."""
 
     model: str
@@ -234,7 +234,7 @@ class Plain:
     def family(self) -> str:
         return f"regard-{self.model}"
 
-    def under(self, head: nn.Module | None) -> Plain:
+    def with_head(self, head: nn.Module | None) -> IdentityMap:
         return self
 
     def config_to_ours(self, config: Fields) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from regard.hub.names import Rule, Word, joined, turned
+from regard.hub.family_map import Rule, ValueMap, joined, turned
 
 QUERY, KEY, VALUE, OUT = (f"body.blocks.{{}}.mixer.inner.{role}" for role in ("query", "key", "value", "out"))
 GATE, UP, DOWN = (f"body.blocks.{{}}.feedforward.inner.{role}" for role in ("gate", "up", "down"))
@@ -25,7 +25,7 @@ ACTIVATION_WORDS = {
     "silu": "silu",
     "swish": "silu",
 }
-ACTIVATION = Word(
+ACTIVATION = ValueMap(
     "activation",
     ACTIVATION_WORDS | {"gelu_accurate": "gelu-tanh", "quick_gelu": "quick-gelu", "relu2": "relu2"},
 )
@@ -62,7 +62,7 @@ def labels(head: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Square(Word):
+class Square(ValueMap):
     """An edge that may be said twice, for height and width."""
 
     words: Mapping[Any, Any] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Square(Word):
 TOWER = {"hidden_size": "dim", "num_hidden_layers": "layers", "num_attention_heads": "heads"}
 STACK = TOWER | {"intermediate_size": "hidden"}
 TEXT = {"vocab_size": "vocab", "max_position_embeddings": "context", "pad_token_id": "pad"}
-IMAGE: dict[str, str | Word] = {
+IMAGE: dict[str, str | ValueMap] = {
     "image_size": Square("image"),
     "num_channels": "channels",
     "patch_size": Square("patch"),

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard.atomic import write_json
-from regard.hub.files import MOST, read_json, read_plain
+from regard.json_files import MAX_JSON, read_bounded, read_json
 
 MODES = {"mean": "pooling_mode_mean_tokens", "first": "pooling_mode_cls_token", "last": "pooling_mode_lasttoken"}
 LIBRARY = "config_sentence_transformers.json"
 KINDS = ("Transformer", "Pooling", "Normalize")
 
 
-class Modules(NamedTuple):
+class SentenceConfig(NamedTuple):
     pooling: str = "mean"  # theirs if nothing is said
     unit: bool = False
     limit: int | None = None  # tokens of a text
@@ -27,18 +27,18 @@ class Modules(NamedTuple):
     library: dict[str, Any] | None = None  # config_sentence_transformers.json, which is given back on saving
 
 
-def read_modules(folder: Path) -> Modules:
+def read_modules(folder: Path) -> SentenceConfig:
     file = folder / "modules.json"
     if not file.is_file():
-        return Modules()
+        return SentenceConfig()
     try:
-        listed: Any = json.loads(read_plain(file, MOST))
+        listed: Any = json.loads(read_bounded(file, MAX_JSON))
         kinds = {str(one["type"]).rsplit(".", 1)[-1]: str(one.get("path", "")) for one in listed}
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise ValueError(f"{file} does not list the modules of sentence-transformers: {error!r}") from None
     if unknown := [kind for kind in kinds if kind not in KINDS]:
         raise ValueError(f"{file}: the module {unknown[0]} cannot be read here, only {', '.join(KINDS)}")
-    pooling = pooling_of(inside(folder, kinds["Pooling"])) if "Pooling" in kinds else "mean"
+    pooling = family_pooling(inside(folder, kinds["Pooling"])) if "Pooling" in kinds else "mean"
     cut = folder / "sentence_bert_config.json"
     told = read_json(cut) if cut.is_file() else {}
     limit, lowercase = told.get("max_seq_length"), told.get("do_lower_case", False)
@@ -50,7 +50,7 @@ def read_modules(folder: Path) -> Modules:
         raise ValueError(f"{cut}: max_seq_length must be a number of tokens, not {limit!r}")
     library = read_json(folder / LIBRARY) if (folder / LIBRARY).is_file() else None
     refuse_prompt(folder / LIBRARY, library or {})
-    return Modules(pooling, "Normalize" in kinds, limit, lowercase, library)
+    return SentenceConfig(pooling, "Normalize" in kinds, limit, lowercase, library)
 
 
 def refuse_prompt(file: Path, told: dict[str, Any]) -> None:
@@ -69,7 +69,7 @@ def inside(folder: Path, name: str) -> Path:
     return folder / name / "config.json"
 
 
-def pooling_of(file: Path) -> str:
+def family_pooling(file: Path) -> str:
     told = read_json(file)
     chosen = [key for key, value in told.items() if key.startswith("pooling_mode_") and value is True]
     ours = {theirs: name for name, theirs in MODES.items()}
@@ -84,7 +84,7 @@ def pooling_of(file: Path) -> str:
     return ours[chosen[0]]
 
 
-def write_modules(folder: Path, modules: Modules) -> None:
+def write_modules(folder: Path, modules: SentenceConfig) -> None:
     """Beside a body that they know; one of our own is of no use to them."""
     config = read_json(folder / "config.json")
     if str(config["model_type"]).startswith("regard-"):
