@@ -1,6 +1,6 @@
-"""Files that somebody else may have made: plain ones that lie in their folder, and JSON that means one thing only.
+"""Files of untrusted origin: regular files inside their folder, and JSON without duplicate keys, NaN or deep nesting.
 
-Every limit of what is read stands here; docs/reliability.md lists them.
+All size limits are defined here; docs/reliability.md lists them.
 """
 
 from __future__ import annotations
@@ -10,43 +10,42 @@ import math
 import re
 import stat
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
 
 MAX_JSON = 2**25  # bytes of a JSON file; the index of the largest models has a third of that
-MAX_JSON_DEPTH = 64  # brackets inside brackets
-MAX_HEADER = 25_000_000  # bytes of a safetensors header: 200,000 tensors; the format would allow four times that
-MAX_TOKENIZER = 2**27  # bytes of a file of a tokenizer; the largest known has a quarter of that
-MAX_GROWTH = 128  # characters that a tokenizer may make of one; SentencePiece's own rules make up to 33
-MAX_METRICS = 2**26  # bytes of a metrics.jsonl that is looked at: some 300,000 steps
-MAX_LINE = 10 << 20  # bytes of a line in a file: what goes on this long without \n is no text, and may be a gzip bomb
+MAX_JSON_DEPTH = 64  # nested brackets
+MAX_HEADER = 25_000_000  # bytes of a safetensors header: 200,000 tensors; the format allows four times that
+MAX_TOKENIZER = 2**27  # bytes of a tokenizer file; the largest known has a quarter of that
+MAX_GROWTH = 128  # output characters per input character of a tokenizer's rules; SentencePiece's own make up to 33
+MAX_METRICS = 2**26  # bytes of a metrics.jsonl that `look` and `check` read: about 300,000 steps
+MAX_LINE = 10 << 20  # bytes of a line in a file: longer ones are not text, and may be a gzip bomb
 MAX_TEXT = 1 << 20  # bytes of a text to answer: a line of a file or of standard input
-MAX_SQUAD = 1 << 28  # bytes of a JSON file of questions, which is held as a whole
+MAX_SQUAD = 1 << 28  # bytes of a nested JSON file of questions, which is parsed as a whole
 MAX_ARRAYS = 16 << 30  # bytes of the arrays in one file
-SAFE_UNPACKED, MAX_COMPRESSION_RATIO = (
-    1 << 28,
-    100,
-)  # arrays and sounds of more bytes than this may be so many times as large as their file
+SAFE_UNPACKED, MAX_COMPRESSION_RATIO = 1 << 28, 100  # arrays and audio: the ratio is checked above this size in bytes
 
 
 def check_regular_file(file: Path) -> Path:
-    """Refuse what is no file, so that a pipe is never waited for, and a link that leads out of the folder."""
+    """Refuse pipes and devices, which could block, and links that lead out of the folder."""
     try:
-        mode, place = file.stat().st_mode, file.resolve()
+        mode, target = file.stat().st_mode, file.resolve()
     except (OSError, RuntimeError) as error:  # a link to itself is a RuntimeError
         raise ValueError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if not stat.S_ISREG(mode):
         raise ValueError(f"{file} is not a file that can be read: it is a folder, a pipe or a device")
-    if not any(place.is_relative_to(home) for home in homes(file.parent)):
-        raise ValueError(f"{file} is a link out of its folder, to {place}: put the file itself there")
+    if not any(target.is_relative_to(root) for root in allowed_roots(file.parent)):
+        raise ValueError(f"{file} is a link out of its folder, to {target}: put the file itself there")
     return file
 
 
-def read_bounded(file: Path, most: int) -> bytes:
-    """All of a plain file, which has at most so many bytes."""
+def read_bounded(file: Path, max_bytes: int) -> bytes:
+    """The content of a regular file of at most `max_bytes`."""
     size = check_regular_file(file).stat().st_size
-    if size > most:
-        raise ValueError(f"{file} has {size:,} bytes, and at most {most:,} are read")
+    if size > max_bytes:
+        raise ValueError(f"{file} has {size:,} bytes, and at most {max_bytes:,} are read")
     return file.read_bytes()
 
 
@@ -55,89 +54,121 @@ def check_unpacked_size(file: Path, size: int) -> None:
     packed = file.stat().st_size
     if size > max(SAFE_UNPACKED, MAX_COMPRESSION_RATIO * packed):
         raise ValueError(
-            f"{file}: {packed:,} bytes would unpack to {size:,}, over {MAX_COMPRESSION_RATIO} times as many (the limit above "
-            f"{SAFE_UNPACKED >> 20} MB): store it uncompressed"
+            f"{file}: {packed:,} bytes would unpack to {size:,}, over {MAX_COMPRESSION_RATIO} times as many (the "
+            f"limit above {SAFE_UNPACKED >> 20} MB): store it uncompressed"
         )
 
 
 def lexists(file: Path) -> bool:
-    """Even if it is a link that leads nowhere."""
+    """Whether a file exists, or a symbolic link, even a broken one (as os.path.lexists)."""
     return file.exists() or file.is_symlink()
 
 
-def homes(folder: Path) -> list[Path]:
-    """Where the files of a folder may lie: in it, or where Hugging Face's cache keeps what its snapshots link to."""
+def allowed_roots(folder: Path) -> list[Path]:
+    """Folders that the files of a folder may be in: itself, and the blobs that a snapshot in Hugging Face's cache
+    links to."""
     folder = folder.resolve()
-    for place in (folder, *folder.parents):
-        repo = place.parent.parent
-        if place.parent.name == "snapshots" and repo.name.startswith("models--"):
+    for parent in (folder, *folder.parents):
+        repo = parent.parent.parent
+        if parent.parent.name == "snapshots" and repo.name.startswith("models--"):
             return [folder, repo / "blobs", repo.parent / "blobs"]  # the last is shared by repositories
     return [folder]
 
 
 def read_json(file: Path, finite: bool = True) -> dict[str, Any]:
-    """Unless `finite`, which is for files of our own, a number may be NaN or infinite."""
+    """The JSON object in a file. `finite` refuses NaN and infinity; files that regard wrote may have them."""
     if not lexists(file):
         raise ValueError(f"{file.parent} is not a model folder: it has no {file.name}")
     size = check_regular_file(file).stat().st_size
     if size > MAX_JSON:
         raise ValueError(f"{file} has {size:,} bytes, and at most {MAX_JSON:,} are read as JSON")
     try:
-        said = parsed(file.read_text(encoding="utf-8"), finite)
+        content = parse_json(file.read_text(encoding="utf-8"), finite)
     except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{file} cannot be read as JSON: {error}") from None
-    if not isinstance(said, dict):
-        raise ValueError(f"{file} must hold a JSON object, not a {type(said).__name__}")
-    if depth(said) > MAX_JSON_DEPTH:
+    if not isinstance(content, dict):
+        raise ValueError(f"{file} must hold a JSON object, not a {type(content).__name__}")
+    if nesting_depth(content) > MAX_JSON_DEPTH:
         raise ValueError(f"{file} cannot be read as JSON: it is more than {MAX_JSON_DEPTH} levels deep")
-    return said
+    return content
 
 
-def parsed(text: str, finite: bool = True) -> Any:
-    """JSON; what Python would read and others not, or otherwise, is a ValueError."""
+def parse_json(text: str, finite: bool = True) -> Any:
+    """JSON; ValueError for input that Python accepts and other parsers refuse or read differently."""
     if not finite:
         return json.loads(text)
-    said = json.loads(text, object_pairs_hook=finite_once, parse_constant=NoNumber, parse_float=number)
-    must_be_finite("it", said)
+    content = json.loads(text, object_pairs_hook=finite_object, parse_constant=NonFinite, parse_float=parse_float)
+    check_finite("it", content)
     if re.search(r"\\u[dD]", text):
-        json.dumps(said, ensure_ascii=False).encode()  # half of a character could not be written again
-    return said
+        json.dumps(content, ensure_ascii=False).encode()  # a lone surrogate cannot be encoded
+    return content
 
 
 def reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    said = dict(pairs)
-    if len(said) < len(pairs):
-        counted = Counter(key for key, _ in pairs)
-        raise ValueError(f"{counted.most_common(1)[0][0]!r} is there twice")
-    return said
+    """An object_pairs_hook of json.loads."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        raise ValueError(f"{counts.most_common(1)[0][0]!r} is there twice")
+    return content
 
 
-class NoNumber(str):
-    """NaN, or what is larger than any number: told by its key, once that is known."""
+class NonFinite(str):
+    """NaN, an infinity or a float that overflows; check_finite refuses it once its key is parsed."""
 
 
-def number(text: str) -> float | NoNumber:
-    return float(text) if math.isfinite(float(text)) else NoNumber(text)
+def parse_float(text: str) -> float | NonFinite:
+    return float(text) if math.isfinite(float(text)) else NonFinite(text)
 
 
-def finite_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def finite_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     for key, value in pairs:
-        must_be_finite(key, value)
+        check_finite(key, value)
     return reject_duplicate_keys(pairs)
 
 
-def must_be_finite(key: str, value: Any) -> None:
-    if isinstance(value, NoNumber):
+def check_finite(key: str, value: Any) -> None:
+    if isinstance(value, NonFinite):
         raise ValueError(f"{key}: {value[:20]} is not a number")
     if isinstance(value, list):
-        for one in value:
-            must_be_finite(key, one)
+        for item in value:
+            check_finite(key, item)
 
 
-def depth(said: Any) -> int:
-    levels, inside = 0, [said]
-    while inside:
-        levels += 1
-        lists = [one.values() if isinstance(one, dict) else one for one in inside if isinstance(one, dict | list)]
-        inside = [value for values in lists for value in values]
-    return levels
+def nesting_depth(content: Any) -> int:
+    depth, level = 0, [content]
+    while level:
+        depth += 1
+        children = [
+            node.values() if isinstance(node, dict) else node for node in level if isinstance(node, dict | list)
+        ]
+        level = [value for values in children for value in values]
+    return depth
+
+
+def get_nested(config: Any, key: str) -> Any:
+    """The value at a key with dots, or MISSING."""
+    for part in key.split("."):
+        if not isinstance(config, Mapping) or part not in config:
+            return MISSING
+        config = config[part]
+    return config
+
+
+def set_nested(config: dict[str, Any], key: str, value: Any) -> None:
+    """Set the value at a key with dots; MISSING deletes it."""
+    *path, last = key.split(".")
+    for part in path:
+        config = config.setdefault(part, {})
+    if value is MISSING:
+        config.pop(last, None)
+    else:
+        config[last] = value
+
+
+def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """{"a.b": 1} -> {"a": {"b": 1}}"""
+    config: dict[str, Any] = {}
+    for key, value in flat.items():
+        set_nested(config, key, value)
+    return config

@@ -1,10 +1,10 @@
-"""Names: what a family calls its weights and sizes at Hugging Face, and what we call them. One table, read both ways.
+"""Family maps: which tensors and config keys of a Hugging Face family are which of ours, one table for both directions.
 
-    theirs  bert.encoder.layer.3.output.dense.weight   <->   ours  body.blocks.3.feedforward.inner.down.weight
-    theirs  rope_parameters.rope_theta                 <->   ours  base
+    Hugging Face  bert.encoder.layer.3.output.dense.weight   <->   regard  body.blocks.3.feedforward.inner.down.weight
+    Hugging Face  text_config.num_hidden_layers              <->   regard  layers
 
-{} stands for the number of a layer, a dot in a key of a config for a config inside the config. Nothing is ever guessed:
-a tensor that is missing, left over or of another shape is refused by its name, and a setting by its key and value.
+{} stands for a layer number, a dot in a config key for a nested object. Nothing is guessed: a missing, unexpected or
+misshapen tensor is refused by its name, an unsupported setting by its key and value.
 """
 
 from __future__ import annotations
@@ -18,216 +18,220 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.json_files import get_nested, unflatten
+
 Fields = Mapping[str, Any]
-NEVER_READ = ("quantization_config", "per_layer_config", "pruned_heads")  # what they say of single layers and numbers
+UNSUPPORTED_KEYS = ("quantization_config", "per_layer_config", "pruned_heads")  # they change single layers or weights
 
 
 @dataclass(frozen=True)
-class Rule:
-    """How weights of ours become one of theirs: joined along the first dimension, then changed."""
+class TensorRule:
+    """One tensor of Hugging Face from tensors of ours: concatenated along the first dimension, then transformed."""
 
-    ours: tuple[str, ...]
-    there: Callable[[Tensor], Tensor] = lambda tensor: tensor
-    back: Callable[[Tensor], Tensor] = lambda tensor: tensor
+    names: tuple[str, ...]  # ours
+    to_hf: Callable[[Tensor], Tensor] = lambda tensor: tensor
+    from_hf: Callable[[Tensor], Tensor] = lambda tensor: tensor
 
     def join(self, parts: list[Tensor]) -> Tensor:
-        return self.there(torch.cat(parts) if len(parts) > 1 else parts[0]).contiguous()
+        return self.to_hf(torch.cat(parts) if len(parts) > 1 else parts[0]).contiguous()
 
-    def split(self, whole: Tensor) -> tuple[Tensor, ...]:
-        changed = self.back(whole)
-        return torch.atleast_1d(changed).tensor_split(len(self.ours)) if len(self.ours) > 1 else (changed,)
-
-
-def joined(*ours: str) -> Rule:
-    return Rule(ours)
+    def split(self, tensor: Tensor) -> tuple[Tensor, ...]:
+        whole = self.from_hf(tensor)
+        return torch.atleast_1d(whole).tensor_split(len(self.names)) if len(self.names) > 1 else (whole,)
 
 
-def turned(*ours: str) -> Rule:
-    """Their matrix lies the other way round."""
-    return Rule(ours, lambda tensor: tensor.transpose(0, -1), lambda tensor: tensor.transpose(0, -1))
+def concat(*names: str) -> TensorRule:
+    return TensorRule(names)
 
 
-def framed(ours: str) -> Rule:
-    """Theirs is a batch of one."""
-    return Rule((ours,), lambda tensor: tensor.unsqueeze(0), lambda tensor: tensor.squeeze(0))
+def transpose(*names: str) -> TensorRule:
+    """Hugging Face stores the transposed matrix."""
+    return TensorRule(names, lambda tensor: tensor.transpose(0, -1), lambda tensor: tensor.transpose(0, -1))
+
+
+def unsqueeze(name: str) -> TensorRule:
+    """Hugging Face stores it with a batch dimension of 1."""
+    return TensorRule((name,), lambda tensor: tensor.unsqueeze(0), lambda tensor: tensor.squeeze(0))
 
 
 @dataclass(frozen=True)
 class ValueMap:
-    """A field of ours that they fill with other words. Several of theirs may be one of ours: we write the first."""
+    """A field whose values have other names at Hugging Face. Of several names for one value, the first is written."""
 
     field: str
-    words: Mapping[Any, Any]  # theirs -> ours
+    values: Mapping[Any, Any]  # theirs -> ours
 
-    def ours(self, key: str, said: Any) -> Any:
-        if not isinstance(said, Hashable) or said not in self.words:
-            raise ValueError(f"config.json: {key} is {said!r}, but only {self.known} can be read here")
-        return self.words[said]
+    def from_hf(self, key: str, value: Any) -> Any:
+        if not isinstance(value, Hashable) or value not in self.values:
+            choices = " or ".join(repr(choice) for choice in self.values)
+            raise ValueError(f"config.json: {key} is {value!r}, but only {choices} can be read here")
+        return self.values[value]
 
-    def theirs(self, value: Any) -> Any:
-        return next(word for word, meant in self.words.items() if meant == value)
-
-    @property
-    def known(self) -> str:
-        return " or ".join(repr(word) for word in self.words)
+    def to_hf(self, value: Any) -> Any:
+        return next(name for name, meaning in self.values.items() if meaning == value)
 
 
 @dataclass(frozen=True)
-class Head:
-    """A head of ours that they have too."""
+class HeadMap:
+    """A head that Hugging Face has too."""
 
-    architecture: str  # their class
-    weights: Mapping[str, str | Rule] = field(default_factory=dict)  # theirs -> ours
-    says: Callable[[Any], Fields] = lambda head: {}  # their keys that follow from our head
+    architecture: str  # class at Hugging Face
+    weights: Mapping[str, str | TensorRule] = field(default_factory=dict)  # theirs -> ours
+    config_keys: Callable[[Any], Fields] = lambda head: {}  # keys of config.json that follow from our head
 
 
 @dataclass(frozen=True)
 class FamilyMap:
-    family: str  # their model_type
-    architecture: str  # their class; without a head, unless `under` one
-    model: str  # our name of the body
-    sizes: Mapping[str, str | ValueMap]  # their key -> our field; several of theirs may be one of ours
-    theirs: Fields  # their keys that our body fixes
-    weights: Mapping[str, str | Rule]  # theirs, as a body without a head has them on disk -> ours
-    prefix: str = ""  # before these names, if there is a head of theirs
-    heads: Mapping[tuple[type, ...], Head] = field(default_factory=dict)  # by our class, and that of its pooling
-    ours: Fields = field(default_factory=dict)  # our fields that this family fixes
-    reads: Mapping[str, Callable[[Fields], Any]] = field(default_factory=dict)  # our fields that several keys tell
-    follows: Mapping[str, Callable[[Fields], Any]] = field(default_factory=dict)  # their keys that our fields fix
-    written: Fields = field(default_factory=dict)  # their keys that are not read here; MISSING is not written
-    absent: Fields = field(default_factory=dict)  # their key -> what it means that it is not there
-    older: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # their key or ending -> what it was before
-    twins: Mapping[str, str] = field(default_factory=dict)  # theirs that are another weight once more -> that one
-    ignored: tuple[str, ...] = ()  # tensors of theirs that follow from config.json
-    kept: tuple[str, ...] = ()  # tensors of theirs that our model has no use for; they are given back on saving
-    computed: Mapping[str, str] = field(default_factory=dict)  # theirs that they store and we compute -> our buffer
-    head: Head | None = None
+    family: str  # model_type at Hugging Face
+    architecture: str  # class at Hugging Face: the one without a head, until `with_head` replaces it
+    model: str  # name of our body
+    config_fields: Mapping[str, str | ValueMap]  # key of config.json -> our field; several keys may share a field
+    required: Fields  # keys of config.json -> the one value that our body implements
+    weights: Mapping[str, str | TensorRule]  # tensors of a body without a head -> ours
+    prefix: str = ""  # of these names under a head (base_model_prefix)
+    heads: Mapping[tuple[type, ...], HeadMap] = field(default_factory=dict)  # by our class, and that of its pooling
+    fixed_fields: Fields = field(default_factory=dict)  # our fields -> their value in this family
+    derived_fields: Mapping[str, Callable[[Fields], Any]] = field(default_factory=dict)  # our fields <- several keys
+    derived_keys: Mapping[str, Callable[[Fields], Any]] = field(default_factory=dict)  # keys <- our fields; checked
+    written_keys: Fields = field(default_factory=dict)  # keys that are written and not read; MISSING is not written
+    defaults: Fields = field(default_factory=dict)  # key -> its value if absent
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # key or name suffix -> its older spellings
+    tied: Mapping[str, str] = field(default_factory=dict)  # tensor that repeats another -> that one
+    ignored: tuple[str, ...] = ()  # tensors that follow from config.json
+    preserved: tuple[str, ...] = ()  # tensors that our model does not use; saving writes them back
+    computed: Mapping[str, str] = field(default_factory=dict)  # stored tensor -> our buffer with the same values
+    head: HeadMap | None = None
 
     def with_head(self, head: nn.Module | None) -> FamilyMap:
-        """The names of this body under a head. One that they do not have keeps its own names: head.*"""
+        """The map of this body under a head. A head that Hugging Face does not have keeps our names: head.*"""
         pooling = getattr(head, "pooling", None)
-        found = self.heads.get((type(head), type(pooling)) if pooling is not None else (type(head),))
-        if found is None:
+        head_map = self.heads.get((type(head), type(pooling)) if pooling is not None else (type(head),))
+        if head_map is None:
             return self
-        return replace(self, architecture=found.architecture, written={**self.written, **found.says(head)}, head=found)
+        written_keys = {**self.written_keys, **head_map.config_keys(head)}
+        return replace(self, architecture=head_map.architecture, written_keys=written_keys, head=head_map)
 
-    def config_to_ours(self, config: Fields) -> dict[str, Any]:
-        """Our fields, from their config.json; ValueError where it says something that our body cannot do."""
-        for key in NEVER_READ:
+    def config_from_hf(self, config: Fields) -> dict[str, Any]:
+        """Our fields from a config.json; ValueError for a setting that our body does not implement."""
+        for key in UNSUPPORTED_KEYS:
             if config.get(key):
                 raise ValueError(f"config.json: {key} is {config[key]!r}, which cannot be read here")
-        for key, value in self.theirs.items():
-            said = self.said(config, key)
-            must_say(key, self.absent.get(key, value) if said is MISSING else said, value)
-        fields: dict[str, Any] = dict(self.ours)
-        for key, size in self.sizes.items():
-            said, usual = self.said(config, key), self.absent.get(key)
-            if said is MISSING or (said is None and may_be_null(key, usual)):
-                said = value_of(usual, config)
-            if said is None:
+        for key, required in self.required.items():
+            value = self.config_value(config, key)
+            check_value(key, self.defaults.get(key, required) if value is MISSING else value, required)
+        fields: dict[str, Any] = dict(self.fixed_fields)
+        for key, target in self.config_fields.items():
+            value, default = self.config_value(config, key), self.defaults.get(key)
+            if value is MISSING or (value is None and null_means_default(key, default)):
+                value = evaluate(default, config)
+            if value is None:
                 raise ValueError(f"config.json has no {key}, which a {self.family} model needs")
-            ours, said = (size.field, size.ours(key, said)) if isinstance(size, ValueMap) else (size, said)
-            if fields.setdefault(ours, said) != said:
-                raise ValueError(f"config.json: {key} is {said}, but {ours} is {fields[ours]} elsewhere in it")
-        return fields | {ours: rule(config) for ours, rule in self.reads.items()}
+            name = field_name(target)
+            value = value if isinstance(target, str) else target.from_hf(key, value)
+            if fields.setdefault(name, value) != value:
+                raise ValueError(f"config.json: {key} is {value}, but {name} is {fields[name]} elsewhere in it")
+        return fields | {name: rule(config) for name, rule in self.derived_fields.items()}
 
-    def must_follow(self, config: Fields, fields: Fields) -> None:
-        """Refuse a config.json in which a key that has to follow from the others does not."""
-        for key, rule in self.follows.items():
-            said, wanted = self.said(config, key), rule(fields)
-            must_say(key, wanted if said is MISSING or said is None else said, wanted)
+    def check_derived_keys(self, config: Fields, fields: Fields) -> None:
+        """Refuse a config.json whose derived keys contradict the fields."""
+        for key, rule in self.derived_keys.items():
+            value, expected = self.config_value(config, key), rule(fields)
+            check_value(key, expected if value is MISSING or value is None else value, expected)
 
-    def said(self, config: Fields, key: str) -> Any:
-        """What their config says about a key, under its name or an older one."""
-        found = (at(config, name) for name in (key, *self.older.get(key, ())))
-        return next((value for value in found if value is not MISSING), MISSING)
+    def config_value(self, config: Fields, key: str) -> Any:
+        """The value of a key or of one of its aliases; MISSING if there is none."""
+        values = (get_nested(config, name) for name in (key, *self.aliases.get(key, ())))
+        return next((value for value in values if value is not MISSING), MISSING)
 
-    def config_to_theirs(self, fields: Fields, facts: Fields | None = None) -> dict[str, Any]:
-        """Their config.json. `facts` are keys of theirs that are known better elsewhere."""
+    def config_to_hf(self, fields: Fields, task_keys: Fields | None = None) -> dict[str, Any]:
+        """The config.json of our fields. A negative token id means no such token. `task_keys` override keys that the
+        task determines."""
         sizes = {
-            key: size.theirs(fields[size.field]) if isinstance(size, ValueMap) else fields[size]
-            for key, size in self.sizes.items()
+            key: fields[target] if isinstance(target, str) else target.to_hf(fields[target.field])
+            for key, target in self.config_fields.items()
         }
-        none = {
-            key for key, value in sizes.items() if key.endswith("_token_id") and value < 0
-        }  # there is no such token
-        sizes = {key: value for key, value in sizes.items() if key not in none}
-        fixed = {key: value_of(rule, fields) for key, rule in {**self.theirs, **self.follows, **self.written}.items()}
-        fixed = {key: value for key, value in fixed.items() if value is not MISSING}
-        begin = {"model_type": self.family, "architectures": [self.architecture]}
-        return nested({**begin, **sizes, **fixed, **(facts or {})})
+        values = {key: value for key, value in sizes.items() if not (key.endswith("_token_id") and value < 0)}
+        rules = {**self.required, **self.derived_keys, **self.written_keys}
+        values |= {key: value for key, rule in rules.items() if (value := evaluate(rule, fields)) is not MISSING}
+        return unflatten(
+            {"model_type": self.family, "architectures": [self.architecture], **values, **(task_keys or {})}
+        )
 
-    def to_ours(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Names with and without their prefix are read. What stands outside of it is a head, ours or one unknown."""
+    def tensors_from_hf(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Our tensors. Names may have the prefix or not; those outside of the prefix belong to a head."""
         prefixed = any(name.startswith(self.prefix) for name in tensors)
         ours: dict[str, Tensor] = {}
-        unknown = []
+        unexpected = []
         for name, tensor in tensors.items():
-            if found := self.found(name):
-                rule, match = found
-                parts = dict(zip((one.format(*match.groups()) for one in rule.ours), rule.split(tensor), strict=True))
-            elif self.is_one_of(self.ignored + self.kept, name):
+            if match := self.match_rule(name):
+                rule, layers = match
+                parts = dict(zip((part.format(*layers) for part in rule.names), rule.split(tensor), strict=True))
+            elif self.matches_any(self.ignored + self.preserved, name):
                 continue
             elif name.startswith("head."):
                 parts = {name: tensor}
             elif prefixed and not name.startswith(self.prefix):
                 parts = {f"head.{name}": tensor}
             else:
-                unknown.append(name)
+                unexpected.append(name)
                 continue
             if parts.keys() & ours.keys():
                 raise ValueError(f"{name} is there twice, under two names")
             ours |= parts
-        must_know(unknown)
+        reject_unexpected(unexpected)
         return ours
 
-    def keeps(self, name: str) -> bool:
-        """Whether a tensor of theirs has no place in our model, but one in the folder that we write."""
-        return self.found(name) is None and self.is_one_of(self.kept, name)
+    def is_preserved(self, name: str) -> bool:
+        """Whether our model does not use a tensor, but saving writes it back."""
+        return self.match_rule(name) is None and self.matches_any(self.preserved, name)
 
-    def found(self, name: str) -> tuple[Rule, re.Match[str]] | None:
-        """The line of the table that a tensor of theirs is in; that of a head stands there with its prefix, if any."""
-        now = self.respelled(name.removeprefix(self.prefix))
+    def match_rule(self, name: str) -> tuple[TensorRule, tuple[str, ...]] | None:
+        """The rule of a tensor, and its layer numbers. Rules of a head contain the prefix, if there is any."""
+        canonical = self.canonical_name(name)
         table = {**self.weights, **(self.head.weights if self.head else {})}
-        twins = {name: table[same] for name, same in self.twins.items() if same in table}
-        for theirs, rule in {**table, **twins}.items():
-            match = pattern(theirs).fullmatch(now) or pattern(theirs).fullmatch(name)
+        tied = {repeated: table[first] for repeated, first in self.tied.items() if first in table}
+        for hf_name, rule in {**table, **tied}.items():
+            match = name_pattern(hf_name).fullmatch(canonical) or name_pattern(hf_name).fullmatch(name)
             if match:
-                return rule_of(rule), match
+                return as_rule(rule), match.groups()
         return None
 
-    def is_one_of(self, patterns: tuple[str, ...], name: str) -> bool:
-        now = self.respelled(name.removeprefix(self.prefix))
-        return any(pattern(one).fullmatch(now) for one in patterns)
+    def matches_any(self, patterns: tuple[str, ...], name: str) -> bool:
+        canonical = self.canonical_name(name)
+        return any(name_pattern(pattern).fullmatch(canonical) for pattern in patterns)
 
-    def respelled(self, name: str) -> str:
-        for new, before in self.older.items():
-            for old in before:
-                if name.endswith(old):
-                    return name.removesuffix(old) + new
-        return name
+    def canonical_name(self, name: str) -> str:
+        """A tensor's name without the prefix, in today's spelling."""
+        bare = name.removeprefix(self.prefix)
+        for suffix, aliases in self.aliases.items():
+            for alias in aliases:
+                if bare.endswith(alias):
+                    return bare.removesuffix(alias) + suffix
+        return bare
 
-    def to_theirs(self, tensors: Mapping[str, Tensor], prefixed: bool = False) -> dict[str, Tensor]:
-        """With the prefix under a head of theirs, or if a body alone is `prefixed`."""
-        table: dict[str, str | Rule] = dict(self.weights)
+    def tensors_to_hf(self, tensors: Mapping[str, Tensor], prefixed: bool = False) -> dict[str, Tensor]:
+        """Tensors by the names of Hugging Face; with the prefix under a head of theirs, or if `prefixed`."""
+        table: dict[str, str | TensorRule] = dict(self.weights)
         if self.head or prefixed:
-            table = {self.prefix + theirs: rule for theirs, rule in table.items()}
+            table = {self.prefix + name: rule for name, rule in table.items()}
         table |= self.head.weights if self.head else {}
-        left, theirs = dict(tensors), dict[str, Tensor]()
-        for name, rule in ((name, rule_of(rule)) for name, rule in table.items()):
-            for match in filter(None, map(pattern(rule.ours[0]).fullmatch, tensors)):
-                parts = [left.pop(one.format(*match.groups())) for one in rule.ours]
-                theirs[name.format(*match.groups())] = rule.join(parts)
-        own = {name: tensor for name, tensor in left.items() if name.startswith("head.") and self.head is None}
-        must_know(left.keys() - own.keys())
-        return theirs | own
+        rest, renamed = dict(tensors), dict[str, Tensor]()
+        for name, rule in ((name, as_rule(rule)) for name, rule in table.items()):
+            for match in filter(None, map(name_pattern(rule.names[0]).fullmatch, tensors)):
+                parts = [rest.pop(part.format(*match.groups())) for part in rule.names]
+                renamed[name.format(*match.groups())] = rule.join(parts)
+        head = {name: tensor for name, tensor in rest.items() if name.startswith("head.") and self.head is None}
+        reject_unexpected(rest.keys() - head.keys())
+        return renamed | head
 
 
 @dataclass(frozen=True)
 class IdentityMap:
-    """A family that Hugging Face does not know: the same folder, with our own names."""
+    """A family that Hugging Face does not have: the same folder layout, with our own names."""
 
     model: str
+    config_fields: Mapping[str, str | ValueMap] = field(default_factory=dict)
+    fixed_fields: Fields = field(default_factory=dict)
     computed: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -237,68 +241,51 @@ class IdentityMap:
     def with_head(self, head: nn.Module | None) -> IdentityMap:
         return self
 
-    def config_to_ours(self, config: Fields) -> dict[str, Any]:
+    def config_from_hf(self, config: Fields) -> dict[str, Any]:
         return {key: value for key, value in config.items() if key not in ("model_type", "dtype")}
 
-    def must_follow(self, config: Fields, fields: Fields) -> None:
+    def check_derived_keys(self, config: Fields, fields: Fields) -> None:
         """Every key is a field."""
 
-    def config_to_theirs(self, fields: Fields, facts: Fields | None = None) -> dict[str, Any]:
-        """Nobody but us reads it, so `facts` for others are left out."""
+    def config_to_hf(self, fields: Fields, task_keys: Fields | None = None) -> dict[str, Any]:
+        """Only regard reads it, and finds `task_keys` in task.json."""
         return {"model_type": self.family, **fields}
 
-    def to_ours(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def tensors_from_hf(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return dict(tensors)
 
-    def to_theirs(self, tensors: Mapping[str, Tensor], prefixed: bool = False) -> dict[str, Tensor]:
+    def tensors_to_hf(self, tensors: Mapping[str, Tensor], prefixed: bool = False) -> dict[str, Tensor]:
         return dict(tensors)
 
 
 @cache
-def pattern(name: str) -> re.Pattern[str]:
+def name_pattern(name: str) -> re.Pattern[str]:
     return re.compile(re.escape(name).replace(r"\{\}", r"(\d+)"))
 
 
-def rule_of(rule: str | Rule) -> Rule:
-    return rule if isinstance(rule, Rule) else Rule((rule,))
+def as_rule(rule: str | TensorRule) -> TensorRule:
+    return rule if isinstance(rule, TensorRule) else TensorRule((rule,))
 
 
-def may_be_null(key: str, usual: Any) -> bool:
-    """Where null says something: there is no such token, or the size follows from the others."""
-    return callable(usual) or usual == 0 or key.endswith("_token_id")
+def field_name(target: str | ValueMap) -> str:
+    return target if isinstance(target, str) else target.field
 
 
-def value_of(rule: Any, given: Fields) -> Any:
-    return rule(given) if callable(rule) else rule
+def null_means_default(key: str, default: Any) -> bool:
+    """Where null is a valid value: no such token, or a size that follows from others."""
+    return callable(default) or default == 0 or key.endswith("_token_id")
 
 
-def at(config: Any, key: str) -> Any:
-    """What stands at a key, MISSING if nothing does."""
-    for part in key.split("."):
-        if not isinstance(config, Mapping) or part not in config:
-            return MISSING
-        config = config[part]
-    return config
+def evaluate(rule: Any, fields: Fields) -> Any:
+    return rule(fields) if callable(rule) else rule
 
 
-def nested(flat: Fields) -> dict[str, Any]:
-    """{"a.b": 1} -> {"a": {"b": 1}}"""
-    config: dict[str, Any] = {}
-    for key, value in flat.items():
-        *path, last = key.split(".")
-        inside = config
-        for part in path:
-            inside = inside.setdefault(part, {})
-        inside[last] = value
-    return config
+def check_value(key: str, value: Any, expected: Any) -> None:
+    if value != expected:
+        raise ValueError(f"config.json: {key} is {value!r}, but only {expected!r} can be read here")
 
 
-def must_say(key: str, said: Any, wanted: Any) -> None:
-    if said != wanted:
-        raise ValueError(f"config.json: {key} is {said!r}, but only {wanted!r} can be read here")
-
-
-def must_know(unknown: Iterable[str]) -> None:
-    names = sorted(unknown)
+def reject_unexpected(unexpected: Iterable[str]) -> None:
+    names = sorted(unexpected)
     if names:
         raise ValueError(f"{len(names)} unexpected weights: {', '.join(names[:5])}{' ...' * (len(names) > 5)}")

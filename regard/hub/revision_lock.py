@@ -1,6 +1,8 @@
-"""What a model's name has meant so far: its commit, and size and SHA-256 of every file. A changed file is refused.
+"""The revision lock: which commit a model name stood for when it was first used, with size and SHA-256 of every file.
 
-~/.cache/regard/models.lock.json    {name: {repository, commit, files: {file: {bytes, sha256, changed}}}}
+~/.cache/regard/models.lock.json    {name: {repository, commit, files: {file: {bytes, sha256, mtime_ns}}}}
+
+A file that no longer matches its lock is refused.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ from typing import Any
 from regard.places import CACHE
 
 LOCK = "models.lock.json"
-SMALL = 1 << 20  # bytes; below, the sum is taken every time
-FACTS = ("bytes", "sha256", "changed")
+ALWAYS_HASHED = 1 << 20  # bytes; smaller files are hashed on every use, larger ones when their mtime changes
+FILE_KEYS = ("bytes", "sha256", "mtime_ns")
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -29,40 +31,44 @@ def read_lock() -> dict[str, Any]:
     file = lock_file()
     try:
         locks = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-        for one in locks.values():
-            if not (COMMIT.fullmatch(one["commit"]) and all({*FACTS} == {*facts} for facts in one["files"].values())):
-                raise ValueError("not a commit and facts of files")
+        for lock in locks.values():
+            if not (
+                COMMIT.fullmatch(lock["commit"]) and all({*FILE_KEYS} == {*keys} for keys in lock["files"].values())
+            ):
+                raise ValueError(f"an entry needs a commit, and {', '.join(FILE_KEYS)} of every file")
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ValueError(f"{file} is damaged ({error!r:.100}): mend it, or delete it to lock anew") from None
     return locks
 
 
-def checked(folder: Path, files: Iterable[str], locked: dict[str, Any], verify: bool) -> dict[str, Any]:
-    """The facts of every file, or a refusal where they are not as locked."""
-    now = {}
+def check_files(folder: Path, files: Iterable[str], locked: dict[str, Any], verify: bool) -> dict[str, Any]:
+    """Lock entries of the files; ValueError where they differ from `locked`. `verify` hashes large files too."""
+    entries = {}
     for file in files:
-        path, then = folder / file, locked.get(file)
+        path, entry = folder / file, locked.get(file)
         stat = path.stat()
-        untouched = then is not None and stat.st_mtime_ns == then["changed"] and stat.st_size >= SMALL
-        summed = checksum(path) if verify or not untouched else locked[file]["sha256"]
-        blob = Path(os.readlink(path)).name if path.is_symlink() else ""  # of a large file the cache makes this its sum
-        if (len(blob) == 64 and blob != summed) or (then and (stat.st_size, summed) != (then["bytes"], then["sha256"])):
+        unchanged = entry is not None and stat.st_mtime_ns == entry["mtime_ns"] and stat.st_size >= ALWAYS_HASHED
+        digest = sha256(path) if verify or not unchanged else locked[file]["sha256"]
+        blob = Path(os.readlink(path)).name if path.is_symlink() else ""  # the cache names LFS blobs by their SHA-256
+        if (len(blob) == 64 and blob != digest) or (
+            entry and (stat.st_size, digest) != (entry["bytes"], entry["sha256"])
+        ):
             raise ValueError(
                 f"{path} is not what was fetched (the sums are in {lock_file()}). Delete {folder.parents[1]} and fetch "
                 "the model again; or, if the change is yours, copy the folder and name the copy"
             )
-        now[file] = dict(zip(FACTS, (stat.st_size, summed, stat.st_mtime_ns), strict=True))
-    return now
+        entries[file] = dict(zip(FILE_KEYS, (stat.st_size, digest, stat.st_mtime_ns), strict=True))
+    return entries
 
 
-def checksum(path: Path) -> str:
+def sha256(path: Path) -> str:
     with path.open("rb") as stream:
         return file_digest(stream, "sha256").hexdigest()
 
 
-def put(file: Path, text: str) -> None:
-    """By one rename: whoever reads finds the old content or the new."""
+def replace_text(file: Path, text: str) -> None:
+    """Write by rename: a concurrent reader sees the old content or the new."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    beside = file.with_name(f".{file.name}.{os.getpid()}")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(file)
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(file)

@@ -1,17 +1,16 @@
-"""A task in a folder: task.json says what it is and what it learnt, and beside it stands what reads its input.
+"""task.json: the task of a model folder and its fitted fields, beside the files of its preprocessors.
 
-In a folder that we did not write, the name of its architecture says what it is for, and its config what the labels are.
+A folder without task.json is a Hugging Face folder, whose task hub/infer_task.py infers.
 """
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from regard.atomic import write_json
-from regard.choose import Notice, choose, fits
+from regard.choose import choose, fits
 from regard.data.hearing import Hearing
 from regard.data.mels import FILE as SOUNDS
 from regard.data.mels import Mels
@@ -20,49 +19,51 @@ from regard.data.molecules import Molecules
 from regard.data.pictures import Pictures
 from regard.data.tokens import Tokenizer
 from regard.data.views import Views
-from regard.generate import HEEDED, RULES, unheeded
-from regard.hub.folder import asked_in, ends_of, said_of
-from regard.hub.tables import HF_FAMILIES, classes_of, must_be_supported
-from regard.hub.weights import INDEX, WHOLE, stored_in
+from regard.hub.infer_task import (
+    IMAGE_FAMILIES,
+    check_clip_eos,
+    infer_task,
+    supported_generation_settings,
+    task_fields,
+    warn_unsupported_settings,
+)
 from regard.json_files import lexists, read_json
-from regard.parts.pooling import AtEnd
-from regard.pick import Rules
 from regard.tasks import TASKS
-from regard.tasks.sentence_transformers_config import read_modules
 from regard.tasks.task import Task
 from regard.tasks.translate import Translate
 from regard.tasks.write import Write
 
+FORMAT = 2  # of task.json; readers refuse other numbers
 PREPROCESSORS: dict[str, Any] = {
     "tokenizer": Tokenizer,
     "pictures": Pictures,
     "sounds": Mels,
     "molecules": Molecules,
 }
-FILES = {  # where they usually are
+PREPROCESSOR_FILES = {
     "tokenizer": "tokenizer.json",
     "pictures": "preprocessor_config.json",
     "sounds": SOUNDS,
     "molecules": MOLECULES,
 }
-CHANGES: dict[str, Any] = {"views": Views, "hearing": Hearing}  # what is done to them in training
+AUGMENTATIONS: dict[str, Any] = {"views": Views, "hearing": Hearing}
 
 
 def write_task(folder: Path, task: Task) -> None:
-    told: dict[str, Any] = {"task": next(name for name, kind in TASKS.items() if type(task) is kind)}
+    content: dict[str, Any] = {"task": next(n for n, kind in TASKS.items() if type(task) is kind), "format": FORMAT}
     for field in fields(task):  # type: ignore[arg-type]
         value = getattr(task, field.name)
         if field.name not in PREPROCESSORS:
-            told[field.name] = value
+            content[field.name] = value
         elif value is not None:
             value.save(folder)
-    write_json(folder / "task.json", told)
+    write_json(folder / "task.json", content)
     task.leave(folder)
 
 
 def task_config_keys(task: Task) -> dict[str, Any]:
-    """What a config.json says of a task: the names of its answers, and the tokens that begin and end a text."""
-    return label_keys(task) | tokens_of(task)
+    """The keys of config.json that a task determines: its labels, and the tokens that start and end a text."""
+    return label_keys(task) | token_keys(task)
 
 
 def label_keys(task: Task) -> dict[str, Any]:
@@ -70,267 +71,121 @@ def label_keys(task: Task) -> dict[str, Any]:
     return {"id2label": dict(enumerate(names)), "label2id": {n: i for i, n in enumerate(names)}} if names else {}
 
 
-def tokens_of(task: Task) -> dict[str, Any]:
+def token_keys(task: Task) -> dict[str, Any]:
     if isinstance(task, Translate):
         return {"eos_token_id": task.tokenizer.end, "decoder_start_token_id": task.first}
     if not isinstance(task, Write):
         return {}
     begin, end, pad = task.tokenizer.begin, task.tokenizer.end, task.tokenizer.pad
-    ends = [end, *(other for other in task.ends if other != end)]
+    ends = [end, *(token for token in task.ends if token != end)]
     return {"bos_token_id": begin, "eos_token_id": ends if len(ends) > 1 else end, "pad_token_id": pad}
 
 
-ENDINGS = {  # of the names of their architectures
-    "ForMaskedLM": "fill",
-    "ForPreTraining": "fill",
-    "ForSequenceClassification": "classify",
-    "ForImageClassification": "classify",
-    "ForTokenClassification": "tag",
-    "ForQuestionAnswering": "answer",
-    "ForCausalLM": "write",
-    "LMHeadModel": "write",
-    "MTModel": "translate",
-    "ModelWithProjection": "embed",
-    "ForConditionalGeneration": "translate",
-    "CLIPModel": "match",
-    "Model": "embed",
-}
-
-
-WIDEST = 2**16  # numbers of a vector after a projection
-PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
-POOLED = {"cls": "first", "mean": "mean"}  # as ModernBERT says it
-SEEING = ("vit", "clip_vision_model")  # families that see
-FAMILIES_WITH_HEADS = (
-    "bert",
-    "roberta",
-    "modernbert",
-    "vit",
-)  # families whose heads for labels, values, tags and spans we have
+def read_task_file(folder: Path) -> dict[str, Any] | None:
+    """The content of task.json; None if regard did not write the folder."""
+    file = folder / "task.json"
+    if not lexists(file):
+        return None
+    content = read_json(file)
+    if content.get("format") != FORMAT:
+        raise ValueError(
+            f"{file} has format {content.get('format')!r:.80} instead of {FORMAT}: an older, unreleased version of "
+            "regard wrote this folder; train again"
+        )
+    choose(f"task (in {file})", content.get("task"), TASKS)
+    return content
 
 
 def read_task_name(folder: Path) -> str:
-    """What the model of a folder is for."""
-    file = folder / "task.json"
-    if lexists(file):
-        name = read_json(file).get("task")
-        choose(f"task (in {file})", name, TASKS)
-        return str(name)
-    config = read_json(folder / "config.json")
-    if str(config.get("model_type")).startswith("regard-"):
-        raise ValueError(f"{folder} has no task.json, which tells what a model of ours is for")
-    said = config.get("architectures")
-    said = [architecture_of(folder, config)] if said is None else said  # as older folders have it
-    if not isinstance(said, list) or not said:
-        raise ValueError(f"{folder / 'config.json'}: architectures must be a list of names, not {said!r:.80}")
-    architecture = str(said[0])
-    found = next((task for ending, task in ENDINGS.items() if architecture.endswith(ending)), None)
-    if found is None:
-        if names := HF_FAMILIES.get(str(config.get("model_type"))):
-            must_be_supported(names, config, stored_names(folder), folder)
-        raise ValueError(
-            f"{folder / 'config.json'}: no task is known for the architecture {architecture}: "
-            f"those that are end in {', '.join(ENDINGS)}"
-        )
-    problem = config.get("problem_type")
-    if problem not in (None, *PROBLEMS):
-        raise ValueError(f"{folder / 'config.json'}: problem_type is {problem!r:.80}, and not {', '.join(PROBLEMS)}")
-    one = found == "classify" and (problem == "regression" or len(labels_of(config, folder)) == 1)
-    return "regress" if one else found
+    """The name of the task that the model of a folder is for."""
+    stored = read_task_file(folder)
+    return infer_task(folder) if stored is None else str(stored["task"])
 
 
-def architecture_of(folder: Path, config: dict[str, Any]) -> str:
-    """That of a body alone. If there is a head, the folder has to say which."""
-    names = HF_FAMILIES.get(str(config.get("model_type")))
-    if names and (fitting := classes_of(stored_names(folder), [names])) and fitting[0].head:
-        told = f'its weights are those of {fitting[0].architecture}: add "architectures": ["{fitting[0].architecture}"]'
-        raise ValueError(f"{folder / 'config.json'} has no architectures, and {told}")
-    return "Model"
-
-
-def stored_names(folder: Path) -> list[str]:
-    return [*stored_in(folder)] if lexists(folder / WHOLE) or lexists(folder / INDEX) else []
-
-
-def labels_of(config: dict[str, Any], folder: Path) -> list[str]:
-    """The names of the answers, in the order of their numbers. Without names there are two, as they have it."""
-    names = config.get("id2label")
-    if names is None:
-        count = config.get("num_labels", 2)
-        if type(count) is not int or not 0 < count < 10**6:
-            raise ValueError(f"{folder / 'config.json'}: num_labels must be a number of labels, not {count!r:.80}")
-        names = {str(i): f"LABEL_{i}" for i in range(count)}
-    elif isinstance(names, dict) and type(count := config.get("num_labels")) is int and count < 10**6:
-        names = {str(i): f"LABEL_{i}" for i in range(len(names), count)} | names  # some name only the first two
-    numbered = isinstance(names, dict) and set(names) == {str(i) for i in range(len(names))}
-    if not numbered or not all(isinstance(name, str | int) for name in names.values()):
-        raise ValueError(f"{folder / 'config.json'}: id2label must name the labels 0, 1, 2 ..., not {names!r:.100}")
-    return [str(names[str(i)]) for i in range(len(names))]
-
-
-def told_by_config(task: str, folder: Path) -> dict[str, Any]:
-    """What a folder of theirs says about its task."""
-    config = read_json(folder / "config.json")
-    if task == "embed":
-        return read_modules(folder)._asdict() | ({} if lexists(folder / "modules.json") else vector_of(config, folder))
-    if task == "translate":
-        start = said_of(folder, config, "decoder_start_token_id")
-        return {"start": start, "generation": generation_of(folder, config, task)}
-    if task == "write":
-        return {"ends": ends_of(folder, config), "generation": generation_of(folder, config, task)}
-    if task in ("tag", "classify", "regress", "answer") and config.get("model_type") not in FAMILIES_WITH_HEADS:
-        raise ValueError(
-            f"{folder}: a {config.get('model_type')} is read without its head for the task {task}: "
-            f"regard train {task} --from {folder} --new-head trains another one"
-        )
-    if task == "tag":
-        return {"tags": labels_of(config, folder)}
-    pooling = family_pooling(config, folder)
-    if task == "classify":
-        many = config.get("problem_type") == "multi_label_classification"
-        return {"labels": labels_of(config, folder), "many": many, "pooling": pooling}
-    return {"mean": 0.0, "spread": 1.0, "pooling": pooling} if task == "regress" else {}
-
-
-def vector_of(config: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """How a body alone makes one vector, where that is not the mean."""
-    family = str(config["model_type"])
-    told = {"pooling": "first"} if family in SEEING else {"pooling": "last"} if family == "clip_text_model" else {}
-    if str((config.get("architectures") or [""])[0]).endswith("WithProjection"):
-        width = config.get("projection_dim", 512)
-        if type(width) is not int or not 0 < width <= WIDEST:
-            raise ValueError(f"{folder / 'config.json'}: projection_dim must be from 1 to {WIDEST}, not {width!r:.80}")
-        return told | {"projection": width}
-    return told
-
-
-def must_end(folder: Path, tokenizer: Tokenizer) -> None:
-    """Refuse a text tower of CLIP whose vector is not that of the last token; 2 stands for the highest id."""
-    end = read_json(folder / "config.json").get("eos_token_id", 49_407)
-    [ids] = tokenizer.encode(["a"])
-    if ids[-1:] != [len(tokenizer) - 1 if end == AtEnd.HIGHEST else end] or ids[-1] in ids[:-1]:
-        told = f"{folder / 'config.json'}: eos_token_id is {end!r:.80}, but the tokenizer ends a text with {ids[-1:]}"
-        raise ValueError(f"{told}: a CLIP takes its vector from there, so the two must agree")
-
-
-def family_pooling(config: dict[str, Any], folder: Path) -> str:
-    """How a family of theirs makes one vector of all."""
-    match config.get("model_type"):
-        case "vit":
-            return "first"
-        case "modernbert":
-            said = config.get("classifier_pooling", "cls")
-            if said not in POOLED:
-                raise ValueError(
-                    f'{folder / "config.json"}: classifier_pooling is {said!r}, but must be "cls" or "mean"'
-                )
-            return POOLED[said]
-    return "pooler"
-
-
-def generation_of(folder: Path, config: dict[str, Any], task: str) -> dict[str, Any] | None:
-    """What generation_config.json asks for, or, in older folders, config.json; of what we can do."""
-    told, file = asked_in(folder, config)
-    heeded = {key: told[key] for key in HEEDED if told.get(key) is not None}
-    try:
-        TASKS[task].ways(**TASKS[task].way_defaults(heeded))
-        Rules(**{key: value for key, value in heeded.items() if key in RULES})
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{file}: {error}") from None
-    return heeded or None
-
-
-def name_unheeded(folder: Path, task: str) -> None:
-    """Warn of what a folder asks for and we do not do."""
-    config = read_json(folder / "config.json")
-    told, file = asked_in(folder, config)
-    context = config.get("max_position_embeddings", config.get("n_positions"))
-    length = context if isinstance(context, int) else 0
-    if rest := unheeded(told, [*ends_of(folder, config)], length, task == "translate"):
-        named = ", ".join(f"{key} {value!r:.40}" for key, value in rest.items())
-        warnings.warn(f"{file} asks for what is not done here: {named}", Notice, stacklevel=4)
-
-
-def way_defaults(folder: Path) -> dict[str, Any]:
-    """Options of an answer that have another default for this folder."""
-    task = read_task_name(folder)
+def read_decode_defaults(folder: Path) -> dict[str, Any]:
+    """Decoding options that have another default for this folder."""
+    stored, task = read_task_file(folder), read_task_name(folder)
     if task not in ("write", "translate"):
         return {}
-    own = folder / "task.json"
-    if not lexists(own):
-        return TASKS[task].way_defaults(generation_of(folder, read_json(folder / "config.json"), task))
-    told = read_json(own).get("generation")
-    return TASKS[task].way_defaults(told) if isinstance(told, dict) else {}
+    if stored is None:
+        return TASKS[task].way_defaults(supported_generation_settings(folder, read_json(folder / "config.json"), task))
+    settings = stored.get("generation")
+    return TASKS[task].way_defaults(settings) if isinstance(settings, dict) else {}
 
 
 def read_task(folder: Path) -> Task:
-    name = read_task_name(folder)
-    own = lexists(folder / "task.json")
-    if name in ("write", "translate") and not own:
-        name_unheeded(folder, name)
-    told: dict[str, Any] = read_json(folder / "task.json") if own else told_by_config(name, folder)
-    kind: Any = TASKS[name]
-    known = {field.name for field in fields(kind)}
+    """The task of a folder: fields from task.json or inferred from config.json, and its preprocessors."""
+    stored, name = read_task_file(folder), read_task_name(folder)
+    if stored is None and name in ("write", "translate"):
+        warn_unsupported_settings(folder, name)
+    values = task_fields(name, folder) if stored is None else stored
     family = read_json(folder / "config.json").get("model_type")
+    kind: Any = TASKS[name]
+    names = {field.name for field in fields(kind)}
     if name == "embed":
-        known.remove("tokenizer" if family in SEEING else "pictures")
-    made = {name: told[name] for name in told if name in known} | load_preprocessors(folder, known)
-    lacks = [field.name for field in fields(kind) if field.default is MISSING and field.name not in made]
-    readers = [field for field in fields(kind) if field.name in PREPROCESSORS and field.name in known]
-    either = [field.name for field in readers] if all(field.default is None for field in readers) else []
-    if either and not {*either} & {*made}:
-        lacks += either
-    if lacks:
-        files = [f"{name} ({FILES[name]})" if name in FILES else name for name in lacks]
-        raise ValueError(f"{folder} lacks what its task needs: {' or '.join(files)}")
-    if own:
-        must_be_whole(folder / "task.json", kind, told)
+        names.remove("tokenizer" if family in IMAGE_FAMILIES else "pictures")
+    arguments = {key: value for key, value in values.items() if key in names} | load_preprocessors(folder, names)
+    check_complete(folder, kind, names, {*arguments})
+    if stored is not None:
+        check_fields(folder / "task.json", kind, stored)
     elif family == "clip_text_model":
-        must_end(folder, made["tokenizer"])
+        check_clip_eos(folder, arguments["tokenizer"])
     try:
-        for name, options in CHANGES.items():
-            if made.get(name):
-                must_be_whole(folder / "task.json", options, made[name])
-                options(**made[name])
-        return kind(**made)
+        for key, options in AUGMENTATIONS.items():
+            if arguments.get(key):
+                check_fields(folder / "task.json", options, arguments[key])
+                options(**arguments[key])
+        return kind(**arguments)
     except (ValueError, TypeError) as error:
-        file = folder / ("task.json" if own else "config.json")
+        file = folder / ("config.json" if stored is None else "task.json")
         raise ValueError(str(error) if str(folder) in str(error) else f"{file}: {error}") from None
 
 
-def must_be_whole(file: Path, kind: Any, told: dict[str, Any]) -> None:
-    """Every field of a task that we wrote is there, and of its type; those that may be nothing may be missing."""
-    kinds = get_type_hints(kind)
+def check_complete(folder: Path, kind: Any, names: set[str], available: set[str]) -> None:
+    """Refuse a folder that lacks a required field, or, of a task whose preprocessors are all optional, every one."""
+    missing = [field.name for field in fields(kind) if field.default is MISSING and field.name not in available]
+    preprocessors = [field for field in fields(kind) if field.name in PREPROCESSORS and field.name in names]
+    alternatives = [field.name for field in preprocessors if all(f.default is None for f in preprocessors)]
+    if not {*alternatives} & available:
+        missing += alternatives
+    if missing:
+        files = [f"{name} ({PREPROCESSOR_FILES[name]})" if name in PREPROCESSOR_FILES else name for name in missing]
+        raise ValueError(f"{folder} lacks what its task needs: {' or '.join(files)}")
+
+
+def check_fields(file: Path, kind: Any, values: dict[str, Any]) -> None:
+    """Refuse missing fields and values of another type; only fields whose default is None may be missing."""
+    types = get_type_hints(kind)
     for field in fields(kind):
         if field.name in PREPROCESSORS:
             continue
-        if field.name not in told and field.default is not None:
+        if field.name not in values and field.default is not None:
             raise ValueError(f"{file} has no {field.name}: put it back as it was, or train again")
-        if not fits(told.get(field.name), kinds[field.name]):
-            raise ValueError(f"{file}: {field.name} cannot be {told[field.name]!r:.80}: put it back, or train again")
+        if not fits(values.get(field.name), types[field.name]):
+            raise ValueError(f"{file}: {field.name} cannot be {values[field.name]!r:.80}: put it back, or train again")
 
 
-def load_preprocessors(folder: Path, wanted: set[str]) -> dict[str, Any]:
-    """What reads the input of a folder, if the task wants it and the folder has it."""
-    return {name: kind.load(folder) for name, kind in PREPROCESSORS.items() if name in wanted and kind.lies_in(folder)}
+def load_preprocessors(folder: Path, names: set[str]) -> dict[str, Any]:
+    """The preprocessors of these names that a folder has."""
+    return {name: kind.load(folder) for name, kind in PREPROCESSORS.items() if name in names and kind.lies_in(folder)}
 
 
 def reconcile_config(config: Any, task: Task, folder: Path) -> Any:
-    """The config, with what only the tokenizer knows: which token ends a sentence, and where the second segment
-    of a pair begins. What the two say must agree.
+    """The config with what only the tokenizer knows: the separator token, and the start of the second segment of a
+    pair. Refused if tokenizer and config contradict each other.
 
-    A model of theirs may have room for more tokens than there are, and a padding that is nowhere seen.
+    The vocabulary of a Hugging Face model may be larger than its tokenizer's, and its padding id another one.
     """
-    told: dict[str, Any] = {}
+    updates: dict[str, Any] = {}
     for field, value in task.sizes().items():
-        has = getattr(config, field, value)
-        if field == "segment_start" or (field == "sep" and has < 0):
-            told[field], agrees = value, True
+        configured = getattr(config, field, value)
+        if field == "segment_start" or (field == "sep" and configured < 0):
+            updates[field], agrees = value, True
         elif isinstance(task, Translate):
-            agrees = has == value
+            agrees = configured == value
         else:
-            agrees = field in ("pad", "sep") or (has >= value if field == "vocab" else has == value)
+            agrees = field in ("pad", "sep") or (configured >= value if field == "vocab" else configured == value)
         if not agrees:
-            files = " or ".join(file for name, file in FILES.items() if getattr(task, name, None) is not None)
-            raise ValueError(f"{folder}: {files} has {field} {value}, but config.json says {has}")
-    return replace(config, **{field: value for field, value in told.items() if hasattr(config, field)})
+            files = [file for name, file in PREPROCESSOR_FILES.items() if getattr(task, name, None) is not None]
+            raise ValueError(f"{folder}: {' or '.join(files)} has {field} {value}, but config.json says {configured}")
+    return replace(config, **{field: value for field, value in updates.items() if hasattr(config, field)})

@@ -1,4 +1,4 @@
-"""What the tables of several families say in the same words."""
+"""Table entries that several families share: module names, config keys, and keys of unsupported features."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from regard.hub.family_map import Rule, ValueMap, joined, turned
+from regard.hub.family_map import TensorRule, ValueMap, concat, transpose
 
 QUERY, KEY, VALUE, OUT = (f"body.blocks.{{}}.mixer.inner.{role}" for role in ("query", "key", "value", "out"))
 GATE, UP, DOWN = (f"body.blocks.{{}}.feedforward.inner.{role}" for role in ("gate", "up", "down"))
 MIXER_NORM, FEEDFORWARD_NORM = "body.blocks.{}.mixer.norm", "body.blocks.{}.feedforward.norm"
-
-
-# Theirs -> ours; where several are the same, the first is written.
-ACTIVATION_WORDS = {
+ACTIVATION_NAMES = {  # theirs -> ours; of several names for one function, the first is written
     "gelu_new": "gelu-tanh",
     "gelu_pytorch_tanh": "gelu-tanh",
     "gelu_fast": "gelu-tanh",
@@ -27,18 +24,18 @@ ACTIVATION_WORDS = {
 }
 ACTIVATION = ValueMap(
     "activation",
-    ACTIVATION_WORDS | {"gelu_accurate": "gelu-tanh", "quick_gelu": "quick-gelu", "relu2": "relu2"},
+    ACTIVATION_NAMES | {"gelu_accurate": "gelu-tanh", "quick_gelu": "quick-gelu", "relu2": "relu2"},
 )
 
 
-def modules(names: Mapping[str, str]) -> dict[str, str | Rule]:
-    """Weight and bias of each, as far as it has them."""
-    return {f"{theirs}.{w}": f"{ours}.{w}" for theirs, ours in names.items() for w in ("weight", "bias")}
+def modules(names: Mapping[str, str]) -> dict[str, str | TensorRule]:
+    """Weight and bias of each module; entries without a tensor match nothing."""
+    return {f"{hf_name}.{w}": f"{name}.{w}" for hf_name, name in names.items() for w in ("weight", "bias")}
 
 
-def turned_modules(names: Mapping[str, tuple[str, ...]]) -> dict[str, Rule]:
-    weights = {f"{theirs}.weight": turned(*(f"{one}.weight" for one in ours)) for theirs, ours in names.items()}
-    return weights | {f"{theirs}.bias": joined(*(f"{one}.bias" for one in ours)) for theirs, ours in names.items()}
+def transposed_modules(names: Mapping[str, tuple[str, ...]]) -> dict[str, TensorRule]:
+    weights = {f"{hf_name}.weight": transpose(*(f"{p}.weight" for p in parts)) for hf_name, parts in names.items()}
+    return weights | {f"{hf_name}.bias": concat(*(f"{p}.bias" for p in parts)) for hf_name, parts in names.items()}
 
 
 def within(outer: str, names: Mapping[str, Any]) -> dict[str, Any]:
@@ -46,31 +43,31 @@ def within(outer: str, names: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def four_times(key: str) -> Any:
-    """What is no number is refused later, under its own name."""
+    """Other types than int are refused later, by name."""
     return lambda config: 4 * config[key] if isinstance(config[key], int) else config[key]
 
 
-def ends(head: Any) -> dict[str, Any]:
-    """</s> closes a text of ours, and opens the next."""
+def head_eos_keys(head: Any) -> dict[str, Any]:
+    """</s> ends a text and starts the next."""
     return {"bos_token_id": 0, "eos_token_id": 0}
 
 
-def labels(head: Any) -> dict[str, Any]:
-    """Without these they would make two."""
+def head_label_keys(head: Any) -> dict[str, Any]:
+    """Without these keys transformers assumes two labels."""
     names = {f"LABEL_{i}": i for i in range(head.out.out_features)}
     return {"id2label": {str(i): name for name, i in names.items()}, "label2id": names}
 
 
 @dataclass(frozen=True)
-class Square(ValueMap):
-    """An edge that may be said twice, for height and width."""
+class SquareMap(ValueMap):
+    """An edge length that may be given twice, as height and width."""
 
-    words: Mapping[Any, Any] = field(default_factory=dict)
+    values: Mapping[Any, Any] = field(default_factory=dict)
 
-    def ours(self, key: str, said: Any) -> Any:
-        return said[0] if isinstance(said, list) and len(said) == 2 and said[0] == said[1] else said
+    def from_hf(self, key: str, value: Any) -> Any:
+        return value[0] if isinstance(value, list) and len(value) == 2 and value[0] == value[1] else value
 
-    def theirs(self, value: Any) -> Any:
+    def to_hf(self, value: Any) -> Any:
         return value
 
 
@@ -78,25 +75,25 @@ TOWER = {"hidden_size": "dim", "num_hidden_layers": "layers", "num_attention_hea
 STACK = TOWER | {"intermediate_size": "hidden"}
 TEXT = {"vocab_size": "vocab", "max_position_embeddings": "context", "pad_token_id": "pad"}
 IMAGE: dict[str, str | ValueMap] = {
-    "image_size": Square("image"),
+    "image_size": SquareMap("image"),
     "num_channels": "channels",
-    "patch_size": Square("patch"),
+    "patch_size": SquareMap("patch"),
 }
 NO_TOKENS = {"bos_token_id": None, "eos_token_id": None}
 OUTPUT = {"lm_head.weight": "head.weight"}
 LINEAR = {"classifier.weight": "head.out.weight", "classifier.bias": "head.out.bias"}
 POOLER = ("pooler.dense.weight", "pooler.dense.bias")
 
-# Keys of other families that change what is computed and leave no trace in the weights, and the values with which they
-# change nothing; of a list, every one. A family that has such a key itself reads it, or fixes it, in its own table.
-OTHER_KEYS: dict[str, tuple[Any, ...]] = {
-    # a factor: Granite, Falcon-H1, Cohere, MiniCPM, Gemma
+# Config keys of other families that change the computation and not the weights, and their neutral values; of a list,
+# all items must be neutral. A family that has such a key itself handles it in its own table.
+NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {
+    # factors: Granite, Falcon-H1, Cohere, MiniCPM, Gemma
     **dict.fromkeys(("residual_multiplier", "embedding_multiplier", "logits_scaling", "lm_head_multiplier"), (1,)),
     **dict.fromkeys(("attention_in_multiplier", "attention_out_multiplier", "key_multiplier", "mlp_multipliers"), (1,)),
     **dict.fromkeys(("logit_scale", "output_multiplier", "embedding_scale", "scale_emb", "rotary_pct"), (1,)),
     **dict.fromkeys(("attention_multiplier", "query_pre_attn_scalar", "scale_depth", "dim_model_base"), ()),
     **dict.fromkeys(("mup_enabled", "rescale_embeddings", "scale_embedding"), (False,)),
-    # a bound: Gemma 2, OLMo
+    # caps: Gemma 2, OLMo
     **dict.fromkeys(("attn_logit_softcapping", "final_logit_softcapping"), (0,)),
     "clip_qkv": (),
     # positions: SmolLM3, Gemma 3, Phi, GPT-J, Falcon, DeBERTa, ESM
@@ -107,13 +104,13 @@ OTHER_KEYS: dict[str, tuple[Any, ...]] = {
     "position_embedding_type": ("absolute", "rope"),
     **dict.fromkeys(("alibi", "use_alibi", "relative_attention", "use_relative_position_bias"), (False,)),
     "position_biased_input": (True,),
-    # who sees whom: Gemma 3, Llama 4, Cohere 2, GPT-Neo, Longformer, BigBird
+    # attention masks: Gemma 3, Llama 4, Cohere 2, GPT-Neo, Longformer, BigBird
     "layer_types": ("full_attention",),
     "attention_layers": ("global",),
     "attention_type": ("original_full",),
     **dict.fromkeys(("use_sliding_window", "use_bidirectional_attention", "is_decoder"), (False,)),
     **dict.fromkeys(("sliding_window_pattern", "attention_window", "attention_chunk_size"), ()),
-    # the order within a block: Falcon, GPT-NeoX, BLOOM, Llama 4
+    # order within a block: Falcon, GPT-NeoX, BLOOM, Llama 4
     **dict.fromkeys(("parallel_attn", "use_parallel_residual", "use_post_norm", "use_qk_norm"), (False,)),
     **dict.fromkeys(("qk_layernorm", "qk_norm", "attn_temperature_tuning", "token_dropout"), (False,)),
     "apply_residual_connection_post_layernorm": (False,),

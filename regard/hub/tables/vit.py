@@ -1,8 +1,8 @@
-"""ViT, with its head."""
+"""ViT with its head (Dosovitskiy et al. 2020)."""
 
 from __future__ import annotations
 
-from regard.hub.family_map import FamilyMap, Head, framed
+from regard.hub.family_map import FamilyMap, HeadMap, unsqueeze
 from regard.hub.tables.shared_entries import (
     ACTIVATION,
     DOWN,
@@ -17,7 +17,7 @@ from regard.hub.tables.shared_entries import (
     STACK,
     UP,
     VALUE,
-    labels,
+    head_label_keys,
     modules,
     within,
 )
@@ -28,7 +28,7 @@ VIT = FamilyMap(
     family="vit",
     architecture="ViTModel",
     model="vit",
-    sizes={
+    config_fields={
         **IMAGE,
         **STACK,
         "hidden_act": ACTIVATION,
@@ -36,10 +36,10 @@ VIT = FamilyMap(
         "qkv_bias": "qkv_bias",
         "hidden_dropout_prob": "dropout",
     },
-    ours={"convolution": False, "class_token": True, "embed_norm": False},
-    theirs={},
-    written={"attention_probs_dropout_prob": 0.0},
-    absent={
+    fixed_fields={"convolution": False, "class_token": True, "embed_norm": False},
+    required={},
+    written_keys={"attention_probs_dropout_prob": 0.0},
+    defaults={
         "num_channels": 3,
         "hidden_act": "gelu",
         "layer_norm_eps": 1e-12,
@@ -48,7 +48,7 @@ VIT = FamilyMap(
     },
     weights={
         "embeddings.cls_token": "body.first",
-        "embeddings.position_embeddings": framed("body.positions.weight"),
+        "embeddings.position_embeddings": unsqueeze("body.positions.weight"),
         **modules(
             {
                 "embeddings.patch_embeddings.projection": "body.stem.map",
@@ -62,6 +62,6 @@ VIT = FamilyMap(
         ),
     },
     prefix="vit.",
-    heads={(Classifier, First): Head("ViTForImageClassification", LINEAR, labels)},
-    kept=(*POOLER, "embeddings.mask_token"),
+    heads={(Classifier, First): HeadMap("ViTForImageClassification", LINEAR, head_label_keys)},
+    preserved=(*POOLER, "embeddings.mask_token"),
 )
