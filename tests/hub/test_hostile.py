@@ -415,6 +415,16 @@ def test_a_hostile_generation_config_is_refused(folder: Path) -> None:
     assert_refused(folder, "generation_config.json", "NaN is not a number")
 
 
+@pytest.mark.parametrize("value", [None, 1, 3, "2", [2]])
+def test_a_task_json_of_another_format_is_refused(value: Any, folder: Path) -> None:
+    content = json.loads((folder / "task.json").read_text())
+    assert content.pop("format") == 2
+    (folder / "task.json").write_text(json.dumps(content if value is None else content | {"format": value}))
+    assert_refused(
+        folder, "task.json", f"has format {value!r} instead of 2", "older, unreleased version", "train again"
+    )
+
+
 VALUES = [10**9, 10**40, -1, 0, 1.5, 1e308, True, None, "x", [], {"a": 1}]
 
 
