@@ -507,7 +507,9 @@ PUBLISHED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # config.json, 
             "model_type": "bert", "pad_token_id": 0, "position_embedding_type": "absolute",
             "transformers_version": "4.6.0.dev0", "type_vocab_size": 2, "vocab_size": 30_522,
         },
-        {"vocab": 30_522, "context": 512, "eps": 1e-12, "pad": 0, "segments": 2, "sep": -1, "after_pad": False},
+        {
+            "vocab": 30_522, "context": 512, "eps": 1e-12, "pad": 0, "segments": 2, "sep": -1, "after_pad": False,
+        },
     ),
     "roberta-base": (
         READER | {
@@ -532,7 +534,10 @@ PUBLISHED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # config.json, 
             "projection_dim": 512, "text_config_dict": None, "vision_config_dict": None, "torch_dtype": "float32",
             "transformers_version": None,
         },
-        {"vocab": 49_408, "dim": 512, "hidden": 2048, "image_dim": 768, "image_hidden": 3072, "joint": 512, "sep": 2},
+        {
+            "vocab": 49_408, "dim": 512, "hidden": 2048, "image_dim": 768, "image_hidden": 3072, "sep": 2,
+            "joint": 512,
+        },
     ),
     "openai/clip-vit-large-patch14, with duplicate tower configs": (
         CLIP | TOWERS | {
@@ -543,7 +548,10 @@ PUBLISHED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # config.json, 
                 "patch_size": 14,
             },
         },
-        {"dim": 768, "heads": 12, "sep": 49_407, "image_dim": 1024, "image_layers": 24, "patch": 14, "joint": 768},
+        {
+            "dim": 768, "heads": 12, "sep": 49_407, "image_dim": 1024, "image_layers": 24, "patch": 14,
+            "joint": 768,
+        },
     ),
     "openai/clip-vit-large-patch14-336, with minimal tower configs": (
         CLIP | {
@@ -593,7 +601,7 @@ def test_ctranslate2_gives_the_vectors_of_our_bert(roberta: bool, tmp_path: Path
     torch.manual_seed(1)
     config = BertConfig(
         len(tokenizer), context=40, dim=24, layers=3, heads=4, hidden=20, sep=tokenizer.end, eps=1e-4,
-        pad=1, after_pad=roberta,  # CTranslate2 treats a padding id of 0 as none, and offsets positions differently
+        pad=1, after_pad=roberta,  # CTranslate2 treats a padding id of 0 as none
     )  # fmt: skip
     body = Bert(config)
     model = perturb(Model(body, Classifier(config.dim, 3, Pooler(config.dim))))

@@ -34,7 +34,8 @@ SMALL: dict[str, dict[str, Any]] = {  # one layer of each kind; all sizes differ
     "vit": {"image": 12, "channels": 2, "patch": 4, "dim": 18, "layers": 1, "heads": 3, "hidden": 10},
     "clip": {
         "vocab": V, "context": 11, "dim": 12, "layers": 1, "heads": 3, "pad": 0,
-        "image": 8, "channels": 1, "patch": 4, "image_dim": 16, "image_layers": 1, "image_heads": 4, "joint": 6,
+        "image": 8, "channels": 1, "patch": 4, "image_dim": 16, "image_layers": 1, "image_heads": 4,
+        "joint": 6,
     },
 }  # fmt: skip
 CASES = [(family, head) for family, names in HF_FAMILIES.items() for head in ((), *names.heads)]

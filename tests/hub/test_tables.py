@@ -29,13 +29,15 @@ SMALL: dict[str, dict[str, Any]] = {  # all sizes differ, also those of heads, i
         "vocab": V, "context": 11, "dim": 12, "encoder_layers": 2, "decoder_layers": 1, "heads": 3, "hidden": 20,
     },
     "gpt": TEXT | {"dim": 12, "heads": 3, "pad": 1},
-    "llama": TEXT | {"dim": 24, "heads": 6, "kv_heads": 2, "pad": 1, "base": 500.0, "eps": 1e-3, "dropout": 0.25},
+    "llama": TEXT
+    | {"dim": 24, "heads": 6, "kv_heads": 2, "pad": 1, "base": 500.0, "eps": 1e-3, "dropout": 0.25},
     "nano": TEXT | {"dim": 24, "heads": 6, "kv_heads": 2, "pad": 1, "dropout": 0.25},
     "bert": TEXT | {"dim": 12, "heads": 3, "pad": 0, "segments": 4, "sep": SEP},
     "vit": {"image": 12, "channels": 2, "patch": 4, "dim": 18, "layers": 1, "heads": 3, "hidden": 10},
     "clip": {
         "vocab": V, "context": 11, "dim": 12, "layers": 2, "heads": 3, "pad": 0,
-        "image": 8, "channels": 1, "patch": 4, "image_dim": 16, "image_layers": 1, "image_heads": 4, "joint": 6,
+        "image": 8, "channels": 1, "patch": 4, "image_dim": 16, "image_layers": 1, "image_heads": 4,
+        "joint": 6,
     },
     "pooled": {"vocab": V, "context": 11, "dim": 12, "hidden": 20},
     "recurrent": {"vocab": V, "context": 11, "dim": 12, "layers": 2},
