@@ -14,7 +14,7 @@ import torch
 from corpus import some_pairs
 from train_speed import ours, turn
 
-from regard.data.pieces import Pieces, learn
+from regard.data.tokenizer_train import TokenizerOptions, train_tokenizer
 from regard.parts import attention
 from regard.tasks.translate import Translate
 
@@ -24,7 +24,7 @@ TURNS, SECONDS = 6, 6.0
 
 def main() -> None:
     name, pairs = some_pairs()
-    task = Translate(tokenizer=learn((text for pair in pairs for text in pair), Pieces()))
+    task = Translate(tokenizer=train_tokenizer((text for pair in pairs for text in pair), TokenizerOptions()))
     examples = task.prepare(pairs)
     loops = {limit: ours(task, examples, dropout=0.3) for limit in LIMITS}
     speeds: dict[int, list[float]] = {limit: [] for limit in LIMITS}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from regard.data.bundled import phrasebook
-from regard.data.text import read_pairs
+from regard.data.parallel_text import TextPair, read_pairs
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -15,7 +15,7 @@ def multi30k(part: str) -> list[tuple[str, str]]:
     files = [SHARED / "multi30k" / f"{part}.{language}.gz" for language in ("en", "de")]
     if not files[0].exists():
         raise SystemExit(f"this benchmark needs Multi30k: {part}.en.gz and {part}.de.gz in {SHARED / 'multi30k'}")
-    pairs, _ = read_pairs(files)
+    pairs = [pair for pair in read_pairs(files) if isinstance(pair, TextPair)]
     return [(pair.source, pair.target) for pair in pairs]
 
 

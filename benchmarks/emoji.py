@@ -38,7 +38,7 @@ PARTS = 6  # of a caption, for things never seen
 Floats = npt.NDArray[np.float64]
 RECIPE = {
     "side": 24, "patch": 8, "convolution": True, "image-dim": 96, "image-layers": 1, "image-heads": 3,
-    "image-hidden": 192, "dim": 96, "layers": 1, "heads": 3, "hidden": 192, "joint": 128, "context": 32, "vocab": 1500,
+    "image-hidden": 192, "dim": 96, "layers": 1, "heads": 3, "hidden": 192, "joint": 128, "context": 32, "vocab-size": 1500,
     "batch-tokens": 16384, "rate": 0.005, "checks": 6,
     "shift": 2, "turn": 10, "zoom": 0.15, "tint": 0.2, "dropout": 0.1, "weight-decay": 0.1,
 }  # fmt: skip
@@ -133,7 +133,7 @@ def style(emoji: Emoji, out: Path, recipe: dict[str, Any], more: list[str]) -> N
     owners = {code: [i for i, one in enumerate(old) if one[0] == code] for code in codes}
     by_code = np.stack([near[:, owners[code]].max(1) for code in codes], 1)
     told("style", "nearest picture by pixels", places_of(by_code, right))
-    files = {"data": [emoji.table("style-train", old)], "held-out": 0.03}
+    files = {"data": [emoji.table("style-train", old)], "valid-share": 0.03}
     loaded = trained("match", out, recipe | files, more)
     told("style", f"ours, {seconds(out) / 60:.1f} minutes", places_of(ours(loaded, emoji, asked, codes), right))
 

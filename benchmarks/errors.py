@@ -30,51 +30,57 @@ import wrong_files  # noqa: E402
 import wrong_folders  # noqa: E402
 import wrong_options  # noqa: E402
 import wrong_runs  # noqa: E402
-from telling import few, no_training  # noqa: E402
-from valid import FORMS, form_for, written  # noqa: E402
+from run_command import sample_cases, skip_training  # noqa: E402
+from valid_files import FORMS, form_for, write_form  # noqa: E402
 
 RESUMED = [("translate", "transformer"), ("write", "gpt"), ("classify", "pooled"), ("match", "clip")]
 Tried = tuple[str, str, str, str]  # what was broken, how, what became of it, and what is wrong with that
 
 
 def options(folder: Path, each: int) -> Iterator[Tried]:
-    commands = [*wrong_options.training(folder), *wrong_options.plays(folder)]
+    commands = [*wrong_options.train_commands(folder), *wrong_options.lab_commands(folder)]
     for task, model in wrong_folders.FAMILIES:
-        run = wrong_folders.trained(task, model, folder / f"run-{task}-{model}")
-        data = written(form_for(task, model), folder / f"data-{task}-{model}")
-        commands += wrong_options.others(str(run), task, wrong_folders.asked(task, model, folder), data, folder)
-    with wrong_options.nothing_done():
+        run = wrong_folders.train_run(task, model, folder / f"run-{task}-{model}")
+        data = write_form(form_for(task, model), folder / f"data-{task}-{model}")
+        commands += wrong_options.model_commands(
+            str(run), task, wrong_folders.request_for(task, model, folder), data, folder
+        )
+    with wrong_options.skip_work():
         for command in commands:
-            every = [one for name, option in command.options.items() for one in wrong_options.wrong(name, option)]
-            for one in few(every, lambda one, name=command.name: f"{name} {one.option}", each):
-                yield f"{command.name} {one.option}", one.how, *wrong_options.tried(command, one)
+            every = [
+                one for name, option in command.options.items() for one in wrong_options.wrong_values(name, option)
+            ]
+            for one in sample_cases(every, lambda one, name=command.name: f"{name} {one.option}", each):
+                yield f"{command.name} {one.option}", one.how, *wrong_options.try_case(command, one)
 
 
 def files(folder: Path, each: int) -> Iterator[Tried]:
-    with no_training():
+    with skip_training():
         for form in FORMS:
-            reading = wrong_files.Reading(form, folder / form.replace(" ", "-"))
-            for one in few(wrong_files.broken(form), lambda one: one.file, each):
-                yield f"{form}: {one.file} {one.place}", one.how, *reading.tried(one)
+            reading = wrong_files.FileTrial(form, folder / form.replace(" ", "-"))
+            for one in sample_cases(wrong_files.broken_cases(form), lambda one: one.file, each):
+                yield f"{form}: {one.file} {one.place}", one.how, *reading.try_case(one)
 
 
 def folders(folder: Path, each: int) -> Iterator[Tried]:
     for task, model in wrong_folders.FAMILIES:
-        run = wrong_folders.trained(task, model, folder / f"{task}-{model}")
-        for kind in ("ours", "theirs") if (task, model) in wrong_folders.OTHERS else ("ours",):
+        run = wrong_folders.train_run(task, model, folder / f"{task}-{model}")
+        for kind in ("ours", "theirs") if (task, model) in wrong_folders.HF_FAMILIES else ("ours",):
             name = f"{task}-{model}-{kind}"
-            answering = wrong_folders.Answering(task, model, run, folder / name, kind == "theirs")
-            for one in few(wrong_folders.broken(folder / name), lambda one, name=name: f"{name} {one.file}", each):
-                yield f"{name}: {one.file} {one.place}", one.how, *answering.tried(one)
+            answering = wrong_folders.FolderTrial(task, model, run, folder / name, kind == "theirs")
+            for one in sample_cases(
+                wrong_folders.broken_cases(folder / name), lambda one, name=name: f"{name} {one.file}", each
+            ):
+                yield f"{name}: {one.file} {one.place}", one.how, *answering.try_case(one)
 
 
 def runs(folder: Path, each: int) -> Iterator[Tried]:
     for task, model in RESUMED:
-        run = wrong_folders.trained(task, model, folder / f"{task}-{model}")
-        with no_training():
-            resuming = wrong_runs.Resuming(task, run, folder / f"{task}-{model}-copy")
-            for one in few(wrong_runs.broken(run), lambda one, task=task: f"{task} {one.file}", each):
-                yield f"{task}-{model}: {one.file} {one.place}", one.how, *resuming.tried(one)
+        run = wrong_folders.train_run(task, model, folder / f"{task}-{model}")
+        with skip_training():
+            resuming = wrong_runs.ResumeTrial(task, run, folder / f"{task}-{model}-copy")
+            for one in sample_cases(wrong_runs.broken_cases(run), lambda one, task=task: f"{task} {one.file}", each):
+                yield f"{task}-{model}: {one.file} {one.place}", one.how, *resuming.try_case(one)
 
 
 KINDS = {"options": (options, 2), "files": (files, 1000), "folders": (folders, 25), "runs": (runs, 50)}

@@ -51,7 +51,7 @@ def data(task: str, folder: Path) -> dict[str, object]:
     for name, some in (("train", text[:cut]), ("valid", text[cut:])):
         (folder / f"{name}.txt").write_text(some)
     sets = {"data": [folder / "train.txt"], "valid": [folder / "valid.txt"]}
-    return sets | {"pieces": "characters", "context": 128, "check-examples": 200_000}
+    return sets | {"tokenizer": "characters", "context": 128, "check-examples": 200_000}
 
 
 def main() -> None:

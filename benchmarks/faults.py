@@ -27,7 +27,7 @@ import torch
 from kill import alone, command, warm, written
 
 from regard.cli import main
-from regard.data.batches import ByLength, Position, forever
+from regard.data.batches import BucketedExamples, Position, iterate_batches
 from regard.training.run import Run
 from regard.training.save import LATEST, damage, saves
 from regard.training.settings import start
@@ -145,7 +145,7 @@ def damaged(run: Path, count: int, luck: random.Random) -> tuple[int, int]:
     return found, used
 
 
-class Rows(ByLength):
+class Rows(BucketedExamples):
     def __init__(self, lengths: Any):
         self.lengths, self.units = lengths, len(lengths)
 
@@ -157,11 +157,11 @@ def restarts(schedules: int, luck: random.Random) -> int:
         rows = Rows(np.random.default_rng(seed).integers(1, 30, (luck.randint(1, 80), 2)))
         budget, wanted = luck.randint(10, 200), []
         total = sum(len(rows.epoch(budget, seed, epoch)) for epoch in range(3))
-        whole = forever(rows, budget, seed)
+        whole = iterate_batches(rows, budget, seed)
         wanted = [next(whole)[1] for _ in range(total)]
         found, position = [], Position()
         while len(found) < total:
-            life = forever(rows, budget, seed, position)
+            life = iterate_batches(rows, budget, seed, position)
             for _ in range(min(luck.randint(0, 9), total - len(found))):
                 position, batch = next(life)
                 found.append(batch)

@@ -43,7 +43,7 @@ REACH = 0.004  # seconds after it has begun in which a phase is hit, if it is ai
 BEGUN = 0.9  # share of the other blows that wait for the first step
 COMMON = {
     "steps": 120, "checks": 24, "accumulate": 2, "dropout": 0.2, "average": 0.9, "threads": 1, "batch-tokens": 200,
-    "check-examples": 20, "dim": 16, "heads": 2, "hidden": 32, "device": "cpu", "pieces": "characters",
+    "check-examples": 20, "dim": 16, "heads": 2, "hidden": 32, "device": "cpu", "tokenizer": "characters",
 }  # fmt: skip
 TASKS: dict[str, dict[str, Any]] = {
     "translate": {"encoder-layers": 1, "decoder-layers": 1},
@@ -110,9 +110,9 @@ def during(phase: mmap.mmap, name: str, home: Any, function: str) -> None:
 
 def watched(phase: mmap.mmap) -> None:
     """Let a run in this process tell what it does just now."""
-    whole = loop.forever
+    whole = loop.iterate_batches
 
-    def forever(*args: Any) -> Iterator[Any]:
+    def iterate_batches(*args: Any) -> Iterator[Any]:
         for position, rows in whole(*args):
             phase[0] = PHASES.index("end of an epoch" if position.batch == 0 else "step")
             yield position, rows
@@ -123,7 +123,7 @@ def watched(phase: mmap.mmap) -> None:
         phase[0] = PHASES.index("finish")  # until the process ends
         last(*args)
 
-    loop.forever, training.finish = forever, finish
+    loop.iterate_batches, training.finish = iterate_batches, finish
     during(phase, "validation", training, "check")
     during(phase, "save", runs, "save_folder")
 

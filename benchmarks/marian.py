@@ -87,7 +87,7 @@ def main() -> None:
                 title, parts, beam = works[work]
                 acts = {r.title: act(r, parts, beam) for r in runners if work != "file" or r.precision == "int8"}
                 if work == "file" and threads > 1 and "CTranslate2 int8" in acts:
-                    args = (Path(room), threads, tokenizer.pieces, parts, beam)
+                    args = (Path(room), threads, tokenizer.convert_ids_to_tokens, parts, beam)
                     acts[f"CTranslate2 x{threads} int8"] = workers(*args)
                     torch.set_num_threads(threads)  # its workers have one each, and it tells everyone
                 costs = time_rounds(acts, said.seconds)

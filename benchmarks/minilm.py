@@ -68,7 +68,7 @@ def main() -> None:
     folder = minilm()
     plain = load(folder, "cpu")
     rows = plain.task.tokens(texts(said.texts), plain.model.body.config.context)  # type: ignore[attr-defined]
-    work = ForwardWorkload(sorted(rows, key=len), None, plain.tokenizer.pad)
+    work = ForwardWorkload(sorted(rows, key=len), None, plain.tokenizer.pad_token_id)
     lengths = [len(row) for row in work.rows]
     print(f"{len(rows)} texts, {lengths[0]} to {lengths[-1]} tokens, {sum(lengths) / len(lengths):.1f} in the middle")
     right = vectors(plain, work.rows)

@@ -27,7 +27,7 @@ from regard.training.run import Run
 from regard.training.save import saves
 
 RECIPE = {
-    "--minutes": "60", "--dropout": "0.2", "--vocab": "4000", "--batch-tokens": "3072", "--checks": "10",
+    "--minutes": "60", "--dropout": "0.2", "--vocab-size": "4000", "--batch-tokens": "3072", "--checks": "10",
     "--keep": "10", "--check-examples": "1014", "--out": "runs/multi30k",
 }  # fmt: skip
 HOW = Decoding(beam=5, length_penalty=1.6)  # 1.0 to 2.0 tried on val: 39.81 to 40.03 in the published form

@@ -33,7 +33,7 @@ from regard.tasks.steps import the_best
 
 ENV, EPISODES, TEST = "CartPole-v1", 50, 777_000  # the seed of the test, far from all others
 ROUND, MAX_ROUNDS, PERFECT = 1000, 200, 500  # real steps of a round of the learner, rounds, the highest return
-RECIPE = {"context": 20, "dim": 64, "layers": 2, "heads": 4, "hidden": 256, "held-out": 0.1, "threads": 1}
+RECIPE = {"context": 20, "dim": 64, "layers": 2, "heads": 4, "hidden": 256, "valid-share": 0.1, "threads": 1}
 BEST = 0.1  # share of the episodes, those with the highest returns
 METHODS: dict[str, dict[str, Any]] = {
     "behaviour cloning": {},

@@ -21,10 +21,16 @@ from regard.training.run import Run
 
 DIM = 128
 RECIPES: dict[str, dict[str, Any]] = {
-    "write": {"model": "nano", "context": 64, "batch-tokens": 1024, "pieces": "characters", "check-examples": 50_000},
+    "write": {
+        "model": "nano",
+        "context": 64,
+        "batch-tokens": 1024,
+        "tokenizer": "characters",
+        "check-examples": 50_000,
+    },
     "tag": {"model": "bert", "size": "tiny"},
-    "classify": {"model": "bert", "size": "tiny", "dropout": 0.3, "vocab": 2000},
-    "translate": {"model": "transformer", "size": "tiny", "vocab": 4000, "check-examples": 200},
+    "classify": {"model": "bert", "size": "tiny", "dropout": 0.3, "vocab-size": 2000},
+    "translate": {"model": "transformer", "size": "tiny", "vocab-size": 4000, "check-examples": 200},
 }
 RATES = {
     "muon": [x * 0.64 / DIM for x in (0.25, 0.5, 1, 2)],

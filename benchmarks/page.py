@@ -36,7 +36,7 @@ def main() -> None:
     run, page, data = given.out / "run", given.out / "look.html", given.out / "text.txt"
     given.out.mkdir(parents=True, exist_ok=True)
     data.write_text("\n".join(stories.stories(20)), encoding="utf-8")
-    sizes = "--model gpt --size gpt2 --pieces characters --context 128 --batch-tokens 256 --steps 1 --checks 1"
+    sizes = "--model gpt --size gpt2 --tokenizer characters --context 128 --batch-tokens 256 --steps 1 --checks 1"
     if not (run / "README.md").exists() and regard(
         ["train", "write", "--data", str(data), "--out", str(run), *sizes.split()]
     ):

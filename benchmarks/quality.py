@@ -62,7 +62,7 @@ def translate(out: Path, minutes: float, count: int) -> dict[str, str]:
     """What each loses, told."""
     data = SHARED / "multi30k"
     files = {part: [f"{data}/{part}.{language}.gz" for language in ("en", "de")] for part in ("train", "val")}
-    recipe = {"data": files["train"], "valid": files["val"], "minutes": minutes, "dropout": 0.2, "vocab": 4000}
+    recipe = {"data": files["train"], "valid": files["val"], "minutes": minutes, "dropout": 0.2, "vocab-size": 4000}
     trained("translate", out / "multi30k", recipe | {"check-examples": 200, "checks": 3}, [])
     pairs = multi30k("test_2016_flickr")[:count]
     found = {name: one.task.score(one.model, pairs, BEAM) for name, one in variants(out / "multi30k").items()}

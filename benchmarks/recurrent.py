@@ -16,7 +16,7 @@ from regard.tasks.translating import Translating
 from regard.training.loop import parameters
 
 DATA = SHARED / "multi30k"
-COMMON = {"vocab": 4000, "dropout": 0.2, "batch-tokens": 3072, "checks": 5, "check-examples": 300}
+COMMON = {"vocab-size": 4000, "dropout": 0.2, "batch-tokens": 3072, "checks": 5, "check-examples": 300}
 MODELS = {
     "LSTM without attention": {"model": "recurrent", "size": "small", "no-attention": True},
     "LSTM with attention": {"model": "recurrent", "size": "small"},

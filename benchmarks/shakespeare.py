@@ -23,7 +23,7 @@ from torch import Tensor
 import regard
 
 WINDOW = 64
-RECIPE = {"pieces": "characters", "context": 64, "model": "nano", "dim": 128, "heads": 4, "warmup": 20}
+RECIPE = {"tokenizer": "characters", "context": 64, "model": "nano", "dim": 128, "heads": 4, "warmup": 20}
 # The shorter the time, the smaller the model and its batches.
 SHORT = {"layers": 2, "hidden": 512, "batch_tokens": 768, "rate": 0.006, "average": 0.98}
 LONG = {"layers": 4, "hidden": 384, "batch_tokens": 1024, "rate": 0.005, "average": 0.99}

@@ -15,8 +15,8 @@ import torch
 from tokenizers import Tokenizer as Engine
 from tokenizers import models, pre_tokenizers, processors
 
-from regard.data.pieces import TRANSLATING, WRITING, Layout
-from regard.data.tokens import Tokenizer
+from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_train import GPT_LAYOUT, MARIAN_LAYOUT, TokenizerLayout
 from regard.load import Loaded
 from regard.models import MODELS
 from regard.tasks import TASKS
@@ -46,7 +46,7 @@ SHAPES: dict[str, tuple[str, str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def words(vocab: int, texts: Iterable[str], layout: Layout) -> Tokenizer:
+def words(vocab: int, texts: Iterable[str], layout: TokenizerLayout) -> Tokenizer:
     """A token for each word of the texts, and for as many that nobody says as are missing."""
     known = dict.fromkeys(word for text in texts for word in text.split())
     room = vocab - len(layout.first) - len(layout.last)
@@ -68,11 +68,13 @@ def folder_of(shape: str, out: Path, texts: Iterable[str] = (), **other: Any) ->
     if (folder / "model.safetensors").exists():
         return folder
     sizes = sizes | other
-    task = TASKS[task_name](tokenizer=words(sizes["vocab"], texts, WRITING if task_name == "write" else TRANSLATING))
+    task = TASKS[task_name](
+        tokenizer=words(sizes["vocab"], texts, GPT_LAYOUT if task_name == "write" else MARIAN_LAYOUT)
+    )
     torch.manual_seed(1)
     one = MODELS[family]
     ability = next(name for name in task.asks if name in one.bodies)
-    model = task.head(one.bodies[ability](one.config(**(sizes | {"pad": task.tokenizer.pad})))).eval()
+    model = task.head(one.bodies[ability](one.config(**(sizes | {"pad": task.tokenizer.pad_token_id})))).eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if weight.dim() == 2 and "blocks" in name:  # so that what is said depends on what was read

@@ -23,8 +23,8 @@ from corpus import some_pairs
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from regard.data.pieces import Pieces, learn
-from regard.data.tokens import Tokenizer
+from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_train import TokenizerOptions, train_tokenizer
 from regard.models.transformer import SIZES, Transformer, TransformerConfig
 from regard.parts.positions import sinusoids
 from regard.tasks.translate import Translate
@@ -82,7 +82,7 @@ class Plain(nn.Module):
 
 
 def plain(tokenizer: Tokenizer, examples: Any, dropout: float, fewer: bool) -> Iterator[int]:
-    pad, rows = tokenizer.pad, len(examples.sources)
+    pad, rows = tokenizer.pad_token_id, len(examples.sources)
     model = Plain(len(tokenizer), pad, dropout, fewer).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.001)
     loss_of = nn.CrossEntropyLoss(ignore_index=pad, label_smoothing=0.1)
@@ -120,7 +120,7 @@ def main() -> None:
     torch.manual_seed(1)
     warnings.filterwarnings("ignore", "enable_nested_tensor")
     name, pairs = some_pairs()
-    tokenizer = learn((text for pair in pairs for text in pair), Pieces())
+    tokenizer = train_tokenizer((text for pair in pairs for text in pair), TokenizerOptions())
     task = Translate(tokenizer=tokenizer)
     examples = task.prepare(pairs)
     loops = {

@@ -18,7 +18,7 @@ from regard.data.mels import Mels
 from regard.data.molecules import FILE as MOLECULES
 from regard.data.molecules import Molecules
 from regard.data.pictures import Pictures
-from regard.data.tokens import Tokenizer
+from regard.data.tokenizer import Tokenizer
 from regard.data.views import Views
 from regard.generate import HEEDED, RULES, unheeded
 from regard.hub.files import read_json, there
@@ -72,10 +72,10 @@ def answers_of(task: Task) -> dict[str, Any]:
 
 def tokens_of(task: Task) -> dict[str, Any]:
     if isinstance(task, Translate):
-        return {"eos_token_id": task.tokenizer.end, "decoder_start_token_id": task.first}
+        return {"eos_token_id": task.tokenizer.eos_token_id, "decoder_start_token_id": task.first}
     if not isinstance(task, Write):
         return {}
-    begin, end, pad = task.tokenizer.begin, task.tokenizer.end, task.tokenizer.pad
+    begin, end, pad = task.tokenizer.bos_token_id, task.tokenizer.eos_token_id, task.tokenizer.pad_token_id
     ends = [end, *(other for other in task.ends if other != end)]
     return {"bos_token_id": begin, "eos_token_id": ends if len(ends) > 1 else end, "pad_token_id": pad}
 
@@ -307,7 +307,7 @@ def must_be_whole(file: Path, kind: Any, told: dict[str, Any]) -> None:
 
 def read_readers(folder: Path, wanted: set[str]) -> dict[str, Any]:
     """What reads the input of a folder, if the task wants it and the folder has it."""
-    return {name: kind.load(folder) for name, kind in READERS.items() if name in wanted and kind.lies_in(folder)}
+    return {name: kind.load(folder) for name, kind in READERS.items() if name in wanted and kind.exists_in(folder)}
 
 
 def agreed(config: Any, task: Task, folder: Path) -> Any:

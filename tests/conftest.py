@@ -83,5 +83,5 @@ def small_run(pairs_file, small, tmp_path_factory):
         "--batch-tokens",
         "300",
     ]
-    assert main([*args, "--rate", "0.02", "--checks", "2", "--held-out", "0.02", *small]) == 0
+    assert main([*args, "--rate", "0.02", "--checks", "2", "--valid-share", "0.02", *small]) == 0
     return folder

@@ -12,12 +12,12 @@ from importlib import import_module
 import pytest
 
 from regard.cli import VERBS, main, source
-from regard.cli.check import read_texts
+from regard.cli.check import read_documents
 from regard.cli.help import DOCUMENTS, GROUPS, PLAYING
 from regard.cli.options import parse
 from regard.cli.texts import as_they_come, lines_of
-from regard.data.documents import Documents
-from regard.data.files import Files, as_in_training
+from regard.data.documents import DocumentOptions
+from regard.data.splits import DataOptions, data_options_from_run
 from regard.models import MODELS
 from regard.tasks import TASKS
 from regard.training.loop import Plan
@@ -95,7 +95,7 @@ def german(tmp_path_factory):
     text = "".join(f"{row}\r\n" for row in ["Wie ist es?;Nummer;Wörter", *rows])
     (folder / "a.csv").write_bytes(text.encode("cp1252"))
     (folder / "utf8.csv").write_bytes(text.encode())
-    small = "--dim 8 --hidden 16 --context 16 --steps 2 --checks 1 --model pooled --pieces characters"
+    small = "--dim 8 --hidden 16 --context 16 --steps 2 --checks 1 --model pooled --tokenizer characters"
     fields = ["--fields", "Wie ist es?", "Wörter"]
     args = ["train", "classify", "--data", folder / "a.csv", "--encoding", "cp1252", *fields, *small.split()]
     assert main([str(arg) for arg in (*args, "--out", folder / "run")]) == 0
@@ -154,21 +154,21 @@ def test_a_file_of_another_encoding_is_suggested_its_option(german, capsys, tmp_
 
 def test_texts_to_check_or_measure_with_may_have_another_encoding(tmp_path):
     file = broken(tmp_path, "in.txt", "schön\nnaß\n".encode("cp1252"))
-    assert [*read_texts(str(file), "cp1252")] == ["schön", "naß"]
+    assert [*read_documents(str(file), "cp1252")] == ["schön", "naß"]
     with pytest.raises(ValueError, match=r"in\.txt:1: bad UTF-8, .*--encoding cp1252"):
-        [*read_texts(str(file), "utf-8")]
+        [*read_documents(str(file), "utf-8")]
 
 
 def test_several_files_of_training_and_one_to_score_on_are_of_one_kind(tmp_path):
     told = {"data": ["a.jsonl", "b.jsonl.gz"], "fields": ["body"], "encoding": "utf-16"}
     (tmp_path / "train.json").write_text(json.dumps(told))
-    files, said = as_in_training(tmp_path, ("c.jsonl",), separator=None)
+    files, said = data_options_from_run(tmp_path, ("c.jsonl",), separator=None)
     assert (files.fields, files.encoding, files.separator) == (("body",), "utf-16", None)
     assert said == "--fields body --encoding utf-16"
-    assert as_in_training(tmp_path, ("c.txt",)) == (Files(data=("c.txt",)), "")
+    assert data_options_from_run(tmp_path, ("c.txt",)) == (DataOptions(data=("c.txt",)), "")
     (tmp_path / "train.json").write_text('{"data": ["a.jsonl"], "fields": "body"}')
     with pytest.raises(ValueError, match=r"train\.json: fields cannot be 'body'"):
-        as_in_training(tmp_path, ("c.jsonl",))
+        data_options_from_run(tmp_path, ("c.jsonl",))
 
 
 @pytest.mark.parametrize(
@@ -221,8 +221,8 @@ def test_help_is_read_from_the_source_as_it_is():
         assert source.options(module, node.name) == options_of(TASKS[name].ways), name
         assert source.value(source.attribute(place, "about")) == TASKS[name].about
         assert source.value(source.attribute(place, "acts")) == TASKS[name].acts
-        reads_documents = Documents in TASKS[name].groups(TASKS[name].asks[0])
-        assert source.mentions(place, "groups", "Documents") == reads_documents
+        reads_documents = DocumentOptions in TASKS[name].groups(TASKS[name].asks[0])
+        assert source.mentions(place, "groups", "DocumentOptions") == reads_documents
     assert GROUPS.keys() | {"train", "lab", "models", "tasks"} == VERBS.keys()
 
 
@@ -311,7 +311,7 @@ BAD = {
     "unequal files": (["train", "translate", "--data", "{long}", "{short}"], "ends after 2"),
     "bytes that are no text": (["train", "translate", "--data", "{latin}"], "latin.tsv:2"),
     "a label of the wrong type": (["train", "translate", "--data", "{number}"], "number.jsonl:1"),
-    "a vocabulary too large": (["train", "translate", "--data", "{good}", "--vocab", "5000"], "5000"),
+    "a vocabulary too large": (["train", "translate", "--data", "{good}", "--vocab-size", "5000"], "5000"),
     "heads that do not divide": (["train", "translate", "--data", "{good}", "--dim", "10", "--heads", "4"], "4"),
     "a sentence longer than the context": (["train", "translate", "--data", "{good}", "--context", "2"], "context"),
     "a dropout of one": (["train", "translate", "--data", "{good}", "--dropout", "1"], "dropout"),
@@ -440,7 +440,18 @@ def test_a_validation_sentence_too_long_is_named_before_training(pairs_file, sma
 def test_single_words_are_judged_though_their_bleu_is_zero(small, capsys, tmp_path):
     letters = "abcdefghijkl"
     rows = [f"{a}{b}\t{a.upper()}{b.upper()}\n" for a in letters for b in letters]
-    options = ("--pieces", "characters", "--steps", "60", "--rate", "0.02", "--checks", "6", "--out", tmp_path / "run")
+    options = (
+        "--tokenizer",
+        "characters",
+        "--steps",
+        "60",
+        "--rate",
+        "0.02",
+        "--checks",
+        "6",
+        "--out",
+        tmp_path / "run",
+    )
     code, out, _ = run(
         capsys, "train", "translate", "--data", broken(tmp_path, "w.tsv", "".join(rows)), *options, *small
     )
@@ -487,7 +498,7 @@ def writer(tmp_path_factory):
     """A language model of a few letters that has seen one story many times."""
     folder = tmp_path_factory.mktemp("writer")
     (folder / "story.txt").write_text("You are here.\n> go\nYou go.\n> stay\nYou stay.\n" * 60)
-    small = "--dim 32 --hidden 32 --heads 2 --layers 1 --context 32 --pieces characters --checks 1"
+    small = "--dim 32 --hidden 32 --heads 2 --layers 1 --context 32 --tokenizer characters --checks 1"
     args = ["train", "write", "--data", folder / "story.txt", "--out", folder / "run", "--cache", folder / "cache"]
     assert main([*map(str, args), *small.split(), "--steps", "150", "--batch-tokens", "512", "--rate", "0.02"]) == 0
     return folder / "run"

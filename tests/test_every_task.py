@@ -23,8 +23,8 @@ from safetensors.torch import load_file, save_file
 
 from regard.cli import main
 from regard.data.episodes import video, write_episodes
-from regard.data.files import Files
-from regard.data.text import fold
+from regard.data.parallel_text import normalize_text
+from regard.data.splits import DataOptions
 from regard.hub.folder import read_json
 from regard.load import load
 from regard.models import MODELS, ability_for
@@ -41,7 +41,7 @@ SIDE, RATE = 8, 8000
 SMALL: dict[str, Any] = {
     "dim": 16, "layers": 1, "encoder_layers": 1, "decoder_layers": 1, "stages": 2, "heads": 2, "kv_heads": 1,
     "hidden": 12, "context": 64, "patch": 4, "image_dim": 16, "image_layers": 1, "image_heads": 2, "joint": 8,
-    "pieces": "characters", "device": "cpu", "batch_tokens": 400,
+    "tokenizer": "characters", "device": "cpu", "batch_tokens": 400,
     "mels": 8, "stride": 4,
     "shift": 0, "tempo": 0.0, "tract": 0.0, "pitch": 0.0, "colour": 0.0, "noise": -100.0, "masks": 0.0,
 }  # fmt: skip
@@ -348,9 +348,9 @@ INPUTS: dict[tuple[str, str], Callable[[Scene, Path], str]] = {
     ("tag", "spells"): lambda s, at: s.residues,
     ("classify", "bonds"): lambda s, at: s.smiles,
     ("regress", "bonds"): lambda s, at: s.smiles,
-    ("classify", "sees"): lambda s, at: str(png(at / "asked" / f"{s.number}.png", s)),
-    ("classify", "hears"): lambda s, at: str(wav(at / "asked" / f"{s.number}.wav", s)),
-    ("translate", "transcribes"): lambda s, at: str(wav(at / "asked" / f"{s.number}.wav", s)),
+    ("classify", "sees"): lambda s, at: str(png(at / "input_key" / f"{s.number}.png", s)),
+    ("classify", "hears"): lambda s, at: str(wav(at / "input_key" / f"{s.number}.wav", s)),
+    ("translate", "transcribes"): lambda s, at: str(wav(at / "input_key" / f"{s.number}.wav", s)),
     ("embed", "reads"): lambda s, at: f"{s.text}\t{s.deed}\tthe {s.thing}",
     ("embed", "gathers"): lambda s, at: f"{s.text}\t{s.deed}\tthe {s.thing}",
     ("answer", "reads"): lambda s, at: f"Which {s.thing}?\t{s.text}",
@@ -568,7 +568,7 @@ def test_every_filler_has_a_probability(finished: Any, capsys: Any) -> None:
     job, at = finished("fill", "bert")
     assert main(["run", str(job.run.folder), raw("fill", "bert", at)[0], "--n-best", "9999", "--json"]) == 0
     said = json.loads(capsys.readouterr().out, parse_constant=lambda word: pytest.fail(word))
-    assert len(said["answers"]) == len(job.task.tokenizer) - len({*job.task.tokenizer.special})
+    assert len(said["answers"]) == len(job.task.tokenizer) - len({*job.task.tokenizer.all_special_ids})
 
 
 @every_fit_and_form
@@ -761,8 +761,10 @@ def bundled() -> Iterator[Callable[[str, str], dict[str, list[str]]]]:
             if "bundled" in vars(kind):
                 sets = kind.bundled(able, **settings.aim)
             else:
-                sets = kind.read(Files(), able, settings.reading, **settings.aim).sets
-            return {name: [fold(getattr(row, "asked", row[0])) for row in rows] for name, rows in sets.items()}
+                sets = kind.read(DataOptions(), able, settings.reading, **settings.aim).sets
+            return {
+                name: [normalize_text(getattr(row, "input_key", row[0])) for row in rows] for name, rows in sets.items()
+            }
 
         yield asked
 
@@ -791,7 +793,7 @@ def test_a_task_may_start_from_a_model_that_filled(task: str, finished: Any, tmp
     for name, weight in filled.model.body.state_dict().items():
         assert torch.equal(weight, job.progress.model.body.state_dict()[name]), name
     assert job.task.tokenizer.roles == filled.tokenizer.roles
-    assert job.task.tokenizer.engine.get_vocab() == filled.tokenizer.engine.get_vocab()
+    assert job.task.tokenizer.backend_tokenizer.get_vocab() == filled.tokenizer.backend_tokenizer.get_vocab()
     assert [step.number for step in carry_out(job)] == [1, 2]
     assert load(job.run.folder)(raw(task, "bert", tmp_path)[0]) is not None
 
@@ -840,7 +842,7 @@ def test_a_task_may_start_from_a_model_that_wrote(task: str, finished: Any, tmp_
     cache = {"cache": str(tmp_path / "cache")} if task == "write" else {}
     given = files(task, "nano", tmp_path) | {"out": str(tmp_path / "run"), "steps": 2, "checks": 1} | cache
     job = planned(prepare(start(task, from_=str(begun.run.folder), device="cpu", batch_tokens=400, **given)))
-    assert job.task.tokenizer.engine.get_vocab() == begun.task.tokenizer.engine.get_vocab()
+    assert job.task.tokenizer.backend_tokenizer.get_vocab() == begun.task.tokenizer.backend_tokenizer.get_vocab()
     assert [step.number for step in carry_out(job)] == [1, 2]
     test_an_empty_input_is_answered_or_refused(task, "nano", lambda *_: (job, tmp_path))
 

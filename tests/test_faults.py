@@ -16,7 +16,7 @@ import faults  # noqa: E402
 import kill  # noqa: E402
 
 from regard.cli import main  # noqa: E402
-from regard.data.batches import Position, forever  # noqa: E402
+from regard.data.batches import Position, iterate_batches  # noqa: E402
 from regard.training import loop, run  # noqa: E402
 
 
@@ -93,7 +93,7 @@ def test_restarts_lose_and_repeat_nothing():
 
 def test_a_position_that_is_forgotten_is_noticed(monkeypatch):
     def forgetful(examples, budget, seed, start=None):
-        return forever(examples, budget, seed, Position(start.epoch if start else 0, 0))
+        return iterate_batches(examples, budget, seed, Position(start.epoch if start else 0, 0))
 
-    monkeypatch.setattr(faults, "forever", forgetful)
+    monkeypatch.setattr(faults, "iterate_batches", forgetful)
     assert faults.restarts(20, random.Random(3)) < 20

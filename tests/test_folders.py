@@ -25,7 +25,7 @@ from regard import load
 from regard.choose import Notice
 from regard.cli import main
 from regard.data.bundled import phrasebook
-from regard.data.sentencepieces import read_model
+from regard.data.sentencepiece_model import parse_model
 from regard.hub.folder import read_json
 from regard.load import Loaded
 from regard.tasks.fill import Fillers
@@ -103,7 +103,7 @@ def marian_files(folder: Path) -> int:
     for file, sentences in ("source.spm", PHRASES[::2]), ("target.spm", PHRASES[1::2]):
         model = spm("unigram", sentences, vocab_size=150)
         (folder / file).write_bytes(model)
-        names += [piece.text for piece in read_model(model)[0][3:]]
+        names += [piece.text for piece in parse_model(model)[0][3:]]
     ids = {name: i for i, name in enumerate(dict.fromkeys([*names, "<pad>"]))}
     (folder / "vocab.json").write_text(json.dumps(ids))
     return len(ids)
@@ -685,7 +685,7 @@ def sentencepiece_llama(folder: Path) -> Any:
     from transformers.tokenization_utils_base import generate_merges
 
     tokenizer = ours(folder).tokenizer
-    vocab = {name: i for i, name in enumerate(tokenizer.pieces(range(len(tokenizer))))}
+    vocab = {name: i for i, name in enumerate(tokenizer.convert_ids_to_tokens(range(len(tokenizer))))}
     return transformers.LlamaTokenizer(vocab=vocab, merges=generate_merges(vocab), add_bos_token=True)
 
 
@@ -1274,17 +1274,17 @@ def test_a_head_that_we_do_not_have_is_refused_with_advice(theirs: Any, capsys: 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_a_writer_goes_on_with_its_output_layer(name: str, theirs: Any, capsys: Any, tmp_path: Path) -> None:
     folder = shutil.copytree(theirs(name), tmp_path / "model")
-    told = read_json(folder / "generation_config.json") | {"eos_token_id": [ours(folder).tokenizer.end, 77]}
+    told = read_json(folder / "generation_config.json") | {"eos_token_id": [ours(folder).tokenizer.eos_token_id, 77]}
     (folder / "generation_config.json").write_text(json.dumps(told))
     run = trained(capsys, "write", "--from", folder, *plain_texts(tmp_path), *STILL, "--out", tmp_path / "run")
     before, after = weights_of(folder), weights_of(run)
     assert before.keys() == after.keys()
     assert all(torch.allclose(before[key], after[key], atol=1e-9) for key in before)
     made, tokenizer = ours(run), ours(folder).tokenizer
-    assert [*made.task.ends] == [tokenizer.end, 77]
+    assert [*made.task.ends] == [tokenizer.eos_token_id, 77]
     generation = transformers.GenerationConfig.from_pretrained(run)
-    assert (generation.eos_token_id, generation.bos_token_id) == ([tokenizer.end, 77], tokenizer.begin)
-    assert generation.pad_token_id == tokenizer.pad
+    assert (generation.eos_token_id, generation.bos_token_id) == ([tokenizer.eos_token_id, 77], tokenizer.bos_token_id)
+    assert generation.pad_token_id == tokenizer.pad_token_id
     model = transformers.AutoModelForCausalLM.from_pretrained(run).eval()
     given = torch.tensor(tokenizer.encode([TEXTS[0]]))
     with torch.inference_mode():
@@ -1391,7 +1391,7 @@ def sentence_transformer(folder: Path) -> Any:
 @pytest.mark.parametrize("pooling", ["mean", "first", "last"])
 def test_what_we_train_opens_in_sentence_transformers(pooling: str, capsys: Any, tmp_path: Path) -> None:
     sizes = ["--dim", 24, "--layers", 1, "--heads", 3, "--hidden", 40, "--context", 64]
-    given = ["--pooling", pooling, *sizes, *SHORT, "--pieces", "characters", "--check-examples", 20]
+    given = ["--pooling", pooling, *sizes, *SHORT, "--tokenizer", "characters", "--check-examples", 20]
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("".join(f"{PHRASES[i]}\t{PHRASES[i + 1]}\n" for i in range(0, 120, 2)))
     data = [] if pooling == "mean" else ["--data", pairs, "--valid", pairs]  # the bundled ones, or faster

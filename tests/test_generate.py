@@ -18,7 +18,7 @@ from torch import Tensor
 
 import regard.pick
 from regard.data.batches import Ragged, padding_mask
-from regard.data.pieces import Pieces, learn
+from regard.data.tokenizer_train import TokenizerOptions, train_tokenizer
 from regard.generate import Decoding, Hypothesis, beam_search, generate
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.parts.cache import Cache
@@ -270,7 +270,7 @@ ALL = np.arange(len(TEXTS))
 def translator() -> tuple[Translate, Model, Ragged]:
     """A Transformer whose weights are random but large, so that what it says depends on what it read. In float64: such
     weights magnify what kernels round differently, and they are other ones for other batches and processors."""
-    task = Translate(tokenizer=learn(TEXTS, Pieces("characters")))
+    task = Translate(tokenizer=train_tokenizer(TEXTS, TokenizerOptions("characters")))
     torch.manual_seed(2)
     sizes = {"dim": 16, "encoder_layers": 1, "decoder_layers": 2, "heads": 2, "hidden": 24}
     model = task.head(Transformer(TransformerConfig(len(task.tokenizer), context=40, **sizes))).eval()
@@ -290,8 +290,11 @@ class TestTransformer:
         for row, answers in enumerate(found):
             assert len(answers) == how.n_best
             for answer in answers:
-                source, target = torch.from_numpy(rows[row]).long(), torch.tensor([task.tokenizer.pad, *answer.ids])
-                wanted = torch.tensor([*answer.ids, task.tokenizer.end])
+                source, target = (
+                    torch.from_numpy(rows[row]).long(),
+                    torch.tensor([task.tokenizer.pad_token_id, *answer.ids]),
+                )
+                wanted = torch.tensor([*answer.ids, task.tokenizer.eos_token_id])
                 with torch.inference_mode():
                     logprobs = model(source[None], target[None])[0].log_softmax(-1)
                 again = logprobs.gather(1, wanted[:, None]).double().sum().item()
@@ -340,7 +343,7 @@ class TestTransformer:
         task, model, rows = translator
         for how in GREEDY, BEAM, Translating(temperature=5.0, n_best=20):
             for answers in task.search(model, rows, ALL, replace(how, longest=20)):
-                assert not any(task.tokenizer.pad in answer.ids for answer in answers)
+                assert not any(task.tokenizer.pad_token_id in answer.ids for answer in answers)
 
     def test_a_sentence_longer_than_the_context_is_refused_with_its_beginning_and_numbers(self, translator) -> None:
         task, model, _ = translator

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from regard.data.batches import Ragged
-from regard.data.pieces import READING, WRITING, Pieces, learn
+from regard.data.tokenizer_train import BERT_LAYOUT, GPT_LAYOUT, TokenizerOptions, train_tokenizer
 from regard.generate import Decoding
 from regard.hub.folder import read_config
 from regard.load import load
@@ -40,11 +40,11 @@ def sentences(count):
 def folder(request, tmp_path_factory):
     """A model that has learnt a little to say sentences backwards, and whose every weight matters."""
     torch.manual_seed(3)
-    tokenizer = learn(sentences(500), Pieces(vocab=80))
+    tokenizer = train_tokenizer(sentences(500), TokenizerOptions(vocab_size=80))
     task = Translate(tokenizer=tokenizer)
     config = TransformerConfig(
         vocab=len(tokenizer), context=64, dim=24, encoder_layers=3, decoder_layers=2, heads=4, hidden=40,
-        norm_last=request.param, pad=tokenizer.pad,
+        norm_last=request.param, pad=tokenizer.pad_token_id,
     )  # fmt: skip
     model = task.head(Transformer(config))
     with torch.no_grad():
@@ -92,7 +92,7 @@ def same_but_for_ties(ours, text, mine, theirs):
     if mine == theirs:
         return True
     at = next(i for i, (a, b) in enumerate(zip(mine + [-1], theirs + [-1], strict=False)) if a != b)
-    pad = ours.tokenizer.pad
+    pad = ours.tokenizer.pad_token_id
     source = torch.tensor(ours.tokenizer.encode([text]))
     with torch.inference_mode():
         best = ours.model(source, torch.tensor([[pad, *mine[:at]]]))[0, -1].topk(2).values
@@ -115,7 +115,7 @@ def test_greedy_tokens_of_transformers_on_200_sentences(folder):
     for i in range(0, len(texts), 50):
         batch = tokenizer(texts[i : i + 50], return_tensors="pt", padding=True)
         said += theirs.generate(**batch, num_beams=1, do_sample=False, max_length=length + 1).tolist()
-    end, pad = ours.tokenizer.end, ours.tokenizer.pad
+    end, pad = ours.tokenizer.eos_token_id, ours.tokenizer.pad_token_id
     clean = [[t for t in (row[1:] + [end])[: (row[1:] + [end]).index(end)] if t != pad] for row in said]
     assert all(same_but_for_ties(ours, *row) for row in zip(texts, mine, clean, strict=True))
     assert len({tuple(row) for row in mine}) > 50, "the model says too few different things to compare"
@@ -130,9 +130,9 @@ def test_greedy_tokens_of_ctranslate2_on_200_sentences(folder, tmp_path):
     texts, length = sentences(200), 20
     mine = our_tokens(ours, texts, length)
     translator = ctranslate2.Translator(str(tmp_path / "ct2"), device="cpu", compute_type="float32")
-    asked = [ours.tokenizer.pieces(ids) for ids in ours.tokenizer.encode(texts)]
+    asked = [ours.tokenizer.convert_ids_to_tokens(ids) for ids in ours.tokenizer.encode(texts)]
     said = translator.translate_batch(asked, beam_size=1, min_decoding_length=0, max_decoding_length=length)
-    clean = [[ours.tokenizer.engine.token_to_id(t) for t in r.hypotheses[0]] for r in said]
+    clean = [[ours.tokenizer.backend_tokenizer.token_to_id(t) for t in r.hypotheses[0]] for r in said]
     assert all(same_but_for_ties(ours, *row) for row in zip(texts, mine, clean, strict=True))
 
 
@@ -194,7 +194,7 @@ def run_of(folder, model, task):
 
 @pytest.fixture(scope="module", params=["gpt", "llama", "nano"])
 def writer(request, tmp_path_factory):
-    tokenizer = learn(sentences(100), Pieces(pieces="characters"), WRITING)
+    tokenizer = train_tokenizer(sentences(100), TokenizerOptions(tokenizer="characters"), GPT_LAYOUT)
     return run_of(tmp_path_factory.mktemp("run") / "model", request.param, Write(tokenizer=tokenizer))
 
 
@@ -203,7 +203,7 @@ def test_transformers_reads_and_goes_on_as_our_writers_do(writer):
     theirs = transformers.AutoModelForCausalLM.from_pretrained(writer).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(writer)
     texts, length, roles = [text[:30] for text in sentences(40)], 12, ours.tokenizer.roles
-    pad, end, unknown = (ours.tokenizer.id_of(roles[role]) for role in ("pad_token", "eos_token", "unk_token"))
+    pad, end, unknown = (ours.tokenizer.token_id(roles[role]) for role in ("pad_token", "eos_token", "unk_token"))
     assert tokenizer(texts).input_ids == ours.tokenizer.encode(texts)
     added = []
     for text in texts:
@@ -220,7 +220,7 @@ def test_transformers_reads_and_goes_on_as_our_writers_do(writer):
 
 
 def test_transformers_fills_gaps_as_our_bert_does(tmp_path):
-    task = Fill(tokenizer=learn(sentences(100), Pieces(vocab=80), READING))
+    task = Fill(tokenizer=train_tokenizer(sentences(100), TokenizerOptions(vocab_size=80), BERT_LAYOUT))
     folder = run_of(tmp_path / "model", "bert", task)
     ours, theirs = load(folder, device="cpu"), transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()
     for text in sentences(10):
@@ -231,7 +231,9 @@ def test_transformers_fills_gaps_as_our_bert_does(tmp_path):
 
 @pytest.mark.parametrize("model", ["gpt", "llama", "nano", "bert"])
 def test_transformers_finds_the_body_of_our_classifiers(model, tmp_path):
-    task = Classify(labels=["a", "b", "c"], tokenizer=learn(sentences(100), Pieces(vocab=80), READING))
+    task = Classify(
+        labels=["a", "b", "c"], tokenizer=train_tokenizer(sentences(100), TokenizerOptions(vocab_size=80), BERT_LAYOUT)
+    )
     folder = run_of(tmp_path / "model", model, task)
     ours, theirs = load(folder, device="cpu"), transformers.AutoModel.from_pretrained(folder).eval()
     ids = torch.tensor(task.tokenizer.encode(sentences(1)))

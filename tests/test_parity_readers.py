@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from regard.data.pieces import READING, Pieces, learn
+from regard.data.tokenizer_train import BERT_LAYOUT, TokenizerOptions, train_tokenizer
 from regard.hub.folder import Origin, read_config, read_weights, tensors_of, write_config, write_weights
 from regard.hub.names import Names, Rule, rule_of
 from regard.hub.tables import KNOWN
@@ -577,10 +577,10 @@ def test_ctranslate2_gives_the_vectors_of_our_bert(roberta: bool, tmp_path: Path
     from ctranslate2.converters import TransformersConverter
 
     words = ["tea", "water", "bread", "house", "river", "garden", "letter", "window", "train", "song"]
-    tokenizer = learn([" ".join(words)] * 3, Pieces(vocab=60), READING)
+    tokenizer = train_tokenizer([" ".join(words)] * 3, TokenizerOptions(vocab_size=60), BERT_LAYOUT)
     torch.manual_seed(1)
     config = BertConfig(
-        len(tokenizer), context=40, dim=24, layers=3, heads=4, hidden=20, sep=tokenizer.end, eps=1e-4,
+        len(tokenizer), context=40, dim=24, layers=3, heads=4, hidden=20, sep=tokenizer.eos_token_id, eps=1e-4,
         pad=1, after_pad=roberta,  # CTranslate2 takes a padding of 0 for none, and then starts from another row
     )  # fmt: skip
     body = Bert(config)

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from regard.data.pieces import WRITING, Pieces, learn
+from regard.data.tokenizer_train import GPT_LAYOUT, TokenizerOptions, train_tokenizer
 from regard.hub.folder import read_config, read_weights, write_config, write_weights
 from regard.hub.names import Names
 from regard.hub.tables import KNOWN
@@ -618,8 +618,8 @@ def test_ctranslate2_converts_our_writers_and_goes_on_as_they_do(
 
     draw = random.Random(5)
     texts = [" ".join(draw.choices(["tea", "water", "bread", "a house"], k=4)) for _ in range(8)]
-    layout = replace(WRITING, roles=WRITING.roles | {"bos_token": "</s>"})  # their converter wants one
-    tokenizer = learn(texts, Pieces(pieces="characters"), layout)
+    layout = replace(GPT_LAYOUT, roles=GPT_LAYOUT.roles | {"bos_token": "</s>"})  # their converter wants one
+    tokenizer = train_tokenizer(texts, TokenizerOptions(tokenizer="characters"), layout)
     sizes = {"vocab": len(tokenizer), "context": 64, "dim": 24, "layers": 2, "heads": 6, "hidden": 40, "pad": 1}
     torch.manual_seed(6)
     body: Any = MODELS[kind].bodies["writes"](MODELS[kind].config(**sizes | options))
@@ -631,7 +631,7 @@ def test_ctranslate2_converts_our_writers_and_goes_on_as_they_do(
     how = {"max_length": 20, "min_length": 20, "sampling_topk": 1, "include_prompt_in_result": False, "end_token": []}
     for text in texts:
         ids = tokenizer.encode([text[: draw.randint(3, 12)]])[0]
-        [said] = theirs.generate_batch([tokenizer.pieces(ids)], **how)
+        [said] = theirs.generate_batch([tokenizer.convert_ids_to_tokens(ids)], **how)
         with torch.inference_mode():
             mine = written(partial(ours.body, cache=ours.body.caches()), ours, torch.tensor([ids]), 20)[0].tolist()
             part = next(

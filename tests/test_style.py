@@ -104,38 +104,38 @@ def test_the_options_of_train_are_frozen():
     from regard.training.settings import options
 
     common = """
-        data valid test fields separator encoding held_out skip_bad
+        data valid test fields separator encoding valid_share skip_bad
         steps epochs minutes revisions batch_tokens accumulate optimizer rate schedule warmup decay weight_decay clip
         skip_nonfinite average seed
         layer_decay out from_ download new_head freeze vectors
         resume overwrite allow_changed checks check_examples keep patience average_last device threads compile
     """
-    text = "pieces vocab lowercase"
+    text = "tokenizer vocab_size lowercase"
     more = {
-        ("translate", "transformer"): f"""longest {text} smoothing both_ways
+        ("translate", "transformer"): f"""max_words {text} smoothing both_ways
             context dim encoder_layers decoder_layers heads hidden activation dropout norm_last scaled""",
-        ("translate", "recurrent"): f"""longest {text} smoothing both_ways
+        ("translate", "recurrent"): f"""max_words {text} smoothing both_ways
             context dim layers cell one_way truncate dropout attention""",
         ("write", "nano"): f"""{text} documents cache
             context dim layers heads kv_heads hidden dropout tied softcap base eps""",
         ("fill", "bert"): f"""{text} documents cache share whole_words
             context dim layers heads hidden activation dropout segments eps after_pad""",
-        ("classify", "pooled"): f"longest {text} pooling many smoothing context dim hidden dropout",
-        ("classify", "vit"): """longest side shift flip turn zoom tint pooling many smoothing
+        ("classify", "pooled"): f"max_words {text} pooling many smoothing context dim hidden dropout",
+        ("classify", "vit"): """max_words side shift flip turn zoom tint pooling many smoothing
             patch dim layers heads hidden activation dropout convolution class_token qkv_bias embed_norm eps""",
         ("classify", "listener"): """mels stride shift tempo tract pitch colour noise masks
             pooling many smoothing context dim layers heads hidden dropout eps""",
-        ("translate", "transcriber"): f"""longest {text} smoothing both_ways
+        ("translate", "transcriber"): f"""max_words {text} smoothing both_ways
             mels stride shift tempo tract pitch colour noise masks
             context dim encoder_layers decoder_layers heads hidden dropout""",
-        ("regress", "llama"): f"""longest {text} pooling context dim layers heads kv_heads head_dim hidden
+        ("regress", "llama"): f"""max_words {text} pooling context dim layers heads kv_heads head_dim hidden
             activation biases tied dropout base stretch trained eps""",
         ("regress", "graph"): "pooling dim layers heads hidden dropout bias eps",
-        ("tag", "gpt"): f"longest {text} smoothing context dim layers heads hidden activation tied dropout eps",
+        ("tag", "gpt"): f"max_words {text} smoothing context dim layers heads hidden activation tied dropout eps",
         ("decide", "world"): "best returns patch context dim layers heads hidden dropout eps",
         ("tag", "chain"): """smoothing
             context dim near_layers width layers heads hidden activation dropout base eps""",
-        ("embed", "bert"): f"""longest {text} pooling temperature
+        ("embed", "bert"): f"""max_words {text} pooling temperature
             context dim layers heads hidden activation dropout segments eps after_pad""",
         ("predict", "world"): "patch env hide real_steps memory context dim layers heads hidden dropout eps",
     }

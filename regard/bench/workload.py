@@ -48,7 +48,7 @@ class ForwardWorkload(NamedTuple):
             return
         for i in range(0, len(self.rows), size):
             table = Ragged(self.rows[i : i + size])
-            ids = table.padded(np.arange(len(table)), self.pad)
+            ids = table.pad(np.arange(len(table)), self.pad)
             yield ModelInputs(ids, padding_mask(table.lengths, ids.size(1)))
 
 
@@ -72,7 +72,7 @@ def build_workload(loaded: Loaded, texts: Sequence[str] | None) -> GenerationWor
         raise ValueError("there is no text to measure with: give a file that has some")
     if isinstance(task, Translate):
         return GenerationWorkload((rows * INPUTS)[:INPUTS], min(NEW_TOKENS, context // 2))
-    return ForwardWorkload(sorted(rows, key=len), None, loaded.tokenizer.pad)
+    return ForwardWorkload(sorted(rows, key=len), None, loaded.tokenizer.pad_token_id)
 
 
 def prompts(loaded: Loaded, texts: Sequence[str]) -> GenerationWorkload:

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 from regard.data.bundled import chains, numbers, phrasebook, quiz, shapes, stories
-from regard.data.documents import from_memory
+from regard.data.documents import documents_from_memory
 from regard.data.images import Captioned, Picture
-from regard.data.labelled import Labelled, Measured
-from regard.data.questions import Question
+from regard.data.labelled_text import LabelledText, RegressionText
+from regard.data.questions import QuestionRow
 from regard.data.sounds import Sound, Spoken
 from regard.tasks.answer import Answering
 from regard.tasks.classify import Classify
@@ -63,12 +63,13 @@ def classify_rows(task: Classify, pairs: TextPairs, pictures: list[Any]) -> list
         return [
             Picture(pixels, label, "sample", i) for i, (pixels, label) in enumerate(zip(pictures, labels, strict=True))
         ]
-    return [Labelled(text, None, labels[i], "sample", i + 1) for i, (text, _) in enumerate(pairs)]
+    return [LabelledText(text, None, labels[i], "sample", i + 1) for i, (text, _) in enumerate(pairs)]
 
 
 def regress_rows(task: Regress, pairs: TextPairs, _: Any) -> list[Any]:
     return [
-        Measured(text, None, task.mean + task.spread * (i % 3), "sample", i + 1) for i, (text, _) in enumerate(pairs)
+        RegressionText(text, None, task.mean + task.spread * (i % 3), "sample", i + 1)
+        for i, (text, _) in enumerate(pairs)
     ]
 
 
@@ -86,7 +87,8 @@ def answer_rows(task: Answering, pairs: TextPairs, _: Any) -> list[Any]:
     """The answer is the first word of the document. Questions are one word, so that the document fits the context."""
     question_pairs = [(first_words(text, 1), target or text) for text, target in pairs]
     return [
-        Question(q, text, ((first_words(text, 1), 0),), "sample", i + 1) for i, (q, text) in enumerate(question_pairs)
+        QuestionRow(q, text, ((first_words(text, 1), 0),), "sample", i + 1)
+        for i, (q, text) in enumerate(question_pairs)
     ]
 
 
@@ -102,8 +104,8 @@ def translate_rows(task: Translate, pairs: TextPairs, clips: list[Any]) -> list[
 TRAINING_ROWS: dict[type, Callable[[Any, TextPairs, list[Any]], Any]] = {
     Translate: translate_rows,
     Embed: lambda task, pairs, _: [(text, target or text) for text, target in pairs],
-    Write: lambda task, pairs, _: from_memory([text for text, _ in pairs], "sample"),
-    Fill: lambda task, pairs, _: from_memory([text for text, _ in pairs], "sample"),
+    Write: lambda task, pairs, _: documents_from_memory([text for text, _ in pairs], "sample"),
+    Fill: lambda task, pairs, _: documents_from_memory([text for text, _ in pairs], "sample"),
     Classify: classify_rows,
     Regress: regress_rows,
     Tag: tag_rows,

@@ -24,9 +24,9 @@ from regard.check.probe_texts import (
 )
 from regard.data.batches import Ints, Ragged, padding_mask
 from regard.data.bundled import paths, shapes, voices
-from regard.data.corpus import Windows
 from regard.data.mels import normal, side_by_side
 from regard.data.molecules import asked_for
+from regard.data.token_corpus import TokenWindows
 from regard.load import Loaded
 from regard.tasks.classify import Classify
 from regard.tasks.embed import Embed
@@ -66,7 +66,7 @@ class Probes(NamedTuple):
             return ModelInputs(torch.tensor(ids), None, target)
         table = Ragged(ids)
         indices = np.arange(len(ids))
-        x = table.padded(indices, self.pad)
+        x = table.pad(indices, self.pad)
         mask = padding_mask(table.lengths, x.size(1))
         if pad_ids is not None:
             x = x.where(mask[:, 0, 0], pad_ids[torch.arange(x.numel()) % len(pad_ids)].view_as(x))
@@ -75,7 +75,7 @@ class Probes(NamedTuple):
     def decoder_inputs(self, rows: Sequence[int], length: int | None) -> Tensor | None:
         if not self.targets:
             return None
-        return Ragged([self.targets[i][:length] for i in rows]).padded(np.arange(len(rows)), self.pad)
+        return Ragged([self.targets[i][:length] for i in rows]).pad(np.arange(len(rows)), self.pad)
 
     def batch(self, task: Any, rows: Ints) -> Any:
         options = {"training": False} if isinstance(task, Classify | Translate) else {}
@@ -107,7 +107,7 @@ def build_probes(loaded: Loaded, lines: Sequence[str] | None = None, seed: int =
         return Probes([], [], [], [], [], 0, pixels, examples, example_rows)
     generator = torch.Generator().manual_seed(seed)
     size = min(len(tokenizer), getattr(loaded.model.body.config, "vocab", len(tokenizer)))
-    regular_tokens = sorted({*range(size)} - {*tokenizer.special}) or [*range(size)]
+    regular_tokens = sorted({*range(size)} - {*tokenizer.all_special_ids}) or [*range(size)]
     max_tokens = min(context, MAX_TOKENS, getattr(task, "limit", None) or MAX_TOKENS)
     ids, targets = encode_pairs(task, pairs, max_tokens)
     for length in (min(length, max_tokens) for length in RANDOM_LENGTHS):
@@ -117,7 +117,7 @@ def build_probes(loaded: Loaded, lines: Sequence[str] | None = None, seed: int =
     request = REQUESTS.get(type(task), lambda text, _: first_words(text))
     requests = [] if scenes or clips else [request(*pair) for pair in pairs]
     return Probes(
-        texts, requests, ids, targets if is_seq2seq else [], regular_tokens, tokenizer.pad, pixels, examples,
+        texts, requests, ids, targets if is_seq2seq else [], regular_tokens, tokenizer.pad_token_id, pixels, examples,
         example_rows,
     )  # fmt: skip
 
@@ -168,7 +168,7 @@ def random_tokens(regular_tokens: list[int], count: int, generator: torch.Genera
 
 def select_rows(examples: Any, context: int | None) -> Ints:
     """Rows that fit the context, if `prepare` did not cut them. For a corpus, the starts of windows."""
-    if isinstance(examples, Windows):
+    if isinstance(examples, TokenWindows):
         return np.arange(0, len(examples.ids) - examples.length + 1, examples.length)[:PROBE_COUNT]
     fitting: Ints = np.arange(len(examples.lengths))
     if context is not None:

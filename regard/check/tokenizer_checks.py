@@ -17,7 +17,7 @@ from torch import nn
 
 from regard.check.check_result import CheckResult, count_result, join_names
 from regard.check.probes import Probes
-from regard.data.tokens import Tokenizer
+from regard.data.tokenizer import Tokenizer
 from regard.hub.tables.clip import CLIP_TEXT
 from regard.load import Loaded
 
@@ -63,12 +63,12 @@ def round_trip(tokenizer: Tokenizer, texts: list[str], rows: list[list[int]]) ->
 
 
 def unknown_id(tokenizer: Tokenizer) -> int:
-    return tokenizer.id_of(tokenizer.roles["unk_token"]) if "unk_token" in tokenizer.roles else -1
+    return tokenizer.token_id(tokenizer.roles["unk_token"]) if "unk_token" in tokenizer.roles else -1
 
 
 def normalize_as_declared(tokenizer: Tokenizer, text: str) -> str:
     """A text after the lower-casing and accent stripping that the tokenizer's normalizer does."""
-    normalizer = getattr(tokenizer.engine, "normalizer", None)
+    normalizer = getattr(tokenizer.backend_tokenizer, "normalizer", None)
     text = unicodedata.normalize("NFKC", text)
     if normalizer is not None and "a" in normalizer.normalize_str("A"):
         text = text.lower()
@@ -93,10 +93,10 @@ def first_difference(text: str, other: str) -> tuple[str, str]:
 
 
 def tokenizer_fit(tokenizer: Tokenizer, texts: list[str], rows: list[list[int]]) -> CheckResult:
-    count = max(1, sum(map(len, rows)) - len(tokenizer.around) * len(rows))
+    count = max(1, sum(map(len, rows)) - len(tokenizer.template_ids) * len(rows))
     unknown_share = sum(row.count(unknown_id(tokenizer)) for row in rows) / count
-    regular_ids = [i for row in rows for i in row if i not in tokenizer.special]
-    single_share = sum(map(is_single, tokenizer.pieces(regular_ids))) / max(1, len(regular_ids))
+    regular_ids = [i for row in rows for i in row if i not in tokenizer.all_special_ids]
+    single_share = sum(map(is_single, tokenizer.convert_ids_to_tokens(regular_ids))) / max(1, len(regular_ids))
     tokens_per_word = count / max(1, sum(len(text.split()) for text in texts))
     message = (
         f"{unknown_share:.1%} unknown, {single_share:.0%} characters or bytes, {tokens_per_word:.1f} tokens a word"
@@ -104,7 +104,7 @@ def tokenizer_fit(tokenizer: Tokenizer, texts: list[str], rows: list[list[int]])
     if unknown_share > MAX_UNKNOWN:
         advice = "The model cannot represent part of this text: check it with texts of the training domain (--text)."
         return CheckResult("tokenizer fit", "note", message, unknown_share, MAX_UNKNOWN, advice)
-    is_character_level = sum(map(is_single, tokenizer.engine.get_vocab())) > MAX_SINGLE * len(tokenizer)
+    is_character_level = sum(map(is_single, tokenizer.backend_tokenizer.get_vocab())) > MAX_SINGLE * len(tokenizer)
     if single_share > MAX_SINGLE and not is_character_level:
         advice = "Most tokens are single characters: train the tokenizer on this language, or on more text."
         return CheckResult("tokenizer fit", "note", message, single_share, MAX_SINGLE, advice)
@@ -139,7 +139,7 @@ def special_tokens(tokenizer: Tokenizer, config: dict[str, Any]) -> list[CheckRe
     for role in ("bos", "eos"):  # an id beyond the vocabulary names no token: see generation settings
         if is_tower or all(isinstance(i, int) and i >= vocab for i in as_list(in_config.get(role))):
             in_config[role] = None
-    ids = {role: (tokenizer.id_of(token), in_config[role]) for role, token in own.items()}
+    ids = {role: (tokenizer.token_id(token), in_config[role]) for role, token in own.items()}
     if not (mismatched := [role for role, (a, b) in ids.items() if b is not None and a not in as_list(b)]):
         count = sum(number is not None for _, number in ids.values())
         return [CheckResult("special tokens", "ok", f"config.json and tokenizer agree on {count}", 0, 0)]

@@ -26,7 +26,7 @@ GROUPS: dict[str, tuple[Group, ...]] = {
     "imitate": (("regard.cli.imitate", "ImitateOptions"), ("regard.rl.gail", "GAILOptions")),
     "demo": (("regard.cli.demo", "Demo"),),
 }
-DOCUMENTS: Group = ("regard.data.documents", "Documents")
+DOCUMENTS: Group = ("regard.data.documents", "DocumentOptions")
 PLAYING: Group = ("regard.cli.act", "PlayOptions")
 WIDTH, LEFT = 100, 28
 

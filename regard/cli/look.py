@@ -11,7 +11,7 @@ import tyro
 from regard.choose import must
 from regard.cli.model import Fetching, found
 from regard.cli.options import parse
-from regard.data.files import as_in_training
+from regard.data.splits import data_options_from_run
 from regard.load import load
 from regard.training.settings import options_of
 from regard.view.report import ModelReport
@@ -39,7 +39,7 @@ def main(args: list[str]) -> int:
     options = Look(**{name: values.pop(name) for name in options_of(Look)})
     folder = found(options.model, Fetching(**values))
     loaded = load(folder, options.device)
-    files, _ = as_in_training(folder, options.rows)
+    files, _ = data_options_from_run(folder, options.rows)
     rows = loaded.rows(files.data, files.fields, dialect=files.dialect) if options.rows else None
     report = ModelReport(loaded, options.text, options.target, options.word, rows, folder)
     page = report.save(Path(options.out))

@@ -21,7 +21,7 @@ from regard.cli.model import Fetching, found, named_in
 from regard.cli.options import parse
 from regard.cli.texts import must_be_short, windows
 from regard.data.fasta import holds_fasta
-from regard.data.lines import must_be_encoding
+from regard.data.lines import validate_encoding
 from regard.device import use_threads
 from regard.hub.files import TEXT
 from regard.load import Loaded, load
@@ -57,7 +57,7 @@ class Use:
     reproducible: bool = False  # the same bits whatever else is asked with a text; on the CPU, and slower
 
     def __post_init__(self) -> None:
-        must_be_encoding(self.encoding)
+        validate_encoding(self.encoding)
         must(
             self,
             threads=(self.threads is None or self.threads >= 1, "at least 1"),

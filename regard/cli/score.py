@@ -15,8 +15,8 @@ from regard.choose import must
 from regard.cli.model import Fetching, found, named_in
 from regard.cli.options import parse
 from regard.cli.run import folder_defaults
-from regard.data.documents import Documents
-from regard.data.files import READ_BY, as_in_training
+from regard.data.documents import DocumentOptions
+from regard.data.splits import READ_OPTIONS, data_options_from_run
 from regard.load import load
 from regard.purpose import task_of
 from regard.reproducible import reproducible
@@ -48,7 +48,7 @@ def main(args: list[str]) -> int:
     folder = named_in(args)
     kind = TASKS[task_of(folder) if folder else "translate"]
     ways: Any = kind.ways
-    kept = {"cache": options_of(Documents)["cache"]} if Documents in kind.groups(kind.asks[0]) else {}
+    kept = {"cache": options_of(DocumentOptions)["cache"]} if DocumentOptions in kind.groups(kind.asks[0]) else {}
     asked = options_of(ways) | folder_defaults(ways, folder)
     given = parse("regard score", args, options_of(Measure) | options_of(Fetching) | asked | kept)
     how_found = Fetching(**{name: given.pop(name) for name in options_of(Fetching)})
@@ -59,7 +59,9 @@ def main(args: list[str]) -> int:
         raise ValueError("name the files to score on, in the form that the model was trained on")
     speed = None if measure.reproducible else measure.speed
     folder = found(measure.model, how_found)
-    files, remembered = as_in_training(folder, measure.data, **{name: getattr(measure, name) for name in READ_BY})
+    files, remembered = data_options_from_run(
+        folder, measure.data, **{name: getattr(measure, name) for name in READ_OPTIONS}
+    )
     if remembered:
         print(f"reading the files as in training: {remembered}", file=sys.stderr)
     loaded = load(folder, measure.device, speed=speed)

@@ -12,7 +12,7 @@ from threading import Thread
 from typing import Any, BinaryIO
 
 from regard.data.fasta import holds_fasta, sequences
-from regard.data.lines import SUGGESTED, Bad, Lines, is_encoding
+from regard.data.lines import ENCODING_HINT, BadRow, Lines, is_encoding_error
 from regard.hub.files import TEXT
 
 WINDOW = 1024  # texts held at once
@@ -32,9 +32,9 @@ def from_file(file: str, encoding: str = "utf-8") -> Iterator[str]:
     lines = Lines(file, encoding)
     try:
         for number, line in enumerate(sequences(lines) if holds_fasta(file) else lines, 1):
-            if isinstance(line, Bad):
-                remedy = f": {SUGGESTED}" if is_encoding(line) else ""
-                raise ValueError(f"{line.file}:{line.line}: {line.why}, {line.detail}{remedy}")
+            if isinstance(line, BadRow):
+                remedy = f": {ENCODING_HINT}" if is_encoding_error(line) else ""
+                raise ValueError(f"{line.file}:{line.line}: {line.reason}, {line.detail}{remedy}")
             must_be_short(line, f"{file}:{number}")
             yield line
     except FileNotFoundError:
@@ -87,4 +87,4 @@ def decoded(line: bytes, number: int) -> str:
     try:
         return line.removesuffix(b"\n").removesuffix(b"\r").decode()
     except UnicodeDecodeError as error:
-        raise ValueError(f"{where}: not of that encoding at byte {error.start + 1}: {SUGGESTED}") from None
+        raise ValueError(f"{where}: not of that encoding at byte {error.start + 1}: {ENCODING_HINT}") from None

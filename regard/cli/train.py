@@ -17,7 +17,7 @@ from regard.cli.help import show
 from regard.cli.leaving import already, go_on, politely
 from regard.cli.model import Fetching, found
 from regard.cli.options import parse
-from regard.data.lint import BadLines, Report
+from regard.data.lint import BadRowsError, LintReport
 from regard.hub.folder import read_config, read_json
 from regard.models import MODELS
 from regard.scores import standard_error
@@ -91,7 +91,7 @@ def ready(settings: Settings) -> Job:
     """A job that is about to start, introduced as it is made."""
     try:
         job = prepare(settings)
-    except BadLines as bad:
+    except BadRowsError as bad:
         show_report(bad.report)
         raise
     if job.data.report:
@@ -139,7 +139,7 @@ def follow(job: Job, command: str) -> int:
     return 0
 
 
-def show_report(report: Report) -> None:
+def show_report(report: LintReport) -> None:
     if sys.stdout.isatty():
         from rich.console import Console
 
@@ -161,7 +161,7 @@ def introduce(job: Job) -> None:
         error = standard_error(90.0, count)
         print(
             f"warning: {count} examples to validate on hardly tell better weights from worse: a score of 90 % has a "
-            f"standard error of {error:.0f} points. Give --valid, or a larger --held-out"
+            f"standard error of {error:.0f} points. Give --valid, or a larger --valid-share"
         )
     if job.progress.step and not job.finished:
         print(f"going on from step {job.progress.step}")

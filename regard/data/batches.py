@@ -32,7 +32,7 @@ class Ragged:
     def __getitem__(self, row: int) -> npt.NDArray[np.int32]:
         return self.ids[self.ends[row] - self.lengths[row] : self.ends[row]]
 
-    def padded(self, rows: Ints, pad: int) -> Tensor:
+    def pad(self, rows: Ints, pad: int) -> Tensor:
         """(B,T) ids; the lengths say what of it is real."""
         table = np.full((len(rows), int(self.lengths[rows].max())), pad, np.int64)
         for i, row in enumerate(rows):
@@ -58,17 +58,17 @@ class Examples(Protocol):
     def epoch(self, budget: int, seed: int, epoch: int) -> list[Ints]: ...
 
 
-class ByLength:
+class BucketedExamples:
     """Examples that go with others of like length."""
 
     lengths: Ints  # (N, columns)
     units: int
 
     def epoch(self, budget: int, seed: int, epoch: int) -> list[Ints]:
-        return epoch_of(self.lengths, budget, seed, epoch)
+        return bucket_by_length(self.lengths, budget, seed, epoch)
 
 
-def epoch_of(lengths: Ints, budget: int, seed: int, epoch: int) -> list[Ints]:
+def bucket_by_length(lengths: Ints, budget: int, seed: int, epoch: int) -> list[Ints]:
     """Every example exactly once, in batches whose rows times longest length stay within `budget` tokens.
 
     `lengths` is (N, columns); the longest column of a row counts. Equal lengths are shuffled among each other, then the
@@ -77,11 +77,11 @@ def epoch_of(lengths: Ints, budget: int, seed: int, epoch: int) -> list[Ints]:
     draw = np.random.default_rng([seed, epoch])
     order = draw.permutation(len(lengths))
     order = order[np.lexsort((*lengths[order].T, lengths[order].max(1)))]
-    batches = cut(lengths[order].max(1), budget)
+    batches = split_by_budget(lengths[order].max(1), budget)
     return [order[a:b] for a, b in (batches[i] for i in draw.permutation(len(batches)))]
 
 
-def cut(lengths: Ints, budget: int) -> list[tuple[int, int]]:
+def split_by_budget(lengths: Ints, budget: int) -> list[tuple[int, int]]:
     """Neighbours into batches: as many as fit the budget, at least one."""
     batches, start, longest = [], 0, 0
     for i, length in enumerate(lengths.tolist()):
@@ -92,7 +92,9 @@ def cut(lengths: Ints, budget: int) -> list[tuple[int, int]]:
     return [*batches, (start, len(lengths))] if len(lengths) else []
 
 
-def forever(examples: Examples, budget: int, seed: int, start: Position = START) -> Iterator[tuple[Position, Ints]]:
+def iterate_batches(
+    examples: Examples, budget: int, seed: int, start: Position = START
+) -> Iterator[tuple[Position, Ints]]:
     """The batches from `start` on, epoch after epoch, each with the position that follows it."""
     epoch, skip = start
     while True:
@@ -105,17 +107,17 @@ def forever(examples: Examples, budget: int, seed: int, start: Position = START)
         epoch, skip = epoch + 1, 0
 
 
-def real_places(lengths: Ints, longest: int) -> Tensor:
+def length_mask(lengths: Ints, longest: int) -> Tensor:
     """(B,T), True where there is a token."""
     return torch.arange(longest) < torch.from_numpy(lengths)[:, None]
 
 
 def padding_mask(lengths: Ints, longest: int) -> Tensor:
     """(B,1,1,S). It comes from lengths, not from ids: a text may hold the padding's id too."""
-    return real_places(lengths, longest)[:, None, None]
+    return length_mask(lengths, longest)[:, None, None]
 
 
-def handfuls(items: Iterable[T], size: int) -> Iterator[list[T]]:
+def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
     """So many at a time: the input may be endless."""
     source = iter(items)
     while some := list(islice(source, size)):

@@ -15,23 +15,23 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from regard.data.fasta import holds_fasta, sequences
-from regard.data.files import Data, Files, fingerprint
-from regard.data.flaws import unwritable
-from regard.data.lines import SUGGESTED, Bad, Lines, is_encoding
-from regard.data.text import kinds_of, objects, place, strings
+from regard.data.lines import ENCODING_HINT, BadRow, Lines, is_encoding_error
+from regard.data.parallel_text import file_suffixes, json_objects, place, strings
+from regard.data.splits import Data, DataOptions, fingerprint
+from regard.data.text_checks import unwritable
 from regard.places import CACHE
 
-By = Literal["files", "paragraphs", "lines"]  # what a document is
+DocumentUnit = Literal["files", "paragraphs", "lines"]  # what a document is
 BLOCK = 1 << 18  # characters of a piece, about
 EXAMPLE = 200  # characters of a text that count as one example
 SAMPLE = 1 << 26  # characters that a tokenizer is learnt from, at most
 
 
 @dataclass(frozen=True)
-class Documents:
+class DocumentOptions:
     """What stands by itself in a text, and where its tokens are kept."""
 
-    documents: By | None = None  # what a document is; JSON lines are one each
+    documents: DocumentUnit | None = None  # what a document is; JSON lines are one each
     cache: str = CACHE  # folder for the tokens of texts, so that they are made only once
 
 
@@ -40,7 +40,7 @@ class Piece(NamedTuple):
     ends: bool  # the document does
 
 
-class Texts:
+class DocumentStream:
     """Documents in pieces, read anew each time they are asked for."""
 
     def __init__(self, read: Callable[[], Iterator[Piece]], name: str, cache: Path | None = None):
@@ -63,8 +63,8 @@ class Texts:
     def characters(self) -> int:
         return sum(len(piece.text) for piece in self)
 
-    def beginning(self, characters: int) -> Texts:
-        return Texts(lambda: part(self, 0, characters), self.name)
+    def prefix(self, characters: int) -> DocumentStream:
+        return DocumentStream(lambda: part(self, 0, characters), self.name)
 
     def digest(self) -> str:
         digest = blake2b(digest_size=16)
@@ -73,18 +73,18 @@ class Texts:
         return digest.hexdigest()
 
 
-def from_memory(documents: list[str], name: str) -> Texts:
-    return Texts(lambda: (Piece(text, True) for text in documents), name)
+def documents_from_memory(documents: list[str], name: str) -> DocumentStream:
+    return DocumentStream(lambda: (Piece(text, True) for text in documents), name)
 
 
-def from_files(
+def documents_from_files(
     files: Iterable[str],
     by: str,
     skip_bad: bool = False,
     field: str = "text",
     cache: Path | None = None,
     encoding: str = "utf-8",
-) -> Texts:
+) -> DocumentStream:
     """Text files, plain or gzip, JSON lines with a field of text, or FASTA, in which each chain is a document."""
     names = [str(file) for file in files]
     for name in names:
@@ -93,7 +93,7 @@ def from_files(
                 f"{name}: {'this is a folder; name the files in it' if os.path.isdir(name) else 'no such file'}"
             )
 
-    kinds_of(names)
+    file_suffixes(names)
 
     def read() -> Iterator[Piece]:
         for name in names:
@@ -101,8 +101,8 @@ def from_files(
             if holds_fasta(name):
                 yield from (Piece(chain, True) for chain in good(sequences(raw), skip_bad, raw))
                 continue
-            lines = good(json_texts(raw, field) if holds_json(name) else plain_texts(raw), skip_bad, raw)
-            if holds_json(name):
+            lines = good(json_texts(raw, field) if is_json_file(name) else plain_texts(raw), skip_bad, raw)
+            if is_json_file(name):
                 yield from (Piece(text, True) for text in lines)
             elif by == "lines":
                 yield from (Piece(line, True) for line in lines if line.strip())
@@ -113,37 +113,37 @@ def from_files(
             else:
                 yield from whole(lines)
 
-    return Texts(read, names[0], cache)
+    return DocumentStream(read, names[0], cache)
 
 
-def holds_json(name: str) -> bool:
+def is_json_file(name: str) -> bool:
     return name.lower().removesuffix(".gz").endswith((".jsonl", ".json"))
 
 
-def good(lines: Iterable[str | Bad], skip_bad: bool, raw: Lines) -> Iterator[str]:
+def good(lines: Iterable[str | BadRow], skip_bad: bool, raw: Lines) -> Iterator[str]:
     for line in lines:
-        if not isinstance(line, Bad):
+        if not isinstance(line, BadRow):
             yield line
         elif not skip_bad:
-            foreign = is_encoding(line) and not raw.multibyte
-            remedy = SUGGESTED if foreign else "fix the line, or leave such lines out with --skip-bad"
-            raise ValueError(f"{line.file}:{line.line}: {line.why}, {line.detail}: {remedy}")
+            foreign = is_encoding_error(line) and not raw.multibyte
+            remedy = ENCODING_HINT if foreign else "fix the line, or leave such lines out with --skip-bad"
+            raise ValueError(f"{line.file}:{line.line}: {line.reason}, {line.detail}: {remedy}")
 
 
-def plain_texts(lines: Lines) -> Iterator[str | Bad]:
+def plain_texts(lines: Lines) -> Iterator[str | BadRow]:
     for number, line in enumerate(lines, 1):
-        yield line if isinstance(line, Bad) else unwritable("text", line, lines.file, number) or line
+        yield line if isinstance(line, BadRow) else unwritable("text", line, lines.file, number) or line
 
 
-def json_texts(lines: Lines, field: str) -> Iterator[str | Bad]:
-    for item in objects(lines):
-        if isinstance(item, Bad):
-            if item.why != "empty":
+def json_texts(lines: Lines, field: str) -> Iterator[str | BadRow]:
+    for item in json_objects(lines):
+        if isinstance(item, BadRow):
+            if item.reason != "empty":
                 yield item
             continue
         number, row = item
         texts = strings(row, (field,), lines.file, number)
-        yield texts if isinstance(texts, Bad) else unwritable("text", texts[0], lines.file, number) or texts[0]
+        yield texts if isinstance(texts, BadRow) else unwritable("text", texts[0], lines.file, number) or texts[0]
 
 
 def whole(lines: Iterable[str]) -> Iterator[Piece]:
@@ -159,25 +159,25 @@ def whole(lines: Iterable[str]) -> Iterator[Piece]:
     yield Piece("".join(held), True)
 
 
-def hold_out(texts: Texts, share: float, by: str) -> tuple[Texts, Texts]:
+def train_valid_split(texts: DocumentStream, share: float, by: str) -> tuple[DocumentStream, DocumentStream]:
     """Documents by their hash; of whole files, the last share of their text."""
     if by == "files":
         limit = int(texts.characters * (1 - share))
-        kept = Texts(lambda: part(texts, 0, limit), texts.name, texts.cache)
-        held = Texts(lambda: part(texts, limit, texts.characters), texts.name, texts.cache)
+        kept = DocumentStream(lambda: part(texts, 0, limit), texts.name, texts.cache)
+        held = DocumentStream(lambda: part(texts, limit, texts.characters), texts.name, texts.cache)
     else:
         mark = int(share * 2**64)
-        kept = Texts(lambda: (p for p in texts if place(p.text, "") >= mark), texts.name, texts.cache)
-        held = Texts(lambda: (p for p in texts if place(p.text, "") < mark), texts.name, texts.cache)
+        kept = DocumentStream(lambda: (p for p in texts if place(p.text, "") >= mark), texts.name, texts.cache)
+        held = DocumentStream(lambda: (p for p in texts if place(p.text, "") < mark), texts.name, texts.cache)
     for some in (kept, held):
         if not any(piece.text for piece in some):
             raise ValueError(
-                f"{texts.name}: too little text to hold out {share} of it; give --valid, or another --held-out"
+                f"{texts.name}: too little text to hold out {share} of it; give --valid, or another --valid-share"
             )
     return kept, held
 
 
-def part(texts: Texts, begin: int, end: int) -> Iterator[Piece]:
+def part(texts: DocumentStream, begin: int, end: int) -> Iterator[Piece]:
     """The characters from `begin` to `end`."""
     at = 0
     for piece in texts:
@@ -187,20 +187,22 @@ def part(texts: Texts, begin: int, end: int) -> Iterator[Piece]:
         at += len(piece.text)
 
 
-def read_texts(files: Files, reading: dict[str, Any], bundled: Callable[[], dict[str, list[str]]]) -> Data:
+def read_documents(files: DataOptions, reading: dict[str, Any], bundled: Callable[[], dict[str, list[str]]]) -> Data:
     """Every set of documents that was asked for."""
-    by = reading["documents"] or ("lines" if all(map(holds_json, files.data)) else "files")
+    by = reading["documents"] or ("lines" if all(map(is_json_file, files.data)) else "files")
     field = files.fields[0] if files.fields else "text"
     if files.separator:
         raise ValueError("--separator is for files with columns; this task reads texts or JSON lines")
 
-    def texts(paths: tuple[str, ...]) -> Texts:
-        return from_files(paths, by, files.skip_bad, field, Path(reading["cache"]).expanduser(), files.encoding)
+    def texts(paths: tuple[str, ...]) -> DocumentStream:
+        return documents_from_files(
+            paths, by, files.skip_bad, field, Path(reading["cache"]).expanduser(), files.encoding
+        )
 
     sets = (
         {"train": texts(files.data)}
         if files.data
-        else {name: from_memory(some, "bundled") for name, some in bundled().items()}
+        else {name: documents_from_memory(some, "bundled") for name, some in bundled().items()}
     )
     for name, given in (("valid", files.valid), ("test", files.test)):
         if given:
@@ -209,5 +211,7 @@ def read_texts(files: Files, reading: dict[str, Any], bundled: Callable[[], dict
         if not any(piece.text.strip() for piece in some):
             raise ValueError(f"{some.name}: there is no text in it")
     if "valid" not in sets:
-        sets["train"], sets["valid"] = hold_out(sets["train"], files.share(sets["train"].characters / EXAMPLE), by)
+        sets["train"], sets["valid"] = train_valid_split(
+            sets["train"], files.valid_share_for(sets["train"].characters / EXAMPLE), by
+        )
     return Data(sets, None, fingerprint(sets[name].digest() for name in ("train", "valid")))

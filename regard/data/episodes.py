@@ -6,7 +6,7 @@
               {"observations": [...]} alone: nobody acts
 
 L actions lie between L + 1 observations: the last one is what the last action led to. `ended` tells whether the world
-ended it, as a pole that falls does, or somebody stopped looking. Every episode gives one `Episode` or one `Bad`, whose
+ended it, as a pole that falls does, or somebody stopped looking. Every episode gives an `Episode` or a `BadRow`, whose
 line is the episode's number in its file.
 """
 
@@ -23,9 +23,9 @@ import numpy.typing as npt
 
 from regard.choose import LARGEST
 from regard.data.arrays import read_arrays
-from regard.data.lines import UTF8, Bad, Dialect, Lines, Note
-from regard.data.tables import quoted
-from regard.data.text import kinds_of, objects
+from regard.data.lines import UTF8, BadRow, Dialect, Lines, Note
+from regard.data.parallel_text import file_suffixes, json_objects
+from regard.data.tables import quote_names
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -49,11 +49,11 @@ class Episode(NamedTuple):
         return len(self.rewards)
 
     @property
-    def asked(self) -> str:
+    def input_key(self) -> str:
         return digest(self.observations)
 
     @property
-    def said(self) -> str:
+    def row_key(self) -> str:
         done = () if self.actions is None else (self.actions, self.rewards)
         return digest(self.observations, *done) + str(self.ended)
 
@@ -74,10 +74,10 @@ def video(frames: Raw, file: str, line: int) -> Episode:
     return Episode(frames, None, np.zeros(len(frames) - 1, np.float32), False, file, line)
 
 
-def read_episodes(paths: Sequence[str | Path], dialect: Dialect = UTF8) -> Iterator[Episode | Bad | Note]:
+def read_episodes(paths: Sequence[str | Path], dialect: Dialect = UTF8) -> Iterator[Episode | BadRow | Note]:
     """All episodes of one file or several. They are alike: observations of one shape, and all with actions or none."""
     first: Episode | None = None
-    for path, kind in zip(paths, kinds_of(paths, dialect), strict=True):
+    for path, kind in zip(paths, file_suffixes(paths, dialect), strict=True):
         if kind not in (".npz", ".jsonl", ".json"):
             raise ValueError(
                 f"{path}: episodes come from .npz or .jsonl files, not from {kind or 'one without ending'!r}"
@@ -90,32 +90,32 @@ def read_episodes(paths: Sequence[str | Path], dialect: Dialect = UTF8) -> Itera
                 yield one
 
 
-def unlike(one: Episode, first: Episode) -> Bad | None:
+def unlike(one: Episode, first: Episode) -> BadRow | None:
     where = f"those of {first.file}:{first.line}"
     shape, usual = one.observations.shape[1:], first.observations.shape[1:]
     if shape != usual:
-        return Bad(one.file, one.line, "unequal counts", f"observations of shape {shape}, {where} have {usual}")
+        return BadRow(one.file, one.line, "unequal counts", f"observations of shape {shape}, {where} have {usual}")
     if (one.actions is None) != (first.actions is None):
         has, had = ("no actions", "some") if one.actions is None else ("actions", "none")
-        return Bad(one.file, one.line, "missing field", f"it has {has}, {where} have {had}")
+        return BadRow(one.file, one.line, "missing field", f"it has {has}, {where} have {had}")
     return None
 
 
-def from_lines(lines: Lines) -> Iterator[Episode | Bad | Note]:
-    for item in objects(lines):
-        if isinstance(item, Bad):
+def from_lines(lines: Lines) -> Iterator[Episode | BadRow | Note]:
+    for item in json_objects(lines):
+        if isinstance(item, BadRow):
             yield item
             continue
         number, row = item
         needed = ACTED if {*ACTED[1:]} & {*row} else ACTED[:1]
         if lacking := [name for name in needed if name not in row]:
-            detail = f"no field {lacking[0]!r}; the line has {quoted(row) or 'nothing'}"
-            yield Bad(lines.file, number, "missing field", detail)
+            detail = f"no field {lacking[0]!r}; the line has {quote_names(row) or 'nothing'}"
+            yield BadRow(lines.file, number, "missing field", detail)
             continue
         try:
             arrays = {name: array_of(name, row[name]) for name in needed[:3]}
         except ValueError as error:
-            yield Bad(lines.file, number, "unequal counts", str(error))
+            yield BadRow(lines.file, number, "unequal counts", str(error))
             continue
         yield checked(arrays, row.get("ended", False), lines.file, number)
     yield from lines.notes()
@@ -128,7 +128,7 @@ def array_of(name: str, values: Any) -> Raw:
         raise ValueError(f"the {name} are not all of one shape") from None
 
 
-def from_arrays(file: Path) -> Iterator[Episode | Bad]:
+def from_arrays(file: Path) -> Iterator[Episode | BadRow]:
     arrays = read_arrays(file)
     if "videos" in arrays:
         videos = arrays["videos"]
@@ -159,22 +159,22 @@ def from_arrays(file: Path) -> Iterator[Episode | Bad]:
         yield checked(part, ended[number - 1].item(), str(file), number)
 
 
-def checked(arrays: dict[str, Raw], ended: Any, file: str, number: int) -> Episode | Bad:
+def checked(arrays: dict[str, Raw], ended: Any, file: str, number: int) -> Episode | BadRow:
     """The episode, or the first thing that is wrong with it."""
     seen = arrays["observations"]
     seen = seen[:, None] if seen.ndim == 1 else seen
     for name, array in arrays.items():
         if array.dtype.kind not in "iuf":
-            return Bad(file, number, "wrong type", f"the {name} are not numbers")
+            return BadRow(file, number, "wrong type", f"the {name} are not numbers")
         if not (np.abs(array) < LARGEST).all():  # nor is NaN
-            return Bad(file, number, "not a number", f"the {name} hold NaN, or a number beyond ±{LARGEST:g}")
+            return BadRow(file, number, "not a number", f"the {name} hold NaN, or a number beyond ±{LARGEST:g}")
     if seen.ndim not in SHAPES or 0 in seen.shape[1:]:
         detail = f"an observation is {' or '.join(SHAPES.values())}, not of shape {seen.shape[1:]}"
-        return Bad(file, number, "wrong type", detail)
+        return BadRow(file, number, "wrong type", detail)
     if len(seen) < 2:
-        return Bad(file, number, "empty", f"{len(seen)} observations: an episode without a step")
+        return BadRow(file, number, "empty", f"{len(seen)} observations: an episode without a step")
     if not isinstance(ended, bool):
-        return Bad(file, number, "wrong type", f"ended must be true or false, not {ended!r:.80}")
+        return BadRow(file, number, "wrong type", f"ended must be true or false, not {ended!r:.80}")
     numbers = seen if seen.dtype == np.uint8 and seen.ndim > 2 else seen.astype(np.float32)
     if "actions" not in arrays:
         return video(numbers, file, number)
@@ -182,10 +182,10 @@ def checked(arrays: dict[str, Raw], ended: Any, file: str, number: int) -> Episo
     for name, array in (("actions", actions), ("rewards", rewards)):
         if array.shape != (len(seen) - 1,):
             detail = f"{len(seen)} observations need {len(seen) - 1} {name}, but there are {array.shape}"
-            return Bad(file, number, "unequal counts", detail)
+            return BadRow(file, number, "unequal counts", detail)
     if odd := [one for one in actions.tolist() if one != int(one) or not 0 <= one < KINDS]:
         detail = f"an action is a whole number from 0 on and below {KINDS}, not {odd[0]}"
-        return Bad(file, number, "wrong type", detail)
+        return BadRow(file, number, "wrong type", detail)
     return Episode(numbers, actions.astype(np.int64), rewards.astype(np.float32), ended, file, number)
 
 

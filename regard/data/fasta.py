@@ -5,7 +5,7 @@
 
 A name is what stands between > and the first blank; what follows it is a remark. A chain may go over several lines. In
 the second file each letter is the label of the residue at its place, and - says that nobody knows it. The order of the
-names need not be the same. Every name gives exactly one `Chain` or one `Bad`.
+names need not be the same. Every name gives exactly one `Chain` or one `BadRow`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,9 +13,9 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from regard.data.lines import UTF8, Bad, Dialect, Lines, Note
+from regard.data.lines import UTF8, BadRow, Dialect, Lines, Note
+from regard.data.parallel_text import file_suffixes
 from regard.data.residues import USUAL, strange
-from regard.data.text import kinds_of
 
 ENDINGS = (".fasta", ".fa", ".faa")
 UNTOLD = "-"  # in a file of labels
@@ -36,11 +36,11 @@ class Chain(NamedTuple):
     line: int
 
     @property
-    def asked(self) -> str:
+    def input_key(self) -> str:
         return self.words
 
     @property
-    def said(self) -> str:
+    def row_key(self) -> str:
         return f"{self.words}\t{''.join(tag or UNTOLD for tag in self.tags)}"
 
 
@@ -50,9 +50,9 @@ def holds_fasta(name: str | Path) -> bool:
 
 def read_chains(
     files: Sequence[str | Path], fields: Sequence[str] | None = None, dialect: Dialect = UTF8
-) -> Iterator[Chain | Bad | Note]:
+) -> Iterator[Chain | BadRow | Note]:
     """Chains and their labels, from two files."""
-    kinds = kinds_of(files, dialect)
+    kinds = file_suffixes(files, dialect)
     if any(kind not in ENDINGS for kind in kinds):
         named = next(file for file, kind in zip(files, kinds, strict=True) if kind not in ENDINGS)
         raise ValueError(f"{named}: chains and their labels are FASTA files, named {', '.join(ENDINGS)} (or with .gz)")
@@ -72,39 +72,41 @@ def read_chains(
         else:
             yield record
     for record in records(chains, True, broken):
-        if isinstance(record, Bad):
+        if isinstance(record, BadRow):
             yield record
         elif record.name in told or record.name not in broken:
             yield labelled(record, told.pop(record.name, None), labels.file)
     for left in told.values():
         if left.name not in broken:
-            yield Bad(left.file, left.line, "missing field", f"the labels {left.name!r} have no chain in {chains.file}")
+            yield BadRow(
+                left.file, left.line, "missing field", f"the labels {left.name!r} have no chain in {chains.file}"
+            )
     yield from chains.notes()
     yield from labels.notes()
 
 
-def labelled(one: Record, labels: Record | None, file: str) -> Chain | Bad:
+def labelled(one: Record, labels: Record | None, file: str) -> Chain | BadRow:
     if labels is None:
-        return Bad(one.file, one.line, "missing field", f"the chain {one.name!r} has no labels in {file}")
+        return BadRow(one.file, one.line, "missing field", f"the chain {one.name!r} has no labels in {file}")
     if len(labels.letters) != len(one.letters):
         detail = f"the chain {one.name!r} has {len(labels.letters)} labels, but {len(one.letters)} residues"
-        return Bad(labels.file, labels.line, "unequal counts", f"{detail} in {one.file}:{one.line}")
+        return BadRow(labels.file, labels.line, "unequal counts", f"{detail} in {one.file}:{one.line}")
     tags = tuple("" if label == UNTOLD else label for label in labels.letters)
     return Chain(one.letters, tags, one.name, one.file, one.line)
 
 
-def sequences(lines: Lines) -> Iterator[str | Bad]:
+def sequences(lines: Lines) -> Iterator[str | BadRow]:
     """Chains without labels."""
     for record in records(lines):
-        yield record if isinstance(record, Bad) else record.letters
+        yield record if isinstance(record, BadRow) else record.letters
 
 
-def records(lines: Lines, residues: bool = True, broken: set[str] | None = None) -> Iterator[Record | Bad]:
+def records(lines: Lines, residues: bool = True, broken: set[str] | None = None) -> Iterator[Record | BadRow]:
     """A name that has a bad line is bad as a whole, and goes into `broken`."""
     begun: dict[str, int] = {}  # the line of each name
     name, letters, line, bad, some = "", "", 0, None, False
     for number, text in enumerate(chain(lines, [">"]), 1):  # one more name ends the last
-        if isinstance(text, Bad):
+        if isinstance(text, BadRow):
             bad = bad or text
         elif not text.startswith(">"):
             part = text.rstrip().upper() if residues else text.rstrip()
@@ -115,7 +117,7 @@ def records(lines: Lines, residues: bool = True, broken: set[str] | None = None)
                 some = True
                 kept = letters.removesuffix("*") if residues else letters
                 found = bad or whole(Record(name, kept, lines.file, line), begun)
-                if broken is not None and isinstance(found, Bad):
+                if broken is not None and isinstance(found, BadRow):
                     broken.add(name)
                 yield found
             name, letters, line, bad = " ".join(text[1:].split()[:1]), "", number, None
@@ -123,25 +125,27 @@ def records(lines: Lines, residues: bool = True, broken: set[str] | None = None)
         raise ValueError(f"{lines.file}: there are no chains in it")
 
 
-def misfit(part: str, before: str | None, residues: bool, file: str, line: int) -> Bad | None:
+def misfit(part: str, before: str | None, residues: bool, file: str, line: int) -> BadRow | None:
     """What is wrong with a line of letters; `before` are those above it, under the same name."""
     if part and before is None:
-        return Bad(file, line, "no name", f"a line with > and a name must stand above {part[:20]!r}")
+        return BadRow(file, line, "no name", f"a line with > and a name must stand above {part[:20]!r}")
     ended = "*" if part and (before or "").endswith("*") else None
     if residues and (letter := strange(part.removesuffix("*")) or ended):
-        return Bad(file, line, "not an amino acid", f"{letter!r} is none: they are {USUAL}, and X for an unknown one")
+        return BadRow(
+            file, line, "not an amino acid", f"{letter!r} is none: they are {USUAL}, and X for an unknown one"
+        )
     odd = next((label for label in part if label.isspace() or not label.isprintable()), None)
-    return Bad(file, line, "control character", f"{odd!r} is no label") if odd else None
+    return BadRow(file, line, "control character", f"{odd!r} is no label") if odd else None
 
 
-def whole(record: Record, begun: dict[str, int]) -> Record | Bad:
+def whole(record: Record, begun: dict[str, int]) -> Record | BadRow:
     """What is wrong with a name."""
     name, letters, file, line = record
     if not name:
-        return Bad(file, line, "no name", "there is no name after >")
+        return BadRow(file, line, "no name", "there is no name after >")
     if name in begun:
-        return Bad(file, line, "name twice", f"{name!r} stands in line {begun[name]} too")
+        return BadRow(file, line, "name twice", f"{name!r} stands in line {begun[name]} too")
     begun[name] = line
     if not letters:
-        return Bad(file, line, "empty", f"there are no letters under {name!r}")
+        return BadRow(file, line, "empty", f"there are no letters under {name!r}")
     return record

@@ -1,6 +1,6 @@
 """Pictures with labels or captions, from folders, idx files, .npz and tables.
 
-Every picture gives exactly one row or one `Bad`. Pixels are bytes, (height, width, 1 or 3); sizes may differ. A photo
+Every picture gives one row or one `BadRow`. Pixels are bytes, (height, width, 1 or 3); sizes may differ. A photo
 to train on is made smaller as it is read: thousands of them as the camera took them would fill any memory.
 """
 
@@ -19,10 +19,10 @@ import numpy.typing as npt
 from PIL import Image, ImageOps
 
 from regard.data.arrays import read_idx, read_npz
-from regard.data.flaws import MISSING, flaw, unread
-from regard.data.lines import UTF8, Bad, Dialect, Lines, Note
-from regard.data.tables import columns, split_columns, too_few
-from regard.data.text import kinds_of
+from regard.data.lines import UTF8, BadRow, Dialect, Lines, Note
+from regard.data.parallel_text import file_suffixes
+from regard.data.tables import columns, missing_columns, split_columns
+from regard.data.text_checks import NO_SUCH_FILE, check_text, read_failure
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -40,12 +40,12 @@ class Picture(NamedTuple):
     line: int  # the picture's number in its file
 
     @property
-    def asked(self) -> str:
+    def input_key(self) -> str:
         return digest(self.pixels)
 
     @property
-    def said(self) -> str:
-        return "\t".join((self.asked, *self.labels))
+    def row_key(self) -> str:
+        return "\t".join((self.input_key, *self.labels))
 
 
 class Captioned(NamedTuple):
@@ -55,12 +55,12 @@ class Captioned(NamedTuple):
     line: int
 
     @property
-    def asked(self) -> str:
+    def input_key(self) -> str:
         return digest(self.pixels)
 
     @property
-    def said(self) -> str:
-        return f"{self.asked}\t{self.caption}"
+    def row_key(self) -> str:
+        return f"{self.input_key}\t{self.caption}"
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -71,7 +71,7 @@ def digest(pixels: Pixels) -> str:
     return blake2b(f"{pixels.shape}".encode() + pixels.tobytes(), digest_size=16).hexdigest()
 
 
-def read_pictures(paths: Sequence[str | Path]) -> Iterator[Picture | Bad]:
+def read_pictures(paths: Sequence[str | Path]) -> Iterator[Picture | BadRow]:
     """A folder with one subfolder a class; two idx files, of pictures and labels, or a folder with just these; a .npz
     file with the arrays images (or x) and labels (or y)."""
     for path in paths:
@@ -94,14 +94,14 @@ def read_pictures(paths: Sequence[str | Path]) -> Iterator[Picture | Bad]:
             )
 
 
-def from_folder(folder: Path) -> Iterator[Picture | Bad]:
+def from_folder(folder: Path) -> Iterator[Picture | BadRow]:
     entries = sorted(folder.iterdir())
     classes = [entry for entry in entries if entry.is_dir() and not entry.name.startswith((".", "__"))]
     if not classes:
         raise ValueError(f"{folder}: it has no folders; the pictures of a class belong into a folder with its name")
     for entry in entries:
         if entry.suffix.lower() in FORMATS and entry.is_file():
-            yield Bad(str(entry), 1, "missing field", "this picture is in no folder of a class")
+            yield BadRow(str(entry), 1, "missing field", "this picture is in no folder of a class")
     for label in classes:
         files = [file for file in sorted(label.iterdir()) if file.name[0] != "." and file.name not in LITTER]
         if files and all(file.is_dir() for file in files):
@@ -109,11 +109,11 @@ def from_folder(folder: Path) -> Iterator[Picture | Bad]:
                 f"{label}: folders, but no pictures; if this is one of several sets, name it, not {folder}"
             )
         if not files:
-            yield Bad(str(label), 1, "empty", "there is no picture of this class")
+            yield BadRow(str(label), 1, "empty", "there is no picture of this class")
         for file in files:
             pixels = decode(file)
             if isinstance(pixels, str):
-                yield Bad(str(file), 1, unread(pixels, "not an image"), pixels)
+                yield BadRow(str(file), 1, read_failure(pixels, "not an image"), pixels)
             else:
                 yield Picture(pixels, (label.name,), str(file), 1)
 
@@ -122,14 +122,14 @@ def open_picture(file: str | Path) -> Pixels:
     """A single picture, as large as it is."""
     pixels = decode(Path(file), whole=True)
     if isinstance(pixels, str):
-        raise ValueError(f"{file}: {pixels}" if pixels == MISSING else f"{file}: not an image ({pixels})")
+        raise ValueError(f"{file}: {pixels}" if pixels == NO_SUCH_FILE else f"{file}: not an image ({pixels})")
     return pixels
 
 
 def decode(file: Path, whole: bool = False) -> Pixels | str:
     """The pixels, or what is wrong with them; of a photo no more than are kept, unless the whole is wanted."""
     if not os.path.exists(file):
-        return MISSING
+        return NO_SUCH_FILE
     if file.suffix.lower() not in FORMATS:
         return f"pictures are named {', '.join(FORMATS)}, not {file.suffix!r}"
     if file.exists() and not file.is_file():
@@ -203,35 +203,35 @@ def from_arrays(images: npt.NDArray[Any], labels: npt.NDArray[Any], file: str) -
 
 def read_captioned(
     paths: Sequence[str | Path], fields: Sequence[str] | None = None, dialect: Dialect = UTF8
-) -> Iterator[Captioned | Bad | Note]:
+) -> Iterator[Captioned | BadRow | Note]:
     """A table (.tsv) of pictures and captions, or a folder with a captions.tsv: the files of the pictures are named
     as seen from the table. `fields` are their columns: numbers from 1, or names in the first line."""
     if fields and len(fields) != 2:
         raise ValueError(f"fields are picture and caption, not {' '.join(fields)}")
     files = [Path(path) / "captions.tsv" if os.path.isdir(path) else Path(path) for path in paths]
-    if kinds_of(files, dialect) not in ([".tsv"], [".txt"]):
+    if file_suffixes(files, dialect) not in ([".tsv"], [".txt"]):
         raise ValueError(f"captions come from one .tsv file, not from {' '.join(map(str, files)) or 'nothing'}")
     lines = Lines(files[0], dialect.encoding)
     rows = split_columns(lines, dialect.separator)
     left, right = columns(rows, lines.file, fields) if fields else (0, 1)
     seen: dict[str, Pixels | str] = {}  # a picture may have several captions
     for row in rows:
-        if isinstance(row, Bad):
+        if isinstance(row, BadRow):
             yield row
             continue
         number, cells = row
         if len(cells) <= max(left, right):
-            yield too_few(cells, max(left, right) + 1, lines.file, number, dialect.separator)
+            yield missing_columns(cells, max(left, right) + 1, lines.file, number, dialect.separator)
             continue
         name, caption = cells[left], cells[right]
-        if bad := flaw("picture", name, lines.file, number) or flaw("caption", caption, lines.file, number):
+        if bad := check_text("picture", name, lines.file, number) or check_text("caption", caption, lines.file, number):
             yield bad
             continue
         if name not in seen:
             seen[name] = decode(files[0].parent / name)
         pixels = seen[name]
         if isinstance(pixels, str):
-            yield Bad(lines.file, number, unread(pixels, "not an image"), f"{name}: {pixels}")
+            yield BadRow(lines.file, number, read_failure(pixels, "not an image"), f"{name}: {pixels}")
         else:
             yield Captioned(pixels, caption, lines.file, number)
     yield from lines.notes()

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from regard.data.lines import Bad
+from regard.data.lines import BadRow
+from regard.data.parallel_text import train_valid_split
 from regard.data.recordings import Samples
 from regard.data.sounds import Sound, Spoken
-from regard.data.text import hold_out
 
 WORDS = (1, 7)  # in a string: short ones are more frequent, so that as many words are in strings of each length
 PAUSE = (0.02, 0.3)  # seconds
@@ -24,11 +24,11 @@ HISS = 12  # the loudest that a pause may be, of 32768
 STRINGS = 2  # for each clip
 
 
-def join(clips: Iterable[Sound | Bad], count: int | None = None, seed: int = 0) -> Iterator[Spoken | Bad]:
+def join(clips: Iterable[Sound | BadRow], count: int | None = None, seed: int = 0) -> Iterator[Spoken | BadRow]:
     """`count` strings; two for each clip unless given. What cannot be used passes through."""
     rows: list[Sound] = []
     for clip in clips:
-        if isinstance(clip, Bad):
+        if isinstance(clip, BadRow):
             yield clip
         else:
             rows.append(clip)
@@ -58,12 +58,12 @@ def pause(luck: random.Random, rate: int) -> Samples:
     return (noise.standard_normal(int(luck.uniform(*PAUSE) * rate)) * luck.uniform(0, HISS)).round().astype(np.int16)
 
 
-def divided(clips: Iterable[Sound | Bad], share: Callable[[float], float]) -> dict[str, Iterator[Spoken | Bad]]:
+def divided(clips: Iterable[Sound | BadRow], share: Callable[[float], float]) -> dict[str, Iterator[Spoken | BadRow]]:
     """Strings to train on, and strings of held-out clips."""
     found = list(clips)
-    bad = [clip for clip in found if isinstance(clip, Bad)]
+    bad = [clip for clip in found if isinstance(clip, BadRow)]
     good = [clip for clip in found if isinstance(clip, Sound)]
     if bad and len(good) < 2:
         return {"train": join(found)}  # which will be refused for what is bad
-    kept, held = hold_out(good, share(len(good)))
+    kept, held = train_valid_split(good, share(len(good)))
     return {"train": join([*bad, *kept]), "valid": join(held, seed=1)}

@@ -1,4 +1,4 @@
-"""The lines of a text file, plain or gzip. A line that is no text comes as `Bad`, what was put right as a `Note`.
+"""The lines of a text file, plain or gzip. A line that is no text comes as `BadRow`, what was put right as a `Note`.
 
 A line ends at \\n and nowhere else: sentences may contain U+2028, \\x0b, \\x0c and \\x85.
 """
@@ -16,7 +16,7 @@ from regard.hub.files import LINE
 
 BLOCK = 1 << 20  # bytes read at once
 
-Why = Literal[
+Reason = Literal[
     "empty",
     "bad UTF-8",
     "control character",
@@ -40,12 +40,12 @@ Why = Literal[
 ]
 
 
-class Bad(NamedTuple):
+class BadRow(NamedTuple):
     """A line that cannot be used."""
 
     file: str
     line: int
-    why: Why
+    reason: Reason
     detail: str
 
 
@@ -67,7 +67,9 @@ class Dialect(NamedTuple):
 UTF8 = Dialect()
 ENCODINGS = ("utf-8", "cp1252", "latin-1", "iso-8859-15", "utf-16", "utf-16-le", "utf-16-be", "cp1250", "cp1251",
              "cp437", "cp850", "mac-roman", "gb18030", "big5", "shift-jis", "euc-jp", "euc-kr", "koi8-r")  # fmt: skip
-SUGGESTED = "name its encoding with --encoding, e.g. --encoding cp1252 (Windows, Western Europe) or --encoding utf-16"
+ENCODING_HINT = (
+    "name its encoding with --encoding, e.g. --encoding cp1252 (Windows, Western Europe) or --encoding utf-16"
+)
 BINARY = {  # files that hold tables but no text: how they begin, how their names end, and what reads them in pandas
     b"PAR1": (".parquet", "read_parquet"),
     b"PK\x03\x04": (".xlsx", "read_excel"),
@@ -76,12 +78,12 @@ BINARY = {  # files that hold tables but no text: how they begin, how their name
 }
 
 
-def is_encoding(bad: Bad) -> bool:
+def is_encoding_error(bad: BadRow) -> bool:
     """Whether another --encoding may be all that is missing."""
-    return bad.why == "bad UTF-8" and bad.detail.startswith("byte ")
+    return bad.reason == "bad UTF-8" and bad.detail.startswith("byte ")
 
 
-def must_be_encoding(name: str) -> None:
+def validate_encoding(name: str) -> None:
     """Refuse what Python does not know as an encoding of text."""
     try:
         "".encode(name)
@@ -98,20 +100,20 @@ def to_convert(file: str, reader: str) -> str:
 
 
 class Lines:
-    """The lines of one file, plain or gzip; a line that is not UTF-8 comes as `Bad`."""
+    """The lines of one file, plain or gzip; a line that is not UTF-8 comes as `BadRow`."""
 
     def __init__(self, file: str | Path, encoding: str = "utf-8"):
         self.file, self.encoding = str(file), encoding
         self.count = self.boms = self.crlfs = self.foreign = 0
         self.multibyte = False
 
-    def __iter__(self) -> Iterator[str | Bad]:
+    def __iter__(self) -> Iterator[str | BadRow]:
         for block in self.blocks():
             if b"\r" in block:
                 whole = block + b"\n"
                 self.crlfs += whole.count(b"\r\n")
                 block = whole.replace(b"\r\n", b"\n")[:-1]
-            lines: list[str] | list[str | Bad]
+            lines: list[str] | list[str | BadRow]
             try:
                 lines = block.decode().split("\n")
                 self.multibyte |= not block.isascii()
@@ -181,14 +183,14 @@ class Lines:
         except OSError as error:
             raise ValueError(f"{self.file}: cannot be read: {error.strerror or error}") from error
 
-    def decode(self, line: bytes, number: int) -> str | Bad:
+    def decode(self, line: bytes, number: int) -> str | BadRow:
         try:
             text = line.decode()
             self.multibyte |= not line.isascii()
             return text
         except UnicodeDecodeError as error:
             self.foreign += 1
-            return Bad(self.file, number, "bad UTF-8", f"byte 0x{line[error.start]:02x} at place {error.start + 1}")
+            return BadRow(self.file, number, "bad UTF-8", f"byte 0x{line[error.start]:02x} at place {error.start + 1}")
 
     def notes(self) -> Iterator[Note]:
         if self.boms:

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, get_args
 
-from regard.data.lines import SUGGESTED, Bad, Note, Why, is_encoding
-from regard.data.text import Pair, R, fold
+from regard.data.lines import ENCODING_HINT, BadRow, Note, Reason, is_encoding_error
+from regard.data.parallel_text import R, TextPair, normalize_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,19 +25,19 @@ STYLES = {"": "", "bad": "red", "noted": "", "warning": "bold yellow"}
 
 
 @dataclass(frozen=True)
-class Report:
+class LintReport:
     counts: dict[str, Counter[str]]  # of every set
-    bad: list[Bad]
-    longest: int
+    bad: list[BadRow]
+    max_words: int
     multibyte: set[str] = field(default_factory=set)  # files with lines that only UTF-8 has
 
     def rows(self) -> list[tuple[str, str, list[int]]]:
         """What is counted, what follows from it, and how many there are in every set; of checks, those that found
         something."""
-        meaning: dict[str, str] = {"lines": "", "usable": ""} | dict.fromkeys(get_args(Why), "bad")
+        meaning: dict[str, str] = {"lines": "", "usable": ""} | dict.fromkeys(get_args(Reason), "bad")
         meaning |= dict.fromkeys(NOTED, "noted") | {OVERLAP: "warning"}
         says = {
-            "over-long": f"over-long (> {self.longest} words or {self.longest * LETTERS} characters)",
+            "over-long": f"over-long (> {self.max_words} words or {self.max_words * LETTERS} characters)",
             OVERLAP: "overlap of train and the others",
         }
         return [
@@ -67,86 +67,86 @@ class Report:
 
     def complaint(self) -> str:
         """Of every sort of bad line: how many, where the first one is, and what is wrong with it."""
-        first: dict[str, Bad] = {}
+        first: dict[str, BadRow] = {}
         for bad in self.bad:
-            first.setdefault(bad.why, bad)
-        sorts: Counter[str] = Counter(bad.why for bad in self.bad)
+            first.setdefault(bad.reason, bad)
+        sorts: Counter[str] = Counter(bad.reason for bad in self.bad)
         return "; ".join(f"{sorts[why]} {why} (first {b.file}:{b.line}: {b.detail[:200]})" for why, b in first.items())
 
 
-class BadLines(ValueError):
+class BadRowsError(ValueError):
     """Carries the report, for those who want to see the whole table."""
 
-    def __init__(self, report: Report):
+    def __init__(self, report: LintReport):
         self.report = report
-        foreign = sum(is_encoding(bad) and bad.file not in report.multibyte for bad in report.bad)
-        remedies = [f"If a file is not in UTF-8, {SUGGESTED}"] * bool(foreign)
+        foreign = sum(is_encoding_error(bad) and bad.file not in report.multibyte for bad in report.bad)
+        remedies = [f"If a file is not in UTF-8, {ENCODING_HINT}"] * bool(foreign)
         remedies += ["Fix the lines or add --skip-bad to go on without them"] * (foreign < len(report.bad))
         super().__init__(f"{len(report.bad)} lines cannot be used: {report.complaint()}. {'. '.join(remedies)}")
 
 
 def lint(
-    sets: Mapping[str, Iterable[R | Bad | Note]], longest: int = 250, skip_bad: bool = False
-) -> tuple[dict[str, list[R]], Report]:
+    sets: Mapping[str, Iterable[R | BadRow | Note]], max_words: int = 250, skip_bad: bool = False
+) -> tuple[dict[str, list[R]], LintReport]:
     """The usable rows of every set, and the report.
 
     A set is what a reader gives, or a list of rows: `lint({"train": read(["a.en", "a.de"]), "test": phrasebook})`.
     `longest` is in words, for each of a row's `texts`.
     """
-    report = Report({}, [], longest)
+    report = LintReport({}, [], max_words)
     rows = {name: sift(name, items, report) for name, items in sets.items()}
     find_overlap(rows, report, remove=skip_bad)
     for name, left in rows.items():
         report.counts[name]["usable"] = len(left)
     if report.bad and not skip_bad:
-        raise BadLines(report)
+        raise BadRowsError(report)
     for name, left in rows.items():
         count = report.counts[name]
         if not left:
-            why = ", ".join(f"{count[row]} {row}" for row in (*get_args(Why), OVERLAP) if count[row])
+            why = ", ".join(f"{count[row]} {row}" for row in (*get_args(Reason), OVERLAP) if count[row])
             raise ValueError(f"{name}: none of {count['lines']} lines can be used" + f" ({why})" * bool(why))
     return rows, report
 
 
-def sift(name: str, items: Iterable[R | Bad | Note], report: Report) -> list[R]:
+def sift(name: str, items: Iterable[R | BadRow | Note], report: LintReport) -> list[R]:
     count: Counter[str] = Counter()
     rows: list[R] = []
-    bads: list[Bad] = []
+    bads: list[BadRow] = []
     for item in items:
         if isinstance(item, Note):
             count[item.what] += item.times
             if item.what == "multibyte":
                 report.multibyte.add(item.file)
-        elif isinstance(item, Bad):
+        elif isinstance(item, BadRow):
             bads.append(item)
-        elif long := [text for text in getattr(item, "texts", ()) if too_long(text, report.longest)]:
-            bads.append(over_long(item, long[0], report.longest))
+        elif long := [text for text in getattr(item, "texts", ()) if too_long(text, report.max_words)]:
+            bads.append(over_long(item, long[0], report.max_words))
         else:
             rows.append(item)
-    count.update(bad.why for bad in bads)
+    count.update(bad.reason for bad in bads)
     count["lines"] = len(rows) + len(bads)
-    count["duplicates"] = len(rows) - len({row.said for row in rows})
-    count["copies"] = sum(isinstance(row, Pair) and row.source == row.target for row in rows)
+    count["duplicates"] = len(rows) - len({row.row_key for row in rows})
+    count["copies"] = sum(isinstance(row, TextPair) and row.source == row.target for row in rows)
     report.counts[name] = count
     report.bad.extend(bads)
     return rows
 
 
-def too_long(text: str, longest: int) -> bool:
-    if len(text) < 2 * longest:  # no room for more words: spares the counting
+def too_long(text: str, max_words: int) -> bool:
+    if len(text) < 2 * max_words:  # no room for more words: spares the counting
         return False
-    return len(text) > longest * LETTERS or len(text.split()) > longest
+    return len(text) > max_words * LETTERS or len(text.split()) > max_words
 
 
-def over_long(row: Any, text: str, longest: int) -> Bad:
+def over_long(row: Any, text: str, max_words: int) -> BadRow:
     name = next((name for name, value in zip(row._fields, row, strict=True) if value is text), "text")
     detail = f"the {name} has {len(text.split())} words and {len(text)} characters"
-    return Bad(row.file, row.line, "over-long", f"{detail}, the limits are {longest} and {longest * LETTERS}")
+    return BadRow(row.file, row.line, "over-long", f"{detail}, the limits are {max_words} and {max_words * LETTERS}")
 
 
-def find_overlap(rows: dict[str, list[R]], report: Report, remove: bool) -> None:
+def find_overlap(rows: dict[str, list[R]], report: LintReport, remove: bool) -> None:
     """Counts the rows of every other set that ask what train asks, and those of train that ask what another does."""
-    asked = {name: [fold(row.asked) for row in some] for name, some in rows.items()}
+    asked = {name: [normalize_text(row.input_key) for row in some] for name, some in rows.items()}
     train = asked.pop("train", [])
     held = {one for others in asked.values() for one in others}
     both = held.intersection(train)

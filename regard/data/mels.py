@@ -123,7 +123,7 @@ class Mels:
             raise ValueError(f"{folder / FILE}: {error}") from None
 
     @staticmethod
-    def lies_in(folder: Path) -> bool:
+    def exists_in(folder: Path) -> bool:
         return there(folder / FILE)
 
 

@@ -3,7 +3,7 @@
     atom      element, degree, hydrogens, charge; aromatic, in a ring, marked       C[CH2:1]O marks the second atom
     pair      0 itself · 1 to 5 the bond · then how far apart, over the fewest bonds · the last, in another piece
 
-rdkit reads the SMILES; it comes with the extra `molecules`. Every line gives exactly one row or one `Bad`.
+rdkit reads the SMILES; it comes with the extra `molecules`. Every line gives one row or one `BadRow`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import numpy.typing as npt
 from regard.atomic import write_json
 from regard.choose import must
 from regard.data.batches import Ints
-from regard.data.labelled import Raw, labels_of, number_of, read_raw
-from regard.data.lines import UTF8, Bad, Dialect, Note
-from regard.data.lint import BadLines, Report
+from regard.data.labelled_text import RawRow, parse_labels, parse_value, read_raw_rows
+from regard.data.lines import UTF8, BadRow, Dialect, Note
+from regard.data.lint import BadRowsError, LintReport
 from regard.hub.files import read_json, there
 
 NEEDED = 'molecules are read with the library rdkit: pip install "regard[molecules]"'
@@ -55,13 +55,13 @@ class Molecule(NamedTuple):
     line: int
 
     @property
-    def asked(self) -> str:
+    def input_key(self) -> str:
         """With a digest: c and C are not the same atom, but the same letter to those who compare texts."""
         return f"{self.graph.smiles} {blake2b(self.graph.smiles.encode(), digest_size=8).hexdigest()}"
 
     @property
-    def said(self) -> str:
-        return "\t".join((self.asked, *self.labels, "?", *self.gaps, repr(self.value)))
+    def row_key(self) -> str:
+        return "\t".join((self.input_key, *self.labels, "?", *self.gaps, repr(self.value)))
 
 
 def read_molecules(
@@ -70,7 +70,7 @@ def read_molecules(
     answer: str,
     many: bool = False,
     dialect: Dialect = UTF8,
-) -> Iterator[Molecule | Bad | Note]:
+) -> Iterator[Molecule | BadRow | Note]:
     """As texts with labels or values are read, the text being a SMILES and named so. `answer` is "label" or "value".
 
     With `many`, `fields` are the SMILES and a column for each label: 1, 0, or nothing where nobody knows.
@@ -80,35 +80,37 @@ def read_molecules(
         raise ValueError(f"--fields names the SMILES and the {answer}, two columns or keys, not {len(fields)}")
     rdkit()
     names = ("label", "labels") if answer == "label" else (answer,)
-    for raw in read_raw(files, fields, names, "smiles", columns, dialect):
-        yield molecule_of(raw, answer, many, (fields or ())[1:] if columns else None) if isinstance(raw, Raw) else raw
+    for raw in read_raw_rows(files, fields, names, "smiles", columns, dialect):
+        yield (
+            molecule_of(raw, answer, many, (fields or ())[1:] if columns else None) if isinstance(raw, RawRow) else raw
+        )
 
 
-def molecule_of(raw: Raw, answer: str, many: bool, columns: Sequence[str] | None) -> Molecule | Bad:
+def molecule_of(raw: RawRow, answer: str, many: bool, columns: Sequence[str] | None) -> Molecule | BadRow:
     if raw.pair is not None:
         raise ValueError(
             f"{raw.file}:{raw.line}: three columns; say which are the SMILES and the {answer}: --fields 1 3"
         )
     graph = parsed(raw.text)
     if isinstance(graph, str):
-        return Bad(raw.file, raw.line, "over-long" if graph.endswith(TOO_MANY) else "not a molecule", graph)
-    labels: tuple[str, ...] | Bad = ()
+        return BadRow(raw.file, raw.line, "over-long" if graph.endswith(TOO_MANY) else "not a molecule", graph)
+    labels: tuple[str, ...] | BadRow = ()
     gaps: tuple[str, ...] = ()
-    value: float | Bad = 0.0
+    value: float | BadRow = 0.0
     if columns is not None:
         said = [truth_of(cell) for cell in raw.answer]
         if wrong := [i for i, one in enumerate(said) if isinstance(one, str)]:
             detail = f"{columns[wrong[0]]} is {said[wrong[0]]!r:.40}, where a label is 1, 0 or a gap"
-            return Bad(raw.file, raw.line, "wrong type", detail)
+            return BadRow(raw.file, raw.line, "wrong type", detail)
         labels = tuple(name for name, one in zip(columns, said, strict=True) if one is True)
         gaps = tuple(name for name, one in zip(columns, said, strict=True) if one is None)
     elif answer == "label":
-        labels = labels_of(raw, many)
+        labels = parse_labels(raw, many)
     else:
-        value = number_of(raw)
-    if isinstance(labels, Bad):
+        value = parse_value(raw)
+    if isinstance(labels, BadRow):
         return labels
-    return value if isinstance(value, Bad) else Molecule(raw.text, graph, labels, gaps, value, raw.file, raw.line)
+    return value if isinstance(value, BadRow) else Molecule(raw.text, graph, labels, gaps, value, raw.file, raw.line)
 
 
 def truth_of(cell: Any) -> bool | str | None:
@@ -217,10 +219,10 @@ class Molecules:
         new = sorted({atom[0] for atom in row.graph.atoms} - {*self.properties})
         return f"the atom {new[0]} is in no molecule that was trained on, so nothing is known of it" if new else ""
 
-    def sift(self, rows: Sequence[Molecule]) -> tuple[list[Molecule], list[Bad]]:
+    def sift(self, rows: Sequence[Molecule]) -> tuple[list[Molecule], list[BadRow]]:
         """Rows all of whose atoms are known, and what is wrong with the others."""
         told = [(row, self.unknown(row)) for row in rows]
-        bad = [Bad(row.file, row.line, "unknown atom", new) for row, new in told if new]
+        bad = [BadRow(row.file, row.line, "unknown atom", new) for row, new in told if new]
         return [row for row, new in told if not new], bad
 
     def save(self, folder: Path) -> None:
@@ -237,7 +239,7 @@ class Molecules:
             raise ValueError(f"{folder / FILE}: {error}") from None
 
     @staticmethod
-    def lies_in(folder: Path) -> bool:
+    def exists_in(folder: Path) -> bool:
         return there(folder / FILE)
 
 
@@ -245,18 +247,18 @@ PROPERTIES = 7  # of an atom at most
 
 
 def with_known_atoms(
-    sets: dict[str, list[Molecule]], reader: Molecules, skip_bad: bool, report: Report | None = None
+    sets: dict[str, list[Molecule]], reader: Molecules, skip_bad: bool, report: LintReport | None = None
 ) -> dict[str, list[Molecule]]:
     """What is held out or asked must be made of atoms that were trained on. What is not is told in the report."""
     sifted = {name: reader.sift(rows) for name, rows in sets.items()}
-    report = report or Report({}, [], MOST)
+    report = report or LintReport({}, [], MOST)
     for name, (rows, some) in sifted.items():
         if some:
             count = report.counts.setdefault(name, Counter({"lines": len(sets[name])}))
             count["unknown atom"], count["usable"] = len(some), len(rows)
             report.bad.extend(some)
     if not skip_bad and report.bad:
-        raise BadLines(report)
+        raise BadRowsError(report)
     for name, (rows, some) in sifted.items():
         if not rows:
             raise ValueError(f"{name}: no molecule is left; {some[0].file}:{some[0].line}: {some[0].detail}")

@@ -116,5 +116,5 @@ class Pictures:
         return read_processor(folder, cls)
 
     @staticmethod
-    def lies_in(folder: Path) -> bool:
+    def exists_in(folder: Path) -> bool:
         return find_processor(folder) is not None

@@ -3,7 +3,7 @@
     {"question": ..., "context": ..., "answers": {"text": [...], "answer_start": [...]}}        one object a line
     {"data": [{"paragraphs": [{"context": ..., "qas": [{"question": ..., "answers": [...]}]}]}]}        one nested file
 
-Every question gives exactly one `Question` or one `Bad`; in the nested form its line is the question's number.
+Every question gives exactly one `Question` or one `BadRow`; in the nested form its line is the question's number.
 """
 
 import json
@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.data.flaws import flaw
-from regard.data.lines import UTF8, Bad, Dialect, Lines, Note
-from regard.data.text import kinds_of, objects, strings, value_at
+from regard.data.lines import UTF8, BadRow, Dialect, Lines, Note
+from regard.data.parallel_text import file_suffixes, json_objects, strings, value_at
+from regard.data.text_checks import check_text
 from regard.hub.files import NESTED, once
 
 
-class Question(NamedTuple):
+class QuestionRow(NamedTuple):
     question: str
     document: str
     answers: tuple[tuple[str, int], ...]  # text and where it starts in the document; none: it holds no answer
@@ -25,11 +25,11 @@ class Question(NamedTuple):
     line: int
 
     @property
-    def asked(self) -> str:
+    def input_key(self) -> str:
         return self.document  # who has trained on one question about it knows much of the next
 
     @property
-    def said(self) -> str:
+    def row_key(self) -> str:
         return "\t".join((self.question, self.document, *(f"{start} {text}" for text, start in self.answers)))
 
     @property
@@ -39,11 +39,11 @@ class Question(NamedTuple):
 
 def read_questions(
     files: Sequence[str | Path], fields: Sequence[str] | None = None, dialect: Dialect = UTF8
-) -> Iterator[Question | Bad | Note]:
+) -> Iterator[QuestionRow | BadRow | Note]:
     """One file, .jsonl or .json; `fields` are the names of question, document and answers in JSON lines."""
     if fields and len(fields) != 3:
         raise ValueError(f"fields are question, document and answers, not {' '.join(fields)}")
-    kinds = kinds_of(files, dialect)
+    kinds = file_suffixes(files, dialect)
     if len(files) != 1 or kinds[0] not in (".jsonl", ".json"):
         raise ValueError(
             f"questions come from one .jsonl or .json file, not from {' '.join(map(str, files)) or 'none'}"
@@ -54,17 +54,17 @@ def read_questions(
         yield from from_nested(nested, lines.file)
         return
     question, document, answers = fields or ("question", "context", "answers")
-    for item in objects(lines):
-        if isinstance(item, Bad):
+    for item in json_objects(lines):
+        if isinstance(item, BadRow):
             yield item
             continue
         number, row = item
         texts = strings(row, (question, document), lines.file, number)
-        if isinstance(texts, Bad):
+        if isinstance(texts, BadRow):
             yield texts
             continue
         value = value_at(row, answers, lines.file, number)
-        yield value if isinstance(value, Bad) else checked(texts[0], texts[1], value, lines.file, number)
+        yield value if isinstance(value, BadRow) else checked(texts[0], texts[1], value, lines.file, number)
     yield from lines.notes()
 
 
@@ -83,7 +83,7 @@ def whole(lines: Lines) -> dict[str, Any] | None:
     return tree if isinstance(tree, dict) and "data" in tree else None
 
 
-def from_nested(tree: dict[str, Any], file: str) -> Iterator[Question | Bad]:
+def from_nested(tree: dict[str, Any], file: str) -> Iterator[QuestionRow | BadRow]:
     number = 0
     try:
         for article in tree["data"]:
@@ -99,23 +99,23 @@ def from_nested(tree: dict[str, Any], file: str) -> Iterator[Question | Bad]:
         raise ValueError(f"{file}: there is no question in it")
 
 
-def checked(question: Any, document: Any, answers: Any, file: str, line: int) -> Question | Bad:
+def checked(question: Any, document: Any, answers: Any, file: str, line: int) -> QuestionRow | BadRow:
     for name, text in ("question", question), ("document", document):
         if not isinstance(text, str):
-            return Bad(file, line, "wrong type", f"the {name} is a {type(text).__name__}, not a string")
-        if bad := flaw(name, text.replace("\r\n", "\n"), file, line):
+            return BadRow(file, line, "wrong type", f"the {name} is a {type(text).__name__}, not a string")
+        if bad := check_text(name, text.replace("\r\n", "\n"), file, line):
             return bad
     found = pairs_of(answers)
     if isinstance(found, str):
-        return Bad(file, line, "wrong type", found)
+        return BadRow(file, line, "wrong type", found)
     for text, start in found:
         if not text.strip():
-            return Bad(file, line, "empty", "the answer is empty")
+            return BadRow(file, line, "empty", "the answer is empty")
         if start < 0 or not document.startswith(text, start):
-            return Bad(
+            return BadRow(
                 file, line, "misplaced answer", f"{text[:40]!r} does not stand at {start}, {where(text, document)}"
             )
-    return Question(question, document, tuple(dict.fromkeys(found)), file, line)
+    return QuestionRow(question, document, tuple(dict.fromkeys(found)), file, line)
 
 
 def pairs_of(answers: Any) -> list[tuple[str, int]] | str:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from regard.data.flaws import MISSING
+from regard.data.text_checks import NO_SUCH_FILE
 from regard.hub.files import must_unpack
 
 Samples = npt.NDArray[np.int16]
@@ -34,14 +34,14 @@ def open_sound(file: str | Path) -> Recording:
     """A single sound."""
     found = decode(Path(file))
     if isinstance(found, str):
-        raise ValueError(f"{file}: {found}" if found == MISSING else f"{file}: not a sound ({found})")
+        raise ValueError(f"{file}: {found}" if found == NO_SUCH_FILE else f"{file}: not a sound ({found})")
     return found
 
 
 def decode(file: Path) -> Recording | str:
     """What is recorded, or what is wrong with it."""
     if not os.path.exists(file):
-        return MISSING
+        return NO_SUCH_FILE
     ending = file.suffix.lower()
     if ending not in ENDINGS:
         return f"sounds are named {', '.join(ENDINGS)}, not {ending!r}"

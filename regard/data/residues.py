@@ -9,8 +9,8 @@ J, O, U, Z) are read as X. A small letter is a capital one, a * at the end only 
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Engine
 
-from regard.data.pieces import READING
-from regard.data.tokens import Tokenizer, special
+from regard.data.tokenizer import Tokenizer, added_tokens
+from regard.data.tokenizer_train import BERT_LAYOUT
 
 USUAL = "ACDEFGHIKLMNPQRSTVWY"
 RARE = "BJOUZ"
@@ -21,22 +21,22 @@ EXAMPLE = "MKTAYIAKQRQISFVKSHFSRQLEERLGLIEVQ"
 
 def spelling() -> Tokenizer:
     """Always the same one: there is nothing to learn about letters."""
-    names = [*READING.first, *USUAL, UNKNOWN]
-    engine = Engine(models.WordLevel({name: i for i, name in enumerate(names)}, READING.roles["unk_token"]))
+    names = [*BERT_LAYOUT.first, *USUAL, UNKNOWN]
+    engine = Engine(models.WordLevel({name: i for i, name in enumerate(names)}, BERT_LAYOUT.roles["unk_token"]))
     engine.normalizer = normalizers.Replace(Regex(f"[{RARE}]"), UNKNOWN)
     engine.pre_tokenizer, engine.decoder = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated"), decoders.Fuse()
-    engine.add_special_tokens(special(READING.first))
+    engine.add_special_tokens(added_tokens(BERT_LAYOUT.first))
     engine.post_processor = processors.TemplateProcessing(
-        single=READING.single,
-        pair=READING.pair,
-        special_tokens=[(token, engine.token_to_id(token)) for token in READING.first],
+        single=BERT_LAYOUT.single,
+        pair=BERT_LAYOUT.pair,
+        special_tokens=[(token, engine.token_to_id(token)) for token in BERT_LAYOUT.first],
     )
-    return Tokenizer(engine, READING.roles)
+    return Tokenizer(engine, BERT_LAYOUT.roles)
 
 
 def spells(tokenizer: Tokenizer) -> bool:
     """Whether a tokenizer is one for residues."""
-    return {*tokenizer.pieces(range(len(tokenizer)))} - {*tokenizer.roles.values()} == {*USUAL, UNKNOWN}
+    return {*tokenizer.convert_ids_to_tokens(range(len(tokenizer)))} - {*tokenizer.roles.values()} == {*USUAL, UNKNOWN}
 
 
 def strange(text: str) -> str | None:

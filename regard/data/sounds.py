@@ -1,6 +1,6 @@
 """Sounds with labels or texts, from folders and lists of files.
 
-Every sound gives exactly one row or one `Bad`. All sounds of a set have one rate, in samples a second: what is recorded
+Every sound gives one row or one `BadRow`. All sounds of a set have one rate, in samples a second: what is recorded
 at another says something else.
 """
 
@@ -16,12 +16,12 @@ from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from regard.data.flaws import flaw, unread
 from regard.data.images import FORMATS, IDX, LITTER
-from regard.data.lines import UTF8, Bad, Dialect, Lines, Note
+from regard.data.lines import UTF8, BadRow, Dialect, Lines, Note
+from regard.data.parallel_text import file_suffixes
 from regard.data.recordings import ENDINGS, Samples, decode
-from regard.data.tables import columns, split_columns, too_few
-from regard.data.text import kinds_of
+from regard.data.tables import columns, missing_columns, split_columns
+from regard.data.text_checks import check_text, read_failure
 
 
 class Sound(NamedTuple):
@@ -33,12 +33,12 @@ class Sound(NamedTuple):
     speaker: str = ""  # what stands between the first two _ of the file's name
 
     @property
-    def asked(self) -> str:
+    def input_key(self) -> str:
         return digest(self.samples)
 
     @property
-    def said(self) -> str:
-        return "\t".join((self.asked, *self.labels))
+    def row_key(self) -> str:
+        return "\t".join((self.input_key, *self.labels))
 
 
 class Spoken(NamedTuple):
@@ -53,12 +53,12 @@ class Spoken(NamedTuple):
         return self.parts[0] if len(self.parts) == 1 else np.concatenate(self.parts)
 
     @property
-    def asked(self) -> str:
+    def input_key(self) -> str:
         return digest(*self.parts)
 
     @property
-    def said(self) -> str:
-        return f"{self.asked}\t{self.text}"
+    def row_key(self) -> str:
+        return f"{self.input_key}\t{self.text}"
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -89,7 +89,7 @@ def digest(*parts: Samples) -> str:
     return made.hexdigest()
 
 
-def read_sounds(paths: Sequence[str | Path], fields: Sequence[str] | None = None) -> Iterator[Sound | Bad]:
+def read_sounds(paths: Sequence[str | Path], fields: Sequence[str] | None = None) -> Iterator[Sound | BadRow]:
     """A folder with one subfolder a class, or with files that are named by their class: seven_anna_3.wav."""
     if len(paths) != 1 or not os.path.isdir(paths[0]):
         for path in paths:
@@ -104,22 +104,22 @@ def read_sounds(paths: Sequence[str | Path], fields: Sequence[str] | None = None
     yield from of_one_rate(labelled(Path(paths[0])))
 
 
-def labelled(folder: Path) -> Iterator[Sound | Bad]:
+def labelled(folder: Path) -> Iterator[Sound | BadRow]:
     for file, label, speaker in named(folder):
-        if isinstance(file, Bad):
+        if isinstance(file, BadRow):
             yield file
             continue
-        if bad := flaw("label", label, str(file), 1):
+        if bad := check_text("label", label, str(file), 1):
             yield bad
             continue
         found = decode(file)
         if isinstance(found, str):
-            yield Bad(str(file), 1, unread(found, "not a sound"), found)
+            yield BadRow(str(file), 1, read_failure(found, "not a sound"), found)
         else:
             yield Sound(*found, (label,), str(file), 1, speaker)
 
 
-def named(folder: Path) -> Iterator[tuple[Path | Bad, str, str]]:
+def named(folder: Path) -> Iterator[tuple[Path | BadRow, str, str]]:
     """Files, each with its label and its speaker."""
     entries = [one for one in sorted(folder.iterdir()) if one.name[0] not in "._" and one.name not in LITTER]
     folders = [one for one in entries if one.is_dir()]
@@ -138,11 +138,11 @@ def named(folder: Path) -> Iterator[tuple[Path | Bad, str, str]]:
             yield file, label, rest.partition("_")[0] if "_" in rest else ""  # seven_3.wav does not say whose it is
         else:
             bad = "no _ ends its label: name it LABEL_anything.wav, or put it into a folder of its class"
-            yield Bad(str(file), 1, "missing field", bad), "", ""
+            yield BadRow(str(file), 1, "missing field", bad), "", ""
     for own in folders:
         inside = [one for one in sorted(own.iterdir()) if one.name[0] != "." and one.name not in LITTER]
         if not inside:
-            yield Bad(str(own), 1, "empty", "there is no sound of this class"), "", ""
+            yield BadRow(str(own), 1, "empty", "there is no sound of this class"), "", ""
         if inside and all(one.is_dir() for one in inside):
             raise ValueError(f"{own}: folders, but no sounds; if this is one of several sets, name it, not {folder}")
         for one in inside:
@@ -151,13 +151,13 @@ def named(folder: Path) -> Iterator[tuple[Path | Bad, str, str]]:
 
 def read_spoken(
     paths: Sequence[str | Path], fields: Sequence[str] | None = None, dialect: Dialect = UTF8
-) -> Iterator[Spoken | Bad | Note]:
+) -> Iterator[Spoken | BadRow | Note]:
     """A table (.tsv) of sounds and what is said in them: the files of the sounds are named as seen from the table.
     `fields` are their columns: numbers from 1, or names in the first line."""
     if fields and len(fields) != 2:
         raise ValueError(f"fields are sound and text, not {' '.join(fields)}")
     files = [Path(path) for path in paths]
-    if kinds_of(files, dialect) not in ([".tsv"], [".txt"]):
+    if file_suffixes(files, dialect) not in ([".tsv"], [".txt"]):
         raise ValueError(
             f"what is said in sounds comes from one .tsv file of sounds and texts, or from a folder of single words, "
             f"not from {' '.join(map(str, files)) or 'nothing'}"
@@ -167,36 +167,38 @@ def read_spoken(
     yield from lines.notes()
 
 
-def listed(lines: Lines, folder: Path, fields: Sequence[str] | None, separator: str | None) -> Iterator[Spoken | Bad]:
+def listed(
+    lines: Lines, folder: Path, fields: Sequence[str] | None, separator: str | None
+) -> Iterator[Spoken | BadRow]:
     rows = split_columns(lines, separator)
     left, right = columns(rows, lines.file, fields) if fields else (0, 1)
     for row in rows:
-        if isinstance(row, Bad):
+        if isinstance(row, BadRow):
             yield row
             continue
         number, cells = row
         if len(cells) <= max(left, right):
-            yield too_few(cells, max(left, right) + 1, lines.file, number, separator)
+            yield missing_columns(cells, max(left, right) + 1, lines.file, number, separator)
             continue
         name, text = cells[left], cells[right]
-        if bad := flaw("sound", name, lines.file, number) or flaw("text", text, lines.file, number):
+        if bad := check_text("sound", name, lines.file, number) or check_text("text", text, lines.file, number):
             yield bad
             continue
         found = decode(folder / name)
         if isinstance(found, str):
-            yield Bad(lines.file, number, unread(found, "not a sound"), f"{name}: {found}")
+            yield BadRow(lines.file, number, read_failure(found, "not a sound"), f"{name}: {found}")
         else:
             yield Spoken((found.samples,), text, found.rate, lines.file, number)
 
 
-def of_one_rate(items: Iterable[S | Bad]) -> Iterator[S | Bad]:
+def of_one_rate(items: Iterable[S | BadRow]) -> Iterator[S | BadRow]:
     """Sounds of the rate that most of them have; what has another is bad, be it the first of all."""
     found = list(items)
-    rates = Counter(item.rate for item in found if not isinstance(item, Bad))
+    rates = Counter(item.rate for item in found if not isinstance(item, BadRow))
     wanted = rates.most_common(1)[0][0] if rates else 0
     for item in found:
-        if isinstance(item, Bad) or item.rate == wanted:
+        if isinstance(item, BadRow) or item.rate == wanted:
             yield item
         else:
             detail = f"it has {item.rate:,} samples a second, but most have {wanted:,}: convert it"
-            yield Bad(item.file, item.line, "not a sound", f"{detail} (ffmpeg -i OLD -ar {wanted} NEW)")
+            yield BadRow(item.file, item.line, "not a sound", f"{detail} (ffmpeg -i OLD -ar {wanted} NEW)")

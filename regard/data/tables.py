@@ -9,14 +9,14 @@ from difflib import get_close_matches
 from itertools import chain, islice
 from shlex import quote
 
-from regard.data.lines import SUGGESTED, Bad, Lines, is_encoding
+from regard.data.lines import ENCODING_HINT, BadRow, Lines, is_encoding_error
 
 TAB = "\t"
 SEPARATORS = (",", ";", TAB, "|")  # those of a CSV file that are looked for
 SPELLED = {"tab": TAB, "\\t": TAB, "comma": ",", "semicolon": ";", "pipe": "|"}  # as they may be typed
 SNIFFED = 20  # rows, beside that of the names
 
-Cells = tuple[int, list[str]] | Bad  # the cells of a row, with the number of its first line
+Cells = tuple[int, list[str]] | BadRow  # the cells of a row, with the number of its first line
 
 
 def separator_of(typed: str) -> str:
@@ -27,22 +27,22 @@ def separator_of(typed: str) -> str:
     return separator
 
 
-def quoted(names: Iterable[str]) -> str:
+def quote_names(names: Iterable[str]) -> str:
     return ", ".join(repr(name) for name in names)
 
 
 def split_columns(lines: Lines, separator: str | None = None) -> Iterator[Cells]:
     """Plain columns between tabs, or another separator; quotes are letters like others."""
     for number, line in enumerate(lines, 1):
-        yield line if isinstance(line, Bad) else (number, line.split(separator or TAB))
+        yield line if isinstance(line, BadRow) else (number, line.split(separator or TAB))
 
 
-def too_few(cells: list[str], needed: int, file: str, number: int, separator: str | None = None) -> Bad:
+def missing_columns(cells: list[str], needed: int, file: str, number: int, separator: str | None = None) -> BadRow:
     if not "".join(cells).strip():
-        return Bad(file, number, "empty", "the line is empty")
+        return BadRow(file, number, "empty", "the line is empty")
     between = "a tab" if separator in (None, TAB) else repr(separator)
     detail = f"the line has {len(cells)} of the {needed} columns needed, with {between} between them"
-    return Bad(file, number, "missing column", f"{detail}; --separator names another character")
+    return BadRow(file, number, "missing column", f"{detail}; --separator names another character")
 
 
 def columns(rows: Iterator[Cells], file: str, fields: Sequence[str]) -> list[int]:
@@ -54,9 +54,9 @@ def columns(rows: Iterator[Cells], file: str, fields: Sequence[str]) -> list[int
 
 def header_of(rows: Iterator[Cells], file: str) -> list[str]:
     header = next(rows)
-    if isinstance(header, Bad):
-        remedy = f": {SUGGESTED}" if is_encoding(header) else ""
-        raise ValueError(f"{file}:1: {header.why} in the line that names the columns: {header.detail}{remedy}")
+    if isinstance(header, BadRow):
+        remedy = f": {ENCODING_HINT}" if is_encoding_error(header) else ""
+        raise ValueError(f"{file}:1: {header.reason} in the line that names the columns: {header.detail}{remedy}")
     return header[1]
 
 
@@ -72,7 +72,7 @@ def named(fields: Sequence[str], names: list[str], file: str) -> list[int]:
         if field not in names:
             near = get_close_matches(field, names, 1)
             meant = f" (did you mean {near[0]!r}?)" if near else ""
-            what = f"{file}:1: no column is named {field!r}{meant}; the first line names {quoted(names)}"
+            what = f"{file}:1: no column is named {field!r}{meant}; the first line names {quote_names(names)}"
             raise ValueError(f"{what}: {which(names, len(fields))}")
     return [names.index(field) for field in fields]
 
@@ -94,31 +94,31 @@ def csv_cells(
     by_number = all(field.isdecimal() for field in fields)
     chosen = numbered(fields, lines.file) if by_number else named(fields, names, lines.file)
     if max(chosen) >= len(names):
-        what = f"the first line names {len(names)}: {quoted(names)}"
+        what = f"the first line names {len(names)}: {quote_names(names)}"
         raise ValueError(f"{lines.file}:1: there is no column {max(chosen) + 1}: {what}")
     for row in rows:
-        if isinstance(row, Bad):
+        if isinstance(row, BadRow):
             yield row
             continue
         number, cells = row
         if len(cells) == len(names):
             yield number, [cells[column] for column in chosen]
         elif not "".join(cells).strip():
-            yield Bad(lines.file, number, "empty", "the line is empty")
+            yield BadRow(lines.file, number, "empty", "the line is empty")
         else:
             detail = f"the row has {len(cells)} columns, the first line names {len(names)}"
-            yield Bad(lines.file, number, "unequal counts", detail)
+            yield BadRow(lines.file, number, "unequal counts", detail)
 
 
 def csv_rows(lines: Lines, separator: str | None = None, fields: Sequence[str] = ()) -> Iterator[Cells]:
     """Rows of a CSV file. `fields` are names that the first row should have: they help to find the separator."""
-    broken: list[Bad] = []
+    broken: list[BadRow] = []
 
     def feed() -> Iterator[str]:
         for line in lines:
-            if isinstance(line, Bad):
+            if isinstance(line, BadRow):
                 broken.append(line)
-            yield "\n" if isinstance(line, Bad) else f"{line}\n"
+            yield "\n" if isinstance(line, BadRow) else f"{line}\n"
 
     rest = feed()
     first = [] if separator else [*islice(rest, SNIFFED + 1)]
@@ -132,7 +132,7 @@ def csv_rows(lines: Lines, separator: str | None = None, fields: Sequence[str] =
         except csv.Error as error:
             if reader.line_num > number:  # where the next row begins, nobody knows
                 raise ValueError(f"{lines.file}:{number}: a quote opened here is not closed ({error})") from error
-            yield Bad(lines.file, number, "not CSV", str(error))
+            yield BadRow(lines.file, number, "not CSV", str(error))
             continue
         bad = [one for one in broken if one.line <= reader.line_num]
         if bad:

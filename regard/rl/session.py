@@ -40,7 +40,7 @@ from regard.training.settings import Settings, options
 FIRST_STEPS, ROUND_STEPS = 800, 200  # real steps of the first round, and of each that follows
 FIRST_FIT_STEPS, FIT_STEPS = 600, 150  # training steps of the model in the first round, and in each that follows
 FILE_OPTIONS = (  # options of training from files, which an RL session does not have
-    *("data", "valid", "test", "separator", "encoding", "held_out", "skip_bad"),
+    *("data", "valid", "test", "separator", "encoding", "valid_share", "skip_bad"),
     *("from_", "download", "freeze", "vectors", "new_head", "patch"),
     *("checks", "check_examples", "patience", "average_last"),
 )

@@ -21,13 +21,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.choose import must
-from regard.data.batches import ByLength, Ints, Ragged, cut, handfuls, padding_mask, to_device
+from regard.data.batches import BucketedExamples, Ints, Ragged, batched, padding_mask, split_by_budget, to_device
 from regard.data.bundled import quiz
-from regard.data.files import Rows
 from regard.data.lines import UTF8, Dialect
-from regard.data.pieces import Pieces
-from regard.data.questions import Question, read_questions
-from regard.data.tokens import Tokenizer
+from regard.data.questions import QuestionRow, read_questions
+from regard.data.splits import Rows
+from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_train import TokenizerOptions
 from regard.parts.heads import Model, SpanScores, must_be_finite, thought_of
 from regard.scores import exact_match, token_f1
 from regard.tasks.inputs import fit_tokenizer, text_sizes
@@ -45,7 +45,7 @@ class Window(NamedTuple):
     wanted: tuple[int, int]  # first and last token of the answer; 0, 0 if it is not in this part
 
 
-class Windows(ByLength):
+class Windows(BucketedExamples):
     def __init__(self, parts: list[Window]):
         self.numbers = [part.number for part in parts]
         self.ids = Ragged([part.ids for part in parts])
@@ -89,7 +89,7 @@ class Answering(Task):
 
     @classmethod
     def groups(cls, ability: str) -> tuple[type, ...]:
-        return (Pieces,)
+        return (TokenizerOptions,)
 
     @classmethod
     def rows(
@@ -102,7 +102,7 @@ class Answering(Task):
         """Who did what in a short text, and where and when."""
         parts: dict[str, list[Any]] = {"train": [], "valid": [], "test": []}
         for line, item in enumerate(quiz.quiz(), 1):
-            row = Question(item.question, item.document, ((item.answer, item.start),), "quiz", line)
+            row = QuestionRow(item.question, item.document, ((item.answer, item.start),), "quiz", line)
             parts[quiz.split(item)].append(row)
         return dict(parts)
 
@@ -122,18 +122,18 @@ class Answering(Task):
     def told(self, rows: Any, examples: Windows, numbers: Ints) -> list[dict[str, Any]]:
         return super().told(rows, examples, np.array([examples.numbers[number] for number in numbers]))
 
-    def prepare(self, rows: Sequence[Question], context: int) -> Windows:
+    def prepare(self, rows: Sequence[QuestionRow], context: int) -> Windows:
         parts: list[Window] = []
-        self.tokenizer.must_pair()
-        for some in handfuls(enumerate(rows), 1000):
+        self.tokenizer.validate_pairs()
+        for some in batched(enumerate(rows), 1000):
             encodings = self.tokenizer.encodings([(row.question, row.document) for _, row in some])
             for (number, row), encoding in zip(some, encodings, strict=True):
                 parts += windows(number, row, encoding, context)
         return Windows(parts)
 
     def batch(self, examples: Windows, rows: Ints) -> Asked:
-        ids = examples.ids.padded(rows, self.tokenizer.pad)
-        places = examples.starts.padded(rows, NOWHERE[0]) != NOWHERE[0]
+        ids = examples.ids.pad(rows, self.tokenizer.pad_token_id)
+        places = examples.starts.pad(rows, NOWHERE[0]) != NOWHERE[0]
         places[:, 0] = True
         mask = padding_mask(examples.ids.lengths[rows], ids.size(1))
         return Asked(ids, mask, places, torch.from_numpy(examples.wanted[rows]))
@@ -147,13 +147,13 @@ class Answering(Task):
         return Loss(F.nll_loss(self.log_probs(model, batch), batch.wanted, reduction="sum"), len(batch.ids))
 
     @torch.inference_mode()
-    def spans(self, model: Model, rows: Sequence[Question], n_best: int = 1) -> tuple[list[list[Span]], float]:
+    def spans(self, model: Model, rows: Sequence[QuestionRow], n_best: int = 1) -> tuple[list[list[Span]], float]:
         """The best spans of each document, best first, and the mean loss of the windows. No answer is the span 0, 0."""
         examples = self.prepare(rows, model.body.config.context)
         device, total = next(model.parameters()).device, 0.0
         found: list[dict[tuple[int, int], float]] = [{} for _ in rows]
         order = np.argsort(examples.lengths[:, 0], kind="stable")
-        for a, b in cut(examples.lengths[order, 0], 8192):
+        for a, b in split_by_budget(examples.lengths[order, 0], 8192):
             batch = to_device(self.batch(examples, order[a:b]), device)
             logprobs = self.log_probs(model, batch).float()
             must_be_finite(logprobs.mT)
@@ -170,7 +170,7 @@ class Answering(Task):
         best = [sorted((Span(p, *at) for at, p in spans.items()), reverse=True)[:n_best] for spans in found]
         return best, total / examples.units
 
-    def score(self, model: Model, rows: Sequence[Question], how: Choices | None = None) -> dict[str, Any]:
+    def score(self, model: Model, rows: Sequence[QuestionRow], how: Choices | None = None) -> dict[str, Any]:
         spans, loss = self.spans(model, rows)
         answers = [row.document[best.start : best.end] for row, (best, *_) in zip(rows, spans, strict=True)]
         wanted = [[text for text, _ in row.answers] for row in rows]
@@ -190,7 +190,7 @@ class Answering(Task):
 
     def predict(self, model: Model, raw: Iterable[str], how: Choices, first: int = 0) -> Iterator[list[Answer]]:
         """A question and a document, with a tab between them or as JSON; no answer is an empty one."""
-        for some in handfuls(raw, 64):
+        for some in batched(raw, 64):
             rows = [asked(text, line) for line, text in enumerate(some, first + 1)]
             first += len(some)
             for row, spans in zip(rows, self.spans(model, rows, how.n_best)[0], strict=True):
@@ -200,7 +200,7 @@ class Answering(Task):
                 ]
 
 
-def windows(number: int, row: Question, encoding: Any, context: int) -> Iterator[Window]:
+def windows(number: int, row: QuestionRow, encoding: Any, context: int) -> Iterator[Window]:
     """The question with the first part of its document, with the second, and so on."""
     sides, where = encoding.sequence_ids, f"{row.file}:{row.line}"
     tokens = sides.count(1)
@@ -252,7 +252,7 @@ def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
     return (at := text.index(word, start), at + len(word)) if word else NOWHERE
 
 
-def answer_in(spots: Ints, row: Question) -> tuple[int, int]:
+def answer_in(spots: Ints, row: QuestionRow) -> tuple[int, int]:
     """First and last of the tokens that hold the first of the right answers."""
     text, start = row.answers[0]
     start, end = trimmed(row.document, start, start + len(text))
@@ -273,7 +273,7 @@ def best_pairs(logprobs: Tensor, longest: int, count: int) -> tuple[Tensor, Tens
     return both[:, 0, 0], best.values, best.indices // T, best.indices % T
 
 
-def asked(text: str, line: int) -> Question:
+def asked(text: str, line: int) -> QuestionRow:
     question, _, document = text.partition("\t")
     if text.startswith("{"):
         with suppress(ValueError, KeyError, TypeError):
@@ -282,4 +282,4 @@ def asked(text: str, line: int) -> Question:
     if not all(isinstance(part, str) and part.strip() for part in (question, document)):
         forms = 'a question and a document with a tab between them, or {"question": ..., "context": ...}'
         raise ValueError(f"input:{line}: give {forms}, not {text[:60]!r}")
-    return Question(question, document, (), "input", line)
+    return QuestionRow(question, document, (), "input", line)

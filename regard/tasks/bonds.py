@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from regard.data.batches import ByLength, Ints, cut, padding_mask
+from regard.data.batches import BucketedExamples, Ints, padding_mask, split_by_budget
 from regard.data.bundled import paths
-from regard.data.files import Data, Files, Rows
 from regard.data.lines import UTF8, Dialect
 from regard.data.molecules import KINDS, PROPERTIES, Molecules, asked_for, with_known_atoms
+from regard.data.splits import Data, DataOptions, Rows
 from regard.tasks.inputs import Given
 from regard.tasks.task import Task
 
 
-class Bonded(ByLength):
+class Bonded(BucketedExamples):
     """Molecules, with the answer to each."""
 
     def __init__(self, tables: list[Ints], wanted: Any):
@@ -28,7 +28,7 @@ class Bonded(ByLength):
     def epoch(self, budget: int, seed: int, epoch: int) -> list[Ints]:
         """In any order: what is wanted of a molecule often follows its size, and a batch should hold all sorts."""
         order = np.random.default_rng([seed, epoch]).permutation(len(self.rows))
-        return [order[a:b] for a, b in cut(self.lengths[order, 0], budget)]
+        return [order[a:b] for a, b in split_by_budget(self.lengths[order, 0], budget)]
 
 
 @dataclass
@@ -62,10 +62,10 @@ class MayBond(Task):
 
     @classmethod
     def leaves_out(cls, ability: str) -> frozenset[str]:
-        return frozenset({"longest"}) if ability == "bonds" else cls.unused
+        return frozenset({"max_words"}) if ability == "bonds" else cls.unused
 
     @classmethod
-    def read(cls, files: Files, ability: str, reading: dict[str, Any], **aim: Any) -> Data:
+    def read(cls, files: DataOptions, ability: str, reading: dict[str, Any], **aim: Any) -> Data:
         """A molecule that we would hold out, and that has an atom of its own, is better learnt from."""
         data = super().read(files, ability, reading, **aim)
         if ability != "bonds":

@@ -18,20 +18,20 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.choose import must
-from regard.data.batches import Ints, handfuls, to_device
+from regard.data.batches import Ints, batched, to_device
 from regard.data.bundled import phrasebook, shapes
-from regard.data.files import Rows
 from regard.data.hearing import Hearing
 from regard.data.images import Picture, open_picture, read_pictures
-from regard.data.labelled import Labelled, read_labelled
+from regard.data.labelled_text import LabelledText, read_labelled
 from regard.data.lines import UTF8, Dialect
 from regard.data.mels import Mels
 from regard.data.molecules import Molecules, asked_for, read_molecules
 from regard.data.pictures import Pictures
-from regard.data.pieces import Pieces
 from regard.data.recordings import open_sound
 from regard.data.sounds import Sound, read_sounds
-from regard.data.tokens import Tokenizer
+from regard.data.splits import Rows
+from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_train import TokenizerOptions
 from regard.data.views import Views
 from regard.parts.heads import Classifier, Model, must_be_finite, thought_of
 from regard.parts.pooling import POOLINGS
@@ -91,11 +91,11 @@ class Classify(MayBond):
 
     @classmethod
     def groups(cls, ability: str) -> tuple[type, ...]:
-        return {"sees": (Views,), "hears": (Hearing,), "bonds": ()}.get(ability, (Pieces,))
+        return {"sees": (Views,), "hears": (Hearing,), "bonds": ()}.get(ability, (TokenizerOptions,))
 
     @classmethod
     def leaves_out(cls, ability: str) -> frozenset[str]:
-        return frozenset({"longest"}) if ability in ("hears", "bonds") else cls.unused
+        return frozenset({"max_words"}) if ability in ("hears", "bonds") else cls.unused
 
     @classmethod
     def rows(
@@ -124,7 +124,7 @@ class Classify(MayBond):
                 parts[shapes.split(scene)].append(Picture(scene.pixels, (scene.label,), "shapes", line))
         else:
             for line, phrase in enumerate(phrasebook.phrases(), 1):
-                row = Labelled(phrase.english, None, (phrase.kind,), "phrasebook", line)
+                row = LabelledText(phrase.english, None, (phrase.kind,), "phrasebook", line)
                 parts[phrasebook.split(phrase)].append(row)
         return dict(parts)
 
@@ -240,7 +240,7 @@ class Classify(MayBond):
     @torch.inference_mode()
     def predict(self, model: Model, raw: Iterable[str], how: Choices, first: int = 0) -> Iterator[list[Answer]]:
         """Texts, two texts with a tab between them, names of files of pictures or sounds, or SMILES."""
-        for some in handfuls(raw, 256):
+        for some in batched(raw, 256):
             for logits in self.all_logits(model, self.unlabelled(some, model)):
                 probs = logits.sigmoid() if self.many else logits.softmax(-1)
                 best = probs.topk(min(how.n_best, len(self.labels)))
@@ -254,7 +254,7 @@ class Classify(MayBond):
     def embed(self, model: Model, raw: Iterable[str]) -> Iterator[list[float]]:
         """What the head sees: all vectors of the body, pooled."""
         device = next(model.parameters()).device
-        for some in handfuls(raw, 256):
+        for some in batched(raw, 256):
             examples = self.unlabelled(some, model)
 
             def pooled(rows: Ints, examples: Any = examples) -> Tensor:
@@ -276,4 +276,4 @@ class Classify(MayBond):
         if self.sounds is not None:
             return Sound(*open_sound(text), (), text, 1)
         first, _, second = text.partition("\t")
-        return Labelled(first, second or None, (), "", 1)
+        return LabelledText(first, second or None, (), "", 1)

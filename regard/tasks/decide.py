@@ -25,9 +25,9 @@ from regard.choose import must
 from regard.data.batches import Ints, to_device
 from regard.data.bundled import cart
 from regard.data.episodes import Episode, Floats, read_episodes
-from regard.data.files import Rows
 from regard.data.lines import UTF8, Dialect
 from regard.data.senses import Senses, or_1
+from regard.data.splits import Rows
 from regard.data.stretches import Stretches
 from regard.parts.heads import Model, PerToken, must_be_finite
 from regard.scores import accuracy
@@ -92,7 +92,7 @@ class Decide(Task):
     of_the_head = ("kinds", "sensed", "mean", "spread")
     counts = "steps"
     looks = 500
-    unused = frozenset({"fields", "longest"})
+    unused = frozenset({"fields", "max_words"})
     ways = Wishes
     acts = True
 

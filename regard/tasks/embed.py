@@ -20,13 +20,13 @@ from tokenizers.normalizers import Lowercase
 from torch import Tensor
 
 from regard.choose import LARGEST, must
-from regard.data.batches import ByLength, Ints, Ragged, handfuls, to_device
-from regard.data.files import Rows
+from regard.data.batches import BucketedExamples, Ints, Ragged, batched, to_device
 from regard.data.images import open_picture
 from regard.data.lines import UTF8, Dialect
 from regard.data.pictures import Pictures
-from regard.data.pieces import Pieces
-from regard.data.tokens import Tokenizer
+from regard.data.splits import Rows
+from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_train import TokenizerOptions
 from regard.data.views import Views
 from regard.hub.sentences import Modules, write_modules
 from regard.parts.heads import Model, Projection, Vector
@@ -55,7 +55,7 @@ class Couples(NamedTuple):
     alike: Tensor  # (B,B), True = of two pairs, but these texts belong together too
 
 
-class Coupled(ByLength):
+class Coupled(BucketedExamples):
     """Texts, each held once, and which of them are pairs."""
 
     def __init__(self, texts: Ragged, pairs: Ints):
@@ -104,7 +104,7 @@ class Embed(Task):
 
     @classmethod
     def groups(cls, ability: str) -> tuple[type, ...]:
-        return (Pieces,)
+        return (TokenizerOptions,)
 
     @classmethod
     def rows(
@@ -140,7 +140,7 @@ class Embed(Task):
     def tokens(self, texts: Sequence[str], context: int) -> list[list[int]]:
         most = min(context, self.limit or context)
         texts = [SMALL.normalize_str(text) for text in texts] if self.do_lower_case else texts
-        return [ids or [self.reader.end] for ids in self.reader.encode(texts, most)]
+        return [ids or [self.reader.eos_token_id] for ids in self.reader.encode(texts, most)]
 
     def prepare(self, rows: Sequence[Any], context: int) -> Coupled:
         sides = [side for column in (0, 1) for side in self.tokens([row[column] for row in rows], context)]
@@ -183,7 +183,7 @@ class Embed(Task):
         return self.vectors(model, Written(Ragged(self.tokens(texts, model.body.config.context)), None))
 
     def embed(self, model: Model, raw: Iterable[str]) -> Iterator[list[float]]:
-        for some in handfuls(raw, 256):
+        for some in batched(raw, 256):
             yield from self.embed_texts(model, some).tolist()
 
     def score(self, model: Model, rows: Sequence[Any], how: Choices | None = None) -> dict[str, Any]:

@@ -19,14 +19,14 @@ from torch import Tensor
 from regard.choose import must
 from regard.data.batches import Ints
 from regard.data.bundled import chains, phrasebook
-from regard.data.corpus import Corpus, Windows, documents
-from regard.data.documents import By, Documents, Texts, read_texts
+from regard.data.documents import DocumentOptions, DocumentStream, DocumentUnit, read_documents
 from regard.data.fasta import holds_fasta
-from regard.data.files import Data, Files
 from regard.data.lines import UTF8, Dialect
-from regard.data.pieces import Pieces
 from regard.data.residues import EXAMPLE, residues, spells
-from regard.data.tokens import Tokenizer
+from regard.data.splits import Data, DataOptions
+from regard.data.token_corpus import TokenCorpus, TokenWindows, document_mask
+from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_train import TokenizerOptions
 from regard.parts.heads import Model, must_be_finite
 from regard.parts.pooling import Mean
 from regard.scores import perplexity
@@ -56,7 +56,7 @@ class Fill(Task):
     share: float = 0.15  # of the tokens that are to be guessed
     whole_words: bool = False  # hide all pieces of a word or none
     tokenizer: Tokenizer = learnt()
-    documents: By = learnt("lines")  # what one is in a file, as it was in training
+    documents: DocumentUnit = learnt("lines")  # what one is in a file, as it was in training
 
     def __post_init__(self) -> None:
         must(self, share=(0 < self.share < 1, "above 0 and below 1"))
@@ -68,22 +68,22 @@ class Fill(Task):
     default = "modernbert"
     counts = "hidden tokens"
     looks = 100_000  # characters
-    unused = frozenset({"longest"})
+    unused = frozenset({"max_words"})
     ways = Fillers
 
     @classmethod
     def groups(cls, ability: str) -> tuple[type, ...]:
-        return (Documents,) if ability == "spells" else (Pieces, Documents)
+        return (DocumentOptions,) if ability == "spells" else (TokenizerOptions, DocumentOptions)
 
     @classmethod
-    def read(cls, files: Files, ability: str, reading: dict[str, Any], **aim: Any) -> Data:
+    def read(cls, files: DataOptions, ability: str, reading: dict[str, Any], **aim: Any) -> Data:
         paths, by = (*files.data, *files.valid, *files.test), reading["documents"]
         proteins = ability == "spells" or any(map(holds_fasta, paths))
         must_hold(paths, proteins)
         if proteins and by not in (None, "lines"):
             raise ValueError(f"--documents {by} is for texts: of proteins every chain is one. Leave it out")
         bundled = bundled_chains if ability == "spells" else bundled_phrases
-        return read_texts(files, reading | {"documents": by or "lines"}, bundled)
+        return read_documents(files, reading | {"documents": by or "lines"}, bundled)
 
     def read_one(
         self,
@@ -94,15 +94,17 @@ class Fill(Task):
         dialect: Dialect = UTF8,
     ) -> Any:
         must_hold(paths, self.spelled)
-        files = Files(data=paths, valid=paths, fields=fields, skip_bad=skip_bad, **dialect._asdict())
-        return read_texts(files, {"documents": self.documents, "cache": Documents.cache}, dict).sets["train"]
+        files = DataOptions(data=paths, valid=paths, fields=fields, skip_bad=skip_bad, **dialect._asdict())
+        return read_documents(files, {"documents": self.documents, "cache": DocumentOptions.cache}, dict).sets["train"]
 
     @classmethod
-    def fit(cls, rows: Texts, ability: str, reading: dict[str, Any], readers: dict[str, Any], **aim: Any) -> Fill:
-        apart: By = reading["documents"] or "lines"
+    def fit(
+        cls, rows: DocumentStream, ability: str, reading: dict[str, Any], readers: dict[str, Any], **aim: Any
+    ) -> Fill:
+        apart: DocumentUnit = reading["documents"] or "lines"
         letters = ability == "spells" or holds_fasta(rows.name)
         tokenizer = fit_letters(reading, readers) if letters else fit_tokenizer(rows.sample(), reading, readers)
-        tokenizer.id_of(tokenizer.roles.get("mask_token", MASK))  # refused here, not in the first step
+        tokenizer.token_id(tokenizer.roles.get("mask_token", MASK))  # refused here, not in the first step
         return cls(**aim, tokenizer=tokenizer, documents=apart)
 
     @cached_property
@@ -116,28 +118,28 @@ class Fill(Task):
     def head(self, body: Any) -> Model:
         return Model(body, body.vocabulary())
 
-    def prepare(self, rows: Texts, context: int) -> Windows:
-        windows = Windows(Corpus.of(rows, self.tokenizer), context)
+    def prepare(self, rows: DocumentStream, context: int) -> TokenWindows:
+        windows = TokenWindows(TokenCorpus.from_documents(rows, self.tokenizer), context)
         windows.units = int(windows.units * self.share)
         return windows
 
-    def told(self, rows: Texts, examples: Windows, numbers: Ints) -> list[dict[str, Any]]:
+    def told(self, rows: DocumentStream, examples: TokenWindows, numbers: Ints) -> list[dict[str, Any]]:
         return windows_told(self.tokenizer, rows, examples, numbers)
 
-    def batch(self, examples: Windows, rows: Ints, draw: torch.Generator | None = None) -> Hidden:
+    def batch(self, examples: TokenWindows, rows: Ints, draw: torch.Generator | None = None) -> Hidden:
         return self.hidden(examples.take(rows), draw)
 
     def hidden(self, ids: Tensor, draw: torch.Generator | None = None) -> Hidden:
         places = self.chosen(ids, draw)
         luck = torch.rand(ids.shape, generator=draw)
-        given = ids.where(~places | (luck >= 0.8), self.tokenizer.mask)
+        given = ids.where(~places | (luck >= 0.8), self.tokenizer.mask_token_id)
         other = torch.randint(len(self.tokenizer), ids.shape, generator=draw)
         given = given.where(~places | (luck < 0.8) | (luck >= 0.9), other)
-        return Hidden(given, ids[places], places, documents(ids, self.tokenizer.begin))
+        return Hidden(given, ids[places], places, document_mask(ids, self.tokenizer.bos_token_id))
 
     def chosen(self, ids: Tensor, draw: torch.Generator | None = None) -> Tensor:
         """(B,T), True = to be guessed. Never a special token; at least one in all."""
-        common = ~torch.isin(ids, torch.tensor(self.tokenizer.special))
+        common = ~torch.isin(ids, torch.tensor(self.tokenizer.all_special_ids))
         if not self.whole_words:
             luck = torch.rand(ids.shape, generator=draw)
         else:
@@ -153,7 +155,7 @@ class Fill(Task):
         """(V,), True for pieces that begin a word."""
         if self.spelled:
             return torch.ones(len(self.tokenizer), dtype=torch.bool)
-        pieces = self.tokenizer.pieces(range(len(self.tokenizer)))
+        pieces = self.tokenizer.convert_ids_to_tokens(range(len(self.tokenizer)))
         if any(piece.startswith("##") for piece in pieces):  # BERT's own mark what goes on, not what begins
             return torch.tensor([not piece.startswith("##") for piece in pieces])
         return torch.tensor([piece[:1] == "Ġ" or not piece[:1].isalnum() for piece in pieces])
@@ -162,20 +164,22 @@ class Fill(Task):
     def marks_words(self) -> bool:
         """Whether ▁ is put before every word, as by the tokenizers that are learnt here."""
         [ids] = self.tokenizer.encode(["a"])
-        return any(piece.startswith("▁") for piece in self.tokenizer.pieces(ids))
+        return any(piece.startswith("▁") for piece in self.tokenizer.convert_ids_to_tokens(ids))
 
     def loss(self, model: Model, batch: Hidden) -> Loss:
         x = model.body(batch.ids, mask=batch.mask)[batch.places]  # (N,D)
         return Loss(model.head.loss(x, batch.wanted), max(1, len(batch.wanted)))
 
-    def some(self, rows: Texts, count: int | None) -> Texts:
-        return rows.beginning(count or self.looks)
+    def some(self, rows: DocumentStream, count: int | None) -> DocumentStream:
+        return rows.prefix(count or self.looks)
 
-    def amount(self, rows: Texts) -> str:
+    def amount(self, rows: DocumentStream) -> str:
         return f"{rows.characters:,} characters"
 
     @torch.inference_mode()
-    def score(self, model: Model, rows: Texts, how: Fillers | None = None, budget: int = 8192) -> dict[str, Any]:
+    def score(
+        self, model: Model, rows: DocumentStream, how: Fillers | None = None, budget: int = 8192
+    ) -> dict[str, Any]:
         """The same tokens are hidden every time."""
         windows = self.prepare(rows, model.body.config.context)
         device, T = next(model.parameters()).device, windows.length
@@ -214,7 +218,7 @@ class Fill(Task):
     def predict(self, model: Model, raw: Iterable[str], how: Fillers, first: int = 0) -> Iterator[list[Answer]]:
         """The best fillers of every [MASK], each guessed by itself."""
         device, context = next(model.parameters()).device, model.body.config.context
-        special = torch.tensor(self.tokenizer.special)
+        special = torch.tensor(self.tokenizer.all_special_ids)
         own = self.tokenizer.roles.get("mask_token", MASK)
         for text in (line.replace(own, MASK) for line in raw):
             ids = self.with_masks(text)
@@ -222,7 +226,7 @@ class Fill(Task):
                 raise ValueError(
                     f'{len(ids)} tokens do not fit the context of {context}. The text begins "{text[:60]}"'
                 )
-            places = [i for i, token in enumerate(ids) if token == self.tokenizer.mask]
+            places = [i for i, token in enumerate(ids) if token == self.tokenizer.mask_token_id]
             x = model.body(torch.tensor([ids], device=device))[0, places]
             logps = must_be_finite(model.head(x).float().cpu()).log_softmax(-1)
             logps[:, special] = -torch.inf  # no filler, but probable or not as the model has it
@@ -249,7 +253,7 @@ class Fill(Task):
         if self.spelled:
             text = MASK.join(map(residues, text.split(MASK)))
         if not self.marks_words:
-            return self.tokenizer.encode_marked(text.replace(MASK, self.tokenizer.roles["mask_token"]))
+            return self.tokenizer.encode_with_mask(text.replace(MASK, self.tokenizer.roles["mask_token"]))
         text = text.replace(HIDDEN, " ").replace(MASK, HIDDEN)
         [encoding] = self.tokenizer.encodings([text])
         ids: list[int] = []
@@ -257,10 +261,10 @@ class Fill(Task):
             if HIDDEN not in text[a:b]:
                 ids.append(token)
                 continue
-            if ids and self.tokenizer.pieces(ids[-1:]) == ["▁"]:
+            if ids and self.tokenizer.convert_ids_to_tokens(ids[-1:]) == ["▁"]:
                 ids.pop()
             if piece != "▁":
-                ids += [self.tokenizer.mask] * text[a:b].count(HIDDEN)
+                ids += [self.tokenizer.mask_token_id] * text[a:b].count(HIDDEN)
         return ids
 
 

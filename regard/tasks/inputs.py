@@ -10,17 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data import text
-from regard.data.batches import ByLength, Ints, Ragged, cut, handfuls, padding_mask, to_device
+from regard.data import parallel_text
+from regard.data.batches import BucketedExamples, Ints, Ragged, batched, padding_mask, split_by_budget, to_device
 from regard.data.bundled import phrasebook
-from regard.data.corpus import Windows
-from regard.data.documents import Texts
-from regard.data.files import Rows
+from regard.data.documents import DocumentStream
 from regard.data.lines import UTF8, Dialect
 from regard.data.pictures import Pictures
-from regard.data.pieces import READING, Pieces, learn
 from regard.data.residues import spelling, spells
-from regard.data.tokens import Tokenizer
+from regard.data.splits import Rows
+from regard.data.token_corpus import TokenWindows
+from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_train import BERT_LAYOUT, TokenizerOptions, train_tokenizer
 from regard.data.views import Views
 from regard.parts.heads import must_be_finite
 
@@ -30,7 +30,7 @@ class Given(NamedTuple):
     mask: Tensor | None  # (B,1,1,T), True = a token
 
 
-class Written(ByLength):
+class Written(BucketedExamples):
     """Texts, with the answer to each."""
 
     def __init__(self, rows: Ragged, wanted: Any):
@@ -39,7 +39,7 @@ class Written(ByLength):
         self.units = len(rows)
 
 
-class Drawn(ByLength):
+class Drawn(BucketedExamples):
     """Pictures, with the answer to each. One counts as many tokens as a body may make of it."""
 
     def __init__(self, pixels: Any, wanted: Any, tokens: int = 50):
@@ -56,12 +56,12 @@ class TextInput:
         """A text that is longer than the context is cut."""
         texts = [row.text if getattr(row, "pair", None) is None else (row.text, row.pair) for row in rows]
         if any(isinstance(text, tuple) for text in texts):
-            self.tokenizer.must_pair()
-        nothing = [self.tokenizer.end]  # of a text without a token there would be no mean
+            self.tokenizer.validate_pairs()
+        nothing = [self.tokenizer.eos_token_id]  # of a text without a token there would be no mean
         return Written(Ragged([ids or nothing for ids in self.tokenizer.encode(texts, context)]), wanted)
 
     def given(self, examples: Written, rows: Ints, training: bool) -> Given:
-        ids = examples.rows.padded(rows, self.tokenizer.pad)
+        ids = examples.rows.pad(rows, self.tokenizer.pad_token_id)
         return Given(ids, padding_mask(examples.rows.lengths[rows], ids.size(1)))
 
     def sizes(self) -> dict[str, int]:
@@ -85,8 +85,8 @@ class ImageInput:
 
 
 def text_sizes(tokenizer: Tokenizer) -> dict[str, int]:
-    sep = {"sep": tokenizer.id_of(tokenizer.roles["sep_token"])} if "sep_token" in tokenizer.roles else {}
-    return {"vocab": len(tokenizer), "pad": tokenizer.pad, **sep, "segment_start": tokenizer.segment_start}
+    sep = {"sep": tokenizer.token_id(tokenizer.roles["sep_token"])} if "sep_token" in tokenizer.roles else {}
+    return {"vocab": len(tokenizer), "pad": tokenizer.pad_token_id, **sep, "segment_start": tokenizer.segment_start}
 
 
 def fit_tokenizer(texts: Any, reading: dict[str, Any], readers: dict[str, Any]) -> Tokenizer:
@@ -94,7 +94,7 @@ def fit_tokenizer(texts: Any, reading: dict[str, Any], readers: dict[str, Any]) 
     found: Tokenizer | None = readers.get("tokenizer")
     if found and spells(found):
         raise ValueError("the model to start from reads proteins, letter by letter, and these are texts")
-    return found or learn(texts, Pieces(**told(Pieces, reading)), READING)
+    return found or train_tokenizer(texts, TokenizerOptions(**told(TokenizerOptions, reading)), BERT_LAYOUT)
 
 
 def fit_letters(reading: dict[str, Any], readers: dict[str, Any]) -> Tokenizer:
@@ -102,10 +102,12 @@ def fit_letters(reading: dict[str, Any], readers: dict[str, Any]) -> Tokenizer:
     found: Tokenizer | None = readers.get("tokenizer")
     if found and not spells(found):
         raise ValueError("the model to start from reads texts, and these are proteins: start from one that reads FASTA")
-    usual = {"pieces": (None, "bpe", "characters"), "vocab": (None,), "lowercase": (None, False)}
+    usual = {"tokenizer": (None, "bpe", "characters"), "vocab_size": (None,), "lowercase": (None, False)}
     for name in usual:
         if reading.get(name) not in usual[name]:
-            raise ValueError(f"--{name} is for texts: a protein is read letter by letter. Leave it out")
+            raise ValueError(
+                f"--{name.replace('_', '-')} is for texts: a protein is read letter by letter. Leave it out"
+            )
     return found or spelling()
 
 
@@ -117,7 +119,7 @@ def told(group: Any, reading: dict[str, Any]) -> dict[str, Any]:
 def in_order(lengths: Ints, answer: Callable[[Ints], Tensor], budget: int = 8192) -> Tensor:
     """The answers to all rows: worked on in batches of like length, given back in order."""
     order = np.argsort(lengths, kind="stable")
-    found = torch.cat([answer(order[a:b]) for a, b in cut(lengths[order], budget)])
+    found = torch.cat([answer(order[a:b]) for a, b in split_by_budget(lengths[order], budget)])
     return found[torch.from_numpy(np.argsort(order, kind="stable"))]
 
 
@@ -125,7 +127,7 @@ def in_order(lengths: Ints, answer: Callable[[Ints], Tensor], budget: int = 8192
 def vectors(model: Any, tokenizer: Tokenizer, pool: Callable[..., Tensor], raw: Iterable[str]) -> Iterator[list[float]]:
     """What a body makes of each text, pooled."""
     reader, device = TextInput(tokenizer), next(model.parameters()).device
-    for some in handfuls(raw, 256):
+    for some in batched(raw, 256):
         texts = reader.prepare([Text(one) for one in some], None, model.body.config.context)
 
         def pooled(rows: Ints, texts: Written = texts) -> Tensor:
@@ -148,7 +150,7 @@ class Text(NamedTuple):
 def two_texts(paths: tuple[str, ...], fields: tuple[str, ...] | None, dialect: Dialect = UTF8) -> Rows:
     if fields is not None and len(fields) != 2:
         raise ValueError(f"--fields names the two texts of a pair, two columns or keys, not {len(fields)}")
-    return text.read(paths, fields, dialect)
+    return parallel_text.read_pairs(paths, fields, dialect)
 
 
 def bundled_pairs() -> dict[str, Rows]:
@@ -156,10 +158,12 @@ def bundled_pairs() -> dict[str, Rows]:
     parts: dict[str, list[tuple[str, str]]] = {"train": [], "valid": [], "test": []}
     for phrase in phrasebook.phrases():
         parts[phrasebook.split(phrase)].append((phrase.english, phrase.german))
-    return {name: text.from_memory(some, "phrasebook") for name, some in parts.items()}
+    return {name: parallel_text.pairs_from_memory(some, "phrasebook") for name, some in parts.items()}
 
 
-def windows_told(tokenizer: Tokenizer, rows: Texts, examples: Windows, numbers: Ints) -> list[dict[str, Any]]:
+def windows_told(
+    tokenizer: Tokenizer, rows: DocumentStream, examples: TokenWindows, numbers: Ints
+) -> list[dict[str, Any]]:
     """Parts of a long text, for a person. They have no line: the number of its first token tells where each is."""
     texts = tokenizer.decode(examples.take(numbers).tolist())
     at = zip(numbers.tolist(), texts, strict=True)

@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from regard.data.batches import ByLength, Ints, padding_mask
+from regard.data.batches import BucketedExamples, Ints, padding_mask
 from regard.data.bundled import voices
-from regard.data.files import Files, Rows
 from regard.data.hearing import Hearing, hidden
 from regard.data.joined import divided, join
 from regard.data.lines import UTF8, Dialect
 from regard.data.mels import Frames, Mels, normal, side_by_side
 from regard.data.recordings import open_sound
 from regard.data.sounds import Sound, Spoken, read_sounds, read_spoken
+from regard.data.splits import DataOptions, Rows
 from regard.tasks.inputs import Given, told
 
 
-class Heard(ByLength):
+class Heard(BucketedExamples):
     """Sounds, with the answer to each. Lengths are in tokens, of which a model takes at most `context`."""
 
     def __init__(self, frames: list[Frames], wanted: Any, stride: int, context: int):
@@ -95,9 +95,9 @@ def spoken_rows(paths: tuple[str, ...], fields: tuple[str, ...] | None, dialect:
     return read_spoken(paths, fields, dialect)
 
 
-def spoken_sets(files: Files) -> dict[str, Rows]:
+def spoken_sets(files: DataOptions) -> dict[str, Rows]:
     """Of a folder of single words without another to validate on."""
-    return dict(divided(read_sounds(files.data, files.fields), files.share))
+    return dict(divided(read_sounds(files.data, files.fields), files.valid_share_for))
 
 
 def is_folder(paths: tuple[str, ...]) -> bool:

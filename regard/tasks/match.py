@@ -18,14 +18,14 @@ import torch
 from torch import Tensor, nn
 
 from regard.choose import must
-from regard.data.batches import ByLength, Ints, Ragged, handfuls, to_device
+from regard.data.batches import BucketedExamples, Ints, Ragged, batched, to_device
 from regard.data.bundled import shapes
-from regard.data.files import Rows
 from regard.data.images import FORMATS, Captioned, Pixels, digest, open_picture, read_captioned
 from regard.data.lines import UTF8, Dialect
 from regard.data.pictures import Pictures
-from regard.data.pieces import Pieces
-from regard.data.tokens import Tokenizer
+from regard.data.splits import Rows
+from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_train import TokenizerOptions
 from regard.data.views import Views
 from regard.parts.heads import Model, must_be_finite
 from regard.scores import recall_at
@@ -54,7 +54,7 @@ class Pairs(NamedTuple):
     alike: Tensor  # (B,B), True = of two pairs, but the picture has this text too
 
 
-class Matched(ByLength):
+class Matched(BucketedExamples):
     """Pictures and texts, each held once. All pairs count as equally long: a text must meet others of any length."""
 
     def __init__(self, drawn: Drawn, written: Written, pairs: Ints):
@@ -82,7 +82,7 @@ class Match(Task):
 
     @classmethod
     def groups(cls, ability: str) -> tuple[type, ...]:
-        return (Pieces, Views)
+        return (TokenizerOptions, Views)
 
     @classmethod
     def rows(
@@ -216,7 +216,7 @@ class Match(Task):
     def predict(self, model: Model, raw: Iterable[str], how: Prompting, first: int = 0) -> Iterator[list[Answer]]:
         """The name of a picture file and labels, with tabs between them: which label fits best, of these alone?"""
         device = next(model.parameters()).device
-        for some in handfuls(raw, 256):
+        for some in batched(raw, 256):
             asked = [line.split("\t") for line in some]
             for line, (_, *labels) in enumerate(asked, first + 1):
                 if not labels or not all(label.strip() for label in labels):

@@ -18,15 +18,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.choose import must
-from regard.data.batches import Ints, padding_mask, real_places, to_device
+from regard.data.batches import Ints, length_mask, padding_mask, to_device
 from regard.data.bundled import ball
 from regard.data.episodes import Episode, read_episodes, video
 from regard.data.experience import Experience
-from regard.data.files import Rows
 from regard.data.films import Rollout, save_told
 from regard.data.lines import UTF8, Dialect
 from regard.data.moments import Moments
 from regard.data.senses import Senses, or_1
+from regard.data.splits import Rows
 from regard.parts.future import Foreseen, Future
 from regard.parts.heads import NOT_FINITE, Model
 from regard.tasks.rollout import at, missed, rolled
@@ -85,7 +85,7 @@ class Predict(Task):
     of_the_head = ("patch", "kinds", "sensed", "reward")
     counts = "moments"
     looks = 20
-    unused = frozenset({"fields", "longest"})
+    unused = frozenset({"fields", "max_words"})
     ways = Foreseeing
     acts = True
 
@@ -147,7 +147,7 @@ class Predict(Task):
             self.senses.changes(seen),
             (torch.from_numpy(window.rewards) - mean) / spread,
             torch.from_numpy(window.ends),
-            real_places(window.lengths, T),
+            length_mask(window.lengths, T),
             None if window.lengths.min() == T else padding_mask(window.lengths, T),
         )
 

@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 
 from regard.choose import must
-from regard.data.batches import Ints, handfuls, to_device
+from regard.data.batches import Ints, batched, to_device
 from regard.data.bundled import numbers
-from regard.data.files import Rows
-from regard.data.labelled import Measured, read_measured
+from regard.data.labelled_text import RegressionText, read_regression
 from regard.data.lines import UTF8, Dialect
 from regard.data.molecules import Molecules, asked_for, read_molecules
-from regard.data.pieces import Pieces
-from regard.data.tokens import Tokenizer
+from regard.data.splits import Rows
+from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_train import TokenizerOptions
 from regard.parts.heads import Classifier, Model, thought_of
 from regard.parts.pooling import POOLINGS
 from regard.scores import mae, r2, rmse
@@ -63,7 +63,7 @@ class Regress(MayBond):
 
     @classmethod
     def groups(cls, ability: str) -> tuple[type, ...]:
-        return () if ability == "bonds" else (Pieces,)
+        return () if ability == "bonds" else (TokenizerOptions,)
 
     @classmethod
     def rows(
@@ -71,7 +71,7 @@ class Regress(MayBond):
     ) -> Rows:
         if ability == "bonds":
             return read_molecules(paths, fields, "value", dialect=dialect)
-        return read_measured(paths, fields, dialect)
+        return read_regression(paths, fields, dialect)
 
     @classmethod
     def bundled(cls, ability: str, **aim: Any) -> dict[str, Rows]:
@@ -80,7 +80,7 @@ class Regress(MayBond):
             return bundled_paths()
         parts: dict[str, list[Any]] = {"train": [], "valid": [], "test": []}
         for line, number in enumerate(numbers.numbers(), 1):
-            parts[numbers.split(number)].append(Measured(number.text, None, number.value, "numbers", line))
+            parts[numbers.split(number)].append(RegressionText(number.text, None, number.value, "numbers", line))
         return dict(parts)
 
     @classmethod
@@ -154,7 +154,7 @@ class Regress(MayBond):
 
     def predict(self, model: Model, raw: Iterable[str], how: Choices, first: int = 0) -> Iterator[list[Answer]]:
         """Texts, two texts with a tab between them, or SMILES."""
-        for some in handfuls(raw, 256):
+        for some in batched(raw, 256):
             for value in self.values(model, [self.asked(text) for text in some]):
                 yield [Answer(f"{value:g}", more={"value": value})]
 
@@ -162,4 +162,4 @@ class Regress(MayBond):
         if self.molecules is not None:
             return asked_for(text)
         first, _, second = text.partition("\t")
-        return Measured(first, second or None, 0.0, "", 1)
+        return RegressionText(first, second or None, 0.0, "", 1)

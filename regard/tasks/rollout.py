@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.batches import Ints, handfuls
+from regard.data.batches import Ints, batched
 from regard.data.episodes import Episode
 from regard.data.films import Rollout
 from regard.data.senses import Reals, Senses
@@ -58,7 +58,7 @@ def rolled(model: Model, senses: Senses, rows: Sequence[Episode], known: int | N
 
     found: dict[int, Rollout] = {}
     for T, same in groupby(sorted(range(len(rows)), key=seen), key=seen):
-        for some in handfuls(same, TOGETHER):
+        for some in batched(same, TOGETHER):
             given = torch.from_numpy(np.stack([rows[i].seen(cuts[i] - T, cuts[i]) for i in some])).to(device)
             done = [deeds(rows[i], cuts[i] - T, T - 1 + horizon) for i in some]
             actions = None if done[0] is None else torch.from_numpy(np.stack(done)).to(device)  # type: ignore[arg-type]

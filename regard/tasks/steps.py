@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from regard.data.episodes import Episode, Floats, read_episodes
-from regard.data.files import Rows
 from regard.data.lint import lint
+from regard.data.splits import Rows
 
 
 def the_best(items: Rows, share: float) -> Iterator[Any]:

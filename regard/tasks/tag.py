@@ -18,15 +18,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.choose import must
-from regard.data.batches import ByLength, Ints, Ragged, cut, handfuls, padding_mask
+from regard.data.batches import BucketedExamples, Ints, Ragged, batched, padding_mask, split_by_budget
 from regard.data.bundled import chains, phrasebook
 from regard.data.fasta import Chain, holds_fasta, read_chains
-from regard.data.files import Rows
 from regard.data.lines import UTF8, Dialect
-from regard.data.pieces import Pieces
 from regard.data.residues import EXAMPLE, residues, spells
-from regard.data.tagged import Tagged, read_tagged
-from regard.data.tokens import Tokenizer
+from regard.data.splits import Rows
+from regard.data.tagged_text import TaggedText, read_tagged
+from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_train import TokenizerOptions
 from regard.parts.heads import Model, PerToken, must_be_finite, thought_of
 from regard.scores import accuracy, span_f1
 from regard.tasks.inputs import fit_letters, fit_tokenizer, text_sizes
@@ -45,7 +45,7 @@ class Words(NamedTuple):
     tags: Tensor  # (B,T), below 0 where there is nothing to learn
 
 
-class Sentences(ByLength):
+class Sentences(BucketedExamples):
     """Pieces of words and, where a word begins, its tag. A sentence over the context is several rows."""
 
     def __init__(self, pieces: list[list[int]], tags: list[list[int]]):
@@ -77,11 +77,11 @@ class Tag(Task):
 
     @classmethod
     def groups(cls, ability: str) -> tuple[type, ...]:
-        return () if ability == "spells" else (Pieces,)
+        return () if ability == "spells" else (TokenizerOptions,)
 
     @classmethod
     def leaves_out(cls, ability: str) -> frozenset[str]:
-        return frozenset({"longest"}) if ability == "spells" else cls.unused
+        return frozenset({"max_words"}) if ability == "spells" else cls.unused
 
     @classmethod
     def rows(
@@ -102,7 +102,7 @@ class Tag(Task):
         for line, phrase in enumerate(phrasebook.phrases(), 1):
             words, tags = zip(*phrase.german_tags, strict=True)
             asked = phrase._replace(english=phrase.german.casefold())  # that of several English ones may be the same
-            parts[phrasebook.split(asked)].append(Tagged(words, tags, "phrasebook", line))
+            parts[phrasebook.split(asked)].append(TaggedText(words, tags, "phrasebook", line))
         return dict(parts)
 
     @classmethod
@@ -126,7 +126,7 @@ class Tag(Task):
     def head(self, body: Any) -> Model:
         return Model(body, PerToken(body.config.dim, len(self.tags), body.config.dropout, thought_of(body)))
 
-    def prepare(self, rows: Sequence[Tagged | Chain], context: int) -> Sentences:
+    def prepare(self, rows: Sequence[TaggedText | Chain], context: int) -> Sentences:
         if isinstance(rows[0], Chain) != self.spelled:
             known = "proteins, in two FASTA files" if self.spelled else "words, not proteins"
             raise ValueError(f"{rows[0].file}: this model reads {known}")
@@ -146,8 +146,8 @@ class Tag(Task):
         return Sentences(pieces, tags)
 
     def batch(self, examples: Sentences, rows: Ints) -> Words:
-        ids = examples.pieces.padded(rows, self.tokenizer.pad)
-        return Words(ids, padding_mask(examples.pieces.lengths[rows], ids.size(1)), examples.tags.padded(rows, NOT))
+        ids = examples.pieces.pad(rows, self.tokenizer.pad_token_id)
+        return Words(ids, padding_mask(examples.pieces.lengths[rows], ids.size(1)), examples.tags.pad(rows, NOT))
 
     def loss(self, model: Model, batch: Words, smoothing: float | None = None) -> Loss:
         known = batch.tags >= 0
@@ -157,13 +157,13 @@ class Tag(Task):
         return Loss(total, max(1, int(known.sum())))
 
     @torch.inference_mode()
-    def log_probs(self, model: Model, rows: Sequence[Tagged | Chain]) -> list[Tensor]:
+    def log_probs(self, model: Model, rows: Sequence[TaggedText | Chain]) -> list[Tensor]:
         """(words,tags) of each sentence."""
         examples = self.prepare(rows, model.body.config.context)
         device = next(model.parameters()).device
         order = np.argsort(examples.lengths[:, 0], kind="stable")
         found: dict[int, Tensor] = {}
-        for a, b in cut(examples.lengths[order, 0], 8192):
+        for a, b in split_by_budget(examples.lengths[order, 0], 8192):
             batch = self.batch(examples, order[a:b])
             logits = model.head(model.body(batch.ids.to(device), batch.mask.to(device))).float().cpu()
             for i, row in enumerate(order[a:b].tolist()):
@@ -171,7 +171,7 @@ class Tag(Task):
         flat = torch.cat([found[i] for i in range(len(found))])
         return list(flat.split([len(row.words) for row in rows]))
 
-    def score(self, model: Model, rows: Sequence[Tagged | Chain], how: Choices | None = None) -> dict[str, Any]:
+    def score(self, model: Model, rows: Sequence[TaggedText | Chain], how: Choices | None = None) -> dict[str, Any]:
         place = {tag: i for i, tag in enumerate(self.tags)}
         logprobs = self.log_probs(model, rows)
         total = count = 0.0
@@ -189,7 +189,7 @@ class Tag(Task):
         scores = {"loss": total / max(1.0, count), "accuracy": right}
         if any(tag.startswith("B-") for tag in self.tags):
             scores |= dict(zip(("precision", "recall", "f1"), span_f1([row.tags for row in rows], said), strict=True))
-        asked, answers = [row.asked for row in rows], [self.between.join(tags) for tags in said]
+        asked, answers = [row.input_key for row in rows], [self.between.join(tags) for tags in said]
         wanted = [self.between.join(tag or "-" for tag in row.tags) for row in rows]
         return {**scores, "answers": answers, "samples": samples(asked, wanted, answers)}
 
@@ -201,20 +201,20 @@ class Tag(Task):
     def example(self) -> str:
         return EXAMPLE if self.spelled else super().example()
 
-    def words(self, text: str) -> Tagged | Chain:
+    def words(self, text: str) -> TaggedText | Chain:
         """A text as a user types it, under tags that say nothing."""
         if self.spelled:
             letters = residues(text)
             return Chain(letters, (self.tags[0],) * len(letters), "", "", 1)
         words = tuple(WORDS.findall(text))
-        return Tagged(words, (self.tags[0],) * len(words), "", 1)
+        return TaggedText(words, (self.tags[0],) * len(words), "", 1)
 
     def rank(self, scores: dict[str, Any]) -> tuple[float, ...]:
         return round(scores.get("f1", 0.0), 3), round(scores["accuracy"], 3), -round(scores["loss"], 4)
 
     def predict(self, model: Model, raw: Iterable[str], how: Choices, first: int = 0) -> Iterator[list[Answer]]:
         rules = grammar(self.tags)
-        for some in handfuls(raw, 256):
+        for some in batched(raw, 256):
             rows = [self.words(text) for text in some]
             full = [row for row in rows if row.words]
             found = iter(self.log_probs(model, full) if full else [])

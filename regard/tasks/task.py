@@ -14,9 +14,9 @@ from torch import Tensor
 
 from regard.choose import must
 from regard.data.batches import Examples, Ints
-from regard.data.files import Data, Files, Rows, read_sets
 from regard.data.lines import UTF8, Dialect
 from regard.data.lint import lint
+from regard.data.splits import Data, DataOptions, Rows, read_sets
 from regard.parts.heads import Model
 
 
@@ -88,7 +88,7 @@ class Task:
         raise NotImplementedError
 
     @classmethod
-    def read(cls, files: Files, ability: str, reading: dict[str, Any], **aim: Any) -> Data:
+    def read(cls, files: DataOptions, ability: str, reading: dict[str, Any], **aim: Any) -> Data:
         return read_sets(
             files,
             lambda paths: cls.rows(paths, files.fields, ability, files.dialect, **aim),
@@ -134,7 +134,7 @@ class Task:
         """Examples for a person: which file and line each is from, and what it says. What is learnt in two directions
         stands twice among the examples."""
         found = [rows[int(number) % len(rows)] for number in numbers]
-        return [{"file": row.file, "line": row.line, "text": row.asked} for row in found]
+        return [{"file": row.file, "line": row.line, "text": row.input_key} for row in found]
 
     # How good it is.
 

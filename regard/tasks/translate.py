@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 
 from regard.choose import must
-from regard.data.batches import ByLength, Ints, Ragged, cut, real_places, to_device
-from regard.data.files import Data, Files, Rows, read_sets
+from regard.data.batches import BucketedExamples, Ints, Ragged, length_mask, split_by_budget, to_device
 from regard.data.hearing import Hearing
 from regard.data.lines import UTF8, Dialect
 from regard.data.mels import Mels
-from regard.data.pieces import TRANSLATING, Pieces, learn
-from regard.data.tokens import Tokenizer
+from regard.data.splits import Data, DataOptions, Rows, read_sets
+from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_train import MARIAN_LAYOUT, TokenizerOptions, train_tokenizer
 from regard.parts.heads import Model
 from regard.scores import accuracy, bleu, chrf, perplexity, word_errors
 from regard.tasks.inputs import bundled_pairs, told, two_texts
@@ -42,7 +42,7 @@ class Pairs(NamedTuple):
     real: Tensor  # (B,T), True = counts
 
 
-class Parallel(ByLength):
+class Parallel(BucketedExamples):
     def __init__(self, sources: Ragged | Heard, targets: Ragged):
         self.sources, self.targets = sources, targets
         self.lengths = np.stack((sources.lengths.reshape(-1), targets.lengths), 1)
@@ -66,7 +66,7 @@ class Translate(Translator):
             smoothing=(0 <= self.smoothing < 1, "at least 0 and below 1"),
             seen=(self.seen is None or self.seen >= 1, "at least 1"),
             both_ways=(
-                not self.both_ways or self.tokenizer.engine.token_to_id(FORWARD) is not None,
+                not self.both_ways or self.tokenizer.backend_tokenizer.token_to_id(FORWARD) is not None,
                 "off: the tokenizer does not have both ways",
             ),
             sounds=(self.hearing is None or self.sounds is not None, "there (sounds.json) for a model that hears"),
@@ -88,7 +88,7 @@ class Translate(Translator):
 
     @classmethod
     def groups(cls, ability: str) -> tuple[type, ...]:
-        return (Pieces, Hearing) if ability == "transcribes" else (Pieces,)
+        return (TokenizerOptions, Hearing) if ability == "transcribes" else (TokenizerOptions,)
 
     @classmethod
     def rows(
@@ -102,7 +102,7 @@ class Translate(Translator):
         return bundled_strings() if ability == "transcribes" else bundled_pairs()
 
     @classmethod
-    def read(cls, files: Files, ability: str, reading: dict[str, Any], **aim: Any) -> Data:
+    def read(cls, files: DataOptions, ability: str, reading: dict[str, Any], **aim: Any) -> Data:
         """Single words to be joined are divided first: what is held out holds no clip that is learnt from."""
         if ability != "transcribes" or files.valid or not is_folder(files.data):
             return super().read(files, ability, reading, **aim)
@@ -113,23 +113,25 @@ class Translate(Translator):
 
     @classmethod
     def fit(cls, rows: Any, ability: str, reading: dict[str, Any], readers: dict[str, Any], **aim: Any) -> Translate:
-        layout, pieces = TRANSLATING, Pieces(**told(Pieces, reading))
+        layout, pieces = MARIAN_LAYOUT, TokenizerOptions(**told(TokenizerOptions, reading))
         if ability == "transcribes":
             if aim.get("both_ways"):
                 raise ValueError("--both-ways is for two languages: no model here speaks")
-            tokenizer = readers.get("tokenizer") or learn((row.text for row in rows), pieces, layout)
+            tokenizer = readers.get("tokenizer") or train_tokenizer((row.text for row in rows), pieces, layout)
             return cls(**aim, tokenizer=tokenizer, **fit_sounds(rows, reading, readers))
         if aim.get("both_ways"):
             layout = replace(layout, first=(*layout.first, FORWARD, BACK))
         texts = (side for row in rows for side in row[:2])
-        tokenizer = readers.get("tokenizer") or learn(texts, pieces, layout)
+        tokenizer = readers.get("tokenizer") or train_tokenizer(texts, pieces, layout)
         task = cls(**aim, tokenizer=tokenizer, seen=None)
         longest = nlargest(LONGEST, rows, key=lambda row: len(row[0]))  # by letters: few are encoded twice
         task.seen = int(task.prepare(longest).lengths[:, 0].max())
         return task
 
     def sizes(self) -> dict[str, int]:
-        return {"vocab": len(self.tokenizer), "pad": self.tokenizer.pad} | (self.ears.sizes() if self.ears else {})
+        return {"vocab": len(self.tokenizer), "pad": self.tokenizer.pad_token_id} | (
+            self.ears.sizes() if self.ears else {}
+        )
 
     def amount(self, rows: Any) -> str:
         return f"{len(rows):,} {'pairs' if self.ears is None else 'recordings'}"
@@ -172,9 +174,9 @@ class Translate(Translator):
     def batch(self, examples: Parallel, rows: Ints, training: bool = True) -> Pairs:
         source, mask = self.given(examples.sources, rows, training)
         assert mask is not None
-        wanted = examples.targets.padded(rows, self.tokenizer.pad)
+        wanted = examples.targets.pad(rows, self.tokenizer.pad_token_id)
         target = torch.cat((torch.full_like(wanted[:, :1], self.first), wanted[:, :-1]), 1)
-        real = real_places(examples.targets.lengths[rows], wanted.size(1))
+        real = length_mask(examples.targets.lengths[rows], wanted.size(1))
         return Pairs(source, mask, target, wanted, real)
 
     def loss(self, model: Model, pairs: Pairs, smoothing: float | None = None) -> Loss:
@@ -193,7 +195,7 @@ class Translate(Translator):
         device = next(model.parameters()).device
         order = np.lexsort(examples.lengths.T)
         total = count = 0.0
-        for a, b in cut(examples.lengths[order].max(1), budget):
+        for a, b in split_by_budget(examples.lengths[order].max(1), budget):
             loss = self.loss(model, to_device(self.batch(examples, order[a:b], False), device), smoothing=0.0)
             total, count = total + loss.total.item(), count + loss.count
         one, other = self.sides(pairs)
@@ -229,5 +231,5 @@ def refuse_long(rows: Sequence[Any], lengths: Ints, context: int) -> None:
             where = f"{row.file}:{row.line}: " if hasattr(row, "line") else ""
             raise ValueError(
                 f"{where}{length} tokens do not fit the model's context of {context}: leave long lines out "
-                "(--longest and --skip-bad), or train with a larger --context"
+                "(--max-words and --skip-bad), or train with a larger --context"
             )

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.batches import Ints, Ragged, cut, handfuls, padding_mask, to_device
+from regard.data.batches import Ints, Ragged, batched, padding_mask, split_by_budget, to_device
 from regard.data.hearing import Hearing
 from regard.data.mels import Mels
-from regard.data.sentences import split_sentences
-from regard.data.tokens import Tokenizer
+from regard.data.sentence_split import split_sentences
+from regard.data.tokenizer import Tokenizer
 from regard.generate import RULES, Decoding, Hypothesis, generate, options_for
 from regard.parts.cache import Cache
 from regard.parts.heads import Model
@@ -66,13 +66,13 @@ class Translator(Task):
 
     @property
     def first(self) -> int:
-        return self.tokenizer.pad if self.start is None else self.start
+        return self.tokenizer.pad_token_id if self.start is None else self.start
 
     def encode(self, sentences: Sequence[str], back: bool = False, max_length: int | None = None) -> list[list[int]]:
         """Source sentences; where there are two directions, the first token says which is meant."""
         rows = self.tokenizer.encode(sentences, max_length)
         if self.both_ways:
-            return [[self.tokenizer.id_of(BACK if back else FORWARD), *row] for row in rows]
+            return [[self.tokenizer.token_id(BACK if back else FORWARD), *row] for row in rows]
         if back:
             raise ValueError("this model knows one direction only: train one with --both-ways")
         return rows
@@ -81,7 +81,7 @@ class Translator(Task):
         """What the encoder reads of these rows, or hears of them."""
         if self.ears is not None:
             return self.ears.given(sources, rows, training)
-        ids = sources.padded(rows, self.tokenizer.pad)
+        ids = sources.pad(rows, self.tokenizer.pad_token_id)
         return Given(ids, padding_mask(sources.lengths[rows], ids.size(1)))
 
     def predict(
@@ -94,7 +94,7 @@ class Translator(Task):
         is the number of the first text, from which its random numbers follow.
         """
         if self.ears is not None:
-            for number, some in enumerate(handfuls(raw, window)):
+            for number, some in enumerate(batched(raw, window)):
                 heard = self.ears.prepare(open_spoken(some), None, model.body.config.context)
                 yield from self.found(model, how, first + number * window, heard)
             return
@@ -103,7 +103,7 @@ class Translator(Task):
         def sentences(line: str) -> list[str]:
             return [line] if len(self.tokenizer.encode([line])[0]) <= longest else split_sentences(line)
 
-        for number, some in enumerate(handfuls(raw, window)):
+        for number, some in enumerate(batched(raw, window)):
             answer = partial(self._answer, model, how, first + number * window)
             yield from answer_passages(some, sentences, answer)
 
@@ -127,7 +127,7 @@ class Translator(Task):
         lengths = rows.lengths.reshape(-1)
         order = np.argsort(lengths, kind="stable")[::-1]
         found: list[list[Answer]] = [[] for _ in lengths]
-        for a, b in cut(lengths[order], max(1, BUDGET // max(how.beam, how.n_best))):
+        for a, b in split_by_budget(lengths[order], max(1, BUDGET // max(how.beam, how.n_best))):
             for i, best in zip(order[a:b], self.search(model, rows, order[a:b], how, first), strict=True):
                 decoded = self.tokenizer.decode([h.ids for h in best])
                 found[i] = [Answer(text, h.logp, h.score) for text, h in zip(decoded, best, strict=True)]
@@ -148,10 +148,10 @@ class Translator(Task):
 
         def step(ids: Tensor, caches: list[Cache]) -> Tensor:
             logits = model.next(ids, caches)
-            logits[:, self.tokenizer.pad] = -math.inf
+            logits[:, self.tokenizer.pad_token_id] = -math.inf
             return logits
 
         caches = model.body.read(source, mask)
         numbers = torch.from_numpy(first + chosen)
         rules = Rules(**{key: value for key, value in told.items() if key in RULES})
-        return generate(step, caches, start, self.tokenizer.end, limits.clamp(max=most), how, numbers, rules)
+        return generate(step, caches, start, self.tokenizer.eos_token_id, limits.clamp(max=most), how, numbers, rules)

@@ -19,12 +19,12 @@ from torch import Tensor
 from regard.choose import must
 from regard.data.batches import Ints
 from regard.data.bundled import stories
-from regard.data.corpus import Corpus, Windows, documents
-from regard.data.documents import By, Documents, Texts, holds_json, read_texts
-from regard.data.files import Data, Files
+from regard.data.documents import DocumentOptions, DocumentStream, DocumentUnit, is_json_file, read_documents
 from regard.data.lines import UTF8, Dialect
-from regard.data.pieces import WRITING, Pieces, learn
-from regard.data.tokens import Tokenizer
+from regard.data.splits import Data, DataOptions
+from regard.data.token_corpus import TokenCorpus, TokenWindows, document_mask
+from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_train import GPT_LAYOUT, TokenizerOptions, train_tokenizer
 from regard.generate import RULES, Decoding, generate, options_for
 from regard.parts.cache import Cache
 from regard.parts.heads import Model
@@ -56,7 +56,7 @@ class Given(NamedTuple):
 @dataclass
 class Write(Task):
     tokenizer: Tokenizer = learnt()
-    documents: By | None = learnt(None)  # what one is in a file, as it was in training
+    documents: DocumentUnit | None = learnt(None)  # what one is in a file, as it was in training
     opens: bool = learnt(False)  # a text begins with </s>, as every document did in training
     ends: tuple[int, ...] = learnt(())  # tokens that end a text, beside </s>
     generation: dict[str, Any] | None = learnt(None)  # what generation_config.json asks for, if others wrote it
@@ -73,16 +73,16 @@ class Write(Task):
     of_the_head = ("ends", "generation")
     counts = "tokens"
     looks = 100_000  # characters
-    unused = frozenset({"longest"})
+    unused = frozenset({"max_words"})
     ways = Writing
 
     @classmethod
     def groups(cls, ability: str) -> tuple[type, ...]:
-        return (Pieces, Documents)
+        return (TokenizerOptions, DocumentOptions)
 
     @classmethod
-    def read(cls, files: Files, ability: str, reading: dict[str, Any], **aim: Any) -> Data:
-        return read_texts(files, reading, bundled_stories)
+    def read(cls, files: DataOptions, ability: str, reading: dict[str, Any], **aim: Any) -> Data:
+        return read_documents(files, reading, bundled_stories)
 
     def read_one(
         self,
@@ -92,21 +92,23 @@ class Write(Task):
         skip_bad: bool,
         dialect: Dialect = UTF8,
     ) -> Any:
-        reading = {"documents": self.documents, "cache": Documents.cache}
-        files = Files(data=paths, valid=paths, fields=fields, skip_bad=skip_bad, **dialect._asdict())
-        return read_texts(files, reading, dict).sets["train"]
+        reading = {"documents": self.documents, "cache": DocumentOptions.cache}
+        files = DataOptions(data=paths, valid=paths, fields=fields, skip_bad=skip_bad, **dialect._asdict())
+        return read_documents(files, reading, dict).sets["train"]
 
     @classmethod
-    def fit(cls, rows: Texts, ability: str, reading: dict[str, Any], readers: dict[str, Any], **aim: Any) -> Write:
-        pieces = Pieces(**{name: reading[name] for name in Pieces.__dataclass_fields__})
-        tokenizer = readers.get("tokenizer") or learn(rows.sample(), pieces, WRITING)
-        if tokenizer.around not in ([], [tokenizer.begin]):
+    def fit(
+        cls, rows: DocumentStream, ability: str, reading: dict[str, Any], readers: dict[str, Any], **aim: Any
+    ) -> Write:
+        pieces = TokenizerOptions(**{name: reading[name] for name in TokenizerOptions.__dataclass_fields__})
+        tokenizer = readers.get("tokenizer") or train_tokenizer(rows.sample(), pieces, GPT_LAYOUT)
+        if tokenizer.template_ids not in ([], [tokenizer.bos_token_id]):
             raise ValueError(
                 "the tokenizer of that model puts marks around every text, so nothing can go on: start from a model "
                 "that was trained to write, or leave out --from"
             )
-        apart: By | None = "paragraphs" if rows.name == "bundled" else reading["documents"]
-        opens = apart not in (None, "files") or holds_json(rows.name)
+        apart: DocumentUnit | None = "paragraphs" if rows.name == "bundled" else reading["documents"]
+        opens = apart not in (None, "files") or is_json_file(rows.name)
         return cls(**aim, tokenizer=tokenizer, documents=apart, opens=opens)
 
     @classmethod
@@ -118,37 +120,39 @@ class Write(Task):
         return Rules(**{key: value for key, value in (self.generation or {}).items() if key in RULES})
 
     def sizes(self) -> dict[str, int]:
-        return {"vocab": len(self.tokenizer), "pad": self.tokenizer.pad}
+        return {"vocab": len(self.tokenizer), "pad": self.tokenizer.pad_token_id}
 
     def head(self, body: Any) -> Model:
         return Model(body, body.vocabulary())
 
-    def prepare(self, rows: Texts, context: int) -> Windows:
-        return Windows(Corpus.of(rows, self.tokenizer), context + 1)
+    def prepare(self, rows: DocumentStream, context: int) -> TokenWindows:
+        return TokenWindows(TokenCorpus.from_documents(rows, self.tokenizer), context + 1)
 
-    def told(self, rows: Texts, examples: Windows, numbers: Ints) -> list[dict[str, Any]]:
+    def told(self, rows: DocumentStream, examples: TokenWindows, numbers: Ints) -> list[dict[str, Any]]:
         return windows_told(self.tokenizer, rows, examples, numbers)
 
-    def batch(self, examples: Windows, rows: Ints) -> Given:
+    def batch(self, examples: TokenWindows, rows: Ints) -> Given:
         return self.given(examples.take(rows))
 
     def given(self, ids: Tensor) -> Given:
-        return Given(ids[:, :-1], ids[:, 1:], documents(ids[:, :-1], self.tokenizer.begin))
+        return Given(ids[:, :-1], ids[:, 1:], document_mask(ids[:, :-1], self.tokenizer.bos_token_id))
 
     def loss(self, model: Model, batch: Given) -> Loss:
         x = model.body(batch.ids, mask=batch.mask)  # (B,T,D)
         return Loss(model.head.loss(x.flatten(0, 1), batch.wanted.flatten()), batch.wanted.numel())
 
-    def some(self, rows: Texts, count: int | None) -> Texts:
-        return rows.beginning(count or self.looks)
+    def some(self, rows: DocumentStream, count: int | None) -> DocumentStream:
+        return rows.prefix(count or self.looks)
 
-    def amount(self, rows: Texts) -> str:
+    def amount(self, rows: DocumentStream) -> str:
         return f"{rows.characters:,} characters"
 
     @torch.inference_mode()
-    def score(self, model: Model, rows: Texts, how: Writing | None = None, budget: int = 8192) -> dict[str, Any]:
+    def score(
+        self, model: Model, rows: DocumentStream, how: Writing | None = None, budget: int = 8192
+    ) -> dict[str, Any]:
         """Loss over the whole text, cut into windows of the context's length."""
-        corpus = Corpus.of(rows, self.tokenizer)
+        corpus = TokenCorpus.from_documents(rows, self.tokenizer)
         device, T = next(model.parameters()).device, model.body.config.context
         starts = np.arange(0, len(corpus.ids) - 1, T)
         whole = starts[starts + T < len(corpus.ids)]
@@ -179,10 +183,10 @@ class Write(Task):
     def predict(self, model: Model, raw: Iterable[str], how: Writing, first: int = 0) -> Iterator[list[Answer]]:
         for number, prompt in enumerate(raw, first):
             [ids] = self.tokenizer.encode([prompt])
-            if (self.opens or not prompt) and ids[:1] != [self.tokenizer.begin]:
-                ids = [self.tokenizer.begin, *ids]
+            if (self.opens or not prompt) and ids[:1] != [self.tokenizer.bos_token_id]:
+                ids = [self.tokenizer.bos_token_id, *ids]
             found = self.continued(model, ids, how, number)
-            texts = [self.tokenizer.more(ids, added) for added, _ in found]
+            texts = [self.tokenizer.decode_continuation(ids, added) for added, _ in found]
             cut = [text[: text.index(how.stop)] if how.stop and how.stop in text else text for text in texts]
             yield [
                 Answer(prompt + text, logp, logp, {"added": text}) for text, (_, logp) in zip(cut, found, strict=True)
@@ -203,7 +207,7 @@ class Write(Task):
             if len(seen) > 1:
                 model.body(torch.tensor([seen[:-1]], device=device), cache=caches)
             start, limits = torch.tensor([seen[-1]], device=device), torch.tensor([limit], device=device)
-            asked = (self.step(model), caches, start, self.tokenizer.end, limits, how, torch.tensor([number]))
+            asked = (self.step(model), caches, start, self.tokenizer.eos_token_id, limits, how, torch.tensor([number]))
             [best] = generate(*asked, self.rules, [[*ids, *added][:-1]])
             if how.n_best > 1:
                 return [(h.ids, h.logp) for h in best]
@@ -212,9 +216,9 @@ class Write(Task):
                 return [(added, logp)]
 
     def step(self, model: Model) -> Any:
-        end = self.tokenizer.end
+        end = self.tokenizer.eos_token_id
         others = [i for i in self.ends if i != end]
-        never = [*self.tokenizer.never, *others]
+        never = [*self.tokenizer.suppress_tokens, *others]
 
         def step(ids: Tensor, caches: list[Cache]) -> Tensor:
             logits = model.next(ids, caches)

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.batches import Examples
-from regard.data.corpus import Windows
-from regard.data.vectors import read_vectors
+from regard.data.token_corpus import TokenWindows
+from regard.data.word_vectors import read_word_vectors
 from regard.device import pick_device
 from regard.hub.folder import read_config, read_weights
 from regard.hub.names import Names, Plain
@@ -87,9 +87,9 @@ def window_for(settings: Settings, task: Any, config: Any, examples: Examples) -
     """How many tokens of a model's context the training uses: what is asked for, or, of a text that is cut into
     windows, as many as its longest document has, or as a batch holds."""
     whole = int(getattr(config, "context", 0))
-    if settings.body.get("context", whole) is not None or not isinstance(examples, Windows):
+    if settings.body.get("context", whole) is not None or not isinstance(examples, TokenWindows):
         return settings.body.get("context") or whole
-    ends = np.flatnonzero(examples.ids == task.tokenizer.begin)
+    ends = np.flatnonzero(examples.ids == task.tokenizer.bos_token_id)
     longest = int(np.diff(ends, append=len(examples.ids)).max()) if len(ends) > 1 else len(examples.ids)
     return min(whole, settings.plan.batch_tokens, -(-longest // WINDOW) * WINDOW)
 
@@ -159,9 +159,9 @@ def start_words(body: Any, task: Any, file: str) -> None:
     """Words that are one piece begin with the vectors that somebody else has learnt, scaled to the size of ours."""
     if getattr(task, "tokenizer", None) is None:
         raise ValueError("--vectors is for texts, and this task reads none")
-    names = task.tokenizer.pieces(range(len(task.tokenizer)))
+    names = task.tokenizer.convert_ids_to_tokens(range(len(task.tokenizer)))
     words = {name.lstrip("▁Ġ"): i for i, name in enumerate(names) if name[:1] in "▁Ġ" and len(name) > 1}
-    found = read_vectors(file, set(words))
+    found = read_word_vectors(file, set(words))
     if not found:
         raise ValueError(f"{file}: none of its words is a piece of this tokenizer")
     table = body.tokens.weight

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.choose import must
-from regard.data.batches import Examples, Ints, Position, forever, to_device
+from regard.data.batches import Examples, Ints, Position, iterate_batches, to_device
 from regard.parts.heads import Model
 from regard.tasks.task import Task
 from regard.training import schedule
@@ -156,7 +156,7 @@ def learn(progress: Progress, task: Task, examples: Examples, plan: Plan) -> Ite
     parts = [part_of(name) for name, _ in model.named_parameters()]
     device = weights[0].device
     half = torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
-    batches = forever(examples, plan.batch_tokens, plan.seed, progress.position)
+    batches = iterate_batches(examples, plan.batch_tokens, plan.seed, progress.position)
     assert plan.steps
     while progress.step < plan.length(progress.step):
         began = time.perf_counter()

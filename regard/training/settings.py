@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from regard.choose import Option, choose, must, must_be
-from regard.data.files import Files
 from regard.data.sounds import media_in
+from regard.data.splits import DataOptions
 from regard.hub.files import there
 from regard.hub.folder import read_config, read_json
 from regard.hub.remote import find
@@ -67,7 +67,7 @@ class Settings:
     task: str
     model: str
     size: str
-    files: Files
+    files: DataOptions
     reading: dict[str, Any]  # how the input is read: fields of the task's groups
     body: dict[str, Any]  # fields of the model's config
     aim: dict[str, Any]  # fields of the task
@@ -109,7 +109,7 @@ def options(task: str, model: str, size: str) -> dict[str, Option]:
     """Every option there is for this task and model, by name."""
     aim, family = TASKS[task], MODELS[model]
     ability = ability_for(model, task, aim.asks)
-    groups = (Files, Plan, Keeping, *aim.groups(ability), aim, family.config)
+    groups = (DataOptions, Plan, Keeping, *aim.groups(ability), aim, family.config)
     found: dict[str, Option] = {}
     for group in groups:
         for name, option in options_of(group).items():
@@ -185,7 +185,7 @@ def settle(task: str, model: str | None = None, size: str | None = None, **given
     reading = {name: value for group in aim.groups(ability) for name, value in asdict(group(**of(group))).items()}
     chosen_aim = defaults(aim) | of(aim, usual) | of(aim, pooling_for(task, given) if begun else {}) | of(aim)
     return Settings(
-        task, model, size, Files(**of(Files)), reading, body | of(family.config), chosen_aim,
+        task, model, size, DataOptions(**of(DataOptions)), reading, body | of(family.config), chosen_aim,
         Plan(**of(Plan)), Keeping(**of(Keeping)),
     )  # fmt: skip
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from regard.data.batches import Examples
-from regard.data.documents import Texts
+from regard.data.documents import DocumentStream
 from regard.parts.heads import Model
 from regard.tasks.task import Task
 from regard.training.loop import Plan, Progress, learn
@@ -131,7 +131,7 @@ def seconds_of_a_step(trial: Progress, task: Task, examples: Examples, plan: Pla
 
 def seconds_of_the_test(model: Model, task: Task, test: Any) -> float:
     """Some of it is timed; a text is as long as its characters."""
-    if isinstance(test, Texts):
+    if isinstance(test, DocumentStream):
         some = task.some(test, None)
         return seconds_of_scoring(model, task, some, task.final) * test.characters / some.characters
     return seconds_of_scoring(model, task, task.some(test, PROBE), task.final) * max(1.0, len(test) / PROBE)

@@ -12,7 +12,7 @@ from typing import Any
 
 from regard.atomic import replace_file
 from regard.data.batches import Examples
-from regard.data.files import Data
+from regard.data.splits import Data
 from regard.device import use_threads
 from regard.hub.folder import names_of, read_weights
 from regard.purpose import read_task
@@ -120,7 +120,7 @@ def prepare(settings: Settings) -> Job:
         watch.lap("encoding")
         usual = (0.2 if keeping.from_ else 0.64) / config.dim
         plan = replace(settings.plan, rate=settings.plan.rate or usual)
-        vocab = {"vocab": sizes["vocab"]} if "vocab" in reading else {}
+        vocab = {"vocab_size": sizes["vocab"]} if "vocab_size" in reading else {}
         settings = replace(settings, plan=plan, reading=reading | vocab)
         progress = Progress.new(make_model(settings, task), plan)
         watch.lap("model")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from regard.data.sentences import split_sentences
+from regard.data.sentence_split import split_sentences
 from regard.generate import Decoding, Hypothesis, Step, allowed, finished
 from regard.load import Loaded
 from regard.parts.cache import Cache, select
@@ -82,13 +82,15 @@ def translation_tree(task: Translate, model: Model, sentence: str, how: Decoding
 
     def step(ids: Tensor, caches: list[Cache]) -> Tensor:
         logits = model.head(model.body.decode(ids, cache=caches)[:, -1])
-        logits[:, task.tokenizer.pad] = -math.inf
+        logits[:, task.tokenizer.pad_token_id] = -math.inf
         return logits
 
     with torch.inference_mode():
         caches = model.body.read(source, torch.ones_like(source, dtype=torch.bool)[:, None, None])
     max_length = model.body.config.context - 1
-    return beam_tree(step, caches, source.new_tensor([task.first]), task.tokenizer.end, min(limit, max_length), how)
+    return beam_tree(
+        step, caches, source.new_tensor([task.first]), task.tokenizer.eos_token_id, min(limit, max_length), how
+    )
 
 
 def beam_tab(loaded: Loaded, text: str, target: str | None = None) -> dict[str, Any] | None:
@@ -103,7 +105,7 @@ def beam_tab(loaded: Loaded, text: str, target: str | None = None) -> dict[str, 
         return None
     how = Decoding()
     tree = translation_tree(task, model, text, how)
-    tokens = ["start", *task.tokenizer.pieces([node.token for node in tree.nodes[1:]])]
+    tokens = ["start", *task.tokenizer.convert_ids_to_tokens([node.token for node in tree.nodes[1:]])]
     texts = task.tokenizer.decode([hypothesis.ids for hypothesis in tree.hypotheses])
     return {
         "kind": "beam",

@@ -114,14 +114,16 @@ def targets_of(task: Any, ids: Sequence[int], inputs: TokenizedText) -> Tokenize
     if isinstance(task, Write):
         return TokenizedText([*inputs.tokens[1:], UNKNOWN], [*inputs.word_ids[1:], -1], inputs.words)
     if isinstance(task, Fill):
-        known = [token if i != task.tokenizer.mask else UNKNOWN for i, token in zip(ids, inputs.tokens, strict=True)]
+        known = [
+            token if i != task.tokenizer.mask_token_id else UNKNOWN for i, token in zip(ids, inputs.tokens, strict=True)
+        ]
         return inputs._replace(tokens=known)
     return None
 
 
 def encode_prompt(task: Write, text: str) -> list[int]:
     [ids] = task.tokenizer.encode([text])
-    begin = task.tokenizer.begin
+    begin = task.tokenizer.bos_token_id
     return [begin, *ids] if (task.opens or not text) and ids[:1] != [begin] else ids
 
 

@@ -5,7 +5,7 @@ import torch
 
 from regard.data.bundled import phrasebook, stories
 from regard.data.pictures import Pictures
-from regard.data.pieces import READING, TRANSLATING, WRITING, Pieces, learn
+from regard.data.tokenizer_train import BERT_LAYOUT, GPT_LAYOUT, MARIAN_LAYOUT, TokenizerOptions, train_tokenizer
 from regard.models import MODELS
 from regard.tasks import TASKS
 from regard.training.run import Run
@@ -35,11 +35,11 @@ def folder_of(tmp_path_factory):
         if name in folders:
             return folders[name]
         task_name, family, sizes = MODEL_SPECS[name]
-        layout = {"write": WRITING, "translate": TRANSLATING}.get(task_name, READING)
+        layout = {"write": GPT_LAYOUT, "translate": MARIAN_LAYOUT}.get(task_name, BERT_LAYOUT)
         texts = [*stories.stories(2)] if task_name == "write" else [p.english for p in phrasebook.phrases(50)]
         preprocessors = {"pictures": Pictures(8, 3, (0.5,) * 3, (0.2,) * 3)}
         if name != "images":
-            preprocessors = {"tokenizer": learn(texts, Pieces(vocab=300), layout)}
+            preprocessors = {"tokenizer": train_tokenizer(texts, TokenizerOptions(vocab_size=300), layout)}
         task = TASKS[task_name](**preprocessors, **FITTED.get(task_name, {}))
         torch.manual_seed(3)
         family_entry = MODELS[family]

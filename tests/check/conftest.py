@@ -12,9 +12,9 @@ from regard.data.bundled.paths import paths
 from regard.data.mels import Mels
 from regard.data.molecules import Molecules, asked_for
 from regard.data.pictures import Pictures
-from regard.data.pieces import READING, TRANSLATING, WRITING, Pieces, learn
 from regard.data.residues import spelling
-from regard.data.tokens import Tokenizer
+from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_train import BERT_LAYOUT, GPT_LAYOUT, MARIAN_LAYOUT, TokenizerOptions, train_tokenizer
 from regard.load import Loaded
 from regard.models import MODELS, ability_for
 from regard.tasks import TASKS
@@ -32,14 +32,17 @@ FITTED = {
 }
 AUDIO_READER = Mels(8000, 10, 4, 256, 80)
 IMAGE_READER = Pictures(8, 3, (0.5, 0.4, 0.3), (0.2, 0.3, 0.2))
-LAYOUT_OF_TASK = {"translate": TRANSLATING, "write": WRITING}
+LAYOUT_OF_TASK = {"translate": MARIAN_LAYOUT, "write": GPT_LAYOUT}
 
 
 @pytest.fixture(scope="session")
 def tokenizers():
     """One for each layout, trained on all bundled texts, so that none has an unknown token."""
     texts = [side for kind in TASKS.values() for pair in bundled_texts(object.__new__(kind)) for side in pair if side]
-    return {layout.single: learn(texts, Pieces(), layout) for layout in (TRANSLATING, READING, WRITING)}
+    return {
+        layout.single: train_tokenizer(texts, TokenizerOptions(), layout)
+        for layout in (MARIAN_LAYOUT, BERT_LAYOUT, GPT_LAYOUT)
+    }
 
 
 @pytest.fixture(scope="session")
@@ -51,8 +54,8 @@ def make_model(tokenizers):
         if ability == "bonds":
             readers["molecules"] = Molecules.fit(asked_for(path.smiles) for path in paths(20))
         elif ability not in ("sees", "hears"):
-            shared = tokenizers[LAYOUT_OF_TASK.get(kind, READING).single]
-            readers["tokenizer"] = Tokenizer(Engine.from_str(shared.engine.to_str()), shared.roles)
+            shared = tokenizers[LAYOUT_OF_TASK.get(kind, BERT_LAYOUT).single]
+            readers["tokenizer"] = Tokenizer(Engine.from_str(shared.backend_tokenizer.to_str()), shared.roles)
         if ability == "spells":
             readers["tokenizer"] = spelling()
         if ability in ("sees", "matches"):
@@ -80,7 +83,7 @@ def make_model(tokenizers):
         memo = (
             {}
             if tokenizer is None
-            else {id(tokenizer): Tokenizer(Engine.from_str(tokenizer.engine.to_str()), tokenizer.roles)}
+            else {id(tokenizer): Tokenizer(Engine.from_str(tokenizer.backend_tokenizer.to_str()), tokenizer.roles)}
         )
         return Loaded(copy.deepcopy(cached[key].model), copy.deepcopy(cached[key].task, memo))
 

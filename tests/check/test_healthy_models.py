@@ -94,7 +94,7 @@ def test_rounding_error_is_a_note(make_model, monkeypatch):
 
 def test_round_trip_allows_declared_lowercase_and_accent_stripping(make_model):
     loaded = make_model("classify", "bert")
-    engine = loaded.tokenizer.engine
+    engine = loaded.tokenizer.backend_tokenizer
     engine.normalizer = normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents(), normalizers.Lowercase()])
     [result] = [
         result for result in check_model(loaded, ["The Cat is Sehr spät"]) if result.check == "tokenizer round trip"

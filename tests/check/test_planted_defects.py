@@ -122,7 +122,7 @@ def zero_head_queries(loaded):
 
 
 def drop_letter_e(loaded):
-    engine = loaded.tokenizer.engine
+    engine = loaded.tokenizer.backend_tokenizer
     engine.normalizer = normalizers.Sequence(
         [step for step in (engine.normalizer, normalizers.Replace("e", "")) if step]
     )

@@ -8,12 +8,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.batches import ByLength, Ints, Position, Ragged, cut, epoch_of, forever
+from regard.data.batches import (
+    BucketedExamples,
+    Ints,
+    Position,
+    Ragged,
+    bucket_by_length,
+    iterate_batches,
+    split_by_budget,
+)
 
 PAD = 99
 
 
-class Rows(ByLength):
+class Rows(BucketedExamples):
     def __init__(self, lengths: Ints):
         self.lengths, self.units = lengths, len(lengths)
 
@@ -30,7 +38,7 @@ def plain(batches: list[Ints]) -> list[list[int]]:
 @given(lengths=PAIRS, budget=BUDGET, seed=SEED, epoch=EPOCH)
 @SETTINGS
 def test_each_example_comes_exactly_once_and_no_batch_is_too_large(lengths, budget, seed, epoch) -> None:
-    batches = epoch_of(lengths, budget, seed, epoch)
+    batches = bucket_by_length(lengths, budget, seed, epoch)
     assert sorted(i for batch in plain(batches) for i in batch) == [*range(len(lengths))]
     for batch in batches:
         assert len(batch) == 1 or len(batch) * lengths[batch].max() <= budget
@@ -39,7 +47,7 @@ def test_each_example_comes_exactly_once_and_no_batch_is_too_large(lengths, budg
 @given(lengths=st.lists(st.integers(1, 30), max_size=60).map(sorted), budget=BUDGET)
 @SETTINGS
 def test_neighbours_are_cut_no_earlier_than_they_must_be(lengths: list[int], budget: int) -> None:
-    cuts = cut(np.array(lengths, dtype=np.int64), budget)
+    cuts = split_by_budget(np.array(lengths, dtype=np.int64), budget)
     assert [i for a, b in cuts for i in range(a, b)] == [*range(len(lengths))]
     for a, b in cuts[:-1]:
         assert (b + 1 - a) * max(lengths[a : b + 1]) > budget
@@ -48,22 +56,22 @@ def test_neighbours_are_cut_no_earlier_than_they_must_be(lengths: list[int], bud
 @given(lengths=PAIRS, budget=BUDGET, seed=SEED)
 @SETTINGS
 def test_the_order_follows_from_seed_and_epoch_and_the_number_of_batches_from_neither(lengths, budget, seed) -> None:
-    epochs = [plain(epoch_of(lengths, budget, seed, epoch)) for epoch in range(4)]
-    assert epochs[1] == plain(epoch_of(lengths, budget, seed, 1))
-    other = plain(epoch_of(lengths, budget, seed + 1, 1))
+    epochs = [plain(bucket_by_length(lengths, budget, seed, epoch)) for epoch in range(4)]
+    assert epochs[1] == plain(bucket_by_length(lengths, budget, seed, 1))
+    other = plain(bucket_by_length(lengths, budget, seed + 1, 1))
     assert {len(batches) for batches in [*epochs, other]} == {len(epochs[0])}
 
 
 def test_another_epoch_and_another_seed_are_another_order() -> None:
     lengths = np.random.default_rng(1).integers(1, 20, (100, 2))
-    orders = [plain(epoch_of(lengths, 60, seed, epoch)) for seed, epoch in [(1, 0), (1, 1), (2, 0), (0, 1)]]
+    orders = [plain(bucket_by_length(lengths, 60, seed, epoch)) for seed, epoch in [(1, 0), (1, 1), (2, 0), (0, 1)]]
     assert all(a != b for i, a in enumerate(orders) for b in orders[:i])
     assert orders[0] != sorted(orders[0], key=lambda batch: lengths[batch].max()), "long ones should not come last"
 
 
 def test_examples_of_like_length_stand_together() -> None:
     lengths = np.random.default_rng(1).integers(1, 20, (400, 1))
-    batches = epoch_of(lengths, 100, seed=1, epoch=0)
+    batches = bucket_by_length(lengths, 100, seed=1, epoch=0)
     padded = sum(len(batch) * lengths[batch].max() for batch in batches)
     assert padded < 1.1 * lengths.sum()
 
@@ -71,15 +79,15 @@ def test_examples_of_like_length_stand_together() -> None:
 @given(lengths=PAIRS, budget=BUDGET, seed=SEED, start=st.integers(0, 30))
 @SETTINGS
 def test_from_any_position_it_goes_on_as_if_never_interrupted(lengths, budget, seed, start) -> None:
-    whole = [(Position(), np.array([])), *islice(forever(Rows(lengths), budget, seed), start + 12)]
-    resumed = [*islice(forever(Rows(lengths), budget, seed, whole[start][0]), 12)]
+    whole = [(Position(), np.array([])), *islice(iterate_batches(Rows(lengths), budget, seed), start + 12)]
+    resumed = [*islice(iterate_batches(Rows(lengths), budget, seed, whole[start][0]), 12)]
     assert [(at, batch.tolist()) for at, batch in resumed] == [(at, batch.tolist()) for at, batch in whole[start + 1 :]]
     assert [at for at, _ in resumed] == sorted({at for at, _ in resumed})
 
 
 def test_a_position_is_never_behind_the_last_batch() -> None:
     lengths = np.ones((10, 2), dtype=np.int64)
-    assert [at for at, _ in islice(forever(Rows(lengths), 4, seed=1), 6)] == [
+    assert [at for at, _ in islice(iterate_batches(Rows(lengths), 4, seed=1), 6)] == [
         (0, 1),
         (0, 2),
         (1, 0),
@@ -91,7 +99,7 @@ def test_a_position_is_never_behind_the_last_batch() -> None:
 
 def test_no_examples_are_refused_instead_of_waited_for() -> None:
     with pytest.raises(ValueError, match="no examples"):
-        next(forever(Rows(np.empty((0, 2), dtype=np.int64)), 4, seed=1))
+        next(iterate_batches(Rows(np.empty((0, 2), dtype=np.int64)), 4, seed=1))
 
 
 ROWS = st.lists(st.lists(st.integers(0, 50), max_size=9), min_size=1, max_size=12)
@@ -105,7 +113,7 @@ def test_ragged_rows_come_back_as_they_were_and_padded_to_the_longest(rows: list
     assert [ragged[i].tolist() for i in range(len(rows))] == rows
     assert ragged.lengths.tolist() == [len(row) for row in rows]
     chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=1, max_size=5))
-    table = ragged.padded(np.array(chosen), PAD)
+    table = ragged.pad(np.array(chosen), PAD)
     longest = max(len(rows[i]) for i in chosen)
     assert table.dtype == torch.int64
     assert table.tolist() == [rows[i] + [PAD] * (longest - len(rows[i])) for i in chosen]

@@ -54,8 +54,8 @@ def test_the_careful_ones_are_few(episodes):
 
 def test_the_same_seed_gives_the_same_and_every_set_has_every_player(episodes):
     again = carts(30)
-    assert [one.said for one in again] == [one.said for one in carts(30)]
-    assert carts(30, seed=1)[0].said != again[0].said
+    assert [one.row_key for one in again] == [one.row_key for one in carts(30)]
+    assert carts(30, seed=1)[0].row_key != again[0].row_key
     sets = {split(one) for one in episodes}
     assert sets == {"train", "valid", "test"}
     for name in sets:

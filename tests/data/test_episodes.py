@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from regard.data.episodes import Episode, read_episodes, video, write_episodes
-from regard.data.lines import Bad
+from regard.data.lines import BadRow
 
 
 def episode(steps, seed=0, width=3):
@@ -34,8 +34,8 @@ def test_what_is_written_is_read(tmp_path, ending):
     assert [one.line for one in found] == [1, 2, 3]
     for one, other in zip(rows, found, strict=True):
         same(one, other)
-        assert one.said == other.said
-    assert len({one.said for one in found}) == 3
+        assert one.row_key == other.row_key
+    assert len({one.row_key for one in found}) == 3
 
 
 @pytest.mark.parametrize("ending", ["npz", "jsonl"])
@@ -96,8 +96,8 @@ def test_a_fault_is_named_by_file_and_line(tmp_path, change, why, says):
     if why is None:
         assert isinstance(found, Episode)
     else:
-        assert isinstance(found, Bad)
-        assert (found.file, found.line, found.why) == (str(tmp_path / "a.jsonl"), 2, why)
+        assert isinstance(found, BadRow)
+        assert (found.file, found.line, found.reason) == (str(tmp_path / "a.jsonl"), 2, why)
         assert says in found.detail
 
 
@@ -144,8 +144,8 @@ def test_an_episode_of_arrays_is_named_by_its_number(tmp_path):
     given["observations"][5, 0] = np.nan
     np.savez(tmp_path / "a.npz", **given)
     _, found = read_episodes([tmp_path / "a.npz"])
-    assert isinstance(found, Bad)
-    assert (found.line, found.why) == (2, "not a number")
+    assert isinstance(found, BadRow)
+    assert (found.line, found.reason) == (2, "not a number")
 
 
 def test_other_files_are_refused_by_name(tmp_path):

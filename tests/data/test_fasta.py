@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from regard.data.documents import from_files
+from regard.data.documents import documents_from_files
 from regard.data.fasta import Chain, holds_fasta, read_chains
-from regard.data.lines import Bad, Note
-from regard.data.lint import BadLines, lint
+from regard.data.lines import BadRow, Note
+from regard.data.lint import BadRowsError, lint
 from regard.data.residues import LETTERS, RARE, USUAL, residues, spelling, spells
 
 SAME_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
@@ -46,7 +46,7 @@ def test_what_was_written_is_read(tmp_path: Path, pack: Pack, rows: Rows, width:
     assert [(one.name, one.words, "".join(tag or "-" for tag in one.tags)) for one in found] == [
         (name, *both) for name, both in said.items()
     ]
-    assert [piece.text for piece in from_files(map(str, files[:1]), "lines")] == [one.words for one in found]
+    assert [piece.text for piece in documents_from_files(map(str, files[:1]), "lines")] == [one.words for one in found]
 
 
 def test_small_letters_stars_and_lines_of_windows_are_put_right(tmp_path: Path) -> None:
@@ -94,12 +94,12 @@ def test_a_fault_is_told_by_file_line_and_name(tmp_path: Path, fault: str) -> No
     chains, labels, file, line, why, says = FAULTS[fault]
     files = [put(tmp_path / "a.fasta", chains), put(tmp_path / "b.fasta", labels)]
     items = [*read_chains(files)]
-    [bad] = [item for item in items if isinstance(item, Bad)]  # one fault is told once
+    [bad] = [item for item in items if isinstance(item, BadRow)]  # one fault is told once
     assert (str(tmp_path / file), line, why) == bad[:3]
     assert says in bad.detail
     good = [item for item in items if isinstance(item, Chain)]
     assert good
-    with pytest.raises(BadLines, match=f"{file}:{line}: "):
+    with pytest.raises(BadRowsError, match=f"{file}:{line}: "):
         lint({"train": iter(items)})
     assert lint({"train": iter(items)}, skip_bad=True)[0]["train"] == good
 
@@ -108,7 +108,7 @@ def test_a_line_that_is_no_text_spoils_its_chain_only(tmp_path: Path) -> None:
     chains = put(tmp_path / "a.fasta", ">one\nM?K\n>two\nMK\n", lambda text: text.replace(b"?", b"\xff"))
     labels = put(tmp_path / "b.fasta", LABELS)
     bad, two = read_chains([chains, labels])
-    assert (bad.line, bad.why, two.name) == (2, "bad UTF-8", "two")
+    assert (bad.line, bad.reason, two.name) == (2, "bad UTF-8", "two")
 
 
 @pytest.mark.parametrize(
@@ -141,19 +141,19 @@ def test_an_ending_says_what_is_fasta() -> None:
 def test_a_letter_is_a_token_and_comes_back(chain: str) -> None:
     tokenizer = spelling()
     [ids] = tokenizer.encode([chain])
-    assert len(ids) == len(chain) + len(tokenizer.around)
-    assert tokenizer.id_of("[UNK]") not in ids
+    assert len(ids) == len(chain) + len(tokenizer.template_ids)
+    assert tokenizer.token_id("[UNK]") not in ids
     assert tokenizer.decode([ids]) == ["".join("X" if letter in RARE else letter for letter in chain)]
 
 
 def test_its_tokenizer_is_known_again_and_taken_for_no_other(tmp_path: Path) -> None:
-    from regard.data.pieces import READING, WRITING, Pieces, learn
-    from regard.data.tokens import Tokenizer
+    from regard.data.tokenizer import Tokenizer
+    from regard.data.tokenizer_train import BERT_LAYOUT, GPT_LAYOUT, TokenizerOptions, train_tokenizer
 
     spelling().save(tmp_path)
     assert spells(Tokenizer.load(tmp_path))
-    for layout in (READING, WRITING):
-        assert not spells(learn([USUAL, "a text"], Pieces("characters"), layout))
+    for layout in (BERT_LAYOUT, GPT_LAYOUT):
+        assert not spells(train_tokenizer([USUAL, "a text"], TokenizerOptions("characters"), layout))
 
 
 def test_what_a_user_types_is_read_or_refused() -> None:

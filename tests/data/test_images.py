@@ -17,10 +17,10 @@ from PIL import Image
 
 from regard.data import arrays
 from regard.data.images import KEPT, Captioned, Picture, open_picture, read_captioned, read_pictures
-from regard.data.lines import Bad, Note
+from regard.data.lines import BadRow, Note
 from regard.data.lint import lint
+from regard.data.parallel_text import train_valid_split
 from regard.data.pictures import Pictures
-from regard.data.text import hold_out
 from regard.hub import files
 
 SHARED = Path("/work/shared/data")
@@ -158,7 +158,7 @@ def test_broken_pictures_are_named_and_leave_the_others(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     rows, report = lint({"train": read_pictures([tmp_path])}, skip_bad=True)
     assert [Path(row.file).name for row in rows["train"]] == ["1.png"]
-    found = {Path(bad.file).name: (bad.why, bad.detail) for bad in report.bad}
+    found = {Path(bad.file).name: (bad.reason, bad.detail) for bad in report.bad}
     assert [*found] == ["loose.png", "2.png", "3.jpg", "4.png", "5.tiff", "6.png", "b"]
     assert found["loose.png"][0] == "missing field"
     assert found["b"] == ("empty", "there is no picture of this class")
@@ -189,7 +189,7 @@ def test_any_bytes_are_a_picture_or_a_bad(tmp_path: Path, cut: int, places: list
         warnings.simplefilter("ignore")  # pillow's own, about what it could still make out
         items = [*read_pictures([tmp_path / "pictures"])]
     assert len(items) == 5
-    assert {type(item) for item in items} <= {Picture, Bad}
+    assert {type(item) for item in items} <= {Picture, BadRow}
 
 
 IMAGES, TRUTHS = idx(GREY), idx(LABELS)
@@ -279,7 +279,7 @@ def test_a_pipe_among_pictures_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "cat" / "a.png")
     (tmp_path / "cat" / "b.png").symlink_to("/dev/zero")
     bad = list(read_pictures([tmp_path]))
-    assert [(Path(one.file).name, one.why) for one in bad] == [("a.png", "not an image"), ("b.png", "not an image")]
+    assert [(Path(one.file).name, one.reason) for one in bad] == [("a.png", "not an image"), ("b.png", "not an image")]
     assert all("a pipe or a device" in one.detail for one in bad)
     with pytest.raises(ValueError, match="a pipe or a device"):
         open_picture(tmp_path / "cat" / "a.png")
@@ -312,7 +312,7 @@ def test_captions_stand_beside_their_pictures(tmp_path: Path) -> None:
         ]
         np.testing.assert_array_equal(rows[1].pixels, COLOUR[0])
         assert rows[0].pixels is rows[2].pixels, "a picture should be held once"
-        assert rows[0].asked == rows[2].asked != rows[1].asked
+        assert rows[0].input_key == rows[2].input_key != rows[1].input_key
     assert [*read_captioned([table])][-1] == Note(str(table), "CRLF", 3)
     named = write(tmp_path / "named.tsv", "text\tx\tfile\na cat\t1\tpics/1.png\n")
     for fields in ("file", "text"), ("3", "1"):
@@ -323,7 +323,7 @@ def test_broken_captions_are_named(tmp_path: Path) -> None:
     draw(tmp_path / "1.png", GREY[0])
     table = write(tmp_path / "a.tsv", b"1.png\tcat\ngone.png\tdog\n1.png\t \n1.png\n\tcat\n\xff\tcat\na.tsv\tcat\n")
     items = [*read_captioned([table])]
-    assert [item.why for item in items if isinstance(item, Bad)] == [
+    assert [item.reason for item in items if isinstance(item, BadRow)] == [
         "missing file", "empty", "missing column", "empty", "bad UTF-8", "not an image",
     ]  # fmt: skip
     assert items[1].detail == "gone.png: no such file"
@@ -345,10 +345,10 @@ def test_pictures_are_linted_and_held_out_by_their_pixels() -> None:
     assert report.counts["train"]["duplicates"] == 1
     assert report.counts["train"]["overlap"] == 1
     assert len(found["train"]) == 4
-    kept, held = hold_out(train, 0.5)
-    assert not {row.asked for row in kept} & {row.asked for row in held}
+    kept, held = train_valid_split(train, 0.5)
+    assert not {row.input_key for row in kept} & {row.input_key for row in held}
     turned = Picture(GREY[0].reshape(WIDE, HIGH, 1), (), "f", 1)
-    assert turned.asked != train[0].asked, "the same bytes in another shape are another picture"
+    assert turned.input_key != train[0].input_key, "the same bytes in another shape are another picture"
 
 
 def pictures_of(*shapes: tuple[int, int, int]) -> list[Picture]:
@@ -474,9 +474,9 @@ def test_other_colours_become_those_of_others_too(tmp_path: Path, mode: str) -> 
 
 def test_the_file_of_a_model_of_texts_and_pictures_is_read(tmp_path: Path) -> None:
     facts = {"image_processor": PLAIN | THEIRS["clip"], "processor_class": "CLIPProcessor"}
-    assert not Pictures.lies_in(tmp_path)
+    assert not Pictures.exists_in(tmp_path)
     write(tmp_path / "processor_config.json", json.dumps(facts))
-    assert Pictures.lies_in(tmp_path)
+    assert Pictures.exists_in(tmp_path)
     found = Pictures.load(tmp_path)
     assert (found.side, found.edge, found.resize, found.resample) == (16, 20, "shorter", 3)
     (tmp_path / "again").mkdir()

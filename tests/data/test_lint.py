@@ -8,9 +8,9 @@ from typing import NamedTuple
 import pytest
 from rich.console import Console
 
-from regard.data.lines import Bad
+from regard.data.lines import BadRow
 from regard.data.lint import lint
-from regard.data.text import Pair, from_memory, read
+from regard.data.parallel_text import TextPair, from_memory, read
 
 LONG = "word " * 300
 GZIP = gzip.compress(b"a\tb\n" * 1000, mtime=0)
@@ -95,8 +95,8 @@ BROKEN = {
 }
 
 
-def pairs_of(*pairs: tuple[str, str]) -> list[Pair]:
-    return [item for item in from_memory(pairs) if isinstance(item, Pair)]
+def pairs_of(*pairs: tuple[str, str]) -> list[TextPair]:
+    return [item for item in from_memory(pairs) if isinstance(item, TextPair)]
 
 
 @pytest.mark.parametrize(("files", "contents", "fields", "where", "what"), BROKEN.values(), ids=BROKEN)
@@ -152,7 +152,7 @@ def test_skipping_leaves_the_good_lines_and_counts_the_others(tmp_path: Path) ->
         "lines": 6, "usable": 3, "empty": 1, "over-long": 1, "bad UTF-8": 1,
         "BOM": 1, "CRLF": 1, "duplicates": 1, "copies": 1,
     }  # fmt: skip
-    assert [(bad.line, bad.why) for bad in report.bad] == [(2, "empty"), (5, "over-long"), (6, "bad UTF-8")]
+    assert [(bad.line, bad.reason) for bad in report.bad] == [(2, "empty"), (5, "over-long"), (6, "bad UTF-8")]
 
 
 def test_extra_lines_are_skipped_and_counted(tmp_path: Path) -> None:
@@ -228,12 +228,12 @@ class Sound(NamedTuple):
     line: int
 
     @property
-    def asked(self) -> str:
+    def input_key(self) -> str:
         return self.wave.hex()
 
     @property
-    def said(self) -> str:
-        return f"{self.asked}\t{self.label}"
+    def row_key(self) -> str:
+        return f"{self.input_key}\t{self.label}"
 
 
 def test_any_row_that_tells_what_it_asks_and_says_can_be_linted() -> None:
@@ -252,5 +252,5 @@ def test_any_row_that_tells_what_it_asks_and_says_can_be_linted() -> None:
 def test_what_few_files_can_have_is_told_only_where_it_occurs(why: str) -> None:
     _, report = lint({"train": pairs_of(("a", "b"))})
     assert why not in "\n".join(report.lines())
-    _, report = lint({"train": [*pairs_of(("a", "b")), Bad("a.csv", 2, why, "...")]}, skip_bad=True)
+    _, report = lint({"train": [*pairs_of(("a", "b")), BadRow("a.csv", 2, why, "...")]}, skip_bad=True)
     assert [numbers for row, _, numbers in report.rows() if row == why] == [[1]]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rdkit import Chem
 
 from regard.data import molecules as module
-from regard.data.lines import Bad
+from regard.data.lines import BadRow
 from regard.data.molecules import (
     FARTHEST,
     KINDS,
@@ -70,14 +70,14 @@ def test_another_spelling_is_the_same_molecule(smiles: str, seed: int) -> None:
     order = np.random.default_rng(seed).permutation(mol.GetNumAtoms()).tolist()
     mixed = Chem.RenumberAtoms(mol, order)
     one, other = graph(smiles), graph(Chem.MolToSmiles(mixed, canonical=False))
-    assert asked_for(smiles).asked == asked_for(Chem.MolToSmiles(mixed, canonical=False)).asked
+    assert asked_for(smiles).input_key == asked_for(Chem.MolToSmiles(mixed, canonical=False)).input_key
     assert sorted(one.atoms) == sorted(other.atoms)
     assert sorted(map(sorted, one.pairs.tolist())) == sorted(map(sorted, other.pairs.tolist()))
 
 
 def test_benzene_is_not_what_it_would_be_in_small_letters() -> None:
     """Case says whether an atom is aromatic, and nobody who compares texts looks at case."""
-    one, other = asked_for("c1ccccc1").asked.lower(), asked_for("C1CCCCC1").asked.lower()
+    one, other = asked_for("c1ccccc1").input_key.lower(), asked_for("C1CCCCC1").input_key.lower()
     assert one != other
 
 
@@ -139,8 +139,8 @@ def test_bad_lines_are_told_by_file_and_line(row: str, why: str, detail: str, tm
     first, bad, last = read_molecules(file, ("smiles", "A", "B"), "label", many=True)
     assert isinstance(first, Molecule)
     assert isinstance(last, Molecule)
-    assert isinstance(bad, Bad)
-    assert (bad.file, bad.line, bad.why) == (*file, 3, why)
+    assert isinstance(bad, BadRow)
+    assert (bad.file, bad.line, bad.reason) == (*file, 3, why)
     assert detail in bad.detail
 
 
@@ -167,7 +167,7 @@ def test_a_reader_is_kept_in_a_folder_and_knows_its_atoms(tmp_path: Path) -> Non
     reader = Molecules.fit([asked_for("CCO"), asked_for("CN")])
     assert reader.properties[:3] == ("1 hydrogens", "1 neighbours", "2 hydrogens")
     reader.save(tmp_path)
-    assert Molecules.lies_in(tmp_path)
+    assert Molecules.exists_in(tmp_path)
     assert Molecules.load(tmp_path) == reader
     [table] = reader.prepare([asked_for("CO")])
     assert table.shape == (2, PROPERTIES + 2)

@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from regard.data import questions
-from regard.data.lines import Bad, Note
+from regard.data.lines import BadRow, Note
 from regard.data.lint import lint
-from regard.data.questions import Question, read_questions
-from regard.data.text import hold_out
+from regard.data.parallel_text import train_valid_split
+from regard.data.questions import QuestionRow, read_questions
 
 TEXT = st.text(st.characters(exclude_characters="\r\0", exclude_categories=["Cs"]), min_size=1).filter(str.strip)
 SAME_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
@@ -93,7 +93,7 @@ def test_a_document_may_have_the_line_ends_of_windows(tmp_path: Path) -> None:
 )
 def test_a_misplaced_answer_is_named_with_its_place(tmp_path: Path, text: str, start: int, detail: str) -> None:
     (bad,) = read_questions([write(tmp_path / "a.jsonl", flat("what?", "a, tea, a", ((text, start),)))])
-    assert (bad.why, bad.detail) == ("misplaced answer", detail)
+    assert (bad.reason, bad.detail) == ("misplaced answer", detail)
 
 
 ROW = {"question": "who?", "context": "me", "answers": []}
@@ -166,17 +166,17 @@ def test_anything_else_is_bad_or_an_error_that_names_the_file(tmp_path: Path, co
         except ValueError as error:
             assert name in str(error)  # noqa: PT017
         else:
-            assert {type(item) for item in items} <= {Bad, Question, Note}
+            assert {type(item) for item in items} <= {BadRow, QuestionRow, Note}
 
 
 def test_a_row_tells_what_it_asks_and_says() -> None:
-    row = Question("who?", "me", (("me", 0),), "f", 1)
-    assert (row.asked, row.said, row.texts) == ("me", "who?\tme\t0 me", ("who?",))
+    row = QuestionRow("who?", "me", (("me", 0),), "f", 1)
+    assert (row.input_key, row.row_key, row.texts) == ("me", "who?\tme\t0 me", ("who?",))
 
 
 def test_all_questions_about_a_document_stay_together() -> None:
-    rows = [Question(f"who {i}?", f"me and {i // 4}", (), "f", i) for i in range(80)]
-    kept, held = hold_out(rows, 0.3)
+    rows = [QuestionRow(f"who {i}?", f"me and {i // 4}", (), "f", i) for i in range(80)]
+    kept, held = train_valid_split(rows, 0.3)
     assert len(kept) + len(held) == len(rows)
     assert not {row.document for row in kept} & {row.document for row in held}
     _, report = lint({"train": kept, "valid": [kept[0]._replace(question="why?")]})

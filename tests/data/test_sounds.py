@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from regard.data.joined import divided, join
-from regard.data.lines import Bad
-from regard.data.lint import BadLines, lint
+from regard.data.lines import BadRow
+from regard.data.lint import BadRowsError, lint
 from regard.data.mels import Mels, normal, to_hertz, to_mel
 from regard.data.recordings import decode, open_sound
 from regard.data.sounds import Sound, Spoken, read_sounds, read_spoken
@@ -107,7 +107,7 @@ def test_labels_are_folders_or_beginnings_of_names(prefixes, tmp_path):
     assert all(isinstance(row, Sound) for row in rows)
     assert {row.labels for row in rows} == {("w0",), ("w1",), ("w2",)}
     assert {row.speaker for row in rows} == ({"anna", "ben"} if prefixes else {""})
-    assert len({row.asked for row in rows}) == 12
+    assert len({row.input_key for row in rows}) == 12
 
 
 def test_a_number_behind_the_label_is_no_speaker(tmp_path):
@@ -123,7 +123,7 @@ def test_a_number_behind_the_label_is_no_speaker(tmp_path):
 def test_one_of_another_rate_is_named_with_both_rates_and_what_to_do(name, tmp_path):
     folder = folder_of(tmp_path / "sounds", True)
     odd = write(folder / name, tone(rate=16000), 16000)
-    with pytest.raises(BadLines, match=r"1 not a sound.*16,000 samples a second.*8,000.*ffmpeg.*8000") as error:
+    with pytest.raises(BadRowsError, match=r"1 not a sound.*16,000 samples a second.*8,000.*ffmpeg.*8000") as error:
         lint({"train": read_sounds([folder])})
     assert f"{odd}:1" in str(error.value)
     rows, _ = lint({"train": read_sounds([folder])}, skip_bad=True)
@@ -146,7 +146,7 @@ def test_folders_that_are_not_laid_out_so_are_refused(tmp_path):
         list(read_sounds([mixed]))
     write(tmp_path / "bare" / "seven.wav", tone())
     [bad] = read_sounds([tmp_path / "bare"])
-    assert isinstance(bad, Bad)
+    assert isinstance(bad, BadRow)
     assert "LABEL_anything.wav" in bad.detail
 
 
@@ -158,7 +158,7 @@ def test_a_list_of_sounds_and_texts_names_its_lines(tmp_path):
     first, *bad = read_spoken([tmp_path / "list.tsv"])
     assert isinstance(first, Spoken)
     assert (first.text, first.rate, len(first.samples)) == ("one two", RATE, len(tone()))
-    assert [(one.line, one.why) for one in bad] == [
+    assert [(one.line, one.reason) for one in bad] == [
         (2, "not a sound"), (3, "missing file"), (4, "missing column"), (5, "empty"),
     ]  # fmt: skip
     assert "16,000" in bad[0].detail
@@ -206,7 +206,7 @@ def test_a_sound_of_one_sample_has_a_frame_and_one_that_is_too_long_is_named():
 
 def test_ears_are_kept_in_a_folder_and_broken_ones_are_named(tmp_path):
     EARS.save(tmp_path)
-    assert Mels.lies_in(tmp_path)
+    assert Mels.exists_in(tmp_path)
     assert Mels.load(tmp_path) == EARS
     file = tmp_path / "sounds.json"
     whole = file.read_text()
@@ -235,7 +235,7 @@ def test_a_string_is_clips_of_one_speaker_with_pauses_between_them():
         assert " ".join(c.labels[0] for c in found) == row.text
         assert len({c.speaker for c in found}) == 1
         assert len(row.samples) == sum(map(len, row.parts))
-    assert [row.asked for row in join(clips(), 60)] == [row.asked for row in rows]
+    assert [row.input_key for row in join(clips(), 60)] == [row.input_key for row in rows]
 
 
 def test_no_clip_is_in_strings_of_two_sets():
@@ -244,6 +244,6 @@ def test_no_clip_is_in_strings_of_two_sets():
     assert heard["train"]
     assert heard["valid"]
     assert not heard["train"] & heard["valid"]
-    bad = Bad("x.wav", 1, "not a sound", "why")
+    bad = BadRow("x.wav", 1, "not a sound", "why")
     assert bad in list(divided([bad, *clips()], lambda _: 0.3)["train"])
     assert list(divided([bad], lambda _: 0.3)["train"]) == [bad]

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from regard.data.documents import from_files
-from regard.data.files import Files
-from regard.data.labelled import Labelled, read_labelled, read_measured
-from regard.data.lines import Bad, Dialect
-from regard.data.lint import BadLines, lint
+from regard.data.labelled_text import LabelledText, read_labelled, read_regression
+from regard.data.lines import BadRow, Dialect
+from regard.data.lint import BadRowsError, lint
+from regard.data.parallel_text import TextPair, read
 from regard.data.questions import Question, read_questions
-from regard.data.tagged import Tagged, read_tagged
-from regard.data.text import Pair, read
+from regard.data.splits import DataOptions
+from regard.data.tagged_text import TaggedText, read_tagged
 
 TEXTS = ["Größe, Maß; alles", 'sie sagte "ja"', "zwei\nZeilen", "a | b", "a\tb", "schlicht"]
 LABELS = ["gut", "schlecht"] * 3
@@ -32,7 +32,7 @@ def table(path: Path, separator: str, rows: list[list[str]], encoding: str = "ut
 
 
 def labelled(items) -> list[tuple[str, tuple[str, ...]]]:
-    return [(item.text, item.labels) for item in items if isinstance(item, Labelled)]
+    return [(item.text, item.labels) for item in items if isinstance(item, LabelledText)]
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
@@ -55,19 +55,19 @@ def test_a_header_with_two_separators_is_cut_where_the_fields_are_or_the_rows_ag
 
 def test_a_separator_is_taken_as_it_is_typed(tmp_path: Path) -> None:
     file = table(tmp_path / "a.csv", ":", [["text", "label"], ["a, b", "x"]])
-    assert labelled(read_labelled([file], dialect=Files(separator=":").dialect)) == [("a, b", ("x",))]
+    assert labelled(read_labelled([file], dialect=DataOptions(separator=":").dialect)) == [("a, b", ("x",))]
     plain = tmp_path / "a.txt"
     plain.write_text('a, "b";x\nc;y\n')
     for typed in ";", "semicolon":
-        assert labelled(read_labelled([plain], dialect=Files(separator=typed).dialect)) == [
+        assert labelled(read_labelled([plain], dialect=DataOptions(separator=typed).dialect)) == [
             ('a, "b"', ("x",)),
             ("c", ("y",)),
         ]
     for typed in "tab", r"\t", "\t":
-        assert Files(separator=typed).separator == "\t"
+        assert DataOptions(separator=typed).separator == "\t"
     for typed in "", ";;", '"', "\n":
         with pytest.raises(ValueError, match="separator"):
-            Files(separator=typed)
+            DataOptions(separator=typed)
 
 
 def test_a_separator_where_there_are_no_columns_is_refused(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_separator_where_there_are_no_columns_is_refused(tmp_path: Path) -> No
 
 def test_another_separator_in_plain_columns_is_suggested(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("a;b\nc;d\n")
-    with pytest.raises(BadLines, match=r"a\.tsv:1: the line has 1 of the 2 columns needed.*--separator"):
+    with pytest.raises(BadRowsError, match=r"a\.tsv:1: the line has 1 of the 2 columns needed.*--separator"):
         lint({"train": read([tmp_path / "a.tsv"])})
     assert [pair[:2] for pair in read([tmp_path / "a.tsv"], dialect=Dialect(separator=";"))] == [("a", "b"), ("c", "d")]
 
@@ -96,7 +96,7 @@ def test_pairs_are_read_from_csv(tmp_path: Path) -> None:
     *pairs, bad = read([file], ("en", "de"))
     assert [pair[:2] for pair in pairs] == [("tea, please", "Tee, bitte"), ("two\nlines", "zwei\nZeilen")]
     assert [pair.line for pair in pairs] == [2, 3]
-    assert isinstance(bad, Bad)
+    assert isinstance(bad, BadRow)
     assert (bad.line, bad.detail) == (6, "the target is empty")
     assert [pair[:2] for pair in read([file], ("1", "2"))][0] == ("Tee, bitte", "tea, please")
 
@@ -109,21 +109,21 @@ def test_every_encoding_gives_the_same_rows(encoding: str, packed: bool, tmp_pat
         (tmp_path / name).write_bytes(gzip.compress(content) if packed else content)
         return tmp_path / name
 
-    how = Files(encoding=encoding).dialect
+    how = DataOptions(encoding=encoding).dialect
     wanted = [("Größe", "Maß"), ("Tür", "Öl")]
     text = "".join(f"{a}\t{b}\r\n" for a, b in wanted)
-    assert [item[:2] for item in read([write("a.tsv", text)], dialect=how) if isinstance(item, Pair)] == wanted
+    assert [item[:2] for item in read([write("a.tsv", text)], dialect=how) if isinstance(item, TextPair)] == wanted
     lines = [json.dumps({"text": a, "value": 3, "label": b}, ensure_ascii=False) + "\n" for a, b in wanted]
     file = write("a.jsonl", "".join(lines))
     assert labelled(read_labelled([file], dialect=how)) == [(a, (b,)) for a, b in wanted]
-    assert [row.text for row in read_measured([file], dialect=how)] == ["Größe", "Tür"]
+    assert [row.text for row in read_regression([file], dialect=how)] == ["Größe", "Tür"]
     assert [piece.text for piece in from_files([str(file)], "lines", encoding=encoding)] == ["Größe", "Tür"]
     nested = {"data": [{"paragraphs": [{"context": "Tür", "qas": [{"question": "Öl?", "answers": []}]}]}]}
     [question] = read_questions([write("a.json", json.dumps(nested, ensure_ascii=False))], dialect=how)
     assert isinstance(question, Question)
     assert question.document == "Tür"
     [tagged] = read_tagged([write("a.conll", "Tür\tX\n")], dialect=how)
-    assert isinstance(tagged, Tagged)
+    assert isinstance(tagged, TaggedText)
     assert tagged.words == ("Tür",)
 
 
@@ -138,9 +138,9 @@ def test_a_wrong_encoding_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"a\.tsv: not cp1252 at or after line 1 .*0x81.*--encoding"):
         list(read([tmp_path / "a.tsv"], dialect=Dialect("cp1252")))
     with pytest.raises(ValueError, match="no encoding named 'cp1525': did you mean cp1252"):
-        Files(encoding="cp1525")
+        DataOptions(encoding="cp1525")
     with pytest.raises(ValueError, match="no encoding named 'hex'"):
-        Files(encoding="hex")
+        DataOptions(encoding="hex")
 
 
 def write_header(file: Path) -> Path:
@@ -152,10 +152,10 @@ def test_skipping_is_advised_only_where_other_lines_are_in_utf8(tmp_path: Path) 
     foreign, broken = tmp_path / "foreign.tsv", tmp_path / "broken.tsv"
     foreign.write_bytes("a\tb\nTür\tÖl\n".encode("cp1252"))
     broken.write_bytes("Tür\tÖl\n".encode() + b"cut \xc3\tb\n")
-    with pytest.raises(BadLines, match=r"foreign.*--encoding cp1252.*--encoding utf-16") as error:
+    with pytest.raises(BadRowsError, match=r"foreign.*--encoding cp1252.*--encoding utf-16") as error:
         lint({"train": read([foreign])})
     assert "--skip-bad" not in str(error.value)
-    with pytest.raises(BadLines, match=r"broken.*--skip-bad") as error:
+    with pytest.raises(BadRowsError, match=r"broken.*--skip-bad") as error:
         lint({"train": read([broken])})
     assert "--encoding" not in str(error.value)
     with pytest.raises(ValueError, match="in the line that names the columns.*--encoding cp1252"):

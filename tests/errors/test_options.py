@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from telling import few, told
-from wrong_folders import trained
-from wrong_options import Command, Wrong, nothing_done, others, plays, training, tried, wrong
+from run_command import sample_cases, told
+from wrong_folders import train_run
+from wrong_options import Command, Wrong, lab_commands, others, skip_work, training, try_case, wrong
 
 Asked = tuple[Command, Wrong]
 
@@ -18,8 +18,8 @@ def distinct(commands: Iterable[Command]) -> list[Asked]:
 
 
 def faults(cases: list[Asked]) -> list[tuple[str, str, str, str]]:
-    with nothing_done():
-        found = [(command.name, one.option, one.how, tried(command, one)[1]) for command, one in cases]
+    with skip_work():
+        found = [(command.name, one.option, one.how, try_case(command, one)[1]) for command, one in cases]
     return [one for one in found if one[-1]]
 
 
@@ -31,15 +31,17 @@ def option_and_side(case: Asked) -> tuple[str, bool]:
 def test_wrong_options_of_training_are_refused_by_name(tmp_path: Path) -> None:
     every = distinct(training(tmp_path))
     sides = [one for one in every if one[1].refused], [one for one in every if not one[1].refused]
-    cases = few(sides[0], option_and_side, 1) + few(sides[1], option_and_side, 2)
+    cases = sample_cases(sides[0], option_and_side, 1) + sample_cases(sides[1], option_and_side, 2)
     assert len(cases) > 120
     assert faults(cases) == []
 
 
 def test_wrong_options_of_other_commands_are_refused_by_name(tmp_path: Path) -> None:
-    run = trained("translate", "transformer", tmp_path)
+    run = train_run("translate", "transformer", tmp_path)
     asked = (str(run), "translate", "the red cat", [str(tmp_path / "data" / "a.tsv")], tmp_path)
-    cases = few(distinct(others(*asked)), option_and_side, 1) + few(distinct(plays(tmp_path)), option_and_side, 1)
+    cases = sample_cases(distinct(others(*asked)), option_and_side, 1) + sample_cases(
+        distinct(lab_commands(tmp_path)), option_and_side, 1
+    )
     assert len(cases) > 60
     assert faults(cases) == []
 

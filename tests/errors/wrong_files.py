@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from telling import Told, content, fault, told
-from valid import BROKEN, FORMS, Blob, Form, Objects, Part, Table, cached, small, written
+from run_command import Told, content, fault, told
+from valid_files import BROKEN, FORMS, Blob, Form, Objects, Part, Table, cached, small, write_form
 from wrong_json import changed
 from wrong_places import PLACES, put, put_back
 
@@ -105,12 +105,12 @@ def values(form: str, file: str, part: Objects) -> Iterator[Broken]:
     yield Broken(form, file, "cut off", part.content()[: len(part.content()) * 2 // 3], refused=True)
 
 
-class Reading:
+class FileTrial:
     """A run that is about to begin, again and again: to learn from files one of which is broken."""
 
     def __init__(self, form: str, folder: Path):
         self.form, self.folder, self.run = FORMS[form], folder, folder / "run"
-        self.data, self.valid = (written(self.form, folder / name) for name in ("data", "valid"))
+        self.data, self.valid = (write_form(self.form, folder / name) for name in ("data", "valid"))
         whole = self.ask()
         assert whole.code == 0, whole.err
         self.mark = read_json(self.run / "train.json")["fingerprint"]
@@ -121,7 +121,7 @@ class Reading:
         files = ["--data", *self.data, "--valid", *self.valid, "--out", self.run, *cached(task, self.folder)]
         return told(["train", task, *small(task, model), *files])
 
-    def tried(self, one: Broken) -> tuple[str, str]:
+    def try_case(self, one: Broken) -> tuple[str, str]:
         """What became of it: refused, alike or read; and what is wrong with that, if anything is."""
         whole = self.form.parts[one.file].content()
         put(self.folder / "data" / one.file, one.how, one.content)

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from run_command import Told, content, fault, told
 from safetensors.torch import load, save
-from telling import Told, content, fault, told
-from valid import ability, cached, form_for, png, small, wav, written
+from valid_files import ability, cached, form_for, png, small, wav, write_form
 from wrong_json import changed
 from wrong_places import PLACES, put, put_back
 
@@ -31,7 +31,7 @@ FAMILIES = [
 ]  # fmt: skip
 # Which others do not have, or not under such a head.
 ALONE = ("recurrent", "convolution", "pooled", "vit", "listener", "transcriber", "graph")
-OTHERS = [(task, model) for task, model in FAMILIES if model not in ALONE and task != "regress"]
+HF_FAMILIES = [(task, model) for task, model in FAMILIES if model not in ALONE and task != "regress"]
 ASKED = {"fill": "the [MASK] cat", "answer": "Which cat?\tthe red cat", "embed": "the cat\ta dog\tthe red cat"}
 HOW = {"translate": ["--longest", "6"], "write": ["--longest", "6", "--temperature", "0"]}
 
@@ -91,9 +91,9 @@ def tensors(whole: bytes) -> Iterator[Broken]:
             yield Broken(WEIGHTS, how, whole[:place] + byte + whole[place + 1 :], f"byte {place}")
 
 
-def trained(task: str, model: str, folder: Path) -> Path:
+def train_run(task: str, model: str, folder: Path) -> Path:
     """A run of one step."""
-    data = written(form_for(task, model), folder / "data")
+    data = write_form(form_for(task, model), folder / "data")
     files = ["--data", *data, "--valid", *data, "--out", folder / "run", *cached(task, folder)]
     said = told(["train", task, *small(task, model), *files])
     assert said.code == 0, said.err
@@ -111,7 +111,7 @@ def asked(task: str, model: str, folder: Path) -> str:
     return seen.get(ability(task, model), ASKED.get(task, "the red cat"))
 
 
-class Answering:
+class FolderTrial:
     """A folder that answers, again and again, with one file broken. Without its task.json it is as of others."""
 
     def __init__(self, task: str, model: str, run: Path, folder: Path, theirs: bool = False):
@@ -125,7 +125,7 @@ class Answering:
     def ask(self) -> Told:
         return told(["run", self.folder, self.text, "--json", "--device", "cpu", *HOW.get(self.task, [])])
 
-    def tried(self, one: Broken) -> tuple[str, str]:
+    def try_case(self, one: Broken) -> tuple[str, str]:
         """What became of it: refused, harmless or meant; and what is wrong with that, if anything is."""
         file = self.folder / one.file
         whole = file.read_bytes()

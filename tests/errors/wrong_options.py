@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, get_args
 from unittest.mock import patch
 
 import tyro
-from telling import fault, no_training, told
-from valid import FIT, cached, form_for, small, written
+from run_command import fault, skip_training, told
+from valid_files import FIT, cached, form_for, small, write_form
 
 from regard.choose import Option
 from regard.cli.check import CheckOptions
@@ -79,7 +79,7 @@ class Command(NamedTuple):
 def training(folder: Path, pairs: list[tuple[str, str]] = FIT) -> Iterator[Command]:
     for task, model in pairs:
         at = folder / f"{task}-{model}"
-        data = written(form_for(task, model), at)
+        data = write_form(form_for(task, model), at)
         files = ["--data", *data, "--valid", *data, "--out", str(at / "run"), "--overwrite", *cached(task, at)]
         known = options(task, model, next(iter(MODELS[model].sizes)))
         yield Command(f"train {task} --model {model}", ["train", task, *small(task, model), *files], known)
@@ -94,7 +94,7 @@ def others(model: str, task: str, text: str, data: list[str], folder: Path) -> I
     yield Command(f"check, {task}", ["check", model, "--no-peers"], options_of(CheckOptions) | fetching)
 
 
-def plays(folder: Path) -> Iterator[Command]:
+def lab_commands(folder: Path) -> Iterator[Command]:
     out = ["--out", str(folder / "lab")]
     for name in EXPERIMENTS:
         yield Command(f"lab {name}", ["lab", name, *out], options_of(options_class(name)) | options_of(Lab))
@@ -103,10 +103,10 @@ def plays(folder: Path) -> Iterator[Command]:
 
 
 @contextmanager
-def nothing_done() -> Iterator[None]:
+def skip_work() -> Iterator[None]:
     """Commands that take long stop where they would begin; what they were told has been looked at by then."""
     with ExitStack() as stack:
-        stack.enter_context(no_training())
+        stack.enter_context(skip_training())
         for place in ("check.check_folder", "lab.run_all", "demo.ready"):
             stack.enter_context(patch(f"regard.cli.{place}", lambda *_: exit(0)))
         for name in EXPERIMENTS:
@@ -114,7 +114,7 @@ def nothing_done() -> Iterator[None]:
         yield
 
 
-def tried(command: Command, one: Wrong) -> tuple[str, str]:
+def try_case(command: Command, one: Wrong) -> tuple[str, str]:
     """What became of it: refused or accepted; and what is wrong with that, if anything is."""
     said = told([*without(command.args, one.option), *one.typed])
     if said.code == 0:

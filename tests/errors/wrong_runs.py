@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from telling import Told, fault, told
-from telling import content as content_of
+from run_command import Told, fault, told
+from run_command import content as content_of
 from wrong_folders import Broken, fields, wholly
 from wrong_places import put
 
@@ -46,7 +46,7 @@ def what_was_read(out: str, finishing: bool) -> list[str]:
     return [line for line in lines if not any(words in line for words in FINISH)] if finishing else lines
 
 
-class Resuming:
+class ResumeTrial:
     """A run that goes on, again and again, with one file broken."""
 
     def __init__(self, task: str, run: Path, folder: Path):
@@ -62,7 +62,7 @@ class Resuming:
         self.before = content_of(self.folder)
         return told(["train", self.task, "--resume", "--out", self.folder])
 
-    def tried(self, one: Broken) -> tuple[str, str]:
+    def try_case(self, one: Broken) -> tuple[str, str]:
         """What became of it: refused or harmless; and what is wrong with that, if anything is."""
         said = self.ask(one)
         if said.code == 0:

@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from regard.data.pieces import WRITING, Pieces, learn
+from regard.data.tokenizer_train import GPT_LAYOUT, TokenizerOptions, train_tokenizer
 from regard.engine.arena import no_init_weights
 from regard.hub.folder import read_config, write_config, write_weights
 from regard.hub.tables import KNOWN
@@ -33,10 +33,10 @@ TEXT = "the quick brown fox jumps over the lazy dog"
 def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """A folder that writes text, and loads."""
     folder = tmp_path_factory.mktemp("good")
-    task = Write(tokenizer=learn([TEXT], Pieces("characters"), WRITING))
+    task = Write(tokenizer=train_tokenizer([TEXT], TokenizerOptions("characters"), GPT_LAYOUT))
     family = MODELS["gpt"]
     config = family.config(
-        vocab=len(task.tokenizer), context=11, layers=1, hidden=20, dim=12, heads=3, pad=task.tokenizer.pad
+        vocab=len(task.tokenizer), context=11, layers=1, hidden=20, dim=12, heads=3, pad=task.tokenizer.pad_token_id
     )
     torch.manual_seed(1)
     model = task.head(family.bodies["writes"](config))

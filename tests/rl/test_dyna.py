@@ -206,8 +206,8 @@ def test_a_signal_keeps_the_last_round_and_prints_how_to_resume(signum, code, br
         (["--env", "CartPole-v1", "--checks", "3"], "--checks does not go with --env"),
         (["--env", "CartPole-v1", "--check-examples", "3"], "--check-examples does not go with --env"),
         (
-            ["--env", "CartPole-v1", "--held-out", "0.5"],
-            "--held-out does not go with --env: it is for training from files",
+            ["--env", "CartPole-v1", "--valid-share", "0.5"],
+            "--valid-share does not go with --env: it is for training from files",
         ),
         (["--env", "CartPole-v1", "--skip-bad"], "--skip-bad does not go with --env"),
         (["--env", "CartPole-v1", "--encoding", "cp1252"], "--encoding does not go with --env"),

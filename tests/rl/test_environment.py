@@ -68,7 +68,7 @@ def test_play_prints_a_note_on_our_time_limit(corridor, monkeypatch, capsys):
 
 def test_the_seed_determines_the_episodes(corridor):
     def digests(seed):
-        return [episode.said for episode in record_episodes(corridor, random_policy(corridor, seed), 6, seed)]
+        return [episode.row_key for episode in record_episodes(corridor, random_policy(corridor, seed), 6, seed)]
 
     assert digests(1) == digests(1) != digests(2)
     assert len(set(digests(1))) > 3
@@ -86,7 +86,7 @@ def test_recorded_episodes_are_read_back(corridor, tmp_path):
     for name in ("a.npz", "a.jsonl"):
         write_episodes(tmp_path / name, episodes)
         restored = [row for row in read_episodes([tmp_path / name]) if isinstance(row, Episode)]
-        assert [episode.said for episode in restored] == [episode.said for episode in episodes]
+        assert [episode.row_key for episode in restored] == [episode.row_key for episode in episodes]
 
 
 @pytest.mark.parametrize("steps", [7, 30, 33])

@@ -64,7 +64,7 @@ def test_parallel_episodes_equal_sequential_ones():
     policy_fn = SequencePolicy(make_model(task), task, Wishes())
     parallel = play_in_parallel([CartPole() for _ in range(6)], policy_fn, seed=3)
     sequential = record_episodes(CartPole(), policy_fn, 6, seed=3)
-    assert [episode.said for episode in parallel] == [episode.said for episode in sequential]
+    assert [episode.row_key for episode in parallel] == [episode.row_key for episode in sequential]
     assert len({episode.steps for episode in parallel}) > 1
 
 
@@ -74,7 +74,7 @@ def test_the_seed_determines_sampled_actions():
 
     def digests(temperature, seed):
         policy = SequencePolicy(model, task, Wishes(temperature=temperature), seed)
-        return [episode.said for episode in play_in_parallel([CartPole() for _ in range(3)], policy, seed=1)]
+        return [episode.row_key for episode in play_in_parallel([CartPole() for _ in range(3)], policy, seed=1)]
 
     assert digests(2.0, 1) == digests(2.0, 1)
     assert digests(2.0, 1) != digests(2.0, 2)
@@ -86,7 +86,7 @@ def test_the_bundled_cartpole_terminates_and_is_deterministic():
     assert episode.ended
     assert episode.steps < LIMIT
     repeated = record_episodes(CartPole(), lambda trajectory: len(trajectory.actions) % 2, 1, seed=1)[0]
-    assert episode.said == repeated.said
+    assert episode.row_key == repeated.row_key
     assert 15 < np.mean(episode_returns(CartPole(), random_policy(CartPole(), 1), 50, 1)) < 35
 
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from regard.data.bundled import quiz
-from regard.data.pieces import READING, Pieces, learn
-from regard.data.questions import Question
+from regard.data.questions import QuestionRow
+from regard.data.tokenizer_train import BERT_LAYOUT, TokenizerOptions, train_tokenizer
 from regard.load import load
 from regard.models import MODELS
 from regard.parts.heads import Model
@@ -28,8 +28,8 @@ from regard.training.train import carry_out, planned, prepare, start
 
 CONTEXT = 192
 SMALL = {"dim": 24, "layers": 2, "heads": 2, "hidden": 36, "dropout": 0.0, "context": CONTEXT}
-READS = {"pieces": "bpe", "vocab": 420, "lowercase": False}  # so many that most words are one piece
-QUIZ = [Question(q.question, q.document, ((q.answer, q.start),), "quiz", i) for i, q in enumerate(quiz.quiz(60), 1)]
+READS = {"tokenizer": "bpe", "vocab_size": 420, "lowercase": False}  # so many that most words are one piece
+QUIZ = [QuestionRow(q.question, q.document, ((q.answer, q.start),), "quiz", i) for i, q in enumerate(quiz.quiz(60), 1)]
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
 
 
@@ -38,7 +38,7 @@ def task() -> Answering:
     return Answering.fit(QUIZ, "reads", READS, {}, longest_answer=30)
 
 
-def asked(row: Question) -> str:
+def asked(row: QuestionRow) -> str:
     return f"{row.question}\t{row.document}"
 
 
@@ -53,7 +53,7 @@ def model_of(task: Answering, family: str = "bert", **sizes) -> Model:
     return task.head(kind.bodies["reads"](kind.config(**known))).eval()
 
 
-def by_heart(task: Answering, model: Model, rows: list[Question], steps: int = 60) -> Model:
+def by_heart(task: Answering, model: Model, rows: list[QuestionRow], steps: int = 60) -> Model:
     plan = Plan(steps=steps, warmup=5, rate=0.02, batch_tokens=10_000, average=0.0)
     for _ in learnt(Progress.new(model, plan), task, task.prepare(rows, model.body.config.context), plan):
         pass
@@ -105,7 +105,7 @@ def test_any_words_of_any_document_are_found_again(task, document, data):
     b = data.draw(st.integers(a + 1, len(document)))
     if not document[a:b].strip():
         return
-    row = Question("Who?", document, ((document[a:b], a),), "a.jsonl", 7)
+    row = QuestionRow("Who?", document, ((document[a:b], a),), "a.jsonl", 7)
     [encoding] = task.tokenizer.encodings([("Who?", document)])
     [window] = windows(0, row, encoding, 10_000)
     first, last = window.wanted
@@ -119,7 +119,7 @@ ODD = st.lists(
     st.sampled_from(["e\u0301", "\u0301", "\u1112\u1161", "İ", "ß", "👨‍👩‍👧", "\u200b", "\x1c", "\u3000", "a", " "])
 )
 TOKENIZERS = {
-    (kind, small): learn([row.document for row in QUIZ], Pieces(kind, None, small), READING)
+    (kind, small): train_tokenizer([row.document for row in QUIZ], TokenizerOptions(kind, None, small), BERT_LAYOUT)
     for kind in ("bpe", "unigram", "characters")
     for small in (False, True)
 }
@@ -134,7 +134,7 @@ def test_no_letter_of_an_answer_is_lost_however_it_is_spelt(how, letters, data):
     b = data.draw(st.integers(a + 1, len(document)))
     if not document[a:b].strip():
         return
-    row = Question("Who?", document, ((document[a:b], a),), "a.jsonl", 7)
+    row = QuestionRow("Who?", document, ((document[a:b], a),), "a.jsonl", 7)
     [window] = windows(0, row, TOKENIZERS[how].encodings([("Who?", document)])[0], 10_000)
     first, last = window.wanted
     assert document[a:b].strip() in document[window.spots[first, 0] : window.spots[last, 1]]
@@ -143,14 +143,14 @@ def test_no_letter_of_an_answer_is_lost_however_it_is_spelt(how, letters, data):
 def test_a_tokenizer_that_would_cut_long_texts_does_not_cut_documents():
     task = Answering.fit(QUIZ, "reads", READS, {})
     whole = task.prepare(QUIZ, CONTEXT)
-    task.tokenizer.most = 40  # as the folder of a model may have it
+    task.tokenizer.model_max_length = 40  # as the folder of a model may have it
     again = task.prepare(QUIZ, CONTEXT)
     assert (again.ids.ids.tolist(), again.wanted.tolist()) == (whole.ids.ids.tolist(), whole.wanted.tolist())
 
 
 def test_an_answer_inside_of_a_token_is_the_whole_token(task):
     document = "Anna sold three lamps."
-    row = Question("What?", document, (("lamp", document.index("lamp")),), "a.jsonl", 1)
+    row = QuestionRow("What?", document, (("lamp", document.index("lamp")),), "a.jsonl", 1)
     [window] = windows(0, row, task.tokenizer.encodings([("What?", document)])[0], CONTEXT)
     (start, _), (_, end) = (window.spots[place] for place in window.wanted)
     assert document[start:end] == "lamps"
@@ -294,7 +294,7 @@ def test_nothing_is_an_answer_if_training_knew_it(task):
 def test_nothing_is_said_only_if_every_window_says_so(task):
     """A window without the answer is surer of that than the other is of the answer."""
     model = spotting(task, "Anna", 14)
-    model.head.out.weight.data[:, task.tokenizer.begin] = 8.5
+    model.head.out.weight.data[:, task.tokenizer.bos_token_id] = 8.5
     document = " ".join(["the"] * 40 + ["Anna"])
     task = replace(task, always=False)
     [best, none] = task.predict(model, [f"Who?\t{document}", f"Who?\t{document[:-4]}"], Choices(n_best=2))
@@ -322,7 +322,7 @@ def test_a_saved_model_answers_as_before(tmp_path):
     ]
     file = tmp_path / "quiz.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    given = {"steps": 6, "checks": 1, "held_out": 0.2, "longest_answer": 7, **SMALL}
+    given = {"steps": 6, "checks": 1, "valid_share": 0.2, "longest_answer": 7, **SMALL}
     job = planned(prepare(start("answer", data=str(file), out=str(tmp_path / "run"), **given)))
     for step in carry_out(job):
         last = step
@@ -340,7 +340,7 @@ def test_a_saved_model_answers_as_before(tmp_path):
 
 
 def test_what_cannot_be_read_is_refused_by_file_and_line(task):
-    row = Question("Who?", "Anna and Ben", (("Anna and Ben", 0),), "a.jsonl", 7)
+    row = QuestionRow("Who?", "Anna and Ben", (("Anna and Ben", 0),), "a.jsonl", 7)
     with pytest.raises(ValueError, match=r"a\.jsonl:7: the question has 30 tokens .*--context than 30"):
         task.prepare([row._replace(question="the " * 30)], 30)
     with pytest.raises(ValueError, match=r"a\.jsonl:7: the answer has 3 tokens, .* windows of 2: .*--context than 7"):
@@ -362,5 +362,5 @@ def test_misfits_are_refused_before_anything_is_read():
     with pytest.raises(ValueError, match="answer needs a model that makes a vector of every token"):
         settle("answer", "pooled")
     with pytest.raises(ValueError, match="longest-answer must be at least 1, not 0"):
-        Answering(longest_answer=0, tokenizer=learn(["a b"], Pieces(), READING))
+        Answering(longest_answer=0, tokenizer=train_tokenizer(["a b"], TokenizerOptions(), BERT_LAYOUT))
     assert [name for name, option in options("answer", "bert", "tiny").items() if not option.help] == []

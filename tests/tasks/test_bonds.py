@@ -9,10 +9,10 @@ import torch
 
 from regard.cli import main
 from regard.data.bundled import paths
-from regard.data.files import Files
-from regard.data.lint import BadLines
+from regard.data.lint import BadRowsError
 from regard.data.molecules import Molecules, asked_for
-from regard.data.text import hold_out
+from regard.data.parallel_text import train_valid_split
+from regard.data.splits import DataOptions
 from regard.load import load
 from regard.models.graph import Graph, GraphConfig
 from regard.tasks.classify import Classify
@@ -71,15 +71,15 @@ def small(at: Path, **more: Any) -> dict[str, Any]:
 def test_an_atom_that_was_never_seen_is_told_by_line_and_can_be_skipped(tmp_path: Path, capsys: Any) -> None:
     data = table(tmp_path / "a.csv", ["smiles,value", *(f"{'C' * n}O,{n}" for n in range(1, 20))])
     valid = table(tmp_path / "b.csv", ["smiles,value", "CO,1", "CCBr,2", "CCI,3"])
-    with pytest.raises(BadLines, match=r"2 unknown atom \(first .*b\.csv:3: the atom Br is in no .*--skip-bad"):
+    with pytest.raises(BadRowsError, match=r"2 unknown atom \(first .*b\.csv:3: the atom Br is in no .*--skip-bad"):
         list(train("regress", data=data, valid=valid, **small(tmp_path)))
     assert not (tmp_path / "run").exists()
-    report = Regress.read(Files(data=(data,), valid=(valid,), skip_bad=True), "bonds", {}).report
+    report = Regress.read(DataOptions(data=(data,), valid=(valid,), skip_bad=True), "bonds", {}).report
     assert report is not None
     assert (report.counts["valid"]["unknown atom"], report.counts["valid"]["usable"]) == (2, 1)
     list(train("regress", data=data, valid=valid, skip_bad=True, **small(tmp_path)))
     loaded = load(tmp_path / "run")
-    with pytest.raises(BadLines, match=r"b\.csv:3"):
+    with pytest.raises(BadRowsError, match=r"b\.csv:3"):
         loaded.rows([valid])
     assert [row.text for row in loaded.rows([valid], skip_bad=True)] == ["CO"]
     with pytest.raises(ValueError, match="'CBr': the atom Br is in no molecule that was trained on"):
@@ -104,7 +104,7 @@ def test_the_only_molecule_of_an_element_is_learnt_from_and_not_held_out(tmp_pat
     rows = [f"{'C' * n}{end},{n}" for n in range(1, 20) for end in "ON"]
     odd = next(one for one in elements() if held(one, rows))
     data = table(tmp_path / "a.csv", ["smiles,value", *rows, f"{odd},3"])
-    list(train("regress", data=data, held_out=0.2, **small(tmp_path)))
+    list(train("regress", data=data, valid_share=0.2, **small(tmp_path)))
     loaded = load(tmp_path / "run")
     assert np.isfinite(float(loaded(odd)))
 
@@ -115,7 +115,7 @@ def elements() -> list[str]:
 
 def held(smiles: str, rows: list[str]) -> bool:
     made = [asked_for(row.partition(",")[0]) for row in rows]
-    return any(row.text == smiles for row in hold_out([*made, asked_for(smiles)], 0.2)[1])
+    return any(row.text == smiles for row in train_valid_split([*made, asked_for(smiles)], 0.2)[1])
 
 
 def test_many_columns_with_gaps_are_trained_scored_and_answered(tmp_path: Path, capsys: Any) -> None:
@@ -172,6 +172,6 @@ def test_some_seconds_beat_the_commonest_label(tmp_path: Path) -> None:
     sizes = [("C" * a, "C" * b) for a in range(1, 8) for b in range(1, a + 1)]
     rows = [f"{form.format(*size)},{label}" for label, form in made.items() for size in sizes]
     data = table(tmp_path / "a.csv", ["smiles,label", *rows])
-    how = {"steps": 60, "checks": 1, "held_out": 0.3, "dim": 32, "layers": 2, "hidden": 64}
+    how = {"steps": 60, "checks": 1, "valid_share": 0.3, "dim": 32, "layers": 2, "hidden": 64}
     *_, last = train("classify", model="graph", data=data, device="cpu", out=str(tmp_path / "run"), **how)
     assert last.scores["accuracy"] > 80

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from regard.data.episodes import Episode, video, write_episodes
-from regard.data.lines import Bad
+from regard.data.lines import BadRow
 from regard.hub.files import read_json
 from regard.models.world import World, WorldConfig
 from regard.tasks.decide import NOTHING, Decide, Wishes
@@ -85,7 +85,7 @@ def test_what_is_to_go_is_the_sum_of_the_rewards_that_come():
 @pytest.mark.parametrize(("share", "count"), [(1.0, 20), (0.5, 10), (0.1, 2), (0.11, 3), (0.001, 1)])
 def test_exactly_the_best_share_is_kept_in_order(share, count):
     rows = [episode(5, line) for line in range(1, 21)]
-    bad = Bad("made.npz", 21, "empty", "nothing in it")
+    bad = BadRow("made.npz", 21, "empty", "nothing in it")
     kept = list(the_best([*rows, bad], share))
     assert kept.pop() == bad, "what is wrong is still told"
     assert len(kept) == count
@@ -256,7 +256,7 @@ def test_a_share_that_makes_no_sense_is_refused(what, says):
 def test_who_begins_with_a_model_of_a_world_sees_as_far_as_that_does(tmp_path):
     write_episodes(tmp_path / "some.npz", ROWS)
     small = {"dim": 16, "layers": 1, "heads": 2, "hidden": 24, "context": 3}
-    where = {"data": str(tmp_path / "some.npz"), "held_out": 0.3, "steps": 1, "device": "cpu"}
+    where = {"data": str(tmp_path / "some.npz"), "valid_share": 0.3, "steps": 1, "device": "cpu"}
     list(train("predict", out=tmp_path / "world", **where, **small))
     list(train("decide", out=tmp_path / "run", from_=tmp_path / "world", **where))
     assert read_json(tmp_path / "run" / "config.json")["context"] == 3

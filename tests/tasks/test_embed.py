@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from regard.data.pieces import READING, WRITING, Pieces, learn
+from regard.data.tokenizer_train import BERT_LAYOUT, GPT_LAYOUT, TokenizerOptions, train_tokenizer
 from regard.models.bert import Bert, BertConfig
 from regard.parts.heads import Model
 from regard.tasks.embed import TOGETHER, Couples, Embed
@@ -38,7 +38,7 @@ class Rows(nn.Module):
 @pytest.fixture(scope="module")
 def task() -> Embed:
     texts = [side for pair in PAIRS for side in pair]
-    return Embed(tokenizer=learn(texts, Pieces(pieces="characters"), READING))
+    return Embed(tokenizer=train_tokenizer(texts, TokenizerOptions(tokenizer="characters"), BERT_LAYOUT))
 
 
 @pytest.fixture(scope="module")
@@ -167,9 +167,9 @@ def test_a_text_is_cut_where_it_was_meant_to_be(task: Embed, model: Model) -> No
 
 def test_a_text_without_a_token_has_a_vector_too(model: Model) -> None:
     """Some tokenizers put nothing around a text."""
-    plain = Embed(tokenizer=learn(["tea and water"], Pieces(pieces="characters"), WRITING))
+    plain = Embed(tokenizer=train_tokenizer(["tea and water"], TokenizerOptions(tokenizer="characters"), GPT_LAYOUT))
     assert plain.tokenizer.encode([""]) == [[]]
-    assert plain.tokens(["", "tea"], 32)[0] == [plain.tokenizer.end]
+    assert plain.tokens(["", "tea"], 32)[0] == [plain.tokenizer.eos_token_id]
     assert plain.embed_texts(model, ["", "tea"]).isfinite().all()
 
 

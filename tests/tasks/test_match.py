@@ -35,8 +35,8 @@ TOWERS = {
     "joint": E,
 }
 READS = {
-    "pieces": "bpe",
-    "vocab": None,
+    "tokenizer": "bpe",
+    "vocab_size": None,
     "lowercase": False,
     "side": None,
     "shift": 0,
@@ -299,7 +299,7 @@ def test_a_saved_model_answers_as_before(tmp_path, files):
     folder = Path(files[0]).parent
     table = folder / "captions.tsv"
     table.write_text("".join(f"{row.line}.png\t{row.caption}\n" for row in SCENES))
-    given = {"steps": 5, "checks": 1, "held_out": 0.2, "context": CONTEXT, **TOWERS}
+    given = {"steps": 5, "checks": 1, "valid_share": 0.2, "context": CONTEXT, **TOWERS}
     job = planned(prepare(start("match", data=str(folder), out=str(tmp_path / "run"), **given)))
     for step in carry_out(job):
         last = step

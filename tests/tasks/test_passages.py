@@ -5,7 +5,7 @@ from itertools import count, islice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.sentences import split_sentences
+from regard.data.sentence_split import split_sentences
 from regard.load import load
 from regard.tasks.passages import Answer, answer_passages
 from regard.tasks.translating import Translating

@@ -94,11 +94,11 @@ def test_a_chain_over_the_context_is_cut_and_every_residue_answered() -> None:
 
 
 def test_chains_are_not_words_and_words_are_not_chains() -> None:
-    from regard.data.tagged import Tagged
+    from regard.data.tagged_text import TaggedText
 
     task, _ = made()
     with pytest.raises(ValueError, match=r"a\.conll: this model reads proteins, in two FASTA files"):
-        task.prepare([Tagged(("a", "b"), ("C", "H"), "a.conll", 1)], 16)
+        task.prepare([TaggedText(("a", "b"), ("C", "H"), "a.conll", 1)], 16)
     with pytest.raises(ValueError, match="'1' is no amino acid"):
         list(task.predict(made()[1], ["MK1"], task.ways()))
 
@@ -106,8 +106,8 @@ def test_chains_are_not_words_and_words_are_not_chains() -> None:
 @pytest.mark.parametrize(
     ("task", "how", "says"),
     [
-        ("tag", {"model": "bert", "vocab": 300}, "--vocab is for texts"),
-        ("tag", {"model": "bert", "pieces": "unigram"}, "--pieces is for texts"),
+        ("tag", {"model": "bert", "vocab_size": 300}, "--vocab-size is for texts"),
+        ("tag", {"model": "bert", "tokenizer": "unigram"}, "--tokenizer is for texts"),
         ("fill", {"model": "chain", "documents": "files"}, "--documents files is for texts"),
         ("fill", {"model": "chain", "data": "a.txt"}, r"a\.txt: this model reads proteins, in FASTA files"),
         ("fill", {"model": "bert", "valid": "a.txt"}, r"a\.txt: this model reads proteins"),

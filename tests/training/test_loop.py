@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from regard.data.batches import epoch_of
-from regard.data.pieces import Pieces, learn
+from regard.data.batches import bucket_by_length
+from regard.data.tokenizer_train import TokenizerOptions, train_tokenizer
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.tasks.translate import Translate
 from regard.training.loop import Plan, Progress
@@ -24,7 +24,7 @@ PAIRS = [(" ".join("abcdefg"[(i * 3 + k) % 7] for k in range(1 + i % 6)), "x y "
 
 
 def make(dropout=0.0, dtype=torch.float32, seed=5, **plan):
-    tokenizer = learn((text for pair in PAIRS for text in pair), Pieces(pieces="characters"))
+    tokenizer = train_tokenizer((text for pair in PAIRS for text in pair), TokenizerOptions(tokenizer="characters"))
     task = Translate(tokenizer=tokenizer)
     torch.manual_seed(seed)
     sizes = {"dim": 12, "hidden": 20, "heads": 3, "encoder_layers": 2, "decoder_layers": 1, "context": 32}
@@ -55,7 +55,7 @@ def test_accumulation_is_one_big_batch_to_1e_12(parts):
 def test_accumulating_steps_take_the_same_batches_as_single_ones():
     progress, task, examples, plan = make(accumulate=3, steps=2)
     steps = list(learn_steps(progress, task, examples, plan))
-    batches = epoch_of(examples.lengths, plan.batch_tokens, plan.seed, 0)
+    batches = bucket_by_length(examples.lengths, plan.batch_tokens, plan.seed, 0)
     tokens = [int(examples.targets.lengths[rows].sum()) for rows in batches]
     assert [step.count for step in steps] == [sum(tokens[:3]), sum(tokens[3:6])]
 

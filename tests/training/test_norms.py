@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from regard.data.pieces import Pieces, learn
+from regard.data.tokenizer_train import TokenizerOptions, train_tokenizer
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.tasks.translate import Translate
 from regard.training import loop
@@ -19,7 +19,9 @@ NORMS = ["body.encoder_norm", "body.decoder_norm"]
 
 
 def make(seed=1, **plan):
-    task = Translate(tokenizer=learn((text for pair in PAIRS for text in pair), Pieces(pieces="characters")))
+    task = Translate(
+        tokenizer=train_tokenizer((text for pair in PAIRS for text in pair), TokenizerOptions(tokenizer="characters"))
+    )
     sizes = {"dim": 12, "hidden": 20, "heads": 3, "encoder_layers": 2, "decoder_layers": 1, "context": 32}
     torch.manual_seed(seed)
     model = task.head(Transformer(TransformerConfig(vocab=len(task.tokenizer), dropout=0.2, **sizes)))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from regard.data.files import Files
+from regard.data.splits import DataOptions
 from regard.models import MODELS
 from regard.tasks import TASKS
 from regard.training.loop import Plan
@@ -76,11 +76,11 @@ def test_what_a_run_keeps_is_what_it_goes_on_with(task: str, model: str) -> None
         ({"task": "translate", "layers": 2}, "no option named 'layers'"),
         ({"task": "classify", "pad": 2}, "no option named 'pad'"),
         ({"task": "classify", "labels": ["a"]}, "no option named 'labels'"),
-        ({"task": "write", "longest": 9}, "no option named 'longest'"),
-        ({"task": "tag", "model": "chain", "longest": 9}, "no option named 'longest'"),
-        ({"task": "classify", "model": "listener", "longest": 9}, "no option named 'longest'"),
-        ({"task": "regress", "model": "graph", "longest": 9}, "no option named 'longest'"),
-        ({"task": "classify", "model": "vit", "pieces": "bpe"}, "no option named 'pieces'"),
+        ({"task": "write", "max_words": 9}, "no option named 'max_words'"),
+        ({"task": "tag", "model": "chain", "max_words": 9}, "no option named 'max_words'"),
+        ({"task": "classify", "model": "listener", "max_words": 9}, "no option named 'max_words'"),
+        ({"task": "regress", "model": "graph", "max_words": 9}, "no option named 'max_words'"),
+        ({"task": "classify", "model": "vit", "tokenizer": "bpe"}, "no option named 'tokenizer'"),
     ],
 )
 def test_an_unknown_name_is_refused_with_the_nearest(how: dict[str, Any], says: str) -> None:
@@ -110,8 +110,8 @@ def test_a_word_that_is_none_of_those_it_may_be_is_refused_with_all(task: str, m
         *((Plan, "average", value) for value in (-0.1, 1.0)),
         *((Keeping, name, 0) for name in ("checks", "check_examples", "keep", "threads")),
         *((Keeping, name, -1) for name in ("patience", "average_last")),
-        *((Files, "held_out", value) for value in (0.0, 1.0)),
-        (Files, "longest", 0),
+        *((DataOptions, "valid_share", value) for value in (0.0, 1.0)),
+        (DataOptions, "max_words", 0),
     ],
 )
 def test_a_number_that_makes_no_sense_is_refused_by_name(group: Any, name: str, value: float) -> None:
@@ -150,7 +150,7 @@ def test_a_whole_number_is_a_number_and_a_word_is_one_field() -> None:
         settle("tag", optimizer=None)
 
 
-@pytest.mark.parametrize("group", [Plan, Keeping, Files])
+@pytest.mark.parametrize("group", [Plan, Keeping, DataOptions])
 def test_settings_do_not_change(group: Any) -> None:
     first = fields(group)[0].name
     with pytest.raises(FrozenInstanceError):
@@ -169,7 +169,7 @@ def test_only_one_length_may_be_given() -> None:
 @pytest.mark.parametrize("given", ["a.tsv", Path("a.tsv"), ["a.tsv"], (Path("a.tsv"),)])
 def test_one_path_or_several_are_taken_as_text(given: Any) -> None:
     assert as_text("data", given) == ("a.tsv",)
-    assert settle("translate", data=given, valid=given).files == Files(data=("a.tsv",), valid=("a.tsv",))
+    assert settle("translate", data=given, valid=given).files == DataOptions(data=("a.tsv",), valid=("a.tsv",))
 
 
 def test_a_resumed_run_keeps_all_but_where_it_runs(tmp_path: Path) -> None:

@@ -42,8 +42,8 @@ def test_a_row_is_the_decoding_step_of_its_word(small_run):
             with look(model) as activations:
                 model.head(model.body.decode(batch.target[:, t : t + 1], cache=caches))
             steps.append(activations[name][0].mean(0)[0].double().numpy())
-    targets = group_words(task.tokenizer.pieces(batch.wanted[0].tolist()))
-    sources = group_words(task.tokenizer.pieces(batch.source[0].tolist()))
+    targets = group_words(task.tokenizer.convert_ids_to_tokens(batch.wanted[0].tolist()))
+    sources = group_words(task.tokenizer.convert_ids_to_tokens(batch.source[0].tolist()))
     for row, (_, positions) in enumerate(targets):
         mean = np.mean([steps[t] for t in positions], 0)
         np.testing.assert_allclose(alignment.weights[row], [mean[columns].sum() for _, columns in sources], atol=1e-5)
@@ -52,7 +52,9 @@ def test_a_row_is_the_decoding_step_of_its_word(small_run):
 @pytest.mark.parametrize("attention", [True, False])
 def test_a_recurrent_translator_is_aligned_if_it_has_attention(small_run, attention):
     task = load(small_run, device="cpu").task
-    config = RecurrentConfig(vocab=len(task.tokenizer), dim=8, layers=2, attention=attention, pad=task.tokenizer.pad)
+    config = RecurrentConfig(
+        vocab=len(task.tokenizer), dim=8, layers=2, attention=attention, pad=task.tokenizer.pad_token_id
+    )
     translator = Loaded(task.head(Seq2Seq(config)).eval(), task)
     if attention:
         alignment = align(translator, "tea and water 7", "Tee und Wasser 7")

@@ -17,7 +17,7 @@ from torch.testing import assert_close
 from regard.data.bundled import shapes
 from regard.data.images import Captioned, Picture
 from regard.data.pictures import Pictures
-from regard.data.pieces import Pieces, learn
+from regard.data.tokenizer_train import TokenizerOptions, train_tokenizer
 from regard.load import Loaded
 from regard.models.bert import Bert, BertConfig
 from regard.models.clip import CLIP, CLIPConfig
@@ -60,7 +60,9 @@ def classifier(pooling: str = "first", body: torch.nn.Module | None = None, **co
 
 def matcher() -> Loaded:
     rows = [Captioned(scene.pixels, scene.caption, "shapes", i) for i, scene in enumerate(SCENES)]
-    task = Match(tokenizer=learn([row.caption for row in rows], Pieces()), pictures=Pictures.fit(rows))
+    task = Match(
+        tokenizer=train_tokenizer([row.caption for row in rows], TokenizerOptions()), pictures=Pictures.fit(rows)
+    )
     towers = {"dim": 16, "layers": 1, "heads": 2, "image_dim": 12, "image_layers": L, "image_heads": H, "joint": 7}
     sizes = {
         name: size for name, size in task.sizes().items() if name in CLIPConfig.__dataclass_fields__.keys() - {"image"}
@@ -174,7 +176,7 @@ def test_similarity_equals_the_models_scores(files: list[str]) -> None:
 
 def test_other_models_have_no_tab(files: list[str], tmp_path: Path) -> None:
     convolved = classifier("mean", Convolution(ConvolutionConfig(dim=16, stages=2)))
-    tokenizer = learn(["ab", "ba"], Pieces("characters"))
+    tokenizer = train_tokenizer(["ab", "ba"], TokenizerOptions("characters"))
     task = Classify(tokenizer=tokenizer, labels=LABELS)
     reader = Loaded(task.head(Bert(BertConfig(len(tokenizer), dim=8, layers=1, hidden=8))), task)
     assert image_tab(convolved, files[0]) is None

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.data.batches import Ragged
-from regard.data.pieces import Pieces, learn
+from regard.data.tokenizer_train import TokenizerOptions, train_tokenizer
 from regard.generate import Decoding, beam_search
 from regard.load import Loaded
 from regard.models.bert import Bert, BertConfig
@@ -128,7 +128,7 @@ TEXTS = ["a bad cab", "b", "abba had a dad", "cab cab cab cab", "h", "hab da bad
 def translator(kind: str) -> Loaded:
     """Its weights are random but large, so that what it says depends on what it read. In float64, where the kernels
     that a processor chooses for a batch and for a single text differ by less than the search can see."""
-    task = Translate(tokenizer=learn(TEXTS, Pieces("characters")))
+    task = Translate(tokenizer=train_tokenizer(TEXTS, TokenizerOptions("characters")))
     torch.manual_seed(2)
     if kind == "transformer":
         sizes = {"dim": 16, "encoder_layers": 1, "decoder_layers": 2, "heads": 2, "hidden": 24}
@@ -139,7 +139,7 @@ def translator(kind: str) -> Loaded:
     for module in model.modules():
         if isinstance(module, torch.nn.Linear):
             module.weight.data *= 10
-    model.head.bias.data[0, task.tokenizer.pad] = 9.0  # a padding that must never be said
+    model.head.bias.data[0, task.tokenizer.pad_token_id] = 9.0  # a padding that must never be said
     return Loaded(model.double(), task)
 
 
@@ -181,7 +181,7 @@ def test_a_long_text_shows_its_first_sentence() -> None:
 
 
 def test_only_translators_have_a_tree() -> None:
-    tokenizer = learn(TEXTS, Pieces("characters"))
+    tokenizer = train_tokenizer(TEXTS, TokenizerOptions("characters"))
     task = Classify(tokenizer=tokenizer, labels=["a", "b"])
     model = task.head(Bert(BertConfig(len(tokenizer), dim=8, layers=1, hidden=8)))
     assert beam_tab(Loaded(model, task), "b") is None

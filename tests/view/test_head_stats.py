@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from regard.data.pieces import WRITING, Pieces, learn
+from regard.data.tokenizer_train import GPT_LAYOUT, TokenizerOptions, train_tokenizer
 from regard.load import Loaded, load
 from regard.models.gpt import GPT, GPTConfig
 from regard.models.recurrent import Reader, RecurrentConfig
@@ -65,7 +65,7 @@ def test_heads_are_measured_independently() -> None:
 
 
 def language_model() -> Loaded:
-    tokenizer = learn([STORY], Pieces("characters"), WRITING)
+    tokenizer = train_tokenizer([STORY], TokenizerOptions("characters"), GPT_LAYOUT)
     task = Write(tokenizer=tokenizer, documents="lines", opens=True)
     torch.manual_seed(0)
     sizes = {"context": 24, "dim": 12, "layers": L, "heads": H, "hidden": 20}
@@ -155,13 +155,13 @@ def test_the_default_target_is_the_translation_of_the_full_model(small_run) -> N
 
 def test_a_recurrent_translator_has_one_head(small_run) -> None:
     task = load(small_run, device="cpu").task
-    config = RecurrentConfig(vocab=len(task.tokenizer), dim=8, layers=1, pad=task.tokenizer.pad)
+    config = RecurrentConfig(vocab=len(task.tokenizer), dim=8, layers=1, pad=task.tokenizer.pad_token_id)
     tab = heads_tab(Loaded(task.head(Seq2Seq(config)).eval(), task), "tea and water", "Tee und Wasser")
     assert (tab["names"], tab["heads"]) == (["cross 1"], 1)
 
 
 def test_a_model_without_attention_has_no_tab() -> None:
-    tokenizer = learn([STORY], Pieces("characters"))
+    tokenizer = train_tokenizer([STORY], TokenizerOptions("characters"))
     task = Tag(tokenizer=tokenizer, tags=["a", "b"])
     model = task.head(Reader(RecurrentConfig(len(tokenizer), dim=8, layers=1))).eval()
     assert heads_tab(Loaded(model, task), "the cat") is None

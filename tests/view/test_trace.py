@@ -17,8 +17,8 @@ from tokenizers import models, pre_tokenizers
 from torch.testing import assert_close
 
 from regard.data.pictures import Pictures
-from regard.data.pieces import READING, TRANSLATING, WRITING, Pieces, learn
-from regard.data.tokens import Tokenizer
+from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_train import BERT_LAYOUT, GPT_LAYOUT, MARIAN_LAYOUT, TokenizerOptions, train_tokenizer
 from regard.load import Loaded, load
 from regard.look import look
 from regard.models import MODELS, ability_for
@@ -47,16 +47,17 @@ SMALL = {
     "context": CONTEXT, "dim": D, "layers": L, "encoder_layers": L, "decoder_layers": L + 1, "heads": H, "kv_heads": 1,
     "hidden": 20, "dropout": 0.0, "stages": 1,
 }  # fmt: skip
-LAYOUTS = {"translate": TRANSLATING, "write": WRITING}
+LAYOUTS = {"translate": MARIAN_LAYOUT, "write": GPT_LAYOUT}
 FITTED = {
     "classify": {"labels": ["a", "b"]},
     "tag": {"tags": ["O", "B-x", "I-x", "B-y", "I-y", "B-z"]},
     "regress": {"mean": 0.0, "spread": 1.0},
 }
 TOKENIZERS = {
-    name: learn(TEXTS, Pieces(vocab=v), layout) for name, v, layout in (("t", 60, TRANSLATING), ("r", 64, READING))
+    name: train_tokenizer(TEXTS, TokenizerOptions(vocab_size=v), layout)
+    for name, v, layout in (("t", 60, MARIAN_LAYOUT), ("r", 64, BERT_LAYOUT))
 }
-TOKENIZERS["w"] = learn(TEXTS, Pieces(vocab=280), WRITING)
+TOKENIZERS["w"] = train_tokenizer(TEXTS, TokenizerOptions(vocab_size=280), GPT_LAYOUT)
 TEXT_BY_TASK = {
     "answer": f"Who came?\t{TEXT}",
     "fill": "The red [MASK] runs because it is late.",
@@ -209,9 +210,13 @@ def test_a_row_of_the_cross_map_is_the_decoding_step_of_its_token():
     cross, _, decoder = attention_maps(trace)
     task, body = loaded.task, loaded.model.body
     [source], [target_ids] = task.encode([TEXT]), task.tokenizer.encode_targets([TARGET])
-    assert cross.queries.tokens == task.tokenizer.pieces(target_ids)
-    assert cross.keys.tokens == task.tokenizer.pieces(source)
-    assert decoder.queries.tokens == decoder.keys.tokens == ["start", *task.tokenizer.pieces(target_ids)[:-1]]
+    assert cross.queries.tokens == task.tokenizer.convert_ids_to_tokens(target_ids)
+    assert cross.keys.tokens == task.tokenizer.convert_ids_to_tokens(source)
+    assert (
+        decoder.queries.tokens
+        == decoder.keys.tokens
+        == ["start", *task.tokenizer.convert_ids_to_tokens(target_ids)[:-1]]
+    )
     with torch.inference_mode():
         caches = body.read(torch.tensor([source]))
         for t, input_id in enumerate([task.first, *target_ids[:-1]]):
@@ -305,7 +310,7 @@ def test_targets_of_a_causal_model_are_the_next_tokens():
     loaded = build_model("write", "llama", {"opens": True})
     trace = trace_text(loaded, TEXT)
     lens = logit_lens(trace)
-    ids = [loaded.tokenizer.begin, *loaded.tokenizer.encode([TEXT])[0]]
+    ids = [loaded.tokenizer.bos_token_id, *loaded.tokenizer.encode([TEXT])[0]]
     assert lens.tokens == tokenize_words(loaded.tokenizer, ids).tokens
     assert lens.targets == [*lens.tokens[1:], UNKNOWN]
     with torch.no_grad():
@@ -329,7 +334,9 @@ def test_targets_of_a_translator_are_its_inputs_shifted():
 def test_the_default_target_is_the_models_translation(small_run):
     translator = load(small_run, device="cpu")
     target_ids = translator.tokenizer.encode_targets([translator("tea and water 7")])[0]
-    assert trace_text(translator, "tea and water 7").targets.tokens == translator.tokenizer.pieces(target_ids)
+    assert trace_text(translator, "tea and water 7").targets.tokens == translator.tokenizer.convert_ids_to_tokens(
+        target_ids
+    )
 
 
 # Words.
@@ -339,8 +346,8 @@ def wordpiece_tokenizer():
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "un", "##like", "##ly", ",", "run"]
     engine = Engine(models.WordPiece({token: i for i, token in enumerate(tokens)}, unk_token="[UNK]"))
     engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    engine.post_processor = TOKENIZERS["r"].engine.post_processor
-    return Tokenizer(engine, READING.roles)
+    engine.post_processor = TOKENIZERS["r"].backend_tokenizer.post_processor
+    return Tokenizer(engine, BERT_LAYOUT.roles)
 
 
 def test_wordpiece_tokens_are_joined():
@@ -352,8 +359,8 @@ def test_wordpiece_tokens_are_joined():
 
 
 def test_byte_tokens_are_decoded():
-    tokenizer = learn(["tea for two"] * 9, Pieces(vocab=262), WRITING)
-    ids = [tokenizer.end, *tokenizer.encode(["Grüße, tea\n"])[0]]
+    tokenizer = train_tokenizer(["tea for two"] * 9, TokenizerOptions(vocab_size=262), GPT_LAYOUT)
+    ids = [tokenizer.eos_token_id, *tokenizer.encode(["Grüße, tea\n"])[0]]
     text = tokenize_words(tokenizer, ids)
     assert text.words == ["Grüße", ",", "tea", ""]
     assert text.word_ids[:1] == [-1]
@@ -363,14 +370,14 @@ def test_byte_tokens_are_decoded():
 
 @pytest.mark.parametrize("pieces", ["bpe", "unigram", "characters"])
 def test_sentencepiece_tokens_are_joined(pieces):
-    tokenizer = learn(TEXTS, Pieces(pieces=pieces), READING)
+    tokenizer = train_tokenizer(TEXTS, TokenizerOptions(tokenizer=pieces), BERT_LAYOUT)
     text = tokenize_words(tokenizer, tokenizer.encode(["The cat, it (runs)"])[0])
     assert text.words == ["The", "cat", ",", "it", "(", "runs", ")"]
     assert (text.word_ids[0], text.word_ids[-1]) == (-1, -1)
 
 
 def test_characters_are_joined():
-    tokenizer = learn(TEXTS, Pieces(pieces="characters"), WRITING)
+    tokenizer = train_tokenizer(TEXTS, TokenizerOptions(tokenizer="characters"), GPT_LAYOUT)
     assert tokenize_words(tokenizer, tokenizer.encode(["The cat, it"])[0]).words == ["The", "cat", ",", "it"]
 
 

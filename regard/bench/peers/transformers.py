@@ -39,7 +39,7 @@ def transformers_backends(args: BackendArgs) -> list[Backend] | str:
     @torch.inference_mode()
     def generate(rows: TokenRows, tokens: int, beam: int) -> list[list[int]]:
         table = Ragged(rows)
-        ids = table.padded(torch.arange(len(rows)).numpy(), loaded.tokenizer.pad)
+        ids = table.pad(torch.arange(len(rows)).numpy(), loaded.tokenizer.pad_token_id)
         mask = padding_mask(table.lengths, ids.size(1))[:, 0, 0].long()
         options = {"min_new_tokens": tokens, "max_new_tokens": tokens, "num_beams": beam, "do_sample": False}
         generated = model.generate(input_ids=ids, attention_mask=mask, max_length=None, **options)

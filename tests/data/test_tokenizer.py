@@ -18,9 +18,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Engine
 
-from regard.data import tokens
-from regard.data.pieces import READING, TRANSLATING, WRITING, Layout, Pieces, learn
-from regard.data.tokens import Tokenizer
+from regard.data import tokenizer
+from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_train import (
+    BERT_LAYOUT,
+    GPT_LAYOUT,
+    MARIAN_LAYOUT,
+    TokenizerLayout,
+    TokenizerOptions,
+    train_tokenizer,
+)
 
 SENTENCE = (
     "the Cat sat, on a mat. Die Katze saß auf der Matte! Où est-il? éó x\u0301 e\u0301 “naïve” 我们 ☃ 🙂 #1 <b> it's"
@@ -36,11 +43,11 @@ TEXT = st.lists(st.sampled_from([*SEEN, *SPACES, "e\u0301", "o\u0301"]), max_siz
 
 @pytest.fixture(scope="module", params=KINDS)
 def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
-    return learn(TEXTS, Pieces(request.param))
+    return train_tokenizer(TEXTS, TokenizerOptions(request.param))
 
 
 def fingerprint(tokenizer: Tokenizer) -> str:
-    return hashlib.sha256(tokenizer.engine.to_str().encode()).hexdigest()
+    return hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode()).hexdigest()
 
 
 @given(text=TEXT.filter(lambda text: {*unicodedata.normalize("NFC", text)} <= {*SEEN, *SPACES}))
@@ -52,14 +59,14 @@ def test_a_text_comes_back_but_for_white_space_and_composed_letters(tokenizer: T
 
 
 def test_ids_are_in_the_order_that_marian_needs(tokenizer: Tokenizer) -> None:
-    assert tokenizer.pieces([0, 1, len(tokenizer) - 1]) == ["</s>", "<unk>", "<pad>"]
-    assert (tokenizer.end, tokenizer.pad) == (0, len(tokenizer) - 1)
-    assert len({*tokenizer.pieces(range(len(tokenizer)))}) == len(tokenizer)
+    assert tokenizer.convert_ids_to_tokens([0, 1, len(tokenizer) - 1]) == ["</s>", "<unk>", "<pad>"]
+    assert (tokenizer.eos_token_id, tokenizer.pad_token_id) == (0, len(tokenizer) - 1)
+    assert len({*tokenizer.convert_ids_to_tokens(range(len(tokenizer)))}) == len(tokenizer)
 
 
 def test_every_text_is_closed_by_one_end(tokenizer: Tokenizer) -> None:
     for ids in tokenizer.encode([*TEXTS, ""]):
-        assert ids.index(tokenizer.end) == len(ids) - 1
+        assert ids.index(tokenizer.eos_token_id) == len(ids) - 1
 
 
 def test_what_was_never_seen_is_unknown_and_no_crash(tokenizer: Tokenizer) -> None:
@@ -72,8 +79,8 @@ def test_what_was_never_seen_is_unknown_and_no_crash(tokenizer: Tokenizer) -> No
 @pytest.mark.parametrize("text", ["</s>", "a <pad> b", "<unk>", "the</s>Cat", "<pad><pad>"])
 def test_a_text_that_names_a_special_token_is_only_text(tokenizer: Tokenizer, text: str) -> None:
     (*ids, last) = tokenizer.encode([text])[0]
-    assert last == tokenizer.end
-    assert not {tokenizer.end, tokenizer.pad} & {*ids}
+    assert last == tokenizer.eos_token_id
+    assert not {tokenizer.eos_token_id, tokenizer.pad_token_id} & {*ids}
     assert "<" in tokenizer.decode([ids])[0]
 
 
@@ -81,13 +88,13 @@ def test_a_text_that_names_a_special_token_is_only_text(tokenizer: Tokenizer, te
 @settings(deadline=None, derandomize=True, max_examples=100)
 def test_any_text_at_all_can_be_read(tokenizer: Tokenizer, text: str) -> None:
     (ids,) = tokenizer.encode([text])
-    assert all(0 <= i < tokenizer.pad for i in ids)
+    assert all(0 <= i < tokenizer.pad_token_id for i in ids)
     assert isinstance(tokenizer.decode([ids])[0], str)
 
 
 LEARN = f"""
 import json, sys
-from regard.data.pieces import Pieces, learn
+from regard.data.tokenizer_train import Pieces, learn
 from hashlib import sha256
 for kind in {KINDS}:
     print(sha256(learn(json.load(open(sys.argv[1])), Pieces(kind)).engine.to_str().encode()).hexdigest())
@@ -95,8 +102,8 @@ for kind in {KINDS}:
 
 
 def test_the_same_data_gives_the_same_tokenizer_here_and_in_another_process(tmp_path: Path) -> None:
-    here = [fingerprint(learn(TEXTS, Pieces(kind))) for kind in KINDS]
-    assert here == [fingerprint(learn(TEXTS, Pieces(kind))) for kind in KINDS]
+    here = [fingerprint(train_tokenizer(TEXTS, TokenizerOptions(kind))) for kind in KINDS]
+    assert here == [fingerprint(train_tokenizer(TEXTS, TokenizerOptions(kind))) for kind in KINDS]
     (tmp_path / "texts.json").write_text(json.dumps(TEXTS))
     for seed in "1", "2":
         command = [sys.executable, "-c", LEARN, str(tmp_path / "texts.json")]
@@ -107,7 +114,9 @@ def test_the_same_data_gives_the_same_tokenizer_here_and_in_another_process(tmp_
 
 def test_the_order_of_the_texts_does_not_matter() -> None:
     for kind in KINDS:
-        assert fingerprint(learn(TEXTS, Pieces(kind))) == fingerprint(learn(TEXTS[::-1], Pieces(kind)))
+        assert fingerprint(train_tokenizer(TEXTS, TokenizerOptions(kind))) == fingerprint(
+            train_tokenizer(TEXTS[::-1], TokenizerOptions(kind))
+        )
 
 
 def test_what_was_saved_is_what_is_loaded(tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -115,43 +124,45 @@ def test_what_was_saved_is_what_is_loaded(tokenizer: Tokenizer, tmp_path: Path) 
     loaded = Tokenizer.load(tmp_path)
     assert fingerprint(loaded) == fingerprint(tokenizer)
     assert loaded.encode(TEXTS) == tokenizer.encode(TEXTS)
-    assert (loaded.pad, loaded.end) == (tokenizer.pad, tokenizer.end)
+    assert (loaded.pad, loaded.end) == (tokenizer.pad_token_id, tokenizer.eos_token_id)
     facts = json.loads((tmp_path / "tokenizer_config.json").read_text())
     assert [facts[f"{name}_token"] for name in ("eos", "unk", "pad")] == ["</s>", "<unk>", "<pad>"]
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 def test_a_list_has_the_size_that_was_asked_for(kind: str) -> None:
-    assert len(learn(TEXTS, Pieces(kind, vocab=52))) == 52
+    assert len(train_tokenizer(TEXTS, TokenizerOptions(kind, vocab_size=52))) == 52
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 @pytest.mark.parametrize(("vocab", "advice"), [(9000, "or fewer"), (20, "more than that")])
 def test_a_size_that_the_data_cannot_give_is_refused_with_both_numbers(kind: str, vocab: int, advice: str) -> None:
-    with pytest.raises(ValueError, match=rf"--vocab {vocab} cannot .* \d+ pieces") as error:
-        learn(TEXTS, Pieces(kind, vocab=vocab))
+    with pytest.raises(ValueError, match=rf"--vocab-size {vocab} cannot .* \d+ pieces") as error:
+        train_tokenizer(TEXTS, TokenizerOptions(kind, vocab_size=vocab))
     assert advice in str(error.value)
     possible = int(re.findall(r"(\d+) pieces", str(error.value))[0]) + (vocab == 20)
-    assert len(learn(TEXTS, Pieces(kind, vocab=possible))) == possible, "the advice should work"
+    assert len(train_tokenizer(TEXTS, TokenizerOptions(kind, vocab_size=possible))) == possible, (
+        "the advice should work"
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_list_that_is_not_told_its_size_holds_every_letter(kind: str) -> None:
     text = " ".join(chr(0x4E00 + i) for i in range(400))
-    tokenizer = learn([text], Pieces(kind))
+    tokenizer = train_tokenizer([text], TokenizerOptions(kind))
     assert tokenizer.decode(tokenizer.encode([text])) == [text]
 
 
 @pytest.mark.parametrize("texts", [[], [""], [" \n", "\t"]])
 def test_nothing_to_learn_from_is_refused(texts: list[str]) -> None:
     with pytest.raises(ValueError, match="no text"):
-        learn(texts, Pieces())
+        train_tokenizer(texts, TokenizerOptions())
 
 
 @given(where=st.floats(0, 1, exclude_max=True), what=st.sampled_from([b"", b"\x00", b"}", b'"', b"9"]))
 @settings(deadline=None, derandomize=True, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_broken_file_is_refused_by_name_or_still_a_tokenizer(tmp_path: Path, where: float, what: bytes) -> None:
-    learn(TEXTS, Pieces("characters")).save(tmp_path)
+    train_tokenizer(TEXTS, TokenizerOptions("characters")).save(tmp_path)
     file = tmp_path / "tokenizer.json"
     whole = file.read_bytes()
     at = int(where * len(whole))
@@ -178,7 +189,7 @@ def test_a_folder_without_a_tokenizer_is_refused_by_name(tmp_path: Path) -> None
         Tokenizer.load(tmp_path)
 
 
-LAYOUTS = {"translating": TRANSLATING, "reading": READING, "writing": WRITING}
+LAYOUTS = {"translating": MARIAN_LAYOUT, "reading": BERT_LAYOUT, "writing": GPT_LAYOUT}
 EXACT = ["characters", "bytes", "bpe"]
 ALL = [(name, kind) for name in LAYOUTS for kind in (EXACT if name == "writing" else KINDS)]
 every_layout = pytest.mark.parametrize(("name", "kind"), ALL)
@@ -189,7 +200,10 @@ NAMED = st.lists(st.sampled_from([*WORDS, *SPACES, *(t for layout in LAYOUTS.val
 def learnt() -> dict[tuple[str, str], Tokenizer]:
     """All there are, of texts that name every special token."""
     named = " ".join(token for layout in LAYOUTS.values() for token in layout.first + layout.last)
-    return {(name, kind): learn([" ".join([*TEXTS, named, SPACES])], Pieces(kind), LAYOUTS[name]) for name, kind in ALL}
+    return {
+        (name, kind): train_tokenizer([" ".join([*TEXTS, named, SPACES])], TokenizerOptions(kind), LAYOUTS[name])
+        for name, kind in ALL
+    }
 
 
 @pytest.mark.parametrize("kind", EXACT)
@@ -199,7 +213,7 @@ def test_to_write_is_to_give_back_every_letter(learnt: dict[Any, Tokenizer], kin
     tokenizer = learnt["writing", kind]
     (ids,) = tokenizer.encode([text])
     assert tokenizer.decode([ids]) == [text]
-    assert not {*ids} & {*tokenizer.special}
+    assert not {*ids} & {*tokenizer.all_special_ids}
 
 
 @pytest.mark.parametrize("kind", ["bytes", "bpe"])
@@ -214,19 +228,19 @@ def test_a_byte_is_a_piece_and_a_letter_is_a_piece(learnt: dict[Any, Tokenizer])
     for text in SENTENCE, "", " \n ":
         assert len(learnt["writing", "bytes"].encode([text])[0]) == len(text.encode())
         assert len(learnt["writing", "characters"].encode([text])[0]) == len(text)
-    assert len(learnt["writing", "bytes"]) == 256 + len(WRITING.first)
-    joined = learn(TEXTS, Pieces("bpe", vocab=330), WRITING)
+    assert len(learnt["writing", "bytes"]) == 256 + len(GPT_LAYOUT.first)
+    joined = train_tokenizer(TEXTS, TokenizerOptions("bpe", vocab_size=330), GPT_LAYOUT)
     assert len(joined.encode([SENTENCE])[0]) < 0.5 * len(SENTENCE.encode())
 
 
 def test_a_list_of_letters_holds_those_of_every_text() -> None:
-    tokenizer = learn(["ab", "bc", "d\n"], Pieces("characters"), WRITING)
-    assert tokenizer.pieces(range(len(tokenizer))) == [*WRITING.first, "\n", "a", "b", "c", "d"]
+    tokenizer = train_tokenizer(["ab", "bc", "d\n"], TokenizerOptions("characters"), GPT_LAYOUT)
+    assert tokenizer.convert_ids_to_tokens(range(len(tokenizer))) == [*GPT_LAYOUT.first, "\n", "a", "b", "c", "d"]
 
 
 def test_lowercase_reads_capital_letters_as_small_ones() -> None:
-    for layout, kind in (WRITING, "bpe"), (WRITING, "bytes"), (WRITING, "characters"), (READING, "bpe"):
-        tokenizer = learn(["The Cat SAT on THE mat"], Pieces(kind, lowercase=True), layout)
+    for layout, kind in (GPT_LAYOUT, "bpe"), (GPT_LAYOUT, "bytes"), (GPT_LAYOUT, "characters"), (BERT_LAYOUT, "bpe"):
+        tokenizer = train_tokenizer(["The Cat SAT on THE mat"], TokenizerOptions(kind, lowercase=True), layout)
         assert tokenizer.decode(tokenizer.encode(["THE cat"])) == ["the cat"]
 
 
@@ -237,7 +251,11 @@ def test_in_no_layout_does_a_text_turn_into_a_special_token(
     learnt: dict[Any, Tokenizer], name: str, kind: str, parts: list[str]
 ) -> None:
     tokenizer, text = learnt[name, kind], "".join(parts)
-    marks = {id_ for id_ in tokenizer.special if tokenizer.pieces([id_]) != [tokenizer.roles["unk_token"]]}
+    marks = {
+        id_
+        for id_ in tokenizer.all_special_ids
+        if tokenizer.convert_ids_to_tokens([id_]) != [tokenizer.roles["unk_token"]]
+    }
     (around,), (ids,) = tokenizer.encode([""]), tokenizer.encode([text])
     assert sorted(i for i in ids if i in marks) == sorted(around)
     said = tokenizer.decode([ids])[0]
@@ -250,7 +268,7 @@ def test_roles_survive_a_folder(learnt: dict[Any, Tokenizer], name: str, kind: s
     tokenizer.save(tmp_path)
     loaded = Tokenizer.load(tmp_path)
     assert loaded.roles == tokenizer.roles == LAYOUTS[name].roles
-    assert sorted(loaded.special) == sorted(tokenizer.special)
+    assert sorted(loaded.special) == sorted(tokenizer.all_special_ids)
     for role in ("pad", "end", "begin"):
         assert getattr(loaded, role) == getattr(tokenizer, role)
     texts = [*TEXTS, "</s> [MASK] <pad> [CLS]", ""]
@@ -260,19 +278,24 @@ def test_roles_survive_a_folder(learnt: dict[Any, Tokenizer], name: str, kind: s
 
 @every_layout
 def test_the_order_of_texts_does_not_matter_to_any_layout(name: str, kind: str) -> None:
-    first, again = (learn(texts, Pieces(kind), LAYOUTS[name]) for texts in (TEXTS, TEXTS[::-1]))
+    first, again = (train_tokenizer(texts, TokenizerOptions(kind), LAYOUTS[name]) for texts in (TEXTS, TEXTS[::-1]))
     assert fingerprint(first) == fingerprint(again)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_to_read_one_text_or_two_is_to_mark_where_they_end(learnt: dict[Any, Tokenizer], kind: str) -> None:
     tokenizer = learnt["reading", kind]
-    assert tokenizer.pieces(range(5)) == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    assert (tokenizer.pad, tokenizer.begin, tokenizer.end, tokenizer.mask) == (0, 2, 3, 4)
+    assert tokenizer.convert_ids_to_tokens(range(5)) == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    assert (tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.mask_token_id) == (
+        0,
+        2,
+        3,
+        4,
+    )
     one, two = tokenizer.encode(["the Cat", "a mat."])
     [both] = tokenizer.encodings([("the Cat", "a mat.")])
-    assert one[0] == two[0] == tokenizer.begin
-    assert one[-1] == two[-1] == tokenizer.end
+    assert one[0] == two[0] == tokenizer.bos_token_id
+    assert one[-1] == two[-1] == tokenizer.eos_token_id
     assert both.ids == one + two[1:]
     assert both.type_ids == [0] * len(one) + [1] * (len(two) - 1)
     assert tokenizer.decode([both.ids]) == ["the Cat a mat."]
@@ -293,41 +316,45 @@ def test_every_word_of_a_list_is_told_apart(learnt: dict[Any, Tokenizer], kind: 
 
 
 def test_what_is_longer_is_cut_in_that_call_only(tmp_path: Path) -> None:
-    tokenizer = learn(TEXTS, Pieces("characters"), READING)
+    tokenizer = train_tokenizer(TEXTS, TokenizerOptions("characters"), BERT_LAYOUT)
     whole = tokenizer.encode([TEXTS[5], (TEXTS[5], "a mat")])
     one, two = tokenizer.encode([TEXTS[5], (TEXTS[5], "a mat")], 12)
     assert len(one) == len(two) == 12
     assert one[:11] == whole[0][:11]
-    assert one[-1] == two[-1] == tokenizer.end
-    assert two.count(tokenizer.end) == 2, "the longer text gives way first"
+    assert one[-1] == two[-1] == tokenizer.eos_token_id
+    assert two.count(tokenizer.eos_token_id) == 2, "the longer text gives way first"
     tokenizer.save(tmp_path)
     assert tokenizer.encode([TEXTS[5]]) == Tokenizer.load(tmp_path).encode([TEXTS[5]]) == whole[:1]
 
 
-@pytest.mark.parametrize(("layout", "kind"), [(WRITING, "unigram"), (READING, "bytes"), (TRANSLATING, "bytes")])
-def test_pieces_that_are_not_for_a_layout_are_refused_with_those_that_are(layout: Layout, kind: str) -> None:
-    with pytest.raises(ValueError, match=f"--pieces {kind} is not for this task: choose bpe"):
-        learn(TEXTS, Pieces(kind), layout)
+@pytest.mark.parametrize(
+    ("layout", "kind"), [(GPT_LAYOUT, "unigram"), (BERT_LAYOUT, "bytes"), (MARIAN_LAYOUT, "bytes")]
+)
+def test_pieces_that_are_not_for_a_layout_are_refused_with_those_that_are(layout: TokenizerLayout, kind: str) -> None:
+    with pytest.raises(ValueError, match=f"--tokenizer {kind} is not for this task: choose bpe"):
+        train_tokenizer(TEXTS, TokenizerOptions(kind), layout)
 
 
 def test_a_list_to_write_with_has_the_size_that_was_asked_for() -> None:
-    assert len(learn(TEXTS, Pieces("bpe", vocab=300), WRITING)) == 300
-    with pytest.raises(ValueError, match="--vocab 100 cannot hold the 256 bytes: take more than 259"):
-        learn(TEXTS, Pieces("bpe", vocab=100), WRITING)
-    with pytest.raises(ValueError, match=r"--vocab 9000 cannot be learnt from this data: it gives \d+ pieces"):
-        learn(TEXTS, Pieces("bpe", vocab=9000), WRITING)
+    assert len(train_tokenizer(TEXTS, TokenizerOptions("bpe", vocab_size=300), GPT_LAYOUT)) == 300
+    with pytest.raises(ValueError, match="--vocab-size 100 cannot hold the 256 bytes: take more than 259"):
+        train_tokenizer(TEXTS, TokenizerOptions("bpe", vocab_size=100), GPT_LAYOUT)
+    with pytest.raises(ValueError, match=r"--vocab-size 9000 cannot be learnt from this data: it gives \d+ pieces"):
+        train_tokenizer(TEXTS, TokenizerOptions("bpe", vocab_size=9000), GPT_LAYOUT)
 
 
 @pytest.mark.parametrize("kind", ["bpe", "characters"])
 def test_nothing_to_learn_to_write_from_is_refused(kind: str) -> None:
     with pytest.raises(ValueError, match="no text"):
-        learn([], Pieces(kind), WRITING)
+        train_tokenizer([], TokenizerOptions(kind), GPT_LAYOUT)
 
 
 def tokenizer_json(folder: Path, **parts: Any) -> Path:
     """A small one of letters, with the parts given."""
     names = ["</s>", "<unk>", "<pad>", *"abcdefgh! "]
-    facts: dict[str, Any] = json.loads(learn(["abc"], Pieces("characters"), WRITING).engine.to_str())
+    facts: dict[str, Any] = json.loads(
+        train_tokenizer(["abc"], TokenizerOptions("characters"), GPT_LAYOUT).engine.to_str()
+    )
     facts["model"] = {"type": "BPE", "vocab": {name: i for i, name in enumerate(names)}, "merges": []}
     facts["added_tokens"] = [
         token | {"id": names.index(token["content"])} for token in facts["added_tokens"] if token["content"] in names
@@ -397,7 +424,7 @@ def test_a_hostile_file_is_refused_by_name_or_harmless(tmp_path: Path, named: st
 def test_an_id_in_a_hole_counts_as_a_row(tmp_path: Path) -> None:
     tokenizer = Tokenizer.load(tokenizer_json(tmp_path, model=bpe({"a": 3, "b": 4_000_000_000})))
     assert len(tokenizer) == 4_000_000_001, "so that it is refused where it meets a table of fewer rows"
-    assert tokenizer.pieces([3, 4, 4_000_000_000]) == ["a", "", "b"]
+    assert tokenizer.convert_ids_to_tokens([3, 4, 4_000_000_000]) == ["a", "", "b"]
 
 
 def test_what_a_file_says_of_length_and_padding_is_not_done_and_not_lost(tmp_path: Path) -> None:
@@ -460,31 +487,33 @@ def test_roles_come_from_either_file_and_in_either_form(tmp_path: Path, config: 
     (tmp_path / "special_tokens_map.json").write_text(json.dumps(older))
     tokenizer = Tokenizer.load(tmp_path)
     assert tokenizer.roles == roles
-    assert tokenizer.pieces([tokenizer.pad]) == [roles.get("pad_token", roles["eos_token"])]
-    assert tokenizer.end not in tokenizer.never
+    assert tokenizer.convert_ids_to_tokens([tokenizer.pad_token_id]) == [roles.get("pad_token", roles["eos_token"])]
+    assert tokenizer.eos_token_id not in tokenizer.suppress_tokens
     marks = [*dict.fromkeys(roles.values())]
-    assert tokenizer.decode([tokenizer.special]) == [""], "what has a role is not text"
-    assert tokenizer.pieces(tokenizer.encode(["".join(marks)])[0]) == [*"".join(marks)] or "</s>" in marks
+    assert tokenizer.decode([tokenizer.all_special_ids]) == [""], "what has a role is not text"
+    assert (
+        tokenizer.convert_ids_to_tokens(tokenizer.encode(["".join(marks)])[0]) == [*"".join(marks)] or "</s>" in marks
+    )
 
 
 def test_who_begins_a_text_with_a_token_begins_a_document_with_it(tmp_path: Path) -> None:
     tokenizer_json(tmp_path, post_processor=surrounded([4]))
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": "a", "bos_token": "b"}))
     tokenizer = Tokenizer.load(tmp_path)
-    assert (tokenizer.around, tokenizer.begin, tokenizer.end) == ([4], 4, 3)
+    assert (tokenizer.template_ids, tokenizer.bos_token_id, tokenizer.eos_token_id) == ([4], 4, 3)
     tokenizer_json(tmp_path)
     assert Tokenizer.load(tmp_path).begin == 3, "a token that stands nowhere begins nothing"
 
 
 def test_a_folder_is_asked_for_a_tokenizer_before_it_is_opened(tmp_path: Path) -> None:
-    assert not Tokenizer.lies_in(tmp_path)
+    assert not Tokenizer.exists_in(tmp_path)
     (tmp_path / "vocab.json").write_text("{}")
-    assert not Tokenizer.lies_in(tmp_path)
+    assert not Tokenizer.exists_in(tmp_path)
     (tmp_path / "merges.txt").write_text("")
-    assert Tokenizer.lies_in(tmp_path)
+    assert Tokenizer.exists_in(tmp_path)
     (tmp_path / "own").mkdir()
-    learn(TEXTS, Pieces()).save(tmp_path / "own")
-    assert Tokenizer.lies_in(tmp_path / "own")
+    train_tokenizer(TEXTS, TokenizerOptions()).save(tmp_path / "own")
+    assert Tokenizer.exists_in(tmp_path / "own")
 
 
 def test_translations_are_cut_like_their_sources_unless_there_are_two_models(tokenizer: Tokenizer) -> None:
@@ -514,7 +543,7 @@ def amid(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> list[o
     """Another thread's request runs, from beginning to end, at the moment when a request asks the engine."""
     answers: list[object] = []
     begun: list[bool] = []
-    before = tokens.blaming
+    before = tokenizer.blaming
 
     @contextmanager
     def interrupted(name: str) -> Iterator[None]:
@@ -538,9 +567,9 @@ def test_a_marked_text_changes_nothing_for_other_threads(
 ) -> None:
     tokenizer = learnt["reading", "bpe"]
     [alone] = tokenizer.encode([TYPED])
-    marked = tokenizer.encode_marked("the [MASK] sat")
+    marked = tokenizer.encode_with_mask("the [MASK] sat")
     answers = amid(monkeypatch, lambda: tokenizer.encode([TYPED])[0])
-    assert tokenizer.encode_marked("the [MASK] sat") == marked
+    assert tokenizer.encode_with_mask("the [MASK] sat") == marked
     assert answers == [alone]
 
 
@@ -557,7 +586,7 @@ def test_another_threads_truncation_changes_nothing(
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_the_mask_is_a_control_token_of_a_marked_text(learnt: dict[Any, Tokenizer], kind: str) -> None:
     tokenizer = learnt["reading", kind]
-    ids = tokenizer.encode_marked(f"{TYPED} [MASK] mat")
-    control = {number for number in tokenizer.special if tokenizer.pieces([number]) != ["[UNK]"]}
-    assert [number for number in ids[1:-1] if number in control] == [tokenizer.mask]
-    assert tokenizer.encode_marked(TYPED) == tokenizer.encode([TYPED])[0], "without a mask it is any text"
+    ids = tokenizer.encode_with_mask(f"{TYPED} [MASK] mat")
+    control = {number for number in tokenizer.all_special_ids if tokenizer.convert_ids_to_tokens([number]) != ["[UNK]"]}
+    assert [number for number in ids[1:-1] if number in control] == [tokenizer.mask_token_id]
+    assert tokenizer.encode_with_mask(TYPED) == tokenizer.encode([TYPED])[0], "without a mask it is any text"

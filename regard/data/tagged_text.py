@@ -1,6 +1,6 @@
 """Words with a tag each, from files: CoNLL columns, CoNLL-U, JSON lines or two parallel files; plain or gzip.
 
-Every sentence gives exactly one `Tagged` or one `Bad`; its line is the first line of the sentence.
+Every sentence gives exactly one `Tagged` or one `BadRow`; its line is the first line of the sentence.
 """
 
 import json
@@ -10,10 +10,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.data.flaws import flaw, misnamed
-from regard.data.lines import UTF8, Bad, Dialect, Lines, Note
+from regard.data.lines import UTF8, BadRow, Dialect, Lines, Note
+from regard.data.parallel_text import file_suffixes, json_objects, parallel, value_at
 from regard.data.tables import numbered
-from regard.data.text import kinds_of, objects, parallel, value_at
+from regard.data.text_checks import check_text, misnamed
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 PART = re.compile(r"\d+[-.]\d+")  # the id of a fused token (3-4) or of an empty node (8.1): no word of the sentence
@@ -21,28 +21,28 @@ WORDS = ("words", "tokens")  # what JSON may call them
 TAGS = ("tags", "labels", "ner_tags", "pos_tags", "upos")
 
 
-class Tagged(NamedTuple):
+class TaggedText(NamedTuple):
     words: tuple[str, ...]
     tags: tuple[str, ...]
     file: str
     line: int
 
     @property
-    def asked(self) -> str:
+    def input_key(self) -> str:
         return " ".join(self.words)
 
     @property
-    def said(self) -> str:
-        return f"{self.asked}\t{' '.join(self.tags)}"
+    def row_key(self) -> str:
+        return f"{self.input_key}\t{' '.join(self.tags)}"
 
     @property
     def texts(self) -> tuple[str, ...]:
-        return (self.asked,)
+        return (self.input_key,)
 
 
 def read_tagged(
     files: Sequence[str | Path], fields: Sequence[str] | None = None, dialect: Dialect = UTF8
-) -> Iterator[Tagged | Bad | Note]:
+) -> Iterator[TaggedText | BadRow | Note]:
     """One file is CoNLL-U (.conllu), JSON lines (.jsonl, .json) or, under any other name, CoNLL columns; two are
     parallel: the words of a sentence a line, and their tags.
 
@@ -51,7 +51,7 @@ def read_tagged(
     """
     if fields and len(fields) > 2:
         raise ValueError(f"fields are those of word and tag, not {' '.join(fields)}")
-    kinds, parts = kinds_of(files), [Lines(file, dialect.encoding) for file in files]
+    kinds, parts = file_suffixes(files), [Lines(file, dialect.encoding) for file in files]
     if dialect.separator and (len(kinds) != 1 or kinds[0] in (".jsonl", ".json", ".conllu")):
         raise ValueError(f"{' '.join(map(str, files))}: --separator is for one file of columns, as .conll is")
     match kinds:
@@ -71,7 +71,7 @@ def read_tagged(
             raise ValueError(f"{files[0]} {files[1]}: parallel files have no fields like {' and '.join(fields)}")
         case [_, _]:
             for row in parallel(*parts):
-                yield row if isinstance(row, Bad) else tagged(split(row[1]), split(row[2]), parts[0].file, row[0])
+                yield row if isinstance(row, BadRow) else tagged(split(row[1]), split(row[2]), parts[0].file, row[0])
         case _:
             raise ValueError(f"words and tags come from one file or two parallel ones, not from {len(files)}")
     for part in parts:
@@ -83,13 +83,16 @@ def split(line: str) -> list[str]:
     return [word for word in re.split("[ \t]", line) if word]
 
 
-def tagged(words: Sequence[str], tags: Sequence[str], file: str, line: int) -> Tagged | Bad:
+def tagged(words: Sequence[str], tags: Sequence[str], file: str, line: int) -> TaggedText | BadRow:
     if len(words) != len(tags):
-        return Bad(file, line, "unequal counts", f"{len(words)} words, but {len(tags)} tags")
+        return BadRow(file, line, "unequal counts", f"{len(words)} words, but {len(tags)} tags")
     if not words:
-        return Bad(file, line, "empty", "there are no words")
-    bads = (*(flaw("word", word, file, line) for word in words), *(misnamed("tag", tag, file, line) for tag in tags))
-    return next((bad for bad in bads if bad), None) or Tagged(tuple(words), tuple(tags), file, line)
+        return BadRow(file, line, "empty", "there are no words")
+    bads = (
+        *(check_text("word", word, file, line) for word in words),
+        *(misnamed("tag", tag, file, line) for tag in tags),
+    )
+    return next((bad for bad in bads if bad), None) or TaggedText(tuple(words), tuple(tags), file, line)
 
 
 def two_numbers(fields: Sequence[str], file: str) -> Sequence[str]:
@@ -107,13 +110,13 @@ def conllu_columns(fields: Sequence[str] | None, file: str) -> list[int]:
     return [CONLLU.index(name) for name in ["form", *names][-2:]]
 
 
-Cells = tuple[int, list[str]] | Bad | None  # None ends a sentence
+Cells = tuple[int, list[str]] | BadRow | None  # None ends a sentence
 
 
 def conll_cells(lines: Lines, separator: str | None = None) -> Iterator[Cells]:
     """Columns between tabs or, in a line without, between blanks; unless a separator is given."""
     for number, line in enumerate(lines, 1):
-        if isinstance(line, Bad):
+        if isinstance(line, BadRow):
             yield line
         elif not line.strip() or line.startswith("-DOCSTART-"):
             yield None
@@ -124,7 +127,7 @@ def conll_cells(lines: Lines, separator: str | None = None) -> Iterator[Cells]:
 
 def conllu_cells(lines: Lines) -> Iterator[Cells]:
     for number, line in enumerate(lines, 1):
-        if isinstance(line, Bad):
+        if isinstance(line, BadRow):
             yield line
         elif not line.strip():
             yield None
@@ -132,17 +135,17 @@ def conllu_cells(lines: Lines) -> Iterator[Cells]:
             cells = line.split("\t")
             if len(cells) != len(CONLLU):
                 detail = f"the line has {len(cells)} columns between tabs, CoNLL-U has {len(CONLLU)}"
-                yield Bad(lines.file, number, "unequal counts", detail)
+                yield BadRow(lines.file, number, "unequal counts", detail)
             elif not PART.fullmatch(cells[0]):
                 yield number, cells
 
 
-def from_columns(rows: Iterator[Cells], file: str, chosen: list[int]) -> Iterator[Tagged | Bad]:
+def from_columns(rows: Iterator[Cells], file: str, chosen: list[int]) -> Iterator[TaggedText | BadRow]:
     """A sentence with a bad line is bad as a whole."""
     wide, some, bad = 0, False, None
     found: list[tuple[int, list[str]]] = []
     for row in chain(rows, [None]):
-        if isinstance(row, Bad):
+        if isinstance(row, BadRow):
             bad = bad or row
         elif row is not None:
             wide = wide or len(row[1])
@@ -154,37 +157,37 @@ def from_columns(rows: Iterator[Cells], file: str, chosen: list[int]) -> Iterato
             bad, found = None, []
         elif found:
             words, tags = (tuple(cells[column] for _, cells in found) for column in chosen)
-            yield Tagged(words, tags, file, found[0][0])
+            yield TaggedText(words, tags, file, found[0][0])
             found = []
     if not wide and not some:
         raise ValueError(f"{file}: there are no words in it")
 
 
-def misfit(row: tuple[int, list[str]], wide: int, chosen: list[int], file: str) -> Bad | None:
+def misfit(row: tuple[int, list[str]], wide: int, chosen: list[int], file: str) -> BadRow | None:
     number, cells = row
     if len(cells) != wide:
         detail = f"the line has {len(cells)} columns, that of the first word has {wide}"
-        return Bad(file, number, "unequal counts", detail)
+        return BadRow(file, number, "unequal counts", detail)
     needed = max(1, *chosen) + 1
     if wide < needed:
-        return Bad(file, number, "missing column", f"the line has {wide} of the {needed} columns needed")
-    return flaw("word", cells[chosen[0]], file, number) or misnamed("tag", cells[chosen[1]], file, number)
+        return BadRow(file, number, "missing column", f"the line has {wide} of the {needed} columns needed")
+    return check_text("word", cells[chosen[0]], file, number) or misnamed("tag", cells[chosen[1]], file, number)
 
 
-def from_objects(lines: Lines, fields: Sequence[str] | None) -> Iterator[Tagged | Bad]:
-    for item in objects(lines):
-        if isinstance(item, Bad):
+def from_objects(lines: Lines, fields: Sequence[str] | None) -> Iterator[TaggedText | BadRow]:
+    for item in json_objects(lines):
+        if isinstance(item, BadRow):
             yield item
             continue
         number, row = item
         words, tags = [usual(row, WORDS), *(fields or (usual(row, TAGS),))][-2:]
         values = [value_at(row, name, lines.file, number) for name in (words, tags)]
-        missing = [value for value in values if isinstance(value, Bad)]
+        missing = [value for value in values if isinstance(value, BadRow)]
         unfit = [name for name, value in zip((words, tags), values, strict=True) if not is_list(value)]
         if missing:
             yield missing[0]
         elif unfit:
-            yield Bad(lines.file, number, "wrong type", f"field {unfit[0]!r} is no list of strings")
+            yield BadRow(lines.file, number, "wrong type", f"field {unfit[0]!r} is no list of strings")
         else:
             said = [[as_text(part) for part in value] for value in values]
             yield tagged(said[0], said[1], lines.file, number)

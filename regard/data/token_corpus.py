@@ -18,31 +18,31 @@ import torch
 from torch import Tensor
 
 from regard.data.batches import Ints
-from regard.data.documents import Piece, Texts
-from regard.data.tokens import Tokenizer
+from regard.data.documents import DocumentStream, Piece
+from regard.data.tokenizer import Tokenizer
 
 TOGETHER = 1 << 21  # characters whose tokens are made at once, about
 
 
-class Corpus(NamedTuple):
+class TokenCorpus(NamedTuple):
     ids: npt.NDArray[Any]  # all tokens, mapped from a file if there is one
     size: int  # bytes of the text
 
     @classmethod
-    def of(cls, texts: Texts, tokenizer: Tokenizer) -> Corpus:
+    def from_documents(cls, texts: DocumentStream, tokenizer: Tokenizer) -> TokenCorpus:
         """The tokens of a text: found in its cache, or made and left there."""
         kind = np.uint16 if len(tokenizer) <= 1 << 16 else np.uint32
         if texts.cache is None:
             made = [*encoded(texts, tokenizer)]
             return cls(np.concatenate([ids for ids, _ in made]).astype(kind), sum(size for _, size in made))
-        key = blake2b((texts.digest() + tokenizer.engine.to_str()).encode(), digest_size=16).hexdigest()
+        key = blake2b((texts.digest() + tokenizer.backend_tokenizer.to_str()).encode(), digest_size=16).hexdigest()
         file, facts = texts.cache / f"{key}.tokens", texts.cache / f"{key}.json"
         if not facts.is_file():
             write(texts, tokenizer, kind, file, facts)
         return cls(np.memmap(file, kind, "r"), json.loads(facts.read_text())["bytes"])
 
 
-def write(texts: Texts, tokenizer: Tokenizer, kind: Any, file: Path, facts: Path) -> None:
+def write(texts: DocumentStream, tokenizer: Tokenizer, kind: Any, file: Path, facts: Path) -> None:
     """The facts come last, by one rename: tokens without them are those of a run that was stopped."""
     file.parent.mkdir(parents=True, exist_ok=True)
     beside = file.with_suffix(f".{os.getpid()}")
@@ -56,20 +56,20 @@ def write(texts: Texts, tokenizer: Tokenizer, kind: Any, file: Path, facts: Path
     beside.replace(facts)
 
 
-def encoded(texts: Texts, tokenizer: Tokenizer) -> Iterator[tuple[npt.NDArray[Any], int]]:
+def encoded(texts: DocumentStream, tokenizer: Tokenizer) -> Iterator[tuple[npt.NDArray[Any], int]]:
     """Tokens of a piece after the other, with the bytes it had. If the tokenizer puts nothing around texts, </s> opens
     the corpus and closes each document; one that puts <s> before them does so once a document."""
-    opened = tokenizer.around == [tokenizer.begin] != [tokenizer.end]
-    closes = opened or tokenizer.begin == tokenizer.end
+    opened = tokenizer.template_ids == [tokenizer.bos_token_id] != [tokenizer.eos_token_id]
+    closes = opened or tokenizer.bos_token_id == tokenizer.eos_token_id
     if closes and not opened:
-        yield np.array([tokenizer.end]), 0
+        yield np.array([tokenizer.eos_token_id]), 0
     inside = False
     for some in bunches(texts):
         ids: list[int] = []
         for row, piece in zip(tokenizer.encode([piece.text for piece in some]), some, strict=True):
             ids += row[1:] if opened and inside else row
             if closes and piece.ends:
-                ids.append(tokenizer.end)
+                ids.append(tokenizer.eos_token_id)
             inside = not piece.ends
         yield np.array(ids), sum(len(piece.text.encode()) for piece in some)
 
@@ -87,10 +87,10 @@ def bunches(texts: Iterable[Piece]) -> Iterator[list[Piece]]:
         yield held
 
 
-class Windows:
+class TokenWindows:
     """Examples cut out of a corpus, each `length` tokens long. Every epoch cuts elsewhere."""
 
-    def __init__(self, corpus: Corpus, length: int):
+    def __init__(self, corpus: TokenCorpus, length: int):
         self.ids, self.length = corpus.ids, min(length, len(corpus.ids))
         if len(self.ids) < 2:
             raise ValueError("there is no text to learn from")
@@ -110,7 +110,7 @@ class Windows:
         return torch.from_numpy(self.ids[starts[:, None] + np.arange(self.length)].astype(np.int64))
 
 
-def documents(ids: Tensor, begin: int) -> Tensor | None:
+def document_mask(ids: Tensor, begin: int) -> Tensor | None:
     """(B,1,T,T): a token sees its own document only. None where there is only one in every row."""
     number = (ids == begin).cumsum(1)
     if bool((number[:, -1] == number[:, 0]).all()):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.sentences import split_sentences
+from regard.data.sentence_split import split_sentences
 
 TRICKY = st.text(st.sampled_from(" \n\t.!?…。！？」aAzBé5\"'”»(«\u2028\xa0\x85"), max_size=60)
 

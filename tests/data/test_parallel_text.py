@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from regard.data import lines
-from regard.data.lines import Bad, Note
-from regard.data.text import Pair, fold, from_memory, hold_out, read, read_pairs
+from regard.data.lines import BadRow, Note
+from regard.data.parallel_text import TextPair, fold, from_memory, read, read_all_pairs, train_valid_split
 
 LETTER = st.characters(exclude_characters="\t\n\r\0", exclude_categories=["Cs"])
 SENTENCE = st.text(LETTER, min_size=1).filter(str.strip)
@@ -28,12 +28,12 @@ def write(file: Path, content: str | bytes) -> Path:
     return file
 
 
-def plain(pairs: list[Pair]) -> list[tuple[str, str]]:
+def plain(pairs: list[TextPair]) -> list[tuple[str, str]]:
     return [(pair.source, pair.target) for pair in pairs]
 
 
-def numbered(pairs: list[tuple[str, str]]) -> list[Pair]:
-    return [Pair(source, target, "made", line) for line, (source, target) in enumerate(pairs, 1)]
+def numbered(pairs: list[tuple[str, str]]) -> list[TextPair]:
+    return [TextPair(source, target, "made", line) for line, (source, target) in enumerate(pairs, 1)]
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
@@ -47,7 +47,7 @@ def test_every_format_gives_back_what_was_written(tmp_path: Path, pack: Pack, pa
     write(tmp_path / "a.en", pack("".join(f"{s}\n" for s, _ in pairs).encode()))
     write(tmp_path / "a.de", pack(b"\xef\xbb\xbf" + "\r\n".join(t for _, t in pairs).encode()))
     for files in ["a.tsv"], ["a.jsonl"], ["a.en", "a.de"]:
-        read_again, bad = read_pairs([tmp_path / file for file in files])
+        read_again, bad = read_all_pairs([tmp_path / file for file in files])
         assert bad == []
         assert plain(read_again) == pairs
         assert [pair.line for pair in read_again] == [*range(1, len(pairs) + 1)]
@@ -56,7 +56,7 @@ def test_every_format_gives_back_what_was_written(tmp_path: Path, pack: Pack, pa
 @given(content=st.lists(st.binary(max_size=9) | st.sampled_from([b"a\tb", b"\r", b"\n", b"\xe2"])).map(b"".join))
 @SAME_FOLDER
 def test_every_line_of_any_bytes_gives_one_pair_or_one_bad(tmp_path: Path, content: bytes) -> None:
-    pairs, bad = read_pairs([write(tmp_path / "a.tsv", b"a\tb\n" + content + b"\n.")])
+    pairs, bad = read_all_pairs([write(tmp_path / "a.tsv", b"a\tb\n" + content + b"\n.")])
     assert sorted(item.line for item in pairs + bad) == [*range(1, content.count(b"\n") + 4)]
 
 
@@ -66,11 +66,11 @@ def test_where_blocks_are_cut_does_not_matter(tmp_path: Path, monkeypatch: pytes
     expected = list(read([file]))
     monkeypatch.setattr(lines, "BLOCK", size)
     assert list(read([file])) == expected
-    assert [type(item) for item in expected] == [Pair, Bad, Pair, Bad, Pair, Note, Note]
+    assert [type(item) for item in expected] == [TextPair, BadRow, TextPair, BadRow, TextPair, Note, Note]
 
 
 def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:
-    pairs, bad = read_pairs([write(tmp_path / "a.tsv", f"{ODD}\tx{ODD}\nc\td\n")])
+    pairs, bad = read_all_pairs([write(tmp_path / "a.tsv", f"{ODD}\tx{ODD}\nc\td\n")])
     assert plain(pairs) == [(ODD, f"x{ODD}"), ("c", "d")]
     assert bad == []
 
@@ -80,16 +80,16 @@ def test_gzip_is_known_by_its_bytes_not_by_its_name(tmp_path: Path) -> None:
     packed = write(tmp_path / "packed.tsv", gzip.compress(content))
     not_packed = write(tmp_path / "plain.tsv.gz", content)
     twice = write(tmp_path / "twice.tsv.gz", gzip.compress(content) + gzip.compress(content))
-    assert plain(read_pairs([packed])[0]) == plain(read_pairs([not_packed])[0]) == [("a", "b")]
-    assert plain(read_pairs([twice])[0]) == [("a", "b")] * 2
+    assert plain(read_all_pairs([packed])[0]) == plain(read_all_pairs([not_packed])[0]) == [("a", "b")]
+    assert plain(read_all_pairs([twice])[0]) == [("a", "b")] * 2
 
 
 def test_bom_and_crlf_are_stripped_and_noted(tmp_path: Path) -> None:
     file = write(tmp_path / "a.tsv", b"\xef\xbb\xbfa\tb\r\nc\td\ne\tf\r")
     assert list(read([file])) == [
-        Pair("a", "b", str(file), 1),
-        Pair("c", "d", str(file), 2),
-        Pair("e", "f", str(file), 3),
+        TextPair("a", "b", str(file), 1),
+        TextPair("c", "d", str(file), 2),
+        TextPair("e", "f", str(file), 3),
         Note(str(file), "BOM", 1),
         Note(str(file), "CRLF", 2),
     ]
@@ -98,7 +98,7 @@ def test_bom_and_crlf_are_stripped_and_noted(tmp_path: Path) -> None:
 def test_a_pair_names_its_file_as_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(Path("a.tsv"), "a\tb\n")
-    assert read_pairs(["./a.tsv"])[0] == [Pair("a", "b", "./a.tsv", 1)]
+    assert read_all_pairs(["./a.tsv"])[0] == [TextPair("a", "b", "./a.tsv", 1)]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_pair_names_its_file_as_it_was_given(tmp_path: Path, monkeypatch: pyte
     ],
 )
 def test_fields_choose_what_is_read(tmp_path: Path, name: str, content: str, fields: tuple[str, str] | None) -> None:
-    pairs, bad = read_pairs([write(tmp_path / name, content)], fields)
+    pairs, bad = read_all_pairs([write(tmp_path / name, content)], fields)
     assert plain(pairs) == [("house", "Haus")]
     assert bad == []
 
@@ -126,10 +126,10 @@ def test_unequal_counts_name_both_and_keep_the_rest(
     monkeypatch.setattr(lines, "BLOCK", block)
     longer, shorter = write(tmp_path / "a.en", "a\nb\nc\nd\n"), write(tmp_path / "a.de", "A\nB\n")
     for files in [longer, shorter], [shorter, longer]:
-        pairs, bad = read_pairs(files)
+        pairs, bad = read_all_pairs(files)
         assert len(pairs) == 2
         detail = f"{longer} has 4 lines, but {shorter} ends after 2"
-        assert bad == [Bad(str(longer), line, "unequal counts", detail) for line in (3, 4)]
+        assert bad == [BadRow(str(longer), line, "unequal counts", detail) for line in (3, 4)]
 
 
 def test_a_gzip_bomb_is_refused_before_it_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +143,7 @@ def test_a_gzip_bomb_is_refused_before_it_is_held(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(gzip.GzipFile, "read", count)
     file = write(tmp_path / "a.tsv.gz", gzip.compress(b"a\tb\n" + b"\0" * (50 << 20), compresslevel=1))
     with pytest.raises(ValueError, match=r"a\.tsv\.gz:2: a line of over 3 MB"):
-        read_pairs([file])
+        read_all_pairs([file])
     assert min(asked) > 0
     assert sum(asked) <= 5 << 20
 
@@ -155,13 +155,13 @@ def test_an_unreadable_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
     file = write(tmp_path / "a.tsv", "a\tb\n")
     monkeypatch.setattr("builtins.open", refuse)
     with pytest.raises(ValueError, match=r"a\.tsv: cannot be read: Permission denied"):
-        read_pairs([file])
+        read_all_pairs([file])
 
 
 def test_pairs_from_memory_are_checked_like_those_from_files() -> None:
     items = list(from_memory([("a", "b"), ("a", " "), ("\ud800", "b"), ("a", "\0")], "mine"))
-    assert [item if isinstance(item, Pair) else (item.file, item.line, item.why) for item in items] == [
-        Pair("a", "b", "mine", 1),
+    assert [item if isinstance(item, TextPair) else (item.file, item.line, item.reason) for item in items] == [
+        TextPair("a", "b", "mine", 1),
         ("mine", 2, "empty"),
         ("mine", 3, "bad UTF-8"),
         ("mine", 4, "control character"),
@@ -173,29 +173,29 @@ def test_no_sentence_is_held_out_and_trained_on(pairs: list[tuple[str, str]], sh
     made = numbered(pairs)
     if len({fold(pair.source) for pair in made}) < 2:
         with pytest.raises(ValueError, match=f"cannot hold out {share} of {len(made)} pairs with 1 different"):
-            hold_out(made, share, salt)
+            train_valid_split(made, share, salt)
         return
-    kept, held = hold_out(made, share, salt)
+    kept, held = train_valid_split(made, share, salt)
     assert kept
     assert held
     assert sorted(kept + held) == sorted(made)
     assert not {fold(pair.source) for pair in kept} & {fold(pair.source) for pair in held}
-    kept_backwards, held_backwards = hold_out(made[::-1], share, salt)
+    kept_backwards, held_backwards = train_valid_split(made[::-1], share, salt)
     assert (kept_backwards[::-1], held_backwards[::-1]) == (kept, held)
 
 
 def test_a_sentence_stays_on_its_side_when_others_come() -> None:
     made = numbered([(f"sentence {i}", "x") for i in range(3000)])
-    held = {*hold_out(made[:1000], 0.1)[1]}
+    held = {*train_valid_split(made[:1000], 0.1)[1]}
     assert 60 < len(held) < 140
-    assert {pair for pair in hold_out(made, 0.1)[1] if pair.line <= 1000} == held
-    assert {*hold_out(made[:1000], 0.1, salt="other")[1]} != held
+    assert {pair for pair in train_valid_split(made, 0.1)[1] if pair.line <= 1000} == held
+    assert {*train_valid_split(made[:1000], 0.1, salt="other")[1]} != held
 
 
 def test_spellings_of_one_sentence_stay_together() -> None:
     once = [(f"Straße {i}", "x") for i in range(100)]
     again = [(f" STRASSE  {i}", "y") for i in range(100)]
-    for side in hold_out(numbered(once + again), 0.5):
+    for side in train_valid_split(numbered(once + again), 0.5):
         lines = {pair.line for pair in side}
         assert {line % 100 for line in lines if line <= 100} == {line % 100 for line in lines if line > 100}
 
@@ -203,17 +203,17 @@ def test_spellings_of_one_sentence_stay_together() -> None:
 @pytest.mark.parametrize("share", [0, 1, -0.1, 1.5, float("nan")])
 def test_impossible_shares_are_named(share: float) -> None:
     with pytest.raises(ValueError, match=f"between 0 and 1, not {share}"):
-        hold_out(numbered([("a", "b"), ("c", "d")]), share)
+        train_valid_split(numbered([("a", "b"), ("c", "d")]), share)
 
 
 def test_nothing_cannot_be_held_out() -> None:
     with pytest.raises(ValueError, match="0 pairs"):
-        hold_out([], 0.5)
+        train_valid_split([], 0.5)
 
 
 def test_a_pair_tells_what_it_asks_and_says() -> None:
-    pair = Pair("Tee", "tea", "f", 1)
-    assert (pair.asked, pair.said, pair.texts) == ("Tee", "Tee\ttea", ("Tee", "tea"))
+    pair = TextPair("Tee", "tea", "f", 1)
+    assert (pair.input_key, pair.row_key, pair.texts) == ("Tee", "Tee\ttea", ("Tee", "tea"))
 
 
 class Sound(NamedTuple):
@@ -225,8 +225,8 @@ class Sound(NamedTuple):
 
 def test_any_row_that_tells_what_it_asks_can_be_held_out() -> None:
     rows = [Sound(f"{i % 50:x}", str(i), "f", i) for i in range(200)]
-    kept, held = hold_out(rows, 0.2)
+    kept, held = train_valid_split(rows, 0.2)
     assert sorted(kept + held) == sorted(rows)
-    assert not {row.asked for row in kept} & {row.asked for row in held}
+    assert not {row.input_key for row in kept} & {row.input_key for row in held}
     with pytest.raises(ValueError, match="of 2 examples with 1 different inputs"):
-        hold_out([rows[0], rows[50]], 0.5)
+        train_valid_split([rows[0], rows[50]], 0.5)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from regard.data.lines import Bad, Note
+from regard.data.lines import BadRow, Note
 from regard.data.lint import lint
-from regard.data.tagged import Tagged, read_tagged
+from regard.data.tagged_text import TaggedText, read_tagged
 
 SHARED = Path("/work/shared/data")
 needs_shared = pytest.mark.skipif(not SHARED.exists(), reason=f"the shared data sets are not in {SHARED}")
@@ -60,8 +60,8 @@ def test_every_format_gives_back_what_was_written(tmp_path: Path, pack: Pack, se
 def test_a_sentence_tells_where_it_begins(tmp_path: Path) -> None:
     file = write(tmp_path / "a.conll", "-DOCSTART- -X- O\n\na x\nb y\n\n\nc z\n")
     assert [*read_tagged([file])] == [
-        Tagged(("a", "b"), ("x", "y"), str(file), 3),
-        Tagged(("c",), ("z",), str(file), 7),
+        TaggedText(("a", "b"), ("x", "y"), str(file), 3),
+        TaggedText(("c",), ("z",), str(file), 7),
     ]
 
 
@@ -86,7 +86,7 @@ UD = (
 )
 def test_conllu_leaves_out_comments_fused_tokens_and_empty_nodes(tmp_path, fields, words, tags) -> None:
     (row,) = read_tagged([write(tmp_path / "a.conllu", UD)], fields)
-    assert (row.asked, " ".join(row.tags), row.line) == (words, tags, 3)
+    assert (row.input_key, " ".join(row.tags), row.line) == (words, tags, 3)
 
 
 def test_a_number_sign_is_a_word_everywhere_else(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_bad_line_spoils_its_sentence_only(tmp_path: Path, bad: bytes, why: st
     file = write(tmp_path / "a.conll", b"a x\n\nc z\n" + bad + b"\nd z\n\ne z\n")
     one, two, three = read_tagged([file])
     assert (one.words, three.words) == (("a",), ("e",))
-    assert (two.why, two.line) == (why, 4)
+    assert (two.reason, two.line) == (why, 4)
 
 
 # files, their contents, fields, where the message says it is, what it says
@@ -165,14 +165,14 @@ def test_broken_files_are_named(tmp_path, monkeypatch, files, contents, fields, 
 def test_any_bytes_give_sentences_and_bads_in_order(tmp_path: Path, content: bytes) -> None:
     for name in "a.conll", "a.conllu", "a.jsonl":
         items = [*read_tagged([write(tmp_path / name, b"a\tb\n" + content + b"\n.")])]
-        assert {type(item) for item in items} <= {Tagged, Bad, Note}
+        assert {type(item) for item in items} <= {TaggedText, BadRow, Note}
         lines = [item.line for item in items if not isinstance(item, Note)]
         assert lines == sorted({*lines})
 
 
 def test_a_row_tells_what_it_asks_and_says() -> None:
-    row = Tagged(("New York", "is"), ("B-x", "O"), "f", 1)
-    assert (row.asked, row.said, row.texts) == ("New York is", "New York is\tB-x O", ("New York is",))
+    row = TaggedText(("New York", "is"), ("B-x", "O"), "f", 1)
+    assert (row.input_key, row.row_key, row.texts) == ("New York is", "New York is\tB-x O", ("New York is",))
 
 
 @needs_shared

@@ -24,7 +24,7 @@ from typing import Any
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Engine
 
-from regard.data.sentencepieces import Marian, read_bpe
+from regard.data.sentencepiece_model import Marian, read_bpe
 from regard.hub.files import GROWTH, TOKENIZER, once, read_json, read_plain, there
 
 WHOLE = "tokenizer.json"

@@ -10,19 +10,19 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from regard.data.lines import Bad, Lines
-from regard.data.text import kinds_of
+from regard.data.lines import BadRow, Lines
+from regard.data.parallel_text import file_suffixes
 
 NUMBER = re.compile(r"-?\d*\.?\d+(e[-+]?\d+)?", re.IGNORECASE)
 
 
-def read_vectors(file: str | Path, wanted: set[str]) -> dict[str, npt.NDArray[np.float32]]:
+def read_word_vectors(file: str | Path, wanted: set[str]) -> dict[str, npt.NDArray[np.float32]]:
     """The vectors of the wanted words; only these are held. Of two vectors for a word, the first counts."""
-    kinds_of([file])
+    file_suffixes([file])
     found: dict[str, npt.NDArray[np.float32]] = {}
     dim = 0
     for number, line in enumerate(Lines(file), 1):
-        if isinstance(line, Bad):  # a word cut in the middle of a letter: nobody can want it
+        if isinstance(line, BadRow):  # a word cut in the middle of a letter: nobody can want it
             continue
         line = line.rstrip(" ")
         blanks = line.count(" ")

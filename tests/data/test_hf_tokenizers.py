@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Engine
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
-from regard.data import sentencepieces
+from regard.data import sentencepiece_model
 from regard.data.bundled import phrasebook
-from regard.data.foreign import ROLES
-from regard.data.tokens import Tokenizer
+from regard.data.hf_tokenizers import ROLES
+from regard.data.tokenizer import Tokenizer
 
 PHRASES = [text for phrase in list(phrasebook.phrases())[:400] for text in (phrase.english, phrase.german)]
 ODD = [
@@ -117,7 +117,9 @@ def marian(folder: Path) -> Path:
     for file, sentences in ("source.spm", PHRASES[::2]), ("target.spm", PHRASES[1::2]):
         model = spm("unigram", sentences, vocab_size=200)
         (folder / file).write_bytes(model)
-        names += [piece.text for piece in sentencepieces.read_model(model)[0][3:-20]]  # the last are not in the list
+        names += [
+            piece.text for piece in sentencepiece_model.parse_model(model)[0][3:-20]
+        ]  # the last are not in the list
     return write(folder, vocab={name: i for i, name in enumerate(dict.fromkeys([*names, "<pad>"]))})
 
 
@@ -309,7 +311,7 @@ def test_files_go_back_as_they_were(request: pytest.FixtureRequest, tmp_path: Pa
 @settings(deadline=None, derandomize=True, max_examples=60)
 def test_a_text_that_names_a_special_token_is_only_text(folders: dict[str, Path], name: str, parts: list[str]) -> None:
     ours = loaded(folders[name])
-    marks = {*ours.special} - {ours.id_of(ours.roles["unk_token"])} | {ours.end}
+    marks = {*ours.special} - {ours.token_id(ours.roles["unk_token"])} | {ours.end}
     [row] = ours.encode(["".join(parts)])
     assert [number for number in row if number in marks] == ours.around
 
@@ -483,6 +485,6 @@ def test_a_typed_control_token_is_text_even_beside_a_mask(folders: dict[str, Pat
     """Transformers would make tokens of all of them."""
     ours = Tokenizer.load(folders[name])
     typed = [ours.roles[role] for role in ("sep_token", "cls_token", "pad_token")]
-    ids = ours.encode_marked(f"{' '.join(typed)} {ours.roles['mask_token']} a")
-    control = {ours.id_of(token) for token in (*typed, ours.roles["mask_token"])}
-    assert [number for number in ids if number in control] == [ours.begin, ours.mask, ours.id_of(typed[0])]
+    ids = ours.encode_with_mask(f"{' '.join(typed)} {ours.roles['mask_token']} a")
+    control = {ours.token_id(token) for token in (*typed, ours.roles["mask_token"])}
+    assert [number for number in ids if number in control] == [ours.begin, ours.mask, ours.token_id(typed[0])]

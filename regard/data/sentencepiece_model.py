@@ -61,7 +61,7 @@ def fields(message: bytes) -> Iterator[tuple[int, Any]]:
         at += size
 
 
-def read_model(data: bytes) -> tuple[list[Piece], dict[int, Any], dict[int, Any]]:
+def parse_model(data: bytes) -> tuple[list[Piece], dict[int, Any], dict[int, Any]]:
     """The pieces, how they were learnt and how texts are normalised: what is not said is left out."""
     pieces: list[Piece] = []
     learning: dict[int, Any] = {}
@@ -81,7 +81,7 @@ def read_model(data: bytes) -> tuple[list[Piece], dict[int, Any], dict[int, Any]
 def read_bpe(data: bytes) -> Engine:
     """An engine that finds the pieces SentencePiece finds: the pair that makes the piece of best score goes first."""
     try:
-        pieces, learning, normal = read_model(data)
+        pieces, learning, normal = parse_model(data)
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, struct.error) as error:
         raise ValueError(f"it is no SentencePiece model ({error})") from None
     scores = {piece.text: piece.score for piece in pieces if piece.sort == Sort.NORMAL}

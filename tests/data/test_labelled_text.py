@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from regard.data.labelled import Labelled, Measured, read_labelled, read_measured
-from regard.data.lines import Bad, Note
+from regard.data.labelled_text import LabelledText, RegressionText, read_labelled, read_regression
+from regard.data.lines import BadRow, Note
 from regard.data.lint import lint
-from regard.data.text import hold_out
+from regard.data.parallel_text import train_valid_split
 
 SHARED = Path("/work/shared/data")
 needs_shared = pytest.mark.skipif(not SHARED.exists(), reason=f"the shared data sets are not in {SHARED}")
@@ -124,8 +124,8 @@ def test_a_table_has_no_line_of_names_unless_fields_name_them(tmp_path: Path) ->
 def test_a_quoted_field_goes_over_lines_and_rows_tell_where_they_begin(tmp_path: Path) -> None:
     file = write(tmp_path / "a.csv", 'text,label\r\n"one,\r\ntwo ""three""",x\r\nfour,y\r\n')
     assert list(read_labelled([file])) == [
-        Labelled('one,\ntwo "three"', None, ("x",), str(file), 2),
-        Labelled("four", None, ("y",), str(file), 4),
+        LabelledText('one,\ntwo "three"', None, ("x",), str(file), 2),
+        LabelledText("four", None, ("y",), str(file), 4),
         Note(str(file), "CRLF", 4),
     ]
 
@@ -134,7 +134,7 @@ def test_a_bad_line_spoils_only_the_row_it_is_in(tmp_path: Path) -> None:
     file = write(tmp_path / "a.csv", b'text,label\na,x\n\xff,y\n"b\n\xff\nc",z\nd,w\n')
     items = list(read_labelled([file]))
     assert [item.line for item in items] == [2, 3, 5, 7]
-    assert [type(item) for item in items] == [Labelled, Bad, Bad, Labelled]
+    assert [type(item) for item in items] == [LabelledText, BadRow, BadRow, LabelledText]
 
 
 JSON = '{"text": "a", "label": "x"}\n'
@@ -233,14 +233,14 @@ def test_numbers_come_back_exactly(tmp_path: Path, rows: list[tuple[str, float]]
     wanted = [(text, None, value) for text, value in rows]
     table = write(tmp_path / "a.tsv", "".join(f"{text}\t{value!r}\n" for text, value in rows))
     objects = [json.dumps({"text": text, "value": value}) for text, value in rows]
-    assert plain(list(read_measured([table]))) == wanted
-    assert plain(list(read_measured([write(tmp_path / "a.jsonl", "\n".join(objects))]))) == wanted
+    assert plain(list(read_regression([table]))) == wanted
+    assert plain(list(read_regression([write(tmp_path / "a.jsonl", "\n".join(objects))]))) == wanted
 
 
 @pytest.mark.parametrize("said", ["nan", "inf", "-inf", "1e999", "3,5", "1_0", "x", "0x1", "1 2", "--1"])
 def test_what_is_no_finite_number_is_named(tmp_path: Path, said: str) -> None:
-    (bad,) = read_measured([write(tmp_path / "a.tsv", f"a\t{said}\n")])
-    assert (bad.why, bad.line) == ("not a number", 1)
+    (bad,) = read_regression([write(tmp_path / "a.tsv", f"a\t{said}\n")])
+    assert (bad.reason, bad.line) == ("not a number", 1)
     assert said in bad.detail
 
 
@@ -250,26 +250,26 @@ def test_what_is_no_finite_number_is_named(tmp_path: Path, said: str) -> None:
      ("[1]", "wrong type"), ('""', "empty"), ("1" + "0" * 400, "not a number"), ('"x"', "not a number")],
 )  # fmt: skip
 def test_what_is_no_finite_number_in_json_is_named(tmp_path: Path, said: str, why: str) -> None:
-    (bad,) = read_measured([write(tmp_path / "a.jsonl", f'{{"text": "a", "value": {said}}}\n')])
-    assert bad.why == why
+    (bad,) = read_regression([write(tmp_path / "a.jsonl", f'{{"text": "a", "value": {said}}}\n')])
+    assert bad.reason == why
 
 
 def test_a_row_tells_what_it_asks_and_says() -> None:
-    one, two = Labelled("a", None, ("x", "y"), "f", 1), Labelled("a", "b", (), "f", 2)
-    assert (one.asked, one.said, one.texts) == ("a", "a\tx\ty", ("a",))
-    assert (two.asked, two.said, two.texts) == ("a\tb", "a\tb", ("a", "b"))
-    assert Measured("a", "b", 0.5, "f", 1).said == "a\tb\t0.5"
+    one, two = LabelledText("a", None, ("x", "y"), "f", 1), LabelledText("a", "b", (), "f", 2)
+    assert (one.input_key, one.row_key, one.texts) == ("a", "a\tx\ty", ("a",))
+    assert (two.input_key, two.row_key, two.texts) == ("a\tb", "a\tb", ("a", "b"))
+    assert RegressionText("a", "b", 0.5, "f", 1).row_key == "a\tb\t0.5"
 
 
 def test_labelled_rows_are_linted_and_held_out_by_their_text(tmp_path: Path) -> None:
     lines = [f"text {i % 40}\t{i % 3}\n" for i in range(120)] + ["same\tsame\n"] * 2 + ["long " * 300 + "\tx\n"]
     train = read_labelled([write(tmp_path / "a.tsv", "".join(lines))])
-    rows, report = lint({"train": train, "test": [Labelled("TEXT  7", None, ("1",), "t", 1)]}, skip_bad=True)
+    rows, report = lint({"train": train, "test": [LabelledText("TEXT  7", None, ("1",), "t", 1)]}, skip_bad=True)
     assert report.counts["train"]["overlap"] == 3
     assert report.counts["train"]["duplicates"] == 1
     assert report.counts["train"]["copies"] == 0
     assert [bad.detail[:22] for bad in report.bad] == ["the text has 300 words"]
-    kept, held = hold_out(rows["train"], 0.3)
+    kept, held = train_valid_split(rows["train"], 0.3)
     assert not {row.text for row in kept} & {row.text for row in held}
 
 
@@ -279,6 +279,6 @@ def test_snips_and_esol_have_the_rows_they_should() -> None:
         rows = [*read_labelled([SHARED / f"snips/{name}.seq.in", SHARED / f"snips/{name}.label"])]
         assert len(rows) == count
         assert len({row.labels for row in rows}) == 7
-    esol = [*read_measured([SHARED / "molecules/esol.csv"], ("smiles", "measured log solubility in mols per litre"))]
+    esol = [*read_regression([SHARED / "molecules/esol.csv"], ("smiles", "measured log solubility in mols per litre"))]
     assert len(esol) == 1128
     assert math.isclose(min(row.value for row in esol), -11.6)

@@ -55,7 +55,7 @@ def fault(said: Told, names: Sequence[str]) -> str:
 
 
 @contextmanager
-def no_training() -> Iterator[None]:
+def skip_training() -> Iterator[None]:
     """A run that is ready to begin is let go: everything was read and made."""
 
     def leave(job: Any, command: str) -> int:
@@ -72,7 +72,7 @@ def content(folder: Path) -> dict[str, bytes | None]:
     return {str(one.relative_to(folder)): one.read_bytes() if one.is_file() else None for one in found}
 
 
-def few(cases: Iterable[Case], of: Callable[[Case], Hashable], count: int) -> list[Case]:
+def sample_cases(cases: Iterable[Case], of: Callable[[Case], Hashable], count: int) -> list[Case]:
     """So many cases of each sort, by chance, but always the same ones."""
     sorts: dict[Hashable, list[Case]] = {}
     for case in cases:

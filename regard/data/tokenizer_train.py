@@ -20,7 +20,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, pro
 from tokenizers import Tokenizer as Engine
 
 from regard.choose import must
-from regard.data.tokens import Tokenizer, special
+from regard.data.tokenizer import Tokenizer, added_tokens
 
 SIZES = (250, 500, 1_000, 2_000, 3_000, 4_000, 6_000, 8_000, 12_000, 16_000, 24_000, 32_000)
 TOGETHER = 1_000  # texts whose words are counted at once
@@ -28,19 +28,19 @@ SEEN = 150  # words of running text for each piece; Gowda & May 2020 ask for 100
 
 
 @dataclass(frozen=True)
-class Pieces:
+class TokenizerOptions:
     """How text is cut."""
 
-    pieces: Literal["bpe", "unigram", "characters", "bytes"] = "bpe"  # how the tokenizer's pieces are found
-    vocab: int | None = None  # pieces in its list; chosen from the data unless given
+    tokenizer: Literal["bpe", "unigram", "characters", "bytes"] = "bpe"  # how the tokenizer's pieces are found
+    vocab_size: int | None = None  # pieces in its list; chosen from the data unless given
     lowercase: bool = False  # read capital letters as small ones
 
     def __post_init__(self) -> None:
-        must(self, vocab=(self.vocab is None or self.vocab >= 1, "at least 1"))
+        must(self, vocab_size=(self.vocab_size is None or self.vocab_size >= 1, "at least 1"))
 
 
 @dataclass(frozen=True)
-class Layout:
+class TokenizerLayout:
     """The special tokens, the roles they play, and where they stand around a text."""
 
     first: tuple[str, ...]
@@ -51,10 +51,10 @@ class Layout:
     exact: bool = False  # decode(encode(text)) == text, whatever the text
 
 
-TRANSLATING = Layout(
+MARIAN_LAYOUT = TokenizerLayout(
     ("</s>", "<unk>"), ("<pad>",), {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}, "$A </s>"
 )
-READING = Layout(
+BERT_LAYOUT = TokenizerLayout(
     ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
     (),
     {
@@ -67,7 +67,7 @@ READING = Layout(
     "[CLS] $A [SEP]",
     "[CLS] $A [SEP] $B:1 [SEP]:1",
 )
-WRITING = Layout(
+GPT_LAYOUT = TokenizerLayout(
     ("</s>", "<pad>", "<unk>"),
     (),
     {"bos_token": "</s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"},
@@ -75,16 +75,18 @@ WRITING = Layout(
 )
 
 
-def learn(texts: Iterable[str], pieces: Pieces, layout: Layout = TRANSLATING) -> Tokenizer:
+def train_tokenizer(
+    texts: Iterable[str], pieces: TokenizerOptions, layout: TokenizerLayout = MARIAN_LAYOUT
+) -> Tokenizer:
     """A tokenizer from the training side of the data; the same texts give the same one."""
     kinds = ("bpe", "characters", "bytes") if layout.exact else ("bpe", "unigram", "characters")
-    if pieces.pieces not in kinds:
-        raise ValueError(f"--pieces {pieces.pieces} is not for this task: choose {', '.join(kinds)}")
+    if pieces.tokenizer not in kinds:
+        raise ValueError(f"--tokenizer {pieces.tokenizer} is not for this task: choose {', '.join(kinds)}")
     engine = _exact(texts, pieces, layout) if layout.exact else _worded(texts, pieces, layout)
-    if pieces.vocab and engine.get_vocab_size() != pieces.vocab:
+    if pieces.vocab_size and engine.get_vocab_size() != pieces.vocab_size:
         raise ValueError(
-            f"--vocab {pieces.vocab} cannot be learnt from this data: it gives {engine.get_vocab_size()} pieces. "
-            f"Take that or fewer, or leave --vocab out"
+            f"--vocab-size {pieces.vocab_size} cannot be learnt from this data: it gives {engine.get_vocab_size()} pieces. "
+            f"Take that or fewer, or leave --vocab-size out"
         )
     if layout.single:
         engine.post_processor = processors.TemplateProcessing(
@@ -114,10 +116,10 @@ def count_words(texts: Iterable[str], engine: Engine) -> Counter[str]:
     return words
 
 
-def _worded(texts: Iterable[str], pieces: Pieces, layout: Layout) -> Engine:
+def _worded(texts: Iterable[str], pieces: TokenizerOptions, layout: TokenizerLayout) -> Engine:
     """A word starts with \u2581, punctuation stands alone, and runs of spaces are one."""
     unknown = layout.roles["unk_token"]
-    engine = Engine(models.Unigram() if pieces.pieces == "unigram" else models.BPE(unk_token=unknown, fuse_unk=True))
+    engine = Engine(models.Unigram() if pieces.tokenizer == "unigram" else models.BPE(unk_token=unknown, fuse_unk=True))
     small = [normalizers.Lowercase()] if pieces.lowercase else []
     normal = normalizers.Sequence(
         [normalizers.NFC(), *small, normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
@@ -128,28 +130,28 @@ def _worded(texts: Iterable[str], pieces: Pieces, layout: Layout) -> Engine:
     if not words:
         raise ValueError("there is no text to learn a tokenizer from")
     least = len(set().union(*words)) + len(layout.first) + len(layout.last)  # every letter is a piece
-    if pieces.vocab and pieces.pieces != "characters" and pieces.vocab <= least:
+    if pieces.vocab_size and pieces.tokenizer != "characters" and pieces.vocab_size <= least:
         raise ValueError(
-            f"--vocab {pieces.vocab} cannot hold the letters of this data: they are {least} pieces by themselves. "
-            f"Take more than that, or leave --vocab out"
+            f"--vocab-size {pieces.vocab_size} cannot hold the letters of this data: they are {least} pieces by themselves. "
+            f"Take more than that, or leave --vocab-size out"
         )
-    size = max(1, (pieces.vocab or max(least, fitting_size(words.total()))) - len(layout.last))
+    size = max(1, (pieces.vocab_size or max(least, fitting_size(words.total()))) - len(layout.last))
     engine.pre_tokenizer, engine.normalizer = None, None  # the words are cut already
-    common: dict[str, Any] = {"special_tokens": special(layout.first), "show_progress": False}
+    common: dict[str, Any] = {"special_tokens": added_tokens(layout.first), "show_progress": False}
     trainer = {
         "bpe": lambda: trainers.BpeTrainer(vocab_size=size, **common),
         "unigram": lambda: trainers.UnigramTrainer(vocab_size=size, unk_token=unknown, **common),
         "characters": lambda: trainers.BpeTrainer(vocab_size=0, **common),  # the alphabet, and nothing joined
-    }[pieces.pieces]()
+    }[pieces.tokenizer]()
     engine.train_from_iterator(([word] * words[word] for word in sorted(words)), trainer)
-    if pieces.pieces == "unigram":
+    if pieces.tokenizer == "unigram":
         engine.model = _settled(engine, layout)
     engine.pre_tokenizer, engine.normalizer = cut, normal
-    engine.add_special_tokens(special(layout.last))
+    engine.add_special_tokens(added_tokens(layout.last))
     return engine
 
 
-def _exact(texts: Iterable[str], pieces: Pieces, layout: Layout) -> Engine:
+def _exact(texts: Iterable[str], pieces: TokenizerOptions, layout: TokenizerLayout) -> Engine:
     """Bytes, joined to larger pieces or not, or letters: what is read is given back to the last space."""
     small = normalizers.Lowercase() if pieces.lowercase else None
     seen, letters = 0, set[str]()
@@ -161,38 +163,40 @@ def _exact(texts: Iterable[str], pieces: Pieces, layout: Layout) -> Engine:
             letters.update(small.normalize_str(text) if small else text)
             yield text
 
-    if pieces.pieces == "characters":
+    if pieces.tokenizer == "characters":
         for _ in counted():
             pass
         names = [*layout.first, *sorted(letters)]
         engine = Engine(models.WordLevel({name: i for i, name in enumerate(names)}, layout.roles["unk_token"]))
         engine.pre_tokenizer, engine.decoder = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated"), decoders.Fuse()
-        engine.add_special_tokens(special(layout.first))
+        engine.add_special_tokens(added_tokens(layout.first))
     else:
-        joined = pieces.pieces == "bpe"
+        joined = pieces.tokenizer == "bpe"
         engine = Engine(models.BPE())
         engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=joined)
         engine.decoder = decoders.ByteLevel()
         held = list(counted()) if joined else []
         bare = len(layout.first) + len(alphabet := sorted(pre_tokenizers.ByteLevel.alphabet()))
-        size = pieces.vocab or max(bare, fitting_size(seen))
+        size = pieces.vocab_size or max(bare, fitting_size(seen))
         if joined and size < bare:
-            raise ValueError(f"--vocab {size} cannot hold the 256 bytes: take more than {bare}, or --pieces characters")
+            raise ValueError(
+                f"--vocab-size {size} cannot hold the 256 bytes: take more than {bare}, or --tokenizer characters"
+            )
         trainer = trainers.BpeTrainer(
             vocab_size=size if joined else 0,
-            special_tokens=special(layout.first),
+            special_tokens=added_tokens(layout.first),
             initial_alphabet=alphabet,
             show_progress=False,
         )
         engine.train_from_iterator(held, trainer)
     if small:
         engine.normalizer = small
-    if pieces.pieces != "bytes" and not letters:
+    if pieces.tokenizer != "bytes" and not letters:
         raise ValueError("there is no text to learn a tokenizer from")
     return engine
 
 
-def _settled(engine: Engine, layout: Layout) -> models.Unigram:
+def _settled(engine: Engine, layout: TokenizerLayout) -> models.Unigram:
     """The trainer goes through a hash table, in a random order: each run finds the same pieces, but with other last
     digits, and puts the letters it had thrown away back in any order, 0.0001 apart."""
     found = json.loads(engine.to_str())["model"]["vocab"]

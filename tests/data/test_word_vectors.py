@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from regard.data.vectors import read_vectors
+from regard.data.word_vectors import read_word_vectors
 
 WORD = st.text(st.characters(exclude_characters=" \n\r\ufeff", exclude_categories=["Cs"]), min_size=1)
 SAME_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
@@ -34,7 +34,7 @@ def test_the_wanted_vectors_come_back_exactly(tmp_path: Path, pack, header, word
     lines = [f"{len(words)} {dim}", *lines] if header else lines
     file = write(tmp_path / "a.vec", pack("\n".join(lines).encode()))
     wanted = {*words[::2], "never seen"}
-    found = read_vectors(file, wanted)
+    found = read_word_vectors(file, wanted)
     assert [*found] == words[::2]
     for word, row in found.items():
         assert row.dtype == np.float32
@@ -43,7 +43,7 @@ def test_the_wanted_vectors_come_back_exactly(tmp_path: Path, pack, header, word
 
 def test_a_word_may_have_blanks_and_the_first_of_two_vectors_counts(tmp_path: Path) -> None:
     file = write(tmp_path / "a.txt", "a 1 2\n. . . 3 4\nto me@here.com 5 6\na 7 8\n 9 10\n")
-    found = read_vectors(file, {"a", ". . .", "to me@here.com", "."})
+    found = read_word_vectors(file, {"a", ". . .", "to me@here.com", "."})
     assert {word: row.tolist() for word, row in found.items()} == {
         "a": [1, 2],
         ". . .": [3, 4],
@@ -52,7 +52,7 @@ def test_a_word_may_have_blanks_and_the_first_of_two_vectors_counts(tmp_path: Pa
 
 
 def test_a_word_that_is_no_utf8_is_passed_over(tmp_path: Path) -> None:
-    assert [*read_vectors(write(tmp_path / "a.txt", b"a 1 2\n\xff 3 4\nb 5 6\n"), {"a", "b"})] == ["a", "b"]
+    assert [*read_word_vectors(write(tmp_path / "a.txt", b"a 1 2\n\xff 3 4\nb 5 6\n"), {"a", "b"})] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -71,9 +71,9 @@ def test_a_word_that_is_no_utf8_is_passed_over(tmp_path: Path) -> None:
 )
 def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, content: str, what: str) -> None:
     with pytest.raises(ValueError, match=what):
-        read_vectors(write(tmp_path / "a.vec", content), {"a", "b"})
+        read_word_vectors(write(tmp_path / "a.vec", content), {"a", "b"})
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"gone\.vec: no such file"):
-        read_vectors(tmp_path / "gone.vec", {"a"})
+        read_word_vectors(tmp_path / "gone.vec", {"a"})

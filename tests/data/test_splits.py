@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.files import Data, Files, fingerprint, read_sets
-from regard.data.labelled import Labelled, read_labelled
-from regard.data.lines import Bad
-from regard.data.lint import BadLines
+from regard.data.labelled_text import LabelledText, read_labelled
+from regard.data.lines import BadRow
+from regard.data.lint import BadRowsError
+from regard.data.splits import Data, DataOptions, fingerprint, read_sets
 
 ROWS = {"train": [(f"text {i}", "ab"[i % 2]) for i in range(50)], "valid": [("one", "a")], "test": [("two", "b")]}
 
@@ -28,7 +28,7 @@ def nothing() -> dict[str, Any]:
 
 
 def read(**how: Any) -> Data:
-    return read_sets(Files(**how), read_labelled, nothing)
+    return read_sets(DataOptions(**how), read_labelled, nothing)
 
 
 def texts(data: Data) -> dict[str, list[str]]:
@@ -44,20 +44,20 @@ def test_every_set_that_was_named_is_read_and_reported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("share", [0.02, 0.2, 0.5])
 def test_a_share_is_held_out_where_no_file_is_named(tmp_path: Path, share: float) -> None:
-    data = read(data=written(tmp_path)["data"], held_out=share)
+    data = read(data=written(tmp_path)["data"], valid_share=share)
     assert {*data.sets} == {"train", "valid"}
     assert sorted(text for some in texts(data).values() for text in some) == sorted(t for t, _ in ROWS["train"])
     assert 1 <= len(data.sets["valid"]) <= 2 * share * 50 + 1
-    again = read(data=written(tmp_path, {"train": ROWS["train"][::-1]})["data"], held_out=share)
+    again = read(data=written(tmp_path, {"train": ROWS["train"][::-1]})["data"], valid_share=share)
     assert {*texts(again)["valid"]} == {*texts(data)["valid"]}, "in whatever order they come"
 
 
 def test_without_files_the_bundled_rows_are_taken_and_files_replace_their_sets(tmp_path: Path) -> None:
-    def bundled() -> dict[str, list[Labelled]]:
-        return {name: [Labelled(name, None, ("a",), "bundled", 1)] for name in ("train", "valid", "test")}
+    def bundled() -> dict[str, list[LabelledText]]:
+        return {name: [LabelledText(name, None, ("a",), "bundled", 1)] for name in ("train", "valid", "test")}
 
-    assert texts(read_sets(Files(), read_labelled, bundled)) == {n: [n] for n in ("train", "valid", "test")}
-    own = read_sets(Files(valid=written(tmp_path)["valid"]), read_labelled, bundled)
+    assert texts(read_sets(DataOptions(), read_labelled, bundled)) == {n: [n] for n in ("train", "valid", "test")}
+    own = read_sets(DataOptions(valid=written(tmp_path)["valid"]), read_labelled, bundled)
     assert texts(own) == {"train": ["train"], "valid": ["one"], "test": ["test"]}
 
 
@@ -65,7 +65,7 @@ def test_bad_lines_stop_unless_they_may_be_skipped(tmp_path: Path) -> None:
     files = written(tmp_path)
     with open(files["data"][0], "a", encoding="utf-8") as stream:
         stream.write("no label\n\tno text\n")
-    with pytest.raises(BadLines, match=r"2 lines cannot be used: .*train\.tsv:51.*train\.tsv:52.*--skip-bad"):
+    with pytest.raises(BadRowsError, match=r"2 lines cannot be used: .*train\.tsv:51.*train\.tsv:52.*--skip-bad"):
         read(**files)
     data = read(**files, skip_bad=True)
     assert len(data.sets["train"]) == 50
@@ -75,7 +75,7 @@ def test_bad_lines_stop_unless_they_may_be_skipped(tmp_path: Path) -> None:
 
 def test_a_text_that_is_too_long_is_a_bad_line(tmp_path: Path) -> None:
     files = written(tmp_path, {"train": [("so many words " * 9, "a"), *ROWS["train"]], "valid": ROWS["valid"]})
-    with pytest.raises(BadLines, match="27 words"):
+    with pytest.raises(BadRowsError, match="27 words"):
         read(**files, longest=20)
     assert len(read(**files, longest=27).sets["train"]) == 51
 
@@ -110,10 +110,10 @@ def test_other_rows_have_another_fingerprint(one: list[str], other: list[str]) -
 
 
 def test_rows_may_come_one_by_one() -> None:
-    def lazy(_: tuple[str, ...]) -> Iterator[Labelled | Bad]:
-        yield from (Labelled(f"text {i}", None, ("a",), "lazy", i + 1) for i in range(9))
+    def lazy(_: tuple[str, ...]) -> Iterator[LabelledText | BadRow]:
+        yield from (LabelledText(f"text {i}", None, ("a",), "lazy", i + 1) for i in range(9))
 
-    assert len(read_sets(Files(data=("x",), valid=("y",)), lazy, nothing).sets["train"]) == 9
+    assert len(read_sets(DataOptions(data=("x",), valid=("y",)), lazy, nothing).sets["train"]) == 9
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_rows_may_come_one_by_one() -> None:
 )
 def test_numbers_that_make_no_sense_are_refused_by_name(how: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        Files(**how)
+        DataOptions(**how)
 
 
 def test_an_empty_set_is_refused_by_name(tmp_path: Path) -> None:
@@ -138,5 +138,5 @@ def test_an_empty_set_is_refused_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("examples", "held"), [(5, 1), (600, 120), (3000, 300), (15_000, 300), (100_000, 2000)])
 def test_enough_is_held_out_to_choose_by(examples, held):
     """2 % of 600 recordings are 12, and by 12 nobody can tell which weights are better."""
-    assert round(Files().share(examples) * examples) == held
-    assert Files(held_out=0.1).share(examples) == 0.1
+    assert round(DataOptions().share(examples) * examples) == held
+    assert DataOptions(valid_share=0.1).share(examples) == 0.1

@@ -1,6 +1,6 @@
 """Texts with labels, or with a number, from files: a table (TSV, CSV), JSON lines or two parallel files; plain or gzip.
 
-Every line gives exactly one row or one `Bad` (a quoted field of a CSV may go over several lines). A second text beside
+Every line gives one row or one `BadRow` (a quoted field of a CSV may go over several lines). A second text beside
 the first makes a pair: premise and hypothesis, question and answer.
 """
 
@@ -11,15 +11,15 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.data.flaws import flaw, misnamed
-from regard.data.lines import UTF8, Bad, Dialect, Lines, Note
-from regard.data.tables import columns, csv_cells, quoted, split_columns, too_few
-from regard.data.text import kinds_of, objects, parallel, strings, value_at
+from regard.data.lines import UTF8, BadRow, Dialect, Lines, Note
+from regard.data.parallel_text import file_suffixes, json_objects, parallel, strings, value_at
+from regard.data.tables import columns, csv_cells, missing_columns, quote_names, split_columns
+from regard.data.text_checks import check_text, misnamed
 
 WHOLE = {".tsv", ".csv", ".jsonl", ".json"}  # such a file holds texts and answers together
 
 
-class Labelled(NamedTuple):
+class LabelledText(NamedTuple):
     text: str
     pair: str | None
     labels: tuple[str, ...]
@@ -27,11 +27,11 @@ class Labelled(NamedTuple):
     line: int
 
     @property
-    def asked(self) -> str:
+    def input_key(self) -> str:
         return "\t".join(self.texts)
 
     @property
-    def said(self) -> str:
+    def row_key(self) -> str:
         return "\t".join((*self.texts, *self.labels))
 
     @property
@@ -39,7 +39,7 @@ class Labelled(NamedTuple):
         return (self.text,) if self.pair is None else (self.text, self.pair)
 
 
-class Measured(NamedTuple):
+class RegressionText(NamedTuple):
     text: str
     pair: str | None
     value: float
@@ -47,19 +47,19 @@ class Measured(NamedTuple):
     line: int
 
     @property
-    def asked(self) -> str:
+    def input_key(self) -> str:
         return "\t".join(self.texts)
 
     @property
-    def said(self) -> str:
-        return f"{self.asked}\t{self.value!r}"
+    def row_key(self) -> str:
+        return f"{self.input_key}\t{self.value!r}"
 
     @property
     def texts(self) -> tuple[str, ...]:
         return (self.text,) if self.pair is None else (self.text, self.pair)
 
 
-class Raw(NamedTuple):
+class RawRow(NamedTuple):
     """Texts that are checked, and an answer that is not yet."""
 
     text: str
@@ -72,7 +72,7 @@ class Raw(NamedTuple):
 
 def read_labelled(
     files: Sequence[str | Path], fields: Sequence[str] | None = None, many: bool = False, dialect: Dialect = UTF8
-) -> Iterator[Labelled | Bad | Note]:
+) -> Iterator[LabelledText | BadRow | Note]:
     """One file is a table (.tsv, .txt, .csv) or JSON lines (.jsonl, .json); two are parallel: texts, labels.
 
     `fields` are text and label, or text, second text and label: keys in JSON (data.text is one in an object), column
@@ -80,27 +80,27 @@ def read_labelled(
     no line of names; .csv and JSON name them text, text2 or pair, label or labels. `many`: any number of labels a text,
     a list in JSON, else with , or | between them.
     """
-    for raw in read_raw(files, fields, ("label", "labels"), dialect=dialect):
-        if not isinstance(raw, Raw):
+    for raw in read_raw_rows(files, fields, ("label", "labels"), dialect=dialect):
+        if not isinstance(raw, RawRow):
             yield raw
             continue
-        labels = labels_of(raw, many)
-        yield labels if isinstance(labels, Bad) else Labelled(raw.text, raw.pair, labels, raw.file, raw.line)
+        labels = parse_labels(raw, many)
+        yield labels if isinstance(labels, BadRow) else LabelledText(raw.text, raw.pair, labels, raw.file, raw.line)
 
 
-def read_measured(
+def read_regression(
     files: Sequence[str | Path], fields: Sequence[str] | None = None, dialect: Dialect = UTF8
-) -> Iterator[Measured | Bad | Note]:
+) -> Iterator[RegressionText | BadRow | Note]:
     """As `read_labelled`, with a number, named value, in place of the label."""
-    for raw in read_raw(files, fields, ("value",), dialect=dialect):
-        if not isinstance(raw, Raw):
+    for raw in read_raw_rows(files, fields, ("value",), dialect=dialect):
+        if not isinstance(raw, RawRow):
             yield raw
             continue
-        value = number_of(raw)
-        yield value if isinstance(value, Bad) else Measured(raw.text, raw.pair, value, raw.file, raw.line)
+        value = parse_value(raw)
+        yield value if isinstance(value, BadRow) else RegressionText(raw.text, raw.pair, value, raw.file, raw.line)
 
 
-def labels_of(raw: Raw, many: bool) -> tuple[str, ...] | Bad:
+def parse_labels(raw: RawRow, many: bool) -> tuple[str, ...] | BadRow:
     parts: list[Any]
     if isinstance(raw.answer, list):
         parts = raw.answer
@@ -109,39 +109,39 @@ def labels_of(raw: Raw, many: bool) -> tuple[str, ...] | Bad:
     else:
         parts = [raw.answer]
     if not many and len(parts) != 1:
-        return Bad(raw.answer_file, raw.line, "wrong type", f"{len(parts)} labels, where a text has exactly one")
+        return BadRow(raw.answer_file, raw.line, "wrong type", f"{len(parts)} labels, where a text has exactly one")
     for part in parts:
         if not isinstance(part, str | int):
             detail = f"the label is a {type(part).__name__}, not a string"
-            return Bad(raw.answer_file, raw.line, "wrong type", detail)
+            return BadRow(raw.answer_file, raw.line, "wrong type", detail)
     labels = [part.strip() if isinstance(part, str) else json.dumps(part) for part in parts]
     bad = next((bad for label in labels if (bad := misnamed("label", label, raw.answer_file, raw.line))), None)
     return bad or tuple(dict.fromkeys(labels))
 
 
-def number_of(raw: Raw) -> float | Bad:
+def parse_value(raw: RawRow) -> float | BadRow:
     said = raw.answer
     if isinstance(said, bool) or not isinstance(said, str | int | float):
-        return Bad(raw.answer_file, raw.line, "wrong type", f"the value is a {type(said).__name__}, not a number")
+        return BadRow(raw.answer_file, raw.line, "wrong type", f"the value is a {type(said).__name__}, not a number")
     if isinstance(said, str) and not said.strip():
-        return Bad(raw.answer_file, raw.line, "empty", "the value is empty")
+        return BadRow(raw.answer_file, raw.line, "empty", "the value is empty")
     try:
         value = math.nan if isinstance(said, str) and "_" in said else float(said)  # to Python, 1_0 is 10
     except (ValueError, OverflowError):
         value = math.nan
     if math.isfinite(value):
         return value
-    return Bad(raw.answer_file, raw.line, "not a number", f"{str(said)[:40]!r} is no finite number")
+    return BadRow(raw.answer_file, raw.line, "not a number", f"{str(said)[:40]!r} is no finite number")
 
 
-def read_raw(
+def read_raw_rows(
     files: Sequence[str | Path],
     fields: Sequence[str] | None,
     answers: tuple[str, ...],
     text: str = "text",
     several: bool = False,
     dialect: Dialect = UTF8,
-) -> Iterator[Raw | Bad | Note]:
+) -> Iterator[RawRow | BadRow | Note]:
     """`text` is the name of the text, and `answers` are those that the answer may have, where no fields are given. If
     `several`, all fields but the first are the answer, as a list."""
     if several:
@@ -150,7 +150,7 @@ def read_raw(
             raise ValueError(f"fields are {text} and a column for each label, not {' '.join(fields)} alone")
     elif fields and len(fields) not in (2, 3):
         raise ValueError(f"fields are text and {answers[0]}, or text, text and {answers[0]}, not {' '.join(fields)}")
-    kinds, parts = kinds_of(files, dialect), [Lines(file, dialect.encoding) for file in files]
+    kinds, parts = file_suffixes(files, dialect), [Lines(file, dialect.encoding) for file in files]
     match kinds:
         case [".jsonl" | ".json"]:
             yield from from_objects(parts[0], fields, (text, *answers), several)
@@ -172,16 +172,16 @@ def read_raw(
             raise ValueError(f"{files[0]} {files[1]}: parallel files have no fields like {' and '.join(fields)}")
         case [_, _]:
             for row in parallel(*parts):
-                yield row if isinstance(row, Bad) else raw_of([row[1]], row[2], parts[0].file, row[0], parts[1].file)
+                yield row if isinstance(row, BadRow) else raw_of([row[1]], row[2], parts[0].file, row[0], parts[1].file)
         case _:
             raise ValueError(f"texts and {answers[-1]} come from one file or two parallel ones, not from {len(files)}")
     for part in parts:
         yield from part.notes()
 
 
-def raw_of(texts: Sequence[str], answer: Any, file: str, line: int, answer_file: str = "") -> Raw | Bad:
-    bad = next((bad for text in texts if (bad := flaw("text", text, file, line))), None)
-    return bad or Raw(texts[0], texts[1] if len(texts) == 2 else None, answer, file, line, answer_file or file)
+def raw_of(texts: Sequence[str], answer: Any, file: str, line: int, answer_file: str = "") -> RawRow | BadRow:
+    bad = next((bad for text in texts if (bad := check_text("text", text, file, line))), None)
+    return bad or RawRow(texts[0], texts[1] if len(texts) == 2 else None, answer, file, line, answer_file or file)
 
 
 def parted(cells: Sequence[Any], several: bool) -> tuple[list[Any], Any]:
@@ -191,22 +191,22 @@ def parted(cells: Sequence[Any], several: bool) -> tuple[list[Any], Any]:
 
 def from_objects(
     lines: Lines, fields: Sequence[str] | None, names: tuple[str, ...], several: bool
-) -> Iterator[Raw | Bad]:
-    for item in objects(lines):
-        if isinstance(item, Bad):
+) -> Iterator[RawRow | BadRow]:
+    for item in json_objects(lines):
+        if isinstance(item, BadRow):
             yield item
             continue
         number, row = item
         texts, answer = parted(fields or usual(row, names), several)
         found = strings(row, texts, lines.file, number)
-        if isinstance(found, Bad):
+        if isinstance(found, BadRow):
             yield found
         elif several:
             values = [value_at(row, name, lines.file, number) for name in answer]
-            yield raw_of(found, [None if isinstance(value, Bad) else value for value in values], lines.file, number)
+            yield raw_of(found, [None if isinstance(value, BadRow) else value for value in values], lines.file, number)
         else:
             value = value_at(row, answer, lines.file, number)
-            yield value if isinstance(value, Bad) else raw_of(found, value, lines.file, number)
+            yield value if isinstance(value, BadRow) else raw_of(found, value, lines.file, number)
 
 
 def usual(there: Collection[str], names: tuple[str, ...]) -> list[str]:
@@ -215,24 +215,26 @@ def usual(there: Collection[str], names: tuple[str, ...]) -> list[str]:
     return [text, *second, next((name for name in answers if name in there), answers[0])]
 
 
-def from_table(lines: Lines, fields: Sequence[str] | None, several: bool, separator: str | None) -> Iterator[Raw | Bad]:
+def from_table(
+    lines: Lines, fields: Sequence[str] | None, several: bool, separator: str | None
+) -> Iterator[RawRow | BadRow]:
     rows = split_columns(lines, separator)
     chosen = columns(rows, lines.file, fields) if fields else []
     for row in rows:
-        if isinstance(row, Bad):
+        if isinstance(row, BadRow):
             yield row
             continue
         number, cells = row
         if not chosen and len(cells) > 1:
             chosen = [*range(len(cells))]
             if len(cells) > 3:
-                what = f"{len(cells)} columns ({quoted(cell[:40] for cell in cells)})"
+                what = f"{len(cells)} columns ({quote_names(cell[:40] for cell in cells)})"
                 raise ValueError(f"{lines.file}:{number}: {what}: say which to read with --fields, e.g. --fields 1 2")
         if len(cells) <= max(chosen, default=1):
-            yield too_few(cells, max(chosen, default=1) + 1, lines.file, number, separator)
+            yield missing_columns(cells, max(chosen, default=1) + 1, lines.file, number, separator)
         elif not fields and len(cells) > len(chosen):
             detail = f"the line has {len(cells)} columns, the first has {len(chosen)}; is there a tab in a text?"
-            yield Bad(lines.file, number, "unequal counts", detail)
+            yield BadRow(lines.file, number, "unequal counts", detail)
         else:
             texts, answer = parted([cells[column] for column in chosen], several)
             yield raw_of(texts, answer, lines.file, number)
@@ -240,10 +242,10 @@ def from_table(lines: Lines, fields: Sequence[str] | None, several: bool, separa
 
 def from_csv(
     lines: Lines, fields: Sequence[str] | None, names: tuple[str, ...], several: bool, separator: str | None
-) -> Iterator[Raw | Bad]:
+) -> Iterator[RawRow | BadRow]:
     """The first line names the columns."""
     for item in csv_cells(lines, separator, fields or names, lambda header: fields or usual(header, names)):
-        if isinstance(item, Bad):
+        if isinstance(item, BadRow):
             yield item
         else:
             yield raw_of(*parted(item[1], several), lines.file, item[0])

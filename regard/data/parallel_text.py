@@ -1,6 +1,6 @@
 """Pairs of sentences from files: a table (TSV, CSV), two parallel files, or JSON lines; each plain or gzip.
 
-Every line gives exactly one `Pair` or one `Bad`. What spoils a whole file (it is missing, cut off, of no known kind)
+Every line gives exactly one `Pair` or one `BadRow`. What spoils a whole file (it is missing, cut off, of no known kind)
 is a `ValueError` at once. The readers of other rows are built on the same `parallel` and `objects`.
 """
 
@@ -12,9 +12,9 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from regard.data.flaws import flaw
-from regard.data.lines import BINARY, UTF8, Bad, Dialect, Lines, Note, to_convert
-from regard.data.tables import columns, csv_cells, quoted, split_columns, too_few
+from regard.data.lines import BINARY, UTF8, BadRow, Dialect, Lines, Note, to_convert
+from regard.data.tables import columns, csv_cells, missing_columns, quote_names, split_columns
+from regard.data.text_checks import check_text
 from regard.hub.files import once
 
 COLUMNS = (".tsv", ".txt", ".csv")  # files with a separator
@@ -24,9 +24,9 @@ class Row(Protocol):
     """What every reader makes of a line; it may also offer `texts`, those that must not be too long."""
 
     @property
-    def asked(self) -> str: ...  # the input, as one string: never both trained on and held out
+    def input_key(self) -> str: ...  # the input, as one string: never both trained on and held out
     @property
-    def said(self) -> str: ...  # input and answer, as one string
+    def row_key(self) -> str: ...  # input and answer, as one string
     @property
     def file(self) -> str: ...  # as given by the user
     @property
@@ -36,18 +36,18 @@ class Row(Protocol):
 R = TypeVar("R", bound=Row)
 
 
-class Pair(NamedTuple):
+class TextPair(NamedTuple):
     source: str
     target: str
     file: str
     line: int
 
     @property
-    def asked(self) -> str:
+    def input_key(self) -> str:
         return self.source
 
     @property
-    def said(self) -> str:
+    def row_key(self) -> str:
         return f"{self.source}\t{self.target}"
 
     @property
@@ -55,22 +55,24 @@ class Pair(NamedTuple):
         return self.source, self.target
 
 
-def read_pairs(files: Sequence[str | Path], fields: tuple[str, str] | None = None) -> tuple[list[Pair], list[Bad]]:
+def read_all_pairs(
+    files: Sequence[str | Path], fields: tuple[str, str] | None = None
+) -> tuple[list[TextPair], list[BadRow]]:
     """All that can be used of the files, and all that cannot."""
-    items = list(read(files, fields))
-    return [item for item in items if isinstance(item, Pair)], [item for item in items if isinstance(item, Bad)]
+    items = list(read_pairs(files, fields))
+    return [item for item in items if isinstance(item, TextPair)], [item for item in items if isinstance(item, BadRow)]
 
 
-def read(
+def read_pairs(
     files: Sequence[str | Path], fields: tuple[str, str] | None = None, dialect: Dialect = UTF8
-) -> Iterator[Pair | Bad | Note]:
+) -> Iterator[TextPair | BadRow | Note]:
     """One file is a table (.tsv, .txt, .csv) or JSON lines (.jsonl, .json); two are parallel, a sentence a line.
 
     `fields` are the names of source and target: keys in JSON ("source" and "target" unless given, as in a .csv file;
     a path with dots goes into objects; languages find the form {"translation": {"en": ..., "de": ...}} too), column
     numbers from 1 or names in the first line of a table.
     """
-    kinds, parts = kinds_of(files, dialect), [Lines(file, dialect.encoding) for file in files]
+    kinds, parts = file_suffixes(files, dialect), [Lines(file, dialect.encoding) for file in files]
     match kinds:
         case [".jsonl" | ".json"]:
             yield from json_lines(parts[0], fields or ("source", "target"))
@@ -92,14 +94,14 @@ def read(
             raise ValueError(f"{files[0]} {files[1]}: parallel files have no fields like {' and '.join(fields)}")
         case [_, _]:
             for row in parallel(*parts):
-                yield row if isinstance(row, Bad) else checked(row[1], row[2], parts[0].file, parts[1].file, row[0])
+                yield row if isinstance(row, BadRow) else checked(row[1], row[2], parts[0].file, parts[1].file, row[0])
         case _:
             raise ValueError(f"pairs come from one file or from two parallel ones, not from {len(files)}")
     for part in parts:
         yield from part.notes()
 
 
-def kinds_of(files: Sequence[str | Path], dialect: Dialect = UTF8) -> list[str]:
+def file_suffixes(files: Sequence[str | Path], dialect: Dialect = UTF8) -> list[str]:
     """How the files' names end, .gz aside; what is no file is refused, and a separator where there are no columns."""
     for file in files:
         if not os.path.exists(file):  # Path.exists raises where it may not look
@@ -117,95 +119,95 @@ def kinds_of(files: Sequence[str | Path], dialect: Dialect = UTF8) -> list[str]:
     return kinds
 
 
-def from_memory(pairs: Iterable[tuple[str, str]], name: str = "pairs") -> Iterator[Pair | Bad]:
+def pairs_from_memory(pairs: Iterable[tuple[str, str]], name: str = "pairs") -> Iterator[TextPair | BadRow]:
     """Pairs made in Python, checked like those from a file; `name` stands where the file would."""
     return (checked(source, target, name, name, line) for line, (source, target) in enumerate(pairs, 1))
 
 
-def parallel(left: Lines, right: Lines) -> Iterator[tuple[int, str, str] | Bad]:
+def parallel(left: Lines, right: Lines) -> Iterator[tuple[int, str, str] | BadRow]:
     for number, (one, other) in enumerate(zip_longest(left, right), 1):
         if one is None or other is None:
             continue  # counted to the end, to name both numbers below
-        if isinstance(one, Bad):
+        if isinstance(one, BadRow):
             yield one
-        elif isinstance(other, Bad):
+        elif isinstance(other, BadRow):
             yield other
         else:
             yield number, one, other
     shorter, longer = sorted((left, right), key=lambda lines: lines.count)
     detail = f"{longer.file} has {longer.count} lines, but {shorter.file} ends after {shorter.count}"
     for number in range(shorter.count + 1, longer.count + 1):
-        yield Bad(longer.file, number, "unequal counts", detail)
+        yield BadRow(longer.file, number, "unequal counts", detail)
 
 
-def table(lines: Lines, fields: tuple[str, str] | None, separator: str | None = None) -> Iterator[Pair | Bad]:
+def table(lines: Lines, fields: tuple[str, str] | None, separator: str | None = None) -> Iterator[TextPair | BadRow]:
     rows = split_columns(lines, separator)
     left, right = columns(rows, lines.file, fields) if fields else (0, 1)
     for row in rows:
-        if isinstance(row, Bad):
+        if isinstance(row, BadRow):
             yield row
             continue
         number, cells = row
         if left < len(cells) and right < len(cells):
             yield checked(cells[left], cells[right], lines.file, lines.file, number)
         else:
-            yield too_few(cells, max(left, right) + 1, lines.file, number, separator)
+            yield missing_columns(cells, max(left, right) + 1, lines.file, number, separator)
 
 
-def csv_pairs(lines: Lines, fields: tuple[str, str], separator: str | None) -> Iterator[Pair | Bad]:
+def csv_pairs(lines: Lines, fields: tuple[str, str], separator: str | None) -> Iterator[TextPair | BadRow]:
     for item in csv_cells(lines, separator, fields, lambda _: fields):
-        if isinstance(item, Bad):
+        if isinstance(item, BadRow):
             yield item
         else:
             number, (source, target) = item
             yield checked(source, target, lines.file, lines.file, number)
 
 
-def json_lines(lines: Lines, fields: tuple[str, str]) -> Iterator[Pair | Bad]:
-    for item in objects(lines):
-        yield item if isinstance(item, Bad) else from_json(item[1], fields, lines.file, item[0])
+def json_lines(lines: Lines, fields: tuple[str, str]) -> Iterator[TextPair | BadRow]:
+    for item in json_objects(lines):
+        yield item if isinstance(item, BadRow) else from_json(item[1], fields, lines.file, item[0])
 
 
-def objects(lines: Lines) -> Iterator[tuple[int, dict[str, Any]] | Bad]:
+def json_objects(lines: Lines) -> Iterator[tuple[int, dict[str, Any]] | BadRow]:
     """One JSON object a line."""
     for number, line in enumerate(lines, 1):
-        if isinstance(line, Bad):
+        if isinstance(line, BadRow):
             yield line
             continue
         if not line.strip():
-            yield Bad(lines.file, number, "empty", "the line is empty")
+            yield BadRow(lines.file, number, "empty", "the line is empty")
             continue
         try:
             row: Any = json.loads(line, object_pairs_hook=once)
         except (ValueError, RecursionError) as error:
-            yield Bad(lines.file, number, "not JSON", str(error))
+            yield BadRow(lines.file, number, "not JSON", str(error))
             continue
         if isinstance(row, dict):
             yield number, row
         else:
-            yield Bad(lines.file, number, "wrong type", f"the line is a {type(row).__name__}, not an object")
+            yield BadRow(lines.file, number, "wrong type", f"the line is a {type(row).__name__}, not an object")
 
 
-def from_json(row: dict[str, Any], fields: tuple[str, str], file: str, number: int) -> Pair | Bad:
+def from_json(row: dict[str, Any], fields: tuple[str, str], file: str, number: int) -> TextPair | BadRow:
     if isinstance(row.get("translation"), dict) and not row.keys() >= {*fields}:
         row = row | row["translation"]
     found = strings(row, fields, file, number)
-    return found if isinstance(found, Bad) else checked(found[0], found[1], file, file, number)
+    return found if isinstance(found, BadRow) else checked(found[0], found[1], file, file, number)
 
 
-def strings(row: dict[str, Any], fields: Sequence[str], file: str, number: int) -> list[str] | Bad:
+def strings(row: dict[str, Any], fields: Sequence[str], file: str, number: int) -> list[str] | BadRow:
     """What stands in the fields of a JSON object."""
     values = [value_at(row, field, file, number) for field in fields]
     for field, value in zip(fields, values, strict=True):
-        if isinstance(value, Bad):
+        if isinstance(value, BadRow):
             return value
         if not isinstance(value, str):
-            return Bad(file, number, "wrong type", f"field {field!r} is a {type(value).__name__}, not a string")
+            return BadRow(file, number, "wrong type", f"field {field!r} is a {type(value).__name__}, not a string")
     return values
 
 
 def value_at(row: dict[str, Any], field: str, file: str, number: int) -> Any:
-    """The value of a field, or a `Bad`. A dot goes into an object, or into a list by number: data.text, choices.0.text;
+    """The value of a field, or a `BadRow`. A dot goes into an object, or into a list by number: data.text, choices.0.text;
     a key that has the dot itself goes first."""
     if field in row:
         return row[field]
@@ -218,23 +220,23 @@ def value_at(row: dict[str, Any], field: str, file: str, number: int) -> Any:
             here = here[int(part)]
         else:
             where = f"field {'.'.join(parts[:depth])!r}" if depth else "the line"
-            has = quoted(here) or "nothing" if isinstance(here, dict) else f"a {type(here).__name__}"
+            has = quote_names(here) or "nothing" if isinstance(here, dict) else f"a {type(here).__name__}"
             detail = f"no field {field!r}; {where} has {has}: say which to read with --fields"
-            return Bad(file, number, "missing field", detail)
+            return BadRow(file, number, "missing field", detail)
     return here
 
 
-def checked(source: str, target: str, source_file: str, target_file: str, line: int) -> Pair | Bad:
-    bad = flaw("source", source, source_file, line) or flaw("target", target, target_file, line)
-    return bad or Pair(source, target, source_file, line)
+def checked(source: str, target: str, source_file: str, target_file: str, line: int) -> TextPair | BadRow:
+    bad = check_text("source", source, source_file, line) or check_text("target", target, target_file, line)
+    return bad or TextPair(source, target, source_file, line)
 
 
-def fold(sentence: str) -> str:
+def normalize_text(sentence: str) -> str:
     """What two spellings of one sentence have in common: case and spaces do not count."""
     return " ".join(sentence.casefold().split())
 
 
-def hold_out(rows: list[R], share: float, salt: str = "") -> tuple[list[R], list[R]]:
+def train_valid_split(rows: list[R], share: float, salt: str = "") -> tuple[list[R], list[R]]:
     """The rows to train on, and about `share` of them to hold out: nothing `asked` stands on both sides.
 
     A row is held out if the hash of what it asks is small. So it stays where it is when others come, go or change
@@ -242,9 +244,9 @@ def hold_out(rows: list[R], share: float, salt: str = "") -> tuple[list[R], list
     """
     if not 0 < share < 1:
         raise ValueError(f"the share to hold out must lie between 0 and 1, not {share}")
-    places = [place(row.asked, salt) for row in rows]
+    places = [place(row.input_key, salt) for row in rows]
     if len({*places}) < 2:
-        kind = "pairs" if all(isinstance(row, Pair) for row in rows) else "examples"
+        kind = "pairs" if all(isinstance(row, TextPair) for row in rows) else "examples"
         raise ValueError(f"cannot hold out {share} of {len(rows)} {kind} with {len({*places})} different inputs")
     limit = min(max(int(share * 2**64), min(places) + 1), max(places))  # neither side is empty
     kept = [row for row, hashed in zip(rows, places, strict=True) if hashed >= limit]
@@ -253,4 +255,4 @@ def hold_out(rows: list[R], share: float, salt: str = "") -> tuple[list[R], list
 
 
 def place(sentence: str, salt: str) -> int:
-    return int.from_bytes(blake2b(f"{salt}\0{fold(sentence)}".encode(), digest_size=8).digest())
+    return int.from_bytes(blake2b(f"{salt}\0{normalize_text(sentence)}".encode(), digest_size=8).digest())

@@ -26,7 +26,7 @@ THINGS = ("cat", "dog", "fish", "bird")
 SMALL: dict[str, Any] = {
     "dim": 8, "layers": 1, "encoder_layers": 1, "decoder_layers": 1, "stages": 2, "heads": 2, "kv_heads": 1,
     "hidden": 12, "context": 64, "patch": 4, "image_dim": 8, "image_layers": 1, "image_heads": 2, "joint": 8,
-    "pieces": "characters", "device": "cpu", "batch_tokens": 400, "steps": 1, "checks": 1, "mels": 8,
+    "tokenizer": "characters", "device": "cpu", "batch_tokens": 400, "steps": 1, "checks": 1, "mels": 8,
 }  # fmt: skip
 
 
@@ -267,7 +267,7 @@ def form_for(task: str, model: str) -> Form:
     return next(f for f in FORMS.values() if f.task == task and no_text(task, f.model) == no_text(task, model))
 
 
-def written(form: Form, folder: Path) -> list[str]:
+def write_form(form: Form, folder: Path) -> list[str]:
     """The files in a folder, and what --data names."""
     for name, part in form.parts.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
