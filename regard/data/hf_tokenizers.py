@@ -1,4 +1,4 @@
-"""Tokenizers of Hugging Face folders that have no tokenizer.json, made from the files they have instead.
+"""Tokenizers of Hugging Face folders without a tokenizer.json, built from the older files.
 
     BERT       vocab.txt                             [CLS] a ##b c [SEP] d [SEP]
     RoBERTa    vocab.json + merges.txt               <s> a Ġb </s> </s> c </s>
@@ -7,8 +7,8 @@
     Marian     source.spm + target.spm + vocab.json  ▁a ▁b </s>
     LLaMA      tokenizer.model                       <s> ▁a ▁b
 
-Which of them it is follows from model_type in config.json, else from tokenizer_class in tokenizer_config.json, else
-from the special tokens. A text that names a special token is only text; transformers would make a token of the name.
+The kind follows from model_type in config.json, else from tokenizer_class in tokenizer_config.json, else from the
+special tokens. The name of a special token inside a text is plain text; transformers would make it that token.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
-from tokenizers import Tokenizer as Engine
+from tokenizers import Tokenizer as Backend
 
-from regard.data.sentencepiece_model import Marian, read_bpe
+from regard.data.sentencepiece_model import MarianTokenizer, bpe_from_sentencepiece
 from regard.hub.files import GROWTH, TOKENIZER, once, read_json, read_plain, there
 
-WHOLE = "tokenizer.json"
+TOKENIZER_JSON = "tokenizer.json"
 FILES = {
     "bert": ("vocab.txt",),
     "gpt2": ("vocab.json", "merges.txt"),
@@ -36,284 +36,265 @@ FILES = {
     "marian": ("source.spm", "target.spm", "vocab.json"),
     "llama": ("tokenizer.model",),
 }
-SIDE = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja")
-KINDS = {  # model_type, or tokenizer_class without its ending
-    **{name: name for name in FILES},
-    **{"distilbert": "bert", "clip_text_model": "clip", "mistral": "llama"},
+CONFIG_FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja")
+# By model_type, or by tokenizer_class without its suffix.
+KINDS = {name: name for name in FILES} | {"distilbert": "bert", "clip_text_model": "clip", "mistral": "llama"}
+ROLE_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "cls_token", "sep_token", "mask_token")
+DEFAULT_ROLES = {  # if no file names the special tokens; the most distinctive first
+    "clip": dict(zip(ROLE_NAMES[:4], ("<|startoftext|>", *["<|endoftext|>"] * 3), strict=True)),
+    "gpt2": dict.fromkeys(ROLE_NAMES[:3], "<|endoftext|>"),
+    "bert": dict(zip(ROLE_NAMES[2:], ("[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]"), strict=True)),
+    "roberta": dict(zip(ROLE_NAMES, ("<s>", "</s>", "<unk>", "<pad>", "<s>", "</s>", "<mask>"), strict=True)),
+    "marian": dict(zip(ROLE_NAMES[1:4], ("</s>", "<unk>", "<pad>"), strict=True)),
+    "llama": dict(zip(ROLE_NAMES[:3], ("<s>", "</s>", "<unk>"), strict=True)),
 }
-TYPED = ("Bert", "PreTrained", "Electra", "Deberta", "DebertaV2", "ConvBert", "MobileBert", "SqueezeBert", "Funnel")
-NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "cls_token", "sep_token", "mask_token")
-ROLES = {  # where nothing else is said; what is most particular comes first
-    "clip": dict(zip(NAMES[:4], ("<|startoftext|>", *["<|endoftext|>"] * 3), strict=True)),
-    "gpt2": dict.fromkeys(NAMES[:3], "<|endoftext|>"),
-    "bert": dict(zip(NAMES[2:], ("[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]"), strict=True)),
-    "roberta": dict(zip(NAMES, ("<s>", "</s>", "<unk>", "<pad>", "<s>", "</s>", "<mask>"), strict=True)),
-    "marian": dict(zip(NAMES[1:4], ("</s>", "<unk>", "<pad>"), strict=True)),
-    "llama": dict(zip(NAMES[:3], ("<s>", "</s>", "<unk>"), strict=True)),
-}
-SPLIT = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"  # CLIP's words
+CLIP_SPLIT = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
 
 
-def holds_tokenizer(folder: Path) -> bool:
-    return (folder / WHOLE).is_file() or bool(fitting(folder))
-
-
-def fitting(folder: Path) -> list[str]:
+def matching_kinds(folder: Path) -> list[str]:
     return [kind for kind, files in FILES.items() if all((folder / name).is_file() for name in files)]
 
 
-def files_of(folder: Path) -> dict[str, bytes]:
-    """All that a tokenizer may be made of."""
-    names = {WHOLE, *SIDE, "target_vocab.json"}.union(*FILES.values())
+def tokenizer_files(folder: Path) -> dict[str, bytes]:
+    """The content of all files that may belong to a tokenizer."""
+    names = {TOKENIZER_JSON, *CONFIG_FILES, "target_vocab.json"}.union(*FILES.values())
     files = {folder / name for name in names} | {*folder.glob("*.model"), *folder.glob("*.spm")}
     return {file.name: read_plain(file, TOKENIZER) for file in sorted(files) if there(file)}
 
 
-def read_engine(file: Path) -> Engine:
+def read_backend(file: Path) -> Backend:
     content = read_plain(file, TOKENIZER)
-    try:
-        told: Any = json.loads(content, object_pairs_hook=once)
+    with backend_errors(f"{file} is not a tokenizer"):
+        parts: Any = json.loads(content, object_pairs_hook=once)
         for part in (("normalizer", "pre_tokenizer"), ("decoder",)):
-            must_not_grow([step for name in part for step in steps_of(told.get(name))], part[0])
-        return Engine.from_buffer(content)
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # the engine's panics are no Exceptions
-        raise ValueError(f"{file} is not a tokenizer: {error}") from None
+            limit_growth([step for name in part for step in flatten_steps(parts.get(name))], part[0])
+        return Backend.from_buffer(content)
 
 
-def steps_of(part: Any) -> list[dict[str, Any]]:
-    """What a normalizer, pre-tokenizer or decoder does, one after the other."""
+def flatten_steps(part: Any) -> list[dict[str, Any]]:
+    """The steps of a normalizer, pre-tokenizer or decoder, in order."""
     if not isinstance(part, dict) or part.get("type") != "Sequence":
         return [part] * isinstance(part, dict)
     names = ("normalizers", "pretokenizers", "decoders")
-    return [step for name in names for one in part.get(name) or [] for step in steps_of(one)]
+    return [step for name in names for item in part.get(name) or [] for step in flatten_steps(item)]
 
 
-def must_not_grow(steps: list[dict[str, Any]], part: str) -> None:
-    """Refuse steps that together make a text too long. From the last: what a character before it can become."""
-    weights, other = dict[str, float](), 1.0  # of some characters, and of all others
+def limit_growth(steps: list[dict[str, Any]], part: str) -> None:
+    """Refuse steps that can expand one character to over GROWTH. The weight of a character is the largest number of
+    characters that it can become; it is computed from the last step back."""
+    weights, rest = dict[str, float](), 1.0  # of single characters, and of all others
     for step in reversed(steps):
-        added, pattern, largest = step.get("content"), step.get("pattern"), max(other, *weights.values(), 0)
+        replacement, pattern, largest = step.get("content"), step.get("pattern"), max(rest, *weights.values(), 0)
         match step.get("type"):
-            case "Replace" if isinstance(added, str) and isinstance(pattern, dict):
-                total = sum(times * weights.get(letter, other) for letter, times in Counter(added).items())
-                if letters := pattern.get("String"):
-                    weights |= {one: max(weights.get(one, other), total / len(letters)) for one in {*letters}}
-                else:  # an expression may match between any two characters
-                    weights, other = {one: weight + total for one, weight in weights.items()}, other + total
-            case "ByteLevel" if part != "decoder":  # a character becomes one for each of its bytes
-                weights, other = {}, 4 * largest
-            case "Precompiled":  # the size of a trie, the trie, and what it points to
+            case "Replace" if isinstance(replacement, str) and isinstance(pattern, dict):
+                total = sum(n * weights.get(char, rest) for char, n in Counter(replacement).items())
+                if chars := pattern.get("String"):
+                    weights |= {char: max(weights.get(char, rest), total / len(chars)) for char in {*chars}}
+                else:  # a regular expression may match between any two characters
+                    weights, rest = {char: weight + total for char, weight in weights.items()}, rest + total
+            case "ByteLevel" if part != "decoder":  # one character per byte
+                weights, rest = {}, 4 * largest
+            case "Precompiled":  # the size of a trie, the trie, and the replacements
                 rules = b64decode(step.get("precompiled_charsmap") or "")
                 targets = rules[4 + int.from_bytes(rules[:4], "little") :].split(b"\0")
-                weights, other = {}, largest * max(1, *map(len, targets))
-        if max(other, *weights.values(), 0) > GROWTH:
-            raise ValueError(f"its {part} can make over {GROWTH} characters of one, which is the limit")
+                weights, rest = {}, largest * max(1, *map(len, targets))
+        if max(rest, *weights.values(), 0) > GROWTH:
+            raise ValueError(f"its {part} can expand one character to over {GROWTH}, which is the limit")
 
 
 @contextmanager
-def blaming(name: str) -> Iterator[None]:
-    """What the engine cannot do is the fault of the file it came from."""
+def backend_errors(
+    message: str, passed: tuple[type[BaseException], ...] = (KeyboardInterrupt, SystemExit)
+) -> Iterator[None]:
+    """Turn an error of the backend, whose panics are not Exceptions, into a ValueError; `passed` stay as they are."""
     try:
         yield
-    except (KeyboardInterrupt, SystemExit, MemoryError, TypeError):
+    except passed:
         raise
     except BaseException as error:
-        raise ValueError(f"{name} cannot do this: {error}") from None
+        raise ValueError(f"{message}: {error}") from None
 
 
-def read_told(folder: Path) -> dict[str, Any]:
-    """tokenizer_config.json; in older folders special_tokens_map.json and added_tokens.json say more."""
-    told = read_object(folder / "tokenizer_config.json")
-    older = "added_tokens_decoder" not in told
-    more = read_object(folder / "special_tokens_map.json") if older else {}
-    told |= more
-    for name in NAMES:
-        token = told.pop(name, None)
+def read_tokenizer_config(folder: Path) -> dict[str, Any]:
+    """tokenizer_config.json; in old folders completed by special_tokens_map.json and added_tokens.json."""
+    config = read_optional_json(folder / "tokenizer_config.json")
+    is_old_format = "added_tokens_decoder" not in config
+    special_map = read_optional_json(folder / "special_tokens_map.json") if is_old_format else {}
+    config |= special_map
+    for name in ROLE_NAMES:
+        token = config.pop(name, None)
         text = token.get("content", token) if isinstance(token, dict) else token
         if not isinstance(text, str | None):
-            file = folder / ("special_tokens_map.json" if name in more else "tokenizer_config.json")
-            raise ValueError(f"{file}: {name} of the tokenizer must be a text, not {text!r:.80}")
+            file = folder / ("special_tokens_map.json" if name in special_map else "tokenizer_config.json")
+            raise ValueError(f"{file}: {name} of the tokenizer must be a string, not {text!r:.80}")
         if text:
-            told[name] = text
-    if older:
-        names = {told[name] for name in NAMES if name in told}
-        told["added_tokens_decoder"] = {
-            place: {"content": token, "special": token in names, "normalized": token not in names}
-            for token, place in read_object(folder / "added_tokens.json").items()
+            config[name] = text
+    if is_old_format:
+        names = {config[name] for name in ROLE_NAMES if name in config}
+        config["added_tokens_decoder"] = {
+            token_id: {"content": token, "special": token in names, "normalized": token not in names}
+            for token, token_id in read_optional_json(folder / "added_tokens.json").items()
         }
-    return told
+    return config
 
 
-def read_object(file: Path) -> dict[str, Any]:
-    """What a file of JSON says, or nothing if it is not there."""
+def read_optional_json(file: Path) -> dict[str, Any]:
+    """The JSON object of a file, or an empty one without the file."""
     return read_json(file) if there(file) else {}
 
 
-def roles_of(folder: Path, told: Mapping[str, Any], known: Collection[str]) -> dict[str, str]:
-    """The special tokens and what each is for: those that are told, or else those usual for the kind."""
-    found = {name: told[name] for name in NAMES if name in told}
-    if not found:
-        kind = told_kind(folder, told)
-        usual = ROLES[kind] if kind else {}
-        found = next((roles for roles in (usual, *ROLES.values()) if roles and {*roles.values()} <= {*known}), usual)
-    return {name: token for name, token in found.items() if token in known}
+def roles_of(folder: Path, config: Mapping[str, Any], vocab: Collection[str]) -> dict[str, str]:
+    """The special tokens by role: those that the files name, else the defaults of the kind."""
+    roles = {name: config[name] for name in ROLE_NAMES if name in config}
+    if not roles:
+        kind = configured_kind(folder, config)
+        default = DEFAULT_ROLES[kind] if kind else {}
+        candidates = (default, *DEFAULT_ROLES.values())
+        roles = next((roles for roles in candidates if roles and {*roles.values()} <= {*vocab}), default)
+    return {name: token for name, token in roles.items() if token in vocab}
 
 
-def told_kind(folder: Path, told: Mapping[str, Any], kinds: Collection[str] = FILES) -> str | None:
-    model = str(read_object(folder / "config.json").get("model_type"))
-    named = str(told.get("tokenizer_class")).removesuffix("Fast").removesuffix("Tokenizer").lower()
-    return next((KINDS[name] for name in (model, named) if KINDS.get(name) in kinds), None)
+def configured_kind(folder: Path, config: Mapping[str, Any], kinds: Collection[str] = FILES) -> str | None:
+    model = str(read_optional_json(folder / "config.json").get("model_type"))
+    tokenizer = str(config.get("tokenizer_class")).removesuffix("Fast").removesuffix("Tokenizer").lower()
+    return next((KINDS[name] for name in (model, tokenizer) if KINDS.get(name) in kinds), None)
 
 
-def gives_types(folder: Path, told: Mapping[str, Any]) -> bool:
-    """Whether transformers gives a model the type_ids of this tokenizer: as its configuration says, or its class."""
-    names = told.get("model_input_names")
-    if names is not None:
-        return isinstance(names, list) and "token_type_ids" in names
-    if kind := told.get("tokenizer_class"):
-        return str(kind).removesuffix("Fast").removesuffix("Tokenizer") in TYPED
-    return read_object(folder / "config.json").get("model_type") == "bert"
-
-
-def inputs_of(folder: Path) -> list[str]:
-    """What a tokenizer of ours gives the model in a folder: type_ids only if it has a table for them."""
-    types = ["token_type_ids"] if "type_vocab_size" in read_object(folder / "config.json") else []
-    return ["input_ids", *types, "attention_mask"]
-
-
-def kind_of(folder: Path, told: Mapping[str, Any]) -> str:
-    kinds = fitting(folder)
+def find_kind(folder: Path, config: Mapping[str, Any]) -> str:
+    kinds = matching_kinds(folder)
     if not kinds:
-        others = "; ".join(" + ".join(files) for files in dict.fromkeys(FILES.values()))
-        raise ValueError(f"{folder} has no {WHOLE}, so its model cannot read text (nor has it {others})")
-    if kind := told_kind(folder, told, kinds):
+        alternatives = "; ".join(" + ".join(files) for files in dict.fromkeys(FILES.values()))
+        raise ValueError(f"{folder} has no {TOKENIZER_JSON}, so its model cannot read text (nor {alternatives})")
+    if kind := configured_kind(folder, config, kinds):
         return kind
-    known = read_object(folder / "vocab.json") if len(kinds) > 1 else {}
-    return next((kind for kind in ROLES if kind in kinds and {*ROLES[kind].values()} <= {*known}), kinds[0])
-
-
-def build(folder: Path, told: Mapping[str, Any]) -> Any:
-    """An engine from the files of a folder, or what answers like one."""
-    kind = kind_of(folder, told)
-    roles = ROLES[kind] | {name: told[name] for name in NAMES if name in told}
-    makers: dict[str, Any] = {"gpt2": gpt2, "roberta": roberta, "clip": clip, "marian": marian, "llama": llama}
-    files = [folder / name for name in FILES[kind]]
-    try:
-        engine = makers.get(kind, wordpiece)(*files, roles, told)
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # the engine's panics are no Exceptions
-        names = " and ".join(map(str, files))
-        raise ValueError(f"{names}: no tokenizer of the kind {kind} can be made of this: {error}") from None
-    if kind != "marian":  # whose list of ids is whole
-        add_tokens(engine, told.get("added_tokens_decoder"), folder)
-    return engine
-
-
-def wordpiece(vocab: Path, roles: dict[str, str], told: Mapping[str, Any]) -> Engine:
-    engine = Engine(models.WordPiece.from_file(str(vocab), unk_token=roles["unk_token"]))
-    engine.normalizer = normalizers.BertNormalizer(
-        clean_text=True,
-        handle_chinese_chars=switch(told, "tokenize_chinese_chars", True),
-        strip_accents=None if told.get("strip_accents") is None else switch(told, "strip_accents", True),
-        lowercase=switch(told, "do_lower_case", True),
+    vocab = read_optional_json(folder / "vocab.json") if len(kinds) > 1 else {}
+    return next(
+        (kind for kind in DEFAULT_ROLES if kind in kinds and {*DEFAULT_ROLES[kind].values()} <= {*vocab}), kinds[0]
     )
-    engine.pre_tokenizer, engine.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece(prefix="##")
+
+
+def build_backend(folder: Path, config: Mapping[str, Any]) -> Any:
+    """A backend tokenizer from the files of a folder; for Marian, a `MarianTokenizer`."""
+    kind = find_kind(folder, config)
+    roles = DEFAULT_ROLES[kind] | {name: config[name] for name in ROLE_NAMES if name in config}
+    builders: dict[str, Any] = {"gpt2": gpt2, "roberta": roberta, "clip": clip, "marian": marian, "llama": llama}
+    files = [folder / name for name in FILES[kind]]
+    with backend_errors(f"{' and '.join(map(str, files))}: cannot build a {kind} tokenizer"):
+        backend = builders.get(kind, wordpiece)(*files, roles, config)
+    if kind != "marian":  # its vocab.json is complete
+        add_tokens(backend, config.get("added_tokens_decoder"), folder)
+    return backend
+
+
+def wordpiece(vocab: Path, roles: dict[str, str], config: Mapping[str, Any]) -> Backend:
+    backend = Backend(models.WordPiece.from_file(str(vocab), unk_token=roles["unk_token"]))
+    backend.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=flag(config, "tokenize_chinese_chars", True),
+        strip_accents=None if config.get("strip_accents") is None else flag(config, "strip_accents", True),
+        lowercase=flag(config, "do_lower_case", True),
+    )
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece(prefix="##")
     first, last = roles["cls_token"], roles["sep_token"]
-    engine.post_processor = template(engine, f"{first} $A {last}", f"{first} $A {last} $B:1 {last}:1", (first, last))
-    return engine
+    backend.post_processor = template(backend, f"{first} $A {last}", f"{first} $A {last} $B:1 {last}:1", (first, last))
+    return backend
 
 
-def gpt2(vocab: Path, merges: Path, roles: dict[str, str], told: Mapping[str, Any]) -> Engine:
-    engine = Engine(models.BPE.from_file(str(vocab), str(merges)))
-    engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=switch(told, "add_prefix_space", False))
-    engine.decoder = decoders.ByteLevel()
-    engine.post_processor = around(engine, roles, told, begins=False)
-    return engine
+def gpt2(vocab: Path, merges: Path, roles: dict[str, str], config: Mapping[str, Any]) -> Backend:
+    backend = Backend(models.BPE.from_file(str(vocab), str(merges)))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=flag(config, "add_prefix_space", False))
+    backend.decoder = decoders.ByteLevel()
+    backend.post_processor = bos_eos_template(backend, roles, config, add_bos=False)
+    return backend
 
 
-def roberta(vocab: Path, merges: Path, roles: dict[str, str], told: Mapping[str, Any]) -> Engine:
-    engine = gpt2(vocab, merges, roles, {**told, "add_bos_token": False, "add_eos_token": False})
-    first, last = (place(engine, roles[name]) for name in ("cls_token", "sep_token"))
-    spaced = switch(told, "add_prefix_space", False)
-    engine.post_processor = processors.RobertaProcessing(last, first, switch(told, "trim_offsets", True), spaced)
-    return engine
+def roberta(vocab: Path, merges: Path, roles: dict[str, str], config: Mapping[str, Any]) -> Backend:
+    backend = gpt2(vocab, merges, roles, {**config, "add_bos_token": False, "add_eos_token": False})
+    first, last = (token_and_id(backend, roles[name]) for name in ("cls_token", "sep_token"))
+    trim, space = flag(config, "trim_offsets", True), flag(config, "add_prefix_space", False)
+    backend.post_processor = processors.RobertaProcessing(last, first, trim, space)
+    return backend
 
 
-def clip(vocab: Path, merges: Path, roles: dict[str, str], told: Mapping[str, Any]) -> Engine:
+def clip(vocab: Path, merges: Path, roles: dict[str, str], config: Mapping[str, Any]) -> Backend:
     model = models.BPE.from_file(str(vocab), str(merges), unk_token=roles["unk_token"], end_of_word_suffix="</w>")
-    engine = Engine(model)
-    engine.normalizer = normalizers.Sequence(
+    backend = Backend(model)
+    backend.normalizer = normalizers.Sequence(
         [normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Lowercase()]
     )
-    engine.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(SPLIT), "removed", invert=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(CLIP_SPLIT), "removed", invert=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
     )
     spaces = [decoders.Replace("</w>", " "), decoders.Replace(Regex(r"^\s+|\s+$"), "")]
-    engine.decoder = decoders.Sequence([decoders.ByteLevel(), *spaces])
-    first, last = (place(engine, roles[name]) for name in ("bos_token", "eos_token"))
-    engine.post_processor = processors.RobertaProcessing(last, first, trim_offsets=False, add_prefix_space=False)
-    return engine
+    backend.decoder = decoders.Sequence([decoders.ByteLevel(), *spaces])
+    first, last = (token_and_id(backend, roles[name]) for name in ("bos_token", "eos_token"))
+    backend.post_processor = processors.RobertaProcessing(last, first, trim_offsets=False, add_prefix_space=False)
+    return backend
 
 
-def llama(model: Path, roles: dict[str, str], told: Mapping[str, Any]) -> Engine:
-    engine = read_bpe(model.read_bytes())
-    engine.post_processor = around(engine, roles, told, begins=True)
-    return engine
+def llama(model: Path, roles: dict[str, str], config: Mapping[str, Any]) -> Backend:
+    backend = bpe_from_sentencepiece(model.read_bytes())
+    backend.post_processor = bos_eos_template(backend, roles, config, add_bos=True)
+    return backend
 
 
-def marian(source: Path, target: Path, vocab: Path, roles: dict[str, str], told: Mapping[str, Any]) -> Marian:
-    if switch(told, "separate_vocabs", False):
-        raise ValueError("separate_vocabs: two lists of ids, one for each language, are not read")
-    ids = read_object(vocab)
+def marian(
+    source: Path, target: Path, vocab: Path, roles: dict[str, str], config: Mapping[str, Any]
+) -> MarianTokenizer:
+    if flag(config, "separate_vocabs", False):
+        raise ValueError("separate_vocabs: separate vocabularies per language are not supported")
+    ids = read_optional_json(vocab)
     if not all(type(number) is int and number >= 0 for number in ids.values()):
-        raise ValueError("ids must be whole numbers from 0")
+        raise ValueError("ids must be integers from 0")
     unknown, end = roles["unk_token"], roles["eos_token"]
     for token in (unknown, end):
         if token not in ids:
-            raise ValueError(f"it has no {token}")
-    return Marian(source.read_bytes(), ids, unknown, end, Marian(target.read_bytes(), ids, unknown, end))
+            raise ValueError(f"no token {token}")
+    return MarianTokenizer(
+        source.read_bytes(), ids, unknown, end, MarianTokenizer(target.read_bytes(), ids, unknown, end)
+    )
 
 
-def switch(told: Mapping[str, Any], name: str, usual: bool) -> bool:
-    value = told.get(name)
+def flag(config: Mapping[str, Any], name: str, default: bool) -> bool:
+    value = config.get(name)
     if not isinstance(value, bool | None):
         raise ValueError(f"{name} must be true or false, not {value!r}")
-    return usual if value is None else value
+    return default if value is None else value
 
 
-def around(engine: Engine, roles: dict[str, str], told: Mapping[str, Any], begins: bool) -> Any:
-    """The first and the last token of each text, if they are asked for."""
-    first = roles["bos_token"] if switch(told, "add_bos_token", begins) else None
-    last = roles["eos_token"] if switch(told, "add_eos_token", False) else None
-    single, other = (
+def bos_eos_template(backend: Backend, roles: dict[str, str], config: Mapping[str, Any], add_bos: bool) -> Any:
+    """A template with bos_token and eos_token around each text, as the configuration says."""
+    first = roles["bos_token"] if flag(config, "add_bos_token", add_bos) else None
+    last = roles["eos_token"] if flag(config, "add_eos_token", False) else None
+    single, second = (
         " ".join(f"{part}:{side}" for part in (first, text, last) if part) for side, text in enumerate(("$A", "$B"))
     )
-    return template(engine, single, f"{single} {other}", {token for token in (first, last) if token})
+    return template(backend, single, f"{single} {second}", {token for token in (first, last) if token})
 
 
-def template(engine: Engine, single: str, pair: str, tokens: Collection[str]) -> Any:
-    special = [place(engine, token) for token in sorted({*tokens})]
+def template(backend: Backend, single: str, pair: str, tokens: Collection[str]) -> Any:
+    special = [token_and_id(backend, token) for token in sorted({*tokens})]
     return processors.TemplateProcessing(single=single, pair=pair, special_tokens=special)
 
 
-def place(engine: Engine, token: str) -> tuple[str, int]:
-    found = engine.token_to_id(token)
-    if found is None:
-        raise ValueError(f"it has no {token}")
-    return token, found
+def token_and_id(backend: Backend, token: str) -> tuple[str, int]:
+    token_id = backend.token_to_id(token)
+    if token_id is None:
+        raise ValueError(f"no token {token}")
+    return token, token_id
 
 
-def add_tokens(engine: Engine, told: Any, folder: Path) -> None:
-    """Tokens that were added later stand behind the others, where the files say."""
+def add_tokens(backend: Backend, added: Any, folder: Path) -> None:
+    """Add the tokens of added_tokens_decoder, which must get the ids that it states."""
     flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
     try:
-        for number, token in sorted((int(number), token) for number, token in (told or {}).items()):
-            made = AddedToken(token["content"], **{flag: bool(token[flag]) for flag in flags if flag in token})
-            (engine.add_special_tokens if made.special else engine.add_tokens)([made])
-            if engine.token_to_id(made.content) != number:
-                raise ValueError(f"{made.content} should be token {number}, not {engine.token_to_id(made.content)}")
+        for number, token in sorted((int(number), token) for number, token in (added or {}).items()):
+            added_token = AddedToken(token["content"], **{name: bool(token[name]) for name in flags if name in token})
+            (backend.add_special_tokens if added_token.special else backend.add_tokens)([added_token])
+            if (token_id := backend.token_to_id(added_token.content)) != number:
+                raise ValueError(f"{added_token.content} should be token {number}, not {token_id}")
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"{folder}: the added tokens of its tokenizer do not fit: {error!r}") from None
+        raise ValueError(f"{folder}: the added tokens of its tokenizer are inconsistent: {error!r}") from None

@@ -1,7 +1,7 @@
-"""Texts with labels, or with a number, from files: a table (TSV, CSV), JSON lines or two parallel files; plain or gzip.
+"""Texts with labels or a number, from files: a table (TSV, CSV), JSON lines or two parallel files; plain or gzip.
 
-Every line gives one row or one `BadRow` (a quoted field of a CSV may go over several lines). A second text beside
-the first makes a pair: premise and hypothesis, question and answer.
+Every line gives exactly one row or one `BadRow`; only a quoted CSV field may span lines. A second text makes a pair:
+premise and hypothesis, question and answer.
 """
 
 import json
@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard.data.lines import UTF8, BadRow, Dialect, Lines, Note
-from regard.data.parallel_text import file_suffixes, json_objects, parallel, strings, value_at
+from regard.data.parallel_text import field_value, file_suffixes, json_objects, parallel_lines, string_fields
 from regard.data.tables import columns, csv_cells, missing_columns, quote_names, split_columns
-from regard.data.text_checks import check_text, misnamed
+from regard.data.text_checks import check_label, check_text
 
-WHOLE = {".tsv", ".csv", ".jsonl", ".json"}  # such a file holds texts and answers together
+SINGLE_FILE_SUFFIXES = {".tsv", ".csv", ".jsonl", ".json"}  # such a file contains texts and answers
 
 
 class LabelledText(NamedTuple):
@@ -60,38 +60,38 @@ class RegressionText(NamedTuple):
 
 
 class RawRow(NamedTuple):
-    """Texts that are checked, and an answer that is not yet."""
+    """Checked texts, and an answer that is not parsed yet."""
 
     text: str
     pair: str | None
-    answer: Any  # a string, or whatever JSON holds
+    answer: Any  # a string, or any JSON value
     file: str
     line: int
     answer_file: str
 
 
 def read_labelled(
-    files: Sequence[str | Path], fields: Sequence[str] | None = None, many: bool = False, dialect: Dialect = UTF8
+    files: Sequence[str | Path], fields: Sequence[str] | None = None, multi_label: bool = False, dialect: Dialect = UTF8
 ) -> Iterator[LabelledText | BadRow | Note]:
-    """One file is a table (.tsv, .txt, .csv) or JSON lines (.jsonl, .json); two are parallel: texts, labels.
+    """One file is a table (.tsv, .txt, .csv) or JSON lines (.jsonl, .json); two files are parallel: texts, labels.
 
-    `fields` are text and label, or text, second text and label: keys in JSON (data.text is one in an object), column
-    numbers from 1 or names in the first line of a table. Unless given, a .tsv has two columns or, for pairs, three, and
-    no line of names; .csv and JSON name them text, text2 or pair, label or labels. `many`: any number of labels a text,
-    a list in JSON, else with , or | between them.
+    `fields` are text and label, or text, second text and label: keys in JSON (data.text is a key in a nested object),
+    column numbers from 1, or names in the header of a table. By default a .tsv has two columns, or three for pairs, and
+    no header; .csv and JSON use the names text, text2 or pair, label or labels. With `multi_label` a text has any
+    number of labels: a list in JSON, elsewhere separated by , or |.
     """
     for raw in read_raw_rows(files, fields, ("label", "labels"), dialect=dialect):
         if not isinstance(raw, RawRow):
             yield raw
             continue
-        labels = parse_labels(raw, many)
+        labels = parse_labels(raw, multi_label)
         yield labels if isinstance(labels, BadRow) else LabelledText(raw.text, raw.pair, labels, raw.file, raw.line)
 
 
 def read_regression(
     files: Sequence[str | Path], fields: Sequence[str] | None = None, dialect: Dialect = UTF8
 ) -> Iterator[RegressionText | BadRow | Note]:
-    """As `read_labelled`, with a number, named value, in place of the label."""
+    """As `read_labelled`, with a number in the field value instead of a label."""
     for raw in read_raw_rows(files, fields, ("value",), dialect=dialect):
         if not isinstance(raw, RawRow):
             yield raw
@@ -100,152 +100,162 @@ def read_regression(
         yield value if isinstance(value, BadRow) else RegressionText(raw.text, raw.pair, value, raw.file, raw.line)
 
 
-def parse_labels(raw: RawRow, many: bool) -> tuple[str, ...] | BadRow:
+def parse_labels(raw: RawRow, multi_label: bool) -> tuple[str, ...] | BadRow:
     parts: list[Any]
     if isinstance(raw.answer, list):
         parts = raw.answer
-    elif many and isinstance(raw.answer, str):
+    elif multi_label and isinstance(raw.answer, str):
         parts = [part for part in re.split("[,|]", raw.answer) if part.strip()]
     else:
         parts = [raw.answer]
-    if not many and len(parts) != 1:
-        return BadRow(raw.answer_file, raw.line, "wrong type", f"{len(parts)} labels, where a text has exactly one")
+    if not multi_label and len(parts) != 1:
+        return BadRow(raw.answer_file, raw.line, "wrong type", f"{len(parts)} labels, but a text has exactly one")
     for part in parts:
         if not isinstance(part, str | int):
             detail = f"the label is a {type(part).__name__}, not a string"
             return BadRow(raw.answer_file, raw.line, "wrong type", detail)
     labels = [part.strip() if isinstance(part, str) else json.dumps(part) for part in parts]
-    bad = next((bad for label in labels if (bad := misnamed("label", label, raw.answer_file, raw.line))), None)
+    bad = next((bad for label in labels if (bad := check_label("label", label, raw.answer_file, raw.line))), None)
     return bad or tuple(dict.fromkeys(labels))
 
 
 def parse_value(raw: RawRow) -> float | BadRow:
-    said = raw.answer
-    if isinstance(said, bool) or not isinstance(said, str | int | float):
-        return BadRow(raw.answer_file, raw.line, "wrong type", f"the value is a {type(said).__name__}, not a number")
-    if isinstance(said, str) and not said.strip():
+    answer = raw.answer
+    if isinstance(answer, bool) or not isinstance(answer, str | int | float):
+        return BadRow(raw.answer_file, raw.line, "wrong type", f"the value is a {type(answer).__name__}, not a number")
+    if isinstance(answer, str) and not answer.strip():
         return BadRow(raw.answer_file, raw.line, "empty", "the value is empty")
     try:
-        value = math.nan if isinstance(said, str) and "_" in said else float(said)  # to Python, 1_0 is 10
+        value = math.nan if isinstance(answer, str) and "_" in answer else float(answer)  # Python reads 1_0 as 10
     except (ValueError, OverflowError):
         value = math.nan
     if math.isfinite(value):
         return value
-    return BadRow(raw.answer_file, raw.line, "not a number", f"{str(said)[:40]!r} is no finite number")
+    return BadRow(raw.answer_file, raw.line, "not a number", f"{str(answer)[:40]!r} is not a finite number")
 
 
 def read_raw_rows(
     files: Sequence[str | Path],
     fields: Sequence[str] | None,
-    answers: tuple[str, ...],
+    answer_names: tuple[str, ...],
     text: str = "text",
-    several: bool = False,
+    label_columns: bool = False,
     dialect: Dialect = UTF8,
 ) -> Iterator[RawRow | BadRow | Note]:
-    """`text` is the name of the text, and `answers` are those that the answer may have, where no fields are given. If
-    `several`, all fields but the first are the answer, as a list."""
-    if several:
+    """By default the text is in the field `text` and the answer in one of `answer_names`. With `label_columns`, the
+    answer is the list of all fields but the first."""
+    if label_columns:
         assert fields
         if len(fields) < 2:
-            raise ValueError(f"fields are {text} and a column for each label, not {' '.join(fields)} alone")
+            raise ValueError(f"fields are {text} and one column per label, not {' '.join(fields)} alone")
     elif fields and len(fields) not in (2, 3):
-        raise ValueError(f"fields are text and {answers[0]}, or text, text and {answers[0]}, not {' '.join(fields)}")
-    kinds, parts = file_suffixes(files, dialect), [Lines(file, dialect.encoding) for file in files]
-    match kinds:
+        raise ValueError(
+            f"fields are text and {answer_names[0]}, or text, text and {answer_names[0]}, not {' '.join(fields)}"
+        )
+    suffixes, parts = file_suffixes(files, dialect), [Lines(file, dialect.encoding) for file in files]
+    match suffixes:
         case [".jsonl" | ".json"]:
-            yield from from_objects(parts[0], fields, (text, *answers), several)
+            yield from raw_from_json(parts[0], fields, (text, *answer_names), label_columns)
         case [".tsv" | ".txt"]:
-            yield from from_table(parts[0], fields, several, dialect.separator)
+            yield from raw_from_table(parts[0], fields, label_columns, dialect.separator)
         case [".csv"]:
-            yield from from_csv(parts[0], fields, (text, *answers), several, dialect.separator)
-        case [other]:
+            yield from raw_from_csv(parts[0], fields, (text, *answer_names), label_columns, dialect.separator)
+        case [suffix]:
             raise ValueError(
                 f"{files[0]}: a single file must be named .tsv, .txt, .csv or .jsonl (or these with .gz), "
-                f"not {other!r}; rename it, or give two parallel files, of texts and {answers[-1]}"
+                f"not {suffix!r}; rename it, or give two parallel files, of texts and {answer_names[-1]}"
             )
-        case [_, _] if WHOLE & {*kinds}:
+        case [_, _] if SINGLE_FILE_SUFFIXES & {*suffixes}:
             raise ValueError(
-                f"{files[0]} {files[1]}: two files are read as parallel, texts and {answers[-1]}, "
-                "but .tsv, .csv and .jsonl hold both; join them into one file"
+                f"{files[0]} {files[1]}: two files are read as parallel, texts and {answer_names[-1]}, "
+                "but .tsv, .csv and .jsonl contain both; join them into one file"
             )
         case [_, _] if fields:
             raise ValueError(f"{files[0]} {files[1]}: parallel files have no fields like {' and '.join(fields)}")
         case [_, _]:
-            for row in parallel(*parts):
-                yield row if isinstance(row, BadRow) else raw_of([row[1]], row[2], parts[0].file, row[0], parts[1].file)
+            for row in parallel_lines(*parts):
+                yield (
+                    row if isinstance(row, BadRow) else make_raw([row[1]], row[2], parts[0].file, row[0], parts[1].file)
+                )
         case _:
-            raise ValueError(f"texts and {answers[-1]} come from one file or two parallel ones, not from {len(files)}")
+            raise ValueError(
+                f"texts and {answer_names[-1]} come from one file or two parallel ones, not from {len(files)}"
+            )
     for part in parts:
         yield from part.notes()
 
 
-def raw_of(texts: Sequence[str], answer: Any, file: str, line: int, answer_file: str = "") -> RawRow | BadRow:
+def make_raw(texts: Sequence[str], answer: Any, file: str, line: int, answer_file: str = "") -> RawRow | BadRow:
     bad = next((bad for text in texts if (bad := check_text("text", text, file, line))), None)
     return bad or RawRow(texts[0], texts[1] if len(texts) == 2 else None, answer, file, line, answer_file or file)
 
 
-def parted(cells: Sequence[Any], several: bool) -> tuple[list[Any], Any]:
-    """Texts and answer."""
-    return ([cells[0]], list(cells[1:])) if several else (list(cells[:-1]), cells[-1])
+def split_cells(cells: Sequence[Any], label_columns: bool) -> tuple[list[Any], Any]:
+    """The texts and the answer."""
+    return ([cells[0]], list(cells[1:])) if label_columns else (list(cells[:-1]), cells[-1])
 
 
-def from_objects(
-    lines: Lines, fields: Sequence[str] | None, names: tuple[str, ...], several: bool
+def raw_from_json(
+    lines: Lines, fields: Sequence[str] | None, names: tuple[str, ...], label_columns: bool
 ) -> Iterator[RawRow | BadRow]:
     for item in json_objects(lines):
         if isinstance(item, BadRow):
             yield item
             continue
         number, row = item
-        texts, answer = parted(fields or usual(row, names), several)
-        found = strings(row, texts, lines.file, number)
-        if isinstance(found, BadRow):
-            yield found
-        elif several:
-            values = [value_at(row, name, lines.file, number) for name in answer]
-            yield raw_of(found, [None if isinstance(value, BadRow) else value for value in values], lines.file, number)
+        texts, answer = split_cells(fields or default_fields(row, names), label_columns)
+        values = string_fields(row, texts, lines.file, number)
+        if isinstance(values, BadRow):
+            yield values
+        elif label_columns:
+            labels = [field_value(row, name, lines.file, number) for name in answer]
+            yield make_raw(
+                values, [None if isinstance(label, BadRow) else label for label in labels], lines.file, number
+            )
         else:
-            value = value_at(row, answer, lines.file, number)
-            yield value if isinstance(value, BadRow) else raw_of(found, value, lines.file, number)
+            value = field_value(row, answer, lines.file, number)
+            yield value if isinstance(value, BadRow) else make_raw(values, value, lines.file, number)
 
 
-def usual(there: Collection[str], names: tuple[str, ...]) -> list[str]:
-    text, *answers = names
-    second = [name for name in ("text2", "pair") if name in there and text == "text"][:1]
-    return [text, *second, next((name for name in answers if name in there), answers[0])]
+def default_fields(available: Collection[str], names: tuple[str, ...]) -> list[str]:
+    text, *answer_keys = names
+    second = [name for name in ("text2", "pair") if name in available and text == "text"][:1]
+    return [text, *second, next((name for name in answer_keys if name in available), answer_keys[0])]
 
 
-def from_table(
-    lines: Lines, fields: Sequence[str] | None, several: bool, separator: str | None
+def raw_from_table(
+    lines: Lines, fields: Sequence[str] | None, label_columns: bool, separator: str | None
 ) -> Iterator[RawRow | BadRow]:
     rows = split_columns(lines, separator)
-    chosen = columns(rows, lines.file, fields) if fields else []
+    indices = columns(rows, lines.file, fields) if fields else []
     for row in rows:
         if isinstance(row, BadRow):
             yield row
             continue
         number, cells = row
-        if not chosen and len(cells) > 1:
-            chosen = [*range(len(cells))]
+        if not indices and len(cells) > 1:
+            indices = [*range(len(cells))]
             if len(cells) > 3:
-                what = f"{len(cells)} columns ({quote_names(cell[:40] for cell in cells)})"
-                raise ValueError(f"{lines.file}:{number}: {what}: say which to read with --fields, e.g. --fields 1 2")
-        if len(cells) <= max(chosen, default=1):
-            yield missing_columns(cells, max(chosen, default=1) + 1, lines.file, number, separator)
-        elif not fields and len(cells) > len(chosen):
-            detail = f"the line has {len(cells)} columns, the first has {len(chosen)}; is there a tab in a text?"
+                detail = f"{len(cells)} columns ({quote_names(cell[:40] for cell in cells)})"
+                raise ValueError(
+                    f"{lines.file}:{number}: {detail}: name those to read with --fields, e.g. --fields 1 2"
+                )
+        if len(cells) <= max(indices, default=1):
+            yield missing_columns(cells, max(indices, default=1) + 1, lines.file, number, separator)
+        elif not fields and len(cells) > len(indices):
+            detail = f"the line has {len(cells)} columns, the first has {len(indices)}; is there a tab in a text?"
             yield BadRow(lines.file, number, "unequal counts", detail)
         else:
-            texts, answer = parted([cells[column] for column in chosen], several)
-            yield raw_of(texts, answer, lines.file, number)
+            texts, answer = split_cells([cells[i] for i in indices], label_columns)
+            yield make_raw(texts, answer, lines.file, number)
 
 
-def from_csv(
-    lines: Lines, fields: Sequence[str] | None, names: tuple[str, ...], several: bool, separator: str | None
+def raw_from_csv(
+    lines: Lines, fields: Sequence[str] | None, names: tuple[str, ...], label_columns: bool, separator: str | None
 ) -> Iterator[RawRow | BadRow]:
-    """The first line names the columns."""
-    for item in csv_cells(lines, separator, fields or names, lambda header: fields or usual(header, names)):
+    """The first row is the header."""
+    for item in csv_cells(lines, separator, fields or names, lambda header: fields or default_fields(header, names)):
         if isinstance(item, BadRow):
             yield item
         else:
-            yield raw_of(*parted(item[1], several), lines.file, item[0])
+            yield make_raw(*split_cells(item[1], label_columns), lines.file, item[0])

@@ -1,6 +1,7 @@
-"""Where one sentence ends and the next begins, so that a long text can be translated piece by piece.
+"""Sentence splitting, so that a long text can be translated sentence by sentence.
 
-In doubt it does not cut: two sentences in one piece do less harm than half a sentence. `"".join(pieces)` is the text.
+In doubt the text is not split: two sentences in one part do less harm than half a sentence. The parts concatenate to
+the text.
 """
 
 import re
@@ -21,18 +22,18 @@ BEFORE_NUMBERS = re.compile(
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences, each with the white space that follows it."""
+    """The sentences, each with the white space after it."""
     words = WORD.findall(text)
     sentences, start = [], 0
     for i, (word, after) in enumerate(zip(words, words[1:], strict=False), 1):
-        if ends(word, after):
+        if is_sentence_end(word, after):
             sentences.append("".join(words[start:i]))
             start = i
     return [*sentences, "".join(words[start:])] if words else []
 
 
-def ends(word: str, after: str) -> bool:
-    """Is `word` the last one of its sentence? Both come with the white space behind them."""
+def is_sentence_end(word: str, after: str) -> bool:
+    """Whether `word` is the last of its sentence. Both words include the white space after them."""
     bare = word.rstrip()
     if word.count("\n") > 1 and bare or bare[:1] in tuple("。！？"):
         return True
@@ -40,11 +41,11 @@ def ends(word: str, after: str) -> bool:
     follower = after.rstrip().lstrip(OPENING)
     if bare == word or not core.endswith((".", "!", "?", "…")) or not follower or follower[0].islower():
         return False
-    return not core.endswith(".") or core.endswith("..") or not abbreviated(core[:-1].lstrip(OPENING), follower)
+    return not core.endswith(".") or core.endswith("..") or not is_abbreviation(core[:-1].lstrip(OPENING), follower)
 
 
-def abbreviated(stem: str, follower: str) -> bool:
-    """Does the full stop after `stem` belong to it? Dr. Who, J. Bach, z. B., the U.S. Army, No. 5, am 3. Oktober."""
+def is_abbreviation(stem: str, follower: str) -> bool:
+    """Whether the full stop belongs to `stem`: Dr. Who, J. Bach, z. B., the U.S. Army, No. 5, am 3. Oktober."""
     if BEFORE_NAMES.fullmatch(stem) or follower[0].isdigit() and BEFORE_NUMBERS.fullmatch(stem):
         return True
     if stem.isdigit():

@@ -1,6 +1,6 @@
-"""Words with a tag each, from files: CoNLL columns, CoNLL-U, JSON lines or two parallel files; plain or gzip.
+"""Words with one tag each, from files: CoNLL columns, CoNLL-U, JSON lines or two parallel files; plain or gzip.
 
-Every sentence gives exactly one `Tagged` or one `BadRow`; its line is the first line of the sentence.
+Every sentence gives exactly one `TaggedText` or one `BadRow`; its line is the first line of the sentence.
 """
 
 import json
@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard.data.lines import UTF8, BadRow, Dialect, Lines, Note
-from regard.data.parallel_text import file_suffixes, json_objects, parallel, value_at
-from regard.data.tables import numbered
-from regard.data.text_checks import check_text, misnamed
+from regard.data.parallel_text import field_value, file_suffixes, json_objects, parallel_lines
+from regard.data.tables import parse_column_numbers
+from regard.data.text_checks import check_label, check_text
 
-CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
-PART = re.compile(r"\d+[-.]\d+")  # the id of a fused token (3-4) or of an empty node (8.1): no word of the sentence
-WORDS = ("words", "tokens")  # what JSON may call them
-TAGS = ("tags", "labels", "ner_tags", "pos_tags", "upos")
+CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+NON_WORD_ID = re.compile(r"\d+[-.]\d+")  # of a multiword token (3-4) or an empty node (8.1)
+WORD_KEYS = ("words", "tokens")  # in JSON; the first that exists is read
+TAG_KEYS = ("tags", "labels", "ner_tags", "pos_tags", "upos")
 
 
 class TaggedText(NamedTuple):
@@ -43,54 +43,60 @@ class TaggedText(NamedTuple):
 def read_tagged(
     files: Sequence[str | Path], fields: Sequence[str] | None = None, dialect: Dialect = UTF8
 ) -> Iterator[TaggedText | BadRow | Note]:
-    """One file is CoNLL-U (.conllu), JSON lines (.jsonl, .json) or, under any other name, CoNLL columns; two are
-    parallel: the words of a sentence a line, and their tags.
+    """One file is CoNLL-U (.conllu), JSON lines (.jsonl, .json) or, with any other suffix, CoNLL columns; two files are
+    parallel: the words of one sentence per line, and their tags.
 
-    `fields` are word and tag: column numbers from 1, in CoNLL-U also names, keys in JSON; a single name is the tag's.
-    Unless given they are the first and the last column, in CoNLL-U form and upos.
+    `fields` are word and tag: column numbers from 1, in CoNLL-U also names, in JSON keys; a single name is that of the
+    tag. By default they are the first and the last column, in CoNLL-U form and upos.
     """
     if fields and len(fields) > 2:
-        raise ValueError(f"fields are those of word and tag, not {' '.join(fields)}")
-    kinds, parts = file_suffixes(files), [Lines(file, dialect.encoding) for file in files]
-    if dialect.separator and (len(kinds) != 1 or kinds[0] in (".jsonl", ".json", ".conllu")):
-        raise ValueError(f"{' '.join(map(str, files))}: --separator is for one file of columns, as .conll is")
-    match kinds:
+        raise ValueError(f"fields are word and tag, not {' '.join(fields)}")
+    suffixes, parts = file_suffixes(files), [Lines(file, dialect.encoding) for file in files]
+    if dialect.separator and (len(suffixes) != 1 or suffixes[0] in (".jsonl", ".json", ".conllu")):
+        raise ValueError(f"{' '.join(map(str, files))}: --separator is for one file with columns, e.g. .conll")
+    match suffixes:
         case [".jsonl" | ".json"]:
-            yield from from_objects(parts[0], fields)
+            yield from sentences_from_json(parts[0], fields)
         case [".conllu"]:
-            yield from from_columns(conllu_cells(parts[0]), parts[0].file, conllu_columns(fields, parts[0].file))
+            yield from sentences_from_columns(
+                conllu_cells(parts[0]), parts[0].file, conllu_columns(fields, parts[0].file)
+            )
         case [_]:
-            chosen = numbered(two_numbers(fields, parts[0].file), parts[0].file) if fields else [0, -1]
-            yield from from_columns(conll_cells(parts[0], dialect.separator), parts[0].file, chosen)
-        case [_, _] if {".jsonl", ".json", ".conllu", ".conll"} & {*kinds}:
+            indices = parse_column_numbers(two_numbers(fields, parts[0].file), parts[0].file) if fields else [0, -1]
+            yield from sentences_from_columns(conll_cells(parts[0], dialect.separator), parts[0].file, indices)
+        case [_, _] if {".jsonl", ".json", ".conllu", ".conll"} & {*suffixes}:
             raise ValueError(
                 f"{files[0]} {files[1]}: two files are read as parallel, words and tags, "
-                "but .conll, .conllu and .jsonl hold both; join them into one file"
+                "but .conll, .conllu and .jsonl contain both; join them into one file"
             )
         case [_, _] if fields:
             raise ValueError(f"{files[0]} {files[1]}: parallel files have no fields like {' and '.join(fields)}")
         case [_, _]:
-            for row in parallel(*parts):
-                yield row if isinstance(row, BadRow) else tagged(split(row[1]), split(row[2]), parts[0].file, row[0])
+            for row in parallel_lines(*parts):
+                yield (
+                    row
+                    if isinstance(row, BadRow)
+                    else check_sentence(split_words(row[1]), split_words(row[2]), parts[0].file, row[0])
+                )
         case _:
             raise ValueError(f"words and tags come from one file or two parallel ones, not from {len(files)}")
     for part in parts:
         yield from part.notes()
 
 
-def split(line: str) -> list[str]:
-    """Only blanks and tabs stand between words: other white space may stand in them."""
+def split_words(line: str) -> list[str]:
+    """Blanks and tabs separate words; a word may contain other white space."""
     return [word for word in re.split("[ \t]", line) if word]
 
 
-def tagged(words: Sequence[str], tags: Sequence[str], file: str, line: int) -> TaggedText | BadRow:
+def check_sentence(words: Sequence[str], tags: Sequence[str], file: str, line: int) -> TaggedText | BadRow:
     if len(words) != len(tags):
         return BadRow(file, line, "unequal counts", f"{len(words)} words, but {len(tags)} tags")
     if not words:
-        return BadRow(file, line, "empty", "there are no words")
+        return BadRow(file, line, "empty", "the sentence has no words")
     bads = (
         *(check_text("word", word, file, line) for word in words),
-        *(misnamed("tag", tag, file, line) for tag in tags),
+        *(check_label("tag", tag, file, line) for tag in tags),
     )
     return next((bad for bad in bads if bad), None) or TaggedText(tuple(words), tuple(tags), file, line)
 
@@ -103,29 +109,29 @@ def two_numbers(fields: Sequence[str], file: str) -> Sequence[str]:
 
 def conllu_columns(fields: Sequence[str] | None, file: str) -> list[int]:
     if fields and len(fields) == 2 and all(field.isdecimal() for field in fields):
-        return numbered(fields, file)
+        return parse_column_numbers(fields, file)
     names = [field.lower() for field in fields or ("upos",)]
-    if not {*names} <= {*CONLLU}:
-        raise ValueError(f"{file}: word and tag are two of {', '.join(CONLLU)}, not {' '.join(fields or ())}")
-    return [CONLLU.index(name) for name in ["form", *names][-2:]]
+    if not {*names} <= {*CONLLU_COLUMNS}:
+        raise ValueError(f"{file}: word and tag are two of {', '.join(CONLLU_COLUMNS)}, not {' '.join(fields or ())}")
+    return [CONLLU_COLUMNS.index(name) for name in ["form", *names][-2:]]
 
 
-Cells = tuple[int, list[str]] | BadRow | None  # None ends a sentence
+ConllCells = tuple[int, list[str]] | BadRow | None  # None ends a sentence
 
 
-def conll_cells(lines: Lines, separator: str | None = None) -> Iterator[Cells]:
-    """Columns between tabs or, in a line without, between blanks; unless a separator is given."""
+def conll_cells(lines: Lines, separator: str | None = None) -> Iterator[ConllCells]:
+    """Columns, separated by `separator`; by default by tabs, or by blanks in a line without tabs."""
     for number, line in enumerate(lines, 1):
         if isinstance(line, BadRow):
             yield line
         elif not line.strip() or line.startswith("-DOCSTART-"):
             yield None
         else:
-            between = separator or ("\t" if "\t" in line else None)
-            yield number, line.split(between) if between else split(line)
+            delimiter = separator or ("\t" if "\t" in line else None)
+            yield number, line.split(delimiter) if delimiter else split_words(line)
 
 
-def conllu_cells(lines: Lines) -> Iterator[Cells]:
+def conllu_cells(lines: Lines) -> Iterator[ConllCells]:
     for number, line in enumerate(lines, 1):
         if isinstance(line, BadRow):
             yield line
@@ -133,73 +139,73 @@ def conllu_cells(lines: Lines) -> Iterator[Cells]:
             yield None
         elif not line.startswith("#"):
             cells = line.split("\t")
-            if len(cells) != len(CONLLU):
-                detail = f"the line has {len(cells)} columns between tabs, CoNLL-U has {len(CONLLU)}"
+            if len(cells) != len(CONLLU_COLUMNS):
+                detail = f"the line has {len(cells)} tab-separated columns, CoNLL-U has {len(CONLLU_COLUMNS)}"
                 yield BadRow(lines.file, number, "unequal counts", detail)
-            elif not PART.fullmatch(cells[0]):
+            elif not NON_WORD_ID.fullmatch(cells[0]):
                 yield number, cells
 
 
-def from_columns(rows: Iterator[Cells], file: str, chosen: list[int]) -> Iterator[TaggedText | BadRow]:
-    """A sentence with a bad line is bad as a whole."""
-    wide, some, bad = 0, False, None
-    found: list[tuple[int, list[str]]] = []
+def sentences_from_columns(rows: Iterator[ConllCells], file: str, indices: list[int]) -> Iterator[TaggedText | BadRow]:
+    """A bad line makes its whole sentence bad."""
+    width, has_bad, bad = 0, False, None
+    sentence: list[tuple[int, list[str]]] = []
     for row in chain(rows, [None]):
         if isinstance(row, BadRow):
             bad = bad or row
         elif row is not None:
-            wide = wide or len(row[1])
-            bad = bad or misfit(row, wide, chosen, file)
-            found.append(row)
+            width = width or len(row[1])
+            bad = bad or check_cells(row, width, indices, file)
+            sentence.append(row)
         elif bad:
-            some = True
+            has_bad = True
             yield bad
-            bad, found = None, []
-        elif found:
-            words, tags = (tuple(cells[column] for _, cells in found) for column in chosen)
-            yield TaggedText(words, tags, file, found[0][0])
-            found = []
-    if not wide and not some:
-        raise ValueError(f"{file}: there are no words in it")
+            bad, sentence = None, []
+        elif sentence:
+            words, tags = (tuple(cells[i] for _, cells in sentence) for i in indices)
+            yield TaggedText(words, tags, file, sentence[0][0])
+            sentence = []
+    if not width and not has_bad:
+        raise ValueError(f"{file}: the file contains no words")
 
 
-def misfit(row: tuple[int, list[str]], wide: int, chosen: list[int], file: str) -> BadRow | None:
+def check_cells(row: tuple[int, list[str]], width: int, indices: list[int], file: str) -> BadRow | None:
     number, cells = row
-    if len(cells) != wide:
-        detail = f"the line has {len(cells)} columns, that of the first word has {wide}"
+    if len(cells) != width:
+        detail = f"the line has {len(cells)} columns, the line of the first word has {width}"
         return BadRow(file, number, "unequal counts", detail)
-    needed = max(1, *chosen) + 1
-    if wide < needed:
-        return BadRow(file, number, "missing column", f"the line has {wide} of the {needed} columns needed")
-    return check_text("word", cells[chosen[0]], file, number) or misnamed("tag", cells[chosen[1]], file, number)
+    needed = max(1, *indices) + 1
+    if width < needed:
+        return BadRow(file, number, "missing column", f"the line has {width} of the {needed} columns needed")
+    return check_text("word", cells[indices[0]], file, number) or check_label("tag", cells[indices[1]], file, number)
 
 
-def from_objects(lines: Lines, fields: Sequence[str] | None) -> Iterator[TaggedText | BadRow]:
+def sentences_from_json(lines: Lines, fields: Sequence[str] | None) -> Iterator[TaggedText | BadRow]:
     for item in json_objects(lines):
         if isinstance(item, BadRow):
             yield item
             continue
         number, row = item
-        words, tags = [usual(row, WORDS), *(fields or (usual(row, TAGS),))][-2:]
-        values = [value_at(row, name, lines.file, number) for name in (words, tags)]
+        words, tags = [first_key(row, WORD_KEYS), *(fields or (first_key(row, TAG_KEYS),))][-2:]
+        values = [field_value(row, name, lines.file, number) for name in (words, tags)]
         missing = [value for value in values if isinstance(value, BadRow)]
-        unfit = [name for name, value in zip((words, tags), values, strict=True) if not is_list(value)]
+        wrong_types = [name for name, value in zip((words, tags), values, strict=True) if not is_list(value)]
         if missing:
             yield missing[0]
-        elif unfit:
-            yield BadRow(lines.file, number, "wrong type", f"field {unfit[0]!r} is no list of strings")
+        elif wrong_types:
+            yield BadRow(lines.file, number, "wrong type", f"field {wrong_types[0]!r} is not a list of strings")
         else:
-            said = [[as_text(part) for part in value] for value in values]
-            yield tagged(said[0], said[1], lines.file, number)
+            columns = [[to_text(part) for part in value] for value in values]
+            yield check_sentence(columns[0], columns[1], lines.file, number)
 
 
-def usual(names: Collection[str], known: tuple[str, ...]) -> str:
-    return next((name for name in known if name in names), known[0])
+def first_key(available: Collection[str], keys: tuple[str, ...]) -> str:
+    return next((key for key in keys if key in available), keys[0])
 
 
 def is_list(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(part, str | int) for part in value)
 
 
-def as_text(part: str | int) -> str:
+def to_text(part: str | int) -> str:
     return part if isinstance(part, str) else json.dumps(part)

@@ -1,10 +1,10 @@
-"""Learning which pieces there are, from the text itself.
+"""Train a tokenizer on the training texts.
 
-What surrounds a text, and whether every space of it counts, is a `Layout`:
+A `TokenizerLayout` states the special tokens, and whether white space is preserved:
 
-TRANSLATING   a b c </s>                          </s> = 0, <unk> = 1, the pieces, <pad> last: as Marian has it
-READING       [CLS] a b c [SEP] d e f [SEP]       [PAD] [UNK] [CLS] [SEP] [MASK], the pieces: as in BERT
-WRITING       a b c                               </s> <pad> <unk>, the pieces; every space and line break counts
+MARIAN_LAYOUT   a b c </s>                          </s> = 0, <unk> = 1, the tokens, <pad> last
+BERT_LAYOUT     [CLS] a b c [SEP] d e f [SEP]       [PAD] [UNK] [CLS] [SEP] [MASK], the tokens
+GPT_LAYOUT      a b c                               </s> <pad> <unk>, the tokens; preserves all white space
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from itertools import islice
 from typing import Any, Literal
 
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from tokenizers import Tokenizer as Engine
+from tokenizers import Tokenizer as Backend
 
 from regard.choose import must
 from regard.data.tokenizer import Tokenizer, added_tokens
 
-SIZES = (250, 500, 1_000, 2_000, 3_000, 4_000, 6_000, 8_000, 12_000, 16_000, 24_000, 32_000)
-TOGETHER = 1_000  # texts whose words are counted at once
-SEEN = 150  # words of running text for each piece; Gowda & May 2020 ask for 100 sightings of nearly every piece
+VOCAB_SIZES = (250, 500, 1_000, 2_000, 3_000, 4_000, 6_000, 8_000, 12_000, 16_000, 24_000, 32_000)
+TEXTS_PER_COUNT = 1_000  # texts that are normalised at once to count words
+WORDS_PER_TOKEN = 150  # running words per token; Gowda & May 2020: nearly every token should occur 100 times
 
 
 @dataclass(frozen=True)
 class TokenizerOptions:
-    """How text is cut."""
+    """How text becomes tokens."""
 
-    tokenizer: Literal["bpe", "unigram", "characters", "bytes"] = "bpe"  # how the tokenizer's pieces are found
-    vocab_size: int | None = None  # pieces in its list; chosen from the data unless given
-    lowercase: bool = False  # read capital letters as small ones
+    tokenizer: Literal["bpe", "unigram", "characters", "bytes"] = "bpe"  # tokenizer algorithm
+    vocab_size: int | None = None  # tokens of the vocabulary; default: from the amount of text
+    lowercase: bool = False  # convert text to lower case
 
     def __post_init__(self) -> None:
         must(self, vocab_size=(self.vocab_size is None or self.vocab_size >= 1, "at least 1"))
@@ -41,14 +41,14 @@ class TokenizerOptions:
 
 @dataclass(frozen=True)
 class TokenizerLayout:
-    """The special tokens, the roles they play, and where they stand around a text."""
+    """The special tokens, their roles, and their places around a text."""
 
-    first: tuple[str, ...]
-    last: tuple[str, ...]
-    roles: dict[str, str]  # as tokenizer_config.json calls them
-    single: str | None = None
-    pair: str | None = None
-    exact: bool = False  # decode(encode(text)) == text, whatever the text
+    first: tuple[str, ...]  # special tokens before all others in the vocabulary
+    last: tuple[str, ...]  # special tokens after all others
+    roles: dict[str, str]  # by the keys of tokenizer_config.json
+    single: str | None = None  # template of a text, as in TemplateProcessing
+    pair: str | None = None  # template of a pair of texts
+    exact: bool = False  # decode(encode(text)) == text for every text
 
 
 MARIAN_LAYOUT = TokenizerLayout(
@@ -76,133 +76,135 @@ GPT_LAYOUT = TokenizerLayout(
 
 
 def train_tokenizer(
-    texts: Iterable[str], pieces: TokenizerOptions, layout: TokenizerLayout = MARIAN_LAYOUT
+    texts: Iterable[str], options: TokenizerOptions, layout: TokenizerLayout = MARIAN_LAYOUT
 ) -> Tokenizer:
-    """A tokenizer from the training side of the data; the same texts give the same one."""
+    """A tokenizer, trained on `texts`; equal texts give equal tokenizers, in any order."""
     kinds = ("bpe", "characters", "bytes") if layout.exact else ("bpe", "unigram", "characters")
-    if pieces.tokenizer not in kinds:
-        raise ValueError(f"--tokenizer {pieces.tokenizer} is not for this task: choose {', '.join(kinds)}")
-    engine = _exact(texts, pieces, layout) if layout.exact else _worded(texts, pieces, layout)
-    if pieces.vocab_size and engine.get_vocab_size() != pieces.vocab_size:
+    if options.tokenizer not in kinds:
+        raise ValueError(f"--tokenizer {options.tokenizer} is not for this task: choose one of {', '.join(kinds)}")
+    backend = _train_exact(texts, options, layout) if layout.exact else _train_word_level(texts, options, layout)
+    if options.vocab_size and backend.get_vocab_size() != options.vocab_size:
         raise ValueError(
-            f"--vocab-size {pieces.vocab_size} cannot be learnt from this data: it gives {engine.get_vocab_size()} pieces. "
-            f"Take that or fewer, or leave --vocab-size out"
+            f"--vocab-size {options.vocab_size} cannot be reached: this data gives {backend.get_vocab_size()} tokens. "
+            f"Choose at most that, or leave --vocab-size out"
         )
     if layout.single:
-        engine.post_processor = processors.TemplateProcessing(
+        backend.post_processor = processors.TemplateProcessing(
             single=layout.single,
             pair=layout.pair or "$A $B:1",
-            special_tokens=[(token, engine.token_to_id(token)) for token in layout.first + layout.last],
+            special_tokens=[(token, backend.token_to_id(token)) for token in layout.first + layout.last],
         )
-    return Tokenizer(engine, layout.roles)
+    return Tokenizer(backend, layout.roles)
 
 
-def fitting_size(words: int) -> int:
-    """The largest list whose pieces are seen often enough on average to be learnt."""
-    return max(size for size in SIZES if size == SIZES[0] or size * SEEN <= words)
+def choose_vocab_size(words: int) -> int:
+    """The largest size whose tokens occur often enough on average."""
+    return max(size for size in VOCAB_SIZES if size == VOCAB_SIZES[0] or size * WORDS_PER_TOKEN <= words)
 
 
-def count_words(texts: Iterable[str], engine: Engine) -> Counter[str]:
-    """Words as the tokenizer will see them: pieces never cross them, so their counts are all there is to learn."""
-    normal, cut = engine.normalizer, engine.pre_tokenizer
+def count_words(texts: Iterable[str], backend: Backend) -> Counter[str]:
+    """Counts of the pre-tokenized words. No token spans words, so training needs only the counts."""
+    normalizer, pre_tokenizer = backend.normalizer, backend.pre_tokenizer
     lines: Counter[str] = Counter()
     source = iter(texts)
-    while batch := list(islice(source, TOGETHER)):
-        lines.update(normal.normalize_str("\n".join(batch)).split(" "))
+    while batch := list(islice(source, TEXTS_PER_COUNT)):
+        lines.update(normalizer.normalize_str("\n".join(batch)).split(" "))
     words: Counter[str] = Counter()
     for word, count in lines.items():
-        for piece, _ in cut.pre_tokenize_str(word):
+        for piece, _ in pre_tokenizer.pre_tokenize_str(word):
             words[piece] += count
     return words
 
 
-def _worded(texts: Iterable[str], pieces: TokenizerOptions, layout: TokenizerLayout) -> Engine:
-    """A word starts with \u2581, punctuation stands alone, and runs of spaces are one."""
-    unknown = layout.roles["unk_token"]
-    engine = Engine(models.Unigram() if pieces.tokenizer == "unigram" else models.BPE(unk_token=unknown, fuse_unk=True))
-    small = [normalizers.Lowercase()] if pieces.lowercase else []
-    normal = normalizers.Sequence(
-        [normalizers.NFC(), *small, normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
+def _train_word_level(texts: Iterable[str], options: TokenizerOptions, layout: TokenizerLayout) -> Backend:
+    """A word starts with \u2581, punctuation is separate, and a run of white space counts as one space."""
+    unk_token = layout.roles["unk_token"]
+    backend = Backend(
+        models.Unigram() if options.tokenizer == "unigram" else models.BPE(unk_token=unk_token, fuse_unk=True)
     )
-    cut = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation("isolated")])
-    engine.normalizer, engine.pre_tokenizer, engine.decoder = normal, cut, decoders.Metaspace()
-    words = count_words(texts, engine)
+    lowercase = [normalizers.Lowercase()] if options.lowercase else []
+    normalizer = normalizers.Sequence(
+        [normalizers.NFC(), *lowercase, normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
+    )
+    pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation("isolated")])
+    backend.normalizer, backend.pre_tokenizer, backend.decoder = normalizer, pre_tokenizer, decoders.Metaspace()
+    words = count_words(texts, backend)
     if not words:
-        raise ValueError("there is no text to learn a tokenizer from")
-    least = len(set().union(*words)) + len(layout.first) + len(layout.last)  # every letter is a piece
-    if pieces.vocab_size and pieces.tokenizer != "characters" and pieces.vocab_size <= least:
+        raise ValueError("there is no text to train a tokenizer on")
+    min_size = len(set().union(*words)) + len(layout.first) + len(layout.last)  # every character is a token
+    if options.vocab_size and options.tokenizer != "characters" and options.vocab_size <= min_size:
         raise ValueError(
-            f"--vocab-size {pieces.vocab_size} cannot hold the letters of this data: they are {least} pieces by themselves. "
-            f"Take more than that, or leave --vocab-size out"
+            f"--vocab-size {options.vocab_size} cannot contain the characters of this data, {min_size} tokens. "
+            f"Choose more than that, or leave --vocab-size out"
         )
-    size = max(1, (pieces.vocab_size or max(least, fitting_size(words.total()))) - len(layout.last))
-    engine.pre_tokenizer, engine.normalizer = None, None  # the words are cut already
+    size = max(1, (options.vocab_size or max(min_size, choose_vocab_size(words.total()))) - len(layout.last))
+    backend.pre_tokenizer, backend.normalizer = None, None  # the words are pre-tokenized already
     common: dict[str, Any] = {"special_tokens": added_tokens(layout.first), "show_progress": False}
     trainer = {
         "bpe": lambda: trainers.BpeTrainer(vocab_size=size, **common),
-        "unigram": lambda: trainers.UnigramTrainer(vocab_size=size, unk_token=unknown, **common),
-        "characters": lambda: trainers.BpeTrainer(vocab_size=0, **common),  # the alphabet, and nothing joined
-    }[pieces.tokenizer]()
-    engine.train_from_iterator(([word] * words[word] for word in sorted(words)), trainer)
-    if pieces.tokenizer == "unigram":
-        engine.model = _settled(engine, layout)
-    engine.pre_tokenizer, engine.normalizer = cut, normal
-    engine.add_special_tokens(added_tokens(layout.last))
-    return engine
+        "unigram": lambda: trainers.UnigramTrainer(vocab_size=size, unk_token=unk_token, **common),
+        "characters": lambda: trainers.BpeTrainer(vocab_size=0, **common),  # the alphabet, without merges
+    }[options.tokenizer]()
+    backend.train_from_iterator(([word] * words[word] for word in sorted(words)), trainer)
+    if options.tokenizer == "unigram":
+        backend.model = _make_deterministic(backend, layout)
+    backend.pre_tokenizer, backend.normalizer = pre_tokenizer, normalizer
+    backend.add_special_tokens(added_tokens(layout.last))
+    return backend
 
 
-def _exact(texts: Iterable[str], pieces: TokenizerOptions, layout: TokenizerLayout) -> Engine:
-    """Bytes, joined to larger pieces or not, or letters: what is read is given back to the last space."""
-    small = normalizers.Lowercase() if pieces.lowercase else None
-    seen, letters = 0, set[str]()
+def _train_exact(texts: Iterable[str], options: TokenizerOptions, layout: TokenizerLayout) -> Backend:
+    """Byte-level BPE, bytes or characters: decoding restores the text, including white space."""
+    lowercase = normalizers.Lowercase() if options.lowercase else None
+    num_words, characters = 0, set[str]()
 
-    def counted() -> Iterable[str]:
-        nonlocal seen
+    def count_texts() -> Iterable[str]:
+        nonlocal num_words
         for text in texts:
-            seen += len(text.split())
-            letters.update(small.normalize_str(text) if small else text)
+            num_words += len(text.split())
+            characters.update(lowercase.normalize_str(text) if lowercase else text)
             yield text
 
-    if pieces.tokenizer == "characters":
-        for _ in counted():
+    if options.tokenizer == "characters":
+        for _ in count_texts():
             pass
-        names = [*layout.first, *sorted(letters)]
-        engine = Engine(models.WordLevel({name: i for i, name in enumerate(names)}, layout.roles["unk_token"]))
-        engine.pre_tokenizer, engine.decoder = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated"), decoders.Fuse()
-        engine.add_special_tokens(added_tokens(layout.first))
+        names = [*layout.first, *sorted(characters)]
+        backend = Backend(models.WordLevel({name: i for i, name in enumerate(names)}, layout.roles["unk_token"]))
+        backend.pre_tokenizer, backend.decoder = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated"), decoders.Fuse()
+        backend.add_special_tokens(added_tokens(layout.first))
     else:
-        joined = pieces.tokenizer == "bpe"
-        engine = Engine(models.BPE())
-        engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=joined)
-        engine.decoder = decoders.ByteLevel()
-        held = list(counted()) if joined else []
-        bare = len(layout.first) + len(alphabet := sorted(pre_tokenizers.ByteLevel.alphabet()))
-        size = pieces.vocab_size or max(bare, fitting_size(seen))
-        if joined and size < bare:
+        merges = options.tokenizer == "bpe"
+        backend = Backend(models.BPE())
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=merges)
+        backend.decoder = decoders.ByteLevel()
+        corpus = list(count_texts()) if merges else []
+        base_size = len(layout.first) + len(alphabet := sorted(pre_tokenizers.ByteLevel.alphabet()))
+        size = options.vocab_size or max(base_size, choose_vocab_size(num_words))
+        if merges and size < base_size:
             raise ValueError(
-                f"--vocab-size {size} cannot hold the 256 bytes: take more than {bare}, or --tokenizer characters"
+                f"--vocab-size {size} cannot contain 256 bytes: choose more than {base_size}, or --tokenizer characters"
             )
         trainer = trainers.BpeTrainer(
-            vocab_size=size if joined else 0,
+            vocab_size=size if merges else 0,
             special_tokens=added_tokens(layout.first),
             initial_alphabet=alphabet,
             show_progress=False,
         )
-        engine.train_from_iterator(held, trainer)
-    if small:
-        engine.normalizer = small
-    if pieces.tokenizer != "bytes" and not letters:
-        raise ValueError("there is no text to learn a tokenizer from")
-    return engine
+        backend.train_from_iterator(corpus, trainer)
+    if lowercase:
+        backend.normalizer = lowercase
+    if options.tokenizer != "bytes" and not characters:
+        raise ValueError("there is no text to train a tokenizer on")
+    return backend
 
 
-def _settled(engine: Engine, layout: TokenizerLayout) -> models.Unigram:
-    """The trainer goes through a hash table, in a random order: each run finds the same pieces, but with other last
-    digits, and puts the letters it had thrown away back in any order, 0.0001 apart."""
-    found = json.loads(engine.to_str())["model"]["vocab"]
-    names, pieces = found[: len(layout.first)], found[len(layout.first) :]
-    least = min(score for _, score in pieces)
-    near = least + 0.0001 * len(pieces)
-    rounded = [(p, round(least if len(p) == 1 and score < near else score, 4)) for p, score in pieces]
-    settled = [*map(tuple, names), *sorted(rounded, key=lambda p: (-p[1], p[0]))]
-    return models.Unigram(settled, unk_id=layout.first.index(layout.roles["unk_token"]))
+def _make_deterministic(backend: Backend, layout: TokenizerLayout) -> models.Unigram:
+    """The trainer iterates over a hash table in random order: every run finds the same pieces, but the last digits of
+    scores differ, and pruned characters return in any order, 0.0001 apart. So scores are rounded and sorted."""
+    vocab = json.loads(backend.to_str())["model"]["vocab"]
+    special, pieces = vocab[: len(layout.first)], vocab[len(layout.first) :]
+    lowest = min(score for _, score in pieces)
+    limit = lowest + 0.0001 * len(pieces)
+    rounded = [(p, round(lowest if len(p) == 1 and score < limit else score, 4)) for p, score in pieces]
+    ordered = [*map(tuple, special), *sorted(rounded, key=lambda p: (-p[1], p[0]))]
+    return models.Unigram(ordered, unk_id=layout.first.index(layout.roles["unk_token"]))

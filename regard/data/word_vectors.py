@@ -1,7 +1,6 @@
-"""Word vectors learnt elsewhere, in word2vec's text form (Mikolov et al. 2013): a word and its numbers a line.
+"""Pre-trained word vectors in the text format of word2vec (Mikolov et al. 2013): a word and its numbers per line.
 
-The first line may tell how many words there are and how long a vector is; GloVe's files have no such line. Files are
-plain or gzip.
+The first line may hold the number of words and the dimension; files of GloVe have no such line. Plain or gzip.
 """
 
 import re
@@ -16,13 +15,13 @@ from regard.data.parallel_text import file_suffixes
 NUMBER = re.compile(r"-?\d*\.?\d+(e[-+]?\d+)?", re.IGNORECASE)
 
 
-def read_word_vectors(file: str | Path, wanted: set[str]) -> dict[str, npt.NDArray[np.float32]]:
-    """The vectors of the wanted words; only these are held. Of two vectors for a word, the first counts."""
+def read_word_vectors(file: str | Path, words: set[str]) -> dict[str, npt.NDArray[np.float32]]:
+    """The vectors of `words`; all others are skipped. The first vector of a word counts."""
     file_suffixes([file])
-    found: dict[str, npt.NDArray[np.float32]] = {}
+    vectors: dict[str, npt.NDArray[np.float32]] = {}
     dim = 0
     for number, line in enumerate(Lines(file), 1):
-        if isinstance(line, BadRow):  # a word cut in the middle of a letter: nobody can want it
+        if isinstance(line, BadRow):  # a word truncated inside a character matches no word
             continue
         line = line.rstrip(" ")
         blanks = line.count(" ")
@@ -31,19 +30,19 @@ def read_word_vectors(file: str | Path, wanted: set[str]) -> dict[str, npt.NDArr
             continue
         dim = dim or blanks
         word = line.partition(" ")[0] if blanks == dim else line.rsplit(" ", dim)[0]
-        # GloVe has words with blanks in them, such as ". . ."; if such a word ends in a number, a vector is too long.
+        # GloVe has words with blanks, such as ". . ."; a word that ends in a number is a vector of wrong length.
         if not dim or blanks < dim or (blanks > dim and NUMBER.fullmatch(word.rpartition(" ")[2])):
-            raise ValueError(f"{file}:{number}: a word and {dim or 'its'} numbers are needed, but there are {blanks}")
-        if word in wanted and word not in found:
-            found[word] = vector(line[len(word) + 1 :], f"{file}:{number}")
-    return found
+            raise ValueError(f"{file}:{number}: expected a word and {dim or 'its'} numbers, but there are {blanks}")
+        if word in words and word not in vectors:
+            vectors[word] = parse_vector(line[len(word) + 1 :], f"{file}:{number}")
+    return vectors
 
 
-def vector(numbers: str, where: str) -> npt.NDArray[np.float32]:
+def parse_vector(numbers: str, where: str) -> npt.NDArray[np.float32]:
     try:
         values = np.array(numbers.split(" "), np.float64)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
-    if not (np.abs(values) < np.finfo(np.float32).max).all():  # so turned that NaN is refused
-        raise ValueError(f"{where}: the vector holds a number that is not finite")
+    if not (np.abs(values) < np.finfo(np.float32).max).all():  # written so that NaN is refused
+        raise ValueError(f"{where}: the vector contains a number that is not finite")
     return values.astype(np.float32)
