@@ -1,4 +1,4 @@
-"""What is written into files is read from them again, line by line, and no sentence is held out and trained on."""
+"""Pairs round-trip through files, line by line, and no source is in both splits."""
 
 import gzip
 import json
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from regard.data import lines
 from regard.data.lines import BadRow, Note
-from regard.data.parallel_text import TextPair, fold, from_memory, read, read_all_pairs, train_valid_split
+from regard.data.parallel_text import TextPair, normalize_text, pairs_from_memory, read_pairs, train_valid_split
 
 LETTER = st.characters(exclude_characters="\t\n\r\0", exclude_categories=["Cs"])
 SENTENCE = st.text(LETTER, min_size=1).filter(str.strip)
@@ -20,7 +20,7 @@ SENTENCES = st.lists(st.tuples(SENTENCE, SENTENCE), min_size=1)
 Pack = Callable[[bytes], bytes]
 SAME_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 
-ODD = "a\u2028b\x0bc\x0cd\x85e\u2029f\x1cg"  # what str.splitlines would cut
+ODD = "a\u2028b\x0bc\x0cd\x85e\u2029f\x1cg"  # str.splitlines would split it
 
 
 def write(file: Path, content: str | bytes) -> Path:
@@ -28,18 +28,23 @@ def write(file: Path, content: str | bytes) -> Path:
     return file
 
 
+def read_all(files: list[Path], fields: tuple[str, str] | None = None) -> tuple[list[TextPair], list[BadRow]]:
+    items = [*read_pairs(files, fields)]
+    return [item for item in items if isinstance(item, TextPair)], [item for item in items if isinstance(item, BadRow)]
+
+
 def plain(pairs: list[TextPair]) -> list[tuple[str, str]]:
     return [(pair.source, pair.target) for pair in pairs]
 
 
-def numbered(pairs: list[tuple[str, str]]) -> list[TextPair]:
+def make_rows(pairs: list[tuple[str, str]]) -> list[TextPair]:
     return [TextPair(source, target, "made", line) for line, (source, target) in enumerate(pairs, 1)]
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
 @given(pairs=SENTENCES)
 @SAME_FOLDER
-def test_every_format_gives_back_what_was_written(tmp_path: Path, pack: Pack, pairs: list[tuple[str, str]]) -> None:
+def test_every_format_round_trips(tmp_path: Path, pack: Pack, pairs: list[tuple[str, str]]) -> None:
     if pairs[0][0].startswith("\ufeff"):
         return  # at the start of a file this is a BOM
     write(tmp_path / "a.tsv", pack("".join(f"{s}\t{t}\n" for s, t in pairs).encode()))
@@ -47,46 +52,46 @@ def test_every_format_gives_back_what_was_written(tmp_path: Path, pack: Pack, pa
     write(tmp_path / "a.en", pack("".join(f"{s}\n" for s, _ in pairs).encode()))
     write(tmp_path / "a.de", pack(b"\xef\xbb\xbf" + "\r\n".join(t for _, t in pairs).encode()))
     for files in ["a.tsv"], ["a.jsonl"], ["a.en", "a.de"]:
-        read_again, bad = read_all_pairs([tmp_path / file for file in files])
+        result, bad = read_all([tmp_path / file for file in files])
         assert bad == []
-        assert plain(read_again) == pairs
-        assert [pair.line for pair in read_again] == [*range(1, len(pairs) + 1)]
+        assert plain(result) == pairs
+        assert [pair.line for pair in result] == [*range(1, len(pairs) + 1)]
 
 
 @given(content=st.lists(st.binary(max_size=9) | st.sampled_from([b"a\tb", b"\r", b"\n", b"\xe2"])).map(b"".join))
 @SAME_FOLDER
-def test_every_line_of_any_bytes_gives_one_pair_or_one_bad(tmp_path: Path, content: bytes) -> None:
-    pairs, bad = read_all_pairs([write(tmp_path / "a.tsv", b"a\tb\n" + content + b"\n.")])
+def test_every_line_gives_one_pair_or_one_bad_row(tmp_path: Path, content: bytes) -> None:
+    pairs, bad = read_all([write(tmp_path / "a.tsv", b"a\tb\n" + content + b"\n.")])
     assert sorted(item.line for item in pairs + bad) == [*range(1, content.count(b"\n") + 4)]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 64])
-def test_where_blocks_are_cut_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+def test_the_read_size_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     file = write(tmp_path / "a.tsv", "Größe\tsize\r\n\r\nfünf\tfive\n".encode() + b"\xff\tx\n" + f"{ODD}\tß".encode())
-    expected = list(read([file]))
-    monkeypatch.setattr(lines, "BLOCK", size)
-    assert list(read([file])) == expected
+    expected = list(read_pairs([file]))
+    monkeypatch.setattr(lines, "READ_SIZE", size)
+    assert list(read_pairs([file])) == expected
     assert [type(item) for item in expected] == [TextPair, BadRow, TextPair, BadRow, TextPair, Note, Note]
 
 
 def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:
-    pairs, bad = read_all_pairs([write(tmp_path / "a.tsv", f"{ODD}\tx{ODD}\nc\td\n")])
+    pairs, bad = read_all([write(tmp_path / "a.tsv", f"{ODD}\tx{ODD}\nc\td\n")])
     assert plain(pairs) == [(ODD, f"x{ODD}"), ("c", "d")]
     assert bad == []
 
 
-def test_gzip_is_known_by_its_bytes_not_by_its_name(tmp_path: Path) -> None:
+def test_gzip_is_detected_by_content(tmp_path: Path) -> None:
     content = b"a\tb\n"
-    packed = write(tmp_path / "packed.tsv", gzip.compress(content))
-    not_packed = write(tmp_path / "plain.tsv.gz", content)
+    compressed = write(tmp_path / "packed.tsv", gzip.compress(content))
+    uncompressed = write(tmp_path / "plain.tsv.gz", content)
     twice = write(tmp_path / "twice.tsv.gz", gzip.compress(content) + gzip.compress(content))
-    assert plain(read_all_pairs([packed])[0]) == plain(read_all_pairs([not_packed])[0]) == [("a", "b")]
-    assert plain(read_all_pairs([twice])[0]) == [("a", "b")] * 2
+    assert plain(read_all([compressed])[0]) == plain(read_all([uncompressed])[0]) == [("a", "b")]
+    assert plain(read_all([twice])[0]) == [("a", "b")] * 2
 
 
 def test_bom_and_crlf_are_stripped_and_noted(tmp_path: Path) -> None:
     file = write(tmp_path / "a.tsv", b"\xef\xbb\xbfa\tb\r\nc\td\ne\tf\r")
-    assert list(read([file])) == [
+    assert list(read_pairs([file])) == [
         TextPair("a", "b", str(file), 1),
         TextPair("c", "d", str(file), 2),
         TextPair("e", "f", str(file), 3),
@@ -95,10 +100,10 @@ def test_bom_and_crlf_are_stripped_and_noted(tmp_path: Path) -> None:
     ]
 
 
-def test_a_pair_names_its_file_as_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pair_keeps_the_file_name_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(Path("a.tsv"), "a\tb\n")
-    assert read_all_pairs(["./a.tsv"])[0] == [TextPair("a", "b", "./a.tsv", 1)]
+    assert read_all(["./a.tsv"])[0] == [TextPair("a", "b", "./a.tsv", 1)]
 
 
 @pytest.mark.parametrize(
@@ -113,39 +118,39 @@ def test_a_pair_names_its_file_as_it_was_given(tmp_path: Path, monkeypatch: pyte
         ("a.jsonl", '{"source": "house", "target": "Haus", "translation": {}}\n', None),
     ],
 )
-def test_fields_choose_what_is_read(tmp_path: Path, name: str, content: str, fields: tuple[str, str] | None) -> None:
-    pairs, bad = read_all_pairs([write(tmp_path / name, content)], fields)
+def test_fields_select_columns_and_keys(
+    tmp_path: Path, name: str, content: str, fields: tuple[str, str] | None
+) -> None:
+    pairs, bad = read_all([write(tmp_path / name, content)], fields)
     assert plain(pairs) == [("house", "Haus")]
     assert bad == []
 
 
 @pytest.mark.parametrize("block", [1, 1 << 20])
-def test_unequal_counts_name_both_and_keep_the_rest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
-) -> None:
-    monkeypatch.setattr(lines, "BLOCK", block)
+def test_unequal_counts_name_both_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr(lines, "READ_SIZE", block)
     longer, shorter = write(tmp_path / "a.en", "a\nb\nc\nd\n"), write(tmp_path / "a.de", "A\nB\n")
     for files in [longer, shorter], [shorter, longer]:
-        pairs, bad = read_all_pairs(files)
+        pairs, bad = read_all(files)
         assert len(pairs) == 2
         detail = f"{longer} has 4 lines, but {shorter} ends after 2"
         assert bad == [BadRow(str(longer), line, "unequal counts", detail) for line in (3, 4)]
 
 
-def test_a_gzip_bomb_is_refused_before_it_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gzip_bomb_is_refused_before_it_is_decompressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "LINE", 3 << 20)
-    asked, unpack = [], gzip.GzipFile.read
+    sizes, unpack = [], gzip.GzipFile.read
 
     def count(self: gzip.GzipFile, size: int = -1) -> bytes:
-        asked.append(size)
+        sizes.append(size)
         return unpack(self, size)
 
     monkeypatch.setattr(gzip.GzipFile, "read", count)
     file = write(tmp_path / "a.tsv.gz", gzip.compress(b"a\tb\n" + b"\0" * (50 << 20), compresslevel=1))
     with pytest.raises(ValueError, match=r"a\.tsv\.gz:2: a line of over 3 MB"):
-        read_all_pairs([file])
-    assert min(asked) > 0
-    assert sum(asked) <= 5 << 20
+        read_all([file])
+    assert min(sizes) > 0
+    assert sum(sizes) <= 5 << 20
 
 
 def test_an_unreadable_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,11 +160,11 @@ def test_an_unreadable_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
     file = write(tmp_path / "a.tsv", "a\tb\n")
     monkeypatch.setattr("builtins.open", refuse)
     with pytest.raises(ValueError, match=r"a\.tsv: cannot be read: Permission denied"):
-        read_all_pairs([file])
+        read_all([file])
 
 
-def test_pairs_from_memory_are_checked_like_those_from_files() -> None:
-    items = list(from_memory([("a", "b"), ("a", " "), ("\ud800", "b"), ("a", "\0")], "mine"))
+def test_pairs_from_memory_are_checked_as_those_of_files() -> None:
+    items = list(pairs_from_memory([("a", "b"), ("a", " "), ("\ud800", "b"), ("a", "\0")], "mine"))
     assert [item if isinstance(item, TextPair) else (item.file, item.line, item.reason) for item in items] == [
         TextPair("a", "b", "mine", 1),
         ("mine", 2, "empty"),
@@ -169,64 +174,64 @@ def test_pairs_from_memory_are_checked_like_those_from_files() -> None:
 
 
 @given(SENTENCES, st.floats(0.001, 0.999), st.text(max_size=3))
-def test_no_sentence_is_held_out_and_trained_on(pairs: list[tuple[str, str]], share: float, salt: str) -> None:
-    made = numbered(pairs)
-    if len({fold(pair.source) for pair in made}) < 2:
-        with pytest.raises(ValueError, match=f"cannot hold out {share} of {len(made)} pairs with 1 different"):
-            train_valid_split(made, share, salt)
+def test_no_source_is_in_both_splits(pairs: list[tuple[str, str]], share: float, salt: str) -> None:
+    rows = make_rows(pairs)
+    if len({normalize_text(pair.source) for pair in rows}) < 2:
+        with pytest.raises(ValueError, match=f"cannot hold out {share} of {len(rows)} pairs with 1 different"):
+            train_valid_split(rows, share, salt)
         return
-    kept, held = train_valid_split(made, share, salt)
-    assert kept
-    assert held
-    assert sorted(kept + held) == sorted(made)
-    assert not {fold(pair.source) for pair in kept} & {fold(pair.source) for pair in held}
-    kept_backwards, held_backwards = train_valid_split(made[::-1], share, salt)
-    assert (kept_backwards[::-1], held_backwards[::-1]) == (kept, held)
+    train, valid = train_valid_split(rows, share, salt)
+    assert train
+    assert valid
+    assert sorted(train + valid) == sorted(rows)
+    assert not {normalize_text(pair.source) for pair in train} & {normalize_text(pair.source) for pair in valid}
+    train_reversed, valid_reversed = train_valid_split(rows[::-1], share, salt)
+    assert (train_reversed[::-1], valid_reversed[::-1]) == (train, valid)
 
 
-def test_a_sentence_stays_on_its_side_when_others_come() -> None:
-    made = numbered([(f"sentence {i}", "x") for i in range(3000)])
-    held = {*train_valid_split(made[:1000], 0.1)[1]}
-    assert 60 < len(held) < 140
-    assert {pair for pair in train_valid_split(made, 0.1)[1] if pair.line <= 1000} == held
-    assert {*train_valid_split(made[:1000], 0.1, salt="other")[1]} != held
+def test_a_sentence_stays_in_its_split_when_others_are_added() -> None:
+    rows = make_rows([(f"sentence {i}", "x") for i in range(3000)])
+    valid = {*train_valid_split(rows[:1000], 0.1)[1]}
+    assert 60 < len(valid) < 140
+    assert {pair for pair in train_valid_split(rows, 0.1)[1] if pair.line <= 1000} == valid
+    assert {*train_valid_split(rows[:1000], 0.1, salt="other")[1]} != valid
 
 
-def test_spellings_of_one_sentence_stay_together() -> None:
+def test_spellings_of_a_sentence_stay_in_one_split() -> None:
     once = [(f"Straße {i}", "x") for i in range(100)]
-    again = [(f" STRASSE  {i}", "y") for i in range(100)]
-    for side in train_valid_split(numbered(once + again), 0.5):
+    respelled = [(f" STRASSE  {i}", "y") for i in range(100)]
+    for side in train_valid_split(make_rows(once + respelled), 0.5):
         lines = {pair.line for pair in side}
         assert {line % 100 for line in lines if line <= 100} == {line % 100 for line in lines if line > 100}
 
 
 @pytest.mark.parametrize("share", [0, 1, -0.1, 1.5, float("nan")])
-def test_impossible_shares_are_named(share: float) -> None:
+def test_invalid_shares_are_named(share: float) -> None:
     with pytest.raises(ValueError, match=f"between 0 and 1, not {share}"):
-        train_valid_split(numbered([("a", "b"), ("c", "d")]), share)
+        train_valid_split(make_rows([("a", "b"), ("c", "d")]), share)
 
 
-def test_nothing_cannot_be_held_out() -> None:
+def test_an_empty_list_cannot_be_split() -> None:
     with pytest.raises(ValueError, match="0 pairs"):
         train_valid_split([], 0.5)
 
 
-def test_a_pair_tells_what_it_asks_and_says() -> None:
+def test_keys_of_a_pair() -> None:
     pair = TextPair("Tee", "tea", "f", 1)
     assert (pair.input_key, pair.row_key, pair.texts) == ("Tee", "Tee\ttea", ("Tee", "tea"))
 
 
-class Sound(NamedTuple):
-    asked: str
-    said: str
+class AudioRow(NamedTuple):
+    input_key: str
+    row_key: str
     file: str
     line: int
 
 
-def test_any_row_that_tells_what_it_asks_can_be_held_out() -> None:
-    rows = [Sound(f"{i % 50:x}", str(i), "f", i) for i in range(200)]
-    kept, held = train_valid_split(rows, 0.2)
-    assert sorted(kept + held) == sorted(rows)
-    assert not {row.input_key for row in kept} & {row.input_key for row in held}
+def test_any_row_with_an_input_key_can_be_split() -> None:
+    rows = [AudioRow(f"{i % 50:x}", str(i), "f", i) for i in range(200)]
+    train, valid = train_valid_split(rows, 0.2)
+    assert sorted(train + valid) == sorted(rows)
+    assert not {row.input_key for row in train} & {row.input_key for row in valid}
     with pytest.raises(ValueError, match="of 2 examples with 1 different inputs"):
         train_valid_split([rows[0], rows[50]], 0.5)

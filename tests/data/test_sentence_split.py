@@ -1,4 +1,4 @@
-"""A text is cut between sentences, never inside one, and nothing of it is lost."""
+"""A text is split between sentences, never inside one, and the parts concatenate to the text."""
 
 import time
 
@@ -10,7 +10,7 @@ from regard.data.sentence_split import split_sentences
 
 TRICKY = st.text(st.sampled_from(" \n\t.!?…。！？」aAzBé5\"'”»(«\u2028\xa0\x85"), max_size=60)
 
-CUT = [
+SPLIT = [
     ["One. ", "Two! ", "Three? ", "Four"],
     ["Oh?! ", "Really. ", "Yes."],
     ["(Yes.) ", "“Go.” ", "He left."],
@@ -27,7 +27,7 @@ CUT = [
     ["Ja, etc. ", "Then more."],
 ]
 
-WHOLE = [
+UNSPLIT = [
     "",
     "no full stop",
     "Dr. Smith and Mrs. Jones met Prof. Dr. Meier.",
@@ -45,18 +45,18 @@ WHOLE = [
 ]
 
 
-@pytest.mark.parametrize("sentences", CUT, ids=lambda sentences: "|".join(sentences))
-def test_cuts_between_sentences(sentences: list[str]) -> None:
+@pytest.mark.parametrize("sentences", SPLIT, ids=lambda sentences: "|".join(sentences))
+def test_splits_between_sentences(sentences: list[str]) -> None:
     assert split_sentences("".join(sentences)) == sentences
 
 
-@pytest.mark.parametrize("text", WHOLE)
-def test_does_not_cut_inside_a_sentence(text: str) -> None:
+@pytest.mark.parametrize("text", UNSPLIT)
+def test_does_not_split_inside_a_sentence(text: str) -> None:
     assert split_sentences(text) == [text] * bool(text)
 
 
 @given(st.text() | TRICKY)
-def test_joined_again_they_are_the_text(text: str) -> None:
+def test_the_sentences_concatenate_to_the_text(text: str) -> None:
     sentences = split_sentences(text)
     assert "".join(sentences) == text
     assert all(sentences)
@@ -67,10 +67,10 @@ def test_a_sentence_begins_with_a_letter_not_with_space(text: str) -> None:
     assert not any(sentence[0].isspace() for sentence in split_sentences(text)[1:])
 
 
-@pytest.mark.parametrize("piece", [".", ". ", "。", " ", "\n", '"', "a.”", "A. b "])
-def test_long_runs_take_linear_time(piece: str) -> None:
-    """Of this process alone, and a hundred times what it takes: what goes back over a run again takes minutes."""
-    text = piece * 200_000
-    began = time.process_time()
+@pytest.mark.parametrize("part", [".", ". ", "。", " ", "\n", '"', "a.”", "A. b "])
+def test_long_runs_take_linear_time(part: str) -> None:
+    """In CPU time, with a margin of a hundred: quadratic time would take minutes."""
+    text = part * 200_000
+    start = time.process_time()
     assert "".join(split_sentences(text)) == text
-    assert time.process_time() - began < 30
+    assert time.process_time() - start < 30

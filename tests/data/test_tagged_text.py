@@ -1,4 +1,4 @@
-"""Words and tags come out of every kind of file as they were written; a bad line spoils its sentence and no other."""
+"""Words and tags round-trip through every format; a bad line affects only its sentence."""
 
 import gzip
 import json
@@ -37,7 +37,7 @@ def blocks(sentences: Sentences, form: str) -> str:
 @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
 @given(sentences=SENTENCES)
 @SAME_FOLDER
-def test_every_format_gives_back_what_was_written(tmp_path: Path, pack: Pack, sentences: Sentences) -> None:
+def test_every_format_round_trips(tmp_path: Path, pack: Pack, sentences: Sentences) -> None:
     def put(name: str, content: str) -> Path:
         return write(tmp_path / name, pack(content.encode()))
 
@@ -57,7 +57,7 @@ def test_every_format_gives_back_what_was_written(tmp_path: Path, pack: Pack, se
         assert [[*zip(item.words, item.tags, strict=True)] for item in items] == sentences, paths
 
 
-def test_a_sentence_tells_where_it_begins(tmp_path: Path) -> None:
+def test_the_line_of_a_sentence_is_its_first(tmp_path: Path) -> None:
     file = write(tmp_path / "a.conll", "-DOCSTART- -X- O\n\na x\nb y\n\n\nc z\n")
     assert [*read_tagged([file])] == [
         TaggedText(("a", "b"), ("x", "y"), str(file), 3),
@@ -84,12 +84,12 @@ UD = (
         (("3", "5"), "ir nosotros #", "V1 P2 S3"),
     ],
 )
-def test_conllu_leaves_out_comments_fused_tokens_and_empty_nodes(tmp_path, fields, words, tags) -> None:
+def test_conllu_skips_comments_multiword_tokens_and_empty_nodes(tmp_path, fields, words, tags) -> None:
     (row,) = read_tagged([write(tmp_path / "a.conllu", UD)], fields)
     assert (row.input_key, " ".join(row.tags), row.line) == (words, tags, 3)
 
 
-def test_a_number_sign_is_a_word_everywhere_else(tmp_path: Path) -> None:
+def test_a_number_sign_is_a_word_outside_conllu(tmp_path: Path) -> None:
     (row,) = read_tagged([write(tmp_path / "a.conll", "# O\n#tag B-x\n")])
     assert row.words == ("#", "#tag")
 
@@ -99,7 +99,7 @@ def test_fields_are_two_columns(tmp_path: Path) -> None:
     assert row[:2] == (("a", "b"), ("DT", "NN"))
 
 
-def test_other_white_space_may_stand_in_a_word(tmp_path: Path) -> None:
+def test_a_word_may_contain_other_white_space(tmp_path: Path) -> None:
     (row,) = read_tagged([write(tmp_path / "a.conll", "10\xa0000 NUM\na\u2028b X\n")])
     assert row.words == ("10\xa0000", "a\u2028b")
     (row,) = read_tagged([write(tmp_path / "b.conll", "New York\tB-x\n")])
@@ -107,7 +107,7 @@ def test_other_white_space_may_stand_in_a_word(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bad", "why"),
+    ("bad", "reason"),
     [
         (b"b", "unequal counts"),
         (b"b y z", "unequal counts"),
@@ -117,14 +117,14 @@ def test_other_white_space_may_stand_in_a_word(tmp_path: Path) -> None:
         (b"\0 y", "control character"),
     ],
 )
-def test_a_bad_line_spoils_its_sentence_only(tmp_path: Path, bad: bytes, why: str) -> None:
+def test_a_bad_line_affects_only_its_sentence(tmp_path: Path, bad: bytes, reason: str) -> None:
     file = write(tmp_path / "a.conll", b"a x\n\nc z\n" + bad + b"\nd z\n\ne z\n")
-    one, two, three = read_tagged([file])
-    assert (one.words, three.words) == (("a",), ("e",))
-    assert (two.reason, two.line) == (why, 4)
+    first, second, third = read_tagged([file])
+    assert (first.words, third.words) == (("a",), ("e",))
+    assert (second.reason, second.line) == (reason, 4)
 
 
-# files, their contents, fields, where the message says it is, what it says
+# files, contents, fields, location in the message, detail in the message
 BROKEN = {
     "one column": (["a.conll"], ["a\nb\n"], None, "a.conll:1", "1 of the 2 columns"),
     "too few columns": (["a.conll"], ["a b\n"], ("1", "4"), "a.conll:1", "2 of the 4 columns"),
@@ -132,37 +132,37 @@ BROKEN = {
     "one number": (["a.conll"], ["a b\n"], ("1",), "a.conll", "two numbers, e.g. 1 4, not 1"),
     "names of nothing": (["a.conll"], ["a b\n"], ("word", "tag"), "a.conll", "two numbers"),
     "three fields": (["a.conll"], ["a b\n"], ("1", "2", "3"), "fields", "not 1 2 3"),
-    "nine columns": (["a.conllu"], [UD.replace("\t_\n", "\n")], None, "a.conllu:2", "9 columns between tabs"),
+    "nine columns": (["a.conllu"], [UD.replace("\t_\n", "\n")], None, "a.conllu:2", "9 tab-separated columns"),
     "unknown column": (["a.conllu"], [UD], ("pos",), "a.conllu", "two of id, form"),
     "more words": (["a.in", "a.out"], ["a b\n", "x\n"], None, "a.in:1", "2 words, but 1 tags"),
     "no words": (["a.in", "a.out"], ["\n", "\n"], None, "a.in:1", "no words"),
     "more lines": (["a.in", "a.out"], ["a\nb\n", "x\n"], None, "a.in:2", "a.out ends after 1"),
     "more tags in JSON": (["a.jsonl"], ['{"words": ["a"], "tags": ["x", "y"]}'], None, "a.jsonl:1", "1 words, but 2"),
-    "no tags in JSON": (["a.jsonl"], ['{"words": ["a"]}'], None, "a.jsonl:1", "'tags'; the line has 'words': say"),
-    "tags are a string": (["a.jsonl"], ['{"words": ["a"], "tags": "x"}'], None, "a.jsonl:1", "no list of strings"),
-    "a word is null": (["a.jsonl"], ['{"words": [null], "tags": ["x"]}'], None, "a.jsonl:1", "'words' is no list"),
+    "no tags in JSON": (["a.jsonl"], ['{"words": ["a"]}'], None, "a.jsonl:1", "'tags'; the line has 'words': name"),
+    "tags are a string": (["a.jsonl"], ['{"words": ["a"], "tags": "x"}'], None, "a.jsonl:1", "not a list of strings"),
+    "a word is null": (["a.jsonl"], ['{"words": [null], "tags": ["x"]}'], None, "a.jsonl:1", "'words' is not a list"),
     "a word is empty": (["a.jsonl"], ['{"words": [""], "tags": ["x"]}'], None, "a.jsonl:1", "the word is empty"),
     "two CoNLL files": (["a.conll", "b.conll"], ["a x\n", "a x\n"], None, "a.conll", "join them"),
     "three files": (["a.x", "b.x", "c.x"], ["a", "a", "a"], None, "", "not from 3"),
     "nothing in it": (["a.conll"], [""], None, "a.conll", "the file is empty"),
-    "only blank lines": (["a.conll"], ["\n\n"], None, "a.conll", "there are no words in it"),
+    "only blank lines": (["a.conll"], ["\n\n"], None, "a.conll", "the file contains no words"),
 }
 
 
-@pytest.mark.parametrize(("files", "contents", "fields", "where", "what"), BROKEN.values(), ids=BROKEN)
-def test_broken_files_are_named(tmp_path, monkeypatch, files, contents, fields, where, what) -> None:
+@pytest.mark.parametrize(("files", "contents", "fields", "where", "detail"), BROKEN.values(), ids=BROKEN)
+def test_broken_files_are_named(tmp_path, monkeypatch, files, contents, fields, where, detail) -> None:
     monkeypatch.chdir(tmp_path)
     for file, content in zip(files, contents, strict=True):
         write(Path(file), content)
     with pytest.raises(ValueError, match=".") as error:
         lint({"train": read_tagged(files, fields)})
     assert where in str(error.value)
-    assert what in str(error.value)
+    assert detail in str(error.value)
 
 
 @given(content=st.lists(st.binary(max_size=9) | st.sampled_from([b"a\tb", b"\t", b"\n", b" ", b"\r"])).map(b"".join))
 @SAME_FOLDER
-def test_any_bytes_give_sentences_and_bads_in_order(tmp_path: Path, content: bytes) -> None:
+def test_any_bytes_give_sentences_and_bad_rows_in_order(tmp_path: Path, content: bytes) -> None:
     for name in "a.conll", "a.conllu", "a.jsonl":
         items = [*read_tagged([write(tmp_path / name, b"a\tb\n" + content + b"\n.")])]
         assert {type(item) for item in items} <= {TaggedText, BadRow, Note}
@@ -170,7 +170,7 @@ def test_any_bytes_give_sentences_and_bads_in_order(tmp_path: Path, content: byt
         assert lines == sorted({*lines})
 
 
-def test_a_row_tells_what_it_asks_and_says() -> None:
+def test_keys_of_a_row() -> None:
     row = TaggedText(("New York", "is"), ("B-x", "O"), "f", 1)
     assert (row.input_key, row.row_key, row.texts) == ("New York is", "New York is\tB-x O", ("New York is",))
 
@@ -189,7 +189,7 @@ def test_a_row_tells_what_it_asks_and_says() -> None:
         (["snips/valid.seq.in", "snips/valid.seq.out"], 700, 6_384, 70),
     ],
 )
-def test_real_sets_have_the_sentences_words_and_tags_they_should(files, sentences, words, tags) -> None:
+def test_counts_of_real_data_sets(files, sentences, words, tags) -> None:
     rows = [*read_tagged([SHARED / file for file in files])]
     assert len(rows) == sentences
     assert sum(len(row.words) for row in rows) == words
