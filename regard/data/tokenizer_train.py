@@ -202,9 +202,9 @@ def _make_deterministic(backend: Backend, layout: TokenizerLayout) -> models.Uni
     """The trainer iterates over a hash table in random order: every run finds the same pieces, but the last digits of
     scores differ, and pruned characters return in any order, 0.0001 apart. So scores are rounded and sorted."""
     vocab = json.loads(backend.to_str())["model"]["vocab"]
-    special, pieces = vocab[: len(layout.first)], vocab[len(layout.first) :]
+    special_pieces, pieces = vocab[: len(layout.first)], vocab[len(layout.first) :]
     lowest = min(score for _, score in pieces)
     limit = lowest + 0.0001 * len(pieces)
     rounded = [(p, round(lowest if len(p) == 1 and score < limit else score, 4)) for p, score in pieces]
-    ordered = [*map(tuple, special), *sorted(rounded, key=lambda p: (-p[1], p[0]))]
+    ordered = [*map(tuple, special_pieces), *sorted(rounded, key=lambda p: (-p[1], p[0]))]
     return models.Unigram(ordered, unk_id=layout.first.index(layout.roles["unk_token"]))

@@ -1,4 +1,4 @@
-"""One command in this process: its exit code, what it said, and whether it fell over; and which cases are tried."""
+"""Run one command in this process, judge its refusal, and sample the cases to run."""
 
 from __future__ import annotations
 
@@ -15,66 +15,70 @@ from unittest.mock import patch
 from regard.cli import main
 
 Case = TypeVar("Case")
-LONGEST = 2000  # characters of a message: more is no message
+MAX_MESSAGE = 2000  # characters
 
 
-class Told(NamedTuple):
-    code: int | None  # None if it fell over
+class CommandResult(NamedTuple):
+    code: int | None  # None if it raised an exception
     out: str
     err: str
 
 
-def told(args: Sequence[object], typed: bytes = b"") -> Told:
-    """What `regard ARGS` says; `typed` is its standard input."""
-    out, err, before = io.StringIO(), io.StringIO(), sys.stdin
-    sys.stdin = io.TextIOWrapper(io.BytesIO(typed))
+def run_command(args: Sequence[object], stdin: bytes = b"") -> CommandResult:
+    """The result of `regard ARGS` with this standard input."""
+    out, err, old_stdin = io.StringIO(), io.StringIO(), sys.stdin
+    sys.stdin = io.TextIOWrapper(io.BytesIO(stdin))
     try:
         with redirect_stdout(out), redirect_stderr(err):
             code: int | None = main([str(arg) for arg in args])
-    except SystemExit as leaving:
-        code = leaving.code if isinstance(leaving.code, int) else 2
+    except SystemExit as exit_error:
+        code = exit_error.code if isinstance(exit_error.code, int) else 2
     except Exception:
         code = None
         err.write(traceback.format_exc())
     finally:
-        sys.stdin = before
-    return Told(code, out.getvalue(), err.getvalue())
+        sys.stdin = old_stdin
+    return CommandResult(code, out.getvalue(), err.getvalue())
 
 
-def fault(said: Told, names: Sequence[str]) -> str:
-    """What is wrong with a refusal, that must name one of these; nothing if it is one message with exit code 2."""
-    if said.code is None:
-        return "it fell over"
-    if said.code != 2:
-        return f"its exit code is {said.code}"
-    if not any(name in said.err for name in names):
+def find_fault(result: CommandResult, names: Sequence[str]) -> str:
+    """The fault of a refusal; empty if it is one message with exit code 2 that contains one of `names`."""
+    if result.code is None:
+        return "it raised an exception"
+    if result.code != 2:
+        return f"its exit code is {result.code}"
+    if not any(name in result.err for name in names):
         return f"it names none of {', '.join(names)}"
-    if len(said.err) > LONGEST or said.err.count("regard: ") > 1 or "Traceback" in said.err:
+    if len(result.err) > MAX_MESSAGE or result.err.count("regard: ") > 1 or "Traceback" in result.err:
         return "it is not one message"
     return ""
 
 
 @contextmanager
 def skip_training() -> Iterator[None]:
-    """A run that is ready to begin is let go: everything was read and made."""
+    """A run stops when it is ready to train: data is read and model built."""
 
-    def leave(job: Any, command: str) -> int:
+    def release(job: Any, command: str) -> int:
         job.lock.release()
         return 0
 
-    with patch("regard.cli.train.follow", leave):
+    with patch("regard.cli.train.follow", release):
         yield
 
 
-def content(folder: Path) -> dict[str, bytes | None]:
-    """Every file of a folder, and every folder in it, but for the lock of the process that is at work there."""
-    found = [one for one in folder.rglob("*") if one.name != ".lock"]
-    return {str(one.relative_to(folder)): one.read_bytes() if one.is_file() else None for one in found}
+def folder_content(folder: Path) -> dict[str, bytes | None]:
+    """The content of every file of a folder, None for a folder; without the lock of a running process."""
+    paths = [path for path in folder.rglob("*") if path.name != ".lock"]
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in paths}
 
 
-def sample_cases(cases: Iterable[Case], of: Callable[[Case], Hashable], count: int) -> list[Case]:
-    """So many cases of each sort, by chance, but always the same ones."""
-    sorts: dict[Hashable, list[Case]] = {}
+def sample_cases(cases: Iterable[Case], key: Callable[[Case], Hashable], count: int) -> list[Case]:
+    """A random but fixed sample of `count` cases of each group."""
+    groups: dict[Hashable, list[Case]] = {}
     for case in cases:
-        sorts.setdefault(of(case), []).append(case)
-    return [one for sort, some in sorts.items() for one in Random(str(sort)).sample(some, min(count, len(some)))]
+        groups.setdefault(key(case), []).append(case)
+    return [
+        case
+        for group, members in groups.items()
+        for case in Random(str(group)).sample(members, min(count, len(members)))
+    ]
