@@ -51,7 +51,7 @@ def options(folder: Path, each: int) -> Iterator[Tried]:
                 one for name, option in command.options.items() for one in wrong_options.wrong_values(name, option)
             ]
             for one in sample_cases(every, lambda one, name=command.name: f"{name} {one.option}", each):
-                yield f"{command.name} {one.option}", one.how, *wrong_options.try_case(command, one)
+                yield f"{command.name} {one.option}", one.defect, *wrong_options.try_case(command, one)
 
 
 def files(folder: Path, each: int) -> Iterator[Tried]:
@@ -59,7 +59,7 @@ def files(folder: Path, each: int) -> Iterator[Tried]:
         for form in FORMS:
             reading = wrong_files.FileTrial(form, folder / form.replace(" ", "-"))
             for one in sample_cases(wrong_files.broken_cases(form), lambda one: one.file, each):
-                yield f"{form}: {one.file} {one.place}", one.how, *reading.try_case(one)
+                yield f"{form}: {one.file} {one.field}", one.defect, *reading.try_case(one)
 
 
 def folders(folder: Path, each: int) -> Iterator[Tried]:
@@ -71,7 +71,7 @@ def folders(folder: Path, each: int) -> Iterator[Tried]:
             for one in sample_cases(
                 wrong_folders.broken_cases(folder / name), lambda one, name=name: f"{name} {one.file}", each
             ):
-                yield f"{name}: {one.file} {one.place}", one.how, *answering.try_case(one)
+                yield f"{name}: {one.file} {one.field}", one.defect, *answering.try_case(one)
 
 
 def runs(folder: Path, each: int) -> Iterator[Tried]:
@@ -80,7 +80,7 @@ def runs(folder: Path, each: int) -> Iterator[Tried]:
         with skip_training():
             resuming = wrong_runs.ResumeTrial(task, run, folder / f"{task}-{model}-copy")
             for one in sample_cases(wrong_runs.broken_cases(run), lambda one, task=task: f"{task} {one.file}", each):
-                yield f"{task}-{model}: {one.file} {one.place}", one.how, *resuming.try_case(one)
+                yield f"{task}-{model}: {one.file} {one.field}", one.defect, *resuming.try_case(one)
 
 
 KINDS = {"options": (options, 2), "files": (files, 1000), "folders": (folders, 25), "runs": (runs, 50)}

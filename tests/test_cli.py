@@ -121,7 +121,7 @@ def test_what_is_typed_goes_before_what_is_remembered(german, capsys, tmp_path):
     assert (code, err) == (0, "")
     code, _, err = run(capsys, "score", german / "run", german / "a.csv", "--separator", ",")
     assert code == 2
-    assert "the first line names 'Wie ist es?;Nummer;Wörter'" in err
+    assert "the header names 'Wie ist es?;Nummer;Wörter'" in err
 
 
 def test_run_reads_other_encodings(german, capsys, tmp_path):

@@ -149,7 +149,7 @@ def test_bad_lines_are_told_by_file_and_line(row: str, why: str, detail: str, tm
     [
         (("smiles", "A", "B"), False, "--fields names the SMILES and the value, two columns or keys, not 3"),
         (("smiles",), True, "fields are smiles and a column for each label"),
-        (("smiles", "Z"), True, "no column is named 'Z'; the first line names 'smiles', 'A', 'B'"),
+        (("smiles", "Z"), True, "no column is named 'Z'; the header names 'smiles', 'A', 'B'"),
     ],
 )
 def test_fields_that_are_not_there_are_refused(fields: Any, many: bool, says: str, tmp_path: Path) -> None:

@@ -665,7 +665,7 @@ def test_a_tokenizer_that_makes_texts_grow_is_refused(folder: Path, good: dict[s
     assert last == "loaded"
     for said, where, parts in zip(refusals, folders, told, strict=False):
         part = "decoder" if "decoder" in parts else "normalizer"
-        wanted = f"{where}/tokenizer.json is not a tokenizer: its {part} can make over 128 characters of one"
+        wanted = f"{where}/tokenizer.json is not a tokenizer: its {part} can expand one character to over 128"
         assert said == f"{wanted}, which is the limit"
 
 
