@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, get_args
 from unittest.mock import patch
 
 import tyro
-from regard.train_commands.settings import options, options_of, words_of
 from run_command import find_fault, run_command, skip_training
 from valid_files import TASK_MODELS, cache_options, form_for, tiny_options, write_form
 
@@ -24,6 +23,7 @@ from regard.cli.score import Measure
 from regard.lab import EXPERIMENTS, experiment, options_class
 from regard.models import MODELS
 from regard.tasks import TASKS
+from regard.training.settings import options, options_of, words_of
 
 NO_NUMBER = {"a wrong kind": "x", "nothing": "", "no number": "nan", "endless": "inf", "below all": "-inf"}
 WRONG_VALUES: dict[type, dict[str, str]] = {
