@@ -31,9 +31,7 @@ class DataOptions:
     fields: tuple[str, ...] | None = None  # columns or keys to read, answer last; data.text is a key in a nested object
     separator: str | None = None  # column separator: one character, or tab; default: sniffed for .csv, else a tab
     encoding: str = "utf-8"  # encoding of text files: utf-8, cp1252, utf-16 ...
-    valid_share: float | None = (
-        None  # share of --data to validate on; default: 0.02, or 300 examples if that is at most 0.2
-    )
+    valid_share: float | None = None  # share of --data to validate on; default: that of 300 examples, from 0.02 to 0.2
     max_words: int = 250  # maximum words of a text; a longer one is a bad line
     skip_bad: bool = False  # drop bad lines instead of refusing the data
 
