@@ -52,7 +52,7 @@ def test_every_option_is_explained_and_none_follows_from_the_data(task: str, mod
     known = options(task, model, next(iter(sizes_of(model))))
     assert [name for name, option in known.items() if not option.help] == []
     learnt = {field.name for field in fields(TASKS[task]) if field.kw_only}  # type: ignore[arg-type]
-    assert not {"pad", "sep", "image", "channels", *learnt} - {"documents"} & {*known}
+    assert not {"pad", "sep", "image", "channels", *learnt} - {"documents", "tokenizer"} & {*known}
     for name in ("data", "steps", "out", "dim"):
         assert name in known
 
