@@ -578,7 +578,7 @@ def test_an_end_that_is_not_in_the_vocabulary_ends_nothing(theirs: Any, tmp_path
 def test_a_pair_whose_segments_no_separator_tells_apart_is_refused(theirs: Any) -> None:
     mine = ours(theirs("bert_label_pairs_unmarked"))
     assert mine(TEXTS[0]) in mine.task.labels
-    with pytest.raises(ValueError, match="type_ids that do not change behind its sep_token"):
+    with pytest.raises(ValueError, match="type_ids that do not change after its sep_token"):
         mine(f"{TEXTS[0]}\t{TEXTS[1]}")
 
 
