@@ -113,12 +113,12 @@ def csv_cells(
 
 def csv_rows(lines: Lines, separator: str | None = None, fields: Sequence[str] = ()) -> Iterator[Cells]:
     """Rows of a CSV file. `fields` are names that the header should contain; they help to sniff the separator."""
-    broken: list[BadRow] = []
+    bad_lines: list[BadRow] = []
 
     def feed() -> Iterator[str]:
         for line in lines:
             if isinstance(line, BadRow):
-                broken.append(line)
+                bad_lines.append(line)
             yield "\n" if isinstance(line, BadRow) else f"{line}\n"
 
     rest = feed()
@@ -135,10 +135,10 @@ def csv_rows(lines: Lines, separator: str | None = None, fields: Sequence[str] =
                 raise ValueError(f"{lines.file}:{number}: a quote opened here is not closed ({error})") from error
             yield BadRow(lines.file, number, "not CSV", str(error))
             continue
-        bad = [row for row in broken if row.line <= reader.line_num]
+        bad = [row for row in bad_lines if row.line <= reader.line_num]
         if bad:
             yield from bad
-            broken[:] = broken[len(bad) :]
+            bad_lines[:] = bad_lines[len(bad) :]
         else:
             yield number, cells
 
