@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 from recipes import machine, options, seconds, trained
 
-from regard.data.bundled import ball
+from regard.data.bundled import bouncing_balls
 from regard.data.episodes import video
-from regard.data.films import save_told
+from regard.data.rollout_video import save_rollouts
 from regard.tasks.predict import Predict
 from regard.tasks.rollout import missed, rolled
 
@@ -33,7 +33,7 @@ def written(folder: Path) -> dict[str, Path]:
     for part, (count, seed) in SETS.items():
         found[part] = folder / f"{part}.npz"
         if not found[part].exists():
-            np.savez(found[part], videos=ball.balls(count, seed=seed).frames)
+            np.savez(found[part], videos=bouncing_balls.balls(count, seed=seed).frames)
     return found
 
 
@@ -44,7 +44,7 @@ def main() -> None:
     loaded = trained("predict", Path(given.out), RECIPE | recipe, more)
     task, model = loaded.task, loaded.model
     assert isinstance(task, Predict)
-    test = ball.balls(SETS["test"][0], seed=SETS["test"][1])
+    test = bouncing_balls.balls(SETS["test"][0], seed=SETS["test"][1])
     rows = [video(frames, "test", line) for line, frames in enumerate(test.frames, 1)]
     scores = task.score(model, rows)
     print(f"{machine()}, seed {given.seed}, {seconds(Path(given.out)) / 60:.1f} minutes of training")
@@ -54,11 +54,13 @@ def main() -> None:
     print(f"{'ahead':>6}{'error':>9}{'copying':>9}{'balls astray, pixels':>22}{'copying':>9}")
     for step in HORIZONS:
         true = test.centres[:, KNOWN + step - 1]
-        told = ball.astray(ball.find(np.stack([one.told[step - 1] for one in found])), true)
-        stay = ball.astray(test.centres[:, KNOWN - 1], true)
+        told = bouncing_balls.localization_error(
+            bouncing_balls.locate_balls(np.stack([one.prediction[step - 1] for one in found])), true
+        )
+        stay = bouncing_balls.localization_error(test.centres[:, KNOWN - 1], true)
         print(f"{step:>6}{errors[step - 1]:>9.2f}{still[step - 1]:>9.2f}{told.mean():>22.2f}{stay.mean():>9.2f}")
     for ending in ("gif", "png"):
-        save_told(str(Path(given.out) / f"told.{ending}"), found, task.senses.low, task.senses.high)
+        save_rollouts(str(Path(given.out) / f"told.{ending}"), found, task.senses.low, task.senses.high)
     print(f"films are in {given.out}/told.gif and told.png")
 
 

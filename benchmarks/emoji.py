@@ -25,7 +25,7 @@ from corpus import SHARED
 from PIL import Image
 from recipes import machine, options, seconds, trained
 
-from regard.data.images import open_picture
+from regard.data.image_files import open_image
 from regard.load import Loaded
 from regard.scores import recall_at
 
@@ -37,10 +37,10 @@ NEAREST = 10
 PARTS = 6  # of a caption, for things never seen
 Floats = npt.NDArray[np.float64]
 RECIPE = {
-    "side": 24, "patch": 8, "convolution": True, "image-dim": 96, "image-layers": 1, "image-heads": 3,
+    "image-size": 24, "patch": 8, "convolution": True, "image-dim": 96, "image-layers": 1, "image-heads": 3,
     "image-hidden": 192, "dim": 96, "layers": 1, "heads": 3, "hidden": 192, "joint": 128, "context": 32, "vocab": 1500,
     "batch-tokens": 16384, "rate": 0.005, "checks": 6,
-    "shift": 2, "turn": 10, "zoom": 0.15, "tint": 0.2, "dropout": 0.1, "weight-decay": 0.1,
+    "shift": 2, "rotate": 10, "zoom": 0.15, "color-jitter": 0.2, "dropout": 0.1, "weight-decay": 0.1,
 }  # fmt: skip
 
 
@@ -111,7 +111,7 @@ def places_of(similarity: Floats, right: list[int]) -> npt.NDArray[np.int64]:
 
 def ours(loaded: Loaded, emoji: Emoji, asked: list[tuple[str, str]], codes: list[str]) -> Floats:
     task: Any = loaded.task
-    pictures = task.embed_pictures(loaded.model, [open_picture(emoji.files[one]) for one in asked])
+    pictures = task.embed_pictures(loaded.model, [open_image(emoji.files[one]) for one in asked])
     texts = task.embed_texts(loaded.model, [emoji.caption(code) for code in codes])
     return (pictures @ texts.T).double().numpy()
 

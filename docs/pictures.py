@@ -32,15 +32,15 @@ from PIL import Image
 from rdkit.Chem.rdDepictor import Compute2DCoords
 from torch import Tensor
 
-from regard.data.bundled import ball as bundled_ball
+from regard.data.audio_augment import AudioAugment, spec_augment
+from regard.data.bundled import bouncing_balls as bundled_ball
 from regard.data.bundled import cart as bundled_cart
 from regard.data.bundled import chains, paths, phrasebook, voices
 from regard.data.bundled import shapes as bundled_shapes
 from regard.data.episodes import video
-from regard.data.films import save_told
-from regard.data.hearing import Hearing, hidden
-from regard.data.mels import Mels, normal
-from regard.data.molecules import asked_for, rdkit
+from regard.data.logmel import LogMel, normalize_clip
+from regard.data.molecules import parse_molecule, rdkit
+from regard.data.rollout_video import save_rollouts
 from regard.lab import EXPERIMENTS, experiment, options_class
 from regard.lab.optimize import lr_schedule, optimize
 from regard.lab.result import no_progress
@@ -237,23 +237,23 @@ def shapes(file: Path) -> None:
 def speech(file: Path) -> None:
     """A bundled voice that says seven, and the same as it may be heard in training: by one change each, then by all."""
     clip = next(clip for clip in voices.voices("test") if clip.word == "seven")
-    frames = Mels(voices.RATE, 40, 2, 256, 80).frames(clip.samples)
-    none = {"shift": 0, "tempo": 0.0, "tract": 0.0, "pitch": 0.0, "colour": 0.0, "noise": -100.0, "masks": 0.0}
+    frames = LogMel(voices.SAMPLING_RATE, 40, 2, 256, 80).frames(clip.samples)
+    none = {"shift": 0, "tempo": 0.0, "vtlp": 0.0, "pitch": 0.0, "random_eq": 0.0, "noise": -100.0, "spec_augment": 0.0}
     ways: dict[str, dict[str, Any]] = {
         "as it is": none,
         "--tempo 0.4": none | {"tempo": 0.4},
-        "--tract 0.3 --pitch 4": none | {"tract": 0.3, "pitch": 4.0},
+        "--vtlp 0.3 --pitch 4": none | {"vtlp": 0.3, "pitch": 4.0},
         "--noise -10": none | {"noise": -10.0},
-        "--masks 0.3": none | {"masks": 0.3},
+        "--spec-augment 0.3": none | {"spec_augment": 0.3},
         "all, as usual": {},
     }
     figure = Figure(figsize=(8, 3.6), layout="constrained")
     for seed, (panel, (title, how)) in enumerate(zip(figure.subplots(2, 3).flat, ways.items(), strict=True)):
         torch.manual_seed(seed)
-        heard, lengths = Hearing(**how).heard(torch.from_numpy(frames)[None], torch.tensor([len(frames)]))
-        shown = torch.from_numpy(normal(heard[0].numpy()))[None]
-        if how.get("masks", 0.1):
-            shown = hidden(shown, lengths, how.get("masks", 0.1))
+        heard, lengths = AudioAugment(**how).augment(torch.from_numpy(frames)[None], torch.tensor([len(frames)]))
+        shown = torch.from_numpy(normalize_clip(heard[0].numpy()))[None]
+        if how.get("spec_augment", 0.1):
+            shown = spec_augment(shown, lengths, how.get("spec_augment", 0.1))
         panel.imshow(shown[0].T, origin="lower", aspect="auto", extent=(0, len(shown[0]) / 100, 0, 40), cmap="magma")
         panel.set(title=title, xlim=(0, 0.8), xlabel="seconds" if seed > 2 else "", ylabel="" if seed % 3 else "mels")
     small(figure, file, 128)
@@ -322,7 +322,7 @@ def vit(classifier: Loaded, file: Path) -> None:
     model, scenes = classifier.model, unseen_scenes(6)
     pixels = torch.from_numpy(task.pictures.prepare([scene.pixels for scene in scenes]))  # (B,C,H,W)
     with torch.inference_mode(), look(model) as seen:
-        chances = model(task.pictures.normal(pixels)).softmax(-1)
+        chances = model(task.pictures.normalize(pixels)).softmax(-1)
     weights = torch.stack([w for name, w in seen.items() if name.endswith("mixer.inner.weights")], 1)  # (B,L,H,T,T)
     figure = Figure(figsize=(8, 3.4), layout="constrained")
     for i, (above, below) in enumerate(figure.subplots(2, len(scenes)).T):
@@ -372,7 +372,7 @@ def foreseen(predictor: Loaded, file: Path) -> None:
     films = bundled_ball.balls(2, 40, seed=5).frames
     found = rolled(predictor.model, task.senses, [video(one, "ball", 1) for one in films], 10, 20)
     for ending in (".png", ".gif"):
-        save_told(str(file.with_suffix(ending)), found, task.senses.low, task.senses.high)
+        save_rollouts(str(file.with_suffix(ending)), found, task.senses.low, task.senses.high)
 
 
 def proteins(tagger: Loaded, file: Path) -> None:
@@ -384,7 +384,7 @@ def proteins(tagger: Loaded, file: Path) -> None:
     figure = Figure(figsize=(9, 2.8), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(1, 1.4))
     for i, (letter, state, guess) in enumerate(zip(one.residues, one.states, said, strict=True)):
-        fat = letter in chains.FAT["H"]
+        fat = letter in chains.HYDROPHOBIC["H"]
         for row, sign, back in ((2, letter, "dimgrey" if fat else "w"), (1, state, None), (0, guess, None)):
             above.barh(row, 1, 1, i - 0.5, color=back or colours[sign])
             above.text(i, row, sign, ha="center", va="center", size=6, color="w" if row == 2 and fat else "k")
@@ -404,7 +404,7 @@ def molecules(counter: Loaded, file: Path) -> None:
     chosen = [path for path in paths.paths() if paths.split(path) == "test" and path.length == 6 and "1" in path.bare][
         0
     ]
-    row, made = asked_for(chosen.smiles), rdkit().MolFromSmiles(chosen.smiles)
+    row, made = parse_molecule(chosen.smiles), rdkit().MolFromSmiles(chosen.smiles)
     with torch.inference_mode(), look(counter.model) as seen:
         counter.model(*task.input.given(task.prepare([row], 0), np.array([0]), training=False))
     marked = [i for i, atom in enumerate(row.graph.atoms) if "marked" in atom]

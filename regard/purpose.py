@@ -12,14 +12,14 @@ from typing import Any, get_type_hints
 
 from regard.atomic import write_json
 from regard.choose import Notice, choose, fits
-from regard.data.hearing import Hearing
-from regard.data.mels import FILE as SOUNDS
-from regard.data.mels import Mels
+from regard.data.audio_augment import AudioAugment
+from regard.data.image_augment import ImageAugment
+from regard.data.image_transform import ImageTransform
+from regard.data.logmel import FILE as SOUNDS
+from regard.data.logmel import LogMel
 from regard.data.molecules import FILE as MOLECULES
-from regard.data.molecules import Molecules
-from regard.data.pictures import Pictures
+from regard.data.molecules import MoleculeFeaturizer
 from regard.data.tokens import Tokenizer
-from regard.data.views import Views
 from regard.generate import HEEDED, RULES, unheeded
 from regard.hub.files import read_json, there
 from regard.hub.folder import asked_in, ends_of, said_of
@@ -35,9 +35,9 @@ from regard.tasks.write import Write
 
 READERS: dict[str, Any] = {
     "tokenizer": Tokenizer,
-    "pictures": Pictures,
-    "sounds": Mels,
-    "molecules": Molecules,
+    "pictures": ImageTransform,
+    "sounds": LogMel,
+    "molecules": MoleculeFeaturizer,
 }
 FILES = {  # where they usually are
     "tokenizer": "tokenizer.json",
@@ -45,7 +45,7 @@ FILES = {  # where they usually are
     "sounds": SOUNDS,
     "molecules": MOLECULES,
 }
-CHANGES: dict[str, Any] = {"views": Views, "hearing": Hearing}  # what is done to them in training
+CHANGES: dict[str, Any] = {"views": ImageAugment, "hearing": AudioAugment}  # what is done to them in training
 
 
 def write_task(folder: Path, task: Task) -> None:

@@ -43,7 +43,7 @@ SMALL: dict[str, Any] = {
     "hidden": 12, "context": 64, "patch": 4, "image_dim": 16, "image_layers": 1, "image_heads": 2, "joint": 8,
     "pieces": "characters", "device": "cpu", "batch_tokens": 400,
     "mels": 8, "stride": 4,
-    "shift": 0, "tempo": 0.0, "tract": 0.0, "pitch": 0.0, "colour": 0.0, "noise": -100.0, "masks": 0.0,
+    "shift": 0, "tempo": 0.0, "vtlp": 0.0, "pitch": 0.0, "random_eq": 0.0, "noise": -100.0, "spec_augment": 0.0,
 }  # fmt: skip
 COLOURS = {"red": (220, 20, 20), "green": (20, 200, 30), "blue": (10, 30, 230), "grey": (90, 90, 90)}
 THINGS, DEEDS = ("cat", "dog", "fish", "bird"), ("runs", "sleeps", "eats")
@@ -87,7 +87,7 @@ class Scene(NamedTuple):
             [0, 2, *draw.integers(0, 3, 2 + self.number % 3)],
         )
         rewards = [float(x) for x in seen[1:, 0]]
-        return {"observations": seen.tolist(), "actions": [*map(int, done)], "rewards": rewards, "ended": True}
+        return {"observations": seen.tolist(), "actions": [*map(int, done)], "rewards": rewards, "terminated": True}
 
     @property
     def residues(self) -> str:
@@ -209,8 +209,8 @@ def films(file: Path, some: list[Scene]) -> list[str]:
 def acted(file: Path, some: list[Scene]) -> list[str]:
     rows = [scene.episode for scene in some]
     arrays = {name: np.concatenate([row[name] for row in rows]) for name in ("observations", "actions", "rewards")}
-    steps, ended = [len(row["actions"]) for row in rows], [row["ended"] for row in rows]
-    np.savez(file, **arrays, steps=np.array(steps), ended=np.array(ended))
+    steps, terminated = [len(row["actions"]) for row in rows], [row["terminated"] for row in rows]
+    np.savez(file, **arrays, steps=np.array(steps), terminated=np.array(terminated))
     return [str(file)]
 
 
@@ -667,7 +667,14 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(
     known = options(task, model, next(iter(MODELS[model].sizes)))
     how = {"steps": 4, "checks": 2} | {
         name: value
-        for name, value in {"dropout": 0.2, "shift": 1, "turn": 20.0, "tint": 0.2, "tempo": 0.2, "noise": -9.0}.items()
+        for name, value in {
+            "dropout": 0.2,
+            "shift": 1,
+            "rotate": 20.0,
+            "color_jitter": 0.2,
+            "tempo": 0.2,
+            "noise": -9.0,
+        }.items()
         if name in known
     }
     whole = job_of(task, model, tmp_path / "whole", form, **how)

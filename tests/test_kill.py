@@ -19,9 +19,9 @@ import signals  # noqa: E402
 
 from regard.cli import main  # noqa: E402
 from regard.cli import train as command  # noqa: E402
-from regard.data.mels import Mels  # noqa: E402
-from regard.data.molecules import Molecules  # noqa: E402
-from regard.data.pictures import Pictures  # noqa: E402
+from regard.data.image_transform import ImageTransform  # noqa: E402
+from regard.data.logmel import LogMel  # noqa: E402
+from regard.data.molecules import MoleculeFeaturizer  # noqa: E402
 from regard.hub.sentences import Modules, write_modules  # noqa: E402
 from regard.training import loop  # noqa: E402
 from regard.training import run as runs  # noqa: E402
@@ -158,7 +158,11 @@ def test_no_file_of_a_run_is_written_in_its_place(tmp_path):
 
     def write_all():
         on_writing(tmp_path, note)
-        for reader in Mels(8000, 16, 2, 256, 80), Pictures(8, 1, (0.5,), (0.5,)), Molecules(("C", "N")):
+        for reader in (
+            LogMel(8000, 16, 2, 256, 80),
+            ImageTransform(8, 1, (0.5,), (0.5,)),
+            MoleculeFeaturizer(("C", "N")),
+        ):
             reader.save(tmp_path)
         write_modules(tmp_path, Modules("mean", True, 64))
         return main(again)

@@ -121,12 +121,12 @@ def test_the_options_of_train_are_frozen():
         ("fill", "bert"): f"""{text} documents cache share whole_words
             context dim layers heads hidden activation dropout segments eps after_pad""",
         ("classify", "pooled"): f"longest {text} pooling many smoothing context dim hidden dropout",
-        ("classify", "vit"): """longest side shift flip turn zoom tint pooling many smoothing
+        ("classify", "vit"): """longest image_size shift flip rotate zoom color_jitter pooling many smoothing
             patch dim layers heads hidden activation dropout convolution class_token qkv_bias embed_norm eps""",
-        ("classify", "listener"): """mels stride shift tempo tract pitch colour noise masks
+        ("classify", "listener"): """mels stride shift tempo vtlp pitch random_eq noise spec_augment
             pooling many smoothing context dim layers heads hidden dropout eps""",
         ("translate", "transcriber"): f"""longest {text} smoothing both_ways
-            mels stride shift tempo tract pitch colour noise masks
+            mels stride shift tempo vtlp pitch random_eq noise spec_augment
             context dim encoder_layers decoder_layers heads hidden dropout""",
         ("regress", "llama"): f"""longest {text} pooling context dim layers heads kv_heads head_dim hidden
             activation biases tied dropout base stretch trained eps""",
@@ -137,7 +137,7 @@ def test_the_options_of_train_are_frozen():
             context dim near_layers width layers heads hidden activation dropout base eps""",
         ("embed", "bert"): f"""longest {text} pooling temperature
             context dim layers heads hidden activation dropout segments eps after_pad""",
-        ("predict", "world"): "patch env hide real_steps memory context dim layers heads hidden dropout eps",
+        ("predict", "world"): "patch env hide real_steps history context dim layers heads hidden dropout eps",
     }
     for (task, model), names in more.items():
         found = options(task, model, next(iter(MODELS[model].sizes)))

@@ -61,7 +61,7 @@ def build_workload(loaded: Loaded, texts: Sequence[str] | None) -> GenerationWor
     if getattr(task, "pictures", None) is not None:
         scenes = shapes.shapes(INPUTS)
         pixels = torch.from_numpy(task.pictures.prepare([scene.pixels for scene in scenes]))
-        return ForwardWorkload([], task.pictures.normal(pixels), 0)
+        return ForwardWorkload([], task.pictures.normalize(pixels), 0)
     if loaded.tokenizer is None:
         raise ValueError("regard bench measures models of texts and of images, and this one reads neither")
     texts = [phrase.english for phrase in phrasebook.phrases(INPUTS)] if texts is None else texts

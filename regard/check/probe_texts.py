@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from regard.data.audio_files import LabelledAudio, TranscribedAudio
 from regard.data.bundled import chains, numbers, phrasebook, quiz, shapes, stories
 from regard.data.documents import from_memory
-from regard.data.images import Captioned, Picture
+from regard.data.image_files import CaptionedImage, LabelledImage
 from regard.data.labelled import Labelled, Measured
 from regard.data.questions import Question
-from regard.data.sounds import Sound, Spoken
 from regard.tasks.answer import Answering
 from regard.tasks.classify import Classify
 from regard.tasks.embed import Embed
@@ -58,10 +58,14 @@ def first_words(text: str, words: int = 6) -> str:
 def classify_rows(task: Classify, pairs: TextPairs, pictures: list[Any]) -> list[Any]:
     labels = [(task.labels[i % len(task.labels)],) for i in range(PROBE_COUNT)]
     if task.sounds is not None:
-        return [Sound(clip, task.sounds.rate, labels[i], "sample", i + 1) for i, clip in enumerate(pictures)]
+        return [
+            LabelledAudio(clip, task.sounds.sampling_rate, labels[i], "sample", i + 1)
+            for i, clip in enumerate(pictures)
+        ]
     if pictures:
         return [
-            Picture(pixels, label, "sample", i) for i, (pixels, label) in enumerate(zip(pictures, labels, strict=True))
+            LabelledImage(pixels, label, "sample", i)
+            for i, (pixels, label) in enumerate(zip(pictures, labels, strict=True))
         ]
     return [Labelled(text, None, labels[i], "sample", i + 1) for i, (text, _) in enumerate(pairs)]
 
@@ -94,8 +98,11 @@ def translate_rows(task: Translate, pairs: TextPairs, clips: list[Any]) -> list[
     filled_pairs = [(text, target or text) for text, target in pairs]
     if task.sounds is None:
         return filled_pairs
-    rate = task.sounds.rate
-    return [Spoken((c,), b[1], rate, "sample", i) for i, (c, b) in enumerate(zip(clips, filled_pairs, strict=False), 1)]
+    sampling_rate = task.sounds.sampling_rate
+    return [
+        TranscribedAudio((c,), b[1], sampling_rate, "sample", i)
+        for i, (c, b) in enumerate(zip(clips, filled_pairs, strict=False), 1)
+    ]
 
 
 # Training rows of each task.
@@ -109,7 +116,7 @@ TRAINING_ROWS: dict[type, Callable[[Any, TextPairs, list[Any]], Any]] = {
     Tag: tag_rows,
     Answering: answer_rows,
     Match: lambda task, pairs, images: [
-        Captioned(image, text, "sample", 1) for image, (text, _) in zip(images, pairs, strict=False)
+        CaptionedImage(image, text, "sample", 1) for image, (text, _) in zip(images, pairs, strict=False)
     ],
 }
 

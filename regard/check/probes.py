@@ -25,8 +25,8 @@ from regard.check.probe_texts import (
 from regard.data.batches import Ints, Ragged, padding_mask
 from regard.data.bundled import paths, shapes, voices
 from regard.data.corpus import Windows
-from regard.data.mels import normal, side_by_side
-from regard.data.molecules import asked_for
+from regard.data.logmel import normalize_clip, pad_clips
+from regard.data.molecules import parse_molecule
 from regard.load import Loaded
 from regard.tasks.classify import Classify
 from regard.tasks.embed import Embed
@@ -94,7 +94,7 @@ def build_probes(loaded: Loaded, lines: Sequence[str] | None = None, seed: int =
     scenes = shapes.shapes(PROBE_COUNT) if getattr(task, "pictures", None) is not None else []
     pixels = None
     if scenes:
-        pixels = task.pictures.normal(torch.from_numpy(task.pictures.prepare([scene.pixels for scene in scenes])))
+        pixels = task.pictures.normalize(torch.from_numpy(task.pictures.prepare([scene.pixels for scene in scenes])))
     if isinstance(task, Embed) and pixels is not None:  # no pairs of images are bundled
         return Probes([], [], [], [], [], 0, pixels, None, np.arange(0))
     clips = [clip.samples for clip in voices.voices("valid", 1)[:PROBE_COUNT]] if getattr(task, "sounds", None) else []
@@ -125,8 +125,8 @@ def build_probes(loaded: Loaded, lines: Sequence[str] | None = None, seed: int =
 def molecule_probes(task: Any, lines: Sequence[str] | None) -> Probes:
     """Molecules of one size, which need no padding, and of atoms in the model's vocabulary."""
     texts = [path.bare for path in paths.paths(MOLECULE_POOL)] if lines is None else lines
-    parsed = map(asked_for, filter(str.strip, texts))
-    known = [row for row in parsed if not task.molecules.unknown(row)]
+    parsed = map(parse_molecule, filter(str.strip, texts))
+    known = [row for row in parsed if not task.molecules.unknown_element(row)]
     sizes = Counter(len(row.graph.atoms) for row in known)
     rows = [row for row in known if len(row.graph.atoms) == max(sizes, key=sizes.__getitem__)][:PROBE_COUNT]
     if not rows:
@@ -143,10 +143,10 @@ def molecule_probes(task: Any, lines: Sequence[str] | None) -> Probes:
 
 def logmel_batch(task: Any, clips: Sequence[Any]) -> Tensor:
     """(B,frames,mels), all cut to the shortest clip."""
-    spectrograms = [normal(task.sounds.frames(clip)) for clip in clips]
+    spectrograms = [normalize_clip(task.sounds.frames(clip)) for clip in clips]
     tokens = max(1, min(map(len, spectrograms)) // task.sounds.stride)
     length = tokens * task.sounds.stride
-    return torch.from_numpy(side_by_side([frames[:length] for frames in spectrograms], length))
+    return torch.from_numpy(pad_clips([frames[:length] for frames in spectrograms], length))
 
 
 def encode_pairs(task: Any, pairs: TextPairs, max_tokens: int) -> tuple[list[list[int]], list[list[int]]]:

@@ -57,7 +57,7 @@ def print_session(session: Session) -> None:
     if environment.note:
         print(environment.note)
     sizes = f"{parameters(session.progress.model):,} parameters, its policy {parameters(session.policy):,}"
-    print(f"{s.model} {s.size} with {sizes}; {session.experience.real_steps:,} real steps, --seed {session.seed}")
+    print(f"{s.model} {s.size} with {sizes}; {session.env_options.real_steps:,} real steps, --seed {session.seed}")
     if session.rounds:
         print(f"resuming after round {session.rounds}, {session.real_steps:,} real steps")
 

@@ -20,7 +20,7 @@ from regard.cli.act import PlayOptions, play_policy, play_sequence_policy
 from regard.cli.model import Fetching, found, named_in
 from regard.cli.options import parse
 from regard.cli.texts import must_be_short, windows
-from regard.data.fasta import holds_fasta
+from regard.data.fasta import is_fasta
 from regard.data.lines import must_be_encoding
 from regard.device import use_threads
 from regard.hub.files import TEXT
@@ -168,7 +168,7 @@ def place(use: Use, number: int) -> str:
         return ""
     if use.file is None:
         return f"standard input, line {number + 1}: "
-    return f"{use.file}, chain {number + 1}: " if holds_fasta(use.file) else f"{use.file}:{number + 1}: "
+    return f"{use.file}, chain {number + 1}: " if is_fasta(use.file) else f"{use.file}:{number + 1}: "
 
 
 def play(loaded: Loaded, how: Any, story: str) -> int:

@@ -11,7 +11,7 @@ from queue import Queue
 from threading import Thread
 from typing import Any, BinaryIO
 
-from regard.data.fasta import holds_fasta, sequences
+from regard.data.fasta import is_fasta, read_sequences
 from regard.data.lines import SUGGESTED, Bad, Lines, is_encoding
 from regard.hub.files import TEXT
 
@@ -31,7 +31,7 @@ def windows(texts: tuple[str, ...], file: str | None, encoding: str) -> Iterator
 def from_file(file: str, encoding: str = "utf-8") -> Iterator[str]:
     lines = Lines(file, encoding)
     try:
-        for number, line in enumerate(sequences(lines) if holds_fasta(file) else lines, 1):
+        for number, line in enumerate(read_sequences(lines) if is_fasta(file) else lines, 1):
             if isinstance(line, Bad):
                 remedy = f": {SUGGESTED}" if is_encoding(line) else ""
                 raise ValueError(f"{line.file}:{line.line}: {line.why}, {line.detail}{remedy}")

@@ -14,7 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from regard.data.fasta import holds_fasta, sequences
+from regard.data.fasta import is_fasta, read_sequences
 from regard.data.files import Data, Files, fingerprint
 from regard.data.flaws import unwritable
 from regard.data.lines import SUGGESTED, Bad, Lines, is_encoding
@@ -98,8 +98,8 @@ def from_files(
     def read() -> Iterator[Piece]:
         for name in names:
             raw = Lines(name, encoding)
-            if holds_fasta(name):
-                yield from (Piece(chain, True) for chain in good(sequences(raw), skip_bad, raw))
+            if is_fasta(name):
+                yield from (Piece(chain, True) for chain in good(read_sequences(raw), skip_bad, raw))
                 continue
             lines = good(json_texts(raw, field) if holds_json(name) else plain_texts(raw), skip_bad, raw)
             if holds_json(name):

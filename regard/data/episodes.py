@@ -31,7 +31,7 @@ Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 Raw = npt.NDArray[Any]
 
-ACTED = ("observations", "actions", "rewards", "ended")
+ACTED = ("observations", "actions", "rewards", "terminated")
 KINDS = 1000  # of actions: a larger number is no choice among a few
 SHAPES = {2: "numbers", 3: "frames (height, width)", 4: "frames (height, width, colours)"}
 
@@ -40,7 +40,7 @@ class Episode(NamedTuple):
     observations: Floats  # (L+1, numbers) or (L+1, height, width, perhaps colours); a video of bytes stays one
     actions: Ints | None  # (L,) which of a few; None if nobody acts
     rewards: Floats  # (L,) zeros if nobody acts
-    ended: bool  # by the world; False: it was cut off
+    terminated: bool  # by the world; False: it was cut off
     file: str
     line: int  # its number in the file
 
@@ -55,9 +55,9 @@ class Episode(NamedTuple):
     @property
     def said(self) -> str:
         done = () if self.actions is None else (self.actions, self.rewards)
-        return digest(self.observations, *done) + str(self.ended)
+        return digest(self.observations, *done) + str(self.terminated)
 
-    def seen(self, start: int = 0, end: int | None = None) -> Floats:
+    def as_float(self, start: int = 0, end: int | None = None) -> Floats:
         """Some of the observations as numbers; a byte of 255 is 1."""
         some = self.observations[start:end]
         return some / np.float32(255) if some.dtype == np.uint8 else some
@@ -117,7 +117,7 @@ def from_lines(lines: Lines) -> Iterator[Episode | Bad | Note]:
         except ValueError as error:
             yield Bad(lines.file, number, "unequal counts", str(error))
             continue
-        yield checked(arrays, row.get("ended", False), lines.file, number)
+        yield checked(arrays, row.get("terminated", False), lines.file, number)
     yield from lines.notes()
 
 
@@ -149,17 +149,17 @@ def from_arrays(file: Path) -> Iterator[Episode | Bad]:
     total, count = int(steps.sum()), len(steps)
     for name, wanted in zip(ACTED, (total + count, total, total, count), strict=True):
         found = arrays[name].shape if name in arrays else (wanted,)
-        if (found if name == "ended" else found[:1]) != (wanted,):
+        if (found if name == "terminated" else found[:1]) != (wanted,):
             raise ValueError(f"{file}: {count} episodes with {total} steps need {wanted} {name}, but there are {found}")
-    ended = arrays.get("ended", np.zeros(count, bool))
+    terminated = arrays.get("terminated", np.zeros(count, bool))
     begins = np.concatenate(([0], steps.cumsum()))
     for number, (a, b) in enumerate(zip(begins.tolist(), begins[1:].tolist(), strict=False), 1):
         part = {"observations": arrays["observations"][a + number - 1 : b + number]}
         part |= {name: arrays[name][a:b] for name in ("actions", "rewards") if name in arrays}
-        yield checked(part, ended[number - 1].item(), str(file), number)
+        yield checked(part, terminated[number - 1].item(), str(file), number)
 
 
-def checked(arrays: dict[str, Raw], ended: Any, file: str, number: int) -> Episode | Bad:
+def checked(arrays: dict[str, Raw], terminated: Any, file: str, number: int) -> Episode | Bad:
     """The episode, or the first thing that is wrong with it."""
     seen = arrays["observations"]
     seen = seen[:, None] if seen.ndim == 1 else seen
@@ -173,8 +173,8 @@ def checked(arrays: dict[str, Raw], ended: Any, file: str, number: int) -> Episo
         return Bad(file, number, "wrong type", detail)
     if len(seen) < 2:
         return Bad(file, number, "empty", f"{len(seen)} observations: an episode without a step")
-    if not isinstance(ended, bool):
-        return Bad(file, number, "wrong type", f"ended must be true or false, not {ended!r:.80}")
+    if not isinstance(terminated, bool):
+        return Bad(file, number, "wrong type", f"ended must be true or false, not {terminated!r:.80}")
     numbers = seen if seen.dtype == np.uint8 and seen.ndim > 2 else seen.astype(np.float32)
     if "actions" not in arrays:
         return video(numbers, file, number)
@@ -186,7 +186,7 @@ def checked(arrays: dict[str, Raw], ended: Any, file: str, number: int) -> Episo
     if odd := [one for one in actions.tolist() if one != int(one) or not 0 <= one < KINDS]:
         detail = f"an action is a whole number from 0 on and below {KINDS}, not {odd[0]}"
         return Bad(file, number, "wrong type", detail)
-    return Episode(numbers, actions.astype(np.int64), rewards.astype(np.float32), ended, file, number)
+    return Episode(numbers, actions.astype(np.int64), rewards.astype(np.float32), terminated, file, number)
 
 
 def write_episodes(file: str | Path, episodes: Iterable[Episode]) -> None:
@@ -200,7 +200,7 @@ def write_episodes(file: str | Path, episodes: Iterable[Episode]) -> None:
         if rows[0].actions is not None:
             arrays["actions"] = np.concatenate([one.actions for one in rows if one.actions is not None])
             arrays["rewards"] = np.concatenate([one.rewards for one in rows])
-            arrays["ended"] = np.array([one.ended for one in rows])
+            arrays["terminated"] = np.array([one.terminated for one in rows])
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
     elif kind == ".jsonl":
         with open(file, "w", encoding="utf-8") as out:
@@ -210,7 +210,7 @@ def write_episodes(file: str | Path, episodes: Iterable[Episode]) -> None:
 
 
 def as_object(one: Episode) -> dict[str, Any]:
-    seen = {"observations": one.seen().tolist()}
+    seen = {"observations": one.as_float().tolist()}
     if one.actions is None:
         return seen
-    return {**seen, "actions": one.actions.tolist(), "rewards": one.rewards.tolist(), "ended": one.ended}
+    return {**seen, "actions": one.actions.tolist(), "rewards": one.rewards.tolist(), "terminated": one.terminated}

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from regard.data.lines import UTF8, Bad, Dialect, Lines, Note
-from regard.data.residues import USUAL, strange
+from regard.data.protein_alphabet import USUAL, strange
 from regard.data.text import kinds_of
 
 ENDINGS = (".fasta", ".fa", ".faa")
-UNTOLD = "-"  # in a file of labels
+UNLABELLED = "-"  # in a file of labels
 
 
 class Record(NamedTuple):
@@ -28,7 +28,7 @@ class Record(NamedTuple):
     line: int  # of its name
 
 
-class Chain(NamedTuple):
+class LabelledProtein(NamedTuple):
     words: str  # its residues, a letter each
     tags: tuple[str, ...]  # a label for each; "" where nobody knows
     name: str
@@ -41,16 +41,16 @@ class Chain(NamedTuple):
 
     @property
     def said(self) -> str:
-        return f"{self.words}\t{''.join(tag or UNTOLD for tag in self.tags)}"
+        return f"{self.words}\t{''.join(tag or UNLABELLED for tag in self.tags)}"
 
 
-def holds_fasta(name: str | Path) -> bool:
+def is_fasta(name: str | Path) -> bool:
     return str(name).lower().removesuffix(".gz").endswith(ENDINGS)
 
 
-def read_chains(
+def read_labelled_proteins(
     files: Sequence[str | Path], fields: Sequence[str] | None = None, dialect: Dialect = UTF8
-) -> Iterator[Chain | Bad | Note]:
+) -> Iterator[LabelledProtein | Bad | Note]:
     """Chains and their labels, from two files."""
     kinds = kinds_of(files, dialect)
     if any(kind not in ENDINGS for kind in kinds):
@@ -83,17 +83,17 @@ def read_chains(
     yield from labels.notes()
 
 
-def labelled(one: Record, labels: Record | None, file: str) -> Chain | Bad:
+def labelled(one: Record, labels: Record | None, file: str) -> LabelledProtein | Bad:
     if labels is None:
         return Bad(one.file, one.line, "missing field", f"the chain {one.name!r} has no labels in {file}")
     if len(labels.letters) != len(one.letters):
         detail = f"the chain {one.name!r} has {len(labels.letters)} labels, but {len(one.letters)} residues"
         return Bad(labels.file, labels.line, "unequal counts", f"{detail} in {one.file}:{one.line}")
-    tags = tuple("" if label == UNTOLD else label for label in labels.letters)
-    return Chain(one.letters, tags, one.name, one.file, one.line)
+    tags = tuple("" if label == UNLABELLED else label for label in labels.letters)
+    return LabelledProtein(one.letters, tags, one.name, one.file, one.line)
 
 
-def sequences(lines: Lines) -> Iterator[str | Bad]:
+def read_sequences(lines: Lines) -> Iterator[str | Bad]:
     """Chains without labels."""
     for record in records(lines):
         yield record if isinstance(record, Bad) else record.letters
@@ -127,8 +127,8 @@ def misfit(part: str, before: str | None, residues: bool, file: str, line: int) 
     """What is wrong with a line of letters; `before` are those above it, under the same name."""
     if part and before is None:
         return Bad(file, line, "no name", f"a line with > and a name must stand above {part[:20]!r}")
-    ended = "*" if part and (before or "").endswith("*") else None
-    if residues and (letter := strange(part.removesuffix("*")) or ended):
+    terminated = "*" if part and (before or "").endswith("*") else None
+    if residues and (letter := strange(part.removesuffix("*")) or terminated):
         return Bad(file, line, "not an amino acid", f"{letter!r} is none: they are {USUAL}, and X for an unknown one")
     odd = next((label for label in part if label.isspace() or not label.isprintable()), None)
     return Bad(file, line, "control character", f"{odd!r} is no label") if odd else None

@@ -32,14 +32,14 @@ FILE = "molecules.json"
 MOST = 300  # atoms: their pairs grow with the square
 FARTHEST = 20  # bonds between two atoms that are told apart; all beyond count as so many
 BONDS = ("SINGLE", "DOUBLE", "TRIPLE", "AROMATIC")  # as rdkit names them; others are of one kind
-KINDS = len(BONDS) + 2 + FARTHEST  # itself, a bond or another one, 2 ... FARTHEST bonds apart, not joined
+NUM_PAIR_KINDS = len(BONDS) + 2 + FARTHEST  # itself, a bond or another one, 2 ... FARTHEST bonds apart, not joined
 TOO_MANY = f"and no more than {MOST} can be read"  # ends what is said of such molecules
 TRUTH = {"1": True, "1.0": True, "0": False, "0.0": False, "": None}  # what a column of a label may say
 
 Pairs = npt.NDArray[np.uint8]
 
 
-class Graph(NamedTuple):
+class MoleculeGraph(NamedTuple):
     atoms: tuple[tuple[str, ...], ...]  # the properties of each, the element first
     pairs: Pairs  # (T,T)
     smiles: str  # the same for every spelling of it
@@ -47,9 +47,9 @@ class Graph(NamedTuple):
 
 class Molecule(NamedTuple):
     text: str  # SMILES as given
-    graph: Graph
+    graph: MoleculeGraph
     labels: tuple[str, ...]  # those that it has
-    gaps: tuple[str, ...]  # those of which nobody knows
+    missing_labels: tuple[str, ...]  # those of which nobody knows
     value: float
     file: str
     line: int
@@ -61,7 +61,7 @@ class Molecule(NamedTuple):
 
     @property
     def said(self) -> str:
-        return "\t".join((self.asked, *self.labels, "?", *self.gaps, repr(self.value)))
+        return "\t".join((self.asked, *self.labels, "?", *self.missing_labels, repr(self.value)))
 
 
 def read_molecules(
@@ -93,7 +93,7 @@ def molecule_of(raw: Raw, answer: str, many: bool, columns: Sequence[str] | None
     if isinstance(graph, str):
         return Bad(raw.file, raw.line, "over-long" if graph.endswith(TOO_MANY) else "not a molecule", graph)
     labels: tuple[str, ...] | Bad = ()
-    gaps: tuple[str, ...] = ()
+    missing_labels: tuple[str, ...] = ()
     value: float | Bad = 0.0
     if columns is not None:
         said = [truth_of(cell) for cell in raw.answer]
@@ -101,14 +101,18 @@ def molecule_of(raw: Raw, answer: str, many: bool, columns: Sequence[str] | None
             detail = f"{columns[wrong[0]]} is {said[wrong[0]]!r:.40}, where a label is 1, 0 or a gap"
             return Bad(raw.file, raw.line, "wrong type", detail)
         labels = tuple(name for name, one in zip(columns, said, strict=True) if one is True)
-        gaps = tuple(name for name, one in zip(columns, said, strict=True) if one is None)
+        missing_labels = tuple(name for name, one in zip(columns, said, strict=True) if one is None)
     elif answer == "label":
         labels = labels_of(raw, many)
     else:
         value = number_of(raw)
     if isinstance(labels, Bad):
         return labels
-    return value if isinstance(value, Bad) else Molecule(raw.text, graph, labels, gaps, value, raw.file, raw.line)
+    return (
+        value
+        if isinstance(value, Bad)
+        else Molecule(raw.text, graph, labels, missing_labels, value, raw.file, raw.line)
+    )
 
 
 def truth_of(cell: Any) -> bool | str | None:
@@ -117,7 +121,7 @@ def truth_of(cell: Any) -> bool | str | None:
     return TRUTH.get(plain, plain) if not isinstance(cell, bool) else cell
 
 
-def asked_for(smiles: str) -> Molecule:
+def parse_molecule(smiles: str) -> Molecule:
     """One without an answer, from somebody who asks."""
     graph = parsed(smiles)
     if isinstance(graph, str):
@@ -125,7 +129,7 @@ def asked_for(smiles: str) -> Molecule:
     return Molecule(smiles, graph, (), (), 0.0, "", 1)
 
 
-def parsed(smiles: str) -> Graph | str:
+def parsed(smiles: str) -> MoleculeGraph | str:
     """The graph, or what is wrong with it."""
     chem, words = rdkit(), smiles.split()
     if len(words) != 1:
@@ -142,7 +146,7 @@ def parsed(smiles: str) -> Graph | str:
             return f"{words[0][:80]!r} cannot be: {(problems or ['rdkit refuses it'])[0]}"
     if made.GetNumAtoms() > MOST:
         return f"it has {made.GetNumAtoms()} atoms, {TOO_MANY}"
-    return Graph(tuple(map(properties, made.GetAtoms())), pairs_of(made), chem.MolToSmiles(made))
+    return MoleculeGraph(tuple(map(properties, made.GetAtoms())), pairs_of(made), chem.MolToSmiles(made))
 
 
 @cache
@@ -174,7 +178,7 @@ def pairs_of(made: Any) -> Pairs:
     """(T,T): the kind of every pair of atoms."""
     apart = rdkit().GetDistanceMatrix(made)
     joined = apart < MOST
-    kinds = np.where(joined, np.minimum(apart, FARTHEST) + len(BONDS), KINDS - 1).astype(np.uint8)
+    kinds = np.where(joined, np.minimum(apart, FARTHEST) + len(BONDS), NUM_PAIR_KINDS - 1).astype(np.uint8)
     np.fill_diagonal(kinds, 0)
     for bond in made.GetBonds():
         kind = str(bond.GetBondType())
@@ -184,7 +188,7 @@ def pairs_of(made: Any) -> Pairs:
 
 
 @dataclass(frozen=True)
-class Molecules:
+class MoleculeFeaturizer:
     """Makes molecules ready for a model: which properties it knows, in the order of their numbers from 1."""
 
     properties: tuple[str, ...]
@@ -195,7 +199,7 @@ class Molecules:
         must(self, properties=(unlike, "words, no two of them alike"))
 
     @classmethod
-    def fit(cls, rows: Iterable[Molecule]) -> Molecules:
+    def fit(cls, rows: Iterable[Molecule]) -> MoleculeFeaturizer:
         return cls(tuple(sorted({name for row in rows for atom in row.graph.atoms for name in atom})))
 
     def prepare(self, rows: Sequence[Molecule]) -> list[Ints]:
@@ -204,22 +208,22 @@ class Molecules:
         number = {name: i for i, name in enumerate(self.properties, 1)}
         made: list[Ints] = []
         for row in rows:
-            if new := self.unknown(row):
+            if new := self.unknown_element(row):
                 raise ValueError(f"{row.file}:{row.line}: {new}" if row.file else f"{row.text!r:.80}: {new}")
-            table = np.zeros((len(row.graph.atoms), PROPERTIES), np.int64)
+            table = np.zeros((len(row.graph.atoms), MAX_PROPERTIES), np.int64)
             for i, atom in enumerate(row.graph.atoms):
                 table[i, : len(atom)] = [number.get(name, 0) for name in atom]
             made.append(np.concatenate((table, row.graph.pairs.astype(np.int64)), 1))
         return made
 
-    def unknown(self, row: Molecule) -> str:
+    def unknown_element(self, row: Molecule) -> str:
         """What is wrong if an element was never seen in training."""
         new = sorted({atom[0] for atom in row.graph.atoms} - {*self.properties})
         return f"the atom {new[0]} is in no molecule that was trained on, so nothing is known of it" if new else ""
 
-    def sift(self, rows: Sequence[Molecule]) -> tuple[list[Molecule], list[Bad]]:
+    def split_known(self, rows: Sequence[Molecule]) -> tuple[list[Molecule], list[Bad]]:
         """Rows all of whose atoms are known, and what is wrong with the others."""
-        told = [(row, self.unknown(row)) for row in rows]
+        told = [(row, self.unknown_element(row)) for row in rows]
         bad = [Bad(row.file, row.line, "unknown atom", new) for row, new in told if new]
         return [row for row, new in told if not new], bad
 
@@ -227,7 +231,7 @@ class Molecules:
         write_json(folder / FILE, {"properties": self.properties})
 
     @classmethod
-    def load(cls, folder: Path) -> Molecules:
+    def load(cls, folder: Path) -> MoleculeFeaturizer:
         said = read_json(folder / FILE)
         if {*said} != {"properties"} or not isinstance(said["properties"], list):
             raise ValueError(f"{folder / FILE} must name the properties of atoms, in a list: put it back as it was")
@@ -241,14 +245,14 @@ class Molecules:
         return there(folder / FILE)
 
 
-PROPERTIES = 7  # of an atom at most
+MAX_PROPERTIES = 7  # of an atom at most
 
 
-def with_known_atoms(
-    sets: dict[str, list[Molecule]], reader: Molecules, skip_bad: bool, report: Report | None = None
+def drop_unknown_atoms(
+    sets: dict[str, list[Molecule]], reader: MoleculeFeaturizer, skip_bad: bool, report: Report | None = None
 ) -> dict[str, list[Molecule]]:
     """What is held out or asked must be made of atoms that were trained on. What is not is told in the report."""
-    sifted = {name: reader.sift(rows) for name, rows in sets.items()}
+    sifted = {name: reader.split_known(rows) for name, rows in sets.items()}
     report = report or Report({}, [], MOST)
     for name, (rows, some) in sifted.items():
         if some:

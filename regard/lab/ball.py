@@ -19,7 +19,7 @@ import torch
 from matplotlib.figure import Figure
 
 from regard.choose import must
-from regard.data.bundled import ball
+from regard.data.bundled import bouncing_balls
 from regard.data.episodes import Episode, Floats, video
 from regard.lab.optimize import lr_schedule, optimize
 from regard.lab.result import LabResult, Tracker, at_least
@@ -81,7 +81,7 @@ def run(options: BallOptions, track: Tracker) -> LabResult:
 
 
 def make_videos(count: int, options: BallOptions, seed: int) -> list[Episode]:
-    videos = ball.balls(count, options.frames, seed, many=1, speed=options.speed).frames
+    videos = bouncing_balls.balls(count, options.frames, seed, many=1, speed=options.speed).frames
     return [video(frames, "ball", line) for line, frames in enumerate(videos, 1)]
 
 
@@ -90,7 +90,7 @@ def train(task: Predict, images: int, videos: list[Episode], test: list[Episode]
     sizes = {"dim": options.dim, "layers": options.layers, "heads": 4, "hidden": 4 * options.dim}
     model = task.head(World(WorldConfig(**task.sizes(), context=images, **sizes)))
     examples = task.prepare(videos, images)
-    rng, starts = np.random.default_rng(options.seed), examples.every()
+    rng, starts = np.random.default_rng(options.seed), examples.all_starts()
 
     def loss() -> torch.Tensor:
         loss_sum = task.loss(model, task.batch(examples, rng.choice(starts, options.batch)))
@@ -105,19 +105,19 @@ def evaluate(task: Predict, model: Model, test_videos: list[Episode], options: B
     after = range(max(options.images), options.frames)
     rollouts = [rolled(model, task.senses, test_videos, length, 1) for length in after]
     error = float(np.mean([missed(task.senses, rollout)[0] for batch in rollouts for rollout in batch]))
-    return BallResult(error, [rollout.told[0] for rollout in rollouts[0]])
+    return BallResult(error, [rollout.prediction[0] for rollout in rollouts[0]])
 
 
 def copy_error(videos: list[Episode], start: int) -> float:
     """The error of predicting no change."""
-    return float(np.mean([(np.diff(row.seen(start - 1), axis=0) ** 2).sum((1, 2)) for row in videos]))
+    return float(np.mean([(np.diff(row.as_float(start - 1), axis=0) ** 2).sum((1, 2)) for row in videos]))
 
 
 def plot(videos: list[Episode], length: int, results: dict[int, BallResult], baseline: float) -> Figure:
     """The video with the ball nearest to the centre, where no wall reveals its direction."""
-    current = [video_.seen(length - 1, length)[0] for video_ in videos]
+    current = [video_.as_float(length - 1, length)[0] for video_ in videos]
     central = int(np.argmax([frame[10:20, 10:20].sum() for frame in current]))
-    frames = [(current[central], "this image"), (videos[central].seen(length, length + 1)[0], "next image")]
+    frames = [(current[central], "this image"), (videos[central].as_float(length, length + 1)[0], "next image")]
     frames += [
         (result.predictions[central], f"from {i}: {result.error / baseline:.0%}") for i, result in results.items()
     ]

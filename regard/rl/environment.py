@@ -153,9 +153,9 @@ class Trajectory:
     def from_episode(cls, episode: Episode, ongoing: bool) -> Trajectory:
         """An episode of a file: done, unless it is ongoing."""
         assert episode.actions is not None, "a video has no actions"
-        truncated = not (episode.ended or ongoing)
+        truncated = not (episode.terminated or ongoing)
         actions, rewards = episode.actions.tolist(), episode.rewards.tolist()
-        return cls([*episode.observations], actions, rewards, episode.ended, truncated, episode.line - 1)
+        return cls([*episode.observations], actions, rewards, episode.terminated, truncated, episode.line - 1)
 
 
 PolicyFn = Callable[[Trajectory], int]  # chooses an action from the trajectory so far

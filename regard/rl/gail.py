@@ -35,7 +35,7 @@ class GAILOptions:
 
     steps: int = 50_000  # environment steps in all; the last round is completed
     round: int = 1000  # least environment steps of a round, before discriminator and policy are updated
-    memory: int = 1  # latest observations in the input of discriminator and policy
+    history: int = 1  # latest observations in the input of discriminator and policy
     hidden: int = 64  # width of their layers
     rate: float = 1e-3  # learning rate of the discriminator
     passes: int = 2  # epochs of the discriminator over the steps of a round
@@ -92,18 +92,18 @@ def imitate(
     check_expert(environment, expert)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        sizes = PolicyConfig(environment.observation_dim, environment.num_actions, options.memory, options.hidden)
+        sizes = PolicyConfig(environment.observation_dim, environment.num_actions, options.history, options.hidden)
         policy = Policy(sizes)
         discriminator = Discriminator(policy, options.hidden)
     policy.fit_scales([episode._replace(rewards=np.ones_like(episode.rewards)) for episode in expert], ppo.discount)
     policy_optimizer, optimizer = make_optimizer(policy, ppo), Adam(discriminator.parameters(), lr=options.rate)
-    expert_pairs, steps, number = state_action_pairs(expert, options.memory), 0, 0
+    expert_pairs, steps, number = state_action_pairs(expert, options.history), 0, 0
     while steps < options.steps:
         number += 1
         round_seed = number_from(seed, number)
         episodes = collect_episodes(environment, policy, options.round, round_seed)
         steps += sum(lengths := [episode.steps for episode in episodes])
-        pairs = state_action_pairs(episodes, options.memory)
+        pairs = state_action_pairs(episodes, options.history)
         accuracy = train_discriminator(discriminator, optimizer, expert_pairs, pairs, options, round_seed)
         rewards = discriminator.reward(pairs).split(lengths)
         relabelled_episodes = [

@@ -139,7 +139,7 @@ def batch_from_episodes(policy: Policy, episodes: Sequence[Episode], config: PPO
         log_probs = output.logits[:steps].log_softmax(-1).gather(-1, actions[:, None])[:, 0]
         rewards, continue_prob = torch.from_numpy(episode.rewards.copy()), torch.ones(steps)
         continue_prob[-1] = 0
-        if not episode.ended:
+        if not episode.terminated:
             final = policy(history_at(episode.observations, episode.actions, length, np.array([steps]))).value[0]
             rewards[-1] += config.discount * final
         columns = (actions, log_probs, rewards, continue_prob, torch.ones(steps))

@@ -20,8 +20,8 @@ from torch import Tensor
 from torch.optim import Adam
 
 from regard.atomic import as_json, flush, replace_file
+from regard.data.env_options import EnvOptions
 from regard.data.episodes import Episode, read_episodes, write_episodes
-from regard.data.experience import Experience
 from regard.device import use_threads
 from regard.hub.folder import write_tensors
 from regard.purpose import write_task
@@ -70,13 +70,13 @@ class Session:
     damaged_saves: list[str] = field(default_factory=list)
 
     @property
-    def experience(self) -> Experience:
-        return experience_of(self.settings)
+    def env_options(self) -> EnvOptions:
+        return env_options_of(self.settings)
 
     @property
     def schedule(self) -> list[int]:
         """Real steps of each round."""
-        return steps_per_round(self.experience.real_steps)
+        return steps_per_round(self.env_options.real_steps)
 
     @property
     def real_steps(self) -> int:
@@ -91,9 +91,9 @@ class Session:
         return number_from(self.seed, int.from_bytes(f"{label} {self.rounds}".encode()))
 
 
-def experience_of(settings: Settings) -> Experience:
-    values = {name: settings.reading[name] for name in Experience.__dataclass_fields__}
-    return Experience(**values | {"hide": tuple(values["hide"])})
+def env_options_of(settings: Settings) -> EnvOptions:
+    values = {name: settings.reading[name] for name in EnvOptions.__dataclass_fields__}
+    return EnvOptions(**values | {"hide": tuple(values["hide"])})
 
 
 def steps_per_round(total: int) -> list[int]:
@@ -113,10 +113,10 @@ def open_session(settings: Settings) -> Session:
     try:
         if keeping.threads:
             use_threads(keeping.threads)
-        experience = experience_of(settings)
-        environment = Environment(str(experience.env), experience.hide)
+        env_options = env_options_of(settings)
+        environment = Environment(str(env_options.env), env_options.hide)
         task = unfitted_task(environment.observation_dim, environment.num_actions)
-        steps = FIRST_FIT_STEPS + (len(steps_per_round(experience.real_steps)) - 1) * FIT_STEPS
+        steps = FIRST_FIT_STEPS + (len(steps_per_round(env_options.real_steps)) - 1) * FIT_STEPS
         rate = settings.plan.rate or 0.64 / settings.body["dim"]
         warmup = min(100, steps // 10) if settings.plan.warmup is None else settings.plan.warmup
         plan = replace(settings.plan, steps=steps, rate=rate, warmup=warmup)
@@ -124,7 +124,7 @@ def open_session(settings: Settings) -> Session:
         progress = Progress.new(make_model(settings, task), plan)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(number_from(plan.seed, 0))
-            sizes = PolicyConfig(environment.observation_dim, environment.num_actions, experience.remembers)
+            sizes = PolicyConfig(environment.observation_dim, environment.num_actions, env_options.history_length)
             policy = Policy(sizes)
         optimizer = make_optimizer(policy, PPOConfig())
         session = Session(settings, run, lock, environment, task, progress, policy, optimizer)
@@ -184,13 +184,13 @@ def save_session(session: Session, episodes: list[Episode]) -> None:
 def publish(session: Session, episodes: list[Episode]) -> None:
     """Write model, policy and episodes to the root of the run folder. A model with other scales than its own would
     silently predict something else: task.json is absent while both change, and a folder without it is refused."""
-    run, progress, folder, experience = session.run, session.progress, session.run.folder, session.experience
+    run, progress, folder, env_options = session.run, session.progress, session.run.folder, session.env_options
     (folder / "task.json").unlink(missing_ok=True)
     flush(folder)
     with progress.average.in_place() if progress.average is not None else nullcontext():
         run.publish(progress.model)
     write_task(folder, session.task)
-    session.policy.save(folder / "policy", env=experience.env, hide=list(experience.hide))
+    session.policy.save(folder / "policy", env=env_options.env, hide=list(env_options.hide))
     replace_file(folder / "episodes.npz", lambda file: write_episodes(file, episodes))
 
 

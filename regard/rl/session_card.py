@@ -45,14 +45,14 @@ not.
 
 
 def session_card(session: Session) -> str:
-    experience = session.experience
+    env_options = session.env_options
     return CARD.format(
-        env=experience.env,
+        env=env_options.env,
         model_parameters=parameters(session.progress.model),
         policy_parameters=parameters(session.policy),
         steps=session.real_steps,
         episodes=len(session.trajectories),
-        hidden=f", with observation entries {', '.join(map(str, experience.hide))} hidden" if experience.hide else "",
+        hidden=f", with observation entries {', '.join(map(str, env_options.hide))} hidden" if env_options.hide else "",
         mean_return=session.mean_return,
         predicted_return=session.predicted_return,
         regard=__version__,

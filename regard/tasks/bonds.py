@@ -12,7 +12,7 @@ from regard.data.batches import ByLength, Ints, cut, padding_mask
 from regard.data.bundled import paths
 from regard.data.files import Data, Files, Rows
 from regard.data.lines import UTF8, Dialect
-from regard.data.molecules import KINDS, PROPERTIES, Molecules, asked_for, with_known_atoms
+from regard.data.molecules import MAX_PROPERTIES, NUM_PAIR_KINDS, MoleculeFeaturizer, drop_unknown_atoms, parse_molecule
 from regard.tasks.inputs import Given
 from regard.tasks.task import Task
 
@@ -33,7 +33,7 @@ class Bonded(ByLength):
 
 @dataclass
 class MoleculeInput:
-    molecules: Molecules
+    molecules: MoleculeFeaturizer
 
     def prepare(self, rows: Any, wanted: Any, context: int) -> Bonded:
         return Bonded(self.molecules.prepare(rows), wanted)
@@ -41,20 +41,20 @@ class MoleculeInput:
     def given(self, examples: Bonded, rows: Ints, training: bool) -> Given:
         lengths = examples.lengths[rows, 0]
         T = int(lengths.max())
-        x = np.zeros((len(rows), T, PROPERTIES + T), np.int64)
+        x = np.zeros((len(rows), T, MAX_PROPERTIES + T), np.int64)
         for i, row in enumerate(rows):
             table = examples.rows[row]
             x[i, : len(table), : table.shape[1]] = table
         return Given(torch.from_numpy(x), padding_mask(lengths, T))
 
     def sizes(self) -> dict[str, int]:
-        return {"properties": len(self.molecules.properties) + 1, "pairs": KINDS}
+        return {"properties": len(self.molecules.properties) + 1, "pairs": NUM_PAIR_KINDS}
 
 
 class MayBond(Task):
     """A task that molecules can be given to, too. What is held out or scored must be made of atoms that are known."""
 
-    molecules: Molecules | None
+    molecules: MoleculeFeaturizer | None
 
     @classmethod
     def usual(cls, ability: str) -> dict[str, Any]:
@@ -70,12 +70,12 @@ class MayBond(Task):
         data = super().read(files, ability, reading, **aim)
         if ability != "bonds":
             return data
-        sets, reader = data.sets, Molecules.fit(data.sets["train"])
-        if files.data and not files.valid and (known := reader.sift(sets["valid"])[0]):
-            rare = [row for row in sets["valid"] if reader.unknown(row)]
+        sets, reader = data.sets, MoleculeFeaturizer.fit(data.sets["train"])
+        if files.data and not files.valid and (known := reader.split_known(sets["valid"])[0]):
+            rare = [row for row in sets["valid"] if reader.unknown_element(row)]
             sets = sets | {"train": [*sets["train"], *rare], "valid": known}
-            reader = Molecules.fit(sets["train"])
-        return data._replace(sets=with_known_atoms(sets, reader, files.skip_bad, data.report))
+            reader = MoleculeFeaturizer.fit(sets["train"])
+        return data._replace(sets=drop_unknown_atoms(sets, reader, files.skip_bad, data.report))
 
     def read_one(
         self,
@@ -90,8 +90,8 @@ class MayBond(Task):
             return rows
         if getattr(self, "many", False) and fields:  # of a label without a column nothing is known
             missing = tuple(label for label in getattr(self, "labels", ()) if label not in fields[1:])
-            rows = [row._replace(gaps=(*row.gaps, *missing)) for row in rows]
-        return with_known_atoms({"test": rows}, self.molecules, skip_bad)["test"]
+            rows = [row._replace(missing_labels=(*row.missing_labels, *missing)) for row in rows]
+        return drop_unknown_atoms({"test": rows}, self.molecules, skip_bad)["test"]
 
 
 def bundled_paths() -> dict[str, Rows]:
@@ -99,6 +99,6 @@ def bundled_paths() -> dict[str, Rows]:
     parts: dict[str, list[Any]] = {"train": [], "valid": [], "test": []}
     for line, path in enumerate(paths.paths(), 1):
         length = path.length
-        row = asked_for(path.smiles)._replace(labels=(str(length),), value=float(length), file="paths", line=line)
+        row = parse_molecule(path.smiles)._replace(labels=(str(length),), value=float(length), file="paths", line=line)
         parts[paths.split(path)].append(row)
     return dict(parts)

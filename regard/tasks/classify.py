@@ -18,21 +18,21 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.choose import must
+from regard.data.audio_augment import AudioAugment
+from regard.data.audio_files import LabelledAudio, read_labelled_audio
+from regard.data.audio_io import open_audio
 from regard.data.batches import Ints, handfuls, to_device
 from regard.data.bundled import phrasebook, shapes
 from regard.data.files import Rows
-from regard.data.hearing import Hearing
-from regard.data.images import Picture, open_picture, read_pictures
+from regard.data.image_augment import ImageAugment
+from regard.data.image_files import LabelledImage, open_image, read_images
+from regard.data.image_transform import ImageTransform
 from regard.data.labelled import Labelled, read_labelled
 from regard.data.lines import UTF8, Dialect
-from regard.data.mels import Mels
-from regard.data.molecules import Molecules, asked_for, read_molecules
-from regard.data.pictures import Pictures
+from regard.data.logmel import LogMel
+from regard.data.molecules import MoleculeFeaturizer, parse_molecule, read_molecules
 from regard.data.pieces import Pieces
-from regard.data.recordings import open_sound
-from regard.data.sounds import Sound, read_sounds
 from regard.data.tokens import Tokenizer
-from regard.data.views import Views
 from regard.parts.heads import Classifier, Model, must_be_finite, thought_of
 from regard.parts.pooling import POOLINGS
 from regard.scores import accuracy, macro_f1, mean_roc_auc, micro_f1
@@ -65,10 +65,10 @@ class Classify(MayBond):
     smoothing: float = 0.0  # this share of the wanted probability is spread over all labels
     labels: list[str] = learnt()
     tokenizer: Tokenizer | None = learnt(None)
-    pictures: Pictures | None = learnt(None)
-    molecules: Molecules | None = learnt(None)
+    pictures: ImageTransform | None = learnt(None)
+    molecules: MoleculeFeaturizer | None = learnt(None)
     views: dict[str, Any] | None = learnt(None)  # how pictures are looked at in training
-    sounds: Mels | None = learnt(None)
+    sounds: LogMel | None = learnt(None)
     hearing: dict[str, Any] | None = learnt(None)  # how sounds are heard in training
 
     def __post_init__(self) -> None:
@@ -91,7 +91,7 @@ class Classify(MayBond):
 
     @classmethod
     def groups(cls, ability: str) -> tuple[type, ...]:
-        return {"sees": (Views,), "hears": (Hearing,), "bonds": ()}.get(ability, (Pieces,))
+        return {"sees": (ImageAugment,), "hears": (AudioAugment,), "bonds": ()}.get(ability, (Pieces,))
 
     @classmethod
     def leaves_out(cls, ability: str) -> frozenset[str]:
@@ -103,9 +103,9 @@ class Classify(MayBond):
     ) -> Rows:
         match ability:
             case "sees":
-                return read_pictures(paths)
+                return read_images(paths)
             case "hears":
-                return read_sounds(paths, fields)
+                return read_labelled_audio(paths, fields)
             case "bonds":
                 return read_molecules(paths, fields, "label", aim["many"], dialect)
         return read_labelled(paths, fields, aim["many"], dialect)
@@ -121,7 +121,7 @@ class Classify(MayBond):
             return bundled_paths()
         if ability == "sees":
             for line, scene in enumerate(shapes.shapes(), 1):
-                parts[shapes.split(scene)].append(Picture(scene.pixels, (scene.label,), "shapes", line))
+                parts[shapes.split(scene)].append(LabelledImage(scene.pixels, (scene.label,), "shapes", line))
         else:
             for line, phrase in enumerate(phrasebook.phrases(), 1):
                 row = Labelled(phrase.english, None, (phrase.kind,), "phrasebook", line)
@@ -130,18 +130,18 @@ class Classify(MayBond):
 
     @classmethod
     def fit(cls, rows: Any, ability: str, reading: dict[str, Any], readers: dict[str, Any], **aim: Any) -> Classify:
-        labels = sorted({label for row in rows for label in (*row.labels, *getattr(row, "gaps", ()))})
-        if empty := [label for label in labels if all(label in getattr(row, "gaps", ()) for row in rows)]:
+        labels = sorted({label for row in rows for label in (*row.labels, *getattr(row, "missing_labels", ()))})
+        if empty := [label for label in labels if all(label in getattr(row, "missing_labels", ()) for row in rows)]:
             raise ValueError(f"{rows[0].file}: there is nothing to learn of the label {empty[0]!r}: it has only gaps")
         if len(labels) < 2 and not aim["many"]:
             raise ValueError(f"there is nothing to tell apart: every example has the label {labels[0]!r}")
         if ability == "sees":
-            pictures = readers.get("pictures") or Pictures.fit(rows, reading["side"])
-            return cls(**aim, labels=labels, pictures=pictures, views=told(Views, reading))
+            pictures = readers.get("pictures") or ImageTransform.fit(rows, reading["image_size"])
+            return cls(**aim, labels=labels, pictures=pictures, views=told(ImageAugment, reading))
         if ability == "hears":
             return cls(**aim, labels=labels, **fit_sounds(rows, reading, readers))
         if ability == "bonds":
-            return cls(**aim, labels=labels, molecules=readers.get("molecules") or Molecules.fit(rows))
+            return cls(**aim, labels=labels, molecules=readers.get("molecules") or MoleculeFeaturizer.fit(rows))
         tokenizer = fit_tokenizer((text for row in rows for text in row.texts), reading, readers)
         return cls(**aim, labels=labels, tokenizer=tokenizer)
 
@@ -150,9 +150,9 @@ class Classify(MayBond):
         if self.molecules is not None:
             return MoleculeInput(self.molecules)
         if self.pictures is not None:
-            return ImageInput(self.pictures, Views(**self.views or {}))
+            return ImageInput(self.pictures, ImageAugment(**self.views or {}))
         if self.sounds is not None:
-            return SoundInput(self.sounds, Hearing(**self.hearing or {}))
+            return SoundInput(self.sounds, AudioAugment(**self.hearing or {}))
         assert self.tokenizer is not None
         return TextInput(self.tokenizer)
 
@@ -173,7 +173,7 @@ class Classify(MayBond):
                         f"{row.file}:{row.line}: the label {label!r} is not among those of the training data"
                     )
                 wanted[i, place[label]] = 1.0
-            for gap in place.keys() & {*getattr(row, "gaps", ())}:
+            for gap in place.keys() & {*getattr(row, "missing_labels", ())}:
                 wanted[i, place[gap]] = math.nan
         return self.input.prepare(rows, wanted, context)
 
@@ -199,8 +199,10 @@ class Classify(MayBond):
         examples = self.prepare(rows, getattr(model.body.config, "context", 0))
         logits = self.all_logits(model, examples)
         loss = self.cost(logits, torch.from_numpy(examples.wanted), 0.0).item() / len(rows)
-        gaps = [getattr(row, "gaps", ()) for row in rows]
-        said = [tuple(n for n in self.names(one) if n not in gap) for one, gap in zip(logits, gaps, strict=True)]
+        missing_labels = [getattr(row, "missing_labels", ()) for row in rows]
+        said = [
+            tuple(n for n in self.names(one) if n not in gap) for one, gap in zip(logits, missing_labels, strict=True)
+        ]
         wanted = [tuple(row.labels) for row in rows]
         answers = [", ".join(labels) for labels in said]
         truth = [", ".join(sorted(labels)) for labels in wanted]
@@ -270,10 +272,10 @@ class Classify(MayBond):
 
     def asked(self, text: str) -> Any:
         if self.pictures is not None:
-            return Picture(open_picture(text), (), text, 1)
+            return LabelledImage(open_image(text), (), text, 1)
         if self.molecules is not None:
-            return asked_for(text)
+            return parse_molecule(text)
         if self.sounds is not None:
-            return Sound(*open_sound(text), (), text, 1)
+            return LabelledAudio(*open_audio(text), (), text, 1)
         first, _, second = text.partition("\t")
         return Labelled(first, second or None, (), "", 1)

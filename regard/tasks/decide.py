@@ -24,11 +24,11 @@ from torch import Tensor
 from regard.choose import must
 from regard.data.batches import Ints, to_device
 from regard.data.bundled import cart
+from regard.data.episode_chunks import EpisodeChunks
 from regard.data.episodes import Episode, Floats, read_episodes
 from regard.data.files import Rows
 from regard.data.lines import UTF8, Dialect
-from regard.data.senses import Senses, or_1
-from regard.data.stretches import Stretches
+from regard.data.observation_norm import ObservationNorm, nonzero_std
 from regard.parts.heads import Model, PerToken, must_be_finite
 from regard.scores import accuracy
 from regard.tasks.steps import episodes_in, must_act, the_best, to_go
@@ -82,7 +82,7 @@ class Decide(Task):
             spread=(len(self.spread) == 2 and all(0 < one < math.inf for one in self.spread), "two above 0"),
             highest=(math.isfinite(self.highest), "finite"),
         )
-        self.senses = Senses(**self.sensed)
+        self.senses = ObservationNorm(**self.sensed)
 
     about = "what was seen and done so far in, what to do next out"
     takes = ".npz or .jsonl of episodes: observations, actions, rewards"
@@ -123,9 +123,11 @@ class Decide(Task):
         if len({int(action) for row in rows for action in row.actions}) < 2:
             raise ValueError(f"{rows[0].file}: there is nothing to decide: every action is {rows[0].actions[0]}")
         told = np.concatenate([to_go(row.rewards, row.rewards.sum())[:-1] for row in rows])
-        scales = {"mean": told.mean(0).tolist(), "spread": or_1(told.std(0)).tolist()}
+        scales = {"mean": told.mean(0).tolist(), "spread": nonzero_std(told.std(0)).tolist()}
         highest = max(float(row.rewards.sum()) for row in rows)
-        return cls(**aim, kinds=kinds, sensed=asdict(Senses.fit(rows, aim["patch"])), **scales, highest=highest)
+        return cls(
+            **aim, kinds=kinds, sensed=asdict(ObservationNorm.fit(rows, aim["patch"])), **scales, highest=highest
+        )
 
     def sizes(self) -> dict[str, int]:
         sizes = self.senses.sizes
@@ -136,7 +138,7 @@ class Decide(Task):
 
     def scaled(self, seen: Floats, besides: Any) -> Floats:
         """Observations (L,...) as numbers of mean 0 and spread 1, (L,K,O); `besides` is what `to_go` tells."""
-        numbers = self.senses.given(torch.from_numpy(seen)[None])[0]
+        numbers = self.senses.normalize(torch.from_numpy(seen)[None])[0]
         if self.returns:
             more = torch.from_numpy((besides - np.array(self.mean)) / np.array(self.spread)).to(numbers)
             numbers = torch.cat((numbers, more[:, None].expand(-1, numbers.size(1), -1)), -1)
@@ -146,15 +148,15 @@ class Decide(Task):
         """All L+1 steps of an episode that comes to `total`: their numbers, and what was done before each; before the
         first, nothing."""
         assert row.actions is not None
-        return self.scaled(row.seen(), to_go(row.rewards, total)), np.append(self.kinds, row.actions)
+        return self.scaled(row.as_float(), to_go(row.rewards, total)), np.append(self.kinds, row.actions)
 
-    def prepare(self, rows: Sequence[Episode], context: int) -> Stretches:
+    def prepare(self, rows: Sequence[Episode], context: int) -> EpisodeChunks:
         for row in rows:
             self.must_fit(row)
         pasts = [self.history(row, float(row.rewards.sum())) for row in rows]
         seen, before = (np.concatenate([past[i][:-1] for past in pasts]) for i in (0, 1))
         done = np.concatenate([row.actions for row in rows if row.actions is not None])
-        return Stretches(np.array([row.steps for row in rows]), (seen, before, done), context, seen.shape[1] + 1)
+        return EpisodeChunks(np.array([row.steps for row in rows]), (seen, before, done), context, seen.shape[1] + 1)
 
     def must_fit(self, row: Episode) -> None:
         must_act(row)
@@ -166,7 +168,7 @@ class Decide(Task):
             strange = f"the action {row.actions.max()} is none of the {self.kinds} that were learnt from"
             raise ValueError(f"{row.file}:{row.line}: {strange}")
 
-    def batch(self, examples: Stretches, rows: Ints) -> Seen:
+    def batch(self, examples: EpisodeChunks, rows: Ints) -> Seen:
         seen, before, wanted = examples.padded(rows, (0.0, self.kinds, NOTHING))
         return Seen(torch.from_numpy(seen), torch.from_numpy(before), torch.from_numpy(wanted))
 
@@ -179,8 +181,8 @@ class Decide(Task):
         total = F.cross_entropy(logits, batch.wanted.flatten(), ignore_index=NOTHING, reduction="sum")
         return Loss(total, int((batch.wanted != NOTHING).sum()))
 
-    def told(self, rows: Any, examples: Stretches, numbers: Ints) -> list[dict[str, Any]]:
-        places = [examples.place(int(number)) for number in numbers]
+    def told(self, rows: Any, examples: EpisodeChunks, numbers: Ints) -> list[dict[str, Any]]:
+        places = [examples.locate(int(number)) for number in numbers]
         return [{"file": rows[e].file, "line": rows[e].line, "text": f"{n} steps from {at}"} for e, at, n in places]
 
     def amount(self, rows: Any) -> str:
@@ -191,7 +193,7 @@ class Decide(Task):
         """How well it tells what the players did."""
         examples, device = self.prepare(rows, model.body.config.context), next(model.parameters()).device
         total, said = 0.0, list[Ints]()
-        windows = examples.in_order()
+        windows = examples.sequential_chunks()
         for some in (windows[i : i + 256] for i in range(0, len(windows), 256)):
             batch = to_device(self.batch(examples, some), device)
             logits = self.logits(model, batch.seen, batch.before).float()

@@ -22,12 +22,12 @@ from torch import Tensor
 from regard.choose import LARGEST, must
 from regard.data.batches import ByLength, Ints, Ragged, handfuls, to_device
 from regard.data.files import Rows
-from regard.data.images import open_picture
+from regard.data.image_augment import ImageAugment
+from regard.data.image_files import open_image
+from regard.data.image_transform import ImageTransform
 from regard.data.lines import UTF8, Dialect
-from regard.data.pictures import Pictures
 from regard.data.pieces import Pieces
 from regard.data.tokens import Tokenizer
-from regard.data.views import Views
 from regard.hub.sentences import Modules, write_modules
 from regard.parts.heads import Model, Projection, Vector
 from regard.parts.pooling import POOLINGS
@@ -75,7 +75,7 @@ class Embed(Task):
     do_lower_case: bool = learnt(False)  # before the tokenizer reads a text
     library: dict[str, Any] | None = learnt(None)  # what sentence-transformers says of its version and similarity
     tokenizer: Tokenizer | None = learnt(None)
-    pictures: Pictures | None = learnt(None)  # of a body that sees, which is read from a folder of others
+    pictures: ImageTransform | None = learnt(None)  # of a body that sees, which is read from a folder of others
 
     about = "a text in, a vector out; texts that belong together lie near each other"
     takes = "one file of pairs (.tsv, .jsonl) or two parallel ones, plain or gzip"
@@ -125,7 +125,7 @@ class Embed(Task):
         return TextInput(self.reader)
 
     def sizes(self) -> dict[str, int]:
-        return ImageInput(self.pictures, Views()).sizes() if self.pictures is not None else self.input.sizes()
+        return ImageInput(self.pictures, ImageAugment()).sizes() if self.pictures is not None else self.input.sizes()
 
     def amount(self, rows: Any) -> str:
         return f"{len(rows):,} pairs"
@@ -172,9 +172,9 @@ class Embed(Task):
         return in_order(texts.lengths[:, 0], some)  # (N,D)
 
     @torch.inference_mode()
-    def embed_pictures(self, model: Model, pictures: Pictures, files: Sequence[str]) -> Tensor:
-        pixels = torch.from_numpy(pictures.prepare([open_picture(file) for file in files]))
-        return model.head(model.body(pictures.normal(pixels).to(next(model.parameters()).device))).float().cpu()
+    def embed_pictures(self, model: Model, pictures: ImageTransform, files: Sequence[str]) -> Tensor:
+        pixels = torch.from_numpy(pictures.prepare([open_image(file) for file in files]))
+        return model.head(model.body(pictures.normalize(pixels).to(next(model.parameters()).device))).float().cpu()
 
     def embed_texts(self, model: Model, texts: Sequence[str]) -> Tensor:
         """Or names of pictures, if it sees."""

@@ -21,11 +21,11 @@ from regard.data.batches import Ints
 from regard.data.bundled import chains, phrasebook
 from regard.data.corpus import Corpus, Windows, documents
 from regard.data.documents import By, Documents, Texts, read_texts
-from regard.data.fasta import holds_fasta
+from regard.data.fasta import is_fasta
 from regard.data.files import Data, Files
 from regard.data.lines import UTF8, Dialect
 from regard.data.pieces import Pieces
-from regard.data.residues import EXAMPLE, residues, spells
+from regard.data.protein_alphabet import EXAMPLE, is_protein_tokenizer, parse_protein
 from regard.data.tokens import Tokenizer
 from regard.parts.heads import Model, must_be_finite
 from regard.parts.pooling import Mean
@@ -78,7 +78,7 @@ class Fill(Task):
     @classmethod
     def read(cls, files: Files, ability: str, reading: dict[str, Any], **aim: Any) -> Data:
         paths, by = (*files.data, *files.valid, *files.test), reading["documents"]
-        proteins = ability == "spells" or any(map(holds_fasta, paths))
+        proteins = ability == "spells" or any(map(is_fasta, paths))
         must_hold(paths, proteins)
         if proteins and by not in (None, "lines"):
             raise ValueError(f"--documents {by} is for texts: of proteins every chain is one. Leave it out")
@@ -100,7 +100,7 @@ class Fill(Task):
     @classmethod
     def fit(cls, rows: Texts, ability: str, reading: dict[str, Any], readers: dict[str, Any], **aim: Any) -> Fill:
         apart: By = reading["documents"] or "lines"
-        letters = ability == "spells" or holds_fasta(rows.name)
+        letters = ability == "spells" or is_fasta(rows.name)
         tokenizer = fit_letters(reading, readers) if letters else fit_tokenizer(rows.sample(), reading, readers)
         tokenizer.id_of(tokenizer.roles.get("mask_token", MASK))  # refused here, not in the first step
         return cls(**aim, tokenizer=tokenizer, documents=apart)
@@ -108,7 +108,7 @@ class Fill(Task):
     @cached_property
     def spelled(self) -> bool:
         """Whether it is asked about proteins."""
-        return spells(self.tokenizer)
+        return is_protein_tokenizer(self.tokenizer)
 
     def sizes(self) -> dict[str, int]:
         return text_sizes(self.tokenizer)
@@ -233,7 +233,7 @@ class Fill(Task):
 
     def embed(self, model: Model, raw: Iterable[str]) -> Iterator[list[float]]:
         """The mean over all tokens."""
-        yield from vectors(model, self.tokenizer, Mean(), map(residues, raw) if self.spelled else raw)
+        yield from vectors(model, self.tokenizer, Mean(), map(parse_protein, raw) if self.spelled else raw)
 
     def answer(self, text: str, ids: Tensor, logps: Tensor) -> Answer:
         fillers = [filler.strip() for filler in self.tokenizer.decode([[i] for i in ids.tolist()])]
@@ -247,7 +247,7 @@ class Fill(Task):
         if MASK not in text:
             raise ValueError(f'put {MASK} where a word is to be filled in, not: "{text[:60]}"')
         if self.spelled:
-            text = MASK.join(map(residues, text.split(MASK)))
+            text = MASK.join(map(parse_protein, text.split(MASK)))
         if not self.marks_words:
             return self.tokenizer.encode_marked(text.replace(MASK, self.tokenizer.roles["mask_token"]))
         text = text.replace(HIDDEN, " ").replace(MASK, HIDDEN)
@@ -266,7 +266,7 @@ class Fill(Task):
 
 def must_hold(paths: tuple[str, ...], proteins: bool) -> None:
     for path in paths:
-        if holds_fasta(path) != proteins:
+        if is_fasta(path) != proteins:
             wanted = "proteins, in FASTA files (.fasta, .fa, .faa), not texts" if proteins else "texts, not proteins"
             raise ValueError(f"{path}: this model reads {wanted}")
 

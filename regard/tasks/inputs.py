@@ -16,12 +16,12 @@ from regard.data.bundled import phrasebook
 from regard.data.corpus import Windows
 from regard.data.documents import Texts
 from regard.data.files import Rows
+from regard.data.image_augment import ImageAugment
+from regard.data.image_transform import ImageTransform
 from regard.data.lines import UTF8, Dialect
-from regard.data.pictures import Pictures
 from regard.data.pieces import READING, Pieces, learn
-from regard.data.residues import spelling, spells
+from regard.data.protein_alphabet import is_protein_tokenizer, protein_tokenizer
 from regard.data.tokens import Tokenizer
-from regard.data.views import Views
 from regard.parts.heads import must_be_finite
 
 
@@ -70,18 +70,18 @@ class TextInput:
 
 @dataclass
 class ImageInput:
-    pictures: Pictures
-    views: Views
+    pictures: ImageTransform
+    views: ImageAugment
 
     def prepare(self, rows: Sequence[Any], wanted: Any, context: int) -> Drawn:
         return Drawn(self.pictures.prepare([row.pixels for row in rows]), wanted)
 
     def given(self, examples: Drawn, rows: Ints, training: bool) -> Given:
         pixels = torch.from_numpy(examples.rows[rows])
-        return Given(self.pictures.normal(self.views.seen(pixels) if training else pixels), None)
+        return Given(self.pictures.normalize(self.views.augment(pixels) if training else pixels), None)
 
     def sizes(self) -> dict[str, int]:
-        return {"image": self.pictures.side, "channels": self.pictures.channels}
+        return {"image": self.pictures.image_size, "channels": self.pictures.channels}
 
 
 def text_sizes(tokenizer: Tokenizer) -> dict[str, int]:
@@ -92,7 +92,7 @@ def text_sizes(tokenizer: Tokenizer) -> dict[str, int]:
 def fit_tokenizer(texts: Any, reading: dict[str, Any], readers: dict[str, Any]) -> Tokenizer:
     """That of the model it starts from, or a new one."""
     found: Tokenizer | None = readers.get("tokenizer")
-    if found and spells(found):
+    if found and is_protein_tokenizer(found):
         raise ValueError("the model to start from reads proteins, letter by letter, and these are texts")
     return found or learn(texts, Pieces(**told(Pieces, reading)), READING)
 
@@ -100,13 +100,13 @@ def fit_tokenizer(texts: Any, reading: dict[str, Any], readers: dict[str, Any]) 
 def fit_letters(reading: dict[str, Any], readers: dict[str, Any]) -> Tokenizer:
     """That of the model it starts from, or a new one: for proteins there is only one."""
     found: Tokenizer | None = readers.get("tokenizer")
-    if found and not spells(found):
+    if found and not is_protein_tokenizer(found):
         raise ValueError("the model to start from reads texts, and these are proteins: start from one that reads FASTA")
     usual = {"pieces": (None, "bpe", "characters"), "vocab": (None,), "lowercase": (None, False)}
     for name in usual:
         if reading.get(name) not in usual[name]:
             raise ValueError(f"--{name} is for texts: a protein is read letter by letter. Leave it out")
-    return found or spelling()
+    return found or protein_tokenizer()
 
 
 def told(group: Any, reading: dict[str, Any]) -> dict[str, Any]:

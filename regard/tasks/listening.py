@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from regard.data.audio_augment import AudioAugment, spec_augment
+from regard.data.audio_files import LabelledAudio, TranscribedAudio, read_labelled_audio, read_transcribed_audio
+from regard.data.audio_io import open_audio
 from regard.data.batches import ByLength, Ints, padding_mask
 from regard.data.bundled import voices
+from regard.data.concat_words import concat_words, split_and_concat
 from regard.data.files import Files, Rows
-from regard.data.hearing import Hearing, hidden
-from regard.data.joined import divided, join
 from regard.data.lines import UTF8, Dialect
-from regard.data.mels import Frames, Mels, normal, side_by_side
-from regard.data.recordings import open_sound
-from regard.data.sounds import Sound, Spoken, read_sounds, read_spoken
+from regard.data.logmel import Frames, LogMel, normalize_clip, pad_clips
 from regard.tasks.inputs import Given, told
 
 
@@ -33,8 +33,8 @@ class Heard(ByLength):
 
 @dataclass
 class SoundInput:
-    sounds: Mels
-    hearing: Hearing
+    sounds: LogMel
+    hearing: AudioAugment
 
     def prepare(self, rows: Sequence[Any], wanted: Any, context: int) -> Heard:
         return Heard(self.sounds.prepare(rows, context), wanted, self.sounds.stride, context)
@@ -47,14 +47,14 @@ class SoundInput:
         lengths = np.array([len(clip) for clip in clips])
         tokens = -(-lengths // self.sounds.stride)
         most = int(tokens.max())
-        frames = torch.from_numpy(side_by_side([*map(normal, clips)], most * self.sounds.stride))  # (B,T,mels)
-        if training and self.hearing.masks:
-            frames = hidden(frames, torch.from_numpy(lengths), self.hearing.masks)
+        frames = torch.from_numpy(pad_clips([*map(normalize_clip, clips)], most * self.sounds.stride))  # (B,T,mels)
+        if training and self.hearing.spec_augment:
+            frames = spec_augment(frames, torch.from_numpy(lengths), self.hearing.spec_augment)
         return Given(frames, padding_mask(tokens, most))
 
     def changed(self, clips: list[Frames], longest: int | None) -> list[Frames]:
         lengths = torch.tensor([len(clip) for clip in clips])
-        frames, lengths = self.hearing.heard(torch.from_numpy(side_by_side(clips)), lengths)
+        frames, lengths = self.hearing.augment(torch.from_numpy(pad_clips(clips)), lengths)
         return [clip[:n][:longest].numpy() for clip, n in zip(frames, lengths.tolist(), strict=True)]
 
     def sizes(self) -> dict[str, int]:
@@ -63,9 +63,9 @@ class SoundInput:
 
 def fit_sounds(rows: Any, reading: dict[str, Any], readers: dict[str, Any]) -> dict[str, Any]:
     """The ears of the model it starts from, or new ones; and how sounds are heard in training."""
-    hearing = told(Hearing, reading)
-    sounds = readers.get("sounds") or Mels.fit(rows, hearing["mels"], hearing["stride"])
-    for name, usual in (("mels", Hearing.mels), ("stride", Hearing.stride)):
+    hearing = told(AudioAugment, reading)
+    sounds = readers.get("sounds") or LogMel.fit(rows, hearing["mels"], hearing["stride"])
+    for name, usual in (("mels", AudioAugment.mels), ("stride", AudioAugment.stride)):
         has = getattr(sounds, name)
         if hearing[name] not in (has, usual):
             raise ValueError(f"the model to start from has {name} {has}: leave out --{name}")
@@ -73,37 +73,37 @@ def fit_sounds(rows: Any, reading: dict[str, Any], readers: dict[str, Any]) -> d
     return {"sounds": sounds, "hearing": hearing}
 
 
-def bundled_clips() -> dict[str, list[Sound]]:
+def bundled_clips() -> dict[str, list[LabelledAudio]]:
     """The digits, by speakers of which each is in one set only."""
     return {
         part: [
-            Sound(clip.samples, voices.RATE, (clip.word,), "voices", line, clip.speaker)
+            LabelledAudio(clip.samples, voices.SAMPLING_RATE, (clip.word,), "voices", line, clip.speaker)
             for line, clip in enumerate(voices.voices(part), 1)
         ]
-        for part in voices.SETS
+        for part in voices.SPEAKERS
     }
 
 
 def bundled_strings() -> dict[str, Rows]:
-    return {part: join(clips) for part, clips in bundled_clips().items()}
+    return {part: concat_words(clips) for part, clips in bundled_clips().items()}
 
 
 def spoken_rows(paths: tuple[str, ...], fields: tuple[str, ...] | None, dialect: Dialect = UTF8) -> Rows:
     """From a table of sounds and texts, or from a folder of single words, which are joined."""
     if is_folder(paths):
-        return join(read_sounds(paths, fields))
-    return read_spoken(paths, fields, dialect)
+        return concat_words(read_labelled_audio(paths, fields))
+    return read_transcribed_audio(paths, fields, dialect)
 
 
 def spoken_sets(files: Files) -> dict[str, Rows]:
     """Of a folder of single words without another to validate on."""
-    return dict(divided(read_sounds(files.data, files.fields), files.share))
+    return dict(split_and_concat(read_labelled_audio(files.data, files.fields), files.share))
 
 
 def is_folder(paths: tuple[str, ...]) -> bool:
     return len(paths) == 1 and Path(paths[0]).is_dir()
 
 
-def open_spoken(names: Sequence[str]) -> list[Spoken]:
-    found = [(name, open_sound(name)) for name in names]
-    return [Spoken((sound.samples,), "", sound.rate, name, 1) for name, sound in found]
+def open_spoken(names: Sequence[str]) -> list[TranscribedAudio]:
+    found = [(name, open_audio(name)) for name in names]
+    return [TranscribedAudio((sound.samples,), "", sound.sampling_rate, name, 1) for name, sound in found]

@@ -21,12 +21,12 @@ from regard.choose import must
 from regard.data.batches import ByLength, Ints, Ragged, handfuls, to_device
 from regard.data.bundled import shapes
 from regard.data.files import Rows
-from regard.data.images import FORMATS, Captioned, Pixels, digest, open_picture, read_captioned
+from regard.data.image_augment import ImageAugment
+from regard.data.image_files import IMAGE_FORMATS, CaptionedImage, Pixels, digest, open_image, read_captioned_images
+from regard.data.image_transform import ImageTransform
 from regard.data.lines import UTF8, Dialect
-from regard.data.pictures import Pictures
 from regard.data.pieces import Pieces
 from regard.data.tokens import Tokenizer
-from regard.data.views import Views
 from regard.parts.heads import Model, must_be_finite
 from regard.scores import recall_at
 from regard.tasks.contrast import alike, contrast, distinct, places
@@ -67,7 +67,7 @@ class Matched(ByLength):
 @dataclass
 class Match(Task):
     tokenizer: Tokenizer = learnt()
-    pictures: Pictures = learnt()
+    pictures: ImageTransform = learnt()
     views: dict[str, Any] | None = learnt(None)  # how pictures are looked at in training
 
     about = "a picture and some labels in, the label that fits best out"
@@ -82,20 +82,20 @@ class Match(Task):
 
     @classmethod
     def groups(cls, ability: str) -> tuple[type, ...]:
-        return (Pieces, Views)
+        return (Pieces, ImageAugment)
 
     @classmethod
     def rows(
         cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, dialect: Dialect = UTF8, **aim: Any
     ) -> Rows:
-        return read_captioned(paths, fields, dialect)
+        return read_captioned_images(paths, fields, dialect)
 
     @classmethod
     def bundled(cls, ability: str, **aim: Any) -> dict[str, Rows]:
         """Scenes of coloured shapes, and what is to be seen in them."""
         parts: dict[str, list[Any]] = {"train": [], "valid": [], "test": []}
         for line, scene in enumerate(shapes.shapes(), 1):
-            parts[shapes.split(scene)].append(Captioned(scene.pixels, scene.caption, "shapes", line))
+            parts[shapes.split(scene)].append(CaptionedImage(scene.pixels, scene.caption, "shapes", line))
         return dict(parts)
 
     @classmethod
@@ -103,12 +103,12 @@ class Match(Task):
         if len({row.caption for row in rows}) < 2:
             raise ValueError(f"there is nothing to tell apart: every picture has the caption {rows[0].caption!r}")
         tokenizer = fit_tokenizer((row.caption for row in rows), reading, readers)
-        pictures = readers.get("pictures") or Pictures.fit(rows, reading["side"])
-        return cls(**aim, tokenizer=tokenizer, pictures=pictures, views=told(Views, reading))
+        pictures = readers.get("pictures") or ImageTransform.fit(rows, reading["image_size"])
+        return cls(**aim, tokenizer=tokenizer, pictures=pictures, views=told(ImageAugment, reading))
 
     @property
     def seen(self) -> ImageInput:
-        return ImageInput(self.pictures, Views(**self.views or {}))
+        return ImageInput(self.pictures, ImageAugment(**self.views or {}))
 
     @property
     def said(self) -> TextInput:
@@ -121,7 +121,7 @@ class Match(Task):
         """The towers end where they meet: there is nothing left to add."""
         return Model(body, nn.Identity())
 
-    def prepare(self, rows: Sequence[Captioned], context: int) -> Matched:
+    def prepare(self, rows: Sequence[CaptionedImage], context: int) -> Matched:
         """A caption that is longer than the context is cut."""
         pictures, seen = distinct((self.pictures.prepare([row.pixels])[0] for row in rows), digest)
         texts, said = distinct(self.tokens([row.caption for row in rows], context), tuple)
@@ -143,8 +143,8 @@ class Match(Task):
     def embed(self, model: Model, raw: Iterable[str]) -> Iterator[list[float]]:
         """Where both towers meet; what is no picture file is a text."""
         for line in raw:
-            seen = Path(line).suffix.lower() in FORMATS and Path(line).is_file()
-            vectors = self.embed_pictures(model, [open_picture(line)]) if seen else self.embed_texts(model, [line])
+            seen = Path(line).suffix.lower() in IMAGE_FORMATS and Path(line).is_file()
+            vectors = self.embed_pictures(model, [open_image(line)]) if seen else self.embed_texts(model, [line])
             yield vectors[0].tolist()
 
     @torch.inference_mode()
@@ -174,7 +174,9 @@ class Match(Task):
         """(N,E), each of length 1."""
         return self.picture_vectors(model, Drawn(self.pictures.prepare(pictures), None))
 
-    def search(self, model: Model, rows: Sequence[Captioned], query: str | Pixels) -> list[tuple[Captioned, float]]:
+    def search(
+        self, model: Model, rows: Sequence[CaptionedImage], query: str | Pixels
+    ) -> list[tuple[CaptionedImage, float]]:
         """All rows with their cosines, best first: a text looks for their pictures, a picture for their texts."""
         if isinstance(query, str):
             found = self.embed_pictures(model, [row.pixels for row in rows]) @ self.embed_texts(model, [query])[0]
@@ -183,7 +185,7 @@ class Match(Task):
         return [(rows[i], found[i].item()) for i in found.argsort(descending=True, stable=True).tolist()]
 
     @torch.inference_mode()
-    def score(self, model: Model, rows: Sequence[Captioned], how: Prompting | None = None) -> dict[str, Any]:
+    def score(self, model: Model, rows: Sequence[CaptionedImage], how: Prompting | None = None) -> dict[str, Any]:
         """Each picture looks for one of its texts among all, and each text for one of its pictures."""
         examples = self.prepare(rows, model.body.config.context)
         pictures, texts = self.picture_vectors(model, examples.drawn), self.text_vectors(model, examples.written)
@@ -226,7 +228,7 @@ class Match(Task):
             texts = list(dict.fromkeys(label for _, *labels in asked for label in labels))
             place = {label: i for i, label in enumerate(texts)}
             prompts = self.embed_texts(model, [how.prompt.replace("{}", label) for label in texts])
-            pictures = self.embed_pictures(model, [open_picture(file) for file, *_ in asked])
+            pictures = self.embed_pictures(model, [open_image(file) for file, *_ in asked])
             scores = must_be_finite(model.body.scores(pictures.to(device), prompts.to(device)).cpu())  # (lines, labels)
             for row, (_, *labels) in zip(scores, asked, strict=True):
                 names = list(dict.fromkeys(labels))

@@ -19,14 +19,14 @@ from torch import Tensor
 
 from regard.choose import must
 from regard.data.batches import Ints, padding_mask, real_places, to_device
-from regard.data.bundled import ball
+from regard.data.bundled import bouncing_balls
+from regard.data.env_options import EnvOptions
+from regard.data.episode_windows import EpisodeWindows
 from regard.data.episodes import Episode, read_episodes, video
-from regard.data.experience import Experience
 from regard.data.files import Rows
-from regard.data.films import Rollout, save_told
 from regard.data.lines import UTF8, Dialect
-from regard.data.moments import Moments
-from regard.data.senses import Senses, or_1
+from regard.data.observation_norm import ObservationNorm, nonzero_std
+from regard.data.rollout_video import Rollout, save_rollouts
 from regard.parts.future import Foreseen, Future
 from regard.parts.heads import NOT_FINITE, Model
 from regard.tasks.rollout import at, missed, rolled
@@ -75,7 +75,7 @@ class Predict(Task):
             kinds=(self.kinds >= 0, "0 or more"),
             reward=(len(self.reward) == 2 and self.reward[1] > 0, "mean and spread"),
         )
-        self.senses = Senses(**self.sensed)
+        self.senses = ObservationNorm(**self.sensed)
 
     about = "what was observed and done in, what comes next out"
     takes = ".npz or .jsonl of videos or episodes"
@@ -91,7 +91,7 @@ class Predict(Task):
 
     @classmethod
     def groups(cls, ability: str) -> tuple[type, ...]:
-        return (Experience,)
+        return (EnvOptions,)
 
     @classmethod
     def rows(
@@ -104,7 +104,7 @@ class Predict(Task):
         """Videos of the ball, other ones in each set."""
         sets: dict[str, Rows] = {}
         for seed, (name, count) in enumerate(VIDEOS.items()):
-            films = ball.balls(count, seed=seed).frames
+            films = bouncing_balls.balls(count, seed=seed).frames
             sets[name] = [video(frames, f"ball {name}", line) for line, frames in enumerate(films, 1)]
         return sets
 
@@ -112,8 +112,8 @@ class Predict(Task):
     def fit(cls, rows: Any, ability: str, reading: dict[str, Any], readers: dict[str, Any], **aim: Any) -> Predict:
         kinds = 0 if rows[0].actions is None else 1 + max(int(row.actions.max()) for row in rows)
         rewards = np.concatenate([row.rewards for row in rows]).astype(np.float64)
-        told = [float(rewards.mean()), float(or_1(rewards.std()))]
-        return cls(**aim, kinds=kinds, sensed=asdict(Senses.fit(rows, aim["patch"])), reward=told)
+        told = [float(rewards.mean()), float(nonzero_std(rewards.std()))]
+        return cls(**aim, kinds=kinds, sensed=asdict(ObservationNorm.fit(rows, aim["patch"])), reward=told)
 
     def sizes(self) -> dict[str, int]:
         return {**self.senses.sizes, "actions": self.kinds}
@@ -121,10 +121,10 @@ class Predict(Task):
     def head(self, body: Any) -> Model:
         return Model(body, Future(body.config.dim, body.config.observation, body.config.actions))
 
-    def prepare(self, rows: Sequence[Episode], context: int) -> Moments:
+    def prepare(self, rows: Sequence[Episode], context: int) -> EpisodeWindows:
         for row in rows:
             self.must_know(row)
-        return Moments(rows, context, self.senses.places + (self.kinds > 0))
+        return EpisodeWindows(rows, context, self.senses.num_patches + (self.kinds > 0))
 
     def must_know(self, row: Episode) -> None:
         shape, where = list(row.observations.shape[1:]), f"{row.file}:{row.line}"
@@ -137,14 +137,14 @@ class Predict(Task):
             most = self.kinds - 1
             raise ValueError(f"{where}: action {row.actions.max()}, but the model learnt from those up to {most}")
 
-    def batch(self, examples: Moments, rows: Ints) -> Seen:
+    def batch(self, examples: EpisodeWindows, rows: Ints) -> Seen:
         window = examples.take(rows)
         seen, T = torch.from_numpy(window.observations), window.rewards.shape[1]
         mean, spread = self.reward
         return Seen(
-            self.senses.given(seen[:, :-1]),
+            self.senses.normalize(seen[:, :-1]),
             None if window.actions is None else torch.from_numpy(window.actions),
-            self.senses.changes(seen),
+            self.senses.deltas(seen),
             (torch.from_numpy(window.rewards) - mean) / spread,
             torch.from_numpy(window.ends),
             real_places(window.lengths, T),
@@ -161,15 +161,15 @@ class Predict(Task):
 
     def cost(self, told: Foreseen, batch: Seen, counted: Tensor) -> Tensor:
         """Of the steps that count. Each number of an observation weighs as much as a reward does."""
-        weight = 1 if self.senses.frames else self.senses.shape[0]
-        total = weight * self.senses.off(told.change - batch.change)[counted].sum()
+        weight = 1 if self.senses.is_frames else self.senses.shape[0]
+        total = weight * self.senses.step_error(told.change - batch.change)[counted].sum()
         if told.reward is None or told.end is None:
             return total
         total = total + (told.reward - batch.reward)[counted].square().sum()
         return total + F.binary_cross_entropy_with_logits(told.end[counted], batch.end[counted], reduction="sum")
 
-    def told(self, rows: Any, examples: Moments, numbers: Ints) -> list[dict[str, Any]]:
-        found = zip(*examples.at(numbers), strict=True)
+    def told(self, rows: Any, examples: EpisodeWindows, numbers: Ints) -> list[dict[str, Any]]:
+        found = zip(*examples.locate(numbers), strict=True)
         return [{"file": rows[i].file, "line": rows[i].line, "text": f"from step {step + 1}"} for i, step in found]
 
     def amount(self, rows: Sequence[Any]) -> str:
@@ -179,17 +179,17 @@ class Predict(Task):
     def score(self, model: Model, rows: Sequence[Episode], how: Any = None) -> dict[str, Any]:
         """Every step from those before it, beside saying that nothing changes; then many steps ahead."""
         examples = self.prepare(rows, model.body.config.context)
-        every, size, device = examples.every(), examples.rows(BUDGET), next(model.parameters()).device
+        every, size, device = examples.all_starts(), examples.windows_per_batch(BUDGET), next(model.parameters()).device
         sums: dict[str, float] = dict.fromkeys(("loss", "error", "copy", "reward_error", "end_accuracy"), 0.0)
         each = np.zeros((len(rows), 2))
         for some in (every[i : i + size] for i in range(0, len(every), size)):
-            number, start = examples.at(some)
+            number, start = examples.locate(some)
             batch = to_device(self.batch(examples, some), device)
             told, first = self.foreseen(model, batch), torch.from_numpy(start == 0).to(device)[:, None]
             last = torch.arange(batch.real.size(1), device=device) == examples.context - 1
             new = batch.real & (first | last)  # all else was told by a window before
-            wrong = self.senses.within(batch.x, told.change) - batch.change
-            both = [(self.senses.off(one) * new).sum(1).cpu().numpy() for one in (wrong, batch.change)]
+            wrong = self.senses.clip_delta(batch.x, told.change) - batch.change
+            both = [(self.senses.step_error(one) * new).sum(1).cpu().numpy() for one in (wrong, batch.change)]
             np.add.at(each, number, np.stack(both, 1))
             sums["loss"] += self.cost(told, batch, new).item()
             if told.reward is not None and told.end is not None:
@@ -227,10 +227,10 @@ class Predict(Task):
                 self.must_know(row)
             after = max(row.steps + 1 for row in rows) if how.ahead else None
             found = rolled(model, self.senses, rows, after, how.horizon)
-            if not all(np.isfinite(one.told).all() for one in found):
+            if not all(np.isfinite(one.prediction).all() for one in found):
                 raise FloatingPointError(NOT_FINITE)
             if how.save:
-                save_told(how.save, found, self.senses.low, self.senses.high)
+                save_rollouts(how.save, found, self.senses.low, self.senses.high)
             yield [self.answer(found, how.horizon)]
 
     def answer(self, found: list[Rollout], horizon: int) -> Answer:
@@ -238,7 +238,7 @@ class Predict(Task):
         errors, still = ([at(some, step) for step in range(1, horizon + 1)] for some in both)
         more: dict[str, Any] = {"horizon": horizon, "errors": errors, "without_change": still}
         if len(found) == 1:
-            more["foreseen"] = found[0].told.tolist()
+            more["foreseen"] = found[0].prediction.tolist()
         text = f"{horizon} steps ahead of {self.amount(found)}"
         if errors[0] is not None:
             one, other = (np.mean([error for error in some if error is not None]) for some in (errors, still))

@@ -20,7 +20,7 @@ from regard.data.bundled import numbers
 from regard.data.files import Rows
 from regard.data.labelled import Measured, read_measured
 from regard.data.lines import UTF8, Dialect
-from regard.data.molecules import Molecules, asked_for, read_molecules
+from regard.data.molecules import MoleculeFeaturizer, parse_molecule, read_molecules
 from regard.data.pieces import Pieces
 from regard.data.tokens import Tokenizer
 from regard.parts.heads import Classifier, Model, thought_of
@@ -41,7 +41,7 @@ class Values(NamedTuple):
 class Regress(MayBond):
     pooling: Literal["mean", "sum", "first", "last", "attention", "pooler"] = "mean"  # how one vector is made of all
     tokenizer: Tokenizer | None = learnt(None)
-    molecules: Molecules | None = learnt(None)
+    molecules: MoleculeFeaturizer | None = learnt(None)
     mean: float = learnt()
     spread: float = learnt()
 
@@ -87,7 +87,7 @@ class Regress(MayBond):
     def fit(cls, rows: Any, ability: str, reading: dict[str, Any], readers: dict[str, Any], **aim: Any) -> Regress:
         tokenizer = molecules = None
         if ability == "bonds":
-            molecules = readers.get("molecules") or Molecules.fit(rows)
+            molecules = readers.get("molecules") or MoleculeFeaturizer.fit(rows)
         else:
             tokenizer = fit_tokenizer((text for row in rows for text in row.texts), reading, readers)
         values = np.array([row.value for row in rows])
@@ -160,6 +160,6 @@ class Regress(MayBond):
 
     def asked(self, text: str) -> Any:
         if self.molecules is not None:
-            return asked_for(text)
+            return parse_molecule(text)
         first, _, second = text.partition("\t")
         return Measured(first, second or None, 0.0, "", 1)

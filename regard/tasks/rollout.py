@@ -15,8 +15,8 @@ from torch import Tensor
 
 from regard.data.batches import Ints, handfuls
 from regard.data.episodes import Episode
-from regard.data.films import Rollout
-from regard.data.senses import Reals, Senses
+from regard.data.observation_norm import ObservationNorm, Reals
+from regard.data.rollout_video import Rollout
 from regard.parts.heads import Model
 
 TOGETHER = 50  # episodes at once
@@ -28,17 +28,17 @@ class Next(NamedTuple):
     end: Tensor | None  # (B,) logit
 
 
-def foresee(model: Model, senses: Senses, observations: Tensor, actions: Tensor | None = None) -> Next:
+def foresee(model: Model, senses: ObservationNorm, observations: Tensor, actions: Tensor | None = None) -> Next:
     """The next step, of those so far (B,T, ...) and what is done at each (B,T): the last `context` of them are seen."""
     last = observations[:, -model.body.config.context :]
     done = None if actions is None else actions[:, -last.size(1) :]
-    told = model.head(model.body(senses.given(last), done))
-    seen = senses.after(last[:, -1:], told.change[:, -1:])[:, 0]
+    told = model.head(model.body(senses.normalize(last), done))
+    seen = senses.apply_delta(last[:, -1:], told.change[:, -1:])[:, 0]
     return Next(seen, None, None) if told.reward is None else Next(seen, told.reward[:, -1], told.end[:, -1])
 
 
 @torch.inference_mode()
-def roll(model: Model, senses: Senses, observations: Tensor, actions: Tensor | None, horizon: int) -> Tensor:
+def roll(model: Model, senses: ObservationNorm, observations: Tensor, actions: Tensor | None, horizon: int) -> Tensor:
     """So many steps on, (B,T, ...) -> (B,horizon, ...). `actions` are those of all steps, (B,T-1+horizon)."""
     known = observations.size(1)
     for end in range(known, known + horizon):
@@ -47,7 +47,9 @@ def roll(model: Model, senses: Senses, observations: Tensor, actions: Tensor | N
     return observations[:, known:]
 
 
-def rolled(model: Model, senses: Senses, rows: Sequence[Episode], known: int | None, horizon: int) -> list[Rollout]:
+def rolled(
+    model: Model, senses: ObservationNorm, rows: Sequence[Episode], known: int | None, horizon: int
+) -> list[Rollout]:
     """So many steps ahead of each episode, after `known` observations; unless given, of all but the last. Nobody knows
     what would be done after the end of an episode, so nothing is told of it."""
     context, device = model.body.config.context, next(model.parameters()).device
@@ -59,12 +61,12 @@ def rolled(model: Model, senses: Senses, rows: Sequence[Episode], known: int | N
     found: dict[int, Rollout] = {}
     for T, same in groupby(sorted(range(len(rows)), key=seen), key=seen):
         for some in handfuls(same, TOGETHER):
-            given = torch.from_numpy(np.stack([rows[i].seen(cuts[i] - T, cuts[i]) for i in some])).to(device)
+            given = torch.from_numpy(np.stack([rows[i].as_float(cuts[i] - T, cuts[i]) for i in some])).to(device)
             done = [deeds(rows[i], cuts[i] - T, T - 1 + horizon) for i in some]
             actions = None if done[0] is None else torch.from_numpy(np.stack(done)).to(device)  # type: ignore[arg-type]
             for i, one in zip(some, roll(model, senses, given, actions, horizon).cpu().numpy(), strict=True):
                 told = one if rows[i].actions is None else one[: rows[i].steps + 1 - cuts[i]]
-                found[i] = Rollout(rows[i], cuts[i], told, rows[i].seen(cuts[i], cuts[i] + horizon))
+                found[i] = Rollout(rows[i], cuts[i], told, rows[i].as_float(cuts[i], cuts[i] + horizon))
     return [found[i] for i in range(len(rows))]
 
 
@@ -76,10 +78,10 @@ def deeds(row: Episode, start: int, count: int) -> Ints | None:
     return np.pad(some, (0, count - len(some)))
 
 
-def missed(senses: Senses, one: Rollout) -> tuple[Reals, Reals]:
+def missed(senses: ObservationNorm, one: Rollout) -> tuple[Reals, Reals]:
     """The error of each step whose truth is known, and that of saying that nothing changes."""
-    true, last = one.true.astype(np.float64), one.row.seen(one.known - 1, one.known)
-    return senses.apart(one.told[: len(true)], true), senses.apart(last, true)
+    true, last = one.target.astype(np.float64), one.episode.as_float(one.num_observed - 1, one.num_observed)
+    return senses.observation_error(one.prediction[: len(true)], true), senses.observation_error(last, true)
 
 
 def at(errors: Sequence[Reals], step: int) -> float | None:

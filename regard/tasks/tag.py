@@ -20,11 +20,11 @@ from torch import Tensor
 from regard.choose import must
 from regard.data.batches import ByLength, Ints, Ragged, cut, handfuls, padding_mask
 from regard.data.bundled import chains, phrasebook
-from regard.data.fasta import Chain, holds_fasta, read_chains
+from regard.data.fasta import LabelledProtein, is_fasta, read_labelled_proteins
 from regard.data.files import Rows
 from regard.data.lines import UTF8, Dialect
 from regard.data.pieces import Pieces
-from regard.data.residues import EXAMPLE, residues, spells
+from regard.data.protein_alphabet import EXAMPLE, is_protein_tokenizer, parse_protein
 from regard.data.tagged import Tagged, read_tagged
 from regard.data.tokens import Tokenizer
 from regard.parts.heads import Model, PerToken, must_be_finite, thought_of
@@ -87,8 +87,8 @@ class Tag(Task):
     def rows(
         cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, dialect: Dialect = UTF8, **aim: Any
     ) -> Rows:
-        letters = ability == "spells" or any(map(holds_fasta, paths))
-        return read_chains(paths, fields, dialect) if letters else read_tagged(paths, fields, dialect)
+        letters = ability == "spells" or any(map(is_fasta, paths))
+        return read_labelled_proteins(paths, fields, dialect) if letters else read_tagged(paths, fields, dialect)
 
     @classmethod
     def bundled(cls, ability: str, **aim: Any) -> dict[str, Rows]:
@@ -96,7 +96,7 @@ class Tag(Task):
         parts: dict[str, list[Any]] = {"train": [], "valid": [], "test": []}
         if ability == "spells":
             for line, one in enumerate(chains.chains(), 1):
-                row = Chain(one.residues, tuple(one.states), f"chain{line}", "chains", line)
+                row = LabelledProtein(one.residues, tuple(one.states), f"chain{line}", "chains", line)
                 parts[chains.split(one)].append(row)
             return dict(parts)
         for line, phrase in enumerate(phrasebook.phrases(), 1):
@@ -110,7 +110,7 @@ class Tag(Task):
         tags = sorted({tag for row in rows for tag in row.tags} - {""})
         if not tags:
             raise ValueError(f"{rows[0].file}: there is nothing to learn: of no residue the label is known")
-        if isinstance(rows[0], Chain):
+        if isinstance(rows[0], LabelledProtein):
             return cls(**aim, tags=tags, tokenizer=fit_letters(reading, readers))
         tokenizer = fit_tokenizer((" ".join(row.words) for row in rows), reading, readers)
         return cls(**aim, tags=tags, tokenizer=tokenizer)
@@ -118,7 +118,7 @@ class Tag(Task):
     @cached_property
     def spelled(self) -> bool:
         """Whether it is asked about proteins."""
-        return spells(self.tokenizer)
+        return is_protein_tokenizer(self.tokenizer)
 
     def sizes(self) -> dict[str, int]:
         return text_sizes(self.tokenizer)
@@ -126,8 +126,8 @@ class Tag(Task):
     def head(self, body: Any) -> Model:
         return Model(body, PerToken(body.config.dim, len(self.tags), body.config.dropout, thought_of(body)))
 
-    def prepare(self, rows: Sequence[Tagged | Chain], context: int) -> Sentences:
-        if isinstance(rows[0], Chain) != self.spelled:
+    def prepare(self, rows: Sequence[Tagged | LabelledProtein], context: int) -> Sentences:
+        if isinstance(rows[0], LabelledProtein) != self.spelled:
             known = "proteins, in two FASTA files" if self.spelled else "words, not proteins"
             raise ValueError(f"{rows[0].file}: this model reads {known}")
         place = {tag: i for i, tag in enumerate(self.tags)} | {"": UNTOLD}
@@ -157,7 +157,7 @@ class Tag(Task):
         return Loss(total, max(1, int(known.sum())))
 
     @torch.inference_mode()
-    def log_probs(self, model: Model, rows: Sequence[Tagged | Chain]) -> list[Tensor]:
+    def log_probs(self, model: Model, rows: Sequence[Tagged | LabelledProtein]) -> list[Tensor]:
         """(words,tags) of each sentence."""
         examples = self.prepare(rows, model.body.config.context)
         device = next(model.parameters()).device
@@ -171,7 +171,9 @@ class Tag(Task):
         flat = torch.cat([found[i] for i in range(len(found))])
         return list(flat.split([len(row.words) for row in rows]))
 
-    def score(self, model: Model, rows: Sequence[Tagged | Chain], how: Choices | None = None) -> dict[str, Any]:
+    def score(
+        self, model: Model, rows: Sequence[Tagged | LabelledProtein], how: Choices | None = None
+    ) -> dict[str, Any]:
         place = {tag: i for i, tag in enumerate(self.tags)}
         logprobs = self.log_probs(model, rows)
         total = count = 0.0
@@ -201,11 +203,11 @@ class Tag(Task):
     def example(self) -> str:
         return EXAMPLE if self.spelled else super().example()
 
-    def words(self, text: str) -> Tagged | Chain:
+    def words(self, text: str) -> Tagged | LabelledProtein:
         """A text as a user types it, under tags that say nothing."""
         if self.spelled:
-            letters = residues(text)
-            return Chain(letters, (self.tags[0],) * len(letters), "", "", 1)
+            letters = parse_protein(text)
+            return LabelledProtein(letters, (self.tags[0],) * len(letters), "", "", 1)
         words = tuple(WORDS.findall(text))
         return Tagged(words, (self.tags[0],) * len(words), "", 1)
 

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from regard.choose import must
+from regard.data.audio_augment import AudioAugment
 from regard.data.batches import ByLength, Ints, Ragged, cut, real_places, to_device
 from regard.data.files import Data, Files, Rows, read_sets
-from regard.data.hearing import Hearing
 from regard.data.lines import UTF8, Dialect
-from regard.data.mels import Mels
+from regard.data.logmel import LogMel
 from regard.data.pieces import TRANSLATING, Pieces, learn
 from regard.data.tokens import Tokenizer
 from regard.parts.heads import Model
@@ -57,7 +57,7 @@ class Translate(Translator):
     seen: int | None = learnt(None)  # tokens of the longest sentence it was trained on
     start: int | None = learnt(None)  # the token that every translation begins with; the padding unless given
     generation: dict[str, Any] | None = learnt(None)  # what generation_config.json asks for, if others wrote it
-    sounds: Mels | None = learnt(None)
+    sounds: LogMel | None = learnt(None)
     hearing: dict[str, Any] | None = learnt(None)  # how sounds are heard in training
 
     def __post_init__(self) -> None:
@@ -69,7 +69,7 @@ class Translate(Translator):
                 not self.both_ways or self.tokenizer.engine.token_to_id(FORWARD) is not None,
                 "off: the tokenizer does not have both ways",
             ),
-            sounds=(self.hearing is None or self.sounds is not None, "there (sounds.json) for a model that hears"),
+            sounds=(self.hearing is None or self.sounds is not None, "there (logmel.json) for a model that hears"),
             start=(self.start is None or 0 <= self.start < len(self.tokenizer), "the number of a token"),
         )
         Translating(**self.way_defaults(self.generation))  # refused here, not when it is asked
@@ -88,7 +88,7 @@ class Translate(Translator):
 
     @classmethod
     def groups(cls, ability: str) -> tuple[type, ...]:
-        return (Pieces, Hearing) if ability == "transcribes" else (Pieces,)
+        return (Pieces, AudioAugment) if ability == "transcribes" else (Pieces,)
 
     @classmethod
     def rows(

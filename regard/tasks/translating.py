@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.data.audio_augment import AudioAugment
 from regard.data.batches import Ints, Ragged, cut, handfuls, padding_mask, to_device
-from regard.data.hearing import Hearing
-from regard.data.mels import Mels
+from regard.data.logmel import LogMel
 from regard.data.sentences import split_sentences
 from regard.data.tokens import Tokenizer
 from regard.generate import RULES, Decoding, Hypothesis, generate, options_for
@@ -49,7 +49,7 @@ class Translator(Task):
     tokenizer: Tokenizer
     seen: int | None
     start: int | None
-    sounds: Mels | None
+    sounds: LogMel | None
     hearing: dict[str, Any] | None
     generation: dict[str, Any] | None
 
@@ -62,7 +62,7 @@ class Translator(Task):
 
     @cached_property
     def ears(self) -> SoundInput | None:
-        return SoundInput(self.sounds, Hearing(**self.hearing or {})) if self.sounds is not None else None
+        return SoundInput(self.sounds, AudioAugment(**self.hearing or {})) if self.sounds is not None else None
 
     @property
     def first(self) -> int:

@@ -41,7 +41,7 @@ DESCRIPTION = (  # what `describe` writes, the settings last
     *("config.json", "generation_config.json", "preprocessor_config.json", "processor_config.json"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
     *("vocab.txt", "vocab.json", "merges.txt", "tokenizer.model", "source.spm", "target.spm"),
-    *("sounds.json", "molecules.json"),
+    *("logmel.json", "molecules.json"),
     *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "1_Pooling"),
     *("2_Normalize", "task.json", "train.json"),
 )

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from regard.choose import Option, choose, must, must_be
+from regard.data.audio_files import detect_media
 from regard.data.files import Files
-from regard.data.sounds import media_in
 from regard.hub.files import there
 from regard.hub.folder import read_config, read_json
 from regard.hub.remote import find
@@ -123,7 +123,7 @@ def options(task: str, model: str, size: str) -> dict[str, Option]:
 
 def size_of(model: str, size: str) -> dict[str, Any]:
     """What a named size says, by the names of options: the image of a body is as large as the pictures given to it."""
-    return {"side" if name == "image" else name: value for name, value in MODELS[model].sizes[size].items()}
+    return {"image_size" if name == "image" else name: value for name, value in MODELS[model].sizes[size].items()}
 
 
 def usual_size(model: str, acts: bool = False) -> str:
@@ -170,8 +170,8 @@ def settle(task: str, model: str | None = None, size: str | None = None, **given
 
     usual = aim.usual(ability)
     named = size_of(model, size)
-    if "side" in named:
-        given.setdefault("side", named.pop("side"))
+    if "image_size" in named:
+        given.setdefault("image_size", named.pop("image_size"))
     body = defaults(family.config) | named | of(family.config, usual)
     if begun:
         fixed = {name: value for name, value in asdict(begun[1]).items() if not follows(family.config, name)}
@@ -274,12 +274,12 @@ def must_suit(name: str, value: Any, kind: Any) -> None:
         must_be(name, value, kind)
 
 
-TAKEN_BY = {"pictures": ("sees", "matches"), "sounds": ("hears", "transcribes")}  # by bodies that can do this
+TAKEN_BY = {"images": ("sees", "matches"), "audio": ("hears", "transcribes")}  # by bodies that can do this
 
 
 def must_take(path: str, task: str, model: str, ability: str) -> None:
     """Refuse a folder of pictures or sounds for a body that takes none, with the models that do."""
-    media = media_in(path)
+    media = detect_media(path)
     if media is None or ability in TAKEN_BY[media]:
         return
     able = {*TASKS[task].asks} & {*TAKEN_BY[media]}

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.images import FORMATS, Pixels, open_picture, to_image
+from regard.data.image_files import IMAGE_FORMATS, Pixels, open_image, to_image
 from regard.load import Loaded
 from regard.look import Activations, look
 from regard.tasks.classify import Classify
@@ -51,8 +51,8 @@ def trace_image(loaded: Loaded, name: str) -> tuple[Pixels, Activations] | None:
     task, model = loaded.task, loaded.model
     if not isinstance(task, Match | Classify) or task.pictures is None:
         return None
-    images = task.pictures.prepare([open_picture(name)])  # (1,C,H,W)
-    pixels = task.pictures.normal(torch.from_numpy(images)).to(next(model.parameters()).device)
+    images = task.pictures.prepare([open_image(name)])  # (1,C,H,W)
+    pixels = task.pictures.normalize(torch.from_numpy(images)).to(next(model.parameters()).device)
     with torch.inference_mode(), look(model) as activations:
         model.body.image(pixels) if isinstance(task, Match) else model(pixels)
     return images[0], activations
@@ -104,7 +104,7 @@ def similarity_tab(loaded: Loaded, text: str, target: str | None = None) -> dict
     names, captions = split_images_and_captions(text)
     if not captions:
         return None
-    images = [open_picture(name) for name in names]
+    images = [open_image(name) for name in names]
     image_vectors, text_vectors = task.embed_pictures(model, images), task.embed_texts(model, captions)
     device = next(model.parameters()).device
     with torch.inference_mode():
@@ -123,7 +123,7 @@ def similarity_tab(loaded: Loaded, text: str, target: str | None = None) -> dict
 def split_images_and_captions(text: str) -> tuple[list[str], list[str]]:
     """The first field is an image file; of the others, those that name an image file are images, the rest captions."""
     first, *others = text.split("\t")
-    files = [field for field in others if Path(field).suffix.lower() in FORMATS and Path(field).is_file()]
+    files = [field for field in others if Path(field).suffix.lower() in IMAGE_FORMATS and Path(field).is_file()]
     return [first, *files], [field for field in others if field not in files]
 
 

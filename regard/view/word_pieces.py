@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from tokenizers import decoders, pre_tokenizers
 
-from regard.data.residues import spells
+from regard.data.protein_alphabet import is_protein_tokenizer
 
 Marker = Literal["▁", "Ġ", "##", ""]
 REPLACEMENT = "\ufffd"  # the decoding of an incomplete UTF-8 sequence
@@ -84,7 +84,7 @@ def display_token(token: str, marker: Marker) -> str:
 
 
 def space_marker(tokenizer: Any) -> Marker:
-    if spells(tokenizer):
+    if is_protein_tokenizer(tokenizer):
         return ""
     vocab = tokenizer.engine.get_vocab()
     if vocab.keys() >= set(pre_tokenizers.ByteLevel.alphabet()):

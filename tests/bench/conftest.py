@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.data.bundled import phrasebook, stories
-from regard.data.pictures import Pictures
+from regard.data.image_transform import ImageTransform
 from regard.data.pieces import READING, TRANSLATING, WRITING, Pieces, learn
 from regard.models import MODELS
 from regard.tasks import TASKS
@@ -37,7 +37,7 @@ def folder_of(tmp_path_factory):
         task_name, family, sizes = MODEL_SPECS[name]
         layout = {"write": WRITING, "translate": TRANSLATING}.get(task_name, READING)
         texts = [*stories.stories(2)] if task_name == "write" else [p.english for p in phrasebook.phrases(50)]
-        preprocessors = {"pictures": Pictures(8, 3, (0.5,) * 3, (0.2,) * 3)}
+        preprocessors = {"pictures": ImageTransform(8, 3, (0.5,) * 3, (0.2,) * 3)}
         if name != "images":
             preprocessors = {"tokenizer": learn(texts, Pieces(vocab=300), layout)}
         task = TASKS[task_name](**preprocessors, **FITTED.get(task_name, {}))

@@ -9,11 +9,11 @@ from tokenizers import Tokenizer as Engine
 
 from regard.check.probe_texts import bundled_texts
 from regard.data.bundled.paths import paths
-from regard.data.mels import Mels
-from regard.data.molecules import Molecules, asked_for
-from regard.data.pictures import Pictures
+from regard.data.image_transform import ImageTransform
+from regard.data.logmel import LogMel
+from regard.data.molecules import MoleculeFeaturizer, parse_molecule
 from regard.data.pieces import READING, TRANSLATING, WRITING, Pieces, learn
-from regard.data.residues import spelling
+from regard.data.protein_alphabet import protein_tokenizer
 from regard.data.tokens import Tokenizer
 from regard.load import Loaded
 from regard.models import MODELS, ability_for
@@ -30,8 +30,8 @@ FITTED = {
     "tag": {"tags": ["O", "B-x", "I-x"]},
     "regress": {"mean": 2.0, "spread": 3.0},
 }
-AUDIO_READER = Mels(8000, 10, 4, 256, 80)
-IMAGE_READER = Pictures(8, 3, (0.5, 0.4, 0.3), (0.2, 0.3, 0.2))
+AUDIO_READER = LogMel(8000, 10, 4, 256, 80)
+IMAGE_READER = ImageTransform(8, 3, (0.5, 0.4, 0.3), (0.2, 0.3, 0.2))
 LAYOUT_OF_TASK = {"translate": TRANSLATING, "write": WRITING}
 
 
@@ -49,12 +49,12 @@ def make_model(tokenizers):
         family_entry, ability = MODELS[family], ability_for(family, kind, TASKS[kind].asks)
         readers = {}
         if ability == "bonds":
-            readers["molecules"] = Molecules.fit(asked_for(path.smiles) for path in paths(20))
+            readers["molecules"] = MoleculeFeaturizer.fit(parse_molecule(path.smiles) for path in paths(20))
         elif ability not in ("sees", "hears"):
             shared = tokenizers[LAYOUT_OF_TASK.get(kind, READING).single]
             readers["tokenizer"] = Tokenizer(Engine.from_str(shared.engine.to_str()), shared.roles)
         if ability == "spells":
-            readers["tokenizer"] = spelling()
+            readers["tokenizer"] = protein_tokenizer()
         if ability in ("sees", "matches"):
             readers["pictures"] = IMAGE_READER
         if ability in ("hears", "transcribes"):

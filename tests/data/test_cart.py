@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from regard.data.bundled.cart import LIMIT, PLAYERS, SHARES, carts, fallen, pushed, split, standing
+from regard.data.bundled.cart import MAX_STEPS, PLAYERS, SHARES, carts, has_fallen, initial_states, split, step_dynamics
 
 
 @pytest.fixture(scope="module")
@@ -23,19 +23,19 @@ def test_a_push_does_what_it_does_in_gymnasium():
     for _ in range(50):
         cart, action = draw.uniform(-0.2, 0.2, 4), int(draw.integers(2))
         world.state, world.steps_beyond_terminated = tuple(cart), None
-        found, _, ended, _, _ = world.step(action)
-        mine = pushed(cart[None], np.array([action]))
+        found, _, terminated, _, _ = world.step(action)
+        mine = step_dynamics(cart[None], np.array([action]))
         np.testing.assert_allclose(mine[0], found, rtol=1e-6, atol=1e-7)
-        assert bool(fallen(mine)[0]) == ended
+        assert bool(has_fallen(mine)[0]) == terminated
 
 
 def test_every_step_follows_from_the_one_before_and_nothing_goes_on_after_the_end(episodes):
     for one in episodes[:20]:
-        told = pushed(one.observations[:-1].astype(np.float64), one.actions)
+        told = step_dynamics(one.observations[:-1].astype(np.float64), one.actions)
         np.testing.assert_allclose(told, one.observations[1:], atol=1e-5)
-        assert not fallen(one.observations[:-1]).any()
-        assert one.ended == bool(fallen(one.observations[-1:])[0])
-        assert one.ended or one.steps == LIMIT
+        assert not has_fallen(one.observations[:-1]).any()
+        assert one.terminated == bool(has_fallen(one.observations[-1:])[0])
+        assert one.terminated or one.steps == MAX_STEPS
         assert (one.rewards == 1).all()
 
 
@@ -63,6 +63,6 @@ def test_the_same_seed_gives_the_same_and_every_set_has_every_player(episodes):
 
 
 def test_carts_stand_at_first():
-    start = standing(100, np.random.default_rng(1))
+    start = initial_states(100, np.random.default_rng(1))
     assert np.abs(start).max() <= 0.05
-    assert not fallen(start).any()
+    assert not has_fallen(start).any()

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.bundled.chains import FAT, WET, Protein, chains, split
-from regard.data.residues import USUAL
+from regard.data.bundled.chains import HYDROPHILIC, HYDROPHOBIC, Protein, chains, split
+from regard.data.protein_alphabet import USUAL
 
 
 @pytest.fixture(scope="module")
@@ -29,10 +29,10 @@ def test_a_short_list_begins_a_long_one(seed: int) -> None:
 
 
 def test_every_letter_shuns_water_or_likes_it_in_every_state() -> None:
-    for likes in (FAT, WET):
+    for likes in (HYDROPHOBIC, HYDROPHILIC):
         assert {*map(frozenset, likes.values())} == {frozenset(likes["H"])}
-    assert {*FAT["H"]} | {*WET["H"]} == {*USUAL}
-    assert not {*FAT["H"]} & {*WET["H"]}
+    assert {*HYDROPHOBIC["H"]} | {*HYDROPHILIC["H"]} == {*USUAL}
+    assert not {*HYDROPHOBIC["H"]} & {*HYDROPHILIC["H"]}
 
 
 @pytest.mark.parametrize(("state", "period"), [("H", 3.6), ("E", 2.0)])
@@ -42,7 +42,7 @@ def test_inner_sides_come_round_with_the_period_of_the_state(found: list[Protein
     strength = Counter[float]()
     for one in found[:500]:
         for run in runs(one, state):
-            signs = [1 if letter in FAT["H"] else -1 for letter in run]
+            signs = [1 if letter in HYDROPHOBIC["H"] else -1 for letter in run]
             for each in periods:
                 waves = [
                     sum(sign * turn(2 * math.pi * i / each) for i, sign in enumerate(signs))

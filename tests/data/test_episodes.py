@@ -23,7 +23,7 @@ def same(one, other):
     if one.actions is not None:
         assert np.array_equal(one.actions, other.actions)
     assert np.array_equal(one.rewards, other.rewards)
-    assert one.ended == other.ended
+    assert one.terminated == other.terminated
 
 
 @pytest.mark.parametrize("ending", ["npz", "jsonl"])
@@ -52,9 +52,9 @@ def test_a_video_of_bytes_stays_one_and_255_is_1(tmp_path):
     np.savez(tmp_path / "a.npz", videos=frames)
     first, second = read_episodes([tmp_path / "a.npz"])
     assert first.observations.dtype == np.uint8
-    assert (first.actions, first.ended, first.steps) == (None, False, 4)
-    assert np.allclose(second.seen(1, 3), frames[1, 1:3] / 255)
-    assert second.seen().dtype == np.float32
+    assert (first.actions, first.terminated, first.steps) == (None, False, 4)
+    assert np.allclose(second.as_float(1, 3), frames[1, 1:3] / 255)
+    assert second.as_float().dtype == np.float32
 
 
 def test_numbers_alone_are_observations_of_one_number(tmp_path):
@@ -63,16 +63,16 @@ def test_numbers_alone_are_observations_of_one_number(tmp_path):
     assert one.observations.tolist() == [[1.0], [2.0], [3.5]]
 
 
-GOOD = {"observations": [[1, 2], [3, 4], [5, 6]], "actions": [0, 1], "rewards": [1, 1], "ended": True}
+GOOD = {"observations": [[1, 2], [3, 4], [5, 6]], "actions": [0, 1], "rewards": [1, 1], "terminated": True}
 
 
 @pytest.mark.parametrize(
     ("change", "why", "says"),
     [
-        ({"ended": None}, "missing field", "'ended'"),
+        ({"terminated": None}, "missing field", "'terminated'"),
         ({"rewards": None}, "missing field", "'rewards'"),
         ({"observations": None}, "missing field", "'observations'"),
-        ({"ended": 1}, "wrong type", "true or false"),
+        ({"terminated": 1}, "wrong type", "true or false"),
         ({"actions": [0]}, "unequal counts", "3 observations need 2 actions"),
         ({"rewards": [1, 1, 1]}, "unequal counts", "3 observations need 2 rewards"),
         ({"actions": [0, -1]}, "wrong type", "not -1"),
@@ -86,7 +86,7 @@ GOOD = {"observations": [[1, 2], [3, 4], [5, 6]], "actions": [0, 1], "rewards": 
         ({"observations": [[1, 2]], "actions": [], "rewards": []}, "empty", "without a step"),
         ({"observations": [[1], [2], [3]]}, "unequal counts", "(1,)"),
         ({"observations": 7}, "wrong type", "observation is"),
-        ({"actions": None, "rewards": None, "ended": None}, "missing field", "no actions"),
+        ({"actions": None, "rewards": None, "terminated": None}, "missing field", "no actions"),
     ],
 )
 def test_a_fault_is_named_by_file_and_line(tmp_path, change, why, says):
@@ -107,7 +107,7 @@ def arrays():
         "actions": np.array([0, 1, 0, 1, 1]),
         "rewards": np.ones(5),
         "steps": np.array([2, 3]),
-        "ended": np.array([True, False]),
+        "terminated": np.array([True, False]),
     }
 
 
@@ -117,19 +117,19 @@ def test_the_arrays_of_a_file_are_cut_into_episodes(tmp_path):
     assert first.observations.tolist() == [[0, 1], [2, 3], [4, 5]]
     assert second.observations.tolist() == [[6, 7], [8, 9], [10, 11], [12, 13]]
     assert second.actions.tolist() == [0, 1, 1]
-    assert (first.ended, second.ended) == (True, False)
+    assert (first.terminated, second.terminated) == (True, False)
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"ended": None}, "no array 'ended'"),
+        ({"terminated": None}, "no array 'terminated'"),
         ({"steps": None}, "no array 'steps'"),
         ({"steps": np.array([2, 2])}, "2 episodes with 4 steps need 6 observations"),
         ({"steps": np.array([2.0, 3.0])}, "whole numbers"),
         ({"rewards": np.ones(4)}, "need 5 rewards"),
-        ({"ended": np.array([True])}, "need 2 ended"),
-        ({"ended": np.ones((2, 2), bool)}, "need 2 ended"),
+        ({"terminated": np.array([True])}, "need 2 terminated"),
+        ({"terminated": np.ones((2, 2), bool)}, "need 2 terminated"),
     ],
 )
 def test_arrays_that_do_not_fit_spoil_the_file(tmp_path, change, says):

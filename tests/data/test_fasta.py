@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from regard.data.documents import from_files
-from regard.data.fasta import Chain, holds_fasta, read_chains
+from regard.data.fasta import LabelledProtein, is_fasta, read_labelled_proteins
 from regard.data.lines import Bad, Note
 from regard.data.lint import BadLines, lint
-from regard.data.residues import LETTERS, RARE, USUAL, residues, spelling, spells
+from regard.data.protein_alphabet import LETTERS, RARE, USUAL, is_protein_tokenizer, parse_protein, protein_tokenizer
 
 SAME_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
 NAME = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_size=8)
@@ -42,7 +42,7 @@ def test_what_was_written_is_read(tmp_path: Path, pack: Pack, rows: Rows, width:
     chains = "".join(f">{name} a remark\n{wrapped(letters, width)}\n\n" for name, (letters, _) in said.items())
     labels = "".join(f">{name}\tSET=train\n{wrapped(tags, width)}\n" for name, (_, tags) in reversed(said.items()))
     files = [put(tmp_path / "a.fasta", chains, pack), put(tmp_path / "b.fasta.gz", labels, pack)]
-    found = [*read_chains(files)]
+    found = [*read_labelled_proteins(files)]
     assert [(one.name, one.words, "".join(tag or "-" for tag in one.tags)) for one in found] == [
         (name, *both) for name, both in said.items()
     ]
@@ -52,8 +52,8 @@ def test_what_was_written_is_read(tmp_path: Path, pack: Pack, rows: Rows, width:
 def test_small_letters_stars_and_lines_of_windows_are_put_right(tmp_path: Path) -> None:
     chains = put(tmp_path / "a.fa", ">one\r\nmkt\r\nAY*\r\n")
     labels = put(tmp_path / "b.fa", ">one\nCH*-C\n")
-    row, note = read_chains([chains, labels])
-    assert row == Chain("MKTAY", ("C", "H", "*", "", "C"), "one", str(chains), 1)
+    row, note = read_labelled_proteins([chains, labels])
+    assert row == LabelledProtein("MKTAY", ("C", "H", "*", "", "C"), "one", str(chains), 1)
     assert note == Note(str(chains), "CRLF", 3)
 
 
@@ -93,11 +93,11 @@ FAULTS = {  # chains, labels, file, line, why, what else is said
 def test_a_fault_is_told_by_file_line_and_name(tmp_path: Path, fault: str) -> None:
     chains, labels, file, line, why, says = FAULTS[fault]
     files = [put(tmp_path / "a.fasta", chains), put(tmp_path / "b.fasta", labels)]
-    items = [*read_chains(files)]
+    items = [*read_labelled_proteins(files)]
     [bad] = [item for item in items if isinstance(item, Bad)]  # one fault is told once
     assert (str(tmp_path / file), line, why) == bad[:3]
     assert says in bad.detail
-    good = [item for item in items if isinstance(item, Chain)]
+    good = [item for item in items if isinstance(item, LabelledProtein)]
     assert good
     with pytest.raises(BadLines, match=f"{file}:{line}: "):
         lint({"train": iter(items)})
@@ -107,7 +107,7 @@ def test_a_fault_is_told_by_file_line_and_name(tmp_path: Path, fault: str) -> No
 def test_a_line_that_is_no_text_spoils_its_chain_only(tmp_path: Path) -> None:
     chains = put(tmp_path / "a.fasta", ">one\nM?K\n>two\nMK\n", lambda text: text.replace(b"?", b"\xff"))
     labels = put(tmp_path / "b.fasta", LABELS)
-    bad, two = read_chains([chains, labels])
+    bad, two = read_labelled_proteins([chains, labels])
     assert (bad.line, bad.why, two.name) == (2, "bad UTF-8", "two")
 
 
@@ -128,18 +128,18 @@ def test_files_that_cannot_be_meant_are_refused(
     for name, content in {"a.fasta": LABELS, "b.fasta": LABELS, "c.txt": LABELS, "blank.fasta": "\n\n"}.items():
         put(tmp_path / name, content)
     with pytest.raises(ValueError, match=says):
-        list(read_chains([tmp_path / file for file in files], fields))
+        list(read_labelled_proteins([tmp_path / file for file in files], fields))
 
 
 def test_an_ending_says_what_is_fasta() -> None:
-    assert all(map(holds_fasta, ["a.fasta", "A.FA", "b.faa.gz", Path("c.fasta.gz")]))
-    assert not any(map(holds_fasta, ["fasta", "a.txt", "a.fasta.txt", "a.gz"]))
+    assert all(map(is_fasta, ["a.fasta", "A.FA", "b.faa.gz", Path("c.fasta.gz")]))
+    assert not any(map(is_fasta, ["fasta", "a.txt", "a.fasta.txt", "a.gz"]))
 
 
 @given(st.text(st.sampled_from(sorted(LETTERS)), min_size=1, max_size=50))
 @settings(deadline=None, max_examples=25)
 def test_a_letter_is_a_token_and_comes_back(chain: str) -> None:
-    tokenizer = spelling()
+    tokenizer = protein_tokenizer()
     [ids] = tokenizer.encode([chain])
     assert len(ids) == len(chain) + len(tokenizer.around)
     assert tokenizer.id_of("[UNK]") not in ids
@@ -150,13 +150,13 @@ def test_its_tokenizer_is_known_again_and_taken_for_no_other(tmp_path: Path) -> 
     from regard.data.pieces import READING, WRITING, Pieces, learn
     from regard.data.tokens import Tokenizer
 
-    spelling().save(tmp_path)
-    assert spells(Tokenizer.load(tmp_path))
+    protein_tokenizer().save(tmp_path)
+    assert is_protein_tokenizer(Tokenizer.load(tmp_path))
     for layout in (READING, WRITING):
-        assert not spells(learn([USUAL, "a text"], Pieces("characters"), layout))
+        assert not is_protein_tokenizer(learn([USUAL, "a text"], Pieces("characters"), layout))
 
 
 def test_what_a_user_types_is_read_or_refused() -> None:
-    assert residues(" mkt ayi* ") == "MKTAYI"
+    assert parse_protein(" mkt ayi* ") == "MKTAYI"
     with pytest.raises(ValueError, match="'1' is no amino acid"):
-        residues("MK1")
+        parse_protein("MK1")

@@ -14,13 +14,13 @@ from regard.data import molecules as module
 from regard.data.lines import Bad
 from regard.data.molecules import (
     FARTHEST,
-    KINDS,
+    MAX_PROPERTIES,
     MOST,
-    PROPERTIES,
-    Graph,
+    NUM_PAIR_KINDS,
     Molecule,
-    Molecules,
-    asked_for,
+    MoleculeFeaturizer,
+    MoleculeGraph,
+    parse_molecule,
     parsed,
     read_molecules,
 )
@@ -28,9 +28,9 @@ from regard.data.molecules import (
 SOME = ["CCO", "c1ccccc1O", "CC(=O)[O-].[Na+]", "C[N+](C)(C)CC#N", "OC1CC1", "[CH3:1]CC[CH3:1]", "FC(F)(F)c1ccncc1"]
 
 
-def graph(smiles: str) -> Graph:
+def graph(smiles: str) -> MoleculeGraph:
     found = parsed(smiles)
-    assert isinstance(found, Graph), found
+    assert isinstance(found, MoleculeGraph), found
     return found
 
 
@@ -43,12 +43,12 @@ def test_atoms_are_told_by_their_properties() -> None:
     assert graph("[NH4+]").atoms == (("N", "0 neighbours", "4 hydrogens", "charge +1"),)
     assert graph("c1ccccc1").atoms[0] == ("C", "2 neighbours", "1 hydrogens", "aromatic", "ring")
     assert graph("C[CH2:1]O").atoms[1][-1] == "marked"
-    assert max(len(atom) for smiles in SOME for atom in graph(smiles).atoms) <= PROPERTIES
+    assert max(len(atom) for smiles in SOME for atom in graph(smiles).atoms) <= MAX_PROPERTIES
 
 
 def test_pairs_by_hand() -> None:
     """Of acetate with its sodium: single and double bonds, two bonds apart, not joined."""
-    apart = KINDS - 1
+    apart = NUM_PAIR_KINDS - 1
     assert graph("CC(=O)[O-].[Na+]").pairs.tolist() == [
         [0, 1, 6, 6, apart],
         [1, 0, 2, 1, apart],
@@ -70,14 +70,14 @@ def test_another_spelling_is_the_same_molecule(smiles: str, seed: int) -> None:
     order = np.random.default_rng(seed).permutation(mol.GetNumAtoms()).tolist()
     mixed = Chem.RenumberAtoms(mol, order)
     one, other = graph(smiles), graph(Chem.MolToSmiles(mixed, canonical=False))
-    assert asked_for(smiles).asked == asked_for(Chem.MolToSmiles(mixed, canonical=False)).asked
+    assert parse_molecule(smiles).asked == parse_molecule(Chem.MolToSmiles(mixed, canonical=False)).asked
     assert sorted(one.atoms) == sorted(other.atoms)
     assert sorted(map(sorted, one.pairs.tolist())) == sorted(map(sorted, other.pairs.tolist()))
 
 
 def test_benzene_is_not_what_it_would_be_in_small_letters() -> None:
     """Case says whether an atom is aromatic, and nobody who compares texts looks at case."""
-    one, other = asked_for("c1ccccc1").asked.lower(), asked_for("C1CCCCC1").asked.lower()
+    one, other = parse_molecule("c1ccccc1").asked.lower(), parse_molecule("C1CCCCC1").asked.lower()
     assert one != other
 
 
@@ -97,7 +97,7 @@ def test_benzene_is_not_what_it_would_be_in_small_letters() -> None:
 )
 def test_what_is_no_molecule_is_told_why(smiles: str, says: str, capfd: Any) -> None:
     with pytest.raises(ValueError, match=says):
-        asked_for(smiles)
+        parse_molecule(smiles)
     assert capfd.readouterr().err == "", "rdkit prints nothing"
 
 
@@ -109,7 +109,7 @@ def written(file: Path, *rows: str) -> list[str]:
 def test_a_table_with_columns_for_labels_has_gaps(tmp_path: Path) -> None:
     file = written(tmp_path / "a.csv", "A,id,B,smiles,C", "1,x,,CCO,0", "0,y,1.0,CC,", ",z,,C,")
     rows = list(read_molecules(file, ("smiles", "A", "B", "C"), "label", many=True))
-    assert [(row.text, row.labels, row.gaps, row.line) for row in rows if isinstance(row, Molecule)] == [
+    assert [(row.text, row.labels, row.missing_labels, row.line) for row in rows if isinstance(row, Molecule)] == [
         ("CCO", ("A",), ("B",), 2),
         ("CC", ("B",), ("C",), 3),
         ("C", (), ("A", "B", "C"), 4),
@@ -119,7 +119,10 @@ def test_a_table_with_columns_for_labels_has_gaps(tmp_path: Path) -> None:
 def test_json_lines_may_have_gaps_too(tmp_path: Path) -> None:
     file = written(tmp_path / "a.jsonl", '{"smiles": "CCO", "A": 1, "B": null}', '{"smiles": "CC", "A": false}')
     rows = list(read_molecules(file, ("smiles", "A", "B"), "label", many=True))
-    assert [(row.labels, row.gaps) for row in rows if isinstance(row, Molecule)] == [(("A",), ("B",)), ((), ("B",))]
+    assert [(row.labels, row.missing_labels) for row in rows if isinstance(row, Molecule)] == [
+        (("A",), ("B",)),
+        ((), ("B",)),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -164,25 +167,25 @@ def test_three_columns_without_names_are_too_many(tmp_path: Path) -> None:
 
 
 def test_a_reader_is_kept_in_a_folder_and_knows_its_atoms(tmp_path: Path) -> None:
-    reader = Molecules.fit([asked_for("CCO"), asked_for("CN")])
+    reader = MoleculeFeaturizer.fit([parse_molecule("CCO"), parse_molecule("CN")])
     assert reader.properties[:3] == ("1 hydrogens", "1 neighbours", "2 hydrogens")
     reader.save(tmp_path)
-    assert Molecules.lies_in(tmp_path)
-    assert Molecules.load(tmp_path) == reader
-    [table] = reader.prepare([asked_for("CO")])
-    assert table.shape == (2, PROPERTIES + 2)
-    assert [reader.properties[i - 1] for i in table[1, :PROPERTIES] if i] == ["O", "1 neighbours", "1 hydrogens"]
+    assert MoleculeFeaturizer.lies_in(tmp_path)
+    assert MoleculeFeaturizer.load(tmp_path) == reader
+    [table] = reader.prepare([parse_molecule("CO")])
+    assert table.shape == (2, MAX_PROPERTIES + 2)
+    assert [reader.properties[i - 1] for i in table[1, :MAX_PROPERTIES] if i] == ["O", "1 neighbours", "1 hydrogens"]
     with pytest.raises(ValueError, match="'CCl': the atom Cl is in no molecule that was trained on"):
-        reader.prepare([asked_for("CCl")])
-    [charged] = reader.prepare([asked_for("C[O-]")])
-    assert charged[1, PROPERTIES - 1] == charged[1, 3] == 0, "a charge that was never seen says nothing"
+        reader.prepare([parse_molecule("CCl")])
+    [charged] = reader.prepare([parse_molecule("C[O-]")])
+    assert charged[1, MAX_PROPERTIES - 1] == charged[1, 3] == 0, "a charge that was never seen says nothing"
 
 
 @pytest.mark.parametrize("said", ['{"properties": "C"}', '{"properties": ["C", "C"]}', '{"properties": [1]}', "{}"])
 def test_a_broken_reader_is_refused_by_name(said: str, tmp_path: Path) -> None:
     (tmp_path / "molecules.json").write_text(said)
     with pytest.raises(ValueError, match=r"molecules\.json"):
-        Molecules.load(tmp_path)
+        MoleculeFeaturizer.load(tmp_path)
 
 
 def test_without_rdkit_one_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,4 +199,4 @@ def test_without_rdkit_one_message_names_the_extra(monkeypatch: pytest.MonkeyPat
     module.rdkit.cache_clear()
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ValueError, match=r'rdkit: pip install "regard\[molecules\]"'):
-        asked_for("CCO")
+        parse_molecule("CCO")

@@ -11,9 +11,9 @@ from random import Random
 import pytest
 
 from regard.data.bundled.german import lexicon, verbs
-from regard.data.bundled.german.clauses import Said, ask, predicate
+from regard.data.bundled.german.clauses import SentencePair, ask, predicate
 from regard.data.bundled.german.grammar import Clause, NounPhrase, Slot, adverb, after, english, german, object_slot
-from regard.data.bundled.german.kinds import linked, order
+from regard.data.bundled.german.sentence_kinds import linked, order
 from regard.data.bundled.phrasebook import KINDS, Phrase, collect, join, phrase, phrases, sentences, split
 
 UNIVERSAL = {"NOUN", "VERB", "DET", "ADJ", "PRON", "ADP", "ADV", "AUX", "CCONJ", "SCONJ", "PART", "PUNCT", "PROPN"}
@@ -257,17 +257,17 @@ def where(role: str, prepositions: str, text: str) -> Slot:
     return Slot(role, ((english, "ADP"), *place.english(case)), after(german, place.german(case)))
 
 
-def plain(clause: Clause, front: str = "subject") -> Said:
-    return Said(english(clause, front), german(clause, front))
+def plain(clause: Clause, front: str = "subject") -> SentencePair:
+    return SentencePair(english(clause, front), german(clause, front))
 
 
-def request(verb: tuple[str, str], *objects: str, please_first: bool = False) -> Said:
+def request(verb: tuple[str, str], *objects: str, please_first: bool = False) -> SentencePair:
     asked = clause("you", verb, *objects)._replace(subject=lexicon.FORMAL)
     asked = asked._replace(slots=(*asked.slots, adverb("please", lexicon.PLEASE)))
     if please_first:
         return plain(asked._replace(tense="request"), "please")
     asked = asked._replace(modal=verbs.MODALS["could"])
-    return Said(english(asked, "", inverted=True), german(asked, ""), "?")
+    return SentencePair(english(asked, "", inverted=True), german(asked, ""), "?")
 
 
 CALL, PICK_UP, BUY = ("call", "anrufen"), ("pick", "abholen"), ("buy", "kaufen")
@@ -398,6 +398,6 @@ GOLDEN = [
 
 
 @pytest.mark.parametrize(("said", "english", "german"), GOLDEN, ids=[english for _, english, _ in GOLDEN])
-def test_by_hand(said: Said, english: str, german: str) -> None:
+def test_by_hand(said: SentencePair, english: str, german: str) -> None:
     made = phrase("any", said)
     assert (made.english, made.german) == (english, german)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.bundled.quiz import JOBS, NOUNS, PEOPLE, PLACES, TIMES, VERBS, Question, quiz, split
+from regard.data.bundled.quiz import JOBS, NOUNS, PEOPLE, PLACES, TIMES, VERBS, QuizItem, quiz, split
 
 BASE = {past: base for base, past in VERBS.items()}
 PHRASES = {"where": "|".join(PLACES), "when": "|".join(TIMES), "why": "because [^.,]+"}
@@ -19,15 +19,15 @@ Facts = list[dict[str, str]]
 
 
 @pytest.fixture(scope="module")
-def asked() -> list[Question]:
+def asked() -> list[QuizItem]:
     return quiz()
 
 
-def kind(question: Question) -> str:
+def kind(question: QuizItem) -> str:
     return next(kind for kind in KINDS if question.question.startswith(kind))
 
 
-def noun_of(question: Question) -> str:
+def noun_of(question: QuizItem) -> str:
     return next((noun for noun in NOUNS if re.search(rf"\b{noun}s?\b", question.question)), "")
 
 
@@ -58,7 +58,7 @@ def facts(document: str) -> Facts:
     return found
 
 
-def answers(question: Question) -> list[str]:
+def answers(question: QuizItem) -> list[str]:
     """All that the text offers."""
     text, jobs = question.question.rstrip("?"), people(question.document)
     asked = kind(question)
@@ -84,21 +84,21 @@ def answers(question: Question) -> list[str]:
     return [answer for answer in found if answer]
 
 
-def test_12_000_questions_are_all_different_and_of_every_kind(asked: list[Question]) -> None:
+def test_12_000_questions_are_all_different_and_of_every_kind(asked: list[QuizItem]) -> None:
     assert len({(q.question, q.document) for q in asked}) == len(asked) == 12_000
     kinds = Counter(map(kind, asked))
     assert set(kinds) == {*KINDS}
     assert min(kinds.values()) > 1000
 
 
-def test_the_answer_stands_in_the_document_where_it_is_said_to(asked: list[Question]) -> None:
+def test_the_answer_stands_in_the_document_where_it_is_said_to(asked: list[QuizItem]) -> None:
     for q in asked:
         assert q.answer == q.document[q.start : q.start + len(q.answer)] != ""
         assert q.start == 0 or not q.document[q.start - 1].isalpha()
         assert not q.document[q.start + len(q.answer)].isalpha()
 
 
-def test_it_stands_in_the_sentence_that_tells_of_it(asked: list[Question]) -> None:
+def test_it_stands_in_the_sentence_that_tells_of_it(asked: list[QuizItem]) -> None:
     """The same words may stand elsewhere too, where they tell of something else."""
     twice = 0
     for q in asked:
@@ -111,7 +111,7 @@ def test_it_stands_in_the_sentence_that_tells_of_it(asked: list[Question]) -> No
     assert twice > 1000
 
 
-def test_documents_have_4_to_9_sentences_and_40_to_90_words(asked: list[Question]) -> None:
+def test_documents_have_4_to_9_sentences_and_40_to_90_words(asked: list[QuizItem]) -> None:
     for q in asked:
         assert 40 <= len(q.document.split()) <= 90
         assert 4 <= len(re.findall(r"[.](?: |$)", q.document)) <= 9
@@ -119,13 +119,13 @@ def test_documents_have_4_to_9_sentences_and_40_to_90_words(asked: list[Question
         assert re.fullmatch(r"[A-Z][A-Za-z ]+\?", q.question)
 
 
-def test_a_reader_of_the_text_finds_the_answer_and_no_other(asked: list[Question]) -> None:
+def test_a_reader_of_the_text_finds_the_answer_and_no_other(asked: list[QuizItem]) -> None:
     for q in asked[::8]:
         found = {answer.lower() for answer in answers(q)}
         assert found == {q.answer.lower()}, f"{q.question} {q.answer}, but: {found}\n{q.document}"
 
 
-def test_another_answer_of_the_same_kind_stands_in_the_text(asked: list[Question]) -> None:
+def test_another_answer_of_the_same_kind_stands_in_the_text(asked: list[QuizItem]) -> None:
     """So nobody can tell the answer by its kind alone, nor by its place."""
     first = 0
     for q in asked[::8]:
@@ -138,7 +138,7 @@ def test_another_answer_of_the_same_kind_stands_in_the_text(asked: list[Question
     assert first < 0.5 * len(asked[::8])
 
 
-def test_pronouns_jobs_and_reasons_of_their_own_are_all_needed(asked: list[Question]) -> None:
+def test_pronouns_jobs_and_reasons_of_their_own_are_all_needed(asked: list[QuizItem]) -> None:
     texts = [q.document for q in asked]
     assert sum(bool(re.search(r"\b([Ss]he|[Hh]e) \w+ (\w+) \w+ ", text)) for text in texts) > 2000
     assert sum("did so because" in text for text in texts) > 2000
@@ -152,7 +152,7 @@ def test_pronouns_jobs_and_reasons_of_their_own_are_all_needed(asked: list[Quest
     assert by_pronoun > 100
 
 
-def test_a_pronoun_means_whoever_the_sentence_before_is_about(asked: list[Question]) -> None:
+def test_a_pronoun_means_whoever_the_sentence_before_is_about(asked: list[QuizItem]) -> None:
     past, found = "|".join(BASE), 0
     for q in asked[::8]:
         for before, sentence in pairwise(q.document.split(". ")):
@@ -174,7 +174,7 @@ def test_another_seed_gives_other_questions() -> None:
     assert quiz(20, seed=1) != quiz(20, seed=2)
 
 
-def test_what_is_held_out_is_a_new_text_of_known_words(asked: list[Question]) -> None:
+def test_what_is_held_out_is_a_new_text_of_known_words(asked: list[QuizItem]) -> None:
     parts = {part: [q for q in asked if split(q) == part] for part in ("train", "valid", "test")}
     assert sum(map(len, parts.values())) == len(asked)
     texts = {part: {q.document for q in some} for part, some in parts.items()}

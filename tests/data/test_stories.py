@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.bundled.adventure.deeds import DEEDS, Command, do
+from regard.data.bundled.adventure.actions import DEEDS, Command, do
+from regard.data.bundled.adventure.game_state import GONE
 from regard.data.bundled.adventure.player import Player
 from regard.data.bundled.adventure.quests import draw
-from regard.data.bundled.adventure.world import GONE
 from regard.data.bundled.stories import split, stories
 
 BACK = {"north": "south", "south": "north", "east": "west", "west": "east", "up": "down", "down": "up"}

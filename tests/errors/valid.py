@@ -150,7 +150,7 @@ def nested() -> Objects:
 
 def episode(i: int) -> dict[str, Any]:
     seen = [[i + step / 2, -step] for step in range(5)]
-    return {"observations": seen, "actions": [0, 1, 1, i % 2], "rewards": [1, 1, 0.5, i], "ended": True}
+    return {"observations": seen, "actions": [0, 1, 1, i % 2], "rewards": [1, 1, 0.5, i], "terminated": True}
 
 
 def videos() -> bytes:

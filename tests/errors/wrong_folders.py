@@ -21,7 +21,7 @@ WEIGHTS = "model.safetensors"
 DOCUMENTS = (
     *("config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json", "task.json"),
     *("preprocessor_config.json", "processor_config.json", "modules.json", "sentence_bert_config.json"),
-    *("1_Pooling/config.json", "sounds.json", "molecules.json"),
+    *("1_Pooling/config.json", "logmel.json", "molecules.json"),
 )  # what is read to answer
 FAMILIES = [
     ("translate", "transformer"), ("translate", "recurrent"), ("write", "gpt"), ("write", "llama"), ("write", "nano"),

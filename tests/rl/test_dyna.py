@@ -213,10 +213,10 @@ def test_a_signal_keeps_the_last_round_and_prints_how_to_resume(signum, code, br
         (["--env", "CartPole-v1", "--encoding", "cp1252"], "--encoding does not go with --env"),
         (["--env", "CartPole-v1", "--patch", "2"], "--patch does not go with --env"),
         (["--env", "CartPole-v1", "--real-steps", "5"], "real-steps must be at least 100"),
-        (["--env", "CartPole-v1", "--memory", "0"], "memory must be 1 to 64"),
+        (["--env", "CartPole-v1", "--history", "0"], "history must be 1 to 64"),
         (["--hide", "1"], "hide must be given together with --env"),
         (["--real-steps", "500"], "real-steps must be given together with --env"),
-        (["--memory", "2"], "memory must be given together with --env"),
+        (["--history", "2"], "history must be given together with --env"),
     ],
 )
 def test_wrong_options_are_refused_and_leave_no_folder(arguments, message, tmp_path, capsys):

@@ -36,7 +36,7 @@ def test_hidden_entries_are_not_observed():
 def test_an_episode_has_one_observation_more_than_actions_and_ends_at_the_termination(corridor):
     for episode in record_episodes(corridor, move_right, 8, seed=3):
         first = int(episode.observations[0, 0])
-        assert episode.ended
+        assert episode.terminated
         assert episode.observations[:, 0].tolist() == list(range(first, 6))
         assert episode.actions.tolist() == [1] * (5 - first)
         assert episode.rewards.tolist() == [np.float32(-0.05)] * (4 - first) + [1.0]
@@ -44,16 +44,16 @@ def test_an_episode_has_one_observation_more_than_actions_and_ends_at_the_termin
 
 def test_a_truncated_episode_is_not_terminated(corridor):
     (episode,) = record_episodes(corridor, lambda trajectory: 0, 1, seed=3)
-    assert (episode.steps, episode.ended) == (20, False)
+    assert (episode.steps, episode.terminated) == (20, False)
 
 
 def test_an_environment_without_a_time_limit_gets_ours(corridor):
     unlimited = Environment("Unlimited-v0")
     assert (unlimited.max_episode_steps, corridor.max_episode_steps) == (MAX_EPISODE_STEPS, 20)
     left, right = (record_episodes(unlimited, lambda trajectory, action=a: action, 1, seed=3)[0] for a in (0, 1))
-    assert (left.steps, left.ended) == (MAX_EPISODE_STEPS, False)
+    assert (left.steps, left.terminated) == (MAX_EPISODE_STEPS, False)
     assert right.steps < 6
-    assert right.ended, "a termination is not a truncation"
+    assert right.terminated, "a termination is not a truncation"
 
 
 def test_play_prints_a_note_on_our_time_limit(corridor, monkeypatch, capsys):

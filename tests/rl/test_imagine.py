@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard.data.moments import Moments
+from regard.data.episode_windows import EpisodeWindows
 from regard.models.world import World, WorldConfig
 from regard.rl.dynamics_model import (
     BurnInTask,
@@ -129,7 +129,7 @@ def test_new_scales_keep_the_predictions(episodes):
     before = predictions(task)
     new = refit_scales(task, progress, episodes)
     assert new.senses.mean[0] != 0.0
-    assert new.senses.spread[0] != 1.0
+    assert new.senses.std[0] != 1.0
     assert new.reward[1] != 1.0
     for old, current in zip(before, predictions(new), strict=True):
         torch.testing.assert_close(current, old, atol=1e-4, rtol=1e-4)
@@ -138,8 +138,8 @@ def test_new_scales_keep_the_predictions(episodes):
 
 
 def test_the_replay_buffer_takes_the_same_windows(episodes):
-    buffer, moments = ReplayBuffer(episodes, C, 2), Moments(episodes, C, 2)
-    starts = moments.every()
+    buffer, moments = ReplayBuffer(episodes, C, 2), EpisodeWindows(episodes, C, 2)
+    starts = moments.all_starts()
     for actual, expected in zip(buffer.take(starts), moments.take(starts), strict=True):
         real = np.arange(C + 1) <= moments.take(starts).lengths[:, None]
         if expected.ndim == 3:
@@ -153,8 +153,8 @@ def test_the_replay_buffer_takes_the_same_windows(episodes):
 def test_burn_in_masks_the_first_step_unless_the_episode_starts_there(episodes):
     task, model = make_model()
     examples = ReplayBuffer(episodes, C, 2)
-    starts = examples.every()
-    initial = examples.at(starts)[1] == 0
+    starts = examples.all_starts()
+    initial = examples.locate(starts)[1] == 0
     batch, full_batch = BurnInTask.of(task).batch(examples, starts), task.batch(examples, starts)
     assert batch.real[:, 0].tolist() == initial.tolist()
     assert 0 < initial.sum() < len(initial)
@@ -174,7 +174,7 @@ def test_terminations_are_oversampled(corridor):
     assert examples.take(batch).ends.sum() >= 8
     assert not np.array_equal(batch, examples.epoch(64 * C * 2, 1, 1)[0])
     unterminated = ReplayBuffer(
-        [episode for episode in episodes if not episode.ended] or [episodes[0]._replace(ended=False)], C, 2
+        [episode for episode in episodes if not episode.terminated] or [episodes[0]._replace(terminated=False)], C, 2
     )
     assert unterminated.take(unterminated.epoch(64 * C * 2, 1, 0)[0]).ends.sum() == 0
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard.data.bundled.cart import LIMIT, carts
+from regard.data.bundled.cart import MAX_STEPS, carts
 from regard.models.world import World, WorldConfig
 from regard.rl.cartpole import CartPole
 from regard.rl.environment import Trajectory, episode_returns, random_policy, record_episodes
@@ -83,8 +83,8 @@ def test_the_seed_determines_sampled_actions():
 
 def test_the_bundled_cartpole_terminates_and_is_deterministic():
     [episode] = record_episodes(CartPole(), lambda trajectory: len(trajectory.actions) % 2, 1, seed=1)
-    assert episode.ended
-    assert episode.steps < LIMIT
+    assert episode.terminated
+    assert episode.steps < MAX_STEPS
     repeated = record_episodes(CartPole(), lambda trajectory: len(trajectory.actions) % 2, 1, seed=1)[0]
     assert episode.said == repeated.said
     assert 15 < np.mean(episode_returns(CartPole(), random_policy(CartPole(), 1), 50, 1)) < 35
@@ -95,7 +95,7 @@ def test_the_time_limit_truncates_an_episode():
     [episode] = record_episodes(
         CartPole(), lambda trajectory: int(trajectory.observations[-1] @ [0.05, 0.1, 1, 0.5] > 0), 1, seed=1
     )
-    assert (episode.steps, episode.ended) == (LIMIT, False)
+    assert (episode.steps, episode.terminated) == (MAX_STEPS, False)
 
 
 def test_an_environment_with_other_spaces_is_refused():

@@ -11,7 +11,7 @@ from regard.cli import main
 from regard.data.bundled import paths
 from regard.data.files import Files
 from regard.data.lint import BadLines
-from regard.data.molecules import Molecules, asked_for
+from regard.data.molecules import MoleculeFeaturizer, parse_molecule
 from regard.data.text import hold_out
 from regard.load import load
 from regard.models.graph import Graph, GraphConfig
@@ -22,13 +22,13 @@ from regard.training.train import train
 LABELS = ["A", "B", "C"]
 
 
-def labelled(smiles: str, labels: tuple[str, ...], gaps: tuple[str, ...] = ()) -> Any:
-    return asked_for(smiles)._replace(labels=labels, gaps=gaps)
+def labelled(smiles: str, labels: tuple[str, ...], missing_labels: tuple[str, ...] = ()) -> Any:
+    return parse_molecule(smiles)._replace(labels=labels, missing_labels=missing_labels)
 
 
 def test_a_gap_has_no_loss_and_no_gradient() -> None:
     rows = [labelled("CCO", ("A",), ("B",)), labelled("CC", ("B",), ("A", "C")), labelled("C", (), tuple(LABELS))]
-    task = Classify(many=True, labels=LABELS, molecules=Molecules.fit(rows), pooling="sum", smoothing=0.1)
+    task = Classify(many=True, labels=LABELS, molecules=MoleculeFeaturizer.fit(rows), pooling="sum", smoothing=0.1)
     logits = torch.randn(3, 3, requires_grad=True)
     wanted = torch.from_numpy(task.prepare(rows, 0).wanted)
     loss = task.cost(logits, wanted, 0.0)
@@ -44,7 +44,7 @@ def test_a_gap_has_no_loss_and_no_gradient() -> None:
 def test_what_is_said_of_a_gap_is_not_scored() -> None:
     """A model that says A and B of all is right where it is known, and no worse for the gaps."""
     rows = [labelled("CCO", ("A", "B")), labelled("CC", ("A",), ("B",)), labelled("CN", (), ("A", "B"))]
-    task = Classify(many=True, labels=["A", "B"], molecules=Molecules.fit(rows), pooling="sum")
+    task = Classify(many=True, labels=["A", "B"], molecules=MoleculeFeaturizer.fit(rows), pooling="sum")
     model = task.head(Graph(GraphConfig(**task.sizes(), dim=8, layers=1, heads=2, hidden=8)))
     torch.nn.init.zeros_(model.head.out.weight)
     torch.nn.init.ones_(model.head.out.bias)
@@ -114,8 +114,8 @@ def elements() -> list[str]:
 
 
 def held(smiles: str, rows: list[str]) -> bool:
-    made = [asked_for(row.partition(",")[0]) for row in rows]
-    return any(row.text == smiles for row in hold_out([*made, asked_for(smiles)], 0.2)[1])
+    made = [parse_molecule(row.partition(",")[0]) for row in rows]
+    return any(row.text == smiles for row in hold_out([*made, parse_molecule(smiles)], 0.2)[1])
 
 
 def test_many_columns_with_gaps_are_trained_scored_and_answered(tmp_path: Path, capsys: Any) -> None:
@@ -136,8 +136,11 @@ def test_many_columns_with_gaps_are_trained_scored_and_answered(tmp_path: Path, 
     told = capsys.readouterr()
     assert (f"{asked}:2: 'C(' is" in told.err, len(told.out.splitlines())) == (True, 1)
     half = loaded.rows([data], fields[:2])
-    assert all(row.gaps == ("acid",) for row in half), "of a label without a column nobody knows"
-    assert loaded.rows([data], ("smiles", "acid", "big"))[0].gaps == loaded.rows([data], fields)[0].gaps
+    assert all(row.missing_labels == ("acid",) for row in half), "of a label without a column nobody knows"
+    assert (
+        loaded.rows([data], ("smiles", "acid", "big"))[0].missing_labels
+        == loaded.rows([data], fields)[0].missing_labels
+    )
 
 
 def test_a_label_with_gaps_only_is_refused(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_an_action_is_told_by_what_came_before_it_and_by_nothing_else(returns, s
 
 def logits(task, model, rows):
     examples = task.prepare(rows, CONTEXT)
-    batch = task.batch(examples, examples.in_order())
+    batch = task.batch(examples, examples.sequential_chunks())
     return task.logits(model, batch.seen, batch.before)
 
 
@@ -112,7 +112,7 @@ def test_numbers_are_scaled_by_what_was_learnt_from():
 def test_a_number_that_never_changes_is_no_reason_to_divide_by_nothing():
     still = [row._replace(observations=np.concatenate((row.observations, row.observations * 0 + 7), 1)) for row in ROWS]
     task = fitted(still)
-    assert task.senses.spread[3:] == [1.0] * 3
+    assert task.senses.std[3:] == [1.0] * 3
     assert np.isfinite(task.prepare(still, CONTEXT).arrays[0]).all()
 
 
@@ -126,7 +126,7 @@ def test_a_frame_is_given_in_patches():
 def test_what_is_no_step_counts_nothing():
     task = fitted()
     model, examples = model_of(task).double(), task.prepare(ROWS, CONTEXT)
-    numbers = examples.in_order()
+    numbers = examples.sequential_chunks()
     whole = task.loss(model, doubled(task.batch(examples, numbers)))
     alone = [task.loss(model, doubled(task.batch(examples, numbers[i : i + 1]))) for i in range(len(numbers))]
     assert whole.count == sum(loss.count for loss in alone) == sum(row.steps for row in ROWS)
@@ -181,7 +181,7 @@ def test_one_episode_of_a_file_may_be_named(tmp_path):
 
 def test_a_file_without_episodes_is_refused_by_name(tmp_path):
     arrays = {"observations": np.zeros((0, 3)), "actions": np.zeros(0, int), "rewards": np.zeros(0)}
-    np.savez(tmp_path / "none.npz", **arrays, steps=np.zeros(0, int), ended=np.zeros(0, bool))
+    np.savez(tmp_path / "none.npz", **arrays, steps=np.zeros(0, int), terminated=np.zeros(0, bool))
     task = fitted()
     with pytest.raises(ValueError, match=r"none.npz: none of 0 lines can be used"):
         list(task.predict(model_of(task), [str(tmp_path / "none.npz")], Wishes()))

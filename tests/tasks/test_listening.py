@@ -15,7 +15,7 @@ from regard.training.train import train
 SMALL = {"dim": 32, "hidden": 64, "heads": 2, "device": "cpu", "checks": 1, "stride": 4}
 
 
-def write(file, samples, rate=voices.RATE):
+def write(file, samples, rate=voices.SAMPLING_RATE):
     with wave.open(str(file), "wb") as out:
         out.setparams((1, 2, rate, len(samples), "NONE", ""))
         out.writeframes(samples.tobytes())
@@ -70,7 +70,7 @@ def test_a_folder_without_its_ears_is_refused(listener, tmp_path):
     run, _ = listener
     for name in ("config.json", "model.safetensors", "task.json"):
         (tmp_path / name).write_bytes((run / name).read_bytes())
-    with pytest.raises(ValueError, match=r"lacks what its task needs: .*sounds \(sounds.json\)"):
+    with pytest.raises(ValueError, match=r"lacks what its task needs: .*sounds \(logmel.json\)"):
         load(tmp_path)
 
 
@@ -87,7 +87,7 @@ def test_a_listener_goes_on_from_another_with_its_ears(listener, tmp_path):
 
 def test_what_is_said_is_learnt_and_beats_always_saying_the_same(tmp_path, monkeypatch):
     """Strings of one word, which take seconds; those of seven take minutes, and are in benchmarks/strings.py."""
-    monkeypatch.setattr("regard.data.joined.WORDS", (1, 1))
+    monkeypatch.setattr("regard.data.concat_words.WORDS", (1, 1))
     run = tmp_path / "run"
     how = {"encoder_layers": 2, "decoder_layers": 1, "batch_tokens": 600, "check_examples": 20, "average": 0.9}
     steps = [step.loss for step in train("translate", model="transcriber", out=str(run), steps=150, **SMALL | how)]

@@ -13,7 +13,7 @@ from PIL import Image
 from torch.testing import assert_close
 
 from regard.data.bundled import shapes
-from regard.data.images import Captioned
+from regard.data.image_files import CaptionedImage
 from regard.load import load
 from regard.models.clip import CLIP, CLIPConfig
 from regard.parts.heads import Model
@@ -38,14 +38,14 @@ READS = {
     "pieces": "bpe",
     "vocab": None,
     "lowercase": False,
-    "side": None,
+    "image_size": None,
     "shift": 0,
     "flip": False,
-    "turn": 0.0,
+    "rotate": 0.0,
     "zoom": 0.0,
-    "tint": 0.0,
+    "color_jitter": 0.0,
 }
-SCENES = [Captioned(one.pixels, one.caption, "shapes", i) for i, one in enumerate(shapes.shapes(60), 1)]
+SCENES = [CaptionedImage(one.pixels, one.caption, "shapes", i) for i, one in enumerate(shapes.shapes(60), 1)]
 
 
 @pytest.fixture(scope="module")
@@ -235,7 +235,7 @@ def test_the_loss_of_a_check_is_that_of_training_on_the_same_pairs(task, taught)
 
 
 def test_pictures_are_moved_in_training_only(task, taught):
-    moved, rows = replace(task, views={"shift": 4, "turn": 20.0}), np.arange(9)
+    moved, rows = replace(task, views={"shift": 4, "rotate": 20.0}), np.arange(9)
     plain, other = (one.batch(one.prepare(SCENES, CONTEXT), rows) for one in (task, moved))
     assert not torch.equal(plain.pixels, other.pixels)
     assert torch.equal(plain.ids, other.ids)

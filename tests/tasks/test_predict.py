@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from regard.cli import main
-from regard.data.bundled import ball
+from regard.data.bundled import bouncing_balls
 from regard.data.episodes import Episode, read_episodes, video, write_episodes
 from regard.load import load
 from regard.models.world import World, WorldConfig
@@ -36,8 +36,10 @@ def spring(steps: int, seed: int) -> Episode:
         rewards.append(-abs(x))
         if abs(x) > 2:
             break
-    ended = bool(abs(x) > 2)
-    return Episode(np.array(seen, np.float32), np.array(done), np.array(rewards, np.float32), ended, "spring", seed + 1)
+    terminated = bool(abs(x) > 2)
+    return Episode(
+        np.array(seen, np.float32), np.array(done), np.array(rewards, np.float32), terminated, "spring", seed + 1
+    )
 
 
 @pytest.fixture(scope="module")
@@ -66,17 +68,17 @@ def test_a_roll_out_is_repeated_single_predictions(springs: list[Episode]) -> No
     task, model = made(springs)
     row = springs[0]
     [found] = rolled(model, task.senses, [row], 6, 9)
-    seen, done = torch.from_numpy(row.seen(0, 6))[None], torch.from_numpy(row.actions)[None]
+    seen, done = torch.from_numpy(row.as_float(0, 6))[None], torch.from_numpy(row.actions)[None]
     with torch.inference_mode():
         for step in range(9):
             told = foresee(model, task.senses, seen, done[:, : 6 + step])
-            assert np.allclose(found.told[step], told.observation[0], atol=1e-5)
+            assert np.allclose(found.prediction[step], told.observation[0], atol=1e-5)
             seen = torch.cat((seen, told.observation[:, None]), 1)
 
 
 def test_only_the_context_is_seen_and_all_of_it(springs: list[Episode]) -> None:
     task, model = made(springs, context=4)
-    seen, done = torch.from_numpy(springs[0].seen(0, 9))[None], torch.from_numpy(springs[0].actions[:9])[None]
+    seen, done = torch.from_numpy(springs[0].as_float(0, 9))[None], torch.from_numpy(springs[0].actions[:9])[None]
     told = foresee(model, task.senses, seen, done).observation
     assert torch.equal(foresee(model, task.senses, seen[:, -4:], done[:, -4:]).observation, told)
     other = seen.clone()
@@ -91,26 +93,26 @@ def test_roll_outs_in_company_are_those_alone(springs: list[Episode]) -> None:
     for known in (None, 3):
         for row, found in zip(rows, rolled(model, task.senses, rows, known, 7), strict=True):
             [alone] = rolled(model, task.senses, [row], known, 7)
-            assert found.row is row
-            assert np.allclose(found.told, alone.told, atol=1e-5)
-            assert len(found.told) == min(7, row.steps + 1 - found.known)
-            assert np.array_equal(found.true, row.observations[found.known : found.known + 7])
-            assert len(missed(task.senses, found)[0]) == len(found.true)
+            assert found.episode is row
+            assert np.allclose(found.prediction, alone.prediction, atol=1e-5)
+            assert len(found.prediction) == min(7, row.steps + 1 - found.num_observed)
+            assert np.array_equal(found.target, row.observations[found.num_observed : found.num_observed + 7])
+            assert len(missed(task.senses, found)[0]) == len(found.target)
 
 
 def test_a_step_is_scored_from_all_before_it_that_fit_the_context() -> None:
     """As if each were asked for alone; clipped to what a pixel can be."""
-    films = ball.balls(2, 9, seed=3)
+    films = bouncing_balls.balls(2, 9, seed=3)
     rows = [video(frames, "ball", line) for line, frames in enumerate(films.frames, 1)]
     task, model = made(rows, context=3)
     errors, copies = [], []
     with torch.inference_mode():
         for row in rows:
             for t in range(8):
-                seen = torch.from_numpy(row.seen(0, t + 1))[None]
+                seen = torch.from_numpy(row.as_float(0, t + 1))[None]
                 told = foresee(model, task.senses, seen).observation[0].numpy()
-                errors.append(((told - row.seen(t + 1, t + 2)[0]) ** 2).sum())
-                copies.append(((row.seen(t, t + 1)[0] - row.seen(t + 1, t + 2)[0]) ** 2).sum())
+                errors.append(((told - row.as_float(t + 1, t + 2)[0]) ** 2).sum())
+                copies.append(((row.as_float(t, t + 1)[0] - row.as_float(t + 1, t + 2)[0]) ** 2).sum())
     scores = task.score(model, rows)
     assert scores["error"] == pytest.approx(np.mean(errors), rel=1e-4)
     assert scores["copy"] == pytest.approx(np.mean(copies), rel=1e-4)
@@ -121,7 +123,7 @@ def test_a_step_is_scored_from_all_before_it_that_fit_the_context() -> None:
 
 
 def test_the_loss_of_frames_is_the_error_of_their_pixels() -> None:
-    films = ball.balls(3, 6, seed=3)
+    films = bouncing_balls.balls(3, 6, seed=3)
     rows = [video(frames, "ball", line) for line, frames in enumerate(films.frames, 1)]
     task, _ = made(rows, context=5)
     untrained = task.head(World(WorldConfig(**task.sizes(), context=5, dim=16, layers=1, heads=2, hidden=24)))
@@ -163,7 +165,7 @@ def test_what_is_done_matters(springs: list[Episode], tmp_path: Path) -> None:
     *_, last = train("predict", data=tmp_path / "train.npz", out=tmp_path / "run", **SMALL, steps=200, checks=1)
     loaded = load(tmp_path / "run")
     task: Any = loaded.task
-    seen = torch.from_numpy(np.stack([springs[3].seen(0, 4)] * 2))
+    seen = torch.from_numpy(np.stack([springs[3].as_float(0, 4)] * 2))
     done = torch.from_numpy(np.stack([springs[3].actions[:4]] * 2))
     done[:, -1] = torch.tensor([0, 1])
     with torch.inference_mode():
@@ -183,7 +185,7 @@ def test_the_ball_is_foreseen_better_than_by_copying(tmp_path: Path, monkeypatch
 def seen_balls(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that has learnt for two steps, and videos."""
     at = tmp_path_factory.mktemp("balls")
-    np.savez(at / "videos.npz", videos=ball.balls(4, 12).frames)
+    np.savez(at / "videos.npz", videos=bouncing_balls.balls(4, 12).frames)
     given = {"data": str(at / "videos.npz"), "valid": str(at / "videos.npz"), "out": str(at / "run"), "steps": 2}
     list(carry_out(planned(prepare(start("predict", **given, **SMALL, checks=1)))))
     return at
@@ -206,7 +208,7 @@ def test_the_command_keeps_what_it_foresees(seen_balls: Path, ending: str, capsy
             assert strip.width > strip.height
     else:
         [kept] = read_episodes([file])
-        assert np.allclose(kept.seen(1), told, atol=1e-6)
+        assert np.allclose(kept.as_float(1), told, atol=1e-6)
 
 
 def test_beyond_the_last_frame_there_is_no_truth(seen_balls: Path) -> None:
@@ -275,17 +277,17 @@ def test_rewards_that_are_all_alike_have_no_scale(springs: list[Episode]) -> Non
 
 
 def test_an_episode_without_an_end_stops_the_training_by_its_line(tmp_path: Path) -> None:
-    rows = [{"observations": [[1], [2]], "actions": [0], "rewards": [1], "ended": True}] * 3
-    rows[1] = {name: value for name, value in rows[1].items() if name != "ended"}
+    rows = [{"observations": [[1], [2]], "actions": [0], "rewards": [1], "terminated": True}] * 3
+    rows[1] = {name: value for name, value in rows[1].items() if name != "terminated"}
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(ValueError, match=r"1 missing field \(first .*a\.jsonl:2: no field 'ended'"):
+    with pytest.raises(ValueError, match=r"1 missing field \(first .*a\.jsonl:2: no field 'terminated'"):
         list(train("predict", data=tmp_path / "a.jsonl", out=tmp_path / "run", steps=1))
 
 
 def test_a_roll_out_without_any_model_of_actions_needs_none() -> None:
-    rows = [video(frames, "ball", 1) for frames in ball.balls(1, 6).frames]
+    rows = [video(frames, "ball", 1) for frames in bouncing_balls.balls(1, 6).frames]
     task, model = made(rows)
-    assert roll(model, task.senses, torch.from_numpy(rows[0].seen(0, 2))[None], None, 3).shape == (1, 3, 30, 30)
+    assert roll(model, task.senses, torch.from_numpy(rows[0].as_float(0, 2))[None], None, 3).shape == (1, 3, 30, 30)
 
 
 def test_a_run_starts_from_another_and_keeps_its_scales(seen_balls: Path, tmp_path: Path) -> None:

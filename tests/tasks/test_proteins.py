@@ -11,8 +11,8 @@ import torch
 from regard.cli import main
 from regard.data.bundled import chains as bundled
 from regard.data.bundled.chains import chains, split
-from regard.data.fasta import Chain
-from regard.data.residues import EXAMPLE, spelling
+from regard.data.fasta import LabelledProtein
+from regard.data.protein_alphabet import EXAMPLE, protein_tokenizer
 from regard.load import load
 from regard.models.chain import Chain as Body
 from regard.models.chain import ChainConfig
@@ -35,13 +35,13 @@ def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def chain(words: str, labels: str, line: int = 1) -> Chain:
-    return Chain(words, tuple("" if label == "-" else label for label in labels), f"p{line}", "a.fasta", line)
+def chain(words: str, labels: str, line: int = 1) -> LabelledProtein:
+    return LabelledProtein(words, tuple("" if label == "-" else label for label in labels), f"p{line}", "a.fasta", line)
 
 
 def made() -> tuple[Tag, Any]:
     torch.manual_seed(1)
-    task = Tag(tags=["C", "E", "H"], tokenizer=spelling())
+    task = Tag(tags=["C", "E", "H"], tokenizer=protein_tokenizer())
     sizes = {name: value for name, value in task.sizes().items() if name == "vocab"}
     body = Body(ChainConfig(**sizes, context=16, dim=16, heads=2, hidden=12, dropout=0.0))
     return task, task.head(body).double().eval()

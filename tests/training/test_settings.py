@@ -29,7 +29,7 @@ def test_defaults_then_the_size_then_the_user(task: str, model: str) -> None:
     for settings, size in (usual, first), (large, last):
         named = dict(sizes_of(model)[size])
         if "image" in named:  # as large as the pictures are made
-            assert settings.reading["side"] == named.pop("image")
+            assert settings.reading["image_size"] == named.pop("image")
         usual_here = TASKS[task].usual(settings.ability)
         assert settings.body.items() >= (named | {k: v for k, v in usual_here.items() if k in settings.body}).items()
         assert not {"vocab", "pad", "image", "channels"} & {*settings.body}

@@ -15,8 +15,8 @@ from PIL import Image
 from torch.testing import assert_close
 
 from regard.data.bundled import shapes
-from regard.data.images import Captioned, Picture
-from regard.data.pictures import Pictures
+from regard.data.image_files import CaptionedImage, LabelledImage
+from regard.data.image_transform import ImageTransform
 from regard.data.pieces import Pieces, learn
 from regard.load import Loaded
 from regard.models.bert import Bert, BertConfig
@@ -52,15 +52,15 @@ def stirred(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def classifier(pooling: str = "first", body: torch.nn.Module | None = None, **config) -> Loaded:
-    rows = [Picture(scene.pixels, (scene.label,), "shapes", i) for i, scene in enumerate(SCENES)]
-    task = Classify(pooling=pooling, labels=LABELS, pictures=Pictures.fit(rows))
+    rows = [LabelledImage(scene.pixels, (scene.label,), "shapes", i) for i, scene in enumerate(SCENES)]
+    task = Classify(pooling=pooling, labels=LABELS, pictures=ImageTransform.fit(rows))
     sizes = {"image": SIDE, "patch": PATCH, "dim": 12, "layers": L, "heads": H, "hidden": 20}
     return Loaded(stirred(task.head(body or ViT(ViTConfig(**sizes, **config)))), task)
 
 
 def matcher() -> Loaded:
-    rows = [Captioned(scene.pixels, scene.caption, "shapes", i) for i, scene in enumerate(SCENES)]
-    task = Match(tokenizer=learn([row.caption for row in rows], Pieces()), pictures=Pictures.fit(rows))
+    rows = [CaptionedImage(scene.pixels, scene.caption, "shapes", i) for i, scene in enumerate(SCENES)]
+    task = Match(tokenizer=learn([row.caption for row in rows], Pieces()), pictures=ImageTransform.fit(rows))
     towers = {"dim": 16, "layers": 1, "heads": 2, "image_dim": 12, "image_layers": L, "image_heads": H, "joint": 7}
     sizes = {
         name: size for name, size in task.sizes().items() if name in CLIPConfig.__dataclass_fields__.keys() - {"image"}

@@ -15,8 +15,8 @@ from PIL import Image
 import regard
 from regard.cli import main
 from regard.data.bundled import shapes
-from regard.data.images import Picture
-from regard.data.pictures import Pictures
+from regard.data.image_files import LabelledImage
+from regard.data.image_transform import ImageTransform
 from regard.load import Loaded
 from regard.models.convolution import Convolution, ConvolutionConfig
 from regard.models.vit import ViT, ViTConfig
@@ -111,8 +111,8 @@ def image_models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("seeing")
     scenes = shapes.shapes(4)
     Image.fromarray(scenes[0].pixels).save(folder / "one.png")
-    rows = [Picture(scene.pixels, (scene.label,), "shapes", i) for i, scene in enumerate(scenes)]
-    task = Classify(labels=["circle", "star"], pictures=Pictures.fit(rows))
+    rows = [LabelledImage(scene.pixels, (scene.label,), "shapes", i) for i, scene in enumerate(scenes)]
+    task = Classify(labels=["circle", "star"], pictures=ImageTransform.fit(rows))
     torch.manual_seed(0)
     sizes = task.sizes()
     vit = ViT(ViTConfig(**sizes, patch=8, dim=12, layers=1, heads=3, hidden=8))

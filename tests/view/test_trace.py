@@ -16,7 +16,7 @@ from tokenizers import Tokenizer as Engine
 from tokenizers import models, pre_tokenizers
 from torch.testing import assert_close
 
-from regard.data.pictures import Pictures
+from regard.data.image_transform import ImageTransform
 from regard.data.pieces import READING, TRANSLATING, WRITING, Pieces, learn
 from regard.data.tokens import Tokenizer
 from regard.load import Loaded, load
@@ -573,7 +573,7 @@ def test_unsupported_inputs_are_refused():
         trace_text(
             Loaded(
                 build_model("classify", "bert").model,
-                Classify(labels=["a", "b"], pictures=Pictures(8, 1, (0.5,), (0.5,))),
+                Classify(labels=["a", "b"], pictures=ImageTransform(8, 1, (0.5,), (0.5,))),
             ),
             "a",
         )

@@ -93,7 +93,7 @@ def export_forward(model: nn.Module, args: BackendArgs, file: Path) -> None:
     module = ForwardExport(model, has_hf_head(args.loaded), isinstance(args.loaded.task, Answering)).eval()
     if args.loaded.tokenizer is None:
         pictures = args.loaded.task.pictures  # type: ignore[attr-defined]
-        inputs: tuple[Any, ...] = (torch.zeros(2, pictures.channels, pictures.side, pictures.side),)
+        inputs: tuple[Any, ...] = (torch.zeros(2, pictures.channels, pictures.image_size, pictures.image_size),)
         shapes: tuple[Any, ...] = ({0: "B"}, None)
     else:
         inputs = (torch.ones(2, 6, dtype=torch.long), torch.ones(2, 6, dtype=torch.long))

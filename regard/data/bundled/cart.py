@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from regard.data.episodes import Episode
 
-Carts = npt.NDArray[np.float64]  # (N,4): place, speed, angle, speed of the angle
+CartStates = npt.NDArray[np.float64]  # (N,4): place, speed, angle, speed of the angle
 
 GRAVITY, POLE, WHOLE, HALF, PUSH, SECONDS = 9.8, 0.1, 1.1, 0.5, 10.0, 0.02
 TRACK, LEAN = 2.4, 12 * np.pi / 180
-LIMIT = 500  # steps of an episode
+MAX_STEPS = 500  # steps of an episode
 PLAYERS = {  # what each looks at: place, speed, angle, speed of the angle; and how far to the right it likes to lean
     "careful": ((0.05, 0.1, 1.0, 0.5), 0.0),
     "drifting": ((0.0, 0.0, 1.0, 0.5), 0.06),  # never looks where the cart is
@@ -30,11 +30,11 @@ SHARES = {"careful": 1, "drifting": 4, "late": 3, "blind": 2}  # of ten episodes
 SLIPS = 0.05  # of all pushes go to the other side
 
 
-def standing(count: int, draw: np.random.Generator) -> Carts:
+def initial_states(count: int, draw: np.random.Generator) -> CartStates:
     return draw.uniform(-0.05, 0.05, (count, 4))
 
 
-def pushed(carts: Carts, actions: npt.NDArray[np.int64]) -> Carts:
+def step_dynamics(carts: CartStates, actions: npt.NDArray[np.int64]) -> CartStates:
     """A step later: 0 pushes to the left, 1 to the right."""
     place, speed, angle, turning = carts.T
     sin, cos = np.sin(angle), np.cos(angle)
@@ -44,11 +44,11 @@ def pushed(carts: Carts, actions: npt.NDArray[np.int64]) -> Carts:
     return carts + SECONDS * np.stack((speed, going, turning, falling), 1)
 
 
-def fallen(carts: Carts) -> npt.NDArray[np.bool_]:
+def has_fallen(carts: CartStates) -> npt.NDArray[np.bool_]:
     return (np.abs(carts[:, 0]) > TRACK) | (np.abs(carts[:, 2]) > LEAN)
 
 
-def choice(players: list[str], carts: Carts, draw: np.random.Generator) -> npt.NDArray[np.int64]:
+def choice(players: list[str], carts: CartStates, draw: np.random.Generator) -> npt.NDArray[np.int64]:
     """What each player does with its cart; who looks at nothing pushes by chance."""
     looks = np.array([PLAYERS[name][0] for name in players])
     likes = np.array([PLAYERS[name][1] for name in players])
@@ -62,14 +62,14 @@ def carts(count: int = 600, seed: int = 0) -> list[Episode]:
     draw = np.random.default_rng(seed)
     ten = [name for name, share in SHARES.items() for _ in range(share)]
     players = [ten[number % len(ten)] for number in range(count)]
-    now = standing(count, draw)
+    now = initial_states(count, draw)
     seen, done, steps = [now], [], np.zeros(count, np.int64)
     alive, fell = np.ones(count, bool), np.zeros(count, bool)
-    for _ in range(LIMIT):
+    for _ in range(MAX_STEPS):
         actions = choice(players, now, draw)
-        now = np.where(alive[:, None], pushed(now, actions), now)
+        now = np.where(alive[:, None], step_dynamics(now, actions), now)
         steps += alive
-        fell |= fallen(now)
+        fell |= has_fallen(now)
         alive &= ~fell
         seen.append(now)
         done.append(actions)

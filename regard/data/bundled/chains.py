@@ -18,12 +18,12 @@ TURN = math.radians(100)  # of a helix, from a residue to the next
 LENGTHS = {"H": (8, 20), "E": (4, 10), "C": (3, 9)}  # least and most residues of a piece
 WHOLE = (40, 110)  # residues of a chain, about
 SURE = 0.9  # the share of residues that face as they should
-FAT = {  # how much each state likes a residue that shuns water
+HYDROPHOBIC = {  # how much each state likes a residue that shuns water
     "H": {"A": 14, "L": 13, "M": 4, "I": 6, "V": 5, "F": 4, "W": 1, "Y": 2, "C": 1},
     "E": {"A": 5, "L": 9, "M": 2, "I": 11, "V": 14, "F": 6, "W": 2, "Y": 5, "C": 2},
     "C": {"A": 10, "L": 9, "M": 2, "I": 5, "V": 7, "F": 5, "W": 2, "Y": 4, "C": 2},
 }
-WET = {  # and one that likes it
+HYDROPHILIC = {  # and one that likes it
     "H": {"E": 12, "K": 10, "R": 8, "Q": 6, "D": 5, "S": 5, "N": 4, "T": 4, "H": 2, "G": 2, "P": 1},
     "E": {"T": 10, "K": 7, "R": 6, "E": 6, "S": 7, "Q": 4, "N": 3, "D": 3, "H": 3, "G": 4, "P": 1},
     "C": {"G": 13, "N": 8, "D": 9, "P": 9, "S": 9, "T": 6, "K": 6, "E": 5, "R": 4, "Q": 3, "H": 2},
@@ -76,5 +76,5 @@ def faces_in(state: str, place: int, start: float) -> float:
 
 
 def letter(state: str, shuns: float, rng: random.Random) -> str:
-    likes = (FAT if rng.random() < shuns else WET)[state]
+    likes = (HYDROPHOBIC if rng.random() < shuns else HYDROPHILIC)[state]
     return rng.choices([*likes], [*likes.values()])[0]

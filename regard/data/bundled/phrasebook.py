@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import NamedTuple
 
-from regard.data.bundled.german.clauses import Said
-from regard.data.bundled.german.kinds import MAKERS, TEA_AND_WATER
+from regard.data.bundled.german.clauses import SentencePair
+from regard.data.bundled.german.sentence_kinds import MAKERS, TEA_AND_WATER
 from regard.data.bundled.german.speaker import Speaker
-from regard.data.bundled.german.words import Words
+from regard.data.bundled.german.word_forms import Words
 
 KINDS: tuple[str, ...] = tuple(MAKERS)
 LONGEST = 14  # words and punctuation marks of a sentence
@@ -42,7 +42,7 @@ def join(words: Iterable[tuple[str, str]]) -> str:
     return "".join([word if tag == "PUNCT" else " " + word for word, tag in words])[1:]
 
 
-def phrase(kind: str, said: Said) -> Phrase:
+def phrase(kind: str, said: SentencePair) -> Phrase:
     english, german = finished(said.english, said.stop), finished(said.german, said.stop)
     return Phrase(join(english), join(german), english, german, kind)
 

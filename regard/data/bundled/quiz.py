@@ -60,7 +60,7 @@ SENTENCES = range(4, 10)
 EACH = 3  # questions about a document
 
 
-class Question(NamedTuple):
+class QuizItem(NamedTuple):
     question: str
     document: str
     answer: str
@@ -81,7 +81,7 @@ class Event(NamedTuple):
         return f"{self.amount} {self.noun}s" if self.amount in NUMBERS else f"{a(self.amount)} {self.noun}"
 
 
-class Text:
+class DocumentBuilder:
     """A document that grows, and remembers where each part of each event stands."""
 
     def __init__(self) -> None:
@@ -97,17 +97,17 @@ class Text:
             self.spans[mark] = (len(self.written) - len(part), len(self.written))
 
 
-def quiz(count: int = 12_000, seed: int = 0) -> list[Question]:
+def quiz(count: int = 12_000, seed: int = 0) -> list[QuizItem]:
     """`count` different questions, the same for the same seed; those about one document stand together."""
     rng = random.Random(seed)
-    found: dict[tuple[str, str], Question] = {}
+    found: dict[tuple[str, str], QuizItem] = {}
     while len(found) < count:
         for question in asked(rng):
             found[question.question, question.document] = question
     return list(found.values())[:count]
 
 
-def split(question: Question) -> str:
+def split(question: QuizItem) -> str:
     """'train', 'valid' or 'test', decided by the document: all questions about it go together."""
     share = int.from_bytes(blake2b(question.document.encode(), digest_size=4).digest(), "big") % 100
     return "valid" if share < 3 else "test" if share < 6 else "train"
@@ -117,7 +117,7 @@ def a(noun: str) -> str:
     return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
-def asked(rng: random.Random) -> Iterator[Question]:
+def asked(rng: random.Random) -> Iterator[QuizItem]:
     """A new document, and questions of different kinds about it."""
     names = rng.sample(list(PEOPLE), rng.choice((2, 3)))
     jobs = dict(zip(names, rng.sample(JOBS, len(names)), strict=True)) if rng.random() < 0.5 else {}
@@ -131,7 +131,7 @@ def asked(rng: random.Random) -> Iterator[Question]:
         if made < EACH and len({answer.lower() for answer in answers.values()}) > 1:
             event = rng.choice(list(answers))
             if words := ask(kind, event, happened, jobs, rng):
-                yield Question(words, text.written, answers[event], text.spans[event, kind][0])
+                yield QuizItem(words, text.written, answers[event], text.spans[event, kind][0])
                 made += 1
 
 
@@ -155,9 +155,9 @@ def events(names: list[str], rng: random.Random) -> list[Event]:
     return rng.sample([first, second, *others], 2 + len(others))
 
 
-def told(happened: list[Event], jobs: dict[str, str], rng: random.Random) -> Text:
+def told(happened: list[Event], jobs: dict[str, str], rng: random.Random) -> DocumentBuilder:
     """The events as sentences. A pronoun always means whoever the sentence before is about."""
-    text = Text()
+    text = DocumentBuilder()
     if jobs:
         *some, last = (f"{name} is {a(job)}" for name, job in jobs.items())
         text.add(f"{', '.join(some)} and {last}.")
@@ -185,7 +185,12 @@ def told(happened: list[Event], jobs: dict[str, str], rng: random.Random) -> Tex
 
 
 def clause(
-    text: Text, event: Event, order: tuple[str, ...], jobs: dict[str, str], before: Event | None, rng: random.Random
+    text: DocumentBuilder,
+    event: Event,
+    order: tuple[str, ...],
+    jobs: dict[str, str],
+    before: Event | None,
+    rng: random.Random,
 ) -> None:
     words = {"verb": VERBS[event.verb], "what": event.what, "where": event.where, "when": event.when, "why": event.why}
     if before and before.who == event.who and rng.random() < 0.8:

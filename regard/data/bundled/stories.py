@@ -12,7 +12,7 @@ whether the goal was reached in time.
 import random
 from hashlib import blake2b
 
-from regard.data.bundled.adventure.deeds import do, spoken
+from regard.data.bundled.adventure.actions import do, spoken
 from regard.data.bundled.adventure.player import Player
 from regard.data.bundled.adventure.quests import beginning, draw, ending
 

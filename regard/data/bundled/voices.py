@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-RATE = 8_000  # samples a second
+SAMPLING_RATE = 8_000  # samples a second
 HOP = 40  # samples between two settings of the throat
-SETS = {"train": 24, "valid": 3, "test": 3}  # speakers; nobody is in two
+SPEAKERS = {"train": 24, "valid": 3, "test": 3}  # speakers; nobody is in two
 TAKES = 4  # of each word by each speaker
 
 
@@ -88,7 +88,7 @@ class Clip(NamedTuple):
 def voices(part: str, takes: int = TAKES, seed: int = 0) -> tuple[Clip, ...]:
     """Every word by every speaker of a set, some times; the same for the same seed."""
     clips = []
-    for number in range(SETS[part]):
+    for number in range(SPEAKERS[part]):
         name = f"{part}{number}"
         luck = random.Random(f"{seed}/{name}")
         voice = somebody(luck)
@@ -112,14 +112,14 @@ def speak(word: str, voice: Voice, luck: random.Random) -> NDArray[np.int16]:
     noise = np.random.default_rng(luck.getrandbits(32))
     phones = WORDS[word].split()
     pace = voice.pace * luck.uniform(0.9, 1.1)
-    counts = [max(2, round(PHONES[p].seconds * pace * luck.uniform(0.85, 1.15) * RATE / HOP)) for p in phones]
+    counts = [max(2, round(PHONES[p].seconds * pace * luck.uniform(0.85, 1.15) * SAMPLING_RATE / HOP)) for p in phones]
     told = np.repeat([settings(name, voice, luck) for name in phones], counts, 0)  # (T,7)
     told = np.concatenate((told[:1] * EDGE, told, told[-1:] * EDGE))
     told = glide(told, 7)
     pitch = voice.pitch * luck.uniform(0.93, 1.07) * np.linspace(1.06, luck.uniform(0.82, 0.95), len(told))
     sound = hum(told, pitch, voice.slope) + rustle(told, voice.breath, noise)
     sound = sound / np.abs(sound).max() * luck.uniform(0.1, 0.7)
-    whole = np.pad(sound, [int(luck.uniform(0, 0.06) * RATE) for _ in range(2)])
+    whole = np.pad(sound, [int(luck.uniform(0, 0.06) * SAMPLING_RATE) for _ in range(2)])
     hiss = 10 ** luck.uniform(-4, -2.5)
     return ((whole + noise.standard_normal(len(whole)) * hiss) * 32767).clip(-32768, 32767).round().astype(np.int16)
 
@@ -144,9 +144,9 @@ def glide(told: NDArray[np.float64], count: int) -> NDArray[np.float64]:
 def hum(told: NDArray[np.float64], pitch: NDArray[np.float64], slope: float) -> NDArray[np.float64]:
     """The voice: harmonics of the pitch, as loud as the formants let them be."""
     at = np.arange(len(told) * HOP) / HOP
-    turns = np.cumsum(np.interp(at, np.arange(len(told)), pitch)) / RATE
+    turns = np.cumsum(np.interp(at, np.arange(len(told)), pitch)) / SAMPLING_RATE
     sound = np.zeros(len(at))
-    for h in range(1, int(0.48 * RATE / pitch.max()) + 1):
+    for h in range(1, int(0.48 * SAMPLING_RATE / pitch.max()) + 1):
         hertz = h * pitch
         loud = told[:, 3] * h**-slope
         for k, width in enumerate((70.0, 90.0, 140.0)):
@@ -158,7 +158,7 @@ def hum(told: NDArray[np.float64], pitch: NDArray[np.float64], slope: float) -> 
 
 def rustle(told: NDArray[np.float64], breath: float, noise: np.random.Generator) -> NDArray[np.float64]:
     """What air does in a narrow place: noise, made in windows that overlap by half."""
-    hertz = np.linspace(0, RATE / 2, HOP + 1)
+    hertz = np.linspace(0, SAMPLING_RATE / 2, HOP + 1)
     band = np.exp(-(((hertz - told[:, 5:6]) / told[:, 6:7]) ** 2)) * told[:, 4:5]  # (T,HOP + 1)
     band += breath * told[:, 3:4] * np.exp(-(((hertz - 1800) / 1500) ** 2)) * 0.3
     drawn = noise.standard_normal((2, *band.shape))

@@ -3,15 +3,15 @@
 What helps is found backwards from the goal. Each function gives the next command towards its aim, or None if it is met.
 """
 
-from regard.data.bundled.adventure.deeds import Command
-from regard.data.bundled.adventure.words import PASTIMES, THINGS
-from regard.data.bundled.adventure.world import DOOR, YOU, World
+from regard.data.bundled.adventure.actions import Command
+from regard.data.bundled.adventure.game_state import DOOR, YOU, GameState
+from regard.data.bundled.adventure.scenery import PASTIMES, THINGS
 
 CURIOUS = 0.25  # share of commands that do not help
 
 
 class Player:
-    def __init__(self, world: World):
+    def __init__(self, world: GameState):
         self.world, self.rng = world, world.rng
         self.tried: set[str] = set()  # locks that did not open, and people already asked
         self.last = Command("")

@@ -6,8 +6,8 @@ people want lie in the open or in boxes without a lock, so no two of them can wa
 
 import random
 
-from regard.data.bundled.adventure.words import SAYINGS, SETTINGS, THINGS, Place, a
-from regard.data.bundled.adventure.world import BACK, DOOR, Goal, World
+from regard.data.bundled.adventure.game_state import BACK, DOOR, GameState, Goal
+from regard.data.bundled.adventure.scenery import SAYINGS, SETTINGS, THINGS, Location, a
 
 STEPS = {"north": (0, 1, 0), "south": (0, -1, 0), "east": (1, 0, 0), "west": (-1, 0, 0)}
 STEPS |= {"up": (0, 0, 1), "down": (0, 0, -1)}
@@ -34,7 +34,7 @@ PRAISE = {
 KINDS = {"find": "treasure", "give": "treasure", "bring": "treasure", "eat": "food", "read": "paper"}
 
 
-def draw(rng: random.Random) -> World:
+def draw(rng: random.Random) -> GameState:
     """A world with its goal; the player stands at the beginning."""
     setting = rng.choice(SETTINGS)
     places = [setting.places[0], *rng.sample(setting.places[1:], rng.choice((2, 2, 3)))]
@@ -43,7 +43,7 @@ def draw(rng: random.Random) -> World:
     dark = [place.name for place in places if place.dark]
     easy = [place.name for place in places if place.name not in (beyond, *dark)]
     kind = rng.choice([kind for kind in GOALS if beyond or kind != "reach"])
-    world = World(
+    world = GameState(
         rng,
         setting,
         goal=Goal(kind, target=beyond if kind == "reach" else ""),
@@ -62,7 +62,7 @@ def draw(rng: random.Random) -> World:
     return world
 
 
-def connected(places: list[Place], rng: random.Random) -> dict[str, dict[str, str]]:
+def connected(places: list[Location], rng: random.Random) -> dict[str, dict[str, str]]:
     """Each place behind an earlier one, no two at the same spot: place -> direction -> place."""
     ways: dict[str, dict[str, str]] = {places[0].name: {}}
     spots = {places[0].name: (0, 0, 0)}
@@ -79,13 +79,13 @@ def connected(places: list[Place], rng: random.Random) -> dict[str, dict[str, st
     return ways
 
 
-def behind_a_door(places: list[Place], ways: dict[str, dict[str, str]], rng: random.Random) -> str:
+def behind_a_door(places: list[Location], ways: dict[str, dict[str, str]], rng: random.Random) -> str:
     """A place at the end of its way, or none."""
     ends = [p.name for p in places[1:] if len(ways[p.name]) == 1 and not (p.way or p.dark)]
     return rng.choice(ends) if ends and rng.random() < 0.4 else ""
 
 
-def fill(w: World, easy: list[str], hard: list[str], rng: random.Random) -> None:
+def fill(w: GameState, easy: list[str], hard: list[str], rng: random.Random) -> None:
     """Puts things where they can be found: first the one that the story is about."""
     kind, _, target = w.goal
     *others, trader = w.people
@@ -112,7 +112,7 @@ def fill(w: World, easy: list[str], hard: list[str], rng: random.Random) -> None
         put(w, rng.choice(("food", "paper", "tool", "tool", "light")), rng.choice([*easy, *easy, *w.boxes]))
 
 
-def put(w: World, kind: str, holder: str) -> str:
+def put(w: GameState, kind: str, holder: str) -> str:
     """A new thing; no two in a world share a noun, so that "the lamp" is enough to name it."""
     nouns, adjectives = (words.split() for words in THINGS[kind])
     used = {thing.split()[-1] for thing in w.kinds}
@@ -124,7 +124,7 @@ def put(w: World, kind: str, holder: str) -> str:
     return thing
 
 
-def beginning(w: World) -> str:
+def beginning(w: GameState) -> str:
     kind, thing, target = w.goal
     there = w.at(target) if target in w.places else ""
     wish = w.say(*WISHES[kind]).format(thing=thing, one=a(thing), target=target, there=there, by=w.setting.deadline)
@@ -135,7 +135,7 @@ def beginning(w: World) -> str:
     return " ".join(told)
 
 
-def ending(w: World) -> str:
+def ending(w: GameState) -> str:
     if w.won():
         return w.say(*PRAISE[w.goal.kind]).format(thing=w.goal.thing, target=w.goal.target) + " The end."
     return f"{w.setting.late}. {w.say('You are too late.', 'Your time is over.')} The end."

@@ -7,7 +7,7 @@ from regard.data.bundled.german.grammar import Clause, Slot, adverb, english, ge
 from regard.data.bundled.german.lexicon import ADJECTIVES, LOOKS, NOUNS
 from regard.data.bundled.german.speaker import Speaker
 from regard.data.bundled.german.verbs import BE, MODALS
-from regard.data.bundled.german.words import Adjective, Words
+from regard.data.bundled.german.word_forms import Adjective, Words
 
 PERSONS = tuple(lexicon.SETS["person"].split())
 OUTSIDE = tuple(lexicon.SETS["outside"].split())
@@ -16,35 +16,35 @@ EVERYTHING = tuple(LOOKS)
 COMPARABLE = tuple(group for group in LOOKS if len(NOUNS[group]) > 1 and group != "inside")
 
 
-class Said(NamedTuple):
+class SentencePair(NamedTuple):
     english: Words
     german: Words
     stop: str = "."
 
 
-def main_clause(s: Speaker, clause: Clause) -> Said:
+def main_clause(s: Speaker, clause: Clause) -> SentencePair:
     """Time or place may open the sentence: German then puts the subject behind the verb."""
     plain = clause.tense in ("now", "habit", "past") and not (clause.modal or clause.negated)
     at_will = plain and all(complement.optional or complement.role != "place" for complement in clause.verb.complements)
     roles = [slot.role for slot in clause.slots if slot.role == "time" or (slot.role == "place" and at_will)]
     front = s.pick(roles) if roles and s.chance(0.4) else "subject"
-    return Said(english(clause, front), german(clause, front))
+    return SentencePair(english(clause, front), german(clause, front))
 
 
-def statement(s: Speaker) -> Said:
+def statement(s: Speaker) -> SentencePair:
     return main_clause(s, s.clause(s.pick(("now", "now", "now", "habit", "habit", "future", "future", "state"))))
 
 
-def modal(s: Speaker) -> Said:
+def modal(s: Speaker) -> SentencePair:
     name = s.pick(("can", "may", "must", "should", "want to", "have to", "would like to"))
     return main_clause(s, s.clause("now", modal=MODALS[name]))
 
 
-def past(s: Speaker) -> Said:
+def past(s: Speaker) -> SentencePair:
     return main_clause(s, s.clause(s.pick(("past", "past", "past", "perfect")), time=0.6))
 
 
-def negation(s: Speaker) -> Said:
+def negation(s: Speaker) -> SentencePair:
     return main_clause(s, denied(s))
 
 
@@ -100,14 +100,14 @@ def located(s: Speaker) -> Clause:
     return Clause(s.noun_phrase(THINGS, "definite", 0.15), BE, (s.spot(going=False),), tense)
 
 
-def description(s: Speaker) -> Said:
+def description(s: Speaker) -> SentencePair:
     if s.chance(0.2):
         return there_is(s)
     clause = s.pick((described, described, compared, located))(s)
-    return Said(english(clause), german(clause))
+    return SentencePair(english(clause), german(clause))
 
 
-def there_is(s: Speaker) -> Said:
+def there_is(s: Speaker) -> SentencePair:
     """English begins with "there", German with the place: "Im Garten ist ein Hund"."""
     if s.chance(0.5):
         thing, place = s.noun_phrase(("people", "animals"), "indefinite"), s.whereabouts(OUTSIDE, going=False)
@@ -115,10 +115,10 @@ def there_is(s: Speaker) -> Said:
         thing, place = s.noun_phrase(THINGS, "indefinite"), s.spot(going=False)
     tense, forms = s.pick((("now", BE.english), ("now", BE.english), ("past", BE.past)))
     there = (("there", "PRON"), (forms[thing.agreement], "VERB"), *thing.english("nom"), *place.english)
-    return Said(there, german(Clause(thing, BE, (place,), tense), "place"))
+    return SentencePair(there, german(Clause(thing, BE, (place,), tense), "place"))
 
 
-def question(s: Speaker) -> Said:
+def question(s: Speaker) -> SentencePair:
     wanted = s.pick(("", "", "", "subject", "object", "object", "place", "goal", "time", "reason"))
     if s.chance(0.1):
         return ask(s.pick((described, located))(s), wanted)
@@ -129,12 +129,12 @@ def question(s: Speaker) -> Said:
     return ask(s.clause(tense, modal=modal, definite=True, time=0.3), wanted)
 
 
-def ask(clause: Clause, wanted: str = "") -> Said:
+def ask(clause: Clause, wanted: str = "") -> SentencePair:
     """Asks for a part of the clause, or, where it has no such part, whether all of it is true."""
     verb, slots, front = clause.verb, clause.slots, ""
     if wanted == "subject" and "family" in verb.subjects:
         clause = clause._replace(subject=lexicon.WHO)
-        return Said(english(clause), german(clause), "?")
+        return SentencePair(english(clause), german(clause), "?")
     roles = {slot.role for slot in slots}
     if wanted == "object" and "goal" not in roles:  # "What is she putting on the table?": legen or stellen?
         for complement in verb.complements:
@@ -147,4 +147,4 @@ def ask(clause: Clause, wanted: str = "") -> Said:
         front = wanted
         slots = (*(slot for slot in slots if slot.role != front), adverb(front, lexicon.QUESTIONS[front]))
     clause = clause._replace(slots=slots)
-    return Said(english(clause, front, inverted=True), german(clause, front), "?")
+    return SentencePair(english(clause, front, inverted=True), german(clause, front), "?")

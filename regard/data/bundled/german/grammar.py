@@ -8,7 +8,7 @@ weil, dass  subject | time | objects | place | rest FINITE                    ..
 from typing import NamedTuple
 
 from regard.data.bundled.german.lexicon import BARE, CONTRACTIONS, KEIN
-from regard.data.bundled.german.words import (
+from regard.data.bundled.german.word_forms import (
     Adjective,
     Complement,
     Determiner,

@@ -1,6 +1,6 @@
 """The lexicon of the phrasebook: which words there are besides verbs, and which of them make sense together."""
 
-from regard.data.bundled.german.words import Determiner, adjectives, by_english, noun, pairs, pronoun
+from regard.data.bundled.german.word_forms import Determiner, adjectives, by_english, noun, pairs, pronoun
 
 SETS = {  # several groups of nouns under one name
     "person": "people children friends family parents",

@@ -9,7 +9,7 @@ from regard.data.bundled.german import lexicon
 from regard.data.bundled.german.grammar import Clause, Nominal, NounPhrase, Slot, adverb, after, object_slot
 from regard.data.bundled.german.lexicon import ADJECTIVES, DETERMINERS, NOUNS, PRONOUNS
 from regard.data.bundled.german.verbs import HAVE, VERBS
-from regard.data.bundled.german.words import Adjective, Complement, Determiner, Modal, Noun, Verb
+from regard.data.bundled.german.word_forms import Adjective, Complement, Determiner, Modal, Noun, Verb
 
 T = TypeVar("T")
 CONTENTS = {"cup": "tea coffee milk", "glass": "water milk juice wine beer lemonade", "bottle": "water juice wine beer"}

@@ -1,7 +1,7 @@
 """The verbs of the phrasebook, with what each asks for: objects with their cases and groups of nouns, places, goals."""
 
 from regard.data.bundled.german.lexicon import SETS
-from regard.data.bundled.german.words import Modal, Verb, tagged, verb
+from regard.data.bundled.german.word_forms import Modal, Verb, tagged, verb
 
 VERBS = tuple(
     verb(entry, SETS)

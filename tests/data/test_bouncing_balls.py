@@ -5,8 +5,20 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from regard.data.bundled import ball
-from regard.data.bundled.ball import BALLS, BOX, RADIUS, SIDE, SPEED, astray, balls, bounced, find, in_pixels, paint
+from regard.data.bundled import bouncing_balls
+from regard.data.bundled.bouncing_balls import (
+    BALLS,
+    BOX,
+    RADIUS,
+    SIDE,
+    SPEED,
+    balls,
+    bounced,
+    in_pixels,
+    localization_error,
+    locate_balls,
+    paint,
+)
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +38,7 @@ def test_energy_is_kept_whatever_happens() -> None:
     v = draw.normal(size=x.shape)
     before = (v**2).sum((1, 2))
     moved = v.copy()
-    ball.bounce(x, moved)
+    bouncing_balls.bounce(x, moved)
     assert not np.allclose(moved, v)
     assert np.allclose((moved**2).sum((1, 2)), before)
 
@@ -34,15 +46,15 @@ def test_energy_is_kept_whatever_happens() -> None:
 def test_two_balls_that_meet_swap_what_they_have_towards_each_other() -> None:
     x = np.array([[[4.0, 5.0], [6.0, 5.0], [1.5, 8.5]]])
     v = np.array([[[0.3, 0.1], [-0.1, 0.2], [0.0, 0.0]]])
-    ball.bounce(x, v)
+    bouncing_balls.bounce(x, v)
     assert np.allclose(v, [[[-0.1, 0.1], [0.3, 0.2], [0.0, 0.0]]])
     again = v.copy()
-    ball.bounce(x, again)
+    bouncing_balls.bounce(x, again)
     assert np.array_equal(again, v), "balls that part do not turn round once more"
 
 
 def test_balls_stay_in_the_box_and_out_of_each_other(places: np.ndarray) -> None:
-    far = SPEED / ball.HALVES  # a wall turns them round after the half step that leads into it
+    far = SPEED / bouncing_balls.HALVES  # a wall turns them round after the half step that leads into it
     assert places.min() > RADIUS - far
     assert places.max() < BOX - RADIUS + far
     for i, j in combinations(range(BALLS), 2):
@@ -78,16 +90,16 @@ def test_to_copy_the_last_frame_costs_what_is_published() -> None:
 
 def test_a_ball_is_found_where_it_is() -> None:
     made = balls(40, 5, seed=3)
-    found = find((made.frames / np.float32(255)).reshape(-1, SIDE, SIDE))
-    off = astray(found, made.centres.reshape(-1, BALLS, 2))
+    found = locate_balls((made.frames / np.float32(255)).reshape(-1, SIDE, SIDE))
+    off = localization_error(found, made.centres.reshape(-1, BALLS, 2))
     assert np.median(off) < 0.1
     assert off.max() < 1
 
 
 def test_the_way_to_the_nearest_balls_counts_whatever_their_order() -> None:
     true = np.array([[[3.0, 4.0], [20.0, 5.0], [10.0, 25.0]]])
-    assert astray(true[:, [2, 0, 1]], true).tolist() == [0.0]
-    assert astray(true[:, [2, 0, 1]] + [3.0, 4.0], true) == pytest.approx([5.0])
+    assert localization_error(true[:, [2, 0, 1]], true).tolist() == [0.0]
+    assert localization_error(true[:, [2, 0, 1]] + [3.0, 4.0], true) == pytest.approx([5.0])
 
 
 def test_a_single_ball_bounces_too() -> None:

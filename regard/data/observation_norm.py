@@ -19,7 +19,7 @@ from torch import Tensor
 
 from regard.choose import must
 from regard.data.episodes import Episode, Floats
-from regard.data.frames import divides, in_patches, places_of, whole
+from regard.data.patchify import count_patches, patchify, resolve_patch, unpatchify
 
 Reals = npt.NDArray[np.float64]
 
@@ -27,91 +27,91 @@ SAMPLE = 200  # videos are many: so many of them tell their scale
 
 
 @dataclass(frozen=True)
-class Senses:
+class ObservationNorm:
     shape: list[int]  # of an observation: how many numbers, or height and width of a frame, and its colours
     patch: int  # height and width of a patch of a frame
     mean: list[float]
-    spread: list[float]
-    change: list[float]  # in a step
+    std: list[float]
+    delta_std: list[float]  # in a step
     low: float
     high: float
 
     def __post_init__(self) -> None:
         must(self, shape=(1 <= len(self.shape) <= 3 and min(self.shape) >= 1, "numbers, or height and width"))
-        divides(self.shape, self.patch)
-        wide = 1 if self.frames else self.shape[0]
-        for name in ("mean", "spread", "change"):
+        resolve_patch(self.shape, self.patch)
+        wide = 1 if self.is_frames else self.shape[0]
+        for name in ("mean", "std", "delta_std"):
             numbers = getattr(self, name)
             least = -math.inf if name == "mean" else 0.0
             fine = len(numbers) == wide and all(least < number < math.inf for number in numbers)
             must(self, **{name: (fine, f"{wide} finite numbers, and those of a scale above 0")})
 
     @classmethod
-    def fit(cls, episodes: Sequence[Episode], patch: int | None) -> Senses:
+    def fit(cls, episodes: Sequence[Episode], patch: int | None) -> ObservationNorm:
         shape = list(episodes[0].observations.shape[1:])
-        frames = len(shape) > 1
-        some = episodes[:: max(1, len(episodes) // SAMPLE)] if frames else episodes
-        axes = None if frames else 0
-        seen = [one.seen().astype(np.float64) for one in some]
+        is_frames = len(shape) > 1
+        some = episodes[:: max(1, len(episodes) // SAMPLE)] if is_frames else episodes
+        axes = None if is_frames else 0
+        seen = [one.as_float().astype(np.float64) for one in some]
         every, moved = np.concatenate(seen), np.concatenate([np.diff(one, axis=0) for one in seen])
-        spread, change = or_1(every.std(axes)), or_1(np.sqrt((moved**2).mean(axes)))
+        std, delta_std = nonzero_std(every.std(axes)), nonzero_std(np.sqrt((moved**2).mean(axes)))
         low, high = float(every.min()), float(every.max())
-        mean, spreads, changes = (listed(one) for one in (every.mean(axes), spread, change))
-        return cls(shape, divides(shape, patch), mean, spreads, changes, low, high)
+        mean, spreads, deltas = (listed(one) for one in (every.mean(axes), std, delta_std))
+        return cls(shape, resolve_patch(shape, patch), mean, spreads, deltas, low, high)
 
     @property
-    def frames(self) -> bool:
+    def is_frames(self) -> bool:
         return len(self.shape) > 1
 
     @property
-    def places(self) -> int:
-        return places_of(self.shape, self.patch)
+    def num_patches(self) -> int:
+        return count_patches(self.shape, self.patch)
 
     @property
     def sizes(self) -> dict[str, int]:
-        return {"observation": math.prod(self.shape) // self.places, "places": self.places}
+        return {"observation": math.prod(self.shape) // self.num_patches, "places": self.num_patches}
 
     @cached_property
     def scales(self) -> tuple[Tensor, Tensor, Tensor]:
-        return torch.tensor(self.mean), torch.tensor(self.spread), torch.tensor(self.change)
+        return torch.tensor(self.mean), torch.tensor(self.std), torch.tensor(self.delta_std)
 
-    def given(self, observations: Tensor) -> Tensor:
+    def normalize(self, observations: Tensor) -> Tensor:
         """(B,T, ...) as observed -> (B,T,K,O)"""
-        mean, spread, _ = (one.to(observations) for one in self.scales)
-        return in_patches((observations - mean) / spread, self.shape, self.patch)
+        mean, std, _ = (one.to(observations) for one in self.scales)
+        return patchify((observations - mean) / std, self.shape, self.patch)
 
-    def changes(self, observations: Tensor) -> Tensor:
+    def deltas(self, observations: Tensor) -> Tensor:
         """From each to the next, (B,T+1, ...) -> (B,T,K,O)"""
-        return in_patches(observations.diff(dim=1) / self.scales[2].to(observations), self.shape, self.patch)
+        return patchify(observations.diff(dim=1) / self.scales[2].to(observations), self.shape, self.patch)
 
-    def after(self, observations: Tensor, change: Tensor) -> Tensor:
+    def apply_delta(self, observations: Tensor, delta_std: Tensor) -> Tensor:
         """What comes of a change, (B,T, ...) as it would be observed; a pixel stays within those that there are."""
-        moved = observations + whole(change, self.shape, self.patch) * self.scales[2].to(change)
-        return moved.clamp(self.low, self.high) if self.frames else moved
+        moved = observations + unpatchify(delta_std, self.shape, self.patch) * self.scales[2].to(delta_std)
+        return moved.clamp(self.low, self.high) if self.is_frames else moved
 
-    def within(self, given: Tensor, change: Tensor) -> Tensor:
+    def clip_delta(self, normalize: Tensor, delta_std: Tensor) -> Tensor:
         """The change, but for what would leave the range of the pixels."""
-        if not self.frames:
-            return change
-        now, by = given * self.spread[0] + self.mean[0], self.change[0]
-        return ((now + change * by).clamp(self.low, self.high) - now) / by
+        if not self.is_frames:
+            return delta_std
+        now, by = normalize * self.std[0] + self.mean[0], self.delta_std[0]
+        return ((now + delta_std * by).clamp(self.low, self.high) - now) / by
 
-    def off(self, wrong: Tensor) -> Tensor:
+    def step_error(self, wrong: Tensor) -> Tensor:
         """The squared error of each step, (B,T,K,O) -> (B,T): of a frame in its own units, of numbers the mean."""
-        return wrong.square().flatten(-2).sum(-1) * (self.change[0] ** 2 if self.frames else 1 / self.shape[0])
+        return wrong.square().flatten(-2).sum(-1) * (self.delta_std[0] ** 2 if self.is_frames else 1 / self.shape[0])
 
-    def apart(self, told: Floats, true: Reals) -> Reals:
+    def observation_error(self, told: Floats, true: Reals) -> Reals:
         """The same, of observations (T, ...)."""
         axes = tuple(range(1, true.ndim))
-        if self.frames:
+        if self.is_frames:
             return np.asarray(((told - true) ** 2).sum(axes))
-        return np.asarray((((told - true) / self.change) ** 2).mean(axes))
+        return np.asarray((((told - true) / self.delta_std) ** 2).mean(axes))
 
 
 def listed(numbers: Reals) -> list[float]:
     return [float(number) for number in np.atleast_1d(numbers)]
 
 
-def or_1(spread: Reals) -> Reals:
+def nonzero_std(std: Reals) -> Reals:
     """What never changes is left as it is."""
-    return np.where(spread > 1e-8, spread, 1.0)
+    return np.where(std > 1e-8, std, 1.0)

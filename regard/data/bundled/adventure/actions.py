@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from regard.data.bundled.adventure.words import CHATTER, PASTIMES, a, listed, there_is
-from regard.data.bundled.adventure.world import DOOR, GONE, YOU, World
+from regard.data.bundled.adventure.game_state import DOOR, GONE, YOU, GameState
+from regard.data.bundled.adventure.scenery import CHATTER, PASTIMES, a, listed, there_is
 
 
 class Command(NamedTuple):
@@ -13,11 +13,11 @@ class Command(NamedTuple):
     whom: str = ""  # who gets it
 
 
-def do(world: World, command: Command) -> str:
+def do(world: GameState, command: Command) -> str:
     return DEEDS[command.verb](world, *command[1:])
 
 
-def go(w: World, direction: str, _: str) -> str:
+def go(w: GameState, direction: str, _: str) -> str:
     if direction not in w.ways[w.here]:
         return w.say(f"You cannot go {direction}: no way leads there.", f"No way leads {direction} from here.")
     if w.behind_door(direction) and DOOR in w.shut:
@@ -26,16 +26,16 @@ def go(w: World, direction: str, _: str) -> str:
     return w.described()
 
 
-def look(w: World, *_: str) -> str:
+def look(w: GameState, *_: str) -> str:
     return w.described(fully=True)
 
 
-def inventory(w: World, *_: str) -> str:
+def inventory(w: GameState, *_: str) -> str:
     things = w.carried()
     return f"You have {listed(map(a, things))}." if things else "You have nothing."
 
 
-def take(w: World, thing: str, _: str) -> str:
+def take(w: GameState, thing: str, _: str) -> str:
     if thing in w.boxes_here():
         return f"You cannot take the {thing}: it is too heavy."
     if thing in w.people_here():
@@ -50,14 +50,14 @@ def take(w: World, thing: str, _: str) -> str:
     return w.say(f"You take the {thing}.", f"You pick up the {thing}.", f"Now you have the {thing}.")
 
 
-def drop(w: World, thing: str, _: str) -> str:
+def drop(w: GameState, thing: str, _: str) -> str:
     if w.where.get(thing) != YOU:
         return f"You do not have the {thing}."
     w.move(thing, w.here)
     return w.say(f"You drop the {thing}.", f"You put down the {thing}.")
 
 
-def unseal(w: World, name: str, _: str) -> str:
+def unseal(w: GameState, name: str, _: str) -> str:
     """Opens a box or the door; a lock opens by itself for whoever has its key."""
     if name not in w.boxes_here() and not (name == DOOR and w.door_here()):
         if name in w.visible() or w.where.get(name) == YOU:
@@ -79,7 +79,7 @@ def unseal(w: World, name: str, _: str) -> str:
     return f"{start}, and the {name} opens. {found}" if key else f"You open the {name}. {found}"
 
 
-def light(w: World, thing: str, _: str) -> str:
+def light(w: GameState, thing: str, _: str) -> str:
     if w.where.get(thing) != YOU:
         return f"You do not have the {thing}."
     if w.kinds[thing] != "light":
@@ -92,7 +92,7 @@ def light(w: World, thing: str, _: str) -> str:
     return f"{told} {w.described()}" if dark else told
 
 
-def give(w: World, thing: str, person: str) -> str:
+def give(w: GameState, thing: str, person: str) -> str:
     if w.where.get(thing) != YOU:
         return f"You do not have the {thing}."
     if person not in w.people_here():
@@ -110,7 +110,7 @@ def give(w: World, thing: str, person: str) -> str:
     return f"The {person} takes the {thing} and gives you the {reward}."
 
 
-def talk(w: World, person: str, _: str) -> str:
+def talk(w: GameState, person: str, _: str) -> str:
     if person not in w.people_here():
         return f"The {person} is not here."
     if wish := w.wishes.get(person):
@@ -136,7 +136,7 @@ def talk(w: World, person: str, _: str) -> str:
     return w.say(*CHATTER).format(person)
 
 
-def examine(w: World, name: str, _: str) -> str:
+def examine(w: GameState, name: str, _: str) -> str:
     if name in w.boxes_here():
         return f"The {name} is closed." if name in w.shut else w.box_told(name)
     if w.where.get(name) != YOU and name not in w.visible():
@@ -147,7 +147,7 @@ def examine(w: World, name: str, _: str) -> str:
     return looks.get(w.kinds[name], w.say("It has seen better days.", "It could be useful."))
 
 
-def read(w: World, thing: str, _: str) -> str:
+def read(w: GameState, thing: str, _: str) -> str:
     if w.where.get(thing) != YOU:
         return f"You do not have the {thing}."
     if w.kinds[thing] != "paper":
@@ -158,7 +158,7 @@ def read(w: World, thing: str, _: str) -> str:
     return f'The {thing} says: "{w.sayings[thing]}"'
 
 
-def eat(w: World, thing: str, _: str) -> str:
+def eat(w: GameState, thing: str, _: str) -> str:
     if w.where.get(thing) != YOU:
         return f"You do not have the {thing}."
     if w.kinds[thing] != "food":
@@ -167,11 +167,11 @@ def eat(w: World, thing: str, _: str) -> str:
     return w.say(f"You eat the {thing}. It tastes good.", f"You eat the {thing}. Not a crumb is left.")
 
 
-def idle(w: World, pastime: str, _: str) -> str:
+def idle(w: GameState, pastime: str, _: str) -> str:
     return w.say(*PASTIMES[pastime])
 
 
-DEEDS: dict[str, Callable[[World, str, str], str]] = {
+DEEDS: dict[str, Callable[[GameState, str, str], str]] = {
     "go": go,
     "look": look,
     "inventory": inventory,
@@ -203,7 +203,7 @@ SPOKEN = {  # how a player says it
 }
 
 
-def spoken(world: World, command: Command) -> str:
+def spoken(world: GameState, command: Command) -> str:
     """A thing may be called by its noun alone: "the lamp" for the old brass lamp."""
     what = command.what
     if what in world.kinds and world.rng.random() < 0.5:

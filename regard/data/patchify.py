@@ -13,7 +13,7 @@ from torch import Tensor
 USUAL = 10  # pixels of a patch, about
 
 
-def divides(shape: Sequence[int], patch: int | None) -> int:
+def resolve_patch(shape: Sequence[int], patch: int | None) -> int:
     """The patch, or the one that is nearest to the usual; one that does not tile the frame is refused."""
     if len(shape) == 1:
         return 1
@@ -29,11 +29,11 @@ def divides(shape: Sequence[int], patch: int | None) -> int:
     return patch
 
 
-def places_of(shape: Sequence[int], patch: int) -> int:
+def count_patches(shape: Sequence[int], patch: int) -> int:
     return 1 if len(shape) == 1 else shape[0] // patch * (shape[1] // patch)
 
 
-def in_patches(x: Tensor, shape: Sequence[int], patch: int) -> Tensor:
+def patchify(x: Tensor, shape: Sequence[int], patch: int) -> Tensor:
     if len(shape) == 1:
         return x[..., None, :]
     lead, (high, wide) = x.shape[: -len(shape)], (side // patch for side in shape[:2])
@@ -41,7 +41,7 @@ def in_patches(x: Tensor, shape: Sequence[int], patch: int) -> Tensor:
     return cut.reshape(*lead, high * wide, -1)
 
 
-def whole(x: Tensor, shape: Sequence[int], patch: int) -> Tensor:
+def unpatchify(x: Tensor, shape: Sequence[int], patch: int) -> Tensor:
     if len(shape) == 1:
         return x[..., 0, :]
     lead, (high, wide) = x.shape[:-2], (side // patch for side in shape[:2])

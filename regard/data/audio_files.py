@@ -16,17 +16,17 @@ from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
+from regard.data.audio_io import ENDINGS, Samples, decode
 from regard.data.flaws import flaw, unread
-from regard.data.images import FORMATS, IDX, LITTER
+from regard.data.image_files import IDX, IMAGE_FORMATS, LITTER
 from regard.data.lines import UTF8, Bad, Dialect, Lines, Note
-from regard.data.recordings import ENDINGS, Samples, decode
 from regard.data.tables import columns, split_columns, too_few
 from regard.data.text import kinds_of
 
 
-class Sound(NamedTuple):
+class LabelledAudio(NamedTuple):
     samples: Samples
-    rate: int
+    sampling_rate: int
     labels: tuple[str, ...]
     file: str
     line: int
@@ -41,10 +41,10 @@ class Sound(NamedTuple):
         return "\t".join((self.asked, *self.labels))
 
 
-class Spoken(NamedTuple):
+class TranscribedAudio(NamedTuple):
     parts: tuple[Samples, ...]  # that follow each other; those of joined sounds are shared
     text: str
-    rate: int
+    sampling_rate: int
     file: str
     line: int
 
@@ -65,19 +65,19 @@ class Spoken(NamedTuple):
         return (self.text,)
 
 
-S = TypeVar("S", Sound, Spoken)
+S = TypeVar("S", LabelledAudio, TranscribedAudio)
 LOOKED_AT = 1000  # entries of a folder that tell what is in it
 
 
-def media_in(path: str) -> Literal["pictures", "sounds"] | None:
+def detect_media(path: str) -> Literal["images", "audio"] | None:
     """What a folder holds, by the names of the files in it and in its folders."""
     if not os.path.isdir(path):
         return None
-    kinds: Counter[Literal["pictures", "sounds"]] = Counter()
+    kinds: Counter[Literal["images", "audio"]] = Counter()
     for folder in (path, *(one.path for one in islice(os.scandir(path), LOOKED_AT) if one.is_dir())):
         names = [one.name.lower() for one in islice(os.scandir(folder), LOOKED_AT)]
-        kinds["pictures"] += sum(name.endswith((*FORMATS,)) or bool(IDX.search(name)) for name in names)
-        kinds["sounds"] += sum(name.endswith(ENDINGS) for name in names)
+        kinds["images"] += sum(name.endswith((*IMAGE_FORMATS,)) or bool(IDX.search(name)) for name in names)
+        kinds["audio"] += sum(name.endswith(ENDINGS) for name in names)
     [(kind, count)] = kinds.most_common(1)
     return kind if count else None
 
@@ -89,7 +89,9 @@ def digest(*parts: Samples) -> str:
     return made.hexdigest()
 
 
-def read_sounds(paths: Sequence[str | Path], fields: Sequence[str] | None = None) -> Iterator[Sound | Bad]:
+def read_labelled_audio(
+    paths: Sequence[str | Path], fields: Sequence[str] | None = None
+) -> Iterator[LabelledAudio | Bad]:
     """A folder with one subfolder a class, or with files that are named by their class: seven_anna_3.wav."""
     if len(paths) != 1 or not os.path.isdir(paths[0]):
         for path in paths:
@@ -104,7 +106,7 @@ def read_sounds(paths: Sequence[str | Path], fields: Sequence[str] | None = None
     yield from of_one_rate(labelled(Path(paths[0])))
 
 
-def labelled(folder: Path) -> Iterator[Sound | Bad]:
+def labelled(folder: Path) -> Iterator[LabelledAudio | Bad]:
     for file, label, speaker in named(folder):
         if isinstance(file, Bad):
             yield file
@@ -116,7 +118,7 @@ def labelled(folder: Path) -> Iterator[Sound | Bad]:
         if isinstance(found, str):
             yield Bad(str(file), 1, unread(found, "not a sound"), found)
         else:
-            yield Sound(*found, (label,), str(file), 1, speaker)
+            yield LabelledAudio(*found, (label,), str(file), 1, speaker)
 
 
 def named(folder: Path) -> Iterator[tuple[Path | Bad, str, str]]:
@@ -149,9 +151,9 @@ def named(folder: Path) -> Iterator[tuple[Path | Bad, str, str]]:
             yield one, own.name, ""
 
 
-def read_spoken(
+def read_transcribed_audio(
     paths: Sequence[str | Path], fields: Sequence[str] | None = None, dialect: Dialect = UTF8
-) -> Iterator[Spoken | Bad | Note]:
+) -> Iterator[TranscribedAudio | Bad | Note]:
     """A table (.tsv) of sounds and what is said in them: the files of the sounds are named as seen from the table.
     `fields` are their columns: numbers from 1, or names in the first line."""
     if fields and len(fields) != 2:
@@ -167,7 +169,9 @@ def read_spoken(
     yield from lines.notes()
 
 
-def listed(lines: Lines, folder: Path, fields: Sequence[str] | None, separator: str | None) -> Iterator[Spoken | Bad]:
+def listed(
+    lines: Lines, folder: Path, fields: Sequence[str] | None, separator: str | None
+) -> Iterator[TranscribedAudio | Bad]:
     rows = split_columns(lines, separator)
     left, right = columns(rows, lines.file, fields) if fields else (0, 1)
     for row in rows:
@@ -186,17 +190,17 @@ def listed(lines: Lines, folder: Path, fields: Sequence[str] | None, separator: 
         if isinstance(found, str):
             yield Bad(lines.file, number, unread(found, "not a sound"), f"{name}: {found}")
         else:
-            yield Spoken((found.samples,), text, found.rate, lines.file, number)
+            yield TranscribedAudio((found.samples,), text, found.sampling_rate, lines.file, number)
 
 
 def of_one_rate(items: Iterable[S | Bad]) -> Iterator[S | Bad]:
     """Sounds of the rate that most of them have; what has another is bad, be it the first of all."""
     found = list(items)
-    rates = Counter(item.rate for item in found if not isinstance(item, Bad))
+    rates = Counter(item.sampling_rate for item in found if not isinstance(item, Bad))
     wanted = rates.most_common(1)[0][0] if rates else 0
     for item in found:
-        if isinstance(item, Bad) or item.rate == wanted:
+        if isinstance(item, Bad) or item.sampling_rate == wanted:
             yield item
         else:
-            detail = f"it has {item.rate:,} samples a second, but most have {wanted:,}: convert it"
+            detail = f"it has {item.sampling_rate:,} samples a second, but most have {wanted:,}: convert it"
             yield Bad(item.file, item.line, "not a sound", f"{detail} (ffmpeg -i OLD -ar {wanted} NEW)")

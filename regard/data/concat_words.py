@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
+from regard.data.audio_files import LabelledAudio, TranscribedAudio
+from regard.data.audio_io import Samples
 from regard.data.lines import Bad
-from regard.data.recordings import Samples
-from regard.data.sounds import Sound, Spoken
 from regard.data.text import hold_out
 
 WORDS = (1, 7)  # in a string: short ones are more frequent, so that as many words are in strings of each length
@@ -24,9 +24,11 @@ HISS = 12  # the loudest that a pause may be, of 32768
 STRINGS = 2  # for each clip
 
 
-def join(clips: Iterable[Sound | Bad], count: int | None = None, seed: int = 0) -> Iterator[Spoken | Bad]:
+def concat_words(
+    clips: Iterable[LabelledAudio | Bad], count: int | None = None, seed: int = 0
+) -> Iterator[TranscribedAudio | Bad]:
     """`count` strings; two for each clip unless given. What cannot be used passes through."""
-    rows: list[Sound] = []
+    rows: list[LabelledAudio] = []
     for clip in clips:
         if isinstance(clip, Bad):
             yield clip
@@ -36,9 +38,9 @@ def join(clips: Iterable[Sound | Bad], count: int | None = None, seed: int = 0) 
         yield from strings(rows, STRINGS * len(rows) if count is None else count, seed)
 
 
-def strings(rows: list[Sound], count: int, seed: int) -> Iterator[Spoken]:
+def strings(rows: list[LabelledAudio], count: int, seed: int) -> Iterator[TranscribedAudio]:
     luck = random.Random(seed)
-    speakers: dict[str, list[Sound]] = {}
+    speakers: dict[str, list[LabelledAudio]] = {}
     for row in rows:
         speakers.setdefault(row.speaker, []).append(row)
     lengths = range(WORDS[0], WORDS[1] + 1)
@@ -47,23 +49,31 @@ def strings(rows: list[Sound], count: int, seed: int) -> Iterator[Spoken]:
         said = [luck.choice(own) for _ in range(many)]
         parts: list[Samples] = []
         for clip in said:
-            parts += [pause(luck, clip.rate), clip.samples]
+            parts += [pause(luck, clip.sampling_rate), clip.samples]
         text = " ".join(clip.labels[0] for clip in said)
-        yield Spoken((*parts, pause(luck, said[0].rate)), text, said[0].rate, said[0].file, said[0].line)
+        yield TranscribedAudio(
+            (*parts, pause(luck, said[0].sampling_rate)), text, said[0].sampling_rate, said[0].file, said[0].line
+        )
 
 
-def pause(luck: random.Random, rate: int) -> Samples:
+def pause(luck: random.Random, sampling_rate: int) -> Samples:
     """Never quite silent, as no room is."""
     noise = np.random.default_rng(luck.getrandbits(32))
-    return (noise.standard_normal(int(luck.uniform(*PAUSE) * rate)) * luck.uniform(0, HISS)).round().astype(np.int16)
+    return (
+        (noise.standard_normal(int(luck.uniform(*PAUSE) * sampling_rate)) * luck.uniform(0, HISS))
+        .round()
+        .astype(np.int16)
+    )
 
 
-def divided(clips: Iterable[Sound | Bad], share: Callable[[float], float]) -> dict[str, Iterator[Spoken | Bad]]:
+def split_and_concat(
+    clips: Iterable[LabelledAudio | Bad], share: Callable[[float], float]
+) -> dict[str, Iterator[TranscribedAudio | Bad]]:
     """Strings to train on, and strings of held-out clips."""
     found = list(clips)
     bad = [clip for clip in found if isinstance(clip, Bad)]
-    good = [clip for clip in found if isinstance(clip, Sound)]
+    good = [clip for clip in found if isinstance(clip, LabelledAudio)]
     if bad and len(good) < 2:
-        return {"train": join(found)}  # which will be refused for what is bad
+        return {"train": concat_words(found)}  # which will be refused for what is bad
     kept, held = hold_out(good, share(len(good)))
-    return {"train": join([*bad, *kept]), "valid": join(held, seed=1)}
+    return {"train": concat_words([*bad, *kept]), "valid": concat_words(held, seed=1)}

@@ -27,19 +27,19 @@ PAPER, INK, GIVEN, TOLD = (255, 255, 255), (60, 60, 60), (190, 190, 190), (220, 
 
 
 class Rollout(NamedTuple):
-    row: Episode
-    known: int  # observations that were given
-    told: Floats  # (horizon, ...) what was foreseen; less where somebody acts and the episode is over before
-    true: Floats  # what came; as many as are known
+    episode: Episode
+    num_observed: int  # observations that were given
+    prediction: Floats  # (horizon, ...) what was foreseen; less where somebody acts and the episode is over before
+    target: Floats  # what came; as many as are known
 
 
-def save_told(file: str, found: Sequence[Rollout], low: float, high: float) -> None:
+def save_rollouts(file: str, found: Sequence[Rollout], low: float, high: float) -> None:
     """Under a name that tells how. Frames are painted from `low`, black, to `high`, white."""
     kind = Path(file).suffix.lower()
     choose("kind of film", kind, KINDS)
     if kind in (".npz", ".jsonl"):
         return write_episodes(file, [told_as_episode(one) for one in found])
-    if found[0].told.ndim < 3:
+    if found[0].prediction.ndim < 3:
         raise ValueError(f"{file}: only frames can be seen; numbers are kept in a .npz or .jsonl file")
     some = found[:TOGETHER]
     if kind == ".png":
@@ -50,16 +50,19 @@ def save_told(file: str, found: Sequence[Rollout], low: float, high: float) -> N
 
 def told_as_episode(one: Rollout) -> Episode:
     """The last that was seen, and all that was foreseen after it."""
-    seen = np.concatenate((one.row.seen(one.known - 1, one.known), one.told))
-    if one.row.actions is None:
-        return video(seen, one.row.file, one.row.line)
-    done = slice(one.known - 1, one.known - 1 + len(one.told))
-    return one.row._replace(observations=seen, actions=one.row.actions[done], rewards=one.row.rewards[done])
+    seen = np.concatenate((one.episode.as_float(one.num_observed - 1, one.num_observed), one.prediction))
+    if one.episode.actions is None:
+        return video(seen, one.episode.file, one.episode.line)
+    done = slice(one.num_observed - 1, one.num_observed - 1 + len(one.prediction))
+    return one.episode._replace(observations=seen, actions=one.episode.actions[done], rewards=one.episode.rewards[done])
 
 
 def film(found: Sequence[Rollout], low: float, high: float) -> list[Image.Image]:
     """Truth on the left, what is told on the right: the two are one until the model is on its own."""
-    before, after = min(5, *(one.known for one in found)) if found else 0, max(len(one.told) for one in found)
+    before, after = (
+        min(5, *(one.num_observed for one in found)) if found else 0,
+        max(len(one.prediction) for one in found),
+    )
     return [still(found, step, low, high) for step in range(-before, after)]
 
 
@@ -73,24 +76,24 @@ def still(found: Sequence[Rollout], step: int, low: float, high: float) -> Image
 
 def strip(found: Sequence[Rollout], low: float, high: float) -> Image.Image:
     """Time goes to the right: above what came, below what was told."""
-    after = min(len(one.told) for one in found)
+    after = min(len(one.prediction) for one in found)
     steps = [-1, *np.unique(np.linspace(0, after - 1, min(COLUMNS, after)).round().astype(int)).tolist()]
     heads = ["given" if step < 0 else f"{step + 1} ahead" for step in steps]
     cells = [
-        [(shown(one, step, told, low, high), TOLD if told and step >= 0 else GIVEN) for step in steps]
+        [(shown(one, step, prediction, low, high), TOLD if prediction and step >= 0 else GIVEN) for step in steps]
         for one in found
-        for told in (False, True)
+        for prediction in (False, True)
     ]
     return sheet(heads, ["truth", "foreseen"] * len(found), cells, LARGE // 2)
 
 
-def shown(one: Rollout, step: int, told: bool, low: float, high: float) -> Pixels:
+def shown(one: Rollout, step: int, prediction: bool, low: float, high: float) -> Pixels:
     """A frame in colours; grey where nobody knows it."""
     if step < 0:
-        frame = one.row.seen(one.known + step, one.known + step + 1)[0]
+        frame = one.episode.as_float(one.num_observed + step, one.num_observed + step + 1)[0]
     else:
-        kept = one.told if told else one.true
-        frame = kept[step] if step < len(kept) else np.full(one.told.shape[1:], (low + high) / 2, np.float32)
+        kept = one.prediction if prediction else one.target
+        frame = kept[step] if step < len(kept) else np.full(one.prediction.shape[1:], (low + high) / 2, np.float32)
     grey = (255 * (frame - low) / max(high - low, 1e-8)).round().clip(0, 255).astype(np.uint8)
     return grey if grey.ndim == 3 and grey.shape[2] == 3 else np.repeat(grey.reshape(*grey.shape[:2], 1), 3, 2)
 
@@ -105,10 +108,10 @@ def sheet(heads: Sequence[str], sides: Sequence[str], cells: Sequence[Sequence[C
     brush, font = ImageDraw.Draw(canvas), ImageFont.load_default()
     for column, text in enumerate(heads):
         brush.text((left + column * (wide + GAP), 3), text, INK, font)
-    for number, (side, row) in enumerate(zip(sides, cells, strict=True)):
+    for number, (side, episode) in enumerate(zip(sides, cells, strict=True)):
         y = HEAD + number * (high + GAP)
         brush.text((3, y + high // 2 - 6), side, INK, font)
-        for column, (pixels, colour) in enumerate(row):
+        for column, (pixels, colour) in enumerate(episode):
             x = left + column * (wide + GAP)
             brush.rectangle((x - 2, y - 2, x + wide + 1, y + high + 1), colour)
             canvas.paste(Image.fromarray(pixels).resize((wide, high), Image.Resampling.NEAREST), (x, y))

@@ -5,13 +5,13 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from regard.data.hearing import Hearing, coloured, hidden, moved, noisy
-from regard.data.mels import Mels, normal, side_by_side
-from regard.data.sounds import Sound
+from regard.data.audio_augment import AudioAugment, coloured, moved, noisy, spec_augment
+from regard.data.audio_files import LabelledAudio
+from regard.data.logmel import LogMel, normalize_clip, pad_clips
 from regard.tasks.listening import SoundInput
 
 B, T, M = 5, 30, 12
-OFF = {"shift": 0, "tempo": 0.0, "tract": 0.0, "pitch": 0.0, "colour": 0.0, "noise": -100.0, "masks": 0.0}
+OFF = {"shift": 0, "tempo": 0.0, "vtlp": 0.0, "pitch": 0.0, "random_eq": 0.0, "noise": -100.0, "spec_augment": 0.0}
 LENGTHS = torch.tensor([30, 12, 25, 8, 30])
 
 
@@ -20,19 +20,19 @@ def frames(seed=0):
 
 
 def test_nothing_is_changed_if_nothing_is_to_be():
-    found, lengths = Hearing(mels=M, **OFF).heard(frames(), LENGTHS)
+    found, lengths = AudioAugment(mels=M, **OFF).augment(frames(), LENGTHS)
     assert torch.equal(found, frames())
     assert torch.equal(lengths, LENGTHS)
 
 
-@pytest.mark.parametrize("how", [{"tempo": 0.3}, {"tract": 0.2}, {"pitch": 3.0}, {"colour": 6.0}, {"noise": 0.0}])
+@pytest.mark.parametrize("how", [{"tempo": 0.3}, {"vtlp": 0.2}, {"pitch": 3.0}, {"random_eq": 6.0}, {"noise": 0.0}])
 def test_each_change_is_another_for_each_sound_and_follows_from_the_seed(how):
-    hearing = Hearing(mels=M, **OFF | how)
+    hearing = AudioAugment(mels=M, **OFF | how)
     same = frames()[:1].expand(B, -1, -1)
     torch.manual_seed(1)
-    found, lengths = hearing.heard(same, torch.full((B,), 20))
+    found, lengths = hearing.augment(same, torch.full((B,), 20))
     torch.manual_seed(1)
-    again, _ = hearing.heard(same, torch.full((B,), 20))
+    again, _ = hearing.augment(same, torch.full((B,), 20))
     assert torch.equal(found, again)
     assert found.isfinite().all()
     for b in range(1, B):
@@ -78,7 +78,7 @@ def test_noise_only_adds_and_a_colour_is_the_same_all_the_time():
 
 def test_a_mask_hides_one_stretch_of_each_and_no_more_than_its_share():
     torch.manual_seed(0)
-    found = hidden(torch.ones(200, T, M), torch.full((200,), T), 0.3) == 0
+    found = spec_augment(torch.ones(200, T, M), torch.full((200,), T), 0.3) == 0
     times, bands = found.all(2).sum(1), found.all(1).sum(1)
     assert times.max() <= 0.3 * T + 1
     assert bands.max() <= 0.3 * M + 1
@@ -90,8 +90,10 @@ def test_a_mask_hides_one_stretch_of_each_and_no_more_than_its_share():
 def test_padding_is_invisible_and_tokens_are_whole():
     """The same frames alone and beside a longer sound, to the last bit."""
     draw = np.random.default_rng(0)
-    rows = [Sound(draw.integers(-9000, 9000, n).astype(np.int16), 8000, ("a",), "f", 1) for n in (3000, 900, 5000)]
-    ears = SoundInput(Mels(8000, M, 4, 256, 80), Hearing(mels=M))
+    rows = [
+        LabelledAudio(draw.integers(-9000, 9000, n).astype(np.int16), 8000, ("a",), "f", 1) for n in (3000, 900, 5000)
+    ]
+    ears = SoundInput(LogMel(8000, M, 4, 256, 80), AudioAugment(mels=M))
     heard = ears.prepare(rows, np.zeros(3), 100)
     together = ears.given(heard, np.arange(3), training=False)
     assert together.x.shape[1] == 4 * together.mask.shape[3]
@@ -105,8 +107,8 @@ def test_padding_is_invisible_and_tokens_are_whole():
 
 
 def test_normal_frames_have_no_mean_and_no_scale():
-    one = normal(frames()[0].numpy() * 5 + 3)
+    one = normalize_clip(frames()[0].numpy() * 5 + 3)
     assert np.allclose(one.mean(0), 0, atol=1e-5)
     assert 0.9 < one.std() < 1.0
-    assert np.isfinite(normal(np.full((4, M), 2.0, np.float32))).all()
-    assert side_by_side([one[:3], one]).shape == (2, T, M)
+    assert np.isfinite(normalize_clip(np.full((4, M), 2.0, np.float32))).all()
+    assert pad_clips([one[:3], one]).shape == (2, T, M)

@@ -97,7 +97,7 @@ def in_pixels(places: Reals) -> Reals:
     return places * (SIDE / BOX) - 0.5
 
 
-def find(frames: Floats) -> Reals:
+def locate_balls(frames: Floats) -> Reals:
     """Where the balls of each frame are, (N, 30, 30) -> (N, balls, 2) in pixels: the places where a painted ball fits
     best, one after the other, each in what the ones before it leave over."""
     grid = np.arange(RADIUS * SIDE / BOX - 0.5, (BOX - RADIUS) * SIDE / BOX - 0.5 + FINE, FINE)
@@ -124,7 +124,7 @@ def refined(fits: Floats, best: npt.NDArray[np.int64]) -> Reals:
     return moved
 
 
-def astray(found: Reals, true: Reals) -> Reals:
+def localization_error(found: Reals, true: Reals) -> Reals:
     """How far the balls are from where they should be in pixels, (N, balls, 2) twice -> (N,): the mean of those pairs
     that are nearest to each other."""
     orders = [

@@ -26,14 +26,14 @@ from regard.data.text import kinds_of
 
 Pixels = npt.NDArray[np.uint8]
 
-FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".gif": "GIF", ".webp": "WEBP", ".bmp": "BMP"}
+IMAGE_FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".gif": "GIF", ".webp": "WEBP", ".bmp": "BMP"}
 IDX = re.compile(r"idx\d-ubyte(\.gz)?$")
 LITTER = ("Thumbs.db", "desktop.ini")  # put into folders by machines, not by people; so are names with a dot in front
 KEPT = 512  # pixels of the shorter edge of a photo to train on, and so of the largest side that can be given
 STRIP = 100  # how much longer one edge may be: a strip made as high as others would be a bomb
 
 
-class Picture(NamedTuple):
+class LabelledImage(NamedTuple):
     pixels: Pixels
     labels: tuple[str, ...]
     file: str
@@ -48,7 +48,7 @@ class Picture(NamedTuple):
         return "\t".join((self.asked, *self.labels))
 
 
-class Captioned(NamedTuple):
+class CaptionedImage(NamedTuple):
     pixels: Pixels
     caption: str
     file: str
@@ -71,7 +71,7 @@ def digest(pixels: Pixels) -> str:
     return blake2b(f"{pixels.shape}".encode() + pixels.tobytes(), digest_size=16).hexdigest()
 
 
-def read_pictures(paths: Sequence[str | Path]) -> Iterator[Picture | Bad]:
+def read_images(paths: Sequence[str | Path]) -> Iterator[LabelledImage | Bad]:
     """A folder with one subfolder a class; two idx files, of pictures and labels, or a folder with just these; a .npz
     file with the arrays images (or x) and labels (or y)."""
     for path in paths:
@@ -94,13 +94,13 @@ def read_pictures(paths: Sequence[str | Path]) -> Iterator[Picture | Bad]:
             )
 
 
-def from_folder(folder: Path) -> Iterator[Picture | Bad]:
+def from_folder(folder: Path) -> Iterator[LabelledImage | Bad]:
     entries = sorted(folder.iterdir())
     classes = [entry for entry in entries if entry.is_dir() and not entry.name.startswith((".", "__"))]
     if not classes:
         raise ValueError(f"{folder}: it has no folders; the pictures of a class belong into a folder with its name")
     for entry in entries:
-        if entry.suffix.lower() in FORMATS and entry.is_file():
+        if entry.suffix.lower() in IMAGE_FORMATS and entry.is_file():
             yield Bad(str(entry), 1, "missing field", "this picture is in no folder of a class")
     for label in classes:
         files = [file for file in sorted(label.iterdir()) if file.name[0] != "." and file.name not in LITTER]
@@ -115,10 +115,10 @@ def from_folder(folder: Path) -> Iterator[Picture | Bad]:
             if isinstance(pixels, str):
                 yield Bad(str(file), 1, unread(pixels, "not an image"), pixels)
             else:
-                yield Picture(pixels, (label.name,), str(file), 1)
+                yield LabelledImage(pixels, (label.name,), str(file), 1)
 
 
-def open_picture(file: str | Path) -> Pixels:
+def open_image(file: str | Path) -> Pixels:
     """A single picture, as large as it is."""
     pixels = decode(Path(file), whole=True)
     if isinstance(pixels, str):
@@ -130,14 +130,14 @@ def decode(file: Path, whole: bool = False) -> Pixels | str:
     """The pixels, or what is wrong with them; of a photo no more than are kept, unless the whole is wanted."""
     if not os.path.exists(file):
         return MISSING
-    if file.suffix.lower() not in FORMATS:
-        return f"pictures are named {', '.join(FORMATS)}, not {file.suffix!r}"
+    if file.suffix.lower() not in IMAGE_FORMATS:
+        return f"pictures are named {', '.join(IMAGE_FORMATS)}, not {file.suffix!r}"
     if file.exists() and not file.is_file():
         return "it is a folder, a pipe or a device, not a file"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(file, formats=sorted({*FORMATS.values()})) as image:
+            with Image.open(file, formats=sorted({*IMAGE_FORMATS.values()})) as image:
                 if max(image.size) > STRIP * min(image.size):
                     return (
                         f"{image.size[0]} x {image.size[1]} pixels are a strip; an edge is at most {STRIP} x the other"
@@ -177,7 +177,7 @@ def resized(image: Image.Image, side: int, resample: int = Image.Resampling.BILI
     return image if (wide, high) == image.size else image.resize((wide, high), Image.Resampling(resample))
 
 
-def from_idx(files: Sequence[Path]) -> Iterator[Picture]:
+def from_idx(files: Sequence[Path]) -> Iterator[LabelledImage]:
     found = sorted(((read_idx(file), str(file)) for file in files), key=lambda one: -one[0].ndim)
     if [array.ndim > 1 for array, _ in found] != [True, False]:
         raise ValueError(
@@ -187,7 +187,7 @@ def from_idx(files: Sequence[Path]) -> Iterator[Picture]:
     yield from from_arrays(images, labels, file)
 
 
-def from_arrays(images: npt.NDArray[Any], labels: npt.NDArray[Any], file: str) -> Iterator[Picture]:
+def from_arrays(images: npt.NDArray[Any], labels: npt.NDArray[Any], file: str) -> Iterator[LabelledImage]:
     pixels = images[..., None] if images.ndim == 3 else images
     if images.dtype != np.uint8:
         raise ValueError(f"{file}: pixels must be bytes (uint8) from 0 to 255, not {images.dtype}")
@@ -198,12 +198,12 @@ def from_arrays(images: npt.NDArray[Any], labels: npt.NDArray[Any], file: str) -
     if len(labels) != len(pixels):
         raise ValueError(f"{file}: {len(pixels)} pictures, but {len(labels)} labels")
     for number, (one, label) in enumerate(zip(pixels, labels.tolist(), strict=True), 1):
-        yield Picture(one, (str(label),), file, number)
+        yield LabelledImage(one, (str(label),), file, number)
 
 
-def read_captioned(
+def read_captioned_images(
     paths: Sequence[str | Path], fields: Sequence[str] | None = None, dialect: Dialect = UTF8
-) -> Iterator[Captioned | Bad | Note]:
+) -> Iterator[CaptionedImage | Bad | Note]:
     """A table (.tsv) of pictures and captions, or a folder with a captions.tsv: the files of the pictures are named
     as seen from the table. `fields` are their columns: numbers from 1, or names in the first line."""
     if fields and len(fields) != 2:
@@ -233,5 +233,5 @@ def read_captioned(
         if isinstance(pixels, str):
             yield Bad(lines.file, number, unread(pixels, "not an image"), f"{name}: {pixels}")
         else:
-            yield Captioned(pixels, caption, lines.file, number)
+            yield CaptionedImage(pixels, caption, lines.file, number)
     yield from lines.notes()

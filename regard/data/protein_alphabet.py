@@ -19,7 +19,7 @@ LETTERS = frozenset(USUAL + RARE + UNKNOWN)
 EXAMPLE = "MKTAYIAKQRQISFVKSHFSRQLEERLGLIEVQ"
 
 
-def spelling() -> Tokenizer:
+def protein_tokenizer() -> Tokenizer:
     """Always the same one: there is nothing to learn about letters."""
     names = [*READING.first, *USUAL, UNKNOWN]
     engine = Engine(models.WordLevel({name: i for i, name in enumerate(names)}, READING.roles["unk_token"]))
@@ -34,7 +34,7 @@ def spelling() -> Tokenizer:
     return Tokenizer(engine, READING.roles)
 
 
-def spells(tokenizer: Tokenizer) -> bool:
+def is_protein_tokenizer(tokenizer: Tokenizer) -> bool:
     """Whether a tokenizer is one for residues."""
     return {*tokenizer.pieces(range(len(tokenizer)))} - {*tokenizer.roles.values()} == {*USUAL, UNKNOWN}
 
@@ -44,7 +44,7 @@ def strange(text: str) -> str | None:
     return next((letter for letter in text if letter not in LETTERS), None)
 
 
-def residues(text: str) -> str:
+def parse_protein(text: str) -> str:
     """A chain as a user types it."""
     chain = "".join(text.split()).upper().removesuffix("*")
     if letter := strange(chain):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from regard.data.stretches import Stretches
+from regard.data.episode_chunks import EpisodeChunks
 
 STEPS = np.array([1, 7, 3, 20, 4])
 LONGEST = 4
@@ -12,7 +12,7 @@ LONGEST = 4
 @pytest.fixture
 def rows():
     every = np.arange(STEPS.sum())
-    return Stretches(STEPS, (every, np.repeat(np.arange(len(STEPS)), STEPS)), LONGEST, tokens=2)
+    return EpisodeChunks(STEPS, (every, np.repeat(np.arange(len(STEPS)), STEPS)), LONGEST, tokens=2)
 
 
 def steps_of(rows, numbers):
@@ -39,8 +39,8 @@ def test_another_epoch_cuts_elsewhere(rows):
 
 
 def test_in_order_is_from_the_beginning(rows):
-    numbers = rows.in_order()
+    numbers = rows.sequential_chunks()
     assert steps_of(rows, numbers) == list(range(STEPS.sum()))
-    places = [rows.place(int(number)) for number in numbers]
+    places = [rows.locate(int(number)) for number in numbers]
     assert places[:4] == [(0, 0, 1), (1, 0, 4), (1, 4, 3), (2, 0, 3)]
     assert sum(steps for _, _, steps in places) == rows.units == STEPS.sum()

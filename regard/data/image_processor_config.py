@@ -53,7 +53,7 @@ def read_processor(folder: Path, make: Callable[..., Made]) -> Made:
 
 def write_processor(
     folder: Path,
-    side: int,
+    image_size: int,
     channels: int,
     mean: tuple[float, ...],
     std: tuple[float, ...],
@@ -66,10 +66,10 @@ def write_processor(
     facts = {
         "image_processor_type": "ViTImageProcessor",
         "do_resize": True,
-        "size": {"shortest_edge": side},
+        "size": {"shortest_edge": image_size},
         "resample": BILINEAR,
         "do_center_crop": True,
-        "crop_size": {"height": side, "width": side},
+        "crop_size": {"height": image_size, "width": image_size},
         "do_rescale": True,
         "rescale_factor": 1 / 255,
         "do_normalize": True,
@@ -95,16 +95,16 @@ def settings(facts: dict[str, Any]) -> dict[str, Any]:
         resize = "none"
     elif resize == "shorter" and (not crop or {*size} != {"shortest_edge"}):
         raise ValueError(f"size {size} without do_center_crop gives pictures of many shapes")
-    side = square(facts["crop_size"], "crop_size") if crop else edge
+    image_size = square(facts["crop_size"], "crop_size") if crop else edge
     channels = 1 if facts.get("channels") == 1 else 3
     normal = switch(facts, "do_normalize", True)
     return {
-        "side": side,
+        "image_size": image_size,
         "channels": channels,
         "mean": each(facts["image_mean"] if normal else 0, channels),
         "std": each(facts["image_std"] if normal else 1, channels),
         "resize": resize,
-        "edge": edge if edge != side and resize != "none" else None,
+        "edge": edge if edge != image_size and resize != "none" else None,
         "crop": crop,
         "resample": facts.get("resample", BICUBIC if clip else BILINEAR),
         "scale": facts.get("rescale_factor", 1 / 255) if switch(facts, "do_rescale", True) else 1.0,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from regard.data.bundled.german import lexicon
 from regard.data.bundled.german.clauses import (
     PERSONS,
-    Said,
+    SentencePair,
     denied,
     described,
     description,
@@ -24,7 +24,7 @@ from regard.data.bundled.german.grammar import Clause, NounPhrase, Slot, adverb,
 from regard.data.bundled.german.lexicon import ADJECTIVES, DETERMINERS, LOOKS, NOUNS, PRONOUNS
 from regard.data.bundled.german.speaker import VERBS_OF, Speaker
 from regard.data.bundled.german.verbs import BE, HAVE, HOPE, KNOW, MODALS, RAIN, SAYING, SHINE, SNOW, VERBS
-from regard.data.bundled.german.words import tagged
+from regard.data.bundled.german.word_forms import tagged
 
 COMMA = (",", "PUNCT")
 GOODS = tuple(lexicon.SETS["goods"].split())
@@ -39,20 +39,20 @@ CONDITIONS = (
 )
 
 
-def subordinate(s: Speaker) -> Said:
+def subordinate(s: Speaker) -> SentencePair:
     return s.pick((reported, reported, reported, explained, explained, judged, judged, conditional, conditional))(s)
 
 
-def linked(first: Clause, conjunction: str, second: Clause) -> Said:
+def linked(first: Clause, conjunction: str, second: Clause) -> SentencePair:
     """Two clauses, the second of which German ends with its verb, behind a comma."""
     english_word, german_word = lexicon.CONJUNCTIONS[conjunction]
-    return Said(
+    return SentencePair(
         (*english(first), *english_word, *english(second)),
         (*german(first), COMMA, *german_word, *german(second, last=True)),
     )
 
 
-def reported(s: Speaker) -> Said:
+def reported(s: Speaker) -> SentencePair:
     """What somebody says, knows, hopes; or does not know."""
     who = s.nominal(PERSONS, "definite")
     way = s.pick(("now", "now", "future", "past", "perfect", "modal", "modal", "negation", "description"))
@@ -71,7 +71,7 @@ def reported(s: Speaker) -> Said:
     return linked(s.pick((unsure, curious)), "whether", what)
 
 
-def explained(s: Speaker) -> Said:
+def explained(s: Speaker) -> SentencePair:
     """Why, or in spite of what, somebody does something."""
     while not (who := s.nominal(PERSONS, "definite")).pronoun:
         pass
@@ -86,7 +86,7 @@ def explained(s: Speaker) -> Said:
     return linked(main, conjunction, Clause(pronoun, BE, (state,), tense))
 
 
-def judged(s: Speaker) -> Said:
+def judged(s: Speaker) -> SentencePair:
     """Why somebody buys a thing, or does not: in German, "it" has the gender of the thing."""
     who, thing = s.nominal(PERSONS, "definite"), s.noun_phrase(GOODS, "definite", adjectives=0)
     negated, tense = s.chance(0.6), s.pick(("now", "past"))
@@ -98,7 +98,7 @@ def judged(s: Speaker) -> Said:
     return linked(main, "because", Clause(it, BE, (reason,), tense))
 
 
-def conditional(s: Speaker) -> Said:
+def conditional(s: Speaker) -> SentencePair:
     who = s.nominal(PERSONS, "definite")
     main = s.clause("future", subject=who, verb=s.pick(VERBS_OF["acts"]), time=0)
     if who.pronoun and s.chance(0.6):
@@ -108,27 +108,27 @@ def conditional(s: Speaker) -> Said:
     if s.chance(0.5):
         return linked(main, "if", condition)
     english_if, german_if = lexicon.CONJUNCTIONS["if"]
-    return Said(
+    return SentencePair(
         (*english_if, *english(condition), COMMA, *english(main)),
         (*german_if, *german(condition, last=True), COMMA, *german(main, front="")),
     )
 
 
-def request(s: Speaker) -> Said:
+def request(s: Speaker) -> SentencePair:
     if s.chance(0.4):
         return order(item(s), item(s)) if s.chance(0.85) else order(item(s))
     please = adverb("please", lexicon.PLEASE)
     if s.chance(0.1):
         bought = object_slot(item(s), HAVE.complements[0])
         clause = Clause(PRONOUNS["I"], HAVE, (bought, please), modal=MODALS["can"])
-        return Said(english(clause, "", inverted=True), german(clause, ""), "?")
+        return SentencePair(english(clause, "", inverted=True), german(clause, ""), "?")
     s.used.add("you")
     clause = s.clause("request", subject=lexicon.FORMAL, verb=s.pick(VERBS_OF["please"]), mode="polite")
     clause = clause._replace(slots=(*clause.slots, please))
     if s.chance(0.4):
-        return Said(english(clause, "please"), german(clause, "please"))
+        return SentencePair(english(clause, "please"), german(clause, "please"))
     clause = clause._replace(tense="now", modal=MODALS["could"])
-    return Said(english(clause, "", inverted=True), german(clause, ""), "?")
+    return SentencePair(english(clause, "", inverted=True), german(clause, ""), "?")
 
 
 def item(s: Speaker) -> NounPhrase:
@@ -144,16 +144,16 @@ def item(s: Speaker) -> NounPhrase:
     return NounPhrase(noun, DETERMINERS["-"], adjective)
 
 
-def order(*items: NounPhrase) -> Said:
+def order(*items: NounPhrase) -> SentencePair:
     """As one speaks to a waiter: "Tea and water please"."""
     english, german = items[0].english("acc"), items[0].german("acc")
     for item in items[1:]:
         english = (*english, ("and", "CCONJ"), *item.english("acc"))
         german = (*german, ("und", "CCONJ"), *item.german("acc"))
-    return Said(english + lexicon.PLEASE[0], german + lexicon.PLEASE[1], "")
+    return SentencePair(english + lexicon.PLEASE[0], german + lexicon.PLEASE[1], "")
 
 
-MAKERS: dict[str, tuple[Callable[[Speaker], Said], int]] = {  # each with its share in a hundred
+MAKERS: dict[str, tuple[Callable[[Speaker], SentencePair], int]] = {  # each with its share in a hundred
     "statement": (statement, 21),
     "question": (question, 14),
     "negation": (negation, 13),

@@ -7,15 +7,15 @@ import wave
 import numpy as np
 import pytest
 
-from regard.data.joined import divided, join
+from regard.data.audio_files import LabelledAudio, TranscribedAudio, read_labelled_audio, read_transcribed_audio
+from regard.data.audio_io import decode, open_audio
+from regard.data.concat_words import concat_words, split_and_concat
 from regard.data.lines import Bad
 from regard.data.lint import BadLines, lint
-from regard.data.mels import Mels, normal, to_hertz, to_mel
-from regard.data.recordings import decode, open_sound
-from regard.data.sounds import Sound, Spoken, read_sounds, read_spoken
+from regard.data.logmel import LogMel, normalize_clip, to_hertz, to_mel
 
 RATE = 8000
-EARS = Mels(RATE, 40, 4, 256, 80)
+EARS = LogMel(RATE, 40, 4, 256, 80)
 
 
 def tone(hertz=440.0, seconds=0.3, rate=RATE, loud=0.5):
@@ -44,7 +44,7 @@ def packed(samples, width):
 @pytest.mark.parametrize("width", [1, 2, 3, 4])
 @pytest.mark.parametrize("channels", [1, 2])
 def test_a_sound_is_the_same_in_every_width_and_on_every_channel(width, channels, tmp_path):
-    found = open_sound(write(tmp_path / "a.wav", tone(), RATE, width, channels))
+    found = open_audio(write(tmp_path / "a.wav", tone(), RATE, width, channels))
     assert found.rate == RATE
     assert found.samples.dtype == np.int16
     assert np.abs(found.samples.astype(int) - tone()).max() <= (255 if width == 1 else 0)
@@ -55,7 +55,7 @@ def test_channels_are_mixed(tmp_path):
     with wave.open(str(tmp_path / "a.wav"), "wb") as out:
         out.setparams((2, 2, RATE, len(both) // 2, "NONE", ""))
         out.writeframes(both.tobytes())
-    assert np.abs(open_sound(tmp_path / "a.wav").samples.astype(int) * 2 - tone()).max() <= 1
+    assert np.abs(open_audio(tmp_path / "a.wav").samples.astype(int) * 2 - tone()).max() <= 1
 
 
 BROKEN = {
@@ -74,7 +74,7 @@ def test_what_is_no_sound_says_why(how, tmp_path):
     file = write(tmp_path / "a.wav", tone())
     file.write_bytes(spoil(file.read_bytes()))
     with pytest.raises(ValueError, match=says) as error:
-        open_sound(file)
+        open_audio(file)
     assert str(file) in str(error.value)
 
 
@@ -102,9 +102,9 @@ def test_a_pipe_among_sounds_is_not_waited_for(tmp_path):
 
 @pytest.mark.parametrize("prefixes", [True, False])
 def test_labels_are_folders_or_beginnings_of_names(prefixes, tmp_path):
-    rows = list(read_sounds([folder_of(tmp_path / "sounds", prefixes)]))
+    rows = list(read_labelled_audio([folder_of(tmp_path / "sounds", prefixes)]))
     assert len(rows) == 12
-    assert all(isinstance(row, Sound) for row in rows)
+    assert all(isinstance(row, LabelledAudio) for row in rows)
     assert {row.labels for row in rows} == {("w0",), ("w1",), ("w2",)}
     assert {row.speaker for row in rows} == ({"anna", "ben"} if prefixes else {""})
     assert len({row.asked for row in rows}) == 12
@@ -114,9 +114,9 @@ def test_a_number_behind_the_label_is_no_speaker(tmp_path):
     """Or else every string would be one clip, again and again."""
     for i in range(8):
         write(tmp_path / f"w{i}_{i}.wav", tone(300 + 40 * i))
-    rows = list(read_sounds([tmp_path]))
+    rows = list(read_labelled_audio([tmp_path]))
     assert {row.speaker for row in rows} == {""}
-    assert max(len({*row.text.split()}) for row in join(rows)) > 2
+    assert max(len({*row.text.split()}) for row in concat_words(rows)) > 2
 
 
 @pytest.mark.parametrize("name", ["w0_ann_1.wav", "w2_zoe_1.wav"])  # the first of all, or the last
@@ -124,28 +124,28 @@ def test_one_of_another_rate_is_named_with_both_rates_and_what_to_do(name, tmp_p
     folder = folder_of(tmp_path / "sounds", True)
     odd = write(folder / name, tone(rate=16000), 16000)
     with pytest.raises(BadLines, match=r"1 not a sound.*16,000 samples a second.*8,000.*ffmpeg.*8000") as error:
-        lint({"train": read_sounds([folder])})
+        lint({"train": read_labelled_audio([folder])})
     assert f"{odd}:1" in str(error.value)
-    rows, _ = lint({"train": read_sounds([folder])}, skip_bad=True)
+    rows, _ = lint({"train": read_labelled_audio([folder])}, skip_bad=True)
     assert len(rows["train"]) == 12
 
 
 def test_folders_that_are_not_laid_out_so_are_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"empty: there is neither a sound in it nor a folder"):
-        list(read_sounds([tmp_path / "empty"]))
+        list(read_labelled_audio([tmp_path / "empty"]))
     with pytest.raises(ValueError, match="nothing there: no such file or folder"):
-        list(read_sounds([f"{tmp_path}/nothing there"]))
+        list(read_labelled_audio([f"{tmp_path}/nothing there"]))
     with pytest.raises(ValueError, match=r"one folder.*not from .*a\.wav"):
-        list(read_sounds([write(tmp_path / "a.wav", tone())]))
+        list(read_labelled_audio([write(tmp_path / "a.wav", tone())]))
     mixed = folder_of(tmp_path / "mixed", False)
     with pytest.raises(ValueError, match="mixed: a folder of sounds has no fields like a and b"):
-        list(read_sounds([mixed], ("a", "b")))
+        list(read_labelled_audio([mixed], ("a", "b")))
     write(mixed / "seven.wav", tone())
     with pytest.raises(ValueError, match="beside them, seven.wav"):
-        list(read_sounds([mixed]))
+        list(read_labelled_audio([mixed]))
     write(tmp_path / "bare" / "seven.wav", tone())
-    [bad] = read_sounds([tmp_path / "bare"])
+    [bad] = read_labelled_audio([tmp_path / "bare"])
     assert isinstance(bad, Bad)
     assert "LABEL_anything.wav" in bad.detail
 
@@ -155,8 +155,8 @@ def test_a_list_of_sounds_and_texts_names_its_lines(tmp_path):
     write(tmp_path / "clips" / "b.wav", tone(rate=16000), 16000)
     lines = ["clips/a.wav\tone two", "clips/b.wav\tthree", "clips/c.wav\tfour", "clips/a.wav", "clips/a.wav\t "]
     (tmp_path / "list.tsv").write_text("".join(f"{line}\n" for line in lines))
-    first, *bad = read_spoken([tmp_path / "list.tsv"])
-    assert isinstance(first, Spoken)
+    first, *bad = read_transcribed_audio([tmp_path / "list.tsv"])
+    assert isinstance(first, TranscribedAudio)
     assert (first.text, first.rate, len(first.samples)) == ("one two", RATE, len(tone()))
     assert [(one.line, one.why) for one in bad] == [
         (2, "not a sound"), (3, "missing file"), (4, "missing column"), (5, "empty"),
@@ -171,7 +171,7 @@ def test_a_list_of_sounds_and_texts_names_its_lines(tmp_path):
 @pytest.mark.parametrize("hertz", [200.0, 500.0, 1000.0, 2200.0, 3500.0])
 @pytest.mark.parametrize("rate", [8000, 16000])
 def test_a_pure_tone_is_loudest_in_the_mel_of_its_pitch(hertz, rate):
-    ears = Mels.fit([Sound(tone(), rate, ("a",), "f", 1)], 40, 4)
+    ears = LogMel.fit([LabelledAudio(tone(), rate, ("a",), "f", 1)], 40, 4)
     frames = ears.frames(tone(hertz, 0.5, rate))
     middles = to_hertz(np.linspace(0, to_mel(min(rate / 2, 8000)), 42))[1:-1]
     nearest = np.abs(middles - hertz).argmin()
@@ -183,7 +183,7 @@ def test_a_frame_comes_every_hundredth_of_a_second_and_twice_as_loud_is_one_numb
     assert len(quiet) == -(-(2400 - 256) // 80) + 1
     strong = quiet > quiet.max() - 5
     assert np.allclose((loud - quiet)[strong], 2 * np.log(2), atol=0.01)
-    assert np.allclose(normal(loud), normal(quiet), atol=0.05)
+    assert np.allclose(normalize_clip(loud), normalize_clip(quiet), atol=0.05)
 
 
 def test_silence_around_a_sound_is_cut_off_and_a_microphone_does_not_matter():
@@ -191,12 +191,14 @@ def test_silence_around_a_sound_is_cut_off_and_a_microphone_does_not_matter():
     alone, padded = EARS.frames(tone()), EARS.frames(np.concatenate((hiss, tone(), hiss)))
     assert abs(len(padded) - len(alone)) <= 12
     frames = EARS.frames(tone() + tone(1500, loud=0.2))
-    assert np.allclose(normal(frames + np.linspace(-2, 2, 40, dtype=np.float32)), normal(frames), atol=1e-4)
+    assert np.allclose(
+        normalize_clip(frames + np.linspace(-2, 2, 40, dtype=np.float32)), normalize_clip(frames), atol=1e-4
+    )
 
 
 def test_a_sound_of_one_sample_has_a_frame_and_one_that_is_too_long_is_named():
     assert EARS.frames(np.array([500], np.int16)).shape == (1, 40)
-    row = Sound(tone(seconds=3.0), RATE, ("a",), "long.wav", 1)
+    row = LabelledAudio(tone(seconds=3.0), RATE, ("a",), "long.wav", 1)
     assert len(EARS.prepare([row], 80)[0]) == 298
     with pytest.raises(ValueError, match=r"long.wav:1: 3.0 seconds are more than the 2.0 .* --context"):
         EARS.prepare([row], 50)
@@ -206,14 +208,14 @@ def test_a_sound_of_one_sample_has_a_frame_and_one_that_is_too_long_is_named():
 
 def test_ears_are_kept_in_a_folder_and_broken_ones_are_named(tmp_path):
     EARS.save(tmp_path)
-    assert Mels.lies_in(tmp_path)
-    assert Mels.load(tmp_path) == EARS
-    file = tmp_path / "sounds.json"
+    assert LogMel.lies_in(tmp_path)
+    assert LogMel.load(tmp_path) == EARS
+    file = tmp_path / "logmel.json"
     whole = file.read_text()
     for spoilt in (whole.replace("40", "0"), whole.replace("40", '"x"'), whole.replace('"hop"', '"hup"')):
         file.write_text(spoilt)
         with pytest.raises(ValueError, match=str(file)):
-            Mels.load(tmp_path)
+            LogMel.load(tmp_path)
 
 
 # Strings
@@ -221,12 +223,12 @@ def test_ears_are_kept_in_a_folder_and_broken_ones_are_named(tmp_path):
 
 def clips(count=20):
     return [
-        Sound(tone(200 + 20 * i), RATE, (f"w{i % 5}",), f"{i}.wav", 1, f"s{i % 2}") for i in range(count)
+        LabelledAudio(tone(200 + 20 * i), RATE, (f"w{i % 5}",), f"{i}.wav", 1, f"s{i % 2}") for i in range(count)
     ]  # each has a pitch of its own
 
 
 def test_a_string_is_clips_of_one_speaker_with_pauses_between_them():
-    rows = list(join(clips(), 60))
+    rows = list(concat_words(clips(), 60))
     assert len(rows) == 60
     assert {len(row.text.split()) for row in rows} == set(range(1, 8))
     for row in rows:
@@ -235,15 +237,15 @@ def test_a_string_is_clips_of_one_speaker_with_pauses_between_them():
         assert " ".join(c.labels[0] for c in found) == row.text
         assert len({c.speaker for c in found}) == 1
         assert len(row.samples) == sum(map(len, row.parts))
-    assert [row.asked for row in join(clips(), 60)] == [row.asked for row in rows]
+    assert [row.asked for row in concat_words(clips(), 60)] == [row.asked for row in rows]
 
 
 def test_no_clip_is_in_strings_of_two_sets():
-    sets = {name: list(rows) for name, rows in divided(clips(), lambda _: 0.3).items()}
+    sets = {name: list(rows) for name, rows in split_and_concat(clips(), lambda _: 0.3).items()}
     heard = {name: {part.tobytes() for row in rows for part in row.parts[1::2]} for name, rows in sets.items()}
     assert heard["train"]
     assert heard["valid"]
     assert not heard["train"] & heard["valid"]
     bad = Bad("x.wav", 1, "not a sound", "why")
-    assert bad in list(divided([bad, *clips()], lambda _: 0.3)["train"])
-    assert list(divided([bad], lambda _: 0.3)["train"]) == [bad]
+    assert bad in list(split_and_concat([bad, *clips()], lambda _: 0.3)["train"])
+    assert list(split_and_concat([bad], lambda _: 0.3)["train"]) == [bad]

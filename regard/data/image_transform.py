@@ -18,17 +18,17 @@ from PIL import Image
 from torch import Tensor
 
 from regard.choose import must
-from regard.data.images import KEPT, Captioned, Picture, Pixels, resized, to_image
-from regard.data.processor import find_processor, read_processor, write_processor
+from regard.data.image_files import KEPT, CaptionedImage, LabelledImage, Pixels, resized, to_image
+from regard.data.image_processor_config import find_processor, read_processor, write_processor
 
 LARGEST = 224  # pixels of a side, unless it is given
 
 
 @dataclass(frozen=True)
-class Pictures:
+class ImageTransform:
     """Makes pictures of any size and colour ready for a model."""
 
-    side: int  # pixels
+    image_size: int  # pixels
     channels: int  # 1 grey, 3 colours
     mean: tuple[float, ...]  # of each channel, from 0 to 1
     std: tuple[float, ...]
@@ -43,7 +43,7 @@ class Pictures:
         rule = f"at least 1 and at most {KEPT}, which is what is kept of a photo"
         must(
             self,
-            side=(1 <= self.side <= KEPT, rule),
+            image_size=(1 <= self.image_size <= KEPT, rule),
             edge=(self.edge is None or 1 <= self.edge <= KEPT, rule),
             channels=(self.channels in (1, 3), "1 (grey) or 3 (colours)"),
             mean=(len(self.mean) == self.channels and all(map(math.isfinite, self.mean)), "a number for each channel"),
@@ -56,7 +56,7 @@ class Pictures:
         )
 
     @classmethod
-    def fit(cls, rows: Sequence[Picture | Captioned], side: int | None = None) -> Pictures:
+    def fit(cls, rows: Sequence[LabelledImage | CaptionedImage], image_size: int | None = None) -> ImageTransform:
         """Measures the pictures to train on; the side is their most common longer edge, unless given.
 
         Edges above the largest side count together: of photos hardly any two may be of one size.
@@ -68,7 +68,7 @@ class Pictures:
         for (high, wide, _), times in shapes.items():
             edges[min(LARGEST, max(high, wide))] += times
         channels = max(shape[2] for shape in shapes)
-        plain = cls(side or edges.most_common(1)[0][0], channels, (0.0,) * channels, (1.0,) * channels)
+        plain = cls(image_size or edges.most_common(1)[0][0], channels, (0.0,) * channels, (1.0,) * channels)
         counts = np.zeros((channels, 256))
         for start in range(0, len(rows), 1024):
             some = plain.prepare([row.pixels for row in rows[start : start + 1024]])
@@ -76,42 +76,42 @@ class Pictures:
         shares, values = counts / counts.sum(1, keepdims=True), np.arange(256) / 255
         mean = shares @ values
         std = np.sqrt((shares * (values - mean[:, None]) ** 2).sum(1))
-        return cls(plain.side, channels, tuple(mean.tolist()), tuple(np.where(std > 0, std, 1.0).tolist()))
+        return cls(plain.image_size, channels, tuple(mean.tolist()), tuple(np.where(std > 0, std, 1.0).tolist()))
 
     def prepare(self, arrays: Sequence[Pixels]) -> Pixels:
         """(N,C,side,side): the shorter edge becomes `side`, what the longer one has more is cut off on both ends."""
-        ready = np.empty((len(arrays), self.side, self.side, self.channels), np.uint8)
+        ready = np.empty((len(arrays), self.image_size, self.image_size, self.channels), np.uint8)
         for i, pixels in enumerate(arrays):
             fits = pixels.shape == ready.shape[1:] and self.edge is None
             ready[i] = pixels if fits else self.fitted(pixels)
         return np.ascontiguousarray(ready.transpose(0, 3, 1, 2))
 
     def fitted(self, pixels: Pixels) -> Pixels:
-        image, edge = to_image(pixels).convert("L" if self.channels == 1 else "RGB"), self.edge or self.side
+        image, edge = to_image(pixels).convert("L" if self.channels == 1 else "RGB"), self.edge or self.image_size
         if self.resize == "shorter":
             image = resized(image, edge, self.resample)
         elif self.resize == "both":
             image = image.resize((edge, edge), Image.Resampling(self.resample))
         if self.crop:
-            left, top = ((edge - self.side) // 2 for edge in image.size)
-            image = image.crop((left, top, left + self.side, top + self.side))
-        if image.size != (self.side, self.side):
+            left, top = ((edge - self.image_size) // 2 for edge in image.size)
+            image = image.crop((left, top, left + self.image_size, top + self.image_size))
+        if image.size != (self.image_size, self.image_size):
             wide, high = image.size
             raise ValueError(
-                f"a picture has {wide} x {high} pixels, but this model takes {self.side} x {self.side} only"
+                f"a picture has {wide} x {high} pixels, but this model takes {self.image_size} x {self.image_size} only"
             )
-        return np.asarray(image).reshape(self.side, self.side, self.channels)
+        return np.asarray(image).reshape(self.image_size, self.image_size, self.channels)
 
-    def normal(self, pixels: Tensor) -> Tensor:
+    def normalize(self, pixels: Tensor) -> Tensor:
         """(B,C,side,side) bytes to numbers around 0."""
         mean, std = (pixels.new_tensor(each, dtype=torch.float32).view(-1, 1, 1) for each in (self.mean, self.std))
         return (pixels / (1 / self.scale) - mean) / std
 
     def save(self, folder: Path) -> None:
-        write_processor(folder, self.side, self.channels, self.mean, self.std, self.origin)
+        write_processor(folder, self.image_size, self.channels, self.mean, self.std, self.origin)
 
     @classmethod
-    def load(cls, folder: Path) -> Pictures:
+    def load(cls, folder: Path) -> ImageTransform:
         """As the folder of a model says; see processor.py."""
         return read_processor(folder, cls)
 

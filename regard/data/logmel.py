@@ -21,12 +21,12 @@ import numpy.typing as npt
 
 from regard.atomic import write_json
 from regard.choose import must
-from regard.data.recordings import LOUDEST, Samples
+from regard.data.audio_io import LOUDEST, Samples
 from regard.hub.files import read_json, there
 
 Frames = npt.NDArray[np.float32]
 
-FILE = "sounds.json"
+FILE = "logmel.json"
 SECONDS = {"window": 0.032, "hop": 0.01}
 HIGHEST = 8_000.0  # hertz: above, there is nothing that tells words apart
 RANGE = 60.0  # decibels below the loudest: what is quieter still counts as that quiet
@@ -35,10 +35,10 @@ KEPT = 4  # frames of it that stay
 
 
 @dataclass(frozen=True)
-class Mels:
+class LogMel:
     """Makes sounds of any length ready for a model."""
 
-    rate: int  # samples a second
+    sampling_rate: int  # samples a second
     mels: int  # numbers in a frame
     stride: int  # frames that become one token
     window: int  # samples that a frame is made of
@@ -47,7 +47,7 @@ class Mels:
     def __post_init__(self) -> None:
         must(
             self,
-            rate=(self.rate >= 1, "at least 1"),
+            sampling_rate=(self.sampling_rate >= 1, "at least 1"),
             mels=(1 <= self.mels <= 512, "from 1 to 512"),
             stride=(self.stride in (1, 2, 4, 8, 16), "1, 2, 4, 8 or 16"),
             window=(2 <= self.window <= 2**16, "from 2 to 65536"),
@@ -55,23 +55,25 @@ class Mels:
         )
 
     @classmethod
-    def fit(cls, rows: Sequence[Any], mels: int, stride: int) -> Mels:
+    def fit(cls, rows: Sequence[Any], mels: int, stride: int) -> LogMel:
         """For sounds of the rate of these."""
         if not rows:
             raise ValueError("there are no sounds to measure")
-        rate = rows[0].rate
-        return cls(rate, mels, stride, *(max(2, round(rate * seconds)) for seconds in SECONDS.values()))
+        sampling_rate = rows[0].sampling_rate
+        return cls(
+            sampling_rate, mels, stride, *(max(2, round(sampling_rate * seconds)) for seconds in SECONDS.values())
+        )
 
     @property
-    def tokens_a_second(self) -> float:
-        return self.rate / (self.hop * self.stride)
+    def tokens_per_second(self) -> float:
+        return self.sampling_rate / (self.hop * self.stride)
 
     @cached_property
     def filters(self) -> npt.NDArray[np.float64]:
         """(window // 2 + 1, mels): how much of each frequency is in each mel."""
-        top = min(self.rate / 2, HIGHEST)
+        top = min(self.sampling_rate / 2, HIGHEST)
         edges = to_hertz(np.linspace(0, to_mel(top), self.mels + 2))  # (mels + 2,)
-        hertz = np.linspace(0, self.rate / 2, self.window // 2 + 1)[:, None]
+        hertz = np.linspace(0, self.sampling_rate / 2, self.window // 2 + 1)[:, None]
         rising = (hertz - edges[:-2]) / (edges[1:-1] - edges[:-2])
         falling = (edges[2:] - hertz) / (edges[2:] - edges[1:-1])
         return np.minimum(rising, falling).clip(min=0)
@@ -93,17 +95,17 @@ class Mels:
         """The frames of every row; one that is of another rate, or too long for the model, is named."""
         found = []
         for row in rows:
-            if row.rate != self.rate:
+            if row.sampling_rate != self.sampling_rate:
                 raise ValueError(
-                    f"{row.file}:{row.line}: it has {row.rate:,} samples a second, but this model hears {self.rate:,}: "
-                    f"convert it (ffmpeg -i OLD -ar {self.rate} NEW)"
+                    f"{row.file}:{row.line}: it has {row.sampling_rate:,} samples a second, but this model hears {self.sampling_rate:,}: "
+                    f"convert it (ffmpeg -i OLD -ar {self.sampling_rate} NEW)"
                 )
             found.append(self.frames(row.samples))
             if context and len(found[-1]) > context * self.stride:
-                seconds = len(found[-1]) * self.hop / self.rate
+                seconds = len(found[-1]) * self.hop / self.sampling_rate
                 raise ValueError(
                     f"{row.file}:{row.line}: {seconds:.1f} seconds are more than the "
-                    f"{context / self.tokens_a_second:.1f} that this model hears at once: cut it into parts, or train "
+                    f"{context / self.tokens_per_second:.1f} that this model hears at once: cut it into parts, or train "
                     f"with a larger --context"
                 )
         return found
@@ -112,7 +114,7 @@ class Mels:
         write_json(folder / FILE, asdict(self))
 
     @classmethod
-    def load(cls, folder: Path) -> Mels:
+    def load(cls, folder: Path) -> LogMel:
         told = read_json(folder / FILE)
         known = cls.__dataclass_fields__
         if set(told) != set(known) or not all(type(value) is int for value in told.values()):
@@ -140,13 +142,13 @@ def to_log(decibels: float) -> float:
     return decibels / 10 * float(np.log(10))
 
 
-def normal(frames: Frames) -> Frames:
+def normalize_clip(frames: Frames) -> Frames:
     """(T,mels) of one clip, around 0."""
     x = frames - frames.mean(0)
     return x / (x.std() + np.float32(0.1))
 
 
-def side_by_side(clips: Sequence[Frames], length: int | None = None) -> Frames:
+def pad_clips(clips: Sequence[Frames], length: int | None = None) -> Frames:
     """(B,T,mels), filled up with 0; as long as the longest unless given."""
     table = np.zeros((len(clips), length or max(map(len, clips)), clips[0].shape[1]), np.float32)
     for i, clip in enumerate(clips):

@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from regard.data.bundled.adventure.words import Place, Setting, a, listed, sentence, there_is
+from regard.data.bundled.adventure.scenery import Location, Setting, a, listed, sentence, there_is
 
 YOU = "you"  # where a thing is that the player carries
 GONE = "gone"  # eaten
@@ -19,11 +19,11 @@ class Goal(NamedTuple):
 
 
 @dataclass
-class World:
+class GameState:
     rng: random.Random  # chooses among wordings
     setting: Setting
     goal: Goal
-    places: dict[str, Place]
+    places: dict[str, Location]
     ways: dict[str, dict[str, str]]  # place -> direction -> place
     here: str  # the place where the player is
     people: dict[str, str]  # person -> place

@@ -3,32 +3,32 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import normalize, settings
 from hypothesis import strategies as st
 
+from regard.data.episode_windows import EpisodeWindows
 from regard.data.episodes import Episode, video
-from regard.data.frames import divides, in_patches, whole
-from regard.data.moments import Moments
-from regard.data.senses import Senses
+from regard.data.observation_norm import ObservationNorm
+from regard.data.patchify import patchify, resolve_patch, unpatchify
 
 WIDE = 2
 
 
-def episode(steps: int, number: int = 0, ended: bool = True) -> Episode:
+def episode(steps: int, number: int = 0, terminated: bool = True) -> Episode:
     """Observation 100 n + t, action t mod 3, reward t."""
     seen = (100 * number + np.arange(steps + 1, dtype=np.float32))[:, None] * np.array([1, -2], np.float32)
     done = np.arange(steps)
-    return Episode(seen, done % 3, done.astype(np.float32), ended, "made", number + 1)
+    return Episode(seen, done % 3, done.astype(np.float32), terminated, "made", number + 1)
 
 
-@given(st.lists(st.integers(1, 12), min_size=1, max_size=5), st.integers(1, 6), st.integers(0, 3))
+@normalize(st.lists(st.integers(1, 12), min_size=1, max_size=5), st.integers(1, 6), st.integers(0, 3))
 @settings(max_examples=60)
 def test_a_window_holds_what_happened_and_never_leaves_its_episode(steps: list[int], context: int, epoch: int) -> None:
-    rows = [episode(count, i, ended=i % 2 == 0) for i, count in enumerate(steps)]
-    moments = Moments(rows, context, tokens=2)
+    rows = [episode(count, i, terminated=i % 2 == 0) for i, count in enumerate(steps)]
+    moments = EpisodeWindows(rows, context, tokens=2)
     starts = np.concatenate(moments.epoch(16, 1, epoch))
     window = moments.take(starts)
-    for i, (number, first) in enumerate(zip(*moments.at(starts), strict=True)):
+    for i, (number, first) in enumerate(zip(*moments.locate(starts), strict=True)):
         length = window.lengths[i]
         assert 1 <= length <= moments.context
         assert first + length <= steps[number]
@@ -37,16 +37,18 @@ def test_a_window_holds_what_happened_and_never_leaves_its_episode(steps: list[i
         ]
         assert window.actions[i, :length].tolist() == [t % 3 for t in range(first, first + length)]
         assert window.rewards[i, :length].tolist() == [*range(first, first + length)]
-        ends = rows[number].ended and first + length == steps[number]
+        ends = rows[number].terminated and first + length == steps[number]
         assert window.ends[i].sum() == window.ends[i, length - 1] == ends
     reached = {
-        number for number, first in zip(*moments.at(starts), strict=True) if first + moments.context >= steps[number]
+        number
+        for number, first in zip(*moments.locate(starts), strict=True)
+        if first + moments.context >= steps[number]
     }
     assert reached == {*range(len(steps))}, "the end of each episode is always learnt from"
 
 
 def test_in_some_epochs_every_step_is_learnt_from() -> None:
-    moments = Moments([episode(23)], 4, tokens=1)
+    moments = EpisodeWindows([episode(23)], 4, tokens=1)
     seen = set()
     for epoch in range(20):
         for start in np.concatenate(moments.epoch(100, 1, epoch)):
@@ -54,13 +56,13 @@ def test_in_some_epochs_every_step_is_learnt_from() -> None:
     assert seen == {*range(23)}
 
 
-@given(st.lists(st.integers(1, 12), min_size=1, max_size=4), st.integers(1, 6))
+@normalize(st.lists(st.integers(1, 12), min_size=1, max_size=4), st.integers(1, 6))
 @settings(max_examples=40)
 def test_of_all_windows_each_step_is_last_or_in_the_first(steps: list[int], context: int) -> None:
-    moments = Moments([episode(count, i) for i, count in enumerate(steps)], context, tokens=1)
+    moments = EpisodeWindows([episode(count, i) for i, count in enumerate(steps)], context, tokens=1)
     counted = np.zeros(sum(steps), int)
-    for start in moments.every():
-        [number], [first] = moments.at(np.array([start]))
+    for start in moments.all_starts():
+        [number], [first] = moments.locate(np.array([start]))
         length = min(moments.context, steps[number] - first)
         for t in range(start, start + length):
             counted[t] += first == 0 or t == start + moments.context - 1
@@ -68,24 +70,24 @@ def test_of_all_windows_each_step_is_last_or_in_the_first(steps: list[int], cont
 
 
 def test_a_batch_is_as_large_as_its_budget() -> None:
-    moments = Moments([episode(40)], 5, tokens=3)
+    moments = EpisodeWindows([episode(40)], 5, tokens=3)
     assert [len(rows) for rows in moments.epoch(30, 1, 0)][:-1] == [2] * (len(moments.epoch(30, 1, 0)) - 1)
-    assert moments.rows(1) == 1
+    assert moments.windows_per_batch(1) == 1
     assert np.array_equal(moments.epoch(30, 1, 3)[0], moments.epoch(30, 1, 3)[0])
 
 
 @pytest.mark.parametrize("shape", [(7,), (6, 9), (6, 9, 3), (4, 4, 1)])
 def test_frames_come_back_out_of_their_patches(shape: tuple[int, ...]) -> None:
-    patch = divides(shape, None)
+    patch = resolve_patch(shape, None)
     x = torch.randn(2, 3, *shape)
-    cut = in_patches(x, shape, patch)
+    cut = patchify(x, shape, patch)
     assert cut.shape[:2] == (2, 3)
-    assert torch.equal(whole(cut, shape, patch), x)
+    assert torch.equal(unpatchify(cut, shape, patch), x)
 
 
 def test_a_patch_is_a_square_of_the_frame() -> None:
     x = torch.arange(24.0).reshape(1, 1, 4, 6)
-    cut = in_patches(x, (4, 6), 2)
+    cut = patchify(x, (4, 6), 2)
     assert cut.shape == (1, 1, 6, 4)
     assert cut[0, 0, 1].tolist() == [2, 3, 8, 9]
     assert cut[0, 0, 3].tolist() == [12, 13, 18, 19]
@@ -95,18 +97,18 @@ def test_a_patch_is_a_square_of_the_frame() -> None:
     ("shape", "patch"), [((30, 30), 10), ((28, 28), 7), ((64, 48), 8), ((13, 13), 13), ((17, 4), 1)]
 )
 def test_the_usual_patch_tiles_the_frame(shape: tuple[int, int], patch: int) -> None:
-    assert divides(shape, None) == patch
+    assert resolve_patch(shape, None) == patch
 
 
 def test_a_patch_that_does_not_is_refused_with_those_that_do() -> None:
     with pytest.raises(
         ValueError, match=r"patches of 4 x 4 do not tile frames of 30 x 30: take --patch 1 or 2 or 3 or 5"
     ):
-        divides((30, 30), 4)
+        resolve_patch((30, 30), 4)
 
 
-def senses_of(rows: list[Episode]) -> Senses:
-    return Senses.fit(rows, None)
+def senses_of(rows: list[Episode]) -> ObservationNorm:
+    return ObservationNorm.fit(rows, None)
 
 
 def test_numbers_are_scaled_each_by_its_own() -> None:
@@ -114,42 +116,46 @@ def test_numbers_are_scaled_each_by_its_own() -> None:
     seen = draw.normal(size=(500, 3)) * [1, 100, 0] + [5, -7, 2]
     rows = [Episode(seen.astype(np.float32), np.zeros(499, int), np.zeros(499, np.float32), False, "a", 1)]
     senses = senses_of(rows)
-    given = senses.given(torch.from_numpy(rows[0].observations)[None])
-    assert given.shape == (1, 500, 1, 3)
-    assert torch.allclose(given.mean((0, 1, 2)), torch.zeros(3), atol=1e-5)
-    assert torch.allclose(given.std((0, 1, 2)), torch.tensor([1.0, 1.0, 0.0]), atol=1e-2)
-    changes = senses.changes(torch.from_numpy(rows[0].observations)[None])
-    assert torch.allclose(changes.square().mean((0, 1, 2)), torch.tensor([1.0, 1.0, 0.0]), atol=1e-3)
-    assert senses.off(changes).mean() == pytest.approx(2 / 3, abs=1e-3)
+    normalize = senses.normalize(torch.from_numpy(rows[0].observations)[None])
+    assert normalize.shape == (1, 500, 1, 3)
+    assert torch.allclose(normalize.mean((0, 1, 2)), torch.zeros(3), atol=1e-5)
+    assert torch.allclose(normalize.std((0, 1, 2)), torch.tensor([1.0, 1.0, 0.0]), atol=1e-2)
+    deltas = senses.deltas(torch.from_numpy(rows[0].observations)[None])
+    assert torch.allclose(deltas.square().mean((0, 1, 2)), torch.tensor([1.0, 1.0, 0.0]), atol=1e-3)
+    assert senses.step_error(deltas).mean() == pytest.approx(2 / 3, abs=1e-3)
 
 
 @pytest.mark.parametrize("colours", [(), (3,)])
 def test_what_comes_of_a_true_change_is_what_came(colours: tuple[int, ...]) -> None:
     frames = np.random.default_rng(0).integers(0, 256, (9, 6, 4, *colours), np.uint8)
     row = video(frames, "a", 1)
-    senses, seen = senses_of([row]), torch.from_numpy(row.seen())[None]
-    changes = senses.changes(seen)
-    assert torch.allclose(senses.after(seen[:, :-1], changes), seen[:, 1:], atol=1e-6)
-    assert torch.allclose(senses.within(senses.given(seen[:, :-1]), changes), changes, atol=1e-5)
+    senses, seen = senses_of([row]), torch.from_numpy(row.as_float())[None]
+    deltas = senses.deltas(seen)
+    assert torch.allclose(senses.apply_delta(seen[:, :-1], deltas), seen[:, 1:], atol=1e-6)
+    assert torch.allclose(senses.clip_delta(senses.normalize(seen[:, :-1]), deltas), deltas, atol=1e-5)
     true = ((seen[0, 1:] - seen[0, :-1]) ** 2).flatten(1).sum(1)
-    assert torch.allclose(senses.off(changes)[0], true, rtol=1e-4)
-    assert np.allclose(senses.apart(seen[0, :-1].numpy(), seen[0, 1:].double().numpy()), true.numpy(), rtol=1e-4)
+    assert torch.allclose(senses.step_error(deltas)[0], true, rtol=1e-4)
+    assert np.allclose(
+        senses.observation_error(seen[0, :-1].numpy(), seen[0, 1:].double().numpy()), true.numpy(), rtol=1e-4
+    )
 
 
 def test_a_pixel_stays_within_those_that_there_are() -> None:
     row = video(np.array([[[0, 0]], [[255, 0]], [[0, 255]]], np.uint8), "a", 1)
-    senses, now = senses_of([row]), torch.from_numpy(row.seen(0, 1))[None]
-    wild = torch.full_like(senses.given(now), 100.0)
-    assert senses.after(now, wild).max() == 1
-    assert senses.after(now, -wild).min() == 0
-    assert torch.allclose(senses.after(now, senses.within(senses.given(now), wild)), senses.after(now, wild))
+    senses, now = senses_of([row]), torch.from_numpy(row.as_float(0, 1))[None]
+    wild = torch.full_like(senses.normalize(now), 100.0)
+    assert senses.apply_delta(now, wild).max() == 1
+    assert senses.apply_delta(now, -wild).min() == 0
+    assert torch.allclose(
+        senses.apply_delta(now, senses.clip_delta(senses.normalize(now), wild)), senses.apply_delta(now, wild)
+    )
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"shape": []}, {"mean": [1.0, 2.0]}, {"spread": [0.0]}, {"change": [float("nan")]}, {"patch": 7}]
+    "wrong", [{"shape": []}, {"mean": [1.0, 2.0]}, {"std": [0.0]}, {"delta_std": [float("nan")]}, {"patch": 7}]
 )
 def test_senses_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None:
-    fine = {"shape": [6, 4], "patch": 2, "mean": [0.0], "spread": [1.0], "change": [1.0], "low": 0.0, "high": 1.0}
-    Senses(**fine)
+    fine = {"shape": [6, 4], "patch": 2, "mean": [0.0], "std": [1.0], "delta_std": [1.0], "low": 0.0, "high": 1.0}
+    ObservationNorm(**fine)
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        Senses(**fine | wrong)
+        ObservationNorm(**fine | wrong)

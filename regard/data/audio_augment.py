@@ -18,24 +18,24 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.choose import must
-from regard.data.mels import to_log
+from regard.data.logmel import to_log
 
 QUIET = -55.0  # decibels below the loudest, of the least noise
 
 
 @dataclass(frozen=True)
-class Hearing:
+class AudioAugment:
     """How sounds are heard."""
 
     mels: int = 40  # bands of pitch, numbers in a frame of a hundredth of a second
     stride: int = 2  # frames that become one token: 1, 2, 4, 8 or 16
     shift: int = 6  # in training, let a sound begin and end up to so many frames later; a third of that earlier
     tempo: float = 0.1  # in training, make it slower or faster by up to this share
-    tract: float = 0.1  # in training, stretch the bands by up to this share: another throat
+    vtlp: float = 0.1  # in training, stretch the bands by up to this share: another throat
     pitch: float = 1.5  # in training, move them by up to so many bands: another voice
-    colour: float = 4.0  # in training, make some bands louder than others by up to so many decibels
+    random_eq: float = 4.0  # in training, make some bands louder than others by up to so many decibels
     noise: float = -25.0  # in training, the loudest noise, in decibels beside the sound; -100 for none
-    masks: float = 0.1  # in training, hide up to this share of the bands, and of the time
+    spec_augment: float = 0.1  # in training, hide up to this share of the bands, and of the time
 
     def __post_init__(self) -> None:
         must(
@@ -44,19 +44,19 @@ class Hearing:
             stride=(self.stride in (1, 2, 4, 8, 16), "1, 2, 4, 8 or 16"),
             shift=(0 <= self.shift <= 1000, "from 0 to 1000"),
             tempo=(0 <= self.tempo < 1, "at least 0 and below 1"),
-            tract=(0 <= self.tract < 1, "at least 0 and below 1"),
+            vtlp=(0 <= self.vtlp < 1, "at least 0 and below 1"),
             pitch=(0 <= self.pitch <= 512, "from 0 to 512"),
-            colour=(0 <= self.colour <= 100, "from 0 to 100"),
+            random_eq=(0 <= self.random_eq <= 100, "from 0 to 100"),
             noise=(-100 <= self.noise <= 20, "from -100 to 20"),
-            masks=(0 <= self.masks < 1, "at least 0 and below 1"),
+            spec_augment=(0 <= self.spec_augment < 1, "at least 0 and below 1"),
         )
 
-    def heard(self, frames: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    def augment(self, frames: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """(B,T,mels) and how long each is: changed, each in a way of its own, but for what is hidden."""
-        if self.shift or self.tempo or self.tract or self.pitch:
-            frames, lengths = moved(frames, lengths, self.shift, self.tempo, self.tract, self.pitch)
-        if self.colour:
-            frames = frames + coloured(len(frames), frames.size(2), to_log(self.colour))
+        if self.shift or self.tempo or self.vtlp or self.pitch:
+            frames, lengths = moved(frames, lengths, self.shift, self.tempo, self.vtlp, self.pitch)
+        if self.random_eq:
+            frames = frames + coloured(len(frames), frames.size(2), to_log(self.random_eq))
         if self.noise > -100:
             frames = noisy(frames, lengths, to_log(QUIET), to_log(self.noise))
         return frames, lengths
@@ -73,7 +73,7 @@ def about(count: int, most: float) -> Tensor:
 
 
 def moved(
-    frames: Tensor, lengths: Tensor, shift: int, tempo: float, tract: float, pitch: float
+    frames: Tensor, lengths: Tensor, shift: int, tempo: float, vtlp: float, pitch: float
 ) -> tuple[Tensor, Tensor]:
     """Every frame and mel is taken from between those of another time and pitch; before the beginning and after the end
     it is as quiet as each mel gets."""
@@ -86,7 +86,7 @@ def moved(
     within = (time >= -0.5) & (time <= lengths[:, None] - 0.5)
     time = time.clamp(min=0).minimum(lengths[:, None] - 1)
     middle = (M - 1) / 2
-    band = (torch.arange(M) - middle) / (1 + about(B, tract))[:, None] + middle + about(B, pitch)[:, None]  # (B,M)
+    band = (torch.arange(M) - middle) / (1 + about(B, vtlp))[:, None] + middle + about(B, pitch)[:, None]  # (B,M)
     grid = torch.stack(
         (
             (band * 2 / max(1, M - 1) - 1)[:, None, :].expand(-1, time.size(1), -1),
@@ -116,7 +116,7 @@ def noisy(frames: Tensor, lengths: Tensor, least: float, most: float) -> Tensor:
     return torch.logaddexp(frames, level[:, None, None] + slope[:, None] + uneven.log())
 
 
-def hidden(frames: Tensor, lengths: Tensor, share: float) -> Tensor:
+def spec_augment(frames: Tensor, lengths: Tensor, share: float) -> Tensor:
     """One stretch of time and one of mels become 0, the mean."""
     B, T, M = frames.shape
     places = []

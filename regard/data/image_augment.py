@@ -17,34 +17,34 @@ from regard.choose import must
 
 
 @dataclass(frozen=True)
-class Views:
+class ImageAugment:
     """How pictures are looked at."""
 
-    side: int | None = None  # pixels of a side; as most pictures have it unless given
+    image_size: int | None = None  # pixels of a side; as most pictures have it unless given
     shift: int = 0  # in training, move a picture by up to so many pixels
     flip: bool = False  # in training, mirror half of the pictures
-    turn: float = 0.0  # in training, turn a picture by up to so many degrees
+    rotate: float = 0.0  # in training, turn a picture by up to so many degrees
     zoom: float = 0.0  # in training, make it larger or smaller by up to this share
-    tint: float = 0.0  # in training, make each colour stronger or weaker by up to this share
+    color_jitter: float = 0.0  # in training, make each colour stronger or weaker by up to this share
 
     def __post_init__(self) -> None:
         must(
             self,
-            side=(self.side is None or self.side >= 1, "at least 1"),
+            image_size=(self.image_size is None or self.image_size >= 1, "at least 1"),
             shift=(self.shift >= 0, "0 or more"),
-            turn=(0 <= self.turn <= 180, "from 0 to 180"),
+            rotate=(0 <= self.rotate <= 180, "from 0 to 180"),
             zoom=(0 <= self.zoom < 1, "at least 0 and below 1"),
-            tint=(0 <= self.tint < 1, "at least 0 and below 1"),
+            color_jitter=(0 <= self.color_jitter < 1, "at least 0 and below 1"),
         )
 
-    def seen(self, pixels: Tensor) -> Tensor:
+    def augment(self, pixels: Tensor) -> Tensor:
         """(B,C,H,W), from 0 to 255, each picture in a way of its own."""
         if self.shift or self.flip:
             pixels = moved(pixels, self.shift, self.flip)
-        if self.turn or self.zoom:
-            pixels = turned(pixels, self.turn, self.zoom)
-        if self.tint:
-            pixels = tinted(pixels, self.tint)
+        if self.rotate or self.zoom:
+            pixels = turned(pixels, self.rotate, self.zoom)
+        if self.color_jitter:
+            pixels = tinted(pixels, self.color_jitter)
         return pixels
 
 
@@ -60,16 +60,16 @@ def moved(pixels: Tensor, shift: int, flip: bool) -> Tensor:
     return pixels.flatten(2).gather(2, source[:, None].expand(-1, channels, -1)).view_as(pixels)
 
 
-def turned(pixels: Tensor, turn: float, zoom: float) -> Tensor:
+def turned(pixels: Tensor, rotate: float, zoom: float) -> Tensor:
     """Each about its middle; what comes in at the edge repeats it."""
     luck = torch.rand(2, len(pixels), device=pixels.device) * 2 - 1
-    angle, size = luck[0] * math.radians(turn), 1 + luck[1] * zoom
+    angle, size = luck[0] * math.radians(rotate), 1 + luck[1] * zoom
     cos, sin, none = angle.cos() / size, angle.sin() / size, torch.zeros_like(angle)
     maps = torch.stack((cos, -sin, none, sin, cos, none), 1).view(-1, 2, 3)
     grid = F.affine_grid(maps, list(pixels.shape), align_corners=False)
     return F.grid_sample(pixels.float(), grid, padding_mode="border", align_corners=False)
 
 
-def tinted(pixels: Tensor, tint: float) -> Tensor:
+def tinted(pixels: Tensor, color_jitter: float) -> Tensor:
     luck = torch.rand(*pixels.shape[:2], 1, 1, device=pixels.device) * 2 - 1  # (B,C,1,1)
-    return (pixels * (1 + luck * tint)).clamp(0, 255)
+    return (pixels * (1 + luck * color_jitter)).clamp(0, 255)

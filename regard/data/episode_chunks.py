@@ -14,7 +14,7 @@ import numpy.typing as npt
 from regard.data.batches import Ints
 
 
-class Stretches:
+class EpisodeChunks:
     """`arrays` have all steps of all episodes along their first axis; a step counts as `tokens`."""
 
     def __init__(self, steps: Ints, arrays: tuple[npt.NDArray[Any], ...], longest: int, tokens: int = 1):
@@ -29,7 +29,7 @@ class Stretches:
         size = max(1, budget // (self.longest * self.tokens))
         return [found[i : i + size] for i in range(0, len(found), size)]
 
-    def in_order(self) -> Ints:
+    def sequential_chunks(self) -> Ints:
         return self.cut(np.full(len(self.begins), self.longest))
 
     def cut(self, first: Ints) -> Ints:
@@ -41,7 +41,7 @@ class Stretches:
                 found.append(start * self.longest + stop - start - 1)
         return np.array(found, np.int64)
 
-    def place(self, number: int) -> tuple[int, int, int]:
+    def locate(self, number: int) -> tuple[int, int, int]:
         """Which episode a stretch is of, counted from 0, its first step there, and how many steps it has."""
         start, steps = number // self.longest, number % self.longest + 1
         episode = int(np.searchsorted(self.ends, start, "right"))

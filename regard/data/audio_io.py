@@ -27,10 +27,10 @@ RATES = (1_000, 400_000)  # samples a second: outside of these, somebody has mis
 
 class Recording(NamedTuple):
     samples: Samples
-    rate: int  # samples a second
+    sampling_rate: int  # samples a second
 
 
-def open_sound(file: str | Path) -> Recording:
+def open_audio(file: str | Path) -> Recording:
     """A single sound."""
     found = decode(Path(file))
     if isinstance(found, str):
@@ -55,8 +55,8 @@ def decode(file: Path) -> Recording | str:
         return f"{type(error).__name__}: {error}"
     if isinstance(found, str):
         return found
-    if not RATES[0] <= found.rate <= RATES[1]:
-        return f"{found.rate:,} samples a second are not between {RATES[0]:,} and {RATES[1]:,}"
+    if not RATES[0] <= found.sampling_rate <= RATES[1]:
+        return f"{found.sampling_rate:,} samples a second are not between {RATES[0]:,} and {RATES[1]:,}"
     if not len(found.samples):
         return "it is empty: there is a header, and not a single sample"
     if int(found.samples.max()) - int(found.samples.min()) <= SILENCE:
@@ -68,7 +68,7 @@ def from_wav(file: Path) -> Recording | str:
     """8, 16, 24 or 32 bits, by the standard library."""
     try:
         with wave.open(str(file), "rb") as opened:
-            channels, width, rate, frames = opened.getparams()[:4]
+            channels, width, sampling_rate, frames = opened.getparams()[:4]
             content = opened.readframes(frames)
     except wave.Error as error:
         if "unknown format" in str(error):  # decimals, or packed
@@ -76,7 +76,7 @@ def from_wav(file: Path) -> Recording | str:
         return f"this is no wav file: {error}"
     if len(content) != frames * channels * width:
         return f"it is cut off: {frames:,} samples are promised, and {len(content) // (channels * width):,} are there"
-    return Recording(mixed(to_samples(content, width).reshape(-1, channels)), rate)
+    return Recording(mixed(to_samples(content, width).reshape(-1, channels)), sampling_rate)
 
 
 def to_samples(content: bytes, width: int) -> Samples:
@@ -101,10 +101,10 @@ def from_other(file: Path) -> Recording | str:
     try:
         told = soundfile.info(str(file))
         must_unpack(file, 2 * told.frames * told.channels)
-        samples, rate = soundfile.read(str(file), dtype="int16", always_2d=True)
+        samples, sampling_rate = soundfile.read(str(file), dtype="int16", always_2d=True)
     except soundfile.SoundFileError as error:
         return f"soundfile cannot read it: {error}"
-    return Recording(mixed(samples), int(rate))
+    return Recording(mixed(samples), int(sampling_rate))
 
 
 def mixed(channels: npt.NDArray[np.int16]) -> Samples:
