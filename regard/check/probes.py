@@ -124,7 +124,7 @@ def build_probes(loaded: Loaded, lines: Sequence[str] | None = None, seed: int =
 
 def molecule_probes(task: Any, lines: Sequence[str] | None) -> Probes:
     """Molecules of one size, which need no padding, and of atoms in the model's vocabulary."""
-    texts = [path.bare for path in paths.paths(MOLECULE_POOL)] if lines is None else lines
+    texts = [path.unmarked_smiles for path in paths.paths(MOLECULE_POOL)] if lines is None else lines
     parsed = map(parse_molecule, filter(str.strip, texts))
     known = [row for row in parsed if not task.molecules.unknown_element(row)]
     sizes = Counter(len(row.graph.atoms) for row in known)

@@ -1,11 +1,10 @@
-"""Hearing: in training a sound is hardly ever heard twice in the same way, nor by the same voice.
+"""Audio augmentation: random changes of log-mel frames in training.
 
-tempo, shift     frame_t  <-  frame at (t - a) / s          as if said faster, earlier or later
-tract, pitch     mel_m    <-  mel at m / w - p              a shorter throat: all resonances are higher (Jaitly & Hinton
-                                                            2013)
-colour           + a smooth curve over the mels             another microphone
-noise            log(e^x + e^n)                             another room
-masks            some mels, and some of the time, become the mean          (Park et al. 2019, SpecAugment)
+tempo, shift     frame_t  <-  frame at (t - a) / s          faster or slower speech, starting earlier or later
+vtlp, pitch      mel_m    <-  mel at m / w - p              vocal tract length perturbation (Jaitly & Hinton 2013)
+random_eq        + a smooth curve over the mels             another microphone
+noise            log(e^x + e^n)                             background noise
+spec_augment     a range of mels and a range of time are replaced by the mean          (Park et al. 2019, SpecAugment)
 """
 
 from __future__ import annotations
@@ -18,24 +17,24 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.choose import must
-from regard.data.logmel import to_log
+from regard.data.logmel import decibels_to_log
 
-QUIET = -55.0  # decibels below the loudest, of the least noise
+MIN_NOISE = -55.0  # decibels relative to the loudest frame, the lowest noise level that is drawn
 
 
 @dataclass(frozen=True)
 class AudioAugment:
-    """How sounds are heard."""
+    """Log-mel features and audio augmentation."""
 
-    mels: int = 40  # bands of pitch, numbers in a frame of a hundredth of a second
-    stride: int = 2  # frames that become one token: 1, 2, 4, 8 or 16
-    shift: int = 6  # in training, let a sound begin and end up to so many frames later; a third of that earlier
-    tempo: float = 0.1  # in training, make it slower or faster by up to this share
-    vtlp: float = 0.1  # in training, stretch the bands by up to this share: another throat
-    pitch: float = 1.5  # in training, move them by up to so many bands: another voice
-    random_eq: float = 4.0  # in training, make some bands louder than others by up to so many decibels
-    noise: float = -25.0  # in training, the loudest noise, in decibels beside the sound; -100 for none
-    spec_augment: float = 0.1  # in training, hide up to this share of the bands, and of the time
+    mels: int = 40  # mel filters, the numbers of a 10 ms frame
+    stride: int = 2  # frames per token: 1, 2, 4, 8 or 16
+    shift: int = 6  # augmentation: pad start and end by up to so many frames each, or cut up to a third of that
+    tempo: float = 0.1  # augmentation: change the tempo by a factor of 1 ± at most this
+    vtlp: float = 0.1  # augmentation: vocal tract length perturbation, stretch the mels by a factor of 1 ± at most this
+    pitch: float = 1.5  # augmentation: shift the mels up or down by at most so many mels
+    random_eq: float = 4.0  # augmentation: random equalisation of the mels, in decibels
+    noise: float = -25.0  # augmentation: highest noise level, in decibels relative to the loudest frame; -100: no noise
+    spec_augment: float = 0.1  # augmentation: mask at most this share of the mels and of the frames (SpecAugment)
 
     def __post_init__(self) -> None:
         must(
@@ -52,77 +51,76 @@ class AudioAugment:
         )
 
     def augment(self, frames: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """(B,T,mels) and how long each is: changed, each in a way of its own, but for what is hidden."""
+        """Frames (B,T,mels) and their lengths (B,) after all augmentations but SpecAugment, which follows
+        normalisation. Each clip has random numbers of its own."""
         if self.shift or self.tempo or self.vtlp or self.pitch:
-            frames, lengths = moved(frames, lengths, self.shift, self.tempo, self.vtlp, self.pitch)
+            frames, lengths = warp(frames, lengths, self.shift, self.tempo, self.vtlp, self.pitch)
         if self.random_eq:
-            frames = frames + coloured(len(frames), frames.size(2), to_log(self.random_eq))
+            frames = frames + random_eq_curves(len(frames), frames.size(2), decibels_to_log(self.random_eq))
         if self.noise > -100:
-            frames = noisy(frames, lengths, to_log(QUIET), to_log(self.noise))
+            frames = add_noise(frames, lengths, decibels_to_log(MIN_NOISE), decibels_to_log(self.noise))
         return frames, lengths
 
 
-def real_frames(frames: Tensor, lengths: Tensor) -> Tensor:
-    """(B,T), True where there is sound."""
+def frame_mask(frames: Tensor, lengths: Tensor) -> Tensor:
+    """(B,T), True for frames, False for padding."""
     return torch.arange(frames.size(1)) < lengths[:, None]
 
 
-def about(count: int, most: float) -> Tensor:
-    """(count,) numbers from -most to most."""
-    return (torch.rand(count) * 2 - 1) * most
+def uniform(count: int, limit: float) -> Tensor:
+    """(count,) random numbers between -limit and limit."""
+    return (torch.rand(count) * 2 - 1) * limit
 
 
-def moved(
-    frames: Tensor, lengths: Tensor, shift: int, tempo: float, vtlp: float, pitch: float
-) -> tuple[Tensor, Tensor]:
-    """Every frame and mel is taken from between those of another time and pitch; before the beginning and after the end
-    it is as quiet as each mel gets."""
+def warp(frames: Tensor, lengths: Tensor, shift: int, tempo: float, vtlp: float, pitch: float) -> tuple[Tensor, Tensor]:
+    """Resamples time and mels by linear interpolation. New frames before the start and after the end take the minimum
+    of each mel."""
     B, T, M = frames.shape
-    speed = 1 + about(B, tempo)
+    speed = 1 + uniform(B, tempo)
     before, after = ((torch.rand(2, B) * 4 / 3 - 1 / 3) * shift).round().long()
-    least = (lengths * speed).round().long().clamp(min=1)
-    longer = (least + before + after).clamp(min=1)
-    time = (torch.arange(int(longer.max())) - before[:, None]) / speed[:, None]  # (B,T')
-    within = (time >= -0.5) & (time <= lengths[:, None] - 0.5)
+    stretched = (lengths * speed).round().long().clamp(min=1)
+    new_lengths = (stretched + before + after).clamp(min=1)
+    time = (torch.arange(int(new_lengths.max())) - before[:, None]) / speed[:, None]  # (B,T')
+    inside = (time >= -0.5) & (time <= lengths[:, None] - 0.5)
     time = time.clamp(min=0).minimum(lengths[:, None] - 1)
     middle = (M - 1) / 2
-    band = (torch.arange(M) - middle) / (1 + about(B, vtlp))[:, None] + middle + about(B, pitch)[:, None]  # (B,M)
+    mel = (torch.arange(M) - middle) / (1 + uniform(B, vtlp))[:, None] + middle + uniform(B, pitch)[:, None]  # (B,M)
     grid = torch.stack(
         (
-            (band * 2 / max(1, M - 1) - 1)[:, None, :].expand(-1, time.size(1), -1),
+            (mel * 2 / max(1, M - 1) - 1)[:, None, :].expand(-1, time.size(1), -1),
             (time * 2 / max(1, T - 1) - 1)[:, :, None].expand(-1, -1, M),
         ),
         -1,
     )  # (B,T',M,2)
-    found = F.grid_sample(frames[:, None], grid, padding_mode="border", align_corners=True)[:, 0]
-    quiet = frames.masked_fill(~real_frames(frames, lengths)[:, :, None], math.inf).amin(1, keepdim=True)  # (B,1,M)
-    return torch.where(within[:, :, None], found, quiet), longer
+    warped = F.grid_sample(frames[:, None], grid, padding_mode="border", align_corners=True)[:, 0]
+    quiet = frames.masked_fill(~frame_mask(frames, lengths)[:, :, None], math.inf).amin(1, keepdim=True)  # (B,1,M)
+    return torch.where(inside[:, :, None], warped, quiet), new_lengths
 
 
-def coloured(count: int, mels: int, most: float) -> Tensor:
-    """(B,1,mels): a slope, and a wave or two."""
-    place = torch.linspace(0, 1, mels)
-    curve = sum(about(count, most / n)[:, None] * torch.cos(math.pi * n * place) for n in (1, 2, 3))
+def random_eq_curves(count: int, mels: int, limit: float) -> Tensor:
+    """(B,1,mels): random sums of three cosines."""
+    x = torch.linspace(0, 1, mels)
+    curve = sum(uniform(count, limit / n)[:, None] * torch.cos(math.pi * n * x) for n in (1, 2, 3))
     return torch.as_tensor(curve)[:, None]
 
 
-def noisy(frames: Tensor, lengths: Tensor, least: float, most: float) -> Tensor:
-    """Of a level and a slope of its own for each clip, and as uneven as noise is."""
+def add_noise(frames: Tensor, lengths: Tensor, min_level: float, max_level: float) -> Tensor:
+    """Adds noise with a random level and spectral slope per clip; its power is exponentially distributed."""
     B, T, M = frames.shape
-    loudest = frames.masked_fill(~real_frames(frames, lengths)[:, :, None], -math.inf).amax((1, 2))  # (B,)
-    level = loudest + least + torch.rand(B) * max(0.0, most - least)
-    slope = about(B, 2.0)[:, None] * torch.linspace(-1, 1, M)  # (B,M)
-    uneven = -torch.rand(B, T, M).clamp(min=1e-4).log()
-    return torch.logaddexp(frames, level[:, None, None] + slope[:, None] + uneven.log())
+    loudest = frames.masked_fill(~frame_mask(frames, lengths)[:, :, None], -math.inf).amax((1, 2))  # (B,)
+    level = loudest + min_level + torch.rand(B) * max(0.0, max_level - min_level)
+    slope = uniform(B, 2.0)[:, None] * torch.linspace(-1, 1, M)  # (B,M)
+    power = -torch.rand(B, T, M).clamp(min=1e-4).log()
+    return torch.logaddexp(frames, level[:, None, None] + slope[:, None] + power.log())
 
 
 def spec_augment(frames: Tensor, lengths: Tensor, share: float) -> Tensor:
-    """One stretch of time and one of mels become 0, the mean."""
+    """Masks one range of time and one range of mels with 0, the mean of normalised frames."""
     B, T, M = frames.shape
-    places = []
-    for count, longest in ((T, lengths.float()), (M, torch.full((B,), float(M)))):
-        wide = torch.rand(B) * share * longest
-        start = torch.rand(B) * (longest - wide)
-        at = torch.arange(count)
-        places.append((at >= start[:, None]) & (at < (start + wide)[:, None]))  # (B,T), (B,M)
-    return frames.masked_fill(places[0][:, :, None] | places[1][:, None], 0.0)
+    masks = []
+    for count, total in ((T, lengths.float()), (M, torch.full((B,), float(M)))):
+        width = torch.rand(B) * share * total
+        start = torch.rand(B) * (total - width)
+        index = torch.arange(count)
+        masks.append((index >= start[:, None]) & (index < (start + width)[:, None]))  # (B,T), (B,M)
+    return frames.masked_fill(masks[0][:, :, None] | masks[1][:, None], 0.0)

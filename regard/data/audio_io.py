@@ -1,6 +1,6 @@
-"""A recording from a file: wav by the standard library, whatever else there is by soundfile, if installed.
+"""Decodes audio files: wav with the standard library, all other formats with soundfile if it is installed.
 
-Samples are whole numbers of 16 bits, of one channel: several are mixed.
+Samples are int16, of one channel; several channels are mixed down.
 """
 
 from __future__ import annotations
@@ -18,71 +18,71 @@ from regard.hub.files import must_unpack
 
 Samples = npt.NDArray[np.int16]
 
-OTHERS = (".flac", ".ogg", ".mp3", ".aiff", ".aif", ".au", ".opus")  # that soundfile reads
-ENDINGS = (".wav", *OTHERS)
-LOUDEST = 32768  # of 16 bits
-SILENCE = 8  # a sound that nowhere differs by more is silent
-RATES = (1_000, 400_000)  # samples a second: outside of these, somebody has mistaken a number
+SOUNDFILE_FORMATS = (".flac", ".ogg", ".mp3", ".aiff", ".aif", ".au", ".opus")
+AUDIO_FORMATS = (".wav", *SOUNDFILE_FORMATS)
+FULL_SCALE = 32768  # of int16
+SILENCE = 8  # a recording whose samples differ by no more is silent
+SAMPLING_RATES = (1_000, 400_000)  # Hz; a rate outside this range is an error in the file's header
 
 
 class Recording(NamedTuple):
     samples: Samples
-    sampling_rate: int  # samples a second
+    sampling_rate: int  # Hz
 
 
 def open_audio(file: str | Path) -> Recording:
-    """A single sound."""
-    found = decode(Path(file))
-    if isinstance(found, str):
-        raise ValueError(f"{file}: {found}" if found == MISSING else f"{file}: not a sound ({found})")
-    return found
+    recording = decode_audio(Path(file))
+    if isinstance(recording, str):
+        raise ValueError(f"{file}: {recording}" if recording == MISSING else f"{file}: not audio ({recording})")
+    return recording
 
 
-def decode(file: Path) -> Recording | str:
-    """What is recorded, or what is wrong with it."""
+def decode_audio(file: Path) -> Recording | str:
+    """The recording, or an error message."""
     if not os.path.exists(file):
         return MISSING
-    ending = file.suffix.lower()
-    if ending not in ENDINGS:
-        return f"sounds are named {', '.join(ENDINGS)}, not {ending!r}"
+    suffix = file.suffix.lower()
+    if suffix not in AUDIO_FORMATS:
+        return f"audio files are named {', '.join(AUDIO_FORMATS)}, not {suffix!r}"
     if file.exists() and not file.is_file():
         return "it is a folder, a pipe or a device, not a file"
     try:
-        found = from_wav(file) if ending == ".wav" else from_other(file)
+        recording = read_wav(file) if suffix == ".wav" else read_soundfile(file)
     except EOFError:
-        return f"it ends too early: {file.stat().st_size:,} bytes are no whole wav file"
-    except Exception as error:  # a broken file leads the readers into nearly every error there is
+        return f"it is truncated: {file.stat().st_size:,} bytes are no complete wav file"
+    except Exception as error:  # a broken file makes the decoders raise nearly any error
         return f"{type(error).__name__}: {error}"
-    if isinstance(found, str):
-        return found
-    if not RATES[0] <= found.sampling_rate <= RATES[1]:
-        return f"{found.sampling_rate:,} samples a second are not between {RATES[0]:,} and {RATES[1]:,}"
-    if not len(found.samples):
-        return "it is empty: there is a header, and not a single sample"
-    if int(found.samples.max()) - int(found.samples.min()) <= SILENCE:
-        return f"it is silent: none of its {len(found.samples):,} samples differs from the others"
-    return found
+    if isinstance(recording, str):
+        return recording
+    samples, sampling_rate = recording
+    if not SAMPLING_RATES[0] <= sampling_rate <= SAMPLING_RATES[1]:
+        return f"a sampling rate of {sampling_rate:,} Hz is not between {SAMPLING_RATES[0]:,} and {SAMPLING_RATES[1]:,}"
+    if not len(samples):
+        return "it is empty: there is a header, but no sample"
+    if int(samples.max()) - int(samples.min()) <= SILENCE:
+        return f"it is silent: all of its {len(samples):,} samples are equal"
+    return recording
 
 
-def from_wav(file: Path) -> Recording | str:
-    """8, 16, 24 or 32 bits, by the standard library."""
+def read_wav(file: Path) -> Recording | str:
+    """PCM of 8, 16, 24 or 32 bits, with the standard library."""
     try:
         with wave.open(str(file), "rb") as opened:
             channels, width, sampling_rate, frames = opened.getparams()[:4]
             content = opened.readframes(frames)
     except wave.Error as error:
-        if "unknown format" in str(error):  # decimals, or packed
-            return from_other(file)
+        if "unknown format" in str(error):  # floating point, or compressed
+            return read_soundfile(file)
         return f"this is no wav file: {error}"
     if len(content) != frames * channels * width:
-        return f"it is cut off: {frames:,} samples are promised, and {len(content) // (channels * width):,} are there"
-    return Recording(mixed(to_samples(content, width).reshape(-1, channels)), sampling_rate)
+        return f"it is truncated: {frames:,} samples are promised, the file has {len(content) // (channels * width):,}"
+    return Recording(mix_down(to_samples(content, width).reshape(-1, channels)), sampling_rate)
 
 
 def to_samples(content: bytes, width: int) -> Samples:
-    """The upper 16 bits of each."""
+    """The upper 16 bits of each sample of `width` bytes."""
     match width:
-        case 1:  # the only ones without a sign
+        case 1:  # the only unsigned format
             return (np.frombuffer(content, np.uint8).astype(np.int16) - 128) * 256
         case 2:
             return np.frombuffer(content, "<i2").astype(np.int16)
@@ -90,24 +90,24 @@ def to_samples(content: bytes, width: int) -> Samples:
             return np.frombuffer(content, np.uint8).reshape(-1, 3)[:, 1:].copy().view("<i2")[:, 0].astype(np.int16)
         case 4:
             return (np.frombuffer(content, "<i4") >> 16).astype(np.int16)
-    raise ValueError(f"samples of {8 * width} bits cannot be read, but those of 8, 16, 24 and 32")
+    raise ValueError(f"samples of {8 * width} bits are not supported, only 8, 16, 24 and 32")
 
 
-def from_other(file: Path) -> Recording | str:
+def read_soundfile(file: Path) -> Recording | str:
     try:
         import soundfile
-    except (ImportError, OSError):  # OSError where the library behind it is missing
-        return 'only wav files of whole numbers are read without soundfile: pip install "regard[speech]", or convert it'
+    except (ImportError, OSError):  # OSError if libsndfile is missing
+        return 'only PCM wav files are read without soundfile: pip install "regard[speech]", or convert it'
     try:
-        told = soundfile.info(str(file))
-        must_unpack(file, 2 * told.frames * told.channels)
+        info = soundfile.info(str(file))
+        must_unpack(file, 2 * info.frames * info.channels)
         samples, sampling_rate = soundfile.read(str(file), dtype="int16", always_2d=True)
     except soundfile.SoundFileError as error:
         return f"soundfile cannot read it: {error}"
-    return Recording(mixed(samples), int(sampling_rate))
+    return Recording(mix_down(samples), int(sampling_rate))
 
 
-def mixed(channels: npt.NDArray[np.int16]) -> Samples:
+def mix_down(channels: npt.NDArray[np.int16]) -> Samples:
     """(N, channels) to (N,)."""
     if channels.shape[1] == 1:
         return np.ascontiguousarray(channels[:, 0])

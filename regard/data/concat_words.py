@@ -1,9 +1,9 @@
-"""Single words become strings of words: clips of one speaker, one after the other, with pauses between them.
+"""Concatenates recordings of single words to recordings of word sequences: clips of one speaker, with pauses between.
 
 seven + pause + one + pause + one          ->          "seven one one"
 
-So a folder of single words is enough to learn to write down a row of them. Which clips and which pauses follows from a
-seed; no two sets may share a clip, so a folder is divided before anything is joined.
+So a folder of single words is enough to train speech recognition. The clips and the pauses follow from a seed. Training
+and validation set share no clip, because the clips are split before they are concatenated.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from regard.data.audio_io import Samples
 from regard.data.lines import Bad
 from regard.data.text import hold_out
 
-WORDS = (1, 7)  # in a string: short ones are more frequent, so that as many words are in strings of each length
+WORDS = (1, 7)  # least and most words of a sequence; a length n has probability ∝ 1/n, so all lengths share the words
 PAUSE = (0.02, 0.3)  # seconds
-HISS = 12  # the loudest that a pause may be, of 32768
-STRINGS = 2  # for each clip
+PAUSE_NOISE = 12  # largest standard deviation of the noise in a pause, in int16 units
+SEQUENCES_PER_CLIP = 2
 
 
 def concat_words(
     clips: Iterable[LabelledAudio | Bad], count: int | None = None, seed: int = 0
 ) -> Iterator[TranscribedAudio | Bad]:
-    """`count` strings; two for each clip unless given. What cannot be used passes through."""
+    """Yields `count` sequences, by default two per clip. Bad rows pass through."""
     rows: list[LabelledAudio] = []
     for clip in clips:
         if isinstance(clip, Bad):
@@ -35,45 +35,41 @@ def concat_words(
         else:
             rows.append(clip)
     if rows:
-        yield from strings(rows, STRINGS * len(rows) if count is None else count, seed)
+        yield from draw_sequences(rows, SEQUENCES_PER_CLIP * len(rows) if count is None else count, seed)
 
 
-def strings(rows: list[LabelledAudio], count: int, seed: int) -> Iterator[TranscribedAudio]:
-    luck = random.Random(seed)
+def draw_sequences(rows: list[LabelledAudio], count: int, seed: int) -> Iterator[TranscribedAudio]:
+    rng = random.Random(seed)
     speakers: dict[str, list[LabelledAudio]] = {}
     for row in rows:
         speakers.setdefault(row.speaker, []).append(row)
     lengths = range(WORDS[0], WORDS[1] + 1)
-    for many in luck.choices(lengths, [1 / length for length in lengths], k=count):
-        own = speakers[luck.choice(rows).speaker]  # who has said more is heard more often
-        said = [luck.choice(own) for _ in range(many)]
+    for length in rng.choices(lengths, [1 / length for length in lengths], k=count):
+        clips = speakers[rng.choice(rows).speaker]  # a speaker's share is that of the clips
+        words = [rng.choice(clips) for _ in range(length)]
         parts: list[Samples] = []
-        for clip in said:
-            parts += [pause(luck, clip.sampling_rate), clip.samples]
-        text = " ".join(clip.labels[0] for clip in said)
+        for clip in words:
+            parts += [draw_pause(rng, clip.sampling_rate), clip.samples]
+        text, first = " ".join(clip.labels[0] for clip in words), words[0]
         yield TranscribedAudio(
-            (*parts, pause(luck, said[0].sampling_rate)), text, said[0].sampling_rate, said[0].file, said[0].line
+            (*parts, draw_pause(rng, first.sampling_rate)), text, first.sampling_rate, first.file, first.line
         )
 
 
-def pause(luck: random.Random, sampling_rate: int) -> Samples:
-    """Never quite silent, as no room is."""
-    noise = np.random.default_rng(luck.getrandbits(32))
-    return (
-        (noise.standard_normal(int(luck.uniform(*PAUSE) * sampling_rate)) * luck.uniform(0, HISS))
-        .round()
-        .astype(np.int16)
-    )
+def draw_pause(rng: random.Random, sampling_rate: int) -> Samples:
+    """White noise of random length and level."""
+    noise, length = np.random.default_rng(rng.getrandbits(32)), int(rng.uniform(*PAUSE) * sampling_rate)
+    return (noise.standard_normal(length) * rng.uniform(0, PAUSE_NOISE)).round().astype(np.int16)
 
 
 def split_and_concat(
     clips: Iterable[LabelledAudio | Bad], share: Callable[[float], float]
 ) -> dict[str, Iterator[TranscribedAudio | Bad]]:
-    """Strings to train on, and strings of held-out clips."""
-    found = list(clips)
-    bad = [clip for clip in found if isinstance(clip, Bad)]
-    good = [clip for clip in found if isinstance(clip, LabelledAudio)]
+    """A training and a validation set of sequences, from disjoint sets of clips."""
+    rows = list(clips)
+    bad = [clip for clip in rows if isinstance(clip, Bad)]
+    good = [clip for clip in rows if isinstance(clip, LabelledAudio)]
     if bad and len(good) < 2:
-        return {"train": concat_words(found)}  # which will be refused for what is bad
-    kept, held = hold_out(good, share(len(good)))
-    return {"train": concat_words([*bad, *kept]), "valid": concat_words(held, seed=1)}
+        return {"train": concat_words(rows)}  # the bad rows will stop the run
+    train, valid = hold_out(good, share(len(good)))
+    return {"train": concat_words([*bad, *train]), "valid": concat_words(valid, seed=1)}

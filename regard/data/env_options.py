@@ -1,4 +1,4 @@
-"""Experience: episodes that are not read from files but lived. Which world, and how much of it."""
+"""Options of training in an environment instead of from files."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from regard.choose import must
 
 @dataclass(frozen=True)
 class EnvOptions:
-    """Where to act, and for how long."""
+    """The environment to train in."""
 
-    env: str | None = None  # learn to act in this environment of gymnasium, in place of files: CartPole-v1 ...
-    hide: tuple[int, ...] = ()  # numbers of its observations that are not shown, counted from 0
-    real_steps: int = 3000  # steps in the environment, all told
-    history: int | None = None  # observations that the policy looks at; 1 unless given, 4 where some are hidden
+    env: str | None = None  # train in this gymnasium environment instead of from files: CartPole-v1 ...
+    hide: tuple[int, ...] = ()  # with --env: indices of observation entries, from 0, that are hidden from the policy
+    real_steps: int = 3000  # with --env: number of environment steps in all rounds together
+    history: int | None = None  # with --env: latest observations in the policy's input; default 1, or 4 with --hide
 
     def __post_init__(self) -> None:
-        usual = {name: field.default for name, field in self.__dataclass_fields__.items()}
-        lived = {name: self.env is not None or getattr(self, name) == usual[name] for name in usual}
-        must(self, **{name: (fine, "given together with --env") for name, fine in lived.items()})
+        defaults = {name: field.default for name, field in self.__dataclass_fields__.items()}
+        allowed = {name: self.env is not None or getattr(self, name) == defaults[name] for name in defaults}
+        must(self, **{name: (fine, "given together with --env") for name, fine in allowed.items()})
         must(
             self,
             real_steps=(100 <= self.real_steps <= 10**8, "at least 100, and at most 100,000,000"),

@@ -1,7 +1,6 @@
-"""Episodes as one long row of steps, learnt from in stretches: a few steps of one episode, known by one number.
+"""Trains on chunks of episodes: consecutive steps of one episode, identified by one integer.
 
-Where an episode is cut follows from (seed, epoch): in an epoch every step is learnt from exactly once, and in another
-one with other steps before it.
+The chunk boundaries follow from (seed, epoch): each epoch contains every step exactly once, with other boundaries.
 """
 
 from __future__ import annotations
@@ -15,45 +14,45 @@ from regard.data.batches import Ints
 
 
 class EpisodeChunks:
-    """`arrays` have all steps of all episodes along their first axis; a step counts as `tokens`."""
+    """`arrays` contain the steps of all episodes along their first axis. A step counts as `tokens` tokens."""
 
-    def __init__(self, steps: Ints, arrays: tuple[npt.NDArray[Any], ...], longest: int, tokens: int = 1):
-        self.arrays, self.longest, self.tokens = arrays, longest, tokens
+    def __init__(self, steps: Ints, arrays: tuple[npt.NDArray[Any], ...], max_steps: int, tokens: int = 1):
+        self.arrays, self.max_steps, self.tokens = arrays, max_steps, tokens
         self.ends: Ints = steps.cumsum()
         self.begins: Ints = self.ends - steps
         self.units = int(steps.sum())
 
     def epoch(self, budget: int, seed: int, epoch: int) -> list[Ints]:
-        draw = np.random.default_rng([seed, epoch])
-        found = draw.permutation(self.cut(draw.integers(1, self.longest, len(self.begins), endpoint=True)))
-        size = max(1, budget // (self.longest * self.tokens))
-        return [found[i : i + size] for i in range(0, len(found), size)]
+        rng = np.random.default_rng([seed, epoch])
+        chunks = rng.permutation(self.cut(rng.integers(1, self.max_steps, len(self.begins), endpoint=True)))
+        size = max(1, budget // (self.max_steps * self.tokens))
+        return [chunks[i : i + size] for i in range(0, len(chunks), size)]
 
     def sequential_chunks(self) -> Ints:
-        return self.cut(np.full(len(self.begins), self.longest))
+        return self.cut(np.full(len(self.begins), self.max_steps))
 
     def cut(self, first: Ints) -> Ints:
-        """The numbers of all stretches; that of the first one in each episode is `first` steps long, if there are."""
-        found = []
+        """The ids of all chunks. The first chunk of episode i has at most first[i] steps, all others max_steps."""
+        ids = []
         for begin, end, steps in zip(self.begins.tolist(), self.ends.tolist(), first.tolist(), strict=True):
-            starts = [begin, *range(begin + steps, end, self.longest)]
+            starts = [begin, *range(begin + steps, end, self.max_steps)]
             for start, stop in zip(starts, [*starts[1:], end], strict=True):
-                found.append(start * self.longest + stop - start - 1)
-        return np.array(found, np.int64)
+                ids.append(start * self.max_steps + stop - start - 1)
+        return np.array(ids, np.int64)
 
-    def locate(self, number: int) -> tuple[int, int, int]:
-        """Which episode a stretch is of, counted from 0, its first step there, and how many steps it has."""
-        start, steps = number // self.longest, number % self.longest + 1
+    def locate(self, chunk: int) -> tuple[int, int, int]:
+        """The episode of a chunk, its first step in that episode, and its number of steps; all indices from 0."""
+        start, steps = chunk // self.max_steps, chunk % self.max_steps + 1
         episode = int(np.searchsorted(self.ends, start, "right"))
         return episode, start - int(self.begins[episode]), steps
 
-    def padded(self, numbers: Ints, fill: tuple[Any, ...]) -> list[npt.NDArray[Any]]:
-        """(B,T,...) of each array; behind the last step of a stretch stands what `fill` says."""
-        starts, steps = numbers // self.longest, numbers % self.longest + 1
-        made = []
+    def padded(self, chunks: Ints, fill: tuple[Any, ...]) -> list[npt.NDArray[Any]]:
+        """(B,T,...) of each array, padded with its value of `fill`."""
+        starts, steps = chunks // self.max_steps, chunks % self.max_steps + 1
+        batches = []
         for array, value in zip(self.arrays, fill, strict=True):
-            table = np.full((len(numbers), int(steps.max()), *array.shape[1:]), value, array.dtype)
-            for row, start, count in zip(table, starts.tolist(), steps.tolist(), strict=True):
+            batch = np.full((len(chunks), int(steps.max()), *array.shape[1:]), value, array.dtype)
+            for row, start, count in zip(batch, starts.tolist(), steps.tolist(), strict=True):
                 row[:count] = array[start : start + count]
-            made.append(table)
-        return made
+            batches.append(batch)
+        return batches

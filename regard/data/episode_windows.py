@@ -1,7 +1,7 @@
-"""Moments: windows cut out of episodes, so many steps each, to learn what follows each step.
+"""Trains on windows of episodes: fixed numbers of consecutive steps, from which a model predicts the next one.
 
-A window never leaves its episode; what is shorter is filled up. Every epoch cuts elsewhere, and each episode once more
-at its end: there lies what is rare.
+A window never crosses the end of its episode; a shorter episode is padded. Each epoch cuts at other positions, and adds
+one window at the end of each episode, so that terminations are not rare.
 """
 
 from __future__ import annotations
@@ -16,48 +16,48 @@ from regard.data.episodes import Episode, Floats
 
 
 class WindowBatch(NamedTuple):
-    observations: Floats  # (B, T+1, ...) as they were observed
+    observations: Floats  # (B, T+1, ...) as observed
     actions: Ints | None  # (B,T)
     rewards: Floats  # (B,T)
-    ends: Floats  # (B,T) 1 where the world ended the episode
-    lengths: Ints  # (B,) real steps
+    ends: Floats  # (B,T) 1 where the environment terminated the episode
+    lengths: Ints  # (B,) steps without padding
 
 
 class EpisodeWindows:
-    """`tokens` is how many vectors a step becomes. A row is the number of a window's first step among all steps."""
+    """A row is the index of a window's first step among all steps. A step counts as `tokens` tokens."""
 
     def __init__(self, episodes: Sequence[Episode], context: int, tokens: int):
         self.episodes, self.tokens = episodes, tokens
-        self.steps = np.array([one.steps for one in episodes])
+        self.steps = np.array([episode.steps for episode in episodes])
         self.context = min(context, int(self.steps.max()))
         self.begins = np.concatenate(([0], self.steps.cumsum()))
         self.units = int(np.minimum(self.context, self.steps_left(self.cut(None))).sum())
 
-    def cut(self, draw: np.random.Generator | None) -> Ints:
-        """Where windows begin."""
-        found = []
+    def cut(self, rng: np.random.Generator | None) -> Ints:
+        """The starts of all windows of an epoch; without `rng` the cuts begin at the first step of each episode."""
+        starts = []
         for begin, steps in zip(self.begins.tolist(), self.steps.tolist(), strict=False):
             last = max(0, steps - self.context)
-            first = int(draw.integers(min(self.context, last + 1))) if draw else 0
-            found.append(begin + np.append(np.arange(first, last, self.context), last))
-        return np.concatenate(found)
+            first = int(rng.integers(min(self.context, last + 1))) if rng else 0
+            starts.append(begin + np.append(np.arange(first, last, self.context), last))
+        return np.concatenate(starts)
 
     def all_starts(self) -> Ints:
-        """All windows there are: each step is the last of one that is full, or stands in the first of its episode."""
+        """The starts of all possible windows: every step ends one of them, or is in the first of its episode."""
         spans = zip(self.begins.tolist(), self.steps.tolist(), strict=False)
         return np.concatenate([begin + np.arange(max(1, steps - self.context + 1)) for begin, steps in spans])
 
     def epoch(self, budget: int, seed: int, epoch: int) -> list[Ints]:
-        draw = np.random.default_rng([seed, epoch])
-        starts, windows_per_batch = draw.permutation(self.cut(draw)), self.windows_per_batch(budget)
-        return [starts[i : i + windows_per_batch] for i in range(0, len(starts), windows_per_batch)]
+        rng = np.random.default_rng([seed, epoch])
+        starts, count = rng.permutation(self.cut(rng)), self.windows_per_batch(budget)
+        return [starts[i : i + count] for i in range(0, len(starts), count)]
 
     def windows_per_batch(self, budget: int) -> int:
-        """Windows of so many tokens together."""
+        """As many windows as `budget` tokens hold."""
         return max(1, budget // (self.context * self.tokens))
 
     def locate(self, starts: Ints) -> tuple[Ints, Ints]:
-        """Of which episode each window is, and with which of its steps it begins."""
+        """The episode of each window, and its first step in that episode."""
         number = np.searchsorted(self.begins, starts, "right") - 1
         return number, starts - self.begins[number]
 
@@ -69,14 +69,14 @@ class EpisodeWindows:
         lengths = np.minimum(self.context, self.steps_left(starts))
         B, T = len(starts), int(lengths.max())
         first = self.episodes[0]
-        seen = np.zeros((B, T + 1, *first.observations.shape[1:]), np.float32)
+        observations = np.zeros((B, T + 1, *first.observations.shape[1:]), np.float32)
         actions = None if first.actions is None else np.zeros((B, T), np.int64)
         rewards, ends = np.zeros((B, T), np.float32), np.zeros((B, T), np.float32)
-        for i, (number, a, length) in enumerate(zip(*self.locate(starts), lengths, strict=True)):
-            one = self.episodes[number]
-            seen[i, : length + 1] = one.as_float(a, a + length + 1)
-            rewards[i, :length] = one.rewards[a : a + length]
-            ends[i, length - 1] = one.terminated and a + length == one.steps
-            if actions is not None and one.actions is not None:
-                actions[i, :length] = one.actions[a : a + length]
-        return WindowBatch(seen, actions, rewards, ends, lengths)
+        for i, (number, start, length) in enumerate(zip(*self.locate(starts), lengths, strict=True)):
+            episode, end = self.episodes[number], start + length
+            observations[i, : length + 1] = episode.as_float(start, end + 1)
+            rewards[i, :length] = episode.rewards[start:end]
+            ends[i, length - 1] = episode.terminated and end == episode.steps
+            if actions is not None and episode.actions is not None:
+                actions[i, :length] = episode.actions[start:end]
+        return WindowBatch(observations, actions, rewards, ends, lengths)

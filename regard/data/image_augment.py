@@ -1,7 +1,7 @@
-"""Views: in training a picture is hardly ever seen twice in the same way.
+"""Image augmentation: random shift, flip, rotation, zoom and colour jitter in training.
 
-seen(p) = picture(A p + b)          A: a small turn and zoom, or a mirror;  b: a small move
-then each channel times 1 + t
+augmented(p) = image(A p + b)          A: rotation and zoom, or a flip;  b: a shift
+then each channel is multiplied by 1 + t
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from regard.choose import must
 
 @dataclass(frozen=True)
 class ImageAugment:
-    """How pictures are looked at."""
+    """Image size and augmentation."""
 
-    image_size: int | None = None  # pixels of a side; as most pictures have it unless given
-    shift: int = 0  # in training, move a picture by up to so many pixels
-    flip: bool = False  # in training, mirror half of the pictures
-    rotate: float = 0.0  # in training, turn a picture by up to so many degrees
-    zoom: float = 0.0  # in training, make it larger or smaller by up to this share
-    color_jitter: float = 0.0  # in training, make each colour stronger or weaker by up to this share
+    image_size: int | None = None  # height and width of images in pixels; default: their most common longer edge
+    shift: int = 0  # augmentation: maximal random shift in each direction, in pixels
+    flip: bool = False  # augmentation: flip images horizontally with probability 0.5
+    rotate: float = 0.0  # augmentation: maximal random rotation, in degrees
+    zoom: float = 0.0  # augmentation: random zoom by a factor of 1 ± at most this
+    color_jitter: float = 0.0  # augmentation: multiply each colour channel by a random factor of 1 ± at most this
 
     def __post_init__(self) -> None:
         must(
@@ -38,38 +38,38 @@ class ImageAugment:
         )
 
     def augment(self, pixels: Tensor) -> Tensor:
-        """(B,C,H,W), from 0 to 255, each picture in a way of its own."""
+        """(B,C,H,W), from 0 to 255; each image with random numbers of its own."""
         if self.shift or self.flip:
-            pixels = moved(pixels, self.shift, self.flip)
+            pixels = shift_and_flip(pixels, self.shift, self.flip)
         if self.rotate or self.zoom:
-            pixels = turned(pixels, self.rotate, self.zoom)
+            pixels = rotate_and_zoom(pixels, self.rotate, self.zoom)
         if self.color_jitter:
-            pixels = tinted(pixels, self.color_jitter)
+            pixels = scale_channels(pixels, self.color_jitter)
         return pixels
 
 
-def moved(pixels: Tensor, shift: int, flip: bool) -> Tensor:
-    """Each picture moved by up to `shift` pixels both ways, its edge repeated; if `flip`, half of them mirrored."""
-    count, channels, high, wide = pixels.shape
-    moves = torch.randint(-shift, shift + 1, (2, count, 1), device=pixels.device)
-    rows = (torch.arange(high, device=pixels.device) + moves[0]).clamp(0, high - 1)  # (B,high)
-    places = (torch.arange(wide, device=pixels.device) + moves[1]).clamp(0, wide - 1)  # (B,wide)
+def shift_and_flip(pixels: Tensor, shift: int, flip: bool) -> Tensor:
+    """Shifts each image by up to `shift` pixels in both directions and repeats its edge; flips half of them."""
+    count, channels, height, width = pixels.shape
+    offsets = torch.randint(-shift, shift + 1, (2, count, 1), device=pixels.device)
+    rows = (torch.arange(height, device=pixels.device) + offsets[0]).clamp(0, height - 1)  # (B,H)
+    columns = (torch.arange(width, device=pixels.device) + offsets[1]).clamp(0, width - 1)  # (B,W)
     if flip:
-        places = torch.where(torch.rand(count, 1, device=pixels.device) < 0.5, places.flip(1), places)
-    source = (rows[:, :, None] * wide + places[:, None, :]).flatten(1)  # (B,high*wide)
+        columns = torch.where(torch.rand(count, 1, device=pixels.device) < 0.5, columns.flip(1), columns)
+    source = (rows[:, :, None] * width + columns[:, None, :]).flatten(1)  # (B,H·W)
     return pixels.flatten(2).gather(2, source[:, None].expand(-1, channels, -1)).view_as(pixels)
 
 
-def turned(pixels: Tensor, rotate: float, zoom: float) -> Tensor:
-    """Each about its middle; what comes in at the edge repeats it."""
-    luck = torch.rand(2, len(pixels), device=pixels.device) * 2 - 1
-    angle, size = luck[0] * math.radians(rotate), 1 + luck[1] * zoom
-    cos, sin, none = angle.cos() / size, angle.sin() / size, torch.zeros_like(angle)
-    maps = torch.stack((cos, -sin, none, sin, cos, none), 1).view(-1, 2, 3)
-    grid = F.affine_grid(maps, list(pixels.shape), align_corners=False)
+def rotate_and_zoom(pixels: Tensor, rotate: float, zoom: float) -> Tensor:
+    """About the centre of each image; the edge is repeated."""
+    random = torch.rand(2, len(pixels), device=pixels.device) * 2 - 1
+    angle, size = random[0] * math.radians(rotate), 1 + random[1] * zoom
+    cos, sin, zero = angle.cos() / size, angle.sin() / size, torch.zeros_like(angle)
+    theta = torch.stack((cos, -sin, zero, sin, cos, zero), 1).view(-1, 2, 3)
+    grid = F.affine_grid(theta, list(pixels.shape), align_corners=False)
     return F.grid_sample(pixels.float(), grid, padding_mode="border", align_corners=False)
 
 
-def tinted(pixels: Tensor, color_jitter: float) -> Tensor:
-    luck = torch.rand(*pixels.shape[:2], 1, 1, device=pixels.device) * 2 - 1  # (B,C,1,1)
-    return (pixels * (1 + luck * color_jitter)).clamp(0, 255)
+def scale_channels(pixels: Tensor, jitter: float) -> Tensor:
+    random = torch.rand(*pixels.shape[:2], 1, 1, device=pixels.device) * 2 - 1  # (B,C,1,1)
+    return (pixels * (1 + random * jitter)).clamp(0, 255)

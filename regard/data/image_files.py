@@ -1,7 +1,7 @@
-"""Pictures with labels or captions, from folders, idx files, .npz and tables.
+"""Reads images with labels or captions from class folders, idx files, .npz files and tables.
 
-Every picture gives exactly one row or one `Bad`. Pixels are bytes, (height, width, 1 or 3); sizes may differ. A photo
-to train on is made smaller as it is read: thousands of them as the camera took them would fill any memory.
+Each image gives exactly one row or one `Bad`. Pixels are uint8, (height, width, 1 or 3); sizes may differ. Images to
+train on are downscaled as they are read, to bound the memory that thousands of photos take.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from regard.data.text import kinds_of
 Pixels = npt.NDArray[np.uint8]
 
 IMAGE_FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".gif": "GIF", ".webp": "WEBP", ".bmp": "BMP"}
-IDX = re.compile(r"idx\d-ubyte(\.gz)?$")
-LITTER = ("Thumbs.db", "desktop.ini")  # put into folders by machines, not by people; so are names with a dot in front
-KEPT = 512  # pixels of the shorter edge of a photo to train on, and so of the largest side that can be given
-STRIP = 100  # how much longer one edge may be: a strip made as high as others would be a bomb
+IDX_NAME = re.compile(r"idx\d-ubyte(\.gz)?$")
+SYSTEM_FILES = ("Thumbs.db", "desktop.ini")  # written by operating systems; ignored, as are names that start with a dot
+MAX_EDGE = 512  # pixels of the shorter edge of an image to train on, and so the largest --image-size
+MAX_ASPECT_RATIO = 100  # scaling a longer strip to the height of other images could exhaust memory
 
 
 class LabelledImage(NamedTuple):
     pixels: Pixels
     labels: tuple[str, ...]
     file: str
-    line: int  # the picture's number in its file
+    line: int  # the image's number in its file
 
     @property
     def asked(self) -> str:
@@ -72,46 +72,44 @@ def digest(pixels: Pixels) -> str:
 
 
 def read_images(paths: Sequence[str | Path]) -> Iterator[LabelledImage | Bad]:
-    """A folder with one subfolder a class; two idx files, of pictures and labels, or a folder with just these; a .npz
-    file with the arrays images (or x) and labels (or y)."""
+    """From a folder with one subfolder per class; from two idx files, of images and labels, or a folder that holds only
+    these; or from a .npz file with the arrays images (or x) and labels (or y)."""
     for path in paths:
         if not os.path.exists(path):
             raise ValueError(f"{path}: no such file or folder")
     match [Path(path) for path in paths]:
         case [folder] if folder.is_dir():
-            names = sorted(name for name in os.listdir(folder) if IDX.search(name))
+            names = sorted(name for name in os.listdir(folder) if IDX_NAME.search(name))
             if len(names) > 2:
-                raise ValueError(f"{folder}: which two of {', '.join(names)}? Name the pictures and their labels")
-            yield from from_idx([folder / name for name in names]) if names else from_folder(folder)
+                raise ValueError(f"{folder}: which two of {', '.join(names)}? Name the images and their labels")
+            yield from read_idx_pair([folder / name for name in names]) if names else read_class_folders(folder)
         case [file] if file.suffix.lower() == ".npz":
-            yield from from_arrays(*read_npz(file), str(file))
+            yield from images_from_arrays(*read_npz(file), str(file))
         case [_, _] as files:
-            yield from from_idx(files)
+            yield from read_idx_pair(files)
         case _:
             raise ValueError(
-                f"pictures come from a folder with a folder for each class, a .npz file, or two idx files "
-                f"(pictures, labels), not from {' '.join(map(str, paths)) or 'nothing'}"
+                f"images come from a folder with one folder per class, a .npz file, or two idx files "
+                f"(images, labels), not from {' '.join(map(str, paths)) or 'nothing'}"
             )
 
 
-def from_folder(folder: Path) -> Iterator[LabelledImage | Bad]:
+def read_class_folders(folder: Path) -> Iterator[LabelledImage | Bad]:
     entries = sorted(folder.iterdir())
     classes = [entry for entry in entries if entry.is_dir() and not entry.name.startswith((".", "__"))]
     if not classes:
-        raise ValueError(f"{folder}: it has no folders; the pictures of a class belong into a folder with its name")
+        raise ValueError(f"{folder}: it has no folders; put the images of each class into a folder with its name")
     for entry in entries:
         if entry.suffix.lower() in IMAGE_FORMATS and entry.is_file():
-            yield Bad(str(entry), 1, "missing field", "this picture is in no folder of a class")
+            yield Bad(str(entry), 1, "missing field", "this image is in no class folder")
     for label in classes:
-        files = [file for file in sorted(label.iterdir()) if file.name[0] != "." and file.name not in LITTER]
+        files = [file for file in sorted(label.iterdir()) if file.name[0] != "." and file.name not in SYSTEM_FILES]
         if files and all(file.is_dir() for file in files):
-            raise ValueError(
-                f"{label}: folders, but no pictures; if this is one of several sets, name it, not {folder}"
-            )
+            raise ValueError(f"{label}: folders, but no images; if this is one of several sets, name it, not {folder}")
         if not files:
-            yield Bad(str(label), 1, "empty", "there is no picture of this class")
+            yield Bad(str(label), 1, "empty", "this class has no image")
         for file in files:
-            pixels = decode(file)
+            pixels = decode_image(file)
             if isinstance(pixels, str):
                 yield Bad(str(file), 1, unread(pixels, "not an image"), pixels)
             else:
@@ -119,51 +117,51 @@ def from_folder(folder: Path) -> Iterator[LabelledImage | Bad]:
 
 
 def open_image(file: str | Path) -> Pixels:
-    """A single picture, as large as it is."""
-    pixels = decode(Path(file), whole=True)
+    """One image in full size."""
+    pixels = decode_image(Path(file), full_size=True)
     if isinstance(pixels, str):
         raise ValueError(f"{file}: {pixels}" if pixels == MISSING else f"{file}: not an image ({pixels})")
     return pixels
 
 
-def decode(file: Path, whole: bool = False) -> Pixels | str:
-    """The pixels, or what is wrong with them; of a photo no more than are kept, unless the whole is wanted."""
+def decode_image(file: Path, full_size: bool = False) -> Pixels | str:
+    """The pixels, or an error message. The shorter edge is downscaled to MAX_EDGE unless `full_size`."""
     if not os.path.exists(file):
         return MISSING
     if file.suffix.lower() not in IMAGE_FORMATS:
-        return f"pictures are named {', '.join(IMAGE_FORMATS)}, not {file.suffix!r}"
+        return f"images are named {', '.join(IMAGE_FORMATS)}, not {file.suffix!r}"
     if file.exists() and not file.is_file():
         return "it is a folder, a pipe or a device, not a file"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(file, formats=sorted({*IMAGE_FORMATS.values()})) as image:
-                if max(image.size) > STRIP * min(image.size):
+                if max(image.size) > MAX_ASPECT_RATIO * min(image.size):
                     return (
-                        f"{image.size[0]} x {image.size[1]} pixels are a strip; an edge is at most {STRIP} x the other"
+                        f"{image.size[0]} x {image.size[1]} pixels: an edge is at most {MAX_ASPECT_RATIO} x the other"
                     )
                 pixels = to_pixels(ImageOps.exif_transpose(image))
-                return pixels if whole else shrunk(pixels)
-    except Exception as error:  # a broken file leads pillow into nearly every error there is
+                return pixels if full_size else downscale(pixels)
+    except Exception as error:  # a broken file makes pillow raise nearly any error
         return f"{type(error).__name__}: {error}"
 
 
 def to_pixels(image: Image.Image) -> Pixels:
-    """Grey stays grey; what is transparent is laid on white."""
-    if image.mode.startswith("I"):  # 16 bits: pillow would make all above 255 white
+    """Grey stays one channel; transparency is composited on white."""
+    if image.mode.startswith("I"):  # 16 bits: pillow would clip all above 255
         return (np.asarray(image) >> 8).clip(0, 255).astype(np.uint8)[..., None]
-    grey = image.mode in ("1", "L", "LA")
+    is_grey = image.mode in ("1", "L", "LA")
     if image.has_transparency_data:
-        top = image.convert("RGBA")
-        image = Image.alpha_composite(Image.new("RGBA", top.size, "white"), top)
-    pixels = np.asarray(image.convert("L" if grey else "RGB"))
-    return pixels[..., None] if grey else pixels
+        foreground = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", foreground.size, "white"), foreground)
+    pixels = np.asarray(image.convert("L" if is_grey else "RGB"))
+    return pixels[..., None] if is_grey else pixels
 
 
-def shrunk(pixels: Pixels) -> Pixels:
-    if min(pixels.shape[:2]) <= KEPT:
+def downscale(pixels: Pixels) -> Pixels:
+    if min(pixels.shape[:2]) <= MAX_EDGE:
         return pixels
-    small = np.asarray(resized(to_image(pixels), KEPT))
+    small = np.asarray(resize_shorter_edge(to_image(pixels), MAX_EDGE))
     return small.reshape(*small.shape[:2], -1)
 
 
@@ -171,50 +169,47 @@ def to_image(pixels: Pixels) -> Image.Image:
     return Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
 
 
-def resized(image: Image.Image, side: int, resample: int = Image.Resampling.BILINEAR) -> Image.Image:
-    """The shorter edge becomes `side`."""
-    wide, high = (int(side * edge / min(image.size)) for edge in image.size)
-    return image if (wide, high) == image.size else image.resize((wide, high), Image.Resampling(resample))
+def resize_shorter_edge(image: Image.Image, length: int, resample: int = Image.Resampling.BILINEAR) -> Image.Image:
+    width, height = (int(length * edge / min(image.size)) for edge in image.size)
+    return image if (width, height) == image.size else image.resize((width, height), Image.Resampling(resample))
 
 
-def from_idx(files: Sequence[Path]) -> Iterator[LabelledImage]:
-    found = sorted(((read_idx(file), str(file)) for file in files), key=lambda one: -one[0].ndim)
-    if [array.ndim > 1 for array, _ in found] != [True, False]:
-        raise ValueError(
-            f"{' '.join(map(str, files))}: one file of pictures (idx3) and one of labels (idx1) are needed"
-        )
-    (images, file), (labels, _) = found
-    yield from from_arrays(images, labels, file)
+def read_idx_pair(files: Sequence[Path]) -> Iterator[LabelledImage]:
+    arrays = sorted(((read_idx(file), str(file)) for file in files), key=lambda pair: -pair[0].ndim)
+    if [array.ndim > 1 for array, _ in arrays] != [True, False]:
+        raise ValueError(f"{' '.join(map(str, files))}: one file of images (idx3) and one of labels (idx1) are needed")
+    (images, file), (labels, _) = arrays
+    yield from images_from_arrays(images, labels, file)
 
 
-def from_arrays(images: npt.NDArray[Any], labels: npt.NDArray[Any], file: str) -> Iterator[LabelledImage]:
-    pixels = images[..., None] if images.ndim == 3 else images
+def images_from_arrays(images: npt.NDArray[Any], labels: npt.NDArray[Any], file: str) -> Iterator[LabelledImage]:
+    batch = images[..., None] if images.ndim == 3 else images
     if images.dtype != np.uint8:
         raise ValueError(f"{file}: pixels must be bytes (uint8) from 0 to 255, not {images.dtype}")
-    if pixels.shape[3] not in (1, 3) or not pixels.size:
-        raise ValueError(f"{file}: pictures must be (number, height, width) or (..., 1 or 3), not {images.shape}")
+    if batch.shape[3] not in (1, 3) or not batch.size:
+        raise ValueError(f"{file}: images must be (number, height, width) or (..., 1 or 3), not {images.shape}")
     if labels.dtype.kind not in "iuU":
         raise ValueError(f"{file}: labels must be whole numbers or strings, not {labels.dtype}")
-    if len(labels) != len(pixels):
-        raise ValueError(f"{file}: {len(pixels)} pictures, but {len(labels)} labels")
-    for number, (one, label) in enumerate(zip(pixels, labels.tolist(), strict=True), 1):
-        yield LabelledImage(one, (str(label),), file, number)
+    if len(labels) != len(batch):
+        raise ValueError(f"{file}: {len(batch)} images, but {len(labels)} labels")
+    for number, (pixels, label) in enumerate(zip(batch, labels.tolist(), strict=True), 1):
+        yield LabelledImage(pixels, (str(label),), file, number)
 
 
 def read_captioned_images(
     paths: Sequence[str | Path], fields: Sequence[str] | None = None, dialect: Dialect = UTF8
 ) -> Iterator[CaptionedImage | Bad | Note]:
-    """A table (.tsv) of pictures and captions, or a folder with a captions.tsv: the files of the pictures are named
-    as seen from the table. `fields` are their columns: numbers from 1, or names in the first line."""
+    """From a table (.tsv) of images and captions, or a folder with a captions.tsv. Image paths are relative to the
+    table. `fields` names the two columns: numbers from 1, or names in the first line."""
     if fields and len(fields) != 2:
-        raise ValueError(f"fields are picture and caption, not {' '.join(fields)}")
+        raise ValueError(f"fields are image and caption, not {' '.join(fields)}")
     files = [Path(path) / "captions.tsv" if os.path.isdir(path) else Path(path) for path in paths]
     if kinds_of(files, dialect) not in ([".tsv"], [".txt"]):
         raise ValueError(f"captions come from one .tsv file, not from {' '.join(map(str, files)) or 'nothing'}")
     lines = Lines(files[0], dialect.encoding)
     rows = split_columns(lines, dialect.separator)
     left, right = columns(rows, lines.file, fields) if fields else (0, 1)
-    seen: dict[str, Pixels | str] = {}  # a picture may have several captions
+    decoded: dict[str, Pixels | str] = {}  # an image may have several captions
     for row in rows:
         if isinstance(row, Bad):
             yield row
@@ -224,12 +219,12 @@ def read_captioned_images(
             yield too_few(cells, max(left, right) + 1, lines.file, number, dialect.separator)
             continue
         name, caption = cells[left], cells[right]
-        if bad := flaw("picture", name, lines.file, number) or flaw("caption", caption, lines.file, number):
+        if bad := flaw("image", name, lines.file, number) or flaw("caption", caption, lines.file, number):
             yield bad
             continue
-        if name not in seen:
-            seen[name] = decode(files[0].parent / name)
-        pixels = seen[name]
+        if name not in decoded:
+            decoded[name] = decode_image(files[0].parent / name)
+        pixels = decoded[name]
         if isinstance(pixels, str):
             yield Bad(lines.file, number, unread(pixels, "not an image"), f"{name}: {pixels}")
         else:

@@ -1,9 +1,9 @@
-"""How a folder says that pictures are made ready: preprocessor_config.json, as transformers' ViT and CLIP have it.
+"""Reads and writes preprocessor_config.json, transformers' settings of image preprocessing for ViT and CLIP.
 
-    size 224                                  both edges become 224
-    size {shortest_edge: 224}, crop_size 224  the shorter edge becomes 224, and the middle is cut out
+    size 224                                  resize both edges to 224
+    size {shortest_edge: 224}, crop_size 224  resize the shorter edge to 224, then crop the centre
 
-Whatever else such a file may ask for is refused by name.
+Every setting that is not supported is refused by name.
 """
 
 from __future__ import annotations
@@ -17,41 +17,41 @@ from regard.atomic import replace_file, write_json
 from regard.hub.files import MOST, plain, read_json, read_plain, there
 
 CONFIG = "preprocessor_config.json"
-NEWER = "processor_config.json"  # where transformers 5 puts it beside a tokenizer
+PROCESSOR_CONFIG = "processor_config.json"  # used by transformers 5 if the folder also has a tokenizer
 BILINEAR, BICUBIC = 2, 3  # pillow's numbers
-SAID = {  # what is done, or changes no pixel
+SUPPORTED_KEYS = {  # implemented, or without effect on the pixels
     *("do_resize", "size", "resample", "do_center_crop", "crop_size", "do_rescale", "rescale_factor", "do_normalize"),
     *("image_mean", "image_std", "do_convert_rgb", "channels", "image_processor_type", "feature_extractor_type"),
     *("default_to_square", "processor_class", "transformers_version", "return_tensors", "data_format", "auto_map"),
     *("input_data_format", "device", "disable_grouping", "_valid_processor_keys", "backend", "use_fast"),
 }
-Made = TypeVar("Made")
+T = TypeVar("T")
 
 
-def find_processor(folder: Path) -> Path | None:
+def find_image_processor(folder: Path) -> Path | None:
     if there(folder / CONFIG):
         return plain(folder / CONFIG)
-    newer = folder / NEWER
-    return newer if there(newer) and b'"image_processor"' in read_plain(newer, MOST) else None
+    file = folder / PROCESSOR_CONFIG
+    return file if there(file) and b'"image_processor"' in read_plain(file, MOST) else None
 
 
-def read_processor(folder: Path, make: Callable[..., Made]) -> Made:
-    """What `make` makes of the settings and of the file they came from."""
-    file = find_processor(folder)
+def read_image_processor(folder: Path, factory: Callable[..., T]) -> T:
+    """`factory` called with the settings, and with `origin`: the name and the content of their file."""
+    file = find_image_processor(folder)
     if file is None:
-        raise ValueError(f"{folder} has no {CONFIG}, so its model cannot read pictures")
+        raise ValueError(f"{folder} has no {CONFIG}, so its model cannot read images")
     content = read_plain(file, MOST)
     try:
-        facts = json.loads(content)
-        config = folder / "config.json"
-        said = read_json(config).get("num_channels") if there(config) else None
-        facts = facts if file.name == CONFIG else facts["image_processor"]
-        return make(**settings({**facts, "channels": facts.get("channels", said)}), origin=(file.name, content))
+        config = json.loads(content)
+        model_config = folder / "config.json"
+        channels = read_json(model_config).get("num_channels") if there(model_config) else None
+        config = config if file.name == CONFIG else config["image_processor"]
+        return factory(**parse_settings({"channels": channels, **config}), origin=(file.name, content))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{file} does not say how pictures are made ready: {error!r}") from error
+        raise ValueError(f"{file} has no valid settings of image preprocessing: {error!r}") from error
 
 
-def write_processor(
+def write_image_processor(
     folder: Path,
     image_size: int,
     channels: int,
@@ -59,11 +59,11 @@ def write_processor(
     std: tuple[float, ...],
     origin: tuple[str, bytes] | None,
 ) -> None:
-    """What came out of a file goes back as it was, byte for byte."""
+    """A config that was read from a file is written back byte for byte."""
     if origin is not None:
         replace_file(folder / origin[0], origin[1])
         return
-    facts = {
+    config = {
         "image_processor_type": "ViTImageProcessor",
         "do_resize": True,
         "size": {"shortest_edge": image_size},
@@ -77,58 +77,60 @@ def write_processor(
         "image_std": std,
         "channels": channels,
     }
-    write_json(folder / CONFIG, facts)
+    write_json(folder / CONFIG, config)
 
 
-def settings(facts: dict[str, Any]) -> dict[str, Any]:
-    """In our words, with transformers' defaults."""
-    for key, value in facts.items():
-        if key not in SAID and value:
-            raise ValueError(f"{key} {value!r} is not something regard does with pictures")
-    clip = "CLIP" in str(facts.get("image_processor_type") or facts.get("feature_extractor_type"))
-    crop, size = switch(facts, "do_center_crop", clip), facts["size"]
+def parse_settings(config: dict[str, Any]) -> dict[str, Any]:
+    """The fields of `ImageTransform`, with transformers' defaults."""
+    for key, value in config.items():
+        if key not in SUPPORTED_KEYS and value:
+            raise ValueError(f"{key} {value!r} is not supported for images")
+    is_clip = "CLIP" in str(config.get("image_processor_type") or config.get("feature_extractor_type"))
+    crop, size = read_flag(config, "do_center_crop", is_clip), config["size"]
     if not isinstance(size, dict):
-        size = {"height": size, "width": size} if facts.get("default_to_square", not clip) else {"shortest_edge": size}
+        size = dict.fromkeys(
+            ("height", "width") if config.get("default_to_square", not is_clip) else ("shortest_edge",), size
+        )
     resize = "shorter" if "shortest_edge" in size else "both"
-    edge = square(size.get("shortest_edge", size), "size")
-    if not switch(facts, "do_resize", True):
+    edge = square_edge(size.get("shortest_edge", size), "size")
+    if not read_flag(config, "do_resize", True):
         resize = "none"
     elif resize == "shorter" and (not crop or {*size} != {"shortest_edge"}):
-        raise ValueError(f"size {size} without do_center_crop gives pictures of many shapes")
-    image_size = square(facts["crop_size"], "crop_size") if crop else edge
-    channels = 1 if facts.get("channels") == 1 else 3
-    normal = switch(facts, "do_normalize", True)
+        raise ValueError(f"size {size} without do_center_crop gives images of different shapes")
+    image_size = square_edge(config["crop_size"], "crop_size") if crop else edge
+    channels = 1 if config.get("channels") == 1 else 3
+    normalize = read_flag(config, "do_normalize", True)
     return {
         "image_size": image_size,
         "channels": channels,
-        "mean": each(facts["image_mean"] if normal else 0, channels),
-        "std": each(facts["image_std"] if normal else 1, channels),
+        "mean": per_channel(config["image_mean"] if normalize else 0, channels),
+        "std": per_channel(config["image_std"] if normalize else 1, channels),
         "resize": resize,
         "edge": edge if edge != image_size and resize != "none" else None,
         "crop": crop,
-        "resample": facts.get("resample", BICUBIC if clip else BILINEAR),
-        "scale": facts.get("rescale_factor", 1 / 255) if switch(facts, "do_rescale", True) else 1.0,
+        "resample": config.get("resample", BICUBIC if is_clip else BILINEAR),
+        "scale": config.get("rescale_factor", 1 / 255) if read_flag(config, "do_rescale", True) else 1.0,
     }
 
 
-def switch(facts: dict[str, Any], name: str, usual: bool) -> bool:
-    value = facts.get(name)
+def read_flag(config: dict[str, Any], name: str, default: bool) -> bool:
+    value = config.get(name)
     if not isinstance(value, bool | None):
         raise ValueError(f"{name} must be true or false, not {value!r}")
-    return usual if value is None else value
+    return default if value is None else value
 
 
-def square(size: Any, name: str) -> int:
+def square_edge(size: Any, name: str) -> int:
     edges = (size["height"], size["width"]) if isinstance(size, dict) else (size, size)
     if edges[0] != edges[1] or type(edges[0]) is not int:
         raise ValueError(f"{name} must be a square of whole pixels, not {size}")
     return edges[0]
 
 
-def each(value: Any, channels: int) -> tuple[float, ...]:
-    """One number may stand for all channels."""
-    several = [value] if isinstance(value, int | float) else [*value]
-    several = several * channels if len(several) == 1 else several
-    if any(isinstance(one, bool) for one in several):
-        raise ValueError(f"the mean and the std of pictures must be numbers, not {value!r}")
-    return tuple(map(float, several))
+def per_channel(value: Any, channels: int) -> tuple[float, ...]:
+    """A single number applies to all channels."""
+    values = [value] if isinstance(value, int | float) else [*value]
+    values = values * channels if len(values) == 1 else values
+    if any(isinstance(number, bool) for number in values):
+        raise ValueError(f"image_mean and image_std must be numbers, not {value!r}")
+    return tuple(map(float, values))

@@ -1,6 +1,6 @@
-"""Pictures of any size and colour, made ready for a model.
+"""Resizes, crops and normalises images for a model.
 
-normal(x) = (x / 255 - mean) / std          with the mean and std of the training pictures, for each channel
+normalize(x) = (x / 255 - mean) / std          mean and std of the training images, per channel
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from PIL import Image
 from torch import Tensor
 
 from regard.choose import must
-from regard.data.image_files import KEPT, CaptionedImage, LabelledImage, Pixels, resized, to_image
-from regard.data.image_processor_config import find_processor, read_processor, write_processor
+from regard.data.image_files import MAX_EDGE, CaptionedImage, LabelledImage, Pixels, resize_shorter_edge, to_image
+from regard.data.image_processor_config import find_image_processor, read_image_processor, write_image_processor
 
-LARGEST = 224  # pixels of a side, unless it is given
+MAX_DEFAULT_SIZE = 224  # largest image size that is chosen by default
 
 
 @dataclass(frozen=True)
 class ImageTransform:
-    """Makes pictures of any size and colour ready for a model."""
+    """The preprocessing of images of any size and colour mode."""
 
-    image_size: int  # pixels
-    channels: int  # 1 grey, 3 colours
-    mean: tuple[float, ...]  # of each channel, from 0 to 1
+    image_size: int  # height and width in pixels
+    channels: int  # 1: grey, 3: RGB
+    mean: tuple[float, ...]  # per channel, from 0 to 1
     std: tuple[float, ...]
-    resize: Literal["shorter", "both", "none"] = "shorter"  # which edges are brought to a length first
-    edge: int | None = None  # that length, if it is not `side`
-    crop: bool = True  # then the middle is cut out, with black around it where there is too little
+    resize: Literal["shorter", "both", "none"] = "shorter"  # edges that are resized first
+    edge: int | None = None  # their new length, if not `image_size`
+    crop: bool = True  # crop the centre afterwards; padded with black if the image is smaller
     resample: int = int(Image.Resampling.BILINEAR)
-    scale: float = 1 / 255  # a byte times this is a number
-    origin: tuple[str, bytes] | None = field(default=None, compare=False, repr=False)  # the file it was read from
+    scale: float = 1 / 255  # factor of a byte
+    origin: tuple[str, bytes] | None = field(default=None, compare=False, repr=False)  # name and content of its file
 
     def __post_init__(self) -> None:
-        rule = f"at least 1 and at most {KEPT}, which is what is kept of a photo"
+        rule = f"at least 1 and at most {MAX_EDGE}, the size to which photos are downscaled"
         must(
             self,
-            image_size=(1 <= self.image_size <= KEPT, rule),
-            edge=(self.edge is None or 1 <= self.edge <= KEPT, rule),
-            channels=(self.channels in (1, 3), "1 (grey) or 3 (colours)"),
+            image_size=(1 <= self.image_size <= MAX_EDGE, rule),
+            edge=(self.edge is None or 1 <= self.edge <= MAX_EDGE, rule),
+            channels=(self.channels in (1, 3), "1 (grey) or 3 (RGB)"),
             mean=(len(self.mean) == self.channels and all(map(math.isfinite, self.mean)), "a number for each channel"),
             std=(
                 len(self.std) == self.channels and all(0 < n < math.inf for n in self.std),
@@ -57,64 +57,62 @@ class ImageTransform:
 
     @classmethod
     def fit(cls, rows: Sequence[LabelledImage | CaptionedImage], image_size: int | None = None) -> ImageTransform:
-        """Measures the pictures to train on; the side is their most common longer edge, unless given.
+        """Estimates mean and std from the training images. The image size defaults to their most common longer edge.
 
-        Edges above the largest side count together: of photos hardly any two may be of one size.
+        Edges above MAX_DEFAULT_SIZE count as MAX_DEFAULT_SIZE, because hardly any two photos have the same size.
         """
         if not rows:
-            raise ValueError("there are no pictures to measure")
+            raise ValueError("there are no images to estimate mean and std from")
         shapes = Counter(row.pixels.shape for row in rows)
         edges: Counter[int] = Counter()
-        for (high, wide, _), times in shapes.items():
-            edges[min(LARGEST, max(high, wide))] += times
+        for (height, width, _), count in shapes.items():
+            edges[min(MAX_DEFAULT_SIZE, max(height, width))] += count
         channels = max(shape[2] for shape in shapes)
-        plain = cls(image_size or edges.most_common(1)[0][0], channels, (0.0,) * channels, (1.0,) * channels)
+        unscaled = cls(image_size or edges.most_common(1)[0][0], channels, (0.0,) * channels, (1.0,) * channels)
         counts = np.zeros((channels, 256))
         for start in range(0, len(rows), 1024):
-            some = plain.prepare([row.pixels for row in rows[start : start + 1024]])
-            counts += [np.bincount(some[:, channel].ravel(), minlength=256) for channel in range(channels)]
+            images = unscaled.prepare([row.pixels for row in rows[start : start + 1024]])
+            counts += [np.bincount(images[:, channel].ravel(), minlength=256) for channel in range(channels)]
         shares, values = counts / counts.sum(1, keepdims=True), np.arange(256) / 255
         mean = shares @ values
         std = np.sqrt((shares * (values - mean[:, None]) ** 2).sum(1))
-        return cls(plain.image_size, channels, tuple(mean.tolist()), tuple(np.where(std > 0, std, 1.0).tolist()))
+        return cls(unscaled.image_size, channels, tuple(mean.tolist()), tuple(np.where(std > 0, std, 1.0).tolist()))
 
     def prepare(self, arrays: Sequence[Pixels]) -> Pixels:
-        """(N,C,side,side): the shorter edge becomes `side`, what the longer one has more is cut off on both ends."""
-        ready = np.empty((len(arrays), self.image_size, self.image_size, self.channels), np.uint8)
+        """Resized and cropped images, (N,C,image_size,image_size)."""
+        batch = np.empty((len(arrays), self.image_size, self.image_size, self.channels), np.uint8)
         for i, pixels in enumerate(arrays):
-            fits = pixels.shape == ready.shape[1:] and self.edge is None
-            ready[i] = pixels if fits else self.fitted(pixels)
-        return np.ascontiguousarray(ready.transpose(0, 3, 1, 2))
+            fits = pixels.shape == batch.shape[1:] and self.edge is None
+            batch[i] = pixels if fits else self.resize_and_crop(pixels)
+        return np.ascontiguousarray(batch.transpose(0, 3, 1, 2))
 
-    def fitted(self, pixels: Pixels) -> Pixels:
-        image, edge = to_image(pixels).convert("L" if self.channels == 1 else "RGB"), self.edge or self.image_size
+    def resize_and_crop(self, pixels: Pixels) -> Pixels:
+        image, size = to_image(pixels).convert("L" if self.channels == 1 else "RGB"), self.image_size
         if self.resize == "shorter":
-            image = resized(image, edge, self.resample)
+            image = resize_shorter_edge(image, self.edge or size, self.resample)
         elif self.resize == "both":
-            image = image.resize((edge, edge), Image.Resampling(self.resample))
+            image = image.resize((self.edge or size,) * 2, Image.Resampling(self.resample))
         if self.crop:
-            left, top = ((edge - self.image_size) // 2 for edge in image.size)
-            image = image.crop((left, top, left + self.image_size, top + self.image_size))
-        if image.size != (self.image_size, self.image_size):
-            wide, high = image.size
-            raise ValueError(
-                f"a picture has {wide} x {high} pixels, but this model takes {self.image_size} x {self.image_size} only"
-            )
-        return np.asarray(image).reshape(self.image_size, self.image_size, self.channels)
+            left, top = ((length - size) // 2 for length in image.size)
+            image = image.crop((left, top, left + size, top + size))
+        if image.size != (size, size):
+            width, height = image.size
+            raise ValueError(f"an image has {width} x {height} pixels, but this model takes only {size} x {size}")
+        return np.asarray(image).reshape(size, size, self.channels)
 
     def normalize(self, pixels: Tensor) -> Tensor:
-        """(B,C,side,side) bytes to numbers around 0."""
-        mean, std = (pixels.new_tensor(each, dtype=torch.float32).view(-1, 1, 1) for each in (self.mean, self.std))
+        """Pixels (B,C,H,W), from 0 to 255, as float32 of mean 0 and std 1."""
+        mean, std = (pixels.new_tensor(x, dtype=torch.float32).view(-1, 1, 1) for x in (self.mean, self.std))
         return (pixels / (1 / self.scale) - mean) / std
 
     def save(self, folder: Path) -> None:
-        write_processor(folder, self.image_size, self.channels, self.mean, self.std, self.origin)
+        write_image_processor(folder, self.image_size, self.channels, self.mean, self.std, self.origin)
 
     @classmethod
     def load(cls, folder: Path) -> ImageTransform:
-        """As the folder of a model says; see processor.py."""
-        return read_processor(folder, cls)
+        """From the model folder's preprocessor_config.json."""
+        return read_image_processor(folder, cls)
 
     @staticmethod
     def lies_in(folder: Path) -> bool:
-        return find_processor(folder) is not None
+        return find_image_processor(folder) is not None

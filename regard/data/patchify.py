@@ -1,6 +1,6 @@
-"""Frames in patches, and put together again: (..., height, width, perhaps colours) <-> (..., K, numbers of a patch).
+"""Splits frames into patches and back: (..., height, width[, channels]) <-> (..., K, numbers of a patch).
 
-A few numbers are one patch, K = 1.
+An observation vector is one patch, K = 1.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-USUAL = 10  # pixels of a patch, about
+PREFERRED_PATCH = 10  # pixels
 
 
 def resolve_patch(shape: Sequence[int], patch: int | None) -> int:
-    """The patch, or the one that is nearest to the usual; one that does not tile the frame is refused."""
+    """`patch`, which must tile the frame; by default the size that tiles it and is nearest to PREFERRED_PATCH."""
     if len(shape) == 1:
         return 1
     height, width = shape[:2]
-    fit = [side for side in range(1, min(height, width) + 1) if not height % side and not width % side]
+    sizes = [size for size in range(1, min(height, width) + 1) if not height % size and not width % size]
     if patch is None:
-        return min(fit, key=lambda side: (abs(side - USUAL), -side))
-    if patch not in fit:
+        return min(sizes, key=lambda size: (abs(size - PREFERRED_PATCH), -size))
+    if patch not in sizes:
         raise ValueError(
             f"patches of {patch} x {patch} do not tile frames of {height} x {width}: take --patch "
-            f"{' or '.join(map(str, fit))}"
+            f"{' or '.join(map(str, sizes))}"
         )
     return patch
 
@@ -36,14 +36,14 @@ def count_patches(shape: Sequence[int], patch: int) -> int:
 def patchify(x: Tensor, shape: Sequence[int], patch: int) -> Tensor:
     if len(shape) == 1:
         return x[..., None, :]
-    lead, (high, wide) = x.shape[: -len(shape)], (side // patch for side in shape[:2])
-    cut = x.reshape(-1, high, patch, wide, patch, math.prod(shape[2:])).transpose(2, 3)
-    return cut.reshape(*lead, high * wide, -1)
+    lead, (rows, columns) = x.shape[: -len(shape)], (side // patch for side in shape[:2])
+    patches = x.reshape(-1, rows, patch, columns, patch, math.prod(shape[2:])).transpose(2, 3)
+    return patches.reshape(*lead, rows * columns, -1)
 
 
 def unpatchify(x: Tensor, shape: Sequence[int], patch: int) -> Tensor:
     if len(shape) == 1:
         return x[..., 0, :]
-    lead, (high, wide) = x.shape[:-2], (side // patch for side in shape[:2])
-    cut = x.reshape(-1, high, wide, patch, patch, math.prod(shape[2:])).transpose(2, 3)
-    return cut.reshape(*lead, *shape)
+    lead, (rows, columns) = x.shape[:-2], (side // patch for side in shape[:2])
+    frames = x.reshape(-1, rows, columns, patch, patch, math.prod(shape[2:])).transpose(2, 3)
+    return frames.reshape(*lead, *shape)

@@ -1,9 +1,9 @@
-"""Residues: the letters of proteins, and the tokenizer that makes a token of each.
+"""The amino-acid alphabet of proteins, and its tokenizer with one token per residue.
 
     MKTAYIAKQR  ->  [CLS] M K T A Y I A K Q R [SEP]
 
-Twenty amino acids have a letter each, and X is one that nobody knows. The rare ones and those that leave a choice (B,
-J, O, U, Z) are read as X. A small letter is a capital one, a * at the end only says that the chain ends there.
+Each of the twenty standard amino acids has a letter, and X is an unknown one. The ambiguous and rare letters B, J, O,
+U and Z are read as X. Lower case is read as upper case. A * at the end marks the end of the chain and is dropped.
 """
 
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors
@@ -12,18 +12,18 @@ from tokenizers import Tokenizer as Engine
 from regard.data.pieces import READING
 from regard.data.tokens import Tokenizer, special
 
-USUAL = "ACDEFGHIKLMNPQRSTVWY"
-RARE = "BJOUZ"
+AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"
+NONSTANDARD = "BJOUZ"
 UNKNOWN = "X"
-LETTERS = frozenset(USUAL + RARE + UNKNOWN)
+ALPHABET = frozenset(AMINO_ACIDS + NONSTANDARD + UNKNOWN)
 EXAMPLE = "MKTAYIAKQRQISFVKSHFSRQLEERLGLIEVQ"
 
 
 def protein_tokenizer() -> Tokenizer:
-    """Always the same one: there is nothing to learn about letters."""
-    names = [*READING.first, *USUAL, UNKNOWN]
-    engine = Engine(models.WordLevel({name: i for i, name in enumerate(names)}, READING.roles["unk_token"]))
-    engine.normalizer = normalizers.Replace(Regex(f"[{RARE}]"), UNKNOWN)
+    """The one tokenizer of all protein models; it is not trained."""
+    tokens = [*READING.first, *AMINO_ACIDS, UNKNOWN]
+    engine = Engine(models.WordLevel({token: i for i, token in enumerate(tokens)}, READING.roles["unk_token"]))
+    engine.normalizer = normalizers.Replace(Regex(f"[{NONSTANDARD}]"), UNKNOWN)
     engine.pre_tokenizer, engine.decoder = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated"), decoders.Fuse()
     engine.add_special_tokens(special(READING.first))
     engine.post_processor = processors.TemplateProcessing(
@@ -35,20 +35,19 @@ def protein_tokenizer() -> Tokenizer:
 
 
 def is_protein_tokenizer(tokenizer: Tokenizer) -> bool:
-    """Whether a tokenizer is one for residues."""
-    return {*tokenizer.pieces(range(len(tokenizer)))} - {*tokenizer.roles.values()} == {*USUAL, UNKNOWN}
+    return {*tokenizer.pieces(range(len(tokenizer)))} - {*tokenizer.roles.values()} == {*AMINO_ACIDS, UNKNOWN}
 
 
-def strange(text: str) -> str | None:
-    """The first of a chain's letters that stands for no amino acid."""
-    return next((letter for letter in text if letter not in LETTERS), None)
+def find_invalid_residue(text: str) -> str | None:
+    """The first letter that is not in the alphabet."""
+    return next((letter for letter in text if letter not in ALPHABET), None)
 
 
 def parse_protein(text: str) -> str:
-    """A chain as a user types it."""
-    chain = "".join(text.split()).upper().removesuffix("*")
-    if letter := strange(chain):
+    """A protein from user input: white space and a final * are dropped, and letters are made upper case."""
+    protein = "".join(text.split()).upper().removesuffix("*")
+    if letter := find_invalid_residue(protein):
         raise ValueError(
-            f'{letter!r} is no amino acid: a chain is written in the letters {USUAL}, X if unknown, not "{text[:60]}"'
+            f'{letter!r} is no amino acid: a protein has the letters {AMINO_ACIDS}, X if unknown, not "{text[:60]}"'
         )
-    return chain
+    return protein

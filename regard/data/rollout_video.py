@@ -1,5 +1,5 @@
-"""Films: what was foreseen, beside what came. A .gif moves, a .png is a strip of some frames; .npz and .jsonl hold the
-numbers, as `read_episodes` reads them."""
+"""Writes rollouts of a world model beside the true observations: an animated .gif, a .png strip of frames, or the
+numbers as .npz and .jsonl, which `read_episodes` reads."""
 
 from __future__ import annotations
 
@@ -15,104 +15,108 @@ from regard.choose import choose
 from regard.data.episodes import Episode, Floats, video, write_episodes
 
 Pixels = npt.NDArray[np.uint8]
-Cell = tuple[Pixels, tuple[int, int, int]]  # a frame, and the colour of the line around it
+Cell = tuple[Pixels, tuple[int, int, int]]  # a frame and the colour of its border
 
-KINDS = (".gif", ".png", ".npz", ".jsonl")
-LARGE = 150  # pixels of the longer edge of a frame, about
-TOGETHER = 3  # films in one picture
+SUFFIXES = (".gif", ".png", ".npz", ".jsonl")
+FRAME_SIZE = 150  # pixels of the longer edge of a frame, about
+MAX_ROLLOUTS = 3  # in one image
 COLUMNS = 10  # frames of a strip
-PAUSE = 120  # milliseconds of a frame
-GAP, HEAD, SIDE = 6, 18, 56  # pixels between frames, above them, and left of a strip
-PAPER, INK, GIVEN, TOLD = (255, 255, 255), (60, 60, 60), (190, 190, 190), (220, 110, 30)
+FRAME_MS = 120  # duration of a frame in milliseconds
+GAP, HEADER, MARGIN = 6, 18, 56  # pixels between frames, above them, and left of a strip
+WHITE, GREY, TRUE_COLOUR, PREDICTED_COLOUR = (255, 255, 255), (60, 60, 60), (190, 190, 190), (220, 110, 30)
 
 
 class Rollout(NamedTuple):
     episode: Episode
-    num_observed: int  # observations that were given
-    prediction: Floats  # (horizon, ...) what was foreseen; less where somebody acts and the episode is over before
-    target: Floats  # what came; as many as are known
+    num_observed: int  # observations that the model was given
+    prediction: Floats  # (horizon, ...); fewer if the episode has actions and ends before
+    target: Floats  # the true observations, as far as the episode has them
 
 
-def save_rollouts(file: str, found: Sequence[Rollout], low: float, high: float) -> None:
-    """Under a name that tells how. Frames are painted from `low`, black, to `high`, white."""
+def save_rollouts(file: str, rollouts: Sequence[Rollout], low: float, high: float) -> None:
+    """In the format of the file's suffix. Frames are painted from `low`, black, to `high`, white."""
     kind = Path(file).suffix.lower()
-    choose("kind of film", kind, KINDS)
+    choose("rollout format", kind, SUFFIXES)
     if kind in (".npz", ".jsonl"):
-        return write_episodes(file, [told_as_episode(one) for one in found])
-    if found[0].prediction.ndim < 3:
-        raise ValueError(f"{file}: only frames can be seen; numbers are kept in a .npz or .jsonl file")
-    some = found[:TOGETHER]
+        return write_episodes(file, [prediction_as_episode(rollout) for rollout in rollouts])
+    if rollouts[0].prediction.ndim < 3:
+        raise ValueError(f"{file}: only frames can be drawn; save vectors as .npz or .jsonl")
+    rollouts = rollouts[:MAX_ROLLOUTS]
     if kind == ".png":
-        return strip(some, low, high).save(file)
-    frames = film(some, low, high)
-    return frames[0].save(file, save_all=True, append_images=frames[1:], duration=PAUSE, loop=0)
+        return draw_strip(rollouts, low, high).save(file)
+    images = draw_animation(rollouts, low, high)
+    return images[0].save(file, save_all=True, append_images=images[1:], duration=FRAME_MS, loop=0)
 
 
-def told_as_episode(one: Rollout) -> Episode:
-    """The last that was seen, and all that was foreseen after it."""
-    seen = np.concatenate((one.episode.as_float(one.num_observed - 1, one.num_observed), one.prediction))
-    if one.episode.actions is None:
-        return video(seen, one.episode.file, one.episode.line)
-    done = slice(one.num_observed - 1, one.num_observed - 1 + len(one.prediction))
-    return one.episode._replace(observations=seen, actions=one.episode.actions[done], rewards=one.episode.rewards[done])
+def prediction_as_episode(rollout: Rollout) -> Episode:
+    """The last observation that the model was given, and all predictions after it."""
+    episode, start = rollout.episode, rollout.num_observed - 1
+    observations = np.concatenate((episode.as_float(start, start + 1), rollout.prediction))
+    if episode.actions is None:
+        return video(observations, episode.file, episode.line)
+    steps = slice(start, start + len(rollout.prediction))
+    return episode._replace(observations=observations, actions=episode.actions[steps], rewards=episode.rewards[steps])
 
 
-def film(found: Sequence[Rollout], low: float, high: float) -> list[Image.Image]:
-    """Truth on the left, what is told on the right: the two are one until the model is on its own."""
-    before, after = (
-        min(5, *(one.num_observed for one in found)) if found else 0,
-        max(len(one.prediction) for one in found),
-    )
-    return [still(found, step, low, high) for step in range(-before, after)]
+def draw_animation(rollouts: Sequence[Rollout], low: float, high: float) -> list[Image.Image]:
+    """The truth on the left, the prediction on the right; both start with the last frames that the model was given."""
+    before, horizon = min(5, *(x.num_observed for x in rollouts)), max(len(x.prediction) for x in rollouts)
+    return [draw_step(rollouts, step, low, high) for step in range(-before, horizon)]
 
 
-def still(found: Sequence[Rollout], step: int, low: float, high: float) -> Image.Image:
-    colour = TOLD if step >= 0 else GIVEN
+def draw_step(rollouts: Sequence[Rollout], step: int, low: float, high: float) -> Image.Image:
+    colour = PREDICTED_COLOUR if step >= 0 else TRUE_COLOUR
     cells = [
-        [(shown(one, step, False, low, high), GIVEN), (shown(one, step, True, low, high), colour)] for one in found
+        [(frame_pixels(x, step, False, low, high), TRUE_COLOUR), (frame_pixels(x, step, True, low, high), colour)]
+        for x in rollouts
     ]
-    return sheet(["truth", f"{step + 1} ahead" if step >= 0 else "given"], [""] * len(found), cells, LARGE)
+    return draw_table(["truth", f"{step + 1} ahead" if step >= 0 else "given"], [""] * len(rollouts), cells, FRAME_SIZE)
 
 
-def strip(found: Sequence[Rollout], low: float, high: float) -> Image.Image:
-    """Time goes to the right: above what came, below what was told."""
-    after = min(len(one.prediction) for one in found)
-    steps = [-1, *np.unique(np.linspace(0, after - 1, min(COLUMNS, after)).round().astype(int)).tolist()]
-    heads = ["given" if step < 0 else f"{step + 1} ahead" for step in steps]
+def draw_strip(rollouts: Sequence[Rollout], low: float, high: float) -> Image.Image:
+    """Time runs to the right; the truth is above, the prediction below."""
+    horizon = min(len(rollout.prediction) for rollout in rollouts)
+    steps = [-1, *np.unique(np.linspace(0, horizon - 1, min(COLUMNS, horizon)).round().astype(int)).tolist()]
+    headers = ["given" if step < 0 else f"{step + 1} ahead" for step in steps]
     cells = [
-        [(shown(one, step, prediction, low, high), TOLD if prediction and step >= 0 else GIVEN) for step in steps]
-        for one in found
-        for prediction in (False, True)
+        [
+            (frame_pixels(x, step, predicted, low, high), PREDICTED_COLOUR if predicted and step >= 0 else TRUE_COLOUR)
+            for step in steps
+        ]
+        for x in rollouts
+        for predicted in (False, True)
     ]
-    return sheet(heads, ["truth", "foreseen"] * len(found), cells, LARGE // 2)
+    return draw_table(headers, ["truth", "predicted"] * len(rollouts), cells, FRAME_SIZE // 2)
 
 
-def shown(one: Rollout, step: int, prediction: bool, low: float, high: float) -> Pixels:
-    """A frame in colours; grey where nobody knows it."""
+def frame_pixels(rollout: Rollout, step: int, predicted: bool, low: float, high: float) -> Pixels:
+    """A frame as RGB; uniformly grey if it is unknown."""
     if step < 0:
-        frame = one.episode.as_float(one.num_observed + step, one.num_observed + step + 1)[0]
+        frame = rollout.episode.as_float(rollout.num_observed + step, rollout.num_observed + step + 1)[0]
     else:
-        kept = one.prediction if prediction else one.target
-        frame = kept[step] if step < len(kept) else np.full(one.prediction.shape[1:], (low + high) / 2, np.float32)
-    grey = (255 * (frame - low) / max(high - low, 1e-8)).round().clip(0, 255).astype(np.uint8)
-    return grey if grey.ndim == 3 and grey.shape[2] == 3 else np.repeat(grey.reshape(*grey.shape[:2], 1), 3, 2)
+        frames, unknown = rollout.prediction if predicted else rollout.target, (low + high) / 2
+        frame = frames[step] if step < len(frames) else np.full(rollout.prediction.shape[1:], unknown, np.float32)
+    pixels = (255 * (frame - low) / max(high - low, 1e-8)).round().clip(0, 255).astype(np.uint8)
+    return pixels if pixels.shape[2:] == (3,) else np.repeat(pixels.reshape(*pixels.shape[:2], 1), 3, 2)
 
 
-def sheet(heads: Sequence[str], sides: Sequence[str], cells: Sequence[Sequence[Cell]], large: int) -> Image.Image:
-    """Frames in a table, each with a line of its colour around it."""
-    high, wide = cells[0][0][0].shape[:2]
-    times = max(1, large // max(high, wide))
-    high, wide = high * times, wide * times
-    left = SIDE if any(sides) else GAP
-    canvas = Image.new("RGB", (left + len(heads) * (wide + GAP), HEAD + len(cells) * (high + GAP)), PAPER)
-    brush, font = ImageDraw.Draw(canvas), ImageFont.load_default()
-    for column, text in enumerate(heads):
-        brush.text((left + column * (wide + GAP), 3), text, INK, font)
-    for number, (side, episode) in enumerate(zip(sides, cells, strict=True)):
-        y = HEAD + number * (high + GAP)
-        brush.text((3, y + high // 2 - 6), side, INK, font)
-        for column, (pixels, colour) in enumerate(episode):
-            x = left + column * (wide + GAP)
-            brush.rectangle((x - 2, y - 2, x + wide + 1, y + high + 1), colour)
-            canvas.paste(Image.fromarray(pixels).resize((wide, high), Image.Resampling.NEAREST), (x, y))
+def draw_table(
+    headers: Sequence[str], row_labels: Sequence[str], cells: Sequence[Sequence[Cell]], frame_size: int
+) -> Image.Image:
+    """Frames in a table, each with a border in its colour."""
+    height, width = cells[0][0][0].shape[:2]
+    factor = max(1, frame_size // max(height, width))
+    height, width = height * factor, width * factor
+    left = MARGIN if any(row_labels) else GAP
+    canvas = Image.new("RGB", (left + len(headers) * (width + GAP), HEADER + len(cells) * (height + GAP)), WHITE)
+    draw, font = ImageDraw.Draw(canvas), ImageFont.load_default()
+    for column, text in enumerate(headers):
+        draw.text((left + column * (width + GAP), 3), text, GREY, font)
+    for number, (label, row) in enumerate(zip(row_labels, cells, strict=True)):
+        y = HEADER + number * (height + GAP)
+        draw.text((3, y + height // 2 - 6), label, GREY, font)
+        for column, (pixels, colour) in enumerate(row):
+            x = left + column * (width + GAP)
+            draw.rectangle((x - 2, y - 2, x + width + 1, y + height + 1), colour)
+            canvas.paste(Image.fromarray(pixels).resize((width, height), Image.Resampling.NEAREST), (x, y))
     return canvas

@@ -81,7 +81,7 @@ def run(options: BallOptions, track: Tracker) -> LabResult:
 
 
 def make_videos(count: int, options: BallOptions, seed: int) -> list[Episode]:
-    videos = bouncing_balls.balls(count, options.frames, seed, many=1, speed=options.speed).frames
+    videos = bouncing_balls.balls(count, options.frames, seed, num_balls=1, speed=options.speed).frames
     return [video(frames, "ball", line) for line, frames in enumerate(videos, 1)]
 
 

@@ -103,6 +103,6 @@ def test_the_way_to_the_nearest_balls_counts_whatever_their_order() -> None:
 
 
 def test_a_single_ball_bounces_too() -> None:
-    made = balls(5, 30, many=1, speed=1.0)
+    made = balls(5, 30, num_balls=1, speed=1.0)
     assert made.centres.shape == (5, 30, 1, 2)
     assert in_pixels(np.array([BOX / SIDE / 2])) == pytest.approx([0.0])

@@ -26,13 +26,13 @@ def test_marks_change_nothing_else() -> None:
             assert atom.GetSymbol() in VALENCES
             assert not atom.GetNumRadicalElectrons()
             atom.SetAtomMapNum(0)
-        assert Chem.MolToSmiles(made) == Chem.CanonSmiles(path.bare)
+        assert Chem.MolToSmiles(made) == Chem.CanonSmiles(path.unmarked_smiles)
 
 
 def test_the_same_seed_gives_the_same_and_another_seed_others() -> None:
     assert paths(50) == PATHS[:50]
     assert paths(50, seed=1) != PATHS[:50]
-    assert len({Chem.CanonSmiles(path.bare) for path in PATHS}) == len(PATHS)
+    assert len({Chem.CanonSmiles(path.unmarked_smiles) for path in PATHS}) == len(PATHS)
 
 
 def test_no_length_is_rare_and_rings_occur() -> None:
@@ -40,7 +40,7 @@ def test_no_length_is_rare_and_rings_occur() -> None:
     assert {*counts} <= {*range(1, LONGEST + 1)}
     assert max(counts.values()) < 0.2 * len(PATHS)
     assert min(counts[length] for length in range(1, 9)) > 0.03 * len(PATHS)
-    assert 0.2 < sum("1" in path.bare for path in PATHS) / len(PATHS) < 0.8
+    assert 0.2 < sum("1" in path.unmarked_smiles for path in PATHS) / len(PATHS) < 0.8
 
 
 def test_a_molecule_is_in_one_set_wherever_its_marks_are() -> None:
@@ -51,7 +51,7 @@ def test_a_molecule_is_in_one_set_wherever_its_marks_are() -> None:
     sets: dict[str, set[str]] = {}
     for seed in (1, 2):
         for path in paths(1_000, seed):
-            sets.setdefault(Chem.CanonSmiles(path.bare), set()).add(split(path))
+            sets.setdefault(Chem.CanonSmiles(path.unmarked_smiles), set()).add(split(path))
     assert len(sets) < 2_000
     assert all(len(some) == 1 for some in sets.values())
 

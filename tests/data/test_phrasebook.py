@@ -12,8 +12,8 @@ import pytest
 
 from regard.data.bundled.german import lexicon, verbs
 from regard.data.bundled.german.clauses import SentencePair, ask, predicate
-from regard.data.bundled.german.grammar import Clause, NounPhrase, Slot, adverb, after, english, german, object_slot
-from regard.data.bundled.german.sentence_kinds import linked, order
+from regard.data.bundled.german.grammar import Clause, NounPhrase, Slot, adverb, prepositional_phrase, english, german, object_slot
+from regard.data.bundled.german.sentence_kinds import link_clauses, waiter_order
 from regard.data.bundled.phrasebook import KINDS, Phrase, collect, join, phrase, phrases, sentences, split
 
 UNIVERSAL = {"NOUN", "VERB", "DET", "ADJ", "PRON", "ADP", "ADV", "AUX", "CCONJ", "SCONJ", "PART", "PUNCT", "PROPN"}
@@ -174,7 +174,7 @@ def test_articles_adjectives_and_nouns_agree(book: list[Phrase]) -> None:
     assert min(checked.values()) > 200
 
 
-FINITE = {form for verb in (*verbs.VERBS, *verbs.SAYING) for form in verb.german}
+FINITE = {form for verb in (*verbs.VERBS, *verbs.SAYING_VERBS) for form in verb.german}
 FINITE |= {verb.prefix + form for verb in verbs.VERBS for form in verb.german} | {"regnet", "schneit", "scheint"}
 FINITE |= {form for modal in verbs.MODALS.values() for form in modal.german} | {"hoffe", "hoffst", "hofft", "hoffen"}
 FINITE |= {"habe", "hast", "hat", "haben", "hatte", "hattest", "hatten"}
@@ -254,7 +254,7 @@ def where(role: str, prepositions: str, text: str) -> Slot:
     """A place, from both prepositions and the case: "at/an dat"."""
     (english, _, german), case = prepositions.split()[0].partition("/"), prepositions.split()[1]
     place = noun_phrase(text)
-    return Slot(role, ((english, "ADP"), *place.english(case)), after(german, place.german(case)))
+    return Slot(role, ((english, "ADP"), *place.english(case)), prepositional_phrase(german, place.german(case)))
 
 
 def plain(clause: Clause, front: str = "subject") -> SentencePair:
@@ -275,12 +275,12 @@ TOO_DEAR = predicate(lexicon.ADJECTIVES["expensive"], "too")
 TIRED = predicate(lexicon.ADJECTIVES["tired"])
 GOLDEN = [
     (
-        order(NounPhrase(NOUNS["tea"]), NounPhrase(NOUNS["water"])),
+        waiter_order(NounPhrase(NOUNS["tea"]), NounPhrase(NOUNS["water"])),
         "Tea and water please",
         "Tee und Wasser bitte",
     ),
     (
-        order(noun_phrase("- cold juice"), noun_phrase("a cake")),
+        waiter_order(noun_phrase("- cold juice"), noun_phrase("a cake")),
         "Cold juice and a cake please",
         "Kalten Saft und einen Kuchen bitte",
     ),
@@ -363,18 +363,18 @@ GOLDEN = [
         "Er muss nicht in die Schule gehen.",
     ),
     (
-        linked(clause("the farmer", BUY, "the coat", negated=True), "because",
+        link_clauses(clause("the farmer", BUY, "the coat", negated=True), "because",
                Clause(lexicon.IT["m"], verbs.BE, (TOO_DEAR,))),
         "The farmer is not buying the coat because it is too expensive.",
         "Der Bauer kauft den Mantel nicht, weil er zu teuer ist.",
     ),
     (
-        linked(Clause(lexicon.PRONOUNS["I"], verbs.KNOW), "that", clause("your guest", CALL, "I", modal="want to")),
+        link_clauses(Clause(lexicon.PRONOUNS["I"], verbs.KNOW), "that", clause("your guest", CALL, "I", modal="want to")),
         "I know that your guest wants to call me.",
         "Ich weiß, dass dein Gast mich anrufen will.",
     ),
     (
-        linked(Clause(lexicon.PRONOUNS["we"], verbs.HOPE), "that", clause("the uncle", CALL, "his old friends")),
+        link_clauses(Clause(lexicon.PRONOUNS["we"], verbs.HOPE), "that", clause("the uncle", CALL, "his old friends")),
         "We hope that the uncle is calling his old friends.",
         "Wir hoffen, dass der Onkel seine alten Freunde anruft.",
     ),

@@ -274,10 +274,10 @@ def test_the_last_command_does_what_the_beginning_asks_for(told: list[str]) -> N
 def test_every_goal_can_be_reached_by_somebody_who_knows_only_what_was_seen(seed: int) -> None:
     world = draw(random.Random(seed))
     player = Player(world)
-    world.described()
+    world.describe()
     for _ in range(25):
         do(world, player.next(hurried=True))
-        if world.won():
+        if world.is_won():
             return
     raise AssertionError("the player is still on the way")
 
@@ -291,21 +291,21 @@ def test_whatever_the_player_says_nothing_is_lost_and_nothing_doubled(seed: int,
         what = "sing" if verb == "idle" else names[number % len(names)]
         answer = do(world, Command(verb, what, [*world.people][number % len(world.people)]))
         assert re.fullmatch(r'["A-Z].*[.!"]', answer)
-        assert {*world.where} == known
-        holders = {*world.places, *world.boxes, *world.people, "you"}
-        assert {holder for holder in world.where.values() if holder != GONE} <= holders
-        assert world.here in world.places
+        assert {*world.holders} == known
+        holders = {*world.locations, *world.boxes, *world.people, "you"}
+        assert {holder for holder in world.holders.values() if holder != GONE} <= holders
+        assert world.location in world.locations
 
 
 def test_who_gives_the_right_thing_unasked_can_still_talk() -> None:
     traded = 0
     for seed in range(200):
         world = draw(random.Random(seed))
-        for person, wish in [*world.wishes.items()]:
-            world.here = world.people[person]
+        for person, wish in [*world.requests.items()]:
+            world.location = world.people[person]
             world.move(wish, "you")
             assert " gives you the " in do(world, Command("give", wish, person))
-            reward = world.carried()[-1]
+            reward = world.carried_things()[-1]
             assert all(reward not in do(world, Command("talk", person)) for _ in range(5)), "nobody tells where it is"
             traded += 1
     assert traded > 20
@@ -313,15 +313,15 @@ def test_who_gives_the_right_thing_unasked_can_still_talk() -> None:
 
 def test_a_lamp_gives_light_where_it_is_and_only_while_it_burns() -> None:
     worlds = (draw(random.Random(seed)) for seed in range(99))
-    world = next(w for w in worlds if {*w.places} & DARK)
+    world = next(w for w in worlds if {*w.locations} & DARK)
     lamp = next(thing for thing, kind in world.kinds.items() if kind == "light")
-    (dark,) = {*world.places} & DARK
-    (outside,) = world.ways[dark].values()
-    world.here = dark
+    (dark,) = {*world.locations} & DARK
+    (outside,) = world.exits[dark].values()
+    world.location = dark
     world.move(lamp, "you")
     assert "dark" in do(world, Command("look"))
     assert "too dark" in do(world, Command("take", "elephant"))
-    assert f"You are {world.at(dark)}" in do(world, Command("light", lamp))
+    assert f"You are {world.location_phrase(dark)}" in do(world, Command("light", lamp))
     do(world, Command("drop", lamp))
     assert f" {lamp}" in do(world, Command("look"))
     world.move(lamp, outside)

@@ -1,4 +1,4 @@
-"""The words of the adventure: settings with their places and people, things, and how all of them are said."""
+"""The vocabulary of the text adventure: settings with their locations and people, things, and phrases."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -6,20 +6,20 @@ from typing import NamedTuple
 
 class Location(NamedTuple):
     name: str
-    at: str  # "in the kitchen", but "on the pier"
-    looks: tuple[str, ...]
-    way: str = ""  # "up" or "down" where nothing else leads there
+    preposition: str  # "in the kitchen", but "on the pier"
+    descriptions: tuple[str, ...]
+    direction: str = ""  # "up" or "down" if it is reached only that way
     dark: bool = False
 
 
 class Setting(NamedTuple):
-    scene: tuple[str, ...]
+    scenes: tuple[str, ...]
     deadline: str
     warning: str
-    late: str
+    too_late: str
     people: tuple[str, ...]
     boxes: tuple[str, ...]
-    places: tuple[Location, ...]  # the story begins in the first
+    locations: tuple[Location, ...]  # all others connect to the first
 
 
 HOUSE = Setting(
@@ -128,7 +128,7 @@ STATION = Setting(
 )
 SETTINGS = (HOUSE, CASTLE, HARBOUR, FOREST, SHIP, STATION)
 
-THINGS = {  # by kind: nouns, and adjectives that go with them
+THINGS = {  # by kind: nouns, and adjectives that fit them
     "light": ("lamp lantern candle", "brass old small tall"),
     "key": ("key", "rusty brass iron tiny long"),
     "food": ("apple pear pie cake plum sausage bun", "fresh large small sweet"),
@@ -153,7 +153,7 @@ CHATTER = (
     '"Good luck to you," says the {0}.',
     "The {0} only hums a tune.",
 )
-PASTIMES = {  # what leads to nothing
+PASTIMES = {  # commands without effect
     "sing": ("You sing a little song. Nobody minds.", "You sing. Far away a dog howls."),
     "dance": ("You dance a few steps. It does not help, but it feels good.",),
     "wait": ("Time passes.", "You wait. Nothing happens."),
@@ -162,20 +162,20 @@ PASTIMES = {  # what leads to nothing
 }
 
 
-def a(name: str) -> str:
+def with_article(name: str) -> str:
     """With its indefinite article."""
     return f"{'an' if name[:1] in tuple('aeiou') else 'a'} {name}"
 
 
-def listed(items: Iterable[str], last: str = "and") -> str:
+def join_items(items: Iterable[str]) -> str:
     """As in "a lamp, a rope and a key"."""
-    *some, end = items
-    return f"{', '.join(some)} {last} {end}" if some else end
+    *rest, last = items
+    return f"{', '.join(rest)} and {last}" if rest else last
 
 
 def there_is(things: Sequence[str]) -> str:
-    return f"There {'is' if len(things) == 1 else 'are'} {listed(map(a, things))}"
+    return f"There {'is' if len(things) == 1 else 'are'} {join_items(map(with_article, things))}"
 
 
-def sentence(text: str) -> str:
+def capitalize(text: str) -> str:
     return text[0].upper() + text[1:]

@@ -1,7 +1,7 @@
-"""The kinds of sentence, which exclude each other, and those of them that are more than one clause.
+"""The kinds of sentences, which are disjoint, and the generators of those with more than one clause.
 
-A request or a question is just that; two clauses make a subordinate; and a main clause is a negation before it is a
-modal, a past or a description, and a statement if it is nothing else.
+A sentence with two clauses is a subordinate, unless it is a request or a question. A main clause with a negation counts
+as negation, else as modal, past or description, and as statement if none of these applies.
 """
 
 from collections.abc import Callable
@@ -10,10 +10,10 @@ from regard.data.bundled.german import lexicon
 from regard.data.bundled.german.clauses import (
     PERSONS,
     SentencePair,
-    denied,
-    described,
     description,
+    description_clause,
     modal,
+    negated_clause,
     negation,
     past,
     predicate,
@@ -21,9 +21,9 @@ from regard.data.bundled.german.clauses import (
     statement,
 )
 from regard.data.bundled.german.grammar import Clause, NounPhrase, Slot, adverb, english, german, object_slot
-from regard.data.bundled.german.lexicon import ADJECTIVES, DETERMINERS, LOOKS, NOUNS, PRONOUNS
-from regard.data.bundled.german.speaker import VERBS_OF, Speaker
-from regard.data.bundled.german.verbs import BE, HAVE, HOPE, KNOW, MODALS, RAIN, SAYING, SHINE, SNOW, VERBS
+from regard.data.bundled.german.lexicon import ADJECTIVES, DETERMINERS, GROUP_ADJECTIVES, NOUNS, PRONOUNS
+from regard.data.bundled.german.speaker import VERB_GROUPS, Speaker
+from regard.data.bundled.german.verbs import BE, HAVE, HOPE, KNOW, MODALS, RAIN, SAYING_VERBS, SHINE, SNOW, VERBS
 from regard.data.bundled.german.word_forms import tagged
 
 COMMA = (",", "PUNCT")
@@ -40,11 +40,11 @@ CONDITIONS = (
 
 
 def subordinate(s: Speaker) -> SentencePair:
-    return s.pick((reported, reported, reported, explained, explained, judged, judged, conditional, conditional))(s)
+    return s.pick((indirect_speech,) * 3 + (explanation,) * 2 + (purchase_reason,) * 2 + (conditional,) * 2)(s)
 
 
-def linked(first: Clause, conjunction: str, second: Clause) -> SentencePair:
-    """Two clauses, the second of which German ends with its verb, behind a comma."""
+def link_clauses(first: Clause, conjunction: str, second: Clause) -> SentencePair:
+    """Two clauses with a conjunction; the German one has a comma and puts the second verb last."""
     english_word, german_word = lexicon.CONJUNCTIONS[conjunction]
     return SentencePair(
         (*english(first), *english_word, *english(second)),
@@ -52,61 +52,63 @@ def linked(first: Clause, conjunction: str, second: Clause) -> SentencePair:
     )
 
 
-def reported(s: Speaker) -> SentencePair:
-    """What somebody says, knows, hopes; or does not know."""
-    who = s.nominal(PERSONS, "definite")
-    way = s.pick(("now", "now", "future", "past", "perfect", "modal", "modal", "negation", "description"))
-    if way == "modal":
-        what = s.clause("now", modal=MODALS[s.pick(("can", "must", "should", "want to"))], definite=True)
-    elif way in ("negation", "description"):
-        what = denied(s) if way == "negation" else described(s)
+def indirect_speech(s: Speaker) -> SentencePair:
+    """What a person says, knows, hopes or does not know."""
+    subject = s.nominal(PERSONS, "definite")
+    kind = s.pick(("now", "now", "future", "past", "perfect", "modal", "modal", "negation", "description"))
+    if kind == "modal":
+        clause = s.clause("now", modal=MODALS[s.pick(("can", "must", "should", "want to"))], definite=True)
+    elif kind in ("negation", "description"):
+        clause = negated_clause(s) if kind == "negation" else description_clause(s)
     else:
-        what = s.clause(way, definite=True)
-    if way in ("future", "past") and s.chance(0.4):
-        return linked(Clause(who, HOPE), "that", what)
-    if way == "negation" or s.chance(0.7):
-        return linked(Clause(who, s.pick(SAYING)), "that", what)
-    unsure = Clause(who, KNOW, negated=True)
-    curious = Clause(who, KNOW, modal=MODALS["want to"])
-    return linked(s.pick((unsure, curious)), "whether", what)
+        clause = s.clause(kind, definite=True)
+    if kind in ("future", "past") and s.chance(0.4):
+        return link_clauses(Clause(subject, HOPE), "that", clause)
+    if kind == "negation" or s.chance(0.7):
+        return link_clauses(Clause(subject, s.pick(SAYING_VERBS)), "that", clause)
+    not_knowing = Clause(subject, KNOW, negated=True)
+    wanting_to_know = Clause(subject, KNOW, modal=MODALS["want to"])
+    return link_clauses(s.pick((not_knowing, wanting_to_know)), "whether", clause)
 
 
-def explained(s: Speaker) -> SentencePair:
-    """Why, or in spite of what, somebody does something."""
-    while not (who := s.nominal(PERSONS, "definite")).pronoun:
+def explanation(s: Speaker) -> SentencePair:
+    """Why, or despite what, a person does something."""
+    while not (subject := s.nominal(PERSONS, "definite")).pronoun:
         pass
-    pronoun, act, tense = PRONOUNS[who.pronoun], s.pick(VERBS_OF["acts"]), s.pick(("now", "past", "wish"))
+    pronoun, verb, tense = PRONOUNS[subject.pronoun], s.pick(VERB_GROUPS["acts"]), s.pick(("now", "past", "wish"))
     if tense == "wish":
-        main = s.clause("now", subject=who, verb=s.pick(VERBS_OF["going"]), time=0)
-        return linked(main, "because", s.clause("now", subject=pronoun, modal=MODALS["want to"], verb=act, time=0))
-    causes = lexicon.CAUSES.get(act.infinitive, lexicon.CAUSES["any"])
+        main = s.clause("now", subject=subject, verb=s.pick(VERB_GROUPS["going"]), time=0)
+        return link_clauses(
+            main, "because", s.clause("now", subject=pronoun, modal=MODALS["want to"], verb=verb, time=0)
+        )
+    causes = lexicon.CAUSES.get(verb.infinitive, lexicon.CAUSES["any"])
     conjunction, states = s.pick((("because", causes), ("although", lexicon.OBSTACLES)))
     state = predicate(ADJECTIVES[s.pick(states)], s.pick(("", "", "very")))
-    main = s.clause(tense, subject=who, verb=act, time=0.2)
-    return linked(main, conjunction, Clause(pronoun, BE, (state,), tense))
+    main = s.clause(tense, subject=subject, verb=verb, time=0.2)
+    return link_clauses(main, conjunction, Clause(pronoun, BE, (state,), tense))
 
 
-def judged(s: Speaker) -> SentencePair:
-    """Why somebody buys a thing, or does not: in German, "it" has the gender of the thing."""
-    who, thing = s.nominal(PERSONS, "definite"), s.noun_phrase(GOODS, "definite", adjectives=0)
+def purchase_reason(s: Speaker) -> SentencePair:
+    """Why a person buys a thing, or does not; German "it" has the gender of the thing."""
+    subject, thing = s.nominal(PERSONS, "definite"), s.noun_phrase(GOODS, "definite", adjectives=0)
     negated, tense = s.chance(0.6), s.pick(("now", "past"))
-    wanted = lexicon.FAULTS if negated else lexicon.MERITS
-    adjective = s.pick([name for name in LOOKS[thing.noun.group].split() if name in wanted])
+    adjectives = lexicon.FAULTS if negated else lexicon.MERITS
+    adjective = s.pick([name for name in GROUP_ADJECTIVES[thing.noun.group].split() if name in adjectives])
     reason = predicate(ADJECTIVES[adjective], "too" if negated else s.pick(("", "very")))
     it = PRONOUNS["they"] if thing.plural else lexicon.IT[thing.noun.gender]
-    main = Clause(who, BUY, (object_slot(thing, BUY.complements[0]),), tense, negated=negated)
-    return linked(main, "because", Clause(it, BE, (reason,), tense))
+    main = Clause(subject, BUY, (object_slot(thing, BUY.complements[0]),), tense, negated=negated)
+    return link_clauses(main, "because", Clause(it, BE, (reason,), tense))
 
 
 def conditional(s: Speaker) -> SentencePair:
-    who = s.nominal(PERSONS, "definite")
-    main = s.clause("future", subject=who, verb=s.pick(VERBS_OF["acts"]), time=0)
-    if who.pronoun and s.chance(0.6):
+    subject = s.nominal(PERSONS, "definite")
+    main = s.clause("future", subject=subject, verb=s.pick(VERB_GROUPS["acts"]), time=0)
+    if subject.pronoun and s.chance(0.6):
         time = Slot("accusative", tagged("time/NOUN"), tagged("Zeit/NOUN"), "indefinite")
-        return linked(main, "if", Clause(PRONOUNS[who.pronoun], HAVE, (time,)))
+        return link_clauses(main, "if", Clause(PRONOUNS[subject.pronoun], HAVE, (time,)))
     condition = s.pick(CONDITIONS)
     if s.chance(0.5):
-        return linked(main, "if", condition)
+        return link_clauses(main, "if", condition)
     english_if, german_if = lexicon.CONJUNCTIONS["if"]
     return SentencePair(
         (*english_if, *english(condition), COMMA, *english(main)),
@@ -116,14 +118,14 @@ def conditional(s: Speaker) -> SentencePair:
 
 def request(s: Speaker) -> SentencePair:
     if s.chance(0.4):
-        return order(item(s), item(s)) if s.chance(0.85) else order(item(s))
+        return waiter_order(order_item(s), order_item(s)) if s.chance(0.85) else waiter_order(order_item(s))
     please = adverb("please", lexicon.PLEASE)
     if s.chance(0.1):
-        bought = object_slot(item(s), HAVE.complements[0])
-        clause = Clause(PRONOUNS["I"], HAVE, (bought, please), modal=MODALS["can"])
+        object_ = object_slot(order_item(s), HAVE.complements[0])
+        clause = Clause(PRONOUNS["I"], HAVE, (object_, please), modal=MODALS["can"])
         return SentencePair(english(clause, "", inverted=True), german(clause, ""), "?")
     s.used.add("you")
-    clause = s.clause("request", subject=lexicon.FORMAL, verb=s.pick(VERBS_OF["please"]), mode="polite")
+    clause = s.clause("request", subject=lexicon.FORMAL, verb=s.pick(VERB_GROUPS["please"]), mode="polite")
     clause = clause._replace(slots=(*clause.slots, please))
     if s.chance(0.4):
         return SentencePair(english(clause, "please"), german(clause, "please"))
@@ -131,29 +133,29 @@ def request(s: Speaker) -> SentencePair:
     return SentencePair(english(clause, "", inverted=True), german(clause, ""), "?")
 
 
-def item(s: Speaker) -> NounPhrase:
-    """Something to order."""
+def order_item(s: Speaker) -> NounPhrase:
+    """A dish or a drink to order."""
     noun = s.noun(s.pick(("snacks", "food", "drinks", "drinks")))
-    number = DETERMINERS[s.pick(("a", "a", "two", "three", "four"))]
-    plural = number.tag == "NUM"
-    adjective = s.look(noun.group) if s.chance(0.2) else None
+    determiner = DETERMINERS[s.pick(("a", "a", "two", "three", "four"))]
+    plural = determiner.tag == "NUM"
+    adjective = s.adjective_for(noun.group) if s.chance(0.2) else None
     if noun.group == "snacks":
-        return NounPhrase(noun, number, adjective, plural)
+        return NounPhrase(noun, determiner, adjective, plural)
     if noun.group == "drinks" and s.chance(0.4):
-        return s.portion(noun)._replace(determiner=number, plural=plural)
+        return s.portion(noun)._replace(determiner=determiner, plural=plural)
     return NounPhrase(noun, DETERMINERS["-"], adjective)
 
 
-def order(*items: NounPhrase) -> SentencePair:
-    """As one speaks to a waiter: "Tea and water please"."""
+def waiter_order(*items: NounPhrase) -> SentencePair:
+    """An order in a restaurant: "Tea and water please"."""
     english, german = items[0].english("acc"), items[0].german("acc")
-    for item in items[1:]:
-        english = (*english, ("and", "CCONJ"), *item.english("acc"))
-        german = (*german, ("und", "CCONJ"), *item.german("acc"))
+    for phrase in items[1:]:
+        english = (*english, ("and", "CCONJ"), *phrase.english("acc"))
+        german = (*german, ("und", "CCONJ"), *phrase.german("acc"))
     return SentencePair(english + lexicon.PLEASE[0], german + lexicon.PLEASE[1], "")
 
 
-MAKERS: dict[str, tuple[Callable[[Speaker], SentencePair], int]] = {  # each with its share in a hundred
+SENTENCE_KINDS: dict[str, tuple[Callable[[Speaker], SentencePair], int]] = {  # with percentages
     "statement": (statement, 21),
     "question": (question, 14),
     "negation": (negation, 13),
@@ -163,4 +165,4 @@ MAKERS: dict[str, tuple[Callable[[Speaker], SentencePair], int]] = {  # each wit
     "request": (request, 8),
     "description": (description, 7),
 }
-TEA_AND_WATER = order(NounPhrase(NOUNS["drinks"][0]), NounPhrase(NOUNS["drinks"][2]))
+TEA_AND_WATER = waiter_order(NounPhrase(NOUNS["drinks"][0]), NounPhrase(NOUNS["drinks"][2]))

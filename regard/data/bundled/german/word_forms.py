@@ -1,22 +1,22 @@
-"""What a word of the phrasebook is: its forms in English and in German, and how an entry of the lexicon is read.
+"""The word classes of the phrasebook with their inflected forms, and the parsers of lexicon entries.
 
-An entry gives the English with its irregular forms, then the German with the forms that no rule gives.
+An entry has the English word with its irregular forms, then the German word with the forms that no rule gives.
 """
 
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-Word = tuple[str, str]  # as it is written, its universal part of speech
+Word = tuple[str, str]  # spelling, universal part-of-speech tag
 Words = tuple[Word, ...]
 Pair = tuple[Words, Words]  # English, German
 Forms = tuple[str, str, str, str]  # of a verb: I, you, she, they; ich, du, sie, wir
 
 TRAITS = {
-    "simple",  # has no "is knowing"
-    "present",  # has no past here
-    "unwilled",  # nobody wants to, has to, may
-    "please",  # can be asked for
+    "simple",  # has no progressive form
+    "present",  # is used in the present only
+    "unwilled",  # takes no modal verb
+    "please",  # can be requested
 }
 
 
@@ -25,7 +25,7 @@ class Noun(NamedTuple):
     english_plural: str
     german: str
     gender: str  # m, f or n
-    german_plural: str  # empty: not counted here
+    german_plural: str  # empty: uncountable
     oblique: str  # accusative and dative: "der Junge", but "den Jungen"
     group: str
 
@@ -39,7 +39,7 @@ class Adjective(NamedTuple):
     english: str
     german: str
     stem: str  # takes the endings: "teuer", but "ein teures Auto"
-    english_more: Words  # "older", "more expensive"; empty where nobody compares
+    english_more: Words  # "older", "more expensive"; empty if not comparable
     german_more: str
 
 
@@ -47,7 +47,7 @@ class Determiner(NamedTuple):
     english: str
     english_plural: str
     german: str  # without its ending
-    pattern: str  # der, dieser, ein, viele or none: which endings it shows
+    pattern: str  # der, dieser, ein, viele or none: its endings
     tag: str
 
     @property
@@ -57,7 +57,7 @@ class Determiner(NamedTuple):
 
 class Complement(NamedTuple):
     role: str  # accusative, dative or prepositional; place, goal, spot, onto, vehicle or manner
-    groups: tuple[str, ...]  # of words that make sense here
+    groups: tuple[str, ...]  # of nouns that make sense
     case: str
     english: str  # preposition
     german: str
@@ -71,30 +71,30 @@ class Verb(NamedTuple):
     ing: str
     particle: str  # "on" of "turn on"
     german: Forms
-    preterite: Forms | None  # where German says "war", not "ist gewesen"
+    preterite: Forms | None  # if German prefers "war" to "ist gewesen"
     prefix: str  # "an" of "ruft an"
     infinitive: str
     perfect: str
-    moves: bool  # its perfect takes "sein"
+    uses_sein: bool  # its perfect takes "sein"
     complements: tuple[Complement, ...]
     subjects: tuple[str, ...]  # groups of nouns
-    traits: frozenset[str]  # of TRAITS; "auxiliary" if it needs no "do"
+    traits: frozenset[str]  # of TRAITS; "auxiliary" if it takes no "do"
 
 
 class Modal(NamedTuple):
     english: Forms
-    tail: Words  # what follows: "to"
+    tail: Words  # "to"
     auxiliary: bool  # "can he?" but "does he want to?"
     german: Forms
 
 
 class Fixed(NamedTuple):
-    """A pronoun or a name: a noun phrase whose forms are listed."""
+    """A pronoun or a name: a noun phrase with listed forms."""
 
     forms: Mapping[str, Pair]  # by case
-    agreement: int  # which of a verb's Forms goes with it
+    agreement: int  # index of the verb's Forms
     weight: str  # pronoun or definite
-    pronoun: str  # what refers back to it: "he"
+    pronoun: str  # that refers to it: "he"
 
     def english(self, case: str) -> Words:
         return self.forms[case][0]
@@ -103,18 +103,18 @@ class Fixed(NamedTuple):
         return self.forms[case][1]
 
 
-def with_s(word: str) -> str:
-    """The plural of a noun, the third person of a verb."""
+def add_s(word: str) -> str:
+    """The plural of a noun, or the third person of a verb."""
     return word + "es" if re.search("(s|x|z|ch|sh|go)$", word) else re.sub("(?<=[^aeiou])y$", "ie", word) + "s"
 
 
-def with_ed(verb: str) -> str:
+def add_ed(verb: str) -> str:
     return verb + "d" if verb.endswith("e") else re.sub("(?<=[^aeiou])y$", "i", verb) + "ed"
 
 
-def with_ing(verb: str) -> str:
-    doubled = verb + verb[-1] if re.fullmatch("(for)?[^aeiou]*[aeiou][bdgmnprt]", verb) else verb
-    return re.sub("(?<=[^e])e$", "", re.sub("ie$", "y", doubled)) + "ing"
+def add_ing(verb: str) -> str:
+    stem = verb + verb[-1] if re.fullmatch("(for)?[^aeiou]*[aeiou][bdgmnprt]", verb) else verb
+    return re.sub("(?<=[^e])e$", "", re.sub("ie$", "y", stem)) + "ing"
 
 
 def german_present(infinitive: str, third: str) -> Forms:
@@ -137,34 +137,42 @@ def pairs(table: str) -> tuple[Pair, ...]:
     )
 
 
-def by_english(table: str) -> dict[str, Pair]:
+def index_by_english(table: str) -> dict[str, Pair]:
     return {english[0][0]: (english, german) for english, german in pairs(table)}
 
 
 def noun(entry: str, group: str) -> Noun:
-    """From `boy der Junge/Jungen/Jungen`: after the plural stands the oblique form, where there is one."""
+    """From `boy der Junge/Jungen/Jungen`: the oblique form follows the plural, if there is one."""
     english, article, german = entry.split()
-    one, _, many = english.partition("/")
+    english_singular, _, english_plural = english.partition("/")
     singular, plural, oblique = [*german.split("/"), "", ""][:3]
     gender = {"der": "m", "die": "f", "das": "n"}[article]
-    return Noun(one, many or with_s(one), singular, gender, plural, oblique or singular, group)
+    return Noun(
+        english_singular,
+        english_plural or add_s(english_singular),
+        singular,
+        gender,
+        plural,
+        oblique or singular,
+        group,
+    )
 
 
 def adjectives(table: str) -> dict[str, Adjective]:
-    """From `expensive/more teuer/teurer/teur, …`: after the comparative stands the stem, where it is not the word."""
-    found = {}
+    """From `expensive/more teuer/teurer/teur, …`: the stem follows the comparative, if it differs from the word."""
+    entries = {}
     for english, german in (entry.split() for entry in table.split(",")):
         word, _, more = english.partition("/")
         plain, german_more, stem = [*german.split("/"), "", ""][:3]
         english_more = (("more", "ADV"), (word, "ADJ")) if more == "more" else ((more, "ADJ"),)
-        found[word] = Adjective(word, plain, stem or plain, english_more if more else (), german_more)
-    return found
+        entries[word] = Adjective(word, plain, stem or plain, english_more if more else (), german_more)
+    return entries
 
 
 def pronoun(entry: str, agreement: int, tag: str = "PRON", weight: str = "pronoun") -> Fixed:
     """From `he him er ihn ihm`: English subject and object, German nominative, accusative and dative."""
-    subject, other, *german = entry.split()
-    english = (subject, other, other)
+    subject, object_form, *german = entry.split()
+    english = (subject, object_form, object_form)
     forms = {
         case: (((e, tag),), ((g, tag),)) for case, e, g in zip(("nom", "acc", "dat"), english, german, strict=True)
     }
@@ -172,7 +180,7 @@ def pronoun(entry: str, agreement: int, tag: str = "PRON", weight: str = "pronou
 
 
 def complement(text: str) -> Complement:
-    """From `dat friends`, `for/auf acc friends` with both prepositions, or `?place rooms` that may be left out."""
+    """From `dat friends`, `for/auf acc friends` with both prepositions, or `?place rooms`, which is optional."""
     first, *groups = text.removeprefix("?").split()
     english, slash, german = first.partition("/")
     case = groups.pop(0) if slash else first
@@ -181,26 +189,26 @@ def complement(text: str) -> Complement:
 
 
 def verb(entry: str, sets: Mapping[str, str]) -> Verb:
-    """From `call : an|rufen ruft angerufen : acc person, please`, where a set stands for several groups of nouns."""
+    """From `call : an|rufen ruft angerufen : acc person, please`; a set stands for several groups of nouns."""
     left, middle, right = (part.strip() for part in entry.split(":"))
-    (english, _, particle), (whole, third, *perfect) = left.partition(" "), middle.split()
-    base, past, participle = english.split("/") if "/" in english else (english, with_ed(english), with_ed(english))
-    prefix, _, stem = whole.rpartition("|")
+    (english, _, particle), (infinitive, third, *perfect) = left.partition(" "), middle.split()
+    base, past, participle = english.split("/") if "/" in english else (english, add_ed(english), add_ed(english))
+    prefix, _, stem = infinitive.rpartition("|")
     details = [" ".join(sets.get(word, word) for word in text.split()) for text in right.split(",")]
     traits = frozenset(details) & TRAITS
     subjects = next((text for text in details if text.startswith("by ")), "by " + sets["person"])
     return Verb(
-        english=(base, base, with_s(base), base),
+        english=(base, base, add_s(base), base),
         past=(past, past, past, past),
         participle=participle,
-        ing=with_ing(base),
+        ing=add_ing(base),
         particle=particle,
         german=german_present(stem, third),
         preterite=None,
         prefix=prefix,
         infinitive=prefix + stem,
         perfect=perfect[-1],
-        moves=perfect[0] == "ist",
+        uses_sein=perfect[0] == "ist",
         complements=tuple(complement(text) for text in details if text not in traits | {subjects}),
         subjects=tuple(subjects.split()[1:]),
         traits=traits,
