@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from regard.data.audio_files import LabelledAudio, TranscribedAudio, read_labelled_audio, read_transcribed_audio
-from regard.data.audio_io import decode, open_audio
+from regard.data.audio_io import decode_audio, open_audio
 from regard.data.concat_words import concat_words, split_and_concat
 from regard.data.lines import Bad
 from regard.data.lint import BadLines, lint
@@ -44,10 +44,10 @@ def packed(samples, width):
 @pytest.mark.parametrize("width", [1, 2, 3, 4])
 @pytest.mark.parametrize("channels", [1, 2])
 def test_a_sound_is_the_same_in_every_width_and_on_every_channel(width, channels, tmp_path):
-    found = open_audio(write(tmp_path / "a.wav", tone(), RATE, width, channels))
-    assert found.rate == RATE
-    assert found.samples.dtype == np.int16
-    assert np.abs(found.samples.astype(int) - tone()).max() <= (255 if width == 1 else 0)
+    result = open_audio(write(tmp_path / "a.wav", tone(), RATE, width, channels))
+    assert result.sampling_rate == RATE
+    assert result.samples.dtype == np.int16
+    assert np.abs(result.samples.astype(int) - tone()).max() <= (255 if width == 1 else 0)
 
 
 def test_channels_are_mixed(tmp_path):
@@ -59,12 +59,12 @@ def test_channels_are_mixed(tmp_path):
 
 
 BROKEN = {
-    "nothing": (lambda whole: b"", "it ends too early: 0 bytes are no whole wav file"),
+    "nothing": (lambda whole: b"", "it is truncated: 0 bytes are no complete wav file"),
     "text": (lambda whole: b"this is a text, not a sound", "no wav file"),
     "header only": (lambda whole: whole[:40] + bytes(4), "empty: there is a header"),
-    "cut off": (lambda whole: whole[: len(whole) // 2], "cut off: 2,400 samples are promised, and"),
+    "cut off": (lambda whole: whole[: len(whole) // 2], "it is truncated: 2,400 samples are promised"),
     "decimals": (lambda whole: whole[:20] + b"\x03\0" + whole[22:], "soundfile"),
-    "no rate": (lambda whole: whole[:24] + bytes(4) + whole[28:], "0 samples a second"),
+    "no rate": (lambda whole: whole[:24] + bytes(4) + whole[28:], "a sampling rate of 0 Hz"),
 }
 
 
@@ -79,12 +79,12 @@ def test_what_is_no_sound_says_why(how, tmp_path):
 
 
 def test_silence_a_missing_file_and_other_endings_are_told(tmp_path):
-    assert "silent" in decode(write(tmp_path / "a.wav", np.full(800, 3, np.int16)))
-    assert decode(tmp_path / "b.wav") == "no such file"
+    assert "silent" in decode_audio(write(tmp_path / "a.wav", np.full(800, 3, np.int16)))
+    assert decode_audio(tmp_path / "b.wav") == "no such file"
     (tmp_path / "c.doc").write_bytes(b"x")
-    assert "sounds are named .wav" in decode(tmp_path / "c.doc")
+    assert "audio files are named .wav" in decode_audio(tmp_path / "c.doc")
     (tmp_path / "d.flac").write_bytes(b"fLaC")
-    assert "soundfile" in decode(tmp_path / "d.flac")
+    assert "soundfile" in decode_audio(tmp_path / "d.flac")
 
 
 def folder_of(at, prefixes):
@@ -97,7 +97,7 @@ def folder_of(at, prefixes):
 def test_a_pipe_among_sounds_is_not_waited_for(tmp_path):
     for name in ("a.wav", "a.flac"):
         os.mkfifo(tmp_path / name)
-        assert "a pipe or a device" in decode(tmp_path / name)
+        assert "a pipe or a device" in decode_audio(tmp_path / name)
 
 
 @pytest.mark.parametrize("prefixes", [True, False])
@@ -123,7 +123,7 @@ def test_a_number_behind_the_label_is_no_speaker(tmp_path):
 def test_one_of_another_rate_is_named_with_both_rates_and_what_to_do(name, tmp_path):
     folder = folder_of(tmp_path / "sounds", True)
     odd = write(folder / name, tone(rate=16000), 16000)
-    with pytest.raises(BadLines, match=r"1 not a sound.*16,000 samples a second.*8,000.*ffmpeg.*8000") as error:
+    with pytest.raises(BadLines, match=r"1 not a sound.*16,000 Hz.*8,000.*ffmpeg.*8000") as error:
         lint({"train": read_labelled_audio([folder])})
     assert f"{odd}:1" in str(error.value)
     rows, _ = lint({"train": read_labelled_audio([folder])}, skip_bad=True)
@@ -132,14 +132,14 @@ def test_one_of_another_rate_is_named_with_both_rates_and_what_to_do(name, tmp_p
 
 def test_folders_that_are_not_laid_out_so_are_refused(tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"empty: there is neither a sound in it nor a folder"):
+    with pytest.raises(ValueError, match=r"empty: it has neither folders nor audio files"):
         list(read_labelled_audio([tmp_path / "empty"]))
     with pytest.raises(ValueError, match="nothing there: no such file or folder"):
         list(read_labelled_audio([f"{tmp_path}/nothing there"]))
     with pytest.raises(ValueError, match=r"one folder.*not from .*a\.wav"):
         list(read_labelled_audio([write(tmp_path / "a.wav", tone())]))
     mixed = folder_of(tmp_path / "mixed", False)
-    with pytest.raises(ValueError, match="mixed: a folder of sounds has no fields like a and b"):
+    with pytest.raises(ValueError, match="mixed: a folder of audio files has no fields like a and b"):
         list(read_labelled_audio([mixed], ("a", "b")))
     write(mixed / "seven.wav", tone())
     with pytest.raises(ValueError, match="beside them, seven.wav"):
@@ -157,8 +157,8 @@ def test_a_list_of_sounds_and_texts_names_its_lines(tmp_path):
     (tmp_path / "list.tsv").write_text("".join(f"{line}\n" for line in lines))
     first, *bad = read_transcribed_audio([tmp_path / "list.tsv"])
     assert isinstance(first, TranscribedAudio)
-    assert (first.text, first.rate, len(first.samples)) == ("one two", RATE, len(tone()))
-    assert [(one.line, one.why) for one in bad] == [
+    assert (first.text, first.sampling_rate, len(first.samples)) == ("one two", RATE, len(tone()))
+    assert [(clip.line, clip.why) for clip in bad] == [
         (2, "not a sound"), (3, "missing file"), (4, "missing column"), (5, "empty"),
     ]  # fmt: skip
     assert "16,000" in bad[0].detail
@@ -200,10 +200,10 @@ def test_a_sound_of_one_sample_has_a_frame_and_one_that_is_too_long_is_named():
     assert EARS.frames(np.array([500], np.int16)).shape == (1, 40)
     row = LabelledAudio(tone(seconds=3.0), RATE, ("a",), "long.wav", 1)
     assert len(EARS.prepare([row], 80)[0]) == 298
-    with pytest.raises(ValueError, match=r"long.wav:1: 3.0 seconds are more than the 2.0 .* --context"):
+    with pytest.raises(ValueError, match=r"long.wav:1: 3.0 seconds are more than .* 2.0 .* --context"):
         EARS.prepare([row], 50)
-    with pytest.raises(ValueError, match=r"long.wav:1: it has 16,000 samples a second, but this model hears 8,000"):
-        EARS.prepare([row._replace(rate=16000)], 500)
+    with pytest.raises(ValueError, match=r"long.wav:1: its sampling rate is 16,000 Hz, but this model takes 8,000 Hz"):
+        EARS.prepare([row._replace(sampling_rate=16000)], 500)
 
 
 def test_ears_are_kept_in_a_folder_and_broken_ones_are_named(tmp_path):
@@ -233,19 +233,19 @@ def test_a_string_is_clips_of_one_speaker_with_pauses_between_them():
     assert {len(row.text.split()) for row in rows} == set(range(1, 8))
     for row in rows:
         assert len(row.parts) == 2 * len(row.text.split()) + 1
-        found = [next(c for c in clips() if np.array_equal(c.samples, part)) for part in row.parts[1::2]]
-        assert " ".join(c.labels[0] for c in found) == row.text
-        assert len({c.speaker for c in found}) == 1
+        result = [next(c for c in clips() if np.array_equal(c.samples, part)) for part in row.parts[1::2]]
+        assert " ".join(c.labels[0] for c in result) == row.text
+        assert len({c.speaker for c in result}) == 1
         assert len(row.samples) == sum(map(len, row.parts))
     assert [row.asked for row in concat_words(clips(), 60)] == [row.asked for row in rows]
 
 
 def test_no_clip_is_in_strings_of_two_sets():
     sets = {name: list(rows) for name, rows in split_and_concat(clips(), lambda _: 0.3).items()}
-    heard = {name: {part.tobytes() for row in rows for part in row.parts[1::2]} for name, rows in sets.items()}
-    assert heard["train"]
-    assert heard["valid"]
-    assert not heard["train"] & heard["valid"]
+    clip_sets = {name: {part.tobytes() for row in rows for part in row.parts[1::2]} for name, rows in sets.items()}
+    assert clip_sets["train"]
+    assert clip_sets["valid"]
+    assert not clip_sets["train"] & clip_sets["valid"]
     bad = Bad("x.wav", 1, "not a sound", "why")
     assert bad in list(split_and_concat([bad, *clips()], lambda _: 0.3)["train"])
     assert list(split_and_concat([bad], lambda _: 0.3)["train"]) == [bad]

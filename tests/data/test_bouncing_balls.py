@@ -13,17 +13,17 @@ from regard.data.bundled.bouncing_balls import (
     SIDE,
     SPEED,
     balls,
-    bounced,
-    in_pixels,
     localization_error,
     locate_balls,
     paint,
+    simulate,
+    to_pixels,
 )
 
 
 @pytest.fixture(scope="module")
 def places() -> np.ndarray:
-    return bounced(60, 100, np.random.default_rng(1))
+    return simulate(60, 100, np.random.default_rng(1))
 
 
 def test_the_same_seed_makes_the_same_videos() -> None:
@@ -33,12 +33,12 @@ def test_the_same_seed_makes_the_same_videos() -> None:
 
 def test_energy_is_kept_whatever_happens() -> None:
     """Nothing is lost at walls, nor when two balls meet."""
-    draw = np.random.default_rng(2)
-    x = draw.uniform(0, BOX, (500, BALLS, 2))  # many are at walls and in each other
-    v = draw.normal(size=x.shape)
+    rng = np.random.default_rng(2)
+    x = rng.uniform(0, BOX, (500, BALLS, 2))  # many are at walls and in each other
+    v = rng.normal(size=x.shape)
     before = (v**2).sum((1, 2))
     moved = v.copy()
-    bouncing_balls.bounce(x, moved)
+    bouncing_balls.collide(x, moved)
     assert not np.allclose(moved, v)
     assert np.allclose((moved**2).sum((1, 2)), before)
 
@@ -46,15 +46,15 @@ def test_energy_is_kept_whatever_happens() -> None:
 def test_two_balls_that_meet_swap_what_they_have_towards_each_other() -> None:
     x = np.array([[[4.0, 5.0], [6.0, 5.0], [1.5, 8.5]]])
     v = np.array([[[0.3, 0.1], [-0.1, 0.2], [0.0, 0.0]]])
-    bouncing_balls.bounce(x, v)
+    bouncing_balls.collide(x, v)
     assert np.allclose(v, [[[-0.1, 0.1], [0.3, 0.2], [0.0, 0.0]]])
-    again = v.copy()
-    bouncing_balls.bounce(x, again)
-    assert np.array_equal(again, v), "balls that part do not turn round once more"
+    repeated = v.copy()
+    bouncing_balls.collide(x, repeated)
+    assert np.array_equal(repeated, v), "balls that part do not turn round once more"
 
 
 def test_balls_stay_in_the_box_and_out_of_each_other(places: np.ndarray) -> None:
-    far = SPEED / bouncing_balls.HALVES  # a wall turns them round after the half step that leads into it
+    far = SPEED / bouncing_balls.SUBSTEPS  # a wall turns them round after the half step that leads into it
     assert places.min() > RADIUS - far
     assert places.max() < BOX - RADIUS + far
     for i, j in combinations(range(BALLS), 2):
@@ -89,9 +89,9 @@ def test_to_copy_the_last_frame_costs_what_is_published() -> None:
 
 
 def test_a_ball_is_found_where_it_is() -> None:
-    made = balls(40, 5, seed=3)
-    found = locate_balls((made.frames / np.float32(255)).reshape(-1, SIDE, SIDE))
-    off = localization_error(found, made.centres.reshape(-1, BALLS, 2))
+    videos = balls(40, 5, seed=3)
+    centres = locate_balls((videos.frames / np.float32(255)).reshape(-1, SIDE, SIDE))
+    off = localization_error(centres, videos.centres.reshape(-1, BALLS, 2))
     assert np.median(off) < 0.1
     assert off.max() < 1
 
@@ -103,6 +103,6 @@ def test_the_way_to_the_nearest_balls_counts_whatever_their_order() -> None:
 
 
 def test_a_single_ball_bounces_too() -> None:
-    made = balls(5, 30, num_balls=1, speed=1.0)
-    assert made.centres.shape == (5, 30, 1, 2)
-    assert in_pixels(np.array([BOX / SIDE / 2])) == pytest.approx([0.0])
+    videos = balls(5, 30, num_balls=1, speed=1.0)
+    assert videos.centres.shape == (5, 30, 1, 2)
+    assert to_pixels(np.array([BOX / SIDE / 2])) == pytest.approx([0.0])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import normalize, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.data.episode_windows import EpisodeWindows
@@ -16,21 +16,21 @@ WIDE = 2
 
 def episode(steps: int, number: int = 0, terminated: bool = True) -> Episode:
     """Observation 100 n + t, action t mod 3, reward t."""
-    seen = (100 * number + np.arange(steps + 1, dtype=np.float32))[:, None] * np.array([1, -2], np.float32)
-    done = np.arange(steps)
-    return Episode(seen, done % 3, done.astype(np.float32), terminated, "made", number + 1)
+    observations = (100 * number + np.arange(steps + 1, dtype=np.float32))[:, None] * np.array([1, -2], np.float32)
+    actions = np.arange(steps)
+    return Episode(observations, actions % 3, actions.astype(np.float32), terminated, "made", number + 1)
 
 
-@normalize(st.lists(st.integers(1, 12), min_size=1, max_size=5), st.integers(1, 6), st.integers(0, 3))
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=5), st.integers(1, 6), st.integers(0, 3))
 @settings(max_examples=60)
 def test_a_window_holds_what_happened_and_never_leaves_its_episode(steps: list[int], context: int, epoch: int) -> None:
     rows = [episode(count, i, terminated=i % 2 == 0) for i, count in enumerate(steps)]
-    moments = EpisodeWindows(rows, context, tokens=2)
-    starts = np.concatenate(moments.epoch(16, 1, epoch))
-    window = moments.take(starts)
-    for i, (number, first) in enumerate(zip(*moments.locate(starts), strict=True)):
+    windows = EpisodeWindows(rows, context, tokens=2)
+    starts = np.concatenate(windows.epoch(16, 1, epoch))
+    window = windows.take(starts)
+    for i, (number, first) in enumerate(zip(*windows.locate(starts), strict=True)):
         length = window.lengths[i]
-        assert 1 <= length <= moments.context
+        assert 1 <= length <= windows.context
         assert first + length <= steps[number]
         assert window.observations[i, : length + 1, 0].tolist() == [
             100 * number + t for t in range(first, first + length + 1)
@@ -41,56 +41,56 @@ def test_a_window_holds_what_happened_and_never_leaves_its_episode(steps: list[i
         assert window.ends[i].sum() == window.ends[i, length - 1] == ends
     reached = {
         number
-        for number, first in zip(*moments.locate(starts), strict=True)
-        if first + moments.context >= steps[number]
+        for number, first in zip(*windows.locate(starts), strict=True)
+        if first + windows.context >= steps[number]
     }
     assert reached == {*range(len(steps))}, "the end of each episode is always learnt from"
 
 
 def test_in_some_epochs_every_step_is_learnt_from() -> None:
-    moments = EpisodeWindows([episode(23)], 4, tokens=1)
-    seen = set()
+    windows = EpisodeWindows([episode(23)], 4, tokens=1)
+    observations = set()
     for epoch in range(20):
-        for start in np.concatenate(moments.epoch(100, 1, epoch)):
-            seen |= {*range(start, start + 4)}
-    assert seen == {*range(23)}
+        for start in np.concatenate(windows.epoch(100, 1, epoch)):
+            observations |= {*range(start, start + 4)}
+    assert observations == {*range(23)}
 
 
-@normalize(st.lists(st.integers(1, 12), min_size=1, max_size=4), st.integers(1, 6))
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=4), st.integers(1, 6))
 @settings(max_examples=40)
 def test_of_all_windows_each_step_is_last_or_in_the_first(steps: list[int], context: int) -> None:
-    moments = EpisodeWindows([episode(count, i) for i, count in enumerate(steps)], context, tokens=1)
+    windows = EpisodeWindows([episode(count, i) for i, count in enumerate(steps)], context, tokens=1)
     counted = np.zeros(sum(steps), int)
-    for start in moments.all_starts():
-        [number], [first] = moments.locate(np.array([start]))
-        length = min(moments.context, steps[number] - first)
+    for start in windows.all_starts():
+        [number], [first] = windows.locate(np.array([start]))
+        length = min(windows.context, steps[number] - first)
         for t in range(start, start + length):
-            counted[t] += first == 0 or t == start + moments.context - 1
+            counted[t] += first == 0 or t == start + windows.context - 1
     assert (counted == 1).all()
 
 
 def test_a_batch_is_as_large_as_its_budget() -> None:
-    moments = EpisodeWindows([episode(40)], 5, tokens=3)
-    assert [len(rows) for rows in moments.epoch(30, 1, 0)][:-1] == [2] * (len(moments.epoch(30, 1, 0)) - 1)
-    assert moments.windows_per_batch(1) == 1
-    assert np.array_equal(moments.epoch(30, 1, 3)[0], moments.epoch(30, 1, 3)[0])
+    windows = EpisodeWindows([episode(40)], 5, tokens=3)
+    assert [len(rows) for rows in windows.epoch(30, 1, 0)][:-1] == [2] * (len(windows.epoch(30, 1, 0)) - 1)
+    assert windows.windows_per_batch(1) == 1
+    assert np.array_equal(windows.epoch(30, 1, 3)[0], windows.epoch(30, 1, 3)[0])
 
 
 @pytest.mark.parametrize("shape", [(7,), (6, 9), (6, 9, 3), (4, 4, 1)])
 def test_frames_come_back_out_of_their_patches(shape: tuple[int, ...]) -> None:
     patch = resolve_patch(shape, None)
     x = torch.randn(2, 3, *shape)
-    cut = patchify(x, shape, patch)
-    assert cut.shape[:2] == (2, 3)
-    assert torch.equal(unpatchify(cut, shape, patch), x)
+    patches = patchify(x, shape, patch)
+    assert patches.shape[:2] == (2, 3)
+    assert torch.equal(unpatchify(patches, shape, patch), x)
 
 
 def test_a_patch_is_a_square_of_the_frame() -> None:
     x = torch.arange(24.0).reshape(1, 1, 4, 6)
-    cut = patchify(x, (4, 6), 2)
-    assert cut.shape == (1, 1, 6, 4)
-    assert cut[0, 0, 1].tolist() == [2, 3, 8, 9]
-    assert cut[0, 0, 3].tolist() == [12, 13, 18, 19]
+    patches = patchify(x, (4, 6), 2)
+    assert patches.shape == (1, 1, 6, 4)
+    assert patches[0, 0, 1].tolist() == [2, 3, 8, 9]
+    assert patches[0, 0, 3].tolist() == [12, 13, 18, 19]
 
 
 @pytest.mark.parametrize(
@@ -107,47 +107,49 @@ def test_a_patch_that_does_not_is_refused_with_those_that_do() -> None:
         resolve_patch((30, 30), 4)
 
 
-def senses_of(rows: list[Episode]) -> ObservationNorm:
+def fit_norm(rows: list[Episode]) -> ObservationNorm:
     return ObservationNorm.fit(rows, None)
 
 
 def test_numbers_are_scaled_each_by_its_own() -> None:
-    draw = np.random.default_rng(0)
-    seen = draw.normal(size=(500, 3)) * [1, 100, 0] + [5, -7, 2]
-    rows = [Episode(seen.astype(np.float32), np.zeros(499, int), np.zeros(499, np.float32), False, "a", 1)]
-    senses = senses_of(rows)
-    normalize = senses.normalize(torch.from_numpy(rows[0].observations)[None])
-    assert normalize.shape == (1, 500, 1, 3)
-    assert torch.allclose(normalize.mean((0, 1, 2)), torch.zeros(3), atol=1e-5)
-    assert torch.allclose(normalize.std((0, 1, 2)), torch.tensor([1.0, 1.0, 0.0]), atol=1e-2)
-    deltas = senses.deltas(torch.from_numpy(rows[0].observations)[None])
+    rng = np.random.default_rng(0)
+    observations = rng.normal(size=(500, 3)) * [1, 100, 0] + [5, -7, 2]
+    rows = [Episode(observations.astype(np.float32), np.zeros(499, int), np.zeros(499, np.float32), False, "a", 1)]
+    norm = fit_norm(rows)
+    normalized = norm.normalize(torch.from_numpy(rows[0].observations)[None])
+    assert normalized.shape == (1, 500, 1, 3)
+    assert torch.allclose(normalized.mean((0, 1, 2)), torch.zeros(3), atol=1e-5)
+    assert torch.allclose(normalized.std((0, 1, 2)), torch.tensor([1.0, 1.0, 0.0]), atol=1e-2)
+    deltas = norm.deltas(torch.from_numpy(rows[0].observations)[None])
     assert torch.allclose(deltas.square().mean((0, 1, 2)), torch.tensor([1.0, 1.0, 0.0]), atol=1e-3)
-    assert senses.step_error(deltas).mean() == pytest.approx(2 / 3, abs=1e-3)
+    assert norm.step_error(deltas).mean() == pytest.approx(2 / 3, abs=1e-3)
 
 
 @pytest.mark.parametrize("colours", [(), (3,)])
 def test_what_comes_of_a_true_change_is_what_came(colours: tuple[int, ...]) -> None:
     frames = np.random.default_rng(0).integers(0, 256, (9, 6, 4, *colours), np.uint8)
     row = video(frames, "a", 1)
-    senses, seen = senses_of([row]), torch.from_numpy(row.as_float())[None]
-    deltas = senses.deltas(seen)
-    assert torch.allclose(senses.apply_delta(seen[:, :-1], deltas), seen[:, 1:], atol=1e-6)
-    assert torch.allclose(senses.clip_delta(senses.normalize(seen[:, :-1]), deltas), deltas, atol=1e-5)
-    true = ((seen[0, 1:] - seen[0, :-1]) ** 2).flatten(1).sum(1)
-    assert torch.allclose(senses.step_error(deltas)[0], true, rtol=1e-4)
+    norm, observations = fit_norm([row]), torch.from_numpy(row.as_float())[None]
+    deltas = norm.deltas(observations)
+    assert torch.allclose(norm.apply_delta(observations[:, :-1], deltas), observations[:, 1:], atol=1e-6)
+    assert torch.allclose(norm.clip_delta(norm.normalize(observations[:, :-1]), deltas), deltas, atol=1e-5)
+    true = ((observations[0, 1:] - observations[0, :-1]) ** 2).flatten(1).sum(1)
+    assert torch.allclose(norm.step_error(deltas)[0], true, rtol=1e-4)
     assert np.allclose(
-        senses.observation_error(seen[0, :-1].numpy(), seen[0, 1:].double().numpy()), true.numpy(), rtol=1e-4
+        norm.observation_error(observations[0, :-1].numpy(), observations[0, 1:].double().numpy()),
+        true.numpy(),
+        rtol=1e-4,
     )
 
 
 def test_a_pixel_stays_within_those_that_there_are() -> None:
     row = video(np.array([[[0, 0]], [[255, 0]], [[0, 255]]], np.uint8), "a", 1)
-    senses, now = senses_of([row]), torch.from_numpy(row.as_float(0, 1))[None]
-    wild = torch.full_like(senses.normalize(now), 100.0)
-    assert senses.apply_delta(now, wild).max() == 1
-    assert senses.apply_delta(now, -wild).min() == 0
+    norm, now = fit_norm([row]), torch.from_numpy(row.as_float(0, 1))[None]
+    wild = torch.full_like(norm.normalize(now), 100.0)
+    assert norm.apply_delta(now, wild).max() == 1
+    assert norm.apply_delta(now, -wild).min() == 0
     assert torch.allclose(
-        senses.apply_delta(now, senses.clip_delta(senses.normalize(now), wild)), senses.apply_delta(now, wild)
+        norm.apply_delta(now, norm.clip_delta(norm.normalize(now), wild)), norm.apply_delta(now, wild)
     )
 
 

@@ -12,13 +12,20 @@ from regard.data.documents import from_files
 from regard.data.fasta import LabelledProtein, is_fasta, read_labelled_proteins
 from regard.data.lines import Bad, Note
 from regard.data.lint import BadLines, lint
-from regard.data.protein_alphabet import LETTERS, RARE, USUAL, is_protein_tokenizer, parse_protein, protein_tokenizer
+from regard.data.protein_alphabet import (
+    ALPHABET,
+    AMINO_ACIDS,
+    NONSTANDARD,
+    is_protein_tokenizer,
+    parse_protein,
+    protein_tokenizer,
+)
 
 SAME_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
 NAME = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_size=8)
-ROW = st.lists(st.tuples(st.sampled_from(sorted(LETTERS)), st.sampled_from("HEC-*>x")), min_size=1, max_size=30).filter(
-    lambda row: row[0][1] != ">"
-)
+ROW = st.lists(
+    st.tuples(st.sampled_from(sorted(ALPHABET)), st.sampled_from("HEC-*>x")), min_size=1, max_size=30
+).filter(lambda row: row[0][1] != ">")
 Pack = Callable[[bytes], bytes]
 Rows = dict[str, list[tuple[str, str]]]
 
@@ -38,15 +45,17 @@ def put(file: Path, content: str, pack: Pack = bytes) -> Path:
 @given(rows=st.dictionaries(NAME, ROW, min_size=1, max_size=4), width=st.integers(1, 40))
 @SAME_FOLDER
 def test_what_was_written_is_read(tmp_path: Path, pack: Pack, rows: Rows, width: int) -> None:
-    said = {name: ("".join(one for one, _ in row), "".join(other for _, other in row)) for name, row in rows.items()}
+    said = {
+        name: ("".join(first for first, _ in row), "".join(second for _, second in row)) for name, row in rows.items()
+    }
     chains = "".join(f">{name} a remark\n{wrapped(letters, width)}\n\n" for name, (letters, _) in said.items())
     labels = "".join(f">{name}\tSET=train\n{wrapped(tags, width)}\n" for name, (_, tags) in reversed(said.items()))
     files = [put(tmp_path / "a.fasta", chains, pack), put(tmp_path / "b.fasta.gz", labels, pack)]
-    found = [*read_labelled_proteins(files)]
-    assert [(one.name, one.words, "".join(tag or "-" for tag in one.tags)) for one in found] == [
+    rows = [*read_labelled_proteins(files)]
+    assert [(first.name, first.words, "".join(tag or "-" for tag in first.tags)) for first in rows] == [
         (name, *both) for name, both in said.items()
     ]
-    assert [piece.text for piece in from_files(map(str, files[:1]), "lines")] == [one.words for one in found]
+    assert [piece.text for piece in from_files(map(str, files[:1]), "lines")] == [first.words for first in rows]
 
 
 def test_small_letters_stars_and_lines_of_windows_are_put_right(tmp_path: Path) -> None:
@@ -61,18 +70,18 @@ LABELS = ">one\nCH\n>two\nEE\n"
 FAULTS = {  # chains, labels, file, line, why, what else is said
     "another length": (">one\nMK\n>two\nMKT\n", LABELS, "b.fasta", 3, "unequal counts", "'two' has 2 labels, but 3"),
     "no labels": (">one\nMK\n>two\nMK\n>six\nMK\n", LABELS, "a.fasta", 5, "missing field", "'six' has no labels in"),
-    "no chain": (">one\nMK\n", LABELS, "b.fasta", 3, "missing field", "'two' have no chain in"),
-    "no amino acid": (">one\nMK\n>two\nM1\n", LABELS, "a.fasta", 4, "not an amino acid", "'1' is none"),
-    "a gap": (">one\nM\nK\n>two\nM\n-K\n", LABELS, "a.fasta", 6, "not an amino acid", "'-' is none"),
-    "an end in the middle": (">one\nM*\nK\n>two\nMK\n", LABELS, "a.fasta", 3, "not an amino acid", "'*' is none"),
-    "a name twice": (">one\nMK\n>two\nMK\n>one\nMK\n", LABELS, "a.fasta", 5, "name twice", "'one' stands in line 1"),
+    "no chain": (">one\nMK\n", LABELS, "b.fasta", 3, "missing field", "'two' has no protein in"),
+    "no amino acid": (">one\nMK\n>two\nM1\n", LABELS, "a.fasta", 4, "not an amino acid", "'1': the letters are"),
+    "a gap": (">one\nM\nK\n>two\nM\n-K\n", LABELS, "a.fasta", 6, "not an amino acid", "'-': the letters are"),
+    "an end in the middle": (">one\nM*\nK\n>two\nMK\n", LABELS, "a.fasta", 3, "not an amino acid", "'*': the letters are"),
+    "a name twice": (">one\nMK\n>two\nMK\n>one\nMK\n", LABELS, "a.fasta", 5, "name twice", "'one' is also the name in line 1"),
     "labels twice": (
         ">one\nMK\n>two\nMK\n",
         f"{LABELS}>two\nEE\n",
         "b.fasta",
         5,
         "name twice",
-        "'two' stands in line 3",
+        "'two' is also the name in line 3",
     ),
     "no residues": (">one\n\n>two\nMK\n", LABELS, "a.fasta", 1, "empty", "no letters under 'one'"),
     "no residues at the end": (">one\nMK\n>two\n", LABELS, "a.fasta", 3, "empty", "no letters under 'two'"),
@@ -116,10 +125,10 @@ def test_a_line_that_is_no_text_spoils_its_chain_only(tmp_path: Path) -> None:
     [
         (["a.fasta"], None, "labels, under the same names, in another, not in 1"),
         (["a.fasta", "b.fasta", "a.fasta"], None, "not in 3"),
-        (["a.fasta", "c.txt"], None, r"c\.txt: chains and their labels are FASTA files"),
+        (["a.fasta", "c.txt"], None, r"c\.txt: proteins and labels are FASTA files"),
         (["a.fasta", "b.fasta"], ("1", "2"), "no fields like 1 and 2"),
         (["a.fasta", "gone.fasta"], None, r"gone\.fasta: no such file"),
-        (["a.fasta", "blank.fasta"], None, r"blank\.fasta: there are no chains in it"),
+        (["a.fasta", "blank.fasta"], None, r"blank\.fasta: the file has no FASTA record"),
     ],
 )
 def test_files_that_cannot_be_meant_are_refused(
@@ -136,14 +145,14 @@ def test_an_ending_says_what_is_fasta() -> None:
     assert not any(map(is_fasta, ["fasta", "a.txt", "a.fasta.txt", "a.gz"]))
 
 
-@given(st.text(st.sampled_from(sorted(LETTERS)), min_size=1, max_size=50))
+@given(st.text(st.sampled_from(sorted(ALPHABET)), min_size=1, max_size=50))
 @settings(deadline=None, max_examples=25)
 def test_a_letter_is_a_token_and_comes_back(chain: str) -> None:
     tokenizer = protein_tokenizer()
     [ids] = tokenizer.encode([chain])
     assert len(ids) == len(chain) + len(tokenizer.around)
     assert tokenizer.id_of("[UNK]") not in ids
-    assert tokenizer.decode([ids]) == ["".join("X" if letter in RARE else letter for letter in chain)]
+    assert tokenizer.decode([ids]) == ["".join("X" if letter in NONSTANDARD else letter for letter in chain)]
 
 
 def test_its_tokenizer_is_known_again_and_taken_for_no_other(tmp_path: Path) -> None:
@@ -153,7 +162,7 @@ def test_its_tokenizer_is_known_again_and_taken_for_no_other(tmp_path: Path) -> 
     protein_tokenizer().save(tmp_path)
     assert is_protein_tokenizer(Tokenizer.load(tmp_path))
     for layout in (READING, WRITING):
-        assert not is_protein_tokenizer(learn([USUAL, "a text"], Pieces("characters"), layout))
+        assert not is_protein_tokenizer(learn([AMINO_ACIDS, "a text"], Pieces("characters"), layout))
 
 
 def test_what_a_user_types_is_read_or_refused() -> None:

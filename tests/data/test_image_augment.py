@@ -6,17 +6,17 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from regard.data.image_augment import ImageAugment, turned
+from regard.data.image_augment import ImageAugment, rotate_and_zoom
 
 B, C, H, W = 40, 2, 9, 9
 
 
-def pictures() -> torch.Tensor:
+def images() -> torch.Tensor:
     return torch.randint(0, 256, (B, C, H, W), dtype=torch.uint8, generator=torch.Generator().manual_seed(3))
 
 
 def test_nothing_asked_for_is_nothing_done() -> None:
-    pixels = pictures()
+    pixels = images()
     assert ImageAugment().augment(pixels) is pixels
 
 
@@ -28,8 +28,8 @@ def test_a_picture_is_moved_or_mirrored(shift: int, flip: bool) -> None:
         0, 256, (count, channels, high, wide), dtype=torch.uint8, generator=torch.Generator().manual_seed(3)
     )
     torch.manual_seed(4)
-    found = ImageAugment(shift=shift, flip=flip).augment(pixels)
-    assert (found.shape, found.dtype) == (pixels.shape, torch.uint8)
+    result = ImageAugment(shift=shift, flip=flip).augment(pixels)
+    assert (result.shape, result.dtype) == (pixels.shape, torch.uint8)
     possible = {}
     for down in range(-shift, shift + 1):
         for right in range(-shift, shift + 1):
@@ -39,50 +39,50 @@ def test_a_picture_is_moved_or_mirrored(shift: int, flip: bool) -> None:
             possible[down, right, False] = moved
             if flip:
                 possible[down, right, True] = moved.flip(-1)
-    counts = {key: int((found == moved).flatten(1).all(1).sum()) for key, moved in possible.items()}
+    counts = {key: int((result == moved).flatten(1).all(1).sum()) for key, moved in possible.items()}
     assert sum(counts.values()) == count, "each is exactly one of them"
     assert all(counts.values()), "and each of them comes up"
     if flip:
-        assert 0.4 < sum(number for (_, _, turned), number in counts.items() if turned) / count < 0.6
+        assert 0.4 < sum(number for (_, _, flipped), number in counts.items() if flipped) / count < 0.6
     torch.manual_seed(4)
-    assert torch.equal(ImageAugment(shift=shift, flip=flip).augment(pixels), found)
+    assert torch.equal(ImageAugment(shift=shift, flip=flip).augment(pixels), result)
 
 
 @pytest.mark.parametrize(
     "how", [{"rotate": 30.0}, {"zoom": 0.3}, {"color_jitter": 0.4}, {"rotate": 9.0, "zoom": 0.1, "color_jitter": 0.1}]
 )
 def test_the_same_luck_gives_the_same_view_and_each_picture_its_own(how: dict[str, float]) -> None:
-    pixels = pictures()[:1].expand(B, C, H, W)
+    pixels = images()[:1].expand(B, C, H, W)
     torch.manual_seed(4)
-    augment = ImageAugment(**how).augment(pixels)  # type: ignore[arg-type]
-    assert augment.shape == pixels.shape
-    assert augment.min() >= 0
-    assert augment.max() <= 255
-    assert len({tuple(one.flatten().tolist()) for one in augment}) == B
+    augmented = ImageAugment(**how).augment(pixels)  # type: ignore[arg-type]
+    assert augmented.shape == pixels.shape
+    assert augmented.min() >= 0
+    assert augmented.max() <= 255
+    assert len({tuple(image.flatten().tolist()) for image in augmented}) == B
     torch.manual_seed(4)
-    assert torch.equal(ImageAugment(**how).augment(pixels), augment)  # type: ignore[arg-type]
+    assert torch.equal(ImageAugment(**how).augment(pixels), augmented)  # type: ignore[arg-type]
 
 
 def test_a_quarter_turn_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    pixels = pictures()
+    pixels = images()
     monkeypatch.setattr(torch, "rand", lambda *size, **_: torch.ones(size))  # the most there is
-    assert_close(turned(pixels, 90, 0.0), pixels.float().rot90(1, (2, 3)), atol=1e-2, rtol=0)
+    assert_close(rotate_and_zoom(pixels, 90, 0.0), pixels.float().rot90(1, (2, 3)), atol=1e-2, rtol=0)
 
 
 def test_a_zoom_makes_it_larger_about_its_middle(monkeypatch: pytest.MonkeyPatch) -> None:
     spot = torch.zeros(1, 1, 41, 41)
     spot[..., 15:26, 15:26] = 255.0
     monkeypatch.setattr(torch, "rand", lambda *size, **_: torch.ones(size))
-    augment = turned(spot, 0.0, 0.5)
-    assert augment[0, 0, 20, 20] == 255
-    assert math.isclose(augment.sum() / spot.sum(), 1.5**2, rel_tol=0.05)
+    augmented = rotate_and_zoom(spot, 0.0, 0.5)
+    assert augmented[0, 0, 20, 20] == 255
+    assert math.isclose(augmented.sum() / spot.sum(), 1.5**2, rel_tol=0.05)
 
 
 def test_a_tint_is_one_factor_for_each_colour() -> None:
     pixels = torch.full((B, C, H, W), 100.0)
-    augment = ImageAugment(color_jitter=0.4).augment(pixels)
-    factors = augment[:, :, 0, 0] / 100
-    assert_close(augment, pixels * factors[:, :, None, None])
+    augmented = ImageAugment(color_jitter=0.4).augment(pixels)
+    factors = augmented[:, :, 0, 0] / 100
+    assert_close(augmented, pixels * factors[:, :, None, None])
     assert factors.min() >= 0.6
     assert factors.max() <= 1.4
     assert factors.max() - factors.min() > 0.5
@@ -93,5 +93,5 @@ def test_a_tint_is_one_factor_for_each_colour() -> None:
     "wrong", [{"shift": -1}, {"rotate": 181.0}, {"zoom": 1.0}, {"color_jitter": -0.1}, {"image_size": 0}]
 )
 def test_what_makes_no_sense_is_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
+    with pytest.raises(ValueError, match=f"{next(iter(wrong)).replace('_', '-')} must be"):
         ImageAugment(**wrong)  # type: ignore[arg-type]

@@ -16,7 +16,14 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from regard.data import arrays
-from regard.data.image_files import KEPT, CaptionedImage, LabelledImage, open_image, read_captioned_images, read_images
+from regard.data.image_files import (
+    MAX_EDGE,
+    CaptionedImage,
+    LabelledImage,
+    open_image,
+    read_captioned_images,
+    read_images,
+)
 from regard.data.image_transform import ImageTransform
 from regard.data.lines import Bad, Note
 from regard.data.lint import lint
@@ -49,9 +56,9 @@ def draw(file: Path, pixels: np.ndarray, **how: object) -> Path:
 
 def same(rows: list[LabelledImage], pixels: np.ndarray, labels: list[str]) -> None:
     assert [row.labels for row in rows] == [(label,) for label in labels]
-    for row, one in zip(rows, pixels, strict=True):
+    for row, single in zip(rows, pixels, strict=True):
         assert row.pixels.dtype == np.uint8
-        np.testing.assert_array_equal(row.pixels, one.reshape(HIGH, WIDE, -1))
+        np.testing.assert_array_equal(row.pixels, single.reshape(HIGH, WIDE, -1))
 
 
 @pytest.mark.parametrize("pixels", [GREY, COLOUR], ids=["grey", "colour"])
@@ -77,17 +84,17 @@ def test_npz_files_give_back_what_was_written(tmp_path: Path, pixels: np.ndarray
 @pytest.mark.parametrize("pixels", [GREY, COLOUR], ids=["grey", "colour"])
 @pytest.mark.parametrize("kind", [".png", ".bmp", ".webp"])
 def test_a_folder_of_folders_gives_back_what_was_drawn(tmp_path: Path, pixels: np.ndarray, kind: str) -> None:
-    for i, one in enumerate(pixels):
-        draw(tmp_path / "ab"[i % 2] / f"{i}{kind}", one, **({"lossless": True} if kind == ".webp" else {}))
+    for i, single in enumerate(pixels):
+        draw(tmp_path / "ab"[i % 2] / f"{i}{kind}", single, **({"lossless": True} if kind == ".webp" else {}))
     for litter in ".DS_Store", "a/.DS_Store", "a/Thumbs.db", ".git/x.png", "__MACOSX/a/x.png", "README.txt":
         write(tmp_path / litter, "litter")
     rows = [*read_images([tmp_path])]
     order = [0, 2, 4, 1, 3]
     assert [row.file for row in rows] == [str(tmp_path / "ab"[i % 2] / f"{i}{kind}") for i in order]
-    wanted = pixels[order]
+    expected = pixels[order]
     if kind == ".webp" and pixels is GREY:  # this format has no grey
-        wanted = np.repeat(wanted[..., None], 3, -1)
-    same(rows, wanted, ["a", "a", "a", "b", "b"])
+        expected = np.repeat(expected[..., None], 3, -1)
+    same(rows, expected, ["a", "a", "a", "b", "b"])
 
 
 def test_what_pictures_of_every_mode_become(tmp_path: Path) -> None:
@@ -104,11 +111,11 @@ def test_what_pictures_of_every_mode_become(tmp_path: Path) -> None:
         "black-or-white": (Image.fromarray(clear).convert("1"), {}, clear, 1),
         "sixteen-bits": (Image.fromarray(flat.astype(np.uint16) * 256 + 77), {}, flat, 1),
     }
-    for name, (image, how, wanted, channels) in cases.items():
+    for name, (image, how, expected, channels) in cases.items():
         image.save(tmp_path / f"{name}.png", **how)
         pixels = open_image(tmp_path / f"{name}.png")
         assert pixels.shape == (HIGH, WIDE, channels), name
-        np.testing.assert_array_equal(pixels, np.repeat(np.asarray(wanted)[..., None], channels, -1), err_msg=name)
+        np.testing.assert_array_equal(pixels, np.repeat(np.asarray(expected)[..., None], channels, -1), err_msg=name)
     image = Image.fromarray(COLOUR[0]).convert("CMYK")
     image.save(tmp_path / "print.jpg")
     assert open_image(tmp_path / "print.jpg").shape == (HIGH, WIDE, 3)
@@ -123,7 +130,8 @@ def test_a_photo_is_kept_no_larger_than_any_model_needs(tmp_path: Path, kind: st
     draw(tmp_path / "photos" / "a" / f"2{kind}", photo[:, :, 0])
     write(tmp_path / "photos" / "captions.tsv", f"a/1{kind}\ta slope\n")
     colour, grey = [row.pixels for row in read_images([tmp_path / "photos"])]
-    assert (colour.shape, grey.shape) == ((KEPT, int(1400 * KEPT / 1000), 3), (KEPT, int(1400 * KEPT / 1000), 1))
+    width = int(1400 * MAX_EDGE / 1000)
+    assert (colour.shape, grey.shape) == ((MAX_EDGE, width, 3), (MAX_EDGE, width, 1))
     (row,) = read_captioned_images([tmp_path / "photos"])
     np.testing.assert_array_equal(row.pixels, colour)
     assert open_image(tmp_path / "photos" / "a" / f"1{kind}").shape == photo.shape, "one alone may be as it is"
@@ -133,8 +141,8 @@ def test_a_photo_is_kept_no_larger_than_any_model_needs(tmp_path: Path, kind: st
 
 
 def test_a_side_larger_than_what_is_kept_is_refused() -> None:
-    with pytest.raises(ValueError, match=f"side must be at least 1 and at most {KEPT}, .* not {KEPT + 1}"):
-        ImageTransform.fit(pictures_of((9, 7, 1)), KEPT + 1)
+    with pytest.raises(ValueError, match=f"image-size must be at least 1 and at most {MAX_EDGE}, .* not {MAX_EDGE + 1}"):
+        ImageTransform.fit(pictures_of((9, 7, 1)), MAX_EDGE + 1)
 
 
 def test_of_a_moving_picture_the_first_frame_is_taken_and_a_turned_one_is_turned_back(tmp_path: Path) -> None:
@@ -158,12 +166,12 @@ def test_broken_pictures_are_named_and_leave_the_others(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     rows, report = lint({"train": read_images([tmp_path])}, skip_bad=True)
     assert [Path(row.file).name for row in rows["train"]] == ["1.png"]
-    found = {Path(bad.file).name: (bad.why, bad.detail) for bad in report.bad}
-    assert [*found] == ["loose.png", "2.png", "3.jpg", "4.png", "5.tiff", "6.png", "b"]
-    assert found["loose.png"][0] == "missing field"
-    assert found["b"] == ("empty", "there is no picture of this class")
-    assert "'.tiff'" in found["5.tiff"][1]
-    assert "101 x 1 pixels are a strip" in found["6.png"][1]
+    result = {Path(bad.file).name: (bad.why, bad.detail) for bad in report.bad}
+    assert [*result] == ["loose.png", "2.png", "3.jpg", "4.png", "5.tiff", "6.png", "b"]
+    assert result["loose.png"][0] == "missing field"
+    assert result["b"] == ("empty", "this class has no image")
+    assert "'.tiff'" in result["5.tiff"][1]
+    assert "101 x 1 pixels: an edge is at most 100" in result["6.png"][1]
     with pytest.raises(ValueError, match=r"2\.png: not an image"):
         open_image(tmp_path / "a" / "2.png")
 
@@ -200,17 +208,17 @@ BROKEN = {
     "three zeros": (["a", "b"], [b"\0\0\x08", TRUTHS], "a: not an idx file"),
     "idx of floats": (["a", "b"], [b"\0\0\x0d" + IMAGES[3:], TRUTHS], "a: not an idx file of bytes"),
     "cut header": (["a", "b"], [IMAGES[:10], TRUTHS], "a: not an idx file"),
-    "cut idx": (["a", "b"], [IMAGES[:-1], TRUTHS], r"a: \[5, 4, 7\] need 156 bytes, but there are 155"),
-    "idx and more": (["a", "b"], [IMAGES + b"x", TRUTHS], "a: .* need 156 bytes, but there are more"),
-    "two pictures": (["a", "b"], [IMAGES, IMAGES], r"one file of pictures \(idx3\) and one of labels"),
-    "two labels": (["a", "b"], [TRUTHS, TRUTHS], r"one file of pictures \(idx3\) and one of labels"),
-    "fewer labels": (["a", "b"], [IMAGES, idx(LABELS[:3])], "5 pictures, but 3 labels"),
+    "cut idx": (["a", "b"], [IMAGES[:-1], TRUTHS], r"a: \[5, 4, 7\] need 156 bytes, but the file has 155"),
+    "idx and more": (["a", "b"], [IMAGES + b"x", TRUTHS], "a: .* need 156 bytes, but the file has more"),
+    "two pictures": (["a", "b"], [IMAGES, IMAGES], r"one file of images \(idx3\) and one of labels"),
+    "two labels": (["a", "b"], [TRUTHS, TRUTHS], r"one file of images \(idx3\) and one of labels"),
+    "fewer labels": (["a", "b"], [IMAGES, idx(LABELS[:3])], "5 images, but 3 labels"),
     "cut gzip": (["a", "b"], [gzip.compress(IMAGES)[:-9], TRUTHS], "a: broken gzip"),
     "huge": (["a", "b"], [b"\0\0\x08\x03" + b"\xff" * 12, TRUTHS], "a: .* are over 16 GB"),
-    "one idx file": (["a"], [IMAGES], "pictures come from a folder .* not from a"),
+    "one idx file": (["a"], [IMAGES], "images come from a folder .* not from a"),
     "three files": (["a", "b", "c"], [IMAGES, TRUTHS, TRUTHS], "not from a b c"),
-    "no npz": (["a.npz"], [b"hello"], r"a\.npz: no \.npz file"),
-    "empty npz": (["a.npz"], [b""], r"a\.npz: no \.npz file"),
+    "no npz": (["a.npz"], [b"hello"], r"a\.npz: not a \.npz file"),
+    "empty npz": (["a.npz"], [b""], r"a\.npz: not a \.npz file"),
 }
 
 
@@ -232,7 +240,7 @@ def test_broken_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         ({"x": np.zeros((5, 0, 7), np.uint8), "y": LABELS}, r"not \(5, 0, 7\)"),
         ({"x_train": GREY, "x_test": GREY, "y": LABELS}, r"one array named images or x .* x_train \(5, 4, 7\), x_test"),
         ({"x": GREY}, "one array named labels or y is needed"),
-        ({"x": GREY, "y": np.array([None] * 5)}, "no .npz file of plain arrays"),
+        ({"x": GREY, "y": np.array([None] * 5)}, "not a .npz file of plain arrays"),
     ],
 )
 def test_arrays_that_are_no_pictures_are_named(tmp_path: Path, named: dict, what: str) -> None:
@@ -244,7 +252,7 @@ def test_arrays_that_are_no_pictures_are_named(tmp_path: Path, named: dict, what
 def test_a_packed_bomb_is_refused_before_it_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrays, "ARRAYS", 1 << 20)
     np.savez_compressed(tmp_path / "a.npz", x=np.zeros((2000, 40, 40), np.uint8), y=np.zeros(2000, np.uint8))
-    with pytest.raises(ValueError, match="no .npz file of plain arrays: over"):
+    with pytest.raises(ValueError, match="not a .npz file of plain arrays: over"):
         list(read_images([tmp_path / "a.npz"]))
     asked, unpack = [], gzip.GzipFile.read
 
@@ -254,7 +262,7 @@ def test_a_packed_bomb_is_refused_before_it_is_held(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(gzip.GzipFile, "read", count)
     write(tmp_path / "b", gzip.compress(IMAGES + b"\0" * (50 << 20), 1))
-    with pytest.raises(ValueError, match="there are more"):
+    with pytest.raises(ValueError, match="the file has more"):
         list(read_images([tmp_path / "b", write(tmp_path / "c", TRUTHS)]))
     assert 0 < sum(asked) <= 3 << 20
 
@@ -279,8 +287,8 @@ def test_a_pipe_among_pictures_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "cat" / "a.png")
     (tmp_path / "cat" / "b.png").symlink_to("/dev/zero")
     bad = list(read_images([tmp_path]))
-    assert [(Path(one.file).name, one.why) for one in bad] == [("a.png", "not an image"), ("b.png", "not an image")]
-    assert all("a pipe or a device" in one.detail for one in bad)
+    assert [(Path(row.file).name, row.why) for row in bad] == [("a.png", "not an image"), ("b.png", "not an image")]
+    assert all("a pipe or a device" in row.detail for row in bad)
     with pytest.raises(ValueError, match="a pipe or a device"):
         open_image(tmp_path / "cat" / "a.png")
 
@@ -288,10 +296,10 @@ def test_a_pipe_among_pictures_is_not_waited_for(tmp_path: Path) -> None:
 def test_folders_that_cannot_be_read_tell_what_would_help(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no such file or folder"):
         list(read_images([tmp_path / "gone"]))
-    with pytest.raises(ValueError, match="the pictures of a class belong into a folder"):
+    with pytest.raises(ValueError, match="put the images of each class into a folder"):
         list(read_images([tmp_path]))
     draw(tmp_path / "train" / "a" / "1.png", GREY[0])
-    with pytest.raises(ValueError, match=r"train: folders, but no pictures; .* name it"):
+    with pytest.raises(ValueError, match=r"train: folders, but no images; .* name it"):
         list(read_images([tmp_path]))
     for name in "train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte":
         write(tmp_path / "two" / name, b"")
@@ -300,8 +308,8 @@ def test_folders_that_cannot_be_read_tell_what_would_help(tmp_path: Path) -> Non
 
 
 def test_captions_stand_beside_their_pictures(tmp_path: Path) -> None:
-    for i, one in enumerate(COLOUR[:2]):
-        draw(tmp_path / "pics" / f"{i}.png", one)
+    for i, single in enumerate(COLOUR[:2]):
+        draw(tmp_path / "pics" / f"{i}.png", single)
     table = write(tmp_path / "captions.tsv", "pics/1.png\ta cat\r\npics/0.png\ta dog\r\npics/1.png\tthe same cat\r\n")
     for path in table, tmp_path:
         rows = [item for item in read_captioned_images([path]) if isinstance(item, CaptionedImage)]
@@ -332,24 +340,24 @@ def test_broken_captions_are_named(tmp_path: Path) -> None:
     for paths, what in ([tmp_path], "captions.tsv: no such file"), ([table, table], "one .tsv"), ([], "from nothing"):
         with pytest.raises(ValueError, match=what):
             list(read_captioned_images(paths))
-    with pytest.raises(ValueError, match="fields are picture and caption, not 1"):
+    with pytest.raises(ValueError, match="fields are image and caption, not 1"):
         list(read_captioned_images([table], ("1",)))
 
 
 def test_pictures_are_linted_and_held_out_by_their_pixels() -> None:
     def rows(array: np.ndarray, labels: str) -> list[LabelledImage]:
         return [
-            LabelledImage(one[..., None], (label,), "f", i)
-            for i, (one, label) in enumerate(zip(array, labels, strict=True))
+            LabelledImage(single[..., None], (label,), "f", i)
+            for i, (single, label) in enumerate(zip(array, labels, strict=True))
         ]
 
     train = rows(GREY[[0, 1, 1, 1, 2]], "aaabb")
-    found, report = lint({"train": train, "test": rows(GREY[[2, 3]], "ab")}, skip_bad=True)
+    result, report = lint({"train": train, "test": rows(GREY[[2, 3]], "ab")}, skip_bad=True)
     assert report.counts["train"]["duplicates"] == 1
     assert report.counts["train"]["overlap"] == 1
-    assert len(found["train"]) == 4
-    kept, held = hold_out(train, 0.5)
-    assert not {row.asked for row in kept} & {row.asked for row in held}
+    assert len(result["train"]) == 4
+    train_rows, valid_rows = hold_out(train, 0.5)
+    assert not {row.asked for row in train_rows} & {row.asked for row in valid_rows}
     turned = LabelledImage(GREY[0].reshape(WIDE, HIGH, 1), (), "f", 1)
     assert turned.asked != train[0].asked, "the same bytes in another shape are another picture"
 
@@ -391,7 +399,7 @@ def test_pictures_without_contrast_and_no_pictures_at_all() -> None:
     black = [LabelledImage(np.zeros((6, 6, 1), np.uint8), (), "f", 1)]
     fitted = ImageTransform.fit(black)
     assert fitted.normalize(torch.from_numpy(fitted.prepare([black[0].pixels]))).abs().max() == 0
-    with pytest.raises(ValueError, match="no pictures"):
+    with pytest.raises(ValueError, match="no images"):
         ImageTransform.fit([])
 
 
@@ -412,9 +420,9 @@ def test_transformers_makes_the_same_of_a_picture(tmp_path: Path, channels: int)
     fitted = ImageTransform.fit(rows, 16)
     fitted.save(tmp_path)
     ours = fitted.normalize(torch.from_numpy(fitted.prepare([row.pixels for row in rows])))
-    theirs = transformers.AutoImageProcessor.from_pretrained(tmp_path)
+    reference = transformers.AutoImageProcessor.from_pretrained(tmp_path)
     images = [Image.fromarray(row.pixels[..., 0] if channels == 1 else row.pixels) for row in rows]
-    torch.testing.assert_close(ours, theirs(images=images, return_tensors="pt")["pixel_values"], atol=1e-5, rtol=0)
+    torch.testing.assert_close(ours, reference(images=images, return_tensors="pt")["pixel_values"], atol=1e-5, rtol=0)
 
 
 def test_what_was_saved_is_what_is_loaded(tmp_path: Path) -> None:
@@ -450,12 +458,12 @@ def test_the_files_of_others_give_the_pixels_of_others(tmp_path: Path, named: st
     transformers = pytest.importorskip("transformers", reason="parity needs the dev extra")
     content = json.dumps(PLAIN | THEIRS[named])
     write(tmp_path / "preprocessor_config.json", content)
-    theirs, ours = transformers.AutoImageProcessor.from_pretrained(tmp_path), ImageTransform.load(tmp_path)
+    reference, ours = transformers.AutoImageProcessor.from_pretrained(tmp_path), ImageTransform.load(tmp_path)
     random = np.random.default_rng(5)
     sizes = [(16, 16), (1, 1), (1, 90), (90, 1), (31, 50), (50, 31), *random.integers(2, 70, (14, 2)).tolist()]
     pixels = [random.integers(0, 256, (high, wide, 3), dtype=np.uint8) for high, wide in sizes]
-    wanted = theirs(images=[Image.fromarray(one) for one in pixels], return_tensors="pt")["pixel_values"]
-    torch.testing.assert_close(ours.normalize(torch.from_numpy(ours.prepare(pixels))), wanted, atol=1e-5, rtol=1e-6)
+    expected = reference(images=[Image.fromarray(single) for single in pixels], return_tensors="pt")["pixel_values"]
+    torch.testing.assert_close(ours.normalize(torch.from_numpy(ours.prepare(pixels))), expected, atol=1e-5, rtol=1e-6)
     (tmp_path / "again").mkdir()
     ours.save(tmp_path / "again")
     assert (tmp_path / "again" / "preprocessor_config.json").read_text() == content
@@ -465,14 +473,14 @@ def test_the_files_of_others_give_the_pixels_of_others(tmp_path: Path, named: st
 def test_other_colours_become_those_of_others_too(tmp_path: Path, mode: str) -> None:
     transformers = pytest.importorskip("transformers", reason="parity needs the dev extra")
     write(tmp_path / "preprocessor_config.json", json.dumps(PLAIN | THEIRS["clip"]))
-    theirs, ours = transformers.AutoImageProcessor.from_pretrained(tmp_path), ImageTransform.load(tmp_path)
+    reference, ours = transformers.AutoImageProcessor.from_pretrained(tmp_path), ImageTransform.load(tmp_path)
     random = np.random.default_rng(6)
     for high, wide in (31, 50), (9, 7), (16, 16):
         image = Image.fromarray(random.integers(0, 256, (high, wide, 4), dtype=np.uint8)).convert(mode)
         image.save(tmp_path / "a.png")
         ready = ours.normalize(torch.from_numpy(ours.prepare([open_image(tmp_path / "a.png")])))
-        wanted = theirs(images=Image.open(tmp_path / "a.png"), return_tensors="pt")["pixel_values"]
-        torch.testing.assert_close(ready, wanted, atol=1e-5, rtol=0)
+        expected = reference(images=Image.open(tmp_path / "a.png"), return_tensors="pt")["pixel_values"]
+        torch.testing.assert_close(ready, expected, atol=1e-5, rtol=0)
 
 
 def test_the_file_of_a_model_of_texts_and_pictures_is_read(tmp_path: Path) -> None:
@@ -480,17 +488,17 @@ def test_the_file_of_a_model_of_texts_and_pictures_is_read(tmp_path: Path) -> No
     assert not ImageTransform.lies_in(tmp_path)
     write(tmp_path / "processor_config.json", json.dumps(facts))
     assert ImageTransform.lies_in(tmp_path)
-    found = ImageTransform.load(tmp_path)
-    assert (found.image_size, found.edge, found.resize, found.resample) == (16, 20, "shorter", 3)
+    result = ImageTransform.load(tmp_path)
+    assert (result.image_size, result.edge, result.resize, result.resample) == (16, 20, "shorter", 3)
     (tmp_path / "again").mkdir()
-    found.save(tmp_path / "again")
+    result.save(tmp_path / "again")
     assert [file.name for file in (tmp_path / "again").iterdir()] == ["processor_config.json"]
 
 
 @pytest.mark.parametrize(
-    ("told", "what"),
+    ("changes", "what"),
     [
-        ({"do_pad": True}, "do_pad True is not something"),
+        ({"do_pad": True}, "do_pad True is not supported"),
         ({"crop_pct": 0.9}, "crop_pct 0.9 is not"),
         ({"do_flip_channel_order": True}, "do_flip_channel_order"),
         ({"rescale_offset": True}, "rescale_offset"),
@@ -499,8 +507,8 @@ def test_the_file_of_a_model_of_texts_and_pictures_is_read(tmp_path: Path) -> No
         ({"size": {"shortest_edge": 16}}, "without do_center_crop"),
         (CROPPED | {"size": {"shortest_edge": 16, "longest_edge": 20}}, "longest_edge"),
         (CROPPED | {"crop_size": {"height": 9, "width": 8}}, "crop_size must be a square"),
-        ({"size": 10**9}, "side must be at least 1 and at most 512"),
-        ({"size": 0}, "side must be"),
+        ({"size": 10**9}, "image-size must be at least 1 and at most 512"),
+        ({"size": 0}, "image-size must be"),
         ({"size": 16.5}, "size"),
         ({"size": True}, "size must be a square"),
         (CROPPED | {"size": {"shortest_edge": 10**9}}, "edge must be"),
@@ -513,8 +521,8 @@ def test_the_file_of_a_model_of_texts_and_pictures_is_read(tmp_path: Path) -> No
         ({"rescale_factor": 0}, "scale must be above 0"),
     ],
 )
-def test_what_cannot_be_done_with_pictures_is_refused_by_name(tmp_path: Path, told: dict, what: str) -> None:
-    write(tmp_path / "preprocessor_config.json", json.dumps(PLAIN | told))
+def test_what_cannot_be_done_with_pictures_is_refused_by_name(tmp_path: Path, changes: dict, what: str) -> None:
+    write(tmp_path / "preprocessor_config.json", json.dumps(PLAIN | changes))
     with pytest.raises(ValueError, match=what) as error:
         ImageTransform.load(tmp_path)
     assert str(tmp_path / "preprocessor_config.json") in str(error.value)
@@ -522,11 +530,11 @@ def test_what_cannot_be_done_with_pictures_is_refused_by_name(tmp_path: Path, to
 
 def test_a_picture_that_may_not_be_resized_must_fit(tmp_path: Path) -> None:
     write(tmp_path / "preprocessor_config.json", json.dumps(PLAIN | {"do_resize": False}))
-    found = ImageTransform.load(tmp_path)
+    result = ImageTransform.load(tmp_path)
     fits = pictures_of((16, 16, 3))[0].pixels
-    np.testing.assert_array_equal(found.prepare([fits])[0], fits.transpose(2, 0, 1))
-    with pytest.raises(ValueError, match="a picture has 9 x 16 pixels, but this model takes 16 x 16 only"):
-        found.prepare([fits[:, :9]])
+    np.testing.assert_array_equal(result.prepare([fits])[0], fits.transpose(2, 0, 1))
+    with pytest.raises(ValueError, match="an image has 9 x 16 pixels, but this model takes only 16 x 16"):
+        result.prepare([fits[:, :9]])
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"size": {}, "image_mean": [1]}', '{"size": 3, "image_mean": 1}'])
@@ -534,7 +542,7 @@ def test_what_is_no_such_file_is_named(tmp_path: Path, content: str) -> None:
     with pytest.raises(ValueError, match=r"has no preprocessor_config\.json"):
         ImageTransform.load(tmp_path)
     write(tmp_path / "preprocessor_config.json", content)
-    with pytest.raises(ValueError, match=r"preprocessor_config\.json does not say"):
+    with pytest.raises(ValueError, match=r"preprocessor_config\.json has no valid settings"):
         ImageTransform.load(tmp_path)
 
 

@@ -13,15 +13,15 @@ from rdkit import Chem
 from regard.data import molecules as module
 from regard.data.lines import Bad
 from regard.data.molecules import (
-    FARTHEST,
+    MAX_ATOMS,
+    MAX_DISTANCE,
     MAX_PROPERTIES,
-    MOST,
     NUM_PAIR_KINDS,
     Molecule,
     MoleculeFeaturizer,
     MoleculeGraph,
     parse_molecule,
-    parsed,
+    parse_smiles,
     read_molecules,
 )
 
@@ -29,9 +29,9 @@ SOME = ["CCO", "c1ccccc1O", "CC(=O)[O-].[Na+]", "C[N+](C)(C)CC#N", "OC1CC1", "[C
 
 
 def graph(smiles: str) -> MoleculeGraph:
-    found = parsed(smiles)
-    assert isinstance(found, MoleculeGraph), found
-    return found
+    result = parse_smiles(smiles)
+    assert isinstance(result, MoleculeGraph), result
+    return result
 
 
 def test_atoms_are_told_by_their_properties() -> None:
@@ -60,7 +60,7 @@ def test_pairs_by_hand() -> None:
     assert graph("c1ccccc1").pairs[0].tolist() == [0, 4, 6, 7, 6, 4]
     assert graph("[NH3]->[Fe]").pairs[0, 1] == 5
     chain = graph("C" * 30).pairs
-    assert chain[0, FARTHEST] == chain[0, 29] == chain[0, FARTHEST - 1] + 1 == apart - 1
+    assert chain[0, MAX_DISTANCE] == chain[0, 29] == chain[0, MAX_DISTANCE - 1] + 1 == apart - 1
 
 
 @given(smiles=st.sampled_from(SOME), seed=st.integers(0, 999))
@@ -69,16 +69,16 @@ def test_another_spelling_is_the_same_molecule(smiles: str, seed: int) -> None:
     mol = Chem.MolFromSmiles(smiles)
     order = np.random.default_rng(seed).permutation(mol.GetNumAtoms()).tolist()
     mixed = Chem.RenumberAtoms(mol, order)
-    one, other = graph(smiles), graph(Chem.MolToSmiles(mixed, canonical=False))
+    first, second = graph(smiles), graph(Chem.MolToSmiles(mixed, canonical=False))
     assert parse_molecule(smiles).asked == parse_molecule(Chem.MolToSmiles(mixed, canonical=False)).asked
-    assert sorted(one.atoms) == sorted(other.atoms)
-    assert sorted(map(sorted, one.pairs.tolist())) == sorted(map(sorted, other.pairs.tolist()))
+    assert sorted(first.atoms) == sorted(second.atoms)
+    assert sorted(map(sorted, first.pairs.tolist())) == sorted(map(sorted, second.pairs.tolist()))
 
 
 def test_benzene_is_not_what_it_would_be_in_small_letters() -> None:
     """Case says whether an atom is aromatic, and nobody who compares texts looks at case."""
-    one, other = parse_molecule("c1ccccc1").asked.lower(), parse_molecule("C1CCCCC1").asked.lower()
-    assert one != other
+    first, second = parse_molecule("c1ccccc1").asked.lower(), parse_molecule("C1CCCCC1").asked.lower()
+    assert first != second
 
 
 @pytest.mark.parametrize(
@@ -86,13 +86,13 @@ def test_benzene_is_not_what_it_would_be_in_small_letters() -> None:
     [
         ("", "the SMILES is empty"),
         ("  ", "the SMILES is empty"),
-        ("CC(C", r"'CC\(C' is not written as a SMILES is"),
-        ("Xy", "'Xy' is not written as a SMILES is"),
-        ("C(C)(C)(C)(C)C", "cannot be: .*valence"),
-        ("c1cccc1", "cannot be: .*kekulize"),
+        ("CC(C", r"'CC\(C' is not valid SMILES syntax"),
+        ("Xy", "'Xy' is not valid SMILES syntax"),
+        ("C(C)(C)(C)(C)C", "is chemically impossible: .*valence"),
+        ("c1cccc1", "is chemically impossible: .*kekulize"),
         ("CCO ethanol", "no spaces"),
-        ("C" * (MOST + 1), f"it has {MOST + 1} atoms, and no more than {MOST} can be read"),
-        ("C" * 50_000, "50000 characters are more than"),
+        ("C" * (MAX_ATOMS + 1), f"it has {MAX_ATOMS + 1} atoms, and at most {MAX_ATOMS} are supported"),
+        ("C" * 50_000, "50000 characters are too many"),
     ],
 )
 def test_what_is_no_molecule_is_told_why(smiles: str, says: str, capfd: Any) -> None:
@@ -128,10 +128,10 @@ def test_json_lines_may_have_gaps_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "why", "detail"),
     [
-        ("C(C,1,0", "not a molecule", "not written as a SMILES is"),
+        ("C(C,1,0", "not a molecule", "not valid SMILES syntax"),
         ("c1cccc1,1,0", "not a molecule", "Unkekulized atoms"),
         (",1,0", "empty", "empty"),
-        ("CC,2,0", "wrong type", "A is '2', where a label is 1, 0 or a gap"),
+        ("CC,2,0", "wrong type", "A is '2', but a label is 1, 0 or empty"),
         ("CC,yes,0", "wrong type", "A is 'yes'"),
         (f"{'C' * 301},1,0", "over-long", "301 atoms"),
         ("CC,1", "unequal counts", "2 columns"),
@@ -175,7 +175,7 @@ def test_a_reader_is_kept_in_a_folder_and_knows_its_atoms(tmp_path: Path) -> Non
     [table] = reader.prepare([parse_molecule("CO")])
     assert table.shape == (2, MAX_PROPERTIES + 2)
     assert [reader.properties[i - 1] for i in table[1, :MAX_PROPERTIES] if i] == ["O", "1 neighbours", "1 hydrogens"]
-    with pytest.raises(ValueError, match="'CCl': the atom Cl is in no molecule that was trained on"):
+    with pytest.raises(ValueError, match="'CCl': the atom Cl occurs in no training molecule"):
         reader.prepare([parse_molecule("CCl")])
     [charged] = reader.prepare([parse_molecule("C[O-]")])
     assert charged[1, MAX_PROPERTIES - 1] == charged[1, 3] == 0, "a charge that was never seen says nothing"

@@ -6,27 +6,27 @@ import pytest
 from rdkit import Chem
 
 from regard.data.bundled import paths as module
-from regard.data.bundled.paths import LONGEST, VALENCES, paths, split
+from regard.data.bundled.paths import MAX_LENGTH, VALENCES, paths, split
 
 PATHS = paths(600)
 
 
 def test_the_marked_atoms_are_as_far_apart_as_is_said() -> None:
     for path in PATHS:
-        made = Chem.MolFromSmiles(path.smiles)
-        assert made is not None, path.smiles
-        one, other = (atom.GetIdx() for atom in made.GetAtoms() if atom.GetAtomMapNum())
-        assert Chem.GetDistanceMatrix(made)[one, other] == path.length
+        molecule = Chem.MolFromSmiles(path.smiles)
+        assert molecule is not None, path.smiles
+        first, second = (atom.GetIdx() for atom in molecule.GetAtoms() if atom.GetAtomMapNum())
+        assert Chem.GetDistanceMatrix(molecule)[first, second] == path.length
 
 
 def test_marks_change_nothing_else() -> None:
     for path in PATHS[:200]:
-        made = Chem.MolFromSmiles(path.smiles)
-        for atom in made.GetAtoms():
+        molecule = Chem.MolFromSmiles(path.smiles)
+        for atom in molecule.GetAtoms():
             assert atom.GetSymbol() in VALENCES
             assert not atom.GetNumRadicalElectrons()
             atom.SetAtomMapNum(0)
-        assert Chem.MolToSmiles(made) == Chem.CanonSmiles(path.unmarked_smiles)
+        assert Chem.MolToSmiles(molecule) == Chem.CanonSmiles(path.unmarked_smiles)
 
 
 def test_the_same_seed_gives_the_same_and_another_seed_others() -> None:
@@ -37,7 +37,7 @@ def test_the_same_seed_gives_the_same_and_another_seed_others() -> None:
 
 def test_no_length_is_rare_and_rings_occur() -> None:
     counts = Counter(path.length for path in PATHS)
-    assert {*counts} <= {*range(1, LONGEST + 1)}
+    assert {*counts} <= {*range(1, MAX_LENGTH + 1)}
     assert max(counts.values()) < 0.2 * len(PATHS)
     assert min(counts[length] for length in range(1, 9)) > 0.03 * len(PATHS)
     assert 0.2 < sum("1" in path.unmarked_smiles for path in PATHS) / len(PATHS) < 0.8
@@ -53,12 +53,12 @@ def test_a_molecule_is_in_one_set_wherever_its_marks_are() -> None:
         for path in paths(1_000, seed):
             sets.setdefault(Chem.CanonSmiles(path.unmarked_smiles), set()).add(split(path))
     assert len(sets) < 2_000
-    assert all(len(some) == 1 for some in sets.values())
+    assert all(len(subset) == 1 for subset in sets.values())
 
 
 def test_more_than_there_are_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LARGEST", 6)
-    monkeypatch.setattr(module, "WEIGHTS", (1, 0, 0, 0, 0, 0))
-    monkeypatch.setattr(module, "PATIENCE", 300)
-    with pytest.raises(ValueError, match="5,000 different molecules were asked for, but only"):
+    monkeypatch.setattr(module, "MAX_ATOMS", 6)
+    monkeypatch.setattr(module, "ELEMENT_WEIGHTS", (1, 0, 0, 0, 0, 0))
+    monkeypatch.setattr(module, "MAX_REPEATS", 300)
+    with pytest.raises(ValueError, match="5,000 different molecules were requested, but only"):
         paths(5_000)

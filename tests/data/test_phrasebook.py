@@ -12,9 +12,27 @@ import pytest
 
 from regard.data.bundled.german import lexicon, verbs
 from regard.data.bundled.german.clauses import SentencePair, ask, predicate
-from regard.data.bundled.german.grammar import Clause, NounPhrase, Slot, adverb, prepositional_phrase, english, german, object_slot
+from regard.data.bundled.german.grammar import (
+    Clause,
+    NounPhrase,
+    Slot,
+    adverb,
+    english,
+    german,
+    object_slot,
+    prepositional_phrase,
+)
 from regard.data.bundled.german.sentence_kinds import link_clauses, waiter_order
-from regard.data.bundled.phrasebook import KINDS, Phrase, collect, join, phrase, phrases, sentences, split
+from regard.data.bundled.phrasebook import (
+    KINDS,
+    Phrase,
+    collect_distinct,
+    draw_phrases,
+    join_words,
+    make_phrase,
+    phrases,
+    split,
+)
 
 UNIVERSAL = {"NOUN", "VERB", "DET", "ADJ", "PRON", "ADP", "ADV", "AUX", "CCONJ", "SCONJ", "PART", "PUNCT", "PROPN"}
 UNIVERSAL |= {"NUM", "INTJ"}
@@ -36,10 +54,10 @@ def test_60_000_english_sentences_are_all_different(book: list[Phrase]) -> None:
 
 
 def test_an_english_sentence_has_one_german_one_and_one_kind() -> None:
-    seen: dict[str, Phrase] = {}
-    for drawn in islice(sentences(Random(7)), 20_000):
-        assert seen.setdefault(drawn.english, drawn) == drawn
-    assert len(seen) < 20_000, "nothing was drawn twice, so nothing was tested"
+    translations: dict[str, Phrase] = {}
+    for phrase in islice(draw_phrases(Random(7)), 20_000):
+        assert translations.setdefault(phrase.english, phrase) == phrase
+    assert len(translations) < 20_000, "nothing was drawn twice, so nothing was tested"
 
 
 def test_every_kind_is_well_represented(book: list[Phrase]) -> None:
@@ -56,8 +74,8 @@ def test_sentences_have_2_to_14_words(book: list[Phrase]) -> None:
 
 def test_tags_rejoin_to_the_sentence_and_are_universal(book: list[Phrase]) -> None:
     for p in book:
-        assert join(p.english_tags) == p.english
-        assert join(p.german_tags) == p.german
+        assert join_words(p.english_tags) == p.english
+        assert join_words(p.german_tags) == p.german
     assert (
         {tag for p in book for _, tag in p.english_tags} == {tag for p in book for _, tag in p.german_tags} == UNIVERSAL
     )
@@ -102,11 +120,11 @@ def test_about_two_in_a_hundred_are_valid_and_as_many_test_in_every_kind(book: l
 
 
 def test_too_many_phrases_are_refused_with_both_numbers() -> None:
-    few = list(islice(sentences(Random(0)), 50))
+    few = list(islice(draw_phrases(Random(0)), 50))
     with pytest.raises(ValueError, match=r"1,000 .* only \d+"):
-        collect(few, 1000)
+        collect_distinct(few, 1000)
     with pytest.raises(ValueError, match="2 .* only 1"):
-        collect(repeat(few[0]), 2)
+        collect_distinct(repeat(few[0]), 2)
 
 
 # Agreement. A reading is a case with a gender or the plural; article, adjective and noun must have one in common.
@@ -194,7 +212,7 @@ def test_a_subordinate_clause_ends_with_its_finite_verb_and_has_its_comma(book: 
 
 
 def test_the_verb_is_second_behind_a_time_that_comes_first(book: list[Phrase]) -> None:
-    times = {join(german).lower() for _, german in chain(*lexicon.TIMES.values())}
+    times = {join_words(german).lower() for _, german in chain(*lexicon.TIMES.values())}
     fronted = 0
     for p in book:
         words = german_words(p)
@@ -262,12 +280,12 @@ def plain(clause: Clause, front: str = "subject") -> SentencePair:
 
 
 def request(verb: tuple[str, str], *objects: str, please_first: bool = False) -> SentencePair:
-    asked = clause("you", verb, *objects)._replace(subject=lexicon.FORMAL)
-    asked = asked._replace(slots=(*asked.slots, adverb("please", lexicon.PLEASE)))
+    sentence = clause("you", verb, *objects)._replace(subject=lexicon.FORMAL)
+    sentence = sentence._replace(slots=(*sentence.slots, adverb("please", lexicon.PLEASE)))
     if please_first:
-        return plain(asked._replace(tense="request"), "please")
-    asked = asked._replace(modal=verbs.MODALS["could"])
-    return SentencePair(english(asked, "", inverted=True), german(asked, ""), "?")
+        return plain(sentence._replace(tense="request"), "please")
+    sentence = sentence._replace(modal=verbs.MODALS["could"])
+    return SentencePair(english(sentence, "", inverted=True), german(sentence, ""), "?")
 
 
 CALL, PICK_UP, BUY = ("call", "anrufen"), ("pick", "abholen"), ("buy", "kaufen")
@@ -369,7 +387,9 @@ GOLDEN = [
         "Der Bauer kauft den Mantel nicht, weil er zu teuer ist.",
     ),
     (
-        link_clauses(Clause(lexicon.PRONOUNS["I"], verbs.KNOW), "that", clause("your guest", CALL, "I", modal="want to")),
+        link_clauses(
+            Clause(lexicon.PRONOUNS["I"], verbs.KNOW), "that", clause("your guest", CALL, "I", modal="want to")
+        ),
         "I know that your guest wants to call me.",
         "Ich weiß, dass dein Gast mich anrufen will.",
     ),
@@ -397,7 +417,7 @@ GOLDEN = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("said", "english", "german"), GOLDEN, ids=[english for _, english, _ in GOLDEN])
-def test_by_hand(said: SentencePair, english: str, german: str) -> None:
-    made = phrase("any", said)
-    assert (made.english, made.german) == (english, german)
+@pytest.mark.parametrize(("pair", "english", "german"), GOLDEN, ids=[english for _, english, _ in GOLDEN])
+def test_by_hand(pair: SentencePair, english: str, german: str) -> None:
+    generated = make_phrase("any", pair)
+    assert (generated.english, generated.german) == (english, german)

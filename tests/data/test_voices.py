@@ -22,8 +22,8 @@ def test_nobody_is_in_two_sets_and_the_same_seed_says_the_same():
     assert not speakers[0] & speakers[1]
     assert not speakers[0] & speakers[2]
     assert not speakers[1] & speakers[2]
-    again = voices.__wrapped__("valid")
-    assert all(np.array_equal(a.samples, b.samples) for a, b in zip(voices("valid"), again, strict=True))
+    repeated = voices.__wrapped__("valid")
+    assert all(np.array_equal(a.samples, b.samples) for a, b in zip(voices("valid"), repeated, strict=True))
     assert not np.array_equal(voices("valid")[0].samples[:800], voices("valid", seed=1)[0].samples[:800])
 
 
@@ -38,8 +38,8 @@ def test_words_differ_more_than_takes_of_one_word():
     clips = [clip for clip in voices("valid") if clip.speaker == "valid0"]
     vectors = np.stack([vector(clip) for clip in clips])
     right = 0
-    for i, one in enumerate(vectors):
-        far = ((vectors - one) ** 2).sum(1)
+    for i, clip in enumerate(vectors):
+        far = ((vectors - clip) ** 2).sum(1)
         far[i] = np.inf
         right += clips[int(far.argmin())].word == clips[i].word
     assert right >= 0.9 * len(clips)
