@@ -1,4 +1,4 @@
-"""Sounds: files of any width and channels are the same sound, what is none is named, and frames say what is in them."""
+"""Audio files of any format give the same samples, errors name file and reason, and log-mel frames are correct."""
 
 import os
 import struct
@@ -43,14 +43,14 @@ def packed(samples, width):
 
 @pytest.mark.parametrize("width", [1, 2, 3, 4])
 @pytest.mark.parametrize("channels", [1, 2])
-def test_a_sound_is_the_same_in_every_width_and_on_every_channel(width, channels, tmp_path):
+def test_samples_do_not_depend_on_sample_width_or_channels(width, channels, tmp_path):
     result = open_audio(write(tmp_path / "a.wav", tone(), RATE, width, channels))
     assert result.sampling_rate == RATE
     assert result.samples.dtype == np.int16
     assert np.abs(result.samples.astype(int) - tone()).max() <= (255 if width == 1 else 0)
 
 
-def test_channels_are_mixed(tmp_path):
+def test_channels_are_mixed_down(tmp_path):
     both = np.stack((tone(), np.zeros_like(tone())), 1).ravel()
     with wave.open(str(tmp_path / "a.wav"), "wb") as out:
         out.setparams((2, 2, RATE, len(both) // 2, "NONE", ""))
@@ -69,7 +69,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("how", BROKEN)
-def test_what_is_no_sound_says_why(how, tmp_path):
+def test_invalid_audio_files_give_the_reason(how, tmp_path):
     spoil, says = BROKEN[how]
     file = write(tmp_path / "a.wav", tone())
     file.write_bytes(spoil(file.read_bytes()))
@@ -78,7 +78,7 @@ def test_what_is_no_sound_says_why(how, tmp_path):
     assert str(file) in str(error.value)
 
 
-def test_silence_a_missing_file_and_other_endings_are_told(tmp_path):
+def test_silence_missing_files_and_unknown_suffixes_are_errors(tmp_path):
     assert "silent" in decode_audio(write(tmp_path / "a.wav", np.full(800, 3, np.int16)))
     assert decode_audio(tmp_path / "b.wav") == "no such file"
     (tmp_path / "c.doc").write_bytes(b"x")
@@ -94,14 +94,14 @@ def folder_of(at, prefixes):
     return at
 
 
-def test_a_pipe_among_sounds_is_not_waited_for(tmp_path):
+def test_a_pipe_is_refused_without_reading_it(tmp_path):
     for name in ("a.wav", "a.flac"):
         os.mkfifo(tmp_path / name)
         assert "a pipe or a device" in decode_audio(tmp_path / name)
 
 
 @pytest.mark.parametrize("prefixes", [True, False])
-def test_labels_are_folders_or_beginnings_of_names(prefixes, tmp_path):
+def test_labels_come_from_folders_or_file_names(prefixes, tmp_path):
     rows = list(read_labelled_audio([folder_of(tmp_path / "sounds", prefixes)]))
     assert len(rows) == 12
     assert all(isinstance(row, LabelledAudio) for row in rows)
@@ -110,7 +110,7 @@ def test_labels_are_folders_or_beginnings_of_names(prefixes, tmp_path):
     assert len({row.asked for row in rows}) == 12
 
 
-def test_a_number_behind_the_label_is_no_speaker(tmp_path):
+def test_a_number_after_the_label_is_no_speaker(tmp_path):
     """Or else every string would be one clip, again and again."""
     for i in range(8):
         write(tmp_path / f"w{i}_{i}.wav", tone(300 + 40 * i))
@@ -120,7 +120,7 @@ def test_a_number_behind_the_label_is_no_speaker(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["w0_ann_1.wav", "w2_zoe_1.wav"])  # the first of all, or the last
-def test_one_of_another_rate_is_named_with_both_rates_and_what_to_do(name, tmp_path):
+def test_another_sampling_rate_is_an_error_with_both_rates_and_a_remedy(name, tmp_path):
     folder = folder_of(tmp_path / "sounds", True)
     odd = write(folder / name, tone(rate=16000), 16000)
     with pytest.raises(BadLines, match=r"1 not a sound.*16,000 Hz.*8,000.*ffmpeg.*8000") as error:
@@ -130,7 +130,7 @@ def test_one_of_another_rate_is_named_with_both_rates_and_what_to_do(name, tmp_p
     assert len(rows["train"]) == 12
 
 
-def test_folders_that_are_not_laid_out_so_are_refused(tmp_path):
+def test_other_folder_layouts_are_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"empty: it has neither folders nor audio files"):
         list(read_labelled_audio([tmp_path / "empty"]))
@@ -150,7 +150,7 @@ def test_folders_that_are_not_laid_out_so_are_refused(tmp_path):
     assert "LABEL_anything.wav" in bad.detail
 
 
-def test_a_list_of_sounds_and_texts_names_its_lines(tmp_path):
+def test_a_table_of_audio_files_reports_line_numbers(tmp_path):
     write(tmp_path / "clips" / "a.wav", tone())
     write(tmp_path / "clips" / "b.wav", tone(rate=16000), 16000)
     lines = ["clips/a.wav\tone two", "clips/b.wav\tthree", "clips/c.wav\tfour", "clips/a.wav", "clips/a.wav\t "]
@@ -170,7 +170,7 @@ def test_a_list_of_sounds_and_texts_names_its_lines(tmp_path):
 
 @pytest.mark.parametrize("hertz", [200.0, 500.0, 1000.0, 2200.0, 3500.0])
 @pytest.mark.parametrize("rate", [8000, 16000])
-def test_a_pure_tone_is_loudest_in_the_mel_of_its_pitch(hertz, rate):
+def test_a_pure_tone_has_its_maximum_in_the_mel_of_its_frequency(hertz, rate):
     ears = LogMel.fit([LabelledAudio(tone(), rate, ("a",), "f", 1)], 40, 4)
     frames = ears.frames(tone(hertz, 0.5, rate))
     middles = to_hertz(np.linspace(0, to_mel(min(rate / 2, 8000)), 42))[1:-1]
@@ -178,7 +178,7 @@ def test_a_pure_tone_is_loudest_in_the_mel_of_its_pitch(hertz, rate):
     assert (np.abs(frames[5:-5].argmax(1) - nearest) <= 1).all()
 
 
-def test_a_frame_comes_every_hundredth_of_a_second_and_twice_as_loud_is_one_number_more():
+def test_frames_come_every_10_ms_and_a_gain_adds_a_constant():
     quiet, loud = EARS.frames(tone(loud=0.2)), EARS.frames(tone(loud=0.4))
     assert len(quiet) == -(-(2400 - 256) // 80) + 1
     strong = quiet > quiet.max() - 5
@@ -186,7 +186,7 @@ def test_a_frame_comes_every_hundredth_of_a_second_and_twice_as_loud_is_one_numb
     assert np.allclose(normalize_clip(loud), normalize_clip(quiet), atol=0.05)
 
 
-def test_silence_around_a_sound_is_cut_off_and_a_microphone_does_not_matter():
+def test_silence_is_trimmed_and_the_frequency_response_cancels():
     hiss = np.random.default_rng(0).integers(-3, 4, 4000).astype(np.int16)
     alone, padded = EARS.frames(tone()), EARS.frames(np.concatenate((hiss, tone(), hiss)))
     assert abs(len(padded) - len(alone)) <= 12
@@ -196,7 +196,7 @@ def test_silence_around_a_sound_is_cut_off_and_a_microphone_does_not_matter():
     )
 
 
-def test_a_sound_of_one_sample_has_a_frame_and_one_that_is_too_long_is_named():
+def test_one_sample_gives_a_frame_and_too_long_clips_are_errors():
     assert EARS.frames(np.array([500], np.int16)).shape == (1, 40)
     row = LabelledAudio(tone(seconds=3.0), RATE, ("a",), "long.wav", 1)
     assert len(EARS.prepare([row], 80)[0]) == 298
@@ -206,7 +206,7 @@ def test_a_sound_of_one_sample_has_a_frame_and_one_that_is_too_long_is_named():
         EARS.prepare([row._replace(sampling_rate=16000)], 500)
 
 
-def test_ears_are_kept_in_a_folder_and_broken_ones_are_named(tmp_path):
+def test_logmel_settings_survive_a_folder_and_broken_ones_are_errors(tmp_path):
     EARS.save(tmp_path)
     assert LogMel.lies_in(tmp_path)
     assert LogMel.load(tmp_path) == EARS
@@ -227,7 +227,7 @@ def clips(count=20):
     ]  # each has a pitch of its own
 
 
-def test_a_string_is_clips_of_one_speaker_with_pauses_between_them():
+def test_a_sequence_has_clips_of_one_speaker_with_pauses_between():
     rows = list(concat_words(clips(), 60))
     assert len(rows) == 60
     assert {len(row.text.split()) for row in rows} == set(range(1, 8))
@@ -240,7 +240,7 @@ def test_a_string_is_clips_of_one_speaker_with_pauses_between_them():
     assert [row.asked for row in concat_words(clips(), 60)] == [row.asked for row in rows]
 
 
-def test_no_clip_is_in_strings_of_two_sets():
+def test_train_and_valid_share_no_clip():
     sets = {name: list(rows) for name, rows in split_and_concat(clips(), lambda _: 0.3).items()}
     clip_sets = {name: {part.tobytes() for row in rows for part in row.parts[1::2]} for name, rows in sets.items()}
     assert clip_sets["train"]

@@ -1,4 +1,4 @@
-"""Hearing: sounds are changed in training, each in a way of its own, and nothing is when nothing is to be."""
+"""Audio augmentation differs between clips, follows from the seed and does nothing if it is switched off."""
 
 import numpy as np
 import pytest
@@ -19,14 +19,14 @@ def frames(seed=0):
     return torch.randn(B, T, M, generator=torch.Generator().manual_seed(seed))
 
 
-def test_nothing_is_changed_if_nothing_is_to_be():
+def test_without_augmentation_frames_are_unchanged():
     result, lengths = AudioAugment(mels=M, **OFF).augment(frames(), LENGTHS)
     assert torch.equal(result, frames())
     assert torch.equal(lengths, LENGTHS)
 
 
 @pytest.mark.parametrize("how", [{"tempo": 0.3}, {"vtlp": 0.2}, {"pitch": 3.0}, {"random_eq": 6.0}, {"noise": 0.0}])
-def test_each_change_is_another_for_each_sound_and_follows_from_the_seed(how):
+def test_augmentations_differ_between_clips_and_follow_from_the_seed(how):
     hearing = AudioAugment(mels=M, **OFF | how)
     same = frames()[:1].expand(B, -1, -1)
     torch.manual_seed(1)
@@ -40,7 +40,7 @@ def test_each_change_is_another_for_each_sound_and_follows_from_the_seed(how):
     assert (lengths != 20).any() == ("tempo" in how)
 
 
-def test_a_shift_moves_all_frames_alike_and_what_is_new_is_quiet():
+def test_a_shift_moves_all_frames_and_pads_with_the_minimum():
     torch.manual_seed(0)
     result, lengths = warp(frames(), LENGTHS, 6, 0.0, 0.0, 0.0)
     for b, length in enumerate(LENGTHS.tolist()):
@@ -57,7 +57,7 @@ def fits(result, whole, start):
     return all(torch.allclose(result[t + start], whole[t], atol=1e-4) for t in inside)
 
 
-def test_bands_move_up_or_down_and_a_tone_stays_one():
+def test_pitch_shifts_mels_and_vtlp_stretches_about_the_middle():
     tone = torch.zeros(200, 4, 41)
     tone[:, :, 20] = 1.0
     torch.manual_seed(0)
@@ -68,7 +68,7 @@ def test_bands_move_up_or_down_and_a_tone_stays_one():
     assert {*stretched[:, 0].argmax(1).tolist()} == {20}, "about its middle"
 
 
-def test_noise_only_adds_and_a_colour_is_the_same_all_the_time():
+def test_noise_only_adds_power_and_random_eq_is_constant_in_time():
     torch.manual_seed(0)
     assert (add_noise(frames(), LENGTHS, -12.0, -3.0) >= frames() - 1e-5).all()
     curve = random_eq_curves(B, M, 1.0)
@@ -76,7 +76,7 @@ def test_noise_only_adds_and_a_colour_is_the_same_all_the_time():
     assert curve.abs().max() <= 1 + 1 / 2 + 1 / 3
 
 
-def test_a_mask_hides_one_stretch_of_each_and_no_more_than_its_share():
+def test_spec_augment_masks_at_most_its_share_of_time_and_mels():
     torch.manual_seed(0)
     result = spec_augment(torch.ones(200, T, M), torch.full((200,), T), 0.3) == 0
     times, bands = result.all(2).sum(1), result.all(1).sum(1)
@@ -87,7 +87,7 @@ def test_a_mask_hides_one_stretch_of_each_and_no_more_than_its_share():
     assert not result.all((1, 2)).any()
 
 
-def test_padding_is_invisible_and_tokens_are_whole():
+def test_padding_does_not_change_frames_and_lengths_are_whole_tokens():
     """The same frames alone and beside a longer sound, to the last bit."""
     draw = np.random.default_rng(0)
     rows = [
@@ -106,7 +106,7 @@ def test_padding_is_invisible_and_tokens_are_whole():
         assert together.mask[i].sum() == length
 
 
-def test_normal_frames_have_no_mean_and_no_scale():
+def test_normalized_clips_have_mean_0_and_std_1():
     clip = normalize_clip(frames()[0].numpy() * 5 + 3)
     assert np.allclose(clip.mean(0), 0, atol=1e-5)
     assert 0.9 < clip.std() < 1.0

@@ -1,4 +1,4 @@
-"""The cart: the physics of gymnasium's CartPole-v1, and players whose skill differs."""
+"""CartPole episodes have the dynamics of gymnasium's CartPole-v1 and policies of different skill."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def by_player(episodes):
     return {name: [episode for episode in episodes if ten[(episode.line - 1) % 10] == name] for name in POLICIES}
 
 
-def test_a_push_does_what_it_does_in_gymnasium():
+def test_the_dynamics_equal_those_of_gymnasium():
     gymnasium = pytest.importorskip("gymnasium")
     world, draw = gymnasium.make("CartPole-v1").unwrapped, np.random.default_rng(0)
     world.reset(seed=0)
@@ -38,7 +38,7 @@ def test_a_push_does_what_it_does_in_gymnasium():
         assert bool(has_fallen(predicted)[0]) == terminated
 
 
-def test_every_step_follows_from_the_one_before_and_nothing_goes_on_after_the_end(episodes):
+def test_every_step_follows_from_the_one_before_until_termination(episodes):
     for episode in episodes[:20]:
         predicted = step_dynamics(episode.observations[:-1].astype(np.float64), episode.actions)
         np.testing.assert_allclose(predicted, episode.observations[1:], atol=1e-5)
@@ -48,20 +48,20 @@ def test_every_step_follows_from_the_one_before_and_nothing_goes_on_after_the_en
         assert (episode.rewards == 1).all()
 
 
-def test_players_differ_in_skill(episodes):
+def test_policies_differ_in_skill(episodes):
     means = {name: np.mean([episode.steps for episode in subset]) for name, subset in by_player(episodes).items()}
     assert means["careful"] > 450
     assert means["blind"] < 30 < means["late"] < 60
     assert 100 < means["drifting"] < 300
 
 
-def test_the_careful_ones_are_few(episodes):
+def test_careful_episodes_are_few(episodes):
     """Whoever clones all of it learns mostly from others."""
     steps = {name: sum(episode.steps for episode in subset) for name, subset in by_player(episodes).items()}
     assert steps["careful"] < 0.5 * sum(steps.values())
 
 
-def test_the_same_seed_gives_the_same_and_every_set_has_every_player(episodes):
+def test_the_same_seed_gives_the_same_episodes_and_each_set_all_policies(episodes):
     row, *_ = repeated = carts(30)
     assert [episode.said for episode in repeated] == [episode.said for episode in carts(30)]
     assert carts(30, seed=1)[0].said != row.said
@@ -71,7 +71,7 @@ def test_the_same_seed_gives_the_same_and_every_set_has_every_player(episodes):
         assert all(by_player([episode for episode in episodes if split(episode) == name]).values())
 
 
-def test_carts_stand_at_first():
+def test_initial_states_are_near_the_origin():
     start = initial_states(100, np.random.default_rng(1))
     assert np.abs(start).max() <= 0.05
     assert not has_fallen(start).any()

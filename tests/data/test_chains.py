@@ -1,4 +1,4 @@
-"""Made-up proteins have the periods that they are told to have, and no letter gives its state away."""
+"""Synthetic proteins have the periods of their secondary structure, and no residue determines its state."""
 
 import math
 from collections import Counter
@@ -16,7 +16,7 @@ def proteins() -> list[Protein]:
     return chains()
 
 
-def test_there_are_4_000_different_ones_with_a_state_for_each_residue(proteins: list[Protein]) -> None:
+def test_4_000_distinct_proteins_with_a_state_per_residue(proteins: list[Protein]) -> None:
     assert len({protein.residues for protein in proteins}) == len(proteins) == 4_000
     assert all(len(protein.residues) == len(protein.states) for protein in proteins)
     assert {letter for protein in proteins for letter in protein.residues} == {*AMINO_ACIDS}
@@ -24,11 +24,11 @@ def test_there_are_4_000_different_ones_with_a_state_for_each_residue(proteins: 
 
 
 @given(seed=st.integers(0, 2**32))
-def test_a_short_list_begins_a_long_one(seed: int) -> None:
+def test_short_lists_are_prefixes(seed: int) -> None:
     assert chains(3, seed) == chains(6, seed)[:3]
 
 
-def test_every_letter_shuns_water_or_likes_it_in_every_state() -> None:
+def test_every_residue_is_hydrophobic_or_hydrophilic_in_every_state() -> None:
     for likes in (HYDROPHOBIC, HYDROPHILIC):
         assert {*map(frozenset, likes.values())} == {frozenset(likes["H"])}
     assert {*HYDROPHOBIC["H"]} | {*HYDROPHILIC["H"]} == {*AMINO_ACIDS}
@@ -36,9 +36,7 @@ def test_every_letter_shuns_water_or_likes_it_in_every_state() -> None:
 
 
 @pytest.mark.parametrize(("state", "period"), [("H", 3.6), ("E", 2.0)])
-def test_inner_sides_come_round_with_the_period_of_the_state(
-    proteins: list[Protein], state: str, period: float
-) -> None:
+def test_hydrophobicity_has_the_period_of_the_state(proteins: list[Protein], state: str, period: float) -> None:
     """Of all periods between 2 and 6, the one whose wave is strongest in what shuns water."""
     periods = [2 + step / 20 for step in range(81)]
     strength = Counter[float]()
@@ -61,7 +59,7 @@ def runs(protein: Protein, state: str) -> list[str]:
     return marked.split()
 
 
-def test_who_knows_one_letter_knows_little(proteins: list[Protein]) -> None:
+def test_a_single_residue_predicts_little(proteins: list[Protein]) -> None:
     """The commonest state is right for fewer than half, the commonest of each letter for a few more."""
     pairs = Counter(pair for protein in proteins for pair in zip(protein.residues, protein.states, strict=True))
     states = Counter[str]()
@@ -73,7 +71,7 @@ def test_who_knows_one_letter_knows_little(proteins: list[Protein]) -> None:
     assert by_letter < 0.6
 
 
-def test_about_five_in_a_hundred_are_valid_and_as_many_test(proteins: list[Protein]) -> None:
+def test_about_5_percent_are_valid_and_5_percent_test(proteins: list[Protein]) -> None:
     counts = Counter(map(split, proteins))
     assert {*counts} == {"train", "valid", "test"}
     assert all(150 < counts[part] < 250 for part in ("valid", "test"))

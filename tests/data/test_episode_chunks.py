@@ -1,4 +1,4 @@
-"""Stretches: every step exactly once an epoch, none over the end of an episode, cut elsewhere in another epoch."""
+"""Every epoch has each step in exactly one chunk of one episode, with other boundaries than the last."""
 
 import numpy as np
 import pytest
@@ -26,19 +26,19 @@ def steps_of(rows, numbers):
 
 
 @pytest.mark.parametrize("epoch", range(5))
-def test_every_step_is_in_one_stretch_of_an_epoch(rows, epoch):
+def test_every_step_is_in_one_chunk_of_an_epoch(rows, epoch):
     batches = rows.epoch(16, 1, epoch)
     assert max(map(len, batches)) == 2
     assert steps_of(rows, np.concatenate(batches)) == list(range(STEPS.sum()))
     assert [b.tolist() for b in batches] == [b.tolist() for b in rows.epoch(16, 1, epoch)]
 
 
-def test_another_epoch_cuts_elsewhere(rows):
+def test_chunk_boundaries_change_between_epochs(rows):
     cuts = [frozenset(np.concatenate(rows.epoch(16, 1, epoch)).tolist()) for epoch in range(5)]
     assert len({*cuts}) > 1
 
 
-def test_in_order_is_from_the_beginning(rows):
+def test_sequential_chunks_start_at_the_first_steps(rows):
     numbers = rows.sequential_chunks()
     assert steps_of(rows, numbers) == list(range(STEPS.sum()))
     places = [rows.locate(int(number)) for number in numbers]

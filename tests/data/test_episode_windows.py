@@ -1,4 +1,4 @@
-"""Windows of episodes hold what happened, frames come back out of their patches, and scales fit what they are of."""
+"""Windows have the steps of their episodes, patchify is invertible, and observation statistics are correct."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def episode(steps: int, number: int = 0, terminated: bool = True) -> Episode:
 
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=5), st.integers(1, 6), st.integers(0, 3))
 @settings(max_examples=60)
-def test_a_window_holds_what_happened_and_never_leaves_its_episode(steps: list[int], context: int, epoch: int) -> None:
+def test_a_window_has_the_steps_of_one_episode(steps: list[int], context: int, epoch: int) -> None:
     rows = [episode(count, i, terminated=i % 2 == 0) for i, count in enumerate(steps)]
     windows = EpisodeWindows(rows, context, tokens=2)
     starts = np.concatenate(windows.epoch(16, 1, epoch))
@@ -47,7 +47,7 @@ def test_a_window_holds_what_happened_and_never_leaves_its_episode(steps: list[i
     assert reached == {*range(len(steps))}, "the end of each episode is always learnt from"
 
 
-def test_in_some_epochs_every_step_is_learnt_from() -> None:
+def test_all_steps_occur_within_some_epochs() -> None:
     windows = EpisodeWindows([episode(23)], 4, tokens=1)
     observations = set()
     for epoch in range(20):
@@ -58,7 +58,7 @@ def test_in_some_epochs_every_step_is_learnt_from() -> None:
 
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=4), st.integers(1, 6))
 @settings(max_examples=40)
-def test_of_all_windows_each_step_is_last_or_in_the_first(steps: list[int], context: int) -> None:
+def test_all_starts_cover_every_step_once(steps: list[int], context: int) -> None:
     windows = EpisodeWindows([episode(count, i) for i, count in enumerate(steps)], context, tokens=1)
     counted = np.zeros(sum(steps), int)
     for start in windows.all_starts():
@@ -69,7 +69,7 @@ def test_of_all_windows_each_step_is_last_or_in_the_first(steps: list[int], cont
     assert (counted == 1).all()
 
 
-def test_a_batch_is_as_large_as_its_budget() -> None:
+def test_a_batch_fills_its_token_budget() -> None:
     windows = EpisodeWindows([episode(40)], 5, tokens=3)
     assert [len(rows) for rows in windows.epoch(30, 1, 0)][:-1] == [2] * (len(windows.epoch(30, 1, 0)) - 1)
     assert windows.windows_per_batch(1) == 1
@@ -77,7 +77,7 @@ def test_a_batch_is_as_large_as_its_budget() -> None:
 
 
 @pytest.mark.parametrize("shape", [(7,), (6, 9), (6, 9, 3), (4, 4, 1)])
-def test_frames_come_back_out_of_their_patches(shape: tuple[int, ...]) -> None:
+def test_unpatchify_inverts_patchify(shape: tuple[int, ...]) -> None:
     patch = resolve_patch(shape, None)
     x = torch.randn(2, 3, *shape)
     patches = patchify(x, shape, patch)
@@ -96,11 +96,11 @@ def test_a_patch_is_a_square_of_the_frame() -> None:
 @pytest.mark.parametrize(
     ("shape", "patch"), [((30, 30), 10), ((28, 28), 7), ((64, 48), 8), ((13, 13), 13), ((17, 4), 1)]
 )
-def test_the_usual_patch_tiles_the_frame(shape: tuple[int, int], patch: int) -> None:
+def test_the_default_patch_tiles_the_frame(shape: tuple[int, int], patch: int) -> None:
     assert resolve_patch(shape, None) == patch
 
 
-def test_a_patch_that_does_not_is_refused_with_those_that_do() -> None:
+def test_a_patch_that_does_not_tile_is_refused_with_alternatives() -> None:
     with pytest.raises(
         ValueError, match=r"patches of 4 x 4 do not tile frames of 30 x 30: take --patch 1 or 2 or 3 or 5"
     ):
@@ -111,7 +111,7 @@ def fit_norm(rows: list[Episode]) -> ObservationNorm:
     return ObservationNorm.fit(rows, None)
 
 
-def test_numbers_are_scaled_each_by_its_own() -> None:
+def test_every_entry_has_its_own_scale() -> None:
     rng = np.random.default_rng(0)
     observations = rng.normal(size=(500, 3)) * [1, 100, 0] + [5, -7, 2]
     rows = [Episode(observations.astype(np.float32), np.zeros(499, int), np.zeros(499, np.float32), False, "a", 1)]
@@ -126,7 +126,7 @@ def test_numbers_are_scaled_each_by_its_own() -> None:
 
 
 @pytest.mark.parametrize("colours", [(), (3,)])
-def test_what_comes_of_a_true_change_is_what_came(colours: tuple[int, ...]) -> None:
+def test_applying_true_deltas_gives_the_next_observations(colours: tuple[int, ...]) -> None:
     frames = np.random.default_rng(0).integers(0, 256, (9, 6, 4, *colours), np.uint8)
     row = video(frames, "a", 1)
     norm, observations = fit_norm([row]), torch.from_numpy(row.as_float())[None]
@@ -142,7 +142,7 @@ def test_what_comes_of_a_true_change_is_what_came(colours: tuple[int, ...]) -> N
     )
 
 
-def test_a_pixel_stays_within_those_that_there_are() -> None:
+def test_pixels_are_clipped_to_the_training_range() -> None:
     row = video(np.array([[[0, 0]], [[255, 0]], [[0, 255]]], np.uint8), "a", 1)
     norm, now = fit_norm([row]), torch.from_numpy(row.as_float(0, 1))[None]
     wild = torch.full_like(norm.normalize(now), 100.0)
@@ -156,7 +156,7 @@ def test_a_pixel_stays_within_those_that_there_are() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"shape": []}, {"mean": [1.0, 2.0]}, {"std": [0.0]}, {"delta_std": [float("nan")]}, {"patch": 7}]
 )
-def test_senses_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None:
+def test_invalid_statistics_are_refused(wrong: dict[str, object]) -> None:
     fine = {"shape": [6, 4], "patch": 2, "mean": [0.0], "std": [1.0], "delta_std": [1.0], "low": 0.0, "high": 1.0}
     ObservationNorm(**fine)
     with pytest.raises(ValueError, match=next(iter(wrong))):

@@ -1,4 +1,4 @@
-"""Episodes: read back as written, and every fault named by file and episode."""
+"""Episodes are read back as written, and errors name file and episode."""
 
 import json
 
@@ -27,7 +27,7 @@ def assert_equal(row, episode):
 
 
 @pytest.mark.parametrize("ending", ["npz", "jsonl"])
-def test_what_is_written_is_read(tmp_path, ending):
+def test_written_episodes_are_read_back(tmp_path, ending):
     rows = [make_episode(steps, seed) for seed, steps in enumerate((1, 5, 2))]
     write_episodes(tmp_path / f"a.{ending}", rows)
     items = list(read_episodes([tmp_path / f"a.{ending}"]))
@@ -47,7 +47,7 @@ def test_videos_of_unequal_length_are_read_back(tmp_path, ending):
         assert_equal(row, episode)
 
 
-def test_a_video_of_bytes_stays_one_and_255_is_1(tmp_path):
+def test_uint8_videos_stay_uint8_and_255_becomes_1(tmp_path):
     frames = np.random.default_rng(0).integers(0, 256, (2, 5, 4, 4), np.uint8)
     np.savez(tmp_path / "a.npz", videos=frames)
     first, second = read_episodes([tmp_path / "a.npz"])
@@ -57,7 +57,7 @@ def test_a_video_of_bytes_stays_one_and_255_is_1(tmp_path):
     assert second.as_float().dtype == np.float32
 
 
-def test_numbers_alone_are_observations_of_one_number(tmp_path):
+def test_scalars_are_observations_with_one_entry(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"observations": [1, 2, 3.5]}\n')
     [episode] = read_episodes([tmp_path / "a.jsonl"])
     assert episode.observations.tolist() == [[1.0], [2.0], [3.5]]
@@ -89,7 +89,7 @@ GOOD = {"observations": [[1, 2], [3, 4], [5, 6]], "actions": [0, 1], "rewards": 
         ({"actions": None, "rewards": None, "terminated": None}, "missing field", "no actions"),
     ],
 )
-def test_a_fault_is_named_by_file_and_line(tmp_path, change, why, says):
+def test_errors_name_file_and_line(tmp_path, change, why, says):
     row = {name: value for name, value in {**GOOD, **change}.items() if value is not None}
     (tmp_path / "a.jsonl").write_text(f"{json.dumps(GOOD)}\n{json.dumps(row)}\n")
     _, item = read_episodes([tmp_path / "a.jsonl"])
@@ -111,7 +111,7 @@ def arrays():
     }
 
 
-def test_the_arrays_of_a_file_are_cut_into_episodes(tmp_path):
+def test_arrays_are_split_into_episodes(tmp_path):
     np.savez(tmp_path / "a.npz", **arrays())
     first, second = read_episodes([tmp_path / "a.npz"])
     assert first.observations.tolist() == [[0, 1], [2, 3], [4, 5]]
@@ -132,14 +132,14 @@ def test_the_arrays_of_a_file_are_cut_into_episodes(tmp_path):
         ({"terminated": np.ones((2, 2), bool)}, "need 2 terminated"),
     ],
 )
-def test_arrays_that_do_not_fit_spoil_the_file(tmp_path, change, says):
+def test_arrays_of_wrong_shape_are_refused(tmp_path, change, says):
     np.savez(tmp_path / "a.npz", **{name: value for name, value in {**arrays(), **change}.items() if value is not None})
     with pytest.raises(ValueError, match=says) as error:
         list(read_episodes([tmp_path / "a.npz"]))
     assert "a.npz" in str(error.value)
 
 
-def test_an_episode_of_arrays_is_named_by_its_number(tmp_path):
+def test_a_bad_episode_of_an_npz_file_is_named_by_its_number(tmp_path):
     given = arrays()
     given["observations"][5, 0] = np.nan
     np.savez(tmp_path / "a.npz", **given)
@@ -148,7 +148,7 @@ def test_an_episode_of_arrays_is_named_by_its_number(tmp_path):
     assert (item.line, item.why) == (2, "not a number")
 
 
-def test_other_files_are_refused_by_name(tmp_path):
+def test_other_file_formats_are_refused_by_name(tmp_path):
     (tmp_path / "a.csv").write_text("1,2\n")
     with pytest.raises(ValueError, match=r"a\.csv: episodes come from \.npz or \.jsonl"):
         list(read_episodes([tmp_path / "a.csv"]))

@@ -1,4 +1,4 @@
-"""Chains and labels come out of FASTA as they were written; what cannot be is told by file, line and name."""
+"""Proteins and labels are read from FASTA as written, and errors name file, line and record."""
 
 import gzip
 from collections.abc import Callable
@@ -44,7 +44,7 @@ def put(file: Path, content: str, pack: Pack = bytes) -> Path:
 @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
 @given(rows=st.dictionaries(NAME, ROW, min_size=1, max_size=4), width=st.integers(1, 40))
 @SAME_FOLDER
-def test_what_was_written_is_read(tmp_path: Path, pack: Pack, rows: Rows, width: int) -> None:
+def test_written_proteins_and_labels_are_read_back(tmp_path: Path, pack: Pack, rows: Rows, width: int) -> None:
     said = {
         name: ("".join(first for first, _ in row), "".join(second for _, second in row)) for name, row in rows.items()
     }
@@ -58,7 +58,7 @@ def test_what_was_written_is_read(tmp_path: Path, pack: Pack, rows: Rows, width:
     assert [piece.text for piece in from_files(map(str, files[:1]), "lines")] == [first.words for first in rows]
 
 
-def test_small_letters_stars_and_lines_of_windows_are_put_right(tmp_path: Path) -> None:
+def test_lower_case_stars_and_crlf_are_normalized(tmp_path: Path) -> None:
     chains = put(tmp_path / "a.fa", ">one\r\nmkt\r\nAY*\r\n")
     labels = put(tmp_path / "b.fa", ">one\nCH*-C\n")
     row, note = read_labelled_proteins([chains, labels])
@@ -73,8 +73,22 @@ FAULTS = {  # chains, labels, file, line, why, what else is said
     "no chain": (">one\nMK\n", LABELS, "b.fasta", 3, "missing field", "'two' has no protein in"),
     "no amino acid": (">one\nMK\n>two\nM1\n", LABELS, "a.fasta", 4, "not an amino acid", "'1': the letters are"),
     "a gap": (">one\nM\nK\n>two\nM\n-K\n", LABELS, "a.fasta", 6, "not an amino acid", "'-': the letters are"),
-    "an end in the middle": (">one\nM*\nK\n>two\nMK\n", LABELS, "a.fasta", 3, "not an amino acid", "'*': the letters are"),
-    "a name twice": (">one\nMK\n>two\nMK\n>one\nMK\n", LABELS, "a.fasta", 5, "name twice", "'one' is also the name in line 1"),
+    "an end in the middle": (
+        ">one\nM*\nK\n>two\nMK\n",
+        LABELS,
+        "a.fasta",
+        3,
+        "not an amino acid",
+        "'*': the letters are",
+    ),
+    "a name twice": (
+        ">one\nMK\n>two\nMK\n>one\nMK\n",
+        LABELS,
+        "a.fasta",
+        5,
+        "name twice",
+        "'one' is also the name in line 1",
+    ),
     "labels twice": (
         ">one\nMK\n>two\nMK\n",
         f"{LABELS}>two\nEE\n",
@@ -99,7 +113,7 @@ FAULTS = {  # chains, labels, file, line, why, what else is said
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_told_by_file_line_and_name(tmp_path: Path, fault: str) -> None:
+def test_errors_name_file_line_and_record(tmp_path: Path, fault: str) -> None:
     chains, labels, file, line, why, says = FAULTS[fault]
     files = [put(tmp_path / "a.fasta", chains), put(tmp_path / "b.fasta", labels)]
     items = [*read_labelled_proteins(files)]
@@ -113,7 +127,7 @@ def test_a_fault_is_told_by_file_line_and_name(tmp_path: Path, fault: str) -> No
     assert lint({"train": iter(items)}, skip_bad=True)[0]["train"] == good
 
 
-def test_a_line_that_is_no_text_spoils_its_chain_only(tmp_path: Path) -> None:
+def test_an_undecodable_line_spoils_only_its_record(tmp_path: Path) -> None:
     chains = put(tmp_path / "a.fasta", ">one\nM?K\n>two\nMK\n", lambda text: text.replace(b"?", b"\xff"))
     labels = put(tmp_path / "b.fasta", LABELS)
     bad, two = read_labelled_proteins([chains, labels])
@@ -131,23 +145,21 @@ def test_a_line_that_is_no_text_spoils_its_chain_only(tmp_path: Path) -> None:
         (["a.fasta", "blank.fasta"], None, r"blank\.fasta: the file has no FASTA record"),
     ],
 )
-def test_files_that_cannot_be_meant_are_refused(
-    tmp_path: Path, files: list[str], fields: tuple[str, ...] | None, says: str
-) -> None:
+def test_wrong_files_are_refused(tmp_path: Path, files: list[str], fields: tuple[str, ...] | None, says: str) -> None:
     for name, content in {"a.fasta": LABELS, "b.fasta": LABELS, "c.txt": LABELS, "blank.fasta": "\n\n"}.items():
         put(tmp_path / name, content)
     with pytest.raises(ValueError, match=says):
         list(read_labelled_proteins([tmp_path / file for file in files], fields))
 
 
-def test_an_ending_says_what_is_fasta() -> None:
+def test_suffixes_identify_fasta_files() -> None:
     assert all(map(is_fasta, ["a.fasta", "A.FA", "b.faa.gz", Path("c.fasta.gz")]))
     assert not any(map(is_fasta, ["fasta", "a.txt", "a.fasta.txt", "a.gz"]))
 
 
 @given(st.text(st.sampled_from(sorted(ALPHABET)), min_size=1, max_size=50))
 @settings(deadline=None, max_examples=25)
-def test_a_letter_is_a_token_and_comes_back(chain: str) -> None:
+def test_every_residue_is_a_token(chain: str) -> None:
     tokenizer = protein_tokenizer()
     [ids] = tokenizer.encode([chain])
     assert len(ids) == len(chain) + len(tokenizer.around)
@@ -155,7 +167,7 @@ def test_a_letter_is_a_token_and_comes_back(chain: str) -> None:
     assert tokenizer.decode([ids]) == ["".join("X" if letter in NONSTANDARD else letter for letter in chain)]
 
 
-def test_its_tokenizer_is_known_again_and_taken_for_no_other(tmp_path: Path) -> None:
+def test_a_saved_protein_tokenizer_is_recognized(tmp_path: Path) -> None:
     from regard.data.pieces import READING, WRITING, Pieces, learn
     from regard.data.tokens import Tokenizer
 
@@ -165,7 +177,7 @@ def test_its_tokenizer_is_known_again_and_taken_for_no_other(tmp_path: Path) -> 
         assert not is_protein_tokenizer(learn([AMINO_ACIDS, "a text"], Pieces("characters"), layout))
 
 
-def test_what_a_user_types_is_read_or_refused() -> None:
+def test_user_input_is_parsed_or_refused() -> None:
     assert parse_protein(" mkt ayi* ") == "MKTAYI"
     with pytest.raises(ValueError, match="'1' is no amino acid"):
         parse_protein("MK1")

@@ -1,4 +1,4 @@
-"""Views: what may happen to a picture in training, and what may not."""
+"""Image augmentation shifts, flips, rotates, zooms and jitters images, and nothing else."""
 
 import math
 
@@ -15,14 +15,14 @@ def images() -> torch.Tensor:
     return torch.randint(0, 256, (B, C, H, W), dtype=torch.uint8, generator=torch.Generator().manual_seed(3))
 
 
-def test_nothing_asked_for_is_nothing_done() -> None:
+def test_without_augmentation_images_are_unchanged() -> None:
     pixels = images()
     assert ImageAugment().augment(pixels) is pixels
 
 
 @pytest.mark.parametrize("flip", [False, True])
 @pytest.mark.parametrize("shift", [0, 2])
-def test_a_picture_is_moved_or_mirrored(shift: int, flip: bool) -> None:
+def test_images_are_shifted_and_flipped(shift: int, flip: bool) -> None:
     count, channels, high, wide = 300, 2, 5, 6
     pixels = torch.randint(
         0, 256, (count, channels, high, wide), dtype=torch.uint8, generator=torch.Generator().manual_seed(3)
@@ -51,7 +51,7 @@ def test_a_picture_is_moved_or_mirrored(shift: int, flip: bool) -> None:
 @pytest.mark.parametrize(
     "how", [{"rotate": 30.0}, {"zoom": 0.3}, {"color_jitter": 0.4}, {"rotate": 9.0, "zoom": 0.1, "color_jitter": 0.1}]
 )
-def test_the_same_luck_gives_the_same_view_and_each_picture_its_own(how: dict[str, float]) -> None:
+def test_augmentations_follow_from_the_seed_and_differ_between_images(how: dict[str, float]) -> None:
     pixels = images()[:1].expand(B, C, H, W)
     torch.manual_seed(4)
     augmented = ImageAugment(**how).augment(pixels)  # type: ignore[arg-type]
@@ -63,13 +63,13 @@ def test_the_same_luck_gives_the_same_view_and_each_picture_its_own(how: dict[st
     assert torch.equal(ImageAugment(**how).augment(pixels), augmented)  # type: ignore[arg-type]
 
 
-def test_a_quarter_turn_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rotation_by_90_degrees_equals_rot90(monkeypatch: pytest.MonkeyPatch) -> None:
     pixels = images()
     monkeypatch.setattr(torch, "rand", lambda *size, **_: torch.ones(size))  # the most there is
     assert_close(rotate_and_zoom(pixels, 90, 0.0), pixels.float().rot90(1, (2, 3)), atol=1e-2, rtol=0)
 
 
-def test_a_zoom_makes_it_larger_about_its_middle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_zoom_scales_about_the_centre(monkeypatch: pytest.MonkeyPatch) -> None:
     spot = torch.zeros(1, 1, 41, 41)
     spot[..., 15:26, 15:26] = 255.0
     monkeypatch.setattr(torch, "rand", lambda *size, **_: torch.ones(size))
@@ -78,7 +78,7 @@ def test_a_zoom_makes_it_larger_about_its_middle(monkeypatch: pytest.MonkeyPatch
     assert math.isclose(augmented.sum() / spot.sum(), 1.5**2, rel_tol=0.05)
 
 
-def test_a_tint_is_one_factor_for_each_colour() -> None:
+def test_color_jitter_is_one_factor_per_channel() -> None:
     pixels = torch.full((B, C, H, W), 100.0)
     augmented = ImageAugment(color_jitter=0.4).augment(pixels)
     factors = augmented[:, :, 0, 0] / 100
@@ -92,6 +92,6 @@ def test_a_tint_is_one_factor_for_each_colour() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"shift": -1}, {"rotate": 181.0}, {"zoom": 1.0}, {"color_jitter": -0.1}, {"image_size": 0}]
 )
-def test_what_makes_no_sense_is_refused(wrong: dict[str, float]) -> None:
+def test_invalid_options_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(wrong)).replace('_', '-')} must be"):
         ImageAugment(**wrong)  # type: ignore[arg-type]

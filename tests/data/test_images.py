@@ -1,4 +1,4 @@
-"""Pictures come out of every kind of file with the pixels they had, and are made ready as transformers would do it."""
+"""Images of every file format are read with their pixels, and preprocessed as in transformers."""
 
 import gzip
 import io
@@ -63,7 +63,7 @@ def same(rows: list[LabelledImage], pixels: np.ndarray, labels: list[str]) -> No
 
 @pytest.mark.parametrize("pixels", [GREY, COLOUR], ids=["grey", "colour"])
 @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
-def test_idx_files_give_back_what_was_written(tmp_path: Path, pixels: np.ndarray, pack) -> None:
+def test_idx_files_are_read_back(tmp_path: Path, pixels: np.ndarray, pack) -> None:
     images = write(tmp_path / "train-images-idx3-ubyte.gz", pack(idx(pixels)))
     labels = write(tmp_path / "train-labels-idx1-ubyte.gz", pack(idx(LABELS)))
     for paths in [images, labels], [labels, images], [tmp_path]:
@@ -76,14 +76,14 @@ def test_idx_files_give_back_what_was_written(tmp_path: Path, pixels: np.ndarray
 @pytest.mark.parametrize("pixels", [GREY, COLOUR], ids=["grey", "colour"])
 @pytest.mark.parametrize("names", [("images", "labels"), ("X", "Y"), ("first", "second")])
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_npz_files_give_back_what_was_written(tmp_path: Path, pixels: np.ndarray, names, save) -> None:
+def test_npz_files_are_read_back(tmp_path: Path, pixels: np.ndarray, names, save) -> None:
     save(tmp_path / "a.npz", **dict(zip(names, (pixels, np.array(["x", "y", "x", "z", "y"])), strict=True)))
     same([*read_images([tmp_path / "a.npz"])], pixels, ["x", "y", "x", "z", "y"])
 
 
 @pytest.mark.parametrize("pixels", [GREY, COLOUR], ids=["grey", "colour"])
 @pytest.mark.parametrize("kind", [".png", ".bmp", ".webp"])
-def test_a_folder_of_folders_gives_back_what_was_drawn(tmp_path: Path, pixels: np.ndarray, kind: str) -> None:
+def test_class_folders_are_read_back(tmp_path: Path, pixels: np.ndarray, kind: str) -> None:
     for i, single in enumerate(pixels):
         draw(tmp_path / "ab"[i % 2] / f"{i}{kind}", single, **({"lossless": True} if kind == ".webp" else {}))
     for litter in ".DS_Store", "a/.DS_Store", "a/Thumbs.db", ".git/x.png", "__MACOSX/a/x.png", "README.txt":
@@ -97,7 +97,7 @@ def test_a_folder_of_folders_gives_back_what_was_drawn(tmp_path: Path, pixels: n
     same(rows, expected, ["a", "a", "a", "b", "b"])
 
 
-def test_what_pictures_of_every_mode_become(tmp_path: Path) -> None:
+def test_images_of_every_colour_mode(tmp_path: Path) -> None:
     flat = np.full((HIGH, WIDE), 100, np.uint8)
     clear = np.where(np.arange(WIDE) < 3, 0, 255).astype(np.uint8) * np.ones((HIGH, 1), np.uint8)
     on_white = np.where(clear == 0, 255, 100)
@@ -122,7 +122,7 @@ def test_what_pictures_of_every_mode_become(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [".png", ".jpg"])
-def test_a_photo_is_kept_no_larger_than_any_model_needs(tmp_path: Path, kind: str) -> None:
+def test_photos_are_downscaled_as_they_are_read(tmp_path: Path, kind: str) -> None:
     """And all that comes after is as if nothing had been done to it."""
     across = np.linspace(0, 255, 1400)[None, :, None] * np.ones((1000, 1, 1))
     photo = np.concatenate([across, across[:, ::-1], 0 * across + 90], 2).astype(np.uint8)
@@ -140,12 +140,14 @@ def test_a_photo_is_kept_no_larger_than_any_model_needs(tmp_path: Path, kind: st
     assert np.abs(once.astype(int) - twice).max() <= 4
 
 
-def test_a_side_larger_than_what_is_kept_is_refused() -> None:
-    with pytest.raises(ValueError, match=f"image-size must be at least 1 and at most {MAX_EDGE}, .* not {MAX_EDGE + 1}"):
+def test_an_image_size_above_the_limit_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match=f"image-size must be at least 1 and at most {MAX_EDGE}, .* not {MAX_EDGE + 1}"
+    ):
         ImageTransform.fit(pictures_of((9, 7, 1)), MAX_EDGE + 1)
 
 
-def test_of_a_moving_picture_the_first_frame_is_taken_and_a_turned_one_is_turned_back(tmp_path: Path) -> None:
+def test_animations_give_their_first_frame_and_exif_orientation_is_applied(tmp_path: Path) -> None:
     frames = [Image.fromarray(np.full((HIGH, WIDE), value, np.uint8)) for value in (0, 255)]
     frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
     assert open_image(tmp_path / "a.gif").max() == 0
@@ -155,7 +157,7 @@ def test_of_a_moving_picture_the_first_frame_is_taken_and_a_turned_one_is_turned
     np.testing.assert_array_equal(open_image(tmp_path / "a.png"), np.rot90(COLOUR[0], -1))
 
 
-def test_broken_pictures_are_named_and_leave_the_others(tmp_path: Path) -> None:
+def test_broken_images_are_reported_and_others_are_read(tmp_path: Path) -> None:
     whole = draw(tmp_path / "a" / "1.png", COLOUR[0]).read_bytes()
     write(tmp_path / "a" / "2.png", whole[:-30])
     write(tmp_path / "a" / "3.jpg", b"no picture")
@@ -176,7 +178,7 @@ def test_broken_pictures_are_named_and_leave_the_others(tmp_path: Path) -> None:
         open_image(tmp_path / "a" / "2.png")
 
 
-def test_a_bomb_is_an_error_and_no_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decompression_bomb_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = draw(tmp_path / "a.png", np.zeros((30, 40), np.uint8))
     for limit in 1000, 500:  # pillow warns above the limit, and refuses above its double
         monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
@@ -187,7 +189,7 @@ def test_a_bomb_is_an_error_and_no_warning(tmp_path: Path, monkeypatch: pytest.M
 
 @given(cut=st.integers(0, 2000), places=st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), max_size=5))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15, deadline=None)
-def test_any_bytes_are_a_picture_or_a_bad(tmp_path: Path, cut: int, places: list[tuple[int, int]]) -> None:
+def test_any_bytes_give_an_image_or_a_bad_row(tmp_path: Path, cut: int, places: list[tuple[int, int]]) -> None:
     for kind in ".png", ".jpg", ".gif", ".webp", ".bmp":
         content = bytearray(draw(tmp_path / f"a{kind}", COLOUR[0]).read_bytes())
         for place, value in places:
@@ -223,7 +225,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("files", "contents", "what"), BROKEN.values(), ids=BROKEN)
-def test_broken_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files, contents, what) -> None:
+def test_errors_name_broken_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files, contents, what) -> None:
     monkeypatch.chdir(tmp_path)
     for file, content in zip(files, contents, strict=True):
         write(Path(file), content)
@@ -243,13 +245,13 @@ def test_broken_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         ({"x": GREY, "y": np.array([None] * 5)}, "not a .npz file of plain arrays"),
     ],
 )
-def test_arrays_that_are_no_pictures_are_named(tmp_path: Path, named: dict, what: str) -> None:
+def test_arrays_that_are_no_images_are_refused(tmp_path: Path, named: dict, what: str) -> None:
     np.savez(tmp_path / "a.npz", **named)
     with pytest.raises(ValueError, match=what):
         list(read_images([tmp_path / "a.npz"]))
 
 
-def test_a_packed_bomb_is_refused_before_it_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compressed_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrays, "ARRAYS", 1 << 20)
     np.savez_compressed(tmp_path / "a.npz", x=np.zeros((2000, 40, 40), np.uint8), y=np.zeros(2000, np.uint8))
     with pytest.raises(ValueError, match="not a .npz file of plain arrays: over"):
@@ -267,7 +269,7 @@ def test_a_packed_bomb_is_refused_before_it_is_held(tmp_path: Path, monkeypatch:
     assert 0 < sum(asked) <= 3 << 20
 
 
-def test_arrays_many_times_as_large_as_their_file_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrays_with_an_extreme_compression_ratio_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert files.UNPACKED <= 300 << 20
     monkeypatch.setattr(files, "UNPACKED", 1 << 20)
     many = {"x": np.zeros((2000, 40, 40), np.uint8), "y": np.zeros(2000, np.uint8)}
@@ -282,7 +284,7 @@ def test_arrays_many_times_as_large_as_their_file_are_refused(tmp_path: Path, mo
         list(read_images([tmp_path / "a-idx3-ubyte.gz", write(tmp_path / "c", TRUTHS)]))
 
 
-def test_a_pipe_among_pictures_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_pipe_among_images_is_refused_without_reading_it(tmp_path: Path) -> None:
     (tmp_path / "cat").mkdir()
     os.mkfifo(tmp_path / "cat" / "a.png")
     (tmp_path / "cat" / "b.png").symlink_to("/dev/zero")
@@ -293,7 +295,7 @@ def test_a_pipe_among_pictures_is_not_waited_for(tmp_path: Path) -> None:
         open_image(tmp_path / "cat" / "a.png")
 
 
-def test_folders_that_cannot_be_read_tell_what_would_help(tmp_path: Path) -> None:
+def test_errors_of_wrong_folders_give_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no such file or folder"):
         list(read_images([tmp_path / "gone"]))
     with pytest.raises(ValueError, match="put the images of each class into a folder"):
@@ -307,7 +309,7 @@ def test_folders_that_cannot_be_read_tell_what_would_help(tmp_path: Path) -> Non
         list(read_images([tmp_path / "two"]))
 
 
-def test_captions_stand_beside_their_pictures(tmp_path: Path) -> None:
+def test_captions_are_read_with_their_images(tmp_path: Path) -> None:
     for i, single in enumerate(COLOUR[:2]):
         draw(tmp_path / "pics" / f"{i}.png", single)
     table = write(tmp_path / "captions.tsv", "pics/1.png\ta cat\r\npics/0.png\ta dog\r\npics/1.png\tthe same cat\r\n")
@@ -329,7 +331,7 @@ def test_captions_stand_beside_their_pictures(tmp_path: Path) -> None:
         ] == "a cat"
 
 
-def test_broken_captions_are_named(tmp_path: Path) -> None:
+def test_errors_name_broken_captions(tmp_path: Path) -> None:
     draw(tmp_path / "1.png", GREY[0])
     table = write(tmp_path / "a.tsv", b"1.png\tcat\ngone.png\tdog\n1.png\t \n1.png\n\tcat\n\xff\tcat\na.tsv\tcat\n")
     items = [*read_captioned_images([table])]
@@ -344,7 +346,7 @@ def test_broken_captions_are_named(tmp_path: Path) -> None:
         list(read_captioned_images([table], ("1",)))
 
 
-def test_pictures_are_linted_and_held_out_by_their_pixels() -> None:
+def test_duplicates_and_splits_depend_on_the_pixels() -> None:
     def rows(array: np.ndarray, labels: str) -> list[LabelledImage]:
         return [
             LabelledImage(single[..., None], (label,), "f", i)
@@ -376,14 +378,14 @@ def pictures_of(*shapes: tuple[int, int, int]) -> list[LabelledImage]:
         ([(300, 500, 3), (310, 410, 3), (640, 301, 3), (16, 16, 3), (16, 9, 3)], 224, 3),
     ],
 )
-def test_side_and_channels_follow_from_the_pictures(shapes, side: int, channels: int) -> None:
+def test_image_size_and_channels_follow_from_the_images(shapes, side: int, channels: int) -> None:
     fitted = ImageTransform.fit(pictures_of(*shapes))
     assert (fitted.image_size, fitted.channels) == (side, channels)
     assert ImageTransform.fit(pictures_of(*shapes), 6).image_size == 6
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_the_pictures_it_was_fitted_to_become_normal(channels: int) -> None:
+def test_training_images_are_normalized_to_mean_0_and_std_1(channels: int) -> None:
     rows = pictures_of(*[(6, 6, channels)] * 7, (9, 6, 1), (5, 8, 1))
     fitted = ImageTransform.fit(rows)
     ready = fitted.prepare([row.pixels for row in rows])
@@ -395,7 +397,7 @@ def test_the_pictures_it_was_fitted_to_become_normal(channels: int) -> None:
     torch.testing.assert_close(normal.std((0, 2, 3), unbiased=False), torch.ones(channels))
 
 
-def test_pictures_without_contrast_and_no_pictures_at_all() -> None:
+def test_constant_images_and_no_images() -> None:
     black = [LabelledImage(np.zeros((6, 6, 1), np.uint8), (), "f", 1)]
     fitted = ImageTransform.fit(black)
     assert fitted.normalize(torch.from_numpy(fitted.prepare([black[0].pixels]))).abs().max() == 0
@@ -403,7 +405,7 @@ def test_pictures_without_contrast_and_no_pictures_at_all() -> None:
         ImageTransform.fit([])
 
 
-def test_the_middle_is_kept_and_a_picture_that_fits_is_left_alone() -> None:
+def test_the_centre_is_cropped_and_images_that_fit_are_unchanged() -> None:
     ready = ImageTransform(4, 1, (0.0,), (1.0,))
     strip = np.arange(40, dtype=np.uint8).reshape(4, 10)[..., None]
     np.testing.assert_array_equal(ready.prepare([strip])[0, 0], strip[:, 3:7, 0])
@@ -414,7 +416,7 @@ def test_the_middle_is_kept_and_a_picture_that_fits_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_transformers_makes_the_same_of_a_picture(tmp_path: Path, channels: int) -> None:
+def test_transformers_gives_the_same_pixels(tmp_path: Path, channels: int) -> None:
     transformers = pytest.importorskip("transformers", reason="parity needs the dev extra")
     rows = pictures_of((31, 50, channels), (50, 31, channels), (16, 16, channels), (9, 13, channels))
     fitted = ImageTransform.fit(rows, 16)
@@ -425,7 +427,7 @@ def test_transformers_makes_the_same_of_a_picture(tmp_path: Path, channels: int)
     torch.testing.assert_close(ours, reference(images=images, return_tensors="pt")["pixel_values"], atol=1e-5, rtol=0)
 
 
-def test_what_was_saved_is_what_is_loaded(tmp_path: Path) -> None:
+def test_a_saved_transform_is_loaded_back(tmp_path: Path) -> None:
     fitted = ImageTransform.fit(pictures_of((9, 7, 3), (9, 8, 1)))
     fitted.save(tmp_path)
     assert ImageTransform.load(tmp_path) == fitted
@@ -454,7 +456,7 @@ THEIRS = {
 
 
 @pytest.mark.parametrize("named", THEIRS)
-def test_the_files_of_others_give_the_pixels_of_others(tmp_path: Path, named: str) -> None:
+def test_preprocessor_configs_give_the_pixels_of_transformers(tmp_path: Path, named: str) -> None:
     transformers = pytest.importorskip("transformers", reason="parity needs the dev extra")
     content = json.dumps(PLAIN | THEIRS[named])
     write(tmp_path / "preprocessor_config.json", content)
@@ -470,7 +472,7 @@ def test_the_files_of_others_give_the_pixels_of_others(tmp_path: Path, named: st
 
 
 @pytest.mark.parametrize("mode", ["L", "LA", "RGBA", "P", "1"])
-def test_other_colours_become_those_of_others_too(tmp_path: Path, mode: str) -> None:
+def test_other_colour_modes_give_the_pixels_of_transformers(tmp_path: Path, mode: str) -> None:
     transformers = pytest.importorskip("transformers", reason="parity needs the dev extra")
     write(tmp_path / "preprocessor_config.json", json.dumps(PLAIN | THEIRS["clip"]))
     reference, ours = transformers.AutoImageProcessor.from_pretrained(tmp_path), ImageTransform.load(tmp_path)
@@ -483,7 +485,7 @@ def test_other_colours_become_those_of_others_too(tmp_path: Path, mode: str) -> 
         torch.testing.assert_close(ready, expected, atol=1e-5, rtol=0)
 
 
-def test_the_file_of_a_model_of_texts_and_pictures_is_read(tmp_path: Path) -> None:
+def test_processor_config_of_a_text_image_model_is_read(tmp_path: Path) -> None:
     facts = {"image_processor": PLAIN | THEIRS["clip"], "processor_class": "CLIPProcessor"}
     assert not ImageTransform.lies_in(tmp_path)
     write(tmp_path / "processor_config.json", json.dumps(facts))
@@ -521,14 +523,14 @@ def test_the_file_of_a_model_of_texts_and_pictures_is_read(tmp_path: Path) -> No
         ({"rescale_factor": 0}, "scale must be above 0"),
     ],
 )
-def test_what_cannot_be_done_with_pictures_is_refused_by_name(tmp_path: Path, changes: dict, what: str) -> None:
+def test_unsupported_settings_are_refused_by_name(tmp_path: Path, changes: dict, what: str) -> None:
     write(tmp_path / "preprocessor_config.json", json.dumps(PLAIN | changes))
     with pytest.raises(ValueError, match=what) as error:
         ImageTransform.load(tmp_path)
     assert str(tmp_path / "preprocessor_config.json") in str(error.value)
 
 
-def test_a_picture_that_may_not_be_resized_must_fit(tmp_path: Path) -> None:
+def test_without_resizing_an_image_must_fit(tmp_path: Path) -> None:
     write(tmp_path / "preprocessor_config.json", json.dumps(PLAIN | {"do_resize": False}))
     result = ImageTransform.load(tmp_path)
     fits = pictures_of((16, 16, 3))[0].pixels
@@ -538,7 +540,7 @@ def test_a_picture_that_may_not_be_resized_must_fit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"size": {}, "image_mean": [1]}', '{"size": 3, "image_mean": 1}'])
-def test_what_is_no_such_file_is_named(tmp_path: Path, content: str) -> None:
+def test_an_invalid_preprocessor_config_is_named(tmp_path: Path, content: str) -> None:
     with pytest.raises(ValueError, match=r"has no preprocessor_config\.json"):
         ImageTransform.load(tmp_path)
     write(tmp_path / "preprocessor_config.json", content)
@@ -547,7 +549,7 @@ def test_what_is_no_such_file_is_named(tmp_path: Path, content: str) -> None:
 
 
 @needs_shared
-def test_fashion_mnist_is_read_whole() -> None:
+def test_fashion_mnist_is_read() -> None:
     folder = SHARED / "fashion_mnist"
     rows = [*read_images([folder / "t10k-images-idx3-ubyte.gz", folder / "t10k-labels-idx1-ubyte.gz"])]
     assert len(rows) == 10_000

@@ -1,4 +1,4 @@
-"""A SMILES becomes the atoms and pairs that a chemist would draw, in any spelling; what is none is told by line."""
+"""A SMILES gives the same atoms and pairs in any spelling, and errors name file and line."""
 
 import builtins
 from pathlib import Path
@@ -34,7 +34,7 @@ def graph(smiles: str) -> MoleculeGraph:
     return result
 
 
-def test_atoms_are_told_by_their_properties() -> None:
+def test_atom_properties() -> None:
     assert graph("CCO").atoms == (
         ("C", "1 neighbours", "3 hydrogens"),
         ("C", "2 neighbours", "2 hydrogens"),
@@ -46,7 +46,7 @@ def test_atoms_are_told_by_their_properties() -> None:
     assert max(len(atom) for smiles in SOME for atom in graph(smiles).atoms) <= MAX_PROPERTIES
 
 
-def test_pairs_by_hand() -> None:
+def test_pair_kinds_by_hand() -> None:
     """Of acetate with its sodium: single and double bonds, two bonds apart, not joined."""
     apart = NUM_PAIR_KINDS - 1
     assert graph("CC(=O)[O-].[Na+]").pairs.tolist() == [
@@ -65,7 +65,7 @@ def test_pairs_by_hand() -> None:
 
 @given(smiles=st.sampled_from(SOME), seed=st.integers(0, 999))
 @settings(deadline=None, derandomize=True, max_examples=40)
-def test_another_spelling_is_the_same_molecule(smiles: str, seed: int) -> None:
+def test_another_smiles_of_the_same_molecule_gives_the_same_graph(smiles: str, seed: int) -> None:
     mol = Chem.MolFromSmiles(smiles)
     order = np.random.default_rng(seed).permutation(mol.GetNumAtoms()).tolist()
     mixed = Chem.RenumberAtoms(mol, order)
@@ -75,7 +75,7 @@ def test_another_spelling_is_the_same_molecule(smiles: str, seed: int) -> None:
     assert sorted(map(sorted, first.pairs.tolist())) == sorted(map(sorted, second.pairs.tolist()))
 
 
-def test_benzene_is_not_what_it_would_be_in_small_letters() -> None:
+def test_keys_distinguish_aromatic_atoms_without_case() -> None:
     """Case says whether an atom is aromatic, and nobody who compares texts looks at case."""
     first, second = parse_molecule("c1ccccc1").asked.lower(), parse_molecule("C1CCCCC1").asked.lower()
     assert first != second
@@ -95,7 +95,7 @@ def test_benzene_is_not_what_it_would_be_in_small_letters() -> None:
         ("C" * 50_000, "50000 characters are too many"),
     ],
 )
-def test_what_is_no_molecule_is_told_why(smiles: str, says: str, capfd: Any) -> None:
+def test_invalid_smiles_give_the_reason(smiles: str, says: str, capfd: Any) -> None:
     with pytest.raises(ValueError, match=says):
         parse_molecule(smiles)
     assert capfd.readouterr().err == "", "rdkit prints nothing"
@@ -106,7 +106,7 @@ def written(file: Path, *rows: str) -> list[str]:
     return [str(file)]
 
 
-def test_a_table_with_columns_for_labels_has_gaps(tmp_path: Path) -> None:
+def test_label_columns_may_have_missing_values(tmp_path: Path) -> None:
     file = written(tmp_path / "a.csv", "A,id,B,smiles,C", "1,x,,CCO,0", "0,y,1.0,CC,", ",z,,C,")
     rows = list(read_molecules(file, ("smiles", "A", "B", "C"), "label", many=True))
     assert [(row.text, row.labels, row.missing_labels, row.line) for row in rows if isinstance(row, Molecule)] == [
@@ -116,7 +116,7 @@ def test_a_table_with_columns_for_labels_has_gaps(tmp_path: Path) -> None:
     ]
 
 
-def test_json_lines_may_have_gaps_too(tmp_path: Path) -> None:
+def test_json_lines_may_have_missing_labels(tmp_path: Path) -> None:
     file = written(tmp_path / "a.jsonl", '{"smiles": "CCO", "A": 1, "B": null}', '{"smiles": "CC", "A": false}')
     rows = list(read_molecules(file, ("smiles", "A", "B"), "label", many=True))
     assert [(row.labels, row.missing_labels) for row in rows if isinstance(row, Molecule)] == [
@@ -137,7 +137,7 @@ def test_json_lines_may_have_gaps_too(tmp_path: Path) -> None:
         ("CC,1", "unequal counts", "2 columns"),
     ],
 )
-def test_bad_lines_are_told_by_file_and_line(row: str, why: str, detail: str, tmp_path: Path) -> None:
+def test_bad_lines_are_reported_with_file_and_line(row: str, why: str, detail: str, tmp_path: Path) -> None:
     file = written(tmp_path / "a.csv", "smiles,A,B", "CCO,1,0", row, "CC,0,1")
     first, bad, last = read_molecules(file, ("smiles", "A", "B"), "label", many=True)
     assert isinstance(first, Molecule)
@@ -155,18 +155,18 @@ def test_bad_lines_are_told_by_file_and_line(row: str, why: str, detail: str, tm
         (("smiles", "Z"), True, "no column is named 'Z'; the first line names 'smiles', 'A', 'B'"),
     ],
 )
-def test_fields_that_are_not_there_are_refused(fields: Any, many: bool, says: str, tmp_path: Path) -> None:
+def test_missing_fields_are_refused(fields: Any, many: bool, says: str, tmp_path: Path) -> None:
     file = written(tmp_path / "a.csv", "smiles,A,B", "CCO,1,0")
     with pytest.raises(ValueError, match=says):
         list(read_molecules(file, fields, "label" if many else "value", many))
 
 
-def test_three_columns_without_names_are_too_many(tmp_path: Path) -> None:
+def test_three_columns_without_fields_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"a\.tsv:1: three columns; say which are the SMILES and the value"):
         list(read_molecules(written(tmp_path / "a.tsv", "CC\tCO\t1"), None, "value"))
 
 
-def test_a_reader_is_kept_in_a_folder_and_knows_its_atoms(tmp_path: Path) -> None:
+def test_a_featurizer_survives_a_folder_and_refuses_unknown_elements(tmp_path: Path) -> None:
     reader = MoleculeFeaturizer.fit([parse_molecule("CCO"), parse_molecule("CN")])
     assert reader.properties[:3] == ("1 hydrogens", "1 neighbours", "2 hydrogens")
     reader.save(tmp_path)
@@ -182,13 +182,13 @@ def test_a_reader_is_kept_in_a_folder_and_knows_its_atoms(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("said", ['{"properties": "C"}', '{"properties": ["C", "C"]}', '{"properties": [1]}', "{}"])
-def test_a_broken_reader_is_refused_by_name(said: str, tmp_path: Path) -> None:
+def test_a_broken_featurizer_file_is_refused_by_name(said: str, tmp_path: Path) -> None:
     (tmp_path / "molecules.json").write_text(said)
     with pytest.raises(ValueError, match=r"molecules\.json"):
         MoleculeFeaturizer.load(tmp_path)
 
 
-def test_without_rdkit_one_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_rdkit_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     right = builtins.__import__
 
     def without(name: str, *args: Any, **more: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A path is as long as rdkit finds it, every molecule can be, and all lengths are about as frequent."""
+"""rdkit confirms the length of every path and the validity of every molecule; all lengths are frequent."""
 
 from collections import Counter
 
@@ -11,7 +11,7 @@ from regard.data.bundled.paths import MAX_LENGTH, VALENCES, paths, split
 PATHS = paths(600)
 
 
-def test_the_marked_atoms_are_as_far_apart_as_is_said() -> None:
+def test_the_length_is_the_distance_of_the_marked_atoms() -> None:
     for path in PATHS:
         molecule = Chem.MolFromSmiles(path.smiles)
         assert molecule is not None, path.smiles
@@ -19,7 +19,7 @@ def test_the_marked_atoms_are_as_far_apart_as_is_said() -> None:
         assert Chem.GetDistanceMatrix(molecule)[first, second] == path.length
 
 
-def test_marks_change_nothing_else() -> None:
+def test_marks_change_only_the_marked_atoms() -> None:
     for path in PATHS[:200]:
         molecule = Chem.MolFromSmiles(path.smiles)
         for atom in molecule.GetAtoms():
@@ -29,13 +29,13 @@ def test_marks_change_nothing_else() -> None:
         assert Chem.MolToSmiles(molecule) == Chem.CanonSmiles(path.unmarked_smiles)
 
 
-def test_the_same_seed_gives_the_same_and_another_seed_others() -> None:
+def test_molecules_follow_from_the_seed() -> None:
     assert paths(50) == PATHS[:50]
     assert paths(50, seed=1) != PATHS[:50]
     assert len({Chem.CanonSmiles(path.unmarked_smiles) for path in PATHS}) == len(PATHS)
 
 
-def test_no_length_is_rare_and_rings_occur() -> None:
+def test_all_lengths_are_frequent_and_rings_occur() -> None:
     counts = Counter(path.length for path in PATHS)
     assert {*counts} <= {*range(1, MAX_LENGTH + 1)}
     assert max(counts.values()) < 0.2 * len(PATHS)
@@ -43,7 +43,7 @@ def test_no_length_is_rare_and_rings_occur() -> None:
     assert 0.2 < sum("1" in path.unmarked_smiles for path in PATHS) / len(PATHS) < 0.8
 
 
-def test_a_molecule_is_in_one_set_wherever_its_marks_are() -> None:
+def test_the_split_does_not_depend_on_the_marks() -> None:
     """And in whatever spelling: a thousand more, small ones among them, hold the same molecule twice."""
     parts = Counter(map(split, PATHS))
     assert parts["train"] > 0.85 * len(PATHS)
@@ -56,7 +56,7 @@ def test_a_molecule_is_in_one_set_wherever_its_marks_are() -> None:
     assert all(len(subset) == 1 for subset in sets.values())
 
 
-def test_more_than_there_are_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_molecules_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_ATOMS", 6)
     monkeypatch.setattr(module, "ELEMENT_WEIGHTS", (1, 0, 0, 0, 0, 0))
     monkeypatch.setattr(module, "MAX_REPEATS", 300)

@@ -1,4 +1,4 @@
-"""The phrasebook is held to what a German teacher would check, by tables of this file's own where it can."""
+"""The phrasebook's German follows the rules of grammar, checked with independent tables."""
 
 import os
 import subprocess
@@ -53,7 +53,7 @@ def test_60_000_english_sentences_are_all_different(book: list[Phrase]) -> None:
     assert len({p.english for p in book}) == len(book) == 60_000
 
 
-def test_an_english_sentence_has_one_german_one_and_one_kind() -> None:
+def test_an_english_sentence_has_one_translation_and_one_kind() -> None:
     translations: dict[str, Phrase] = {}
     for phrase in islice(draw_phrases(Random(7)), 20_000):
         assert translations.setdefault(phrase.english, phrase) == phrase
@@ -81,12 +81,12 @@ def test_tags_rejoin_to_the_sentence_and_are_universal(book: list[Phrase]) -> No
     )
 
 
-def test_a_smaller_book_is_the_beginning_of_a_bigger_one_and_another_seed_another_book(book: list[Phrase]) -> None:
+def test_short_lists_are_prefixes_and_seeds_differ(book: list[Phrase]) -> None:
     assert phrases(500) == book[:500]
     assert phrases(500, seed=1) != book[:500]
 
 
-def test_the_book_does_not_depend_on_the_hash_seed() -> None:
+def test_the_phrases_do_not_depend_on_the_hash_seed() -> None:
     program = "from regard.data.bundled.phrasebook import phrases; print(phrases(1000, seed=3))"
     first, second = (
         subprocess.run(
@@ -104,7 +104,7 @@ def test_tea_and_water_is_always_in_training(count: int, seed: int) -> None:
 
 
 @pytest.mark.parametrize("count", [300, 5000, 60_000])
-def test_what_is_held_out_is_new_but_made_of_known_words(book: list[Phrase], count: int) -> None:
+def test_held_out_examples_are_new_but_have_only_training_words(book: list[Phrase], count: int) -> None:
     train = [p for p in book[:count] if split(p) == "train"]
     held_out = [p for p in book[:count] if split(p) != "train"]
     assert {p.english for p in train}.isdisjoint(p.english for p in held_out)
@@ -112,14 +112,14 @@ def test_what_is_held_out_is_new_but_made_of_known_words(book: list[Phrase], cou
     assert {word for p in held_out for word in german_words(p)} <= {word for p in train for word in german_words(p)}
 
 
-def test_about_two_in_a_hundred_are_valid_and_as_many_test_in_every_kind(book: list[Phrase]) -> None:
+def test_about_2_percent_of_every_kind_are_valid_and_2_percent_test(book: list[Phrase]) -> None:
     for part in ("valid", "test"):
         counts = Counter(p.kind for p in book if split(p) == part)
         assert 0.015 < counts.total() / len(book) < 0.025
         assert min(counts[kind] for kind in KINDS) > 30
 
 
-def test_too_many_phrases_are_refused_with_both_numbers() -> None:
+def test_too_many_phrases_are_refused_with_both_counts() -> None:
     few = list(islice(draw_phrases(Random(0)), 50))
     with pytest.raises(ValueError, match=r"1,000 .* only \d+"):
         collect_distinct(few, 1000)
@@ -211,7 +211,7 @@ def test_a_subordinate_clause_ends_with_its_finite_verb_and_has_its_comma(book: 
             assert words[-2] in FINITE, p.german
 
 
-def test_the_verb_is_second_behind_a_time_that_comes_first(book: list[Phrase]) -> None:
+def test_the_verb_is_second_after_an_initial_time(book: list[Phrase]) -> None:
     times = {join_words(german).lower() for _, german in chain(*lexicon.TIMES.values())}
     fronted = 0
     for p in book:
@@ -418,6 +418,6 @@ GOLDEN = [
 
 
 @pytest.mark.parametrize(("pair", "english", "german"), GOLDEN, ids=[english for _, english, _ in GOLDEN])
-def test_by_hand(pair: SentencePair, english: str, german: str) -> None:
+def test_translations_by_hand(pair: SentencePair, english: str, german: str) -> None:
     generated = make_phrase("any", pair)
     assert (generated.english, generated.german) == (english, german)

@@ -1,4 +1,4 @@
-"""Every question is answered a second time, by a reader of this file's own that knows only the text."""
+"""An independent reader of the document answers every question."""
 
 import re
 from collections import Counter
@@ -91,14 +91,14 @@ def test_12_000_questions_are_all_different_and_of_every_kind(items: list[QuizIt
     assert min(kinds.values()) > 1000
 
 
-def test_the_answer_stands_in_the_document_where_it_is_said_to(items: list[QuizItem]) -> None:
+def test_the_answer_is_the_span_at_its_start(items: list[QuizItem]) -> None:
     for q in items:
         assert q.answer == q.document[q.start : q.start + len(q.answer)] != ""
         assert q.start == 0 or not q.document[q.start - 1].isalpha()
         assert not q.document[q.start + len(q.answer)].isalpha()
 
 
-def test_it_stands_in_the_sentence_that_tells_of_it(items: list[QuizItem]) -> None:
+def test_the_answer_is_in_the_sentence_of_its_event(items: list[QuizItem]) -> None:
     """The same words may stand elsewhere too, where they tell of something else."""
     twice = 0
     for q in items:
@@ -119,13 +119,13 @@ def test_documents_have_4_to_9_sentences_and_40_to_90_words(items: list[QuizItem
         assert re.fullmatch(r"[A-Z][A-Za-z ]+\?", q.question)
 
 
-def test_a_reader_of_the_text_finds_the_answer_and_no_other(items: list[QuizItem]) -> None:
+def test_an_independent_reader_finds_exactly_this_answer(items: list[QuizItem]) -> None:
     for q in items[::8]:
         matches = {answer.lower() for answer in answers(q)}
         assert matches == {q.answer.lower()}, f"{q.question} {q.answer}, but: {matches}\n{q.document}"
 
 
-def test_another_answer_of_the_same_kind_stands_in_the_text(items: list[QuizItem]) -> None:
+def test_the_document_has_another_candidate_of_the_same_kind(items: list[QuizItem]) -> None:
     """So nobody can tell the answer by its kind alone, nor by its place."""
     first = 0
     for q in items[::8]:
@@ -138,7 +138,7 @@ def test_another_answer_of_the_same_kind_stands_in_the_text(items: list[QuizItem
     assert first < 0.5 * len(items[::8])
 
 
-def test_pronouns_jobs_and_reasons_of_their_own_are_all_needed(items: list[QuizItem]) -> None:
+def test_pronouns_jobs_and_separate_reasons_occur(items: list[QuizItem]) -> None:
     texts = [q.document for q in items]
     assert sum(bool(re.search(r"\b([Ss]he|[Hh]e) \w+ (\w+) \w+ ", text)) for text in texts) > 2000
     assert sum("did so because" in text for text in texts) > 2000
@@ -152,7 +152,7 @@ def test_pronouns_jobs_and_reasons_of_their_own_are_all_needed(items: list[QuizI
     assert by_pronoun > 100
 
 
-def test_a_pronoun_means_whoever_the_sentence_before_is_about(items: list[QuizItem]) -> None:
+def test_a_pronoun_refers_to_the_previous_subject(items: list[QuizItem]) -> None:
     past, pronouns = "|".join(BASE), 0
     for q in items[::8]:
         for before, sentence in pairwise(q.document.split(". ")):
@@ -164,7 +164,7 @@ def test_a_pronoun_means_whoever_the_sentence_before_is_about(items: list[QuizIt
 
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=25)
-def test_so_it_is_for_any_seed_and_a_short_list_begins_a_long_one(seed: int) -> None:
+def test_any_seed_gives_unique_answers_and_short_lists_are_prefixes(seed: int) -> None:
     group = quiz(20, seed)
     assert all({a.lower() for a in answers(q)} == {q.answer.lower()} for q in group)
     assert quiz(7, seed) == group[:7]
@@ -174,7 +174,7 @@ def test_another_seed_gives_other_questions() -> None:
     assert quiz(20, seed=1) != quiz(20, seed=2)
 
 
-def test_what_is_held_out_is_a_new_text_of_known_words(items: list[QuizItem]) -> None:
+def test_held_out_documents_are_new_but_have_only_training_words(items: list[QuizItem]) -> None:
     parts = {part: [q for q in items if split(q) == part] for part in ("train", "valid", "test")}
     assert sum(map(len, parts.values())) == len(items)
     texts = {part: {q.document for q in group} for part, group in parts.items()}

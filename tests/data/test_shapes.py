@@ -1,4 +1,4 @@
-"""What a caption says is read back from the pixels, by eyes of this file's own."""
+"""An independent segmentation of the pixels confirms every caption."""
 
 import colorsys
 import re
@@ -72,7 +72,7 @@ def lies(item: Patch, second: Patch) -> set[str]:
     return {side for side, true in sides.items() if true}
 
 
-def test_6_000_captions_are_all_different_and_describe_one_two_or_three_things(scenes: list[Scene]) -> None:
+def test_6_000_distinct_captions_describe_one_to_three_objects(scenes: list[Scene]) -> None:
     assert len({scene.caption for scene in scenes}) == len(scenes) == 6_000
     kinds = Counter(kind for s in scenes for kind, form in PATTERNS.items() if re.fullmatch(form, s.caption))
     assert kinds.total() == len(scenes)
@@ -81,7 +81,7 @@ def test_6_000_captions_are_all_different_and_describe_one_two_or_three_things(s
     assert {scene.pixels.dtype for scene in scenes} == {np.dtype(np.uint8)}
 
 
-def test_the_pixels_show_what_the_caption_tells(scenes: list[Scene]) -> None:
+def test_the_pixels_match_the_caption(scenes: list[Scene]) -> None:
     checked: Counter[str] = Counter()
     for scene in scenes[::10]:
         patches = find_regions(scene.pixels)
@@ -112,7 +112,7 @@ def test_the_pixels_show_what_the_caption_tells(scenes: list[Scene]) -> None:
     assert min(checked.values()) > 2
 
 
-def test_the_main_shape_is_what_its_outline_says(scenes: list[Scene]) -> None:
+def test_the_label_is_the_main_shape(scenes: list[Scene]) -> None:
     checked: Counter[str] = Counter()
     for scene in scenes[::10]:
         area = find_regions(scene.pixels)[0].area
@@ -137,7 +137,7 @@ def test_the_main_shape_is_what_its_outline_says(scenes: list[Scene]) -> None:
     assert set(checked) == {*SHAPES}
 
 
-def test_things_do_not_touch_and_stay_inside(scenes: list[Scene]) -> None:
+def test_objects_do_not_touch_and_stay_inside(scenes: list[Scene]) -> None:
     for scene in scenes:
         main, *neighbours = scene.objects
         assert all(1.1 * main.radius < at + 0.1 < SIDE + 0.2 - 1.1 * main.radius for at in (main.x, main.y)), main
@@ -147,21 +147,21 @@ def test_things_do_not_touch_and_stay_inside(scenes: list[Scene]) -> None:
             assert all(np.hypot(item.x - two.x, item.y - two.y) > item.radius + two.radius for two in scene.objects[:i])
 
 
-def test_a_short_list_begins_a_long_one_and_another_seed_gives_others(scenes: list[Scene]) -> None:
+def test_short_lists_are_prefixes_and_seeds_differ(scenes: list[Scene]) -> None:
     short = shapes(50)
     assert all(np.array_equal(a.pixels, b.pixels) and a[1:] == b[1:] for a, b in zip(short, scenes, strict=False))
     second = shapes(50, seed=1)
     assert [scene.caption for scene in second] != [scene.caption for scene in short]
 
 
-def test_the_same_caption_is_never_painted_alike() -> None:
+def test_the_same_objects_are_rendered_differently() -> None:
     thing = (SceneObject("large", "red", "star", 16.0, 16.0, 7.0),)
     rng, noise = module.random.Random(0), np.random.RandomState(0)
     item, two = (module.render(thing, rng, noise) for _ in range(2))
     assert not np.array_equal(item, two)
 
 
-def test_what_is_held_out_is_new_but_made_of_known_words(scenes: list[Scene]) -> None:
+def test_held_out_examples_are_new_but_have_only_training_words(scenes: list[Scene]) -> None:
     parts = {part: [s.caption for s in scenes if split(s) == part] for part in ("train", "valid", "test")}
     assert sum(map(len, parts.values())) == len(scenes)
     words = {word for caption in parts["train"] for word in caption.split()}
@@ -171,7 +171,7 @@ def test_what_is_held_out_is_new_but_made_of_known_words(scenes: list[Scene]) ->
         assert {word for caption in parts[part] for word in caption.split()} <= words
 
 
-def test_more_scenes_than_there_are_is_refused_with_both_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_scenes_are_refused_with_both_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     thing = SceneObject("large", "red", "star", 16.0, 16.0, 7.0)
     monkeypatch.setattr(module, "draw_scene", lambda rng: (f"{thing} {rng.choice('ab')}", (thing,)))
     monkeypatch.setattr(module, "MAX_REPEATS", 50)

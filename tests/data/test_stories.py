@@ -1,4 +1,4 @@
-"""Stories are read by somebody who knows only their text, and finds that each answer follows from those before it."""
+"""An independent reader tracks the game by its text and confirms every answer."""
 
 import os
 import random
@@ -225,7 +225,7 @@ def test_6_000_stories_are_all_different_and_of_80_to_250_words(all_stories: lis
     assert all(80 <= len(story.split()) <= 250 for story in all_stories)
 
 
-def test_every_answer_follows_from_what_was_told_before(all_stories: list[str]) -> None:
+def test_every_answer_follows_from_the_text_before(all_stories: list[str]) -> None:
     refused: Counter[str] = Counter()
     for story in all_stories[::3]:
         reader = Reader(story)
@@ -235,7 +235,7 @@ def test_every_answer_follows_from_what_was_told_before(all_stories: list[str]) 
     assert min(refused.values()) >= 20
 
 
-def test_a_story_ends_by_its_goal_or_three_turns_after_the_warning(all_stories: list[str]) -> None:
+def test_a_story_ends_with_its_goal_or_three_turns_after_the_warning(all_stories: list[str]) -> None:
     late = 0
     for story in all_stories:
         *turns, ending = story.split("\n")[2:]
@@ -260,7 +260,7 @@ GOALS = {  # what the beginning asks for, and the command that ends a story well
 }
 
 
-def test_the_last_command_does_what_the_beginning_asks_for(all_stories: list[str]) -> None:
+def test_the_last_command_reaches_the_goal_of_the_introduction(all_stories: list[str]) -> None:
     goals: Counter[str] = Counter()
     for story in all_stories:
         opening, *_, command, _, ending = story.split("\n")
@@ -273,7 +273,7 @@ def test_the_last_command_does_what_the_beginning_asks_for(all_stories: list[str
 
 
 @given(seed=st.integers(0, 2**32))
-def test_every_goal_can_be_reached_by_somebody_who_knows_only_what_was_seen(seed: int) -> None:
+def test_the_player_reaches_every_goal(seed: int) -> None:
     world = draw_quest(random.Random(seed))
     player = Player(world)
     world.describe()
@@ -285,7 +285,7 @@ def test_every_goal_can_be_reached_by_somebody_who_knows_only_what_was_seen(seed
 
 
 @given(seed=st.integers(0, 2**32), commands=st.lists(st.tuples(st.sampled_from(sorted(ACTIONS)), st.integers(0, 99))))
-def test_whatever_the_player_says_nothing_is_lost_and_nothing_doubled(seed: int, commands: list) -> None:
+def test_no_command_loses_or_duplicates_a_thing(seed: int, commands: list) -> None:
     world = draw_quest(random.Random(seed))
     all_things = {*world.kinds}
     names = [*world.kinds, *world.people, *world.boxes, "door", "north", "east", "up", "elephant"]
@@ -299,7 +299,7 @@ def test_whatever_the_player_says_nothing_is_lost_and_nothing_doubled(seed: int,
         assert world.location in world.locations
 
 
-def test_who_gives_the_right_thing_unasked_can_still_talk() -> None:
+def test_talking_works_after_an_unrequested_exchange() -> None:
     traded = 0
     for seed in range(200):
         world = draw_quest(random.Random(seed))
@@ -315,7 +315,7 @@ def test_who_gives_the_right_thing_unasked_can_still_talk() -> None:
     assert traded > 20
 
 
-def test_a_lamp_gives_light_where_it_is_and_only_while_it_burns() -> None:
+def test_a_lit_lamp_lights_its_location() -> None:
     worlds = (draw_quest(random.Random(seed)) for seed in range(99))
     world = next(w for w in worlds if {*w.locations} & DARK)
     lamp = next(thing for thing, kind in world.kinds.items() if kind == "light")
@@ -332,7 +332,7 @@ def test_a_lamp_gives_light_where_it_is_and_only_while_it_burns() -> None:
     assert "dark" in execute(world, Command("look"))
 
 
-def test_a_short_list_begins_a_long_one_and_another_seed_tells_others(all_stories: list[str]) -> None:
+def test_short_lists_are_prefixes_and_seeds_differ(all_stories: list[str]) -> None:
     assert stories(50) == all_stories[:50]
     assert {*stories(50, seed=1)}.isdisjoint(all_stories[:50])
 
@@ -352,7 +352,7 @@ def words(texts: list[str]) -> Counter[str]:
     return Counter(word for text in texts for word in re.findall(r"[\w']+", text.lower()))
 
 
-def test_what_is_held_out_is_new_but_made_of_known_words(all_stories: list[str]) -> None:
+def test_held_out_examples_are_new_but_have_only_training_words(all_stories: list[str]) -> None:
     parts = {part: [story for story in all_stories if split(story) == part] for part in ("train", "valid", "test")}
     assert sum(map(len, parts.values())) == len(all_stories)
     vocabulary = words(parts["train"])

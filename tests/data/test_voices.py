@@ -1,4 +1,4 @@
-"""Voices: every word by every speaker, the same each time, and different as words and speakers differ."""
+"""Every speaker says every word, recordings follow from the seed, and words differ more than takes."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def test_every_speaker_says_every_word(part):
     assert all(2000 < np.abs(clip.samples.astype(int)).max() < 32768 for clip in clips)
 
 
-def test_nobody_is_in_two_sets_and_the_same_seed_says_the_same():
+def test_sets_share_no_speaker_and_follow_from_the_seed():
     speakers = [{clip.speaker for clip in voices(part)} for part in SPEAKERS]
     assert not speakers[0] & speakers[1]
     assert not speakers[0] & speakers[2]
@@ -27,7 +27,7 @@ def test_nobody_is_in_two_sets_and_the_same_seed_says_the_same():
     assert not np.array_equal(voices("valid")[0].samples[:800], voices("valid", seed=1)[0].samples[:800])
 
 
-def test_words_differ_more_than_takes_of_one_word():
+def test_words_differ_more_than_takes_of_the_same_word():
     """By the frames of the same speaker, stretched to one length."""
     ears = LogMel(SAMPLING_RATE, 40, 4, 256, 80)
 
