@@ -117,10 +117,10 @@ def add_noise(frames: Tensor, lengths: Tensor, min_level: float, max_level: floa
 def spec_augment(frames: Tensor, lengths: Tensor, share: float) -> Tensor:
     """Masks one range of time and one range of mels with 0, the mean of normalised frames."""
     B, T, M = frames.shape
-    masks = []
+    ranges = []
     for count, total in ((T, lengths.float()), (M, torch.full((B,), float(M)))):
         width = torch.rand(B) * share * total
         start = torch.rand(B) * (total - width)
         index = torch.arange(count)
-        masks.append((index >= start[:, None]) & (index < (start + width)[:, None]))  # (B,T), (B,M)
-    return frames.masked_fill(masks[0][:, :, None] | masks[1][:, None], 0.0)
+        ranges.append((index >= start[:, None]) & (index < (start + width)[:, None]))  # (B,T), (B,M)
+    return frames.masked_fill(ranges[0][:, :, None] | ranges[1][:, None], 0.0)

@@ -59,8 +59,8 @@ class LogMel:
         """For the sampling rate of these rows."""
         if not rows:
             raise ValueError("there are no recordings to take the sampling rate from")
-        rate = rows[0].sampling_rate
-        return cls(rate, mels, stride, *(max(2, round(rate * seconds)) for seconds in SECONDS.values()))
+        hertz = rows[0].sampling_rate
+        return cls(hertz, mels, stride, *(max(2, round(hertz * seconds)) for seconds in SECONDS.values()))
 
     @property
     def tokens_per_second(self) -> float:

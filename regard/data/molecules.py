@@ -217,8 +217,12 @@ class MoleculeFeaturizer:
 
     def unknown_element(self, row: Molecule) -> str:
         """An error message if an element does not occur in the training set, else ""."""
-        unknown = sorted({atom[0] for atom in row.graph.atoms} - {*self.properties})
-        return f"the atom {unknown[0]} occurs in no training molecule, so the model cannot read it" if unknown else ""
+        new_elements = sorted({atom[0] for atom in row.graph.atoms} - {*self.properties})
+        return (
+            f"the atom {new_elements[0]} occurs in no training molecule, so the model cannot read it"
+            if new_elements
+            else ""
+        )
 
     def split_known(self, rows: Sequence[Molecule]) -> tuple[list[Molecule], list[Bad]]:
         """The rows whose elements are all known, and an error for each other row."""

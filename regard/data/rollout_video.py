@@ -112,10 +112,10 @@ def draw_table(
     draw, font = ImageDraw.Draw(canvas), ImageFont.load_default()
     for column, text in enumerate(headers):
         draw.text((left + column * (width + GAP), 3), text, GREY, font)
-    for number, (label, row) in enumerate(zip(row_labels, cells, strict=True)):
+    for number, (label, cell_row) in enumerate(zip(row_labels, cells, strict=True)):
         y = HEADER + number * (height + GAP)
         draw.text((3, y + height // 2 - 6), label, GREY, font)
-        for column, (pixels, colour) in enumerate(row):
+        for column, (pixels, colour) in enumerate(cell_row):
             x = left + column * (width + GAP)
             draw.rectangle((x - 2, y - 2, x + width + 1, y + height + 1), colour)
             canvas.paste(Image.fromarray(pixels).resize((width, height), Image.Resampling.NEAREST), (x, y))
