@@ -174,7 +174,8 @@ def test_a_saved_protein_tokenizer_is_recognized(tmp_path: Path) -> None:
     protein_tokenizer().save(tmp_path)
     assert is_protein_tokenizer(Tokenizer.load(tmp_path))
     for layout in (READING, WRITING):
-        assert not is_protein_tokenizer(learn([AMINO_ACIDS, "a text"], Pieces("characters"), layout))
+        tokenizer = learn([AMINO_ACIDS, "a text"], Pieces("characters"), layout)
+        assert not is_protein_tokenizer(tokenizer)
 
 
 def test_user_input_is_parsed_or_refused() -> None:
