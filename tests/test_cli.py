@@ -174,12 +174,12 @@ def test_several_files_of_training_and_one_to_score_on_are_of_one_kind(tmp_path)
 @pytest.mark.parametrize(
     ("args", "names", "says"),
     [
-        ("classify", ["cat/1.png", "dog/2.JPG"], "a folder of pictures, which modernbert .*--model vit"),
-        ("classify", ["train-images-idx3-ubyte"], "a folder of pictures, which modernbert .*--model vit"),
-        ("classify", ["seven_1.wav", "six_1.flac"], "a folder of sounds, which modernbert .*--model listener"),
-        ("classify --model vit", ["seven/1.wav"], "a folder of sounds, which vit .*--model listener"),
-        ("translate", ["seven/1.wav"], "a folder of sounds, which transformer .*--model transcriber"),
-        ("regress", ["cat/1.png"], "a folder of pictures, .*no model for regress does"),
+        ("classify", ["cat/1.png", "dog/2.JPG"], "a folder of images, which modernbert .*--model vit"),
+        ("classify", ["train-images-idx3-ubyte"], "a folder of images, which modernbert .*--model vit"),
+        ("classify", ["seven_1.wav", "six_1.flac"], "a folder of audio, which modernbert .*--model listener"),
+        ("classify --model vit", ["seven/1.wav"], "a folder of audio, which vit .*--model listener"),
+        ("translate", ["seven/1.wav"], "a folder of audio, which transformer .*--model transcriber"),
+        ("regress", ["cat/1.png"], "a folder of images, .*no model for regress does"),
         ("classify", ["notes/a.txt"], "this is a folder; name the file"),
     ],
 )

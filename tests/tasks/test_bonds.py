@@ -71,7 +71,7 @@ def small(at: Path, **more: Any) -> dict[str, Any]:
 def test_an_atom_that_was_never_seen_is_told_by_line_and_can_be_skipped(tmp_path: Path, capsys: Any) -> None:
     data = table(tmp_path / "a.csv", ["smiles,value", *(f"{'C' * n}O,{n}" for n in range(1, 20))])
     valid = table(tmp_path / "b.csv", ["smiles,value", "CO,1", "CCBr,2", "CCI,3"])
-    with pytest.raises(BadLines, match=r"2 unknown atom \(first .*b\.csv:3: the atom Br is in no .*--skip-bad"):
+    with pytest.raises(BadLines, match=r"2 unknown atom \(first .*b\.csv:3: the atom Br occurs in no .*--skip-bad"):
         list(train("regress", data=data, valid=valid, **small(tmp_path)))
     assert not (tmp_path / "run").exists()
     report = Regress.read(Files(data=(data,), valid=(valid,), skip_bad=True), "bonds", {}).report

@@ -50,7 +50,7 @@ def test_a_file_is_answered_as_its_row_and_refused_by_name(listener, tmp_path, c
     assert capsys.readouterr().out.strip() == scores["answers"][7]
     odd = write(tmp_path / "odd.wav", clip.samples, 16000)
     assert main(["run", str(run), odd]) == 2
-    assert "odd.wav:1: it has 16,000 samples a second, but this model hears 8,000" in capsys.readouterr().err
+    assert "odd.wav:1: its sampling rate is 16,000 Hz, but this model takes 8,000 Hz" in capsys.readouterr().err
     assert main(["run", str(run), str(tmp_path / "none.wav")]) == 2
     assert "none.wav: no such file" in capsys.readouterr().err
     [vector] = loaded.embed([file])

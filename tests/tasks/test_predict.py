@@ -249,7 +249,7 @@ def test_numbers_make_no_film(springs: list[Episode], tmp_path: Path) -> None:
     task, model = made(springs)
     write_episodes(tmp_path / "a.npz", springs[:2])
     how = task.ways(save=str(tmp_path / "a.gif"))
-    with pytest.raises(ValueError, match="only frames can be seen"):
+    with pytest.raises(ValueError, match="only frames can be drawn"):
         list(task.predict(model, [str(tmp_path / "a.npz")], how))
     with pytest.raises(ValueError, match="leave out --ahead"):
         list(task.predict(model, [str(tmp_path / "a.npz")], task.ways(ahead=True)))

@@ -111,7 +111,7 @@ def test_chains_are_not_words_and_words_are_not_chains() -> None:
         ("fill", {"model": "chain", "documents": "files"}, "--documents files is for texts"),
         ("fill", {"model": "chain", "data": "a.txt"}, r"a\.txt: this model reads proteins, in FASTA files"),
         ("fill", {"model": "bert", "valid": "a.txt"}, r"a\.txt: this model reads proteins"),
-        ("tag", {"model": "chain", "data": ("a.txt", "b.fasta")}, r"a\.txt: chains and their labels are FASTA files"),
+        ("tag", {"model": "chain", "data": ("a.txt", "b.fasta")}, r"a\.txt: proteins and labels are FASTA files"),
     ],
 )
 def test_options_of_texts_are_refused(task: str, how: dict[str, Any], says: str) -> None:
@@ -161,7 +161,7 @@ def test_every_residue_is_a_word_to_whoever_looks_and_a_file_is_answered_chain_b
     assert [*map(len, capsys.readouterr().out.splitlines())] == [len(EXAMPLE), 3]
     Path("two.fasta").write_text(">one\nMKT\n>two\nM1T\n")
     assert main(["run", "tag", "--file", "two.fasta"]) == 2
-    assert "two.fasta:4: not an amino acid, '1' is none" in capsys.readouterr().err
+    assert "two.fasta:4: not an amino acid, '1': the letters are" in capsys.readouterr().err
 
 
 def test_a_little_training_beats_the_commonest_label_and_that_of_each_letter() -> None:
