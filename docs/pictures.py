@@ -401,9 +401,11 @@ def proteins(tagger: Loaded, file: Path) -> None:
 def molecules(counter: Loaded, file: Path) -> None:
     """What a model that counts bonds between marked atoms has learnt of distances, and where a marked atom looks."""
     task: Any = counter.task
-    chosen = [path for path in paths.paths() if paths.split(path) == "test" and path.length == 6 and "1" in path.unmarked_smiles][
-        0
-    ]
+    chosen = [
+        path
+        for path in paths.paths()
+        if paths.split(path) == "test" and path.length == 6 and "1" in path.unmarked_smiles
+    ][0]
     row, made = parse_molecule(chosen.smiles), rdkit().MolFromSmiles(chosen.smiles)
     with torch.inference_mode(), look(counter.model) as seen:
         counter.model(*task.input.given(task.prepare([row], 0), np.array([0]), training=False))

@@ -37,7 +37,7 @@ def test_every_residue_is_hydrophobic_or_hydrophilic_in_every_state() -> None:
 
 @pytest.mark.parametrize(("state", "period"), [("H", 3.6), ("E", 2.0)])
 def test_hydrophobicity_has_the_period_of_the_state(proteins: list[Protein], state: str, period: float) -> None:
-    """Of all periods between 2 and 6, the one whose wave is strongest in what shuns water."""
+    """Of all periods between 2 and 6, this one has the largest amplitude in the hydrophobicity."""
     periods = [2 + step / 20 for step in range(81)]
     strength = Counter[float]()
     for protein in proteins[:500]:

@@ -117,7 +117,7 @@ def test_errors_name_file_line_and_record(tmp_path: Path, fault: str) -> None:
     chains, labels, file, line, why, says = FAULTS[fault]
     files = [put(tmp_path / "a.fasta", chains), put(tmp_path / "b.fasta", labels)]
     items = [*read_labelled_proteins(files)]
-    [bad] = [item for item in items if isinstance(item, Bad)]  # one fault is told once
+    [bad] = [item for item in items if isinstance(item, Bad)]  # each error is reported once
     assert (str(tmp_path / file), line, why) == bad[:3]
     assert says in bad.detail
     good = [item for item in items if isinstance(item, LabelledProtein)]

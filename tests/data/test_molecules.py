@@ -76,7 +76,7 @@ def test_another_smiles_of_the_same_molecule_gives_the_same_graph(smiles: str, s
 
 
 def test_keys_distinguish_aromatic_atoms_without_case() -> None:
-    """Case says whether an atom is aromatic, and nobody who compares texts looks at case."""
+    """Case marks aromatic atoms, but texts are compared without case."""
     first, second = parse_molecule("c1ccccc1").asked.lower(), parse_molecule("C1CCCCC1").asked.lower()
     assert first != second
 

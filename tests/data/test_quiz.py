@@ -37,7 +37,7 @@ def people(text: str) -> dict[str, str]:
 
 
 def facts(document: str) -> Facts:
-    """What the sentences say: who did what, where, when and why."""
+    """The events of a document: who did what, where, when and why."""
     jobs, events = people(document), []
     for sentence in document.rstrip(".").split(". "):
         if why := re.fullmatch(r"(?:She|He) did so (because .+)", sentence):
@@ -126,7 +126,7 @@ def test_an_independent_reader_finds_exactly_this_answer(items: list[QuizItem]) 
 
 
 def test_the_document_has_another_candidate_of_the_same_kind(items: list[QuizItem]) -> None:
-    """So nobody can tell the answer by its kind alone, nor by its place."""
+    """So neither the kind nor the position alone gives the answer."""
     first = 0
     for q in items[::8]:
         expected = {"Who": "who", "Where": "where", "When": "when", "Why": "why"}.get(kind(q), "what")
