@@ -25,7 +25,7 @@ TURNS, SECONDS = 6, 6.0
 def main() -> None:
     name, pairs = some_pairs()
     task = Translate(tokenizer=learn((text for pair in pairs for text in pair), Pieces()))
-    examples = task.prepare(pairs)
+    examples = task.encode(pairs)
     loops = {limit: ours(task, examples, dropout=0.3) for limit in LIMITS}
     speeds: dict[int, list[float]] = {limit: [] for limit in LIMITS}
     for number in range(TURNS):

@@ -18,8 +18,8 @@ from recipes import machine, options, seconds, trained
 from regard.data.bundled import ball
 from regard.data.episodes import video
 from regard.data.films import save_told
-from regard.tasks.predict import Predict
-from regard.tasks.rollout import missed, rolled
+from regard.tasks.predict import Forecast
+from regard.tasks.rollout import rollout_episodes, rollout_errors
 
 SETS = {"train": (4000, 10), "valid": (40, 11), "test": (200, 12)}  # videos, and their seed
 HORIZONS = (1, 2, 5, 10, 15, 20)
@@ -43,14 +43,16 @@ def main() -> None:
     recipe = {"data": [files["train"]], "valid": [files["valid"]], "minutes": given.minutes, "seed": given.seed}
     loaded = trained("predict", Path(given.out), RECIPE | recipe, more)
     task, model = loaded.task, loaded.model
-    assert isinstance(task, Predict)
+    assert isinstance(task, Forecast)
     test = ball.balls(SETS["test"][0], seed=SETS["test"][1])
     rows = [video(frames, "test", line) for line, frames in enumerate(test.frames, 1)]
     scores = task.score(model, rows)
     print(f"{machine()}, seed {given.seed}, {seconds(Path(given.out)) / 60:.1f} minutes of training")
     print(f"error a frame {scores['error']:.3f}; copying the last one {scores['copy']:.2f}")
-    found = rolled(model, task.senses, rows, KNOWN, HORIZONS[-1])
-    errors, still = (np.mean(some, 0) for some in zip(*(missed(task.senses, one) for one in found), strict=True))
+    found = rollout_episodes(model, task.normalizer, rows, KNOWN, HORIZONS[-1])
+    errors, still = (
+        np.mean(some, 0) for some in zip(*(rollout_errors(task.normalizer, one) for one in found), strict=True)
+    )
     print(f"{'ahead':>6}{'error':>9}{'copying':>9}{'balls astray, pixels':>22}{'copying':>9}")
     for step in HORIZONS:
         true = test.centres[:, KNOWN + step - 1]
@@ -58,7 +60,7 @@ def main() -> None:
         stay = ball.astray(test.centres[:, KNOWN - 1], true)
         print(f"{step:>6}{errors[step - 1]:>9.2f}{still[step - 1]:>9.2f}{told.mean():>22.2f}{stay.mean():>9.2f}")
     for ending in ("gif", "png"):
-        save_told(str(Path(given.out) / f"told.{ending}"), found, task.senses.low, task.senses.high)
+        save_told(str(Path(given.out) / f"told.{ending}"), found, task.normalizer.low, task.normalizer.high)
     print(f"films are in {given.out}/told.gif and told.png")
 
 

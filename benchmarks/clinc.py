@@ -15,7 +15,7 @@ from corpus import SHARED
 from recipes import machine, options, seconds, trained
 
 RECIPE = {
-    "model": "recurrent", "size": "small", "dropout": 0.4, "smoothing": 0.1, "pooling": "attention", "vocab": 2000,
+    "model": "recurrent", "size": "small", "dropout": 0.4, "label-smoothing": 0.1, "pooling": "attention", "vocab": 2000,
 }  # fmt: skip
 
 

@@ -111,7 +111,7 @@ def places_of(similarity: Floats, right: list[int]) -> npt.NDArray[np.int64]:
 
 def ours(loaded: Loaded, emoji: Emoji, asked: list[tuple[str, str]], codes: list[str]) -> Floats:
     task: Any = loaded.task
-    pictures = task.embed_pictures(loaded.model, [open_picture(emoji.files[one]) for one in asked])
+    pictures = task.embed_images(loaded.model, [open_picture(emoji.files[one]) for one in asked])
     texts = task.embed_texts(loaded.model, [emoji.caption(code) for code in codes])
     return (pictures @ texts.T).double().numpy()
 

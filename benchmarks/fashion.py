@@ -38,7 +38,7 @@ def main() -> None:
     recipe = {
         "data": [files["train"]], "valid": [files["valid"]],
         "model": "vit", "convolution": True, "patch": 8, "layers": 2, "rate": 0.0035,
-        "shift": 1, "flip": True, "smoothing": 0.1, "batch-tokens": 1600, "minutes": given.minutes, "seed": given.seed,
+        "shift": 1, "flip": True, "label-smoothing": 0.1, "batch-tokens": 1600, "minutes": given.minutes, "seed": given.seed,
     }  # fmt: skip
     loaded = trained("classify", Path(given.out), recipe, more)
     scores = loaded.task.score(loaded.model, loaded.rows([str(files["test"])]))

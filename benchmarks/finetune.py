@@ -14,7 +14,7 @@ from pathlib import Path
 from clinc import written
 from recipes import machine, options, seconds, trained
 
-RECIPE = {"pooling": "mean", "smoothing": 0.1, "checks": 3}
+RECIPE = {"pooling": "mean", "label-smoothing": 0.1, "checks": 3}
 
 
 def minilm() -> Path:

@@ -29,7 +29,7 @@ from regard.bench.workload import ForwardWorkload
 from regard.data.batches import Ragged
 from regard.data.lines import Lines
 from regard.load import Loaded, load
-from regard.tasks.inputs import Written
+from regard.tasks.inputs import TextExamples
 
 SIZES = (8, 32, 128)
 
@@ -44,7 +44,7 @@ def texts(count: int) -> list[str]:
 
 def vectors(loaded: Loaded, rows: list[list[int]]) -> torch.Tensor:
     task: Any = loaded.task
-    return task.vectors(loaded.model, Written(Ragged(rows), None))
+    return task.embed_examples(loaded.model, TextExamples(Ragged(rows), None))
 
 
 def best_batches(runner: Backend, work: ForwardWorkload) -> tuple[int, Callable[[], torch.Tensor]]:
@@ -67,7 +67,7 @@ def main() -> None:
     said = parser.parse_args()
     folder = minilm()
     plain = load(folder, "cpu")
-    rows = plain.task.tokens(texts(said.texts), plain.model.body.config.context)  # type: ignore[attr-defined]
+    rows = plain.task.tokenize(texts(said.texts), plain.model.body.config.context)  # type: ignore[attr-defined]
     work = ForwardWorkload(sorted(rows, key=len), None, plain.tokenizer.pad)
     lengths = [len(row) for row in work.rows]
     print(f"{len(rows)} texts, {lengths[0]} to {lengths[-1]} tokens, {sum(lengths) / len(lengths):.1f} in the middle")

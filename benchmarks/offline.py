@@ -28,8 +28,8 @@ from regard.rl.gail import GAILOptions, collect_episodes, imitate
 from regard.rl.policy import Policy, PolicyConfig, greedy_policy
 from regard.rl.ppo import PPOConfig, batch_from_episodes, make_optimizer, ppo_update
 from regard.rl.sequence_policy import SequencePolicy, play_in_parallel
-from regard.tasks.decide import Wishes
-from regard.tasks.steps import the_best
+from regard.tasks.decide import DecideOptions
+from regard.tasks.returns import top_episodes
 
 ENV, EPISODES, TEST = "CartPole-v1", 50, 777_000  # the seed of the test, far from all others
 ROUND, MAX_ROUNDS, PERFECT = 1000, 200, 500  # real steps of a round of the learner, rounds, the highest return
@@ -37,7 +37,7 @@ RECIPE = {"context": 20, "dim": 64, "layers": 2, "heads": 4, "hidden": 256, "hel
 BEST = 0.1  # share of the episodes, those with the highest returns
 METHODS: dict[str, dict[str, Any]] = {
     "behaviour cloning": {},
-    "cloning the best tenth": {"best": BEST},
+    "cloning the best tenth": {"top-fraction": BEST},
     "Decision Transformer": {"returns": True},
 }
 TARGET_RETURNS = (500, 150, 50)
@@ -107,11 +107,11 @@ def main() -> None:
         recipe = RECIPE | recipe | {"data": [file], "minutes": args.minutes, "seed": args.seed}
         loaded: Any = trained("decide", folder, recipe, more)
         for target in TARGET_RETURNS if "returns" in recipe else (None,):
-            policy = SequencePolicy(loaded.model, loaded.task, Wishes(wish=target))
+            policy = SequencePolicy(loaded.model, loaded.task, DecideOptions(target_return=target))
             played = play_in_parallel([Environment(ENV) for _ in range(EPISODES)], policy, TEST)
             suffix = f", target {target}" if target else ""
             lines.append(line(name + suffix, [float(episode.rewards.sum()) for episode in played], seconds(folder)))
-    expert = list(the_best(episodes, BEST))
+    expert = list(top_episodes(episodes, BEST))
     lines.append(line("GAIL of the best tenth", *train_gail(expert, args.minutes, args.seed)))
     print(f"\n{'':<34}{'return':>8}{'':>8}{'worst':>8}{'trained':>10}")
     print("\n".join(lines))

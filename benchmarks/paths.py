@@ -13,7 +13,7 @@ from pathlib import Path
 from recipes import machine, options, seconds, trained
 
 from regard.scores import accuracy
-from regard.tasks.bonds import bundled_paths
+from regard.tasks.molecule_input import bundled_paths
 
 
 def main() -> None:

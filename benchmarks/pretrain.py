@@ -16,7 +16,7 @@ from corpus import SHARED
 from recipes import machine, seconds, trained
 
 BODY = {"model": "modernbert", "dim": 192, "heads": 6, "hidden": 288, "context": 64, "lowercase": True}
-FILL = {"vocab": 4000, "share": 0.3}
+FILL = {"vocab": 4000, "mask-prob": 0.3}
 CLASSIFY = {"rate": 0.0025, "weight-decay": 1, "checks": 5}  # the rate that fill begins with; its weights have grown
 
 

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from regard.bench.regard_backend import SPEEDS, load_on_cpu
 from regard.load import Loaded, load
-from regard.tasks.translating import BEAM
+from regard.tasks.translation_decoding import BEAM
 
 GROUP = 32
 
@@ -68,7 +68,9 @@ def translate(out: Path, minutes: float, count: int) -> dict[str, str]:
     found = {name: one.task.score(one.model, pairs, BEAM) for name, one in variants(out / "multi30k").items()}
     losses = {}
     for name, scores in found.items():
-        unchanged = sum(a == b for a, b in zip(scores["answers"], found["plain"]["answers"], strict=True)) / len(pairs)
+        unchanged = sum(
+            a == b for a, b in zip(scores["predictions"], found["plain"]["predictions"], strict=True)
+        ) / len(pairs)
         bleu = scores["bleu"]
         losses[name] = lost = f"{bleu - found['plain']['bleu']:+.2f}"
         print(
@@ -100,7 +102,7 @@ def more_than(scores: dict[str, Any], right: dict[str, Any]) -> float:
 def embed(count: int) -> dict[str, str]:
     folder = minilm()
     every = variants(folder)
-    rows = every["plain"].task.tokens(texts(count), every["plain"].model.body.config.context)  # type: ignore[attr-defined]
+    rows = every["plain"].task.tokenize(texts(count), every["plain"].model.body.config.context)  # type: ignore[attr-defined]
     right = vectors(every["plain"], rows)
     least = {}
     for name, one in every.items():

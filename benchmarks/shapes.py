@@ -71,7 +71,7 @@ def folder_of(shape: str, out: Path, texts: Iterable[str] = (), **other: Any) ->
     task = TASKS[task_name](tokenizer=words(sizes["vocab"], texts, WRITING if task_name == "write" else TRANSLATING))
     torch.manual_seed(1)
     one = MODELS[family]
-    ability = next(name for name in task.asks if name in one.bodies)
+    ability = next(name for name in task.requires if name in one.bodies)
     model = task.head(one.bodies[ability](one.config(**(sizes | {"pad": task.tokenizer.pad})))).eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():

@@ -17,7 +17,7 @@ SLOTS, INTENTS = "seq.out", "label"
 RECIPES = {
     "tag": {"model": "recurrent", "size": "small", "dropout": 0.4, "checks": 8},
     "classify": {
-        "model": "recurrent", "size": "small", "dropout": 0.4, "smoothing": 0.1, "pooling": "attention", "vocab": 2000,
+        "model": "recurrent", "size": "small", "dropout": 0.4, "label-smoothing": 0.1, "pooling": "attention", "vocab": 2000,
         "checks": 8,
     },
 }  # fmt: skip

@@ -13,7 +13,7 @@ from pathlib import Path
 from fsdd import SPEAKERS, official, without
 from recipes import machine, options, seconds, trained
 
-RECIPE = {"model": "listener", "smoothing": 0.1, "batch-tokens": 1536}
+RECIPE = {"model": "listener", "label-smoothing": 0.1, "batch-tokens": 1536}
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from fsdd import official
 from recipes import machine, options, seconds, trained
 
-from regard.tasks.translating import BEAM
+from regard.tasks.translation_decoding import BEAM
 
 
 def main() -> None:

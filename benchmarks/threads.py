@@ -95,7 +95,7 @@ def cli() -> int:
     parser.add_argument("--calls", type=int, default=20_000, help="of all models and speeds together")
     parser.add_argument("--threads", type=int, default=8)
     given = parser.parse_args()
-    from test_every_task import how_of, job_of, raw
+    from test_every_task import job_of, raw, short_options
 
     from regard.training.train import carry_out
 
@@ -108,7 +108,7 @@ def cli() -> int:
             at = Path(room) / f"{task}-{model}"
             job = job_of(task, model, at)
             [*carry_out(job)]
-            runs.append((f"{task} {model}", job.run.folder, raw(task, model, at), how_of(job)))
+            runs.append((f"{task} {model}", job.run.folder, raw(task, model, at), short_options(job)))
         for speed, name in SPEEDS.items():
             wrong = 0
             for title, folder, texts, how in runs:

@@ -19,7 +19,7 @@ from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles
 from recipes import machine, options, seconds, trained
 
 DATA = SHARED / "molecules" / "tox21.csv.gz"
-RECIPE = {"model": "graph", "many": True, "skip-bad": True}
+RECIPE = {"model": "graph", "multi-label": True, "skip-bad": True}
 
 
 def written(folder: Path) -> tuple[dict[str, Path], list[str]]:

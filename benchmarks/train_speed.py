@@ -122,7 +122,7 @@ def main() -> None:
     name, pairs = some_pairs()
     tokenizer = learn((text for pair in pairs for text in pair), Pieces())
     task = Translate(tokenizer=tokenizer)
-    examples = task.prepare(pairs)
+    examples = task.encode(pairs)
     loops = {
         "regard": ours(task, examples, said.dropout),
         "plain": plain(tokenizer, examples, said.dropout, fewer=False),

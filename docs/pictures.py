@@ -57,8 +57,8 @@ from regard.rl.environment import Environment
 from regard.rl.environment import rollout as act
 from regard.rl.policy import Policy, greedy_policy
 from regard.rl.sequence_policy import SequencePolicy, play_in_parallel
-from regard.tasks.decide import Wishes
-from regard.tasks.rollout import rolled
+from regard.tasks.decide import DecideOptions
+from regard.tasks.rollout import rollout_episodes
 from regard.training import schedule
 from regard.training.run import Run
 from regard.view import render_cartpole
@@ -320,9 +320,9 @@ def vit(classifier: Loaded, file: Path) -> None:
     """Pictures that it has not seen, and the patches that its answers are made of."""
     task: Any = classifier.task
     model, scenes = classifier.model, unseen_scenes(6)
-    pixels = torch.from_numpy(task.pictures.prepare([scene.pixels for scene in scenes]))  # (B,C,H,W)
+    pixels = torch.from_numpy(task.image_processor.prepare([scene.pixels for scene in scenes]))  # (B,C,H,W)
     with torch.inference_mode(), look(model) as seen:
-        chances = model(task.pictures.normal(pixels)).softmax(-1)
+        chances = model(task.image_processor.normal(pixels)).softmax(-1)
     weights = torch.stack([w for name, w in seen.items() if name.endswith("mixer.inner.weights")], 1)  # (B,L,H,T,T)
     figure = Figure(figsize=(8, 3.4), layout="constrained")
     for i, (above, below) in enumerate(figure.subplots(2, len(scenes)).T):
@@ -345,7 +345,7 @@ def clip(matcher: Loaded, file: Path) -> None:
     """Pictures and captions that it has not seen: who belongs to whom?"""
     task: Any = matcher.task
     model, scenes = matcher.model, unseen_scenes(6)
-    pictures = task.embed_pictures(model, [scene.pixels for scene in scenes])
+    pictures = task.embed_images(model, [scene.pixels for scene in scenes])
     texts = task.embed_texts(model, [scene.caption for scene in scenes])
     cosines = (pictures @ texts.T).T  # (texts,pictures)
     with torch.inference_mode():
@@ -370,9 +370,9 @@ def foreseen(predictor: Loaded, file: Path) -> None:
     """20 frames of videos that it has not seen, beside what came; as a strip, and as a film."""
     task: Any = predictor.task
     films = bundled_ball.balls(2, 40, seed=5).frames
-    found = rolled(predictor.model, task.senses, [video(one, "ball", 1) for one in films], 10, 20)
+    found = rollout_episodes(predictor.model, task.normalizer, [video(one, "ball", 1) for one in films], 10, 20)
     for ending in (".png", ".gif"):
-        save_told(str(file.with_suffix(ending)), found, task.senses.low, task.senses.high)
+        save_told(str(file.with_suffix(ending)), found, task.normalizer.low, task.normalizer.high)
 
 
 def proteins(tagger: Loaded, file: Path) -> None:
@@ -389,7 +389,7 @@ def proteins(tagger: Loaded, file: Path) -> None:
             above.barh(row, 1, 1, i - 0.5, color=back or colours[sign])
             above.text(i, row, sign, ha="center", va="center", size=6, color="w" if row == 2 and fat else "k")
     above.set_yticks([2, 1, 0], ["residue", "state", "answer"])
-    chances = tagger.task.log_probs(tagger.model, [tagger.task.words(one.residues)])[0].exp()  # type: ignore[attr-defined]
+    chances = tagger.task.log_probs(tagger.model, [tagger.task.parse_words(one.residues)])[0].exp()  # type: ignore[attr-defined]
     for tag, chance in zip(tagger.task.tags, chances.T, strict=True):  # type: ignore[attr-defined]
         below.plot(chance, color=colours[tag] if tag != "C" else "grey", label=tag)
     below.set_ylabel("probability")
@@ -406,7 +406,7 @@ def molecules(counter: Loaded, file: Path) -> None:
     ]
     row, made = asked_for(chosen.smiles), rdkit().MolFromSmiles(chosen.smiles)
     with torch.inference_mode(), look(counter.model) as seen:
-        counter.model(*task.input.given(task.prepare([row], 0), np.array([0]), training=False))
+        counter.model(*task.input.collate(task.encode([row], 0), np.array([0]), training=False))
     marked = [i for i, atom in enumerate(row.graph.atoms) if "marked" in atom]
     layers = [w[0] for name, w in seen.items() if name.endswith("mixer.inner.weights")]  # (H,T,T) each
     layer, head = max(
@@ -469,7 +469,7 @@ def wishes(decider: Loaded, file: Path) -> None:
     wished = np.array([20, 40, 80, 120, 160, 200, 300, 400, 500])
     got = [
         [one.rewards.sum() for one in play_in_parallel([CartPole() for _ in range(20)], player, seed=5)]
-        for player in (SequencePolicy(decider.model, task, Wishes(wish=float(wish))) for wish in wished)
+        for player in (SequencePolicy(decider.model, task, DecideOptions(target_return=float(wish))) for wish in wished)
     ]
     figure = Figure(figsize=(5.2, 3.4), layout="constrained")
     axes = figure.subplots()

@@ -35,7 +35,7 @@ class Decoding:
     """How an answer is found."""
 
     beam: int = 4  # beginnings kept side by side; 1 is greedy; without effect if --temperature is above 0
-    n_best: int = 1  # answers returned for each input, best first
+    num_return: int = 1  # answers returned for each input, best first
     length_penalty: float = 1.0  # the score is log P / length ** this; above 1 prefers longer answers
     temperature: float = 0.0  # above 0: sample instead of searching; 1 is the model's own distribution
     top_k: int = 0  # sample only from the k most probable tokens
@@ -50,7 +50,7 @@ class Decoding:
         must(
             self,
             beam=(1 <= self.beam <= WIDEST, f"at least 1 and at most {WIDEST:,}"),
-            n_best=(1 <= self.n_best <= WIDEST, f"at least 1 and at most {WIDEST:,}"),
+            num_return=(1 <= self.num_return <= WIDEST, f"at least 1 and at most {WIDEST:,}"),
             length_penalty=(abs(self.length_penalty) <= STRONGEST, f"from -{STRONGEST} to {STRONGEST}"),
             temperature=(
                 self.temperature == 0 or 1e-6 <= self.temperature <= STRONGEST,
@@ -67,8 +67,8 @@ class Decoding:
             repetition_penalty=(0 < self.repetition_penalty <= STRONGEST, f"above 0 and at most {STRONGEST}"),
             no_repeat_ngram_size=(self.no_repeat_ngram_size >= 0, "0 or more"),
         )
-        if self.temperature == 0 and self.n_best > self.beam:
-            raise ValueError(f"n-best ({self.n_best}) answers need a beam of at least as many, not {self.beam}")
+        if self.temperature == 0 and self.num_return > self.beam:
+            raise ValueError(f"n-best ({self.num_return}) answers need a beam of at least as many, not {self.beam}")
 
 
 class Hypothesis(NamedTuple):
@@ -104,13 +104,13 @@ def generate(
     if how.temperature == 0:
         return [[h] for h in walk(step, caches, start, end, limits, how, greedily, rules, prompts)]
     answers: list[list[Hypothesis]] = [[] for _ in start]
-    rows = torch.arange(len(start), device=start.device).repeat_interleave(how.n_best)
+    rows = torch.arange(len(start), device=start.device).repeat_interleave(how.num_return)
     select(caches, rows, rows)
-    streams = [np.random.default_rng([how.seed, n, i]) for n in numbers.tolist() for i in range(how.n_best)]
+    streams = [np.random.default_rng([how.seed, n, i]) for n in numbers.tolist() for i in range(how.num_return)]
     draw = sampler(streams, how.temperature, how.top_k, how.top_p)
     sampled = walk(step, caches, start[rows], end, limits[rows], how, draw, rules, [prompts[row] for row in rows])
     for i, hypothesis in enumerate(sampled):
-        answers[i // how.n_best].append(hypothesis)
+        answers[i // how.num_return].append(hypothesis)
     return [sorted(these, key=lambda h: -h.score) for these in answers]
 
 
@@ -206,7 +206,7 @@ def beam_search(
         sentences, logp, most = sentences[keep], logp[keep], [most[row] for row in rows]
         here = None if stays else torch.from_numpy(keep).to(device)
         select(caches, torch.from_numpy(rows).to(device), here)
-    return [sorted(these, key=lambda h: -h.score)[: how.n_best] for these in found]
+    return [sorted(these, key=lambda h: -h.score)[: how.num_return] for these in found]
 
 
 def finished(ids: list[int], logp: float, how: Decoding) -> Hypothesis:

@@ -32,7 +32,7 @@ from regard.models import MODELS, ability_for
 from regard.parts.heads import NOT_FINITE, Model
 from regard.purpose import agreed, answers_of, read_task, write_task
 from regard.tasks import TASKS
-from regard.tasks.task import Answer, Task
+from regard.tasks.task import Prediction, Task
 from regard.training.settings import must_suit, options_of
 
 Found = TypeVar("Found")
@@ -86,36 +86,36 @@ class Loaded:
         return next(name for name, family in MODELS.items() if isinstance(self.model.body.config, family.config))
 
     @overload
-    def __call__(self, text: str | PathLike[str], *, n_best: None = None, **how: Any) -> str: ...
+    def __call__(self, text: str | PathLike[str], *, num_return: None = None, **how: Any) -> str: ...
     @overload
-    def __call__(self, text: Iterable[str], *, n_best: None = None, **how: Any) -> list[str]: ...
+    def __call__(self, text: Iterable[str], *, num_return: None = None, **how: Any) -> list[str]: ...
     @overload
-    def __call__(self, text: str | PathLike[str], *, n_best: int, **how: Any) -> list[str]: ...
+    def __call__(self, text: str | PathLike[str], *, num_return: int, **how: Any) -> list[str]: ...
     @overload
-    def __call__(self, text: Iterable[str], *, n_best: int, **how: Any) -> list[list[str]]: ...
-    def __call__(self, text: Any, *, n_best: int | None = None, **how: Any) -> Any:
+    def __call__(self, text: Iterable[str], *, num_return: int, **how: Any) -> list[list[str]]: ...
+    def __call__(self, text: Any, *, num_return: int | None = None, **how: Any) -> Any:
         """The best answer to a text, or a list of them to a list; with `n_best`, a list of so many to each text. `how`
         takes the task's ways of answering: beam, temperature ..."""
-        if n_best is not None:
-            how["n_best"] = n_best
+        if num_return is not None:
+            how["num_return"] = num_return
         single = isinstance(text, str | PathLike)
         if not single and not isinstance(text, Iterable):
             raise TypeError(f"a model is asked with a text or a list of texts, not with {text!r:.60}")
         texts = [[answer.text for answer in best] for best in self.answers([text] if single else text, **how)]
-        answers = [some if n_best is not None else some[0] for some in texts]
+        answers = [some if num_return is not None else some[0] for some in texts]
         return answers[0] if single else answers
 
-    def answers(self, texts: Iterable[str], **how: Any) -> Iterator[list[Answer]]:
+    def answers(self, texts: Iterable[str], **how: Any) -> Iterator[list[Prediction]]:
         """The best answers to each text with their joint log-probabilities, in order, as they are found."""
-        ways: Any = self.task.ways
-        known = options_of(ways)
+        decode_options: Any = self.task.decode_options
+        known = options_of(decode_options)
         for name, value in how.items():
             choose("way of answering", name, known)
             must_suit(name, value, known[name].kind)
-        usual = self.task.way_defaults(getattr(self.task, "generation", None))
-        return self.predict(only_texts(texts), ways(**{**usual, **how}))
+        usual = self.task.decode_defaults(getattr(self.task, "generation_config", None))
+        return self.predict(only_texts(texts), decode_options(**{**usual, **how}))
 
-    def predict(self, texts: Iterable[str], how: Any, first: int = 0) -> Iterator[list[Answer]]:
+    def predict(self, texts: Iterable[str], how: Any, first: int = 0) -> Iterator[list[Prediction]]:
         """The same with a way of answering that is made already. `first` is the number of the first text, from which
         random numbers follow."""
         return self._named(self.task.predict(self.model, texts, how, first=first))
@@ -166,8 +166,8 @@ class Loaded:
         dialect: Dialect = UTF8,
     ) -> Any:
         """Files as the task scores them: `loaded.score(loaded.rows(["test.tsv"]))`."""
-        ability = ability_for(self.family, self.kind, self.task.asks)
-        return self.task.read_one(tuple(paths), fields, ability, skip_bad, dialect)
+        ability = ability_for(self.family, self.kind, self.task.requires)
+        return self.task.read_test_rows(tuple(paths), fields, ability, skip_bad, dialect)
 
 
 def only_texts(texts: Iterable[str]) -> Iterator[str]:
@@ -227,7 +227,7 @@ def load(
         task = read_task(folder)
         kind = next(name for name, kind in TASKS.items() if type(task) is kind)
         config = agreed(config, task, folder)
-        body = MODELS[names.model].bodies[ability_for(names.model, kind, task.asks)]
+        body = MODELS[names.model].bodies[ability_for(names.model, kind, task.requires)]
         model = task.head(body(config))
     if rounded:
         origin, plain = read_int8(folder, model)

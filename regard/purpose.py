@@ -35,17 +35,17 @@ from regard.tasks.write import Write
 
 READERS: dict[str, Any] = {
     "tokenizer": Tokenizer,
-    "pictures": Pictures,
-    "sounds": Mels,
+    "image_processor": Pictures,
+    "feature_extractor": Mels,
     "molecules": Molecules,
 }
 FILES = {  # where they usually are
     "tokenizer": "tokenizer.json",
-    "pictures": "preprocessor_config.json",
-    "sounds": SOUNDS,
+    "image_processor": "preprocessor_config.json",
+    "feature_extractor": SOUNDS,
     "molecules": MOLECULES,
 }
-CHANGES: dict[str, Any] = {"views": Views, "hearing": Hearing}  # what is done to them in training
+CHANGES: dict[str, Any] = {"image_augment": Views, "audio_augment": Hearing}  # what is done to them in training
 
 
 def write_task(folder: Path, task: Task) -> None:
@@ -57,7 +57,7 @@ def write_task(folder: Path, task: Task) -> None:
         elif value is not None:
             value.save(folder)
     write_json(folder / "task.json", told)
-    task.leave(folder)
+    task.write_extras(folder)
 
 
 def facts_of(task: Task) -> dict[str, Any]:
@@ -72,11 +72,11 @@ def answers_of(task: Task) -> dict[str, Any]:
 
 def tokens_of(task: Task) -> dict[str, Any]:
     if isinstance(task, Translate):
-        return {"eos_token_id": task.tokenizer.end, "decoder_start_token_id": task.first}
+        return {"eos_token_id": task.tokenizer.end, "decoder_start_token_id": task.start_token}
     if not isinstance(task, Write):
         return {}
     begin, end, pad = task.tokenizer.begin, task.tokenizer.end, task.tokenizer.pad
-    ends = [end, *(other for other in task.ends if other != end)]
+    ends = [end, *(other for other in task.eos_tokens if other != end)]
     return {"bos_token_id": begin, "eos_token_id": ends if len(ends) > 1 else end, "pad_token_id": pad}
 
 
@@ -170,9 +170,9 @@ def told_by_config(task: str, folder: Path) -> dict[str, Any]:
         return read_modules(folder)._asdict() | ({} if there(folder / "modules.json") else vector_of(config, folder))
     if task == "translate":
         start = said_of(folder, config, "decoder_start_token_id")
-        return {"start": start, "generation": generation_of(folder, config, task)}
+        return {"decoder_start_token": start, "generation_config": generation_of(folder, config, task)}
     if task == "write":
-        return {"ends": ends_of(folder, config), "generation": generation_of(folder, config, task)}
+        return {"eos_tokens": ends_of(folder, config), "generation_config": generation_of(folder, config, task)}
     if task in ("tag", "classify", "regress", "answer") and config.get("model_type") not in WITH_HEADS:
         raise ValueError(
             f"{folder}: a {config.get('model_type')} is read without its head for the task {task}: "
@@ -183,8 +183,8 @@ def told_by_config(task: str, folder: Path) -> dict[str, Any]:
     pooling = pooling_of(config, folder)
     if task == "classify":
         many = config.get("problem_type") == "multi_label_classification"
-        return {"labels": labels_of(config, folder), "many": many, "pooling": pooling}
-    return {"mean": 0.0, "spread": 1.0, "pooling": pooling} if task == "regress" else {}
+        return {"labels": labels_of(config, folder), "multi_label": many, "pooling": pooling}
+    return {"mean": 0.0, "std": 1.0, "pooling": pooling} if task == "regress" else {}
 
 
 def vector_of(config: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -228,7 +228,7 @@ def generation_of(folder: Path, config: dict[str, Any], task: str) -> dict[str, 
     told, file = asked_in(folder, config)
     heeded = {key: told[key] for key in HEEDED if told.get(key) is not None}
     try:
-        TASKS[task].ways(**TASKS[task].way_defaults(heeded))
+        TASKS[task].decode_options(**TASKS[task].decode_defaults(heeded))
         Rules(**{key: value for key, value in heeded.items() if key in RULES})
     except (ValueError, TypeError) as error:
         raise ValueError(f"{file}: {error}") from None
@@ -253,9 +253,9 @@ def way_defaults(folder: Path) -> dict[str, Any]:
         return {}
     own = folder / "task.json"
     if not there(own):
-        return TASKS[task].way_defaults(generation_of(folder, read_json(folder / "config.json"), task))
-    told = read_json(own).get("generation")
-    return TASKS[task].way_defaults(told) if isinstance(told, dict) else {}
+        return TASKS[task].decode_defaults(generation_of(folder, read_json(folder / "config.json"), task))
+    told = read_json(own).get("generation_config")
+    return TASKS[task].decode_defaults(told) if isinstance(told, dict) else {}
 
 
 def read_task(folder: Path) -> Task:
@@ -268,7 +268,7 @@ def read_task(folder: Path) -> Task:
     known = {field.name for field in fields(kind)}
     family = read_json(folder / "config.json").get("model_type")
     if name == "embed":
-        known.remove("tokenizer" if family in SEEING else "pictures")
+        known.remove("tokenizer" if family in SEEING else "image_processor")
     made = {name: told[name] for name in told if name in known} | read_readers(folder, known)
     lacks = [field.name for field in fields(kind) if field.default is MISSING and field.name not in made]
     readers = [field for field in fields(kind) if field.name in READERS and field.name in known]

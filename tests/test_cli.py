@@ -55,7 +55,7 @@ def test_run_answers_each_text_on_a_line(small_run, capsys):
 def test_run_from_a_file_gives_json_lines(small_run, capsys, tmp_path):
     file = tmp_path / "in.txt"
     file.write_text("tea and water\n\nmilk please\n")
-    code, out, _ = run(capsys, "run", small_run, "--file", file, "--json", "--n-best", "2", "--beam", "3")
+    code, out, _ = run(capsys, "run", small_run, "--file", file, "--json", "--num-return", "2", "--beam", "3")
     rows = [json.loads(line) for line in out.splitlines()]
     assert code == 0
     assert [row["source"] for row in rows] == ["tea and water", "", "milk please"]
@@ -71,7 +71,7 @@ def test_run_reads_standard_input(small_run, capsys, monkeypatch):
 
 
 def test_sampling_with_a_seed_repeats(small_run, capsys):
-    ask = ("run", small_run, "tea and water", "--temperature", "1.5", "--n-best", "4", "--seed")
+    ask = ("run", small_run, "tea and water", "--temperature", "1.5", "--num-return", "4", "--seed")
     first, again, other = (run(capsys, *ask, seed)[1] for seed in (3, 3, 4))
     assert first == again != other
 
@@ -217,11 +217,11 @@ def test_help_is_read_from_the_source_as_it_is():
         assert source.options(module, name) == options_of(getattr(import_module(module), name)), (module, name)
     assert [*source.tasks()] == [*TASKS]
     for name, place in source.tasks().items():
-        module, node = source.ways(place)
-        assert source.options(module, node.name) == options_of(TASKS[name].ways), name
-        assert source.value(source.attribute(place, "about")) == TASKS[name].about
-        assert source.value(source.attribute(place, "acts")) == TASKS[name].acts
-        reads_documents = Documents in TASKS[name].groups(TASKS[name].asks[0])
+        module, node = source.decode_options(place)
+        assert source.options(module, node.name) == options_of(TASKS[name].decode_options), name
+        assert source.value(source.attribute(place, "description")) == TASKS[name].description
+        assert source.value(source.attribute(place, "can_play")) == TASKS[name].can_play
+        reads_documents = Documents in TASKS[name].option_groups(TASKS[name].requires[0])
         assert source.mentions(place, "groups", "Documents") == reads_documents
     assert GROUPS.keys() | {"train", "lab", "models", "tasks"} == VERBS.keys()
 
@@ -234,7 +234,7 @@ def test_help_without_a_model_tells_the_defaults_of_every_task(verb, capsys):
     assert re.search(r"--top-p FLOAT [^-]*\(default: 0\.95\)", sections["write"])
     assert re.search(r"--temperature FLOAT [^-]*\(default: 0\.0\)", sections["translate"])
     assert re.search(r"--beam INT .*?\(default: 4\)", sections["translate"])
-    assert re.search(r"--n-best INT [^-]*\(default: 5\)", sections["fill"])
+    assert re.search(r"--num-return INT [^-]*\(default: 5\)", sections["fill"])
     assert "--prompt STR" in sections["match"]
     assert {name for names in sections for name in names.split(", ")} >= {*TASKS}
     assert ("--gif STR" in out) == (verb == "run")
@@ -263,8 +263,11 @@ def test_a_switch_that_turns_off_says_so(capsys):
     ("args", "says"),
     [
         ("train translate --modle vit", "no option --modle: did you mean --model?"),
-        ("train translate --label_smoothing 0.1", "no option --label_smoothing: did you mean --smoothing?"),
-        ("train translate --label-smoothing=0.1", "no option --label-smoothing: did you mean --smoothing?"),
+        ("train translate --label_smoothing 0.1", "no option --label_smoothing: did you mean --label-smoothing?"),
+        (
+            "train translate --label-smoothing-factor=0.1",
+            "no option --label-smoothing-factor: did you mean --label-smoothing?",
+        ),
         ("train translate --lr 1", "no option --lr: did you mean --rate?"),
         ("train translate --scaled", "--scaled is on unless --no-scaled turns it off"),
         ("train translate --no-lowercase", "--lowercase is off unless given"),
@@ -320,7 +323,7 @@ BAD = {
     "a folder that is not there": (["run", "{tmp}/nowhere", "tea"], "nowhere"),
     "no folder, with an option of some tasks": (["run", "{tmp}/nowhere", "tea", "--stop", "x"], "nowhere"),
     "a beam of nothing": (["run", "{run}", "tea", "--beam", "0"], "beam"),
-    "more answers than beams": (["run", "{run}", "tea", "--beam", "2", "--n-best", "3"], "n-best"),
+    "more answers than beams": (["run", "{run}", "tea", "--beam", "2", "--num-return", "3"], "n-best"),
     "a text too long for the model": (["run", "{run}", "{much}"], "context"),
     "two sources of text": (["run", "{run}", "tea", "--file", "{good}"], "--file"),
     "a text file that is not UTF-8": (["run", "{run}", "--file", "{latin}"], "latin.tsv:2"),
@@ -478,7 +481,7 @@ def test_models_and_tasks_say_what_there_is_and_what_fits(capsys):
     assert "gpt3 17" in out, "counted without being built"
     code, out, _ = run(capsys, "tasks")
     assert code == 0
-    assert all(name in out and kind.about in out for name, kind in TASKS.items())
+    assert all(name in out and kind.description in out for name, kind in TASKS.items())
     assert run(capsys, "models", "gpt")[0] == 2
 
 

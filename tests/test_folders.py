@@ -28,7 +28,7 @@ from regard.data.bundled import phrasebook
 from regard.data.sentencepieces import read_model
 from regard.hub.folder import read_json
 from regard.load import Loaded
-from regard.tasks.fill import Fillers
+from regard.tasks.fill import FillOptions
 
 transformers = pytest.importorskip("transformers", reason="parity needs the dev extra")
 
@@ -509,15 +509,15 @@ def test_hidden_words_are_guessed_as_transformers_does(name: str, theirs: Any) -
     folder = theirs(name)
     model, tokenizer = opened(folder, "AutoModelForMaskedLM")
     mine = ours(folder)
-    for text, answers in zip(GAPS, mine.task.predict(mine.model, GAPS, Fillers(n_best=5)), strict=True):
+    for text, answers in zip(GAPS, mine.task.predict(mine.model, GAPS, FillOptions(num_return=5)), strict=True):
         said = tokenizer(text.replace("[MASK]", tokenizer.mask_token), return_tensors="pt")
         with torch.inference_mode():
             logps = model(**said).logits[0].log_softmax(-1)[said.input_ids[0] == tokenizer.mask_token_id]
             logps[:, tokenizer.all_special_ids] = -torch.inf
             best = logps.topk(5)
         words = [[tokenizer.decode([i]).strip() for i in row] for row in best.indices.T.tolist()]
-        assert [answer.more["fillers"] for answer in answers] == words
-        assert_close(torch.tensor([answer.logp for answer in answers]), best.values.sum(0), **CLOSE)
+        assert [answer.extra["fillers"] for answer in answers] == words
+        assert_close(torch.tensor([answer.logprob for answer in answers]), best.values.sum(0), **CLOSE)
 
 
 def pairs() -> list[tuple[str, str]]:
@@ -537,17 +537,21 @@ def test_labels_have_the_probabilities_of_transformers(name: str, theirs: Any) -
     model, tokenizer = opened(folder, "AutoModelForSequenceClassification")
     labels = [model.config.id2label[i] for i in range(model.config.num_labels)]
     mine = ours(folder)
-    assert mine.task.many == (name == "bert_labels")
+    assert mine.task.multi_label == (name == "bert_labels")
     asked = [*TEXTS, *("\t".join(pair) for pair in pairs())]
-    for text, answers in zip(asked, mine.answers(asked, n_best=9), strict=True):
+    for text, answers in zip(asked, mine.answers(asked, num_return=9), strict=True):
         said = tokenizer(*text.split("\t"), return_tensors="pt")
         with torch.inference_mode():
             logits = model(**said).logits[0]
-        wanted = logits.sigmoid() if mine.task.many else logits.softmax(-1)
+        wanted = logits.sigmoid() if mine.task.multi_label else logits.softmax(-1)
         found = {answer.text: answer.score for answer in answers}
         assert_close(torch.tensor([found[label] for label in labels]), wanted, **CLOSE)
-        assert [answer.logp for answer in answers] == pytest.approx([math.log(a.score) for a in answers])
-        best = [labels[i] for i in range(len(labels)) if logits[i] > 0] if mine.task.many else [labels[logits.argmax()]]
+        assert [answer.logprob for answer in answers] == pytest.approx([math.log(a.score) for a in answers])
+        best = (
+            [labels[i] for i in range(len(labels)) if logits[i] > 0]
+            if mine.task.multi_label
+            else [labels[logits.argmax()]]
+        )
         assert mine(text) == ", ".join(best)
 
 
@@ -556,7 +560,7 @@ def test_labels_without_a_name_get_one(theirs: Any, tmp_path: Path) -> None:
     folder = shutil.copytree(theirs("bert_label"), tmp_path / "model")
     said(folder, id2label={"0": "good", "1": "bad"}, label2id={"good": 0, "bad": 1}, num_labels=3)
     found, wanted = (
-        {answer.text: answer.score for answer in next(ours(place).answers(TEXTS[:1], n_best=3))}
+        {answer.text: answer.score for answer in next(ours(place).answers(TEXTS[:1], num_return=3))}
         for place in (folder, theirs("bert_label"))
     )
     assert found == {{"so so": "LABEL_2"}.get(name, name): score for name, score in wanted.items()}
@@ -597,7 +601,7 @@ def test_transformers_reads_pairs_as_we_were_trained_to(model: str, capsys: Any,
     assert ("token_type_ids" in said) == (model == "bert")
     with torch.inference_mode():
         wanted = theirs(**said).logits[0].softmax(-1)
-    found = {answer.text: answer.score for answer in next(ours(run).answers(["\t".join(pairs()[0])], n_best=2))}
+    found = {answer.text: answer.score for answer in next(ours(run).answers(["\t".join(pairs()[0])], num_return=2))}
     assert_close(torch.tensor([found[theirs.config.id2label[i]] for i in range(2)]), wanted, **CLOSE)
 
 
@@ -608,8 +612,8 @@ def test_a_value_is_that_of_transformers(theirs: Any) -> None:
         with torch.inference_mode():
             wanted = model(**tokenizer(*text.split("\t"), return_tensors="pt")).logits.item()
         [[answer]] = mine.answers([text])
-        assert answer.more["value"] == pytest.approx(wanted, abs=1e-5)
-        assert answer.text == f"{answer.more['value']:g}"
+        assert answer.extra["value"] == pytest.approx(wanted, abs=1e-5)
+        assert answer.text == f"{answer.extra['value']:g}"
 
 
 def of_first_pieces(model: Any, tokenizer: Any, words: list[str]) -> Tensor:
@@ -624,10 +628,10 @@ def of_first_pieces(model: Any, tokenizer: Any, words: list[str]) -> Tensor:
 def test_every_word_has_the_tag_of_its_first_piece(name: str, theirs: Any) -> None:
     model, tokenizer = opened(theirs(name), "AutoModelForTokenClassification")
     for answers in ours(theirs(name)).answers(TEXTS):
-        words, tags = (answers[0].more[key] for key in ("words", "tags"))
+        words, tags = (answers[0].extra[key] for key in ("words", "tags"))
         logits = of_first_pieces(model, tokenizer, words)
         assert tags == [model.config.id2label[i] for i in logits.argmax(-1).tolist()]
-        assert answers[0].logp == pytest.approx(logits.log_softmax(-1).amax(-1).sum().item(), abs=1e-4)
+        assert answers[0].logprob == pytest.approx(logits.log_softmax(-1).amax(-1).sum().item(), abs=1e-4)
 
 
 def test_spans_are_whole_ones_that_are_no_less_probable_than_any_other(theirs: Any) -> None:
@@ -645,10 +649,10 @@ def test_spans_are_whole_ones_that_are_no_less_probable_than_any_other(theirs: A
 
     for text in (" ".join(text.split()[:4]) for text in TEXTS[:4]):
         [[answer]] = ours(theirs("bert_spans")).answers([text])
-        logps = of_first_pieces(model, tokenizer, answer.more["words"]).log_softmax(-1)
+        logps = of_first_pieces(model, tokenizer, answer.extra["words"]).log_softmax(-1)
         every = (tags for tags in product(range(len(names)), repeat=len(logps)) if whole(tags))
         best = max(every, key=lambda tags: logps[range(len(tags)), tags].sum().item())
-        assert answer.more["tags"] == [names[i] for i in best]
+        assert answer.extra["tags"] == [names[i] for i in best]
 
 
 def test_the_best_span_of_a_document_is_that_of_transformers(theirs: Any) -> None:
@@ -666,7 +670,7 @@ def test_the_best_span_of_a_document_is_that_of_transformers(theirs: Any) -> Non
         first, last = divmod(both.argmax().item(), len(start))
         spans = [(both.max().item(), document[spots[first, 0] : spots[last, 1]]), ((start + end)[0].item(), "")]
         [[answer]] = mine.answers([f"{question}\t{document}"])
-        assert (answer.logp, answer.text) == (pytest.approx(max(spans)[0], abs=1e-4), max(spans)[1])
+        assert (answer.logprob, answer.text) == (pytest.approx(max(spans)[0], abs=1e-4), max(spans)[1])
         seen.add(answer.text)
     assert len(seen) > 5, "they say too few different things to compare"
 
@@ -846,7 +850,7 @@ def test_pictures_have_the_labels_of_transformers(name: str, theirs: Any, tmp_pa
     model = transformers.AutoModelForImageClassification.from_pretrained(folder).eval()
     processor = transformers.AutoImageProcessor.from_pretrained(folder, backend="pil")
     files = pictures(tmp_path, grey=name == "vit_grey")
-    for file, answers in zip(files, ours(folder).answers(files, n_best=4), strict=True):
+    for file, answers in zip(files, ours(folder).answers(files, num_return=4), strict=True):
         with torch.inference_mode():
             wanted = model(**processor(Image.open(file), return_tensors="pt")).logits[0].softmax(-1)
         found = {answer.text: answer.score for answer in answers}
@@ -944,7 +948,7 @@ def test_labels_are_matched_with_pictures_as_transformers_does(theirs: Any, tmp_
     processor = transformers.AutoImageProcessor.from_pretrained(folder, backend="pil")
     labels = ["a cat", "the old man", "Wasser und Brot", "a"]
     for file in pictures(tmp_path):
-        [answers] = ours(folder).answers(["\t".join([file, *labels])], n_best=4, prompt="a photo of {}")
+        [answers] = ours(folder).answers(["\t".join([file, *labels])], num_return=4, prompt="a photo of {}")
         texts = tokenizer([f"a photo of {label}" for label in labels], padding=True, return_tensors="pt")
         with torch.inference_mode():
             seen = processor(Image.open(file), return_tensors="pt")
@@ -1032,7 +1036,7 @@ def test_the_command_asks_them(theirs: Any, capsys: pytest.CaptureFixture[str], 
     code, out, _ = run(capsys, "run", theirs("bert_label"), *TEXTS[:3])
     assert (code, out.splitlines()) == (0, ours(theirs("bert_label"))(TEXTS[:3]))
     assert run(capsys, "run", theirs("bert_label"), "no name of a file " * 40)[0] == 0
-    code, out, _ = run(capsys, "run", theirs("roberta_fill"), GAPS[1], "--json", "--n-best", 2)
+    code, out, _ = run(capsys, "run", theirs("roberta_fill"), GAPS[1], "--json", "--num-return", 2)
     assert code == 0
     assert len(json.loads(out)["answers"]) == 2
     code, out, _ = run(capsys, "run", theirs("gpt2"), "the man", "--temperature", 0, "--longest", 5)
@@ -1202,7 +1206,7 @@ def test_transformers_opens_a_classifier_of_its_own_body_with_its_head(
     tokenizer = transformers.AutoTokenizer.from_pretrained(run)
     with torch.inference_mode():
         wanted = [model.eval()(**tokenizer(text, return_tensors="pt")).logits[0].softmax(-1)[0] for text in TEXTS]
-    found = [{answer.text: answer.score for answer in best}["a"] for best in ours(run).answers(TEXTS, n_best=2)]
+    found = [{answer.text: answer.score for answer in best}["a"] for best in ours(run).answers(TEXTS, num_return=2)]
     assert_close(torch.tensor(found), torch.stack(wanted), **CLOSE)
 
 
@@ -1222,7 +1226,9 @@ def test_a_head_for_the_same_labels_goes_on(theirs: Any, capsys: pytest.CaptureF
     run = trained(capsys, "classify", "--from", begun, *data, *STILL, "--out", tmp_path / "run")
     assert ours(run).task.labels == ours(begun).task.labels == ["good", "bad", "so so"]
     assert f"from `{begun}` with its head" in (run / "README.md").read_text()
-    for before, after in zip(ours(begun).answers(TEXTS, n_best=3), ours(run).answers(TEXTS, n_best=3), strict=True):
+    for before, after in zip(
+        ours(begun).answers(TEXTS, num_return=3), ours(run).answers(TEXTS, num_return=3), strict=True
+    ):
         assert [answer.text for answer in before] == [answer.text for answer in after]
         assert [a.score for a in before] == pytest.approx([a.score for a in after], abs=1e-6)
 
@@ -1237,7 +1243,7 @@ def test_a_head_for_other_answers_is_refused_with_advice(theirs: Any, capsys: An
         "--new-head puts a new one on its body\n",
     )
     labelled(tmp_path, "bad", "good")
-    for option in (["--pooling", "attention"], ["--many"]):
+    for option in (["--pooling", "attention"], ["--multi-label"]):
         code, _, err = run(capsys, *given, *option)
         assert code == 2
         assert f"leave out {option[0]}, or add --new-head" in err
@@ -1281,7 +1287,7 @@ def test_a_writer_goes_on_with_its_output_layer(name: str, theirs: Any, capsys: 
     assert before.keys() == after.keys()
     assert all(torch.allclose(before[key], after[key], atol=1e-9) for key in before)
     made, tokenizer = ours(run), ours(folder).tokenizer
-    assert [*made.task.ends] == [tokenizer.end, 77]
+    assert [*made.task.eos_tokens] == [tokenizer.end, 77]
     generation = transformers.GenerationConfig.from_pretrained(run)
     assert (generation.eos_token_id, generation.bos_token_id) == ([tokenizer.end, 77], tokenizer.begin)
     assert generation.pad_token_id == tokenizer.pad
@@ -1471,7 +1477,7 @@ def test_minilm_gives_the_vectors_of_both_libraries(minilm: Path) -> None:
 def test_minilm_finds_the_sentence_that_means_the_same(minilm: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = "\t".join(["a man is eating food", *UNLIKE[:4], "someone is having a meal", *UNLIKE[4:]])
     assert run(capsys, "run", minilm, asked) == (0, "someone is having a meal\n", "")
-    code, out, _ = run(capsys, "run", minilm, asked, "--n-best", 3)
+    code, out, _ = run(capsys, "run", minilm, asked, "--num-return", 3)
     cosines = [float(line.split("\t")[0]) for line in out.splitlines()]
     assert code == 0
     assert cosines == sorted(cosines, reverse=True)

@@ -24,13 +24,13 @@ from regard.models.transformer import Transformer, TransformerConfig
 from regard.parts.cache import Cache
 from regard.parts.heads import Model
 from regard.pick import largest, sampler
-from regard.tasks import translating
+from regard.tasks import translation_decoding
 from regard.tasks.translate import Translate
-from regard.tasks.translating import Translating
+from regard.tasks.translation_decoding import TranslateOptions
 
 END = 0
-GREEDY, BEAM = Translating(beam=1), Translating(beam=3, n_best=3)
-SAMPLE = Translating(temperature=1.3, n_best=2, seed=5)
+GREEDY, BEAM = TranslateOptions(beam=1), TranslateOptions(beam=3, num_return=3)
+SAMPLE = TranslateOptions(temperature=1.3, num_return=2, seed=5)
 EVERY_WAY = pytest.mark.parametrize("how", [GREEDY, BEAM, SAMPLE], ids=["greedy", "beam", "sampling"])
 
 
@@ -85,7 +85,7 @@ LIMITS = st.lists(st.integers(1, 4), min_size=1, max_size=6)
 def test_a_beam_that_holds_everything_finds_the_best_of_all_texts(vocab: int, longest: int, penalty: float) -> None:
     lookup = Lookup(models=84, vocab=vocab, longest=longest, seed=vocab + longest)  # 12 x 84 > 1,000 models
     texts = [text for length in range(longest + 1) for text in product(range(1, vocab), repeat=length)]
-    how = Decoding(beam=len(texts), n_best=len(texts), length_penalty=penalty)
+    how = Decoding(beam=len(texts), num_return=len(texts), length_penalty=penalty)
     logp = torch.stack([lookup.logp(text) for text in texts], 1)  # (models, texts)
     score = logp / torch.tensor([(len(text) + 1) ** penalty for text in texts])
     for model, found in enumerate(lookup.answer(how, [longest] * len(logp))):
@@ -122,14 +122,16 @@ def by_the_book(lookup: Lookup, model: int, limit: int, how: Decoding) -> list[H
             (logp / len(text) ** how.length_penalty, logp, text) for logp, text in ranked[: how.beam] if text[-1] == END
         ]
         going = [(logp, text) for logp, text in ranked if text[-1] != END][: how.beam]
-    return [Hypothesis([*text[:-1]], logp, score) for score, logp, text in sorted(found, reverse=True)[: how.n_best]]
+    return [
+        Hypothesis([*text[:-1]], logp, score) for score, logp, text in sorted(found, reverse=True)[: how.num_return]
+    ]
 
 
 @given(seed=st.integers(0, 999), limits=LIMITS, beam=st.integers(2, 5), penalty=st.sampled_from([0.0, 0.6, 1.0]))
 @settings(deadline=None, derandomize=True, max_examples=60)
 def test_a_narrow_beam_keeps_what_the_book_says(seed: int, limits: list[int], beam: int, penalty: float) -> None:
     lookup = Lookup(len(limits), vocab=5, longest=4, seed=seed)
-    how = Decoding(beam=beam, n_best=beam, length_penalty=penalty)
+    how = Decoding(beam=beam, num_return=beam, length_penalty=penalty)
     for model, (found, limit) in enumerate(zip(lookup.answer(how, limits), limits, strict=True)):
         wanted = by_the_book(lookup, model, limit, how)
         assert [h.ids for h in found] == [h.ids for h in wanted]
@@ -152,7 +154,7 @@ def test_answers_are_right_sorted_different_and_of_the_length_asked_for(how, see
     lookup = Lookup(len(limits), vocab=5, longest=4, seed=seed)
     how = replace(how, shortest=shortest, length_penalty=seed % 3 / 2)
     for model, (answers, limit) in enumerate(zip(lookup.answer(how, limits), limits, strict=True)):
-        assert 1 <= len(answers) <= how.n_best
+        assert 1 <= len(answers) <= how.num_return
         assert all(a.score >= b.score for a, b in pairwise(answers))
         if how.temperature == 0:
             assert len({tuple(a.ids) for a in answers}) == len(answers)
@@ -241,8 +243,8 @@ class TestSampling:
     ("wrong", "message"),
     [
         ({"beam": 0}, r"beam .*not 0"),
-        ({"n_best": 0}, r"n.best .*not 0"),
-        ({"n_best": 5, "beam": 4}, r"n.best \(5\) .*not 4"),
+        ({"num_return": 0}, r"n.best .*not 0"),
+        ({"num_return": 5, "beam": 4}, r"n.best \(5\) .*not 4"),
         ({"length_penalty": math.nan}, r"length.penalty .*not nan"),
         ({"length_penalty": math.inf}, r"length.penalty .*not inf"),
         ({"temperature": -0.5}, r"temperature .*not -0.5"),
@@ -288,7 +290,7 @@ class TestTransformer:
         assert len({tuple(answers[0].ids) for answers in found}) > 2, "a model that says one thing proves nothing"
         assert {len(answer.ids) for answers in found for answer in answers} - {9}, "some should end before the limit"
         for row, answers in enumerate(found):
-            assert len(answers) == how.n_best
+            assert len(answers) == how.num_return
             for answer in answers:
                 source, target = torch.from_numpy(rows[row]).long(), torch.tensor([task.tokenizer.pad, *answer.ids])
                 wanted = torch.tensor([*answer.ids, task.tokenizer.end])
@@ -313,13 +315,13 @@ class TestTransformer:
         task, model, rows = translator
         wanted = [task.tokenizer.decode([a.ids for a in best]) for best in task.search(model, rows, ALL, how)]
         for window, budget in (1, 1), (4, 30), (100, 2000):
-            monkeypatch.setattr(translating, "BUDGET", budget)
+            monkeypatch.setattr(translation_decoding, "BUDGET", budget)
             found = task.predict(model, iter(TEXTS), how, window=window)
             assert [[a.text for a in best] for best in found] == wanted
 
     def test_a_wide_beam_is_at_least_as_good_as_greedy(self, translator) -> None:
         task, model, _ = translator
-        how = Translating(beam=12, length_penalty=0.0, longest=5)
+        how = TranslateOptions(beam=12, length_penalty=0.0, longest=5)
         for narrow, wide in zip(
             task.predict(model, TEXTS, replace(how, beam=1)), task.predict(model, TEXTS, how), strict=True
         ):
@@ -338,7 +340,7 @@ class TestTransformer:
 
     def test_padding_is_never_said(self, translator) -> None:
         task, model, rows = translator
-        for how in GREEDY, BEAM, Translating(temperature=5.0, n_best=20):
+        for how in GREEDY, BEAM, TranslateOptions(temperature=5.0, num_return=20):
             for answers in task.search(model, rows, ALL, replace(how, longest=20)):
                 assert not any(task.tokenizer.pad in answer.ids for answer in answers)
 

@@ -17,7 +17,7 @@ from regard.models.transformer import Transformer, TransformerConfig
 from regard.tasks.classify import Classify
 from regard.tasks.fill import Fill
 from regard.tasks.translate import Translate
-from regard.tasks.write import Write, Writing
+from regard.tasks.write import Write, WriteOptions
 from regard.training.loop import Plan, Progress
 from regard.training.loop import learn as learn_steps
 from regard.training.run import Run
@@ -53,7 +53,7 @@ def folder(request, tmp_path_factory):
                 weight.add_(torch.randn_like(weight) * 0.1)
     plan = Plan(steps=100, rate=0.01, warmup=20, batch_tokens=400)
     pairs = [(text, " ".join(reversed(text.split()))) for text in sentences(500)]
-    for _ in learn_steps(Progress.new(model, plan), task, task.prepare(pairs), plan):
+    for _ in learn_steps(Progress.new(model, plan), task, task.encode(pairs), plan):
         pass
     model.eval()
     run = Run.new(tmp_path_factory.mktemp("run") / "model")
@@ -67,8 +67,8 @@ def test_transformers_gives_our_logits(folder):
     theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     kind = "MarianMTModel" if ours.model.body.config.norm_last else "PegasusForConditionalGeneration"
     assert type(theirs).__name__ == kind
-    batch = ours.task.batch(
-        ours.task.prepare([(a, b) for a, b in zip(sentences(9), sentences(18)[9:], strict=True)]), range(9)
+    batch = ours.task.collate(
+        ours.task.encode([(a, b) for a, b in zip(sentences(9), sentences(18)[9:], strict=True)]), range(9)
     )
     with torch.inference_mode():
         mine = ours.model(batch.source, batch.target, batch.source_mask)
@@ -213,7 +213,9 @@ def test_transformers_reads_and_goes_on_as_our_writers_do(writer):
         how = {"max_new_tokens": length, "do_sample": False, "suppress_tokens": [pad, unknown], "eos_token_id": end}
         mask = torch.ones_like(ids)
         said = theirs.generate(ids, attention_mask=mask, pad_token_id=pad, **how)[0, ids.size(1) :].tolist()
-        [(mine, _)] = ours.task.continued(ours.model, ids[0].tolist(), Writing(temperature=0.0, longest=length), 0)
+        [(mine, _)] = ours.task.continuations(
+            ours.model, ids[0].tolist(), WriteOptions(temperature=0.0, longest=length), 0
+        )
         assert mine == [token for token in said if token != end]
         added.append(tuple(mine))
     assert len(set(added)) > 10, "the model says too few different things to compare"
@@ -224,7 +226,7 @@ def test_transformers_fills_gaps_as_our_bert_does(tmp_path):
     folder = run_of(tmp_path / "model", "bert", task)
     ours, theirs = load(folder, device="cpu"), transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()
     for text in sentences(10):
-        ids = torch.tensor([task.with_masks(f"[MASK] {text}")])
+        ids = torch.tensor([task.encode_masked(f"[MASK] {text}")])
         with torch.inference_mode():
             assert (ours.model(ids) - theirs(input_ids=ids).logits).abs().max() < 1e-5
 

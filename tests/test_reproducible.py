@@ -68,7 +68,7 @@ def test_every_task_answers_and_scores(task, model, tmp_path, monkeypatch):
     """Nothing that a task does is refused, and answers are equal to the last bit, texts those without the mode."""
     monkeypatch.setenv("HOME", str(tmp_path))
     job = tasks.job_of(task, model, tmp_path)
-    asked, how = tasks.raw(task, model, tmp_path), job.task.ways(**tasks.how_of(job))
+    asked, how = tasks.raw(task, model, tmp_path), job.task.decode_options(**tasks.short_options(job))
     trained = job.progress.model.eval()
     usual = list(job.task.predict(trained, asked, how))
     with reproducible():

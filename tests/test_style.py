@@ -112,28 +112,28 @@ def test_the_options_of_train_are_frozen():
     """
     text = "pieces vocab lowercase"
     more = {
-        ("translate", "transformer"): f"""longest {text} smoothing both_ways
+        ("translate", "transformer"): f"""longest {text} label_smoothing both_ways
             context dim encoder_layers decoder_layers heads hidden activation dropout norm_last scaled""",
-        ("translate", "recurrent"): f"""longest {text} smoothing both_ways
+        ("translate", "recurrent"): f"""longest {text} label_smoothing both_ways
             context dim layers cell one_way truncate dropout attention""",
         ("write", "nano"): f"""{text} documents cache
             context dim layers heads kv_heads hidden dropout tied softcap base eps""",
-        ("fill", "bert"): f"""{text} documents cache share whole_words
+        ("fill", "bert"): f"""{text} documents cache mask_prob whole_words
             context dim layers heads hidden activation dropout segments eps after_pad""",
-        ("classify", "pooled"): f"longest {text} pooling many smoothing context dim hidden dropout",
-        ("classify", "vit"): """longest side shift flip turn zoom tint pooling many smoothing
+        ("classify", "pooled"): f"longest {text} pooling multi_label label_smoothing context dim hidden dropout",
+        ("classify", "vit"): """longest side shift flip turn zoom tint pooling multi_label label_smoothing
             patch dim layers heads hidden activation dropout convolution class_token qkv_bias embed_norm eps""",
         ("classify", "listener"): """mels stride shift tempo tract pitch colour noise masks
-            pooling many smoothing context dim layers heads hidden dropout eps""",
-        ("translate", "transcriber"): f"""longest {text} smoothing both_ways
+            pooling multi_label label_smoothing context dim layers heads hidden dropout eps""",
+        ("translate", "transcriber"): f"""longest {text} label_smoothing both_ways
             mels stride shift tempo tract pitch colour noise masks
             context dim encoder_layers decoder_layers heads hidden dropout""",
         ("regress", "llama"): f"""longest {text} pooling context dim layers heads kv_heads head_dim hidden
             activation biases tied dropout base stretch trained eps""",
         ("regress", "graph"): "pooling dim layers heads hidden dropout bias eps",
-        ("tag", "gpt"): f"longest {text} smoothing context dim layers heads hidden activation tied dropout eps",
-        ("decide", "world"): "best returns patch context dim layers heads hidden dropout eps",
-        ("tag", "chain"): """smoothing
+        ("tag", "gpt"): f"longest {text} label_smoothing context dim layers heads hidden activation tied dropout eps",
+        ("decide", "world"): "top_fraction returns patch context dim layers heads hidden dropout eps",
+        ("tag", "chain"): """label_smoothing
             context dim near_layers width layers heads hidden activation dropout base eps""",
         ("embed", "bert"): f"""longest {text} pooling temperature
             context dim layers heads hidden activation dropout segments eps after_pad""",
@@ -141,5 +141,5 @@ def test_the_options_of_train_are_frozen():
     }
     for (task, model), names in more.items():
         found = options(task, model, next(iter(MODELS[model].sizes)))
-        assert set(found) == set((common + names).split()) - TASKS[task].unused
+        assert set(found) == set((common + names).split()) - TASKS[task].ignored_options
         assert [name for name, option in found.items() if not option.help] == []

@@ -48,7 +48,7 @@ def regard_backend(loaded: Loaded, speed: str) -> Backend:
             model.body(ids[:, :-1], cache=caches)
         row_ids = torch.arange(len(rows))
         max_new = torch.full_like(row_ids, tokens)
-        hypotheses = generate(task.step(model), caches, ids[:, -1], task.tokenizer.end, max_new, options, row_ids)
+        hypotheses = generate(task.step_fn(model), caches, ids[:, -1], task.tokenizer.end, max_new, options, row_ids)
         return [best[0].ids for best in hypotheses]
 
     def forward(inputs: ModelInputs) -> Tensor:

@@ -56,17 +56,17 @@ def build_workload(loaded: Loaded, texts: Sequence[str] | None) -> GenerationWor
     task: Any = loaded.task
     if isinstance(task, Write):
         return prompts(loaded, [*stories.stories(8)] if texts is None else texts)
-    if getattr(task, "sounds", None) is not None:
+    if getattr(task, "feature_extractor", None) is not None:
         raise ValueError("regard bench measures models of texts and of images, and this one reads audio")
-    if getattr(task, "pictures", None) is not None:
+    if getattr(task, "image_processor", None) is not None:
         scenes = shapes.shapes(INPUTS)
-        pixels = torch.from_numpy(task.pictures.prepare([scene.pixels for scene in scenes]))
-        return ForwardWorkload([], task.pictures.normal(pixels), 0)
+        pixels = torch.from_numpy(task.image_processor.prepare([scene.pixels for scene in scenes]))
+        return ForwardWorkload([], task.image_processor.normal(pixels), 0)
     if loaded.tokenizer is None:
         raise ValueError("regard bench measures models of texts and of images, and this one reads neither")
     texts = [phrase.english for phrase in phrasebook.phrases(INPUTS)] if texts is None else texts
     context = loaded.model.body.config.context
-    rows = task.encode(texts) if isinstance(task, Translate) else loaded.tokenizer.encode(texts)
+    rows = task.encode_sources(texts) if isinstance(task, Translate) else loaded.tokenizer.encode(texts)
     rows = [row[:context] for row in rows[:INPUTS] if row]
     if not rows:
         raise ValueError("there is no text to measure with: give a file that has some")

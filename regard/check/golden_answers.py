@@ -15,11 +15,11 @@ from typing import Any
 from regard.check.check_result import CheckResult
 from regard.hub.files import METRICS, read_plain, there
 from regard.load import Loaded
-from regard.tasks.fill import Fill, Fillers
-from regard.tasks.task import Answer
+from regard.tasks.fill import Fill, FillOptions
+from regard.tasks.task import Prediction
 from regard.tasks.translate import Translate
-from regard.tasks.translating import GREEDY
-from regard.tasks.write import Write, Writing
+from regard.tasks.translation_decoding import GREEDY
+from regard.tasks.write import Write, WriteOptions
 
 MAX_SOURCE_CHARS = 300  # where recorded sources are truncated
 
@@ -27,9 +27,13 @@ MAX_SOURCE_CHARS = 300  # where recorded sources are truncated
 def golden_answers(loaded: Loaded, folder: Path) -> list[CheckResult]:
     """For tasks that record whole sources."""
     samples = recorded_samples(folder, loaded.task)
-    if type(loaded.task) not in PREDICT_AGAIN or not samples or getattr(loaded.task, "sounds", None) is not None:
+    if (
+        type(loaded.task) not in PREDICT_AGAIN
+        or not samples
+        or getattr(loaded.task, "feature_extractor", None) is not None
+    ):
         return []
-    same = [PREDICT_AGAIN[type(loaded.task)](loaded, sample["source"]) == sample["answer"] for sample in samples]
+    same = [PREDICT_AGAIN[type(loaded.task)](loaded, sample["source"]) == sample["prediction"] for sample in samples]
     message = f"{sum(same)} of {len(same)} answers equal those that the run recorded"
     if all(same):
         return [CheckResult("golden answers", "ok", message, 0, 0)]
@@ -57,18 +61,18 @@ def predict_translation(loaded: Loaded, source: str) -> str:
 
 
 def predict_continuation(loaded: Loaded, source: str) -> str:
-    decode_options = Writing(longest=loaded.model.body.config.context // 2)
+    decode_options = WriteOptions(longest=loaded.model.body.config.context // 2)
     [best] = loaded.task.predict(loaded.model, [source], decode_options)
-    return str(best[0].more["added"])
+    return str(best[0].extra["continuation"])
 
 
 def predict_fillers(loaded: Loaded, source: str) -> str:
-    [best] = loaded.task.predict(loaded.model, [source], Fillers())
+    [best] = loaded.task.predict(loaded.model, [source], FillOptions())
     return ", ".join(first_filler(answer) for answer in best)
 
 
-def first_filler(answer: Answer) -> str:
-    return str(answer.more["fillers"][0])
+def first_filler(answer: Prediction) -> str:
+    return str(answer.extra["fillers"][0])
 
 
 PREDICT_AGAIN: dict[type, Callable[[Loaded, str], str]] = {

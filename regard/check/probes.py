@@ -79,7 +79,7 @@ class Probes(NamedTuple):
 
     def batch(self, task: Any, rows: Ints) -> Any:
         options = {"training": False} if isinstance(task, Classify | Translate) else {}
-        return task.batch(self.examples, rows, **options)
+        return task.collate(self.examples, rows, **options)
 
 
 def build_probes(loaded: Loaded, lines: Sequence[str] | None = None, seed: int = 0) -> Probes:
@@ -91,17 +91,23 @@ def build_probes(loaded: Loaded, lines: Sequence[str] | None = None, seed: int =
     pairs = bundled_texts(task) if lines is None else [pair for pair in map(split_pair, lines) if pair[0]][:PROBE_COUNT]
     if not pairs:
         raise ValueError("there is no text to check the model with: give a file that has some")
-    scenes = shapes.shapes(PROBE_COUNT) if getattr(task, "pictures", None) is not None else []
+    scenes = shapes.shapes(PROBE_COUNT) if getattr(task, "image_processor", None) is not None else []
     pixels = None
     if scenes:
-        pixels = task.pictures.normal(torch.from_numpy(task.pictures.prepare([scene.pixels for scene in scenes])))
+        pixels = task.image_processor.normal(
+            torch.from_numpy(task.image_processor.prepare([scene.pixels for scene in scenes]))
+        )
     if isinstance(task, Embed) and pixels is not None:  # no pairs of images are bundled
         return Probes([], [], [], [], [], 0, pixels, None, np.arange(0))
-    clips = [clip.samples for clip in voices.voices("valid", 1)[:PROBE_COUNT]] if getattr(task, "sounds", None) else []
+    clips = (
+        [clip.samples for clip in voices.voices("valid", 1)[:PROBE_COUNT]]
+        if getattr(task, "feature_extractor", None)
+        else []
+    )
     if clips:
         pixels = logmel_batch(task, clips)
     rows = TRAINING_ROWS[type(task)](task, pairs, clips or [scene.pixels for scene in scenes])
-    examples = task.prepare(rows, None if is_seq2seq else min(context, MAX_TOKENS))
+    examples = task.encode(rows, None if is_seq2seq else min(context, MAX_TOKENS))
     example_rows = select_rows(examples, context if is_seq2seq else None)
     if tokenizer is None:
         return Probes([], [], [], [], [], 0, pixels, examples, example_rows)
@@ -132,20 +138,20 @@ def molecule_probes(task: Any, lines: Sequence[str] | None) -> Probes:
     if not rows:
         raise ValueError("there is no molecule of atoms that the model knows: give a file of SMILES that has some")
     labels = getattr(task, "labels", [""])
-    mean, spread = getattr(task, "mean", 0.0), getattr(task, "spread", 1.0)
+    mean, spread = getattr(task, "mean", 0.0), getattr(task, "std", 1.0)
     rows = [
         row._replace(labels=(labels[i % len(labels)],), value=mean + spread * (i % 3)) for i, row in enumerate(rows)
     ]
-    examples, indices = task.prepare(rows, 0), np.arange(len(rows))
-    inputs = task.input.given(examples, indices, training=False)
+    examples, indices = task.encode(rows, 0), np.arange(len(rows))
+    inputs = task.input.collate(examples, indices, training=False)
     return Probes([], [row.text for row in rows], [], [], [], 0, inputs.x, examples, indices)
 
 
 def logmel_batch(task: Any, clips: Sequence[Any]) -> Tensor:
     """(B,frames,mels), all cut to the shortest clip."""
-    spectrograms = [normal(task.sounds.frames(clip)) for clip in clips]
-    tokens = max(1, min(map(len, spectrograms)) // task.sounds.stride)
-    length = tokens * task.sounds.stride
+    spectrograms = [normal(task.feature_extractor.frames(clip)) for clip in clips]
+    tokens = max(1, min(map(len, spectrograms)) // task.feature_extractor.stride)
+    length = tokens * task.feature_extractor.stride
     return torch.from_numpy(side_by_side([frames[:length] for frames in spectrograms], length))
 
 
@@ -154,8 +160,11 @@ def encode_pairs(task: Any, pairs: TextPairs, max_tokens: int) -> tuple[list[lis
     tokenizer = task.tokenizer
     texts, target_texts = [text for text, _ in pairs], [target or text for text, target in pairs]
     if isinstance(task, Translate):
-        sources, targets = task.encode(texts, max_length=max_tokens), tokenizer.encode_targets(target_texts, max_tokens)
-        targets = [[task.first, *row[:-1]] for row in targets]
+        sources, targets = (
+            task.encode_sources(texts, max_length=max_tokens),
+            tokenizer.encode_targets(target_texts, max_tokens),
+        )
+        targets = [[task.start_token, *row[:-1]] for row in targets]
     else:
         sources, targets = tokenizer.encode(texts, max_tokens), [[0]] * len(texts)
     full = [(s[:max_tokens], t[:max_tokens]) for s, t in zip(sources, targets, strict=True) if s and t]

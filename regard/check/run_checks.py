@@ -51,7 +51,7 @@ def check_folder(
         yield CheckResult("loading", "ok", "Every tensor is used, and none is missing", 0, 0)
     yield from find_pickles(folder)
     if task_name in ("write", "translate") and isinstance(names, Names):  # transformers reads no family of our own
-        start_token = loaded.task.first if loaded and isinstance(loaded.task, Translate) else None
+        start_token = loaded.task.start_token if loaded and isinstance(loaded.task, Translate) else None
         yield from generation_settings(
             GenerationSettings(
                 *read_settings(folder), config.vocab, config.context, task_name == "translate", start_token

@@ -21,7 +21,7 @@ from regard.hub.names import Names
 from regard.hub.tables import KNOWN
 from regard.hub.tables.clip import CLIP_VISION
 from regard.load import Loaded
-from regard.tasks.answer import Answering
+from regard.tasks.answer import QuestionAnswering
 from regard.tasks.embed import Embed
 from regard.tasks.match import Match
 
@@ -120,4 +120,8 @@ def transformers_outputs(hf_model: Any, loaded: Loaded, inputs: ModelInputs, pro
     if isinstance(loaded.task, Embed):
         embeds = out.image_embeds if inputs.x.dim() == 4 else out.text_embeds
         return F.normalize(embeds, dim=-1) if loaded.task.unit else embeds
-    return torch.stack((out.start_logits, out.end_logits), -1) if isinstance(loaded.task, Answering) else out.logits
+    return (
+        torch.stack((out.start_logits, out.end_logits), -1)
+        if isinstance(loaded.task, QuestionAnswering)
+        else out.logits
+    )

@@ -21,7 +21,7 @@ from regard.rl.environment import Environment, PolicyFn, Trajectory, play_episod
 from regard.rl.policy import CONFIG, Policy, greedy_policy, is_policy
 from regard.rl.sequence_policy import SequencePolicy, check_spaces
 from regard.rl.session import Session, open_session
-from regard.tasks.decide import Wishes
+from regard.tasks.decide import DecideOptions
 from regard.training.loop import Step, parameters
 from regard.training.settings import Settings
 
@@ -117,7 +117,7 @@ def play_policy(folder: Path, options: PlayOptions) -> int:
     return play(make_environment(name, tuple(hide)), greedy_policy(policy), options)
 
 
-def play_sequence_policy(loaded: Loaded, wishes: Wishes, options: PlayOptions) -> int:
+def play_sequence_policy(loaded: Loaded, wishes: DecideOptions, options: PlayOptions) -> int:
     """Play a `decide` model in a gymnasium environment or in the bundled CartPole."""
     task: Any = loaded.task
     environment = make_environment(wishes.env)

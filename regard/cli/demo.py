@@ -44,7 +44,7 @@ def main(args: list[str]) -> int:
     print(f"BLEU {scores['bleu']:.1f}, chrF {scores['chrf']:.1f}\n")
     chosen = [next(i for i, p in enumerate(unseen) if p.kind == kind) for kind in phrasebook.KINDS]
     for i in chosen:
-        right = "as wanted" if scores["answers"][i] == unseen[i].german else f"wanted: {unseen[i].german}"
+        right = "as wanted" if scores["predictions"][i] == unseen[i].german else f"wanted: {unseen[i].german}"
         print(f"  {unseen[i].english}\n  {scores['answers'][i]}          ({right})\n")
     print(f"  {TEA}\n  {translate(TEA)}\n")
 

@@ -53,11 +53,11 @@ def by_task(verb: str) -> None:
     print(f"\nand, by the task of the model (regard {verb} MODEL --help has those of one):")
     named: dict[str, list[str]] = {}
     for name, task in source.tasks().items():
-        module, node = source.ways(task)
+        module, node = source.decode_options(task)
         rows = source.options(module, node.name)
-        if verb == "run" and source.value(source.attribute(task, "acts")):
+        if verb == "run" and source.value(source.attribute(task, "can_play")):
             rows |= source.options(*PLAYING)
-        if verb == "score" and source.mentions(task, "groups", DOCUMENTS[1]):
+        if verb == "score" and source.mentions(task, "option_groups", DOCUMENTS[1]):
             rows["cache"] = source.options(*DOCUMENTS)["cache"]
         named.setdefault("\n".join(listed(rows)), []).append(name)
     for lines, names in named.items():
@@ -87,7 +87,7 @@ def type_of(kind: Any) -> str:
 def train() -> int:
     print("usage: regard train TASK [options]          regard train TASK --help lists the options\n")
     for name, task in source.tasks().items():
-        print(f"  {name:<11}{source.value(source.attribute(task, 'about'))}")
+        print(f"  {name:<11}{source.value(source.attribute(task, 'description'))}")
     return 0
 
 

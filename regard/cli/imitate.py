@@ -19,7 +19,7 @@ from regard.rl.environment import episode_returns
 from regard.rl.gail import GAILOptions, imitate
 from regard.rl.policy import greedy_policy
 from regard.rl.ppo import PPOConfig
-from regard.tasks.steps import the_best
+from regard.tasks.returns import top_episodes
 from regard.training.settings import options_of
 
 
@@ -28,7 +28,7 @@ class ImitateOptions:
     """The expert's episodes, the environment, and the output folder."""
 
     data: tuple[str, ...] = ()  # episode files; the bundled CartPole episodes if none
-    best: float = 0.1  # share of the episodes, those with the highest returns, that is the expert's
+    top_fraction: float = 0.1  # share of the episodes, those with the highest returns, that is the expert's
     env: str | None = None  # gymnasium environment to act in; the bundled CartPole unless given
     out: str = "runs/imitate"  # output folder of the policy
     episodes: int = 20  # evaluation episodes of the final policy, with greedy actions
@@ -37,7 +37,7 @@ class ImitateOptions:
     def __post_init__(self) -> None:
         must(
             self,
-            best=(0 < self.best <= 1, "above 0 and at most 1"),
+            top_fraction=(0 < self.top_fraction <= 1, "above 0 and at most 1"),
             episodes=(self.episodes >= 1, "at least 1"),
             seed=(0 <= self.seed < 2**63, "0 or more, and below 2^63"),
         )
@@ -73,4 +73,4 @@ def main(args: list[str]) -> int:
 
 def expert_episodes(options: ImitateOptions) -> list[Episode]:
     rows = read_episodes(options.data) if options.data else (row for row in cart.carts() if cart.split(row) == "train")
-    return list(the_best(lint({"data": rows})[0]["data"], options.best))
+    return list(top_episodes(lint({"data": rows})[0]["data"], options.top_fraction))

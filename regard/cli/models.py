@@ -24,7 +24,7 @@ def main(args: list[str]) -> int:
         doc = str(__import__(family.config.__module__, fromlist=["_"]).__doc__)
         print(f"{name:<13}{doc.splitlines()[0]}")
         print(f"{'':<13}{'; '.join(ABILITIES[ability] for ability in family.bodies)}")
-        fit = [task for task, kind in TASKS.items() if set(kind.asks) & set(family.bodies)]
+        fit = [task for task, kind in TASKS.items() if set(kind.requires) & set(family.bodies)]
         print(f"{'':<13}tasks: {', '.join(fit)}")
         counts = [f"{size} {short(count(family, size))}" for size in family.sizes]
         print(f"{'':<13}sizes: {', '.join(counts)}\n")

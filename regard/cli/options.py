@@ -13,7 +13,7 @@ import tyro
 from regard.choose import Option
 
 ELSEWHERE = {  # what options are called in other programs
-    "label-smoothing-factor": "smoothing", "lr": "rate", "learning-rate": "rate", "batch-size": "batch-tokens",
+    "label-smoothing-factor": "label-smoothing", "lr": "rate", "learning-rate": "rate", "batch-size": "batch-tokens",
     "num-train-epochs": "epochs", "max-steps": "steps", "warmup-steps": "warmup", "output-dir": "out", "output": "out",
     "gradient-accumulation-steps": "accumulate", "max-grad-norm": "clip", "num-beams": "beam", "beams": "beam",
     "max-new-tokens": "longest", "max-length": "longest", "num-return-sequences": "n-best", "columns": "fields",

@@ -31,12 +31,12 @@ from regard.reproducible import reproducible
 from regard.rl.policy import is_policy
 from regard.tasks import TASKS
 from regard.tasks.decide import Decide
-from regard.tasks.task import Answer
+from regard.tasks.task import Prediction
 from regard.tasks.write import TURN, Write
 from regard.training.changes import flag
 from regard.training.settings import options_of
 
-ANSWERING = ("text", "file", "json", "embed", "n_best", "horizon", "ahead", "save")  # mean nothing to who acts
+ANSWERING = ("text", "file", "json", "embed", "num_return", "horizon", "ahead", "save")  # mean nothing to who acts
 
 
 @dataclass
@@ -71,13 +71,13 @@ def main(args: list[str]) -> int:
     if folder and is_policy(folder):
         return act(folder, args)
     kind = TASKS[task_of(folder) if folder else "translate"]
-    ways: Any = kind.ways
-    acting = options_of(PlayOptions) if kind.acts else {}
-    asked = options_of(ways) | folder_defaults(ways, folder)
+    decode_options: Any = kind.decode_options
+    acting = options_of(PlayOptions) if kind.can_play else {}
+    asked = options_of(decode_options) | folder_defaults(decode_options, folder)
     given = parse("regard run", args, options_of(Use) | options_of(Fetching) | asked | acting)
     use = Use(**{name: given.pop(name) for name in options_of(Use)})
     how_found = Fetching(**{name: given.pop(name) for name in options_of(Fetching)})
-    playing, how = PlayOptions(**{name: given.pop(name) for name in acting}), ways(**given)
+    playing, how = PlayOptions(**{name: given.pop(name) for name in acting}), decode_options(**given)
     if getattr(how, "temperature", 0) > 0 and any(arg.split("=")[0] == "--beam" for arg in args):
         note = f"at --temperature {how.temperature:g} the answer is sampled, and --beam has no effect"
         print(f"{note}: add --temperature 0 for greedy (--beam 1) or beam search", file=sys.stderr)
@@ -98,9 +98,9 @@ def main(args: list[str]) -> int:
         return answer(loaded, use, how)
 
 
-def folder_defaults(ways: Any, folder: Path | None) -> dict[str, Option]:
+def folder_defaults(decode_options: Any, folder: Path | None) -> dict[str, Option]:
     """Options of an answer that have another default where the folder asks for it."""
-    known, usual = options_of(ways), way_defaults(folder) if folder else {}
+    known, usual = options_of(decode_options), way_defaults(folder) if folder else {}
     return {name: known[name]._replace(default=value) for name, value in usual.items()}
 
 
@@ -130,7 +130,7 @@ def answer(loaded: Loaded, use: Use, how: Any) -> int:
     if use.embed:
         return embed(loaded, use)
 
-    def ask(some: list[str], first: int) -> Iterator[list[Answer]]:
+    def ask(some: list[str], first: int) -> Iterator[list[Prediction]]:
         return loaded.predict(some, how, first)
 
     for number, source, best in answered(use, ask):
@@ -212,15 +212,15 @@ def embed(loaded: Loaded, use: Use) -> int:
     return 0
 
 
-def show(number: int, source: str, best: list[Answer], as_json: bool, how: Any) -> None:
+def show(number: int, source: str, best: list[Prediction], as_json: bool, how: Any) -> None:
     if as_json:
-        rows = [{"text": a.text, "logp": a.logp, "score": a.score, **a.more} for a in best]
+        rows = [{"text": a.text, "logprob": a.logprob, "score": a.score, **a.extra} for a in best]
         print(json_line({"number": number, "source": source, "answers": rows}), flush=True)
     else:
         for answer in best:
-            told = answer.more.get("cosine", answer.logp)
+            told = answer.extra.get("cosine", answer.logprob)
             text = printable(answer.text)
-            print(text if how.n_best == 1 else f"{told:.4f}\t{text}", flush=True)
+            print(text if how.num_return == 1 else f"{told:.4f}\t{text}", flush=True)
 
 
 def json_line(line: dict[str, Any]) -> str:

@@ -47,13 +47,13 @@ class Measure:
 def main(args: list[str]) -> int:
     folder = named_in(args)
     kind = TASKS[task_of(folder) if folder else "translate"]
-    ways: Any = kind.ways
-    kept = {"cache": options_of(Documents)["cache"]} if Documents in kind.groups(kind.asks[0]) else {}
-    asked = options_of(ways) | folder_defaults(ways, folder)
+    decode_options: Any = kind.decode_options
+    kept = {"cache": options_of(Documents)["cache"]} if Documents in kind.option_groups(kind.requires[0]) else {}
+    asked = options_of(decode_options) | folder_defaults(decode_options, folder)
     given = parse("regard score", args, options_of(Measure) | options_of(Fetching) | asked | kept)
     how_found = Fetching(**{name: given.pop(name) for name in options_of(Fetching)})
     cache = given.pop("cache", None)
-    how = ways(**{name: given.pop(name) for name in options_of(ways)})
+    how = decode_options(**{name: given.pop(name) for name in options_of(decode_options)})
     measure = Measure(**given)
     if not measure.data:
         raise ValueError("name the files to score on, in the form that the model was trained on")
@@ -68,7 +68,7 @@ def main(args: list[str]) -> int:
         rows.cache = Path(cache).expanduser()
     with reproducible(loaded.model) if measure.reproducible else nullcontext():
         scores = loaded.score(rows, how)
-    answers = scores.pop("answers")
+    answers = scores.pop("predictions")
     del scores["samples"]
     if measure.answers:
         with open(measure.answers, "w", encoding="utf-8") as stream:
@@ -77,7 +77,7 @@ def main(args: list[str]) -> int:
         numbers = {name: None if value != value else value for name, value in scores.items()}  # JSON has no NaN
         print(json.dumps({"examples": len(answers), **numbers}))
     else:
-        print(loaded.task.amount(rows))
+        print(loaded.task.count_examples(rows))
         for name, value in scores.items():
             print(f"{name:<24}{value:.2f}" if isinstance(value, float) else f"{name:<24}{value}")
     return 0

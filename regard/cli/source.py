@@ -1,6 +1,6 @@
 """Options as the source of their dataclasses tells them: to import it would import torch, and --help should not wait.
 
-    options("regard.tasks.write", "Writing")["beam"]          Option(int, 1, "beginnings kept side by side ...")
+    options("regard.tasks.write", "WriteOptions")["beam"]          Option(int, 1, "beginnings kept side by side ...")
 
 Names are followed through imports, aliases and base classes. A test compares all that is read here with the classes.
 """
@@ -150,7 +150,7 @@ def tasks() -> dict[str, Place]:
     return {key.value: definition(table.module, name.id) for key, name in named}
 
 
-def ways(task: Place) -> Place:
+def decode_options(task: Place) -> Place:
     """The dataclass of the options of an answer."""
-    named = attribute(task, "ways")
+    named = attribute(task, "decode_options")
     return definition(named.module, named.node.id)

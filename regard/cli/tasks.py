@@ -10,10 +10,10 @@ def main(args: list[str]) -> int:
     if args:
         raise ValueError(f"regard tasks takes no options, and not {args[0]!r}; regard train TASK --help has them")
     for name, task in TASKS.items():
-        fit = [model for model, family in MODELS.items() if set(task.asks) & set(family.bodies)]
+        fit = [model for model, family in MODELS.items() if set(task.requires) & set(family.bodies)]
         first = [task.default, *(model for model in fit if model != task.default)]
-        print(f"{name:<11}{task.about}")
-        print(f"{'':<11}reads {task.takes}")
+        print(f"{name:<11}{task.description}")
+        print(f"{'':<11}reads {task.file_formats}")
         print(f"{'':<11}models: {', '.join(first)}")
-        print(f"{'':<11}without --data: {task.ships}\n")
+        print(f"{'':<11}without --data: {task.bundled_data}\n")
     return 0

@@ -46,9 +46,9 @@ def main(args: list[str]) -> int:
     choose("model", model, MODELS)
     size = which.size or usual_size(model, bool(which.env))
     choose(f"size of {model}", size, MODELS[model].sizes)
-    fit = [name for name, family in MODELS.items() if set(family.bodies) & set(TASKS[task].asks)]
+    fit = [name for name, family in MODELS.items() if set(family.bodies) & set(TASKS[task].requires)]
     sizes = f"--size {', '.join(MODELS[model].sizes)} (now {size})"
-    about = f"{TASKS[task].about}. Also --model {', '.join(fit)} (now {model}) and {sizes}."
+    about = f"{TASKS[task].description}. Also --model {', '.join(fit)} (now {model}) and {sizes}."
     given = parse(f"regard train {task}", rest, options(task, model, size), about, also=("model", "size"))
     typed = {arg.split("=")[0].removeprefix("--").replace("-", "_") for arg in rest if arg.startswith("--")}
     said = {name: value for name, value in given.items() if {name.rstrip("_"), f"no_{name}"} & typed}
@@ -151,7 +151,7 @@ def show_report(report: Report) -> None:
 def introduce(job: Job) -> None:
     for trouble in job.troubles:
         print(f"passed over a damaged save: {trouble}")
-    train, valid = (job.task.amount(job.data.sets[name]) for name in ("train", "valid"))
+    train, valid = (job.task.count_examples(job.data.sets[name]) for name in ("train", "valid"))
     shown = {name: size for name, size in job.task.sizes().items() if name not in ("pad", "sep", "segment_start")}
     sizes = ", ".join(f"{name} {value:,}" for name, value in shown.items())
     size = "" if job.settings.keeping.from_ else f" {job.settings.size}"
@@ -193,15 +193,15 @@ def shown(job: Job) -> Iterator[Any]:
 
     def show(step: Step) -> None:
         nonlocal steps
-        speed = f"loss {step.loss:.3f}  {step.count / step.seconds:,.0f} {job.task.counts}/s"
+        speed = f"loss {step.loss:.3f}  {step.count / step.seconds:,.0f} {job.task.throughput_unit}/s"
         bar.update(row, total=job.steps, completed=step.number, description=speed)
         if job.steps != steps and job.budget is not None:
             say(f"replanned: {job.steps} steps instead of {steps}, as one takes {duration(job.budget.step)} now")
             steps = job.steps
         if step.scores:
-            say(check_line(step, steps, speed, job.task.shares, few_to_validate(job)))
+            say(check_line(step, steps, speed, job.task.percent_metrics, few_to_validate(job)))
             for sample in step.scores["samples"]:
-                say(printable(f"    {sample['source']}\n  = {sample['answer']}"))
+                say(printable(f"    {sample['source']}\n  = {sample['prediction']}"))
         elif bar.disable and step.number % max(1, job.check_every // 4) == 0:
             say(f"step {step.number}/{steps}  {speed}")
 

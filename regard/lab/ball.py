@@ -25,8 +25,8 @@ from regard.lab.optimize import lr_schedule, optimize
 from regard.lab.result import LabResult, Tracker, at_least
 from regard.models.world import World, WorldConfig
 from regard.parts.heads import Model
-from regard.tasks.predict import Predict
-from regard.tasks.rollout import missed, rolled
+from regard.tasks.predict import Forecast
+from regard.tasks.rollout import rollout_episodes, rollout_errors
 
 MIN_ERROR_ONE, MAX_ERROR_MORE = 0.6, 0.5  # share of the error of copying: with one image above, with more below
 TEST_VIDEOS = 20
@@ -64,7 +64,7 @@ class BallResult(NamedTuple):
 def run(options: BallOptions, track: Tracker) -> LabResult:
     videos = make_videos(options.videos, options, options.seed)
     test = make_videos(TEST_VIDEOS, options, options.seed + 1)
-    task = Predict.fit(videos, "foresees", {}, {}, patch=None)
+    task = Forecast.fit(videos, "foresees", {}, {}, patch=None)
     results = {images: train(task, images, videos, test, options) for images in track(sorted({*options.images}))}
     baseline = copy_error(test, max(options.images))
     share, most = {i: result.error / baseline for i, result in results.items()}, max(results)
@@ -85,26 +85,26 @@ def make_videos(count: int, options: BallOptions, seed: int) -> list[Episode]:
     return [video(frames, "ball", line) for line, frames in enumerate(videos, 1)]
 
 
-def train(task: Predict, images: int, videos: list[Episode], test: list[Episode], options: BallOptions) -> BallResult:
+def train(task: Forecast, images: int, videos: list[Episode], test: list[Episode], options: BallOptions) -> BallResult:
     torch.manual_seed(options.seed)
     sizes = {"dim": options.dim, "layers": options.layers, "heads": 4, "hidden": 4 * options.dim}
     model = task.head(World(WorldConfig(**task.sizes(), context=images, **sizes)))
-    examples = task.prepare(videos, images)
+    examples = task.encode(videos, images)
     rng, starts = np.random.default_rng(options.seed), examples.every()
 
     def loss() -> torch.Tensor:
-        loss_sum = task.loss(model, task.batch(examples, rng.choice(starts, options.batch)))
+        loss_sum = task.loss(model, task.collate(examples, rng.choice(starts, options.batch)))
         return loss_sum.total / loss_sum.count
 
     optimize(model, loss, lr_schedule(options.rate, options.steps), 1.0)
     return evaluate(task, model.eval(), test, options)
 
 
-def evaluate(task: Predict, model: Model, test_videos: list[Episode], options: BallOptions) -> BallResult:
+def evaluate(task: Forecast, model: Model, test_videos: list[Episode], options: BallOptions) -> BallResult:
     """Every context length predicts the same images: those after the longest context."""
     after = range(max(options.images), options.frames)
-    rollouts = [rolled(model, task.senses, test_videos, length, 1) for length in after]
-    error = float(np.mean([missed(task.senses, rollout)[0] for batch in rollouts for rollout in batch]))
+    rollouts = [rollout_episodes(model, task.normalizer, test_videos, length, 1) for length in after]
+    error = float(np.mean([rollout_errors(task.normalizer, rollout)[0] for batch in rollouts for rollout in batch]))
     return BallResult(error, [rollout.told[0] for rollout in rollouts[0]])
 
 

@@ -22,24 +22,24 @@ from regard.data.senses import Senses
 from regard.parts.heads import Model
 from regard.rl.imagine import Transition, TransitionModel
 from regard.rl.policy import NO_ACTION
-from regard.tasks.predict import Predict
-from regard.tasks.predict import Seen as Batch
+from regard.tasks.predict import DynamicsBatch as Batch
+from regard.tasks.predict import Forecast
 from regard.training.loop import Progress
 
 MAX_WINDOWS = 128  # windows of a batch: many small steps are better than few large ones
 TERMINAL_EVERY = 8  # one window in so many ends with a termination, which would be rare otherwise
 
 
-def unfitted_task(observation_dim: int, num_actions: int) -> Predict:
+def unfitted_task(observation_dim: int, num_actions: int) -> Forecast:
     """The task before there are data: mean 0, standard deviation 1."""
     zeros, ones = [0.0] * observation_dim, [1.0] * observation_dim
     senses = Senses([observation_dim], 1, mean=zeros, spread=ones, change=ones, low=0.0, high=0.0)
-    return Predict(kinds=num_actions, sensed=asdict(senses), reward=[0.0, 1.0])
+    return Forecast(num_actions=num_actions, observation_norm=asdict(senses), reward=[0.0, 1.0])
 
 
-def refit_scales(task: Predict, progress: Progress, episodes: Sequence[Episode]) -> Predict:
+def refit_scales(task: Forecast, progress: Progress, episodes: Sequence[Episode]) -> Forecast:
     """The task with the scales of these episodes; the model and its average keep their predictions."""
-    new = replace(Predict.fit(episodes, "foresees", {}, {}, patch=None), kinds=task.kinds)
+    new = replace(Forecast.fit(episodes, "foresees", {}, {}, patch=None), num_actions=task.num_actions)
     absorb_scales(progress.model, task, new)
     if (average := progress.average) is not None:
         with average.in_place():
@@ -49,9 +49,9 @@ def refit_scales(task: Predict, progress: Progress, episodes: Sequence[Episode])
 
 
 @torch.no_grad()
-def absorb_scales(model: Model, old: Predict, new: Predict) -> None:
+def absorb_scales(model: Model, old: Forecast, new: Forecast) -> None:
     device = next(model.parameters()).device
-    (m0, s0, c0), (m1, s1, c1) = ([scale.to(device) for scale in task.senses.scales] for task in (old, new))
+    (m0, s0, c0), (m1, s1, c1) = ([scale.to(device) for scale in task.normalizer.scales] for task in (old, new))
     stem, change, outcome = model.body.stem, model.head.change, model.head.outcome
     stem.bias += stem.weight @ ((m1 - m0) / s0)
     stem.weight *= s1 / s0
@@ -61,7 +61,7 @@ def absorb_scales(model: Model, old: Predict, new: Predict) -> None:
     outcome.bias[0] = (outcome.bias[0] * old.reward[1] + old.reward[0] - new.reward[0]) / new.reward[1]
 
 
-def as_transition_model(task: Predict, model: Model) -> TransitionModel:
+def as_transition_model(task: Forecast, model: Model) -> TransitionModel:
     """The model as `imagine` uses it."""
     device, context = next(model.parameters()).device, model.body.config.context
     mean, std = task.reward
@@ -71,8 +71,8 @@ def as_transition_model(task: Predict, model: Model) -> TransitionModel:
         diagonal = torch.eye(real.size(1), dtype=torch.bool)  # padding attends to itself only, and no step to it
         mask = None if bool(real.all()) else (real[:, None, None] | diagonal).to(device)
         inputs, previous = observations.to(device), actions.clamp(min=0).to(device)
-        output = model.head(model.body(task.senses.given(inputs), previous, mask)[:, -1:])
-        next_observation = task.senses.after(inputs[:, -1:], output.change)[:, 0]
+        output = model.head(model.body(task.normalizer.given(inputs), previous, mask)[:, -1:])
+        next_observation = task.normalizer.after(inputs[:, -1:], output.change)[:, 0]
         assert output.reward is not None
         assert output.end is not None
         continue_prob = (-output.end[:, 0]).sigmoid()
@@ -81,16 +81,16 @@ def as_transition_model(task: Predict, model: Model) -> TransitionModel:
     return TransitionModel(context, predict)
 
 
-class BurnInTask(Predict):
+class BurnInTask(Forecast):
     """Prediction without loss on the first step of a window, unless the episode starts there: what determines its
     outcome may lie before the window. It is burn-in only (Kapturowski et al. 2019)."""
 
     @classmethod
-    def of(cls, task: Predict) -> BurnInTask:
+    def of(cls, task: Forecast) -> BurnInTask:
         return cls(**{field.name: getattr(task, field.name) for field in fields(task)})
 
-    def batch(self, examples: Moments, rows: Ints) -> Batch:
-        batch, initial = super().batch(examples, rows), torch.from_numpy(examples.at(rows)[1] == 0)
+    def collate(self, examples: Moments, rows: Ints) -> Batch:
+        batch, initial = super().collate(examples, rows), torch.from_numpy(examples.at(rows)[1] == 0)
         real = torch.cat([batch.real[:, :1] & initial[:, None], batch.real[:, 1:]], 1)
         return batch._replace(real=real)
 

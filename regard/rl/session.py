@@ -29,7 +29,7 @@ from regard.rl.dynamics_model import unfitted_task
 from regard.rl.environment import Environment, Trajectory, gymnasium_version
 from regard.rl.policy import Policy, PolicyConfig
 from regard.rl.ppo import PPOConfig, make_optimizer
-from regard.tasks.predict import Predict
+from regard.tasks.predict import Forecast
 from regard.training.begin import make_model
 from regard.training.changes import flag, made_with, plain, refuse_changes
 from regard.training.loop import Progress, number_from
@@ -45,7 +45,7 @@ FILE_OPTIONS = (  # options of training from files, which an RL session does not
     *("checks", "check_examples", "patience", "average_last"),
 )
 LENGTH_OPTIONS = ("steps", "epochs", "minutes")
-SCALES = ("sensed", "reward")  # fields of the task that follow from the episodes
+SCALES = ("observation_norm", "reward")  # fields of the task that follow from the episodes
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Session:
     run: Run
     lock: Lock
     environment: Environment
-    task: Predict
+    task: Forecast
     progress: Progress
     policy: Policy
     optimizer: Adam

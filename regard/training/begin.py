@@ -139,19 +139,19 @@ def fitted(settings: Settings, rows: Any) -> tuple[Settings, Task]:
 def under_its_head(task: Task, folder: Path, ability: str) -> Task:
     """The task, for the answers that the head in a folder knows."""
     began: Any = read_task(folder)
-    for answers in {"labels", "tags"} & set(task.of_the_head):
+    for answers in {"labels", "tags"} & set(task.head_fields):
         known = getattr(began, answers)
         if strange := [one for one in getattr(task, answers) if one not in known]:
             raise ValueError(
                 f"the head of {folder} tells apart {len(known)} {answers}, and {strange[0]!r} is none of them: "
                 f"--new-head puts a new one on its body"
             )
-    usual = {field.name: field.default for field in fields(began)} | task.usual(ability)
-    for option in {"pooling", "many"} & set(task.of_the_head):
+    usual = {field.name: field.default for field in fields(began)} | task.default_overrides(ability)
+    for option in {"pooling", "multi_label"} & set(task.head_fields):
         wished, has = getattr(task, option), getattr(began, option)
         if wished not in (has, usual[option]):
             raise ValueError(f"the head of {folder} has {option} {has}: leave out --{option}, or add --new-head")
-    return replace(task, **{one: getattr(began, one) for one in task.of_the_head})  # type: ignore[type-var]
+    return replace(task, **{one: getattr(began, one) for one in task.head_fields})  # type: ignore[type-var]
 
 
 @torch.no_grad()

@@ -29,14 +29,16 @@ def to_blame(model: Model, task: Task, examples: Examples, rows: Ints) -> Ints:
     """Those of the rows whose loss alone is no number."""
     device = next(model.parameters()).device
     model.eval()
-    alone = [task.loss(model, to_device(task.batch(examples, rows[i : i + 1]), device)).total for i in range(len(rows))]
+    alone = [
+        task.loss(model, to_device(task.collate(examples, rows[i : i + 1]), device)).total for i in range(len(rows))
+    ]
     return rows[[not math.isfinite(loss.item()) for loss in alone]]
 
 
 def blamed(bad: NotFinite, model: Model, task: Task, examples: Examples, data: Any, folder: Path) -> FloatingPointError:
     """Write the batch into the run folder, and make the message that ends the run."""
     guilty = to_blame(model, task, examples, bad.rows)
-    told = task.told(data, examples, bad.rows)
+    told = task.describe_examples(data, examples, bad.rows)
     for one, row in zip(told, bad.rows, strict=True):
         one["alone"] = "no number" if row in guilty else "fine"
     lines = "".join(json.dumps({"step": bad.step, **one}, ensure_ascii=False) + "\n" for one in told)

@@ -171,7 +171,7 @@ def learn(progress: Progress, task: Task, examples: Examples, plan: Plan) -> Ite
             for _ in range(plan.accumulate):
                 position, rows = next(batches)
                 learnt.append(rows)
-                batch = to_device(task.batch(examples, rows), device)
+                batch = to_device(task.collate(examples, rows), device)
                 with half:
                     loss = task.loss(model, batch)
                 loss.total.backward()

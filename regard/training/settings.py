@@ -77,13 +77,13 @@ class Settings:
     @property
     def ability(self) -> str:
         """What the body has to do."""
-        return ability_for(self.model, self.task, TASKS[self.task].asks)
+        return ability_for(self.model, self.task, TASKS[self.task].requires)
 
     def flat(self) -> dict[str, Any]:
         """As train.json keeps them, and as `settle` takes them again."""
         groups = (self.body, self.aim, self.reading, asdict(self.files), asdict(self.plan), asdict(self.keeping))
         said = {name: value for group in groups for name, value in group.items()}
-        left_out = TASKS[self.task].leaves_out(self.ability)
+        left_out = TASKS[self.task].excluded_options(self.ability)
         used = {name: value for name, value in said.items() if name not in left_out}
         return {"task": self.task, "model": self.model, "size": self.size, **used}
 
@@ -108,15 +108,15 @@ def options_of(group: Any) -> dict[str, Option]:
 def options(task: str, model: str, size: str) -> dict[str, Option]:
     """Every option there is for this task and model, by name."""
     aim, family = TASKS[task], MODELS[model]
-    ability = ability_for(model, task, aim.asks)
-    groups = (Files, Plan, Keeping, *aim.groups(ability), aim, family.config)
+    ability = ability_for(model, task, aim.requires)
+    groups = (Files, Plan, Keeping, *aim.option_groups(ability), aim, family.config)
     found: dict[str, Option] = {}
     for group in groups:
         for name, option in options_of(group).items():
-            if not follows(group, name) and name not in aim.leaves_out(ability):
+            if not follows(group, name) and name not in aim.excluded_options(ability):
                 assert name not in found, f"two options are named {name}"
                 found[name] = option
-    for name, value in {**size_of(model, size), **aim.usual(ability)}.items():
+    for name, value in {**size_of(model, size), **aim.default_overrides(ability)}.items():
         found[name] = found[name]._replace(default=value)
     return found
 
@@ -159,7 +159,7 @@ def settle(task: str, model: str | None = None, size: str | None = None, **given
     family = MODELS[model]
     size = size or usual_size(model, bool(given.get("env")))
     choose(f"size of {model}", size, family.sizes)
-    ability = ability_for(model, task, aim.asks)
+    ability = ability_for(model, task, aim.requires)
     known = options(task, model, size)
     for name, value in given.items():
         choose("option", name, (*known, "model", "size"))
@@ -168,7 +168,7 @@ def settle(task: str, model: str | None = None, size: str | None = None, **given
     def of(group: Any, said: dict[str, Any] = given) -> dict[str, Any]:
         return {f.name: said[f.name] for f in fields(group) if f.name in said and not follows(group, f.name)}
 
-    usual = aim.usual(ability)
+    usual = aim.default_overrides(ability)
     named = size_of(model, size)
     if "side" in named:
         given.setdefault("side", named.pop("side"))
@@ -182,7 +182,9 @@ def settle(task: str, model: str | None = None, size: str | None = None, **given
                 raise ValueError(f"{given['from_']} has {name} {fixed[name]}: leave out --{name.replace('_', '-')}")
         body |= fixed | ({"context": None} if "context" in fixed else {})  # unless given, as the data needs it
     must_take(str((given.get("data") or ("",))[0]), task, model, ability)
-    reading = {name: value for group in aim.groups(ability) for name, value in asdict(group(**of(group))).items()}
+    reading = {
+        name: value for group in aim.option_groups(ability) for name, value in asdict(group(**of(group))).items()
+    }
     chosen_aim = defaults(aim) | of(aim, usual) | of(aim, pooling_for(task, given) if begun else {}) | of(aim)
     return Settings(
         task, model, size, Files(**of(Files)), reading, body | of(family.config), chosen_aim,
@@ -282,7 +284,7 @@ def must_take(path: str, task: str, model: str, ability: str) -> None:
     media = media_in(path)
     if media is None or ability in TAKEN_BY[media]:
         return
-    able = {*TASKS[task].asks} & {*TAKEN_BY[media]}
+    able = {*TASKS[task].requires} & {*TAKEN_BY[media]}
     fit = [name for name, family in MODELS.items() if able & {*family.bodies}]
     remedy = f"add --model {' or --model '.join(fit)}" if fit else f"no model for {task} does"
     raise ValueError(f"{path}: a folder of {media}, which {model} does not take: {remedy}")

@@ -132,13 +132,15 @@ def seconds_of_a_step(trial: Progress, task: Task, examples: Examples, plan: Pla
 def seconds_of_the_test(model: Model, task: Task, test: Any) -> float:
     """Some of it is timed; a text is as long as its characters."""
     if isinstance(test, Texts):
-        some = task.some(test, None)
-        return seconds_of_scoring(model, task, some, task.final) * test.characters / some.characters
-    return seconds_of_scoring(model, task, task.some(test, PROBE), task.final) * max(1.0, len(test) / PROBE)
+        some = task.eval_subset(test, None)
+        return seconds_of_scoring(model, task, some, task.test_options) * test.characters / some.characters
+    return seconds_of_scoring(model, task, task.eval_subset(test, PROBE), task.test_options) * max(
+        1.0, len(test) / PROBE
+    )
 
 
 def seconds_of_scoring(model: Model, task: Task, rows: Any, how: Any = None) -> float:
-    plain = task.rehearsal(rows)
+    plain = task.timing_options(rows)
     if plain is not None and how is not None:
         plain = replace(how, shortest=plain.shortest, longest=plain.longest)
     began = time.perf_counter()

@@ -80,7 +80,7 @@ class Job:
     @property
     def valid(self) -> Any:
         """What is looked at in each check."""
-        return self.task.some(self.data.sets["valid"], self.settings.keeping.check_examples)
+        return self.task.eval_subset(self.data.sets["valid"], self.settings.keeping.check_examples)
 
 
 def train(task: str = "translate", **options: Any) -> Iterator[Step]:
@@ -110,13 +110,13 @@ def prepare(settings: Settings) -> Job:
         watch.lap("tokenizer or labels")
         sizes, config = task.sizes(), config_for(settings, task)
         sets, context = data.sets, getattr(config, "context", 0)
-        examples = task.prepare(sets["train"], settings.body.get("context") or context)
+        examples = task.encode(sets["train"], settings.body.get("context") or context)
         window = window_for(settings, task, config, examples)
         if settings.body.get("context", window) != window:
             settings = replace(settings, body=settings.body | {"context": window})
-            examples = task.prepare(sets["train"], window) if window < context else examples
+            examples = task.encode(sets["train"], window) if window < context else examples
         for name in sets.keys() - {"train"}:
-            task.prepare(sets[name], window)  # so that what does not fit is told now
+            task.encode(sets[name], window)  # so that what does not fit is told now
         watch.lap("encoding")
         usual = (0.2 if keeping.from_ else 0.64) / config.dim
         plan = replace(settings.plan, rate=settings.plan.rate or usual)
@@ -288,10 +288,10 @@ def finish(job: Job) -> None:
     read_weights(job.run.folder, names_of(model.body), model)
     sets = job.data.sets
     if "test" in sets:
-        scores = job.task.score(model.eval(), sets["test"], job.task.final)
+        scores = job.task.score(model.eval(), sets["test"], job.task.test_options)
         job.test = {name: value for name, value in scores.items() if isinstance(value, float)}
         job.run.log(step=job.progress.step, test=job.test)
-    amounts = job.task.amount(sets["train"]), job.task.amount(job.valid)
+    amounts = job.task.count_examples(sets["train"]), job.task.count_examples(job.valid)
     family = names_of(model.body).family
     both = job.best, job.test
     said = job.settings.flat() | {"steps": job.progress.step}

@@ -49,10 +49,10 @@ def pooling_weights(pooling: str, activations: Activations, length: int) -> Tens
 def trace_image(loaded: Loaded, name: str) -> tuple[Pixels, Activations] | None:
     """The preprocessed image, (C,H,W), and the activations of its forward pass; None if the model reads no images."""
     task, model = loaded.task, loaded.model
-    if not isinstance(task, Match | Classify) or task.pictures is None:
+    if not isinstance(task, Match | Classify) or task.image_processor is None:
         return None
-    images = task.pictures.prepare([open_picture(name)])  # (1,C,H,W)
-    pixels = task.pictures.normal(torch.from_numpy(images)).to(next(model.parameters()).device)
+    images = task.image_processor.prepare([open_picture(name)])  # (1,C,H,W)
+    pixels = task.image_processor.normal(torch.from_numpy(images)).to(next(model.parameters()).device)
     with torch.inference_mode(), look(model) as activations:
         model.body.image(pixels) if isinstance(task, Match) else model(pixels)
     return images[0], activations
@@ -92,7 +92,7 @@ def predictions(loaded: Loaded, name: str, captions: list[str]) -> list[list[Any
     """The most probable labels with their probabilities; a model that matches images needs captions."""
     if isinstance(loaded.task, Match) and not captions:
         return []
-    [best] = loaded.answers(["\t".join([name, *captions])], n_best=TOP_K)
+    [best] = loaded.answers(["\t".join([name, *captions])], num_return=TOP_K)
     return [[answer.text, answer.score] for answer in best]
 
 
@@ -105,7 +105,7 @@ def similarity_tab(loaded: Loaded, text: str, target: str | None = None) -> dict
     if not captions:
         return None
     images = [open_picture(name) for name in names]
-    image_vectors, text_vectors = task.embed_pictures(model, images), task.embed_texts(model, captions)
+    image_vectors, text_vectors = task.embed_images(model, images), task.embed_texts(model, captions)
     device = next(model.parameters()).device
     with torch.inference_mode():
         logits = model.body.scores(image_vectors.to(device), text_vectors.to(device)).cpu()
@@ -113,7 +113,7 @@ def similarity_tab(loaded: Loaded, text: str, target: str | None = None) -> dict
         "kind": "similarity",
         "title": "Image-text similarity",
         "description": "The cosine similarity of each image and each caption, and the softmax over the captions.",
-        "images": [data_url(image) for image in task.pictures.prepare(images)],
+        "images": [data_url(image) for image in task.image_processor.prepare(images)],
         "texts": captions,
         "cosines": (image_vectors @ text_vectors.T).tolist(),
         "probabilities": logits.softmax(-1).tolist(),

@@ -76,7 +76,7 @@ def beam_tree(step: Step, caches: list[Cache], start: Tensor, end: int, limit: i
 
 def translation_tree(task: Translate, model: Model, sentence: str, how: Decoding) -> BeamTree:
     """The beam search of a translator for one sentence."""
-    [ids] = task.encode([sentence])
+    [ids] = task.encode_sources([sentence])
     source = torch.tensor([ids], device=next(model.parameters()).device)
     limit = how.longest or max(2 * len(ids) + 10, how.shortest)
 
@@ -88,7 +88,9 @@ def translation_tree(task: Translate, model: Model, sentence: str, how: Decoding
     with torch.inference_mode():
         caches = model.body.read(source, torch.ones_like(source, dtype=torch.bool)[:, None, None])
     max_length = model.body.config.context - 1
-    return beam_tree(step, caches, source.new_tensor([task.first]), task.tokenizer.end, min(limit, max_length), how)
+    return beam_tree(
+        step, caches, source.new_tensor([task.start_token]), task.tokenizer.end, min(limit, max_length), how
+    )
 
 
 def beam_tab(loaded: Loaded, text: str, target: str | None = None) -> dict[str, Any] | None:
@@ -97,9 +99,9 @@ def beam_tab(loaded: Loaded, text: str, target: str | None = None) -> dict[str, 
     if not isinstance(task, Translate):
         return None
     context = model.body.config.context
-    if len(task.encode([text])[0]) > (task.seen or context // 2):
+    if len(task.encode_sources([text])[0]) > (task.max_train_length or context // 2):
         text = split_sentences(text)[0]
-    if len(task.encode([text])[0]) > context:
+    if len(task.encode_sources([text])[0]) > context:
         return None
     how = Decoding()
     tree = translation_tree(task, model, text, how)

@@ -72,7 +72,9 @@ def score_ablations(loaded: Loaded, rows: Any, name: str = "loss") -> dict[str, 
     The loss separates heads on a few rows, where ablating a single head rarely changes the decoded output.
     """
     task, model = loaded.task, loaded.model
-    how = task.ways(beam=1, longest=1) if name == "loss" and issubclass(task.ways, Decoding) else None
+    how = (
+        task.decode_options(beam=1, longest=1) if name == "loss" and issubclass(task.decode_options, Decoding) else None
+    )
     with look(model) as activations:
         baseline = task.score(model, rows, how)
     choose("score", name, [score for score, value in baseline.items() if isinstance(value, float)])
@@ -88,7 +90,7 @@ def score_ablations(loaded: Loaded, rows: Any, name: str = "loss") -> dict[str, 
 
 def kl_ablations(loaded: Loaded, activations: Activations, rerun: Callable[[], Activations]) -> dict[str, Any] | None:
     """KL divergence in bits between the predictions for one text with and without each head, as `score_ablations`."""
-    if not isinstance(loaded.task, CATEGORICAL) or getattr(loaded.task, "many", False):
+    if not isinstance(loaded.task, CATEGORICAL) or getattr(loaded.task, "multi_label", False):
         return None
     layers, logp = attention_layers(activations), activations[""].log_softmax(-1)
     if sum(activations[layer].size(1) for layer in layers) > MAX_HEADS:

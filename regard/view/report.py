@@ -97,7 +97,7 @@ def about_model(loaded: Loaded, folder: Path | None) -> list[list[str]]:
     return [
         *([["model", str(folder)]] if folder else []),
         ["family", family],
-        ["task", f"{task}: {loaded.task.about}"],
+        ["task", f"{task}: {loaded.task.description}"],
         ["parameters", f"{parameters(loaded.model):,}"],
     ]
 

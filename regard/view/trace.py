@@ -20,7 +20,7 @@ from regard.parts.heads import Model
 from regard.parts.pooling import AttentionPool
 from regard.parts.scoring import AdditiveAttention
 from regard.parts.stems import SoundStem
-from regard.tasks.answer import Answering, asked
+from regard.tasks.answer import QuestionAnswering, parse_question
 from regard.tasks.classify import Classify
 from regard.tasks.embed import Embed
 from regard.tasks.fill import MASK, Fill
@@ -65,7 +65,7 @@ def trace_text(loaded: Loaded, text: str, target: str | None = None) -> Trace:
 
 
 def reads_images(loaded: Loaded) -> bool:
-    return getattr(loaded.task, "pictures", None) is not None
+    return getattr(loaded.task, "image_processor", None) is not None
 
 
 def require_attention(loaded: Loaded) -> None:
@@ -80,8 +80,8 @@ def require_attention(loaded: Loaded) -> None:
 
 def trace_translation(loaded: Loaded, text: str, target: str) -> Trace:
     task: Any = loaded.task
-    [source_ids], [target_ids] = task.encode([text]), task.tokenizer.encode_targets([target])
-    input_ids = [task.first, *target_ids[:-1]]
+    [source_ids], [target_ids] = task.encode_sources([text]), task.tokenizer.encode_targets([target])
+    input_ids = [task.start_token, *target_ids[:-1]]
     activations, logits = run_traced(loaded.model, source_ids, input_ids)
     inputs, targets, source = (tokenize_words(task.tokenizer, ids) for ids in (input_ids, target_ids, source_ids))
     inputs = inputs._replace(tokens=[START, *inputs.tokens[1:]])
@@ -122,11 +122,11 @@ def targets_of(task: Any, ids: Sequence[int], inputs: TokenizedText) -> Tokenize
 def encode_prompt(task: Write, text: str) -> list[int]:
     [ids] = task.tokenizer.encode([text])
     begin = task.tokenizer.begin
-    return [begin, *ids] if (task.opens or not text) and ids[:1] != [begin] else ids
+    return [begin, *ids] if (task.add_bos_token or not text) and ids[:1] != [begin] else ids
 
 
 def encode_masked(task: Fill, text: str) -> list[int]:
-    return task.with_masks(text) if MASK in text else task.tokenizer.encode([text])[0]
+    return task.encode_masked(text) if MASK in text else task.tokenizer.encode([text])[0]
 
 
 def encode_text_or_pair(task: Any, text: str) -> list[int]:
@@ -136,15 +136,15 @@ def encode_text_or_pair(task: Any, text: str) -> list[int]:
 
 
 def encode_first_field(task: Embed, text: str) -> list[int]:
-    return task.reader.encode([text.partition("\t")[0]])[0]
+    return task.text_tokenizer.encode([text.partition("\t")[0]])[0]
 
 
 def encode_words(task: Tag, text: str) -> list[int]:
-    return task.tokenizer.encodings([[*task.words(text).words]], words=True)[0].ids
+    return task.tokenizer.encodings([[*task.parse_words(text).words]], words=True)[0].ids
 
 
-def encode_question(task: Answering, text: str) -> list[int]:
-    row = asked(text, 1)
+def encode_question(task: QuestionAnswering, text: str) -> list[int]:
+    row = parse_question(text, 1)
     return task.tokenizer.encode([(row.question, row.document)])[0]
 
 
@@ -155,6 +155,6 @@ ENCODERS: dict[type, Callable[[Any, str], list[int]]] = {
     Classify: encode_text_or_pair,
     Regress: encode_text_or_pair,
     Tag: encode_words,
-    Answering: encode_question,
+    QuestionAnswering: encode_question,
     Embed: encode_first_field,
 }

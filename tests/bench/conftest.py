@@ -37,13 +37,13 @@ def folder_of(tmp_path_factory):
         task_name, family, sizes = MODEL_SPECS[name]
         layout = {"write": WRITING, "translate": TRANSLATING}.get(task_name, READING)
         texts = [*stories.stories(2)] if task_name == "write" else [p.english for p in phrasebook.phrases(50)]
-        preprocessors = {"pictures": Pictures(8, 3, (0.5,) * 3, (0.2,) * 3)}
+        preprocessors = {"image_processor": Pictures(8, 3, (0.5,) * 3, (0.2,) * 3)}
         if name != "images":
             preprocessors = {"tokenizer": learn(texts, Pieces(vocab=300), layout)}
         task = TASKS[task_name](**preprocessors, **FITTED.get(task_name, {}))
         torch.manual_seed(3)
         family_entry = MODELS[family]
-        ability = next(ability for ability in task.asks if ability in family_entry.bodies)
+        ability = next(ability for ability in task.requires if ability in family_entry.bodies)
         known = family_entry.config.__dataclass_fields__
         config = {key: value for key, value in (sizes | task.sizes()).items() if key in known}
         model = task.head(family_entry.bodies[ability](family_entry.config(**config))).eval()

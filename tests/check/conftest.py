@@ -28,7 +28,7 @@ SIZES = {
 FITTED = {
     "classify": {"labels": ["a", "b", "c"]},
     "tag": {"tags": ["O", "B-x", "I-x"]},
-    "regress": {"mean": 2.0, "spread": 3.0},
+    "regress": {"mean": 2.0, "std": 3.0},
 }
 AUDIO_READER = Mels(8000, 10, 4, 256, 80)
 IMAGE_READER = Pictures(8, 3, (0.5, 0.4, 0.3), (0.2, 0.3, 0.2))
@@ -46,7 +46,7 @@ def tokenizers():
 def make_model(tokenizers):
     def build(kind, family, task_options=None, **config):
         torch.manual_seed(0)
-        family_entry, ability = MODELS[family], ability_for(family, kind, TASKS[kind].asks)
+        family_entry, ability = MODELS[family], ability_for(family, kind, TASKS[kind].requires)
         readers = {}
         if ability == "bonds":
             readers["molecules"] = Molecules.fit(asked_for(path.smiles) for path in paths(20))
@@ -56,9 +56,9 @@ def make_model(tokenizers):
         if ability == "spells":
             readers["tokenizer"] = spelling()
         if ability in ("sees", "matches"):
-            readers["pictures"] = IMAGE_READER
+            readers["image_processor"] = IMAGE_READER
         if ability in ("hears", "transcribes"):
-            readers["sounds"] = AUDIO_READER
+            readers["feature_extractor"] = AUDIO_READER
         task = TASKS[kind](**readers, **FITTED.get(kind, {}), **(task_options or {}))
         known = {field.name for field in fields(family_entry.config)}
         config_values = {name: value for name, value in (SIZES | task.sizes() | config).items() if name in known}

@@ -17,7 +17,7 @@ FITTING_PAIRS = [
     (task, model)
     for task, kind in TASKS.items()
     for model, f in MODELS.items()
-    if {*kind.asks} & {*f.bodies} - {"foresees"}  # whose forward is not checked; see tests/tasks/test_predict.py
+    if {*kind.requires} & {*f.bodies} - {"foresees"}  # whose forward is not checked; see tests/tasks/test_predict.py
 ]
 COMMON_CHECKS = {
     "finite weights", "batch independence", "gradient accumulation", "gradient flow", "zero weights", "weight norms",
@@ -42,13 +42,13 @@ def test_healthy_model_passes(task, model, make_model):
     ("task", "model", "task_options", "config"),
     [
         ("translate", "transformer", {}, {"norm_last": True}),
-        ("translate", "transformer", {"both_ways": False, "smoothing": 0.0}, {}),
+        ("translate", "transformer", {"both_ways": False, "label_smoothing": 0.0}, {}),
         ("translate", "recurrent", {}, {"attention": False}),
         ("write", "nano", {}, {"softcap": 15.0, "kv_heads": 3}),
         ("write", "recurrent", {}, {"cell": "gru"}),
         ("tag", "bert", {}, {"after_pad": True}),
         ("fill", "bert", {"whole_words": True}, {}),
-        ("classify", "bert", {"pooling": "attention", "many": True}, {}),
+        ("classify", "bert", {"pooling": "attention", "multi_label": True}, {}),
         ("classify", "modernbert", {"pooling": "first"}, {"every": 2, "window": 32}),
         ("classify", "vit", {}, {"convolution": True}),
         ("classify", "gpt", {"pooling": "last"}, {}),

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 from regard.data.hearing import Hearing, coloured, hidden, moved, noisy
 from regard.data.mels import Mels, normal, side_by_side
 from regard.data.sounds import Sound
-from regard.tasks.listening import SoundInput
+from regard.tasks.audio_input import AudioInput
 
 B, T, M = 5, 30, 12
 OFF = {"shift": 0, "tempo": 0.0, "tract": 0.0, "pitch": 0.0, "colour": 0.0, "noise": -100.0, "masks": 0.0}
@@ -91,12 +91,12 @@ def test_padding_is_invisible_and_tokens_are_whole():
     """The same frames alone and beside a longer sound, to the last bit."""
     draw = np.random.default_rng(0)
     rows = [Sound(draw.integers(-9000, 9000, n).astype(np.int16), 8000, ("a",), "f", 1) for n in (3000, 900, 5000)]
-    ears = SoundInput(Mels(8000, M, 4, 256, 80), Hearing(mels=M))
-    heard = ears.prepare(rows, np.zeros(3), 100)
-    together = ears.given(heard, np.arange(3), training=False)
+    ears = AudioInput(Mels(8000, M, 4, 256, 80), Hearing(mels=M))
+    heard = ears.encode(rows, np.zeros(3), 100)
+    together = ears.collate(heard, np.arange(3), training=False)
     assert together.x.shape[1] == 4 * together.mask.shape[3]
     for i, length in enumerate(heard.lengths[:, 0]):
-        alone = ears.given(heard, np.array([i]), training=False)
+        alone = ears.collate(heard, np.array([i]), training=False)
         assert alone.mask.all()
         assert alone.x.shape[1] == 4 * length
         assert torch.equal(alone.x[0], together.x[i, : 4 * length])

@@ -126,7 +126,7 @@ def test_beam_rows_may_fork_end_and_reorder(seq2seq):
 
 DECODINGS = pytest.mark.parametrize(
     "how",
-    [Decoding(beam=1), Decoding(beam=3, n_best=3), Decoding(temperature=1.3, n_best=2, seed=5)],
+    [Decoding(beam=1), Decoding(beam=3, num_return=3), Decoding(temperature=1.3, num_return=2, seed=5)],
     ids=["greedy", "beam", "sampling"],
 )
 

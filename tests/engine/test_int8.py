@@ -63,10 +63,10 @@ def folder(small_run, tmp_path_factory):
 class TestFolders:
     def test_exact_equals_the_plain_model(self, small_run):
         plain, exact = load(small_run), load(small_run, speed="exact")
-        for how in ({"beam": 1}, {"beam": 3, "n_best": 2}, {"temperature": 0.9, "n_best": 2}):
+        for how in ({"beam": 1}, {"beam": 3, "num_return": 2}, {"temperature": 0.9, "num_return": 2}):
             for first, second in zip(plain.answers(TEXTS, **how), exact.answers(TEXTS, **how), strict=True):
                 assert [a.text for a in first] == [a.text for a in second]
-                assert [a.logp for a in first] == pytest.approx([a.logp for a in second], abs=1e-4)
+                assert [a.logprob for a in first] == pytest.approx([a.logprob for a in second], abs=1e-4)
 
     def test_a_saved_int8_folder_answers_as_the_model_in_memory(self, small_run, folder, tmp_path):
         quantized, loaded_folder = load(small_run, speed="int8"), load(folder)

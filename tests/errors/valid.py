@@ -246,14 +246,14 @@ FORMS: dict[str, Form] = {
     "decisions": one("decide", "world", "a.jsonl", objects(episode)),
     "packed": one("classify", "bert", "a.tsv.gz", Blob(gzip.compress(table(lambda i: [text(i), thing(i)]).content()))),
 }  # fmt: skip
-FIT = [(task, model) for task, kind in TASKS.items() for model, f in MODELS.items() if {*kind.asks} & {*f.bodies}]
+FIT = [(task, model) for task, kind in TASKS.items() for model, f in MODELS.items() if {*kind.requires} & {*f.bodies}]
 
 
 APART = ("sees", "hears", "transcribes")  # abilities that read files of their own
 
 
 def ability(task: str, model: str) -> str:
-    return ability_for(model, task, TASKS[task].asks)
+    return ability_for(model, task, TASKS[task].requires)
 
 
 def no_text(task: str, model: str) -> str:

@@ -87,9 +87,9 @@ def training(folder: Path, pairs: list[tuple[str, str]] = FIT) -> Iterator[Comma
 
 def others(model: str, task: str, text: str, data: list[str], folder: Path) -> Iterator[Command]:
     """All verbs but train, of a model that answers this text."""
-    fetching, ways = options_of(Fetching), options_of(TASKS[task].ways)
-    yield Command(f"run, {task}", ["run", model, text], options_of(Use) | fetching | ways)
-    yield Command(f"score, {task}", ["score", model, *data], options_of(Measure) | fetching | ways)
+    fetching, decode_options = options_of(Fetching), options_of(TASKS[task].decode_options)
+    yield Command(f"run, {task}", ["run", model, text], options_of(Use) | fetching | decode_options)
+    yield Command(f"score, {task}", ["score", model, *data], options_of(Measure) | fetching | decode_options)
     yield Command(f"look, {task}", ["look", model, text, "--out", str(folder / "a.html")], options_of(Look) | fetching)
     yield Command(f"check, {task}", ["check", model, "--no-peers"], options_of(CheckOptions) | fetching)
 

@@ -17,8 +17,8 @@ B, S, T, V, D = 3, 7, 9, 19, 6
 PAD, END = V - 1, 0
 PIECES = [(0, 4), (4, 7), (7, 8), (8, 9)]
 LENGTHS = [S, 2, 5]
-GREEDY, BEAM = Decoding(beam=1), Decoding(beam=3, n_best=3)
-SAMPLE = Decoding(temperature=1.3, n_best=2, seed=5)
+GREEDY, BEAM = Decoding(beam=1), Decoding(beam=3, num_return=3)
+SAMPLE = Decoding(temperature=1.3, num_return=2, seed=5)
 KINDS = [
     {"cell": "rnn", "layers": 1},
     {"cell": "gru", "layers": 3},
@@ -164,7 +164,7 @@ def test_every_search_gives_the_log_probability_of_teacher_forcing_and_single_eq
 ) -> None:
     model = loud(body)
     for row, found in enumerate(answers(model, how, [0, 1, 2])):
-        assert len(found) == how.n_best
+        assert len(found) == how.num_return
         (alone,) = answers(model, how, [row])
         assert [h.ids for h in alone] == [h.ids for h in found]
         for hypothesis in found:

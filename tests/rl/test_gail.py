@@ -21,9 +21,9 @@ from regard.rl.gail import (
 )
 from regard.rl.policy import Policy, PolicyConfig
 from regard.rl.ppo import PPOConfig
-from regard.tasks.steps import the_best
+from regard.tasks.returns import top_episodes
 
-EXPERT = list(the_best(carts(40), 0.1))
+EXPERT = list(top_episodes(carts(40), 0.1))
 OPTIONS = GAILOptions(round=200, hidden=32)
 
 

@@ -128,8 +128,8 @@ def test_new_scales_keep_the_predictions(episodes):
 
     before = predictions(task)
     new = refit_scales(task, progress, episodes)
-    assert new.senses.mean[0] != 0.0
-    assert new.senses.spread[0] != 1.0
+    assert new.normalizer.mean[0] != 0.0
+    assert new.normalizer.spread[0] != 1.0
     assert new.reward[1] != 1.0
     for old, current in zip(before, predictions(new), strict=True):
         torch.testing.assert_close(current, old, atol=1e-4, rtol=1e-4)
@@ -155,7 +155,7 @@ def test_burn_in_masks_the_first_step_unless_the_episode_starts_there(episodes):
     examples = ReplayBuffer(episodes, C, 2)
     starts = examples.every()
     initial = examples.at(starts)[1] == 0
-    batch, full_batch = BurnInTask.of(task).batch(examples, starts), task.batch(examples, starts)
+    batch, full_batch = BurnInTask.of(task).collate(examples, starts), task.collate(examples, starts)
     assert batch.real[:, 0].tolist() == initial.tolist()
     assert 0 < initial.sum() < len(initial)
     assert torch.equal(batch.real[:, 1:], full_batch.real[:, 1:])

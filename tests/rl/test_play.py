@@ -12,7 +12,7 @@ from regard.rl.cartpole import CartPole
 from regard.rl.environment import episode_returns, random_policy
 from regard.rl.policy import Policy
 from regard.rl.sequence_policy import SequencePolicy, play_in_parallel
-from regard.tasks.decide import Wishes
+from regard.tasks.decide import DecideOptions
 from regard.training.train import train
 
 SMALL = {"context": 4, "dim": 32, "layers": 2, "heads": 2, "hidden": 64, "device": "cpu", "checks": 2}
@@ -29,7 +29,7 @@ def decision_run(tmp_path_factory):
 
 def mean_return(folder, target_return, count=20):
     loaded = load(folder, "cpu")
-    policy = SequencePolicy(loaded.model, loaded.task, Wishes(wish=target_return))
+    policy = SequencePolicy(loaded.model, loaded.task, DecideOptions(target_return=target_return))
     episodes = play_in_parallel([CartPole() for _ in range(count)], policy, seed=5)
     return float(np.mean([episode.rewards.sum() for episode in episodes]))
 
@@ -45,7 +45,10 @@ def test_a_higher_target_return_gives_a_higher_return(decision_run):
 
 def test_the_command_plays_and_records(decision_run, tmp_path, capsys):
     file = tmp_path / "mine.jsonl"
-    assert main(["run", str(decision_run), "--play", "--episodes", "3", "--wish", "40", "--record", str(file)]) == 0
+    assert (
+        main(["run", str(decision_run), "--play", "--episodes", "3", "--target-return", "40", "--record", str(file)])
+        == 0
+    )
     out = capsys.readouterr().out
     assert out.count("episode ") == 3
     assert "of 3 episodes" in out
@@ -59,7 +62,10 @@ def test_the_command_plays_and_records(decision_run, tmp_path, capsys):
 
 def test_it_plays_in_gymnasium_too(decision_run, capsys):
     pytest.importorskip("gymnasium")
-    assert main(["run", str(decision_run), "--play", "--episodes", "2", "--env", "CartPole-v1", "--wish", "20"]) == 0
+    assert (
+        main(["run", str(decision_run), "--play", "--episodes", "2", "--env", "CartPole-v1", "--target-return", "20"])
+        == 0
+    )
     assert "of 2 episodes" in capsys.readouterr().out
     assert main(["run", str(decision_run), "--play", "--env", "Acrobot-v1"]) == 2
     assert "Acrobot-v1 has 6 observation entries and 3 actions, but this model was trained" in capsys.readouterr().err
@@ -81,7 +87,7 @@ def test_a_wrong_temperature_is_refused(decision_run, capsys):
         (["--env", "CartPole-v1"], "--env goes with --play"),
         (["--play", "some.npz"], "a text does not go with --play"),
         (["--play", "--json"], "--json does not go with --play"),
-        (["--play", "--n-best", "2"], "--n-best does not go with --play"),
+        (["--play", "--num-return", "2"], "--num-return does not go with --play"),
     ],
 )
 def test_options_without_effect_are_refused(decision_run, arguments, message, capsys):

@@ -30,7 +30,7 @@ def make(dropout=0.0, dtype=torch.float32, seed=5, **plan):
     sizes = {"dim": 12, "hidden": 20, "heads": 3, "encoder_layers": 2, "decoder_layers": 1, "context": 32}
     model = task.head(Transformer(TransformerConfig(vocab=len(tokenizer), dropout=dropout, **sizes))).to(dtype)
     plan = Plan(**{"steps": 6, "rate": 0.01, "warmup": 2, "batch_tokens": 60} | plan)
-    return Progress.new(model, plan), task, task.prepare(PAIRS), plan
+    return Progress.new(model, plan), task, task.encode(PAIRS), plan
 
 
 def gradients(parts):
@@ -38,7 +38,7 @@ def gradients(parts):
     progress, task, examples, _ = make(dtype=torch.float64)
     count = 0
     for rows in np.array_split(np.argsort(examples.lengths.sum(1)), parts):
-        loss = task.loss(progress.model, task.batch(examples, rows))
+        loss = task.loss(progress.model, task.collate(examples, rows))
         loss.total.backward()
         count += loss.count
     scale_and_clip(list(progress.model.parameters()), count, clip=0.0)

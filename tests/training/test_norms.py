@@ -24,7 +24,7 @@ def make(seed=1, **plan):
     torch.manual_seed(seed)
     model = task.head(Transformer(TransformerConfig(vocab=len(task.tokenizer), dropout=0.2, **sizes)))
     plan = Plan(**{"steps": 9, "rate": 0.01, "warmup": 2, "batch_tokens": 60} | plan)
-    return Progress.new(model, plan), task, task.prepare(PAIRS), plan
+    return Progress.new(model, plan), task, task.encode(PAIRS), plan
 
 
 def test_the_parts_are_the_whole() -> None:

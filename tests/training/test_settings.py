@@ -13,7 +13,7 @@ from regard.tasks import TASKS
 from regard.training.loop import Plan
 from regard.training.settings import Keeping, as_text, options, options_of, resumed, settle, start, words_of
 
-FIT = [(task, model) for task, kind in TASKS.items() for model, f in MODELS.items() if {*kind.asks} & {*f.bodies}]
+FIT = [(task, model) for task, kind in TASKS.items() for model, f in MODELS.items() if {*kind.requires} & {*f.bodies}]
 every_fit = pytest.mark.parametrize(("task", "model"), FIT)
 
 
@@ -30,7 +30,7 @@ def test_defaults_then_the_size_then_the_user(task: str, model: str) -> None:
         named = dict(sizes_of(model)[size])
         if "image" in named:  # as large as the pictures are made
             assert settings.reading["side"] == named.pop("image")
-        usual_here = TASKS[task].usual(settings.ability)
+        usual_here = TASKS[task].default_overrides(settings.ability)
         assert settings.body.items() >= (named | {k: v for k, v in usual_here.items() if k in settings.body}).items()
         assert not {"vocab", "pad", "image", "channels"} & {*settings.body}
     said = settle(task, model, last, dim=40, steps=7)
@@ -59,7 +59,7 @@ def test_every_option_is_explained_and_none_follows_from_the_data(task: str, mod
 
 @every_fit
 def test_what_a_run_keeps_is_what_it_goes_on_with(task: str, model: str) -> None:
-    read = {} if "fields" in TASKS[task].unused else {"fields": ("x", "y")}
+    read = {} if "fields" in TASKS[task].ignored_options else {"fields": ("x", "y")}
     for settings in (settle(task, model), settle(task, model, data=["a", "b"], dim=24, epochs=0.5, **read)):
         kept = json.loads(json.dumps(settings.flat()))
         assert settle(**kept) == settings

@@ -33,16 +33,16 @@ def test_a_row_is_the_decoding_step_of_its_word(small_run):
     task, model = translator.task, translator.model
     text, target = "tea and water 7", "Tee und Wasser 7"
     alignment = align(translator, text, target)
-    batch = task.batch(task.prepare([(text, target)]), np.array([0]))
+    batch = task.collate(task.encode([(text, target)]), np.array([0]))
     name = f"body.decoder.{alignment.layer}.cross.inner.weights"
     with torch.inference_mode():
         caches = model.body.read(batch.source, batch.source_mask)
         steps = []
-        for t in range(batch.target.size(1)):
+        for t in range(batch.decoder_input.size(1)):
             with look(model) as activations:
-                model.head(model.body.decode(batch.target[:, t : t + 1], cache=caches))
+                model.head(model.body.decode(batch.decoder_input[:, t : t + 1], cache=caches))
             steps.append(activations[name][0].mean(0)[0].double().numpy())
-    targets = group_words(task.tokenizer.pieces(batch.wanted[0].tolist()))
+    targets = group_words(task.tokenizer.pieces(batch.targets[0].tolist()))
     sources = group_words(task.tokenizer.pieces(batch.source[0].tolist()))
     for row, (_, positions) in enumerate(targets):
         mean = np.mean([steps[t] for t in positions], 0)

@@ -53,14 +53,14 @@ def stirred(model: torch.nn.Module) -> torch.nn.Module:
 
 def classifier(pooling: str = "first", body: torch.nn.Module | None = None, **config) -> Loaded:
     rows = [Picture(scene.pixels, (scene.label,), "shapes", i) for i, scene in enumerate(SCENES)]
-    task = Classify(pooling=pooling, labels=LABELS, pictures=Pictures.fit(rows))
+    task = Classify(pooling=pooling, labels=LABELS, image_processor=Pictures.fit(rows))
     sizes = {"image": SIDE, "patch": PATCH, "dim": 12, "layers": L, "heads": H, "hidden": 20}
     return Loaded(stirred(task.head(body or ViT(ViTConfig(**sizes, **config)))), task)
 
 
 def matcher() -> Loaded:
     rows = [Captioned(scene.pixels, scene.caption, "shapes", i) for i, scene in enumerate(SCENES)]
-    task = Match(tokenizer=learn([row.caption for row in rows], Pieces()), pictures=Pictures.fit(rows))
+    task = Match(tokenizer=learn([row.caption for row in rows], Pieces()), image_processor=Pictures.fit(rows))
     towers = {"dim": 16, "layers": 1, "heads": 2, "image_dim": 12, "image_layers": L, "image_heads": H, "joint": 7}
     sizes = {
         name: size for name, size in task.sizes().items() if name in CLIPConfig.__dataclass_fields__.keys() - {"image"}
@@ -167,7 +167,7 @@ def test_similarity_equals_the_models_scores(files: list[str]) -> None:
     assert np.abs(scores).max() <= 1 + 1e-6
     for name, row, likely in zip((files[0], files[4]), scores, chances, strict=True):
         request = "\t".join([name, *captions])
-        [best] = loaded.answers([request], n_best=3)
+        [best] = loaded.answers([request], num_return=3)
         assert [captions[i] for i in np.argsort(-row)] == [answer.text for answer in best]
         assert sorted(likely, reverse=True) == pytest.approx([answer.score for answer in best], abs=1e-6)
 

@@ -74,7 +74,7 @@ class TableModel:
 @settings(max_examples=150)
 def test_hypotheses_equal_those_of_beam_search(seed, vocab, limit, beam, shortest, penalty) -> None:
     table_model = TableModel(vocab, limit, seed)
-    how = Decoding(beam=beam, n_best=beam, length_penalty=penalty, shortest=shortest)
+    how = Decoding(beam=beam, num_return=beam, length_penalty=penalty, shortest=shortest)
     start, limits = torch.tensor([START]), torch.tensor([limit])
     [expected] = beam_search(table_model.step, [PrefixCache()], start, END, limits, how)
     assert table_model.tree(limit, how).hypotheses[:beam] == expected
@@ -147,8 +147,8 @@ def translator(kind: str) -> Loaded:
 def test_a_translator_returns_the_hypotheses_of_its_tree(kind: str) -> None:
     loaded = translator(kind)
     task, model = loaded.task, loaded.model
-    how = Decoding(beam=3, n_best=3)
-    hypotheses = task.search(model, Ragged(task.encode(TEXTS)), np.arange(len(TEXTS)), how)
+    how = Decoding(beam=3, num_return=3)
+    hypotheses = task.search(model, Ragged(task.encode_sources(TEXTS)), np.arange(len(TEXTS)), how)
     for text, expected in zip(TEXTS, hypotheses, strict=True):
         tree = translation_tree(task, model, text, how)
         assert [answer.ids for answer in tree.hypotheses[:3]] == [answer.ids for answer in expected]
@@ -174,7 +174,7 @@ def test_the_tab_has_all_data_of_the_page() -> None:
 
 def test_a_long_text_shows_its_first_sentence() -> None:
     loaded = translator("transformer")
-    loaded.task.seen = 12
+    loaded.task.max_train_length = 12
     long = beam_tab(loaded, "A bad cab. A bad dad had a cab.")
     assert long["nodes"] == beam_tab(loaded, "A bad cab.")["nodes"]
     assert beam_tab(loaded, "a" * 60) is None

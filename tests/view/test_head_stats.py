@@ -66,7 +66,7 @@ def test_heads_are_measured_independently() -> None:
 
 def language_model() -> Loaded:
     tokenizer = learn([STORY], Pieces("characters"), WRITING)
-    task = Write(tokenizer=tokenizer, documents="lines", opens=True)
+    task = Write(tokenizer=tokenizer, documents="lines", add_bos_token=True)
     torch.manual_seed(0)
     sizes = {"context": 24, "dim": 12, "layers": L, "heads": H, "hidden": 20}
     model = task.head(GPT(GPTConfig(len(tokenizer), **sizes))).eval()

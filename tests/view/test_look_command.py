@@ -112,7 +112,7 @@ def image_models(tmp_path_factory):
     scenes = shapes.shapes(4)
     Image.fromarray(scenes[0].pixels).save(folder / "one.png")
     rows = [Picture(scene.pixels, (scene.label,), "shapes", i) for i, scene in enumerate(scenes)]
-    task = Classify(labels=["circle", "star"], pictures=Pictures.fit(rows))
+    task = Classify(labels=["circle", "star"], image_processor=Pictures.fit(rows))
     torch.manual_seed(0)
     sizes = task.sizes()
     vit = ViT(ViTConfig(**sizes, patch=8, dim=12, layers=1, heads=3, hidden=8))

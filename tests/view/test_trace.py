@@ -51,7 +51,7 @@ LAYOUTS = {"translate": TRANSLATING, "write": WRITING}
 FITTED = {
     "classify": {"labels": ["a", "b"]},
     "tag": {"tags": ["O", "B-x", "I-x", "B-y", "I-y", "B-z"]},
-    "regress": {"mean": 0.0, "spread": 1.0},
+    "regress": {"mean": 0.0, "std": 1.0},
 }
 TOKENIZERS = {
     name: learn(TEXTS, Pieces(vocab=v), layout) for name, v, layout in (("t", 60, TRANSLATING), ("r", 64, READING))
@@ -72,7 +72,9 @@ def build_model(kind, family, task_options=None, **config):
     family_entry = MODELS[family]
     known = {field.name for field in fields(family_entry.config)}
     sizes = {name: value for name, value in (SMALL | task.sizes() | config).items() if name in known}
-    model = task.head(family_entry.bodies[ability_for(family, kind, task.asks)](family_entry.config(**sizes))).eval()
+    model = task.head(
+        family_entry.bodies[ability_for(family, kind, task.requires)](family_entry.config(**sizes))
+    ).eval()
     for name, weight in model.named_parameters():
         if not name.startswith("head.bias"):
             torch.nn.init.normal_(weight, std=0.3)
@@ -208,13 +210,13 @@ def test_a_row_of_the_cross_map_is_the_decoding_step_of_its_token():
     trace = trace_example(loaded)
     cross, _, decoder = attention_maps(trace)
     task, body = loaded.task, loaded.model.body
-    [source], [target_ids] = task.encode([TEXT]), task.tokenizer.encode_targets([TARGET])
+    [source], [target_ids] = task.encode_sources([TEXT]), task.tokenizer.encode_targets([TARGET])
     assert cross.queries.tokens == task.tokenizer.pieces(target_ids)
     assert cross.keys.tokens == task.tokenizer.pieces(source)
     assert decoder.queries.tokens == decoder.keys.tokens == ["start", *task.tokenizer.pieces(target_ids)[:-1]]
     with torch.inference_mode():
         caches = body.read(torch.tensor([source]))
-        for t, input_id in enumerate([task.first, *target_ids[:-1]]):
+        for t, input_id in enumerate([task.start_token, *target_ids[:-1]]):
             with look(loaded.model) as activations:
                 body.decode(torch.tensor([[input_id]]), cache=caches)
             for attention in (cross, decoder):
@@ -302,7 +304,7 @@ def test_norms_are_those_of_the_residual_stream(kind, family, config):
 
 def test_targets_of_a_causal_model_are_the_next_tokens():
     """The prediction at position t depends on the tokens up to t, and its target is token t + 1."""
-    loaded = build_model("write", "llama", {"opens": True})
+    loaded = build_model("write", "llama", {"add_bos_token": True})
     trace = trace_text(loaded, TEXT)
     lens = logit_lens(trace)
     ids = [loaded.tokenizer.begin, *loaded.tokenizer.encode([TEXT])[0]]
@@ -573,7 +575,7 @@ def test_unsupported_inputs_are_refused():
         trace_text(
             Loaded(
                 build_model("classify", "bert").model,
-                Classify(labels=["a", "b"], pictures=Pictures(8, 1, (0.5,), (0.5,))),
+                Classify(labels=["a", "b"], image_processor=Pictures(8, 1, (0.5,), (0.5,))),
             ),
             "a",
         )

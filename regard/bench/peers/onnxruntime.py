@@ -17,7 +17,7 @@ from regard.bench.backend import Backend, BackendArgs, TokenRows, apply_head, in
 from regard.bench.peers.transformers import open_transformers
 from regard.check.probes import ModelInputs
 from regard.check.transformers_parity import has_hf_head
-from regard.tasks.answer import Answering
+from regard.tasks.answer import QuestionAnswering
 from regard.tasks.match import Match
 from regard.tasks.translate import Translate
 from regard.tasks.write import Write
@@ -90,9 +90,9 @@ class DecodeExport(nn.Module):
 
 
 def export_forward(model: nn.Module, args: BackendArgs, file: Path) -> None:
-    module = ForwardExport(model, has_hf_head(args.loaded), isinstance(args.loaded.task, Answering)).eval()
+    module = ForwardExport(model, has_hf_head(args.loaded), isinstance(args.loaded.task, QuestionAnswering)).eval()
     if args.loaded.tokenizer is None:
-        pictures = args.loaded.task.pictures  # type: ignore[attr-defined]
+        pictures = args.loaded.task.image_processor  # type: ignore[attr-defined]
         inputs: tuple[Any, ...] = (torch.zeros(2, pictures.channels, pictures.side, pictures.side),)
         shapes: tuple[Any, ...] = ({0: "B"}, None)
     else:

@@ -13,7 +13,7 @@ from regard.check.probes import ModelInputs
 from regard.check.transformers_parity import has_hf_head, load_transformers
 from regard.data.batches import Ragged, padding_mask
 from regard.hub.tables import KNOWN
-from regard.tasks.answer import Answering
+from regard.tasks.answer import QuestionAnswering
 from regard.tasks.match import Match
 from regard.tasks.translate import Translate
 from regard.tasks.write import Write
@@ -56,7 +56,7 @@ def transformers_backends(args: BackendArgs) -> list[Backend] | str:
             return F.normalize(getattr(out, "pooler_output", out), dim=-1)
         if not has_hf_head(loaded):
             return apply_head(loaded, out.last_hidden_state, inputs.mask)
-        if isinstance(task, Answering):
+        if isinstance(task, QuestionAnswering):
             return torch.stack((out.start_logits, out.end_logits), -1)
         return out.logits
 

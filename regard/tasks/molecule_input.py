@@ -1,4 +1,4 @@
-"""Molecules as what a task is given: atoms as tokens, and what each is to the others."""
+"""Molecules as model inputs: one token for each atom, and the kind of every pair of atoms."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from regard.data.bundled import paths
 from regard.data.files import Data, Files, Rows
 from regard.data.lines import UTF8, Dialect
 from regard.data.molecules import KINDS, PROPERTIES, Molecules, asked_for, with_known_atoms
-from regard.tasks.inputs import Given
+from regard.tasks.inputs import Inputs
 from regard.tasks.task import Task
 
 
-class Bonded(ByLength):
-    """Molecules, with the answer to each."""
+class GraphExamples(ByLength):
+    """Tables of atoms and pairs of atoms, and their targets."""
 
-    def __init__(self, tables: list[Ints], wanted: Any):
-        self.rows, self.wanted = tables, wanted
+    def __init__(self, tables: list[Ints], targets: Any):
+        self.rows, self.targets = tables, targets
         self.lengths = np.array([[len(table)] for table in tables])
         self.units = len(tables)
 
     def epoch(self, budget: int, seed: int, epoch: int) -> list[Ints]:
-        """In any order: what is wanted of a molecule often follows its size, and a batch should hold all sorts."""
+        """Random batches, not sorted by length: the target often correlates with the number of atoms."""
         order = np.random.default_rng([seed, epoch]).permutation(len(self.rows))
         return [order[a:b] for a, b in cut(self.lengths[order, 0], budget)]
 
@@ -35,49 +35,49 @@ class Bonded(ByLength):
 class MoleculeInput:
     molecules: Molecules
 
-    def prepare(self, rows: Any, wanted: Any, context: int) -> Bonded:
-        return Bonded(self.molecules.prepare(rows), wanted)
+    def encode(self, rows: Any, targets: Any, context: int) -> GraphExamples:
+        return GraphExamples(self.molecules.prepare(rows), targets)
 
-    def given(self, examples: Bonded, rows: Ints, training: bool) -> Given:
+    def collate(self, examples: GraphExamples, rows: Ints, training: bool) -> Inputs:
         lengths = examples.lengths[rows, 0]
         T = int(lengths.max())
         x = np.zeros((len(rows), T, PROPERTIES + T), np.int64)
         for i, row in enumerate(rows):
             table = examples.rows[row]
             x[i, : len(table), : table.shape[1]] = table
-        return Given(torch.from_numpy(x), padding_mask(lengths, T))
+        return Inputs(torch.from_numpy(x), padding_mask(lengths, T))
 
     def sizes(self) -> dict[str, int]:
         return {"properties": len(self.molecules.properties) + 1, "pairs": KINDS}
 
 
-class MayBond(Task):
-    """A task that molecules can be given to, too. What is held out or scored must be made of atoms that are known."""
+class MoleculeTask(Task):
+    """A task whose input may be molecules. Validation and test sets may contain atoms of the training set only."""
 
     molecules: Molecules | None
 
     @classmethod
-    def usual(cls, ability: str) -> dict[str, Any]:
+    def default_overrides(cls, ability: str) -> dict[str, Any]:
         return {"pooling": "sum"} if ability == "bonds" else {}
 
     @classmethod
-    def leaves_out(cls, ability: str) -> frozenset[str]:
-        return frozenset({"longest"}) if ability == "bonds" else cls.unused
+    def excluded_options(cls, ability: str) -> frozenset[str]:
+        return frozenset({"longest"}) if ability == "bonds" else cls.ignored_options
 
     @classmethod
-    def read(cls, files: Files, ability: str, reading: dict[str, Any], **aim: Any) -> Data:
-        """A molecule that we would hold out, and that has an atom of its own, is better learnt from."""
-        data = super().read(files, ability, reading, **aim)
+    def read(cls, files: Files, ability: str, input_options: dict[str, Any], **task_options: Any) -> Data:
+        """Molecules of an automatic validation split with an atom that the training set lacks join the training set."""
+        data = super().read(files, ability, input_options, **task_options)
         if ability != "bonds":
             return data
-        sets, reader = data.sets, Molecules.fit(data.sets["train"])
-        if files.data and not files.valid and (known := reader.sift(sets["valid"])[0]):
-            rare = [row for row in sets["valid"] if reader.unknown(row)]
-            sets = sets | {"train": [*sets["train"], *rare], "valid": known}
-            reader = Molecules.fit(sets["train"])
-        return data._replace(sets=with_known_atoms(sets, reader, files.skip_bad, data.report))
+        sets, molecules = data.sets, Molecules.fit(data.sets["train"])
+        if files.data and not files.valid and (common := molecules.sift(sets["valid"])[0]):
+            rare = [row for row in sets["valid"] if molecules.unknown(row)]
+            sets = sets | {"train": [*sets["train"], *rare], "valid": common}
+            molecules = Molecules.fit(sets["train"])
+        return data._replace(sets=with_known_atoms(sets, molecules, files.skip_bad, data.report))
 
-    def read_one(
+    def read_test_rows(
         self,
         paths: tuple[str, ...],
         fields: tuple[str, ...] | None,
@@ -85,17 +85,17 @@ class MayBond(Task):
         skip_bad: bool,
         dialect: Dialect = UTF8,
     ) -> Any:
-        rows = super().read_one(paths, fields, ability, skip_bad, dialect)
+        rows = super().read_test_rows(paths, fields, ability, skip_bad, dialect)
         if self.molecules is None:
             return rows
-        if getattr(self, "many", False) and fields:  # of a label without a column nothing is known
+        if getattr(self, "multi_label", False) and fields:  # a label without a column is unknown in all rows
             missing = tuple(label for label in getattr(self, "labels", ()) if label not in fields[1:])
             rows = [row._replace(gaps=(*row.gaps, *missing)) for row in rows]
         return with_known_atoms({"test": rows}, self.molecules, skip_bad)["test"]
 
 
 def bundled_paths() -> dict[str, Rows]:
-    """Molecules with two marked atoms, and how far apart these are."""
+    """Molecules with two marked atoms; the label is the length of the shortest path between them."""
     parts: dict[str, list[Any]] = {"train": [], "valid": [], "test": []}
     for line, path in enumerate(paths.paths(), 1):
         length = path.length
