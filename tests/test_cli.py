@@ -222,7 +222,7 @@ def test_help_is_read_from_the_source_as_it_is():
         assert source.value(source.attribute(place, "description")) == TASKS[name].description
         assert source.value(source.attribute(place, "can_play")) == TASKS[name].can_play
         reads_documents = Documents in TASKS[name].option_groups(TASKS[name].requires[0])
-        assert source.mentions(place, "groups", "Documents") == reads_documents
+        assert source.mentions(place, "option_groups", "Documents") == reads_documents
     assert GROUPS.keys() | {"train", "lab", "models", "tasks"} == VERBS.keys()
 
 
@@ -263,7 +263,10 @@ def test_a_switch_that_turns_off_says_so(capsys):
     ("args", "says"),
     [
         ("train translate --modle vit", "no option --modle: did you mean --model?"),
-        ("train translate --label_smoothing 0.1", "no option --label_smoothing: did you mean --label-smoothing?"),
+        (
+            "train translate --label_smoothing_factor 0.1",
+            "no option --label_smoothing_factor: did you mean --label-smoothing?",
+        ),
         (
             "train translate --label-smoothing-factor=0.1",
             "no option --label-smoothing-factor: did you mean --label-smoothing?",

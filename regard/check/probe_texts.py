@@ -30,7 +30,7 @@ TextPairs = list[tuple[str, str]]  # (source, target); the target may be empty
 
 
 def bundled_texts(task: Any) -> TextPairs:
-    if getattr(task, "spelled", False):
+    if getattr(task, "reads_proteins", False):
         return [(protein.residues[:MAX_RESIDUES], "") for protein in chains.chains(PROBE_COUNT)]
     match task:
         case Write():

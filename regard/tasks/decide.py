@@ -47,9 +47,7 @@ class DecisionBatch(NamedTuple):
 class DecideOptions(DecodeOptions):
     """Decode options of an action."""
 
-    target_return: float | None = (
-        None  # return to condition on, for models trained with --returns; default: the highest
-    )
+    target_return: float | None = None  # return to condition on, after --returns; default: the highest in training
     temperature: float = 0.0  # sampling temperature; 0: the most probable action; 1: the model's own distribution
     env: str | None = None  # with --play: id of a gymnasium environment; default: the bundled CartPole
 

@@ -149,13 +149,13 @@ def miscount_loss(loaded):
 
 
 def count_padding(loaded):
-    batch = loaded.task.batch
+    collate = loaded.task.collate
 
     def all_real(examples, rows, **options):
-        collated = batch(examples, rows, **options)
+        collated = collate(examples, rows, **options)
         return collated._replace(real=torch.ones_like(collated.real))
 
-    loaded.task.batch = all_real
+    loaded.task.collate = all_real
 
 
 def batch_norm_in_training_mode(loaded):

@@ -16,7 +16,7 @@ EPISODES = carts(20)
 
 
 def fit_task(returns=False):
-    return Decide.fit(EPISODES, "foresees", {}, {}, best=1.0, returns=returns, patch=None)
+    return Decide.fit(EPISODES, "foresees", {}, {}, top_fraction=1.0, returns=returns, patch=None)
 
 
 def make_model(task):
