@@ -71,9 +71,11 @@ def test_transformers_gives_our_logits(folder):
         ours.task.encode([(a, b) for a, b in zip(sentences(9), sentences(18)[9:], strict=True)]), range(9)
     )
     with torch.inference_mode():
-        mine = ours.model(batch.source, batch.target, batch.source_mask)
+        mine = ours.model(batch.source, batch.decoder_input, batch.source_mask)
         said = theirs(
-            input_ids=batch.source, attention_mask=batch.source_mask[:, 0, 0].long(), decoder_input_ids=batch.target
+            input_ids=batch.source,
+            attention_mask=batch.source_mask[:, 0, 0].long(),
+            decoder_input_ids=batch.decoder_input,
         ).logits
     assert (mine - said)[batch.real].abs().max() < 1e-5
 

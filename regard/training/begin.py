@@ -150,7 +150,9 @@ def under_its_head(task: Task, folder: Path, ability: str) -> Task:
     for option in {"pooling", "multi_label"} & set(task.head_fields):
         wished, has = getattr(task, option), getattr(began, option)
         if wished not in (has, usual[option]):
-            raise ValueError(f"the head of {folder} has {option} {has}: leave out --{option}, or add --new-head")
+            raise ValueError(
+                f"the head of {folder} has {option} {has}: leave out --{option.replace('_', '-')}, or add --new-head"
+            )
     return replace(task, **{one: getattr(began, one) for one in task.head_fields})  # type: ignore[type-var]
 
 
