@@ -40,8 +40,8 @@ import threads  # noqa: E402
 SIDE, RATE = 8, 8000
 SMALL: dict[str, Any] = {
     "dim": 16, "layers": 1, "encoder_layers": 1, "decoder_layers": 1, "stages": 2, "heads": 2, "kv_heads": 1,
-    "hidden": 12, "context": 64, "patch": 4, "image_dim": 16, "image_layers": 1, "image_heads": 2, "joint": 8,
-    "pieces": "characters", "device": "cpu", "batch_tokens": 400,
+    "hidden": 12, "context": 64, "patch": 4, "image_dim": 16, "image_layers": 1, "image_heads": 2,
+    "joint": 8, "pieces": "characters", "device": "cpu", "batch_tokens": 400,
     "mels": 8, "stride": 4,
     "shift": 0, "tempo": 0.0, "tract": 0.0, "pitch": 0.0, "colour": 0.0, "noise": -100.0, "masks": 0.0,
 }  # fmt: skip

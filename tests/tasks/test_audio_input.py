@@ -86,7 +86,7 @@ def test_a_run_from_another_keeps_its_feature_extractor(classifier_run, tmp_path
 
 
 def test_transcription_beats_the_most_common_word(tmp_path, monkeypatch):
-    """Utterances of one word, which take seconds; benchmarks/strings.py has those of seven, which take minutes."""
+    """Utterances of one word take seconds; those of seven words are in benchmarks/strings.py."""
     monkeypatch.setattr("regard.data.joined.WORDS", (1, 1))
     run = tmp_path / "run"
     options = {"encoder_layers": 2, "decoder_layers": 1, "batch_tokens": 600, "check_examples": 20, "average": 0.9}
