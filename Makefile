@@ -15,7 +15,7 @@ setup: .venv/ready
 	touch .venv/ready
 
 demo: setup
-	$(BIN)/regard demo --out runs/demo
+	$(BIN)/regard demo --output-dir runs/demo
 
 test: setup
 	$(BIN)/ruff format --check .
@@ -40,7 +40,7 @@ shots: setup
 
 # Every claim of the lectures, with its full size: about ten minutes on two cores.
 lab: setup
-	$(BIN)/regard lab --all --out runs/lab
+	$(BIN)/regard lab --all --output-dir runs/lab
 
 # The long proofs, and their figures into docs/reliability.md; two need strace, and accelerate from the extra "bench".
 prove: setup

@@ -1,6 +1,6 @@
 """Bouncing balls: the squared error of the next frame over 200 test videos of 100 frames, and how far it sees ahead.
 
-    python benchmarks/ball.py [--minutes 8] [--out runs/ball] [any other option of regard train predict]
+    python benchmarks/ball.py [--minutes 8] [--output-dir runs/ball] [options of regard train predict]
 
 Beside it, with the same physics: to copy the last frame 11.86, a recurrent temporal RBM 3.88 (Sutskever et al. 2009, as
 Mittelman et al. 2014 measured it), a deep temporal sigmoid belief net 2.79 (Gan et al. 2015), a predictive generative
@@ -39,15 +39,15 @@ def written(folder: Path) -> dict[str, Path]:
 
 def main() -> None:
     given, more = options(str(__doc__), 8, "runs/ball")
-    files = written(Path(given.out).parent / "ball-data")
+    files = written(Path(given.output_dir).parent / "ball-data")
     recipe = {"data": [files["train"]], "valid": [files["valid"]], "minutes": given.minutes, "seed": given.seed}
-    loaded = trained("predict", Path(given.out), RECIPE | recipe, more)
+    loaded = trained("predict", Path(given.output_dir), RECIPE | recipe, more)
     task, model = loaded.task, loaded.model
     assert isinstance(task, Predict)
     test = ball.balls(SETS["test"][0], seed=SETS["test"][1])
     rows = [video(frames, "test", line) for line, frames in enumerate(test.frames, 1)]
     scores = task.score(model, rows)
-    print(f"{machine()}, seed {given.seed}, {seconds(Path(given.out)) / 60:.1f} minutes of training")
+    print(f"{machine()}, seed {given.seed}, {seconds(Path(given.output_dir)) / 60:.1f} minutes of training")
     print(f"error a frame {scores['error']:.3f}; copying the last one {scores['copy']:.2f}")
     found = rolled(model, task.senses, rows, KNOWN, HORIZONS[-1])
     errors, still = (np.mean(some, 0) for some in zip(*(missed(task.senses, one) for one in found), strict=True))
@@ -58,8 +58,8 @@ def main() -> None:
         stay = ball.astray(test.centres[:, KNOWN - 1], true)
         print(f"{step:>6}{errors[step - 1]:>9.2f}{still[step - 1]:>9.2f}{told.mean():>22.2f}{stay.mean():>9.2f}")
     for ending in ("gif", "png"):
-        save_told(str(Path(given.out) / f"told.{ending}"), found, task.senses.low, task.senses.high)
-    print(f"films are in {given.out}/told.gif and told.png")
+        save_told(str(Path(given.output_dir) / f"told.{ending}"), found, task.senses.low, task.senses.high)
+    print(f"films are in {given.output_dir}/told.gif and told.png")
 
 
 if __name__ == "__main__":

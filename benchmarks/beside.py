@@ -21,7 +21,9 @@ def options(about: str, seconds: float) -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="how many, one after the other")
     parser.add_argument("--seconds", type=float, default=seconds, help="of rounds, for each line of work")
     parser.add_argument("--peers", nargs="*", default=[*PEERS], choices=[*PEERS], help="beside whom")
-    parser.add_argument("--out", type=Path, default=Path("runs/speed"), help="where models of random weights are kept")
+    parser.add_argument(
+        "--output-dir", type=Path, default=Path("runs/speed"), help="where models of random weights are kept"
+    )
     return parser
 
 

@@ -1,6 +1,6 @@
 """Break a save at each of its system calls, under strace: the old state or the new one is left, never neither or a mix.
 
-    python benchmarks/calls.py [--every 1] [--out runs/calls]
+    python benchmarks/calls.py [--every 1] [--output-dir runs/calls]
 
 kill    SIGKILL when the call is about to be made
 error   the call fails: EIO for each, and ENOSPC for those that ask for room
@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from regard.atomic import replace_file
-from regard.training.save import LATEST, damage, keep_newest, recover, save_folder, saves
+from regard.training.checkpoint import LATEST, find_damage, keep_newest, list_checkpoints, recover, save_folder
 
 OLDEST, OLD, NEW = (word * 40 for word in (b"the oldest state", b"old state", b"the new state"))
 CALLS = "%file,%desc"  # all that name a file or use one
@@ -61,14 +61,14 @@ def again(folder: Path) -> None:
 def state(folder: Path) -> str:
     """What a run would go on from: new or old; anything else is what is wrong."""
     recover(folder)
-    if not saves(folder):
+    if not list_checkpoints(folder):
         return "there is no save"
-    newest = saves(folder)[0]
-    if wrong := damage(newest):
+    newest = list_checkpoints(folder)[0]
+    if wrong := find_damage(newest):
         return wrong
     latest = folder / (folder / LATEST).read_text().strip()
-    if latest.exists() and damage(latest):
-        return f"{LATEST} names {damage(latest)}"
+    if latest.exists() and find_damage(latest):
+        return f"{LATEST} names {find_damage(latest)}"
     if (folder / "model").read_bytes() not in (OLD, NEW):
         return "the model is neither the old nor the new one"
     found = [(newest / name).read_bytes() for name in ("b.bin", "a.bin")]
@@ -168,14 +168,14 @@ def broken(work: Work, folder: Path, every: int = 1) -> tuple[Counter[str], Coun
 def cli() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--every", type=int, default=1, help="try one fault of so many")
-    parser.add_argument("--out", type=Path, default=Path("runs/calls"))
+    parser.add_argument("--output-dir", type=Path, default=Path("runs/calls"))
     given = parser.parse_args()
     if not shutil.which("strace"):
         print("skipped: there is no strace here (apt-get install strace)")
         return 0
     bad = 0
     for work, what in ((another, "another save"), (again, "a save under a name that is there")):
-        kinds, states, wrong = broken(work, given.out / "run", given.every)
+        kinds, states, wrong = broken(work, given.output_dir / "run", given.every)
         for line in wrong:
             print(line)
         tried = ", ".join(f"{kind} {count}" for kind, count in kinds.items())

@@ -1,6 +1,6 @@
 """CartPole-v1 with few real steps: a policy trained by Dyna in a learned world model, beside model-free PPO.
 
-    python benchmarks/cartpole.py [--seeds 10] [--hidden] [--steps 3000] [--out runs/cartpole]
+    python benchmarks/cartpole.py [--seeds 10] [--hidden] [--steps 3000] [--output-dir runs/cartpole]
 
 Prints the mean return of 20 greedy episodes of the last policy; median and worst over the seeds. These episodes select
 nothing. --hidden hides the velocities, so that the policy needs a history. Goals: median 475 and worst 300, hidden
@@ -29,11 +29,11 @@ HIDDEN = (1, 3)  # velocities of cart and pole
 TEST_SEED = 1_000_000  # plus the seed of the run: seed of the test episodes
 
 
-def ours(seed: int, steps: int, hide: tuple[int, ...], out: Path) -> float:
-    folder = out / f"{'hidden-' if hide else ''}{steps}-{seed}"
+def ours(seed: int, steps: int, hide: tuple[int, ...], output_dir: Path) -> float:
+    folder = output_dir / f"{'hidden-' if hide else ''}{steps}-{seed}"
     shutil.rmtree(folder, ignore_errors=True)
     for step in regard.train(
-        "predict", env="CartPole-v1", hide=hide, real_steps=steps, seed=seed, threads=1, out=folder
+        "predict", env="CartPole-v1", hide=hide, real_steps=steps, seed=seed, threads=1, output_dir=folder
     ):
         scores = step.scores
         if scores and "predicted_return" in scores:
@@ -84,14 +84,14 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--steps", type=int, default=3000, help="real steps of each run")
     parser.add_argument("--hidden", action="store_true", help="hide the velocities")
-    parser.add_argument("--out", type=Path, default=Path("runs/cartpole"))
+    parser.add_argument("--output-dir", type=Path, default=Path("runs/cartpole"))
     args = parser.parse_args()
     use_threads(1)
     hide = HIDDEN if args.hidden else ()
     results: dict[str, list[float]] = {"regard": [], "stable-baselines3 PPO": []}
     print(f"{machine()}; {args.steps} real steps{', velocities hidden' if hide else ''}", flush=True)
     for seed in range(args.first, args.first + args.seeds):
-        runs = {"regard": lambda seed=seed: ours(seed, args.steps, hide, args.out)}
+        runs = {"regard": lambda seed=seed: ours(seed, args.steps, hide, args.output_dir)}
         if installed():
             runs["stable-baselines3 PPO"] = lambda seed=seed: theirs(seed, args.steps, hide)
         for name, run in runs.items():

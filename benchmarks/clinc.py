@@ -1,6 +1,6 @@
 """CLINC150, from scratch: accuracy over 150 intents on the in-scope test set.
 
-    python benchmarks/clinc.py [--minutes 5] [--out runs/clinc] [any other option of regard train classify]
+    python benchmarks/clinc.py [--minutes 5] [--output-dir runs/clinc] [options of regard train classify]
 
 Beside it (Larson et al. 2019, table 2, full): FastText 89.0, SVM 91.0, CNN 91.2, MLP 93.5, BERT 96.9.
 """
@@ -37,12 +37,12 @@ def written(folder: Path, share: float = 1.0) -> dict[str, Path]:
 
 def main() -> None:
     given, more = options(str(__doc__), 5, "runs/clinc")
-    files = written(Path(given.out).parent / "clinc-data")
+    files = written(Path(given.output_dir).parent / "clinc-data")
     recipe = {"data": [files["train"]], "valid": [files["val"]], "minutes": given.minutes, "seed": given.seed}
-    loaded = trained("classify", Path(given.out), RECIPE | recipe, more)
+    loaded = trained("classify", Path(given.output_dir), RECIPE | recipe, more)
     scores = loaded.task.score(loaded.model, loaded.rows([str(files["test"])]))
     print(f"{machine()}, seed {given.seed}")
-    print(f"accuracy on test {scores['accuracy']:.2f} after {seconds(Path(given.out)) / 60:.1f} minutes of training")
+    print(f"accuracy on test {scores['accuracy']:.2f} after {seconds(Path(given.output_dir)) / 60:.1f} minutes")
 
 
 if __name__ == "__main__":

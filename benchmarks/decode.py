@@ -68,7 +68,7 @@ def main() -> None:
     for threads in said.threads:
         most = tables.machine(threads)
         for shape in said.shapes:
-            folder = folder_of(shape, said.out)
+            folder = folder_of(shape, said.output_dir)
             with TemporaryDirectory() as room:
                 plain = load(folder, "cpu")
                 draw = torch.Generator().manual_seed(1)

@@ -1,6 +1,6 @@
 """Emoji: pictures and their names in one space, trained from scratch, tested where there is something new.
 
-    python benchmarks/emoji.py [--minutes 25] [--only style] [--out runs/emoji] [any other option of regard train match]
+    python benchmarks/emoji.py [--minutes 25] [--only style] [--output-dir runs/emoji] [options of regard train match]
 
 style      trained on two drawing styles of every emoji; a picture in the third style must find its name among all.
            Beside it: the name of the nearest training picture, by pixels.
@@ -39,7 +39,7 @@ Floats = npt.NDArray[np.float64]
 RECIPE = {
     "side": 24, "patch": 8, "convolution": True, "image-dim": 96, "image-layers": 1, "image-heads": 3,
     "image-hidden": 192, "dim": 96, "layers": 1, "heads": 3, "hidden": 192, "joint": 128, "context": 32, "vocab": 1500,
-    "batch-tokens": 16384, "rate": 0.005, "checks": 6,
+    "batch-tokens": 16384, "lr": 0.005, "evals": 6,
     "shift": 2, "turn": 10, "zoom": 0.15, "tint": 0.2, "dropout": 0.1, "weight-decay": 0.1,
 }  # fmt: skip
 
@@ -121,7 +121,7 @@ def told(name: str, who: str, places: npt.NDArray[np.int64]) -> None:
     print(f"{name:<10}{who:<28}{shares}", flush=True)
 
 
-def style(emoji: Emoji, out: Path, recipe: dict[str, Any], more: list[str]) -> None:
+def style(emoji: Emoji, output_dir: Path, recipe: dict[str, Any], more: list[str]) -> None:
     codes = [code for code in emoji.rows if all((code, style) in emoji.files for style in STYLES)]
     old = [
         (code, style) for code in emoji.rows for style in STYLES if style != NEW_STYLE and (code, style) in emoji.files
@@ -134,11 +134,11 @@ def style(emoji: Emoji, out: Path, recipe: dict[str, Any], more: list[str]) -> N
     by_code = np.stack([near[:, owners[code]].max(1) for code in codes], 1)
     told("style", "nearest picture by pixels", places_of(by_code, right))
     files = {"data": [emoji.table("style-train", old)], "held-out": 0.03}
-    loaded = trained("match", out, recipe | files, more)
-    told("style", f"ours, {seconds(out) / 60:.1f} minutes", places_of(ours(loaded, emoji, asked, codes), right))
+    loaded = trained("match", output_dir, recipe | files, more)
+    told("style", f"ours, {seconds(output_dir) / 60:.1f} minutes", places_of(ours(loaded, emoji, asked, codes), right))
 
 
-def concepts(emoji: Emoji, out: Path, recipe: dict[str, Any], more: list[str]) -> None:
+def concepts(emoji: Emoji, output_dir: Path, recipe: dict[str, Any], more: list[str]) -> None:
     def split(name: str) -> list[tuple[str, str]]:
         return [one for one in emoji.files if emoji.rows[one[0]]["split"] == name]
 
@@ -153,8 +153,8 @@ def concepts(emoji: Emoji, out: Path, recipe: dict[str, Any], more: list[str]) -
     told("concepts", "TF-IDF of nearest pictures", places_of(guess @ words[len(train) :].T, right))
     valid = emoji.table("concepts-valid", split("val"))
     files = {"data": [emoji.table("concepts-train", train, parts=True)], "valid": [valid]}
-    loaded = trained("match", out, recipe | files, more)
-    told("concepts", f"ours, {seconds(out) / 60:.1f} minutes", places_of(ours(loaded, emoji, test, new), right))
+    loaded = trained("match", output_dir, recipe | files, more)
+    told("concepts", f"ours, {seconds(output_dir) / 60:.1f} minutes", places_of(ours(loaded, emoji, test, new), right))
 
 
 SETS = {"style": style, "concepts": concepts}
@@ -162,10 +162,10 @@ SETS = {"style": style, "concepts": concepts}
 
 def main() -> None:
     given, more = options(str(__doc__), 25, "runs/emoji", only=list(SETS))
-    emoji = Emoji(Path(given.out) / "data")
+    emoji = Emoji(Path(given.output_dir) / "data")
     print(f"{machine()}, seed {given.seed}, {given.minutes:g} minutes each")
     for name in given.only:
-        SETS[name](emoji, Path(given.out) / name, RECIPE | {"minutes": given.minutes, "seed": given.seed}, more)
+        SETS[name](emoji, Path(given.output_dir) / name, RECIPE | {"minutes": given.minutes, "seed": given.seed}, more)
 
 
 if __name__ == "__main__":

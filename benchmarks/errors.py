@@ -1,6 +1,6 @@
 """What is wrong is refused: every field of every input, broken in every way, through the command itself.
 
-    python benchmarks/errors.py [--only options files folders runs] [--all] [--out runs/errors]
+    python benchmarks/errors.py [--only options files folders runs] [--all] [--output-dir runs/errors]
 
 options   every option of every command, for every task and model: a wrong kind, below and above its range, empty ...
 files     every form of data that a task reads: each field missing, empty, of a wrong type ...; each file cut, packed
@@ -84,19 +84,19 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", nargs="*", choices=[*KINDS], default=[*KINDS])
     parser.add_argument("--all", action="store_true", help="every case: several hours")
-    parser.add_argument("--out", default="runs/errors")
+    parser.add_argument("--output-dir", default="runs/errors")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    out, wrong = Path(given.out).absolute(), 0
+    output_dir, wrong = Path(given.output_dir).absolute(), 0
     for kind in given.only:
         trials, each = KINDS[kind]
-        shutil.rmtree(out / kind, ignore_errors=True)
-        (out / kind).mkdir(parents=True)
-        os.chdir(out / kind)
-        os.environ["HOME"] = str(out / kind)  # where tokens are kept
+        shutil.rmtree(output_dir / kind, ignore_errors=True)
+        (output_dir / kind).mkdir(parents=True)
+        os.chdir(output_dir / kind)
+        os.environ["HOME"] = str(output_dir / kind)  # where tokens are kept
         began = time.perf_counter()
         became: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        for where, how, what, fault in trials(out / kind, 10**9 if given.all else each):
+        for where, how, what, fault in trials(output_dir / kind, 10**9 if given.all else each):
             became[how][what] += 1
             wrong += bool(fault)
             if fault:

@@ -1,6 +1,6 @@
 """ESOL, solubility of 1,128 molecules, from scratch: RMSE on a random tenth, in log mol per litre, for three seeds.
 
-    python benchmarks/esol.py [--minutes 1] [--out runs/esol] [any other option of regard train regress]
+    python benchmarks/esol.py [--minutes 1] [--output-dir runs/esol] [options of regard train regress]
 
 Beside it, in the same file: what Delaney (2004) predicted, on the same molecules. All settings were chosen on molecules
 held out from the other nine tenths.
@@ -21,8 +21,8 @@ DATA = SHARED / "molecules" / "esol.csv"
 FIELDS = ["smiles", "measured log solubility in mols per litre"]
 DELANEY = "ESOL predicted log solubility in mols per litre"
 RECIPE = {
-    "model": "graph", "fields": FIELDS, "checks": 1, "skip-bad": True,
-    "optimizer": "adamw", "rate": 0.0015, "average": 0.98,
+    "model": "graph", "fields": FIELDS, "evals": 1, "skip-bad": True,
+    "optimizer": "adamw", "lr": 0.0015, "ema": 0.98,
 }  # fmt: skip
 SEEDS = 3
 
@@ -44,10 +44,10 @@ def written(folder: Path, seed: int) -> dict[str, Path]:
 
 def main() -> None:
     given, more = options(str(__doc__), 1, "runs/esol")
-    out = Path(given.out)
+    output_dir = Path(given.output_dir)
     found = []
     for seed in range(given.seed, given.seed + SEEDS):
-        files, folder = written(out / "data", seed), out / str(seed)
+        files, folder = written(output_dir / "data", seed), output_dir / str(seed)
         recipe = {"data": [files["train"]], "minutes": given.minutes, "seed": seed}
         loaded = trained("regress", folder, RECIPE | recipe, more)
         rows = loaded.rows([str(files["test"])], tuple(FIELDS), skip_bad=True)

@@ -1,6 +1,6 @@
 """The family side by side: RNN, GRU, LSTM, Transformers on tag, classify and write, with equal parameters and minutes.
 
-    python benchmarks/family.py [--minutes 2] [--out runs/family]
+    python benchmarks/family.py [--minutes 2] [--output-dir runs/family]
 
 Pooled word vectors stand beside them on classify. The widths below give bodies of about 0.8 M parameters each without
 the embedding, but for the pooled one, which has hardly any. Data: UD English EWT (tag), CLINC150 (classify),
@@ -15,7 +15,7 @@ from clinc import written
 from corpus import SHARED
 from recipes import machine, options, trained
 
-from regard.training.loop import parameters
+from regard.training.loop import num_parameters
 
 EWT = SHARED / "ud_english_ewt"
 RECURRENT = {"model": "recurrent", "layers": 2}
@@ -51,19 +51,19 @@ def data(task: str, folder: Path) -> dict[str, object]:
     for name, some in (("train", text[:cut]), ("valid", text[cut:])):
         (folder / f"{name}.txt").write_text(some)
     sets = {"data": [folder / "train.txt"], "valid": [folder / "valid.txt"]}
-    return sets | {"pieces": "characters", "context": 128, "check-examples": 200_000}
+    return sets | {"pieces": "characters", "context": 128, "eval-examples": 200_000}
 
 
 def main() -> None:
     given, more = options(str(__doc__), 2, "runs/family")
-    folder = Path(given.out)
+    folder = Path(given.output_dir)
     print(f"{machine()}, seed {given.seed}, {given.minutes:g} minutes each")
     for task, bodies in BODIES.items():
         for name, body in bodies.items():
             recipe = data(task, folder / "data") | body | {"minutes": given.minutes, "seed": given.seed}
             loaded = trained(task, folder / f"{task}-{name.lower()}", recipe, more)
-            table = parameters(loaded.model.body.tokens)
-            inner = parameters(loaded.model.body) - table
+            table = num_parameters(loaded.model.body.tokens)
+            inner = num_parameters(loaded.model.body) - table
             best = best_of(folder / f"{task}-{name.lower()}", SCORES[task])
             print(
                 f"{task:<10}{name:<13}{SCORES[task]} {best:6.2f}   {inner / 1e6:.2f} M + {table / 1e6:.2f} M",
@@ -72,9 +72,9 @@ def main() -> None:
 
 
 def best_of(folder: Path, score: str) -> float:
-    from regard.training.run import Run
+    from regard.training.run_folder import RunFolder
 
-    found = [line["valid"][score] for line in Run(folder).metrics() if "valid" in line]
+    found = [line["valid"][score] for line in RunFolder(folder).metrics() if "valid" in line]
     return min(found) if score == "loss" else max(found)
 
 

@@ -1,6 +1,6 @@
 """What a run survives: a disk that is full at any byte of a save, numbers that are none at any step, damage, restarts.
 
-    python benchmarks/faults.py [--points 50] [--schedules 500] [--damages 1000] [--out runs/faults]
+    python benchmarks/faults.py [--points 50] [--schedules 500] [--damages 1000] [--output-dir runs/faults]
 
 full disk   a process may write no file longer than so many bytes (RLIMIT_FSIZE) while it saves a run that has a save
 no number   the loss of one step is NaN; the weights on disk and in memory must be those of the step before
@@ -28,17 +28,17 @@ from kill import alone, command, warm, written
 
 from regard.cli import main
 from regard.data.batches import ByLength, Position, forever
-from regard.training.run import Run
-from regard.training.save import LATEST, damage, saves
-from regard.training.settings import start
-from regard.training.train import Job, carry_out, planned, prepare
+from regard.training.checkpoint import LATEST, find_damage, list_checkpoints
+from regard.training.job import Job, plan_run, prepare, run_training
+from regard.training.run_folder import RunFolder
+from regard.training.settings import make_settings
 
 
 def finished(folder: Path) -> Path:
     """A small run with two saves."""
     run = folder / "run"
     shutil.rmtree(run, ignore_errors=True)
-    words = [*command("translate", written("translate", folder / "data"), run), "--steps", "20", "--checks", "4"]
+    words = [*command("translate", written("translate", folder / "data"), run), "--steps", "20", "--evals", "4"]
     assert alone(lambda: main(words)) == 0
     return run
 
@@ -57,19 +57,19 @@ def full_disk(run: Path, points: int) -> int:
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(run, copy)
         shutil.rmtree(copy / newest.name)  # the run goes on from the one before, and makes this one again
-        before = {save.name: content(save) for save in saves(copy)}
+        before = {save.name: content(save) for save in list_checkpoints(copy)}
         limit = largest * point // points
 
         def work(folder: Path = copy, limit: int = limit) -> int:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-            return main(["train", "translate", "--resume", "--out", str(folder)])
+            return main(["train", "translate", "--resume", "--output-dir", str(folder)])
 
         code = alone(work)
-        after = {save.name: content(save) for save in saves(copy)}
+        after = {save.name: content(save) for save in list_checkpoints(copy)}
         kept = all(after.get(name) == files for name, files in before.items())
         halves = [file for file in copy.glob(".*step-*") if any(file.iterdir())]
-        good += code != 0 and kept and not halves and not any(damage(copy / name) for name in before)
+        good += code != 0 and kept and not halves and not any(find_damage(copy / name) for name in before)
     return good
 
 
@@ -78,7 +78,7 @@ def begun(folder: Path, steps: int) -> Job:
     words = command("translate", written("translate", folder.parent / "data"), folder)[2:]
     options = dict(zip((word[2:].replace("-", "_") for word in words[::2]), words[1::2], strict=True))
     numbers = {name: json.loads(value) if value[0].isdigit() else value for name, value in options.items()}
-    return planned(prepare(start("translate", **numbers | {"steps": steps, "checks": steps})))
+    return plan_run(prepare(make_settings("translate", **numbers | {"steps": steps, "evals": steps})))
 
 
 def no_number(folder: Path, points: int) -> int:
@@ -98,25 +98,25 @@ def no_number(folder: Path, points: int) -> int:
         job.task.loss = poisoned
         steps = 0
         try:
-            for step in carry_out(job):
+            for step in run_training(job):
                 steps = step.number
         except FloatingPointError as error:
             named = f"step {point + 1}:" in str(error) and (folder / "bad-batch.jsonl").exists()
             memory = [weight.detach().clone() for weight in job.progress.model.parameters()]
             clean = begun(folder.with_name("clean"), points + 1)
-            run = carry_out(clean)
+            run = run_training(clean)
             for _ in range(point):
                 next(run)
             run.close()
             same = all(map(torch.equal, memory, clean.progress.model.parameters()))
-            on_disk = [save.name for save in saves(folder)][:1] == ([f"step-{point}"] if point else [])
+            on_disk = [save.name for save in list_checkpoints(folder)][:1] == ([f"step-{point}"] if point else [])
             good += steps == point and named and same and on_disk
     return good
 
 
 def damaged(run: Path, count: int, luck: random.Random) -> tuple[int, int]:
     """How many kinds of damage are found, and how many times the save before is taken instead."""
-    newest, before, *_ = saves(run)
+    newest, before, *_ = list_checkpoints(run)
     found = used = 0
     for _ in range(count):
         copy = run.with_name("damaged")
@@ -140,8 +140,8 @@ def damaged(run: Path, count: int, luck: random.Random) -> tuple[int, int]:
         if new == old:
             new[at] ^= 1
         file.write_bytes(new)
-        found += (seen := bool(damage(copy / newest.name)))
-        used += seen and Run(copy).newest()[0].name == before.name
+        found += (seen := bool(find_damage(copy / newest.name)))
+        used += seen and RunFolder(copy).newest_checkpoint()[0].name == before.name
     return found, used
 
 
@@ -176,11 +176,11 @@ def cli() -> int:
     parser.add_argument("--points", type=int, default=50, help="of a full disk, and of a number that is none")
     parser.add_argument("--damages", type=int, default=1000)
     parser.add_argument("--schedules", type=int, default=500)
-    parser.add_argument("--out", type=Path, default=Path("runs/faults"))
+    parser.add_argument("--output-dir", type=Path, default=Path("runs/faults"))
     given = parser.parse_args()
     torch.set_num_threads(1)
-    warm(given.out)
-    run, luck = finished(given.out), random.Random(1)
+    warm(given.output_dir)
+    run, luck = finished(given.output_dir), random.Random(1)
     points, damages, schedules, bad = given.points, given.damages, given.schedules, 0
     for fault, often, tries, promise, kept in (
         (
@@ -191,7 +191,7 @@ def cli() -> int:
         (
             "the loss of one batch is NaN", f"at each of {points} steps", points,
             "stopped at that step, weights and saves those of the step before, batch named",
-            lambda: no_number(given.out / "poisoned", points),
+            lambda: no_number(given.output_dir / "poisoned", points),
         ),
         (
             "a bit, a block, an end or a file of the newest save is changed", f"{damages:,} times", damages,

@@ -1,6 +1,6 @@
 """Pull the plug: SIGKILL in the middle of a run, the same command again, until it is done; then compare the bits.
 
-    python benchmarks/kill.py [--kills 200] [--tasks translate write classify] [--out runs/kill]
+    python benchmarks/kill.py [--kills 200] [--tasks translate write classify] [--output-dir runs/kill]
 
 Every run has dropout, shuffled batches, accumulated gradients and a moving average of the weights. Its weights, the
 state of its optimisers and every loss must be those of a run that nobody stopped. Most blows come at random moments.
@@ -32,9 +32,9 @@ from typing import Any
 import torch
 
 from regard.cli import main
+from regard.training import job as training
 from regard.training import loop
-from regard.training import run as runs
-from regard.training import train as training
+from regard.training import run_folder as runs
 
 PHASES = ("start", "step", "end of an epoch", "validation", "save", "finish")
 CHANCE = "any moment"
@@ -42,8 +42,8 @@ AIMS = {"save": 0.2, "validation": 0.1, "end of an epoch": 0.1}  # shares of the
 REACH = 0.004  # seconds after it has begun in which a phase is hit, if it is aimed at
 BEGUN = 0.9  # share of the other blows that wait for the first step
 COMMON = {
-    "steps": 120, "checks": 24, "accumulate": 2, "dropout": 0.2, "average": 0.9, "threads": 1, "batch-tokens": 200,
-    "check-examples": 20, "dim": 16, "heads": 2, "hidden": 32, "device": "cpu", "pieces": "characters",
+    "steps": 120, "evals": 24, "grad-accum": 2, "dropout": 0.2, "ema": 0.9, "threads": 1, "batch-tokens": 200,
+    "eval-examples": 20, "dim": 16, "heads": 2, "hidden": 32, "device": "cpu", "pieces": "characters",
 }  # fmt: skip
 TASKS: dict[str, dict[str, Any]] = {
     "translate": {"encoder-layers": 1, "decoder-layers": 1},
@@ -62,8 +62,8 @@ class Moment:
     aim: str = CHANCE
 
 
-def command(task: str, data: Path, out: Path) -> list[str]:
-    options = COMMON | TASKS[task] | {"data": data, "out": out}
+def command(task: str, data: Path, output_dir: Path) -> list[str]:
+    options = COMMON | TASKS[task] | {"data": data, "output-dir": output_dir}
     return ["train", task, *(str(word) for name, value in options.items() for word in (f"--{name}", value))]
 
 
@@ -89,7 +89,7 @@ def written(task: str, folder: Path, count: int = 120) -> Path:
 
 def warm(folder: Path) -> None:
     """Import all that a run imports, so that children are born with it and spend their lives on what counts."""
-    words = [*command("write", written("write", folder), folder / "warm"), "--steps", "1", "--checks", "1"]
+    words = [*command("write", written("write", folder), folder / "warm"), "--steps", "1", "--evals", "1"]
     with redirect_stdout(io.StringIO()):
         assert main([*words, "--overwrite"] if (folder / "warm").exists() else words) == 0
 
@@ -124,7 +124,7 @@ def watched(phase: mmap.mmap) -> None:
         last(*args)
 
     loop.forever, training.finish = forever, finish
-    during(phase, "validation", training, "check")
+    during(phase, "validation", training, "run_eval")
     during(phase, "save", runs, "save_folder")
 
 
@@ -240,15 +240,15 @@ def cli() -> int:
     parser.add_argument("--kills", type=int, default=200, help="in all, shared by the tasks")
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--longest", type=float, default=0.5, help="seconds that a process may live")
-    parser.add_argument("--out", type=Path, default=Path("runs/kill"))
+    parser.add_argument("--output-dir", type=Path, default=Path("runs/kill"))
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     luck, ended, bad, blows = random.Random(given.seed), 0, 0, Counter[tuple[str, str]]()
     torch.set_num_threads(1)
-    warm(given.out)
+    warm(given.output_dir)
     for i, task in enumerate(given.tasks):
         kills = (given.kills + i) // len(given.tasks)
-        ends, differ, fallen = killed(task, kills, given.out / task, luck, given.longest)
+        ends, differ, fallen = killed(task, kills, given.output_dir / task, luck, given.longest)
         print(
             f"{task:<11}{fallen.total():>5} kills, {ends} runs ended, {ends - differ} of them bit for bit", flush=True
         )

@@ -1,6 +1,6 @@
 """The blows of kill.py for others: the Hugging Face Trainer, and a plain loop that does torch.save over one file.
 
-    python benchmarks/kill_peers.py [--kills 20] [--points 20] [--out runs/kill_peers]
+    python benchmarks/kill_peers.py [--kills 20] [--points 20] [--output-dir runs/kill_peers]
 
 All have a small GPT with dropout, batches in random order and 120 steps, and save every five. Each is taken up again in
 its documented way: ours by the same command, the Trainer by resume_from_checkpoint=True if it finds a checkpoint, the
@@ -34,7 +34,7 @@ from kill import PHASES, Moment, alone, command, drawn, forked, life, reached, w
 from peers import EVERY, SEED, plain, step_done, trainer, watched_plain, watched_trainer
 
 from regard.cli import main
-from regard.training import train as training
+from regard.training import job as training
 
 STEPS = 120
 AIMS = {"save": 0.5}
@@ -42,17 +42,17 @@ LIVES = 5  # it would take at least as many to the end if no step were done agai
 
 
 def ours(folder: Path, steps: int) -> None:
-    learn = training.learn
+    learn = training.train_steps
 
     def counted(*args: Any) -> Any:
         for step in learn(*args):
             step_done(folder)
             yield step
 
-    training.learn = counted
+    training.train_steps = counted
     words = [*command("write", written("write", folder), folder / "run"), "--steps", str(steps)]
-    code = main([*words, "--checks", str(max(1, steps // EVERY))])
-    training.learn = learn
+    code = main([*words, "--evals", str(max(1, steps // EVERY))])
+    training.train_steps = learn
     if code:
         raise OSError(f"it left with {code}")
 
@@ -170,7 +170,7 @@ def cli() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20, help="of each")
     parser.add_argument("--points", type=int, default=20, help="of a full disk")
-    parser.add_argument("--out", type=Path, default=Path("runs/kill_peers"))
+    parser.add_argument("--output-dir", type=Path, default=Path("runs/kill_peers"))
     given = parser.parse_args()
     if missing := [name for name in ("transformers", "accelerate") if not importlib.util.find_spec(name)]:
         print(f"skipped: {' and '.join(missing)} not installed (pip install -e '.[bench]')")
@@ -180,12 +180,12 @@ def cli() -> int:
     torch.set_num_threads(1)
     for i, peer in enumerate(PEERS):
         with redirect_stdout(io.StringIO()):
-            peer.work(given.out / f"warm{i}", 1)()  # so that children are born with all that it imports
-        fate = killed(peer, given.kills, given.out / f"peer{i}", random.Random(SEED))
+            peer.work(given.output_dir / f"warm{i}", 1)()  # so that children are born with all that it imports
+        fate = killed(peer, given.kills, given.output_dir / f"peer{i}", random.Random(SEED))
         lost = f"{fate.failed} restarts failed; {fate.ended} runs ended, {fate.ended - fate.differ} of them bit for bit"
         print(f"| {peer.name} | {fate.kills} kills, {fate.in_save} in a save | {lost}; {fate.again} steps done again |")
     for i, peer in enumerate(PEERS[1:], 1):
-        kept, went_on = full_disk(peer, given.points, given.out / f"disk{i}")
+        kept, went_on = full_disk(peer, given.points, given.output_dir / f"disk{i}")
         told = f"what was saved is as it was {kept}, went on by itself {went_on} of {given.points}"
         print(f"| {peer.name}; the disk is full in a save | {given.points} points | {told} |", flush=True)
     return 0

@@ -66,7 +66,7 @@ def main() -> None:
     said = parser.parse_args()
     name, pairs = some_pairs()
     print(name)
-    folder = folder_of("marian", said.out, (side for pair in pairs for side in pair))
+    folder = folder_of("marian", said.output_dir, (side for pair in pairs for side in pair))
     tokenizer = load(folder, "cpu").tokenizer
     rows = tokenizer.encode([english for english, _ in islice(pairs, said.sentences)])
     few = [row for row in rows if 10 <= len(row) <= 20]

@@ -1,6 +1,6 @@
 """English to German on Multi30k with the `tiny` Transformer: BLEU on test_2016_flickr against minutes of training.
 
-    python benchmarks/multi30k.py [--minutes 60] [--out runs/multi30k] [any other option of regard train translate]
+    python benchmarks/multi30k.py [--minutes 60] [--output-dir runs/multi30k] [options of regard train translate]
 
 Everything is chosen on `val`; the test set is only translated, after the training, by the weights of every check. A
 folder with a finished run is not trained again, only measured.
@@ -23,12 +23,12 @@ from regard.cli.train import main as train
 from regard.generate import Decoding
 from regard.load import load
 from regard.scores import Score, bleu
-from regard.training.run import Run
-from regard.training.save import saves
+from regard.training.checkpoint import list_checkpoints
+from regard.training.run_folder import RunFolder
 
 RECIPE = {
-    "--minutes": "60", "--dropout": "0.2", "--vocab": "4000", "--batch-tokens": "3072", "--checks": "10",
-    "--keep": "10", "--check-examples": "1014", "--out": "runs/multi30k",
+    "--minutes": "60", "--dropout": "0.2", "--vocab": "4000", "--batch-tokens": "3072", "--evals": "10",
+    "--keep": "10", "--eval-examples": "1014", "--output-dir": "runs/multi30k",
 }  # fmt: skip
 HOW = Decoding(beam=5, length_penalty=1.6)  # 1.0 to 2.0 tried on val: 39.81 to 40.03 in the published form
 
@@ -57,10 +57,10 @@ def main() -> int:
         *files[2:],
         *(word for pair in recipe.items() for word in pair),
     ]
-    folder = Path(recipe["--out"])
+    folder = Path(recipe["--output-dir"])
     if not (folder / "README.md").exists() and (code := train(args)):
         return code
-    metrics = Run(folder).metrics()
+    metrics = RunFolder(folder).metrics()
     steps = [m for m in metrics if "loss" in m]
     seconds = dict(zip((m["step"] for m in steps), accumulate(m["seconds"] for m in steps), strict=True))
     valid = {m["step"]: m["valid"]["bleu"] for m in metrics if "valid" in m}
@@ -77,11 +77,11 @@ def main() -> int:
         return raw, form
 
     print(f"\n{'step':<18}{'minutes':>8}{'val, greedy':>12}{'test, raw':>12}{'published':>12}")
-    for save in reversed(saves(folder)):
+    for save in reversed(list_checkpoints(folder)):
         kept = load_file(save / "state.safetensors")
         with torch.no_grad():
             for name, weight in translate.model.named_parameters():
-                weight.copy_(kept[f"average/{name}"])
+                weight.copy_(kept[f"ema/{name}"])
         row(save.name, int(save.name.removeprefix("step-")))
     with torch.no_grad():
         for name, weight in translate.model.named_parameters():

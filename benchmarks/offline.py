@@ -1,6 +1,6 @@
 """Offline reinforcement learning in CartPole-v1: behaviour cloning, the best episodes, Decision Transformer, GAIL.
 
-    python benchmarks/offline.py [--minutes 2] [--out runs/offline] [--seed 1] [any other option of regard train decide]
+    python benchmarks/offline.py [--minutes 2] [--output-dir runs/offline] [--seed 1] [options of regard train decide]
 
 The data set is the replay of one learner, recorded once: all its episodes while PPO trained it in the environment,
 until a tenth of them had the highest return. So most steps are those of a poor policy with consistent faults, such as
@@ -91,8 +91,8 @@ def train_gail(expert: list[Episode], minutes: float, seed: int) -> tuple[list[f
 def main() -> None:
     args, more = options(str(__doc__), 2, "runs/offline")
     torch.set_num_threads(1)
-    out = Path(args.out)
-    file = out / f"episodes-{args.seed}.npz"
+    output_dir = Path(args.output_dir)
+    file = output_dir / f"episodes-{args.seed}.npz"
     print(f"{machine()}, seed {args.seed}; {EPISODES} episodes each, from the seed {TEST}")
     episodes = recording(file, args.seed)
     returns = np.array([episode.rewards.sum() for episode in episodes])
@@ -103,7 +103,7 @@ def main() -> None:
     random_episodes = record_episodes(Environment(ENV), lambda trajectory: int(rng.integers(2)), EPISODES, TEST)
     lines.append(line("random policy", [float(episode.rewards.sum()) for episode in random_episodes], 0))
     for name, recipe in METHODS.items():
-        folder = out / f"{name.replace(' ', '-')}-{args.seed}"
+        folder = output_dir / f"{name.replace(' ', '-')}-{args.seed}"
         recipe = RECIPE | recipe | {"data": [file], "minutes": args.minutes, "seed": args.seed}
         loaded: Any = trained("decide", folder, recipe, more)
         for target in TARGET_RETURNS if "returns" in recipe else (None,):

@@ -1,6 +1,6 @@
 """The page of a large model: 12 layers of 12 heads that read 128 tokens, how large it is and how fast it opens.
 
-    python benchmarks/page.py [--rounds 7] [--out runs/page]
+    python benchmarks/page.py [--rounds 7] [--output-dir runs/page]
 
 The model has the shape of GPT-2 small and has learnt nothing: the page of a trained one holds as many numbers. To open
 is all from the command to a drawn page, in a Chromium that runs already; needs Chromium.
@@ -29,22 +29,22 @@ DRAWN = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame((
 def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--out", type=Path, default=Path("runs/page"))
+    parser.add_argument("--output-dir", type=Path, default=Path("runs/page"))
     given = parser.parse_args()
     if not installed():
         parser.error("there is no Chromium to open it with")
-    run, page, data = given.out / "run", given.out / "look.html", given.out / "text.txt"
-    given.out.mkdir(parents=True, exist_ok=True)
+    run, page, data = given.output_dir / "run", given.output_dir / "look.html", given.output_dir / "text.txt"
+    given.output_dir.mkdir(parents=True, exist_ok=True)
     data.write_text("\n".join(stories.stories(20)), encoding="utf-8")
-    sizes = "--model gpt --size gpt2 --pieces characters --context 128 --batch-tokens 256 --steps 1 --checks 1"
+    sizes = "--model gpt --size gpt2 --pieces characters --context 128 --batch-tokens 256 --steps 1 --evals 1"
     if not (run / "README.md").exists() and regard(
-        ["train", "write", "--data", str(data), "--out", str(run), *sizes.split()]
+        ["train", "write", "--data", str(data), "--output-dir", str(run), *sizes.split()]
     ):
         raise SystemExit(1)
     text = " ".join(stories.stories(1)[0].split())[: TOKENS - 1]
-    if regard(["look", str(run), text, "--out", str(page)]):
+    if regard(["look", str(run), text, "--output", str(page)]):
         raise SystemExit(1)
-    browser, seconds = Browser(given.out), []
+    browser, seconds = Browser(given.output_dir), []
     for _ in range(given.rounds):
         began = time.perf_counter()
         browser.visit(page.resolve())

@@ -1,6 +1,6 @@
 """The bundled paths: how many bonds lie between two marked atoms? With the bias of bonds and distances, and without it.
 
-    python benchmarks/paths.py [--minutes 3] [--out runs/paths] [any other option of regard train regress]
+    python benchmarks/paths.py [--minutes 3] [--output-dir runs/paths] [options of regard train regress]
 
 An answer is right if it is nearest to the true number. Beside it: always the commonest length.
 """
@@ -18,12 +18,12 @@ from regard.tasks.bonds import bundled_paths
 
 def main() -> None:
     given, more = options(str(__doc__), 3, "runs/paths")
-    out = Path(given.out)
+    output_dir = Path(given.output_dir)
     rows = [*bundled_paths()["test"]]
     wanted = [row.value for row in rows]
     print(f"{machine()}, seed {given.seed}")
     for name, how in (("with", {}), ("without", {"no-bias": True})):
-        folder = out / name
+        folder = output_dir / name
         recipe = {"model": "graph", "minutes": given.minutes, "seed": given.seed}
         loaded = trained("regress", folder, recipe | how, more)
         said = [float(answer) for answer in loaded([row.text for row in rows])]

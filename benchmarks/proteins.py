@@ -1,6 +1,6 @@
 """Secondary structure of proteins, from scratch: helix, strand or coil for every residue (Q3), from the sequence alone.
 
-    python benchmarks/proteins.py [--minutes 10] [--pretrain M] [--out runs/proteins] [any option of regard train tag]
+    python benchmarks/proteins.py [--minutes 10] [--pretrain M] [--output-dir runs/proteins] [options of train tag]
 
 The chains of NetSurfP-2.0 (Klausen et al. 2019) as FLIP (Dallago et al. 2021) has them: 9,712 to learn from, 1,080 to
 choose by, 364 to test on; residues that were not resolved count for nothing. With --pretrain the same body also guesses
@@ -21,8 +21,8 @@ from recipes import machine, seconds, trained
 
 DATA = SHARED / "protein_ss" / "splits.zip"
 BODY = {"model": "chain"}
-TAG = {"checks": 8}
-FROM = {"rate": 0.0067}  # that of a run from scratch, so that only the start differs
+TAG = {"evals": 8}
+FROM = {"lr": 0.0067}  # that of a run from scratch, so that only the start differs
 
 
 def main() -> None:
@@ -30,18 +30,18 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10, help="of tag, each run")
     parser.add_argument("--pretrain", type=float, default=0, help="minutes of fill before a second run; 0 for none")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=Path("runs/proteins"))
+    parser.add_argument("--output-dir", type=Path, default=Path("runs/proteins"))
     given, more = parser.parse_known_args()
-    files = written(given.out / "data")
+    files = written(given.output_dir / "data")
     learnt = {"data": files["train"], "valid": files["valid"], "minutes": given.minutes, "seed": given.seed} | TAG
     starts: dict[str, dict[str, Any]] = {"from scratch": BODY}
     if given.pretrain:
         chains = {"data": files["train"][:1], "valid": files["valid"][:1], "seed": given.seed}
-        trained("fill", given.out / "fill", chains | BODY | {"minutes": given.pretrain}, [])
-        starts["from fill"] = {"from": given.out / "fill"} | FROM
+        trained("fill", given.output_dir / "fill", chains | BODY | {"minutes": given.pretrain}, [])
+        starts["from fill"] = {"from": given.output_dir / "fill"} | FROM
     print(f"{machine()}, seed {given.seed}")
     for name, start in starts.items():
-        folder = given.out / name.replace(" ", "-")
+        folder = given.output_dir / name.replace(" ", "-")
         loaded = trained("tag", folder, learnt | start, more)
         rows = loaded.rows(map(str, files["test"]))
         q3 = loaded.task.score(loaded.model, rows)["accuracy"]

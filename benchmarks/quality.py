@@ -1,6 +1,6 @@
 """What int8 costs in quality, for models that were trained: BLEU, perplexity, cosines; beside llama.cpp's rounding.
 
-    python benchmarks/quality.py [--minutes 8] [--out runs/quality] [--only translate write embed] [--examples 1000]
+    python benchmarks/quality.py [--minutes 8] [--output-dir runs/quality] [--only translate ...] [--examples 1000]
 
 translate   Transformer `tiny` on Multi30k; BLEU with beam 4 and perplexity on test_2016_flickr
 write       LLaMA `tiny` on WikiText-2; perplexity on its test set
@@ -58,14 +58,14 @@ def variants(folder: Path) -> dict[str, Loaded]:
     )
 
 
-def translate(out: Path, minutes: float, count: int) -> dict[str, str]:
+def translate(output_dir: Path, minutes: float, count: int) -> dict[str, str]:
     """What each loses, told."""
     data = SHARED / "multi30k"
     files = {part: [f"{data}/{part}.{language}.gz" for language in ("en", "de")] for part in ("train", "val")}
     recipe = {"data": files["train"], "valid": files["val"], "minutes": minutes, "dropout": 0.2, "vocab": 4000}
-    trained("translate", out / "multi30k", recipe | {"check-examples": 200, "checks": 3}, [])
+    trained("translate", output_dir / "multi30k", recipe | {"eval-examples": 200, "evals": 3}, [])
     pairs = multi30k("test_2016_flickr")[:count]
-    found = {name: one.task.score(one.model, pairs, BEAM) for name, one in variants(out / "multi30k").items()}
+    found = {name: one.task.score(one.model, pairs, BEAM) for name, one in variants(output_dir / "multi30k").items()}
     losses = {}
     for name, scores in found.items():
         unchanged = sum(a == b for a, b in zip(scores["answers"], found["plain"]["answers"], strict=True)) / len(pairs)
@@ -77,12 +77,12 @@ def translate(out: Path, minutes: float, count: int) -> dict[str, str]:
     return losses
 
 
-def write(out: Path, minutes: float) -> dict[str, str]:
-    wiki = {part: [wikitext(part, out / "wiki")] for part in ("train", "valid", "test")}
-    recipe = {"data": wiki["train"], "valid": wiki["valid"], "minutes": minutes, "model": "llama", "checks": 2}
-    trained("write", out / "wikitext", recipe, [])
+def write(output_dir: Path, minutes: float) -> dict[str, str]:
+    wiki = {part: [wikitext(part, output_dir / "wiki")] for part in ("train", "valid", "test")}
+    recipe = {"data": wiki["train"], "valid": wiki["valid"], "minutes": minutes, "model": "llama", "evals": 2}
+    trained("write", output_dir / "wikitext", recipe, [])
     found: dict[str, Any] = {}
-    for name, one in variants(out / "wikitext").items():
+    for name, one in variants(output_dir / "wikitext").items():
         rows = one.rows([str(file) for file in wiki["test"]])
         found[name] = one.task.score(one.model, rows)
         print(f"write     {name:<16} {apart(found[name], found['plain'])}", flush=True)
@@ -114,10 +114,10 @@ def main() -> None:
     given, more = options(str(__doc__), 8, "runs/quality", ("translate", "write", "embed"))
     count = int(more[more.index("--examples") + 1]) if "--examples" in more else 1000
     print(machine())
-    out = Path(given.out)
+    output_dir = Path(given.output_dir)
     works = {
-        "translate": ("BLEU, Multi30k", lambda: translate(out, given.minutes, count)),
-        "write": ("perplexity, WikiText-2", lambda: write(out, given.minutes)),
+        "translate": ("BLEU, Multi30k", lambda: translate(output_dir, given.minutes, count)),
+        "write": ("perplexity, WikiText-2", lambda: write(output_dir, given.minutes)),
         "embed": ("smallest cosine, MiniLM-L6", lambda: embed(count)),
     }
     rows = {works[name][0]: works[name][1]() for name in given.only}

@@ -12,14 +12,18 @@ import torch
 
 from regard.cli.train import main as train
 from regard.load import Loaded, load
-from regard.training.run import Run
+from regard.training.run_folder import RunFolder
 
 
-def options(about: str, minutes: float, out: str, only: Sequence[str] = ()) -> tuple[argparse.Namespace, list[str]]:
-    """--minutes, --out and --seed, and whatever else is meant for regard train."""
+def options(
+    about: str, minutes: float, output_dir: str, only: Sequence[str] = ()
+) -> tuple[argparse.Namespace, list[str]]:
+    """--minutes, --output-dir and --seed, and whatever else is meant for regard train."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=minutes, help="of training, each run")
-    parser.add_argument("--out", default=out, help="folder of the runs; a finished one is measured, not trained again")
+    parser.add_argument(
+        "--output-dir", default=output_dir, help="folder of the runs; a finished one is measured, not trained again"
+    )
     parser.add_argument("--seed", type=int, default=1)
     if only:
         parser.add_argument("--only", nargs="+", default=only, choices=only, help="of the parts of this benchmark")
@@ -29,7 +33,7 @@ def options(about: str, minutes: float, out: str, only: Sequence[str] = ()) -> t
 def trained(task: str, folder: Path, recipe: Mapping[str, Any], more: list[str]) -> Loaded:
     """A finished run in `folder`. Values of the recipe are texts, numbers, lists of files, or True."""
     if not (folder / "README.md").exists():
-        args = [task, "--out", str(folder)]
+        args = [task, "--output-dir", str(folder)]
         for name, value in recipe.items():
             args.append(f"--{name}")
             args += [] if value is True else [str(v) for v in value] if isinstance(value, list) else [str(value)]
@@ -40,7 +44,7 @@ def trained(task: str, folder: Path, recipe: Mapping[str, Any], more: list[str])
 
 def seconds(folder: Path) -> float:
     """That the steps of a run took."""
-    return float(sum(line["seconds"] for line in Run(folder).metrics() if "seconds" in line))
+    return float(sum(line["seconds"] for line in RunFolder(folder).metrics() if "seconds" in line))
 
 
 def machine() -> str:

@@ -1,6 +1,6 @@
 """Multi30k, English to German: an LSTM without attention, with attention, and the Transformer, in equal minutes.
 
-    python benchmarks/recurrent.py [--minutes 20] [--only Transformer] [--out runs/recurrent]
+    python benchmarks/recurrent.py [--minutes 20] [--only Transformer] [--output-dir runs/recurrent]
 
 Test BLEU is sacreBLEU's, raw and cased, beam 5, on test_2016_flickr.
 """
@@ -13,10 +13,10 @@ from corpus import SHARED
 from recipes import machine, options, seconds, trained
 
 from regard.tasks.translating import Translating
-from regard.training.loop import parameters
+from regard.training.loop import num_parameters
 
 DATA = SHARED / "multi30k"
-COMMON = {"vocab": 4000, "dropout": 0.2, "batch-tokens": 3072, "checks": 5, "check-examples": 300}
+COMMON = {"vocab": 4000, "dropout": 0.2, "batch-tokens": 3072, "evals": 5, "eval-examples": 300}
 MODELS = {
     "LSTM without attention": {"model": "recurrent", "size": "small", "no-attention": True},
     "LSTM with attention": {"model": "recurrent", "size": "small"},
@@ -34,11 +34,11 @@ def main() -> None:
     for name, body in MODELS.items():
         if name not in given.only:
             continue
-        folder = Path(given.out) / name.replace(" ", "-").lower()
+        folder = Path(given.output_dir) / name.replace(" ", "-").lower()
         recipe = {"data": files("train"), "valid": files("val"), "minutes": given.minutes, "seed": given.seed}
         loaded = trained("translate", folder, COMMON | body | recipe, more)
         scores = loaded.task.score(loaded.model, loaded.rows(files("test_2016_flickr")), Translating(beam=5))
-        size = f"{parameters(loaded.model) / 1e6:.1f} M parameters"
+        size = f"{num_parameters(loaded.model) / 1e6:.1f} M parameters"
         print(f"{name:<24}{size:<20}{seconds(folder) / 60:5.1f} minutes   BLEU {scores['bleu']:.1f}", flush=True)
 
 

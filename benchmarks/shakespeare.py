@@ -1,6 +1,6 @@
 """tinyshakespeare by characters: nanoGPT's recipe for a CPU, written plainly, and ours in parts of its time.
 
-    python benchmarks/shakespeare.py [--shares 0.125 0.25 1] [--rounds 1] [--out runs/shakespeare]
+    python benchmarks/shakespeare.py [--shares 0.125 0.25 1] [--rounds 1] [--output-dir runs/shakespeare]
 
 Both are measured in the same way: mean loss over the whole last tenth of the text, in windows of 64 characters. The
 time is that of the training steps alone, of both.
@@ -23,10 +23,10 @@ from torch import Tensor
 import regard
 
 WINDOW = 64
-RECIPE = {"pieces": "characters", "context": 64, "model": "nano", "dim": 128, "heads": 4, "warmup": 20}
+RECIPE = {"pieces": "characters", "context": 64, "model": "nano", "dim": 128, "heads": 4, "warmup_steps": 20}
 # The shorter the time, the smaller the model and its batches.
-SHORT = {"layers": 2, "hidden": 512, "batch_tokens": 768, "rate": 0.006, "average": 0.98}
-LONG = {"layers": 4, "hidden": 384, "batch_tokens": 1024, "rate": 0.005, "average": 0.99}
+SHORT = {"layers": 2, "hidden": 512, "batch_tokens": 768, "lr": 0.006, "ema": 0.98}
+LONG = {"layers": 4, "hidden": 384, "batch_tokens": 1024, "lr": 0.005, "ema": 0.99}
 TRIAL = 60  # steps, to know how long one takes
 
 
@@ -47,31 +47,29 @@ def peer(train: str, valid: str, seed: int) -> tuple[float, float]:
 
 
 def ours(
-    files: dict[str, Path], valid: str, budget: float, size: dict[str, float], out: Path, seed: int
+    files: dict[str, Path], valid: str, budget: float, size: dict[str, float], output_dir: Path, seed: int
 ) -> tuple[float, float]:
     """Trained for `budget` seconds, as near as can be planned."""
-    how = (
-        RECIPE | size | {"data": files["train"], "valid": files["valid"], "overwrite": True, "checks": 1, "seed": seed}
-    )
-    trial = [step.seconds for step in regard.train("write", **how, steps=TRIAL, out=out)]
+    how = RECIPE | size | {"data": files["train"], "valid": files["valid"], "overwrite": True, "evals": 1, "seed": seed}
+    trial = [step.seconds for step in regard.train("write", **how, steps=TRIAL, output_dir=output_dir)]
     steps = int(budget / np.median(trial))
-    for _ in regard.train("write", **how, steps=steps, out=out):
+    for _ in regard.train("write", **how, steps=steps, output_dir=output_dir):
         pass
-    loaded = regard.load(out)
+    loaded = regard.load(output_dir)
     ids = torch.tensor(loaded.tokenizer.encode([valid])[0])
-    return seconds(out), loss_of(lambda x: loaded.model.head(loaded.model.body(x)), ids)
+    return seconds(output_dir), loss_of(lambda x: loaded.model.head(loaded.model.body(x)), ids)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shares", type=float, nargs="+", default=[0.125, 0.25, 1.0], help="of the peer's time")
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=Path("runs/shakespeare"))
+    parser.add_argument("--output-dir", type=Path, default=Path("runs/shakespeare"))
     given = parser.parse_args()
     text = (SHARED / "tinyshakespeare" / "input.txt").read_text()
     train, valid = text[: int(0.9 * len(text))], text[int(0.9 * len(text)) :]
-    files = {"train": given.out / "train.txt", "valid": given.out / "valid.txt"}
-    given.out.mkdir(parents=True, exist_ok=True)
+    files = {"train": given.output_dir / "train.txt", "valid": given.output_dir / "valid.txt"}
+    given.output_dir.mkdir(parents=True, exist_ok=True)
     files["train"].write_text(train)
     files["valid"].write_text(valid)
     print(machine())
@@ -80,7 +78,7 @@ def main() -> None:
         print(f"seed {seed}: plain GPT, nanoGPT's recipe: loss {loss:.3f} after {took:.1f} s of training", flush=True)
         for share in given.shares:
             mine, better = ours(
-                files, valid, took * share, SHORT if share <= 0.5 else LONG, given.out / f"run-{share:g}", seed
+                files, valid, took * share, SHORT if share <= 0.5 else LONG, given.output_dir / f"run-{share:g}", seed
             )
             print(f"seed {seed}: ours, {share:g} of that time: loss {better:.3f} after {mine:.1f} s", flush=True)
 

@@ -61,10 +61,10 @@ def words(vocab: int, texts: Iterable[str], layout: Layout) -> Tokenizer:
     return Tokenizer(engine, layout.roles)
 
 
-def folder_of(shape: str, out: Path, texts: Iterable[str] = (), **other: Any) -> Path:
+def folder_of(shape: str, output_dir: Path, texts: Iterable[str] = (), **other: Any) -> Path:
     """The folder of such a model; one that is there is taken as it is."""
     task_name, family, sizes = SHAPES[shape]
-    folder = out / shape
+    folder = output_dir / shape
     if (folder / "model.safetensors").exists():
         return folder
     sizes = sizes | other

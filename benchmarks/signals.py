@@ -1,6 +1,6 @@
 """Ask a run to stop: Ctrl-C or SIGTERM at any moment, once or twice, go on until it is done, and compare the bits.
 
-    python benchmarks/signals.py [--signals 100] [--out runs/signals]
+    python benchmarks/signals.py [--signals 100] [--output-dir runs/signals]
 
 one signal   finishes the step, saves, prints the command to go on, leaves with 130 or 143; no step is lost
 two signals  leaves at once; the saves that were whole still are, or newer ones
@@ -29,7 +29,7 @@ import torch
 from kill import PHASES, REACH, Moment, command, drawn, forked, reached, result, undisturbed, warm, watched
 
 from regard.cli import main
-from regard.training.save import damage, saves
+from regard.training.checkpoint import find_damage, list_checkpoints
 
 LONGEST = 0.5  # seconds from the first step to the first signal
 AT_ONCE = 0.4  # share of the second signals that do not wait for a save
@@ -88,10 +88,10 @@ def live(work: Callable[[], int], sign: signal.Signals, moments: list[Moment], s
 
 def newest(run: Path) -> int:
     """The step of the newest save if that is whole, -1 if it is not, 0 if there is none."""
-    found = saves(run)
+    found = list_checkpoints(run)
     if not found:
         return 0
-    return -1 if damage(found[0]) else int(found[0].name.removeprefix("step-"))
+    return -1 if find_damage(found[0]) else int(found[0].name.removeprefix("step-"))
 
 
 def logged(run: Path) -> int:
@@ -154,12 +154,12 @@ def cli() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--signals", type=int, default=100)
     parser.add_argument("--task", default="translate")
-    parser.add_argument("--out", type=Path, default=Path("runs/signals"))
+    parser.add_argument("--output-dir", type=Path, default=Path("runs/signals"))
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    warm(given.out)
-    tallies, ended, differ = stopped(given.task, given.signals, given.out, random.Random(given.seed))
+    warm(given.output_dir)
+    tallies, ended, differ = stopped(given.task, given.signals, given.output_dir, random.Random(given.seed))
     for times, what, does in (
         (1, "Ctrl-C or SIGTERM", "finished the step, saved it, said how to go on, left with 130 or 143"),
         (2, "the same twice", "left at once, the last save whole"),

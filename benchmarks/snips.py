@@ -1,6 +1,6 @@
 """SNIPS, from scratch: slots by `tag` (span F1) and intents by `classify` (accuracy), on the test set.
 
-    python benchmarks/snips.py [--minutes 8] [--out runs/snips]
+    python benchmarks/snips.py [--minutes 8] [--output-dir runs/snips]
 
 Beside it, from scratch: slot-gated attention 88.8 / 97.0 (Goo et al. 2018); with BERT: 97.0 / 98.6 (Chen et al. 2019).
 """
@@ -15,10 +15,10 @@ from recipes import machine, options, seconds, trained
 DATA = SHARED / "snips"
 SLOTS, INTENTS = "seq.out", "label"
 RECIPES = {
-    "tag": {"model": "recurrent", "size": "small", "dropout": 0.4, "checks": 8},
+    "tag": {"model": "recurrent", "size": "small", "dropout": 0.4, "evals": 8},
     "classify": {
         "model": "recurrent", "size": "small", "dropout": 0.4, "smoothing": 0.1, "pooling": "attention", "vocab": 2000,
-        "checks": 8,
+        "evals": 8,
     },
 }  # fmt: skip
 
@@ -32,7 +32,7 @@ def main() -> None:
     print(f"{machine()}, seed {given.seed}")
     for task, answers, score in (("tag", SLOTS, "f1"), ("classify", INTENTS, "accuracy")):
         recipe = RECIPES[task] | {"data": files("train", answers), "valid": files("valid", answers)}
-        folder = Path(given.out) / task
+        folder = Path(given.output_dir) / task
         loaded = trained(task, folder, recipe | {"minutes": given.minutes, "seed": given.seed}, more)
         scores = loaded.task.score(loaded.model, loaded.rows(files("test", answers)))
         print(f"{task}: {score} on test {scores[score]:.2f} after {seconds(folder) / 60:.1f} minutes of training")

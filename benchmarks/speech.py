@@ -1,6 +1,6 @@
 """Spoken digits (FSDD): accuracy on the official test set, and on every speaker of whom nothing was learnt.
 
-    python benchmarks/speech.py [--minutes 3] [--only official theo ...] [--out runs/speech]
+    python benchmarks/speech.py [--minutes 3] [--only official theo ...] [--output-dir runs/speech]
 
 Beside it: random splits 95.7 to 99.3 in the literature; a small Transformer encoder tried for a minute 97.3, and 90.2
 with the speaker theo left out. --minutes is of each of seven runs.
@@ -21,10 +21,10 @@ def main() -> None:
     print(f"{machine()}, seed {given.seed}")
     left_out = []
     for name in given.only:
-        data = Path(given.out).parent / "speech-data" / name
+        data = Path(given.output_dir).parent / "speech-data" / name
         files = official(data) if name == "official" else without(data, name)
         recipe = {"data": [files["train"]], "valid": [files["valid"]], "minutes": given.minutes, "seed": given.seed}
-        folder = Path(given.out) / name
+        folder = Path(given.output_dir) / name
         loaded = trained("classify", folder, RECIPE | recipe, more)
         found = loaded.task.score(loaded.model, loaded.rows([str(files["test"])]))["accuracy"]
         left_out += [found] if name != "official" else []

@@ -1,6 +1,6 @@
 """How soon the first token comes, and how much memory it takes: a cold `regard run` on GPT-2 small, random weights.
 
-    python benchmarks/start.py [--rounds 7] [--out runs/speed]
+    python benchmarks/start.py [--rounds 7] [--output-dir runs/speed]
 
 Every round is a process of its own. The clock runs from the moment PyTorch is imported until one token is written; the
 kernels were compiled and kept by an earlier use. Memory is the peak of a process that writes 32 tokens, above what
@@ -42,9 +42,9 @@ def first_token(folder: Path, speed: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--out", type=Path, default=Path("runs/speed"))
+    parser.add_argument("--output-dir", type=Path, default=Path("runs/speed"))
     given = parser.parse_args()
-    folder = folder_of("gpt2", given.out)
+    folder = folder_of("gpt2", given.output_dir)
     print(machine())
     rounded = folder.with_name("gpt2-int8")
     if not rounded.exists():

@@ -1,6 +1,6 @@
 """Parts of speech on UD English EWT, from scratch: accuracy of UPOS on the test set after some minutes of training.
 
-    python benchmarks/tag.py [--minutes 10] [--out runs/ewt] [any other option of regard train tag]
+    python benchmarks/tag.py [--minutes 10] [--output-dir runs/ewt] [options of regard train tag]
 
 Everything is chosen on dev. Published, with word vectors from much more text: 95.4 (Stanza, from raw text).
 """
@@ -14,14 +14,14 @@ from recipes import machine, options, seconds, trained
 
 DATA = SHARED / "ud_english_ewt"
 RECIPE = {
-    "model": "recurrent", "size": "small", "dropout": 0.4, "checks": 8,
+    "model": "recurrent", "size": "small", "dropout": 0.4, "evals": 8,
     "data": [DATA / "en_ewt-ud-train.conllu.gz"], "valid": [DATA / "en_ewt-ud-dev.conllu.gz"],
 }  # fmt: skip
 
 
 def main() -> None:
     given, more = options(str(__doc__), 10, "runs/ewt")
-    folder = Path(given.out)
+    folder = Path(given.output_dir)
     loaded = trained("tag", folder, RECIPE | {"minutes": given.minutes, "seed": given.seed}, more)
     scores = loaded.task.score(loaded.model, loaded.rows([str(DATA / "en_ewt-ud-test.conllu.gz")]))
     print(f"{machine()}, seed {given.seed}")

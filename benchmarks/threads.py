@@ -97,7 +97,7 @@ def cli() -> int:
     given = parser.parse_args()
     from test_every_task import how_of, job_of, raw
 
-    from regard.training.train import carry_out
+    from regard.training.job import run_training
 
     torch.set_num_threads(2)
     each, bad = math.ceil(given.calls / len(MODELS) / len(SPEEDS)), 0
@@ -107,7 +107,7 @@ def cli() -> int:
         for task, model in MODELS:
             at = Path(room) / f"{task}-{model}"
             job = job_of(task, model, at)
-            [*carry_out(job)]
+            [*run_training(job)]
             runs.append((f"{task} {model}", job.run.folder, raw(task, model, at), how_of(job)))
         for speed, name in SPEEDS.items():
             wrong = 0

@@ -1,6 +1,6 @@
 """Tox21, twelve tests of toxicity with gaps, from scratch: ROC-AUC on molecules with scaffolds that were never seen.
 
-    python benchmarks/tox21.py [--minutes 4] [--out runs/tox21] [any other option of regard train classify]
+    python benchmarks/tox21.py [--minutes 4] [--output-dir runs/tox21] [options of regard train classify]
 
 Split by Bemis-Murcko scaffold, 80/10/10, the largest groups first, as deepchem does. The weights are those that were
 best on valid. Beside it (deepchem's own list, on valid): graph convolutions 73.2, fingerprints and an MLP 70.3,
@@ -49,10 +49,10 @@ def written(folder: Path) -> tuple[dict[str, Path], list[str]]:
 
 def main() -> None:
     given, more = options(str(__doc__), 4, "runs/tox21")
-    out = Path(given.out)
-    files, fields = written(out.parent / "tox21-data")
+    output_dir = Path(given.output_dir)
+    files, fields = written(output_dir.parent / "tox21-data")
     recipe = {"data": [files["train"]], "valid": [files["valid"]], "fields": fields}
-    loaded = trained("classify", out, RECIPE | recipe | {"minutes": given.minutes, "seed": given.seed}, more)
+    loaded = trained("classify", output_dir, RECIPE | recipe | {"minutes": given.minutes, "seed": given.seed}, more)
     print(f"{machine()}, seed {given.seed}")
     for part in ("valid", "test"):
         rows = loaded.rows([str(files[part])], tuple(fields), skip_bad=True)
@@ -61,7 +61,7 @@ def main() -> None:
         score = loaded.task.score(loaded.model, rows)["roc_auc"]
         print(f"{part}: mean ROC-AUC {score:.2f} over {len(fields) - 1} labels, {len(rows)} molecules", end="")
         print(f", without {left} of atoms never seen" if left else "")
-    print(f"{seconds(out) / 60:.1f} minutes of training")
+    print(f"{seconds(output_dir) / 60:.1f} minutes of training")
 
 
 if __name__ == "__main__":

@@ -28,8 +28,8 @@ from regard.data.tokens import Tokenizer
 from regard.models.transformer import SIZES, Transformer, TransformerConfig
 from regard.parts.positions import sinusoids
 from regard.tasks.translate import Translate
-from regard.training.loop import Plan, Progress
-from regard.training.loop import learn as learn_steps
+from regard.training.loop import Progress, TrainOptions
+from regard.training.loop import train_steps as learn_steps
 
 TOKENS = 4096
 TURNS = 6
@@ -37,9 +37,9 @@ TURNS = 6
 
 def ours(task: Translate, examples: Any, dropout: float) -> Iterator[int]:
     config = TransformerConfig(vocab=len(task.tokenizer), dropout=dropout, **SIZES["tiny"])
-    plan = Plan(steps=10**6, rate=0.001, warmup=100, batch_tokens=TOKENS)
-    progress = Progress.new(task.head(Transformer(config)), plan)
-    for step in learn_steps(progress, task, examples, plan):
+    train_options = TrainOptions(steps=10**6, lr=0.001, warmup_steps=100, batch_tokens=TOKENS)
+    progress = Progress.new(task.head(Transformer(config)), train_options)
+    for step in learn_steps(progress, task, examples, train_options):
         yield step.count
 
 

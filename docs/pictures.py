@@ -7,9 +7,9 @@ python docs/pictures.py --lab recall depth         of these experiments only
 
 regard demo && regard train classify --model vit && regard train match && regard train predict &&
 regard train decide --returns
-regard train predict --env CartPole-v1 --out runs/cart
-regard train tag --model chain --out runs/tag-chain
-regard train regress --model graph --out runs/paths
+regard train predict --env CartPole-v1 --output-dir runs/cart
+regard train tag --model chain --output-dir runs/tag-chain
+regard train regress --model graph --output-dir runs/paths
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from regard.rl.sequence_policy import SequencePolicy, play_in_parallel
 from regard.tasks.decide import Wishes
 from regard.tasks.rollout import rolled
 from regard.training import schedule
-from regard.training.run import Run
+from regard.training.run_folder import RunFolder
 from regard.view import render_cartpole
 from regard.view.alignment import save_alignment
 from regard.view.attention_rollout import pooling_weights, rollout
@@ -135,10 +135,10 @@ def schedules(file: Path) -> None:
     number = range(steps)
     figure = Figure(figsize=(7, 2.8), layout="constrained")
     axes = figure.subplots()
-    axes.plot(number, [schedule.decay(n, steps, warmup, 0.6) for n in number], label="decay")
-    axes.plot(number, [schedule.inverse_square_root(n, warmup) for n in number], label="inverse-square-root")
+    axes.plot(number, [schedule.wsd(n, steps, warmup, 0.6) for n in number], label="wsd")
+    axes.plot(number, [schedule.inverse_sqrt(n, warmup) for n in number], label="inverse-sqrt")
     axes.set_xlabel(f"step of {steps}, {warmup} of them warm-up")
-    axes.set_ylabel("share of --rate")
+    axes.set_ylabel("share of --lr")
     axes.grid(alpha=0.3)
     axes.legend()
     figure.savefig(file, dpi=100)
@@ -493,7 +493,7 @@ def acting(folder: Path, file: Path) -> None:
             break
     figure = Figure(figsize=(7, 5.2), layout="constrained")
     returns, *stills = (figure.add_subplot(place) for place in spots(figure))
-    plot_returns(returns, Run(folder).metrics())
+    plot_returns(returns, RunFolder(folder).metrics())
     for axes, number in zip(stills, (0, 20, 40, 60, 80, 99), strict=True):
         axes.imshow(render_cartpole.as_image(states[number]), cmap="gray")
         axes.set_title(f"step {number + 1}")
@@ -511,7 +511,7 @@ def of_runs(runs: Path) -> None:
     if (runs / "cart").exists():
         acting(runs / "cart", HERE / "acting.png")
     if (runs / "demo").exists():
-        loss_curve(Run(runs / "demo").metrics(), HERE / "loss.png")
+        loss_curve(RunFolder(runs / "demo").metrics(), HERE / "loss.png")
     for run, picture, draw in (
         ("demo", "alignment", aligned),
         ("demo", "lens", lens),

@@ -33,7 +33,7 @@ from regard.parts.heads import NOT_FINITE, Model
 from regard.purpose import agreed, answers_of, read_task, write_task
 from regard.tasks import TASKS
 from regard.tasks.task import Answer, Task
-from regard.training.settings import must_suit, options_of
+from regard.training.settings import check_option, options_of
 
 Found = TypeVar("Found")
 
@@ -111,7 +111,7 @@ class Loaded:
         known = options_of(ways)
         for name, value in how.items():
             choose("way of answering", name, known)
-            must_suit(name, value, known[name].kind)
+            check_option(name, value, known[name].kind)
         usual = self.task.way_defaults(getattr(self.task, "generation", None))
         return self.predict(only_texts(texts), ways(**{**usual, **how}))
 

@@ -76,12 +76,12 @@ def small_run(pairs_file, small, tmp_path_factory):
         "translate",
         "--data",
         str(pairs_file),
-        "--out",
+        "--output-dir",
         str(folder),
         "--steps",
         "40",
         "--batch-tokens",
         "300",
     ]
-    assert main([*args, "--rate", "0.02", "--checks", "2", "--held-out", "0.02", *small]) == 0
+    assert main([*args, "--lr", "0.02", "--evals", "2", "--held-out", "0.02", *small]) == 0
     return folder

@@ -10,7 +10,7 @@ import pytest
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 import calls  # noqa: E402
 
-from regard.training.save import keep_newest, save_folder  # noqa: E402
+from regard.training.checkpoint import keep_newest, save_folder  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not shutil.which("strace"), reason="there is no strace here")
 

@@ -11,16 +11,16 @@ from importlib import import_module
 
 import pytest
 
-from regard.cli import VERBS, main, source
+from regard.cli import VERBS, main, static_options
 from regard.cli.check import read_texts
 from regard.cli.help import DOCUMENTS, GROUPS, PLAYING
+from regard.cli.input_texts import as_they_come, lines_of
 from regard.cli.options import parse
-from regard.cli.texts import as_they_come, lines_of
 from regard.data.documents import Documents
 from regard.data.files import Files, as_in_training
 from regard.models import MODELS
 from regard.tasks import TASKS
-from regard.training.loop import Plan
+from regard.training.loop import TrainOptions
 from regard.training.settings import options, options_of
 
 
@@ -95,10 +95,10 @@ def german(tmp_path_factory):
     text = "".join(f"{row}\r\n" for row in ["Wie ist es?;Nummer;Wörter", *rows])
     (folder / "a.csv").write_bytes(text.encode("cp1252"))
     (folder / "utf8.csv").write_bytes(text.encode())
-    small = "--dim 8 --hidden 16 --context 16 --steps 2 --checks 1 --model pooled --pieces characters"
+    small = "--dim 8 --hidden 16 --context 16 --steps 2 --evals 1 --model pooled --pieces characters"
     fields = ["--fields", "Wie ist es?", "Wörter"]
     args = ["train", "classify", "--data", folder / "a.csv", "--encoding", "cp1252", *fields, *small.split()]
-    assert main([str(arg) for arg in (*args, "--out", folder / "run")]) == 0
+    assert main([str(arg) for arg in (*args, "--output-dir", folder / "run")]) == 0
     return folder
 
 
@@ -187,7 +187,7 @@ def test_a_folder_of_pictures_or_sounds_suggests_a_model(args, names, says, caps
     for name in names:
         (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "data" / name).touch()
-    code, _, err = run(capsys, "train", *args.split(), "--data", tmp_path / "data", "--out", tmp_path / "run")
+    code, _, err = run(capsys, "train", *args.split(), "--data", tmp_path / "data", "--output-dir", tmp_path / "run")
     assert code == 2
     assert re.search(says, err)
 
@@ -214,15 +214,15 @@ def test_help_is_read_from_the_source_as_it_is():
     """Every dataclass that help shows without importing it has the options, types, defaults and texts of the class."""
     groups = {group for groups in GROUPS.values() for group in groups} | {PLAYING, DOCUMENTS}
     for module, name in groups:
-        assert source.options(module, name) == options_of(getattr(import_module(module), name)), (module, name)
-    assert [*source.tasks()] == [*TASKS]
-    for name, place in source.tasks().items():
-        module, node = source.ways(place)
-        assert source.options(module, node.name) == options_of(TASKS[name].ways), name
-        assert source.value(source.attribute(place, "about")) == TASKS[name].about
-        assert source.value(source.attribute(place, "acts")) == TASKS[name].acts
+        assert static_options.options(module, name) == options_of(getattr(import_module(module), name)), (module, name)
+    assert [*static_options.tasks()] == [*TASKS]
+    for name, place in static_options.tasks().items():
+        module, node = static_options.ways(place)
+        assert static_options.options(module, node.name) == options_of(TASKS[name].ways), name
+        assert static_options.value(static_options.attribute(place, "about")) == TASKS[name].about
+        assert static_options.value(static_options.attribute(place, "acts")) == TASKS[name].acts
         reads_documents = Documents in TASKS[name].groups(TASKS[name].asks[0])
-        assert source.mentions(place, "groups", "Documents") == reads_documents
+        assert static_options.mentions(place, "groups", "Documents") == reads_documents
     assert GROUPS.keys() | {"train", "lab", "models", "tasks"} == VERBS.keys()
 
 
@@ -265,7 +265,7 @@ def test_a_switch_that_turns_off_says_so(capsys):
         ("train translate --modle vit", "no option --modle: did you mean --model?"),
         ("train translate --label_smoothing 0.1", "no option --label_smoothing: did you mean --smoothing?"),
         ("train translate --label-smoothing=0.1", "no option --label-smoothing: did you mean --smoothing?"),
-        ("train translate --lr 1", "no option --lr: did you mean --rate?"),
+        ("train translate --lr 1", "no option --lr: did you mean --lr?"),
         ("train translate --scaled", "--scaled is on unless --no-scaled turns it off"),
         ("train translate --no-lowercase", "--lowercase is off unless given"),
         ("train translate --xyzzy", "no option --xyzzy: --help lists"),
@@ -340,7 +340,7 @@ def test_bad_input_gets_one_message_and_exit_code_2(name, small_run, pairs_file,
         "latin": broken(tmp_path, "latin.tsv", b"a\tb\nc\t\xff\n"),
         "number": broken(tmp_path, "number.jsonl", '{"source": "a", "target": 3}\n'),
     }  # fmt: skip
-    where = [] if args[0] != "train" else ["--out", tmp_path / "run"]
+    where = [] if args[0] != "train" else ["--output-dir", tmp_path / "run"]
     code, out, err = run(capsys, *(a.format(**files) for a in args), *where)
     assert code == 2
     assert word in err + out
@@ -350,7 +350,7 @@ def test_bad_input_gets_one_message_and_exit_code_2(name, small_run, pairs_file,
 
 def test_a_run_is_never_overwritten_without_being_asked(small_run, pairs_file, capsys):
     before = (small_run / "model.safetensors").read_bytes()
-    code, _, err = run(capsys, "train", "translate", "--data", pairs_file, "--out", small_run, "--steps", "1")
+    code, _, err = run(capsys, "train", "translate", "--data", pairs_file, "--output-dir", small_run, "--steps", "1")
     assert code == 2
     assert "--overwrite" in err
     assert (small_run / "model.safetensors").read_bytes() == before
@@ -359,7 +359,7 @@ def test_a_run_is_never_overwritten_without_being_asked(small_run, pairs_file, c
 def test_a_folder_that_is_no_run_is_not_even_overwritten_when_asked(pairs_file, capsys, tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work")
     code, _, err = run(
-        capsys, "train", "translate", "--data", pairs_file, "--out", tmp_path, "--overwrite", "--steps", "1"
+        capsys, "train", "translate", "--data", pairs_file, "--output-dir", tmp_path, "--overwrite", "--steps", "1"
     )
     assert code == 2
     assert "not a run" in err
@@ -368,7 +368,7 @@ def test_a_folder_that_is_no_run_is_not_even_overwritten_when_asked(pairs_file, 
 
 def test_a_run_that_was_stopped_while_it_began_may_be_overwritten(pairs_file, small, capsys, tmp_path):
     folder = tmp_path / "run"
-    again = ("train", "translate", "--data", pairs_file, "--out", folder, "--overwrite", "--steps", "1", *small)
+    again = ("train", "translate", "--data", pairs_file, "--output-dir", folder, "--overwrite", "--steps", "1", *small)
     folder.mkdir()
     for name in (".lock", "config.json", "tokenizer.json"):
         (folder / name).write_text("")
@@ -384,24 +384,36 @@ def test_a_run_that_was_stopped_while_it_began_may_be_overwritten(pairs_file, sm
 
 
 def test_minutes_become_steps_and_a_rate_that_falls_to_its_end(pairs_file, small, capsys, tmp_path):
-    options = ("--data", pairs_file, "--minutes", "0.1", "--out", tmp_path / "run", "--batch-tokens", "300", *small)
+    options = (
+        "--data",
+        pairs_file,
+        "--minutes",
+        "0.1",
+        "--output-dir",
+        tmp_path / "run",
+        "--batch-tokens",
+        "300",
+        *small,
+    )
     code, out, _ = run(capsys, "train", "translate", *options)
     settings = json.loads((tmp_path / "run" / "train.json").read_text())
     assert code == 0
     assert f"--steps {settings['steps']}" in out
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    rates = [line["rate"] for line in lines if "rate" in line]
+    rates = [line["lr"] for line in lines if "lr" in line]
     revisions = tuple(json.loads((tmp_path / "run" / f"step-{len(rates)}" / "state.json").read_text())["revisions"])
-    planned = Plan(**{name: settings[name] for name in Plan.__dataclass_fields__} | {"revisions": revisions})
-    assert rates == [planned.rate_at(step) for step in range(len(rates))]
+    planned = TrainOptions(
+        **{name: settings[name] for name in TrainOptions.__dataclass_fields__} | {"revisions": revisions}
+    )
+    assert rates == [planned.lr_at(step) for step in range(len(rates))]
     assert rates[-1] <= 0.02 * max(rates)
     assert f"{len(rates):,} steps done" in out, "those that were done, not those that were planned"
 
 
 def test_few_examples_to_validate_on_are_a_warning_and_their_scores_have_an_error(capsys, tmp_path):
     data = broken(tmp_path, "data.tsv", "".join(f"text {i} {'ab'[i % 2]}\t{'ab'[i % 2]}\n" for i in range(60)))
-    how = ("--steps", "2", "--checks", "1", "--model", "pooled", "--dim", "8", "--hidden", "8")
-    code, out, _ = run(capsys, "train", "classify", "--data", data, "--out", tmp_path / "run", *how)
+    how = ("--steps", "2", "--evals", "1", "--model", "pooled", "--dim", "8", "--hidden", "8")
+    code, out, _ = run(capsys, "train", "classify", "--data", data, "--output-dir", tmp_path / "run", *how)
     assert code == 0
     count = int(re.search(r"(\d+) examples to validate on;", out)[1])
     assert 6 <= count <= 20, "a fifth, not one of sixty"
@@ -431,7 +443,7 @@ def test_run_reads_gzip_and_passes_over_a_byte_order_mark(small_run, capsys, tmp
 
 def test_a_validation_sentence_too_long_is_named_before_training(pairs_file, small, capsys, tmp_path):
     valid = broken(tmp_path, "valid.tsv", "tea\tTee\n" + "tea " * 90 + "\tTee\n")
-    options = ("--data", pairs_file, "--valid", valid, "--out", tmp_path / "run", "--steps", "3", *small)
+    options = ("--data", pairs_file, "--valid", valid, "--output-dir", tmp_path / "run", "--steps", "3", *small)
     code, _, err = run(capsys, "train", "translate", *options)
     assert code == 2
     assert "valid.tsv:2" in err
@@ -440,7 +452,18 @@ def test_a_validation_sentence_too_long_is_named_before_training(pairs_file, sma
 def test_single_words_are_judged_though_their_bleu_is_zero(small, capsys, tmp_path):
     letters = "abcdefghijkl"
     rows = [f"{a}{b}\t{a.upper()}{b.upper()}\n" for a in letters for b in letters]
-    options = ("--pieces", "characters", "--steps", "60", "--rate", "0.02", "--checks", "6", "--out", tmp_path / "run")
+    options = (
+        "--pieces",
+        "characters",
+        "--steps",
+        "60",
+        "--lr",
+        "0.02",
+        "--evals",
+        "6",
+        "--output-dir",
+        tmp_path / "run",
+    )
     code, out, _ = run(
         capsys, "train", "translate", "--data", broken(tmp_path, "w.tsv", "".join(rows)), *options, *small
     )
@@ -487,9 +510,18 @@ def writer(tmp_path_factory):
     """A language model of a few letters that has seen one story many times."""
     folder = tmp_path_factory.mktemp("writer")
     (folder / "story.txt").write_text("You are here.\n> go\nYou go.\n> stay\nYou stay.\n" * 60)
-    small = "--dim 32 --hidden 32 --heads 2 --layers 1 --context 32 --pieces characters --checks 1"
-    args = ["train", "write", "--data", folder / "story.txt", "--out", folder / "run", "--cache", folder / "cache"]
-    assert main([*map(str, args), *small.split(), "--steps", "150", "--batch-tokens", "512", "--rate", "0.02"]) == 0
+    small = "--dim 32 --hidden 32 --heads 2 --layers 1 --context 32 --pieces characters --evals 1"
+    args = [
+        "train",
+        "write",
+        "--data",
+        folder / "story.txt",
+        "--output-dir",
+        folder / "run",
+        "--cache",
+        folder / "cache",
+    ]
+    assert main([*map(str, args), *small.split(), "--steps", "150", "--batch-tokens", "512", "--lr", "0.02"]) == 0
     return folder / "run"
 
 
@@ -523,8 +555,11 @@ def test_a_prompt_longer_than_the_context_is_continued(writer, capsys):
 
 def test_a_model_that_reads_gives_vectors(tmp_path, capsys):
     (tmp_path / "rows.tsv").write_text("".join(f"tea {i}\thot\nmilk {i}\tcold\n" for i in range(40)))
-    small = ["--model", "pooled", "--dim", "6", "--hidden", "5", "--steps", "2", "--checks", "1"]
-    assert run(capsys, "train", "classify", "--data", tmp_path / "rows.tsv", "--out", tmp_path / "run", *small)[0] == 0
+    small = ["--model", "pooled", "--dim", "6", "--hidden", "5", "--steps", "2", "--evals", "1"]
+    assert (
+        run(capsys, "train", "classify", "--data", tmp_path / "rows.tsv", "--output-dir", tmp_path / "run", *small)[0]
+        == 0
+    )
     code, out, _ = run(capsys, "run", tmp_path / "run", "--embed", "tea", "milk")
     told = [json.loads(line) for line in out.splitlines()]
     assert code == 0
@@ -535,8 +570,8 @@ def test_a_model_that_reads_gives_vectors(tmp_path, capsys):
 
 def test_one_model_translates_both_ways(pairs_file, small, tmp_path, capsys):
     folder = tmp_path / "run"
-    how = ["--both-ways", "--steps", "60", "--batch-tokens", "600", "--rate", "0.02", "--checks", "1", *small]
-    code, out, _ = run(capsys, "train", "translate", "--data", pairs_file, "--out", folder, *how)
+    how = ["--both-ways", "--steps", "60", "--batch-tokens", "600", "--lr", "0.02", "--evals", "1", *small]
+    code, out, _ = run(capsys, "train", "translate", "--data", pairs_file, "--output-dir", folder, *how)
     assert code == 0
     assert "bleu_back" in out
     there = run(capsys, "run", folder, "tea and water 3", "--beam", "1")[1]
@@ -605,8 +640,8 @@ REGARD = [sys.executable, "-m", "regard"]
 
 
 def training(pairs_file, small, folder):
-    how = ["--steps", "6", "--checks", "3", "--threads", "1", "--batch-tokens", "300"]
-    return [*REGARD, "train", "translate", "--data", str(pairs_file), "--out", str(folder), *how, *small]
+    how = ["--steps", "6", "--evals", "3", "--threads", "1", "--batch-tokens", "300"]
+    return [*REGARD, "train", "translate", "--data", str(pairs_file), "--output-dir", str(folder), *how, *small]
 
 
 def is_whole(folder):

@@ -30,9 +30,9 @@ from regard.load import load
 from regard.models import MODELS, ability_for
 from regard.tasks import TASKS
 from regard.tasks.task import Answer
-from regard.training.run import tensors_of
-from regard.training.settings import follows, options, options_of, settle, start, words_of
-from regard.training.train import Job, carry_out, planned, prepare, save, train
+from regard.training.job import Job, plan_run, prepare, run_training, save, train
+from regard.training.run_folder import state_tensors
+from regard.training.settings import choices_of, is_derived, make_settings, options, options_of, resolve
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 import threads  # noqa: E402
@@ -398,8 +398,8 @@ def job_of(task: str, model: str, at: Path, form: str | None = None, **how: Any)
     at.mkdir(exist_ok=True)
     cache = {"cache": str(at / "cache")} if "cache" in options(task, model, next(iter(MODELS[model].sizes))) else {}
     given = how_small(task, model) | files(task, model, at, form) | cache
-    given |= {"out": str(at / "run"), "steps": 2, "checks": 1} | how
-    return planned(prepare(start(task, **given)))
+    given |= {"output_dir": str(at / "run"), "steps": 2, "evals": 1} | how
+    return plan_run(prepare(make_settings(task, **given)))
 
 
 @pytest.fixture(autouse=True)
@@ -417,7 +417,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[Jo
         if (task, model, form) not in done:
             at = tmp_path_factory.mktemp(f"{task}-{model}")
             job = job_of(task, model, at, form)
-            assert [step.number for step in carry_out(job)] == [1, 2]
+            assert [step.number for step in run_training(job)] == [1, 2]
             done[task, model, form] = job, at
         return done[task, model, form]
 
@@ -443,7 +443,9 @@ def scored_as_in_the_last_check(job: Job) -> bool:
     """A folder scores its files as the run did."""
     loaded = load(job.run.folder)
     scores = loaded.task.score(loaded.model, loaded.rows(read_json(job.run.folder / "train.json")["valid"]))
-    return numbers(scores) == pytest.approx({name: v for name, v in job.best.items() if name != "step"}, rel=1e-4)
+    return numbers(scores) == pytest.approx(
+        {name: v for name, v in job.best_scores.items() if name != "step"}, rel=1e-4
+    )
 
 
 def test_every_task_has_files_to_be_tested_with() -> None:
@@ -620,8 +622,8 @@ def switches(task: str, model: str) -> Iterator[dict[str, Any]]:
     """Each switch of a task and of its input turned, and each of their words chosen, one at a time."""
     for group in (TASKS[task], *TASKS[task].groups(ability(task, model))):
         for name, option in options_of(group).items():
-            if not follows(group, name):
-                others = [not option.default] if option.kind is bool else words_of(option.kind)
+            if not is_derived(group, name):
+                others = [not option.default] if option.kind is bool else choices_of(option.kind)
                 unfit = "unigram" if task == "write" else "bytes"
                 yield from ({name: value} for value in others if value not in (option.default, unfit))
 
@@ -632,7 +634,7 @@ SWITCHES = [(task, model, how) for task, model in [*DEFAULTS, SEES[0], *BONDS] f
 @pytest.mark.parametrize(("task", "model", "how"), SWITCHES, ids=str)
 def test_a_folder_remembers_every_switch(task: str, model: str, how: dict[str, Any], tmp_path: Path) -> None:
     job = job_of(task, model, tmp_path, **how)
-    assert [step.number for step in carry_out(job)] == [1, 2]
+    assert [step.number for step in run_training(job)] == [1, 2]
     assert scored_as_in_the_last_check(job)
     asked, ways = raw(task, model, tmp_path), how_of(job)
     in_memory = list(job.task.predict(job.progress.model.eval(), asked, job.task.ways(**ways)))
@@ -641,12 +643,12 @@ def test_a_folder_remembers_every_switch(task: str, model: str, how: dict[str, A
 
 @pytest.mark.parametrize(("task", "model"), [*DEFAULTS, *HEARS])
 def test_the_command_trains_answers_and_scores(task: str, model: str, tmp_path: Path, capsys: Any) -> None:
-    given = how_small(task, model) | {"steps": 1, "checks": 1}
+    given = how_small(task, model) | {"steps": 1, "evals": 1}
     paths = files(task, model, tmp_path)
     typed = [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     named = [word for name, some in paths.items() for word in (f"--{name}", *some)]
     run = str(tmp_path / "run")
-    assert main(["train", task, *named, "--test", *paths["valid"], "--out", run, *typed]) == 0
+    assert main(["train", task, *named, "--test", *paths["valid"], "--output-dir", run, *typed]) == 0
     assert f"regard run {run}" in capsys.readouterr().out
     asked = raw(task, model, tmp_path)
     assert main(["run", run, "--json", *asked]) == 0
@@ -665,19 +667,19 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(
     task: str, model: str, form: str | None, tmp_path: Path
 ) -> None:
     known = options(task, model, next(iter(MODELS[model].sizes)))
-    how = {"steps": 4, "checks": 2} | {
+    how = {"steps": 4, "evals": 2} | {
         name: value
         for name, value in {"dropout": 0.2, "shift": 1, "turn": 20.0, "tint": 0.2, "tempo": 0.2, "noise": -9.0}.items()
         if name in known
     }
     whole = job_of(task, model, tmp_path / "whole", form, **how)
-    losses = [step.loss for step in carry_out(whole)]
+    losses = [step.loss for step in run_training(whole)]
     stopped = job_of(task, model, tmp_path / "stopped", form, **how)
-    steps = carry_out(stopped)
+    steps = run_training(stopped)
     assert [next(steps).loss for _ in range(3)] == losses[:3]
     save(stopped)
     steps.close()
-    assert [step.loss for step in train(task, resume=True, out=str(stopped.run.folder))] == losses[3:]
+    assert [step.loss for step in train(task, resume=True, output_dir=str(stopped.run.folder))] == losses[3:]
     for file in ("model.safetensors", "step-4/state.safetensors", "step-4/state.json", "task.json", "config.json"):
         assert (stopped.run.folder / file).read_bytes() == (whole.run.folder / file).read_bytes(), file
 
@@ -687,15 +689,15 @@ def test_a_number_that_is_none_stops_the_run_and_its_examples_are_named(
     task: str, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the third step the loss is none: neither weights nor averages move, and the batch can be looked at."""
-    job = job_of(task, model, tmp_path, steps=5, checks=5)
-    steps = carry_out(job)
+    job = job_of(task, model, tmp_path, steps=5, evals=5)
+    steps = run_training(job)
     next(steps), next(steps)
-    before = {name: tensor.clone() for name, tensor in tensors_of(job.progress).items()}
+    before = {name: tensor.clone() for name, tensor in state_tensors(job.progress).items()}
     right = job.task.loss
     monkeypatch.setattr(job.task, "loss", lambda *args: replace(right(*args), total=right(*args).total * math.nan))
-    with pytest.raises(FloatingPointError, match=r"step 3: the loss is nan .*step-2\. --skip-nonfinite") as error:
+    with pytest.raises(FloatingPointError, match=r"step 3: the loss is nan .*step-2\. --max-nonfinite") as error:
         next(steps)
-    for name, tensor in tensors_of(job.progress).items():
+    for name, tensor in state_tensors(job.progress).items():
         assert torch.equal(tensor, before[name]), name
     lines = [json.loads(line) for line in (job.run.folder / "bad-batch.jsonl").read_text().splitlines()]
     assert lines
@@ -740,7 +742,7 @@ def doubled(batch: Any) -> Any:
 def test_a_model_that_does_not_fit_is_refused_with_those_that_do(task: str, model: str) -> None:
     fit = [name for kind, name in FIT if kind == task]
     with pytest.raises(ValueError, match=f"{task} needs a model that .*, which {model} does not") as error:
-        settle(task, model)
+        resolve(task, model)
     assert str(error.value).endswith("take --model " + " or ".join(fit))
 
 
@@ -757,11 +759,11 @@ def bundled() -> Iterator[Callable[[str, str], dict[str, list[str]]]]:
 
         def asked(task: str, able: str) -> dict[str, list[str]]:
             kind, model = TASKS[task], next(m for t, m in FIT if t == task and ability(t, m) == able)
-            settings = settle(task, model)
+            settings = resolve(task, model)
             if "bundled" in vars(kind):
-                sets = kind.bundled(able, **settings.aim)
+                sets = kind.bundled(able, **settings.task_options)
             else:
-                sets = kind.read(Files(), able, settings.reading, **settings.aim).sets
+                sets = kind.read(Files(), able, settings.input_options, **settings.task_options).sets
             return {name: [fold(getattr(row, "asked", row[0])) for row in rows] for name, rows in sets.items()}
 
         yield asked
@@ -786,13 +788,13 @@ def test_a_task_may_start_from_a_model_that_filled(task: str, finished: Any, tmp
     filled = load(finished("fill", "bert")[0].run.folder)
     how = {name: value for name, value in how_small(task, "bert").items() if name in ("device", "batch_tokens")}
     cache = {"cache": str(tmp_path / "cache")} if task == "fill" else {}
-    given = files(task, "bert", tmp_path) | {"out": str(tmp_path / "run"), "steps": 2, "checks": 1} | how | cache
-    job = planned(prepare(start(task, from_=str(finished("fill", "bert")[0].run.folder), **given)))
+    given = files(task, "bert", tmp_path) | {"output_dir": str(tmp_path / "run"), "steps": 2, "evals": 1} | how | cache
+    job = plan_run(prepare(make_settings(task, from_=str(finished("fill", "bert")[0].run.folder), **given)))
     for name, weight in filled.model.body.state_dict().items():
         assert torch.equal(weight, job.progress.model.body.state_dict()[name]), name
     assert job.task.tokenizer.roles == filled.tokenizer.roles
     assert job.task.tokenizer.engine.get_vocab() == filled.tokenizer.engine.get_vocab()
-    assert [step.number for step in carry_out(job)] == [1, 2]
+    assert [step.number for step in run_training(job)] == [1, 2]
     assert load(job.run.folder)(raw(task, "bert", tmp_path)[0]) is not None
 
 
@@ -816,7 +818,7 @@ def test_a_start_that_does_not_fit_is_refused_by_name(
     begun = finished(*of)[0].run.folder
     model = of[1] if {*TASKS[task].asks} & {*MODELS[of[1]].bodies} else TASKS[task].default
     cache = {"cache": str(tmp_path / "cache")} if task in ("fill", "write") else {}
-    given = files(task, model, tmp_path) | {"out": str(tmp_path / "run"), "steps": 1} | cache | how
+    given = files(task, model, tmp_path) | {"output_dir": str(tmp_path / "run"), "steps": 1} | cache | how
     with pytest.raises(ValueError, match=says):
         list(train(task, from_=str(begun), **given))
     assert not (tmp_path / "run").exists(), "nothing is left of what did not begin"
@@ -824,24 +826,24 @@ def test_a_start_that_does_not_fit_is_refused_by_name(
 
 def test_a_run_that_started_from_another_goes_on_without_it(finished: Any, tmp_path: Path) -> None:
     begun = finished("fill", "bert")[0].run.folder
-    given = files("classify", "bert", tmp_path) | {"out": str(tmp_path / "run"), "steps": 4, "checks": 2}
+    given = files("classify", "bert", tmp_path) | {"output_dir": str(tmp_path / "run"), "steps": 4, "evals": 2}
     steps = train("classify", from_=str(begun), batch_tokens=400, device="cpu", **given)
     assert [next(steps).number for _ in range(2)] == [1, 2]
     steps.close()
     told = read_json(tmp_path / "run" / "train.json")
     (tmp_path / "run" / "train.json").write_text(json.dumps(told | {"from_": str(tmp_path / "gone")}))
     out = str(tmp_path / "run")
-    assert [step.number for step in train("classify", resume=True, out=out)] == [3, 4]
+    assert [step.number for step in train("classify", resume=True, output_dir=out)] == [3, 4]
 
 
 @pytest.mark.parametrize("task", [task for task, model in FIT if model == "nano"])
 def test_a_task_may_start_from_a_model_that_wrote(task: str, finished: Any, tmp_path: Path) -> None:
     begun = finished("write", "nano")[0]
     cache = {"cache": str(tmp_path / "cache")} if task == "write" else {}
-    given = files(task, "nano", tmp_path) | {"out": str(tmp_path / "run"), "steps": 2, "checks": 1} | cache
-    job = planned(prepare(start(task, from_=str(begun.run.folder), device="cpu", batch_tokens=400, **given)))
+    given = files(task, "nano", tmp_path) | {"output_dir": str(tmp_path / "run"), "steps": 2, "evals": 1} | cache
+    job = plan_run(prepare(make_settings(task, from_=str(begun.run.folder), device="cpu", batch_tokens=400, **given)))
     assert job.task.tokenizer.engine.get_vocab() == begun.task.tokenizer.engine.get_vocab()
-    assert [step.number for step in carry_out(job)] == [1, 2]
+    assert [step.number for step in run_training(job)] == [1, 2]
     test_an_empty_input_is_answered_or_refused(task, "nano", lambda *_: (job, tmp_path))
 
 

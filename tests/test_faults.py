@@ -42,7 +42,7 @@ def test_a_full_disk_is_told_with_the_name_of_the_file(name, finished, tmp_path)
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (size - 1, size - 1))
         with os.fdopen(say, "w") as stream, redirect_stderr(stream):
-            return main([*again, "--checks", "1"] if name == "metrics.jsonl" else again)
+            return main([*again, "--evals", "1"] if name == "metrics.jsonl" else again)
 
     assert kill.alone(limited) == 2
     os.close(say)
@@ -58,7 +58,7 @@ def test_a_save_that_makes_room_first_is_noticed(finished, monkeypatch):
         return whole(parent, *args, **more)
 
     monkeypatch.setattr(run, "save_folder", hasty)
-    monkeypatch.setattr(run.Run, "publish", lambda *_: None)  # so that the disk is full in the save
+    monkeypatch.setattr(run.RunFolder, "publish", lambda *_: None)  # so that the disk is full in the save
     assert faults.full_disk(finished, 3) < 3
 
 
@@ -82,7 +82,7 @@ def test_a_look_at_sizes_alone_is_noticed(finished, monkeypatch):
             return any((folder / file).stat().st_size != want["bytes"] for file, want in told.items())
         return True
 
-    monkeypatch.setattr(faults, "damage", sizes_alone)
+    monkeypatch.setattr(faults, "find_damage", sizes_alone)
     found, _ = faults.damaged(finished, 10, random.Random(3))
     assert found < 10
 

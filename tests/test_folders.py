@@ -590,7 +590,17 @@ def test_transformers_reads_pairs_as_we_were_trained_to(model: str, capsys: Any,
     pooling = {"bert": "pooler", "modernbert": "mean"}[model]
     data = ["--data", tmp_path / "pairs.tsv", "--valid", tmp_path / "pairs.tsv"]
     run = trained(
-        capsys, "classify", "--model", model, "--pooling", pooling, *data, *sizes, *SHORT, "--out", tmp_path / "run"
+        capsys,
+        "classify",
+        "--model",
+        model,
+        "--pooling",
+        pooling,
+        *data,
+        *sizes,
+        *SHORT,
+        "--output-dir",
+        tmp_path / "run",
     )
     theirs, tokenizer = opened(run, "AutoModelForSequenceClassification")
     said = tokenizer(*pairs()[0], return_tensors="pt")
@@ -1122,7 +1132,19 @@ def test_what_cannot_be_read_is_refused_in_one_line(
     how: tuple[Any, ...] = (folder, GAPS[0]) if verb == "run" else (folder, tmp_path / "texts.txt")
     if verb == "train":
         texts = tmp_path / "texts.txt"
-        how = ("fill", "--from", folder, "--data", texts, "--valid", texts, "--steps", 1, "--out", tmp_path / "run")
+        how = (
+            "fill",
+            "--from",
+            folder,
+            "--data",
+            texts,
+            "--valid",
+            texts,
+            "--steps",
+            1,
+            "--output-dir",
+            tmp_path / "run",
+        )
     code, out, err = run(capsys, verb, *how)
     assert (code, out) == (2, "")
     assert err.startswith("regard: ")
@@ -1147,8 +1169,8 @@ def plain_texts(folder: Path) -> list[Any]:
     return ["--data", file, "--valid", file, "--cache", folder / "cache", "--documents", "lines"]
 
 
-SHORT = ["--steps", 2, "--checks", 1, "--batch-tokens", 300, "--device", "cpu", "--average", 0]
-STILL = ["--steps", 1, "--checks", 1, "--rate", 1e-12, "--batch-tokens", 300, "--device", "cpu", "--weight-decay", 0]
+SHORT = ["--steps", 2, "--evals", 1, "--batch-tokens", 300, "--device", "cpu", "--ema", 0]
+STILL = ["--steps", 1, "--evals", 1, "--lr", 1e-12, "--batch-tokens", 300, "--device", "cpu", "--weight-decay", 0]
 
 
 def weights_of(folder: Path) -> dict[str, Tensor]:
@@ -1160,13 +1182,13 @@ def trained(capsys: pytest.CaptureFixture[str], *args: Any) -> Path:
     capsys.readouterr()  # what transformers said before
     code, _, err = run(capsys, "train", *args)
     assert (code, err) == (0, "")
-    return Path(args[args.index("--out") + 1])
+    return Path(args[args.index("--output-dir") + 1])
 
 
 @pytest.mark.parametrize("name", ["bert", "bert_fill", "bert_tags"])
 def test_a_body_gets_a_new_head(name: str, theirs: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     data = labelled(tmp_path, "a", "b")
-    run = trained(capsys, "classify", "--from", theirs(name), *data, *STILL, "--out", tmp_path / "run")
+    run = trained(capsys, "classify", "--from", theirs(name), *data, *STILL, "--output-dir", tmp_path / "run")
     assert f"from `{theirs(name)}` under a new head" in (run / "README.md").read_text()
     before, after = weights_of(theirs(name)), weights_of(run)
     body = [key for key in before if key.startswith("body.")]
@@ -1181,7 +1203,7 @@ def test_a_new_head_begins_with_the_pooler_of_its_body(
     name: str, pooler: str, theirs: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     given = ["--from", theirs(name), "--pooling", "pooler", "--new-head", *labelled(tmp_path, "a", "b"), *STILL]
-    run = trained(capsys, "classify", *given, "--out", tmp_path / "run")
+    run = trained(capsys, "classify", *given, "--output-dir", tmp_path / "run")
     stored, made = load_file(theirs(name) / "model.safetensors"), load_file(run / "model.safetensors")
     for part in "weight", "bias":
         assert_close(made[f"bert.pooler.dense.{part}"], stored[f"{pooler}.dense.{part}"], atol=1e-9, rtol=0)
@@ -1195,7 +1217,7 @@ def test_transformers_opens_a_classifier_of_its_own_body_with_its_head(
 ) -> None:
     (tmp_path / "data.tsv").write_text("".join(f"{text}\t{'ab'[i % 2]}\n" for i, text in enumerate(PHRASES[:40])))
     data = ["--data", tmp_path / "data.tsv", "--valid", tmp_path / "data.tsv"]
-    run = trained(capsys, "classify", *data, "--from", theirs(name), *SHORT, "--out", tmp_path / "run")
+    run = trained(capsys, "classify", *data, "--from", theirs(name), *SHORT, "--output-dir", tmp_path / "run")
     kind = transformers.AutoModelForSequenceClassification
     model, report = kind.from_pretrained(run, output_loading_info=True)
     assert not report["missing_keys"]
@@ -1212,14 +1234,14 @@ def test_robertas_pooler_is_not_that_of_its_head(theirs: Any, capsys: Any, tmp_p
     shutil.copytree(theirs("roberta_fill"), roberta)
     shaken(transformers.RobertaModel(roberta_config(roberta))).save_pretrained(roberta)
     given = ["--from", roberta, "--pooling", "pooler", *labelled(tmp_path, "a", "b"), *STILL]
-    run = trained(capsys, "classify", *given, "--out", tmp_path / "run")
+    run = trained(capsys, "classify", *given, "--output-dir", tmp_path / "run")
     stored, made = load_file(roberta / "model.safetensors"), load_file(run / "model.safetensors")
     assert not torch.allclose(stored["pooler.dense.weight"], made["classifier.dense.weight"])
 
 
 def test_a_head_for_the_same_labels_goes_on(theirs: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     begun, data = theirs("bert_label"), labelled(tmp_path, "bad", "good")
-    run = trained(capsys, "classify", "--from", begun, *data, *STILL, "--out", tmp_path / "run")
+    run = trained(capsys, "classify", "--from", begun, *data, *STILL, "--output-dir", tmp_path / "run")
     assert ours(run).task.labels == ours(begun).task.labels == ["good", "bad", "so so"]
     assert f"from `{begun}` with its head" in (run / "README.md").read_text()
     for before, after in zip(ours(begun).answers(TEXTS, n_best=3), ours(run).answers(TEXTS, n_best=3), strict=True):
@@ -1229,7 +1251,7 @@ def test_a_head_for_the_same_labels_goes_on(theirs: Any, capsys: pytest.CaptureF
 
 def test_a_head_for_other_answers_is_refused_with_advice(theirs: Any, capsys: Any, tmp_path: Path) -> None:
     given = ["train", "classify", "--from", theirs("bert_label"), *labelled(tmp_path, "ugly", "good"), *STILL]
-    given += ["--out", tmp_path / "run"]
+    given += ["--output-dir", tmp_path / "run"]
     code, _, err = run(capsys, *given)
     assert (code, err) == (
         2,
@@ -1251,7 +1273,7 @@ def test_a_model_without_a_tokenizer_is_refused(theirs: Any, capsys: Any, tmp_pa
     folder = shutil.copytree(theirs("bert"), tmp_path / "model")
     (folder / "vocab.txt").unlink()
     data = labelled(tmp_path, "a", "b")
-    code, _, err = run(capsys, "train", "classify", "--from", folder, *data, *STILL, "--out", tmp_path / "run")
+    code, _, err = run(capsys, "train", "classify", "--from", folder, *data, *STILL, "--output-dir", tmp_path / "run")
     assert (code, err) == (2, f"regard: {folder} has no tokenizer, and with another one its model could not read\n")
 
 
@@ -1260,7 +1282,7 @@ def test_a_head_that_we_do_not_have_is_refused_with_advice(theirs: Any, capsys: 
     config = transformers.GPT2Config.from_pretrained(folder, num_labels=3)
     shaken(transformers.GPT2ForSequenceClassification(config)).save_pretrained(folder)
     advice = f"regard train classify --from {folder} --new-head trains another one"
-    data, out = labelled(tmp_path, "a", "b"), ["--out", tmp_path / "run"]
+    data, out = labelled(tmp_path, "a", "b"), ["--output-dir", tmp_path / "run"]
     capsys.readouterr()
     for asked in (["run", folder, "a"], ["train", "classify", "--from", folder, *data, *STILL, *out]):
         code, _, err = run(capsys, *asked)
@@ -1276,7 +1298,7 @@ def test_a_writer_goes_on_with_its_output_layer(name: str, theirs: Any, capsys: 
     folder = shutil.copytree(theirs(name), tmp_path / "model")
     told = read_json(folder / "generation_config.json") | {"eos_token_id": [ours(folder).tokenizer.end, 77]}
     (folder / "generation_config.json").write_text(json.dumps(told))
-    run = trained(capsys, "write", "--from", folder, *plain_texts(tmp_path), *STILL, "--out", tmp_path / "run")
+    run = trained(capsys, "write", "--from", folder, *plain_texts(tmp_path), *STILL, "--output-dir", tmp_path / "run")
     before, after = weights_of(folder), weights_of(run)
     assert before.keys() == after.keys()
     assert all(torch.allclose(before[key], after[key], atol=1e-9) for key in before)
@@ -1295,7 +1317,7 @@ def test_a_writer_goes_on_with_its_output_layer(name: str, theirs: Any, capsys: 
 def test_a_translator_goes_on_with_its_own_first_token(name: str, theirs: Any, capsys: Any, tmp_path: Path) -> None:
     (tmp_path / "pairs.tsv").write_text("".join(f"{PHRASES[i]}\t{PHRASES[i + 1]}\n" for i in range(0, 60, 2)))
     data = ["--data", tmp_path / "pairs.tsv", "--valid", tmp_path / "pairs.tsv"]
-    run = trained(capsys, "translate", "--from", theirs(name), *data, *STILL, "--out", tmp_path / "run")
+    run = trained(capsys, "translate", "--from", theirs(name), *data, *STILL, "--output-dir", tmp_path / "run")
     assert ours(run)(PHRASES[:8:2], shortest=4) == ours(theirs(name))(PHRASES[:8:2], shortest=4)
     generations = [transformers.GenerationConfig.from_pretrained(folder) for folder in (theirs(name), run)]
     for key in ("decoder_start_token_id", "eos_token_id", "pad_token_id"):
@@ -1312,8 +1334,8 @@ def test_a_translator_goes_on_with_its_own_first_token(name: str, theirs: Any, c
 def test_what_is_frozen_stays_and_the_rest_learns(
     parts: list[str], frozen: Callable[[str], bool], theirs: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    given = ["--from", theirs("bert_label"), "--freeze", *parts, *labelled(tmp_path, "bad", "good"), "--rate", 0.01]
-    run = trained(capsys, "classify", *given, *SHORT, "--out", tmp_path / "run")
+    given = ["--from", theirs("bert_label"), "--freeze", *parts, *labelled(tmp_path, "bad", "good"), "--lr", 0.01]
+    run = trained(capsys, "classify", *given, *SHORT, "--output-dir", tmp_path / "run")
     before, after = weights_of(theirs("bert_label")), weights_of(run)
     for name in before:
         unused = name.endswith("key.bias") or name == "body.segments.weight"  # no answer depends on the first
@@ -1333,7 +1355,7 @@ def test_what_cannot_be_frozen_is_refused(
     parts: list[str], says: str, theirs: Any, capsys: Any, tmp_path: Path
 ) -> None:
     given = ["--from", theirs("bert_label"), "--freeze", *parts, *labelled(tmp_path, "bad", "good")]
-    code, _, err = run(capsys, "train", "classify", *given, *SHORT, "--out", tmp_path / "run")
+    code, _, err = run(capsys, "train", "classify", *given, *SHORT, "--output-dir", tmp_path / "run")
     assert code == 2
     assert says in err
     assert not (tmp_path / "run").exists()
@@ -1341,17 +1363,17 @@ def test_what_cannot_be_frozen_is_refused(
 
 @pytest.mark.parametrize("task", ["classify", "write"])
 def test_a_run_that_started_from_theirs_resumes_as_if_never_stopped(task: str, theirs: Any, tmp_path: Path) -> None:
-    from regard.training.settings import start
-    from regard.training.train import carry_out, planned, prepare, save, train
+    from regard.training.job import plan_run, prepare, run_training, save, train
+    from regard.training.settings import make_settings
 
     listed = labelled(tmp_path, "bad", "good") if task == "classify" else plain_texts(tmp_path)
     data = dict(zip((key.removeprefix("--") for key in listed[::2]), map(str, listed[1::2]), strict=True))
     begun = shutil.copytree(theirs("bert_label" if task == "classify" else "gpt2"), tmp_path / "model")
-    given = data | {"from_": str(begun), "steps": 6, "checks": 2, "batch_tokens": 300, "device": "cpu"}
+    given = data | {"from_": str(begun), "steps": 6, "evals": 2, "batch_tokens": 300, "device": "cpu"}
     given |= {"freeze": "tokens", "layer_decay": 0.7}
     for place in "whole", "parts":
-        job = planned(prepare(start(task, out=str(tmp_path / place), **given)))
-        steps = carry_out(job)
+        job = plan_run(prepare(make_settings(task, output_dir=str(tmp_path / place), **given)))
+        steps = run_training(job)
         for _ in range(6 if place == "whole" else 2):
             next(steps)
         if place == "whole":
@@ -1360,7 +1382,7 @@ def test_a_run_that_started_from_theirs_resumes_as_if_never_stopped(task: str, t
             save(job)  # before the first check: there are no best weights yet
             steps.close()
     shutil.rmtree(begun)
-    assert [step.number for step in train(task, resume=True, out=str(tmp_path / "parts"))] == [3, 4, 5, 6]
+    assert [step.number for step in train(task, resume=True, output_dir=str(tmp_path / "parts"))] == [3, 4, 5, 6]
     kept = {"model.safetensors", "config.json", "task.json", "README.md", "step-6/state.safetensors"}
     whole, parts = (content(tmp_path / place) for place in ("whole", "parts"))
     assert {file: whole[file] for file in kept} == {file: parts[file] for file in kept}
@@ -1391,11 +1413,11 @@ def sentence_transformer(folder: Path) -> Any:
 @pytest.mark.parametrize("pooling", ["mean", "first", "last"])
 def test_what_we_train_opens_in_sentence_transformers(pooling: str, capsys: Any, tmp_path: Path) -> None:
     sizes = ["--dim", 24, "--layers", 1, "--heads", 3, "--hidden", 40, "--context", 64]
-    given = ["--pooling", pooling, *sizes, *SHORT, "--pieces", "characters", "--check-examples", 20]
+    given = ["--pooling", pooling, *sizes, *SHORT, "--pieces", "characters", "--eval-examples", 20]
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("".join(f"{PHRASES[i]}\t{PHRASES[i + 1]}\n" for i in range(0, 120, 2)))
     data = [] if pooling == "mean" else ["--data", pairs, "--valid", pairs]  # the bundled ones, or faster
-    run = trained(capsys, "embed", *data, *given, "--out", tmp_path / "run")
+    run = trained(capsys, "embed", *data, *given, "--output-dir", tmp_path / "run")
     texts = [*TEXTS, "", " ".join(PHRASES[:20])]
     theirs = sentence_transformer(run)
     assert_close(torch.tensor([*ours(run).embed(texts)]), torch.from_numpy(theirs.encode(texts)), **CLOSE)
@@ -1452,7 +1474,7 @@ def test_texts_are_lowercased_where_a_folder_asks_for_it(theirs: Any, capsys: An
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("".join(f"{PHRASES[i]}\t{PHRASES[i + 1]}\n" for i in range(0, 40, 2)))
     data = ["--data", pairs, "--valid", pairs, "--from", tmp_path / "model", *SHORT]
-    again = trained(capsys, "embed", *data, "--out", tmp_path / "run")
+    again = trained(capsys, "embed", *data, "--output-dir", tmp_path / "run")
     assert read_json(again / "sentence_bert_config.json")["do_lower_case"] is True
     assert read_json(again / name) == read_json(tmp_path / "model" / name)
 
@@ -1512,7 +1534,16 @@ def test_a_long_context_is_trained_on_short_texts_and_kept(asked, tmp_path, caps
     engine.add_special_tokens(["</s>"])
     names = {"bos_token": "</s>", "eos_token": "</s>", "pad_token": "</s>"}
     transformers.PreTrainedTokenizerFast(tokenizer_object=engine, **names).save_pretrained(tmp_path / "long")
-    how = ["--steps", "2", "--checks", "1", "--valid", str(tmp_path / "texts.jsonl"), "--out", str(tmp_path / "run")]
+    how = [
+        "--steps",
+        "2",
+        "--evals",
+        "1",
+        "--valid",
+        str(tmp_path / "texts.jsonl"),
+        "--output-dir",
+        str(tmp_path / "run"),
+    ]
     how += ["--context", str(asked)] if asked else []
     assert (
         main(["train", "write", "--from", str(tmp_path / "long"), "--data", str(tmp_path / "texts.jsonl"), *how]) == 0
@@ -1522,7 +1553,7 @@ def test_a_long_context_is_trained_on_short_texts_and_kept(asked, tmp_path, caps
     assert json.loads((tmp_path / "run" / "train.json").read_text())["context"] == (asked or 128)
     assert json.loads((tmp_path / "run" / "config.json").read_text())["max_position_embeddings"] == 8192
     assert load(tmp_path / "run").model.body.config.context == 8192
-    assert main(["train", "write", "--resume", "--out", str(tmp_path / "run")]) == 0
-    wrong = ["--from", str(tmp_path / "long"), "--context", "9000", "--out", str(tmp_path / "other")]
+    assert main(["train", "write", "--resume", "--output-dir", str(tmp_path / "run")]) == 0
+    wrong = ["--from", str(tmp_path / "long"), "--context", "9000", "--output-dir", str(tmp_path / "other")]
     assert main(["train", "write", *wrong]) == 2
     assert "8192" in capsys.readouterr().err

@@ -36,7 +36,7 @@ def warm(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
     monkeypatch.setitem(kill.COMMON, "steps", 24)
-    monkeypatch.setitem(kill.COMMON, "checks", 8)
+    monkeypatch.setitem(kill.COMMON, "evals", 8)
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_it_never_was(task, tmp_
 
 def test_the_comparison_sees_a_run_that_does_not_resume_exactly(tmp_path, monkeypatch):
     """Random numbers that follow from the process instead of the step: what others have lost by."""
-    monkeypatch.setattr(loop, "number_from", lambda seed, step: kill.os.getpid())
+    monkeypatch.setattr(loop, "derive_seed", lambda seed, step: kill.os.getpid())
     _, differ, _ = kill.killed("translate", 2, tmp_path, random.Random(3), longest=0.3)
     assert differ > 0
 
@@ -87,7 +87,7 @@ def test_a_save_that_is_written_in_its_place_is_noticed(into_saves, tmp_path, mo
         (parent / "LATEST").write_text(name)
 
     monkeypatch.setattr(runs, "save_folder", in_place)
-    monkeypatch.setattr(runs, "damage", lambda _: "")
+    monkeypatch.setattr(runs, "find_damage", lambda _: "")
     with pytest.raises(SystemExit, match="the same command ended with"):
         kill.killed("write", 2, tmp_path, random.Random(1), longest=1.5)
 
@@ -98,7 +98,7 @@ def test_a_save_that_is_written_in_its_place_is_noticed(into_saves, tmp_path, mo
 def words(tmp_path, steps=4):
     """A run with a test set."""
     data = kill.written("translate", tmp_path / "data")
-    more = {"steps": steps, "checks": 2, "average-last": 2, "test": data}
+    more = {"steps": steps, "evals": 2, "average-checkpoints": 2, "test": data}
     return [
         *kill.command("translate", data, tmp_path / "run"),
         *(str(w) for n, v in more.items() for w in (f"--{n}", v)),
@@ -198,11 +198,11 @@ def test_a_finished_run_stays_as_it_is(tmp_path, capsys):
     again, run = words(tmp_path), tmp_path / "run"
     assert kill.alone(lambda: main(again)) == 0
     before = everything(run)
-    for told in again, ["train", "translate", "--resume", "--out", str(run)]:
+    for told in again, ["train", "translate", "--resume", "--output-dir", str(run)]:
         assert main(told) == 0
         assert everything(run) == before
         assert "is finished" in capsys.readouterr().out
-    assert list(training.train("translate", out=run, resume=True)) == []
+    assert list(training.train("translate", output_dir=run, resume=True)) == []
     assert (run / "metrics.jsonl").read_bytes() == before["metrics.jsonl"][0]
 
 
@@ -233,13 +233,13 @@ def test_a_handler_that_saves_in_the_middle_of_a_step_is_noticed(tmp_path, monke
 
         for sign in signals.LEFT:
             signal.signal(sign, save_now)
-        for _ in command.carry_out(job):
+        for _ in command.run_training(job):
             pass
         return 0
 
     for phase in kill.AIMS:
         monkeypatch.setitem(kill.AIMS, phase, 0.0)
     monkeypatch.setattr(kill, "BEGUN", 1.0)
-    monkeypatch.setattr(command, "follow", hasty)
+    monkeypatch.setattr(command, "train_and_print", hasty)
     tallies, _, differ = signals.stopped("write", 4, tmp_path, random.Random(1))
     assert differ or any(tally.wrong for tally in tallies.values())

@@ -188,7 +188,9 @@ def test_train_tells_what_it_takes():
     """By name and type, each of which it documents; and each is an option of the command."""
     takes = inspect.signature(regard.train).parameters
     named = [name for name, one in takes.items() if one.kind is one.KEYWORD_ONLY]
-    assert {"data", "model", "size", "steps", "minutes", "out", "seed", "device", "threads", "resume"} <= {*named}
+    assert {"data", "model", "size", "steps", "minutes", "output_dir", "seed", "device", "threads", "resume"} <= {
+        *named
+    }
     assert all(one.annotation not in (inspect.Parameter.empty, "Any") for name, one in takes.items() if name in named)
     documented = inspect.getdoc(regard.train)
     assert [name for name in named if name not in documented] == []
@@ -209,12 +211,14 @@ def test_train_tells_what_it_takes():
 )
 def test_train_refuses_what_makes_no_sense(given, message, pairs_file, tmp_path):
     with pytest.raises(ValueError, match=message):
-        list(regard.train("translate", **{"data": pairs_file, "out": tmp_path / "run"} | given))
+        list(regard.train("translate", **{"data": pairs_file, "output_dir": tmp_path / "run"} | given))
 
 
 def test_train_takes_its_options_by_name(pairs_file, tmp_path):
-    steps = regard.train("translate", data=pairs_file, out=tmp_path / "run", steps=2, checks=1, seed=3, dim=16, heads=2)
+    steps = regard.train(
+        "translate", data=pairs_file, output_dir=tmp_path / "run", steps=2, evals=1, seed=3, dim=16, heads=2
+    )
     assert [step.number for step in steps] == [1, 2]
     kept = json.loads((tmp_path / "run" / "train.json").read_text())
     assert (kept["seed"], kept["steps"], kept["dim"], kept["data"]) == (3, 2, 16, [str(pairs_file)])
-    assert list(regard.train("translate", out=tmp_path / "run", resume=True)) == []
+    assert list(regard.train("translate", output_dir=tmp_path / "run", resume=True)) == []

@@ -18,9 +18,9 @@ from regard.tasks.classify import Classify
 from regard.tasks.fill import Fill
 from regard.tasks.translate import Translate
 from regard.tasks.write import Write, Writing
-from regard.training.loop import Plan, Progress
-from regard.training.loop import learn as learn_steps
-from regard.training.run import Run
+from regard.training.loop import Progress, TrainOptions
+from regard.training.loop import train_steps as learn_steps
+from regard.training.run_folder import RunFolder
 
 transformers = pytest.importorskip("transformers", reason="parity needs the dev extra")
 
@@ -51,12 +51,12 @@ def folder(request, tmp_path_factory):
         for name, weight in model.named_parameters():
             if "tokens" not in name and name != "head.bias":
                 weight.add_(torch.randn_like(weight) * 0.1)
-    plan = Plan(steps=100, rate=0.01, warmup=20, batch_tokens=400)
+    train_options = TrainOptions(steps=100, lr=0.01, warmup_steps=20, batch_tokens=400)
     pairs = [(text, " ".join(reversed(text.split()))) for text in sentences(500)]
-    for _ in learn_steps(Progress.new(model, plan), task, task.prepare(pairs), plan):
+    for _ in learn_steps(Progress.new(model, train_options), task, task.prepare(pairs), train_options):
         pass
     model.eval()
-    run = Run.new(tmp_path_factory.mktemp("run") / "model")
+    run = RunFolder.new(tmp_path_factory.mktemp("run") / "model")
     run.describe(model, task, {})
     run.publish(model)
     return run.folder
@@ -138,7 +138,7 @@ def test_greedy_tokens_of_ctranslate2_on_200_sentences(folder, tmp_path):
 
 def test_the_second_save_is_the_first(folder, tmp_path):
     ours = load(folder, device="cpu")
-    again = Run.new(tmp_path / "again")
+    again = RunFolder.new(tmp_path / "again")
     again.describe(ours.model, ours.task, {})
     again.publish(ours.model)
     for file in (
@@ -186,7 +186,7 @@ def run_of(folder, model, task):
     with torch.no_grad():
         for weight in whole.parameters():
             weight.add_(torch.randn_like(weight) * 0.2)
-    run = Run.new(folder)
+    run = RunFolder.new(folder)
     run.describe(whole, task, {})
     run.publish(whole)
     return run.folder

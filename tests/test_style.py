@@ -105,10 +105,10 @@ def test_the_options_of_train_are_frozen():
 
     common = """
         data valid test fields separator encoding held_out skip_bad
-        steps epochs minutes revisions batch_tokens accumulate optimizer rate schedule warmup decay weight_decay clip
-        skip_nonfinite average seed
-        layer_decay out from_ download new_head freeze vectors
-        resume overwrite allow_changed checks check_examples keep patience average_last device threads compile
+        steps epochs minutes revisions batch_tokens grad_accum optimizer lr schedule warmup_steps decay_share
+        weight_decay grad_clip max_nonfinite ema seed
+        layer_decay output_dir from_ download new_head freeze vectors
+        resume overwrite allow_changed evals eval_examples keep patience average_checkpoints device threads compile
     """
     text = "pieces vocab lowercase"
     more = {

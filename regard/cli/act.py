@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from regard.choose import fits, must
-from regard.cli.leaving import already, go_on, politely
+from regard.cli.interrupts import already, go_on, politely
 from regard.data.episodes import Floats, write_episodes
 from regard.load import Loaded
 from regard.rl.cartpole import make_environment
@@ -22,7 +22,7 @@ from regard.rl.policy import CONFIG, Policy, greedy_policy, is_policy
 from regard.rl.sequence_policy import SequencePolicy, check_spaces
 from regard.rl.session import Session, open_session
 from regard.tasks.decide import Wishes
-from regard.training.loop import Step, parameters
+from regard.training.loop import Step, num_parameters
 from regard.training.settings import Settings
 
 FRAME_SECONDS = 0.02  # pause after each frame drawn on a terminal
@@ -31,7 +31,7 @@ FRAME_SECONDS = 0.02  # pause after each frame drawn on a terminal
 def train_policy(settings: Settings) -> int:
     """Run an RL session. A first Ctrl-C or SIGTERM stops it and keeps the last complete round."""
     session = open_session(settings)
-    if settings.keeping.resume and session.run.finished:
+    if settings.run_options.resume and session.run.is_finished:
         session.lock.release()
         print(already(session.run.folder))
         return 0
@@ -56,7 +56,7 @@ def print_session(session: Session) -> None:
     print(f"{environment.name}: {environment.observation_dim} observation entries, {environment.num_actions} actions")
     if environment.note:
         print(environment.note)
-    sizes = f"{parameters(session.progress.model):,} parameters, its policy {parameters(session.policy):,}"
+    sizes = f"{num_parameters(session.progress.model):,} parameters, its policy {num_parameters(session.policy):,}"
     print(f"{s.model} {s.size} with {sizes}; {session.experience.real_steps:,} real steps, --seed {session.seed}")
     if session.rounds:
         print(f"resuming after round {session.rounds}, {session.real_steps:,} real steps")

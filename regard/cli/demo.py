@@ -6,36 +6,38 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.cli.leaving import go_on
+from regard.cli.interrupts import go_on
 from regard.cli.options import parse
-from regard.cli.train import follow, ready
+from regard.cli.train import prepare_and_print, train_and_print
 from regard.data.bundled import phrasebook
 from regard.load import load
-from regard.training.settings import options_of, start
+from regard.training.settings import make_settings, options_of
 
 TEA = "Tea and water please"
 # Hardly a sentence is seen twice in so short a time: nothing to drop, and many small steps.
-RECIPE: dict[str, Any] = {"dropout": 0.0, "batch_tokens": 1536, "checks": 4}
+RECIPE: dict[str, Any] = {"dropout": 0.0, "batch_tokens": 1536, "evals": 4}
 
 
 @dataclass
-class Demo:
+class DemoOptions:
     """What to show."""
 
-    out: str = "runs/demo"  # the run folder
+    output_dir: str = "runs/demo"  # the run folder
     minutes: float = 2.5  # how long to train
     overwrite: bool = False  # train again if the folder is there
     seed: int = 1  # of everything random
 
 
 def main(args: list[str]) -> int:
-    demo = Demo(**parse("regard demo", args, options_of(Demo)))
-    folder = Path(demo.out)
+    demo = DemoOptions(**parse("regard demo", args, options_of(DemoOptions)))
+    folder = Path(demo.output_dir)
     if demo.overwrite or not (folder / "README.md").exists():
         begun = (folder / "LATEST").exists() and not demo.overwrite
         said: dict[str, Any] = {"minutes": demo.minutes, "seed": demo.seed, "overwrite": demo.overwrite, **RECIPE}
-        job = ready(start("translate", out=demo.out, **{"resume": True} if begun else said))
-        if code := follow(job, go_on("translate", job.run.folder)):
+        job = prepare_and_print(
+            make_settings("translate", output_dir=demo.output_dir, **{"resume": True} if begun else said)
+        )
+        if code := train_and_print(job, go_on("translate", job.run.folder)):
             return code
     translate = load(folder)
     unseen = [p for p in phrasebook.phrases() if phrasebook.split(p) == "test"]

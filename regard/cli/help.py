@@ -10,21 +10,21 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
 from regard.choose import Option
-from regard.cli import source
+from regard.cli import static_options
 from regard.cli.options import parse
 from regard.lab import EXPERIMENTS
 
 Group = tuple[str, str]  # a module, and a dataclass in it
 
-FETCHING: Group = ("regard.cli.model", "Fetching")
+FETCHING: Group = ("regard.cli.model_argument", "FetchOptions")
 GROUPS: dict[str, tuple[Group, ...]] = {
-    "run": (("regard.cli.run", "Use"), FETCHING),
-    "score": (("regard.cli.score", "Measure"), FETCHING),
+    "run": (("regard.cli.run", "RunCommandOptions"), FETCHING),
+    "score": (("regard.cli.score", "ScoreOptions"), FETCHING),
     "check": (("regard.cli.check", "CheckOptions"), FETCHING),
     "bench": (("regard.cli.bench", "BenchOptions"), FETCHING),
-    "look": (("regard.cli.look", "Look"), FETCHING),
+    "look": (("regard.cli.look", "LookOptions"), FETCHING),
     "imitate": (("regard.cli.imitate", "ImitateOptions"), ("regard.rl.gail", "GAILOptions")),
-    "demo": (("regard.cli.demo", "Demo"),),
+    "demo": (("regard.cli.demo", "DemoOptions"),),
 }
 DOCUMENTS: Group = ("regard.data.documents", "Documents")
 PLAYING: Group = ("regard.cli.act", "PlayOptions")
@@ -38,11 +38,11 @@ def show(verb: str) -> int:
     if verb == "lab":
         return lab()
     if verb in ("models", "tasks"):
-        print(f"usage: regard {verb}\n\n{source.about(f'regard.cli.{verb}')}")
+        print(f"usage: regard {verb}\n\n{static_options.about(f'regard.cli.{verb}')}")
         return 0
-    rows = {name: option for group in GROUPS[verb] for name, option in source.options(*group).items()}
+    rows = {name: option for group in GROUPS[verb] for name, option in static_options.options(*group).items()}
     with suppress(SystemExit):
-        parse(f"regard {verb}", ["--help"], rows, source.about(f"regard.cli.{verb}"))
+        parse(f"regard {verb}", ["--help"], rows, static_options.about(f"regard.cli.{verb}"))
     if verb in ("run", "score"):
         by_task(verb)
     return 0
@@ -52,13 +52,13 @@ def by_task(verb: str) -> None:
     """Which other options there are follows from the task of the model: all of them, with their defaults."""
     print(f"\nand, by the task of the model (regard {verb} MODEL --help has those of one):")
     named: dict[str, list[str]] = {}
-    for name, task in source.tasks().items():
-        module, node = source.ways(task)
-        rows = source.options(module, node.name)
-        if verb == "run" and source.value(source.attribute(task, "acts")):
-            rows |= source.options(*PLAYING)
-        if verb == "score" and source.mentions(task, "groups", DOCUMENTS[1]):
-            rows["cache"] = source.options(*DOCUMENTS)["cache"]
+    for name, task in static_options.tasks().items():
+        module, node = static_options.ways(task)
+        rows = static_options.options(module, node.name)
+        if verb == "run" and static_options.value(static_options.attribute(task, "acts")):
+            rows |= static_options.options(*PLAYING)
+        if verb == "score" and static_options.mentions(task, "groups", DOCUMENTS[1]):
+            rows["cache"] = static_options.options(*DOCUMENTS)["cache"]
         named.setdefault("\n".join(listed(rows)), []).append(name)
     for lines, names in named.items():
         print(f"\n{', '.join(names)}\n{lines}")
@@ -86,14 +86,16 @@ def type_of(kind: Any) -> str:
 
 def train() -> int:
     print("usage: regard train TASK [options]          regard train TASK --help lists the options\n")
-    for name, task in source.tasks().items():
-        print(f"  {name:<11}{source.value(source.attribute(task, 'about'))}")
+    for name, task in static_options.tasks().items():
+        print(f"  {name:<11}{static_options.value(static_options.attribute(task, 'about'))}")
     return 0
 
 
 def lab() -> int:
-    print("usage: regard lab NAME [--option value ...] [--out FOLDER]      regard lab NAME --help lists its options")
-    print("       regard lab --all [--out FOLDER]                        one page with all of them\n")
+    print(
+        "usage: regard lab NAME [--option value ...] [--output-dir FOLDER]      regard lab NAME --help lists its options"
+    )
+    print("       regard lab --all [--output-dir FOLDER]                        one page with all of them\n")
     for name in EXPERIMENTS:
-        print(f"  {name:<12}{source.about(f'regard.lab.{name}').splitlines()[0].removeprefix(f'{name}: ')}")
+        print(f"  {name:<12}{static_options.about(f'regard.lab.{name}').splitlines()[0].removeprefix(f'{name}: ')}")
     return 0

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from regard.choose import must
-from regard.cli.leaving import politely
+from regard.cli.interrupts import politely
 from regard.cli.options import parse
 from regard.data.bundled import cart
 from regard.data.episodes import Episode, read_episodes
@@ -30,7 +30,7 @@ class ImitateOptions:
     data: tuple[str, ...] = ()  # episode files; the bundled CartPole episodes if none
     best: float = 0.1  # share of the episodes, those with the highest returns, that is the expert's
     env: str | None = None  # gymnasium environment to act in; the bundled CartPole unless given
-    out: str = "runs/imitate"  # output folder of the policy
+    output_dir: str = "runs/imitate"  # output folder of the policy
     episodes: int = 20  # evaluation episodes of the final policy, with greedy actions
     seed: int = 1  # random seed
 
@@ -46,9 +46,9 @@ class ImitateOptions:
 def main(args: list[str]) -> int:
     values = parse("regard imitate", args, options_of(ImitateOptions) | options_of(GAILOptions), str(__doc__))
     options = ImitateOptions(**{name: values.pop(name) for name in options_of(ImitateOptions)})
-    folder, gail_options = Path(options.out), GAILOptions(**values)
+    folder, gail_options = Path(options.output_dir), GAILOptions(**values)
     if folder.exists():
-        raise ValueError(f"{folder} exists: choose another --out, or move it away")
+        raise ValueError(f"{folder} exists: choose another --output-dir, or move it away")
     environment = make_environment(options.env)
     expert = expert_episodes(options)
     mean, steps = np.mean([episode.rewards.sum() for episode in expert]), sum(episode.steps for episode in expert)

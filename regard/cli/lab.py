@@ -25,10 +25,10 @@ from regard.training.settings import options_of
 
 
 @dataclass
-class Lab:
+class LabOptions:
     """Output of experiments."""
 
-    out: str = "runs/lab"  # folder of the figures and the page
+    output_dir: str = "runs/lab"  # folder of the figures and the page
 
 
 def main(args: list[str]) -> int:
@@ -37,12 +37,12 @@ def main(args: list[str]) -> int:
         return show("lab")
     if "--all" in args:
         others = [arg for arg in args if arg != "--all"]
-        return run_all(Lab(**parse("regard lab --all", others, options_of(Lab))))
+        return run_all(LabOptions(**parse("regard lab --all", others, options_of(LabOptions))))
     name, *rest = args
     choose("experiment", name, EXPERIMENTS)
     module, kind = experiment(name), options_class(name)
-    values = parse(f"regard lab {name}", rest, options_of(kind) | options_of(Lab), str(module.__doc__))
-    lab, options = Lab(values.pop("out")), kind(**values)
+    values = parse(f"regard lab {name}", rest, options_of(kind) | options_of(LabOptions), str(module.__doc__))
+    lab, options = LabOptions(values.pop("output_dir")), kind(**values)
     folder = make_folder(lab)
     result = module.run(options, progress_bar)
     print(f"\n{result.summary}\n")
@@ -53,7 +53,7 @@ def main(args: list[str]) -> int:
     return 0 if result.holds else 1
 
 
-def run_all(lab: Lab) -> int:
+def run_all(lab: LabOptions) -> int:
     folder = make_folder(lab)
     entries: list[LabEntry] = []
     for name in EXPERIMENTS:
@@ -69,9 +69,9 @@ def run_all(lab: Lab) -> int:
     return 0 if all(entry.result.holds for entry in entries) else 1
 
 
-def make_folder(lab: Lab) -> Path:
+def make_folder(lab: LabOptions) -> Path:
     """Create the output folder before anything runs, so that an unwritable one fails at once."""
-    folder = Path(lab.out)
+    folder = Path(lab.output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

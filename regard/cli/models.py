@@ -9,7 +9,7 @@ import torch
 
 from regard.models import ABILITIES, MODELS
 from regard.tasks import TASKS
-from regard.training.loop import parameters
+from regard.training.loop import num_parameters
 
 GUESSES = {  # for counting; the data says otherwise
     **{"vocab": 8000, "image": 32, "channels": 3, "mels": 40, "stride": 2},
@@ -38,7 +38,7 @@ def count(family: Any, size: str) -> int:
     known = {field.name for field in fields(family.config)}
     config = family.config(**{n: v for n, v in GUESSES.items() if n in known} | family.sizes[size])
     with torch.device("meta"):
-        return parameters(next(iter(family.bodies.values()))(config))
+        return num_parameters(next(iter(family.bodies.values()))(config))
 
 
 def short(number: int) -> str:

@@ -17,9 +17,9 @@ from regard.atomic import naming
 from regard.choose import Option, must
 from regard.cli import CONTROL, printable
 from regard.cli.act import PlayOptions, play_policy, play_sequence_policy
-from regard.cli.model import Fetching, found, named_in
+from regard.cli.input_texts import must_be_short, windows
+from regard.cli.model_argument import FetchOptions, found, named_in
 from regard.cli.options import parse
-from regard.cli.texts import must_be_short, windows
 from regard.data.fasta import holds_fasta
 from regard.data.lines import must_be_encoding
 from regard.device import use_threads
@@ -33,14 +33,14 @@ from regard.tasks import TASKS
 from regard.tasks.decide import Decide
 from regard.tasks.task import Answer
 from regard.tasks.write import TURN, Write
-from regard.training.changes import flag
+from regard.training.provenance import option_flag
 from regard.training.settings import options_of
 
 ANSWERING = ("text", "file", "json", "embed", "n_best", "horizon", "ahead", "save")  # mean nothing to who acts
 
 
 @dataclass
-class Use:
+class RunCommandOptions:
     """What to run, and on what."""
 
     model: Annotated[str, tyro.conf.Positional]  # a model folder, or the name of one on the hub: owner/repo
@@ -74,9 +74,9 @@ def main(args: list[str]) -> int:
     ways: Any = kind.ways
     acting = options_of(PlayOptions) if kind.acts else {}
     asked = options_of(ways) | folder_defaults(ways, folder)
-    given = parse("regard run", args, options_of(Use) | options_of(Fetching) | asked | acting)
-    use = Use(**{name: given.pop(name) for name in options_of(Use)})
-    how_found = Fetching(**{name: given.pop(name) for name in options_of(Fetching)})
+    given = parse("regard run", args, options_of(RunCommandOptions) | options_of(FetchOptions) | asked | acting)
+    use = RunCommandOptions(**{name: given.pop(name) for name in options_of(RunCommandOptions)})
+    how_found = FetchOptions(**{name: given.pop(name) for name in options_of(FetchOptions)})
     playing, how = PlayOptions(**{name: given.pop(name) for name in acting}), ways(**given)
     if getattr(how, "temperature", 0) > 0 and any(arg.split("=")[0] == "--beam" for arg in args):
         note = f"at --temperature {how.temperature:g} the answer is sampled, and --beam has no effect"
@@ -111,20 +111,22 @@ def refuse(names: Iterable[str], why: str, *groups: Any) -> None:
         known = options_of(kind)
         for name in names:
             if name in known and getattr(group, name) != known[name].default:
-                raise ValueError(f"{'a text' if name == 'text' else flag(name)} {why}")
+                raise ValueError(f"{'a text' if name == 'text' else option_flag(name)} {why}")
 
 
 def act(folder: Path, args: list[str]) -> int:
     """A policy without a model can do one thing."""
-    given = parse("regard run", args, options_of(Use) | options_of(Fetching) | options_of(PlayOptions))
-    use = Use(**{name: given[name] for name in options_of(Use)})
+    given = parse(
+        "regard run", args, options_of(RunCommandOptions) | options_of(FetchOptions) | options_of(PlayOptions)
+    )
+    use = RunCommandOptions(**{name: given[name] for name in options_of(RunCommandOptions)})
     if not use.play:
         raise ValueError(f"{folder} holds a policy, which acts: regard run {folder} --play")
     refuse(ANSWERING, "does not go with --play, which lets it act", use)
     return play_policy(folder, PlayOptions(**{name: given[name] for name in options_of(PlayOptions)}))
 
 
-def answer(loaded: Loaded, use: Use, how: Any) -> int:
+def answer(loaded: Loaded, use: RunCommandOptions, how: Any) -> int:
     if use.play:
         return play(loaded, how, " ".join(use.text))
     if use.embed:
@@ -138,7 +140,7 @@ def answer(loaded: Loaded, use: Use, how: Any) -> int:
     return 0
 
 
-def answered(use: Use, ask: Callable[[list[str], int], Iterable[Any]]) -> Iterator[tuple[int, str, Any]]:
+def answered(use: RunCommandOptions, ask: Callable[[list[str], int], Iterable[Any]]) -> Iterator[tuple[int, str, Any]]:
     """Every input with its number and its answer. Many are asked at once; if one of these cannot be answered, those
     before it still are, and the error tells where it stands."""
     number = 0
@@ -154,7 +156,7 @@ def answered(use: Use, ask: Callable[[list[str], int], Iterable[Any]]) -> Iterat
             raise
 
 
-def alone(use: Use, ask: Callable[[list[str], int], Iterable[Any]], source: str, number: int) -> Any:
+def alone(use: RunCommandOptions, ask: Callable[[list[str], int], Iterable[Any]], source: str, number: int) -> Any:
     try:
         [answer] = ask([source], number)
     except ValueError as error:
@@ -162,7 +164,7 @@ def alone(use: Use, ask: Callable[[list[str], int], Iterable[Any]], source: str,
     return answer
 
 
-def place(use: Use, number: int) -> str:
+def place(use: RunCommandOptions, number: int) -> str:
     """Where an input is from, unless it stands in the command."""
     if use.text:
         return ""
@@ -198,7 +200,7 @@ def asked() -> Iterator[str]:
         yield said.strip()
 
 
-def embed(loaded: Loaded, use: Use) -> int:
+def embed(loaded: Loaded, use: RunCommandOptions) -> int:
     kept = []
     for number, source, vector in answered(use, lambda some, _: loaded.embed(some)):
         if use.npy:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from regard.choose import must
-from regard.cli.model import Fetching, found, named_in
+from regard.cli.model_argument import FetchOptions, found, named_in
 from regard.cli.options import parse
 from regard.cli.run import folder_defaults
 from regard.data.documents import Documents
@@ -25,7 +25,7 @@ from regard.training.settings import options_of
 
 
 @dataclass
-class Measure:
+class ScoreOptions:
     """What to measure, and on what."""
 
     model: Annotated[str, tyro.conf.Positional]  # a model folder, or the name of one on the hub: owner/repo
@@ -50,11 +50,11 @@ def main(args: list[str]) -> int:
     ways: Any = kind.ways
     kept = {"cache": options_of(Documents)["cache"]} if Documents in kind.groups(kind.asks[0]) else {}
     asked = options_of(ways) | folder_defaults(ways, folder)
-    given = parse("regard score", args, options_of(Measure) | options_of(Fetching) | asked | kept)
-    how_found = Fetching(**{name: given.pop(name) for name in options_of(Fetching)})
+    given = parse("regard score", args, options_of(ScoreOptions) | options_of(FetchOptions) | asked | kept)
+    how_found = FetchOptions(**{name: given.pop(name) for name in options_of(FetchOptions)})
     cache = given.pop("cache", None)
     how = ways(**{name: given.pop(name) for name in options_of(ways)})
-    measure = Measure(**given)
+    measure = ScoreOptions(**given)
     if not measure.data:
         raise ValueError("name the files to score on, in the form that the model was trained on")
     speed = None if measure.reproducible else measure.speed

@@ -14,18 +14,18 @@ from regard.choose import choose
 from regard.cli import printable
 from regard.cli.act import train_policy
 from regard.cli.help import show
-from regard.cli.leaving import already, go_on, politely
-from regard.cli.model import Fetching, found
+from regard.cli.interrupts import already, go_on, politely
+from regard.cli.model_argument import FetchOptions, found
 from regard.cli.options import parse
 from regard.data.lint import BadLines, Report
 from regard.hub.folder import read_config, read_json
 from regard.models import MODELS
 from regard.scores import standard_error
 from regard.tasks import TASKS
-from regard.training.loop import Step, parameters
-from regard.training.settings import Settings, options, resumed, start, usual_size
+from regard.training.job import Job, plan_run, prepare, run_training, save_interrupted
+from regard.training.loop import Step, num_parameters
+from regard.training.settings import Settings, make_settings, options, resumed, usual_size
 from regard.training.time_budget import FEW, duration
-from regard.training.train import Job, abandon, carry_out, planned, prepare
 
 FEW_TO_VALIDATE, TOO_FEW = (
     300,
@@ -41,7 +41,7 @@ def main(args: list[str]) -> int:
     which, rest = chosen(task, args[1:])
     if which.resume:
         rest.append("--resume")
-        which.model = which.model or read_json(Path(which.out or f"runs/{task}") / "train.json").get("model")
+        which.model = which.model or read_json(Path(which.output_dir or f"runs/{task}") / "train.json").get("model")
     model = which.model or (begun(which) or TASKS[task].default)
     choose("model", model, MODELS)
     size = which.size or usual_size(model, bool(which.env))
@@ -56,20 +56,20 @@ def main(args: list[str]) -> int:
         named = {name: value for name, value in (("model", which.model), ("size", which.size)) if f"--{name}" in args}
         settings = resumed(task, **said, **named)
     else:
-        settings = start(task, model, size, **said)
-    if settings.reading.get("env"):
+        settings = make_settings(task, model, size, **said)
+    if settings.input_options.get("env"):
         return train_policy(settings)
-    job = ready(settings)
-    if job.finished:
+    job = prepare_and_print(settings)
+    if job.is_finished:
         job.lock.release()
         print(already(job.run.folder))
         return 0
-    return follow(job, go_on(task, job.run.folder))
+    return train_and_print(job, go_on(task, job.run.folder))
 
 
 def begun(which: argparse.Namespace) -> str | None:
     """What it starts from, fetched now if that is wished."""
-    return read_config(found(which.from_, Fetching(download=which.download)))[0].model if which.from_ else None
+    return read_config(found(which.from_, FetchOptions(download=which.download)))[0].model if which.from_ else None
 
 
 def chosen(task: str, args: list[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -79,7 +79,7 @@ def chosen(task: str, args: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--size")
     _, rest = parser.parse_known_args(args)
     parser.add_argument("--from", dest="from_")
-    parser.add_argument("--out")
+    parser.add_argument("--output-dir")
     parser.add_argument("--env")
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--download", action="store_true")
@@ -87,7 +87,7 @@ def chosen(task: str, args: list[str]) -> tuple[argparse.Namespace, list[str]]:
     return known, [arg for arg in rest if arg != "--resume"]
 
 
-def ready(settings: Settings) -> Job:
+def prepare_and_print(settings: Settings) -> Job:
     """A job that is about to start, introduced as it is made."""
     try:
         job = prepare(settings)
@@ -97,16 +97,20 @@ def ready(settings: Settings) -> Job:
     if job.data.report:
         show_report(job.data.report)
     introduce(job)
-    if settings.plan.steps is None and settings.plan.epochs is None:
+    if settings.train_options.steps is None and settings.train_options.epochs is None:
         print("timing this machine ...", flush=True)
-    job = planned(job)
-    if job.finished:
+    job = plan_run(job)
+    if job.is_finished:
         return job
     parts = ", ".join(f"{part} {duration(seconds)}" for part, seconds in job.startup.parts.items() if seconds >= 0.1)
     print(f"ready after {duration(sum(job.startup.parts.values()))}: {parts or 'nothing took long'}")
-    plan = job.settings.plan
-    same = f" (what --minutes {plan.minutes:g} is on this machine)" if plan.minutes is not None else ""
-    print(f"planned: --steps {job.steps}{same}, --rate {plan.rate:g}, --warmup {plan.warmup}, --seed {plan.seed}")
+    train_options = job.settings.train_options
+    same = (
+        f" (what --minutes {train_options.minutes:g} is on this machine)" if train_options.minutes is not None else ""
+    )
+    print(
+        f"planned: --steps {job.steps}{same}, --lr {train_options.lr:g}, --warmup-steps {train_options.warmup_steps}, --seed {train_options.seed}"
+    )
     if job.budget is not None and job.steps < FEW:
         print(
             f"warning: only {job.steps} steps fit into {duration(job.budget.seconds)}, of which the start took "
@@ -116,21 +120,21 @@ def ready(settings: Settings) -> Job:
     return job
 
 
-def follow(job: Job, command: str) -> int:
+def train_and_print(job: Job, command: str) -> int:
     """Show the run while it goes. A first Ctrl-C or SIGTERM finishes the step and saves, a second leaves at once."""
 
     def leave() -> None:
-        kept = abandon(job)
+        kept = save_interrupted(job)
         print(
             f"\nstopped without waiting for what was under way; {kept} is saved. Go on with:\n  {command}", flush=True
         )
 
     with politely(at_once=leave) as stop, shown(job) as show:
-        for step in carry_out(job):
+        for step in run_training(job):
             show(step)
             if stop:
                 stop.claim()
-                folder = abandon(job)
+                folder = save_interrupted(job)
                 draw(job)
                 print(f"\nstopped; {folder} is saved. Go on with:\n  {command}", flush=True)
                 return stop.code
@@ -154,8 +158,8 @@ def introduce(job: Job) -> None:
     train, valid = (job.task.amount(job.data.sets[name]) for name in ("train", "valid"))
     shown = {name: size for name, size in job.task.sizes().items() if name not in ("pad", "sep", "segment_start")}
     sizes = ", ".join(f"{name} {value:,}" for name, value in shown.items())
-    size = "" if job.settings.keeping.from_ else f" {job.settings.size}"
-    made = f"{job.settings.model}{size} with {parameters(job.progress.model):,} parameters ({sizes})"
+    size = "" if job.settings.run_options.from_ else f" {job.settings.size}"
+    made = f"{job.settings.model}{size} with {num_parameters(job.progress.model):,} parameters ({sizes})"
     print(f"{train} to learn from, {valid} to validate on; {made}")
     if (count := few_to_validate(job)) and count < TOO_FEW:
         error = standard_error(90.0, count)
@@ -163,7 +167,7 @@ def introduce(job: Job) -> None:
             f"warning: {count} examples to validate on hardly tell better weights from worse: a score of 90 % has a "
             f"standard error of {error:.0f} points. Give --valid, or a larger --held-out"
         )
-    if job.progress.step and not job.finished:
+    if job.progress.step and not job.is_finished:
         print(f"going on from step {job.progress.step}")
 
 
@@ -235,13 +239,15 @@ def conclude(job: Job) -> None:
 
 def ending(job: Job) -> str:
     """How many steps were done; of a run with a time, how that came about."""
-    plan, done = job.settings.plan, job.progress.step
+    train_options, done = job.settings.train_options, job.progress.step
     if job.budget is None:
         return f"{done:,} steps done"
-    rate = plan.rate_at(done - 1) / max(plan.rate_at(step) for step in range(done))
+    lr = train_options.lr_at(done - 1) / max(train_options.lr_at(step) for step in range(done))
     took = f"{done:,} steps done in {duration(job.budget.spent)} of {duration(job.budget.seconds)}"
     repeat = ""
-    if plan.revisions:
-        repeat = f"; {plan.steps:,} were planned. The same bits again: --steps {plan.steps} --revisions "
-        repeat += " ".join(plan.revisions)
-    return f"{took}, the rate at {rate:.1%} of its peak{repeat}"
+    if train_options.revisions:
+        repeat = (
+            f"; {train_options.steps:,} were planned. The same bits again: --steps {train_options.steps} --revisions "
+        )
+        repeat += " ".join(train_options.revisions)
+    return f"{took}, the rate at {lr:.1%} of its peak{repeat}"

@@ -182,7 +182,7 @@ def without_weights(folder: Path) -> str:
     if there(folder / "train.json") and there(folder / "task.json"):
         task = read_json(folder / "task.json").get("task")
         saved = any(folder.glob("step-*"))
-        command = f"regard train {task} --resume --out {folder}" if saved else "the command that started it"
+        command = f"regard train {task} --resume --output-dir {folder}" if saved else "the command that started it"
         return f"{folder} is a training run that was stopped before its first validation: go on with {command}"
     return f"{folder} has no weights: neither {WHOLE} nor {INDEX}"
 

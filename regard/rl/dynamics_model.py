@@ -41,10 +41,10 @@ def refit_scales(task: Predict, progress: Progress, episodes: Sequence[Episode])
     """The task with the scales of these episodes; the model and its average keep their predictions."""
     new = replace(Predict.fit(episodes, "foresees", {}, {}, patch=None), kinds=task.kinds)
     absorb_scales(progress.model, task, new)
-    if (average := progress.average) is not None:
-        with average.in_place():
+    if (ema := progress.ema) is not None:
+        with ema.average_parameters():
             absorb_scales(progress.model, task, new)
-            torch._foreach_copy_(average.means, average.weights)
+            torch._foreach_copy_(ema.means, ema.weights)
     return new
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from regard.choose import LARGEST
 from regard.data.episodes import Episode, Floats
-from regard.training.loop import number_from
+from regard.training.loop import derive_seed
 
 INSTALL_HINT = 'acting in an environment needs gymnasium: pip install "regard[world]"'
 MAX_EPISODE_STEPS = 10_000  # time limit in an environment that has none
@@ -179,12 +179,12 @@ def rollout(
 
 
 def start_episode(environment: Environment, seed: int, number: int) -> Trajectory:
-    return Trajectory([environment.reset(number_from(seed, number))], number=number)
+    return Trajectory([environment.reset(derive_seed(seed, number))], number=number)
 
 
 def replay_actions(environment: Environment, trajectory: Trajectory, seed: int) -> None:
     """Bring the environment to the state in which a trajectory stopped: the same reset, the same actions."""
-    observations = [environment.reset(number_from(seed, trajectory.number))]
+    observations = [environment.reset(derive_seed(seed, trajectory.number))]
     observations += [environment.step(action).observation for action in trajectory.actions]
     if not np.array_equal(np.stack(observations), np.stack(trajectory.observations)):
         raise ValueError(

@@ -26,7 +26,7 @@ from regard.data.episodes import Episode
 from regard.rl.environment import Environment, rollout
 from regard.rl.policy import History, Policy, PolicyConfig, history_at, mlp, sampling_policy
 from regard.rl.ppo import PPOConfig, batch_from_episodes, make_optimizer, ppo_update
-from regard.training.loop import number_from
+from regard.training.loop import derive_seed
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def imitate(
     expert_pairs, steps, number = state_action_pairs(expert, options.memory), 0, 0
     while steps < options.steps:
         number += 1
-        round_seed = number_from(seed, number)
+        round_seed = derive_seed(seed, number)
         episodes = collect_episodes(environment, policy, options.round, round_seed)
         steps += sum(lengths := [episode.steps for episode in episodes])
         pairs = state_action_pairs(episodes, options.memory)

@@ -9,7 +9,7 @@ import torch
 from regard import __version__
 from regard.device import processor
 from regard.rl.session import Session
-from regard.training.loop import parameters
+from regard.training.loop import num_parameters
 
 CARD = """---
 library_name: regard
@@ -48,8 +48,8 @@ def session_card(session: Session) -> str:
     experience = session.experience
     return CARD.format(
         env=experience.env,
-        model_parameters=parameters(session.progress.model),
-        policy_parameters=parameters(session.policy),
+        model_parameters=num_parameters(session.progress.model),
+        policy_parameters=num_parameters(session.policy),
         steps=session.real_steps,
         episodes=len(session.trajectories),
         hidden=f", with observation entries {', '.join(map(str, experience.hide))} hidden" if experience.hide else "",

@@ -29,7 +29,7 @@ EPS = 1e-7
 PART = re.compile(r"body(?:\.\w+)*?\.\d+(?=\.)|body\.\w+|\w+")  # up to the number of a layer, if there is one
 
 
-def optimizers(model: Model, weight_decay: float, kind: str, layer_decay: float = 1.0) -> list[Optimizer]:
+def build_optimizers(model: Model, weight_decay: float, kind: str, layer_decay: float = 1.0) -> list[Optimizer]:
     """Of the weights that learn; a frozen one needs none."""
     shares = {id(w): layer_decay**height for w, height in heights(model) if w.requires_grad}
     weights = [w for w in model.parameters() if w.requires_grad]
@@ -141,7 +141,7 @@ def orthogonal(matrices: Tensor, times: int = 5) -> Tensor:
     return x.mT if tall else x
 
 
-class Average:
+class EMA:
     """A moving average of all weights, shorter at first so that it forgets the random start."""
 
     def __init__(self, model: nn.Module, decay: float, lock: Any = None):
@@ -156,7 +156,7 @@ class Average:
         torch._foreach_lerp_(self.means, self.weights, 1 - min(self.decay, (1 + step) / (10 + step)))
 
     @contextmanager
-    def in_place(self) -> Iterator[None]:
+    def average_parameters(self) -> Iterator[None]:
         """The model holds the average while this lasts, and the average the weights."""
         self.swap()
         try:

@@ -23,7 +23,7 @@ class Revision(NamedTuple):
     steps: int
 
 
-def decay(step: int, steps: int, warmup: int, share: float, revisions: Iterable[Revision] = ()) -> float:
+def wsd(step: int, steps: int, warmup_steps: int, share: float, revisions: Iterable[Revision] = ()) -> float:
     level, begin, end = 1.0, steps - round(share * steps), steps - 1
 
     def height(at: int) -> float:
@@ -36,9 +36,9 @@ def decay(step: int, steps: int, warmup: int, share: float, revisions: Iterable[
         level = height(revision.step)
         begin = max(revision.step, revision.steps - round(share * revision.steps))
         end = revision.steps - 1
-    return min((step + 1) / max(1, warmup), height(step))
+    return min((step + 1) / max(1, warmup_steps), height(step))
 
 
-def inverse_square_root(step: int, warmup: int) -> float:
-    warmup = max(1, warmup)
-    return min((step + 1) / warmup, math.sqrt(warmup / (step + 1)))
+def inverse_sqrt(step: int, warmup_steps: int) -> float:
+    warmup_steps = max(1, warmup_steps)
+    return min((step + 1) / warmup_steps, math.sqrt(warmup_steps / (step + 1)))

@@ -22,17 +22,17 @@ from regard.hub.remote import find
 from regard.models import MODELS, ability_for
 from regard.purpose import WITH_HEADS, pooling_of
 from regard.tasks import TASKS
-from regard.training.changes import differing, flag, plain, shown
-from regard.training.loop import Plan
-from regard.training.run import LOCK
-from regard.training.save import ASIDE, saves
+from regard.training.checkpoint import ASIDE, list_checkpoints
+from regard.training.loop import TrainOptions
+from regard.training.provenance import comparable_settings, differing, option_flag, shown
+from regard.training.run_folder import LOCK
 
 
 @dataclass(frozen=True)
-class Keeping:
+class RunOptions:
     """What is kept of a run, and where it runs."""
 
-    out: str | None = None  # the run folder; runs/TASK unless given
+    output_dir: str | None = None  # the run folder; runs/TASK unless given
     from_: str | None = None  # start from this model: a folder, or a name on the hub
     download: bool = False  # fetch that model if it is not here
     new_head: bool = False  # put a new head on it, though it has one for this task
@@ -41,11 +41,11 @@ class Keeping:
     resume: bool = False  # go on with the run in that folder, from its newest whole save
     overwrite: bool = False  # start again in that folder
     allow_changed: bool = False  # go on with a run though data, settings, files or versions are not those of its save
-    checks: int = 10  # how often to validate and save, over the whole run
-    check_examples: int | None = None  # examples looked at in each check; as many as the task likes unless given
+    evals: int = 10  # how often to validate and save, over the whole run
+    eval_examples: int | None = None  # examples looked at in each check; as many as the task likes unless given
     keep: int = 2  # newest saves kept
     patience: int = 0  # stop after this many checks without a better one; 0 for never
-    average_last: int = 0  # also try the mean of the last saves at the end; 0 for no
+    average_checkpoints: int = 0  # also try the mean of the last saves at the end; 0 for no
     device: str = "auto"  # cpu, cuda or mps; the best there is if auto
     threads: int | None = None  # processor threads; all cores unless given
     compile: bool = False  # compile the model first: half a minute, for long runs
@@ -53,11 +53,11 @@ class Keeping:
     def __post_init__(self) -> None:
         must(
             self,
-            checks=(self.checks >= 1, "at least 1"),
-            check_examples=(self.check_examples is None or self.check_examples >= 1, "at least 1"),
+            evals=(self.evals >= 1, "at least 1"),
+            eval_examples=(self.eval_examples is None or self.eval_examples >= 1, "at least 1"),
             keep=(self.keep >= 1, "at least 1"),
             patience=(self.patience >= 0, "0 or more"),
-            average_last=(self.average_last >= 0, "0 or more"),
+            average_checkpoints=(self.average_checkpoints >= 0, "0 or more"),
             threads=(self.threads is None or self.threads >= 1, "at least 1"),
         )
 
@@ -68,20 +68,27 @@ class Settings:
     model: str
     size: str
     files: Files
-    reading: dict[str, Any]  # how the input is read: fields of the task's groups
+    input_options: dict[str, Any]  # how the input is read: fields of the task's groups
     body: dict[str, Any]  # fields of the model's config
-    aim: dict[str, Any]  # fields of the task
-    plan: Plan
-    keeping: Keeping
+    task_options: dict[str, Any]  # fields of the task
+    train_options: TrainOptions
+    run_options: RunOptions
 
     @property
     def ability(self) -> str:
         """What the body has to do."""
         return ability_for(self.model, self.task, TASKS[self.task].asks)
 
-    def flat(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """As train.json keeps them, and as `settle` takes them again."""
-        groups = (self.body, self.aim, self.reading, asdict(self.files), asdict(self.plan), asdict(self.keeping))
+        groups = (
+            self.body,
+            self.task_options,
+            self.input_options,
+            asdict(self.files),
+            asdict(self.train_options),
+            asdict(self.run_options),
+        )
         said = {name: value for group in groups for name, value in group.items()}
         left_out = TASKS[self.task].leaves_out(self.ability)
         used = {name: value for name, value in said.items() if name not in left_out}
@@ -107,16 +114,16 @@ def options_of(group: Any) -> dict[str, Option]:
 
 def options(task: str, model: str, size: str) -> dict[str, Option]:
     """Every option there is for this task and model, by name."""
-    aim, family = TASKS[task], MODELS[model]
-    ability = ability_for(model, task, aim.asks)
-    groups = (Files, Plan, Keeping, *aim.groups(ability), aim, family.config)
+    task_options, family = TASKS[task], MODELS[model]
+    ability = ability_for(model, task, task_options.asks)
+    groups = (Files, TrainOptions, RunOptions, *task_options.groups(ability), task_options, family.config)
     found: dict[str, Option] = {}
     for group in groups:
         for name, option in options_of(group).items():
-            if not follows(group, name) and name not in aim.leaves_out(ability):
+            if not is_derived(group, name) and name not in task_options.leaves_out(ability):
                 assert name not in found, f"two options are named {name}"
                 found[name] = option
-    for name, value in {**size_of(model, size), **aim.usual(ability)}.items():
+    for name, value in {**size_of(model, size), **task_options.usual(ability)}.items():
         found[name] = found[name]._replace(default=value)
     return found
 
@@ -132,49 +139,49 @@ def usual_size(model: str, acts: bool = False) -> str:
     return "state" if acts and "state" in sizes else next(iter(sizes))
 
 
-def words_of(kind: Any) -> tuple[str, ...]:
+def choices_of(kind: Any) -> tuple[str, ...]:
     """Those that an option is one of, if it is one of some words."""
     if get_origin(kind) is Literal:
         return get_args(kind)
-    return tuple(word for part in get_args(kind) for word in words_of(part))
+    return tuple(word for part in get_args(kind) for word in choices_of(part))
 
 
-def follows(group: Any, name: str) -> bool:
+def is_derived(group: Any, name: str) -> bool:
     """Whether a field follows from the data, so that it is no option."""
     if any(group is family.config for family in MODELS.values()):
         return name in FROM_DATA
     return bool(group.__dataclass_fields__[name].kw_only)
 
 
-def settle(task: str, model: str | None = None, size: str | None = None, **given: Any) -> Settings:
+def resolve(task: str, model: str | None = None, size: str | None = None, **given: Any) -> Settings:
     choose("task", task, TASKS)
-    aim = TASKS[task]
+    task_options = TASKS[task]
     given = {name: as_text(name, value) for name, value in given.items()}
     starts = given.get("from_") and not given.get("resume")  # a run that goes on has all it needs
     begun = read_config(find(str(given["from_"]), given.get("download") or None)) if starts else None
     if begun and model not in (None, begun[0].model):
         raise ValueError(f"{given['from_']} is a {begun[0].model}, not a {model}: leave out --model")
-    model = begun[0].model if begun else model or aim.default
+    model = begun[0].model if begun else model or task_options.default
     choose("model", model, MODELS)
     family = MODELS[model]
     size = size or usual_size(model, bool(given.get("env")))
     choose(f"size of {model}", size, family.sizes)
-    ability = ability_for(model, task, aim.asks)
+    ability = ability_for(model, task, task_options.asks)
     known = options(task, model, size)
     for name, value in given.items():
         choose("option", name, (*known, "model", "size"))
-        must_suit(name, value, known[name].kind)
+        check_option(name, value, known[name].kind)
 
     def of(group: Any, said: dict[str, Any] = given) -> dict[str, Any]:
-        return {f.name: said[f.name] for f in fields(group) if f.name in said and not follows(group, f.name)}
+        return {f.name: said[f.name] for f in fields(group) if f.name in said and not is_derived(group, f.name)}
 
-    usual = aim.usual(ability)
+    usual = task_options.usual(ability)
     named = size_of(model, size)
     if "side" in named:
         given.setdefault("side", named.pop("side"))
     body = defaults(family.config) | named | of(family.config, usual)
     if begun:
-        fixed = {name: value for name, value in asdict(begun[1]).items() if not follows(family.config, name)}
+        fixed = {name: value for name, value in asdict(begun[1]).items() if not is_derived(family.config, name)}
         for name, value in of(family.config).items():
             if name == "context" and not 1 <= value <= fixed[name]:
                 raise ValueError(f"{given['from_']} has context {fixed[name]}: --context must be from 1 to that")
@@ -182,11 +189,18 @@ def settle(task: str, model: str | None = None, size: str | None = None, **given
                 raise ValueError(f"{given['from_']} has {name} {fixed[name]}: leave out --{name.replace('_', '-')}")
         body |= fixed | ({"context": None} if "context" in fixed else {})  # unless given, as the data needs it
     must_take(str((given.get("data") or ("",))[0]), task, model, ability)
-    reading = {name: value for group in aim.groups(ability) for name, value in asdict(group(**of(group))).items()}
-    chosen_aim = defaults(aim) | of(aim, usual) | of(aim, pooling_for(task, given) if begun else {}) | of(aim)
+    input_options = {
+        name: value for group in task_options.groups(ability) for name, value in asdict(group(**of(group))).items()
+    }
+    chosen_aim = (
+        defaults(task_options)
+        | of(task_options, usual)
+        | of(task_options, pooling_for(task, given) if begun else {})
+        | of(task_options)
+    )
     return Settings(
-        task, model, size, Files(**of(Files)), reading, body | of(family.config), chosen_aim,
-        Plan(**of(Plan)), Keeping(**of(Keeping)),
+        task, model, size, Files(**of(Files)), input_options, body | of(family.config), chosen_aim,
+        TrainOptions(**of(TrainOptions)), RunOptions(**of(RunOptions)),
     )  # fmt: skip
 
 
@@ -199,7 +213,7 @@ def pooling_for(task: str, given: dict[str, Any]) -> dict[str, Any]:
     return {"pooling": pooling_of(config, folder)} if config.get("model_type") in WITH_HEADS else {}
 
 
-def start(task: str, model: str | None = None, size: str | None = None, **given: Any) -> Settings:
+def make_settings(task: str, model: str | None = None, size: str | None = None, **given: Any) -> Settings:
     """Settings as the user gives them; of a run that goes on, those that it began with."""
     if given.get("resume"):
         return resumed(task, **given)
@@ -207,30 +221,35 @@ def start(task: str, model: str | None = None, size: str | None = None, **given:
         raise ValueError("choose one of --steps, --epochs and --minutes")
     if given.get("revisions") and given.get("steps") is None:
         raise ValueError("--revisions repeats a run of --minutes: give the --steps that it planned first, too")
-    settings = settle(task, model, size, **given)
-    return settings if settings.keeping.overwrite else once_more(settings, given)
+    settings = resolve(task, model, size, **given)
+    return settings if settings.run_options.overwrite else once_more(settings, given)
 
 
-MAY_CHANGE = ("resume", "out", "device", "threads", "allow_changed")
+MAY_CHANGE = ("resume", "output_dir", "device", "threads", "allow_changed")
 
 
 def once_more(settings: Settings, given: dict[str, Any]) -> Settings:
     """The same command again goes on with the run that it began; another one is refused with what is different."""
-    folder = Path(settings.keeping.out or f"runs/{settings.task}")
-    file, kept = folder / "train.json", [*saves(folder), *folder.glob(f"{ASIDE}*"), *folder.glob("README.md")]
-    anew = replace(settings, keeping=replace(settings.keeping, overwrite=True))
+    folder = Path(settings.run_options.output_dir or f"runs/{settings.task}")
+    file, kept = (
+        folder / "train.json",
+        [*list_checkpoints(folder), *folder.glob(f"{ASIDE}*"), *folder.glob("README.md")],
+    )
+    anew = replace(settings, run_options=replace(settings.run_options, overwrite=True))
     began = file.is_file() and (folder / LOCK).exists()
     if began and not kept and not file.stat().st_size:  # as a crash of the machine may leave it
         return anew
-    asked = read_json(file).get("asked") if file.is_file() else None
+    asked = read_json(file).get("requested_options") if file.is_file() else None
     if not isinstance(asked, dict):
         return settings
-    wanted = plain(settings.flat())
+    wanted = comparable_settings(settings.to_dict())
     if other := differing(asked, wanted):
-        lines = [f"  {flag(name)} {shown(asked.get(name))} there, {shown(wanted.get(name))} here" for name in other]
+        lines = [
+            f"  {option_flag(name)} {shown(asked.get(name))} there, {shown(wanted.get(name))} here" for name in other
+        ]
         raise ValueError(
             f"{folder} holds a run that began with other settings:\n" + "\n".join(lines) + "\ngo on with it with "
-            "--resume, start again with --overwrite, or choose another --out"
+            "--resume, start again with --overwrite, or choose another --output-dir"
         )
     if not kept:  # neither saved nor finished: nothing can be lost
         return anew
@@ -243,12 +262,12 @@ def resumed(task: str, **given: Any) -> Settings:
             raise ValueError(
                 f"a resumed run keeps its settings: leave out --{name.replace('_', '-')}, or start a new run"
             )
-    file = Path(given.get("out") or f"runs/{task}") / "train.json"
+    file = Path(given.get("output_dir") or f"runs/{task}") / "train.json"
     kept = read_json(file)
-    for name in ("fingerprint", "asked"):
+    for name in ("fingerprint", "requested_options"):
         kept.pop(name, None)
     try:
-        return settle(**{**kept, **given})
+        return resolve(**{**kept, **given})
     except (TypeError, KeyError) as error:
         raise ValueError(f"{file} is not what a run wrote: {error}") from None
 
@@ -265,9 +284,9 @@ def as_text(name: str, value: Any) -> Any:
     return tuple(map(str, value))
 
 
-def must_suit(name: str, value: Any, kind: Any) -> None:
+def check_option(name: str, value: Any, kind: Any) -> None:
     """Refuse what is none of an option's words, or not of its type."""
-    if words := words_of(kind):
+    if words := choices_of(kind):
         if value is not None or type(None) not in get_args(kind):
             choose(name, value, words)
     elif name not in SEVERAL:
@@ -289,4 +308,4 @@ def must_take(path: str, task: str, model: str, ability: str) -> None:
 
 
 def defaults(group: Any) -> dict[str, Any]:
-    return {f.name: f.default for f in fields(group) if not follows(group, f.name) and f.default is not MISSING}
+    return {f.name: f.default for f in fields(group) if not is_derived(group, f.name) and f.default is not MISSING}

@@ -17,7 +17,7 @@ from regard.data.batches import Examples
 from regard.data.documents import Texts
 from regard.parts.heads import Model
 from regard.tasks.task import Task
-from regard.training.loop import Plan, Progress, learn
+from regard.training.loop import Progress, TrainOptions, train_steps
 from regard.training.schedule import Revision
 
 SPARE = 0.985  # of the time left is planned for
@@ -31,12 +31,12 @@ SAVING = 0.05  # most of the time that goes into such saves
 FEW = 100  # steps: with fewer hardly anything is learnt
 
 
-def steps_of(epochs: float, examples: Examples, plan: Plan) -> int:
-    return max(1, round(epochs * per_epoch(examples, plan)))
+def steps_of(epochs: float, examples: Examples, train_options: TrainOptions) -> int:
+    return max(1, round(epochs * per_epoch(examples, train_options)))
 
 
-def per_epoch(examples: Examples, plan: Plan) -> float:
-    return len(examples.epoch(plan.batch_tokens, plan.seed, 0)) / plan.accumulate
+def per_epoch(examples: Examples, train_options: TrainOptions) -> float:
+    return len(examples.epoch(train_options.batch_tokens, train_options.seed, 0)) / train_options.grad_accum
 
 
 class Stopwatch:
@@ -103,30 +103,39 @@ class TimeBudget:
 
 
 def plan_steps(
-    budget: TimeBudget, model: Model, task: Task, examples: Examples, plan: Plan, checks: int, valid: Any, test: Any
+    budget: TimeBudget,
+    model: Model,
+    task: Task,
+    examples: Examples,
+    train_options: TrainOptions,
+    evals: int,
+    valid: Any,
+    test: Any,
 ) -> tuple[int, int]:
     """The steps and checks that fit into the time, by timing some steps, a validation and part of the test."""
-    trial = Progress.new(deepcopy(model), plan)
+    trial = Progress.new(deepcopy(model), train_options)
     share, most = MOST_TIMING
-    budget.step = seconds_of_a_step(trial, task, examples, plan, min(max(1.0, share * budget.seconds), most))
+    budget.step = seconds_of_a_step(trial, task, examples, train_options, min(max(1.0, share * budget.seconds), most))
     check = seconds_of_scoring(trial.model, task, valid)
     budget.check = check / budget.step
     budget.final = seconds_of_the_test(trial.model, task, test) / budget.step if test else 0.0
-    checks = min(checks, max(1, int(MOST_CHECKING * budget.seconds / check)))
-    left = SPARE * budget.left / budget.step - budget.check * (checks + 1) - budget.final
-    return max(1, int(left)), checks
+    evals = min(evals, max(1, int(MOST_CHECKING * budget.seconds / check)))
+    left = SPARE * budget.left / budget.step - budget.check * (evals + 1) - budget.final
+    return max(1, int(left)), evals
 
 
-def seconds_of_a_step(trial: Progress, task: Task, examples: Examples, plan: Plan, most: float) -> float:
+def seconds_of_a_step(
+    trial: Progress, task: Task, examples: Examples, train_options: TrainOptions, most: float
+) -> float:
     """Of an average one: what a unit costs, times the units of an average step."""
-    endless = replace(plan, steps=10**9, warmup=1, rate=1e-9)
+    endless = replace(train_options, steps=10**9, warmup_steps=1, lr=1e-9)
     began, times, counts = time.perf_counter(), [], []
-    for step in learn(trial, task, examples, endless):
+    for step in train_steps(trial, task, examples, endless):
         times.append(step.seconds)
         counts.append(step.count)
         if len(times) >= 3 and time.perf_counter() - began > most:
             break
-    return float(sum(times[1:]) / sum(counts[1:]) * examples.units / per_epoch(examples, plan))
+    return float(sum(times[1:]) / sum(counts[1:]) * examples.units / per_epoch(examples, train_options))
 
 
 def seconds_of_the_test(model: Model, task: Task, test: Any) -> float:

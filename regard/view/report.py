@@ -18,7 +18,7 @@ from regard.load import Loaded
 from regard.models import MODELS
 from regard.tasks import TASKS
 from regard.tasks.translate import Translate
-from regard.training.loop import parameters
+from regard.training.loop import num_parameters
 from regard.view.attention_maps import AttentionMap, attention_maps, attention_tab, steps_tab
 from regard.view.attention_rollout import image_tab, similarity_tab
 from regard.view.beam_tree import beam_tab
@@ -98,7 +98,7 @@ def about_model(loaded: Loaded, folder: Path | None) -> list[list[str]]:
         *([["model", str(folder)]] if folder else []),
         ["family", family],
         ["task", f"{task}: {loaded.task.about}"],
-        ["parameters", f"{parameters(loaded.model):,}"],
+        ["parameters", f"{num_parameters(loaded.model):,}"],
     ]
 
 

@@ -8,7 +8,7 @@ from regard.data.pictures import Pictures
 from regard.data.pieces import READING, TRANSLATING, WRITING, Pieces, learn
 from regard.models import MODELS
 from regard.tasks import TASKS
-from regard.training.run import Run
+from regard.training.run_folder import RunFolder
 
 MODEL_SPECS = {
     "gpt": ("write", "gpt", {"context": 48, "dim": 64, "layers": 2, "heads": 2, "hidden": 96}),
@@ -50,7 +50,7 @@ def folder_of(tmp_path_factory):
         with torch.no_grad():
             for weight in model.parameters():
                 weight.add_(torch.randn_like(weight) * 0.1)
-        run = Run.new(tmp_path_factory.mktemp("models") / name)
+        run = RunFolder.new(tmp_path_factory.mktemp("models") / name)
         run.describe(model, task, {})
         run.publish(model)
         folders[name] = run.folder

@@ -18,7 +18,7 @@ from regard.data.tokens import Tokenizer
 from regard.load import Loaded
 from regard.models import MODELS, ability_for
 from regard.tasks import TASKS
-from regard.training.run import Run
+from regard.training.run_folder import RunFolder
 
 SIZES = {
     "context": 64, "dim": 24, "layers": 2, "encoder_layers": 2, "decoder_layers": 2, "heads": 3, "kv_heads": 1,
@@ -93,7 +93,7 @@ def save_model(make_model, tmp_path_factory):
 
     def save(kind, family, **config):
         loaded = make_model(kind, family, **config)
-        run = Run.new(tmp_path_factory.mktemp("folders") / f"{kind}-{family}")
+        run = RunFolder.new(tmp_path_factory.mktemp("folders") / f"{kind}-{family}")
         run.describe(loaded.model, loaded.task, {})
         run.publish(loaded.model)
         return run.folder

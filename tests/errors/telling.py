@@ -62,7 +62,7 @@ def no_training() -> Iterator[None]:
         job.lock.release()
         return 0
 
-    with patch("regard.cli.train.follow", leave):
+    with patch("regard.cli.train.train_and_print", leave):
         yield
 
 

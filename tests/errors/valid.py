@@ -26,7 +26,7 @@ THINGS = ("cat", "dog", "fish", "bird")
 SMALL: dict[str, Any] = {
     "dim": 8, "layers": 1, "encoder_layers": 1, "decoder_layers": 1, "stages": 2, "heads": 2, "kv_heads": 1,
     "hidden": 12, "context": 64, "patch": 4, "image_dim": 8, "image_layers": 1, "image_heads": 2, "joint": 8,
-    "pieces": "characters", "device": "cpu", "batch_tokens": 400, "steps": 1, "checks": 1, "mels": 8,
+    "pieces": "characters", "device": "cpu", "batch_tokens": 400, "steps": 1, "evals": 1, "mels": 8,
 }  # fmt: skip
 
 

@@ -118,7 +118,7 @@ class Reading:
     def ask(self) -> Told:
         shutil.rmtree(self.run, ignore_errors=True)
         task, model = self.form.task, self.form.model
-        files = ["--data", *self.data, "--valid", *self.valid, "--out", self.run, *cached(task, self.folder)]
+        files = ["--data", *self.data, "--valid", *self.valid, "--output-dir", self.run, *cached(task, self.folder)]
         return told(["train", task, *small(task, model), *files])
 
     def tried(self, one: Broken) -> tuple[str, str]:

@@ -94,7 +94,7 @@ def tensors(whole: bytes) -> Iterator[Broken]:
 def trained(task: str, model: str, folder: Path) -> Path:
     """A run of one step."""
     data = written(form_for(task, model), folder / "data")
-    files = ["--data", *data, "--valid", *data, "--out", folder / "run", *cached(task, folder)]
+    files = ["--data", *data, "--valid", *data, "--output-dir", folder / "run", *cached(task, folder)]
     said = told(["train", task, *small(task, model), *files])
     assert said.code == 0, said.err
     return folder / "run"

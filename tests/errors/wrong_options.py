@@ -14,16 +14,16 @@ from valid import FIT, cached, form_for, small, written
 
 from regard.choose import Option
 from regard.cli.check import CheckOptions
-from regard.cli.demo import Demo
-from regard.cli.lab import Lab
-from regard.cli.look import Look
-from regard.cli.model import Fetching
-from regard.cli.run import Use
-from regard.cli.score import Measure
+from regard.cli.demo import DemoOptions
+from regard.cli.lab import LabOptions
+from regard.cli.look import LookOptions
+from regard.cli.model_argument import FetchOptions
+from regard.cli.run import RunCommandOptions
+from regard.cli.score import ScoreOptions
 from regard.lab import EXPERIMENTS, experiment, options_class
 from regard.models import MODELS
 from regard.tasks import TASKS
-from regard.training.settings import options, options_of, words_of
+from regard.training.settings import choices_of, options, options_of
 
 NO_NUMBER = {"a wrong kind": "x", "nothing": "", "no number": "nan", "endless": "inf", "below all": "-inf"}
 WRONG: dict[type, dict[str, str]] = {
@@ -44,7 +44,7 @@ class Wrong(NamedTuple):
 
 
 def wrong(name: str, option: Option) -> Iterator[Wrong]:
-    typed, words, kind = flag(name), words_of(option.kind), kind_of(option.kind)
+    typed, words, kind = flag(name), choices_of(option.kind), kind_of(option.kind)
     if tyro.conf.Positional in get_args(option.kind):
         return
     for how, value in {"no such word": f"{words[0]}x", "nothing": ""}.items() if words else WRONG[kind].items():
@@ -80,26 +80,28 @@ def training(folder: Path, pairs: list[tuple[str, str]] = FIT) -> Iterator[Comma
     for task, model in pairs:
         at = folder / f"{task}-{model}"
         data = written(form_for(task, model), at)
-        files = ["--data", *data, "--valid", *data, "--out", str(at / "run"), "--overwrite", *cached(task, at)]
+        files = ["--data", *data, "--valid", *data, "--output-dir", str(at / "run"), "--overwrite", *cached(task, at)]
         known = options(task, model, next(iter(MODELS[model].sizes)))
         yield Command(f"train {task} --model {model}", ["train", task, *small(task, model), *files], known)
 
 
 def others(model: str, task: str, text: str, data: list[str], folder: Path) -> Iterator[Command]:
     """All verbs but train, of a model that answers this text."""
-    fetching, ways = options_of(Fetching), options_of(TASKS[task].ways)
-    yield Command(f"run, {task}", ["run", model, text], options_of(Use) | fetching | ways)
-    yield Command(f"score, {task}", ["score", model, *data], options_of(Measure) | fetching | ways)
-    yield Command(f"look, {task}", ["look", model, text, "--out", str(folder / "a.html")], options_of(Look) | fetching)
+    fetching, ways = options_of(FetchOptions), options_of(TASKS[task].ways)
+    yield Command(f"run, {task}", ["run", model, text], options_of(RunCommandOptions) | fetching | ways)
+    yield Command(f"score, {task}", ["score", model, *data], options_of(ScoreOptions) | fetching | ways)
+    yield Command(
+        f"look, {task}", ["look", model, text, "--output", str(folder / "a.html")], options_of(LookOptions) | fetching
+    )
     yield Command(f"check, {task}", ["check", model, "--no-peers"], options_of(CheckOptions) | fetching)
 
 
 def plays(folder: Path) -> Iterator[Command]:
-    out = ["--out", str(folder / "lab")]
+    out = ["--output-dir", str(folder / "lab")]
     for name in EXPERIMENTS:
-        yield Command(f"lab {name}", ["lab", name, *out], options_of(options_class(name)) | options_of(Lab))
-    yield Command("lab --all", ["lab", "--all", *out], options_of(Lab))
-    yield Command("demo", ["demo", *out], options_of(Demo))
+        yield Command(f"lab {name}", ["lab", name, *out], options_of(options_class(name)) | options_of(LabOptions))
+    yield Command("lab --all", ["lab", "--all", *out], options_of(LabOptions))
+    yield Command("demo", ["demo", *out], options_of(DemoOptions))
 
 
 @contextmanager
@@ -107,7 +109,7 @@ def nothing_done() -> Iterator[None]:
     """Commands that take long stop where they would begin; what they were told has been looked at by then."""
     with ExitStack() as stack:
         stack.enter_context(no_training())
-        for place in ("check.check_folder", "lab.run_all", "demo.ready"):
+        for place in ("check.check_folder", "lab.run_all", "demo.prepare_and_print"):
             stack.enter_context(patch(f"regard.cli.{place}", lambda *_: exit(0)))
         for name in EXPERIMENTS:
             stack.enter_context(patch.object(experiment(name), "run", lambda *_: exit(0)))

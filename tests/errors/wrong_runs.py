@@ -60,7 +60,7 @@ class Resuming:
         if one:
             put(self.folder / one.file, one.how, one.content)
         self.before = content_of(self.folder)
-        return told(["train", self.task, "--resume", "--out", self.folder])
+        return told(["train", self.task, "--resume", "--output-dir", self.folder])
 
     def tried(self, one: Broken) -> tuple[str, str]:
         """What became of it: refused or harmless; and what is wrong with that, if anything is."""

@@ -55,7 +55,7 @@ def test_an_experiment_documents_its_claim_and_its_options(name):
     kind = options_class(name)
     assert isinstance(module.QUICK, kind)
     assert [name for name, option in options_of(kind).items() if not option.help] == []
-    assert {"out"}.isdisjoint(field.name for field in fields(kind))
+    assert {"output_dir"}.isdisjoint(field.name for field in fields(kind))
 
 
 def test_an_unknown_name_is_refused_with_a_suggestion(capsys):
@@ -65,7 +65,7 @@ def test_an_unknown_name_is_refused_with_a_suggestion(capsys):
 
 
 def test_one_experiment_prints_its_summary_and_writes_its_figure(quick, capsys, tmp_path):
-    code, out, _ = run(capsys, "softmax", "--out", tmp_path / "a" / "b")
+    code, out, _ = run(capsys, "softmax", "--output-dir", tmp_path / "a" / "b")
     assert code == 0
     assert quick("softmax").summary in out
     assert f"It holds: {quick('softmax').expected}" in out
@@ -81,7 +81,7 @@ def test_the_default_output_folder(capsys, tmp_path, monkeypatch):
 
 
 def test_a_failed_claim_is_exit_code_1(capsys, tmp_path):
-    code, out, _ = run(capsys, "softmax", "--width", "16", "--out", tmp_path)
+    code, out, _ = run(capsys, "softmax", "--width", "16", "--output-dir", tmp_path)
     assert code == 1
     assert "112 and 96 become 28 and 24" in out
     assert "It does NOT hold: 14 and 12" in out
@@ -89,7 +89,7 @@ def test_a_failed_claim_is_exit_code_1(capsys, tmp_path):
 
 def test_an_option_may_have_several_values(capsys, tmp_path):
     code, out, _ = run(
-        capsys, "gradients", "--eigenvalues", "0.5", "1.5", "--steps", "40", "--dim", "4", "--out", tmp_path
+        capsys, "gradients", "--eigenvalues", "0.5", "1.5", "--steps", "40", "--dim", "4", "--output-dir", tmp_path
     )
     assert code == 0
     assert "if the largest eigenvalue is 0.5" in out
@@ -104,7 +104,7 @@ def test_an_option_may_have_several_values(capsys, tmp_path):
     ],
 )
 def test_an_option_out_of_range_is_refused_before_anything_is_written(args, message, capsys, tmp_path):
-    code, out, err = run(capsys, *args, "--out", tmp_path / "new")
+    code, out, err = run(capsys, *args, "--output-dir", tmp_path / "new")
     assert (code, out) == (2, "")
     assert message in err
     assert not (tmp_path / "new").exists()
@@ -142,7 +142,7 @@ def everything(quick, tmp_path_factory):
             patch.setattr(module, "run", lambda options, track, result=result: runs.append(options) or result)
         patch.setattr(lab, "options_class", lambda name: lambda: experiment(name).QUICK)
         patch.setattr(lab, "render_results", lambda entries: shown.extend(entries) or render_results(entries))
-        code = main(["lab", "--all", "--out", str(folder)])
+        code = main(["lab", "--all", "--output-dir", str(folder)])
     assert runs == [experiment(name).QUICK for name in EXPERIMENTS]
     return code, folder, {entry.name: entry for entry in shown}
 
@@ -188,7 +188,7 @@ def test_one_failed_claim_is_exit_code_1(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(lab, "EXPERIMENTS", ("softmax", "mask"))
     options = {"softmax": softmax.SoftmaxOptions(width=16), "mask": mask.QUICK}
     monkeypatch.setattr(lab, "options_class", lambda name: lambda: options[name])
-    code, out, _ = run(capsys, "--all", "--out", tmp_path)
+    code, out, _ = run(capsys, "--all", "--output-dir", tmp_path)
     page = (tmp_path / "index.html").read_text("utf-8")
     assert code == 1
     assert "1 of 2 claims" in page

@@ -17,7 +17,7 @@ from regard.rl.dynamics_model import (
 from regard.rl.environment import random_policy, record_episodes
 from regard.rl.imagine import imagine, predicted_return, sample_starts, start_states
 from regard.rl.policy import NO_ACTION, History, Policy, PolicyConfig
-from regard.training.loop import Plan, Progress, learn
+from regard.training.loop import Progress, TrainOptions, train_steps
 
 C = 3  # context of the model
 
@@ -115,15 +115,15 @@ def test_starts_are_states_with_an_action(episodes):
 
 def test_new_scales_keep_the_predictions(episodes):
     task, model = make_model()
-    progress = Progress.new(model, Plan(steps=1, rate=0.1, warmup=0, average=0.9))
-    progress.average.means[0].add_(0.1)  # the average is another model
+    progress = Progress.new(model, TrainOptions(steps=1, lr=0.1, warmup_steps=0, ema=0.9))
+    progress.ema.means[0].add_(0.1)  # the average is another model
     starts = sample_starts(start_states(episodes, C), 9, 0.5, 1)
     inputs = starts.observations, torch.cat([starts.actions, torch.ones(9, 1).long()], 1)
 
     def predictions(task):
         with torch.no_grad():
             current = as_transition_model(task, model).predict(*inputs)
-            with progress.average.in_place():
+            with progress.ema.average_parameters():
                 return *current, *as_transition_model(task, model).predict(*inputs)
 
     before = predictions(task)
@@ -182,11 +182,11 @@ def test_terminations_are_oversampled(corridor):
 def test_a_model_learns_the_corridor(corridor, episodes):
     """A trained model predicts observation, reward and termination."""
     task, model = make_model()
-    plan = Plan(steps=250, rate=0.01, warmup=10, batch_tokens=400, average=0.0)
-    progress = Progress.new(model, plan)
+    train_options = TrainOptions(steps=250, lr=0.01, warmup_steps=10, batch_tokens=400, ema=0.0)
+    progress = Progress.new(model, train_options)
     task = refit_scales(task, progress, record_episodes(corridor, random_policy(corridor, 3), 40, 3))
     examples = ReplayBuffer(record_episodes(corridor, random_policy(corridor, 3), 40, 3), C, 2)
-    losses = [step.loss for step in learn(progress, task, examples, plan)]
+    losses = [step.loss for step in train_steps(progress, task, examples, train_options)]
     assert np.mean(losses[-20:]) < 0.2 * np.mean(losses[:5])
     starts = History(torch.tensor([[[2.0, 2.0]] * C, [[4.0, 4.0]] * C]), torch.full((2, C - 1), NO_ACTION))
     with torch.no_grad():

@@ -21,10 +21,10 @@ from regard.models import MODELS
 from regard.parts.heads import Model
 from regard.tasks.answer import NOWHERE, Answering, best_pairs, overlapping, windows
 from regard.tasks.task import Choices
-from regard.training.loop import Plan, Progress
-from regard.training.loop import learn as learnt
-from regard.training.settings import options, settle
-from regard.training.train import carry_out, planned, prepare, start
+from regard.training.job import make_settings, plan_run, prepare, run_training
+from regard.training.loop import Progress, TrainOptions
+from regard.training.loop import train_steps as learnt
+from regard.training.settings import options, resolve
 
 CONTEXT = 192
 SMALL = {"dim": 24, "layers": 2, "heads": 2, "hidden": 36, "dropout": 0.0, "context": CONTEXT}
@@ -54,8 +54,10 @@ def model_of(task: Answering, family: str = "bert", **sizes) -> Model:
 
 
 def by_heart(task: Answering, model: Model, rows: list[Question], steps: int = 60) -> Model:
-    plan = Plan(steps=steps, warmup=5, rate=0.02, batch_tokens=10_000, average=0.0)
-    for _ in learnt(Progress.new(model, plan), task, task.prepare(rows, model.body.config.context), plan):
+    train_options = TrainOptions(steps=steps, warmup_steps=5, lr=0.02, batch_tokens=10_000, ema=0.0)
+    for _ in learnt(
+        Progress.new(model, train_options), task, task.prepare(rows, model.body.config.context), train_options
+    ):
         pass
     return model.eval()
 
@@ -322,9 +324,9 @@ def test_a_saved_model_answers_as_before(tmp_path):
     ]
     file = tmp_path / "quiz.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    given = {"steps": 6, "checks": 1, "held_out": 0.2, "longest_answer": 7, **SMALL}
-    job = planned(prepare(start("answer", data=str(file), out=str(tmp_path / "run"), **given)))
-    for step in carry_out(job):
+    given = {"steps": 6, "evals": 1, "held_out": 0.2, "longest_answer": 7, **SMALL}
+    job = plan_run(prepare(make_settings("answer", data=str(file), output_dir=str(tmp_path / "run"), **given)))
+    for step in run_training(job):
         last = step
     assert {"loss", "exact", "f1"} <= last.scores.keys()
     loaded = load(tmp_path / "run", device="cpu")
@@ -360,7 +362,7 @@ def test_what_is_no_question_is_refused(task, text):
 
 def test_misfits_are_refused_before_anything_is_read():
     with pytest.raises(ValueError, match="answer needs a model that makes a vector of every token"):
-        settle("answer", "pooled")
+        resolve("answer", "pooled")
     with pytest.raises(ValueError, match="longest-answer must be at least 1, not 0"):
         Answering(longest_answer=0, tokenizer=learn(["a b"], Pieces(), READING))
     assert [name for name, option in options("answer", "bert", "tiny").items() if not option.help] == []

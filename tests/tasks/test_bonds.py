@@ -17,7 +17,7 @@ from regard.load import load
 from regard.models.graph import Graph, GraphConfig
 from regard.tasks.classify import Classify
 from regard.tasks.regress import Regress
-from regard.training.train import train
+from regard.training.job import train
 
 LABELS = ["A", "B", "C"]
 
@@ -65,7 +65,7 @@ def table(file: Path, rows: list[str]) -> str:
 
 def small(at: Path, **more: Any) -> dict[str, Any]:
     sizes = {"dim": 8, "layers": 1, "heads": 2, "hidden": 8, "device": "cpu"}
-    return {"model": "graph", "out": str(at / "run"), "steps": 1, "checks": 1} | sizes | more
+    return {"model": "graph", "output_dir": str(at / "run"), "steps": 1, "evals": 1} | sizes | more
 
 
 def test_an_atom_that_was_never_seen_is_told_by_line_and_can_be_skipped(tmp_path: Path, capsys: Any) -> None:
@@ -151,7 +151,7 @@ def test_a_label_with_gaps_only_is_refused(tmp_path: Path) -> None:
 def test_a_run_starts_from_another_with_its_atoms(tmp_path: Path) -> None:
     data = table(tmp_path / "a.csv", ["smiles,value", *(f"{'C' * n}O,{n}" for n in range(1, 20))])
     list(train("regress", data=data, valid=data, pooling="mean", **small(tmp_path)))
-    more = {"data": data, "valid": data, "steps": 1, "out": str(tmp_path / "more")}
+    more = {"data": data, "valid": data, "steps": 1, "output_dir": str(tmp_path / "more")}
     list(train("regress", from_=str(tmp_path / "run"), **more))
     assert load(tmp_path / "more").task.molecules == load(tmp_path / "run").task.molecules
     assert load(tmp_path / "more").task.pooling == "mean"
@@ -161,8 +161,8 @@ def test_some_seconds_beat_the_mean(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """Of a part of what ships; the mean has an R² of 0."""
     some = list(paths.paths(2000))
     monkeypatch.setattr(paths, "paths", lambda: iter(some))
-    how = {"steps": 120, "checks": 1, "dim": 32, "layers": 2, "hidden": 64, "heads": 2}
-    *_, last = train("regress", model="graph", device="cpu", out=str(tmp_path / "run"), **how)
+    how = {"steps": 120, "evals": 1, "dim": 32, "layers": 2, "hidden": 64, "heads": 2}
+    *_, last = train("regress", model="graph", device="cpu", output_dir=str(tmp_path / "run"), **how)
     assert last.scores["r2"] > 0.15
 
 
@@ -172,6 +172,6 @@ def test_some_seconds_beat_the_commonest_label(tmp_path: Path) -> None:
     sizes = [("C" * a, "C" * b) for a in range(1, 8) for b in range(1, a + 1)]
     rows = [f"{form.format(*size)},{label}" for label, form in made.items() for size in sizes]
     data = table(tmp_path / "a.csv", ["smiles,label", *rows])
-    how = {"steps": 60, "checks": 1, "held_out": 0.3, "dim": 32, "layers": 2, "hidden": 64}
-    *_, last = train("classify", model="graph", data=data, device="cpu", out=str(tmp_path / "run"), **how)
+    how = {"steps": 60, "evals": 1, "held_out": 0.3, "dim": 32, "layers": 2, "hidden": 64}
+    *_, last = train("classify", model="graph", data=data, device="cpu", output_dir=str(tmp_path / "run"), **how)
     assert last.scores["accuracy"] > 80

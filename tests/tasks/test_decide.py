@@ -12,7 +12,7 @@ from regard.hub.files import read_json
 from regard.models.world import World, WorldConfig
 from regard.tasks.decide import NOTHING, Decide, Wishes
 from regard.tasks.steps import the_best, to_go
-from regard.training.train import train
+from regard.training.job import train
 
 CONTEXT = 6
 AIM = {"best": 1.0, "returns": False, "patch": None}
@@ -257,8 +257,8 @@ def test_who_begins_with_a_model_of_a_world_sees_as_far_as_that_does(tmp_path):
     write_episodes(tmp_path / "some.npz", ROWS)
     small = {"dim": 16, "layers": 1, "heads": 2, "hidden": 24, "context": 3}
     where = {"data": str(tmp_path / "some.npz"), "held_out": 0.3, "steps": 1, "device": "cpu"}
-    list(train("predict", out=tmp_path / "world", **where, **small))
-    list(train("decide", out=tmp_path / "run", from_=tmp_path / "world", **where))
+    list(train("predict", output_dir=tmp_path / "world", **where, **small))
+    list(train("decide", output_dir=tmp_path / "run", from_=tmp_path / "world", **where))
     assert read_json(tmp_path / "run" / "config.json")["context"] == 3
 
 

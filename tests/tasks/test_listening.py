@@ -10,9 +10,9 @@ from regard.cli import main
 from regard.data.bundled import voices
 from regard.load import load
 from regard.tasks.listening import bundled_clips, bundled_strings
-from regard.training.train import train
+from regard.training.job import train
 
-SMALL = {"dim": 32, "hidden": 64, "heads": 2, "device": "cpu", "checks": 1, "stride": 4}
+SMALL = {"dim": 32, "hidden": 64, "heads": 2, "device": "cpu", "evals": 1, "stride": 4}
 
 
 def write(file, samples, rate=voices.RATE):
@@ -26,7 +26,9 @@ def write(file, samples, rate=voices.RATE):
 def listener(tmp_path_factory):
     """Ten digits, learnt for a second or two from 24 voices."""
     run = tmp_path_factory.mktemp("runs") / "listener"
-    steps = list(train("classify", model="listener", out=str(run), steps=120, layers=1, batch_tokens=800, **SMALL))
+    steps = list(
+        train("classify", model="listener", output_dir=str(run), steps=120, layers=1, batch_tokens=800, **SMALL)
+    )
     return run, steps
 
 
@@ -60,7 +62,7 @@ def test_a_file_is_answered_as_its_row_and_refused_by_name(listener, tmp_path, c
 def test_what_cannot_be_shown_or_timed_is_refused_in_a_sentence(listener, tmp_path, capsys):
     run, _ = listener
     file = write(tmp_path / "a.wav", voices.voices("test")[0].samples)
-    assert main(["look", str(run), file, "--out", str(tmp_path / "a.html")]) == 2
+    assert main(["look", str(run), file, "--output", str(tmp_path / "a.html")]) == 2
     assert "this model reads audio" in capsys.readouterr().err
     assert main(["bench", str(run)]) == 2
     assert "this one reads audio" in capsys.readouterr().err
@@ -76,7 +78,7 @@ def test_a_folder_without_its_ears_is_refused(listener, tmp_path):
 
 def test_a_listener_goes_on_from_another_with_its_ears(listener, tmp_path):
     run, _ = listener
-    how = {"from_": str(run), "out": str(tmp_path / "run"), "steps": 1, "device": "cpu", "checks": 1}
+    how = {"from_": str(run), "output_dir": str(tmp_path / "run"), "steps": 1, "device": "cpu", "evals": 1}
     with pytest.raises(ValueError, match="the model to start from has mels 40: leave out --mels"):
         list(train("classify", mels=13, **how))
     list(train("classify", **how))
@@ -89,8 +91,10 @@ def test_what_is_said_is_learnt_and_beats_always_saying_the_same(tmp_path, monke
     """Strings of one word, which take seconds; those of seven take minutes, and are in benchmarks/strings.py."""
     monkeypatch.setattr("regard.data.joined.WORDS", (1, 1))
     run = tmp_path / "run"
-    how = {"encoder_layers": 2, "decoder_layers": 1, "batch_tokens": 600, "check_examples": 20, "average": 0.9}
-    steps = [step.loss for step in train("translate", model="transcriber", out=str(run), steps=150, **SMALL | how)]
+    how = {"encoder_layers": 2, "decoder_layers": 1, "batch_tokens": 600, "eval_examples": 20, "ema": 0.9}
+    steps = [
+        step.loss for step in train("translate", model="transcriber", output_dir=str(run), steps=150, **SMALL | how)
+    ]
     assert np.mean(steps[-5:]) < 0.75 * steps[0]
     loaded = load(run)
     rows = list(bundled_strings()["test"])[:120]

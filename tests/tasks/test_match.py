@@ -19,9 +19,9 @@ from regard.models.clip import CLIP, CLIPConfig
 from regard.parts.heads import Model
 from regard.tasks.contrast import alike, contrast, distinct, places
 from regard.tasks.match import TOGETHER, Match, Prompting
-from regard.training.loop import Plan, Progress, learn
-from regard.training.settings import options, settle
-from regard.training.train import carry_out, planned, prepare, start
+from regard.training.job import make_settings, plan_run, prepare, run_training
+from regard.training.loop import Progress, TrainOptions, train_steps
+from regard.training.settings import options, resolve
 
 CONTEXT, E = 24, 7
 TOWERS = {
@@ -63,8 +63,8 @@ def model_of(task: Match) -> Model:
 def taught(task) -> Model:
     """A model that has learnt twelve pairs by heart."""
     model = model_of(task)
-    plan = Plan(steps=100, warmup=5, rate=0.02, average=0.0)
-    for _ in learn(Progress.new(model, plan), task, task.prepare(SCENES[:12], CONTEXT), plan):
+    train_options = TrainOptions(steps=100, warmup_steps=5, lr=0.02, ema=0.0)
+    for _ in train_steps(Progress.new(model, train_options), task, task.prepare(SCENES[:12], CONTEXT), train_options):
         pass
     return model.eval()
 
@@ -299,9 +299,9 @@ def test_a_saved_model_answers_as_before(tmp_path, files):
     folder = Path(files[0]).parent
     table = folder / "captions.tsv"
     table.write_text("".join(f"{row.line}.png\t{row.caption}\n" for row in SCENES))
-    given = {"steps": 5, "checks": 1, "held_out": 0.2, "context": CONTEXT, **TOWERS}
-    job = planned(prepare(start("match", data=str(folder), out=str(tmp_path / "run"), **given)))
-    for step in carry_out(job):
+    given = {"steps": 5, "evals": 1, "held_out": 0.2, "context": CONTEXT, **TOWERS}
+    job = plan_run(prepare(make_settings("match", data=str(folder), output_dir=str(tmp_path / "run"), **given)))
+    for step in run_training(job):
         last = step
     assert "recall_at_1" in last.scores
     loaded = load(tmp_path / "run", device="cpu")
@@ -323,5 +323,5 @@ def test_misfits_are_refused(task, taught, files):
     with pytest.raises(ValueError, match="every picture has the caption 'x'"):
         Match.fit([row._replace(caption="x") for row in SCENES], "matches", READS, {})
     with pytest.raises(ValueError, match="match needs a model that has a tower for images and one for texts"):
-        settle("match", "vit")
+        resolve("match", "vit")
     assert [name for name, option in options("match", "clip", "tiny").items() if not option.help] == []

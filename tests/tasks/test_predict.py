@@ -16,8 +16,8 @@ from regard.load import load
 from regard.models.world import World, WorldConfig
 from regard.tasks.predict import Predict
 from regard.tasks.rollout import foresee, missed, roll, rolled
-from regard.training.settings import start
-from regard.training.train import carry_out, planned, prepare, train
+from regard.training.job import plan_run, prepare, run_training, train
+from regard.training.settings import make_settings
 
 SMALL: dict[str, Any] = {"dim": 16, "layers": 1, "heads": 2, "hidden": 24, "device": "cpu", "threads": 1}
 
@@ -148,8 +148,8 @@ def test_padding_is_invisible(springs: list[Episode]) -> None:
 def test_episodes_are_learnt_better_than_that_nothing_changes(springs: list[Episode], tmp_path: Path) -> None:
     write_episodes(tmp_path / "train.npz", springs)
     write_episodes(tmp_path / "valid.jsonl", [spring(30, seed) for seed in range(100, 120)])
-    given = {"data": tmp_path / "train.npz", "valid": tmp_path / "valid.jsonl", "out": tmp_path / "run"}
-    *_, last = train("predict", **given, **SMALL, steps=400, checks=1)
+    given = {"data": tmp_path / "train.npz", "valid": tmp_path / "valid.jsonl", "output_dir": tmp_path / "run"}
+    *_, last = train("predict", **given, **SMALL, steps=400, evals=1)
     assert last.scores["copy"] == pytest.approx(1, abs=0.5)
     assert last.scores["error"] < 0.2 * last.scores["copy"]
     assert last.scores["end_accuracy"] > 95
@@ -160,7 +160,7 @@ def test_episodes_are_learnt_better_than_that_nothing_changes(springs: list[Epis
 def test_what_is_done_matters(springs: list[Episode], tmp_path: Path) -> None:
     """Of two springs in the same state, that which is pushed to the right moves to the right."""
     write_episodes(tmp_path / "train.npz", springs)
-    *_, last = train("predict", data=tmp_path / "train.npz", out=tmp_path / "run", **SMALL, steps=200, checks=1)
+    *_, last = train("predict", data=tmp_path / "train.npz", output_dir=tmp_path / "run", **SMALL, steps=200, evals=1)
     loaded = load(tmp_path / "run")
     task: Any = loaded.task
     seen = torch.from_numpy(np.stack([springs[3].seen(0, 4)] * 2))
@@ -174,7 +174,7 @@ def test_what_is_done_matters(springs: list[Episode], tmp_path: Path) -> None:
 def test_the_ball_is_foreseen_better_than_by_copying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("regard.tasks.predict.VIDEOS", {"train": 60, "valid": 4, "test": 4})
     how = {"dim": 32, "layers": 2, "heads": 2, "hidden": 64, "context": 3, "device": "cpu", "threads": 1}
-    *_, last = train("predict", out=tmp_path / "run", **how, steps=450, checks=1, batch_tokens=900)
+    *_, last = train("predict", output_dir=tmp_path / "run", **how, steps=450, evals=1, batch_tokens=900)
     assert last.scores["copy"] == pytest.approx(11.86, abs=3)
     assert last.scores["error"] < 0.75 * last.scores["copy"]
 
@@ -184,8 +184,8 @@ def seen_balls(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that has learnt for two steps, and videos."""
     at = tmp_path_factory.mktemp("balls")
     np.savez(at / "videos.npz", videos=ball.balls(4, 12).frames)
-    given = {"data": str(at / "videos.npz"), "valid": str(at / "videos.npz"), "out": str(at / "run"), "steps": 2}
-    list(carry_out(planned(prepare(start("predict", **given, **SMALL, checks=1)))))
+    given = {"data": str(at / "videos.npz"), "valid": str(at / "videos.npz"), "output_dir": str(at / "run"), "steps": 2}
+    list(run_training(plan_run(prepare(make_settings("predict", **given, **SMALL, evals=1)))))
     return at
 
 
@@ -279,7 +279,7 @@ def test_an_episode_without_an_end_stops_the_training_by_its_line(tmp_path: Path
     rows[1] = {name: value for name, value in rows[1].items() if name != "ended"}
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(ValueError, match=r"1 missing field \(first .*a\.jsonl:2: no field 'ended'"):
-        list(train("predict", data=tmp_path / "a.jsonl", out=tmp_path / "run", steps=1))
+        list(train("predict", data=tmp_path / "a.jsonl", output_dir=tmp_path / "run", steps=1))
 
 
 def test_a_roll_out_without_any_model_of_actions_needs_none() -> None:
@@ -291,11 +291,15 @@ def test_a_roll_out_without_any_model_of_actions_needs_none() -> None:
 def test_a_run_starts_from_another_and_keeps_its_scales(seen_balls: Path, tmp_path: Path) -> None:
     begun = load(seen_balls / "run")
     given = {"data": str(seen_balls / "videos.npz"), "valid": str(seen_balls / "videos.npz"), "device": "cpu"}
-    job = planned(prepare(start("predict", from_=str(seen_balls / "run"), out=str(tmp_path / "run"), steps=1, **given)))
+    job = plan_run(
+        prepare(
+            make_settings("predict", from_=str(seen_balls / "run"), output_dir=str(tmp_path / "run"), steps=1, **given)
+        )
+    )
     for name, weight in begun.model.state_dict().items():
         assert torch.equal(weight, job.progress.model.state_dict()[name]), name
     assert job.task == begun.task
-    assert [step.number for step in carry_out(job)] == [1]
+    assert [step.number for step in run_training(job)] == [1]
 
 
 @pytest.mark.parametrize("verb", ["look", "bench"])

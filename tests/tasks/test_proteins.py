@@ -18,11 +18,11 @@ from regard.models.chain import Chain as Body
 from regard.models.chain import ChainConfig
 from regard.tasks.fill import Fill
 from regard.tasks.tag import NOT, UNTOLD, Tag
-from regard.training.settings import start
-from regard.training.train import carry_out, planned, prepare, train
+from regard.training.job import plan_run, prepare, run_training, train
+from regard.training.settings import make_settings
 from regard.view.word_pieces import tokenize_words
 
-SMALL = {"model": "chain", "dim": 16, "heads": 2, "hidden": 12, "device": "cpu", "checks": 1}
+SMALL = {"model": "chain", "dim": 16, "heads": 2, "hidden": 12, "device": "cpu", "evals": 1}
 
 
 SOME = chains(1200)
@@ -120,17 +120,17 @@ def test_options_of_texts_are_refused(task: str, how: dict[str, Any], says: str)
     Path("a.txt").write_text("a text\nanother\n")
     data: Any = ("a.fasta", "b.fasta") if task == "tag" else ("a.fasta",)
     with pytest.raises(ValueError, match=says):
-        list(train(task, **{"data": data, "valid": data, "steps": 1, "device": "cpu", "out": "run"} | how))
+        list(train(task, **{"data": data, "valid": data, "steps": 1, "device": "cpu", "output_dir": "run"} | how))
 
 
 def test_hidden_residues_first_then_labels_and_a_letter_for_each(capsys: pytest.CaptureFixture[str]) -> None:
-    fill = planned(prepare(start("fill", **SMALL, steps=2, out="fill")))
+    fill = plan_run(prepare(make_settings("fill", **SMALL, steps=2, output_dir="fill")))
     assert isinstance(fill.task, Fill)
-    assert [step.number for step in carry_out(fill)] == [1, 2]
-    tag = planned(prepare(start("tag", from_="fill", steps=2, checks=1, out="tag", device="cpu")))
+    assert [step.number for step in run_training(fill)] == [1, 2]
+    tag = plan_run(prepare(make_settings("tag", from_="fill", steps=2, evals=1, output_dir="tag", device="cpu")))
     body = load("fill").model.body.state_dict()
     assert all(torch.equal(weight, body[name]) for name, weight in tag.progress.model.body.state_dict().items())
-    assert [step.number for step in carry_out(tag)] == [1, 2]
+    assert [step.number for step in run_training(tag)] == [1, 2]
     capsys.readouterr()
     assert main(["run", "tag", EXAMPLE]) == 0
     [line] = capsys.readouterr().out.splitlines()
@@ -149,7 +149,7 @@ def test_hidden_residues_first_then_labels_and_a_letter_for_each(capsys: pytest.
 def test_every_residue_is_a_word_to_whoever_looks_and_a_file_is_answered_chain_by_chain(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    [*_] = train("tag", **SMALL, steps=1, out="tag")
+    [*_] = train("tag", **SMALL, steps=1, output_dir="tag")
     loaded = load("tag")
     [ids] = loaded.tokenizer.encode([EXAMPLE])
     text = tokenize_words(loaded.tokenizer, ids)
@@ -172,5 +172,5 @@ def test_a_little_training_beats_the_commonest_label_and_that_of_each_letter() -
     commonest = 100 * max(states.values()) / states.total()
     letters = {letter for letter, _ in counts}
     of_letters = 100 * sum(max(counts[letter, state] for state in "HEC") for letter in letters) / counts.total()
-    steps = [*train("tag", model="chain", dim=32, heads=2, hidden=48, layers=1, steps=60, checks=1, device="cpu")]
+    steps = [*train("tag", model="chain", dim=32, heads=2, hidden=48, layers=1, steps=60, evals=1, device="cpu")]
     assert steps[-1].scores["accuracy"] > of_letters + 5 > commonest + 5

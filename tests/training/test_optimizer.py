@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 from regard.models import MODELS
 from regard.parts.heads import Model
-from regard.training.optimizer import Average, Muon, freeze, grouped, optimizers, orthogonal, scale_and_clip
+from regard.training.optimizer import EMA, Muon, build_optimizers, freeze, grouped, orthogonal, scale_and_clip
 
 KINDS = ["muon", "adamw", "sgd"]
 SMALL = {
@@ -48,14 +48,14 @@ def with_grads(*shapes: tuple[int, ...], seed: int = 1) -> list[nn.Parameter]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_weight_has_exactly_one_optimizer(name: str, ability: str, kind: str) -> None:
     model = model_of(name, ability)
-    held = [id(w) for group in groups_of(optimizers(model, 0.1, kind)) for w in group["params"]]
+    held = [id(w) for group in groups_of(build_optimizers(model, 0.1, kind)) for w in group["params"]]
     assert sorted(held) == sorted(id(w) for w in model.parameters())
 
 
 @every_body
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_what_has_rows_and_columns_is_pulled_towards_zero(name: str, ability: str, kind: str) -> None:
-    for group in groups_of(optimizers(model_of(name, ability), 0.1, kind)):
+    for group in groups_of(build_optimizers(model_of(name, ability), 0.1, kind)):
         for weight in group["params"]:
             flat = weight.dim() < 2 or 1 in weight.shape[:2]
             assert group["weight_decay"] == (0.0 if flat else 0.1), tuple(weight.shape)
@@ -65,7 +65,7 @@ def test_only_what_has_rows_and_columns_is_pulled_towards_zero(name: str, abilit
 def test_muon_is_for_what_multiplies_vectors_inside_the_body(name: str, ability: str) -> None:
     model = model_of(name, ability)
     names = {id(w): name for name, w in model.named_parameters()}
-    muons = [o for o in optimizers(model, 0.1, "muon") if isinstance(o, Muon)]
+    muons = [o for o in build_optimizers(model, 0.1, "muon") if isinstance(o, Muon)]
     inner = {names[id(w)] for group in groups_of([*muons]) for w in group["params"]}
     for path, weight in model.named_parameters():
         words = ("tokens", "positions", "segments", "first", "head.", "actions", "places", "pairs")
@@ -73,7 +73,7 @@ def test_muon_is_for_what_multiplies_vectors_inside_the_body(name: str, ability:
         wide = weight.dim() > 1 and min(weight.flatten(1).shape) > 1
         multiplies = path.startswith("body.") and wide and not looked_up
         assert (path in inner) is multiplies, path
-    assert not [o for o in optimizers(model, 0.1, "adamw") if isinstance(o, Muon)]
+    assert not [o for o in build_optimizers(model, 0.1, "adamw") if isinstance(o, Muon)]
 
 
 @pytest.mark.parametrize("shape", [(5, 9), (9, 5), (6, 6)])
@@ -142,7 +142,7 @@ def test_each_finds_the_bottom_of_a_bowl(kind: str) -> None:
     torch.manual_seed(3)
     body = nn.Sequential(nn.Linear(6, 6), nn.LayerNorm(6))
     model, x, wanted = Model(body, nn.Linear(6, 4)), torch.randn(32, 6), torch.randn(6, 4)
-    made = optimizers(model, 0.0, kind)
+    made = build_optimizers(model, 0.0, kind)
 
     def loss() -> Tensor:
         return (model(x) - body(x).detach() @ wanted).square().mean()
@@ -162,7 +162,7 @@ def test_momentum_of_sgd_looks_ahead() -> None:
     weights = with_grads((3, 4))
     model = Model(nn.Identity(), nn.Identity())
     model.weight = weights[0]
-    [sgd] = optimizers(model, 0.0, "sgd")
+    [sgd] = build_optimizers(model, 0.0, "sgd")
     before, grad = weights[0].detach().clone(), weights[0].grad.clone()
     for group in sgd.param_groups:
         group["lr"] = 0.1
@@ -202,7 +202,7 @@ def test_each_layer_learns_at_a_share_of_the_rate_of_the_one_above(
     for key, layers in {"layers": 2, "encoder_layers": 2, "decoder_layers": 2, "image_layers": 3}.items():
         monkeypatch.setitem(SMALL, key, layers)
     model = model_of(name, next(iter(MODELS[name].bodies)))
-    made = groups_of(optimizers(model, 0.1, kind, layer_decay=0.5))
+    made = groups_of(build_optimizers(model, 0.1, kind, layer_decay=0.5))
     shares = {id(weight): group["times"] for group in made for weight in group["params"]}
     assert len(shares) == len([*model.parameters()])
     for path, weight in model.named_parameters():
@@ -211,14 +211,14 @@ def test_each_layer_learns_at_a_share_of_the_rate_of_the_one_above(
                 assert shares[id(weight)] == 0.5**above, path
         if path.startswith("head."):
             assert shares[id(weight)] == 1.0, path
-    assert {group["times"] for group in groups_of(optimizers(model, 0.1, kind))} == {1.0}
+    assert {group["times"] for group in groups_of(build_optimizers(model, 0.1, kind))} == {1.0}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_frozen_has_no_optimizer(kind: str) -> None:
     model = model_of("bert", "reads")
     frozen = freeze(model, ["tokens", "blocks.0.mixer"])
-    held = {id(weight) for group in groups_of(optimizers(model, 0.1, kind)) for weight in group["params"]}
+    held = {id(weight) for group in groups_of(build_optimizers(model, 0.1, kind)) for weight in group["params"]}
     for path, weight in model.named_parameters():
         stays = path.startswith(("body.tokens.", "body.blocks.0.mixer."))
         assert (path in frozen) is stays is (id(weight) not in held) is not weight.requires_grad
@@ -241,15 +241,15 @@ def test_gradients_of_a_sum_become_those_of_a_mean_no_longer_than_allowed(clip: 
 def test_an_average_forgets_its_random_start_and_then_moves_slowly() -> None:
     model = nn.Linear(2, 3, bias=False)
     nn.init.zeros_(model.weight)
-    average = Average(model, 0.99)
+    ema = EMA(model, 0.99)
     nn.init.ones_(model.weight)
     mean = 0.0
     for step in range(30):
-        average.update(step)
+        ema.update(step)
         mean += (1 - min(0.99, (1 + step) / (10 + step))) * (1 - mean)
-        assert_close(average.means[0], torch.full((3, 2), mean))
+        assert_close(ema.means[0], torch.full((3, 2), mean))
     assert mean > 0.99
-    with suppress(RuntimeError), average.in_place():
-        assert_close(model.weight.detach(), average.means[0])
+    with suppress(RuntimeError), ema.average_parameters():
+        assert_close(model.weight.detach(), ema.means[0])
         raise RuntimeError("stop")
     assert torch.equal(model.weight, torch.ones(3, 2)), "it steps aside whatever happens"

@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 
 from regard import atomic
 from regard.atomic import replace_file
-from regard.training import save
-from regard.training.save import LATEST, MANIFEST, damage, keep_newest, recover, save_folder, saves
+from regard.training.checkpoint import (
+    LATEST,
+    MANIFEST,
+    find_damage,
+    keep_newest,
+    list_checkpoints,
+    recover,
+    save_folder,
+)
 
 OLD, NEW = b"old state" * 9, b"the new state" * 7
 DISK = ["mkdir", "open", "fsync", "rename", "replace", "unlink", "rmdir"]  # what of `os` reaches the disk
@@ -78,7 +85,7 @@ def content(folder: Path) -> bytes:
 
 
 def whole_ones(parent: Path) -> list[Path]:
-    return [folder for folder in saves(parent) if not damage(folder)]
+    return [folder for folder in list_checkpoints(parent) if not find_damage(folder)]
 
 
 def with_two_saves(parent: Path) -> None:
@@ -98,7 +105,7 @@ def test_a_failed_save_leaves_every_old_one_and_names_a_whole_one(tmp_path: Path
         assert [content(parent / name) for name in ("step-9", "step-10")] == [OLD[1:], OLD]
         latest = (parent / LATEST).read_text().strip()
         assert parent / latest in whole_ones(parent)
-        assert saves(parent) == whole_ones(parent), "a half save is never visible"
+        assert list_checkpoints(parent) == whole_ones(parent), "a half save is never visible"
         if kind is Failed:
             assert {f.name for f in parent.iterdir()} <= {"step-9", "step-10", "step-11", LATEST}
     assert newest.name == latest == "step-11"
@@ -135,7 +142,7 @@ def test_what_the_disk_garbled_is_not_saved(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(OSError, match="step-11 was not saved: .*a.bin is not as it was written"):
         save_folder(tmp_path, "step-11", files(NEW))
     assert (tmp_path / LATEST).read_text() == "step-10\n"
-    assert [f.name for f in saves(tmp_path)] == ["step-10", "step-9"]
+    assert [f.name for f in list_checkpoints(tmp_path)] == ["step-10", "step-9"]
 
 
 @KINDS
@@ -190,9 +197,9 @@ def test_one_flipped_bit_anywhere_is_found(saved: Path, name: str, data: st.Data
     flipped = bytearray(whole)
     flipped[data.draw(st.integers(0, len(whole) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     (saved / name).write_bytes(flipped)
-    assert "step-1" in damage(saved)
+    assert "step-1" in find_damage(saved)
     (saved / name).write_bytes(whole)
-    assert damage(saved) == ""
+    assert find_damage(saved) == ""
 
 
 @pytest.mark.parametrize("name", ["a.bin", "b.bin", MANIFEST])
@@ -207,21 +214,21 @@ def test_every_other_damage_is_found(tmp_path: Path, name: str, harm: str) -> No
             file.mkdir()
     else:
         file.write_bytes({"cut": whole[:-1], "emptied": b"", "lengthened": whole + b"0"}[harm])
-    assert "step-1" in damage(folder)
+    assert "step-1" in find_damage(folder)
 
 
 @pytest.mark.parametrize("manifest", ["[]", "null", "1", '"a"', '{"a.bin": 1}', '{"a.bin": {}}'])
 def test_a_manifest_of_another_form_proves_nothing(tmp_path: Path, manifest: str) -> None:
     folder = save_folder(tmp_path, "step-1", files(OLD))
     (folder / MANIFEST).write_text(manifest)
-    assert "step-1" in damage(folder)
+    assert "step-1" in find_damage(folder)
 
 
 def test_saves_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     for name in "step-9", "step-10", "step-100", "step-x", "step-", ".step-11-123", "other":
         (tmp_path / name).mkdir()
-    assert [f.name for f in saves(tmp_path)] == ["step-100", "step-10", "step-9"]
+    assert [f.name for f in list_checkpoints(tmp_path)] == ["step-100", "step-10", "step-9"]
     keep_newest(tmp_path, 2)
-    assert [f.name for f in saves(tmp_path)] == ["step-100", "step-10"]
+    assert [f.name for f in list_checkpoints(tmp_path)] == ["step-100", "step-10"]
     assert (tmp_path / "step-x").exists()
-    assert saves(tmp_path / "nowhere") == []
+    assert list_checkpoints(tmp_path / "nowhere") == []

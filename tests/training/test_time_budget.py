@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.cli import main
-from regard.training import loop, time_budget, train
-from regard.training.loop import Plan
-from regard.training.schedule import Revision, decay
-from regard.training.settings import start
+from regard.training import job, loop, time_budget
+from regard.training.loop import TrainOptions
+from regard.training.schedule import Revision, wsd
+from regard.training.settings import make_settings
 from regard.training.time_budget import TimeBudget, duration
 
 SIZES = {"dim": 8, "hidden": 8, "heads": 1, "encoder_layers": 1, "decoder_layers": 1, "context": 64}
@@ -45,9 +45,15 @@ def training(monkeypatch, tmp_path, pairs_file, speed, name="run", minutes=4.0, 
     """A run where a step takes a second, a validation two and a save a tenth, while the speed of the machine is 1."""
     clock = Clock(monkeypatch, minutes * 60, speed)
     luck = random.Random(1)
-    where = {"data": [str(pairs_file)], "out": str(tmp_path / name), "batch_tokens": 40, "checks": 4, "threads": 1}
-    where |= {"check_examples": 1}
-    job = train.prepare(start("translate", minutes=minutes, **where, **SIZES, **options))
+    where = {
+        "data": [str(pairs_file)],
+        "output_dir": str(tmp_path / name),
+        "batch_tokens": 40,
+        "evals": 4,
+        "threads": 1,
+    }
+    where |= {"eval_examples": 1}
+    job = job.prepare(make_settings("translate", minutes=minutes, **where, **SIZES, **options))
     batch, score, keep = job.task.batch, job.task.score, job.run.save
     taken = 0
 
@@ -68,10 +74,10 @@ def training(monkeypatch, tmp_path, pairs_file, speed, name="run", minutes=4.0, 
     object.__setattr__(job.task, "batch", timed_batch)
     object.__setattr__(job.task, "score", timed(score, 2.0))
     job.run.save = timed(keep, 0.1)
-    job = train.planned(job)
-    for step in train.carry_out(job):
+    job = job.plan_run(job)
+    for step in job.run_training(job):
         if stop is not None and step.number == stop:
-            train.save(job)
+            job.save(job)
             job.lock.release()
             break
     return job, clock
@@ -80,29 +86,31 @@ def training(monkeypatch, tmp_path, pairs_file, speed, name="run", minutes=4.0, 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_the_schedule_ends_in_time_whatever_the_machine_does(machine, monkeypatch, tmp_path, pairs_file):
     job, clock = training(monkeypatch, tmp_path, pairs_file, MACHINES[machine])
-    rates = [line["rate"] for line in job.run.metrics() if "rate" in line]
-    plan = job.settings.plan
+    rates = [line["lr"] for line in job.run.metrics() if "lr" in line]
+    train_options = job.settings.train_options
     assert len(rates) == job.progress.step == job.steps
     assert rates[-1] <= 0.02 * max(rates), "the rate has fallen by the end"
-    assert rates[plan.warmup - 1 :] == sorted(rates[plan.warmup - 1 :], reverse=True), "no revision raises it"
+    assert rates[train_options.warmup_steps - 1 :] == sorted(rates[train_options.warmup_steps - 1 :], reverse=True), (
+        "no revision raises it"
+    )
     assert 0.95 < clock.now / clock.seconds < 1.05
     card = (job.run.folder / "README.md").read_text()
     assert f"in {job.progress.step:,} steps" in card
     revised = [line["revised"] for line in job.run.metrics() if "revised" in line]
-    assert [f":{steps}" in text for steps, text in zip(revised, plan.revisions, strict=True)].count(False) == 0
+    assert [f":{steps}" in text for steps, text in zip(revised, train_options.revisions, strict=True)].count(False) == 0
     assert bool(revised) or machine == "as planned"
 
 
 def test_replaying_the_revisions_gives_the_same_bits(monkeypatch, tmp_path, pairs_file):
     job, _ = training(monkeypatch, tmp_path, pairs_file, MACHINES["half as fast after a fifth"], minutes=3.0)
-    plan = job.settings.plan
-    assert plan.revisions
+    train_options = job.settings.train_options
+    assert train_options.revisions
     newest = json.loads((tmp_path / "run" / f"step-{job.progress.step}" / "state.json").read_text())
-    assert newest["revisions"] == list(plan.revisions), "they lie in the save"
-    where = {"data": [str(pairs_file)], "out": str(tmp_path / "again"), "batch_tokens": 40, "threads": 1}
-    where |= {"check_examples": 1}
-    how = {"steps": plan.steps, "revisions": plan.revisions, "checks": job.settings.keeping.checks}
-    again = list(train.train("translate", **where, **how, **SIZES))
+    assert newest["revisions"] == list(train_options.revisions), "they lie in the save"
+    where = {"data": [str(pairs_file)], "output_dir": str(tmp_path / "again"), "batch_tokens": 40, "threads": 1}
+    where |= {"eval_examples": 1}
+    how = {"steps": train_options.steps, "revisions": train_options.revisions, "evals": job.settings.run_options.evals}
+    again = list(job.train("translate", **where, **how, **SIZES))
     assert again[-1].number == job.progress.step
     folders = [tmp_path / name / f"step-{job.progress.step}" / "state.safetensors" for name in ("run", "again")]
     assert folders[0].read_bytes() == folders[1].read_bytes()
@@ -113,7 +121,7 @@ def test_a_resumed_run_has_the_minutes_that_are_left(monkeypatch, tmp_path, pair
     used = clock.now
     again = {"resume": True}
     clock = Clock(monkeypatch, 240.0, MACHINES["as planned"])
-    job = train.planned(train.prepare(start("translate", out=str(tmp_path / "run"), **again)))
+    job = job.plan_run(job.prepare(make_settings("translate", output_dir=str(tmp_path / "run"), **again)))
     batch = job.task.batch
 
     def slow(examples, rows, *more):
@@ -121,10 +129,10 @@ def test_a_resumed_run_has_the_minutes_that_are_left(monkeypatch, tmp_path, pair
         return batch(examples, rows, *more)
 
     object.__setattr__(job.task, "batch", slow)
-    rates = [step.rate for step in train.carry_out(job)]
+    rates = [step.lr for step in job.run_training(job)]
     assert used > 80
     assert 0.95 * 240 < used + clock.now < 1.05 * 240, "a step takes twice as long now, so there are half as many"
-    assert rates[-1] <= 0.02 * job.settings.plan.rate
+    assert rates[-1] <= 0.02 * job.settings.train_options.lr
 
 
 @given(
@@ -133,16 +141,16 @@ def test_a_resumed_run_has_the_minutes_that_are_left(monkeypatch, tmp_path, pair
     st.floats(0.1, 1),
     st.lists(st.tuples(st.integers(1, 300), st.integers(2, 400))),
 )
-def test_no_revision_raises_the_rate(steps, warmup, share, changes):
+def test_no_revision_raises_the_rate(steps, warmup_steps, share, changes):
     done, revisions = 0, []
     for after, more in changes:
         done += after
         revisions.append(Revision(done, done + more))
     for number, revision in enumerate(revisions):
-        before = decay(revision.step, steps, warmup, share, revisions[:number])
-        assert decay(revision.step, steps, warmup, share, revisions[: number + 1]) <= before + 1e-12
+        before = wsd(revision.step, steps, warmup_steps, share, revisions[:number])
+        assert wsd(revision.step, steps, warmup_steps, share, revisions[: number + 1]) <= before + 1e-12
         last = revision.steps - 1
-        assert decay(last, steps, warmup, share, revisions[: number + 1]) <= 0.02
+        assert wsd(last, steps, warmup_steps, share, revisions[: number + 1]) <= 0.02
 
 
 def test_steps_that_take_long_count_as_long_as_they_take():
@@ -156,7 +164,7 @@ def test_steps_that_take_long_count_as_long_as_they_take():
 @pytest.mark.parametrize("text", ["5", "5:3", "x:9", "5:9 3:9", "5:9 5:12", "-1:4", "0:4"])
 def test_a_revision_that_means_nothing_is_refused(text):
     with pytest.raises(ValueError, match="revisions must be STEP:STEPS"):
-        Plan(steps=10, revisions=tuple(text.split()))
+        TrainOptions(steps=10, revisions=tuple(text.split()))
 
 
 def test_revisions_go_with_the_steps_planned_first(capsys):
@@ -174,7 +182,7 @@ def test_durations_read_well(seconds, text):
 
 def test_a_plan_of_few_steps_is_a_warning_with_advice(pairs_file, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("regard.training.time_budget.seconds_of_a_step", lambda *_: 0.2)
-    how = ["--minutes", "0.02", "--out", str(tmp_path / "run"), "--batch-tokens", "300", "--checks", "1"]
+    how = ["--minutes", "0.02", "--output-dir", str(tmp_path / "run"), "--batch-tokens", "300", "--evals", "1"]
     sizes = [part for name, size in SIZES.items() for part in (f"--{name.replace('_', '-')}", str(size))]
     assert main(["train", "translate", "--data", str(pairs_file), *how, *sizes]) == 0
     out = capsys.readouterr().out

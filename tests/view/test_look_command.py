@@ -29,7 +29,7 @@ TEXT = "tea and water 7"
 def run_look(capsys, tmp_path):
     def look(*args, out="page.html"):
         try:
-            code = main(["look", *map(str, args), "--out", str(tmp_path / out), "--device", "cpu"])
+            code = main(["look", *map(str, args), "--output", str(tmp_path / out), "--device", "cpu"])
         except SystemExit as exit_:
             code = exit_.code
         captured = capsys.readouterr()

@@ -13,27 +13,35 @@ from typing import Any
 import torch
 
 from regard import __version__
-from regard.training.save import checksum
+from regard.training.checkpoint import checksum
 
 PLACES = ("data", "valid", "test", "cache", "from_", "vectors")  # where files lie; the rows in them have a fingerprint
-ELSEWHERE = ("out", "resume", "overwrite", "download", "device", "threads", "allow_changed")  # where and how it is run
+ELSEWHERE = (
+    "output_dir",
+    "resume",
+    "overwrite",
+    "download",
+    "device",
+    "threads",
+    "allow_changed",
+)  # where and how it is run
 
 
-def made_with(settings: Mapping[str, Any], folder: Path, files: Iterable[str]) -> dict[str, Any]:
+def collect_provenance(settings: Mapping[str, Any], folder: Path, files: Iterable[str]) -> dict[str, Any]:
     """All that a save depends on besides its own numbers."""
     there = {name: checksum(folder / name) for name in files if (folder / name).is_file() and name != "train.json"}
     versions = {"regard": __version__, "PyTorch": torch.__version__}
-    kept = {name: value for name, value in plain(settings).items() if name not in PLACES}
+    kept = {name: value for name, value in comparable_settings(settings).items() if name not in PLACES}
     return {"settings": kept, "files": there, "versions": versions}
 
 
-def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+def comparable_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """As JSON has them, but for what changes nothing of the result."""
     said: dict[str, Any] = json.loads(json.dumps(settings))
     return {name: value for name, value in said.items() if name not in ELSEWHERE}
 
 
-def refuse_changes(save: Path, then: dict[str, Any], now: dict[str, Any], allowed: bool) -> None:
+def check_provenance(save: Path, then: dict[str, Any], now: dict[str, Any], allowed: bool) -> None:
     if (lines := changes(then, now)) and not allowed:
         told = "\n".join(f"  {line}" for line in lines)
         raise ValueError(
@@ -45,7 +53,7 @@ def refuse_changes(save: Path, then: dict[str, Any], now: dict[str, Any], allowe
 def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """A line for each difference between what was made with one and with the other."""
     lines = [
-        f"{flag(name)} was {shown(then['settings'].get(name))}, and is {shown(now['settings'].get(name))}"
+        f"{option_flag(name)} was {shown(then['settings'].get(name))}, and is {shown(now['settings'].get(name))}"
         for name in differing(then["settings"], now["settings"])
         if name != "fingerprint"
     ]
@@ -60,7 +68,7 @@ def differing(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
 
 
-def flag(name: str) -> str:
+def option_flag(name: str) -> str:
     return f"--{name.rstrip('_').replace('_', '-')}"
 
 

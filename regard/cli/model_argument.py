@@ -11,7 +11,7 @@ from regard.hub.remote import NAME, find
 
 
 @dataclass
-class Fetching:
+class FetchOptions:
     """What may be fetched."""
 
     download: bool = False  # fetch a model that is not here
@@ -19,7 +19,7 @@ class Fetching:
     update: bool = False  # take the newest state of a model on the hub
 
 
-def found(name: str, how: Fetching) -> Path:
+def found(name: str, how: FetchOptions) -> Path:
     if how.offline and (how.download or how.update):
         raise ValueError("choose one of --offline and --download or --update")
     here = sys.stdin.isatty() and sys.stderr.isatty()
@@ -33,7 +33,7 @@ def asked(question: str) -> bool:
 
 def named_in(args: list[str]) -> Path | None:
     """The first argument that is a model: what else may be asked follows from it, before all else is read."""
-    how = Fetching(**{word: f"--{word}" in args for word in ("download", "offline", "update")})
+    how = FetchOptions(**{word: f"--{word}" in args for word in ("download", "offline", "update")})
     folders = [arg for arg in args if isfile(join(arg, "config.json"))]  # a text may be no path at all
     names = [arg for arg in args if NAME.fullmatch(arg) and not exists(arg)]
     first = [arg for arg in args[:1] if not arg.startswith("-")]  # no model: said before its options are

@@ -21,11 +21,11 @@ GRACE = 2.0  # seconds that a step has to end by itself
 
 
 def go_on(task: str, folder: Path) -> str:
-    return shlex.join(["regard", "train", task, "--resume", "--out", str(folder)])
+    return shlex.join(["regard", "train", task, "--resume", "--output-dir", str(folder)])
 
 
 def already(folder: Path) -> str:
-    return f"{folder} is finished, and stays as it is: train again with --overwrite, or into another --out"
+    return f"{folder} is finished, and stays as it is: train again with --overwrite, or into another --output-dir"
 
 
 class Stop:

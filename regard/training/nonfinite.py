@@ -17,8 +17,8 @@ from regard.atomic import replace_file
 from regard.data.batches import Examples, Ints, to_device
 from regard.parts.heads import Model
 from regard.tasks.task import Task
-from regard.training.loop import NotFinite
-from regard.training.save import saves
+from regard.training.checkpoint import list_checkpoints
+from regard.training.loop import NonFiniteError
 
 FILE = "bad-batch.jsonl"
 SHOWN = 3  # examples that the message names
@@ -33,7 +33,9 @@ def to_blame(model: Model, task: Task, examples: Examples, rows: Ints) -> Ints:
     return rows[[not math.isfinite(loss.item()) for loss in alone]]
 
 
-def blamed(bad: NotFinite, model: Model, task: Task, examples: Examples, data: Any, folder: Path) -> FloatingPointError:
+def blamed(
+    bad: NonFiniteError, model: Model, task: Task, examples: Examples, data: Any, folder: Path
+) -> FloatingPointError:
     """Write the batch into the run folder, and make the message that ends the run."""
     guilty = to_blame(model, task, examples, bad.rows)
     told = task.told(data, examples, bad.rows)
@@ -44,9 +46,9 @@ def blamed(bad: NotFinite, model: Model, task: Task, examples: Examples, data: A
     chosen = [one for one in told if one["alone"] != "fine"] or told
     names = ", ".join(f"{one['file']}:{one['line']}" for one in chosen[:SHOWN])
     more = f" and {len(chosen) - SHOWN} more" if len(chosen) > SHOWN else ""
-    why = "no number even alone" if len(guilty) else "fine alone, so a lower --rate or a longer --warmup may help"
-    kept = next((str(save) for save in saves(folder)), "none yet")
+    why = "no number even alone" if len(guilty) else "fine alone, so a lower --lr or a longer --warmup-steps may help"
+    kept = next((str(save) for save in list_checkpoints(folder)), "none yet")
     return FloatingPointError(
         f"{bad}; the weights are as before this step. It was to learn from {names}{more}, {why} (all in "
-        f"{folder / FILE}). The last save: {kept}. --skip-nonfinite 3 would pass over up to 3 such steps"
+        f"{folder / FILE}). The last save: {kept}. --max-nonfinite 3 would pass over up to 3 such steps"
     )

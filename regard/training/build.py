@@ -38,23 +38,23 @@ DEEPEST, WIDEST = 2**12, 2**24  # the most layers, and the most of any other siz
 def make_model(settings: Settings, task: Task) -> Model:
     family = MODELS[settings.model]
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(settings.plan.seed)
+        torch.manual_seed(settings.train_options.seed)
         body: Any = family.bodies[settings.ability](config_for(settings, task))
         model: Model = task.head(body)
-    keeping = settings.keeping
-    if keeping.from_ and not keeping.resume:
-        begun = find(keeping.from_)
+    run_options = settings.run_options
+    if run_options.from_ and not run_options.resume:
+        begun = find(run_options.from_)
         names = read_config(begun)[0]
-        if keeping.new_head:
+        if run_options.new_head:
             start_head(model, names, read_weights(begun, names, Model(body, nn.Identity()), only="body.").kept)
         else:
             read_weights(begun, names, model)
-    freeze(model, keeping.freeze)
-    if keeping.vectors and not keeping.resume:
-        start_words(body, task, keeping.vectors)
-    if keeping.compile:
+    freeze(model, run_options.freeze)
+    if run_options.vectors and not run_options.resume:
+        start_words(body, task, run_options.vectors)
+    if run_options.compile:
         body.compile()
-    return model.to(pick_device(keeping.device))
+    return model.to(pick_device(run_options.device))
 
 
 @torch.no_grad()
@@ -70,12 +70,12 @@ def start_head(model: Model, names: Names | Plain, beside: dict[str, Tensor]) ->
 
 def config_for(settings: Settings, task: Task) -> Any:
     """Sizes as they are chosen, or as the model has them that it starts from."""
-    config, keeping = MODELS[settings.model].config, settings.keeping
-    if keeping.resume:
-        run = Path(keeping.out or f"runs/{settings.task}")
+    config, run_options = MODELS[settings.model].config, settings.run_options
+    if run_options.resume:
+        run = Path(run_options.output_dir or f"runs/{settings.task}")
         return agreed(read_config(run, weights=False)[1], task, run)
-    if keeping.from_:
-        begun = find(keeping.from_)
+    if run_options.from_:
+        begun = find(run_options.from_)
         return replace(agreed(read_config(begun)[1], task, begun), dropout=settings.body["dropout"])
     known = {field.name for field in fields(config)}
     made = config(**settings.body, **{name: value for name, value in task.sizes().items() if name in known})
@@ -91,7 +91,7 @@ def window_for(settings: Settings, task: Any, config: Any, examples: Examples) -
         return settings.body.get("context") or whole
     ends = np.flatnonzero(examples.ids == task.tokenizer.begin)
     longest = int(np.diff(ends, append=len(examples.ids)).max()) if len(ends) > 1 else len(examples.ids)
-    return min(whole, settings.plan.batch_tokens, -(-longest // WINDOW) * WINDOW)
+    return min(whole, settings.train_options.batch_tokens, -(-longest // WINDOW) * WINDOW)
 
 
 def use_window(model: Model, context: int) -> None:
@@ -123,16 +123,16 @@ def must_have_room(config: Any, body: Any) -> None:
 
 def fitted(settings: Settings, rows: Any) -> tuple[Settings, Task]:
     """The task, fitted to its rows. A model that it starts from reads as before, and keeps a head for the same task."""
-    keeping = settings.keeping
-    begun = find(keeping.from_) if keeping.from_ else None
+    run_options = settings.run_options
+    begun = find(run_options.from_) if run_options.from_ else None
     readers = read_readers(begun, {*READERS}) if begun else {}
     if begun and "tokenizer" not in readers and settings.ability not in ("sees", "hears", "bonds", "foresees"):
         raise ValueError(f"{begun} has no tokenizer, and with another one its model could not read")
-    task = TASKS[settings.task].fit(rows, settings.ability, settings.reading, readers, **settings.aim)
-    if begun is None or keeping.new_head:
+    task = TASKS[settings.task].fit(rows, settings.ability, settings.input_options, readers, **settings.task_options)
+    if begun is None or run_options.new_head:
         return settings, task
     if task_of(begun) != settings.task:
-        return replace(settings, keeping=replace(keeping, new_head=True)), task
+        return replace(settings, run_options=replace(run_options, new_head=True)), task
     return settings, under_its_head(task, begun, settings.ability)
 
 

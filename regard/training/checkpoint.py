@@ -35,7 +35,7 @@ def save_folder(parent: Path, name: str, files: Mapping[str, Callable[[Path], ob
                 flush(hidden / file)
         sums = {file: {"bytes": (hidden / file).stat().st_size, "sha256": checksum(hidden / file)} for file in files}
         replace_file(hidden / MANIFEST, json.dumps(sums, indent=2).encode())
-        if wrong := damage(hidden):
+        if wrong := find_damage(hidden):
             raise OSError(f"{parent / name} was not saved: {wrong}")
         if (parent / name).exists():  # a run that was resumed from an earlier save comes by here again
             (parent / name).rename(aside)
@@ -50,7 +50,7 @@ def save_folder(parent: Path, name: str, files: Mapping[str, Callable[[Path], ob
     return parent / name
 
 
-def damage(folder: Path) -> str:
+def find_damage(folder: Path) -> str:
     """What is wrong with a save; empty if it is whole."""
     try:
         sums = json.loads((folder / MANIFEST).read_bytes())
@@ -62,7 +62,7 @@ def damage(folder: Path) -> str:
     return ""
 
 
-def saves(parent: Path) -> list[Path]:
+def list_checkpoints(parent: Path) -> list[Path]:
     """All saves of a run, newest first; the one that LATEST names is no better than its own checksums."""
     found = [
         (int(f.name.removeprefix("step-")), f) for f in parent.glob("step-*") if f.name.removeprefix("step-").isdigit()
@@ -73,7 +73,7 @@ def saves(parent: Path) -> list[Path]:
 def keep_newest(parent: Path, count: int) -> None:
     """Remove all older ones, and what a crash in the middle of a save has left."""
     recover(parent)
-    for old in (*saves(parent)[count:], *parent.glob(".step-*")):
+    for old in (*list_checkpoints(parent)[count:], *parent.glob(".step-*")):
         shutil.rmtree(old)
 
 

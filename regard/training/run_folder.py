@@ -32,12 +32,20 @@ from regard.hub.folder import read_json, write_config, write_tensors, write_weig
 from regard.parts.heads import Model
 from regard.purpose import facts_of, write_task
 from regard.tasks.task import Task
+from regard.training.checkpoint import (
+    LATEST,
+    find_damage,
+    keep_newest,
+    list_checkpoints,
+    recover,
+    save_folder,
+    set_aside,
+)
 from regard.training.loop import Progress, Step
-from regard.training.save import LATEST, damage, keep_newest, recover, save_folder, saves, set_aside
 
 LOCK = ".lock"
-SPARE = 2**20  # bytes that a save takes beside its numbers
-DESCRIPTION = (  # what `describe` writes, the settings last
+CHECKPOINT_OVERHEAD = 2**20  # bytes that a save takes beside its numbers
+DESCRIPTION_FILES = (  # what `describe` writes, the settings last
     *("config.json", "generation_config.json", "preprocessor_config.json", "processor_config.json"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
     *("vocab.txt", "vocab.json", "merges.txt", "tokenizer.model", "source.spm", "target.spm"),
@@ -51,46 +59,48 @@ MADE = (  # while it goes; somebody who acts has a policy as well
 )
 
 
-class Run:
+class RunFolder:
     def __init__(self, folder: Path):
         self.folder = folder
 
     @classmethod
-    def new(cls, folder: Path, overwrite: bool = False) -> Run:
+    def new(cls, folder: Path, overwrite: bool = False) -> RunFolder:
         """A folder of our own. One that is there is refused, unless it is a run and may be overwritten."""
         found = {file.name for file in folder.iterdir()} if folder.exists() else set()
         if found - {LOCK}:
             # One that was stopped before it had written them all has nothing to lose.
             names = {name.removeprefix(".") for name in found - {LOCK}}
-            began = LOCK in found and "train.json" not in found and names <= {*DESCRIPTION}
+            began = LOCK in found and "train.json" not in found and names <= {*DESCRIPTION_FILES}
             if not overwrite and not began:
                 raise ValueError(
-                    f"{folder} exists: go on with --resume, start again with --overwrite, or choose another --out"
+                    f"{folder} exists: go on with --resume, start again with --overwrite, or choose another --output-dir"
                 )
             if "train.json" not in found and not began:
-                raise ValueError(f"{folder} is not a run of regard's, so it is not overwritten: choose another --out")
+                raise ValueError(
+                    f"{folder} is not a run of regard's, so it is not overwritten: choose another --output-dir"
+                )
         folder.mkdir(parents=True, exist_ok=True)
         return cls(folder)
 
     def clear(self) -> None:
         """Nothing of an earlier run is left to be mixed up with this one."""
         keep_newest(self.folder, 0)
-        sweep(self.folder, {*DESCRIPTION, *MADE, LATEST})
+        sweep(self.folder, {*DESCRIPTION_FILES, *MADE, LATEST})
         for old in (*self.folder.glob("damaged-step-*"), self.folder / "policy"):
             shutil.rmtree(old, ignore_errors=True)
         for name in (*MADE, LATEST):
             (self.folder / name).unlink(missing_ok=True)
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """The model card is written last, after the best weights were tested; the last step is still saved."""
         if not all((self.folder / name).is_file() for name in ("README.md", "model.safetensors", "train.json")):
             return False
         last = max((line["step"] for line in self.metrics()), default=0)
-        newest = saves(self.folder)[:1]
-        return any(folder.name == f"step-{last}" and not damage(folder) for folder in newest)
+        newest_checkpoint = list_checkpoints(self.folder)[:1]
+        return any(folder.name == f"step-{last}" and not find_damage(folder) for folder in newest_checkpoint)
 
-    def abandon(self) -> None:
+    def remove_if_empty(self) -> None:
         """A folder that was made for nothing goes again."""
         if [file.name for file in self.folder.iterdir()] == [LOCK]:
             shutil.rmtree(self.folder)
@@ -118,8 +128,13 @@ class Run:
         replace_file(self.folder / "model.safetensors", lambda file: write_weights(file, model))
 
     def save(self, progress: Progress, facts: dict[str, Any], keep: int) -> Path:
-        state = {"step": progress.step, "position": list(progress.position), "skipped": progress.skipped, **facts}
-        tensors = tensors_of(progress)
+        state = {
+            "step": progress.step,
+            "position": list(progress.position),
+            "num_skipped": progress.num_skipped,
+            **facts,
+        }
+        tensors = state_tensors(progress)
         if (self.folder / "metrics.jsonl").exists():
             flush(self.folder / "metrics.jsonl")  # what was logged before a save is there when the save is
         saved = save_folder(
@@ -129,25 +144,25 @@ class Run:
                 "state.safetensors": lambda file: write_tensors(file, tensors),
                 "state.json": lambda file: file.write_bytes(as_json(state)),
             },
-            room=sum(tensor.nbytes for tensor in tensors.values()) + SPARE,
+            room=sum(tensor.nbytes for tensor in tensors.values()) + CHECKPOINT_OVERHEAD,
         )
         keep_newest(self.folder, keep)
         return saved
 
     def resume(self, progress: Progress) -> tuple[dict[str, Any], list[str]]:
         """Put the newest whole save into `progress`; its facts, and what was wrong with newer ones."""
-        folder, facts, wrong = self.newest()
-        self.take(progress, folder, facts)
+        folder, facts, wrong = self.newest_checkpoint()
+        self.restore(progress, folder, facts)
         return facts, wrong
 
-    def newest(self) -> tuple[Path, dict[str, Any], list[str]]:
+    def newest_checkpoint(self) -> tuple[Path, dict[str, Any], list[str]]:
         """The newest whole save, its facts, and what was wrong with newer ones, which are set aside."""
         wrong = []
         recover(self.folder)
-        sweep(self.folder, {*DESCRIPTION, *MADE, LATEST})
-        sweep(self.folder / "policy", {*DESCRIPTION, *MADE})
-        for folder in saves(self.folder):
-            if trouble := damage(folder):
+        sweep(self.folder, {*DESCRIPTION_FILES, *MADE, LATEST})
+        sweep(self.folder / "policy", {*DESCRIPTION_FILES, *MADE})
+        for folder in list_checkpoints(self.folder):
+            if trouble := find_damage(folder):
                 wrong.append(trouble)
                 set_aside(folder)
                 continue
@@ -155,11 +170,11 @@ class Run:
         why = f" ({'; '.join(wrong)})" if wrong else ""
         raise ValueError(f"{self.folder} has no save to go on from{why}: start again with --overwrite")
 
-    def take(self, progress: Progress, folder: Path, facts: dict[str, Any]) -> None:
+    def restore(self, progress: Progress, folder: Path, facts: dict[str, Any]) -> None:
         fill(progress, load_file(folder / "state.safetensors"))
         progress.step, progress.position = facts["step"], Position(*facts["position"])
-        progress.skipped = facts.get("skipped", 0)
-        if not self.finished:
+        progress.num_skipped = facts.get("num_skipped", 0)
+        if not self.is_finished:
             (self.folder / "README.md").unlink(missing_ok=True)
             self._forget_after(progress.step, facts.get("checked", progress.step))
 
@@ -176,27 +191,27 @@ class Run:
 
     def averaged(self, count: int, every: int) -> dict[str, Tensor]:
         """The mean of the weights at the last checks (Vaswani et al. 2017, section 6.1)."""
-        newest, *older = saves(self.folder)
-        at_checks = [newest, *(f for f in older if int(f.name.removeprefix("step-")) % every == 0)]
+        newest_checkpoint, *older = list_checkpoints(self.folder)
+        at_checks = [newest_checkpoint, *(f for f in older if int(f.name.removeprefix("step-")) % every == 0)]
         chosen = [load_file(folder / "state.safetensors") for folder in at_checks[:count]]
         names = [name for name in chosen[0] if name.startswith("weights/")]
         return {name.removeprefix("weights/"): torch.stack([c[name] for c in chosen]).mean(0) for name in names}
 
 
-def tensors_of(progress: Progress) -> dict[str, Tensor]:
+def state_tensors(progress: Progress) -> dict[str, Tensor]:
     """Weights, what the optimisers remember of each, and the moving average, all under the weight's name: as they were
     after the last whole step, even in the middle of the next or of validation."""
     tensors: dict[str, Tensor] = {}
-    weights, average = "weights", "average"
-    if progress.average is not None and progress.average.swapped:
-        weights, average = average, weights
+    weights, ema = "weights", "ema"
+    if progress.ema is not None and progress.ema.swapped:
+        weights, ema = ema, weights
     for i, (name, weight) in enumerate(progress.model.named_parameters()):
         tensors[f"{weights}/{name}"] = weight.detach()
         for optimizer in progress.optimizers:
             for moment, value in optimizer.state.get(weight, {}).items():
                 tensors[f"{moment}/{name}"] = value
-        if progress.average is not None:
-            tensors[f"{average}/{name}"] = progress.average.means[i]
+        if progress.ema is not None:
+            tensors[f"{ema}/{name}"] = progress.ema.means[i]
     before = dict(zip((name for name, _ in progress.model.named_buffers()), progress.buffers or (), strict=False))
     for name, buffer in buffers_of(progress.model).items():
         tensors[f"buffers/{name}"] = before.get(name, buffer)
@@ -213,10 +228,10 @@ def fill(progress: Progress, tensors: dict[str, Tensor]) -> None:
                 optimizer.state[weight] = {
                     moment: tensors[f"{moment}/{name}"].to(weight.device)
                     for moment in kept
-                    if moment not in ("weights", "average")
+                    if moment not in ("weights", "ema")
                 }
-        if progress.average is not None:
-            progress.average.means[i].copy_(tensors[f"average/{name}"])
+        if progress.ema is not None:
+            progress.ema.means[i].copy_(tensors[f"ema/{name}"])
     for name, buffer in buffers_of(progress.model).items():
         buffer.copy_(tensors[f"buffers/{name}"])
 
@@ -226,7 +241,7 @@ def buffers_of(model: Model) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in hub.tensors_of(model).items() if not isinstance(tensor, Parameter)}
 
 
-class Lock:
+class RunLock:
     """One process trains in a folder at a time. The lock ends with the process, however that ends."""
 
     def __init__(self, folder: Path):
@@ -238,7 +253,9 @@ class Lock:
             self.handle.seek(0)
             owner = self.handle.read().strip() or "another one"
             self.handle.close()
-            raise ValueError(f"{folder} is in use by process {owner}: wait for it, or choose another --out") from None
+            raise ValueError(
+                f"{folder} is in use by process {owner}: wait for it, or choose another --output-dir"
+            ) from None
         self.handle.truncate(0)
         self.handle.write(str(os.getpid()))
         self.handle.flush()
@@ -247,9 +264,9 @@ class Lock:
         self.handle.close()
 
 
-NUMBERS = ("step", "epoch", "loss", "rate", "norm", "count", "seconds")  # in a line of metrics.jsonl
-DRAWN = ("loss", "rate", "norm")  # of every step that was taken
-OBJECTS = ("norms", "valid", "test")  # each holds numbers by name
+NUMBERS = ("step", "epoch", "loss", "lr", "grad_norm", "count", "seconds")  # in a line of metrics.jsonl
+DRAWN = ("loss", "lr", "grad_norm")  # of every step that was taken
+OBJECTS = ("module_grad_norms", "valid", "test")  # each holds numbers by name
 
 
 def facts_in(line: bytes, where: str) -> dict[str, Any]:
@@ -265,7 +282,7 @@ def facts_in(line: bytes, where: str) -> dict[str, Any]:
     return dict(told)
 
 
-def as_line(step: Step) -> dict[str, Any]:
+def metrics_line(step: Step) -> dict[str, Any]:
     """A step as metrics.jsonl keeps it. One that was passed over has no loss, and says so."""
     if math.isnan(step.loss):
         return {"step": step.number, "epoch": step.position.epoch, "skipped": True, "seconds": round(step.seconds, 4)}
@@ -273,10 +290,12 @@ def as_line(step: Step) -> dict[str, Any]:
         "step": step.number,
         "epoch": step.position.epoch,
         "loss": round(step.loss, 6),
-        "rate": step.rate,
-        "norm": round(step.norm, 6),
+        "lr": step.lr,
+        "grad_norm": round(step.grad_norm, 6),
         "count": step.count,
         "seconds": round(step.seconds, 4),
     }
-    norms = {part: float(f"{norm:.5g}") for part, norm in step.norms.items()}  # some are very small
-    return line | {"norms": norms} if norms else line
+    module_grad_norms = {
+        part: float(f"{grad_norm:.5g}") for part, grad_norm in step.module_grad_norms.items()
+    }  # some are very small
+    return line | {"module_grad_norms": module_grad_norms} if module_grad_norms else line
