@@ -570,7 +570,7 @@ def test_every_filler_has_a_probability(finished: Any, capsys: Any) -> None:
     job, at = finished("fill", "bert")
     assert main(["run", str(job.run.folder), raw("fill", "bert", at)[0], "--n-best", "9999", "--json"]) == 0
     said = json.loads(capsys.readouterr().out, parse_constant=lambda word: pytest.fail(word))
-    assert len(said["answers"]) == len(job.task.tokenizer) - len({*job.task.tokenizer.special})
+    assert len(said["predictions"]) == len(job.task.tokenizer) - len({*job.task.tokenizer.special})
 
 
 @every_fit_and_form
@@ -703,7 +703,7 @@ def test_a_number_that_is_none_stops_the_run_and_its_examples_are_named(
     assert lines
     assert f"{lines[0]['file']}:{lines[0]['line']}" in str(error.value)
     for line in lines:
-        assert (line["step"], line["alone"]) == (3, "no number")
+        assert (line["step"], line["alone"]) == (3, "nonfinite")
         assert line["text"]
     assert [one.get("step") for one in job.run.metrics() if "loss" in one] == [1, 2], "no line hides it"
 

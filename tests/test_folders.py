@@ -1044,7 +1044,7 @@ def test_the_command_asks_them(theirs: Any, capsys: pytest.CaptureFixture[str], 
     assert run(capsys, "run", theirs("bert_label"), "no name of a file " * 40)[0] == 0
     code, out, _ = run(capsys, "run", theirs("roberta_fill"), GAPS[1], "--json", "--n-best", 2)
     assert code == 0
-    assert len(json.loads(out)["answers"]) == 2
+    assert len(json.loads(out)["predictions"]) == 2
     code, out, _ = run(capsys, "run", theirs("gpt2"), "the man", "--temperature", 0, "--longest", 5)
     assert (code, out) == (0, ours(theirs("gpt2"))("the man", temperature=0.0, longest=5) + "\n")
 
@@ -1052,7 +1052,7 @@ def test_the_command_asks_them(theirs: Any, capsys: pytest.CaptureFixture[str], 
 @pytest.mark.parametrize("name", ["bert", "bert_label", "bert_fill", "clip"])
 def test_the_command_writes_vectors(name: str, theirs: Any, capsys: Any, tmp_path: Path) -> None:
     code, out, _ = run(capsys, "run", theirs(name), "--embed", *TEXTS, "--npy", tmp_path / "x.npy")
-    assert (code, out) == (0, f"{len(TEXTS)} vectors are in {tmp_path / 'x.npy'}\n")
+    assert (code, out) == (0, f"wrote {len(TEXTS)} vectors to {tmp_path / 'x.npy'}\n")
     assert_close(torch.from_numpy(np.load(tmp_path / "x.npy")), torch.tensor([*ours(theirs(name)).embed(TEXTS)]))
     code, out, _ = run(capsys, "run", theirs(name), "--embed", TEXTS[0])
     assert_close(json.loads(out)["vector"], np.load(tmp_path / "x.npy")[0].tolist(), **CLOSE)
@@ -1189,7 +1189,7 @@ def trained(capsys: pytest.CaptureFixture[str], *args: Any) -> Path:
 def test_a_body_gets_a_new_head(name: str, theirs: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     data = labelled(tmp_path, "a", "b")
     run = trained(capsys, "classify", "--from", theirs(name), *data, *STILL, "--output-dir", tmp_path / "run")
-    assert f"from `{theirs(name)}` under a new head" in (run / "README.md").read_text()
+    assert f"from `{theirs(name)}` with a new head" in (run / "README.md").read_text()
     before, after = weights_of(theirs(name)), weights_of(run)
     body = [key for key in before if key.startswith("body.")]
     assert all(torch.allclose(before[key], after[key], atol=1e-9) for key in body)
@@ -1255,7 +1255,7 @@ def test_a_head_for_other_answers_is_refused_with_advice(theirs: Any, capsys: An
     code, _, err = run(capsys, *given)
     assert (code, err) == (
         2,
-        f"regard: the head of {theirs('bert_label')} tells apart 3 labels, and 'ugly' is none of them: "
+        f"regard: the head of {theirs('bert_label')} has 3 labels, and 'ugly' is none of them: "
         "--new-head puts a new one on its body\n",
     )
     labelled(tmp_path, "bad", "good")
@@ -1274,7 +1274,10 @@ def test_a_model_without_a_tokenizer_is_refused(theirs: Any, capsys: Any, tmp_pa
     (folder / "vocab.txt").unlink()
     data = labelled(tmp_path, "a", "b")
     code, _, err = run(capsys, "train", "classify", "--from", folder, *data, *STILL, "--output-dir", tmp_path / "run")
-    assert (code, err) == (2, f"regard: {folder} has no tokenizer, and with another one its model could not read\n")
+    assert (code, err) == (
+        2,
+        f"regard: {folder} has no tokenizer: its model does not understand the tokens of another one\n",
+    )
 
 
 def test_a_head_that_we_do_not_have_is_refused_with_advice(theirs: Any, capsys: Any, tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def test_control_characters_do_not_reach_the_terminal(small_run, capsys, monkeyp
     assert main(["run", str(small_run), TEXT, "--json"]) == 0
     line = capsys.readouterr().out
     assert not {*line} & {chr(code) for code in (*range(10), *range(11, 32), *range(127, 160))}
-    assert json.loads(line)["answers"][0]["text"] == ESCAPES
+    assert json.loads(line)["predictions"][0]["text"] == ESCAPES
 
 
 def test_control_characters_of_a_message_do_not_reach_the_terminal(capsys):

@@ -229,7 +229,7 @@ def test_what_is_not_known_is_refused():
 def test_the_command_says_the_same_alone_and_in_company(small_run, pairs_file, capsys):
     def told(*texts):
         assert main(["run", str(small_run), "--json", "--reproducible", *texts]) == 0
-        return json.loads(capsys.readouterr().out.splitlines()[-1])["answers"]
+        return json.loads(capsys.readouterr().out.splitlines()[-1])["predictions"]
 
     text = "tea and water please"
     assert told(text) == told("milk", "no bread and no water and no milk please", "tea", text)

@@ -1,8 +1,8 @@
-"""Where a run begins: the task fitted to its rows, and the model, from scratch or from one that is there.
+"""Build the task and the model of a run, from scratch or from an existing model.
 
-from scratch        sizes as chosen, weights by chance
---from MODEL        sizes, weights and readers of the model; its head too, if it is for the same task
---resume            sizes of the run; its weights come from its newest save
+from scratch        the sizes of the settings, random weights
+--from MODEL        sizes, weights and preprocessors of the model; its head as well, if it is for the same task
+--resume            the sizes of the run; the newest checkpoint holds its weights
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from regard.purpose import READERS, agreed, read_readers, read_task, task_of
 from regard.tasks import TASKS
 from regard.tasks.task import Task
 from regard.training.optimizer import freeze
+from regard.training.provenance import option_flag
 from regard.training.settings import Settings
 
-WINDOW = 64  # tokens: windows are a multiple of it
-DEEPEST, WIDEST = 2**12, 2**24  # the most layers, and the most of any other size
+WINDOW_MULTIPLE = 64  # tokens
+MAX_LAYERS, MAX_SIZE = 2**12, 2**24  # the largest number of layers, and of any other size
 
 
 def make_model(settings: Settings, task: Task) -> Model:
@@ -43,130 +44,133 @@ def make_model(settings: Settings, task: Task) -> Model:
         model: Model = task.head(body)
     run_options = settings.run_options
     if run_options.from_ and not run_options.resume:
-        begun = find(run_options.from_)
-        names = read_config(begun)[0]
+        folder = find(run_options.from_)
+        names = read_config(folder)[0]
         if run_options.new_head:
-            start_head(model, names, read_weights(begun, names, Model(body, nn.Identity()), only="body.").kept)
+            init_head(model, names, read_weights(folder, names, Model(body, nn.Identity()), only="body.").kept)
         else:
-            read_weights(begun, names, model)
+            read_weights(folder, names, model)
     freeze(model, run_options.freeze)
     if run_options.vectors and not run_options.resume:
-        start_words(body, task, run_options.vectors)
+        init_embeddings(body, task, run_options.vectors)
     if run_options.compile:
         body.compile()
     return model.to(pick_device(run_options.device))
 
 
 @torch.no_grad()
-def start_head(model: Model, names: Names | Plain, beside: dict[str, Tensor]) -> None:
-    """A new head begins with what the folder of a body has of it: BERT's pooler."""
+def init_head(model: Model, names: Names | Plain, unused: dict[str, Tensor]) -> None:
+    """Initialise a new head with the weights of it that the folder of a body holds: BERT's pooler."""
     names = names.under(model.head)
     if not isinstance(names, Names) or names.head is None:
         return
-    for theirs, ours in names.head.weights.items():
-        for name in {theirs, theirs.removeprefix(names.prefix)} & beside.keys():
-            model.get_parameter(str(ours)).copy_(beside[name])
+    for hf_name, name_in_model in names.head.weights.items():
+        for name in {hf_name, hf_name.removeprefix(names.prefix)} & unused.keys():
+            model.get_parameter(str(name_in_model)).copy_(unused[name])
 
 
 def config_for(settings: Settings, task: Task) -> Any:
-    """Sizes as they are chosen, or as the model has them that it starts from."""
-    config, run_options = MODELS[settings.model].config, settings.run_options
+    """The config of the settings, of the resumed run, or of the model of --from."""
+    config_class, run_options = MODELS[settings.model].config, settings.run_options
     if run_options.resume:
-        run = Path(run_options.output_dir or f"runs/{settings.task}")
-        return agreed(read_config(run, weights=False)[1], task, run)
+        return agreed(read_config(settings.folder, weights=False)[1], task, settings.folder)
     if run_options.from_:
-        begun = find(run_options.from_)
-        return replace(agreed(read_config(begun)[1], task, begun), dropout=settings.body["dropout"])
-    known = {field.name for field in fields(config)}
-    made = config(**settings.body, **{name: value for name, value in task.sizes().items() if name in known})
-    must_have_room(made, MODELS[settings.model].bodies[settings.ability])
-    return made
+        folder = find(run_options.from_)
+        return replace(agreed(read_config(folder)[1], task, folder), dropout=settings.body["dropout"])
+    names = {field.name for field in fields(config_class)}
+    config = config_class(**settings.body, **{name: value for name, value in task.sizes().items() if name in names})
+    check_memory(config, MODELS[settings.model].bodies[settings.ability])
+    return config
 
 
 def window_for(settings: Settings, task: Any, config: Any, examples: Examples) -> int:
-    """How many tokens of a model's context the training uses: what is asked for, or, of a text that is cut into
-    windows, as many as its longest document has, or as a batch holds."""
-    whole = int(getattr(config, "context", 0))
-    if settings.body.get("context", whole) is not None or not isinstance(examples, Windows):
-        return settings.body.get("context") or whole
-    ends = np.flatnonzero(examples.ids == task.tokenizer.begin)
-    longest = int(np.diff(ends, append=len(examples.ids)).max()) if len(ends) > 1 else len(examples.ids)
-    return min(whole, settings.train_options.batch_tokens, -(-longest // WINDOW) * WINDOW)
+    """How many tokens of the model's context the training uses: --context or, for running text, the length of the
+    longest document, at most a batch."""
+    context = int(getattr(config, "context", 0))
+    if settings.body.get("context", context) is not None or not isinstance(examples, Windows):
+        return settings.body.get("context") or context
+    starts = np.flatnonzero(examples.ids == task.tokenizer.begin)
+    longest = int(np.diff(starts, append=len(examples.ids)).max()) if len(starts) > 1 else len(examples.ids)
+    return min(context, settings.train_options.batch_tokens, -(-longest // WINDOW_MULTIPLE) * WINDOW_MULTIPLE)
 
 
 def use_window(model: Model, context: int) -> None:
-    """Let the tasks see a context of this length. What the model is made of stays: positions, and what is saved."""
+    """Let the tasks see a context of this length. The weights of the positions, and what is saved, do not change."""
     if context:
         model.body.config = replace(model.body.config, context=context)
 
 
-def must_have_room(config: Any, body: Any) -> None:
-    """Refuse sizes that no memory holds, before anything of that size is made."""
+def check_memory(config: Any, body_class: Any) -> None:
+    """Raises ValueError for sizes that do not fit into memory, before it allocates anything."""
     for name, size in ((field.name, getattr(config, field.name)) for field in fields(config) if field.type == "int"):
-        most = DEEPEST if name.endswith("layers") or name == "stages" else WIDEST
-        if size > most:
-            raise ValueError(f"{name.replace('_', '-')} must be at most {most:,}, not {size:,}")
+        maximum = MAX_LAYERS if name.endswith("layers") or name == "stages" else MAX_SIZE
+        if size > maximum:
+            raise ValueError(f"{name.replace('_', '-')} must be at most {maximum:,}, not {size:,}")
     try:
-        with torch.device("meta"):  # tensors there have a shape and no numbers
-            made = body(config)
+        with torch.device("meta"):  # tensors with a shape and no storage
+            body = body_class(config)
     except (RuntimeError, ArithmeticError) as error:
         raise ValueError(f"no model can have these sizes: {error}") from None
-    numbers = sum(tensor.numel() for tensor in (*made.parameters(), *made.buffers()))
+    count = sum(tensor.numel() for tensor in (*body.parameters(), *body.buffers()))
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if 8 * numbers > memory:  # four bytes for each, and as many for its gradient
+    if 8 * count > memory:  # 4 bytes for a parameter, and 4 for its gradient
         largest = max((f.name for f in fields(config) if f.type == "int"), key=lambda name: getattr(config, name))
         raise ValueError(
-            f"a model of these sizes has {numbers:,} numbers, too many for the {memory >> 30} GB of this machine: "
-            f"take smaller ones; the largest is {largest.replace('_', '-')}, {getattr(config, largest):,}"
+            f"a model of these sizes has {count:,} parameters, too many for the {memory >> 30} GB of this machine: "
+            f"reduce the sizes; the largest is {largest.replace('_', '-')}, {getattr(config, largest):,}"
         )
 
 
-def fitted(settings: Settings, rows: Any) -> tuple[Settings, Task]:
-    """The task, fitted to its rows. A model that it starts from reads as before, and keeps a head for the same task."""
+def fit_task(settings: Settings, rows: Any) -> tuple[Settings, Task]:
+    """The task, fitted to its rows. With --from it has the model's preprocessors, and its head for the same task."""
     run_options = settings.run_options
-    begun = find(run_options.from_) if run_options.from_ else None
-    readers = read_readers(begun, {*READERS}) if begun else {}
-    if begun and "tokenizer" not in readers and settings.ability not in ("sees", "hears", "bonds", "foresees"):
-        raise ValueError(f"{begun} has no tokenizer, and with another one its model could not read")
-    task = TASKS[settings.task].fit(rows, settings.ability, settings.input_options, readers, **settings.task_options)
-    if begun is None or run_options.new_head:
+    folder = find(run_options.from_) if run_options.from_ else None
+    preprocessors = read_readers(folder, {*READERS}) if folder else {}
+    if folder and "tokenizer" not in preprocessors and settings.ability not in ("sees", "hears", "bonds", "foresees"):
+        raise ValueError(f"{folder} has no tokenizer: its model does not understand the tokens of another one")
+    task = TASKS[settings.task].fit(
+        rows, settings.ability, settings.input_options, preprocessors, **settings.task_options
+    )
+    if folder is None or run_options.new_head:
         return settings, task
-    if task_of(begun) != settings.task:
+    if task_of(folder) != settings.task:
         return replace(settings, run_options=replace(run_options, new_head=True)), task
-    return settings, under_its_head(task, begun, settings.ability)
+    return settings, with_head_of(task, folder, settings.ability)
 
 
-def under_its_head(task: Task, folder: Path, ability: str) -> Task:
-    """The task, for the answers that the head in a folder knows."""
-    began: Any = read_task(folder)
-    for answers in {"labels", "tags"} & set(task.of_the_head):
-        known = getattr(began, answers)
-        if strange := [one for one in getattr(task, answers) if one not in known]:
+def with_head_of(task: Task, folder: Path, ability: str) -> Task:
+    """The task, with the labels and options of the head in a folder."""
+    source: Any = read_task(folder)
+    for labels in {"labels", "tags"} & set(task.of_the_head):
+        head_labels = getattr(source, labels)
+        if unknown := [label for label in getattr(task, labels) if label not in head_labels]:
             raise ValueError(
-                f"the head of {folder} tells apart {len(known)} {answers}, and {strange[0]!r} is none of them: "
+                f"the head of {folder} has {len(head_labels)} {labels}, and {unknown[0]!r} is none of them: "
                 f"--new-head puts a new one on its body"
             )
-    usual = {field.name: field.default for field in fields(began)} | task.usual(ability)
+    defaults = {field.name: field.default for field in fields(source)} | task.usual(ability)
     for option in {"pooling", "many"} & set(task.of_the_head):
-        wished, has = getattr(task, option), getattr(began, option)
-        if wished not in (has, usual[option]):
-            raise ValueError(f"the head of {folder} has {option} {has}: leave out --{option}, or add --new-head")
-    return replace(task, **{one: getattr(began, one) for one in task.of_the_head})  # type: ignore[type-var]
+        value, head_value = getattr(task, option), getattr(source, option)
+        if value not in (head_value, defaults[option]):
+            raise ValueError(
+                f"the head of {folder} has {option} {head_value}: leave out {option_flag(option)}, or add --new-head"
+            )
+    return replace(task, **{name: getattr(source, name) for name in task.of_the_head})  # type: ignore[type-var]
 
 
 @torch.no_grad()
-def start_words(body: Any, task: Any, file: str) -> None:
-    """Words that are one piece begin with the vectors that somebody else has learnt, scaled to the size of ours."""
+def init_embeddings(body: Any, task: Any, file: str) -> None:
+    """Initialise the embeddings of words that are one token with pre-trained vectors, scaled to the same spread."""
     if getattr(task, "tokenizer", None) is None:
         raise ValueError("--vectors is for texts, and this task reads none")
     names = task.tokenizer.pieces(range(len(task.tokenizer)))
     words = {name.lstrip("▁Ġ"): i for i, name in enumerate(names) if name[:1] in "▁Ġ" and len(name) > 1}
-    found = read_vectors(file, set(words))
-    if not found:
-        raise ValueError(f"{file}: none of its words is a piece of this tokenizer")
+    vectors = read_vectors(file, set(words))
+    if not vectors:
+        raise ValueError(f"{file}: none of its words is a token of this tokenizer")
     table = body.tokens.weight
-    size = len(next(iter(found.values())))
+    size = len(next(iter(vectors.values())))
     if size != table.size(1):
         raise ValueError(f"{file}: its vectors have {size} numbers, the model {table.size(1)}: add --dim {size}")
-    given = torch.stack([torch.from_numpy(vector) for vector in found.values()]).to(table)
-    table[[words[word] for word in found]] = given * (table.std() / given.std())
+    stacked = torch.stack([torch.from_numpy(vector) for vector in vectors.values()]).to(table)
+    table[[words[word] for word in vectors]] = stacked * (table.std() / stacked.std())

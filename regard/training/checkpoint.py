@@ -1,6 +1,6 @@
-"""Saving so that a crash leaves the old state or the new one, never neither and never a mix. No torch in here.
+"""Checkpoints on disk: a crash leaves the old state or the new one, never a mix. This file does not import torch.
 
-write into a hidden folder > fsync > manifest of SHA-256 sums, last > verify > rename > fsync > move LATEST
+write to a hidden folder > fsync > manifest of SHA-256 checksums, last > verify > rename > fsync > update LATEST
 """
 
 from __future__ import annotations
@@ -14,83 +14,86 @@ from pathlib import Path
 
 from regard.atomic import flush, naming, replace_file
 
-MANIFEST, LATEST, ASIDE = "manifest.json", "LATEST", ".old-"
+MANIFEST, LATEST, BACKUP_PREFIX = "manifest.json", "LATEST", ".old-"
 
 
 def save_folder(parent: Path, name: str, files: Mapping[str, Callable[[Path], object]], room: int = 0) -> Path:
-    """Make parent/name with these files, each written by its function, and let LATEST name it. They take `room` bytes:
-    where those are not free, nothing is begun."""
+    """Write parent/name, each file by its function, and point LATEST to it. Raises OSError before it writes anything
+    if fewer than `room` bytes are free."""
     recover(parent)
-    hidden, aside = parent / f".{name}", parent / f"{ASIDE}{name}"
+    hidden, backup = parent / f".{name}", parent / f"{BACKUP_PREFIX}{name}"
     shutil.rmtree(hidden, ignore_errors=True)
     hidden.mkdir(parents=True)
     if (free := shutil.disk_usage(parent).free) < room:
         hidden.rmdir()
-        why = f"no room for a save: it takes {room / 1e6:,.0f} MB and {free / 1e6:,.0f} are free; the last one is kept"
-        raise OSError(errno.ENOSPC, why, str(parent / name))
+        message = f"no space for a checkpoint: it needs {room / 1e6:,.0f} MB, {free / 1e6:,.0f} MB are free"
+        raise OSError(errno.ENOSPC, f"{message}; the last checkpoint is intact", str(parent / name))
     try:
         for file, write in files.items():
             with naming(parent / name / file):
                 write(hidden / file)
                 flush(hidden / file)
-        sums = {file: {"bytes": (hidden / file).stat().st_size, "sha256": checksum(hidden / file)} for file in files}
-        replace_file(hidden / MANIFEST, json.dumps(sums, indent=2).encode())
-        if wrong := find_damage(hidden):
-            raise OSError(f"{parent / name} was not saved: {wrong}")
-        if (parent / name).exists():  # a run that was resumed from an earlier save comes by here again
-            (parent / name).rename(aside)
+        manifest = {
+            file: {"bytes": (hidden / file).stat().st_size, "sha256": checksum(hidden / file)} for file in files
+        }
+        replace_file(hidden / MANIFEST, json.dumps(manifest, indent=2).encode())
+        if problem := find_damage(hidden):
+            raise OSError(f"{parent / name} was not saved: {problem}")
+        if (parent / name).exists():  # a run that resumed from an earlier checkpoint reaches this step again
+            (parent / name).rename(backup)
         hidden.rename(parent / name)
         flush(parent)
     finally:
-        if aside.exists() and not (parent / name).exists():
-            aside.rename(parent / name)
-        for leftover in hidden, aside:
+        if backup.exists() and not (parent / name).exists():
+            backup.rename(parent / name)
+        for leftover in hidden, backup:
             shutil.rmtree(leftover, ignore_errors=True)
     replace_file(parent / LATEST, f"{name}\n".encode())
     return parent / name
 
 
 def find_damage(folder: Path) -> str:
-    """What is wrong with a save; empty if it is whole."""
+    """What is wrong with a checkpoint; empty if it is intact."""
     try:
-        sums = json.loads((folder / MANIFEST).read_bytes())
-        for file, want in sums.items():
-            if (folder / file).stat().st_size != want["bytes"] or checksum(folder / file) != want["sha256"]:
-                return f"{folder.name}/{file} is not as it was written"
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+        for file, entry in manifest.items():
+            if (folder / file).stat().st_size != entry["bytes"] or checksum(folder / file) != entry["sha256"]:
+                return f"{folder.name}/{file} differs from its checksum"
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        return f"{folder.name} is not whole: {error}"
+        return f"{folder.name} is incomplete: {error}"
     return ""
 
 
 def list_checkpoints(parent: Path) -> list[Path]:
-    """All saves of a run, newest first; the one that LATEST names is no better than its own checksums."""
-    found = [
+    """All checkpoints of a run, newest first. LATEST is not consulted: only checksums prove a checkpoint intact."""
+    numbered = [
         (int(f.name.removeprefix("step-")), f) for f in parent.glob("step-*") if f.name.removeprefix("step-").isdigit()
     ]
-    return [folder for _, folder in sorted(found, reverse=True)]
+    return [folder for _, folder in sorted(numbered, reverse=True)]
 
 
 def keep_newest(parent: Path, count: int) -> None:
-    """Remove all older ones, and what a crash in the middle of a save has left."""
+    """Remove all older checkpoints, and what a crash during a save left."""
     recover(parent)
     for old in (*list_checkpoints(parent)[count:], *parent.glob(".step-*")):
         shutil.rmtree(old)
 
 
 def recover(parent: Path) -> None:
-    """A crash between two renames leaves the old save aside: it gets its name again, unless the new one has it."""
-    for aside in parent.glob(f"{ASIDE}step-*"):
-        if (parent / aside.name.removeprefix(ASIDE)).exists():
-            shutil.rmtree(aside)
+    """A crash between two renames leaves the old checkpoint under its backup name: restore it, unless the new one
+    exists."""
+    for backup in parent.glob(f"{BACKUP_PREFIX}step-*"):
+        if (parent / backup.name.removeprefix(BACKUP_PREFIX)).exists():
+            shutil.rmtree(backup)
         else:
-            aside.rename(parent / aside.name.removeprefix(ASIDE))
+            backup.rename(parent / backup.name.removeprefix(BACKUP_PREFIX))
 
 
-def set_aside(folder: Path) -> None:
-    """A damaged save no longer counts as one, but is not destroyed."""
-    there = folder.with_name(f"damaged-{folder.name}")
-    shutil.rmtree(there, ignore_errors=True)
-    folder.rename(there)
+def quarantine(folder: Path) -> None:
+    """Rename a damaged checkpoint to damaged-step-N; nothing is deleted."""
+    renamed = folder.with_name(f"damaged-{folder.name}")
+    shutil.rmtree(renamed, ignore_errors=True)
+    folder.rename(renamed)
 
 
 def checksum(file: Path) -> str:

@@ -1,7 +1,7 @@
-"""Whose fault it was: the examples of a step whose loss or gradient is no number, by file and line.
+"""The cause of a non-finite step: which examples of its batch have a loss that is NaN or infinite, by file and line.
 
-Each is tried alone, as validation would see it. Those whose own loss is no number are to blame; if there is none, the
-step itself was too large, and the whole batch is told.
+Each example runs alone, in evaluation mode. If all of their losses are finite, the update itself diverged, and the
+message names the whole batch.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from regard.tasks.task import Task
 from regard.training.checkpoint import list_checkpoints
 from regard.training.loop import NonFiniteError
 
-FILE = "bad-batch.jsonl"
-SHOWN = 3  # examples that the message names
+BATCH_FILE = "bad-batch.jsonl"
+MAX_NAMED = 3  # examples that the message names
 
 
 @torch.no_grad()
-def to_blame(model: Model, task: Task, examples: Examples, rows: Ints) -> Ints:
-    """Those of the rows whose loss alone is no number."""
+def nonfinite_rows(model: Model, task: Task, examples: Examples, rows: Ints) -> Ints:
+    """Those of the rows whose own loss is NaN or infinite."""
     device = next(model.parameters()).device
     model.eval()
-    alone = [task.loss(model, to_device(task.batch(examples, rows[i : i + 1]), device)).total for i in range(len(rows))]
-    return rows[[not math.isfinite(loss.item()) for loss in alone]]
+    losses = [task.loss(model, to_device(task.batch(examples, rows[i : i + 1]), device)) for i in range(len(rows))]
+    return rows[[not math.isfinite(loss.total.item()) for loss in losses]]
 
 
-def blamed(
-    bad: NonFiniteError, model: Model, task: Task, examples: Examples, data: Any, folder: Path
+def explain_nonfinite(
+    error: NonFiniteError, model: Model, task: Task, examples: Examples, data: Any, folder: Path
 ) -> FloatingPointError:
-    """Write the batch into the run folder, and make the message that ends the run."""
-    guilty = to_blame(model, task, examples, bad.rows)
-    told = task.told(data, examples, bad.rows)
-    for one, row in zip(told, bad.rows, strict=True):
-        one["alone"] = "no number" if row in guilty else "fine"
-    lines = "".join(json.dumps({"step": bad.step, **one}, ensure_ascii=False) + "\n" for one in told)
-    replace_file(folder / FILE, lines.encode())
-    chosen = [one for one in told if one["alone"] != "fine"] or told
-    names = ", ".join(f"{one['file']}:{one['line']}" for one in chosen[:SHOWN])
-    more = f" and {len(chosen) - SHOWN} more" if len(chosen) > SHOWN else ""
-    why = "no number even alone" if len(guilty) else "fine alone, so a lower --lr or a longer --warmup-steps may help"
-    kept = next((str(save) for save in list_checkpoints(folder)), "none yet")
+    """Write the batch to the run folder, and return the error that ends the run."""
+    bad_rows = nonfinite_rows(model, task, examples, error.rows)
+    batch = task.told(data, examples, error.rows)
+    for example, row in zip(batch, error.rows, strict=True):
+        example["alone"] = "nonfinite" if row in bad_rows else "finite"
+    lines = "".join(json.dumps({"step": error.step, **example}, ensure_ascii=False) + "\n" for example in batch)
+    replace_file(folder / BATCH_FILE, lines.encode())
+    suspects = [example for example in batch if example["alone"] == "nonfinite"] or batch
+    names = ", ".join(f"{example['file']}:{example['line']}" for example in suspects[:MAX_NAMED])
+    more = f" and {len(suspects) - MAX_NAMED} more" if len(suspects) > MAX_NAMED else ""
+    cause = "non-finite even alone" if len(bad_rows) else "finite alone: try a lower --lr or more --warmup-steps"
+    last = next((str(checkpoint) for checkpoint in list_checkpoints(folder)), "none yet")
     return FloatingPointError(
-        f"{bad}; the weights are as before this step. It was to learn from {names}{more}, {why} (all in "
-        f"{folder / FILE}). The last save: {kept}. --max-nonfinite 3 would pass over up to 3 such steps"
+        f"{error}; the weights are those before this step. Its examples: {names}{more}, {cause} (all in "
+        f"{folder / BATCH_FILE}). Last checkpoint: {last}. --max-nonfinite 3 would skip up to 3 such steps"
     )

@@ -1,6 +1,6 @@
-"""What has changed since a save was made: a run that goes on must be the run that began.
+"""Provenance of a checkpoint: a resumed run must be the run that started.
 
-settings, rows of the data, files that describe the model, versions of the code          each by name, then and now
+compared by name: settings, fingerprint of the data, files that describe the model, versions of regard and PyTorch
 """
 
 from __future__ import annotations
@@ -13,66 +13,75 @@ from typing import Any
 import torch
 
 from regard import __version__
+from regard.hub.folder import read_json
 from regard.training.checkpoint import checksum
 
-PLACES = ("data", "valid", "test", "cache", "from_", "vectors")  # where files lie; the rows in them have a fingerprint
-ELSEWHERE = (
-    "output_dir",
-    "resume",
-    "overwrite",
-    "download",
-    "device",
-    "threads",
-    "allow_changed",
-)  # where and how it is run
+FORMAT = 2  # of train.json
+PATH_OPTIONS = ("data", "valid", "test", "cache", "from_", "vectors")  # paths may change: the rows have a fingerprint
+RUNTIME_OPTIONS = (  # do not change the result
+    *("output_dir", "resume", "overwrite", "download", "device", "threads", "allow_changed"),
+)
 
 
 def collect_provenance(settings: Mapping[str, Any], folder: Path, files: Iterable[str]) -> dict[str, Any]:
-    """All that a save depends on besides its own numbers."""
-    there = {name: checksum(folder / name) for name in files if (folder / name).is_file() and name != "train.json"}
+    """All that a checkpoint depends on besides its own tensors."""
+    checksums = {name: checksum(folder / name) for name in files if (folder / name).is_file() and name != "train.json"}
     versions = {"regard": __version__, "PyTorch": torch.__version__}
-    kept = {name: value for name, value in comparable_settings(settings).items() if name not in PLACES}
-    return {"settings": kept, "files": there, "versions": versions}
+    compared = {name: value for name, value in comparable_settings(settings).items() if name not in PATH_OPTIONS}
+    return {"settings": compared, "files": checksums, "versions": versions}
 
 
 def comparable_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """As JSON has them, but for what changes nothing of the result."""
-    said: dict[str, Any] = json.loads(json.dumps(settings))
-    return {name: value for name, value in said.items() if name not in ELSEWHERE}
+    """The settings as JSON stores them, without those that do not change the result."""
+    stored: dict[str, Any] = json.loads(json.dumps(settings))
+    return {name: value for name, value in stored.items() if name not in RUNTIME_OPTIONS}
 
 
-def check_provenance(save: Path, then: dict[str, Any], now: dict[str, Any], allowed: bool) -> None:
-    if (lines := changes(then, now)) and not allowed:
-        told = "\n".join(f"  {line}" for line in lines)
+def check_provenance(checkpoint: Path, then: dict[str, Any], now: dict[str, Any], allow_changed: bool) -> None:
+    if (lines := list_changes(then, now)) and not allow_changed:
+        changes = "\n".join(f"  {line}" for line in lines)
         raise ValueError(
-            f"this is not what {save} was made with:\n{told}\nput it back, go on all the same with --allow-changed, or "
-            "start again with --overwrite"
+            f"{checkpoint} was made under other conditions:\n{changes}\nrestore them, resume all the same with "
+            "--allow-changed, or start again with --overwrite"
         )
 
 
-def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """A line for each difference between what was made with one and with the other."""
+def list_changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """One line for each difference between two provenances."""
     lines = [
-        f"{option_flag(name)} was {shown(then['settings'].get(name))}, and is {shown(now['settings'].get(name))}"
-        for name in differing(then["settings"], now["settings"])
+        f"{option_flag(name)} was {format_value(then['settings'].get(name))}, and is "
+        f"{format_value(now['settings'].get(name))}"
+        for name in differing_keys(then["settings"], now["settings"])
         if name != "fingerprint"
     ]
     if then["settings"].get("fingerprint") != now["settings"].get("fingerprint"):
-        lines.append("the rows of the data are others")
-    lines += [f"{name} is another file" for name in differing(then["files"], now["files"])]
-    versions = differing(then["versions"], now["versions"])
+        lines.append("the rows of the data have changed")
+    lines += [f"{name} has changed" for name in differing_keys(then["files"], now["files"])]
+    versions = differing_keys(then["versions"], now["versions"])
     return lines + [f"{name} was {then['versions'].get(name)}, and is {now['versions'].get(name)}" for name in versions]
 
 
-def differing(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def read_train_json(folder: Path) -> dict[str, Any]:
+    """The settings of a run, as its train.json stores them."""
+    values = read_json(folder / "train.json")
+    if (version := values.pop("format", 1)) != FORMAT:
+        raise ValueError(
+            f"{folder / 'train.json'} has format {version!r:.80}, and this version of regard reads format {FORMAT}: "
+            "train again with --overwrite, or choose another --output-dir"
+        )
+    return values
+
+
+def differing_keys(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
 
 
 def option_flag(name: str) -> str:
+    """An option as it is typed: --batch-tokens for batch_tokens."""
     return f"--{name.rstrip('_').replace('_', '-')}"
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     if isinstance(value, list):
-        return " ".join(map(str, value)) or "nothing"
-    return "nothing" if value is None else str(value)
+        return " ".join(map(str, value)) or "not set"
+    return "not set" if value is None else str(value)

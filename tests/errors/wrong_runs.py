@@ -36,7 +36,7 @@ def broken(run: Path) -> Iterator[Broken]:
             yield one._replace(content=content, place=f"{number + 1}: {one.place}")
 
 
-FINISH = ("ready after", "planned:", "going on from step", "is finished, and stays")
+FINISH = ("ready after", "planned:", "resuming from step", "is finished and stays")
 
 
 def what_was_read(out: str, finishing: bool) -> list[str]:

@@ -194,7 +194,7 @@ def test_the_command_keeps_what_it_foresees(seen_balls: Path, ending: str, capsy
     file = seen_balls / f"told.{ending}"
     asked = f"{seen_balls / 'videos.npz'}:2"
     assert main(["run", str(seen_balls / "run"), asked, "--horizon", "5", "--save", str(file), "--json"]) == 0
-    [answer] = json.loads(capsys.readouterr().out)["answers"]
+    [answer] = json.loads(capsys.readouterr().out)["predictions"]
     assert answer["text"].startswith("5 steps ahead of 1 video: error ")
     assert len(answer["errors"]) == len(answer["without_change"]) == 5
     told = np.array(answer["foreseen"])

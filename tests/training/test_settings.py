@@ -1,4 +1,4 @@
-"""Settings: defaults, then the named size, then what the user says; whatever makes no sense is refused by its name."""
+"""Settings: defaults, then the named size, then the options of the user; invalid values are refused by name."""
 
 import json
 from dataclasses import FrozenInstanceError, fields
@@ -11,16 +11,18 @@ from regard.data.files import Files
 from regard.models import MODELS
 from regard.tasks import TASKS
 from regard.training.loop import TrainOptions
+from regard.training.provenance import FORMAT
 from regard.training.settings import (
     RunOptions,
-    as_text,
     choices_of,
     make_settings,
+    normalize_value,
     options,
     options_of,
     resolve,
-    resumed,
+    resume_settings,
 )
+from regard.training.task_aliases import TASK_ALIASES, resolve_task
 
 FIT = [(task, model) for task, kind in TASKS.items() for model, f in MODELS.items() if {*kind.asks} & {*f.bodies}]
 every_fit = pytest.mark.parametrize(("task", "model"), FIT)
@@ -33,22 +35,22 @@ def sizes_of(model: str) -> dict[str, dict[str, Any]]:
 @every_fit
 def test_defaults_then_the_size_then_the_user(task: str, model: str) -> None:
     first, *_, last = sizes_of(model)
-    usual, large = resolve(task, model), resolve(task, model, last)
-    assert (usual.model, usual.size, large.size) == (model, first, last)
-    for settings, size in (usual, first), (large, last):
+    defaults, large = resolve(task, model), resolve(task, model, last)
+    assert (defaults.model, defaults.size, large.size) == (model, first, last)
+    for settings, size in (defaults, first), (large, last):
         named = dict(sizes_of(model)[size])
-        if "image" in named:  # as large as the pictures are made
+        if "image" in named:  # an option of the image transform
             assert settings.input_options["side"] == named.pop("image")
-        usual_here = TASKS[task].usual(settings.ability)
-        assert settings.body.items() >= (named | {k: v for k, v in usual_here.items() if k in settings.body}).items()
+        overrides = TASKS[task].usual(settings.ability)
+        assert settings.body.items() >= (named | {k: v for k, v in overrides.items() if k in settings.body}).items()
         assert not {"vocab", "pad", "image", "channels"} & {*settings.body}
-    said = resolve(task, model, last, dim=40, steps=7)
-    assert said.body == large.body | {"dim": 40}
-    assert (said.train_options.steps, usual.train_options) == (7, TrainOptions())
+    changed = resolve(task, model, last, dim=40, steps=7)
+    assert changed.body == large.body | {"dim": 40}
+    assert (changed.train_options.steps, defaults.train_options) == (7, TrainOptions())
 
 
-def test_a_task_may_have_another_usual_size_of_its_body() -> None:
-    """Told by --help as it is taken; the user has the last word."""
+def test_a_task_may_override_defaults_of_the_model() -> None:
+    """--help shows the override, and the user overrides it."""
     assert (resolve("predict").body["context"], resolve("decide").body["context"]) == (4, 20)
     for size in sizes_of("world"):
         assert options("decide", "world", size)["context"].default == resolve("decide", size=size).body["context"] == 20
@@ -57,25 +59,25 @@ def test_a_task_may_have_another_usual_size_of_its_body() -> None:
 
 
 @every_fit
-def test_every_option_is_explained_and_none_follows_from_the_data(task: str, model: str) -> None:
-    known = options(task, model, next(iter(sizes_of(model))))
-    assert [name for name, option in known.items() if not option.help] == []
-    learnt = {field.name for field in fields(TASKS[task]) if field.kw_only}  # type: ignore[arg-type]
-    assert not {"pad", "sep", "image", "channels", *learnt} - {"documents"} & {*known}
+def test_every_option_has_help_and_none_is_derived(task: str, model: str) -> None:
+    available = options(task, model, next(iter(sizes_of(model))))
+    assert [name for name, option in available.items() if not option.help] == []
+    fitted = {field.name for field in fields(TASKS[task]) if field.kw_only}  # type: ignore[arg-type]
+    assert not {"pad", "sep", "image", "channels", *fitted} - {"documents"} & {*available}
     for name in ("data", "steps", "output_dir", "dim"):
-        assert name in known
+        assert name in available
 
 
 @every_fit
-def test_what_a_run_keeps_is_what_it_goes_on_with(task: str, model: str) -> None:
+def test_settings_survive_json(task: str, model: str) -> None:
     read = {} if "fields" in TASKS[task].unused else {"fields": ("x", "y")}
     for settings in (resolve(task, model), resolve(task, model, data=["a", "b"], dim=24, epochs=0.5, **read)):
-        kept = json.loads(json.dumps(settings.to_dict()))
-        assert resolve(**kept) == settings
+        stored = json.loads(json.dumps(settings.to_dict()))
+        assert resolve(**stored) == settings
 
 
 @pytest.mark.parametrize(
-    ("how", "says"),
+    ("values", "message"),
     [
         ({"task": "translat"}, "no task named 'translat': did you mean translate?"),
         ({"task": "translate", "model": "transfromer"}, "did you mean transformer?"),
@@ -92,15 +94,15 @@ def test_what_a_run_keeps_is_what_it_goes_on_with(task: str, model: str) -> None
         ({"task": "classify", "model": "vit", "pieces": "bpe"}, "no option named 'pieces'"),
     ],
 )
-def test_an_unknown_name_is_refused_with_the_nearest(how: dict[str, Any], says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        resolve(**how)
+def test_an_unknown_name_is_refused_with_the_nearest(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        resolve(**values)
 
 
 @every_fit
-def test_a_word_that_is_none_of_those_it_may_be_is_refused_with_all(task: str, model: str) -> None:
-    known = options(task, model, next(iter(sizes_of(model))))
-    worded = {name: words for name, option in known.items() if (words := choices_of(option.kind))}
+def test_an_unknown_choice_is_refused_with_all_choices(task: str, model: str) -> None:
+    available = options(task, model, next(iter(sizes_of(model))))
+    worded = {name: words for name, option in available.items() if (words := choices_of(option.kind))}
     assert {"optimizer", "schedule"} <= {*worded}
     for name, words in worded.items():
         for word in words:
@@ -123,13 +125,13 @@ def test_a_word_that_is_none_of_those_it_may_be_is_refused_with_all(task: str, m
         (Files, "longest", 0),
     ],
 )
-def test_a_number_that_makes_no_sense_is_refused_by_name(group: Any, name: str, value: float) -> None:
+def test_an_invalid_number_is_refused_by_name(group: Any, name: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"^{name.replace('_', '-')} must be .*, not {value}"):
         group(**{name: value})
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "wanted"),
+    ("name", "value", "expected"),
     [
         ("dim", "x", "a whole number, not 'x'"),
         ("dim", 2.0, "a whole number, not 2.0"),
@@ -146,12 +148,12 @@ def test_a_number_that_makes_no_sense_is_refused_by_name(group: Any, name: str, 
         ("fields", {"a": 1}, r"one text or several, not \{'a': 1\}"),
     ],
 )
-def test_what_is_of_another_type_is_refused_with_the_one_that_is_wanted(name: str, value: Any, wanted: str) -> None:
-    with pytest.raises(ValueError, match=f"^{name.replace('_', '-')} must be {wanted}$"):
+def test_a_value_of_another_type_is_refused_with_the_right_type(name: str, value: Any, expected: str) -> None:
+    with pytest.raises(ValueError, match=f"^{name.replace('_', '-')} must be {expected}$"):
         resolve("tag", **{name: value})
 
 
-def test_a_whole_number_is_a_number_and_a_word_is_one_field() -> None:
+def test_an_integer_is_a_number_and_a_text_is_one_field() -> None:
     settings = resolve("tag", minutes=3, dropout=0, fields="words", optimizer="sgd")
     assert (settings.train_options.minutes, settings.body["dropout"], settings.files.fields) == (3, 0, ("words",))
     assert resolve("write", documents=None).input_options["documents"] is None
@@ -160,14 +162,14 @@ def test_a_whole_number_is_a_number_and_a_word_is_one_field() -> None:
 
 
 @pytest.mark.parametrize("group", [TrainOptions, RunOptions, Files])
-def test_settings_do_not_change(group: Any) -> None:
+def test_options_are_frozen(group: Any) -> None:
     first = fields(group)[0].name
     with pytest.raises(FrozenInstanceError):
         setattr(group(), first, None)
     assert all(option.help for option in options_of(group).values())
 
 
-def test_only_one_length_may_be_given() -> None:
+def test_only_one_length_may_be_set() -> None:
     assert make_settings("translate", steps=3).train_options.steps == 3
     assert make_settings("translate", minutes=3.0, steps=None).train_options.minutes == 3.0
     for two in ({"steps": 3, "minutes": 1.0}, {"epochs": 1.0, "minutes": 1.0}, {"steps": 3, "epochs": 1.0}):
@@ -175,25 +177,25 @@ def test_only_one_length_may_be_given() -> None:
             make_settings("translate", **two)
 
 
-@pytest.mark.parametrize("given", ["a.tsv", Path("a.tsv"), ["a.tsv"], (Path("a.tsv"),)])
-def test_one_path_or_several_are_taken_as_text(given: Any) -> None:
-    assert as_text("data", given) == ("a.tsv",)
-    assert resolve("translate", data=given, valid=given).files == Files(data=("a.tsv",), valid=("a.tsv",))
+@pytest.mark.parametrize("value", ["a.tsv", Path("a.tsv"), ["a.tsv"], (Path("a.tsv"),)])
+def test_paths_become_tuples_of_text(value: Any) -> None:
+    assert normalize_value("data", value) == ("a.tsv",)
+    assert resolve("translate", data=value, valid=value).files == Files(data=("a.tsv",), valid=("a.tsv",))
 
 
-def test_a_resumed_run_keeps_all_but_where_it_runs(tmp_path: Path) -> None:
-    began = resolve("write", "gpt", dim=24, steps=9, seed=4, output_dir="elsewhere", data="a.txt")
-    kept = began.to_dict() | {"fingerprint": "0123"}
-    (tmp_path / "train.json").write_text(json.dumps(kept))
-    again = resumed("write", output_dir=str(tmp_path), resume=True, threads=1)
-    assert (again.body, again.train_options, again.files, again.input_options) == (
-        began.body,
-        began.train_options,
-        began.files,
-        began.input_options,
+def test_a_resumed_run_keeps_its_settings(tmp_path: Path) -> None:
+    original = resolve("write", "gpt", dim=24, steps=9, seed=4, output_dir="elsewhere", data="a.txt")
+    stored = original.to_dict() | {"format": FORMAT, "fingerprint": "0123"}
+    (tmp_path / "train.json").write_text(json.dumps(stored))
+    resumed = resume_settings("write", output_dir=str(tmp_path), resume=True, threads=1)
+    assert (resumed.body, resumed.train_options, resumed.files, resumed.input_options) == (
+        original.body,
+        original.train_options,
+        original.files,
+        original.input_options,
     )
-    assert again.run_options == RunOptions(output_dir=str(tmp_path), resume=True, threads=1)
-    assert make_settings("write", output_dir=str(tmp_path), resume=True) == resumed(
+    assert resumed.run_options == RunOptions(output_dir=str(tmp_path), resume=True, threads=1)
+    assert make_settings("write", output_dir=str(tmp_path), resume=True) == resume_settings(
         "write", output_dir=str(tmp_path), resume=True
     )
     for name, value in {"dim": 24, "steps": 9, "batch_tokens": 4, "data": "a.txt"}.items():
@@ -202,17 +204,34 @@ def test_a_resumed_run_keeps_all_but_where_it_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["{}", '{"task": "write", "bogus": 1}', "[1]", "{", '{"model": "gpt"}'])
-def test_what_no_run_wrote_is_refused_by_name(tmp_path: Path, content: str) -> None:
+def test_a_foreign_train_json_is_refused_by_name(tmp_path: Path, content: str) -> None:
     (tmp_path / "train.json").write_text(content)
     with pytest.raises(ValueError, match=r"train\.json|bogus"):
-        resumed("write", output_dir=str(tmp_path), resume=True)
+        resume_settings("write", output_dir=str(tmp_path), resume=True)
 
 
 def test_a_folder_without_a_run_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"{tmp_path} is not a model folder: it has no train.json"):
-        resumed("write", output_dir=str(tmp_path), resume=True)
+        resume_settings("write", output_dir=str(tmp_path), resume=True)
 
 
-def test_a_path_is_as_good_as_its_name() -> None:
-    as_text = resolve("write", output_dir="runs/a", cache="b").to_dict()
-    assert resolve("write", output_dir=Path("runs/a"), cache=Path("b")).to_dict() == as_text
+def test_a_path_equals_its_text() -> None:
+    settings = resolve("write", output_dir="runs/a", cache="b").to_dict()
+    assert resolve("write", output_dir=Path("runs/a"), cache=Path("b")).to_dict() == settings
+
+
+@pytest.mark.parametrize("stored", [{}, {"format": 1}, {"format": FORMAT + 1}, {"format": None}])
+def test_a_train_json_of_another_format_is_refused_in_one_line(tmp_path: Path, stored: dict[str, Any]) -> None:
+    (tmp_path / "train.json").write_text(json.dumps(resolve("write").to_dict() | stored))
+    for values in ({"resume": True}, {"steps": 1}):
+        with pytest.raises(ValueError, match=rf"^{tmp_path}/train\.json has format .* reads format {FORMAT}: .*$"):
+            make_settings("write", output_dir=tmp_path, **values)
+
+
+@pytest.mark.parametrize("alias", TASK_ALIASES)
+def test_the_task_names_of_hugging_face_are_aliases(alias: str) -> None:
+    task, model = resolve_task(alias)
+    assert make_settings(alias, steps=1) == make_settings(task, model, steps=1)
+    assert resolve_task(task) == (task, None), "no alias hides a task of ours"
+    first = next(name for name, f in MODELS.items() if {*TASKS[task].asks} & {*f.bodies})
+    assert make_settings(alias, first, steps=1).model == first

@@ -102,7 +102,7 @@ def test_unsupported_input_gets_one_message(run_look, small_run, tmp_path, args,
 def test_the_output_must_be_html(run_look, small_run):
     code, _, err = run_look(small_run, TEXT, out="page.pdf")
     assert code == 2
-    assert "out must be a .html file" in err
+    assert "output must be a .html file" in err
 
 
 @pytest.fixture(scope="module")
