@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from regard.choose import fits, must
-from regard.cli.interrupts import already, go_on, politely
+from regard.cli.interrupts import finished_message, resume_command, stop_on_signal
 from regard.data.episodes import Floats, write_episodes
 from regard.load import Loaded
 from regard.rl.cartpole import make_environment
@@ -33,16 +33,16 @@ def train_policy(settings: Settings) -> int:
     session = open_session(settings)
     if settings.run_options.resume and session.run.is_finished:
         session.lock.release()
-        print(already(session.run.folder))
+        print(finished_message(session.run.folder))
         return 0
     print_session(session)
     folder, rounds = session.run.folder, len(session.schedule)
-    with politely("leaving; complete rounds are saved") as stop:
+    with stop_on_signal("stopping; complete rounds are saved") as stop:
         for step in run_session(session):
             if step.scores:
                 print(f"round {session.rounds}/{rounds}  {format_round(step)}", flush=True)
             if stop:
-                return report_interrupt(session, stop.code)
+                return report_interrupt(session, stop.exit_code)
     draw_returns(session)
     print(f"predicted return of the last policy: {session.predicted_return:.1f}. In {session.environment.name} itself:")
     print(f"  regard run {shlex.quote(str(folder))} --play")
@@ -50,8 +50,8 @@ def train_policy(settings: Settings) -> int:
 
 
 def print_session(session: Session) -> None:
-    for trouble in session.damaged_saves:
-        print(f"skipped a damaged save: {trouble}")
+    for damage in session.damaged_saves:
+        print(f"skipped a damaged checkpoint: {damage}")
     environment, s = session.environment, session.settings
     print(f"{environment.name}: {environment.observation_dim} observation entries, {environment.num_actions} actions")
     if environment.note:
@@ -78,7 +78,7 @@ def report_interrupt(session: Session, code: int) -> int:
         return code
     draw_returns(session)
     message = f"stopped; {folder} is saved as it was after round {session.rounds}. Resume with:"
-    print(f"\n{message}\n  {go_on(session.settings.task, folder)}", flush=True)
+    print(f"\n{message}\n  {resume_command(session.settings.task, folder)}", flush=True)
     return code
 
 
@@ -138,7 +138,7 @@ def play(environment: Environment, policy_fn: PolicyFn, options: PlayOptions) ->
         print(environment.note, flush=True)
     recorder = record_states(environment, policy_fn, states, environment.is_cartpole and sys.stdout.isatty())
     trajectories: list[Trajectory] = []
-    with politely("finishing this episode") as stop:
+    with stop_on_signal("finishing this episode") as stop:
         for trajectory in play_episodes(environment, recorder, options.episodes, options.play_seed):
             trajectories.append(trajectory)
             number, steps = len(trajectories), len(trajectory.actions)
@@ -155,7 +155,7 @@ def play(environment: Environment, policy_fn: PolicyFn, options: PlayOptions) ->
 
         animate(states, options.gif)
         print(f"the first episode is in {options.gif}")
-    return stop.code if stop else 0
+    return stop.exit_code if stop else 0
 
 
 def record_states(environment: Environment, policy_fn: PolicyFn, states: list[Floats], render: bool) -> PolicyFn:

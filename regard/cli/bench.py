@@ -14,7 +14,7 @@ from rich.console import Console
 from regard.bench.benchmark import BenchReport, Throughput, benchmark
 from regard.choose import must
 from regard.cli.check import read_texts
-from regard.cli.model_argument import FetchOptions, found
+from regard.cli.model_argument import FetchOptions, fetch_model
 from regard.cli.options import parse
 from regard.training.settings import options_of
 
@@ -42,7 +42,7 @@ class BenchOptions:
 def main(args: list[str]) -> int:
     values = parse("regard bench", args, options_of(BenchOptions) | options_of(FetchOptions))
     options = BenchOptions(**{name: values.pop(name) for name in options_of(BenchOptions)})
-    folder = found(options.model, FetchOptions(**values))
+    folder = fetch_model(options.model, FetchOptions(**values))
     texts = None if options.text is None else [*read_texts(options.text, options.encoding)]
     console = Console(stderr=True)
     with console.status("") as status:  # one changing line on a terminal, else a line for each

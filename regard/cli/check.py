@@ -13,7 +13,7 @@ import tyro
 
 from regard.check.check_result import CheckResult
 from regard.check.run_checks import check_folder, to_json
-from regard.cli.model_argument import FetchOptions, found
+from regard.cli.model_argument import FetchOptions, fetch_model
 from regard.cli.options import parse
 from regard.data.lines import SUGGESTED, Bad, Lines, must_be_encoding
 from regard.training.settings import options_of
@@ -37,7 +37,7 @@ class CheckOptions:
 def main(args: list[str]) -> int:
     values = parse("regard check", args, options_of(CheckOptions) | options_of(FetchOptions))
     options = CheckOptions(**{name: values.pop(name) for name in options_of(CheckOptions)})
-    folder = found(options.model, FetchOptions(**values))
+    folder = fetch_model(options.model, FetchOptions(**values))
     lines = None if options.text is None else [*read_texts(options.text, options.encoding)]
     results = []
     for result in check_folder(folder, lines, options.device, options.no_peers):

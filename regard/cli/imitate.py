@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from regard.choose import must
-from regard.cli.interrupts import politely
+from regard.cli.interrupts import stop_on_signal
 from regard.cli.options import parse
 from regard.data.bundled import cart
 from regard.data.episodes import Episode, read_episodes
@@ -29,8 +29,8 @@ class ImitateOptions:
 
     data: tuple[str, ...] = ()  # episode files; the bundled CartPole episodes if none
     best: float = 0.1  # share of the episodes, those with the highest returns, that is the expert's
-    env: str | None = None  # gymnasium environment to act in; the bundled CartPole unless given
-    output_dir: str = "runs/imitate"  # output folder of the policy
+    env: str | None = None  # gymnasium environment to act in; the bundled CartPole if None
+    output_dir: str = "runs/imitate"  # folder for the policy
     episodes: int = 20  # evaluation episodes of the final policy, with greedy actions
     seed: int = 1  # random seed
 
@@ -55,7 +55,7 @@ def main(args: list[str]) -> int:
     print(f"{len(expert)} expert episodes of {steps:,} steps, mean return {mean:.1f}")
     if environment.note:
         print(environment.note)
-    with politely("finishing this round; its policy is kept") as stop:
+    with stop_on_signal("finishing this round; its policy is kept") as stop:
         for number, result in enumerate(imitate(environment, expert, gail_options, PPOConfig(), options.seed), 1):
             result.policy.save(folder, env=environment.name)
             scores = f"return {np.mean(result.returns):.1f}  discriminator accuracy {result.discriminator_accuracy:.0%}"
@@ -68,7 +68,7 @@ def main(args: list[str]) -> int:
             f"{environment.name}: mean return {np.mean(returns):.1f} ± {np.std(returns):.1f} of {len(returns)} episodes"
         )
     print(f"the policy is in {folder}. Let it act:\n  regard run {shlex.quote(str(folder))} --play")
-    return stop.code if stop else 0
+    return stop.exit_code if stop else 0
 
 
 def expert_episodes(options: ImitateOptions) -> list[Episode]:

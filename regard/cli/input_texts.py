@@ -1,4 +1,4 @@
-"""The texts that a command answers: from its arguments, a file or standard input, each before the last has come."""
+"""The input texts of a command: from its arguments, a file or standard input, streamed in chunks."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from regard.data.fasta import holds_fasta, sequences
 from regard.data.lines import SUGGESTED, Bad, Lines, is_encoding
 from regard.hub.files import TEXT
 
-WINDOW = 1024  # texts held at once
+CHUNK = 1024  # maximum texts in memory
 
 
-def windows(texts: tuple[str, ...], file: str | None, encoding: str) -> Iterator[list[str]]:
-    """The texts of a command, or of a file, or of standard input, some at a time."""
+def read_chunks(texts: tuple[str, ...], file: str | None, encoding: str) -> Iterator[list[str]]:
+    """The texts of a command, of a file, or of standard input, in chunks."""
     if texts:
         return iter([list(texts)])
     if file is None:
-        return as_they_come(lines_of(sys.stdin.buffer, encoding))
-    lines = from_file(file, encoding)
-    return iter(lambda: list(islice(lines, WINDOW)), [])
+        return stream_chunks(read_lines(sys.stdin.buffer, encoding))
+    lines = read_file(file, encoding)
+    return iter(lambda: list(islice(lines, CHUNK)), [])
 
 
-def from_file(file: str, encoding: str = "utf-8") -> Iterator[str]:
+def read_file(file: str, encoding: str = "utf-8") -> Iterator[str]:
     lines = Lines(file, encoding)
     try:
         for number, line in enumerate(sequences(lines) if holds_fasta(file) else lines, 1):
             if isinstance(line, Bad):
                 remedy = f": {SUGGESTED}" if is_encoding(line) else ""
                 raise ValueError(f"{line.file}:{line.line}: {line.why}, {line.detail}{remedy}")
-            must_be_short(line, f"{file}:{number}")
+            check_length(line, f"{file}:{number}")
             yield line
     except FileNotFoundError:
         raise ValueError(f"{file}: no such file") from None
 
 
-def lines_of(stream: BinaryIO, encoding: str = "utf-8") -> Iterator[bytes]:
-    """Its lines in UTF-8, as they come. What is longer than a text may be is never held as a whole, and bytes that are
-    not of the encoding stay as they are: both are refused later."""
+def read_lines(stream: BinaryIO, encoding: str = "utf-8") -> Iterator[bytes]:
+    """Lines of a stream, in UTF-8. A line that is too long is cut, and bytes that do not decode are passed on: `decode`
+    refuses both."""
     read: Callable[[int], bytes] = stream.readline
     if codecs.lookup(encoding).name != "utf-8":
         text = io.TextIOWrapper(stream, encoding, errors="surrogateescape", newline="\n")
@@ -56,9 +56,9 @@ def lines_of(stream: BinaryIO, encoding: str = "utf-8") -> Iterator[bytes]:
         yield line
 
 
-def as_they_come(lines: Iterable[bytes]) -> Iterator[list[str]]:
-    """All lines that are there: one at a time from a person at a terminal, whole windows from a full pipe."""
-    queue: Queue[bytes | None] = Queue(WINDOW)
+def stream_chunks(lines: Iterable[bytes]) -> Iterator[list[str]]:
+    """All lines available at a time: one from a person at a terminal, a full chunk from a full pipe."""
+    queue: Queue[bytes | None] = Queue(CHUNK)
 
     def feed() -> None:
         for line in lines:
@@ -68,23 +68,25 @@ def as_they_come(lines: Iterable[bytes]) -> Iterator[list[str]]:
     Thread(target=feed, daemon=True).start()
     number, more = 0, True
     while more:
-        some: list[Any] = [queue.get()]
-        while some[-1] is not None and len(some) < WINDOW and not queue.empty():
-            some.append(queue.get())
-        more = some[-1] is not None
-        yield [decoded(line, number + i) for i, line in enumerate(some if more else some[:-1], 1)]
-        number += len(some)
+        chunk: list[Any] = [queue.get()]
+        while chunk[-1] is not None and len(chunk) < CHUNK and not queue.empty():
+            chunk.append(queue.get())
+        more = chunk[-1] is not None
+        yield [decode(line, number + i) for i, line in enumerate(chunk if more else chunk[:-1], 1)]
+        number += len(chunk)
 
 
-def must_be_short(text: str | bytes, where: str) -> None:
+def check_length(text: str | bytes, location: str) -> None:
     if len(text) > TEXT:
-        raise ValueError(f"{where}: over {TEXT >> 20} MB in a line, the limit of a text to answer; cut it into lines")
+        raise ValueError(
+            f"{location}: over {TEXT >> 20} MB in a line, the limit of a text to answer; cut it into lines"
+        )
 
 
-def decoded(line: bytes, number: int) -> str:
-    where = f"standard input, line {number}"
-    must_be_short(line.removesuffix(b"\n").removesuffix(b"\r"), where)
+def decode(line: bytes, number: int) -> str:
+    location = f"standard input, line {number}"
+    check_length(line.removesuffix(b"\n").removesuffix(b"\r"), location)
     try:
         return line.removesuffix(b"\n").removesuffix(b"\r").decode()
     except UnicodeDecodeError as error:
-        raise ValueError(f"{where}: not of that encoding at byte {error.start + 1}: {SUGGESTED}") from None
+        raise ValueError(f"{location}: byte {error.start + 1} does not decode: {SUGGESTED}") from None

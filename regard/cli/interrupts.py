@@ -1,8 +1,8 @@
-"""Leaving politely: what happens at Ctrl-C or SIGTERM, and how to go on afterwards.
+"""Ctrl-C and SIGTERM: save and exit, and print the command that resumes.
 
-A first signal finishes the step and saves. Python runs signal handlers between two of its own instructions, and a step
-of a large model may spend minutes in one: a thread that the operating system wakes then saves the last whole step
-itself, and ends the process. A second signal ends it at once.
+The first signal finishes the step and saves. Python runs a signal handler only between two bytecodes, and a step of a
+large model may spend minutes in one: after `GRACE` seconds a thread, which the operating system wakes, saves the last
+complete step and ends the process. A second signal ends it at once.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Any
 
-GRACE = 2.0  # seconds that a step has to end by itself
+GRACE = 2.0  # seconds that a step has to finish
 
 
-def go_on(task: str, folder: Path) -> str:
+def resume_command(task: str, folder: Path) -> str:
     return shlex.join(["regard", "train", task, "--resume", "--output-dir", str(folder)])
 
 
-def already(folder: Path) -> str:
-    return f"{folder} is finished, and stays as it is: train again with --overwrite, or into another --output-dir"
+def finished_message(folder: Path) -> str:
+    return f"{folder} is finished and stays as it is: train again with --overwrite, or into another --output-dir"
 
 
-class Stop:
-    """True once a signal has come. Who claims it first, the loop or the thread that watches it, saves and leaves."""
+class StopFlag:
+    """True after a signal. Either the training loop or the watching thread saves and exits: the first to claim it."""
 
     def __init__(self) -> None:
         self.signal = 0
@@ -39,54 +39,54 @@ class Stop:
         return self.signal > 0
 
     def claim(self) -> None:
-        """Returns to the first caller only; the others wait for the end of the process."""
+        """Returns to the first caller only; the others wait until the process ends."""
         self._claim.acquire()
 
     @property
-    def code(self) -> int:
+    def exit_code(self) -> int:
         return 128 + self.signal
 
 
 @contextmanager
-def politely(
-    saying: str = "finishing this step, then saving", at_once: Callable[[], object] | None = None
-) -> Iterator[Stop]:
-    """`at_once` saves from another thread if the step that goes on outlasts its grace."""
-    stop, over = Stop(), Event()
+def stop_on_signal(
+    message: str = "finishing this step, then saving", save_now: Callable[[], object] | None = None
+) -> Iterator[StopFlag]:
+    """`save_now` saves from another thread if the current step exceeds `GRACE`."""
+    stop, closed = StopFlag(), Event()
 
-    def note(number: int, _: Any) -> None:
+    def handle(number: int, _: Any) -> None:
         stop.signal = number
-        for n, handler in before.items():  # first, so that one more leaves even while we print
+        for n, handler in handlers.items():  # first, so that a second signal ends the process even while this prints
             signal.signal(n, handler)
-        print(f"\n{saying}; once more to leave at once", file=sys.stderr, flush=True)
+        print(f"\n{message}; a second signal exits at once", file=sys.stderr, flush=True)
 
     def watch() -> None:
-        number = os.read(reading, 1)
-        os.close(reading)
-        if not number or number[0] not in before or over.wait(GRACE):
+        number = os.read(read_end, 1)
+        os.close(read_end)
+        if not number or number[0] not in handlers or closed.wait(GRACE):
             return
         stop.claim()
         stop.signal = number[0]
         try:
-            assert at_once is not None
-            at_once()
+            assert save_now is not None
+            save_now()
         except OSError as error:
             print(f"regard: {error}", file=sys.stderr, flush=True)
         finally:
-            os._exit(stop.code)
+            os._exit(stop.exit_code)
 
-    before = {n: signal.signal(n, note) for n in (signal.SIGINT, signal.SIGTERM)}
-    if at_once:
-        reading, writing = os.pipe()
-        os.set_blocking(writing, False)
-        awake = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    handlers = {n: signal.signal(n, handle) for n in (signal.SIGINT, signal.SIGTERM)}
+    if save_now:
+        read_end, write_end = os.pipe()
+        os.set_blocking(write_end, False)
+        wakeup_fd = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
         Thread(target=watch, daemon=True).start()
     try:
         yield stop
     finally:
-        over.set()
-        if at_once:
-            signal.set_wakeup_fd(awake)
-            os.close(writing)
-        for n, handler in before.items():
+        closed.set()
+        if save_now:
+            signal.set_wakeup_fd(wakeup_fd)
+            os.close(write_end)
+        for n, handler in handlers.items():
             signal.signal(n, handler)

@@ -9,7 +9,7 @@ from typing import Annotated
 import tyro
 
 from regard.choose import must
-from regard.cli.model_argument import FetchOptions, found
+from regard.cli.model_argument import FetchOptions, fetch_model
 from regard.cli.options import parse
 from regard.data.files import as_in_training
 from regard.load import load
@@ -26,9 +26,9 @@ class LookOptions:
     target: str | None = None  # target text of a translator; default: its own translation
     word: str | None = None  # open with the head that attends most from this word to another; default: a pronoun
     rows: tuple[str, ...] = ()  # files as for regard score, to measure the loss without each head; default: the text
-    output: str = "look.html"  # HTML file
+    output: str = "look.html"  # HTML file to write
     png: bool = False  # also write PNG figures beside the page
-    device: str = "auto"  # cpu, cuda or mps; auto = the fastest available
+    device: str = "auto"  # cpu, cuda or mps; auto = the best available
 
     def __post_init__(self) -> None:
         must(self, output=(self.output.endswith(".html"), "a .html file"))
@@ -37,7 +37,7 @@ class LookOptions:
 def main(args: list[str]) -> int:
     values = parse("regard look", args, options_of(LookOptions) | options_of(FetchOptions))
     options = LookOptions(**{name: values.pop(name) for name in options_of(LookOptions)})
-    folder = found(options.model, FetchOptions(**values))
+    folder = fetch_model(options.model, FetchOptions(**values))
     loaded = load(folder, options.device)
     files, _ = as_in_training(folder, options.rows)
     rows = loaded.rows(files.data, files.fields, dialect=files.dialect) if options.rows else None

@@ -1,4 +1,4 @@
-"""The model that a command line names: a folder, or a name on the hub, which is fetched only with the user's word."""
+"""The model argument of a command: a folder, or a repository on the Hugging Face hub, downloaded only on request."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ from regard.hub.remote import NAME, find
 
 @dataclass
 class FetchOptions:
-    """What may be fetched."""
+    """Use of the network."""
 
-    download: bool = False  # fetch a model that is not here
-    offline: bool = False  # never use the network, nor ask to
-    update: bool = False  # take the newest state of a model on the hub
+    download: bool = False  # download the model if it is not on this machine
+    offline: bool = False  # never use the network, and do not ask
+    update: bool = False  # download the newest revision of the model
 
 
-def found(name: str, how: FetchOptions) -> Path:
-    if how.offline and (how.download or how.update):
+def fetch_model(name: str, options: FetchOptions) -> Path:
+    if options.offline and (options.download or options.update):
         raise ValueError("choose one of --offline and --download or --update")
-    here = sys.stdin.isatty() and sys.stderr.isatty()
-    return find(name, False if how.offline else how.download or None, asked if here else None, update=how.update)
+    interactive = sys.stdin.isatty() and sys.stderr.isatty()
+    download = False if options.offline else options.download or None
+    return find(name, download, confirm if interactive else None, update=options.update)
 
 
-def asked(question: str) -> bool:
+def confirm(question: str) -> bool:
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def named_in(args: list[str]) -> Path | None:
-    """The first argument that is a model: what else may be asked follows from it, before all else is read."""
-    how = FetchOptions(**{word: f"--{word}" in args for word in ("download", "offline", "update")})
-    folders = [arg for arg in args if isfile(join(arg, "config.json"))]  # a text may be no path at all
+def model_in_args(args: list[str]) -> Path | None:
+    """The first argument that names a model: its task determines the other options, before they are parsed."""
+    options = FetchOptions(**{word: f"--{word}" in args for word in ("download", "offline", "update")})
+    folders = [arg for arg in args if isfile(join(arg, "config.json"))]  # a text may be no valid path
     names = [arg for arg in args if NAME.fullmatch(arg) and not exists(arg)]
-    first = [arg for arg in args[:1] if not arg.startswith("-")]  # no model: said before its options are
-    return found((folders + names + first)[0], how) if folders or names or first else None
+    first = [arg for arg in args[:1] if not arg.startswith("-")]  # if it is no model, that is reported first
+    return fetch_model((folders + names + first)[0], options) if folders or names or first else None
