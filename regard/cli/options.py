@@ -30,14 +30,14 @@ def parse(
     rows: list[Any] = []
     names = [*parsed, "help"]
     for name, (kind, default, text) in sorted(options.items(), key=lambda row: row[1].default is not MISSING):
-        option_flag, hint = name.rstrip("_").replace("_", "-"), None
+        long_name, hint = name.rstrip("_").replace("_", "-"), None
         on = kind is bool and default is True
         if tyro.conf.Positional not in get_args(kind):
-            names.append(f"no-{option_flag}" if on else option_flag)
+            names.append(f"no-{long_name}" if on else long_name)
         if on:
             text, hint = f"turn off: {text}", "(default: on)"
         short = [SHORT_OPTIONS[name]] if name in SHORT_OPTIONS else None
-        arg: Any = Annotated[kind, tyro.conf.arg(help=text, name=option_flag, help_behavior_hint=hint, aliases=short)]
+        arg: Any = Annotated[kind, tyro.conf.arg(help=text, name=long_name, help_behavior_hint=hint, aliases=short)]
         rows.append((name, arg) if default is MISSING else (name, arg, field(default=default)))
     check_names(args, names)
     values: Any = tyro.cli(

@@ -195,8 +195,8 @@ def resolve(task: str, model: str | None = None, size: str | None = None, **valu
     head_defaults = select(task_class, family_head(task, values) if source else {})
     task_options = default_fields(task_class) | select(task_class, task_defaults) | head_defaults | select(task_class)
     return Settings(
-        task, model, size, Files(**select(Files)), input_options, body | select(family.config), task_options,
-        TrainOptions(**select(TrainOptions)), RunOptions(**select(RunOptions)),
+        task, model, size, Files(**select(Files)), input_options, body | select(family.config),
+        task_options, TrainOptions(**select(TrainOptions)), RunOptions(**select(RunOptions)),
     )  # fmt: skip
 
 
@@ -235,10 +235,8 @@ def resume_if_same(settings: Settings, values: dict[str, Any]) -> Settings:
     if not isinstance(then, dict):
         return settings
     if names := differing_keys(then, now):
-        pairs = {option_flag(name): (format_value(then.get(name)), format_value(now.get(name))) for name in names}
-        lines = [
-            f"  {option_flag} {old} in the folder, {new} in this command" for option_flag, (old, new) in pairs.items()
-        ]
+        pairs = {name: (format_value(then.get(name)), format_value(now.get(name))) for name in names}
+        lines = [f"  {option_flag(n)} {old} in the folder, {new} in this command" for n, (old, new) in pairs.items()]
         raise ValueError(
             f"{folder} holds a run with other settings:\n" + "\n".join(lines) + "\ncontinue it with --resume, replace "
             "it with --overwrite, or choose another --output-dir"

@@ -15,9 +15,10 @@ from regard.training.optimizer import EMA, Muon, build_optimizers, freeze, ortho
 
 KINDS = ["muon", "adamw", "sgd"]
 SMALL = {
-    "vocab": 11, "context": 8, "dim": 12, "layers": 1, "encoder_layers": 1, "decoder_layers": 1, "stages": 2,
-    "heads": 2, "hidden": 10, "image": 8, "patch": 4, "image_dim": 8, "image_layers": 1, "image_heads": 2, "joint": 6,
-    "mels": 6, "stride": 2, "observation": 5, "places": 2, "actions": 3, "properties": 7, "pairs": 4,
+    "vocab": 11, "context": 8, "dim": 12, "layers": 1, "encoder_layers": 1, "decoder_layers": 1,
+    "stages": 2, "heads": 2, "hidden": 10, "image": 8, "patch": 4, "image_dim": 8,
+    "image_layers": 1, "image_heads": 2, "joint": 6, "mels": 6, "stride": 2,
+    "observation": 5, "places": 2, "actions": 3, "properties": 7, "pairs": 4,
 }  # fmt: skip
 BODIES = [(name, ability) for name, family in MODELS.items() for ability in family.bodies]
 every_body = pytest.mark.parametrize(("name", "ability"), BODIES)
