@@ -1351,7 +1351,7 @@ def test_what_is_frozen_stays_and_the_rest_learns(
     [
         (["tokns"], "there is no part to freeze named 'tokns': did you mean tokens?"),
         (["blocks.7"], "blocks.7"),
-        (["body", "head"], "--freeze body head leaves nothing to learn"),
+        (["body", "head"], "--freeze body head leaves no weights to train"),
     ],
 )
 def test_what_cannot_be_frozen_is_refused(
