@@ -1343,7 +1343,7 @@ def test_what_is_frozen_stays_and_the_rest_learns(
     for name in before:
         unused = name.endswith("key.bias") or name == "body.segments.weight"  # no answer depends on the first
         assert torch.equal(before[name], after[name]) is frozen(name) or unused, name
-    assert f"with its head, without {', '.join(parts)}" in (run / "README.md").read_text()
+    assert f"with its head, with {', '.join(parts)} frozen" in (run / "README.md").read_text()
 
 
 @pytest.mark.parametrize(
