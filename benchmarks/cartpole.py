@@ -20,7 +20,7 @@ import numpy as np
 from recipes import machine
 
 import regard
-from regard.device import use_threads
+from regard.device import set_num_threads
 from regard.rl.environment import Environment, Trajectory, episode_returns
 from regard.rl.policy import Policy, greedy_policy
 
@@ -86,7 +86,7 @@ def main() -> None:
     parser.add_argument("--hidden", action="store_true", help="hide the velocities")
     parser.add_argument("--out", type=Path, default=Path("runs/cartpole"))
     args = parser.parse_args()
-    use_threads(1)
+    set_num_threads(1)
     hide = HIDDEN if args.hidden else ()
     results: dict[str, list[float]] = {"regard": [], "stable-baselines3 PPO": []}
     print(f"{machine()}; {args.steps} real steps{', velocities hidden' if hide else ''}", flush=True)

@@ -26,8 +26,8 @@ from PIL import Image
 from recipes import machine, options, seconds, trained
 
 from regard.data.images import open_picture
-from regard.load import Loaded
-from regard.scores import recall_at
+from regard.load import LoadedModel
+from regard.metrics import recall_at
 
 DATA = SHARED / "emoji"
 STYLES = ("openmoji", "twemoji", "noto")
@@ -109,7 +109,7 @@ def places_of(similarity: Floats, right: list[int]) -> npt.NDArray[np.int64]:
     return (similarity >= wanted).sum(1)
 
 
-def ours(loaded: Loaded, emoji: Emoji, asked: list[tuple[str, str]], codes: list[str]) -> Floats:
+def ours(loaded: LoadedModel, emoji: Emoji, asked: list[tuple[str, str]], codes: list[str]) -> Floats:
     task: Any = loaded.task
     pictures = task.embed_pictures(loaded.model, [open_picture(emoji.files[one]) for one in asked])
     texts = task.embed_texts(loaded.model, [emoji.caption(code) for code in codes])

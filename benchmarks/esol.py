@@ -15,7 +15,7 @@ import numpy as np
 from corpus import SHARED
 from recipes import machine, options, seconds, trained
 
-from regard.scores import rmse
+from regard.metrics import rmse
 
 DATA = SHARED / "molecules" / "esol.csv"
 FIELDS = ["smiles", "measured log solubility in mols per litre"]

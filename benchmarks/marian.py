@@ -35,12 +35,12 @@ def batches(rows: list[list[int]], size: int) -> list[list[list[int]]]:
     return [rows[i : i + size] for i in range(0, len(rows), size)]
 
 
-def act(runner: Backend, parts: list[list[list[int]]], beam: int) -> Callable[[], object]:
+def act(runner: Backend, parts: list[list[list[int]]], num_beams: int) -> Callable[[], object]:
     write: Any = runner.generate
-    return lambda: [write(rows, len(rows[-1]) - runner.extra_steps, beam) for rows in parts]
+    return lambda: [write(rows, len(rows[-1]) - runner.extra_steps, num_beams) for rows in parts]
 
 
-def workers(room: Path, count: int, pieces: Any, parts: list[Any], beam: int) -> Callable[[], object]:
+def workers(room: Path, count: int, pieces: Any, parts: list[Any], num_beams: int) -> Callable[[], object]:
     """CTranslate2 with a worker for each thread: batches side by side."""
     import ctranslate2
 
@@ -50,7 +50,7 @@ def workers(room: Path, count: int, pieces: Any, parts: list[Any], beam: int) ->
     def all_of_them() -> list[Any]:
         promised = []
         for rows in parts:
-            how = {"beam_size": beam, "min_decoding_length": len(rows[-1]), "max_decoding_length": len(rows[-1])}
+            how = {"beam_size": num_beams, "min_decoding_length": len(rows[-1]), "max_decoding_length": len(rows[-1])}
             given = [pieces(row) for row in rows]
             promised += translator.translate_batch(given, max_batch_size=BATCH, asynchronous=True, **how)
         return [one.result() for one in promised]
@@ -84,10 +84,10 @@ def main() -> None:
             runners = runners_of(folder, threads, Path(room), said.peers)
             refuse_others(runners, GenerationWorkload(whole[len(whole) // 2][:8], 16))
             for work in said.works:
-                title, parts, beam = works[work]
-                acts = {r.title: act(r, parts, beam) for r in runners if work != "file" or r.precision == "int8"}
+                title, parts, num_beams = works[work]
+                acts = {r.title: act(r, parts, num_beams) for r in runners if work != "file" or r.precision == "int8"}
                 if work == "file" and threads > 1 and "CTranslate2 int8" in acts:
-                    args = (Path(room), threads, tokenizer.pieces, parts, beam)
+                    args = (Path(room), threads, tokenizer.pieces, parts, num_beams)
                     acts[f"CTranslate2 x{threads} int8"] = workers(*args)
                     torch.set_num_threads(threads)  # its workers have one each, and it tells everyone
                 costs = time_rounds(acts, said.seconds)

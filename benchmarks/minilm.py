@@ -28,7 +28,7 @@ from regard.bench.timing import time_rounds
 from regard.bench.workload import ForwardWorkload
 from regard.data.batches import Ragged
 from regard.data.lines import Lines
-from regard.load import Loaded, load
+from regard.load import LoadedModel, load
 from regard.tasks.inputs import Written
 
 SIZES = (8, 32, 128)
@@ -42,7 +42,7 @@ def texts(count: int) -> list[str]:
     return [text for both in zip(paragraphs, sentences, strict=False) for text in both][:count] or sentences
 
 
-def vectors(loaded: Loaded, rows: list[list[int]]) -> torch.Tensor:
+def vectors(loaded: LoadedModel, rows: list[list[int]]) -> torch.Tensor:
     task: Any = loaded.task
     return task.vectors(loaded.model, Written(Ragged(rows), None))
 

@@ -25,11 +25,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.generate import Decoding, generate
+from regard.batch_invariant import reproducible
+from regard.generate import GenerationOptions, generate
 from regard.models import MODELS
 from regard.parts.heads import Classifier, Model, PerToken, Vector
 from regard.parts.pooling import Mean
-from regard.reproducible import reproducible
 
 Row = list[int]
 V, LONGEST, WIDEST, END = 301, 24, 40, 2
@@ -134,12 +134,12 @@ def transcribed(model: Model, rows: Sequence[Row], width: int) -> list[Tensor]:
     return [answer[: len(row)] for answer, row in zip(answers, rows, strict=True)]
 
 
-def translated(model: Model, how: Decoding, rows: Sequence[Row], width: int) -> list[Tensor]:
+def translated(model: Model, how: GenerationOptions, rows: Sequence[Row], width: int) -> list[Tensor]:
     caches = model.body.read(*padded(rows, width))
     return said(model, model.body.decode, caches, torch.zeros(len(rows), dtype=torch.long), rows, how)
 
 
-def written(model: Model, how: Decoding, rows: Sequence[Row], width: int) -> list[Tensor]:
+def written(model: Model, how: GenerationOptions, rows: Sequence[Row], width: int) -> list[Tensor]:
     ids, caches = torch.tensor(rows), model.body.caches()
     if ids.size(1) > 1:
         model.body(ids[:, :-1], cache=caches)
@@ -147,10 +147,10 @@ def written(model: Model, how: Decoding, rows: Sequence[Row], width: int) -> lis
 
 
 def said(
-    model: Model, decode: Callable[..., Tensor], caches: Any, start: Tensor, rows: Sequence[Row], how: Decoding
+    model: Model, decode: Callable[..., Tensor], caches: Any, start: Tensor, rows: Sequence[Row], how: GenerationOptions
 ) -> list[Tensor]:
     """Log-probability and tokens of each best answer. The random numbers of a request follow from itself."""
-    limits = torch.tensor([how.longest or 3 + len(row) % 3 for row in rows])
+    limits = torch.tensor([how.max_new_tokens or 3 + len(row) % 3 for row in rows])
     numbers = torch.tensor([sum(row) for row in rows])
 
     def step(ids: Tensor, caches: Any) -> Tensor:
@@ -166,11 +166,11 @@ def kinds() -> dict[str, Kind]:
     viewer = Model(body_of("vit", "sees", SMALL | {"convolution": True}), PerToken(SMALL["dim"], 3)).eval()
     return {
         "translate, logits": Kind(partial(taught, translator)),
-        "translate, greedy": Kind(partial(translated, translator, Decoding(beam=1))),
-        "translate, beam 4": Kind(partial(translated, translator, Decoding(beam=4))),
+        "translate, greedy": Kind(partial(translated, translator, GenerationOptions(num_beams=1))),
+        "translate, beam 4": Kind(partial(translated, translator, GenerationOptions(num_beams=4))),
         "write, logits": Kind(partial(per_token, writer)),
-        "write, greedy": Kind(partial(written, writer, Decoding(beam=1)), alike=True),
-        "write, sampled": Kind(partial(written, writer, Decoding(temperature=1.0)), alike=True),
+        "write, greedy": Kind(partial(written, writer, GenerationOptions(num_beams=1)), alike=True),
+        "write, sampled": Kind(partial(written, writer, GenerationOptions(temperature=1.0)), alike=True),
         "classify, bert": Kind(partial(whole, reader("bert", lambda dim: Classifier(dim, 5, Mean())))),
         "classify, pictures": Kind(partial(seen, viewer)),
         "tag, modernbert": Kind(partial(per_token, reader("modernbert", lambda dim: PerToken(dim, 7)))),
@@ -219,7 +219,10 @@ def cost(rounds: int) -> None:
         speaker("transformer", "translates", size["transformer"]),
         speaker("gpt", "writes", size["gpt"]),
     )
-    many, one = Decoding(beam=4, shortest=20, longest=20), Decoding(beam=1, shortest=20, longest=20)
+    many, one = (
+        GenerationOptions(num_beams=4, min_new_tokens=20, max_new_tokens=20),
+        GenerationOptions(num_beams=1, min_new_tokens=20, max_new_tokens=20),
+    )
     runs = {
         "translate, transformer tiny, beam 4": partial(translated, translator, many),
         "write, gpt tiny, greedy": partial(written, writer, one),

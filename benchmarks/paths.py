@@ -12,7 +12,7 @@ from pathlib import Path
 
 from recipes import machine, options, seconds, trained
 
-from regard.scores import accuracy
+from regard.metrics import accuracy
 from regard.tasks.bonds import bundled_paths
 
 

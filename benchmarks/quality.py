@@ -25,7 +25,7 @@ from recipes import machine, options, trained
 from torch import Tensor, nn
 
 from regard.bench.regard_backend import SPEEDS, load_on_cpu
-from regard.load import Loaded, load
+from regard.load import LoadedModel, load
 from regard.tasks.translating import BEAM
 
 GROUP = 32
@@ -40,7 +40,7 @@ def rounded(weight: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def as_llama_cpp(folder: Path, inputs: bool = False) -> Loaded:
+def as_llama_cpp(folder: Path, inputs: bool = False) -> LoadedModel:
     loaded = load(folder, "cpu")
     for module in loaded.model.modules():
         if isinstance(module, nn.Linear | nn.Embedding) and module.weight.size(1) % GROUP == 0:
@@ -50,7 +50,7 @@ def as_llama_cpp(folder: Path, inputs: bool = False) -> Loaded:
     return loaded
 
 
-def variants(folder: Path) -> dict[str, Loaded]:
+def variants(folder: Path) -> dict[str, LoadedModel]:
     return (
         {"plain": load(folder, "cpu")}
         | {speed: load_on_cpu(folder, speed) for speed in SPEEDS}

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from regard.cli.train import main as train
-from regard.load import Loaded, load
+from regard.load import LoadedModel, load
 from regard.training.run import Run
 
 
@@ -26,7 +26,7 @@ def options(about: str, minutes: float, out: str, only: Sequence[str] = ()) -> t
     return parser.parse_known_args()
 
 
-def trained(task: str, folder: Path, recipe: Mapping[str, Any], more: list[str]) -> Loaded:
+def trained(task: str, folder: Path, recipe: Mapping[str, Any], more: list[str]) -> LoadedModel:
     """A finished run in `folder`. Values of the recipe are texts, numbers, lists of files, or True."""
     if not (folder / "README.md").exists():
         args = [task, "--out", str(folder)]

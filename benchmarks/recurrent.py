@@ -37,7 +37,7 @@ def main() -> None:
         folder = Path(given.out) / name.replace(" ", "-").lower()
         recipe = {"data": files("train"), "valid": files("val"), "minutes": given.minutes, "seed": given.seed}
         loaded = trained("translate", folder, COMMON | body | recipe, more)
-        scores = loaded.task.score(loaded.model, loaded.rows(files("test_2016_flickr")), Translating(beam=5))
+        scores = loaded.task.score(loaded.model, loaded.rows(files("test_2016_flickr")), Translating(num_beams=5))
         size = f"{parameters(loaded.model) / 1e6:.1f} M parameters"
         print(f"{name:<24}{size:<20}{seconds(folder) / 60:5.1f} minutes   BLEU {scores['bleu']:.1f}", flush=True)
 

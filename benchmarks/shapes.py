@@ -17,7 +17,7 @@ from tokenizers import models, pre_tokenizers, processors
 
 from regard.data.pieces import TRANSLATING, WRITING, Layout
 from regard.data.tokens import Tokenizer
-from regard.load import Loaded
+from regard.load import LoadedModel
 from regard.models import MODELS
 from regard.tasks import TASKS
 
@@ -77,5 +77,5 @@ def folder_of(shape: str, out: Path, texts: Iterable[str] = (), **other: Any) ->
         for name, weight in model.named_parameters():
             if weight.dim() == 2 and "blocks" in name:  # so that what is said depends on what was read
                 weight.normal_(std=2 * weight.size(1) ** -0.5)
-    Loaded(model, task).save(folder)
+    LoadedModel(model, task).save_pretrained(folder)
     return folder

@@ -27,7 +27,7 @@ ONE = """
 import sys, time, torch
 began = time.perf_counter()
 from regard.cli import main
-main(["run", sys.argv[1], "word1 word2 word3", "--speed", sys.argv[2], "--longest", "1"])
+main(["run", sys.argv[1], "word1 word2 word3", "--speed", sys.argv[2], "--max-new-tokens", "1"])
 print("took", time.perf_counter() - began)
 """
 
@@ -48,7 +48,7 @@ def main() -> None:
     print(machine())
     rounded = folder.with_name("gpt2-int8")
     if not rounded.exists():
-        load(folder, speed="int8").save(rounded)
+        load(folder, speed="int8").save_pretrained(rounded)
     told = []
     for speed, read in zip(SPEEDS, (folder, rounded), strict=True):
         first_token(read, speed)

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from regard.load import Loaded, load
+from regard.load import LoadedModel, load
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
@@ -58,9 +58,11 @@ def alike(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def requests(loaded: Loaded, texts: Sequence[str], how: dict[str, Any]) -> list[Callable[[], Any]]:
+def requests(loaded: LoadedModel, texts: Sequence[str], how: dict[str, Any]) -> list[Callable[[], Any]]:
     """Each text alone, and all in one batch."""
-    return [partial(lambda some: [*loaded.answers(some, **how)], some) for some in (*([text] for text in texts), texts)]
+    return [
+        partial(lambda some: [*loaded.generate(some, **how)], some) for some in (*([text] for text in texts), texts)
+    ]
 
 
 def different(asks: Sequence[Callable[[], Any]], calls: int, threads: int) -> list[str]:

@@ -45,7 +45,7 @@ from regard.lab import EXPERIMENTS, experiment, options_class
 from regard.lab.optimize import lr_schedule, optimize
 from regard.lab.result import no_progress
 from regard.lab.toy_language import MASK, PAD, SENTENCE, WORDS, all_sentences
-from regard.load import Loaded, load
+from regard.load import LoadedModel, load
 from regard.look import look
 from regard.models.gpt import GPT, GPTConfig
 from regard.parts.attention import weights_openly
@@ -316,7 +316,7 @@ def unseen_scenes(count: int) -> list[bundled_shapes.Scene]:
     return [scene for scene in bundled_shapes.shapes() if bundled_shapes.split(scene) == "test"][:count]
 
 
-def vit(classifier: Loaded, file: Path) -> None:
+def vit(classifier: LoadedModel, file: Path) -> None:
     """Pictures that it has not seen, and the patches that its answers are made of."""
     task: Any = classifier.task
     model, scenes = classifier.model, unseen_scenes(6)
@@ -341,7 +341,7 @@ def vit(classifier: Loaded, file: Path) -> None:
     small(figure, file, 256)
 
 
-def clip(matcher: Loaded, file: Path) -> None:
+def clip(matcher: LoadedModel, file: Path) -> None:
     """Pictures and captions that it has not seen: who belongs to whom?"""
     task: Any = matcher.task
     model, scenes = matcher.model, unseen_scenes(6)
@@ -366,7 +366,7 @@ def clip(matcher: Loaded, file: Path) -> None:
     small(figure, file, 256)
 
 
-def foreseen(predictor: Loaded, file: Path) -> None:
+def foreseen(predictor: LoadedModel, file: Path) -> None:
     """20 frames of videos that it has not seen, beside what came; as a strip, and as a film."""
     task: Any = predictor.task
     films = bundled_ball.balls(2, 40, seed=5).frames
@@ -375,7 +375,7 @@ def foreseen(predictor: Loaded, file: Path) -> None:
         save_told(str(file.with_suffix(ending)), found, task.senses.low, task.senses.high)
 
 
-def proteins(tagger: Loaded, file: Path) -> None:
+def proteins(tagger: LoadedModel, file: Path) -> None:
     """A made-up protein that was not trained on: letters dark if they shun water, its states, and what is said."""
     unseen = [one for one in chains.chains() if chains.split(one) == "test" and 60 <= len(one.residues) <= 75]
     one = next(protein for protein in unseen if {*protein.states} == {*"HEC"})
@@ -398,7 +398,7 @@ def proteins(tagger: Loaded, file: Path) -> None:
     figure.savefig(file, dpi=100)
 
 
-def molecules(counter: Loaded, file: Path) -> None:
+def molecules(counter: LoadedModel, file: Path) -> None:
     """What a model that counts bonds between marked atoms has learnt of distances, and where a marked atom looks."""
     task: Any = counter.task
     chosen = [path for path in paths.paths() if paths.split(path) == "test" and path.length == 6 and "1" in path.bare][
@@ -437,19 +437,19 @@ def molecules(counter: Loaded, file: Path) -> None:
     small(figure, file, 128)
 
 
-def aligned(translator: Loaded, file: Path) -> None:
+def aligned(translator: LoadedModel, file: Path) -> None:
     unseen = (p for p in phrasebook.phrases() if phrasebook.split(p) == "test" and p.kind == "subordinate")
     save_alignment(translator, next(unseen).english, file)
 
 
-def lens(translator: Loaded, file: Path) -> None:
+def lens(translator: LoadedModel, file: Path) -> None:
     """What a translator would write if it stopped after a block."""
     guesses = logit_lens(trace_text(translator, BIKE))
     assert guesses is not None
     lens_figure(guesses).savefig(file, dpi=90)
 
 
-def photograph(translator: Loaded, file: Path) -> None:
+def photograph(translator: LoadedModel, file: Path) -> None:
     """Of the page, as a browser shows it, if there is one."""
     browser = shutil.which("chromium")
     if browser is None:
@@ -463,7 +463,7 @@ def photograph(translator: Loaded, file: Path) -> None:
         Image.open(whole).convert("RGB").crop((0, 200, 1000, 1210)).quantize(48).save(file, optimize=True)
 
 
-def wishes(decider: Loaded, file: Path) -> None:
+def wishes(decider: LoadedModel, file: Path) -> None:
     """What comes of each wish in our cart, beside the returns of the episodes that were learnt from."""
     task: Any = decider.task
     wished = np.array([20, 40, 80, 120, 160, 200, 300, 400, 500])

@@ -22,9 +22,9 @@ __version__ = "0.1.0"
 __all__ = ["load", "look", "page", "reproducible", "train"]
 
 if TYPE_CHECKING:
+    from regard.batch_invariant import reproducible
     from regard.load import load
     from regard.look import look
-    from regard.reproducible import reproducible
     from regard.rl.dyna import train
     from regard.view.report import page
 
@@ -38,7 +38,7 @@ class _Face(ModuleType):
     load = _lazy("regard.load", "load")
     look = _lazy("regard.look", "look")
     page = _lazy("regard.view.report", "page")
-    reproducible = _lazy("regard.reproducible", "reproducible")
+    reproducible = _lazy("regard.batch_invariant", "reproducible")
     train = _lazy("regard.rl.dyna", "train")
 
     def __dir__(self) -> list[str]:

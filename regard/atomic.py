@@ -21,28 +21,28 @@ def replace_file(file: Path, content: bytes | Callable[[Path], None]) -> None:
     """The file holds the new content or, if anything fails, the old."""
     hidden = file.with_name(f".{file.name}")
     try:
-        with naming(file):
+        with path_in_errors(file):
             if isinstance(content, bytes):
                 hidden.write_bytes(content)
             else:
                 content(hidden)
-            flush(hidden)
+            fsync(hidden)
             hidden.replace(file)
-            flush(file.parent)
+            fsync(file.parent)
     finally:
         hidden.unlink(missing_ok=True)
 
 
 def write_json(file: Path, said: Mapping[str, Any] | list[Any]) -> None:
-    replace_file(file, as_json(said))
+    replace_file(file, json_bytes(said))
 
 
-def as_json(said: Mapping[str, Any] | list[Any]) -> bytes:
+def json_bytes(said: Mapping[str, Any] | list[Any]) -> bytes:
     return (json.dumps(said, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 @contextmanager
-def naming(file: Path | str) -> Iterator[None]:
+def path_in_errors(file: Path | str) -> Iterator[None]:
     """An error while a file is written names that file: the system does so only if it cannot be opened."""
     try:
         yield
@@ -52,14 +52,14 @@ def naming(file: Path | str) -> Iterator[None]:
         raise
 
 
-def sweep(folder: Path, names: set[str]) -> None:
+def remove_partial_files(folder: Path, names: set[str]) -> None:
     """Remove what a kill has left in the middle of writing one of these files."""
     for file in folder.glob(".*"):
         if file.name.removeprefix(".") in names or TEMPORARY.fullmatch(file.name):
             file.unlink(missing_ok=True)
 
 
-def flush(path: Path) -> None:
+def fsync(path: Path) -> None:
     """What is written to a file or folder reaches the disk before we go on."""
     handle = os.open(path, os.O_RDONLY)
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from regard.choose import choose
+from regard.validate import check_choice
 
 CPUS = Path("/proc/cpuinfo")  # Linux has it
 
@@ -17,18 +17,18 @@ CPUS = Path("/proc/cpuinfo")  # Linux has it
 DEVICES = ("auto", "cpu", "cuda", "mps")
 
 
-def pick_device(name: str = "auto") -> torch.device:
+def resolve_device(name: str = "auto") -> torch.device:
     if name == "auto":
         cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
         return torch.device("cuda" if cuda else "mps" if mps else "cpu")
     try:
         return torch.zeros(1, device=name).device
     except (RuntimeError, AssertionError) as error:
-        choose("device", name.partition(":")[0], DEVICES)
+        check_choice("device", name.partition(":")[0], DEVICES)
         raise ValueError(f"--device {name} cannot be used here: {str(error).splitlines()[0]}") from None
 
 
-def use_threads(count: int) -> None:
+def set_num_threads(count: int) -> None:
     """More of them than a few for each processor only wait, and very many take the machine down."""
     cores = os.cpu_count() or 1
     if not 1 <= count <= 64 * cores:

@@ -20,10 +20,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.choose import must
 from regard.parts.cache import Cache, select
 from regard.parts.heads import NOT_FINITE
-from regard.pick import NO_RULES, Choose, Rules, greedily, largest, picked, sampler, top
+from regard.sampling import NO_RULES, Choose, LogitsProcessor, greedily, largest, picked, sampler, top
+from regard.validate import check_fields
 
 Step = Callable[[Tensor, list[Cache]], Tensor]
 WIDEST = 10_000  # beginnings, or answers, side by side
@@ -31,26 +31,26 @@ STRONGEST = 100  # length penalty or temperature: beyond that there are only inf
 
 
 @dataclass(frozen=True)
-class Decoding:
+class GenerationOptions:
     """How an answer is found."""
 
     beam: int = 4  # beginnings kept side by side; 1 is greedy; without effect if --temperature is above 0
-    n_best: int = 1  # answers returned for each input, best first
+    num_return: int = 1  # answers returned for each input, best first
     length_penalty: float = 1.0  # the score is log P / length ** this; above 1 prefers longer answers
     temperature: float = 0.0  # above 0: sample instead of searching; 1 is the model's own distribution
     top_k: int = 0  # sample only from the k most probable tokens
     top_p: float = 1.0  # sample only from the most probable tokens that together have this probability
-    shortest: int = 0  # fewest tokens of an answer
+    min_new_tokens: int = 0  # fewest tokens of an answer
     longest: int | None = None  # most tokens of an answer; set from the length of the input unless given
     seed: int = 0  # of the sampling; each input has its own stream, whatever else is asked with it
     repetition_penalty: float = 1.0  # above 1: tokens that are there already are less probable
     no_repeat_ngram_size: int = 0  # no run of so many tokens comes twice; 0: any may
 
     def __post_init__(self) -> None:
-        must(
+        check_fields(
             self,
             beam=(1 <= self.beam <= WIDEST, f"at least 1 and at most {WIDEST:,}"),
-            n_best=(1 <= self.n_best <= WIDEST, f"at least 1 and at most {WIDEST:,}"),
+            num_return=(1 <= self.num_return <= WIDEST, f"at least 1 and at most {WIDEST:,}"),
             length_penalty=(abs(self.length_penalty) <= STRONGEST, f"from -{STRONGEST} to {STRONGEST}"),
             temperature=(
                 self.temperature == 0 or 1e-6 <= self.temperature <= STRONGEST,
@@ -58,17 +58,17 @@ class Decoding:
             ),
             top_k=(self.top_k >= 0, "0 or more"),
             top_p=(0 < self.top_p <= 1, "above 0 and at most 1"),
-            shortest=(0 <= self.shortest < 2**63, "0 or more, and below 2^63"),
+            min_new_tokens=(0 <= self.min_new_tokens < 2**63, "0 or more, and below 2^63"),
             longest=(
-                self.longest is None or max(1, self.shortest) <= self.longest < 2**63,
+                self.longest is None or max(1, self.min_new_tokens) <= self.longest < 2**63,
                 "1 or more, not below shortest, and below 2^63",
             ),
             seed=(0 <= self.seed < 2**63, "0 or more, and below 2^63"),
             repetition_penalty=(0 < self.repetition_penalty <= STRONGEST, f"above 0 and at most {STRONGEST}"),
             no_repeat_ngram_size=(self.no_repeat_ngram_size >= 0, "0 or more"),
         )
-        if self.temperature == 0 and self.n_best > self.beam:
-            raise ValueError(f"n-best ({self.n_best}) answers need a beam of at least as many, not {self.beam}")
+        if self.temperature == 0 and self.num_return > self.beam:
+            raise ValueError(f"n-best ({self.num_return}) answers need a beam of at least as many, not {self.beam}")
 
 
 class Hypothesis(NamedTuple):
@@ -84,9 +84,9 @@ def generate(
     start: Tensor,
     end: int,
     limits: Tensor,
-    how: Decoding,
+    how: GenerationOptions,
     numbers: Tensor,
-    rules: Rules = NO_RULES,
+    rules: LogitsProcessor = NO_RULES,
     before: list[list[int]] | None = None,
 ) -> list[list[Hypothesis]]:
     """The best answers to each row, best first.
@@ -99,18 +99,18 @@ def generate(
     asked = {"repetition_penalty": how.repetition_penalty, "no_repeat_ngram_size": how.no_repeat_ngram_size}
     rules = replace(rules, **asked, bad_words_ids=words)  # type: ignore[arg-type]
     prompts = [[*ids, first] for ids, first in zip(before or [[]] * len(start), start.tolist(), strict=True)]
-    if how.temperature == 0 and how.beam > 1:
+    if how.temperature == 0 and how.num_beams > 1:
         return beam_search(step, caches, start, end, limits, how, rules, prompts)
     if how.temperature == 0:
         return [[h] for h in walk(step, caches, start, end, limits, how, greedily, rules, prompts)]
     answers: list[list[Hypothesis]] = [[] for _ in start]
-    rows = torch.arange(len(start), device=start.device).repeat_interleave(how.n_best)
+    rows = torch.arange(len(start), device=start.device).repeat_interleave(how.num_return)
     select(caches, rows, rows)
-    streams = [np.random.default_rng([how.seed, n, i]) for n in numbers.tolist() for i in range(how.n_best)]
+    streams = [np.random.default_rng([how.seed, n, i]) for n in numbers.tolist() for i in range(how.num_return)]
     draw = sampler(streams, how.temperature, how.top_k, how.top_p)
     sampled = walk(step, caches, start[rows], end, limits[rows], how, draw, rules, [prompts[row] for row in rows])
     for i, hypothesis in enumerate(sampled):
-        answers[i // how.n_best].append(hypothesis)
+        answers[i // how.num_return].append(hypothesis)
     return [sorted(these, key=lambda h: -h.score) for these in answers]
 
 
@@ -120,9 +120,9 @@ def walk(
     start: Tensor,
     end: int,
     limits: Tensor,
-    how: Decoding,
+    how: GenerationOptions,
     choose: Choose,
-    rules: Rules,
+    rules: LogitsProcessor,
     prompts: list[list[int]],
 ) -> list[Hypothesis]:
     """One token at a time for every row; rows that ended make room."""
@@ -136,7 +136,7 @@ def walk(
         logits = step(ids, caches)
         if rules != NO_RULES:
             rules.apply(logits, [prompts[row] + texts[row] for row in rows], time)
-        logprobs = allowed(chances(logits), time, end, most, how)
+        logprobs = limit_length(chances(logits), time, end, most, how)
         chosen = choose(logprobs, rows)
         logp = [total + more for total, more in zip(logp, picked(logprobs, chosen), strict=True)]
         if any(map(math.isnan, logp)):  # one NaN or +inf among the logits, or nothing but -inf, makes all of a row NaN
@@ -144,7 +144,7 @@ def walk(
         if end in chosen:
             for row, token, total in zip(rows, chosen, logp, strict=True):
                 if token == end:
-                    found[row] = finished(texts[row], float(total), how)
+                    found[row] = score_hypothesis(texts[row], float(total), how)
             alive = [i for i, token in enumerate(chosen) if token != end]
             rows, chosen, most = ([one[i] for i in alive] for one in (rows, chosen, most))
             logp = [logp[i] for i in alive]
@@ -161,12 +161,12 @@ def beam_search(
     start: Tensor,
     end: int,
     limits: Tensor,
-    how: Decoding,
-    rules: Rules = NO_RULES,
+    how: GenerationOptions,
+    rules: LogitsProcessor = NO_RULES,
     prompts: list[list[int]] | None = None,
 ) -> list[list[Hypothesis]]:
     """Every sentence keeps `beam` beginnings, and is done when as many have ended."""
-    K, device = how.beam, start.device
+    K, device = how.num_beams, start.device
     ids = start.repeat_interleave(K)[:, None]  # (B·K,1)
     most, sentences = limits.repeat_interleave(K).tolist(), np.arange(len(start))
     found: list[list[Hypothesis]] = [[] for _ in sentences]
@@ -182,7 +182,7 @@ def beam_search(
         if rules != NO_RULES and prompts:
             given = [prompts[sentence] for sentence in sentences for _ in range(K)]
             rules.apply(logprobs, [prompt + text for prompt, text in zip(given, texts.tolist(), strict=True)], time)
-        logprobs = allowed(logprobs, time, end, most, how)
+        logprobs = limit_length(logprobs, time, end, most, how)
         near, named = largest(logprobs, min(2 * K, logprobs.size(1)))  # (B·K,2K): of no beam can more be among the best
         del logprobs  # so that the next ones find room where these were
         every, C = np.arange(len(logp))[:, None], K * near.shape[1]
@@ -194,7 +194,7 @@ def beam_search(
         ends = (tokens == end) | np.isinf(best)
         for b, rank in zip(*(ends & np.isfinite(best))[:, :K].nonzero(), strict=True):
             text = texts[b * K + beams[b, rank]].tolist()
-            found[sentences[b]].append(finished(text, float(best[b, rank]), how))
+            found[sentences[b]].append(score_hypothesis(text, float(best[b, rank]), how))
         going = ends.argsort(1, kind="stable")[:, :K]  # (B,K)
         logp = np.where(ends[every, going], np.float32(-math.inf), best[every, going])
         full = np.array([len(found[s]) >= K for s in sentences])
@@ -206,10 +206,10 @@ def beam_search(
         sentences, logp, most = sentences[keep], logp[keep], [most[row] for row in rows]
         here = None if stays else torch.from_numpy(keep).to(device)
         select(caches, torch.from_numpy(rows).to(device), here)
-    return [sorted(these, key=lambda h: -h.score)[: how.n_best] for these in found]
+    return [sorted(these, key=lambda h: -h.score)[: how.num_return] for these in found]
 
 
-def finished(ids: list[int], logp: float, how: Decoding) -> Hypothesis:
+def score_hypothesis(ids: list[int], logp: float, how: GenerationOptions) -> Hypothesis:
     return Hypothesis(ids, logp, logp / (len(ids) + 1) ** how.length_penalty)
 
 
@@ -220,11 +220,11 @@ def chances(logits: Tensor) -> Tensor:
     return torch.log_softmax(logits, -1, out=logits)
 
 
-def allowed(logprobs: Tensor, time: int, end: int, limits: list[int], how: Decoding) -> Tensor:
+def limit_length(logprobs: Tensor, time: int, end: int, limits: list[int], how: GenerationOptions) -> Tensor:
     """Not to end before the shortest, and nothing but to end at the limit, even if that comes first."""
     over = [row for row, limit in enumerate(limits) if limit < time]
     ending = logprobs[over, end] if over else None
-    if time <= how.shortest:
+    if time <= how.min_new_tokens:
         logprobs[:, end] = -math.inf
     if ending is not None:
         logprobs[over] = -math.inf
@@ -242,8 +242,8 @@ SAME = {
     "max_new_tokens": "longest",
 }
 SAMPLING = {"temperature": 1.0, "top_k": 50, "top_p": 1.0}  # what transformers takes if do_sample is all that is said
-RULES = ("suppress_tokens", "begin_suppress_tokens", "bad_words_ids", "forced_bos_token_id")
-HEEDED = (*SAME, *SAMPLING, *RULES, "do_sample", "max_length", "min_length", "forced_eos_token_id")
+PROCESSOR_KEYS = ("suppress_tokens", "begin_suppress_tokens", "bad_words_ids", "forced_bos_token_id")
+SUPPORTED_KEYS = (*SAME, *SAMPLING, *PROCESSOR_KEYS, "do_sample", "max_length", "min_length", "forced_eos_token_id")
 UNHEEDED = {  # keys that change an answer, and the value with which they do not
     "typical_p": 1.0, "min_p": 0.0, "top_h": None, "epsilon_cutoff": 0.0, "eta_cutoff": 0.0, "penalty_alpha": 0.0,
     "encoder_repetition_penalty": 1.0, "encoder_no_repeat_ngram_size": 0, "exponential_decay_length_penalty": None,
@@ -254,7 +254,7 @@ UNHEEDED = {  # keys that change an answer, and the value with which they do not
 }  # fmt: skip
 
 
-def options_for(told: Mapping[str, Any]) -> dict[str, Any]:
+def options_from_config(told: Mapping[str, Any]) -> dict[str, Any]:
     """Options of ours, as generation_config.json asks for them."""
     options = {ours: told[theirs] for theirs, ours in SAME.items() if told.get(theirs) is not None}
     if told.get("do_sample"):
@@ -264,7 +264,7 @@ def options_for(told: Mapping[str, Any]) -> dict[str, Any]:
     return options | ({"temperature": 0.0} if searched else {})
 
 
-def unheeded(told: Mapping[str, Any], ends: list[int], context: int, translates: bool) -> dict[str, Any]:
+def unsupported_settings(told: Mapping[str, Any], ends: list[int], context: int, translates: bool) -> dict[str, Any]:
     """What generation_config.json asks for and is not done."""
     found = {key: told[key] for key, usual in UNHEEDED.items() if told.get(key) not in (None, usual)}
     if told.get("do_sample"):

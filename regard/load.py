@@ -19,9 +19,8 @@ from typing import Any, SupportsIndex, TypeVar, overload
 
 from torch import nn
 
-from regard.choose import choose, must_be
 from regard.data.lines import UTF8, Dialect
-from regard.device import pick_device, use_threads
+from regard.device import resolve_device, set_num_threads
 from regard.engine.accelerate import SPEEDS, accelerate
 from regard.engine.arena import no_init_weights
 from regard.engine.int8_folder import is_int8_folder, read_int8, write_int8
@@ -34,11 +33,12 @@ from regard.purpose import agreed, answers_of, read_task, write_task
 from regard.tasks import TASKS
 from regard.tasks.task import Answer, Task
 from regard.training.settings import must_suit, options_of
+from regard.validate import check_choice, check_type
 
 Found = TypeVar("Found")
 
 
-class Loaded:
+class LoadedModel:
     """Model and task of a folder, together. `model` answers; `plain` is it in plain modules, if that differs. `loading`
     are the arguments of `load` that made it."""
 
@@ -86,23 +86,23 @@ class Loaded:
         return next(name for name, family in MODELS.items() if isinstance(self.model.body.config, family.config))
 
     @overload
-    def __call__(self, text: str | PathLike[str], *, n_best: None = None, **how: Any) -> str: ...
+    def __call__(self, text: str | PathLike[str], *, num_return: None = None, **how: Any) -> str: ...
     @overload
-    def __call__(self, text: Iterable[str], *, n_best: None = None, **how: Any) -> list[str]: ...
+    def __call__(self, text: Iterable[str], *, num_return: None = None, **how: Any) -> list[str]: ...
     @overload
-    def __call__(self, text: str | PathLike[str], *, n_best: int, **how: Any) -> list[str]: ...
+    def __call__(self, text: str | PathLike[str], *, num_return: int, **how: Any) -> list[str]: ...
     @overload
-    def __call__(self, text: Iterable[str], *, n_best: int, **how: Any) -> list[list[str]]: ...
-    def __call__(self, text: Any, *, n_best: int | None = None, **how: Any) -> Any:
+    def __call__(self, text: Iterable[str], *, num_return: int, **how: Any) -> list[list[str]]: ...
+    def __call__(self, text: Any, *, num_return: int | None = None, **how: Any) -> Any:
         """The best answer to a text, or a list of them to a list; with `n_best`, a list of so many to each text. `how`
         takes the task's ways of answering: beam, temperature ..."""
-        if n_best is not None:
-            how["n_best"] = n_best
+        if num_return is not None:
+            how["num_return"] = num_return
         single = isinstance(text, str | PathLike)
         if not single and not isinstance(text, Iterable):
             raise TypeError(f"a model is asked with a text or a list of texts, not with {text!r:.60}")
         texts = [[answer.text for answer in best] for best in self.answers([text] if single else text, **how)]
-        answers = [some if n_best is not None else some[0] for some in texts]
+        answers = [some if num_return is not None else some[0] for some in texts]
         return answers[0] if single else answers
 
     def answers(self, texts: Iterable[str], **how: Any) -> Iterator[list[Answer]]:
@@ -110,7 +110,7 @@ class Loaded:
         ways: Any = self.task.ways
         known = options_of(ways)
         for name, value in how.items():
-            choose("way of answering", name, known)
+            check_choice("way of answering", name, known)
             must_suit(name, value, known[name].kind)
         usual = self.task.way_defaults(getattr(self.task, "generation", None))
         return self.predict(only_texts(texts), ways(**{**usual, **how}))
@@ -203,7 +203,7 @@ def load(
     download: bool | None = None,
     speed: str | None = None,
     threads: int | None = None,
-) -> Loaded:
+) -> LoadedModel:
     """A model folder, or a name on the hub, which is fetched only if `download` says so.
 
     `device` is "cpu", "cuda" or "mps"; "auto" takes the best there is. `speed` "exact" gives the same tokens sooner,
@@ -212,13 +212,13 @@ def load(
     """
     if not isinstance(name, str | PathLike):
         raise TypeError(f"the name of a model must be a str or a path, not {name!r:.60}")
-    must_be("device", device, str)
-    must_be("download", download, bool | None)
+    check_type("device", device, str)
+    check_type("download", download, bool | None)
     if speed is not None:
-        choose("speed", speed, SPEEDS)
+        check_choice("speed", speed, SPEEDS)
     if threads is not None:
-        must_be("threads", threads, int)
-        use_threads(threads)
+        check_type("threads", threads, int)
+        set_num_threads(threads)
     loading = (name, device, download, speed, threads)
     folder = find(fspath(name), download)
     rounded = is_int8_folder(folder)
@@ -231,9 +231,9 @@ def load(
         model = task.head(body(config))
     if rounded:
         origin, plain = read_int8(folder, model)
-        return Loaded(accelerate(plain, "int8")[0], task, origin, plain, loading)
+        return LoadedModel(accelerate(plain, "int8")[0], task, origin, plain, loading)
     with no_init_weights():
         origin = read_weights(folder, names, model)
-    plain = model.to(pick_device(device)).eval()
+    plain = model.to(resolve_device(device)).eval()
     model, plain = accelerate(plain, speed) if speed else (plain, plain)
-    return Loaded(model, task, origin, plain, loading)
+    return LoadedModel(model, task, origin, plain, loading)

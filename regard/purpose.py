@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from regard.atomic import write_json
-from regard.choose import Notice, choose, fits
 from regard.data.hearing import Hearing
 from regard.data.mels import FILE as SOUNDS
 from regard.data.mels import Mels
@@ -20,18 +19,19 @@ from regard.data.molecules import Molecules
 from regard.data.pictures import Pictures
 from regard.data.tokens import Tokenizer
 from regard.data.views import Views
-from regard.generate import HEEDED, RULES, unheeded
+from regard.generate import PROCESSOR_KEYS, SUPPORTED_KEYS, unsupported_settings
 from regard.hub.files import read_json, there
 from regard.hub.folder import asked_in, ends_of, said_of
 from regard.hub.sentences import read_modules
 from regard.hub.tables import KNOWN, classes_of, must_be_supported
 from regard.hub.weights import INDEX, WHOLE, stored_in
 from regard.parts.pooling import AtEnd
-from regard.pick import Rules
+from regard.sampling import LogitsProcessor
 from regard.tasks import TASKS
 from regard.tasks.task import Task
 from regard.tasks.translate import Translate
 from regard.tasks.write import Write
+from regard.validate import ModelWarning, check_choice, matches_type
 
 READERS: dict[str, Any] = {
     "tokenizer": Tokenizer,
@@ -109,7 +109,7 @@ def task_of(folder: Path) -> str:
     file = folder / "task.json"
     if there(file):
         name = read_json(file).get("task")
-        choose(f"task (in {file})", name, TASKS)
+        check_choice(f"task (in {file})", name, TASKS)
         return str(name)
     config = read_json(folder / "config.json")
     if str(config.get("model_type")).startswith("regard-"):
@@ -226,10 +226,10 @@ def pooling_of(config: dict[str, Any], folder: Path) -> str:
 def generation_of(folder: Path, config: dict[str, Any], task: str) -> dict[str, Any] | None:
     """What generation_config.json asks for, or, in older folders, config.json; of what we can do."""
     told, file = asked_in(folder, config)
-    heeded = {key: told[key] for key in HEEDED if told.get(key) is not None}
+    heeded = {key: told[key] for key in SUPPORTED_KEYS if told.get(key) is not None}
     try:
         TASKS[task].ways(**TASKS[task].way_defaults(heeded))
-        Rules(**{key: value for key, value in heeded.items() if key in RULES})
+        LogitsProcessor(**{key: value for key, value in heeded.items() if key in PROCESSOR_KEYS})
     except (ValueError, TypeError) as error:
         raise ValueError(f"{file}: {error}") from None
     return heeded or None
@@ -241,9 +241,9 @@ def name_unheeded(folder: Path, task: str) -> None:
     told, file = asked_in(folder, config)
     context = config.get("max_position_embeddings", config.get("n_positions"))
     length = context if isinstance(context, int) else 0
-    if rest := unheeded(told, [*ends_of(folder, config)], length, task == "translate"):
+    if rest := unsupported_settings(told, [*ends_of(folder, config)], length, task == "translate"):
         named = ", ".join(f"{key} {value!r:.40}" for key, value in rest.items())
-        warnings.warn(f"{file} asks for what is not done here: {named}", Notice, stacklevel=4)
+        warnings.warn(f"{file} asks for what is not done here: {named}", ModelWarning, stacklevel=4)
 
 
 def way_defaults(folder: Path) -> dict[str, Any]:
@@ -301,7 +301,7 @@ def must_be_whole(file: Path, kind: Any, told: dict[str, Any]) -> None:
             continue
         if field.name not in told and field.default is not None:
             raise ValueError(f"{file} has no {field.name}: put it back as it was, or train again")
-        if not fits(told.get(field.name), kinds[field.name]):
+        if not matches_type(told.get(field.name), kinds[field.name]):
             raise ValueError(f"{file}: {field.name} cannot be {told[field.name]!r:.80}: put it back, or train again")
 
 

@@ -47,7 +47,7 @@ def test_a_run_folder_is_complete(small_run):
 
 
 def test_run_answers_each_text_on_a_line(small_run, capsys):
-    code, out, _ = run(capsys, "run", small_run, "tea and water", "milk please", "--beam", "2")
+    code, out, _ = run(capsys, "run", small_run, "tea and water", "milk please", "--num-beams", "2")
     assert code == 0
     assert len(out.splitlines()) == 2
 
@@ -55,7 +55,7 @@ def test_run_answers_each_text_on_a_line(small_run, capsys):
 def test_run_from_a_file_gives_json_lines(small_run, capsys, tmp_path):
     file = tmp_path / "in.txt"
     file.write_text("tea and water\n\nmilk please\n")
-    code, out, _ = run(capsys, "run", small_run, "--file", file, "--json", "--n-best", "2", "--beam", "3")
+    code, out, _ = run(capsys, "run", small_run, "--file", file, "--json", "--num-return", "2", "--num-beams", "3")
     rows = [json.loads(line) for line in out.splitlines()]
     assert code == 0
     assert [row["source"] for row in rows] == ["tea and water", "", "milk please"]
@@ -66,19 +66,19 @@ def test_run_from_a_file_gives_json_lines(small_run, capsys, tmp_path):
 
 def test_run_reads_standard_input(small_run, capsys, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"tea and water\nmilk please\n")))
-    code, out, _ = run(capsys, "run", small_run, "--beam", "1")
+    code, out, _ = run(capsys, "run", small_run, "--num-beams", "1")
     assert (code, len(out.splitlines())) == (0, 2)
 
 
 def test_sampling_with_a_seed_repeats(small_run, capsys):
-    ask = ("run", small_run, "tea and water", "--temperature", "1.5", "--n-best", "4", "--seed")
+    ask = ("run", small_run, "tea and water", "--temperature", "1.5", "--num-return", "4", "--seed")
     first, again, other = (run(capsys, *ask, seed)[1] for seed in (3, 3, 4))
     assert first == again != other
 
 
 def test_score_says_how_good_it_is(small_run, pairs_file, capsys, tmp_path):
     code, out, _ = run(
-        capsys, "score", small_run, pairs_file, "--json", "--beam", "1", "--answers", tmp_path / "said.txt"
+        capsys, "score", small_run, pairs_file, "--json", "--num-beams", "1", "--answers", tmp_path / "said.txt"
     )
     scores = json.loads(out)
     assert code == 0
@@ -233,8 +233,8 @@ def test_help_without_a_model_tells_the_defaults_of_every_task(verb, capsys):
     assert re.search(r"--temperature FLOAT [^-]*\(default: 0\.8\)", sections["write"])
     assert re.search(r"--top-p FLOAT [^-]*\(default: 0\.95\)", sections["write"])
     assert re.search(r"--temperature FLOAT [^-]*\(default: 0\.0\)", sections["translate"])
-    assert re.search(r"--beam INT .*?\(default: 4\)", sections["translate"])
-    assert re.search(r"--n-best INT [^-]*\(default: 5\)", sections["fill"])
+    assert re.search(r"--num-beams INT .*?\(default: 4\)", sections["translate"])
+    assert re.search(r"--num-return INT [^-]*\(default: 5\)", sections["fill"])
     assert "--prompt STR" in sections["match"]
     assert {name for names in sections for name in names.split(", ")} >= {*TASKS}
     assert ("--gif STR" in out) == (verb == "run")
@@ -242,11 +242,13 @@ def test_help_without_a_model_tells_the_defaults_of_every_task(verb, capsys):
 
 
 def test_a_beam_that_has_no_effect_is_told(writer, small_run, capsys):
-    _, greedy, quiet = run(capsys, "run", writer, "tea", "--beam", "1", "--temperature", "0", "--longest", "5")
-    _, _, told = run(capsys, "run", writer, "tea", "--beam", "1", "--longest", "5")
-    assert quiet == run(capsys, "run", small_run, "tea", "--beam", "1")[2] == ""
-    assert "sampled, and --beam has no effect: add --temperature 0 for greedy" in told
-    assert greedy == run(capsys, "run", writer, "tea", "--temperature", "0", "--longest", "5")[1]
+    _, greedy, quiet = run(
+        capsys, "run", writer, "tea", "--num-beams", "1", "--temperature", "0", "--max-new-tokens", "5"
+    )
+    _, _, told = run(capsys, "run", writer, "tea", "--num-beams", "1", "--max-new-tokens", "5")
+    assert quiet == run(capsys, "run", small_run, "tea", "--num-beams", "1")[2] == ""
+    assert "sampled, and --num-beams has no effect: add --temperature 0 for greedy" in told
+    assert greedy == run(capsys, "run", writer, "tea", "--temperature", "0", "--max-new-tokens", "5")[1]
 
 
 def test_a_switch_that_turns_off_says_so(capsys):
@@ -319,8 +321,8 @@ BAD = {
     "a folder that is no model": (["run", "{tmp}", "tea"], "config.json"),
     "a folder that is not there": (["run", "{tmp}/nowhere", "tea"], "nowhere"),
     "no folder, with an option of some tasks": (["run", "{tmp}/nowhere", "tea", "--stop", "x"], "nowhere"),
-    "a beam of nothing": (["run", "{run}", "tea", "--beam", "0"], "beam"),
-    "more answers than beams": (["run", "{run}", "tea", "--beam", "2", "--n-best", "3"], "n-best"),
+    "a beam of nothing": (["run", "{run}", "tea", "--num-beams", "0"], "beam"),
+    "more answers than beams": (["run", "{run}", "tea", "--num-beams", "2", "--num-return", "3"], "num-return"),
     "a text too long for the model": (["run", "{run}", "{much}"], "context"),
     "two sources of text": (["run", "{run}", "tea", "--file", "{good}"], "--file"),
     "a text file that is not UTF-8": (["run", "{run}", "--file", "{latin}"], "latin.tsv:2"),
@@ -412,7 +414,7 @@ def test_few_examples_to_validate_on_are_a_warning_and_their_scores_have_an_erro
 def test_a_pipe_is_answered_before_it_ends(small_run):
     """As a coprocess: write a line, wait for the answer, write the next."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "regard", "run", str(small_run), "--beam", "1", "--json"],
+        [sys.executable, "-m", "regard", "run", str(small_run), "--num-beams", "1", "--json"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     for number, text in enumerate(["tea and water", "", "milk please"]):
@@ -425,7 +427,7 @@ def test_a_pipe_is_answered_before_it_ends(small_run):
 
 def test_run_reads_gzip_and_passes_over_a_byte_order_mark(small_run, capsys, tmp_path):
     file = broken(tmp_path, "in.txt.gz", gzip.compress("\ufefftea and water\r\nmilk please\n".encode()))
-    _, out, _ = run(capsys, "run", small_run, "--file", file, "--json", "--beam", "1")
+    _, out, _ = run(capsys, "run", small_run, "--file", file, "--json", "--num-beams", "1")
     assert [json.loads(line)["source"] for line in out.splitlines()] == ["tea and water", "milk please"]
 
 
@@ -450,9 +452,9 @@ def test_single_words_are_judged_though_their_bleu_is_zero(small, capsys, tmp_pa
 
 def test_the_public_names_are_functions_whatever_was_imported():
     import regard
+    import regard.batch_invariant  # noqa: F811
     import regard.load
     import regard.look  # noqa: F811
-    import regard.reproducible  # noqa: F811
 
     assert callable(regard.load)
     assert callable(regard.look)
@@ -465,7 +467,7 @@ def test_the_public_names_are_functions_whatever_was_imported():
 
 def test_a_reader_that_has_seen_enough_is_no_error(small_run, tmp_path):
     file = broken(tmp_path, "many.txt", "tea and water\n" * 3000)
-    command = f"{sys.executable} -m regard run {small_run} --beam 1 --file {file} | head -1"
+    command = f"{sys.executable} -m regard run {small_run} --num-beams 1 --file {file} | head -1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert len(done.stdout.splitlines()) == 1
     assert [line for line in done.stderr.splitlines() if not line.startswith("regard: compiling")] == []
@@ -496,7 +498,7 @@ def writer(tmp_path_factory):
 def test_tokens_of_a_text_to_score_on_are_kept_where_they_are_wanted(writer, capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     story = broken(tmp_path, "other.txt", "You are here.\n> stay\nYou stay.\n" * 9)
-    code, _, _ = run(capsys, "score", writer, story, "--cache", tmp_path / "cache", "--longest", "5")
+    code, _, _ = run(capsys, "score", writer, story, "--cache", tmp_path / "cache", "--max-new-tokens", "5")
     assert code == 0
     assert {file.suffix for file in (tmp_path / "cache").iterdir()} == {".tokens", ".json"}
     assert not (tmp_path / "home").exists()
@@ -510,14 +512,14 @@ def test_only_what_keeps_tokens_has_a_place_for_them(small_run, pairs_file, caps
 
 def test_a_story_is_played_in_turns(writer, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("go\nstay\n\n"))
-    code, out, _ = run(capsys, "run", writer, "You are here.", "--play", "--temperature", "0", "--longest", "40")
+    code, out, _ = run(capsys, "run", writer, "You are here.", "--play", "--temperature", "0", "--max-new-tokens", "40")
     assert code == 0
     assert out.splitlines() == ["You are here.", "You go.", "You stay.", "You are here."]
 
 
 def test_a_prompt_longer_than_the_context_is_continued(writer, capsys):
     prompt = "You are here.\n> go\nYou go.\n> stay\nYou stay.\n"
-    code, out, _ = run(capsys, "run", writer, prompt, "--temperature", "0", "--longest", str(len(prompt)))
+    code, out, _ = run(capsys, "run", writer, prompt, "--temperature", "0", "--max-new-tokens", str(len(prompt)))
     assert (code, out) == (0, 2 * prompt + "\n")
 
 
@@ -539,8 +541,8 @@ def test_one_model_translates_both_ways(pairs_file, small, tmp_path, capsys):
     code, out, _ = run(capsys, "train", "translate", "--data", pairs_file, "--out", folder, *how)
     assert code == 0
     assert "bleu_back" in out
-    there = run(capsys, "run", folder, "tea and water 3", "--beam", "1")[1]
-    back = run(capsys, "run", folder, "Tee und Wasser 3", "--beam", "1", "--back")[1]
+    there = run(capsys, "run", folder, "tea and water 3", "--num-beams", "1")[1]
+    back = run(capsys, "run", folder, "Tee und Wasser 3", "--num-beams", "1", "--back")[1]
     assert there != back
     assert run(capsys, "run", folder, "tea", "--reverse")[0] == 2
 
@@ -594,7 +596,7 @@ def test_a_line_of_a_file_without_end_is_not_read_to_the_end(small_run, capsys, 
 
 def test_a_turn_without_end_is_refused(writer, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("a" * (3 << 20)))
-    code, _, err = run(capsys, "run", writer, "You are here.", "--play", "--temperature", "0", "--longest", "4")
+    code, _, err = run(capsys, "run", writer, "You are here.", "--play", "--temperature", "0", "--max-new-tokens", "4")
     assert code == 2
     assert "standard input: over 1 MB in a line" in err
 

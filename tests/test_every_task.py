@@ -432,7 +432,7 @@ def same_answers(one: list[list[Answer]], other: list[list[Answer]]) -> None:
 
 def how_of(job: Job) -> dict[str, Any]:
     """A way of answering that soon comes to an end."""
-    return {"longest": 12} if "longest" in {field.name for field in fields(job.task.ways)} else {}
+    return {"max_new_tokens": 12} if "max_new_tokens" in {field.name for field in fields(job.task.ways)} else {}
 
 
 def numbers(scores: dict[str, Any]) -> dict[str, float]:
@@ -456,7 +456,7 @@ def test_a_folder_answers_as_the_model_in_memory(task: str, model: str, form: st
     loaded = load(job.run.folder)
     asked, how = raw(task, model, at, form), how_of(job)
     in_memory = list(job.task.predict(job.progress.model.eval(), asked, job.task.ways(**how)))
-    same_answers(list(loaded.answers(asked, **how)), in_memory)
+    same_answers(list(loaded.generate(asked, **how)), in_memory)
     assert loaded(asked[0], **how) == in_memory[0][0].text
     assert loaded(asked, **how) == [best[0].text for best in in_memory]
 
@@ -531,7 +531,7 @@ def test_nan_weights_are_an_error_and_no_answer(
     for number, name in enumerate([asked, *normed]):
         folder = poisoned(job.run.folder, tmp_path / str(number), name, math.nan)
         with pytest.raises(FloatingPointError, match=r"of (its|the) weights is (NaN|not finite)"):
-            list(load(folder, "cpu", speed=speed).answers(raw(task, model, at)[:1], **how_of(job)))
+            list(load(folder, "cpu", speed=speed).generate(raw(task, model, at)[:1], **how_of(job)))
 
 
 LAST_NORM = {"transformer": "model.decoder.layer_norm.weight", "gpt": "ln_f.weight", "bert": "output.LayerNorm.weight"}
@@ -548,7 +548,7 @@ def test_numbers_that_become_too_large_are_an_error(
     [name] = [name for name in names if name.endswith(LAST_NORM[model]) and "attention" not in name]
     folder = poisoned(job.run.folder, tmp_path / "large", name, 3e38)
     with pytest.raises(FloatingPointError, match="gives no finite numbers: all its weights are finite"):
-        list(load(folder, "cpu", speed=speed).answers(raw(task, model, at)[:1], **how_of(job)))
+        list(load(folder, "cpu", speed=speed).generate(raw(task, model, at)[:1], **how_of(job)))
 
 
 def test_the_command_tells_which_weights_are_nan(finished: Any, tmp_path: Path, capsys: Any) -> None:
@@ -566,7 +566,7 @@ def test_the_command_tells_which_weights_are_nan(finished: Any, tmp_path: Path, 
 def test_every_filler_has_a_probability(finished: Any, capsys: Any) -> None:
     """JSON has no -Infinity, and a special token fills nothing."""
     job, at = finished("fill", "bert")
-    assert main(["run", str(job.run.folder), raw("fill", "bert", at)[0], "--n-best", "9999", "--json"]) == 0
+    assert main(["run", str(job.run.folder), raw("fill", "bert", at)[0], "--num-return", "9999", "--json"]) == 0
     said = json.loads(capsys.readouterr().out, parse_constant=lambda word: pytest.fail(word))
     assert len(said["answers"]) == len(job.task.tokenizer) - len({*job.task.tokenizer.special})
 
@@ -636,7 +636,7 @@ def test_a_folder_remembers_every_switch(task: str, model: str, how: dict[str, A
     assert scored_as_in_the_last_check(job)
     asked, ways = raw(task, model, tmp_path), how_of(job)
     in_memory = list(job.task.predict(job.progress.model.eval(), asked, job.task.ways(**ways)))
-    same_answers(list(load(job.run.folder).answers(asked, **ways)), in_memory)
+    same_answers(list(load(job.run.folder).generate(asked, **ways)), in_memory)
 
 
 @pytest.mark.parametrize(("task", "model"), [*DEFAULTS, *HEARS])

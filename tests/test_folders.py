@@ -22,13 +22,13 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from regard import load
-from regard.choose import Notice
 from regard.cli import main
 from regard.data.bundled import phrasebook
 from regard.data.sentencepieces import read_model
 from regard.hub.folder import read_json
-from regard.load import Loaded
+from regard.load import LoadedModel
 from regard.tasks.fill import Fillers
+from regard.validate import ModelWarning
 
 transformers = pytest.importorskip("transformers", reason="parity needs the dev extra")
 
@@ -478,7 +478,7 @@ def opened(folder: Path, kind: str) -> tuple[Any, Any]:
     return model.from_pretrained(folder, dtype=torch.float32).eval(), tokenizer.from_pretrained(folder)
 
 
-def ours(folder: Path) -> Loaded:
+def ours(folder: Path) -> LoadedModel:
     return load(folder, device="cpu")
 
 
@@ -501,7 +501,7 @@ GAPS = ["[MASK] is here.", "we see the [MASK]", "the [MASK] man  and a [MASK].",
 def test_the_mask_of_the_tokenizer_stands_for_a_word_too(theirs: Any) -> None:
     mine = ours(theirs("roberta_fill"))
     for text in GAPS:
-        assert [*mine.answers([text.replace("[MASK]", "<mask>")])] == [*mine.answers([text])]
+        assert [*mine.generate([text.replace("[MASK]", "<mask>")])] == [*mine.generate([text])]
 
 
 @pytest.mark.parametrize("name", ["bert_fill", "roberta_fill"])
@@ -509,7 +509,7 @@ def test_hidden_words_are_guessed_as_transformers_does(name: str, theirs: Any) -
     folder = theirs(name)
     model, tokenizer = opened(folder, "AutoModelForMaskedLM")
     mine = ours(folder)
-    for text, answers in zip(GAPS, mine.task.predict(mine.model, GAPS, Fillers(n_best=5)), strict=True):
+    for text, answers in zip(GAPS, mine.task.predict(mine.model, GAPS, Fillers(num_return=5)), strict=True):
         said = tokenizer(text.replace("[MASK]", tokenizer.mask_token), return_tensors="pt")
         with torch.inference_mode():
             logps = model(**said).logits[0].log_softmax(-1)[said.input_ids[0] == tokenizer.mask_token_id]
@@ -539,7 +539,7 @@ def test_labels_have_the_probabilities_of_transformers(name: str, theirs: Any) -
     mine = ours(folder)
     assert mine.task.many == (name == "bert_labels")
     asked = [*TEXTS, *("\t".join(pair) for pair in pairs())]
-    for text, answers in zip(asked, mine.answers(asked, n_best=9), strict=True):
+    for text, answers in zip(asked, mine.generate(asked, num_return=9), strict=True):
         said = tokenizer(*text.split("\t"), return_tensors="pt")
         with torch.inference_mode():
             logits = model(**said).logits[0]
@@ -556,7 +556,7 @@ def test_labels_without_a_name_get_one(theirs: Any, tmp_path: Path) -> None:
     folder = shutil.copytree(theirs("bert_label"), tmp_path / "model")
     said(folder, id2label={"0": "good", "1": "bad"}, label2id={"good": 0, "bad": 1}, num_labels=3)
     found, wanted = (
-        {answer.text: answer.score for answer in next(ours(place).answers(TEXTS[:1], n_best=3))}
+        {answer.text: answer.score for answer in list(ours(place).generate(TEXTS[0], num_return=3))}
         for place in (folder, theirs("bert_label"))
     )
     assert found == {{"so so": "LABEL_2"}.get(name, name): score for name, score in wanted.items()}
@@ -571,7 +571,7 @@ def test_an_end_that_is_not_in_the_vocabulary_ends_nothing(theirs: Any, tmp_path
     (folder / "generation_config.json").unlink()
     said(folder, eos_token_id=50_256, bos_token_id=50_256)
     prompts = [text[:17].rstrip() for text in TEXTS]
-    how = {"temperature": 0.0, "longest": 20}
+    how = {"temperature": 0.0, "max_new_tokens": 20}
     assert ours(folder)(prompts, **how) == ours(theirs("gpt2"))(prompts, **how)
 
 
@@ -597,7 +597,7 @@ def test_transformers_reads_pairs_as_we_were_trained_to(model: str, capsys: Any,
     assert ("token_type_ids" in said) == (model == "bert")
     with torch.inference_mode():
         wanted = theirs(**said).logits[0].softmax(-1)
-    found = {answer.text: answer.score for answer in next(ours(run).answers(["\t".join(pairs()[0])], n_best=2))}
+    found = {answer.text: answer.score for answer in list(ours(run).generate("\t".join(pairs()[0]), num_return=2))}
     assert_close(torch.tensor([found[theirs.config.id2label[i]] for i in range(2)]), wanted, **CLOSE)
 
 
@@ -607,7 +607,7 @@ def test_a_value_is_that_of_transformers(theirs: Any) -> None:
     for text in [*TEXTS, "\t".join(TEXTS[:2])]:
         with torch.inference_mode():
             wanted = model(**tokenizer(*text.split("\t"), return_tensors="pt")).logits.item()
-        [[answer]] = mine.answers([text])
+        [[answer]] = mine.generate([text])
         assert answer.more["value"] == pytest.approx(wanted, abs=1e-5)
         assert answer.text == f"{answer.more['value']:g}"
 
@@ -623,7 +623,7 @@ def of_first_pieces(model: Any, tokenizer: Any, words: list[str]) -> Tensor:
 @pytest.mark.parametrize("name", ["bert_tags", "modernbert_tags"])
 def test_every_word_has_the_tag_of_its_first_piece(name: str, theirs: Any) -> None:
     model, tokenizer = opened(theirs(name), "AutoModelForTokenClassification")
-    for answers in ours(theirs(name)).answers(TEXTS):
+    for answers in ours(theirs(name)).generate(TEXTS):
         words, tags = (answers[0].more[key] for key in ("words", "tags"))
         logits = of_first_pieces(model, tokenizer, words)
         assert tags == [model.config.id2label[i] for i in logits.argmax(-1).tolist()]
@@ -644,7 +644,7 @@ def test_spans_are_whole_ones_that_are_no_less_probable_than_any_other(theirs: A
         )
 
     for text in (" ".join(text.split()[:4]) for text in TEXTS[:4]):
-        [[answer]] = ours(theirs("bert_spans")).answers([text])
+        [[answer]] = ours(theirs("bert_spans")).generate([text])
         logps = of_first_pieces(model, tokenizer, answer.more["words"]).log_softmax(-1)
         every = (tags for tags in product(range(len(names)), repeat=len(logps)) if whole(tags))
         best = max(every, key=lambda tags: logps[range(len(tags)), tags].sum().item())
@@ -665,7 +665,7 @@ def test_the_best_span_of_a_document_is_that_of_transformers(theirs: Any) -> Non
         both = (start[:, None] + end).masked_fill(~(second[:, None] & second).triu(), -torch.inf)
         first, last = divmod(both.argmax().item(), len(start))
         spans = [(both.max().item(), document[spots[first, 0] : spots[last, 1]]), ((start + end)[0].item(), "")]
-        [[answer]] = mine.answers([f"{question}\t{document}"])
+        [[answer]] = mine.generate([f"{question}\t{document}"])
         assert (answer.logp, answer.text) == (pytest.approx(max(spans)[0], abs=1e-4), max(spans)[1])
         seen.add(answer.text)
     assert len(seen) > 5, "they say too few different things to compare"
@@ -697,7 +697,7 @@ def test_a_text_goes_on_as_in_transformers(name: str, theirs: Any) -> None:
     mine = ours(folder)
     prompts = [text[:17].rstrip() for text in TEXTS]
     said = [continued(model, tokenizer, prompt) for prompt in prompts]
-    assert [mine(prompt, temperature=0.0, longest=30) for prompt in prompts] == said
+    assert [mine(prompt, temperature=0.0, max_new_tokens=30) for prompt in prompts] == said
     assert len({text[-8:] for text in said}) > 5, "they say too few different things to compare"
 
 
@@ -713,22 +713,22 @@ def test_any_of_several_ends_ends_a_text(name: str, theirs: Any, tmp_path: Path)
         told = read_json(folder / "generation_config.json") | {"eos_token_id": said}
         (folder / "generation_config.json").write_text(json.dumps(told))
         wanted = tokenizer.decode(ids[: ids.index(ids[-9], first)], skip_special_tokens=True)
-        assert ours(folder)(TEXTS[0], temperature=0.0, longest=30) == wanted
+        assert ours(folder)(TEXTS[0], temperature=0.0, max_new_tokens=30) == wanted
 
 
-@pytest.mark.parametrize("beam", [1, 4])
+@pytest.mark.parametrize("num_beams", [1, 4])
 @pytest.mark.parametrize("name", ["marian", "marian_starts_elsewhere", "pegasus"])
-def test_translations_are_those_of_transformers(name: str, beam: int, theirs: Any) -> None:
+def test_translations_are_those_of_transformers(name: str, num_beams: int, theirs: Any) -> None:
     folder = theirs(name)
     model, tokenizer = opened(folder, "AutoModelForSeq2SeqLM")
-    texts, how = PHRASES[::8], {"num_beams": beam, "do_sample": False, "min_new_tokens": 4}
+    texts, how = PHRASES[::8], {"num_beams": num_beams, "do_sample": False, "min_new_tokens": 4}
     said = model.generate(**tokenizer(texts, return_tensors="pt", padding=True), **how)[:, 1:]
     wanted = dict(zip(texts, tokenizer.batch_decode(said, skip_special_tokens=True), strict=True))
-    if beam > 1:  # what never ends is cut off in another way
+    if num_beams > 1:  # what never ends is cut off in another way
         end = model.generation_config.eos_token_id
         wanted = {text: wanted[text] for text, row in zip(texts, said.tolist(), strict=True) if end in row}
     mine = ours(folder)
-    assert mine([*wanted], beam=beam, shortest=4, longest=59) == [*wanted.values()]
+    assert mine([*wanted], num_beams=num_beams, min_new_tokens=4, max_new_tokens=59) == [*wanted.values()]
     assert len({*wanted.values()}) > 5, "they say too few different things to compare"
 
 
@@ -764,18 +764,26 @@ def test_a_text_goes_on_as_generation_config_asks(
     folder = asking(shutil.copytree(theirs("gpt2"), tmp_path / "model"), **told)
     model, tokenizer = opened(folder, "AutoModelForCausalLM")
     mine = ours(folder)
-    assert not [warning for warning in recwarn if warning.category is Notice]
+    assert not [warning for warning in recwarn if warning.category is ModelWarning]
     prompts = [text[:17].rstrip() for text in TEXTS[:6]]
     wanted = []
     for prompt in prompts:
         made = model.generate(**tokenizer(prompt, return_tensors="pt"), pad_token_id=0)[0]
         wanted.append(tokenizer.decode(made, skip_special_tokens=True, clean_up_tokenization_spaces=False))
     assert mine(prompts) == wanted
-    mine.save(tmp_path / "saved")
+    mine.save_pretrained(tmp_path / "saved")
     assert ours(tmp_path / "saved")(prompts) == wanted
-    plain = {"temperature": 0.0, "beam": 1, "longest": 30, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
+    plain = {
+        "temperature": 0.0,
+        "num_beams": 1,
+        "max_new_tokens": 30,
+        "repetition_penalty": 1.0,
+        "no_repeat_ngram_size": 0,
+    }
     if not {"suppress_tokens", "bad_words_ids"} & told.keys():
-        assert mine(prompts, shortest=0, **plain) == ours(theirs("gpt2"))(prompts, temperature=0.0, longest=30)
+        assert mine(prompts, min_new_tokens=0, **plain) == ours(theirs("gpt2"))(
+            prompts, temperature=0.0, max_new_tokens=30
+        )
 
 
 TRANSLATED: list[dict[str, Any]] = [
@@ -812,7 +820,7 @@ def test_what_generation_config_asks_for_and_is_not_done_is_named(theirs: Any, c
     code, out, err = run(capsys, "run", folder, "The")
     assert (code, out[:3]) == (0, "The")
     assert err == f"regard: {folder}/generation_config.json asks for what is {named}\n"
-    with pytest.warns(Notice, match=named):
+    with pytest.warns(ModelWarning, match=named):
         ours(folder)
     asking(folder, typical_p=1.0, num_beams=1, max_length=80, min_length=0)
     assert run(capsys, "run", folder, "The")[2] == ""
@@ -825,9 +833,9 @@ def test_what_generation_config_asks_for_and_is_not_done_is_named(theirs: Any, c
 
 def test_options_given_win_over_generation_config(theirs: Any, capsys: Any, tmp_path: Path) -> None:
     folder = asking(shutil.copytree(theirs("gpt2"), tmp_path / "model"), do_sample=False, max_new_tokens=5)
-    short, long = (run(capsys, "run", folder, "The", *more)[1] for more in ((), ("--longest", 25)))
-    assert short.strip() == ours(theirs("gpt2"))("The", temperature=0.0, longest=5).strip()
-    assert long.strip() == ours(theirs("gpt2"))("The", temperature=0.0, longest=25).strip() != short.strip()
+    short, long = (run(capsys, "run", folder, "The", *more)[1] for more in ((), ("--max-new-tokens", 25)))
+    assert short.strip() == ours(theirs("gpt2"))("The", temperature=0.0, max_new_tokens=5).strip()
+    assert long.strip() == ours(theirs("gpt2"))("The", temperature=0.0, max_new_tokens=25).strip() != short.strip()
 
 
 def pictures(folder: Path, grey: bool = False) -> list[str]:
@@ -846,7 +854,7 @@ def test_pictures_have_the_labels_of_transformers(name: str, theirs: Any, tmp_pa
     model = transformers.AutoModelForImageClassification.from_pretrained(folder).eval()
     processor = transformers.AutoImageProcessor.from_pretrained(folder, backend="pil")
     files = pictures(tmp_path, grey=name == "vit_grey")
-    for file, answers in zip(files, ours(folder).answers(files, n_best=4), strict=True):
+    for file, answers in zip(files, ours(folder).generate(files, num_return=4), strict=True):
         with torch.inference_mode():
             wanted = model(**processor(Image.open(file), return_tensors="pt")).logits[0].softmax(-1)
         found = {answer.text: answer.score for answer in answers}
@@ -932,7 +940,7 @@ def test_names_with_a_prefix_are_saved_with_it(name: str, prefix: str, theirs: A
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     loaded = ours(folder)
     assert [*loaded.embed(TEXTS)] == [*ours(theirs(name)).embed(TEXTS)]
-    loaded.save(tmp_path / "saved")
+    loaded.save_pretrained(tmp_path / "saved")
     saved = load_file(tmp_path / "saved" / "model.safetensors")
     assert saved.keys() == tensors.keys()
     assert all(torch.equal(saved[key], tensor) for key, tensor in tensors.items())
@@ -944,7 +952,7 @@ def test_labels_are_matched_with_pictures_as_transformers_does(theirs: Any, tmp_
     processor = transformers.AutoImageProcessor.from_pretrained(folder, backend="pil")
     labels = ["a cat", "the old man", "Wasser und Brot", "a"]
     for file in pictures(tmp_path):
-        [answers] = ours(folder).answers(["\t".join([file, *labels])], n_best=4, prompt="a photo of {}")
+        [answers] = ours(folder).generate(["\t".join([file, *labels])], num_return=4, prompt="a photo of {}")
         texts = tokenizer([f"a photo of {label}" for label in labels], padding=True, return_tensors="pt")
         with torch.inference_mode():
             seen = processor(Image.open(file), return_tensors="pt")
@@ -976,7 +984,7 @@ ASKED = {
     "roberta_fill": lambda folder: GAPS[:2],
     "bert_answer": lambda folder: ["\t".join(TEXTS[:2])],
 }
-GREEDY = {"gpt2": {"temperature": 0.0, "longest": 9}, "llama": {"temperature": 0.0, "longest": 9}}
+GREEDY = {"gpt2": {"temperature": 0.0, "max_new_tokens": 9}, "llama": {"temperature": 0.0, "max_new_tokens": 9}}
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -994,9 +1002,9 @@ def test_what_is_saved_is_what_was_loaded(name: str, dtype: torch.dtype, theirs:
     class_of(folder).from_pretrained(folder, dtype=dtype).save_pretrained(folder)
     loaded = ours(folder)
     assert {weight.dtype for weight in loaded.model.parameters()} == {torch.float32}
-    loaded.save(tmp_path / "one")
+    loaded.save_pretrained(tmp_path / "one")
     again = ours(tmp_path / "one")
-    again.save(tmp_path / "two")
+    again.save_pretrained(tmp_path / "two")
     assert content(tmp_path / "one") == content(tmp_path / "two")
     before, after = (load_file(tmp_path / place / "model.safetensors") for place in ("theirs", "one"))
     assert before.keys() == after.keys()
@@ -1006,7 +1014,7 @@ def test_what_is_saved_is_what_was_loaded(name: str, dtype: torch.dtype, theirs:
     told = [read_json(tmp_path / place / "config.json") for place in ("theirs", "one")]
     assert {key: told[1].get(key) for key in told[0]} == told[0], "nothing that it said is lost"
     asked = ASKED.get(name, lambda folder: TEXTS[:3])(tmp_path)
-    assert [*loaded.answers(asked, **GREEDY.get(name, {}))] == [*again.answers(asked, **GREEDY.get(name, {}))]
+    assert [*loaded.generate(asked, **GREEDY.get(name, {}))] == [*again.generate(asked, **GREEDY.get(name, {}))]
     model, missing = class_of(folder).from_pretrained(tmp_path / "one", output_loading_info=True)
     assert not any(missing.values()), "transformers finds every weight, and no other"
     seen = name.startswith(("vit", "clip_vision"))
@@ -1022,7 +1030,7 @@ def test_what_is_saved_is_what_was_loaded(name: str, dtype: torch.dtype, theirs:
 def test_a_folder_that_is_not_empty_is_not_written_into(theirs: Any, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ValueError, match="choose another folder"):
-        ours(theirs("bert")).save(tmp_path)
+        ours(theirs("bert")).save_pretrained(tmp_path)
 
 
 # The command.
@@ -1032,11 +1040,11 @@ def test_the_command_asks_them(theirs: Any, capsys: pytest.CaptureFixture[str], 
     code, out, _ = run(capsys, "run", theirs("bert_label"), *TEXTS[:3])
     assert (code, out.splitlines()) == (0, ours(theirs("bert_label"))(TEXTS[:3]))
     assert run(capsys, "run", theirs("bert_label"), "no name of a file " * 40)[0] == 0
-    code, out, _ = run(capsys, "run", theirs("roberta_fill"), GAPS[1], "--json", "--n-best", 2)
+    code, out, _ = run(capsys, "run", theirs("roberta_fill"), GAPS[1], "--json", "--num-return", 2)
     assert code == 0
     assert len(json.loads(out)["answers"]) == 2
-    code, out, _ = run(capsys, "run", theirs("gpt2"), "the man", "--temperature", 0, "--longest", 5)
-    assert (code, out) == (0, ours(theirs("gpt2"))("the man", temperature=0.0, longest=5) + "\n")
+    code, out, _ = run(capsys, "run", theirs("gpt2"), "the man", "--temperature", 0, "--max-new-tokens", 5)
+    assert (code, out) == (0, ours(theirs("gpt2"))("the man", temperature=0.0, max_new_tokens=5) + "\n")
 
 
 @pytest.mark.parametrize("name", ["bert", "bert_label", "bert_fill", "clip"])
@@ -1202,7 +1210,7 @@ def test_transformers_opens_a_classifier_of_its_own_body_with_its_head(
     tokenizer = transformers.AutoTokenizer.from_pretrained(run)
     with torch.inference_mode():
         wanted = [model.eval()(**tokenizer(text, return_tensors="pt")).logits[0].softmax(-1)[0] for text in TEXTS]
-    found = [{answer.text: answer.score for answer in best}["a"] for best in ours(run).answers(TEXTS, n_best=2)]
+    found = [{answer.text: answer.score for answer in best}["a"] for best in ours(run).generate(TEXTS, num_return=2)]
     assert_close(torch.tensor(found), torch.stack(wanted), **CLOSE)
 
 
@@ -1222,7 +1230,9 @@ def test_a_head_for_the_same_labels_goes_on(theirs: Any, capsys: pytest.CaptureF
     run = trained(capsys, "classify", "--from", begun, *data, *STILL, "--out", tmp_path / "run")
     assert ours(run).task.labels == ours(begun).task.labels == ["good", "bad", "so so"]
     assert f"from `{begun}` with its head" in (run / "README.md").read_text()
-    for before, after in zip(ours(begun).answers(TEXTS, n_best=3), ours(run).answers(TEXTS, n_best=3), strict=True):
+    for before, after in zip(
+        ours(begun).generate(TEXTS, num_return=3), ours(run).generate(TEXTS, num_return=3), strict=True
+    ):
         assert [answer.text for answer in before] == [answer.text for answer in after]
         assert [a.score for a in before] == pytest.approx([a.score for a in after], abs=1e-6)
 
@@ -1296,7 +1306,7 @@ def test_a_translator_goes_on_with_its_own_first_token(name: str, theirs: Any, c
     (tmp_path / "pairs.tsv").write_text("".join(f"{PHRASES[i]}\t{PHRASES[i + 1]}\n" for i in range(0, 60, 2)))
     data = ["--data", tmp_path / "pairs.tsv", "--valid", tmp_path / "pairs.tsv"]
     run = trained(capsys, "translate", "--from", theirs(name), *data, *STILL, "--out", tmp_path / "run")
-    assert ours(run)(PHRASES[:8:2], shortest=4) == ours(theirs(name))(PHRASES[:8:2], shortest=4)
+    assert ours(run)(PHRASES[:8:2], min_new_tokens=4) == ours(theirs(name))(PHRASES[:8:2], min_new_tokens=4)
     generations = [transformers.GenerationConfig.from_pretrained(folder) for folder in (theirs(name), run)]
     for key in ("decoder_start_token_id", "eos_token_id", "pad_token_id"):
         assert getattr(generations[0], key) == getattr(generations[1], key)
@@ -1399,7 +1409,7 @@ def test_what_we_train_opens_in_sentence_transformers(pooling: str, capsys: Any,
     texts = [*TEXTS, "", " ".join(PHRASES[:20])]
     theirs = sentence_transformer(run)
     assert_close(torch.tensor([*ours(run).embed(texts)]), torch.from_numpy(theirs.encode(texts)), **CLOSE)
-    ours(run).save(tmp_path / "saved")
+    ours(run).save_pretrained(tmp_path / "saved")
     again = sentence_transformer(tmp_path / "saved")
     assert_close(again.encode(texts), theirs.encode(texts))
 
@@ -1415,7 +1425,7 @@ def test_what_they_save_gives_their_vectors(mode: str, unit: bool, theirs: Any, 
     texts = [*TEXTS, "", " ".join(PHRASES[:20])]
     loaded = ours(tmp_path / "model")
     assert_close(torch.tensor([*loaded.embed(texts)]), torch.from_numpy(made.encode(texts)), **CLOSE)
-    loaded.save(tmp_path / "saved")
+    loaded.save_pretrained(tmp_path / "saved")
     assert_close(sentence_transformer(tmp_path / "saved").encode(texts), made.encode(texts))
 
 
@@ -1444,7 +1454,7 @@ def test_texts_are_lowercased_where_a_folder_asks_for_it(theirs: Any, capsys: An
     assert_close(made.encode([text.upper() for text in TEXTS[:3]]), made.encode(TEXTS[:3]))
     loaded = ours(tmp_path / "model")
     assert_close(torch.tensor([*loaded.embed(texts)]), wanted, **CLOSE)
-    loaded.save(tmp_path / "saved")
+    loaded.save_pretrained(tmp_path / "saved")
     assert_close(torch.from_numpy(sentence_transformer(tmp_path / "saved").encode(texts)), wanted, **CLOSE)
     name = "config_sentence_transformers.json"
     assert read_json(tmp_path / "saved" / name) == read_json(tmp_path / "model" / name)
@@ -1471,7 +1481,7 @@ def test_minilm_gives_the_vectors_of_both_libraries(minilm: Path) -> None:
 def test_minilm_finds_the_sentence_that_means_the_same(minilm: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = "\t".join(["a man is eating food", *UNLIKE[:4], "someone is having a meal", *UNLIKE[4:]])
     assert run(capsys, "run", minilm, asked) == (0, "someone is having a meal\n", "")
-    code, out, _ = run(capsys, "run", minilm, asked, "--n-best", 3)
+    code, out, _ = run(capsys, "run", minilm, asked, "--num-return", 3)
     cosines = [float(line.split("\t")[0]) for line in out.splitlines()]
     assert code == 0
     assert cosines == sorted(cosines, reverse=True)
@@ -1479,11 +1489,11 @@ def test_minilm_finds_the_sentence_that_means_the_same(minilm: Path, capsys: pyt
 
 
 def test_minilm_is_saved_as_it_was(minilm: Path, tmp_path: Path) -> None:
-    ours(minilm).save(tmp_path / "one")
+    ours(minilm).save_pretrained(tmp_path / "one")
     before, after = load_file(minilm / "model.safetensors"), load_file(tmp_path / "one" / "model.safetensors")
     assert before.keys() - after.keys() <= {"embeddings.position_ids"}
     assert all(torch.equal(tensor, before[name]) for name, tensor in after.items())
-    ours(tmp_path / "one").save(tmp_path / "two")
+    ours(tmp_path / "one").save_pretrained(tmp_path / "two")
     assert content(tmp_path / "one") == content(tmp_path / "two")
 
 

@@ -16,21 +16,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-import regard.pick
+import regard.sampling
 from regard.data.batches import Ragged, padding_mask
 from regard.data.pieces import Pieces, learn
-from regard.generate import Decoding, Hypothesis, beam_search, generate
+from regard.generate import GenerationOptions, Hypothesis, beam_search, generate
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.parts.cache import Cache
 from regard.parts.heads import Model
-from regard.pick import largest, sampler
+from regard.sampling import largest, sampler
 from regard.tasks import translating
 from regard.tasks.translate import Translate
 from regard.tasks.translating import Translating
 
 END = 0
-GREEDY, BEAM = Translating(beam=1), Translating(beam=3, n_best=3)
-SAMPLE = Translating(temperature=1.3, n_best=2, seed=5)
+GREEDY, BEAM = Translating(num_beams=1), Translating(num_beams=3, num_return=3)
+SAMPLE = Translating(temperature=1.3, num_return=2, seed=5)
 EVERY_WAY = pytest.mark.parametrize("how", [GREEDY, BEAM, SAMPLE], ids=["greedy", "beam", "sampling"])
 
 
@@ -62,7 +62,9 @@ class Lookup:
         cache.codes = self.code(cache.codes, ids[:, 0])
         return self.table[cache.models, cache.codes]
 
-    def answer(self, how: Decoding, limits: list[int], models: list[int] | None = None) -> list[list[Hypothesis]]:
+    def answer(
+        self, how: GenerationOptions, limits: list[int], models: list[int] | None = None
+    ) -> list[list[Hypothesis]]:
         chosen = torch.tensor([*range(len(self.table))] if models is None else models)
         start = torch.ones_like(chosen)
         return generate(self.step, [Beginnings(chosen)], start, END, torch.tensor(limits), how, chosen)
@@ -85,7 +87,7 @@ LIMITS = st.lists(st.integers(1, 4), min_size=1, max_size=6)
 def test_a_beam_that_holds_everything_finds_the_best_of_all_texts(vocab: int, longest: int, penalty: float) -> None:
     lookup = Lookup(models=84, vocab=vocab, longest=longest, seed=vocab + longest)  # 12 x 84 > 1,000 models
     texts = [text for length in range(longest + 1) for text in product(range(1, vocab), repeat=length)]
-    how = Decoding(beam=len(texts), n_best=len(texts), length_penalty=penalty)
+    how = GenerationOptions(num_beams=len(texts), num_return=len(texts), length_penalty=penalty)
     logp = torch.stack([lookup.logp(text) for text in texts], 1)  # (models, texts)
     score = logp / torch.tensor([(len(text) + 1) ** penalty for text in texts])
     for model, found in enumerate(lookup.answer(how, [longest] * len(logp))):
@@ -106,10 +108,10 @@ def test_a_beam_of_one_is_greedy(seed: int, limits: list[int]) -> None:
     assert beam == lookup.answer(GREEDY, limits)
 
 
-def by_the_book(lookup: Lookup, model: int, limit: int, how: Decoding) -> list[Hypothesis]:
+def by_the_book(lookup: Lookup, model: int, limit: int, how: GenerationOptions) -> list[Hypothesis]:
     """Beam search in lists: of the best `beam` continuations those that end are found, and the best others go on."""
     going, found = [(0.0, ())], []
-    while going and len(found) < how.beam:
+    while going and len(found) < how.num_beams:
         ranked = []
         for logp, text in going:
             code = lookup.code(0, 1)
@@ -119,17 +121,21 @@ def by_the_book(lookup: Lookup, model: int, limit: int, how: Decoding) -> list[H
             ranked += [(logp + lookup.logprobs[model, code, token].item(), (*text, token)) for token in tokens]
         ranked.sort(reverse=True)
         found += [
-            (logp / len(text) ** how.length_penalty, logp, text) for logp, text in ranked[: how.beam] if text[-1] == END
+            (logp / len(text) ** how.length_penalty, logp, text)
+            for logp, text in ranked[: how.num_beams]
+            if text[-1] == END
         ]
-        going = [(logp, text) for logp, text in ranked if text[-1] != END][: how.beam]
-    return [Hypothesis([*text[:-1]], logp, score) for score, logp, text in sorted(found, reverse=True)[: how.n_best]]
+        going = [(logp, text) for logp, text in ranked if text[-1] != END][: how.num_beams]
+    return [
+        Hypothesis([*text[:-1]], logp, score) for score, logp, text in sorted(found, reverse=True)[: how.num_return]
+    ]
 
 
 @given(seed=st.integers(0, 999), limits=LIMITS, beam=st.integers(2, 5), penalty=st.sampled_from([0.0, 0.6, 1.0]))
 @settings(deadline=None, derandomize=True, max_examples=60)
 def test_a_narrow_beam_keeps_what_the_book_says(seed: int, limits: list[int], beam: int, penalty: float) -> None:
     lookup = Lookup(len(limits), vocab=5, longest=4, seed=seed)
-    how = Decoding(beam=beam, n_best=beam, length_penalty=penalty)
+    how = GenerationOptions(num_beams=beam, num_return=beam, length_penalty=penalty)
     for model, (found, limit) in enumerate(zip(lookup.answer(how, limits), limits, strict=True)):
         wanted = by_the_book(lookup, model, limit, how)
         assert [h.ids for h in found] == [h.ids for h in wanted]
@@ -146,18 +152,18 @@ def test_greedy_takes_the_most_probable_token_each_time() -> None:
 
 
 @EVERY_WAY
-@given(seed=st.integers(0, 999), limits=LIMITS, shortest=st.integers(0, 5))
+@given(seed=st.integers(0, 999), limits=LIMITS, min_new_tokens=st.integers(0, 5))
 @settings(deadline=None, derandomize=True, max_examples=40)
-def test_answers_are_right_sorted_different_and_of_the_length_asked_for(how, seed, limits, shortest) -> None:
+def test_answers_are_right_sorted_different_and_of_the_length_asked_for(how, seed, limits, min_new_tokens) -> None:
     lookup = Lookup(len(limits), vocab=5, longest=4, seed=seed)
-    how = replace(how, shortest=shortest, length_penalty=seed % 3 / 2)
+    how = replace(how, min_new_tokens=min_new_tokens, length_penalty=seed % 3 / 2)
     for model, (answers, limit) in enumerate(zip(lookup.answer(how, limits), limits, strict=True)):
-        assert 1 <= len(answers) <= how.n_best
+        assert 1 <= len(answers) <= how.num_return
         assert all(a.score >= b.score for a, b in pairwise(answers))
         if how.temperature == 0:
             assert len({tuple(a.ids) for a in answers}) == len(answers)
         for answer in answers:
-            assert min(shortest, limit) <= len(answer.ids) <= limit
+            assert min(min_new_tokens, limit) <= len(answer.ids) <= limit
             assert END not in answer.ids
             assert answer.logp == pytest.approx(lookup.logp(answer.ids)[model].item(), abs=1e-5)
             length = len(answer.ids) + 1
@@ -167,14 +173,14 @@ def test_answers_are_right_sorted_different_and_of_the_length_asked_for(how, see
 @EVERY_WAY
 @given(seed=st.integers(0, 999), limits=LIMITS)
 @settings(deadline=None, derandomize=True, max_examples=40)
-def test_rows_do_not_disturb_each_other_whenever_they_end(how: Decoding, seed: int, limits: list[int]) -> None:
+def test_rows_do_not_disturb_each_other_whenever_they_end(how: GenerationOptions, seed: int, limits: list[int]) -> None:
     lookup = Lookup(len(limits), vocab=5, longest=4, seed=seed)
     together = lookup.answer(how, limits)
     for model, limit in enumerate(limits):
         assert lookup.answer(how, [limit], [model]) == [together[model]]
 
 
-def one_step(logits: list[float], how: Decoding, n: int) -> list[int]:
+def one_step(logits: list[float], how: GenerationOptions, n: int) -> list[int]:
     """The first token of n answers of one model that always says the same."""
     table = torch.tensor(logits)
     limits, rows = torch.ones(n, dtype=torch.int64), torch.arange(n)
@@ -196,7 +202,7 @@ class TestSampling:
     @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
     def test_tokens_come_as_often_as_their_probability_says(self, temperature: float) -> None:
         logits, n = [0.0, 1.0, -1.0, 2.0, 0.5], 4000
-        counts = Counter(one_step(logits, Decoding(temperature=temperature), n))
+        counts = Counter(one_step(logits, GenerationOptions(temperature=temperature), n))
         wanted = (torch.tensor(logits) / temperature).softmax(-1) * n
         chi_square = sum((counts[token] - w) ** 2 / w for token, w in enumerate(wanted.tolist()))
         assert chi_square < 23.5  # 4 degrees of freedom: one seed of 10,000 is worse
@@ -214,12 +220,12 @@ class TestSampling:
         ],
     )
     def test_only_the_most_probable_are_drawn(self, how: dict[str, float], drawn: set[int]) -> None:
-        assert {*one_step([0.0, 1.0, 0.01, 2.0, 0.5], Decoding(temperature=1.0, **how), 1500)} == drawn
+        assert {*one_step([0.0, 1.0, 0.01, 2.0, 0.5], GenerationOptions(temperature=1.0, **how), 1500)} == drawn
 
     @pytest.mark.parametrize("how", [{"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-6}])
     def test_what_leaves_no_choice_is_greedy(self, how: dict[str, float]) -> None:
         lookup = Lookup(models=20, vocab=5, longest=4, seed=1)
-        sampled = lookup.answer(Decoding(**{"temperature": 2.0} | how), [4] * 20)
+        sampled = lookup.answer(GenerationOptions(**{"temperature": 2.0} | how), [4] * 20)
         assert [a.ids for (a,) in sampled] == [a.ids for (a,) in lookup.answer(GREEDY, [4] * 20)]
 
     @given(seed=st.integers(0, 999), top_k=st.integers(0, 20), top_p=st.sampled_from([0.3, 0.8, 0.99, 1.0]))
@@ -231,7 +237,7 @@ class TestSampling:
         with pytest.MonkeyPatch.context() as patch:
             drawn = []
             for few in (), (4,), (4, 16, 99):
-                patch.setattr(regard.pick, "FEW", few)
+                patch.setattr(regard.sampling, "FEW", few)
                 draw = sampler([np.random.default_rng([seed, row]) for row in rows], 0.7, top_k, top_p)
                 drawn.append([draw(logprobs[[row]], [row]) for row in rows])
         assert drawn[0] == drawn[1] == drawn[2]
@@ -241,8 +247,8 @@ class TestSampling:
     ("wrong", "message"),
     [
         ({"beam": 0}, r"beam .*not 0"),
-        ({"n_best": 0}, r"n.best .*not 0"),
-        ({"n_best": 5, "beam": 4}, r"n.best \(5\) .*not 4"),
+        ({"num_return": 0}, r"n.best .*not 0"),
+        ({"num_return": 5, "beam": 4}, r"n.best \(5\) .*not 4"),
         ({"length_penalty": math.nan}, r"length.penalty .*not nan"),
         ({"length_penalty": math.inf}, r"length.penalty .*not inf"),
         ({"temperature": -0.5}, r"temperature .*not -0.5"),
@@ -259,7 +265,7 @@ class TestSampling:
 )
 def test_a_value_that_cannot_be_is_refused_with_its_name_and_number(wrong: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Decoding(**wrong)
+        GenerationOptions(**wrong)
 
 
 TEXTS = ["a bad cab", "b", "abba had a dad", "cab cab cab cab", "h", "hab da bad"]
@@ -282,13 +288,13 @@ def translator() -> tuple[Translate, Model, Ragged]:
 
 class TestTransformer:
     @EVERY_WAY
-    def test_the_log_probability_is_that_of_teacher_forcing(self, translator, how: Decoding) -> None:
+    def test_the_log_probability_is_that_of_teacher_forcing(self, translator, how: GenerationOptions) -> None:
         task, model, rows = translator
         found = task.search(model, rows, ALL, replace(how, longest=9))
         assert len({tuple(answers[0].ids) for answers in found}) > 2, "a model that says one thing proves nothing"
         assert {len(answer.ids) for answers in found for answer in answers} - {9}, "some should end before the limit"
         for row, answers in enumerate(found):
-            assert len(answers) == how.n_best
+            assert len(answers) == how.num_return
             for answer in answers:
                 source, target = torch.from_numpy(rows[row]).long(), torch.tensor([task.tokenizer.pad, *answer.ids])
                 wanted = torch.tensor([*answer.ids, task.tokenizer.end])
@@ -298,7 +304,7 @@ class TestTransformer:
                 assert answer.logp == pytest.approx(again, abs=1e-5, rel=1e-5)
 
     @EVERY_WAY
-    def test_a_batch_equals_its_sentences_one_by_one(self, translator, how: Decoding) -> None:
+    def test_a_batch_equals_its_sentences_one_by_one(self, translator, how: GenerationOptions) -> None:
         task, model, rows = translator
         for row, answers in enumerate(task.search(model, rows, ALL, how)):
             (alone,) = task.search(model, rows, np.array([row]), how)
@@ -308,7 +314,7 @@ class TestTransformer:
 
     @EVERY_WAY
     def test_answers_come_in_the_order_of_the_questions_however_many_are_held(
-        self, translator, how: Decoding, monkeypatch
+        self, translator, how: GenerationOptions, monkeypatch
     ) -> None:
         task, model, rows = translator
         wanted = [task.tokenizer.decode([a.ids for a in best]) for best in task.search(model, rows, ALL, how)]
@@ -319,26 +325,26 @@ class TestTransformer:
 
     def test_a_wide_beam_is_at_least_as_good_as_greedy(self, translator) -> None:
         task, model, _ = translator
-        how = Translating(beam=12, length_penalty=0.0, longest=5)
+        how = Translating(num_beams=12, length_penalty=0.0, longest=5)
         for narrow, wide in zip(
             task.predict(model, TEXTS, replace(how, beam=1)), task.predict(model, TEXTS, how), strict=True
         ):
             assert wide[0].score >= narrow[0].score - 1e-5
 
     @EVERY_WAY
-    def test_lengths_are_kept_even_against_the_context(self, translator, how: Decoding) -> None:
+    def test_lengths_are_kept_even_against_the_context(self, translator, how: GenerationOptions) -> None:
         task, model, rows = translator
-        for shortest, longest in (3, 3), (0, 1), (99, 200), (50, None):
-            found = task.search(model, rows, ALL, replace(how, shortest=shortest, longest=longest))
+        for min_new_tokens, longest in (3, 3), (0, 1), (99, 200), (50, None):
+            found = task.search(model, rows, ALL, replace(how, min_new_tokens=min_new_tokens, longest=longest))
             for answers in found:
                 assert answers
                 for answer in answers:
-                    assert min(shortest, 39) <= len(answer.ids) <= min(longest or 99, 39)
+                    assert min(min_new_tokens, 39) <= len(answer.ids) <= min(longest or 99, 39)
                     assert math.isfinite(answer.logp)
 
     def test_padding_is_never_said(self, translator) -> None:
         task, model, rows = translator
-        for how in GREEDY, BEAM, Translating(temperature=5.0, n_best=20):
+        for how in GREEDY, BEAM, Translating(temperature=5.0, num_return=20):
             for answers in task.search(model, rows, ALL, replace(how, longest=20)):
                 assert not any(task.tokenizer.pad in answer.ids for answer in answers)
 

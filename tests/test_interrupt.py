@@ -112,7 +112,7 @@ def test_a_signal_in_a_very_long_operation_is_honoured_while_it_lasts(
     assert process.returncode == 143
     assert "without waiting" in said
     assert (folder / "LATEST").read_text() == ("step-11\n" if where == "step" else "step-40\n")
-    assert main(["run", str(folder), "--beam", "1", "tea and water"]) == 0, "what there is can be used"
+    assert main(["run", str(folder), "--num-beams", "1", "tea and water"]) == 0, "what there is can be used"
     assert main(shlex.split(said.splitlines()[-1])[1:]) == 0
     assert same_run(folder, uninterrupted)
 

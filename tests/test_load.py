@@ -27,12 +27,12 @@ def loaded(small_run):
 
 
 def test_n_best_gives_a_list_of_so_many(loaded):
-    best = loaded(TEXT, n_best=3)
+    best = loaded(TEXT, num_return=3)
     assert len(best) == len({*best}) == 3
-    assert best == [answer.text for answer in next(loaded.answers([TEXT], n_best=3))]
+    assert best == [answer.text for answer in next(loaded.answers([TEXT], num_return=3))]
     assert best[0] == loaded(TEXT)
-    assert loaded([TEXT, "milk"], n_best=3) == [best, loaded("milk", n_best=3)]
-    assert loaded(TEXT, n_best=1) == best[:1]
+    assert loaded([TEXT, "milk"], num_return=3) == [best, loaded("milk", num_return=3)]
+    assert loaded(TEXT, num_return=1) == best[:1]
     assert loaded([]) == []
 
 
@@ -60,9 +60,9 @@ def test_one_text_is_no_list_of_letters(loaded):
     ("how", "message"),
     [
         ({"beam": "3"}, "beam must be a whole number, not '3'"),
-        ({"n_best": 2.5}, "n-best must be a whole number, not 2.5"),
+        ({"num_return": 2.5}, "n-best must be a whole number, not 2.5"),
         ({"bem": 3}, "did you mean beam"),
-        ({"n_best": 9}, r"n-best \(9\) answers need a beam of at least as many, not 4"),
+        ({"num_return": 9}, r"n-best \(9\) answers need a beam of at least as many, not 4"),
     ],
 )
 def test_ways_of_answering_are_checked(loaded, how, message):
@@ -114,7 +114,7 @@ def test_a_model_can_be_copied_and_pickled(small_run, speed):
     pickle.dump(model, stream)
     stream.seek(0)
     for other in (pickle.load(stream), copy.deepcopy(model), copy.copy(model)):
-        assert other(TEXT, n_best=2) == model(TEXT, n_best=2)
+        assert other(TEXT, num_return=2) == model(TEXT, num_return=2)
         assert repr(other) == repr(model)
 
 

@@ -9,7 +9,7 @@ import torch
 
 from regard.data.batches import Ragged
 from regard.data.pieces import READING, WRITING, Pieces, learn
-from regard.generate import Decoding
+from regard.generate import GenerationOptions
 from regard.hub.folder import read_config
 from regard.load import load
 from regard.models import MODELS
@@ -101,7 +101,9 @@ def same_but_for_ties(ours, text, mine, theirs):
 
 def our_tokens(ours, texts, length):
     rows = Ragged(ours.tokenizer.encode(texts))
-    found = ours.task.search(ours.model, rows, np.arange(len(texts)), Decoding(beam=1, longest=length))
+    found = ours.task.search(
+        ours.model, rows, np.arange(len(texts)), GenerationOptions(num_beams=1, max_new_tokens=length)
+    )
     return [best[0].ids for best in found]
 
 
@@ -213,7 +215,9 @@ def test_transformers_reads_and_goes_on_as_our_writers_do(writer):
         how = {"max_new_tokens": length, "do_sample": False, "suppress_tokens": [pad, unknown], "eos_token_id": end}
         mask = torch.ones_like(ids)
         said = theirs.generate(ids, attention_mask=mask, pad_token_id=pad, **how)[0, ids.size(1) :].tolist()
-        [(mine, _)] = ours.task.continued(ours.model, ids[0].tolist(), Writing(temperature=0.0, longest=length), 0)
+        [(mine, _)] = ours.task.continued(
+            ours.model, ids[0].tolist(), Writing(temperature=0.0, max_new_tokens=length), 0
+        )
         assert mine == [token for token in said if token != end]
         added.append(tuple(mine))
     assert len(set(added)) > 10, "the model says too few different things to compare"

@@ -17,7 +17,7 @@ from regard.check.compare import model_outputs
 from regard.check.probes import ModelInputs
 from regard.data.batches import Ragged, padding_mask
 from regard.data.bundled import phrasebook, shapes, stories
-from regard.load import Loaded
+from regard.load import LoadedModel
 from regard.tasks.translate import Translate
 from regard.tasks.write import Write
 
@@ -52,7 +52,7 @@ class ForwardWorkload(NamedTuple):
             yield ModelInputs(ids, padding_mask(table.lengths, ids.size(1)))
 
 
-def build_workload(loaded: Loaded, texts: Sequence[str] | None) -> GenerationWorkload | ForwardWorkload:
+def build_workload(loaded: LoadedModel, texts: Sequence[str] | None) -> GenerationWorkload | ForwardWorkload:
     task: Any = loaded.task
     if isinstance(task, Write):
         return prompts(loaded, [*stories.stories(8)] if texts is None else texts)
@@ -75,7 +75,7 @@ def build_workload(loaded: Loaded, texts: Sequence[str] | None) -> GenerationWor
     return ForwardWorkload(sorted(rows, key=len), None, loaded.tokenizer.pad)
 
 
-def prompts(loaded: Loaded, texts: Sequence[str]) -> GenerationWorkload:
+def prompts(loaded: LoadedModel, texts: Sequence[str]) -> GenerationWorkload:
     """Consecutive pieces of all texts, which are repeated if they are too short."""
     ids = [token for row in loaded.tokenizer.encode(texts) for token in row]
     if not ids:
@@ -102,7 +102,7 @@ class FlopCounts(NamedTuple):
     step: float = 0.0  # FLOPs of one decoding step
 
 
-def count_flops(loaded: Loaded, workload: GenerationWorkload | ForwardWorkload) -> FlopCounts:
+def count_flops(loaded: LoadedModel, workload: GenerationWorkload | ForwardWorkload) -> FlopCounts:
     """FLOPs of the plain model, without padding."""
     model = loaded.model.requires_grad_(False)  # else FlopCounterMode looks for gradients
     if isinstance(workload, ForwardWorkload):

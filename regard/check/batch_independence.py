@@ -17,8 +17,8 @@ from regard.check.check_result import CheckResult, count_result, within_bound
 from regard.check.compare import TOLERANCE, first_divergent_module, model_outputs, relative_difference
 from regard.check.probes import ModelInputs, Probes
 from regard.data.batches import to_device
-from regard.generate import Decoding
-from regard.load import Loaded
+from regard.generate import GenerationOptions
+from regard.load import LoadedModel
 from regard.tasks.embed import Embed
 from regard.tasks.fill import Fill, Hidden
 from regard.tasks.match import Match
@@ -27,7 +27,7 @@ from regard.tasks.task import Answer
 SUM_TOLERANCE = 1e-4  # relative, on the sum of many losses
 
 
-def padding(loaded: Loaded, probes: Probes) -> list[CheckResult]:
+def padding(loaded: LoadedModel, probes: Probes) -> list[CheckResult]:
     if not probes.ids:
         return []
     rows = range(len(probes.ids))
@@ -51,7 +51,7 @@ def padding(loaded: Loaded, probes: Probes) -> list[CheckResult]:
     return [within_bound("padding", largest, TOLERANCE, message, advice)]
 
 
-def batch_independence(loaded: Loaded, probes: Probes) -> list[CheckResult]:
+def batch_independence(loaded: LoadedModel, probes: Probes) -> list[CheckResult]:
     """Outputs for inputs of one length, so that no padding is involved; then answers to requests as of a user."""
     largest, module = 0.0, ""
     for inputs in equal_length_inputs(probes):
@@ -87,11 +87,11 @@ def equal_length_inputs(probes: Probes) -> list[ModelInputs]:
     return batches
 
 
-def changed_answers(loaded: Loaded, probes: Probes) -> tuple[int, list[str]]:
+def changed_answers(loaded: LoadedModel, probes: Probes) -> tuple[int, list[str]]:
     """The number of requests that the task accepts, and those whose answer in a batch differs from that alone."""
     task: Any = loaded.task
-    short = {"beam": 1, "temperature": 0.0, "longest": 12}
-    decode_options = task.ways(**short if issubclass(task.ways, Decoding) else {})
+    short = {"num_beams": 1, "temperature": 0.0, "max_new_tokens": 12}
+    decode_options = task.ways(**short if issubclass(task.ways, GenerationOptions) else {})
     accepted, single_answers = [], []
     for text in probes.requests:
         try:
@@ -112,7 +112,7 @@ def same_answer(a: Answer, b: Answer) -> bool:
 
 
 @torch.no_grad()
-def gradient_accumulation(loaded: Loaded, probes: Probes) -> list[CheckResult]:
+def gradient_accumulation(loaded: LoadedModel, probes: Probes) -> list[CheckResult]:
     task: Any = loaded.task
     if isinstance(task, Match | Embed):
         advice = "Nothing to do: a contrastive loss depends on all pairs of its batch by design."

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.check.probes import ModelInputs
-from regard.load import Loaded
+from regard.load import LoadedModel
 from regard.look import look
 from regard.tasks.classify import Classify
 from regard.tasks.embed import Embed
@@ -22,7 +22,7 @@ POOLED_TASKS = (Classify, Regress, Embed)  # tasks whose head pools the sequence
 
 
 @torch.inference_mode()
-def model_outputs(loaded: Loaded, inputs: ModelInputs) -> Tensor:
+def model_outputs(loaded: LoadedModel, inputs: ModelInputs) -> Tensor:
     """(B,T,·) if the head predicts for every token, (B,·) if it pools."""
     model, task = loaded.model, loaded.task
     weight = next(model.parameters())
@@ -46,7 +46,7 @@ def relative_difference(reference: Tensor, other: Tensor) -> float:
 
 
 def first_divergent_module(
-    loaded: Loaded, single: ModelInputs, batched: ModelInputs, row: int = 0, upto: int | None = None
+    loaded: LoadedModel, single: ModelInputs, batched: ModelInputs, row: int = 0, upto: int | None = None
 ) -> str:
     """The first module whose output for the one row of `single` differs from that for `row` of `batched`; only the
     first `upto` positions count."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from regard.check.check_result import CheckResult
 from regard.hub.files import METRICS, read_plain, there
-from regard.load import Loaded
+from regard.load import LoadedModel
 from regard.tasks.fill import Fill, Fillers
 from regard.tasks.task import Answer
 from regard.tasks.translate import Translate
@@ -24,7 +24,7 @@ from regard.tasks.write import Write, Writing
 MAX_SOURCE_CHARS = 300  # where recorded sources are truncated
 
 
-def golden_answers(loaded: Loaded, folder: Path) -> list[CheckResult]:
+def golden_answers(loaded: LoadedModel, folder: Path) -> list[CheckResult]:
     """For tasks that record whole sources."""
     samples = recorded_samples(folder, loaded.task)
     if type(loaded.task) not in PREDICT_AGAIN or not samples or getattr(loaded.task, "sounds", None) is not None:
@@ -51,18 +51,18 @@ def recorded_samples(folder: Path, task: Any) -> list[dict[str, str]]:
     return [sample for sample in best.get("samples", []) if len(sample["source"]) < MAX_SOURCE_CHARS]
 
 
-def predict_translation(loaded: Loaded, source: str) -> str:
+def predict_translation(loaded: LoadedModel, source: str) -> str:
     [best] = loaded.task.predict(loaded.model, [source], GREEDY)
     return best[0].text
 
 
-def predict_continuation(loaded: Loaded, source: str) -> str:
-    decode_options = Writing(longest=loaded.model.body.config.context // 2)
+def predict_continuation(loaded: LoadedModel, source: str) -> str:
+    decode_options = Writing(max_new_tokens=loaded.model.body.config.context // 2)
     [best] = loaded.task.predict(loaded.model, [source], decode_options)
     return str(best[0].more["added"])
 
 
-def predict_fillers(loaded: Loaded, source: str) -> str:
+def predict_fillers(loaded: LoadedModel, source: str) -> str:
     [best] = loaded.task.predict(loaded.model, [source], Fillers())
     return ", ".join(first_filler(answer) for answer in best)
 
@@ -71,7 +71,7 @@ def first_filler(answer: Answer) -> str:
     return str(answer.more["fillers"][0])
 
 
-PREDICT_AGAIN: dict[type, Callable[[Loaded, str], str]] = {
+PREDICT_AGAIN: dict[type, Callable[[LoadedModel, str], str]] = {
     Translate: predict_translation,
     Write: predict_continuation,
     Fill: predict_fillers,

@@ -27,7 +27,7 @@ from regard.data.bundled import paths, shapes, voices
 from regard.data.corpus import Windows
 from regard.data.mels import normal, side_by_side
 from regard.data.molecules import asked_for
-from regard.load import Loaded
+from regard.load import LoadedModel
 from regard.tasks.classify import Classify
 from regard.tasks.embed import Embed
 from regard.tasks.translate import Translate
@@ -82,7 +82,7 @@ class Probes(NamedTuple):
         return task.batch(self.examples, rows, **options)
 
 
-def build_probes(loaded: Loaded, lines: Sequence[str] | None = None, seed: int = 0) -> Probes:
+def build_probes(loaded: LoadedModel, lines: Sequence[str] | None = None, seed: int = 0) -> Probes:
     task: Any = loaded.task
     if getattr(task, "molecules", None) is not None:
         return molecule_probes(task, lines)

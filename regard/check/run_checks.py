@@ -25,13 +25,13 @@ from regard.check.transformers_parity import transformers_parity
 from regard.check.weight_stats import finite_weights, tied_weights, weight_norms, zero_weights
 from regard.hub.folder import read_config
 from regard.hub.names import Names
-from regard.load import Loaded, load
+from regard.load import LoadedModel, load
 from regard.purpose import task_of
 from regard.tasks.translate import Translate
 
 MAX_ERROR_CHARS = 200
 FP64_TOLERANCE = 1e-9  # on a relative difference: fp64 rounding
-ModelCheck = Callable[[Loaded, Probes], list[CheckResult]]
+ModelCheck = Callable[[LoadedModel, Probes], list[CheckResult]]
 PRECISION_SENSITIVE: tuple[ModelCheck, ...] = (causality, padding, cache, batch_independence)
 
 
@@ -62,7 +62,7 @@ def check_folder(
 
 
 def check_model(
-    loaded: Loaded, lines: Sequence[str] | None = None, folder: Path | None = None, no_peers: bool = False
+    loaded: LoadedModel, lines: Sequence[str] | None = None, folder: Path | None = None, no_peers: bool = False
 ) -> Iterator[CheckResult]:
     """Check a model in memory; with its `folder` also its recorded answers, and parity with transformers."""
     finite = finite_weights(loaded.model)
@@ -88,7 +88,7 @@ def check_model(
         yield from transformers_parity(loaded, probes, folder)
 
 
-def run_guarded(check: ModelCheck, loaded: Loaded, probes: Probes) -> list[CheckResult]:
+def run_guarded(check: ModelCheck, loaded: LoadedModel, probes: Probes) -> list[CheckResult]:
     """An exception of the model is a failed check, not the end of all checks."""
     try:
         results = check(loaded, probes)
@@ -107,7 +107,7 @@ def run_guarded(check: ModelCheck, loaded: Loaded, probes: Probes) -> list[Check
         return [CheckResult(check.__name__.replace("_", " "), "FAILS", message, 1, 0, advice)]
 
 
-def is_rounding_error(check: ModelCheck, loaded: Loaded, probes: Probes) -> bool:
+def is_rounding_error(check: ModelCheck, loaded: LoadedModel, probes: Probes) -> bool:
     """Whether the difference vanishes in float64. Converting back to float32 restores the weights exactly."""
     model = loaded.model.double()
     try:

@@ -19,14 +19,14 @@ from regard.check.check_result import CheckResult, count_result, join_names
 from regard.check.probes import Probes
 from regard.data.tokens import Tokenizer
 from regard.hub.tables.clip import CLIP_TEXT
-from regard.load import Loaded
+from regard.load import LoadedModel
 
 MAX_UNKNOWN, MAX_SINGLE = 0.01, 0.5  # shares of tokens, above which there is a note
 PIECE_MARKS = ("▁", "Ġ", "##", "</w>")  # that a token starts, continues or ends a word
 ROLES = ("pad", "bos", "eos", "cls", "sep", "mask", "unk")
 
 
-def tokenizer_checks(loaded: Loaded, probes: Probes) -> list[CheckResult]:
+def tokenizer_checks(loaded: LoadedModel, probes: Probes) -> list[CheckResult]:
     if not probes.texts:
         return []
     tokenizer = loaded.tokenizer

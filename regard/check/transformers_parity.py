@@ -20,7 +20,7 @@ from regard.hub.folder import names_of
 from regard.hub.names import Names
 from regard.hub.tables import KNOWN
 from regard.hub.tables.clip import CLIP_VISION
-from regard.load import Loaded
+from regard.load import LoadedModel
 from regard.tasks.answer import Answering
 from regard.tasks.embed import Embed
 from regard.tasks.match import Match
@@ -29,7 +29,7 @@ NAME = "transformers parity"
 TOLERANCE = 1e-4  # on a relative difference
 
 
-def transformers_parity(loaded: Loaded, probes: Probes, folder: Path) -> list[CheckResult]:
+def transformers_parity(loaded: LoadedModel, probes: Probes, folder: Path) -> list[CheckResult]:
     config = loaded.origin.config if loaded.origin else {}
     if config.get("model_type") not in KNOWN:
         advice = f"Nothing to do: {config.get('model_type')} is a family of our own."
@@ -65,7 +65,7 @@ def load_transformers(folder: Path, architecture: str) -> Any:
     return model.eval()
 
 
-def parity_inputs(loaded: Loaded, probes: Probes) -> ModelInputs:
+def parity_inputs(loaded: LoadedModel, probes: Probes) -> ModelInputs:
     has_projection = isinstance(loaded.task, Embed) and has_hf_head(loaded)
     if probes.ids and (has_projection or isinstance(loaded.task, Match)):  # pools at the end token: random rows lack it
         return probes.inputs(range(len(probes.ids) - len(RANDOM_LENGTHS)))
@@ -79,18 +79,18 @@ def drop_padding(out: Tensor, inputs: ModelInputs) -> Tensor:
     return out[inputs.mask[:, 0, 0]]
 
 
-def has_hf_head(loaded: Loaded) -> bool:
+def has_hf_head(loaded: LoadedModel) -> bool:
     names = names_of(loaded.model.body, loaded.origin).under(loaded.model.head)
     return isinstance(names, Names) and names.head is not None
 
 
-def normalizes_first_token_only(loaded: Loaded) -> bool:
+def normalizes_first_token_only(loaded: LoadedModel) -> bool:
     """Whether this is an image tower of CLIP alone: transformers applies its last norm to the first token only."""
     return names_of(loaded.model.body, loaded.origin).family == CLIP_VISION.family
 
 
 @torch.inference_mode()
-def regard_outputs(loaded: Loaded, inputs: ModelInputs, probes: Probes) -> Tensor:
+def regard_outputs(loaded: LoadedModel, inputs: ModelInputs, probes: Probes) -> Tensor:
     model: Any = loaded.model
     if isinstance(loaded.task, Match):
         assert probes.pixels is not None
@@ -105,7 +105,7 @@ def regard_outputs(loaded: Loaded, inputs: ModelInputs, probes: Probes) -> Tenso
 
 
 @torch.inference_mode()
-def transformers_outputs(hf_model: Any, loaded: Loaded, inputs: ModelInputs, probes: Probes) -> Tensor:
+def transformers_outputs(hf_model: Any, loaded: LoadedModel, inputs: ModelInputs, probes: Probes) -> Tensor:
     if inputs.x.dim() == 4:
         out = hf_model(pixel_values=inputs.x)
     else:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.check.check_result import CheckResult, count_result, join_names
-from regard.load import Loaded
+from regard.load import LoadedModel
 from regard.parts.heads import MaskedOutput, Unembed
 
 MAX_RATIO = 10.0  # to the median of the same weight in all layers, or its inverse
@@ -101,7 +101,7 @@ def rms(weight: Tensor) -> float:
     return float(weight.detach().float().square().mean().sqrt())
 
 
-def tied_weights(loaded: Loaded) -> list[CheckResult]:
+def tied_weights(loaded: LoadedModel) -> list[CheckResult]:
     """For models with an output layer over the vocabulary."""
     head, body = loaded.model.head, loaded.model.body
     if getattr(head, "weight", None) is None or not hasattr(body, "tokens"):

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from regard.choose import Notice, choose
 from regard.cli.process import about_memory, lacks_memory, make_streams_safe, must_be_utf8, must_have_memory
+from regard.validate import ModelWarning, check_choice
 
 VERBS = {
     "train": "train a model on your files: regard train translate --data train.en train.de",
@@ -51,13 +51,13 @@ def main(argv: list[str] | None = None) -> int:
         args = [args[1], "--help"]
     try:
         must_be_utf8(args)
-        choose("verb", args[0], (*VERBS, "--version"))
+        check_choice("verb", args[0], (*VERBS, "--version"))
         if args[1:] in (["-h"], ["--help"]):
             shown: int = import_module("regard.cli.help").show(args[0])
             return shown
         must_have_memory()
         with warnings.catch_warnings():
-            warnings.simplefilter("always", Notice)
+            warnings.simplefilter("always", ModelWarning)
             warnings.showwarning = in_one_line(warnings.showwarning)
             code: int = import_module(f"regard.cli.{args[0]}").main(args[1:])
         return code
@@ -84,7 +84,7 @@ def in_one_line(otherwise: Callable[..., None]) -> Callable[..., None]:
     """Our own warnings as one line; those of others as ever."""
 
     def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-        if issubclass(category, Notice):
+        if issubclass(category, ModelWarning):
             print(f"regard: {message}", file=sys.stderr)
         else:
             otherwise(message, category, *where, **more)

@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from regard.choose import fits, must
 from regard.cli.leaving import already, go_on, politely
 from regard.data.episodes import Floats, write_episodes
-from regard.load import Loaded
+from regard.load import LoadedModel
 from regard.rl.cartpole import make_environment
 from regard.rl.dyna import run_session
 from regard.rl.environment import Environment, PolicyFn, Trajectory, play_episodes
@@ -24,6 +23,7 @@ from regard.rl.session import Session, open_session
 from regard.tasks.decide import Wishes
 from regard.training.loop import Step, parameters
 from regard.training.settings import Settings
+from regard.validate import check_fields, matches_type
 
 FRAME_SECONDS = 0.02  # pause after each frame drawn on a terminal
 
@@ -98,7 +98,7 @@ class PlayOptions:
     gif: str | None = None  # with --play: write the first episode of a CartPole as an animation
 
     def __post_init__(self) -> None:
-        must(
+        check_fields(
             self,
             episodes=(1 <= self.episodes <= 10**6, "at least 1, and at most 1,000,000"),
             play_seed=(0 <= self.play_seed < 2**63, "0 or more, and below 2^63"),
@@ -112,12 +112,12 @@ def play_policy(folder: Path, options: PlayOptions) -> int:
     folder = folder if is_policy(folder) else folder / "policy"
     policy, metadata = Policy.load(folder)
     name, hide = metadata.get("env"), metadata.get("hide", [])
-    if not fits(name, str) or not fits(hide, list[int]):
+    if not matches_type(name, str) or not matches_type(hide, list[int]):
         raise ValueError(f"{folder / CONFIG}: env must name an environment, and hide must list indices: restore them")
     return play(make_environment(name, tuple(hide)), greedy_policy(policy), options)
 
 
-def play_sequence_policy(loaded: Loaded, wishes: Wishes, options: PlayOptions) -> int:
+def play_sequence_policy(loaded: LoadedModel, wishes: Wishes, options: PlayOptions) -> int:
     """Play a `decide` model in a gymnasium environment or in the bundled CartPole."""
     task: Any = loaded.task
     environment = make_environment(wishes.env)

@@ -12,11 +12,11 @@ import tyro
 from rich.console import Console
 
 from regard.bench.benchmark import BenchReport, Throughput, benchmark
-from regard.choose import must
 from regard.cli.check import read_texts
 from regard.cli.model import Fetching, found
 from regard.cli.options import parse
 from regard.training.settings import options_of
+from regard.validate import check_fields
 
 
 @dataclass
@@ -32,7 +32,7 @@ class BenchOptions:
     json: bool = False  # print the figures as one JSON object
 
     def __post_init__(self) -> None:
-        must(
+        check_fields(
             self,
             threads=(self.threads is None or self.threads >= 1, "at least 1"),
             min_time=(self.min_time >= 0, "0 or more"),

@@ -9,10 +9,10 @@ from textwrap import wrap
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
-from regard.choose import Option
 from regard.cli import source
 from regard.cli.options import parse
 from regard.lab import EXPERIMENTS
+from regard.validate import Option
 
 Group = tuple[str, str]  # a module, and a dataclass in it
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from regard.choose import must
 from regard.cli.leaving import politely
 from regard.cli.options import parse
 from regard.data.bundled import cart
@@ -21,6 +20,7 @@ from regard.rl.policy import greedy_policy
 from regard.rl.ppo import PPOConfig
 from regard.tasks.steps import the_best
 from regard.training.settings import options_of
+from regard.validate import check_fields
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class ImitateOptions:
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
-        must(
+        check_fields(
             self,
             best=(0 < self.best <= 1, "above 0 and at most 1"),
             episodes=(self.episodes >= 1, "at least 1"),

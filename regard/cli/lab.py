@@ -15,13 +15,13 @@ from rich.progress import track
 from rich.table import Table
 
 from regard.atomic import replace_file
-from regard.choose import choose
 from regard.cli.help import show
 from regard.cli.options import parse
 from regard.lab import EXPERIMENTS, claim, experiment, options_class
 from regard.lab.result import LabResult
 from regard.lab.results_page import LabEntry, figure_png, format_value, render_results, verdict
 from regard.training.settings import options_of
+from regard.validate import check_choice
 
 
 @dataclass
@@ -39,7 +39,7 @@ def main(args: list[str]) -> int:
         others = [arg for arg in args if arg != "--all"]
         return run_all(Lab(**parse("regard lab --all", others, options_of(Lab))))
     name, *rest = args
-    choose("experiment", name, EXPERIMENTS)
+    check_choice("experiment", name, EXPERIMENTS)
     module, kind = experiment(name), options_class(name)
     values = parse(f"regard lab {name}", rest, options_of(kind) | options_of(Lab), str(module.__doc__))
     lab, options = Lab(values.pop("out")), kind(**values)

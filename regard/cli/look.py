@@ -8,12 +8,12 @@ from typing import Annotated
 
 import tyro
 
-from regard.choose import must
 from regard.cli.model import Fetching, found
 from regard.cli.options import parse
 from regard.data.files import as_in_training
 from regard.load import load
 from regard.training.settings import options_of
+from regard.validate import check_fields
 from regard.view.report import ModelReport
 
 
@@ -31,7 +31,7 @@ class Look:
     device: str = "auto"  # cpu, cuda or mps; auto = the fastest available
 
     def __post_init__(self) -> None:
-        must(self, out=(self.out.endswith(".html"), "a .html file"))
+        check_fields(self, out=(self.out.endswith(".html"), "a .html file"))
 
 
 def main(args: list[str]) -> int:

@@ -10,13 +10,13 @@ from typing import Annotated, Any, get_args
 
 import tyro
 
-from regard.choose import Option
+from regard.validate import Option
 
 ELSEWHERE = {  # what options are called in other programs
     "label-smoothing-factor": "smoothing", "lr": "rate", "learning-rate": "rate", "batch-size": "batch-tokens",
     "num-train-epochs": "epochs", "max-steps": "steps", "warmup-steps": "warmup", "output-dir": "out", "output": "out",
-    "gradient-accumulation-steps": "accumulate", "max-grad-norm": "clip", "num-beams": "beam", "beams": "beam",
-    "max-new-tokens": "longest", "max-length": "longest", "num-return-sequences": "n-best", "columns": "fields",
+    "gradient-accumulation-steps": "accumulate", "max-grad-norm": "clip", "beams": "num-beams", "beam": "num-beams",
+    "max-length": "max-new-tokens", "num-return-sequences": "num-return", "columns": "fields",
     "delimiter": "separator", "sep": "separator", "train-file": "data", "validation-file": "valid",
 }  # fmt: skip
 

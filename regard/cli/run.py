@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import tyro
 
-from regard.atomic import naming
-from regard.choose import Option, must
+from regard.atomic import path_in_errors
+from regard.batch_invariant import reproducible
 from regard.cli import CONTROL, printable
 from regard.cli.act import PlayOptions, play_policy, play_sequence_policy
 from regard.cli.model import Fetching, found, named_in
@@ -22,12 +22,11 @@ from regard.cli.options import parse
 from regard.cli.texts import must_be_short, windows
 from regard.data.fasta import holds_fasta
 from regard.data.lines import must_be_encoding
-from regard.device import use_threads
+from regard.device import set_num_threads
 from regard.hub.files import TEXT
-from regard.load import Loaded, load
+from regard.load import LoadedModel, load
 from regard.parts.heads import NOT_FINITE
 from regard.purpose import task_of, way_defaults
-from regard.reproducible import reproducible
 from regard.rl.policy import is_policy
 from regard.tasks import TASKS
 from regard.tasks.decide import Decide
@@ -35,8 +34,9 @@ from regard.tasks.task import Answer
 from regard.tasks.write import TURN, Write
 from regard.training.changes import flag
 from regard.training.settings import options_of
+from regard.validate import Option, check_fields
 
-ANSWERING = ("text", "file", "json", "embed", "n_best", "horizon", "ahead", "save")  # mean nothing to who acts
+ANSWERING = ("text", "file", "json", "embed", "num_return", "horizon", "ahead", "save")  # mean nothing to who acts
 
 
 @dataclass
@@ -58,7 +58,7 @@ class Use:
 
     def __post_init__(self) -> None:
         must_be_encoding(self.encoding)
-        must(
+        check_fields(
             self,
             threads=(self.threads is None or self.threads >= 1, "at least 1"),
             speed=(not self.reproducible or self.speed == "exact", "exact with --reproducible"),
@@ -78,15 +78,15 @@ def main(args: list[str]) -> int:
     use = Use(**{name: given.pop(name) for name in options_of(Use)})
     how_found = Fetching(**{name: given.pop(name) for name in options_of(Fetching)})
     playing, how = PlayOptions(**{name: given.pop(name) for name in acting}), ways(**given)
-    if getattr(how, "temperature", 0) > 0 and any(arg.split("=")[0] == "--beam" for arg in args):
-        note = f"at --temperature {how.temperature:g} the answer is sampled, and --beam has no effect"
-        print(f"{note}: add --temperature 0 for greedy (--beam 1) or beam search", file=sys.stderr)
+    if getattr(how, "temperature", 0) > 0 and any(arg.split("=")[0] == "--num-beams" for arg in args):
+        note = f"at --temperature {how.temperature:g} the answer is sampled, and --num-beams has no effect"
+        print(f"{note}: add --temperature 0 for greedy (--num-beams 1) or beam search", file=sys.stderr)
     if acting and use.play:
         refuse(ANSWERING, "does not go with --play, which lets it act", use, how)
     elif acting:
         refuse((*acting, "env"), "goes with --play", playing, how)
     if use.threads:
-        use_threads(use.threads)
+        set_num_threads(use.threads)
     if use.play and acting and kind is not Decide:
         return play_policy(found(use.model, how_found), playing)
     if use.text and use.file:
@@ -124,7 +124,7 @@ def act(folder: Path, args: list[str]) -> int:
     return play_policy(folder, PlayOptions(**{name: given[name] for name in options_of(PlayOptions)}))
 
 
-def answer(loaded: Loaded, use: Use, how: Any) -> int:
+def answer(loaded: LoadedModel, use: Use, how: Any) -> int:
     if use.play:
         return play(loaded, how, " ".join(use.text))
     if use.embed:
@@ -171,7 +171,7 @@ def place(use: Use, number: int) -> str:
     return f"{use.file}, chain {number + 1}: " if holds_fasta(use.file) else f"{use.file}:{number + 1}: "
 
 
-def play(loaded: Loaded, how: Any, story: str) -> int:
+def play(loaded: LoadedModel, how: Any, story: str) -> int:
     """The model tells, the user acts; an empty line or the end of the input ends it. Old turns slide out of sight."""
     if not isinstance(loaded.task, Write):
         raise ValueError(
@@ -198,15 +198,15 @@ def asked() -> Iterator[str]:
         yield said.strip()
 
 
-def embed(loaded: Loaded, use: Use) -> int:
+def embed(loaded: LoadedModel, use: Use) -> int:
     kept = []
-    for number, source, vector in answered(use, lambda some, _: loaded.embed(some)):
+    for number, source, vector in answered(use, lambda some, _: loaded.iter_embeddings(some)):
         if use.npy:
             kept.append(vector)
         else:
             print(json_line({"number": number, "source": source, "vector": vector}), flush=True)
     if use.npy:
-        with naming(use.npy):
+        with path_in_errors(use.npy):
             np.save(use.npy, np.array(kept, np.float32))
         print(f"{len(kept)} vectors are in {use.npy}")
     return 0
@@ -220,7 +220,7 @@ def show(number: int, source: str, best: list[Answer], as_json: bool, how: Any) 
         for answer in best:
             told = answer.more.get("cosine", answer.logp)
             text = printable(answer.text)
-            print(text if how.n_best == 1 else f"{told:.4f}\t{text}", flush=True)
+            print(text if how.num_return == 1 else f"{told:.4f}\t{text}", flush=True)
 
 
 def json_line(line: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from regard.choose import must
+from regard.batch_invariant import reproducible
 from regard.cli.model import Fetching, found, named_in
 from regard.cli.options import parse
 from regard.cli.run import folder_defaults
@@ -19,9 +19,9 @@ from regard.data.documents import Documents
 from regard.data.files import READ_BY, as_in_training
 from regard.load import load
 from regard.purpose import task_of
-from regard.reproducible import reproducible
 from regard.tasks import TASKS
 from regard.training.settings import options_of
+from regard.validate import check_fields
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Measure:
     reproducible: bool = False  # each answer has the same bits whatever else is in the files; on the CPU, and slower
 
     def __post_init__(self) -> None:
-        must(self, speed=(not self.reproducible or self.speed == "exact", "exact with --reproducible"))
+        check_fields(self, speed=(not self.reproducible or self.speed == "exact", "exact with --reproducible"))
 
 
 def main(args: list[str]) -> int:

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import tyro
 
 import regard
-from regard.choose import Option
+from regard.validate import Option
 
 ROOT = Path(str(regard.__file__)).parent.parent
 COMMENT = re.compile(r"^    \w+: [^#\n]*  # (.*)$")  # beside a field

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from regard.choose import choose
 from regard.cli import printable
 from regard.cli.act import train_policy
 from regard.cli.help import show
@@ -19,13 +18,14 @@ from regard.cli.model import Fetching, found
 from regard.cli.options import parse
 from regard.data.lint import BadLines, Report
 from regard.hub.folder import read_config, read_json
+from regard.metrics import standard_error
 from regard.models import MODELS
-from regard.scores import standard_error
 from regard.tasks import TASKS
 from regard.training.loop import Step, parameters
 from regard.training.settings import Settings, options, resumed, start, usual_size
 from regard.training.time_budget import FEW, duration
 from regard.training.train import Job, abandon, carry_out, planned, prepare
+from regard.validate import check_choice
 
 FEW_TO_VALIDATE, TOO_FEW = (
     300,
@@ -37,15 +37,15 @@ def main(args: list[str]) -> int:
     if not args:
         return show("train")
     task = args[0]
-    choose("task", task, TASKS)
+    check_choice("task", task, TASKS)
     which, rest = chosen(task, args[1:])
     if which.resume:
         rest.append("--resume")
         which.model = which.model or read_json(Path(which.out or f"runs/{task}") / "train.json").get("model")
     model = which.model or (begun(which) or TASKS[task].default)
-    choose("model", model, MODELS)
+    check_choice("model", model, MODELS)
     size = which.size or usual_size(model, bool(which.env))
-    choose(f"size of {model}", size, MODELS[model].sizes)
+    check_choice(f"size of {model}", size, MODELS[model].sizes)
     fit = [name for name, family in MODELS.items() if set(family.bodies) & set(TASKS[task].asks)]
     sizes = f"--size {', '.join(MODELS[model].sizes)} (now {size})"
     about = f"{TASKS[task].about}. Also --model {', '.join(fit)} (now {model}) and {sizes}."

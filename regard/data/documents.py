@@ -14,12 +14,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from regard.cache_dir import CACHE_DIR
 from regard.data.fasta import holds_fasta, sequences
 from regard.data.files import Data, Files, fingerprint
 from regard.data.flaws import unwritable
 from regard.data.lines import SUGGESTED, Bad, Lines, is_encoding
 from regard.data.text import kinds_of, objects, place, strings
-from regard.places import CACHE
 
 By = Literal["files", "paragraphs", "lines"]  # what a document is
 BLOCK = 1 << 18  # characters of a piece, about
@@ -32,7 +32,7 @@ class Documents:
     """What stands by itself in a text, and where its tokens are kept."""
 
     documents: By | None = None  # what a document is; JSON lines are one each
-    cache: str = CACHE  # folder for the tokens of texts, so that they are made only once
+    cache: str = CACHE_DIR  # folder for the tokens of texts, so that they are made only once
 
 
 class Piece(NamedTuple):

@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from regard.choose import LARGEST
 from regard.data.arrays import read_arrays
 from regard.data.lines import UTF8, Bad, Dialect, Lines, Note
 from regard.data.tables import quoted
 from regard.data.text import kinds_of, objects
+from regard.validate import MAX_FLOAT
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -166,8 +166,8 @@ def checked(arrays: dict[str, Raw], ended: Any, file: str, number: int) -> Episo
     for name, array in arrays.items():
         if array.dtype.kind not in "iuf":
             return Bad(file, number, "wrong type", f"the {name} are not numbers")
-        if not (np.abs(array) < LARGEST).all():  # nor is NaN
-            return Bad(file, number, "not a number", f"the {name} hold NaN, or a number beyond ±{LARGEST:g}")
+        if not (np.abs(array) < MAX_FLOAT).all():  # nor is NaN
+            return Bad(file, number, "not a number", f"the {name} hold NaN, or a number beyond ±{MAX_FLOAT:g}")
     if seen.ndim not in SHAPES or 0 in seen.shape[1:]:
         detail = f"an observation is {' or '.join(SHAPES.values())}, not of shape {seen.shape[1:]}"
         return Bad(file, number, "wrong type", detail)

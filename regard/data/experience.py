@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from regard.choose import must
+from regard.validate import check_fields
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,8 @@ class Experience:
     def __post_init__(self) -> None:
         usual = {name: field.default for name, field in self.__dataclass_fields__.items()}
         lived = {name: self.env is not None or getattr(self, name) == usual[name] for name in usual}
-        must(self, **{name: (fine, "given together with --env") for name, fine in lived.items()})
-        must(
+        check_fields(self, **{name: (fine, "given together with --env") for name, fine in lived.items()})
+        check_fields(
             self,
             real_steps=(100 <= self.real_steps <= 10**8, "at least 100, and at most 100,000,000"),
             memory=(self.memory is None or 1 <= self.memory <= 64, "1 to 64"),

@@ -9,12 +9,12 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
 
-from regard.choose import fits, must
 from regard.data.lines import Dialect, must_be_encoding
 from regard.data.lint import Report, lint
 from regard.data.tables import separator_of
 from regard.data.text import hold_out
 from regard.hub.files import read_json
+from regard.validate import check_fields, matches_type
 
 READ_BY: dict[str, Any] = {"fields": list[str], "separator": str, "encoding": str}  # with their types in JSON
 NAMES = ("data", "valid", "test", "fields")  # options that name several things
@@ -36,7 +36,7 @@ class Files:
     skip_bad: bool = False  # go on without the bad lines
 
     def __post_init__(self) -> None:
-        must(
+        check_fields(
             self,
             **{name: (all(getattr(self, name) or ()), "names, none of them empty") for name in NAMES},
             held_out=(self.held_out is None or 0 < self.held_out < 1, "above 0 and below 1"),
@@ -67,7 +67,7 @@ def as_in_training(folder: Path, paths: tuple[str, ...], **typed: Any) -> tuple[
             value = trained.get(name)
             if name in chosen or value in (None, getattr(Files, name)):
                 continue
-            if not fits(value, kind):
+            if not matches_type(value, kind):
                 raise ValueError(f"{file}: {name} cannot be {value!r:.80}: put it back, or say it with --{name}")
             chosen[name] = tuple(value) if isinstance(value, list) else value
             words.append(f"--{name} {' '.join(map(quote, value if isinstance(value, list) else [value]))}")

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
-from regard.choose import choose
 from regard.data.episodes import Episode, Floats, video, write_episodes
+from regard.validate import check_choice
 
 Pixels = npt.NDArray[np.uint8]
 Cell = tuple[Pixels, tuple[int, int, int]]  # a frame, and the colour of the line around it
@@ -36,7 +36,7 @@ class Rollout(NamedTuple):
 def save_told(file: str, found: Sequence[Rollout], low: float, high: float) -> None:
     """Under a name that tells how. Frames are painted from `low`, black, to `high`, white."""
     kind = Path(file).suffix.lower()
-    choose("kind of film", kind, KINDS)
+    check_choice("kind of film", kind, KINDS)
     if kind in (".npz", ".jsonl"):
         return write_episodes(file, [told_as_episode(one) for one in found])
     if found[0].told.ndim < 3:

@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.choose import must
 from regard.data.mels import to_log
+from regard.validate import check_fields
 
 QUIET = -55.0  # decibels below the loudest, of the least noise
 
@@ -38,7 +38,7 @@ class Hearing:
     masks: float = 0.1  # in training, hide up to this share of the bands, and of the time
 
     def __post_init__(self) -> None:
-        must(
+        check_fields(
             self,
             mels=(1 <= self.mels <= 512, "from 1 to 512"),
             stride=(self.stride in (1, 2, 4, 8, 16), "1, 2, 4, 8 or 16"),

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from regard.choose import choose
 from regard.hub.files import LINE
+from regard.validate import check_choice
 
 BLOCK = 1 << 20  # bytes read at once
 
@@ -86,7 +86,7 @@ def must_be_encoding(name: str) -> None:
     try:
         "".encode(name)
     except (LookupError, UnicodeError, ValueError):
-        choose("encoding", name, ENCODINGS)
+        check_choice("encoding", name, ENCODINGS)
         raise
 
 

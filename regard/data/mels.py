@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from regard.atomic import write_json
-from regard.choose import must
 from regard.data.recordings import LOUDEST, Samples
 from regard.hub.files import read_json, there
+from regard.validate import check_fields
 
 Frames = npt.NDArray[np.float32]
 
@@ -45,7 +45,7 @@ class Mels:
     hop: int  # samples from one frame to the next
 
     def __post_init__(self) -> None:
-        must(
+        check_fields(
             self,
             rate=(self.rate >= 1, "at least 1"),
             mels=(1 <= self.mels <= 512, "from 1 to 512"),

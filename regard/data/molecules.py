@@ -20,12 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from regard.atomic import write_json
-from regard.choose import must
 from regard.data.batches import Ints
 from regard.data.labelled import Raw, labels_of, number_of, read_raw
 from regard.data.lines import UTF8, Bad, Dialect, Note
 from regard.data.lint import BadLines, Report
 from regard.hub.files import read_json, there
+from regard.validate import check_fields
 
 NEEDED = 'molecules are read with the library rdkit: pip install "regard[molecules]"'
 FILE = "molecules.json"
@@ -192,7 +192,7 @@ class Molecules:
     def __post_init__(self) -> None:
         words = all(isinstance(name, str) and name for name in self.properties)
         unlike = words and len({*self.properties}) == len(self.properties) > 0
-        must(self, properties=(unlike, "words, no two of them alike"))
+        check_fields(self, properties=(unlike, "words, no two of them alike"))
 
     @classmethod
     def fit(cls, rows: Iterable[Molecule]) -> Molecules:

@@ -17,9 +17,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from regard.choose import must
 from regard.data.images import KEPT, Captioned, Picture, Pixels, resized, to_image
 from regard.data.processor import find_processor, read_processor, write_processor
+from regard.validate import check_fields
 
 LARGEST = 224  # pixels of a side, unless it is given
 
@@ -41,7 +41,7 @@ class Pictures:
 
     def __post_init__(self) -> None:
         rule = f"at least 1 and at most {KEPT}, which is what is kept of a photo"
-        must(
+        check_fields(
             self,
             side=(1 <= self.side <= KEPT, rule),
             edge=(self.edge is None or 1 <= self.edge <= KEPT, rule),

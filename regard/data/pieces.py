@@ -19,8 +19,8 @@ from typing import Any, Literal
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from tokenizers import Tokenizer as Engine
 
-from regard.choose import must
 from regard.data.tokens import Tokenizer, special
+from regard.validate import check_fields
 
 SIZES = (250, 500, 1_000, 2_000, 3_000, 4_000, 6_000, 8_000, 12_000, 16_000, 24_000, 32_000)
 TOGETHER = 1_000  # texts whose words are counted at once
@@ -36,7 +36,7 @@ class Pieces:
     lowercase: bool = False  # read capital letters as small ones
 
     def __post_init__(self) -> None:
-        must(self, vocab=(self.vocab is None or self.vocab >= 1, "at least 1"))
+        check_fields(self, vocab=(self.vocab is None or self.vocab >= 1, "at least 1"))
 
 
 @dataclass(frozen=True)

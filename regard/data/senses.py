@@ -17,9 +17,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from regard.choose import must
 from regard.data.episodes import Episode, Floats
 from regard.data.frames import divides, in_patches, places_of, whole
+from regard.validate import check_fields
 
 Reals = npt.NDArray[np.float64]
 
@@ -37,14 +37,14 @@ class Senses:
     high: float
 
     def __post_init__(self) -> None:
-        must(self, shape=(1 <= len(self.shape) <= 3 and min(self.shape) >= 1, "numbers, or height and width"))
+        check_fields(self, shape=(1 <= len(self.shape) <= 3 and min(self.shape) >= 1, "numbers, or height and width"))
         divides(self.shape, self.patch)
         wide = 1 if self.frames else self.shape[0]
         for name in ("mean", "spread", "change"):
             numbers = getattr(self, name)
             least = -math.inf if name == "mean" else 0.0
             fine = len(numbers) == wide and all(least < number < math.inf for number in numbers)
-            must(self, **{name: (fine, f"{wide} finite numbers, and those of a scale above 0")})
+            check_fields(self, **{name: (fine, f"{wide} finite numbers, and those of a scale above 0")})
 
     @classmethod
     def fit(cls, episodes: Sequence[Episode], patch: int | None) -> Senses:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.choose import must
+from regard.validate import check_fields
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Views:
     tint: float = 0.0  # in training, make each colour stronger or weaker by up to this share
 
     def __post_init__(self) -> None:
-        must(
+        check_fields(
             self,
             side=(self.side is None or self.side >= 1, "at least 1"),
             shift=(self.shift >= 0, "0 or more"),

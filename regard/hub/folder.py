@@ -22,7 +22,6 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from regard.atomic import write_json as write_json
-from regard.choose import Refused, choose, fits
 from regard.hub.files import read_json as read_json
 from regard.hub.files import there
 from regard.hub.names import Names, Plain, at
@@ -32,6 +31,7 @@ from regard.hub.tables import TABLES, must_be_supported, table_for, table_of
 from regard.hub.weights import INDEX, WHOLE, Stored, stored_in
 from regard.models import MODELS
 from regard.parts.heads import Model
+from regard.validate import FieldError, check_choice, matches_type
 
 SPARE = 2**22  # numbers that a config may ask for beyond twice those of its file: a small mistake is told by its name
 UNSAID = {  # what transformers takes if nothing is said, and old versions spelled out in config.json
@@ -224,8 +224,8 @@ def read_config(folder: Path, weights: bool = True) -> tuple[Names | Plain, Any]
         raise ValueError(f"{file} says something that no {names.family} model has: {error!r}") from None
     kinds = get_type_hints(config)
     for name, value in given.items():
-        choose(f"field (in {file})", name, kinds)
-        if not fits(value, kinds[name]):
+        check_choice(f"field (in {file})", name, kinds)
+        if not matches_type(value, kinds[name]):
             wanted = getattr(kinds[name], "__name__", kinds[name])
             raise ValueError(f"{file}: {key_of(names, name)}{name} must be a {wanted}, not {value!r:.80}")
     lacks = [f.name for f in fields(config) if f.default is MISSING and f.name not in given]
@@ -237,7 +237,7 @@ def read_config(folder: Path, weights: bool = True) -> tuple[Names | Plain, Any]
         if weights:
             must_hold(made, names.model, stored_in(folder))
     except ValueError as error:
-        key = key_of(names, error.field) if isinstance(error, Refused) else ""
+        key = key_of(names, error.field) if isinstance(error, FieldError) else ""
         told = str(error) if str(folder) in str(error) else f"{file}: {key}{error}"
         raise ValueError(told) from None
     return names, made

@@ -13,7 +13,7 @@ from hashlib import file_digest
 from pathlib import Path
 from typing import Any
 
-from regard.places import CACHE
+from regard.cache_dir import CACHE_DIR
 
 LOCK = "models.lock.json"
 SMALL = 1 << 20  # bytes; below, the sum is taken every time
@@ -22,7 +22,7 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 def lock_file() -> Path:
-    return Path(CACHE).expanduser() / LOCK
+    return Path(CACHE_DIR).expanduser() / LOCK
 
 
 def read_lock() -> dict[str, Any]:

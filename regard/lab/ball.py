@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from regard.choose import must
 from regard.data.bundled import ball
 from regard.data.episodes import Episode, Floats, video
 from regard.lab.optimize import lr_schedule, optimize
@@ -27,6 +26,7 @@ from regard.models.world import World, WorldConfig
 from regard.parts.heads import Model
 from regard.tasks.predict import Predict
 from regard.tasks.rollout import missed, rolled
+from regard.validate import check_fields
 
 MIN_ERROR_ONE, MAX_ERROR_MORE = 0.6, 0.5  # share of the error of copying: with one image above, with more below
 TEST_VIDEOS = 20
@@ -46,10 +46,12 @@ class BallOptions:
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
-        must(self, images=(len(self.images) >= 2 and min(self.images) == 1, "1 and more"))
-        must(self, dim=(self.dim >= 4 and self.dim % 4 == 0, "a multiple of 4"))
-        must(self, speed=(0 < self.speed < 2, "above 0 and below 2"), rate=(0 < self.rate < 1, "above 0 and below 1"))
-        must(self, frames=(self.frames > max(self.images), "more than images"))
+        check_fields(self, images=(len(self.images) >= 2 and min(self.images) == 1, "1 and more"))
+        check_fields(self, dim=(self.dim >= 4 and self.dim % 4 == 0, "a multiple of 4"))
+        check_fields(
+            self, speed=(0 < self.speed < 2, "above 0 and below 2"), rate=(0 < self.rate < 1, "above 0 and below 1")
+        )
+        check_fields(self, frames=(self.frames > max(self.images), "more than images"))
         at_least(1, self, "videos", "layers", "batch", "steps")
 
 

@@ -19,8 +19,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from regard.choose import must
-from regard.generate import Decoding, generate
+from regard.generate import GenerationOptions, generate
 from regard.lab.optimize import lr_schedule, optimize
 from regard.lab.result import LabResult, Tracker, at_least, plot_curves, subplots, table_rows
 from regard.lab.synthetic_tasks import reversal_batch
@@ -28,6 +27,7 @@ from regard.look import look
 from regard.models.recurrent import RecurrentConfig
 from regard.models.seq2seq import Seq2Seq
 from regard.parts.heads import Model
+from regard.validate import check_fields
 
 MIN_ACCURACY, MAX_ACCURACY = 0.9, 0.6  # token accuracy: at least with attention, below without
 TEST_SENTENCES = 128  # per length
@@ -48,7 +48,7 @@ class BottleneckOptions:
     def __post_init__(self) -> None:
         at_least(1, self, "steps")
         at_least(4, self, "longest")
-        must(self, words=(self.words >= self.longest, "at least longest, since no word repeats"))
+        check_fields(self, words=(self.words >= self.longest, "at least longest, since no word repeats"))
 
 
 QUICK = BottleneckOptions(longest=8, words=8, dim=48, batch=16, steps=100, rate=0.03)
@@ -104,7 +104,7 @@ def token_accuracy(model: Model, length: int, options: BottleneckOptions) -> flo
         start=target[:, 0],
         end=options.words,
         limits=torch.full((TEST_SENTENCES,), length),
-        how=Decoding(beam=1, shortest=length),
+        options=GenerationOptions(num_beams=1, min_new_tokens=length),
         numbers=torch.arange(TEST_SENTENCES),
     )
     ids = torch.tensor([best[0].ids for best in hypotheses])

@@ -18,11 +18,11 @@ import torch.nn.functional as F
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from regard.choose import must
 from regard.lab.optimize import lr_schedule, optimize
 from regard.lab.result import LabResult, Tracker, at_least, plot_curves, subplots, table_rows
 from regard.models.world import World, WorldConfig
 from regard.parts.heads import Model, PerToken
+from regard.validate import check_fields
 
 MIN_ACCURACY, TOLERANCE = 0.9, 0.1  # accuracy with actions at least; distance from chance without at most
 TEST_PARTIES = 512
@@ -41,10 +41,10 @@ class DoorsOptions:
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
-        must(self, visits=(len(self.visits) > 0 and min(self.visits) >= 1, "one number or more, from 1"))
-        must(self, dim=(self.dim >= 4 and self.dim % 4 == 0, "a multiple of 4"))
-        must(self, doors=(2 <= self.doors <= 100, "at least 2, and at most 100"))
-        must(self, guests=(self.guests >= self.doors, "at least one for each door"))
+        check_fields(self, visits=(len(self.visits) > 0 and min(self.visits) >= 1, "one number or more, from 1"))
+        check_fields(self, dim=(self.dim >= 4 and self.dim % 4 == 0, "a multiple of 4"))
+        check_fields(self, doors=(2 <= self.doors <= 100, "at least 2, and at most 100"))
+        check_fields(self, guests=(self.guests >= self.doors, "at least one for each door"))
         at_least(1, self, "batch", "steps")
 
 

@@ -21,10 +21,10 @@ from torch import Tensor, nn
 from torch.linalg import matrix_norm
 from torch.nn.utils import clip_grad_value_
 
-from regard.choose import must
 from regard.lab.result import LabResult, Tracker, growth_per_step, plot_curves, relative_to_first, subplots, table_rows
 from regard.parts.recurrence import RNN
 from regard.training.optimizer import scale_and_clip
+from regard.validate import check_fields
 
 TOLERANCE, FLOAT_ERROR = 0.01, 1e-5  # relative errors of a growth factor, and of a clipped gradient
 STYLES = {"not clipped": "k-o", "clipped by norm": "C0--s", "clipped by value": "C1:^"}
@@ -41,9 +41,9 @@ class GradientsOptions:
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
-        must(self, eigenvalues=(min(self.eigenvalues, default=0) > 0, "one number or more, all above 0"))
-        must(self, steps=(self.steps >= 4, "at least 4"), dim=(self.dim >= 1, "at least 1"))
-        must(self, clip=(self.clip > 0, "above 0"), largest=(self.largest > 0, "above 0"))
+        check_fields(self, eigenvalues=(min(self.eigenvalues, default=0) > 0, "one number or more, all above 0"))
+        check_fields(self, steps=(self.steps >= 4, "at least 4"), dim=(self.dim >= 1, "at least 1"))
+        check_fields(self, clip=(self.clip > 0, "above 0"), largest=(self.largest > 0, "above 0"))
 
 
 QUICK = GradientsOptions(eigenvalues=(0.8, 1.0, 1.2), steps=60, dim=16)

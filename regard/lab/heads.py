@@ -17,13 +17,13 @@ import torch.nn.functional as F
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from regard.choose import must
 from regard.lab.optimize import lr_schedule, optimize
 from regard.lab.result import LabResult, Tracker, plot_table, subplots, table_rows
 from regard.lab.toy_language import CATEGORIES, MASK, PAD, SENTENCE, WORDS, all_sentences, category_masks
 from regard.look import Change, ablate_heads, look
 from regard.models.bert import Bert, BertConfig
 from regard.parts.heads import Model
+from regard.validate import check_fields
 
 WEIGHTS = "body.blocks.0.mixer.inner.weights"
 
@@ -37,7 +37,9 @@ class HeadsOptions:
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
-        must(self, heads=(self.heads >= 2, "at least 2"), sentences=(20 <= self.sentences <= 2000, "20 to 2000"))
+        check_fields(
+            self, heads=(self.heads >= 2, "at least 2"), sentences=(20 <= self.sentences <= 2000, "20 to 2000")
+        )
 
 
 QUICK = HeadsOptions(dim=32, steps=160, sentences=60)

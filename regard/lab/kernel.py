@@ -17,7 +17,6 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from regard.choose import must
 from regard.lab.kernel_regression import gaussian_attention, gp_weights, predict
 from regard.lab.optimize import optimize
 from regard.lab.result import LabResult, Tracker, legend_below, plot_curves, subplots, table_rows
@@ -25,6 +24,7 @@ from regard.look import look
 from regard.parts.attention import CrossAttention
 from regard.parts.heads import Model
 from regard.parts.scoring import gaussian, kernel_average, scaled_dot
+from regard.validate import check_fields
 
 EQUAL, DIFFERENT = 1e-9, 1e-2  # largest difference of equal curves, smallest of different ones
 X_MAX = 3.0  # x ranges from -X_MAX to X_MAX
@@ -43,9 +43,9 @@ class KernelOptions:
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
-        must(self, examples=(self.examples >= 3, "at least 3"), steps=(self.steps >= 1, "at least 1"))
-        must(self, noise=(self.noise > 0, "above 0"), rate=(self.rate > 0, "above 0"))
-        must(self, width=(self.width >= 0.1, "at least 0.1"))
+        check_fields(self, examples=(self.examples >= 3, "at least 3"), steps=(self.steps >= 1, "at least 1"))
+        check_fields(self, noise=(self.noise > 0, "above 0"), rate=(self.rate > 0, "above 0"))
+        check_fields(self, width=(self.width >= 0.1, "at least 0.1"))
 
 
 QUICK = KernelOptions(steps=50)

@@ -19,12 +19,12 @@ import torch.nn.functional as F
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from regard.choose import must
 from regard.lab.optimize import lr_schedule, optimize
 from regard.lab.result import LabResult, Tracker, at_least, plot_curves, subplots
 from regard.lab.sequence_models import decoders_by_position
 from regard.lab.synthetic_tasks import DIGITS, ENTROPY, UNIFORM_LOSS, digit_sequences
 from regard.parts.heads import Model, Output
+from regard.validate import check_fields
 
 STYLES = {"none": "k:", "learned": "C3--", "sinusoidal": "C1-.", "rotary": "C0-", "ALiBi": "k-"}
 
@@ -42,7 +42,7 @@ class LengthsOptions:
     def __post_init__(self) -> None:
         at_least(1, self, "texts", "heads")
         at_least(4, self, "length")
-        must(self, dim=(self.dim % (2 * self.heads) == 0, "a multiple of twice the heads"))
+        check_fields(self, dim=(self.dim % (2 * self.heads) == 0, "a multiple of twice the heads"))
 
 
 QUICK = LengthsOptions(length=16, layers=1, steps=80, texts=100)

@@ -18,12 +18,12 @@ import torch.nn.functional as F
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from regard.choose import must
 from regard.lab.optimize import optimize, token_gradient_norms
 from regard.lab.result import LabResult, Tracker, at_least, legend_below, plot_curves, relative_to_first, subplots
 from regard.lab.sequence_models import recall_model
 from regard.lab.synthetic_tasks import recall_batch
 from regard.parts.heads import Model
+from regard.validate import check_fields
 
 MIN_ACCURACY, MAX_ACCURACY_RNN = 0.9, 0.5  # accuracy: at least, and below
 STOP_LOSS = 0.05  # training stops below this loss
@@ -44,8 +44,12 @@ class RecallOptions:
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
-        must(self, distances=(len(self.distances) > 0 and min(self.distances) >= 1, "one number or more, from 1"))
-        must(self, dim=(self.dim >= 4 and self.dim % 4 == 0, "a multiple of 4"), names=(self.names >= 3, "at least 3"))
+        check_fields(
+            self, distances=(len(self.distances) > 0 and min(self.distances) >= 1, "one number or more, from 1")
+        )
+        check_fields(
+            self, dim=(self.dim >= 4 and self.dim % 4 == 0, "a multiple of 4"), names=(self.names >= 3, "at least 3")
+        )
         at_least(1, self, "truncate")
 
 

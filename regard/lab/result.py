@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from regard.choose import must
+from regard.validate import check_fields
 
 Tracker = Callable[[Sequence[Any]], Iterator[Any]]  # yields the items and shows progress
 Row = dict[str, str | float]
@@ -33,7 +33,7 @@ def no_progress(items: Sequence[Any]) -> Iterator[Any]:
 
 def at_least(minimum: int, options: object, *names: str) -> None:
     """Refuse the first of these options that is below `minimum`."""
-    must(options, **{name: (getattr(options, name) >= minimum, f"at least {minimum}") for name in names})
+    check_fields(options, **{name: (getattr(options, name) >= minimum, f"at least {minimum}") for name in names})
 
 
 def table_rows(*columns: Mapping[str, Iterable[str | float]]) -> list[Row]:

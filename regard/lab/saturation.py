@@ -20,9 +20,9 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from regard.choose import must
 from regard.lab.result import LabResult, Tracker, at_least, plot_curves, prefixed, subplots, table_rows
 from regard.parts import scoring
+from regard.validate import check_fields
 
 TOLERANCE = 0.1  # relative error of the standard deviation
 MAX_RATIO = 1.5  # largest ratio of scaled values over d
@@ -40,7 +40,7 @@ class SaturationOptions:
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
-        must(self, dims=(len(self.dims) > 1 and min(self.dims) >= 1, "two or more, each at least 1"))
+        check_fields(self, dims=(len(self.dims) > 1 and min(self.dims) >= 1, "two or more, each at least 1"))
         at_least(1, self, "queries", "sets")
         at_least(2, self, "keys")
 

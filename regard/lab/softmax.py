@@ -20,10 +20,10 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from regard.choose import must
 from regard.lab.result import LabResult, Row, Tracker, subplots
 from regard.parts.attention import attend
 from regard.parts.scoring import scaled_dot, weights_of
+from regard.validate import check_fields
 
 DECK_A, DECK_T = (112.0, 96.0), (1.0, 1.0, 1.0, 5.0)  # scores
 SLIDE_A, SLIDE_T = [0.88, 0.12], [0.05, 0.05, 0.05, 0.85]  # weights on the slides
@@ -37,7 +37,7 @@ class SoftmaxOptions:
     width: int = 64  # key width: the scores of deck A are divided by its square root
 
     def __post_init__(self) -> None:
-        must(self, width=(self.width >= 1, "at least 1"))
+        check_fields(self, width=(self.width >= 1, "at least 1"))
 
 
 QUICK = SoftmaxOptions()

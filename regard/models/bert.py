@@ -12,7 +12,6 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from regard.choose import must_fit
 from regard.parts.attention import SelfAttention
 from regard.parts.block import Block
 from regard.parts.dropout import Dropout
@@ -22,6 +21,7 @@ from regard.parts.heads import MaskedOutput, Thought
 from regard.parts.norms import LayerNorm
 from regard.parts.positions import Learned, look_up
 from regard.parts.residual import PostNorm
+from regard.validate import check_config
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class BertConfig:
     after_pad: bool = False  # count positions from pad + 1, as RoBERTa does, instead of 0
 
     def __post_init__(self) -> None:
-        must_fit(self, may_be_0=("segment_start",))
+        check_config(self, allow_zero=("segment_start",))
 
 
 SIZES: dict[str, dict[str, int]] = {

@@ -14,7 +14,6 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from regard.choose import must, must_fit
 from regard.parts.attention import SelfAttention
 from regard.parts.block import Block
 from regard.parts.dropout import Dropout
@@ -24,6 +23,7 @@ from regard.parts.neighbours import Neighbours
 from regard.parts.norms import LayerNorm
 from regard.parts.positions import Rotary
 from regard.parts.residual import PreNorm
+from regard.validate import check_config, check_fields
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class ChainConfig:
     eps: float = 1e-5  # added to the variance in each norm
 
     def __post_init__(self) -> None:
-        must_fit(self, may_be_0=("near_layers",))
-        must(self, base=(self.base > 0, "above 0"), width=(self.width % 2 == 1, "odd"))
+        check_config(self, allow_zero=("near_layers",))
+        check_fields(self, base=(self.base > 0, "above 0"), width=(self.width % 2 == 1, "odd"))
         if self.dim // self.heads % 2:
             raise ValueError(f"heads ({self.heads}) must divide dim ({self.dim}) into even widths")
 

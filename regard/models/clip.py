@@ -15,7 +15,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.choose import must_fit
 from regard.parts.attention import SelfAttention
 from regard.parts.block import Block
 from regard.parts.dropout import Dropout
@@ -25,6 +24,7 @@ from regard.parts.pooling import AtEnd, First
 from regard.parts.positions import Learned
 from regard.parts.residual import PreNorm
 from regard.parts.stems import ConvolutionStem, Patches, must_show
+from regard.validate import check_config
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class CLIPConfig:
     image_eps: float = 0.0  # added to the variance in each norm of the image tower; eps if 0
 
     def __post_init__(self) -> None:
-        must_fit(self, may_be_0=("hidden", "image_hidden"))
+        check_config(self, allow_zero=("hidden", "image_hidden"))
         usual = {"hidden": 4 * self.dim, "image_hidden": 4 * self.image_dim, "image_eps": self.eps}
         for name, value in {**usual, "image_activation": self.activation}.items():
             if getattr(self, name) in (0, "same"):

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.choose import must_fit
 from regard.parts.stems import as_tokens, pixel_by_pixel
+from regard.validate import check_config
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class ConvolutionConfig:
     dropout: float = 0.0  # share of numbers dropped before the head
 
     def __post_init__(self) -> None:
-        must_fit(self)
+        check_config(self)
         if self.stages > self.dim.bit_length() or self.dim % 2 ** (self.stages - 1):
             raise ValueError(f"dim ({self.dim}) must be divisible by 2 for each of the later stages ({self.stages})")
 

@@ -13,7 +13,6 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from regard.choose import must, must_fit
 from regard.parts.attention import SelfAttention
 from regard.parts.block import Block
 from regard.parts.cache import Cache
@@ -23,6 +22,7 @@ from regard.parts.heads import Output
 from regard.parts.norms import LayerNorm
 from regard.parts.positions import Learned
 from regard.parts.residual import PreNorm
+from regard.validate import check_config, check_fields
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class GPTConfig:
     eps: float = 1e-5  # added to the variance in each norm
 
     def __post_init__(self) -> None:
-        must_fit(self)
-        must(self, eps=(self.eps > 0, "above 0"))
+        check_config(self)
+        check_fields(self, eps=(self.eps > 0, "above 0"))
 
 
 SIZES: dict[str, dict[str, int]] = {

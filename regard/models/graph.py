@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.choose import must_fit
 from regard.parts.attention import SelfAttention
 from regard.parts.block import Block
 from regard.parts.dropout import Dropout
@@ -21,6 +20,7 @@ from regard.parts.feedforward import FeedForward
 from regard.parts.norms import LayerNorm
 from regard.parts.pairs import OfLayer, PairBias, held
 from regard.parts.residual import PreNorm
+from regard.validate import check_config
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class GraphConfig:
     eps: float = 1e-5  # added to the variance in each norm
 
     def __post_init__(self) -> None:
-        must_fit(self)
+        check_config(self)
 
 
 SIZES: dict[str, dict[str, int]] = {

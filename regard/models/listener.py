@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from regard.choose import must_fit
 from regard.parts.attention import SelfAttention
 from regard.parts.block import Block
 from regard.parts.dropout import Dropout
@@ -19,6 +18,7 @@ from regard.parts.norms import LayerNorm
 from regard.parts.positions import Sinusoidal
 from regard.parts.residual import PreNorm
 from regard.parts.stems import SoundStem
+from regard.validate import check_config
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class ListenerConfig:
     eps: float = 1e-5  # added to the variance in each norm
 
     def __post_init__(self) -> None:
-        must_fit(self)
+        check_config(self)
 
 
 SIZES: dict[str, dict[str, int]] = {

@@ -13,7 +13,6 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from regard.choose import must, must_fit
 from regard.parts.attention import SelfAttention
 from regard.parts.block import Block
 from regard.parts.cache import Cache
@@ -23,6 +22,7 @@ from regard.parts.heads import Output
 from regard.parts.norms import RMSNorm
 from regard.parts.positions import Rotary
 from regard.parts.residual import PreNorm
+from regard.validate import check_config, check_fields
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,12 @@ class LlamaConfig:
     eps: float = 1e-5  # added to the variance in each norm
 
     def __post_init__(self) -> None:
-        must_fit(self, may_be_0=("kv_heads", "head_dim", "trained"))
-        must(self, **{name: (getattr(self, name) > 0, "above 0") for name in ("base", "stretch", "eps")})
+        check_config(self, allow_zero=("kv_heads", "head_dim", "trained"))
+        check_fields(self, **{name: (getattr(self, name) > 0, "above 0") for name in ("base", "stretch", "eps")})
         object.__setattr__(self, "kv_heads", self.kv_heads or self.heads)
         object.__setattr__(self, "head_dim", self.head_dim or self.dim // self.heads)
         even = f"even: heads ({self.heads}) must divide dim ({self.dim}) into even widths"
-        must(self, head_dim=(self.head_dim % 2 == 0, even))
+        check_fields(self, head_dim=(self.head_dim % 2 == 0, even))
 
 
 SIZES: dict[str, dict[str, int]] = {

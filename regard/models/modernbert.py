@@ -13,7 +13,6 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from regard.choose import must, must_fit
 from regard.parts.attention import SelfAttention
 from regard.parts.block import Block
 from regard.parts.dropout import Dropout
@@ -22,6 +21,7 @@ from regard.parts.heads import MaskedOutput, Thought
 from regard.parts.norms import LayerNorm
 from regard.parts.positions import Rotary
 from regard.parts.residual import PreNorm
+from regard.validate import check_config, check_fields
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class ModernBertConfig:
     eps: float = 1e-5  # added to the variance in each norm
 
     def __post_init__(self) -> None:
-        must_fit(self)
-        must(self, **{name: (getattr(self, name) > 0, "above 0") for name in ("base", "near_base", "eps")})
+        check_config(self)
+        check_fields(self, **{name: (getattr(self, name) > 0, "above 0") for name in ("base", "near_base", "eps")})
         if self.dim // self.heads % 2:
             raise ValueError(f"heads ({self.heads}) must divide dim ({self.dim}) into even widths")
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from regard.choose import must, must_fit
 from regard.parts.attention import SelfAttention
 from regard.parts.block import Block
 from regard.parts.cache import Cache
@@ -21,6 +20,7 @@ from regard.parts.heads import CappedOutput, Output
 from regard.parts.norms import BareRMSNorm
 from regard.parts.positions import RotaryThenNorm
 from regard.parts.residual import PreNorm
+from regard.validate import check_config, check_fields
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class NanoConfig:
     eps: float = 1e-6  # added to the variance in each norm
 
     def __post_init__(self) -> None:
-        must_fit(self, may_be_0=("kv_heads",))
-        must(
+        check_config(self, allow_zero=("kv_heads",))
+        check_fields(
             self,
             softcap=(self.softcap >= 0, "0 or more"),
             base=(self.base > 0, "above 0"),

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from regard.choose import must_fit
 from regard.parts.dropout import Dropout
 from regard.parts.embed import ScaledEmbedding
 from regard.parts.feedforward import FeedForward
+from regard.validate import check_config
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class PooledConfig:
     pad: int = -1  # id of the padding, counted from the end if negative
 
     def __post_init__(self) -> None:
-        must_fit(self)
+        check_config(self)
 
 
 SIZES: dict[str, dict[str, int]] = {

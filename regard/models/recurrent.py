@@ -15,12 +15,12 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from regard.choose import choose, must_fit
 from regard.parts.cache import Cache
 from regard.parts.dropout import Dropout
 from regard.parts.embed import ScaledEmbedding
 from regard.parts.heads import Unembed
 from regard.parts.recurrence import GRU, LSTM, RNN, BothWays, Recurrence
+from regard.validate import check_choice, check_config
 
 CELLS: dict[str, type[Recurrence]] = {"rnn": RNN, "gru": GRU, "lstm": LSTM}
 
@@ -39,8 +39,8 @@ class RecurrentConfig:
     pad: int = -1  # id of the padding, counted from the end if negative
 
     def __post_init__(self) -> None:
-        must_fit(self, may_be_0=("truncate",))
-        choose("cell", self.cell, CELLS)
+        check_config(self, allow_zero=("truncate",))
+        check_choice("cell", self.cell, CELLS)
         if self.dim % 2 and not self.one_way:
             raise ValueError(f"half of dim reads from each side: dim must be even, not {self.dim}, or --one-way be set")
 

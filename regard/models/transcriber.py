@@ -11,7 +11,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from regard.choose import must_fit
 from regard.parts.attention import CrossAttention, SelfAttention
 from regard.parts.block import Block
 from regard.parts.cache import Cache
@@ -23,6 +22,7 @@ from regard.parts.norms import LayerNorm
 from regard.parts.positions import Sinusoidal
 from regard.parts.residual import PreNorm
 from regard.parts.stems import SoundStem
+from regard.validate import check_config
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class TranscriberConfig:
     pad: int = -1  # id of the padding, counted from the end if negative
 
     def __post_init__(self) -> None:
-        must_fit(self)
+        check_config(self)
 
 
 SIZES: dict[str, dict[str, int]] = {

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from regard.choose import must_fit
 from regard.parts.attention import CrossAttention, SelfAttention
 from regard.parts.block import Block
 from regard.parts.cache import Cache
@@ -21,6 +20,7 @@ from regard.parts.heads import Unembed
 from regard.parts.norms import LayerNorm
 from regard.parts.positions import Sinusoidal
 from regard.parts.residual import PostNorm, PreNorm
+from regard.validate import check_config
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class TransformerConfig:
     pad: int = -1  # id of the padding, counted from the end if negative
 
     def __post_init__(self) -> None:
-        must_fit(self)
+        check_config(self)
 
 
 SIZES: dict[str, dict[str, int]] = {

@@ -12,7 +12,6 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from regard.choose import must_fit
 from regard.parts.attention import SelfAttention
 from regard.parts.block import Block
 from regard.parts.dropout import Dropout
@@ -21,6 +20,7 @@ from regard.parts.norms import LayerNorm
 from regard.parts.positions import Learned
 from regard.parts.residual import PreNorm
 from regard.parts.stems import ConvolutionStem, Patches, must_show
+from regard.validate import check_config
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class ViTConfig:
     embed_norm: bool = False  # norm the embedding, of patches without a bias, as CLIP's image tower does
 
     def __post_init__(self) -> None:
-        must_fit(self)
+        check_config(self)
         if self.image % self.patch and not self.convolution:
             raise ValueError(f"patch ({self.patch}) must divide image ({self.image})")
 

@@ -14,7 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.choose import must_fit
 from regard.parts.attention import SelfAttention
 from regard.parts.block import Block
 from regard.parts.cache import Cache
@@ -23,6 +22,7 @@ from regard.parts.feedforward import FeedForward
 from regard.parts.norms import LayerNorm
 from regard.parts.positions import Learned
 from regard.parts.residual import PreNorm
+from regard.validate import check_config
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class WorldConfig:
     eps: float = 1e-5  # added to the variance in each norm
 
     def __post_init__(self) -> None:
-        must_fit(self, may_be_0=("actions",))
+        check_config(self, allow_zero=("actions",))
 
 
 SIZES: dict[str, dict[str, int]] = {

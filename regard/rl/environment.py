@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from regard.choose import LARGEST
 from regard.data.episodes import Episode, Floats
 from regard.training.loop import number_from
+from regard.validate import LARGEST
 
 INSTALL_HINT = 'acting in an environment needs gymnasium: pip install "regard[world]"'
 MAX_EPISODE_STEPS = 10_000  # time limit in an environment that has none

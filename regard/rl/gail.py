@@ -20,13 +20,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Adam
 
-from regard.choose import must
 from regard.data.batches import Ints
 from regard.data.episodes import Episode
 from regard.rl.environment import Environment, rollout
 from regard.rl.policy import History, Policy, PolicyConfig, history_at, mlp, sampling_policy
 from regard.rl.ppo import PPOConfig, batch_from_episodes, make_optimizer, ppo_update
 from regard.training.loop import number_from
+from regard.validate import check_fields
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class GAILOptions:
     batch: int = 128  # batch size of the discriminator: so many expert steps and as many of the policy
 
     def __post_init__(self) -> None:
-        must(
+        check_fields(
             self,
             steps=(self.steps >= 1, "at least 1"),
             round=(self.round >= 1, "at least 1"),

@@ -19,10 +19,10 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.optim import Adam
 
-from regard.atomic import as_json, flush, replace_file
+from regard.atomic import fsync, json_bytes, replace_file
 from regard.data.episodes import Episode, read_episodes, write_episodes
 from regard.data.experience import Experience
-from regard.device import use_threads
+from regard.device import set_num_threads
 from regard.hub.folder import write_tensors
 from regard.purpose import write_task
 from regard.rl.dynamics_model import unfitted_task
@@ -112,7 +112,7 @@ def open_session(settings: Settings) -> Session:
     lock = Lock(folder)
     try:
         if keeping.threads:
-            use_threads(keeping.threads)
+            set_num_threads(keeping.threads)
         experience = experience_of(settings)
         environment = Environment(str(experience.env), experience.hide)
         task = unfitted_task(environment.observation_dim, environment.num_actions)
@@ -171,7 +171,7 @@ def save_session(session: Session, episodes: list[Episode]) -> None:
         f"step-{progress.step}",
         {
             "state.safetensors": lambda file: write_tensors(file, tensors),
-            "state.json": lambda file: file.write_bytes(as_json(state)),
+            "state.json": lambda file: file.write_bytes(json_bytes(state)),
             "policy.safetensors": lambda file: write_tensors(file, policy_tensors),
             "episodes.npz": lambda file: write_episodes(file, episodes),
         },
@@ -186,7 +186,7 @@ def publish(session: Session, episodes: list[Episode]) -> None:
     silently predict something else: task.json is absent while both change, and a folder without it is refused."""
     run, progress, folder, experience = session.run, session.progress, session.run.folder, session.experience
     (folder / "task.json").unlink(missing_ok=True)
-    flush(folder)
+    fsync(folder)
     with progress.average.in_place() if progress.average is not None else nullcontext():
         run.publish(progress.model)
     write_task(folder, session.task)

@@ -7,7 +7,7 @@ import platform
 import torch
 
 from regard import __version__
-from regard.device import processor
+from regard.device import cpu_name
 from regard.rl.session import Session
 from regard.training.loop import parameters
 
@@ -59,6 +59,6 @@ def session_card(session: Session) -> str:
         torch=torch.__version__,
         python=platform.python_version(),
         threads=torch.get_num_threads(),
-        processor=processor(),
+        processor=cpu_name(),
         seed=session.seed,
     )

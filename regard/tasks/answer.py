@@ -20,7 +20,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.choose import must
 from regard.data.batches import ByLength, Ints, Ragged, cut, handfuls, padding_mask, to_device
 from regard.data.bundled import quiz
 from regard.data.files import Rows
@@ -28,10 +27,11 @@ from regard.data.lines import UTF8, Dialect
 from regard.data.pieces import Pieces
 from regard.data.questions import Question, read_questions
 from regard.data.tokens import Tokenizer
+from regard.metrics import exact_match, token_f1
 from regard.parts.heads import Model, SpanScores, must_be_finite, thought_of
-from regard.scores import exact_match, token_f1
 from regard.tasks.inputs import fit_tokenizer, text_sizes
 from regard.tasks.task import Answer, Choices, Loss, Task, learnt, samples
+from regard.validate import check_fields
 
 NOWHERE = (-1, -1)  # of a token that no answer starts or ends with
 
@@ -76,7 +76,7 @@ class Answering(Task):
     always: bool = learnt(False)  # no question is without an answer
 
     def __post_init__(self) -> None:
-        must(self, longest_answer=(self.longest_answer >= 1, "at least 1"))
+        check_fields(self, longest_answer=(self.longest_answer >= 1, "at least 1"))
 
     about = "a question and a document in, the words that answer it out"
     takes = ".jsonl or .json in the form of SQuAD"
@@ -147,7 +147,7 @@ class Answering(Task):
         return Loss(F.nll_loss(self.log_probs(model, batch), batch.wanted, reduction="sum"), len(batch.ids))
 
     @torch.inference_mode()
-    def spans(self, model: Model, rows: Sequence[Question], n_best: int = 1) -> tuple[list[list[Span]], float]:
+    def spans(self, model: Model, rows: Sequence[Question], num_return: int = 1) -> tuple[list[list[Span]], float]:
         """The best spans of each document, best first, and the mean loss of the windows. No answer is the span 0, 0."""
         examples = self.prepare(rows, model.body.config.context)
         device, total = next(model.parameters()).device, 0.0
@@ -158,7 +158,7 @@ class Answering(Task):
             logprobs = self.log_probs(model, batch).float()
             must_be_finite(logprobs.mT)
             total += F.nll_loss(logprobs, batch.wanted, reduction="sum").item()
-            nothing, values, firsts, lasts = (x.tolist() for x in best_pairs(logprobs, self.longest_answer, n_best))
+            nothing, values, firsts, lasts = (x.tolist() for x in best_pairs(logprobs, self.longest_answer, num_return))
             for i, row in enumerate(order[a:b].tolist()):
                 starts, ends, spans = examples.starts[row], examples.ends[row], found[examples.numbers[row]]
                 if not self.always:  # nothing is the answer only if it is that of every window
@@ -167,7 +167,7 @@ class Answering(Task):
                     span = int(starts[first]), int(ends[last])
                     if logp > -math.inf:
                         spans[span] = max(spans.get(span, -math.inf), logp)
-        best = [sorted((Span(p, *at) for at, p in spans.items()), reverse=True)[:n_best] for spans in found]
+        best = [sorted((Span(p, *at) for at, p in spans.items()), reverse=True)[:num_return] for spans in found]
         return best, total / examples.units
 
     def score(self, model: Model, rows: Sequence[Question], how: Choices | None = None) -> dict[str, Any]:
@@ -193,7 +193,7 @@ class Answering(Task):
         for some in handfuls(raw, 64):
             rows = [asked(text, line) for line, text in enumerate(some, first + 1)]
             first += len(some)
-            for row, spans in zip(rows, self.spans(model, rows, how.n_best)[0], strict=True):
+            for row, spans in zip(rows, self.spans(model, rows, how.num_return)[0], strict=True):
                 yield [
                     Answer(row.document[start:end], logp, math.exp(logp), {"start": start if end else None})
                     for logp, start, end in spans

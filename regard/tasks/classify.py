@@ -17,7 +17,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.choose import must
 from regard.data.batches import Ints, handfuls, to_device
 from regard.data.bundled import phrasebook, shapes
 from regard.data.files import Rows
@@ -33,9 +32,9 @@ from regard.data.recordings import open_sound
 from regard.data.sounds import Sound, read_sounds
 from regard.data.tokens import Tokenizer
 from regard.data.views import Views
+from regard.metrics import accuracy, macro_f1, mean_roc_auc, micro_f1
 from regard.parts.heads import Classifier, Model, must_be_finite, thought_of
 from regard.parts.pooling import POOLINGS
-from regard.scores import accuracy, macro_f1, mean_roc_auc, micro_f1
 from regard.tasks.bonds import Bonded, MayBond, MoleculeInput, bundled_paths
 from regard.tasks.inputs import (
     Drawn,
@@ -50,6 +49,7 @@ from regard.tasks.inputs import (
 )
 from regard.tasks.listening import Heard, SoundInput, bundled_clips, fit_sounds
 from regard.tasks.task import Answer, Choices, Loss, learnt, samples
+from regard.validate import check_fields
 
 
 class Labels(NamedTuple):
@@ -72,7 +72,7 @@ class Classify(MayBond):
     hearing: dict[str, Any] | None = learnt(None)  # how sounds are heard in training
 
     def __post_init__(self) -> None:
-        must(
+        check_fields(
             self,
             smoothing=(0 <= self.smoothing < 1, "at least 0 and below 1"),
             labels=(len(self.labels) > 0, "one label or more"),
@@ -243,10 +243,10 @@ class Classify(MayBond):
         for some in handfuls(raw, 256):
             for logits in self.all_logits(model, self.unlabelled(some, model)):
                 probs = logits.sigmoid() if self.many else logits.softmax(-1)
-                best = probs.topk(min(how.n_best, len(self.labels)))
+                best = probs.topk(min(how.num_return, len(self.labels)))
                 pairs = zip(best.values.tolist(), best.indices.tolist(), strict=True)
                 answers = [Answer(self.labels[i], float(np.log(max(p, 1e-38))), p) for p, i in pairs]
-                if self.many and how.n_best == 1:
+                if self.many and how.num_return == 1:
                     answers = [Answer(", ".join(self.names(logits)), answers[0].logp, answers[0].score)]
                 yield answers
 

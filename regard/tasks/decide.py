@@ -21,7 +21,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.choose import must
 from regard.data.batches import Ints, to_device
 from regard.data.bundled import cart
 from regard.data.episodes import Episode, Floats, read_episodes
@@ -29,10 +28,11 @@ from regard.data.files import Rows
 from regard.data.lines import UTF8, Dialect
 from regard.data.senses import Senses, or_1
 from regard.data.stretches import Stretches
+from regard.metrics import accuracy
 from regard.parts.heads import Model, PerToken, must_be_finite
-from regard.scores import accuracy
 from regard.tasks.steps import episodes_in, must_act, the_best, to_go
 from regard.tasks.task import Answer, Choices, Loss, Task, learnt, samples
+from regard.validate import check_fields
 
 NOTHING = -100  # stands where there is no step, so that it counts nothing
 TOLD = 20  # actions of an episode that a sample shows
@@ -54,7 +54,7 @@ class Wishes(Choices):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        must(
+        check_fields(
             self,
             wish=(self.wish is None or math.isfinite(self.wish), "finite"),
             temperature=(0 <= self.temperature < math.inf, "0 or more, and finite"),
@@ -73,7 +73,7 @@ class Decide(Task):
     highest: float = learnt()  # return of the episodes it learnt from
 
     def __post_init__(self) -> None:
-        must(
+        check_fields(
             self,
             best=(0 < self.best <= 1, "above 0 and at most 1"),
             patch=(self.patch is None or self.patch >= 1, "at least 1"),
@@ -237,6 +237,6 @@ class Decide(Task):
                 self.must_fit(row)
                 seen, before = self.history(row, wish)
                 found.append(self.chances(model, seen[None], before[None])[0])
-            best = torch.stack(found).topk(min(how.n_best, self.kinds))  # (episodes, n_best)
+            best = torch.stack(found).topk(min(how.num_return, self.kinds))  # (episodes, n_best)
             ranked = zip(best.values.T.tolist(), best.indices.T.tolist(), strict=True)
             yield [Answer(" ".join(map(str, actions)), sum(logp), math.exp(min(logp))) for logp, actions in ranked]

@@ -19,7 +19,6 @@ import torch
 from tokenizers.normalizers import Lowercase
 from torch import Tensor
 
-from regard.choose import LARGEST, must
 from regard.data.batches import ByLength, Ints, Ragged, handfuls, to_device
 from regard.data.files import Rows
 from regard.data.images import open_picture
@@ -29,9 +28,9 @@ from regard.data.pieces import Pieces
 from regard.data.tokens import Tokenizer
 from regard.data.views import Views
 from regard.hub.sentences import Modules, write_modules
+from regard.metrics import recall_at
 from regard.parts.heads import Model, Projection, Vector
 from regard.parts.pooling import POOLINGS
-from regard.scores import recall_at
 from regard.tasks.contrast import alike, contrast, distinct, places
 from regard.tasks.inputs import (
     ImageInput,
@@ -44,6 +43,7 @@ from regard.tasks.inputs import (
     two_texts,
 )
 from regard.tasks.task import Answer, Choices, Loss, Task, learnt, samples
+from regard.validate import LARGEST, check_fields
 
 SMALL = Lowercase()  # that of sentence-transformers
 TOGETHER = 50  # pairs among which the loss of a check is measured
@@ -87,7 +87,7 @@ class Embed(Task):
     looks = 1000
 
     def __post_init__(self) -> None:
-        must(
+        check_fields(
             self,
             temperature=(0 < self.temperature < LARGEST, f"above 0, and below {LARGEST:g}"),
             projection=(self.projection is None or self.projection >= 1, "at least 1"),
@@ -219,7 +219,7 @@ class Embed(Task):
                 yield [Answer(json.dumps(vectors[0].tolist()))]
                 continue
             near = self.likeness(vectors[:1], vectors[1:])[0] * self.temperature
-            best = near.topk(min(how.n_best, len(others)))
+            best = near.topk(min(how.num_return, len(others)))
             pairs = zip(best.values.tolist(), best.indices.tolist(), strict=True)
             yield [Answer(others[i], 0.0, cosine, {"cosine": cosine}) for cosine, i in pairs]
 

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.choose import must
 from regard.data.batches import Ints
 from regard.data.bundled import chains, phrasebook
 from regard.data.corpus import Corpus, Windows, documents
@@ -27,11 +26,12 @@ from regard.data.lines import UTF8, Dialect
 from regard.data.pieces import Pieces
 from regard.data.residues import EXAMPLE, residues, spells
 from regard.data.tokens import Tokenizer
+from regard.metrics import perplexity
 from regard.parts.heads import Model, must_be_finite
 from regard.parts.pooling import Mean
-from regard.scores import perplexity
 from regard.tasks.inputs import fit_letters, fit_tokenizer, text_sizes, vectors, windows_told
 from regard.tasks.task import Answer, Choices, Loss, Task, learnt
+from regard.validate import check_fields
 
 MASK = "[MASK]"
 HIDDEN = "\ue000"  # stands for it while a text is cut; a letter of nobody's
@@ -41,7 +41,7 @@ HIDDEN = "\ue000"  # stands for it while a text is cut; a letter of nobody's
 class Fillers(Choices):
     """How many fillers are wanted."""
 
-    n_best: int = 5  # fillers returned for each text, best first
+    num_return: int = 5  # fillers returned for each text, best first
 
 
 class Hidden(NamedTuple):
@@ -59,7 +59,7 @@ class Fill(Task):
     documents: By = learnt("lines")  # what one is in a file, as it was in training
 
     def __post_init__(self) -> None:
-        must(self, share=(0 < self.share < 1, "above 0 and below 1"))
+        check_fields(self, share=(0 < self.share < 1, "above 0 and below 1"))
 
     about = "a text or a protein with [MASK] in it in, the hidden words or residues out"
     takes = "text files, one document a line, .jsonl with a field of text, or .fasta"
@@ -226,7 +226,9 @@ class Fill(Task):
             x = model.body(torch.tensor([ids], device=device))[0, places]
             logps = must_be_finite(model.head(x).float().cpu()).log_softmax(-1)
             logps[:, special] = -torch.inf  # no filler, but probable or not as the model has it
-            best = logps[:, : len(self.tokenizer)].topk(min(how.n_best, len(self.tokenizer) - len({*special.tolist()})))
+            best = logps[:, : len(self.tokenizer)].topk(
+                min(how.num_return, len(self.tokenizer) - len({*special.tolist()}))
+            )
             yield [
                 self.answer(text, best.indices[:, rank], best.values[:, rank]) for rank in range(best.values.size(1))
             ]

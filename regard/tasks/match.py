@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.choose import must
 from regard.data.batches import ByLength, Ints, Ragged, handfuls, to_device
 from regard.data.bundled import shapes
 from regard.data.files import Rows
@@ -27,11 +26,12 @@ from regard.data.pictures import Pictures
 from regard.data.pieces import Pieces
 from regard.data.tokens import Tokenizer
 from regard.data.views import Views
+from regard.metrics import recall_at
 from regard.parts.heads import Model, must_be_finite
-from regard.scores import recall_at
 from regard.tasks.contrast import alike, contrast, distinct, places
 from regard.tasks.inputs import Drawn, ImageInput, TextInput, Written, finite_vectors, fit_tokenizer, in_order, told
 from regard.tasks.task import Answer, Choices, Loss, Task, learnt, samples
+from regard.validate import check_fields
 
 TOGETHER = 50  # pairs among which the loss of a check is measured
 
@@ -44,7 +44,7 @@ class Prompting(Choices):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        must(self, prompt=("{}" in self.prompt, "a text with {} in it, where the label goes"))
+        check_fields(self, prompt=("{}" in self.prompt, "a text with {} in it, where the label goes"))
 
 
 class Pairs(NamedTuple):
@@ -230,6 +230,6 @@ class Match(Task):
             scores = must_be_finite(model.body.scores(pictures.to(device), prompts.to(device)).cpu())  # (lines, labels)
             for row, (_, *labels) in zip(scores, asked, strict=True):
                 names = list(dict.fromkeys(labels))
-                best = row[[place[name] for name in names]].log_softmax(-1).topk(min(how.n_best, len(names)))
+                best = row[[place[name] for name in names]].log_softmax(-1).topk(min(how.num_return, len(names)))
                 pairs = zip(best.values.tolist(), best.indices.tolist(), strict=True)
                 yield [Answer(names[i], logp, float(np.exp(logp))) for logp, i in pairs]

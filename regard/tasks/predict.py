@@ -17,7 +17,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.choose import must
 from regard.data.batches import Ints, padding_mask, real_places, to_device
 from regard.data.bundled import ball
 from regard.data.episodes import Episode, read_episodes, video
@@ -32,6 +31,7 @@ from regard.parts.heads import NOT_FINITE, Model
 from regard.tasks.rollout import at, missed, rolled
 from regard.tasks.steps import episodes_of
 from regard.tasks.task import Answer, Choices, Loss, Task, learnt, samples
+from regard.validate import check_fields
 
 VIDEOS = {"train": 1500, "valid": 100, "test": 200}  # of the ball
 HORIZONS = (1, 5, 10, 20)  # steps ahead that a score tells of
@@ -48,7 +48,7 @@ class Foreseeing(Choices):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        must(self, horizon=(self.horizon >= 1, "at least 1"))
+        check_fields(self, horizon=(self.horizon >= 1, "at least 1"))
 
 
 class Seen(NamedTuple):
@@ -69,7 +69,7 @@ class Predict(Task):
     reward: list[float] = learnt()  # mean and spread
 
     def __post_init__(self) -> None:
-        must(
+        check_fields(
             self,
             patch=(self.patch is None or self.patch >= 1, "at least 1"),
             kinds=(self.kinds >= 0, "0 or more"),

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.choose import must
 from regard.data.batches import Ints, handfuls, to_device
 from regard.data.bundled import numbers
 from regard.data.files import Rows
@@ -23,12 +22,13 @@ from regard.data.lines import UTF8, Dialect
 from regard.data.molecules import Molecules, asked_for, read_molecules
 from regard.data.pieces import Pieces
 from regard.data.tokens import Tokenizer
+from regard.metrics import mae, r2, rmse
 from regard.parts.heads import Classifier, Model, thought_of
 from regard.parts.pooling import POOLINGS
-from regard.scores import mae, r2, rmse
 from regard.tasks.bonds import Bonded, MayBond, MoleculeInput, bundled_paths
 from regard.tasks.inputs import TextInput, Written, finite_vectors, fit_tokenizer, in_order
 from regard.tasks.task import Answer, Choices, Loss, learnt, samples
+from regard.validate import check_fields
 
 
 class Values(NamedTuple):
@@ -46,7 +46,7 @@ class Regress(MayBond):
     spread: float = learnt()
 
     def __post_init__(self) -> None:
-        must(
+        check_fields(
             self,
             mean=(math.isfinite(self.mean), "finite"),
             spread=(0 < self.spread < math.inf, "above 0, and finite"),

@@ -17,7 +17,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.choose import must
 from regard.data.batches import ByLength, Ints, Ragged, cut, handfuls, padding_mask
 from regard.data.bundled import chains, phrasebook
 from regard.data.fasta import Chain, holds_fasta, read_chains
@@ -27,11 +26,12 @@ from regard.data.pieces import Pieces
 from regard.data.residues import EXAMPLE, residues, spells
 from regard.data.tagged import Tagged, read_tagged
 from regard.data.tokens import Tokenizer
+from regard.metrics import accuracy, span_f1
 from regard.parts.heads import Model, PerToken, must_be_finite, thought_of
-from regard.scores import accuracy, span_f1
 from regard.tasks.inputs import fit_letters, fit_tokenizer, text_sizes
 from regard.tasks.spans import best, grammar
 from regard.tasks.task import Answer, Choices, Loss, Task, learnt, samples
+from regard.validate import check_fields
 
 WORDS = re.compile(r"\w+(?:['’]\w+)?|[^\w\s]")
 NOT = -100  # no word begins here
@@ -61,7 +61,7 @@ class Tag(Task):
     tokenizer: Tokenizer = learnt()
 
     def __post_init__(self) -> None:
-        must(
+        check_fields(
             self,
             smoothing=(0 <= self.smoothing < 1, "at least 0 and below 1"),
             tags=(len(self.tags) > 0, "one tag or more"),

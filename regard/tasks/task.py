@@ -12,12 +12,12 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from torch import Tensor
 
-from regard.choose import must
 from regard.data.batches import Examples, Ints
 from regard.data.files import Data, Files, Rows, read_sets
 from regard.data.lines import UTF8, Dialect
 from regard.data.lint import lint
 from regard.parts.heads import Model
+from regard.validate import check_fields
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ class Answer(NamedTuple):
 class Choices:
     """How many answers are wanted."""
 
-    n_best: int = 1  # answers returned for each input, best first
+    num_return: int = 1  # answers returned for each input, best first
 
     def __post_init__(self) -> None:
-        must(self, n_best=(self.n_best >= 1, "at least 1"))
+        check_fields(self, num_return=(self.num_return >= 1, "at least 1"))
 
 
 class Task:

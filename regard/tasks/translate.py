@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.choose import must
 from regard.data.batches import ByLength, Ints, Ragged, cut, real_places, to_device
 from regard.data.files import Data, Files, Rows, read_sets
 from regard.data.hearing import Hearing
@@ -24,12 +23,13 @@ from regard.data.lines import UTF8, Dialect
 from regard.data.mels import Mels
 from regard.data.pieces import TRANSLATING, Pieces, learn
 from regard.data.tokens import Tokenizer
+from regard.metrics import accuracy, bleu, chrf, perplexity, word_error_rate
 from regard.parts.heads import Model
-from regard.scores import accuracy, bleu, chrf, perplexity, word_errors
 from regard.tasks.inputs import bundled_pairs, told, two_texts
 from regard.tasks.listening import Heard, bundled_strings, fit_sounds, is_folder, spoken_rows, spoken_sets
 from regard.tasks.task import Loss, learnt, samples
 from regard.tasks.translating import BACK, BEAM, FORWARD, GREEDY, Translating, Translator
+from regard.validate import check_fields
 
 LONGEST = 1000  # sentences, by their letters, among which the one of most tokens is
 
@@ -61,7 +61,7 @@ class Translate(Translator):
     hearing: dict[str, Any] | None = learnt(None)  # how sounds are heard in training
 
     def __post_init__(self) -> None:
-        must(
+        check_fields(
             self,
             smoothing=(0 <= self.smoothing < 1, "at least 0 and below 1"),
             seen=(self.seen is None or self.seen >= 1, "at least 1"),
@@ -209,7 +209,7 @@ class Translate(Translator):
             "samples": samples(one, other, answers),
         }
         if self.ears is not None:
-            scores |= {"wer": word_errors(other, answers), "exact": accuracy(other, answers)}
+            scores |= {"wer": word_error_rate(other, answers), "exact": accuracy(other, answers)}
         if self.both_ways:
             turned = [best[0].text for best in self.predict(model, other, replace(how, back=True))]
             scores |= {"bleu_back": bleu(turned, one).value, "chrf_back": chrf(turned, one).value}
@@ -219,7 +219,7 @@ class Translate(Translator):
         """It does not know when to end, so it is given the length of the true answers."""
         said = Ragged(self.tokenizer.encode_targets(self.sides(rows)[1])) if self.ears else self.prepare(rows).targets
         length = max(1, round(said.lengths.mean()))
-        return replace(GREEDY, shortest=length, longest=length)
+        return replace(GREEDY, min_new_tokens=length, max_new_tokens=length)
 
 
 def refuse_long(rows: Sequence[Any], lengths: Ints, context: int) -> None:

@@ -19,10 +19,10 @@ from regard.data.hearing import Hearing
 from regard.data.mels import Mels
 from regard.data.sentences import split_sentences
 from regard.data.tokens import Tokenizer
-from regard.generate import RULES, Decoding, Hypothesis, generate, options_for
+from regard.generate import PROCESSOR_KEYS, GenerationOptions, Hypothesis, generate, options_from_config
 from regard.parts.cache import Cache
 from regard.parts.heads import Model
-from regard.pick import Rules
+from regard.sampling import LogitsProcessor
 from regard.tasks.inputs import Given
 from regard.tasks.listening import Heard, SoundInput, open_spoken
 from regard.tasks.passages import answer_passages
@@ -33,13 +33,13 @@ FORWARD, BACK = "<forward>", "<back>"
 
 
 @dataclass(frozen=True)
-class Translating(Decoding):
+class Translating(GenerationOptions):
     """How a translation is found."""
 
     back: bool = False  # from the second language into the first; for models trained with --both-ways
 
 
-GREEDY, BEAM = Translating(beam=1), Translating()
+GREEDY, BEAM = Translating(num_beams=1), Translating()
 
 
 class Translator(Task):
@@ -57,8 +57,8 @@ class Translator(Task):
     def way_defaults(cls, generation: Mapping[str, Any] | None) -> dict[str, Any]:
         """The start counts in min_length."""
         told = generation or {}
-        least = {"shortest": told["min_length"] - 1} if (told.get("min_length") or 0) > 1 else {}
-        return least | options_for(told)
+        least = {"min_new_tokens": told["min_length"] - 1} if (told.get("min_length") or 0) > 1 else {}
+        return least | options_from_config(told)
 
     @cached_property
     def ears(self) -> SoundInput | None:
@@ -127,14 +127,14 @@ class Translator(Task):
         lengths = rows.lengths.reshape(-1)
         order = np.argsort(lengths, kind="stable")[::-1]
         found: list[list[Answer]] = [[] for _ in lengths]
-        for a, b in cut(lengths[order], max(1, BUDGET // max(how.beam, how.n_best))):
+        for a, b in cut(lengths[order], max(1, BUDGET // max(how.num_beams, how.num_return))):
             for i, best in zip(order[a:b], self.search(model, rows, order[a:b], how, first), strict=True):
                 decoded = self.tokenizer.decode([h.ids for h in best])
                 found[i] = [Answer(text, h.logp, h.score) for text, h in zip(decoded, best, strict=True)]
         return found
 
     def search(
-        self, model: Model, rows: Ragged | Heard, chosen: Ints, how: Decoding, first: int = 0
+        self, model: Model, rows: Ragged | Heard, chosen: Ints, how: GenerationOptions, first: int = 0
     ) -> list[list[Hypothesis]]:
         """Ids out for ids in, in one batch. `first` is the place of row 0 among all inputs, for the sampling."""
         device = next(model.parameters()).device
@@ -142,8 +142,10 @@ class Translator(Task):
         lengths = rows.lengths.reshape(-1)[chosen].tolist()
         context = model.body.config.context
         told = self.generation or {}
-        most = context - 1 if how.longest else min(context, told.get("max_length") or context) - 1
-        limits = torch.tensor([how.longest or max(2 * n + 10, how.shortest) for n in lengths], device=device)
+        most = context - 1 if how.max_new_tokens else min(context, told.get("max_length") or context) - 1
+        limits = torch.tensor(
+            [how.max_new_tokens or max(2 * n + 10, how.min_new_tokens) for n in lengths], device=device
+        )
         start = torch.full((len(chosen),), self.first, device=device)
 
         def step(ids: Tensor, caches: list[Cache]) -> Tensor:
@@ -153,5 +155,5 @@ class Translator(Task):
 
         caches = model.body.read(source, mask)
         numbers = torch.from_numpy(first + chosen)
-        rules = Rules(**{key: value for key, value in told.items() if key in RULES})
+        rules = LogitsProcessor(**{key: value for key, value in told.items() if key in PROCESSOR_KEYS})
         return generate(step, caches, start, self.tokenizer.end, limits.clamp(max=most), how, numbers, rules)

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.choose import must
 from regard.data.batches import Ints
 from regard.data.bundled import stories
 from regard.data.corpus import Corpus, Windows, documents
@@ -25,25 +24,26 @@ from regard.data.files import Data, Files
 from regard.data.lines import UTF8, Dialect
 from regard.data.pieces import WRITING, Pieces, learn
 from regard.data.tokens import Tokenizer
-from regard.generate import RULES, Decoding, generate, options_for
+from regard.generate import PROCESSOR_KEYS, GenerationOptions, generate, options_from_config
+from regard.metrics import bits_per_byte, perplexity
 from regard.parts.cache import Cache
 from regard.parts.heads import Model
-from regard.pick import Rules
-from regard.scores import bits_per_byte, perplexity
+from regard.sampling import LogitsProcessor
 from regard.tasks.inputs import windows_told
 from regard.tasks.task import Answer, Loss, Task, learnt
+from regard.validate import check_fields
 
 TURN = "\n> "  # where the player speaks
 
 
 @dataclass(frozen=True)
-class Writing(Decoding):
+class Writing(GenerationOptions):
     """How a text goes on."""
 
-    beam: int = 1  # beginnings kept side by side, only with --temperature 0, where 1 is greedy; else it samples
+    num_beams: int = 1  # beginnings kept side by side, only with --temperature 0, where 1 is greedy; else it samples
     temperature: float = 0.8  # 0: the most probable text; 1: the model's own distribution
     top_p: float = 0.95  # sample only from the most probable tokens that together have this probability
-    longest: int | None = 200  # most tokens to add
+    max_new_tokens: int | None = 200  # most tokens to add
     stop: str = ""  # end before this text
 
 
@@ -62,7 +62,7 @@ class Write(Task):
     generation: dict[str, Any] | None = learnt(None)  # what generation_config.json asks for, if others wrote it
 
     def __post_init__(self) -> None:
-        must(self, ends=(all(0 <= number < 2**31 for number in self.ends), "numbers of tokens"))
+        check_fields(self, ends=(all(0 <= number < 2**31 for number in self.ends), "numbers of tokens"))
         Writing(**self.way_defaults(self.generation))  # refused here, not when it is asked
 
     about = "a text in, how it goes on out"
@@ -111,11 +111,13 @@ class Write(Task):
 
     @classmethod
     def way_defaults(cls, generation: Mapping[str, Any] | None) -> dict[str, Any]:
-        return options_for(generation or {})
+        return options_from_config(generation or {})
 
     @property
-    def rules(self) -> Rules:
-        return Rules(**{key: value for key, value in (self.generation or {}).items() if key in RULES})
+    def rules(self) -> LogitsProcessor:
+        return LogitsProcessor(
+            **{key: value for key, value in (self.generation or {}).items() if key in PROCESSOR_KEYS}
+        )
 
     def sizes(self) -> dict[str, int]:
         return {"vocab": len(self.tokenizer), "pad": self.tokenizer.pad}
@@ -161,7 +163,9 @@ class Write(Task):
             total += self.loss(model, to(self.given(ids), device)).total.item()
         loss = total / (len(corpus.ids) - 1)
         prompt = self.tokenizer.decode([corpus.ids[: T // 4].tolist()])[0]
-        answers = [best[0].more["added"] for best in self.predict(model, [prompt], how or Writing(longest=T // 2))]
+        answers = [
+            best[0].more["added"] for best in self.predict(model, [prompt], how or Writing(max_new_tokens=T // 2))
+        ]
         return {
             "loss": loss,
             "perplexity": perplexity(loss),
@@ -192,7 +196,7 @@ class Write(Task):
     def continued(self, model: Model, ids: Sequence[int], how: Writing, number: int) -> list[tuple[list[int], float]]:
         """Tokens to add and their log-probability. When the context is full, its older half is forgotten."""
         device, context = next(model.parameters()).device, model.body.config.context
-        wanted = how.longest or context
+        wanted = how.max_new_tokens or context
         added: list[int] = []
         logp = 0.0
         while True:
@@ -205,7 +209,7 @@ class Write(Task):
             start, limits = torch.tensor([seen[-1]], device=device), torch.tensor([limit], device=device)
             asked = (self.step(model), caches, start, self.tokenizer.end, limits, how, torch.tensor([number]))
             [best] = generate(*asked, self.rules, [[*ids, *added][:-1]])
-            if how.n_best > 1:
+            if how.num_return > 1:
                 return [(h.ids, h.logp) for h in best]
             added, logp = [*added, *best[0].ids], logp + best[0].logp
             if len(best[0].ids) < limit or len(added) >= wanted:

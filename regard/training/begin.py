@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from regard.data.batches import Examples
 from regard.data.corpus import Windows
 from regard.data.vectors import read_vectors
-from regard.device import pick_device
+from regard.device import resolve_device
 from regard.hub.folder import read_config, read_weights
 from regard.hub.names import Names, Plain
 from regard.hub.remote import find
@@ -54,7 +54,7 @@ def make_model(settings: Settings, task: Task) -> Model:
         start_words(body, task, keeping.vectors)
     if keeping.compile:
         body.compile()
-    return model.to(pick_device(keeping.device))
+    return model.to(resolve_device(keeping.device))
 
 
 @torch.no_grad()

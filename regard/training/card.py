@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from regard import __version__
-from regard.device import processor
+from regard.device import cpu_name
 
 CARD = """---
 library_name: {library}
@@ -83,7 +83,7 @@ def card(
         torch=torch.__version__,
         python=platform.python_version(),
         threads=torch.get_num_threads(),
-        processor=processor(),
+        processor=cpu_name(),
         seed=settings["seed"],
         fingerprint=fingerprint,
     )

@@ -24,13 +24,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.choose import must
 from regard.data.batches import Examples, Ints, Position, forever, to_device
 from regard.parts.heads import Model
 from regard.tasks.task import Task
 from regard.training import schedule
 from regard.training.optimizer import Average, by_parts, optimizers, part_of, scale_and_clip
 from regard.training.schedule import Revision
+from regard.validate import check_fields
 
 MEASURED = 500  # times in a run, or somewhat more, that the gradient of each part is measured
 MOST = 10**9  # minutes or epochs: a longer run is a mistake in typing
@@ -59,7 +59,7 @@ class Plan:
     seed: int = 1  # of everything random
 
     def __post_init__(self) -> None:
-        must(
+        check_fields(
             self,
             steps=(self.steps is None or self.steps >= 1, "at least 1"),
             epochs=(self.epochs is None or 0 < self.epochs <= MOST, f"above 0, and at most {MOST:,}"),

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 
-from regard.choose import choose
 from regard.parts.heads import Model
+from regard.validate import check_choice
 
 EPS = 1e-7
 PART = re.compile(r"body(?:\.\w+)*?\.\d+(?=\.)|body\.\w+|\w+")  # up to the number of a layer, if there is one
@@ -97,7 +97,7 @@ def freeze(model: Model, names: Sequence[str]) -> list[str]:
         if not found:
             parts = (re.match(r"body\.\w+(\.\d+)?", name) for name in every)
             roots = {part[0].removeprefix("body.") for part in parts if part}
-            choose("part to freeze", wanted, sorted({"body", *roots}))
+            check_choice("part to freeze", wanted, sorted({"body", *roots}))
         frozen += found
     if set(frozen) == set(every):
         raise ValueError(f"--freeze {' '.join(names)} leaves nothing to learn")

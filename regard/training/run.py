@@ -23,8 +23,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn import Parameter
 
-from regard.atomic import as_json, flush, naming, replace_file, sweep, write_json
-from regard.choose import fits
+from regard.atomic import fsync, json_bytes, path_in_errors, remove_partial_files, replace_file, write_json
 from regard.data.batches import Position
 from regard.hub import folder as hub
 from regard.hub.files import read_plain, there
@@ -34,6 +33,7 @@ from regard.purpose import facts_of, write_task
 from regard.tasks.task import Task
 from regard.training.loop import Progress, Step
 from regard.training.save import LATEST, damage, keep_newest, recover, save_folder, saves, set_aside
+from regard.validate import matches_type
 
 LOCK = ".lock"
 SPARE = 2**20  # bytes that a save takes beside its numbers
@@ -75,7 +75,7 @@ class Run:
     def clear(self) -> None:
         """Nothing of an earlier run is left to be mixed up with this one."""
         keep_newest(self.folder, 0)
-        sweep(self.folder, {*DESCRIPTION, *MADE, LATEST})
+        remove_partial_files(self.folder, {*DESCRIPTION, *MADE, LATEST})
         for old in (*self.folder.glob("damaged-step-*"), self.folder / "policy"):
             shutil.rmtree(old, ignore_errors=True)
         for name in (*MADE, LATEST):
@@ -103,7 +103,7 @@ class Run:
 
     def log(self, **facts: Any) -> None:
         file = self.folder / "metrics.jsonl"
-        with naming(file), file.open("a", encoding="utf-8") as stream:
+        with path_in_errors(file), file.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(facts, ensure_ascii=False) + "\n")
 
     def metrics(self, most: int = sys.maxsize) -> list[dict[str, Any]]:
@@ -121,13 +121,13 @@ class Run:
         state = {"step": progress.step, "position": list(progress.position), "skipped": progress.skipped, **facts}
         tensors = tensors_of(progress)
         if (self.folder / "metrics.jsonl").exists():
-            flush(self.folder / "metrics.jsonl")  # what was logged before a save is there when the save is
+            fsync(self.folder / "metrics.jsonl")  # what was logged before a save is there when the save is
         saved = save_folder(
             self.folder,
             f"step-{progress.step}",
             {
                 "state.safetensors": lambda file: write_tensors(file, tensors),
-                "state.json": lambda file: file.write_bytes(as_json(state)),
+                "state.json": lambda file: file.write_bytes(json_bytes(state)),
             },
             room=sum(tensor.nbytes for tensor in tensors.values()) + SPARE,
         )
@@ -144,8 +144,8 @@ class Run:
         """The newest whole save, its facts, and what was wrong with newer ones, which are set aside."""
         wrong = []
         recover(self.folder)
-        sweep(self.folder, {*DESCRIPTION, *MADE, LATEST})
-        sweep(self.folder / "policy", {*DESCRIPTION, *MADE})
+        remove_partial_files(self.folder, {*DESCRIPTION, *MADE, LATEST})
+        remove_partial_files(self.folder / "policy", {*DESCRIPTION, *MADE})
         for folder in saves(self.folder):
             if trouble := damage(folder):
                 wrong.append(trouble)
@@ -260,7 +260,7 @@ def facts_in(line: bytes, where: str) -> dict[str, Any]:
         whole = "step" in told and ("loss" not in told or {*DRAWN} <= {*told})
     except (ValueError, TypeError, AttributeError, RecursionError):
         whole = False
-    if not whole or not all(fits(number, float) for number in numbers):
+    if not whole or not all(matches_type(number, float) for number in numbers):
         raise ValueError(f"{where}: this is not what a run writes: take the line out")
     return dict(told)
 

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from regard.atomic import flush, naming, replace_file
+from regard.atomic import fsync, path_in_errors, replace_file
 
 MANIFEST, LATEST, ASIDE = "manifest.json", "LATEST", ".old-"
 
@@ -30,9 +30,9 @@ def save_folder(parent: Path, name: str, files: Mapping[str, Callable[[Path], ob
         raise OSError(errno.ENOSPC, why, str(parent / name))
     try:
         for file, write in files.items():
-            with naming(parent / name / file):
+            with path_in_errors(parent / name / file):
                 write(hidden / file)
-                flush(hidden / file)
+                fsync(hidden / file)
         sums = {file: {"bytes": (hidden / file).stat().st_size, "sha256": checksum(hidden / file)} for file in files}
         replace_file(hidden / MANIFEST, json.dumps(sums, indent=2).encode())
         if wrong := damage(hidden):
@@ -40,7 +40,7 @@ def save_folder(parent: Path, name: str, files: Mapping[str, Callable[[Path], ob
         if (parent / name).exists():  # a run that was resumed from an earlier save comes by here again
             (parent / name).rename(aside)
         hidden.rename(parent / name)
-        flush(parent)
+        fsync(parent)
     finally:
         if aside.exists() and not (parent / name).exists():
             aside.rename(parent / name)

@@ -13,7 +13,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from regard.choose import Option, choose, must, must_be
 from regard.data.files import Files
 from regard.data.sounds import media_in
 from regard.hub.files import there
@@ -26,6 +25,7 @@ from regard.training.changes import differing, flag, plain, shown
 from regard.training.loop import Plan
 from regard.training.run import LOCK
 from regard.training.save import ASIDE, saves
+from regard.validate import Option, check_choice, check_fields, check_type
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Keeping:
     compile: bool = False  # compile the model first: half a minute, for long runs
 
     def __post_init__(self) -> None:
-        must(
+        check_fields(
             self,
             checks=(self.checks >= 1, "at least 1"),
             check_examples=(self.check_examples is None or self.check_examples >= 1, "at least 1"),
@@ -147,7 +147,7 @@ def follows(group: Any, name: str) -> bool:
 
 
 def settle(task: str, model: str | None = None, size: str | None = None, **given: Any) -> Settings:
-    choose("task", task, TASKS)
+    check_choice("task", task, TASKS)
     aim = TASKS[task]
     given = {name: as_text(name, value) for name, value in given.items()}
     starts = given.get("from_") and not given.get("resume")  # a run that goes on has all it needs
@@ -155,14 +155,14 @@ def settle(task: str, model: str | None = None, size: str | None = None, **given
     if begun and model not in (None, begun[0].model):
         raise ValueError(f"{given['from_']} is a {begun[0].model}, not a {model}: leave out --model")
     model = begun[0].model if begun else model or aim.default
-    choose("model", model, MODELS)
+    check_choice("model", model, MODELS)
     family = MODELS[model]
     size = size or usual_size(model, bool(given.get("env")))
-    choose(f"size of {model}", size, family.sizes)
+    check_choice(f"size of {model}", size, family.sizes)
     ability = ability_for(model, task, aim.asks)
     known = options(task, model, size)
     for name, value in given.items():
-        choose("option", name, (*known, "model", "size"))
+        check_choice("option", name, (*known, "model", "size"))
         must_suit(name, value, known[name].kind)
 
     def of(group: Any, said: dict[str, Any] = given) -> dict[str, Any]:
@@ -269,9 +269,9 @@ def must_suit(name: str, value: Any, kind: Any) -> None:
     """Refuse what is none of an option's words, or not of its type."""
     if words := words_of(kind):
         if value is not None or type(None) not in get_args(kind):
-            choose(name, value, words)
+            check_choice(name, value, words)
     elif name not in SEVERAL:
-        must_be(name, value, kind)
+        check_type(name, value, kind)
 
 
 TAKEN_BY = {"pictures": ("sees", "matches"), "sounds": ("hears", "transcribes")}  # by bodies that can do this

@@ -140,7 +140,7 @@ def seconds_of_the_test(model: Model, task: Task, test: Any) -> float:
 def seconds_of_scoring(model: Model, task: Task, rows: Any, how: Any = None) -> float:
     plain = task.rehearsal(rows)
     if plain is not None and how is not None:
-        plain = replace(how, shortest=plain.shortest, longest=plain.longest)
+        plain = replace(how, min_new_tokens=plain.min_new_tokens, max_new_tokens=plain.max_new_tokens)
     began = time.perf_counter()
     task.score(model.eval(), rows, plain)
     return time.perf_counter() - began

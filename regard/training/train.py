@@ -13,7 +13,7 @@ from typing import Any
 from regard.atomic import replace_file
 from regard.data.batches import Examples
 from regard.data.files import Data
-from regard.device import use_threads
+from regard.device import set_num_threads
 from regard.hub.folder import names_of, read_weights
 from regard.purpose import read_task
 from regard.tasks import TASKS
@@ -97,7 +97,7 @@ def prepare(settings: Settings) -> Job:
     lock = Lock(folder)
     try:
         if keeping.threads:
-            use_threads(keeping.threads)
+            set_num_threads(keeping.threads)
         kind, aim, reading = TASKS[settings.task], settings.aim, settings.reading
         data = kind.read(settings.files, settings.ability, reading, **aim)
         watch.lap("reading the data")

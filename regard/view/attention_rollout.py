@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from regard.data.images import FORMATS, Pixels, open_picture, to_image
-from regard.load import Loaded
+from regard.load import LoadedModel
 from regard.look import Activations, look
 from regard.tasks.classify import Classify
 from regard.tasks.match import Match
@@ -46,7 +46,7 @@ def pooling_weights(pooling: str, activations: Activations, length: int) -> Tens
     return torch.eye(length)[-1 if pooling == "last" else 0]
 
 
-def trace_image(loaded: Loaded, name: str) -> tuple[Pixels, Activations] | None:
+def trace_image(loaded: LoadedModel, name: str) -> tuple[Pixels, Activations] | None:
     """The preprocessed image, (C,H,W), and the activations of its forward pass; None if the model reads no images."""
     task, model = loaded.task, loaded.model
     if not isinstance(task, Match | Classify) or task.pictures is None:
@@ -58,7 +58,7 @@ def trace_image(loaded: Loaded, name: str) -> tuple[Pixels, Activations] | None:
     return images[0], activations
 
 
-def image_tab(loaded: Loaded, text: str, target: str | None = None) -> dict[str, Any] | None:
+def image_tab(loaded: LoadedModel, text: str, target: str | None = None) -> dict[str, Any] | None:
     """For a model that attends to image patches; `text` is the name of an image file, perhaps with captions."""
     (name, *_), captions = split_images_and_captions(text)
     trace = trace_image(loaded, name)
@@ -88,15 +88,15 @@ def image_tab(loaded: Loaded, text: str, target: str | None = None) -> dict[str,
     }
 
 
-def predictions(loaded: Loaded, name: str, captions: list[str]) -> list[list[Any]]:
+def predictions(loaded: LoadedModel, name: str, captions: list[str]) -> list[list[Any]]:
     """The most probable labels with their probabilities; a model that matches images needs captions."""
     if isinstance(loaded.task, Match) and not captions:
         return []
-    [best] = loaded.answers(["\t".join([name, *captions])], n_best=TOP_K)
+    [best] = loaded.generate(["\t".join([name, *captions])], num_return=TOP_K)
     return [[answer.text, answer.score] for answer in best]
 
 
-def similarity_tab(loaded: Loaded, text: str, target: str | None = None) -> dict[str, Any] | None:
+def similarity_tab(loaded: LoadedModel, text: str, target: str | None = None) -> dict[str, Any] | None:
     """For a model that matches images and texts; `text` holds image files and captions, separated by tabs."""
     task, model = loaded.task, loaded.model
     if not isinstance(task, Match):

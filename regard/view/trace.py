@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.load import Loaded
+from regard.load import LoadedModel
 from regard.look import Activations, look
 from regard.parts.attention import CrossAttention, SelfAttention
 from regard.parts.heads import Model
@@ -50,7 +50,7 @@ class Trace:
     logits: Tensor
 
 
-def trace_text(loaded: Loaded, text: str, target: str | None = None) -> Trace:
+def trace_text(loaded: LoadedModel, text: str, target: str | None = None) -> Trace:
     """Run the model on `text`. A translator also reads `target`; by default its own translation."""
     require_attention(loaded)
     if reads_images(loaded):
@@ -64,11 +64,11 @@ def trace_text(loaded: Loaded, text: str, target: str | None = None) -> Trace:
     return trace_single_stack(loaded, text)
 
 
-def reads_images(loaded: Loaded) -> bool:
+def reads_images(loaded: LoadedModel) -> bool:
     return getattr(loaded.task, "pictures", None) is not None
 
 
-def require_attention(loaded: Loaded) -> None:
+def require_attention(loaded: LoadedModel) -> None:
     """Refuse models that no page can show, before anything runs."""
     if any(isinstance(module, SoundStem) for module in loaded.model.modules()):
         raise ValueError("this model reads audio, which has no page yet: regard.look(model) records its tensors")
@@ -78,7 +78,7 @@ def require_attention(loaded: Loaded) -> None:
         raise ValueError("regard look shows models of text and of images, and this one reads neither")
 
 
-def trace_translation(loaded: Loaded, text: str, target: str) -> Trace:
+def trace_translation(loaded: LoadedModel, text: str, target: str) -> Trace:
     task: Any = loaded.task
     [source_ids], [target_ids] = task.encode([text]), task.tokenizer.encode_targets([target])
     input_ids = [task.first, *target_ids[:-1]]
@@ -88,7 +88,7 @@ def trace_translation(loaded: Loaded, text: str, target: str) -> Trace:
     return Trace(loaded.model, task, inputs, targets, source, activations, logits)
 
 
-def trace_single_stack(loaded: Loaded, text: str) -> Trace:
+def trace_single_stack(loaded: LoadedModel, text: str) -> Trace:
     task: Any = loaded.task
     ids = ENCODERS[type(task)](task, text)
     activations, logits = run_traced(loaded.model, ids, limit=getattr(task, "limit", None))

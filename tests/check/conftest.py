@@ -15,7 +15,7 @@ from regard.data.pictures import Pictures
 from regard.data.pieces import READING, TRANSLATING, WRITING, Pieces, learn
 from regard.data.residues import spelling
 from regard.data.tokens import Tokenizer
-from regard.load import Loaded
+from regard.load import LoadedModel
 from regard.models import MODELS, ability_for
 from regard.tasks import TASKS
 from regard.training.run import Run
@@ -67,7 +67,7 @@ def make_model(tokenizers):
             for name, weight in model.named_parameters():
                 if name != "body.scale":
                     weight.add_(torch.randn_like(weight) * 0.1)
-        return Loaded(model, task)
+        return LoadedModel(model, task)
 
     cached = {}
 
@@ -82,7 +82,7 @@ def make_model(tokenizers):
             if tokenizer is None
             else {id(tokenizer): Tokenizer(Engine.from_str(tokenizer.engine.to_str()), tokenizer.roles)}
         )
-        return Loaded(copy.deepcopy(cached[key].model), copy.deepcopy(cached[key].task, memo))
+        return LoadedModel(copy.deepcopy(cached[key].model), copy.deepcopy(cached[key].task, memo))
 
     return make_copy
 

@@ -11,7 +11,7 @@ pytest.importorskip("regard.engine.kernels.llvm", exc_type=ImportError)  # Numba
 from regard.engine.compiler import UnsupportedPart
 from regard.engine.engine_model import EngineBody, EngineLMHead, check_supported, to_engine
 from regard.engine.quantize import quantize_model
-from regard.generate import Decoding, generate
+from regard.generate import GenerationOptions, generate
 from regard.models.bert import Bert, BertConfig
 from regard.parts.cache import select
 from regard.parts.heads import Model
@@ -126,7 +126,11 @@ def test_beam_rows_may_fork_end_and_reorder(seq2seq):
 
 DECODINGS = pytest.mark.parametrize(
     "how",
-    [Decoding(beam=1), Decoding(beam=3, n_best=3), Decoding(temperature=1.3, n_best=2, seed=5)],
+    [
+        GenerationOptions(num_beams=1),
+        GenerationOptions(num_beams=3, num_return=3),
+        GenerationOptions(temperature=1.3, num_return=2, seed=5),
+    ],
     ids=["greedy", "beam", "sampling"],
 )
 

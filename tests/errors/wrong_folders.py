@@ -33,7 +33,7 @@ FAMILIES = [
 ALONE = ("recurrent", "convolution", "pooled", "vit", "listener", "transcriber", "graph")
 OTHERS = [(task, model) for task, model in FAMILIES if model not in ALONE and task != "regress"]
 ASKED = {"fill": "the [MASK] cat", "answer": "Which cat?\tthe red cat", "embed": "the cat\ta dog\tthe red cat"}
-HOW = {"translate": ["--longest", "6"], "write": ["--longest", "6", "--temperature", "0"]}
+HOW = {"translate": ["--max-new-tokens", "6"], "write": ["--max-new-tokens", "6", "--temperature", "0"]}
 
 
 class Broken(NamedTuple):

@@ -12,7 +12,6 @@ import tyro
 from telling import fault, no_training, told
 from valid import FIT, cached, form_for, small, written
 
-from regard.choose import Option
 from regard.cli.check import CheckOptions
 from regard.cli.demo import Demo
 from regard.cli.lab import Lab
@@ -24,6 +23,7 @@ from regard.lab import EXPERIMENTS, experiment, options_class
 from regard.models import MODELS
 from regard.tasks import TASKS
 from regard.training.settings import options, options_of, words_of
+from regard.validate import Option
 
 NO_NUMBER = {"a wrong kind": "x", "nothing": "", "no number": "nan", "endless": "inf", "below all": "-inf"}
 WRONG: dict[type, dict[str, str]] = {

@@ -143,7 +143,7 @@ def hub(tmp_path, monkeypatch):
         "HF_HUB_DISABLE_IMPLICIT_TOKEN": True,
     }.items():
         monkeypatch.setattr(constants, name, value)
-    monkeypatch.setattr(lock, "CACHE", str(tmp_path / "regard"))
+    monkeypatch.setattr(lock, "CACHE_DIR", str(tmp_path / "regard"))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
     monkeypatch.chdir(tmp_path)
     yield hub

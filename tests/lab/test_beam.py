@@ -46,8 +46,8 @@ def test_wider_beams_find_the_best_text_more_often(quick) -> None:
 
 
 def test_it_does_not_hold_if_every_search_is_greedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    def narrow(*asked, how, numbers):
-        return generate(*asked, how=replace(how, beam=1), numbers=numbers)
+    def narrow(*asked, options, numbers):
+        return generate(*asked, options=replace(options, num_beams=1), numbers=numbers)
 
     monkeypatch.setattr(tabular_lm, "generate", narrow)
     assert not run(QUICK, no_progress).holds

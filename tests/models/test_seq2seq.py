@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from regard.generate import Decoding, Hypothesis, beam_search, generate
+from regard.generate import GenerationOptions, Hypothesis, beam_search, generate
 from regard.look import look
 from regard.models.recurrent import RecurrentConfig
 from regard.models.seq2seq import Seq2Seq
@@ -17,8 +17,8 @@ B, S, T, V, D = 3, 7, 9, 19, 6
 PAD, END = V - 1, 0
 PIECES = [(0, 4), (4, 7), (7, 8), (8, 9)]
 LENGTHS = [S, 2, 5]
-GREEDY, BEAM = Decoding(beam=1), Decoding(beam=3, n_best=3)
-SAMPLE = Decoding(temperature=1.3, n_best=2, seed=5)
+GREEDY, BEAM = GenerationOptions(num_beams=1), GenerationOptions(num_beams=3, num_return=3)
+SAMPLE = GenerationOptions(temperature=1.3, num_return=2, seed=5)
 KINDS = [
     {"cell": "rnn", "layers": 1},
     {"cell": "gru", "layers": 3},
@@ -143,7 +143,7 @@ def loud(body: Seq2Seq) -> Model:
     return model
 
 
-def answers(model: Model, how: Decoding, rows: list[int], search=generate) -> list[list[Hypothesis]]:
+def answers(model: Model, how: GenerationOptions, rows: list[int], search=generate) -> list[list[Hypothesis]]:
     chosen = torch.tensor(rows)
     source, mask = ids(S)[chosen], mask_of(LENGTHS, S)[chosen]
 
@@ -160,11 +160,11 @@ def answers(model: Model, how: Decoding, rows: list[int], search=generate) -> li
 
 @pytest.mark.parametrize("how", [GREEDY, BEAM, SAMPLE], ids=["greedy", "beam", "sampling"])
 def test_every_search_gives_the_log_probability_of_teacher_forcing_and_single_equals_batch(
-    body: Seq2Seq, how: Decoding
+    body: Seq2Seq, how: GenerationOptions
 ) -> None:
     model = loud(body)
     for row, found in enumerate(answers(model, how, [0, 1, 2])):
-        assert len(found) == how.n_best
+        assert len(found) == how.num_return
         (alone,) = answers(model, how, [row])
         assert [h.ids for h in alone] == [h.ids for h in found]
         for hypothesis in found:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
+from regard.batch_invariant import reproducible
 from regard.look import look
 from regard.parts import attention
 from regard.parts.attention import (
@@ -21,7 +22,6 @@ from regard.parts.attention import (
     what_may_be_seen,
 )
 from regard.parts.cache import Cache
-from regard.reproducible import reproducible
 
 B, H, G, T, S, E = 2, 6, 3, 5, 7, 4
 D = H * E

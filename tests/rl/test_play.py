@@ -81,7 +81,7 @@ def test_a_wrong_temperature_is_refused(decision_run, capsys):
         (["--env", "CartPole-v1"], "--env goes with --play"),
         (["--play", "some.npz"], "a text does not go with --play"),
         (["--play", "--json"], "--json does not go with --play"),
-        (["--play", "--n-best", "2"], "--n-best does not go with --play"),
+        (["--play", "--num-return", "2"], "--num-return does not go with --play"),
     ],
 )
 def test_options_without_effect_are_refused(decision_run, arguments, message, capsys):

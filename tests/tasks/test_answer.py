@@ -244,7 +244,7 @@ def test_the_best_span_of_all_windows_wins(task):
 def test_answers_are_words_of_the_document(task, always):
     task = replace(task, always=always)
     lines = [asked(row) for row in QUIZ[:8]]
-    for row, best in zip(QUIZ, task.predict(model_of(task, context=48), lines, Choices(n_best=5)), strict=False):
+    for row, best in zip(QUIZ, task.predict(model_of(task, context=48), lines, Choices(num_return=5)), strict=False):
         assert len(best) == 5
         assert len({(a.more["start"], a.text) for a in best}) == 5
         assert [a.logp for a in best] == sorted((a.logp for a in best), reverse=True)
@@ -297,7 +297,7 @@ def test_nothing_is_said_only_if_every_window_says_so(task):
     model.head.out.weight.data[:, task.tokenizer.begin] = 8.5
     document = " ".join(["the"] * 40 + ["Anna"])
     task = replace(task, always=False)
-    [best, none] = task.predict(model, [f"Who?\t{document}", f"Who?\t{document[:-4]}"], Choices(n_best=2))
+    [best, none] = task.predict(model, [f"Who?\t{document}", f"Who?\t{document[:-4]}"], Choices(num_return=2))
     assert [answer.text for answer in best] == ["Anna", ""]
     assert (none[0].text, none[0].more) == ("", {"start": None})
     assert none[0].logp > best[0].logp
@@ -306,7 +306,7 @@ def test_nothing_is_said_only_if_every_window_says_so(task):
 def test_a_question_is_asked_with_a_tab_or_as_json(task):
     model, row = model_of(task), QUIZ[3]
     told = json.dumps({"question": row.question, "context": row.document, "id": 3})
-    one, other = task.predict(model, [asked(row), told], Choices(n_best=3))
+    one, other = task.predict(model, [asked(row), told], Choices(num_return=3))
     assert [a.text for a in one] == [a.text for a in other]
     assert_close([a.logp for a in one], [a.logp for a in other])
 
@@ -330,8 +330,8 @@ def test_a_saved_model_answers_as_before(tmp_path):
     loaded = load(tmp_path / "run", device="cpu")
     assert (loaded.task.longest_answer, loaded.task.always) == (7, True)
     lines = [asked(row) for row in QUIZ[:9]]
-    before = [*job.task.predict(job.progress.model.eval(), lines, Choices(n_best=3))]
-    assert [*loaded.answers(lines, n_best=3)] == before
+    before = [*job.task.predict(job.progress.model.eval(), lines, Choices(num_return=3))]
+    assert [*loaded.generate(lines, num_return=3)] == before
     assert loaded(lines[0]) == before[0][0].text
     assert loaded.task.score(loaded.model, loaded.rows([str(file)]))["loss"] > 0
 

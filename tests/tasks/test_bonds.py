@@ -130,7 +130,7 @@ def test_many_columns_with_gaps_are_trained_scored_and_answered(tmp_path: Path, 
     again = loaded.task.score(loaded.model, loaded.rows([data], fields))
     assert again["roc_auc"] == pytest.approx(steps[-1].scores["roc_auc"])
     assert loaded.task.rank(again)[0] == round(again["roc_auc"], 3)
-    assert {answer.text for answer in next(loaded.answers(["CCO"], n_best=2))} == {"acid", "big"}
+    assert {answer.text for answer in list(loaded.generate("CCO", num_return=2))} == {"acid", "big"}
     asked = table(tmp_path / "asked.txt", ["CCO", "C("])
     assert main(["run", str(tmp_path / "run"), "--embed", "--file", asked]) == 2
     told = capsys.readouterr()

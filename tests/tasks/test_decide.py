@@ -160,7 +160,7 @@ def test_a_wish_changes_what_is_likely_and_is_refused_where_it_was_not_learnt():
     task = fitted(returns=True)
     model = model_of(task)
     one, other, best = (
-        next(task.predict(model, asked, Wishes(n_best=4, wish=wish)))[0].logp for wish in (-9.0, 9.0, None)
+        next(task.predict(model, asked, Wishes(num_return=4, wish=wish)))[0].logp for wish in (-9.0, 9.0, None)
     )
     assert one != other
     assert best == next(task.predict(model, asked, Wishes(wish=task.highest)))[0].logp
@@ -189,7 +189,7 @@ def test_a_file_without_episodes_is_refused_by_name(tmp_path):
 
 def test_the_best_answers_of_an_episode_are_all_actions_in_order():
     task = fitted()
-    [best] = task.predict(model_of(task), ['{"observations": [[0, 0, 0]]}'], Wishes(n_best=9))
+    [best] = task.predict(model_of(task), ['{"observations": [[0, 0, 0]]}'], Wishes(num_return=9))
     assert sorted(answer.text for answer in best) == ["0", "1", "2", "3"]
     assert [answer.logp for answer in best] == sorted((answer.logp for answer in best), reverse=True)
     assert sum(answer.score for answer in best) == pytest.approx(1, abs=1e-5)

@@ -146,7 +146,7 @@ def test_scores_are_those_of_the_vectors(task: Embed, model: Model) -> None:
 
 def test_a_text_alone_gives_its_vector_and_one_among_others_those_near_it(task: Embed, model: Model) -> None:
     others = ["tea", "water and bread", "the river", ""]
-    alone, among = task.predict(model, ["a house", "\t".join(["a house", *others])], Choices(n_best=9))
+    alone, among = task.predict(model, ["a house", "\t".join(["a house", *others])], Choices(num_return=9))
     vector = task.embed_texts(model, ["a house"])[0]
     assert_close(torch.tensor(json.loads(alone[0].text)), vector, atol=1e-6, rtol=1e-5)
     cosines = dict(zip(others, (task.embed_texts(model, others) @ vector).tolist(), strict=True))

@@ -101,4 +101,4 @@ def test_what_is_said_is_learnt_and_beats_always_saying_the_same(tmp_path, monke
     by_guess = 100 * sum(len(w) - (once in w) for w in said) / sum(map(len, said))
     assert scores["wer"] < by_guess - 20
     file = write(tmp_path / "a.wav", rows[0].samples)
-    assert loaded(file, beam=1) == scores["answers"][0]
+    assert loaded(file, num_beams=1) == scores["answers"][0]

@@ -264,7 +264,7 @@ def test_a_line_is_a_picture_if_there_is_such_a_file(task, taught, files):
 def test_the_caption_of_a_picture_fits_best(task, taught, files):
     labels = [row.caption for row in SCENES[:12]]
     lines = ["\t".join((file, *labels)) for file in files[:12]]
-    for label, best in zip(labels, task.predict(taught, lines, Prompting(n_best=99)), strict=True):
+    for label, best in zip(labels, task.predict(taught, lines, Prompting(num_return=99)), strict=True):
         assert best[0].text == label
         assert sorted(answer.text for answer in best) == sorted(labels)
         assert sum(answer.score for answer in best) == pytest.approx(1)
@@ -276,7 +276,7 @@ def test_the_caption_of_a_picture_fits_best(task, taught, files):
 def test_only_the_labels_of_a_line_are_asked_for_and_each_once(task, taught, files):
     a, b, c = (row.caption for row in SCENES[:3])
     lines = [f"{files[0]}\t{a}\t{b}", f"{files[0]}\t{c}\t{a}\t{c}", f"{files[0]}\t{c}"]
-    best = [*task.predict(taught, lines, Prompting(n_best=5))]
+    best = [*task.predict(taught, lines, Prompting(num_return=5))]
     assert [[answer.text for answer in some] for some in best] == [[a, b], [a, c], [c]]
     assert best[2][0].score == 1.0
 
@@ -307,8 +307,8 @@ def test_a_saved_model_answers_as_before(tmp_path, files):
     loaded = load(tmp_path / "run", device="cpu")
     assert loaded.task.pictures == job.task.pictures
     line = "\t".join((files[4], *(row.caption for row in SCENES[:9])))
-    before = [*job.task.predict(job.progress.model.eval(), [line], Prompting(n_best=9))]
-    assert [*loaded.answers([line], n_best=9)] == before
+    before = [*job.task.predict(job.progress.model.eval(), [line], Prompting(num_return=9))]
+    assert [*loaded.generate([line], num_return=9)] == before
     assert loaded(line, prompt="{} or so") in [row.caption for row in SCENES[:9]]
     scores = loaded.task.score(loaded.model, loaded.rows([str(table)]))
     assert scores["loss"] == job.task.score(job.progress.model, SCENES)["loss"]

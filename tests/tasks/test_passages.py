@@ -50,7 +50,7 @@ def test_an_endless_input_is_read_only_as_far_as_needed(small_run):
             read.append(i)
             yield f"tea and water {i % 90}"
 
-    answers = translator.task.predict(translator.model, endless(), Translating(beam=1), window=8)
+    answers = translator.task.predict(translator.model, endless(), Translating(num_beams=1), window=8)
     assert len(list(islice(answers, 20))) == 20
     assert len(read) == 24, "three windows of eight, and not one text more"
 
@@ -58,7 +58,7 @@ def test_an_endless_input_is_read_only_as_far_as_needed(small_run):
 def test_the_window_changes_nothing_but_the_memory(small_run):
     translator = load(small_run, device="cpu")
     asked = [f"tea {'and water ' * (i % 4)}{i}" for i in range(11)]
-    wide = [best[0].text for best in translator.answers(asked)]
+    wide = [best[0].text for best in translator.generate(asked)]
     assert [best[0].text for best in translator.task.predict(translator.model, asked, window=2)] == wide
     assert [translator(text) for text in asked] == wide == translator(asked)
 

@@ -211,7 +211,7 @@ def test_the_command_keeps_what_it_foresees(seen_balls: Path, ending: str, capsy
 
 def test_beyond_the_last_frame_there_is_no_truth(seen_balls: Path) -> None:
     loaded = load(seen_balls / "run")
-    [[answer]] = loaded.answers([f"{seen_balls / 'videos.npz'}:1"], ahead=True, horizon=3)
+    [[answer]] = loaded.generate([f"{seen_balls / 'videos.npz'}:1"], ahead=True, horizon=3)
     assert answer.text == "3 steps ahead of 1 video"
     assert answer.more["errors"] == [None] * 3
     assert np.array(answer.more["foreseen"]).shape == (3, 30, 30)
@@ -219,7 +219,7 @@ def test_beyond_the_last_frame_there_is_no_truth(seen_balls: Path) -> None:
 
 def refusal(seen_balls: Path, name: str, **how: Any) -> str:
     with pytest.raises(ValueError) as error:  # noqa: PT011
-        list(load(seen_balls / "run").answers([name], **how))
+        list(load(seen_balls / "run").generate([name], **how))
     return str(error.value)
 
 

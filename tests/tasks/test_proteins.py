@@ -136,7 +136,7 @@ def test_hidden_residues_first_then_labels_and_a_letter_for_each(capsys: pytest.
     [line] = capsys.readouterr().out.splitlines()
     assert len(line) == len(EXAMPLE)
     assert {*line} <= {*"HEC"}
-    assert main(["run", "fill", f"{EXAMPLE[:5]}[MASK]{EXAMPLE[6:]}", "--n-best", "3"]) == 0
+    assert main(["run", "fill", f"{EXAMPLE[:5]}[MASK]{EXAMPLE[6:]}", "--num-return", "3"]) == 0
     answers = [line.split("\t")[1] for line in capsys.readouterr().out.splitlines()]
     assert len({answer[5] for answer in answers}) == 3
     assert {answer[:5] + answer[6:] for answer in answers} == {EXAMPLE[:5] + EXAMPLE[6:]}

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.scores import span_f1
+from regard.metrics import span_f1
 from regard.tasks.spans import best, grammar
 
 TAGS = ["B-a", "B-b", "I-a", "I-b", "O"]

@@ -155,7 +155,7 @@ def test_everything_is_on_the_disk_before_a_name_points_to_it(tmp_path: Path, mo
     flushed: set[Path] = set()
     renamed: list[Path] = []
 
-    def flush(path: Path) -> None:
+    def fsync(path: Path) -> None:
         flushed.add(path)
 
     def move(real: Callable[[Path, Path], None]) -> Callable[[Path, Path], None]:
@@ -170,7 +170,7 @@ def test_everything_is_on_the_disk_before_a_name_points_to_it(tmp_path: Path, mo
         return call
 
     for module in atomic, save:
-        monkeypatch.setattr(module, "flush", flush)
+        monkeypatch.setattr(module, "fsync", fsync)
     for name in "rename", "replace":
         monkeypatch.setattr(os, name, move(getattr(os, name)))
     save_folder(tmp_path, "step-1", files(NEW))

@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from regard.load import Loaded, load
+from regard.load import LoadedModel, load
 from regard.look import look
 from regard.models.recurrent import RecurrentConfig
 from regard.models.seq2seq import Seq2Seq
@@ -53,7 +53,7 @@ def test_a_row_is_the_decoding_step_of_its_word(small_run):
 def test_a_recurrent_translator_is_aligned_if_it_has_attention(small_run, attention):
     task = load(small_run, device="cpu").task
     config = RecurrentConfig(vocab=len(task.tokenizer), dim=8, layers=2, attention=attention, pad=task.tokenizer.pad)
-    translator = Loaded(task.head(Seq2Seq(config)).eval(), task)
+    translator = LoadedModel(task.head(Seq2Seq(config)).eval(), task)
     if attention:
         alignment = align(translator, "tea and water 7", "Tee und Wasser 7")
         np.testing.assert_allclose(alignment.weights.sum(1), 1.0, atol=1e-6)

@@ -18,7 +18,7 @@ from regard.data.bundled import shapes
 from regard.data.images import Captioned, Picture
 from regard.data.pictures import Pictures
 from regard.data.pieces import Pieces, learn
-from regard.load import Loaded
+from regard.load import LoadedModel
 from regard.models.bert import Bert, BertConfig
 from regard.models.clip import CLIP, CLIPConfig
 from regard.models.convolution import Convolution, ConvolutionConfig
@@ -51,21 +51,21 @@ def stirred(model: torch.nn.Module) -> torch.nn.Module:
     return model.eval()
 
 
-def classifier(pooling: str = "first", body: torch.nn.Module | None = None, **config) -> Loaded:
+def classifier(pooling: str = "first", body: torch.nn.Module | None = None, **config) -> LoadedModel:
     rows = [Picture(scene.pixels, (scene.label,), "shapes", i) for i, scene in enumerate(SCENES)]
     task = Classify(pooling=pooling, labels=LABELS, pictures=Pictures.fit(rows))
     sizes = {"image": SIDE, "patch": PATCH, "dim": 12, "layers": L, "heads": H, "hidden": 20}
-    return Loaded(stirred(task.head(body or ViT(ViTConfig(**sizes, **config)))), task)
+    return LoadedModel(stirred(task.head(body or ViT(ViTConfig(**sizes, **config)))), task)
 
 
-def matcher() -> Loaded:
+def matcher() -> LoadedModel:
     rows = [Captioned(scene.pixels, scene.caption, "shapes", i) for i, scene in enumerate(SCENES)]
     task = Match(tokenizer=learn([row.caption for row in rows], Pieces()), pictures=Pictures.fit(rows))
     towers = {"dim": 16, "layers": 1, "heads": 2, "image_dim": 12, "image_layers": L, "image_heads": H, "joint": 7}
     sizes = {
         name: size for name, size in task.sizes().items() if name in CLIPConfig.__dataclass_fields__.keys() - {"image"}
     }
-    return Loaded(stirred(task.head(CLIP(CLIPConfig(image=SIDE, patch=PATCH, **towers, **sizes)))), task)
+    return LoadedModel(stirred(task.head(CLIP(CLIPConfig(image=SIDE, patch=PATCH, **towers, **sizes)))), task)
 
 
 def numbers(blob: str, kind: type, *shape: int) -> np.ndarray:
@@ -167,7 +167,7 @@ def test_similarity_equals_the_models_scores(files: list[str]) -> None:
     assert np.abs(scores).max() <= 1 + 1e-6
     for name, row, likely in zip((files[0], files[4]), scores, chances, strict=True):
         request = "\t".join([name, *captions])
-        [best] = loaded.answers([request], n_best=3)
+        [best] = loaded.generate([request], num_return=3)
         assert [captions[i] for i in np.argsort(-row)] == [answer.text for answer in best]
         assert sorted(likely, reverse=True) == pytest.approx([answer.score for answer in best], abs=1e-6)
 
@@ -176,7 +176,7 @@ def test_other_models_have_no_tab(files: list[str], tmp_path: Path) -> None:
     convolved = classifier("mean", Convolution(ConvolutionConfig(dim=16, stages=2)))
     tokenizer = learn(["ab", "ba"], Pieces("characters"))
     task = Classify(tokenizer=tokenizer, labels=LABELS)
-    reader = Loaded(task.head(Bert(BertConfig(len(tokenizer), dim=8, layers=1, hidden=8))), task)
+    reader = LoadedModel(task.head(Bert(BertConfig(len(tokenizer), dim=8, layers=1, hidden=8))), task)
     assert image_tab(convolved, files[0]) is None
     assert image_tab(reader, "ab") is None
     assert similarity_tab(classifier(), files[0]) is None

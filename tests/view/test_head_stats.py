@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from regard.data.pieces import WRITING, Pieces, learn
-from regard.load import Loaded, load
+from regard.load import LoadedModel, load
 from regard.models.gpt import GPT, GPTConfig
 from regard.models.recurrent import Reader, RecurrentConfig
 from regard.models.seq2seq import Seq2Seq
@@ -64,7 +64,7 @@ def test_heads_are_measured_independently() -> None:
     assert all(value.isfinite() for value in head_stats(torch.ones(1, 1)).values())
 
 
-def language_model() -> Loaded:
+def language_model() -> LoadedModel:
     tokenizer = learn([STORY], Pieces("characters"), WRITING)
     task = Write(tokenizer=tokenizer, documents="lines", opens=True)
     torch.manual_seed(0)
@@ -73,16 +73,16 @@ def language_model() -> Loaded:
     for weight in model.parameters():
         if weight.dim() > 1:
             nn.init.normal_(weight, std=0.4)
-    return Loaded(model, task)
+    return LoadedModel(model, task)
 
 
-def remove_head(loaded: Loaded, path: str, head: int) -> Loaded:
+def remove_head(loaded: LoadedModel, path: str, head: int) -> LoadedModel:
     """The same model, with the output of this head removed."""
     model = deepcopy(loaded.model)
     attention = model.get_submodule(path)
     wide = attention.out.in_features // attention.heads
     attention.out.weight.data[:, head * wide : (head + 1) * wide] = 0.0
-    return Loaded(model, loaded.task)
+    return LoadedModel(model, loaded.task)
 
 
 def test_ablation_equals_a_model_without_the_head(tmp_path) -> None:
@@ -156,7 +156,7 @@ def test_the_default_target_is_the_translation_of_the_full_model(small_run) -> N
 def test_a_recurrent_translator_has_one_head(small_run) -> None:
     task = load(small_run, device="cpu").task
     config = RecurrentConfig(vocab=len(task.tokenizer), dim=8, layers=1, pad=task.tokenizer.pad)
-    tab = heads_tab(Loaded(task.head(Seq2Seq(config)).eval(), task), "tea and water", "Tee und Wasser")
+    tab = heads_tab(LoadedModel(task.head(Seq2Seq(config)).eval(), task), "tea and water", "Tee und Wasser")
     assert (tab["names"], tab["heads"]) == (["cross 1"], 1)
 
 
@@ -164,4 +164,4 @@ def test_a_model_without_attention_has_no_tab() -> None:
     tokenizer = learn([STORY], Pieces("characters"))
     task = Tag(tokenizer=tokenizer, tags=["a", "b"])
     model = task.head(Reader(RecurrentConfig(len(tokenizer), dim=8, layers=1))).eval()
-    assert heads_tab(Loaded(model, task), "the cat") is None
+    assert heads_tab(LoadedModel(model, task), "the cat") is None

@@ -17,7 +17,7 @@ from regard.cli import main
 from regard.data.bundled import shapes
 from regard.data.images import Picture
 from regard.data.pictures import Pictures
-from regard.load import Loaded
+from regard.load import LoadedModel
 from regard.models.convolution import Convolution, ConvolutionConfig
 from regard.models.vit import ViT, ViTConfig
 from regard.tasks.classify import Classify
@@ -118,7 +118,7 @@ def image_models(tmp_path_factory):
     vit = ViT(ViTConfig(**sizes, patch=8, dim=12, layers=1, heads=3, hidden=8))
     convolution = Convolution(ConvolutionConfig(channels=sizes["channels"], dim=4, stages=1))
     for name, body in (("vit", vit), ("convolution", convolution)):
-        Loaded(task.head(body).eval(), task).save(folder / name)
+        LoadedModel(task.head(body).eval(), task).save_pretrained(folder / name)
     return folder
 
 

@@ -19,7 +19,7 @@ from torch.testing import assert_close
 from regard.data.pictures import Pictures
 from regard.data.pieces import READING, TRANSLATING, WRITING, Pieces, learn
 from regard.data.tokens import Tokenizer
-from regard.load import Loaded, load
+from regard.load import LoadedModel, load
 from regard.look import look
 from regard.models import MODELS, ability_for
 from regard.parts.attention import join
@@ -76,7 +76,7 @@ def build_model(kind, family, task_options=None, **config):
     for name, weight in model.named_parameters():
         if not name.startswith("head.bias"):
             torch.nn.init.normal_(weight, std=0.3)
-    return Loaded(model, task)
+    return LoadedModel(model, task)
 
 
 def trace_example(loaded):
@@ -571,7 +571,7 @@ def test_unsupported_inputs_are_refused():
         trace_text(build_model("embed", "bert", {"limit": 5}), TEXT)
     with pytest.raises(ValueError, match="has no text to look into"):
         trace_text(
-            Loaded(
+            LoadedModel(
                 build_model("classify", "bert").model,
                 Classify(labels=["a", "b"], pictures=Pictures(8, 1, (0.5,), (0.5,))),
             ),
@@ -580,7 +580,7 @@ def test_unsupported_inputs_are_refused():
     with pytest.raises(ValueError, match="does not translate"):
         trace_text(build_model("write", "gpt"), TEXT, "a target")
     with pytest.raises(ValueError, match="has no tokens"):
-        trace_text(Loaded(build_model("embed", "gpt").model, Embed(tokenizer=TOKENIZERS["w"])), "")
+        trace_text(LoadedModel(build_model("embed", "gpt").model, Embed(tokenizer=TOKENIZERS["w"])), "")
     with pytest.raises(ValueError, match='no query word "dog" in this text: choose from The, red, cat'):
         attention_maps(trace_text(build_model("write", "gpt"), TEXT), "dog")
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from regard.load import Loaded
+from regard.load import LoadedModel
 from regard.models.gpt import GPTConfig
 from regard.models.llama import LlamaConfig
 
@@ -47,7 +47,7 @@ def unsupported_reason(config: Any) -> str:
     return ""
 
 
-def write_gguf(file: Path, loaded: Loaded, precision: str) -> None:
+def write_gguf(file: Path, loaded: LoadedModel, precision: str) -> None:
     import gguf
 
     config = loaded.model.body.config
@@ -81,7 +81,7 @@ def write_gguf(file: Path, loaded: Loaded, precision: str) -> None:
     writer.close()
 
 
-def named_tensors(loaded: Loaded) -> Iterator[tuple[str, Tensor]]:
+def named_tensors(loaded: LoadedModel) -> Iterator[tuple[str, Tensor]]:
     """All weights under their GGUF names."""
     body, config = loaded.model.body, loaded.model.body.config
     weights: dict[str, Tensor] = dict(body.named_parameters())

@@ -133,8 +133,8 @@ def build_backend(args: BackendArgs, precision: str, file: Path) -> Backend:
     session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
     loaded, config = args.loaded, args.loaded.model.body.config
 
-    def generate(rows: TokenRows, tokens: int, beam: int) -> list[list[int]]:
-        if beam > 1:
+    def generate(rows: TokenRows, tokens: int, num_beams: int) -> list[list[int]]:
+        if num_beams > 1:
             raise ValueError("onnxruntime has no beam search")
         heads, width = kv_shape(config)
         past = [np.zeros((len(rows), heads, 0, width), np.float32)] * (2 * config.layers)

@@ -37,11 +37,11 @@ def transformers_backends(args: BackendArgs) -> list[Backend] | str:
     loaded, task = args.loaded, args.loaded.task
 
     @torch.inference_mode()
-    def generate(rows: TokenRows, tokens: int, beam: int) -> list[list[int]]:
+    def generate(rows: TokenRows, tokens: int, num_beams: int) -> list[list[int]]:
         table = Ragged(rows)
         ids = table.padded(torch.arange(len(rows)).numpy(), loaded.tokenizer.pad)
         mask = padding_mask(table.lengths, ids.size(1))[:, 0, 0].long()
-        options = {"min_new_tokens": tokens, "max_new_tokens": tokens, "num_beams": beam, "do_sample": False}
+        options = {"min_new_tokens": tokens, "max_new_tokens": tokens, "num_beams": num_beams, "do_sample": False}
         generated = model.generate(input_ids=ids, attention_mask=mask, max_length=None, **options)
         return generated[:, -tokens:].tolist()
 

@@ -21,7 +21,7 @@ from numba import config, njit, types
 from numba.core import cgutils, event
 from numba.extending import intrinsic
 
-from regard.places import kernels_directory
+from regard.cache_dir import kernel_cache_dir
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -56,7 +56,7 @@ REGISTERS = 32 if cpu_has("avx512f") else 16
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 F16, F32 = ir.HalfType(), ir.FloatType()
 EXPONENT = 0x7F800000  # exponent bits of an fp32 number
-KERNEL_CACHE, NO_CACHE_REASON = kernels_directory(Path(__file__).parent)
+KERNEL_CACHE, NO_CACHE_REASON = kernel_cache_dir(Path(__file__).parent)
 
 
 class CompileNotice(event.Listener):

@@ -50,7 +50,7 @@ def chrf(answers: Sequence[str], wanted: Sequence[str]) -> Score:
     return Score(metric.corpus_score(list(answers), [list(wanted)]).score, str(metric.get_signature()))
 
 
-def word_errors(wanted: Sequence[str], said: Sequence[str]) -> float:
+def word_error_rate(wanted: Sequence[str], said: Sequence[str]) -> float:
     """Words that are wrong, missing or too many, beside those that are wanted: fewest changes make one of the other."""
     same_count(wanted, said)
     changes = sum(changes_to(one.split(), other.split()) for one, other in zip(wanted, said, strict=True))

@@ -51,7 +51,7 @@ class Reproducible(TorchFunctionMode):
             return STEADY[name](call, *args, **named or {})
         raise ValueError(
             f"{name} is not known to give the same bits alone and in a batch: answer without --reproducible, "
-            "or add it to regard/reproducible.py"
+            "or add it to regard/batch_invariant.py"
         )
 
 

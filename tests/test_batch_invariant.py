@@ -16,17 +16,17 @@ from torch import nn
 from torch.testing import assert_close
 
 import regard
+from regard.batch_invariant import EXACT, STEADY, product_of_each, reproducible
 from regard.cli import main
 from regard.models import MODELS
 from regard.parts.heads import Model
-from regard.reproducible import EXACT, STEADY, product_of_each, reproducible
 
 sys.path += [str(Path(__file__).parents[1] / "benchmarks"), str(Path(__file__).parent)]
 import needle  # noqa: E402
 import test_every_task as tasks  # noqa: E402
 from batch_variant import BatchVariant  # noqa: E402
 
-INSIDE = "regard.reproducible"
+INSIDE = "regard.batch_invariant"
 KINDS = needle.kinds()
 SHORT = needle.Kind(lambda rows, width: KINDS["write, logits"].run([r[:2] for r in rows], min(width, 2 * len(rows))))
 FAMILY = [(name, ability) for name, family in MODELS.items() for ability in family.bodies if ability != "matches"]

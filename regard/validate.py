@@ -9,11 +9,11 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple, get_args, get_origin
 
 SPOKEN = {int: "a whole number", float: "a number", bool: "True or False", str: "a text", type(None): "None"}
-LARGEST = 1e38  # about the largest number of 32 bits
+MAX_FLOAT = 1e38  # about the largest number of 32 bits
 IDS = ("pad", "sep")  # a negative one is counted from the end, or there is none
 
 
-class Notice(UserWarning):
+class ModelWarning(UserWarning):
     """What a user should know of a model that answers all the same; one line of a command."""
 
 
@@ -25,7 +25,7 @@ class Option(NamedTuple):
     help: str
 
 
-class Refused(ValueError):
+class FieldError(ValueError):
     """A value of a field, and what is wrong with it."""
 
     def __init__(self, field: str, why: str):
@@ -33,7 +33,7 @@ class Refused(ValueError):
         self.field = field
 
 
-def choose(what: str, name: object, known: Iterable[str]) -> None:
+def check_choice(what: str, name: object, known: Iterable[str]) -> None:
     names = list(known)
     if name not in names:
         near = get_close_matches(str(name), names, 1, 0.5)
@@ -41,13 +41,13 @@ def choose(what: str, name: object, known: Iterable[str]) -> None:
         raise ValueError(f"there is no {what} named {name!r}: {hint}")
 
 
-def fits(value: Any, kind: Any) -> bool:
+def matches_type(value: Any, kind: Any) -> bool:
     """Whether a value is of the type of a field: a number, a text, a switch, one of some words, nothing, or a list."""
     if get_origin(kind) in (list, tuple):
-        return isinstance(value, list | tuple) and all(fits(one, get_args(kind)[0]) for one in value)
+        return isinstance(value, list | tuple) and all(matches_type(one, get_args(kind)[0]) for one in value)
     if get_args(kind) and get_origin(kind) is not dict:
         words = [part for part in get_args(kind) if isinstance(part, str)]
-        return value in words or any(fits(value, part) for part in get_args(kind) if part not in words)
+        return value in words or any(matches_type(value, part) for part in get_args(kind) if part not in words)
     if isinstance(value, bool) or kind is bool:
         return isinstance(value, bool) and kind is bool
     if kind is float:
@@ -55,9 +55,9 @@ def fits(value: Any, kind: Any) -> bool:
     return isinstance(value, get_origin(kind) or kind)
 
 
-def must_be(name: str, value: Any, kind: Any) -> None:
+def check_type(name: str, value: Any, kind: Any) -> None:
     """Refuse a value that is not of the type of its field. From Python anything may come."""
-    if not fits(value, kind):
+    if not matches_type(value, kind):
         parts = [part for part in get_args(kind) or (kind,) if part is not ...]
         wanted = "several of: " * (get_origin(kind) is tuple) + " or ".join(SPOKEN[part] for part in parts)
         raise ValueError(f"{name.rstrip('_').replace('_', '-')} must be {wanted}, not {value!r}")
@@ -65,28 +65,28 @@ def must_be(name: str, value: Any, kind: Any) -> None:
         raise ValueError(f"{name.rstrip('_').replace('_', '-')} must not be empty")
 
 
-def must(thing: object, **rules: tuple[bool, str]) -> None:
+def check_fields(thing: object, **rules: tuple[bool, str]) -> None:
     """Refuse the first field of `thing` whose rule does not hold: must(self, beam=(self.beam >= 1, "at least 1"))."""
     for name, (holds, rule) in rules.items():
         if not holds:
-            raise Refused(name, f"must be {rule}, not {getattr(thing, name)}")
+            raise FieldError(name, f"must be {rule}, not {getattr(thing, name)}")
 
 
-def must_fit(config: Any, may_be_0: tuple[str, ...] = ()) -> None:
+def check_config(config: Any, allow_zero: tuple[str, ...] = ()) -> None:
     """What holds for every body: sizes of at least 1, finite numbers, heads that share out the width. A negative pad
     becomes an id."""
     sizes = {field.name: getattr(config, field.name) for field in fields(config) if field.type == "int"}
     for name, size in sizes.items():
         if name not in IDS:
-            least = 0 if name in may_be_0 else 1
-            must(config, **{name: (size >= least, "0 or more" if name in may_be_0 else "at least 1")})
+            least = 0 if name in allow_zero else 1
+            check_fields(config, **{name: (size >= least, "0 or more" if name in allow_zero else "at least 1")})
     for name in (field.name for field in fields(config) if field.type == "float"):
-        must(config, **{name: (abs(getattr(config, name)) < LARGEST, f"a number within ±{LARGEST:g}")})
-    must(config, dropout=(0 <= config.dropout < 1, "at least 0 and below 1"))
+        check_fields(config, **{name: (abs(getattr(config, name)) < MAX_FLOAT, f"a number within ±{MAX_FLOAT:g}")})
+    check_fields(config, dropout=(0 <= config.dropout < 1, "at least 0 and below 1"))
     if hasattr(config, "eps"):
-        must(config, eps=(0 < config.eps < 1, "above 0 and below 1"))
+        check_fields(config, eps=(0 < config.eps < 1, "above 0 and below 1"))
     if hasattr(config, "image_eps"):  # that of the other tower if 0
-        must(config, image_eps=(0 <= config.image_eps < 1, "at least 0 and below 1"))
+        check_fields(config, image_eps=(0 <= config.image_eps < 1, "at least 0 and below 1"))
     for heads, dim in (("heads", "dim"), ("image_heads", "image_dim"), ("kv_heads", "heads")):
         if sizes.get(heads) and sizes[dim] % sizes[heads]:
             told = [name.replace("_", "-") for name in (heads, dim)]

@@ -7,16 +7,16 @@ import stat
 from pathlib import Path
 from tempfile import TemporaryFile
 
-CACHE = "~/.cache/regard"  # the tokens of texts, the lock of models, compiled kernels
+CACHE_DIR = "~/.cache/regard"  # the tokens of texts, the lock of models, compiled kernels
 
 
-def kernels_directory(source: Path) -> tuple[Path | None, str]:
+def kernel_cache_dir(source: Path) -> tuple[Path | None, str]:
     """Where the compiled code of a folder of source is kept: in what NUMBA_CACHE_DIR names, else beside the source,
     else in the user's cache. None if none of these will do, and why."""
     named, reasons = os.environ.get("NUMBA_CACHE_DIR"), []
     folders = [Path(named)] if named else [source / "__pycache__" / "kernels"]
     try:
-        folders += [] if named else [Path(CACHE).expanduser() / "kernels"]
+        folders += [] if named else [Path(CACHE_DIR).expanduser() / "kernels"]
     except RuntimeError:  # neither HOME nor an entry in the list of users
         reasons = ["there is no home directory"]
     for folder in folders:

@@ -92,7 +92,7 @@ def in_order(probs: Tensor, top_k: int, top_p: float) -> tuple[Tensor, Tensor]:
 
 
 @dataclass(frozen=True)
-class Rules:
+class LogitsProcessor:
     """What comes next depends on what was written, as transformers' logits processors have it, under the names of
     generation_config.json. `texts` hold all that the decoder was given, the prompt too."""
 
@@ -146,4 +146,4 @@ class Rules:
         return [word[-1] for word in self.bad_words_ids if word and text[len(text) - len(word) + 1 :] == [*word[:-1]]]
 
 
-NO_RULES = Rules()
+NO_RULES = LogitsProcessor()
