@@ -1,4 +1,4 @@
-"""Where things of ours are kept on the user's machine."""
+"""The cache directory of the user, and the directory of the compiled kernels."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ import stat
 from pathlib import Path
 from tempfile import TemporaryFile
 
-CACHE_DIR = "~/.cache/regard"  # the tokens of texts, the lock of models, compiled kernels
+CACHE_DIR = "~/.cache/regard"  # tokens of texts, the lock file of the hub, compiled kernels
 
 
 def kernel_cache_dir(source: Path) -> tuple[Path | None, str]:
-    """Where the compiled code of a folder of source is kept: in what NUMBA_CACHE_DIR names, else beside the source,
-    else in the user's cache. None if none of these will do, and why."""
-    named, reasons = os.environ.get("NUMBA_CACHE_DIR"), []
-    folders = [Path(named)] if named else [source / "__pycache__" / "kernels"]
+    """The directory for the compiled code of the folder `source`: NUMBA_CACHE_DIR if set, else a folder beside the
+    source, else one in CACHE_DIR. If none of them is safe: None, and the reasons."""
+    configured, reasons = os.environ.get("NUMBA_CACHE_DIR"), []
+    folders = [Path(configured)] if configured else [source / "__pycache__" / "kernels"]
     try:
-        folders += [] if named else [Path(CACHE_DIR).expanduser() / "kernels"]
+        folders += [] if configured else [Path(CACHE_DIR).expanduser() / "kernels"]
     except RuntimeError:  # neither HOME nor an entry in the list of users
         reasons = ["there is no home directory"]
     for folder in folders:
-        if not (why := unsafe(folder)):
+        if not (reason := unsafe_reason(folder)):
             return folder, ""
-        reasons.append(why)
+        reasons.append(reason)
     return None, "; ".join(reasons)
 
 
-def unsafe(folder: Path) -> str:
-    """Why a directory, which is made if it is not there, cannot hold compiled code; nothing if it can. What is read
-    from there is run, so that only its user may write it."""
+def unsafe_reason(folder: Path) -> str:
+    """Why a directory, which is created if missing, must not hold compiled code; "" if it may. Code read from it is
+    executed, so only its user may write to it."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        facts = folder.lstat()
-        if not stat.S_ISDIR(facts.st_mode):
+        status = folder.lstat()
+        if not stat.S_ISDIR(status.st_mode):
             return f"{folder} is a link, not a directory"
-        if hasattr(os, "getuid") and facts.st_uid != os.getuid():
+        if hasattr(os, "getuid") and status.st_uid != os.getuid():
             return f"{folder} belongs to another user"
-        if hasattr(os, "getuid") and facts.st_mode & 0o022:
+        if hasattr(os, "getuid") and status.st_mode & 0o022:
             return f"{folder} can be written by others"
         with TemporaryFile(dir=folder):
             return ""
