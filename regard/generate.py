@@ -193,7 +193,7 @@ def beam_search(
     logp = np.full((B, K), -math.inf, np.float32)
     logp[:, 0] = 0.0  # at first all beams of an input are equal: use one
     beams = Beams(np.arange(B), np.empty((B * K, 0), np.int64), logp, limits.repeat_interleave(K).tolist())
-    finished: list[list[Hypothesis]] = [[] for _ in start]
+    hypotheses: list[list[Hypothesis]] = [[] for _ in start]
     ids = start.repeat_interleave(K)[:, None]  # (B·K,1)
     for cache in caches:
         cache.select(torch.from_numpy(beams.inputs.repeat(K)).to(device))
@@ -207,13 +207,13 @@ def beam_search(
         del logprobs  # the next ones can use its memory
         ends, texts = finish(candidates, beams, end)
         for i, tokens, total in texts:
-            finished[i].append(score_hypothesis(tokens, total, options))
-        done = np.array([len(finished[i]) >= K for i in beams.inputs])
+            hypotheses[i].append(score_hypothesis(tokens, total, options))
+        done = np.array([len(hypotheses[i]) >= K for i in beams.inputs])
         beams, parents, kept = prune(candidates, beams, ends, done)
         ids = torch.from_numpy(beams.tokens[:, -1:].copy()).to(device)
         groups = None if len(kept) == len(done) else torch.from_numpy(kept).to(device)
         select(caches, torch.from_numpy(parents).to(device), groups)
-    return [sorted(hypotheses, key=lambda h: -h.score)[: options.num_return] for hypotheses in finished]
+    return [sorted(group, key=lambda h: -h.score)[: options.num_return] for group in hypotheses]
 
 
 def score_hypothesis(ids: list[int], logp: float, options: GenerationOptions) -> Hypothesis:

@@ -1,12 +1,10 @@
-"""Scores: what is measured on answers. Shares are in per cent, as BLEU is; the new ones take (wanted, said).
+"""Metrics of answers, shares in per cent; most take (references, predictions), BLEU and chrF as sacreBLEU the reverse.
 
-BLEU and chrF are counted by sacreBLEU, with the signature that says how.
+    F1 = 2 precision recall / (precision + recall)      perplexity = exp(loss)
+    ROC-AUC = P(a positive example scores higher than a negative one)      RMSE² = mean (reference - prediction)²
 
-    F1 = 2 precision recall / (precision + recall)      perplexity = exp(loss)      RMSE² = mean (wanted - said)²
-    ROC-AUC = P(one that has the label scores higher than one that has it not)
-
-Spans are found as conlleval (Tjong Kim Sang & Buchholz 2000) and seqeval find them, answers are compared as in SQuAD
-(Rajpurkar et al. 2016, 2018).
+sacreBLEU computes BLEU and chrF and gives the signature of the computation (Post 2018). Spans are those of conlleval
+(Tjong Kim Sang & Buchholz 2000) and seqeval, answers are normalised as in SQuAD (Rajpurkar et al. 2016, 2018).
 """
 
 from __future__ import annotations
@@ -26,12 +24,12 @@ from sacrebleu.metrics.chrf import CHRF
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 ARTICLE = re.compile(r"\b(a|an|the)\b")
-NO_MARKS = str.maketrans("", "", string.punctuation)
+NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 class Score(NamedTuple):
     value: float
-    signature: str
+    signature: str  # of sacreBLEU: how the value was computed
 
 
 class F1(NamedTuple):
@@ -40,142 +38,153 @@ class F1(NamedTuple):
     f1: float
 
 
-def bleu(answers: Sequence[str], wanted: Sequence[str], lowercase: bool = False, tokenize: str = "13a") -> Score:
+def bleu(
+    predictions: Sequence[str], references: Sequence[str], lowercase: bool = False, tokenize: str = "13a"
+) -> Score:
+    """BLEU of a corpus with one reference for each prediction (Papineni et al. 2002)."""
     metric = BLEU(lowercase=lowercase, tokenize=tokenize, force=True)
-    return Score(metric.corpus_score(list(answers), [list(wanted)]).score, str(metric.get_signature()))
+    return Score(metric.corpus_score(list(predictions), [list(references)]).score, str(metric.get_signature()))
 
 
-def chrf(answers: Sequence[str], wanted: Sequence[str]) -> Score:
+def chrf(predictions: Sequence[str], references: Sequence[str]) -> Score:
+    """chrF, the F-score of character n-grams (Popović 2015)."""
     metric = CHRF()
-    return Score(metric.corpus_score(list(answers), [list(wanted)]).score, str(metric.get_signature()))
+    return Score(metric.corpus_score(list(predictions), [list(references)]).score, str(metric.get_signature()))
 
 
-def word_error_rate(wanted: Sequence[str], said: Sequence[str]) -> float:
-    """Words that are wrong, missing or too many, beside those that are wanted: fewest changes make one of the other."""
-    same_count(wanted, said)
-    changes = sum(changes_to(one.split(), other.split()) for one, other in zip(wanted, said, strict=True))
-    return 100 * changes / max(1, sum(len(one.split()) for one in wanted))
+def word_error_rate(references: Sequence[str], predictions: Sequence[str]) -> float:
+    """WER: word edits (substitutions, deletions, insertions) divided by the words of the references."""
+    check_same_length(references, predictions)
+    edits = sum(edit_distance(a.split(), b.split()) for a, b in zip(references, predictions, strict=True))
+    return 100 * edits / max(1, sum(len(reference.split()) for reference in references))
 
 
-def changes_to(wanted: Sequence[str], said: Sequence[str]) -> int:
-    """Levenshtein 1966: row by row, what it costs to get from so many words of one to so many of the other."""
-    row = list(range(len(said) + 1))
-    for i, word in enumerate(wanted, 1):
-        before, row = row, [i]
-        for j, other in enumerate(said, 1):
-            row.append(min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (word != other)))
+def edit_distance(reference: Sequence[str], prediction: Sequence[str]) -> int:
+    """Levenshtein distance (1966), by dynamic programming row by row."""
+    row = list(range(len(prediction) + 1))
+    for i, expected in enumerate(reference, 1):
+        previous, row = row, [i]
+        for j, word in enumerate(prediction, 1):
+            row.append(min(previous[j] + 1, row[j - 1] + 1, previous[j - 1] + (expected != word)))
     return row[-1]
 
 
-def accuracy(wanted: Sequence[Any], said: Sequence[Any]) -> float:
-    same_count(wanted, said)
-    return 100 * sum(one == other for one, other in zip(wanted, said, strict=True)) / len(wanted)
+def accuracy(references: Sequence[Any], predictions: Sequence[Any]) -> float:
+    """Percentage of predictions that equal their references."""
+    check_same_length(references, predictions)
+    return 100 * sum(a == b for a, b in zip(references, predictions, strict=True)) / len(references)
 
 
 def standard_error(percent: float, count: int) -> float:
-    """Of a share of so many examples, in percent. All or none right is no certainty: as if two more were right and two
-    wrong (Agresti & Coull 1998)."""
+    """Standard error, in per cent, of a percentage of `count` examples. Two successes and two failures are added, so
+    that 0 and 100 per cent have an error too (Agresti & Coull 1998)."""
     share = (percent / 100 * count + 2) / (count + 4)
     return 100 * math.sqrt(share * (1 - share) / (count + 4))
 
 
-def macro_f1(wanted: Sequence[Hashable], said: Sequence[Hashable]) -> float:
-    """The mean over the classes, each counting the same; a class that is neither wanted nor said is none."""
-    same_count(wanted, said)
-    right = Counter(one for one, other in zip(wanted, said, strict=True) if one == other)
-    asked, told = Counter(wanted), Counter(said)
-    return sum(f1_of(right[name], asked[name], told[name]).f1 for name in asked | told) / len(asked | told)
+def macro_f1(references: Sequence[Hashable], predictions: Sequence[Hashable]) -> float:
+    """The unweighted mean of the F1 of every class that occurs in the references or the predictions."""
+    check_same_length(references, predictions)
+    correct = Counter(a for a, b in zip(references, predictions, strict=True) if a == b)
+    true, predicted = Counter(references), Counter(predictions)
+    classes = true | predicted
+    return sum(f1_score(correct[name], true[name], predicted[name]).f1 for name in classes) / len(classes)
 
 
-def micro_f1(wanted: Sequence[Collection[Hashable]], said: Sequence[Collection[Hashable]]) -> float:
-    """Several labels a text: all labels of all texts are counted together."""
-    same_count(wanted, said)
-    right = sum(len({*one} & {*other}) for one, other in zip(wanted, said, strict=True))
-    return f1_of(right, sum(len({*one}) for one in wanted), sum(len({*one}) for one in said)).f1
+def micro_f1(references: Sequence[Collection[Hashable]], predictions: Sequence[Collection[Hashable]]) -> float:
+    """F1 of multi-label classification: the labels of all texts are counted together."""
+    check_same_length(references, predictions)
+    correct = sum(len({*a} & {*b}) for a, b in zip(references, predictions, strict=True))
+    return f1_score(correct, sum(len({*a}) for a in references), sum(len({*b}) for b in predictions)).f1
 
 
-def span_f1(wanted: Sequence[Sequence[str]], said: Sequence[Sequence[str]]) -> F1:
-    """A span is right if its first word, its last word and its type are; spans of all sentences count together."""
-    same_count(wanted, said)
-    right = asked = told = 0
-    for one, other in zip(wanted, said, strict=True):
-        same_count(one, other)
-        these, those = {*spans(one)}, {*spans(other)}
-        right, asked, told = right + len(these & those), asked + len(these), told + len(those)
-    return f1_of(right, asked, told)
+def span_f1(references: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]]) -> F1:
+    """F1 of spans: a span is correct if its first word, last word and type are. All sentences are counted together."""
+    check_same_length(references, predictions)
+    correct = true = predicted = 0
+    for reference_tags, predicted_tags in zip(references, predictions, strict=True):
+        check_same_length(reference_tags, predicted_tags)
+        a, b = {*spans(reference_tags)}, {*spans(predicted_tags)}
+        correct, true, predicted = correct + len(a & b), true + len(a), predicted + len(b)
+    return f1_score(correct, true, predicted)
 
 
 def spans(tags: Sequence[str]) -> Iterator[tuple[str, int, int]]:
-    """Type, first and last word, from tags like B-x, I-x, O, and E-x and S-x if they are used.
+    """(type, first word, last word) of each span of IOB2 or IOBES tags: B-x, I-x, O, and E-x and S-x.
 
-    A span goes on with I or E of its type; after O, or with another type, these begin one.
+    A span continues with I or E of its type; after O, or with another type, I and E begin a span.
     """
-    before, kind, first = "O", "", 0
-    for place, tag in enumerate((*tags, "O")):
-        mark, _, of = tag.partition("-")
-        goes_on = before in ("B", "I") and mark in ("I", "E") and of == kind
-        if not goes_on:
-            if before != "O":
-                yield kind, first, place - 1
-            first = place
-        before, kind = mark, of
+    previous, span_type, first = "O", "", 0
+    for position, tag in enumerate((*tags, "O")):
+        prefix, _, tag_type = tag.partition("-")
+        continues = previous in ("B", "I") and prefix in ("I", "E") and tag_type == span_type
+        if not continues:
+            if previous != "O":
+                yield span_type, first, position - 1
+            first = position
+        previous, span_type = prefix, tag_type
 
 
-def f1_of(right: int, wanted: int, said: int) -> F1:
-    """0 where there is nothing to divide by, as the tools of the field have it."""
-    share = 200 * right / (wanted + said) if wanted + said else 0.0
-    return F1(100 * right / said if said else 0.0, 100 * right / wanted if wanted else 0.0, share)
+def f1_score(correct: int, true: int, predicted: int) -> F1:
+    """From counts; 0 where the denominator is 0, as scikit-learn and conlleval have it."""
+    f1 = 200 * correct / (true + predicted) if true + predicted else 0.0
+    return F1(100 * correct / predicted if predicted else 0.0, 100 * correct / true if true else 0.0, f1)
 
 
-def exact_match(wanted: Sequence[Sequence[str]], said: Sequence[str]) -> float:
-    """Each answer is compared with all that are right for it; where none is, nothing is the right answer."""
-    return 100 * mean_of_best(wanted, said, lambda one, other: float(one == other))
+def exact_match(references: Sequence[Sequence[str]], predictions: Sequence[str]) -> float:
+    """SQuAD's exact match: each prediction is compared with all its references; without any, "" is correct."""
+    return 100 * mean_best(references, predictions, lambda a, b: float(a == b))
 
 
-def token_f1(wanted: Sequence[Sequence[str]], said: Sequence[str]) -> float:
-    """The words that an answer shares with the right one that it is nearest to."""
-    return mean_of_best(wanted, said, shared_words)
+def token_f1(references: Sequence[Sequence[str]], predictions: Sequence[str]) -> float:
+    """SQuAD's F1: the word overlap of each prediction with the most similar of its references."""
+    return mean_best(references, predictions, word_overlap)
 
 
-def mean_of_best(
-    wanted: Sequence[Sequence[str]], said: Sequence[str], alike: Callable[[list[str], list[str]], float]
+def mean_best(
+    references: Sequence[Sequence[str]],
+    predictions: Sequence[str],
+    similarity: Callable[[list[str], list[str]], float],
 ) -> float:
-    same_count(wanted, said)
-    pairs = zip(wanted, said, strict=True)
-    return sum(max(alike(bare(one), bare(answer)) for one in some or [""]) for some, answer in pairs) / len(said)
+    check_same_length(references, predictions)
+    best = [
+        max(similarity(normalize_answer(answer), normalize_answer(prediction)) for answer in answers or [""])
+        for answers, prediction in zip(references, predictions, strict=True)
+    ]
+    return sum(best) / len(predictions)
 
 
-def bare(text: str) -> list[str]:
+def normalize_answer(text: str) -> list[str]:
     """The words without case, punctuation and articles."""
-    return ARTICLE.sub(" ", text.lower().translate(NO_MARKS)).split()
+    return ARTICLE.sub(" ", text.lower().translate(NO_PUNCTUATION)).split()
 
 
-def shared_words(wanted: list[str], said: list[str]) -> float:
-    if not wanted or not said:
-        return 100.0 * (wanted == said)
-    return f1_of((Counter(wanted) & Counter(said)).total(), len(wanted), len(said)).f1
+def word_overlap(reference: list[str], prediction: list[str]) -> float:
+    if not reference or not prediction:
+        return 100.0 * (reference == prediction)
+    return f1_score((Counter(reference) & Counter(prediction)).total(), len(reference), len(prediction)).f1
 
 
-def roc_auc(has: npt.ArrayLike, score: npt.ArrayLike) -> float:
-    """How often one that has the label scores higher than one that has it not; a tie is half a win (Fawcett 2006)."""
-    label, given = np.asarray(has, bool), np.asarray(score, np.float64)
-    same_count(label, given)
-    yes, no = int(label.sum()), int((~label).sum())
-    if not yes or not no:
-        raise ValueError(f"{yes} have the label and {no} have it not: there is nobody to compare with")
-    _, place, times = np.unique(given, return_inverse=True, return_counts=True)
-    rank = times.cumsum() - (times - 1) / 2  # from 1, the mean rank of those that tie
-    return 100 * float((rank[place][label].sum() - yes * (yes + 1) / 2) / (yes * no))
+def roc_auc(labels: npt.ArrayLike, scores: npt.ArrayLike) -> float:
+    """The probability that a positive example scores higher than a negative one; a tie counts half (Fawcett 2006)."""
+    label, score = np.asarray(labels, bool), np.asarray(scores, np.float64)
+    check_same_length(label, score)
+    positives, negatives = int(label.sum()), int((~label).sum())
+    if not positives or not negatives:
+        raise ValueError(f"ROC-AUC needs positive and negative examples, not {positives} and {negatives}")
+    _, place, counts = np.unique(score, return_inverse=True, return_counts=True)
+    rank = counts.cumsum() - (counts - 1) / 2  # from 1, ties share their mean rank
+    return 100 * float((rank[place][label].sum() - positives * (positives + 1) / 2) / (positives * negatives))
 
 
-def mean_roc_auc(wanted: Floats, said: Floats) -> float | None:
-    """Over the labels, (N, labels); NaN where nobody knows. A label that all have, or none, says nothing."""
-    found = []
-    for has, score in zip(wanted.T, said.T, strict=True):
-        known = ~np.isnan(has)
-        if len({*has[known]}) == 2:
-            found.append(roc_auc(has[known], score[known]))
-    return float(np.mean(found)) if found else None
+def mean_roc_auc(references: Floats, predictions: Floats) -> float | None:
+    """The mean over the columns of (N, labels); NaN is an unknown label. Columns with one class only are left out."""
+    values = []
+    for label, score in zip(references.T, predictions.T, strict=True):
+        is_known = ~np.isnan(label)
+        if len({*label[is_known]}) == 2:
+            values.append(roc_auc(label[is_known], score[is_known]))
+    return float(np.mean(values)) if values else None
 
 
 def perplexity(loss: float) -> float:
@@ -186,60 +195,57 @@ def perplexity(loss: float) -> float:
 
 
 def bits_per_byte(total_nats: float, size: int) -> float:
-    """`total_nats` is the loss summed over a text, `size` its bytes."""
+    """`total_nats` is the loss summed over a text, `size` its length in bytes."""
     if size < 1:
-        raise ValueError(f"there must be bytes to spread the loss over, not {size}")
+        raise ValueError(f"the text must have at least 1 byte, not {size}")
     return total_nats / math.log(2) / size
 
 
 def ranks(similarity: npt.ArrayLike) -> tuple[Ints, Ints]:
-    """The place, from 1, at which a row finds its own column (row i belongs to column i), and a column its own row.
-
-    What is no less alike stands before it: a model that finds all alike gets no credit.
-    """
+    """The ranks, from 1, of the correct column in each row and of the correct row in each column; row i belongs to
+    column i. Ties rank before the correct one, so that constant similarities score worst."""
     table = np.asarray(similarity)
     if table.ndim != 2 or table.shape[0] != table.shape[1]:
-        raise ValueError(f"each row must have a column of its own: a table of {table.shape} is not square")
+        raise ValueError(f"similarity must be a square table, row i belonging to column i: {table.shape} is not square")
     own = np.diagonal(table)
-    return (~(table < own[:, None])).sum(1), (~(table < own)).sum(0)  # so turned that NaN stands before all
+    return (~(table < own[:, None])).sum(1), (~(table < own)).sum(
+        0
+    )  # negated, so that NaN ranks before the correct one
 
 
 def recall_at(ranks: npt.ArrayLike, k: int) -> float:
-    """How many are found among the first `k`."""
+    """Recall@k: percentage of ranks that are at most k."""
     places = np.asarray(ranks)
-    same_count(places, places)
+    check_same_length(places, places)
     return 100 * float((places <= k).mean())
 
 
-def rmse(wanted: Sequence[float], said: Sequence[float]) -> float:
-    one, other = numbers(wanted, said)
-    return float(np.sqrt(np.mean((one - other) ** 2)))
+def rmse(references: Sequence[float], predictions: Sequence[float]) -> float:
+    """Root-mean-square error."""
+    a, b = as_arrays(references, predictions)
+    return float(np.sqrt(np.mean((a - b) ** 2)))
 
 
-def mae(wanted: Sequence[float], said: Sequence[float]) -> float:
-    one, other = numbers(wanted, said)
-    return float(np.mean(np.abs(one - other)))
+def mae(references: Sequence[float], predictions: Sequence[float]) -> float:
+    """Mean absolute error."""
+    a, b = as_arrays(references, predictions)
+    return float(np.mean(np.abs(a - b)))
 
 
-def pearson(wanted: Sequence[float], said: Sequence[float]) -> float:
-    """From -1 to 1; 0 if either is always the same."""
-    one, other = (each - each.mean() for each in numbers(wanted, said))
-    both = np.linalg.norm(one) * np.linalg.norm(other)
-    return float(np.clip(one @ other / both, -1, 1)) if both else 0.0
+def r2(references: Sequence[float], predictions: Sequence[float]) -> float:
+    """Coefficient of determination: 1 is perfect, 0 the score of the mean of the references."""
+    a, b = as_arrays(references, predictions)
+    variation, residual = np.sum((a - a.mean()) ** 2), np.sum((a - b) ** 2)
+    return float(1 - residual / variation) if variation else float(not residual)
 
 
-def r2(wanted: Sequence[float], said: Sequence[float]) -> float:
-    """1 is perfect, 0 what the mean of the wanted values would get."""
-    one, other = numbers(wanted, said)
-    spread, left = np.sum((one - one.mean()) ** 2), np.sum((one - other) ** 2)
-    return float(1 - left / spread) if spread else float(not left)
+def as_arrays(references: Sequence[float], predictions: Sequence[float]) -> tuple[Floats, Floats]:
+    check_same_length(references, predictions)
+    return np.asarray(references, np.float64), np.asarray(predictions, np.float64)
 
 
-def numbers(wanted: Sequence[float], said: Sequence[float]) -> tuple[Floats, Floats]:
-    same_count(wanted, said)
-    return np.asarray(wanted, np.float64), np.asarray(said, np.float64)
-
-
-def same_count(wanted: Sized, said: Sized) -> None:
-    if len(wanted) != len(said) or not len(wanted):
-        raise ValueError(f"{len(wanted)} wanted and {len(said)} said: there must be as many, and at least one")
+def check_same_length(references: Sized, predictions: Sized) -> None:
+    if len(references) != len(predictions) or not len(references):
+        raise ValueError(
+            f"{len(references)} references and {len(predictions)} predictions: both must be equally many, at least one"
+        )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from difflib import get_close_matches
+from os import PathLike, fspath
 from typing import Any, NamedTuple, get_args, get_origin
 
 TYPE_NAMES = {int: "a whole number", float: "a number", bool: "True or False", str: "a text", type(None): "None"}
@@ -69,6 +70,19 @@ def check_type(name: str, value: Any, kind: Any) -> None:
         raise ValueError(f"{name.rstrip('_').replace('_', '-')} must be {expected}, not {value!r}")
     if value == "":
         raise ValueError(f"{name.rstrip('_').replace('_', '-')} must not be empty")
+
+
+def check_texts(texts: Iterable[str]) -> Iterator[str]:
+    """The texts; a path becomes its name. Raises TypeError for anything else."""
+    if isinstance(texts, str | bytes | PathLike) or not isinstance(texts, Iterable):
+        raise TypeError(f"expected a list of texts, not {texts!r:.60}")
+    return map(to_text, texts)
+
+
+def to_text(value: Any) -> str:
+    if not isinstance(value, str | PathLike) or isinstance(text := fspath(value), bytes):
+        raise TypeError(f"each text must be a str, not {type(value).__name__}: {value!r:.60}")
+    return text
 
 
 def check_fields(instance: object, **rules: tuple[bool, str]) -> None:

@@ -461,7 +461,7 @@ def test_the_public_names_are_functions_whatever_was_imported():
     assert callable(regard.page)
     assert callable(regard.reproducible)
     assert callable(regard.train)
-    with pytest.raises(AttributeError, match="it has load, look, page, reproducible, train"):
+    with pytest.raises(AttributeError, match="it has LoadedModel, load, look, page, reproducible, train"):
         regard.trian  # noqa: B018
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from regard.data.episodes import Episode, Floats
 from regard.training.loop import number_from
-from regard.validate import LARGEST
+from regard.validate import MAX_FLOAT
 
 INSTALL_HINT = 'acting in an environment needs gymnasium: pip install "regard[world]"'
 MAX_EPISODE_STEPS = 10_000  # time limit in an environment that has none
@@ -79,13 +79,13 @@ class Environment:
 
     def step(self, action: int) -> StepResult:
         observation, reward, terminated, truncated, _ = self.env.step(self.action_start + action)
-        if not abs(reward) < LARGEST:  # nor is NaN
+        if not abs(reward) < MAX_FLOAT:  # nor is NaN
             raise ValueError(f"{self.name} returned the reward {reward}, which is not a finite number")
         return StepResult(self.observe(observation), float(reward), bool(terminated), bool(truncated))
 
     def observe(self, observation: Any) -> Floats:
         self.full_observation = np.asarray(observation, np.float32)
-        if not (np.abs(self.full_observation) < LARGEST).all():
+        if not (np.abs(self.full_observation) < MAX_FLOAT).all():
             raise ValueError(
                 f"{self.name} returned the observation {self.full_observation.tolist()}, which is not finite"
             )

@@ -43,7 +43,7 @@ from regard.tasks.inputs import (
     two_texts,
 )
 from regard.tasks.task import Answer, Choices, Loss, Task, learnt, samples
-from regard.validate import LARGEST, check_fields
+from regard.validate import MAX_FLOAT, check_fields
 
 SMALL = Lowercase()  # that of sentence-transformers
 TOGETHER = 50  # pairs among which the loss of a check is measured
@@ -89,7 +89,7 @@ class Embed(Task):
     def __post_init__(self) -> None:
         check_fields(
             self,
-            temperature=(0 < self.temperature < LARGEST, f"above 0, and below {LARGEST:g}"),
+            temperature=(0 < self.temperature < MAX_FLOAT, f"above 0, and below {MAX_FLOAT:g}"),
             projection=(self.projection is None or self.projection >= 1, "at least 1"),
             limit=(self.limit is None or self.limit >= 1, "at least 1"),
         )
