@@ -62,16 +62,16 @@ def test_an_ablated_head_contributes_nothing() -> None:
 
 
 def test_patched_weights_apply_to_another_text() -> None:
-    body, other_ids = gpt(), ids(seed=1)
+    body = gpt()
     with look(body) as activations:
         body(ids())
     frozen = {name: weights for name, weights in activations.items() if name.endswith(".weights")}
     change = {name: lambda _, weights=weights: weights for name, weights in frozen.items()}
-    with look(body, change=change) as again:
-        body(other_ids)
+    with look(body, change=change) as patched:
+        body(ids(seed=1))
     for name, weights in frozen.items():
-        assert torch.equal(again[name], weights)
-    assert_close(again[f"{WEIGHTS.removesuffix('.weights')}.values"].shape, (B, H, T, D // H))
+        assert torch.equal(patched[name], weights)
+    assert_close(patched[f"{WEIGHTS.removesuffix('.weights')}.values"].shape, (B, H, T, D // H))
 
 
 @pytest.mark.parametrize("name", ["queries", "keys", "values"])
