@@ -23,7 +23,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 class Beams(NamedTuple):
-    """The unfinished hypotheses of beam search: K for each input that is not done."""
+    """The unfinished hypotheses of beam search: K for each input whose search continues."""
 
     inputs: Ints  # (B,) numbers of the inputs
     tokens: Ints  # (B·K,t)
@@ -64,14 +64,14 @@ def finish(candidates: Candidates, beams: Beams, end: int) -> tuple[Bools, list[
     return ends, finished
 
 
-def prune(candidates: Candidates, beams: Beams, ends: Bools, done: Bools) -> tuple[Beams, Ints, Ints]:
-    """Keep the K best candidates that continue, for inputs that are not `done` (B,) and have any. Returns the new
+def prune(candidates: Candidates, beams: Beams, ends: Bools, is_done: Bools) -> tuple[Beams, Ints, Ints]:
+    """Keep the K best candidates that continue, for inputs that are not `is_done` (B,) and have some. Returns the new
     beams, (B'·K) the old beam that each continues, and (B') the places of their inputs among the old ones."""
-    every, K = np.arange(len(done))[:, None], beams.logp.shape[1]
+    every, K = np.arange(len(is_done))[:, None], beams.logp.shape[1]
     best = ends.argsort(1, kind="stable")[:, :K]  # (B,K)
     logp = np.where(ends[every, best], np.float32(-math.inf), candidates.logp[every, best])
-    kept = (~done & np.isfinite(logp).any(1)).nonzero()[0]
-    parents = (every * K + candidates.beams[every, best])[kept].ravel()
-    tokens = np.concatenate((beams.tokens[parents], candidates.tokens[every, best][kept].reshape(-1, 1)), 1)
+    survivors = (~is_done & np.isfinite(logp).any(1)).nonzero()[0]
+    parents = (every * K + candidates.beams[every, best])[survivors].ravel()
+    tokens = np.concatenate((beams.tokens[parents], candidates.tokens[every, best][survivors].reshape(-1, 1)), 1)
     limits = [beams.limits[parent] for parent in parents]
-    return Beams(beams.inputs[kept], tokens, logp[kept], limits), parents, kept
+    return Beams(beams.inputs[survivors], tokens, logp[survivors], limits), parents, survivors

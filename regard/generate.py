@@ -208,10 +208,10 @@ def beam_search(
         ends, texts = finish(candidates, beams, end)
         for i, tokens, total in texts:
             hypotheses[i].append(score_hypothesis(tokens, total, options))
-        done = np.array([len(hypotheses[i]) >= K for i in beams.inputs])
-        beams, parents, kept = prune(candidates, beams, ends, done)
+        is_done = np.array([len(hypotheses[i]) >= K for i in beams.inputs])
+        beams, parents, survivors = prune(candidates, beams, ends, is_done)
         ids = torch.from_numpy(beams.tokens[:, -1:].copy()).to(device)
-        groups = None if len(kept) == len(done) else torch.from_numpy(kept).to(device)
+        groups = None if len(survivors) == len(is_done) else torch.from_numpy(survivors).to(device)
         select(caches, torch.from_numpy(parents).to(device), groups)
     return [sorted(group, key=lambda h: -h.score)[: options.num_return] for group in hypotheses]
 

@@ -174,10 +174,10 @@ class LoadedModel:
     def make_options(self, **options: Any) -> Any:
         """The generation options of the task: `options`, then the defaults of the folder, then those of the task."""
         kind: Any = self.task.ways
-        known = options_of(kind)
+        known_options = options_of(kind)
         for name, value in options.items():
-            check_choice("generation option", name, known)
-            must_suit(name, value, known[name].kind)
+            check_choice("generation option", name, known_options)
+            must_suit(name, value, known_options[name].kind)
         return kind(**{**self.task.way_defaults(getattr(self.task, "generation", None)), **options})
 
     def predict(self, inputs: Iterable[str], options: Any, first: int = 0) -> Iterator[list[Answer]]:

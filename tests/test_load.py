@@ -169,16 +169,16 @@ def test_a_model_moves_to_a_device(small_run):
 
 
 def test_everything_public_is_documented():
-    shown = pydoc.render_doc(regard, renderer=pydoc.plaintext)
+    page = pydoc.render_doc(regard, renderer=pydoc.plaintext)
     for name in ("load", "look", "page", "reproducible", "train"):
         function = getattr(regard, name)
         assert inspect.getdoc(function), name
         assert all(p.annotation is not p.empty for p in inspect.signature(function).parameters.values()), name
-        assert f"{name}(" in shown
+        assert f"{name}(" in page
     for name, method in vars(regard.LoadedModel).items():
         if not name.startswith("_"):
             assert inspect.getdoc(method), name
-            assert name in shown
+            assert name in page
     assert loaded_names(regard.LoadedModel) >= {"generate", "stream", "embed", "save_pretrained", "to", "tokenizer"}
 
 
