@@ -33,7 +33,7 @@ def writer(tmp_path_factory):
     file = tmp_path_factory.mktemp("data") / "story.txt"
     file.write_text("tea and water please, milk and bread. " * 40, encoding="utf-8")
     options = {"dim": 16, "heads": 2, "layers": 1, "context": 32, "batch_tokens": 64}
-    for _ in regard.train("write", model="gpt", data=file, out=folder, steps=30, checks=1, rate=0.02, **options):
+    for _ in regard.train("write", model="gpt", data=file, out=folder, steps=30, checks=1, **options):
         pass
     return load(folder, "cpu")
 

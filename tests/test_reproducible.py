@@ -1,4 +1,4 @@
-"""Batch invariance: an answer has the same bits alone and in a batch. benchmarks/needle.py tests 10,000 batches."""
+"""Batch invariance: an answer has the same bits alone and in a batch, here in a few; benchmarks/needle.py has more."""
 
 import json
 import math
