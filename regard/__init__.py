@@ -1,4 +1,4 @@
-"""regard: train, load, serve and inspect models of the whole Transformer family.
+"""regard: train, load, run and inspect models of the whole Transformer family.
 
     model = regard.load("runs/demo")                        a LoadedModel: a folder, or a name on the hub
     model("Tea and water please")                           'Tee und Wasser bitte'
