@@ -30,8 +30,8 @@ MAX_ROWS = 1024  # of one run through all blocks; with fewer, threads synchronis
 
 
 class WorkerPool:
-    """Daemon threads that help to run a program. Results do not depend on which thread takes a work item, and nobody
-    waits for a thread that starts late."""
+    """Daemon threads that help to run a program. Results do not depend on which thread takes a work item, and no
+    thread waits for one that starts late."""
 
     def __init__(self) -> None:
         self.queues: list[SimpleQueue[tuple[Any, ...] | None]] = []
@@ -131,7 +131,7 @@ class ProgramRunner:
     def launch(self, args: KernelArgs, out: Tensor | None) -> None:
         if out is not None:
             self.frames["out"] = out.data_ptr()
-        self.args_view[:] = args.fields
+        self.args_view[:] = args.fields.view(np.int64)
         self.counters[:] = 0  # but not HELPERS: a late thread may still be checking RUNNING
         helpers = self.size[2] - 1
         if helpers:
@@ -139,7 +139,7 @@ class ProgramRunner:
         interpreter.run_program(*self.job)
 
     def resize(self, rows: int, workspace: int) -> None:
-        """Grow the buffers for so many rows and workspace floats, on all threads."""
+        """Grow the buffers to `rows` rows and `workspace` floats per thread."""
         size = (rows, workspace, threads := torch.get_num_threads())
         if size == self.size:
             return

@@ -40,7 +40,7 @@ def align(translator: Any, text: str, target: str | None = None) -> Alignment:
     layer = int(np.argmin([-(w * np.log(w + 1e-12)).sum(-1).mean() for w in layers]))
     marker, sides = space_marker(task.tokenizer), (batch.source, batch.wanted)
     sources, targets = (group_words(task.tokenizer.pieces(ids[0].tolist()), marker) for ids in sides)
-    # Row t of the decoder predicts token t of `wanted`: no shift between the two.
+    # Row t of the decoder predicts token t of the targets: no shift between the two.
     weights = np.array([layers[layer][rows].mean(0) for _, rows in targets])
     weights = np.array([[row[columns].sum() for _, columns in sources] for row in weights])
     return Alignment([w for w, _ in sources], [w for w, _ in targets], weights, layer)

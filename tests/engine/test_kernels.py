@@ -19,7 +19,7 @@ from regard.engine.compiler import ACTIVATION_CODES
 from regard.engine.kernels import attention_tiles, llvm
 from regard.engine.kernels.elementwise import activate
 from regard.engine.kernels.gemm_int8 import VNNI, group_tile, int8_tile, make_quantize_group, unpack_group
-from regard.engine.kernels.llvm import LANES, floats
+from regard.engine.kernels.llvm import LANES, floats, llvm_intrinsic
 from regard.engine.quantize import BLOCK, GROUP, pack_int8
 from regard.parts.feedforward import ACTIVATIONS
 from regard.places import kernels_directory
@@ -45,7 +45,8 @@ def test_activations_equal_pytorch(name):
 def test_int8_tiles_equal_the_integer_product(rows, variant):
     """With the largest int8 values, so that an overflow would show."""
     vnni, unpacked = variant == "with VNNI", variant == "unpacked"
-    tile, run_group_tile, quantize = int8_tile(rows, vnni), group_tile(rows), make_quantize_group(vnni)
+    tile, run_group_tile = (llvm_intrinsic(variant) for variant in (int8_tile(rows, vnni), group_tile(rows)))
+    quantize = make_quantize_group(vnni)
     K, N = 3 * GROUP, BLOCK
     groups, size = K // GROUP, 1 if vnni else 2
 
@@ -86,8 +87,8 @@ def test_int8_tiles_equal_the_integer_product(rows, variant):
 @pytest.mark.parametrize("fp16", [False, True])
 def test_attention_tiles_read_only_their_slots(fp16):
     scores, weighted_sum = (
-        attention_tiles.scores_tile(32 // LANES, fp16),
-        attention_tiles.weighted_sum_tile(32 // LANES, fp16),
+        llvm_intrinsic(tile(32 // LANES, fp16))
+        for tile in (attention_tiles.scores_tile, attention_tiles.weighted_sum_tile)
     )
 
     @njit
