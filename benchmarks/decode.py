@@ -13,7 +13,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 import torch
-from beside import Tables, options, runners_of
+from peer_tables import Tables, options, runners_of
 from shapes import folder_of
 
 from regard.bench.backend import Backend

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from kill import alone, command, warm, written
+from kill import command, run_in_child, warm_up, write_data
 
 from regard.cli import main
 from regard.data.batches import ByLength, Position, forever
@@ -34,12 +34,12 @@ from regard.training.settings import start
 from regard.training.train import Job, carry_out, planned, prepare
 
 
-def finished(folder: Path) -> Path:
+def finished_run(folder: Path) -> Path:
     """A small run with two saves."""
     run = folder / "run"
     shutil.rmtree(run, ignore_errors=True)
-    words = [*command("translate", written("translate", folder / "data"), run), "--steps", "20", "--checks", "4"]
-    assert alone(lambda: main(words)) == 0
+    words = [*command("translate", write_data("translate", folder / "data"), run), "--steps", "20", "--checks", "4"]
+    assert run_in_child(lambda: main(words)) == 0
     return run
 
 
@@ -65,7 +65,7 @@ def full_disk(run: Path, points: int) -> int:
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
             return main(["train", "translate", "--resume", "--out", str(folder)])
 
-        code = alone(work)
+        code = run_in_child(work)
         after = {save.name: content(save) for save in saves(copy)}
         kept = all(after.get(name) == files for name, files in before.items())
         halves = [file for file in copy.glob(".*step-*") if any(file.iterdir())]
@@ -75,13 +75,13 @@ def full_disk(run: Path, points: int) -> int:
 
 def begun(folder: Path, steps: int) -> Job:
     shutil.rmtree(folder, ignore_errors=True)
-    words = command("translate", written("translate", folder.parent / "data"), folder)[2:]
+    words = command("translate", write_data("translate", folder.parent / "data"), folder)[2:]
     options = dict(zip((word[2:].replace("-", "_") for word in words[::2]), words[1::2], strict=True))
     numbers = {name: json.loads(value) if value[0].isdigit() else value for name, value in options.items()}
     return planned(prepare(start("translate", **numbers | {"steps": steps, "checks": steps})))
 
 
-def no_number(folder: Path, points: int) -> int:
+def nan_losses(folder: Path, points: int) -> int:
     """How many poisoned steps stop at exactly that step, with the state of the step before in memory and on disk."""
     good = 0
     for point in range(points):
@@ -114,7 +114,7 @@ def no_number(folder: Path, points: int) -> int:
     return good
 
 
-def damaged(run: Path, count: int, luck: random.Random) -> tuple[int, int]:
+def corrupted_saves(run: Path, count: int, luck: random.Random) -> tuple[int, int]:
     """How many kinds of damage are found, and how many times the save before is taken instead."""
     newest, before, *_ = saves(run)
     found = used = 0
@@ -150,7 +150,7 @@ class Rows(ByLength):
         self.lengths, self.units = lengths, len(lengths)
 
 
-def restarts(schedules: int, luck: random.Random) -> int:
+def random_restarts(schedules: int, luck: random.Random) -> int:
     """How many schedules of restarts give every epoch's examples once each, in the order of the run without any."""
     good = 0
     for seed in range(schedules):
@@ -179,8 +179,8 @@ def cli() -> int:
     parser.add_argument("--out", type=Path, default=Path("runs/faults"))
     given = parser.parse_args()
     torch.set_num_threads(1)
-    warm(given.out)
-    run, luck = finished(given.out), random.Random(1)
+    warm_up(given.out)
+    run, luck = finished_run(given.out), random.Random(1)
     points, damages, schedules, bad = given.points, given.damages, given.schedules, 0
     for fault, often, tries, promise, kept in (
         (
@@ -191,16 +191,16 @@ def cli() -> int:
         (
             "the loss of one batch is NaN", f"at each of {points} steps", points,
             "stopped at that step, weights and saves those of the step before, batch named",
-            lambda: no_number(given.out / "poisoned", points),
+            lambda: nan_losses(given.out / "poisoned", points),
         ),
         (
             "a bit, a block, an end or a file of the newest save is changed", f"{damages:,} times", damages,
-            "found, and the save before it used", lambda: min(damaged(run, damages, luck)),
+            "found, and the save before it used", lambda: min(corrupted_saves(run, damages, luck)),
         ),
         (
             "stopped and started at random batches", f"{schedules} schedules", schedules,
             "every example once an epoch, in the order of the run that nobody stopped",
-            lambda: restarts(schedules, luck),
+            lambda: random_restarts(schedules, luck),
         ),
     ):  # fmt: skip
         good = kept()

@@ -39,8 +39,8 @@ from regard.training import train as training
 PHASES = ("start", "step", "end of an epoch", "validation", "save", "finish")
 CHANCE = "any moment"
 AIMS = {"save": 0.2, "validation": 0.1, "end of an epoch": 0.1}  # shares of the blows that wait for these
-REACH = 0.004  # seconds after it has begun in which a phase is hit, if it is aimed at
-BEGUN = 0.9  # share of the other blows that wait for the first step
+AIM_WINDOW = 0.004  # seconds after it has begun in which a phase is hit, if it is aimed at
+STARTED_SHARE = 0.9  # share of the other blows that wait for the first step
 COMMON = {
     "steps": 120, "checks": 24, "accumulate": 2, "dropout": 0.2, "average": 0.9, "threads": 1, "batch-tokens": 200,
     "check-examples": 20, "dim": 16, "heads": 2, "hidden": 32, "device": "cpu", "pieces": "characters",
@@ -67,7 +67,7 @@ def command(task: str, data: Path, out: Path) -> list[str]:
     return ["train", task, *(str(word) for name, value in options.items() for word in (f"--{name}", value))]
 
 
-def written(task: str, folder: Path, count: int = 120) -> Path:
+def write_data(task: str, folder: Path, count: int = 120) -> Path:
     """Data that is read in no time: a few lines made up by chance."""
     folder.mkdir(parents=True, exist_ok=True)
     luck, words = (
@@ -87,9 +87,9 @@ def written(task: str, folder: Path, count: int = 120) -> Path:
     return file
 
 
-def warm(folder: Path) -> None:
+def warm_up(folder: Path) -> None:
     """Import all that a run imports, so that children are born with it and spend their lives on what counts."""
-    words = [*command("write", written("write", folder), folder / "warm"), "--steps", "1", "--checks", "1"]
+    words = [*command("write", write_data("write", folder), folder / "warm"), "--steps", "1", "--checks", "1"]
     with redirect_stdout(io.StringIO()):
         assert main([*words, "--overwrite"] if (folder / "warm").exists() else words) == 0
 
@@ -128,7 +128,7 @@ def watched(phase: mmap.mmap) -> None:
     during(phase, "save", runs, "save_folder")
 
 
-def forked(work: Callable[[], int], said: Path = Path(os.devnull)) -> int:
+def fork_child(work: Callable[[], int], said: Path = Path(os.devnull)) -> int:
     """The id of a child that does `work`, speaks to a file, and ends with its exit code."""
     child = os.fork()
     if child == 0:
@@ -144,9 +144,9 @@ def forked(work: Callable[[], int], said: Path = Path(os.devnull)) -> int:
     return child
 
 
-def alone(work: Callable[[], int]) -> int:
+def run_in_child(work: Callable[[], int]) -> int:
     """The exit code of work that is done in a process of its own."""
-    return os.waitstatus_to_exitcode(os.waitpid(forked(work), 0)[1])
+    return os.waitstatus_to_exitcode(os.waitpid(fork_child(work), 0)[1])
 
 
 def gone(child: int) -> bool:
@@ -174,20 +174,20 @@ def life(
 ) -> tuple[int | None, int]:
     """The exit code of a child that does `work`, None if it was killed at the moment; and its last phase."""
     phase = mmap.mmap(-1, 1)
-    child = forked(lambda: watch(phase) or work())
-    killed = moment is not None and reached(child, phase, moment)
-    if killed:
+    child = fork_child(lambda: watch(phase) or work())
+    kill_repeatedly = moment is not None and reached(child, phase, moment)
+    if kill_repeatedly:
         os.kill(child, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    return None if killed else code, phase[0]
+    return None if kill_repeatedly else code, phase[0]
 
 
-def drawn(luck: random.Random, longest: float, aims: dict[str, float] = AIMS, reach: float = REACH) -> Moment:
+def drawn(luck: random.Random, longest: float, aims: dict[str, float] = AIMS, reach: float = AIM_WINDOW) -> Moment:
     """A moment for the next blow."""
     aim = luck.choices([CHANCE, *aims], [1 - sum(aims.values()), *aims.values()])[0]
     if aim != CHANCE:
         return Moment(luck.uniform(0, reach), aim, luck.randint(1, 3), aim)
-    return Moment(luck.uniform(0, longest), "step" if luck.random() < BEGUN else "")
+    return Moment(luck.uniform(0, longest), "step" if luck.random() < STARTED_SHARE else "")
 
 
 def result(folder: Path) -> dict[str, Any]:
@@ -201,13 +201,13 @@ def result(folder: Path) -> dict[str, Any]:
 
 def undisturbed(task: str, folder: Path) -> tuple[Path, dict[str, Any]]:
     """Data, and what a run on it leaves that nobody stops."""
-    data, whole = written(task, folder / "data"), folder / "whole"
+    data, whole = write_data(task, folder / "data"), folder / "whole"
     shutil.rmtree(whole, ignore_errors=True)
-    assert alone(lambda: main(command(task, data, whole))) == 0
+    assert run_in_child(lambda: main(command(task, data, whole))) == 0
     return data, result(whole)
 
 
-def killed(
+def kill_repeatedly(
     task: str, kills: int, folder: Path, luck: random.Random, longest: float
 ) -> tuple[int, int, Counter[tuple[str, str]]]:
     """Runs that ended, those of them that differ, and the blows: at what they were aimed, and where they fell."""
@@ -245,10 +245,10 @@ def cli() -> int:
     given = parser.parse_args()
     luck, ended, bad, blows = random.Random(given.seed), 0, 0, Counter[tuple[str, str]]()
     torch.set_num_threads(1)
-    warm(given.out)
+    warm_up(given.out)
     for i, task in enumerate(given.tasks):
         kills = (given.kills + i) // len(given.tasks)
-        ends, differ, fallen = killed(task, kills, given.out / task, luck, given.longest)
+        ends, differ, fallen = kill_repeatedly(task, kills, given.out / task, luck, given.longest)
         print(
             f"{task:<11}{fallen.total():>5} kills, {ends} runs ended, {ends - differ} of them bit for bit", flush=True
         )

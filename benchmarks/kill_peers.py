@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from kill import PHASES, Moment, alone, command, drawn, forked, life, reached, watched, written
+from kill import PHASES, Moment, command, drawn, fork_child, life, reached, run_in_child, watched, write_data
 from peers import EVERY, SEED, plain, step_done, trainer, watched_plain, watched_trainer
 
 from regard.cli import main
@@ -50,7 +50,7 @@ def ours(folder: Path, steps: int) -> None:
             yield step
 
     training.learn = counted
-    words = [*command("write", written("write", folder), folder / "run"), "--steps", str(steps)]
+    words = [*command("write", write_data("write", folder), folder / "run"), "--steps", str(steps)]
     code = main([*words, "--checks", str(max(1, steps // EVERY))])
     training.learn = learn
     if code:
@@ -87,7 +87,7 @@ class Peer:
     def seconds(self, folder: Path) -> float:
         """How long its second save takes."""
         phase = mmap.mmap(-1, 1)
-        child = forked(lambda: self.watch(phase) or self.work(folder)())
+        child = fork_child(lambda: self.watch(phase) or self.work(folder)())
         assert reached(child, phase, Moment(0, "save", 2))
         began = time.monotonic()
         while PHASES[phase[0]] == "save":
@@ -117,10 +117,10 @@ class Fate:
     again: int = 0  # steps that were done more than once
 
 
-def killed(peer: Peer, kills: int, folder: Path, luck: random.Random) -> Fate:
+def kill_repeatedly(peer: Peer, kills: int, folder: Path, luck: random.Random) -> Fate:
     shutil.rmtree(folder, ignore_errors=True)
     began = time.monotonic()
-    assert alone(peer.work(folder / "whole")) == 0, (folder / "whole/trouble").read_text()
+    assert run_in_child(peer.work(folder / "whole")) == 0, (folder / "whole/trouble").read_text()
     longest = (time.monotonic() - began) / LIVES
     wanted, run, fate = (folder / "whole" / peer.final).read_bytes(), folder / "killed", Fate()
     reach = peer.seconds(folder / "timed")
@@ -147,7 +147,7 @@ def full_disk(peer: Peer, points: int, folder: Path) -> tuple[int, int]:
     how often the same call goes on by itself when there is room again."""
     shutil.rmtree(folder, ignore_errors=True)
     half, copy = folder / "half", folder / "full"
-    assert alone(peer.work(half, STEPS // 2)) == 0
+    assert run_in_child(peer.work(half, STEPS // 2)) == 0
     saved = [file for file in half.rglob("*") if file.is_file() and file.name not in ("steps", "final")]
     before = {file.relative_to(half): file.read_bytes() for file in saved}
     largest, kept, went_on = max(map(len, before.values())), 0, 0
@@ -160,9 +160,9 @@ def full_disk(peer: Peer, points: int, folder: Path) -> tuple[int, int]:
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
             return peer.work(copy, STEPS // 2 + EVERY)()
 
-        alone(work)
+        run_in_child(work)
         kept += all((copy / name).is_file() and (copy / name).read_bytes() == old for name, old in before.items())
-        went_on += alone(peer.work(copy, STEPS // 2 + EVERY)) == 0
+        went_on += run_in_child(peer.work(copy, STEPS // 2 + EVERY)) == 0
     return kept, went_on
 
 
@@ -181,7 +181,7 @@ def cli() -> int:
     for i, peer in enumerate(PEERS):
         with redirect_stdout(io.StringIO()):
             peer.work(given.out / f"warm{i}", 1)()  # so that children are born with all that it imports
-        fate = killed(peer, given.kills, given.out / f"peer{i}", random.Random(SEED))
+        fate = kill_repeatedly(peer, given.kills, given.out / f"peer{i}", random.Random(SEED))
         lost = f"{fate.failed} restarts failed; {fate.ended} runs ended, {fate.ended - fate.differ} of them bit for bit"
         print(f"| {peer.name} | {fate.kills} kills, {fate.in_save} in a save | {lost}; {fate.again} steps done again |")
     for i, peer in enumerate(PEERS[1:], 1):

@@ -16,9 +16,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from beside import Tables, options, runners_of
 from corpus import some_pairs
 from decode import refuse_others
+from peer_tables import Tables, options, runners_of
 from shapes import folder_of
 
 from regard.bench.backend import Backend

@@ -18,9 +18,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from beside import Tables, options, runners_of
 from corpus import SHARED, some_pairs
 from finetune import minilm
+from peer_tables import Tables, options, runners_of
 
 from regard.bench.backend import Backend
 from regard.bench.regard_backend import SPEEDS, load_on_cpu

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from kill import PHASES, REACH, Moment, command, drawn, forked, reached, result, undisturbed, warm, watched
+from kill import AIM_WINDOW, PHASES, Moment, command, drawn, fork_child, reached, result, undisturbed, warm_up, watched
 
 from regard.cli import main
 from regard.training.save import damage, saves
@@ -34,7 +34,7 @@ from regard.training.save import damage, saves
 LONGEST = 0.5  # seconds from the first step to the first signal
 AT_ONCE = 0.4  # share of the second signals that do not wait for a save
 UNBORN = 255  # the phase of a process that no signal should reach
-LEFT = {signal.SIGINT: 130, signal.SIGTERM: 143}
+EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
 @dataclass
@@ -72,7 +72,7 @@ def live(work: Callable[[], int], sign: signal.Signals, moments: list[Moment], s
         except KeyboardInterrupt:  # before or after the command, when Python ends like this too
             return 130
 
-    child, life, began = forked(begin, said), Life(0), time.monotonic()
+    child, life, began = fork_child(begin, said), Life(0), time.monotonic()
     while phase[0] == UNBORN:
         time.sleep(0.0001)
     for moment in moments:
@@ -107,7 +107,7 @@ def trouble(life: Life, sign: signal.Signals, run: Path, before: int) -> str:
         return f"the newest save was step {before}, and is {step}"
     if life.code == 0 and (run / "README.md").exists():
         return ""  # all was done
-    if life.code != LEFT[sign]:
+    if life.code != EXIT_CODES[sign]:
         return f"it left with {life.code}: {life.said.strip().splitlines()[-1:]}"
     if len(life.sent) == 1 and first not in ("start", "finish"):
         if not life.said.splitlines()[-1].strip().startswith("regard train "):
@@ -119,12 +119,12 @@ def trouble(life: Life, sign: signal.Signals, run: Path, before: int) -> str:
 
 def drawn_twice(luck: random.Random) -> list[Moment]:
     """One or two moments for signals."""
-    soon = luck.uniform(0, REACH)
+    soon = luck.uniform(0, AIM_WINDOW)
     again = Moment(soon) if luck.random() < AT_ONCE else Moment(soon, "save")
     return [drawn(luck, LONGEST), again][: luck.randint(1, 2)]
 
 
-def stopped(task: str, count: int, folder: Path, luck: random.Random) -> tuple[dict[int, Tally], int, int]:
+def signal_repeatedly(task: str, count: int, folder: Path, luck: random.Random) -> tuple[dict[int, Tally], int, int]:
     """What came of one signal and of two; runs that ended, and those of them that differ."""
     data, wanted = undisturbed(task, folder)
     run, said, tallies = folder / "run", folder / "said.txt", {1: Tally(), 2: Tally()}
@@ -133,14 +133,14 @@ def stopped(task: str, count: int, folder: Path, luck: random.Random) -> tuple[d
         shutil.rmtree(run, ignore_errors=True)
         words, going = command(task, data, run), True
         while going:
-            sign, before = luck.choice([*LEFT]), newest(run)
+            sign, before = luck.choice([*EXIT_CODES]), newest(run)
             life = live(lambda words=words: main(words), sign, drawn_twice(luck) if sent < count else [], said)
             if life.sent:
                 sent, tally = sent + 1, tallies[len(life.sent)]
                 tally.fallen[life.sent[-1]] += 1
                 tally.slowest = max(tally.slowest, life.seconds)
                 if wrong := trouble(life, sign, run, before):
-                    tally.wrong.append(f"{sign.name} in {' and '.join(life.sent)}: {wrong}")
+                    tally.failures.append(f"{sign.name} in {' and '.join(life.sent)}: {wrong}")
             elif life.code != 0:
                 raise SystemExit(f"{shlex.join(words)} ended with {life.code}: {life.said[-500:]}")
             going = life.code != 0
@@ -158,24 +158,24 @@ def cli() -> int:
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    warm(given.out)
-    tallies, ended, differ = stopped(given.task, given.signals, given.out, random.Random(given.seed))
+    warm_up(given.out)
+    tallies, ended, differ = signal_repeatedly(given.task, given.signals, given.out, random.Random(given.seed))
     for times, what, does in (
         (1, "Ctrl-C or SIGTERM", "finished the step, saved it, said how to go on, left with 130 or 143"),
         (2, "the same twice", "left at once, the last save whole"),
     ):
         tally = tallies[times]
         count = tally.fallen.total()
-        good = f"{count - len(tally.wrong)} of {count}"
+        good = f"{count - len(tally.failures)} of {count}"
         where = ", ".join(f"{phase} {tally.fallen[phase]}" for phase in PHASES if tally.fallen[phase])
         print(f"the slowest was gone {tally.slowest:.1f} s after its last signal")
-        for wrong in tally.wrong:
+        for wrong in tally.failures:
             print(wrong)
         print(f"| {what}; the last one came in: {where} | {count} times | {does}: {good} |")
     same = f"{ended} runs ended, {ended - differ} of them bit for bit"
     stops = sum(tally.fallen.total() for tally in tallies.values())
     print(f"| after each of these the command that was printed, or the same one | {stops} times | {same} |")
-    return 1 if differ or any(tally.wrong for tally in tallies.values()) else 0
+    return 1 if differ or any(tally.failures for tally in tallies.values()) else 0
 
 
 if __name__ == "__main__":

@@ -58,12 +58,12 @@ def alike(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def requests(loaded: Loaded, texts: Sequence[str], how: dict[str, Any]) -> list[Callable[[], Any]]:
+def build_requests(loaded: Loaded, texts: Sequence[str], how: dict[str, Any]) -> list[Callable[[], Any]]:
     """Each text alone, and all in one batch."""
     return [partial(lambda some: [*loaded.answers(some, **how)], some) for some in (*([text] for text in texts), texts)]
 
 
-def different(asks: Sequence[Callable[[], Any]], calls: int, threads: int) -> list[str]:
+def find_differences(asks: Sequence[Callable[[], Any]], calls: int, threads: int) -> list[str]:
     """What was wrong with some of so many calls, made by so many threads, each of which begins with another request."""
     right = [ask() for ask in asks]
     wrong: list[str] = []
@@ -112,7 +112,9 @@ def cli() -> int:
         for speed, name in SPEEDS.items():
             wrong = 0
             for title, folder, texts, how in runs:
-                found = different(requests(load(folder, "cpu", speed=speed), texts, how), each, given.threads)
+                found = find_differences(
+                    build_requests(load(folder, "cpu", speed=speed), texts, how), each, given.threads
+                )
                 for line in found[:3]:
                     print(f"{title}, {name}: {line}", flush=True)
                 wrong += len(found)

@@ -1,4 +1,4 @@
-"""A sample of the system calls of a save, broken under strace: benchmarks/calls.py breaks every one."""
+"""A sample of the system calls of a save, broken under strace: benchmarks/syscall_faults.py breaks every one."""
 
 import os
 import shutil
@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
-import calls  # noqa: E402
+import syscall_faults  # noqa: E402
 
 from regard.training.save import keep_newest, save_folder  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not shutil.which("strace"), reason="there is no strace here")
 
 
-@pytest.mark.parametrize("work", [calls.another, calls.again])
+@pytest.mark.parametrize("work", [syscall_faults.save_next, syscall_faults.save_same_name])
 def test_whatever_call_is_broken_the_old_state_or_the_new_is_left(work, tmp_path):
-    kinds, states, wrong = calls.broken(work, tmp_path / "run", every=29)
+    kinds, states, wrong = syscall_faults.inject_faults(work, tmp_path / "run", every=29)
     assert wrong == []
     assert {*kinds} == {"kill", "EIO", "ENOSPC", "short"}
     assert states["old"] > 0
@@ -26,14 +26,14 @@ def test_whatever_call_is_broken_the_old_state_or_the_new_is_left(work, tmp_path
 def in_place(folder):
     """No hidden folder."""
     (folder / "step-11").mkdir()
-    for file, write in calls.files(calls.NEW).items():
+    for file, write in syscall_faults.save_files(syscall_faults.NEW).items():
         write(folder / "step-11" / file)
 
 
 def room_first(folder):
     """The old ones go before the new one is there."""
     keep_newest(folder, 0)
-    calls.another(folder)
+    syscall_faults.save_next(folder)
 
 
 def careless(folder):
@@ -41,7 +41,7 @@ def careless(folder):
 
     def write_once(file):
         handle = os.open(file, os.O_CREAT | os.O_WRONLY)
-        os.write(handle, calls.NEW if file.name == "b.bin" else calls.NEW[::-1])
+        os.write(handle, syscall_faults.NEW if file.name == "b.bin" else syscall_faults.NEW[::-1])
         os.close(handle)
 
     save_folder(folder, "step-11", dict.fromkeys(("a.bin", "b.bin"), write_once))
@@ -49,5 +49,5 @@ def careless(folder):
 
 @pytest.mark.parametrize("work", [in_place, room_first, careless])
 def test_a_save_that_is_made_otherwise_is_noticed(work, tmp_path):
-    _, _, wrong = calls.broken(work, tmp_path / "run", every=13)
+    _, _, wrong = syscall_faults.inject_faults(work, tmp_path / "run", every=13)
     assert wrong

@@ -483,8 +483,8 @@ def test_eight_threads_are_answered_as_one(task: str, model: str, speed: str | N
     """A small version of benchmarks/threads.py, which `make prove` runs."""
     job, at = finished(task, model)
     loaded = load(job.run.folder, "cpu", speed=speed)
-    asks = threads.requests(loaded, raw(task, model, at), how_of(job))
-    assert threads.different(asks, calls=16, threads=8) == []
+    asks = threads.build_requests(loaded, raw(task, model, at), how_of(job))
+    assert threads.find_differences(asks, calls=16, threads=8) == []
 
 
 def test_the_threads_ask_of_every_task() -> None:
@@ -502,7 +502,7 @@ def test_an_answer_of_another_request_is_noticed() -> None:
             both.wait()
         return [Answer(str(shared[0]))]
 
-    found = threads.different([lambda: ask(0), lambda: ask(1)], calls=2, threads=2)
+    found = threads.find_differences([lambda: ask(0), lambda: ask(1)], calls=2, threads=2)
     assert len(found) == 1
 
 

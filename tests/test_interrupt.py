@@ -16,7 +16,7 @@ from regard.cli import main
 from regard.cli import train as command_line
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
-from kill import forked  # noqa: E402
+from kill import fork_child  # noqa: E402
 
 STEPS = 60
 HOW = f"--steps {STEPS} --checks 3 --batch-tokens 300 --dropout 0.2 --threads 1"
@@ -49,7 +49,7 @@ def killed_after_a_save(command, folder, monkeypatch):
     """In the middle of the second third."""
     with monkeypatch.context() as patched:
         patched.setattr(command_line, "carry_out", at_step(STEPS // 2, lambda: os.kill(os.getpid(), signal.SIGKILL)))
-        child = forked(lambda: main(command))
+        child = fork_child(lambda: main(command))
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     assert (folder / "LATEST").read_text() == f"step-{STEPS // 3}\n"
 

@@ -29,14 +29,14 @@ from regard.training import train as training  # noqa: E402
 
 
 @pytest.fixture(autouse=True, scope="module")
-def warm(tmp_path_factory):
-    kill.warm(tmp_path_factory.mktemp("warm"))
+def warm_up(tmp_path_factory):
+    kill.warm_up(tmp_path_factory.mktemp("warm"))
 
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    monkeypatch.setitem(kill.COMMON, "steps", 24)
-    monkeypatch.setitem(kill.COMMON, "checks", 8)
+    monkeypatch.setitem(kill.COMMON, "--steps", 24)
+    monkeypatch.setitem(kill.COMMON, "--checks", 8)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def into_saves(monkeypatch):
     def slowly(parent, name, files, room=0):
         def late(write, path):
             write(path)
-            time.sleep(10 * kill.REACH)
+            time.sleep(10 * kill.AIM_WINDOW)
 
         return whole(parent, name, {file: partial(late, write) for file, write in files.items()}, room)
 
@@ -58,7 +58,7 @@ def into_saves(monkeypatch):
 
 @pytest.mark.parametrize("task", kill.TASKS)
 def test_a_run_that_is_killed_again_and_again_ends_as_if_it_never_was(task, tmp_path):
-    ended, differ, fallen = kill.killed(task, 4, tmp_path, random.Random(task), longest=0.3)
+    ended, differ, fallen = kill.kill_repeatedly(task, 4, tmp_path, random.Random(task), longest=0.3)
     assert ended >= 1
     assert differ == 0
     assert fallen.total() >= 4
@@ -67,12 +67,12 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_it_never_was(task, tmp_
 def test_the_comparison_sees_a_run_that_does_not_resume_exactly(tmp_path, monkeypatch):
     """Random numbers that follow from the process instead of the step: what others have lost by."""
     monkeypatch.setattr(loop, "number_from", lambda seed, step: kill.os.getpid())
-    _, differ, _ = kill.killed("translate", 2, tmp_path, random.Random(3), longest=0.3)
+    _, differ, _ = kill.kill_repeatedly("translate", 2, tmp_path, random.Random(3), longest=0.3)
     assert differ > 0
 
 
 def test_blows_that_are_aimed_at_saves_fall_into_saves_and_do_no_harm(into_saves, tmp_path):
-    _, differ, fallen = kill.killed("write", 4, tmp_path, random.Random(1), longest=1.5)
+    _, differ, fallen = kill.kill_repeatedly("write", 4, tmp_path, random.Random(1), longest=1.5)
     assert differ == 0
     assert fallen["save", "save"] >= 1
 
@@ -82,14 +82,14 @@ def test_a_save_that_is_written_in_its_place_is_noticed(into_saves, tmp_path, mo
         (parent / name).mkdir()
         for file, write in files.items():
             (parent / name / file).write_bytes(b"half")
-            time.sleep(10 * kill.REACH)
+            time.sleep(10 * kill.AIM_WINDOW)
             write(parent / name / file)
         (parent / "LATEST").write_text(name)
 
     monkeypatch.setattr(runs, "save_folder", in_place)
     monkeypatch.setattr(runs, "damage", lambda _: "")
     with pytest.raises(SystemExit, match="the same command ended with"):
-        kill.killed("write", 2, tmp_path, random.Random(1), longest=1.5)
+        kill.kill_repeatedly("write", 2, tmp_path, random.Random(1), longest=1.5)
 
 
 # Every file of a run folder, not only the saves.
@@ -97,7 +97,7 @@ def test_a_save_that_is_written_in_its_place_is_noticed(into_saves, tmp_path, mo
 
 def words(tmp_path, steps=4):
     """A run with a test set."""
-    data = kill.written("translate", tmp_path / "data")
+    data = kill.write_data("translate", tmp_path / "data")
     more = {"steps": steps, "checks": 2, "average-last": 2, "test": data}
     return [
         *kill.command("translate", data, tmp_path / "run"),
@@ -130,8 +130,8 @@ def test_a_kill_while_any_file_is_written_costs_nothing(name, tmp_path):
                 os.truncate(path, 0)
             os.kill(os.getpid(), signal.SIGKILL)
 
-    assert kill.alone(lambda: on_writing(tmp_path / "run", fall) or main(again)) == -signal.SIGKILL
-    assert kill.alone(lambda: main(again)) == 0
+    assert kill.run_in_child(lambda: on_writing(tmp_path / "run", fall) or main(again)) == -signal.SIGKILL
+    assert kill.run_in_child(lambda: main(again)) == 0
     assert not [file.name for file in (tmp_path / "run").glob(".*") if file.name != runs.LOCK]
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [[line["step"] for line in lines if kind in line] for kind in ("loss", "test")] == [[1, 2, 3, 4], [4]]
@@ -142,7 +142,7 @@ def test_an_empty_description_without_saves_is_a_new_run(tmp_path):
     (tmp_path / "run").mkdir()
     for name in (runs.LOCK, "train.json"):
         (tmp_path / "run" / name).touch()
-    assert kill.alone(lambda: main(again)) == 0
+    assert kill.run_in_child(lambda: main(again)) == 0
     (tmp_path / "run" / "train.json").write_text("")
     assert main(again) == 2, "it has saves"
 
@@ -164,7 +164,7 @@ def test_no_file_of_a_run_is_written_in_its_place(tmp_path):
         return main(again)
 
     (tmp_path / "config.json").write_text('{"model_type": "bert", "hidden_size": 8}')
-    assert kill.alone(write_all) == 0
+    assert kill.run_in_child(write_all) == 0
     written = [line.split(" ", 1) for line in seen.read_text().splitlines()]
     names = {Path(path) for appends, path in written if not int(appends)}
     known = "config tokenizer tokenizer_config task train sounds molecules preprocessor_config modules"
@@ -181,10 +181,10 @@ def test_what_safetensors_leaves_when_it_is_killed_is_removed(tmp_path):
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
         return main(again)
 
-    assert kill.alone(limited) == -signal.SIGXFSZ
+    assert kill.run_in_child(limited) == -signal.SIGXFSZ
     left = [file for file in (tmp_path / "run").glob(".*") if file.name != runs.LOCK]
     assert any(file.name.startswith(".tmp") for file in left)
-    assert kill.alone(lambda: main(again)) == 0
+    assert kill.run_in_child(lambda: main(again)) == 0
     assert not [file for file in left if file.exists()]
 
 
@@ -196,7 +196,7 @@ def everything(folder):
 
 def test_a_finished_run_stays_as_it_is(tmp_path, capsys):
     again, run = words(tmp_path), tmp_path / "run"
-    assert kill.alone(lambda: main(again)) == 0
+    assert kill.run_in_child(lambda: main(again)) == 0
     before = everything(run)
     for told in again, ["train", "translate", "--resume", "--out", str(run)]:
         assert main(told) == 0
@@ -218,8 +218,8 @@ def test_a_peer_that_saves_over_its_one_file_loses_it_to_a_full_disk(tmp_path, m
 
 
 def test_signals_once_or_twice_at_any_moment_cost_nothing(tmp_path):
-    tallies, ended, differ = signals.stopped("write", 6, tmp_path, random.Random(1))
-    assert [tally.wrong for tally in tallies.values()] == [[], []]
+    tallies, ended, differ = signals.signal_repeatedly("write", 6, tmp_path, random.Random(1))
+    assert [tally.failures for tally in tallies.values()] == [[], []]
     assert ended >= 1
     assert differ == 0
 
@@ -231,7 +231,7 @@ def test_a_handler_that_saves_in_the_middle_of_a_step_is_noticed(tmp_path, monke
             print(go_on, flush=True)
             os._exit(128 + number)
 
-        for sign in signals.LEFT:
+        for sign in signals.EXIT_CODES:
             signal.signal(sign, save_now)
         for _ in command.carry_out(job):
             pass
@@ -239,7 +239,7 @@ def test_a_handler_that_saves_in_the_middle_of_a_step_is_noticed(tmp_path, monke
 
     for phase in kill.AIMS:
         monkeypatch.setitem(kill.AIMS, phase, 0.0)
-    monkeypatch.setattr(kill, "BEGUN", 1.0)
+    monkeypatch.setattr(kill, "STARTED_SHARE", 1.0)
     monkeypatch.setattr(command, "follow", hasty)
-    tallies, _, differ = signals.stopped("write", 4, tmp_path, random.Random(1))
-    assert differ or any(tally.wrong for tally in tallies.values())
+    tallies, _, differ = signals.signal_repeatedly("write", 4, tmp_path, random.Random(1))
+    assert differ or any(tally.failures for tally in tallies.values())

@@ -1,4 +1,4 @@
-"""An answer has the same bits alone and in company: benchmarks/needle.py tries ten thousand batches, these a few."""
+"""Outputs are batch-invariant, bit for bit, in a few batches; benchmarks/batch_invariance.py tries ten thousand."""
 
 import json
 import math
@@ -22,13 +22,15 @@ from regard.parts.heads import Model
 from regard.reproducible import EXACT, STEADY, product_of_each, reproducible
 
 sys.path += [str(Path(__file__).parents[1] / "benchmarks"), str(Path(__file__).parent)]
-import needle  # noqa: E402
+import batch_invariance  # noqa: E402
 import test_every_task as tasks  # noqa: E402
 from batch_variant import BatchVariant  # noqa: E402
 
 INSIDE = "regard.reproducible"
-KINDS = needle.kinds()
-SHORT = needle.Kind(lambda rows, width: KINDS["write, logits"].run([r[:2] for r in rows], min(width, 2 * len(rows))))
+KINDS = batch_invariance.build_cases()
+SHORT = batch_invariance.Case(
+    lambda rows, width: KINDS["write, logits"].run([r[:2] for r in rows], min(width, 2 * len(rows)))
+)
 FAMILY = [(name, ability) for name, family in MODELS.items() for ability in family.bodies if ability != "matches"]
 MORE = [("translate", "recurrent"), ("classify", "pooled"), ("write", "recurrent")]
 TASKS = [*tasks.DEFAULTS, *tasks.SEES, *tasks.HEARS, *tasks.BONDS, *MORE]
@@ -40,21 +42,21 @@ def plainly(call, *args, **named):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_needle_gets_the_same_bits_in_every_batch(kind):
-    assert needle.differing(KINDS[kind], 10, reproducible) == (0, 0)
+    assert batch_invariance.count_differences(KINDS[kind], 10, reproducible) == (0, 0)
 
 
 @pytest.mark.parametrize(("name", "ability"), FAMILY)
 def test_so_does_every_body_and_they_are_nearly_the_usual_ones(name, ability):
     run = {
-        "translates": needle.taught,
-        "sees": needle.seen,
-        "hears": needle.heard,
-        "transcribes": needle.transcribed,
-        "bonds": needle.bonded,
-        "foresees": needle.foreseen,
-    }.get(ability, needle.per_token)
-    kind = needle.Kind(partial(run, Model(needle.body_of(name, ability), nn.Identity())))
-    assert needle.differing(kind, 4, reproducible) == (0, 0)
+        "translates": batch_invariance.teacher_forced_outputs,
+        "sees": batch_invariance.image_outputs,
+        "hears": batch_invariance.audio_outputs,
+        "transcribes": batch_invariance.transcription_outputs,
+        "bonds": batch_invariance.molecule_outputs,
+        "foresees": batch_invariance.dynamics_outputs,
+    }.get(ability, batch_invariance.token_outputs)
+    kind = batch_invariance.Case(partial(run, Model(batch_invariance.build_body(name, ability), nn.Identity())))
+    assert batch_invariance.count_differences(kind, 4, reproducible) == (0, 0)
     rows = [[5, 7, 9, 11, 13], [8] * 19, [4]]
     with torch.inference_mode():
         usual = kind.run(rows, 21)
@@ -87,7 +89,7 @@ def broken(change, monkeypatch):
 def answers(kind, batches, mode=reproducible):
     """In how many batches the needle gets other bits from kernels that are not batch-invariant."""
     with BatchVariant():
-        return needle.differing(kind, batches, mode)[0]
+        return batch_invariance.count_differences(kind, batches, mode)[0]
 
 
 MUTANTS = {
@@ -129,7 +131,7 @@ def test_a_row_of_a_product_does_not_see_the_others(rows, K, N, data):
     end = data.draw(st.integers(start + 1, rows))
     with reproducible():
         together, alone = F.linear(x, weight, bias), F.linear(x[start:end], weight, bias)
-    assert needle.bits_apart(together[start:end], alone) == 0
+    assert batch_invariance.count_different_bits(together[start:end], alone) == 0
     assert_close(together, x @ weight.T + bias, rtol=1e-4, atol=1e-4)
 
 
@@ -138,7 +140,7 @@ def test_a_row_of_a_product_does_not_see_the_others(rows, K, N, data):
 def test_a_product_of_each_does_not_see_zeros_at_its_end(M, K, N, more, B):
     a, b = torch.randn(B, M, K), torch.randn(B, K, N)
     longer = product_of_each(F.pad(a, (0, more, 0, 3)), F.pad(b, (0, 5, 0, more)))
-    assert needle.bits_apart(longer[-1:, :M, :N], product_of_each(a[-1:], b[-1:])) == 0
+    assert batch_invariance.count_different_bits(longer[-1:, :M, :N], product_of_each(a[-1:], b[-1:])) == 0
     assert_close(longer[:, :M, :N], a @ b, rtol=1e-4, atol=1e-4)
 
 
@@ -149,7 +151,7 @@ def test_a_softmax_does_not_see_what_is_hidden(rows, S, more, name, dim):
     wide = torch.cat((x, torch.full_like(x, -math.inf).repeat(*(more if d == dim % 2 else 1 for d in (0, 1)))), dim)
     with reproducible():
         short, long = getattr(x, name)(dim), getattr(wide, name)(dim)
-    assert needle.bits_apart(long.narrow(dim, 0, S), short) == 0
+    assert batch_invariance.count_different_bits(long.narrow(dim, 0, S), short) == 0
     assert_close(short, getattr(x, name)(dim))
 
 
@@ -164,7 +166,7 @@ def test_a_number_does_not_see_kernels_that_see_the_shape(monkeypatch):
             long = softmax(F.pad(x, (0, 16), value=-math.inf), dim=-1)[:, :41]
             parts = torch.cat([gelu(part) for part in many.split([1, 31, 300, 2**14 - 255])])
             pairs = (wide, product(a, b)), (long, softmax(x, dim=-1)), (parts, gelu(many))
-            return [needle.bits_apart(*pair) > 0 for pair in pairs]
+            return [batch_invariance.count_different_bits(*pair) > 0 for pair in pairs]
 
     ours = product_of_each, partial(STEADY["softmax"], torch.softmax), partial(STEADY["gelu"], F.gelu)
     assert apart(torch.matmul, torch.softmax, F.gelu) == [True, True, True]
@@ -185,7 +187,7 @@ def test_a_number_does_not_see_its_place(curve):
     with reproducible():
         whole = CURVES[curve](x)
         parts = [CURVES[curve](part) for part in x.split([1, 31, 300, 2**14 - 300, 45])]
-    assert needle.bits_apart(whole, torch.cat(parts)) == 0
+    assert batch_invariance.count_different_bits(whole, torch.cat(parts)) == 0
     assert_close(whole, CURVES[curve](x))
 
 
@@ -196,7 +198,7 @@ def test_a_sum_does_not_see_zeros_at_its_end(length, more, keepdim):
     with reproducible():
         short, long = x.sum(1, keepdim), F.pad(x, (0, 0, 0, more)).sum(1, keepdim)
         mean, all_in_all, count = x.mean(1, keepdim), x.sum(), (x > 0).sum(1)
-    assert needle.bits_apart(short, long) == 0
+    assert batch_invariance.count_different_bits(short, long) == 0
     assert_close([short, mean, all_in_all], [x.sum(1, keepdim), x.mean(1, keepdim), x.sum()], rtol=1e-4, atol=1e-4)
     assert count.equal((x > 0).sum(1))
 
@@ -209,7 +211,7 @@ def test_attention_to_a_long_text_is_worked_out_in_parts(monkeypatch):
         at_once = F.scaled_dot_product_attention(q, k, v, mask)
         monkeypatch.setattr(sys.modules[INSIDE], "ROOM", 1)
         in_parts = F.scaled_dot_product_attention(q, k, v, mask)
-    assert needle.bits_apart(at_once, in_parts) == 0
+    assert batch_invariance.count_different_bits(at_once, in_parts) == 0
     assert_close(at_once, F.scaled_dot_product_attention(q, k, v, mask))
 
 

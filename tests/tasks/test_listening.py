@@ -86,7 +86,7 @@ def test_a_listener_goes_on_from_another_with_its_ears(listener, tmp_path):
 
 
 def test_what_is_said_is_learnt_and_beats_always_saying_the_same(tmp_path, monkeypatch):
-    """Strings of one word, which take seconds; those of seven take minutes, and are in benchmarks/strings.py."""
+    """Strings of one word, which take seconds; those of seven take minutes, and are in benchmarks/digit_strings.py."""
     monkeypatch.setattr("regard.data.joined.WORDS", (1, 1))
     run = tmp_path / "run"
     how = {"encoder_layers": 2, "decoder_layers": 1, "batch_tokens": 600, "check_examples": 20, "average": 0.9}

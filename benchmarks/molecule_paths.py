@@ -1,6 +1,6 @@
 """The bundled paths: how many bonds lie between two marked atoms? With the bias of bonds and distances, and without it.
 
-    python benchmarks/paths.py [--minutes 3] [--out runs/paths] [any other option of regard train regress]
+    python benchmarks/molecule_paths.py [--minutes 3] [--out runs/paths] [any other option of regard train regress]
 
 An answer is right if it is nearest to the true number. Beside it: always the commonest length.
 """

@@ -1,6 +1,6 @@
 """Parts of speech on UD English EWT, from scratch: accuracy of UPOS on the test set after some minutes of training.
 
-    python benchmarks/tag.py [--minutes 10] [--out runs/ewt] [any other option of regard train tag]
+    python benchmarks/ewt.py [--minutes 10] [--out runs/ewt] [any other option of regard train tag]
 
 Everything is chosen on dev. Published, with word vectors from much more text: 95.4 (Stanza, from raw text).
 """

@@ -1,6 +1,6 @@
 """How soon the first token comes, and how much memory it takes: a cold `regard run` on GPT-2 small, random weights.
 
-    python benchmarks/start.py [--rounds 7] [--out runs/speed]
+    python benchmarks/cold_start.py [--rounds 7] [--out runs/speed]
 
 Every round is a process of its own. The clock runs from the moment PyTorch is imported until one token is written; the
 kernels were compiled and kept by an earlier use. Memory is the peak of a process that writes 32 tokens, above what
@@ -59,7 +59,7 @@ def main() -> None:
         print(f"  peak of memory above Python with PyTorch: {peak}")
         told.append(f"{speed} {median(took):.2f} s, {peak}")
     what = "a cold `regard run`, GPT-2 small: first token after `import torch`, peak of memory above it"
-    print(f"\n| {what} | {'; '.join(told)} | | `benchmarks/start.py` |")
+    print(f"\n| {what} | {'; '.join(told)} | | `benchmarks/cold_start.py` |")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Break a save at each of its system calls, under strace: the old state or the new one is left, never neither or a mix.
 
-    python benchmarks/calls.py [--every 1] [--out runs/calls]
+    python benchmarks/syscall_faults.py [--every 1] [--out runs/calls]
 
 kill    SIGKILL when the call is about to be made
 error   the call fails: EIO for each, and ENOSPC for those that ask for room
@@ -34,7 +34,7 @@ Work = Callable[[Path], None]
 Fault = Callable[[], object]
 
 
-def files(content: bytes) -> dict[str, Callable[[Path], object]]:
+def save_files(content: bytes) -> dict[str, Callable[[Path], object]]:
     return {"a.bin": lambda file: file.write_bytes(content[::-1]), "b.bin": lambda file: file.write_bytes(content)}
 
 
@@ -42,20 +42,20 @@ def begun(folder: Path) -> Path:
     """A folder with two saves and a model."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    save_folder(folder, "step-9", files(OLDEST))
-    save_folder(folder, "step-10", files(OLD))
+    save_folder(folder, "step-9", save_files(OLDEST))
+    save_folder(folder, "step-10", save_files(OLD))
     (folder / "model").write_bytes(OLD)
     return folder
 
 
-def another(folder: Path, name: str = "step-11") -> None:
-    save_folder(folder, name, files(NEW))
+def save_next(folder: Path, name: str = "step-11") -> None:
+    save_folder(folder, name, save_files(NEW))
     keep_newest(folder, 2)
     replace_file(folder / "model", NEW)
 
 
-def again(folder: Path) -> None:
-    another(folder, "step-10")
+def save_same_name(folder: Path) -> None:
+    save_next(folder, "step-10")
 
 
 def state(folder: Path) -> str:
@@ -149,7 +149,7 @@ def some_of(faults: list[tuple[str, Fault]], every: int) -> list[tuple[str, Faul
     return [fault for kind in kinds for fault in [each for each in faults if each[0] == kind][::every]]
 
 
-def broken(work: Work, folder: Path, every: int = 1) -> tuple[Counter[str], Counter[str], list[str]]:
+def inject_faults(work: Work, folder: Path, every: int = 1) -> tuple[Counter[str], Counter[str], list[str]]:
     """How many faults of each kind were tried, in which states they left the folder, and what was wrong."""
     kinds, states, wrong = Counter[str](), Counter[str](), list[str]()
     for kind, strike in some_of(list(faults_of(work, folder)), every):
@@ -159,7 +159,7 @@ def broken(work: Work, folder: Path, every: int = 1) -> tuple[Counter[str], Coun
         if left not in ("old", "new"):
             wrong.append(f"{kind}: {left}")
             continue
-        another(folder, "step-12")
+        save_next(folder, "step-12")
         if state(folder) != "new" or any(file.name.startswith(".") for file in folder.iterdir()):
             wrong.append(f"{kind}: the next save is not as it should be")
     return kinds, states, wrong
@@ -174,8 +174,8 @@ def cli() -> int:
         print("skipped: there is no strace here (apt-get install strace)")
         return 0
     bad = 0
-    for work, what in ((another, "another save"), (again, "a save under a name that is there")):
-        kinds, states, wrong = broken(work, given.out / "run", given.every)
+    for work, what in ((save_next, "another save"), (save_same_name, "a save under a name that is there")):
+        kinds, states, wrong = inject_faults(work, given.out / "run", given.every)
         for line in wrong:
             print(line)
         tried = ", ".join(f"{kind} {count}" for kind, count in kinds.items())

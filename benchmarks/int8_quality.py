@@ -1,6 +1,6 @@
 """What int8 costs in quality, for models that were trained: BLEU, perplexity, cosines; beside llama.cpp's rounding.
 
-    python benchmarks/quality.py [--minutes 8] [--out runs/quality] [--only translate write embed] [--examples 1000]
+    python benchmarks/int8_quality.py [--minutes 8] [--only translate write embed] [--examples 1000]
 
 translate   Transformer `tiny` on Multi30k; BLEU with beam 4 and perplexity on test_2016_flickr
 write       LLaMA `tiny` on WikiText-2; perplexity on its test set
@@ -124,7 +124,7 @@ def main() -> None:
     print()
     for what, lost in rows.items():
         beside = f"rounded as llama.cpp's Q8_0: {lost['Q8_0 inputs too']}, its weights alone {lost['Q8_0']}"
-        print(f"| what int8 costs: {what} | {lost['int8']} | {beside} | `benchmarks/quality.py` |")
+        print(f"| what int8 costs: {what} | {lost['int8']} | {beside} | `benchmarks/int8_quality.py` |")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The page of a large model: 12 layers of 12 heads that read 128 tokens, how large it is and how fast it opens.
 
-    python benchmarks/page.py [--rounds 7] [--out runs/page]
+    python benchmarks/look_page.py [--rounds 7] [--out runs/page]
 
 The model has the shape of GPT-2 small and has learnt nothing: the page of a trained one holds as many numbers. To open
 is all from the command to a drawn page, in a Chromium that runs already; needs Chromium.

@@ -1,6 +1,6 @@
 """Strings of spoken digits (FSDD): one to seven clips of a speaker, joined with pauses; wrong words and whole strings.
 
-    python benchmarks/strings.py [--minutes 10] [--out runs/strings] [any other option of regard train translate]
+    python benchmarks/digit_strings.py [--minutes 10] [--out runs/strings] [any other option of regard train translate]
 
 Tested are joins of the official test clips, which are in no string that was learnt from. The bar is 8 % of wrong words.
 """

@@ -1,6 +1,6 @@
 """A needle in a haystack: one request, alone and in thousands of random batches, must get the same bits.
 
-    python benchmarks/needle.py [--batches 10000] [--only "write, greedy" ...] [--rounds 5]
+    python benchmarks/batch_invariance.py [--batches 10000] [--only "write, greedy" ...] [--rounds 5]
 
 Each batch has 1 to 32 requests: the needle at a random place, random company, random padding, a quarter on two threads.
 What the model gives (logits, vectors, or tokens and their log-probability) is compared with what it gave the needle
@@ -41,12 +41,12 @@ SMALL: dict[str, Any] = {  # few of these widths are multiples of what a process
 }  # fmt: skip
 
 
-class Kind(NamedTuple):
+class Case(NamedTuple):
     run: Callable[[Sequence[Row], int], list[Tensor]]  # requests, and how wide they are padded -> an answer for each
     alike: bool = False  # requests that go together are equally long
 
 
-def body_of(name: str, ability: str, sizes: dict[str, Any] = SMALL) -> Any:
+def build_body(name: str, ability: str, sizes: dict[str, Any] = SMALL) -> Any:
     torch.manual_seed(1)
     config = MODELS[name].config
     body = MODELS[name].bodies[ability](config(**{n: sizes[n] for n in config.__dataclass_fields__ if n in sizes}))
@@ -56,12 +56,12 @@ def body_of(name: str, ability: str, sizes: dict[str, Any] = SMALL) -> Any:
 
 
 def reader(name: str, head: Callable[[int], Any], sizes: dict[str, Any] = SMALL) -> Model:
-    body = body_of(name, "reads", sizes)
+    body = build_body(name, "reads", sizes)
     return Model(body, head(body.config.dim)).eval()
 
 
 def speaker(name: str, ability: str, sizes: dict[str, Any] = SMALL) -> Model:
-    body = body_of(name, ability, sizes)
+    body = build_body(name, ability, sizes)
     return Model(body, body.vocabulary()).eval()
 
 
@@ -77,12 +77,12 @@ def whole(model: Model, rows: Sequence[Row], width: int) -> list[Tensor]:
     return list(model.head(model.body(ids, mask), mask))
 
 
-def per_token(model: Model, rows: Sequence[Row], width: int) -> list[Tensor]:
+def token_outputs(model: Model, rows: Sequence[Row], width: int) -> list[Tensor]:
     answers = model.head(model.body(*padded(rows, width)))
     return [answer[: len(row)] for answer, row in zip(answers, rows, strict=True)]
 
 
-def bonded(model: Model, rows: Sequence[Row], width: int) -> list[Tensor]:
+def molecule_outputs(model: Model, rows: Sequence[Row], width: int) -> list[Tensor]:
     """Tokens as atoms in a chain."""
     (ids, mask), place = padded(rows, width), torch.arange(width)
     pairs = (place[:, None] - place).abs().clamp(max=8).expand(len(rows), -1, -1)
@@ -90,7 +90,7 @@ def bonded(model: Model, rows: Sequence[Row], width: int) -> list[Tensor]:
     return [answer[: len(row)] for answer, row in zip(answers, rows, strict=True)]
 
 
-def foreseen(model: Model, rows: Sequence[Row], width: int) -> list[Tensor]:
+def dynamics_outputs(model: Model, rows: Sequence[Row], width: int) -> list[Tensor]:
     """Tokens as actions, and what each is seen to do."""
     ids, mask = padded(rows, width)
     shown = torch.randn(V, SMALL["places"], SMALL["observation"], generator=torch.Generator().manual_seed(0))
@@ -98,7 +98,7 @@ def foreseen(model: Model, rows: Sequence[Row], width: int) -> list[Tensor]:
     return [answer[: len(row)] for answer, row in zip(answers, rows, strict=True)]
 
 
-def taught(model: Model, rows: Sequence[Row], width: int) -> list[Tensor]:
+def teacher_forced_outputs(model: Model, rows: Sequence[Row], width: int) -> list[Tensor]:
     """Logits for a translation that is given: the source, backwards."""
     (source, mask), (target, _) = padded(rows, width), padded([row[::-1] for row in rows], width)
     answers = model.head(model.body(source, target, mask))
@@ -109,7 +109,7 @@ def pictures(rows: Sequence[Row]) -> Tensor:
     return torch.stack([torch.randn(3, 12, 12, generator=torch.Generator().manual_seed(sum(row))) for row in rows])
 
 
-def seen(model: Model, rows: Sequence[Row], width: int) -> list[Tensor]:
+def image_outputs(model: Model, rows: Sequence[Row], width: int) -> list[Tensor]:
     return list(model.head(model.body(pictures(rows))))
 
 
@@ -123,12 +123,12 @@ def frames(rows: Sequence[Row], width: int) -> tuple[Tensor, Tensor]:
     return sounds, padded(rows, width)[1]
 
 
-def heard(model: Model, rows: Sequence[Row], width: int) -> list[Tensor]:
+def audio_outputs(model: Model, rows: Sequence[Row], width: int) -> list[Tensor]:
     answers = model.head(model.body(*frames(rows, width)))
     return [answer[: len(row)] for answer, row in zip(answers, rows, strict=True)]
 
 
-def transcribed(model: Model, rows: Sequence[Row], width: int) -> list[Tensor]:
+def transcription_outputs(model: Model, rows: Sequence[Row], width: int) -> list[Tensor]:
     (sounds, mask), (target, _) = frames(rows, width), padded([row[::-1] for row in rows], width)
     answers = model.head(model.body(sounds, target, mask))
     return [answer[: len(row)] for answer, row in zip(answers, rows, strict=True)]
@@ -161,21 +161,21 @@ def said(
     return [torch.tensor([best[0].logp, *best[0].ids], dtype=torch.float64) for best in found]
 
 
-def kinds() -> dict[str, Kind]:
+def build_cases() -> dict[str, Case]:
     translator, writer = speaker("transformer", "translates"), speaker("gpt", "writes")
-    viewer = Model(body_of("vit", "sees", SMALL | {"convolution": True}), PerToken(SMALL["dim"], 3)).eval()
+    viewer = Model(build_body("vit", "sees", SMALL | {"convolution": True}), PerToken(SMALL["dim"], 3)).eval()
     return {
-        "translate, logits": Kind(partial(taught, translator)),
-        "translate, greedy": Kind(partial(translated, translator, Decoding(beam=1))),
-        "translate, beam 4": Kind(partial(translated, translator, Decoding(beam=4))),
-        "write, logits": Kind(partial(per_token, writer)),
-        "write, greedy": Kind(partial(written, writer, Decoding(beam=1)), alike=True),
-        "write, sampled": Kind(partial(written, writer, Decoding(temperature=1.0)), alike=True),
-        "classify, bert": Kind(partial(whole, reader("bert", lambda dim: Classifier(dim, 5, Mean())))),
-        "classify, pictures": Kind(partial(seen, viewer)),
-        "tag, modernbert": Kind(partial(per_token, reader("modernbert", lambda dim: PerToken(dim, 7)))),
-        "tag, lstm": Kind(partial(per_token, reader("recurrent", lambda dim: PerToken(dim, 7)))),
-        "embed, nano": Kind(partial(whole, reader("nano", lambda dim: Vector(Mean())))),
+        "translate, logits": Case(partial(teacher_forced_outputs, translator)),
+        "translate, greedy": Case(partial(translated, translator, Decoding(beam=1))),
+        "translate, beam 4": Case(partial(translated, translator, Decoding(beam=4))),
+        "write, logits": Case(partial(token_outputs, writer)),
+        "write, greedy": Case(partial(written, writer, Decoding(beam=1)), alike=True),
+        "write, sampled": Case(partial(written, writer, Decoding(temperature=1.0)), alike=True),
+        "classify, bert": Case(partial(whole, reader("bert", lambda dim: Classifier(dim, 5, Mean())))),
+        "classify, pictures": Case(partial(image_outputs, viewer)),
+        "tag, modernbert": Case(partial(token_outputs, reader("modernbert", lambda dim: PerToken(dim, 7)))),
+        "tag, lstm": Case(partial(token_outputs, reader("recurrent", lambda dim: PerToken(dim, 7)))),
+        "embed, nano": Case(partial(whole, reader("nano", lambda dim: Vector(Mean())))),
     }
 
 
@@ -183,7 +183,7 @@ def drawn(draw: random.Random, length: int | None = None) -> Row:
     return [draw.randrange(3, V) for _ in range(length or draw.randint(1, LONGEST))]
 
 
-def bits_apart(one: Tensor, other: Tensor) -> int:
+def count_different_bits(one: Tensor, other: Tensor) -> int:
     if one.shape != other.shape:
         return 32 * max(one.numel(), other.numel())
     a, b = (tensor.contiguous().numpy().view(np.uint8) for tensor in (one, other))
@@ -191,8 +191,8 @@ def bits_apart(one: Tensor, other: Tensor) -> int:
 
 
 @torch.inference_mode()
-def differing(
-    kind: Kind, batches: int, mode: Callable[[], AbstractContextManager[Any]], threads: Sequence[int] = (1,)
+def count_differences(
+    kind: Case, batches: int, mode: Callable[[], AbstractContextManager[Any]], threads: Sequence[int] = (1,)
 ) -> tuple[int, int]:
     """In how many batches the needle's answer is another one, and in how many bits. Every tenth batch, a new needle."""
     draw, wrong, bits = random.Random(0), 0, 0
@@ -206,7 +206,7 @@ def differing(
             place = draw.randint(0, len(rows))
             rows.insert(place, needle)
             torch.set_num_threads(draw.choice(threads))
-            apart = bits_apart(alone, kind.run(rows, draw.randint(max(map(len, rows)), WIDEST))[place])
+            apart = count_different_bits(alone, kind.run(rows, draw.randint(max(map(len, rows)), WIDEST))[place])
             wrong, bits = wrong + (apart > 0), bits + apart
     torch.set_num_threads(1)
     return wrong, bits
@@ -250,12 +250,12 @@ def cli() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="of the cost; 0 leaves it out")
     asked = parser.parse_args()
     began = time.perf_counter()
-    each = math.ceil(asked.batches / len(kinds()))
-    runs = {name: kind for name, kind in kinds().items() if not asked.only or name in asked.only}
+    each = math.ceil(asked.batches / len(build_cases()))
+    runs = {name: kind for name, kind in build_cases().items() if not asked.only or name in asked.only}
     all_wrong = 0
     for name, kind in runs.items():
-        wrong, bits = differing(kind, each, reproducible, (1, 1, 1, 2))
-        plain, lost = differing(kind, each // 4, nullcontext, (1, 1, 1, 2))
+        wrong, bits = count_differences(kind, each, reproducible, (1, 1, 1, 2))
+        plain, lost = count_differences(kind, each // 4, nullcontext, (1, 1, 1, 2))
         all_wrong += wrong
         without = f"without the mode {plain} of {each // 4}, {lost:,} bits"
         print(f"| {name} | {each:,} batches | other bits in {wrong} of them, {bits}; {without} |", flush=True)
