@@ -36,7 +36,7 @@ lint: setup
 
 # Screenshots of every tab of every kind of page, to look at after a change; needs Chromium.
 shots: setup
-	$(BIN)/python tests/view/shots.py runs/shots
+	$(BIN)/python tests/view/screenshots.py runs/shots
 
 # Every claim of the lectures, with its full size: about ten minutes on two cores.
 lab: setup
@@ -53,8 +53,8 @@ bench: setup
 
 # What docs/benchmarks.md says about trained models: about five hours on two cores, and the data beside the project.
 scores: setup
-	for each in multi30k shakespeare tag snips clinc finetune fashion emoji recurrent optimizers family pretrain \
-		ball cartpole offline speech strings esol tox21 paths proteins; do \
+	for each in multi30k shakespeare ewt snips clinc finetune fashion emoji recurrent optimizers family pretrain \
+		ball cartpole offline speech digit_strings esol tox21 molecule_paths proteins; do \
 		$(BIN)/python benchmarks/$$each.py || exit 1; \
 	done
 

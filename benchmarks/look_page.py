@@ -1,9 +1,9 @@
-"""The page of a large model: 12 layers of 12 heads that read 128 tokens, how large it is and how fast it opens.
+"""The page of a large model, 12 layers of 12 heads and 128 tokens: its size, and the time to open it.
 
-    python benchmarks/look_page.py [--rounds 7] [--out runs/page]
+    python benchmarks/look_page.py [--rounds 7] [-o runs/page]
 
-The model has the shape of GPT-2 small and has learnt nothing: the page of a trained one holds as many numbers. To open
-is all from the command to a drawn page, in a Chromium that runs already; needs Chromium.
+The model has the shape of GPT-2 small and random weights: the page of a trained model holds as many numbers. Opening is
+everything from the command to a drawn page, in a Chromium that already runs. Needs Chromium.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from recipes import machine
+from recipes import describe_machine
 
 from regard.cli import main as regard
 from regard.data.bundled import stories
@@ -23,18 +23,19 @@ sys.path.append(str(Path(__file__).parents[1] / "tests" / "view"))
 from conftest import Browser, installed
 
 TOKENS = 128
-DRAWN = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))"
+DRAW = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--out", type=Path, default=Path("runs/page"))
-    given = parser.parse_args()
+    parser.add_argument("-o", "--output-dir", type=Path, default=Path("runs/page"))
+    args = parser.parse_args()
     if not installed():
-        parser.error("there is no Chromium to open it with")
-    run, page, data = given.out / "run", given.out / "look.html", given.out / "text.txt"
-    given.out.mkdir(parents=True, exist_ok=True)
+        parser.error("Chromium is not installed")
+    folder = args.output_dir
+    run, page, data = folder / "run", folder / "look.html", folder / "text.txt"
+    folder.mkdir(parents=True, exist_ok=True)
     data.write_text("\n".join(stories.stories(20)), encoding="utf-8")
     sizes = "--model gpt --size gpt2 --pieces characters --context 128 --batch-tokens 256 --steps 1 --checks 1"
     if not (run / "README.md").exists() and regard(
@@ -44,16 +45,16 @@ def main() -> None:
     text = " ".join(stories.stories(1)[0].split())[: TOKENS - 1]
     if regard(["look", str(run), text, "--out", str(page)]):
         raise SystemExit(1)
-    browser, seconds = Browser(given.out), []
-    for _ in range(given.rounds):
-        began = time.perf_counter()
+    browser, seconds = Browser(folder), []
+    for _ in range(args.rounds):
+        start = time.perf_counter()
         browser.visit(page.resolve())
-        browser.run(DRAWN)
-        seconds.append(time.perf_counter() - began)
+        browser.run(DRAW)
+        seconds.append(time.perf_counter() - start)
     assert not browser.problems, browser.problems
     browser.close()
-    print(f"{machine()}\n{page.stat().st_size / 1e6:.2f} MB, opens in {median(seconds):.2f} s", end=" ")
-    print(f"(median of {given.rounds}, {min(seconds):.2f} to {max(seconds):.2f})")
+    print(f"{describe_machine()}\n{page.stat().st_size / 1e6:.2f} MB, opens in {median(seconds):.2f} s", end=" ")
+    print(f"(median of {args.rounds}, {min(seconds):.2f} to {max(seconds):.2f})")
 
 
 if __name__ == "__main__":

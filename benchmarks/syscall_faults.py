@@ -1,12 +1,12 @@
-"""Break a save at each of its system calls, under strace: the old state or the new one is left, never neither or a mix.
+"""Fault injection into every system call of a save, under strace: the old or the new state must remain, never a mix.
 
-    python benchmarks/syscall_faults.py [--every 1] [--out runs/calls]
+    python benchmarks/syscall_faults.py [--every 1] [-o runs/syscall_faults]
 
-kill    SIGKILL when the call is about to be made
-error   the call fails: EIO for each, and ENOSPC for those that ask for room
-short   no file may grow beyond so many bytes: a write does less than it was asked to, and the next one fails
-What is broken is a save of two small files, the removal of the oldest save, and the replacing of one file; and a save
-under a name that is there already. After each fault the next save is made in peace, and must succeed.
+kill    SIGKILL on entry of the call
+error   the call fails: with EIO, and with ENOSPC where it allocates space
+short   no file may grow beyond a limit (RLIMIT_FSIZE): a write is short, and the next one fails
+The faults hit a save of two small files, the removal of the oldest save and the replacement of a file; and a save under
+an existing name. After each fault the next save runs without faults and must succeed.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from regard.atomic import replace_file
 from regard.training.save import LATEST, damage, keep_newest, recover, save_folder, saves
 
 OLDEST, OLD, NEW = (word * 40 for word in (b"the oldest state", b"old state", b"the new state"))
-CALLS = "%file,%desc"  # all that name a file or use one
-ROOM = ("mkdir", "openat", "write", "fsync", "rename")  # what may find the disk full
+SYSCALLS = "%file,%desc"  # every call with a file name or a file descriptor
+ALLOCATING = ("mkdir", "openat", "write", "fsync", "rename")  # calls that may fail with ENOSPC
 Work = Callable[[Path], None]
 Fault = Callable[[], object]
 
@@ -38,7 +38,7 @@ def save_files(content: bytes) -> dict[str, Callable[[Path], object]]:
     return {"a.bin": lambda file: file.write_bytes(content[::-1]), "b.bin": lambda file: file.write_bytes(content)}
 
 
-def begun(folder: Path) -> Path:
+def initial_folder(folder: Path) -> Path:
     """A folder with two saves and a model."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -58,131 +58,134 @@ def save_same_name(folder: Path) -> None:
     save_next(folder, "step-10")
 
 
-def state(folder: Path) -> str:
-    """What a run would go on from: new or old; anything else is what is wrong."""
+def resumed_state(folder: Path) -> str:
+    """The state that a run would resume from: "new" or "old"; any other text describes a failure."""
     recover(folder)
     if not saves(folder):
         return "there is no save"
     newest = saves(folder)[0]
-    if wrong := damage(newest):
-        return wrong
+    if problem := damage(newest):
+        return problem
     latest = folder / (folder / LATEST).read_text().strip()
     if latest.exists() and damage(latest):
         return f"{LATEST} names {damage(latest)}"
     if (folder / "model").read_bytes() not in (OLD, NEW):
         return "the model is neither the old nor the new one"
-    found = [(newest / name).read_bytes() for name in ("b.bin", "a.bin")]
+    stored = [(newest / name).read_bytes() for name in ("b.bin", "a.bin")]
     for name, content in (("new", NEW), ("old", OLD), ("the save before the old one", OLDEST)):
-        if found == [content, content[::-1]]:
+        if stored == [content, content[::-1]]:
             return name
     return f"{newest.name} is a mix"
 
 
-def child(work: Callable[[], None]) -> int:
-    """The id of a process that does the work."""
-    number = os.fork()
-    if number == 0:
+def fork_child(work: Callable[[], None]) -> int:
+    """Process id of a child that runs `work`."""
+    process = os.fork()
+    if process == 0:
         try:
             work()
         finally:
             os._exit(0)
-    return number
+    return process
 
 
-def attached(process: int) -> bool:
+def is_traced(process: int) -> bool:
     return "TracerPid:\t0\n" not in Path(f"/proc/{process}/status").read_text()
 
 
-def traced(work: Work, folder: Path, *faults: str) -> Counter[str]:
-    """Do the work in a process under strace with such faults; which calls it made."""
+def run_traced(work: Work, folder: Path, *faults: str) -> Counter[str]:
+    """Run `work` in a child under strace with these faults; returns the number of calls of each name."""
     log = folder.with_name("strace.txt")
-    go = mmap.mmap(-1, 1)  # shared with the child, which makes none of the traced calls while it waits
+    start = mmap.mmap(-1, 1)  # shared with the child, which makes none of the traced calls while it waits
 
     def wait_then_work() -> None:
-        while not go[0]:
+        while not start[0]:
             time.sleep(0.001)
         work(folder)
 
-    process = child(wait_then_work)
-    words = ["strace", "-qq", "-o", str(log), "-e", f"trace={CALLS}", *faults, "-p", str(process)]
-    with subprocess.Popen(words) as strace:
-        while not attached(process):
+    process = fork_child(wait_then_work)
+    command = ["strace", "-qq", "-o", str(log), "-e", f"trace={SYSCALLS}", *faults, "-p", str(process)]
+    with subprocess.Popen(command) as strace:
+        while not is_traced(process):
             if strace.poll() is not None:
                 os.kill(process, signal.SIGKILL)
                 os.waitpid(process, 0)
-                raise SystemExit("strace may not watch a process here, so no system call was broken")
+                raise SystemExit("strace is not allowed to trace a process here, so no fault was injected")
             time.sleep(0.001)
-        go[0] = 1
+        start[0] = 1
         os.waitpid(process, 0)
-    go.close()
+    start.close()
     return Counter(line.split("(")[0] for line in log.read_text().splitlines() if "(" in line)
 
 
-def shortened(work: Work, folder: Path, limit: int) -> None:
-    """Do the work in a process that may write no file longer than that."""
+def run_limited(work: Work, folder: Path, limit: int) -> None:
+    """Run `work` in a child that cannot write a file longer than `limit` bytes."""
 
-    def within() -> None:
+    def limited() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
         work(folder)
 
-    os.waitpid(child(within), 0)
+    os.waitpid(fork_child(limited), 0)
 
 
-def faults_of(work: Work, folder: Path) -> Iterator[tuple[str, Fault]]:
-    """Every fault that can come over the work: its kind, and how to let it come."""
-    made = traced(work, begun(folder))
-    for call, count in sorted(made.items()):
-        kinds = {"kill": "signal=KILL", "EIO": "error=EIO", **({"ENOSPC": "error=ENOSPC"} if call in ROOM else {})}
-        for kind, fault in kinds.items():
+def list_faults(work: Work, folder: Path) -> Iterator[tuple[str, Fault]]:
+    """Every fault of `work`: its kind, and a function that injects it."""
+    syscalls = run_traced(work, initial_folder(folder))
+    for call, count in sorted(syscalls.items()):
+        errors = {"ENOSPC": "error=ENOSPC"} if call in ALLOCATING else {}
+        for kind, fault in {"kill": "signal=KILL", "EIO": "error=EIO", **errors}.items():
             for index in range(1, count + 1):
                 inject = f"inject={call}:{fault}:when={index}"
-                yield kind, lambda inject=inject: traced(work, begun(folder), "-e", inject)
+                yield kind, lambda inject=inject: run_traced(work, initial_folder(folder), "-e", inject)
     largest = max(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     for limit in range(0, largest + 1, 4):
-        yield "short", lambda limit=limit: shortened(work, begun(folder), limit)
+        yield "short", lambda limit=limit: run_limited(work, initial_folder(folder), limit)
 
 
-def some_of(faults: list[tuple[str, Fault]], every: int) -> list[tuple[str, Fault]]:
-    """One in so many of each kind, so that none is left out wherever the calls happen to fall."""
+def subsample(faults: list[tuple[str, Fault]], every: int) -> list[tuple[str, Fault]]:
+    """Every n-th fault of each kind, so that no kind is left out."""
     kinds = sorted({kind for kind, _ in faults})
-    return [fault for kind in kinds for fault in [each for each in faults if each[0] == kind][::every]]
+    return [fault for kind in kinds for fault in [f for f in faults if f[0] == kind][::every]]
 
 
 def inject_faults(work: Work, folder: Path, every: int = 1) -> tuple[Counter[str], Counter[str], list[str]]:
-    """How many faults of each kind were tried, in which states they left the folder, and what was wrong."""
-    kinds, states, wrong = Counter[str](), Counter[str](), list[str]()
-    for kind, strike in some_of(list(faults_of(work, folder)), every):
-        strike()
+    """Numbers of faults by kind and by the state that they left, and the failures."""
+    kinds, states, failures = Counter[str](), Counter[str](), list[str]()
+    for kind, inject in subsample(list(list_faults(work, folder)), every):
+        inject()
         kinds[kind] += 1
-        states[left := state(folder)] += 1
-        if left not in ("old", "new"):
-            wrong.append(f"{kind}: {left}")
+        states[state := resumed_state(folder)] += 1
+        if state not in ("old", "new"):
+            failures.append(f"{kind}: {state}")
             continue
         save_next(folder, "step-12")
-        if state(folder) != "new" or any(file.name.startswith(".") for file in folder.iterdir()):
-            wrong.append(f"{kind}: the next save is not as it should be")
-    return kinds, states, wrong
+        if resumed_state(folder) != "new" or any(file.name.startswith(".") for file in folder.iterdir()):
+            failures.append(f"{kind}: the next save is incomplete, or leaves temporary files")
+    return kinds, states, failures
 
 
 def cli() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--every", type=int, default=1, help="try one fault of so many")
-    parser.add_argument("--out", type=Path, default=Path("runs/calls"))
-    given = parser.parse_args()
+    parser.add_argument("--every", type=int, default=1, help="inject every n-th fault")
+    parser.add_argument("-o", "--output-dir", type=Path, default=Path("runs/syscall_faults"))
+    args = parser.parse_args()
     if not shutil.which("strace"):
-        print("skipped: there is no strace here (apt-get install strace)")
+        print("skipped: strace is not installed (apt-get install strace)")
         return 0
-    bad = 0
-    for work, what in ((save_next, "another save"), (save_same_name, "a save under a name that is there")):
-        kinds, states, wrong = inject_faults(work, given.out / "run", given.every)
-        for line in wrong:
+    total_failures = 0
+    for work, title in ((save_next, "a new save"), (save_same_name, "a save under an existing name")):
+        kinds, states, failures = inject_faults(work, args.output_dir / "run", args.every)
+        for line in failures:
             print(line)
-        tried = ", ".join(f"{kind} {count}" for kind, count in kinds.items())
-        left = ", ".join(f"{states[name]} {name}" for name in ("old", "new") if states[name])
-        print(f"| a system call of {what} broken ({tried}) | {kinds.total()} faults | {left}; wrong: {len(wrong)} |")
-        bad += len(wrong)
-    return 1 if bad else 0
+        by_kind = ", ".join(f"{kind} {count}" for kind, count in kinds.items())
+        by_state = ", ".join(f"{states[name]} {name} state" for name in ("old", "new") if states[name])
+        print(
+            f"| fault in a system call of {title} ({by_kind}) | {kinds.total()} faults "
+            f"| {by_state}; failures: {len(failures)} |"
+        )
+        total_failures += len(failures)
+    return 1 if total_failures else 0
 
 
 if __name__ == "__main__":
