@@ -111,7 +111,7 @@ def test_user_texts_are_used(make_model):
         list(check_model(loaded, ["", "  "]))
 
 
-def test_nan_fails():
+def test_nan_weights_fail():
     assert within_bound("x", float("nan"), 1.0, "", "").status == "FAILS"
     assert within_bound("x", 1.0, 1.0, "", "").status == "ok"
 

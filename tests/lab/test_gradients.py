@@ -43,8 +43,8 @@ def test_with_input_a_gradient_equals_the_jacobian(dim: int, steps: int, seed: i
             h = (word + matrix @ h).tanh()
         return h
 
-    wanted = torch.autograd.functional.jacobian(last_state, words)  # (numbers, T, D)
-    assert_close(gradients_through_time(matrix, words), wanted.transpose(0, 1).flip(0))
+    expected = torch.autograd.functional.jacobian(last_state, words)  # (numbers, T, D)
+    assert_close(gradients_through_time(matrix, words), expected.transpose(0, 1).flip(0))
 
 
 @settings(max_examples=30)
@@ -72,7 +72,7 @@ def test_clipping_by_norm_keeps_the_direction_and_by_value_the_small_numbers(
         assert after == (before if abs(before) <= largest else pytest.approx(largest if before > 0 else -largest))
 
 
-def test_it_holds_and_explodes_above_1_and_vanishes_below(quick) -> None:
+def test_the_claim_holds_and_explodes_above_1_and_vanishes_below(quick) -> None:
     result = quick("gradients")
     assert result.holds
     short, same, long = result.table
@@ -90,7 +90,7 @@ def test_with_large_inputs_even_a_large_eigenvalue_does_not_explode() -> None:
     assert all(row["with input"] < 1 for row in loud.table)
 
 
-def test_it_does_not_hold_if_gradients_underflow() -> None:
+def test_the_claim_fails_if_gradients_underflow() -> None:
     assert not run(replace(QUICK, eigenvalues=(1e-9, 1.0)), no_progress).holds
 
 
@@ -113,13 +113,13 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("why", WRONG)
-def test_it_does_not_hold_with(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gradients, *WRONG[why])
+@pytest.mark.parametrize("defect", WRONG)
+def test_the_claim_fails_with(defect: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gradients, *WRONG[defect])
     assert not run(QUICK, no_progress).holds
 
 
-def test_it_does_not_hold_with_another_growth_factor(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_claim_fails_with_another_growth_factor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         gradients, "gradients_through_time", lambda matrix, words: gradients_through_time(0.97 * matrix, words)
     )

@@ -30,7 +30,7 @@ def run(capsys, *args):
 
 
 @pytest.mark.parametrize("args", [(), ("--help",), ("-h",)])
-def test_without_a_name_it_lists_all(args, capsys):
+def test_without_a_name_the_command_lists_all_experiments(args, capsys):
     code, out, _ = run(capsys, *args)
     assert code == 0
     for name in EXPERIMENTS:
@@ -74,13 +74,13 @@ def test_one_experiment_prints_its_summary_and_writes_its_figure(quick, capsys, 
     assert (tmp_path / "a" / "b" / "softmax.png").read_bytes().startswith(PNG)
 
 
-def test_the_default_output_folder(capsys, tmp_path, monkeypatch):
+def test_figures_go_to_runs_lab_by_default(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run(capsys, "softmax")[0] == 0
     assert Path("runs/lab/softmax.png").exists()
 
 
-def test_a_failed_claim_is_exit_code_1(capsys, tmp_path):
+def test_a_failed_claim_has_exit_code_1(capsys, tmp_path):
     code, out, _ = run(capsys, "softmax", "--width", "16", "--out", tmp_path)
     assert code == 1
     assert "112 and 96 become 28 and 24" in out
@@ -173,18 +173,18 @@ def test_experiments_are_deterministic(name):
     options, run = experiment(name).QUICK, experiment(name).run
     if hasattr(options, "steps"):
         options = replace(options, steps=min(options.steps, 20))
-    once, again = run(options, no_progress).table, run(options, no_progress).table
-    assert len(once) == len(again) > 0
-    for row, other in zip(once, again, strict=True):
-        assert len({*map(tuple, (row, other, once[0]))}) == 1  # all rows have the same columns
-        for column, value in other.items():
+    first, second = run(options, no_progress).table, run(options, no_progress).table
+    assert len(first) == len(second) > 0
+    for row, repeated in zip(first, second, strict=True):
+        assert len({*map(tuple, (row, repeated, first[0]))}) == 1  # all rows have the same columns
+        for column, value in repeated.items():
             if not column.startswith("ms, "):
                 # LAPACK and MKL do not promise the last bit: how memory is aligned may change it.
                 near = value if isinstance(value, str) else pytest.approx(value, rel=1e-6, abs=1e-12)
                 assert row[column] == near, column
 
 
-def test_one_failed_claim_is_exit_code_1(capsys, tmp_path, monkeypatch):
+def test_one_failed_claim_of_all_has_exit_code_1(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(lab, "EXPERIMENTS", ("softmax", "mask"))
     options = {"softmax": softmax.SoftmaxOptions(width=16), "mask": mask.QUICK}
     monkeypatch.setattr(lab, "options_class", lambda name: lambda: options[name])

@@ -54,7 +54,7 @@ def test_the_slide_shows_scores_where_weights_belong():
     assert (weights[3] - SCORES[3]).abs().min() > 0.03  # though the slide's last row sums to 1
 
 
-def test_it_holds_and_is_deterministic():
+def test_the_claim_holds_and_is_deterministic():
     result = run(QUICK, no_progress)
     assert result.holds
     assert result.table == run(QUICK, no_progress).table
@@ -81,11 +81,11 @@ WRONG = {
 
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
-def test_it_does_not_hold_if_attention_masks_otherwise(wrong, monkeypatch):
+def test_the_claim_fails_if_attention_masks_otherwise(wrong, monkeypatch):
     monkeypatch.setattr(mask, "weights_openly", wrong)
     assert not run(MaskOptions(tables=3), no_progress).holds
 
 
-def test_it_does_not_hold_if_the_kernel_masks_otherwise(monkeypatch):
+def test_the_claim_fails_if_the_kernel_masks_otherwise(monkeypatch):
     monkeypatch.setattr(mask, "attend", lambda q, k, v, causal, scale: attend(q, k, v, scale=scale))
     assert not run(MaskOptions(tables=3), no_progress).holds

@@ -43,7 +43,7 @@ def test_query_and_keys_have_these_scores(scores, width):
     assert_close(weights_of(dot(q, k))[0].tolist(), by_hand(scores))
 
 
-def test_deck_a_is_right():
+def test_the_weights_of_deck_a_are_the_softmax():
     q, k = query_and_keys(DECK_A, 64)
     assert dot(q, k).tolist() == [[112, 96]]
     assert scaled_dot(q, k).tolist() == [[14, 12]]
@@ -56,7 +56,7 @@ def test_deck_t_sums_to_one_but_is_the_softmax_of_other_scores():
     assert round2(by_hand([s / math.sqrt(2) for s in DECK_T])) == SLIDE_T
 
 
-def test_it_holds_and_the_table_has_the_numbers():
+def test_the_claim_holds_and_the_table_has_the_numbers():
     result = run(QUICK, no_progress)
     assert result.holds
     assert [row["weight"] for row in result.table] == pytest.approx(by_hand([14, 12]) + by_hand(DECK_T))
@@ -66,7 +66,7 @@ def test_it_holds_and_the_table_has_the_numbers():
 
 
 @pytest.mark.parametrize("width", [1, 63, 65, 128])
-def test_it_holds_for_keys_of_64_only(width):
+def test_the_claim_holds_for_keys_of_64_only(width):
     assert not run(SoftmaxOptions(width=width), no_progress).holds
 
 
@@ -81,6 +81,6 @@ def test_it_holds_for_keys_of_64_only(width):
         ("CORRECT_T", SLIDE_T),  # then the slip would be right
     ],
 )
-def test_it_does_not_hold_with_another_part(name, wrong, monkeypatch):
+def test_the_claim_fails_with_another_part(name, wrong, monkeypatch):
     monkeypatch.setattr(softmax, name, wrong)
     assert not run(QUICK, no_progress).holds

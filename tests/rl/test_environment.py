@@ -47,7 +47,7 @@ def test_a_truncated_episode_is_not_terminated(corridor):
     assert (episode.steps, episode.ended) == (20, False)
 
 
-def test_an_environment_without_a_time_limit_gets_ours(corridor):
+def test_an_environment_without_a_time_limit_gets_the_default(corridor):
     unlimited = Environment("Unlimited-v0")
     assert (unlimited.max_episode_steps, corridor.max_episode_steps) == (MAX_EPISODE_STEPS, 20)
     left, right = (record_episodes(unlimited, lambda trajectory, action=a: action, 1, seed=3)[0] for a in (0, 1))
@@ -56,7 +56,7 @@ def test_an_environment_without_a_time_limit_gets_ours(corridor):
     assert right.ended, "a termination is not a truncation"
 
 
-def test_play_prints_a_note_on_our_time_limit(corridor, monkeypatch, capsys):
+def test_play_prints_a_note_on_the_default_time_limit(corridor, monkeypatch, capsys):
     monkeypatch.setattr("regard.rl.environment.MAX_EPISODE_STEPS", 30)
     for environment in (Environment("Unlimited-v0"), corridor):
         assert play(environment, lambda trajectory: 0, PlayOptions(episodes=1)) == 0

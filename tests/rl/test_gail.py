@@ -122,6 +122,6 @@ def test_an_expert_with_other_spaces_is_refused(expert, message):
         next(imitate(CartPole(), expert, OPTIONS, PPOConfig()))
 
 
-def test_a_recorded_expert():
+def test_a_single_recorded_episode_is_a_valid_expert():
     [episode] = record_episodes(CartPole(), lambda trajectory: int(trajectory.observations[-1][2] > 0), 1, seed=1)
     assert next(imitate(CartPole(), [episode], OPTIONS, PPOConfig())).steps >= OPTIONS.round

@@ -34,7 +34,7 @@ def mean_return(folder, target_return, count=20):
     return float(np.mean([episode.rewards.sum() for episode in episodes]))
 
 
-def test_it_beats_a_random_policy(decision_run):
+def test_a_decision_transformer_beats_a_random_policy(decision_run):
     random_return = np.mean(episode_returns(CartPole(), random_policy(CartPole(), 1), 20, 5))
     assert mean_return(decision_run, 500) > 4 * random_return
 
@@ -57,7 +57,7 @@ def test_the_command_plays_and_records(decision_run, tmp_path, capsys):
     assert main(["train", "decide", "--data", str(file), "--out", str(tmp_path / "run"), "--steps", "1"]) == 0
 
 
-def test_it_plays_in_gymnasium_too(decision_run, capsys):
+def test_the_command_plays_in_gymnasium(decision_run, capsys):
     pytest.importorskip("gymnasium")
     assert main(["run", str(decision_run), "--play", "--episodes", "2", "--env", "CartPole-v1", "--wish", "20"]) == 0
     assert "of 2 episodes" in capsys.readouterr().out

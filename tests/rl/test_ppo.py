@@ -89,7 +89,7 @@ def test_padding_changes_nothing():
     assert torch.equal(weights[0], torch.cat([weight.flatten() for weight in unpadded.parameters()]))
 
 
-def test_a_batch_from_real_episodes(corridor):
+def test_a_batch_from_real_episodes_masks_padding_and_terminations(corridor):
     policy, config = make_policy(), PPOConfig(discount=0.9)
     episodes = [
         *record_episodes(corridor, sampling_policy(policy, 1), 4, 1),

@@ -69,6 +69,6 @@ def test_figures_are_written(small_run, tmp_path):
 
 
 @pytest.mark.parametrize("metrics", [[], [{"step": 1, "loss": 2.0}]], ids=["nothing", "one step"])
-def test_a_loss_curve_of_few_steps(metrics, tmp_path):
+def test_a_loss_curve_is_drawn_for_any_number_of_steps(metrics, tmp_path):
     loss_curve(metrics, tmp_path / "loss.png")
     assert (tmp_path / "loss.png").stat().st_size > 1000

@@ -114,7 +114,7 @@ def test_pooling_weights_equal_the_pooling_of_the_head(pooling: str, class_token
 
 @pytest.mark.parametrize("pooling", ["first", "pooler", "mean", "attention"])
 @pytest.mark.parametrize("convolution", [True, False])
-def test_the_tab_of_a_classifier(pooling: str, convolution: bool, files: list[str]) -> None:
+def test_the_tab_of_a_classifier_has_its_rollout_and_weights(pooling: str, convolution: bool, files: list[str]) -> None:
     loaded = classifier(pooling, convolution=convolution, class_token=pooling != "mean")
     tab = json.loads(json.dumps(image_tab(loaded, files[2])))
     assert (tab["kind"], tab["grid"], tab["layers"], tab["heads"]) == ("image", [4, 4], L, H)

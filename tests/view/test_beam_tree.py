@@ -139,7 +139,7 @@ def translator(kind: str) -> Loaded:
     for module in model.modules():
         if isinstance(module, torch.nn.Linear):
             module.weight.data *= 10
-    model.head.bias.data[0, task.tokenizer.pad] = 9.0  # a padding that must never be said
+    model.head.bias.data[0, task.tokenizer.pad] = 9.0  # a padding token that must never be generated
     return Loaded(model.double(), task)
 
 

@@ -37,7 +37,7 @@ def one_hot_attention(positions: list[int], keys: int = T) -> Tensor:
         ([0, 0, 0, 0, 0, 0], 1, 1 / 5, 1 / 6, 0, 15 / 6),
     ],
 )
-def test_one_hot_heads(positions, first, previous, same, next_, distance) -> None:
+def test_one_hot_heads_have_shares_of_0_or_1(positions, first, previous, same, next_, distance) -> None:
     result = {name: value.item() for name, value in head_stats(one_hot_attention(positions)).items()}
     expected = {"first": first, "previous": previous, "same": same, "next": next_, "distance": distance, "entropy": 0}
     assert result == pytest.approx(expected)
@@ -129,8 +129,8 @@ def test_a_translator_has_encoder_decoder_and_cross_heads(small_run, pairs_file)
 
 def test_the_statistics_depend_on_the_text() -> None:
     loaded = language_model()
-    one, other = (heads_tab(loaded, text)["measures"] for text in ("the cat", "on the mat and the log"))
-    assert one != other
+    short, long = (heads_tab(loaded, text)["measures"] for text in ("the cat", "on the mat and the log"))
+    assert short != long
     assert heads_tab(loaded, "the cat")["names"] == ["block 1", "block 2"]
 
 

@@ -44,7 +44,7 @@ def page_data(file):
     return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)[1])
 
 
-def test_the_page_of_a_translator(run_look, small_run, tmp_path):
+def test_the_page_of_a_translator_has_its_tabs(run_look, small_run, tmp_path):
     code, out, _ = run_look(small_run, TEXT)
     assert code == 0
     assert re.search(r'^cross: layer 1, head \d: from "\S+", \d+ % of the attention goes to "\S+"$', out, re.MULTILINE)
@@ -55,14 +55,14 @@ def test_the_page_of_a_translator(run_look, small_run, tmp_path):
     assert [tab["kind"] for tab in data["tabs"]][:5] == ["attention", "steps", "lens", "positions", "beam"]
     assert "training" in [tab["kind"] for tab in data["tabs"]]
     assert all(tab["title"] and tab["description"] for tab in data["tabs"])
-    assert [one["name"] for one in data["tabs"][0]["maps"]] == ["cross", "encoder", "decoder"]
+    assert [attention["name"] for attention in data["tabs"][0]["maps"]] == ["cross", "encoder", "decoder"]
     about = dict(data["about"])
     assert about["family"] == "transformer"
     assert about["target"].endswith(" (the model's own)")
     assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
 
 
-def test_target_and_word_options(run_look, small_run, tmp_path):
+def test_target_and_word_select_decoder_input_and_query(run_look, small_run, tmp_path):
     code, out, _ = run_look(small_run, TEXT, "--target", "Tee und Wasser 7", "--word", "wasser")
     assert code == 0
     assert 'from "Wasser"' in out
@@ -122,7 +122,7 @@ def image_models(tmp_path_factory):
     return folder
 
 
-def test_the_page_of_an_image_model(run_look, image_models, tmp_path):
+def test_the_page_of_an_image_model_has_no_text_tabs(run_look, image_models, tmp_path):
     code, out, err = run_look(image_models / "vit", image_models / "one.png")
     assert code == 0, err
     kinds = [tab["kind"] for tab in page_data(tmp_path / "page.html")["tabs"]]

@@ -466,8 +466,8 @@ def test_neighbours_are_chosen_if_nothing_else_is_visible():
     )
     alone = one_token_per_word("it")
     assert choose_initial_view(uniform_weights(2, 1), alone, alone, None) == (InitialView(0, 0, 0), None)
-    nobody = TokenizedText(["</s>"], [-1], [])
-    assert choose_initial_view(uniform_weights(2, 1), nobody, nobody, None) == (InitialView(0, 0, 0), None)
+    no_words = TokenizedText(["</s>"], [-1], [])
+    assert choose_initial_view(uniform_weights(2, 1), no_words, no_words, None) == (InitialView(0, 0, 0), None)
 
 
 def test_a_translator_opens_with_its_sharpest_layer():
