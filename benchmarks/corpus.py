@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from regard.data.bundled import phrasebook
-from regard.data.text import read_pairs
+from regard.data.text import Pair, read
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -15,8 +15,7 @@ def multi30k(split: str) -> list[tuple[str, str]]:
     files = [SHARED / "multi30k" / f"{split}.{language}.gz" for language in ("en", "de")]
     if not files[0].exists():
         raise SystemExit(f"this benchmark needs Multi30k: {split}.en.gz and {split}.de.gz in {SHARED / 'multi30k'}")
-    pairs, _ = read_pairs(files)
-    return [(pair.source, pair.target) for pair in pairs]
+    return [(row.source, row.target) for row in read(files) if isinstance(row, Pair)]
 
 
 def translation_pairs() -> tuple[str, list[tuple[str, str]]]:

@@ -37,12 +37,12 @@ def model_outputs(loaded: Loaded, inputs: ModelInputs) -> Tensor:
     return (model.head(hidden, mask) if isinstance(task, POOLED_TASKS) else model.head(hidden)).cpu()
 
 
-def relative_difference(reference: Tensor, other: Tensor) -> float:
+def relative_difference(reference: Tensor, output: Tensor) -> float:
     """0 for empty tensors."""
     if not reference.numel():
         return 0.0
-    reference, other = reference.double(), other.double()
-    return float((reference - other).abs().max() / reference.abs().median().clamp(min=1))
+    reference, output = reference.double(), output.double()
+    return float((reference - output).abs().max() / reference.abs().median().clamp(min=1))
 
 
 def first_divergent_module(

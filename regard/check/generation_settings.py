@@ -58,10 +58,10 @@ def check_token_ids(settings: GenerationSettings) -> Iterator[Contradiction]:
         for key, value in settings_of_file.items():
             if key.endswith(("_token_id", "suppress_tokens", "_words_ids")):
                 ids = [i for i in flatten_ids(value) if (key, i) != ("pad_token_id", -1)]
-                if wrong := [i for i in ids if not 0 <= i < settings.vocab]:
-                    advice = f"Token {wrong[0]} does not exist: the ids of this model end at {settings.vocab - 1}."
+                if unknown := [i for i in ids if not 0 <= i < settings.vocab]:
+                    advice = f"Token {unknown[0]} does not exist: the ids of this model end at {settings.vocab - 1}."
                     status: Status = "FAILS"
-                    if key in BOUNDARY_IDS and min(wrong) >= settings.vocab:
+                    if key in BOUNDARY_IDS and min(unknown) >= settings.vocab:
                         status = "note"
                         advice += " No output depends on it: set it to the token that the tokenizer has, or remove it."
                     yield status, f"{name}: {key} is {value}", advice

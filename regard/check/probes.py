@@ -126,9 +126,9 @@ def molecule_probes(task: Any, lines: Sequence[str] | None) -> Probes:
     """Molecules of one size, which need no padding, and of atoms in the model's vocabulary."""
     texts = [path.bare for path in paths.paths(MOLECULE_POOL)] if lines is None else lines
     parsed = map(asked_for, filter(str.strip, texts))
-    known = [row for row in parsed if not task.molecules.unknown(row)]
-    sizes = Counter(len(row.graph.atoms) for row in known)
-    rows = [row for row in known if len(row.graph.atoms) == max(sizes, key=sizes.__getitem__)][:PROBE_COUNT]
+    supported = [row for row in parsed if not task.molecules.unknown(row)]
+    sizes = Counter(len(row.graph.atoms) for row in supported)
+    rows = [row for row in supported if len(row.graph.atoms) == max(sizes, key=sizes.__getitem__)][:PROBE_COUNT]
     if not rows:
         raise ValueError("there is no molecule of atoms that the model knows: give a file of SMILES that has some")
     labels = getattr(task, "labels", [""])

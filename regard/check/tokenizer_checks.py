@@ -42,24 +42,26 @@ def tokenizer_checks(loaded: Loaded, probes: Probes) -> list[CheckResult]:
 
 def round_trip(tokenizer: Tokenizer, texts: list[str], rows: list[list[int]]) -> CheckResult:
     """Texts with unknown tokens are left out: `tokenizer fit` counts those."""
-    known = [i for i, row in enumerate(rows) if unknown_id(tokenizer) not in row]
-    decoded = dict(zip(known, tokenizer.decode([rows[i] for i in known]), strict=True))
-    if altered := [i for i in known if without_spaces(tokenizer, decoded[i]) != without_spaces(tokenizer, texts[i])]:
+    covered = [i for i, row in enumerate(rows) if unknown_id(tokenizer) not in row]
+    decoded = dict(zip(covered, tokenizer.decode([rows[i] for i in covered]), strict=True))
+    if altered := [i for i in covered if without_spaces(tokenizer, decoded[i]) != without_spaces(tokenizer, texts[i])]:
         before, after = first_difference(texts[altered[0]], decoded[altered[0]])
         advice = f"Decoding turns {before!r} into {after!r}: repair the tokenizer's normalizer, decoder or vocabulary."
         return count_result(
-            "tokenizer round trip", "FAILS", len(altered), f"of {len(known)} texts lose characters", advice
+            "tokenizer round trip", "FAILS", len(altered), f"of {len(covered)} texts lose characters", advice
         )
-    if respaced := [i for i in known if single_spaced(tokenizer, decoded[i]) != single_spaced(tokenizer, texts[i])]:
+    if respaced := [i for i in covered if single_spaced(tokenizer, decoded[i]) != single_spaced(tokenizer, texts[i])]:
         before, after = first_difference(texts[respaced[0]], decoded[respaced[0]])
         advice = (
             f"Decoding turns {before!r} into {after!r}: usual for encoders, but a generative model needs its spaces."
         )
         return count_result(
-            "tokenizer round trip", "note", len(respaced), f"of {len(known)} texts change their spaces", advice
+            "tokenizer round trip", "note", len(respaced), f"of {len(covered)} texts change their spaces", advice
         )
-    rest = ", the rest has unknown tokens" if len(known) < len(texts) else ""
-    return CheckResult("tokenizer round trip", "ok", f"{len(known)} of {len(texts)} texts decode unchanged{rest}", 0, 0)
+    rest = ", the rest has unknown tokens" if len(covered) < len(texts) else ""
+    return CheckResult(
+        "tokenizer round trip", "ok", f"{len(covered)} of {len(texts)} texts decode unchanged{rest}", 0, 0
+    )
 
 
 def unknown_id(tokenizer: Tokenizer) -> int:
@@ -85,11 +87,14 @@ def single_spaced(tokenizer: Tokenizer, text: str) -> str:
     return " ".join(normalize_as_declared(tokenizer, text).split())
 
 
-def first_difference(text: str, other: str) -> tuple[str, str]:
+def first_difference(text: str, decoded_text: str) -> tuple[str, str]:
     """The characters around it, of both."""
-    at = next((i for i, (a, b) in enumerate(zip(text, other, strict=False)) if a != b), min(len(text), len(other)))
+    at = next(
+        (i for i, (a, b) in enumerate(zip(text, decoded_text, strict=False)) if a != b),
+        min(len(text), len(decoded_text)),
+    )
     excerpt = slice(max(0, at - 5), at + 8)
-    return text[excerpt], other[excerpt]
+    return text[excerpt], decoded_text[excerpt]
 
 
 def tokenizer_fit(tokenizer: Tokenizer, texts: list[str], rows: list[list[int]]) -> CheckResult:
@@ -134,7 +139,7 @@ def vocabulary_size(tokenizer: Tokenizer, model: nn.Module) -> CheckResult:
 def special_tokens(tokenizer: Tokenizer, config: dict[str, Any]) -> list[CheckResult]:
     own = {role: tokenizer.roles[f"{role}_token"] for role in ROLES if f"{role}_token" in tokenizer.roles}
     vocab = config.get("vocab_size", math.inf)
-    is_tower = config.get("model_type") == CLIP_TEXT.family  # its config says 0 and 2 and means others: see loading
+    is_tower = config.get("model_type") == CLIP_TEXT.family  # its config has ids that it does not use: see `loading`
     in_config = {role: config.get(f"{role}_token_id") for role in own}
     for role in ("bos", "eos"):  # an id beyond the vocabulary names no token: see generation settings
         if is_tower or all(isinstance(i, int) and i >= vocab for i in as_list(in_config.get(role))):
@@ -143,9 +148,9 @@ def special_tokens(tokenizer: Tokenizer, config: dict[str, Any]) -> list[CheckRe
     if not (mismatched := [role for role, (a, b) in ids.items() if b is not None and a not in as_list(b)]):
         count = sum(number is not None for _, number in ids.values())
         return [CheckResult("special tokens", "ok", f"config.json and tokenizer agree on {count}", 0, 0)]
-    name, (in_tokenizer, wrong) = mismatched[0], ids[mismatched[0]]
+    name, (in_tokenizer, config_id) = mismatched[0], ids[mismatched[0]]
     message = f"config.json and tokenizer differ in {join_names([f'{role}_token_id' for role in mismatched])}"
-    advice = f"{name} is {wrong} in config.json and {in_tokenizer} in the tokenizer: correct the wrong one."
+    advice = f"{name} is {config_id} in config.json and {in_tokenizer} in the tokenizer: correct the wrong one."
     return [
         CheckResult("special tokens", "note" if mismatched == ["pad"] else "FAILS", message, len(mismatched), 0, advice)
     ]

@@ -67,13 +67,13 @@ def run(options: BallOptions, track: Tracker) -> LabResult:
     task = Predict.fit(videos, "foresees", {}, {}, patch=None)
     results = {images: train(task, images, videos, test, options) for images in track(sorted({*options.images}))}
     baseline = copy_error(test, max(options.images))
-    share, most = {i: result.error / baseline for i, result in results.items()}, max(results)
+    share, longest = {i: result.error / baseline for i, result in results.items()}, max(results)
     return LabResult(
         plot(test, max(options.images), results, baseline),
         [{"images": i, "error": result.error, "of copying": share[i]} for i, result in results.items()],
         summary=f"Copying the last image has an error of {baseline:.1f}. From one image the model predicts the next "
         f"with {share[1]:.0%} of that error, from {sorted(results)[1]} with {share[sorted(results)[1]]:.0%}, from "
-        f"{most} with {share[most]:.0%}.",
+        f"{longest} with {share[longest]:.0%}.",
         expected=f"from one image the error stays above {MIN_ERROR_ONE:.0%} of that of copying, from more it falls "
         f"below {MAX_ERROR_MORE:.0%}",
         holds=share[1] > MIN_ERROR_ONE and max(share[images] for images in share if images > 1) < MAX_ERROR_MORE,

@@ -38,8 +38,8 @@ def at_least(minimum: int, options: object, *names: str) -> None:
 
 def table_rows(*columns: Mapping[str, Iterable[str | float]]) -> list[Row]:
     """Rows of a table from its columns."""
-    named = {name: column for group in columns for name, column in group.items()}
-    return [dict(zip(named, row, strict=True)) for row in zip(*named.values(), strict=True)]
+    by_name = {name: column for group in columns for name, column in group.items()}
+    return [dict(zip(by_name, row, strict=True)) for row in zip(*by_name.values(), strict=True)]
 
 
 def prefixed(title: str, columns: Mapping[str, Iterable[float]]) -> dict[str, Iterable[float]]:
@@ -78,7 +78,7 @@ def plot_curves(
         axes.plot(x, y, styles[name], markersize=4, markevery=1 + len(x) // 10, label=name)
     axes.set(**settings)
     if axes.get_xscale() == "log":
-        axes.set_xticks(x, [f"{place:g}" for place in x])
+        axes.set_xticks(x, [f"{tick:g}" for tick in x])
         axes.minorticks_off()
 
 

@@ -89,14 +89,14 @@ def train(
     `options` are all others of the task and the model, by the names that `regard train TASK --help` lists, with _ for
     each -. None leaves an option at its default. A wrong name or value raises ValueError at once.
     """
-    named: dict[str, Any] = {
+    explicit: dict[str, Any] = {
         "data": data, "valid": valid, "test": test, "fields": fields, "out": out, "from_": from_,
         "steps": steps, "epochs": epochs, "minutes": minutes, "batch_tokens": batch_tokens, "rate": rate, "seed": seed,
         "checks": checks, "patience": patience, "device": device, "threads": threads,
         "resume": resume or None, "overwrite": overwrite or None,
     }  # fmt: skip
-    named_options = {name: value for name, value in named.items() if value is not None}
-    settings = start(task, model, size, **named_options, **options)
+    explicit_options = {name: value for name, value in explicit.items() if value is not None}
+    settings = start(task, model, size, **explicit_options, **options)
     if settings.reading.get("env"):
         return run_session(open_session(settings))
     return file_training.carry_out(file_training.planned(file_training.prepare(settings)))
@@ -115,7 +115,7 @@ def run_session(session: Session) -> Iterator[Step]:
 
 
 def run_round(session: Session) -> Iterator[Step]:
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     session.mean_return, finished = collect_steps(session, session.schedule[session.rounds])
     scores = {
         "real_steps": float(session.real_steps), "episodes": float(len(session.trajectories)),
@@ -133,7 +133,7 @@ def run_round(session: Session) -> Iterator[Step]:
     session.rounds += 1
     assert last
     round_log = {"round": session.rounds, **scores, "next_predicted_return": session.predicted_return}
-    session.run.log(step=last.number, **round_log, round_seconds=round(time.perf_counter() - began, 3))
+    session.run.log(step=last.number, **round_log, round_seconds=round(time.perf_counter() - start_time, 3))
     save_session(session, episodes)
     yield replace(last, scores=scores)
 
@@ -172,7 +172,7 @@ def fit_model(session: Session, episodes: list[Episode]) -> Iterator[Step]:
     """Train the model on all real episodes."""
     session.task = refit_scales(session.task, session.progress, episodes)
     plan, config = session.settings.plan, session.progress.model.body.config
-    examples, task = ReplayBuffer(episodes, config.context, 2), BurnInTask.of(session.task)
+    examples, task = ReplayBuffer(episodes, config.context, 2), BurnInTask.from_task(session.task)
     steps = FIT_STEPS if session.rounds else FIRST_FIT_STEPS
     for step in islice(learn(session.progress, task, examples, plan), steps):
         session.run.log(**as_line(step))

@@ -86,7 +86,7 @@ class BurnInTask(Predict):
     outcome may lie before the window. It is burn-in only (Kapturowski et al. 2019)."""
 
     @classmethod
-    def of(cls, task: Predict) -> BurnInTask:
+    def from_task(cls, task: Predict) -> BurnInTask:
         return cls(**{field.name: getattr(task, field.name) for field in fields(task)})
 
     def batch(self, examples: Moments, rows: Ints) -> Batch:

@@ -98,8 +98,8 @@ def make_gymnasium(name: str) -> Any:
     except ImportError:
         raise ValueError(INSTALL_HINT) from None
     if ":" not in name and name not in gymnasium.registry:
-        near = get_close_matches(name, gymnasium.registry, 3, 0.5)
-        hint = f"did you mean {' or '.join(near)}?" if near else "try CartPole-v1 or Acrobot-v1"
+        matches = get_close_matches(name, gymnasium.registry, 3, 0.5)
+        hint = f"did you mean {' or '.join(matches)}?" if matches else "try CartPole-v1 or Acrobot-v1"
         raise ValueError(f"gymnasium has no environment named {name!r}: {hint}")
     try:
         return gymnasium.make(name)

@@ -163,12 +163,12 @@ def train_discriminator(
 
 def check_expert(environment: Environment, expert: Sequence[Episode]) -> None:
     for episode in expert:
-        where, shape = f"{episode.file}:{episode.line}", episode.observations.shape[1:]
+        location, shape = f"{episode.file}:{episode.line}", episode.observations.shape[1:]
         if episode.actions is None:
-            raise ValueError(f"{where}: a video has no actions to imitate; give episodes with actions")
+            raise ValueError(f"{location}: a video has no actions to imitate; give episodes with actions")
         if shape != (environment.observation_dim,) or episode.actions.max() >= environment.num_actions:
             raise ValueError(
-                f"{where}: its observations have shape {shape} and its highest action is {episode.actions.max()}, but "
+                f"{location}: observations have shape {shape} and the highest action is {episode.actions.max()}, but "
                 f"{environment.name} has {environment.observation_dim} observation entries and "
                 f"{environment.num_actions} actions"
             )

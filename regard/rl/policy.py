@@ -167,8 +167,8 @@ def history_at(observations: Floats, actions: Ints, length: int, times: Ints) ->
     """The histories at these times of one episode: (N,M,O) and (N,M-1)."""
     indices = times[:, None] + np.arange(1 - length, 1)  # (N,M), below 0 before the first step
     previous = indices[:, :-1]
-    taken = actions[previous.clip(0)] if len(actions) else np.zeros(previous.shape, np.int64)
-    padded = np.where(previous < 0, NO_ACTION, taken)
+    previous_actions = actions[previous.clip(0)] if len(actions) else np.zeros(previous.shape, np.int64)
+    padded = np.where(previous < 0, NO_ACTION, previous_actions)
     return History(torch.from_numpy(observations[indices.clip(0)]), torch.from_numpy(padded))
 
 

@@ -143,9 +143,9 @@ def open_session(settings: Settings) -> Session:
 
 
 def reject_file_options(settings: Settings) -> None:
-    values, known = settings.flat(), options(settings.task, settings.model, settings.size)
+    values, defaults = settings.flat(), options(settings.task, settings.model, settings.size)
     for name in (*FILE_OPTIONS, *LENGTH_OPTIONS):
-        if values[name] != known[name].default:
+        if values[name] != defaults[name].default:
             remedy = "--real-steps sets the length" if name in LENGTH_OPTIONS else "it is for training from files"
             raise ValueError(f"{flag(name)} does not go with --env: {remedy}")
 

@@ -64,9 +64,9 @@ def attention_maps(trace: Trace, word: str | None = None) -> list[AttentionMap]:
     maps = [attention for attention in by_kind.values() if attention]
     if not maps:
         raise ValueError(NO_ATTENTION)
-    known = dict.fromkeys(name for attention in maps for name in attention.queries.words)
-    if word and word.casefold() not in (name.casefold() for name in known):
-        raise ValueError(f'no query word "{word}" in this text: choose from {", ".join(known)}')
+    query_words = dict.fromkeys(name for attention in maps for name in attention.queries.words)
+    if word and word.casefold() not in (name.casefold() for name in query_words):
+        raise ValueError(f'no query word "{word}" in this text: choose from {", ".join(query_words)}')
     return maps
 
 

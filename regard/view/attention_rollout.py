@@ -122,9 +122,9 @@ def similarity_tab(loaded: Loaded, text: str, target: str | None = None) -> dict
 
 def split_images_and_captions(text: str) -> tuple[list[str], list[str]]:
     """The first field is an image file; of the others, those that name an image file are images, the rest captions."""
-    first, *others = text.split("\t")
-    files = [field for field in others if Path(field).suffix.lower() in FORMATS and Path(field).is_file()]
-    return [first, *files], [field for field in others if field not in files]
+    first, *fields = text.split("\t")
+    files = [field for field in fields if Path(field).suffix.lower() in FORMATS and Path(field).is_file()]
+    return [first, *files], [field for field in fields if field not in files]
 
 
 def data_url(pixels: Pixels) -> str:

@@ -101,7 +101,5 @@ def special_ids(tokenizer: Any) -> set[int]:
     """Ids of tokens that represent no text. Mask and unknown tokens represent a word."""
     words = {tokenizer.id_of(tokenizer.roles[role]) for role in ("mask_token", "unk_token") if role in tokenizer.roles}
     added = tokenizer.engine.get_added_tokens_decoder().items()
-    others = {
-        tokenizer.id_of(name) for role, name in tokenizer.roles.items() if role not in ("mask_token", "unk_token")
-    }
-    return {token_id for token_id, token in added if getattr(token, "special", True)} - words | others
+    roles = {tokenizer.id_of(name) for role, name in tokenizer.roles.items() if role not in ("mask_token", "unk_token")}
+    return {token_id for token_id, token in added if getattr(token, "special", True)} - words | roles

@@ -109,11 +109,11 @@ def test_imitation_ends_after_its_steps():
         ([video(np.zeros((3, 4), np.float32), "ball.npz", 2)], "ball.npz:2: a video has no actions"),
         (
             [EXPERT[0]._replace(observations=EXPERT[0].observations[:, :3])],
-            r"cart:\d+: its observations have shape \(3,\)",
+            r"cart:\d+: observations have shape \(3,\)",
         ),
         (
             [EXPERT[0]._replace(actions=EXPERT[0].actions + 5)],
-            r"its highest action is 6, but cart has 4 observation entries",
+            r"the highest action is 6, but cart has 4 observation entries",
         ),
     ],
 )

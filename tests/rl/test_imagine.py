@@ -155,7 +155,7 @@ def test_burn_in_masks_the_first_step_unless_the_episode_starts_there(episodes):
     examples = ReplayBuffer(episodes, C, 2)
     starts = examples.every()
     initial = examples.at(starts)[1] == 0
-    batch, full_batch = BurnInTask.of(task).batch(examples, starts), task.batch(examples, starts)
+    batch, full_batch = BurnInTask.from_task(task).batch(examples, starts), task.batch(examples, starts)
     assert batch.real[:, 0].tolist() == initial.tolist()
     assert 0 < initial.sum() < len(initial)
     assert torch.equal(batch.real[:, 1:], full_batch.real[:, 1:])
