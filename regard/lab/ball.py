@@ -42,13 +42,13 @@ class BallOptions:
     layers: int = 2  # number of blocks
     batch: int = 32  # windows per batch
     steps: int = 400  # training steps
-    rate: float = 0.01  # peak learning rate
+    lr: float = 0.01  # peak learning rate
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
         must(self, images=(len(self.images) >= 2 and min(self.images) == 1, "1 and more"))
         must(self, dim=(self.dim >= 4 and self.dim % 4 == 0, "a multiple of 4"))
-        must(self, speed=(0 < self.speed < 2, "above 0 and below 2"), rate=(0 < self.rate < 1, "above 0 and below 1"))
+        must(self, speed=(0 < self.speed < 2, "above 0 and below 2"), lr=(0 < self.lr < 1, "above 0 and below 1"))
         must(self, frames=(self.frames > max(self.images), "more than images"))
         at_least(1, self, "videos", "layers", "batch", "steps")
 
@@ -96,7 +96,7 @@ def train(task: Predict, images: int, videos: list[Episode], test: list[Episode]
         loss_sum = task.loss(model, task.batch(examples, rng.choice(starts, options.batch)))
         return loss_sum.total / loss_sum.count
 
-    optimize(model, loss, lr_schedule(options.rate, options.steps), 1.0)
+    optimize(model, loss, lr_schedule(options.lr, options.steps), 1.0)
     return evaluate(task, model.eval(), test, options)
 
 

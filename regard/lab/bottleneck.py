@@ -42,7 +42,7 @@ class BottleneckOptions:
     layers: int = 1  # layers of the encoder and of the decoder
     batch: int = 32  # sentences per batch, all of one length
     steps: int = 600  # training steps
-    rate: float = 0.02  # peak learning rate
+    lr: float = 0.02  # peak learning rate
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
@@ -51,7 +51,7 @@ class BottleneckOptions:
         must(self, words=(self.words >= self.longest, "at least longest, since no word repeats"))
 
 
-QUICK = BottleneckOptions(longest=8, words=8, dim=48, batch=16, steps=100, rate=0.03)
+QUICK = BottleneckOptions(longest=8, words=8, dim=48, batch=16, steps=100, lr=0.03)
 
 
 def run(options: BottleneckOptions, track: Tracker) -> LabResult:
@@ -90,7 +90,7 @@ def train_model(attention: bool, options: BottleneckOptions) -> Model:
         )
         return model.head.loss(model.body(source, target).flatten(0, 1), labels.flatten()) / labels.numel()
 
-    optimize(model, batch_loss, lr_schedule(options.rate, options.steps), clip=1.0)
+    optimize(model, batch_loss, lr_schedule(options.lr, options.steps), grad_clip=1.0)
     return model
 
 

@@ -43,17 +43,17 @@ class DepthOptions:
     dim: int = 8  # width of input and output
     steps: int = 400  # training steps, each on new inputs
     batch: int = 64  # inputs per step
-    rate: float = 0.003  # learning rate
+    lr: float = 0.003  # learning rate
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
         must(self, depths=(len(self.depths) > 1 and min(self.depths) >= 1, "two or more, each at least 1"))
-        must(self, rate=(self.rate > 0, "above 0"))
+        must(self, lr=(self.lr > 0, "above 0"))
         at_least(1, self, "dim", "batch")
         at_least(LAST_STEPS, self, "steps")
 
 
-QUICK = DepthOptions(depths=(1, 10), steps=100, rate=0.01)
+QUICK = DepthOptions(depths=(1, 10), steps=100, lr=0.01)
 
 
 def losses(network: nn.Module, options: DepthOptions) -> list[float]:
@@ -64,7 +64,7 @@ def losses(network: nn.Module, options: DepthOptions) -> list[float]:
         x = torch.randn(options.batch, options.dim, generator=generator)
         return (network(x) - x).square().mean() / x.square().mean()
 
-    return optimize(Model(network, nn.Identity()), batch_loss, [options.rate] * options.steps, kind="adamw")
+    return optimize(Model(network, nn.Identity()), batch_loss, [options.lr] * options.steps, kind="adamw")
 
 
 def run(options: DepthOptions, track: Tracker) -> LabResult:

@@ -37,7 +37,7 @@ class DoorsOptions:
     dim: int = 48  # model width
     batch: int = 64  # parties per batch
     steps: int = 150  # training steps
-    rate: float = 0.02  # peak learning rate
+    lr: float = 0.02  # peak learning rate
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
@@ -88,7 +88,7 @@ def train_model(visits: int, sees_actions: bool, options: DoorsOptions) -> Model
         batch = parties(options.batch, visits, options)
         return F.cross_entropy(predict_door(model, batch, sees_actions, options.doors), batch.labels)
 
-    optimize(model, batch_loss, lr_schedule(options.rate, options.steps), clip=1.0)
+    optimize(model, batch_loss, lr_schedule(options.lr, options.steps), grad_clip=1.0)
     return model.eval()
 
 

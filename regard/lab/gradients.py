@@ -36,14 +36,14 @@ class GradientsOptions:
     steps: int = 100  # time steps of back-propagation
     dim: int = 32  # state width
     loud: float = 0.3  # standard deviation of the inputs
-    clip: float = 1.0  # maximum gradient norm
+    grad_clip: float = 1.0  # maximum gradient norm
     largest: float = 0.1  # maximum gradient value
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
         must(self, eigenvalues=(min(self.eigenvalues, default=0) > 0, "one number or more, all above 0"))
         must(self, steps=(self.steps >= 4, "at least 4"), dim=(self.dim >= 1, "at least 1"))
-        must(self, clip=(self.clip > 0, "above 0"), largest=(self.largest > 0, "above 0"))
+        must(self, grad_clip=(self.grad_clip > 0, "above 0"), largest=(self.largest > 0, "above 0"))
 
 
 QUICK = GradientsOptions(eigenvalues=(0.8, 1.0, 1.2), steps=60, dim=16)
@@ -98,7 +98,7 @@ def clip(gradient: Tensor, options: GradientsOptions) -> dict[str, Tensor]:
     """Not clipped, clipped by norm as in training, and by value."""
     parameter = nn.Parameter(torch.zeros_like(gradient))
     parameter.grad = by_norm = gradient.clone()
-    scale_and_clip([parameter], 1, options.clip)
+    scale_and_clip([parameter], 1, options.grad_clip)
     parameter.grad = by_value = gradient.clone()
     clip_grad_value_([parameter], options.largest)
     return dict(zip(STYLES, (gradient, by_norm, by_value), strict=True))
@@ -106,7 +106,7 @@ def clip(gradient: Tensor, options: GradientsOptions) -> dict[str, Tensor]:
 
 def only_shortens(options: GradientsOptions, gradient: Tensor, by_norm: Tensor, by_value: Tensor) -> bool:
     """Clipping by norm keeps the direction, by value it need not; neither lengthens a short gradient."""
-    shorter = gradient * min(1.0, options.clip / float(gradient.norm()))
+    shorter = gradient * min(1.0, options.grad_clip / float(gradient.norm()))
     smaller = gradient.clamp(-options.largest, options.largest)
     return torch.allclose(by_norm, shorter, rtol=FLOAT_ERROR, atol=0) and torch.equal(by_value, smaller)
 

@@ -37,7 +37,8 @@ class HeadsOptions:
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
-        must(self, heads=(self.heads >= 2, "at least 2"), sentences=(20 <= self.sentences <= 2000, "20 to 2000"))
+        must(self, heads=(self.heads >= 2, "at least 2"))
+        must(self, sentences=(20 <= self.sentences <= 2000, "20 to 2000"))
 
 
 QUICK = HeadsOptions(dim=32, steps=160, sentences=60)
@@ -57,9 +58,7 @@ def run(options: HeadsOptions, track: Tracker) -> LabResult:
     by_category = torch.stack([costs[:, mask].mean(1) for mask in masks], 1)  # (H,categories)
     total = costs.mean(1)
     order, (lowest, highest) = total.argsort().tolist(), total.aminmax()
-    joint_costs = [
-        (predict(model, ids, at, ablate_heads(*order[:n]))[0] - loss).mean() for n in range(1, options.heads)
-    ]
+    joint_costs = [(predict(model, ids, at, ablate_heads(*order[:n]))[0] - loss).mean() for n in heads[1:]]
     removable = sum(bool(cost < highest) for cost in joint_costs)
     shared = torch.minimum(weights[:, :, None], weights[:, None]).sum(-1).mean(0)  # (H,H)
     overlap = shared[~torch.eye(options.heads, dtype=torch.bool)].mean()

@@ -39,12 +39,12 @@ class KernelOptions:
     noise: float = 0.3  # standard deviation of the noise on y
     width: float = 0.4  # kernel width
     steps: int = 400  # training steps of the learned kernel
-    rate: float = 0.03  # learning rate
+    lr: float = 0.03  # learning rate
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
         must(self, examples=(self.examples >= 3, "at least 3"), steps=(self.steps >= 1, "at least 1"))
-        must(self, noise=(self.noise > 0, "above 0"), rate=(self.rate > 0, "above 0"))
+        must(self, noise=(self.noise > 0, "above 0"), lr=(self.lr > 0, "above 0"))
         must(self, width=(self.width >= 0.1, "at least 0.1"))
 
 
@@ -60,7 +60,7 @@ def train(layer: CrossAttention, x: Tensor, y: Tensor, options: KernelOptions, t
     layer.value.requires_grad_(False)
     layer.out.requires_grad_(False)
     others, model = ~torch.eye(len(x), dtype=torch.bool), Model(layer, nn.Identity())
-    lrs = track([options.rate] * options.steps)
+    lrs = track([options.lr] * options.steps)
     optimize(model, lambda: (predict(layer, x, x, y, others) - y).square().mean(), lrs, kind="adamw")
 
 

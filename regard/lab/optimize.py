@@ -23,13 +23,13 @@ def optimize(
     model: Model,
     batch_loss: Callable[[], Tensor],
     lrs: Iterable[float],
-    clip: float = 0.0,
+    grad_clip: float = 0.0,
     stop_below: float = 0.0,
     kind: str = "muon",
 ) -> list[float]:
     """Train one step per learning rate, until a loss is below `stop_below`; return the losses.
 
-    `clip` is the maximum gradient norm; 0 = no clipping.
+    `grad_clip` is the maximum gradient norm; 0 = no clipping.
     """
     optims = optimizers(model, weight_decay=0.0, kind=kind)
     weights, losses = list(model.parameters()), []
@@ -38,7 +38,7 @@ def optimize(
             group["lr"] = lr
         loss = batch_loss()
         loss.backward()
-        scale_and_clip(weights, 1, clip)
+        scale_and_clip(weights, 1, grad_clip)
         for optim in optims:
             optim.step()
         model.zero_grad()

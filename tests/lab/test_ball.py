@@ -32,7 +32,7 @@ def test_the_claim_fails_with(defect: str, errors: dict[int, float], monkeypatch
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"images": (2, 3)}, {"images": (1,)}, {"dim": 6}, {"frames": 2}, {"speed": 0.0}, {"rate": 0.0}, {"steps": 0}],
+    [{"images": (2, 3)}, {"images": (1,)}, {"dim": 6}, {"frames": 2}, {"speed": 0.0}, {"lr": 0.0}, {"steps": 0}],
 )
 def test_invalid_options_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):

@@ -96,7 +96,7 @@ def test_the_claim_fails_for_a_shallow_plain_network() -> None:
     assert all(row["depth 1"] < depth.MIN_LOSS_PLAIN for row in result.table)
 
 
-@pytest.mark.parametrize("wrong", [{"depths": (3,)}, {"depths": (0, 4)}, {"steps": 3}, {"rate": 0.0}, {"dim": 0}])
+@pytest.mark.parametrize("wrong", [{"depths": (3,)}, {"depths": (0, 4)}, {"steps": 3}, {"lr": 0.0}, {"dim": 0}])
 def test_invalid_options_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
         replace(QUICK, **wrong)

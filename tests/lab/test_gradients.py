@@ -64,7 +64,7 @@ def test_clipping_by_norm_keeps_the_direction_and_by_value_the_small_numbers(
     seed: int, size: float, longest: float, largest: float
 ) -> None:
     gradient = size * matrix_of(5, seed)[0]
-    whole, by_norm, by_value = clip(gradient, GradientsOptions(clip=longest, largest=largest)).values()
+    whole, by_norm, by_value = clip(gradient, GradientsOptions(grad_clip=longest, largest=largest)).values()
     assert torch.equal(whole, gradient)
     assert by_norm.norm() == pytest.approx(min(longest, gradient.norm().item()), rel=1e-4)
     assert_close(by_norm / by_norm.norm(), gradient / gradient.norm())
@@ -80,7 +80,7 @@ def test_the_claim_holds_and_explodes_above_1_and_vanishes_below(quick) -> None:
     assert long["growth per step"] == pytest.approx(1.2, rel=0.01)
     assert short["not clipped"] < 1e-3 < 1e3 < long["not clipped"]
     assert short["clipped by norm"] == short["clipped by value"] == short["not clipped"]
-    assert long["clipped by norm"] == pytest.approx(QUICK.clip, rel=1e-4)
+    assert long["clipped by norm"] == pytest.approx(QUICK.grad_clip, rel=1e-4)
     assert long["clipped by value"] <= QUICK.largest * QUICK.dim**0.5
 
 
@@ -128,7 +128,7 @@ def test_the_claim_fails_with_another_growth_factor(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"eigenvalues": ()}, {"eigenvalues": (0.0, 1.0)}, {"steps": 3}, {"dim": 0}, {"clip": 0.0}, {"largest": 0.0}],
+    [{"eigenvalues": ()}, {"eigenvalues": (0.0, 1.0)}, {"steps": 3}, {"dim": 0}, {"grad_clip": 0.0}, {"largest": 0.0}],
 )
 def test_invalid_options_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):

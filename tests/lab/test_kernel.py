@@ -81,10 +81,10 @@ def test_the_claim_fails_with(broken, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_claim_fails_if_training_raises_the_error() -> None:
-    assert not run(replace(QUICK, rate=30.0, steps=5), no_progress).holds
+    assert not run(replace(QUICK, lr=30.0, steps=5), no_progress).holds
 
 
-@pytest.mark.parametrize("wrong", [{"examples": 1}, {"width": 0.0}, {"noise": 0.0}, {"steps": 0}, {"rate": 0.0}])
+@pytest.mark.parametrize("wrong", [{"examples": 1}, {"width": 0.0}, {"noise": 0.0}, {"steps": 0}, {"lr": 0.0}])
 def test_invalid_options_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
         replace(QUICK, **wrong)

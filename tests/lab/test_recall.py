@@ -44,7 +44,7 @@ def test_gradients_reach_every_word(kind: str) -> None:
 @pytest.mark.parametrize("cut", [1, 2, 5, 8, 13])
 def test_truncation_stops_gradients_at_the_segment(cut: int) -> None:
     """14 words in segments of `cut`: only those in the segment of the question, the last word, have a gradient."""
-    sizes = relative_gradients(TRUNCATED, 12, replace(QUICK, truncate=cut))
+    sizes = relative_gradients(TRUNCATED, 12, replace(QUICK, bptt_length=cut))
     reached = 13 % cut
     assert [size > 0 for size in sizes] == [True] * reached + [False] * (13 - reached)
 
@@ -96,11 +96,11 @@ def test_the_claim_fails_without_truncation(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(
         recall, "train_and_test", lambda kind, distance, options: 1.0 if distance <= REACH[kind] else 0.25
     )
-    assert not run(replace(QUICK, truncate=99), no_progress).holds
+    assert not run(replace(QUICK, bptt_length=99), no_progress).holds
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"distances": ()}, {"distances": (0, 4)}, {"names": 2}, {"dim": 10}, {"truncate": 0}]
+    "wrong", [{"distances": ()}, {"distances": (0, 4)}, {"names": 2}, {"dim": 10}, {"bptt_length": 0}]
 )
 def test_invalid_options_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
