@@ -35,15 +35,15 @@ class GradientsOptions:
     eigenvalues: tuple[float, ...] = (0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2)  # largest eigenvalues of W_hh
     steps: int = 100  # time steps of back-propagation
     dim: int = 32  # state width
-    loud: float = 0.3  # standard deviation of the inputs
+    input_std: float = 0.3  # standard deviation of the inputs
     grad_clip: float = 1.0  # maximum gradient norm
-    largest: float = 0.1  # maximum gradient value
+    clip_value: float = 0.1  # maximum gradient value
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
         must(self, eigenvalues=(min(self.eigenvalues, default=0) > 0, "one number or more, all above 0"))
         must(self, steps=(self.steps >= 4, "at least 4"), dim=(self.dim >= 1, "at least 1"))
-        must(self, grad_clip=(self.grad_clip > 0, "above 0"), largest=(self.largest > 0, "above 0"))
+        must(self, grad_clip=(self.grad_clip > 0, "above 0"), clip_value=(self.clip_value > 0, "above 0"))
 
 
 QUICK = GradientsOptions(eigenvalues=(0.8, 1.0, 1.2), steps=60, dim=16)
@@ -58,7 +58,9 @@ def run(options: GradientsOptions, track: Tracker) -> LabResult:
     for size in track(sorted(options.eigenvalues)):
         jacobians = gradients_through_time(size * matrix, 0 * inputs)
         resting[size], clipped[size] = relative_to_first(matrix_norm(jacobians)), clip(jacobians[-1, 0], options)
-        reading[size] = relative_to_first(matrix_norm(gradients_through_time(size * matrix, options.loud * inputs)))
+        reading[size] = relative_to_first(
+            matrix_norm(gradients_through_time(size * matrix, options.input_std * inputs))
+        )
     half = (options.steps + 1) // 2  # the first steps still depend on the initial direction
     at_rest, at_work = ([growth_per_step(norms[size], half) for size in norms] for norms in (resting, reading))
     clipped_norms = {kind: [float(variants[kind].norm()) for variants in clipped.values()] for kind in STYLES}
@@ -100,14 +102,14 @@ def clip(gradient: Tensor, options: GradientsOptions) -> dict[str, Tensor]:
     parameter.grad = by_norm = gradient.clone()
     scale_and_clip([parameter], 1, options.grad_clip)
     parameter.grad = by_value = gradient.clone()
-    clip_grad_value_([parameter], options.largest)
+    clip_grad_value_([parameter], options.clip_value)
     return dict(zip(STYLES, (gradient, by_norm, by_value), strict=True))
 
 
 def only_shortens(options: GradientsOptions, gradient: Tensor, by_norm: Tensor, by_value: Tensor) -> bool:
     """Clipping by norm keeps the direction, by value it need not; neither lengthens a short gradient."""
     shorter = gradient * min(1.0, options.grad_clip / float(gradient.norm()))
-    smaller = gradient.clamp(-options.largest, options.largest)
+    smaller = gradient.clamp(-options.clip_value, options.clip_value)
     return torch.allclose(by_norm, shorter, rtol=FLOAT_ERROR, atol=0) and torch.equal(by_value, smaller)
 
 

@@ -103,5 +103,5 @@ def test_the_claim_fails_without_truncation(monkeypatch: pytest.MonkeyPatch) -> 
     "wrong", [{"distances": ()}, {"distances": (0, 4)}, {"names": 2}, {"dim": 10}, {"bptt_length": 0}]
 )
 def test_invalid_options_are_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
+    with pytest.raises(ValueError, match=f"{next(iter(wrong)).replace('_', '-')} must be"):
         replace(QUICK, **wrong)
