@@ -1,7 +1,7 @@
-# Everything runs in .venv, which is made here: Python 3.11 or newer and make are all that is needed.
+# Everything runs in .venv, which `make setup` creates. Requires Python 3.11 or newer and make.
 PYTHON ?= python3
 BIN := .venv/bin
-# On Linux the default PyTorch brings CUDA. For the small CPU build give its index: make setup PIP_FLAGS="--extra-index-url ..."
+# On Linux the default PyTorch includes CUDA. For the small CPU build pass its index: make setup PIP_FLAGS="--extra-index-url ..."
 PIP_FLAGS ?=
 
 .PHONY: setup demo test test-processors lint shots lab prove bench scores clean
@@ -15,15 +15,15 @@ setup: .venv/ready
 	touch .venv/ready
 
 demo: setup
-	$(BIN)/regard demo --out runs/demo
+	$(BIN)/regard demo --output-dir runs/demo
 
 test: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto  # a thread for each of as many processes as there are cores
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto  # one process per core, one thread each
 
-# What can depend on the processor, once more: with AVX2 and no more, and with what every x86 processor has.
+# The tests marked `processor` again, with AVX2 only, and with the baseline of every x86 CPU.
 PROCESSOR_TESTS = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto -m processor
 test-processors: setup
 	ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 NUMBA_CPU_NAME=haswell $(PROCESSOR_TESTS)
@@ -34,27 +34,27 @@ lint: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/mypy
 
-# Screenshots of every tab of every kind of page, to look at after a change; needs Chromium.
+# Screenshots of every tab of every kind of page, for review after a change; needs Chromium.
 shots: setup
-	$(BIN)/python tests/view/shots.py runs/shots
+	$(BIN)/python tests/view/screenshots.py runs/shots
 
-# Every claim of the lectures, with its full size: about ten minutes on two cores.
+# Every experiment of the lab in full size: about ten minutes on two cores.
 lab: setup
-	$(BIN)/regard lab --all --out runs/lab
+	$(BIN)/regard lab --all --output-dir runs/lab
 
-# The long proofs, and their figures into docs/reliability.md; two need strace, and accelerate from the extra "bench".
+# The reliability proofs; writes their tables to docs/reliability.md. Two need strace, and accelerate from the extra "bench".
 prove: setup
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/prove.py
 
-# The tables of speed in docs/benchmarks.md, printed at the end: about an hour and a quarter on two cores that do nothing else.
+# The speed tables of docs/benchmarks.md: about 75 minutes on two idle cores.
 bench: setup
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --editable ".[bench]"
 	$(BIN)/python benchmarks/bench.py
 
-# What docs/benchmarks.md says about trained models: about five hours on two cores, and the data beside the project.
+# The trained models of docs/benchmarks.md: about five hours on two cores, with the public data sets beside the project.
 scores: setup
-	for each in multi30k shakespeare tag snips clinc finetune fashion emoji recurrent optimizers family pretrain \
-		ball cartpole offline speech strings esol tox21 paths proteins; do \
+	for each in multi30k shakespeare ewt snips clinc finetune fashion emoji recurrent optimizers family pretrain \
+		ball cartpole offline speech digit_strings esol tox21 molecule_paths proteins; do \
 		$(BIN)/python benchmarks/$$each.py || exit 1; \
 	done
 

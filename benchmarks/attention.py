@@ -1,9 +1,9 @@
-"""Where the fused attention kernel pays in training: target tokens per second of the whole loop, with the kernel
-always, and with its spelled-out twin below some number of weights a head (parts/attention.py, SHORT).
+"""Fused attention in training: target tokens per second of the whole training loop, by the number of attention weights
+per head up to which the unfused implementation is used (SHORT of parts/attention.py).
 
     python benchmarks/attention.py
 
-The loops take turns. Timing attention alone misleads: what counts is its memory beside that of all other parts.
+The loops are interleaved. Timing attention alone misleads: its memory traffic beside that of all other parts counts.
 """
 
 from __future__ import annotations
@@ -11,34 +11,35 @@ from __future__ import annotations
 from statistics import median
 
 import torch
-from corpus import some_pairs
-from train_speed import ours, turn
+from corpus import translation_pairs
+from train_speed import measure_speed, regard_loop
 
-from regard.data.pieces import Pieces, learn
+from regard.data.tokenizer_train import TokenizerOptions, train_tokenizer
 from regard.parts import attention
 from regard.tasks.translate import Translate
 
 LIMITS = (0, 16 * 16, 32 * 32, 64 * 64, 128 * 128)
-TURNS, SECONDS = 6, 6.0
+ROUNDS, SECONDS = 6, 6.0
 
 
 def main() -> None:
-    name, pairs = some_pairs()
-    task = Translate(tokenizer=learn((text for pair in pairs for text in pair), Pieces()))
-    examples = task.prepare(pairs)
-    loops = {limit: ours(task, examples, dropout=0.3) for limit in LIMITS}
+    name, pairs = translation_pairs()
+    task = Translate(tokenizer=train_tokenizer((text for pair in pairs for text in pair), TokenizerOptions()))
+    examples = task.encode(pairs)
+    loops = {limit: regard_loop(task, examples, dropout=0.3) for limit in LIMITS}
     speeds: dict[int, list[float]] = {limit: [] for limit in LIMITS}
-    for number in range(TURNS):
+    for number in range(ROUNDS):
         for limit, steps in loops.items():
-            attention.SHORT = limit
-            speed = turn(steps, SECONDS)
-            if number:  # the first turn warms up
+            attention.UNFUSED_LIMIT = limit
+            speed = measure_speed(steps, SECONDS)
+            if number:  # the first round warms up
                 speeds[limit].append(speed)
     print(
-        f"transformer tiny on {name}, {torch.get_num_threads()} threads; target tokens/s, medians of {TURNS - 1} turns"
+        f"transformer tiny on {name}, {torch.get_num_threads()} threads; "
+        f"target tokens/s, medians of {ROUNDS - 1} rounds"
     )
     for limit, measured in speeds.items():
-        print(f"spelled out up to {limit:>6} weights a head{median(measured):>10,.0f}")
+        print(f"unfused up to {limit:>6} weights per head{median(measured):>10,.0f}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""All that is said about speed, and at the end the README's table of it: `make bench`.
+"""All speed benchmarks, and at the end the table of docs/benchmarks.md: `make bench`.
 
     python benchmarks/bench.py [--only decode marian]
 
-About an hour and a quarter on two cores, which should do nothing else. What a script prints is passed on as it comes.
+About 75 minutes on two idle cores. The output of every script is passed through as it arrives.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SCRIPTS = ("train_speed", "attention", "page", "start", "decode", "marian", "minilm", "quality")
+SCRIPTS = ("train_speed", "attention", "look_page", "cold_start", "decode", "marian", "minilm", "int8_quality")
 
 
 def main() -> None:
@@ -22,15 +22,13 @@ def main() -> None:
     for script in parser.parse_args().only:
         print(f"\n{script}:", flush=True)
         command = [sys.executable, "-u", str(Path(__file__).with_name(f"{script}.py"))]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
-            for line in running.stdout or ():
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            for line in process.stdout or ():
                 print(line, end="", flush=True)
                 rows += [line] if line.startswith("|") else []
-        if running.returncode:
+        if process.returncode:
             raise SystemExit(f"{script} failed: see above")
-    print(
-        "\n| what | regard | beside (so many times faster is ours) | by |\n|---|---|---|---|\n", *rows, sep="", end=""
-    )
+    print("\n| workload | regard | peers (speedup of regard) | script |\n|---|---|---|---|\n", *rows, sep="", end="")
 
 
 if __name__ == "__main__":

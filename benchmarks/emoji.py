@@ -1,11 +1,11 @@
-"""Emoji: pictures and their names in one space, trained from scratch, tested where there is something new.
+"""Emoji: contrastive training of images and captions from scratch; recall on unseen styles and unseen emoji.
 
-    python benchmarks/emoji.py [--minutes 25] [--only style] [--out runs/emoji] [any other option of regard train match]
+    python benchmarks/emoji.py [--minutes 25] [--only style] [-o runs/emoji] [options of regard train match]
 
-style      trained on two drawing styles of every emoji; a picture in the third style must find its name among all.
-           Beside it: the name of the nearest training picture, by pixels.
-concepts   trained on some emoji in all styles; a picture of a new emoji must find its name among all new ones.
-           Beside it: names compared, by TF-IDF, with those of the nearest training pictures, weighted by nearness.
+style      trained on two drawing styles of every emoji; tested on images of the third style against all captions.
+           Baseline: the caption of the nearest training image, by pixels.
+concepts   trained on a part of the emoji in all styles; tested on images of new emoji against all new captions.
+           Baseline: TF-IDF of the captions of the nearest training images, weighted by their similarity.
 """
 
 from __future__ import annotations
@@ -23,29 +23,31 @@ import numpy as np
 import numpy.typing as npt
 from corpus import SHARED
 from PIL import Image
-from recipes import machine, options, seconds, trained
+from recipes import describe_machine, parse_args, train_or_load, training_seconds
 
-from regard.data.images import open_picture
-from regard.load import Loaded
-from regard.scores import recall_at
+from regard.data.image_files import open_image
+from regard.load import LoadedModel
+from regard.metrics import recall_at
 
 DATA = SHARED / "emoji"
 STYLES = ("openmoji", "twemoji", "noto")
 NEW_STYLE = "noto"
-SIDE = 24  # pixels, for nearest neighbours
-NEAREST = 10
-PARTS = 6  # of a caption, for things never seen
+SIDE = 24  # pixels of an image for nearest neighbours
+NEIGHBOURS = 10
+PARTIAL_CAPTIONS = 6  # per emoji, for generalisation to new emoji
 Floats = npt.NDArray[np.float64]
 RECIPE = {
-    "side": 24, "patch": 8, "convolution": True, "image-dim": 96, "image-layers": 1, "image-heads": 3,
-    "image-hidden": 192, "dim": 96, "layers": 1, "heads": 3, "hidden": 192, "joint": 128, "context": 32, "vocab": 1500,
-    "batch-tokens": 16384, "rate": 0.005, "checks": 6,
-    "shift": 2, "turn": 10, "zoom": 0.15, "tint": 0.2, "dropout": 0.1, "weight-decay": 0.1,
+    "--image-size": 24, "--patch-size": 8, "--conv-stem": True, "--image-dim": 96, "--image-layers": 1,
+    "--image-heads": 3, "--image-hidden": 192, "--dim": 96, "--layers": 1, "--heads": 3, "--hidden": 192,
+    "--projection-dim": 128, "--context": 32, "--vocab-size": 1500, "--batch-tokens": 16384, "--lr": 0.005,
+    "--evals": 6,
+    "--shift": 2, "--rotate": 10, "--zoom": 0.15, "--color-jitter": 0.2, "--dropout": 0.1, "--weight-decay": 0.1,
 }  # fmt: skip
+Drawing = tuple[str, str]  # code point and style
 
 
 class Emoji:
-    """Every concept: its name with its tags, its split, and a picture in some styles."""
+    """Every emoji: its name and tags, its split, and its images, one file per style."""
 
     def __init__(self, folder: Path):
         with (DATA / "captions.tsv").open(encoding="utf-8") as stream:
@@ -53,40 +55,41 @@ class Emoji:
         self.files: dict[tuple[str, str], Path] = {}
         for style in STYLES:
             (folder / style).mkdir(parents=True, exist_ok=True)
-            with zipfile.ZipFile(DATA / f"{style}_72.zip") as packed:
-                for name in packed.namelist():
+            with zipfile.ZipFile(DATA / f"{style}_72.zip") as archive:
+                for name in archive.namelist():
                     code = Path(name).stem
                     if name.endswith(".png") and code in self.rows:
                         self.files[code, style] = folder / style / f"{code}.png"
-                        self.files[code, style].write_bytes(packed.read(name))
+                        self.files[code, style].write_bytes(archive.read(name))
         self.folder = folder
 
     def caption(self, code: str) -> str:
         row = self.rows[code]
         return ", ".join(filter(None, (row["annotation"], row["tags"]))).lower()
 
-    def parts(self, code: str) -> list[str]:
-        """The name alone, and some of its tags with or without it, in any order: the same for all its pictures."""
-        row, luck = self.rows[code], random.Random(code)
+    def partial_captions(self, code: str) -> list[str]:
+        """The name alone, and random subsets of name and tags in random order: the same for all images of an emoji."""
+        row, rng = self.rows[code], random.Random(code)
         words = [word for word in (row["annotation"], *row["tags"].split(", ")) if word]
-        some = [luck.sample(words, luck.randint(1, len(words))) for _ in range(PARTS)]
-        return [words[0].lower(), *(", ".join(few).lower() for few in some)]
+        subsets = [rng.sample(words, rng.randint(1, len(words))) for _ in range(PARTIAL_CAPTIONS)]
+        return [words[0].lower(), *(", ".join(subset).lower() for subset in subsets)]
 
-    def table(self, name: str, chosen: list[tuple[str, str]], parts: bool = False) -> Path:
-        """A file that regard reads: picture, tab, caption; each picture with its caption, and with parts of it."""
+    def write_table(self, name: str, drawings: list[Drawing], partial: bool = False) -> Path:
+        """A table of image file and caption; with `partial`, also with the partial captions."""
         file = self.folder / f"{name}.tsv"
         lines = [
             f"{self.files[code, style].relative_to(self.folder)}\t{text}\n"
-            for code, style in chosen
-            for text in (self.caption(code), *(self.parts(code) if parts else ()))
+            for code, style in drawings
+            for text in (self.caption(code), *(self.partial_captions(code) if partial else ()))
         ]
         file.write_text("".join(lines), encoding="utf-8")
         return file
 
-    def pixels(self, one: tuple[str, str]) -> Floats:
-        picture = Image.open(io.BytesIO(self.files[one].read_bytes())).convert("RGBA")
-        white = Image.new("RGBA", picture.size, "white")
-        small = Image.alpha_composite(white, picture).convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR)
+    def pixels(self, drawing: Drawing) -> Floats:
+        """A small image as a centred unit vector."""
+        image = Image.open(io.BytesIO(self.files[drawing].read_bytes())).convert("RGBA")
+        white = Image.new("RGBA", image.size, "white")
+        small = Image.alpha_composite(white, image).convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR)
         flat = np.asarray(small, np.float64).ravel()
         flat = flat - flat.mean()
         return flat / (np.linalg.norm(flat) + 1e-9)
@@ -94,78 +97,81 @@ class Emoji:
 
 def tf_idf(captions: list[str]) -> Floats:
     words = [caption.replace(",", " ").split() for caption in captions]
-    places = {word: i for i, word in enumerate(sorted({w for some in words for w in some}))}
-    seen = Counter(word for some in words for word in set(some))
-    table = np.zeros((len(captions), len(places)))
-    for i, some in enumerate(words):
-        for word, count in Counter(some).items():
-            table[i, places[word]] = count * math.log(len(captions) / seen[word])
+    columns = {word: i for i, word in enumerate(sorted({w for caption in words for w in caption}))}
+    document_counts = Counter(word for caption in words for word in set(caption))
+    table = np.zeros((len(captions), len(columns)))
+    for i, caption in enumerate(words):
+        for word, count in Counter(caption).items():
+            table[i, columns[word]] = count * math.log(len(captions) / document_counts[word])
     return table / (np.linalg.norm(table, axis=1, keepdims=True) + 1e-9)
 
 
-def places_of(similarity: Floats, right: list[int]) -> npt.NDArray[np.int64]:
-    """At which place, from 1, each row finds its right column; ties count against it."""
-    wanted = similarity[np.arange(len(right)), right][:, None]
-    return (similarity >= wanted).sum(1)
+def ranks_of(similarity: Floats, targets: list[int]) -> npt.NDArray[np.int64]:
+    """The rank, from 1, of the target column of each row; ties count against it."""
+    target_similarity = similarity[np.arange(len(targets)), targets][:, None]
+    return (similarity >= target_similarity).sum(1)
 
 
-def ours(loaded: Loaded, emoji: Emoji, asked: list[tuple[str, str]], codes: list[str]) -> Floats:
+def model_similarity(loaded: LoadedModel, emoji: Emoji, drawings: list[Drawing], codes: list[str]) -> Floats:
     task: Any = loaded.task
-    pictures = task.embed_pictures(loaded.model, [open_picture(emoji.files[one]) for one in asked])
+    images = task.embed_images(loaded.model, [open_image(emoji.files[drawing]) for drawing in drawings])
     texts = task.embed_texts(loaded.model, [emoji.caption(code) for code in codes])
-    return (pictures @ texts.T).double().numpy()
+    return (images @ texts.T).double().numpy()
 
 
-def told(name: str, who: str, places: npt.NDArray[np.int64]) -> None:
-    shares = "  ".join(f"R@{k} {recall_at(places, k):5.1f}" for k in (1, 10))
-    print(f"{name:<10}{who:<28}{shares}", flush=True)
+def print_recall(name: str, method: str, ranks: npt.NDArray[np.int64]) -> None:
+    recalls = "  ".join(f"R@{k} {recall_at(ranks, k):5.1f}" for k in (1, 10))
+    print(f"{name:<10}{method:<28}{recalls}", flush=True)
 
 
-def style(emoji: Emoji, out: Path, recipe: dict[str, Any], more: list[str]) -> None:
+def style(emoji: Emoji, folder: Path, recipe: dict[str, Any], extra: list[str]) -> None:
     codes = [code for code in emoji.rows if all((code, style) in emoji.files for style in STYLES)]
-    old = [
+    train = [
         (code, style) for code in emoji.rows for style in STYLES if style != NEW_STYLE and (code, style) in emoji.files
     ]
-    asked = [(code, NEW_STYLE) for code in codes]
-    right = list(range(len(codes)))
-    known = np.stack([emoji.pixels(one) for one in old])
-    near = np.stack([emoji.pixels(one) for one in asked]) @ known.T
-    owners = {code: [i for i, one in enumerate(old) if one[0] == code] for code in codes}
-    by_code = np.stack([near[:, owners[code]].max(1) for code in codes], 1)
-    told("style", "nearest picture by pixels", places_of(by_code, right))
-    files = {"data": [emoji.table("style-train", old)], "held-out": 0.03}
-    loaded = trained("match", out, recipe | files, more)
-    told("style", f"ours, {seconds(out) / 60:.1f} minutes", places_of(ours(loaded, emoji, asked, codes), right))
+    test = [(code, NEW_STYLE) for code in codes]
+    targets = list(range(len(codes)))
+    train_pixels = np.stack([emoji.pixels(drawing) for drawing in train])
+    similarity = np.stack([emoji.pixels(drawing) for drawing in test]) @ train_pixels.T
+    columns = {code: [i for i, drawing in enumerate(train) if drawing[0] == code] for code in codes}
+    by_code = np.stack([similarity[:, columns[code]].max(1) for code in codes], 1)
+    print_recall("style", "nearest image by pixels", ranks_of(by_code, targets))
+    files = {"--data": [emoji.write_table("style-train", train)], "--valid-share": 0.03}
+    loaded = train_or_load("match", folder, recipe | files, extra)
+    ranks = ranks_of(model_similarity(loaded, emoji, test, codes), targets)
+    print_recall("style", f"regard, {training_seconds(folder) / 60:.1f} minutes", ranks)
 
 
-def concepts(emoji: Emoji, out: Path, recipe: dict[str, Any], more: list[str]) -> None:
-    def split(name: str) -> list[tuple[str, str]]:
-        return [one for one in emoji.files if emoji.rows[one[0]]["split"] == name]
+def concepts(emoji: Emoji, folder: Path, recipe: dict[str, Any], extra: list[str]) -> None:
+    def split(name: str) -> list[Drawing]:
+        return [drawing for drawing in emoji.files if emoji.rows[drawing[0]]["split"] == name]
 
     train, test = split("train"), split("test")
     new = sorted({code for code, _ in test})
-    right = [new.index(code) for code, _ in test]
-    known = np.stack([emoji.pixels(one) for one in train])
-    near = np.stack([emoji.pixels(one) for one in test]) @ known.T
+    targets = [new.index(code) for code, _ in test]
+    train_pixels = np.stack([emoji.pixels(drawing) for drawing in train])
+    similarity = np.stack([emoji.pixels(drawing) for drawing in test]) @ train_pixels.T
     words = tf_idf([emoji.caption(code) for code, _ in train] + [emoji.caption(code) for code in new])
-    least = np.sort(near, 1)[:, -NEAREST][:, None]
-    guess = np.where(near >= least, np.maximum(near, 0), 0) @ words[: len(train)]
-    told("concepts", "TF-IDF of nearest pictures", places_of(guess @ words[len(train) :].T, right))
-    valid = emoji.table("concepts-valid", split("val"))
-    files = {"data": [emoji.table("concepts-train", train, parts=True)], "valid": [valid]}
-    loaded = trained("match", out, recipe | files, more)
-    told("concepts", f"ours, {seconds(out) / 60:.1f} minutes", places_of(ours(loaded, emoji, test, new), right))
+    threshold = np.sort(similarity, 1)[:, -NEIGHBOURS][:, None]
+    expected = np.where(similarity >= threshold, np.maximum(similarity, 0), 0) @ words[: len(train)]
+    print_recall("concepts", "TF-IDF of nearest images", ranks_of(expected @ words[len(train) :].T, targets))
+    valid = emoji.write_table("concepts-valid", split("val"))
+    files = {"--data": [emoji.write_table("concepts-train", train, partial=True)], "--valid": [valid]}
+    loaded = train_or_load("match", folder, recipe | files, extra)
+    ranks = ranks_of(model_similarity(loaded, emoji, test, new), targets)
+    print_recall("concepts", f"regard, {training_seconds(folder) / 60:.1f} minutes", ranks)
 
 
-SETS = {"style": style, "concepts": concepts}
+SPLITS = {"style": style, "concepts": concepts}
 
 
 def main() -> None:
-    given, more = options(str(__doc__), 25, "runs/emoji", only=list(SETS))
-    emoji = Emoji(Path(given.out) / "data")
-    print(f"{machine()}, seed {given.seed}, {given.minutes:g} minutes each")
-    for name in given.only:
-        SETS[name](emoji, Path(given.out) / name, RECIPE | {"minutes": given.minutes, "seed": given.seed}, more)
+    args, extra = parse_args(str(__doc__), 25, "runs/emoji", only=list(SPLITS))
+    emoji = Emoji(args.output_dir / "data")
+    print(f"{describe_machine()}, seed {args.seed}, {args.minutes:g} minutes each")
+    for name in args.only:
+        recipe = RECIPE | {"--minutes": args.minutes, "--seed": args.seed}
+        SPLITS[name](emoji, args.output_dir / name, recipe, extra)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
-"""What is wrong is refused: every field of every input, broken in every way, through the command itself.
+"""Invalid inputs are rejected: every field of every input, broken in every way, through the command line.
 
-    python benchmarks/errors.py [--only options files folders runs] [--all] [--out runs/errors]
+    python benchmarks/errors.py [--only options files folders runs] [--all] [-o runs/errors]
 
-options   every option of every command, for every task and model: a wrong kind, below and above its range, empty ...
-files     every form of data that a task reads: each field missing, empty, of a wrong type ...; each file cut, packed
-folders   every family's folder, as ours and as one of others: each field of each file, each tensor, each header
-runs      what a run keeps to go on with --resume: each field of its settings, its metrics, its saves
+options   every option of every command, for every task and model: wrong type, below and above its range, empty ...
+files     every format of data that a task reads: each field missing, empty, of a wrong type ...; truncated, compressed
+folders   every family's folder, of regard and of Hugging Face: each field of each file, each tensor, each header
+runs      what a run stores for --resume: each field of its settings, its metrics, its saves
 
-A refusal is one message that names the option, the file and line, or the file and field; its exit code is 2; it changes
-nothing. What is not refused is read as the whole thing would be, or means what it says. Unless --all are wanted, a few
-of each option and of each file are tried, by chance.
+A rejection is one message that names the option, the file and line, or the file and field; its exit code is 2, and it
+changes nothing. An input that is accepted must be read as the intact one would be, or mean what it states. Without
+--all, a random sample of the cases of each option and file runs.
 """
 
 from __future__ import annotations
@@ -30,88 +30,97 @@ import wrong_files  # noqa: E402
 import wrong_folders  # noqa: E402
 import wrong_options  # noqa: E402
 import wrong_runs  # noqa: E402
-from telling import few, no_training  # noqa: E402
-from valid import FORMS, form_for, written  # noqa: E402
+from run_command import sample_cases, skip_training  # noqa: E402
+from valid_files import FORMS, form_for, write_form  # noqa: E402
 
 RESUMED = [("translate", "transformer"), ("write", "gpt"), ("classify", "pooled"), ("match", "clip")]
-Tried = tuple[str, str, str, str]  # what was broken, how, what became of it, and what is wrong with that
+Outcome = tuple[str, str, str, str]  # where it was broken, how, the outcome, and what is wrong with that, if anything
 
 
-def options(folder: Path, each: int) -> Iterator[Tried]:
-    commands = [*wrong_options.training(folder), *wrong_options.plays(folder)]
+def options(folder: Path, count: int) -> Iterator[Outcome]:
+    commands = [*wrong_options.train_commands(folder), *wrong_options.lab_commands(folder)]
     for task, model in wrong_folders.FAMILIES:
-        run = wrong_folders.trained(task, model, folder / f"run-{task}-{model}")
-        data = written(form_for(task, model), folder / f"data-{task}-{model}")
-        commands += wrong_options.others(str(run), task, wrong_folders.asked(task, model, folder), data, folder)
-    with wrong_options.nothing_done():
+        run = wrong_folders.train_run(task, model, folder / f"run-{task}-{model}")
+        data = write_form(form_for(task, model), folder / f"data-{task}-{model}")
+        commands += wrong_options.model_commands(
+            str(run), task, wrong_folders.request_for(task, model, folder), data, folder
+        )
+    with wrong_options.skip_work():
         for command in commands:
-            every = [one for name, option in command.options.items() for one in wrong_options.wrong(name, option)]
-            for one in few(every, lambda one, name=command.name: f"{name} {one.option}", each):
-                yield f"{command.name} {one.option}", one.how, *wrong_options.tried(command, one)
+            cases = [
+                case for name, option in command.options.items() for case in wrong_options.wrong_values(name, option)
+            ]
+            for case in sample_cases(cases, lambda case, name=command.name: f"{name} {case.option}", count):
+                yield f"{command.name} {case.option}", case.defect, *wrong_options.try_case(command, case)
 
 
-def files(folder: Path, each: int) -> Iterator[Tried]:
-    with no_training():
+def files(folder: Path, count: int) -> Iterator[Outcome]:
+    with skip_training():
         for form in FORMS:
-            reading = wrong_files.Reading(form, folder / form.replace(" ", "-"))
-            for one in few(wrong_files.broken(form), lambda one: one.file, each):
-                yield f"{form}: {one.file} {one.place}", one.how, *reading.tried(one)
+            reading = wrong_files.FileTrial(form, folder / form.replace(" ", "-"))
+            for case in sample_cases(wrong_files.broken_cases(form), lambda case: case.file, count):
+                yield f"{form}: {case.file} {case.field}", case.defect, *reading.try_case(case)
 
 
-def folders(folder: Path, each: int) -> Iterator[Tried]:
+def folders(folder: Path, count: int) -> Iterator[Outcome]:
     for task, model in wrong_folders.FAMILIES:
-        run = wrong_folders.trained(task, model, folder / f"{task}-{model}")
-        for kind in ("ours", "theirs") if (task, model) in wrong_folders.OTHERS else ("ours",):
+        run = wrong_folders.train_run(task, model, folder / f"{task}-{model}")
+        for kind in ("ours", "theirs") if (task, model) in wrong_folders.HF_FAMILIES else ("ours",):
             name = f"{task}-{model}-{kind}"
-            answering = wrong_folders.Answering(task, model, run, folder / name, kind == "theirs")
-            for one in few(wrong_folders.broken(folder / name), lambda one, name=name: f"{name} {one.file}", each):
-                yield f"{name}: {one.file} {one.place}", one.how, *answering.tried(one)
+            answering = wrong_folders.FolderTrial(task, model, run, folder / name, kind == "theirs")
+            for case in sample_cases(
+                wrong_folders.broken_cases(folder / name), lambda case, name=name: f"{name} {case.file}", count
+            ):
+                yield f"{name}: {case.file} {case.field}", case.defect, *answering.try_case(case)
 
 
-def runs(folder: Path, each: int) -> Iterator[Tried]:
+def runs(folder: Path, count: int) -> Iterator[Outcome]:
     for task, model in RESUMED:
-        run = wrong_folders.trained(task, model, folder / f"{task}-{model}")
-        with no_training():
-            resuming = wrong_runs.Resuming(task, run, folder / f"{task}-{model}-copy")
-            for one in few(wrong_runs.broken(run), lambda one, task=task: f"{task} {one.file}", each):
-                yield f"{task}-{model}: {one.file} {one.place}", one.how, *resuming.tried(one)
+        run = wrong_folders.train_run(task, model, folder / f"{task}-{model}")
+        with skip_training():
+            resuming = wrong_runs.ResumeTrial(task, run, folder / f"{task}-{model}-copy")
+            for case in sample_cases(
+                wrong_runs.broken_cases(run), lambda case, task=task: f"{task} {case.file}", count
+            ):
+                yield f"{task}-{model}: {case.file} {case.field}", case.defect, *resuming.try_case(case)
 
 
-KINDS = {"options": (options, 2), "files": (files, 1000), "folders": (folders, 25), "runs": (runs, 50)}
+SUITES = {"options": (options, 2), "files": (files, 1000), "folders": (folders, 25), "runs": (runs, 50)}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--only", nargs="*", choices=[*KINDS], default=[*KINDS])
+    parser.add_argument("--only", nargs="*", choices=[*SUITES], default=[*SUITES])
     parser.add_argument("--all", action="store_true", help="every case: several hours")
-    parser.add_argument("--out", default="runs/errors")
-    given = parser.parse_args()
+    parser.add_argument("-o", "--output-dir", type=Path, default=Path("runs/errors"))
+    args = parser.parse_args()
     torch.set_num_threads(1)
-    out, wrong = Path(given.out).absolute(), 0
-    for kind in given.only:
-        trials, each = KINDS[kind]
-        shutil.rmtree(out / kind, ignore_errors=True)
-        (out / kind).mkdir(parents=True)
-        os.chdir(out / kind)
-        os.environ["HOME"] = str(out / kind)  # where tokens are kept
-        began = time.perf_counter()
-        became: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        for where, how, what, fault in trials(out / kind, 10**9 if given.all else each):
-            became[how][what] += 1
-            wrong += bool(fault)
-            if fault:
-                print(f"WRONG {where}, {how}: {fault}", flush=True)
-        total = sum(became.values(), Counter[str]())
-        print(f"{kind}: {time.perf_counter() - began:.0f} s")
-        print(f"| broken {kind} | {total.total():,} cases | {spelled(total)} |", flush=True)
-        for how, counts in sorted(became.items()):
-            print(f"  {how:<28}{spelled(counts)}", flush=True)
-    print(f"{wrong} of them wrong")
-    return 1 if wrong else 0
+    output_dir, failures = args.output_dir.absolute(), 0
+    for suite in args.only:
+        run_cases, count = SUITES[suite]
+        folder = output_dir / suite
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        os.chdir(folder)
+        os.environ["HOME"] = str(folder)  # of the token cache
+        start = time.perf_counter()
+        outcomes: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        for location, how, outcome, failure in run_cases(folder, 10**9 if args.all else count):
+            outcomes[how][outcome] += 1
+            failures += bool(failure)
+            if failure:
+                print(f"FAILED {location}, {how}: {failure}", flush=True)
+        total = sum(outcomes.values(), Counter[str]())
+        print(f"{suite}: {time.perf_counter() - start:.0f} s")
+        print(f"| broken {suite} | {total.total():,} cases | {format_counts(total)} |", flush=True)
+        for how, counts in sorted(outcomes.items()):
+            print(f"  {how:<28}{format_counts(counts)}", flush=True)
+    print(f"{failures} failures")
+    return 1 if failures else 0
 
 
-def spelled(counts: Counter[str]) -> str:
-    return ", ".join(f"{count:,} {what}" for what, count in counts.most_common())
+def format_counts(counts: Counter[str]) -> str:
+    return ", ".join(f"{count:,} {outcome}" for outcome, count in counts.most_common())
 
 
 if __name__ == "__main__":

@@ -1,81 +1,77 @@
-"""The family side by side: RNN, GRU, LSTM, Transformers on tag, classify and write, with equal parameters and minutes.
+"""RNN, GRU, LSTM and Transformers on tag, classify and write, with equal numbers of parameters and equal minutes.
 
-    python benchmarks/family.py [--minutes 2] [--out runs/family]
+    python benchmarks/family.py [--minutes 2] [-o runs/family]
 
-Pooled word vectors stand beside them on classify. The widths below give bodies of about 0.8 M parameters each without
-the embedding, but for the pooled one, which has hardly any. Data: UD English EWT (tag), CLINC150 (classify),
-tinyshakespeare by characters (write). Scores are of the validation sets, which nothing was tuned on.
+Each body has about 0.8 M parameters without the embedding; on classify the pooled model is added, which has hardly any.
+Data: UD English EWT (tag), CLINC150 (classify), tinyshakespeare by characters (write). Scores are on the validation
+sets; nothing was tuned on them.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from clinc import written
+from clinc import write_data
 from corpus import SHARED
-from recipes import machine, options, trained
+from recipes import describe_machine, parse_args, train_or_load
 
-from regard.training.loop import parameters
+from regard.training.loop import num_parameters
+from regard.training.run_folder import RunFolder
 
 EWT = SHARED / "ud_english_ewt"
-RECURRENT = {"model": "recurrent", "layers": 2}
+RECURRENT = {"--model": "recurrent", "--layers": 2}
 BODIES = {
     "tag": {
-        "RNN": RECURRENT | {"cell": "rnn", "dim": 512},
-        "GRU": RECURRENT | {"cell": "gru", "dim": 296},
-        "LSTM": RECURRENT | {"cell": "lstm", "dim": 256},
-        "BERT": {"model": "bert", "layers": 4, "dim": 128, "heads": 4, "hidden": 512},
-        "ModernBERT": {"model": "modernbert", "layers": 4, "dim": 128, "heads": 4, "hidden": 344},
+        "RNN": RECURRENT | {"--cell": "rnn", "--dim": 512},
+        "GRU": RECURRENT | {"--cell": "gru", "--dim": 296},
+        "LSTM": RECURRENT | {"--cell": "lstm", "--dim": 256},
+        "BERT": {"--model": "bert", "--layers": 4, "--dim": 128, "--heads": 4, "--hidden": 512},
+        "ModernBERT": {"--model": "modernbert", "--layers": 4, "--dim": 128, "--heads": 4, "--hidden": 344},
     },
     "write": {
-        "RNN": RECURRENT | {"cell": "rnn", "dim": 448},
-        "GRU": RECURRENT | {"cell": "gru", "dim": 256},
-        "LSTM": RECURRENT | {"cell": "lstm", "dim": 224},
-        "GPT": {"model": "gpt", "layers": 4, "dim": 128, "heads": 4, "hidden": 512},
-        "nano": {"model": "nano", "layers": 4, "dim": 128, "heads": 4, "hidden": 512},
+        "RNN": RECURRENT | {"--cell": "rnn", "--dim": 448},
+        "GRU": RECURRENT | {"--cell": "gru", "--dim": 256},
+        "LSTM": RECURRENT | {"--cell": "lstm", "--dim": 224},
+        "GPT": {"--model": "gpt", "--layers": 4, "--dim": 128, "--heads": 4, "--hidden": 512},
+        "nanochat": {"--model": "nanochat", "--layers": 4, "--dim": 128, "--heads": 4, "--hidden": 512},
     },
 }
-BODIES["classify"] = BODIES["tag"] | {"pooled": {"model": "pooled", "dim": 256, "hidden": 512}}
+BODIES["classify"] = BODIES["tag"] | {"pooled": {"--model": "pooled", "--dim": 256, "--hidden": 512}}
 SCORES = {"tag": "accuracy", "classify": "accuracy", "write": "loss"}
 
 
-def data(task: str, folder: Path) -> dict[str, object]:
+def data_options(task: str, folder: Path) -> dict[str, object]:
     if task == "tag":
-        return {"data": [EWT / "en_ewt-ud-train.conllu.gz"], "valid": [EWT / "en_ewt-ud-dev.conllu.gz"]}
+        return {"--data": [EWT / "en_ewt-ud-train.conllu.gz"], "--valid": [EWT / "en_ewt-ud-dev.conllu.gz"]}
     if task == "classify":
-        files = written(folder)
-        return {"data": [files["train"]], "valid": [files["val"]]}
+        files = write_data(folder)
+        return {"--data": [files["train"]], "--valid": [files["val"]]}
     text = (SHARED / "tinyshakespeare" / "input.txt").read_text()
-    cut = int(0.9 * len(text))
+    end = int(0.9 * len(text))
     folder.mkdir(parents=True, exist_ok=True)
-    for name, some in (("train", text[:cut]), ("valid", text[cut:])):
-        (folder / f"{name}.txt").write_text(some)
-    sets = {"data": [folder / "train.txt"], "valid": [folder / "valid.txt"]}
-    return sets | {"pieces": "characters", "context": 128, "check-examples": 200_000}
+    (folder / "train.txt").write_text(text[:end])
+    (folder / "valid.txt").write_text(text[end:])
+    files = {"--data": [folder / "train.txt"], "--valid": [folder / "valid.txt"]}
+    return files | {"--tokenizer": "characters", "--context": 128, "--eval-examples": 200_000}
 
 
 def main() -> None:
-    given, more = options(str(__doc__), 2, "runs/family")
-    folder = Path(given.out)
-    print(f"{machine()}, seed {given.seed}, {given.minutes:g} minutes each")
+    args, extra = parse_args(str(__doc__), 2, "runs/family")
+    print(f"{describe_machine()}, seed {args.seed}, {args.minutes:g} minutes each; parameters: blocks + embedding")
     for task, bodies in BODIES.items():
         for name, body in bodies.items():
-            recipe = data(task, folder / "data") | body | {"minutes": given.minutes, "seed": given.seed}
-            loaded = trained(task, folder / f"{task}-{name.lower()}", recipe, more)
-            table = parameters(loaded.model.body.tokens)
-            inner = parameters(loaded.model.body) - table
-            best = best_of(folder / f"{task}-{name.lower()}", SCORES[task])
-            print(
-                f"{task:<10}{name:<13}{SCORES[task]} {best:6.2f}   {inner / 1e6:.2f} M + {table / 1e6:.2f} M",
-                flush=True,
-            )
+            folder = args.output_dir / f"{task}-{name.lower()}"
+            recipe = data_options(task, args.output_dir / "data") | body
+            loaded = train_or_load(task, folder, recipe | {"--minutes": args.minutes, "--seed": args.seed}, extra)
+            embedding = num_parameters(loaded.model.body.tokens)
+            blocks = num_parameters(loaded.model.body) - embedding
+            score = f"{SCORES[task]} {best_score(folder, SCORES[task]):6.2f}"
+            print(f"{task:<10}{name:<13}{score}   {blocks / 1e6:.2f} M + {embedding / 1e6:.2f} M", flush=True)
 
 
-def best_of(folder: Path, score: str) -> float:
-    from regard.training.run import Run
-
-    found = [line["valid"][score] for line in Run(folder).metrics() if "valid" in line]
-    return min(found) if score == "loss" else max(found)
+def best_score(folder: Path, name: str) -> float:
+    scores = [line["valid"][name] for line in RunFolder(folder).metrics() if "valid" in line]
+    return min(scores) if name == "loss" else max(scores)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Fashion-MNIST: test accuracy of a small ViT with a stem of convolutions.
+"""Fashion-MNIST: test accuracy of a small ViT with a convolutional stem.
 
-    python benchmarks/fashion.py [--minutes 15] [--out runs/fashion] [any other option of regard train classify]
+    python benchmarks/fashion.py [--minutes 15] [-o runs/fashion] [options of regard train classify]
 
-Beside it (the data set's own list): MLP 88.3, two convolutions 92.5, ResNet18 94.9; people 83.5.
-The last 5,000 of the 60,000 training pictures are for choosing; the test set is only scored.
+Published (the data set's own list): MLP 88.3, two convolutions 92.5, ResNet18 94.9; people 83.5.
+The last 5,000 of the 60,000 training images are the validation set; the test set is only scored.
 """
 
 from __future__ import annotations
@@ -12,38 +12,40 @@ from pathlib import Path
 
 import numpy as np
 from corpus import SHARED
-from recipes import machine, options, seconds, trained
+from recipes import describe_machine, parse_args, train_or_load, training_seconds
 
 from regard.data.arrays import read_idx
 
 DATA = SHARED / "fashion_mnist"
-HELD_OUT = 5_000
+VALID_IMAGES = 5_000
 
 
-def written(folder: Path) -> dict[str, Path]:
+def write_data(folder: Path) -> dict[str, Path]:
     folder.mkdir(parents=True, exist_ok=True)
-    found = {}
-    for part, source in (("train", "train"), ("valid", "train"), ("test", "t10k")):
+    files = {split: folder / f"{split}.npz" for split in ("train", "valid", "test")}
+    for split, file in files.items():
+        source = "t10k" if split == "test" else "train"
         images = read_idx(DATA / f"{source}-images-idx3-ubyte.gz")
         labels = read_idx(DATA / f"{source}-labels-idx1-ubyte.gz")
-        chosen = {"train": slice(None, -HELD_OUT), "valid": slice(-HELD_OUT, None), "test": slice(None)}[part]
-        found[part] = folder / f"{part}.npz"
-        np.savez(found[part], images=images[chosen], labels=labels[chosen])
-    return found
+        rows = {"train": slice(None, -VALID_IMAGES), "valid": slice(-VALID_IMAGES, None), "test": slice(None)}[split]
+        np.savez(file, images=images[rows], labels=labels[rows])
+    return files
 
 
 def main() -> None:
-    given, more = options(str(__doc__), 15, "runs/fashion")
-    files = written(Path(given.out).parent / "fashion-data")
+    args, extra = parse_args(str(__doc__), 15, "runs/fashion")
+    files = write_data(args.output_dir.parent / "fashion-data")
     recipe = {
-        "data": [files["train"]], "valid": [files["valid"]],
-        "model": "vit", "convolution": True, "patch": 8, "layers": 2, "rate": 0.0035,
-        "shift": 1, "flip": True, "smoothing": 0.1, "batch-tokens": 1600, "minutes": given.minutes, "seed": given.seed,
+        "--data": [files["train"]], "--valid": [files["valid"]],
+        "--model": "vit", "--conv-stem": True, "--patch-size": 8, "--layers": 2, "--lr": 0.0035, "--shift": 1,
+        "--flip": True, "--label-smoothing": 0.1, "--batch-tokens": 1600, "--minutes": args.minutes,
+        "--seed": args.seed,
     }  # fmt: skip
-    loaded = trained("classify", Path(given.out), recipe, more)
+    loaded = train_or_load("classify", args.output_dir, recipe, extra)
     scores = loaded.task.score(loaded.model, loaded.rows([str(files["test"])]))
-    print(f"{machine()}, seed {given.seed}")
-    print(f"accuracy on test {scores['accuracy']:.2f} after {seconds(Path(given.out)) / 60:.1f} minutes of training")
+    minutes = training_seconds(args.output_dir) / 60
+    print(f"{describe_machine()}, seed {args.seed}")
+    print(f"test accuracy {scores['accuracy']:.2f} after {minutes:.1f} minutes")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
-"""Pull the plug: SIGKILL in the middle of a run, the same command again, until it is done; then compare the bits.
+"""Crash recovery: SIGKILL during a run, the same command again until it finishes; then a bitwise comparison.
 
-    python benchmarks/kill.py [--kills 200] [--tasks translate write classify] [--out runs/kill]
+    python benchmarks/kill.py [--kills 200] [--tasks translate write classify] [-o runs/kill]
 
-Every run has dropout, shuffled batches, accumulated gradients and a moving average of the weights. Its weights, the
-state of its optimisers and every loss must be those of a run that nobody stopped. Most blows come at random moments.
-A save takes a few milliseconds and is hardly ever hit that way, so others are aimed: they wait until the process has
-begun to save, to validate or to end an epoch, and then a random moment more. Where a blow fell is told by the process
-itself, in a byte that it shares with the one that kills it.
+Every run has dropout, shuffled batches, gradient accumulation and an EMA of the weights. Its weights, optimizer states
+and losses must equal those of an uninterrupted run. Most kills come at random times. A save takes a few milliseconds
+and is rarely hit that way, so some kills are aimed: they wait until the process has begun a save, a validation or the
+end of an epoch, and then a random time more. The process reports its phase in a byte that it shares with its killer.
 """
 
 from __future__ import annotations
@@ -32,109 +31,105 @@ from typing import Any
 import torch
 
 from regard.cli import main
+from regard.training import job as training
 from regard.training import loop
-from regard.training import run as runs
-from regard.training import train as training
+from regard.training import run_folder as runs
 
 PHASES = ("start", "step", "end of an epoch", "validation", "save", "finish")
-CHANCE = "any moment"
-AIMS = {"save": 0.2, "validation": 0.1, "end of an epoch": 0.1}  # shares of the blows that wait for these
-REACH = 0.004  # seconds after it has begun in which a phase is hit, if it is aimed at
-BEGUN = 0.9  # share of the other blows that wait for the first step
+ANY_MOMENT = "any moment"
+AIMS = {"save": 0.2, "validation": 0.1, "end of an epoch": 0.1}  # share of the kills that wait for each phase
+AIM_WINDOW = 0.004  # seconds after the begin of a phase in which an aimed kill comes
+STARTED_SHARE = 0.9  # share of the other kills that wait for the first step
 COMMON = {
-    "steps": 120, "checks": 24, "accumulate": 2, "dropout": 0.2, "average": 0.9, "threads": 1, "batch-tokens": 200,
-    "check-examples": 20, "dim": 16, "heads": 2, "hidden": 32, "device": "cpu", "pieces": "characters",
+    "--steps": 120, "--evals": 24, "--grad-accum": 2, "--dropout": 0.2, "--ema": 0.9, "--threads": 1,
+    "--batch-tokens": 200, "--eval-examples": 20, "--dim": 16, "--heads": 2, "--hidden": 32, "--device": "cpu",
+    "--tokenizer": "characters",
 }  # fmt: skip
 TASKS: dict[str, dict[str, Any]] = {
-    "translate": {"encoder-layers": 1, "decoder-layers": 1},
-    "write": {"layers": 1, "context": 32},
-    "classify": {"layers": 1},
+    "translate": {"--encoder-layers": 1, "--decoder-layers": 1},
+    "write": {"--layers": 1, "--context": 32},
+    "classify": {"--layers": 1},
 }
 
 
 @dataclass(frozen=True)
 class Moment:
-    """So many seconds from now, or after a process has come into a phase for the first, second ... time."""
+    """So many seconds from now, or after the n-th time that the process enters a phase."""
 
     seconds: float
     phase: str = ""
-    time: int = 1
-    aim: str = CHANCE
+    occurrence: int = 1
+    aim: str = ANY_MOMENT
 
 
-def command(task: str, data: Path, out: Path) -> list[str]:
-    options = COMMON | TASKS[task] | {"data": data, "out": out}
-    return ["train", task, *(str(word) for name, value in options.items() for word in (f"--{name}", value))]
+def command(task: str, data: Path, output_dir: Path) -> list[str]:
+    options = COMMON | TASKS[task] | {"--data": data, "--output-dir": output_dir}
+    return ["train", task, *(str(word) for option in options.items() for word in option)]
 
 
-def written(task: str, folder: Path, count: int = 120) -> Path:
-    """Data that is read in no time: a few lines made up by chance."""
+def write_data(task: str, folder: Path, count: int = 120) -> Path:
+    """A small file of random lines, which is read in no time."""
     folder.mkdir(parents=True, exist_ok=True)
-    luck, words = (
-        random.Random(1),
-        ["tea", "water", "bread", "salt", "milk", "house", "tree", "river", "stone", "cloud"],
-    )
-    lines = [" ".join(luck.choices(words, k=luck.randint(2, 9))) for _ in range(count)]
-    said = {
+    rng = random.Random(1)
+    words = ["tea", "water", "bread", "salt", "milk", "house", "tree", "river", "stone", "cloud"]
+    lines = [" ".join(rng.choices(words, k=rng.randint(2, 9))) for _ in range(count)]
+    example = {
         "translate": lambda line: f"{line}\t{line[::-1]}",
         "write": lambda line: line,
         "classify": lambda line: f"{line}\t{'wet' if 'water' in line else 'dry'}",
     }[task]
     file = folder / ("text.txt" if task == "write" else f"{task}.tsv")
     file.write_text(
-        "".join(f"{said(line)} {i}\n" if task == "write" else f"{said(line)}\n" for i, line in enumerate(lines))
+        "".join(f"{example(line)} {i}\n" if task == "write" else f"{example(line)}\n" for i, line in enumerate(lines))
     )
     return file
 
 
-def warm(folder: Path) -> None:
-    """Import all that a run imports, so that children are born with it and spend their lives on what counts."""
-    words = [*command("write", written("write", folder), folder / "warm"), "--steps", "1", "--checks", "1"]
+def warm_up(folder: Path) -> None:
+    """Import everything that a run imports, so that forked children need not."""
+    words = [*command("write", write_data("write", folder), folder / "warm"), "--steps", "1", "--evals", "1"]
     with redirect_stdout(io.StringIO()):
         assert main([*words, "--overwrite"] if (folder / "warm").exists() else words) == 0
 
 
-def during(phase: mmap.mmap, name: str, home: Any, function: str) -> None:
-    """Let a function tell that it is at work."""
-    whole = getattr(home, function)
+def mark_phase(phase: mmap.mmap, name: str, module: Any, original: Callable[..., Any]) -> None:
+    """Make a function of a module set the phase while it runs."""
 
-    def told(*args: Any, **more: Any) -> Any:
-        before, phase[0] = phase[0], PHASES.index(name)
+    def marked(*args: Any, **kwargs: Any) -> Any:
+        previous, phase[0] = phase[0], PHASES.index(name)
         try:
-            return whole(*args, **more)
+            return original(*args, **kwargs)
         finally:
-            phase[0] = before
+            phase[0] = previous
 
-    setattr(home, function, told)
+    setattr(module, next(key for key, value in vars(module).items() if value is original), marked)
 
 
-def watched(phase: mmap.mmap) -> None:
-    """Let a run in this process tell what it does just now."""
-    whole = loop.forever
+def report_phases(phase: mmap.mmap) -> None:
+    """Make a run in this process report its phase."""
+    iterate, last = loop.iterate_batches, training.finish
 
-    def forever(*args: Any) -> Iterator[Any]:
-        for position, rows in whole(*args):
+    def marked_batches(*args: Any) -> Iterator[Any]:
+        for position, rows in iterate(*args):
             phase[0] = PHASES.index("end of an epoch" if position.batch == 0 else "step")
             yield position, rows
 
-    last = training.finish
-
-    def finish(*args: Any) -> None:
+    def marked_finish(*args: Any) -> None:
         phase[0] = PHASES.index("finish")  # until the process ends
         last(*args)
 
-    loop.forever, training.finish = forever, finish
-    during(phase, "validation", training, "check")
-    during(phase, "save", runs, "save_folder")
+    loop.iterate_batches, training.finish = marked_batches, marked_finish
+    mark_phase(phase, "validation", training, training.evaluate)
+    mark_phase(phase, "save", runs, runs.save_folder)
 
 
-def forked(work: Callable[[], int], said: Path = Path(os.devnull)) -> int:
-    """The id of a child that does `work`, speaks to a file, and ends with its exit code."""
+def fork_child(work: Callable[[], int], log: Path = Path(os.devnull)) -> int:
+    """Process id of a child that runs `work`, writes its output to `log`, and exits with the code of `work`."""
     child = os.fork()
     if child == 0:
         code = 99
         try:
-            sys.stdout, sys.stderr = said.open("a"), said.open("a")  # two, as they always are
+            sys.stdout, sys.stderr = log.open("a"), log.open("a")  # two streams, as usual
             code = work()
         except Exception:
             traceback.print_exc()
@@ -144,54 +139,55 @@ def forked(work: Callable[[], int], said: Path = Path(os.devnull)) -> int:
     return child
 
 
-def alone(work: Callable[[], int]) -> int:
-    """The exit code of work that is done in a process of its own."""
-    return os.waitstatus_to_exitcode(os.waitpid(forked(work), 0)[1])
+def run_in_child(work: Callable[[], int]) -> int:
+    """The exit code of `work` in a process of its own."""
+    return os.waitstatus_to_exitcode(os.waitpid(fork_child(work), 0)[1])
 
 
-def gone(child: int) -> bool:
+def has_exited(child: int) -> bool:
     return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def reached(child: int, phase: mmap.mmap, moment: Moment) -> bool:
-    """Wait for the moment. False if the child has ended before it."""
-    last, times = "", 0
-    while moment.phase and times < moment.time:
-        now = PHASES[phase[0]]
-        times += now == moment.phase != last
-        last = now
+def wait_for(child: int, phase: mmap.mmap, moment: Moment) -> bool:
+    """Wait for the moment; False if the child exits first."""
+    last, count = "", 0
+    while moment.phase and count < moment.occurrence:
+        current = PHASES[phase[0]]
+        count += current == moment.phase != last
+        last = current
         time.sleep(0.00005)
-        if gone(child):
+        if has_exited(child):
             return False
-    due = time.monotonic() + moment.seconds
-    while time.monotonic() < due and not gone(child):
+    deadline = time.monotonic() + moment.seconds
+    while time.monotonic() < deadline and not has_exited(child):
         time.sleep(0.00005)
-    return not gone(child)
+    return not has_exited(child)
 
 
-def life(
-    work: Callable[[], int], moment: Moment | None, watch: Callable[[mmap.mmap], None] = watched
+def run_until(
+    work: Callable[[], int], moment: Moment | None, report: Callable[[mmap.mmap], None] = report_phases
 ) -> tuple[int | None, int]:
-    """The exit code of a child that does `work`, None if it was killed at the moment; and its last phase."""
+    """Exit code of a child that runs `work`, None if it was killed at the moment; and its last phase."""
     phase = mmap.mmap(-1, 1)
-    child = forked(lambda: watch(phase) or work())
-    killed = moment is not None and reached(child, phase, moment)
-    if killed:
+    child = fork_child(lambda: report(phase) or work())
+    is_due = moment is not None and wait_for(child, phase, moment)
+    if is_due:
         os.kill(child, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    return None if killed else code, phase[0]
+    return None if is_due else code, phase[0]
 
 
-def drawn(luck: random.Random, longest: float, aims: dict[str, float] = AIMS, reach: float = REACH) -> Moment:
-    """A moment for the next blow."""
-    aim = luck.choices([CHANCE, *aims], [1 - sum(aims.values()), *aims.values()])[0]
-    if aim != CHANCE:
-        return Moment(luck.uniform(0, reach), aim, luck.randint(1, 3), aim)
-    return Moment(luck.uniform(0, longest), "step" if luck.random() < BEGUN else "")
+def draw_moment(
+    rng: random.Random, max_seconds: float, aims: dict[str, float] = AIMS, window: float = AIM_WINDOW
+) -> Moment:
+    aim = rng.choices([ANY_MOMENT, *aims], [1 - sum(aims.values()), *aims.values()])[0]
+    if aim != ANY_MOMENT:
+        return Moment(rng.uniform(0, window), aim, rng.randint(1, 3), aim)
+    return Moment(rng.uniform(0, max_seconds), "step" if rng.random() < STARTED_SHARE else "")
 
 
-def result(folder: Path) -> dict[str, Any]:
-    """All that a run leaves which must not depend on how often it was stopped."""
+def run_result(folder: Path) -> dict[str, Any]:
+    """Everything that must not depend on interruptions: metrics, weights and training state."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     steps = [{name: value for name, value in line.items() if name != "seconds"} for line in lines]
     newest = folder / (folder / "LATEST").read_text().strip()
@@ -199,67 +195,67 @@ def result(folder: Path) -> dict[str, Any]:
     return {"metrics": steps, **{str(file.relative_to(folder)): file.read_bytes() for file in files}}
 
 
-def undisturbed(task: str, folder: Path) -> tuple[Path, dict[str, Any]]:
-    """Data, and what a run on it leaves that nobody stops."""
-    data, whole = written(task, folder / "data"), folder / "whole"
-    shutil.rmtree(whole, ignore_errors=True)
-    assert alone(lambda: main(command(task, data, whole))) == 0
-    return data, result(whole)
+def reference_run(task: str, folder: Path) -> tuple[Path, dict[str, Any]]:
+    """Data, and the result of an uninterrupted run on it."""
+    data, reference = write_data(task, folder / "data"), folder / "whole"
+    shutil.rmtree(reference, ignore_errors=True)
+    assert run_in_child(lambda: main(command(task, data, reference))) == 0
+    return data, run_result(reference)
 
 
-def killed(
-    task: str, kills: int, folder: Path, luck: random.Random, longest: float
+def kill_repeatedly(
+    task: str, kills: int, folder: Path, rng: random.Random, longest: float
 ) -> tuple[int, int, Counter[tuple[str, str]]]:
-    """Runs that ended, those of them that differ, and the blows: at what they were aimed, and where they fell."""
-    data, wanted = undisturbed(task, folder)
+    """Numbers of finished runs and of those that differ from the reference, and of kills by (aim, phase that was hit).
+    `longest` is the maximum of the random times in seconds."""
+    data, expected = reference_run(task, folder)
     run = folder / "run"
-    fallen: Counter[tuple[str, str]] = Counter()
-    ended = differ = 0
-    while fallen.total() < kills:
+    hits: Counter[tuple[str, str]] = Counter()
+    finished = differ = 0
+    while hits.total() < kills:
         shutil.rmtree(run, ignore_errors=True)
         code: int | None = None
         while code is None:
-            # When enough have fallen the run may end in peace.
-            moment = drawn(luck, longest) if fallen.total() < kills else None
-            code, phase = life(lambda: main(command(task, data, run)), moment)
+            moment = (
+                draw_moment(rng, longest) if hits.total() < kills else None
+            )  # after the last kill the run may finish
+            code, phase = run_until(lambda: main(command(task, data, run)), moment)
             if code is None:
-                fallen[moment.aim, PHASES[phase]] += 1
+                hits[moment.aim, PHASES[phase]] += 1
         if code != 0:
-            raise SystemExit(f"{task}: the same command ended with {code} after {fallen.total()} kills; see {run}")
-        ended, differ = ended + 1, differ + (result(run) != wanted)
-    return ended, differ, fallen
+            raise SystemExit(f"{task}: the same command ended with {code} after {hits.total()} kills; see {run}")
+        finished, differ = finished + 1, differ + (run_result(run) != expected)
+    return finished, differ, hits
 
 
-def told(fallen: Counter[tuple[str, str]], aim: str) -> str:
-    """Where the blows fell that had this aim."""
-    return ", ".join(f"{phase} {fallen[aim, phase]}" for phase in PHASES if fallen[aim, phase])
+def format_phases(hits: Counter[tuple[str, str]], aim: str) -> str:
+    """Number of kills with this aim in each phase."""
+    return ", ".join(f"{phase} {hits[aim, phase]}" for phase in PHASES if hits[aim, phase])
 
 
 def cli() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=200, help="in all, shared by the tasks")
+    parser.add_argument("--kills", type=int, default=200, help="total number of kills of all tasks")
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
-    parser.add_argument("--longest", type=float, default=0.5, help="seconds that a process may live")
-    parser.add_argument("--out", type=Path, default=Path("runs/kill"))
+    parser.add_argument("--max-seconds", type=float, default=0.5, help="maximum time before a kill that is not aimed")
+    parser.add_argument("-o", "--output-dir", type=Path, default=Path("runs/kill"))
     parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
-    luck, ended, bad, blows = random.Random(given.seed), 0, 0, Counter[tuple[str, str]]()
+    args = parser.parse_args()
+    rng, finished, different, all_hits = random.Random(args.seed), 0, 0, Counter[tuple[str, str]]()
     torch.set_num_threads(1)
-    warm(given.out)
-    for i, task in enumerate(given.tasks):
-        kills = (given.kills + i) // len(given.tasks)
-        ends, differ, fallen = killed(task, kills, given.out / task, luck, given.longest)
-        print(
-            f"{task:<11}{fallen.total():>5} kills, {ends} runs ended, {ends - differ} of them bit for bit", flush=True
-        )
-        ended, bad, blows = ended + ends, bad + differ, blows + fallen
-    for aim in (CHANCE, *AIMS):
-        count = sum(number for (other, _), number in blows.items() if other == aim)
-        how = f"at {aim}" if aim == CHANCE else f"aimed at: {aim}"
-        print(f"| SIGKILL {how} | {count} kills | fell into: {told(blows, aim)} |")
-    came = f"{ended} runs ended, {ended - bad} of them bit for bit"
-    print(f"| the same command after each ({', '.join(given.tasks)}) | {blows.total()} kills | {came} |")
-    return 1 if bad else 0
+    warm_up(args.output_dir)
+    for i, task in enumerate(args.tasks):
+        kills = (args.kills + i) // len(args.tasks)
+        count, differ, hits = kill_repeatedly(task, kills, args.output_dir / task, rng, args.max_seconds)
+        print(f"{task:<11}{hits.total():>5} kills, {count} runs finished, {count - differ} bit-identical", flush=True)
+        finished, different, all_hits = finished + count, different + differ, all_hits + hits
+    for aim in (ANY_MOMENT, *AIMS):
+        count = sum(number for (hit_aim, _), number in all_hits.items() if hit_aim == aim)
+        title = f"at {aim}" if aim == ANY_MOMENT else f"aimed at: {aim}"
+        print(f"| SIGKILL {title} | {count} kills | hit: {format_phases(all_hits, aim)} |")
+    outcome = f"{finished} runs finished, {finished - different} of them bit-identical to an uninterrupted run"
+    print(f"| the same command after each kill ({', '.join(args.tasks)}) | {all_hits.total()} kills | {outcome} |")
+    return 1 if different else 0
 
 
 if __name__ == "__main__":

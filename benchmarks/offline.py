@@ -1,6 +1,6 @@
 """Offline reinforcement learning in CartPole-v1: behaviour cloning, the best episodes, Decision Transformer, GAIL.
 
-    python benchmarks/offline.py [--minutes 2] [--out runs/offline] [--seed 1] [any other option of regard train decide]
+    python benchmarks/offline.py [--minutes 2] [-o runs/offline] [--seed 1] [options of regard train decide]
 
 The data set is the replay of one learner, recorded once: all its episodes while PPO trained it in the environment,
 until a tenth of them had the highest return. So most steps are those of a poor policy with consistent faults, such as
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from recipes import machine, options, seconds, trained
+from recipes import describe_machine, parse_args, train_or_load, training_seconds
 
 from regard.data.episodes import Episode, read_episodes, write_episodes
 from regard.rl.environment import Environment, episode_returns, record_episodes
@@ -28,22 +28,24 @@ from regard.rl.gail import GAILOptions, collect_episodes, imitate
 from regard.rl.policy import Policy, PolicyConfig, greedy_policy
 from regard.rl.ppo import PPOConfig, batch_from_episodes, make_optimizer, ppo_update
 from regard.rl.sequence_policy import SequencePolicy, play_in_parallel
-from regard.tasks.decide import Wishes
-from regard.tasks.steps import the_best
+from regard.tasks.decide import DecideOptions
+from regard.tasks.returns import top_episodes
 
 ENV, EPISODES, TEST = "CartPole-v1", 50, 777_000  # the seed of the test, far from all others
 ROUND, MAX_ROUNDS, PERFECT = 1000, 200, 500  # real steps of a round of the learner, rounds, the highest return
-RECIPE = {"context": 20, "dim": 64, "layers": 2, "heads": 4, "hidden": 256, "held-out": 0.1, "threads": 1}
+RECIPE = {
+    "--context": 20, "--dim": 64, "--layers": 2, "--heads": 4, "--hidden": 256, "--valid-share": 0.1, "--threads": 1,
+}  # fmt: skip
 BEST = 0.1  # share of the episodes, those with the highest returns
 METHODS: dict[str, dict[str, Any]] = {
     "behaviour cloning": {},
-    "cloning the best tenth": {"best": BEST},
-    "Decision Transformer": {"returns": True},
+    "cloning the best tenth": {"--top-fraction": BEST},
+    "Decision Transformer": {"--returns": True},
 }
 TARGET_RETURNS = (500, 150, 50)
 
 
-def recording(file: Path, seed: int) -> list[Episode]:
+def recorded_episodes(file: Path, seed: int) -> list[Episode]:
     """The episodes of a learner, from the file if it exists."""
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -59,7 +61,7 @@ def learner_episodes(seed: int) -> list[Episode]:
     for number in range(MAX_ROUNDS):
         collected = collect_episodes(environment, policy, ROUND, seed * 1000 + number)
         episodes += collected
-        print(f"  round {number + 1}: {len(collected)} episodes, mean return {mean(collected):.1f}", flush=True)
+        print(f"  round {number + 1}: {len(collected)} episodes, mean return {mean_return(collected):.1f}", flush=True)
         if np.mean([episode.rewards.sum() == PERFECT for episode in episodes]) >= BEST:
             break
         if number == 0:
@@ -68,52 +70,53 @@ def learner_episodes(seed: int) -> list[Episode]:
     return episodes
 
 
-def mean(episodes: list[Episode]) -> float:
+def mean_return(episodes: list[Episode]) -> float:
     return float(np.mean([episode.rewards.sum() for episode in episodes]))
 
 
-def line(name: str, returns: list[float], took: float) -> str:
-    return f"{name:<34}{np.mean(returns):8.1f} ± {np.std(returns):5.1f}{min(returns):8.0f}{took:8.0f} s"
+def format_row(name: str, returns: list[float], seconds: float) -> str:
+    return f"{name:<34}{np.mean(returns):8.1f} ± {np.std(returns):5.1f}{min(returns):8.0f}{seconds:8.0f} s"
 
 
 def train_gail(expert: list[Episode], minutes: float, seed: int) -> tuple[list[float], float]:
-    """Train by GAIL for so many minutes, then play greedily."""
-    began, policy = time.perf_counter(), None
+    """Returns of the greedy policy after so many minutes of GAIL, and the seconds of training."""
+    start, policy = time.perf_counter(), None
     for result in imitate(Environment(ENV), expert, GAILOptions(steps=10**9), PPOConfig(), seed):
         policy = result.policy
-        if time.perf_counter() - began > minutes * 60:
+        if time.perf_counter() - start > minutes * 60:
             break
-    took = time.perf_counter() - began
+    seconds = time.perf_counter() - start
     assert policy is not None
-    return episode_returns(Environment(ENV), greedy_policy(policy), EPISODES, TEST), took
+    return episode_returns(Environment(ENV), greedy_policy(policy), EPISODES, TEST), seconds
 
 
 def main() -> None:
-    args, more = options(str(__doc__), 2, "runs/offline")
+    args, extra = parse_args(str(__doc__), 2, "runs/offline")
     torch.set_num_threads(1)
-    out = Path(args.out)
-    file = out / f"episodes-{args.seed}.npz"
-    print(f"{machine()}, seed {args.seed}; {EPISODES} episodes each, from the seed {TEST}")
-    episodes = recording(file, args.seed)
+    file = args.output_dir / f"episodes-{args.seed}.npz"
+    print(f"{describe_machine()}, seed {args.seed}; {EPISODES} episodes each, from the seed {TEST}")
+    episodes = recorded_episodes(file, args.seed)
     returns = np.array([episode.rewards.sum() for episode in episodes])
-    print(f"recorded: {len(returns)} episodes, {sum(row.steps for row in episodes):,} steps, mean {returns.mean():.1f}"
-          f", best tenth {np.sort(returns)[-len(returns) // 10 :].mean():.1f}, most {returns.max():.0f}")  # fmt: skip
-    lines = [line("recorded", returns.tolist(), 0)]
+    steps, best_tenth = sum(episode.steps for episode in episodes), np.sort(returns)[-len(returns) // 10 :]
+    summary = f"mean {returns.mean():.1f}, best tenth {best_tenth.mean():.1f}, highest {returns.max():.0f}"
+    print(f"recorded: {len(returns)} episodes, {steps:,} steps, {summary}")
+    lines = [format_row("recorded", returns.tolist(), 0)]
     rng = np.random.default_rng(args.seed)
     random_episodes = record_episodes(Environment(ENV), lambda trajectory: int(rng.integers(2)), EPISODES, TEST)
-    lines.append(line("random policy", [float(episode.rewards.sum()) for episode in random_episodes], 0))
+    lines.append(format_row("random policy", [float(episode.rewards.sum()) for episode in random_episodes], 0))
     for name, recipe in METHODS.items():
-        folder = out / f"{name.replace(' ', '-')}-{args.seed}"
-        recipe = RECIPE | recipe | {"data": [file], "minutes": args.minutes, "seed": args.seed}
-        loaded: Any = trained("decide", folder, recipe, more)
-        for target in TARGET_RETURNS if "returns" in recipe else (None,):
-            policy = SequencePolicy(loaded.model, loaded.task, Wishes(wish=target))
+        folder = args.output_dir / f"{name.replace(' ', '-')}-{args.seed}"
+        recipe = RECIPE | recipe | {"--data": [file], "--minutes": args.minutes, "--seed": args.seed}
+        loaded: Any = train_or_load("decide", folder, recipe, extra)
+        for target in TARGET_RETURNS if "--returns" in recipe else (None,):
+            policy = SequencePolicy(loaded.model, loaded.task, DecideOptions(target_return=target))
             played = play_in_parallel([Environment(ENV) for _ in range(EPISODES)], policy, TEST)
             suffix = f", target {target}" if target else ""
-            lines.append(line(name + suffix, [float(episode.rewards.sum()) for episode in played], seconds(folder)))
-    expert = list(the_best(episodes, BEST))
-    lines.append(line("GAIL of the best tenth", *train_gail(expert, args.minutes, args.seed)))
-    print(f"\n{'':<34}{'return':>8}{'':>8}{'worst':>8}{'trained':>10}")
+            test_returns = [float(episode.rewards.sum()) for episode in played]
+            lines.append(format_row(name + suffix, test_returns, training_seconds(folder)))
+    expert = list(top_episodes(episodes, BEST))
+    lines.append(format_row("GAIL of the best tenth", *train_gail(expert, args.minutes, args.seed)))
+    print(f"\n{'':<34}{'return':>8}{'':>8}{'worst':>8}{'training':>10}")
     print("\n".join(lines))
 
 

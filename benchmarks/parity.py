@@ -1,10 +1,10 @@
-"""Random configurations of every Hugging Face family, both ways: transformers' numbers, and the same files back.
+"""Parity with transformers for random configurations of every Hugging Face family, in both directions.
 
     python benchmarks/parity.py [--seeds 60]
 
-What tests/test_parity_writers.py and tests/test_parity_readers.py do with a dozen of each: a model of transformers with
-random sizes and options is saved, read, compared in its logits, hidden states and next tokens, written, and opened by
-transformers again.
+tests/test_parity_writers.py and tests/test_parity_readers.py do the same with a dozen of each: a model of transformers
+with random sizes and options is saved, loaded by regard, compared (logits, hidden states, next tokens), saved, and
+loaded by transformers again.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import test_parity_writers as writers  # noqa: E402
 
 def cli() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=60)
-    seeds, wrong = parser.parse_args().seeds, 0
+    parser.add_argument("--seeds", type=int, default=60, help="configurations per family")
+    seeds, failures = parser.parse_args().seeds, 0
     torch.set_num_threads(1)
     for name, both_ways in {
         **dict.fromkeys(writers.THEIRS, writers.both_ways),
@@ -39,12 +39,11 @@ def cli() -> int:
                 except Exception:
                     traceback.print_exc()
                     failed.append(seed)
-        wrong += len(failed)
-        told = f"; not so for seeds {failed}" if failed else ""
-        print(
-            f"| {name} beside transformers | {seeds} configurations | {seeds - len(failed)} agree{told} |", flush=True
-        )
-    return 1 if wrong else 0
+        failures += len(failed)
+        exceptions = f"; not for seeds {failed}" if failed else ""
+        agree = f"{seeds - len(failed)} agree{exceptions}"
+        print(f"| {name}: parity with transformers | {seeds} configurations | {agree} |", flush=True)
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""A small GPT trained by others: the Hugging Face Trainer, and a plain loop that does torch.save over one file.
+"""A small GPT trained by two peers: the Hugging Face Trainer, and a plain loop that overwrites one torch.save file.
 
-Each goes on where it was, in its documented way, if it is called again. kill_peers.py pulls the plug on them.
+Each resumes in its documented way when it is called again. kill_peers.py kills them.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from kill import during
+from kill import mark_phase
 from safetensors.torch import save_file
 
-EVERY, SEED = 5, 1  # steps from save to save; of everything random
+SAVE_EVERY, SEED = 5, 1
 
 
 def model_and_rows() -> tuple[Any, torch.Tensor]:
@@ -27,46 +27,48 @@ def model_and_rows() -> tuple[Any, torch.Tensor]:
     return GPT2LMHeadModel(config), torch.randint(64, (120, 32))
 
 
-def step_done(folder: Path) -> None:
-    """One more in a file that outlives the process: what is beyond the length of the run was done twice."""
-    with suppress(OSError), (folder / "steps").open("ab", buffering=0) as file:  # a full disk must not be ours
+def count_step(folder: Path) -> None:
+    """Append a byte to a file that survives the process: its excess over the length of the run are repeated steps."""
+    with suppress(OSError), (folder / "steps").open("ab", buffering=0) as file:  # a full disk must not stop the count
         file.write(b".")
 
 
-def trainer(folder: Path, steps: int) -> None:
+def train_with_trainer(folder: Path, steps: int) -> None:
     from transformers import Trainer, TrainerCallback, TrainingArguments
     from transformers.trainer_utils import get_last_checkpoint
 
-    class Count(TrainerCallback):
-        def on_step_end(self, *args: Any, **more: Any) -> None:
-            step_done(folder)
+    class StepCounter(TrainerCallback):
+        def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+            count_step(folder)
 
     model, rows = model_and_rows()
     out = folder / "run"
-    how = TrainingArguments(
-        str(out), max_steps=steps, save_steps=EVERY, save_total_limit=2, per_device_train_batch_size=4, seed=SEED,
+    arguments = TrainingArguments(
+        str(out), max_steps=steps, save_steps=SAVE_EVERY, save_total_limit=2, per_device_train_batch_size=4, seed=SEED,
         gradient_accumulation_steps=2, learning_rate=1e-3, use_cpu=True, report_to=[], disable_tqdm=True,
     )  # fmt: skip
-    run = Trainer(model, how, train_dataset=[{"input_ids": row, "labels": row} for row in rows], callbacks=[Count()])
+    run = Trainer(
+        model, arguments, train_dataset=[{"input_ids": row, "labels": row} for row in rows], callbacks=[StepCounter()]
+    )
     run.train(resume_from_checkpoint=True if out.is_dir() and get_last_checkpoint(str(out)) else None)
     save_file({name: weight.contiguous() for name, weight in model.named_parameters()}, folder / "final")
 
 
-def plain(folder: Path, steps: int) -> None:
+def train_plain(folder: Path, steps: int) -> None:
     model, rows = model_and_rows()
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
     file, step = folder / "checkpoint.pt", 0
     if file.exists():
-        kept = torch.load(file, weights_only=True)
-        model.load_state_dict(kept["model"])
-        optimizer.load_state_dict(kept["optimizer"])
-        torch.set_rng_state(kept["random"])
-        step = kept["step"]
-    learn_plainly(folder, steps, model, optimizer, rows, step)
+        checkpoint = torch.load(file, weights_only=True)
+        model.load_state_dict(checkpoint["model"])
+        optimizer.load_state_dict(checkpoint["optimizer"])
+        torch.set_rng_state(checkpoint["random"])
+        step = checkpoint["step"]
+    plain_loop(folder, steps, model, optimizer, rows, step)
     save_file({name: weight.contiguous() for name, weight in model.named_parameters()}, folder / "final")
 
 
-def learn_plainly(folder: Path, steps: int, model: Any, optimizer: Any, rows: torch.Tensor, step: int) -> None:
+def plain_loop(folder: Path, steps: int, model: Any, optimizer: Any, rows: torch.Tensor, step: int) -> None:
     model.train()
     while step < steps:
         for _ in range(2):
@@ -75,19 +77,19 @@ def learn_plainly(folder: Path, steps: int, model: Any, optimizer: Any, rows: to
         optimizer.step()
         optimizer.zero_grad()
         step += 1
-        step_done(folder)
-        if step % EVERY == 0:
+        count_step(folder)
+        if step % SAVE_EVERY == 0:
             state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
             torch.save({**state, "random": torch.get_rng_state()}, folder / "checkpoint.pt")
 
 
-def watched_trainer(phase: mmap) -> None:
+def report_trainer_phases(phase: mmap) -> None:
     from transformers import Trainer
 
-    during(phase, "step", Trainer, "_inner_training_loop")
-    during(phase, "save", Trainer, "_save_checkpoint")
+    mark_phase(phase, "step", Trainer, Trainer._inner_training_loop)
+    mark_phase(phase, "save", Trainer, Trainer._save_checkpoint)
 
 
-def watched_plain(phase: mmap) -> None:
-    during(phase, "step", sys.modules[__name__], "learn_plainly")
-    during(phase, "save", torch, "save")
+def report_plain_phases(phase: mmap) -> None:
+    mark_phase(phase, "step", sys.modules[__name__], plain_loop)
+    mark_phase(phase, "save", torch, torch.save)

@@ -1,9 +1,9 @@
-"""All the long proofs, one after the other, and what they came to in docs/reliability.md.
+"""All reliability proofs, one after the other; their rows go to docs/reliability.md: `make prove`.
 
-    python benchmarks/prove.py [kill faults signals calls kill_peers needle threads errors parity]
+    python benchmarks/prove.py [kill faults signals syscall_faults kill_peers batch_invariance threads errors parity]
 
-A proof prints rows of a table, "| what | how often | what came of it |", and leaves with 0 if every promise was kept.
-Its rows replace those on the page between <!-- kill --> and <!-- /kill -->; one that is skipped leaves the old ones.
+A proof prints rows of a table, "| fault or case | number | outcome |", and exits with 0 if all of them hold. Its rows
+replace those on the page between <!-- kill --> and <!-- /kill -->; a proof that is skipped leaves the old ones.
 """
 
 from __future__ import annotations
@@ -14,24 +14,26 @@ import sys
 from pathlib import Path
 
 PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
-PROOFS = ("kill", "faults", "signals", "calls", "kill_peers", "needle", "threads", "errors", "parity")
-HEAD = ["| what | how often | what came of it |", "|---|---|---|"]
+PROOFS = (
+    "kill", "faults", "signals", "syscall_faults", "kill_peers", "batch_invariance", "threads", "errors", "parity",
+)  # fmt: skip
+HEADER = ["| fault or case | number | outcome |", "|---|---|---|"]
 
 
-def placed(page: str, proof: str, rows: list[str]) -> str:
-    """The page with these rows in the place of the proof."""
+def replace_rows(page: str, proof: str, rows: list[str]) -> str:
+    """The page with these rows for the proof."""
     begin, end = f"<!-- {proof} -->\n", f"<!-- /{proof} -->"
     if page.count(begin) != 1 or page.count(end) != 1:
         raise ValueError(f"{PAGE} needs one {begin.strip()} and one {end} for the rows of {proof}.py")
-    before, rest = page.split(begin)
-    return before + begin + "\n".join([*HEAD, *rows]) + "\n" + end + rest.split(end)[1]
+    before, after = page.split(begin)
+    return before + begin + "\n".join([*HEADER, *rows]) + "\n" + end + after.split(end)[1]
 
 
-def carried_out(proof: str) -> tuple[int, list[str]]:
-    """The exit code of a proof, and its rows; what it says is shown as it comes."""
-    words = [sys.executable, "-u", str(Path(__file__).with_name(f"{proof}.py"))]
+def run_proof(proof: str) -> tuple[int, list[str]]:
+    """The exit code of a proof, and its rows; its output is passed through as it arrives."""
+    command = [sys.executable, "-u", str(Path(__file__).with_name(f"{proof}.py"))]
     rows = []
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         for line in process.stdout:
             print(line, end="", flush=True)
             if line.startswith("| "):
@@ -45,13 +47,13 @@ def cli() -> int:
     failed = []
     for proof in parser.parse_args().proofs:
         print(f"== {proof}", flush=True)
-        code, rows = carried_out(proof)
+        code, rows = run_proof(proof)
         if code:
             failed.append(proof)
         if rows:
-            PAGE.write_text(placed(PAGE.read_text(encoding="utf-8"), proof, rows), encoding="utf-8")
+            PAGE.write_text(replace_rows(PAGE.read_text(encoding="utf-8"), proof, rows), encoding="utf-8")
     if failed:
-        print(f"a promise was not kept, or a proof broke: {', '.join(failed)}", file=sys.stderr)
+        print(f"failed proofs: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
 
 

@@ -1,10 +1,10 @@
-"""A rename changes no number: 30 steps of every task at two revisions, loss by loss and weight by weight.
+"""A rename changes no number: losses and weights of 30 training steps of every task, at two revisions.
 
     python benchmarks/same_losses.py --before before-names [--steps 30] [--only classify]
 
-Each revision is checked out into a folder of its own and trained there by its own command, one thread each, the two in
-turn. Losses must be equal to the last digit that metrics.jsonl has, and the final weights bit for bit. The times of a
-step are printed as a ratio of medians.
+Each revision is checked out into a folder of its own and trained there by its own command on one thread, the two in
+turn. Losses must be equal to the last digit of metrics.jsonl, and the final weights bit for bit. The time per step is
+printed as a ratio of medians.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 from safetensors.torch import load_file
 
 ROOT = Path(__file__).parents[1]
-# Task and model, by the names of the newer revision; what an older one calls a model or an option stands behind it.
+# Task and model, by the names of the newer revision; OLDER maps these, and options, to the names of an older one.
 RUNS = [
     ("translate", "transformer"), ("translate", "recurrent"), ("translate", "speech2text"), ("write", "nanochat"),
     ("write", "gpt"), ("write", "llama"), ("fill", "modernbert"), ("fill", "protein_encoder"), ("classify", "bert"),
@@ -38,39 +38,38 @@ OLDER = {
 }  # fmt: skip
 
 
-def checked_out(revision: str, folder: Path) -> Path:
+def check_out(revision: str, folder: Path) -> Path:
     command = f"git -C '{ROOT}' archive {revision} | tar -x -C '{folder}'"
     subprocess.run(["bash", "-o", "pipefail", "-c", command], check=True)
     return folder
 
 
-def call(source: Path, *words: str) -> str:
+def run_command(source: Path, *words: str) -> str:
     environment = {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "regard", *words]
-    done = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(words)}: {done.stderr.strip()}")
-    return done.stdout
+    process = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True)
+    if process.returncode:
+        raise SystemExit(f"{' '.join(words)}: {process.stderr.strip()}")
+    return process.stdout
 
 
-def trained(source: Path, task: str, model: str, steps: int, out: Path) -> Path:
-    model = model if f"\n{model} " in "\n" + call(source, "models") else OLDER.get(model, model)
-    options = (source / "regard" / "training").rglob("*.py")
-    written = "".join(file.read_text() for file in options)
-    newer = "output_dir" in written
-    names = {word: word if newer else OLDER[word] for word in ("--output-dir", "--evals", "--eval-examples")}
-    sizes = [names["--evals"], "1", names["--eval-examples"], "2", "--steps", str(steps), "--threads", "1"]
-    call(source, "train", task, "--model", model, names["--output-dir"], str(out), "--device", "cpu", *sizes)
-    return out
+def train(source: Path, task: str, model: str, steps: int, output_dir: Path) -> Path:
+    model = model if f"\n{model} " in "\n" + run_command(source, "models") else OLDER.get(model, model)
+    is_newer = any("output_dir" in file.read_text() for file in (source / "regard" / "training").rglob("*.py"))
+    names = {word: word if is_newer else OLDER[word] for word in ("--output-dir", "--evals", "--eval-examples")}
+    options = [names["--evals"], "1", names["--eval-examples"], "2", names["--output-dir"], str(output_dir)]
+    fixed = ["--steps", str(steps), "--threads", "1", "--device", "cpu"]
+    run_command(source, "train", task, "--model", model, *options, *fixed)
+    return output_dir
 
 
-def losses_of(run: Path) -> tuple[list[float], list[float]]:
+def losses_and_seconds(run: Path) -> tuple[list[float], list[float]]:
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     steps = [line for line in lines if "loss" in line]
     return [line["loss"] for line in steps], [line["seconds"] for line in steps]
 
 
-def weights_of(run: Path) -> list[str]:
+def weight_digests(run: Path) -> list[str]:
     """A digest of every tensor, without its name."""
     tensors = load_file(run / "model.safetensors").values()
     return sorted(hashlib.sha256(tensor.contiguous().view(-1).numpy().tobytes()).hexdigest() for tensor in tensors)
@@ -88,21 +87,21 @@ def main() -> int:
         sources = {}
         for name, revision in (("before", args.before), ("after", args.after)):
             (Path(scratch) / name).mkdir()
-            sources[name] = checked_out(revision, Path(scratch) / name)
-        print("| task | model | losses | weights | seconds a step, after / before |\n|---|---|---|---|---|")
+            sources[name] = check_out(revision, Path(scratch) / name)
+        print("| task | model | losses | weights | seconds per step, after / before |\n|---|---|---|---|---|")
         for task, model in RUNS:
             if args.only and args.only not in (task, model):
                 continue
             runs = {}
             for name, source in sources.items():
-                runs[name] = trained(source, task, model, args.steps, Path(scratch) / f"{name}-{task}-{model}")
-            (before, slow), (after, fast) = losses_of(runs["before"]), losses_of(runs["after"])
-            same = before == after, weights_of(runs["before"]) == weights_of(runs["after"])
+                runs[name] = train(source, task, model, args.steps, Path(scratch) / f"{name}-{task}-{model}")
+            (before, seconds_before), (after, seconds_after) = (losses_and_seconds(run) for run in runs.values())
+            same = before == after, weight_digests(runs["before"]) == weight_digests(runs["after"])
             different += not all(same)
             words = ["equal" if equal else "DIFFERENT" for equal in same]
-            ratio = statistics.median(fast) / statistics.median(slow)
+            ratio = statistics.median(seconds_after) / statistics.median(seconds_before)
             print(f"| {task} | {model} | {words[0]} | {words[1]} | {ratio:.2f} |", flush=True)
-    print(f"{different} of the runs differ")
+    print(f"{different} runs differ")
     return 1 if different else 0
 
 

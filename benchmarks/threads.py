@@ -1,9 +1,9 @@
-"""Eight threads ask one loaded model at the same time: every answer must be the one that a single thread gets.
+"""Thread safety: eight threads call one loaded model at the same time, and get the answers of a single thread.
 
     python benchmarks/threads.py [--calls 20000] [--threads 8]
 
 Every task, with plain modules, in the engine (exact) and with int8 weights. Python switches threads a thousand times as
-often as usual, and the engine works on two cores. Texts must be equal; numbers may differ by a rounding.
+often as by default, and the engine runs on two cores. Texts must be equal; numbers may differ by rounding.
 """
 
 from __future__ import annotations
@@ -22,105 +22,108 @@ from typing import Any
 
 import torch
 
-from regard.load import Loaded, load
+from regard.load import LoadedModel, load
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
 SPEEDS = {None: "plain modules", "exact": "exact", "int8": "int8"}
 MODELS = [
-    ("translate", "transformer"), ("translate", "transcriber"), ("write", "gpt"), ("write", "llama"), ("write", "nano"),
-    ("fill", "bert"), ("fill", "chain"), ("classify", "bert"), ("classify", "vit"), ("classify", "listener"),
-    ("regress", "bert"), ("regress", "graph"), ("tag", "bert"), ("answer", "bert"), ("embed", "bert"),
-    ("match", "clip"), ("predict", "world"), ("decide", "world"),
+    ("translate", "transformer"), ("translate", "speech2text"), ("write", "gpt"), ("write", "llama"),
+    ("write", "nanochat"), ("fill", "bert"), ("fill", "protein_encoder"), ("classify", "bert"), ("classify", "vit"),
+    ("classify", "audio_encoder"), ("regress", "bert"), ("regress", "graphormer"), ("tag", "bert"), ("answer", "bert"),
+    ("embed", "bert"),
+    ("match", "clip"), ("predict", "world_model"), ("decide", "world_model"),
 ]  # fmt: skip
-SWITCH = 5e-6  # seconds after which Python may switch to another thread
-CLOSE = 1e-4  # numbers may differ by so much, absolutely and as a share
+SWITCH_INTERVAL = 5e-6  # seconds after which Python may switch to another thread
+TOLERANCE = 1e-4  # of numbers, absolute and relative
 
 
 @contextmanager
-def switching() -> Iterator[None]:
+def frequent_switches() -> Iterator[None]:
     before = sys.getswitchinterval()
-    sys.setswitchinterval(SWITCH)
+    sys.setswitchinterval(SWITCH_INTERVAL)
     try:
         yield
     finally:
         sys.setswitchinterval(before)
 
 
-def alike(one: Any, other: Any) -> bool:
-    """The same answer: all that is no number is equal, and numbers are close."""
-    if isinstance(one, float) and isinstance(other, float):
-        return math.isclose(one, other, rel_tol=CLOSE, abs_tol=CLOSE)
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(alike(one[name], other[name]) for name in one)
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(alike, one, other))
-    return bool(one == other)
+def is_close(a: Any, b: Any) -> bool:
+    """Whether two answers are equal, except that numbers need only be close."""
+    if isinstance(a, float) and isinstance(b, float):
+        return math.isclose(a, b, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(is_close(a[name], b[name]) for name in a)
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(map(is_close, a, b))
+    return bool(a == b)
 
 
-def requests(loaded: Loaded, texts: Sequence[str], how: dict[str, Any]) -> list[Callable[[], Any]]:
+def build_requests(loaded: LoadedModel, texts: Sequence[str], options: dict[str, Any]) -> list[Callable[[], Any]]:
     """Each text alone, and all in one batch."""
-    return [partial(lambda some: [*loaded.answers(some, **how)], some) for some in (*([text] for text in texts), texts)]
+    batches = (*([text] for text in texts), texts)
+    return [partial(lambda batch: [*loaded.generate(batch, **options)], batch) for batch in batches]
 
 
-def different(asks: Sequence[Callable[[], Any]], calls: int, threads: int) -> list[str]:
-    """What was wrong with some of so many calls, made by so many threads, each of which begins with another request."""
-    right = [ask() for ask in asks]
-    wrong: list[str] = []
-    begin = Barrier(threads)
+def find_differences(requests: Sequence[Callable[[], Any]], calls: int, threads: int) -> list[str]:
+    """What differs in `calls` calls by `threads` threads, each of which starts with another request."""
+    expected = [request() for request in requests]
+    differences: list[str] = []
+    barrier = Barrier(threads)
 
     def work(number: int) -> None:
-        begin.wait()
+        barrier.wait()
         for call in range(number, calls, threads):
-            which = (call // threads + number) % len(asks)
+            index = (call // threads + number) % len(requests)
             try:
-                answer = asks[which]()
+                answer = requests[index]()
             except Exception as error:
-                wrong.append(f"request {which}: {error!r}")
+                differences.append(f"request {index}: {error!r}")
                 continue
-            if not alike(answer, right[which]):
-                wrong.append(f"request {which}: {answer!r:.300} instead of {right[which]!r:.300}")
+            if not is_close(answer, expected[index]):
+                differences.append(f"request {index}: {answer!r:.300} instead of {expected[index]!r:.300}")
 
     workers = [Thread(target=work, args=(number,)) for number in range(threads)]
-    with switching():
+    with frequent_switches():
         for worker in workers:
             worker.start()
         for worker in workers:
             worker.join()
-    return wrong
+    return differences
 
 
 def cli() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--calls", type=int, default=20_000, help="of all models and speeds together")
+    parser.add_argument("--calls", type=int, default=20_000, help="total number of calls of all models and speeds")
     parser.add_argument("--threads", type=int, default=8)
-    given = parser.parse_args()
-    from test_every_task import how_of, job_of, raw
+    args = parser.parse_args()
+    from test_every_task import job_of, raw, short_options
 
-    from regard.training.train import carry_out
+    from regard.training.job import run_training
 
     torch.set_num_threads(2)
-    each, bad = math.ceil(given.calls / len(MODELS) / len(SPEEDS)), 0
-    with TemporaryDirectory() as room:
-        os.environ["HOME"] = room
+    calls, failures = math.ceil(args.calls / len(MODELS) / len(SPEEDS)), 0
+    with TemporaryDirectory() as scratch:
+        os.environ["HOME"] = scratch
         runs = []
         for task, model in MODELS:
-            at = Path(room) / f"{task}-{model}"
-            job = job_of(task, model, at)
-            [*carry_out(job)]
-            runs.append((f"{task} {model}", job.run.folder, raw(task, model, at), how_of(job)))
+            folder = Path(scratch) / f"{task}-{model}"
+            job = job_of(task, model, folder)
+            [*run_training(job)]
+            runs.append((f"{task} {model}", job.run.folder, raw(task, model, folder), short_options(job)))
         for speed, name in SPEEDS.items():
-            wrong = 0
-            for title, folder, texts, how in runs:
-                found = different(requests(load(folder, "cpu", speed=speed), texts, how), each, given.threads)
-                for line in found[:3]:
+            count = 0
+            for title, folder, texts, options in runs:
+                requests = build_requests(load(folder, "cpu", speed=speed), texts, options)
+                differences = find_differences(requests, calls, args.threads)
+                for line in differences[:3]:
                     print(f"{title}, {name}: {line}", flush=True)
-                wrong += len(found)
-            count = f"{each * len(runs):,} calls"
-            what = f"{given.threads} threads ask one model at the same time, {name}: {len(runs)} models, every task"
-            print(f"| {what} | {count} | answers that differ from those of one thread: {wrong:,} |", flush=True)
-            bad += wrong
-    return 1 if bad else 0
+                count += len(differences)
+            case = f"{args.threads} threads call one model at the same time, {name}: {len(runs)} models, every task"
+            outcome = f"answers that differ from those of one thread: {count:,}"
+            print(f"| {case} | {calls * len(runs):,} calls | {outcome} |", flush=True)
+            failures += count
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

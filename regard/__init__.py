@@ -1,14 +1,24 @@
-"""regard: the whole Transformer family in one small library.
+"""regard: train, load, run and inspect models of the whole Transformer family.
 
-    translate = regard.load("runs/demo")
-    translate("Tea and water please")                       'Tee und Wasser bitte'
-
-    regard.page(translate, "Tea and water please")          what it looks at, as a page
+    model = regard.load("runs/demo")                        a LoadedModel: a folder, or a name on the hub
+    model("Tea and water please")                           'Tee und Wasser bitte'
+    model.generate("Tea and water please", num_return=3)    answers with log-probabilities
+    model.stream("Once upon a time")                        the answer, word by word
+    model.embed("Tea and water please")                     one vector
+    model.save_pretrained("copy")                           a Hugging Face folder
 
     for step in regard.train("translate", data=("train.en", "train.de"), minutes=10):
         print(step.number, step.loss)
 
-Names are resolved when they are first used, so that `regard --help` does not wait for torch.
+    with regard.look(model.model) as activations:           every tensor of a forward, by name
+        model("Tea and water please")
+
+    regard.page(model, "Tea and water please")              attention, logit lens and heads on one HTML page
+
+    with regard.reproducible():                             the same bits alone and in any batch
+        model(["Tea", "Water"])
+
+A name is imported when it is first used, so that `regard --help` does not wait for torch.
 """
 
 from __future__ import annotations
@@ -19,26 +29,28 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["load", "look", "page", "reproducible", "train"]
+__all__ = ["LoadedModel", "load", "look", "page", "reproducible", "train"]
 
 if TYPE_CHECKING:
+    from regard.batch_invariant import reproducible
     from regard.load import load
+    from regard.loaded_model import LoadedModel
     from regard.look import look
-    from regard.reproducible import reproducible
     from regard.rl.dyna import train
     from regard.view.report import page
 
 
-def _lazy(home: str, name: str) -> property:
-    # The import system sets regard.look to the module of that name; the function is what users mean.
-    return property(lambda _: getattr(import_module(home), name), lambda _, module: None)
+def _lazy(module: str, name: str) -> property:
+    # The import system would set regard.look to the module of that name; the setter keeps the function.
+    return property(lambda _: getattr(import_module(module), name), lambda _, submodule: None)
 
 
-class _Face(ModuleType):
+class _LazyModule(ModuleType):
+    LoadedModel = _lazy("regard.loaded_model", "LoadedModel")
     load = _lazy("regard.load", "load")
     look = _lazy("regard.look", "look")
     page = _lazy("regard.view.report", "page")
-    reproducible = _lazy("regard.reproducible", "reproducible")
+    reproducible = _lazy("regard.batch_invariant", "reproducible")
     train = _lazy("regard.rl.dyna", "train")
 
     def __dir__(self) -> list[str]:
@@ -48,4 +60,4 @@ class _Face(ModuleType):
         raise AttributeError(f"regard has no {name!r}; it has {', '.join(__all__)}")
 
 
-sys.modules[__name__].__class__ = _Face
+sys.modules[__name__].__class__ = _LazyModule

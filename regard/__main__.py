@@ -1,4 +1,4 @@
-"""python -m regard"""
+"""The command line as a module: python -m regard."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Writing a file so that a crash leaves the old content or the new one.
+"""Atomic writes: after a crash a file holds its old content or the new one, never a part.
 
 write a hidden file beside it > fsync > rename > fsync of the folder
 """
@@ -18,49 +18,50 @@ TEMPORARY = re.compile(r"\.tmp[0-9A-Za-z]{6}")  # what safetensors writes before
 
 
 def replace_file(file: Path, content: bytes | Callable[[Path], None]) -> None:
-    """The file holds the new content or, if anything fails, the old."""
+    """Write `content`, or let it write, to a hidden file and rename that to `file`. If anything fails, `file` keeps its
+    old content."""
     hidden = file.with_name(f".{file.name}")
     try:
-        with naming(file):
+        with path_in_errors(file):
             if isinstance(content, bytes):
                 hidden.write_bytes(content)
             else:
                 content(hidden)
-            flush(hidden)
+            fsync(hidden)
             hidden.replace(file)
-            flush(file.parent)
+            fsync(file.parent)
     finally:
         hidden.unlink(missing_ok=True)
 
 
-def write_json(file: Path, said: Mapping[str, Any] | list[Any]) -> None:
-    replace_file(file, as_json(said))
+def write_json(file: Path, content: Mapping[str, Any] | list[Any]) -> None:
+    replace_file(file, json_bytes(content))
 
 
-def as_json(said: Mapping[str, Any] | list[Any]) -> bytes:
-    return (json.dumps(said, indent=2, ensure_ascii=False) + "\n").encode()
+def json_bytes(content: Mapping[str, Any] | list[Any]) -> bytes:
+    return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 @contextmanager
-def naming(file: Path | str) -> Iterator[None]:
-    """An error while a file is written names that file: the system does so only if it cannot be opened."""
+def path_in_errors(file: Path | str) -> Iterator[None]:
+    """Add the path of `file` to an OSError: the system names it only if the file cannot be opened."""
     try:
         yield
     except OSError as error:
-        why = (error.strerror or str(error)).removeprefix(FAILED)
-        error.strerror, error.filename, error.filename2 = FAILED + why, str(file), None
+        reason = (error.strerror or str(error)).removeprefix(FAILED)
+        error.strerror, error.filename, error.filename2 = FAILED + reason, str(file), None
         raise
 
 
-def sweep(folder: Path, names: set[str]) -> None:
-    """Remove what a kill has left in the middle of writing one of these files."""
+def remove_partial_files(folder: Path, names: set[str]) -> None:
+    """Remove the hidden files that a killed process left while it wrote one of `names`."""
     for file in folder.glob(".*"):
         if file.name.removeprefix(".") in names or TEMPORARY.fullmatch(file.name):
             file.unlink(missing_ok=True)
 
 
-def flush(path: Path) -> None:
-    """What is written to a file or folder reaches the disk before we go on."""
+def fsync(path: Path) -> None:
+    """Return when the content of a file or folder is on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""Where a model runs: the best device there is, unless one is named; and what the processor is called."""
+"""Devices: which one a model runs on, the number of threads, the name of the CPU."""
 
 from __future__ import annotations
 
@@ -9,34 +9,36 @@ from pathlib import Path
 
 import torch
 
-from regard.choose import choose
+from regard.validate import check_choice
 
-CPUS = Path("/proc/cpuinfo")  # Linux has it
+CPUINFO = Path("/proc/cpuinfo")  # on Linux
 
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 
 
-def pick_device(name: str = "auto") -> torch.device:
+def resolve_device(name: str = "auto") -> torch.device:
+    """The device of that name, such as "cuda:1"; "auto" takes cuda, else mps, else cpu. Raises ValueError if PyTorch
+    cannot use it."""
     if name == "auto":
         cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
         return torch.device("cuda" if cuda else "mps" if mps else "cpu")
     try:
         return torch.zeros(1, device=name).device
     except (RuntimeError, AssertionError) as error:
-        choose("device", name.partition(":")[0], DEVICES)
-        raise ValueError(f"--device {name} cannot be used here: {str(error).splitlines()[0]}") from None
+        check_choice("device", name.partition(":")[0], DEVICES)
+        raise ValueError(f"--device {name} cannot be used on this machine: {str(error).splitlines()[0]}") from None
 
 
-def use_threads(count: int) -> None:
-    """More of them than a few for each processor only wait, and very many take the machine down."""
+def set_num_threads(count: int) -> None:
+    """`torch.set_num_threads` for at most 64 threads a core: very many take the machine down."""
     cores = os.cpu_count() or 1
     if not 1 <= count <= 64 * cores:
-        raise ValueError(f"threads must be from 1 to {64 * cores}, 64 for each processor here, not {count}")
+        raise ValueError(f"threads must be from 1 to {64 * cores} (64 for each core of this machine), not {count}")
     torch.set_num_threads(count)
 
 
-def processor() -> str:
-    """Its name, as far as the system tells it."""
-    told = re.search(r"^model name\s*: (.+)$", CPUS.read_text(), re.MULTILINE) if CPUS.exists() else None
-    return told[1] if told else platform.processor() or platform.machine()
+def cpu_name() -> str:
+    """The model name of the CPU as the operating system reports it."""
+    match = re.search(r"^model name\s*: (.+)$", CPUINFO.read_text(), re.MULTILINE) if CPUINFO.exists() else None
+    return match[1] if match else platform.processor() or platform.machine()

@@ -1,18 +1,21 @@
-"""Generation for anything that has a cache: greedy, sampling, and beam search.
+"""Autoregressive generation with a KV cache: greedy, sampling and beam search.
 
     greedy     the most probable next token, until </s>
-    sampling   a random one, in proportion to its probability to the power of 1/temperature
-    beam       the `beam` most probable beginnings, kept side by side; the answer is the finished text with the best
+    sampling   a random token, P ∝ exp(log P / temperature)
+    beam       the `num_beams` most probable unfinished hypotheses in parallel; the answer is the finished one with the
+               best score (Sutskever et al. 2014; length penalty as in transformers)
 
         score = log P(text) / length ** length_penalty          length counts </s>
 
-A `step` maps the newest ids (B,1) and the caches to the logits (B,V) of the next token, which are written over.
+A `step` maps the newest ids (B,1) and the caches to the logits (B,V) of the next token, which are overwritten.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -20,61 +23,75 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.choose import must
+from regard.beams import Beams, expand, finish, prune
 from regard.parts.cache import Cache, select
 from regard.parts.heads import NOT_FINITE
-from regard.pick import NO_RULES, Choose, Rules, greedily, largest, picked, sampler, top
+from regard.sampling import NO_PROCESSOR, LogitsProcessor, Sampler, gather_rows, greedy, make_sampler
+from regard.validate import check_fields
 
 Step = Callable[[Tensor, list[Cache]], Tensor]
-WIDEST = 10_000  # beginnings, or answers, side by side
-STRONGEST = 100  # length penalty or temperature: beyond that there are only infinities
+MAX_BEAMS = 10_000  # of num_beams and of num_return
+MAX_STRENGTH = 100  # of the length penalty and the temperature: larger ones give only infinities
 
 
 @dataclass(frozen=True)
-class Decoding:
-    """How an answer is found."""
+class GenerationOptions:
+    """How an answer is generated; the names are those of Hugging Face's GenerationConfig."""
 
-    beam: int = 4  # beginnings kept side by side; 1 is greedy; without effect if --temperature is above 0
-    n_best: int = 1  # answers returned for each input, best first
-    length_penalty: float = 1.0  # the score is log P / length ** this; above 1 prefers longer answers
+    num_beams: int = 4  # beams of the search; 1 is greedy; no effect if --temperature is above 0
+    num_return: int = 1  # answers returned for each input, best first
+    length_penalty: float = 1.0  # a hypothesis scores log P / length ** this; above 1 prefers longer answers
     temperature: float = 0.0  # above 0: sample instead of searching; 1 is the model's own distribution
-    top_k: int = 0  # sample only from the k most probable tokens
+    top_k: int = 0  # sample only from the k most probable tokens; 0: from all
     top_p: float = 1.0  # sample only from the most probable tokens that together have this probability
-    shortest: int = 0  # fewest tokens of an answer
-    longest: int | None = None  # most tokens of an answer; set from the length of the input unless given
-    seed: int = 0  # of the sampling; each input has its own stream, whatever else is asked with it
-    repetition_penalty: float = 1.0  # above 1: tokens that are there already are less probable
-    no_repeat_ngram_size: int = 0  # no run of so many tokens comes twice; 0: any may
+    min_new_tokens: int = 0  # minimum number of tokens of an answer, without </s>
+    max_new_tokens: int | None = None  # maximum number of tokens of an answer, without </s>; default from the input
+    seed: int = 0  # of the sampling; each input has its own random stream, whatever else is in its batch
+    repetition_penalty: float = 1.0  # above 1: tokens that the text already contains become less probable
+    no_repeat_ngram_size: int = 0  # no n-gram of this size occurs twice; 0: no limit
 
     def __post_init__(self) -> None:
-        must(
+        check_fields(
             self,
-            beam=(1 <= self.beam <= WIDEST, f"at least 1 and at most {WIDEST:,}"),
-            n_best=(1 <= self.n_best <= WIDEST, f"at least 1 and at most {WIDEST:,}"),
-            length_penalty=(abs(self.length_penalty) <= STRONGEST, f"from -{STRONGEST} to {STRONGEST}"),
+            num_beams=(1 <= self.num_beams <= MAX_BEAMS, f"at least 1 and at most {MAX_BEAMS:,}"),
+            num_return=(1 <= self.num_return <= MAX_BEAMS, f"at least 1 and at most {MAX_BEAMS:,}"),
+            length_penalty=(abs(self.length_penalty) <= MAX_STRENGTH, f"from -{MAX_STRENGTH} to {MAX_STRENGTH}"),
             temperature=(
-                self.temperature == 0 or 1e-6 <= self.temperature <= STRONGEST,
-                f"0, or at least 1e-6 and at most {STRONGEST}",
+                self.temperature == 0 or 1e-6 <= self.temperature <= MAX_STRENGTH,
+                f"0, or at least 1e-6 and at most {MAX_STRENGTH}",
             ),
             top_k=(self.top_k >= 0, "0 or more"),
             top_p=(0 < self.top_p <= 1, "above 0 and at most 1"),
-            shortest=(0 <= self.shortest < 2**63, "0 or more, and below 2^63"),
-            longest=(
-                self.longest is None or max(1, self.shortest) <= self.longest < 2**63,
-                "1 or more, not below shortest, and below 2^63",
+            min_new_tokens=(0 <= self.min_new_tokens < 2**63, "0 or more, and below 2^63"),
+            max_new_tokens=(
+                self.max_new_tokens is None or max(1, self.min_new_tokens) <= self.max_new_tokens < 2**63,
+                "1 or more, not below min-new-tokens, and below 2^63",
             ),
             seed=(0 <= self.seed < 2**63, "0 or more, and below 2^63"),
-            repetition_penalty=(0 < self.repetition_penalty <= STRONGEST, f"above 0 and at most {STRONGEST}"),
+            repetition_penalty=(0 < self.repetition_penalty <= MAX_STRENGTH, f"above 0 and at most {MAX_STRENGTH}"),
             no_repeat_ngram_size=(self.no_repeat_ngram_size >= 0, "0 or more"),
         )
-        if self.temperature == 0 and self.n_best > self.beam:
-            raise ValueError(f"n-best ({self.n_best}) answers need a beam of at least as many, not {self.beam}")
+        if self.temperature == 0 and self.num_return > self.num_beams:
+            raise ValueError(f"num-return ({self.num_return}) must not exceed num-beams ({self.num_beams})")
 
 
 class Hypothesis(NamedTuple):
     ids: list[int]  # without </s>
     logp: float  # joint log-probability of ids and </s>
-    score: float  # what it is ranked by
+    score: float  # hypotheses are ranked by it
+
+
+_listener: ContextVar[Callable[[list[int]], None] | None] = ContextVar("listener", default=None)
+
+
+@contextmanager
+def token_listener(listener: Callable[[list[int]], None]) -> Iterator[None]:
+    """Call `listener` with the new tokens of every greedy or sampled step in this context."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
 
 
 @torch.inference_mode()
@@ -84,75 +101,81 @@ def generate(
     start: Tensor,
     end: int,
     limits: Tensor,
-    how: Decoding,
+    options: GenerationOptions,
     numbers: Tensor,
-    rules: Rules = NO_RULES,
-    before: list[list[int]] | None = None,
+    processor: LogitsProcessor = NO_PROCESSOR,
+    prefixes: list[list[int]] | None = None,
 ) -> list[list[Hypothesis]]:
-    """The best answers to each row, best first.
+    """The best hypotheses for each row, best first.
 
-    `start` (B,) are the first ids, `limits` (B,) the most tokens of each answer without </s>: at its limit a row may
-    only end. `numbers` (B,) are the rows' places among all inputs, from which their random numbers follow. `rules` see
-    what came `before` each row's start. They act on logits, but in a beam on log-probabilities, as in transformers.
+    `start` (B,) are the first ids, `limits` (B,) the maximum numbers of tokens without </s>: at its limit a row can
+    only end. `numbers` (B,) are the positions of the rows among all inputs and seed their random streams. `processor`
+    sees the `prefixes`, the tokens before each start. It changes logits, in beam search log-probabilities, as in
+    transformers.
     """
-    words = tuple(word for word in rules.bad_words_ids if [*word] != [end])  # an end is no word
-    asked = {"repetition_penalty": how.repetition_penalty, "no_repeat_ngram_size": how.no_repeat_ngram_size}
-    rules = replace(rules, **asked, bad_words_ids=words)  # type: ignore[arg-type]
-    prompts = [[*ids, first] for ids, first in zip(before or [[]] * len(start), start.tolist(), strict=True)]
-    if how.temperature == 0 and how.beam > 1:
-        return beam_search(step, caches, start, end, limits, how, rules, prompts)
-    if how.temperature == 0:
-        return [[h] for h in walk(step, caches, start, end, limits, how, greedily, rules, prompts)]
-    answers: list[list[Hypothesis]] = [[] for _ in start]
-    rows = torch.arange(len(start), device=start.device).repeat_interleave(how.n_best)
+    words = tuple(word for word in processor.bad_words_ids if [*word] != [end])  # </s> alone is no word
+    processor = replace(
+        processor,
+        repetition_penalty=options.repetition_penalty,
+        no_repeat_ngram_size=options.no_repeat_ngram_size,
+        bad_words_ids=words,
+    )
+    prompts = [[*ids, first] for ids, first in zip(prefixes or [[]] * len(start), start.tolist(), strict=True)]
+    if options.temperature == 0 and options.num_beams > 1:
+        return beam_search(step, caches, start, end, limits, options, processor, prompts)
+    if options.temperature == 0:
+        return [[h] for h in sample(step, caches, start, end, limits, options, greedy, processor, prompts)]
+    n = options.num_return
+    rows = torch.arange(len(start), device=start.device).repeat_interleave(n)
     select(caches, rows, rows)
-    streams = [np.random.default_rng([how.seed, n, i]) for n in numbers.tolist() for i in range(how.n_best)]
-    draw = sampler(streams, how.temperature, how.top_k, how.top_p)
-    sampled = walk(step, caches, start[rows], end, limits[rows], how, draw, rules, [prompts[row] for row in rows])
-    for i, hypothesis in enumerate(sampled):
-        answers[i // how.n_best].append(hypothesis)
-    return [sorted(these, key=lambda h: -h.score) for these in answers]
+    streams = [np.random.default_rng([options.seed, number, i]) for number in numbers.tolist() for i in range(n)]
+    sampler = make_sampler(streams, options.temperature, options.top_k, options.top_p)
+    prompts = [prompts[row] for row in rows]
+    sampled = sample(step, caches, start[rows], end, limits[rows], options, sampler, processor, prompts)
+    return [sorted(sampled[i : i + n], key=lambda h: -h.score) for i in range(0, len(sampled), n)]
 
 
-def walk(
+def sample(
     step: Step,
     caches: list[Cache],
     start: Tensor,
     end: int,
     limits: Tensor,
-    how: Decoding,
-    choose: Choose,
-    rules: Rules,
+    options: GenerationOptions,
+    sampler: Sampler,
+    processor: LogitsProcessor,
     prompts: list[list[int]],
 ) -> list[Hypothesis]:
-    """One token at a time for every row; rows that ended make room."""
-    ids, most, rows, device = start[:, None], limits.tolist(), [*range(len(start))], start.device
+    """One hypothesis for every row, a token at a time; finished rows leave the batch."""
+    ids, max_tokens, rows, device = start[:, None], limits.tolist(), [*range(len(start))], start.device
     texts: list[list[int]] = [[] for _ in rows]
-    found: dict[int, Hypothesis] = {}
+    hypotheses: dict[int, Hypothesis] = {}
     logp = [np.float32(0)] * len(rows)
-    time = 0
+    time, listener = 0, _listener.get()
     while rows:
         time += 1
         logits = step(ids, caches)
-        if rules != NO_RULES:
-            rules.apply(logits, [prompts[row] + texts[row] for row in rows], time)
-        logprobs = allowed(chances(logits), time, end, most, how)
-        chosen = choose(logprobs, rows)
-        logp = [total + more for total, more in zip(logp, picked(logprobs, chosen), strict=True)]
-        if any(map(math.isnan, logp)):  # one NaN or +inf among the logits, or nothing but -inf, makes all of a row NaN
+        if processor != NO_PROCESSOR:
+            processor.apply(logits, [prompts[row] + texts[row] for row in rows], time)
+        logprobs = limit_length(log_softmax_(logits), time, end, max_tokens, options)
+        tokens = sampler(logprobs, rows)
+        logp = [total + value for total, value in zip(logp, gather_rows(logprobs, tokens), strict=True)]
+        if any(map(math.isnan, logp)):  # a NaN or +inf among the logits, or only -inf, makes the whole row NaN
             raise FloatingPointError(NOT_FINITE)
-        if end in chosen:
-            for row, token, total in zip(rows, chosen, logp, strict=True):
+        if end in tokens:
+            for row, token, total in zip(rows, tokens, logp, strict=True):
                 if token == end:
-                    found[row] = finished(texts[row], float(total), how)
-            alive = [i for i, token in enumerate(chosen) if token != end]
-            rows, chosen, most = ([one[i] for i in alive] for one in (rows, chosen, most))
+                    hypotheses[row] = score_hypothesis(texts[row], float(total), options)
+            alive = [i for i, token in enumerate(tokens) if token != end]
+            rows, tokens, max_tokens = ([values[i] for i in alive] for values in (rows, tokens, max_tokens))
             logp = [logp[i] for i in alive]
-            select(caches, going := torch.tensor(alive, dtype=torch.long, device=device), going)
-        for row, token in zip(rows, chosen, strict=True):
+            select(caches, indices := torch.tensor(alive, dtype=torch.long, device=device), indices)
+        for row, token in zip(rows, tokens, strict=True):
             texts[row].append(token)
-        ids = torch.tensor([[token] for token in chosen], device=device)
-    return [found[row] for row in range(len(start))]
+        if listener is not None:
+            listener(tokens)
+        ids = torch.tensor([[token] for token in tokens], device=device)
+    return [hypotheses[row] for row in range(len(start))]
 
 
 def beam_search(
@@ -161,70 +184,54 @@ def beam_search(
     start: Tensor,
     end: int,
     limits: Tensor,
-    how: Decoding,
-    rules: Rules = NO_RULES,
+    options: GenerationOptions,
+    processor: LogitsProcessor = NO_PROCESSOR,
     prompts: list[list[int]] | None = None,
 ) -> list[list[Hypothesis]]:
-    """Every sentence keeps `beam` beginnings, and is done when as many have ended."""
-    K, device = how.beam, start.device
+    """Expand, finish, prune, until every input has K = `num_beams` finished hypotheses or no beam is left."""
+    B, K, device = len(start), options.num_beams, start.device
+    logp = np.full((B, K), -math.inf, np.float32)
+    logp[:, 0] = 0.0  # at first all beams of an input are equal: use one
+    beams = Beams(np.arange(B), np.empty((B * K, 0), np.int64), logp, limits.repeat_interleave(K).tolist())
+    hypotheses: list[list[Hypothesis]] = [[] for _ in start]
     ids = start.repeat_interleave(K)[:, None]  # (B·K,1)
-    most, sentences = limits.repeat_interleave(K).tolist(), np.arange(len(start))
-    found: list[list[Hypothesis]] = [[] for _ in sentences]
-    texts = np.empty((len(ids), 0), np.int64)  # (B·K,t)
-    logp = np.full((len(sentences), K), -math.inf, np.float32)
-    logp[:, 0] = 0.0  # at first all beams are the same one
     for cache in caches:
-        cache.select(torch.from_numpy(sentences.repeat(K)).to(device))
-    time = 0
-    while len(sentences):
-        time += 1
-        logprobs = chances(step(ids, caches))
-        if rules != NO_RULES and prompts:
-            given = [prompts[sentence] for sentence in sentences for _ in range(K)]
-            rules.apply(logprobs, [prompt + text for prompt, text in zip(given, texts.tolist(), strict=True)], time)
-        logprobs = allowed(logprobs, time, end, most, how)
-        near, named = largest(logprobs, min(2 * K, logprobs.size(1)))  # (B·K,2K): of no beam can more be among the best
-        del logprobs  # so that the next ones find room where these were
-        every, C = np.arange(len(logp))[:, None], K * near.shape[1]
-        joint = (logp.reshape(-1, 1) + near).reshape(-1, C)  # (B,K·2K)
-        best, where = top(torch.from_numpy(joint), min(2 * K, C))  # no more than K of these can end, so K go on
-        if np.isnan(best[:, 0]).any():  # NaN counts as the largest
-            raise FloatingPointError(NOT_FINITE)
-        beams, tokens = where // near.shape[1], named.reshape(-1, C)[every, where]
-        ends = (tokens == end) | np.isinf(best)
-        for b, rank in zip(*(ends & np.isfinite(best))[:, :K].nonzero(), strict=True):
-            text = texts[b * K + beams[b, rank]].tolist()
-            found[sentences[b]].append(finished(text, float(best[b, rank]), how))
-        going = ends.argsort(1, kind="stable")[:, :K]  # (B,K)
-        logp = np.where(ends[every, going], np.float32(-math.inf), best[every, going])
-        full = np.array([len(found[s]) >= K for s in sentences])
-        keep = (~full & np.isfinite(logp).any(1)).nonzero()[0]
-        rows = (every * K + beams[every, going])[keep].ravel()
-        chosen = tokens[every, going][keep].reshape(-1, 1)
-        texts = np.concatenate((texts[rows], chosen), 1)
-        ids, stays = torch.from_numpy(chosen).to(device), len(keep) == len(sentences)
-        sentences, logp, most = sentences[keep], logp[keep], [most[row] for row in rows]
-        here = None if stays else torch.from_numpy(keep).to(device)
-        select(caches, torch.from_numpy(rows).to(device), here)
-    return [sorted(these, key=lambda h: -h.score)[: how.n_best] for these in found]
+        cache.select(torch.from_numpy(beams.inputs.repeat(K)).to(device))
+    while len(beams.inputs):
+        time = beams.tokens.shape[1] + 1
+        logprobs = log_softmax_(step(ids, caches))
+        if processor != NO_PROCESSOR and prompts:
+            pairs = zip(beams.inputs.repeat(K), beams.tokens.tolist(), strict=True)
+            processor.apply(logprobs, [prompts[i] + text for i, text in pairs], time)
+        candidates = expand(limit_length(logprobs, time, end, beams.limits, options), beams.logp)
+        del logprobs  # the next ones can use its memory
+        ends, texts = finish(candidates, beams, end)
+        for i, tokens, total in texts:
+            hypotheses[i].append(score_hypothesis(tokens, total, options))
+        is_done = np.array([len(hypotheses[i]) >= K for i in beams.inputs])
+        beams, parents, survivors = prune(candidates, beams, ends, is_done)
+        ids = torch.from_numpy(beams.tokens[:, -1:].copy()).to(device)
+        groups = None if len(survivors) == len(is_done) else torch.from_numpy(survivors).to(device)
+        select(caches, torch.from_numpy(parents).to(device), groups)
+    return [sorted(group, key=lambda h: -h.score)[: options.num_return] for group in hypotheses]
 
 
-def finished(ids: list[int], logp: float, how: Decoding) -> Hypothesis:
-    return Hypothesis(ids, logp, logp / (len(ids) + 1) ** how.length_penalty)
+def score_hypothesis(ids: list[int], logp: float, options: GenerationOptions) -> Hypothesis:
+    return Hypothesis(ids, logp, logp / (len(ids) + 1) ** options.length_penalty)
 
 
-def chances(logits: Tensor) -> Tensor:
-    """In their place: for beams of a long vocabulary, room for another table costs more than to fill it."""
+def log_softmax_(logits: Tensor) -> Tensor:
+    """In place: for the beams of a large vocabulary, allocating another table costs more than filling it."""
     if logits.dtype != torch.float32:
         return logits.log_softmax(-1, dtype=torch.float32)
     return torch.log_softmax(logits, -1, out=logits)
 
 
-def allowed(logprobs: Tensor, time: int, end: int, limits: list[int], how: Decoding) -> Tensor:
-    """Not to end before the shortest, and nothing but to end at the limit, even if that comes first."""
+def limit_length(logprobs: Tensor, time: int, end: int, limits: list[int], options: GenerationOptions) -> Tensor:
+    """Forbid </s> before `min_new_tokens`, and everything else at the limit of a row, which takes precedence."""
     over = [row for row, limit in enumerate(limits) if limit < time]
     ending = logprobs[over, end] if over else None
-    if time <= how.shortest:
+    if time <= options.min_new_tokens:
         logprobs[:, end] = -math.inf
     if ending is not None:
         logprobs[over] = -math.inf
@@ -232,19 +239,15 @@ def allowed(logprobs: Tensor, time: int, end: int, limits: list[int], how: Decod
     return logprobs
 
 
-# generation_config.json -> options of ours that mean the same
-SAME = {
-    "num_beams": "beam",
-    "length_penalty": "length_penalty",
-    "repetition_penalty": "repetition_penalty",
-    "no_repeat_ngram_size": "no_repeat_ngram_size",
-    "min_new_tokens": "shortest",
-    "max_new_tokens": "longest",
-}
-SAMPLING = {"temperature": 1.0, "top_k": 50, "top_p": 1.0}  # what transformers takes if do_sample is all that is said
-RULES = ("suppress_tokens", "begin_suppress_tokens", "bad_words_ids", "forced_bos_token_id")
-HEEDED = (*SAME, *SAMPLING, *RULES, "do_sample", "max_length", "min_length", "forced_eos_token_id")
-UNHEEDED = {  # keys that change an answer, and the value with which they do not
+# Keys of generation_config.json that are options here, under the same names.
+SHARED_KEYS = (
+    *("num_beams", "length_penalty", "repetition_penalty", "no_repeat_ngram_size", "min_new_tokens", "max_new_tokens"),
+)
+SAMPLING_DEFAULTS = {"temperature": 1.0, "top_k": 50, "top_p": 1.0}  # of transformers, with do_sample alone
+PROCESSOR_KEYS = ("suppress_tokens", "begin_suppress_tokens", "bad_words_ids", "forced_bos_token_id")
+OTHER_KEYS = ("do_sample", "max_length", "min_length", "forced_eos_token_id")
+SUPPORTED_KEYS = (*SHARED_KEYS, *SAMPLING_DEFAULTS, *PROCESSOR_KEYS, *OTHER_KEYS)
+UNSUPPORTED_KEYS = {  # keys that change an answer, and the value with which they do not
     "typical_p": 1.0, "min_p": 0.0, "top_h": None, "epsilon_cutoff": 0.0, "eta_cutoff": 0.0, "penalty_alpha": 0.0,
     "encoder_repetition_penalty": 1.0, "encoder_no_repeat_ngram_size": 0, "exponential_decay_length_penalty": None,
     "sequence_bias": None, "forced_decoder_ids": None, "force_words_ids": None, "constraints": None,
@@ -254,28 +257,34 @@ UNHEEDED = {  # keys that change an answer, and the value with which they do not
 }  # fmt: skip
 
 
-def options_for(told: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of ours, as generation_config.json asks for them."""
-    options = {ours: told[theirs] for theirs, ours in SAME.items() if told.get(theirs) is not None}
-    if told.get("do_sample"):
-        options = {name: value for name, value in options.items() if name != "beam"}
-        return options | {name: usual if told.get(name) is None else told[name] for name, usual in SAMPLING.items()}
-    searched = told.get("do_sample") is False or options.get("beam", 1) != 1
+def options_from_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The generation options that a generation_config.json asks for."""
+    options = {key: config[key] for key in SHARED_KEYS if config.get(key) is not None}
+    if config.get("do_sample"):
+        options.pop("num_beams", None)
+        return options | {
+            key: default if config.get(key) is None else config[key] for key, default in SAMPLING_DEFAULTS.items()
+        }
+    searched = config.get("do_sample") is False or options.get("num_beams", 1) != 1
     return options | ({"temperature": 0.0} if searched else {})
 
 
-def unheeded(told: Mapping[str, Any], ends: list[int], context: int, translates: bool) -> dict[str, Any]:
-    """What generation_config.json asks for and is not done."""
-    found = {key: told[key] for key, usual in UNHEEDED.items() if told.get(key) not in (None, usual)}
-    if told.get("do_sample"):
-        found |= {"num_beams": told["num_beams"]} if (told.get("num_beams") or 1) != 1 else {}
-    elif told.get("do_sample") is None:  # transformers would not sample, and say so
-        found |= {key: told[key] for key, usual in SAMPLING.items() if told.get(key) not in (None, usual)}
-    if told.get("early_stopping") not in (None, True, False):
-        found["early_stopping"] = told["early_stopping"]
-    if told.get("forced_eos_token_id") not in (None, ends, *ends):
-        found["forced_eos_token_id"] = told["forced_eos_token_id"]
-    if not translates:  # where a length counts the prompt
-        found |= {key: told[key] for key in ("min_length",) if told.get(key)}
-        found |= {"max_length": told["max_length"]} if (told.get("max_length") or context) < context else {}
-    return found
+def unsupported_settings(
+    config: Mapping[str, Any], eos_ids: list[int], context: int, is_seq2seq: bool
+) -> dict[str, Any]:
+    """The settings of a generation_config.json that would change an answer and are ignored here."""
+    ignored = {key: config[key] for key, neutral in UNSUPPORTED_KEYS.items() if config.get(key) not in (None, neutral)}
+    if config.get("do_sample"):
+        ignored |= {"num_beams": config["num_beams"]} if (config.get("num_beams") or 1) != 1 else {}
+    elif config.get("do_sample") is None:  # transformers ignores them too, with a warning
+        ignored |= {
+            key: config[key] for key, default in SAMPLING_DEFAULTS.items() if config.get(key) not in (None, default)
+        }
+    if config.get("early_stopping") not in (None, True, False):
+        ignored["early_stopping"] = config["early_stopping"]
+    if config.get("forced_eos_token_id") not in (None, eos_ids, *eos_ids):
+        ignored["forced_eos_token_id"] = config["forced_eos_token_id"]
+    if not is_seq2seq:  # there, lengths include the prompt
+        ignored |= {key: config[key] for key in ("min_length",) if config.get(key)}
+        ignored |= {"max_length": config["max_length"]} if (config.get("max_length") or context) < context else {}
+    return ignored

@@ -1,9 +1,8 @@
-"""Kernels that are not batch-invariant, by construction: the hazard of which `regard.reproducible` is the remedy.
+"""Kernels that are not batch-invariant by construction, to test `regard.reproducible`.
 
-Whether a processor's own kernels change the order of additions with the shape of the batch depends on the processor and
-on the release of its libraries. These do it on every processor, in the ways that fast kernels do. Entered outside of
-the mode, they take the place of PyTorch's. Each order is spelled out in additions of whole tensors, which no processor
-can reorder.
+Whether the kernels of a CPU order additions by the shape of the batch depends on the CPU and on its libraries. These
+kernels do so on every CPU, in the ways of fast kernels. Entered outside of the mode, they replace PyTorch's. Each order
+is a sequence of additions of whole tensors, which no CPU reorders.
 """
 
 from __future__ import annotations
@@ -16,45 +15,45 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from regard.parts.recurrence import lstm_step_openly
+from regard.parts.recurrence import lstm_step
 
 LANES = 16  # numbers in a vector
-SHARE = 2**14  # numbers from which on threads share the work
+SHARE = 2**14  # from this many numbers on, threads divide the work
 
 
-def added(a: Tensor, b: Tensor, order: list[int]) -> Tensor:
-    """(...,M,K) and (...,K,N): the sum over K, one term after the other in this order."""
+def ordered_matmul(a: Tensor, b: Tensor, order: list[int]) -> Tensor:
+    """(...,M,K) and (...,K,N): the sum over K, one term after another in this order."""
     y = a[..., :, :1] * b[..., :1, :] * 0
     for k in order:
         y = y + a[..., :, k, None] * b[..., k, None, :]
     return y
 
 
-def in_tiles(a: Tensor, b: Tensor, rows: int, columns: int) -> Tensor:
-    """Whole tiles add even terms, then odd ones, in two halves of K; what is left over adds from last to first."""
+def tiled_matmul(a: Tensor, b: Tensor, rows: int, columns: int) -> Tensor:
+    """Whole tiles add even terms, then odd ones, in two halves of K; the remainder adds from last to first."""
     M, N, K = a.size(-2), b.size(-1), a.size(-1)
     half, m, n = K // 2, M - M % rows, N - N % columns
     first, second = ([*range(start, end, 2), *range(start + 1, end, 2)] for start, end in ((0, half), (half, K)))
     back = [*reversed(range(K))]
-    whole = added(a[..., :m, :], b[..., :n], first) + added(a[..., :m, :], b[..., :n], second)
-    right, below = added(a[..., :m, :], b[..., n:], back), added(a[..., m:, :], b, back)
+    whole = ordered_matmul(a[..., :m, :], b[..., :n], first) + ordered_matmul(a[..., :m, :], b[..., :n], second)
+    right, below = ordered_matmul(a[..., :m, :], b[..., n:], back), ordered_matmul(a[..., m:, :], b, back)
     return torch.cat((torch.cat((whole, right), -1), below), -2)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     rows = x.reshape(-1, x.size(-1))
-    y = in_tiles(rows, weight.mT, 4, 1)
-    if weight.size(0) < LANES:  # for few columns there is another kernel, and it minds where a row begins
-        y[1::2] = added(rows[1::2], weight.mT, [*reversed(range(rows.size(1)))])
+    y = tiled_matmul(rows, weight.mT, 4, 1)
+    if weight.size(0) < LANES:  # the kernel for few columns depends on where a row begins
+        y[1::2] = ordered_matmul(rows[1::2], weight.mT, [*reversed(range(rows.size(1)))])
     return (y if bias is None else y + bias).view(*x.shape[:-1], -1)
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
-    return linear(a, b.mT) if b.dim() == 2 else in_tiles(a, b, 8, LANES)
+    return linear(a, b.mT) if b.dim() == 2 else tiled_matmul(a, b, 8, LANES)
 
 
 def softmax(x: Tensor, dim: int) -> Tensor:
-    """Whole vectors are added up side by side; what is left over comes last, one after the other."""
+    """Whole vectors are added in parallel lanes; the remainder last, one after another."""
     rows = x.movedim(dim, -1)
     powers = (rows - rows.amax(-1, keepdim=True)).double().exp().float()
     whole = rows.size(-1) // LANES * LANES
@@ -63,10 +62,10 @@ def softmax(x: Tensor, dim: int) -> Tensor:
     return (powers / total[..., None]).movedim(-1, dim)
 
 
-def gelu(x: Tensor, **how: str) -> Tensor:
-    """Whole vectors and what is left over at the end of each thread's share are rounded differently."""
+def gelu(x: Tensor, **kwargs: str) -> Tensor:
+    """Whole vectors and the remainder of each thread's share are rounded differently."""
     numbers = x.reshape(-1)
-    exact = F.gelu(numbers.double(), **how).float()
+    exact = F.gelu(numbers.double(), **kwargs).float()
     size = len(exact) if len(exact) <= SHARE else math.ceil(len(exact) / 3)
     shares = [(y[: len(y) // LANES * LANES], y[len(y) // LANES * LANES :]) for y in exact.split(max(size, 1))]
     up = torch.tensor(math.inf)
@@ -85,14 +84,14 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, is_ca
 def conv2d(
     x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any = (0, 0), dilation: Any = (1, 1), *_: Any
 ) -> Tensor:
-    """One picture is added up in another order than many."""
-    squares, order = F.unfold(x, weight.shape[2:], dilation, padding, stride).mT, [*range(weight[0].numel())]
-    y = added(squares, weight.flatten(1).mT, order if len(x) == 1 else order[::-1])
+    """A batch of one image is added in another order than a larger batch."""
+    patches, order = F.unfold(x, weight.shape[2:], dilation, padding, stride).mT, [*range(weight[0].numel())]
+    y = ordered_matmul(patches, weight.flatten(1).mT, order if len(x) == 1 else order[::-1])
     height = (x.size(2) + 2 * padding[0] - dilation[0] * (weight.size(2) - 1) - 1) // stride[0] + 1
     return (y if bias is None else y + bias).mT.unflatten(2, (height, -1))
 
 
-def total(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+def halved_sum(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """In two halves."""
     if dim is None or not x.is_floating_point():
         return x.sum() if dim is None else x.sum(dim, keepdim)
@@ -103,13 +102,13 @@ def total(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
 
 
 def lstm(x: Tensor, start: tuple[Tensor, Tensor], weights: Any, *_: Any) -> tuple[Tensor, ...]:
-    """All sequences at once, by the product above."""
-    state, answers = (start[0][0], start[1][0]), []
+    """All sequences at once, with the products above."""
+    state, outputs = (start[0][0], start[1][0]), []
     with BatchVariant():
         for token in x.unbind(1):
-            state, _ = lstm_step_openly(token, state, weights)
-            answers.append(state[0])
-    return torch.stack(answers, 1), state[0][None], state[1][None]
+            state, _ = lstm_step(token, state, weights)
+            outputs.append(state[0])
+    return torch.stack(outputs, 1), state[0][None], state[1][None]
 
 
 KERNELS = {
@@ -119,13 +118,13 @@ KERNELS = {
     "gelu": gelu,
     "scaled_dot_product_attention": attention,
     "conv2d": conv2d,
-    "sum": total,
+    "sum": halved_sum,
     "lstm": lstm,
 }
 
 
 class BatchVariant(TorchFunctionMode):
-    """A context in which these kernels take the place of PyTorch's."""
+    """A context in which these kernels replace PyTorch's."""
 
-    def __torch_function__(self, call: Any, types: Any, args: Any = (), named: Any = None) -> Any:
-        return KERNELS.get(call.__name__, call)(*args, **named or {})
+    def __torch_function__(self, call: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return KERNELS.get(call.__name__, call)(*args, **kwargs or {})

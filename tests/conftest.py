@@ -1,4 +1,4 @@
-"""What tests share: one thread a process, and a small run that took a second to train."""
+"""Shared fixtures: one thread for each process, and a small translation run that trains in a second."""
 
 import gc
 from pathlib import Path
@@ -7,7 +7,7 @@ import hypothesis
 import pytest
 import torch
 
-# Seeded, and no test fails because the machine is slow.
+# Seeded, and without deadlines: no test fails because the machine is slow.
 hypothesis.settings.register_profile("regard", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("regard")
 
@@ -23,35 +23,35 @@ WORDS = {
 }
 
 
-# What can depend on the kernels that a processor runs: `make test-processors` runs these again as on other ones.
-HERE = Path(__file__).parent
-PROCESSOR = [
-    HERE / name
-    for name in ("parts", "models", "engine", "view/test_tree.py", "test_every_model.py", "test_generate.py")
+# Tests that can depend on the kernels of the CPU: `make test-processors` runs them again as on other CPUs.
+TESTS = Path(__file__).parent
+PROCESSOR_TESTS = [
+    TESTS / name
+    for name in ("parts", "models", "engine", "view/test_beam_tree.py", "test_every_model.py", "test_generate.py")
     + ("test_reproducible.py", "training/test_loop.py", "bench/test_peers.py", "lab/test_kernel.py")
 ]
 
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if any(item.path.is_relative_to(place) for place in PROCESSOR):
+        if any(item.path.is_relative_to(path) for path in PROCESSOR_TESTS):
             item.add_marker("processor")
 
 
 def pytest_collection_finish():
-    """Thousands of tests and all modules stay to the end: garbage collection need not look at them again and again."""
+    """Thousands of tests and all modules live to the end: exclude them from garbage collection."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")
-def one_thread():
+def single_thread():
     torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
 def pairs_file(tmp_path_factory):
-    """120 pairs that are a word-for-word translation."""
+    """120 pairs of a word-for-word translation."""
     file = tmp_path_factory.mktemp("data") / "pairs.tsv"
     words = list(WORDS)
     rows = [[words[(i * 7 + k * (i // 7 + 1)) % len(words)] for k in range(2 + i % 5)] for i in range(120)]
@@ -76,12 +76,12 @@ def small_run(pairs_file, small, tmp_path_factory):
         "translate",
         "--data",
         str(pairs_file),
-        "--out",
+        "--output-dir",
         str(folder),
         "--steps",
         "40",
         "--batch-tokens",
         "300",
     ]
-    assert main([*args, "--rate", "0.02", "--checks", "2", "--held-out", "0.02", *small]) == 0
+    assert main([*args, "--lr", "0.02", "--evals", "2", "--valid-share", "0.02", *small]) == 0
     return folder

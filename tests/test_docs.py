@@ -1,4 +1,4 @@
-"""The pages hold together: every link leads somewhere, every picture is there, and quoted code is the code."""
+"""Links and anchors of the pages resolve, every figure is shown, and quoted code is that of the repository."""
 
 import re
 from functools import cache
@@ -8,9 +8,9 @@ import pytest
 
 from regard.lab import EXPERIMENTS
 
-HOUSE = Path(__file__).parents[1]
-DOCS = HOUSE / "docs"
-PAGES = [*sorted(DOCS.glob("*.md")), HOUSE / "README.md", HOUSE / "CONTRIBUTING.md"]
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = [*sorted(DOCS.glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
@@ -21,7 +21,7 @@ def prose(page):
 
 @cache
 def anchors(page):
-    """What its headings are called in links."""
+    """The anchors of its headings."""
     heads = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
     plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", head).lower() for head in heads]
     return {re.sub(r"[^\w\- ]", "", head.strip()).replace(" ", "-") for head in plain}
@@ -29,24 +29,24 @@ def anchors(page):
 
 @cache
 def code():
-    """Every line of the tree, without what stands before it."""
-    files = [file for part in ("regard", "tests", "benchmarks") for file in (HOUSE / part).rglob("*.py")]
+    """Every line of code of the repository, stripped."""
+    files = [file for part in ("regard", "tests", "benchmarks") for file in (ROOT / part).rglob("*.py")]
     return {line.strip() for file in files for line in file.read_text(encoding="utf-8").splitlines()}
 
 
 @pages
-def test_every_link_leads_somewhere(page):
+def test_every_relative_link_and_anchor_resolves(page):
     for target in re.findall(r"!?\[[^\]]*\]\(([^)\s]+)\)", prose(page)):
         if not target.startswith("https://"):
             file, _, anchor = target.partition("#")
-            there = page.parent / file if file else page
-            assert there.exists(), target
-            assert not anchor or anchor in anchors(there), target
+            linked = page.parent / file if file else page
+            assert linked.exists(), target
+            assert not anchor or anchor in anchors(linked), target
 
 
 @pages
-def test_what_is_quoted_is_the_code(page):
-    """What imports something is an example; all other Python stands in the tree, line by line."""
+def test_quoted_code_is_that_of_the_repository(page):
+    """A block with an import is an example, and so are those after it; each line of all others is in the repository."""
     examples = False
     for kind, body in FENCE.findall(page.read_text(encoding="utf-8")):
         if kind != "python":
@@ -57,17 +57,17 @@ def test_what_is_quoted_is_the_code(page):
         assert not missing or examples, missing
 
 
-def test_every_page_and_every_picture_is_shown_somewhere():
+def test_every_page_and_every_figure_is_linked():
     linked = {target.partition("#")[0] for page in PAGES for target in re.findall(r"\]\(([^)\s]+)\)", prose(page))}
     names = {Path(target).name for target in linked}
     assert {page.name for page in DOCS.glob("*.md")} - names <= {"index.md"}
     assert {picture.name for picture in (DOCS / "pictures").iterdir()} <= names
 
 
-def test_every_claim_of_the_lectures_is_counted_and_told():
-    readme = (HOUSE / "README.md").read_text(encoding="utf-8")
+def test_the_pages_count_and_list_every_experiment():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert {int(number) for number in re.findall(r"(\d+) claims of the lectures", readme)} == {len(EXPERIMENTS)}
-    told = re.findall(
+    listed = re.findall(
         r"^\| \[(\w+)\]\(pictures/lab-\1\.png\)", (DOCS / "lab.md").read_text(encoding="utf-8"), re.MULTILINE
     )
-    assert sorted(told) == sorted(EXPERIMENTS)
+    assert sorted(listed) == sorted(EXPERIMENTS)

@@ -1,4 +1,4 @@
-"""What every task must do with every model that fits it. A new entry of TASKS or MODELS is tested by being there."""
+"""Contracts of every task with every compatible model. A new entry of TASKS or MODELS is tested automatically."""
 
 import copy
 import gzip
@@ -23,16 +23,16 @@ from safetensors.torch import load_file, save_file
 
 from regard.cli import main
 from regard.data.episodes import video, write_episodes
-from regard.data.files import Files
-from regard.data.text import fold
+from regard.data.parallel_text import normalize_text
+from regard.data.splits import DataOptions
 from regard.hub.folder import read_json
 from regard.load import load
 from regard.models import MODELS, ability_for
 from regard.tasks import TASKS
-from regard.tasks.task import Answer
-from regard.training.run import tensors_of
-from regard.training.settings import follows, options, options_of, settle, start, words_of
-from regard.training.train import Job, carry_out, planned, prepare, save, train
+from regard.tasks.task import Prediction
+from regard.training.job import Job, plan_run, prepare, run_training, save, train
+from regard.training.run_folder import state_tensors
+from regard.training.settings import choices_of, is_derived, make_settings, options, options_of, resolve
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 import threads  # noqa: E402
@@ -40,26 +40,26 @@ import threads  # noqa: E402
 SIDE, RATE = 8, 8000
 SMALL: dict[str, Any] = {
     "dim": 16, "layers": 1, "encoder_layers": 1, "decoder_layers": 1, "stages": 2, "heads": 2, "kv_heads": 1,
-    "hidden": 12, "context": 64, "patch": 4, "image_dim": 16, "image_layers": 1, "image_heads": 2, "joint": 8,
-    "pieces": "characters", "device": "cpu", "batch_tokens": 400,
+    "hidden": 12, "context": 64, "patch_size": 4, "image_dim": 16, "image_layers": 1, "image_heads": 2,
+    "projection_dim": 8, "tokenizer": "characters", "device": "cpu", "batch_tokens": 400,
     "mels": 8, "stride": 4,
-    "shift": 0, "tempo": 0.0, "tract": 0.0, "pitch": 0.0, "colour": 0.0, "noise": -100.0, "masks": 0.0,
+    "shift": 0, "tempo": 0.0, "vtlp": 0.0, "pitch": 0.0, "random_eq": 0.0, "noise": -100.0, "spec_augment": 0.0,
 }  # fmt: skip
 COLOURS = {"red": (220, 20, 20), "green": (20, 200, 30), "blue": (10, 30, 230), "grey": (90, 90, 90)}
-THINGS, DEEDS = ("cat", "dog", "fish", "bird"), ("runs", "sleeps", "eats")
+ANIMALS, VERBS = ("cat", "dog", "fish", "bird"), ("runs", "sleeps", "eats")
 
 
 class Scene(NamedTuple):
-    """One example, from which every task makes its own."""
+    """The example from which every task derives its own."""
 
     colour: str
-    thing: str
-    deed: str
+    animal: str
+    verb: str
     number: int
 
     @property
     def words(self) -> list[str]:
-        return ["the", self.colour, self.thing, self.deed]
+        return ["the", self.colour, self.animal, self.verb]
 
     @property
     def text(self) -> str:
@@ -75,23 +75,28 @@ class Scene(NamedTuple):
         return np.clip(np.array(COLOURS[self.colour]) + noise, 0, 255).astype(np.uint8)
 
     @property
-    def film(self) -> np.ndarray:
-        """A picture that is moved step by step."""
+    def video_frames(self) -> np.ndarray:
+        """An image that is shifted step by step."""
         return np.stack([np.roll(self.pixels[..., 0], step, 1) for step in range(5 + self.number % 3)])
 
     @property
     def episode(self) -> dict[str, Any]:
-        draw = np.random.default_rng(self.number)
-        seen, done = (
-            draw.normal(size=(5 + self.number % 3, 3)).cumsum(0),
-            [0, 2, *draw.integers(0, 3, 2 + self.number % 3)],
+        rng = np.random.default_rng(self.number)
+        observations, actions = (
+            rng.normal(size=(5 + self.number % 3, 3)).cumsum(0),
+            [0, 2, *rng.integers(0, 3, 2 + self.number % 3)],
         )
-        rewards = [float(x) for x in seen[1:, 0]]
-        return {"observations": seen.tolist(), "actions": [*map(int, done)], "rewards": rewards, "ended": True}
+        rewards = [float(x) for x in observations[1:, 0]]
+        return {
+            "observations": observations.tolist(),
+            "actions": [*map(int, actions)],
+            "rewards": rewards,
+            "terminated": True,
+        }
 
     @property
     def residues(self) -> str:
-        """The letters of its text, most of which stand for an amino acid, and the others for none in particular."""
+        """The letters of the text; most of them stand for an amino acid."""
         return "".join(self.words).upper()
 
     @property
@@ -100,48 +105,48 @@ class Scene(NamedTuple):
 
     @property
     def samples(self) -> np.ndarray:
-        """A pitch for each thing, a length for each deed, and a hiss of its own."""
-        hertz, count = 300 * 1.7 ** THINGS.index(self.thing), 400 + 100 * DEEDS.index(self.deed)
+        """A pitch for each animal, a length for each verb, and noise of its own."""
+        hertz, count = 300 * 1.7 ** ANIMALS.index(self.animal), 400 + 100 * VERBS.index(self.verb)
         hiss = np.random.default_rng(self.number).normal(0, 300, count)
         return (8000 * np.sin(np.arange(count) * 2 * np.pi * hertz / RATE) + hiss).astype(np.int16)
 
     @property
     def question(self) -> dict[str, Any]:
-        answer = {"text": [self.colour], "answer_start": [4]}
-        return {"question": f"Which {self.thing}?", "context": self.text, "answers": answer}
+        answers = {"text": [self.colour], "answer_start": [4]}
+        return {"question": f"Which {self.animal}?", "context": self.text, "answers": answers}
 
     @property
     def smiles(self) -> str:
-        """As many carbon atoms as the colour says, a group for what it does, and one atom for what it is."""
-        group = {"runs": "C", "sleeps": "C(=O)", "eats": "C(F)"}[self.deed]
-        return "C" * (2 + [*COLOURS].index(self.colour)) + group + dict(zip(THINGS, "ONSF", strict=True))[self.thing]
+        """Carbon atoms by colour, a group by verb, and one atom by animal."""
+        group = {"runs": "C", "sleeps": "C(=O)", "eats": "C(F)"}[self.verb]
+        return "C" * (2 + [*COLOURS].index(self.colour)) + group + dict(zip(ANIMALS, "ONSF", strict=True))[self.animal]
 
 
-SCENES = [Scene(*made, i) for i, made in enumerate((c, t, d) for d in DEEDS for t in THINGS for c in COLOURS)]
+SCENES = [Scene(*values, i) for i, values in enumerate((c, t, d) for d in VERBS for t in ANIMALS for c in COLOURS)]
 TRAIN, VALID = SCENES[:36], SCENES[36:]
 
 
-def lines(file: Path, some: list[str]) -> list[str]:
-    file.write_text("".join(f"{line}\n" for line in some), encoding="utf-8")
+def write_lines(file: Path, texts: list[str]) -> list[str]:
+    file.write_text("".join(f"{line}\n" for line in texts), encoding="utf-8")
     return [str(file)]
 
 
-def zipped(file: Path, some: list[str]) -> list[str]:
+def gzip_lines(file: Path, texts: list[str]) -> list[str]:
     with gzip.open(file, "wt", encoding="utf-8") as stream:
-        stream.writelines(f"{line}\n" for line in some)
+        stream.writelines(f"{line}\n" for line in texts)
     return [str(file)]
 
 
-def as_json(file: Path, rows: list[dict[str, Any]]) -> list[str]:
-    return lines(file, [json.dumps(row) for row in rows])
+def json_lines(file: Path, rows: list[dict[str, Any]]) -> list[str]:
+    return write_lines(file, [json.dumps(row) for row in rows])
 
 
 def conllu(number: int, word: str, tag: str) -> str:
     return "\t".join([str(number), word, "_", tag, *"______"])
 
 
-def both(one: list[str], other: list[str]) -> list[str]:
-    return one + other
+def both(first: list[str], second: list[str]) -> list[str]:
+    return first + second
 
 
 def png(file: Path, scene: Scene) -> Path:
@@ -150,21 +155,21 @@ def png(file: Path, scene: Scene) -> Path:
     return file
 
 
-def class_folders(folder: Path, some: list[Scene]) -> list[str]:
-    for scene in some:
+def class_folders(folder: Path, scenes: list[Scene]) -> list[str]:
+    for scene in scenes:
         png(folder / scene.colour / f"{scene.number}.png", scene)
     return [str(folder)]
 
 
-def npz(file: Path, some: list[Scene]) -> list[str]:
-    np.savez(file, images=np.stack([s.pixels for s in some]), labels=np.array([s.colour for s in some]))
+def npz(file: Path, scenes: list[Scene]) -> list[str]:
+    np.savez(file, images=np.stack([s.pixels for s in scenes]), labels=np.array([s.colour for s in scenes]))
     return [str(file)]
 
 
-def idx(folder: Path, some: list[Scene]) -> list[str]:
-    """Grey pictures, as MNIST's."""
+def idx(folder: Path, scenes: list[Scene]) -> list[str]:
+    """Greyscale images, as in MNIST."""
     folder.mkdir()
-    arrays = [np.stack([s.pixels[..., 0] for s in some]), np.array([[*COLOURS].index(s.colour) for s in some])]
+    arrays = [np.stack([s.pixels[..., 0] for s in scenes]), np.array([[*COLOURS].index(s.colour) for s in scenes])]
     for array, name in zip(arrays, ("images-idx3-ubyte", "labels-idx1-ubyte"), strict=True):
         head = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
         (folder / name).write_bytes(head + array.astype(np.uint8).tobytes())
@@ -179,205 +184,226 @@ def wav(file: Path, scene: Scene) -> Path:
     return file
 
 
-def sound_folders(folder: Path, some: list[Scene]) -> list[str]:
-    for scene in some:
-        wav(folder / scene.thing / f"{scene.number}.wav", scene)
+def audio_folders(folder: Path, scenes: list[Scene]) -> list[str]:
+    for scene in scenes:
+        wav(folder / scene.animal / f"{scene.number}.wav", scene)
     return [str(folder)]
 
 
-def sound_names(folder: Path, some: list[Scene]) -> list[str]:
-    for scene in some:
-        wav(folder / f"{scene.thing}_{scene.colour}_{scene.number}.wav", scene)
+def audio_names(folder: Path, scenes: list[Scene]) -> list[str]:
+    for scene in scenes:
+        wav(folder / f"{scene.animal}_{scene.colour}_{scene.number}.wav", scene)
     return [str(folder)]
 
 
-def sound_list(folder: Path, some: list[Scene]) -> list[str]:
-    return lines(folder / "list.tsv", [f"{wav(folder / f'{s.number}.wav', s).name}\t{s.thing} {s.deed}" for s in some])
+def audio_list(folder: Path, scenes: list[Scene]) -> list[str]:
+    return write_lines(
+        folder / "list.tsv", [f"{wav(folder / f'{s.number}.wav', s).name}\t{s.animal} {s.verb}" for s in scenes]
+    )
 
 
-def captions(folder: Path, some: list[Scene]) -> list[str]:
-    table = [f"{png(folder / f'{s.number}.png', s).name}\ta {s.colour} {s.thing}" for s in some]
-    lines(folder / "captions.tsv", table)
+def write_captions(folder: Path, scenes: list[Scene]) -> list[str]:
+    table = [f"{png(folder / f'{s.number}.png', s).name}\ta {s.colour} {s.animal}" for s in scenes]
+    write_lines(folder / "captions.tsv", table)
     return [str(folder)]
 
 
-def films(file: Path, some: list[Scene]) -> list[str]:
-    write_episodes(file, [video(scene.film, "made", line) for line, scene in enumerate(some, 1)])
+def write_videos(file: Path, scenes: list[Scene]) -> list[str]:
+    write_episodes(file, [video(scene.video_frames, "made", line) for line, scene in enumerate(scenes, 1)])
     return [str(file)]
 
 
-def acted(file: Path, some: list[Scene]) -> list[str]:
-    rows = [scene.episode for scene in some]
+def write_npz_episodes(file: Path, scenes: list[Scene]) -> list[str]:
+    rows = [scene.episode for scene in scenes]
     arrays = {name: np.concatenate([row[name] for row in rows]) for name in ("observations", "actions", "rewards")}
-    steps, ended = [len(row["actions"]) for row in rows], [row["ended"] for row in rows]
-    np.savez(file, **arrays, steps=np.array(steps), ended=np.array(ended))
+    steps, terminated = [len(row["actions"]) for row in rows], [row["terminated"] for row in rows]
+    np.savez(file, **arrays, steps=np.array(steps), terminated=np.array(terminated))
     return [str(file)]
 
 
-Writer = Callable[[Path, list[Scene]], list[str]]  # (a path without an ending, examples) -> what --data names
+Writer = Callable[[Path, list[Scene]], list[str]]  # (path without suffix, examples) -> values of --data
 LABELLED: dict[str, Writer] = {
-    "tsv": lambda at, some: lines(at.with_suffix(".tsv"), [f"{s.text}\t{s.thing}" for s in some]),
-    "pairs.tsv": lambda at, some: lines(at.with_suffix(".tsv"), [f"{s.text}\t{s.deed}\t{s.thing}" for s in some]),
-    "csv": lambda at, some: lines(at.with_suffix(".csv"), ["text,label", *(f'"{s.text}",{s.thing}' for s in some)]),
-    "jsonl": lambda at, some: as_json(
-        at.with_suffix(".jsonl"), [{"text": s.text, "pair": s.deed, "label": s.thing} for s in some]
+    "tsv": lambda at, scenes: write_lines(at.with_suffix(".tsv"), [f"{s.text}\t{s.animal}" for s in scenes]),
+    "pairs.tsv": lambda at, scenes: write_lines(
+        at.with_suffix(".tsv"), [f"{s.text}\t{s.verb}\t{s.animal}" for s in scenes]
     ),
-    "parallel": lambda at, some: both(
-        lines(at.with_suffix(".texts"), [s.text for s in some]),
-        lines(at.with_suffix(".labels"), [s.thing for s in some]),
+    "csv": lambda at, scenes: write_lines(
+        at.with_suffix(".csv"), ["text,label", *(f'"{s.text}",{s.animal}' for s in scenes)]
+    ),
+    "jsonl": lambda at, scenes: json_lines(
+        at.with_suffix(".jsonl"), [{"text": s.text, "pair": s.verb, "label": s.animal} for s in scenes]
+    ),
+    "parallel": lambda at, scenes: both(
+        write_lines(at.with_suffix(".texts"), [s.text for s in scenes]),
+        write_lines(at.with_suffix(".labels"), [s.animal for s in scenes]),
     ),
 }
-MEASURED: dict[str, Writer] = {
-    "tsv": lambda at, some: lines(at.with_suffix(".tsv"), [f"{s.text}\t{len(s.text)}" for s in some]),
-    "csv": lambda at, some: lines(at.with_suffix(".csv"), ["value,text", *(f"{s.number},{s.text}" for s in some)]),
-    "jsonl": lambda at, some: as_json(
-        at.with_suffix(".jsonl"), [{"text": s.text, "text2": s.deed, "value": s.number / 7} for s in some]
+REGRESSION: dict[str, Writer] = {
+    "tsv": lambda at, scenes: write_lines(at.with_suffix(".tsv"), [f"{s.text}\t{len(s.text)}" for s in scenes]),
+    "csv": lambda at, scenes: write_lines(
+        at.with_suffix(".csv"), ["value,text", *(f"{s.number},{s.text}" for s in scenes)]
     ),
-    "parallel": lambda at, some: both(
-        lines(at.with_suffix(".texts"), [s.text for s in some]),
-        lines(at.with_suffix(".values"), [str(-s.number) for s in some]),
+    "jsonl": lambda at, scenes: json_lines(
+        at.with_suffix(".jsonl"), [{"text": s.text, "text2": s.verb, "value": s.number / 7} for s in scenes]
+    ),
+    "parallel": lambda at, scenes: both(
+        write_lines(at.with_suffix(".texts"), [s.text for s in scenes]),
+        write_lines(at.with_suffix(".values"), [str(-s.number) for s in scenes]),
     ),
 }
 TAGGED: dict[str, Writer] = {
-    "conll": lambda at, some: lines(
+    "conll": lambda at, scenes: write_lines(
         at.with_suffix(".conll"),
-        [line for s in some for line in (*map(" ".join, zip(s.words, s.tags, strict=True)), "")],
+        [line for s in scenes for line in (*map(" ".join, zip(s.words, s.tags, strict=True)), "")],
     ),
-    "conllu": lambda at, some: lines(
+    "conllu": lambda at, scenes: write_lines(
         at.with_suffix(".conllu"),
-        [line for s in some for line in (*map(conllu, (1, 2, 3, 4), s.words, s.tags), "")],
+        [line for s in scenes for line in (*map(conllu, (1, 2, 3, 4), s.words, s.tags), "")],
     ),
-    "jsonl": lambda at, some: as_json(
-        at.with_suffix(".jsonl"), [{"tokens": s.words, "ner_tags": s.tags} for s in some]
+    "jsonl": lambda at, scenes: json_lines(
+        at.with_suffix(".jsonl"), [{"tokens": s.words, "ner_tags": s.tags} for s in scenes]
     ),
-    "parallel": lambda at, some: both(
-        lines(at.with_suffix(".words"), [s.text for s in some]),
-        lines(at.with_suffix(".tags"), [" ".join(s.tags) for s in some]),
+    "parallel": lambda at, scenes: both(
+        write_lines(at.with_suffix(".words"), [s.text for s in scenes]),
+        write_lines(at.with_suffix(".tags"), [" ".join(s.tags) for s in scenes]),
     ),
 }
 TEXTS: dict[str, Writer] = {
-    "txt": lambda at, some: lines(at.with_suffix(".txt"), [f"{s.text}." for s in some]),
-    "txt.gz": lambda at, some: zipped(at.with_suffix(".txt.gz"), [f"{s.text}." for s in some]),
-    "jsonl": lambda at, some: as_json(at.with_suffix(".jsonl"), [{"text": f"{s.text}.\n\nThe end."} for s in some]),
-}
-CHAINS: dict[str, Writer] = {
-    "fasta": lambda at, some: lines(
-        at.with_suffix(".fasta"), [f">s{s.number} a {s.thing}\n{s.residues}" for s in some]
-    ),
-    "fa.gz": lambda at, some: zipped(
-        at.with_suffix(".fa.gz"), [f">s{s.number}\n{s.residues[:4]}\n{s.residues[4:].lower()}*\n" for s in some]
+    "txt": lambda at, scenes: write_lines(at.with_suffix(".txt"), [f"{s.text}." for s in scenes]),
+    "txt.gz": lambda at, scenes: gzip_lines(at.with_suffix(".txt.gz"), [f"{s.text}." for s in scenes]),
+    "jsonl": lambda at, scenes: json_lines(
+        at.with_suffix(".jsonl"), [{"text": f"{s.text}.\n\nThe end."} for s in scenes]
     ),
 }
-CHAINS_TAGGED: dict[str, Writer] = {
-    form: lambda at, some, write=write: both(
-        write(at, some),
-        lines(at.with_suffix(".labels.fasta"), [f">s{s.number}\n{s.labels}" for s in reversed(some)]),
+PROTEINS: dict[str, Writer] = {
+    "fasta": lambda at, scenes: write_lines(
+        at.with_suffix(".fasta"), [f">s{s.number} a {s.animal}\n{s.residues}" for s in scenes]
+    ),
+    "fa.gz": lambda at, scenes: gzip_lines(
+        at.with_suffix(".fa.gz"), [f">s{s.number}\n{s.residues[:4]}\n{s.residues[4:].lower()}*\n" for s in scenes]
+    ),
+}
+PROTEINS_TAGGED: dict[str, Writer] = {
+    form: lambda at, scenes, write=write: both(
+        write(at, scenes),
+        write_lines(at.with_suffix(".labels.fasta"), [f">s{s.number}\n{s.labels}" for s in reversed(scenes)]),
     )
-    for form, write in CHAINS.items()
+    for form, write in PROTEINS.items()
 }
-TRANSLATED: dict[str, Writer] = {
-    "tsv": lambda at, some: lines(at.with_suffix(".tsv"), [f"{s.text}\t{s.text.upper()}" for s in some]),
-    "jsonl": lambda at, some: as_json(
-        at.with_suffix(".jsonl"), [{"source": s.text, "target": " ".join(s.words[::-1])} for s in some]
+PAIRS: dict[str, Writer] = {
+    "tsv": lambda at, scenes: write_lines(at.with_suffix(".tsv"), [f"{s.text}\t{s.text.upper()}" for s in scenes]),
+    "jsonl": lambda at, scenes: json_lines(
+        at.with_suffix(".jsonl"), [{"source": s.text, "target": " ".join(s.words[::-1])} for s in scenes]
     ),
-    "parallel": lambda at, some: both(
-        lines(at.with_suffix(".en"), [s.text for s in some]), lines(at.with_suffix(".de"), [s.deed for s in some])
+    "parallel": lambda at, scenes: both(
+        write_lines(at.with_suffix(".en"), [s.text for s in scenes]),
+        write_lines(at.with_suffix(".de"), [s.verb for s in scenes]),
     ),
 }
-PICTURES: dict[str, Writer] = {
+IMAGES: dict[str, Writer] = {
     "folder": class_folders,
-    "npz": lambda at, some: npz(at.with_suffix(".npz"), some),
+    "npz": lambda at, scenes: npz(at.with_suffix(".npz"), scenes),
     "idx": idx,
 }
-ASKED: dict[str, Writer] = {
-    "jsonl": lambda at, some: as_json(at.with_suffix(".jsonl"), [s.question for s in some]),
-    "json": lambda at, some: as_json(
+QUESTIONS: dict[str, Writer] = {
+    "jsonl": lambda at, scenes: json_lines(at.with_suffix(".jsonl"), [s.question for s in scenes]),
+    "json": lambda at, scenes: json_lines(
         at.with_suffix(".json"),
-        [{"data": [{"paragraphs": [{"context": s.text, "qas": [{**s.question, "answers": []}]} for s in some]}]}],
+        [{"data": [{"paragraphs": [{"context": s.text, "qas": [{**s.question, "answers": []}]} for s in scenes]}]}],
     ),
 }
-SOUNDS: dict[str, Writer] = {"folder": sound_folders, "names": sound_names}
-SPOKEN: dict[str, Writer] = {"tsv": sound_list, "joined": sound_names}
+AUDIO: dict[str, Writer] = {"folder": audio_folders, "names": audio_names}
+SPEECH: dict[str, Writer] = {"tsv": audio_list, "joined": audio_names}
 CAPTIONED: dict[str, Writer] = {
-    "folder": captions,
-    "tsv": lambda at, some: [str(Path(captions(at, some)[0]) / "captions.tsv")],
+    "folder": write_captions,
+    "tsv": lambda at, scenes: [str(Path(write_captions(at, scenes)[0]) / "captions.tsv")],
 }
 EPISODES: dict[str, Writer] = {
-    "videos.npz": lambda at, some: films(at.with_suffix(".npz"), some),
-    "npz": lambda at, some: acted(at.with_suffix(".npz"), some),
-    "jsonl": lambda at, some: as_json(at.with_suffix(".jsonl"), [s.episode for s in some]),
+    "videos.npz": lambda at, scenes: write_videos(at.with_suffix(".npz"), scenes),
+    "npz": lambda at, scenes: write_npz_episodes(at.with_suffix(".npz"), scenes),
+    "jsonl": lambda at, scenes: json_lines(at.with_suffix(".jsonl"), [s.episode for s in scenes]),
 }
-BONDED: dict[str, Writer] = {
-    "csv": lambda at, some: lines(at.with_suffix(".csv"), ["smiles,label", *(f"{s.smiles},{s.thing}" for s in some)]),
-    "tsv": lambda at, some: lines(at.with_suffix(".tsv"), [f"{s.smiles}\t{s.thing}" for s in some]),
-    "jsonl": lambda at, some: as_json(at.with_suffix(".jsonl"), [{"smiles": s.smiles, "label": s.thing} for s in some]),
-}
-WEIGHED: dict[str, Writer] = {
-    "csv": lambda at, some: lines(at.with_suffix(".csv"), ["value,smiles", *(f"{s.number},{s.smiles}" for s in some)]),
-    "parallel": lambda at, some: both(
-        lines(at.with_suffix(".smiles"), [s.smiles for s in some]),
-        lines(at.with_suffix(".values"), [str(-s.number) for s in some]),
+MOLECULES: dict[str, Writer] = {
+    "csv": lambda at, scenes: write_lines(
+        at.with_suffix(".csv"), ["smiles,label", *(f"{s.smiles},{s.animal}" for s in scenes)]
+    ),
+    "tsv": lambda at, scenes: write_lines(at.with_suffix(".tsv"), [f"{s.smiles}\t{s.animal}" for s in scenes]),
+    "jsonl": lambda at, scenes: json_lines(
+        at.with_suffix(".jsonl"), [{"smiles": s.smiles, "label": s.animal} for s in scenes]
     ),
 }
-FORMS: dict[tuple[str, str], dict[str, Writer]] = {  # by task and ability; the first one is used by all models
-    ("translate", "translates"): TRANSLATED,
+MOLECULE_VALUES: dict[str, Writer] = {
+    "csv": lambda at, scenes: write_lines(
+        at.with_suffix(".csv"), ["value,smiles", *(f"{s.number},{s.smiles}" for s in scenes)]
+    ),
+    "parallel": lambda at, scenes: both(
+        write_lines(at.with_suffix(".smiles"), [s.smiles for s in scenes]),
+        write_lines(at.with_suffix(".values"), [str(-s.number) for s in scenes]),
+    ),
+}
+FORMS: dict[tuple[str, str], dict[str, Writer]] = {  # by task and ability; all models use the first
+    ("translate", "translates"): PAIRS,
     ("write", "writes"): TEXTS,
     ("fill", "fills"): TEXTS,
-    ("fill", "spells"): CHAINS,
+    ("fill", "spells"): PROTEINS,
     ("classify", "reads"): LABELLED,
     ("classify", "gathers"): LABELLED,
-    ("classify", "sees"): PICTURES,
-    ("classify", "bonds"): BONDED,
-    ("regress", "reads"): MEASURED,
-    ("regress", "gathers"): MEASURED,
-    ("tag", "reads"): TAGGED | CHAINS_TAGGED,
-    ("tag", "spells"): CHAINS_TAGGED,
-    ("regress", "bonds"): WEIGHED,
-    ("answer", "reads"): ASKED,
-    ("embed", "reads"): TRANSLATED,
-    ("embed", "gathers"): TRANSLATED,
+    ("classify", "sees"): IMAGES,
+    ("classify", "bonds"): MOLECULES,
+    ("regress", "reads"): REGRESSION,
+    ("regress", "gathers"): REGRESSION,
+    ("tag", "reads"): TAGGED | PROTEINS_TAGGED,
+    ("tag", "spells"): PROTEINS_TAGGED,
+    ("regress", "bonds"): MOLECULE_VALUES,
+    ("answer", "reads"): QUESTIONS,
+    ("embed", "reads"): PAIRS,
+    ("embed", "gathers"): PAIRS,
     ("match", "matches"): CAPTIONED,
     ("predict", "foresees"): EPISODES,
     ("decide", "foresees"): {form: EPISODES[form] for form in ("npz", "jsonl")},
-    ("classify", "hears"): SOUNDS,
-    ("translate", "transcribes"): SPOKEN,
+    ("classify", "hears"): AUDIO,
+    ("translate", "transcribes"): SPEECH,
 }
 INPUTS: dict[tuple[str, str], Callable[[Scene, Path], str]] = {
-    ("fill", "fills"): lambda s, at: f"the [MASK] {s.thing} [MASK]",
+    ("fill", "fills"): lambda s, at: f"the [MASK] {s.animal} [MASK]",
     ("fill", "spells"): lambda s, at: f"{s.residues[:3]}[MASK]{s.residues[4:]}[MASK]",
     ("tag", "spells"): lambda s, at: s.residues,
     ("classify", "bonds"): lambda s, at: s.smiles,
     ("regress", "bonds"): lambda s, at: s.smiles,
-    ("classify", "sees"): lambda s, at: str(png(at / "asked" / f"{s.number}.png", s)),
-    ("classify", "hears"): lambda s, at: str(wav(at / "asked" / f"{s.number}.wav", s)),
-    ("translate", "transcribes"): lambda s, at: str(wav(at / "asked" / f"{s.number}.wav", s)),
-    ("embed", "reads"): lambda s, at: f"{s.text}\t{s.deed}\tthe {s.thing}",
-    ("embed", "gathers"): lambda s, at: f"{s.text}\t{s.deed}\tthe {s.thing}",
-    ("answer", "reads"): lambda s, at: f"Which {s.thing}?\t{s.text}",
-    ("predict", "foresees"): lambda s, at: films(at / f"{s.number}.npz", [s])[0],
-    ("match", "matches"): lambda s, at: f"{png(at / 'asked' / f'{s.number}.png', s)}\t{s.colour}\tpink\ta {s.thing}",
+    ("classify", "sees"): lambda s, at: str(png(at / "input_key" / f"{s.number}.png", s)),
+    ("classify", "hears"): lambda s, at: str(wav(at / "input_key" / f"{s.number}.wav", s)),
+    ("translate", "transcribes"): lambda s, at: str(wav(at / "input_key" / f"{s.number}.wav", s)),
+    ("embed", "reads"): lambda s, at: f"{s.text}\t{s.verb}\tthe {s.animal}",
+    ("embed", "gathers"): lambda s, at: f"{s.text}\t{s.verb}\tthe {s.animal}",
+    ("answer", "reads"): lambda s, at: f"Which {s.animal}?\t{s.text}",
+    ("predict", "foresees"): lambda s, at: write_videos(at / f"{s.number}.npz", [s])[0],
+    ("match", "matches"): lambda s, at: f"{png(at / 'inputs' / f'{s.number}.png', s)}\t{s.colour}\tpink\ta {s.animal}",
     ("decide", "foresees"): lambda s, at: json.dumps(s.episode),
 }
 
 
 def ability(task: str, model: str) -> str:
-    return ability_for(model, task, TASKS[task].asks)
+    return ability_for(model, task, TASKS[task].requires)
 
 
-FIT = [(task, model) for task, kind in TASKS.items() for model, f in MODELS.items() if {*kind.asks} & {*f.bodies}]
+COMPATIBLE = [
+    (task, model) for task, kind in TASKS.items() for model, f in MODELS.items() if {*kind.requires} & {*f.bodies}
+]
 DEFAULTS = [(task, kind.default) for task, kind in TASKS.items()]
-SEES = [("classify", "convolution"), ("classify", "vit")]
-BONDS = [("classify", "graph"), ("regress", "graph")]
-HEARS = [("classify", "listener"), ("translate", "transcriber")]
-ACTS = ("predict", "world", "jsonl")  # it learns rewards and ends too, of which its first form has none
-every_fit = pytest.mark.parametrize(("task", "model"), FIT)
-every_fit_and_form = pytest.mark.parametrize(("task", "model", "form"), [*((*fit, None) for fit in FIT), ACTS])
-every_task = pytest.mark.parametrize(("task", "model"), [*DEFAULTS, *SEES, *HEARS])
+IMAGE_TASKS = [("classify", "resnet"), ("classify", "vit")]
+MOLECULE_TASKS = [("classify", "graphormer"), ("regress", "graphormer")]
+AUDIO_TASKS = [("classify", "audio_encoder"), ("translate", "speech2text")]
+EPISODES_FORM = ("predict", "world_model", "jsonl")  # with rewards and ends, which the first form lacks
+every_fit = pytest.mark.parametrize(("task", "model"), COMPATIBLE)
+every_fit_and_form = pytest.mark.parametrize(
+    ("task", "model", "form"), [*((*fit, None) for fit in COMPATIBLE), EPISODES_FORM]
+)
+every_task = pytest.mark.parametrize(("task", "model"), [*DEFAULTS, *IMAGE_TASKS, *AUDIO_TASKS])
 
 
-def how_small(task: str, model: str) -> dict[str, Any]:
-    known = options(task, model, next(iter(MODELS[model].sizes)))
-    return {"model": model} | {name: value for name, value in SMALL.items() if name in known}
+def small_options(task: str, model: str) -> dict[str, Any]:
+    available = options(task, model, next(iter(MODELS[model].sizes)))
+    return {"model": model} | {name: value for name, value in SMALL.items() if name in available}
 
 
 def files(task: str, model: str, at: Path, form: str | None = None) -> dict[str, list[str]]:
@@ -387,127 +413,139 @@ def files(task: str, model: str, at: Path, form: str | None = None) -> dict[str,
 
 
 def raw(task: str, model: str, at: Path, form: str | None = None) -> list[str]:
-    ask = INPUTS.get((task, ability(task, model)), lambda s, at: s.text)
-    if form == "jsonl":  # of predict, whose first form has nobody who acts
-        ask = lambda s, at: as_json(at / f"{s.number}.jsonl", [s.episode])[0]  # noqa: E731
-    return [ask(scene, at) for scene in (VALID[3], VALID[0], TRAIN[5], VALID[7])]
+    make_input = INPUTS.get((task, ability(task, model)), lambda s, at: s.text)
+    if form == "jsonl":  # of predict, whose first form has no actions
+        make_input = lambda s, at: json_lines(at / f"{s.number}.jsonl", [s.episode])[0]  # noqa: E731
+    return [make_input(scene, at) for scene in (VALID[3], VALID[0], TRAIN[5], VALID[7])]
 
 
-def job_of(task: str, model: str, at: Path, form: str | None = None, **how: Any) -> Job:
-    """A run that is about to start in `at`/run."""
+def job_of(task: str, model: str, at: Path, form: str | None = None, **overrides: Any) -> Job:
+    """A run that is ready to start in `at`/run."""
     at.mkdir(exist_ok=True)
     cache = {"cache": str(at / "cache")} if "cache" in options(task, model, next(iter(MODELS[model].sizes))) else {}
-    given = how_small(task, model) | files(task, model, at, form) | cache
-    given |= {"out": str(at / "run"), "steps": 2, "checks": 1} | how
-    return planned(prepare(start(task, **given)))
+    arguments = small_options(task, model) | files(task, model, at, form) | cache
+    arguments |= {"output_dir": str(at / "run"), "steps": 2, "evals": 1} | overrides
+    return plan_run(prepare(make_settings(task, **arguments)))
 
 
 @pytest.fixture(autouse=True)
 def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Nothing is left in the folder of who runs the tests."""
+    """Keep the user's home folder clean."""
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[Job, Path]]:
-    """A job that is done, and the folder that its files and its run are in; each is done only once."""
-    done: dict[Any, tuple[Job, Path]] = {}
+    """A finished job and the folder of its files and its run; each combination is trained once."""
+    finished_jobs: dict[Any, tuple[Job, Path]] = {}
 
     def finish(task: str, model: str, form: str | None = None) -> tuple[Job, Path]:
-        if (task, model, form) not in done:
+        if (task, model, form) not in finished_jobs:
             at = tmp_path_factory.mktemp(f"{task}-{model}")
             job = job_of(task, model, at, form)
-            assert [step.number for step in carry_out(job)] == [1, 2]
-            done[task, model, form] = job, at
-        return done[task, model, form]
+            assert [step.number for step in run_training(job)] == [1, 2]
+            finished_jobs[task, model, form] = job, at
+        return finished_jobs[task, model, form]
 
     return finish
 
 
-def same_answers(one: list[list[Answer]], other: list[list[Answer]]) -> None:
-    assert [[answer.text for answer in best] for best in one] == [[answer.text for answer in best] for best in other]
-    for best, again in zip(one, other, strict=True):
-        assert [answer.logp for answer in best] == pytest.approx([answer.logp for answer in again], abs=1e-4)
+def assert_same_predictions(actual: list[list[Prediction]], expected: list[list[Prediction]]) -> None:
+    for best, expected_best in zip(actual, expected, strict=True):
+        assert [prediction.text for prediction in best] == [prediction.text for prediction in expected_best]
+        assert [prediction.logprob for prediction in best] == pytest.approx(
+            [prediction.logprob for prediction in expected_best], abs=1e-4
+        )
 
 
-def how_of(job: Job) -> dict[str, Any]:
-    """A way of answering that soon comes to an end."""
-    return {"longest": 12} if "longest" in {field.name for field in fields(job.task.ways)} else {}
+def short_options(job: Job) -> dict[str, Any]:
+    """Decode options that limit the output."""
+    return (
+        {"max_new_tokens": 12} if "max_new_tokens" in {field.name for field in fields(job.task.decode_options)} else {}
+    )
 
 
 def numbers(scores: dict[str, Any]) -> dict[str, float]:
     return {name: value for name, value in scores.items() if isinstance(value, float)}
 
 
-def scored_as_in_the_last_check(job: Job) -> bool:
-    """A folder scores its files as the run did."""
+def scores_as_in_the_last_eval(job: Job) -> bool:
+    """Whether a folder scores its validation files as the run did."""
     loaded = load(job.run.folder)
     scores = loaded.task.score(loaded.model, loaded.rows(read_json(job.run.folder / "train.json")["valid"]))
-    return numbers(scores) == pytest.approx({name: v for name, v in job.best.items() if name != "step"}, rel=1e-4)
+    return numbers(scores) == pytest.approx(
+        {name: v for name, v in job.best_scores.items() if name != "step"}, rel=1e-4
+    )
 
 
-def test_every_task_has_files_to_be_tested_with() -> None:
-    assert {(task, ability(task, model)) for task, model in FIT} == {*FORMS}
+def test_every_task_has_test_files() -> None:
+    assert {(task, ability(task, model)) for task, model in COMPATIBLE} == {*FORMS}
 
 
 @every_fit_and_form
-def test_a_folder_answers_as_the_model_in_memory(task: str, model: str, form: str | None, finished: Any) -> None:
+def test_a_folder_predicts_as_the_model_in_memory(task: str, model: str, form: str | None, finished: Any) -> None:
     job, at = finished(task, model, form)
     loaded = load(job.run.folder)
-    asked, how = raw(task, model, at, form), how_of(job)
-    in_memory = list(job.task.predict(job.progress.model.eval(), asked, job.task.ways(**how)))
-    same_answers(list(loaded.answers(asked, **how)), in_memory)
-    assert loaded(asked[0], **how) == in_memory[0][0].text
-    assert loaded(asked, **how) == [best[0].text for best in in_memory]
+    inputs, overrides = raw(task, model, at, form), short_options(job)
+    in_memory = list(job.task.predict(job.progress.model.eval(), inputs, job.task.decode_options(**overrides)))
+    assert_same_predictions(list(loaded.generate(inputs, **overrides)), in_memory)
+    assert loaded(inputs[0], **overrides) == in_memory[0][0].text
+    assert loaded(inputs, **overrides) == [best[0].text for best in in_memory]
 
 
 @every_fit_and_form
-def test_a_batch_is_answered_in_order_and_as_one_by_one(task: str, model: str, form: str | None, finished: Any) -> None:
+def test_a_batch_is_predicted_in_order_and_as_single_inputs(
+    task: str, model: str, form: str | None, finished: Any
+) -> None:
     job, at = finished(task, model, form)
-    asked, how, trained = raw(task, model, at, form), job.task.ways(**how_of(job)), job.progress.model.eval()
-    together = list(job.task.predict(trained, iter(asked), how))
-    assert len(together) == len(asked)
-    alone = [best for i, text in enumerate(asked) for best in job.task.predict(trained, [text], how, first=i)]
-    same_answers(together, alone)
-    assert list(job.task.predict(trained, [], how)) == []
+    inputs, overrides, trained = (
+        raw(task, model, at, form),
+        job.task.decode_options(**short_options(job)),
+        job.progress.model.eval(),
+    )
+    together = list(job.task.predict(trained, iter(inputs), overrides))
+    assert len(together) == len(inputs)
+    alone = [best for i, text in enumerate(inputs) for best in job.task.predict(trained, [text], overrides, first=i)]
+    assert_same_predictions(together, alone)
+    assert list(job.task.predict(trained, [], overrides)) == []
     for best in together:
         assert best
-        assert all(isinstance(answer, Answer) for answer in best)
-        assert all(np.isfinite([answer.logp, answer.score]).all() for answer in best)
-        assert json.dumps([answer._asdict() for answer in best])
+        assert all(isinstance(prediction, Prediction) for prediction in best)
+        assert all(np.isfinite([prediction.logprob, prediction.score]).all() for prediction in best)
+        assert json.dumps([prediction._asdict() for prediction in best])
 
 
 @pytest.mark.parametrize("speed", threads.SPEEDS)
 @pytest.mark.parametrize(("task", "model"), threads.MODELS)
-def test_eight_threads_are_answered_as_one(task: str, model: str, speed: str | None, finished: Any) -> None:
+def test_eight_threads_predict_as_one(task: str, model: str, speed: str | None, finished: Any) -> None:
     """A small version of benchmarks/threads.py, which `make prove` runs."""
     job, at = finished(task, model)
     loaded = load(job.run.folder, "cpu", speed=speed)
-    asks = threads.requests(loaded, raw(task, model, at), how_of(job))
-    assert threads.different(asks, calls=16, threads=8) == []
+    requests = threads.build_requests(loaded, raw(task, model, at), short_options(job))
+    assert threads.find_differences(requests, calls=16, threads=8) == []
 
 
-def test_the_threads_ask_of_every_task() -> None:
+def test_the_thread_benchmark_covers_every_task() -> None:
     assert {task for task, _ in threads.MODELS} == {*TASKS}
 
 
-def test_an_answer_of_another_request_is_noticed() -> None:
-    """A mutant of the proof with threads: a switch that all requests share, turned in the middle of each."""
+def test_the_thread_benchmark_detects_a_mixed_up_prediction() -> None:
+    """A mutant: all requests share a variable, which each changes while another runs."""
     shared, both = [0], threading.Barrier(2)
 
-    def ask(number: int) -> list[Answer]:
+    def request(number: int) -> list[Prediction]:
         shared[0] = number
         if threading.current_thread() is not threading.main_thread():
-            both.wait()  # now the other one has turned it too
+            both.wait()  # now the other thread has changed it too
             both.wait()
-        return [Answer(str(shared[0]))]
+        return [Prediction(str(shared[0]))]
 
-    found = threads.different([lambda: ask(0), lambda: ask(1)], calls=2, threads=2)
-    assert len(found) == 1
+    differences = threads.find_differences([lambda: request(0), lambda: request(1)], calls=2, threads=2)
+    assert len(differences) == 1
 
 
-def poisoned(folder: Path, into: Path, name: str, value: float) -> Path:
-    """The same folder with another value everywhere in one tensor."""
+def fill_tensor(folder: Path, into: Path, name: str, value: float) -> Path:
+    """A copy of a folder in which one tensor is constant."""
     into.mkdir()
     for file in folder.iterdir():
         if file.is_file():
@@ -520,18 +558,16 @@ def poisoned(folder: Path, into: Path, name: str, value: float) -> Path:
 
 @pytest.mark.parametrize("speed", threads.SPEEDS)
 @pytest.mark.parametrize(("task", "model"), threads.MODELS)
-def test_nan_weights_are_an_error_and_no_answer(
-    task: str, model: str, speed: str | None, finished: Any, tmp_path: Path
-) -> None:
-    """Of a norm, and of queries, whose NaN some attention kernels make numbers of."""
+def test_nan_weights_raise_an_error(task: str, model: str, speed: str | None, finished: Any, tmp_path: Path) -> None:
+    """In a norm, and in queries, whose NaN some attention kernels hide."""
     job, at = finished(task, model)
     names = load_file(job.run.folder / "model.safetensors").keys()
-    asked = next(name for name in sorted(names) if re.search(r"q_proj|query|c_attn|\.q\.", name) and "bias" not in name)
+    query = next(name for name in sorted(names) if re.search(r"q_proj|query|c_attn|\.q\.", name) and "bias" not in name)
     normed = [name for name in sorted(names) if "norm" in name.lower() or "ln_" in name][-1:]
-    for number, name in enumerate([asked, *normed]):
-        folder = poisoned(job.run.folder, tmp_path / str(number), name, math.nan)
+    for number, name in enumerate([query, *normed]):
+        folder = fill_tensor(job.run.folder, tmp_path / str(number), name, math.nan)
         with pytest.raises(FloatingPointError, match=r"of (its|the) weights is (NaN|not finite)"):
-            list(load(folder, "cpu", speed=speed).answers(raw(task, model, at)[:1], **how_of(job)))
+            list(load(folder, "cpu", speed=speed).generate(raw(task, model, at)[:1], **short_options(job)))
 
 
 LAST_NORM = {"transformer": "model.decoder.layer_norm.weight", "gpt": "ln_f.weight", "bert": "output.LayerNorm.weight"}
@@ -539,40 +575,38 @@ LAST_NORM = {"transformer": "model.decoder.layer_norm.weight", "gpt": "ln_f.weig
 
 @pytest.mark.parametrize("speed", threads.SPEEDS)
 @pytest.mark.parametrize(("task", "model"), [(task, model) for task, model in threads.MODELS if model in LAST_NORM])
-def test_numbers_that_become_too_large_are_an_error(
-    task: str, model: str, speed: str | None, finished: Any, tmp_path: Path
-) -> None:
-    """All weights are finite, but the products of such are not."""
+def test_overflow_raises_an_error(task: str, model: str, speed: str | None, finished: Any, tmp_path: Path) -> None:
+    """All weights are finite, but their products are not."""
     job, at = finished(task, model)
     names = load_file(job.run.folder / "model.safetensors").keys()
     [name] = [name for name in names if name.endswith(LAST_NORM[model]) and "attention" not in name]
-    folder = poisoned(job.run.folder, tmp_path / "large", name, 3e38)
+    folder = fill_tensor(job.run.folder, tmp_path / "large", name, 3e38)
     with pytest.raises(FloatingPointError, match="gives no finite numbers: all its weights are finite"):
-        list(load(folder, "cpu", speed=speed).answers(raw(task, model, at)[:1], **how_of(job)))
+        list(load(folder, "cpu", speed=speed).generate(raw(task, model, at)[:1], **short_options(job)))
 
 
-def test_the_command_tells_which_weights_are_nan(finished: Any, tmp_path: Path, capsys: Any) -> None:
+def test_the_command_names_the_nan_weights(finished: Any, tmp_path: Path, capsys: Any) -> None:
     job, at = finished("fill", "bert")
     name = "bert.encoder.layer.0.attention.self.key.weight"
-    folder = poisoned(job.run.folder, tmp_path / "nan", name, math.nan)
+    folder = fill_tensor(job.run.folder, tmp_path / "nan", name, math.nan)
     for more in ([], ["--json"], ["--embed"]):
         assert main(["run", str(folder), raw("fill", "bert", at)[0], *more]) == 3
-        said = capsys.readouterr()
-        assert said.out == ""
-        assert "body.blocks.0.mixer.inner.key.weight of its weights is NaN" in said.err
+        output = capsys.readouterr()
+        assert output.out == ""
+        assert "body.blocks.0.mixer.inner.key.weight of its weights is NaN" in output.err
     assert main(["score", str(folder), *files("fill", "bert", tmp_path)["valid"]]) == 3
 
 
-def test_every_filler_has_a_probability(finished: Any, capsys: Any) -> None:
-    """JSON has no -Infinity, and a special token fills nothing."""
+def test_every_filler_has_a_finite_probability(finished: Any, capsys: Any) -> None:
+    """JSON has no -Infinity, and special tokens are no fillers."""
     job, at = finished("fill", "bert")
-    assert main(["run", str(job.run.folder), raw("fill", "bert", at)[0], "--n-best", "9999", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out, parse_constant=lambda word: pytest.fail(word))
-    assert len(said["answers"]) == len(job.task.tokenizer) - len({*job.task.tokenizer.special})
+    assert main(["run", str(job.run.folder), raw("fill", "bert", at)[0], "--num-return", "9999", "--json"]) == 0
+    output = json.loads(capsys.readouterr().out, parse_constant=lambda word: pytest.fail(word))
+    assert len(output["predictions"]) == len(job.task.tokenizer) - len({*job.task.tokenizer.all_special_ids})
 
 
 @every_fit_and_form
-def test_scores_are_numbers_answers_and_samples(task: str, model: str, form: str | None, finished: Any) -> None:
+def test_scores_are_metrics_predictions_and_samples(task: str, model: str, form: str | None, finished: Any) -> None:
     job, _ = finished(task, model, form)
     rows = job.data.sets["valid"]
     scores = job.task.score(job.progress.model.eval(), rows)
@@ -581,144 +615,157 @@ def test_scores_are_numbers_answers_and_samples(task: str, model: str, form: str
     rank = job.task.rank(numbers(scores))
     assert isinstance(rank, tuple)
     assert all(isinstance(value, float) for value in rank)
-    assert not job.task.rank(numbers(scores)) > rank, "as good is not better"
+    assert not job.task.rank(numbers(scores)) > rank, "equal scores rank equally"
     assert job.task.rank(numbers(scores) | {"loss": 1e9}) <= rank
-    assert all(isinstance(answer, str) for answer in scores["answers"])
-    assert len(scores["answers"]) == (len(rows) if isinstance(rows, list) else 1)
-    assert all({*sample} == {"source", "wanted", "answer"} for sample in scores["samples"])
+    assert all(isinstance(prediction, str) for prediction in scores["predictions"])
+    assert len(scores["predictions"]) == (len(rows) if isinstance(rows, list) else 1)
+    assert all({*sample} == {"source", "target", "prediction"} for sample in scores["samples"])
     assert scores["samples"]
 
 
 @every_fit
-def test_an_empty_input_is_answered_or_refused(task: str, model: str, finished: Any) -> None:
+def test_an_empty_input_is_predicted_or_refused(task: str, model: str, finished: Any) -> None:
     job, _ = finished(task, model)
     with suppress(ValueError):
-        [best] = job.task.predict(job.progress.model.eval(), [""], job.task.ways(**how_of(job)))
-        assert np.isfinite(best[0].logp)
+        [best] = job.task.predict(job.progress.model.eval(), [""], job.task.decode_options(**short_options(job)))
+        assert np.isfinite(best[0].logprob)
         assert "nan" not in best[0].text
 
 
 @every_fit
-def test_files_are_scored_as_they_were_in_the_last_check(task: str, model: str, finished: Any) -> None:
-    assert scored_as_in_the_last_check(finished(task, model)[0])
+def test_files_are_scored_as_in_the_last_eval(task: str, model: str, finished: Any) -> None:
+    assert scores_as_in_the_last_eval(finished(task, model)[0])
 
 
-FORMS_LEFT = [
-    (task, next(m for t, m in [*DEFAULTS, *FIT] if t == task and ability(t, m) == able), form)
-    for (task, able), forms in FORMS.items()
+OTHER_FORMS = [
+    (task, next(m for t, m in [*DEFAULTS, *COMPATIBLE] if t == task and ability(t, m) == ability_name), form)
+    for (task, ability_name), forms in FORMS.items()
     for form in [*forms][1:]
     if task in TASKS
 ]
 
 
-@pytest.mark.parametrize(("task", "model", "form"), FORMS_LEFT)
-def test_every_form_of_data_is_read(task: str, model: str, form: str, finished: Any) -> None:
-    assert scored_as_in_the_last_check(finished(task, model, form)[0])
+@pytest.mark.parametrize(("task", "model", "form"), OTHER_FORMS)
+def test_every_file_format_is_read(task: str, model: str, form: str, finished: Any) -> None:
+    assert scores_as_in_the_last_eval(finished(task, model, form)[0])
 
 
-def switches(task: str, model: str) -> Iterator[dict[str, Any]]:
-    """Each switch of a task and of its input turned, and each of their words chosen, one at a time."""
-    for group in (TASKS[task], *TASKS[task].groups(ability(task, model))):
+def variants(task: str, model: str) -> Iterator[dict[str, Any]]:
+    """Each flag and each choice of the options of a task and its input, set alone."""
+    for group in (TASKS[task], *TASKS[task].option_groups(ability(task, model))):
         for name, option in options_of(group).items():
-            if not follows(group, name):
-                others = [not option.default] if option.kind is bool else words_of(option.kind)
+            if not is_derived(group, name):
+                others = [not option.default] if option.kind is bool else choices_of(option.kind)
                 unfit = "unigram" if task == "write" else "bytes"
                 yield from ({name: value} for value in others if value not in (option.default, unfit))
 
 
-SWITCHES = [(task, model, how) for task, model in [*DEFAULTS, SEES[0], *BONDS] for how in switches(task, model)]
+VARIANTS = [
+    (task, model, overrides)
+    for task, model in [*DEFAULTS, IMAGE_TASKS[0], *MOLECULE_TASKS]
+    for overrides in variants(task, model)
+]
 
 
-@pytest.mark.parametrize(("task", "model", "how"), SWITCHES, ids=str)
-def test_a_folder_remembers_every_switch(task: str, model: str, how: dict[str, Any], tmp_path: Path) -> None:
-    job = job_of(task, model, tmp_path, **how)
-    assert [step.number for step in carry_out(job)] == [1, 2]
-    assert scored_as_in_the_last_check(job)
-    asked, ways = raw(task, model, tmp_path), how_of(job)
-    in_memory = list(job.task.predict(job.progress.model.eval(), asked, job.task.ways(**ways)))
-    same_answers(list(load(job.run.folder).answers(asked, **ways)), in_memory)
+@pytest.mark.parametrize(("task", "model", "overrides"), VARIANTS, ids=str)
+def test_a_folder_stores_every_option(task: str, model: str, overrides: dict[str, Any], tmp_path: Path) -> None:
+    job = job_of(task, model, tmp_path, **overrides)
+    assert [step.number for step in run_training(job)] == [1, 2]
+    assert scores_as_in_the_last_eval(job)
+    inputs, decode_options = raw(task, model, tmp_path), short_options(job)
+    in_memory = list(job.task.predict(job.progress.model.eval(), inputs, job.task.decode_options(**decode_options)))
+    assert_same_predictions(list(load(job.run.folder).generate(inputs, **decode_options)), in_memory)
 
 
-@pytest.mark.parametrize(("task", "model"), [*DEFAULTS, *HEARS])
-def test_the_command_trains_answers_and_scores(task: str, model: str, tmp_path: Path, capsys: Any) -> None:
-    given = how_small(task, model) | {"steps": 1, "checks": 1}
+@pytest.mark.parametrize(("task", "model"), [*DEFAULTS, *AUDIO_TASKS])
+def test_the_command_trains_predicts_and_scores(task: str, model: str, tmp_path: Path, capsys: Any) -> None:
+    arguments = small_options(task, model) | {"steps": 1, "evals": 1}
     paths = files(task, model, tmp_path)
-    typed = [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    named = [word for name, some in paths.items() for word in (f"--{name}", *some)]
+    typed = [word for name, value in arguments.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    named = [word for name, values in paths.items() for word in (f"--{name}", *values)]
     run = str(tmp_path / "run")
-    assert main(["train", task, *named, "--test", *paths["valid"], "--out", run, *typed]) == 0
+    assert main(["train", task, *named, "--test", *paths["valid"], "--output-dir", run, *typed]) == 0
     assert f"regard run {run}" in capsys.readouterr().out
-    asked = raw(task, model, tmp_path)
-    assert main(["run", run, "--json", *asked]) == 0
-    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line["source"] for line in told] == asked
+    inputs = raw(task, model, tmp_path)
+    assert main(["run", run, "--json", *inputs]) == 0
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["source"] for line in records] == inputs
     assert main(["score", run, *paths["valid"], "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["loss"] > 0
     assert "| loss |" in (tmp_path / "run" / "README.md").read_text()
 
 
-OTHERS = [*SEES, *HEARS, *BONDS, ("write", "recurrent"), ("translate", "recurrent")]
+OTHER_MODELS = [*IMAGE_TASKS, *AUDIO_TASKS, *MOLECULE_TASKS, ("write", "recurrent"), ("translate", "recurrent")]
 
 
-@pytest.mark.parametrize(("task", "model", "form"), [*((*one, None) for one in [*DEFAULTS, *OTHERS]), ACTS])
-def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(
+@pytest.mark.parametrize(
+    ("task", "model", "form"), [*((*pair, None) for pair in [*DEFAULTS, *OTHER_MODELS]), EPISODES_FORM]
+)
+def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(
     task: str, model: str, form: str | None, tmp_path: Path
 ) -> None:
-    known = options(task, model, next(iter(MODELS[model].sizes)))
-    how = {"steps": 4, "checks": 2} | {
+    available = options(task, model, next(iter(MODELS[model].sizes)))
+    overrides = {"steps": 4, "evals": 2} | {
         name: value
-        for name, value in {"dropout": 0.2, "shift": 1, "turn": 20.0, "tint": 0.2, "tempo": 0.2, "noise": -9.0}.items()
-        if name in known
+        for name, value in {
+            "dropout": 0.2,
+            "shift": 1,
+            "rotate": 20.0,
+            "color_jitter": 0.2,
+            "tempo": 0.2,
+            "noise": -9.0,
+        }.items()
+        if name in available
     }
-    whole = job_of(task, model, tmp_path / "whole", form, **how)
-    losses = [step.loss for step in carry_out(whole)]
-    stopped = job_of(task, model, tmp_path / "stopped", form, **how)
-    steps = carry_out(stopped)
+    whole = job_of(task, model, tmp_path / "whole", form, **overrides)
+    losses = [step.loss for step in run_training(whole)]
+    stopped = job_of(task, model, tmp_path / "stopped", form, **overrides)
+    steps = run_training(stopped)
     assert [next(steps).loss for _ in range(3)] == losses[:3]
     save(stopped)
     steps.close()
-    assert [step.loss for step in train(task, resume=True, out=str(stopped.run.folder))] == losses[3:]
+    assert [step.loss for step in train(task, resume=True, output_dir=str(stopped.run.folder))] == losses[3:]
     for file in ("model.safetensors", "step-4/state.safetensors", "step-4/state.json", "task.json", "config.json"):
         assert (stopped.run.folder / file).read_bytes() == (whole.run.folder / file).read_bytes(), file
 
 
-@pytest.mark.parametrize(("task", "model"), [*DEFAULTS, *SEES, *HEARS, *BONDS])
-def test_a_number_that_is_none_stops_the_run_and_its_examples_are_named(
+@pytest.mark.parametrize(("task", "model"), [*DEFAULTS, *IMAGE_TASKS, *AUDIO_TASKS, *MOLECULE_TASKS])
+def test_a_nan_loss_stops_the_run_and_its_examples_are_named(
     task: str, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the third step the loss is none: neither weights nor averages move, and the batch can be looked at."""
-    job = job_of(task, model, tmp_path, steps=5, checks=5)
-    steps = carry_out(job)
+    """The loss of step 3 is NaN: neither weights nor averages change, and the batch is written to a file."""
+    job = job_of(task, model, tmp_path, steps=5, evals=5)
+    steps = run_training(job)
     next(steps), next(steps)
-    before = {name: tensor.clone() for name, tensor in tensors_of(job.progress).items()}
+    before = {name: tensor.clone() for name, tensor in state_tensors(job.progress).items()}
     right = job.task.loss
     monkeypatch.setattr(job.task, "loss", lambda *args: replace(right(*args), total=right(*args).total * math.nan))
-    with pytest.raises(FloatingPointError, match=r"step 3: the loss is nan .*step-2\. --skip-nonfinite") as error:
+    with pytest.raises(FloatingPointError, match=r"step 3: the loss is nan .*step-2\. --max-nonfinite") as error:
         next(steps)
-    for name, tensor in tensors_of(job.progress).items():
+    for name, tensor in state_tensors(job.progress).items():
         assert torch.equal(tensor, before[name]), name
-    lines = [json.loads(line) for line in (job.run.folder / "bad-batch.jsonl").read_text().splitlines()]
-    assert lines
-    assert f"{lines[0]['file']}:{lines[0]['line']}" in str(error.value)
-    for line in lines:
-        assert (line["step"], line["alone"]) == (3, "no number")
+    records = [json.loads(line) for line in (job.run.folder / "bad-batch.jsonl").read_text().splitlines()]
+    assert records
+    assert f"{records[0]['file']}:{records[0]['line']}" in str(error.value)
+    for line in records:
+        assert (line["step"], line["alone"]) == (3, "nonfinite")
         assert line["text"]
-    assert [one.get("step") for one in job.run.metrics() if "loss" in one] == [1, 2], "no line hides it"
+    assert [line.get("step") for line in job.run.metrics() if "loss" in line] == [1, 2], "the NaN step is logged"
 
 
-# In one all other pairs of a batch are wrong answers, in the other another token is hidden each time.
-ADDS_UP = [(task, model, None) for task, model in FIT if task not in ("match", "embed", "fill")]
+# match and embed take negatives from the whole batch, and fill draws its masks.
+ADDITIVE = [(task, model, None) for task, model in COMPATIBLE if task not in ("match", "embed", "fill")]
 
 
-@pytest.mark.parametrize(("task", "model", "form"), [*ADDS_UP, ACTS])
-def test_parts_of_a_batch_add_up_to_the_whole(task: str, model: str, form: str | None, finished: Any) -> None:
+@pytest.mark.parametrize(("task", "model", "form"), [*ADDITIVE, EPISODES_FORM])
+def test_losses_of_parts_add_up_to_that_of_the_batch(task: str, model: str, form: str | None, finished: Any) -> None:
     job, _ = finished(task, model, form)
     twin = copy.deepcopy(job.progress.model).double().eval()
     [rows] = job.examples.epoch(10**6, 1, 0)
 
     def sums(*parts: Any) -> tuple[float, int, list[torch.Tensor]]:
         twin.zero_grad()
-        losses = [job.task.loss(twin, doubled(job.task.batch(job.examples, part))) for part in parts]
+        losses = [job.task.loss(twin, to_double(job.task.collate(job.examples, part))) for part in parts]
         sum(loss.total for loss in losses).backward()
         grads = [w.grad.clone() for w in twin.parameters() if w.grad is not None]
         return sum(loss.total.item() for loss in losses), sum(loss.count for loss in losses), grads
@@ -726,83 +773,92 @@ def test_parts_of_a_batch_add_up_to_the_whole(task: str, model: str, form: str |
     total, count, grads = sums(rows)
     added, counted, accumulated = sums(rows[::2], rows[1::2])
     assert (added, counted) == (pytest.approx(total, rel=1e-10), count)
-    for one, other in zip(grads, accumulated, strict=True):
-        assert (one - other).abs().max() <= 1e-10 * max(1.0, one.abs().max().item())
+    for expected, actual in zip(grads, accumulated, strict=True):
+        assert (expected - actual).abs().max() <= 1e-10 * max(1.0, expected.abs().max().item())
 
 
-def doubled(batch: Any) -> Any:
+def to_double(batch: Any) -> Any:
     return type(batch)(*(t.double() if t is not None and t.is_floating_point() else t for t in batch))
 
 
 @pytest.mark.parametrize(
-    ("task", "model"), [(t, m) for t in TASKS for m in MODELS if (t, m) not in FIT], ids=lambda name: name
+    ("task", "model"), [(t, m) for t in TASKS for m in MODELS if (t, m) not in COMPATIBLE], ids=lambda name: name
 )
-def test_a_model_that_does_not_fit_is_refused_with_those_that_do(task: str, model: str) -> None:
-    fit = [name for kind, name in FIT if kind == task]
+def test_an_incompatible_model_is_refused_with_those_that_fit(task: str, model: str) -> None:
+    fit = [name for kind, name in COMPATIBLE if kind == task]
     with pytest.raises(ValueError, match=f"{task} needs a model that .*, which {model} does not") as error:
-        settle(task, model)
+        resolve(task, model)
     assert str(error.value).endswith("take --model " + " or ".join(fit))
 
 
 @pytest.fixture(scope="module")
 def bundled() -> Iterator[Callable[[str, str], dict[str, list[str]]]]:
-    """What each set that ships with the package asks. The generators are run once, those that take long for a part."""
+    """The inputs of each bundled set. Each generator runs once, slow ones for a part."""
     from regard.data.bundled import chains, paths, phrasebook, shapes
 
     with pytest.MonkeyPatch.context() as patch:
         part = {"phrases": 20_000, "paths": 4_000}
         for module, name in ((phrasebook, "phrases"), (shapes, "shapes"), (chains, "chains"), (paths, "paths")):
-            made = list(getattr(module, name)(*([part[name]] if name in part else [])))
-            patch.setattr(module, name, lambda made=made: iter(made))
+            values = list(getattr(module, name)(*([part[name]] if name in part else [])))
+            patch.setattr(module, name, lambda values=values: iter(values))
 
-        def asked(task: str, able: str) -> dict[str, list[str]]:
-            kind, model = TASKS[task], next(m for t, m in FIT if t == task and ability(t, m) == able)
-            settings = settle(task, model)
-            if "bundled" in vars(kind):
-                sets = kind.bundled(able, **settings.aim)
+        def read_inputs(task: str, ability_name: str) -> dict[str, list[str]]:
+            kind, model = TASKS[task], next(m for t, m in COMPATIBLE if t == task and ability(t, m) == ability_name)
+            settings = resolve(task, model)
+            if "bundled_rows" in vars(kind):
+                sets = kind.bundled_rows(ability_name, **settings.task_options)
             else:
-                sets = kind.read(Files(), able, settings.reading, **settings.aim).sets
-            return {name: [fold(getattr(row, "asked", row[0])) for row in rows] for name, rows in sets.items()}
+                sets = kind.read(DataOptions(), ability_name, settings.input_options, **settings.task_options).sets
+            return {
+                name: [normalize_text(getattr(row, "input_key", row[0])) for row in rows] for name, rows in sets.items()
+            }
 
-        yield asked
+        yield read_inputs
 
 
-@pytest.mark.parametrize(("task", "able"), sorted({(task, ability(task, model)) for task, model in FIT}))
-def test_what_ships_has_three_sets_that_share_nothing_they_ask(task: str, able: str, bundled: Any) -> None:
-    sets = bundled(task, able)
+@pytest.mark.parametrize(("task", "ability_name"), sorted({(task, ability(task, model)) for task, model in COMPATIBLE}))
+def test_bundled_sets_share_no_inputs(task: str, ability_name: str, bundled: Any) -> None:
+    sets = bundled(task, ability_name)
     assert {*sets} == {"train", "valid", "test"}
-    one, other, third = ({*asked} for asked in sets.values())
-    assert min(map(len, (one, other, third))) >= 100
-    assert not one & other
-    assert not one & third
-    assert not other & third
+    train_set, valid_set, test_set = ({*inputs} for inputs in sets.values())
+    assert min(map(len, (train_set, valid_set, test_set))) >= 100
+    assert not train_set & valid_set
+    assert not train_set & test_set
+    assert not valid_set & test_set
 
 
-FROM_BERT = [task for task, model in FIT if model == "bert"]
+FROM_BERT = [task for task, model in COMPATIBLE if model == "bert"]
 
 
 @pytest.mark.parametrize("task", FROM_BERT)
-def test_a_task_may_start_from_a_model_that_filled(task: str, finished: Any, tmp_path: Path) -> None:
+def test_a_task_may_start_from_a_masked_lm(task: str, finished: Any, tmp_path: Path) -> None:
     filled = load(finished("fill", "bert")[0].run.folder)
-    how = {name: value for name, value in how_small(task, "bert").items() if name in ("device", "batch_tokens")}
+    overrides = {
+        name: value for name, value in small_options(task, "bert").items() if name in ("device", "batch_tokens")
+    }
     cache = {"cache": str(tmp_path / "cache")} if task == "fill" else {}
-    given = files(task, "bert", tmp_path) | {"out": str(tmp_path / "run"), "steps": 2, "checks": 1} | how | cache
-    job = planned(prepare(start(task, from_=str(finished("fill", "bert")[0].run.folder), **given)))
+    arguments = (
+        files(task, "bert", tmp_path)
+        | {"output_dir": str(tmp_path / "run"), "steps": 2, "evals": 1}
+        | overrides
+        | cache
+    )
+    job = plan_run(prepare(make_settings(task, from_=str(finished("fill", "bert")[0].run.folder), **arguments)))
     for name, weight in filled.model.body.state_dict().items():
         assert torch.equal(weight, job.progress.model.body.state_dict()[name]), name
     assert job.task.tokenizer.roles == filled.tokenizer.roles
-    assert job.task.tokenizer.engine.get_vocab() == filled.tokenizer.engine.get_vocab()
-    assert [step.number for step in carry_out(job)] == [1, 2]
+    assert job.task.tokenizer.backend_tokenizer.get_vocab() == filled.tokenizer.backend_tokenizer.get_vocab()
+    assert [step.number for step in run_training(job)] == [1, 2]
     assert load(job.run.folder)(raw(task, "bert", tmp_path)[0]) is not None
 
 
 @pytest.mark.parametrize(
-    ("task", "of", "how", "says"),
+    ("task", "of", "overrides", "message"),
     [
         ("classify", ("fill", "bert"), {"model": "gpt"}, "is a bert, not a gpt: leave out --model"),
         ("classify", ("fill", "bert"), {"dim": 32}, "has dim 16: leave out --dim"),
         ("tag", ("fill", "bert"), {"layers": 3}, "has layers 1: leave out --layers"),
-        ("write", ("fill", "bert"), {}, "write needs a model that .*, which bert does not: take --model .*nano"),
+        ("write", ("fill", "bert"), {}, "write needs a model that .*, which bert does not: take --model .*nanochat"),
         ("tag", ("classify", "pooled"), {}, "tag needs a model that .*, which pooled does not: take --model .*bert"),
         ("tag", ("write", "recurrent"), {}, r"lacks \d+ weights of this model: body\.blocks\.0\."),
         ("classify", ("translate", "recurrent"), {}, r"lacks \d+ weights of this model: body\.blocks\.0\."),
@@ -810,48 +866,52 @@ def test_a_task_may_start_from_a_model_that_filled(task: str, finished: Any, tmp
         ("write", ("tag", "gpt"), {}, "puts marks around every text.* start from a model that was trained to write"),
     ],
 )
-def test_a_start_that_does_not_fit_is_refused_by_name(
-    task: str, of: tuple[str, str], how: dict[str, Any], says: str, finished: Any, tmp_path: Path
+def test_an_incompatible_start_is_refused(
+    task: str, of: tuple[str, str], overrides: dict[str, Any], message: str, finished: Any, tmp_path: Path
 ) -> None:
-    begun = finished(*of)[0].run.folder
-    model = of[1] if {*TASKS[task].asks} & {*MODELS[of[1]].bodies} else TASKS[task].default
+    start_run = finished(*of)[0].run.folder
+    model = of[1] if {*TASKS[task].requires} & {*MODELS[of[1]].bodies} else TASKS[task].default
     cache = {"cache": str(tmp_path / "cache")} if task in ("fill", "write") else {}
-    given = files(task, model, tmp_path) | {"out": str(tmp_path / "run"), "steps": 1} | cache | how
-    with pytest.raises(ValueError, match=says):
-        list(train(task, from_=str(begun), **given))
-    assert not (tmp_path / "run").exists(), "nothing is left of what did not begin"
+    arguments = files(task, model, tmp_path) | {"output_dir": str(tmp_path / "run"), "steps": 1} | cache | overrides
+    with pytest.raises(ValueError, match=message):
+        list(train(task, from_=str(start_run), **arguments))
+    assert not (tmp_path / "run").exists(), "a refused run leaves a folder"
 
 
-def test_a_run_that_started_from_another_goes_on_without_it(finished: Any, tmp_path: Path) -> None:
-    begun = finished("fill", "bert")[0].run.folder
-    given = files("classify", "bert", tmp_path) | {"out": str(tmp_path / "run"), "steps": 4, "checks": 2}
-    steps = train("classify", from_=str(begun), batch_tokens=400, device="cpu", **given)
+def test_a_resumed_run_does_not_need_its_start(finished: Any, tmp_path: Path) -> None:
+    start_run = finished("fill", "bert")[0].run.folder
+    arguments = files("classify", "bert", tmp_path) | {"output_dir": str(tmp_path / "run"), "steps": 4, "evals": 2}
+    steps = train("classify", from_=str(start_run), batch_tokens=400, device="cpu", **arguments)
     assert [next(steps).number for _ in range(2)] == [1, 2]
     steps.close()
-    told = read_json(tmp_path / "run" / "train.json")
-    (tmp_path / "run" / "train.json").write_text(json.dumps(told | {"from_": str(tmp_path / "gone")}))
+    records = read_json(tmp_path / "run" / "train.json")
+    (tmp_path / "run" / "train.json").write_text(json.dumps(records | {"from_": str(tmp_path / "gone")}))
     out = str(tmp_path / "run")
-    assert [step.number for step in train("classify", resume=True, out=out)] == [3, 4]
+    assert [step.number for step in train("classify", resume=True, output_dir=out)] == [3, 4]
 
 
-@pytest.mark.parametrize("task", [task for task, model in FIT if model == "nano"])
-def test_a_task_may_start_from_a_model_that_wrote(task: str, finished: Any, tmp_path: Path) -> None:
-    begun = finished("write", "nano")[0]
+@pytest.mark.parametrize("task", [task for task, model in COMPATIBLE if model == "nanochat"])
+def test_a_task_may_start_from_a_causal_lm(task: str, finished: Any, tmp_path: Path) -> None:
+    start_run = finished("write", "nanochat")[0]
     cache = {"cache": str(tmp_path / "cache")} if task == "write" else {}
-    given = files(task, "nano", tmp_path) | {"out": str(tmp_path / "run"), "steps": 2, "checks": 1} | cache
-    job = planned(prepare(start(task, from_=str(begun.run.folder), device="cpu", batch_tokens=400, **given)))
-    assert job.task.tokenizer.engine.get_vocab() == begun.task.tokenizer.engine.get_vocab()
-    assert [step.number for step in carry_out(job)] == [1, 2]
-    test_an_empty_input_is_answered_or_refused(task, "nano", lambda *_: (job, tmp_path))
+    arguments = (
+        files(task, "nanochat", tmp_path) | {"output_dir": str(tmp_path / "run"), "steps": 2, "evals": 1} | cache
+    )
+    job = plan_run(
+        prepare(make_settings(task, from_=str(start_run.run.folder), device="cpu", batch_tokens=400, **arguments))
+    )
+    assert job.task.tokenizer.backend_tokenizer.get_vocab() == start_run.task.tokenizer.backend_tokenizer.get_vocab()
+    assert [step.number for step in run_training(job)] == [1, 2]
+    test_an_empty_input_is_predicted_or_refused(task, "nanochat", lambda *_: (job, tmp_path))
 
 
-def test_a_score_draws_from_numbers_of_its_own(finished: Any) -> None:
-    """Which tokens `fill` hides in a check does not hang on what other threads draw meanwhile."""
+def test_fill_scores_with_its_own_random_generator(finished: Any) -> None:
+    """Which tokens `fill` masks in an evaluation does not depend on draws of other threads."""
     job, _ = finished("fill", "bert")
     task, model, rows = job.task, job.progress.model.eval(), job.data.sets["valid"]
-    wanted, before = numbers(task.score(model, rows)), task.chosen
-    task.chosen = lambda *given: [before(*given), torch.rand(3)][0]
+    expected, before = numbers(task.score(model, rows)), task.choose_positions
+    task.choose_positions = lambda *arguments: [before(*arguments), torch.rand(3)][0]
     try:
-        assert numbers(task.score(model, rows)) == wanted
+        assert numbers(task.score(model, rows)) == expected
     finally:
-        del task.chosen
+        del task.choose_positions

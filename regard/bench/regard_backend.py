@@ -14,8 +14,8 @@ from regard.check.compare import model_outputs
 from regard.check.probes import ModelInputs
 from regard.data.batches import Ragged
 from regard.engine.int8_folder import is_int8_folder
-from regard.generate import Decoding, generate
-from regard.load import Loaded, load
+from regard.generate import GenerationOptions, generate
+from regard.load import LoadedModel, load
 from regard.tasks.translate import Translate
 from regard.tasks.write import Write
 
@@ -27,28 +27,30 @@ def available_speeds(folder: Path) -> tuple[str, ...]:
     return ("int8",) if is_int8_folder(folder) else SPEEDS
 
 
-def load_on_cpu(folder: Path, speed: str) -> Loaded:
+def load_on_cpu(folder: Path, speed: str) -> LoadedModel:
     return load(folder, device="cpu", speed=speed)
 
 
-def regard_backend(loaded: Loaded, speed: str) -> Backend:
+def regard_backend(loaded: LoadedModel, speed: str) -> Backend:
     task: Any = loaded.task
 
-    def generate_seq2seq(rows: TokenRows, tokens: int, beam: int) -> list[list[int]]:
-        options = Decoding(beam=beam, shortest=tokens, longest=tokens)
+    def generate_seq2seq(rows: TokenRows, tokens: int, num_beams: int) -> list[list[int]]:
+        options = GenerationOptions(num_beams=num_beams, min_new_tokens=tokens, max_new_tokens=tokens)
         hypotheses = task.search(loaded.model, Ragged(rows), np.arange(len(rows)), options)
         return [best[0].ids for best in hypotheses]
 
     @torch.inference_mode()
-    def generate_decoder(rows: TokenRows, tokens: int, beam: int) -> list[list[int]]:
-        options = Decoding(beam=beam, shortest=tokens, longest=tokens)
+    def generate_decoder(rows: TokenRows, tokens: int, num_beams: int) -> list[list[int]]:
+        options = GenerationOptions(num_beams=num_beams, min_new_tokens=tokens, max_new_tokens=tokens)
         model, ids = loaded.model, torch.tensor(rows)
         caches = model.body.caches()
         if ids.size(1) > 1:
             model.body(ids[:, :-1], cache=caches)
         row_ids = torch.arange(len(rows))
         max_new = torch.full_like(row_ids, tokens)
-        hypotheses = generate(task.step(model), caches, ids[:, -1], task.tokenizer.end, max_new, options, row_ids)
+        hypotheses = generate(
+            task.step_fn(model), caches, ids[:, -1], task.tokenizer.eos_token_id, max_new, options, row_ids
+        )
         return [best[0].ids for best in hypotheses]
 
     def forward(inputs: ModelInputs) -> Tensor:

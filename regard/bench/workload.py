@@ -17,7 +17,7 @@ from regard.check.compare import model_outputs
 from regard.check.probes import ModelInputs
 from regard.data.batches import Ragged, padding_mask
 from regard.data.bundled import phrasebook, shapes, stories
-from regard.load import Loaded
+from regard.load import LoadedModel
 from regard.tasks.translate import Translate
 from regard.tasks.write import Write
 
@@ -48,34 +48,34 @@ class ForwardWorkload(NamedTuple):
             return
         for i in range(0, len(self.rows), size):
             table = Ragged(self.rows[i : i + size])
-            ids = table.padded(np.arange(len(table)), self.pad)
+            ids = table.pad(np.arange(len(table)), self.pad)
             yield ModelInputs(ids, padding_mask(table.lengths, ids.size(1)))
 
 
-def build_workload(loaded: Loaded, texts: Sequence[str] | None) -> GenerationWorkload | ForwardWorkload:
+def build_workload(loaded: LoadedModel, texts: Sequence[str] | None) -> GenerationWorkload | ForwardWorkload:
     task: Any = loaded.task
     if isinstance(task, Write):
         return prompts(loaded, [*stories.stories(8)] if texts is None else texts)
-    if getattr(task, "sounds", None) is not None:
+    if getattr(task, "feature_extractor", None) is not None:
         raise ValueError("regard bench measures models of texts and of images, and this one reads audio")
-    if getattr(task, "pictures", None) is not None:
+    if getattr(task, "image_processor", None) is not None:
         scenes = shapes.shapes(INPUTS)
-        pixels = torch.from_numpy(task.pictures.prepare([scene.pixels for scene in scenes]))
-        return ForwardWorkload([], task.pictures.normal(pixels), 0)
+        pixels = torch.from_numpy(task.image_processor.prepare([scene.pixels for scene in scenes]))
+        return ForwardWorkload([], task.image_processor.normalize(pixels), 0)
     if loaded.tokenizer is None:
         raise ValueError("regard bench measures models of texts and of images, and this one reads neither")
     texts = [phrase.english for phrase in phrasebook.phrases(INPUTS)] if texts is None else texts
     context = loaded.model.body.config.context
-    rows = task.encode(texts) if isinstance(task, Translate) else loaded.tokenizer.encode(texts)
+    rows = task.encode_sources(texts) if isinstance(task, Translate) else loaded.tokenizer.encode(texts)
     rows = [row[:context] for row in rows[:INPUTS] if row]
     if not rows:
         raise ValueError("there is no text to measure with: give a file that has some")
     if isinstance(task, Translate):
         return GenerationWorkload((rows * INPUTS)[:INPUTS], min(NEW_TOKENS, context // 2))
-    return ForwardWorkload(sorted(rows, key=len), None, loaded.tokenizer.pad)
+    return ForwardWorkload(sorted(rows, key=len), None, loaded.tokenizer.pad_token_id)
 
 
-def prompts(loaded: Loaded, texts: Sequence[str]) -> GenerationWorkload:
+def prompts(loaded: LoadedModel, texts: Sequence[str]) -> GenerationWorkload:
     """Consecutive pieces of all texts, which are repeated if they are too short."""
     ids = [token for row in loaded.tokenizer.encode(texts) for token in row]
     if not ids:
@@ -102,7 +102,7 @@ class FlopCounts(NamedTuple):
     step: float = 0.0  # FLOPs of one decoding step
 
 
-def count_flops(loaded: Loaded, workload: GenerationWorkload | ForwardWorkload) -> FlopCounts:
+def count_flops(loaded: LoadedModel, workload: GenerationWorkload | ForwardWorkload) -> FlopCounts:
     """FLOPs of the plain model, without padding."""
     model = loaded.model.requires_grad_(False)  # else FlopCounterMode looks for gradients
     if isinstance(workload, ForwardWorkload):
@@ -113,7 +113,7 @@ def count_flops(loaded: Loaded, workload: GenerationWorkload | ForwardWorkload) 
     ids = torch.tensor(workload.rows[:1])
     with FlopCounterMode(display=False) as prefill_count:
         if isinstance(loaded.task, Translate):
-            caches, step = model.body.read(ids, None), model.body.decode
+            caches, step = model.body.decoder_caches(ids, None), model.body.decode
         else:
             caches, step = model.body.caches(), model.body
             model.body(ids, cache=caches)

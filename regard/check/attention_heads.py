@@ -14,7 +14,7 @@ from torch import Tensor
 from regard.check.check_result import CheckResult, count_result, join_names
 from regard.check.compare import model_outputs, relative_difference
 from regard.check.probes import ModelInputs, Probes
-from regard.load import Loaded
+from regard.load import LoadedModel
 from regard.look import ablate_heads, look
 
 DEAD_TOLERANCE = 1e-7  # relative difference of the outputs without a head, up to which it counts as dead
@@ -33,7 +33,7 @@ class LayerAttention(NamedTuple):
         return f"{self.name.removesuffix('.weights').removesuffix('.inner')} head {number}"
 
 
-def attention_heads(loaded: Loaded, probes: Probes) -> list[CheckResult]:
+def attention_heads(loaded: LoadedModel, probes: Probes) -> list[CheckResult]:
     layers = trace_attention(loaded, probes)
     if not layers:
         return []
@@ -45,7 +45,7 @@ def attention_heads(loaded: Loaded, probes: Probes) -> list[CheckResult]:
     return [ablation, attention_entropy(layers, count)]
 
 
-def trace_attention(loaded: Loaded, probes: Probes) -> list[LayerAttention]:
+def trace_attention(loaded: LoadedModel, probes: Probes) -> list[LayerAttention]:
     """The weights of every attention layer. A two-tower model runs on texts and on images."""
     batches = [] if probes.pixels is None or probes.targets else [ModelInputs(probes.pixels[:PROBE_ROWS])]
     batches += [probes.inputs(range(min(PROBE_ROWS, len(probes.ids))))] if probes.ids else []
@@ -60,7 +60,7 @@ def trace_attention(loaded: Loaded, probes: Probes) -> list[LayerAttention]:
     return layers
 
 
-def dead_heads(loaded: Loaded, layer: LayerAttention) -> list[int]:
+def dead_heads(loaded: LoadedModel, layer: LayerAttention) -> list[int]:
     """Heads whose ablation leaves the outputs as they are. The reference replaces the weights by a clone, because a
     layer with a hook computes attention by its unfused path."""
     with look(loaded.model, change={layer.name: torch.clone}):

@@ -17,17 +17,17 @@ from regard.check.check_result import CheckResult, count_result, within_bound
 from regard.check.compare import TOLERANCE, first_divergent_module, model_outputs, relative_difference
 from regard.check.probes import ModelInputs, Probes
 from regard.data.batches import to_device
-from regard.generate import Decoding
-from regard.load import Loaded
+from regard.generate import GenerationOptions
+from regard.load import LoadedModel
 from regard.tasks.embed import Embed
-from regard.tasks.fill import Fill, Hidden
+from regard.tasks.fill import Fill, MaskedBatch
 from regard.tasks.match import Match
-from regard.tasks.task import Answer
+from regard.tasks.task import Prediction
 
 SUM_TOLERANCE = 1e-4  # relative, on the sum of many losses
 
 
-def padding(loaded: Loaded, probes: Probes) -> list[CheckResult]:
+def padding(loaded: LoadedModel, probes: Probes) -> list[CheckResult]:
     if not probes.ids:
         return []
     rows = range(len(probes.ids))
@@ -51,7 +51,7 @@ def padding(loaded: Loaded, probes: Probes) -> list[CheckResult]:
     return [within_bound("padding", largest, TOLERANCE, message, advice)]
 
 
-def batch_independence(loaded: Loaded, probes: Probes) -> list[CheckResult]:
+def batch_independence(loaded: LoadedModel, probes: Probes) -> list[CheckResult]:
     """Outputs for inputs of one length, so that no padding is involved; then answers to requests as of a user."""
     largest, module = 0.0, ""
     for inputs in equal_length_inputs(probes):
@@ -87,11 +87,11 @@ def equal_length_inputs(probes: Probes) -> list[ModelInputs]:
     return batches
 
 
-def changed_answers(loaded: Loaded, probes: Probes) -> tuple[int, list[str]]:
+def changed_answers(loaded: LoadedModel, probes: Probes) -> tuple[int, list[str]]:
     """The number of requests that the task accepts, and those whose answer in a batch differs from that alone."""
     task: Any = loaded.task
-    short = {"beam": 1, "temperature": 0.0, "longest": 12}
-    decode_options = task.ways(**short if issubclass(task.ways, Decoding) else {})
+    short = {"num_beams": 1, "temperature": 0.0, "max_new_tokens": 12}
+    decode_options = task.decode_options(**short if issubclass(task.decode_options, GenerationOptions) else {})
     accepted, single_answers = [], []
     for text in probes.requests:
         try:
@@ -104,15 +104,15 @@ def changed_answers(loaded: Loaded, probes: Probes) -> tuple[int, list[str]]:
     return len(accepted), [text for text, equal in zip(accepted, same, strict=True) if not equal]
 
 
-def same_answer(a: Answer, b: Answer) -> bool:
+def same_answer(a: Prediction, b: Prediction) -> bool:
     """Numbers are compared with a tolerance."""
-    if "value" in a.more:
-        return math.isclose(a.more["value"], b.more["value"], rel_tol=1e-4, abs_tol=1e-4)
+    if "value" in a.extra:
+        return math.isclose(a.extra["value"], b.extra["value"], rel_tol=1e-4, abs_tol=1e-4)
     return a.text == b.text
 
 
 @torch.no_grad()
-def gradient_accumulation(loaded: Loaded, probes: Probes) -> list[CheckResult]:
+def gradient_accumulation(loaded: LoadedModel, probes: Probes) -> list[CheckResult]:
     task: Any = loaded.task
     if isinstance(task, Match | Embed):
         advice = "Nothing to do: a contrastive loss depends on all pairs of its batch by design."
@@ -123,7 +123,7 @@ def gradient_accumulation(loaded: Loaded, probes: Probes) -> list[CheckResult]:
         full_batch = probes.batch(task, probes.example_rows)
     rows = range(len(probes.example_rows))
     if isinstance(task, Fill):
-        parts = [single_row(full_batch, row) for row in rows if full_batch.places[row].any()]
+        parts = [single_row(full_batch, row) for row in rows if full_batch.positions[row].any()]
     else:
         parts = [probes.batch(task, probes.example_rows[row : row + 1]) for row in rows]
     total = task.loss(loaded.model, to_device(full_batch, device))
@@ -137,9 +137,11 @@ def gradient_accumulation(loaded: Loaded, probes: Probes) -> list[CheckResult]:
     return [within_bound("gradient accumulation", error, SUM_TOLERANCE, message, advice)]
 
 
-def single_row(batch: Hidden, row: int) -> Hidden:
+def single_row(batch: MaskedBatch, row: int) -> MaskedBatch:
     """One row of a masked batch: a new draw would mask other tokens."""
     only = slice(row, row + 1)
-    start = int(batch.places[:row].sum())
-    targets: Tensor = batch.wanted[start : start + int(batch.places[row].sum())]
-    return Hidden(batch.ids[only], targets, batch.places[only], None if batch.mask is None else batch.mask[only])
+    start = int(batch.positions[:row].sum())
+    targets: Tensor = batch.targets[start : start + int(batch.positions[row].sum())]
+    return MaskedBatch(
+        batch.ids[only], targets, batch.positions[only], None if batch.mask is None else batch.mask[only]
+    )

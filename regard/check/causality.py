@@ -16,7 +16,7 @@ from torch import Tensor
 from regard.check.check_result import CheckResult, within_bound
 from regard.check.compare import TOLERANCE, first_divergent_module, model_outputs, relative_difference
 from regard.check.probes import ModelInputs, Probes
-from regard.load import Loaded
+from regard.load import LoadedModel
 from regard.parts.cache import select
 from regard.tasks.translate import Translate
 from regard.tasks.write import Write
@@ -25,7 +25,7 @@ GENERATIVE_TASKS = (Write, Translate)
 MAX_STEPS = 12  # tokens that are decoded with a cache
 
 
-def causality(loaded: Loaded, probes: Probes) -> list[CheckResult]:
+def causality(loaded: LoadedModel, probes: Probes) -> list[CheckResult]:
     """Replace all tokens from t on, for several t in two rows."""
     if not isinstance(loaded.task, GENERATIVE_TASKS):
         return []
@@ -63,7 +63,7 @@ def replace_from(ids: Tensor, t: int, regular_tokens: list[int]) -> Tensor:
     return altered
 
 
-def cache(loaded: Loaded, probes: Probes) -> list[CheckResult]:
+def cache(loaded: LoadedModel, probes: Probes) -> list[CheckResult]:
     if not isinstance(loaded.task, GENERATIVE_TASKS):
         return []
     rows = range(len(probes.ids)) if probes.targets else range(2)
@@ -88,7 +88,9 @@ def cache(loaded: Loaded, probes: Probes) -> list[CheckResult]:
 
 
 @torch.inference_mode()
-def decode_in_chunks(loaded: Loaded, inputs: ModelInputs, sizes: Sequence[int], reorder_rows: bool = False) -> Tensor:
+def decode_in_chunks(
+    loaded: LoadedModel, inputs: ModelInputs, sizes: Sequence[int], reorder_rows: bool = False
+) -> Tensor:
     """The outputs of decoding with a cache, in chunks of these sizes. `reorder_rows` reverses the rows halfway, as a
     beam search reorders its beams."""
     model: Any = loaded.model
@@ -96,7 +98,7 @@ def decode_in_chunks(loaded: Loaded, inputs: ModelInputs, sizes: Sequence[int], 
     ids = decoder_ids(inputs).to(device)
     mask = None if inputs.mask is None else inputs.mask.to(device)
     is_seq2seq = inputs.target is not None
-    caches = model.body.read(inputs.x.to(device), mask) if is_seq2seq else model.body.caches()
+    caches = model.body.decoder_caches(inputs.x.to(device), mask) if is_seq2seq else model.body.caches()
     body = model.body.decode if is_seq2seq else model.body
     reversed_rows = torch.arange(len(ids), device=device).flip(0)
     chunks: list[Tensor] = []

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.check.probes import ModelInputs
-from regard.load import Loaded
+from regard.load import LoadedModel
 from regard.look import look
 from regard.tasks.classify import Classify
 from regard.tasks.embed import Embed
@@ -22,7 +22,7 @@ POOLED_TASKS = (Classify, Regress, Embed)  # tasks whose head pools the sequence
 
 
 @torch.inference_mode()
-def model_outputs(loaded: Loaded, inputs: ModelInputs) -> Tensor:
+def model_outputs(loaded: LoadedModel, inputs: ModelInputs) -> Tensor:
     """(B,T,·) if the head predicts for every token, (B,·) if it pools."""
     model, task = loaded.model, loaded.task
     weight = next(model.parameters())
@@ -37,16 +37,16 @@ def model_outputs(loaded: Loaded, inputs: ModelInputs) -> Tensor:
     return (model.head(hidden, mask) if isinstance(task, POOLED_TASKS) else model.head(hidden)).cpu()
 
 
-def relative_difference(reference: Tensor, other: Tensor) -> float:
+def relative_difference(reference: Tensor, output: Tensor) -> float:
     """0 for empty tensors."""
     if not reference.numel():
         return 0.0
-    reference, other = reference.double(), other.double()
-    return float((reference - other).abs().max() / reference.abs().median().clamp(min=1))
+    reference, output = reference.double(), output.double()
+    return float((reference - output).abs().max() / reference.abs().median().clamp(min=1))
 
 
 def first_divergent_module(
-    loaded: Loaded, single: ModelInputs, batched: ModelInputs, row: int = 0, upto: int | None = None
+    loaded: LoadedModel, single: ModelInputs, batched: ModelInputs, row: int = 0, upto: int | None = None
 ) -> str:
     """The first module whose output for the one row of `single` differs from that for `row` of `batched`; only the
     first `upto` positions count."""

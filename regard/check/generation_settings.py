@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard.check.check_result import CheckResult, Status
-from regard.hub.files import read_json, there
+from regard.json_files import lexists, read_json
 
 SAMPLING_DEFAULTS = {"temperature": 1.0, "top_p": 1.0, "top_k": 50, "min_p": None, "typical_p": 1.0}  # of transformers
 BOUNDARY_IDS = ("bos_token_id", "eos_token_id")  # beyond the vocabulary they are never generated
@@ -58,10 +58,10 @@ def check_token_ids(settings: GenerationSettings) -> Iterator[Contradiction]:
         for key, value in settings_of_file.items():
             if key.endswith(("_token_id", "suppress_tokens", "_words_ids")):
                 ids = [i for i in flatten_ids(value) if (key, i) != ("pad_token_id", -1)]
-                if wrong := [i for i in ids if not 0 <= i < settings.vocab]:
-                    advice = f"Token {wrong[0]} does not exist: the ids of this model end at {settings.vocab - 1}."
+                if unknown := [i for i in ids if not 0 <= i < settings.vocab]:
+                    advice = f"Token {unknown[0]} does not exist: the ids of this model end at {settings.vocab - 1}."
                     status: Status = "FAILS"
-                    if key in BOUNDARY_IDS and min(wrong) >= settings.vocab:
+                    if key in BOUNDARY_IDS and min(unknown) >= settings.vocab:
                         status = "note"
                         advice += " No output depends on it: set it to the token that the tokenizer has, or remove it."
                     yield status, f"{name}: {key} is {value}", advice
@@ -150,4 +150,4 @@ def check_start_token(settings: GenerationSettings) -> Iterator[Contradiction]:
 def read_settings(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """config.json, and generation_config.json if it exists."""
     file = folder / "generation_config.json"
-    return read_json(folder / "config.json"), read_json(file) if there(file) else {}
+    return read_json(folder / "config.json"), read_json(file) if lexists(file) else {}

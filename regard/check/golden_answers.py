@@ -13,23 +13,27 @@ from pathlib import Path
 from typing import Any
 
 from regard.check.check_result import CheckResult
-from regard.hub.files import METRICS, read_plain, there
-from regard.load import Loaded
-from regard.tasks.fill import Fill, Fillers
-from regard.tasks.task import Answer
+from regard.json_files import MAX_METRICS, lexists, read_bounded
+from regard.load import LoadedModel
+from regard.tasks.fill import Fill, FillOptions
+from regard.tasks.task import Prediction
 from regard.tasks.translate import Translate
-from regard.tasks.translating import GREEDY
-from regard.tasks.write import Write, Writing
+from regard.tasks.translation_decoding import GREEDY
+from regard.tasks.write import Write, WriteOptions
 
 MAX_SOURCE_CHARS = 300  # where recorded sources are truncated
 
 
-def golden_answers(loaded: Loaded, folder: Path) -> list[CheckResult]:
+def golden_answers(loaded: LoadedModel, folder: Path) -> list[CheckResult]:
     """For tasks that record whole sources."""
     samples = recorded_samples(folder, loaded.task)
-    if type(loaded.task) not in PREDICT_AGAIN or not samples or getattr(loaded.task, "sounds", None) is not None:
+    if (
+        type(loaded.task) not in PREDICT_AGAIN
+        or not samples
+        or getattr(loaded.task, "feature_extractor", None) is not None
+    ):
         return []
-    same = [PREDICT_AGAIN[type(loaded.task)](loaded, sample["source"]) == sample["answer"] for sample in samples]
+    same = [PREDICT_AGAIN[type(loaded.task)](loaded, sample["source"]) == sample["prediction"] for sample in samples]
     message = f"{sum(same)} of {len(same)} answers equal those that the run recorded"
     if all(same):
         return [CheckResult("golden answers", "ok", message, 0, 0)]
@@ -42,8 +46,8 @@ def recorded_samples(folder: Path, task: Any) -> list[dict[str, str]]:
     """Sources and answers of the best evaluation."""
     best: dict[str, Any] = {}
     file = folder / "metrics.jsonl"
-    if there(file):
-        for line in read_plain(file, METRICS).decode().splitlines():
+    if lexists(file):
+        for line in read_bounded(file, MAX_METRICS).decode().splitlines():
             with suppress(ValueError, KeyError, TypeError):
                 record = json.loads(line)
                 if not best or task.rank(record["valid"]) > task.rank(best["valid"]):
@@ -51,27 +55,27 @@ def recorded_samples(folder: Path, task: Any) -> list[dict[str, str]]:
     return [sample for sample in best.get("samples", []) if len(sample["source"]) < MAX_SOURCE_CHARS]
 
 
-def predict_translation(loaded: Loaded, source: str) -> str:
+def predict_translation(loaded: LoadedModel, source: str) -> str:
     [best] = loaded.task.predict(loaded.model, [source], GREEDY)
     return best[0].text
 
 
-def predict_continuation(loaded: Loaded, source: str) -> str:
-    decode_options = Writing(longest=loaded.model.body.config.context // 2)
+def predict_continuation(loaded: LoadedModel, source: str) -> str:
+    decode_options = WriteOptions(max_new_tokens=loaded.model.body.config.context // 2)
     [best] = loaded.task.predict(loaded.model, [source], decode_options)
-    return str(best[0].more["added"])
+    return str(best[0].extra["continuation"])
 
 
-def predict_fillers(loaded: Loaded, source: str) -> str:
-    [best] = loaded.task.predict(loaded.model, [source], Fillers())
+def predict_fillers(loaded: LoadedModel, source: str) -> str:
+    [best] = loaded.task.predict(loaded.model, [source], FillOptions())
     return ", ".join(first_filler(answer) for answer in best)
 
 
-def first_filler(answer: Answer) -> str:
-    return str(answer.more["fillers"][0])
+def first_filler(answer: Prediction) -> str:
+    return str(answer.extra["fillers"][0])
 
 
-PREDICT_AGAIN: dict[type, Callable[[Loaded, str], str]] = {
+PREDICT_AGAIN: dict[type, Callable[[LoadedModel, str], str]] = {
     Translate: predict_translation,
     Write: predict_continuation,
     Fill: predict_fillers,

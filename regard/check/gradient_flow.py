@@ -16,12 +16,12 @@ from regard.check.check_result import CheckResult, count_result, join_names
 from regard.check.probes import Probes
 from regard.check.weight_stats import MIN_LAYERS, group_by_layer, median_outliers
 from regard.data.batches import to_device
-from regard.load import Loaded
+from regard.load import LoadedModel
 
 MAX_RATIO = 100.0  # to the median of all layers of a stack, or its inverse
 
 
-def gradient_flow(loaded: Loaded, probes: Probes) -> list[CheckResult]:
+def gradient_flow(loaded: LoadedModel, probes: Probes) -> list[CheckResult]:
     if probes.examples is None:
         return []
     rms_by_module = gradient_rms(loaded, probes)
@@ -46,7 +46,7 @@ def gradient_flow(loaded: Loaded, probes: Probes) -> list[CheckResult]:
     return [median_outliers("gradient flow", "layers", ratios, MAX_RATIO, "gradients vanish or explode")]
 
 
-def gradient_rms(loaded: Loaded, probes: Probes) -> dict[str, float]:
+def gradient_rms(loaded: LoadedModel, probes: Probes) -> dict[str, float]:
     """Root mean square of the gradient, by module. The model stays unchanged."""
     model, task = loaded.model, loaded.task
     device = next(model.parameters()).device

@@ -12,14 +12,14 @@ import torch
 from regard.check.check_result import CheckResult
 from regard.check.probes import Probes
 from regard.data.batches import to_device
-from regard.load import Loaded
+from regard.load import LoadedModel
 from regard.tasks.fill import Fill
 from regard.tasks.translate import Translate
 from regard.tasks.write import Write
 
 
 @torch.no_grad()
-def loss_baseline(loaded: Loaded, probes: Probes) -> list[CheckResult]:
+def loss_baseline(loaded: LoadedModel, probes: Probes) -> list[CheckResult]:
     """For tasks whose targets are in the text itself; the targets of other tasks are made up."""
     if not isinstance(loaded.task, Write | Fill | Translate):
         return []

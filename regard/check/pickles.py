@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from regard.check.check_result import CheckResult
-from regard.hub.weights import BEGINNINGS, PICKLES
+from regard.hub.weights import MAGIC_BYTES, PICKLE_PATTERNS
 
 
 def find_pickles(folder: Path) -> list[CheckResult]:
@@ -16,8 +16,8 @@ def find_pickles(folder: Path) -> list[CheckResult]:
 
 
 def is_pickle(file: Path) -> bool:
-    if any(file.match(pattern) for pattern in PICKLES):
+    if any(file.match(pattern) for pattern in PICKLE_PATTERNS):
         return True
     with file.open("rb") as stream:
         header = stream.read(8)
-    return any(kind == "pickle" and header.startswith(magic) for magic, kind in BEGINNINGS.items())
+    return any(kind == "pickle" and header.startswith(magic) for magic, kind in MAGIC_BYTES.items())

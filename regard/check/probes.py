@@ -24,10 +24,10 @@ from regard.check.probe_texts import (
 )
 from regard.data.batches import Ints, Ragged, padding_mask
 from regard.data.bundled import paths, shapes, voices
-from regard.data.corpus import Windows
-from regard.data.mels import normal, side_by_side
-from regard.data.molecules import asked_for
-from regard.load import Loaded
+from regard.data.logmel import normalize_clip, pad_clips
+from regard.data.molecules import parse_molecule
+from regard.data.token_corpus import TokenWindows
+from regard.load import LoadedModel
 from regard.tasks.classify import Classify
 from regard.tasks.embed import Embed
 from regard.tasks.translate import Translate
@@ -66,7 +66,7 @@ class Probes(NamedTuple):
             return ModelInputs(torch.tensor(ids), None, target)
         table = Ragged(ids)
         indices = np.arange(len(ids))
-        x = table.padded(indices, self.pad)
+        x = table.pad(indices, self.pad)
         mask = padding_mask(table.lengths, x.size(1))
         if pad_ids is not None:
             x = x.where(mask[:, 0, 0], pad_ids[torch.arange(x.numel()) % len(pad_ids)].view_as(x))
@@ -75,14 +75,14 @@ class Probes(NamedTuple):
     def decoder_inputs(self, rows: Sequence[int], length: int | None) -> Tensor | None:
         if not self.targets:
             return None
-        return Ragged([self.targets[i][:length] for i in rows]).padded(np.arange(len(rows)), self.pad)
+        return Ragged([self.targets[i][:length] for i in rows]).pad(np.arange(len(rows)), self.pad)
 
     def batch(self, task: Any, rows: Ints) -> Any:
         options = {"training": False} if isinstance(task, Classify | Translate) else {}
-        return task.batch(self.examples, rows, **options)
+        return task.collate(self.examples, rows, **options)
 
 
-def build_probes(loaded: Loaded, lines: Sequence[str] | None = None, seed: int = 0) -> Probes:
+def build_probes(loaded: LoadedModel, lines: Sequence[str] | None = None, seed: int = 0) -> Probes:
     task: Any = loaded.task
     if getattr(task, "molecules", None) is not None:
         return molecule_probes(task, lines)
@@ -91,23 +91,29 @@ def build_probes(loaded: Loaded, lines: Sequence[str] | None = None, seed: int =
     pairs = bundled_texts(task) if lines is None else [pair for pair in map(split_pair, lines) if pair[0]][:PROBE_COUNT]
     if not pairs:
         raise ValueError("there is no text to check the model with: give a file that has some")
-    scenes = shapes.shapes(PROBE_COUNT) if getattr(task, "pictures", None) is not None else []
+    scenes = shapes.shapes(PROBE_COUNT) if getattr(task, "image_processor", None) is not None else []
     pixels = None
     if scenes:
-        pixels = task.pictures.normal(torch.from_numpy(task.pictures.prepare([scene.pixels for scene in scenes])))
+        pixels = task.image_processor.normalize(
+            torch.from_numpy(task.image_processor.prepare([scene.pixels for scene in scenes]))
+        )
     if isinstance(task, Embed) and pixels is not None:  # no pairs of images are bundled
         return Probes([], [], [], [], [], 0, pixels, None, np.arange(0))
-    clips = [clip.samples for clip in voices.voices("valid", 1)[:PROBE_COUNT]] if getattr(task, "sounds", None) else []
+    clips = (
+        [clip.samples for clip in voices.voices("valid", 1)[:PROBE_COUNT]]
+        if getattr(task, "feature_extractor", None)
+        else []
+    )
     if clips:
         pixels = logmel_batch(task, clips)
     rows = TRAINING_ROWS[type(task)](task, pairs, clips or [scene.pixels for scene in scenes])
-    examples = task.prepare(rows, None if is_seq2seq else min(context, MAX_TOKENS))
+    examples = task.encode(rows, None if is_seq2seq else min(context, MAX_TOKENS))
     example_rows = select_rows(examples, context if is_seq2seq else None)
     if tokenizer is None:
         return Probes([], [], [], [], [], 0, pixels, examples, example_rows)
     generator = torch.Generator().manual_seed(seed)
     size = min(len(tokenizer), getattr(loaded.model.body.config, "vocab", len(tokenizer)))
-    regular_tokens = sorted({*range(size)} - {*tokenizer.special}) or [*range(size)]
+    regular_tokens = sorted({*range(size)} - {*tokenizer.all_special_ids}) or [*range(size)]
     max_tokens = min(context, MAX_TOKENS, getattr(task, "limit", None) or MAX_TOKENS)
     ids, targets = encode_pairs(task, pairs, max_tokens)
     for length in (min(length, max_tokens) for length in RANDOM_LENGTHS):
@@ -117,36 +123,36 @@ def build_probes(loaded: Loaded, lines: Sequence[str] | None = None, seed: int =
     request = REQUESTS.get(type(task), lambda text, _: first_words(text))
     requests = [] if scenes or clips else [request(*pair) for pair in pairs]
     return Probes(
-        texts, requests, ids, targets if is_seq2seq else [], regular_tokens, tokenizer.pad, pixels, examples,
+        texts, requests, ids, targets if is_seq2seq else [], regular_tokens, tokenizer.pad_token_id, pixels, examples,
         example_rows,
     )  # fmt: skip
 
 
 def molecule_probes(task: Any, lines: Sequence[str] | None) -> Probes:
     """Molecules of one size, which need no padding, and of atoms in the model's vocabulary."""
-    texts = [path.bare for path in paths.paths(MOLECULE_POOL)] if lines is None else lines
-    parsed = map(asked_for, filter(str.strip, texts))
-    known = [row for row in parsed if not task.molecules.unknown(row)]
-    sizes = Counter(len(row.graph.atoms) for row in known)
-    rows = [row for row in known if len(row.graph.atoms) == max(sizes, key=sizes.__getitem__)][:PROBE_COUNT]
+    texts = [path.unmarked_smiles for path in paths.paths(MOLECULE_POOL)] if lines is None else lines
+    parsed = map(parse_molecule, filter(str.strip, texts))
+    supported = [row for row in parsed if not task.molecules.unknown_element(row)]
+    sizes = Counter(len(row.graph.atoms) for row in supported)
+    rows = [row for row in supported if len(row.graph.atoms) == max(sizes, key=sizes.__getitem__)][:PROBE_COUNT]
     if not rows:
         raise ValueError("there is no molecule of atoms that the model knows: give a file of SMILES that has some")
     labels = getattr(task, "labels", [""])
-    mean, spread = getattr(task, "mean", 0.0), getattr(task, "spread", 1.0)
+    mean, spread = getattr(task, "mean", 0.0), getattr(task, "std", 1.0)
     rows = [
         row._replace(labels=(labels[i % len(labels)],), value=mean + spread * (i % 3)) for i, row in enumerate(rows)
     ]
-    examples, indices = task.prepare(rows, 0), np.arange(len(rows))
-    inputs = task.input.given(examples, indices, training=False)
+    examples, indices = task.encode(rows, 0), np.arange(len(rows))
+    inputs = task.input.collate(examples, indices, training=False)
     return Probes([], [row.text for row in rows], [], [], [], 0, inputs.x, examples, indices)
 
 
 def logmel_batch(task: Any, clips: Sequence[Any]) -> Tensor:
     """(B,frames,mels), all cut to the shortest clip."""
-    spectrograms = [normal(task.sounds.frames(clip)) for clip in clips]
-    tokens = max(1, min(map(len, spectrograms)) // task.sounds.stride)
-    length = tokens * task.sounds.stride
-    return torch.from_numpy(side_by_side([frames[:length] for frames in spectrograms], length))
+    spectrograms = [normalize_clip(task.feature_extractor.frames(clip)) for clip in clips]
+    tokens = max(1, min(map(len, spectrograms)) // task.feature_extractor.stride)
+    length = tokens * task.feature_extractor.stride
+    return torch.from_numpy(pad_clips([frames[:length] for frames in spectrograms], length))
 
 
 def encode_pairs(task: Any, pairs: TextPairs, max_tokens: int) -> tuple[list[list[int]], list[list[int]]]:
@@ -154,8 +160,11 @@ def encode_pairs(task: Any, pairs: TextPairs, max_tokens: int) -> tuple[list[lis
     tokenizer = task.tokenizer
     texts, target_texts = [text for text, _ in pairs], [target or text for text, target in pairs]
     if isinstance(task, Translate):
-        sources, targets = task.encode(texts, max_length=max_tokens), tokenizer.encode_targets(target_texts, max_tokens)
-        targets = [[task.first, *row[:-1]] for row in targets]
+        sources, targets = (
+            task.encode_sources(texts, max_length=max_tokens),
+            tokenizer.encode_targets(target_texts, max_tokens),
+        )
+        targets = [[task.start_token, *row[:-1]] for row in targets]
     else:
         sources, targets = tokenizer.encode(texts, max_tokens), [[0]] * len(texts)
     full = [(s[:max_tokens], t[:max_tokens]) for s, t in zip(sources, targets, strict=True) if s and t]
@@ -168,7 +177,7 @@ def random_tokens(regular_tokens: list[int], count: int, generator: torch.Genera
 
 def select_rows(examples: Any, context: int | None) -> Ints:
     """Rows that fit the context, if `prepare` did not cut them. For a corpus, the starts of windows."""
-    if isinstance(examples, Windows):
+    if isinstance(examples, TokenWindows):
         return np.arange(0, len(examples.ids) - examples.length + 1, examples.length)[:PROBE_COUNT]
     fitting: Ints = np.arange(len(examples.lengths))
     if context is not None:

@@ -23,15 +23,15 @@ from regard.check.probes import Probes, build_probes
 from regard.check.tokenizer_checks import tokenizer_checks
 from regard.check.transformers_parity import transformers_parity
 from regard.check.weight_stats import finite_weights, tied_weights, weight_norms, zero_weights
+from regard.hub.family_map import FamilyMap
 from regard.hub.folder import read_config
-from regard.hub.names import Names
-from regard.load import Loaded, load
-from regard.purpose import task_of
+from regard.hub.task_config import read_task_name
+from regard.load import LoadedModel, load
 from regard.tasks.translate import Translate
 
 MAX_ERROR_CHARS = 200
 FP64_TOLERANCE = 1e-9  # on a relative difference: fp64 rounding
-ModelCheck = Callable[[Loaded, Probes], list[CheckResult]]
+ModelCheck = Callable[[LoadedModel, Probes], list[CheckResult]]
 PRECISION_SENSITIVE: tuple[ModelCheck, ...] = (causality, padding, cache, batch_independence)
 
 
@@ -40,7 +40,7 @@ def check_folder(
 ) -> Iterator[CheckResult]:
     """Yield the results one by one. Raises ValueError if it is no model folder; `no_peers` skips transformers."""
     names, config = read_config(folder)
-    task_name = task_of(folder)
+    task_name = read_task_name(folder)
     loaded = None
     try:
         loaded = load(folder, device)
@@ -50,8 +50,8 @@ def check_folder(
     else:
         yield CheckResult("loading", "ok", "Every tensor is used, and none is missing", 0, 0)
     yield from find_pickles(folder)
-    if task_name in ("write", "translate") and isinstance(names, Names):  # transformers reads no family of our own
-        start_token = loaded.task.first if loaded and isinstance(loaded.task, Translate) else None
+    if task_name in ("write", "translate") and isinstance(names, FamilyMap):  # transformers reads no family of our own
+        start_token = loaded.task.start_token if loaded and isinstance(loaded.task, Translate) else None
         yield from generation_settings(
             GenerationSettings(
                 *read_settings(folder), config.vocab, config.context, task_name == "translate", start_token
@@ -62,7 +62,7 @@ def check_folder(
 
 
 def check_model(
-    loaded: Loaded, lines: Sequence[str] | None = None, folder: Path | None = None, no_peers: bool = False
+    loaded: LoadedModel, lines: Sequence[str] | None = None, folder: Path | None = None, no_peers: bool = False
 ) -> Iterator[CheckResult]:
     """Check a model in memory; with its `folder` also its recorded answers, and parity with transformers."""
     finite = finite_weights(loaded.model)
@@ -88,7 +88,7 @@ def check_model(
         yield from transformers_parity(loaded, probes, folder)
 
 
-def run_guarded(check: ModelCheck, loaded: Loaded, probes: Probes) -> list[CheckResult]:
+def run_guarded(check: ModelCheck, loaded: LoadedModel, probes: Probes) -> list[CheckResult]:
     """An exception of the model is a failed check, not the end of all checks."""
     try:
         results = check(loaded, probes)
@@ -107,7 +107,7 @@ def run_guarded(check: ModelCheck, loaded: Loaded, probes: Probes) -> list[Check
         return [CheckResult(check.__name__.replace("_", " "), "FAILS", message, 1, 0, advice)]
 
 
-def is_rounding_error(check: ModelCheck, loaded: Loaded, probes: Probes) -> bool:
+def is_rounding_error(check: ModelCheck, loaded: LoadedModel, probes: Probes) -> bool:
     """Whether the difference vanishes in float64. Converting back to float32 restores the weights exactly."""
     model = loaded.model.double()
     try:

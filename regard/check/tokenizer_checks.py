@@ -17,16 +17,16 @@ from torch import nn
 
 from regard.check.check_result import CheckResult, count_result, join_names
 from regard.check.probes import Probes
-from regard.data.tokens import Tokenizer
+from regard.data.tokenizer import Tokenizer
 from regard.hub.tables.clip import CLIP_TEXT
-from regard.load import Loaded
+from regard.load import LoadedModel
 
 MAX_UNKNOWN, MAX_SINGLE = 0.01, 0.5  # shares of tokens, above which there is a note
 PIECE_MARKS = ("▁", "Ġ", "##", "</w>")  # that a token starts, continues or ends a word
 ROLES = ("pad", "bos", "eos", "cls", "sep", "mask", "unk")
 
 
-def tokenizer_checks(loaded: Loaded, probes: Probes) -> list[CheckResult]:
+def tokenizer_checks(loaded: LoadedModel, probes: Probes) -> list[CheckResult]:
     if not probes.texts:
         return []
     tokenizer = loaded.tokenizer
@@ -42,33 +42,35 @@ def tokenizer_checks(loaded: Loaded, probes: Probes) -> list[CheckResult]:
 
 def round_trip(tokenizer: Tokenizer, texts: list[str], rows: list[list[int]]) -> CheckResult:
     """Texts with unknown tokens are left out: `tokenizer fit` counts those."""
-    known = [i for i, row in enumerate(rows) if unknown_id(tokenizer) not in row]
-    decoded = dict(zip(known, tokenizer.decode([rows[i] for i in known]), strict=True))
-    if altered := [i for i in known if without_spaces(tokenizer, decoded[i]) != without_spaces(tokenizer, texts[i])]:
+    covered = [i for i, row in enumerate(rows) if unknown_id(tokenizer) not in row]
+    decoded = dict(zip(covered, tokenizer.decode([rows[i] for i in covered]), strict=True))
+    if altered := [i for i in covered if without_spaces(tokenizer, decoded[i]) != without_spaces(tokenizer, texts[i])]:
         before, after = first_difference(texts[altered[0]], decoded[altered[0]])
         advice = f"Decoding turns {before!r} into {after!r}: repair the tokenizer's normalizer, decoder or vocabulary."
         return count_result(
-            "tokenizer round trip", "FAILS", len(altered), f"of {len(known)} texts lose characters", advice
+            "tokenizer round trip", "FAILS", len(altered), f"of {len(covered)} texts lose characters", advice
         )
-    if respaced := [i for i in known if single_spaced(tokenizer, decoded[i]) != single_spaced(tokenizer, texts[i])]:
+    if respaced := [i for i in covered if single_spaced(tokenizer, decoded[i]) != single_spaced(tokenizer, texts[i])]:
         before, after = first_difference(texts[respaced[0]], decoded[respaced[0]])
         advice = (
             f"Decoding turns {before!r} into {after!r}: usual for encoders, but a generative model needs its spaces."
         )
         return count_result(
-            "tokenizer round trip", "note", len(respaced), f"of {len(known)} texts change their spaces", advice
+            "tokenizer round trip", "note", len(respaced), f"of {len(covered)} texts change their spaces", advice
         )
-    rest = ", the rest has unknown tokens" if len(known) < len(texts) else ""
-    return CheckResult("tokenizer round trip", "ok", f"{len(known)} of {len(texts)} texts decode unchanged{rest}", 0, 0)
+    rest = ", the rest has unknown tokens" if len(covered) < len(texts) else ""
+    return CheckResult(
+        "tokenizer round trip", "ok", f"{len(covered)} of {len(texts)} texts decode unchanged{rest}", 0, 0
+    )
 
 
 def unknown_id(tokenizer: Tokenizer) -> int:
-    return tokenizer.id_of(tokenizer.roles["unk_token"]) if "unk_token" in tokenizer.roles else -1
+    return tokenizer.token_id(tokenizer.roles["unk_token"]) if "unk_token" in tokenizer.roles else -1
 
 
 def normalize_as_declared(tokenizer: Tokenizer, text: str) -> str:
     """A text after the lower-casing and accent stripping that the tokenizer's normalizer does."""
-    normalizer = getattr(tokenizer.engine, "normalizer", None)
+    normalizer = getattr(tokenizer.backend_tokenizer, "normalizer", None)
     text = unicodedata.normalize("NFKC", text)
     if normalizer is not None and "a" in normalizer.normalize_str("A"):
         text = text.lower()
@@ -85,18 +87,21 @@ def single_spaced(tokenizer: Tokenizer, text: str) -> str:
     return " ".join(normalize_as_declared(tokenizer, text).split())
 
 
-def first_difference(text: str, other: str) -> tuple[str, str]:
+def first_difference(text: str, decoded_text: str) -> tuple[str, str]:
     """The characters around it, of both."""
-    at = next((i for i, (a, b) in enumerate(zip(text, other, strict=False)) if a != b), min(len(text), len(other)))
+    at = next(
+        (i for i, (a, b) in enumerate(zip(text, decoded_text, strict=False)) if a != b),
+        min(len(text), len(decoded_text)),
+    )
     excerpt = slice(max(0, at - 5), at + 8)
-    return text[excerpt], other[excerpt]
+    return text[excerpt], decoded_text[excerpt]
 
 
 def tokenizer_fit(tokenizer: Tokenizer, texts: list[str], rows: list[list[int]]) -> CheckResult:
-    count = max(1, sum(map(len, rows)) - len(tokenizer.around) * len(rows))
+    count = max(1, sum(map(len, rows)) - len(tokenizer.template_ids) * len(rows))
     unknown_share = sum(row.count(unknown_id(tokenizer)) for row in rows) / count
-    regular_ids = [i for row in rows for i in row if i not in tokenizer.special]
-    single_share = sum(map(is_single, tokenizer.pieces(regular_ids))) / max(1, len(regular_ids))
+    regular_ids = [i for row in rows for i in row if i not in tokenizer.all_special_ids]
+    single_share = sum(map(is_single, tokenizer.convert_ids_to_tokens(regular_ids))) / max(1, len(regular_ids))
     tokens_per_word = count / max(1, sum(len(text.split()) for text in texts))
     message = (
         f"{unknown_share:.1%} unknown, {single_share:.0%} characters or bytes, {tokens_per_word:.1f} tokens a word"
@@ -104,7 +109,7 @@ def tokenizer_fit(tokenizer: Tokenizer, texts: list[str], rows: list[list[int]])
     if unknown_share > MAX_UNKNOWN:
         advice = "The model cannot represent part of this text: check it with texts of the training domain (--text)."
         return CheckResult("tokenizer fit", "note", message, unknown_share, MAX_UNKNOWN, advice)
-    is_character_level = sum(map(is_single, tokenizer.engine.get_vocab())) > MAX_SINGLE * len(tokenizer)
+    is_character_level = sum(map(is_single, tokenizer.backend_tokenizer.get_vocab())) > MAX_SINGLE * len(tokenizer)
     if single_share > MAX_SINGLE and not is_character_level:
         advice = "Most tokens are single characters: train the tokenizer on this language, or on more text."
         return CheckResult("tokenizer fit", "note", message, single_share, MAX_SINGLE, advice)
@@ -134,18 +139,18 @@ def vocabulary_size(tokenizer: Tokenizer, model: nn.Module) -> CheckResult:
 def special_tokens(tokenizer: Tokenizer, config: dict[str, Any]) -> list[CheckResult]:
     own = {role: tokenizer.roles[f"{role}_token"] for role in ROLES if f"{role}_token" in tokenizer.roles}
     vocab = config.get("vocab_size", math.inf)
-    is_tower = config.get("model_type") == CLIP_TEXT.family  # its config says 0 and 2 and means others: see loading
+    is_tower = config.get("model_type") == CLIP_TEXT.family  # its config has ids that it does not use: see `loading`
     in_config = {role: config.get(f"{role}_token_id") for role in own}
     for role in ("bos", "eos"):  # an id beyond the vocabulary names no token: see generation settings
         if is_tower or all(isinstance(i, int) and i >= vocab for i in as_list(in_config.get(role))):
             in_config[role] = None
-    ids = {role: (tokenizer.id_of(token), in_config[role]) for role, token in own.items()}
+    ids = {role: (tokenizer.token_id(token), in_config[role]) for role, token in own.items()}
     if not (mismatched := [role for role, (a, b) in ids.items() if b is not None and a not in as_list(b)]):
         count = sum(number is not None for _, number in ids.values())
         return [CheckResult("special tokens", "ok", f"config.json and tokenizer agree on {count}", 0, 0)]
-    name, (in_tokenizer, wrong) = mismatched[0], ids[mismatched[0]]
+    name, (in_tokenizer, config_id) = mismatched[0], ids[mismatched[0]]
     message = f"config.json and tokenizer differ in {join_names([f'{role}_token_id' for role in mismatched])}"
-    advice = f"{name} is {wrong} in config.json and {in_tokenizer} in the tokenizer: correct the wrong one."
+    advice = f"{name} is {config_id} in config.json and {in_tokenizer} in the tokenizer: correct the wrong one."
     return [
         CheckResult("special tokens", "note" if mismatched == ["pad"] else "FAILS", message, len(mismatched), 0, advice)
     ]

@@ -16,12 +16,12 @@ from torch import Tensor
 from regard.check.check_result import CheckResult, within_bound
 from regard.check.compare import model_outputs, relative_difference
 from regard.check.probes import RANDOM_LENGTHS, ModelInputs, Probes
-from regard.hub.folder import names_of
-from regard.hub.names import Names
-from regard.hub.tables import KNOWN
+from regard.hub.family_map import FamilyMap
+from regard.hub.folder import find_family_map
+from regard.hub.tables import HF_FAMILIES
 from regard.hub.tables.clip import CLIP_VISION
-from regard.load import Loaded
-from regard.tasks.answer import Answering
+from regard.load import LoadedModel
+from regard.tasks.answer import QuestionAnswering
 from regard.tasks.embed import Embed
 from regard.tasks.match import Match
 
@@ -29,9 +29,9 @@ NAME = "transformers parity"
 TOLERANCE = 1e-4  # on a relative difference
 
 
-def transformers_parity(loaded: Loaded, probes: Probes, folder: Path) -> list[CheckResult]:
+def transformers_parity(loaded: LoadedModel, probes: Probes, folder: Path) -> list[CheckResult]:
     config = loaded.origin.config if loaded.origin else {}
-    if config.get("model_type") not in KNOWN:
+    if config.get("model_type") not in HF_FAMILIES:
         advice = f"Nothing to do: {config.get('model_type')} is a family of our own."
         return [CheckResult(NAME, "note", "No counterpart in transformers", advice=advice)]
     if find_spec("transformers") is None:
@@ -65,7 +65,7 @@ def load_transformers(folder: Path, architecture: str) -> Any:
     return model.eval()
 
 
-def parity_inputs(loaded: Loaded, probes: Probes) -> ModelInputs:
+def parity_inputs(loaded: LoadedModel, probes: Probes) -> ModelInputs:
     has_projection = isinstance(loaded.task, Embed) and has_hf_head(loaded)
     if probes.ids and (has_projection or isinstance(loaded.task, Match)):  # pools at the end token: random rows lack it
         return probes.inputs(range(len(probes.ids) - len(RANDOM_LENGTHS)))
@@ -79,18 +79,18 @@ def drop_padding(out: Tensor, inputs: ModelInputs) -> Tensor:
     return out[inputs.mask[:, 0, 0]]
 
 
-def has_hf_head(loaded: Loaded) -> bool:
-    names = names_of(loaded.model.body, loaded.origin).under(loaded.model.head)
-    return isinstance(names, Names) and names.head is not None
+def has_hf_head(loaded: LoadedModel) -> bool:
+    names = find_family_map(loaded.model.body, loaded.origin).with_head(loaded.model.head)
+    return isinstance(names, FamilyMap) and names.head is not None
 
 
-def normalizes_first_token_only(loaded: Loaded) -> bool:
+def normalizes_first_token_only(loaded: LoadedModel) -> bool:
     """Whether this is an image tower of CLIP alone: transformers applies its last norm to the first token only."""
-    return names_of(loaded.model.body, loaded.origin).family == CLIP_VISION.family
+    return find_family_map(loaded.model.body, loaded.origin).family == CLIP_VISION.family
 
 
 @torch.inference_mode()
-def regard_outputs(loaded: Loaded, inputs: ModelInputs, probes: Probes) -> Tensor:
+def regard_outputs(loaded: LoadedModel, inputs: ModelInputs, probes: Probes) -> Tensor:
     model: Any = loaded.model
     if isinstance(loaded.task, Match):
         assert probes.pixels is not None
@@ -105,7 +105,7 @@ def regard_outputs(loaded: Loaded, inputs: ModelInputs, probes: Probes) -> Tenso
 
 
 @torch.inference_mode()
-def transformers_outputs(hf_model: Any, loaded: Loaded, inputs: ModelInputs, probes: Probes) -> Tensor:
+def transformers_outputs(hf_model: Any, loaded: LoadedModel, inputs: ModelInputs, probes: Probes) -> Tensor:
     if inputs.x.dim() == 4:
         out = hf_model(pixel_values=inputs.x)
     else:
@@ -120,4 +120,8 @@ def transformers_outputs(hf_model: Any, loaded: Loaded, inputs: ModelInputs, pro
     if isinstance(loaded.task, Embed):
         embeds = out.image_embeds if inputs.x.dim() == 4 else out.text_embeds
         return F.normalize(embeds, dim=-1) if loaded.task.unit else embeds
-    return torch.stack((out.start_logits, out.end_logits), -1) if isinstance(loaded.task, Answering) else out.logits
+    return (
+        torch.stack((out.start_logits, out.end_logits), -1)
+        if isinstance(loaded.task, QuestionAnswering)
+        else out.logits
+    )

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.check.check_result import CheckResult, count_result, join_names
-from regard.load import Loaded
-from regard.parts.heads import MaskedOutput, Unembed
+from regard.load import LoadedModel
+from regard.parts.heads import BiasedLMHead, MaskedLMHead
 
 MAX_RATIO = 10.0  # to the median of the same weight in all layers, or its inverse
 MIN_LAYERS = 3  # for a median
@@ -101,12 +101,12 @@ def rms(weight: Tensor) -> float:
     return float(weight.detach().float().square().mean().sqrt())
 
 
-def tied_weights(loaded: Loaded) -> list[CheckResult]:
+def tied_weights(loaded: LoadedModel) -> list[CheckResult]:
     """For models with an output layer over the vocabulary."""
     head, body = loaded.model.head, loaded.model.body
     if getattr(head, "weight", None) is None or not hasattr(body, "tokens"):
         return []
-    should_tie = isinstance(head, Unembed | MaskedOutput) or bool(getattr(body.config, "tied", False))
+    should_tie = isinstance(head, BiasedLMHead | MaskedLMHead) or bool(getattr(body.config, "tie_embeddings", False))
     out, embedding = head.weight, body.tokens.weight
     is_shared = out is embedding or out.data_ptr() == embedding.data_ptr()
     is_equal = is_shared or (out.shape == embedding.shape and torch.equal(out, embedding))

@@ -11,19 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from regard.choose import fits, must
-from regard.cli.leaving import already, go_on, politely
+from regard.cli.interrupts import finished_message, resume_command, stop_on_signal
 from regard.data.episodes import Floats, write_episodes
-from regard.load import Loaded
+from regard.load import LoadedModel
 from regard.rl.cartpole import make_environment
 from regard.rl.dyna import run_session
 from regard.rl.environment import Environment, PolicyFn, Trajectory, play_episodes
 from regard.rl.policy import CONFIG, Policy, greedy_policy, is_policy
 from regard.rl.sequence_policy import SequencePolicy, check_spaces
 from regard.rl.session import Session, open_session
-from regard.tasks.decide import Wishes
-from regard.training.loop import Step, parameters
+from regard.tasks.decide import DecideOptions
+from regard.training.loop import Step, num_parameters
 from regard.training.settings import Settings
+from regard.validate import check_fields, matches_type
 
 FRAME_SECONDS = 0.02  # pause after each frame drawn on a terminal
 
@@ -31,18 +31,18 @@ FRAME_SECONDS = 0.02  # pause after each frame drawn on a terminal
 def train_policy(settings: Settings) -> int:
     """Run an RL session. A first Ctrl-C or SIGTERM stops it and keeps the last complete round."""
     session = open_session(settings)
-    if settings.keeping.resume and session.run.finished:
+    if settings.run_options.resume and session.run.is_finished:
         session.lock.release()
-        print(already(session.run.folder))
+        print(finished_message(session.run.folder))
         return 0
     print_session(session)
     folder, rounds = session.run.folder, len(session.schedule)
-    with politely("leaving; complete rounds are saved") as stop:
+    with stop_on_signal("stopping; complete rounds are saved") as stop:
         for step in run_session(session):
             if step.scores:
                 print(f"round {session.rounds}/{rounds}  {format_round(step)}", flush=True)
             if stop:
-                return report_interrupt(session, stop.code)
+                return report_interrupt(session, stop.exit_code)
     draw_returns(session)
     print(f"predicted return of the last policy: {session.predicted_return:.1f}. In {session.environment.name} itself:")
     print(f"  regard run {shlex.quote(str(folder))} --play")
@@ -50,14 +50,14 @@ def train_policy(settings: Settings) -> int:
 
 
 def print_session(session: Session) -> None:
-    for trouble in session.damaged_saves:
-        print(f"skipped a damaged save: {trouble}")
+    for damage in session.damaged_saves:
+        print(f"skipped a damaged checkpoint: {damage}")
     environment, s = session.environment, session.settings
     print(f"{environment.name}: {environment.observation_dim} observation entries, {environment.num_actions} actions")
     if environment.note:
         print(environment.note)
-    sizes = f"{parameters(session.progress.model):,} parameters, its policy {parameters(session.policy):,}"
-    print(f"{s.model} {s.size} with {sizes}; {session.experience.real_steps:,} real steps, --seed {session.seed}")
+    sizes = f"{num_parameters(session.progress.model):,} parameters, its policy {num_parameters(session.policy):,}"
+    print(f"{s.model} {s.size} with {sizes}; {session.env_options.real_steps:,} real steps, --seed {session.seed}")
     if session.rounds:
         print(f"resuming after round {session.rounds}, {session.real_steps:,} real steps")
 
@@ -78,7 +78,7 @@ def report_interrupt(session: Session, code: int) -> int:
         return code
     draw_returns(session)
     message = f"stopped; {folder} is saved as it was after round {session.rounds}. Resume with:"
-    print(f"\n{message}\n  {go_on(session.settings.task, folder)}", flush=True)
+    print(f"\n{message}\n  {resume_command(session.settings.task, folder)}", flush=True)
     return code
 
 
@@ -98,7 +98,7 @@ class PlayOptions:
     gif: str | None = None  # with --play: write the first episode of a CartPole as an animation
 
     def __post_init__(self) -> None:
-        must(
+        check_fields(
             self,
             episodes=(1 <= self.episodes <= 10**6, "at least 1, and at most 1,000,000"),
             play_seed=(0 <= self.play_seed < 2**63, "0 or more, and below 2^63"),
@@ -112,12 +112,12 @@ def play_policy(folder: Path, options: PlayOptions) -> int:
     folder = folder if is_policy(folder) else folder / "policy"
     policy, metadata = Policy.load(folder)
     name, hide = metadata.get("env"), metadata.get("hide", [])
-    if not fits(name, str) or not fits(hide, list[int]):
+    if not matches_type(name, str) or not matches_type(hide, list[int]):
         raise ValueError(f"{folder / CONFIG}: env must name an environment, and hide must list indices: restore them")
     return play(make_environment(name, tuple(hide)), greedy_policy(policy), options)
 
 
-def play_sequence_policy(loaded: Loaded, wishes: Wishes, options: PlayOptions) -> int:
+def play_sequence_policy(loaded: LoadedModel, wishes: DecideOptions, options: PlayOptions) -> int:
     """Play a `decide` model in a gymnasium environment or in the bundled CartPole."""
     task: Any = loaded.task
     environment = make_environment(wishes.env)
@@ -138,7 +138,7 @@ def play(environment: Environment, policy_fn: PolicyFn, options: PlayOptions) ->
         print(environment.note, flush=True)
     recorder = record_states(environment, policy_fn, states, environment.is_cartpole and sys.stdout.isatty())
     trajectories: list[Trajectory] = []
-    with politely("finishing this episode") as stop:
+    with stop_on_signal("finishing this episode") as stop:
         for trajectory in play_episodes(environment, recorder, options.episodes, options.play_seed):
             trajectories.append(trajectory)
             number, steps = len(trajectories), len(trajectory.actions)
@@ -155,7 +155,7 @@ def play(environment: Environment, policy_fn: PolicyFn, options: PlayOptions) ->
 
         animate(states, options.gif)
         print(f"the first episode is in {options.gif}")
-    return stop.code if stop else 0
+    return stop.exit_code if stop else 0
 
 
 def record_states(environment: Environment, policy_fn: PolicyFn, states: list[Floats], render: bool) -> PolicyFn:

@@ -12,11 +12,11 @@ import tyro
 from rich.console import Console
 
 from regard.bench.benchmark import BenchReport, Throughput, benchmark
-from regard.choose import must
-from regard.cli.check import read_texts
-from regard.cli.model import Fetching, found
+from regard.cli.check import read_documents
+from regard.cli.model_argument import FetchOptions, fetch_model
 from regard.cli.options import parse
 from regard.training.settings import options_of
+from regard.validate import check_fields
 
 
 @dataclass
@@ -32,7 +32,7 @@ class BenchOptions:
     json: bool = False  # print the figures as one JSON object
 
     def __post_init__(self) -> None:
-        must(
+        check_fields(
             self,
             threads=(self.threads is None or self.threads >= 1, "at least 1"),
             min_time=(self.min_time >= 0, "0 or more"),
@@ -40,10 +40,10 @@ class BenchOptions:
 
 
 def main(args: list[str]) -> int:
-    values = parse("regard bench", args, options_of(BenchOptions) | options_of(Fetching))
+    values = parse("regard bench", args, options_of(BenchOptions) | options_of(FetchOptions))
     options = BenchOptions(**{name: values.pop(name) for name in options_of(BenchOptions)})
-    folder = found(options.model, Fetching(**values))
-    texts = None if options.text is None else [*read_texts(options.text, options.encoding)]
+    folder = fetch_model(options.model, FetchOptions(**values))
+    texts = None if options.text is None else [*read_documents(options.text, options.encoding)]
     console = Console(stderr=True)
     with console.status("") as status:  # one changing line on a terminal, else a line for each
         progress: Any = status.update if console.is_terminal else lambda text: print(text, file=sys.stderr, flush=True)

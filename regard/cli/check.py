@@ -13,9 +13,9 @@ import tyro
 
 from regard.check.check_result import CheckResult
 from regard.check.run_checks import check_folder, to_json
-from regard.cli.model import Fetching, found
+from regard.cli.model_argument import FetchOptions, fetch_model
 from regard.cli.options import parse
-from regard.data.lines import SUGGESTED, Bad, Lines, must_be_encoding
+from regard.data.lines import ENCODING_HINT, BadRow, Lines, validate_encoding
 from regard.training.settings import options_of
 
 WIDTH, INDENT = 100, 30  # columns of the advice
@@ -35,10 +35,10 @@ class CheckOptions:
 
 
 def main(args: list[str]) -> int:
-    values = parse("regard check", args, options_of(CheckOptions) | options_of(Fetching))
+    values = parse("regard check", args, options_of(CheckOptions) | options_of(FetchOptions))
     options = CheckOptions(**{name: values.pop(name) for name in options_of(CheckOptions)})
-    folder = found(options.model, Fetching(**values))
-    lines = None if options.text is None else [*read_texts(options.text, options.encoding)]
+    folder = fetch_model(options.model, FetchOptions(**values))
+    lines = None if options.text is None else [*read_documents(options.text, options.encoding)]
     results = []
     for result in check_folder(folder, lines, options.device, options.no_peers):
         results.append(result)
@@ -53,12 +53,12 @@ def main(args: list[str]) -> int:
     return 1 if failures else 0
 
 
-def read_texts(file: str, encoding: str) -> Iterator[str]:
+def read_documents(file: str, encoding: str) -> Iterator[str]:
     """The first `MAX_LINES` lines. Raises ValueError at a line that does not decode."""
-    must_be_encoding(encoding)
+    validate_encoding(encoding)
     for line in islice(Lines(file, encoding), MAX_LINES):
-        if isinstance(line, Bad):
-            raise ValueError(f"{line.file}:{line.line}: {line.why}, {line.detail}: {SUGGESTED}")
+        if isinstance(line, BadRow):
+            raise ValueError(f"{line.file}:{line.line}: {line.reason}, {line.detail}: {ENCODING_HINT}")
         yield line
 
 

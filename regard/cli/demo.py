@@ -1,4 +1,4 @@
-"""regard demo: learn the phrasebook, translate what was never seen, and show where the model looked."""
+"""regard demo: train a translator on the bundled phrasebook, translate held-out sentences, and draw its attention."""
 
 from __future__ import annotations
 
@@ -6,51 +6,53 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.cli.leaving import go_on
+from regard.cli.interrupts import resume_command
 from regard.cli.options import parse
-from regard.cli.train import follow, ready
+from regard.cli.train import prepare_and_print, train_and_print
 from regard.data.bundled import phrasebook
 from regard.load import load
-from regard.training.settings import options_of, start
+from regard.training.settings import make_settings, options_of
 
-TEA = "Tea and water please"
-# Hardly a sentence is seen twice in so short a time: nothing to drop, and many small steps.
-RECIPE: dict[str, Any] = {"dropout": 0.0, "batch_tokens": 1536, "checks": 4}
+SENTENCE = "Tea and water please"
+# Few sentences repeat in so short a run: no dropout, and many small steps.
+RECIPE: dict[str, Any] = {"dropout": 0.0, "batch_tokens": 1536, "evals": 4}
 
 
 @dataclass
-class Demo:
-    """What to show."""
+class DemoOptions:
+    """Length and folder of the demo."""
 
-    out: str = "runs/demo"  # the run folder
-    minutes: float = 2.5  # how long to train
-    overwrite: bool = False  # train again if the folder is there
-    seed: int = 1  # of everything random
+    output_dir: str = "runs/demo"  # run folder
+    minutes: float = 2.5  # minutes of training
+    overwrite: bool = False  # replace the run in --output-dir
+    seed: int = 1  # random seed
 
 
 def main(args: list[str]) -> int:
-    demo = Demo(**parse("regard demo", args, options_of(Demo)))
-    folder = Path(demo.out)
-    if demo.overwrite or not (folder / "README.md").exists():
-        begun = (folder / "LATEST").exists() and not demo.overwrite
-        said: dict[str, Any] = {"minutes": demo.minutes, "seed": demo.seed, "overwrite": demo.overwrite, **RECIPE}
-        job = ready(start("translate", out=demo.out, **{"resume": True} if begun else said))
-        if code := follow(job, go_on("translate", job.run.folder)):
+    options = DemoOptions(**parse("regard demo", args, options_of(DemoOptions)))
+    folder = Path(options.output_dir)
+    if options.overwrite or not (folder / "README.md").exists():
+        resume = (folder / "LATEST").exists() and not options.overwrite
+        values = {"minutes": options.minutes, "seed": options.seed, "overwrite": options.overwrite, **RECIPE}
+        settings = make_settings("translate", output_dir=options.output_dir, **{"resume": True} if resume else values)
+        job = prepare_and_print(settings)
+        if code := train_and_print(job, resume_command("translate", job.run.folder)):
             return code
     translate = load(folder)
-    unseen = [p for p in phrasebook.phrases() if phrasebook.split(p) == "test"]
-    scores = translate.task.score(translate.model, [(p.english, p.german) for p in unseen])
-    print(f"\n{len(unseen)} held-out sentences, never seen in training:", end=" ")
+    held_out = [p for p in phrasebook.phrases() if phrasebook.split(p) == "test"]
+    scores = translate.task.score(translate.model, [(p.english, p.german) for p in held_out])
+    print(f"\n{len(held_out)} held-out sentences:", end=" ")
     print(f"BLEU {scores['bleu']:.1f}, chrF {scores['chrf']:.1f}\n")
-    chosen = [next(i for i, p in enumerate(unseen) if p.kind == kind) for kind in phrasebook.KINDS]
-    for i in chosen:
-        right = "as wanted" if scores["answers"][i] == unseen[i].german else f"wanted: {unseen[i].german}"
-        print(f"  {unseen[i].english}\n  {scores['answers'][i]}          ({right})\n")
-    print(f"  {TEA}\n  {translate(TEA)}\n")
+    indices = [next(i for i, p in enumerate(held_out) if p.kind == kind) for kind in phrasebook.KINDS]
+    for i in indices:
+        answer, phrase = scores["predictions"][i], held_out[i]
+        verdict = "correct" if answer == phrase.german else f"reference: {phrase.german}"
+        print(f"  {phrase.english}\n  {answer}          ({verdict})\n")
+    print(f"  {SENTENCE}\n  {translate(SENTENCE)}\n")
 
     from regard.view.alignment import save_alignment
 
-    longest = max(chosen, key=lambda i: len(unseen[i].english))
-    save_alignment(translate, unseen[longest].english, folder / "alignment.png")
-    print(f"where it looked while it wrote: {folder / 'alignment.png'}")
+    longest = max(indices, key=lambda i: len(held_out[i].english))
+    save_alignment(translate, held_out[longest].english, folder / "alignment.png")
+    print(f"wrote the attention of its longest sentence: {folder / 'alignment.png'}")
     return 0

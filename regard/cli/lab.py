@@ -15,35 +15,35 @@ from rich.progress import track
 from rich.table import Table
 
 from regard.atomic import replace_file
-from regard.choose import choose
-from regard.cli.help import show
+from regard.cli.help import show_help
 from regard.cli.options import parse
 from regard.lab import EXPERIMENTS, claim, experiment, options_class
 from regard.lab.result import LabResult
 from regard.lab.results_page import LabEntry, figure_png, format_value, render_results, verdict
 from regard.training.settings import options_of
+from regard.validate import check_choice
 
 
 @dataclass
-class Lab:
+class LabOptions:
     """Output of experiments."""
 
-    out: str = "runs/lab"  # folder of the figures and the page
+    output_dir: str = "runs/lab"  # folder for the figures and the page
 
 
 def main(args: list[str]) -> int:
     """0 if the claim holds, 1 if not."""
     if not args:
-        return show("lab")
+        return show_help("lab")
     if "--all" in args:
-        others = [arg for arg in args if arg != "--all"]
-        return run_all(Lab(**parse("regard lab --all", others, options_of(Lab))))
+        rest = [arg for arg in args if arg != "--all"]
+        return run_all(LabOptions(**parse("regard lab --all", rest, options_of(LabOptions))))
     name, *rest = args
-    choose("experiment", name, EXPERIMENTS)
+    check_choice("experiment", name, EXPERIMENTS)
     module, kind = experiment(name), options_class(name)
-    values = parse(f"regard lab {name}", rest, options_of(kind) | options_of(Lab), str(module.__doc__))
-    lab, options = Lab(values.pop("out")), kind(**values)
-    folder = make_folder(lab)
+    values = parse(f"regard lab {name}", rest, options_of(kind) | options_of(LabOptions), str(module.__doc__))
+    lab_options, options = LabOptions(values.pop("output_dir")), kind(**values)
+    folder = make_folder(lab_options)
     result = module.run(options, progress_bar)
     print(f"\n{result.summary}\n")
     print_table(result)
@@ -53,8 +53,8 @@ def main(args: list[str]) -> int:
     return 0 if result.holds else 1
 
 
-def run_all(lab: Lab) -> int:
-    folder = make_folder(lab)
+def run_all(lab_options: LabOptions) -> int:
+    folder = make_folder(lab_options)
     entries: list[LabEntry] = []
     for name in EXPERIMENTS:
         print(f"{name}: {claim(name)}", flush=True)
@@ -69,9 +69,9 @@ def run_all(lab: Lab) -> int:
     return 0 if all(entry.result.holds for entry in entries) else 1
 
 
-def make_folder(lab: Lab) -> Path:
+def make_folder(lab_options: LabOptions) -> Path:
     """Create the output folder before anything runs, so that an unwritable one fails at once."""
-    folder = Path(lab.out)
+    folder = Path(lab_options.output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

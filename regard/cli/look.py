@@ -8,17 +8,17 @@ from typing import Annotated
 
 import tyro
 
-from regard.choose import must
-from regard.cli.model import Fetching, found
+from regard.cli.model_argument import FetchOptions, fetch_model
 from regard.cli.options import parse
-from regard.data.files import as_in_training
+from regard.data.splits import data_options_from_run
 from regard.load import load
 from regard.training.settings import options_of
+from regard.validate import check_fields
 from regard.view.report import ModelReport
 
 
 @dataclass
-class Look:
+class LookOptions:
     """Input and output of the report."""
 
     model: Annotated[str, tyro.conf.Positional]  # model folder, or the name of a model on the hub: owner/repo
@@ -26,23 +26,23 @@ class Look:
     target: str | None = None  # target text of a translator; default: its own translation
     word: str | None = None  # open with the head that attends most from this word to another; default: a pronoun
     rows: tuple[str, ...] = ()  # files as for regard score, to measure the loss without each head; default: the text
-    out: str = "look.html"  # HTML file
+    output: str = "look.html"  # HTML file to write
     png: bool = False  # also write PNG figures beside the page
-    device: str = "auto"  # cpu, cuda or mps; auto = the fastest available
+    device: str = "auto"  # cpu, cuda or mps; auto = the best available
 
     def __post_init__(self) -> None:
-        must(self, out=(self.out.endswith(".html"), "a .html file"))
+        check_fields(self, output=(self.output.endswith(".html"), "a .html file"))
 
 
 def main(args: list[str]) -> int:
-    values = parse("regard look", args, options_of(Look) | options_of(Fetching))
-    options = Look(**{name: values.pop(name) for name in options_of(Look)})
-    folder = found(options.model, Fetching(**values))
+    values = parse("regard look", args, options_of(LookOptions) | options_of(FetchOptions))
+    options = LookOptions(**{name: values.pop(name) for name in options_of(LookOptions)})
+    folder = fetch_model(options.model, FetchOptions(**values))
     loaded = load(folder, options.device)
-    files, _ = as_in_training(folder, options.rows)
+    files, _ = data_options_from_run(folder, options.rows)
     rows = loaded.rows(files.data, files.fields, dialect=files.dialect) if options.rows else None
     report = ModelReport(loaded, options.text, options.target, options.word, rows, folder)
-    page = report.save(Path(options.out))
+    page = report.save(Path(options.output))
     for attention in report.maps:
         if attention.highlight:
             print(f"{attention.name}: {attention.highlight}")

@@ -1,4 +1,4 @@
-"""regard models: the family, with sizes and what each can be used for."""
+"""regard models: list all models, with their sizes and the tasks that they fit."""
 
 from __future__ import annotations
 
@@ -9,39 +9,38 @@ import torch
 
 from regard.models import ABILITIES, MODELS
 from regard.tasks import TASKS
-from regard.training.loop import parameters
+from regard.training.loop import num_parameters
 
-GUESSES = {  # for counting; the data says otherwise
-    **{"vocab": 8000, "image": 32, "channels": 3, "mels": 40, "stride": 2},
-    **{"properties": 40, "pairs": 26, "observation": 100, "places": 9},
+EXAMPLE_SIZES = {  # used to count parameters; in a training the data determines them
+    **{"vocab": 8000, "image_size": 32, "channels": 3, "mels": 40, "stride": 2},
+    **{"atom_features": 40, "pair_kinds": 26, "observation_dim": 100, "observation_tokens": 9},
 }
 
 
 def main(args: list[str]) -> int:
     if args:
-        raise ValueError(f"regard models takes no options, and not {args[0]!r}; regard train TASK --help has them")
+        raise ValueError(f"regard models takes no options, and not {args[0]!r}; see regard train TASK --help")
     for name, family in MODELS.items():
         doc = str(__import__(family.config.__module__, fromlist=["_"]).__doc__)
-        print(f"{name:<13}{doc.splitlines()[0]}")
-        print(f"{'':<13}{'; '.join(ABILITIES[ability] for ability in family.bodies)}")
-        fit = [task for task, kind in TASKS.items() if set(kind.asks) & set(family.bodies)]
-        print(f"{'':<13}tasks: {', '.join(fit)}")
-        counts = [f"{size} {short(count(family, size))}" for size in family.sizes]
-        print(f"{'':<13}sizes: {', '.join(counts)}\n")
-    sizes = "8,000 pieces for texts, 32 x 32 colour pixels for pictures and 40 mels for sounds"
-    print(f"Parameters are those of the body, with {sizes}.")
+        print(f"{name:<17}{doc.splitlines()[0]}")
+        print(f"{'':<17}{'; '.join(ABILITIES[ability] for ability in family.bodies)}")
+        tasks = [task for task, kind in TASKS.items() if set(kind.requires) & set(family.bodies)]
+        print(f"{'':<17}tasks: {', '.join(tasks)}")
+        counts = [f"{size} {format_count(body_parameters(family, size))}" for size in family.sizes]
+        print(f"{'':<17}sizes: {', '.join(counts)}\n")
+    print("Parameters are those of the body, for 8,000 tokens, images of 32 x 32 colour pixels and 40 mel bands.")
     return 0
 
 
-def count(family: Any, size: str) -> int:
-    """Without taking the memory."""
-    known = {field.name for field in fields(family.config)}
-    config = family.config(**{n: v for n, v in GUESSES.items() if n in known} | family.sizes[size])
+def body_parameters(family: Any, size: str) -> int:
+    """The number of parameters, without allocating them."""
+    names = {field.name for field in fields(family.config)}
+    config = family.config(**{n: v for n, v in EXAMPLE_SIZES.items() if n in names} | family.sizes[size])
     with torch.device("meta"):
-        return parameters(next(iter(family.bodies.values()))(config))
+        return num_parameters(next(iter(family.bodies.values()))(config))
 
 
-def short(number: int) -> str:
+def format_count(number: int) -> str:
     for unit, power in (("B", 9), ("M", 6), ("k", 3)):
         if number >= 10**power:
             return f"{number / 10**power:.3g}{unit}"

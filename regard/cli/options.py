@@ -1,4 +1,4 @@
-"""Options of a command are the fields of dataclasses, and the comment beside a field is its help (by tyro)."""
+"""Command-line options from the fields of dataclasses, by tyro; the comment beside a field is its help text."""
 
 from __future__ import annotations
 
@@ -10,63 +10,68 @@ from typing import Annotated, Any, get_args
 
 import tyro
 
-from regard.choose import Option
+from regard.validate import Option
 
-ELSEWHERE = {  # what options are called in other programs
-    "label-smoothing-factor": "smoothing", "lr": "rate", "learning-rate": "rate", "batch-size": "batch-tokens",
-    "num-train-epochs": "epochs", "max-steps": "steps", "warmup-steps": "warmup", "output-dir": "out", "output": "out",
-    "gradient-accumulation-steps": "accumulate", "max-grad-norm": "clip", "num-beams": "beam", "beams": "beam",
-    "max-new-tokens": "longest", "max-length": "longest", "num-return-sequences": "n-best", "columns": "fields",
-    "delimiter": "separator", "sep": "separator", "train-file": "data", "validation-file": "valid",
+SHORT_OPTIONS = {"output_dir": "-o", "output": "-o"}
+OTHER_NAMES = {  # names of options in other programs
+    "learning-rate": "lr", "rate": "lr", "batch-size": "batch-tokens", "num-train-epochs": "epochs",
+    "max-steps": "steps", "warmup": "warmup-steps", "out": "output-dir", "gradient-accumulation-steps": "grad-accum",
+    "max-grad-norm": "grad-clip", "clip": "grad-clip", "label-smoothing-factor": "label-smoothing",
+    "beam": "num-beams", "beams": "num-beams", "max-length": "max-new-tokens", "num-return-sequences": "num-return",
+    "columns": "fields", "delimiter": "separator", "sep": "separator", "train-file": "data", "validation-file": "valid",
 }  # fmt: skip
 
 
 def parse(
-    prog: str, args: list[str], options: Mapping[str, Option], about: str = "", also: Iterable[str] = ()
+    prog: str, args: list[str], options: Mapping[str, Option], description: str = "", parsed: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """The value of every option. Wrong input ends here, with the nearest option that there is; `also` are those that
-    were taken from the command line before."""
+    """The value of every option. Raises ValueError for an unknown one, with the nearest that exists; `parsed` names
+    options that the command has parsed before."""
     rows: list[Any] = []
-    names = [*also, "help"]
+    names = [*parsed, "help"]
     for name, (kind, default, text) in sorted(options.items(), key=lambda row: row[1].default is not MISSING):
-        spelled, hint = name.rstrip("_").replace("_", "-"), None
+        long_name, hint = name.rstrip("_").replace("_", "-"), None
         on = kind is bool and default is True
         if tyro.conf.Positional not in get_args(kind):
-            names.append(f"no-{spelled}" if on else spelled)
+            names.append(f"no-{long_name}" if on else long_name)
         if on:
-            text, hint = f"turn off: {text}", "(on unless given)"
-        told: Any = Annotated[kind, tyro.conf.arg(help=text, name=spelled, help_behavior_hint=hint)]
-        rows.append((name, told) if default is MISSING else (name, told, field(default=default)))
-    must_be_known(args, names)
-    parsed: Any = tyro.cli(
-        make_dataclass("Options", rows), args=args, prog=prog, description=about, config=(tyro.conf.FlagCreatePairsOff,)
+            text, hint = f"turn off: {text}", "(default: on)"
+        short = [SHORT_OPTIONS[name]] if name in SHORT_OPTIONS else None
+        arg: Any = Annotated[kind, tyro.conf.arg(help=text, name=long_name, help_behavior_hint=hint, aliases=short)]
+        rows.append((name, arg) if default is MISSING else (name, arg, field(default=default)))
+    check_names(args, names)
+    values: Any = tyro.cli(
+        make_dataclass("Options", rows),
+        args=args,
+        prog=prog,
+        description=description,
+        config=(tyro.conf.FlagCreatePairsOff,),
     )
-    given = {name: getattr(parsed, name) for name in options}
     for name, (kind, default, _) in options.items():
-        must_say_something(f"--{name.rstrip('_').replace('_', '-')}", given[name], kind, default)
-    return given
+        check_value(f"--{name.rstrip('_').replace('_', '-')}", getattr(values, name), kind, default)
+    return {name: getattr(values, name) for name in options}
 
 
-def must_be_known(args: list[str], names: list[str]) -> None:
-    """Refuse an option that there is not, with the one that is meant."""
+def check_names(args: list[str], names: list[str]) -> None:
+    """Raises ValueError for an unknown option, with the nearest that exists."""
     for arg in args[: args.index("--") if "--" in args else None]:
         name = arg.split("=")[0].removeprefix("--").replace("_", "-")
         if not arg.startswith("--") or name in names:
             continue
         if f"no-{name}" in names:
-            raise ValueError(f"--{name} is on unless --no-{name} turns it off: leave it out")
+            raise ValueError(f"--{name} is on by default, and --no-{name} turns it off: leave it out")
         if name.removeprefix("no-") in names:
-            raise ValueError(f"{arg.split('=')[0]}: --{name.removeprefix('no-')} is off unless given: leave it out")
-        known = [ELSEWHERE[name]] if ELSEWHERE.get(name) in names else get_close_matches(name, names, 1)
-        meant = f"did you mean --{known[0]}?" if known else "--help lists those that there are"
-        raise ValueError(f"there is no option {arg.split('=')[0]}: {meant}")
+            raise ValueError(f"{arg.split('=')[0]}: --{name.removeprefix('no-')} is off by default: leave it out")
+        near = [OTHER_NAMES[name]] if OTHER_NAMES.get(name) in names else get_close_matches(name, names, 1)
+        hint = f"did you mean --{near[0]}?" if near else "--help lists all options"
+        raise ValueError(f"there is no option {arg.split('=')[0]}: {hint}")
 
 
-def must_say_something(option: str, value: Any, kind: Any, default: Any) -> None:
-    """Refuse an empty text, as a variable gives it that is not set, and what is no number."""
+def check_value(option: str, value: Any, kind: Any, default: Any) -> None:
+    """Raises ValueError for an empty text, as an unset shell variable gives it, and for NaN and infinity."""
     values = value if isinstance(value, tuple) else (value,)
     if "" in values and value != default and tyro.conf.Positional not in get_args(kind):
-        raise ValueError(f"{option} is empty: say what it is, or leave it out")
-    for one in values:
-        if isinstance(one, float) and not math.isfinite(one):
-            raise ValueError(f"{option} must be a finite number, not {one}")
+        raise ValueError(f"{option} is empty: set it, or leave it out")
+    for number in values:
+        if isinstance(number, float) and not math.isfinite(number):
+            raise ValueError(f"{option} must be a finite number, not {number}")

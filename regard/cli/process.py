@@ -1,4 +1,4 @@
-"""What a process is given by its surroundings: streams that may be closed, arguments of any bytes, little memory."""
+"""The environment of a process: streams that may be closed, arguments that may not be text, limited memory."""
 
 from __future__ import annotations
 
@@ -8,47 +8,49 @@ import resource
 import sys
 from typing import Any
 
-LEAST_MEMORY = 700 << 20  # bytes of addresses; importing PyTorch takes 625 MB of them
+MIN_MEMORY = 700 << 20  # bytes of address space; importing PyTorch takes 625 MB of it
 
 
-def must_have_memory() -> None:
-    if 0 <= limit() < LEAST_MEMORY:
-        raise MemoryError("loading PyTorch takes more")  # it would abort, with a message or without
+def check_memory_limit() -> None:
+    if 0 <= memory_limit() < MIN_MEMORY:
+        raise MemoryError("PyTorch needs more memory to load")  # it would abort
 
 
-def about_memory(error: Exception) -> str:
-    remedy = "take a smaller model or batch"
-    if limit() >= 0:
-        remedy = f"raise the limit of {limit() >> 20:,} MB (ulimit -v), {LEAST_MEMORY >> 20} is the least; or {remedy}"
+def memory_message(error: Exception) -> str:
+    remedy = "use a smaller model or batch"
+    if memory_limit() >= 0:
+        remedy = (
+            f"raise the limit of {memory_limit() >> 20:,} MB (ulimit -v) to at least {MIN_MEMORY >> 20}, or {remedy}"
+        )
     return f"out of memory ({' '.join(str(error).split()) or 'MemoryError':.200}): {remedy}"
 
 
-def limit() -> int:
-    """Bytes of addresses that this process may use; negative if as many as it likes."""
+def memory_limit() -> int:
+    """Bytes of address space that this process may use; negative if unlimited."""
     return resource.getrlimit(resource.RLIMIT_AS)[0]
 
 
-def lacks_memory(error: Exception) -> bool:
-    """PyTorch and the loader of libraries have no error of their own for it."""
-    words = ("failed to map segment", "allocate memory", "bad_alloc", "out of memory")
-    return isinstance(error, MemoryError) or any(word in str(error) for word in words)
+def is_memory_error(error: Exception) -> bool:
+    """PyTorch and the dynamic linker raise no MemoryError."""
+    phrases = ("failed to map segment", "allocate memory", "bad_alloc", "out of memory")
+    return isinstance(error, MemoryError) or any(phrase in str(error) for phrase in phrases)
 
 
-def must_be_utf8(args: list[str]) -> None:
-    """Python hides a byte that is no text in half a character, which nothing can print or encode."""
+def check_utf8(args: list[str]) -> None:
+    """Raises ValueError for an argument that is not UTF-8: Python decodes it to surrogates, which nothing can print."""
     for number, arg in enumerate(args, 1):
         raw = os.fsencode(arg)
         try:
             raw.decode()
         except UnicodeDecodeError as error:
-            place = f"not UTF-8 at byte {error.start + 1}"
+            position = f"not UTF-8 at byte {error.start + 1}"
             raise ValueError(
-                f"argument {number} is {place}: {raw!r:.99}; convert the text or rename the file"
+                f"argument {number} is {position}: {raw!r:.99}; convert the text or rename the file"
             ) from None
 
 
-class Unbroken(io.FileIO):
-    """A standard stream whose reader may leave: the work goes on, and what it says is dropped."""
+class UnbrokenPipe(io.FileIO):
+    """A standard stream that survives a closed pipe: later output is dropped."""
 
     def write(self, data: Any) -> int:
         try:
@@ -59,14 +61,14 @@ class Unbroken(io.FileIO):
 
 
 def make_streams_safe(stops: bool) -> None:
-    """A stream that is closed from the start (>&-) is empty, and no other file gets its number. Unless the command
-    `stops` when its reader leaves (| head -1), it goes on in silence."""
+    """Open /dev/null in place of a standard stream that is closed (>&-), so that no other file gets its number. Unless
+    the command `stops` when its reader exits (| head -1), it continues silently."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         stream: Any = getattr(sys, name)
         if stream is None:
             os.dup2(os.open(os.devnull, os.O_RDWR), number)
             setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False, encoding="utf-8"))  # noqa: SIM115
         elif number and not stops and isinstance(stream, io.TextIOWrapper):
-            raw = io.BufferedWriter(Unbroken(number, "w", closefd=False))
-            how = {name: getattr(stream, name) for name in ("encoding", "errors", "line_buffering", "write_through")}
-            setattr(sys, name, io.TextIOWrapper(raw, **how))
+            raw = io.BufferedWriter(UnbrokenPipe(number, "w", closefd=False))
+            names = ("encoding", "errors", "line_buffering", "write_through")
+            setattr(sys, name, io.TextIOWrapper(raw, **{name: getattr(stream, name) for name in names}))

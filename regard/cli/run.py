@@ -1,4 +1,4 @@
-"""regard run MODEL: texts in, answers out, each printed when it is ready."""
+"""regard run MODEL: predictions for input texts, each printed as soon as it is ready."""
 
 from __future__ import annotations
 
@@ -13,52 +13,52 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import tyro
 
-from regard.atomic import naming
-from regard.choose import Option, must
-from regard.cli import CONTROL, printable
+from regard.atomic import path_in_errors
+from regard.batch_invariant import reproducible
+from regard.cli import CONTROL, escape_control
 from regard.cli.act import PlayOptions, play_policy, play_sequence_policy
-from regard.cli.model import Fetching, found, named_in
+from regard.cli.input_texts import check_length, read_chunks
+from regard.cli.model_argument import FetchOptions, fetch_model, model_in_args
 from regard.cli.options import parse
-from regard.cli.texts import must_be_short, windows
-from regard.data.fasta import holds_fasta
-from regard.data.lines import must_be_encoding
-from regard.device import use_threads
-from regard.hub.files import TEXT
-from regard.load import Loaded, load
+from regard.data.fasta import is_fasta
+from regard.data.lines import validate_encoding
+from regard.device import set_num_threads
+from regard.hub.task_config import read_decode_defaults, read_task_name
+from regard.json_files import MAX_TEXT
+from regard.load import LoadedModel, load
 from regard.parts.heads import NOT_FINITE
-from regard.purpose import task_of, way_defaults
-from regard.reproducible import reproducible
 from regard.rl.policy import is_policy
 from regard.tasks import TASKS
 from regard.tasks.decide import Decide
-from regard.tasks.task import Answer
+from regard.tasks.task import Prediction
 from regard.tasks.write import TURN, Write
-from regard.training.changes import flag
+from regard.training.provenance import option_flag
 from regard.training.settings import options_of
+from regard.validate import Option, check_fields
 
-ANSWERING = ("text", "file", "json", "embed", "n_best", "horizon", "ahead", "save")  # mean nothing to who acts
+PREDICT_ONLY = ("text", "file", "json", "embed", "num_return", "horizon", "ahead", "save")  # do not go with --play
 
 
 @dataclass
-class Use:
-    """What to run, and on what."""
+class RunCommandOptions:
+    """The model, the inputs and the output format."""
 
-    model: Annotated[str, tyro.conf.Positional]  # a model folder, or the name of one on the hub: owner/repo
-    text: Annotated[tuple[str, ...], tyro.conf.Positional] = ()  # the texts; from the file or standard input if none
-    file: str | None = None  # a file of texts, one a line, or of proteins (.fasta), plain or gzip
-    encoding: str = "utf-8"  # of that file or of standard input: utf-8, cp1252, utf-16 ...
-    json: bool = False  # answers as JSON lines, with their log-probabilities
-    embed: bool = False  # instead of answers, one vector for each input, as JSON lines
-    npy: str | None = None  # with --embed: all vectors as one array, in this .npy file
-    play: bool = False  # a story told by you and the model in turn; or, if it acts or decides, let it act in a world
-    device: str = "auto"  # cpu, cuda or mps; the best there is if auto
-    speed: Literal["exact", "int8"] = "exact"  # the same tokens as ever, or weights of 8 bits: sooner, almost the same
-    threads: int | None = None  # processor threads; all cores unless given
-    reproducible: bool = False  # the same bits whatever else is asked with a text; on the CPU, and slower
+    model: Annotated[str, tyro.conf.Positional]  # model folder, or a repository on the Hugging Face hub: owner/repo
+    text: Annotated[tuple[str, ...], tyro.conf.Positional] = ()  # input texts; from --file or standard input if none
+    file: str | None = None  # file of input texts, one a line, or of proteins (.fasta), plain or gzip
+    encoding: str = "utf-8"  # encoding of --file and of standard input: utf-8, cp1252, utf-16 ...
+    json: bool = False  # print predictions as JSON lines, with their log-probabilities
+    embed: bool = False  # print one vector per input, as JSON lines, instead of predictions
+    npy: str | None = None  # with --embed: write all vectors as one array to this .npy file
+    play: bool = False  # write a story in turns with the user; a model that decides or acts plays in its environment
+    device: str = "auto"  # cpu, cuda or mps; auto = the best available
+    speed: Literal["exact", "int8"] = "exact"  # exact = the model's own tokens; int8 = 8-bit weights, faster
+    threads: int | None = None  # CPU threads; all cores if None
+    reproducible: bool = False  # batch-invariant kernels: each answer has the same bits in any batch; CPU only, slower
 
     def __post_init__(self) -> None:
-        must_be_encoding(self.encoding)
-        must(
+        validate_encoding(self.encoding)
+        check_fields(
             self,
             threads=(self.threads is None or self.threads >= 1, "at least 1"),
             speed=(not self.reproducible or self.speed == "exact", "exact with --reproducible"),
@@ -67,166 +67,174 @@ class Use:
 
 
 def main(args: list[str]) -> int:
-    folder = named_in(args)
+    folder = model_in_args(args)
     if folder and is_policy(folder):
-        return act(folder, args)
-    kind = TASKS[task_of(folder) if folder else "translate"]
-    ways: Any = kind.ways
-    acting = options_of(PlayOptions) if kind.acts else {}
-    asked = options_of(ways) | folder_defaults(ways, folder)
-    given = parse("regard run", args, options_of(Use) | options_of(Fetching) | asked | acting)
-    use = Use(**{name: given.pop(name) for name in options_of(Use)})
-    how_found = Fetching(**{name: given.pop(name) for name in options_of(Fetching)})
-    playing, how = PlayOptions(**{name: given.pop(name) for name in acting}), ways(**given)
-    if getattr(how, "temperature", 0) > 0 and any(arg.split("=")[0] == "--beam" for arg in args):
-        note = f"at --temperature {how.temperature:g} the answer is sampled, and --beam has no effect"
-        print(f"{note}: add --temperature 0 for greedy (--beam 1) or beam search", file=sys.stderr)
-    if acting and use.play:
-        refuse(ANSWERING, "does not go with --play, which lets it act", use, how)
-    elif acting:
-        refuse((*acting, "env"), "goes with --play", playing, how)
-    if use.threads:
-        use_threads(use.threads)
-    if use.play and acting and kind is not Decide:
-        return play_policy(found(use.model, how_found), playing)
-    if use.text and use.file:
+        return run_policy(folder, args)
+    kind = TASKS[read_task_name(folder) if folder else "translate"]
+    decode_options: Any = kind.decode_options
+    play_names = options_of(PlayOptions) if kind.can_play else {}
+    command = options_of(RunCommandOptions) | options_of(FetchOptions)
+    values = parse(
+        "regard run", args, command | options_of(decode_options) | folder_defaults(decode_options, folder) | play_names
+    )
+    options = RunCommandOptions(**{name: values.pop(name) for name in options_of(RunCommandOptions)})
+    fetch_options = FetchOptions(**{name: values.pop(name) for name in options_of(FetchOptions)})
+    play_options, decoding = PlayOptions(**{name: values.pop(name) for name in play_names}), decode_options(**values)
+    if getattr(decoding, "temperature", 0) > 0 and any(arg.split("=")[0] == "--num-beams" for arg in args):
+        note = f"at --temperature {decoding.temperature:g} the answer is sampled, and --num-beams has no effect"
+        print(f"{note}: add --temperature 0 for greedy (--num-beams 1) or beam search", file=sys.stderr)
+    if play_names and options.play:
+        refuse_options(PREDICT_ONLY, "does not go with --play, which acts in an environment", options, decoding)
+    elif play_names:
+        refuse_options((*play_names, "env"), "goes with --play", play_options, decoding)
+    if options.threads:
+        set_num_threads(options.threads)
+    if options.play and play_names and kind is not Decide:
+        return play_policy(fetch_model(options.model, fetch_options), play_options)
+    if options.text and options.file:
         raise ValueError("give the texts on the command line or in --file, not both")
-    loaded = load(found(use.model, how_found), use.device, speed=None if use.reproducible else use.speed)
-    with reproducible(loaded.model) if use.reproducible else nullcontext():
-        if use.play and kind is Decide:
-            return play_sequence_policy(loaded, how, playing)
-        return answer(loaded, use, how)
+    speed = None if options.reproducible else options.speed
+    loaded = load(fetch_model(options.model, fetch_options), options.device, speed=speed)
+    with reproducible(loaded.model) if options.reproducible else nullcontext():
+        if options.play and kind is Decide:
+            return play_sequence_policy(loaded, decoding, play_options)
+        return run_model(loaded, options, decoding)
 
 
-def folder_defaults(ways: Any, folder: Path | None) -> dict[str, Option]:
-    """Options of an answer that have another default where the folder asks for it."""
-    known, usual = options_of(ways), way_defaults(folder) if folder else {}
-    return {name: known[name]._replace(default=value) for name, value in usual.items()}
+def folder_defaults(decode_options: Any, folder: Path | None) -> dict[str, Option]:
+    """Decoding options whose default the folder changes."""
+    available, defaults = options_of(decode_options), read_decode_defaults(folder) if folder else {}
+    return {name: available[name]._replace(default=value) for name, value in defaults.items()}
 
 
-def refuse(names: Iterable[str], why: str, *groups: Any) -> None:
-    """Options that would change nothing."""
+def refuse_options(names: Iterable[str], reason: str, *groups: Any) -> None:
+    """Raises ValueError for options that are set and would have no effect."""
     for group in groups:
         kind: Any = type(group)
-        known = options_of(kind)
+        available = options_of(kind)
         for name in names:
-            if name in known and getattr(group, name) != known[name].default:
-                raise ValueError(f"{'a text' if name == 'text' else flag(name)} {why}")
+            if name in available and getattr(group, name) != available[name].default:
+                raise ValueError(f"{'a text' if name == 'text' else option_flag(name)} {reason}")
 
 
-def act(folder: Path, args: list[str]) -> int:
-    """A policy without a model can do one thing."""
-    given = parse("regard run", args, options_of(Use) | options_of(Fetching) | options_of(PlayOptions))
-    use = Use(**{name: given[name] for name in options_of(Use)})
-    if not use.play:
+def run_policy(folder: Path, args: list[str]) -> int:
+    """A policy without a model only plays."""
+    available = options_of(RunCommandOptions) | options_of(FetchOptions) | options_of(PlayOptions)
+    values = parse("regard run", args, available)
+    options = RunCommandOptions(**{name: values[name] for name in options_of(RunCommandOptions)})
+    if not options.play:
         raise ValueError(f"{folder} holds a policy, which acts: regard run {folder} --play")
-    refuse(ANSWERING, "does not go with --play, which lets it act", use)
-    return play_policy(folder, PlayOptions(**{name: given[name] for name in options_of(PlayOptions)}))
+    refuse_options(PREDICT_ONLY, "does not go with --play, which acts in an environment", options)
+    return play_policy(folder, PlayOptions(**{name: values[name] for name in options_of(PlayOptions)}))
 
 
-def answer(loaded: Loaded, use: Use, how: Any) -> int:
-    if use.play:
-        return play(loaded, how, " ".join(use.text))
-    if use.embed:
-        return embed(loaded, use)
+def run_model(loaded: LoadedModel, options: RunCommandOptions, decoding: Any) -> int:
+    if options.play:
+        return play_story(loaded, decoding, " ".join(options.text))
+    if options.embed:
+        return embed_texts(loaded, options)
 
-    def ask(some: list[str], first: int) -> Iterator[list[Answer]]:
-        return loaded.predict(some, how, first)
+    def predict(texts: list[str], first: int) -> Iterator[list[Prediction]]:
+        return loaded.predict(texts, decoding, first)
 
-    for number, source, best in answered(use, ask):
-        show(number, source, best, use.json, how)
+    for number, source, best in predict_all(options, predict):
+        print_predictions(number, source, best, options.json, decoding)
     return 0
 
 
-def answered(use: Use, ask: Callable[[list[str], int], Iterable[Any]]) -> Iterator[tuple[int, str, Any]]:
-    """Every input with its number and its answer. Many are asked at once; if one of these cannot be answered, those
-    before it still are, and the error tells where it stands."""
+def predict_all(
+    options: RunCommandOptions, predict: Callable[[list[str], int], Iterable[Any]]
+) -> Iterator[tuple[int, str, Any]]:
+    """Each input with its number and its prediction. Inputs are predicted in chunks; if one of a chunk fails, those
+    before it are still yielded, and the error names its location."""
     number = 0
-    for some in windows(use.text, use.file, use.encoding):
-        begin, answers = number, ask(some, number)
+    for chunk in read_chunks(options.text, options.file, options.encoding):
+        start, predictions = number, predict(chunk, number)
         try:
-            for source, answer in zip(some, answers, strict=True):
-                yield number, source, answer
+            for source, prediction in zip(chunk, predictions, strict=True):
+                yield number, source, prediction
                 number += 1
         except ValueError:
-            for i, source in enumerate(some[number - begin :], number):
-                yield i, source, alone(use, ask, source, i)
+            for i, source in enumerate(chunk[number - start :], number):
+                yield i, source, predict_single(options, predict, source, i)
             raise
 
 
-def alone(use: Use, ask: Callable[[list[str], int], Iterable[Any]], source: str, number: int) -> Any:
+def predict_single(
+    options: RunCommandOptions, predict: Callable[[list[str], int], Iterable[Any]], source: str, number: int
+) -> Any:
     try:
-        [answer] = ask([source], number)
+        [prediction] = predict([source], number)
     except ValueError as error:
-        raise ValueError(f"{place(use, number)}{error}") from None
-    return answer
+        raise ValueError(f"{input_location(options, number)}{error}") from None
+    return prediction
 
 
-def place(use: Use, number: int) -> str:
-    """Where an input is from, unless it stands in the command."""
-    if use.text:
+def input_location(options: RunCommandOptions, number: int) -> str:
+    """File and line of an input; empty if it is an argument."""
+    if options.text:
         return ""
-    if use.file is None:
+    if options.file is None:
         return f"standard input, line {number + 1}: "
-    return f"{use.file}, chain {number + 1}: " if holds_fasta(use.file) else f"{use.file}:{number + 1}: "
+    return f"{options.file}{', chain ' if is_fasta(options.file) else ':'}{number + 1}: "
 
 
-def play(loaded: Loaded, how: Any, story: str) -> int:
-    """The model tells, the user acts; an empty line or the end of the input ends it. Old turns slide out of sight."""
+def play_story(loaded: LoadedModel, decoding: Any, story: str) -> int:
+    """The model and the user write in turns until an empty line or the end of input. Old turns leave the context."""
     if not isinstance(loaded.task, Write):
         raise ValueError(
             "--play is for models that write, decide or act: regard train write, decide, or predict --env CartPole-v1"
         )
-    story = loaded.task.play(loaded.model, story, "", how, 0)
-    print(printable(story.strip()), flush=True)
-    for turn, said in enumerate(asked(), 1):
-        before = f"{story.rstrip()}{TURN}{said}\n"
-        story = loaded.task.play(loaded.model, story, said, how, turn)
-        print(printable(story[len(before) :].strip()), flush=True)
+    story = loaded.task.play(loaded.model, story, "", decoding, 0)
+    print(escape_control(story.strip()), flush=True)
+    for number, turn in enumerate(read_turns(), 1):
+        before = f"{story.rstrip()}{TURN}{turn}\n"
+        story = loaded.task.play(loaded.model, story, turn, decoding, number)
+        print(escape_control(story[len(before) :].strip()), flush=True)
     return 0
 
 
-def asked() -> Iterator[str]:
+def read_turns() -> Iterator[str]:
     while True:
         try:
-            said = input("> ") if sys.stdin.isatty() else sys.stdin.readline(TEXT + 1)
+            turn = input("> ") if sys.stdin.isatty() else sys.stdin.readline(MAX_TEXT + 1)
         except EOFError:
             return
-        must_be_short(said, "standard input")
-        if not said.strip():
+        check_length(turn, "standard input")
+        if not turn.strip():
             return
-        yield said.strip()
+        yield turn.strip()
 
 
-def embed(loaded: Loaded, use: Use) -> int:
-    kept = []
-    for number, source, vector in answered(use, lambda some, _: loaded.embed(some)):
-        if use.npy:
-            kept.append(vector)
+def embed_texts(loaded: LoadedModel, options: RunCommandOptions) -> int:
+    vectors = []
+    for number, source, vector in predict_all(options, lambda texts, _: loaded.iter_embeddings(texts)):
+        if options.npy:
+            vectors.append(vector)
         else:
             print(json_line({"number": number, "source": source, "vector": vector}), flush=True)
-    if use.npy:
-        with naming(use.npy):
-            np.save(use.npy, np.array(kept, np.float32))
-        print(f"{len(kept)} vectors are in {use.npy}")
+    if options.npy:
+        with path_in_errors(options.npy):
+            np.save(options.npy, np.array(vectors, np.float32))
+        print(f"wrote {len(vectors)} vectors to {options.npy}")
     return 0
 
 
-def show(number: int, source: str, best: list[Answer], as_json: bool, how: Any) -> None:
+def print_predictions(number: int, source: str, best: list[Prediction], as_json: bool, decoding: Any) -> None:
     if as_json:
-        rows = [{"text": a.text, "logp": a.logp, "score": a.score, **a.more} for a in best]
-        print(json_line({"number": number, "source": source, "answers": rows}), flush=True)
+        rows = [{"text": a.text, "logprob": a.logprob, "score": a.score, **a.extra} for a in best]
+        print(json_line({"number": number, "source": source, "predictions": rows}), flush=True)
     else:
         for answer in best:
-            told = answer.more.get("cosine", answer.logp)
-            text = printable(answer.text)
-            print(text if how.n_best == 1 else f"{told:.4f}\t{text}", flush=True)
+            value = answer.extra.get("cosine", answer.logprob)
+            text = escape_control(answer.text)
+            print(text if decoding.num_return == 1 else f"{value:.4f}\t{text}", flush=True)
 
 
-def json_line(line: dict[str, Any]) -> str:
-    """JSON has no NaN. Of control characters it escapes the first 32 only, and a terminal acts on others too."""
+def json_line(values: dict[str, Any]) -> str:
+    """One line of JSON. JSON has no NaN, and json.dumps escapes only the first 32 control characters."""
     try:
-        text = json.dumps(line, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(values, ensure_ascii=False, allow_nan=False)
     except ValueError:
         raise FloatingPointError(NOT_FINITE) from None
-    return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

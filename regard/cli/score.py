@@ -1,4 +1,4 @@
-"""regard score MODEL files: how good a model is on what it has not seen."""
+"""regard score MODEL files: the scores of a model on test files."""
 
 from __future__ import annotations
 
@@ -11,73 +11,84 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from regard.choose import must
-from regard.cli.model import Fetching, found, named_in
+from regard.batch_invariant import reproducible
+from regard.cli.model_argument import FetchOptions, fetch_model, model_in_args
 from regard.cli.options import parse
 from regard.cli.run import folder_defaults
-from regard.data.documents import Documents
-from regard.data.files import READ_BY, as_in_training
+from regard.data.documents import DocumentOptions
+from regard.data.splits import READ_OPTIONS, data_options_from_run
+from regard.hub.task_config import read_task_name
 from regard.load import load
-from regard.purpose import task_of
-from regard.reproducible import reproducible
 from regard.tasks import TASKS
 from regard.training.settings import options_of
+from regard.validate import check_fields
 
 
 @dataclass
-class Measure:
-    """What to measure, and on what."""
+class ScoreOptions:
+    """The model, the test files and how to read them."""
 
-    model: Annotated[str, tyro.conf.Positional]  # a model folder, or the name of one on the hub: owner/repo
-    data: Annotated[tuple[str, ...], tyro.conf.Positional]  # files in the form that the model was trained on
-    fields: tuple[str, ...] | None = None  # columns or keys to read, answer last; as in training unless given
-    separator: str | None = None  # between columns: one character, or tab; as in training unless given
-    encoding: str | None = None  # of text files: utf-8, cp1252, utf-16 ...; as in training unless given
-    skip_bad: bool = False  # go on without the bad lines
-    answers: str | None = None  # write the answers to this file, one a line
-    json: bool = False  # the scores as one JSON object
-    device: str = "auto"  # cpu, cuda or mps; the best there is if auto
-    speed: Literal["exact", "int8"] = "exact"  # the same tokens as ever, or weights of 8 bits: sooner, almost the same
-    reproducible: bool = False  # each answer has the same bits whatever else is in the files; on the CPU, and slower
+    model: Annotated[str, tyro.conf.Positional]  # model folder, or a repository on the Hugging Face hub: owner/repo
+    data: Annotated[tuple[str, ...], tyro.conf.Positional]  # test files, in the format of the training files
+    fields: tuple[str, ...] | None = None  # columns or keys to read, the target last; as in training if None
+    separator: str | None = None  # column separator: one character, or tab; as in training if None
+    encoding: str | None = None  # encoding of text files: utf-8, cp1252, utf-16 ...; as in training if None
+    skip_bad: bool = False  # skip bad lines instead of refusing the file
+    predictions: str | None = None  # write the predictions to this file, one a line
+    json: bool = False  # print the scores as one JSON object
+    device: str = "auto"  # cpu, cuda or mps; auto = the best available
+    speed: Literal["exact", "int8"] = "exact"  # exact = the model's own tokens; int8 = 8-bit weights, faster
+    reproducible: bool = False  # batch-invariant kernels: each answer has the same bits in any batch; CPU only, slower
 
     def __post_init__(self) -> None:
-        must(self, speed=(not self.reproducible or self.speed == "exact", "exact with --reproducible"))
+        check_fields(self, speed=(not self.reproducible or self.speed == "exact", "exact with --reproducible"))
 
 
 def main(args: list[str]) -> int:
-    folder = named_in(args)
-    kind = TASKS[task_of(folder) if folder else "translate"]
-    ways: Any = kind.ways
-    kept = {"cache": options_of(Documents)["cache"]} if Documents in kind.groups(kind.asks[0]) else {}
-    asked = options_of(ways) | folder_defaults(ways, folder)
-    given = parse("regard score", args, options_of(Measure) | options_of(Fetching) | asked | kept)
-    how_found = Fetching(**{name: given.pop(name) for name in options_of(Fetching)})
-    cache = given.pop("cache", None)
-    how = ways(**{name: given.pop(name) for name in options_of(ways)})
-    measure = Measure(**given)
-    if not measure.data:
-        raise ValueError("name the files to score on, in the form that the model was trained on")
-    speed = None if measure.reproducible else measure.speed
-    folder = found(measure.model, how_found)
-    files, remembered = as_in_training(folder, measure.data, **{name: getattr(measure, name) for name in READ_BY})
-    if remembered:
-        print(f"reading the files as in training: {remembered}", file=sys.stderr)
-    loaded = load(folder, measure.device, speed=speed)
-    rows = loaded.rows(files.data, files.fields, measure.skip_bad, files.dialect)
+    folder = model_in_args(args)
+    kind = TASKS[read_task_name(folder) if folder else "translate"]
+    decode_options: Any = kind.decode_options
+    cache_option = (
+        {"cache": options_of(DocumentOptions)["cache"]}
+        if DocumentOptions in kind.option_groups(kind.requires[0])
+        else {}
+    )
+    available = (
+        options_of(ScoreOptions)
+        | options_of(FetchOptions)
+        | options_of(decode_options)
+        | folder_defaults(decode_options, folder)
+    )
+    values = parse("regard score", args, available | cache_option)
+    fetch_options = FetchOptions(**{name: values.pop(name) for name in options_of(FetchOptions)})
+    cache = values.pop("cache", None)
+    decoding = decode_options(**{name: values.pop(name) for name in options_of(decode_options)})
+    options = ScoreOptions(**values)
+    if not options.data:
+        raise ValueError("name the test files to score on, in the format of the training files")
+    speed = None if options.reproducible else options.speed
+    folder = fetch_model(options.model, fetch_options)
+    files, from_training = data_options_from_run(
+        folder, options.data, **{name: getattr(options, name) for name in READ_OPTIONS}
+    )
+    if from_training:
+        print(f"reading the files as in training: {from_training}", file=sys.stderr)
+    loaded = load(folder, options.device, speed=speed)
+    rows = loaded.rows(files.data, files.fields, options.skip_bad, files.dialect)
     if cache is not None:
         rows.cache = Path(cache).expanduser()
-    with reproducible(loaded.model) if measure.reproducible else nullcontext():
-        scores = loaded.score(rows, how)
-    answers = scores.pop("answers")
+    with reproducible(loaded.model) if options.reproducible else nullcontext():
+        scores = loaded.score(rows, decoding)
+    answers = scores.pop("predictions")
     del scores["samples"]
-    if measure.answers:
-        with open(measure.answers, "w", encoding="utf-8") as stream:
+    if options.predictions:
+        with open(options.predictions, "w", encoding="utf-8") as stream:
             stream.writelines(f"{answer}\n" for answer in answers)
-    if measure.json:
+    if options.json:
         numbers = {name: None if value != value else value for name, value in scores.items()}  # JSON has no NaN
         print(json.dumps({"examples": len(answers), **numbers}))
     else:
-        print(loaded.task.amount(rows))
+        print(loaded.task.count_examples(rows))
         for name, value in scores.items():
             print(f"{name:<24}{value:.2f}" if isinstance(value, float) else f"{name:<24}{value}")
     return 0

@@ -1,19 +1,22 @@
-"""regard tasks: what models are for, what each task reads, and which models fit."""
+"""regard tasks: list all tasks, the files that each reads, and the models that fit."""
 
 from __future__ import annotations
 
 from regard.models import MODELS
 from regard.tasks import TASKS
+from regard.training.task_aliases import TASK_ALIASES
 
 
 def main(args: list[str]) -> int:
     if args:
-        raise ValueError(f"regard tasks takes no options, and not {args[0]!r}; regard train TASK --help has them")
+        raise ValueError(f"regard tasks takes no options, and not {args[0]!r}; see regard train TASK --help")
     for name, task in TASKS.items():
-        fit = [model for model, family in MODELS.items() if set(task.asks) & set(family.bodies)]
-        first = [task.default, *(model for model in fit if model != task.default)]
-        print(f"{name:<11}{task.about}")
-        print(f"{'':<11}reads {task.takes}")
-        print(f"{'':<11}models: {', '.join(first)}")
-        print(f"{'':<11}without --data: {task.ships}\n")
+        models = [model for model, family in MODELS.items() if set(task.requires) & set(family.bodies)]
+        default_first = [task.default, *(model for model in models if model != task.default)]
+        aliases = [alias for alias, (target, _) in TASK_ALIASES.items() if target == name]
+        print(f"{name:<11}{task.description}")
+        print(f"{'':<11}reads {task.file_formats}")
+        print(f"{'':<11}models: {', '.join(default_first)}")
+        print(f"{'':<11}Hugging Face: {', '.join(aliases) or 'no such task'}")
+        print(f"{'':<11}without --data: {task.bundled_data}\n")
     return 0

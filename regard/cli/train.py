@@ -1,4 +1,4 @@
-"""regard train TASK: from files to a run folder."""
+"""regard train TASK: train a model on files, into a run folder."""
 
 from __future__ import annotations
 
@@ -10,136 +10,138 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from regard.choose import choose
-from regard.cli import printable
+from regard.cli import escape_control
 from regard.cli.act import train_policy
-from regard.cli.help import show
-from regard.cli.leaving import already, go_on, politely
-from regard.cli.model import Fetching, found
-from regard.cli.options import parse
-from regard.data.lint import BadLines, Report
-from regard.hub.folder import read_config, read_json
+from regard.cli.help import show_help
+from regard.cli.interrupts import finished_message, resume_command, stop_on_signal
+from regard.cli.model_argument import FetchOptions, fetch_model
+from regard.cli.options import SHORT_OPTIONS, parse
+from regard.data.lint import BadRowsError, LintReport
+from regard.hub.folder import read_config
+from regard.metrics import standard_error
 from regard.models import MODELS
-from regard.scores import standard_error
 from regard.tasks import TASKS
-from regard.training.loop import Step, parameters
-from regard.training.settings import Settings, options, resumed, start, usual_size
-from regard.training.time_budget import FEW, duration
-from regard.training.train import Job, abandon, carry_out, planned, prepare
+from regard.training.job import Job, plan_run, prepare, run_training, save_interrupted
+from regard.training.loop import Step, num_parameters
+from regard.training.provenance import read_train_json
+from regard.training.settings import Settings, default_size, make_settings, options, resume_settings
+from regard.training.task_aliases import TASK_ALIASES, resolve_task
+from regard.training.time_budget import FEW_STEPS, format_duration
+from regard.validate import check_choice
 
-FEW_TO_VALIDATE, TOO_FEW = (
-    300,
-    100,
-)  # examples: below the first scores have an error beside them, below the other a warning
+SMALL_VALID, TINY_VALID = 300, 100  # examples: fewer have a standard error beside their scores; fewer, also a warning
 
 
 def main(args: list[str]) -> int:
     if not args:
-        return show("train")
-    task = args[0]
-    choose("task", task, TASKS)
-    which, rest = chosen(task, args[1:])
-    if which.resume:
+        return show_help("train")
+    check_choice("task", args[0], (*TASKS, *TASK_ALIASES))
+    task, alias_model = resolve_task(args[0])
+    first, rest = parse_first(task, args[1:])
+    if first.resume:
         rest.append("--resume")
-        which.model = which.model or read_json(Path(which.out or f"runs/{task}") / "train.json").get("model")
-    model = which.model or (begun(which) or TASKS[task].default)
-    choose("model", model, MODELS)
-    size = which.size or usual_size(model, bool(which.env))
-    choose(f"size of {model}", size, MODELS[model].sizes)
-    fit = [name for name, family in MODELS.items() if set(family.bodies) & set(TASKS[task].asks)]
+        first.model = first.model or read_train_json(Path(first.output_dir or f"runs/{task}")).get("model")
+    model = first.model or source_model(first) or alias_model or TASKS[task].default
+    check_choice("model", model, MODELS)
+    size = first.size or default_size(model, bool(first.env))
+    check_choice(f"size of {model}", size, MODELS[model].sizes)
+    models = [name for name, family in MODELS.items() if set(family.bodies) & set(TASKS[task].requires)]
     sizes = f"--size {', '.join(MODELS[model].sizes)} (now {size})"
-    about = f"{TASKS[task].about}. Also --model {', '.join(fit)} (now {model}) and {sizes}."
-    given = parse(f"regard train {task}", rest, options(task, model, size), about, also=("model", "size"))
-    typed = {arg.split("=")[0].removeprefix("--").replace("-", "_") for arg in rest if arg.startswith("--")}
-    said = {name: value for name, value in given.items() if {name.rstrip("_"), f"no_{name}"} & typed}
-    if which.resume:
-        named = {name: value for name, value in (("model", which.model), ("size", which.size)) if f"--{name}" in args}
-        settings = resumed(task, **said, **named)
+    description = f"{TASKS[task].description}. Also --model {', '.join(models)} (now {model}) and {sizes}."
+    values = parse(f"regard train {task}", rest, options(task, model, size), description, parsed=("model", "size"))
+    flags = {arg.split("=")[0].removeprefix("--").replace("-", "_") for arg in rest if arg.startswith("--")}
+    flags |= {name for name, short in SHORT_OPTIONS.items() if any(arg.startswith(short) for arg in rest)}
+    typed = {name: value for name, value in values.items() if {name.rstrip("_"), f"no_{name}"} & flags}
+    if first.resume:
+        named = {name: value for name, value in (("model", first.model), ("size", first.size)) if f"--{name}" in args}
+        settings = resume_settings(task, **typed, **named)
     else:
-        settings = start(task, model, size, **said)
-    if settings.reading.get("env"):
+        settings = make_settings(task, model, size, **typed)
+    if settings.input_options.get("env"):
         return train_policy(settings)
-    job = ready(settings)
-    if job.finished:
+    job = prepare_and_print(settings)
+    if job.is_finished:
         job.lock.release()
-        print(already(job.run.folder))
+        print(finished_message(job.run.folder))
         return 0
-    return follow(job, go_on(task, job.run.folder))
+    return train_and_print(job, resume_command(task, job.run.folder))
 
 
-def begun(which: argparse.Namespace) -> str | None:
-    """What it starts from, fetched now if that is wished."""
-    return read_config(found(which.from_, Fetching(download=which.download)))[0].model if which.from_ else None
+def source_model(first: argparse.Namespace) -> str | None:
+    """The model of --from, downloaded if --download says so."""
+    options = FetchOptions(download=first.download)
+    return read_config(fetch_model(first.from_, options))[0].model if first.from_ else None
 
 
-def chosen(task: str, args: list[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Model and size come first: which other options there are follows from them."""
+def parse_first(task: str, args: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Parse the options that determine which other options exist. Returns their values, and the other arguments."""
     parser = argparse.ArgumentParser(f"regard train {task}", add_help=False, allow_abbrev=False)
     parser.add_argument("--model")
     parser.add_argument("--size")
     _, rest = parser.parse_known_args(args)
     parser.add_argument("--from", dest="from_")
-    parser.add_argument("--out")
+    parser.add_argument("--output-dir", "-o")
     parser.add_argument("--env")
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--download", action="store_true")
-    known, _ = parser.parse_known_args(args)
-    return known, [arg for arg in rest if arg != "--resume"]
+    values, _ = parser.parse_known_args(args)
+    return values, [arg for arg in rest if arg != "--resume"]
 
 
-def ready(settings: Settings) -> Job:
-    """A job that is about to start, introduced as it is made."""
+def prepare_and_print(settings: Settings) -> Job:
+    """A job that is ready to start; prints what it reads, builds and plans."""
     try:
         job = prepare(settings)
-    except BadLines as bad:
-        show_report(bad.report)
+    except BadRowsError as bad:
+        print_report(bad.report)
         raise
     if job.data.report:
-        show_report(job.data.report)
-    introduce(job)
-    if settings.plan.steps is None and settings.plan.epochs is None:
+        print_report(job.data.report)
+    print_job(job)
+    if settings.train_options.steps is None and settings.train_options.epochs is None:
         print("timing this machine ...", flush=True)
-    job = planned(job)
-    if job.finished:
+    job = plan_run(job)
+    if job.is_finished:
         return job
-    parts = ", ".join(f"{part} {duration(seconds)}" for part, seconds in job.startup.parts.items() if seconds >= 0.1)
-    print(f"ready after {duration(sum(job.startup.parts.values()))}: {parts or 'nothing took long'}")
-    plan = job.settings.plan
-    same = f" (what --minutes {plan.minutes:g} is on this machine)" if plan.minutes is not None else ""
-    print(f"planned: --steps {job.steps}{same}, --rate {plan.rate:g}, --warmup {plan.warmup}, --seed {plan.seed}")
-    if job.budget is not None and job.steps < FEW:
+    phases = {phase: seconds for phase, seconds in job.startup.phases.items() if seconds >= 0.1}
+    details = "".join(f", {phase} {format_duration(seconds)}" for phase, seconds in phases.items())
+    print(f"ready after {format_duration(sum(job.startup.phases.values()))}{details}")
+    o = job.settings.train_options
+    minutes = f" (--minutes {o.minutes:g} on this machine)" if o.minutes is not None else ""
+    print(f"planned: --steps {job.steps}{minutes}, --lr {o.lr:g}, --warmup-steps {o.warmup_steps}, --seed {o.seed}")
+    if job.budget is not None and job.steps < FEW_STEPS:
         print(
-            f"warning: only {job.steps} steps fit into {duration(job.budget.seconds)}, of which the start took "
-            f"{duration(job.budget.spent)}; a model hardly learns in so few. Take more --minutes, a smaller --size or "
-            "fewer --batch-tokens"
+            f"warning: only {job.steps} steps fit into {format_duration(job.budget.seconds)}, of which the start took "
+            f"{format_duration(job.budget.spent)}; a model hardly learns in so few. Use more --minutes, a smaller "
+            "--size or fewer --batch-tokens"
         )
     return job
 
 
-def follow(job: Job, command: str) -> int:
-    """Show the run while it goes. A first Ctrl-C or SIGTERM finishes the step and saves, a second leaves at once."""
+def train_and_print(job: Job, command: str) -> int:
+    """Train, and print the progress. The first Ctrl-C or SIGTERM finishes the step and saves, a second exits."""
 
-    def leave() -> None:
-        kept = abandon(job)
+    def save_now() -> None:
+        folder = save_interrupted(job)
         print(
-            f"\nstopped without waiting for what was under way; {kept} is saved. Go on with:\n  {command}", flush=True
+            f"\nstopped without waiting for the current step; {folder} is saved. Resume with:\n  {command}", flush=True
         )
 
-    with politely(at_once=leave) as stop, shown(job) as show:
-        for step in carry_out(job):
-            show(step)
+    with stop_on_signal(save_now=save_now) as stop, progress_printer(job) as print_step:
+        for step in run_training(job):
+            print_step(step)
             if stop:
                 stop.claim()
-                folder = abandon(job)
-                draw(job)
-                print(f"\nstopped; {folder} is saved. Go on with:\n  {command}", flush=True)
-                return stop.code
-    draw(job)
-    conclude(job)
+                folder = save_interrupted(job)
+                draw_loss(job)
+                print(f"\nstopped; {folder} is saved. Resume with:\n  {command}", flush=True)
+                return stop.exit_code
+    draw_loss(job)
+    print_result(job)
     return 0
 
 
-def show_report(report: Report) -> None:
+def print_report(report: LintReport) -> None:
     if sys.stdout.isatty():
         from rich.console import Console
 
@@ -148,34 +150,34 @@ def show_report(report: Report) -> None:
         print("\n".join(report.lines()))
 
 
-def introduce(job: Job) -> None:
-    for trouble in job.troubles:
-        print(f"passed over a damaged save: {trouble}")
-    train, valid = (job.task.amount(job.data.sets[name]) for name in ("train", "valid"))
-    shown = {name: size for name, size in job.task.sizes().items() if name not in ("pad", "sep", "segment_start")}
-    sizes = ", ".join(f"{name} {value:,}" for name, value in shown.items())
-    size = "" if job.settings.keeping.from_ else f" {job.settings.size}"
-    made = f"{job.settings.model}{size} with {parameters(job.progress.model):,} parameters ({sizes})"
-    print(f"{train} to learn from, {valid} to validate on; {made}")
-    if (count := few_to_validate(job)) and count < TOO_FEW:
+def print_job(job: Job) -> None:
+    for damage in job.damaged_saves:
+        print(f"skipped a damaged checkpoint: {damage}")
+    train, valid = (job.task.count_examples(job.data.sets[name]) for name in ("train", "valid"))
+    sizes = {name: size for name, size in job.task.sizes().items() if name not in ("pad", "sep", "segment_start")}
+    details = ", ".join(f"{name} {value:,}" for name, value in sizes.items())
+    size = "" if job.settings.run_options.from_ else f" {job.settings.size}"
+    model = f"{job.settings.model}{size} with {num_parameters(job.progress.model):,} parameters ({details})"
+    print(f"{train} for training, {valid} for validation; {model}")
+    if (count := small_valid_count(job)) and count < TINY_VALID:
         error = standard_error(90.0, count)
         print(
-            f"warning: {count} examples to validate on hardly tell better weights from worse: a score of 90 % has a "
-            f"standard error of {error:.0f} points. Give --valid, or a larger --held-out"
+            f"warning: {count} examples for validation hardly tell better weights from worse: a score of 90 % has a "
+            f"standard error of {error:.0f} points. Add --valid, or a larger --valid-share"
         )
-    if job.progress.step and not job.finished:
-        print(f"going on from step {job.progress.step}")
+    if job.progress.step and not job.is_finished:
+        print(f"resuming from step {job.progress.step}")
 
 
-def few_to_validate(job: Job) -> int:
-    """How many there are, if they are so few that their scores need an error beside them; else 0."""
-    rows = job.valid
-    return len(rows) if isinstance(rows, Sequence) and len(rows) < FEW_TO_VALIDATE else 0
+def small_valid_count(job: Job) -> int:
+    """The number of validation examples, if their scores need a standard error; else 0."""
+    rows = job.valid_rows
+    return len(rows) if isinstance(rows, Sequence) and len(rows) < SMALL_VALID else 0
 
 
 @contextmanager
-def shown(job: Job) -> Iterator[Any]:
-    """A bar with the time left on a terminal, plain lines elsewhere."""
+def progress_printer(job: Job) -> Iterator[Any]:
+    """Yields a function that prints a step: a progress bar on a terminal, lines elsewhere."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     bar = Progress(
@@ -185,63 +187,65 @@ def shown(job: Job) -> Iterator[Any]:
     row = bar.add_task("", total=job.steps, completed=job.progress.step)
     steps = job.steps
 
-    def say(line: str) -> None:
+    def print_line(line: str) -> None:
         if bar.disable:
             print(line, flush=True)
         else:
             bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
-    def show(step: Step) -> None:
+    def print_step(step: Step) -> None:
         nonlocal steps
-        speed = f"loss {step.loss:.3f}  {step.count / step.seconds:,.0f} {job.task.counts}/s"
+        speed = f"loss {step.loss:.3f}  {step.count / step.seconds:,.0f} {job.task.throughput_unit}/s"
         bar.update(row, total=job.steps, completed=step.number, description=speed)
         if job.steps != steps and job.budget is not None:
-            say(f"replanned: {job.steps} steps instead of {steps}, as one takes {duration(job.budget.step)} now")
+            seconds = format_duration(job.budget.step_seconds)
+            print_line(f"replanned: {job.steps} steps instead of {steps}, as a step now takes {seconds}")
             steps = job.steps
         if step.scores:
-            say(check_line(step, steps, speed, job.task.shares, few_to_validate(job)))
+            print_line(format_eval(step, steps, speed, job.task.percent_metrics, small_valid_count(job)))
             for sample in step.scores["samples"]:
-                say(printable(f"    {sample['source']}\n  = {sample['answer']}"))
-        elif bar.disable and step.number % max(1, job.check_every // 4) == 0:
-            say(f"step {step.number}/{steps}  {speed}")
+                print_line(escape_control(f"    {sample['source']}\n  = {sample['prediction']}"))
+        elif bar.disable and step.number % max(1, job.eval_every // 4) == 0:
+            print_line(f"step {step.number}/{steps}  {speed}")
 
     with bar:
-        yield show
+        yield print_step
 
 
-def check_line(step: Step, steps: int, speed: str, shares: tuple[str, ...] = (), count: int = 0) -> str:
-    """With the standard error of what is a share of few examples."""
+def format_eval(step: Step, steps: int, speed: str, percent_metrics: tuple[str, ...] = (), count: int = 0) -> str:
+    """The scores of an evaluation; percentages of few examples have their standard error."""
     numbers = {name: value for name, value in step.scores.items() if isinstance(value, float)}
-    errors = {name: f" ±{standard_error(numbers[name], count):.1f}" for name in shares if count and name in numbers}
+    few = {name: numbers[name] for name in percent_metrics if count and name in numbers}
+    errors = {name: f" ±{standard_error(value, count):.1f}" for name, value in few.items()}
     scores = "  ".join(f"{name} {value:.2f}{errors.get(name, '')}" for name, value in numbers.items())
     return f"step {step.number}/{steps}  {speed}  | validation: {scores}"
 
 
-def draw(job: Job) -> None:
+def draw_loss(job: Job) -> None:
     from regard.view.loss_curve import loss_curve
 
     loss_curve(job.run.metrics(), job.run.folder / "loss.png")
 
 
-def conclude(job: Job) -> None:
-    print(ending(job))
-    best = "  ".join(f"{name} {value:.2f}" for name, value in job.best.items() if isinstance(value, float))
-    print(f"best at step {job.best['step']}: {best}")
-    if job.test:
-        print("test: " + "  ".join(f"{name} {value:.2f}" for name, value in job.test.items()))
+def print_result(job: Job) -> None:
+    print(format_length(job))
+    best = "  ".join(f"{name} {value:.2f}" for name, value in job.best_scores.items() if isinstance(value, float))
+    print(f"best at step {job.best_scores['step']}: {best}")
+    if job.test_scores:
+        print("test: " + "  ".join(f"{name} {value:.2f}" for name, value in job.test_scores.items()))
     folder = shlex.quote(str(job.run.folder))
     print(f'the model is in {job.run.folder}. Try:\n  regard run {folder} "{job.task.example()}"')
 
 
-def ending(job: Job) -> str:
-    """How many steps were done; of a run with a time, how that came about."""
-    plan, done = job.settings.plan, job.progress.step
+def format_length(job: Job) -> str:
+    """The number of completed steps; for a run with a time budget also its time and the options that repeat it."""
+    train_options, steps = job.settings.train_options, job.progress.step
     if job.budget is None:
-        return f"{done:,} steps done"
-    rate = plan.rate_at(done - 1) / max(plan.rate_at(step) for step in range(done))
-    took = f"{done:,} steps done in {duration(job.budget.spent)} of {duration(job.budget.seconds)}"
+        return f"{steps:,} steps completed"
+    lr_share = train_options.lr_at(steps - 1) / max(train_options.lr_at(step) for step in range(steps))
+    duration = f"{format_duration(job.budget.spent)} of {format_duration(job.budget.seconds)}"
     repeat = ""
-    if plan.revisions:
-        repeat = f"; {plan.steps:,} were planned. The same bits again: --steps {plan.steps} --revisions "
-        repeat += " ".join(plan.revisions)
-    return f"{took}, the rate at {rate:.1%} of its peak{repeat}"
+    if train_options.revisions:
+        repeat = f"; {train_options.steps:,} were planned. To repeat it bit for bit: --steps {train_options.steps} "
+        repeat += f"--revisions {' '.join(train_options.revisions)}"
+    return f"{steps:,} steps completed in {duration}, the learning rate at {lr_share:.1%} of its peak{repeat}"

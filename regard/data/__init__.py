@@ -1,1 +1,1 @@
-"""From files to batches: reading, checking, cutting into tokens."""
+"""From files to batches: reading, linting, splitting, tokenizing, batching."""

@@ -1,6 +1,6 @@
-"""Arrays from files: idx, the form of MNIST (plain or gzip), and .npz, numpy's own. Nothing in them is ever run.
+"""Reads arrays from idx files, the format of MNIST (plain or gzip), and from .npz files. Pickled objects are refused.
 
-idx = 0 0 8 dims, then the size of each dimension in 4 bytes, then the values, a byte each
+idx = 0 0 8 dims, then the size of each dimension in 4 bytes, then the values, one byte each
 """
 
 import math
@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from regard.data.lines import Lines
-from regard.hub.files import ARRAYS, must_unpack
+from regard.json_files import MAX_ARRAYS, check_unpacked_size
 
 
 def read_idx(file: Path) -> npt.NDArray[np.uint8]:
     if not file.is_file():
-        raise ValueError(f"{file}: not a file, but a folder, a pipe or a device; or it is not there")
+        raise ValueError(f"{file}: not a regular file, or it does not exist")
     chunks = Lines(file).chunks()
     data = bytearray(next(chunks, b""))
     dims = data[3] if len(data) > 3 and data.startswith(b"\0\0\x08") else 0
@@ -27,47 +27,48 @@ def read_idx(file: Path) -> npt.NDArray[np.uint8]:
         raise ValueError(f"{file}: not an idx file of bytes, like train-images-idx3-ubyte")
     shape = np.frombuffer(data[4:start], ">u4").tolist()
     size = start + math.prod(shape)
-    if size > ARRAYS:
-        raise ValueError(f"{file}: {shape} are over {ARRAYS >> 30} GB; is this an idx file?")
-    must_unpack(file, size)
+    if size > MAX_ARRAYS:
+        raise ValueError(f"{file}: {shape} are over {MAX_ARRAYS >> 30} GB; is this an idx file?")
+    check_unpacked_size(file, size)
     for chunk in chunks:
         data += chunk
         if len(data) > size:
             break
     if len(data) != size:
-        there = "more" if len(data) > size else len(data)
-        raise ValueError(f"{file}: {shape} need {size} bytes, but there are {there}; copy or download it again")
+        actual = "more" if len(data) > size else len(data)
+        raise ValueError(f"{file}: {shape} need {size} bytes, but the file has {actual}; copy or download it again")
     return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
 
 
 def read_npz(file: Path) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """The pictures, named images or x, and their labels, named labels or y; any name will do if no other array fits."""
+    """The images (array `images` or `x`) and their labels (`labels` or `y`); another name is accepted if only one array
+    has the right number of dimensions."""
     arrays = read_arrays(file)
-    return one_of(arrays, ("images", "x"), (3, 4), file), one_of(arrays, ("labels", "y"), (1,), file)
+    return select_array(arrays, ("images", "x"), (3, 4), file), select_array(arrays, ("labels", "y"), (1,), file)
 
 
 def read_arrays(file: Path) -> dict[str, npt.NDArray[Any]]:
-    """All arrays of a .npz file, by their names in small letters."""
+    """All arrays of a .npz file, by their lower-case names."""
     if file.exists() and not file.is_file():
-        raise ValueError(f"{file}: not a file, but a folder, a pipe or a device")
+        raise ValueError(f"{file}: not a regular file")
     try:
         with zipfile.ZipFile(file) as archive:
             size = sum(part.file_size for part in archive.infolist())
-        if size > ARRAYS:
-            raise ValueError(f"over {ARRAYS >> 30} GB")
-        must_unpack(file, size)
+        if size > MAX_ARRAYS:
+            raise ValueError(f"over {MAX_ARRAYS >> 30} GB")
+        check_unpacked_size(file, size)
         with np.load(file, allow_pickle=False) as archive:
             return {name.lower(): archive[name] for name in archive.files}
     except (ValueError, OSError, EOFError, RuntimeError, MemoryError, zlib.error, zipfile.BadZipFile) as error:
         if str(file) in str(error):
             raise
-        raise ValueError(f"{file}: no .npz file of plain arrays: {str(error)[:100]}") from error
+        raise ValueError(f"{file}: not a .npz file of plain arrays: {str(error)[:100]}") from error
 
 
-def one_of(arrays: dict[str, npt.NDArray[Any]], names: tuple[str, str], dims: tuple[int, ...], file: Path) -> Any:
-    fitting = {name: array for name, array in arrays.items() if array.ndim in dims}
-    called = [array for name, array in fitting.items() if name in names] or [*fitting.values()]
-    if len(called) != 1:
-        has = ", ".join(f"{name} {array.shape}" for name, array in arrays.items()) or "no arrays"
-        raise ValueError(f"{file}: one array named {' or '.join(names)} is needed; the file has {has}")
-    return called[0]
+def select_array(arrays: dict[str, npt.NDArray[Any]], names: tuple[str, str], dims: tuple[int, ...], file: Path) -> Any:
+    candidates = {name: array for name, array in arrays.items() if array.ndim in dims}
+    matches = [array for name, array in candidates.items() if name in names] or [*candidates.values()]
+    if len(matches) != 1:
+        content = ", ".join(f"{name} {array.shape}" for name, array in arrays.items()) or "no arrays"
+        raise ValueError(f"{file}: exactly one array named {' or '.join(names)} is needed; the file has {content}")
+    return matches[0]

@@ -1,4 +1,4 @@
-"""Batches: examples of like length together, so that little is padding.
+"""Batches of examples of similar length, to reduce padding.
 
 The order is a pure function of (seed, epoch): a position in the data is two integers, epoch and batch.
 """
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Ragged:
-    """Many rows of ids, one after the other in one array."""
+    """Rows of ids of different lengths, concatenated in one array."""
 
     def __init__(self, rows: Sequence[Sequence[int]]):
         self.lengths: Ints = np.fromiter((len(row) for row in rows), np.int64, len(rows))
@@ -32,16 +32,16 @@ class Ragged:
     def __getitem__(self, row: int) -> npt.NDArray[np.int32]:
         return self.ids[self.ends[row] - self.lengths[row] : self.ends[row]]
 
-    def padded(self, rows: Ints, pad: int) -> Tensor:
-        """(B,T) ids; the lengths say what of it is real."""
-        table = np.full((len(rows), int(self.lengths[rows].max())), pad, np.int64)
+    def pad(self, rows: Ints, value: int) -> Tensor:
+        """(B,T) ids, padded on the right with `value`."""
+        table = np.full((len(rows), int(self.lengths[rows].max())), value, np.int64)
         for i, row in enumerate(rows):
             table[i, : self.lengths[row]] = self[row]
         return torch.from_numpy(table)
 
 
 class Position(NamedTuple):
-    """The next batch to train on."""
+    """The position of the next batch in the data."""
 
     epoch: int = 0
     batch: int = 0
@@ -51,79 +51,81 @@ START = Position()
 
 
 class Examples(Protocol):
-    """What can be learnt from: batches of row numbers, epoch by epoch."""
+    """Training examples: batches of row numbers, epoch by epoch."""
 
-    units: int  # in an epoch, as the task counts them
+    units: int  # per epoch, in the unit of the task: tokens, sentences ...
 
     def epoch(self, budget: int, seed: int, epoch: int) -> list[Ints]: ...
 
 
-class ByLength:
-    """Examples that go with others of like length."""
+class BucketedExamples:
+    """Examples that are batched with others of similar length."""
 
     lengths: Ints  # (N, columns)
     units: int
 
     def epoch(self, budget: int, seed: int, epoch: int) -> list[Ints]:
-        return epoch_of(self.lengths, budget, seed, epoch)
+        return bucket_by_length(self.lengths, budget, seed, epoch)
 
 
-def epoch_of(lengths: Ints, budget: int, seed: int, epoch: int) -> list[Ints]:
-    """Every example exactly once, in batches whose rows times longest length stay within `budget` tokens.
+def bucket_by_length(lengths: Ints, budget: int, seed: int, epoch: int) -> list[Ints]:
+    """Every example exactly once, in batches with rows · max_length ≤ `budget` tokens.
 
-    `lengths` is (N, columns); the longest column of a row counts. Equal lengths are shuffled among each other, then the
-    batches, so the number of batches is the same in every epoch.
+    `lengths` is (N, columns); the longest column of a row counts. Examples of equal length are shuffled, then the
+    batches, so every epoch has the same number of batches.
     """
-    draw = np.random.default_rng([seed, epoch])
-    order = draw.permutation(len(lengths))
+    rng = np.random.default_rng([seed, epoch])
+    order = rng.permutation(len(lengths))
     order = order[np.lexsort((*lengths[order].T, lengths[order].max(1)))]
-    batches = cut(lengths[order].max(1), budget)
-    return [order[a:b] for a, b in (batches[i] for i in draw.permutation(len(batches)))]
+    batches = split_by_budget(lengths[order].max(1), budget)
+    return [order[a:b] for a, b in (batches[i] for i in rng.permutation(len(batches)))]
 
 
-def cut(lengths: Ints, budget: int) -> list[tuple[int, int]]:
-    """Neighbours into batches: as many as fit the budget, at least one."""
-    batches, start, longest = [], 0, 0
+def split_by_budget(lengths: Ints, budget: int) -> list[tuple[int, int]]:
+    """Ranges of consecutive rows: as many rows as fit the budget, at least one."""
+    batches, start, max_length = [], 0, 0
     for i, length in enumerate(lengths.tolist()):
-        if i > start and (i - start + 1) * max(longest, length) > budget:
+        if i > start and (i - start + 1) * max(max_length, length) > budget:
             batches.append((start, i))
-            start, longest = i, 0
-        longest = max(longest, length)
+            start, max_length = i, 0
+        max_length = max(max_length, length)
     return [*batches, (start, len(lengths))] if len(lengths) else []
 
 
-def forever(examples: Examples, budget: int, seed: int, start: Position = START) -> Iterator[tuple[Position, Ints]]:
-    """The batches from `start` on, epoch after epoch, each with the position that follows it."""
+def iterate_batches(
+    examples: Examples, budget: int, seed: int, start: Position = START
+) -> Iterator[tuple[Position, Ints]]:
+    """The batches from `start` on, epoch after epoch, each with the position after it."""
     epoch, skip = start
     while True:
         batches = examples.epoch(budget, seed, epoch)
         if not batches:
-            raise ValueError("there are no examples to learn from")
+            raise ValueError("there are no examples to train on")
         for number in range(skip, len(batches)):
-            after = Position(epoch, number + 1) if number + 1 < len(batches) else Position(epoch + 1, 0)
-            yield after, batches[number]
+            next_position = Position(epoch, number + 1) if number + 1 < len(batches) else Position(epoch + 1, 0)
+            yield next_position, batches[number]
         epoch, skip = epoch + 1, 0
 
 
-def real_places(lengths: Ints, longest: int) -> Tensor:
-    """(B,T), True where there is a token."""
-    return torch.arange(longest) < torch.from_numpy(lengths)[:, None]
+def length_mask(lengths: Ints, max_length: int) -> Tensor:
+    """(B,T), True at tokens, False at padding."""
+    return torch.arange(max_length) < torch.from_numpy(lengths)[:, None]
 
 
-def padding_mask(lengths: Ints, longest: int) -> Tensor:
-    """(B,1,1,S). It comes from lengths, not from ids: a text may hold the padding's id too."""
-    return real_places(lengths, longest)[:, None, None]
+def padding_mask(lengths: Ints, max_length: int) -> Tensor:
+    """(B,1,1,S), from lengths, not from ids: a text may contain the id of the padding."""
+    return length_mask(lengths, max_length)[:, None, None]
 
 
-def handfuls(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """So many at a time: the input may be endless."""
-    source = iter(items)
-    while some := list(islice(source, size)):
-        yield some
+def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Lists of `size` items; the input may be infinite."""
+    iterator = iter(items)
+    while batch := list(islice(iterator, size)):
+        yield batch
 
 
 def to_device(batch: Any, device: torch.device) -> Any:
-    """A batch is a named tuple of tensors, made on the CPU; what it has no use for is None."""
+    """Move a batch, a named tuple of tensors or None, from the CPU to `device`."""
     if device.type == "cpu":
         return batch
     return type(batch)(*(None if t is None else t.to(device, non_blocking=True) for t in batch))

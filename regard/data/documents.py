@@ -1,6 +1,6 @@
-"""Documents from files, piece by piece: a text may be larger than memory.
+"""Streams of documents from files, in chunks: a text may be larger than memory.
 
-It is read once to know it (its length, its hash), and again each time somebody asks for it.
+A stream is read once for its length and hash, and again at every iteration.
 """
 
 from __future__ import annotations
@@ -14,78 +14,78 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from regard.data.fasta import holds_fasta, sequences
-from regard.data.files import Data, Files, fingerprint
-from regard.data.flaws import unwritable
-from regard.data.lines import SUGGESTED, Bad, Lines, is_encoding
-from regard.data.text import kinds_of, objects, place, strings
-from regard.places import CACHE
+from regard.cache_dir import CACHE_DIR
+from regard.data.fasta import is_fasta, read_sequences
+from regard.data.lines import ENCODING_HINT, BadRow, Lines, is_encoding_error
+from regard.data.parallel_text import file_suffixes, hash_input, json_objects, string_fields
+from regard.data.splits import Data, DataOptions, fingerprint
+from regard.data.text_checks import check_characters
 
-By = Literal["files", "paragraphs", "lines"]  # what a document is
-BLOCK = 1 << 18  # characters of a piece, about
-EXAMPLE = 200  # characters of a text that count as one example
-SAMPLE = 1 << 26  # characters that a tokenizer is learnt from, at most
+DocumentUnit = Literal["files", "paragraphs", "lines"]  # one document is a file, ...
+CHUNK_CHARACTERS = 1 << 18  # approximate size of a chunk
+CHARACTERS_PER_EXAMPLE = 200  # to compute the default --valid-share
+MAX_SAMPLE_CHARACTERS = 1 << 26  # of the sample that a tokenizer is trained on
 
 
 @dataclass(frozen=True)
-class Documents:
-    """What stands by itself in a text, and where its tokens are kept."""
+class DocumentOptions:
+    """The unit of a document, and the cache of its tokens."""
 
-    documents: By | None = None  # what a document is; JSON lines are one each
-    cache: str = CACHE  # folder for the tokens of texts, so that they are made only once
+    documents: DocumentUnit | None = None  # unit of a document; default: files, or lines of JSON
+    cache: str = CACHE_DIR  # folder where tokenized texts are cached
 
 
-class Piece(NamedTuple):
+class TextChunk(NamedTuple):
     text: str
-    ends: bool  # the document does
+    is_last: bool  # of its document
 
 
-class Texts:
-    """Documents in pieces, read anew each time they are asked for."""
+class DocumentStream:
+    """Documents in chunks, read again at every iteration."""
 
-    def __init__(self, read: Callable[[], Iterator[Piece]], name: str, cache: Path | None = None):
+    def __init__(self, read: Callable[[], Iterator[TextChunk]], name: str, cache: Path | None = None):
         self.read, self.name = read, name
-        self.cache = cache  # the folder for its tokens, if they are to be kept
+        self.cache = cache  # folder for its tokens; None: not cached
 
-    def __iter__(self) -> Iterator[Piece]:
+    def __iter__(self) -> Iterator[TextChunk]:
         return self.read()
 
     def sample(self) -> Iterator[str]:
-        """The beginning, as much of it as a tokenizer needs."""
-        seen = 0
-        for piece in self:
-            yield piece.text
-            seen += len(piece.text)
-            if seen >= SAMPLE:
+        """The first chunks, to train a tokenizer on."""
+        size = 0
+        for chunk in self:
+            yield chunk.text
+            size += len(chunk.text)
+            if size >= MAX_SAMPLE_CHARACTERS:
                 return
 
     @cached_property
     def characters(self) -> int:
-        return sum(len(piece.text) for piece in self)
+        return sum(len(chunk.text) for chunk in self)
 
-    def beginning(self, characters: int) -> Texts:
-        return Texts(lambda: part(self, 0, characters), self.name)
+    def prefix(self, characters: int) -> DocumentStream:
+        return DocumentStream(lambda: slice_stream(self, 0, characters), self.name)
 
     def digest(self) -> str:
         digest = blake2b(digest_size=16)
-        for piece in self:
-            digest.update(piece.text.encode() + bytes([piece.ends]))
+        for chunk in self:
+            digest.update(chunk.text.encode() + bytes([chunk.is_last]))
         return digest.hexdigest()
 
 
-def from_memory(documents: list[str], name: str) -> Texts:
-    return Texts(lambda: (Piece(text, True) for text in documents), name)
+def documents_from_memory(documents: list[str], name: str) -> DocumentStream:
+    return DocumentStream(lambda: (TextChunk(text, True) for text in documents), name)
 
 
-def from_files(
+def documents_from_files(
     files: Iterable[str],
-    by: str,
+    unit: str,
     skip_bad: bool = False,
     field: str = "text",
     cache: Path | None = None,
     encoding: str = "utf-8",
-) -> Texts:
-    """Text files, plain or gzip, JSON lines with a field of text, or FASTA, in which each chain is a document."""
+) -> DocumentStream:
+    """Text files, plain or gzip, JSON lines with a text field, or FASTA, where each chain is a document."""
     names = [str(file) for file in files]
     for name in names:
         if not os.path.isfile(name):
@@ -93,121 +93,127 @@ def from_files(
                 f"{name}: {'this is a folder; name the files in it' if os.path.isdir(name) else 'no such file'}"
             )
 
-    kinds_of(names)
+    file_suffixes(names)
 
-    def read() -> Iterator[Piece]:
+    def read() -> Iterator[TextChunk]:
         for name in names:
             raw = Lines(name, encoding)
-            if holds_fasta(name):
-                yield from (Piece(chain, True) for chain in good(sequences(raw), skip_bad, raw))
+            if is_fasta(name):
+                yield from (TextChunk(chain, True) for chain in usable_lines(read_sequences(raw), skip_bad, raw))
                 continue
-            lines = good(json_texts(raw, field) if holds_json(name) else plain_texts(raw), skip_bad, raw)
-            if holds_json(name):
-                yield from (Piece(text, True) for text in lines)
-            elif by == "lines":
-                yield from (Piece(line, True) for line in lines if line.strip())
-            elif by == "paragraphs":
-                for blank, some in groupby(lines, key=lambda line: not line.strip()):
-                    if not blank:
-                        yield Piece("\n".join(some) + "\n", True)
+            lines = usable_lines(json_texts(raw, field) if is_json_file(name) else plain_texts(raw), skip_bad, raw)
+            if is_json_file(name):
+                yield from (TextChunk(text, True) for text in lines)
+            elif unit == "lines":
+                yield from (TextChunk(line, True) for line in lines if line.strip())
+            elif unit == "paragraphs":
+                for is_blank, paragraph in groupby(lines, key=lambda line: not line.strip()):
+                    if not is_blank:
+                        yield TextChunk("\n".join(paragraph) + "\n", True)
             else:
-                yield from whole(lines)
+                yield from whole_file(lines)
 
-    return Texts(read, names[0], cache)
+    return DocumentStream(read, names[0], cache)
 
 
-def holds_json(name: str) -> bool:
+def is_json_file(name: str) -> bool:
     return name.lower().removesuffix(".gz").endswith((".jsonl", ".json"))
 
 
-def good(lines: Iterable[str | Bad], skip_bad: bool, raw: Lines) -> Iterator[str]:
+def usable_lines(lines: Iterable[str | BadRow], skip_bad: bool, raw: Lines) -> Iterator[str]:
     for line in lines:
-        if not isinstance(line, Bad):
+        if not isinstance(line, BadRow):
             yield line
         elif not skip_bad:
-            foreign = is_encoding(line) and not raw.multibyte
-            remedy = SUGGESTED if foreign else "fix the line, or leave such lines out with --skip-bad"
-            raise ValueError(f"{line.file}:{line.line}: {line.why}, {line.detail}: {remedy}")
+            wrong_encoding = is_encoding_error(line) and not raw.multibyte
+            remedy = ENCODING_HINT if wrong_encoding else "fix the line, or drop such lines with --skip-bad"
+            raise ValueError(f"{line.file}:{line.line}: {line.reason}, {line.detail}: {remedy}")
 
 
-def plain_texts(lines: Lines) -> Iterator[str | Bad]:
+def plain_texts(lines: Lines) -> Iterator[str | BadRow]:
     for number, line in enumerate(lines, 1):
-        yield line if isinstance(line, Bad) else unwritable("text", line, lines.file, number) or line
+        yield line if isinstance(line, BadRow) else check_characters("text", line, lines.file, number) or line
 
 
-def json_texts(lines: Lines, field: str) -> Iterator[str | Bad]:
-    for item in objects(lines):
-        if isinstance(item, Bad):
-            if item.why != "empty":
+def json_texts(lines: Lines, field: str) -> Iterator[str | BadRow]:
+    for item in json_objects(lines):
+        if isinstance(item, BadRow):
+            if item.reason != "empty":
                 yield item
             continue
         number, row = item
-        texts = strings(row, (field,), lines.file, number)
-        yield texts if isinstance(texts, Bad) else unwritable("text", texts[0], lines.file, number) or texts[0]
+        texts = string_fields(row, (field,), lines.file, number)
+        yield texts if isinstance(texts, BadRow) else check_characters("text", texts[0], lines.file, number) or texts[0]
 
 
-def whole(lines: Iterable[str]) -> Iterator[Piece]:
-    """A file is one document, in pieces that end where lines do."""
-    held: list[str] = []
+def whole_file(lines: Iterable[str]) -> Iterator[TextChunk]:
+    """One document, in chunks of whole lines."""
+    buffer: list[str] = []
     size = 0
     for line in lines:
-        if size > BLOCK:
-            yield Piece("".join(held), False)
-            held, size = [], 0
-        held.append(line + "\n")
+        if size > CHUNK_CHARACTERS:
+            yield TextChunk("".join(buffer), False)
+            buffer, size = [], 0
+        buffer.append(line + "\n")
         size += len(line) + 1
-    yield Piece("".join(held), True)
+    yield TextChunk("".join(buffer), True)
 
 
-def hold_out(texts: Texts, share: float, by: str) -> tuple[Texts, Texts]:
-    """Documents by their hash; of whole files, the last share of their text."""
-    if by == "files":
+def split_stream(texts: DocumentStream, share: float, unit: str) -> tuple[DocumentStream, DocumentStream]:
+    """Train and valid: documents by their hash or, if a file is one document, the last share of the text."""
+    if unit == "files":
         limit = int(texts.characters * (1 - share))
-        kept = Texts(lambda: part(texts, 0, limit), texts.name, texts.cache)
-        held = Texts(lambda: part(texts, limit, texts.characters), texts.name, texts.cache)
+        train = DocumentStream(lambda: slice_stream(texts, 0, limit), texts.name, texts.cache)
+        valid = DocumentStream(lambda: slice_stream(texts, limit, texts.characters), texts.name, texts.cache)
     else:
-        mark = int(share * 2**64)
-        kept = Texts(lambda: (p for p in texts if place(p.text, "") >= mark), texts.name, texts.cache)
-        held = Texts(lambda: (p for p in texts if place(p.text, "") < mark), texts.name, texts.cache)
-    for some in (kept, held):
-        if not any(piece.text for piece in some):
+        limit = int(share * 2**64)
+        train = DocumentStream(lambda: (p for p in texts if hash_input(p.text, "") >= limit), texts.name, texts.cache)
+        valid = DocumentStream(lambda: (p for p in texts if hash_input(p.text, "") < limit), texts.name, texts.cache)
+    for stream in (train, valid):
+        if not any(chunk.text for chunk in stream):
             raise ValueError(
-                f"{texts.name}: too little text to hold out {share} of it; give --valid, or another --held-out"
+                f"{texts.name}: too little text to hold out {share} of it; use --valid, or another --valid-share"
             )
-    return kept, held
+    return train, valid
 
 
-def part(texts: Texts, begin: int, end: int) -> Iterator[Piece]:
+def slice_stream(texts: DocumentStream, begin: int, end: int) -> Iterator[TextChunk]:
     """The characters from `begin` to `end`."""
-    at = 0
-    for piece in texts:
-        a, b = max(begin - at, 0), min(end - at, len(piece.text))
+    offset = 0
+    for chunk in texts:
+        a, b = max(begin - offset, 0), min(end - offset, len(chunk.text))
         if a < b:
-            yield Piece(piece.text[a:b], piece.ends or at + b == end)
-        at += len(piece.text)
+            yield TextChunk(chunk.text[a:b], chunk.is_last or offset + b == end)
+        offset += len(chunk.text)
 
 
-def read_texts(files: Files, reading: dict[str, Any], bundled: Callable[[], dict[str, list[str]]]) -> Data:
-    """Every set of documents that was asked for."""
-    by = reading["documents"] or ("lines" if all(map(holds_json, files.data)) else "files")
+def read_documents(
+    files: DataOptions, input_options: dict[str, Any], bundled: Callable[[], dict[str, list[str]]]
+) -> Data:
+    """The sets of documents."""
+    unit = input_options["documents"] or ("lines" if all(map(is_json_file, files.data)) else "files")
     field = files.fields[0] if files.fields else "text"
     if files.separator:
         raise ValueError("--separator is for files with columns; this task reads texts or JSON lines")
 
-    def texts(paths: tuple[str, ...]) -> Texts:
-        return from_files(paths, by, files.skip_bad, field, Path(reading["cache"]).expanduser(), files.encoding)
+    def open_stream(paths: tuple[str, ...]) -> DocumentStream:
+        return documents_from_files(
+            paths, unit, files.skip_bad, field, Path(input_options["cache"]).expanduser(), files.encoding
+        )
 
     sets = (
-        {"train": texts(files.data)}
+        {"train": open_stream(files.data)}
         if files.data
-        else {name: from_memory(some, "bundled") for name, some in bundled().items()}
+        else {name: documents_from_memory(texts, "bundled") for name, texts in bundled().items()}
     )
-    for name, given in (("valid", files.valid), ("test", files.test)):
-        if given:
-            sets[name] = texts(given)
-    for some in sets.values():
-        if not any(piece.text.strip() for piece in some):
-            raise ValueError(f"{some.name}: there is no text in it")
+    for name, paths in (("valid", files.valid), ("test", files.test)):
+        if paths:
+            sets[name] = open_stream(paths)
+    for stream in sets.values():
+        if not any(chunk.text.strip() for chunk in stream):
+            raise ValueError(f"{stream.name}: the file contains no text")
     if "valid" not in sets:
-        sets["train"], sets["valid"] = hold_out(sets["train"], files.share(sets["train"].characters / EXAMPLE), by)
+        sets["train"], sets["valid"] = split_stream(
+            sets["train"], files.valid_share_for(sets["train"].characters / CHARACTERS_PER_EXAMPLE), unit
+        )
     return Data(sets, None, fingerprint(sets[name].digest() for name in ("train", "valid")))

@@ -1,13 +1,13 @@
-"""Episodes: what was observed step by step, and what was done between. A video is one in which nobody acts.
+"""Reads and writes episodes: observations, and the actions and rewards between them. A video has no actions.
 
-    .npz      observations, all episodes one after the other; actions, rewards; steps and ended, one of each an episode
-              videos alone: (number, frames, height, width), or with colours at the end
-    .jsonl    {"observations": [...], "actions": [...], "rewards": [...], "ended": true}, one episode a line
-              {"observations": [...]} alone: nobody acts
+    .npz      observations of all episodes, concatenated; actions, rewards; steps and terminated, one value per episode
+              or only videos: (number, frames, height, width), or with channels at the end
+    .jsonl    {"observations": [...], "actions": [...], "rewards": [...], "terminated": true}, one episode per line
+              {"observations": [...]} alone: no actions
 
-L actions lie between L + 1 observations: the last one is what the last action led to. `ended` tells whether the world
-ended it, as a pole that falls does, or somebody stopped looking. Every episode gives one `Episode` or one `Bad`, whose
-line is the episode's number in its file.
+L actions lie between L + 1 observations: the last observation is the result of the last action. `terminated` is true if
+the environment ended the episode, as a falling pole does, and false if it was truncated. Each episode gives one
+`Episode` or one `BadRow`, whose line is the episode's number in its file.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from regard.choose import LARGEST
 from regard.data.arrays import read_arrays
-from regard.data.lines import UTF8, Bad, Dialect, Lines, Note
-from regard.data.tables import quoted
-from regard.data.text import kinds_of, objects
+from regard.data.lines import UTF8, BadRow, Dialect, Lines, Note
+from regard.data.parallel_text import file_suffixes, json_objects
+from regard.data.tables import quote_names
+from regard.validate import MAX_FLOAT
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
-Raw = npt.NDArray[Any]
+AnyArray = npt.NDArray[Any]
 
-ACTED = ("observations", "actions", "rewards", "ended")
-KINDS = 1000  # of actions: a larger number is no choice among a few
-SHAPES = {2: "numbers", 3: "frames (height, width)", 4: "frames (height, width, colours)"}
+FIELDS = ("observations", "actions", "rewards", "terminated")
+MAX_ACTIONS = 1000  # discrete actions are numbered below this
+SHAPES = {2: "a vector", 3: "a frame (height, width)", 4: "a frame (height, width, channels)"}
 
 
 class Episode(NamedTuple):
-    observations: Floats  # (L+1, numbers) or (L+1, height, width, perhaps colours); a video of bytes stays one
-    actions: Ints | None  # (L,) which of a few; None if nobody acts
-    rewards: Floats  # (L,) zeros if nobody acts
-    ended: bool  # by the world; False: it was cut off
+    observations: Floats  # (L+1, numbers) or (L+1, height, width[, channels]); uint8 frames stay uint8
+    actions: Ints | None  # (L,) discrete actions; None for a video
+    rewards: Floats  # (L,) zeros for a video
+    terminated: bool  # by the environment; False: truncated
     file: str
     line: int  # its number in the file
 
@@ -49,168 +49,174 @@ class Episode(NamedTuple):
         return len(self.rewards)
 
     @property
-    def asked(self) -> str:
+    def input_key(self) -> str:
         return digest(self.observations)
 
     @property
-    def said(self) -> str:
-        done = () if self.actions is None else (self.actions, self.rewards)
-        return digest(self.observations, *done) + str(self.ended)
+    def row_key(self) -> str:
+        outcome = () if self.actions is None else (self.actions, self.rewards)
+        return digest(self.observations, *outcome) + str(self.terminated)
 
-    def seen(self, start: int = 0, end: int | None = None) -> Floats:
-        """Some of the observations as numbers; a byte of 255 is 1."""
-        some = self.observations[start:end]
-        return some / np.float32(255) if some.dtype == np.uint8 else some
+    def as_float(self, start: int = 0, end: int | None = None) -> Floats:
+        """The observations from `start` to `end` as float32; uint8 is divided by 255."""
+        observations = self.observations[start:end]
+        return observations / np.float32(255) if observations.dtype == np.uint8 else observations
 
 
-def digest(*arrays: Raw) -> str:
-    found = blake2b(digest_size=16)
+def digest(*arrays: AnyArray) -> str:
+    hasher = blake2b(digest_size=16)
     for array in arrays:
-        found.update(f"{array.shape}{array.dtype}".encode() + np.ascontiguousarray(array).tobytes())
-    return found.hexdigest()
+        hasher.update(f"{array.shape}{array.dtype}".encode() + np.ascontiguousarray(array).tobytes())
+    return hasher.hexdigest()
 
 
-def video(frames: Raw, file: str, line: int) -> Episode:
+def video(frames: AnyArray, file: str, line: int) -> Episode:
     return Episode(frames, None, np.zeros(len(frames) - 1, np.float32), False, file, line)
 
 
-def read_episodes(paths: Sequence[str | Path], dialect: Dialect = UTF8) -> Iterator[Episode | Bad | Note]:
-    """All episodes of one file or several. They are alike: observations of one shape, and all with actions or none."""
+def read_episodes(paths: Sequence[str | Path], dialect: Dialect = UTF8) -> Iterator[Episode | BadRow | Note]:
+    """The episodes of all files. All observations must have the same shape, and all episodes actions, or none."""
     first: Episode | None = None
-    for path, kind in zip(paths, kinds_of(paths, dialect), strict=True):
+    for path, kind in zip(paths, file_suffixes(paths, dialect), strict=True):
         if kind not in (".npz", ".jsonl", ".json"):
             raise ValueError(
-                f"{path}: episodes come from .npz or .jsonl files, not from {kind or 'one without ending'!r}"
+                f"{path}: episodes come from .npz or .jsonl files, not from {kind or 'a name without suffix'!r}"
             )
-        for one in from_arrays(Path(path)) if kind == ".npz" else from_lines(Lines(path, dialect.encoding)):
-            if isinstance(one, Episode):
-                first = first or one
-                yield unlike(one, first) or one
+        for item in read_npz_episodes(Path(path)) if kind == ".npz" else read_jsonl(Lines(path, dialect.encoding)):
+            if isinstance(item, Episode):
+                first = first or item
+                yield find_inconsistency(item, first) or item
             else:
-                yield one
+                yield item
 
 
-def unlike(one: Episode, first: Episode) -> Bad | None:
-    where = f"those of {first.file}:{first.line}"
-    shape, usual = one.observations.shape[1:], first.observations.shape[1:]
-    if shape != usual:
-        return Bad(one.file, one.line, "unequal counts", f"observations of shape {shape}, {where} have {usual}")
-    if (one.actions is None) != (first.actions is None):
-        has, had = ("no actions", "some") if one.actions is None else ("actions", "none")
-        return Bad(one.file, one.line, "missing field", f"it has {has}, {where} have {had}")
+def find_inconsistency(episode: Episode, first: Episode) -> BadRow | None:
+    where = f"those of {first.file}:{first.line} have"
+    shape, first_shape = episode.observations.shape[1:], first.observations.shape[1:]
+    if shape != first_shape:
+        return BadRow(
+            episode.file, episode.line, "unequal counts", f"observations of shape {shape}, {where} {first_shape}"
+        )
+    if (episode.actions is None) != (first.actions is None):
+        detail = f"no actions, {where} some" if episode.actions is None else f"actions, {where} none"
+        return BadRow(episode.file, episode.line, "missing field", f"it has {detail}")
     return None
 
 
-def from_lines(lines: Lines) -> Iterator[Episode | Bad | Note]:
-    for item in objects(lines):
-        if isinstance(item, Bad):
+def read_jsonl(lines: Lines) -> Iterator[Episode | BadRow | Note]:
+    for item in json_objects(lines):
+        if isinstance(item, BadRow):
             yield item
             continue
         number, row = item
-        needed = ACTED if {*ACTED[1:]} & {*row} else ACTED[:1]
-        if lacking := [name for name in needed if name not in row]:
-            detail = f"no field {lacking[0]!r}; the line has {quoted(row) or 'nothing'}"
-            yield Bad(lines.file, number, "missing field", detail)
+        required = FIELDS if {*FIELDS[1:]} & {*row} else FIELDS[:1]
+        if missing := [name for name in required if name not in row]:
+            detail = f"no field {missing[0]!r}; the line has {quote_names(row) or 'nothing'}"
+            yield BadRow(lines.file, number, "missing field", detail)
             continue
         try:
-            arrays = {name: array_of(name, row[name]) for name in needed[:3]}
+            arrays = {name: to_array(name, row[name]) for name in required[:3]}
         except ValueError as error:
-            yield Bad(lines.file, number, "unequal counts", str(error))
+            yield BadRow(lines.file, number, "unequal counts", str(error))
             continue
-        yield checked(arrays, row.get("ended", False), lines.file, number)
+        yield make_episode(arrays, row.get("terminated", False), lines.file, number)
     yield from lines.notes()
 
 
-def array_of(name: str, values: Any) -> Raw:
+def to_array(name: str, values: Any) -> AnyArray:
     try:
         return np.array(values)
     except (ValueError, OverflowError):
         raise ValueError(f"the {name} are not all of one shape") from None
 
 
-def from_arrays(file: Path) -> Iterator[Episode | Bad]:
+def read_npz_episodes(file: Path) -> Iterator[Episode | BadRow]:
     arrays = read_arrays(file)
     if "videos" in arrays:
         videos = arrays["videos"]
         if videos.ndim not in (4, 5):
-            raise ValueError(
-                f"{file}: videos must be (number, frames, height, width, perhaps colours), not {videos.shape}"
-            )
+            raise ValueError(f"{file}: videos must be (number, frames, height, width[, channels]), not {videos.shape}")
         for number, frames in enumerate(videos, 1):
-            yield checked({"observations": frames}, False, str(file), number)
+            yield make_episode({"observations": frames}, False, str(file), number)
         return
-    needed = ("observations", "steps", *(ACTED[1:] if {*ACTED[1:]} & {*arrays} else ()))
-    if lacking := [name for name in needed if name not in arrays]:
-        has = ", ".join(f"{name} {array.shape}" for name, array in arrays.items()) or "no arrays"
-        raise ValueError(f"{file}: no array {lacking[0]!r}, or videos alone; the file has {has}")
+    required = ("observations", "steps", *(FIELDS[1:] if {*FIELDS[1:]} & {*arrays} else ()))
+    if missing := [name for name in required if name not in arrays]:
+        content = ", ".join(f"{name} {array.shape}" for name, array in arrays.items()) or "no arrays"
+        raise ValueError(f"{file}: no array {missing[0]!r}, and no array 'videos'; the file has {content}")
     steps = arrays["steps"]
     if steps.ndim != 1 or steps.dtype.kind not in "iu" or (steps < 0).any():
-        raise ValueError(f"{file}: steps must be whole numbers, one for each episode, not {steps.dtype} {steps.shape}")
+        raise ValueError(f"{file}: steps must be whole numbers, one per episode, not {steps.dtype} {steps.shape}")
     total, count = int(steps.sum()), len(steps)
-    for name, wanted in zip(ACTED, (total + count, total, total, count), strict=True):
-        found = arrays[name].shape if name in arrays else (wanted,)
-        if (found if name == "ended" else found[:1]) != (wanted,):
-            raise ValueError(f"{file}: {count} episodes with {total} steps need {wanted} {name}, but there are {found}")
-    ended = arrays.get("ended", np.zeros(count, bool))
-    begins = np.concatenate(([0], steps.cumsum()))
-    for number, (a, b) in enumerate(zip(begins.tolist(), begins[1:].tolist(), strict=False), 1):
-        part = {"observations": arrays["observations"][a + number - 1 : b + number]}
-        part |= {name: arrays[name][a:b] for name in ("actions", "rewards") if name in arrays}
-        yield checked(part, ended[number - 1].item(), str(file), number)
+    for name, size in zip(FIELDS, (total + count, total, total, count), strict=True):
+        shape = arrays[name].shape if name in arrays else (size,)
+        if (shape if name == "terminated" else shape[:1]) != (size,):
+            raise ValueError(f"{file}: {count} episodes with {total} steps need {size} {name}, but there are {shape}")
+    terminated = arrays.get("terminated", np.zeros(count, bool))
+    starts = np.concatenate(([0], steps.cumsum()))
+    for number, (start, end) in enumerate(zip(starts.tolist(), starts[1:].tolist(), strict=False), 1):
+        part = {"observations": arrays["observations"][start + number - 1 : end + number]}
+        part |= {name: arrays[name][start:end] for name in ("actions", "rewards") if name in arrays}
+        yield make_episode(part, terminated[number - 1].item(), str(file), number)
 
 
-def checked(arrays: dict[str, Raw], ended: Any, file: str, number: int) -> Episode | Bad:
-    """The episode, or the first thing that is wrong with it."""
-    seen = arrays["observations"]
-    seen = seen[:, None] if seen.ndim == 1 else seen
+def make_episode(arrays: dict[str, AnyArray], terminated: Any, file: str, number: int) -> Episode | BadRow:
+    """The episode, or the first error in it."""
+    observations = arrays["observations"]
+    observations = observations[:, None] if observations.ndim == 1 else observations
     for name, array in arrays.items():
         if array.dtype.kind not in "iuf":
-            return Bad(file, number, "wrong type", f"the {name} are not numbers")
-        if not (np.abs(array) < LARGEST).all():  # nor is NaN
-            return Bad(file, number, "not a number", f"the {name} hold NaN, or a number beyond ±{LARGEST:g}")
-    if seen.ndim not in SHAPES or 0 in seen.shape[1:]:
-        detail = f"an observation is {' or '.join(SHAPES.values())}, not of shape {seen.shape[1:]}"
-        return Bad(file, number, "wrong type", detail)
-    if len(seen) < 2:
-        return Bad(file, number, "empty", f"{len(seen)} observations: an episode without a step")
-    if not isinstance(ended, bool):
-        return Bad(file, number, "wrong type", f"ended must be true or false, not {ended!r:.80}")
-    numbers = seen if seen.dtype == np.uint8 and seen.ndim > 2 else seen.astype(np.float32)
+            return BadRow(file, number, "wrong type", f"the {name} are not numbers")
+        if not (np.abs(array) < MAX_FLOAT).all():  # also refuses NaN
+            return BadRow(file, number, "not a number", f"the {name} contain NaN, or a number beyond ±{MAX_FLOAT:g}")
+    if observations.ndim not in SHAPES or 0 in observations.shape[1:]:
+        detail = f"an observation is {' or '.join(SHAPES.values())}, not of shape {observations.shape[1:]}"
+        return BadRow(file, number, "wrong type", detail)
+    if (steps := len(observations) - 1) < 1:
+        return BadRow(file, number, "empty", f"{len(observations)} observations: an episode without a step")
+    if not isinstance(terminated, bool):
+        return BadRow(file, number, "wrong type", f"terminated must be true or false, not {terminated!r:.80}")
+    if observations.dtype != np.uint8 or observations.ndim == 2:
+        observations = observations.astype(np.float32)
     if "actions" not in arrays:
-        return video(numbers, file, number)
+        return video(observations, file, number)
     actions, rewards = arrays["actions"], arrays["rewards"]
     for name, array in (("actions", actions), ("rewards", rewards)):
-        if array.shape != (len(seen) - 1,):
-            detail = f"{len(seen)} observations need {len(seen) - 1} {name}, but there are {array.shape}"
-            return Bad(file, number, "unequal counts", detail)
-    if odd := [one for one in actions.tolist() if one != int(one) or not 0 <= one < KINDS]:
-        detail = f"an action is a whole number from 0 on and below {KINDS}, not {odd[0]}"
-        return Bad(file, number, "wrong type", detail)
-    return Episode(numbers, actions.astype(np.int64), rewards.astype(np.float32), ended, file, number)
+        if array.shape != (steps,):
+            detail = f"{steps + 1} observations need {steps} {name}, but there are {array.shape}"
+            return BadRow(file, number, "unequal counts", detail)
+    if invalid := [action for action in actions.tolist() if action != int(action) or not 0 <= action < MAX_ACTIONS]:
+        detail = f"an action is a whole number from 0 to {MAX_ACTIONS - 1}, not {invalid[0]}"
+        return BadRow(file, number, "wrong type", detail)
+    return Episode(observations, actions.astype(np.int64), rewards.astype(np.float32), terminated, file, number)
 
 
 def write_episodes(file: str | Path, episodes: Iterable[Episode]) -> None:
-    """As .npz or .jsonl, by the ending of the name; `read_episodes` reads it back."""
+    """As .npz or .jsonl, by the suffix of the name; `read_episodes` reads it back."""
     rows, kind = list(episodes), Path(file).suffix.lower()
     if not rows:
         raise ValueError(f"{file}: there are no episodes to write")
     if kind == ".npz":
-        arrays = {"observations": np.concatenate([one.observations for one in rows])}
-        arrays["steps"] = np.array([one.steps for one in rows])
+        arrays = {"observations": np.concatenate([row.observations for row in rows])}
+        arrays["steps"] = np.array([row.steps for row in rows])
         if rows[0].actions is not None:
-            arrays["actions"] = np.concatenate([one.actions for one in rows if one.actions is not None])
-            arrays["rewards"] = np.concatenate([one.rewards for one in rows])
-            arrays["ended"] = np.array([one.ended for one in rows])
+            arrays["actions"] = np.concatenate([row.actions for row in rows if row.actions is not None])
+            arrays["rewards"] = np.concatenate([row.rewards for row in rows])
+            arrays["terminated"] = np.array([row.terminated for row in rows])
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
     elif kind == ".jsonl":
         with open(file, "w", encoding="utf-8") as out:
-            out.writelines(json.dumps(as_object(one)) + "\n" for one in rows)
+            out.writelines(json.dumps(to_json(row)) + "\n" for row in rows)
     else:
-        raise ValueError(f"{file}: episodes are written as .npz or .jsonl, not as {kind or 'one without ending'!r}")
+        raise ValueError(f"{file}: episodes are written as .npz or .jsonl, not as {kind or 'a name without suffix'!r}")
 
 
-def as_object(one: Episode) -> dict[str, Any]:
-    seen = {"observations": one.seen().tolist()}
-    if one.actions is None:
-        return seen
-    return {**seen, "actions": one.actions.tolist(), "rewards": one.rewards.tolist(), "ended": one.ended}
+def to_json(episode: Episode) -> dict[str, Any]:
+    observations = {"observations": episode.as_float().tolist()}
+    if episode.actions is None:
+        return observations
+    return {
+        **observations,
+        "actions": episode.actions.tolist(),
+        "rewards": episode.rewards.tolist(),
+        "terminated": episode.terminated,
+    }

@@ -1,11 +1,11 @@
-"""FASTA: chains of letters under their names, plain or gzip; and two such files with the same names, chains and labels.
+"""Reads FASTA files, plain or gzip: proteins under their names, and a second file with a label for each residue.
 
     >1es5-A any words                     >1es5-A
     VTKPTIAAVGGYAM                        ---CCEEEEEECCC
 
-A name is what stands between > and the first blank; what follows it is a remark. A chain may go over several lines. In
-the second file each letter is the label of the residue at its place, and - says that nobody knows it. The order of the
-names need not be the same. Every name gives exactly one `Chain` or one `Bad`.
+The name stands between > and the first blank; the rest of the line is a comment. A sequence may span several lines. In
+the second file each letter is the label of the residue at that position, and - means that it is unknown. The order of
+the names may differ. Each name gives exactly one `LabelledProtein` or one `BadRow`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,135 +13,141 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from regard.data.lines import UTF8, Bad, Dialect, Lines, Note
-from regard.data.residues import USUAL, strange
-from regard.data.text import kinds_of
+from regard.data.lines import UTF8, BadRow, Dialect, Lines, Note
+from regard.data.parallel_text import file_suffixes
+from regard.data.protein_alphabet import AMINO_ACIDS, find_invalid_residue
 
-ENDINGS = (".fasta", ".fa", ".faa")
-UNTOLD = "-"  # in a file of labels
+FASTA_SUFFIXES = (".fasta", ".fa", ".faa")
+UNLABELLED = "-"  # in a file of labels
 
 
-class Record(NamedTuple):
+class FastaRecord(NamedTuple):
     name: str
     letters: str
     file: str
     line: int  # of its name
 
 
-class Chain(NamedTuple):
-    words: str  # its residues, a letter each
-    tags: tuple[str, ...]  # a label for each; "" where nobody knows
+class LabelledProtein(NamedTuple):
+    words: str  # the residues, one letter each
+    tags: tuple[str, ...]  # one label per residue; "" if unknown
     name: str
     file: str
     line: int
 
     @property
-    def asked(self) -> str:
+    def input_key(self) -> str:
         return self.words
 
     @property
-    def said(self) -> str:
-        return f"{self.words}\t{''.join(tag or UNTOLD for tag in self.tags)}"
+    def row_key(self) -> str:
+        return f"{self.words}\t{''.join(tag or UNLABELLED for tag in self.tags)}"
 
 
-def holds_fasta(name: str | Path) -> bool:
-    return str(name).lower().removesuffix(".gz").endswith(ENDINGS)
+def is_fasta(name: str | Path) -> bool:
+    return str(name).lower().removesuffix(".gz").endswith(FASTA_SUFFIXES)
 
 
-def read_chains(
+def read_labelled_proteins(
     files: Sequence[str | Path], fields: Sequence[str] | None = None, dialect: Dialect = UTF8
-) -> Iterator[Chain | Bad | Note]:
-    """Chains and their labels, from two files."""
-    kinds = kinds_of(files, dialect)
-    if any(kind not in ENDINGS for kind in kinds):
-        named = next(file for file, kind in zip(files, kinds, strict=True) if kind not in ENDINGS)
-        raise ValueError(f"{named}: chains and their labels are FASTA files, named {', '.join(ENDINGS)} (or with .gz)")
+) -> Iterator[LabelledProtein | BadRow | Note]:
+    """Proteins from the first file, their labels from the second."""
+    kinds = file_suffixes(files, dialect)
+    if any(kind not in FASTA_SUFFIXES for kind in kinds):
+        wrong = next(file for file, kind in zip(files, kinds, strict=True) if kind not in FASTA_SUFFIXES)
+        raise ValueError(
+            f"{wrong}: proteins and labels are FASTA files, named {', '.join(FASTA_SUFFIXES)} (or with .gz)"
+        )
     if len(files) != 2:
         raise ValueError(
-            f"{' '.join(map(str, files))}: chains come in one FASTA file and their labels, under the same names, "
+            f"{' '.join(map(str, files))}: proteins come in one FASTA file and their labels, under the same names, "
             f"in another, not in {len(files)}"
         )
     if fields:
         raise ValueError(f"{files[0]} {files[1]}: FASTA files have no fields like {' and '.join(fields)}")
-    chains, labels = (Lines(file, dialect.encoding) for file in files)
-    told: dict[str, Record] = {}
-    broken: set[str] = set()  # names that are told to be bad
-    for record in records(labels, False, broken):
-        if isinstance(record, Record):
-            told[record.name] = record
+    proteins, labels = (Lines(file, dialect.encoding) for file in files)
+    labels_by_name: dict[str, FastaRecord] = {}
+    bad_names: set[str] = set()  # names for which a `BadRow` was yielded
+    for record in read_records(labels, False, bad_names):
+        if isinstance(record, FastaRecord):
+            labels_by_name[record.name] = record
         else:
             yield record
-    for record in records(chains, True, broken):
-        if isinstance(record, Bad):
+    for record in read_records(proteins, True, bad_names):
+        if isinstance(record, BadRow):
             yield record
-        elif record.name in told or record.name not in broken:
-            yield labelled(record, told.pop(record.name, None), labels.file)
-    for left in told.values():
-        if left.name not in broken:
-            yield Bad(left.file, left.line, "missing field", f"the labels {left.name!r} have no chain in {chains.file}")
-    yield from chains.notes()
+        elif record.name in labels_by_name or record.name not in bad_names:
+            yield attach_labels(record, labels_by_name.pop(record.name, None), labels.file)
+    for record in labels_by_name.values():
+        if record.name not in bad_names:
+            yield BadRow(
+                record.file, record.line, "missing field", f"{record.name!r} has no protein in {proteins.file}"
+            )
+    yield from proteins.notes()
     yield from labels.notes()
 
 
-def labelled(one: Record, labels: Record | None, file: str) -> Chain | Bad:
+def attach_labels(protein: FastaRecord, labels: FastaRecord | None, file: str) -> LabelledProtein | BadRow:
     if labels is None:
-        return Bad(one.file, one.line, "missing field", f"the chain {one.name!r} has no labels in {file}")
-    if len(labels.letters) != len(one.letters):
-        detail = f"the chain {one.name!r} has {len(labels.letters)} labels, but {len(one.letters)} residues"
-        return Bad(labels.file, labels.line, "unequal counts", f"{detail} in {one.file}:{one.line}")
-    tags = tuple("" if label == UNTOLD else label for label in labels.letters)
-    return Chain(one.letters, tags, one.name, one.file, one.line)
+        return BadRow(protein.file, protein.line, "missing field", f"{protein.name!r} has no labels in {file}")
+    if len(labels.letters) != len(protein.letters):
+        detail = f"{protein.name!r} has {len(labels.letters)} labels, but {len(protein.letters)} residues"
+        return BadRow(labels.file, labels.line, "unequal counts", f"{detail} in {protein.file}:{protein.line}")
+    tags = tuple("" if label == UNLABELLED else label for label in labels.letters)
+    return LabelledProtein(protein.letters, tags, protein.name, protein.file, protein.line)
 
 
-def sequences(lines: Lines) -> Iterator[str | Bad]:
-    """Chains without labels."""
-    for record in records(lines):
-        yield record if isinstance(record, Bad) else record.letters
+def read_sequences(lines: Lines) -> Iterator[str | BadRow]:
+    """Proteins without labels."""
+    for record in read_records(lines):
+        yield record if isinstance(record, BadRow) else record.letters
 
 
-def records(lines: Lines, residues: bool = True, broken: set[str] | None = None) -> Iterator[Record | Bad]:
-    """A name that has a bad line is bad as a whole, and goes into `broken`."""
-    begun: dict[str, int] = {}  # the line of each name
-    name, letters, line, bad, some = "", "", 0, None, False
-    for number, text in enumerate(chain(lines, [">"]), 1):  # one more name ends the last
-        if isinstance(text, Bad):
+def read_records(
+    lines: Lines, is_protein: bool = True, bad_names: set[str] | None = None
+) -> Iterator[FastaRecord | BadRow]:
+    """All records of a file. A record with a bad line becomes one `BadRow`, and its name is added to `bad_names`."""
+    first_lines: dict[str, int] = {}  # the line of each name
+    name, letters, line, bad, is_empty = "", "", 0, None, True
+    for number, text in enumerate(chain(lines, [">"]), 1):  # the additional name ends the last record
+        if isinstance(text, BadRow):
             bad = bad or text
         elif not text.startswith(">"):
-            part = text.rstrip().upper() if residues else text.rstrip()
-            bad = bad or misfit(part, letters if line else None, residues, lines.file, number)
+            part = text.rstrip().upper() if is_protein else text.rstrip()
+            bad = bad or check_letters(part, letters if line else None, is_protein, lines.file, number)
             letters += part
         else:
             if line or bad:
-                some = True
-                kept = letters.removesuffix("*") if residues else letters
-                found = bad or whole(Record(name, kept, lines.file, line), begun)
-                if broken is not None and isinstance(found, Bad):
-                    broken.add(name)
-                yield found
+                is_empty = False
+                letters = letters.removesuffix("*") if is_protein else letters
+                item = bad or check_name(FastaRecord(name, letters, lines.file, line), first_lines)
+                if bad_names is not None and isinstance(item, BadRow):
+                    bad_names.add(name)
+                yield item
             name, letters, line, bad = " ".join(text[1:].split()[:1]), "", number, None
-    if not some:
-        raise ValueError(f"{lines.file}: there are no chains in it")
+    if is_empty:
+        raise ValueError(f"{lines.file}: the file has no FASTA record")
 
 
-def misfit(part: str, before: str | None, residues: bool, file: str, line: int) -> Bad | None:
-    """What is wrong with a line of letters; `before` are those above it, under the same name."""
+def check_letters(part: str, before: str | None, is_protein: bool, file: str, line: int) -> BadRow | None:
+    """The error in a line of letters; `before` are the letters above it under the same name."""
     if part and before is None:
-        return Bad(file, line, "no name", f"a line with > and a name must stand above {part[:20]!r}")
-    ended = "*" if part and (before or "").endswith("*") else None
-    if residues and (letter := strange(part.removesuffix("*")) or ended):
-        return Bad(file, line, "not an amino acid", f"{letter!r} is none: they are {USUAL}, and X for an unknown one")
-    odd = next((label for label in part if label.isspace() or not label.isprintable()), None)
-    return Bad(file, line, "control character", f"{odd!r} is no label") if odd else None
+        return BadRow(file, line, "no name", f"a line with > and a name must stand above {part[:20]!r}")
+    early_stop = "*" if part and (before or "").endswith("*") else None
+    if is_protein and (letter := find_invalid_residue(part.removesuffix("*")) or early_stop):
+        return BadRow(file, line, "not an amino acid", f"{letter!r}: the letters are {AMINO_ACIDS}, and X if unknown")
+    invalid = next((label for label in part if label.isspace() or not label.isprintable()), None)
+    return BadRow(file, line, "control character", f"{invalid!r} is no label") if invalid else None
 
 
-def whole(record: Record, begun: dict[str, int]) -> Record | Bad:
-    """What is wrong with a name."""
+def check_name(record: FastaRecord, first_lines: dict[str, int]) -> FastaRecord | BadRow:
+    """The record, or the error in its name or length."""
     name, letters, file, line = record
     if not name:
-        return Bad(file, line, "no name", "there is no name after >")
-    if name in begun:
-        return Bad(file, line, "name twice", f"{name!r} stands in line {begun[name]} too")
-    begun[name] = line
+        return BadRow(file, line, "no name", "there is no name after >")
+    if name in first_lines:
+        return BadRow(file, line, "name twice", f"{name!r} is also the name in line {first_lines[name]}")
+    first_lines[name] = line
     if not letters:
-        return Bad(file, line, "empty", f"there are no letters under {name!r}")
+        return BadRow(file, line, "empty", f"there are no letters under {name!r}")
     return record

@@ -1,8 +1,8 @@
-"""What is wrong with the data, before hours of training are spent on it.
+"""Lint: check the data before training, and count the defects of every set.
 
-Bad lines stop, unless they are to be skipped: those of `Why` (empty, bad UTF-8, too few columns, ...). The rest is only
-noted: BOM and CRLF are already put right, duplicates and copies may be meant. What another set asks and train asks too
-makes scores lie: that is a warning, and skipping takes such rows out of train.
+Bad rows (the reasons of `BadRow`: empty, bad UTF-8, missing column, ...) stop the run unless skip_bad drops them. Notes
+are only counted: BOM and CRLF are repaired, duplicates and copies may be intended. Overlap, an input of train that is
+also in another set, inflates the scores: it is a warning, and skip_bad removes such rows from train.
 """
 
 from __future__ import annotations
@@ -12,38 +12,37 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, get_args
 
-from regard.data.lines import SUGGESTED, Bad, Note, Why, is_encoding
-from regard.data.text import Pair, R, fold
+from regard.data.lines import ENCODING_HINT, BadRow, Note, Reason, is_encoding_error
+from regard.data.parallel_text import R, TextPair, normalize_text
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-LETTERS = 10  # characters a word may have on average: a limit for languages that write without spaces
-NOTED = ("BOM", "CRLF", "duplicates", "copies")
+MAX_WORD_CHARACTERS = 10  # on average; limits texts of languages without spaces
+NOTES = ("BOM", "CRLF", "duplicates", "copies")
 OVERLAP = "overlap"
 STYLES = {"": "", "bad": "red", "noted": "", "warning": "bold yellow"}
 
 
 @dataclass(frozen=True)
-class Report:
-    counts: dict[str, Counter[str]]  # of every set
-    bad: list[Bad]
-    longest: int
-    multibyte: set[str] = field(default_factory=set)  # files with lines that only UTF-8 has
+class LintReport:
+    counts: dict[str, Counter[str]]  # by set
+    bad: list[BadRow]
+    max_words: int
+    multibyte: set[str] = field(default_factory=set)  # files that have lines of valid multi-byte UTF-8
 
     def rows(self) -> list[tuple[str, str, list[int]]]:
-        """What is counted, what follows from it, and how many there are in every set; of checks, those that found
-        something."""
-        meaning: dict[str, str] = {"lines": "", "usable": ""} | dict.fromkeys(get_args(Why), "bad")
-        meaning |= dict.fromkeys(NOTED, "noted") | {OVERLAP: "warning"}
-        says = {
-            "over-long": f"over-long (> {self.longest} words or {self.longest * LETTERS} characters)",
+        """Name, severity ("", bad, noted or warning) and counts by set; defects that no set has are left out."""
+        severities: dict[str, str] = {"lines": "", "usable": ""} | dict.fromkeys(get_args(Reason), "bad")
+        severities |= dict.fromkeys(NOTES, "noted") | {OVERLAP: "warning"}
+        titles = {
+            "over-long": f"over-long (> {self.max_words} words or {self.max_words * MAX_WORD_CHARACTERS} characters)",
             OVERLAP: "overlap of train and the others",
         }
         return [
-            (says.get(row, row), means, [count[row] for count in self.counts.values()])
-            for row, means in meaning.items()
-            if not means or any(count[row] for count in self.counts.values())
+            (titles.get(row, row), severity, [count[row] for count in self.counts.values()])
+            for row, severity in severities.items()
+            if not severity or any(count[row] for count in self.counts.values())
         ]
 
     def table(self) -> Table:
@@ -52,108 +51,111 @@ class Report:
         table = Table("data", "")
         for name in self.counts:
             table.add_column(name, justify="right")
-        for row, means, numbers in self.rows():
-            table.add_row(row, means, *map(str, numbers), style=STYLES[means])
+        for row, severity, numbers in self.rows():
+            table.add_row(row, severity, *map(str, numbers), style=STYLES[severity])
         return table
 
     def lines(self) -> list[str]:
         """The table as plain text."""
-        rows = [("data", "", *self.counts), *((row, means, *map(str, numbers)) for row, means, numbers in self.rows())]
-        wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        rows = [("data", "", *self.counts), *((name, kind, *map(str, counts)) for name, kind, counts in self.rows())]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return [
-            "  ".join([row.ljust(wide[0]), means.ljust(wide[1]), *map(str.rjust, numbers, wide[2:])])
-            for row, means, *numbers in rows
+            "  ".join([name.ljust(widths[0]), kind.ljust(widths[1]), *map(str.rjust, counts, widths[2:])])
+            for name, kind, *counts in rows
         ]
 
-    def complaint(self) -> str:
-        """Of every sort of bad line: how many, where the first one is, and what is wrong with it."""
-        first: dict[str, Bad] = {}
+    def summary(self) -> str:
+        """For every reason: the number of bad rows, and place and detail of the first."""
+        first: dict[str, BadRow] = {}
         for bad in self.bad:
-            first.setdefault(bad.why, bad)
-        sorts: Counter[str] = Counter(bad.why for bad in self.bad)
-        return "; ".join(f"{sorts[why]} {why} (first {b.file}:{b.line}: {b.detail[:200]})" for why, b in first.items())
+            first.setdefault(bad.reason, bad)
+        counts: Counter[str] = Counter(bad.reason for bad in self.bad)
+        return "; ".join(
+            f"{counts[name]} {name} (first {b.file}:{b.line}: {b.detail[:200]})" for name, b in first.items()
+        )
 
 
-class BadLines(ValueError):
-    """Carries the report, for those who want to see the whole table."""
+class BadRowsError(ValueError):
+    """Carries the report, so that the command line can print the table."""
 
-    def __init__(self, report: Report):
+    def __init__(self, report: LintReport):
         self.report = report
-        foreign = sum(is_encoding(bad) and bad.file not in report.multibyte for bad in report.bad)
-        remedies = [f"If a file is not in UTF-8, {SUGGESTED}"] * bool(foreign)
-        remedies += ["Fix the lines or add --skip-bad to go on without them"] * (foreign < len(report.bad))
-        super().__init__(f"{len(report.bad)} lines cannot be used: {report.complaint()}. {'. '.join(remedies)}")
+        undecodable = sum(is_encoding_error(bad) and bad.file not in report.multibyte for bad in report.bad)
+        remedies = [f"If a file is not in UTF-8, {ENCODING_HINT}"] * bool(undecodable)
+        remedies += ["Fix the lines, or drop them with --skip-bad"] * (undecodable < len(report.bad))
+        super().__init__(f"{len(report.bad)} lines cannot be used: {report.summary()}. {'. '.join(remedies)}")
 
 
 def lint(
-    sets: Mapping[str, Iterable[R | Bad | Note]], longest: int = 250, skip_bad: bool = False
-) -> tuple[dict[str, list[R]], Report]:
+    sets: Mapping[str, Iterable[R | BadRow | Note]], max_words: int = 250, skip_bad: bool = False
+) -> tuple[dict[str, list[R]], LintReport]:
     """The usable rows of every set, and the report.
 
-    A set is what a reader gives, or a list of rows: `lint({"train": read(["a.en", "a.de"]), "test": phrasebook})`.
-    `longest` is in words, for each of a row's `texts`.
+    A set is the output of a reader, or a list of rows: `lint({"train": read_pairs(["a.en", "a.de"]), "test": rows})`.
+    `max_words` limits each of a row's `texts`.
     """
-    report = Report({}, [], longest)
-    rows = {name: sift(name, items, report) for name, items in sets.items()}
+    report = LintReport({}, [], max_words)
+    rows = {name: lint_set(name, items, report) for name, items in sets.items()}
     find_overlap(rows, report, remove=skip_bad)
-    for name, left in rows.items():
-        report.counts[name]["usable"] = len(left)
+    for name, usable in rows.items():
+        report.counts[name]["usable"] = len(usable)
     if report.bad and not skip_bad:
-        raise BadLines(report)
-    for name, left in rows.items():
+        raise BadRowsError(report)
+    for name, usable in rows.items():
         count = report.counts[name]
-        if not left:
-            why = ", ".join(f"{count[row]} {row}" for row in (*get_args(Why), OVERLAP) if count[row])
-            raise ValueError(f"{name}: none of {count['lines']} lines can be used" + f" ({why})" * bool(why))
+        if not usable:
+            reasons = ", ".join(f"{count[row]} {row}" for row in (*get_args(Reason), OVERLAP) if count[row])
+            raise ValueError(f"{name}: none of {count['lines']} lines can be used" + f" ({reasons})" * bool(reasons))
     return rows, report
 
 
-def sift(name: str, items: Iterable[R | Bad | Note], report: Report) -> list[R]:
+def lint_set(name: str, items: Iterable[R | BadRow | Note], report: LintReport) -> list[R]:
     count: Counter[str] = Counter()
     rows: list[R] = []
-    bads: list[Bad] = []
+    bads: list[BadRow] = []
     for item in items:
         if isinstance(item, Note):
-            count[item.what] += item.times
-            if item.what == "multibyte":
+            count[item.kind] += item.times
+            if item.kind == "multibyte":
                 report.multibyte.add(item.file)
-        elif isinstance(item, Bad):
+        elif isinstance(item, BadRow):
             bads.append(item)
-        elif long := [text for text in getattr(item, "texts", ()) if too_long(text, report.longest)]:
-            bads.append(over_long(item, long[0], report.longest))
+        elif long_texts := [text for text in getattr(item, "texts", ()) if too_long(text, report.max_words)]:
+            bads.append(long_row(item, long_texts[0], report.max_words))
         else:
             rows.append(item)
-    count.update(bad.why for bad in bads)
+    count.update(bad.reason for bad in bads)
     count["lines"] = len(rows) + len(bads)
-    count["duplicates"] = len(rows) - len({row.said for row in rows})
-    count["copies"] = sum(isinstance(row, Pair) and row.source == row.target for row in rows)
+    count["duplicates"] = len(rows) - len({row.row_key for row in rows})
+    count["copies"] = sum(isinstance(row, TextPair) and row.source == row.target for row in rows)
     report.counts[name] = count
     report.bad.extend(bads)
     return rows
 
 
-def too_long(text: str, longest: int) -> bool:
-    if len(text) < 2 * longest:  # no room for more words: spares the counting
+def too_long(text: str, max_words: int) -> bool:
+    if len(text) < 2 * max_words:  # cannot have more words; avoids counting
         return False
-    return len(text) > longest * LETTERS or len(text.split()) > longest
+    return len(text) > max_words * MAX_WORD_CHARACTERS or len(text.split()) > max_words
 
 
-def over_long(row: Any, text: str, longest: int) -> Bad:
+def long_row(row: Any, text: str, max_words: int) -> BadRow:
     name = next((name for name, value in zip(row._fields, row, strict=True) if value is text), "text")
     detail = f"the {name} has {len(text.split())} words and {len(text)} characters"
-    return Bad(row.file, row.line, "over-long", f"{detail}, the limits are {longest} and {longest * LETTERS}")
+    return BadRow(
+        row.file, row.line, "over-long", f"{detail}, the limits are {max_words} and {max_words * MAX_WORD_CHARACTERS}"
+    )
 
 
-def find_overlap(rows: dict[str, list[R]], report: Report, remove: bool) -> None:
-    """Counts the rows of every other set that ask what train asks, and those of train that ask what another does."""
-    asked = {name: [fold(row.asked) for row in some] for name, some in rows.items()}
-    train = asked.pop("train", [])
-    held = {one for others in asked.values() for one in others}
-    both = held.intersection(train)
-    if not both:
+def find_overlap(rows: dict[str, list[R]], report: LintReport, remove: bool) -> None:
+    """Count the rows of train whose input is in another set, and the rows of other sets whose input is in train."""
+    keys = {name: [normalize_text(row.input_key) for row in items] for name, items in rows.items()}
+    train = keys.pop("train", [])
+    overlap = {key for items in keys.values() for key in items}.intersection(train)
+    if not overlap:
         return
-    report.counts["train"][OVERLAP] = sum(one in both for one in train)
-    for name, others in asked.items():
-        report.counts[name][OVERLAP] = sum(one in both for one in others)
+    report.counts["train"][OVERLAP] = sum(key in overlap for key in train)
+    for name, items in keys.items():
+        report.counts[name][OVERLAP] = sum(key in overlap for key in items)
     if remove:
-        rows["train"] = [row for row, one in zip(rows["train"], train, strict=True) if one not in both]
+        rows["train"] = [row for row, key in zip(rows["train"], train, strict=True) if key not in overlap]

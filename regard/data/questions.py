@@ -1,9 +1,9 @@
-"""Questions and the documents that answer them, from JSON in SQuAD's forms (Rajpurkar et al. 2016); plain or gzip.
+"""Questions and the documents that answer them, from JSON in SQuAD formats (Rajpurkar et al. 2016), plain or gzip.
 
-    {"question": ..., "context": ..., "answers": {"text": [...], "answer_start": [...]}}        one object a line
+    {"question": ..., "context": ..., "answers": {"text": [...], "answer_start": [...]}}        one object per line
     {"data": [{"paragraphs": [{"context": ..., "qas": [{"question": ..., "answers": [...]}]}]}]}        one nested file
 
-Every question gives exactly one `Question` or one `Bad`; in the nested form its line is the question's number.
+Every question gives exactly one `QuestionRow` or one `BadRow`; in a nested file its line is the question's number.
 """
 
 import json
@@ -11,132 +11,134 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.data.flaws import flaw
-from regard.data.lines import UTF8, Bad, Dialect, Lines, Note
-from regard.data.text import kinds_of, objects, strings, value_at
-from regard.hub.files import NESTED, once
+from regard.data.lines import UTF8, BadRow, Dialect, Lines, Note
+from regard.data.parallel_text import field_value, file_suffixes, json_objects, string_fields
+from regard.data.text_checks import check_text
+from regard.json_files import MAX_SQUAD, reject_duplicate_keys
 
 
-class Question(NamedTuple):
+class QuestionRow(NamedTuple):
     question: str
     document: str
-    answers: tuple[tuple[str, int], ...]  # text and where it starts in the document; none: it holds no answer
+    answers: tuple[tuple[str, int], ...]  # text, and its start in the document; empty: the document has no answer
     file: str
     line: int
 
     @property
-    def asked(self) -> str:
-        return self.document  # who has trained on one question about it knows much of the next
+    def input_key(self) -> str:
+        return self.document  # all questions about a document stay in the same split
 
     @property
-    def said(self) -> str:
+    def row_key(self) -> str:
         return "\t".join((self.question, self.document, *(f"{start} {text}" for text, start in self.answers)))
 
     @property
     def texts(self) -> tuple[str, ...]:
-        return (self.question,)  # a document may be long: it is read window by window
+        return (self.question,)  # a document may be long: the model reads it in windows
 
 
 def read_questions(
     files: Sequence[str | Path], fields: Sequence[str] | None = None, dialect: Dialect = UTF8
-) -> Iterator[Question | Bad | Note]:
-    """One file, .jsonl or .json; `fields` are the names of question, document and answers in JSON lines."""
+) -> Iterator[QuestionRow | BadRow | Note]:
+    """One file, .jsonl or .json; `fields` are the keys of question, document and answers in JSON lines."""
     if fields and len(fields) != 3:
         raise ValueError(f"fields are question, document and answers, not {' '.join(fields)}")
-    kinds = kinds_of(files, dialect)
-    if len(files) != 1 or kinds[0] not in (".jsonl", ".json"):
+    suffixes = file_suffixes(files, dialect)
+    if len(files) != 1 or suffixes[0] not in (".jsonl", ".json"):
         raise ValueError(
             f"questions come from one .jsonl or .json file, not from {' '.join(map(str, files)) or 'none'}"
         )
     lines = Lines(files[0], dialect.encoding)
-    nested = whole(lines) if kinds[0] == ".json" else None
+    nested = read_nested(lines) if suffixes[0] == ".json" else None
     if nested is not None:
-        yield from from_nested(nested, lines.file)
+        yield from rows_from_nested(nested, lines.file)
         return
     question, document, answers = fields or ("question", "context", "answers")
-    for item in objects(lines):
-        if isinstance(item, Bad):
+    for item in json_objects(lines):
+        if isinstance(item, BadRow):
             yield item
             continue
         number, row = item
-        texts = strings(row, (question, document), lines.file, number)
-        if isinstance(texts, Bad):
+        texts = string_fields(row, (question, document), lines.file, number)
+        if isinstance(texts, BadRow):
             yield texts
             continue
-        value = value_at(row, answers, lines.file, number)
-        yield value if isinstance(value, Bad) else checked(texts[0], texts[1], value, lines.file, number)
+        value = field_value(row, answers, lines.file, number)
+        yield value if isinstance(value, BadRow) else check_question(texts[0], texts[1], value, lines.file, number)
     yield from lines.notes()
 
 
-def whole(lines: Lines) -> dict[str, Any] | None:
-    """The nested form, if the file as a whole is one."""
+def read_nested(lines: Lines) -> dict[str, Any] | None:
+    """The nested object, or None if the file is not one JSON object with `data`."""
     parts, size = [], 0
-    for chunk in lines.utf8():
+    for chunk in lines.utf8_chunks():
         parts.append(chunk)
         size += len(chunk)
-        if size > NESTED:
-            raise ValueError(f"{lines.file}: over {NESTED >> 20} MB; cut it, or write one question a line (.jsonl)")
+        if size > MAX_SQUAD:
+            raise ValueError(
+                f"{lines.file}: over {MAX_SQUAD >> 20} MB; split it, or write one question per line (.jsonl)"
+            )
     try:
-        tree: Any = json.loads(b"".join(parts), object_pairs_hook=once)
+        tree: Any = json.loads(b"".join(parts), object_pairs_hook=reject_duplicate_keys)
     except (ValueError, RecursionError):
         return None
     return tree if isinstance(tree, dict) and "data" in tree else None
 
 
-def from_nested(tree: dict[str, Any], file: str) -> Iterator[Question | Bad]:
+def rows_from_nested(tree: dict[str, Any], file: str) -> Iterator[QuestionRow | BadRow]:
     number = 0
     try:
         for article in tree["data"]:
             for paragraph in article["paragraphs"]:
                 document = paragraph["context"]
-                for asked in paragraph["qas"]:
+                for item in paragraph["qas"]:
                     number += 1
-                    yield checked(asked["question"], document, asked["answers"], file, number)
+                    yield check_question(item["question"], document, item["answers"], file, number)
     except (KeyError, TypeError) as error:
-        form = "data, paragraphs, context and qas, question, answers"
-        raise ValueError(f"{file}: not SQuAD's form ({form}) after question {number}: {error}") from error
+        keys = "data, paragraphs, context and qas, question, answers"
+        raise ValueError(f"{file}: not in SQuAD's format ({keys}) after question {number}: {error}") from error
     if not number:
-        raise ValueError(f"{file}: there is no question in it")
+        raise ValueError(f"{file}: the file contains no question")
 
 
-def checked(question: Any, document: Any, answers: Any, file: str, line: int) -> Question | Bad:
+def check_question(question: Any, document: Any, answers: Any, file: str, line: int) -> QuestionRow | BadRow:
     for name, text in ("question", question), ("document", document):
         if not isinstance(text, str):
-            return Bad(file, line, "wrong type", f"the {name} is a {type(text).__name__}, not a string")
-        if bad := flaw(name, text.replace("\r\n", "\n"), file, line):
+            return BadRow(file, line, "wrong type", f"the {name} is a {type(text).__name__}, not a string")
+        if bad := check_text(name, text.replace("\r\n", "\n"), file, line):
             return bad
-    found = pairs_of(answers)
-    if isinstance(found, str):
-        return Bad(file, line, "wrong type", found)
-    for text, start in found:
+    spans = parse_answers(answers)
+    if isinstance(spans, str):
+        return BadRow(file, line, "wrong type", spans)
+    for text, start in spans:
         if not text.strip():
-            return Bad(file, line, "empty", "the answer is empty")
+            return BadRow(file, line, "empty", "the answer is empty")
         if start < 0 or not document.startswith(text, start):
-            return Bad(
-                file, line, "misplaced answer", f"{text[:40]!r} does not stand at {start}, {where(text, document)}"
+            return BadRow(
+                file, line, "misplaced answer", f"{text[:40]!r} is not at {start}, {locate_answer(text, document)}"
             )
-    return Question(question, document, tuple(dict.fromkeys(found)), file, line)
+    return QuestionRow(question, document, tuple(dict.fromkeys(spans)), file, line)
 
 
-def pairs_of(answers: Any) -> list[tuple[str, int]] | str:
-    """Text and start of each answer, from either form; what is wrong, if they are neither."""
+def parse_answers(answers: Any) -> list[tuple[str, int]] | str:
+    """Text and start of each answer, from either format; a message if they are in neither."""
     if isinstance(answers, dict):
         texts, starts = answers.get("text"), answers.get("answer_start")
         if not isinstance(texts, list) or not isinstance(starts, list):
-            return "the answers are no object with the lists text and answer_start"
+            return "the answers are not an object with the lists text and answer_start"
         if len(texts) != len(starts):
             return f"{len(texts)} answers, but {len(starts)} starts"
-        found = [*zip(texts, starts, strict=True)]
-    elif isinstance(answers, list) and all(isinstance(one, dict) for one in answers):
-        found = [(one.get("text"), one.get("answer_start")) for one in answers]
+        spans = [*zip(texts, starts, strict=True)]
+    elif isinstance(answers, list) and all(isinstance(answer, dict) for answer in answers):
+        spans = [(answer.get("text"), answer.get("answer_start")) for answer in answers]
     else:
         return f"the answers are a {type(answers).__name__} without text and answer_start"
-    for text, start in found:
+    for text, start in spans:
         if not isinstance(text, str) or not isinstance(start, int) or isinstance(start, bool):
-            return "an answer is a text, and its start a whole number"
-    return found
+            return "an answer is a string, and its start an integer"
+    return spans
 
 
-def where(text: str, document: str) -> str:
-    times = document.count(text)
-    return f"but at {document.find(text)}" if times == 1 else f"and the document has it {times} times"
+def locate_answer(text: str, document: str) -> str:
+    count = document.count(text)
+    return f"but at {document.find(text)}" if count == 1 else f"and the document contains it {count} times"

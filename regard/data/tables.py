@@ -1,5 +1,6 @@
-"""Columns of a text file: plain ones (.tsv, .txt), and CSV with quotes and a line that names them, whose separator is
-sniffed from that line unless it is given.
+"""Columns of a text file: plain (.tsv, .txt), or CSV with quotes and a header line.
+
+The separator of a CSV file is sniffed from its first rows unless --separator names it.
 """
 
 import csv
@@ -9,120 +10,120 @@ from difflib import get_close_matches
 from itertools import chain, islice
 from shlex import quote
 
-from regard.data.lines import SUGGESTED, Bad, Lines, is_encoding
+from regard.data.lines import ENCODING_HINT, BadRow, Lines, is_encoding_error
 
 TAB = "\t"
-SEPARATORS = (",", ";", TAB, "|")  # those of a CSV file that are looked for
-SPELLED = {"tab": TAB, "\\t": TAB, "comma": ",", "semicolon": ";", "pipe": "|"}  # as they may be typed
-SNIFFED = 20  # rows, beside that of the names
+SEPARATORS = (",", ";", TAB, "|")  # candidates when a CSV file is sniffed
+SEPARATOR_NAMES = {"tab": TAB, "\\t": TAB, "comma": ",", "semicolon": ";", "pipe": "|"}
+SNIFF_ROWS = 20  # rows that are sniffed after the header
 
-Cells = tuple[int, list[str]] | Bad  # the cells of a row, with the number of its first line
+Cells = tuple[int, list[str]] | BadRow  # the number of the first line of a row, and its cells
 
 
-def separator_of(typed: str) -> str:
-    """One character, or its name."""
-    separator = SPELLED.get(typed.lower(), typed)
+def parse_separator(value: str) -> str:
+    """The separator that --separator names: one character, or its name."""
+    separator = SEPARATOR_NAMES.get(value.lower(), value)
     if len(separator) != 1 or separator in '"\r\n\0':
-        raise ValueError(f"--separator is one character, e.g. ';' or ',', or tab, and not {typed!r}")
+        raise ValueError(f"--separator is one character, e.g. ';' or ',', or the word tab, not {value!r}")
     return separator
 
 
-def quoted(names: Iterable[str]) -> str:
+def quote_names(names: Iterable[str]) -> str:
     return ", ".join(repr(name) for name in names)
 
 
 def split_columns(lines: Lines, separator: str | None = None) -> Iterator[Cells]:
-    """Plain columns between tabs, or another separator; quotes are letters like others."""
+    """Plain columns; the separator is a tab unless given, and quotes have no meaning."""
     for number, line in enumerate(lines, 1):
-        yield line if isinstance(line, Bad) else (number, line.split(separator or TAB))
+        yield line if isinstance(line, BadRow) else (number, line.split(separator or TAB))
 
 
-def too_few(cells: list[str], needed: int, file: str, number: int, separator: str | None = None) -> Bad:
+def missing_columns(cells: list[str], needed: int, file: str, number: int, separator: str | None = None) -> BadRow:
     if not "".join(cells).strip():
-        return Bad(file, number, "empty", "the line is empty")
-    between = "a tab" if separator in (None, TAB) else repr(separator)
-    detail = f"the line has {len(cells)} of the {needed} columns needed, with {between} between them"
-    return Bad(file, number, "missing column", f"{detail}; --separator names another character")
+        return BadRow(file, number, "empty", "the line is empty")
+    character = "a tab" if separator in (None, TAB) else repr(separator)
+    detail = f"the line has {len(cells)} of the {needed} columns needed, separated by {character}"
+    return BadRow(file, number, "missing column", f"{detail}; --separator sets another separator")
 
 
 def columns(rows: Iterator[Cells], file: str, fields: Sequence[str]) -> list[int]:
-    """Numbers are taken as they are; for names the first line is read away, as the header."""
+    """The indices of `fields`: column numbers from 1, or names; names consume the first row, the header."""
     if all(field.isdecimal() for field in fields):
-        return numbered(fields, file)
-    return named(fields, header_of(rows, file), file)
+        return parse_column_numbers(fields, file)
+    return find_columns(fields, read_header(rows, file), file)
 
 
-def header_of(rows: Iterator[Cells], file: str) -> list[str]:
+def read_header(rows: Iterator[Cells], file: str) -> list[str]:
     header = next(rows)
-    if isinstance(header, Bad):
-        remedy = f": {SUGGESTED}" if is_encoding(header) else ""
-        raise ValueError(f"{file}:1: {header.why} in the line that names the columns: {header.detail}{remedy}")
+    if isinstance(header, BadRow):
+        remedy = f": {ENCODING_HINT}" if is_encoding_error(header) else ""
+        raise ValueError(f"{file}:1: {header.reason} in the header: {header.detail}{remedy}")
     return header[1]
 
 
-def numbered(fields: Sequence[str], file: str) -> list[int]:
-    chosen = [int(field) - 1 for field in fields]
-    if min(chosen) < 0:
+def parse_column_numbers(fields: Sequence[str], file: str) -> list[int]:
+    indices = [int(field) - 1 for field in fields]
+    if min(indices) < 0:
         raise ValueError(f"{file}: there is no column 0; columns are counted from 1")
-    return chosen
+    return indices
 
 
-def named(fields: Sequence[str], names: list[str], file: str) -> list[int]:
+def find_columns(fields: Sequence[str], header: list[str], file: str) -> list[int]:
     for field in fields:
-        if field not in names:
-            near = get_close_matches(field, names, 1)
-            meant = f" (did you mean {near[0]!r}?)" if near else ""
-            what = f"{file}:1: no column is named {field!r}{meant}; the first line names {quoted(names)}"
-            raise ValueError(f"{what}: {which(names, len(fields))}")
-    return [names.index(field) for field in fields]
+        if field not in header:
+            matches = get_close_matches(field, header, 1)
+            suggestion = f" (did you mean {matches[0]!r}?)" if matches else ""
+            detail = f"{file}:1: no column is named {field!r}{suggestion}; the header names {quote_names(header)}"
+            raise ValueError(f"{detail}: {fields_hint(header, len(fields))}")
+    return [header.index(field) for field in fields]
 
 
-def which(names: Sequence[str], count: int) -> str:
-    """How to say which columns or keys to read."""
+def fields_hint(names: Sequence[str], count: int) -> str:
+    """How to name the columns or keys to read."""
     example = f", e.g. --fields {' '.join(map(quote, names))}" if len(names) == count else ""
-    return f"say which to read, input first and answer last, with --fields{example}"
+    return f"name the columns to read with --fields, input first and answer last{example}"
 
 
 def csv_cells(
-    lines: Lines, separator: str | None, known: Sequence[str], choose: Callable[[list[str]], Sequence[str]]
+    lines: Lines, separator: str | None, candidates: Sequence[str], choose: Callable[[list[str]], Sequence[str]]
 ) -> Iterator[Cells]:
-    """The chosen cells of every row of a CSV file, whose first line names the columns. `choose` picks fields from these
-    names, and `known` are those that it may pick."""
-    rows = csv_rows(lines, separator, known)
-    names = header_of(rows, lines.file)
-    fields = choose(names)
+    """The selected cells of every row of a CSV file with a header. `choose` selects fields from the header;
+    `candidates` are the fields that it may select."""
+    rows = csv_rows(lines, separator, candidates)
+    header = read_header(rows, lines.file)
+    fields = choose(header)
     by_number = all(field.isdecimal() for field in fields)
-    chosen = numbered(fields, lines.file) if by_number else named(fields, names, lines.file)
-    if max(chosen) >= len(names):
-        what = f"the first line names {len(names)}: {quoted(names)}"
-        raise ValueError(f"{lines.file}:1: there is no column {max(chosen) + 1}: {what}")
+    indices = parse_column_numbers(fields, lines.file) if by_number else find_columns(fields, header, lines.file)
+    if max(indices) >= len(header):
+        detail = f"the header names {len(header)}: {quote_names(header)}"
+        raise ValueError(f"{lines.file}:1: there is no column {max(indices) + 1}: {detail}")
     for row in rows:
-        if isinstance(row, Bad):
+        if isinstance(row, BadRow):
             yield row
             continue
         number, cells = row
-        if len(cells) == len(names):
-            yield number, [cells[column] for column in chosen]
+        if len(cells) == len(header):
+            yield number, [cells[i] for i in indices]
         elif not "".join(cells).strip():
-            yield Bad(lines.file, number, "empty", "the line is empty")
+            yield BadRow(lines.file, number, "empty", "the line is empty")
         else:
-            detail = f"the row has {len(cells)} columns, the first line names {len(names)}"
-            yield Bad(lines.file, number, "unequal counts", detail)
+            detail = f"the row has {len(cells)} columns, the header names {len(header)}"
+            yield BadRow(lines.file, number, "unequal counts", detail)
 
 
 def csv_rows(lines: Lines, separator: str | None = None, fields: Sequence[str] = ()) -> Iterator[Cells]:
-    """Rows of a CSV file. `fields` are names that the first row should have: they help to find the separator."""
-    broken: list[Bad] = []
+    """Rows of a CSV file. `fields` are names that the header should contain; they help to sniff the separator."""
+    bad_lines: list[BadRow] = []
 
     def feed() -> Iterator[str]:
         for line in lines:
-            if isinstance(line, Bad):
-                broken.append(line)
-            yield "\n" if isinstance(line, Bad) else f"{line}\n"
+            if isinstance(line, BadRow):
+                bad_lines.append(line)
+            yield "\n" if isinstance(line, BadRow) else f"{line}\n"
 
     rest = feed()
-    first = [] if separator else [*islice(rest, SNIFFED + 1)]
-    reader = csv.reader(chain(first, rest), strict=True, delimiter=separator or sniffed(first, fields))
+    first = [] if separator else [*islice(rest, SNIFF_ROWS + 1)]
+    reader = csv.reader(chain(first, rest), strict=True, delimiter=separator or sniff_separator(first, fields))
     while True:
         number = reader.line_num + 1
         try:
@@ -130,27 +131,27 @@ def csv_rows(lines: Lines, separator: str | None = None, fields: Sequence[str] =
         except StopIteration:
             return
         except csv.Error as error:
-            if reader.line_num > number:  # where the next row begins, nobody knows
+            if reader.line_num > number:  # the start of the next row is unknown
                 raise ValueError(f"{lines.file}:{number}: a quote opened here is not closed ({error})") from error
-            yield Bad(lines.file, number, "not CSV", str(error))
+            yield BadRow(lines.file, number, "not CSV", str(error))
             continue
-        bad = [one for one in broken if one.line <= reader.line_num]
+        bad = [row for row in bad_lines if row.line <= reader.line_num]
         if bad:
             yield from bad
-            broken[:] = broken[len(bad) :]
+            bad_lines[:] = bad_lines[len(bad) :]
         else:
             yield number, cells
 
 
-def sniffed(lines: Sequence[str], fields: Sequence[str]) -> str:
-    """The separator that cuts the first line into the names asked for, or into columns that the next rows have too."""
+def sniff_separator(lines: Sequence[str], fields: Sequence[str]) -> str:
+    """The separator that gives a header with most of `fields`, then most rows as long as the header."""
 
     def fitness(separator: str) -> tuple[int, bool, int, int]:
         rows: list[list[str]] = []
-        with suppress(csv.Error):  # a field beyond csv's limit: the rows before it tell
+        with suppress(csv.Error):  # a field beyond the limit of csv: use the rows before it
             rows.extend(csv.reader(lines, delimiter=separator))
-        names = rows[0] if rows else []
-        alike = sum(len(row) == len(names) for row in rows)
-        return sum(field in names for field in fields), len(names) > 1, alike, len(names)
+        header = rows[0] if rows else []
+        same_length = sum(len(row) == len(header) for row in rows)
+        return sum(field in header for field in fields), len(header) > 1, same_length, len(header)
 
     return max(SEPARATORS, key=fitness)

@@ -12,16 +12,16 @@ import warnings
 import torch
 from torch import nn
 
-from regard.choose import choose
 from regard.engine.quantize import Int8Linear, is_quantized, quantize_model, replace_children
 from regard.parts.heads import Model
+from regard.validate import check_choice
 
 SPEEDS = {"exact": "fp32, the same tokens", "int8": "int8 weights and activations"}
 
 
 def accelerate(model: Model, speed: str) -> tuple[Model, Model]:
     """Returns the fast model, and the same weights as plain modules, which can be saved."""
-    choose("speed", speed, SPEEDS)
+    check_choice("speed", speed, SPEEDS)
     if not next(model.parameters()).is_cpu:
         if speed == "exact":
             return model, model

@@ -23,7 +23,8 @@ CACHE_ARGS = ("kv", "num_slots", "block_table", "table_width", "table_rows", "se
 RUN_ARGS = (
     "rows", "threads", "scratch", "quantized", "scales", "zero_point_term", "workspace", "workspace_size", "ids", "out",
 )  # fmt: skip
-KERNEL_ARGS = (
+STEP_ARGS = (
     "first_slot", "length", "slot_mapping", "positions", *(f"{name}{i}" for i in (0, 1) for name in CACHE_ARGS),
 )  # fmt: skip
-FRAME = np.dtype([(name, np.int64) for name in RUN_ARGS + KERNEL_ARGS])
+KERNEL_ARGS = np.dtype([(name, np.int64) for name in STEP_ARGS])
+FRAME = np.dtype([(name, np.int64) for name in RUN_ARGS + STEP_ARGS])

@@ -20,7 +20,7 @@ from regard.parts.attention import CrossAttention, SelfAttention
 from regard.parts.block import Block
 from regard.parts.feedforward import ACTIVATIONS, FeedForward, SwiGLU
 from regard.parts.norms import BareRMSNorm, LayerNorm, RMSNorm
-from regard.parts.positions import Rotary, RotaryThenNorm
+from regard.parts.positions import RotaryPositions, RotaryQKNorm
 from regard.parts.residual import PostNorm, PreNorm
 
 ACTIVATION_CODES = {
@@ -158,7 +158,7 @@ def append_self_attention(
 
 
 def append_rope(program: Program, rotate: Any, x: ScratchBuffer, heads: int) -> None:
-    if type(rotate) not in (Rotary, RotaryThenNorm):
+    if type(rotate) not in (RotaryPositions, RotaryQKNorm):
         raise UnsupportedPart(f"the position encoding {type(rotate).__name__}")
     instruction = {"op": op.ROPE, "heads": heads, "head_dim": x.width // heads, "weight": program.pin(rotate.table)}
     program.append_stage(op.SPLIT_ROWS, instruction | operands(x, x) | {"scalar": getattr(rotate, "eps", 0.0)})

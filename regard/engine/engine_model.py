@@ -29,13 +29,13 @@ from regard.engine.runtime import CompiledStack, ProgramRunner
 from regard.models.bert import Bert
 from regard.models.gpt import GPT
 from regard.models.llama import Llama
-from regard.models.nano import Nano
+from regard.models.nanochat import NanoChat
 from regard.models.transformer import Transformer
 from regard.parts.cache import Cache
-from regard.parts.heads import Model, Output, Unembed
-from regard.parts.positions import Learned, Sinusoidal
+from regard.parts.heads import BiasedLMHead, LMHead, Model
+from regard.parts.positions import LearnedPositions, SinusoidalPositions
 
-SUPPORTED = (GPT, Llama, Nano, Transformer, Bert)  # bodies whose blocks all use the same mask
+SUPPORTED = (GPT, Llama, NanoChat, Transformer, Bert)  # bodies whose blocks all use the same mask
 STACK_NAMES = ("blocks", "encoder", "decoder")  # attributes that hold the blocks
 MAX_LOGITS = 2**22  # in memory at once while a loss is computed
 
@@ -60,7 +60,7 @@ class EngineSeq2Seq(EngineBody):
     def encode(self, source: Tensor, mask: Tensor | None = None) -> Tensor:
         return self.plain.encode(source, mask)
 
-    def read(self, source: Tensor, mask: Tensor | None = None) -> list[PagedCache]:
+    def decoder_caches(self, source: Tensor, mask: Tensor | None = None) -> list[PagedCache]:
         return [self.engine.decoder[0].source_cache(self.encode(source, mask), mask)]
 
     def decode(self, *inputs: Tensor, cache: list[Cache] | None = None, **context: Any) -> Tensor:
@@ -120,8 +120,10 @@ def append_embedding(program: Program, tokens: Any, positions: Any, x: ScratchBu
         instruction |= {"weight": program.pin(table, torch.uint8), "scales": program.pin(scales, torch.float16)}
     else:
         instruction |= {"weight": program.pin(tokens.weight)}
-    if isinstance(positions, (Learned, Sinusoidal)):  # rotary embeddings act on queries and keys
-        instruction |= {"source2": program.pin(positions.weight if isinstance(positions, Learned) else positions.table)}
+    if isinstance(positions, (LearnedPositions, SinusoidalPositions)):  # rotary embeddings act on queries and keys
+        instruction |= {
+            "source2": program.pin(positions.weight if isinstance(positions, LearnedPositions) else positions.table)
+        }
     program.append_stage(op.SPLIT_ROWS, instruction)
 
 
@@ -133,11 +135,11 @@ class EngineModel(Model):
         program = compile_decode_step(source_body, head.layer, head.cap, kv_fp16)
         self.runner, self.vocab, self.context = ProgramRunner(program), head.vocab, source_body.config.context
 
-    def next(self, ids: Tensor, caches: list[Any]) -> Tensor:
+    def next_logits(self, ids: Tensor, caches: list[Any]) -> Tensor:
         [cache] = caches
         single = ids.size(1) == 1 and ids.dtype == torch.int64
         if not single or cache.length == self.context or not all(0 <= i < self.vocab for [i] in ids.tolist()):
-            return super().next(ids, caches)  # handles several tokens, or raises the error
+            return super().next_logits(ids, caches)  # handles several tokens, or raises the error
         return self.runner.step(ids.contiguous(), step_args(cache, len(ids)), torch.empty(len(ids), self.vocab))
 
 
@@ -171,7 +173,7 @@ def to_engine(model: Model, kv_fp16: bool = True) -> Model:
     body_class = EngineSeq2Seq if hasattr(body, "decode") else EngineBody
     if isinstance(head, Int8LMHead):
         return EngineModel(body_class(body, kv_fp16), EngineLMHead(head.layer, head.cap), body, kv_fp16).eval()
-    if isinstance(head, (Unembed, Output)):
+    if isinstance(head, (BiasedLMHead, LMHead)):
         return EngineModel(body_class(body, False, body), ExactLMHead(head), body, False).eval()
     return Model(EngineBody(body, kv_fp16 and is_quantized(body)), head).eval()
 
@@ -182,7 +184,7 @@ class ExactLMHead(EngineLMHead):
     def __init__(self, head: Any):
         layer = nn.Linear(head.weight.size(1), len(head.weight), bias=False, device="meta")
         layer.weight = head.weight
-        if isinstance(head, Unembed):
+        if isinstance(head, BiasedLMHead):
             layer.bias = nn.Parameter(head.bias[0], requires_grad=False)
         super().__init__(layer, getattr(head, "cap", 0.0))
         self.plain = head

@@ -13,9 +13,9 @@ from torch import nn
 
 from regard.atomic import write_json
 from regard.engine.quantize import BLOCK, GROUP, Int8Linear, quantize_model
-from regard.hub.files import read_json, there
-from regard.hub.folder import Origin, write_tensors
+from regard.hub.folder import SourceCheckpoint, write_tensors
 from regard.hub.weights import read_header
+from regard.json_files import lexists, read_json
 from regard.parts.heads import Model
 
 CONFIG, WEIGHTS_FILE = "int8.json", "int8.safetensors"
@@ -43,7 +43,7 @@ def named_tensors(model: nn.Module) -> dict[str, tuple[nn.Module, str]]:
     return owners
 
 
-def write_int8(folder: Path, model: Model, origin: Origin | None) -> None:
+def write_int8(folder: Path, model: Model, origin: SourceCheckpoint | None) -> None:
     """Write a quantized model (plain modules) with the config of the folder that it was loaded from."""
     if origin is None:
         raise ValueError("only a model loaded from a folder can be saved as int8: save it, and load it again")
@@ -55,7 +55,7 @@ def write_int8(folder: Path, model: Model, origin: Origin | None) -> None:
     write_json(folder / CONFIG, FORMAT)
 
 
-def read_int8(folder: Path, model: Model) -> tuple[Origin, Model]:
+def read_int8(folder: Path, model: Model) -> tuple[SourceCheckpoint, Model]:
     """Load the folder's weights; `model` has its architecture, with any weights."""
     stored_format, file = read_json(folder / CONFIG), folder / WEIGHTS_FILE
     if stored_format != FORMAT:
@@ -77,5 +77,5 @@ def read_int8(folder: Path, model: Model) -> tuple[Origin, Model]:
         with safe_open(file, framework="pt") as tensor_file:  # opened anew each time: closing releases the memory
             getattr(*owner).detach().copy_(tensor_file.get_tensor(name))
     generation_file = folder / "generation_config.json"
-    generation = read_json(generation_file) if there(generation_file) else None
-    return Origin(read_json(folder / "config.json"), generation, torch.float32), quantized
+    generation = read_json(generation_file) if lexists(generation_file) else None
+    return SourceCheckpoint(read_json(folder / "config.json"), generation, torch.float32), quantized

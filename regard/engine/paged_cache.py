@@ -47,9 +47,9 @@ class KernelArgs:
 
     def __init__(self, **args: Any):
         self.workspace = max(args.pop("workspace0", 0), args.pop("workspace1", 0))
-        self.tensors = args
-        values = (args.get(name, 0) for name in KERNEL_ARGS)
-        self.fields = np.array([v.data_ptr() if isinstance(v, Tensor) else v for v in values], np.int64)
+        self.tensors, self.fields = args, np.zeros(1, KERNEL_ARGS)
+        for name, value in args.items():
+            self.fields[name] = value.data_ptr() if isinstance(value, Tensor) else value
 
 
 class PagedCache(Cache):
@@ -82,7 +82,7 @@ class PagedCache(Cache):
         pool, args, (table_rows, width) = self.pool, self.args, self.block_table.shape
         if args is None or rows != table_rows or self.length == width or pool.used + rows > pool.capacity:
             return None
-        args.fields[:2] = pool.used, self.length  # first_slot and length come first in KERNEL_ARGS
+        args.fields["first_slot"], args.fields["length"] = pool.used, self.length
         pool.used, self.length = pool.used + rows, self.length + 1
         return args
 

@@ -18,8 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.engine.arena import arena_empty
-from regard.parts.embed import ScaledEmbedding
-from regard.parts.heads import Model, Output, Unembed
+from regard.parts.embedding import ScaledEmbedding
+from regard.parts.heads import BiasedLMHead, LMHead, Model
 
 GROUP = 32  # inputs that share a scale
 BLOCK = 64  # outputs that are stored together
@@ -132,7 +132,7 @@ def quantize_model(model: Model, quantizer: Quantizer = Int8Linear.from_float) -
     """The model with int8 weights as plain modules: slow; the reference that tests compare the engine with."""
     body: Any = quantize_linears(model.body, quantizer)
     head: Any = model.head
-    if isinstance(head, (Unembed, Output)):
+    if isinstance(head, (BiasedLMHead, LMHead)):
         layer = quantizer(head.weight, getattr(head, "bias", None))
         if head.weight is body.tokens.weight:
             scale = body.tokens.scale if isinstance(body.tokens, ScaledEmbedding) else 1.0

@@ -24,14 +24,14 @@ from regard.engine.kernels.gemm_int8 import INPUT_BYTES
 from regard.engine.kernels.linear_layer import PACK_MIN_ROWS, TILE_WORKSPACE, packing_workspace
 from regard.engine.paged_cache import KernelArgs, PagedCache, SlotPool, append_args, attention_args
 from regard.engine.quantize import GROUP
-from regard.parts.positions import look_up
+from regard.parts.positions import lookup_positions
 
 MAX_ROWS = 1024  # of one run through all blocks; with fewer, threads synchronise more often
 
 
 class WorkerPool:
-    """Daemon threads that help to run a program. Results do not depend on which thread takes a work item, and nobody
-    waits for a thread that starts late."""
+    """Daemon threads that help to run a program. Results do not depend on which thread takes a work item, and no
+    thread waits for one that starts late."""
 
     def __init__(self) -> None:
         self.queues: list[SimpleQueue[tuple[Any, ...] | None]] = []
@@ -131,7 +131,7 @@ class ProgramRunner:
     def launch(self, args: KernelArgs, out: Tensor | None) -> None:
         if out is not None:
             self.frames["out"] = out.data_ptr()
-        self.args_view[:] = args.fields
+        self.args_view[:] = args.fields.view(np.int64)
         self.counters[:] = 0  # but not HELPERS: a late thread may still be checking RUNNING
         helpers = self.size[2] - 1
         if helpers:
@@ -139,7 +139,7 @@ class ProgramRunner:
         interpreter.run_program(*self.job)
 
     def resize(self, rows: int, workspace: int) -> None:
-        """Grow the buffers for so many rows and workspace floats, on all threads."""
+        """Grow the buffers to `rows` rows and `workspace` floats per thread."""
         size = (rows, workspace, threads := torch.get_num_threads())
         if size == self.size:
             return
@@ -190,7 +190,7 @@ class CompiledStack(nn.Module):
 
     def check_context(self, tokens: int, start: int = 0) -> None:
         if self.rope_table is not None and start + tokens > len(self.rope_table):
-            look_up(self.rope_table, tokens, start)  # raises the error
+            lookup_positions(self.rope_table, tokens, start)  # raises the error
 
     def source_cache(self, source: Tensor, mask: Tensor | None = None) -> PagedCache:
         """A cache with the cross-attention keys and values of encoded sources, (B,S,D)."""

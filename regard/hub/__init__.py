@@ -1,1 +1,1 @@
-"""Hugging Face folders, both ways."""
+"""Hugging Face model folders: reading, writing and downloading."""

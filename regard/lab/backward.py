@@ -43,8 +43,8 @@ def run(options: BackwardOptions, track: Tracker) -> LabResult:
     draw = torch.Generator().manual_seed(options.seed)
     runs = [all_gradients(*example(options.features, draw)) for _ in track(range(options.examples))]
     errors = {
-        way: max(abs(grads["by hand"][name] - grads[way][name]) for _, values, grads in runs for name in values)
-        for way in runs[0][-1]
+        method: max(abs(grads["by hand"][name] - grads[method][name]) for _, values, grads in runs for name in values)
+        for method in runs[0][-1]
     }
     graph, values, grads = runs[0]
     r, leaves = values["r"], options.features + 1
@@ -52,7 +52,8 @@ def run(options: BackwardOptions, track: Tracker) -> LabResult:
     return LabResult(
         plot(graph, values, grads["by hand"]),
         table_rows(
-            {"node": values, "value": values.values()}, {way: [grads[way][name] for name in values] for way in grads}
+            {"node": values, "value": values.values()},
+            {method: [grads[method][name] for name in values] for method in grads},
         ),
         summary=f"In the figure r = {r:.4g}, so the gradient of b is -2r = {-2 * r:.4g}, and that of each w is this "
         f"times its x. Over {options.examples} examples the pass by hand differs by at most {errors['autograd']:.0g} "

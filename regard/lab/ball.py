@@ -18,15 +18,15 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from regard.choose import must
-from regard.data.bundled import ball
+from regard.data.bundled import bouncing_balls
 from regard.data.episodes import Episode, Floats, video
 from regard.lab.optimize import lr_schedule, optimize
 from regard.lab.result import LabResult, Tracker, at_least
-from regard.models.world import World, WorldConfig
+from regard.models.world_model import WorldModel, WorldModelConfig
 from regard.parts.heads import Model
-from regard.tasks.predict import Predict
-from regard.tasks.rollout import missed, rolled
+from regard.tasks.predict import Forecast
+from regard.tasks.rollout import rollout_episodes, rollout_errors
+from regard.validate import check_fields
 
 MIN_ERROR_ONE, MAX_ERROR_MORE = 0.6, 0.5  # share of the error of copying: with one image above, with more below
 TEST_VIDEOS = 20
@@ -42,14 +42,16 @@ class BallOptions:
     layers: int = 2  # number of blocks
     batch: int = 32  # windows per batch
     steps: int = 400  # training steps
-    rate: float = 0.01  # peak learning rate
+    lr: float = 0.01  # peak learning rate
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
-        must(self, images=(len(self.images) >= 2 and min(self.images) == 1, "1 and more"))
-        must(self, dim=(self.dim >= 4 and self.dim % 4 == 0, "a multiple of 4"))
-        must(self, speed=(0 < self.speed < 2, "above 0 and below 2"), rate=(0 < self.rate < 1, "above 0 and below 1"))
-        must(self, frames=(self.frames > max(self.images), "more than images"))
+        check_fields(self, images=(len(self.images) >= 2 and min(self.images) == 1, "1 and more"))
+        check_fields(self, dim=(self.dim >= 4 and self.dim % 4 == 0, "a multiple of 4"))
+        check_fields(
+            self, speed=(0 < self.speed < 2, "above 0 and below 2"), lr=(0 < self.lr < 1, "above 0 and below 1")
+        )
+        check_fields(self, frames=(self.frames > max(self.images), "more than images"))
         at_least(1, self, "videos", "layers", "batch", "steps")
 
 
@@ -64,16 +66,16 @@ class BallResult(NamedTuple):
 def run(options: BallOptions, track: Tracker) -> LabResult:
     videos = make_videos(options.videos, options, options.seed)
     test = make_videos(TEST_VIDEOS, options, options.seed + 1)
-    task = Predict.fit(videos, "foresees", {}, {}, patch=None)
+    task = Forecast.fit(videos, "foresees", {}, {}, patch_size=None)
     results = {images: train(task, images, videos, test, options) for images in track(sorted({*options.images}))}
     baseline = copy_error(test, max(options.images))
-    share, most = {i: result.error / baseline for i, result in results.items()}, max(results)
+    share, longest = {i: result.error / baseline for i, result in results.items()}, max(results)
     return LabResult(
         plot(test, max(options.images), results, baseline),
         [{"images": i, "error": result.error, "of copying": share[i]} for i, result in results.items()],
         summary=f"Copying the last image has an error of {baseline:.1f}. From one image the model predicts the next "
         f"with {share[1]:.0%} of that error, from {sorted(results)[1]} with {share[sorted(results)[1]]:.0%}, from "
-        f"{most} with {share[most]:.0%}.",
+        f"{longest} with {share[longest]:.0%}.",
         expected=f"from one image the error stays above {MIN_ERROR_ONE:.0%} of that of copying, from more it falls "
         f"below {MAX_ERROR_MORE:.0%}",
         holds=share[1] > MIN_ERROR_ONE and max(share[images] for images in share if images > 1) < MAX_ERROR_MORE,
@@ -81,43 +83,43 @@ def run(options: BallOptions, track: Tracker) -> LabResult:
 
 
 def make_videos(count: int, options: BallOptions, seed: int) -> list[Episode]:
-    videos = ball.balls(count, options.frames, seed, many=1, speed=options.speed).frames
+    videos = bouncing_balls.balls(count, options.frames, seed, num_balls=1, speed=options.speed).frames
     return [video(frames, "ball", line) for line, frames in enumerate(videos, 1)]
 
 
-def train(task: Predict, images: int, videos: list[Episode], test: list[Episode], options: BallOptions) -> BallResult:
+def train(task: Forecast, images: int, videos: list[Episode], test: list[Episode], options: BallOptions) -> BallResult:
     torch.manual_seed(options.seed)
     sizes = {"dim": options.dim, "layers": options.layers, "heads": 4, "hidden": 4 * options.dim}
-    model = task.head(World(WorldConfig(**task.sizes(), context=images, **sizes)))
-    examples = task.prepare(videos, images)
-    rng, starts = np.random.default_rng(options.seed), examples.every()
+    model = task.head(WorldModel(WorldModelConfig(**task.sizes(), context=images, **sizes)))
+    examples = task.encode(videos, images)
+    rng, starts = np.random.default_rng(options.seed), examples.all_starts()
 
     def loss() -> torch.Tensor:
-        loss_sum = task.loss(model, task.batch(examples, rng.choice(starts, options.batch)))
+        loss_sum = task.loss(model, task.collate(examples, rng.choice(starts, options.batch)))
         return loss_sum.total / loss_sum.count
 
-    optimize(model, loss, lr_schedule(options.rate, options.steps), 1.0)
+    optimize(model, loss, lr_schedule(options.lr, options.steps), 1.0)
     return evaluate(task, model.eval(), test, options)
 
 
-def evaluate(task: Predict, model: Model, test_videos: list[Episode], options: BallOptions) -> BallResult:
+def evaluate(task: Forecast, model: Model, test_videos: list[Episode], options: BallOptions) -> BallResult:
     """Every context length predicts the same images: those after the longest context."""
     after = range(max(options.images), options.frames)
-    rollouts = [rolled(model, task.senses, test_videos, length, 1) for length in after]
-    error = float(np.mean([missed(task.senses, rollout)[0] for batch in rollouts for rollout in batch]))
-    return BallResult(error, [rollout.told[0] for rollout in rollouts[0]])
+    rollouts = [rollout_episodes(model, task.normalizer, test_videos, length, 1) for length in after]
+    error = float(np.mean([rollout_errors(task.normalizer, rollout)[0] for batch in rollouts for rollout in batch]))
+    return BallResult(error, [rollout.prediction[0] for rollout in rollouts[0]])
 
 
 def copy_error(videos: list[Episode], start: int) -> float:
     """The error of predicting no change."""
-    return float(np.mean([(np.diff(row.seen(start - 1), axis=0) ** 2).sum((1, 2)) for row in videos]))
+    return float(np.mean([(np.diff(row.as_float(start - 1), axis=0) ** 2).sum((1, 2)) for row in videos]))
 
 
 def plot(videos: list[Episode], length: int, results: dict[int, BallResult], baseline: float) -> Figure:
     """The video with the ball nearest to the centre, where no wall reveals its direction."""
-    current = [video_.seen(length - 1, length)[0] for video_ in videos]
+    current = [video_.as_float(length - 1, length)[0] for video_ in videos]
     central = int(np.argmax([frame[10:20, 10:20].sum() for frame in current]))
-    frames = [(current[central], "this image"), (videos[central].seen(length, length + 1)[0], "next image")]
+    frames = [(current[central], "this image"), (videos[central].as_float(length, length + 1)[0], "next image")]
     frames += [
         (result.predictions[central], f"from {i}: {result.error / baseline:.0%}") for i, result in results.items()
     ]

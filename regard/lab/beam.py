@@ -18,9 +18,9 @@ import torch
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from regard.choose import must
 from regard.lab.result import LabResult, Tracker, at_least, plot_curves, subplots, table_rows
 from regard.lab.tabular_lm import MIN_PROB, language_from_texts, random_languages, search, search_tree
+from regard.validate import check_fields
 from regard.view.beam_tree import BeamTree
 
 TEXTS = {
@@ -46,7 +46,9 @@ class BeamOptions:
     def __post_init__(self) -> None:
         at_least(1, self, "languages")
         at_least(2, self, "beam", "words", "length")
-        must(self, length=(self.words**self.length <= 10_000, f"shorter, for {self.words} words make too many texts"))
+        check_fields(
+            self, length=(self.words**self.length <= 10_000, f"shorter, for {self.words} words make too many texts")
+        )
 
 
 QUICK = BeamOptions(languages=60, length=3)

@@ -19,8 +19,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from regard.choose import must
-from regard.generate import Decoding, generate
+from regard.generate import GenerationOptions, generate
 from regard.lab.optimize import lr_schedule, optimize
 from regard.lab.result import LabResult, Tracker, at_least, plot_curves, subplots, table_rows
 from regard.lab.synthetic_tasks import reversal_batch
@@ -28,6 +27,7 @@ from regard.look import look
 from regard.models.recurrent import RecurrentConfig
 from regard.models.seq2seq import Seq2Seq
 from regard.parts.heads import Model
+from regard.validate import check_fields
 
 MIN_ACCURACY, MAX_ACCURACY = 0.9, 0.6  # token accuracy: at least with attention, below without
 TEST_SENTENCES = 128  # per length
@@ -42,16 +42,16 @@ class BottleneckOptions:
     layers: int = 1  # layers of the encoder and of the decoder
     batch: int = 32  # sentences per batch, all of one length
     steps: int = 600  # training steps
-    rate: float = 0.02  # peak learning rate
+    lr: float = 0.02  # peak learning rate
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
         at_least(1, self, "steps")
         at_least(4, self, "longest")
-        must(self, words=(self.words >= self.longest, "at least longest, since no word repeats"))
+        check_fields(self, words=(self.words >= self.longest, "at least longest, since no word repeats"))
 
 
-QUICK = BottleneckOptions(longest=8, words=8, dim=48, batch=16, steps=100, rate=0.03)
+QUICK = BottleneckOptions(longest=8, words=8, dim=48, batch=16, steps=100, lr=0.03)
 
 
 def run(options: BottleneckOptions, track: Tracker) -> LabResult:
@@ -81,7 +81,7 @@ def train_model(attention: bool, options: BottleneckOptions) -> Model:
     torch.manual_seed(options.seed)
     vocab = options.words + 2  # with the end token, and padding, which is also the start token
     body = Seq2Seq(RecurrentConfig(vocab, dim=options.dim, layers=options.layers, attention=attention, dropout=0.0))
-    model = Model(body, body.vocabulary())
+    model = Model(body, body.lm_head())
     torch.manual_seed(options.seed)  # the same batches for both models
 
     def batch_loss() -> Tensor:
@@ -90,7 +90,7 @@ def train_model(attention: bool, options: BottleneckOptions) -> Model:
         )
         return model.head.loss(model.body(source, target).flatten(0, 1), labels.flatten()) / labels.numel()
 
-    optimize(model, batch_loss, lr_schedule(options.rate, options.steps), clip=1.0)
+    optimize(model, batch_loss, lr_schedule(options.lr, options.steps), grad_clip=1.0)
     return model
 
 
@@ -100,11 +100,11 @@ def token_accuracy(model: Model, length: int, options: BottleneckOptions) -> flo
     source, target, labels = reversal_batch(TEST_SENTENCES, length, options.words)
     hypotheses = generate(
         lambda ids, caches: model.head(model.body.decode(ids, cache=caches))[:, -1],
-        model.body.read(source),
+        model.body.decoder_caches(source),
         start=target[:, 0],
         end=options.words,
         limits=torch.full((TEST_SENTENCES,), length),
-        how=Decoding(beam=1, shortest=length),
+        options=GenerationOptions(num_beams=1, min_new_tokens=length),
         numbers=torch.arange(TEST_SENTENCES),
     )
     ids = torch.tensor([best[0].ids for best in hypotheses])

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.parts.norms import LayerNorm
-from regard.parts.residual import Dense, PreNorm
+from regard.parts.residual import DenseConnections, PreNorm
 
 
 def two_layer_mlp(inputs: int, dim: int) -> nn.Sequential:
@@ -38,7 +38,7 @@ def plain_he_init(dim: int, depth: int) -> nn.Module:
 
 
 def densenet(dim: int, depth: int) -> nn.Module:
-    dense = Dense(two_layer_mlp((i + 1) * dim, dim) for i in range(depth - 1))
+    dense = DenseConnections(two_layer_mlp((i + 1) * dim, dim) for i in range(depth - 1))
     return nn.Sequential(dense, two_layer_mlp(depth * dim, dim))
 
 

@@ -18,11 +18,11 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from regard.choose import must
 from regard.lab.deep_networks import densenet, plain, plain_he_init, resnet, resnet_layer_norm
 from regard.lab.optimize import optimize
 from regard.lab.result import LabResult, Tracker, at_least, legend_below, plot_curves, subplots, table_rows
 from regard.parts.heads import Model
+from regard.validate import check_fields
 
 MAX_LOSS_RESIDUAL, MIN_LOSS_PLAIN = 0.1, 0.5  # loss as a share of the input's variance
 LAST_STEPS = 20  # steps over which the final loss is averaged
@@ -43,17 +43,17 @@ class DepthOptions:
     dim: int = 8  # width of input and output
     steps: int = 400  # training steps, each on new inputs
     batch: int = 64  # inputs per step
-    rate: float = 0.003  # learning rate
+    lr: float = 0.003  # learning rate
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
-        must(self, depths=(len(self.depths) > 1 and min(self.depths) >= 1, "two or more, each at least 1"))
-        must(self, rate=(self.rate > 0, "above 0"))
+        check_fields(self, depths=(len(self.depths) > 1 and min(self.depths) >= 1, "two or more, each at least 1"))
+        check_fields(self, lr=(self.lr > 0, "above 0"))
         at_least(1, self, "dim", "batch")
         at_least(LAST_STEPS, self, "steps")
 
 
-QUICK = DepthOptions(depths=(1, 10), steps=100, rate=0.01)
+QUICK = DepthOptions(depths=(1, 10), steps=100, lr=0.01)
 
 
 def losses(network: nn.Module, options: DepthOptions) -> list[float]:
@@ -64,7 +64,7 @@ def losses(network: nn.Module, options: DepthOptions) -> list[float]:
         x = torch.randn(options.batch, options.dim, generator=generator)
         return (network(x) - x).square().mean() / x.square().mean()
 
-    return optimize(Model(network, nn.Identity()), batch_loss, [options.rate] * options.steps, kind="adamw")
+    return optimize(Model(network, nn.Identity()), batch_loss, [options.lr] * options.steps, kind="adamw")
 
 
 def run(options: DepthOptions, track: Tracker) -> LabResult:

@@ -18,11 +18,11 @@ import torch.nn.functional as F
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from regard.choose import must
 from regard.lab.optimize import lr_schedule, optimize
 from regard.lab.result import LabResult, Tracker, at_least, plot_curves, subplots, table_rows
-from regard.models.world import World, WorldConfig
-from regard.parts.heads import Model, PerToken
+from regard.models.world_model import WorldModel, WorldModelConfig
+from regard.parts.heads import Model, TokenClassifier
+from regard.validate import check_fields
 
 MIN_ACCURACY, TOLERANCE = 0.9, 0.1  # accuracy with actions at least; distance from chance without at most
 TEST_PARTIES = 512
@@ -37,14 +37,14 @@ class DoorsOptions:
     dim: int = 48  # model width
     batch: int = 64  # parties per batch
     steps: int = 150  # training steps
-    rate: float = 0.02  # peak learning rate
+    lr: float = 0.02  # peak learning rate
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
-        must(self, visits=(len(self.visits) > 0 and min(self.visits) >= 1, "one number or more, from 1"))
-        must(self, dim=(self.dim >= 4 and self.dim % 4 == 0, "a multiple of 4"))
-        must(self, doors=(2 <= self.doors <= 100, "at least 2, and at most 100"))
-        must(self, guests=(self.guests >= self.doors, "at least one for each door"))
+        check_fields(self, visits=(len(self.visits) > 0 and min(self.visits) >= 1, "one number or more, from 1"))
+        check_fields(self, dim=(self.dim >= 4 and self.dim % 4 == 0, "a multiple of 4"))
+        check_fields(self, doors=(2 <= self.doors <= 100, "at least 2, and at most 100"))
+        check_fields(self, guests=(self.guests >= self.doors, "at least one for each door"))
         at_least(1, self, "batch", "steps")
 
 
@@ -81,14 +81,14 @@ def predict_door(model: Model, batch: Parties, sees_actions: bool, doors: int) -
 def train_model(visits: int, sees_actions: bool, options: DoorsOptions) -> Model:
     torch.manual_seed(options.seed)
     sizes = {"dim": options.dim, "layers": 2, "heads": 4, "hidden": 2 * options.dim}
-    body = World(WorldConfig(options.guests + 1, actions=options.doors, context=visits + 1, **sizes))
-    model = Model(body, PerToken(options.dim, options.doors))
+    body = WorldModel(WorldModelConfig(options.guests + 1, num_actions=options.doors, context=visits + 1, **sizes))
+    model = Model(body, TokenClassifier(options.dim, options.doors))
 
     def batch_loss() -> Tensor:
         batch = parties(options.batch, visits, options)
         return F.cross_entropy(predict_door(model, batch, sees_actions, options.doors), batch.labels)
 
-    optimize(model, batch_loss, lr_schedule(options.rate, options.steps), clip=1.0)
+    optimize(model, batch_loss, lr_schedule(options.lr, options.steps), grad_clip=1.0)
     return model.eval()
 
 

@@ -21,10 +21,10 @@ from torch import Tensor, nn
 from torch.linalg import matrix_norm
 from torch.nn.utils import clip_grad_value_
 
-from regard.choose import must
 from regard.lab.result import LabResult, Tracker, growth_per_step, plot_curves, relative_to_first, subplots, table_rows
 from regard.parts.recurrence import RNN
 from regard.training.optimizer import scale_and_clip
+from regard.validate import check_fields
 
 TOLERANCE, FLOAT_ERROR = 0.01, 1e-5  # relative errors of a growth factor, and of a clipped gradient
 STYLES = {"not clipped": "k-o", "clipped by norm": "C0--s", "clipped by value": "C1:^"}
@@ -35,15 +35,15 @@ class GradientsOptions:
     eigenvalues: tuple[float, ...] = (0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2)  # largest eigenvalues of W_hh
     steps: int = 100  # time steps of back-propagation
     dim: int = 32  # state width
-    loud: float = 0.3  # standard deviation of the inputs
-    clip: float = 1.0  # maximum gradient norm
-    largest: float = 0.1  # maximum gradient value
+    input_std: float = 0.3  # standard deviation of the inputs
+    grad_clip: float = 1.0  # maximum gradient norm
+    clip_value: float = 0.1  # maximum gradient value
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
-        must(self, eigenvalues=(min(self.eigenvalues, default=0) > 0, "one number or more, all above 0"))
-        must(self, steps=(self.steps >= 4, "at least 4"), dim=(self.dim >= 1, "at least 1"))
-        must(self, clip=(self.clip > 0, "above 0"), largest=(self.largest > 0, "above 0"))
+        check_fields(self, eigenvalues=(min(self.eigenvalues, default=0) > 0, "one number or more, all above 0"))
+        check_fields(self, steps=(self.steps >= 4, "at least 4"), dim=(self.dim >= 1, "at least 1"))
+        check_fields(self, grad_clip=(self.grad_clip > 0, "above 0"), clip_value=(self.clip_value > 0, "above 0"))
 
 
 QUICK = GradientsOptions(eigenvalues=(0.8, 1.0, 1.2), steps=60, dim=16)
@@ -58,7 +58,9 @@ def run(options: GradientsOptions, track: Tracker) -> LabResult:
     for size in track(sorted(options.eigenvalues)):
         jacobians = gradients_through_time(size * matrix, 0 * inputs)
         resting[size], clipped[size] = relative_to_first(matrix_norm(jacobians)), clip(jacobians[-1, 0], options)
-        reading[size] = relative_to_first(matrix_norm(gradients_through_time(size * matrix, options.loud * inputs)))
+        reading[size] = relative_to_first(
+            matrix_norm(gradients_through_time(size * matrix, options.input_std * inputs))
+        )
     half = (options.steps + 1) // 2  # the first steps still depend on the initial direction
     at_rest, at_work = ([growth_per_step(norms[size], half) for size in norms] for norms in (resting, reading))
     clipped_norms = {kind: [float(variants[kind].norm()) for variants in clipped.values()] for kind in STYLES}
@@ -98,16 +100,16 @@ def clip(gradient: Tensor, options: GradientsOptions) -> dict[str, Tensor]:
     """Not clipped, clipped by norm as in training, and by value."""
     parameter = nn.Parameter(torch.zeros_like(gradient))
     parameter.grad = by_norm = gradient.clone()
-    scale_and_clip([parameter], 1, options.clip)
+    scale_and_clip([parameter], 1, options.grad_clip)
     parameter.grad = by_value = gradient.clone()
-    clip_grad_value_([parameter], options.largest)
+    clip_grad_value_([parameter], options.clip_value)
     return dict(zip(STYLES, (gradient, by_norm, by_value), strict=True))
 
 
 def only_shortens(options: GradientsOptions, gradient: Tensor, by_norm: Tensor, by_value: Tensor) -> bool:
     """Clipping by norm keeps the direction, by value it need not; neither lengthens a short gradient."""
-    shorter = gradient * min(1.0, options.clip / float(gradient.norm()))
-    smaller = gradient.clamp(-options.largest, options.largest)
+    shorter = gradient * min(1.0, options.grad_clip / float(gradient.norm()))
+    smaller = gradient.clamp(-options.clip_value, options.clip_value)
     return torch.allclose(by_norm, shorter, rtol=FLOAT_ERROR, atol=0) and torch.equal(by_value, smaller)
 
 

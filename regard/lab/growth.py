@@ -20,10 +20,10 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from regard.choose import must
 from regard.lab.deep_networks import layer_norms, layer_outputs, linear_layers
 from regard.lab.result import LabResult, Tracker, growth_per_step, plot_curves, plot_densities, subplots
 from regard.parts.norms import LayerNorm
+from regard.validate import check_fields
 
 FLOAT_ERROR = 1e-12  # of float64, with a margin for the sum
 BOUNDS = {3: "99.7", 4: "99.99", 5: "99.9999"}  # percent, from the slides
@@ -40,8 +40,8 @@ class GrowthOptions:
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
-        must(self, width=(self.width >= 2, "at least 2"), weight=(self.weight > 0, "more than 0"))
-        must(self, layers=(self.layers >= 3, "at least 3"), inputs=(self.inputs >= 1, "at least 1"))
+        check_fields(self, width=(self.width >= 2, "at least 2"), weight=(self.weight > 0, "more than 0"))
+        check_fields(self, layers=(self.layers >= 3, "at least 3"), inputs=(self.inputs >= 1, "at least 1"))
 
 
 QUICK = GrowthOptions(layers=4)

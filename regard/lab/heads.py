@@ -17,13 +17,13 @@ import torch.nn.functional as F
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from regard.choose import must
 from regard.lab.optimize import lr_schedule, optimize
 from regard.lab.result import LabResult, Tracker, plot_table, subplots, table_rows
 from regard.lab.toy_language import CATEGORIES, MASK, PAD, SENTENCE, WORDS, all_sentences, category_masks
 from regard.look import Change, ablate_heads, look
 from regard.models.bert import Bert, BertConfig
 from regard.parts.heads import Model
+from regard.validate import check_fields
 
 WEIGHTS = "body.blocks.0.mixer.inner.weights"
 
@@ -37,7 +37,8 @@ class HeadsOptions:
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
-        must(self, heads=(self.heads >= 2, "at least 2"), sentences=(20 <= self.sentences <= 2000, "20 to 2000"))
+        check_fields(self, heads=(self.heads >= 2, "at least 2"))
+        check_fields(self, sentences=(20 <= self.sentences <= 2000, "20 to 2000"))
 
 
 QUICK = HeadsOptions(dim=32, steps=160, sentences=60)
@@ -57,9 +58,7 @@ def run(options: HeadsOptions, track: Tracker) -> LabResult:
     by_category = torch.stack([costs[:, mask].mean(1) for mask in masks], 1)  # (H,categories)
     total = costs.mean(1)
     order, (lowest, highest) = total.argsort().tolist(), total.aminmax()
-    joint_costs = [
-        (predict(model, ids, at, ablate_heads(*order[:n]))[0] - loss).mean() for n in range(1, options.heads)
-    ]
+    joint_costs = [(predict(model, ids, at, ablate_heads(*order[:n]))[0] - loss).mean() for n in heads[1:]]
     removable = sum(bool(cost < highest) for cost in joint_costs)
     shared = torch.minimum(weights[:, :, None], weights[:, None]).sum(-1).mean(0)  # (H,H)
     overlap = shared[~torch.eye(options.heads, dtype=torch.bool)].mean()
@@ -96,7 +95,7 @@ def round2(number: Tensor) -> float:
 
 def train(sentences: Tensor, options: HeadsOptions, track: Tracker) -> Model:
     body = Bert(BertConfig(len(WORDS), 7, options.dim, 1, options.heads, 2 * options.dim, dropout=0.0))
-    model = Model(body, body.vocabulary())
+    model = Model(body, body.lm_head())
 
     def batch_loss() -> Tensor:
         ids = sentences[torch.randint(len(sentences), (64,))]

@@ -17,14 +17,14 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from regard.choose import must
 from regard.lab.kernel_regression import gaussian_attention, gp_weights, predict
 from regard.lab.optimize import optimize
 from regard.lab.result import LabResult, Tracker, legend_below, plot_curves, subplots, table_rows
 from regard.look import look
 from regard.parts.attention import CrossAttention
+from regard.parts.attention_scores import gaussian, kernel_average, scaled_dot
 from regard.parts.heads import Model
-from regard.parts.scoring import gaussian, kernel_average, scaled_dot
+from regard.validate import check_fields
 
 EQUAL, DIFFERENT = 1e-9, 1e-2  # largest difference of equal curves, smallest of different ones
 X_MAX = 3.0  # x ranges from -X_MAX to X_MAX
@@ -39,13 +39,13 @@ class KernelOptions:
     noise: float = 0.3  # standard deviation of the noise on y
     width: float = 0.4  # kernel width
     steps: int = 400  # training steps of the learned kernel
-    rate: float = 0.03  # learning rate
+    lr: float = 0.03  # learning rate
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
-        must(self, examples=(self.examples >= 3, "at least 3"), steps=(self.steps >= 1, "at least 1"))
-        must(self, noise=(self.noise > 0, "above 0"), rate=(self.rate > 0, "above 0"))
-        must(self, width=(self.width >= 0.1, "at least 0.1"))
+        check_fields(self, examples=(self.examples >= 3, "at least 3"), steps=(self.steps >= 1, "at least 1"))
+        check_fields(self, noise=(self.noise > 0, "above 0"), lr=(self.lr > 0, "above 0"))
+        check_fields(self, width=(self.width >= 0.1, "at least 0.1"))
 
 
 QUICK = KernelOptions(steps=50)
@@ -60,7 +60,7 @@ def train(layer: CrossAttention, x: Tensor, y: Tensor, options: KernelOptions, t
     layer.value.requires_grad_(False)
     layer.out.requires_grad_(False)
     others, model = ~torch.eye(len(x), dtype=torch.bool), Model(layer, nn.Identity())
-    lrs = track([options.rate] * options.steps)
+    lrs = track([options.lr] * options.steps)
     optimize(model, lambda: (predict(layer, x, x, y, others) - y).square().mean(), lrs, kind="adamw")
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from regard.parts.attention import CrossAttention
-from regard.parts.scoring import gaussian
+from regard.parts.attention_scores import gaussian
 
 
 def gaussian_attention(width: float) -> CrossAttention:

@@ -19,12 +19,12 @@ import torch.nn.functional as F
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from regard.choose import must
 from regard.lab.optimize import lr_schedule, optimize
 from regard.lab.result import LabResult, Tracker, at_least, plot_curves, subplots
 from regard.lab.sequence_models import decoders_by_position
 from regard.lab.synthetic_tasks import DIGITS, ENTROPY, UNIFORM_LOSS, digit_sequences
-from regard.parts.heads import Model, Output
+from regard.parts.heads import LMHead, Model
+from regard.validate import check_fields
 
 STYLES = {"none": "k:", "learned": "C3--", "sinusoidal": "C1-.", "rotary": "C0-", "ALiBi": "k-"}
 
@@ -42,7 +42,7 @@ class LengthsOptions:
     def __post_init__(self) -> None:
         at_least(1, self, "texts", "heads")
         at_least(4, self, "length")
-        must(self, dim=(self.dim % (2 * self.heads) == 0, "a multiple of twice the heads"))
+        check_fields(self, dim=(self.dim % (2 * self.heads) == 0, "a multiple of twice the heads"))
 
 
 QUICK = LengthsOptions(length=16, layers=1, steps=80, texts=100)
@@ -55,7 +55,7 @@ def run(options: LengthsOptions, track: Tracker) -> LabResult:
     short, long = digit_sequences(4096, L + 1), digit_sequences(options.texts, 4 * L + 1)
     position_losses = {}  # from the third digit on, the first that is predictable
     for name in track([*bodies]):
-        model = Model(bodies[name], Output(nn.Parameter(torch.randn(DIGITS, options.dim) * 0.02)))
+        model = Model(bodies[name], LMHead(nn.Parameter(torch.randn(DIGITS, options.dim) * 0.02)))
         train(model, short, options)
         with torch.no_grad():
             position_losses[name] = losses(model, long).mean(0)[1:]

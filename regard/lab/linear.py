@@ -18,9 +18,9 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from regard.choose import must
 from regard.lab.result import LabResult, Tracker, at_least, plot_curves, subplots, table_rows
 from regard.parts.feedforward import ACTIVATIONS, FeedForward
+from regard.validate import check_fields
 
 FLOAT_ERROR = 1e-12  # of float64, with a margin for the sums
 LINE = torch.linspace(-3, 3, 101, dtype=torch.float64)  # a line through the inputs
@@ -45,7 +45,7 @@ class LinearOptions:
 
     def __post_init__(self) -> None:
         at_least(1, self, "parts", "dim", "hidden")
-        must(self, inputs=(self.inputs > self.dim, "more than dim"))
+        check_fields(self, inputs=(self.inputs > self.dim, "more than dim"))
 
 
 QUICK = LinearOptions(parts=2, inputs=400)

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard.lab.result import LabResult, Tracker, at_least, plot_table, subplots, table_rows
-from regard.parts.attention import attend, weights_openly
+from regard.parts.attention import attend, attention_weights
 
 WORDS = ("<SOS>", "it", "is", "11")
 SCORES = torch.tensor([[0.6, 0.1, 0.2, 0.1], [0.1, 0.7, 0.1, 0.1], [0.1, 0.2, 0.6, 0.1], [0.1, 0.2, 0.2, 0.5]])
@@ -73,7 +73,7 @@ def run(options: MaskOptions, track: Tracker) -> LabResult:
 
 
 def masked(scores: Tensor) -> Tensor:
-    return weights_openly(*as_attention(scores), causal=True, scale=1.0)[0, 0]
+    return attention_weights(*as_attention(scores), causal=True, scale=1.0)[0, 0]
 
 
 def as_attention(scores: Tensor) -> tuple[Tensor, Tensor]:

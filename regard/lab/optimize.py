@@ -15,30 +15,30 @@ from torch import Tensor
 
 from regard.look import look
 from regard.parts.heads import Model
-from regard.training.optimizer import optimizers, scale_and_clip
-from regard.training.schedule import decay
+from regard.training.optimizer import build_optimizers, scale_and_clip
+from regard.training.schedule import wsd
 
 
 def optimize(
     model: Model,
     batch_loss: Callable[[], Tensor],
     lrs: Iterable[float],
-    clip: float = 0.0,
+    grad_clip: float = 0.0,
     stop_below: float = 0.0,
     kind: str = "muon",
 ) -> list[float]:
     """Train one step per learning rate, until a loss is below `stop_below`; return the losses.
 
-    `clip` is the maximum gradient norm; 0 = no clipping.
+    `grad_clip` is the maximum gradient norm; 0 = no clipping.
     """
-    optims = optimizers(model, weight_decay=0.0, kind=kind)
+    optims = build_optimizers(model, weight_decay=0.0, kind=kind)
     weights, losses = list(model.parameters()), []
     for lr in lrs:
         for group in (group for optim in optims for group in optim.param_groups):
             group["lr"] = lr
         loss = batch_loss()
         loss.backward()
-        scale_and_clip(weights, 1, clip)
+        scale_and_clip(weights, 1, grad_clip)
         for optim in optims:
             optim.step()
         model.zero_grad()
@@ -50,7 +50,7 @@ def optimize(
 
 def lr_schedule(peak: float, steps: int) -> list[float]:
     """Linear warm-up over the first 5 % of the steps, linear decay to 0 over the last half."""
-    return [peak * decay(step, steps, steps // 20, 0.5) for step in range(steps)]
+    return [peak * wsd(step, steps, steps // 20, 0.5) for step in range(steps)]
 
 
 def token_gradient_norms(model: Model, batch_loss: Callable[[], Tensor]) -> Tensor:

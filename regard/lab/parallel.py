@@ -25,12 +25,12 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from regard.choose import must
 from regard.lab.result import LabResult, Tracker, at_least, legend_below, plot_curves, prefixed, subplots, table_rows
 from regard.look import look
 from regard.parts.attention import SelfAttention
 from regard.parts.cache import Cache
 from regard.parts.recurrence import LSTM
+from regard.validate import check_fields
 
 LSTM_BY_STEPS, ATTENTION, LSTM_FUSED = "LSTM, step by step", "attention", "LSTM, fused kernel"
 STYLES = {LSTM_BY_STEPS: "k-o", ATTENTION: "C1--s", LSTM_FUSED: "C0:^"}
@@ -45,7 +45,9 @@ class ParallelOptions:
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
-        must(self, lengths=(len(set(self.lengths)) > 1 and min(self.lengths) >= 1, "two or more, each at least 1"))
+        check_fields(
+            self, lengths=(len(set(self.lengths)) > 1 and min(self.lengths) >= 1, "two or more, each at least 1")
+        )
         at_least(1, self, "times")
 
 

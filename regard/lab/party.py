@@ -18,10 +18,10 @@ import torch.nn.functional as F
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from regard.choose import must
 from regard.lab.result import LabResult, Tracker, at_least, plot_curves, prefixed, subplots, table_rows
 from regard.parts.attention import attend
-from regard.parts.memory import recall_all_at_once
+from regard.parts.linear_attention import linear_attention_parallel
+from regard.validate import check_fields
 
 MIN_RECALLED, MAX_FORGOTTEN = 0.9, 0.1  # cosine of the returned and the right name: at least, and below
 TOLERANCE = 0.1  # of the cosine that random faces predict
@@ -37,7 +37,7 @@ class PartyOptions:
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
-        must(self, gamma=(0 < self.gamma < 1, "between 0 and 1"))
+        check_fields(self, gamma=(0 < self.gamma < 1, "between 0 and 1"))
         at_least(1, self, "parties")
         at_least(2, self, "dim")
         at_least(4, self, "people")
@@ -49,7 +49,7 @@ QUICK = PartyOptions(people=80, parties=10)
 def recall_states(q: Tensor, k: Tensor, v: Tensor, gamma: float) -> Tensor:
     """Outputs (B,1,T,E) of a memory that is queried after each guest; γ = 1 is the sum."""
     empty = k.new_zeros(len(k), 1, k.size(-1), v.size(-1))
-    return recall_all_at_once(q, k, v, k.new_tensor([gamma]), empty)[0]
+    return linear_attention_parallel(q, k, v, k.new_tensor([gamma]), empty)[0]
 
 
 def memories(gamma: float) -> dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]]:

@@ -18,12 +18,12 @@ import torch.nn.functional as F
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from regard.choose import must
 from regard.lab.optimize import optimize, token_gradient_norms
 from regard.lab.result import LabResult, Tracker, at_least, legend_below, plot_curves, relative_to_first, subplots
 from regard.lab.sequence_models import recall_model
 from regard.lab.synthetic_tasks import recall_batch
 from regard.parts.heads import Model
+from regard.validate import check_fields
 
 MIN_ACCURACY, MAX_ACCURACY_RNN = 0.9, 0.5  # accuracy: at least, and below
 STOP_LOSS = 0.05  # training stops below this loss
@@ -38,15 +38,16 @@ class RecallOptions:
     dim: int = 32  # width of embeddings and states
     batch: int = 32  # examples per batch
     steps: int = 200  # maximum training steps
-    rate: float = 0.02  # learning rate
-    clip: float = 1.0  # maximum gradient norm
-    truncate: int = 8  # segment length of the truncated LSTM's gradient
+    lr: float = 0.02  # learning rate
+    grad_clip: float = 1.0  # maximum gradient norm
+    bptt_length: int = 8  # segment length of the truncated LSTM's gradient
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
-        must(self, distances=(len(self.distances) > 0 and min(self.distances) >= 1, "one number or more, from 1"))
-        must(self, dim=(self.dim >= 4 and self.dim % 4 == 0, "a multiple of 4"), names=(self.names >= 3, "at least 3"))
-        at_least(1, self, "truncate")
+        check_fields(self, distances=(min(self.distances, default=0) >= 1, "one number or more, from 1"))
+        check_fields(self, dim=(self.dim >= 4 and self.dim % 4 == 0, "a multiple of 4"))
+        check_fields(self, names=(self.names >= 3, "at least 3"))
+        at_least(1, self, "bptt_length")
 
 
 QUICK = RecallOptions(distances=(3, 10), names=4, dim=24, batch=16, steps=60)
@@ -66,7 +67,7 @@ def run(options: RecallOptions, track: Tracker) -> LabResult:
         f"{reach['LSTM']}, the Transformer over {reach['Transformer']}. Of the gradient beside the question, "
         f"{ratio['RNN']:.0e} reaches a name {distances[-1]} words away in an RNN, {ratio['GRU']:.0e} in a GRU, "
         f"{ratio['LSTM']:.0e} in an LSTM and {ratio['Transformer']:.1f} in a Transformer. Truncated every "
-        f"{options.truncate} words, the LSTM reaches {reach[TRUNCATED]}; without clipping, the RNN "
+        f"{options.bptt_length} words, the LSTM reaches {reach[TRUNCATED]}; without clipping, the RNN "
         f"{reach[NOT_CLIPPED]}.",
         expected="the RNN forgets first and the Transformer not at all, and their gradients vanish in the same "
         "order, with GRU and LSTM between; truncation shortens the reach of an LSTM, clipping does not extend that "
@@ -84,7 +85,7 @@ def run(options: RecallOptions, track: Tracker) -> LabResult:
 def build_model(kind: str, distance: int, options: RecallOptions) -> Model:
     torch.manual_seed(options.seed)
     vocab = 2 * options.names + 2  # with "who?" and padding, which is never used
-    cut = options.truncate if kind == TRUNCATED else 0
+    cut = options.bptt_length if kind == TRUNCATED else 0
     return recall_model(kind.split(",")[0], vocab, distance + 2, options.dim, options.names, cut)
 
 
@@ -92,8 +93,8 @@ def train_and_test(kind: str, distance: int, options: RecallOptions) -> float:
     """The accuracy on new examples after training."""
     model = build_model(kind, distance, options)
     torch.manual_seed(options.seed)  # the same batches for every model
-    clip = 0.0 if kind == NOT_CLIPPED else options.clip
-    optimize(model, lambda: loss(model, distance, options), [options.rate] * options.steps, clip, STOP_LOSS)
+    clip = 0.0 if kind == NOT_CLIPPED else options.grad_clip
+    optimize(model, lambda: loss(model, distance, options), [options.lr] * options.steps, clip, STOP_LOSS)
     words, names = recall_batch(256, distance, options.names)
     with torch.no_grad():
         return float((model(words).argmax(-1) == names).float().mean())

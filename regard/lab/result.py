@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from regard.choose import must
+from regard.validate import check_fields
 
 Tracker = Callable[[Sequence[Any]], Iterator[Any]]  # yields the items and shows progress
 Row = dict[str, str | float]
@@ -33,13 +33,13 @@ def no_progress(items: Sequence[Any]) -> Iterator[Any]:
 
 def at_least(minimum: int, options: object, *names: str) -> None:
     """Refuse the first of these options that is below `minimum`."""
-    must(options, **{name: (getattr(options, name) >= minimum, f"at least {minimum}") for name in names})
+    check_fields(options, **{name: (getattr(options, name) >= minimum, f"at least {minimum}") for name in names})
 
 
 def table_rows(*columns: Mapping[str, Iterable[str | float]]) -> list[Row]:
     """Rows of a table from its columns."""
-    named = {name: column for group in columns for name, column in group.items()}
-    return [dict(zip(named, row, strict=True)) for row in zip(*named.values(), strict=True)]
+    by_name = {name: column for group in columns for name, column in group.items()}
+    return [dict(zip(by_name, row, strict=True)) for row in zip(*by_name.values(), strict=True)]
 
 
 def prefixed(title: str, columns: Mapping[str, Iterable[float]]) -> dict[str, Iterable[float]]:
@@ -78,7 +78,7 @@ def plot_curves(
         axes.plot(x, y, styles[name], markersize=4, markevery=1 + len(x) // 10, label=name)
     axes.set(**settings)
     if axes.get_xscale() == "log":
-        axes.set_xticks(x, [f"{place:g}" for place in x])
+        axes.set_xticks(x, [f"{tick:g}" for tick in x])
         axes.minorticks_off()
 
 

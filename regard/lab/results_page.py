@@ -55,9 +55,9 @@ def render_results(entries: Sequence[LabEntry]) -> str:
 
 
 def render_entry(name: str, about: str, result: LabResult, picture: bytes) -> str:
-    question, more = about.removeprefix(f"{name}: ").split("\n", 1)
+    question, details = about.removeprefix(f"{name}: ").split("\n", 1)
     return (
-        f'<h2 id="{name}">{escape(name)}</h2><p class="soft">{escape(question)}</p>{paragraphs(more)}'
+        f'<h2 id="{name}">{escape(name)}</h2><p class="soft">{escape(question)}</p>{paragraphs(details)}'
         f'<img alt="{escape(result.summary)}" src="data:image/png;base64,{base64.b64encode(picture).decode()}">'
         f"<p>{escape(result.summary)}</p>{html_table(result)}"
         f"<p>{verdict_mark(result)} {escape(verdict(result))}</p>"

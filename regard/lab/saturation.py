@@ -20,9 +20,9 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from regard.choose import must
 from regard.lab.result import LabResult, Tracker, at_least, plot_curves, prefixed, subplots, table_rows
-from regard.parts import scoring
+from regard.parts import attention_scores
+from regard.validate import check_fields
 
 TOLERANCE = 0.1  # relative error of the standard deviation
 MAX_RATIO = 1.5  # largest ratio of scaled values over d
@@ -40,7 +40,7 @@ class SaturationOptions:
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
-        must(self, dims=(len(self.dims) > 1 and min(self.dims) >= 1, "two or more, each at least 1"))
+        check_fields(self, dims=(len(self.dims) > 1 and min(self.dims) >= 1, "two or more, each at least 1"))
         at_least(1, self, "queries", "sets")
         at_least(2, self, "keys")
 
@@ -62,7 +62,7 @@ class SoftmaxStats(NamedTuple):
 def softmax_stats(scores: Tensor, grad_output: Tensor) -> SoftmaxStats:
     """Statistics of the softmax of scores (...,S), with `grad_output` as gradient at its weights."""
     scores = scores.detach().requires_grad_()
-    weights = scoring.weights_of(scores)
+    weights = attention_scores.masked_softmax(scores)
     (gradient,) = torch.autograd.grad(weights, scores, grad_output)
     entropy = torch.special.entr(weights.detach()).sum(-1)
     largest = weights.detach().amax(-1)
@@ -72,7 +72,7 @@ def softmax_stats(scores: Tensor, grad_output: Tensor) -> SoftmaxStats:
 
 def run(options: SaturationOptions, track: Tracker) -> LabResult:
     torch.manual_seed(options.seed)
-    dims, kinds = sorted(options.dims), {"q·k": scoring.dot, "q·k / √d": scoring.scaled_dot}
+    dims, kinds = sorted(options.dims), {"q·k": attention_scores.dot, "q·k / √d": attention_scores.scaled_dot}
     grad_output = torch.randn(options.sets, options.queries, options.keys).double()  # float32 would underflow
     stats: dict[str, list[SoftmaxStats]] = {name: [] for name in kinds}
     for dim in track(dims):

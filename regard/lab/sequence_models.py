@@ -12,14 +12,14 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from regard.models.gpt import GPT, GPTConfig
-from regard.models.recurrent import RecurrentConfig, Writer
+from regard.models.recurrent import RecurrentConfig, RecurrentLM
 from regard.parts.attention import SelfAttention
 from regard.parts.block import Block
 from regard.parts.feedforward import FeedForward
 from regard.parts.heads import Classifier, Model
 from regard.parts.norms import LayerNorm
-from regard.parts.pooling import Last
-from regard.parts.positions import Alibi, Learned, Rotary, Sinusoidal
+from regard.parts.pooling import LastPool
+from regard.parts.positions import Alibi, LearnedPositions, RotaryPositions, SinusoidalPositions
 from regard.parts.residual import PreNorm
 
 CELLS: dict[str, Literal["rnn", "gru", "lstm"]] = {"RNN": "rnn", "GRU": "gru", "LSTM": "lstm"}
@@ -27,11 +27,11 @@ CELLS: dict[str, Literal["rnn", "gru", "lstm"]] = {"RNN": "rnn", "GRU": "gru", "
 
 def recall_model(kind: str, vocab: int, context: int, dim: int, classes: int, truncate: int = 0) -> Model:
     """One layer, classified at the last token. `truncate`: tokens per segment of truncated BPTT; 0 = none."""
-    head = Classifier(dim, classes, Last())
+    head = Classifier(dim, classes, LastPool())
     if kind == "Transformer":
         return Model(GPT(GPTConfig(vocab, context, dim, layers=1, heads=4, hidden=2 * dim, dropout=0.0)), head)
-    config = RecurrentConfig(vocab, dim=dim, layers=1, cell=CELLS[kind], truncate=truncate, dropout=0.0)
-    return Model(Writer(config), head)
+    config = RecurrentConfig(vocab, dim=dim, layers=1, cell=CELLS[kind], bptt_length=truncate, dropout=0.0)
+    return Model(RecurrentLM(config), head)
 
 
 class SmallDecoder(nn.Module):
@@ -59,8 +59,8 @@ def decoders_by_position(vocab: int, context: int, dim: int, layers: int, heads:
     decoder = partial(SmallDecoder, vocab, dim, layers, heads)
     return {
         "none": decoder(),
-        "learned": decoder(Learned(context, dim)),
-        "sinusoidal": decoder(Sinusoidal(context, dim)),
-        "rotary": decoder(rotate=Rotary(dim // heads, context)),
+        "learned": decoder(LearnedPositions(context, dim)),
+        "sinusoidal": decoder(SinusoidalPositions(context, dim)),
+        "rotary": decoder(rotate=RotaryPositions(dim // heads, context)),
         "ALiBi": decoder(score_bias=Alibi(heads)),
     }

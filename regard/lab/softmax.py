@@ -20,10 +20,10 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from regard.choose import must
 from regard.lab.result import LabResult, Row, Tracker, subplots
 from regard.parts.attention import attend
-from regard.parts.scoring import scaled_dot, weights_of
+from regard.parts.attention_scores import masked_softmax, scaled_dot
+from regard.validate import check_fields
 
 DECK_A, DECK_T = (112.0, 96.0), (1.0, 1.0, 1.0, 5.0)  # scores
 SLIDE_A, SLIDE_T = [0.88, 0.12], [0.05, 0.05, 0.05, 0.85]  # weights on the slides
@@ -37,7 +37,7 @@ class SoftmaxOptions:
     width: int = 64  # key width: the scores of deck A are divided by its square root
 
     def __post_init__(self) -> None:
-        must(self, width=(self.width >= 1, "at least 1"))
+        check_fields(self, width=(self.width >= 1, "at least 1"))
 
 
 QUICK = SoftmaxOptions()
@@ -45,13 +45,13 @@ QUICK = SoftmaxOptions()
 
 def run(options: SoftmaxOptions, track: Tracker) -> LabResult:
     q, k = query_and_keys(DECK_A, options.width)
-    scaled, weights = scaled_dot(q, k)[0], weights_of(scaled_dot(q, k))[0]
+    scaled, weights = scaled_dot(q, k)[0], masked_softmax(scaled_dot(q, k))[0]
     kernel = attend(q[None, None], k[None, None], torch.eye(2, dtype=q.dtype)[None, None])[0, 0, 0]
     plain, softer = (
-        weights_of(torch.tensor(DECK_T, dtype=q.dtype) / divisor).tolist() for divisor in (1, math.sqrt(2))
+        masked_softmax(torch.tensor(DECK_T, dtype=q.dtype) / divisor).tolist() for divisor in (1, math.sqrt(2))
     )
     max_error = max(abs(slide - weight) for slide, weight in zip(SLIDE_T, plain, strict=True))
-    curve = [weights_of(scaled_dot(*query_and_keys(DECK_A, width)))[0, 0].item() for width in track(WIDTHS)]
+    curve = [masked_softmax(scaled_dot(*query_and_keys(DECK_A, width)))[0, 0].item() for width in track(WIDTHS)]
     table = [
         *deck_rows("A", DECK_A, scaled.tolist(), weights.tolist(), SLIDE_A),
         *deck_rows("T", DECK_T, DECK_T, plain, SLIDE_T),

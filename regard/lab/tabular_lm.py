@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from regard.generate import Decoding, Step, generate
+from regard.generate import GenerationOptions, Step, generate
 from regard.parts.cache import Cache
 from regard.view.beam_tree import BeamTree, beam_tree
 
@@ -45,7 +45,7 @@ def search(joint: Tensor, width: int) -> tuple[list[list[int]], Tensor]:
         rows,
         joint.size(-1),
         limits,
-        how=decoding_options(width),
+        options=decoding_options(width),
         numbers=rows,
     )
     texts = [best.ids for best, *_ in hypotheses]
@@ -64,8 +64,8 @@ def search_tree(joint: Tensor, width: int) -> BeamTree:
     )
 
 
-def decoding_options(width: int) -> Decoding:
-    return Decoding(beam=width, length_penalty=0.0)  # rank by joint probability alone
+def decoding_options(width: int) -> GenerationOptions:
+    return GenerationOptions(num_beams=width, length_penalty=0.0)  # rank by joint probability alone
 
 
 def empty_caches(joint: Tensor) -> list[Cache]:

@@ -1,4 +1,4 @@
-"""The family, oldest first: bodies, configs, named sizes, and what each can do, from which its tasks follow."""
+"""The model family, oldest first: bodies, configs, named sizes, and the abilities from which suitable tasks follow."""
 
 from __future__ import annotations
 
@@ -7,84 +7,90 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from regard.models import (
+    audio_encoder,
     bert,
-    chain,
     clip,
-    convolution,
     gpt,
-    graph,
-    listener,
+    graphormer,
     llama,
     modernbert,
-    nano,
+    nanochat,
     pooled,
+    protein_encoder,
     recurrent,
+    resnet,
     seq2seq,
-    transcriber,
+    speech2text,
     transformer,
     vit,
-    world,
+    world_model,
 )
 
 ABILITIES = {
-    "gathers": "makes one vector of a text",
-    "reads": "makes a vector of every token of a text",
+    "gathers": "encodes a text as one vector",
+    "reads": "encodes every token of a text",
     "fills": "lets every token see both sides",
-    "writes": "lets a token see only what came before it",
+    "writes": "lets every token see earlier tokens only",
     "translates": "has an encoder and a decoder",
-    "sees": "makes vectors of an image",
-    "spells": "makes a vector of every letter of a protein",
-    "bonds": "makes vectors of the atoms of a molecule",
-    "matches": "has a tower for images and one for texts",
-    "foresees": "sees what was observed and done so far",
-    "hears": "makes vectors of a sound",
-    "transcribes": "has an encoder that hears and a decoder",
+    "sees": "encodes an image",
+    "spells": "encodes every residue of a protein",
+    "bonds": "encodes the atoms of a molecule",
+    "matches": "has an image tower and a text tower",
+    "foresees": "encodes past observations and actions",
+    "hears": "encodes an audio clip",
+    "transcribes": "has an audio encoder and a decoder",
 }
 
 
 class Family(NamedTuple):
-    bodies: dict[str, type[nn.Module]]  # by what they can do
+    bodies: dict[str, type[nn.Module]]  # by ability
     config: type[Any]
-    sizes: dict[str, dict[str, Any]]  # the first one is taken unless another is named
+    sizes: dict[str, dict[str, Any]]  # the first is the default
 
 
 MODELS: dict[str, Family] = {
     "pooled": Family({"gathers": pooled.Pooled}, pooled.PooledConfig, pooled.SIZES),
     "recurrent": Family(
         {
-            "reads": recurrent.Reader,
-            "fills": recurrent.Reader,
-            "writes": recurrent.Writer,
+            "reads": recurrent.RecurrentEncoder,
+            "fills": recurrent.RecurrentEncoder,
+            "writes": recurrent.RecurrentLM,
             "translates": seq2seq.Seq2Seq,
         },
         recurrent.RecurrentConfig,
         recurrent.SIZES,
     ),
-    "convolution": Family({"sees": convolution.Convolution}, convolution.ConvolutionConfig, convolution.SIZES),
+    "resnet": Family({"sees": resnet.ResNet}, resnet.ResNetConfig, resnet.SIZES),
     "transformer": Family({"translates": transformer.Transformer}, transformer.TransformerConfig, transformer.SIZES),
     "bert": Family({"reads": bert.Bert, "fills": bert.Bert}, bert.BertConfig, bert.SIZES),
     "gpt": Family({"reads": gpt.GPT, "writes": gpt.GPT}, gpt.GPTConfig, gpt.SIZES),
     "vit": Family({"sees": vit.ViT}, vit.ViTConfig, vit.SIZES),
     "clip": Family({"matches": clip.CLIP}, clip.CLIPConfig, clip.SIZES),
-    "graph": Family({"bonds": graph.Graph}, graph.GraphConfig, graph.SIZES),
-    "listener": Family({"hears": listener.Listener}, listener.ListenerConfig, listener.SIZES),
-    "transcriber": Family({"transcribes": transcriber.Transcriber}, transcriber.TranscriberConfig, transcriber.SIZES),
+    "graphormer": Family({"bonds": graphormer.Graphormer}, graphormer.GraphormerConfig, graphormer.SIZES),
+    "audio_encoder": Family(
+        {"hears": audio_encoder.AudioEncoder}, audio_encoder.AudioEncoderConfig, audio_encoder.SIZES
+    ),
+    "speech2text": Family({"transcribes": speech2text.Speech2Text}, speech2text.Speech2TextConfig, speech2text.SIZES),
     "llama": Family({"reads": llama.Llama, "writes": llama.Llama}, llama.LlamaConfig, llama.SIZES),
     "modernbert": Family(
         {"reads": modernbert.ModernBert, "fills": modernbert.ModernBert}, modernbert.ModernBertConfig, modernbert.SIZES
     ),
-    "nano": Family({"reads": nano.Nano, "writes": nano.Nano}, nano.NanoConfig, nano.SIZES),
-    "world": Family({"foresees": world.World}, world.WorldConfig, world.SIZES),
-    "chain": Family({"spells": chain.Chain}, chain.ChainConfig, chain.SIZES),
+    "nanochat": Family(
+        {"reads": nanochat.NanoChat, "writes": nanochat.NanoChat}, nanochat.NanoChatConfig, nanochat.SIZES
+    ),
+    "world_model": Family({"foresees": world_model.WorldModel}, world_model.WorldModelConfig, world_model.SIZES),
+    "protein_encoder": Family(
+        {"spells": protein_encoder.ProteinEncoder}, protein_encoder.ProteinEncoderConfig, protein_encoder.SIZES
+    ),
 }
 
 
 def ability_for(model: str, task: str, asks: tuple[str, ...]) -> str:
-    """What this model can do of what the task asks for."""
-    able = MODELS[model].bodies
+    """The first ability in `asks`, those that the task accepts, for which the model has a body."""
+    bodies = MODELS[model].bodies
     for ability in asks:
-        if ability in able:
+        if ability in bodies:
             return ability
-    fit = [name for name, family in MODELS.items() if set(asks) & set(family.bodies)]
-    wish = " or ".join(ABILITIES[ability] for ability in asks)
-    raise ValueError(f"{task} needs a model that {wish}, which {model} does not: take --model {' or '.join(fit)}")
+    suitable = [name for name, family in MODELS.items() if set(asks) & set(family.bodies)]
+    needs = " or ".join(ABILITIES[ability] for ability in asks)
+    raise ValueError(f"{task} needs a model that {needs}, which {model} does not: take --model {' or '.join(suitable)}")

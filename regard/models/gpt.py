@@ -1,7 +1,6 @@
-"""GPT (Radford et al. 2019, GPT-2): the decoder alone, which guesses every next token of a text.
+"""GPT (Radford et al. 2019, GPT-2): a causal decoder, trained to predict the next token.
 
-It differs from the Transformer in that there is no source: one stack of causal blocks, with the norm before each part,
-learned positions and GELU.
+It differs from the Transformer in that there is no source: one stack of causal blocks, learned positions, GELU.
 """
 
 from __future__ import annotations
@@ -13,35 +12,35 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from regard.choose import must, must_fit
 from regard.parts.attention import SelfAttention
 from regard.parts.block import Block
 from regard.parts.cache import Cache
 from regard.parts.dropout import Dropout
 from regard.parts.feedforward import ACTIVATIONS, FeedForward
-from regard.parts.heads import Output
+from regard.parts.heads import LMHead
 from regard.parts.norms import LayerNorm
-from regard.parts.positions import Learned
+from regard.parts.positions import LearnedPositions
 from regard.parts.residual import PreNorm
+from regard.validate import check_config, check_fields
 
 
 @dataclass(frozen=True)
 class GPTConfig:
-    vocab: int  # different tokens
-    context: int = 256  # most tokens seen at once
-    dim: int = 128  # width of the residual stream
-    layers: int = 4  # blocks
-    heads: int = 4  # attention heads in each block
-    hidden: int = 512  # inner width of the feed-forward
+    vocab: int  # vocabulary size
+    context: int = 256  # maximum tokens per sequence
+    dim: int = 128  # model width
+    layers: int = 4  # number of blocks
+    heads: int = 4  # attention heads per block
+    hidden: int = 512  # hidden width of the feed-forward
     activation: Literal["gelu-tanh", "gelu", "quick-gelu", "relu", "relu2", "silu"] = "gelu-tanh"  # of the feed-forward
-    tied: bool = True  # the output layer is the token embedding itself
-    dropout: float = 0.1  # share of numbers dropped in training
-    pad: int = -1  # id of the padding, counted from the end if negative
-    eps: float = 1e-5  # added to the variance in each norm
+    tie_embeddings: bool = True  # tie the output layer to the token embedding
+    dropout: float = 0.1  # dropout probability
+    pad: int = -1  # padding id; a negative id counts from the end of the vocabulary
+    norm_eps: float = 1e-5  # epsilon of the norms, added to the variance
 
     def __post_init__(self) -> None:
-        must_fit(self)
-        must(self, eps=(self.eps > 0, "above 0"))
+        check_config(self)
+        check_fields(self, norm_eps=(self.norm_eps > 0, "above 0"))
 
 
 SIZES: dict[str, dict[str, int]] = {
@@ -53,7 +52,7 @@ SIZES: dict[str, dict[str, int]] = {
     "gpt2-medium": {"layers": 24, "dim": 1024, "heads": 16, "hidden": 4096, "context": 1024},
     "gpt2-large": {"layers": 36, "dim": 1280, "heads": 20, "hidden": 5120, "context": 1024},
     "gpt2-xl": {"layers": 48, "dim": 1600, "heads": 25, "hidden": 6400, "context": 1024},
-    # Brown et al. 2020, table 2.1; half of its blocks looked at part of the text only
+    # Brown et al. 2020, table 2.1; half of its blocks used sparse attention
     "gpt3": {"layers": 96, "dim": 12288, "heads": 96, "hidden": 49152, "context": 2048},
 }
 
@@ -63,22 +62,22 @@ class GPT(nn.Module):
         super().__init__()
         self.config = c
 
-        def around(inner: nn.Module) -> nn.Module:
-            return PreNorm(LayerNorm(c.dim, c.eps), inner, c.dropout)
+        def residual(inner: nn.Module) -> nn.Module:
+            return PreNorm(LayerNorm(c.dim, c.norm_eps), inner, c.dropout)
 
         self.tokens = nn.Embedding(c.vocab, c.dim)
-        self.positions = Learned(c.context, c.dim)
+        self.positions = LearnedPositions(c.context, c.dim)
         self.drop = Dropout(c.dropout)
         self.blocks = nn.ModuleList(
             Block(
-                mixer=around(SelfAttention(c.dim, c.heads, causal=True)),
-                feedforward=around(FeedForward(c.dim, c.hidden, ACTIVATIONS[c.activation])),
+                mixer=residual(SelfAttention(c.dim, c.heads, causal=True)),
+                feedforward=residual(FeedForward(c.dim, c.hidden, ACTIVATIONS[c.activation])),
             )
             for _ in range(c.layers)
         )
-        self.norm = LayerNorm(c.dim, c.eps)
+        self.norm = LayerNorm(c.dim, c.norm_eps)
         for name, weight in self.named_parameters():
-            if name.endswith(("out.weight", "down.weight")):  # so many are added up that the sum would grow
+            if name.endswith(("out.weight", "down.weight")):  # 2 · layers outputs add up: smaller, as in GPT-2
                 nn.init.normal_(weight, std=0.02 / math.sqrt(2 * c.layers))
             elif weight.dim() == 2:
                 nn.init.normal_(weight, std=0.02)
@@ -95,7 +94,7 @@ class GPT(nn.Module):
     def caches(self) -> list[Cache]:
         return [Cache() for _ in self.blocks]
 
-    def vocabulary(self) -> nn.Module:
-        """The output layer of this family: the token embedding itself."""
+    def lm_head(self) -> nn.Module:
+        """The token embedding if tied, else a matrix of its own."""
         tokens = self.tokens.weight
-        return Output(tokens if self.config.tied else nn.Parameter(torch.randn_like(tokens) * 0.02))
+        return LMHead(tokens if self.config.tie_embeddings else nn.Parameter(torch.randn_like(tokens) * 0.02))

@@ -1,4 +1,4 @@
-"""The mean of the word vectors, then an MLP (Iyyer et al. 2015): the oldest of the family, and blind to order.
+"""Deep averaging network (Iyyer et al. 2015): the mean of the token embeddings, then an MLP. It ignores word order.
 
 y = feedforward(1/T Σ_t tokens(x_t))
 """
@@ -9,23 +9,23 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from regard.choose import must_fit
 from regard.parts.dropout import Dropout
-from regard.parts.embed import ScaledEmbedding
+from regard.parts.embedding import ScaledEmbedding
 from regard.parts.feedforward import FeedForward
+from regard.validate import check_config
 
 
 @dataclass(frozen=True)
 class PooledConfig:
-    vocab: int  # different tokens
-    context: int = 512  # most tokens of a text
-    dim: int = 128  # width of the word vectors
-    hidden: int = 256  # inner width of the feed-forward
-    dropout: float = 0.1  # share of numbers dropped in training
-    pad: int = -1  # id of the padding, counted from the end if negative
+    vocab: int  # vocabulary size
+    context: int = 512  # maximum tokens per text
+    dim: int = 128  # width of the token embeddings
+    hidden: int = 256  # hidden width of the feed-forward
+    dropout: float = 0.1  # dropout probability
+    pad: int = -1  # padding id; a negative id counts from the end of the vocabulary
 
     def __post_init__(self) -> None:
-        must_fit(self)
+        check_config(self)
 
 
 SIZES: dict[str, dict[str, int]] = {

@@ -1,10 +1,10 @@
-"""Recurrent readers and writers: a stack of RNN, GRU or LSTM layers over word vectors.
+"""Recurrent encoder and language model: a stack of RNN, GRU or LSTM layers over token embeddings.
 
-    Reader    each layer reads the text both ways: to classify, to tag          Schuster & Paliwal 1997, Graves 2005
-    Writer    each layer reads from left to right: a language model             Mikolov et al. 2010
+    RecurrentEncoder    bidirectional layers, to classify or tag          Schuster & Paliwal 1997, Graves 2005
+    RecurrentLM         left-to-right layers, a language model            Mikolov et al. 2010
 
-They differ from the mean of word vectors in that order counts. Dropout stands between layers, never between one token
-and the next (Zaremba et al. 2014), and from the second layer on each adds to what is there (Wu et al. 2016).
+They differ from the deep averaging network in that word order counts. Dropout acts between layers, never between time
+steps (Zaremba et al. 2014); from the second layer on there are residual connections (Wu et al. 2016).
 """
 
 from __future__ import annotations
@@ -15,57 +15,59 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from regard.choose import choose, must_fit
 from regard.parts.cache import Cache
 from regard.parts.dropout import Dropout
-from regard.parts.embed import ScaledEmbedding
-from regard.parts.heads import Unembed
-from regard.parts.recurrence import GRU, LSTM, RNN, BothWays, Recurrence
+from regard.parts.embedding import ScaledEmbedding
+from regard.parts.heads import BiasedLMHead
+from regard.parts.recurrence import GRU, LSTM, RNN, Bidirectional, Recurrence
+from regard.validate import check_choice, check_config
 
 CELLS: dict[str, type[Recurrence]] = {"rnn": RNN, "gru": GRU, "lstm": LSTM}
 
 
 @dataclass(frozen=True)
 class RecurrentConfig:
-    vocab: int  # different tokens
-    context: int = 512  # most tokens of a text
-    dim: int = 256  # width of word vectors and states
-    layers: int = 2  # recurrent layers; a translator has as many on each side
-    cell: Literal["rnn", "gru", "lstm"] = "lstm"  # what a layer does with its state
-    one_way: bool = False  # read from left to right only
-    truncate: int = 0  # gradients stop every so many tokens; 0 is never
-    dropout: float = 0.1  # share of numbers dropped in training
-    attention: bool = True  # of a translator: look at the source again for every word
-    pad: int = -1  # id of the padding, counted from the end if negative
+    vocab: int  # vocabulary size
+    context: int = 512  # maximum tokens per text
+    dim: int = 256  # width of embeddings and states
+    layers: int = 2  # recurrent layers; in a translator, per side
+    cell: Literal["rnn", "gru", "lstm"] = "lstm"  # recurrent cell
+    unidirectional: bool = False  # read from left to right only, instead of both ways
+    bptt_length: int = 0  # tokens of truncated back-propagation through time; 0 = no truncation
+    dropout: float = 0.1  # dropout probability
+    attention: bool = True  # translator with attention to the source
+    pad: int = -1  # padding id; a negative id counts from the end of the vocabulary
 
     def __post_init__(self) -> None:
-        must_fit(self, may_be_0=("truncate",))
-        choose("cell", self.cell, CELLS)
-        if self.dim % 2 and not self.one_way:
-            raise ValueError(f"half of dim reads from each side: dim must be even, not {self.dim}, or --one-way be set")
+        check_config(self, allow_zero=("bptt_length",))
+        check_choice("cell", self.cell, CELLS)
+        if self.dim % 2 and not self.unidirectional:
+            raise ValueError(
+                f"each direction has half of dim: dim must be even, not {self.dim}, or add --unidirectional"
+            )
 
 
 SIZES: dict[str, dict[str, int]] = {
     "tiny": {"dim": 128, "layers": 1},
     "small": {"dim": 256, "layers": 2},
     "base": {"dim": 512, "layers": 2},
-    "big": {"dim": 1024, "layers": 4},  # about that of Sutskever et al. 2014
+    "big": {"dim": 1024, "layers": 4},  # about the size of Sutskever et al. 2014
 }
 
 
-def one_way_layer(c: RecurrentConfig) -> Recurrence:
-    return CELLS[c.cell](c.dim, truncate=c.truncate)
+def unidirectional_layer(c: RecurrentConfig) -> Recurrence:
+    return CELLS[c.cell](c.dim, bptt_length=c.bptt_length)
 
 
-def reading_layer(c: RecurrentConfig) -> nn.Module:
-    """Each direction has half of the width, so that a layer's output is as wide as its input."""
-    if c.one_way:
-        return one_way_layer(c)
-    left, right = (CELLS[c.cell](c.dim, c.dim // 2, truncate=c.truncate) for _ in range(2))
-    return BothWays(left, right)
+def encoder_layer(c: RecurrentConfig) -> nn.Module:
+    """Each direction has half of the width, so the output is as wide as the input."""
+    if c.unidirectional:
+        return unidirectional_layer(c)
+    left, right = (CELLS[c.cell](c.dim, c.dim // 2, bptt_length=c.bptt_length) for _ in range(2))
+    return Bidirectional(left, right)
 
 
-def through(
+def run_layers(
     blocks: nn.ModuleList, x: Tensor, drop: Dropout, mask: Tensor | None = None, cache: list[Cache] | None = None
 ) -> Tensor:
     for i, block in enumerate(blocks):
@@ -74,8 +76,8 @@ def through(
     return x
 
 
-class Stack(nn.Module):
-    """What a reader and a writer share."""
+class RecurrentStack(nn.Module):
+    """Base class of the encoder and the language model."""
 
     def __init__(self, c: RecurrentConfig, blocks: Iterable[nn.Module]):
         super().__init__()
@@ -85,22 +87,22 @@ class Stack(nn.Module):
         self.blocks = nn.ModuleList(blocks)
 
     def forward(self, ids: Tensor, mask: Tensor | None = None, cache: list[Cache] | None = None) -> Tensor:
-        return through(self.blocks, self.drop(self.tokens(ids)), self.drop, mask, cache)  # (B,T,D)
+        return run_layers(self.blocks, self.drop(self.tokens(ids)), self.drop, mask, cache)  # (B,T,D)
 
-    def vocabulary(self) -> nn.Module:
-        """The output layer of a language model: every token is scored by its own vector."""
-        return Unembed(self.tokens)
+    def lm_head(self) -> nn.Module:
+        """The tied token embedding, with a bias."""
+        return BiasedLMHead(self.tokens)
 
 
-class Reader(Stack):
+class RecurrentEncoder(RecurrentStack):
     def __init__(self, c: RecurrentConfig):
-        super().__init__(c, [reading_layer(c) for _ in range(c.layers)])
+        super().__init__(c, [encoder_layer(c) for _ in range(c.layers)])
 
 
-class Writer(Stack):
+class RecurrentLM(RecurrentStack):
     def __init__(self, c: RecurrentConfig):
-        super().__init__(c, [one_way_layer(c) for _ in range(c.layers)])
+        super().__init__(c, [unidirectional_layer(c) for _ in range(c.layers)])
 
     def caches(self) -> list[Cache]:
-        """Of a text that has not begun."""
+        """Empty caches, one per layer."""
         return [Cache() for _ in self.blocks]

@@ -1,6 +1,6 @@
-"""The Transformer (Vaswani et al. 2017): an encoder reads, a decoder writes, and both are attention only.
+"""The Transformer (Vaswani et al. 2017): an encoder and a decoder made of attention and feed-forward blocks.
 
-It differs from the recurrent translators it replaced in that every token reaches every other in one step.
+It differs from the recurrent translators before it in that any two tokens interact in one step.
 """
 
 from __future__ import annotations
@@ -10,36 +10,36 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from regard.choose import must_fit
 from regard.parts.attention import CrossAttention, SelfAttention
 from regard.parts.block import Block
 from regard.parts.cache import Cache
 from regard.parts.dropout import Dropout
-from regard.parts.embed import ScaledEmbedding
+from regard.parts.embedding import ScaledEmbedding
 from regard.parts.feedforward import ACTIVATIONS, FeedForward
-from regard.parts.heads import Unembed
+from regard.parts.heads import BiasedLMHead
 from regard.parts.norms import LayerNorm
-from regard.parts.positions import Sinusoidal
+from regard.parts.positions import SinusoidalPositions
 from regard.parts.residual import PostNorm, PreNorm
+from regard.validate import check_config
 
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    vocab: int  # different tokens, of both languages together
-    context: int = 512  # most tokens of a sentence
-    dim: int = 512  # width of the residual stream
-    encoder_layers: int = 6  # blocks that read the source
-    decoder_layers: int = 6  # blocks that write the target
-    heads: int = 8  # attention heads in each block
-    hidden: int = 2048  # inner width of the feed-forward
-    activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "relu"  # of the feed-forward
-    scaled: bool = True  # token vectors are multiplied by √dim before positions are added
-    dropout: float = 0.1  # share of numbers dropped in training
-    norm_last: bool = False  # norm after each part, as published in 2017, instead of before it
-    pad: int = -1  # id of the padding, counted from the end if negative
+    vocab: int  # vocabulary size, shared by both languages
+    context: int = 512  # maximum tokens per sentence
+    dim: int = 512  # model width
+    encoder_layers: int = 6  # encoder blocks
+    decoder_layers: int = 6  # decoder blocks
+    heads: int = 8  # attention heads per block
+    hidden: int = 2048  # hidden width of the feed-forward
+    activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "relu"  # activation of the feed-forward
+    scale_embedding: bool = True  # multiply token embeddings by √dim
+    dropout: float = 0.1  # dropout probability
+    post_norm: bool = False  # norm after each residual addition, as published in 2017, instead of before each part
+    pad: int = -1  # padding id; a negative id counts from the end of the vocabulary
 
     def __post_init__(self) -> None:
-        must_fit(self)
+        check_config(self)
 
 
 SIZES: dict[str, dict[str, int]] = {
@@ -56,32 +56,32 @@ class Transformer(nn.Module):
     def __init__(self, c: TransformerConfig):
         super().__init__()
         self.config = c
-        residual = PostNorm if c.norm_last else PreNorm
+        wrapper = PostNorm if c.post_norm else PreNorm
 
-        def around(inner: nn.Module) -> nn.Module:
-            return residual(LayerNorm(c.dim), inner, c.dropout)
+        def residual(inner: nn.Module) -> nn.Module:
+            return wrapper(LayerNorm(c.dim), inner, c.dropout)
 
-        self.tokens = ScaledEmbedding(c.vocab, c.dim, c.pad, scale=None if c.scaled else 1.0)
-        self.positions = Sinusoidal(c.context, c.dim)
+        self.tokens = ScaledEmbedding(c.vocab, c.dim, c.pad, scale=None if c.scale_embedding else 1.0)
+        self.positions = SinusoidalPositions(c.context, c.dim)
         self.drop = Dropout(c.dropout)
         self.encoder = nn.ModuleList(
             Block(
-                mixer=around(SelfAttention(c.dim, c.heads)),
-                feedforward=around(FeedForward(c.dim, c.hidden, ACTIVATIONS[c.activation])),
+                mixer=residual(SelfAttention(c.dim, c.heads)),
+                feedforward=residual(FeedForward(c.dim, c.hidden, ACTIVATIONS[c.activation])),
             )
             for _ in range(c.encoder_layers)
         )
         self.decoder = nn.ModuleList(
             Block(
-                mixer=around(SelfAttention(c.dim, c.heads, causal=True)),
-                cross=around(CrossAttention(c.dim, c.heads)),
-                feedforward=around(FeedForward(c.dim, c.hidden, ACTIVATIONS[c.activation])),
+                mixer=residual(SelfAttention(c.dim, c.heads, causal=True)),
+                cross=residual(CrossAttention(c.dim, c.heads)),
+                feedforward=residual(FeedForward(c.dim, c.hidden, ACTIVATIONS[c.activation])),
             )
             for _ in range(c.decoder_layers)
         )
-        # With the norm before each part, nothing has normed the sum of all of them.
-        self.encoder_norm = nn.Identity() if c.norm_last else LayerNorm(c.dim)
-        self.decoder_norm = nn.Identity() if c.norm_last else LayerNorm(c.dim)
+        # Pre-norm leaves the residual stream unnormalised, so each stack ends with a norm.
+        self.encoder_norm = nn.Identity() if c.post_norm else LayerNorm(c.dim)
+        self.decoder_norm = nn.Identity() if c.post_norm else LayerNorm(c.dim)
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
@@ -108,15 +108,15 @@ class Transformer(nn.Module):
             x = block(x, cache=cache[i] if cache else None, source=source, source_mask=source_mask)
         return self.decoder_norm(x)
 
-    def read(self, source: Tensor, mask: Tensor | None = None) -> list[Cache]:
-        """What the decoder needs of a source, computed once: each block's keys and values of it."""
+    def decoder_caches(self, source: Tensor, mask: Tensor | None = None) -> list[Cache]:
+        """Encode a source once, into one cache per decoder block with the keys and values of cross-attention."""
         encoded = self.encode(source, mask)
         crosses: list[Any] = [block.cross for block in self.decoder]
-        return [Cache(cross.inner.answers(encoded), mask) for cross in crosses]
+        return [Cache(cross.inner.project_kv(encoded), mask) for cross in crosses]
 
     def embed(self, ids: Tensor, start: int = 0) -> Tensor:
         return self.drop(self.tokens(ids) + self.positions(ids.size(1), start))
 
-    def vocabulary(self) -> nn.Module:
-        """The output layer of this family."""
-        return Unembed(self.tokens)
+    def lm_head(self) -> nn.Module:
+        """The tied token embedding, with a bias."""
+        return BiasedLMHead(self.tokens)

@@ -1,1 +1,1 @@
-"""What models are made of: one formula a part."""
+"""Building blocks of models: each part implements one formula."""

@@ -1,9 +1,10 @@
-"""Attention: each token asks a question, and mixes the answers of the tokens it may see.
+"""Scaled dot-product attention, as self-attention and as cross-attention, with several heads.
 
     attend(q, k, v) = softmax(q kᵀ / √E) v          Vaswani et al. 2017, eq. 1
 
-`attend` runs one fused kernel that never stores the weights; `attend_openly` is its spelled-out twin, held equal by a
-test, and `weights_openly` is what the viewers show. Masks are boolean, True = may be seen, broadcastable to (B,H,T,S).
+`attend` calls PyTorch's fused kernel, which never stores the weights. `attention_reference` computes the same step by
+step (a test compares the two), and `attention_weights` returns the weights. Masks are boolean, True = visible, and
+broadcast to (B,H,T,S).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from regard.look import is_traced, needs_grad_trace, record
 from regard.parts.cache import Cache
 
-SHORT = 64 * 64  # weights a head; measured by benchmarks/attention.py
+UNFUSED_LIMIT = 64 * 64  # weights per head; measured by benchmarks/attention.py
 Rotate = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
 ScoreBias = Callable[[int, int], Tensor]
 
@@ -30,19 +31,20 @@ def attend(
     mask: Tensor | None = None,
     bias: Tensor | None = None,
     causal: bool = False,
-    scale: float | None = None,  # 1/√E unless given
+    scale: float | None = None,  # default 1/√E
 ) -> Tensor:
-    """(B,H,T,E). The fused kernel never stores the (T,S) weights; where those are small, storing them costs no more."""
-    if q.is_cpu and q.requires_grad and q.size(2) * k.size(2) <= SHORT:
-        return attend_openly(q, k, v, mask, bias, causal, scale)
-    mask, causal = what_may_be_seen(q, k, mask, causal)
+    """(B,H,T,E). In training on a CPU, up to UNFUSED_LIMIT weights per head are stored: there the fused kernel is
+    slower."""
+    if q.is_cpu and q.requires_grad and q.size(2) * k.size(2) <= UNFUSED_LIMIT:
+        return attention_reference(q, k, v, mask, bias, causal, scale)
+    mask, causal = resolve_mask(q, k, mask, causal)
     if bias is not None:
-        mask, causal = added(bias, what_may_be_seen(q, k, mask, causal, spell=True)[0]), False
+        mask, causal = additive_mask(bias, resolve_mask(q, k, mask, causal, materialize=True)[0]), False
     grouped = q.size(1) != k.size(1)
     return F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, scale=scale, enable_gqa=grouped)
 
 
-def attend_openly(
+def attention_reference(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -51,11 +53,11 @@ def attend_openly(
     causal: bool = False,
     scale: float | None = None,
 ) -> Tensor:
-    """The same in the open: score, scale, mask, softmax, weighted sum of values."""
-    return weights_openly(q, k, mask, bias, causal, scale) @ repeated(v, q.size(1))
+    """`attend` step by step: score, scale, mask, softmax, weighted sum of values."""
+    return attention_weights(q, k, mask, bias, causal, scale) @ repeat_kv(v, q.size(1))
 
 
-def weights_openly(
+def attention_weights(
     q: Tensor,
     k: Tensor,
     mask: Tensor | None = None,
@@ -63,70 +65,69 @@ def weights_openly(
     causal: bool = False,
     scale: float | None = None,
 ) -> Tensor:
-    """Who attends to whom, (B,H,T,S): every row sums to 1. One that may see nothing is finite too."""
+    """(B,H,T,S). Every row sums to 1; a fully masked row is uniform, not NaN."""
     scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
-    scores = (q * scale) @ repeated(k, q.size(1)).mT  # (B,H,T,S)
+    scores = (q * scale) @ repeat_kv(k, q.size(1)).mT  # (B,H,T,S)
     if bias is not None:
         scores = scores + bias
-    mask, _ = what_may_be_seen(q, k, mask, causal, spell=True)
+    mask, _ = resolve_mask(q, k, mask, causal, materialize=True)
     if mask is not None:
         scores.masked_fill_(~mask, torch.finfo(scores.dtype).min)
     return scores.softmax(-1)
 
 
-def what_may_be_seen(
-    q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, spell: bool = False
+def resolve_mask(
+    q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, materialize: bool = False
 ) -> tuple[Tensor | None, bool]:
-    """The mask and the kernel's own causal switch, of which it takes only one.
+    """Split (mask, causal) into the mask and the kernel's `is_causal`, which accepts only one of the two.
 
-    The switch counts from the upper left corner, so it is right only when T == S; with a cache the last of T new tokens
-    sees all S. `spell` always gives a mask.
+    `is_causal` aligns the diagonal with the upper left corner, so it is correct only for T == S; with a cache, the last
+    of T new tokens sees all S keys. `materialize` always returns a mask.
     """
     T, S = q.size(2), k.size(2)
-    if not causal or T == 1:  # one new token may see everything so far
+    if not causal or T == 1:  # a single new token sees all keys
         return mask, False
-    if mask is None and T == S and not spell:
+    if mask is None and T == S and not materialize:
         return None, True
     past = torch.ones(T, S, dtype=torch.bool, device=q.device).tril(S - T)
     return (past if mask is None else mask & past), False
 
 
-def repeated(k: Tensor, heads: int) -> Tensor:
-    """Grouped-query attention: several query heads share a key, (B,G,S,E) -> (B,H,S,E)."""
+def repeat_kv(k: Tensor, heads: int) -> Tensor:
+    """Grouped-query attention: H / G query heads share one key head, (B,G,S,E) -> (B,H,S,E)."""
     return k if k.size(1) == heads else k.repeat_interleave(heads // k.size(1), dim=1)
 
 
-def added(bias: Tensor, mask: Tensor | None) -> Tensor:
-    """One additive mask: the bias where something may be seen, -inf elsewhere."""
+def additive_mask(bias: Tensor, mask: Tensor | None) -> Tensor:
+    """The bias where the mask is True, -inf elsewhere."""
     return bias if mask is None else bias.masked_fill(~mask, -math.inf)
 
 
-def split(x: Tensor, heads: int) -> Tensor:
+def split_heads(x: Tensor, heads: int) -> Tensor:
     """(B,T,H·E) -> (B,H,T,E)"""
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
-def join(x: Tensor) -> Tensor:
+def merge_heads(x: Tensor) -> Tensor:
     """(B,H,T,E) -> (B,T,H·E)"""
     return x.transpose(1, 2).flatten(2)
 
 
 class SelfAttention(nn.Module):
-    """Multi-head attention of a sequence to itself; fewer `kv_heads` than `heads` makes it grouped-query. A head is
-    `head_dim` wide, dim / heads unless given.
+    """Multi-head self-attention; grouped-query attention if `kv_heads` < `heads`.
 
-    `rotate` is what happens to q and k between projection and scores: nothing, rotary positions, a norm, or both.
-    `score_bias` makes, of (T, S), what is added to the scores: ALiBi, relative positions.
+    `rotate(q, k, start)` acts between projection and scores: rotary positions, a norm, or both. `score_bias(T, S)`
+    returns a tensor that is added to the scores: ALiBi, relative positions.
     """
 
     def __init__(
         self,
         dim: int,
         heads: int,
-        kv_heads: int | None = None,
-        head_dim: int | None = None,
+        kv_heads: int | None = None,  # default `heads`
+        head_dim: int | None = None,  # default dim / heads
         bias: bool = True,
-        out_bias: bool | None = None,  # as the others unless given
+        out_bias: bool | None = None,  # default `bias`
         *,
         causal: bool = False,
         rotate: Rotate | None = None,
@@ -142,9 +143,9 @@ class SelfAttention(nn.Module):
         self.out = nn.Linear(heads * E, dim, bias if out_bias is None else out_bias)
 
     def forward(self, x: Tensor, mask: Tensor | None = None, cache: Cache | None = None) -> Tensor:
-        q = split(self.query(x), self.heads)  # (B,H,T,E)
-        k = split(self.key(x), self.kv_heads)  # (B,G,T,E)
-        v = split(self.value(x), self.kv_heads)
+        q = split_heads(self.query(x), self.heads)  # (B,H,T,E)
+        k = split_heads(self.key(x), self.kv_heads)  # (B,G,T,E)
+        v = split_heads(self.value(x), self.kv_heads)
         if self.rotate is not None:
             q, k = self.rotate(q, k, cache.length if cache is not None else 0)
         if cache is not None:
@@ -152,12 +153,12 @@ class SelfAttention(nn.Module):
         bias = None if self.score_bias is None else self.score_bias(q.size(2), k.size(2))  # (1,H,T,S)
         y = attend(q, k, v, mask, bias, self.causal)
         if is_traced():
-            y = shown(self, y, q, k, v, mask, bias, self.causal)
-        return self.out(join(y))
+            y = record_attention(self, y, q, k, v, mask, bias, self.causal)
+        return self.out(merge_heads(y))
 
 
 class CrossAttention(nn.Module):
-    """Multi-head attention of a decoder to its source. With a cache, the source's keys and values come from there."""
+    """Multi-head attention of a decoder to its source. A cache supplies the source's keys and values."""
 
     def __init__(self, dim: int, heads: int, *, bias: bool = True):
         super().__init__()
@@ -167,9 +168,9 @@ class CrossAttention(nn.Module):
         self.value = nn.Linear(dim, dim, bias)
         self.out = nn.Linear(dim, dim, bias)
 
-    def answers(self, source: Tensor) -> tuple[Tensor, Tensor]:
+    def project_kv(self, source: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of the source, (B,H,S,E)."""
-        return split(self.key(source), self.heads), split(self.value(source), self.heads)
+        return split_heads(self.key(source), self.heads), split_heads(self.value(source), self.heads)
 
     def forward(
         self, x: Tensor, source: Tensor | None = None, mask: Tensor | None = None, cache: Cache | None = None
@@ -177,18 +178,18 @@ class CrossAttention(nn.Module):
         if cache is not None and cache.source is not None:
             (k, v), mask = cache.source, cache.source_mask
         else:
-            assert source is not None, "a decoder needs a source, or a cache that has read one"
-            k, v = self.answers(source)
-        q = split(self.query(x), self.heads)  # (B·beams,H,T,E)
+            assert source is not None, "a decoder needs a source, or a cache that holds its keys and values"
+            k, v = self.project_kv(source)
+        q = split_heads(self.query(x), self.heads)  # (B·beams,H,T,E)
         B, T = k.size(0), q.size(2)
-        q = beams_as_tokens(q, B)  # (B,H,beams·T,E)
-        y = tokens_as_beams(attend(q, k, v, mask), T)
+        q = fold_beams(q, B)  # (B,H,beams·T,E)
+        y = unfold_beams(attend(q, k, v, mask), T)
         if is_traced():
-            y = shown(self, y, tokens_as_beams(q, T), *for_each_beam(k, v, mask, len(x) // B))
-        return self.out(join(y))
+            y = record_attention(self, y, unfold_beams(q, T), *repeat_for_beams(k, v, mask, len(x) // B))
+        return self.out(merge_heads(y))
 
 
-def shown(
+def record_attention(
     module: nn.Module,
     y: Tensor,
     q: Tensor,
@@ -198,29 +199,31 @@ def shown(
     bias: Tensor | None = None,
     causal: bool = False,
 ) -> Tensor:
-    """Show what attention works with. The output is the kernel's, unless it must follow from what was shown."""
-    asked, answered, said = record(module, "queries", q), record(module, "keys", k), record(module, "values", v)
-    weights = weights_openly(asked, answered, mask, bias, causal)
-    may, _ = what_may_be_seen(q, k, mask, causal, spell=True)
-    if may is not None:
-        record(module, "mask", may, fixed=True)
-    used = record(module, "weights", weights)
-    same = asked is q and answered is k and said is v and used is weights
-    return y if same and not needs_grad_trace() else used @ repeated(said, q.size(1))
+    """Record q, k, v, mask and weights. Returns the kernel's output `y`, or the unfused one if a trace changed a tensor
+    or needs gradients."""
+    queries, keys, values = record(module, "queries", q), record(module, "keys", k), record(module, "values", v)
+    weights = attention_weights(queries, keys, mask, bias, causal)
+    visible, _ = resolve_mask(q, k, mask, causal, materialize=True)
+    if visible is not None:
+        record(module, "mask", visible, fixed=True)
+    recorded = record(module, "weights", weights)
+    unchanged = queries is q and keys is k and values is v and recorded is weights
+    return y if unchanged and not needs_grad_trace() else recorded @ repeat_kv(values, q.size(1))
 
 
-def for_each_beam(k: Tensor, v: Tensor, mask: Tensor | None, beams: int) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Of a source that several beams share, a copy for each."""
+def repeat_for_beams(k: Tensor, v: Tensor, mask: Tensor | None, beams: int) -> tuple[Tensor, Tensor, Tensor | None]:
+    """One copy per beam of a source that the beams share."""
     if beams == 1:
         return k, v, mask
     parts = (part if part is None else part.repeat_interleave(beams, 0) for part in (k, v, mask))
     return tuple(parts)  # type: ignore[return-value]
 
 
-def beams_as_tokens(q: Tensor, sources: int) -> Tensor:
-    """Nothing is causal about a source, so the beams of a sentence may ask as if they were more tokens of it."""
+def fold_beams(q: Tensor, sources: int) -> Tensor:
+    """(B·beams,H,T,E) -> (B,H,beams·T,E). Cross-attention is not causal, so the beams of a sentence can be handled as
+    further query positions of it."""
     return q if q.size(0) == sources else q.unflatten(0, (sources, -1)).transpose(1, 2).flatten(2, 3)
 
 
-def tokens_as_beams(y: Tensor, T: int) -> Tensor:
+def unfold_beams(y: Tensor, T: int) -> Tensor:  # (B,H,beams·T,E) -> (B·beams,H,T,E)
     return y if y.size(2) == T else y.unflatten(2, (-1, T)).transpose(1, 2).flatten(0, 1)

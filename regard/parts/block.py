@@ -1,4 +1,7 @@
-"""A block is one layer: tokens mix, a decoder looks at its source, then each token thinks alone."""
+"""A Transformer block: a token mixer, cross-attention in a decoder, and a feed-forward network.
+
+x ← mixer(x),  x ← cross(x, source),  x ← feedforward(x)          Vaswani et al. 2017, figure 1
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from regard.parts.cache import Cache
 
 
 class Block(nn.Module):
-    """`mixer` is attention or recurrence. Each part comes wrapped in its own residual."""
+    """`mixer` is attention or recurrence. Every part arrives wrapped in its residual connection."""
 
     def __init__(self, mixer: nn.Module, feedforward: nn.Module, cross: nn.Module | None = None):
         super().__init__()

@@ -1,7 +1,7 @@
-"""What one layer remembers while it generates: the keys and values of all tokens so far, and those of the source.
+"""The KV cache of one layer: keys and values of all tokens so far, and those of the source.
 
-A recurrent layer remembers its state instead, which does not grow. The cache is an argument of a forward, `None` in
-training, and never a state of a module.
+A recurrent layer caches its state instead, which does not grow. The cache is an argument of `forward`, `None` in
+training, and never module state.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from torch import Tensor
 
 
 class Cache:
-    """Keys and values of one layer, (B,G,S,E), in memory that doubles when it is full.
+    """Keys and values of one layer, (B,G,S,E), in buffers whose capacity doubles when it is exhausted.
 
-    `source` holds the keys and values of what a decoder translates from. They never grow, and several rows (the beams
-    of one sentence) share them. `state` is all that a recurrent layer keeps of the tokens it has read, batch first.
+    `source` holds the keys and values of a decoder's source. They never grow, and several rows (the beams of one
+    sentence) share them. `state` is the state of a recurrent layer, batch first.
     """
 
     def __init__(
@@ -30,21 +30,21 @@ class Cache:
         self._values: Tensor | None = None
 
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Append the new ones and return everything so far."""
+        """Append new keys and values; returns all so far."""
         end = self.length + keys.size(2)
-        self._keys = _roomy(self._keys, keys, self.length, end)
-        self._values = _roomy(self._values, values, self.length, end)
+        self._keys = _with_capacity(self._keys, keys, self.length, end)
+        self._values = _with_capacity(self._values, values, self.length, end)
         self._keys[:, :, self.length : end] = keys
         self._values[:, :, self.length : end] = values
         self.length = end
         return self._keys[:, :, :end], self._values[:, :, :end]
 
     def advance(self, state: tuple[Tensor, ...], tokens: int) -> None:
-        """A recurrent layer has read so many tokens more."""
+        """Store the state of a recurrent layer after `tokens` more tokens."""
         self.state, self.length = state, self.length + tokens
 
     def select(self, rows: Tensor) -> None:
-        """Go on with these rows only, in this order: a beam that forks, a sentence that ended."""
+        """Keep these rows only, in this order: beams fork, sentences finish."""
         if self.state is not None:
             self.state = tuple(part[rows] for part in self.state)
         if self._keys is not None and self._values is not None:
@@ -64,11 +64,12 @@ def select(caches: Iterable[Cache], rows: Tensor, sources: Tensor | None = None)
             cache.select_sources(sources)
 
 
-def _roomy(old: Tensor | None, new: Tensor, length: int, end: int) -> Tensor:
-    if old is not None and old.size(2) >= end:
-        return old
+def _with_capacity(buffer: Tensor | None, new: Tensor, length: int, end: int) -> Tensor:
+    """A buffer of at least `end` positions that holds the first `length` ones."""
+    if buffer is not None and buffer.size(2) >= end:
+        return buffer
     B, G, _, E = new.shape
-    room = new.new_empty(B, G, max(end, 2 * length, 16), E)
-    if old is not None:
-        room[:, :, :length] = old[:, :, :length]
-    return room
+    grown = new.new_empty(B, G, max(end, 2 * length, 16), E)
+    if buffer is not None:
+        grown[:, :, :length] = buffer[:, :, :length]
+    return grown

@@ -1,9 +1,9 @@
-"""Dropout: in training each number is zero with probability `rate`, and the others grow to keep the mean.
+"""Dropout: in training, set each number to zero with probability p and scale the others so that the mean is unchanged.
 
-    y = x · keep / (1 - rate)          Srivastava et al. 2014
+    y = x · keep / (1 - p)          Srivastava et al. 2014
 
-PyTorch draws a double for every number, on a CPU a fifth of a training step. A byte is enough to decide: the rate is
-rounded to the next 1/256, and the growth follows the rounded rate, so that the mean is kept exactly.
+PyTorch draws a double per number, which on a CPU takes a fifth of a training step. One random byte per number suffices:
+p is rounded to a multiple of 1/256, and the scale follows the rounded p, so the mean is exact.
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ from torch import Tensor, nn
 
 
 class Dropout(nn.Module):
-    def __init__(self, rate: float):
+    def __init__(self, p: float):
         super().__init__()
-        if not 0 <= rate < 1:
-            raise ValueError(f"dropout must be at least 0 and below 1, not {rate}")
-        self.rate = rate
+        if not 0 <= p < 1:
+            raise ValueError(f"dropout must be at least 0 and below 1, not {p}")
+        self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        if not x.is_cpu:  # elsewhere random numbers are cheap, and the kernel is fused
-            return F.dropout(x, self.rate, self.training)
-        dropped = min(round(self.rate * 256), 255)
-        return _Drop.apply(x, dropped) if self.training and dropped else x
+        if not x.is_cpu:  # on other devices random numbers are cheap and the kernel is fused
+            return F.dropout(x, self.p, self.training)
+        threshold = min(round(self.p * 256), 255)
+        return _DropoutFunction.apply(x, threshold) if self.training and threshold else x
 
     def extra_repr(self) -> str:
-        return str(self.rate)
+        return str(self.p)
 
 
-def random_bytes(like: Tensor) -> Tensor:
+def random_bytes(like: Tensor) -> Tensor:  # uniform uint8
     words = torch.empty(-(-like.numel() // 8), dtype=torch.int64, device=like.device)
     return words.random_(-(2**63), None).view(torch.uint8)[: like.numel()].view(like.shape)
 
 
-class _Drop(torch.autograd.Function):
-    """Keeps a byte a number for the way back, not four."""
+class _DropoutFunction(torch.autograd.Function):
+    """Saves one byte per number for the backward pass, not four."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, dropped: int) -> Tensor:
-        keep = random_bytes(x) >= dropped
+    def forward(ctx: Any, x: Tensor, threshold: int) -> Tensor:
+        keep = random_bytes(x) >= threshold
         ctx.save_for_backward(keep)
-        ctx.growth = 256 / (256 - dropped)
-        return (x * keep).mul_(ctx.growth)
+        ctx.scale = 256 / (256 - threshold)
+        return (x * keep).mul_(ctx.scale)
 
     @staticmethod
     def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor, None]:
-        return (grad[0] * ctx.saved_tensors[0]).mul_(ctx.growth), None
+        return (grad[0] * ctx.saved_tensors[0]).mul_(ctx.scale), None

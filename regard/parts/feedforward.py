@@ -1,10 +1,10 @@
-"""Feed-forward: each token thinks alone, in a wider space.
+"""Feed-forward networks, applied to every position on its own.
 
 FeedForward   down(relu(up(x)))                  Vaswani et al. 2017, eq. 2; GELU since BERT
-SwiGLU        down(silu(gate(x)) · up(x))        Shazeer 2020, LLaMA; with another activation, another of his GLUs
+SwiGLU        down(silu(gate(x)) · up(x))        Shazeer 2020, LLaMA; another activation gives another GLU variant
 
-ACTIVATIONS by name: those of PyTorch; GELU by its tanh (Hendrycks & Gimpel 2016); relu_squared, max(0, x)² (So et al.
-2021); quick_gelu, x · sigmoid(1.702 x) (CLIP).
+ACTIVATIONS by name: those of PyTorch, the tanh approximation of GELU (Hendrycks & Gimpel 2016), relu_squared
+max(0, x)² (So et al. 2021), and quick_gelu x · sigmoid(1.702 x) (CLIP).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def relu_squared(x: Tensor) -> Tensor:
 
 
 class _ReLUSquared(torch.autograd.Function):
-    """One pass less each way than PyTorch's relu and square."""
+    """One pass less than PyTorch's relu and square, forward and backward."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:

@@ -1,13 +1,13 @@
-"""A head turns the body's vectors into answers; body and head together are a model.
+"""Heads: they map the body's vectors to predictions; a body and a head together are a model.
 
-Unembed         logits = x Eᵀ + b          with E the token embedding itself (Press & Wolf 2017)
-Output          logits = x Wᵀ              with W the token embedding, or a matrix of its own
-CappedOutput    logits = c tanh(x Wᵀ / c)                    (Gemma Team 2024)
-Thought         norm(gelu(x A + a))        one more layer that some families have before an answer
-MaskedOutput    logits = thought(x) Eᵀ + b                   (Devlin et al. 2019)
-Classifier      logits = thought(pool(x)) W + b;  PerToken the same of each token
-Vector          pool(x), or that divided by its length;  Projection the same of pool(x) W (Radford et al. 2021, CLIP)
-cross_entropy   Σ log Σ exp(logits) - Σ p · logits,   p = (1 - ε) wanted + ε uniform          (Szegedy et al. 2016)
+BiasedLMHead     logits = x Eᵀ + b          E is the token embedding (Press & Wolf 2017)
+LMHead           logits = x Wᵀ              W is the token embedding, or a matrix of its own
+SoftcapLMHead    logits = c tanh(x Wᵀ / c)                     (Gemma Team 2024)
+HeadTransform    norm(gelu(x A + a))        the extra layer of some families before the output
+MaskedLMHead     logits = transform(x) Eᵀ + b                  (Devlin et al. 2019)
+Classifier       logits = transform(pool(x)) W + b; TokenClassifier: the same per token
+EmbeddingHead    pool(x), normalised to length 1 or not; ProjectionHead: the same of pool(x) W (Radford et al. 2021)
+cross_entropy    Σ log Σ exp(logits) - Σ p · logits,   p = (1 - ε) one_hot + ε uniform         (Szegedy et al. 2016)
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from regard.parts.dropout import Dropout
 from regard.parts.norms import LayerNorm
 
 NOT_FINITE = "the model gives no finite numbers"
-NEVER = -10_000.0  # a logit whose probability is exactly 0, even in half precision
+PAD_LOGIT = -10_000.0  # its probability is exactly 0, even in half precision
 
 
 class Model(nn.Module):
-    """Any body and any head that fit: (B,T,D) passes between them."""
+    """A body and a head; the body hands (B,T,D) to the head."""
 
     body: Any
     head: Any
@@ -39,21 +39,21 @@ class Model(nn.Module):
     def forward(self, *inputs: Tensor, **context: Any) -> Tensor:
         return self.head(self.body(*inputs, **context))
 
-    def next(self, ids: Tensor, caches: list[Any]) -> Tensor:
-        """Logits of what follows the newest ids: (B,T) -> (B,V)."""
-        ask = getattr(self.body, "decode", self.body)
-        return self.head(ask(ids, cache=caches)[:, -1])
+    def next_logits(self, ids: Tensor, caches: list[Any]) -> Tensor:
+        """Logits of the token after `ids`: (B,T) -> (B,V)."""
+        decode = getattr(self.body, "decode", self.body)
+        return self.head(decode(ids, cache=caches)[:, -1])
 
 
-def must_be_finite(scores: Tensor) -> Tensor:
-    """The scores as they are, (...,N). A row with NaN or +inf in it, or with nothing but -inf, is no answer."""
+def check_finite(scores: Tensor) -> Tensor:
+    """Return the scores (...,N) unchanged; raises if a row contains NaN or +inf, or only -inf."""
     if not bool(scores.amax(-1).isfinite().all()):
         raise FloatingPointError(NOT_FINITE)
     return scores
 
 
-class Unembed(nn.Module):
-    """Scores every token of the vocabulary by its own embedding. Padding is never an answer."""
+class BiasedLMHead(nn.Module):
+    """Output layer tied to the token embedding, with a bias. Padding is never predicted."""
 
     def __init__(self, tokens: nn.Embedding):
         super().__init__()
@@ -61,21 +61,21 @@ class Unembed(nn.Module):
         self.pad = tokens.padding_idx
         self.bias = nn.Parameter(torch.zeros(1, tokens.num_embeddings))
         if self.pad is not None:
-            self.bias.data[0, self.pad] = NEVER
+            self.bias.data[0, self.pad] = PAD_LOGIT
 
     def forward(self, x: Tensor) -> Tensor:  # (B,T,D) -> (B,T,V)
         return F.linear(x, self.weight, self.bias[0])
 
-    def loss(self, x: Tensor, wanted: Tensor, smoothing: float = 0.0) -> Tensor:
-        """Summed cross-entropy of (N,D) against (N,) ids, without ever holding all (N,V) logits."""
+    def loss(self, x: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
+        """Summed cross-entropy of (N,D) against (N,) ids; the (N,V) logits are never stored at once."""
         uniform = torch.full_like(self.bias[0], 1 / (len(self.weight) - (self.pad is not None)))
         if self.pad is not None:
             uniform[self.pad] = 0.0
-        return cross_entropy(x, self.weight, self.bias[0], wanted, uniform, smoothing)
+        return cross_entropy(x, self.weight, self.bias[0], targets, uniform, label_smoothing)
 
 
-class Output(nn.Module):
-    """Scores every token of the vocabulary by a row of `weight`."""
+class LMHead(nn.Module):
+    """Output layer without a bias; `weight` (V,D) may be the token embedding."""
 
     def __init__(self, weight: Tensor):
         super().__init__()
@@ -84,13 +84,13 @@ class Output(nn.Module):
     def forward(self, x: Tensor) -> Tensor:  # (B,T,D) -> (B,T,V)
         return F.linear(x, self.weight)
 
-    def loss(self, x: Tensor, wanted: Tensor, smoothing: float = 0.0) -> Tensor:
-        """Summed, as that of Unembed."""
-        return cross_entropy(x, self.weight, None, wanted, None, smoothing)
+    def loss(self, x: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
+        """Summed cross-entropy, as in BiasedLMHead."""
+        return cross_entropy(x, self.weight, None, targets, None, label_smoothing)
 
 
-class CappedOutput(Output):
-    """The same, bent so that no logit leaves ±cap."""
+class SoftcapLMHead(LMHead):
+    """Soft-capped logits: all lie within ±cap."""
 
     def __init__(self, weight: Tensor, cap: float):
         super().__init__(weight)
@@ -99,11 +99,11 @@ class CappedOutput(Output):
     def forward(self, x: Tensor) -> Tensor:
         return self.cap * torch.tanh(super().forward(x) / self.cap)
 
-    def loss(self, x: Tensor, wanted: Tensor, smoothing: float = 0.0) -> Tensor:
-        return F.cross_entropy(self(x), wanted, reduction="sum", label_smoothing=smoothing)
+    def loss(self, x: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
+        return F.cross_entropy(self(x), targets, reduction="sum", label_smoothing=label_smoothing)
 
 
-class Thought(nn.Module):
+class HeadTransform(nn.Module):
     def __init__(self, dim: int, eps: float, bias: bool = True, activation: Callable[[Tensor], Tensor] = F.gelu):
         super().__init__()
         self.inner = nn.Linear(dim, dim, bias)
@@ -117,43 +117,43 @@ class Thought(nn.Module):
         return self.norm(self.activation(self.inner(x)))
 
 
-class MaskedOutput(nn.Module):
-    """Guesses hidden tokens: one more layer, then every token of the vocabulary is scored by its own embedding."""
+class MaskedLMHead(nn.Module):
+    """Predicts masked tokens: a HeadTransform, then an output layer tied to the token embedding, with a bias."""
 
-    def __init__(self, weight: Tensor, thought: Thought):
+    def __init__(self, weight: Tensor, transform: HeadTransform):
         super().__init__()
-        self.thought, self.weight = thought, weight
+        self.transform, self.weight = transform, weight
         self.bias = nn.Parameter(torch.zeros(len(weight)))
 
     def forward(self, x: Tensor) -> Tensor:  # (B,T,D) -> (B,T,V)
-        return F.linear(self.thought(x), self.weight, self.bias)
+        return F.linear(self.transform(x), self.weight, self.bias)
 
-    def loss(self, x: Tensor, wanted: Tensor, smoothing: float = 0.0) -> Tensor:
-        """Summed, as that of Unembed."""
-        return cross_entropy(self.thought(x), self.weight, self.bias, wanted, None, smoothing)
+    def loss(self, x: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
+        """Summed cross-entropy, as in BiasedLMHead."""
+        return cross_entropy(self.transform(x), self.weight, self.bias, targets, None, label_smoothing)
 
 
-def thought_of(body: Any) -> nn.Module:
-    """What a family has between its vectors and an answer: nothing, unless it says so."""
-    return body.thought() if hasattr(body, "thought") else nn.Identity()
+def head_transform(body: Any) -> nn.Module:
+    """The layer that the body's family has before the output layer; the identity if it has none."""
+    return body.head_transform() if hasattr(body, "head_transform") else nn.Identity()
 
 
 class Classifier(nn.Module):
-    """One answer for the whole input."""
+    """One prediction for the whole input."""
 
     def __init__(
-        self, dim: int, classes: int, pooling: nn.Module, dropout: float = 0.0, thought: nn.Module | None = None
+        self, dim: int, classes: int, pooling: nn.Module, dropout: float = 0.0, transform: nn.Module | None = None
     ):
         super().__init__()
-        self.pooling, self.thought = pooling, thought or nn.Identity()
+        self.pooling, self.transform = pooling, transform or nn.Identity()
         self.drop, self.out = Dropout(dropout), nn.Linear(dim, classes)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B,T,D) -> (B,classes)
-        return self.out(self.drop(self.thought(self.pooling(x, mask))))
+        return self.out(self.drop(self.transform(self.pooling(x, mask))))
 
 
-class Vector(nn.Module):
-    """One vector for the whole input, of length 1 if `unit`."""
+class EmbeddingHead(nn.Module):
+    """One vector for the whole input, normalised to length 1 if `unit`."""
 
     def __init__(self, pooling: nn.Module, unit: bool = True):
         super().__init__()
@@ -164,8 +164,8 @@ class Vector(nn.Module):
         return F.normalize(pooled, dim=-1) if self.unit else pooled
 
 
-class Projection(Vector):
-    """One vector for the whole input, mapped to another width."""
+class ProjectionHead(EmbeddingHead):
+    """One vector for the whole input, projected to another width."""
 
     def __init__(self, pooling: nn.Module, dim: int, width: int, unit: bool = True):
         super().__init__(pooling, unit)
@@ -176,40 +176,45 @@ class Projection(Vector):
         return F.normalize(projected, dim=-1) if self.unit else projected
 
 
-class PerToken(nn.Module):
-    """One answer for each token."""
+class TokenClassifier(nn.Module):
+    """One prediction per token."""
 
-    def __init__(self, dim: int, classes: int, dropout: float = 0.0, thought: nn.Module | None = None):
+    def __init__(self, dim: int, classes: int, dropout: float = 0.0, transform: nn.Module | None = None):
         super().__init__()
-        self.thought = thought or nn.Identity()
+        self.transform = transform or nn.Identity()
         self.drop, self.out = Dropout(dropout), nn.Linear(dim, classes)
 
     def forward(self, x: Tensor) -> Tensor:  # (B,T,D) -> (B,T,classes)
-        return self.out(self.drop(self.thought(x)))
+        return self.out(self.drop(self.transform(x)))
 
 
-class SpanScores(PerToken):
-    """Where an answer begins and where it ends: two scores for each token."""
+class SpanHead(TokenClassifier):
+    """Extractive question answering: a start score and an end score per token."""
 
-    def __init__(self, dim: int, dropout: float = 0.0, thought: nn.Module | None = None):
-        super().__init__(dim, 2, dropout, thought)
+    def __init__(self, dim: int, dropout: float = 0.0, transform: nn.Module | None = None):
+        super().__init__(dim, 2, dropout, transform)
 
 
 def cross_entropy(
-    x: Tensor, weight: Tensor, bias: Tensor | None, wanted: Tensor, uniform: Tensor | None, smoothing: float = 0.0
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    uniform: Tensor | None,
+    label_smoothing: float = 0.0,
 ) -> Tensor:
-    """Smoothing spreads its share as `uniform` says: over the whole vocabulary unless given."""
-    learning = torch.is_grad_enabled()  # inside of `apply` it no longer is
+    """Summed. Label smoothing distributes its share by `uniform` (V,), by default over the whole vocabulary."""
+    needs_grad = torch.is_grad_enabled()  # inside `apply` it is off
     if uniform is None:
         uniform = weight.detach().new_full((len(weight),), 1 / len(weight))
-    return _CrossEntropy.apply(x, weight, bias, wanted, uniform, smoothing, learning)
+    return _CrossEntropy.apply(x, weight, bias, targets, uniform, label_smoothing, needs_grad)
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """The output layer and its loss in one, some rows at a time: logits stay in the processor's cache, and become their
-    own gradient (softmax - p) in place, so the way back costs one multiplication."""
+    """Fused output layer and loss, in chunks of rows: the logits stay in the processor's cache and turn into their own
+    gradient (softmax - p) in place, so the backward pass is one multiplication."""
 
-    CHUNK = 2**20  # logits held at once
+    CHUNK = 2**20  # logits stored at once
 
     @staticmethod
     def forward(
@@ -217,34 +222,34 @@ class _CrossEntropy(torch.autograd.Function):
         x: Tensor,
         weight: Tensor,
         bias: Tensor | None,
-        wanted: Tensor,
+        targets: Tensor,
         uniform: Tensor,
-        smoothing: float,
-        learning: bool,
+        label_smoothing: float,
+        needs_grad: bool,
     ) -> Tensor:
         with torch.autocast(x.device.type, enabled=False):
             wide = x.to(weight.dtype)
             leaves = (wide, weight) if bias is None else (wide, weight, bias)
-            grads = [torch.zeros_like(leaf) for leaf in leaves] if learning else []
+            grads = [torch.zeros_like(leaf) for leaf in leaves] if needs_grad else []
             total = torch.zeros((), dtype=weight.dtype, device=x.device)
             rows = max(1, _CrossEntropy.CHUNK // len(weight))
-            room = wide.new_empty(min(rows, len(x)), len(weight))
+            buffer = wide.new_empty(min(rows, len(x)), len(weight))
             for i in range(0, len(x), rows):
-                part, ids = wide[i : i + rows], wanted[i : i + rows, None]
-                logits = torch.mm(part, weight.T, out=room[: len(part)])
+                part, ids = wide[i : i + rows], targets[i : i + rows, None]
+                logits = torch.mm(part, weight.T, out=buffer[: len(part)])
                 if bias is not None:
                     logits.add_(bias)
                 logits.sub_(logits.amax(-1, keepdim=True))
-                total -= (1 - smoothing) * logits.gather(1, ids).sum()
-                if smoothing:
-                    total -= smoothing * (logits @ uniform).sum()
+                total -= (1 - label_smoothing) * logits.gather(1, ids).sum()
+                if label_smoothing:
+                    total -= label_smoothing * (logits @ uniform).sum()
                 d = logits.exp_()
                 sums = d.sum(-1, keepdim=True)
                 total += sums.log().sum()
-                if learning:
-                    d.div_(sums).scatter_add_(1, ids, d.new_full(ids.shape, smoothing - 1))
-                    if smoothing:
-                        d.sub_(smoothing * uniform)
+                if needs_grad:
+                    d.div_(sums).scatter_add_(1, ids, d.new_full(ids.shape, label_smoothing - 1))
+                    if label_smoothing:
+                        d.sub_(label_smoothing * uniform)
                     torch.mm(d, weight, out=grads[0][i : i + rows])
                     grads[1].addmm_(d.T, part)
                     if bias is not None:

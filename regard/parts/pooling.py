@@ -1,14 +1,14 @@
-"""Pooling: one vector of many, (B,T,D) -> (B,D), for an answer about the whole.
+"""Pooling: one vector per sequence, (B,T,D) -> (B,D).
 
-Last, First        the vector of one token: the last of a causal model has seen all, the first of BERT is there for it
-AtEnd              the vector of the token that ends a text          Radford et al. 2021 (CLIP)
-Pooler             tanh(x_1 W + b)          Devlin et al. 2019: the first, through a layer of its own
-Mean               Σ x / T
-MeanAndSum         gelu([Σ x / T, Σ x / 10] W + b)          a sum knows how many there are, which a mean forgets
-AttentionPool      Σ softmax(x w) · x          Lin et al. 2017: a trained question picks what matters
+LastPool, FirstPool   the last token (of a causal model) or the first ([CLS] of BERT)
+EosPool               the end-of-text token                    Radford et al. 2021 (CLIP)
+Pooler                tanh(x_1 W + b)                          Devlin et al. 2019: the first token through a layer
+MeanPool              Σ x / T
+MeanSumPool           gelu([Σ x / T, Σ x / 10] W + b)          the sum also encodes the length
+AttentionPool         Σ softmax(x w) · x                       Lin et al. 2017: one trained query
 
-A mask (B,1,1,T) tells which tokens are real. A body that has pooled already, T = 1, passes through all but Pooler and
-MeanAndSum, which have a layer of their own.
+A mask (B,1,1,T) marks the tokens that are not padding. The output of a body that has already pooled, T = 1, passes
+unchanged through all but Pooler and MeanSumPool, which have weights.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from regard.look import is_traced, record
 
 
-class Last(nn.Module):
+class LastPool(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         if mask is None or x.size(1) == 1:
             return x[:, -1]
@@ -31,24 +31,24 @@ class Last(nn.Module):
         return x[torch.arange(len(x), device=x.device), last]
 
 
-class First(nn.Module):
+class FirstPool(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         return x[:, 0]
 
 
-class AtEnd(nn.Module):
-    """The first `sep` of each text. A text that has none ends with its last token."""
+class EosPool(nn.Module):
+    """The vector of the first `sep` of each text; of its last token if it has none."""
 
-    HIGHEST = 2  # not an id but a rule: folders of the first CLIP say 2, and mean the highest id of each text
+    HIGHEST = 2  # not an id: configs of the first CLIP say 2 and mean the highest id of each text
 
     def __init__(self, sep: int):
         super().__init__()
         self.sep = sep
 
     def forward(self, x: Tensor, ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        return x[torch.arange(len(x), device=x.device), self.place(ids, mask)]
+        return x[torch.arange(len(x), device=x.device), self.eos_position(ids, mask)]
 
-    def place(self, ids: Tensor, mask: Tensor | None) -> Tensor:
+    def eos_position(self, ids: Tensor, mask: Tensor | None) -> Tensor:
         """(B,)"""
         real = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask[:, 0, 0]
         if self.sep == self.HIGHEST:
@@ -58,7 +58,7 @@ class AtEnd(nn.Module):
         return torch.where(ends.any(-1), ends.int().argmax(-1), last)
 
 
-class Pooler(First):
+class Pooler(FirstPool):
     def __init__(self, dim: int):
         super().__init__()
         self.dense = nn.Linear(dim, dim)
@@ -69,7 +69,7 @@ class Pooler(First):
         return self.dense(super().forward(x, mask)).tanh()
 
 
-class Mean(nn.Module):
+class MeanPool(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         if mask is None or x.size(1) == 1:
             return x.mean(1)
@@ -77,8 +77,8 @@ class Mean(nn.Module):
         return x.where(real, 0).sum(1) / real.sum(1).clamp(min=1)
 
 
-class MeanAndSum(Mean):
-    MANY = 10  # so many vectors have a sum as large as their mean
+class MeanSumPool(MeanPool):
+    SUM_SCALE = 10  # the sum is divided by this, so that both inputs have a similar scale
 
     def __init__(self, dim: int):
         super().__init__()
@@ -87,7 +87,7 @@ class MeanAndSum(Mean):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         mean = super().forward(x, mask)
         count = x.size(1) if mask is None or x.size(1) == 1 else mask[:, 0, 0].sum(-1, keepdim=True)  # (B,1)
-        return F.gelu(self.dense(torch.cat((mean, mean * (count / self.MANY)), -1)))
+        return F.gelu(self.dense(torch.cat((mean, mean * (count / self.SUM_SCALE)), -1)))
 
 
 class AttentionPool(nn.Module):
@@ -106,10 +106,10 @@ class AttentionPool(nn.Module):
 
 
 POOLINGS: dict[str, Callable[[int], nn.Module]] = {
-    "last": lambda dim: Last(),
-    "first": lambda dim: First(),
-    "mean": lambda dim: Mean(),
-    "sum": MeanAndSum,
+    "last": lambda dim: LastPool(),
+    "first": lambda dim: FirstPool(),
+    "mean": lambda dim: MeanPool(),
+    "sum": MeanSumPool,
     "attention": AttentionPool,
     "pooler": Pooler,
 }

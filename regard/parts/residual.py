@@ -1,8 +1,8 @@
-"""Residual connections: a part adds to what is there, so that a gradient reaches every depth.
+"""Residual connections (He et al. 2016): a part adds to its input, so gradients reach every depth.
 
-PreNorm    x + f(norm(x))          the order of today; nothing ever rescales the residual stream
-PostNorm   norm(x + f(x))          the order of 2017, and of BERT
-Dense      x, f₁(x), f₂(x, f₁(x)) ...   nothing is added up: each layer sees all before it (Huang et al. 2017)
+PreNorm            x + f(norm(x))          the usual order today; nothing rescales the residual stream
+PostNorm           norm(x + f(x))          the order of Vaswani et al. 2017 and of BERT
+DenseConnections   x, f₁(x), f₂(x, f₁(x)) ...   concatenates instead of adding (Huang et al. 2017)
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class PreNorm(nn.Module):
         super().__init__()
         self.norm, self.inner, self.drop = norm, inner, Dropout(dropout)
 
-    def forward(self, x: Tensor, **context: Any) -> Tensor:  # handed on: an unknown name fails in the inner part
+    def forward(self, x: Tensor, **context: Any) -> Tensor:  # passed on: an unknown name raises in the inner part
         return x + self.drop(self.inner(self.norm(x), **context))
 
 
@@ -30,8 +30,8 @@ class PostNorm(PreNorm):
         return self.norm(x + self.drop(self.inner(x, **context)))
 
 
-class Dense(nn.Module):
-    """Layers of which the i-th turns a width of D + i·growth into `growth`; together they turn D into D + n·growth."""
+class DenseConnections(nn.Module):
+    """Layer i maps width D + i·growth to `growth`; n layers map D to D + n·growth."""
 
     def __init__(self, layers: Iterable[nn.Module]):
         super().__init__()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from regard.data.bundled.cart import LIMIT, Carts, fallen, pushed, standing
+from regard.data.bundled.cart import MAX_STEPS, CartStates, has_fallen, initial_states, step_dynamics
 from regard.data.episodes import Floats
 from regard.rl.environment import Environment, StepResult
 
@@ -21,7 +21,7 @@ class CartPole(Environment):
 
     def __init__(self) -> None:
         self.name, self.hide, self.num_actions, self.visible = NAME, (), 2, [0, 1, 2, 3]
-        self.state: Carts = np.zeros((1, 4))
+        self.state: CartStates = np.zeros((1, 4))
         self.steps = 0
 
     @property
@@ -30,13 +30,13 @@ class CartPole(Environment):
 
     @property
     def max_episode_steps(self) -> int:
-        return LIMIT
+        return MAX_STEPS
 
     def reset(self, seed: int) -> Floats:
-        self.state, self.steps = standing(1, np.random.default_rng(seed)), 0
+        self.state, self.steps = initial_states(1, np.random.default_rng(seed)), 0
         return self.observe(self.state[0])
 
     def step(self, action: int) -> StepResult:
-        self.state, self.steps = pushed(self.state, np.array([action])), self.steps + 1
-        terminated = bool(fallen(self.state)[0])
-        return StepResult(self.observe(self.state[0]), 1.0, terminated, self.steps >= LIMIT and not terminated)
+        self.state, self.steps = step_dynamics(self.state, np.array([action])), self.steps + 1
+        terminated = bool(has_fallen(self.state)[0])
+        return StepResult(self.observe(self.state[0]), 1.0, terminated, self.steps >= MAX_STEPS and not terminated)

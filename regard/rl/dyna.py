@@ -29,10 +29,10 @@ from regard.rl.policy import sampling_policy
 from regard.rl.ppo import ppo_update
 from regard.rl.session import FIRST_FIT_STEPS, FIT_STEPS, Session, open_session, save_session
 from regard.rl.session_card import session_card
-from regard.training import train as file_training
-from regard.training.loop import NotFinite, Step, learn, number_from
-from regard.training.run import as_line
-from regard.training.settings import start
+from regard.training import job as file_training
+from regard.training.loop import NonFiniteError, Step, derive_seed, train_steps
+from regard.training.run_folder import metrics_line
+from regard.training.settings import make_settings
 
 Names = str | PathLike[str] | Sequence[str | PathLike[str]]  # of one file or several
 POLICY_UPDATES = 12  # in a round
@@ -51,15 +51,15 @@ def train(
     valid: Names | None = None,
     test: Names | None = None,
     fields: Sequence[str] | None = None,
-    out: str | PathLike[str] | None = None,
+    output_dir: str | PathLike[str] | None = None,
     from_: str | PathLike[str] | None = None,
     steps: int | None = None,
     epochs: float | None = None,
     minutes: float | None = None,
     batch_tokens: int | None = None,
-    rate: float | None = None,
+    lr: float | None = None,
     seed: int | None = None,
-    checks: int | None = None,
+    evals: int | None = None,
     patience: int | None = None,
     device: str | None = None,
     threads: int | None = None,
@@ -78,28 +78,28 @@ def train(
     data           training file or files; default: the data that ships with the task
     valid, test    validation files (default: a share of the data), and test files for the finished model
     fields         columns or keys to read: the inputs, then the target
-    out            the run folder; default runs/TASK
+    output_dir     the run folder; default runs/TASK
     from_          initialise from this model: a folder, or a name on the hub
     steps, epochs, minutes     length of the training: one of the three; default 3 minutes
-    batch_tokens, rate, seed   tokens of a batch, the peak learning rate, the random seed
-    checks, patience           number of validations; how many without improvement stop the training
+    batch_tokens, lr, seed     tokens of a batch, the peak learning rate, the random seed
+    evals, patience            number of validations; how many without improvement stop the training
     device, threads            cpu, cuda or mps; processor threads, default all cores
-    resume, overwrite          resume the run in `out`, or replace it
+    resume, overwrite          resume the run in `output_dir`, or replace it
 
     `options` are all others of the task and the model, by the names that `regard train TASK --help` lists, with _ for
     each -. None leaves an option at its default. A wrong name or value raises ValueError at once.
     """
-    named: dict[str, Any] = {
-        "data": data, "valid": valid, "test": test, "fields": fields, "out": out, "from_": from_,
-        "steps": steps, "epochs": epochs, "minutes": minutes, "batch_tokens": batch_tokens, "rate": rate, "seed": seed,
-        "checks": checks, "patience": patience, "device": device, "threads": threads,
+    explicit: dict[str, Any] = {
+        "data": data, "valid": valid, "test": test, "fields": fields, "output_dir": output_dir, "from_": from_,
+        "steps": steps, "epochs": epochs, "minutes": minutes, "batch_tokens": batch_tokens, "lr": lr, "seed": seed,
+        "evals": evals, "patience": patience, "device": device, "threads": threads,
         "resume": resume or None, "overwrite": overwrite or None,
     }  # fmt: skip
-    named_options = {name: value for name, value in named.items() if value is not None}
-    settings = start(task, model, size, **named_options, **options)
-    if settings.reading.get("env"):
+    explicit_options = {name: value for name, value in explicit.items() if value is not None}
+    settings = make_settings(task, model, size, **explicit_options, **options)
+    if settings.input_options.get("env"):
         return run_session(open_session(settings))
-    return file_training.carry_out(file_training.planned(file_training.prepare(settings)))
+    return file_training.run_training(file_training.plan_run(file_training.prepare(settings)))
 
 
 def run_session(session: Session) -> Iterator[Step]:
@@ -108,14 +108,14 @@ def run_session(session: Session) -> Iterator[Step]:
         while session.rounds < len(session.schedule):
             yield from run_round(session)
         replace_file(session.run.folder / "README.md", session_card(session).encode())
-    except NotFinite as error:
-        raise FloatingPointError(f"{error}: take a smaller --rate") from None
+    except NonFiniteError as error:
+        raise FloatingPointError(f"{error}: take a smaller --lr") from None
     finally:
         session.lock.release()
 
 
 def run_round(session: Session) -> Iterator[Step]:
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     session.mean_return, finished = collect_steps(session, session.schedule[session.rounds])
     scores = {
         "real_steps": float(session.real_steps), "episodes": float(len(session.trajectories)),
@@ -133,7 +133,7 @@ def run_round(session: Session) -> Iterator[Step]:
     session.rounds += 1
     assert last
     round_log = {"round": session.rounds, **scores, "next_predicted_return": session.predicted_return}
-    session.run.log(step=last.number, **round_log, round_seconds=round(time.perf_counter() - began, 3))
+    session.run.log(step=last.number, **round_log, round_seconds=round(time.perf_counter() - start_time, 3))
     save_session(session, episodes)
     yield replace(last, scores=scores)
 
@@ -154,7 +154,7 @@ def collect_steps(session: Session, steps: int) -> tuple[float, int]:
 
 def session_rollout(session: Session) -> Iterator[Trajectory]:
     """Random actions in the first round, then the current policy; an episode may span rounds."""
-    seed = number_from(session.seed, 1)
+    seed = derive_seed(session.seed, 1)
     explore, act = random_policy(session.environment, seed), sampling_policy(session.policy, seed)
 
     def policy_fn(trajectory: Trajectory) -> int:
@@ -163,7 +163,7 @@ def session_rollout(session: Session) -> Iterator[Trajectory]:
     return rollout(
         session.environment,
         policy_fn,
-        number_from(session.seed, 2),
+        derive_seed(session.seed, 2),
         session.trajectories[-1] if session.trajectories else None,
     )
 
@@ -171,21 +171,21 @@ def session_rollout(session: Session) -> Iterator[Trajectory]:
 def fit_model(session: Session, episodes: list[Episode]) -> Iterator[Step]:
     """Train the model on all real episodes."""
     session.task = refit_scales(session.task, session.progress, episodes)
-    plan, config = session.settings.plan, session.progress.model.body.config
-    examples, task = ReplayBuffer(episodes, config.context, 2), BurnInTask.of(session.task)
+    train_options, config = session.settings.train_options, session.progress.model.body.config
+    examples, task = ReplayBuffer(episodes, config.context, 2), BurnInTask.from_task(session.task)
     steps = FIT_STEPS if session.rounds else FIRST_FIT_STEPS
-    for step in islice(learn(session.progress, task, examples, plan), steps):
-        session.run.log(**as_line(step))
+    for step in islice(train_steps(session.progress, task, examples, train_options), steps):
+        session.run.log(**metrics_line(step))
         yield step
 
 
 def improve_policy(session: Session, episodes: list[Episode]) -> None:
     """Train the policy by PPO on imagined rollouts, then estimate its return by longer ones."""
-    policy, ppo, average = session.policy, session.ppo, session.progress.average
+    policy, ppo, ema = session.policy, session.ppo, session.progress.ema
     policy.fit_scales(episodes, ppo.discount)
     transition_model = as_transition_model(session.task, session.progress.model.eval())
     starts = start_states(episodes, max(transition_model.context, policy.config.history_length))
-    with average.in_place() if average is not None else nullcontext():
+    with ema.average_parameters() if ema is not None else nullcontext():
         for number in range(POLICY_UPDATES):
             seed = session.round_seed(f"practise {number}")
             update_starts = sample_starts(starts, IMAGINED_ROWS, INITIAL_SHARE, seed)

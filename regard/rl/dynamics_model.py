@@ -16,42 +16,42 @@ import torch
 from torch import Tensor
 
 from regard.data.batches import Ints
+from regard.data.episode_windows import EpisodeWindows, WindowBatch
 from regard.data.episodes import Episode, Floats
-from regard.data.moments import Moments, Window
-from regard.data.senses import Senses
+from regard.data.observation_norm import ObservationNorm
 from regard.parts.heads import Model
 from regard.rl.imagine import Transition, TransitionModel
 from regard.rl.policy import NO_ACTION
-from regard.tasks.predict import Predict
-from regard.tasks.predict import Seen as Batch
+from regard.tasks.predict import DynamicsBatch as Batch
+from regard.tasks.predict import Forecast
 from regard.training.loop import Progress
 
 MAX_WINDOWS = 128  # windows of a batch: many small steps are better than few large ones
 TERMINAL_EVERY = 8  # one window in so many ends with a termination, which would be rare otherwise
 
 
-def unfitted_task(observation_dim: int, num_actions: int) -> Predict:
+def unfitted_task(observation_dim: int, num_actions: int) -> Forecast:
     """The task before there are data: mean 0, standard deviation 1."""
     zeros, ones = [0.0] * observation_dim, [1.0] * observation_dim
-    senses = Senses([observation_dim], 1, mean=zeros, spread=ones, change=ones, low=0.0, high=0.0)
-    return Predict(kinds=num_actions, sensed=asdict(senses), reward=[0.0, 1.0])
+    senses = ObservationNorm([observation_dim], 1, mean=zeros, std=ones, delta_std=ones, low=0.0, high=0.0)
+    return Forecast(num_actions=num_actions, observation_norm=asdict(senses), reward=[0.0, 1.0])
 
 
-def refit_scales(task: Predict, progress: Progress, episodes: Sequence[Episode]) -> Predict:
+def refit_scales(task: Forecast, progress: Progress, episodes: Sequence[Episode]) -> Forecast:
     """The task with the scales of these episodes; the model and its average keep their predictions."""
-    new = replace(Predict.fit(episodes, "foresees", {}, {}, patch=None), kinds=task.kinds)
+    new = replace(Forecast.fit(episodes, "foresees", {}, {}, patch_size=None), num_actions=task.num_actions)
     absorb_scales(progress.model, task, new)
-    if (average := progress.average) is not None:
-        with average.in_place():
+    if (ema := progress.ema) is not None:
+        with ema.average_parameters():
             absorb_scales(progress.model, task, new)
-            torch._foreach_copy_(average.means, average.weights)
+            torch._foreach_copy_(ema.means, ema.weights)
     return new
 
 
 @torch.no_grad()
-def absorb_scales(model: Model, old: Predict, new: Predict) -> None:
+def absorb_scales(model: Model, old: Forecast, new: Forecast) -> None:
     device = next(model.parameters()).device
-    (m0, s0, c0), (m1, s1, c1) = ([scale.to(device) for scale in task.senses.scales] for task in (old, new))
+    (m0, s0, c0), (m1, s1, c1) = ([scale.to(device) for scale in task.normalizer.scales] for task in (old, new))
     stem, change, outcome = model.body.stem, model.head.change, model.head.outcome
     stem.bias += stem.weight @ ((m1 - m0) / s0)
     stem.weight *= s1 / s0
@@ -61,7 +61,7 @@ def absorb_scales(model: Model, old: Predict, new: Predict) -> None:
     outcome.bias[0] = (outcome.bias[0] * old.reward[1] + old.reward[0] - new.reward[0]) / new.reward[1]
 
 
-def as_transition_model(task: Predict, model: Model) -> TransitionModel:
+def as_transition_model(task: Forecast, model: Model) -> TransitionModel:
     """The model as `imagine` uses it."""
     device, context = next(model.parameters()).device, model.body.config.context
     mean, std = task.reward
@@ -71,8 +71,8 @@ def as_transition_model(task: Predict, model: Model) -> TransitionModel:
         diagonal = torch.eye(real.size(1), dtype=torch.bool)  # padding attends to itself only, and no step to it
         mask = None if bool(real.all()) else (real[:, None, None] | diagonal).to(device)
         inputs, previous = observations.to(device), actions.clamp(min=0).to(device)
-        output = model.head(model.body(task.senses.given(inputs), previous, mask)[:, -1:])
-        next_observation = task.senses.after(inputs[:, -1:], output.change)[:, 0]
+        output = model.head(model.body(task.normalizer.normalize(inputs), previous, mask)[:, -1:])
+        next_observation = task.normalizer.apply_delta(inputs[:, -1:], output.change)[:, 0]
         assert output.reward is not None
         assert output.end is not None
         continue_prob = (-output.end[:, 0]).sigmoid()
@@ -81,49 +81,53 @@ def as_transition_model(task: Predict, model: Model) -> TransitionModel:
     return TransitionModel(context, predict)
 
 
-class BurnInTask(Predict):
+class BurnInTask(Forecast):
     """Prediction without loss on the first step of a window, unless the episode starts there: what determines its
     outcome may lie before the window. It is burn-in only (Kapturowski et al. 2019)."""
 
     @classmethod
-    def of(cls, task: Predict) -> BurnInTask:
+    def from_task(cls, task: Forecast) -> BurnInTask:
         return cls(**{field.name: getattr(task, field.name) for field in fields(task)})
 
-    def batch(self, examples: Moments, rows: Ints) -> Batch:
-        batch, initial = super().batch(examples, rows), torch.from_numpy(examples.at(rows)[1] == 0)
+    def batch(self, examples: EpisodeWindows, rows: Ints) -> Batch:
+        batch, initial = super().collate(examples, rows), torch.from_numpy(examples.locate(rows)[1] == 0)
         real = torch.cat([batch.real[:, :1] & initial[:, None], batch.real[:, 1:]], 1)
         return batch._replace(real=real)
 
 
-class ReplayBuffer(Moments):
+class ReplayBuffer(EpisodeWindows):
     """Random windows of all episodes so far, terminations oversampled. An epoch is one batch, so that the next one can
     be drawn from more episodes."""
 
     def __init__(self, episodes: Sequence[Episode], context: int, tokens: int):
         super().__init__(episodes, context, tokens)
         spans = zip(self.begins.tolist(), episodes, strict=False)
-        terminal = [begin + max(0, episode.steps - self.context) for begin, episode in spans if episode.ended]
+        terminal = [begin + max(0, episode.steps - self.context) for begin, episode in spans if episode.terminated]
         self.terminal_windows = np.array(terminal, np.int64)
         self.observations: Floats = np.concatenate([episode.observations for episode in episodes])
         self.rewards: Floats = np.concatenate([episode.rewards for episode in episodes])
         self.actions: Ints = np.concatenate([episode.actions for episode in episodes if episode.actions is not None])
         self.terminated: Floats = np.zeros(len(self.rewards), np.float32)
-        self.terminated[self.begins[1:] - 1] = [episode.ended for episode in episodes]
+        self.terminated[self.begins[1:] - 1] = [episode.terminated for episode in episodes]
 
-    def rows(self, budget: int) -> int:
-        return min(MAX_WINDOWS, super().rows(budget))
+    def windows_per_batch(self, budget: int) -> int:
+        return min(MAX_WINDOWS, super().windows_per_batch(budget))
 
     def epoch(self, budget: int, seed: int, epoch: int) -> list[Ints]:
-        rng, count, terminal = np.random.default_rng([seed, epoch]), self.rows(budget), self.terminal_windows
+        rng, count, terminal = (
+            np.random.default_rng([seed, epoch]),
+            self.windows_per_batch(budget),
+            self.terminal_windows,
+        )
         terminal = rng.choice(terminal, count // TERMINAL_EVERY) if len(terminal) else terminal
-        return [np.concatenate([terminal, rng.choice(self.every(), count - len(terminal))])]
+        return [np.concatenate([terminal, rng.choice(self.all_starts(), count - len(terminal))])]
 
-    def take(self, starts: Ints) -> Window:
+    def take(self, starts: Ints) -> WindowBatch:
         """All windows in one indexing operation: a training step of so small a model takes only milliseconds."""
-        number, _ = self.at(starts)
-        lengths = np.minimum(self.context, self.left(starts))
+        number, _ = self.locate(starts)
+        lengths = np.minimum(self.context, self.steps_left(starts))
         real = np.arange(T := int(lengths.max())) < lengths[:, None]
         steps = starts[:, None] + np.minimum(np.arange(T), lengths[:, None] - 1)
         observed = (starts + number)[:, None] + np.minimum(np.arange(T + 1), lengths[:, None])
         actions, rewards, terminated = (x[steps] * real for x in (self.actions, self.rewards, self.terminated))
-        return Window(self.observations[observed], actions, rewards, terminated, lengths)
+        return WindowBatch(self.observations[observed], actions, rewards, terminated, lengths)

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from regard.choose import LARGEST
 from regard.data.episodes import Episode, Floats
-from regard.training.loop import number_from
+from regard.training.loop import derive_seed
+from regard.validate import MAX_FLOAT
 
 INSTALL_HINT = 'acting in an environment needs gymnasium: pip install "regard[world]"'
 MAX_EPISODE_STEPS = 10_000  # time limit in an environment that has none
@@ -79,13 +79,13 @@ class Environment:
 
     def step(self, action: int) -> StepResult:
         observation, reward, terminated, truncated, _ = self.env.step(self.action_start + action)
-        if not abs(reward) < LARGEST:  # nor is NaN
+        if not abs(reward) < MAX_FLOAT:  # nor is NaN
             raise ValueError(f"{self.name} returned the reward {reward}, which is not a finite number")
         return StepResult(self.observe(observation), float(reward), bool(terminated), bool(truncated))
 
     def observe(self, observation: Any) -> Floats:
         self.full_observation = np.asarray(observation, np.float32)
-        if not (np.abs(self.full_observation) < LARGEST).all():
+        if not (np.abs(self.full_observation) < MAX_FLOAT).all():
             raise ValueError(
                 f"{self.name} returned the observation {self.full_observation.tolist()}, which is not finite"
             )
@@ -98,8 +98,8 @@ def make_gymnasium(name: str) -> Any:
     except ImportError:
         raise ValueError(INSTALL_HINT) from None
     if ":" not in name and name not in gymnasium.registry:
-        near = get_close_matches(name, gymnasium.registry, 3, 0.5)
-        hint = f"did you mean {' or '.join(near)}?" if near else "try CartPole-v1 or Acrobot-v1"
+        matches = get_close_matches(name, gymnasium.registry, 3, 0.5)
+        hint = f"did you mean {' or '.join(matches)}?" if matches else "try CartPole-v1 or Acrobot-v1"
         raise ValueError(f"gymnasium has no environment named {name!r}: {hint}")
     try:
         return gymnasium.make(name)
@@ -153,9 +153,9 @@ class Trajectory:
     def from_episode(cls, episode: Episode, ongoing: bool) -> Trajectory:
         """An episode of a file: done, unless it is ongoing."""
         assert episode.actions is not None, "a video has no actions"
-        truncated = not (episode.ended or ongoing)
+        truncated = not (episode.terminated or ongoing)
         actions, rewards = episode.actions.tolist(), episode.rewards.tolist()
-        return cls([*episode.observations], actions, rewards, episode.ended, truncated, episode.line - 1)
+        return cls([*episode.observations], actions, rewards, episode.terminated, truncated, episode.line - 1)
 
 
 PolicyFn = Callable[[Trajectory], int]  # chooses an action from the trajectory so far
@@ -179,12 +179,12 @@ def rollout(
 
 
 def start_episode(environment: Environment, seed: int, number: int) -> Trajectory:
-    return Trajectory([environment.reset(number_from(seed, number))], number=number)
+    return Trajectory([environment.reset(derive_seed(seed, number))], number=number)
 
 
 def replay_actions(environment: Environment, trajectory: Trajectory, seed: int) -> None:
     """Bring the environment to the state in which a trajectory stopped: the same reset, the same actions."""
-    observations = [environment.reset(number_from(seed, trajectory.number))]
+    observations = [environment.reset(derive_seed(seed, trajectory.number))]
     observations += [environment.step(action).observation for action in trajectory.actions]
     if not np.array_equal(np.stack(observations), np.stack(trajectory.observations)):
         raise ValueError(

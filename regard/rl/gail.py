@@ -20,13 +20,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Adam
 
-from regard.choose import must
 from regard.data.batches import Ints
 from regard.data.episodes import Episode
 from regard.rl.environment import Environment, rollout
 from regard.rl.policy import History, Policy, PolicyConfig, history_at, mlp, sampling_policy
 from regard.rl.ppo import PPOConfig, batch_from_episodes, make_optimizer, ppo_update
-from regard.training.loop import number_from
+from regard.training.loop import derive_seed
+from regard.validate import check_fields
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,14 @@ class GAILOptions:
 
     steps: int = 50_000  # environment steps in all; the last round is completed
     round: int = 1000  # least environment steps of a round, before discriminator and policy are updated
-    memory: int = 1  # latest observations in the input of discriminator and policy
+    history: int = 1  # latest observations in the input of discriminator and policy
     hidden: int = 64  # width of their layers
     rate: float = 1e-3  # learning rate of the discriminator
     passes: int = 2  # epochs of the discriminator over the steps of a round
     batch: int = 128  # batch size of the discriminator: so many expert steps and as many of the policy
 
     def __post_init__(self) -> None:
-        must(
+        check_fields(
             self,
             steps=(self.steps >= 1, "at least 1"),
             round=(self.round >= 1, "at least 1"),
@@ -92,18 +92,18 @@ def imitate(
     check_expert(environment, expert)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        sizes = PolicyConfig(environment.observation_dim, environment.num_actions, options.memory, options.hidden)
+        sizes = PolicyConfig(environment.observation_dim, environment.num_actions, options.history, options.hidden)
         policy = Policy(sizes)
         discriminator = Discriminator(policy, options.hidden)
     policy.fit_scales([episode._replace(rewards=np.ones_like(episode.rewards)) for episode in expert], ppo.discount)
     policy_optimizer, optimizer = make_optimizer(policy, ppo), Adam(discriminator.parameters(), lr=options.rate)
-    expert_pairs, steps, number = state_action_pairs(expert, options.memory), 0, 0
+    expert_pairs, steps, number = state_action_pairs(expert, options.history), 0, 0
     while steps < options.steps:
         number += 1
-        round_seed = number_from(seed, number)
+        round_seed = derive_seed(seed, number)
         episodes = collect_episodes(environment, policy, options.round, round_seed)
         steps += sum(lengths := [episode.steps for episode in episodes])
-        pairs = state_action_pairs(episodes, options.memory)
+        pairs = state_action_pairs(episodes, options.history)
         accuracy = train_discriminator(discriminator, optimizer, expert_pairs, pairs, options, round_seed)
         rewards = discriminator.reward(pairs).split(lengths)
         relabelled_episodes = [
@@ -163,12 +163,12 @@ def train_discriminator(
 
 def check_expert(environment: Environment, expert: Sequence[Episode]) -> None:
     for episode in expert:
-        where, shape = f"{episode.file}:{episode.line}", episode.observations.shape[1:]
+        location, shape = f"{episode.file}:{episode.line}", episode.observations.shape[1:]
         if episode.actions is None:
-            raise ValueError(f"{where}: a video has no actions to imitate; give episodes with actions")
+            raise ValueError(f"{location}: a video has no actions to imitate; give episodes with actions")
         if shape != (environment.observation_dim,) or episode.actions.max() >= environment.num_actions:
             raise ValueError(
-                f"{where}: its observations have shape {shape} and its highest action is {episode.actions.max()}, but "
+                f"{location}: observations have shape {shape} and the highest action is {episode.actions.max()}, but "
                 f"{environment.name} has {environment.observation_dim} observation entries and "
                 f"{environment.num_actions} actions"
             )

@@ -48,12 +48,12 @@ def imagine(
     gumbel = -(-noise.clamp(1e-12).log()).log() * (not greedy)  # argmax(logits + gumbel) is a sample
     log_probs, rewards, continue_prob = (torch.empty(B, horizon) for _ in range(3))
     for t in range(horizon):
-        now = C + t  # observations so far
-        logits = policy(History(observations[:, now - M : now], actions[:, now - M : now - 1])).logits
-        actions[:, now - 1] = action = (logits + gumbel[t]).argmax(-1)
+        end = C + t  # observations so far
+        logits = policy(History(observations[:, end - M : end], actions[:, end - M : end - 1])).logits
+        actions[:, end - 1] = action = (logits + gumbel[t]).argmax(-1)
         log_probs[:, t] = logits.log_softmax(-1).gather(-1, action[:, None])[:, 0]
-        observations[:, now], rewards[:, t], continue_prob[:, t] = transition_model.predict(
-            observations[:, now - context : now], actions[:, now - context : now]
+        observations[:, end], rewards[:, t], continue_prob[:, t] = transition_model.predict(
+            observations[:, end - context : end], actions[:, end - context : end]
         )
     reach_prob = torch.cat([torch.ones(B, 1), continue_prob[:, :-1].cumprod(1)], 1)
     last_value = policy(History(observations[:, -M:], actions[:, actions.size(1) - M + 1 :])).value
@@ -87,6 +87,6 @@ def sample_starts(starts: History, count: int, initial_share: float, seed: int) 
     rng = np.random.default_rng(seed)
     initial_states = (starts.actions == NO_ACTION).all(-1).nonzero()[:, 0].numpy()
     initial = rng.choice(initial_states, round(count * initial_share))
-    others = rng.integers(len(starts.observations), size=count - len(initial))
-    rows = torch.from_numpy(np.concatenate([initial, others]))
+    later = rng.integers(len(starts.observations), size=count - len(initial))
+    rows = torch.from_numpy(np.concatenate([initial, later]))
     return History(starts.observations[rows], starts.actions[rows])

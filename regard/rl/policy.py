@@ -22,11 +22,11 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from regard.atomic import replace_file, write_json
-from regard.choose import fits, must
 from regard.data.episodes import Episode, Floats, Ints
-from regard.hub.files import read_json
 from regard.hub.folder import write_tensors
+from regard.json_files import read_json
 from regard.rl.environment import PolicyFn, Trajectory, action_noise
+from regard.validate import check_fields, matches_type
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"  # in a policy folder
 NO_ACTION = -1  # before the first action of an episode
@@ -41,7 +41,7 @@ class PolicyConfig:
     hidden: int = 64  # width of each layer
 
     def __post_init__(self) -> None:
-        must(self, **{name: (size >= 1, "at least 1") for name, size in asdict(self).items()})
+        check_fields(self, **{name: (size >= 1, "at least 1") for name, size in asdict(self).items()})
 
     @property
     def input_dim(self) -> int:
@@ -132,7 +132,7 @@ class Policy(nn.Module):
         metadata = read_json(folder / CONFIG)
         sizes = {name: metadata.pop(name, None) for name in PolicyConfig.__dataclass_fields__}
         for name, size in sizes.items():
-            if not fits(size, int) or not 1 <= size < 2**20:
+            if not matches_type(size, int) or not 1 <= size < 2**20:
                 raise ValueError(f"{folder / CONFIG}: {name} must be a size, not {size!r:.80}")
         policy = cls(PolicyConfig(**sizes))
         try:
@@ -167,8 +167,8 @@ def history_at(observations: Floats, actions: Ints, length: int, times: Ints) ->
     """The histories at these times of one episode: (N,M,O) and (N,M-1)."""
     indices = times[:, None] + np.arange(1 - length, 1)  # (N,M), below 0 before the first step
     previous = indices[:, :-1]
-    taken = actions[previous.clip(0)] if len(actions) else np.zeros(previous.shape, np.int64)
-    padded = np.where(previous < 0, NO_ACTION, taken)
+    previous_actions = actions[previous.clip(0)] if len(actions) else np.zeros(previous.shape, np.int64)
+    padded = np.where(previous < 0, NO_ACTION, previous_actions)
     return History(torch.from_numpy(observations[indices.clip(0)]), torch.from_numpy(padded))
 
 

@@ -20,9 +20,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.optim import Adam
 
-from regard.choose import must
 from regard.data.episodes import Episode
 from regard.rl.policy import History, Policy, history_at
+from regard.validate import check_fields
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class PPOConfig:
     max_grad_norm: float = 0.5
 
     def __post_init__(self) -> None:
-        must(
+        check_fields(
             self,
             discount=(0 <= self.discount < 1, "at least 0 and below 1"),
             gae_lambda=(0 <= self.gae_lambda <= 1, "0 to 1"),
@@ -139,7 +139,7 @@ def batch_from_episodes(policy: Policy, episodes: Sequence[Episode], config: PPO
         log_probs = output.logits[:steps].log_softmax(-1).gather(-1, actions[:, None])[:, 0]
         rewards, continue_prob = torch.from_numpy(episode.rewards.copy()), torch.ones(steps)
         continue_prob[-1] = 0
-        if not episode.ended:
+        if not episode.terminated:
             final = policy(history_at(episode.observations, episode.actions, length, np.array([steps]))).value[0]
             rewards[-1] += config.discount * final
         columns = (actions, log_probs, rewards, continue_prob, torch.ones(steps))

@@ -14,16 +14,16 @@ import torch
 from regard.data.episodes import Episode
 from regard.parts.heads import Model
 from regard.rl.environment import Environment, Trajectory, action_noise, start_episode
-from regard.tasks.decide import Decide, Wishes
-from regard.tasks.steps import to_go
+from regard.tasks.decide import Decide, DecideOptions
+from regard.tasks.returns import compute_returns_to_go
 
 
 class SequencePolicy:
     """A PolicyFn: `policy(trajectory)` is an action; `act` chooses one for each of several trajectories."""
 
-    def __init__(self, model: Model, task: Decide, options: Wishes, seed: int = 1):
+    def __init__(self, model: Model, task: Decide, options: DecideOptions, seed: int = 1):
         self.model, self.task, self.temperature = model.eval(), task, options.temperature
-        self.target_return, self.seed = task.wished(options), seed
+        self.target_return, self.seed = task.resolve_target_return(options), seed
 
     def __call__(self, trajectory: Trajectory) -> int:
         return self.act([trajectory])[0]
@@ -34,10 +34,12 @@ class SequencePolicy:
         task, context = self.task, self.model.body.config.context
         inputs, previous_actions = [], []
         for trajectory in trajectories:
-            returns_to_go = to_go(np.array(trajectory.rewards, np.float32), self.target_return)[-context:]
-            inputs.append(task.scaled(np.stack(trajectory.observations[-context:]), returns_to_go))
-            previous_actions.append([task.kinds, *trajectory.actions][-context:])
-        log_probs = task.chances(self.model, np.stack(inputs), np.array(previous_actions))  # (B,A)
+            returns_to_go = compute_returns_to_go(np.array(trajectory.rewards, np.float32), self.target_return)[
+                -context:
+            ]
+            inputs.append(task.normalize_observations(np.stack(trajectory.observations[-context:]), returns_to_go))
+            previous_actions.append([task.num_actions, *trajectory.actions][-context:])
+        log_probs = task.action_log_probs(self.model, np.stack(inputs), np.array(previous_actions))  # (B,A)
         if not self.temperature:
             return log_probs.argmax(-1).tolist()
         cdf = (log_probs.double() / self.temperature).softmax(-1).cumsum(-1)[:, :-1]
@@ -61,8 +63,8 @@ def play_in_parallel(
 
 def check_spaces(environment: Environment, task: Any) -> None:
     """Refuse an environment whose observations or actions differ from the training data's."""
-    if [environment.observation_dim] != task.senses.shape or environment.num_actions != task.kinds:
+    if [environment.observation_dim] != task.normalizer.shape or environment.num_actions != task.num_actions:
         raise ValueError(
             f"{environment.name} has {environment.observation_dim} observation entries and {environment.num_actions} "
-            f"actions, but this model was trained on observations of shape {task.senses.shape} and {task.kinds} actions"
+            f"actions, but this model was trained on shape {task.normalizer.shape} and {task.num_actions} actions"
         )

@@ -19,33 +19,33 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.optim import Adam
 
-from regard.atomic import as_json, flush, replace_file
+from regard.atomic import fsync, json_bytes, replace_file
+from regard.data.env_options import EnvOptions
 from regard.data.episodes import Episode, read_episodes, write_episodes
-from regard.data.experience import Experience
-from regard.device import use_threads
+from regard.device import set_num_threads
 from regard.hub.folder import write_tensors
-from regard.purpose import write_task
+from regard.hub.task_config import write_task
 from regard.rl.dynamics_model import unfitted_task
 from regard.rl.environment import Environment, Trajectory, gymnasium_version
 from regard.rl.policy import Policy, PolicyConfig
 from regard.rl.ppo import PPOConfig, make_optimizer
-from regard.tasks.predict import Predict
-from regard.training.begin import make_model
-from regard.training.changes import flag, made_with, plain, refuse_changes
-from regard.training.loop import Progress, number_from
-from regard.training.run import DESCRIPTION, SPARE, Lock, Run, tensors_of
-from regard.training.save import keep_newest, save_folder
+from regard.tasks.predict import Forecast
+from regard.training.build import make_model
+from regard.training.checkpoint import keep_newest, save_folder
+from regard.training.loop import Progress, derive_seed
+from regard.training.provenance import check_provenance, collect_provenance, comparable_settings, option_flag
+from regard.training.run_folder import CHECKPOINT_OVERHEAD, DESCRIPTION_FILES, RunFolder, RunLock, state_tensors
 from regard.training.settings import Settings, options
 
 FIRST_STEPS, ROUND_STEPS = 800, 200  # real steps of the first round, and of each that follows
 FIRST_FIT_STEPS, FIT_STEPS = 600, 150  # training steps of the model in the first round, and in each that follows
 FILE_OPTIONS = (  # options of training from files, which an RL session does not have
-    *("data", "valid", "test", "separator", "encoding", "held_out", "skip_bad"),
-    *("from_", "download", "freeze", "vectors", "new_head", "patch"),
-    *("checks", "check_examples", "patience", "average_last"),
+    *("data", "valid", "test", "separator", "encoding", "valid_share", "skip_bad"),
+    *("from_", "download", "freeze", "vectors", "new_head", "patch_size"),
+    *("evals", "eval_examples", "patience", "average_checkpoints"),
 )
 LENGTH_OPTIONS = ("steps", "epochs", "minutes")
-SCALES = ("sensed", "reward")  # fields of the task that follow from the episodes
+SCALES = ("observation_norm", "reward")  # fields of the task that follow from the episodes
 
 
 @dataclass
@@ -53,10 +53,10 @@ class Session:
     """A session that is ready to start or to resume."""
 
     settings: Settings
-    run: Run
-    lock: Lock
+    run: RunFolder
+    lock: RunLock
     environment: Environment
-    task: Predict
+    task: Forecast
     progress: Progress
     policy: Policy
     optimizer: Adam
@@ -70,13 +70,13 @@ class Session:
     damaged_saves: list[str] = field(default_factory=list)
 
     @property
-    def experience(self) -> Experience:
-        return experience_of(self.settings)
+    def env_options(self) -> EnvOptions:
+        return env_options_of(self.settings)
 
     @property
     def schedule(self) -> list[int]:
         """Real steps of each round."""
-        return steps_per_round(self.experience.real_steps)
+        return steps_per_round(self.env_options.real_steps)
 
     @property
     def real_steps(self) -> int:
@@ -84,16 +84,16 @@ class Session:
 
     @property
     def seed(self) -> int:
-        return self.settings.plan.seed
+        return self.settings.train_options.seed
 
     def round_seed(self, label: str) -> int:
         """A seed for one purpose in this round."""
-        return number_from(self.seed, int.from_bytes(f"{label} {self.rounds}".encode()))
+        return derive_seed(self.seed, int.from_bytes(f"{label} {self.rounds}".encode()))
 
 
-def experience_of(settings: Settings) -> Experience:
-    values = {name: settings.reading[name] for name in Experience.__dataclass_fields__}
-    return Experience(**values | {"hide": tuple(values["hide"])})
+def env_options_of(settings: Settings) -> EnvOptions:
+    values = {name: settings.input_options[name] for name in EnvOptions.__dataclass_fields__}
+    return EnvOptions(**values | {"hide": tuple(values["hide"])})
 
 
 def steps_per_round(total: int) -> list[int]:
@@ -104,64 +104,68 @@ def steps_per_round(total: int) -> list[int]:
 
 def open_session(settings: Settings) -> Session:
     """A new session, or the one in the folder as it was after its last complete round."""
-    requested_options, keeping = plain(settings.flat()), settings.keeping
-    if not keeping.resume:
+    requested_options, run_options = comparable_settings(settings.to_dict()), settings.run_options
+    if not run_options.resume:
         reject_file_options(settings)
-    folder = Path(keeping.out or f"runs/{settings.task}")
-    run = Run(folder) if keeping.resume else Run.new(folder, keeping.overwrite)
-    lock = Lock(folder)
+    folder = Path(run_options.output_dir or f"runs/{settings.task}")
+    run = RunFolder(folder) if run_options.resume else RunFolder.new(folder, run_options.overwrite)
+    lock = RunLock(folder)
     try:
-        if keeping.threads:
-            use_threads(keeping.threads)
-        experience = experience_of(settings)
-        environment = Environment(str(experience.env), experience.hide)
+        if run_options.threads:
+            set_num_threads(run_options.threads)
+        env_options = env_options_of(settings)
+        environment = Environment(str(env_options.env), env_options.hide)
         task = unfitted_task(environment.observation_dim, environment.num_actions)
-        steps = FIRST_FIT_STEPS + (len(steps_per_round(experience.real_steps)) - 1) * FIT_STEPS
-        rate = settings.plan.rate or 0.64 / settings.body["dim"]
-        warmup = min(100, steps // 10) if settings.plan.warmup is None else settings.plan.warmup
-        plan = replace(settings.plan, steps=steps, rate=rate, warmup=warmup)
-        settings = replace(settings, plan=plan)
-        progress = Progress.new(make_model(settings, task), plan)
+        steps = FIRST_FIT_STEPS + (len(steps_per_round(env_options.real_steps)) - 1) * FIT_STEPS
+        lr = settings.train_options.lr or 0.64 / settings.body["dim"]
+        warmup_steps = (
+            min(100, steps // 10)
+            if settings.train_options.warmup_steps is None
+            else settings.train_options.warmup_steps
+        )
+        train_options = replace(settings.train_options, steps=steps, lr=lr, warmup_steps=warmup_steps)
+        settings = replace(settings, train_options=train_options)
+        progress = Progress.new(make_model(settings, task), train_options)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(number_from(plan.seed, 0))
-            sizes = PolicyConfig(environment.observation_dim, environment.num_actions, experience.remembers)
+            torch.manual_seed(derive_seed(train_options.seed, 0))
+            sizes = PolicyConfig(environment.observation_dim, environment.num_actions, env_options.history_length)
             policy = Policy(sizes)
         optimizer = make_optimizer(policy, PPOConfig())
         session = Session(settings, run, lock, environment, task, progress, policy, optimizer)
-        run_settings = {**settings.flat(), "resume": False, "overwrite": False}
-        if keeping.resume:
+        run_settings = {**settings.to_dict(), "resume": False, "overwrite": False}
+        if run_options.resume:
             resume_session(session, run_settings)
         else:
             run.clear()
-            run.describe(progress.model, task, run_settings | {"asked": requested_options})
+            run.describe(progress.model, task, run_settings | {"requested_options": requested_options})
             session.provenance = provenance_of(run_settings, folder)
     except BaseException:
         lock.release()
-        run.abandon()
+        run.remove_if_empty()
         raise
     return session
 
 
 def reject_file_options(settings: Settings) -> None:
-    values, known = settings.flat(), options(settings.task, settings.model, settings.size)
+    values, defaults = settings.to_dict(), options(settings.task, settings.model, settings.size)
     for name in (*FILE_OPTIONS, *LENGTH_OPTIONS):
-        if values[name] != known[name].default:
+        if values[name] != defaults[name].default:
             remedy = "--real-steps sets the length" if name in LENGTH_OPTIONS else "it is for training from files"
-            raise ValueError(f"{flag(name)} does not go with --env: {remedy}")
+            raise ValueError(f"{option_flag(name)} does not go with --env: {remedy}")
 
 
 def provenance_of(run_settings: dict[str, Any], folder: Path) -> dict[str, Any]:
     # The scales in task.json change from round to round.
-    provenance = made_with(run_settings, folder, [name for name in DESCRIPTION if name != "task.json"])
+    provenance = collect_provenance(run_settings, folder, [name for name in DESCRIPTION_FILES if name != "task.json"])
     return provenance | {"versions": provenance["versions"] | {"gymnasium": gymnasium_version()}}
 
 
 def save_session(session: Session, episodes: list[Episode]) -> None:
     """Write a checkpoint to resume from, then publish model, policy and episodes."""
     progress, folder = session.progress, session.run.folder
-    tensors, policy_tensors = tensors_of(progress), policy_state(session)
+    tensors, policy_tensors = state_tensors(progress), policy_state(session)
     state = {
-        "step": progress.step, "position": list(progress.position), "skipped": progress.skipped,
+        "step": progress.step, "position": list(progress.position), "num_skipped": progress.num_skipped,
         "provenance": session.provenance, "rounds": session.rounds, "mean_return": session.mean_return,
         "predicted_return": session.predicted_return, "ongoing": not session.trajectories[-1].done,
         "scales": {name: getattr(session.task, name) for name in SCALES},
@@ -171,26 +175,26 @@ def save_session(session: Session, episodes: list[Episode]) -> None:
         f"step-{progress.step}",
         {
             "state.safetensors": lambda file: write_tensors(file, tensors),
-            "state.json": lambda file: file.write_bytes(as_json(state)),
+            "state.json": lambda file: file.write_bytes(json_bytes(state)),
             "policy.safetensors": lambda file: write_tensors(file, policy_tensors),
             "episodes.npz": lambda file: write_episodes(file, episodes),
         },
-        room=sum(tensor.nbytes for tensor in tensors.values()) + SPARE,
+        room=sum(tensor.nbytes for tensor in tensors.values()) + CHECKPOINT_OVERHEAD,
     )
-    keep_newest(folder, session.settings.keeping.keep)
+    keep_newest(folder, session.settings.run_options.keep)
     publish(session, episodes)
 
 
 def publish(session: Session, episodes: list[Episode]) -> None:
     """Write model, policy and episodes to the root of the run folder. A model with other scales than its own would
     silently predict something else: task.json is absent while both change, and a folder without it is refused."""
-    run, progress, folder, experience = session.run, session.progress, session.run.folder, session.experience
+    run, progress, folder, env_options = session.run, session.progress, session.run.folder, session.env_options
     (folder / "task.json").unlink(missing_ok=True)
-    flush(folder)
-    with progress.average.in_place() if progress.average is not None else nullcontext():
+    fsync(folder)
+    with progress.ema.average_parameters() if progress.ema is not None else nullcontext():
         run.publish(progress.model)
     write_task(folder, session.task)
-    session.policy.save(folder / "policy", env=experience.env, hide=list(experience.hide))
+    session.policy.save(folder / "policy", env=env_options.env, hide=list(env_options.hide))
     replace_file(folder / "episodes.npz", lambda file: write_episodes(file, episodes))
 
 
@@ -204,10 +208,10 @@ def policy_state(session: Session) -> dict[str, Tensor]:
 
 def resume_session(session: Session, run_settings: dict[str, Any]) -> None:
     """Restore the last complete round, in the root of the folder too: a crash may have come before `publish` ended."""
-    folder, state, session.damaged_saves = session.run.newest()
+    folder, state, session.damaged_saves = session.run.newest_checkpoint()
     session.provenance = provenance_of(run_settings, session.run.folder)
-    refuse_changes(folder, state["provenance"], session.provenance, session.settings.keeping.allow_changed)
-    session.run.take(session.progress, folder, state)
+    check_provenance(folder, state["provenance"], session.provenance, session.settings.run_options.allow_changed)
+    session.run.restore(session.progress, folder, state)
     session.task = replace(session.task, **state["scales"])
     tensors = load_file(folder / "policy.safetensors")
     policy = {name.removeprefix("policy/"): value for name, value in tensors.items() if name.startswith("policy/")}
@@ -220,5 +224,5 @@ def resume_session(session: Session, run_settings: dict[str, Any]) -> None:
     session.trajectories = [Trajectory.from_episode(*pair) for pair in zip(episodes, ongoing, strict=True)]
     session.rounds = state["rounds"]
     session.mean_return, session.predicted_return = state["mean_return"], state["predicted_return"]
-    if not session.run.finished:
+    if not session.run.is_finished:
         publish(session, episodes)

@@ -7,9 +7,9 @@ import platform
 import torch
 
 from regard import __version__
-from regard.device import processor
+from regard.device import cpu_name
 from regard.rl.session import Session
-from regard.training.loop import parameters
+from regard.training.loop import num_parameters
 
 CARD = """---
 library_name: regard
@@ -45,20 +45,20 @@ not.
 
 
 def session_card(session: Session) -> str:
-    experience = session.experience
+    env_options = session.env_options
     return CARD.format(
-        env=experience.env,
-        model_parameters=parameters(session.progress.model),
-        policy_parameters=parameters(session.policy),
+        env=env_options.env,
+        model_parameters=num_parameters(session.progress.model),
+        policy_parameters=num_parameters(session.policy),
         steps=session.real_steps,
         episodes=len(session.trajectories),
-        hidden=f", with observation entries {', '.join(map(str, experience.hide))} hidden" if experience.hide else "",
+        hidden=f", with observation entries {', '.join(map(str, env_options.hide))} hidden" if env_options.hide else "",
         mean_return=session.mean_return,
         predicted_return=session.predicted_return,
         regard=__version__,
         torch=torch.__version__,
         python=platform.python_version(),
         threads=torch.get_num_threads(),
-        processor=processor(),
+        processor=cpu_name(),
         seed=session.seed,
     )

@@ -1,14 +1,14 @@
-"""What a model is for."""
+"""The tasks by name: translate, write, fill, classify, regress, tag, answer, embed, match, predict, decide."""
 
 from __future__ import annotations
 
-from regard.tasks.answer import Answering
+from regard.tasks.answer import QuestionAnswering
 from regard.tasks.classify import Classify
 from regard.tasks.decide import Decide
 from regard.tasks.embed import Embed
 from regard.tasks.fill import Fill
 from regard.tasks.match import Match
-from regard.tasks.predict import Predict
+from regard.tasks.predict import Forecast
 from regard.tasks.regress import Regress
 from regard.tasks.tag import Tag
 from regard.tasks.task import Task
@@ -22,9 +22,9 @@ TASKS: dict[str, type[Task]] = {
     "classify": Classify,
     "regress": Regress,
     "tag": Tag,
-    "answer": Answering,
+    "answer": QuestionAnswering,
     "embed": Embed,
     "match": Match,
-    "predict": Predict,
+    "predict": Forecast,
     "decide": Decide,
 }

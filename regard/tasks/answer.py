@@ -1,9 +1,9 @@
-"""Answer: a question and a document in, the words of the document that answer it out.
+"""Answer: extractive question answering. A question and a document in, the span of the document that answers it out.
 
     loss = - Σ (log softmax_t(start)[first] + log softmax_t(end)[last])          Devlin et al. 2019, section 4.2
 
-The softmax goes over the tokens of the document and over place 0, [CLS], for an answer that is not there (section 4.3).
-A document longer than the context is read in windows, of which neighbours share half.
+The softmax is over the tokens of the document and position 0, [CLS], which stands for no answer (section 4.3). A
+document longer than the context is read in windows that overlap by half.
 """
 
 from __future__ import annotations
@@ -20,166 +20,177 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.choose import must
-from regard.data.batches import ByLength, Ints, Ragged, cut, handfuls, padding_mask, to_device
+from regard.data.batches import BucketedExamples, Ints, Ragged, batched, padding_mask, split_by_budget, to_device
 from regard.data.bundled import quiz
-from regard.data.files import Rows
 from regard.data.lines import UTF8, Dialect
-from regard.data.pieces import Pieces
-from regard.data.questions import Question, read_questions
-from regard.data.tokens import Tokenizer
-from regard.parts.heads import Model, SpanScores, must_be_finite, thought_of
-from regard.scores import exact_match, token_f1
+from regard.data.questions import QuestionRow, read_questions
+from regard.data.splits import Rows
+from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_train import TokenizerOptions
+from regard.metrics import exact_match, token_f1
+from regard.parts.heads import Model, SpanHead, check_finite, head_transform
 from regard.tasks.inputs import fit_tokenizer, text_sizes
-from regard.tasks.task import Answer, Choices, Loss, Task, learnt, samples
+from regard.tasks.task import DecodeOptions, Loss, Prediction, Task, fitted, make_samples
+from regard.validate import check_fields
 
-NOWHERE = (-1, -1)  # of a token that no answer starts or ends with
+NO_OFFSET = (-1, -1)  # of a token that no answer starts or ends with
 
 
-class Window(NamedTuple):
+class DocumentWindow(NamedTuple):
     """A question and a part of its document."""
 
-    number: int  # of the question
+    number: int  # index of the question
     ids: Any  # (T,)
-    spots: Any  # (T,2), of each token: start and end in the document
-    wanted: tuple[int, int]  # first and last token of the answer; 0, 0 if it is not in this part
+    offsets: Any  # (T,2), start and end of each token in the document
+    targets: tuple[int, int]  # first and last token of the answer; 0, 0 if it is not in this window
 
 
-class Windows(ByLength):
-    def __init__(self, parts: list[Window]):
-        self.numbers = [part.number for part in parts]
-        self.ids = Ragged([part.ids for part in parts])
-        self.starts = Ragged([part.spots[:, 0] for part in parts])
-        self.ends = Ragged([part.spots[:, 1] for part in parts])
-        self.wanted: Ints = np.array([part.wanted for part in parts])
+class QuestionExamples(BucketedExamples):
+    def __init__(self, windows: list[DocumentWindow]):
+        self.numbers = [window.number for window in windows]
+        self.ids = Ragged([window.ids for window in windows])
+        self.starts = Ragged([window.offsets[:, 0] for window in windows])
+        self.ends = Ragged([window.offsets[:, 1] for window in windows])
+        self.targets: Ints = np.array([window.targets for window in windows])
         self.lengths = self.ids.lengths[:, None]
-        self.units = len(parts)
+        self.units = len(windows)
 
 
-class Asked(NamedTuple):
+class QuestionBatch(NamedTuple):
     ids: Tensor  # (B,T)
     mask: Tensor  # (B,1,1,T), True = a token
-    places: Tensor  # (B,T), True = an answer may start or end here
-    wanted: Tensor  # (B,2)
+    positions: Tensor  # (B,T), True = an answer may start or end here
+    targets: Tensor  # (B,2)
 
 
-class Span(NamedTuple):
-    logp: float
+class AnswerSpan(NamedTuple):
+    logprob: float
     start: int  # in the document
     end: int
 
 
 @dataclass
-class Answering(Task):
-    longest_answer: int = 30  # most tokens of an answer
-    tokenizer: Tokenizer = learnt()
-    always: bool = learnt(False)  # no question is without an answer
+class QuestionAnswering(Task):
+    max_answer_length: int = 30  # maximum number of tokens of an answer
+    tokenizer: Tokenizer = fitted()
+    always_answerable: bool = fitted(False)  # every training question has an answer
 
     def __post_init__(self) -> None:
-        must(self, longest_answer=(self.longest_answer >= 1, "at least 1"))
+        check_fields(self, max_answer_length=(self.max_answer_length >= 1, "at least 1"))
 
-    about = "a question and a document in, the words that answer it out"
-    takes = ".jsonl or .json in the form of SQuAD"
-    ships = "a quiz about small documents"
-    asks = ("reads",)
+    description = "a question and a document in, the span that answers it out"
+    file_formats = ".jsonl or .json in the format of SQuAD"
+    bundled_data = "a quiz about small documents"
+    requires = ("reads",)
     default = "modernbert"
-    counts = "examples"
-    shares = ("exact",)
-    looks = 1000
+    throughput_unit = "examples"
+    percent_metrics = ("exact",)
+    eval_limit = 1000
 
     @classmethod
-    def groups(cls, ability: str) -> tuple[type, ...]:
-        return (Pieces,)
+    def option_groups(cls, ability: str) -> tuple[type, ...]:
+        return (TokenizerOptions,)
 
     @classmethod
     def rows(
-        cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, dialect: Dialect = UTF8, **aim: Any
+        cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, dialect: Dialect = UTF8, **_: Any
     ) -> Rows:
         return read_questions(paths, fields, dialect)
 
     @classmethod
-    def bundled(cls, ability: str, **aim: Any) -> dict[str, Rows]:
-        """Who did what in a short text, and where and when."""
+    def bundled_rows(cls, ability: str, **_: Any) -> dict[str, Rows]:
+        """Questions about who did what, where and when in a short text."""
         parts: dict[str, list[Any]] = {"train": [], "valid": [], "test": []}
         for line, item in enumerate(quiz.quiz(), 1):
-            row = Question(item.question, item.document, ((item.answer, item.start),), "quiz", line)
+            row = QuestionRow(item.question, item.document, ((item.answer, item.start),), "quiz", line)
             parts[quiz.split(item)].append(row)
         return dict(parts)
 
     @classmethod
-    def fit(cls, rows: Any, ability: str, reading: dict[str, Any], readers: dict[str, Any], **aim: Any) -> Answering:
+    def fit(
+        cls,
+        rows: Any,
+        ability: str,
+        input_options: dict[str, Any],
+        preprocessors: dict[str, Any],
+        **task_options: Any,
+    ) -> QuestionAnswering:
         texts = [*(row.question for row in rows), *dict.fromkeys(row.document for row in rows)]
-        tokenizer = fit_tokenizer(texts, reading, readers)
-        return cls(**aim, tokenizer=tokenizer, always=all(row.answers for row in rows))
+        tokenizer = fit_tokenizer(texts, input_options, preprocessors)
+        return cls(**task_options, tokenizer=tokenizer, always_answerable=all(row.answers for row in rows))
 
     def sizes(self) -> dict[str, int]:
         return text_sizes(self.tokenizer)
 
     def head(self, body: Any) -> Model:
-        """Two scores of each token: that an answer starts with it, and that it ends with it."""
-        return Model(body, SpanScores(body.config.dim, body.config.dropout, thought_of(body)))
+        """Two logits for each token: that the answer starts here, and that it ends here."""
+        return Model(body, SpanHead(body.config.dim, body.config.dropout, head_transform(body)))
 
-    def told(self, rows: Any, examples: Windows, numbers: Ints) -> list[dict[str, Any]]:
-        return super().told(rows, examples, np.array([examples.numbers[number] for number in numbers]))
+    def describe_examples(self, rows: Any, examples: QuestionExamples, numbers: Ints) -> list[dict[str, Any]]:
+        return super().describe_examples(rows, examples, np.array([examples.numbers[number] for number in numbers]))
 
-    def prepare(self, rows: Sequence[Question], context: int) -> Windows:
-        parts: list[Window] = []
-        self.tokenizer.must_pair()
-        for some in handfuls(enumerate(rows), 1000):
-            encodings = self.tokenizer.encodings([(row.question, row.document) for _, row in some])
-            for (number, row), encoding in zip(some, encodings, strict=True):
-                parts += windows(number, row, encoding, context)
-        return Windows(parts)
+    def encode(self, rows: Sequence[QuestionRow], context: int) -> QuestionExamples:
+        windows: list[DocumentWindow] = []
+        self.tokenizer.validate_pairs()
+        for chunk in batched(enumerate(rows), 1000):
+            encodings = self.tokenizer.encodings([(row.question, row.document) for _, row in chunk])
+            for (number, row), encoding in zip(chunk, encodings, strict=True):
+                windows += document_windows(number, row, encoding, context)
+        return QuestionExamples(windows)
 
-    def batch(self, examples: Windows, rows: Ints) -> Asked:
-        ids = examples.ids.padded(rows, self.tokenizer.pad)
-        places = examples.starts.padded(rows, NOWHERE[0]) != NOWHERE[0]
-        places[:, 0] = True
+    def collate(self, examples: QuestionExamples, rows: Ints) -> QuestionBatch:
+        ids = examples.ids.pad(rows, self.tokenizer.pad_token_id)
+        positions = examples.starts.pad(rows, NO_OFFSET[0]) != NO_OFFSET[0]
+        positions[:, 0] = True
         mask = padding_mask(examples.ids.lengths[rows], ids.size(1))
-        return Asked(ids, mask, places, torch.from_numpy(examples.wanted[rows]))
+        return QuestionBatch(ids, mask, positions, torch.from_numpy(examples.targets[rows]))
 
-    def log_probs(self, model: Model, batch: Asked) -> Tensor:
-        """(B,T,2): of each place, that the answer starts and that it ends there."""
+    def log_probs(self, model: Model, batch: QuestionBatch) -> Tensor:
+        """(B,T,2): log-probabilities that the answer starts and ends at each token."""
         logits = model.head(model.body(batch.ids, batch.mask))
-        return logits.masked_fill(~batch.places[..., None], -math.inf).log_softmax(1)
+        return logits.masked_fill(~batch.positions[..., None], -math.inf).log_softmax(1)
 
-    def loss(self, model: Model, batch: Asked) -> Loss:
-        return Loss(F.nll_loss(self.log_probs(model, batch), batch.wanted, reduction="sum"), len(batch.ids))
+    def loss(self, model: Model, batch: QuestionBatch) -> Loss:
+        return Loss(F.nll_loss(self.log_probs(model, batch), batch.targets, reduction="sum"), len(batch.ids))
 
     @torch.inference_mode()
-    def spans(self, model: Model, rows: Sequence[Question], n_best: int = 1) -> tuple[list[list[Span]], float]:
+    def best_spans(
+        self, model: Model, rows: Sequence[QuestionRow], num_return: int = 1
+    ) -> tuple[list[list[AnswerSpan]], float]:
         """The best spans of each document, best first, and the mean loss of the windows. No answer is the span 0, 0."""
-        examples = self.prepare(rows, model.body.config.context)
+        examples = self.encode(rows, model.body.config.context)
         device, total = next(model.parameters()).device, 0.0
-        found: list[dict[tuple[int, int], float]] = [{} for _ in rows]
+        candidates: list[dict[tuple[int, int], float]] = [{} for _ in rows]
         order = np.argsort(examples.lengths[:, 0], kind="stable")
-        for a, b in cut(examples.lengths[order, 0], 8192):
-            batch = to_device(self.batch(examples, order[a:b]), device)
+        for a, b in split_by_budget(examples.lengths[order, 0], 8192):
+            batch = to_device(self.collate(examples, order[a:b]), device)
             logprobs = self.log_probs(model, batch).float()
-            must_be_finite(logprobs.mT)
-            total += F.nll_loss(logprobs, batch.wanted, reduction="sum").item()
-            nothing, values, firsts, lasts = (x.tolist() for x in best_pairs(logprobs, self.longest_answer, n_best))
-            for i, row in enumerate(order[a:b].tolist()):
-                starts, ends, spans = examples.starts[row], examples.ends[row], found[examples.numbers[row]]
-                if not self.always:  # nothing is the answer only if it is that of every window
-                    spans[0, 0] = min(spans.get((0, 0), 0.0), nothing[i])
-                for logp, first, last in zip(values[i], firsts[i], lasts[i], strict=True):
+            check_finite(logprobs.mT)
+            total += F.nll_loss(logprobs, batch.targets, reduction="sum").item()
+            best = (x.tolist() for x in top_spans(logprobs, self.max_answer_length, num_return))
+            for row, no_answer, values, firsts, lasts in zip(order[a:b].tolist(), *best, strict=True):
+                starts, ends, spans = examples.starts[row], examples.ends[row], candidates[examples.numbers[row]]
+                if not self.always_answerable:  # as probable as in the window that is least sure of it
+                    spans[0, 0] = min(spans.get((0, 0), 0.0), no_answer)
+                for logprob, first, last in zip(values, firsts, lasts, strict=True):
                     span = int(starts[first]), int(ends[last])
-                    if logp > -math.inf:
-                        spans[span] = max(spans.get(span, -math.inf), logp)
-        best = [sorted((Span(p, *at) for at, p in spans.items()), reverse=True)[:n_best] for spans in found]
-        return best, total / examples.units
+                    if logprob > -math.inf:
+                        spans[span] = max(spans.get(span, -math.inf), logprob)
+        ranked = (sorted((AnswerSpan(p, *at) for at, p in spans.items()), reverse=True) for spans in candidates)
+        return [spans[:num_return] for spans in ranked], total / examples.units
 
-    def score(self, model: Model, rows: Sequence[Question], how: Choices | None = None) -> dict[str, Any]:
-        spans, loss = self.spans(model, rows)
-        answers = [row.document[best.start : best.end] for row, (best, *_) in zip(rows, spans, strict=True)]
-        wanted = [[text for text, _ in row.answers] for row in rows]
+    def score(self, model: Model, rows: Sequence[QuestionRow], options: DecodeOptions | None = None) -> dict[str, Any]:
+        spans, loss = self.best_spans(model, rows)
+        predictions = [row.document[best.start : best.end] for row, (best, *_) in zip(rows, spans, strict=True)]
+        targets = [[text for text, _ in row.answers] for row in rows]
         return {
             "loss": loss,
-            "exact": exact_match(wanted, answers),
-            "f1": token_f1(wanted, answers),
-            "answers": answers,
-            "samples": samples([row.question for row in rows], [next(iter(some), "") for some in wanted], answers),
+            "exact": exact_match(targets, predictions),
+            "f1": token_f1(targets, predictions),
+            "predictions": predictions,
+            "samples": make_samples(
+                [row.question for row in rows], [next(iter(texts), "") for texts in targets], predictions
+            ),
         }
 
     def example(self) -> str:
@@ -188,20 +199,22 @@ class Answering(Task):
     def rank(self, scores: dict[str, Any]) -> tuple[float, ...]:
         return round(scores["f1"], 3), -round(scores["loss"], 4)
 
-    def predict(self, model: Model, raw: Iterable[str], how: Choices, first: int = 0) -> Iterator[list[Answer]]:
-        """A question and a document, with a tab between them or as JSON; no answer is an empty one."""
-        for some in handfuls(raw, 64):
-            rows = [asked(text, line) for line, text in enumerate(some, first + 1)]
-            first += len(some)
-            for row, spans in zip(rows, self.spans(model, rows, how.n_best)[0], strict=True):
+    def predict(
+        self, model: Model, raw: Iterable[str], options: DecodeOptions, first: int = 0
+    ) -> Iterator[list[Prediction]]:
+        """An input is a question and a document, separated by a tab or as JSON; no answer is an empty text."""
+        for chunk in batched(raw, 64):
+            rows = [parse_question(text, line) for line, text in enumerate(chunk, first + 1)]
+            first += len(chunk)
+            for row, spans in zip(rows, self.best_spans(model, rows, options.num_return)[0], strict=True):
                 yield [
-                    Answer(row.document[start:end], logp, math.exp(logp), {"start": start if end else None})
-                    for logp, start, end in spans
+                    Prediction(row.document[start:end], logprob, math.exp(logprob), {"start": start if end else None})
+                    for logprob, start, end in spans
                 ]
 
 
-def windows(number: int, row: Question, encoding: Any, context: int) -> Iterator[Window]:
-    """The question with the first part of its document, with the second, and so on."""
+def document_windows(number: int, row: QuestionRow, encoding: Any, context: int) -> Iterator[DocumentWindow]:
+    """The question with each window of its document."""
     sides, where = encoding.sequence_ids, f"{row.file}:{row.line}"
     tokens = sides.count(1)
     if not tokens:
@@ -209,77 +222,78 @@ def windows(number: int, row: Question, encoding: Any, context: int) -> Iterator
     begin, room = sides.index(1), context - (len(sides) - tokens)
     end = begin + tokens
     if room < 2:
-        asked = f"the question has {sides.count(0)} tokens and leaves no room for the document"
-        raise ValueError(f"{where}: {asked}: the model must have a larger --context than {context}")
-    ids, spots = np.array(encoding.ids), np.full((len(sides), 2), NOWHERE)
-    spots[begin:end] = spots_in(row.document, encoding.offsets[begin:end])
-    first, last = answer_in(spots, row) if row.answers else (0, 0)
-    parts = list(overlapping(begin, end, room))
-    held = [a <= first and last < b for a, b in parts]
-    if row.answers and not any(held):
-        cuts = f"the answer has {last - first + 1} tokens, but documents are cut into windows of {room}"
-        raise ValueError(f"{where}: {cuts}: the model must have a larger --context than {context}")
-    for (a, b), here in zip(parts, held, strict=True):
-        kept = np.r_[:begin, a:b, end : len(ids)]
-        wanted = (first - a + begin, last - a + begin) if here else (0, 0)
-        yield Window(number, ids[kept].astype(np.int32), spots[kept].astype(np.int32), wanted)
+        problem = f"the question has {sides.count(0)} tokens and leaves no room for the document"
+        raise ValueError(f"{where}: {problem}: the model must have a larger --context than {context}")
+    ids, offsets = np.array(encoding.ids), np.full((len(sides), 2), NO_OFFSET)
+    offsets[begin:end] = token_offsets(row.document, encoding.offsets[begin:end])
+    first, last = answer_tokens(offsets, row) if row.answers else (0, 0)
+    ranges = list(overlapping_ranges(begin, end, room))
+    holds_answer = [a <= first and last < b for a, b in ranges]
+    if row.answers and not any(holds_answer):
+        problem = f"the answer has {last - first + 1} tokens, but documents are cut into windows of {room}"
+        raise ValueError(f"{where}: {problem}: the model must have a larger --context than {context}")
+    for (a, b), answerable in zip(ranges, holds_answer, strict=True):
+        selected = np.r_[:begin, a:b, end : len(ids)]
+        targets = (first - a + begin, last - a + begin) if answerable else (0, 0)
+        yield DocumentWindow(number, ids[selected].astype(np.int32), offsets[selected].astype(np.int32), targets)
 
 
-def overlapping(begin: int, end: int, room: int) -> Iterator[tuple[int, int]]:
-    """Stretches of at most `room`, each half of which is in the next one too."""
-    step = room // 2
-    for start in range(begin, max(begin + 1, end - room + step), step):
-        yield start, min(start + room, end)
+def overlapping_ranges(begin: int, end: int, size: int) -> Iterator[tuple[int, int]]:
+    """Ranges of at most `size` tokens, each of which overlaps the next by half."""
+    step = size // 2
+    for start in range(begin, max(begin + 1, end - size + step), step):
+        yield start, min(start + size, end)
 
 
-def spots_in(document: str, offsets: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Start and end of each token, without the spaces around it.
+def token_offsets(document: str, offsets: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Start and end of each token, without surrounding spaces.
 
-    What no token holds belongs to the one before: of e and an accent as two letters, é is made, and stands for the e.
+    Characters that no token covers belong to the token before: e and a combining accent are normalised to é, whose
+    offsets cover only the e.
     """
-    found, after = [], len(document)
+    extended, after = [], len(document)
     for start, end in reversed(offsets):
         while start < end < after and not document[end].isspace():
             end += 1
-        found.append(trimmed(document, start, end))
+        extended.append(strip_range(document, start, end))
         after = start
-    return found[::-1]
+    return extended[::-1]
 
 
-def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
-    """The same without the spaces around it."""
+def strip_range(text: str, start: int, end: int) -> tuple[int, int]:
+    """The range without surrounding spaces."""
     word = text[start:end].strip()
-    return (at := text.index(word, start), at + len(word)) if word else NOWHERE
+    return (at := text.index(word, start), at + len(word)) if word else NO_OFFSET
 
 
-def answer_in(spots: Ints, row: Question) -> tuple[int, int]:
-    """First and last of the tokens that hold the first of the right answers."""
+def answer_tokens(offsets: Ints, row: QuestionRow) -> tuple[int, int]:
+    """First and last token that overlap the first of the answers."""
     text, start = row.answers[0]
-    start, end = trimmed(row.document, start, start + len(text))
-    holding = np.flatnonzero((spots[:, 0] < end) & (spots[:, 1] > start))
-    if not len(holding):
+    start, end = strip_range(row.document, start, start + len(text))
+    overlapping = np.flatnonzero((offsets[:, 0] < end) & (offsets[:, 1] > start))
+    if not len(overlapping):
         raise ValueError(f"{row.file}:{row.line}: the answer {text[:40]!r} has no letters that can be read")
-    return int(holding[0]), int(holding[-1])
+    return int(overlapping[0]), int(overlapping[-1])
 
 
-def best_pairs(logprobs: Tensor, longest: int, count: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """How probable it is that there is no answer (B,), and the best spans (B,count): log-probability, first, last."""
+def top_spans(logprobs: Tensor, max_length: int, count: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Log-probability of no answer (B,), and of the best spans (B,count): log-probability, first and last token."""
     start, end = logprobs.unbind(-1)  # (B,T)
     both = start[:, :, None] + end[:, None]  # (B,T,T)
-    fits = torch.ones_like(both[0], dtype=torch.bool).triu().tril(longest - 1)
-    fits[0] = False
-    best = both.masked_fill(~fits, -math.inf).flatten(1).topk(min(count, fits.numel()))
+    allowed = torch.ones_like(both[0], dtype=torch.bool).triu().tril(max_length - 1)
+    allowed[0] = False
+    best = both.masked_fill(~allowed, -math.inf).flatten(1).topk(min(count, allowed.numel()))
     T = both.size(-1)
     return both[:, 0, 0], best.values, best.indices // T, best.indices % T
 
 
-def asked(text: str, line: int) -> Question:
+def parse_question(text: str, line: int) -> QuestionRow:
     question, _, document = text.partition("\t")
     if text.startswith("{"):
         with suppress(ValueError, KeyError, TypeError):
-            told: Any = json.loads(text)
-            question, document = told["question"], told["context"]
+            fields: Any = json.loads(text)
+            question, document = fields["question"], fields["context"]
     if not all(isinstance(part, str) and part.strip() for part in (question, document)):
-        forms = 'a question and a document with a tab between them, or {"question": ..., "context": ...}'
-        raise ValueError(f"input:{line}: give {forms}, not {text[:60]!r}")
-    return Question(question, document, (), "input", line)
+        formats = 'a question and a document with a tab between them, or {"question": ..., "context": ...}'
+        raise ValueError(f"input:{line}: give {formats}, not {text[:60]!r}")
+    return QuestionRow(question, document, (), "input", line)

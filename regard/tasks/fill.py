@@ -1,8 +1,8 @@
-"""Fill: which word was hidden? A masked language model guesses some tokens from all others, on both sides.
+"""Fill: a masked language model (BERT, Devlin et al. 2019). It predicts masked tokens from those on both sides.
 
-    loss = - Σ_hidden log P(x_t | the rest)
+    loss = - Σ_masked log P(x_t | the other tokens)
 
-Of 15 % of the tokens, 80 % are hidden by [MASK], 10 % become another token and 10 % stay (Devlin et al. 2019).
+15 % of the tokens are targets: 80 % of these become [MASK], 10 % a random token, 10 % stay.
 """
 
 from __future__ import annotations
@@ -16,76 +16,76 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.choose import must
 from regard.data.batches import Ints
 from regard.data.bundled import chains, phrasebook
-from regard.data.corpus import Corpus, Windows, documents
-from regard.data.documents import By, Documents, Texts, read_texts
-from regard.data.fasta import holds_fasta
-from regard.data.files import Data, Files
+from regard.data.documents import DocumentOptions, DocumentStream, DocumentUnit, read_documents
+from regard.data.fasta import is_fasta
 from regard.data.lines import UTF8, Dialect
-from regard.data.pieces import Pieces
-from regard.data.residues import EXAMPLE, residues, spells
-from regard.data.tokens import Tokenizer
-from regard.parts.heads import Model, must_be_finite
-from regard.parts.pooling import Mean
-from regard.scores import perplexity
-from regard.tasks.inputs import fit_letters, fit_tokenizer, text_sizes, vectors, windows_told
-from regard.tasks.task import Answer, Choices, Loss, Task, learnt
+from regard.data.protein_alphabet import EXAMPLE, is_protein_tokenizer, parse_protein
+from regard.data.splits import Data, DataOptions
+from regard.data.token_corpus import TokenCorpus, TokenWindows, document_mask
+from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_train import TokenizerOptions
+from regard.metrics import perplexity
+from regard.parts.heads import Model, check_finite
+from regard.parts.pooling import MeanPool
+from regard.tasks.inputs import describe_windows, fit_residue_tokenizer, fit_tokenizer, pooled_states, text_sizes
+from regard.tasks.task import DecodeOptions, Loss, Prediction, Task, fitted
+from regard.validate import check_fields
 
 MASK = "[MASK]"
-HIDDEN = "\ue000"  # stands for it while a text is cut; a letter of nobody's
+PLACEHOLDER = "\ue000"  # stands for [MASK] while a text is tokenised; a private-use character
 
 
 @dataclass(frozen=True)
-class Fillers(Choices):
-    """How many fillers are wanted."""
+class FillOptions(DecodeOptions):
+    """Decode options of masked tokens."""
 
-    n_best: int = 5  # fillers returned for each text, best first
+    num_return: int = 5  # completions returned for each text, best first
 
 
-class Hidden(NamedTuple):
+class MaskedBatch(NamedTuple):
     ids: Tensor  # (B,T)
-    wanted: Tensor  # (N,) what was hidden
-    places: Tensor  # (B,T), True = hidden
+    targets: Tensor  # (N,) the true tokens of the masked positions
+    positions: Tensor  # (B,T), True = masked
     mask: Tensor | None  # (B,1,T,T), True = the same document
 
 
 @dataclass
 class Fill(Task):
-    share: float = 0.15  # of the tokens that are to be guessed
-    whole_words: bool = False  # hide all pieces of a word or none
-    tokenizer: Tokenizer = learnt()
-    documents: By = learnt("lines")  # what one is in a file, as it was in training
+    mask_prob: float = 0.15  # probability that a token is a target
+    whole_words: bool = False  # mask all pieces of a word or none
+    tokenizer: Tokenizer = fitted()
+    documents: DocumentUnit = fitted("lines")  # the unit of a document in the training files
 
     def __post_init__(self) -> None:
-        must(self, share=(0 < self.share < 1, "above 0 and below 1"))
+        check_fields(self, mask_prob=(0 < self.mask_prob < 1, "above 0 and below 1"))
 
-    about = "a text or a protein with [MASK] in it in, the hidden words or residues out"
-    takes = "text files, one document a line, .jsonl with a field of text, or .fasta"
-    ships = "the English sentences of the phrasebook; for models that spell, chains"
-    asks = ("fills", "spells")
+    description = "a text or a protein with [MASK] in it in, the masked words or residues out"
+    file_formats = "text files, one document a line, .jsonl with a field of text, or .fasta"
+    bundled_data = "the English sentences of the phrasebook; for protein models, synthetic proteins"
+    requires = ("fills", "spells")
     default = "modernbert"
-    counts = "hidden tokens"
-    looks = 100_000  # characters
-    unused = frozenset({"longest"})
-    ways = Fillers
+    throughput_unit = "masked tokens"
+    eval_limit = 100_000  # characters
+    ignored_options = frozenset({"max_words"})
+    decode_options = FillOptions
 
     @classmethod
-    def groups(cls, ability: str) -> tuple[type, ...]:
-        return (Documents,) if ability == "spells" else (Pieces, Documents)
+    def option_groups(cls, ability: str) -> tuple[type, ...]:
+        return (DocumentOptions,) if ability == "spells" else (TokenizerOptions, DocumentOptions)
 
     @classmethod
-    def read(cls, files: Files, ability: str, reading: dict[str, Any], **aim: Any) -> Data:
-        paths, by = (*files.data, *files.valid, *files.test), reading["documents"]
-        proteins = ability == "spells" or any(map(holds_fasta, paths))
-        must_hold(paths, proteins)
-        if proteins and by not in (None, "lines"):
-            raise ValueError(f"--documents {by} is for texts: of proteins every chain is one. Leave it out")
-        bundled = bundled_chains if ability == "spells" else bundled_phrases
-        return read_texts(files, reading | {"documents": by or "lines"}, bundled)
+    def read(cls, files: DataOptions, ability: str, input_options: dict[str, Any], **_: Any) -> Data:
+        paths, unit = (*files.data, *files.valid, *files.test), input_options["documents"]
+        proteins = ability == "spells" or any(map(is_fasta, paths))
+        check_formats(paths, proteins)
+        if proteins and unit not in (None, "lines"):
+            raise ValueError(f"--documents {unit} is for texts: of proteins every chain is one. Leave it out")
+        bundled = bundled_proteins if ability == "spells" else bundled_sentences
+        return read_documents(files, input_options | {"documents": unit or "lines"}, bundled)
 
-    def read_one(
+    def read_test_rows(
         self,
         paths: tuple[str, ...],
         fields: tuple[str, ...] | None,
@@ -93,192 +93,202 @@ class Fill(Task):
         skip_bad: bool,
         dialect: Dialect = UTF8,
     ) -> Any:
-        must_hold(paths, self.spelled)
-        files = Files(data=paths, valid=paths, fields=fields, skip_bad=skip_bad, **dialect._asdict())
-        return read_texts(files, {"documents": self.documents, "cache": Documents.cache}, dict).sets["train"]
+        check_formats(paths, self.reads_proteins)
+        files = DataOptions(data=paths, valid=paths, fields=fields, skip_bad=skip_bad, **dialect._asdict())
+        return read_documents(files, {"documents": self.documents, "cache": DocumentOptions.cache}, dict).sets["train"]
 
     @classmethod
-    def fit(cls, rows: Texts, ability: str, reading: dict[str, Any], readers: dict[str, Any], **aim: Any) -> Fill:
-        apart: By = reading["documents"] or "lines"
-        letters = ability == "spells" or holds_fasta(rows.name)
-        tokenizer = fit_letters(reading, readers) if letters else fit_tokenizer(rows.sample(), reading, readers)
-        tokenizer.id_of(tokenizer.roles.get("mask_token", MASK))  # refused here, not in the first step
-        return cls(**aim, tokenizer=tokenizer, documents=apart)
+    def fit(
+        cls,
+        rows: DocumentStream,
+        ability: str,
+        input_options: dict[str, Any],
+        preprocessors: dict[str, Any],
+        **task_options: Any,
+    ) -> Fill:
+        unit: DocumentUnit = input_options["documents"] or "lines"
+        args, proteins = (input_options, preprocessors), ability == "spells" or is_fasta(rows.name)
+        tokenizer = fit_residue_tokenizer(*args) if proteins else fit_tokenizer(rows.sample(), *args)
+        tokenizer.token_id(tokenizer.roles.get("mask_token", MASK))  # refuses a tokenizer without [MASK] here
+        return cls(**task_options, tokenizer=tokenizer, documents=unit)
 
     @cached_property
-    def spelled(self) -> bool:
-        """Whether it is asked about proteins."""
-        return spells(self.tokenizer)
+    def reads_proteins(self) -> bool:
+        return is_protein_tokenizer(self.tokenizer)
 
     def sizes(self) -> dict[str, int]:
         return text_sizes(self.tokenizer)
 
     def head(self, body: Any) -> Model:
-        return Model(body, body.vocabulary())
+        return Model(body, body.lm_head())
 
-    def prepare(self, rows: Texts, context: int) -> Windows:
-        windows = Windows(Corpus.of(rows, self.tokenizer), context)
-        windows.units = int(windows.units * self.share)
+    def encode(self, rows: DocumentStream, context: int) -> TokenWindows:
+        windows = TokenWindows(TokenCorpus.from_documents(rows, self.tokenizer), context)
+        windows.units = int(windows.units * self.mask_prob)
         return windows
 
-    def told(self, rows: Texts, examples: Windows, numbers: Ints) -> list[dict[str, Any]]:
-        return windows_told(self.tokenizer, rows, examples, numbers)
+    def describe_examples(self, rows: DocumentStream, examples: TokenWindows, numbers: Ints) -> list[dict[str, Any]]:
+        return describe_windows(self.tokenizer, rows, examples, numbers)
 
-    def batch(self, examples: Windows, rows: Ints, draw: torch.Generator | None = None) -> Hidden:
-        return self.hidden(examples.take(rows), draw)
+    def collate(self, examples: TokenWindows, rows: Ints, generator: torch.Generator | None = None) -> MaskedBatch:
+        return self.mask_tokens(examples.take(rows), generator)
 
-    def hidden(self, ids: Tensor, draw: torch.Generator | None = None) -> Hidden:
-        places = self.chosen(ids, draw)
-        luck = torch.rand(ids.shape, generator=draw)
-        given = ids.where(~places | (luck >= 0.8), self.tokenizer.mask)
-        other = torch.randint(len(self.tokenizer), ids.shape, generator=draw)
-        given = given.where(~places | (luck < 0.8) | (luck >= 0.9), other)
-        return Hidden(given, ids[places], places, documents(ids, self.tokenizer.begin))
+    def mask_tokens(self, ids: Tensor, generator: torch.Generator | None = None) -> MaskedBatch:
+        positions = self.choose_positions(ids, generator)
+        draw = torch.rand(ids.shape, generator=generator)
+        masked = ids.where(~positions | (draw >= 0.8), self.tokenizer.mask_token_id)
+        random = torch.randint(len(self.tokenizer), ids.shape, generator=generator)
+        masked = masked.where(~positions | (draw < 0.8) | (draw >= 0.9), random)
+        return MaskedBatch(masked, ids[positions], positions, document_mask(ids, self.tokenizer.bos_token_id))
 
-    def chosen(self, ids: Tensor, draw: torch.Generator | None = None) -> Tensor:
-        """(B,T), True = to be guessed. Never a special token; at least one in all."""
-        common = ~torch.isin(ids, torch.tensor(self.tokenizer.special))
+    def choose_positions(self, ids: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """(B,T), True = a target: never a special token, and at least one in all."""
+        regular = ~torch.isin(ids, torch.tensor(self.tokenizer.all_special_ids))
         if not self.whole_words:
-            luck = torch.rand(ids.shape, generator=draw)
+            draw = torch.rand(ids.shape, generator=generator)
         else:
-            word = self.opens[ids].cumsum(1)  # (B,T) number of the word
-            luck = torch.rand(ids.size(0), ids.size(1) + 1, generator=draw).gather(1, word)
-        places = (luck < self.share) & common
-        if not places.any():
-            places = common & (luck == luck.where(common, 2.0).min())
-        return places
+            word = self.word_starts[ids].cumsum(1)  # (B,T) index of the word
+            draw = torch.rand(ids.size(0), ids.size(1) + 1, generator=generator).gather(1, word)
+        positions = (draw < self.mask_prob) & regular
+        if not positions.any():
+            positions = regular & (draw == draw.where(regular, 2.0).min())
+        return positions
 
     @cached_property
-    def opens(self) -> Tensor:
-        """(V,), True for pieces that begin a word."""
-        if self.spelled:
+    def word_starts(self) -> Tensor:
+        """(V,), True for tokens that begin a word."""
+        if self.reads_proteins:
             return torch.ones(len(self.tokenizer), dtype=torch.bool)
-        pieces = self.tokenizer.pieces(range(len(self.tokenizer)))
-        if any(piece.startswith("##") for piece in pieces):  # BERT's own mark what goes on, not what begins
+        pieces = self.tokenizer.convert_ids_to_tokens(range(len(self.tokenizer)))
+        if any(piece.startswith("##") for piece in pieces):  # WordPiece marks continuations instead
             return torch.tensor([not piece.startswith("##") for piece in pieces])
         return torch.tensor([piece[:1] == "Ġ" or not piece[:1].isalnum() for piece in pieces])
 
     @cached_property
-    def marks_words(self) -> bool:
-        """Whether ▁ is put before every word, as by the tokenizers that are learnt here."""
+    def has_space_marker(self) -> bool:
+        """Whether ▁ begins every word, as in the tokenizers that are trained here."""
         [ids] = self.tokenizer.encode(["a"])
-        return any(piece.startswith("▁") for piece in self.tokenizer.pieces(ids))
+        return any(piece.startswith("▁") for piece in self.tokenizer.convert_ids_to_tokens(ids))
 
-    def loss(self, model: Model, batch: Hidden) -> Loss:
-        x = model.body(batch.ids, mask=batch.mask)[batch.places]  # (N,D)
-        return Loss(model.head.loss(x, batch.wanted), max(1, len(batch.wanted)))
+    def loss(self, model: Model, batch: MaskedBatch) -> Loss:
+        x = model.body(batch.ids, mask=batch.mask)[batch.positions]  # (N,D)
+        return Loss(model.head.loss(x, batch.targets), max(1, len(batch.targets)))
 
-    def some(self, rows: Texts, count: int | None) -> Texts:
-        return rows.beginning(count or self.looks)
+    def eval_subset(self, rows: DocumentStream, count: int | None) -> DocumentStream:
+        return rows.prefix(count or self.eval_limit)
 
-    def amount(self, rows: Texts) -> str:
+    def count_examples(self, rows: DocumentStream) -> str:
         return f"{rows.characters:,} characters"
 
     @torch.inference_mode()
-    def score(self, model: Model, rows: Texts, how: Fillers | None = None, budget: int = 8192) -> dict[str, Any]:
-        """The same tokens are hidden every time."""
-        windows = self.prepare(rows, model.body.config.context)
+    def score(
+        self, model: Model, rows: DocumentStream, options: FillOptions | None = None, budget: int = 8192
+    ) -> dict[str, Any]:
+        """Every evaluation masks the same tokens."""
+        windows = self.encode(rows, model.body.config.context)
         device, T = next(model.parameters()).device, windows.length
         starts = np.arange(0, len(windows.ids) - T + 1, T)
-        total, right, count = 0.0, 0, 0
-        draw = torch.Generator().manual_seed(0)  # its own, so that no other thread draws from it
+        total, correct, count = 0.0, 0, 0
+        generator = torch.Generator().manual_seed(0)  # independent of other threads
         for i in range(0, len(starts), max(1, budget // T)):
-            batch = self.batch(windows, starts[i : i + max(1, budget // T)], draw)
+            batch = self.collate(windows, starts[i : i + max(1, budget // T)], generator)
             mask = None if batch.mask is None else batch.mask.to(device)
-            x = model.body(batch.ids.to(device), mask=mask)[batch.places.to(device)]
-            wanted = batch.wanted.to(device)
-            total += model.head.loss(x, wanted).item()
-            right += int((model.head(x).argmax(-1) == wanted).sum())
-            count += len(wanted)
+            x = model.body(batch.ids.to(device), mask=mask)[batch.positions.to(device)]
+            targets = batch.targets.to(device)
+            total += model.head.loss(x, targets).item()
+            correct += int((model.head(x).argmax(-1) == targets).sum())
+            count += len(targets)
         [text] = self.tokenizer.decode([windows.ids[: T // 2].tolist()])
-        words, between = ([*text], "") if self.spelled else (text.split(), " ")
-        text = between.join([*words[:3], MASK, *words[4:12]])
-        answers = [
-            ", ".join(answer.more["fillers"][0] for answer in best) for best in self.predict(model, [text], Fillers())
-        ]
+        words, separator = ([*text], "") if self.reads_proteins else (text.split(), " ")
+        text = separator.join([*words[:3], MASK, *words[4:12]])
+        completions = self.predict(model, [text], FillOptions())
+        predictions = [", ".join(completion.extra["fillers"][0] for completion in best) for best in completions]
         return {
             "loss": total / count,
             "perplexity": perplexity(total / count),
-            "accuracy": 100 * right / count,
-            "answers": answers,
-            "samples": [{"source": text, "wanted": "", "answer": answers[0]}],
+            "accuracy": 100 * correct / count,
+            "predictions": predictions,
+            "samples": [{"source": text, "target": "", "prediction": predictions[0]}],
         }
 
     def example(self) -> str:
-        return f"{EXAMPLE[:6]}{MASK}{EXAMPLE[7:]}" if self.spelled else "The [MASK] is here."
+        return f"{EXAMPLE[:6]}{MASK}{EXAMPLE[7:]}" if self.reads_proteins else "The [MASK] is here."
 
     def rank(self, scores: dict[str, Any]) -> tuple[float, ...]:
         return (-round(scores["loss"], 4),)
 
     @torch.inference_mode()
-    def predict(self, model: Model, raw: Iterable[str], how: Fillers, first: int = 0) -> Iterator[list[Answer]]:
-        """The best fillers of every [MASK], each guessed by itself."""
+    def predict(
+        self, model: Model, raw: Iterable[str], options: FillOptions, first: int = 0
+    ) -> Iterator[list[Prediction]]:
+        """The most probable tokens of every [MASK], each predicted independently."""
         device, context = next(model.parameters()).device, model.body.config.context
-        special = torch.tensor(self.tokenizer.special)
+        special, vocab = torch.tensor(self.tokenizer.all_special_ids), len(self.tokenizer)
         own = self.tokenizer.roles.get("mask_token", MASK)
         for text in (line.replace(own, MASK) for line in raw):
-            ids = self.with_masks(text)
+            ids = self.encode_masked(text)
             if len(ids) > context:
                 raise ValueError(
                     f'{len(ids)} tokens do not fit the context of {context}. The text begins "{text[:60]}"'
                 )
-            places = [i for i, token in enumerate(ids) if token == self.tokenizer.mask]
-            x = model.body(torch.tensor([ids], device=device))[0, places]
-            logps = must_be_finite(model.head(x).float().cpu()).log_softmax(-1)
-            logps[:, special] = -torch.inf  # no filler, but probable or not as the model has it
-            best = logps[:, : len(self.tokenizer)].topk(min(how.n_best, len(self.tokenizer) - len({*special.tolist()})))
+            positions = [i for i, token in enumerate(ids) if token == self.tokenizer.mask_token_id]
+            x = model.body(torch.tensor([ids], device=device))[0, positions]
+            logprobs = check_finite(model.head(x).float().cpu()).log_softmax(-1)
+            logprobs[:, special] = -torch.inf  # after the softmax, so that the others keep their probability
+            best = logprobs[:, :vocab].topk(min(options.num_return, vocab - len({*special.tolist()})))
             yield [
-                self.answer(text, best.indices[:, rank], best.values[:, rank]) for rank in range(best.values.size(1))
+                self.complete(text, best.indices[:, rank], best.values[:, rank]) for rank in range(best.values.size(1))
             ]
 
     def embed(self, model: Model, raw: Iterable[str]) -> Iterator[list[float]]:
-        """The mean over all tokens."""
-        yield from vectors(model, self.tokenizer, Mean(), map(residues, raw) if self.spelled else raw)
+        """The mean of the last hidden states."""
+        yield from pooled_states(
+            model, self.tokenizer, MeanPool(), map(parse_protein, raw) if self.reads_proteins else raw
+        )
 
-    def answer(self, text: str, ids: Tensor, logps: Tensor) -> Answer:
+    def complete(self, text: str, ids: Tensor, logprobs: Tensor) -> Prediction:
         fillers = [filler.strip() for filler in self.tokenizer.decode([[i] for i in ids.tolist()])]
-        whole = text
         for filler in fillers:
-            whole = whole.replace(MASK, filler, 1)
-        return Answer(whole, logps.sum().item(), logps.sum().exp().item(), {"fillers": fillers})
+            text = text.replace(MASK, filler, 1)
+        return Prediction(text, logprobs.sum().item(), logprobs.sum().exp().item(), {"fillers": fillers})
 
-    def with_masks(self, text: str) -> list[int]:
-        """The ids of a text, in which [MASK] stands for a word."""
+    def encode_masked(self, text: str) -> list[int]:
+        """The token ids of a text in which [MASK] stands for a word."""
         if MASK not in text:
             raise ValueError(f'put {MASK} where a word is to be filled in, not: "{text[:60]}"')
-        if self.spelled:
-            text = MASK.join(map(residues, text.split(MASK)))
-        if not self.marks_words:
-            return self.tokenizer.encode_marked(text.replace(MASK, self.tokenizer.roles["mask_token"]))
-        text = text.replace(HIDDEN, " ").replace(MASK, HIDDEN)
+        if self.reads_proteins:
+            text = MASK.join(map(parse_protein, text.split(MASK)))
+        if not self.has_space_marker:
+            return self.tokenizer.encode_with_mask(text.replace(MASK, self.tokenizer.roles["mask_token"]))
+        text = text.replace(PLACEHOLDER, " ").replace(MASK, PLACEHOLDER)
         [encoding] = self.tokenizer.encodings([text])
         ids: list[int] = []
         for token, (a, b), piece in zip(encoding.ids, encoding.offsets, encoding.tokens, strict=True):
-            if HIDDEN not in text[a:b]:
+            if PLACEHOLDER not in text[a:b]:
                 ids.append(token)
                 continue
-            if ids and self.tokenizer.pieces(ids[-1:]) == ["▁"]:
+            if ids and self.tokenizer.convert_ids_to_tokens(ids[-1:]) == ["▁"]:
                 ids.pop()
             if piece != "▁":
-                ids += [self.tokenizer.mask] * text[a:b].count(HIDDEN)
+                ids += [self.tokenizer.mask_token_id] * text[a:b].count(PLACEHOLDER)
         return ids
 
 
-def must_hold(paths: tuple[str, ...], proteins: bool) -> None:
+def check_formats(paths: tuple[str, ...], proteins: bool) -> None:
     for path in paths:
-        if holds_fasta(path) != proteins:
-            wanted = "proteins, in FASTA files (.fasta, .fa, .faa), not texts" if proteins else "texts, not proteins"
-            raise ValueError(f"{path}: this model reads {wanted}")
+        if is_fasta(path) != proteins:
+            expected = "proteins, in FASTA files (.fasta, .fa, .faa), not texts" if proteins else "texts, not proteins"
+            raise ValueError(f"{path}: this model reads {expected}")
 
 
-def bundled_phrases() -> dict[str, list[str]]:
+def bundled_sentences() -> dict[str, list[str]]:
     parts: dict[str, list[str]] = {"train": [], "valid": [], "test": []}
     for phrase in phrasebook.phrases():
         parts[phrasebook.split(phrase)].append(phrase.english)
     return parts
 
 
-def bundled_chains() -> dict[str, list[str]]:
+def bundled_proteins() -> dict[str, list[str]]:
     parts: dict[str, list[str]] = {"train": [], "valid": [], "test": []}
     for chain in chains.chains():
         parts[chains.split(chain)].append(chain.residues)

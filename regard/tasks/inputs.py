@@ -1,4 +1,4 @@
-"""What a task is given: texts as tokens, or pictures as numbers. Which of the two follows from what the body can do."""
+"""Texts and images as model inputs. Which of the two a task reads follows from the ability of the body."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data import text
-from regard.data.batches import ByLength, Ints, Ragged, cut, handfuls, padding_mask, to_device
+from regard.data import parallel_text
+from regard.data.batches import BucketedExamples, Ints, Ragged, batched, padding_mask, split_by_budget, to_device
 from regard.data.bundled import phrasebook
-from regard.data.corpus import Windows
-from regard.data.documents import Texts
-from regard.data.files import Rows
+from regard.data.documents import DocumentStream
+from regard.data.image_augment import ImageAugment
+from regard.data.image_transform import ImageTransform
 from regard.data.lines import UTF8, Dialect
-from regard.data.pictures import Pictures
-from regard.data.pieces import READING, Pieces, learn
-from regard.data.residues import spelling, spells
-from regard.data.tokens import Tokenizer
-from regard.data.views import Views
-from regard.parts.heads import must_be_finite
+from regard.data.protein_alphabet import is_protein_tokenizer, protein_tokenizer
+from regard.data.splits import Rows
+from regard.data.token_corpus import TokenWindows
+from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_train import BERT_LAYOUT, TokenizerOptions, train_tokenizer
+from regard.parts.heads import check_finite
 
 
-class Given(NamedTuple):
-    x: Tensor  # (B,T) ids, (B,C,H,W) pictures or (B,T,P+T) atoms
+class Inputs(NamedTuple):
+    x: Tensor  # (B,T) ids, (B,C,H,W) pixels, (B,frames,mels) or (B,T,P+T) atoms
     mask: Tensor | None  # (B,1,1,T), True = a token
 
 
-class Written(ByLength):
-    """Texts, with the answer to each."""
+class TextExamples(BucketedExamples):
+    """Token ids of texts, and their targets."""
 
-    def __init__(self, rows: Ragged, wanted: Any):
-        self.rows, self.wanted = rows, wanted
+    def __init__(self, rows: Ragged, targets: Any):
+        self.rows, self.targets = rows, targets
         self.lengths = rows.lengths[:, None]
         self.units = len(rows)
 
 
-class Drawn(ByLength):
-    """Pictures, with the answer to each. One counts as many tokens as a body may make of it."""
+class ImageExamples(BucketedExamples):
+    """Pixels of images, and their targets. In a batch, an image counts as `tokens` tokens."""
 
-    def __init__(self, pixels: Any, wanted: Any, tokens: int = 50):
-        self.rows, self.wanted = pixels, wanted
+    def __init__(self, pixels: Any, targets: Any, tokens: int = 50):
+        self.rows, self.targets = pixels, targets
         self.lengths = np.full((len(pixels), 1), tokens)
         self.units = len(pixels)
 
@@ -52,17 +52,17 @@ class Drawn(ByLength):
 class TextInput:
     tokenizer: Tokenizer
 
-    def prepare(self, rows: Sequence[Any], wanted: Any, context: int) -> Written:
-        """A text that is longer than the context is cut."""
+    def encode(self, rows: Sequence[Any], targets: Any, context: int) -> TextExamples:
+        """A text longer than the context is truncated."""
         texts = [row.text if getattr(row, "pair", None) is None else (row.text, row.pair) for row in rows]
         if any(isinstance(text, tuple) for text in texts):
-            self.tokenizer.must_pair()
-        nothing = [self.tokenizer.end]  # of a text without a token there would be no mean
-        return Written(Ragged([ids or nothing for ids in self.tokenizer.encode(texts, context)]), wanted)
+            self.tokenizer.validate_pairs()
+        empty = [self.tokenizer.eos_token_id]  # a text without a token would have no mean
+        return TextExamples(Ragged([ids or empty for ids in self.tokenizer.encode(texts, context)]), targets)
 
-    def given(self, examples: Written, rows: Ints, training: bool) -> Given:
-        ids = examples.rows.padded(rows, self.tokenizer.pad)
-        return Given(ids, padding_mask(examples.rows.lengths[rows], ids.size(1)))
+    def collate(self, examples: TextExamples, rows: Ints, training: bool) -> Inputs:
+        ids = examples.rows.pad(rows, self.tokenizer.pad_token_id)
+        return Inputs(ids, padding_mask(examples.rows.lengths[rows], ids.size(1)))
 
     def sizes(self) -> dict[str, int]:
         return text_sizes(self.tokenizer)
@@ -70,97 +70,105 @@ class TextInput:
 
 @dataclass
 class ImageInput:
-    pictures: Pictures
-    views: Views
+    processor: ImageTransform
+    augmentation: ImageAugment
 
-    def prepare(self, rows: Sequence[Any], wanted: Any, context: int) -> Drawn:
-        return Drawn(self.pictures.prepare([row.pixels for row in rows]), wanted)
+    def encode(self, rows: Sequence[Any], targets: Any, context: int) -> ImageExamples:
+        return ImageExamples(self.processor.prepare([row.pixels for row in rows]), targets)
 
-    def given(self, examples: Drawn, rows: Ints, training: bool) -> Given:
+    def collate(self, examples: ImageExamples, rows: Ints, training: bool) -> Inputs:
         pixels = torch.from_numpy(examples.rows[rows])
-        return Given(self.pictures.normal(self.views.seen(pixels) if training else pixels), None)
+        return Inputs(self.processor.normalize(self.augmentation.augment(pixels) if training else pixels), None)
 
     def sizes(self) -> dict[str, int]:
-        return {"image": self.pictures.side, "channels": self.pictures.channels}
+        return {"image_size": self.processor.image_size, "channels": self.processor.channels}
 
 
 def text_sizes(tokenizer: Tokenizer) -> dict[str, int]:
-    sep = {"sep": tokenizer.id_of(tokenizer.roles["sep_token"])} if "sep_token" in tokenizer.roles else {}
-    return {"vocab": len(tokenizer), "pad": tokenizer.pad, **sep, "segment_start": tokenizer.segment_start}
+    sep = {"sep": tokenizer.token_id(tokenizer.roles["sep_token"])} if "sep_token" in tokenizer.roles else {}
+    return {"vocab": len(tokenizer), "pad": tokenizer.pad_token_id, **sep, "segment_start": tokenizer.segment_start}
 
 
-def fit_tokenizer(texts: Any, reading: dict[str, Any], readers: dict[str, Any]) -> Tokenizer:
-    """That of the model it starts from, or a new one."""
-    found: Tokenizer | None = readers.get("tokenizer")
-    if found and spells(found):
+def fit_tokenizer(texts: Any, input_options: dict[str, Any], preprocessors: dict[str, Any]) -> Tokenizer:
+    """The tokenizer of the model that training starts from, or one trained on the texts."""
+    tokenizer: Tokenizer | None = preprocessors.get("tokenizer")
+    if tokenizer and is_protein_tokenizer(tokenizer):
         raise ValueError("the model to start from reads proteins, letter by letter, and these are texts")
-    return found or learn(texts, Pieces(**told(Pieces, reading)), READING)
+    return tokenizer or train_tokenizer(
+        texts, TokenizerOptions(**select_options(TokenizerOptions, input_options)), BERT_LAYOUT
+    )
 
 
-def fit_letters(reading: dict[str, Any], readers: dict[str, Any]) -> Tokenizer:
-    """That of the model it starts from, or a new one: for proteins there is only one."""
-    found: Tokenizer | None = readers.get("tokenizer")
-    if found and not spells(found):
+def fit_residue_tokenizer(input_options: dict[str, Any], preprocessors: dict[str, Any]) -> Tokenizer:
+    """The tokenizer of the model that training starts from, or the fixed one of amino acids."""
+    tokenizer: Tokenizer | None = preprocessors.get("tokenizer")
+    if tokenizer and not is_protein_tokenizer(tokenizer):
         raise ValueError("the model to start from reads texts, and these are proteins: start from one that reads FASTA")
-    usual = {"pieces": (None, "bpe", "characters"), "vocab": (None,), "lowercase": (None, False)}
-    for name in usual:
-        if reading.get(name) not in usual[name]:
-            raise ValueError(f"--{name} is for texts: a protein is read letter by letter. Leave it out")
-    return found or spelling()
+    allowed = {"tokenizer": (None, "bpe", "characters"), "vocab_size": (None,), "lowercase": (None, False)}
+    for name in allowed:
+        if input_options.get(name) not in allowed[name]:
+            raise ValueError(
+                f"--{name.replace('_', '-')} is for texts: a protein is read letter by letter. Leave it out"
+            )
+    return tokenizer or protein_tokenizer()
 
 
-def told(group: Any, reading: dict[str, Any]) -> dict[str, Any]:
-    """The options of one group among those of how the input is read."""
-    return {name: reading[name] for name in group.__dataclass_fields__}
+def select_options(group: Any, input_options: dict[str, Any]) -> dict[str, Any]:
+    """The input options that are fields of one dataclass."""
+    return {name: input_options[name] for name in group.__dataclass_fields__}
 
 
-def in_order(lengths: Ints, answer: Callable[[Ints], Tensor], budget: int = 8192) -> Tensor:
-    """The answers to all rows: worked on in batches of like length, given back in order."""
+def map_by_length(lengths: Ints, function: Callable[[Ints], Tensor], budget: int = 8192) -> Tensor:
+    """The outputs of all rows in order, computed in batches of similar length and at most `budget` tokens."""
     order = np.argsort(lengths, kind="stable")
-    found = torch.cat([answer(order[a:b]) for a, b in cut(lengths[order], budget)])
-    return found[torch.from_numpy(np.argsort(order, kind="stable"))]
+    outputs = torch.cat([function(order[a:b]) for a, b in split_by_budget(lengths[order], budget)])
+    return outputs[torch.from_numpy(np.argsort(order, kind="stable"))]
 
 
 @torch.inference_mode()
-def vectors(model: Any, tokenizer: Tokenizer, pool: Callable[..., Tensor], raw: Iterable[str]) -> Iterator[list[float]]:
-    """What a body makes of each text, pooled."""
-    reader, device = TextInput(tokenizer), next(model.parameters()).device
-    for some in handfuls(raw, 256):
-        texts = reader.prepare([Text(one) for one in some], None, model.body.config.context)
+def pooled_states(
+    model: Any, tokenizer: Tokenizer, pool: Callable[..., Tensor], raw: Iterable[str]
+) -> Iterator[list[float]]:
+    """The pooled last hidden states of each text."""
+    text_input, device = TextInput(tokenizer), next(model.parameters()).device
+    for chunk in batched(raw, 256):
+        examples = text_input.encode([RawText(text) for text in chunk], None, model.body.config.context)
 
-        def pooled(rows: Ints, texts: Written = texts) -> Tensor:
-            ids, mask = to_device(reader.given(texts, rows, training=False), device)
+        def pooled(rows: Ints, examples: TextExamples = examples) -> Tensor:
+            ids, mask = to_device(text_input.collate(examples, rows, training=False), device)
             return finite_vectors(pool(model.body(ids, mask), mask))
 
-        yield from in_order(texts.lengths[:, 0], pooled).tolist()
+        yield from map_by_length(examples.lengths[:, 0], pooled).tolist()
 
 
 def finite_vectors(x: Tensor) -> Tensor:
-    """(N,D) on the processor, every number of which is finite."""
-    must_be_finite(x.abs())
+    """(N,D) in fp32 on the CPU; NaN and infinities are refused."""
+    check_finite(x.abs())
     return x.float().cpu()
 
 
-class Text(NamedTuple):
+class RawText(NamedTuple):
     text: str
 
 
-def two_texts(paths: tuple[str, ...], fields: tuple[str, ...] | None, dialect: Dialect = UTF8) -> Rows:
+def read_text_pairs(paths: tuple[str, ...], fields: tuple[str, ...] | None, dialect: Dialect = UTF8) -> Rows:
     if fields is not None and len(fields) != 2:
         raise ValueError(f"--fields names the two texts of a pair, two columns or keys, not {len(fields)}")
-    return text.read(paths, fields, dialect)
+    return parallel_text.read_pairs(paths, fields, dialect)
 
 
 def bundled_pairs() -> dict[str, Rows]:
-    """The phrasebook's sentences, and their translations."""
+    """The sentences of the phrasebook and their translations."""
     parts: dict[str, list[tuple[str, str]]] = {"train": [], "valid": [], "test": []}
     for phrase in phrasebook.phrases():
         parts[phrasebook.split(phrase)].append((phrase.english, phrase.german))
-    return {name: text.from_memory(some, "phrasebook") for name, some in parts.items()}
+    return {name: parallel_text.pairs_from_memory(pairs, "phrasebook") for name, pairs in parts.items()}
 
 
-def windows_told(tokenizer: Tokenizer, rows: Texts, examples: Windows, numbers: Ints) -> list[dict[str, Any]]:
-    """Parts of a long text, for a person. They have no line: the number of its first token tells where each is."""
+def describe_windows(
+    tokenizer: Tokenizer, rows: DocumentStream, examples: TokenWindows, numbers: Ints
+) -> list[dict[str, Any]]:
+    """File, first token and text of windows of a corpus; tokens have no line number."""
     texts = tokenizer.decode(examples.take(numbers).tolist())
-    at = zip(numbers.tolist(), texts, strict=True)
-    return [{"file": rows.name, "line": f"token {start}", "text": text} for start, text in at]
+    starts = zip(numbers.tolist(), texts, strict=True)
+    return [{"file": rows.name, "line": f"token {start}", "text": text} for start, text in starts]

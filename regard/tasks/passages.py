@@ -1,34 +1,36 @@
-"""Texts longer than a sentence: cut into lines and sentences, answered piece by piece, and put together again.
+"""Texts longer than a sentence: split into lines and sentences, predicted one by one, and joined again.
 
-Line breaks and the spaces between sentences are kept.
+Line breaks and the spaces between sentences are preserved.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from regard.tasks.task import Answer
+from regard.tasks.task import Prediction
 
-NOTHING = Answer("")
-
-
-def answer_passages(
-    texts: Sequence[str], cut: Callable[[str], list[str]], answer: Callable[[list[str]], list[list[Answer]]]
-) -> list[list[Answer]]:
-    """The best answers to each text. `cut` gives the sentences of a line, each with the space that follows it."""
-    layouts = [[part for line in text.split("\n") for part in (*cut(line), "\n")][:-1] for text in texts]
-    found = iter(answer([part.strip() for layout in layouts for part in layout if part.strip()]))
-    return [put_together([(part, next(found) if part.strip() else []) for part in layout]) for layout in layouts]
+EMPTY = Prediction("")
 
 
-def put_together(parts: list[tuple[str, list[Answer]]]) -> list[Answer]:
-    """The first answer to the whole is made of the first answers to its parts, and so on."""
-    best = max((len(answers) for _, answers in parts), default=0)
-    whole = [NOTHING] * max(1, best)
-    for part, answers in parts:
+def predict_passages(
+    texts: Sequence[str], split: Callable[[str], list[str]], predict: Callable[[list[str]], list[list[Prediction]]]
+) -> list[list[Prediction]]:
+    """The best predictions for each text. `split` gives the sentences of a line, each with the space after it."""
+    layouts = [[part for line in text.split("\n") for part in (*split(line), "\n")][:-1] for text in texts]
+    predictions = iter(predict([part.strip() for layout in layouts for part in layout if part.strip()]))
+    return [
+        join_predictions([(part, next(predictions) if part.strip() else []) for part in layout]) for layout in layouts
+    ]
+
+
+def join_predictions(parts: list[tuple[str, list[Prediction]]]) -> list[Prediction]:
+    """Prediction i of the whole text is made of prediction i of each part."""
+    count = max((len(predictions) for _, predictions in parts), default=0)
+    whole = [EMPTY] * max(1, count)
+    for part, predictions in parts:
         space = part[len(part.rstrip()) :]
-        for i, so_far in enumerate(whole):
-            new = answers[min(i, len(answers) - 1)] if answers else NOTHING
-            text = so_far.text + new.text + space
-            whole[i] = Answer(text, so_far.logp + new.logp, so_far.score + new.score)
+        for i, prefix in enumerate(whole):
+            new = predictions[min(i, len(predictions) - 1)] if predictions else EMPTY
+            text = prefix.text + new.text + space
+            whole[i] = Prediction(text, prefix.logprob + new.logprob, prefix.score + new.score)
     return whole

@@ -1,4 +1,4 @@
-"""Roll-outs: a model looks many steps ahead, by taking what it foresees for what it sees.
+"""Rollouts of a world model: each predicted observation is the input of the next step.
 
 x̂_t+1 = x_t + change(x_≤t, a_≤t),   x̂_t+2 = x̂_t+1 + change(x_≤t, x̂_t+1, a_≤t+1) ...
 """
@@ -13,76 +13,89 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.batches import Ints, handfuls
+from regard.data.batches import Ints, batched
 from regard.data.episodes import Episode
-from regard.data.films import Rollout
-from regard.data.senses import Reals, Senses
+from regard.data.observation_norm import ObservationNorm, Reals
+from regard.data.rollout_video import Rollout
 from regard.parts.heads import Model
 
-TOGETHER = 50  # episodes at once
+BATCH_SIZE = 50  # episodes
 
 
-class Next(NamedTuple):
-    observation: Tensor  # (B, ...) as it would be observed
+class StepPrediction(NamedTuple):
+    observation: Tensor  # (B, ...) in the units of the data
     reward: Tensor | None  # (B,) scaled
     end: Tensor | None  # (B,) logit
 
 
-def foresee(model: Model, senses: Senses, observations: Tensor, actions: Tensor | None = None) -> Next:
-    """The next step, of those so far (B,T, ...) and what is done at each (B,T): the last `context` of them are seen."""
-    last = observations[:, -model.body.config.context :]
-    done = None if actions is None else actions[:, -last.size(1) :]
-    told = model.head(model.body(senses.given(last), done))
-    seen = senses.after(last[:, -1:], told.change[:, -1:])[:, 0]
-    return Next(seen, None, None) if told.reward is None else Next(seen, told.reward[:, -1], told.end[:, -1])
+def predict_step(
+    model: Model, normalizer: ObservationNorm, observations: Tensor, actions: Tensor | None = None
+) -> StepPrediction:
+    """The next step after observations (B,T, ...) and actions (B,T), of which the last `context` are the input."""
+    window = observations[:, -model.body.config.context :]
+    recent = None if actions is None else actions[:, -window.size(1) :]
+    output = model.head(model.body(normalizer.normalize(window), recent))
+    observation = normalizer.apply_delta(window[:, -1:], output.change[:, -1:])[:, 0]
+    return StepPrediction(observation, *(None if x is None else x[:, -1] for x in (output.reward, output.end)))
 
 
 @torch.inference_mode()
-def roll(model: Model, senses: Senses, observations: Tensor, actions: Tensor | None, horizon: int) -> Tensor:
-    """So many steps on, (B,T, ...) -> (B,horizon, ...). `actions` are those of all steps, (B,T-1+horizon)."""
-    known = observations.size(1)
-    for end in range(known, known + horizon):
-        told = foresee(model, senses, observations, None if actions is None else actions[:, :end])
-        observations = torch.cat((observations, told.observation[:, None]), 1)
-    return observations[:, known:]
+def roll_out(
+    model: Model, normalizer: ObservationNorm, observations: Tensor, actions: Tensor | None, horizon: int
+) -> Tensor:
+    """Predict `horizon` steps, (B,T, ...) -> (B,horizon, ...). `actions` are those of all steps, (B,T-1+horizon)."""
+    start = observations.size(1)
+    for end in range(start, start + horizon):
+        step = predict_step(model, normalizer, observations, None if actions is None else actions[:, :end])
+        observations = torch.cat((observations, step.observation[:, None]), 1)
+    return observations[:, start:]
 
 
-def rolled(model: Model, senses: Senses, rows: Sequence[Episode], known: int | None, horizon: int) -> list[Rollout]:
-    """So many steps ahead of each episode, after `known` observations; unless given, of all but the last. Nobody knows
-    what would be done after the end of an episode, so nothing is told of it."""
+def rollout_episodes(
+    model: Model, normalizer: ObservationNorm, rows: Sequence[Episode], start: int | None, horizon: int
+) -> list[Rollout]:
+    """Roll out `horizon` steps of each episode after its first `start` observations; None: so that the rollout ends
+    with the episode. An episode with actions is rolled out to its end only, since later actions are unknown."""
     context, device = model.body.config.context, next(model.parameters()).device
-    cuts = [max(1, row.steps + 1 - horizon) if known is None else min(known, row.steps + 1) for row in rows]
+    cuts = [max(1, row.steps + 1 - horizon) if start is None else min(start, row.steps + 1) for row in rows]
 
-    def seen(i: int) -> int:
+    def window_length(i: int) -> int:
         return min(cuts[i], context)
 
-    found: dict[int, Rollout] = {}
-    for T, same in groupby(sorted(range(len(rows)), key=seen), key=seen):
-        for some in handfuls(same, TOGETHER):
-            given = torch.from_numpy(np.stack([rows[i].seen(cuts[i] - T, cuts[i]) for i in some])).to(device)
-            done = [deeds(rows[i], cuts[i] - T, T - 1 + horizon) for i in some]
-            actions = None if done[0] is None else torch.from_numpy(np.stack(done)).to(device)  # type: ignore[arg-type]
-            for i, one in zip(some, roll(model, senses, given, actions, horizon).cpu().numpy(), strict=True):
-                told = one if rows[i].actions is None else one[: rows[i].steps + 1 - cuts[i]]
-                found[i] = Rollout(rows[i], cuts[i], told, rows[i].seen(cuts[i], cuts[i] + horizon))
-    return [found[i] for i in range(len(rows))]
+    rollouts: dict[int, Rollout] = {}
+    for T, same in groupby(sorted(range(len(rows)), key=window_length), key=window_length):
+        for chunk in batched(same, BATCH_SIZE):
+            inputs = torch.from_numpy(np.stack([rows[i].as_float(cuts[i] - T, cuts[i]) for i in chunk])).to(device)
+            padded = [pad_actions(rows[i], cuts[i] - T, T - 1 + horizon) for i in chunk]
+            actions = None if padded[0] is None else torch.from_numpy(np.stack(padded)).to(device)  # type: ignore[arg-type]
+            for i, steps in zip(
+                chunk, roll_out(model, normalizer, inputs, actions, horizon).cpu().numpy(), strict=True
+            ):
+                end = None if rows[i].actions is None else rows[i].steps + 1 - cuts[i]
+                rollouts[i] = Rollout(rows[i], cuts[i], steps[:end], rows[i].as_float(cuts[i], cuts[i] + horizon))
+    return [rollouts[i] for i in range(len(rows))]
 
 
-def deeds(row: Episode, start: int, count: int) -> Ints | None:
-    """The actions of so many steps; what follows the last of them does not count."""
+def pad_actions(row: Episode, start: int, count: int) -> Ints | None:
+    """`count` actions from `start`, padded after the last."""
     if row.actions is None:
         return None
-    some = row.actions[start : start + count]
-    return np.pad(some, (0, count - len(some)))
+    actions = row.actions[start : start + count]
+    return np.pad(actions, (0, count - len(actions)))
 
 
-def missed(senses: Senses, one: Rollout) -> tuple[Reals, Reals]:
-    """The error of each step whose truth is known, and that of saying that nothing changes."""
-    true, last = one.true.astype(np.float64), one.row.seen(one.known - 1, one.known)
-    return senses.apart(one.told[: len(true)], true), senses.apart(last, true)
+def rollout_errors(normalizer: ObservationNorm, rollout: Rollout) -> tuple[Reals, Reals]:
+    """The error of each step with a known target, and the error of repeating the last observation."""
+    target, last = (
+        rollout.target.astype(np.float64),
+        rollout.episode.as_float(rollout.num_observed - 1, rollout.num_observed),
+    )
+    return normalizer.observation_error(rollout.prediction[: len(target)], target), normalizer.observation_error(
+        last, target
+    )
 
 
-def at(errors: Sequence[Reals], step: int) -> float | None:
-    """The mean error of one step, over all that come so far."""
-    known = [float(one[step - 1]) for one in errors if len(one) >= step]
-    return float(np.mean(known)) if known else None
+def mean_error_at(errors: Sequence[Reals], step: int) -> float | None:
+    """The mean error of one step over all rollouts that reach it."""
+    values = [float(steps[step - 1]) for steps in errors if len(steps) >= step]
+    return float(np.mean(values)) if values else None

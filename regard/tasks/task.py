@@ -1,6 +1,6 @@
-"""What every task answers: which body it asks for, what its rows become, what the loss is, how good an answer is.
+"""The protocol of a task: how it reads files, encodes rows, computes the loss, evaluates a model and predicts.
 
-A task is a dataclass. Its first fields are options; those that are `learnt` follow from the data: labels ...
+A task is a dataclass. Its first fields are command-line options; `fitted` fields follow from the training data.
 """
 
 from __future__ import annotations
@@ -12,90 +12,95 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from torch import Tensor
 
-from regard.choose import must
 from regard.data.batches import Examples, Ints
-from regard.data.files import Data, Files, Rows, read_sets
 from regard.data.lines import UTF8, Dialect
 from regard.data.lint import lint
+from regard.data.splits import Data, DataOptions, Rows, read_sets
 from regard.parts.heads import Model
+from regard.validate import check_fields
 
 
 @dataclass(frozen=True)
 class Loss:
-    """A *sum* over `count` units, so that accumulated parts add up to the whole batch."""
+    """A *sum* over `count` units, so that the losses of micro-batches add up to that of the whole batch."""
 
     total: Tensor
     count: int
 
 
-class Answer(NamedTuple):
+class Prediction(NamedTuple):
     text: str
-    logp: float = 0.0  # joint log-probability
-    score: float = 0.0  # what it was ranked by
-    more: dict[str, Any] = {}  # noqa: RUF012  what else there is to say, for JSON
+    logprob: float = 0.0  # joint log-probability
+    score: float = 0.0  # by which predictions are ranked
+    extra: dict[str, Any] = {}  # noqa: RUF012  further entries of the JSON output
 
 
 @dataclass(frozen=True)
-class Choices:
-    """How many answers are wanted."""
+class DecodeOptions:
+    """Options of `Task.predict`."""
 
-    n_best: int = 1  # answers returned for each input, best first
+    num_return: int = 1  # predictions returned for each input, best first
 
     def __post_init__(self) -> None:
-        must(self, n_best=(self.n_best >= 1, "at least 1"))
+        check_fields(self, num_return=(self.num_return >= 1, "at least 1"))
 
 
 class Task:
-    about: ClassVar[str]  # in a few words
-    takes: ClassVar[str]  # the files it reads
-    ships: ClassVar[str]  # what it learns without files
-    asks: ClassVar[tuple[str, ...]]  # abilities of a body, one of which it needs
-    default: ClassVar[str]  # the model that is taken unless one is named
-    counts: ClassVar[str]  # the unit of speed
-    looks: ClassVar[int] = 5000  # rows looked at in a check
-    shares: ClassVar[tuple[str, ...]] = ()  # scores that are shares of the examples, in percent
-    of_the_head: ClassVar[tuple[str, ...]] = ()  # fields that a head was made for
-    unused: ClassVar[frozenset[str]] = frozenset()  # options of files that mean nothing here
-    ways: ClassVar[type] = Choices  # options of an answer
-    acts: ClassVar[bool] = False  # in an environment, when told to play
-    final: Any = None  # the way of answering in the last test, if another one than in checks
+    description: ClassVar[str]  # input and output in a few words
+    file_formats: ClassVar[str]  # of --data
+    bundled_data: ClassVar[str]  # the training data without --data
+    requires: ClassVar[tuple[str, ...]]  # abilities of a body, one of which the task needs
+    default: ClassVar[str]  # name of the default model
+    throughput_unit: ClassVar[str]  # what the loss counts
+    eval_limit: ClassVar[int] = 5000  # rows of an evaluation during training
+    percent_metrics: ClassVar[tuple[str, ...]] = ()  # metrics that are a percentage of the examples
+    head_fields: ClassVar[tuple[str, ...]] = ()  # fields that a trained head depends on
+    ignored_options: ClassVar[frozenset[str]] = frozenset()  # options of files that the task does not use
+    decode_options: ClassVar[type] = DecodeOptions  # the dataclass of the options of `predict`
+    can_play: ClassVar[bool] = False  # whether `regard run --play` can act in an environment
+    test_options: Any = None  # decode options of the final test, where they differ from those of evaluations
 
     # From files to rows.
 
     @classmethod
-    def groups(cls, ability: str) -> tuple[type, ...]:
-        """More options: of how the input is read."""
+    def option_groups(cls, ability: str) -> tuple[type, ...]:
+        """Dataclasses of further options: how the input is read."""
         return ()
 
     @classmethod
-    def usual(cls, ability: str) -> dict[str, Any]:
-        """Options, of the task or of the body, that have another default here than elsewhere."""
+    def default_overrides(cls, ability: str) -> dict[str, Any]:
+        """Options of the task or the body whose default differs for this kind of input."""
         return {}
 
     @classmethod
-    def leaves_out(cls, ability: str) -> frozenset[str]:
-        """Options of files that mean nothing for this kind of input."""
-        return cls.unused
+    def excluded_options(cls, ability: str) -> frozenset[str]:
+        """Options of files that do not exist for this kind of input."""
+        return cls.ignored_options
 
     @classmethod
     def rows(
-        cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, dialect: Dialect = UTF8, **aim: Any
+        cls,
+        paths: tuple[str, ...],
+        fields: tuple[str, ...] | None,
+        ability: str,
+        dialect: Dialect = UTF8,
+        **task_options: Any,
     ) -> Rows:
         raise NotImplementedError
 
     @classmethod
-    def bundled(cls, ability: str, **aim: Any) -> dict[str, Rows]:
+    def bundled_rows(cls, ability: str, **task_options: Any) -> dict[str, Rows]:
         raise NotImplementedError
 
     @classmethod
-    def read(cls, files: Files, ability: str, reading: dict[str, Any], **aim: Any) -> Data:
+    def read(cls, files: DataOptions, ability: str, input_options: dict[str, Any], **task_options: Any) -> Data:
         return read_sets(
             files,
-            lambda paths: cls.rows(paths, files.fields, ability, files.dialect, **aim),
-            lambda: cls.bundled(ability, **aim),
+            lambda paths: cls.rows(paths, files.fields, ability, files.dialect, **task_options),
+            lambda: cls.bundled_rows(ability, **task_options),
         )
 
-    def read_one(
+    def read_test_rows(
         self,
         paths: tuple[str, ...],
         fields: tuple[str, ...] | None,
@@ -103,91 +108,99 @@ class Task:
         skip_bad: bool,
         dialect: Dialect = UTF8,
     ) -> Any:
-        """Files to score on."""
-        rows = self.rows(paths, fields, ability, dialect, **aim_of(self))
+        """The rows of files on which a trained model is scored."""
+        rows = self.rows(paths, fields, ability, dialect, **get_task_options(self))
         return lint({"test": rows}, skip_bad=skip_bad)[0]["test"]
 
     @classmethod
-    def fit(cls, rows: Any, ability: str, reading: dict[str, Any], readers: dict[str, Any], **aim: Any) -> Self:
-        """The task with what it learns from its training rows. `readers` are those of the model it starts from."""
+    def fit(
+        cls,
+        rows: Any,
+        ability: str,
+        input_options: dict[str, Any],
+        preprocessors: dict[str, Any],
+        **task_options: Any,
+    ) -> Self:
+        """The task with its fields fitted to the training rows. `preprocessors` are those of the model that training
+        starts from."""
         raise NotImplementedError
 
     def sizes(self) -> dict[str, int]:
-        """What the data says about the body."""
+        """Sizes of the body that follow from the data."""
         raise NotImplementedError
 
-    # From rows to numbers.
+    # From rows to tensors.
 
     def head(self, body: Any) -> Model:
         raise NotImplementedError
 
-    def prepare(self, rows: Any, context: int) -> Examples:
+    def encode(self, rows: Any, context: int) -> Examples:
         raise NotImplementedError
 
-    def batch(self, examples: Any, rows: Ints) -> Any:
+    def collate(self, examples: Any, rows: Ints) -> Any:
         raise NotImplementedError
 
     def loss(self, model: Model, batch: Any) -> Loss:
         raise NotImplementedError
 
-    def told(self, rows: Any, examples: Any, numbers: Ints) -> list[dict[str, Any]]:
-        """Examples for a person: which file and line each is from, and what it says. What is learnt in two directions
-        stands twice among the examples."""
-        found = [rows[int(number) % len(rows)] for number in numbers]
-        return [{"file": row.file, "line": row.line, "text": row.asked} for row in found]
+    def describe_examples(self, rows: Any, examples: Any, numbers: Ints) -> list[dict[str, Any]]:
+        """File, line and text of some examples. A task that trains both directions has every row twice."""
+        chosen = [rows[int(number) % len(rows)] for number in numbers]
+        return [{"file": row.file, "line": row.line, "text": row.input_key} for row in chosen]
 
-    # How good it is.
+    # Evaluation.
 
-    def some(self, rows: Any, count: int | None) -> Any:
-        """What a check looks at."""
-        return rows[: count or self.looks]
+    def eval_subset(self, rows: Any, count: int | None) -> Any:
+        """The rows of an evaluation during training."""
+        return rows[: count or self.eval_limit]
 
-    def amount(self, rows: Any) -> str:
+    def count_examples(self, rows: Any) -> str:
         return f"{len(rows):,} examples"
 
-    def score(self, model: Model, rows: Any, how: Any = None) -> dict[str, Any]:
-        """Numbers as floats, `answers` as texts, and `samples` of them."""
+    def score(self, model: Model, rows: Any, options: Any = None) -> dict[str, Any]:
+        """Metrics as floats, `predictions` as texts, and `samples` of them."""
         raise NotImplementedError
 
-    def rehearsal(self, rows: Any) -> Any:
-        """A way of answering that takes as long for an untrained model as for a trained one."""
+    def timing_options(self, rows: Any) -> Any:
+        """Decode options with which an untrained model takes as long as a trained one."""
         return None
 
     def rank(self, scores: dict[str, Any]) -> tuple[float, ...]:
-        """Which weights are kept; more is better."""
+        """The key by which the best checkpoint is chosen; more is better."""
         raise NotImplementedError
 
     def example(self) -> str:
         """An input to try."""
         return "your text"
 
-    def predict(self, model: Model, raw: Iterable[str], how: Any, first: int = 0) -> Iterator[list[Answer]]:
-        """The best answers to each input, in order. `first` is the number of the first one, for random numbers."""
+    def predict(self, model: Model, raw: Iterable[str], options: Any, first: int = 0) -> Iterator[list[Prediction]]:
+        """The best predictions for each input, in order. `first` is the index of the first input; it determines the
+        random streams of sampling."""
         raise NotImplementedError
 
     @classmethod
-    def way_defaults(cls, generation: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Options of `ways` that have another default where a folder asks for it."""
+    def decode_defaults(cls, generation_config: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Decode options whose default a generation_config.json changes."""
         return {}
 
-    def leave(self, folder: Path) -> None:
-        """Write into a finished folder what others want to find there."""
+    def write_extras(self, folder: Path) -> None:
+        """Write files for other libraries into a finished folder."""
 
     def embed(self, model: Model, raw: Iterable[str]) -> Iterator[list[float]]:
         """One vector for each input."""
         raise ValueError(f"a model of the task {type(self).__name__.lower()} gives no single vector for its input")
 
 
-def samples(asked: Sequence[str], wanted: Sequence[str], answers: Sequence[str]) -> list[dict[str, str]]:
-    chosen = sorted({i * len(asked) // 3 for i in range(3)})
-    return [{"source": asked[i], "wanted": wanted[i], "answer": answers[i]} for i in chosen]
+def make_samples(sources: Sequence[str], targets: Sequence[str], predictions: Sequence[str]) -> list[dict[str, str]]:
+    chosen = sorted({i * len(sources) // 3 for i in range(3)})
+    return [{"source": sources[i], "target": targets[i], "prediction": predictions[i]} for i in chosen]
 
 
-def aim_of(task: Any) -> dict[str, Any]:
-    """The options that a task was made with."""
+def get_task_options(task: Any) -> dict[str, Any]:
+    """The values of the options of a task."""
     return {field.name: getattr(task, field.name) for field in fields(task) if not field.kw_only}
 
 
-def learnt(default: Any = MISSING) -> Any:
-    """A field that follows from the data."""
+def fitted(default: Any = MISSING) -> Any:
+    """A field that is fitted to the training data."""
     return field(kw_only=True, default=default)

@@ -1,7 +1,7 @@
-"""Translate: a sentence in, a sentence out; or speech in, and what was said out. Trained by teacher forcing: every
-target token is guessed from the source and the *true* tokens before it.
+"""Translate: a sentence to a sentence, or speech to text. Trained with teacher forcing: the model predicts every target
+token from the source and the *true* tokens before it.
 
-    loss = - Σ_t log P(y_t | y_<t, x)          padding does not count
+    loss = - Σ_t log P(y_t | y_<t, x)          without padding
 """
 
 from __future__ import annotations
@@ -16,218 +16,248 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.choose import must
-from regard.data.batches import ByLength, Ints, Ragged, cut, real_places, to_device
-from regard.data.files import Data, Files, Rows, read_sets
-from regard.data.hearing import Hearing
+from regard.data.audio_augment import AudioAugment
+from regard.data.batches import BucketedExamples, Ints, Ragged, length_mask, split_by_budget, to_device
 from regard.data.lines import UTF8, Dialect
-from regard.data.mels import Mels
-from regard.data.pieces import TRANSLATING, Pieces, learn
-from regard.data.tokens import Tokenizer
+from regard.data.logmel import LogMel
+from regard.data.splits import Data, DataOptions, Rows, read_sets
+from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_train import MARIAN_LAYOUT, TokenizerOptions, train_tokenizer
+from regard.metrics import accuracy, bleu, chrf, perplexity, word_error_rate
 from regard.parts.heads import Model
-from regard.scores import accuracy, bleu, chrf, perplexity, word_errors
-from regard.tasks.inputs import bundled_pairs, told, two_texts
-from regard.tasks.listening import Heard, bundled_strings, fit_sounds, is_folder, spoken_rows, spoken_sets
-from regard.tasks.task import Loss, learnt, samples
-from regard.tasks.translating import BACK, BEAM, FORWARD, GREEDY, Translating, Translator
+from regard.tasks.audio_input import AudioExamples, bundled_utterances, fit_audio, is_folder, read_speech, split_speech
+from regard.tasks.inputs import bundled_pairs, read_text_pairs, select_options
+from regard.tasks.task import Loss, fitted, make_samples
+from regard.tasks.translation_decoding import BACK, BEAM, FORWARD, GREEDY, Seq2SeqTask, TranslateOptions
+from regard.validate import check_fields
 
-LONGEST = 1000  # sentences, by their letters, among which the one of most tokens is
+LONG_SENTENCES = 1000  # the sentences with the most characters; one of them has the most tokens
 
 
-class Pairs(NamedTuple):
-    source: Tensor  # (B,S) ids or (B,frames,mels) sounds
+class Seq2SeqBatch(NamedTuple):
+    source: Tensor  # (B,S) ids or (B,frames,mels)
     source_mask: Tensor  # (B,1,1,S), True = a token
-    target: Tensor  # (B,T) what the decoder is given: <pad>, then the text
-    wanted: Tensor  # (B,T) what it should say: the text, then </s>
-    real: Tensor  # (B,T), True = counts
+    decoder_input: Tensor  # (B,T) the start token, then the text
+    targets: Tensor  # (B,T) labels: the text, then </s>
+    real: Tensor  # (B,T), False = padding
 
 
-class Parallel(ByLength):
-    def __init__(self, sources: Ragged | Heard, targets: Ragged):
+class ParallelExamples(BucketedExamples):
+    def __init__(self, sources: Ragged | AudioExamples, targets: Ragged):
         self.sources, self.targets = sources, targets
         self.lengths = np.stack((sources.lengths.reshape(-1), targets.lengths), 1)
         self.units = int(targets.lengths.sum())
 
 
 @dataclass
-class Translate(Translator):
-    smoothing: float = 0.1  # label smoothing: this share of the wanted probability is spread over all tokens
-    both_ways: bool = False  # learn the other direction too, in the same model
-    tokenizer: Tokenizer = learnt()
-    seen: int | None = learnt(None)  # tokens of the longest sentence it was trained on
-    start: int | None = learnt(None)  # the token that every translation begins with; the padding unless given
-    generation: dict[str, Any] | None = learnt(None)  # what generation_config.json asks for, if others wrote it
-    sounds: Mels | None = learnt(None)
-    hearing: dict[str, Any] | None = learnt(None)  # how sounds are heard in training
+class Translate(Seq2SeqTask):
+    label_smoothing: float = 0.1  # share of the target probability that is spread over all tokens
+    both_ways: bool = False  # train both directions in one model
+    tokenizer: Tokenizer = fitted()
+    max_train_length: int | None = fitted(None)  # tokens of the longest training sentence
+    decoder_start_token: int | None = fitted(None)  # the first decoder input; None: the padding token
+    generation_config: dict[str, Any] | None = fitted(None)  # generation_config.json of a folder of another library
+    feature_extractor: LogMel | None = fitted(None)
+    audio_augment: dict[str, Any] | None = fitted(None)  # augmentation of recordings in training
 
     def __post_init__(self) -> None:
-        must(
+        check_fields(
             self,
-            smoothing=(0 <= self.smoothing < 1, "at least 0 and below 1"),
-            seen=(self.seen is None or self.seen >= 1, "at least 1"),
+            label_smoothing=(0 <= self.label_smoothing < 1, "at least 0 and below 1"),
+            max_train_length=(self.max_train_length is None or self.max_train_length >= 1, "at least 1"),
             both_ways=(
-                not self.both_ways or self.tokenizer.engine.token_to_id(FORWARD) is not None,
-                "off: the tokenizer does not have both ways",
+                not self.both_ways or self.tokenizer.backend_tokenizer.token_to_id(FORWARD) is not None,
+                "off: the tokenizer has no tokens for the two directions",
             ),
-            sounds=(self.hearing is None or self.sounds is not None, "there (sounds.json) for a model that hears"),
-            start=(self.start is None or 0 <= self.start < len(self.tokenizer), "the number of a token"),
+            feature_extractor=(
+                self.audio_augment is None or self.feature_extractor is not None,
+                "there (logmel.json) for a model that reads audio",
+            ),
+            decoder_start_token=(
+                self.decoder_start_token is None or 0 <= self.decoder_start_token < len(self.tokenizer),
+                "the id of a token",
+            ),
         )
-        Translating(**self.way_defaults(self.generation))  # refused here, not when it is asked
+        TranslateOptions(**self.decode_defaults(self.generation_config))  # refuses a bad config here
 
-    about = "a sentence in, a sentence in another language out; or speech in, and what was said out"
-    takes = "one file of pairs (.tsv, .jsonl) or two parallel ones, plain or gzip; .tsv of sounds and texts"
-    ships = "the phrasebook, English and German; for models that hear, strings of spoken digits"
-    asks = ("translates", "transcribes")
+    description = "a sentence in, its translation out; or speech in, its transcript out"
+    file_formats = "one file of pairs (.tsv, .jsonl) or two parallel ones, plain or gzip; .tsv of audio files and texts"
+    bundled_data = "the phrasebook, English and German; for audio models, spoken digit strings"
+    requires = ("translates", "transcribes")
     default = "transformer"
-    of_the_head = ("start", "generation")
-    counts = "target tokens"
-    shares = ("exact",)
-    looks = 500
-    ways = Translating
-    final = BEAM
+    head_fields = ("decoder_start_token", "generation_config")
+    throughput_unit = "target tokens"
+    percent_metrics = ("exact",)
+    eval_limit = 500
+    decode_options = TranslateOptions
+    test_options = BEAM
 
     @classmethod
-    def groups(cls, ability: str) -> tuple[type, ...]:
-        return (Pieces, Hearing) if ability == "transcribes" else (Pieces,)
+    def option_groups(cls, ability: str) -> tuple[type, ...]:
+        return (TokenizerOptions, AudioAugment) if ability == "transcribes" else (TokenizerOptions,)
 
     @classmethod
     def rows(
-        cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, dialect: Dialect = UTF8, **aim: Any
+        cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, dialect: Dialect = UTF8, **_: Any
     ) -> Rows:
-        reads = spoken_rows if ability == "transcribes" else two_texts
-        return reads(paths, fields, dialect)
+        read = read_speech if ability == "transcribes" else read_text_pairs
+        return read(paths, fields, dialect)
 
     @classmethod
-    def bundled(cls, ability: str, **aim: Any) -> dict[str, Rows]:
-        return bundled_strings() if ability == "transcribes" else bundled_pairs()
+    def bundled_rows(cls, ability: str, **_: Any) -> dict[str, Rows]:
+        return bundled_utterances() if ability == "transcribes" else bundled_pairs()
 
     @classmethod
-    def read(cls, files: Files, ability: str, reading: dict[str, Any], **aim: Any) -> Data:
-        """Single words to be joined are divided first: what is held out holds no clip that is learnt from."""
+    def read(cls, files: DataOptions, ability: str, input_options: dict[str, Any], **task_options: Any) -> Data:
+        """Single words are split into sets before they are concatenated, so no clip is in two sets."""
         if ability != "transcribes" or files.valid or not is_folder(files.data):
-            return super().read(files, ability, reading, **aim)
+            return super().read(files, ability, input_options, **task_options)
         rest = replace(files, data=())
         return read_sets(
-            rest, lambda paths: spoken_rows(paths, files.fields, files.dialect), lambda: spoken_sets(files)
+            rest, lambda paths: read_speech(paths, files.fields, files.dialect), lambda: split_speech(files)
         )
 
     @classmethod
-    def fit(cls, rows: Any, ability: str, reading: dict[str, Any], readers: dict[str, Any], **aim: Any) -> Translate:
-        layout, pieces = TRANSLATING, Pieces(**told(Pieces, reading))
+    def fit(
+        cls,
+        rows: Any,
+        ability: str,
+        input_options: dict[str, Any],
+        preprocessors: dict[str, Any],
+        **task_options: Any,
+    ) -> Translate:
+        layout, pieces = MARIAN_LAYOUT, TokenizerOptions(**select_options(TokenizerOptions, input_options))
         if ability == "transcribes":
-            if aim.get("both_ways"):
-                raise ValueError("--both-ways is for two languages: no model here speaks")
-            tokenizer = readers.get("tokenizer") or learn((row.text for row in rows), pieces, layout)
-            return cls(**aim, tokenizer=tokenizer, **fit_sounds(rows, reading, readers))
-        if aim.get("both_ways"):
+            if task_options.get("both_ways"):
+                raise ValueError("--both-ways is for two languages: no model here generates speech")
+            tokenizer = preprocessors.get("tokenizer") or train_tokenizer((row.text for row in rows), pieces, layout)
+            return cls(**task_options, tokenizer=tokenizer, **fit_audio(rows, input_options, preprocessors))
+        if task_options.get("both_ways"):
             layout = replace(layout, first=(*layout.first, FORWARD, BACK))
         texts = (side for row in rows for side in row[:2])
-        tokenizer = readers.get("tokenizer") or learn(texts, pieces, layout)
-        task = cls(**aim, tokenizer=tokenizer, seen=None)
-        longest = nlargest(LONGEST, rows, key=lambda row: len(row[0]))  # by letters: few are encoded twice
-        task.seen = int(task.prepare(longest).lengths[:, 0].max())
+        tokenizer = preprocessors.get("tokenizer") or train_tokenizer(texts, pieces, layout)
+        task = cls(**task_options, tokenizer=tokenizer, max_train_length=None)
+        candidates = nlargest(LONG_SENTENCES, rows, key=lambda row: len(row[0]))  # few sentences are encoded twice
+        task.max_train_length = int(task.encode(candidates).lengths[:, 0].max())
         return task
 
     def sizes(self) -> dict[str, int]:
-        return {"vocab": len(self.tokenizer), "pad": self.tokenizer.pad} | (self.ears.sizes() if self.ears else {})
+        return {
+            "vocab": len(self.tokenizer),
+            "pad": self.tokenizer.pad_token_id,
+            **(self.audio_input.sizes() if self.audio_input else {}),
+        }
 
-    def amount(self, rows: Any) -> str:
-        return f"{len(rows):,} {'pairs' if self.ears is None else 'recordings'}"
+    def count_examples(self, rows: Any) -> str:
+        return f"{len(rows):,} {'pairs' if self.audio_input is None else 'recordings'}"
 
     def example(self) -> str:
-        return "your text" if self.ears is None else "sound.wav"
+        return "your text" if self.audio_input is None else "sound.wav"
 
     def rank(self, scores: dict[str, Any]) -> tuple[float, ...]:
-        """BLEU decides which weights are kept; where it is 0, as for single words, chrF does, then the loss. Of speech
-        it is wrong words that count."""
+        """By BLEU; where BLEU is 0, as for single words, by chrF, then by the loss. Speech: by the word error rate."""
         if "wer" in scores:
             return -round(scores["wer"], 3), -round(scores["loss"], 4)
         both = [scores[name] + scores.get(f"{name}_back", 0.0) for name in ("bleu", "chrf")]
         return round(both[0], 2), round(both[1], 2), -round(scores["loss"], 3)
 
     def head(self, body: Any) -> Model:
-        return Model(body, body.vocabulary())
+        return Model(body, body.lm_head())
 
-    def prepare(self, rows: Sequence[Sequence[Any]], context: int | None = None) -> Parallel:
-        """The other direction, if it is learnt, stands behind the first."""
-        one, other = self.sides(rows)
-        if self.ears is not None:
-            heard, said = self.ears.prepare(rows, None, context or 0), Ragged(self.tokenizer.encode_targets(other))
-            refuse_long(rows, said.lengths, context or len(said.ids))
-            return Parallel(heard, said)
-        sources, targets = self.encode(one), self.tokenizer.encode_targets(other)
+    def encode(self, rows: Sequence[Sequence[Any]], context: int | None = None) -> ParallelExamples:
+        """With `both_ways`, the examples of the reverse direction follow those of the forward direction."""
+        sources, targets = self.sides(rows)
+        if self.audio_input is not None:
+            audio, texts = (
+                self.audio_input.encode(rows, None, context or 0),
+                Ragged(self.tokenizer.encode_targets(targets)),
+            )
+            refuse_long(rows, texts.lengths, context or len(texts.ids))
+            return ParallelExamples(audio, texts)
+        source_ids, target_ids = self.encode_sources(sources), self.tokenizer.encode_targets(targets)
         if self.both_ways:
-            sources, targets = sources + self.encode(other, back=True), targets + self.tokenizer.encode(one)
-        examples = Parallel(Ragged(sources), Ragged(targets))
+            source_ids, target_ids = (
+                source_ids + self.encode_sources(targets, back=True),
+                target_ids + self.tokenizer.encode(sources),
+            )
+        examples = ParallelExamples(Ragged(source_ids), Ragged(target_ids))
         if context is not None:
             refuse_long(rows, examples.lengths.max(1), context)
         return examples
 
     def sides(self, rows: Sequence[Any]) -> tuple[list[str], list[str]]:
-        """What is asked and what is wanted, as texts; of a sound, where it is from."""
-        if self.sounds is not None:
+        """Sources and targets as texts; the source of a recording is its file and line."""
+        if self.feature_extractor is not None:
             return [f"{row.file}:{row.line}" for row in rows], [row.text for row in rows]
         return [row[0] for row in rows], [row[1] for row in rows]
 
-    def batch(self, examples: Parallel, rows: Ints, training: bool = True) -> Pairs:
-        source, mask = self.given(examples.sources, rows, training)
+    def collate(self, examples: ParallelExamples, rows: Ints, training: bool = True) -> Seq2SeqBatch:
+        source, mask = self.encoder_inputs(examples.sources, rows, training)
         assert mask is not None
-        wanted = examples.targets.padded(rows, self.tokenizer.pad)
-        target = torch.cat((torch.full_like(wanted[:, :1], self.first), wanted[:, :-1]), 1)
-        real = real_places(examples.targets.lengths[rows], wanted.size(1))
-        return Pairs(source, mask, target, wanted, real)
+        targets = examples.targets.pad(rows, self.tokenizer.pad_token_id)
+        decoder_input = torch.cat((torch.full_like(targets[:, :1], self.start_token), targets[:, :-1]), 1)
+        real = length_mask(examples.targets.lengths[rows], targets.size(1))
+        return Seq2SeqBatch(source, mask, decoder_input, targets, real)
 
-    def loss(self, model: Model, pairs: Pairs, smoothing: float | None = None) -> Loss:
-        x = model.body(pairs.source, pairs.target, pairs.source_mask)  # (B,T,D)
-        smoothing = self.smoothing if smoothing is None else smoothing
-        total = model.head.loss(x[pairs.real], pairs.wanted[pairs.real], smoothing)
-        return Loss(total, int(pairs.real.sum()))
+    def loss(self, model: Model, batch: Seq2SeqBatch, label_smoothing: float | None = None) -> Loss:
+        x = model.body(batch.source, batch.decoder_input, batch.source_mask)  # (B,T,D)
+        label_smoothing = self.label_smoothing if label_smoothing is None else label_smoothing
+        total = model.head.loss(x[batch.real], batch.targets[batch.real], label_smoothing)
+        return Loss(total, int(batch.real.sum()))
 
     @torch.inference_mode()
     def score(
-        self, model: Model, pairs: Sequence[Sequence[Any]], how: Translating | None = None, budget: int = 4096
+        self, model: Model, rows: Sequence[Sequence[Any]], options: TranslateOptions | None = None, budget: int = 4096
     ) -> dict[str, Any]:
-        """Loss without smoothing, BLEU and chrF, and the translations themselves."""
-        how = how or GREEDY
-        examples = self.prepare(pairs, model.body.config.context)
+        """Loss without label smoothing, BLEU, chrF and the translations; for speech also the word error rate."""
+        options = options or GREEDY
+        examples = self.encode(rows, model.body.config.context)
         device = next(model.parameters()).device
         order = np.lexsort(examples.lengths.T)
         total = count = 0.0
-        for a, b in cut(examples.lengths[order].max(1), budget):
-            loss = self.loss(model, to_device(self.batch(examples, order[a:b], False), device), smoothing=0.0)
+        for a, b in split_by_budget(examples.lengths[order].max(1), budget):
+            loss = self.loss(model, to_device(self.collate(examples, order[a:b], False), device), label_smoothing=0.0)
             total, count = total + loss.total.item(), count + loss.count
-        one, other = self.sides(pairs)
-        found = self.predict(model, one, how) if self.ears is None else self.found(model, how, 0, examples.sources)
-        answers = [best[0].text for best in found]
+        sources, targets = self.sides(rows)
+        translations = (
+            self.predict(model, sources, options)
+            if self.audio_input is None
+            else self.decode_examples(model, options, 0, examples.sources)
+        )
+        predictions = [best[0].text for best in translations]
         scores = {
             "loss": total / count,
             "perplexity": perplexity(total / count),
-            "bleu": (counted := bleu(answers, other)).value,
-            "chrf": chrf(answers, other).value,
-            "signature": counted.signature,
-            "answers": answers,
-            "samples": samples(one, other, answers),
+            "bleu": (bleu_score := bleu(predictions, targets)).value,
+            "chrf": chrf(predictions, targets).value,
+            "signature": bleu_score.signature,
+            "predictions": predictions,
+            "samples": make_samples(sources, targets, predictions),
         }
-        if self.ears is not None:
-            scores |= {"wer": word_errors(other, answers), "exact": accuracy(other, answers)}
+        if self.audio_input is not None:
+            scores |= {"wer": word_error_rate(targets, predictions), "exact": accuracy(targets, predictions)}
         if self.both_ways:
-            turned = [best[0].text for best in self.predict(model, other, replace(how, back=True))]
-            scores |= {"bleu_back": bleu(turned, one).value, "chrf_back": chrf(turned, one).value}
+            reverse = [best[0].text for best in self.predict(model, targets, replace(options, back=True))]
+            scores |= {"bleu_back": bleu(reverse, sources).value, "chrf_back": chrf(reverse, sources).value}
         return scores
 
-    def rehearsal(self, rows: Any) -> Translating:
-        """It does not know when to end, so it is given the length of the true answers."""
-        said = Ragged(self.tokenizer.encode_targets(self.sides(rows)[1])) if self.ears else self.prepare(rows).targets
-        length = max(1, round(said.lengths.mean()))
-        return replace(GREEDY, shortest=length, longest=length)
+    def timing_options(self, rows: Any) -> TranslateOptions:
+        """An untrained model does not predict </s> in time, so the length is fixed to the mean of the targets."""
+        targets = (
+            Ragged(self.tokenizer.encode_targets(self.sides(rows)[1]))
+            if self.audio_input
+            else self.encode(rows).targets
+        )
+        length = max(1, round(targets.lengths.mean()))
+        return replace(GREEDY, min_new_tokens=length, max_new_tokens=length)
 
 
 def refuse_long(rows: Sequence[Any], lengths: Ints, context: int) -> None:
-    """Name the first row that the model cannot see at once."""
+    """Raise an error for the first row that exceeds the context."""
     for row, length in zip(chain(rows, rows), lengths.tolist(), strict=False):
         if length > context:
             where = f"{row.file}:{row.line}: " if hasattr(row, "line") else ""
             raise ValueError(
                 f"{where}{length} tokens do not fit the model's context of {context}: leave long lines out "
-                "(--longest and --skip-bad), or train with a larger --context"
+                "(--max-words and --skip-bad), or train with a larger --context"
             )

@@ -1,8 +1,8 @@
-"""Write: what comes next? A language model guesses every token from those before it, and so can go on with any text.
+"""Write: a causal language model. It predicts every token from those before it, and so continues any text.
 
     loss = - Σ_t log P(x_t | x_<t)
 
-Documents stand one after the other in windows of the context's length, and no token sees another document than its own.
+Documents are packed into windows of the context's length; attention is restricted to the document of a token.
 """
 
 from __future__ import annotations
@@ -16,75 +16,75 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.choose import must
 from regard.data.batches import Ints
 from regard.data.bundled import stories
-from regard.data.corpus import Corpus, Windows, documents
-from regard.data.documents import By, Documents, Texts, holds_json, read_texts
-from regard.data.files import Data, Files
+from regard.data.documents import DocumentOptions, DocumentStream, DocumentUnit, is_json_file, read_documents
 from regard.data.lines import UTF8, Dialect
-from regard.data.pieces import WRITING, Pieces, learn
-from regard.data.tokens import Tokenizer
-from regard.generate import RULES, Decoding, generate, options_for
+from regard.data.splits import Data, DataOptions
+from regard.data.token_corpus import TokenCorpus, TokenWindows, document_mask
+from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_train import GPT_LAYOUT, TokenizerOptions, train_tokenizer
+from regard.generate import PROCESSOR_KEYS, GenerationOptions, generate, options_from_config
+from regard.metrics import bits_per_byte, perplexity
 from regard.parts.cache import Cache
 from regard.parts.heads import Model
-from regard.pick import Rules
-from regard.scores import bits_per_byte, perplexity
-from regard.tasks.inputs import windows_told
-from regard.tasks.task import Answer, Loss, Task, learnt
+from regard.sampling import LogitsProcessor
+from regard.tasks.inputs import describe_windows, select_options
+from regard.tasks.task import Loss, Prediction, Task, fitted
+from regard.validate import check_fields
 
-TURN = "\n> "  # where the player speaks
+TURN = "\n> "  # before a line of the player
 
 
 @dataclass(frozen=True)
-class Writing(Decoding):
-    """How a text goes on."""
+class WriteOptions(GenerationOptions):
+    """Decode options of a text."""
 
-    beam: int = 1  # beginnings kept side by side, only with --temperature 0, where 1 is greedy; else it samples
-    temperature: float = 0.8  # 0: the most probable text; 1: the model's own distribution
+    num_beams: int = 1  # beams of beam search, only with --temperature 0; 1 is greedy
+    temperature: float = 0.8  # sampling temperature; 0: the most probable text; 1: the model's own distribution
     top_p: float = 0.95  # sample only from the most probable tokens that together have this probability
-    longest: int | None = 200  # most tokens to add
+    max_new_tokens: int | None = 200  # maximum number of new tokens
     stop: str = ""  # end before this text
 
 
-class Given(NamedTuple):
+class LMBatch(NamedTuple):
     ids: Tensor  # (B,T)
-    wanted: Tensor  # (B,T) the token after each
+    targets: Tensor  # (B,T) the next token of each
     mask: Tensor | None  # (B,1,T,T), True = the same document
 
 
 @dataclass
 class Write(Task):
-    tokenizer: Tokenizer = learnt()
-    documents: By | None = learnt(None)  # what one is in a file, as it was in training
-    opens: bool = learnt(False)  # a text begins with </s>, as every document did in training
-    ends: tuple[int, ...] = learnt(())  # tokens that end a text, beside </s>
-    generation: dict[str, Any] | None = learnt(None)  # what generation_config.json asks for, if others wrote it
+    tokenizer: Tokenizer = fitted()
+    documents: DocumentUnit | None = fitted(None)  # the unit of a document in the training files
+    add_bos_token: bool = fitted(False)  # a text begins with </s>, as every training document did
+    eos_tokens: tuple[int, ...] = fitted(())  # ids that end a text, beside </s>
+    generation_config: dict[str, Any] | None = fitted(None)  # generation_config.json of a folder of another library
 
     def __post_init__(self) -> None:
-        must(self, ends=(all(0 <= number < 2**31 for number in self.ends), "numbers of tokens"))
-        Writing(**self.way_defaults(self.generation))  # refused here, not when it is asked
+        check_fields(self, eos_tokens=(all(0 <= token < 2**31 for token in self.eos_tokens), "ids of tokens"))
+        WriteOptions(**self.decode_defaults(self.generation_config))  # refuses a bad config here
 
-    about = "a text in, how it goes on out"
-    takes = "text files, or .jsonl with a field of text"
-    ships = "stories, the transcripts of text adventures"
-    asks = ("writes",)
-    default = "nano"
-    of_the_head = ("ends", "generation")
-    counts = "tokens"
-    looks = 100_000  # characters
-    unused = frozenset({"longest"})
-    ways = Writing
-
-    @classmethod
-    def groups(cls, ability: str) -> tuple[type, ...]:
-        return (Pieces, Documents)
+    description = "a text in, its continuation out"
+    file_formats = "text files, or .jsonl with a field of text"
+    bundled_data = "stories, the transcripts of text adventures"
+    requires = ("writes",)
+    default = "nanochat"
+    head_fields = ("eos_tokens", "generation_config")
+    throughput_unit = "tokens"
+    eval_limit = 100_000  # characters
+    ignored_options = frozenset({"max_words"})
+    decode_options = WriteOptions
 
     @classmethod
-    def read(cls, files: Files, ability: str, reading: dict[str, Any], **aim: Any) -> Data:
-        return read_texts(files, reading, bundled_stories)
+    def option_groups(cls, ability: str) -> tuple[type, ...]:
+        return (TokenizerOptions, DocumentOptions)
 
-    def read_one(
+    @classmethod
+    def read(cls, files: DataOptions, ability: str, input_options: dict[str, Any], **_: Any) -> Data:
+        return read_documents(files, input_options, bundled_stories)
+
+    def read_test_rows(
         self,
         paths: tuple[str, ...],
         fields: tuple[str, ...] | None,
@@ -92,82 +92,96 @@ class Write(Task):
         skip_bad: bool,
         dialect: Dialect = UTF8,
     ) -> Any:
-        reading = {"documents": self.documents, "cache": Documents.cache}
-        files = Files(data=paths, valid=paths, fields=fields, skip_bad=skip_bad, **dialect._asdict())
-        return read_texts(files, reading, dict).sets["train"]
+        input_options = {"documents": self.documents, "cache": DocumentOptions.cache}
+        files = DataOptions(data=paths, valid=paths, fields=fields, skip_bad=skip_bad, **dialect._asdict())
+        return read_documents(files, input_options, dict).sets["train"]
 
     @classmethod
-    def fit(cls, rows: Texts, ability: str, reading: dict[str, Any], readers: dict[str, Any], **aim: Any) -> Write:
-        pieces = Pieces(**{name: reading[name] for name in Pieces.__dataclass_fields__})
-        tokenizer = readers.get("tokenizer") or learn(rows.sample(), pieces, WRITING)
-        if tokenizer.around not in ([], [tokenizer.begin]):
+    def fit(
+        cls,
+        rows: DocumentStream,
+        ability: str,
+        input_options: dict[str, Any],
+        preprocessors: dict[str, Any],
+        **task_options: Any,
+    ) -> Write:
+        pieces = TokenizerOptions(**select_options(TokenizerOptions, input_options))
+        tokenizer = preprocessors.get("tokenizer") or train_tokenizer(rows.sample(), pieces, GPT_LAYOUT)
+        if tokenizer.template_ids not in ([], [tokenizer.bos_token_id]):
             raise ValueError(
-                "the tokenizer of that model puts marks around every text, so nothing can go on: start from a model "
-                "that was trained to write, or leave out --from"
+                "the tokenizer of that model puts marks around every text, so no text can be continued: start from a "
+                "model that was trained to write, or leave out --from"
             )
-        apart: By | None = "paragraphs" if rows.name == "bundled" else reading["documents"]
-        opens = apart not in (None, "files") or holds_json(rows.name)
-        return cls(**aim, tokenizer=tokenizer, documents=apart, opens=opens)
+        unit: DocumentUnit | None = "paragraphs" if rows.name == "bundled" else input_options["documents"]
+        add_bos_token = unit not in (None, "files") or is_json_file(rows.name)
+        return cls(**task_options, tokenizer=tokenizer, documents=unit, add_bos_token=add_bos_token)
 
     @classmethod
-    def way_defaults(cls, generation: Mapping[str, Any] | None) -> dict[str, Any]:
-        return options_for(generation or {})
+    def decode_defaults(cls, generation_config: Mapping[str, Any] | None) -> dict[str, Any]:
+        return options_from_config(generation_config or {})
 
     @property
-    def rules(self) -> Rules:
-        return Rules(**{key: value for key, value in (self.generation or {}).items() if key in RULES})
+    def rules(self) -> LogitsProcessor:
+        return LogitsProcessor(
+            **{key: value for key, value in (self.generation_config or {}).items() if key in PROCESSOR_KEYS}
+        )
 
     def sizes(self) -> dict[str, int]:
-        return {"vocab": len(self.tokenizer), "pad": self.tokenizer.pad}
+        return {"vocab": len(self.tokenizer), "pad": self.tokenizer.pad_token_id}
 
     def head(self, body: Any) -> Model:
-        return Model(body, body.vocabulary())
+        return Model(body, body.lm_head())
 
-    def prepare(self, rows: Texts, context: int) -> Windows:
-        return Windows(Corpus.of(rows, self.tokenizer), context + 1)
+    def encode(self, rows: DocumentStream, context: int) -> TokenWindows:
+        return TokenWindows(TokenCorpus.from_documents(rows, self.tokenizer), context + 1)
 
-    def told(self, rows: Texts, examples: Windows, numbers: Ints) -> list[dict[str, Any]]:
-        return windows_told(self.tokenizer, rows, examples, numbers)
+    def describe_examples(self, rows: DocumentStream, examples: TokenWindows, numbers: Ints) -> list[dict[str, Any]]:
+        return describe_windows(self.tokenizer, rows, examples, numbers)
 
-    def batch(self, examples: Windows, rows: Ints) -> Given:
-        return self.given(examples.take(rows))
+    def collate(self, examples: TokenWindows, rows: Ints) -> LMBatch:
+        return self.shift(examples.take(rows))
 
-    def given(self, ids: Tensor) -> Given:
-        return Given(ids[:, :-1], ids[:, 1:], documents(ids[:, :-1], self.tokenizer.begin))
+    def shift(self, ids: Tensor) -> LMBatch:
+        return LMBatch(ids[:, :-1], ids[:, 1:], document_mask(ids[:, :-1], self.tokenizer.bos_token_id))
 
-    def loss(self, model: Model, batch: Given) -> Loss:
+    def loss(self, model: Model, batch: LMBatch) -> Loss:
         x = model.body(batch.ids, mask=batch.mask)  # (B,T,D)
-        return Loss(model.head.loss(x.flatten(0, 1), batch.wanted.flatten()), batch.wanted.numel())
+        return Loss(model.head.loss(x.flatten(0, 1), batch.targets.flatten()), batch.targets.numel())
 
-    def some(self, rows: Texts, count: int | None) -> Texts:
-        return rows.beginning(count or self.looks)
+    def eval_subset(self, rows: DocumentStream, count: int | None) -> DocumentStream:
+        return rows.prefix(count or self.eval_limit)
 
-    def amount(self, rows: Texts) -> str:
+    def count_examples(self, rows: DocumentStream) -> str:
         return f"{rows.characters:,} characters"
 
     @torch.inference_mode()
-    def score(self, model: Model, rows: Texts, how: Writing | None = None, budget: int = 8192) -> dict[str, Any]:
-        """Loss over the whole text, cut into windows of the context's length."""
-        corpus = Corpus.of(rows, self.tokenizer)
+    def score(
+        self, model: Model, rows: DocumentStream, options: WriteOptions | None = None, budget: int = 8192
+    ) -> dict[str, Any]:
+        """Loss over the whole text in windows of the context's length, perplexity and bits per byte."""
+        corpus = TokenCorpus.from_documents(rows, self.tokenizer)
         device, T = next(model.parameters()).device, model.body.config.context
         starts = np.arange(0, len(corpus.ids) - 1, T)
-        whole = starts[starts + T < len(corpus.ids)]
+        full = starts[starts + T < len(corpus.ids)]
         total = 0.0
-        for some in [whole[i : i + max(1, budget // T)] for i in range(0, len(whole), max(1, budget // T))]:
-            ids = torch.from_numpy(corpus.ids[some[:, None] + np.arange(T + 1)].astype(np.int64))
-            total += self.loss(model, to(self.given(ids), device)).total.item()
-        if len(whole) < len(starts):
+        for chunk in [full[i : i + max(1, budget // T)] for i in range(0, len(full), max(1, budget // T))]:
+            ids = torch.from_numpy(corpus.ids[chunk[:, None] + np.arange(T + 1)].astype(np.int64))
+            total += self.loss(model, move_batch(self.shift(ids), device)).total.item()
+        if len(full) < len(starts):
             ids = torch.from_numpy(corpus.ids[starts[-1] :].astype(np.int64))[None]
-            total += self.loss(model, to(self.given(ids), device)).total.item()
+            total += self.loss(model, move_batch(self.shift(ids), device)).total.item()
         loss = total / (len(corpus.ids) - 1)
         prompt = self.tokenizer.decode([corpus.ids[: T // 4].tolist()])[0]
-        answers = [best[0].more["added"] for best in self.predict(model, [prompt], how or Writing(longest=T // 2))]
+        predictions = [
+            best[0].extra["continuation"]
+            for best in self.predict(model, [prompt], options or WriteOptions(max_new_tokens=T // 2))
+        ]
         return {
             "loss": loss,
             "perplexity": perplexity(loss),
             "bits_per_byte": bits_per_byte(total, corpus.size),
-            "answers": answers,
-            "samples": [{"source": prompt[-300:], "wanted": "", "answer": answers[0]}],
+            "predictions": predictions,
+            "samples": [{"source": prompt[-300:], "target": "", "prediction": predictions[0]}],
         }
 
     def example(self) -> str:
@@ -176,67 +190,82 @@ class Write(Task):
     def rank(self, scores: dict[str, Any]) -> tuple[float, ...]:
         return (-round(scores["loss"], 4),)
 
-    def predict(self, model: Model, raw: Iterable[str], how: Writing, first: int = 0) -> Iterator[list[Answer]]:
+    def predict(
+        self, model: Model, raw: Iterable[str], options: WriteOptions, first: int = 0
+    ) -> Iterator[list[Prediction]]:
         for number, prompt in enumerate(raw, first):
             [ids] = self.tokenizer.encode([prompt])
-            if (self.opens or not prompt) and ids[:1] != [self.tokenizer.begin]:
-                ids = [self.tokenizer.begin, *ids]
-            found = self.continued(model, ids, how, number)
-            texts = [self.tokenizer.more(ids, added) for added, _ in found]
-            cut = [text[: text.index(how.stop)] if how.stop and how.stop in text else text for text in texts]
+            if (self.add_bos_token or not prompt) and ids[:1] != [self.tokenizer.bos_token_id]:
+                ids = [self.tokenizer.bos_token_id, *ids]
+            best = self.continuations(model, ids, options, number)
+            texts = [self.tokenizer.decode_continuation(ids, new) for new, _ in best]
+            cut = [
+                text[: text.index(options.stop)] if options.stop and options.stop in text else text for text in texts
+            ]
             yield [
-                Answer(prompt + text, logp, logp, {"added": text}) for text, (_, logp) in zip(cut, found, strict=True)
+                Prediction(prompt + text, logprob, logprob, {"continuation": text})
+                for text, (_, logprob) in zip(cut, best, strict=True)
             ]
 
     @torch.inference_mode()
-    def continued(self, model: Model, ids: Sequence[int], how: Writing, number: int) -> list[tuple[list[int], float]]:
-        """Tokens to add and their log-probability. When the context is full, its older half is forgotten."""
+    def continuations(
+        self, model: Model, ids: Sequence[int], options: WriteOptions, number: int
+    ) -> list[tuple[list[int], float]]:
+        """New tokens and their log-probability. When the context is full, its older half is dropped."""
         device, context = next(model.parameters()).device, model.body.config.context
-        wanted = how.longest or context
-        added: list[int] = []
-        logp = 0.0
+        max_new = options.max_new_tokens or context
+        new: list[int] = []
+        logprob = 0.0
         while True:
-            seen = [*ids, *added]
-            seen = seen if len(seen) < context else seen[-max(1, context // 2) :]
-            limit = min(wanted - len(added), context - len(seen))
+            visible = [*ids, *new]
+            visible = visible if len(visible) < context else visible[-max(1, context // 2) :]
+            limit = min(max_new - len(new), context - len(visible))
             caches = model.body.caches()
-            if len(seen) > 1:
-                model.body(torch.tensor([seen[:-1]], device=device), cache=caches)
-            start, limits = torch.tensor([seen[-1]], device=device), torch.tensor([limit], device=device)
-            asked = (self.step(model), caches, start, self.tokenizer.end, limits, how, torch.tensor([number]))
-            [best] = generate(*asked, self.rules, [[*ids, *added][:-1]])
-            if how.n_best > 1:
+            if len(visible) > 1:
+                model.body(torch.tensor([visible[:-1]], device=device), cache=caches)
+            start, limits = torch.tensor([visible[-1]], device=device), torch.tensor([limit], device=device)
+            args = (
+                self.step_fn(model),
+                caches,
+                start,
+                self.tokenizer.eos_token_id,
+                limits,
+                options,
+                torch.tensor([number]),
+            )
+            [best] = generate(*args, self.rules, [[*ids, *new][:-1]])
+            if options.num_return > 1:
                 return [(h.ids, h.logp) for h in best]
-            added, logp = [*added, *best[0].ids], logp + best[0].logp
-            if len(best[0].ids) < limit or len(added) >= wanted:
-                return [(added, logp)]
+            new, logprob = [*new, *best[0].ids], logprob + best[0].logp
+            if len(best[0].ids) < limit or len(new) >= max_new:
+                return [(new, logprob)]
 
-    def step(self, model: Model) -> Any:
-        end = self.tokenizer.end
-        others = [i for i in self.ends if i != end]
-        never = [*self.tokenizer.never, *others]
+    def step_fn(self, model: Model) -> Any:
+        end = self.tokenizer.eos_token_id
+        others = [token for token in self.eos_tokens if token != end]
+        suppressed = [*self.tokenizer.suppress_tokens, *others]
 
         def step(ids: Tensor, caches: list[Cache]) -> Tensor:
-            logits = model.next(ids, caches)
-            if others:  # whichever ends it is the end
+            logits = model.next_logits(ids, caches)
+            if others:  # the most probable of all end tokens stands for </s>
                 logits[:, end] = logits[:, [end, *others]].amax(-1)
-            for one in never:
-                logits[:, one] = -math.inf
+            for token in suppressed:
+                logits[:, token] = -math.inf
             return logits
 
         return step
 
-    def play(self, model: Model, story: str, said: str, how: Writing, turn: int) -> str:
-        """The next part of an interactive story: the player speaks, the model answers until it is the player's turn."""
-        asked = f"{story.rstrip()}{TURN}{said}\n" if said else story
-        [best] = self.predict(model, [asked], how, turn)
+    def play(self, model: Model, story: str, command: str, options: WriteOptions, turn: int) -> str:
+        """The story after a command of the player, up to the player's next turn."""
+        prompt = f"{story.rstrip()}{TURN}{command}\n" if command else story
+        [best] = self.predict(model, [prompt], options, turn)
         text = best[0].text
-        end = text.find(TURN, len(asked))
+        end = text.find(TURN, len(prompt))
         return text if end < 0 else text[:end]
 
 
-def to(batch: Given, device: torch.device) -> Given:
-    return Given(*(None if tensor is None else tensor.to(device) for tensor in batch))  # type: ignore[arg-type]
+def move_batch(batch: LMBatch, device: torch.device) -> LMBatch:
+    return LMBatch(*(None if tensor is None else tensor.to(device) for tensor in batch))  # type: ignore[arg-type]
 
 
 def bundled_stories() -> dict[str, list[str]]:

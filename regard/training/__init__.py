@@ -1,1 +1,1 @@
-"""How a model learns: a loop that yields steps, and a run folder that can be resumed."""
+"""Training: a loop that yields steps, and a run folder that can be resumed."""

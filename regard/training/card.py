@@ -1,4 +1,4 @@
-"""The model card: what the model is, how it was made and how to use it, as the README.md of its folder."""
+"""The model card (Mitchell et al. 2019): what the model is, how it was trained and how to use it, as README.md."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from regard import __version__
-from regard.device import processor
+from regard.device import cpu_name
 
-CARD = """---
+TEMPLATE = """---
 library_name: {library}
 tags: [regard, {task}, {model}]
 ---
@@ -28,24 +28,24 @@ import regard
 model = regard.load("THIS_FOLDER")
 model("your text")
 ```
-{opens}
+{compatible}
 | score | validation | test |
 |---|---|---|
 {scores}
 
-Validation is on {valid}, with the weights of step {best}.{how}
+Validation is on {valid}, with the weights of step {best}.{decoding}
 
-Every setting is in `train.json`, every step in `metrics.jsonl`. Made by regard {regard} with PyTorch {torch}, Python
-{python}, {threads} threads of {processor}, seed {seed}, data {fingerprint}. The same of all these gives the same bits;
-another number of threads does not.
+`train.json` holds all settings, `metrics.jsonl` every step. Trained by regard {regard} with PyTorch {torch}, Python
+{python}, {threads} threads of {processor}, seed {seed}, data {fingerprint}. The same versions, processor, number of
+threads, seed and data give the same bits.
 """
-TRANSLATES = """
-The folder is a Hugging Face folder: transformers opens it with `AutoModelForSeq2SeqLM.from_pretrained`, and
-CTranslate2's `ct2-transformers-converter` takes it as it is.
+SEQ2SEQ = """
+This is a Hugging Face folder: transformers loads it with `AutoModelForSeq2SeqLM.from_pretrained`, and CTranslate2's
+`ct2-transformers-converter` converts it.
 """
 
 
-def card(
+def model_card(
     settings: dict[str, Any],
     parameters: int,
     amount: str,
@@ -60,38 +60,35 @@ def card(
         for name, value in best.items()
         if name != "step"
     ]
-    translates = family in ("marian", "pegasus")
-    beams = (
-        " Validation is greedy, the test uses beam search; BLEU is sacreBLEU's, cased, 13a." if "bleu" in best else ""
-    )
-    return CARD.format(
+    decoding = " Validation is greedy, the test uses beam search; BLEU is sacreBLEU's, cased, 13a."
+    return TEMPLATE.format(
         library="regard" if family.startswith("regard-") else "transformers",
-        title=f"A {settings['model']} that does: {settings['task']}",
+        title=f"{settings['model']}, trained for the task {settings['task']}",
         task=settings["task"],
         model=settings["model"],
-        start=started(settings),
+        start=describe_start(settings),
         parameters=parameters,
         amount=amount,
         valid=valid,
         data=" and ".join(f"`{name}`" for name in settings["data"]) or "regard's bundled data",
         steps=settings["steps"],
-        opens=TRANSLATES if translates else "",
+        compatible=SEQ2SEQ if family in ("marian", "pegasus") else "",
         scores="\n".join(rows),
-        how=beams,
+        decoding=decoding if "bleu" in best else "",
         best=best["step"],
         regard=__version__,
         torch=torch.__version__,
         python=platform.python_version(),
         threads=torch.get_num_threads(),
-        processor=processor(),
+        processor=cpu_name(),
         seed=settings["seed"],
         fingerprint=fingerprint,
     )
 
 
-def started(settings: dict[str, Any]) -> str:
+def describe_start(settings: dict[str, Any]) -> str:
     if not settings["from_"]:
         return "from scratch"
-    head = "under a new head" if settings["new_head"] else "with its head"
-    frozen = f", without {', '.join(settings['freeze'])}" if settings["freeze"] else ""
+    head = "with a new head" if settings["new_head"] else "with its head"
+    frozen = f", with {', '.join(settings['freeze'])} frozen" if settings["freeze"] else ""
     return f"from `{settings['from_']}` {head}{frozen}"

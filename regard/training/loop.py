@@ -1,10 +1,10 @@
-"""The loop: a generator of steps. Whoever runs it prints, draws, saves or counts; it only learns.
+"""The training loop: a generator of steps. The caller prints, draws, saves or counts.
 
-    for step in learn(Progress.new(model, plan), task, examples, plan):
+    for step in train_steps(Progress.new(model, train_options), task, examples, train_options):
         print(step.number, step.loss)
 
-Everything random in a step follows from (seed, step), and the position in the data is two integers, so a run that
-starts from a `Progress` is the run that was interrupted.
+All randomness of a step is a function of (seed, step), and the position in the data is two integers: a run that starts
+from a `Progress` continues the interrupted run bit for bit.
 """
 
 from __future__ import annotations
@@ -24,196 +24,196 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.choose import must
-from regard.data.batches import Examples, Ints, Position, forever, to_device
+from regard.data.batches import Examples, Ints, Position, iterate_batches, to_device
 from regard.parts.heads import Model
 from regard.tasks.task import Task
 from regard.training import schedule
-from regard.training.optimizer import Average, by_parts, optimizers, part_of, scale_and_clip
+from regard.training.optimizer import EMA, build_optimizers, module_of, norms_by_module, scale_and_clip
 from regard.training.schedule import Revision
+from regard.validate import check_fields
 
-MEASURED = 500  # times in a run, or somewhat more, that the gradient of each part is measured
-MOST = 10**9  # minutes or epochs: a longer run is a mistake in typing
+NORM_RECORDS = 500  # steps of a run, or slightly more, that record the gradient norm of each module
+MAX_LENGTH = 10**9  # minutes or epochs: a longer run is a typing error
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How long and how fast to learn."""
+class TrainOptions:
+    """Length and optimisation of a training."""
 
-    steps: int | None = None  # train for this many steps
-    epochs: float | None = None  # or for so many passes over the data
-    minutes: float | None = None  # or for so long, by timing the steps as they go; 3 if no length is given
-    revisions: tuple[str, ...] = ()  # changes of the number of steps, as STEP:STEPS, to repeat a run of --minutes
-    batch_tokens: int = 2048  # most tokens of a batch, counted on its longer side with padding
-    accumulate: int = 1  # batches whose gradients make one step
-    optimizer: Literal["muon", "adamw", "sgd"] = "muon"  # muon leaves embeddings, output, gains and biases to adamw
-    rate: float | None = None  # highest learning rate; 0.64 / dim unless given, 0.2 / dim with --from
-    layer_decay: float = 1.0  # each layer learns at this share of the rate of the one above it
-    schedule: Literal["decay", "inverse-square-root"] = "decay"  # how the rate goes over the run
-    warmup: int | None = None  # steps until the rate is highest; a tenth of the run, at most 2000, unless given
-    decay: float = 0.6  # share of the run over which the rate falls to 1 % of its peak
-    weight_decay: float = 0.01  # pull of the matrices towards 0
-    clip: float = 1.0  # longest gradient; 0 for no limit
-    skip_nonfinite: int = 0  # most steps that are passed over because a number in them is none
-    average: float = 0.998  # moving average of the weights, used for validation and saved; 0 for none
-    seed: int = 1  # of everything random
+    steps: int | None = None  # number of training steps
+    epochs: float | None = None  # instead of --steps: passes over the data
+    minutes: float | None = None  # instead of --steps: minutes of training, 3 if no length is set
+    revisions: tuple[str, ...] = ()  # changes of --steps as STEP:STEPS, to repeat a run of --minutes bit for bit
+    batch_tokens: int = 2048  # maximum tokens of a batch, padding included, counted on the longer side
+    grad_accum: int = 1  # batches whose gradients add up to one step
+    optimizer: Literal["muon", "adamw", "sgd"] = "muon"  # muon trains the matrices, adamw embeddings, head and vectors
+    lr: float | None = None  # peak learning rate; 0.64 / dim if None, 0.2 / dim with --from
+    layer_decay: float = 1.0  # factor on the learning rate from one layer to the layer below
+    schedule: Literal["wsd", "inverse-sqrt"] = "wsd"  # learning-rate schedule; wsd = warmup, stable, decay
+    warmup_steps: int | None = None  # steps of linear warm-up; a tenth of the run, at most 2000, if None
+    decay_share: float = 0.6  # final share of the run in which wsd decays the learning rate to 1 % of its peak
+    weight_decay: float = 0.01  # decoupled weight decay of the matrices
+    grad_clip: float = 1.0  # maximum gradient norm; 0 = no clipping
+    max_nonfinite: int = 0  # maximum number of steps skipped because their loss or gradient is NaN or infinite
+    ema: float = 0.998  # decay of the exponential moving average of the weights, which is evaluated and saved; 0 = off
+    seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
-        must(
+        check_fields(
             self,
             steps=(self.steps is None or self.steps >= 1, "at least 1"),
-            epochs=(self.epochs is None or 0 < self.epochs <= MOST, f"above 0, and at most {MOST:,}"),
-            minutes=(self.minutes is None or 0 < self.minutes <= MOST, f"above 0, and at most {MOST:,}"),
-            revisions=(in_order(self.revisions), "STEP:STEPS each, in order, with no more steps done than there are"),
+            epochs=(self.epochs is None or 0 < self.epochs <= MAX_LENGTH, f"above 0, and at most {MAX_LENGTH:,}"),
+            minutes=(self.minutes is None or 0 < self.minutes <= MAX_LENGTH, f"above 0, and at most {MAX_LENGTH:,}"),
+            revisions=(are_valid(self.revisions), "STEP:STEPS each, in order, with STEP at most STEPS"),
             batch_tokens=(self.batch_tokens >= 1, "at least 1"),
-            accumulate=(self.accumulate >= 1, "at least 1"),
-            rate=(self.rate is None or 0 < self.rate < math.inf, "above 0, and finite"),
+            grad_accum=(self.grad_accum >= 1, "at least 1"),
+            lr=(self.lr is None or 0 < self.lr < math.inf, "above 0, and finite"),
             layer_decay=(0 < self.layer_decay <= 1, "above 0 and at most 1"),
-            warmup=(self.warmup is None or self.warmup >= 0, "0 or more"),
-            decay=(0 < self.decay <= 1, "above 0 and at most 1"),
+            warmup_steps=(self.warmup_steps is None or self.warmup_steps >= 0, "0 or more"),
+            decay_share=(0 < self.decay_share <= 1, "above 0 and at most 1"),
             weight_decay=(0 <= self.weight_decay < math.inf, "0 or more, and finite"),
-            clip=(0 <= self.clip < math.inf, "0 or more, and finite"),
-            skip_nonfinite=(self.skip_nonfinite >= 0, "0 or more"),
-            average=(0 <= self.average < 1, "at least 0 and below 1"),
+            grad_clip=(0 <= self.grad_clip < math.inf, "0 or more, and finite"),
+            max_nonfinite=(self.max_nonfinite >= 0, "0 or more"),
+            ema=(0 <= self.ema < 1, "at least 0 and below 1"),
             seed=(0 <= self.seed < 2**63, "0 or more, and below 2^63"),
         )
 
-    def revised(self, revision: Revision) -> Plan:
+    def with_revision(self, revision: Revision) -> TrainOptions:
         return replace(self, revisions=(*self.revisions, f"{revision.step}:{revision.steps}"))
 
-    def length(self, step: int) -> int:
-        """The number of steps in all, as it is known after so many."""
-        assert self.steps, "the plan is not settled yet"
-        return next((r.steps for r in reversed(parsed(self.revisions)) if r.step <= step), self.steps)
+    def total_steps(self, step: int) -> int:
+        """The number of steps of the run, by the last revision up to `step`."""
+        assert self.steps, "the number of steps is not set"
+        return next((r.steps for r in reversed(parse_revisions(self.revisions)) if r.step <= step), self.steps)
 
-    def rate_at(self, step: int) -> float:
-        assert self.steps, "the plan is not settled yet"
-        assert self.rate
-        assert self.warmup is not None
-        if self.schedule == "decay":
-            revisions = parsed(self.revisions)
-            return self.rate * schedule.decay(step, self.steps, self.warmup, self.decay, revisions)
-        return self.rate * schedule.inverse_square_root(step, self.warmup)
+    def lr_at(self, step: int) -> float:
+        assert self.steps, "the number of steps is not set"
+        assert self.lr
+        assert self.warmup_steps is not None
+        if self.schedule == "wsd":
+            revisions = parse_revisions(self.revisions)
+            return self.lr * schedule.wsd(step, self.steps, self.warmup_steps, self.decay_share, revisions)
+        return self.lr * schedule.inverse_sqrt(step, self.warmup_steps)
 
 
 @cache
-def parsed(revisions: tuple[str, ...]) -> list[Revision]:
+def parse_revisions(revisions: tuple[str, ...]) -> list[Revision]:
     return [Revision(*map(int, text.split(":"))) for text in revisions]
 
 
-def in_order(revisions: tuple[str, ...]) -> bool:
+def are_valid(revisions: tuple[str, ...]) -> bool:
     if not all(re.fullmatch(r"[1-9]\d{0,17}:[1-9]\d{0,17}", text) for text in revisions):
         return False
-    steps = [revision.step for revision in parsed(revisions)]
-    return steps == sorted({*steps}) and all(r.step <= r.steps for r in parsed(revisions))
+    steps = [revision.step for revision in parse_revisions(revisions)]
+    return steps == sorted({*steps}) and all(r.step <= r.steps for r in parse_revisions(revisions))
 
 
 @dataclass(frozen=True)
 class Step:
-    number: int  # steps done, this one included
-    loss: float  # mean of the batch, with label smoothing; NaN if nothing was learnt from it
-    rate: float
-    norm: float  # length of the gradient before clipping
-    count: int  # units learnt from, as the task counts them
+    number: int  # completed steps, this one included
+    loss: float  # mean over the batch, with label smoothing; NaN if the step was skipped
+    lr: float
+    grad_norm: float  # before clipping
+    count: int  # units of the batch, as the task counts them
     seconds: float
     position: Position  # of the next batch
-    norms: dict[str, float] = field(default_factory=dict)  # the same of each part, where it was measured
-    scores: dict[str, Any] = field(default_factory=dict)  # of the validation set, where it was looked at
+    module_grad_norms: dict[str, float] = field(default_factory=dict)  # of each module, at steps that record them
+    scores: dict[str, Any] = field(default_factory=dict)  # of the validation set, at steps that evaluate it
 
 
-class NotFinite(FloatingPointError):
-    """A step whose loss or gradient is no number: nothing was learnt from it."""
+class NonFiniteError(FloatingPointError):
+    """The loss or the gradient of a step is NaN or infinite; the step changed no weights."""
 
-    def __init__(self, step: int, loss: float, norm: float, rows: Ints):
-        super().__init__(f"step {step}: the loss is {loss} and the gradient's length {norm}")
+    def __init__(self, step: int, loss: float, grad_norm: float, rows: Ints):
+        super().__init__(f"step {step}: the loss is {loss} and the gradient norm {grad_norm}")
         self.step, self.rows = step, rows
 
 
 @dataclass
 class Progress:
-    """Where a run stands, and what it needs to go on."""
+    """The state of a training: all that it needs to continue."""
 
     model: Model
     optimizers: list[torch.optim.Optimizer]
-    average: Average | None
+    ema: EMA | None
     step: int = 0
     position: Position = field(default_factory=Position)
-    skipped: int = 0  # steps that were passed over
-    buffers: list[Tensor] | None = None  # while a step lasts, those from before it: batch norms count while they look
-    lock: RLock = field(default_factory=RLock)  # held while weights change: another thread may save a whole step
+    num_skipped: int = 0  # non-finite steps
+    buffers: list[Tensor] | None = None  # during a step, those before it: batch norms update theirs in the forward
+    lock: RLock = field(default_factory=RLock)  # held while weights change: another thread may save a complete step
 
     @classmethod
-    def new(cls, model: Model, plan: Plan) -> Progress:
-        made = optimizers(model, plan.weight_decay, plan.optimizer, plan.layer_decay)
-        progress = cls(model, made, None)
-        progress.average = Average(model, plan.average, progress.lock) if plan.average else None
+    def new(cls, model: Model, train_options: TrainOptions) -> Progress:
+        o = train_options
+        progress = cls(model, build_optimizers(model, o.weight_decay, o.optimizer, o.layer_decay), None)
+        progress.ema = EMA(model, o.ema, progress.lock) if o.ema else None
         return progress
 
 
-def learn(progress: Progress, task: Task, examples: Examples, plan: Plan) -> Iterator[Step]:
+def train_steps(progress: Progress, task: Task, examples: Examples, train_options: TrainOptions) -> Iterator[Step]:
     model = progress.model
     weights = list(model.parameters())
-    parts = [part_of(name) for name, _ in model.named_parameters()]
+    modules = [module_of(name) for name, _ in model.named_parameters()]
     device = weights[0].device
-    half = torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
-    batches = forever(examples, plan.batch_tokens, plan.seed, progress.position)
-    assert plan.steps
-    while progress.step < plan.length(progress.step):
-        began = time.perf_counter()
-        rate = plan.rate_at(progress.step)
+    autocast = torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
+    batches = iterate_batches(examples, train_options.batch_tokens, train_options.seed, progress.position)
+    assert train_options.steps
+    while progress.step < train_options.total_steps(progress.step):
+        start = time.perf_counter()
+        lr = train_options.lr_at(progress.step)
         for group in (group for optimizer in progress.optimizers for group in optimizer.param_groups):
-            group["lr"] = rate * group.get("times", 1.0)
-        total, count, learnt, position = 0.0, 0, list[Ints](), progress.position
+            group["lr"] = lr * group.get("lr_scale", 1.0)
+        total, count, batch_rows, position = 0.0, 0, list[Ints](), progress.position
         progress.buffers = [buffer.clone() for buffer in model.buffers()]
         model.train()
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):  # the caller's stay its own
-            torch.manual_seed(number_from(plan.seed, progress.step))
-            for _ in range(plan.accumulate):
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):  # keeps the caller's generator
+            torch.manual_seed(derive_seed(train_options.seed, progress.step))
+            for _ in range(train_options.grad_accum):
                 position, rows = next(batches)
-                learnt.append(rows)
-                batch = to_device(task.batch(examples, rows), device)
-                with half:
+                batch_rows.append(rows)
+                batch = to_device(task.collate(examples, rows), device)
+                with autocast:
                     loss = task.loss(model, batch)
                 loss.total.backward()
                 total, count = total + loss.total.item(), count + loss.count
-        whole, each = scale_and_clip(weights, count, plan.clip)
-        norm = whole.item()
-        if not math.isfinite(norm) or not math.isfinite(total):
+        total_norm, weight_norms = scale_and_clip(weights, count, train_options.grad_clip)
+        grad_norm = total_norm.item()
+        if not math.isfinite(grad_norm) or not math.isfinite(total):
             model.zero_grad()
             with progress.lock:
-                put_back(model, progress.buffers)
+                restore_buffers(model, progress.buffers)
                 progress.buffers = None
-                if progress.skipped == plan.skip_nonfinite:
-                    raise NotFinite(progress.step + 1, total / count, norm, np.concatenate(learnt))
-                progress.step, progress.skipped = progress.step + 1, progress.skipped + 1
+                if progress.num_skipped == train_options.max_nonfinite:
+                    raise NonFiniteError(progress.step + 1, total / count, grad_norm, np.concatenate(batch_rows))
+                progress.step, progress.num_skipped = progress.step + 1, progress.num_skipped + 1
                 progress.position = position
-            yield Step(progress.step, math.nan, rate, math.nan, count, time.perf_counter() - began, position)
+            yield Step(progress.step, math.nan, lr, math.nan, count, time.perf_counter() - start, position)
             continue
-        norms: dict[str, float] = {}
-        if progress.step % max(1, plan.steps // MEASURED) == 0:
-            learning = (part for part, weight in zip(parts, weights, strict=True) if weight.grad is not None)
-            norms = by_parts(learning, each.tolist())
+        module_grad_norms: dict[str, float] = {}
+        if progress.step % max(1, train_options.steps // NORM_RECORDS) == 0:
+            with_grad = (module for module, weight in zip(modules, weights, strict=True) if weight.grad is not None)
+            module_grad_norms = norms_by_module(with_grad, weight_norms.tolist())
         with progress.lock:
             for optimizer in progress.optimizers:
                 optimizer.step()
-            if progress.average is not None:
-                progress.average.update(progress.step)
+            if progress.ema is not None:
+                progress.ema.update(progress.step)
             progress.step, progress.position, progress.buffers = progress.step + 1, position, None
         model.zero_grad()
-        seconds = time.perf_counter() - began
-        yield Step(progress.step, total / count, rate, norm, count, seconds, position, norms)
+        seconds = time.perf_counter() - start
+        yield Step(progress.step, total / count, lr, grad_norm, count, seconds, position, module_grad_norms)
 
 
 @torch.no_grad()
-def put_back(model: Model, buffers: list[Tensor]) -> None:
+def restore_buffers(model: Model, buffers: list[Tensor]) -> None:
     for buffer, before in zip(model.buffers(), buffers, strict=True):
         buffer.copy_(before)
 
 
-def number_from(seed: int, step: int) -> int:
-    """A seed for this step that no other step or seed shares."""
+def derive_seed(seed: int, step: int) -> int:
+    """A seed that no other (seed, step) shares."""
     return int.from_bytes(hashlib.blake2b(f"{seed}/{step}".encode(), digest_size=7).digest())
 
 
-def parameters(model: nn.Module) -> int:
+def num_parameters(model: nn.Module) -> int:
     return sum(w.numel() for w in model.parameters())

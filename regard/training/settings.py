@@ -1,7 +1,8 @@
-"""Settings: the fields of a few dataclasses, each option in exactly one of them, under one flat set of names.
+"""Settings: the fields of a few dataclasses, under one flat set of names; each option is a field of exactly one.
 
-They come from three places, in order: defaults, the named size, and what the user says. An unknown name is refused with
-the nearest known one. The comment beside a field is its documentation.
+defaults < named size < options of the user          or, with --from, the config of that model
+
+An unknown name is refused with the nearest known one. The comment beside a field is its help text.
 """
 
 from __future__ import annotations
@@ -13,51 +14,52 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from regard.choose import Option, choose, must, must_be
-from regard.data.files import Files
-from regard.data.sounds import media_in
-from regard.hub.files import there
+from regard.data.audio_files import detect_media
+from regard.data.splits import DataOptions
 from regard.hub.folder import read_config, read_json
-from regard.hub.remote import find
+from regard.hub.infer_task import FAMILIES_WITH_HEADS, family_pooling
+from regard.hub.remote import find_model
+from regard.json_files import lexists
 from regard.models import MODELS, ability_for
-from regard.purpose import WITH_HEADS, pooling_of
 from regard.tasks import TASKS
-from regard.training.changes import differing, flag, plain, shown
-from regard.training.loop import Plan
-from regard.training.run import LOCK
-from regard.training.save import ASIDE, saves
+from regard.training.checkpoint import BACKUP_PREFIX, list_checkpoints
+from regard.training.loop import TrainOptions
+from regard.training.provenance import comparable_settings, differing_keys, format_value, option_flag, read_train_json
+from regard.training.run_folder import LOCK_FILE
+from regard.training.task_aliases import resolve_task
+from regard.validate import Option, check_choice, check_fields, check_type
 
 
 @dataclass(frozen=True)
-class Keeping:
-    """What is kept of a run, and where it runs."""
+class RunOptions:
+    """Where a run starts from, what it saves, and what it runs on."""
 
-    out: str | None = None  # the run folder; runs/TASK unless given
-    from_: str | None = None  # start from this model: a folder, or a name on the hub
-    download: bool = False  # fetch that model if it is not here
-    new_head: bool = False  # put a new head on it, though it has one for this task
-    freeze: tuple[str, ...] = ()  # parts of the body that stay as they are: tokens, blocks.0, body ...
-    vectors: str | None = None  # start whole words with the vectors in this file (word2vec's form)
-    resume: bool = False  # go on with the run in that folder, from its newest whole save
-    overwrite: bool = False  # start again in that folder
-    allow_changed: bool = False  # go on with a run though data, settings, files or versions are not those of its save
-    checks: int = 10  # how often to validate and save, over the whole run
-    check_examples: int | None = None  # examples looked at in each check; as many as the task likes unless given
-    keep: int = 2  # newest saves kept
-    patience: int = 0  # stop after this many checks without a better one; 0 for never
-    average_last: int = 0  # also try the mean of the last saves at the end; 0 for no
-    device: str = "auto"  # cpu, cuda or mps; the best there is if auto
-    threads: int | None = None  # processor threads; all cores unless given
-    compile: bool = False  # compile the model first: half a minute, for long runs
+    output_dir: str | None = None  # run folder; runs/TASK if None
+    from_: str | None = None  # model to start from: a folder, or a repository on the Hugging Face hub
+    download: bool = False  # download the model of --from if it is not on this machine
+    new_head: bool = False  # put a new head on the model of --from, even if it has one for this task
+    freeze: tuple[str, ...] = ()  # modules of the body whose weights stay fixed: tokens, blocks.0, body ...
+    vectors: str | None = None  # file of word vectors (word2vec's text format) that initialise the embeddings of words
+    resume: bool = False  # continue the run in --output-dir from its newest intact checkpoint
+    overwrite: bool = False  # replace the run in --output-dir
+    allow_changed: bool = False  # resume even if data, settings, files or versions differ from those of the checkpoint
+    evals: int = 10  # number of evaluations in the run; each one also saves a checkpoint
+    eval_examples: int | None = None  # validation examples of an evaluation; a number that suits the task if None
+    keep: int = 2  # number of newest checkpoints to keep
+    patience: int = 0  # stop after this many evaluations in a row without improvement; 0 = never
+    average_checkpoints: int = 0  # also evaluate the mean of this many last checkpoints at the end; 0 = off
+    device: str = "auto"  # cpu, cuda or mps; auto = the best available
+    threads: int | None = None  # CPU threads; all cores if None
+    compile: bool = False  # compile the model with torch.compile, which takes half a minute
 
     def __post_init__(self) -> None:
-        must(
+        check_fields(
             self,
-            checks=(self.checks >= 1, "at least 1"),
-            check_examples=(self.check_examples is None or self.check_examples >= 1, "at least 1"),
+            evals=(self.evals >= 1, "at least 1"),
+            eval_examples=(self.eval_examples is None or self.eval_examples >= 1, "at least 1"),
             keep=(self.keep >= 1, "at least 1"),
             patience=(self.patience >= 0, "0 or more"),
-            average_last=(self.average_last >= 0, "0 or more"),
+            average_checkpoints=(self.average_checkpoints >= 0, "0 or more"),
             threads=(self.threads is None or self.threads >= 1, "at least 1"),
         )
 
@@ -67,37 +69,42 @@ class Settings:
     task: str
     model: str
     size: str
-    files: Files
-    reading: dict[str, Any]  # how the input is read: fields of the task's groups
+    files: DataOptions
+    input_options: dict[str, Any]  # fields of the task's option groups
     body: dict[str, Any]  # fields of the model's config
-    aim: dict[str, Any]  # fields of the task
-    plan: Plan
-    keeping: Keeping
+    task_options: dict[str, Any]  # fields of the task
+    train_options: TrainOptions
+    run_options: RunOptions
 
     @property
     def ability(self) -> str:
-        """What the body has to do."""
-        return ability_for(self.model, self.task, TASKS[self.task].asks)
+        """What the task requires of the body."""
+        return ability_for(self.model, self.task, TASKS[self.task].requires)
 
-    def flat(self) -> dict[str, Any]:
-        """As train.json keeps them, and as `settle` takes them again."""
-        groups = (self.body, self.aim, self.reading, asdict(self.files), asdict(self.plan), asdict(self.keeping))
-        said = {name: value for group in groups for name, value in group.items()}
-        left_out = TASKS[self.task].leaves_out(self.ability)
-        used = {name: value for name, value in said.items() if name not in left_out}
+    @property
+    def folder(self) -> Path:
+        return Path(self.run_options.output_dir or f"runs/{self.task}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As train.json stores them, and as `resolve` accepts them."""
+        named = asdict(self.files) | asdict(self.train_options) | asdict(self.run_options)
+        values = self.body | self.task_options | self.input_options | named
+        excluded = TASKS[self.task].excluded_options(self.ability)
+        used = {name: value for name, value in values.items() if name not in excluded}
         return {"task": self.task, "model": self.model, "size": self.size, **used}
 
 
-SEVERAL = ("data", "valid", "test", "fields", "freeze", "revisions")  # options that take one text or more
-FROM_DATA = {  # fields of a config that follow from the data
-    *("vocab", "pad", "sep", "segment_start", "image", "channels", "mels", "stride"),
-    *("observation", "places", "actions", "properties", "pairs"),
+RESUME_OPTIONS = ("resume", "output_dir", "device", "threads", "allow_changed")  # may change when a run resumes
+MULTI_VALUE_OPTIONS = ("data", "valid", "test", "fields", "freeze", "revisions")  # one text or several
+DERIVED_FIELDS = {  # fields of a config that follow from the data
+    *("vocab", "pad", "sep", "segment_start", "image_size", "channels", "mels", "stride"),
+    *("observation_dim", "observation_tokens", "num_actions", "atom_features", "pair_kinds"),
 }
 
 
 @cache
 def options_of(group: Any) -> dict[str, Option]:
-    """The fields of a dataclass, with what stands beside each."""
+    """The fields of a dataclass, each with the comment beside it as its help."""
     kinds = get_type_hints(group, include_extras=True)
     sources = [inspect.getsource(kind) for kind in reversed(group.__mro__) if hasattr(kind, "__dataclass_fields__")]
     lines = re.finditer(r"^    (\w+): [^#\n]*  # (.*)$", "\n".join(sources), re.MULTILINE)
@@ -106,187 +113,183 @@ def options_of(group: Any) -> dict[str, Option]:
 
 
 def options(task: str, model: str, size: str) -> dict[str, Option]:
-    """Every option there is for this task and model, by name."""
-    aim, family = TASKS[task], MODELS[model]
-    ability = ability_for(model, task, aim.asks)
-    groups = (Files, Plan, Keeping, *aim.groups(ability), aim, family.config)
-    found: dict[str, Option] = {}
+    """All options of this task and model, by name, with their defaults."""
+    task_class, family = TASKS[task], MODELS[model]
+    ability = ability_for(model, task, task_class.requires)
+    groups = (DataOptions, TrainOptions, RunOptions, *task_class.option_groups(ability), task_class, family.config)
+    available: dict[str, Option] = {}
     for group in groups:
         for name, option in options_of(group).items():
-            if not follows(group, name) and name not in aim.leaves_out(ability):
-                assert name not in found, f"two options are named {name}"
-                found[name] = option
-    for name, value in {**size_of(model, size), **aim.usual(ability)}.items():
-        found[name] = found[name]._replace(default=value)
-    return found
+            if not is_derived(group, name) and name not in task_class.excluded_options(ability):
+                assert name not in available, f"two options are named {name}"
+                available[name] = option
+    for name, value in {**MODELS[model].sizes[size], **task_class.default_overrides(ability)}.items():
+        available[name] = available[name]._replace(default=value)
+    return available
 
 
-def size_of(model: str, size: str) -> dict[str, Any]:
-    """What a named size says, by the names of options: the image of a body is as large as the pictures given to it."""
-    return {"side" if name == "image" else name: value for name, value in MODELS[model].sizes[size].items()}
-
-
-def usual_size(model: str, acts: bool = False) -> str:
-    """The first, or one for the few numbers that are seen by somebody who acts."""
+def default_size(model: str, acts: bool = False) -> str:
+    """The first size, or the one for observations of few numbers if the model acts in an environment."""
     sizes = MODELS[model].sizes
     return "state" if acts and "state" in sizes else next(iter(sizes))
 
 
-def words_of(kind: Any) -> tuple[str, ...]:
-    """Those that an option is one of, if it is one of some words."""
+def choices_of(kind: Any) -> tuple[str, ...]:
+    """The values of a Literal, also within a union; empty for any other type."""
     if get_origin(kind) is Literal:
         return get_args(kind)
-    return tuple(word for part in get_args(kind) for word in words_of(part))
+    return tuple(word for part in get_args(kind) for word in choices_of(part))
 
 
-def follows(group: Any, name: str) -> bool:
-    """Whether a field follows from the data, so that it is no option."""
+def is_derived(group: Any, name: str) -> bool:
+    """Whether a field follows from the data, so that it is not an option."""
     if any(group is family.config for family in MODELS.values()):
-        return name in FROM_DATA
+        return name in DERIVED_FIELDS
     return bool(group.__dataclass_fields__[name].kw_only)
 
 
-def settle(task: str, model: str | None = None, size: str | None = None, **given: Any) -> Settings:
-    choose("task", task, TASKS)
-    aim = TASKS[task]
-    given = {name: as_text(name, value) for name, value in given.items()}
-    starts = given.get("from_") and not given.get("resume")  # a run that goes on has all it needs
-    begun = read_config(find(str(given["from_"]), given.get("download") or None)) if starts else None
-    if begun and model not in (None, begun[0].model):
-        raise ValueError(f"{given['from_']} is a {begun[0].model}, not a {model}: leave out --model")
-    model = begun[0].model if begun else model or aim.default
-    choose("model", model, MODELS)
+def resolve(task: str, model: str | None = None, size: str | None = None, **values: Any) -> Settings:
+    """The settings of a run: `values` over the defaults of the task, the model and its size."""
+    check_choice("task", task, TASKS)
+    task_class = TASKS[task]
+    values = {name: normalize_value(name, value) for name, value in values.items()}
+    has_source = values.get("from_") and not values.get("resume")  # a resumed run has all it needs
+    source = read_config(find_model(str(values["from_"]), values.get("download") or None)) if has_source else None
+    if source and model not in (None, source[0].model):
+        raise ValueError(f"{values['from_']} is a {source[0].model}, not a {model}: leave out --model")
+    model = source[0].model if source else model or task_class.default
+    check_choice("model", model, MODELS)
     family = MODELS[model]
-    size = size or usual_size(model, bool(given.get("env")))
-    choose(f"size of {model}", size, family.sizes)
-    ability = ability_for(model, task, aim.asks)
-    known = options(task, model, size)
-    for name, value in given.items():
-        choose("option", name, (*known, "model", "size"))
-        must_suit(name, value, known[name].kind)
+    size = size or default_size(model, bool(values.get("env")))
+    check_choice(f"size of {model}", size, family.sizes)
+    ability = ability_for(model, task, task_class.requires)
+    available = options(task, model, size)
+    for name, value in values.items():
+        check_choice("option", name, (*available, "model", "size"))
+        check_option(name, value, available[name].kind)
 
-    def of(group: Any, said: dict[str, Any] = given) -> dict[str, Any]:
-        return {f.name: said[f.name] for f in fields(group) if f.name in said and not follows(group, f.name)}
+    def select(group: Any, source: dict[str, Any] = values) -> dict[str, Any]:
+        return {f.name: source[f.name] for f in fields(group) if f.name in source and not is_derived(group, f.name)}
 
-    usual = aim.usual(ability)
-    named = size_of(model, size)
-    if "side" in named:
-        given.setdefault("side", named.pop("side"))
-    body = defaults(family.config) | named | of(family.config, usual)
-    if begun:
-        fixed = {name: value for name, value in asdict(begun[1]).items() if not follows(family.config, name)}
-        for name, value in of(family.config).items():
+    task_defaults = task_class.default_overrides(ability)
+    named = dict(family.sizes[size])
+    if "image_size" in named:  # the option that resizes images; the config follows the images
+        values.setdefault("image_size", named.pop("image_size"))
+    body = default_fields(family.config) | named | select(family.config, task_defaults)
+    if source:
+        fixed = {name: value for name, value in asdict(source[1]).items() if not is_derived(family.config, name)}
+        for name, value in select(family.config).items():
             if name == "context" and not 1 <= value <= fixed[name]:
-                raise ValueError(f"{given['from_']} has context {fixed[name]}: --context must be from 1 to that")
+                raise ValueError(f"{values['from_']} has context {fixed[name]}: --context must be 1 to {fixed[name]}")
             if name not in ("dropout", "context") and value != fixed[name]:
-                raise ValueError(f"{given['from_']} has {name} {fixed[name]}: leave out --{name.replace('_', '-')}")
-        body |= fixed | ({"context": None} if "context" in fixed else {})  # unless given, as the data needs it
-    must_take(str((given.get("data") or ("",))[0]), task, model, ability)
-    reading = {name: value for group in aim.groups(ability) for name, value in asdict(group(**of(group))).items()}
-    chosen_aim = defaults(aim) | of(aim, usual) | of(aim, pooling_for(task, given) if begun else {}) | of(aim)
+                raise ValueError(f"{values['from_']} has {name} {fixed[name]}: leave out {option_flag(name)}")
+        body |= fixed | ({"context": None} if "context" in fixed else {})  # None: as long as the data needs
+    check_media(str((values.get("data") or ("",))[0]), task, model, ability)
+    groups = [group(**select(group)) for group in task_class.option_groups(ability)]
+    input_options = {name: value for group in groups for name, value in asdict(group).items()}
+    head_defaults = select(task_class, family_head(task, values) if source else {})
+    task_options = default_fields(task_class) | select(task_class, task_defaults) | head_defaults | select(task_class)
     return Settings(
-        task, model, size, Files(**of(Files)), reading, body | of(family.config), chosen_aim,
-        Plan(**of(Plan)), Keeping(**of(Keeping)),
+        task, model, size, DataOptions(**select(DataOptions)), input_options, body | select(family.config),
+        task_options, TrainOptions(**select(TrainOptions)), RunOptions(**select(RunOptions)),
     )  # fmt: skip
 
 
-def pooling_for(task: str, given: dict[str, Any]) -> dict[str, Any]:
-    """That of the family, if others have made the body: so they can open what is trained, with its head."""
-    folder = find(str(given["from_"]))
-    if task not in ("classify", "regress") or there(folder / "task.json") or there(folder / "modules.json"):
+def family_head(task: str, values: dict[str, Any]) -> dict[str, Any]:
+    """The pooling of a foreign body's family, so that its own library can load the trained head."""
+    folder = find_model(str(values["from_"]))
+    if task not in ("classify", "regress") or lexists(folder / "task.json") or lexists(folder / "modules.json"):
         return {}
     config = read_json(folder / "config.json")
-    return {"pooling": pooling_of(config, folder)} if config.get("model_type") in WITH_HEADS else {}
+    return {"pooling": family_pooling(config, folder)} if config.get("model_type") in FAMILIES_WITH_HEADS else {}
 
 
-def start(task: str, model: str | None = None, size: str | None = None, **given: Any) -> Settings:
-    """Settings as the user gives them; of a run that goes on, those that it began with."""
-    if given.get("resume"):
-        return resumed(task, **given)
-    if sum(given.get(name) is not None for name in ("steps", "epochs", "minutes")) > 1:
+def make_settings(task: str, model: str | None = None, size: str | None = None, **values: Any) -> Settings:
+    """The settings of a new run, or of the run that is resumed. `task` may be Hugging Face's name of it."""
+    task, alias_model = resolve_task(task)
+    if values.get("resume"):
+        return resume_settings(task, **values)
+    if sum(values.get(name) is not None for name in ("steps", "epochs", "minutes")) > 1:
         raise ValueError("choose one of --steps, --epochs and --minutes")
-    if given.get("revisions") and given.get("steps") is None:
-        raise ValueError("--revisions repeats a run of --minutes: give the --steps that it planned first, too")
-    settings = settle(task, model, size, **given)
-    return settings if settings.keeping.overwrite else once_more(settings, given)
+    if values.get("revisions") and values.get("steps") is None:
+        raise ValueError("--revisions repeats a run of --minutes: add the --steps that it planned first")
+    settings = resolve(task, model or (None if values.get("from_") else alias_model), size, **values)
+    return settings if settings.run_options.overwrite else resume_if_same(settings, values)
 
 
-MAY_CHANGE = ("resume", "out", "device", "threads", "allow_changed")
-
-
-def once_more(settings: Settings, given: dict[str, Any]) -> Settings:
-    """The same command again goes on with the run that it began; another one is refused with what is different."""
-    folder = Path(settings.keeping.out or f"runs/{settings.task}")
-    file, kept = folder / "train.json", [*saves(folder), *folder.glob(f"{ASIDE}*"), *folder.glob("README.md")]
-    anew = replace(settings, keeping=replace(settings.keeping, overwrite=True))
-    began = file.is_file() and (folder / LOCK).exists()
-    if began and not kept and not file.stat().st_size:  # as a crash of the machine may leave it
-        return anew
-    asked = read_json(file).get("asked") if file.is_file() else None
-    if not isinstance(asked, dict):
+def resume_if_same(settings: Settings, values: dict[str, Any]) -> Settings:
+    """The same command resumes its run; a command with other settings is refused with the differences."""
+    folder, file = settings.folder, settings.folder / "train.json"
+    outputs = [*list_checkpoints(folder), *folder.glob(f"{BACKUP_PREFIX}*"), *folder.glob("README.md")]
+    restart = replace(settings, run_options=replace(settings.run_options, overwrite=True))
+    if not file.is_file():
         return settings
-    wanted = plain(settings.flat())
-    if other := differing(asked, wanted):
-        lines = [f"  {flag(name)} {shown(asked.get(name))} there, {shown(wanted.get(name))} here" for name in other]
+    if (folder / LOCK_FILE).exists() and not outputs and not file.stat().st_size:  # a crash may leave an empty file
+        return restart
+    then, now = read_train_json(folder).get("requested_options"), comparable_settings(settings.to_dict())
+    if not isinstance(then, dict):
+        return settings
+    if names := differing_keys(then, now):
+        pairs = {name: (format_value(then.get(name)), format_value(now.get(name))) for name in names}
+        lines = [f"  {option_flag(n)} {old} in the folder, {new} in this command" for n, (old, new) in pairs.items()]
         raise ValueError(
-            f"{folder} holds a run that began with other settings:\n" + "\n".join(lines) + "\ngo on with it with "
-            "--resume, start again with --overwrite, or choose another --out"
+            f"{folder} holds a run with other settings:\n" + "\n".join(lines) + "\ncontinue it with --resume, replace "
+            "it with --overwrite, or choose another --output-dir"
         )
-    if not kept:  # neither saved nor finished: nothing can be lost
-        return anew
-    return resumed(settings.task, **{name: value for name, value in given.items() if name in MAY_CHANGE}, resume=True)
+    if not outputs:  # neither saved nor finished: nothing is lost
+        return restart
+    resume_values = {name: value for name, value in values.items() if name in RESUME_OPTIONS}
+    return resume_settings(settings.task, **resume_values, resume=True)
 
 
-def resumed(task: str, **given: Any) -> Settings:
-    for name in given:
-        if name not in MAY_CHANGE:
-            raise ValueError(
-                f"a resumed run keeps its settings: leave out --{name.replace('_', '-')}, or start a new run"
-            )
-    file = Path(given.get("out") or f"runs/{task}") / "train.json"
-    kept = read_json(file)
-    for name in ("fingerprint", "asked"):
-        kept.pop(name, None)
+def resume_settings(task: str, **values: Any) -> Settings:
+    for name in values:
+        if name not in RESUME_OPTIONS:
+            raise ValueError(f"a resumed run keeps its settings: leave out {option_flag(name)}, or start a new run")
+    folder = Path(values.get("output_dir") or f"runs/{task}")
+    stored = read_train_json(folder)
+    for name in ("fingerprint", "requested_options"):
+        stored.pop(name, None)
     try:
-        return settle(**{**kept, **given})
+        return resolve(**{**stored, **values})
     except (TypeError, KeyError) as error:
-        raise ValueError(f"{file} is not what a run wrote: {error}") from None
+        raise ValueError(f"{folder / 'train.json'} does not hold the settings of a run: {error}") from None
 
 
-def as_text(name: str, value: Any) -> Any:
-    """Paths as text; what may be one text or several as several."""
-    if name not in SEVERAL or value is None:
-        value = tuple(value) if name == "hide" and isinstance(value, list) else value  # as JSON has it
+def normalize_value(name: str, value: Any) -> Any:
+    """Paths as strings, and options of several values as tuples."""
+    if name not in MULTI_VALUE_OPTIONS or value is None:
+        value = tuple(value) if name == "hide" and isinstance(value, list) else value  # JSON has lists
         return str(value) if isinstance(value, Path) else value
     if isinstance(value, str | Path):
         return (str(value),)
-    if not isinstance(value, list | tuple) or not all(isinstance(one, str | Path) for one in value):
+    if not isinstance(value, list | tuple) or not all(isinstance(item, str | Path) for item in value):
         raise ValueError(f"{name} must be one text or several, not {value!r}")
     return tuple(map(str, value))
 
 
-def must_suit(name: str, value: Any, kind: Any) -> None:
-    """Refuse what is none of an option's words, or not of its type."""
-    if words := words_of(kind):
+def check_option(name: str, value: Any, kind: Any) -> None:
+    """Raises ValueError if the value is not one of the option's choices, or not of its type."""
+    if choices := choices_of(kind):
         if value is not None or type(None) not in get_args(kind):
-            choose(name, value, words)
-    elif name not in SEVERAL:
-        must_be(name, value, kind)
+            check_choice(name, value, choices)
+    elif name not in MULTI_VALUE_OPTIONS:
+        check_type(name, value, kind)
 
 
-TAKEN_BY = {"pictures": ("sees", "matches"), "sounds": ("hears", "transcribes")}  # by bodies that can do this
+MEDIA_ABILITIES = {"images": ("sees", "matches"), "audio": ("hears", "transcribes")}  # of bodies that read them
 
 
-def must_take(path: str, task: str, model: str, ability: str) -> None:
-    """Refuse a folder of pictures or sounds for a body that takes none, with the models that do."""
-    media = media_in(path)
-    if media is None or ability in TAKEN_BY[media]:
+def check_media(path: str, task: str, model: str, ability: str) -> None:
+    """Raises ValueError for a folder of images or audio that the model does not read; names the models that do."""
+    media = detect_media(path)
+    if media is None or ability in MEDIA_ABILITIES[media]:
         return
-    able = {*TASKS[task].asks} & {*TAKEN_BY[media]}
-    fit = [name for name, family in MODELS.items() if able & {*family.bodies}]
-    remedy = f"add --model {' or --model '.join(fit)}" if fit else f"no model for {task} does"
-    raise ValueError(f"{path}: a folder of {media}, which {model} does not take: {remedy}")
+    abilities = {*TASKS[task].requires} & {*MEDIA_ABILITIES[media]}
+    models = [name for name, family in MODELS.items() if abilities & {*family.bodies}]
+    remedy = f"add --model {' or --model '.join(models)}" if models else f"no model for {task} does"
+    raise ValueError(f"{path}: a folder of {media}, which {model} does not read: {remedy}")
 
 
-def defaults(group: Any) -> dict[str, Any]:
-    return {f.name: f.default for f in fields(group) if not follows(group, f.name) and f.default is not MISSING}
+def default_fields(group: Any) -> dict[str, Any]:
+    return {f.name: f.default for f in fields(group) if not is_derived(group, f.name) and f.default is not MISSING}

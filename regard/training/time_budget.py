@@ -1,8 +1,8 @@
-"""How long a run is: steps from epochs, or as many as fit into so many minutes on this machine.
+"""The length of a run: steps from epochs, or as many steps as fit into --minutes on this machine.
 
-A machine slows down and speeds up, so the steps that fit are counted again while the run goes. Where the two disagree,
-the number of steps is revised together with a save: the revisions in a save are all that the result depends on, and a
-run that is given the same ones (`--revisions`) gives the same bits.
+The speed of a machine varies, so the run recomputes how many steps still fit. Where that differs from the plan, a
+revision changes the number of steps, together with a checkpoint. The revisions in a checkpoint determine the result: a
+run with the same ones (`--revisions`) has the same bits.
 """
 
 from __future__ import annotations
@@ -14,140 +14,154 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from regard.data.batches import Examples
-from regard.data.documents import Texts
+from regard.data.documents import DocumentStream
 from regard.parts.heads import Model
 from regard.tasks.task import Task
-from regard.training.loop import Plan, Progress, learn
+from regard.training.loop import Progress, TrainOptions, train_steps
 from regard.training.schedule import Revision
 
-SPARE = 0.985  # of the time left is planned for
-MOST_CHECKING = 0.15  # of the time goes into validation
-MOST_TIMING = 0.02, 5.0  # of the time goes into timing steps, and seconds of it
-PROBE = 50  # rows that the last test is timed with
-WINDOW = 0.08  # of the time: what a step takes is an average over about so long
-OFF, OFF_SHARE = 0.02, 0.1  # of the time, and of what is left: a plan that is off by more is revised with its own save
-LATE = 0.05  # of the time that a run may take longer rather than end at a high rate
-SAVING = 0.05  # most of the time that goes into such saves
-FEW = 100  # steps: with fewer hardly anything is learnt
+PLANNED_SHARE = 0.985  # of the remaining time is planned for
+MAX_EVAL_SHARE = 0.15  # of the time goes into evaluations
+MAX_TIMING_SHARE, MAX_TIMING_SECONDS = 0.02, 5.0  # of the time, and seconds, go into timing steps
+TIMED_TEST_ROWS = 50  # rows of the test set that are timed
+AVERAGE_SHARE = 0.08  # of the time: the window of the moving average of the step time
+MIN_ERROR, MIN_ERROR_LEFT = 0.02, 0.1  # of the time, and of what remains: a larger error is worth an extra checkpoint
+MAX_OVERTIME = 0.05  # of the time that a run may exceed rather than end at a high learning rate
+MAX_SAVE_SHARE = 0.05  # of the time goes into extra checkpoints
+FEW_STEPS = 100  # a model hardly learns in fewer
 
 
-def steps_of(epochs: float, examples: Examples, plan: Plan) -> int:
-    return max(1, round(epochs * per_epoch(examples, plan)))
+def steps_of(epochs: float, examples: Examples, train_options: TrainOptions) -> int:
+    return max(1, round(epochs * steps_per_epoch(examples, train_options)))
 
 
-def per_epoch(examples: Examples, plan: Plan) -> float:
-    return len(examples.epoch(plan.batch_tokens, plan.seed, 0)) / plan.accumulate
+def steps_per_epoch(examples: Examples, train_options: TrainOptions) -> float:
+    return len(examples.epoch(train_options.batch_tokens, train_options.seed, 0)) / train_options.grad_accum
 
 
 class Stopwatch:
-    """Seconds of each part of a start."""
+    """Seconds of each phase of the start of a run."""
 
     def __init__(self) -> None:
-        self.began = self.last = time.perf_counter()
-        self.parts: dict[str, float] = {}
+        self.start = self.last = time.perf_counter()
+        self.phases: dict[str, float] = {}
 
-    def lap(self, part: str) -> None:
+    def lap(self, phase: str) -> None:
         now = time.perf_counter()
-        self.parts[part], self.last = now - self.last, now
+        self.phases[phase], self.last = now - self.last, now
 
 
 @dataclass
 class TimeBudget:
-    """The seconds of a run, and what its work costs. All but a step is counted in steps: it slows down as they do."""
+    """The time of a run, and what its parts cost. Costs are in units of a step, so that they scale with the machine's
+    speed."""
 
     seconds: float  # of the whole run
-    began: float  # when the time of this process counts from
-    used: float = 0.0  # by earlier processes of the same run
-    step: float = 0.0  # seconds, a moving average
-    check: float = 0.0  # validation and the save after it, in steps
-    save: float = 0.0  # a save, in steps
-    final: float = 0.0  # scoring the test set, in steps
-    saved: float = 0.0  # when the last save ended
+    start: float  # of this process, on the clock of perf_counter
+    used: float = 0.0  # seconds that earlier processes of the run took
+    step_seconds: float = 0.0  # moving average
+    eval_cost: float = 0.0  # an evaluation and the checkpoint after it, in steps
+    save_cost: float = 0.0  # a checkpoint, in steps
+    test_cost: float = 0.0  # scoring the test set, in steps
+    last_save: float = 0.0  # when the last checkpoint was complete
 
     @property
     def spent(self) -> float:
-        return self.used + time.perf_counter() - self.began
+        return self.used + time.perf_counter() - self.start
 
     @property
     def left(self) -> float:
         return self.seconds - self.spent
 
-    def facts(self) -> dict[str, float]:
-        """For a save: what `TimeBudget` takes again."""
-        return {"used": self.spent, "step": self.step, "check": self.check, "save": self.save, "final": self.final}
+    def state(self) -> dict[str, float]:
+        """For a checkpoint: arguments of `TimeBudget`."""
+        costs = {name: getattr(self, name) for name in ("step_seconds", "eval_cost", "save_cost", "test_cost")}
+        return {"used": self.spent, **costs}
 
     def observe(self, seconds: float) -> None:
-        """A step took so long: the steps in a second are averaged over time, the last seconds most of all."""
-        weight = -math.expm1(-seconds / (WINDOW * self.seconds))
-        self.step = 1 / ((1 - weight) / self.step + weight / max(seconds, 1e-9))
+        """Update the moving average of the steps per second with a step of this length."""
+        weight = -math.expm1(-seconds / (AVERAGE_SHARE * self.seconds))
+        self.step_seconds = 1 / ((1 - weight) / self.step_seconds + weight / max(seconds, 1e-9))
 
-    def fits(self, every: int) -> float:
-        """The steps that still fit, with a check after `every` of them, one at the end, and the test."""
-        steps = SPARE * self.left / self.step - self.check - self.final
-        return steps / (1 + self.check / every)
+    def steps_left(self, eval_every: int) -> float:
+        """The steps that still fit, with an evaluation every `eval_every` steps, one at the end, and the test."""
+        steps = PLANNED_SHARE * self.left / self.step_seconds - self.eval_cost - self.test_cost
+        return steps / (1 + self.eval_cost / eval_every)
 
-    def revision(self, step: int, steps: int, every: int, at_save: bool) -> Revision | None:
-        """The number of steps that fits, if it is not the planned one: at a save that is made anyway, or, if the run
-        would end much too early or too late, at one of its own."""
-        planned, fitting = steps - step, int(self.fits(every))
-        if 2 * self.step < LATE * self.seconds:
-            fitting = max(fitting, 2)  # two steps bring any rate down
-        off = abs(planned - fitting) * self.step
-        if planned <= 0 or off <= 2 * self.step:
+    def revision(self, step: int, steps: int, eval_every: int, at_save: bool) -> Revision | None:
+        """The number of steps that fits, if it is not the planned one: at a scheduled checkpoint, or, if the run would
+        end much too early or too late, at an extra one."""
+        planned, fitting = steps - step, int(self.steps_left(eval_every))
+        if 2 * self.step_seconds < MAX_OVERTIME * self.seconds:
+            fitting = max(fitting, 2)  # two steps suffice to decay any rate
+        error = abs(planned - fitting) * self.step_seconds
+        if planned <= 0 or error <= 2 * self.step_seconds:
             return None
-        since = time.perf_counter() - self.saved
-        often = since < OFF * self.seconds or since * SAVING < self.save * self.step
-        if not at_save and self.left > 0 and (often or off < max(OFF * self.seconds, OFF_SHARE * self.left)):
+        since = time.perf_counter() - self.last_save
+        too_soon = since < MIN_ERROR * self.seconds or since * MAX_SAVE_SHARE < self.save_cost * self.step_seconds
+        too_small = error < max(MIN_ERROR * self.seconds, MIN_ERROR_LEFT * self.left)
+        if not at_save and self.left > 0 and (too_soon or too_small):
             return None
         return Revision(step, step + max(0, fitting))
 
 
 def plan_steps(
-    budget: TimeBudget, model: Model, task: Task, examples: Examples, plan: Plan, checks: int, valid: Any, test: Any
+    budget: TimeBudget,
+    model: Model,
+    task: Task,
+    examples: Examples,
+    train_options: TrainOptions,
+    evals: int,
+    valid: Any,
+    test: Any,
 ) -> tuple[int, int]:
-    """The steps and checks that fit into the time, by timing some steps, a validation and part of the test."""
-    trial = Progress.new(deepcopy(model), plan)
-    share, most = MOST_TIMING
-    budget.step = seconds_of_a_step(trial, task, examples, plan, min(max(1.0, share * budget.seconds), most))
-    check = seconds_of_scoring(trial.model, task, valid)
-    budget.check = check / budget.step
-    budget.final = seconds_of_the_test(trial.model, task, test) / budget.step if test else 0.0
-    checks = min(checks, max(1, int(MOST_CHECKING * budget.seconds / check)))
-    left = SPARE * budget.left / budget.step - budget.check * (checks + 1) - budget.final
-    return max(1, int(left)), checks
+    """The steps and evaluations that fit into the time: times some steps, an evaluation and part of the test on a copy
+    of the model."""
+    trial = Progress.new(deepcopy(model), train_options)
+    seconds = min(max(1.0, MAX_TIMING_SHARE * budget.seconds), MAX_TIMING_SECONDS)
+    budget.step_seconds = time_step(trial, task, examples, train_options, seconds)
+    eval_seconds = time_scoring(trial.model, task, valid)
+    budget.eval_cost = eval_seconds / budget.step_seconds
+    budget.test_cost = time_test(trial.model, task, test) / budget.step_seconds if test else 0.0
+    evals = min(evals, max(1, int(MAX_EVAL_SHARE * budget.seconds / eval_seconds)))
+    steps = PLANNED_SHARE * budget.left / budget.step_seconds - budget.eval_cost * (evals + 1) - budget.test_cost
+    return max(1, int(steps)), evals
 
 
-def seconds_of_a_step(trial: Progress, task: Task, examples: Examples, plan: Plan, most: float) -> float:
-    """Of an average one: what a unit costs, times the units of an average step."""
-    endless = replace(plan, steps=10**9, warmup=1, rate=1e-9)
-    began, times, counts = time.perf_counter(), [], []
-    for step in learn(trial, task, examples, endless):
+def time_step(
+    trial: Progress, task: Task, examples: Examples, train_options: TrainOptions, max_seconds: float
+) -> float:
+    """Seconds of an average step: seconds per unit, times the units of an average step."""
+    endless = replace(train_options, steps=10**9, warmup_steps=1, lr=1e-9)
+    start, times, counts = time.perf_counter(), [], []
+    for step in train_steps(trial, task, examples, endless):
         times.append(step.seconds)
         counts.append(step.count)
-        if len(times) >= 3 and time.perf_counter() - began > most:
+        if len(times) >= 3 and time.perf_counter() - start > max_seconds:
             break
-    return float(sum(times[1:]) / sum(counts[1:]) * examples.units / per_epoch(examples, plan))
+    return float(sum(times[1:]) / sum(counts[1:]) * examples.units / steps_per_epoch(examples, train_options))
 
 
-def seconds_of_the_test(model: Model, task: Task, test: Any) -> float:
-    """Some of it is timed; a text is as long as its characters."""
-    if isinstance(test, Texts):
-        some = task.some(test, None)
-        return seconds_of_scoring(model, task, some, task.final) * test.characters / some.characters
-    return seconds_of_scoring(model, task, task.some(test, PROBE), task.final) * max(1.0, len(test) / PROBE)
+def time_test(model: Model, task: Task, test: Any) -> float:
+    """Seconds of scoring the test set, extrapolated from a part of it: by characters for a text, by rows otherwise."""
+    if isinstance(test, DocumentStream):
+        subset = task.eval_subset(test, None)
+        return time_scoring(model, task, subset, task.test_options) * test.characters / subset.characters
+    subset = task.eval_subset(test, TIMED_TEST_ROWS)
+    return time_scoring(model, task, subset, task.test_options) * max(1.0, len(test) / TIMED_TEST_ROWS)
 
 
-def seconds_of_scoring(model: Model, task: Task, rows: Any, how: Any = None) -> float:
-    plain = task.rehearsal(rows)
-    if plain is not None and how is not None:
-        plain = replace(how, shortest=plain.shortest, longest=plain.longest)
-    began = time.perf_counter()
-    task.score(model.eval(), rows, plain)
-    return time.perf_counter() - began
+def time_scoring(model: Model, task: Task, rows: Any, decode_options: Any = None) -> float:
+    options = task.timing_options(rows)
+    if options is not None and decode_options is not None:
+        options = replace(decode_options, min_new_tokens=options.min_new_tokens, max_new_tokens=options.max_new_tokens)
+    start = time.perf_counter()
+    task.score(model.eval(), rows, options)
+    return time.perf_counter() - start
 
 
-def duration(seconds: float) -> str:
-    """As a person says it: 48 s, 2 min 30 s, 3 h 5 min."""
+def format_duration(seconds: float) -> str:
+    """48 s, 2 min 30 s, 3 h 5 min."""
     if seconds < 59.5:
         return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
     unit, names = (1, ("min", "s")) if seconds < 3600 else (60, ("h", "min"))

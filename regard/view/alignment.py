@@ -30,17 +30,17 @@ def align(translator: Any, text: str, target: str | None = None) -> Alignment:
     """Attention of each target word to the source words: the mean of the heads, in the layer of the lowest entropy."""
     target = translator(text) if target is None else target
     task, model = translator.task, translator.model
-    batch = to_device(task.batch(task.prepare([(text, target)]), np.array([0])), next(model.parameters()).device)
+    batch = to_device(task.collate(task.encode([(text, target)]), np.array([0])), next(model.parameters()).device)
     with look(model) as activations:
-        model(batch.source, batch.target, batch.source_mask)
+        model(batch.source, batch.decoder_input, batch.source_mask)
     cross = [weights for name, weights in activations.items() if name.endswith("cross.inner.weights")]
     if not cross:
         raise ValueError("this model has no cross-attention, so there is nothing to align")
     layers = [weights[0].mean(0).cpu().double().numpy() for weights in cross]  # (T,S) each
     layer = int(np.argmin([-(w * np.log(w + 1e-12)).sum(-1).mean() for w in layers]))
-    marker, sides = space_marker(task.tokenizer), (batch.source, batch.wanted)
-    sources, targets = (group_words(task.tokenizer.pieces(ids[0].tolist()), marker) for ids in sides)
-    # Row t of the decoder predicts token t of `wanted`: no shift between the two.
+    marker, sides = space_marker(task.tokenizer), (batch.source, batch.targets)
+    sources, targets = (group_words(task.tokenizer.convert_ids_to_tokens(ids[0].tolist()), marker) for ids in sides)
+    # Row t of the decoder predicts token t of the targets: no shift between the two.
     weights = np.array([layers[layer][rows].mean(0) for _, rows in targets])
     weights = np.array([[row[columns].sum() for _, columns in sources] for row in weights])
     return Alignment([w for w, _ in sources], [w for w, _ in targets], weights, layer)

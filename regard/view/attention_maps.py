@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.parts.attention import repeated
+from regard.parts.attention import repeat_kv
 from regard.view.page import blob
 from regard.view.trace import NO_ATTENTION, Trace
 from regard.view.word_attention import Floats, InitialView, choose_initial_view, sharpest_layer
@@ -64,9 +64,9 @@ def attention_maps(trace: Trace, word: str | None = None) -> list[AttentionMap]:
     maps = [attention for attention in by_kind.values() if attention]
     if not maps:
         raise ValueError(NO_ATTENTION)
-    known = dict.fromkeys(name for attention in maps for name in attention.queries.words)
-    if word and word.casefold() not in (name.casefold() for name in known):
-        raise ValueError(f'no query word "{word}" in this text: choose from {", ".join(known)}')
+    query_words = dict.fromkeys(name for attention in maps for name in attention.queries.words)
+    if word and word.casefold() not in (name.casefold() for name in query_words):
+        raise ValueError(f'no query word "{word}" in this text: choose from {", ".join(query_words)}')
     return maps
 
 
@@ -135,7 +135,7 @@ def choose_exact_heads(attention: AttentionMap, trace: Trace, byte_budget: int) 
 def exact_head(attention: AttentionMap, trace: Trace, layer: int, head: int) -> dict[str, Any]:
     """Every tensor of one head in float32. Several heads may share a key and a value (grouped-query attention)."""
     path, H = attention.modules[layer], attention.weights.shape[1]
-    q, k, v = (repeated(trace.activations[f"{path}.{name}"], H)[0, head] for name in ("queries", "keys", "values"))
+    q, k, v = (repeat_kv(trace.activations[f"{path}.{name}"], H)[0, head] for name in ("queries", "keys", "values"))
     T, S, E = q.size(0), k.size(0), q.size(1)
     module: Any = trace.model.get_submodule(path)
     bias, mask = getattr(module, "score_bias", None), trace.activations.get(f"{path}.mask")

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.images import FORMATS, Pixels, open_picture, to_image
-from regard.load import Loaded
+from regard.data.image_files import IMAGE_FORMATS, Pixels, open_image, to_image
+from regard.load import LoadedModel
 from regard.look import Activations, look
 from regard.tasks.classify import Classify
 from regard.tasks.match import Match
@@ -46,19 +46,19 @@ def pooling_weights(pooling: str, activations: Activations, length: int) -> Tens
     return torch.eye(length)[-1 if pooling == "last" else 0]
 
 
-def trace_image(loaded: Loaded, name: str) -> tuple[Pixels, Activations] | None:
+def trace_image(loaded: LoadedModel, name: str) -> tuple[Pixels, Activations] | None:
     """The preprocessed image, (C,H,W), and the activations of its forward pass; None if the model reads no images."""
     task, model = loaded.task, loaded.model
-    if not isinstance(task, Match | Classify) or task.pictures is None:
+    if not isinstance(task, Match | Classify) or task.image_processor is None:
         return None
-    images = task.pictures.prepare([open_picture(name)])  # (1,C,H,W)
-    pixels = task.pictures.normal(torch.from_numpy(images)).to(next(model.parameters()).device)
+    images = task.image_processor.prepare([open_image(name)])  # (1,C,H,W)
+    pixels = task.image_processor.normalize(torch.from_numpy(images)).to(next(model.parameters()).device)
     with torch.inference_mode(), look(model) as activations:
         model.body.image(pixels) if isinstance(task, Match) else model(pixels)
     return images[0], activations
 
 
-def image_tab(loaded: Loaded, text: str, target: str | None = None) -> dict[str, Any] | None:
+def image_tab(loaded: LoadedModel, text: str, target: str | None = None) -> dict[str, Any] | None:
     """For a model that attends to image patches; `text` is the name of an image file, perhaps with captions."""
     (name, *_), captions = split_images_and_captions(text)
     trace = trace_image(loaded, name)
@@ -88,15 +88,15 @@ def image_tab(loaded: Loaded, text: str, target: str | None = None) -> dict[str,
     }
 
 
-def predictions(loaded: Loaded, name: str, captions: list[str]) -> list[list[Any]]:
+def predictions(loaded: LoadedModel, name: str, captions: list[str]) -> list[list[Any]]:
     """The most probable labels with their probabilities; a model that matches images needs captions."""
     if isinstance(loaded.task, Match) and not captions:
         return []
-    [best] = loaded.answers(["\t".join([name, *captions])], n_best=TOP_K)
+    [best] = loaded.generate(["\t".join([name, *captions])], num_return=TOP_K)
     return [[answer.text, answer.score] for answer in best]
 
 
-def similarity_tab(loaded: Loaded, text: str, target: str | None = None) -> dict[str, Any] | None:
+def similarity_tab(loaded: LoadedModel, text: str, target: str | None = None) -> dict[str, Any] | None:
     """For a model that matches images and texts; `text` holds image files and captions, separated by tabs."""
     task, model = loaded.task, loaded.model
     if not isinstance(task, Match):
@@ -104,8 +104,8 @@ def similarity_tab(loaded: Loaded, text: str, target: str | None = None) -> dict
     names, captions = split_images_and_captions(text)
     if not captions:
         return None
-    images = [open_picture(name) for name in names]
-    image_vectors, text_vectors = task.embed_pictures(model, images), task.embed_texts(model, captions)
+    images = [open_image(name) for name in names]
+    image_vectors, text_vectors = task.embed_images(model, images), task.embed_texts(model, captions)
     device = next(model.parameters()).device
     with torch.inference_mode():
         logits = model.body.scores(image_vectors.to(device), text_vectors.to(device)).cpu()
@@ -113,7 +113,7 @@ def similarity_tab(loaded: Loaded, text: str, target: str | None = None) -> dict
         "kind": "similarity",
         "title": "Image-text similarity",
         "description": "The cosine similarity of each image and each caption, and the softmax over the captions.",
-        "images": [data_url(image) for image in task.pictures.prepare(images)],
+        "images": [data_url(image) for image in task.image_processor.prepare(images)],
         "texts": captions,
         "cosines": (image_vectors @ text_vectors.T).tolist(),
         "probabilities": logits.softmax(-1).tolist(),
@@ -122,9 +122,9 @@ def similarity_tab(loaded: Loaded, text: str, target: str | None = None) -> dict
 
 def split_images_and_captions(text: str) -> tuple[list[str], list[str]]:
     """The first field is an image file; of the others, those that name an image file are images, the rest captions."""
-    first, *others = text.split("\t")
-    files = [field for field in others if Path(field).suffix.lower() in FORMATS and Path(field).is_file()]
-    return [first, *files], [field for field in others if field not in files]
+    first, *fields = text.split("\t")
+    files = [field for field in fields if Path(field).suffix.lower() in IMAGE_FORMATS and Path(field).is_file()]
+    return [first, *files], [field for field in fields if field not in files]
 
 
 def data_url(pixels: Pixels) -> str:

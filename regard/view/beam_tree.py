@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from regard.data.sentences import split_sentences
-from regard.generate import Decoding, Hypothesis, Step, allowed, finished
-from regard.load import Loaded
+from regard.data.sentence_split import split_sentences
+from regard.generate import GenerationOptions, Hypothesis, Step, limit_length, score_hypothesis
+from regard.load import LoadedModel
 from regard.parts.cache import Cache, select
 from regard.parts.heads import Model
 from regard.tasks.translate import Translate
@@ -44,71 +44,82 @@ class BeamTree(NamedTuple):
 
 
 @torch.inference_mode()
-def beam_tree(step: Step, caches: list[Cache], start: Tensor, end: int, limit: int, how: Decoding) -> BeamTree:
+def beam_tree(
+    step: Step, caches: list[Cache], start: Tensor, end: int, limit: int, options: GenerationOptions
+) -> BeamTree:
     """`start` (1,) is the first id, `limit` the maximum number of tokens without </s>. Each step scores twice as many
     continuations as the beam is wide: at most half of them can end, so the others suffice to fill the beam."""
     tree = BeamTree([BeamNode(None, int(start), 0.0, 0, is_alive=True, is_finished=False)], [], [])
     beam, length = [0], 0
-    while beam and len(tree.leaves) < how.beam:
+    while beam and len(tree.leaves) < options.num_beams:
         length += 1
         last_tokens = start.new_tensor([[tree.nodes[index].token] for index in beam])  # (K,1)
         logprobs = step(last_tokens, caches).float().log_softmax(-1)
-        logprobs = allowed(logprobs, length, end, [limit] * len(beam), how)
+        logprobs = limit_length(logprobs, length, end, [limit] * len(beam), options)
         logp = logprobs.new_tensor([[tree.nodes[index].logp] for index in beam])
         joint = (logp + logprobs).flatten()  # (K·V,)
-        top = joint.topk(min(2 * how.beam, int(joint.isfinite().sum())))
+        top = joint.topk(min(2 * options.num_beams, int(joint.isfinite().sum())))
         parents, beam = beam, []
         rows: list[int] = []
         for rank, (value, flat_index) in enumerate(zip(top.values.tolist(), top.indices.tolist(), strict=True)):
             row, token = divmod(flat_index, logprobs.size(1))
-            is_alive = token != end and len(beam) < how.beam
-            is_finished = token == end and rank < how.beam
+            is_alive = token != end and len(beam) < options.num_beams
+            is_finished = token == end and rank < options.num_beams
             if is_alive:
                 beam, rows = [*beam, len(tree.nodes)], [*rows, row]
             if is_finished:
                 tree.leaves.append(len(tree.nodes))
             tree.nodes.append(BeamNode(parents[row], token, value, length, is_alive, is_finished))
         select(caches, start.new_tensor(rows))
-    hypotheses = {index: finished(tree.tokens(index)[:-1], tree.nodes[index].logp, how) for index in tree.leaves}
+    hypotheses = {
+        index: score_hypothesis(tree.tokens(index)[:-1], tree.nodes[index].logp, options) for index in tree.leaves
+    }
     leaves = sorted(hypotheses, key=lambda index: -hypotheses[index].score)
     return BeamTree(tree.nodes, leaves, [hypotheses[index] for index in leaves])
 
 
-def translation_tree(task: Translate, model: Model, sentence: str, how: Decoding) -> BeamTree:
+def translation_tree(task: Translate, model: Model, sentence: str, options: GenerationOptions) -> BeamTree:
     """The beam search of a translator for one sentence."""
-    [ids] = task.encode([sentence])
+    [ids] = task.encode_sources([sentence])
     source = torch.tensor([ids], device=next(model.parameters()).device)
-    limit = how.longest or max(2 * len(ids) + 10, how.shortest)
+    limit = options.max_new_tokens or max(2 * len(ids) + 10, options.min_new_tokens)
 
     def step(ids: Tensor, caches: list[Cache]) -> Tensor:
         logits = model.head(model.body.decode(ids, cache=caches)[:, -1])
-        logits[:, task.tokenizer.pad] = -math.inf
+        logits[:, task.tokenizer.pad_token_id] = -math.inf
         return logits
 
     with torch.inference_mode():
-        caches = model.body.read(source, torch.ones_like(source, dtype=torch.bool)[:, None, None])
+        caches = model.body.decoder_caches(source, torch.ones_like(source, dtype=torch.bool)[:, None, None])
     max_length = model.body.config.context - 1
-    return beam_tree(step, caches, source.new_tensor([task.first]), task.tokenizer.end, min(limit, max_length), how)
+    return beam_tree(
+        step,
+        caches,
+        source.new_tensor([task.start_token]),
+        task.tokenizer.eos_token_id,
+        min(limit, max_length),
+        options,
+    )
 
 
-def beam_tab(loaded: Loaded, text: str, target: str | None = None) -> dict[str, Any] | None:
+def beam_tab(loaded: LoadedModel, text: str, target: str | None = None) -> dict[str, Any] | None:
     """For translators; of a text that is translated sentence by sentence, the tree of its first sentence."""
     task, model = loaded.task, loaded.model
     if not isinstance(task, Translate):
         return None
     context = model.body.config.context
-    if len(task.encode([text])[0]) > (task.seen or context // 2):
+    if len(task.encode_sources([text])[0]) > (task.max_train_length or context // 2):
         text = split_sentences(text)[0]
-    if len(task.encode([text])[0]) > context:
+    if len(task.encode_sources([text])[0]) > context:
         return None
-    how = Decoding()
-    tree = translation_tree(task, model, text, how)
-    tokens = ["start", *task.tokenizer.pieces([node.token for node in tree.nodes[1:]])]
+    options = GenerationOptions()
+    tree = translation_tree(task, model, text, options)
+    tokens = ["start", *task.tokenizer.convert_ids_to_tokens([node.token for node in tree.nodes[1:]])]
     texts = task.tokenizer.decode([hypothesis.ids for hypothesis in tree.hypotheses])
     return {
         "kind": "beam",
         "title": "Beam search",
-        "description": f"At each step the search expands the {how.beam} most probable hypotheses and prunes the "
+        "description": f"At each step the search expands the {options.num_beams} best hypotheses and prunes the "
         "others. Longer hypotheses are less probable: move the length penalty and see which one ranks first.",
         "nodes": [
             {
@@ -126,5 +137,5 @@ def beam_tab(loaded: Loaded, text: str, target: str | None = None) -> dict[str, 
             {"node": index, "text": text, "logp": round(hypothesis.logp, 5), "length": len(hypothesis.ids) + 1}
             for index, text, hypothesis in zip(tree.leaves, texts, tree.hypotheses, strict=True)
         ],
-        "penalty": how.length_penalty,
+        "penalty": options.length_penalty,
     }

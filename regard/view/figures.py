@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from regard.atomic import naming
+from regard.atomic import path_in_errors
 from regard.view.attention_maps import AttentionMap
 from regard.view.logit_lens import LogitLens
 
@@ -21,7 +21,7 @@ def save_figures(maps: list[AttentionMap], lens: LogitLens | None, page: Path) -
 
     def save(figure: Figure, name: str) -> None:
         file = page.with_name(f"{page.stem}-{name}.png")
-        with naming(file), warnings.catch_warnings():
+        with path_in_errors(file), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph")  # a character that the font lacks is drawn as a box
             figure.savefig(file, dpi=130)
         files.append(file)

@@ -19,17 +19,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.choose import choose
-from regard.generate import Decoding
-from regard.load import Loaded
+from regard.generate import GenerationOptions
+from regard.load import LoadedModel
 from regard.look import Activations, ablate_heads, look
 from regard.parts.attention import CrossAttention, SelfAttention
-from regard.parts.scoring import AdditiveAttention
+from regard.parts.attention_scores import AdditiveAttention
 from regard.tasks.classify import Classify
 from regard.tasks.fill import Fill
 from regard.tasks.tag import Tag
 from regard.tasks.translate import Translate
 from regard.tasks.write import Write
+from regard.validate import check_choice
 from regard.view.attention_rollout import trace_image
 from regard.view.trace import trace_text
 
@@ -66,16 +66,20 @@ def mean_or_zero(x: Tensor) -> Tensor:
     return x.sum(-1) / max(1, x.size(-1))
 
 
-def score_ablations(loaded: Loaded, rows: Any, name: str = "loss") -> dict[str, Any]:
+def score_ablations(loaded: LoadedModel, rows: Any, name: str = "loss") -> dict[str, Any]:
     """One of the task's metrics on these rows, of the full model and with each head ablated: {score, baseline, values}.
 
     The loss separates heads on a few rows, where ablating a single head rarely changes the decoded output.
     """
     task, model = loaded.task, loaded.model
-    how = task.ways(beam=1, longest=1) if name == "loss" and issubclass(task.ways, Decoding) else None
+    how = (
+        task.decode_options(num_beams=1, max_new_tokens=1)
+        if name == "loss" and issubclass(task.decode_options, GenerationOptions)
+        else None
+    )
     with look(model) as activations:
         baseline = task.score(model, rows, how)
-    choose("score", name, [score for score, value in baseline.items() if isinstance(value, float)])
+    check_choice("score", name, [score for score, value in baseline.items() if isinstance(value, float)])
 
     def ablated_score(layer: str, head: int) -> float:
         with look(model, change={layer: ablate_heads(head)}):
@@ -86,9 +90,11 @@ def score_ablations(loaded: Loaded, rows: Any, name: str = "loss") -> dict[str, 
     return {"score": name, "baseline": baseline[name], "values": values}
 
 
-def kl_ablations(loaded: Loaded, activations: Activations, rerun: Callable[[], Activations]) -> dict[str, Any] | None:
+def kl_ablations(
+    loaded: LoadedModel, activations: Activations, rerun: Callable[[], Activations]
+) -> dict[str, Any] | None:
     """KL divergence in bits between the predictions for one text with and without each head, as `score_ablations`."""
-    if not isinstance(loaded.task, CATEGORICAL) or getattr(loaded.task, "many", False):
+    if not isinstance(loaded.task, CATEGORICAL) or getattr(loaded.task, "multi_label", False):
         return None
     layers, logp = attention_layers(activations), activations[""].log_softmax(-1)
     if sum(activations[layer].size(1) for layer in layers) > MAX_HEADS:
@@ -119,7 +125,7 @@ def layer_title(layer: str) -> str:
     return f"{kind} {int(number[1]) + 1 if number else 1}"
 
 
-def heads_tab(loaded: Loaded, text: str, target: str | None = None, rows: Any = None) -> dict[str, Any] | None:
+def heads_tab(loaded: LoadedModel, text: str, target: str | None = None, rows: Any = None) -> dict[str, Any] | None:
     """For a model with attention. With `rows` of a file, as `loaded.rows` reads them, ablation measures the task's
     loss; without, the change of the predictions for this text."""
     if not any(isinstance(module, ATTENTION) for module in loaded.model.modules()):

@@ -95,7 +95,7 @@ def output_names(task: Any) -> Callable[[int], str]:
     if isinstance(task, Tag):
         return lambda output: task.tags[output]
     marker = space_marker(task.tokenizer)
-    return lambda output: display_token(task.tokenizer.pieces([output])[0], marker)
+    return lambda output: display_token(task.tokenizer.convert_ids_to_tokens([output])[0], marker)
 
 
 def lens_tab(lens: LogitLens) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from regard.atomic import naming
+from regard.atomic import path_in_errors
 
 ASSETS = Path(__file__).parent / "page"
 NOTEBOOK_HEIGHT = 760  # pixels
@@ -54,7 +54,7 @@ class Page:
 
     def save(self, file: str | Path) -> Path:
         file = Path(file)
-        with naming(file):
+        with path_in_errors(file):
             file.write_text(self.html, encoding="utf-8")
         return file
 

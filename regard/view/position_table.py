@@ -12,7 +12,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.parts.positions import Learned, Rotary, Sinusoidal
+from regard.parts.positions import LearnedPositions, RotaryPositions, SinusoidalPositions
 from regard.view.page import blob
 
 MAX_POSITIONS = 128  # on a page
@@ -28,12 +28,12 @@ DESCRIPTIONS = {
 def position_table(body: Any) -> tuple[str, Tensor] | None:
     """The kind and the rows of a body's positions, (context,D)."""
     match getattr(body, "positions", None):
-        case Sinusoidal() as sinusoidal:
+        case SinusoidalPositions() as sinusoidal:
             return "sinusoidal", sinusoidal.table
-        case Rotary() as rotary:
+        case RotaryPositions() as rotary:
             return "rotary", rotary.table
-        case Learned() as learned:
-            return "learned", learned.weight.detach()[getattr(learned, "unused", 0) :]
+        case LearnedPositions() as learned:
+            return "learned", learned.weight.detach()[getattr(learned, "offset", 0) :]
     return None
 
 

@@ -14,11 +14,11 @@ from textwrap import shorten
 from typing import Any
 
 from regard import __version__
-from regard.load import Loaded
+from regard.load import LoadedModel
 from regard.models import MODELS
 from regard.tasks import TASKS
 from regard.tasks.translate import Translate
-from regard.training.loop import parameters
+from regard.training.loop import num_parameters
 from regard.view.attention_maps import AttentionMap, attention_maps, attention_tab, steps_tab
 from regard.view.attention_rollout import image_tab, similarity_tab
 from regard.view.beam_tree import beam_tab
@@ -31,7 +31,7 @@ from regard.view.trace import reads_images, require_attention, trace_text
 from regard.view.training_history import training_tab
 
 Tab = dict[str, Any]
-TabBuilder = Callable[[Loaded, str, str | None], Tab | None]
+TabBuilder = Callable[[LoadedModel, str, str | None], Tab | None]
 # Tabs that run the model themselves, in the order of the page.
 BUILDERS: list[TabBuilder] = [beam_tab, image_tab, similarity_tab]
 
@@ -41,7 +41,7 @@ class ModelReport:
 
     def __init__(
         self,
-        loaded: Loaded,
+        loaded: LoadedModel,
         text: str,
         target: str | None = None,
         word: str | None = None,
@@ -66,7 +66,7 @@ class ModelReport:
             }
         )
 
-    def text_tabs(self, loaded: Loaded, text: str, target: str | None, word: str | None) -> list[Tab | None]:
+    def text_tabs(self, loaded: LoadedModel, text: str, target: str | None, word: str | None) -> list[Tab | None]:
         trace = trace_text(loaded, text, target)
         self.maps, self.lens = attention_maps(trace, word), logit_lens(trace)
         attention = attention_tab(self.maps, trace)
@@ -86,19 +86,19 @@ class ModelReport:
         return save_figures(self.maps, self.lens, file)
 
 
-def page(loaded: Loaded, text: str, target: str | None = None, word: str | None = None, rows: Any = None) -> Page:
+def page(loaded: LoadedModel, text: str, target: str | None = None, word: str | None = None, rows: Any = None) -> Page:
     """The page of a forward pass over `text` (or the image file of that name), with `target` as decoder input."""
     return ModelReport(loaded, text, target, word, rows).page
 
 
-def about_model(loaded: Loaded, folder: Path | None) -> list[list[str]]:
+def about_model(loaded: LoadedModel, folder: Path | None) -> list[list[str]]:
     family = next(name for name, entry in MODELS.items() if isinstance(loaded.model.body.config, entry.config))
     task = next(name for name, kind in TASKS.items() if type(loaded.task) is kind)
     return [
         *([["model", str(folder)]] if folder else []),
         ["family", family],
-        ["task", f"{task}: {loaded.task.about}"],
-        ["parameters", f"{parameters(loaded.model):,}"],
+        ["task", f"{task}: {loaded.task.description}"],
+        ["parameters", f"{num_parameters(loaded.model):,}"],
     ]
 
 

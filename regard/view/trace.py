@@ -13,14 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.load import Loaded
+from regard.load import LoadedModel
 from regard.look import Activations, look
 from regard.parts.attention import CrossAttention, SelfAttention
+from regard.parts.attention_scores import AdditiveAttention
 from regard.parts.heads import Model
 from regard.parts.pooling import AttentionPool
-from regard.parts.scoring import AdditiveAttention
-from regard.parts.stems import SoundStem
-from regard.tasks.answer import Answering, asked
+from regard.parts.stems import AudioStem
+from regard.tasks.answer import QuestionAnswering, parse_question
 from regard.tasks.classify import Classify
 from regard.tasks.embed import Embed
 from regard.tasks.fill import MASK, Fill
@@ -50,7 +50,7 @@ class Trace:
     logits: Tensor
 
 
-def trace_text(loaded: Loaded, text: str, target: str | None = None) -> Trace:
+def trace_text(loaded: LoadedModel, text: str, target: str | None = None) -> Trace:
     """Run the model on `text`. A translator also reads `target`; by default its own translation."""
     require_attention(loaded)
     if reads_images(loaded):
@@ -64,13 +64,13 @@ def trace_text(loaded: Loaded, text: str, target: str | None = None) -> Trace:
     return trace_single_stack(loaded, text)
 
 
-def reads_images(loaded: Loaded) -> bool:
-    return getattr(loaded.task, "pictures", None) is not None
+def reads_images(loaded: LoadedModel) -> bool:
+    return getattr(loaded.task, "image_processor", None) is not None
 
 
-def require_attention(loaded: Loaded) -> None:
+def require_attention(loaded: LoadedModel) -> None:
     """Refuse models that no page can show, before anything runs."""
-    if any(isinstance(module, SoundStem) for module in loaded.model.modules()):
+    if any(isinstance(module, AudioStem) for module in loaded.model.modules()):
         raise ValueError("this model reads audio, which has no page yet: regard.look(model) records its tensors")
     if not any(isinstance(module, ATTENTION) for module in loaded.model.modules()):
         raise ValueError(NO_ATTENTION)
@@ -78,17 +78,17 @@ def require_attention(loaded: Loaded) -> None:
         raise ValueError("regard look shows models of text and of images, and this one reads neither")
 
 
-def trace_translation(loaded: Loaded, text: str, target: str) -> Trace:
+def trace_translation(loaded: LoadedModel, text: str, target: str) -> Trace:
     task: Any = loaded.task
-    [source_ids], [target_ids] = task.encode([text]), task.tokenizer.encode_targets([target])
-    input_ids = [task.first, *target_ids[:-1]]
+    [source_ids], [target_ids] = task.encode_sources([text]), task.tokenizer.encode_targets([target])
+    input_ids = [task.start_token, *target_ids[:-1]]
     activations, logits = run_traced(loaded.model, source_ids, input_ids)
     inputs, targets, source = (tokenize_words(task.tokenizer, ids) for ids in (input_ids, target_ids, source_ids))
     inputs = inputs._replace(tokens=[START, *inputs.tokens[1:]])
     return Trace(loaded.model, task, inputs, targets, source, activations, logits)
 
 
-def trace_single_stack(loaded: Loaded, text: str) -> Trace:
+def trace_single_stack(loaded: LoadedModel, text: str) -> Trace:
     task: Any = loaded.task
     ids = ENCODERS[type(task)](task, text)
     activations, logits = run_traced(loaded.model, ids, limit=getattr(task, "limit", None))
@@ -114,19 +114,21 @@ def targets_of(task: Any, ids: Sequence[int], inputs: TokenizedText) -> Tokenize
     if isinstance(task, Write):
         return TokenizedText([*inputs.tokens[1:], UNKNOWN], [*inputs.word_ids[1:], -1], inputs.words)
     if isinstance(task, Fill):
-        known = [token if i != task.tokenizer.mask else UNKNOWN for i, token in zip(ids, inputs.tokens, strict=True)]
+        known = [
+            token if i != task.tokenizer.mask_token_id else UNKNOWN for i, token in zip(ids, inputs.tokens, strict=True)
+        ]
         return inputs._replace(tokens=known)
     return None
 
 
 def encode_prompt(task: Write, text: str) -> list[int]:
     [ids] = task.tokenizer.encode([text])
-    begin = task.tokenizer.begin
-    return [begin, *ids] if (task.opens or not text) and ids[:1] != [begin] else ids
+    begin = task.tokenizer.bos_token_id
+    return [begin, *ids] if (task.add_bos_token or not text) and ids[:1] != [begin] else ids
 
 
 def encode_masked(task: Fill, text: str) -> list[int]:
-    return task.with_masks(text) if MASK in text else task.tokenizer.encode([text])[0]
+    return task.encode_masked(text) if MASK in text else task.tokenizer.encode([text])[0]
 
 
 def encode_text_or_pair(task: Any, text: str) -> list[int]:
@@ -136,15 +138,15 @@ def encode_text_or_pair(task: Any, text: str) -> list[int]:
 
 
 def encode_first_field(task: Embed, text: str) -> list[int]:
-    return task.reader.encode([text.partition("\t")[0]])[0]
+    return task.text_tokenizer.encode([text.partition("\t")[0]])[0]
 
 
 def encode_words(task: Tag, text: str) -> list[int]:
-    return task.tokenizer.encodings([[*task.words(text).words]], words=True)[0].ids
+    return task.tokenizer.encodings([[*task.parse_words(text).words]], words=True)[0].ids
 
 
-def encode_question(task: Answering, text: str) -> list[int]:
-    row = asked(text, 1)
+def encode_question(task: QuestionAnswering, text: str) -> list[int]:
+    row = parse_question(text, 1)
     return task.tokenizer.encode([(row.question, row.document)])[0]
 
 
@@ -155,6 +157,6 @@ ENCODERS: dict[type, Callable[[Any, str], list[int]]] = {
     Classify: encode_text_or_pair,
     Regress: encode_text_or_pair,
     Tag: encode_words,
-    Answering: encode_question,
+    QuestionAnswering: encode_question,
     Embed: encode_first_field,
 }

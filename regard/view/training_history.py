@@ -6,15 +6,15 @@ import math
 from pathlib import Path
 from typing import Any
 
-from regard.hub.files import METRICS
-from regard.training.run import Run
+from regard.json_files import MAX_METRICS
+from regard.training.run_folder import RunFolder
 
 MAX_POINTS = 500  # of a curve; more than a screen can show
 
 
 def training_tab(folder: Path) -> dict[str, Any] | None:
     """For a run folder that has logged a step; a point of a long run is the mean of consecutive steps."""
-    metrics = Run(folder).metrics(METRICS)
+    metrics = RunFolder(folder).metrics(MAX_METRICS)
     steps = [line for line in metrics if "loss" in line]
     if not steps:
         return None
@@ -27,8 +27,8 @@ def training_tab(folder: Path) -> dict[str, Any] | None:
         "module whose gradient norm is far below the others hardly trains.",
         "steps": [chunk[-1]["step"] for chunk in chunks],
         "loss": [mean([line["loss"] for line in chunk]) for chunk in chunks],
-        "lr": [chunk[-1]["rate"] for chunk in chunks],
-        "gradNorm": [mean([line["norm"] for line in chunk]) for chunk in chunks],
+        "lr": [chunk[-1]["lr"] for chunk in chunks],
+        "gradNorm": [mean([line["grad_norm"] for line in chunk]) for chunk in chunks],
         "valid": [{"step": line["step"], **line["valid"]} for line in metrics if "valid" in line],
         "moduleNorms": module_norms(chunks),
     }
@@ -36,13 +36,13 @@ def training_tab(folder: Path) -> dict[str, Any] | None:
 
 def module_norms(chunks: list[list[dict[str, Any]]]) -> dict[str, list[float]]:
     """The gradient norm of each module, as last logged at the end of each chunk."""
-    if "norms" not in chunks[0][0]:  # a run of an older version
+    if "module_grad_norms" not in chunks[0][0]:  # a run of an older version
         return {}
-    norms: dict[str, float] = chunks[0][0]["norms"]
+    norms: dict[str, float] = chunks[0][0]["module_grad_norms"]
     curves: dict[str, list[float]] = {module: [] for module in norms}
     for chunk in chunks:
         for line in chunk:
-            norms = line.get("norms", norms)
+            norms = line.get("module_grad_norms", norms)
         for module, curve in curves.items():
             curve.append(norms.get(module, 0.0))
     return curves

@@ -15,6 +15,8 @@ import numpy.typing as npt
 from regard.view.word_pieces import TokenizedText
 
 Floats = npt.NDArray[np.float32]
+# Without --word a map opens with a pronoun, if there is one: its attention to its antecedent is the classic example.
+# English and German, the languages of the data that ships; in any other language all words are candidates.
 PRONOUNS = ("it", "er", "sie", "es")
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from tokenizers import decoders, pre_tokenizers
 
-from regard.data.residues import spells
+from regard.data.protein_alphabet import is_protein_tokenizer
 
 Marker = Literal["▁", "Ġ", "##", ""]
 REPLACEMENT = "\ufffd"  # the decoding of an incomplete UTF-8 sequence
@@ -36,7 +36,7 @@ class TokenizedText(NamedTuple):
 
 def tokenize_words(tokenizer: Any, ids: Sequence[int]) -> TokenizedText:
     marker, special_tokens = space_marker(tokenizer), special_ids(tokenizer)
-    tokens = tokenizer.pieces(ids)
+    tokens = tokenizer.convert_ids_to_tokens(ids)
     special = {i for i, token_id in enumerate(ids) if token_id in special_tokens}
     word_ids, words = [-1] * len(tokens), list[str]()
     for word, positions in group_words(tokens, marker, special):
@@ -84,9 +84,9 @@ def display_token(token: str, marker: Marker) -> str:
 
 
 def space_marker(tokenizer: Any) -> Marker:
-    if spells(tokenizer):
+    if is_protein_tokenizer(tokenizer):
         return ""
-    vocab = tokenizer.engine.get_vocab()
+    vocab = tokenizer.backend_tokenizer.get_vocab()
     if vocab.keys() >= set(pre_tokenizers.ByteLevel.alphabet()):
         return "Ġ"
     # Other vocabularies hold fragments of arbitrary text, a few of which may start with a foreign marker.
@@ -99,9 +99,11 @@ def count_prefix(tokens: Collection[str], prefix: str) -> int:
 
 def special_ids(tokenizer: Any) -> set[int]:
     """Ids of tokens that represent no text. Mask and unknown tokens represent a word."""
-    words = {tokenizer.id_of(tokenizer.roles[role]) for role in ("mask_token", "unk_token") if role in tokenizer.roles}
-    added = tokenizer.engine.get_added_tokens_decoder().items()
-    others = {
-        tokenizer.id_of(name) for role, name in tokenizer.roles.items() if role not in ("mask_token", "unk_token")
+    words = {
+        tokenizer.token_id(tokenizer.roles[role]) for role in ("mask_token", "unk_token") if role in tokenizer.roles
     }
-    return {token_id for token_id, token in added if getattr(token, "special", True)} - words | others
+    added = tokenizer.backend_tokenizer.get_added_tokens_decoder().items()
+    roles = {
+        tokenizer.token_id(name) for role, name in tokenizer.roles.items() if role not in ("mask_token", "unk_token")
+    }
+    return {token_id for token_id, token in added if getattr(token, "special", True)} - words | roles

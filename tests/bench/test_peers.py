@@ -1,4 +1,4 @@
-"""Peers read the same model: in fp32 their outputs are ours, in int8 nearly so."""
+"""Peers read the same folder: their fp32 outputs equal those of regard, their int8 outputs nearly so."""
 
 import pytest
 import torch

@@ -9,56 +9,59 @@ from tokenizers import Tokenizer as Engine
 
 from regard.check.probe_texts import bundled_texts
 from regard.data.bundled.paths import paths
-from regard.data.mels import Mels
-from regard.data.molecules import Molecules, asked_for
-from regard.data.pictures import Pictures
-from regard.data.pieces import READING, TRANSLATING, WRITING, Pieces, learn
-from regard.data.residues import spelling
-from regard.data.tokens import Tokenizer
-from regard.load import Loaded
+from regard.data.image_transform import ImageTransform
+from regard.data.logmel import LogMel
+from regard.data.molecules import MoleculeFeaturizer, parse_molecule
+from regard.data.protein_alphabet import protein_tokenizer
+from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_train import BERT_LAYOUT, GPT_LAYOUT, MARIAN_LAYOUT, TokenizerOptions, train_tokenizer
+from regard.load import LoadedModel
 from regard.models import MODELS, ability_for
 from regard.tasks import TASKS
-from regard.training.run import Run
+from regard.training.run_folder import RunFolder
 
 SIZES = {
     "context": 64, "dim": 24, "layers": 2, "encoder_layers": 2, "decoder_layers": 2, "heads": 3, "kv_heads": 1,
-    "hidden": 20, "dropout": 0.0, "stages": 2, "patch": 4, "image_dim": 12, "image_layers": 1, "image_heads": 2,
-    "joint": 8, "image_hidden": 16,
+    "hidden": 20, "dropout": 0.0, "stages": 2, "patch_size": 4, "image_dim": 12, "image_layers": 1, "image_heads": 2,
+    "projection_dim": 8, "image_hidden": 16,
 }  # fmt: skip
 FITTED = {
     "classify": {"labels": ["a", "b", "c"]},
     "tag": {"tags": ["O", "B-x", "I-x"]},
-    "regress": {"mean": 2.0, "spread": 3.0},
+    "regress": {"mean": 2.0, "std": 3.0},
 }
-AUDIO_READER = Mels(8000, 10, 4, 256, 80)
-IMAGE_READER = Pictures(8, 3, (0.5, 0.4, 0.3), (0.2, 0.3, 0.2))
-LAYOUT_OF_TASK = {"translate": TRANSLATING, "write": WRITING}
+AUDIO_READER = LogMel(8000, 10, 4, 256, 80)
+IMAGE_READER = ImageTransform(8, 3, (0.5, 0.4, 0.3), (0.2, 0.3, 0.2))
+LAYOUT_OF_TASK = {"translate": MARIAN_LAYOUT, "write": GPT_LAYOUT}
 
 
 @pytest.fixture(scope="session")
 def tokenizers():
     """One for each layout, trained on all bundled texts, so that none has an unknown token."""
     texts = [side for kind in TASKS.values() for pair in bundled_texts(object.__new__(kind)) for side in pair if side]
-    return {layout.single: learn(texts, Pieces(), layout) for layout in (TRANSLATING, READING, WRITING)}
+    return {
+        layout.single: train_tokenizer(texts, TokenizerOptions(), layout)
+        for layout in (MARIAN_LAYOUT, BERT_LAYOUT, GPT_LAYOUT)
+    }
 
 
 @pytest.fixture(scope="session")
 def make_model(tokenizers):
     def build(kind, family, task_options=None, **config):
         torch.manual_seed(0)
-        family_entry, ability = MODELS[family], ability_for(family, kind, TASKS[kind].asks)
+        family_entry, ability = MODELS[family], ability_for(family, kind, TASKS[kind].requires)
         readers = {}
         if ability == "bonds":
-            readers["molecules"] = Molecules.fit(asked_for(path.smiles) for path in paths(20))
+            readers["molecules"] = MoleculeFeaturizer.fit(parse_molecule(path.smiles) for path in paths(20))
         elif ability not in ("sees", "hears"):
-            shared = tokenizers[LAYOUT_OF_TASK.get(kind, READING).single]
-            readers["tokenizer"] = Tokenizer(Engine.from_str(shared.engine.to_str()), shared.roles)
+            shared = tokenizers[LAYOUT_OF_TASK.get(kind, BERT_LAYOUT).single]
+            readers["tokenizer"] = Tokenizer(Engine.from_str(shared.backend_tokenizer.to_str()), shared.roles)
         if ability == "spells":
-            readers["tokenizer"] = spelling()
+            readers["tokenizer"] = protein_tokenizer()
         if ability in ("sees", "matches"):
-            readers["pictures"] = IMAGE_READER
+            readers["image_processor"] = IMAGE_READER
         if ability in ("hears", "transcribes"):
-            readers["sounds"] = AUDIO_READER
+            readers["feature_extractor"] = AUDIO_READER
         task = TASKS[kind](**readers, **FITTED.get(kind, {}), **(task_options or {}))
         known = {field.name for field in fields(family_entry.config)}
         config_values = {name: value for name, value in (SIZES | task.sizes() | config).items() if name in known}
@@ -67,7 +70,7 @@ def make_model(tokenizers):
             for name, weight in model.named_parameters():
                 if name != "body.scale":
                     weight.add_(torch.randn_like(weight) * 0.1)
-        return Loaded(model, task)
+        return LoadedModel(model, task)
 
     cached = {}
 
@@ -80,9 +83,9 @@ def make_model(tokenizers):
         memo = (
             {}
             if tokenizer is None
-            else {id(tokenizer): Tokenizer(Engine.from_str(tokenizer.engine.to_str()), tokenizer.roles)}
+            else {id(tokenizer): Tokenizer(Engine.from_str(tokenizer.backend_tokenizer.to_str()), tokenizer.roles)}
         )
-        return Loaded(copy.deepcopy(cached[key].model), copy.deepcopy(cached[key].task, memo))
+        return LoadedModel(copy.deepcopy(cached[key].model), copy.deepcopy(cached[key].task, memo))
 
     return make_copy
 
@@ -93,7 +96,7 @@ def save_model(make_model, tmp_path_factory):
 
     def save(kind, family, **config):
         loaded = make_model(kind, family, **config)
-        run = Run.new(tmp_path_factory.mktemp("folders") / f"{kind}-{family}")
+        run = RunFolder.new(tmp_path_factory.mktemp("folders") / f"{kind}-{family}")
         run.describe(loaded.model, loaded.task, {})
         run.publish(loaded.model)
         return run.folder

@@ -17,7 +17,7 @@ FITTING_PAIRS = [
     (task, model)
     for task, kind in TASKS.items()
     for model, f in MODELS.items()
-    if {*kind.asks} & {*f.bodies} - {"foresees"}  # whose forward is not checked; see tests/tasks/test_predict.py
+    if {*kind.requires} & {*f.bodies} - {"foresees"}  # whose forward is not checked; see tests/tasks/test_predict.py
 ]
 COMMON_CHECKS = {
     "finite weights", "batch independence", "gradient accumulation", "gradient flow", "zero weights", "weight norms",
@@ -35,22 +35,22 @@ def test_healthy_model_passes(task, model, make_model):
     checks = {result.check for result in results}
     assert checks >= COMMON_CHECKS
     assert ("causality" in checks) == ("cache" in checks) == (task in ("write", "translate"))
-    assert ("padding" in checks) == (model not in ("vit", "convolution", "graph", "listener"))
+    assert ("padding" in checks) == (model not in ("vit", "resnet", "graphormer", "audio_encoder"))
 
 
 @pytest.mark.parametrize(
     ("task", "model", "task_options", "config"),
     [
-        ("translate", "transformer", {}, {"norm_last": True}),
-        ("translate", "transformer", {"both_ways": False, "smoothing": 0.0}, {}),
+        ("translate", "transformer", {}, {"post_norm": True}),
+        ("translate", "transformer", {"both_ways": False, "label_smoothing": 0.0}, {}),
         ("translate", "recurrent", {}, {"attention": False}),
-        ("write", "nano", {}, {"softcap": 15.0, "kv_heads": 3}),
+        ("write", "nanochat", {}, {"softcap": 15.0, "kv_heads": 3}),
         ("write", "recurrent", {}, {"cell": "gru"}),
-        ("tag", "bert", {}, {"after_pad": True}),
+        ("tag", "bert", {}, {"positions_after_pad": True}),
         ("fill", "bert", {"whole_words": True}, {}),
-        ("classify", "bert", {"pooling": "attention", "many": True}, {}),
-        ("classify", "modernbert", {"pooling": "first"}, {"every": 2, "window": 32}),
-        ("classify", "vit", {}, {"convolution": True}),
+        ("classify", "bert", {"pooling": "attention", "multi_label": True}, {}),
+        ("classify", "modernbert", {"pooling": "first"}, {"global_every": 2, "window": 32}),
+        ("classify", "vit", {}, {"conv_stem": True}),
         ("classify", "gpt", {"pooling": "last"}, {}),
         ("regress", "bert", {"pooling": "pooler"}, {}),
     ],
@@ -63,7 +63,7 @@ def test_healthy_model_passes_with_other_options(task, model, task_options, conf
 @pytest.mark.parametrize("segments", [1, 2])
 def test_single_segment_embedding_may_be_zero(segments, make_model):
     """RoBERTa does not use segments: its table has one row, and published ones are all 0."""
-    loaded = make_model("fill", "bert", after_pad=True, segments=segments)
+    loaded = make_model("fill", "bert", positions_after_pad=True, segments=segments)
     with torch.no_grad():
         loaded.model.body.segments.weight.zero_()
     assert [result.check for result in failures(check_model(loaded))] == ["zero weights"] * (segments == 2)
@@ -94,7 +94,7 @@ def test_rounding_error_is_a_note(make_model, monkeypatch):
 
 def test_round_trip_allows_declared_lowercase_and_accent_stripping(make_model):
     loaded = make_model("classify", "bert")
-    engine = loaded.tokenizer.engine
+    engine = loaded.tokenizer.backend_tokenizer
     engine.normalizer = normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents(), normalizers.Lowercase()])
     [result] = [
         result for result in check_model(loaded, ["The Cat is Sehr spät"]) if result.check == "tokenizer round trip"
@@ -111,7 +111,7 @@ def test_user_texts_are_used(make_model):
         list(check_model(loaded, ["", "  "]))
 
 
-def test_nan_fails():
+def test_nan_weights_fail():
     assert within_bound("x", float("nan"), 1.0, "", "").status == "FAILS"
     assert within_bound("x", 1.0, 1.0, "", "").status == "ok"
 
@@ -184,8 +184,8 @@ def test_bad_input_is_refused_in_one_line(args, fragment, small_run, tmp_path, c
 
 
 FOLDER_PAIRS = [
-    ("write", "recurrent"), ("translate", "recurrent"), ("write", "nano"), ("fill", "bert"), ("answer", "modernbert"),
-    ("tag", "llama"), ("classify", "vit"), ("match", "clip"),
+    ("write", "recurrent"), ("translate", "recurrent"), ("write", "nanochat"), ("fill", "bert"),
+    ("answer", "modernbert"), ("tag", "llama"), ("classify", "vit"), ("match", "clip"),
 ]  # fmt: skip
 
 

@@ -74,8 +74,8 @@ def use_cache(kind):
 
 
 def drop_source_mask(loaded):
-    read = loaded.model.body.read
-    loaded.model.body.read = lambda source, mask=None: read(source, None)
+    read = loaded.model.body.decoder_caches
+    loaded.model.body.decoder_caches = lambda source, mask=None: read(source, None)
 
 
 def pool_over_padding(loaded):
@@ -122,7 +122,7 @@ def zero_head_queries(loaded):
 
 
 def drop_letter_e(loaded):
-    engine = loaded.tokenizer.engine
+    engine = loaded.tokenizer.backend_tokenizer
     engine.normalizer = normalizers.Sequence(
         [step for step in (engine.normalizer, normalizers.Replace("e", "")) if step]
     )
@@ -149,13 +149,13 @@ def miscount_loss(loaded):
 
 
 def count_padding(loaded):
-    batch = loaded.task.batch
+    collate = loaded.task.collate
 
     def all_real(examples, rows, **options):
-        collated = batch(examples, rows, **options)
+        collated = collate(examples, rows, **options)
         return collated._replace(real=torch.ones_like(collated.real))
 
-    loaded.task.batch = all_real
+    loaded.task.collate = all_real
 
 
 def batch_norm_in_training_mode(loaded):
@@ -195,7 +195,13 @@ IN_MEMORY = {
     "rotary start off by one": ("write", "llama", shift_rotary_start, "cache", set()),
     "cache without the first token": ("write", "gpt", use_cache(CacheWithoutFirstToken), "cache", set()),
     "recurrent state that stays constant": ("write", "recurrent", use_cache(CacheWithConstantState), "cache", set()),
-    "cache that is not reordered with the beams": ("write", "nano", use_cache(CacheWithoutReordering), "cache", set()),
+    "cache that is not reordered with the beams": (
+        "write",
+        "nanochat",
+        use_cache(CacheWithoutReordering),
+        "cache",
+        set(),
+    ),
     "encoder without mask": ("translate", "transformer", drop_source_mask, "cache", {"batch independence"}),
     "pooling over padding": (
         "classify",
@@ -245,7 +251,7 @@ IN_MEMORY = {
     "loss that counts padding": ("translate", "recurrent", count_padding, "gradient accumulation", set()),
     "batch norm in training mode": (
         "classify",
-        "convolution",
+        "resnet",
         batch_norm_in_training_mode,
         "batch independence",
         {"gradient accumulation"},

@@ -1,4 +1,4 @@
-"""Made-up proteins have the periods that they are told to have, and no letter gives its state away."""
+"""Synthetic proteins have the periods of their secondary structure, and no residue determines its state."""
 
 import math
 from collections import Counter
@@ -7,42 +7,42 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.bundled.chains import FAT, WET, Protein, chains, split
-from regard.data.residues import USUAL
+from regard.data.bundled.chains import HYDROPHILIC, HYDROPHOBIC, Protein, chains, split
+from regard.data.protein_alphabet import AMINO_ACIDS
 
 
 @pytest.fixture(scope="module")
-def found() -> list[Protein]:
+def proteins() -> list[Protein]:
     return chains()
 
 
-def test_there_are_4_000_different_ones_with_a_state_for_each_residue(found: list[Protein]) -> None:
-    assert len({one.residues for one in found}) == len(found) == 4_000
-    assert all(len(one.residues) == len(one.states) for one in found)
-    assert {letter for one in found for letter in one.residues} == {*USUAL}
-    assert {state for one in found for state in one.states} == {*"HEC"}
+def test_4_000_distinct_proteins_with_a_state_per_residue(proteins: list[Protein]) -> None:
+    assert len({protein.residues for protein in proteins}) == len(proteins) == 4_000
+    assert all(len(protein.residues) == len(protein.states) for protein in proteins)
+    assert {letter for protein in proteins for letter in protein.residues} == {*AMINO_ACIDS}
+    assert {state for protein in proteins for state in protein.states} == {*"HEC"}
 
 
 @given(seed=st.integers(0, 2**32))
-def test_a_short_list_begins_a_long_one(seed: int) -> None:
+def test_short_lists_are_prefixes(seed: int) -> None:
     assert chains(3, seed) == chains(6, seed)[:3]
 
 
-def test_every_letter_shuns_water_or_likes_it_in_every_state() -> None:
-    for likes in (FAT, WET):
+def test_every_residue_is_hydrophobic_or_hydrophilic_in_every_state() -> None:
+    for likes in (HYDROPHOBIC, HYDROPHILIC):
         assert {*map(frozenset, likes.values())} == {frozenset(likes["H"])}
-    assert {*FAT["H"]} | {*WET["H"]} == {*USUAL}
-    assert not {*FAT["H"]} & {*WET["H"]}
+    assert {*HYDROPHOBIC["H"]} | {*HYDROPHILIC["H"]} == {*AMINO_ACIDS}
+    assert not {*HYDROPHOBIC["H"]} & {*HYDROPHILIC["H"]}
 
 
 @pytest.mark.parametrize(("state", "period"), [("H", 3.6), ("E", 2.0)])
-def test_inner_sides_come_round_with_the_period_of_the_state(found: list[Protein], state: str, period: float) -> None:
-    """Of all periods between 2 and 6, the one whose wave is strongest in what shuns water."""
+def test_hydrophobicity_has_the_period_of_the_state(proteins: list[Protein], state: str, period: float) -> None:
+    """Of all periods between 2 and 6, this one has the largest amplitude in the hydrophobicity."""
     periods = [2 + step / 20 for step in range(81)]
     strength = Counter[float]()
-    for one in found[:500]:
-        for run in runs(one, state):
-            signs = [1 if letter in FAT["H"] else -1 for letter in run]
+    for protein in proteins[:500]:
+        for run in runs(protein, state):
+            signs = [1 if letter in HYDROPHOBIC["H"] else -1 for letter in run]
             for each in periods:
                 waves = [
                     sum(sign * turn(2 * math.pi * i / each) for i, sign in enumerate(signs))
@@ -52,24 +52,26 @@ def test_inner_sides_come_round_with_the_period_of_the_state(found: list[Protein
     assert strength.most_common(1)[0][0] == pytest.approx(period, abs=0.15)
 
 
-def runs(one: Protein, state: str) -> list[str]:
-    marked = "".join(letter if it == state else " " for letter, it in zip(one.residues, one.states, strict=True))
+def runs(protein: Protein, state: str) -> list[str]:
+    marked = "".join(
+        letter if it == state else " " for letter, it in zip(protein.residues, protein.states, strict=True)
+    )
     return marked.split()
 
 
-def test_who_knows_one_letter_knows_little(found: list[Protein]) -> None:
+def test_a_single_residue_predicts_little(proteins: list[Protein]) -> None:
     """The commonest state is right for fewer than half, the commonest of each letter for a few more."""
-    pairs = Counter(pair for one in found for pair in zip(one.residues, one.states, strict=True))
+    pairs = Counter(pair for protein in proteins for pair in zip(protein.residues, protein.states, strict=True))
     states = Counter[str]()
     for (_, state), count in pairs.items():
         states[state] += count
     total = pairs.total()
     assert 0.35 < max(states.values()) / total < 0.5
-    by_letter = sum(max(pairs[letter, state] for state in "HEC") for letter in USUAL) / total
+    by_letter = sum(max(pairs[letter, state] for state in "HEC") for letter in AMINO_ACIDS) / total
     assert by_letter < 0.6
 
 
-def test_about_five_in_a_hundred_are_valid_and_as_many_test(found: list[Protein]) -> None:
-    counts = Counter(map(split, found))
+def test_about_5_percent_are_valid_and_5_percent_test(proteins: list[Protein]) -> None:
+    counts = Counter(map(split, proteins))
     assert {*counts} == {"train", "valid", "test"}
     assert all(150 < counts[part] < 250 for part in ("valid", "test"))

@@ -1,4 +1,4 @@
-"""Episodes: read back as written, and every fault named by file and episode."""
+"""Episodes are read back as written, and errors name file and episode."""
 
 import json
 
@@ -6,73 +6,73 @@ import numpy as np
 import pytest
 
 from regard.data.episodes import Episode, read_episodes, video, write_episodes
-from regard.data.lines import Bad
+from regard.data.lines import BadRow
 
 
-def episode(steps, seed=0, width=3):
-    draw = np.random.default_rng(seed)
-    seen = draw.normal(size=(steps + 1, width)).astype(np.float32)
-    done, rewards = draw.integers(0, 4, steps), draw.normal(size=steps).astype(np.float32)
-    return Episode(seen, done, rewards, bool(seed % 2), "made", seed + 1)
+def make_episode(steps, seed=0, width=3):
+    rng = np.random.default_rng(seed)
+    observations = rng.normal(size=(steps + 1, width)).astype(np.float32)
+    actions, rewards = rng.integers(0, 4, steps), rng.normal(size=steps).astype(np.float32)
+    return Episode(observations, actions, rewards, bool(seed % 2), "made", seed + 1)
 
 
-def same(one, other):
-    assert one.observations.dtype == other.observations.dtype
-    assert np.array_equal(one.observations, other.observations)
-    assert (one.actions is None) == (other.actions is None)
-    if one.actions is not None:
-        assert np.array_equal(one.actions, other.actions)
-    assert np.array_equal(one.rewards, other.rewards)
-    assert one.ended == other.ended
+def assert_equal(row, episode):
+    assert row.observations.dtype == episode.observations.dtype
+    assert np.array_equal(row.observations, episode.observations)
+    assert (row.actions is None) == (episode.actions is None)
+    if row.actions is not None:
+        assert np.array_equal(row.actions, episode.actions)
+    assert np.array_equal(row.rewards, episode.rewards)
+    assert row.terminated == episode.terminated
 
 
 @pytest.mark.parametrize("ending", ["npz", "jsonl"])
-def test_what_is_written_is_read(tmp_path, ending):
-    rows = [episode(steps, seed) for seed, steps in enumerate((1, 5, 2))]
+def test_written_episodes_are_read_back(tmp_path, ending):
+    rows = [make_episode(steps, seed) for seed, steps in enumerate((1, 5, 2))]
     write_episodes(tmp_path / f"a.{ending}", rows)
-    found = list(read_episodes([tmp_path / f"a.{ending}"]))
-    assert [one.line for one in found] == [1, 2, 3]
-    for one, other in zip(rows, found, strict=True):
-        same(one, other)
-        assert one.said == other.said
-    assert len({one.said for one in found}) == 3
+    items = list(read_episodes([tmp_path / f"a.{ending}"]))
+    assert [episode.line for episode in items] == [1, 2, 3]
+    for row, episode in zip(rows, items, strict=True):
+        assert_equal(row, episode)
+        assert row.row_key == episode.row_key
+    assert len({episode.row_key for episode in items}) == 3
 
 
 @pytest.mark.parametrize("ending", ["npz", "jsonl"])
 def test_videos_of_unequal_length_are_read_back(tmp_path, ending):
-    draw = np.random.default_rng(0)
-    rows = [video(draw.random((frames, 4, 6), np.float32), "made", 1) for frames in (3, 2, 7)]
+    rng = np.random.default_rng(0)
+    rows = [video(rng.random((frames, 4, 6), np.float32), "made", 1) for frames in (3, 2, 7)]
     write_episodes(tmp_path / f"a.{ending}", rows)
-    for one, other in zip(rows, read_episodes([tmp_path / f"a.{ending}"]), strict=True):
-        same(one, other)
+    for row, episode in zip(rows, read_episodes([tmp_path / f"a.{ending}"]), strict=True):
+        assert_equal(row, episode)
 
 
-def test_a_video_of_bytes_stays_one_and_255_is_1(tmp_path):
+def test_uint8_videos_stay_uint8_and_255_becomes_1(tmp_path):
     frames = np.random.default_rng(0).integers(0, 256, (2, 5, 4, 4), np.uint8)
     np.savez(tmp_path / "a.npz", videos=frames)
     first, second = read_episodes([tmp_path / "a.npz"])
     assert first.observations.dtype == np.uint8
-    assert (first.actions, first.ended, first.steps) == (None, False, 4)
-    assert np.allclose(second.seen(1, 3), frames[1, 1:3] / 255)
-    assert second.seen().dtype == np.float32
+    assert (first.actions, first.terminated, first.steps) == (None, False, 4)
+    assert np.allclose(second.as_float(1, 3), frames[1, 1:3] / 255)
+    assert second.as_float().dtype == np.float32
 
 
-def test_numbers_alone_are_observations_of_one_number(tmp_path):
+def test_scalars_are_observations_with_one_entry(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"observations": [1, 2, 3.5]}\n')
-    [one] = read_episodes([tmp_path / "a.jsonl"])
-    assert one.observations.tolist() == [[1.0], [2.0], [3.5]]
+    [episode] = read_episodes([tmp_path / "a.jsonl"])
+    assert episode.observations.tolist() == [[1.0], [2.0], [3.5]]
 
 
-GOOD = {"observations": [[1, 2], [3, 4], [5, 6]], "actions": [0, 1], "rewards": [1, 1], "ended": True}
+GOOD = {"observations": [[1, 2], [3, 4], [5, 6]], "actions": [0, 1], "rewards": [1, 1], "terminated": True}
 
 
 @pytest.mark.parametrize(
     ("change", "why", "says"),
     [
-        ({"ended": None}, "missing field", "'ended'"),
+        ({"terminated": None}, "missing field", "'terminated'"),
         ({"rewards": None}, "missing field", "'rewards'"),
         ({"observations": None}, "missing field", "'observations'"),
-        ({"ended": 1}, "wrong type", "true or false"),
+        ({"terminated": 1}, "wrong type", "true or false"),
         ({"actions": [0]}, "unequal counts", "3 observations need 2 actions"),
         ({"rewards": [1, 1, 1]}, "unequal counts", "3 observations need 2 rewards"),
         ({"actions": [0, -1]}, "wrong type", "not -1"),
@@ -80,25 +80,25 @@ GOOD = {"observations": [[1, 2], [3, 4], [5, 6]], "actions": [0, 1], "rewards": 
         ({"actions": [0, 100000]}, "wrong type", "not 100000"),
         ({"actions": ["left", "right"]}, "wrong type", "actions are not numbers"),
         ({"rewards": [1, True]}, None, ""),
-        ({"observations": [[1, 2], [3, 4], [5, float("nan")]]}, "not a number", "observations hold NaN"),
+        ({"observations": [[1, 2], [3, 4], [5, float("nan")]]}, "not a number", "observations contain NaN"),
         ({"rewards": [1, 1e300]}, "not a number", "rewards"),
         ({"observations": [[1, 2], [3, 4], [5]]}, "unequal counts", "not all of one shape"),
         ({"observations": [[1, 2]], "actions": [], "rewards": []}, "empty", "without a step"),
         ({"observations": [[1], [2], [3]]}, "unequal counts", "(1,)"),
         ({"observations": 7}, "wrong type", "observation is"),
-        ({"actions": None, "rewards": None, "ended": None}, "missing field", "no actions"),
+        ({"actions": None, "rewards": None, "terminated": None}, "missing field", "no actions"),
     ],
 )
-def test_a_fault_is_named_by_file_and_line(tmp_path, change, why, says):
+def test_errors_name_file_and_line(tmp_path, change, why, says):
     row = {name: value for name, value in {**GOOD, **change}.items() if value is not None}
     (tmp_path / "a.jsonl").write_text(f"{json.dumps(GOOD)}\n{json.dumps(row)}\n")
-    _, found = read_episodes([tmp_path / "a.jsonl"])
+    _, item = read_episodes([tmp_path / "a.jsonl"])
     if why is None:
-        assert isinstance(found, Episode)
+        assert isinstance(item, Episode)
     else:
-        assert isinstance(found, Bad)
-        assert (found.file, found.line, found.why) == (str(tmp_path / "a.jsonl"), 2, why)
-        assert says in found.detail
+        assert isinstance(item, BadRow)
+        assert (item.file, item.line, item.reason) == (str(tmp_path / "a.jsonl"), 2, why)
+        assert says in item.detail
 
 
 def arrays():
@@ -107,50 +107,50 @@ def arrays():
         "actions": np.array([0, 1, 0, 1, 1]),
         "rewards": np.ones(5),
         "steps": np.array([2, 3]),
-        "ended": np.array([True, False]),
+        "terminated": np.array([True, False]),
     }
 
 
-def test_the_arrays_of_a_file_are_cut_into_episodes(tmp_path):
+def test_arrays_are_split_into_episodes(tmp_path):
     np.savez(tmp_path / "a.npz", **arrays())
     first, second = read_episodes([tmp_path / "a.npz"])
     assert first.observations.tolist() == [[0, 1], [2, 3], [4, 5]]
     assert second.observations.tolist() == [[6, 7], [8, 9], [10, 11], [12, 13]]
     assert second.actions.tolist() == [0, 1, 1]
-    assert (first.ended, second.ended) == (True, False)
+    assert (first.terminated, second.terminated) == (True, False)
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"ended": None}, "no array 'ended'"),
+        ({"terminated": None}, "no array 'terminated'"),
         ({"steps": None}, "no array 'steps'"),
         ({"steps": np.array([2, 2])}, "2 episodes with 4 steps need 6 observations"),
         ({"steps": np.array([2.0, 3.0])}, "whole numbers"),
         ({"rewards": np.ones(4)}, "need 5 rewards"),
-        ({"ended": np.array([True])}, "need 2 ended"),
-        ({"ended": np.ones((2, 2), bool)}, "need 2 ended"),
+        ({"terminated": np.array([True])}, "need 2 terminated"),
+        ({"terminated": np.ones((2, 2), bool)}, "need 2 terminated"),
     ],
 )
-def test_arrays_that_do_not_fit_spoil_the_file(tmp_path, change, says):
+def test_arrays_of_wrong_shape_are_refused(tmp_path, change, says):
     np.savez(tmp_path / "a.npz", **{name: value for name, value in {**arrays(), **change}.items() if value is not None})
-    with pytest.raises(ValueError, match=says) as told:
+    with pytest.raises(ValueError, match=says) as error:
         list(read_episodes([tmp_path / "a.npz"]))
-    assert "a.npz" in str(told.value)
+    assert "a.npz" in str(error.value)
 
 
-def test_an_episode_of_arrays_is_named_by_its_number(tmp_path):
+def test_a_bad_episode_of_an_npz_file_is_named_by_its_number(tmp_path):
     given = arrays()
     given["observations"][5, 0] = np.nan
     np.savez(tmp_path / "a.npz", **given)
-    _, found = read_episodes([tmp_path / "a.npz"])
-    assert isinstance(found, Bad)
-    assert (found.line, found.why) == (2, "not a number")
+    _, item = read_episodes([tmp_path / "a.npz"])
+    assert isinstance(item, BadRow)
+    assert (item.line, item.reason) == (2, "not a number")
 
 
-def test_other_files_are_refused_by_name(tmp_path):
+def test_other_file_formats_are_refused_by_name(tmp_path):
     (tmp_path / "a.csv").write_text("1,2\n")
     with pytest.raises(ValueError, match=r"a\.csv: episodes come from \.npz or \.jsonl"):
         list(read_episodes([tmp_path / "a.csv"]))
     with pytest.raises(ValueError, match=r"written as \.npz or \.jsonl"):
-        write_episodes(tmp_path / "a.csv", [episode(2)])
+        write_episodes(tmp_path / "a.csv", [make_episode(2)])

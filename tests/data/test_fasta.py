@@ -1,4 +1,4 @@
-"""Chains and labels come out of FASTA as they were written; what cannot be is told by file, line and name."""
+"""Proteins and labels are read from FASTA as written, and errors name file, line and record."""
 
 import gzip
 from collections.abc import Callable
@@ -8,17 +8,24 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from regard.data.documents import from_files
-from regard.data.fasta import Chain, holds_fasta, read_chains
-from regard.data.lines import Bad, Note
-from regard.data.lint import BadLines, lint
-from regard.data.residues import LETTERS, RARE, USUAL, residues, spelling, spells
+from regard.data.documents import documents_from_files
+from regard.data.fasta import LabelledProtein, is_fasta, read_labelled_proteins
+from regard.data.lines import BadRow, Note
+from regard.data.lint import BadRowsError, lint
+from regard.data.protein_alphabet import (
+    ALPHABET,
+    AMINO_ACIDS,
+    NONSTANDARD,
+    is_protein_tokenizer,
+    parse_protein,
+    protein_tokenizer,
+)
 
 SAME_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
 NAME = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_size=8)
-ROW = st.lists(st.tuples(st.sampled_from(sorted(LETTERS)), st.sampled_from("HEC-*>x")), min_size=1, max_size=30).filter(
-    lambda row: row[0][1] != ">"
-)
+ROW = st.lists(
+    st.tuples(st.sampled_from(sorted(ALPHABET)), st.sampled_from("HEC-*>x")), min_size=1, max_size=30
+).filter(lambda row: row[0][1] != ">")
 Pack = Callable[[bytes], bytes]
 Rows = dict[str, list[tuple[str, str]]]
 
@@ -37,23 +44,27 @@ def put(file: Path, content: str, pack: Pack = bytes) -> Path:
 @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
 @given(rows=st.dictionaries(NAME, ROW, min_size=1, max_size=4), width=st.integers(1, 40))
 @SAME_FOLDER
-def test_what_was_written_is_read(tmp_path: Path, pack: Pack, rows: Rows, width: int) -> None:
-    said = {name: ("".join(one for one, _ in row), "".join(other for _, other in row)) for name, row in rows.items()}
+def test_written_proteins_and_labels_are_read_back(tmp_path: Path, pack: Pack, rows: Rows, width: int) -> None:
+    said = {
+        name: ("".join(first for first, _ in row), "".join(second for _, second in row)) for name, row in rows.items()
+    }
     chains = "".join(f">{name} a remark\n{wrapped(letters, width)}\n\n" for name, (letters, _) in said.items())
     labels = "".join(f">{name}\tSET=train\n{wrapped(tags, width)}\n" for name, (_, tags) in reversed(said.items()))
     files = [put(tmp_path / "a.fasta", chains, pack), put(tmp_path / "b.fasta.gz", labels, pack)]
-    found = [*read_chains(files)]
-    assert [(one.name, one.words, "".join(tag or "-" for tag in one.tags)) for one in found] == [
+    rows = [*read_labelled_proteins(files)]
+    assert [(first.name, first.words, "".join(tag or "-" for tag in first.tags)) for first in rows] == [
         (name, *both) for name, both in said.items()
     ]
-    assert [piece.text for piece in from_files(map(str, files[:1]), "lines")] == [one.words for one in found]
+    assert [piece.text for piece in documents_from_files(map(str, files[:1]), "lines")] == [
+        first.words for first in rows
+    ]
 
 
-def test_small_letters_stars_and_lines_of_windows_are_put_right(tmp_path: Path) -> None:
+def test_lower_case_stars_and_crlf_are_normalized(tmp_path: Path) -> None:
     chains = put(tmp_path / "a.fa", ">one\r\nmkt\r\nAY*\r\n")
     labels = put(tmp_path / "b.fa", ">one\nCH*-C\n")
-    row, note = read_chains([chains, labels])
-    assert row == Chain("MKTAY", ("C", "H", "*", "", "C"), "one", str(chains), 1)
+    row, note = read_labelled_proteins([chains, labels])
+    assert row == LabelledProtein("MKTAY", ("C", "H", "*", "", "C"), "one", str(chains), 1)
     assert note == Note(str(chains), "CRLF", 3)
 
 
@@ -61,18 +72,32 @@ LABELS = ">one\nCH\n>two\nEE\n"
 FAULTS = {  # chains, labels, file, line, why, what else is said
     "another length": (">one\nMK\n>two\nMKT\n", LABELS, "b.fasta", 3, "unequal counts", "'two' has 2 labels, but 3"),
     "no labels": (">one\nMK\n>two\nMK\n>six\nMK\n", LABELS, "a.fasta", 5, "missing field", "'six' has no labels in"),
-    "no chain": (">one\nMK\n", LABELS, "b.fasta", 3, "missing field", "'two' have no chain in"),
-    "no amino acid": (">one\nMK\n>two\nM1\n", LABELS, "a.fasta", 4, "not an amino acid", "'1' is none"),
-    "a gap": (">one\nM\nK\n>two\nM\n-K\n", LABELS, "a.fasta", 6, "not an amino acid", "'-' is none"),
-    "an end in the middle": (">one\nM*\nK\n>two\nMK\n", LABELS, "a.fasta", 3, "not an amino acid", "'*' is none"),
-    "a name twice": (">one\nMK\n>two\nMK\n>one\nMK\n", LABELS, "a.fasta", 5, "name twice", "'one' stands in line 1"),
+    "no chain": (">one\nMK\n", LABELS, "b.fasta", 3, "missing field", "'two' has no protein in"),
+    "no amino acid": (">one\nMK\n>two\nM1\n", LABELS, "a.fasta", 4, "not an amino acid", "'1': the letters are"),
+    "a gap": (">one\nM\nK\n>two\nM\n-K\n", LABELS, "a.fasta", 6, "not an amino acid", "'-': the letters are"),
+    "an end in the middle": (
+        ">one\nM*\nK\n>two\nMK\n",
+        LABELS,
+        "a.fasta",
+        3,
+        "not an amino acid",
+        "'*': the letters are",
+    ),
+    "a name twice": (
+        ">one\nMK\n>two\nMK\n>one\nMK\n",
+        LABELS,
+        "a.fasta",
+        5,
+        "name twice",
+        "'one' is also the name in line 1",
+    ),
     "labels twice": (
         ">one\nMK\n>two\nMK\n",
         f"{LABELS}>two\nEE\n",
         "b.fasta",
         5,
         "name twice",
-        "'two' stands in line 3",
+        "'two' is also the name in line 3",
     ),
     "no residues": (">one\n\n>two\nMK\n", LABELS, "a.fasta", 1, "empty", "no letters under 'one'"),
     "no residues at the end": (">one\nMK\n>two\n", LABELS, "a.fasta", 3, "empty", "no letters under 'two'"),
@@ -90,25 +115,25 @@ FAULTS = {  # chains, labels, file, line, why, what else is said
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_told_by_file_line_and_name(tmp_path: Path, fault: str) -> None:
+def test_errors_name_file_line_and_record(tmp_path: Path, fault: str) -> None:
     chains, labels, file, line, why, says = FAULTS[fault]
     files = [put(tmp_path / "a.fasta", chains), put(tmp_path / "b.fasta", labels)]
-    items = [*read_chains(files)]
-    [bad] = [item for item in items if isinstance(item, Bad)]  # one fault is told once
+    items = [*read_labelled_proteins(files)]
+    [bad] = [item for item in items if isinstance(item, BadRow)]  # each error is reported once
     assert (str(tmp_path / file), line, why) == bad[:3]
     assert says in bad.detail
-    good = [item for item in items if isinstance(item, Chain)]
+    good = [item for item in items if isinstance(item, LabelledProtein)]
     assert good
-    with pytest.raises(BadLines, match=f"{file}:{line}: "):
+    with pytest.raises(BadRowsError, match=f"{file}:{line}: "):
         lint({"train": iter(items)})
     assert lint({"train": iter(items)}, skip_bad=True)[0]["train"] == good
 
 
-def test_a_line_that_is_no_text_spoils_its_chain_only(tmp_path: Path) -> None:
+def test_an_undecodable_line_spoils_only_its_record(tmp_path: Path) -> None:
     chains = put(tmp_path / "a.fasta", ">one\nM?K\n>two\nMK\n", lambda text: text.replace(b"?", b"\xff"))
     labels = put(tmp_path / "b.fasta", LABELS)
-    bad, two = read_chains([chains, labels])
-    assert (bad.line, bad.why, two.name) == (2, "bad UTF-8", "two")
+    bad, two = read_labelled_proteins([chains, labels])
+    assert (bad.line, bad.reason, two.name) == (2, "bad UTF-8", "two")
 
 
 @pytest.mark.parametrize(
@@ -116,47 +141,46 @@ def test_a_line_that_is_no_text_spoils_its_chain_only(tmp_path: Path) -> None:
     [
         (["a.fasta"], None, "labels, under the same names, in another, not in 1"),
         (["a.fasta", "b.fasta", "a.fasta"], None, "not in 3"),
-        (["a.fasta", "c.txt"], None, r"c\.txt: chains and their labels are FASTA files"),
+        (["a.fasta", "c.txt"], None, r"c\.txt: proteins and labels are FASTA files"),
         (["a.fasta", "b.fasta"], ("1", "2"), "no fields like 1 and 2"),
         (["a.fasta", "gone.fasta"], None, r"gone\.fasta: no such file"),
-        (["a.fasta", "blank.fasta"], None, r"blank\.fasta: there are no chains in it"),
+        (["a.fasta", "blank.fasta"], None, r"blank\.fasta: the file has no FASTA record"),
     ],
 )
-def test_files_that_cannot_be_meant_are_refused(
-    tmp_path: Path, files: list[str], fields: tuple[str, ...] | None, says: str
-) -> None:
+def test_wrong_files_are_refused(tmp_path: Path, files: list[str], fields: tuple[str, ...] | None, says: str) -> None:
     for name, content in {"a.fasta": LABELS, "b.fasta": LABELS, "c.txt": LABELS, "blank.fasta": "\n\n"}.items():
         put(tmp_path / name, content)
     with pytest.raises(ValueError, match=says):
-        list(read_chains([tmp_path / file for file in files], fields))
+        list(read_labelled_proteins([tmp_path / file for file in files], fields))
 
 
-def test_an_ending_says_what_is_fasta() -> None:
-    assert all(map(holds_fasta, ["a.fasta", "A.FA", "b.faa.gz", Path("c.fasta.gz")]))
-    assert not any(map(holds_fasta, ["fasta", "a.txt", "a.fasta.txt", "a.gz"]))
+def test_suffixes_identify_fasta_files() -> None:
+    assert all(map(is_fasta, ["a.fasta", "A.FA", "b.faa.gz", Path("c.fasta.gz")]))
+    assert not any(map(is_fasta, ["fasta", "a.txt", "a.fasta.txt", "a.gz"]))
 
 
-@given(st.text(st.sampled_from(sorted(LETTERS)), min_size=1, max_size=50))
+@given(st.text(st.sampled_from(sorted(ALPHABET)), min_size=1, max_size=50))
 @settings(deadline=None, max_examples=25)
-def test_a_letter_is_a_token_and_comes_back(chain: str) -> None:
-    tokenizer = spelling()
+def test_every_residue_is_a_token(chain: str) -> None:
+    tokenizer = protein_tokenizer()
     [ids] = tokenizer.encode([chain])
-    assert len(ids) == len(chain) + len(tokenizer.around)
-    assert tokenizer.id_of("[UNK]") not in ids
-    assert tokenizer.decode([ids]) == ["".join("X" if letter in RARE else letter for letter in chain)]
+    assert len(ids) == len(chain) + len(tokenizer.template_ids)
+    assert tokenizer.token_id("[UNK]") not in ids
+    assert tokenizer.decode([ids]) == ["".join("X" if letter in NONSTANDARD else letter for letter in chain)]
 
 
-def test_its_tokenizer_is_known_again_and_taken_for_no_other(tmp_path: Path) -> None:
-    from regard.data.pieces import READING, WRITING, Pieces, learn
-    from regard.data.tokens import Tokenizer
+def test_a_saved_protein_tokenizer_is_recognized(tmp_path: Path) -> None:
+    from regard.data.tokenizer import Tokenizer
+    from regard.data.tokenizer_train import BERT_LAYOUT, GPT_LAYOUT, TokenizerOptions, train_tokenizer
 
-    spelling().save(tmp_path)
-    assert spells(Tokenizer.load(tmp_path))
-    for layout in (READING, WRITING):
-        assert not spells(learn([USUAL, "a text"], Pieces("characters"), layout))
+    protein_tokenizer().save(tmp_path)
+    assert is_protein_tokenizer(Tokenizer.load(tmp_path))
+    for layout in (BERT_LAYOUT, GPT_LAYOUT):
+        tokenizer = train_tokenizer([AMINO_ACIDS, "a text"], TokenizerOptions("characters"), layout)
+        assert not is_protein_tokenizer(tokenizer)
 
 
-def test_what_a_user_types_is_read_or_refused() -> None:
-    assert residues(" mkt ayi* ") == "MKTAYI"
+def test_user_input_is_parsed_or_refused() -> None:
+    assert parse_protein(" mkt ayi* ") == "MKTAYI"
     with pytest.raises(ValueError, match="'1' is no amino acid"):
-        residues("MK1")
+        parse_protein("MK1")

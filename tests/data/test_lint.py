@@ -1,4 +1,4 @@
-"""Every kind of broken file is refused with its name, its line, what is wrong and what to do."""
+"""Every kind of broken file is refused with its name, line, defect and remedy."""
 
 import gzip
 from io import StringIO
@@ -8,16 +8,16 @@ from typing import NamedTuple
 import pytest
 from rich.console import Console
 
-from regard.data.lines import Bad
+from regard.data.lines import BadRow
 from regard.data.lint import lint
-from regard.data.text import Pair, from_memory, read
+from regard.data.parallel_text import TextPair, pairs_from_memory, read_pairs
 
 LONG = "word " * 300
 GZIP = gzip.compress(b"a\tb\n" * 1000, mtime=0)
 JSON = b'{"source": "a", "target": "b"}\n'
 EN_DE = ("en", "de")
 
-# files, their contents, fields, where the message says it is, what it says
+# files, contents, fields, location in the message, detail in the message
 BROKEN = {
     "empty line": (["a.tsv"], [b"a\tb\n\nc\td\n"], None, "a.tsv:2", "the line is empty"),
     "empty last line": (["a.tsv"], [b"a\tb\n\n"], None, "a.tsv:2", "empty"),
@@ -28,20 +28,20 @@ BROKEN = {
     "empty JSON source": (["a.jsonl"], [b'{"source": "", "target": "b"}'], None, "a.jsonl:1", "the source is empty"),
     "empty parallel source": (["a.en", "a.de"], [b"a\n\n", b"A\nB\n"], None, "a.en:2", "the source is empty"),
     "empty parallel target": (["a.en", "a.de"], [b"a\nb\n", b"A\n \n"], None, "a.de:2", "the target is empty"),
-    "Latin-1": (["a.tsv"], ["a\tb\nMaß\td\n".encode("latin-1")], None, "a.tsv:2", "byte 0xdf at place 3"),
+    "Latin-1": (["a.tsv"], ["a\tb\nMaß\td\n".encode("latin-1")], None, "a.tsv:2", "byte 0xdf at position 3"),
     "Latin-1 source": (["a.en", "a.de"], [b"a\n\xe9\n", b"A\nB\n"], None, "a.en:2", "bad UTF-8"),
     "Latin-1 target": (["a.en", "a.de"], [b"a\nb\n", b"A\n\xe9\n"], None, "a.de:2", "bad UTF-8"),
     "Latin-1 JSON": (["a.jsonl"], [JSON + b'{"source": "\xe9", "target": "b"}'], None, "a.jsonl:2", "bad UTF-8"),
-    "Latin-1 header": (["a.tsv"], [b"en\td\xe9\na\tb\n"], EN_DE, "a.tsv:1", "bad UTF-8 in the line that names"),
+    "Latin-1 header": (["a.tsv"], [b"en\td\xe9\na\tb\n"], EN_DE, "a.tsv:1", "bad UTF-8 in the header"),
     "overlong UTF-8": (["a.tsv"], [b"\xc0\xaf\tb\n"], None, "a.tsv:1", "byte 0xc0"),
     "cut UTF-8": (["a.tsv"], [b"a\t\xe2\x82"], None, "a.tsv:1", "byte 0xe2"),
     "surrogate bytes": (["a.tsv"], [b"a\t\xed\xa0\x80\n"], None, "a.tsv:1", "bad UTF-8"),
     "JSON surrogate": (["a.jsonl"], [rb'{"source": "\ud83d", "target": "b"}'], None, "a.jsonl:1", r"surrogate \ud83d"),
     "UTF-16 unmarked": (["a.tsv"], ["a\tb\n".encode("utf-16-be")], None, "a.tsv", "--encoding utf-16-be"),
     "UTF-16": (["a.tsv"], ["a\tb\n".encode("utf-16")], None, "a.tsv", "--encoding utf-16"),
-    "NUL": (["a.tsv"], [b"a\tb\nc\0\td\n"], None, "a.tsv:2", "the source holds NUL"),
-    "JSON NUL": (["a.jsonl"], [rb'{"source": "a", "target": "\u0000"}'], None, "a.jsonl:1", "the target holds NUL"),
-    "old Mac lines": (["a.tsv"], [b"a\tb\rc\td\r"], None, "a.tsv:1", "the target holds a lone CR"),
+    "NUL": (["a.tsv"], [b"a\tb\nc\0\td\n"], None, "a.tsv:2", "the source contains NUL"),
+    "JSON NUL": (["a.jsonl"], [rb'{"source": "a", "target": "\u0000"}'], None, "a.jsonl:1", "the target contains NUL"),
+    "old Mac lines": (["a.tsv"], [b"a\tb\rc\td\r"], None, "a.tsv:1", "the target contains a lone CR"),
     "one column": (["a.tsv"], [b"a\tb\nc d\n"], None, "a.tsv:2", "1 of the 2 columns"),
     "too few columns": (["a.tsv"], [b"1\ta\tb\n2\tc\n"], ("2", "3"), "a.tsv:2", "2 of the 3 columns"),
     "column 0": (["a.tsv"], [b"a\tb\n"], ("0", "1"), "a.tsv", "counted from 1"),
@@ -50,7 +50,7 @@ BROKEN = {
         [b"en\tfr\na\tb\n"],
         EN_DE,
         "a.tsv:1",
-        "'de'; the first line names 'en', 'fr': say",
+        "'de'; the header names 'en', 'fr': name",
     ),
     "cut JSON": (["a.jsonl"], [JSON + b'{"source": "a", "tar\n'], None, "a.jsonl:2", "not JSON"),
     "JSON over many lines": (["a.json"], [b'{\n"source": "a"\n}\n'], None, "a.json:1", "not JSON"),
@@ -63,7 +63,7 @@ BROKEN = {
         [JSON + b'{"source": "a"}'],
         None,
         "a.jsonl:2",
-        "the line has 'source': say which",
+        "the line has 'source': name the fields",
     ),
     "fields unnamed": (["a.jsonl"], [b'{"en": "a", "de": "b"}'], None, "a.jsonl:1", "the line has 'en', 'de'"),
     "missing language": (["a.jsonl"], [b'{"translation": {"en": "a"}}'], EN_DE, "a.jsonl:1", "no field 'de'"),
@@ -84,7 +84,7 @@ BROKEN = {
     "gzip with wrong sum": (["a.tsv.gz"], [GZIP[:-8] + bytes(8)], None, "a.tsv.gz", "broken gzip"),
     "gzip, then junk": (["a.tsv.gz"], [GZIP + b"junk"], None, "a.tsv.gz", "broken gzip"),
     "unknown kind": (["a.dat"], [b"a,b\n"], None, "a.dat", "not '.dat'"),
-    "csv without names": (["a.csv"], [b"a,b\n"], None, "a.csv:1", "names 'a', 'b': say which to read"),
+    "csv without names": (["a.csv"], [b"a,b\n"], None, "a.csv:1", "names 'a', 'b': name the columns"),
     "a table of Excel": (["a.xlsx"], [b"a"], None, "a.xlsx", "pandas.read_excel('a.xlsx').to_json('a.jsonl'"),
     "a table named .tsv": (["a.tsv"], [b"PAR1..."], None, "a.tsv", "pandas.read_parquet('a.tsv')"),
     "no ending": (["pairs.gz"], [GZIP], None, "pairs.gz", "give two parallel files"),
@@ -95,11 +95,11 @@ BROKEN = {
 }
 
 
-def pairs_of(*pairs: tuple[str, str]) -> list[Pair]:
-    return [item for item in from_memory(pairs) if isinstance(item, Pair)]
+def make_pairs(*pairs: tuple[str, str]) -> list[TextPair]:
+    return [item for item in pairs_from_memory(pairs) if isinstance(item, TextPair)]
 
 
-@pytest.mark.parametrize(("files", "contents", "fields", "where", "what"), BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize(("files", "contents", "fields", "where", "detail"), BROKEN.values(), ids=BROKEN)
 def test_broken_files_are_named(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -107,74 +107,74 @@ def test_broken_files_are_named(
     contents: list[bytes],
     fields: tuple[str, str] | None,
     where: str,
-    what: str,
+    detail: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for file, content in zip(files, contents, strict=True):
         Path(file).write_bytes(content)
     with pytest.raises(ValueError, match=".") as error:
-        lint({"train": read(files, fields)})
+        lint({"train": read_pairs(files, fields)})
     message = str(error.value)
     assert where in message
-    assert what in message
+    assert detail in message
     assert "\n" not in message
-    foreign = "bad UTF-8" in message and "surrogate \\u" not in message  # to skip its lines would not help
-    assert ("--skip-bad" in message) == (message[0].isdigit() and not foreign)  # nor can whole files be skipped
-    assert ("--encoding" in message) == (foreign or "UTF-16" in message)
+    undecodable = "bad UTF-8" in message and "surrogate \\u" not in message  # --encoding is the remedy
+    assert ("--skip-bad" in message) == (message[0].isdigit() and not undecodable)  # whole files cannot be skipped
+    assert ("--encoding" in message) == (undecodable or "UTF-16" in message)
     assert "rename it" not in message or "'.dat'" in message or "''" in message
 
 
-@pytest.mark.parametrize(("name", "what"), [("gone.tsv", "no such file"), (".", "this is a folder")])
-def test_what_is_no_file_is_named(tmp_path: Path, name: str, what: str) -> None:
-    with pytest.raises(ValueError, match=what):
-        lint({"train": read([tmp_path / name])})
+@pytest.mark.parametrize(("name", "detail"), [("gone.tsv", "no such file"), (".", "this is a folder")])
+def test_missing_files_and_folders_are_named(tmp_path: Path, name: str, detail: str) -> None:
+    with pytest.raises(ValueError, match=detail):
+        lint({"train": read_pairs([tmp_path / name])})
 
 
-def test_the_message_counts_every_sort_and_names_the_first_of_each(tmp_path: Path) -> None:
+def test_the_message_counts_every_reason_and_names_its_first_line(tmp_path: Path) -> None:
     file = tmp_path / "a.tsv"
     file.write_bytes(b"a\tb\n\tc\n\xff\td\n\n\te\n")
     with pytest.raises(ValueError, match="4 lines cannot be used") as error:
-        lint({"train": read([file])})
+        lint({"train": read_pairs([file])})
     assert str(error.value) == (
         f"4 lines cannot be used: 3 empty (first {file}:2: the source is empty); "
-        f"1 bad UTF-8 (first {file}:3: byte 0xff at place 1). If a file is not in UTF-8, name its encoding with "
+        f"1 bad UTF-8 (first {file}:3: byte 0xff at position 1). If a file is not in UTF-8, name its encoding with "
         "--encoding, e.g. --encoding cp1252 (Windows, Western Europe) or --encoding utf-16. "
-        "Fix the lines or add --skip-bad to go on without them"
+        "Fix the lines, or drop them with --skip-bad"
     )
 
 
-def test_skipping_leaves_the_good_lines_and_counts_the_others(tmp_path: Path) -> None:
+def test_skip_bad_drops_and_counts_bad_lines(tmp_path: Path) -> None:
     file = tmp_path / "a.tsv"
     file.write_bytes(f"\ufeffa\tb\r\n\tc\na\tb\nsame\tsame\n{LONG}\tx\n".encode() + b"\xff\td\n")
-    pairs, report = lint({"train": read([file])}, skip_bad=True)
+    pairs, report = lint({"train": read_pairs([file])}, skip_bad=True)
     assert [pair.line for pair in pairs["train"]] == [1, 3, 4]
     assert {row: count for row, count in report.counts["train"].items() if count} == {
         "lines": 6, "usable": 3, "empty": 1, "over-long": 1, "bad UTF-8": 1,
         "BOM": 1, "CRLF": 1, "duplicates": 1, "copies": 1,
     }  # fmt: skip
-    assert [(bad.line, bad.why) for bad in report.bad] == [(2, "empty"), (5, "over-long"), (6, "bad UTF-8")]
+    assert [(bad.line, bad.reason) for bad in report.bad] == [(2, "empty"), (5, "over-long"), (6, "bad UTF-8")]
 
 
-def test_extra_lines_are_skipped_and_counted(tmp_path: Path) -> None:
+def test_skip_bad_drops_lines_without_a_counterpart(tmp_path: Path) -> None:
     (tmp_path / "a.en").write_text("a\nb\nc\nd\n")
     (tmp_path / "a.de").write_text("A\nB\n")
-    pairs, report = lint({"train": read([tmp_path / "a.en", tmp_path / "a.de"])}, skip_bad=True)
+    pairs, report = lint({"train": read_pairs([tmp_path / "a.en", tmp_path / "a.de"])}, skip_bad=True)
     assert len(pairs["train"]) == 2
     assert report.counts["train"]["unequal counts"] == 2
 
 
-def test_what_is_only_noted_does_not_stop() -> None:
-    pairs, report = lint({"train": pairs_of(("a", "b"), ("a", "b"), ("a", "a"))})
+def test_notes_do_not_stop() -> None:
+    pairs, report = lint({"train": make_pairs(("a", "b"), ("a", "b"), ("a", "a"))})
     assert len(pairs["train"]) == 3
     assert report.bad == []
 
 
 @pytest.mark.parametrize("skip_bad", [False, True])
-def test_sentences_of_another_set_are_found_in_train_and_taken_out_when_skipping(skip_bad: bool) -> None:
+def test_overlap_is_counted_and_removed_from_train_with_skip_bad(skip_bad: bool) -> None:
     sets = {
-        "train": pairs_of(("One", "eins"), ("Two", "zwei"), ("two ", "Zwo"), ("Three", "drei")),
-        "valid": pairs_of(("four", "vier")),
-        "test": pairs_of((" TWO", "zwei"), ("five", "fünf")),
+        "train": make_pairs(("One", "eins"), ("Two", "zwei"), ("two ", "Zwo"), ("Three", "drei")),
+        "valid": make_pairs(("four", "vier")),
+        "test": make_pairs((" TWO", "zwei"), ("five", "fünf")),
     }
     pairs, report = lint(sets, skip_bad=skip_bad)
     assert [report.counts[name]["overlap"] for name in sets] == [2, 0, 1]
@@ -191,21 +191,21 @@ def test_sentences_of_another_set_are_found_in_train_and_taken_out_when_skipping
         ([], "train: none of 0 lines can be used$"),
     ],
 )
-def test_nothing_left_is_an_error(train: list[tuple[str, str]], message: str) -> None:
+def test_a_set_without_usable_lines_is_an_error(train: list[tuple[str, str]], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        lint({"train": from_memory(train), "test": pairs_of(("a", "b"))}, skip_bad=True)
+        lint({"train": pairs_from_memory(train), "test": make_pairs(("a", "b"))}, skip_bad=True)
 
 
 @pytest.mark.parametrize(("words", "fits"), [(3, True), (4, False)])
-def test_longest_is_the_last_length_that_fits(words: int, fits: bool) -> None:
-    _, report = lint({"train": from_memory([("w " * words, "b"), ("c", "d")])}, longest=3, skip_bad=True)
+def test_max_words_is_inclusive(words: int, fits: bool) -> None:
+    _, report = lint({"train": pairs_from_memory([("w " * words, "b"), ("c", "d")])}, max_words=3, skip_bad=True)
     assert report.counts["train"]["over-long"] == (not fits)
 
 
 def test_the_report_prints_as_a_table_and_as_plain_lines() -> None:
     long = ("w " * 41, "x")
-    sets = {"train": from_memory([("a", "b"), ("c", "c"), long]), "test": pairs_of(("A", "b"), ("d", "e"))}
-    _, report = lint(sets, longest=40, skip_bad=True)
+    sets = {"train": pairs_from_memory([("a", "b"), ("c", "c"), long]), "test": make_pairs(("A", "b"), ("d", "e"))}
+    _, report = lint(sets, max_words=40, skip_bad=True)
     console = Console(width=100, record=True, file=StringIO())
     console.print(report.table())
     for text in console.export_text(), "\n".join(report.lines()):
@@ -219,8 +219,8 @@ def test_the_report_prints_as_a_table_and_as_plain_lines() -> None:
     assert len({len(line) for line in report.lines()}) == 1
 
 
-class Sound(NamedTuple):
-    """A row with nothing to read in it."""
+class AudioRow(NamedTuple):
+    """A row without texts."""
 
     wave: bytes
     label: str
@@ -228,29 +228,33 @@ class Sound(NamedTuple):
     line: int
 
     @property
-    def asked(self) -> str:
+    def input_key(self) -> str:
         return self.wave.hex()
 
     @property
-    def said(self) -> str:
-        return f"{self.asked}\t{self.label}"
+    def row_key(self) -> str:
+        return f"{self.input_key}\t{self.label}"
 
 
-def test_any_row_that_tells_what_it_asks_and_says_can_be_linted() -> None:
+def test_any_row_with_keys_can_be_linted() -> None:
     sets = {
-        "train": [Sound(b"moo" * 999, "cow", "a", 1), Sound(b"oink", "pig", "a", 2), Sound(b"oink", "pig", "a", 3)],
-        "test": [Sound(b"oink", "cow", "b", 1)],
+        "train": [
+            AudioRow(b"moo" * 999, "cow", "a", 1),
+            AudioRow(b"oink", "pig", "a", 2),
+            AudioRow(b"oink", "pig", "a", 3),
+        ],
+        "test": [AudioRow(b"oink", "cow", "b", 1)],
     }
-    rows, report = lint(sets, longest=1, skip_bad=True)
+    rows, report = lint(sets, max_words=1, skip_bad=True)
     assert [row.label for row in rows["train"]] == ["cow"]
     assert {row: count for row, count in report.counts["train"].items() if count} == {
         "lines": 3, "usable": 1, "duplicates": 1, "overlap": 2,
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("why", ["not CSV", "not a number", "not an image", "misplaced answer"])
-def test_what_few_files_can_have_is_told_only_where_it_occurs(why: str) -> None:
-    _, report = lint({"train": pairs_of(("a", "b"))})
-    assert why not in "\n".join(report.lines())
-    _, report = lint({"train": [*pairs_of(("a", "b")), Bad("a.csv", 2, why, "...")]}, skip_bad=True)
-    assert [numbers for row, _, numbers in report.rows() if row == why] == [[1]]
+@pytest.mark.parametrize("reason", ["not CSV", "not a number", "not an image", "misplaced answer"])
+def test_rare_reasons_are_reported_only_where_they_occur(reason: str) -> None:
+    _, report = lint({"train": make_pairs(("a", "b"))})
+    assert reason not in "\n".join(report.lines())
+    _, report = lint({"train": [*make_pairs(("a", "b")), BadRow("a.csv", 2, reason, "...")]}, skip_bad=True)
+    assert [numbers for row, _, numbers in report.rows() if row == reason] == [[1]]

@@ -1,4 +1,4 @@
-"""A SMILES becomes the atoms and pairs that a chemist would draw, in any spelling; what is none is told by line."""
+"""A SMILES gives the same atoms and pairs in any spelling, and errors name file and line."""
 
 import builtins
 from pathlib import Path
@@ -11,30 +11,30 @@ from hypothesis import strategies as st
 from rdkit import Chem
 
 from regard.data import molecules as module
-from regard.data.lines import Bad
+from regard.data.lines import BadRow
 from regard.data.molecules import (
-    FARTHEST,
-    KINDS,
-    MOST,
-    PROPERTIES,
-    Graph,
+    MAX_ATOMS,
+    MAX_DISTANCE,
+    MAX_PROPERTIES,
+    NUM_PAIR_KINDS,
     Molecule,
-    Molecules,
-    asked_for,
-    parsed,
+    MoleculeFeaturizer,
+    MoleculeGraph,
+    parse_molecule,
+    parse_smiles,
     read_molecules,
 )
 
 SOME = ["CCO", "c1ccccc1O", "CC(=O)[O-].[Na+]", "C[N+](C)(C)CC#N", "OC1CC1", "[CH3:1]CC[CH3:1]", "FC(F)(F)c1ccncc1"]
 
 
-def graph(smiles: str) -> Graph:
-    found = parsed(smiles)
-    assert isinstance(found, Graph), found
-    return found
+def graph(smiles: str) -> MoleculeGraph:
+    result = parse_smiles(smiles)
+    assert isinstance(result, MoleculeGraph), result
+    return result
 
 
-def test_atoms_are_told_by_their_properties() -> None:
+def test_atom_properties() -> None:
     assert graph("CCO").atoms == (
         ("C", "1 neighbours", "3 hydrogens"),
         ("C", "2 neighbours", "2 hydrogens"),
@@ -43,12 +43,12 @@ def test_atoms_are_told_by_their_properties() -> None:
     assert graph("[NH4+]").atoms == (("N", "0 neighbours", "4 hydrogens", "charge +1"),)
     assert graph("c1ccccc1").atoms[0] == ("C", "2 neighbours", "1 hydrogens", "aromatic", "ring")
     assert graph("C[CH2:1]O").atoms[1][-1] == "marked"
-    assert max(len(atom) for smiles in SOME for atom in graph(smiles).atoms) <= PROPERTIES
+    assert max(len(atom) for smiles in SOME for atom in graph(smiles).atoms) <= MAX_PROPERTIES
 
 
-def test_pairs_by_hand() -> None:
+def test_pair_kinds_by_hand() -> None:
     """Of acetate with its sodium: single and double bonds, two bonds apart, not joined."""
-    apart = KINDS - 1
+    apart = NUM_PAIR_KINDS - 1
     assert graph("CC(=O)[O-].[Na+]").pairs.tolist() == [
         [0, 1, 6, 6, apart],
         [1, 0, 2, 1, apart],
@@ -60,25 +60,25 @@ def test_pairs_by_hand() -> None:
     assert graph("c1ccccc1").pairs[0].tolist() == [0, 4, 6, 7, 6, 4]
     assert graph("[NH3]->[Fe]").pairs[0, 1] == 5
     chain = graph("C" * 30).pairs
-    assert chain[0, FARTHEST] == chain[0, 29] == chain[0, FARTHEST - 1] + 1 == apart - 1
+    assert chain[0, MAX_DISTANCE] == chain[0, 29] == chain[0, MAX_DISTANCE - 1] + 1 == apart - 1
 
 
 @given(smiles=st.sampled_from(SOME), seed=st.integers(0, 999))
 @settings(deadline=None, derandomize=True, max_examples=40)
-def test_another_spelling_is_the_same_molecule(smiles: str, seed: int) -> None:
+def test_another_smiles_of_the_same_molecule_gives_the_same_graph(smiles: str, seed: int) -> None:
     mol = Chem.MolFromSmiles(smiles)
     order = np.random.default_rng(seed).permutation(mol.GetNumAtoms()).tolist()
     mixed = Chem.RenumberAtoms(mol, order)
-    one, other = graph(smiles), graph(Chem.MolToSmiles(mixed, canonical=False))
-    assert asked_for(smiles).asked == asked_for(Chem.MolToSmiles(mixed, canonical=False)).asked
-    assert sorted(one.atoms) == sorted(other.atoms)
-    assert sorted(map(sorted, one.pairs.tolist())) == sorted(map(sorted, other.pairs.tolist()))
+    first, second = graph(smiles), graph(Chem.MolToSmiles(mixed, canonical=False))
+    assert parse_molecule(smiles).input_key == parse_molecule(Chem.MolToSmiles(mixed, canonical=False)).input_key
+    assert sorted(first.atoms) == sorted(second.atoms)
+    assert sorted(map(sorted, first.pairs.tolist())) == sorted(map(sorted, second.pairs.tolist()))
 
 
-def test_benzene_is_not_what_it_would_be_in_small_letters() -> None:
-    """Case says whether an atom is aromatic, and nobody who compares texts looks at case."""
-    one, other = asked_for("c1ccccc1").asked.lower(), asked_for("C1CCCCC1").asked.lower()
-    assert one != other
+def test_keys_distinguish_aromatic_atoms_without_case() -> None:
+    """Case marks aromatic atoms, but texts are compared without case."""
+    first, second = parse_molecule("c1ccccc1").input_key.lower(), parse_molecule("C1CCCCC1").input_key.lower()
+    assert first != second
 
 
 @pytest.mark.parametrize(
@@ -86,18 +86,18 @@ def test_benzene_is_not_what_it_would_be_in_small_letters() -> None:
     [
         ("", "the SMILES is empty"),
         ("  ", "the SMILES is empty"),
-        ("CC(C", r"'CC\(C' is not written as a SMILES is"),
-        ("Xy", "'Xy' is not written as a SMILES is"),
-        ("C(C)(C)(C)(C)C", "cannot be: .*valence"),
-        ("c1cccc1", "cannot be: .*kekulize"),
+        ("CC(C", r"'CC\(C' is not valid SMILES syntax"),
+        ("Xy", "'Xy' is not valid SMILES syntax"),
+        ("C(C)(C)(C)(C)C", "is chemically impossible: .*valence"),
+        ("c1cccc1", "is chemically impossible: .*kekulize"),
         ("CCO ethanol", "no spaces"),
-        ("C" * (MOST + 1), f"it has {MOST + 1} atoms, and no more than {MOST} can be read"),
-        ("C" * 50_000, "50000 characters are more than"),
+        ("C" * (MAX_ATOMS + 1), f"it has {MAX_ATOMS + 1} atoms, and at most {MAX_ATOMS} are supported"),
+        ("C" * 50_000, "50000 characters are too many"),
     ],
 )
-def test_what_is_no_molecule_is_told_why(smiles: str, says: str, capfd: Any) -> None:
+def test_invalid_smiles_give_the_reason(smiles: str, says: str, capfd: Any) -> None:
     with pytest.raises(ValueError, match=says):
-        asked_for(smiles)
+        parse_molecule(smiles)
     assert capfd.readouterr().err == "", "rdkit prints nothing"
 
 
@@ -106,41 +106,44 @@ def written(file: Path, *rows: str) -> list[str]:
     return [str(file)]
 
 
-def test_a_table_with_columns_for_labels_has_gaps(tmp_path: Path) -> None:
+def test_label_columns_may_have_missing_values(tmp_path: Path) -> None:
     file = written(tmp_path / "a.csv", "A,id,B,smiles,C", "1,x,,CCO,0", "0,y,1.0,CC,", ",z,,C,")
     rows = list(read_molecules(file, ("smiles", "A", "B", "C"), "label", many=True))
-    assert [(row.text, row.labels, row.gaps, row.line) for row in rows if isinstance(row, Molecule)] == [
+    assert [(row.text, row.labels, row.missing_labels, row.line) for row in rows if isinstance(row, Molecule)] == [
         ("CCO", ("A",), ("B",), 2),
         ("CC", ("B",), ("C",), 3),
         ("C", (), ("A", "B", "C"), 4),
     ]
 
 
-def test_json_lines_may_have_gaps_too(tmp_path: Path) -> None:
+def test_json_lines_may_have_missing_labels(tmp_path: Path) -> None:
     file = written(tmp_path / "a.jsonl", '{"smiles": "CCO", "A": 1, "B": null}', '{"smiles": "CC", "A": false}')
     rows = list(read_molecules(file, ("smiles", "A", "B"), "label", many=True))
-    assert [(row.labels, row.gaps) for row in rows if isinstance(row, Molecule)] == [(("A",), ("B",)), ((), ("B",))]
+    assert [(row.labels, row.missing_labels) for row in rows if isinstance(row, Molecule)] == [
+        (("A",), ("B",)),
+        ((), ("B",)),
+    ]
 
 
 @pytest.mark.parametrize(
     ("row", "why", "detail"),
     [
-        ("C(C,1,0", "not a molecule", "not written as a SMILES is"),
+        ("C(C,1,0", "not a molecule", "not valid SMILES syntax"),
         ("c1cccc1,1,0", "not a molecule", "Unkekulized atoms"),
         (",1,0", "empty", "empty"),
-        ("CC,2,0", "wrong type", "A is '2', where a label is 1, 0 or a gap"),
+        ("CC,2,0", "wrong type", "A is '2', but a label is 1, 0 or empty"),
         ("CC,yes,0", "wrong type", "A is 'yes'"),
         (f"{'C' * 301},1,0", "over-long", "301 atoms"),
         ("CC,1", "unequal counts", "2 columns"),
     ],
 )
-def test_bad_lines_are_told_by_file_and_line(row: str, why: str, detail: str, tmp_path: Path) -> None:
+def test_bad_lines_are_reported_with_file_and_line(row: str, why: str, detail: str, tmp_path: Path) -> None:
     file = written(tmp_path / "a.csv", "smiles,A,B", "CCO,1,0", row, "CC,0,1")
     first, bad, last = read_molecules(file, ("smiles", "A", "B"), "label", many=True)
     assert isinstance(first, Molecule)
     assert isinstance(last, Molecule)
-    assert isinstance(bad, Bad)
-    assert (bad.file, bad.line, bad.why) == (*file, 3, why)
+    assert isinstance(bad, BadRow)
+    assert (bad.file, bad.line, bad.reason) == (*file, 3, why)
     assert detail in bad.detail
 
 
@@ -148,44 +151,44 @@ def test_bad_lines_are_told_by_file_and_line(row: str, why: str, detail: str, tm
     ("fields", "many", "says"),
     [
         (("smiles", "A", "B"), False, "--fields names the SMILES and the value, two columns or keys, not 3"),
-        (("smiles",), True, "fields are smiles and a column for each label"),
-        (("smiles", "Z"), True, "no column is named 'Z'; the first line names 'smiles', 'A', 'B'"),
+        (("smiles",), True, "fields are smiles and one column per label"),
+        (("smiles", "Z"), True, "no column is named 'Z'; the header names 'smiles', 'A', 'B'"),
     ],
 )
-def test_fields_that_are_not_there_are_refused(fields: Any, many: bool, says: str, tmp_path: Path) -> None:
+def test_missing_fields_are_refused(fields: Any, many: bool, says: str, tmp_path: Path) -> None:
     file = written(tmp_path / "a.csv", "smiles,A,B", "CCO,1,0")
     with pytest.raises(ValueError, match=says):
         list(read_molecules(file, fields, "label" if many else "value", many))
 
 
-def test_three_columns_without_names_are_too_many(tmp_path: Path) -> None:
+def test_three_columns_without_fields_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"a\.tsv:1: three columns; say which are the SMILES and the value"):
         list(read_molecules(written(tmp_path / "a.tsv", "CC\tCO\t1"), None, "value"))
 
 
-def test_a_reader_is_kept_in_a_folder_and_knows_its_atoms(tmp_path: Path) -> None:
-    reader = Molecules.fit([asked_for("CCO"), asked_for("CN")])
+def test_a_featurizer_survives_a_folder_and_refuses_unknown_elements(tmp_path: Path) -> None:
+    reader = MoleculeFeaturizer.fit([parse_molecule("CCO"), parse_molecule("CN")])
     assert reader.properties[:3] == ("1 hydrogens", "1 neighbours", "2 hydrogens")
     reader.save(tmp_path)
-    assert Molecules.lies_in(tmp_path)
-    assert Molecules.load(tmp_path) == reader
-    [table] = reader.prepare([asked_for("CO")])
-    assert table.shape == (2, PROPERTIES + 2)
-    assert [reader.properties[i - 1] for i in table[1, :PROPERTIES] if i] == ["O", "1 neighbours", "1 hydrogens"]
-    with pytest.raises(ValueError, match="'CCl': the atom Cl is in no molecule that was trained on"):
-        reader.prepare([asked_for("CCl")])
-    [charged] = reader.prepare([asked_for("C[O-]")])
-    assert charged[1, PROPERTIES - 1] == charged[1, 3] == 0, "a charge that was never seen says nothing"
+    assert MoleculeFeaturizer.exists_in(tmp_path)
+    assert MoleculeFeaturizer.load(tmp_path) == reader
+    [table] = reader.prepare([parse_molecule("CO")])
+    assert table.shape == (2, MAX_PROPERTIES + 2)
+    assert [reader.properties[i - 1] for i in table[1, :MAX_PROPERTIES] if i] == ["O", "1 neighbours", "1 hydrogens"]
+    with pytest.raises(ValueError, match="'CCl': the atom Cl occurs in no training molecule"):
+        reader.prepare([parse_molecule("CCl")])
+    [charged] = reader.prepare([parse_molecule("C[O-]")])
+    assert charged[1, MAX_PROPERTIES - 1] == charged[1, 3] == 0, "a charge that was never seen says nothing"
 
 
 @pytest.mark.parametrize("said", ['{"properties": "C"}', '{"properties": ["C", "C"]}', '{"properties": [1]}', "{}"])
-def test_a_broken_reader_is_refused_by_name(said: str, tmp_path: Path) -> None:
+def test_a_broken_featurizer_file_is_refused_by_name(said: str, tmp_path: Path) -> None:
     (tmp_path / "molecules.json").write_text(said)
     with pytest.raises(ValueError, match=r"molecules\.json"):
-        Molecules.load(tmp_path)
+        MoleculeFeaturizer.load(tmp_path)
 
 
-def test_without_rdkit_one_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_rdkit_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     right = builtins.__import__
 
     def without(name: str, *args: Any, **more: Any) -> Any:
@@ -196,4 +199,4 @@ def test_without_rdkit_one_message_names_the_extra(monkeypatch: pytest.MonkeyPat
     module.rdkit.cache_clear()
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ValueError, match=r'rdkit: pip install "regard\[molecules\]"'):
-        asked_for("CCO")
+        parse_molecule("CCO")

@@ -1,4 +1,4 @@
-"""A number's words are read back by a table of this file's own, and come to its value."""
+"""An independent parser reads the value of every number from its words."""
 
 import re
 from collections import Counter
@@ -43,63 +43,63 @@ def plain(words: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def found() -> list[Number]:
+def all_numbers() -> list[Number]:
     return numbers()
 
 
-def test_20_000_spellings_are_all_different(found: list[Number]) -> None:
-    assert len({number.text for number in found}) == len(found) == 20_000
+def test_20_000_spellings_are_all_different(all_numbers: list[Number]) -> None:
+    assert len({number.text for number in all_numbers}) == len(all_numbers) == 20_000
 
 
-def test_the_words_come_to_the_value(found: list[Number]) -> None:
-    assert [(number.text, read(number.text)) for number in found] == found
+def test_the_words_have_the_value(all_numbers: list[Number]) -> None:
+    assert [(number.text, read(number.text)) for number in all_numbers] == all_numbers
 
 
 @given(seed=st.integers(0, 2**32))
-def test_so_they_do_for_any_seed_and_a_short_list_begins_a_long_one(seed: int) -> None:
-    some = numbers(60, seed)
-    assert [(number.text, read(number.text)) for number in some] == some
-    assert numbers(20, seed) == some[:20]
+def test_any_seed_gives_correct_values_and_short_lists_are_prefixes(seed: int) -> None:
+    subset = numbers(60, seed)
+    assert [(number.text, read(number.text)) for number in subset] == subset
+    assert numbers(20, seed) == subset[:20]
 
 
 def test_another_seed_gives_other_numbers() -> None:
     assert numbers(100, seed=1) != numbers(100, seed=2)
 
 
-def test_every_word_is_heard_often_and_every_spelling(found: list[Number]) -> None:
-    words = Counter(word for number in found for word in number.text.replace("-", " ").split())
+def test_every_word_and_every_spelling_occurs(all_numbers: list[Number]) -> None:
+    words = Counter(word for number in all_numbers for word in number.text.replace("-", " ").split())
     assert set(words) == {*ONES, "hundred", "dozen", "and", "point", "minus", "negative", "half", "quarter", "quarters"}
     assert min(words.values()) > 30
-    texts = {number.text for number in found}
+    texts = {number.text for number in all_numbers}
     assert texts & {"a hundred and one", "one hundred and one"}
     assert any("-" in text for text in texts)
     assert not [text for text in texts if re.search(r"negative a |dozen |minus zero$", text)]
 
 
-def test_values_fill_the_range_on_both_sides(found: list[Number]) -> None:
-    values = [number.value for number in found]
+def test_values_cover_the_range(all_numbers: list[Number]) -> None:
+    values = [number.value for number in all_numbers]
     assert -1000 < min(values) < -990
     assert 990 < max(values) < 1000
     assert 0.4 < sum(value < 0 for value in values) / len(values) < 0.5
     assert 0.3 < sum(value != int(value) for value in values) / len(values) < 0.7
 
 
-def test_a_value_is_in_one_part_however_it_is_spelt(found: list[Number]) -> None:
+def test_all_spellings_of_a_value_are_in_one_set(all_numbers: list[Number]) -> None:
     parts: dict[float, set[str]] = {}
-    for number in found:
+    for number in all_numbers:
         parts.setdefault(number.value, set()).add(split(number))
     assert all(len(part) == 1 for part in parts.values())
-    assert len(parts) < len(found), "nothing was spelt twice, so nothing was tested"
+    assert len(parts) < len(all_numbers), "nothing was spelt twice, so nothing was tested"
 
 
-def test_about_two_in_a_hundred_are_valid_and_as_many_test(found: list[Number]) -> None:
-    counts = Counter(split(number) for number in found)
+def test_about_2_percent_are_valid_and_2_percent_test(all_numbers: list[Number]) -> None:
+    counts = Counter(split(number) for number in all_numbers)
     assert set(counts) == {"train", "valid", "test"}
     for part in ("valid", "test"):
         assert 300 < counts[part] < 500
 
 
-def test_more_numbers_than_there_are_is_refused_with_both(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "draw", lambda rng: Number(rng.choice(("one", "uno")), 1.0))
+def test_too_many_numbers_are_refused_with_both_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "draw_number", lambda rng: Number(rng.choice(("one", "uno")), 1.0))
     with pytest.raises(ValueError, match="1,000 .* only 2"):
         numbers(1000)

@@ -1,4 +1,4 @@
-"""A path is as long as rdkit finds it, every molecule can be, and all lengths are about as frequent."""
+"""rdkit confirms the length of every path and the validity of every molecule; all lengths are frequent."""
 
 from collections import Counter
 
@@ -6,44 +6,44 @@ import pytest
 from rdkit import Chem
 
 from regard.data.bundled import paths as module
-from regard.data.bundled.paths import LONGEST, VALENCES, paths, split
+from regard.data.bundled.paths import MAX_LENGTH, VALENCES, paths, split
 
 PATHS = paths(600)
 
 
-def test_the_marked_atoms_are_as_far_apart_as_is_said() -> None:
+def test_the_length_is_the_distance_of_the_marked_atoms() -> None:
     for path in PATHS:
-        made = Chem.MolFromSmiles(path.smiles)
-        assert made is not None, path.smiles
-        one, other = (atom.GetIdx() for atom in made.GetAtoms() if atom.GetAtomMapNum())
-        assert Chem.GetDistanceMatrix(made)[one, other] == path.length
+        molecule = Chem.MolFromSmiles(path.smiles)
+        assert molecule is not None, path.smiles
+        first, second = (atom.GetIdx() for atom in molecule.GetAtoms() if atom.GetAtomMapNum())
+        assert Chem.GetDistanceMatrix(molecule)[first, second] == path.length
 
 
-def test_marks_change_nothing_else() -> None:
+def test_marks_change_only_the_marked_atoms() -> None:
     for path in PATHS[:200]:
-        made = Chem.MolFromSmiles(path.smiles)
-        for atom in made.GetAtoms():
+        molecule = Chem.MolFromSmiles(path.smiles)
+        for atom in molecule.GetAtoms():
             assert atom.GetSymbol() in VALENCES
             assert not atom.GetNumRadicalElectrons()
             atom.SetAtomMapNum(0)
-        assert Chem.MolToSmiles(made) == Chem.CanonSmiles(path.bare)
+        assert Chem.MolToSmiles(molecule) == Chem.CanonSmiles(path.unmarked_smiles)
 
 
-def test_the_same_seed_gives_the_same_and_another_seed_others() -> None:
+def test_molecules_follow_from_the_seed() -> None:
     assert paths(50) == PATHS[:50]
     assert paths(50, seed=1) != PATHS[:50]
-    assert len({Chem.CanonSmiles(path.bare) for path in PATHS}) == len(PATHS)
+    assert len({Chem.CanonSmiles(path.unmarked_smiles) for path in PATHS}) == len(PATHS)
 
 
-def test_no_length_is_rare_and_rings_occur() -> None:
+def test_all_lengths_are_frequent_and_rings_occur() -> None:
     counts = Counter(path.length for path in PATHS)
-    assert {*counts} <= {*range(1, LONGEST + 1)}
+    assert {*counts} <= {*range(1, MAX_LENGTH + 1)}
     assert max(counts.values()) < 0.2 * len(PATHS)
     assert min(counts[length] for length in range(1, 9)) > 0.03 * len(PATHS)
-    assert 0.2 < sum("1" in path.bare for path in PATHS) / len(PATHS) < 0.8
+    assert 0.2 < sum("1" in path.unmarked_smiles for path in PATHS) / len(PATHS) < 0.8
 
 
-def test_a_molecule_is_in_one_set_wherever_its_marks_are() -> None:
+def test_the_split_does_not_depend_on_the_marks() -> None:
     """And in whatever spelling: a thousand more, small ones among them, hold the same molecule twice."""
     parts = Counter(map(split, PATHS))
     assert parts["train"] > 0.85 * len(PATHS)
@@ -51,14 +51,14 @@ def test_a_molecule_is_in_one_set_wherever_its_marks_are() -> None:
     sets: dict[str, set[str]] = {}
     for seed in (1, 2):
         for path in paths(1_000, seed):
-            sets.setdefault(Chem.CanonSmiles(path.bare), set()).add(split(path))
+            sets.setdefault(Chem.CanonSmiles(path.unmarked_smiles), set()).add(split(path))
     assert len(sets) < 2_000
-    assert all(len(some) == 1 for some in sets.values())
+    assert all(len(subset) == 1 for subset in sets.values())
 
 
-def test_more_than_there_are_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LARGEST", 6)
-    monkeypatch.setattr(module, "WEIGHTS", (1, 0, 0, 0, 0, 0))
-    monkeypatch.setattr(module, "PATIENCE", 300)
-    with pytest.raises(ValueError, match="5,000 different molecules were asked for, but only"):
+def test_too_many_molecules_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_ATOMS", 6)
+    monkeypatch.setattr(module, "ELEMENT_WEIGHTS", (1, 0, 0, 0, 0, 0))
+    monkeypatch.setattr(module, "MAX_REPEATS", 300)
+    with pytest.raises(ValueError, match="5,000 different molecules were requested, but only"):
         paths(5_000)

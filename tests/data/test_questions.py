@@ -1,4 +1,4 @@
-"""Questions come out of both of SQuAD's forms as they were written; an answer that is elsewhere is named."""
+"""Questions in both formats of SQuAD round-trip; a misplaced answer is reported."""
 
 import gzip
 import json
@@ -9,24 +9,24 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from regard.data import questions
-from regard.data.lines import Bad, Note
+from regard.data.lines import BadRow, Note
 from regard.data.lint import lint
-from regard.data.questions import Question, read_questions
-from regard.data.text import hold_out
+from regard.data.parallel_text import train_valid_split
+from regard.data.questions import QuestionRow, read_questions
 
 TEXT = st.text(st.characters(exclude_characters="\r\0", exclude_categories=["Cs"]), min_size=1).filter(str.strip)
 SAME_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
 
 
 @st.composite
-def asked(draw: st.DrawFn) -> tuple[str, str, tuple[tuple[str, int], ...]]:
+def question_rows(draw: st.DrawFn) -> tuple[str, str, tuple[tuple[str, int], ...]]:
     question, document = draw(TEXT), draw(TEXT)
     starts = draw(st.lists(st.integers(0, len(document) - 1), unique=True, max_size=3))
     spans = [(document[start : draw(st.integers(start + 1, len(document)))], start) for start in starts]
     return question, document, tuple(span for span in spans if span[0].strip())
 
 
-ASKED = st.lists(asked(), min_size=1, max_size=4)
+QUESTIONS = st.lists(question_rows(), min_size=1, max_size=4)
 
 
 def write(file: Path, content: str | bytes) -> Path:
@@ -40,16 +40,16 @@ def flat(question: str, document: str, answers: tuple[tuple[str, int], ...]) -> 
 
 
 def nested(rows: list[tuple[str, str, tuple[tuple[str, int], ...]]]) -> str:
-    def question(asked: str, answers: tuple[tuple[str, int], ...]) -> dict:
-        return {"question": asked, "answers": [{"text": text, "answer_start": start} for text, start in answers]}
+    def question(text: str, answers: tuple[tuple[str, int], ...]) -> dict:
+        return {"question": text, "answers": [{"text": span, "answer_start": start} for span, start in answers]}
 
-    paragraphs = [{"context": document, "qas": [question(one, answers)]} for one, document, answers in rows]
+    paragraphs = [{"context": document, "qas": [question(text, answers)]} for text, document, answers in rows]
     return json.dumps({"version": "v2.0", "data": [{"title": "t", "paragraphs": paragraphs}]})
 
 
-@given(rows=ASKED)
+@given(rows=QUESTIONS)
 @SAME_FOLDER
-def test_both_forms_give_back_what_was_written(tmp_path: Path, rows: list) -> None:
+def test_both_formats_round_trip(tmp_path: Path, rows: list) -> None:
     lines = "\n".join(flat(*row) for row in rows)
     files = [
         write(tmp_path / "a.jsonl", lines),
@@ -71,12 +71,12 @@ def test_fields_name_the_keys(tmp_path: Path) -> None:
     assert row[:3] == ("who?", "me", (("me", 0),))
 
 
-def test_an_answer_given_by_several_people_counts_once(tmp_path: Path) -> None:
+def test_repeated_answers_count_once(tmp_path: Path) -> None:
     (row,) = read_questions([write(tmp_path / "a.jsonl", flat("who?", "me me", (("me", 3), ("me", 0), ("me", 3))))])
     assert row.answers == (("me", 3), ("me", 0))
 
 
-def test_a_document_may_have_the_line_ends_of_windows(tmp_path: Path) -> None:
+def test_a_document_may_contain_crlf(tmp_path: Path) -> None:
     (row,) = read_questions([write(tmp_path / "a.jsonl", flat("who?", "a\r\nme", (("me", 3),)))])
     assert row.answers == (("me", 3),)
 
@@ -84,68 +84,68 @@ def test_a_document_may_have_the_line_ends_of_windows(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "start", "detail"),
     [
-        ("tea", 4, "'tea' does not stand at 4, but at 3"),
-        ("a", 1, "'a' does not stand at 1, and the document has it 3 times"),
-        ("gin", 0, "'gin' does not stand at 0, and the document has it 0 times"),
-        ("tea", -6, "'tea' does not stand at -6, but at 3"),
-        ("tea", 99, "'tea' does not stand at 99, but at 3"),
+        ("tea", 4, "'tea' is not at 4, but at 3"),
+        ("a", 1, "'a' is not at 1, and the document contains it 3 times"),
+        ("gin", 0, "'gin' is not at 0, and the document contains it 0 times"),
+        ("tea", -6, "'tea' is not at -6, but at 3"),
+        ("tea", 99, "'tea' is not at 99, but at 3"),
     ],
 )
-def test_a_misplaced_answer_is_named_with_its_place(tmp_path: Path, text: str, start: int, detail: str) -> None:
+def test_a_misplaced_answer_is_reported_with_its_position(tmp_path: Path, text: str, start: int, detail: str) -> None:
     (bad,) = read_questions([write(tmp_path / "a.jsonl", flat("what?", "a, tea, a", ((text, start),)))])
-    assert (bad.why, bad.detail) == ("misplaced answer", detail)
+    assert (bad.reason, bad.detail) == ("misplaced answer", detail)
 
 
 ROW = {"question": "who?", "context": "me", "answers": []}
-# contents, where the message says it is, what it says
+# row, location in the message, detail in the message
 BROKEN = {
     "no answers": ({"question": "who?", "context": "me"}, "a.jsonl:1", "no field 'answers'"),
     "no question": ({"context": "me", "answers": []}, "a.jsonl:1", "no field 'question'"),
     "empty question": (ROW | {"question": " "}, "a.jsonl:1", "the question is empty"),
     "empty document": (ROW | {"context": ""}, "a.jsonl:1", "the document is empty"),
-    "NUL": (ROW | {"context": "\0"}, "a.jsonl:1", "the document holds NUL"),
+    "NUL": (ROW | {"context": "\0"}, "a.jsonl:1", "the document contains NUL"),
     "a number": (ROW | {"question": 5}, "a.jsonl:1", "'question' is a int"),
     "answers are a string": (ROW | {"answers": "me"}, "a.jsonl:1", "the answers are a str"),
     "answers are strings": (ROW | {"answers": ["me"]}, "a.jsonl:1", "the answers are a list"),
     "no starts": (ROW | {"answers": {"text": ["me"]}}, "a.jsonl:1", "the lists text and answer_start"),
     "fewer starts": (ROW | {"answers": {"text": ["me"], "answer_start": []}}, "a.jsonl:1", "1 answers, but 0 starts"),
-    "start is a text": (ROW | {"answers": {"text": ["me"], "answer_start": ["0"]}}, "a.jsonl:1", "whole number"),
-    "start is true": (ROW | {"answers": {"text": ["me"], "answer_start": [True]}}, "a.jsonl:1", "whole number"),
+    "start is a text": (ROW | {"answers": {"text": ["me"], "answer_start": ["0"]}}, "a.jsonl:1", "an integer"),
+    "start is true": (ROW | {"answers": {"text": ["me"], "answer_start": [True]}}, "a.jsonl:1", "an integer"),
     "empty answer": (ROW | {"answers": {"text": [""], "answer_start": [0]}}, "a.jsonl:1", "the answer is empty"),
     "long question": (ROW | {"question": "who " * 300}, "a.jsonl:1", "the question has 300 words"),
 }
 
 
-@pytest.mark.parametrize(("row", "where", "what"), BROKEN.values(), ids=BROKEN)
-def test_broken_rows_are_named(tmp_path: Path, row: dict, where: str, what: str) -> None:
+@pytest.mark.parametrize(("row", "where", "detail"), BROKEN.values(), ids=BROKEN)
+def test_broken_rows_are_named(tmp_path: Path, row: dict, where: str, detail: str) -> None:
     with pytest.raises(ValueError, match="1 lines cannot be used") as error:
         lint({"train": read_questions([write(tmp_path / "a.jsonl", json.dumps(row))])})
     assert where in str(error.value)
-    assert what in str(error.value)
+    assert detail in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("names", "content", "fields", "what"),
+    ("names", "content", "fields", "detail"),
     [
         (["a.tsv"], "a\tb", None, "one .jsonl or .json file, not from"),
         (["a.json", "b.json"], "{}", None, "one .jsonl or .json file"),
-        (["a.json"], '{"data": [{"paragraphs": [{"qas": []}]}]}', None, "a.json: not SQuAD's form"),
-        (["a.json"], '{"data": 5}', None, "a.json: not SQuAD's form"),
+        (["a.json"], '{"data": [{"paragraphs": [{"qas": []}]}]}', None, "a.json: not in SQuAD's format"),
+        (["a.json"], '{"data": 5}', None, "a.json: not in SQuAD's format"),
         (["a.json"], nested([("who?", "me", ())])[:-9], None, "not JSON"),
         (["a.json"], "", None, "a.json: the file is empty"),
         (["a.jsonl"], "{}", ("q", "d"), "not q d"),
     ],
 )
-def test_files_that_cannot_be_read_are_named(tmp_path, monkeypatch, names, content, fields, what) -> None:
+def test_files_that_cannot_be_read_are_named(tmp_path, monkeypatch, names, content, fields, detail) -> None:
     monkeypatch.chdir(tmp_path)
     for name in names:
         write(Path(name), content)
-    with pytest.raises(ValueError, match=what):
+    with pytest.raises(ValueError, match=detail):
         lint({"train": read_questions(names, fields)})
 
 
-def test_a_gzip_bomb_is_refused_before_it_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(questions, "NESTED", 3 << 20)
+def test_a_gzip_bomb_is_refused_before_it_is_decompressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions, "MAX_SQUAD", 3 << 20)
     with pytest.raises(ValueError, match="over 3 MB"):
         list(read_questions([write(tmp_path / "a.json", gzip.compress(b" " * (20 << 20), 1))]))
 
@@ -159,25 +159,25 @@ TREES = st.recursive(
 
 @given(content=st.binary(max_size=40) | TREES.map(lambda tree: json.dumps(tree).encode()))
 @SAME_FOLDER
-def test_anything_else_is_bad_or_an_error_that_names_the_file(tmp_path: Path, content: bytes) -> None:
+def test_other_content_gives_bad_rows_or_an_error_that_names_the_file(tmp_path: Path, content: bytes) -> None:
     for name in "a.json", "a.jsonl":
         try:
             items = [*read_questions([write(tmp_path / name, content)])]
         except ValueError as error:
             assert name in str(error)  # noqa: PT017
         else:
-            assert {type(item) for item in items} <= {Bad, Question, Note}
+            assert {type(item) for item in items} <= {BadRow, QuestionRow, Note}
 
 
-def test_a_row_tells_what_it_asks_and_says() -> None:
-    row = Question("who?", "me", (("me", 0),), "f", 1)
-    assert (row.asked, row.said, row.texts) == ("me", "who?\tme\t0 me", ("who?",))
+def test_keys_of_a_row() -> None:
+    row = QuestionRow("who?", "me", (("me", 0),), "f", 1)
+    assert (row.input_key, row.row_key, row.texts) == ("me", "who?\tme\t0 me", ("who?",))
 
 
-def test_all_questions_about_a_document_stay_together() -> None:
-    rows = [Question(f"who {i}?", f"me and {i // 4}", (), "f", i) for i in range(80)]
-    kept, held = hold_out(rows, 0.3)
-    assert len(kept) + len(held) == len(rows)
-    assert not {row.document for row in kept} & {row.document for row in held}
-    _, report = lint({"train": kept, "valid": [kept[0]._replace(question="why?")]})
+def test_all_questions_about_a_document_stay_in_one_split() -> None:
+    rows = [QuestionRow(f"who {i}?", f"me and {i // 4}", (), "f", i) for i in range(80)]
+    train, valid = train_valid_split(rows, 0.3)
+    assert len(train) + len(valid) == len(rows)
+    assert not {row.document for row in train} & {row.document for row in valid}
+    _, report = lint({"train": train, "valid": [train[0]._replace(question="why?")]})
     assert report.counts["valid"]["overlap"] == 1

@@ -1,4 +1,4 @@
-"""Every question is answered a second time, by a reader of this file's own that knows only the text."""
+"""An independent reader of the document answers every question."""
 
 import re
 from collections import Counter
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.bundled.quiz import JOBS, NOUNS, PEOPLE, PLACES, TIMES, VERBS, Question, quiz, split
+from regard.data.bundled.quiz import JOBS, NOUNS, PEOPLE, PLACES, TIMES, VERBS, QuizItem, quiz, split
 
 BASE = {past: base for base, past in VERBS.items()}
 PHRASES = {"where": "|".join(PLACES), "when": "|".join(TIMES), "why": "because [^.,]+"}
@@ -19,15 +19,15 @@ Facts = list[dict[str, str]]
 
 
 @pytest.fixture(scope="module")
-def asked() -> list[Question]:
+def items() -> list[QuizItem]:
     return quiz()
 
 
-def kind(question: Question) -> str:
+def kind(question: QuizItem) -> str:
     return next(kind for kind in KINDS if question.question.startswith(kind))
 
 
-def noun_of(question: Question) -> str:
+def noun_of(question: QuizItem) -> str:
     return next((noun for noun in NOUNS if re.search(rf"\b{noun}s?\b", question.question)), "")
 
 
@@ -37,11 +37,11 @@ def people(text: str) -> dict[str, str]:
 
 
 def facts(document: str) -> Facts:
-    """What the sentences say: who did what, where, when and why."""
-    jobs, found = people(document), []
+    """The events of a document: who did what, where, when and why."""
+    jobs, events = people(document), []
     for sentence in document.rstrip(".").split(". "):
         if why := re.fullmatch(r"(?:She|He) did so (because .+)", sentence):
-            found[-1]["why"] = why.group(1)
+            events[-1]["why"] = why.group(1)
             continue
         for clause in re.split(", (?:and|but|while) ", sentence):
             verb = next((word for word in clause.split() if word in BASE), "")
@@ -49,59 +49,59 @@ def facts(document: str) -> Facts:
                 continue
             name = next((name for name in PEOPLE if re.search(rf"\b{name} {verb}\b", clause)), "")
             name = name or next((jobs[job] for job in jobs if f"he {job} {verb}" in clause), "")
-            fact = {"who": name or found[-1]["who"], "verb": BASE[verb], "what": what.group()}
+            fact = {"who": name or events[-1]["who"], "verb": BASE[verb], "what": what.group()}
             main = re.split(" because ", clause)[0]
             for role, form in PHRASES.items():
                 phrase = re.search(rf"\b({form})\b", clause if role == "why" else main, re.IGNORECASE)
                 fact[role] = phrase.group().lower() if phrase else ""
-            found.append(fact)
-    return found
+            events.append(fact)
+    return events
 
 
-def answers(question: Question) -> list[str]:
+def answers(question: QuizItem) -> list[str]:
     """All that the text offers."""
     text, jobs = question.question.rstrip("?"), people(question.document)
-    asked = kind(question)
-    wanted = {"Who": "who", "Where": "where", "When": "when", "Why": "why"}.get(asked, "what")
+    question_kind = kind(question)
+    expected = {"Who": "who", "Where": "where", "When": "when", "Why": "why"}.get(question_kind, "what")
     words = text.split()
-    verb = next(word for word in words if word in (BASE if asked == "Who" else VERBS))
+    verb = next(word for word in words if word in (BASE if question_kind == "Who" else VERBS))
     who = next((name for name in PEOPLE if name in words), "") or next((jobs[job] for job in jobs if job in words), "")
     noun = noun_of(question)
     given = {role: m.group().lower() for role, form in PHRASES.items() if (m := re.search(form, text))}
     exact = re.search(WHAT, text)
-    found = []
+    matches = []
     for fact in facts(question.document):
         fits = fact["verb"] == BASE.get(verb, verb) and noun in fact["what"] and (not who or fact["who"] == who)
         fits = fits and all(fact[role] == phrase for role, phrase in given.items())
         if exact:
             fits = fits and fact["what"] == exact.group()
-        elif re.search(rf"the {noun}s\b", text) or asked == "How many":
+        elif re.search(rf"the {noun}s\b", text) or question_kind == "How many":
             fits = fits and fact["what"].endswith("s")
         elif noun:
             fits = fits and not fact["what"].endswith("s")
         if fits:
-            found.append(fact[wanted].split()[0] if asked == "How many" else fact[wanted])
-    return [answer for answer in found if answer]
+            matches.append(fact[expected].split()[0] if question_kind == "How many" else fact[expected])
+    return [answer for answer in matches if answer]
 
 
-def test_12_000_questions_are_all_different_and_of_every_kind(asked: list[Question]) -> None:
-    assert len({(q.question, q.document) for q in asked}) == len(asked) == 12_000
-    kinds = Counter(map(kind, asked))
+def test_12_000_questions_are_all_different_and_of_every_kind(items: list[QuizItem]) -> None:
+    assert len({(q.question, q.document) for q in items}) == len(items) == 12_000
+    kinds = Counter(map(kind, items))
     assert set(kinds) == {*KINDS}
     assert min(kinds.values()) > 1000
 
 
-def test_the_answer_stands_in_the_document_where_it_is_said_to(asked: list[Question]) -> None:
-    for q in asked:
+def test_the_answer_is_the_span_at_its_start(items: list[QuizItem]) -> None:
+    for q in items:
         assert q.answer == q.document[q.start : q.start + len(q.answer)] != ""
         assert q.start == 0 or not q.document[q.start - 1].isalpha()
         assert not q.document[q.start + len(q.answer)].isalpha()
 
 
-def test_it_stands_in_the_sentence_that_tells_of_it(asked: list[Question]) -> None:
+def test_the_answer_is_in_the_sentence_of_its_event(items: list[QuizItem]) -> None:
     """The same words may stand elsewhere too, where they tell of something else."""
     twice = 0
-    for q in asked:
+    for q in items:
         if kind(q) not in ("Who", "Why"):
             before, after = q.document[: q.start].split(". ")[-1], q.document[q.start :].split(".")[0]
             verb = next(word for word in q.question.rstrip("?").split() if word in VERBS)
@@ -111,74 +111,74 @@ def test_it_stands_in_the_sentence_that_tells_of_it(asked: list[Question]) -> No
     assert twice > 1000
 
 
-def test_documents_have_4_to_9_sentences_and_40_to_90_words(asked: list[Question]) -> None:
-    for q in asked:
+def test_documents_have_4_to_9_sentences_and_40_to_90_words(items: list[QuizItem]) -> None:
+    for q in items:
         assert 40 <= len(q.document.split()) <= 90
         assert 4 <= len(re.findall(r"[.](?: |$)", q.document)) <= 9
         assert re.fullmatch(r"[A-Z][A-Za-z ,.]+\.", q.document)
         assert re.fullmatch(r"[A-Z][A-Za-z ]+\?", q.question)
 
 
-def test_a_reader_of_the_text_finds_the_answer_and_no_other(asked: list[Question]) -> None:
-    for q in asked[::8]:
-        found = {answer.lower() for answer in answers(q)}
-        assert found == {q.answer.lower()}, f"{q.question} {q.answer}, but: {found}\n{q.document}"
+def test_an_independent_reader_finds_exactly_this_answer(items: list[QuizItem]) -> None:
+    for q in items[::8]:
+        matches = {answer.lower() for answer in answers(q)}
+        assert matches == {q.answer.lower()}, f"{q.question} {q.answer}, but: {matches}\n{q.document}"
 
 
-def test_another_answer_of_the_same_kind_stands_in_the_text(asked: list[Question]) -> None:
-    """So nobody can tell the answer by its kind alone, nor by its place."""
+def test_the_document_has_another_candidate_of_the_same_kind(items: list[QuizItem]) -> None:
+    """So neither the kind nor the position alone gives the answer."""
     first = 0
-    for q in asked[::8]:
-        wanted = {"Who": "who", "Where": "where", "When": "when", "Why": "why"}.get(kind(q), "what")
-        values = [fact[wanted] for fact in facts(q.document) if fact[wanted]]
+    for q in items[::8]:
+        expected = {"Who": "who", "Where": "where", "When": "when", "Why": "why"}.get(kind(q), "what")
+        values = [fact[expected] for fact in facts(q.document) if fact[expected]]
         if kind(q) == "How many":
             values = [value.split()[0] for value in values if re.match(NUMBERS, value)]
         assert len({*values}) > 1, q
         first += values[0].lower() == q.answer.lower()
-    assert first < 0.5 * len(asked[::8])
+    assert first < 0.5 * len(items[::8])
 
 
-def test_pronouns_jobs_and_reasons_of_their_own_are_all_needed(asked: list[Question]) -> None:
-    texts = [q.document for q in asked]
+def test_pronouns_jobs_and_separate_reasons_occur(items: list[QuizItem]) -> None:
+    texts = [q.document for q in items]
     assert sum(bool(re.search(r"\b([Ss]he|[Hh]e) \w+ (\w+) \w+ ", text)) for text in texts) > 2000
     assert sum("did so because" in text for text in texts) > 2000
-    asked_by_job = [q for q in asked if re.search(rf"did the ({'|'.join(JOBS)}) ", q.question)]
+    asked_by_job = [q for q in items if re.search(rf"did the ({'|'.join(JOBS)}) ", q.question)]
     assert len(asked_by_job) > 500
     by_pronoun = 0
-    for q in asked:
+    for q in items:
         if kind(q) == "Who":
             sentence = q.document[: q.start].split(". ")[-1] + q.document[q.start :].split(".")[0]
             by_pronoun += not re.search(rf"{q.question.split()[1]} .*{noun_of(q)}", sentence)
     assert by_pronoun > 100
 
 
-def test_a_pronoun_means_whoever_the_sentence_before_is_about(asked: list[Question]) -> None:
-    past, found = "|".join(BASE), 0
-    for q in asked[::8]:
+def test_a_pronoun_refers_to_the_previous_subject(items: list[QuizItem]) -> None:
+    past, pronouns = "|".join(BASE), 0
+    for q in items[::8]:
         for before, sentence in pairwise(q.document.split(". ")):
             if re.search(rf"\b([Ss]he|[Hh]e) ({past}|did so)\b", sentence):
                 assert len(re.findall(rf" ({past}|did so)\b", before.split(" because ")[0])) == 1, q.document
-                found += 1
-    assert found > 500
+                pronouns += 1
+    assert pronouns > 500
 
 
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=25)
-def test_so_it_is_for_any_seed_and_a_short_list_begins_a_long_one(seed: int) -> None:
-    some = quiz(20, seed)
-    assert all({a.lower() for a in answers(q)} == {q.answer.lower()} for q in some)
-    assert quiz(7, seed) == some[:7]
+def test_any_seed_gives_unique_answers_and_short_lists_are_prefixes(seed: int) -> None:
+    group = quiz(20, seed)
+    assert all({a.lower() for a in answers(q)} == {q.answer.lower()} for q in group)
+    assert quiz(7, seed) == group[:7]
 
 
 def test_another_seed_gives_other_questions() -> None:
     assert quiz(20, seed=1) != quiz(20, seed=2)
 
 
-def test_what_is_held_out_is_a_new_text_of_known_words(asked: list[Question]) -> None:
-    parts = {part: [q for q in asked if split(q) == part] for part in ("train", "valid", "test")}
-    assert sum(map(len, parts.values())) == len(asked)
-    texts = {part: {q.document for q in some} for part, some in parts.items()}
-    words = {part: {*re.findall(r"\w+", " ".join(some))} for part, some in texts.items()}
+def test_held_out_documents_are_new_but_have_only_training_words(items: list[QuizItem]) -> None:
+    parts = {part: [q for q in items if split(q) == part] for part in ("train", "valid", "test")}
+    assert sum(map(len, parts.values())) == len(items)
+    texts = {part: {q.document for q in group} for part, group in parts.items()}
+    words = {part: {*re.findall(r"\w+", " ".join(group))} for part, group in texts.items()}
     for part in ("valid", "test"):
         assert len(parts[part]) >= 300
         assert texts[part].isdisjoint(texts["train"])

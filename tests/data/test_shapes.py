@@ -1,4 +1,4 @@
-"""What a caption says is read back from the pixels, by eyes of this file's own."""
+"""An independent segmentation of the pixels confirms every caption."""
 
 import colorsys
 import re
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from regard.data.bundled import shapes as module
-from regard.data.bundled.shapes import COLOURS, SHAPES, SIDE, Scene, Thing, shapes, split
+from regard.data.bundled.shapes import COLOURS, SHAPES, SIDE, Scene, SceneObject, shapes, split
 
 HUES = {"red": 0, "orange": 31, "yellow": 53, "green": 130, "turquoise": 178, "blue": 230, "purple": 278, "pink": 333}
 THING = r"a (small|large) (\w+) (\w+)"
@@ -40,11 +40,11 @@ def scenes() -> list[Scene]:
     return shapes()
 
 
-def seen(pixels: np.ndarray) -> list[Patch]:
+def find_regions(pixels: np.ndarray) -> list[Patch]:
     """The patches of a picture, the largest first."""
     bright = pixels.astype(int)
     strong = bright.max(2) - bright.min(2) > 70
-    found = []
+    regions = []
     while strong.any():
         todo = [tuple(np.argwhere(strong)[0])]
         patch = np.zeros_like(strong)
@@ -56,8 +56,8 @@ def seen(pixels: np.ndarray) -> list[Patch]:
         if patch.sum() > 4:
             (top, left), (bottom, right) = np.argwhere(patch).min(0), np.argwhere(patch).max(0) + 1
             area = patch[top:bottom, left:right]
-            found.append(Patch(colour(bright[patch]), area, top, left, bottom, right))
-    return sorted(found, key=lambda patch: -patch.extent)
+            regions.append(Patch(colour(bright[patch]), area, top, left, bottom, right))
+    return sorted(regions, key=lambda patch: -patch.extent)
 
 
 def colour(pixels: np.ndarray) -> str:
@@ -65,14 +65,14 @@ def colour(pixels: np.ndarray) -> str:
     return min(HUES, key=lambda name: abs((360 * hue - HUES[name] + 180) % 360 - 180))
 
 
-def lies(one: Patch, other: Patch) -> set[str]:
+def lies(item: Patch, second: Patch) -> set[str]:
     """Where one is, seen from the other."""
-    sides = {"left": one.right <= other.left, "right": one.left >= other.right}
-    sides |= {"above": one.bottom <= other.top, "below": one.top >= other.bottom}
+    sides = {"left": item.right <= second.left, "right": item.left >= second.right}
+    sides |= {"above": item.bottom <= second.top, "below": item.top >= second.bottom}
     return {side for side, true in sides.items() if true}
 
 
-def test_6_000_captions_are_all_different_and_describe_one_two_or_three_things(scenes: list[Scene]) -> None:
+def test_6_000_distinct_captions_describe_one_to_three_objects(scenes: list[Scene]) -> None:
     assert len({scene.caption for scene in scenes}) == len(scenes) == 6_000
     kinds = Counter(kind for s in scenes for kind, form in PATTERNS.items() if re.fullmatch(form, s.caption))
     assert kinds.total() == len(scenes)
@@ -81,30 +81,30 @@ def test_6_000_captions_are_all_different_and_describe_one_two_or_three_things(s
     assert {scene.pixels.dtype for scene in scenes} == {np.dtype(np.uint8)}
 
 
-def test_the_pixels_show_what_the_caption_tells(scenes: list[Scene]) -> None:
+def test_the_pixels_match_the_caption(scenes: list[Scene]) -> None:
     checked: Counter[str] = Counter()
     for scene in scenes[::10]:
-        patches = seen(scene.pixels)
+        patches = find_regions(scene.pixels)
         if match := re.fullmatch(PATTERNS["alone"], scene.caption):
             size, hue, shape, place = match.groups()
-            told, main = [], (size, hue, shape)
+            described, main = [], (size, hue, shape)
             (patch,) = patches
             down, right = (patch.top + patch.bottom) / 2 - SIDE / 2, (patch.left + patch.right) / 2 - SIDE / 2
             assert ("top" in place, "bottom" in place) == (down < -4, down > 4), scene.caption
             assert ("left" in place, "right" in place) == (right < -4, right > 4), scene.caption
             checked[place] += 1
         elif match := re.fullmatch(PATTERNS["two"], scene.caption):
-            *one, side, size, hue, shape = match.groups()
-            told, main = [(*one, side)], (size, hue, shape)
+            *item, side, size, hue, shape = match.groups()
+            described, main = [(*item, side)], (size, hue, shape)
         else:
-            size, hue, shape, *others = re.fullmatch(PATTERNS["three"], scene.caption).groups()
-            told, main = [tuple(others[:4]), tuple(others[4:])], (size, hue, shape)
-        assert len(patches) == 1 + len(told), scene.caption
+            size, hue, shape, *neighbours = re.fullmatch(PATTERNS["three"], scene.caption).groups()
+            described, main = [tuple(neighbours[:4]), tuple(neighbours[4:])], (size, hue, shape)
+        assert len(patches) == 1 + len(described), scene.caption
         assert (patches[0].hue, scene.label) == main[1:]
         assert (patches[0].extent > 10) == (main[0] == "large")
         for patch in patches[1:]:
             (side,) = lies(patch, patches[0]) or {"beside"}
-            ((size, hue, _, place),) = [entry for entry in told if side in entry[3]]
+            ((size, hue, _, place),) = [entry for entry in described if side in entry[3]]
             assert (size, hue) == ("small", patch.hue), scene.caption
             assert patch.extent <= 10
             checked[side] += 1
@@ -112,10 +112,10 @@ def test_the_pixels_show_what_the_caption_tells(scenes: list[Scene]) -> None:
     assert min(checked.values()) > 2
 
 
-def test_the_main_shape_is_what_its_outline_says(scenes: list[Scene]) -> None:
+def test_the_label_is_the_main_shape(scenes: list[Scene]) -> None:
     checked: Counter[str] = Counter()
     for scene in scenes[::10]:
-        area = seen(scene.pixels)[0].area
+        area = find_regions(scene.pixels)[0].area
         if area.shape[0] < 12:
             continue
         (height, width), full, rows = area.shape, area.mean(), area.sum(1)
@@ -137,31 +137,31 @@ def test_the_main_shape_is_what_its_outline_says(scenes: list[Scene]) -> None:
     assert set(checked) == {*SHAPES}
 
 
-def test_things_do_not_touch_and_stay_inside(scenes: list[Scene]) -> None:
+def test_objects_do_not_touch_and_stay_inside(scenes: list[Scene]) -> None:
     for scene in scenes:
-        main, *others = scene.things
+        main, *neighbours = scene.objects
         assert all(1.1 * main.radius < at + 0.1 < SIDE + 0.2 - 1.1 * main.radius for at in (main.x, main.y)), main
-        for one in others:
-            assert all(one.radius < at < SIDE - one.radius for at in (one.x, one.y)), one
-        for i, one in enumerate(scene.things):
-            assert all(np.hypot(one.x - two.x, one.y - two.y) > one.radius + two.radius for two in scene.things[:i])
+        for item in neighbours:
+            assert all(item.radius < at < SIDE - item.radius for at in (item.x, item.y)), item
+        for i, item in enumerate(scene.objects):
+            assert all(np.hypot(item.x - two.x, item.y - two.y) > item.radius + two.radius for two in scene.objects[:i])
 
 
-def test_a_short_list_begins_a_long_one_and_another_seed_gives_others(scenes: list[Scene]) -> None:
+def test_short_lists_are_prefixes_and_seeds_differ(scenes: list[Scene]) -> None:
     short = shapes(50)
     assert all(np.array_equal(a.pixels, b.pixels) and a[1:] == b[1:] for a, b in zip(short, scenes, strict=False))
-    other = shapes(50, seed=1)
-    assert [scene.caption for scene in other] != [scene.caption for scene in short]
+    second = shapes(50, seed=1)
+    assert [scene.caption for scene in second] != [scene.caption for scene in short]
 
 
-def test_the_same_caption_is_never_painted_alike() -> None:
-    thing = (Thing("large", "red", "star", 16.0, 16.0, 7.0),)
+def test_the_same_objects_are_rendered_differently() -> None:
+    thing = (SceneObject("large", "red", "star", 16.0, 16.0, 7.0),)
     rng, noise = module.random.Random(0), np.random.RandomState(0)
-    one, two = (module.painted(thing, rng, noise) for _ in range(2))
-    assert not np.array_equal(one, two)
+    item, two = (module.render(thing, rng, noise) for _ in range(2))
+    assert not np.array_equal(item, two)
 
 
-def test_what_is_held_out_is_new_but_made_of_known_words(scenes: list[Scene]) -> None:
+def test_held_out_examples_are_new_but_have_only_training_words(scenes: list[Scene]) -> None:
     parts = {part: [s.caption for s in scenes if split(s) == part] for part in ("train", "valid", "test")}
     assert sum(map(len, parts.values())) == len(scenes)
     words = {word for caption in parts["train"] for word in caption.split()}
@@ -171,9 +171,9 @@ def test_what_is_held_out_is_new_but_made_of_known_words(scenes: list[Scene]) ->
         assert {word for caption in parts[part] for word in caption.split()} <= words
 
 
-def test_more_scenes_than_there_are_is_refused_with_both_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    thing = Thing("large", "red", "star", 16.0, 16.0, 7.0)
-    monkeypatch.setattr(module, "draw", lambda rng: (f"{thing} {rng.choice('ab')}", (thing,)))
-    monkeypatch.setattr(module, "PATIENCE", 50)
+def test_too_many_scenes_are_refused_with_both_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    thing = SceneObject("large", "red", "star", 16.0, 16.0, 7.0)
+    monkeypatch.setattr(module, "draw_scene", lambda rng: (f"{thing} {rng.choice('ab')}", (thing,)))
+    monkeypatch.setattr(module, "MAX_REPEATS", 50)
     with pytest.raises(ValueError, match="1,000 .* only 2"):
         shapes(1000)

@@ -1,4 +1,4 @@
-"""Stories are read by somebody who knows only their text, and finds that each answer follows from those before it."""
+"""An independent reader tracks the game by its text and confirms every answer."""
 
 import os
 import random
@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.bundled.adventure.deeds import DEEDS, Command, do
+from regard.data.bundled.adventure.actions import ACTIONS, Command, execute
+from regard.data.bundled.adventure.game_state import GONE
 from regard.data.bundled.adventure.player import Player
-from regard.data.bundled.adventure.quests import draw
-from regard.data.bundled.adventure.world import GONE
+from regard.data.bundled.adventure.quests import draw_quest
 from regard.data.bundled.stories import split, stories
 
 BACK = {"north": "south", "south": "north", "east": "west", "west": "east", "up": "down", "down": "up"}
@@ -34,7 +34,7 @@ WARNING = ": three turns are left."
 
 
 @pytest.fixture(scope="module")
-def told() -> list[str]:
+def all_stories() -> list[str]:
     return stories()
 
 
@@ -47,26 +47,26 @@ class Reader:
 
     def __init__(self, story: str):
         self.opening, first, *self.turns, self.ending = story.split("\n")
-        self.held: list[str] = []
+        self.carried: list[str] = []
         self.floor: dict[str, list[str]] = {}  # place -> things
         self.boxes: dict[str, tuple[str, list[str] | None]] = {}  # box -> place, what is inside if it is open
         self.people: dict[str, str] = {}
-        self.ways: dict[str, dict[str, str]] = {}
+        self.exits: dict[str, dict[str, str]] = {}
         self.burning: set[str] = set()
         self.refused: Counter[str] = Counter()
-        self.here, self.dark = "", False
+        self.location, self.dark = "", False
         self.arrive(first)
 
     def follow(self) -> None:
-        for said, answer in zip(self.turns[::2], self.turns[1::2], strict=True):
-            assert said.startswith("> ")
-            words = said[2:]
+        for command, answer in zip(self.turns[::2], self.turns[1::2], strict=True):
+            assert command.startswith("> ")
+            words = command[2:]
             (verb,) = (name for name, form in VERBS.items() if re.match(f"({form})( |$)", words))
             what = re.sub(f"^({VERBS[verb]}) (the )?", "", words)
             try:
                 self.turn(verb, what, answer)
             except AssertionError as error:
-                raise AssertionError(f"{said}\n{answer}\n\n{self.opening}\n" + "\n".join(self.turns)) from error
+                raise AssertionError(f"{command}\n{answer}\n\n{self.opening}\n" + "\n".join(self.turns)) from error
 
     def turn(self, verb: str, what: str, answer: str) -> None:
         if REFUSALS.match(answer):
@@ -77,8 +77,8 @@ class Reader:
     def visible(self) -> list[str]:
         if self.dark:
             return []
-        inside = [thing for place, things in self.boxes.values() if place == self.here for thing in things or []]
-        return [*self.floor[self.here], *inside]
+        inside = [thing for place, things in self.boxes.values() if place == self.location for thing in things or []]
+        return [*self.floor[self.location], *inside]
 
     def full(self, what: str, among: list[str]) -> str:
         """The player may say "lamp" for "brass lamp"."""
@@ -86,18 +86,20 @@ class Reader:
 
     def arrive(self, text: str) -> None:
         place = re.match("You are (?:back |again )?(?:in|on|at) the ([^.]+)", text).group(1)
-        self.here, self.dark = place, "dark" in text
-        for direction, there in re.findall(r"(\w+) is the (?:open door to the )?([\w' é]+?)(?=[.,]| and \w+ is)", text):
-            known = self.ways.setdefault(place, {})
-            assert known.setdefault(direction.lower(), there) == there
-            assert self.ways.setdefault(there, {}).setdefault(BACK[direction.lower()], place) == place
+        self.location, self.dark = place, "dark" in text
+        for direction, target in re.findall(
+            r"(\w+) is the (?:open door to the )?([\w' é]+?)(?=[.,]| and \w+ is)", text
+        ):
+            exits = self.exits.setdefault(place, {})
+            assert exits.setdefault(direction.lower(), target) == target
+            assert self.exits.setdefault(target, {}).setdefault(BACK[direction.lower()], place) == place
         if closed := re.search(r"A closed door is in the (\w+)", text):
-            self.ways.setdefault(place, {})[closed.group(1)] = "?"
-        assert self.dark == (place in DARK and self.burning.isdisjoint((*self.held, *self.floor.get(place, ()))))
+            self.exits.setdefault(place, {})[closed.group(1)] = "?"
+        assert self.dark == (place in DARK and self.burning.isdisjoint((*self.carried, *self.floor.get(place, ()))))
         if self.dark:
             return
-        found = re.search(r"(?<!box )(?<!\w )You see ([^.]+)\.|There (?:is|are) ([^.]+) here\.", text)
-        things = items(found.group(1) or found.group(2)) if found else []
+        match = re.search(r"(?<!box )(?<!\w )You see ([^.]+)\.|There (?:is|are) ([^.]+) here\.", text)
+        things = items(match.group(1) or match.group(2)) if match else []
         assert sorted(self.floor.setdefault(place, things)) == sorted(things)
         boxes: dict[str, list[str] | None] = dict.fromkeys(re.findall("A closed ([^.]+) stands here", text))
         boxes |= {box: [] for box in re.findall("The ([^.]+) is open and empty", text)}
@@ -115,64 +117,64 @@ class Reader:
 
     def inventory(self, what: str, answer: str) -> bool:
         listed = re.match(r"You have ([^.]+)\.", answer).group(1)
-        assert (items(listed) if listed != "nothing" else []) == self.held
+        assert (items(listed) if listed != "nothing" else []) == self.carried
         return True
 
     def go(self, direction: str, answer: str) -> bool:
-        there = self.ways[self.here].get(direction)
-        if there in (None, "?"):
-            assert there is None or "door is closed" in answer
+        target = self.exits[self.location].get(direction)
+        if target in (None, "?"):
+            assert target is None or "door is closed" in answer
             return False
-        before = self.here
+        before = self.location
         self.arrive(answer)
-        assert self.here == there
-        assert self.ways[there][BACK[direction]] == before
+        assert self.location == target
+        assert self.exits[target][BACK[direction]] == before
         return True
 
     def take(self, what: str, answer: str) -> bool:
         thing = self.full(what, self.visible())
         if not thing:
-            assert ("already have" in answer) == bool(self.full(what, self.held))
+            assert ("already have" in answer) == bool(self.full(what, self.carried))
             assert ("too dark" in answer) <= self.dark
             return False
         assert f"the {thing}." in answer
-        for things in (self.floor[self.here], *(inside for _, inside in self.boxes.values() if inside)):
+        for things in (self.floor[self.location], *(inside for _, inside in self.boxes.values() if inside)):
             if thing in things:
                 things.remove(thing)
-        self.held.append(thing)
+        self.carried.append(thing)
         return True
 
     def drop(self, what: str, answer: str) -> bool:
-        if not (thing := self.full(what, self.held)):
+        if not (thing := self.full(what, self.carried)):
             return False
-        self.held.remove(thing)
-        self.floor.setdefault(self.here, []).append(thing)
+        self.carried.remove(thing)
+        self.floor.setdefault(self.location, []).append(thing)
         return True
 
     def open(self, what: str, answer: str) -> bool:
-        key = self.full("key", self.held)
+        key = self.full("key", self.carried)
         if "is locked" in answer:
             assert not key
             return False
         if turned := re.match(r"You unlock the [^.]+ with the ([\w ]+),|The ([\w ]+) turns in the lock", answer):
             assert key in turned.groups()
         if what == "door":
-            closed = [direction for direction, there in self.ways[self.here].items() if there == "?"]
+            closed = [direction for direction, target in self.exits[self.location].items() if target == "?"]
             for direction in closed:
-                self.ways[self.here][direction] = beyond = re.search(r"door (?:opens )?to the ([^.]+)\.", answer).group(
-                    1
-                )
-                self.ways.setdefault(beyond, {})[BACK[direction]] = self.here
+                self.exits[self.location][direction] = beyond = re.search(
+                    r"door (?:opens )?to the ([^.]+)\.", answer
+                ).group(1)
+                self.exits.setdefault(beyond, {})[BACK[direction]] = self.location
             return bool(closed)
         place, inside = self.boxes.get(what, ("", []))
-        if place != self.here or inside is not None:
+        if place != self.location or inside is not None:
             return False
-        found = re.search(r"There (?:is|are) ([^.]+) inside", answer)
-        self.boxes[what] = (place, items(found.group(1)) if found else [])
+        match = re.search(r"There (?:is|are) ([^.]+) inside", answer)
+        self.boxes[what] = (place, items(match.group(1)) if match else [])
         return True
 
     def light(self, what: str, answer: str) -> bool:
-        thing = self.full(what, self.held)
+        thing = self.full(what, self.carried)
         if not thing or thing in self.burning or "no lamp" in answer:
             return False
         assert f"he {thing} burns" in answer or f"You light the {thing}." in answer
@@ -184,48 +186,48 @@ class Reader:
 
     def give(self, what: str, answer: str) -> bool:
         what, person = what.split(" to the ")
-        thing = self.full(what, self.held)
-        if not thing or self.people.get(person) != self.here:
+        thing = self.full(what, self.carried)
+        if not thing or self.people.get(person) != self.location:
             return False
         if "want" in answer or "No, thank" in answer:
             return False
-        self.held.remove(thing)
+        self.carried.remove(thing)
         if reward := re.search(r"gives you the ([^.]+)\.", answer):
-            self.held.append(reward.group(1))
+            self.carried.append(reward.group(1))
         return True
 
     def talk(self, person: str, answer: str) -> bool:
-        return self.people.get(person) == self.here and not self.dark
+        return self.people.get(person) == self.location and not self.dark
 
     def idle(self, what: str, answer: str) -> bool:
         return True
 
     def examine(self, what: str, answer: str) -> bool:
-        thing = self.full(what, [*self.held, *self.visible()])
+        thing = self.full(what, [*self.carried, *self.visible()])
         if thing and "burning" in answer:
             assert ("not burning" in answer) == (thing not in self.burning)
-        return bool(thing) or self.boxes.get(what, ("", None))[0] == self.here
+        return bool(thing) or self.boxes.get(what, ("", None))[0] == self.location
 
     def read(self, what: str, answer: str) -> bool:
-        return bool(self.full(what, self.held)) and " says: " in answer
+        return bool(self.full(what, self.carried)) and " says: " in answer
 
     def eat(self, what: str, answer: str) -> bool:
-        thing = self.full(what, self.held)
+        thing = self.full(what, self.carried)
         if not thing or "not food" in answer:
             return False
         assert answer.startswith(f"You eat the {thing}.")
-        self.held.remove(thing)
+        self.carried.remove(thing)
         return True
 
 
-def test_6_000_stories_are_all_different_and_of_80_to_250_words(told: list[str]) -> None:
-    assert len({*told}) == len(told) == 6_000
-    assert all(80 <= len(story.split()) <= 250 for story in told)
+def test_6_000_stories_are_all_different_and_of_80_to_250_words(all_stories: list[str]) -> None:
+    assert len({*all_stories}) == len(all_stories) == 6_000
+    assert all(80 <= len(story.split()) <= 250 for story in all_stories)
 
 
-def test_every_answer_follows_from_what_was_told_before(told: list[str]) -> None:
+def test_every_answer_follows_from_the_text_before(all_stories: list[str]) -> None:
     refused: Counter[str] = Counter()
-    for story in told[::3]:
+    for story in all_stories[::3]:
         reader = Reader(story)
         reader.follow()
         refused += reader.refused
@@ -233,9 +235,9 @@ def test_every_answer_follows_from_what_was_told_before(told: list[str]) -> None
     assert min(refused.values()) >= 20
 
 
-def test_a_story_ends_by_its_goal_or_three_turns_after_the_warning(told: list[str]) -> None:
+def test_a_story_ends_with_its_goal_or_three_turns_after_the_warning(all_stories: list[str]) -> None:
     late = 0
-    for story in told:
+    for story in all_stories:
         *turns, ending = story.split("\n")[2:]
         assert ending.endswith(" The end.")
         answers = turns[1::2]
@@ -245,7 +247,7 @@ def test_a_story_ends_by_its_goal_or_three_turns_after_the_warning(told: list[st
             late += 1
         else:
             assert all(turns <= 3 for turns in left)
-    assert 0.05 < late / len(told) < 0.25
+    assert 0.05 < late / len(all_stories) < 0.25
 
 
 GOALS = {  # what the beginning asks for, and the command that ends a story well
@@ -258,79 +260,81 @@ GOALS = {  # what the beginning asks for, and the command that ends a story well
 }
 
 
-def test_the_last_command_does_what_the_beginning_asks_for(told: list[str]) -> None:
-    seen: Counter[str] = Counter()
-    for story in told:
-        opening, *_, said, _, ending = story.split("\n")
+def test_the_last_command_reaches_the_goal_of_the_introduction(all_stories: list[str]) -> None:
+    goals: Counter[str] = Counter()
+    for story in all_stories:
+        opening, *_, command, _, ending = story.split("\n")
         if "too late" not in ending and "time is over" not in ending:
             (goal,) = (goal for goal in GOALS if re.search(rf"[.] {goal}", opening))
-            assert re.match(f"> ({GOALS[goal]}) ", said), story
-            seen[goal] += 1
-    assert len(seen) == len(GOALS)
-    assert min(seen.values()) > 100
+            assert re.match(f"> ({GOALS[goal]}) ", command), story
+            goals[goal] += 1
+    assert len(goals) == len(GOALS)
+    assert min(goals.values()) > 100
 
 
 @given(seed=st.integers(0, 2**32))
-def test_every_goal_can_be_reached_by_somebody_who_knows_only_what_was_seen(seed: int) -> None:
-    world = draw(random.Random(seed))
+def test_the_player_reaches_every_goal(seed: int) -> None:
+    world = draw_quest(random.Random(seed))
     player = Player(world)
-    world.described()
+    world.describe()
     for _ in range(25):
-        do(world, player.next(hurried=True))
-        if world.won():
+        execute(world, player.next_command(hurried=True))
+        if world.is_won():
             return
     raise AssertionError("the player is still on the way")
 
 
-@given(seed=st.integers(0, 2**32), commands=st.lists(st.tuples(st.sampled_from(sorted(DEEDS)), st.integers(0, 99))))
-def test_whatever_the_player_says_nothing_is_lost_and_nothing_doubled(seed: int, commands: list) -> None:
-    world = draw(random.Random(seed))
-    known = {*world.kinds}
+@given(seed=st.integers(0, 2**32), commands=st.lists(st.tuples(st.sampled_from(sorted(ACTIONS)), st.integers(0, 99))))
+def test_no_command_loses_or_duplicates_a_thing(seed: int, commands: list) -> None:
+    world = draw_quest(random.Random(seed))
+    all_things = {*world.kinds}
     names = [*world.kinds, *world.people, *world.boxes, "door", "north", "east", "up", "elephant"]
     for verb, number in commands:
         what = "sing" if verb == "idle" else names[number % len(names)]
-        answer = do(world, Command(verb, what, [*world.people][number % len(world.people)]))
+        answer = execute(world, Command(verb, what, [*world.people][number % len(world.people)]))
         assert re.fullmatch(r'["A-Z].*[.!"]', answer)
-        assert {*world.where} == known
-        holders = {*world.places, *world.boxes, *world.people, "you"}
-        assert {holder for holder in world.where.values() if holder != GONE} <= holders
-        assert world.here in world.places
+        assert {*world.holders} == all_things
+        holders = {*world.locations, *world.boxes, *world.people, "you"}
+        assert {holder for holder in world.holders.values() if holder != GONE} <= holders
+        assert world.location in world.locations
 
 
-def test_who_gives_the_right_thing_unasked_can_still_talk() -> None:
+def test_talking_works_after_an_unrequested_exchange() -> None:
     traded = 0
     for seed in range(200):
-        world = draw(random.Random(seed))
-        for person, wish in [*world.wishes.items()]:
-            world.here = world.people[person]
+        world = draw_quest(random.Random(seed))
+        for person, wish in [*world.requests.items()]:
+            world.location = world.people[person]
             world.move(wish, "you")
-            assert " gives you the " in do(world, Command("give", wish, person))
-            reward = world.carried()[-1]
-            assert all(reward not in do(world, Command("talk", person)) for _ in range(5)), "nobody tells where it is"
+            assert " gives you the " in execute(world, Command("give", wish, person))
+            reward = world.carried_things()[-1]
+            assert all(reward not in execute(world, Command("talk", person)) for _ in range(5)), (
+                "nobody tells where it is"
+            )
             traded += 1
     assert traded > 20
 
 
-def test_a_lamp_gives_light_where_it_is_and_only_while_it_burns() -> None:
-    worlds = (draw(random.Random(seed)) for seed in range(99))
-    world = next(w for w in worlds if {*w.places} & DARK)
+def test_a_lit_lamp_lights_its_location() -> None:
+    worlds = (draw_quest(random.Random(seed)) for seed in range(99))
+    world = next(w for w in worlds if {*w.locations} & DARK)
     lamp = next(thing for thing, kind in world.kinds.items() if kind == "light")
-    (dark,) = {*world.places} & DARK
-    (outside,) = world.ways[dark].values()
-    world.here = dark
+    (dark,) = {*world.locations} & DARK
+    (outside,) = world.exits[dark].values()
+    world.location = dark
     world.move(lamp, "you")
-    assert "dark" in do(world, Command("look"))
-    assert "too dark" in do(world, Command("take", "elephant"))
-    assert f"You are {world.at(dark)}" in do(world, Command("light", lamp))
-    do(world, Command("drop", lamp))
-    assert f" {lamp}" in do(world, Command("look"))
+    assert "dark" in execute(world, Command("look"))
+    assert "too dark" in execute(world, Command("take", "elephant"))
+    assert f"You are {world.location_phrase(dark)}" in execute(world, Command("light", lamp))
+    execute(world, Command("drop", lamp))
+    assert f" {lamp}" in execute(world, Command("look"))
     world.move(lamp, outside)
-    assert "dark" in do(world, Command("look"))
+    assert "dark" in execute(world, Command("look"))
 
 
-def test_a_short_list_begins_a_long_one_and_another_seed_tells_others(told: list[str]) -> None:
-    assert stories(50) == told[:50]
-    assert {*stories(50, seed=1)}.isdisjoint(told[:50])
+def test_short_lists_are_prefixes_and_seeds_differ(all_stories: list[str]) -> None:
+    assert stories(50) == all_stories[:50]
+    assert {*stories(50, seed=1)}.isdisjoint(all_stories[:50])
 
 
 def test_the_stories_do_not_depend_on_the_hash_seed() -> None:
@@ -348,17 +352,17 @@ def words(texts: list[str]) -> Counter[str]:
     return Counter(word for text in texts for word in re.findall(r"[\w']+", text.lower()))
 
 
-def test_what_is_held_out_is_new_but_made_of_known_words(told: list[str]) -> None:
-    parts = {part: [story for story in told if split(story) == part] for part in ("train", "valid", "test")}
-    assert sum(map(len, parts.values())) == len(told)
-    known = words(parts["train"])
-    assert 400 < len(known) < 800
+def test_held_out_examples_are_new_but_have_only_training_words(all_stories: list[str]) -> None:
+    parts = {part: [story for story in all_stories if split(story) == part] for part in ("train", "valid", "test")}
+    assert sum(map(len, parts.values())) == len(all_stories)
+    vocabulary = words(parts["train"])
+    assert 400 < len(vocabulary) < 800
     for part in ("valid", "test"):
         assert len(parts[part]) >= 300
-        assert {*words(parts[part])} <= {*known}
+        assert {*words(parts[part])} <= {*vocabulary}
 
 
-def test_english_articles_fit_the_sound_that_follows(told: list[str]) -> None:
-    for story in told:
+def test_english_articles_fit_the_sound_that_follows(all_stories: list[str]) -> None:
+    for story in all_stories:
         for article, following in re.findall(r"\b(an?) (\w)", story):
             assert (article == "an") == (following in "aeiou"), f"{article} {following}"

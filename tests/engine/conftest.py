@@ -14,15 +14,18 @@ SIZES: dict[str, Any] = {
 }  # fmt: skip
 DECODERS = {
     "gpt": ("gpt", {"dim": 24, "heads": 3}),
-    "gpt-wide": ("gpt", {"dim": 64, "heads": 2, "activation": "gelu", "tied": False}),
+    "gpt-wide": ("gpt", {"dim": 64, "heads": 2, "activation": "gelu", "tie_embeddings": False}),
     "llama": ("llama", {"dim": 72, "heads": 9, "kv_heads": 3, "biases": "all"}),
-    "llama-tied": ("llama", {"dim": 128, "heads": 2, "tied": True, "activation": "gelu-tanh"}),
-    "nano": ("nano", {"dim": 128, "heads": 4, "kv_heads": 2, "softcap": 6.0}),
-    "nano-tied": ("nano", {"dim": 128, "heads": 1, "tied": True}),
+    "llama-tied": ("llama", {"dim": 128, "heads": 2, "tie_embeddings": True, "activation": "gelu-tanh"}),
+    "nanochat": ("nanochat", {"dim": 128, "heads": 4, "kv_heads": 2, "softcap": 6.0}),
+    "nanochat-tied": ("nanochat", {"dim": 128, "heads": 1, "tie_embeddings": True}),
 }
 SEQ2SEQ = {
     "pre-norm": ("transformer", {"dim": 24, "heads": 2}),
-    "post-norm": ("transformer", {"dim": 64, "heads": 1, "norm_last": True, "activation": "silu", "scaled": False}),
+    "post-norm": (
+        "transformer",
+        {"dim": 64, "heads": 1, "post_norm": True, "activation": "silu", "scale_embedding": False},
+    ),
 }
 
 
@@ -32,7 +35,7 @@ def build_model(name: str) -> Model:
     options = {key: value for key, value in (SIZES | overrides).items() if key in config.__dataclass_fields__}
     torch.manual_seed(3)
     body: Any = MODELS[family].bodies["writes" if name in DECODERS else "translates"](config(**options))
-    model = Model(body, body.vocabulary()).eval()
+    model = Model(body, body.lm_head()).eval()
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(torch.randn(weight.shape) * 0.15)

@@ -11,7 +11,7 @@ pytest.importorskip("regard.engine.kernels.llvm", exc_type=ImportError)  # Numba
 from regard.engine.compiler import UnsupportedPart
 from regard.engine.engine_model import EngineBody, EngineLMHead, check_supported, to_engine
 from regard.engine.quantize import quantize_model
-from regard.generate import Decoding, generate
+from regard.generate import GenerationOptions, generate
 from regard.models.bert import Bert, BertConfig
 from regard.parts.cache import select
 from regard.parts.heads import Model
@@ -78,11 +78,11 @@ def test_seq2seq_logits_equal_the_plain_model(seq2seq):
     source, target = ids(B, S), ids(B, T, seed=2)
     for plain, engine, min_share in variants(seq2seq):
         expected = plain(source, target, source_mask=MASK)
-        caches = engine.body.read(source, MASK)
+        caches = engine.body.decoder_caches(source, MASK)
         steps = [engine.head(engine.body.decode(target[:, i : i + 1], cache=caches)) for i in range(T)]
         assert_logits_agree(torch.cat(steps, 1), expected, min_share)
-        caches = engine.body.read(source, MASK)
-        steps = [engine.next(target[:, i : i + 1], caches) for i in range(T)]
+        caches = engine.body.decoder_caches(source, MASK)
+        steps = [engine.next_logits(target[:, i : i + 1], caches) for i in range(T)]
         assert_logits_agree(torch.stack(steps, 1), expected, min_share)
         assert_logits_agree(engine(source, target, source_mask=MASK), expected, min_share)
 
@@ -98,7 +98,7 @@ def test_decode_steps_equal_the_plain_model(decoder, prompt):
             for text, cache, outputs in zip(texts, caches, logits, strict=True):
                 if i == prompt > 0:
                     engine.body(text[:, :prompt], cache=cache)
-                outputs.append(engine.next(text[:, i : i + 1], cache))
+                outputs.append(engine.next_logits(text[:, i : i + 1], cache))
         actual = torch.cat([torch.stack(outputs, 1) for outputs in logits])
         assert_logits_agree(actual, torch.cat([plain(text)[:, prompt:] for text in texts]), min_share)
 
@@ -111,10 +111,10 @@ def test_beam_rows_may_fork_end_and_reorder(seq2seq):
     chosen += [(torch.tensor([1, 0, 5, 5]), torch.tensor([0, 2])), (torch.tensor([3, 2, 0, 1]), torch.tensor([1, 0]))]
 
     def step_logits(model):
-        caches, logits = model.body.read(source, MASK), []
+        caches, logits = model.body.decoder_caches(source, MASK), []
         step = target[:, :1]
         for rows, sources in chosen:
-            logits.append(model.next(step, caches))
+            logits.append(model.next_logits(step, caches))
             select(caches, rows, sources)
             step = (step[rows] * 7 + 3) % (V - 1)
         return logits
@@ -126,14 +126,18 @@ def test_beam_rows_may_fork_end_and_reorder(seq2seq):
 
 DECODINGS = pytest.mark.parametrize(
     "how",
-    [Decoding(beam=1), Decoding(beam=3, n_best=3), Decoding(temperature=1.3, n_best=2, seed=5)],
+    [
+        GenerationOptions(num_beams=1),
+        GenerationOptions(num_beams=3, num_return=3),
+        GenerationOptions(temperature=1.3, num_return=2, seed=5),
+    ],
     ids=["greedy", "beam", "sampling"],
 )
 
 
 def hypotheses_of(model, caches, how):
     limits, start = torch.tensor([9, 4, 12]), torch.tensor([5, 6, 7])
-    return generate(model.next, caches, start, 0, limits, how, torch.arange(B))
+    return generate(model.next_logits, caches, start, 0, limits, how, torch.arange(B))
 
 
 def assert_same_hypotheses(first, second):
@@ -152,7 +156,7 @@ def test_generation_gives_the_same_tokens(decoder, how):
 @torch.inference_mode()
 def test_translation_gives_the_same_tokens(seq2seq, how):
     both = (seq2seq, to_engine(seq2seq))
-    assert_same_hypotheses(*(hypotheses_of(model, model.body.read(ids(B, S), MASK), how) for model in both))
+    assert_same_hypotheses(*(hypotheses_of(model, model.body.decoder_caches(ids(B, S), MASK), how) for model in both))
 
 
 @torch.inference_mode()
@@ -193,7 +197,7 @@ def test_threads_change_no_bit(gpt):
 
     def steps():
         caches = engine.body.caches()
-        return torch.stack([engine.next(text[:, i : i + 1], caches) for i in range(T)])
+        return torch.stack([engine.next_logits(text[:, i : i + 1], caches) for i in range(T)])
 
     single_thread, stepped = engine(text), steps()
     torch.set_num_threads(3)
@@ -220,7 +224,7 @@ def test_nan_stays_nan(decoder):
         for _, engine, _ in variants(decoder):
             caches = engine.body.caches()
             prompt = engine.head(engine.body(text[:, :-1], cache=caches))
-            step = engine.next(text[:, -1:], caches)
+            step = engine.next_logits(text[:, -1:], caches)
             assert not prompt[0, -1].isfinite().all(), f"{name}, a prompt"
             assert not step[0].isfinite().all(), f"{name}, a step"
         weight.copy_(before)
@@ -241,7 +245,7 @@ def test_too_many_tokens_and_unknown_ids_are_refused(decoder):
     engine = to_engine(quantize_model(decoder))
     caches = engine.body.caches()
     engine.body(ids(1, 40), cache=caches)
-    for run in (lambda new, cache: engine.body(new, cache=cache), engine.next):
+    for run in (lambda new, cache: engine.body(new, cache=cache), engine.next_logits):
         with pytest.raises(ValueError, match="41 tokens do not fit .* context of 40"):
             run(ids(1, 1), caches)
         with pytest.raises(IndexError):

@@ -56,28 +56,28 @@ def test_no_init_weights_draws_no_random_numbers():
 def folder(small_run, tmp_path_factory):
     pytest.importorskip("regard.engine.kernels.llvm", exc_type=ImportError)
     folder = tmp_path_factory.mktemp("int8") / "model"
-    load(small_run, speed="int8").save(folder)
+    load(small_run, speed="int8").save_pretrained(folder)
     return folder
 
 
 class TestFolders:
     def test_exact_equals_the_plain_model(self, small_run):
         plain, exact = load(small_run), load(small_run, speed="exact")
-        for how in ({"beam": 1}, {"beam": 3, "n_best": 2}, {"temperature": 0.9, "n_best": 2}):
-            for first, second in zip(plain.answers(TEXTS, **how), exact.answers(TEXTS, **how), strict=True):
+        for how in ({"num_beams": 1}, {"num_beams": 3, "num_return": 2}, {"temperature": 0.9, "num_return": 2}):
+            for first, second in zip(plain.generate(TEXTS, **how), exact.generate(TEXTS, **how), strict=True):
                 assert [a.text for a in first] == [a.text for a in second]
-                assert [a.logp for a in first] == pytest.approx([a.logp for a in second], abs=1e-4)
+                assert [a.logprob for a in first] == pytest.approx([a.logprob for a in second], abs=1e-4)
 
     def test_a_saved_int8_folder_answers_as_the_model_in_memory(self, small_run, folder, tmp_path):
         quantized, loaded_folder = load(small_run, speed="int8"), load(folder)
-        assert list(quantized.answers(TEXTS)) == list(loaded_folder.answers(TEXTS))
-        loaded_folder.save(tmp_path / "again")
+        assert list(quantized.generate(TEXTS)) == list(loaded_folder.generate(TEXTS))
+        loaded_folder.save_pretrained(tmp_path / "again")
         assert (tmp_path / "again/int8.safetensors").read_bytes() == (folder / "int8.safetensors").read_bytes()
         assert not (folder / "model.safetensors").exists()
 
     def test_an_exact_model_saves_the_original_files(self, small_run, tmp_path):
-        load(small_run, speed="exact").save(tmp_path / "exact")
-        load(small_run).save(tmp_path / "plain")
+        load(small_run, speed="exact").save_pretrained(tmp_path / "exact")
+        load(small_run).save_pretrained(tmp_path / "plain")
         for name in ("model.safetensors", "config.json"):
             assert (tmp_path / "exact" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
 
@@ -107,7 +107,7 @@ class TestFolders:
         }
         for message, broken_tensors in broken_files.items():
             broken = tmp_path / message.split()[0]
-            load(folder).save(broken)
+            load(folder).save_pretrained(broken)
             save_file(broken_tensors, broken / "int8.safetensors")
             with pytest.raises(ValueError, match=rf"int8\.safetensors: .*{message}"):
                 load(broken)
@@ -135,8 +135,8 @@ class TestWithoutEngine:
             )
         else:
             config = regard.models.recurrent.RecurrentConfig(vocab=53, dim=16)
-            body = regard.models.recurrent.Writer(config)
-            model = Model(body, body.vocabulary()).eval()
+            body = regard.models.recurrent.RecurrentLM(config)
+            model = Model(body, body.lm_head()).eval()
         ids = torch.arange(12).view(2, 6)
         actual, plain = accelerate(model, "int8")
         assert plain is model

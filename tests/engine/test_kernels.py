@@ -14,15 +14,15 @@ pytest.importorskip("regard.engine.kernels.llvm", exc_type=ImportError)  # Numba
 from numba import njit
 from numba.core.caching import CompileResultCacheImpl
 
+from regard.cache_dir import kernel_cache_dir
 from regard.engine.bytecode import SOFTCAP
 from regard.engine.compiler import ACTIVATION_CODES
 from regard.engine.kernels import attention_tiles, llvm
 from regard.engine.kernels.elementwise import activate
 from regard.engine.kernels.gemm_int8 import VNNI, group_tile, int8_tile, make_quantize_group, unpack_group
-from regard.engine.kernels.llvm import LANES, floats
+from regard.engine.kernels.llvm import LANES, floats, llvm_intrinsic
 from regard.engine.quantize import BLOCK, GROUP, pack_int8
 from regard.parts.feedforward import ACTIVATIONS
-from regard.places import kernels_directory
 
 X = torch.cat((torch.linspace(-30, 30, 4001), torch.tensor([0.0, 1e-20, -1e-20, 90.0, -90.0])))
 
@@ -45,7 +45,8 @@ def test_activations_equal_pytorch(name):
 def test_int8_tiles_equal_the_integer_product(rows, variant):
     """With the largest int8 values, so that an overflow would show."""
     vnni, unpacked = variant == "with VNNI", variant == "unpacked"
-    tile, run_group_tile, quantize = int8_tile(rows, vnni), group_tile(rows), make_quantize_group(vnni)
+    tile, run_group_tile = (llvm_intrinsic(variant) for variant in (int8_tile(rows, vnni), group_tile(rows)))
+    quantize = make_quantize_group(vnni)
     K, N = 3 * GROUP, BLOCK
     groups, size = K // GROUP, 1 if vnni else 2
 
@@ -86,8 +87,8 @@ def test_int8_tiles_equal_the_integer_product(rows, variant):
 @pytest.mark.parametrize("fp16", [False, True])
 def test_attention_tiles_read_only_their_slots(fp16):
     scores, weighted_sum = (
-        attention_tiles.scores_tile(32 // LANES, fp16),
-        attention_tiles.weighted_sum_tile(32 // LANES, fp16),
+        llvm_intrinsic(tile(32 // LANES, fp16))
+        for tile in (attention_tiles.scores_tile, attention_tiles.weighted_sum_tile)
     )
 
     @njit
@@ -115,19 +116,19 @@ def home(tmp_path, monkeypatch):
 
 def test_the_kernel_cache_is_writable_by_its_user_only(tmp_path, home, monkeypatch):
     in_package = tmp_path / "source" / "__pycache__" / "kernels"
-    assert kernels_directory(tmp_path / "source") == (in_package, "")
+    assert kernel_cache_dir(tmp_path / "source") == (in_package, "")
     assert stat.S_IMODE(in_package.stat().st_mode) == 0o700
     in_package.chmod(0o770)
     user_cache = home / ".cache" / "regard" / "kernels"
-    assert kernels_directory(tmp_path / "source") == (user_cache, "")
+    assert kernel_cache_dir(tmp_path / "source") == (user_cache, "")
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(in_package))
-    assert kernels_directory(tmp_path / "source") == (None, f"{in_package} can be written by others")
+    assert kernel_cache_dir(tmp_path / "source") == (None, f"{in_package} can be written by others")
     (tmp_path / "link").symlink_to(user_cache)
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "link"))
-    assert kernels_directory(tmp_path)[1].endswith("is a link, not a directory")
+    assert kernel_cache_dir(tmp_path)[1].endswith("is a link, not a directory")
     monkeypatch.setattr(os, "getuid", lambda: user_cache.stat().st_uid + 1)
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(user_cache))
-    assert kernels_directory(tmp_path) == (None, f"{user_cache} belongs to another user")
+    assert kernel_cache_dir(tmp_path) == (None, f"{user_cache} belongs to another user")
 
 
 def test_a_read_only_install_without_home_has_no_cache(tmp_path, home, monkeypatch):
@@ -138,7 +139,7 @@ def test_a_read_only_install_without_home_has_no_cache(tmp_path, home, monkeypat
 
     (tmp_path / "file").touch()
     monkeypatch.setattr(Path, "expanduser", no_home)
-    folder, reason = kernels_directory(tmp_path / "file")
+    folder, reason = kernel_cache_dir(tmp_path / "file")
     assert folder is None
     assert reason == f"there is no home directory; {tmp_path}/file/__pycache__/kernels: Not a directory"
 

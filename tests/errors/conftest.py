@@ -1,4 +1,4 @@
-"""The modules beside it can be imported, and nothing is left in the folder of who runs the tests."""
+"""Makes the modules of this folder importable, and keeps caches out of the home folder of the user."""
 
 import sys
 from pathlib import Path

@@ -11,158 +11,160 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from run_command import CommandResult, find_fault, folder_content, run_command
 from safetensors.torch import load, save
-from telling import Told, content, fault, told
-from valid import ability, cached, form_for, png, small, wav, written
-from wrong_json import changed
-from wrong_places import PLACES, put, put_back
+from valid_files import ability, cache_options, form_for, png, tiny_options, wav, write_form
+from wrong_json import changed_documents
+from wrong_places import REPLACEMENTS, replace_file, restore_file
 
 WEIGHTS = "model.safetensors"
-DOCUMENTS = (
+JSON_FILES = (
     *("config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json", "task.json"),
     *("preprocessor_config.json", "processor_config.json", "modules.json", "sentence_bert_config.json"),
-    *("1_Pooling/config.json", "sounds.json", "molecules.json"),
-)  # what is read to answer
+    *("1_Pooling/config.json", "logmel.json", "molecules.json"),
+)  # JSON files that are read to answer
 FAMILIES = [
-    ("translate", "transformer"), ("translate", "recurrent"), ("write", "gpt"), ("write", "llama"), ("write", "nano"),
-    ("fill", "bert"), ("classify", "modernbert"), ("classify", "vit"), ("classify", "convolution"),
+    ("translate", "transformer"), ("translate", "recurrent"), ("write", "gpt"), ("write", "llama"),
+    ("write", "nanochat"), ("fill", "bert"), ("classify", "modernbert"), ("classify", "vit"), ("classify", "resnet"),
     ("classify", "pooled"), ("match", "clip"), ("tag", "bert"), ("answer", "bert"), ("regress", "bert"),
-    ("embed", "bert"), ("classify", "listener"), ("translate", "transcriber"), ("regress", "graph"),
+    ("embed", "bert"), ("classify", "audio_encoder"), ("translate", "speech2text"), ("regress", "graphormer"),
 ]  # fmt: skip
-# Which others do not have, or not under such a head.
-ALONE = ("recurrent", "convolution", "pooled", "vit", "listener", "transcriber", "graph")
-OTHERS = [(task, model) for task, model in FAMILIES if model not in ALONE and task != "regress"]
-ASKED = {"fill": "the [MASK] cat", "answer": "Which cat?\tthe red cat", "embed": "the cat\ta dog\tthe red cat"}
-HOW = {"translate": ["--longest", "6"], "write": ["--longest", "6", "--temperature", "0"]}
+# Models that Hugging Face does not have, or not with such a head.
+REGARD_ONLY = ("recurrent", "resnet", "pooled", "vit", "audio_encoder", "speech2text", "graphormer")
+HF_FAMILIES = [(task, model) for task, model in FAMILIES if model not in REGARD_ONLY and task != "regress"]
+REQUESTS = {"fill": "the [MASK] cat", "answer": "Which cat?\tthe red cat", "embed": "the cat\ta dog\tthe red cat"}
+RUN_OPTIONS = {"translate": ["--max-new-tokens", "6"], "write": ["--max-new-tokens", "6", "--temperature", "0"]}
 
 
-class Broken(NamedTuple):
+class BrokenCase(NamedTuple):
     file: str
-    how: str
-    content: bytes | Callable[[], bytes] | None  # None if something else stands in its place
-    place: str = ""  # the field or the tensor
+    defect: str
+    content: bytes | Callable[[], bytes] | None  # None if the file is replaced by something else
+    field: str = ""  # or the tensor
 
 
-def broken(folder: Path) -> Iterator[Broken]:
-    for file in (*DOCUMENTS, WEIGHTS):
+def broken_cases(folder: Path) -> Iterator[BrokenCase]:
+    for file in (*JSON_FILES, WEIGHTS):
         if (folder / file).exists():
-            whole = (folder / file).read_bytes()
-            yield from wholly(file, whole)
-            yield from tensors(whole) if file == WEIGHTS else fields(file, whole)
+            intact = (folder / file).read_bytes()
+            yield from broken_wholly(file, intact)
+            yield from broken_tensors(intact) if file == WEIGHTS else broken_fields(file, intact)
 
 
-def wholly(file: str, whole: bytes) -> Iterator[Broken]:
-    for how in PLACES:
-        yield Broken(file, how, None)
-    for how, other in {
-        "nothing": b"", "zeros": bytes(len(whole)), "a program": b"\x80\x04\x95" + whole, "no UTF-8": b"{\xff" + whole,
-        "packed": gzip.compress(whole), "another encoding": whole.decode("latin-1").encode("utf-16"),
-        "a list": b"[" + whole + b"]", "a word": b'"x"', "null": b"null", "deep": b"[" * 100_000 + b"]" * 100_000,
-        "two of them": whole * 2,
+def broken_wholly(file: str, intact: bytes) -> Iterator[BrokenCase]:
+    for defect in REPLACEMENTS:
+        yield BrokenCase(file, defect, None)
+    for defect, content in {
+        "nothing": b"", "zeros": bytes(len(intact)), "pickle": b"\x80\x04\x95" + intact, "no UTF-8": b"{\xff" + intact,
+        "gzip": gzip.compress(intact), "UTF-16": intact.decode("latin-1").encode("utf-16"),
+        "a list": b"[" + intact + b"]", "a word": b'"x"', "null": b"null", "deep": b"[" * 100_000 + b"]" * 100_000,
+        "twice": intact * 2,
     }.items():  # fmt: skip
-        yield Broken(file, how, other)
-    for share in range(1, 8):
-        yield Broken(file, "cut off", whole[: len(whole) * share // 8])
+        yield BrokenCase(file, defect, content)
+    for eighths in range(1, 8):
+        yield BrokenCase(file, "truncated", intact[: len(intact) * eighths // 8])
 
 
-def fields(file: str, whole: bytes) -> Iterator[Broken]:
-    for one in changed(json.loads(whole)):
-        yield Broken(file, one.how, lambda one=one: one.text().encode(), one.place)
+def broken_fields(file: str, intact: bytes) -> Iterator[BrokenCase]:
+    for case in changed_documents(json.loads(intact)):
+        yield BrokenCase(file, case.defect, lambda case=case: case.text().encode(), case.field)
 
 
-def tensors(whole: bytes) -> Iterator[Broken]:
-    found = load(whole)
-    for name, tensor in found.items():
-        rest = {other: one for other, one in found.items() if other != name}
-        others = {"one more dimension": tensor[None], "flat": tensor.flatten(), "shorter": tensor.flatten()[1:]}
-        others |= {f"as {kind}": tensor.to(kind) for kind in (torch.int8, torch.bool, torch.float64)}
-        yield Broken(WEIGHTS, "deleted", partial(save, rest), name)
-        yield Broken(WEIGHTS, "renamed", partial(save, rest | {f"{name}_": tensor}), name)
-        yield Broken(WEIGHTS, "doubled", partial(save, found | {f"{name}_": tensor.clone()}), name)
-        for how, other in others.items():
-            if other.shape != tensor.shape or other.dtype != tensor.dtype:
-                yield Broken(WEIGHTS, how, partial(save, rest | {name: other.contiguous()}), name)
-    for place in range(0, 8 + int.from_bytes(whole[:8], "little"), 7):
-        for how, byte in (
+def broken_tensors(intact: bytes) -> Iterator[BrokenCase]:
+    weights = load(intact)
+    for name, tensor in weights.items():
+        remaining = {content: case for content, case in weights.items() if content != name}
+        replacements = {"one more dimension": tensor[None], "flat": tensor.flatten(), "shorter": tensor.flatten()[1:]}
+        replacements |= {f"as {kind}": tensor.to(kind) for kind in (torch.int8, torch.bool, torch.float64)}
+        yield BrokenCase(WEIGHTS, "deleted", partial(save, remaining), name)
+        yield BrokenCase(WEIGHTS, "renamed", partial(save, remaining | {f"{name}_": tensor}), name)
+        yield BrokenCase(WEIGHTS, "doubled", partial(save, weights | {f"{name}_": tensor.clone()}), name)
+        for defect, content in replacements.items():
+            if content.shape != tensor.shape or content.dtype != tensor.dtype:
+                yield BrokenCase(WEIGHTS, defect, partial(save, remaining | {name: content.contiguous()}), name)
+    for field in range(0, 8 + int.from_bytes(intact[:8], "little"), 7):
+        for defect, byte in (
             ("a bracket in the header", b"}"),
             ("a zero in the header", b"\0"),
             ("a 9 in the header", b"9"),
         ):
-            yield Broken(WEIGHTS, how, whole[:place] + byte + whole[place + 1 :], f"byte {place}")
+            yield BrokenCase(WEIGHTS, defect, intact[:field] + byte + intact[field + 1 :], f"byte {field}")
 
 
-def trained(task: str, model: str, folder: Path) -> Path:
+def train_run(task: str, model: str, folder: Path) -> Path:
     """A run of one step."""
-    data = written(form_for(task, model), folder / "data")
-    files = ["--data", *data, "--valid", *data, "--out", folder / "run", *cached(task, folder)]
-    said = told(["train", task, *small(task, model), *files])
-    assert said.code == 0, said.err
+    data = write_form(form_for(task, model), folder / "data")
+    files = ["--data", *data, "--valid", *data, "--output-dir", folder / "run", *cache_options(task, folder)]
+    result = run_command(["train", task, *tiny_options(task, model), *files])
+    assert result.code == 0, result.err
     return folder / "run"
 
 
-def asked(task: str, model: str, folder: Path) -> str:
-    """What a model can answer: a text, or a picture or a sound that is put into the folder."""
-    picture = folder / "asked.png"
-    picture.write_bytes(png(1))
-    sound = folder / "asked.wav"
-    sound.write_bytes(wav(1))
-    seen = {"sees": str(picture), "matches": f"{picture}\tred\tgreen", "hears": str(sound), "transcribes": str(sound)}
-    seen |= {"bonds": "CCO", "spells": "MKT[MASK]YI" if task == "fill" else "MKTAYI"}
-    return seen.get(ability(task, model), ASKED.get(task, "the red cat"))
+def request_for(task: str, model: str, folder: Path) -> str:
+    """A request for the model: a text, or an image or audio file that is written to the folder."""
+    image = folder / "asked.png"
+    image.write_bytes(png(1))
+    audio = folder / "asked.wav"
+    audio.write_bytes(wav(1))
+    requests = {"sees": str(image), "matches": f"{image}\tred\tgreen", "hears": str(audio), "transcribes": str(audio)}
+    requests |= {"bonds": "CCO", "spells": "MKT[MASK]YI" if task == "fill" else "MKTAYI"}
+    return requests.get(ability(task, model), REQUESTS.get(task, "the red cat"))
 
 
-class Answering:
-    """A folder that answers, again and again, with one file broken. Without its task.json it is as of others."""
+class FolderTrial:
+    """Ask a model folder of which one file is broken, once per case. `as_hf` removes its task.json."""
 
-    def __init__(self, task: str, model: str, run: Path, folder: Path, theirs: bool = False):
+    def __init__(self, task: str, model: str, run: Path, folder: Path, as_hf: bool = False):
         self.task, self.folder = task, shutil.copytree(run, folder)
-        if theirs:
+        if as_hf:
             (folder / "task.json").unlink()
-        self.text = asked(task, model, folder)
-        self.whole = self.ask()
-        assert self.whole.code == 0, self.whole.err
+        self.text = request_for(task, model, folder)
+        self.intact = self.answer()
+        assert self.intact.code == 0, self.intact.err
 
-    def ask(self) -> Told:
-        return told(["run", self.folder, self.text, "--json", "--device", "cpu", *HOW.get(self.task, [])])
+    def answer(self) -> CommandResult:
+        return run_command(
+            ["run", self.folder, self.text, "--json", "--device", "cpu", *RUN_OPTIONS.get(self.task, [])]
+        )
 
-    def tried(self, one: Broken) -> tuple[str, str]:
-        """What became of it: refused, harmless or meant; and what is wrong with that, if anything is."""
-        file = self.folder / one.file
-        whole = file.read_bytes()
-        put(file, one.how, one.content)
-        before = content(self.folder)
-        said = self.ask()
-        changed = content(self.folder) != before
-        put_back(file, whole)
-        if changed:
+    def try_case(self, case: BrokenCase) -> tuple[str, str]:
+        """The outcome (refused, harmless or meant), and its fault, if any."""
+        file = self.folder / case.file
+        intact = file.read_bytes()
+        replace_file(file, case.defect, case.content)
+        before = folder_content(self.folder)
+        result = self.answer()
+        was_changed = folder_content(self.folder) != before
+        restore_file(file, intact)
+        if was_changed:
             return "changed", "a file was changed"
-        if said.code == 0 and said.out == self.whole.out:
+        if result.code == 0 and result.out == self.intact.out:
             return "harmless", ""
-        if said.code is not None and means(one):
-            return "meant" if said.code == 0 else "refused", ""
-        if said.code == 0:
-            return "other", "the answers are others"
-        reader = ["tokenizer"] if one.file.startswith("tokenizer") else []
-        wrong = fault(said, [one.file, *reader, *([one.place] if one.place else [])])
-        return "refused", f"{wrong}: {said.err[-500:]}" if wrong else ""
+        if result.code is not None and may_change_answer(case):
+            return "meant" if result.code == 0 else "refused", ""
+        if result.code == 0:
+            return "other", "the answers differ"
+        file_names = ["tokenizer"] if case.file.startswith("tokenizer") else []
+        fault = find_fault(result, [case.file, *file_names, *([case.field] if case.field else [])])
+        return "refused", f"{fault}: {result.err[-500:]}" if fault else ""
 
 
-MEANT = {
+FREE_FIELDS = {
     "config.json": ("_theta", "_eps", "_epsilon", "_softcapping"),
     "tokenizer.json": ("",),
     "tokenizer_config.json": ("_token", "_token.content", "model_input_names", "model_input_names.1"),
     "generation_config.json": ("bad_words_ids.0.0", "num_beams", "length_penalty", "max_length"),
     "task.json": (
-        "start",
-        "ends",
-        "ends.0",
-        "opens",
+        "decoder_start_token",
+        "eos_tokens",
+        "eos_tokens.0",
+        "add_bos_token",
         "mean",
-        "spread",
+        "std",
         "unit",
         "limit",
-        "always",
-        "longest_answer",
+        "always_answerable",
+        "max_answer_length",
         "temperature",
         "tags.0",
     ),
@@ -172,11 +174,13 @@ MEANT = {
         "rescale_factor",
         *(f"{n}.{i}" for n in ("mean", "std") for i in range(3)),
     ),
-}  # places of which most values are as good as others: the ends of their names
+}  # fields, by the end of their names, most values of which are valid
 
 
-def means(one: Broken) -> bool:
-    """Whether this place may say what it says: then it is another model, and no broken one."""
-    if one.file == "config.json" and (one.how == "missing" or (one.place == "architectures" and one.how == "null")):
-        return True  # transformers has a value for every key
-    return one.place.endswith(MEANT.get(one.file, ()))
+def may_change_answer(case: BrokenCase) -> bool:
+    """Whether the changed field is valid: then the folder is another model, not a broken one."""
+    if case.file == "config.json" and (
+        case.defect == "missing" or (case.field == "architectures" and case.defect == "null")
+    ):
+        return True  # transformers has a default for every key
+    return case.field.endswith(FREE_FIELDS.get(case.file, ()))

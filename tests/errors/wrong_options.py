@@ -1,4 +1,4 @@
-"""Every option of every command, with every value that it should not have."""
+"""Every option of every command, with every wrong value."""
 
 from __future__ import annotations
 
@@ -9,134 +9,152 @@ from typing import Any, NamedTuple, get_args
 from unittest.mock import patch
 
 import tyro
-from telling import fault, no_training, told
-from valid import FIT, cached, form_for, small, written
+from run_command import find_fault, run_command, skip_training
+from valid_files import TASK_MODELS, cache_options, form_for, tiny_options, write_form
 
-from regard.choose import Option
 from regard.cli.check import CheckOptions
-from regard.cli.demo import Demo
-from regard.cli.lab import Lab
-from regard.cli.look import Look
-from regard.cli.model import Fetching
-from regard.cli.run import Use
-from regard.cli.score import Measure
+from regard.cli.demo import DemoOptions
+from regard.cli.lab import LabOptions
+from regard.cli.look import LookOptions
+from regard.cli.model_argument import FetchOptions
+from regard.cli.run import RunCommandOptions
+from regard.cli.score import ScoreOptions
 from regard.lab import EXPERIMENTS, experiment, options_class
 from regard.models import MODELS
 from regard.tasks import TASKS
-from regard.training.settings import options, options_of, words_of
+from regard.training.settings import choices_of, options, options_of
+from regard.validate import Option
 
 NO_NUMBER = {"a wrong kind": "x", "nothing": "", "no number": "nan", "endless": "inf", "below all": "-inf"}
-WRONG: dict[type, dict[str, str]] = {
+WRONG_VALUES: dict[type, dict[str, str]] = {
     int: NO_NUMBER | {"half": "1.5", "below": "-1", "zero": "0", "many": "100000000", "huge": "9" * 40, "hex": "0x10"},
     float: NO_NUMBER | {"below": "-1", "zero": "0", "one": "1", "huge": "1e308"},
     str: {"nothing": "", "long": "x" * 300, "no place": "no/such/place"},
     bool: {"a value": "7"},
 }
-NEVER = (*NO_NUMBER, "half", "hex", "a value")  # may be accepted
-LASTING = ("steps", "epochs", "minutes")  # options of which there is one
+ALWAYS_WRONG = (*NO_NUMBER, "half", "hex", "a value")  # of their type
+DURATION_OPTIONS = ("steps", "epochs", "minutes")  # mutually exclusive
 
 
-class Wrong(NamedTuple):
-    option: str  # as it is typed
-    how: str
-    typed: tuple[str, ...]
-    refused: bool  # it must be; otherwise it may be
+class WrongValue(NamedTuple):
+    option: str  # as on the command line
+    defect: str
+    arguments: tuple[str, ...]
+    refused: bool  # whether it must be refused; otherwise it may be
 
 
-def wrong(name: str, option: Option) -> Iterator[Wrong]:
-    typed, words, kind = flag(name), words_of(option.kind), kind_of(option.kind)
+def wrong_values(name: str, option: Option) -> Iterator[WrongValue]:
+    option_flag, choices, kind = flag(name), choices_of(option.kind), kind_of(option.kind)
     if tyro.conf.Positional in get_args(option.kind):
         return
-    for how, value in {"no such word": f"{words[0]}x", "nothing": ""}.items() if words else WRONG[kind].items():
-        yield Wrong(typed, how, (f"{typed}={value}",), bool(words) or may_never(how, kind, option))
+    for defect, value in (
+        {"no such word": f"{choices[0]}x", "nothing": ""}.items() if choices else WRONG_VALUES[kind].items()
+    ):
+        yield WrongValue(
+            option_flag, defect, (f"{option_flag}={value}",), bool(choices) or is_always_wrong(defect, kind, option)
+        )
     if kind is not bool and "tuple" not in str(option.kind):
-        yield Wrong(typed, "no value", (typed,), True)
-    yield Wrong(f"{typed}x", "no such option", (f"{typed}x", "1"), True)
+        yield WrongValue(option_flag, "no value", (option_flag,), True)
+    yield WrongValue(f"{option_flag}x", "no such option", (f"{option_flag}x", "1"), True)
 
 
 def flag(name: str) -> str:
     return f"--{name.rstrip('_').replace('_', '-')}"
 
 
-def may_never(how: str, kind: type, option: Option) -> bool:
-    return how in NEVER and (kind is not str or option.default != "")
+def is_always_wrong(defect: str, kind: type, option: Option) -> bool:
+    return defect in ALWAYS_WRONG and (kind is not str or option.default != "")
 
 
 def kind_of(kind: Any) -> type:
-    """What an option is, whatever stands around it: optional, several ..."""
-    inside = [kind] if isinstance(kind, type) else [kind_of(part) for part in get_args(kind) if part is not Ellipsis]
-    return next((one for one in (bool, int, float, str) if one in inside), str)
+    """The basic type of an option: that of T | None, tuple[T, ...] ..."""
+    types = [kind] if isinstance(kind, type) else [kind_of(part) for part in get_args(kind) if part is not Ellipsis]
+    return next((basic for basic in (bool, int, float, str) if basic in types), str)
 
 
 class Command(NamedTuple):
-    """A command that would do, and the options that it has."""
+    """A valid command, and the options that it has."""
 
     name: str
     args: list[str]
     options: Mapping[str, Option]
 
 
-def training(folder: Path, pairs: list[tuple[str, str]] = FIT) -> Iterator[Command]:
+def train_commands(folder: Path, pairs: list[tuple[str, str]] = TASK_MODELS) -> Iterator[Command]:
     for task, model in pairs:
-        at = folder / f"{task}-{model}"
-        data = written(form_for(task, model), at)
-        files = ["--data", *data, "--valid", *data, "--out", str(at / "run"), "--overwrite", *cached(task, at)]
-        known = options(task, model, next(iter(MODELS[model].sizes)))
-        yield Command(f"train {task} --model {model}", ["train", task, *small(task, model), *files], known)
+        run_folder = folder / f"{task}-{model}"
+        data = write_form(form_for(task, model), run_folder)
+        files = [
+            "--data",
+            *data,
+            "--valid",
+            *data,
+            "--output-dir",
+            str(run_folder / "run"),
+            "--overwrite",
+            *cache_options(task, run_folder),
+        ]
+        available = options(task, model, next(iter(MODELS[model].sizes)))
+        yield Command(f"train {task} --model {model}", ["train", task, *tiny_options(task, model), *files], available)
 
 
-def others(model: str, task: str, text: str, data: list[str], folder: Path) -> Iterator[Command]:
-    """All verbs but train, of a model that answers this text."""
-    fetching, ways = options_of(Fetching), options_of(TASKS[task].ways)
-    yield Command(f"run, {task}", ["run", model, text], options_of(Use) | fetching | ways)
-    yield Command(f"score, {task}", ["score", model, *data], options_of(Measure) | fetching | ways)
-    yield Command(f"look, {task}", ["look", model, text, "--out", str(folder / "a.html")], options_of(Look) | fetching)
+def model_commands(model: str, task: str, text: str, data: list[str], folder: Path) -> Iterator[Command]:
+    """All commands on a model but train."""
+    fetching, decode_options = options_of(FetchOptions), options_of(TASKS[task].decode_options)
+    yield Command(f"run, {task}", ["run", model, text], options_of(RunCommandOptions) | fetching | decode_options)
+    yield Command(f"score, {task}", ["score", model, *data], options_of(ScoreOptions) | fetching | decode_options)
+    yield Command(
+        f"look, {task}", ["look", model, text, "--output", str(folder / "a.html")], options_of(LookOptions) | fetching
+    )
     yield Command(f"check, {task}", ["check", model, "--no-peers"], options_of(CheckOptions) | fetching)
 
 
-def plays(folder: Path) -> Iterator[Command]:
-    out = ["--out", str(folder / "lab")]
+def lab_commands(folder: Path) -> Iterator[Command]:
+    out = ["--output-dir", str(folder / "lab")]
     for name in EXPERIMENTS:
-        yield Command(f"lab {name}", ["lab", name, *out], options_of(options_class(name)) | options_of(Lab))
-    yield Command("lab --all", ["lab", "--all", *out], options_of(Lab))
-    yield Command("demo", ["demo", *out], options_of(Demo))
+        yield Command(f"lab {name}", ["lab", name, *out], options_of(options_class(name)) | options_of(LabOptions))
+    yield Command("lab --all", ["lab", "--all", *out], options_of(LabOptions))
+    yield Command("demo", ["demo", *out], options_of(DemoOptions))
 
 
 @contextmanager
-def nothing_done() -> Iterator[None]:
-    """Commands that take long stop where they would begin; what they were told has been looked at by then."""
+def skip_work() -> Iterator[None]:
+    """Long commands stop where their work starts; their options are validated by then."""
     with ExitStack() as stack:
-        stack.enter_context(no_training())
-        for place in ("check.check_folder", "lab.run_all", "demo.ready"):
-            stack.enter_context(patch(f"regard.cli.{place}", lambda *_: exit(0)))
+        stack.enter_context(skip_training())
+        for function in ("check.check_folder", "lab.run_all", "demo.prepare_and_print"):
+            stack.enter_context(patch(f"regard.cli.{function}", lambda *_: exit(0)))
         for name in EXPERIMENTS:
             stack.enter_context(patch.object(experiment(name), "run", lambda *_: exit(0)))
         yield
 
 
-def tried(command: Command, one: Wrong) -> tuple[str, str]:
-    """What became of it: refused or accepted; and what is wrong with that, if anything is."""
-    said = told([*without(command.args, one.option), *one.typed])
-    if said.code == 0:
-        return "accepted", "it was accepted" if one.refused else ""
-    unsuited = ("no attention to look at", "regard look shows", "has no page yet")  # come before what to look for
-    wrong = fault(said, [*named(one), *unsuited])
-    return "refused", f"{wrong}: {said.err[-500:]}" if wrong else ""
+def try_case(command: Command, case: WrongValue) -> tuple[str, str]:
+    """The outcome (refused or accepted), and its fault, if any."""
+    result = run_command([*without_option(command.args, case.option), *case.arguments])
+    if result.code == 0:
+        return "accepted", "it was accepted" if case.refused else ""
+    not_supported = ("no attention to look at", "regard look shows", "has no page yet")  # may be reported first
+    fault = find_fault(result, [*names_in_refusal(case), *not_supported])
+    return "refused", f"{fault}: {result.err[-500:]}" if fault else ""
 
 
-def without(args: list[str], option: str) -> list[str]:
-    """The same command without what it says about an option, or about the length of a run if that is what it is."""
-    dropped = [flag(name) for name in LASTING] if option.removeprefix("--") in LASTING else [option]
-    kept, skip = [], False
+def without_option(args: list[str], option: str) -> list[str]:
+    """The arguments without an option; without all durations if it is one of them."""
+    dropped = [flag(name) for name in DURATION_OPTIONS] if option.removeprefix("--") in DURATION_OPTIONS else [option]
+    remaining, skip = [], False
     for arg in args:
         skip = arg in dropped if arg.startswith("--") else skip
         if not skip:
-            kept.append(arg)
-    return kept
+            remaining.append(arg)
+    return remaining
 
 
-def named(one: Wrong) -> list[str]:
-    """A refusal names the option, or the thing that it was given."""
-    value, bare = one.typed[0].partition("=")[2], one.option.removeprefix("--")
-    told = len(value) > 2 or (one.how == "a value")
-    return [bare.removesuffix("x") if one.how == "no such option" else bare, *([value] if told else [])]
+def names_in_refusal(case: WrongValue) -> list[str]:
+    """A refusal names the option or its value."""
+    value, option_name = case.arguments[0].partition("=")[2], case.option.removeprefix("--")
+    is_distinctive = len(value) > 2 or case.defect == "a value"
+    return [
+        option_name.removesuffix("x") if case.defect == "no such option" else option_name,
+        *([value] if is_distinctive else []),
+    ]

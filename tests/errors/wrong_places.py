@@ -1,4 +1,4 @@
-"""What may stand where a file should be."""
+"""Replace a file by other content, a folder, a broken link or nothing."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-PLACES = ["missing", "a folder", "a link to nothing", "a link to itself"]
-if os.geteuid() != 0:  # who may read everything
-    PLACES.append("no permission")
+REPLACEMENTS = ["missing", "a folder", "a link to nothing", "a link to itself"]
+if os.geteuid() != 0:  # root may read everything
+    REPLACEMENTS.append("no permission")
 
 
-def put(file: Path, how: str, content: bytes | Callable[[], bytes] | None) -> None:
+def replace_file(file: Path, defect: str, content: bytes | Callable[[], bytes] | None) -> None:
     file.unlink()
     if content is not None:
         file.write_bytes(content() if callable(content) else content)
-    elif how == "a folder":
+    elif defect == "a folder":
         file.mkdir()
-    elif how == "no permission":
+    elif defect == "no permission":
         file.touch(0)
-    elif how != "missing":
-        file.symlink_to("nowhere" if how == "a link to nothing" else file)
+    elif defect != "missing":
+        file.symlink_to("nowhere" if defect == "a link to nothing" else file)
 
 
-def put_back(file: Path, content: bytes) -> None:
+def restore_file(file: Path, content: bytes) -> None:
     if file.is_dir() and not file.is_symlink():
         file.rmdir()
     file.unlink(missing_ok=True)

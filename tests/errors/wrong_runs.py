@@ -1,4 +1,4 @@
-"""Every field of what a run keeps to go on, broken in every way."""
+"""Every field of the files that a run needs to resume, broken in every way."""
 
 from __future__ import annotations
 
@@ -7,72 +7,71 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from telling import Told, fault, told
-from telling import content as content_of
-from wrong_folders import Broken, fields, wholly
-from wrong_places import put
+from run_command import CommandResult, find_fault, folder_content, run_command
+from wrong_folders import BrokenCase, broken_fields, broken_wholly
+from wrong_places import replace_file
 
-KEPT = ("train.json", "task.json", "config.json", "tokenizer_config.json", "LATEST", "metrics.jsonl")
-SAVED = ("state.json", "state.safetensors", "manifest.json")  # what a save holds, each with its checksum
+RUN_FILES = ("train.json", "task.json", "config.json", "tokenizer_config.json", "LATEST", "metrics.jsonl")
+SAVE_FILES = ("state.json", "state.safetensors", "manifest.json")  # files of a save, each with its checksum
 
 
-def broken(run: Path) -> Iterator[Broken]:
-    for file in KEPT:
-        whole = (run / file).read_bytes()
-        yield from wholly(file, whole)
+def broken_cases(run: Path) -> Iterator[BrokenCase]:
+    for file in RUN_FILES:
+        intact = (run / file).read_bytes()
+        yield from broken_wholly(file, intact)
         if file.endswith(".json"):
-            yield from fields(file, whole)
+            yield from broken_fields(file, intact)
     [save] = run.glob("step-*")
-    for file in SAVED:
-        yield from wholly(f"{save.name}/{file}", (save / file).read_bytes())
+    for file in SAVE_FILES:
+        yield from broken_wholly(f"{save.name}/{file}", (save / file).read_bytes())
     lines = (run / "metrics.jsonl").read_bytes().splitlines(keepends=True)
     for number, line in enumerate(lines):
         before, after = b"".join(lines[:number]), b"".join([b"\n", *lines[number + 1 :]])
-        for one in fields("metrics.jsonl", line):
+        for case in broken_fields("metrics.jsonl", line):
 
-            def content(made: Any = one.content, before: bytes = before, after: bytes = after) -> bytes:
-                return before + made() + after
+            def content(make_line: Any = case.content, before: bytes = before, after: bytes = after) -> bytes:
+                return before + make_line() + after
 
-            yield one._replace(content=content, place=f"{number + 1}: {one.place}")
-
-
-FINISH = ("ready after", "planned:", "going on from step", "is finished, and stays")
+            yield case._replace(content=content, field=f"{number + 1}: {case.field}")
 
 
-def what_was_read(out: str, finishing: bool) -> list[str]:
+FINISH_MESSAGES = ("ready after", "planned:", "resuming from step", "is finished and stays")
+
+
+def comparable_lines(out: str, ignore_finish: bool) -> list[str]:
     """Without the line that tells how long the start took; and, where a log that lost its end lets a finished run
     finish once more, without the lines that tell that from a run which stays as it is."""
     lines = [line for line in out.splitlines() if not line.startswith("ready after")]
-    return [line for line in lines if not any(words in line for words in FINISH)] if finishing else lines
+    return [line for line in lines if not any(words in line for words in FINISH_MESSAGES)] if ignore_finish else lines
 
 
-class Resuming:
-    """A run that goes on, again and again, with one file broken."""
+class ResumeTrial:
+    """Resume a run of which one file is broken, once per case."""
 
     def __init__(self, task: str, run: Path, folder: Path):
         self.task, self.run, self.folder = task, run, folder
-        self.whole = self.ask()
-        assert self.whole.code == 0, self.whole.err
+        self.intact = self.resume()
+        assert self.intact.code == 0, self.intact.err
 
-    def ask(self, one: Broken | None = None) -> Told:
+    def resume(self, case: BrokenCase | None = None) -> CommandResult:
         shutil.rmtree(self.folder, ignore_errors=True)
         shutil.copytree(self.run, self.folder)
-        if one:
-            put(self.folder / one.file, one.how, one.content)
-        self.before = content_of(self.folder)
-        return told(["train", self.task, "--resume", "--out", self.folder])
+        if case:
+            replace_file(self.folder / case.file, case.defect, case.content)
+        self.before = folder_content(self.folder)
+        return run_command(["train", self.task, "--resume", "--output-dir", self.folder])
 
-    def tried(self, one: Broken) -> tuple[str, str]:
-        """What became of it: refused or harmless; and what is wrong with that, if anything is."""
-        said = self.ask(one)
-        if said.code == 0:
-            finishing = one.file == "metrics.jsonl" and "is finished" in self.whole.out
-            same = what_was_read(said.out, finishing) == what_was_read(self.whole.out, finishing)
-            return "harmless" if same else "other", "" if same else f"another run goes on: {said.out[-500:]}"
-        after = {name.removeprefix("damaged-"): held for name, held in content_of(self.folder).items()}
+    def try_case(self, case: BrokenCase) -> tuple[str, str]:
+        """The outcome (refused, harmless or other), and its fault, if any."""
+        result = self.resume(case)
+        if result.code == 0:
+            ignore_finish = case.file == "metrics.jsonl" and "is finished" in self.intact.out
+            same = comparable_lines(result.out, ignore_finish) == comparable_lines(self.intact.out, ignore_finish)
+            return "harmless" if same else "other", "" if same else f"another run resumes: {result.out[-500:]}"
+        after = {name.removeprefix("damaged-"): content for name, content in folder_content(self.folder).items()}
         if after != self.before:
             return "changed", "a file was changed"
-        field = one.place.split(".")[0].replace("_", "-")
-        lost = ["x: no such file"]  # of the data, if that is what it names
-        wrong = fault(said, [one.file, one.file.split("/")[0], *([field] if field else []), *lost])
-        return "refused", f"{wrong}: {said.err[-500:]}" if wrong else ""
+        field = case.field.split(".")[0].replace("_", "-")
+        missing_data = ["x: no such file"]  # if the field names the data
+        fault = find_fault(result, [case.file, case.file.split("/")[0], *([field] if field else []), *missing_data])
+        return "refused", f"{fault}: {result.err[-500:]}" if fault else ""

@@ -23,7 +23,7 @@ from regard.lab.result import no_progress
 number = st.floats(-10, 10, width=32)
 
 
-def test_the_worked_example():
+def test_the_worked_example_has_the_values_and_gradients_of_the_slide():
     graph, values, gradients = all_gradients([1.0, 2.0], 4.0, {"w1": 3.0, "w2": -1.0, "b": 0.5})
     assert values == {"w1": 3, "w2": -1, "b": 0.5, "ŷ": 1.5, "r": 2.5, "l": 6.25}
     expected = {"w1": -5, "w2": -10, "b": -5, "ŷ": -5, "r": 5, "l": 1}
@@ -56,7 +56,7 @@ def test_gradients_of_several_paths_add_up(a):
     assert finite_difference(graph, {"a": a}, "a", a) == pytest.approx(9 * a**2, abs=1e-4)
 
 
-def test_it_holds_and_is_deterministic():
+def test_the_claim_holds_and_is_deterministic():
     result = run(QUICK, no_progress)
     assert result.holds
     assert result.table == run(QUICK, no_progress).table
@@ -64,11 +64,11 @@ def test_it_holds_and_is_deterministic():
 
 
 @pytest.mark.parametrize("features", [1, 4])
-def test_it_holds_for_other_numbers_of_features(features):
+def test_the_claim_holds_for_other_numbers_of_features(features):
     assert run(BackwardOptions(features=features, examples=3), no_progress).holds
 
 
-def test_it_does_not_hold_with_a_wrong_derivative(monkeypatch):
+def test_the_claim_fails_with_a_wrong_derivative(monkeypatch):
     def wrong(x, y):
         prediction, r, loss = squared_error(x, y)
         return [prediction, r._replace(partials=lambda _: [1.0]), loss]
@@ -78,12 +78,12 @@ def test_it_does_not_hold_with_a_wrong_derivative(monkeypatch):
 
 
 @pytest.mark.parametrize("method", ["backward", "finite_difference"])
-def test_it_does_not_hold_if_one_method_is_wrong(method, monkeypatch):
+def test_the_claim_fails_if_one_method_is_wrong(method, monkeypatch):
     wrong = {"backward": lambda graph, values: dict.fromkeys(values, 0.5), "finite_difference": lambda *_: 0.5}
     monkeypatch.setattr(experiment, method, wrong[method])
     assert not run(QUICK, no_progress).holds
 
 
-def test_it_does_not_hold_if_the_layer_computes_something_else(monkeypatch):
+def test_the_claim_fails_if_the_layer_computes_something_else(monkeypatch):
     monkeypatch.setattr(nn.Linear, "forward", lambda layer, x: F.linear(x, layer.weight, 1.001 * layer.bias))
     assert not run(QUICK, no_progress).holds

@@ -10,7 +10,7 @@ from regard.lab.ball import QUICK, BallResult, run
 from regard.lab.result import no_progress
 
 
-def test_it_holds(quick) -> None:
+def test_the_claim_holds(quick) -> None:
     result = quick("ball")
     assert result.holds, result.summary
     assert [row["images"] for row in result.table] == [1, 2]
@@ -19,9 +19,10 @@ def test_it_holds(quick) -> None:
 
 
 @pytest.mark.parametrize(
-    ("why", "errors"), [("all see it coming", {1: 0.1, 2: 0.05}), ("nobody does", {1: 9.0, 2: 8.0})]
+    ("defect", "errors"),
+    [("one frame suffices", {1: 0.1, 2: 0.05}), ("no number of frames suffices", {1: 9.0, 2: 8.0})],
 )
-def test_it_does_not_hold_if(why: str, errors: dict[int, float], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_claim_fails_with(defect: str, errors: dict[int, float], monkeypatch: pytest.MonkeyPatch) -> None:
     def train(task, images, *_):
         return BallResult(errors[images], [np.zeros((30, 30), np.float32)] * ball.TEST_VIDEOS)
 
@@ -31,7 +32,7 @@ def test_it_does_not_hold_if(why: str, errors: dict[int, float], monkeypatch: py
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"images": (2, 3)}, {"images": (1,)}, {"dim": 6}, {"frames": 2}, {"speed": 0.0}, {"rate": 0.0}, {"steps": 0}],
+    [{"images": (2, 3)}, {"images": (1,)}, {"dim": 6}, {"frames": 2}, {"speed": 0.0}, {"lr": 0.0}, {"steps": 0}],
 )
 def test_invalid_options_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):

@@ -22,13 +22,13 @@ def colours(result: LabResult) -> dict[str, str]:
     return {text.get_text(): text.get_color() for text in result.figure.axes[0].texts}
 
 
-def test_it_holds_and_the_tree_marks_pruned_prefixes(quick) -> None:
+def test_the_claim_holds_and_the_tree_marks_pruned_prefixes(quick) -> None:
     assert quick("beam").holds
     plot = colours(quick("beam"))
     assert plot["start"] == plot["fruit\n0.40"] == plot["time\n0.50"] == plot["buzz\n0.30"] == "black"
     assert plot["sand\n0.10"] == plot["will\n0.15"] == plot["heals\n0.15"] == plot["bite\n0.06"] == "grey"
     assert "out\n0.10" not in plot  # a pruned prefix is not expanded
-    assert not [told for told in plot if told.endswith("0.00")]
+    assert not [label for label in plot if label.endswith("0.00")]
 
 
 def test_a_full_beam_prunes_nothing() -> None:
@@ -36,7 +36,7 @@ def test_a_full_beam_prunes_nothing() -> None:
     assert result.holds
     plot = colours(result)
     assert set(plot.values()) == {"black"}
-    assert {told.split("\n")[0] for told in plot} == {"start", *" ".join(TEXTS).split()}
+    assert {label.split("\n")[0] for label in plot} == {"start", *" ".join(TEXTS).split()}
 
 
 def test_wider_beams_find_the_best_text_more_often(quick) -> None:
@@ -45,15 +45,15 @@ def test_wider_beams_find_the_best_text_more_often(quick) -> None:
     assert best[-1] == 1
 
 
-def test_it_does_not_hold_if_every_search_is_greedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    def narrow(*asked, how, numbers):
-        return generate(*asked, how=replace(how, beam=1), numbers=numbers)
+def test_the_claim_fails_if_every_search_is_greedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def narrow(*args, options, numbers):
+        return generate(*args, options=replace(options, num_beams=1), numbers=numbers)
 
     monkeypatch.setattr(tabular_lm, "generate", narrow)
     assert not run(QUICK, no_progress).holds
 
 
-def test_it_does_not_hold_if_greedy_is_always_right(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_claim_fails_if_greedy_is_always_right(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where every next word has the same probability in every context, the best first word begins the best text."""
 
     def alike(count: int, words: int, length: int, *_: float) -> torch.Tensor:

@@ -18,16 +18,16 @@ WITHOUT, WITH = STYLES
     [(lambda words: words[::-1], 1.0), (lambda words: words, 1 / 5), (lambda words: [*words[:0:-1], 99], 4 / 5)],
     ids=["backwards", "forwards, where the middle is right", "the last word wrong"],
 )
-def test_token_accuracy(says, share: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    def writes(step, source, **asked):
+def test_token_accuracy_is_the_share_of_correct_tokens(says, share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    def writes(step, source, **kwargs):
         return [[SimpleNamespace(ids=says(words))] for words in source.tolist()]
 
     monkeypatch.setattr(bottleneck, "generate", writes)
-    reader = SimpleNamespace(head=None, body=SimpleNamespace(read=lambda source: source))
+    reader = SimpleNamespace(head=None, body=SimpleNamespace(decoder_caches=lambda source: source))
     assert token_accuracy(reader, 5, QUICK) == pytest.approx(share)
 
 
-def test_it_holds(quick) -> None:
+def test_the_claim_holds(quick) -> None:
     result = quick("bottleneck")
     assert result.holds
     assert [row["words in the sentence"] for row in result.table] == list(range(2, QUICK.longest + 1))
@@ -43,7 +43,7 @@ def test_attention_runs_from_the_end_to_the_beginning(quick) -> None:
 
 
 @pytest.mark.parametrize(
-    ("why", "shares"),
+    ("defect", "shares"),
     [
         ("", {}),
         ("no bottleneck", {(False, 8): 0.9}),
@@ -51,8 +51,8 @@ def test_attention_runs_from_the_end_to_the_beginning(quick) -> None:
         ("a translator that knows nothing", {(False, 2): 0.5}),
     ],
 )
-def test_it_does_not_hold_with(
-    why: str, shares: dict[tuple[bool, int], float], monkeypatch: pytest.MonkeyPatch
+def test_the_claim_fails_with(
+    defect: str, shares: dict[tuple[bool, int], float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     right = {(False, 2): 1.0, (True, 2): 1.0, (False, 8): 0.4, (True, 8): 1.0} | shares
     monkeypatch.setattr(
@@ -60,10 +60,10 @@ def test_it_does_not_hold_with(
         "token_accuracy",
         lambda model, length, options: right.get((model.body.config.attention, length), 1.0),
     )
-    assert run(replace(QUICK, steps=1), no_progress).holds is (not why)
+    assert run(replace(QUICK, steps=1), no_progress).holds is (not defect)
 
 
-def test_it_does_not_hold_without_training() -> None:
+def test_the_claim_fails_without_training() -> None:
     assert not run(replace(QUICK, steps=1), no_progress).holds
 
 

@@ -16,9 +16,9 @@ from regard.parts.residual import PreNorm
 D = 3
 
 
-def as_identity(one: nn.Sequential) -> None:
+def as_identity(layer: nn.Sequential) -> None:
     """relu(x) - relu(-x) = x"""
-    up, _, down = one
+    up, _, down = layer
     with torch.no_grad():
         up.weight.copy_(torch.cat((torch.eye(D, up.in_features), -torch.eye(D, up.in_features))))
         down.weight.copy_(torch.cat((torch.eye(D), -torch.eye(D)), 1))
@@ -30,8 +30,8 @@ def as_identity(one: nn.Sequential) -> None:
 def test_identity_weights_exist(name: str, all_layers: bool) -> None:
     torch.manual_seed(1)
     network, x = NETWORKS[name](D, 5), torch.randn(7, D)
-    for one in network if all_layers else [network[-1]]:
-        as_identity(one)
+    for layer in network if all_layers else [network[-1]]:
+        as_identity(layer)
     assert_close(network(x), x)
 
 
@@ -70,18 +70,18 @@ def test_the_loss_is_1_for_zero_output_and_0_for_the_identity() -> None:
     assert losses(perfect, options)[0] < 1e-12
 
 
-def test_it_holds(quick) -> None:
+def test_the_claim_holds(quick) -> None:
     result = quick("depth")
     assert result.holds
     assert [row["network"] for row in result.table] == list(NETWORKS)
 
 
-def test_it_is_deterministic() -> None:
+def test_the_experiment_is_deterministic() -> None:
     few = replace(QUICK, depths=(1, 2), steps=20)
     assert run(few, no_progress).table == run(few, no_progress).table
 
 
-def test_it_does_not_hold_without_residual_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_claim_fails_without_residual_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PreNorm, "forward", lambda self, x: self.inner(self.norm(x)))
     result = run(QUICK, no_progress)
     assert not result.holds
@@ -90,13 +90,13 @@ def test_it_does_not_hold_without_residual_connections(monkeypatch: pytest.Monke
     }
 
 
-def test_it_does_not_hold_for_a_shallow_plain_network() -> None:
+def test_the_claim_fails_for_a_shallow_plain_network() -> None:
     result = run(replace(QUICK, depths=(1, 1)), no_progress)
     assert not result.holds
     assert all(row["depth 1"] < depth.MIN_LOSS_PLAIN for row in result.table)
 
 
-@pytest.mark.parametrize("wrong", [{"depths": (3,)}, {"depths": (0, 4)}, {"steps": 3}, {"rate": 0.0}, {"dim": 0}])
+@pytest.mark.parametrize("wrong", [{"depths": (3,)}, {"depths": (0, 4)}, {"steps": 3}, {"lr": 0.0}, {"dim": 0}])
 def test_invalid_options_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
         replace(QUICK, **wrong)

@@ -31,24 +31,24 @@ def test_observations_do_not_determine_the_door():
     """The same observations occur with every door."""
     torch.manual_seed(1)
     batch = parties(500, 4, DoorsOptions())
-    other = shift_doors(batch, 4)
-    assert torch.equal(other.observations, batch.observations)
-    assert (other.labels != batch.labels).all()
-    assert torch.equal(other.actions[:, :-1], (batch.actions[:, :-1] + 1) % 4)
-    again = batch
+    next_door = shift_doors(batch, 4)
+    assert torch.equal(next_door.observations, batch.observations)
+    assert (next_door.labels != batch.labels).all()
+    assert torch.equal(next_door.actions[:, :-1], (batch.actions[:, :-1] + 1) % 4)
+    shifted = batch
     for _ in range(4):
-        again = shift_doors(again, 4)
-    assert torch.equal(again.actions, batch.actions)
+        shifted = shift_doors(shifted, 4)
+    assert torch.equal(shifted.actions, batch.actions)
 
 
-def test_it_holds_and_is_deterministic():
+def test_the_claim_holds_and_is_deterministic():
     result = run(QUICK, no_progress)
     assert result.holds, result.table
     assert result.table == run(QUICK, no_progress).table
 
 
-@pytest.mark.parametrize("why", ["a question that leaks the door", "actions that are hidden"])
-def test_it_does_not_hold_with(why, monkeypatch):
+@pytest.mark.parametrize("defect", ["a question that leaks the door", "actions that are hidden"])
+def test_the_claim_fails_with(defect, monkeypatch):
     original = {"parties": doors.parties, "predict_door": doors.predict_door}
 
     def leak_label(*args):
@@ -56,7 +56,7 @@ def test_it_does_not_hold_with(why, monkeypatch):
         batch.observations[:, -1, 0, 0] = batch.labels.float()
         return batch
 
-    if why == "a question that leaks the door":
+    if defect == "a question that leaks the door":
         monkeypatch.setattr(doors, "parties", leak_label)
     else:
         monkeypatch.setattr(

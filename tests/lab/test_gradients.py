@@ -43,8 +43,8 @@ def test_with_input_a_gradient_equals_the_jacobian(dim: int, steps: int, seed: i
             h = (word + matrix @ h).tanh()
         return h
 
-    wanted = torch.autograd.functional.jacobian(last_state, words)  # (numbers, T, D)
-    assert_close(gradients_through_time(matrix, words), wanted.transpose(0, 1).flip(0))
+    expected = torch.autograd.functional.jacobian(last_state, words)  # (numbers, T, D)
+    assert_close(gradients_through_time(matrix, words), expected.transpose(0, 1).flip(0))
 
 
 @settings(max_examples=30)
@@ -59,20 +59,22 @@ def test_a_scaled_rotation_grows_by_its_eigenvalue(dim: int, size: float, seed: 
 
 
 @settings(max_examples=40)
-@given(seed=SEEDS, size=st.floats(1e-6, 1e6), longest=st.floats(0.1, 10), largest=st.floats(0.01, 1))
+@given(seed=SEEDS, size=st.floats(1e-6, 1e6), max_norm=st.floats(0.1, 10), clip_value=st.floats(0.01, 1))
 def test_clipping_by_norm_keeps_the_direction_and_by_value_the_small_numbers(
-    seed: int, size: float, longest: float, largest: float
+    seed: int, size: float, max_norm: float, clip_value: float
 ) -> None:
     gradient = size * matrix_of(5, seed)[0]
-    whole, by_norm, by_value = clip(gradient, GradientsOptions(clip=longest, largest=largest)).values()
+    whole, by_norm, by_value = clip(gradient, GradientsOptions(grad_clip=max_norm, clip_value=clip_value)).values()
     assert torch.equal(whole, gradient)
-    assert by_norm.norm() == pytest.approx(min(longest, gradient.norm().item()), rel=1e-4)
+    assert by_norm.norm() == pytest.approx(min(max_norm, gradient.norm().item()), rel=1e-4)
     assert_close(by_norm / by_norm.norm(), gradient / gradient.norm())
     for before, after in zip(gradient.tolist(), by_value.tolist(), strict=True):
-        assert after == (before if abs(before) <= largest else pytest.approx(largest if before > 0 else -largest))
+        assert after == (
+            before if abs(before) <= clip_value else pytest.approx(clip_value if before > 0 else -clip_value)
+        )
 
 
-def test_it_holds_and_explodes_above_1_and_vanishes_below(quick) -> None:
+def test_the_claim_holds_and_explodes_above_1_and_vanishes_below(quick) -> None:
     result = quick("gradients")
     assert result.holds
     short, same, long = result.table
@@ -80,17 +82,17 @@ def test_it_holds_and_explodes_above_1_and_vanishes_below(quick) -> None:
     assert long["growth per step"] == pytest.approx(1.2, rel=0.01)
     assert short["not clipped"] < 1e-3 < 1e3 < long["not clipped"]
     assert short["clipped by norm"] == short["clipped by value"] == short["not clipped"]
-    assert long["clipped by norm"] == pytest.approx(QUICK.clip, rel=1e-4)
-    assert long["clipped by value"] <= QUICK.largest * QUICK.dim**0.5
+    assert long["clipped by norm"] == pytest.approx(QUICK.grad_clip, rel=1e-4)
+    assert long["clipped by value"] <= QUICK.clip_value * QUICK.dim**0.5
 
 
 def test_with_large_inputs_even_a_large_eigenvalue_does_not_explode() -> None:
-    loud = run(replace(QUICK, loud=3.0), no_progress)
-    assert loud.holds
-    assert all(row["with input"] < 1 for row in loud.table)
+    result = run(replace(QUICK, input_std=3.0), no_progress)
+    assert result.holds
+    assert all(row["with input"] < 1 for row in result.table)
 
 
-def test_it_does_not_hold_if_gradients_underflow() -> None:
+def test_the_claim_fails_if_gradients_underflow() -> None:
     assert not run(replace(QUICK, eigenvalues=(1e-9, 1.0)), no_progress).holds
 
 
@@ -103,23 +105,23 @@ class Summed(RNN):
 
 WRONG = {
     "states that are added up": ("RNN", Summed),
-    "no clipping by norm": ("scale_and_clip", lambda words, count, longest: None),
+    "no clipping by norm": ("scale_and_clip", lambda words, count, max_norm: None),
     "clipping that lengthens": (
         "scale_and_clip",
-        lambda words, count, longest: words[0].grad.div_(words[0].grad.norm()),
+        lambda words, count, max_norm: words[0].grad.div_(words[0].grad.norm()),
     ),
-    "no clipping by value": ("clip_grad_value_", lambda words, largest: None),
-    "clipping to nothing": ("clip_grad_value_", lambda words, largest: words[0].grad.zero_()),
+    "no clipping by value": ("clip_grad_value_", lambda words, clip_value: None),
+    "clipping to nothing": ("clip_grad_value_", lambda words, clip_value: words[0].grad.zero_()),
 }
 
 
-@pytest.mark.parametrize("why", WRONG)
-def test_it_does_not_hold_with(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gradients, *WRONG[why])
+@pytest.mark.parametrize("defect", WRONG)
+def test_the_claim_fails_with(defect: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gradients, *WRONG[defect])
     assert not run(QUICK, no_progress).holds
 
 
-def test_it_does_not_hold_with_another_growth_factor(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_claim_fails_with_another_growth_factor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         gradients, "gradients_through_time", lambda matrix, words: gradients_through_time(0.97 * matrix, words)
     )
@@ -128,8 +130,15 @@ def test_it_does_not_hold_with_another_growth_factor(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"eigenvalues": ()}, {"eigenvalues": (0.0, 1.0)}, {"steps": 3}, {"dim": 0}, {"clip": 0.0}, {"largest": 0.0}],
+    [
+        {"eigenvalues": ()},
+        {"eigenvalues": (0.0, 1.0)},
+        {"steps": 3},
+        {"dim": 0},
+        {"grad_clip": 0.0},
+        {"clip_value": 0.0},
+    ],
 )
 def test_invalid_options_are_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
+    with pytest.raises(ValueError, match=f"{next(iter(wrong)).replace('_', '-')} must be"):
         replace(QUICK, **wrong)

@@ -15,7 +15,7 @@ from regard.parts.norms import BareRMSNorm, LayerNorm
 SMALLER = GrowthOptions(layers=3, inputs=300)
 
 
-def test_the_example_is_exact():
+def test_the_example_of_the_slide_gives_10_and_100():
     once, twice, slope, after_norm = example(1000, 0.01)
     exactly = 1000 * Fraction(1, 100)
     assert (exactly, exactly * exactly) == (10, 100)
@@ -34,11 +34,11 @@ def test_each_layer_multiplies_by_width_times_weight(width, weight):
 
 
 def test_the_slides_have_the_shares_of_a_normal_distribution():
-    for bound, said in BOUNDS.items():
-        assert str(100 * math.erf(bound / math.sqrt(2))).startswith(said)
+    for bound, percent in BOUNDS.items():
+        assert str(100 * math.erf(bound / math.sqrt(2))).startswith(percent)
 
 
-def test_it_holds_and_layer_norm_keeps_the_shape_of_a_relu(quick):
+def test_the_claim_holds_and_layer_norm_keeps_the_shape_of_a_relu(quick):
     result = quick("growth")
     assert result.holds
     seen = {row["quantity"]: row["measured"] for row in result.table}
@@ -49,7 +49,7 @@ def test_it_holds_and_layer_norm_keeps_the_shape_of_a_relu(quick):
     assert float(seen["% in [-3, 3] after a ReLU and a norm"]) == pytest.approx(share, abs=0.05)
 
 
-def test_it_is_deterministic():
+def test_the_experiment_is_deterministic():
     assert run(SMALLER, no_progress).table == run(SMALLER, no_progress).table
 
 
@@ -71,13 +71,13 @@ class Doubled(LayerNorm):
 
 
 @pytest.mark.parametrize("norm", [LayerNorm, nn.Identity, lambda *_, **__: BareRMSNorm(), Squashed, Bent, Doubled])
-def test_it_holds_with_a_layer_norm_and_nothing_else(norm, monkeypatch):
+def test_the_claim_holds_with_a_layer_norm_and_nothing_else(norm, monkeypatch):
     monkeypatch.setattr(growth, "LayerNorm", lambda width, dtype=None: norm(width, dtype=dtype))
     assert run(SMALLER, no_progress).holds is (norm is LayerNorm)
 
 
 @pytest.mark.parametrize("spread_over", [lambda u: u, lambda u: u.sign() * u.abs().log()], ids=["evenly", "long tails"])
-def test_it_does_not_hold_for_outputs_of_another_shape(spread_over, monkeypatch):
+def test_the_claim_fails_for_outputs_of_another_shape(spread_over, monkeypatch):
     u = spread_over(2 * torch.rand(100, 1000) - 1)
     monkeypatch.setattr(growth, "random_outputs", lambda *_: (u - u.mean()) / u.std())
     assert not run(SMALLER, no_progress).holds

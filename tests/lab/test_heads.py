@@ -39,7 +39,7 @@ def test_sentences_are_grammatical_and_unique() -> None:
         assert (link == "like") == (noun in SUBJECTS[subject].split())
 
 
-def test_it_holds(trained: tuple[LabResult, Model]) -> None:
+def test_the_claim_holds(trained: tuple[LabResult, Model]) -> None:
     result, _ = trained
     assert result.holds
     assert len(result.table) == QUICK.heads
@@ -109,11 +109,11 @@ def test_ablation_removes_one_head(trained: tuple[LabResult, Model]) -> None:
         assert other != loss
 
 
-def test_it_does_not_hold_without_training() -> None:
+def test_the_claim_fails_without_training() -> None:
     assert not run(replace(QUICK, steps=0), no_progress).holds
 
 
-def test_it_does_not_hold_if_all_heads_attend_alike(
+def test_the_claim_fails_if_all_heads_attend_alike(
     trained: tuple[LabResult, Model], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, model = trained
@@ -128,7 +128,7 @@ def test_it_does_not_hold_if_all_heads_attend_alike(
     assert not run(QUICK, no_progress).holds
 
 
-def test_it_does_not_hold_if_ablation_has_no_effect(
+def test_the_claim_fails_if_ablation_has_no_effect(
     trained: tuple[LabResult, Model], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, model = trained

@@ -21,10 +21,12 @@ def test_gaussian_attention_is_nadaraya_watson(seed: int, width: float, examples
     torch.manual_seed(seed)
     x, y = torch.randn(2, examples).double()
     at = torch.linspace(-2, 2, 5).double()
-    told = predict(gaussian_attention(width), at, x, y)
-    for here, answer in zip(at.tolist(), told.tolist(), strict=True):
-        near = [math.exp(-((here - there) ** 2) / (2 * width**2)) for there in x.tolist()]
-        assert answer == pytest.approx(sum(n * value for n, value in zip(near, y.tolist(), strict=True)) / sum(near))
+    predictions = predict(gaussian_attention(width), at, x, y)
+    for point, answer in zip(at.tolist(), predictions.tolist(), strict=True):
+        weights = [math.exp(-((point - center) ** 2) / (2 * width**2)) for center in x.tolist()]
+        assert answer == pytest.approx(
+            sum(n * value for n, value in zip(weights, y.tolist(), strict=True)) / sum(weights)
+        )
 
 
 def test_a_narrow_kernel_is_the_nearest_neighbour_and_a_wide_one_the_mean() -> None:
@@ -59,7 +61,7 @@ def test_training_is_leave_one_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert masks[0].tolist() == [[i != j for j in range(6)] for i in range(6)]
 
 
-def test_it_holds_and_is_deterministic() -> None:
+def test_the_claim_holds_and_is_deterministic() -> None:
     result = run(QUICK, no_progress)
     assert result.holds
     assert result.table == run(QUICK, no_progress).table
@@ -68,21 +70,21 @@ def test_it_holds_and_is_deterministic() -> None:
 @pytest.mark.parametrize(
     "broken",
     [
-        lambda q, k, v, mask=None: attention.attend_openly(q, k, v, mask, scale=1.0),
+        lambda q, k, v, mask=None: attention.attention_reference(q, k, v, mask, scale=1.0),
         lambda q, k, v, mask=None: v.mean(2, keepdim=True).expand_as(q) + 0 * q,
     ],
     ids=["no scale", "a plain mean"],
 )
-def test_it_does_not_hold_with(broken, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_claim_fails_with(broken, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "attend", broken)
     assert not run(replace(QUICK, steps=2), no_progress).holds
 
 
-def test_it_does_not_hold_if_training_raises_the_error() -> None:
-    assert not run(replace(QUICK, rate=30.0, steps=5), no_progress).holds
+def test_the_claim_fails_if_training_raises_the_error() -> None:
+    assert not run(replace(QUICK, lr=30.0, steps=5), no_progress).holds
 
 
-@pytest.mark.parametrize("wrong", [{"examples": 1}, {"width": 0.0}, {"noise": 0.0}, {"steps": 0}, {"rate": 0.0}])
+@pytest.mark.parametrize("wrong", [{"examples": 1}, {"width": 0.0}, {"noise": 0.0}, {"steps": 0}, {"lr": 0.0}])
 def test_invalid_options_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
         replace(QUICK, **wrong)

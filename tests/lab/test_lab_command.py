@@ -30,7 +30,7 @@ def run(capsys, *args):
 
 
 @pytest.mark.parametrize("args", [(), ("--help",), ("-h",)])
-def test_without_a_name_it_lists_all(args, capsys):
+def test_without_a_name_the_command_lists_all_experiments(args, capsys):
     code, out, _ = run(capsys, *args)
     assert code == 0
     for name in EXPERIMENTS:
@@ -55,7 +55,7 @@ def test_an_experiment_documents_its_claim_and_its_options(name):
     kind = options_class(name)
     assert isinstance(module.QUICK, kind)
     assert [name for name, option in options_of(kind).items() if not option.help] == []
-    assert {"out"}.isdisjoint(field.name for field in fields(kind))
+    assert {"output_dir"}.isdisjoint(field.name for field in fields(kind))
 
 
 def test_an_unknown_name_is_refused_with_a_suggestion(capsys):
@@ -65,7 +65,7 @@ def test_an_unknown_name_is_refused_with_a_suggestion(capsys):
 
 
 def test_one_experiment_prints_its_summary_and_writes_its_figure(quick, capsys, tmp_path):
-    code, out, _ = run(capsys, "softmax", "--out", tmp_path / "a" / "b")
+    code, out, _ = run(capsys, "softmax", "--output-dir", tmp_path / "a" / "b")
     assert code == 0
     assert quick("softmax").summary in out
     assert f"It holds: {quick('softmax').expected}" in out
@@ -74,14 +74,14 @@ def test_one_experiment_prints_its_summary_and_writes_its_figure(quick, capsys, 
     assert (tmp_path / "a" / "b" / "softmax.png").read_bytes().startswith(PNG)
 
 
-def test_the_default_output_folder(capsys, tmp_path, monkeypatch):
+def test_figures_go_to_runs_lab_by_default(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run(capsys, "softmax")[0] == 0
     assert Path("runs/lab/softmax.png").exists()
 
 
-def test_a_failed_claim_is_exit_code_1(capsys, tmp_path):
-    code, out, _ = run(capsys, "softmax", "--width", "16", "--out", tmp_path)
+def test_a_failed_claim_has_exit_code_1(capsys, tmp_path):
+    code, out, _ = run(capsys, "softmax", "--width", "16", "--output-dir", tmp_path)
     assert code == 1
     assert "112 and 96 become 28 and 24" in out
     assert "It does NOT hold: 14 and 12" in out
@@ -89,7 +89,7 @@ def test_a_failed_claim_is_exit_code_1(capsys, tmp_path):
 
 def test_an_option_may_have_several_values(capsys, tmp_path):
     code, out, _ = run(
-        capsys, "gradients", "--eigenvalues", "0.5", "1.5", "--steps", "40", "--dim", "4", "--out", tmp_path
+        capsys, "gradients", "--eigenvalues", "0.5", "1.5", "--steps", "40", "--dim", "4", "--output-dir", tmp_path
     )
     assert code == 0
     assert "if the largest eigenvalue is 0.5" in out
@@ -104,7 +104,7 @@ def test_an_option_may_have_several_values(capsys, tmp_path):
     ],
 )
 def test_an_option_out_of_range_is_refused_before_anything_is_written(args, message, capsys, tmp_path):
-    code, out, err = run(capsys, *args, "--out", tmp_path / "new")
+    code, out, err = run(capsys, *args, "--output-dir", tmp_path / "new")
     assert (code, out) == (2, "")
     assert message in err
     assert not (tmp_path / "new").exists()
@@ -142,7 +142,7 @@ def everything(quick, tmp_path_factory):
             patch.setattr(module, "run", lambda options, track, result=result: runs.append(options) or result)
         patch.setattr(lab, "options_class", lambda name: lambda: experiment(name).QUICK)
         patch.setattr(lab, "render_results", lambda entries: shown.extend(entries) or render_results(entries))
-        code = main(["lab", "--all", "--out", str(folder)])
+        code = main(["lab", "--all", "--output-dir", str(folder)])
     assert runs == [experiment(name).QUICK for name in EXPERIMENTS]
     return code, folder, {entry.name: entry for entry in shown}
 
@@ -173,22 +173,22 @@ def test_experiments_are_deterministic(name):
     options, run = experiment(name).QUICK, experiment(name).run
     if hasattr(options, "steps"):
         options = replace(options, steps=min(options.steps, 20))
-    once, again = run(options, no_progress).table, run(options, no_progress).table
-    assert len(once) == len(again) > 0
-    for row, other in zip(once, again, strict=True):
-        assert len({*map(tuple, (row, other, once[0]))}) == 1  # all rows have the same columns
-        for column, value in other.items():
+    first, second = run(options, no_progress).table, run(options, no_progress).table
+    assert len(first) == len(second) > 0
+    for row, repeated in zip(first, second, strict=True):
+        assert len({*map(tuple, (row, repeated, first[0]))}) == 1  # all rows have the same columns
+        for column, value in repeated.items():
             if not column.startswith("ms, "):
                 # LAPACK and MKL do not promise the last bit: how memory is aligned may change it.
                 near = value if isinstance(value, str) else pytest.approx(value, rel=1e-6, abs=1e-12)
                 assert row[column] == near, column
 
 
-def test_one_failed_claim_is_exit_code_1(capsys, tmp_path, monkeypatch):
+def test_one_failed_claim_of_all_has_exit_code_1(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(lab, "EXPERIMENTS", ("softmax", "mask"))
     options = {"softmax": softmax.SoftmaxOptions(width=16), "mask": mask.QUICK}
     monkeypatch.setattr(lab, "options_class", lambda name: lambda: options[name])
-    code, out, _ = run(capsys, "--all", "--out", tmp_path)
+    code, out, _ = run(capsys, "--all", "--output-dir", tmp_path)
     page = (tmp_path / "index.html").read_text("utf-8")
     assert code == 1
     assert "1 of 2 claims" in page

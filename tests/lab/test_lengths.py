@@ -30,14 +30,14 @@ def test_with_positions_order_matters(name: str) -> None:
     assert apart > 1e-3
 
 
-def test_it_holds(quick) -> None:
+def test_the_claim_holds(quick) -> None:
     result = quick("lengths")
     assert result.holds
     assert [row["positions"] for row in result.table] == ["none", "learned", "sinusoidal", "rotary", "ALiBi"]
 
 
 def test_the_spans_cover_every_position_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loss that is the place itself, so that the mean of a span tells where it is."""
+    """The loss is the position itself, so that the mean of a span gives its position."""
     monkeypatch.setattr(lengths, "train", lambda *_: None)
     monkeypatch.setattr(lengths, "losses", lambda model, ids: torch.arange(2.0, ids.size(1) + 1).expand(2, -1))
     row = run(LengthsOptions(length=8, texts=2), no_progress).table[0]
@@ -45,11 +45,11 @@ def test_the_spans_cover_every_position_once(monkeypatch: pytest.MonkeyPatch) ->
     assert list(row.values()) == ["none", *means]
 
 
-def test_it_does_not_hold_without_training() -> None:
+def test_the_claim_fails_without_training() -> None:
     assert not run(replace(QUICK, steps=1), no_progress).holds
 
 
-def test_it_does_not_hold_with_a_bias_of_the_wrong_sign(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_claim_fails_with_a_bias_of_the_wrong_sign(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sequence_models, "Alibi", lambda heads: lambda T, S: -Alibi(heads)(T, S))
     assert not run(QUICK, no_progress).holds
 

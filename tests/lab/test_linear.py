@@ -44,18 +44,18 @@ def test_least_squares_is_optimal():
         assert relative_error(y, x @ other.mT + bias) > best
 
 
-def test_it_holds_and_is_deterministic():
+def test_the_claim_holds_and_is_deterministic():
     result = run(QUICK, no_progress)
     assert result.holds
-    for row, again in zip(result.table, run(QUICK, no_progress).table, strict=True):
-        first, second = (list(one.values())[1:] for one in (row, again))
+    for row, repeated in zip(result.table, run(QUICK, no_progress).table, strict=True):
+        first, second = (list(values.values())[1:] for values in (row, repeated))
         assert first == pytest.approx(second, rel=1e-9, abs=1e-12)  # LAPACK does not promise the last bit
     assert [row["activation"] for row in result.table] == ["nothing", "relu", "gelu", "tanh", "sigmoid"]
     assert len(result.figure.axes) == 2
 
 
 @pytest.mark.parametrize(("name", "wrong"), [("nothing", torch.relu), ("tanh", nn.Identity())])
-def test_it_does_not_hold_with_another_activation(name, wrong, monkeypatch):
+def test_the_claim_fails_with_another_activation(name, wrong, monkeypatch):
     monkeypatch.setitem(linear.BETWEEN, name, wrong)
     assert not run(QUICK, no_progress).holds
 
@@ -63,7 +63,7 @@ def test_it_does_not_hold_with_another_activation(name, wrong, monkeypatch):
 @pytest.mark.parametrize(
     "forward", [lambda part, x: part.down(part.up(x)), lambda part, x: part.down(part.up(x).relu())]
 )
-def test_it_does_not_hold_if_the_activation_is_ignored(forward, monkeypatch):
+def test_the_claim_fails_if_the_activation_is_ignored(forward, monkeypatch):
     monkeypatch.setattr(FeedForward, "forward", forward)
     assert not run(QUICK, no_progress).holds
 

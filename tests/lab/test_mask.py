@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from regard.lab import mask
 from regard.lab.mask import QUICK, SCORES, MaskOptions, as_attention, by_hand, masked, run
 from regard.lab.result import no_progress
-from regard.parts.attention import attend, weights_openly
+from regard.parts.attention import attend, attention_weights
 
 
 @st.composite
@@ -54,7 +54,7 @@ def test_the_slide_shows_scores_where_weights_belong():
     assert (weights[3] - SCORES[3]).abs().min() > 0.03  # though the slide's last row sums to 1
 
 
-def test_it_holds_and_is_deterministic():
+def test_the_claim_holds_and_is_deterministic():
     result = run(QUICK, no_progress)
     assert result.holds
     assert result.table == run(QUICK, no_progress).table
@@ -67,25 +67,25 @@ def scores_of(q, k):
 
 
 WRONG = {
-    "no mask": lambda q, k, causal, scale: weights_openly(q, k, scale=scale),
+    "no mask": lambda q, k, causal, scale: attention_weights(q, k, scale=scale),
     "scores for weights": lambda q, k, causal, scale: scores_of(q, k).tril(),
     "mask after the softmax": lambda q, k, causal, scale: scores_of(q, k).softmax(-1).tril(),
-    "one too many visible": lambda q, k, causal, scale: weights_openly(
+    "one too many visible": lambda q, k, causal, scale: attention_weights(
         q, k, torch.ones(q.size(2), q.size(2)).tril(1).bool(), scale=scale
     ),
     "a mask of -5": lambda q, k, causal, scale: (
         scores_of(q, k) - 5 * torch.ones(q.size(2), q.size(2)).triu(1)
     ).softmax(-1),
-    "scaled": lambda q, k, causal, scale: weights_openly(q, k, causal=causal),
+    "scaled": lambda q, k, causal, scale: attention_weights(q, k, causal=causal),
 }
 
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
-def test_it_does_not_hold_if_attention_masks_otherwise(wrong, monkeypatch):
-    monkeypatch.setattr(mask, "weights_openly", wrong)
+def test_the_claim_fails_if_attention_masks_otherwise(wrong, monkeypatch):
+    monkeypatch.setattr(mask, "attention_weights", wrong)
     assert not run(MaskOptions(tables=3), no_progress).holds
 
 
-def test_it_does_not_hold_if_the_kernel_masks_otherwise(monkeypatch):
+def test_the_claim_fails_if_the_kernel_masks_otherwise(monkeypatch):
     monkeypatch.setattr(mask, "attend", lambda q, k, v, causal, scale: attend(q, k, v, scale=scale))
     assert not run(MaskOptions(tables=3), no_progress).holds

@@ -68,7 +68,7 @@ def test_the_learning_rate_rises_and_falls(steps):
     assert result[-1] <= 0.3 * 2.2 / max(2, steps)
 
 
-def test_token_gradient_norms():
+def test_token_gradient_norms_are_means_over_the_texts():
     """The loss is 3a of the second word, and 4b of the last of every other text: in the mean, 3 and 2 long."""
     body = nn.Module()
     body.tokens = nn.Embedding(7, 2)

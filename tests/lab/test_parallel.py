@@ -37,7 +37,7 @@ def test_merging_branches_count_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lengths", "chains", "wanted"),
+    ("lengths", "chains", "expected"),
     [
         ([1, 2, 4], [5, 8, 14], True),
         ([1, 2, 4], [3, 4, 6], True),
@@ -46,8 +46,8 @@ def test_merging_branches_count_once() -> None:
         ([2, 4, 8], [9, 10, 12], False),
     ],
 )
-def test_is_proportional(lengths, chains, wanted: bool) -> None:
-    assert is_proportional(lengths, chains) is wanted
+def test_a_path_is_proportional_to_the_length_only_if_it_grows_with_it(lengths, chains, expected: bool) -> None:
+    assert is_proportional(lengths, chains) is expected
 
 
 def test_step_by_step_is_the_same_as_all_at_once() -> None:
@@ -56,7 +56,7 @@ def test_step_by_step_is_the_same_as_all_at_once() -> None:
     assert_close(step_by_step(lstm, x), lstm(x))
 
 
-def test_it_holds(quick) -> None:
+def test_the_claim_holds(quick) -> None:
     result = quick("parallel")
     assert result.holds
     assert [row["tokens"] for row in result.table] == list(QUICK.lengths)
@@ -92,8 +92,8 @@ def test_times_are_reported_and_do_not_affect_the_claim(seconds, monkeypatch: py
     result = run(few(), no_progress)
     assert result.holds
     for name in STYLES:
-        told = [row[f"ms, {name}"] for row in result.table]
-        assert told == [round(1000 * seconds(None, torch.ones(1, length)), 3) for length in few().lengths]
+        times = [row[f"ms, {name}"] for row in result.table]
+        assert times == [round(1000 * seconds(None, torch.ones(1, length)), 3) for length in few().lengths]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_times_are_reported_and_do_not_affect_the_claim(seconds, monkeypatch: py
     ],
     ids=["attention that waits", "an LSTM that does not", "an LSTM that begins anew half-way"],
 )
-def test_it_does_not_hold_with(name: str, wrong, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_claim_fails_with(name: str, wrong, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel, name, wrong)
     assert not run(few(), no_progress).holds
 

@@ -29,7 +29,7 @@ def test_gamma_decays_each_guest(gamma: float, people: int) -> None:
     assert not answers[0, 0, :, 1:].any()
 
 
-def test_the_five_guests_of_the_lecture() -> None:
+def test_recall_of_five_guests_decays_by_powers_of_gamma() -> None:
     """γ⁴ of the first, γ³ of the second ... γ⁰ of the fifth, with a query for all."""
     faces, names = met(5)
     everyone = faces.sum(2, keepdim=True).expand_as(faces)
@@ -47,13 +47,13 @@ def test_memories_are_causal() -> None:
         assert_close(recall(faces, faces, later)[:, :, :4], recall(faces, faces, names)[:, :, :4])
 
 
-def test_cosine_by_step() -> None:
+def test_cosine_is_1_for_the_same_name_and_0_for_another() -> None:
     names = torch.eye(4)[None, None]
     assert_close(torch.tensor(cosine_by_step(3 * names, names)), torch.ones(4))
     assert_close(torch.tensor(cosine_by_step(names.roll(1, 2), names)), torch.zeros(4))
 
 
-def test_it_holds_and_is_deterministic() -> None:
+def test_the_claim_holds_and_is_deterministic() -> None:
     result = run(QUICK, no_progress)
     assert result.holds
     assert result.table == run(QUICK, no_progress).table
@@ -65,15 +65,15 @@ def test_a_larger_memory_recalls_more() -> None:
     assert ends == sorted(ends)
 
 
-@pytest.mark.parametrize("why", ["a sum that fades", "γ that keeps all", "attention that looks at all alike"])
-def test_it_does_not_hold_with(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = memories(0.9)
+@pytest.mark.parametrize("defect", ["a decaying sum", "γ without decay", "uniform attention"])
+def test_the_claim_fails_with(defect: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = memories(0.9)
     wrong = {
-        "a sum that fades": {**right, "sum": right["γ"]},
-        "γ that keeps all": {**right, "γ": right["sum"]},
-        "attention that looks at all alike": {**right, "attention": lambda q, k, v: right["attention"](0 * q, k, v)},
+        "a decaying sum": {**original, "sum": original["γ"]},
+        "γ without decay": {**original, "γ": original["sum"]},
+        "uniform attention": {**original, "attention": lambda q, k, v: original["attention"](0 * q, k, v)},
     }
-    monkeypatch.setattr(party, "memories", lambda gamma: wrong[why])
+    monkeypatch.setattr(party, "memories", lambda gamma: wrong[defect])
     assert not run(QUICK, no_progress).holds
 
 

@@ -44,7 +44,7 @@ def test_gradients_reach_every_word(kind: str) -> None:
 @pytest.mark.parametrize("cut", [1, 2, 5, 8, 13])
 def test_truncation_stops_gradients_at_the_segment(cut: int) -> None:
     """14 words in segments of `cut`: only those in the segment of the question, the last word, have a gradient."""
-    sizes = relative_gradients(TRUNCATED, 12, replace(QUICK, truncate=cut))
+    sizes = relative_gradients(TRUNCATED, 12, replace(QUICK, bptt_length=cut))
     reached = 13 % cut
     assert [size > 0 for size in sizes] == [True] * reached + [False] * (13 - reached)
 
@@ -63,7 +63,7 @@ def test_every_model_sees_the_same_batches(monkeypatch: pytest.MonkeyPatch) -> N
     assert all(torch.equal(words, inputs[0]) for words in inputs)
 
 
-def test_it_holds(quick) -> None:
+def test_the_claim_holds(quick) -> None:
     result = quick("recall")
     assert result.holds
     assert [row["model"] for row in result.table] == list(STYLES)
@@ -74,7 +74,7 @@ REACH = {"RNN": 3, NOT_CLIPPED: 3, "GRU": 10, "LSTM": 10, TRUNCATED: 3, "Transfo
 
 
 @pytest.mark.parametrize(
-    ("why", "reach"),
+    ("defect", "reach"),
     [
         ("", {}),
         ("an RNN that does not forget", {"RNN": 10}),
@@ -84,24 +84,24 @@ REACH = {"RNN": 3, NOT_CLIPPED: 3, "GRU": 10, "LSTM": 10, TRUNCATED: 3, "Transfo
         ("a Transformer that forgets", {"Transformer": 3}),
     ],
 )
-def test_it_does_not_hold_with(why: str, reach: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_claim_fails_with(defect: str, reach: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
     reaches = REACH | reach
     monkeypatch.setattr(
         recall, "train_and_test", lambda kind, distance, options: 1.0 if distance <= reaches[kind] else 0.25
     )
-    assert run(QUICK, no_progress).holds is (not why)
+    assert run(QUICK, no_progress).holds is (not defect)
 
 
-def test_it_does_not_hold_without_truncation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_claim_fails_without_truncation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         recall, "train_and_test", lambda kind, distance, options: 1.0 if distance <= REACH[kind] else 0.25
     )
-    assert not run(replace(QUICK, truncate=99), no_progress).holds
+    assert not run(replace(QUICK, bptt_length=99), no_progress).holds
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"distances": ()}, {"distances": (0, 4)}, {"names": 2}, {"dim": 10}, {"truncate": 0}]
+    "wrong", [{"distances": ()}, {"distances": (0, 4)}, {"names": 2}, {"dim": 10}, {"bptt_length": 0}]
 )
 def test_invalid_options_are_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
+    with pytest.raises(ValueError, match=f"{next(iter(wrong)).replace('_', '-')} must be"):
         replace(QUICK, **wrong)

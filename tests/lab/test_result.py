@@ -22,7 +22,7 @@ from regard.lab.result import (
 
 
 @given(numbers=st.lists(st.tuples(st.integers(), st.integers()), max_size=5))
-def test_table_rows(numbers):
+def test_columns_become_table_rows(numbers):
     columns = {"a": [a for a, _ in numbers]}, prefixed("c", {"b": [b for _, b in numbers]})
     assert table_rows(*columns) == [{"a": a, "c, b": b} for a, b in numbers]
 
@@ -33,13 +33,13 @@ def test_columns_of_different_lengths_are_refused():
 
 
 @given(factor=st.floats(0.5, 2), size=st.floats(0.1, 10), since=st.integers(0, 4))
-def test_growth_per_step(factor, size, since):
+def test_growth_of_a_geometric_series_is_its_factor(factor, size, since):
     sizes = [size * factor**step for step in range(9)]
     assert growth_per_step(sizes, since) == pytest.approx(factor)
     assert relative_to_first(torch.tensor(sizes)) == pytest.approx([factor**step for step in range(9)], rel=1e-4)
 
 
-def test_zero_sizes():
+def test_sizes_of_zero_have_no_growth():
     assert relative_to_first(torch.zeros(3)) == [0, 0, 0]
     assert math.isnan(growth_per_step([1, 0, 0], 1))
 

@@ -10,41 +10,41 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from regard.lab.result import no_progress
-from regard.lab.saturation import QUICK, run, scoring, softmax_stats
+from regard.lab.saturation import QUICK, attention_scores, run, softmax_stats
 
 
 @given(seed=st.integers(0, 999), queries=st.integers(1, 4), keys=st.integers(2, 6), size=st.floats(0.1, 30))
 @settings(max_examples=40)
 def test_the_gradient_equals_the_jacobian_product(seed: int, queries: int, keys: int, size: float) -> None:
     torch.manual_seed(seed)
-    scores, asked = size * torch.randn(queries, keys).double(), torch.randn(queries, keys).double()
-    result = softmax_stats(scores, asked)
+    scores, direction = size * torch.randn(queries, keys).double(), torch.randn(queries, keys).double()
+    result = softmax_stats(scores, direction)
     weights = scores.softmax(-1)
     jacobian = torch.diag_embed(weights) - weights[:, :, None] * weights[:, None]
-    assert_close(result.gradient, (jacobian @ asked[:, :, None])[..., 0].norm(dim=-1))
+    assert_close(result.gradient, (jacobian @ direction[:, :, None])[..., 0].norm(dim=-1))
     assert result.entropy == pytest.approx(-(weights * weights.log()).sum(-1).mean().item())
     assert result.largest == pytest.approx(weights.amax(-1).mean().item())
 
 
-def test_equal_and_distant_scores() -> None:
-    asked = torch.tensor([[1.0, 0.0]]).double()
-    level = softmax_stats(torch.zeros(1, 2).double(), asked)
-    assert level.entropy == pytest.approx(math.log(2))
-    assert level.gradient.item() == pytest.approx(math.hypot(0.25, 0.25))
-    apart = softmax_stats(torch.tensor([[1000.0, 0.0]]).double(), asked)
-    assert (apart.entropy, apart.largest, apart.gradient.item()) == (0, 1, 0)
+def test_equal_scores_keep_a_gradient_and_distant_ones_do_not() -> None:
+    direction = torch.tensor([[1.0, 0.0]]).double()
+    equal = softmax_stats(torch.zeros(1, 2).double(), direction)
+    assert equal.entropy == pytest.approx(math.log(2))
+    assert equal.gradient.item() == pytest.approx(math.hypot(0.25, 0.25))
+    distant = softmax_stats(torch.tensor([[1000.0, 0.0]]).double(), direction)
+    assert (distant.entropy, distant.largest, distant.gradient.item()) == (0, 1, 0)
 
 
 def test_the_scores_of_the_lecture_saturate_without_the_scale() -> None:
     """112 and 96 of 64 numbers: 14 and 12 with the scale."""
-    asked = torch.tensor([[1.0, 0.0]]).double()
-    bare, scaled = (softmax_stats(torch.tensor([scores]).double(), asked) for scores in ((112, 96), (14, 12)))
+    direction = torch.tensor([[1.0, 0.0]]).double()
+    bare, scaled = (softmax_stats(torch.tensor([scores]).double(), direction) for scores in ((112, 96), (14, 12)))
     assert round(scaled.largest, 2) == 0.88
     assert bare.largest > 1 - 2e-7
     assert bare.gradient.item() < 1e-5 * scaled.gradient.item()
 
 
-def test_it_holds_and_is_deterministic() -> None:
+def test_the_claim_holds_and_is_deterministic() -> None:
     result = run(QUICK, no_progress)
     assert result.holds
     assert result.table == run(QUICK, no_progress).table
@@ -63,12 +63,12 @@ def test_at_width_1_the_scale_has_no_effect() -> None:
         ("scaled_dot", lambda q, k: q @ k.mT),
         ("scaled_dot", lambda q, k: q @ k.mT / q.size(-1)),
         ("dot", lambda q, k: q @ k.mT / math.sqrt(q.size(-1))),
-        ("weights_of", lambda scores: scores.sigmoid() / scores.sigmoid().sum(-1, keepdim=True)),
+        ("masked_softmax", lambda scores: scores.sigmoid() / scores.sigmoid().sum(-1, keepdim=True)),
     ],
     ids=["no scale", "d instead of its root", "always scaled", "no softmax"],
 )
-def test_it_does_not_hold_with(part: str, broken, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scoring, part, broken)
+def test_the_claim_fails_with(part: str, broken, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_scores, part, broken)
     assert not run(QUICK, no_progress).holds
 
 

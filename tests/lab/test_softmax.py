@@ -23,7 +23,7 @@ from regard.lab.softmax import (
     run,
 )
 from regard.parts.attention import attend
-from regard.parts.scoring import dot, scaled_dot, weights_of
+from regard.parts.attention_scores import dot, masked_softmax, scaled_dot
 
 score = st.floats(-100, 100, width=32)
 
@@ -40,10 +40,10 @@ def test_query_and_keys_have_these_scores(scores, width):
     assert q.shape == (1, width)
     assert k.shape == (len(scores), width)
     assert_close(dot(q, k)[0], torch.tensor(scores, dtype=torch.float64))
-    assert_close(weights_of(dot(q, k))[0].tolist(), by_hand(scores))
+    assert_close(masked_softmax(dot(q, k))[0].tolist(), by_hand(scores))
 
 
-def test_deck_a_is_right():
+def test_the_weights_of_deck_a_are_the_softmax():
     q, k = query_and_keys(DECK_A, 64)
     assert dot(q, k).tolist() == [[112, 96]]
     assert scaled_dot(q, k).tolist() == [[14, 12]]
@@ -56,7 +56,7 @@ def test_deck_t_sums_to_one_but_is_the_softmax_of_other_scores():
     assert round2(by_hand([s / math.sqrt(2) for s in DECK_T])) == SLIDE_T
 
 
-def test_it_holds_and_the_table_has_the_numbers():
+def test_the_claim_holds_and_the_table_has_the_numbers():
     result = run(QUICK, no_progress)
     assert result.holds
     assert [row["weight"] for row in result.table] == pytest.approx(by_hand([14, 12]) + by_hand(DECK_T))
@@ -66,7 +66,7 @@ def test_it_holds_and_the_table_has_the_numbers():
 
 
 @pytest.mark.parametrize("width", [1, 63, 65, 128])
-def test_it_holds_for_keys_of_64_only(width):
+def test_the_claim_holds_for_keys_of_64_only(width):
     assert not run(SoftmaxOptions(width=width), no_progress).holds
 
 
@@ -75,12 +75,12 @@ def test_it_holds_for_keys_of_64_only(width):
     [
         ("scaled_dot", dot),
         ("attend", lambda q, k, v: attend(q, k, v, scale=1.0)),
-        ("weights_of", lambda scores: scores / scores.sum(-1, keepdim=True)),
-        ("weights_of", lambda scores: (scores / math.sqrt(2)).softmax(-1)),
+        ("masked_softmax", lambda scores: scores / scores.sum(-1, keepdim=True)),
+        ("masked_softmax", lambda scores: (scores / math.sqrt(2)).softmax(-1)),
         ("SLIDE_T", CORRECT_T),  # then nothing would be a slip
         ("CORRECT_T", SLIDE_T),  # then the slip would be right
     ],
 )
-def test_it_does_not_hold_with_another_part(name, wrong, monkeypatch):
+def test_the_claim_fails_with_another_part(name, wrong, monkeypatch):
     monkeypatch.setattr(softmax, name, wrong)
     assert not run(QUICK, no_progress).holds

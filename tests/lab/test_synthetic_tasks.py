@@ -21,7 +21,9 @@ from regard.lab.synthetic_tasks import (
 
 @settings(max_examples=30)
 @given(count=st.integers(1, 9), distance=st.integers(1, 9), names=st.integers(3, 9))
-def test_recall_batch(count: int, distance: int, names: int) -> None:
+def test_a_recall_batch_begins_with_the_answer_and_ends_with_the_question(
+    count: int, distance: int, names: int
+) -> None:
     words, answers = recall_batch(count, distance, names)
     assert words.shape == (count, distance + 2)
     assert torch.equal(words[:, 0], answers)
@@ -32,21 +34,21 @@ def test_recall_batch(count: int, distance: int, names: int) -> None:
 
 @settings(max_examples=30)
 @given(count=st.integers(1, 5), length=st.integers(1, 8))
-def test_reversal_batch(count: int, length: int) -> None:
-    source, given_, wanted = reversal_batch(count, length, 8)
+def test_a_reversal_batch_has_shifted_reversed_targets(count: int, length: int) -> None:
+    source, inputs, targets = reversal_batch(count, length, 8)
     assert source.shape == (count, length)
-    for words, before, after in zip(source.tolist(), given_.tolist(), wanted.tolist(), strict=True):
+    for words, input_ids, target_ids in zip(source.tolist(), inputs.tolist(), targets.tolist(), strict=True):
         assert len({*words}) == length
         assert max(words) < 8
-        assert before == [9, *words[::-1]]
-        assert after == [*words[::-1], 8]
+        assert input_ids == [9, *words[::-1]]
+        assert target_ids == [*words[::-1], 8]
 
 
 def test_digits_follow_the_rule_and_are_uniform() -> None:
     torch.manual_seed(0)
     ids = digit_sequences(400, 50)
-    right = (ids[:, 2:] == (ids[:, :-2] + 2 * ids[:, 1:-1]) % DIGITS).double().mean().item()
-    assert right == pytest.approx(1 - NOISE + NOISE / DIGITS, abs=0.01)
+    accuracy = (ids[:, 2:] == (ids[:, :-2] + 2 * ids[:, 1:-1]) % DIGITS).double().mean().item()
+    assert accuracy == pytest.approx(1 - NOISE + NOISE / DIGITS, abs=0.01)
     assert_close(torch.bincount(ids.flatten()) / ids.numel(), torch.full((DIGITS,), 1 / DIGITS), atol=0.01, rtol=0)
 
 

@@ -15,7 +15,7 @@ from regard.lab.width import AT, QUICK, count_parameters, fit_network, run, targ
 
 @given(dim=st.integers(1, 9), depth=st.integers(1, 12))
 @settings(max_examples=30)
-def test_parameter_counts(dim: int, depth: int) -> None:
+def test_parameter_counts_equal_the_formulas(dim: int, depth: int) -> None:
     hidden = 2 * dim
     down = hidden * dim + dim
     assert count_parameters(resnet(dim, depth)) == depth * (dim * hidden + hidden + down)
@@ -47,23 +47,23 @@ def test_more_steps_lower_the_error() -> None:
     assert off == sorted(off, reverse=True)
 
 
-def test_it_holds(quick) -> None:
+def test_the_claim_holds(quick) -> None:
     result = quick("width")
     assert result.holds
     assert [row["parameters"] for row in result.table[: len(QUICK.widths)]] == [3 * wide + 1 for wide in QUICK.widths]
 
 
-def test_it_is_deterministic() -> None:
+def test_the_experiment_is_deterministic() -> None:
     few = replace(QUICK, widths=(1, 2), starts=1)
     assert run(few, no_progress).table == run(few, no_progress).table
 
 
-@pytest.mark.parametrize("why", ["no gain from width", "no training", "a DenseNet that sees only the layer before"])
-def test_it_does_not_hold_with(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("defect", ["no gain from width", "no training", "a DenseNet that sees only the layer before"])
+def test_the_claim_fails_with(defect: str, monkeypatch: pytest.MonkeyPatch) -> None:
     options = replace(QUICK, starts=1, steps=40)
-    if why == "no gain from width":
+    if defect == "no gain from width":
         monkeypatch.setattr(width, "fit_network", lambda wide, steps, right=fit_network: right(2, steps))
-    elif why == "no training":
+    elif defect == "no training":
         options = replace(options, steps=1)
     else:
         monkeypatch.setitem(width.DEEP_NETWORKS, "DenseNet", resnet)

@@ -1,4 +1,4 @@
-"""What the tests of models share: random weights that all matter, and weights of transformers under our names."""
+"""Shared by the tests of models: random weights, and weights of transformers under our names."""
 
 import re
 from collections.abc import Mapping
@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 
-def stirred(model: nn.Module) -> nn.Module:
-    """No weight stays the zero or the one that it began as."""
+def randomize(model: nn.Module) -> nn.Module:
+    """Add noise to every weight, so that none stays at its initial zero or one."""
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for weight in model.parameters():
@@ -17,23 +17,23 @@ def stirred(model: nn.Module) -> nn.Module:
     return model
 
 
-def copied(tensors: Mapping[str, Tensor], model: nn.Module, table: Mapping[str, str]) -> nn.Module:
-    """`model` with all of its weights from `tensors`, under the names of `table`, where {} is the number of a layer."""
-    wanted = dict(model.named_parameters())
+def copy_weights(tensors: Mapping[str, Tensor], model: nn.Module, table: Mapping[str, str]) -> nn.Module:
+    """Copy all weights of `model` from `tensors`; `table` maps their names to ours, and {} is a layer number."""
+    missing = dict(model.named_parameters())
     for name, tensor in tensors.items():
         layer = re.search(r"(?<=\.)\d+(?=\.)", name)
         ours = table[re.sub(r"(?<=\.)\d+(?=\.)", "{}", name)].format(layer and layer[0])
-        assert tensor.shape == wanted[ours].shape, (name, ours)
-        wanted.pop(ours).data.copy_(tensor)
-    assert not wanted, f"nothing was copied to {[*wanted]}"
+        assert tensor.shape == missing[ours].shape, (name, ours)
+        missing.pop(ours).data.copy_(tensor)
+    assert not missing, f"no tensor for {[*missing]}"
     return model
 
 
-@pytest.fixture(name="stirred", scope="session")
-def stirred_fixture():
-    return stirred
+@pytest.fixture(name="randomize", scope="session")
+def randomize_fixture():
+    return randomize
 
 
-@pytest.fixture(name="copied", scope="session")
-def copied_fixture():
-    return copied
+@pytest.fixture(name="copy_weights", scope="session")
+def copy_weights_fixture():
+    return copy_weights

@@ -1,4 +1,4 @@
-"""BERT has the published sizes, tells sentences apart, and says what transformers' says with the same weights."""
+"""BERT has the published sizes, segments, and the logits of transformers with the same weights."""
 
 import pytest
 import torch
@@ -28,88 +28,91 @@ NAMES = {
             "bert.encoder.layer.{}.intermediate.dense": "body.blocks.{}.feedforward.inner.up",
             "bert.encoder.layer.{}.output.dense": "body.blocks.{}.feedforward.inner.down",
             "bert.encoder.layer.{}.output.LayerNorm": "body.blocks.{}.feedforward.norm",
-            "cls.predictions.transform.dense": "head.thought.inner",
-            "cls.predictions.transform.LayerNorm": "head.thought.norm",
+            "cls.predictions.transform.dense": "head.transform.inner",
+            "cls.predictions.transform.LayerNorm": "head.transform.norm",
         }.items()
     },
 }
 
 
 @pytest.mark.parametrize(("name", "count"), [("tiny", 4_416_698), ("base", 109_514_298), ("large", 335_174_458)])
-def test_published_sizes_are_as_large_as_published(name: str, count: int) -> None:
+def test_published_parameter_counts(name: str, count: int) -> None:
     with torch.device("meta"):
         body = Bert(BertConfig(vocab=30_522, **SIZES[name]))
-        model = Model(body, body.vocabulary())
+        model = Model(body, body.lm_head())
     assert sum(weight.numel() for weight in model.parameters()) == count
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_a_head_is_as_wide_in_every_size(name: str) -> None:
+def test_head_dim_is_64_in_every_size(name: str) -> None:
     assert SIZES[name]["dim"] == 64 * SIZES[name]["heads"]
     assert SIZES[name]["hidden"] == 4 * SIZES[name]["dim"]
 
 
 @pytest.mark.parametrize(
-    ("count", "start", "wanted"),
+    ("count", "start", "expected"),
     [(1, 1, [0, 0, 0, 0, 0]), (2, 1, [0, 0, 1, 1, 1]), (3, 2, [0, 0, 0, 1, 1]), (2, 0, [0, 0, 0, 0, 0])],
 )
-def test_the_second_segment_begins_behind_a_separator(count: int, start: int, wanted: list[int]) -> None:
+def test_second_segment_begins_after_a_separator(count: int, start: int, expected: list[int]) -> None:
     body = Bert(BertConfig(V, segments=count, sep=SEP, segment_start=start))
-    assert body.segment(torch.tensor([[1, SEP, SEP, 2, SEP]]), None).tolist() == [wanted]
+    assert body.segment_ids(torch.tensor([[1, SEP, SEP, 2, SEP]]), None).tolist() == [expected]
 
 
-def test_without_a_separator_all_is_the_first_sentence() -> None:
+def test_without_a_separator_there_is_one_segment() -> None:
     body = Bert(BertConfig(V))
-    assert not body.segment(torch.arange(V)[None], None).any()
+    assert not body.segment_ids(torch.arange(V)[None], None).any()
 
 
 @pytest.mark.parametrize("pad", [0, 3])
-def test_positions_of_roberta_are_those_of_bert_after_the_rows_up_to_the_padding(pad: int) -> None:
+def test_roberta_positions_are_bert_positions_with_an_offset(pad: int) -> None:
     sizes = {"context": T, "dim": 12, "layers": 1, "heads": 3, "hidden": 20, "pad": pad}
-    bert, roberta = (Bert(BertConfig(V, **sizes, after_pad=after)).eval() for after in (False, True))
+    bert, roberta = (
+        Bert(BertConfig(V, **sizes, positions_after_pad=positions_after_pad)).eval()
+        for positions_after_pad in (False, True)
+    )
     assert len(roberta.positions.weight) == T + pad + 1
     weights = roberta.state_dict()
     bert.load_state_dict(weights | {"positions.weight": weights["positions.weight"][pad + 1 :]})
     ids = torch.randint(pad + 1, V, (B, T))
     mask = (torch.arange(T) < torch.tensor(LENGTHS)[:, None])[:, None, None]
     packed = torch.block_diag(*(torch.ones(n, n) for n in (3, T - 3))).bool().expand(B, 1, T, T)
-    for given in None, mask, packed:
-        assert torch.equal(bert(ids, given), roberta(ids, given))
+    for attention_mask in None, mask, packed:
+        assert torch.equal(bert(ids, attention_mask), roberta(ids, attention_mask))
     with pytest.raises(ValueError, match=rf"{T + 1} tokens .*context of {T}\b"):
         roberta(torch.zeros(B, T + 1, dtype=torch.long))
 
 
-def test_the_output_layer_has_the_activation_of_the_body_unless_it_is_roberta() -> None:
+def test_head_activation_is_that_of_the_body_or_gelu_in_roberta() -> None:
     x = torch.randn(B, 12)
-    for after_pad, activation in (False, torch.relu), (True, torch.nn.functional.gelu):
-        body = Bert(BertConfig(V, dim=12, heads=3, activation="relu", after_pad=after_pad))
-        head = body.vocabulary()
-        assert_close(head.thought(x), head.thought.norm(activation(head.thought.inner(x))))
+    for positions_after_pad, activation in (False, torch.relu), (True, torch.nn.functional.gelu):
+        body = Bert(BertConfig(V, dim=12, heads=3, activation="relu", positions_after_pad=positions_after_pad))
+        head = body.lm_head()
+        assert_close(head.transform(x), head.transform.norm(activation(head.transform.inner(x))))
         assert (body.blocks[0].feedforward.inner.activation(x) >= 0).all()
 
 
-def test_the_pooler_is_the_first_vector_through_a_layer_of_its_own() -> None:
+def test_pooler_equals_its_formula() -> None:
     pool, x = POOLINGS["pooler"](5), torch.randn(B, T, 5)
     torch.nn.init.normal_(pool.dense.bias)
     assert_close(pool(x), torch.tanh(x[:, 0] @ pool.dense.weight.T + pool.dense.bias))
 
 
 @pytest.mark.parametrize("padded", [False, True])
-def test_transformers_gives_our_logits(padded: bool, stirred, copied) -> None:
+def test_logits_equal_transformers(padded: bool, randomize, copy_weights) -> None:
     transformers = pytest.importorskip("transformers", reason="parity needs the dev extra")
     torch.manual_seed(1)
     config = transformers.BertConfig(
         vocab_size=V, max_position_embeddings=11, hidden_size=12, num_hidden_layers=3, num_attention_heads=3,
         intermediate_size=20,
     )  # fmt: skip
-    theirs = stirred(transformers.BertForMaskedLM(config)).eval()
+    theirs = randomize(transformers.BertForMaskedLM(config)).eval()
     body = Bert(BertConfig(V, context=11, dim=12, layers=3, heads=3, hidden=20, sep=SEP))
-    ours = copied(dict(theirs.named_parameters()), Model(body, body.vocabulary()), NAMES).eval()
+    ours = copy_weights(dict(theirs.named_parameters()), Model(body, body.lm_head()), NAMES).eval()
     ids = torch.randint(SEP + 1, V, (B, T))
     ids[:, 2] = SEP
     real = torch.arange(T) < torch.tensor(LENGTHS if padded else [T] * B)[:, None]
     with torch.inference_mode():
-        mine = ours(ids, mask=real[:, None, None] if padded else None)
+        ours_logits = ours(ids, mask=real[:, None, None] if padded else None)
         kinds = (torch.arange(T) > 2).long().expand(B, T)
-        said = theirs(input_ids=ids, attention_mask=real.long(), token_type_ids=kinds).logits
-    assert_close(mine[real], said[real], rtol=0, atol=1e-5)
+        theirs_logits = theirs(input_ids=ids, attention_mask=real.long(), token_type_ids=kinds).logits
+    assert_close(ours_logits[real], theirs_logits[real], rtol=0, atol=1e-5)

@@ -1,4 +1,4 @@
-"""CLIP's towers meet at unit vectors, padding of a text is invisible, and transformers says the same."""
+"""CLIP's towers give unit vectors, ignore padding, and equal transformers with the same weights."""
 
 import math
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from regard.models.clip import CLIP, SIZES, CLIPConfig
-from regard.parts.pooling import AtEnd
+from regard.parts.pooling import EosPool
 
 B, T, V, C, IMAGE, E = 3, 7, 19, 3, 8, 5
 LENGTHS = [T, 2, 5]
@@ -53,11 +53,11 @@ NAMES = {
 
 
 @pytest.fixture
-def body(stirred) -> CLIP:
+def body(randomize) -> CLIP:
     torch.manual_seed(1)
     sizes = {"dim": 12, "layers": 2, "heads": 3, "image_dim": 16, "image_layers": 3, "image_heads": 4}
-    config = CLIPConfig(V, context=T, image=IMAGE, channels=C, patch=4, joint=E, sep=END, **sizes)
-    return stirred(CLIP(config)).double().eval()
+    config = CLIPConfig(V, context=T, image_size=IMAGE, channels=C, patch_size=4, projection_dim=E, sep=END, **sizes)
+    return randomize(CLIP(config)).double().eval()
 
 
 def images() -> Tensor:
@@ -65,27 +65,27 @@ def images() -> Tensor:
 
 
 def texts() -> tuple[Tensor, Tensor]:
-    """Rows that end with END, then garbage; and their mask."""
+    """Rows that end with END, then random padding; and their mask."""
     real = torch.arange(T) < torch.tensor(LENGTHS)[:, None]
     ids = torch.randint(END, (B, T), generator=torch.Generator().manual_seed(3))
     ids[torch.arange(B), torch.tensor(LENGTHS) - 1] = END
     return ids, real[:, None, None]
 
 
-def test_the_published_size_is_as_large_as_published() -> None:
+def test_published_parameter_count() -> None:
     with torch.device("meta"):
         body = CLIP(CLIPConfig(49_408, **SIZES["base"]))
     assert sum(weight.numel() for weight in body.parameters()) == 151_277_313
 
 
-def test_both_towers_give_vectors_of_length_one(body: CLIP) -> None:
+def test_towers_give_unit_vectors(body: CLIP) -> None:
     ids, mask = texts()
     for vectors, rows in (body.image(images()), B + 1), (body.text(ids, mask), B):
         assert vectors.shape == (rows, E)
         assert_close(vectors.norm(dim=-1), torch.ones(rows, dtype=vectors.dtype))
 
 
-def test_a_score_is_a_scaled_cosine_and_stays_below_a_hundred_in_training(body: CLIP) -> None:
+def test_score_is_a_scaled_cosine_with_a_clamped_scale_in_training(body: CLIP) -> None:
     (ids, mask), pixels = texts(), images()
     cosines = body.image(pixels) @ body.text(ids, mask).T
     assert body(pixels, ids, mask).shape == (B + 1, B)
@@ -96,7 +96,7 @@ def test_a_score_is_a_scaled_cosine_and_stays_below_a_hundred_in_training(body: 
     assert CLIP(body.config).scale.item() == pytest.approx(math.log(1 / 0.07))
 
 
-def test_a_text_is_read_up_to_its_last_real_token(body: CLIP) -> None:
+def test_padding_of_a_text_is_invisible(body: CLIP) -> None:
     ids, mask = texts()
     together = body.text(ids, mask)
     for b, length in enumerate(LENGTHS):
@@ -106,51 +106,51 @@ def test_a_text_is_read_up_to_its_last_real_token(body: CLIP) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sep", "row", "place"),
+    ("sep", "row", "position"),
     [
         (9, [3, 9, 4, 9, 5], 1),  # the first end token
-        (9, [3, 7, 4, 8, 9], 3),  # what is padding ends nothing: then it is the last token
+        (9, [3, 7, 4, 8, 9], 3),  # an end token in the padding does not count: the last token
         (2, [3, 2, 8, 8, 9], 2),  # the first CLIP: the highest id
     ],
 )
-def test_the_vector_of_a_text_is_that_of_its_end(sep: int, row: list[int], place: int) -> None:
-    pool, x = AtEnd(sep), torch.randn(2, 5, 3)
+def test_eos_pool_position(sep: int, row: list[int], position: int) -> None:
+    pool, x = EosPool(sep), torch.randn(2, 5, 3)
     ids, mask = torch.tensor([row, [4, 3, 9, 2, 3]]), torch.tensor([[True] * 4 + [False], [True] * 5])
-    assert torch.equal(pool(x, ids, mask[:, None, None])[0], x[0, place])
+    assert torch.equal(pool(x, ids, mask[:, None, None])[0], x[0, position])
     assert torch.equal(pool(x, ids)[1], x[1, 2])
 
 
-def test_a_feedforward_is_four_times_as_wide_as_its_tower_unless_told() -> None:
+def test_default_hidden_width_is_four_times_the_tower_width() -> None:
     assert (CLIPConfig(V, dim=12).hidden, CLIPConfig(V, image_dim=9).image_hidden) == (48, 36)
     body = CLIP(CLIPConfig(V, hidden=7, image_hidden=9))
     assert body.text.blocks[0].feedforward.inner.up.out_features == 7
     assert body.image.blocks[0].feedforward.inner.up.out_features == 9
 
 
-def test_every_weight_learns_but_the_bias_of_keys_which_no_softmax_can_see(body: CLIP) -> None:
+def test_every_weight_but_key_biases_has_a_gradient(body: CLIP) -> None:
     ids, mask = texts()
     (body.train()(images(), ids, mask) * torch.randn(B + 1, B)).sum().backward()
-    idle = [name for name, w in body.named_parameters() if w.grad is None or w.grad.abs().max() < 1e-9]
-    assert idle == [name for name, _ in body.named_parameters() if name.endswith("key.bias")]
+    without_gradient = [name for name, w in body.named_parameters() if w.grad is None or w.grad.abs().max() < 1e-9]
+    assert without_gradient == [name for name, _ in body.named_parameters() if name.endswith("key.bias")]
 
 
-def test_what_does_not_fit_is_refused_with_its_numbers(body: CLIP) -> None:
+def test_invalid_sizes_are_refused(body: CLIP) -> None:
     with pytest.raises(ValueError, match=f"images of {C} x {IMAGE} x {IMAGE}, not {C} x 4 x {IMAGE}"):
         body.image(images()[:, :, :4])
     with pytest.raises(ValueError, match=rf"{T + 1} tokens .*context of {T}\b"):
         body.text(torch.zeros(B, T + 1, dtype=torch.long))
-    with pytest.raises(ValueError, match=r"patch \(5\) must divide image \(32\)"):
-        CLIPConfig(V, patch=5)
+    with pytest.raises(ValueError, match=r"patch-size \(5\) must divide image-size \(32\)"):
+        CLIPConfig(V, patch_size=5)
     with pytest.raises(ValueError, match=r"image-heads \(5\) must divide image-dim \(96\)"):
         CLIPConfig(V, image_heads=5)
     with pytest.raises(ValueError, match="8 ... times, not 5 times"):
-        CLIP(CLIPConfig(V, patch=5, convolution=True))
-    assert CLIP(CLIPConfig(V, patch=8, image=28, convolution=True)).image.positions.weight.size(0) == 1 + 4 * 4
-    with pytest.raises(ValueError, match="joint must be at least 1, not 0"):
-        CLIPConfig(V, joint=0)
+        CLIP(CLIPConfig(V, patch_size=5, conv_stem=True))
+    assert CLIP(CLIPConfig(V, patch_size=8, image_size=28, conv_stem=True)).image.positions.weight.size(0) == 1 + 4 * 4
+    with pytest.raises(ValueError, match="projection-dim must be at least 1, not 0"):
+        CLIPConfig(V, projection_dim=0)
 
 
-def test_transformers_gives_our_scores(stirred, copied, body: CLIP) -> None:
+def test_scores_equal_transformers(randomize, copy_weights, body: CLIP) -> None:
     transformers = pytest.importorskip("transformers", reason="parity needs the dev extra")
     torch.manual_seed(1)
     config = transformers.CLIPConfig(
@@ -164,11 +164,11 @@ def test_transformers_gives_our_scores(stirred, copied, body: CLIP) -> None:
         },
         projection_dim=E,
     )  # fmt: skip
-    theirs = stirred(transformers.CLIPModel(config)).eval()
-    ours = copied(dict(theirs.named_parameters()), body.float(), NAMES)
+    theirs = randomize(transformers.CLIPModel(config)).eval()
+    ours = copy_weights(dict(theirs.named_parameters()), body.float(), NAMES)
     (ids, mask), pixels = texts(), images().float()
     with torch.inference_mode():
-        said = theirs(input_ids=ids, pixel_values=pixels, attention_mask=mask[:, 0, 0].long())
-        assert_close(ours.image(pixels), said.image_embeds, rtol=0, atol=1e-5)
-        assert_close(ours.text(ids, mask), said.text_embeds, rtol=0, atol=1e-5)
-        assert_close(ours(pixels, ids, mask), said.logits_per_image, rtol=0, atol=1e-4)
+        theirs_logits = theirs(input_ids=ids, pixel_values=pixels, attention_mask=mask[:, 0, 0].long())
+        assert_close(ours.image(pixels), theirs_logits.image_embeds, rtol=0, atol=1e-5)
+        assert_close(ours.text(ids, mask), theirs_logits.text_embeds, rtol=0, atol=1e-5)
+        assert_close(ours(pixels, ids, mask), theirs_logits.logits_per_image, rtol=0, atol=1e-4)

@@ -1,4 +1,4 @@
-"""GPT has the published sizes, starts as published, and says what transformers' GPT-2 says with the same weights."""
+"""GPT has the published sizes and initial scales, and equals transformers' GPT-2 with the same weights."""
 
 import math
 
@@ -33,35 +33,35 @@ NAMES = {
 }
 
 
-def unfolded(theirs: nn.Module) -> dict[str, Tensor]:
-    """Their matrices lie the other way round, and query, key and value are one matrix."""
+def split_qkv(theirs: nn.Module) -> dict[str, Tensor]:
+    """Transpose their matrices, and split the joint matrix of query, key and value."""
     tensors: dict[str, Tensor] = {}
     for name, tensor in theirs.named_parameters():
-        turned = tensor.T if tensor.dim() == 2 and ".h." in name else tensor
+        transposed = tensor.T if tensor.dim() == 2 and ".h." in name else tensor
         if "c_attn" in name:
-            for role, part in zip(("query", "key", "value"), turned.chunk(3), strict=True):
+            for role, part in zip(("query", "key", "value"), transposed.chunk(3), strict=True):
                 tensors[name.replace("c_attn", role)] = part
         else:
-            tensors[name] = turned
+            tensors[name] = transposed
     return tensors
 
 
-def size_of(c: GPTConfig) -> int:
+def expected_count(c: GPTConfig) -> int:
     block = 4 * (c.dim**2 + c.dim) + 2 * c.dim * c.hidden + c.hidden + c.dim + 4 * c.dim
     return (c.vocab + c.context) * c.dim + c.layers * block + 2 * c.dim
 
 
-def weights_of(config: GPTConfig) -> int:
+def count_weights(config: GPTConfig) -> int:
     with torch.device("meta"):
         body = GPT(config)
-        model = Model(body, body.vocabulary())
+        model = Model(body, body.lm_head())
     return sum(weight.numel() for weight in model.parameters())
 
 
 @pytest.mark.parametrize("name", ["tiny", "mini", "gpt2", "gpt3"])
-def test_a_size_has_the_weights_that_its_formula_counts(name: str) -> None:
+def test_parameter_count_equals_the_formula(name: str) -> None:
     config = GPTConfig(vocab=1000, **SIZES[name])
-    assert weights_of(config) == size_of(config)
+    assert count_weights(config) == expected_count(config)
 
 
 @pytest.mark.parametrize(
@@ -74,53 +74,55 @@ def test_a_size_has_the_weights_that_its_formula_counts(name: str) -> None:
         ("gpt3", pytest.approx(175e9, rel=0.01)),
     ],
 )
-def test_published_sizes_are_as_large_as_published(name: str, count: int) -> None:
-    assert size_of(GPTConfig(vocab=50_257, **SIZES[name])) == count
+def test_published_parameter_counts(name: str, count: int) -> None:
+    assert expected_count(GPTConfig(vocab=50_257, **SIZES[name])) == count
 
 
-def test_what_adds_to_the_stream_starts_smaller_the_deeper_the_model() -> None:
+def test_residual_outputs_start_scaled_by_depth() -> None:
     torch.manual_seed(1)
     body = GPT(GPTConfig(500, dim=96, layers=8, heads=4, hidden=200))
     for name, weight in body.named_parameters():
         if weight.dim() == 2:
-            adds = name.endswith(("mixer.inner.out.weight", "feedforward.inner.down.weight"))
-            assert weight.std().item() == pytest.approx(0.02 / math.sqrt(16) if adds else 0.02, rel=0.1), name
+            is_residual_output = name.endswith(("mixer.inner.out.weight", "feedforward.inner.down.weight"))
+            assert weight.std().item() == pytest.approx(
+                0.02 / math.sqrt(16) if is_residual_output else 0.02, rel=0.1
+            ), name
         elif name.endswith("bias"):
             assert not weight.any()
 
 
-def test_the_output_layer_is_the_embedding_itself() -> None:
+def test_output_layer_is_tied() -> None:
     body = GPT(GPTConfig(V))
-    assert body.vocabulary().weight is body.tokens.weight
-    assert "head.weight" not in dict(Model(body, body.vocabulary()).named_parameters())
+    assert body.lm_head().weight is body.tokens.weight
+    assert "head.weight" not in dict(Model(body, body.lm_head()).named_parameters())
 
 
-def test_an_output_layer_of_its_own_begins_as_small_as_the_others() -> None:
+def test_untied_output_layer_has_the_same_initial_scale() -> None:
     torch.manual_seed(1)
-    body = GPT(GPTConfig(200, tied=False))
-    output = body.vocabulary()
+    body = GPT(GPTConfig(200, tie_embeddings=False))
+    output = body.lm_head()
     assert not torch.equal(output.weight, body.tokens.weight)
     assert output.weight.std().item() == pytest.approx(0.02, rel=0.1)
 
 
-def test_a_norm_that_adds_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="eps must be above 0"):
-        GPTConfig(V, eps=0.0)
+def test_norm_eps_of_zero_is_refused() -> None:
+    with pytest.raises(ValueError, match="norm-eps must be above 0"):
+        GPTConfig(V, norm_eps=0.0)
 
 
 @pytest.mark.parametrize("padded", [False, True])
-def test_transformers_gives_our_logits(padded: bool, stirred, copied) -> None:
+def test_logits_equal_transformers(padded: bool, randomize, copy_weights) -> None:
     transformers = pytest.importorskip("transformers", reason="parity needs the dev extra")
     torch.manual_seed(1)
     config = transformers.GPT2Config(
         vocab_size=V, n_positions=11, n_embd=12, n_layer=3, n_head=3, n_inner=20, bos_token_id=0, eos_token_id=0
     )
-    theirs = stirred(transformers.GPT2LMHeadModel(config)).eval()
+    theirs = randomize(transformers.GPT2LMHeadModel(config)).eval()
     body = GPT(GPTConfig(V, context=11, dim=12, layers=3, heads=3, hidden=20))
-    ours = copied(unfolded(theirs), Model(body, body.vocabulary()), NAMES).eval()
+    ours = copy_weights(split_qkv(theirs), Model(body, body.lm_head()), NAMES).eval()
     ids = torch.randint(V, (B, T))
     real = torch.arange(T) < torch.tensor(LENGTHS if padded else [T] * B)[:, None]
     with torch.inference_mode():
-        mine = ours(ids, mask=real[:, None, None] if padded else None)
-        said = theirs(input_ids=ids, attention_mask=real.long()).logits
-    assert_close(mine[real], said[real], rtol=0, atol=1e-5)
+        ours_logits = ours(ids, mask=real[:, None, None] if padded else None)
+        theirs_logits = theirs(input_ids=ids, attention_mask=real.long()).logits
+    assert_close(ours_logits[real], theirs_logits[real], rtol=0, atol=1e-5)

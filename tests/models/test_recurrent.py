@@ -1,90 +1,90 @@
-"""A reader sees both sides, a writer only what came before, and both say the same however they are asked."""
+"""The recurrent encoder is bidirectional, the language model causal; caches, packing and padding work."""
 
 import pytest
 import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from regard.models.recurrent import CELLS, SIZES, Reader, RecurrentConfig, Stack, Writer
+from regard.models.recurrent import CELLS, SIZES, RecurrentConfig, RecurrentEncoder, RecurrentLM, RecurrentStack
 from regard.parts.heads import Model
 
 B, T, V, D, LAYERS = 3, 9, 19, 6, 2
-PIECES = [(0, 4), (4, 7), (7, 8), (8, 9)]
+CHUNKS = [(0, 4), (4, 7), (7, 8), (8, 9)]
 LENGTHS = [T, 2, 5]
 EVERY_CELL = pytest.mark.parametrize("cell", CELLS)
-EVERY_BODY = pytest.mark.parametrize("kind", [Reader, Writer])
+EVERY_BODY = pytest.mark.parametrize("kind", [RecurrentEncoder, RecurrentLM])
 
 
 def ids(length: int = T) -> Tensor:
     return torch.randint(V - 1, (B, length), generator=torch.Generator().manual_seed(length))
 
 
-def body_of(kind: type[Stack], cell: str = "lstm", **how: object) -> Stack:
+def make_body(kind: type[RecurrentStack], cell: str = "lstm", **options: object) -> RecurrentStack:
     torch.manual_seed(1)
-    return kind(RecurrentConfig(V, dim=D, layers=LAYERS, cell=cell, **how)).double().eval()
+    return kind(RecurrentConfig(V, dim=D, layers=LAYERS, cell=cell, **options)).double().eval()
 
 
-def changes(body: Stack) -> list[list[bool]]:
-    """Which places change when one is changed."""
-    told = []
+def influence(body: RecurrentStack) -> list[list[bool]]:
+    """For each position, which outputs change if its token changes."""
+    rows = []
     for changed in range(T):
-        other = ids()
-        other[:, changed] = (other[:, changed] + 1) % (V - 1)
-        told.append(((body(other) - body(ids())).abs().amax((0, 2)) > 1e-9).tolist())
-    return told
+        altered = ids()
+        altered[:, changed] = (altered[:, changed] + 1) % (V - 1)
+        rows.append(((body(altered) - body(ids())).abs().amax((0, 2)) > 1e-9).tolist())
+    return rows
 
 
 @EVERY_CELL
-def test_a_writer_does_not_peek_ahead_and_a_reader_sees_both_sides(cell: str) -> None:
+def test_lm_is_causal_and_encoder_is_bidirectional(cell: str) -> None:
     before = [[t >= changed for t in range(T)] for changed in range(T)]
-    assert changes(body_of(Writer, cell)) == before
-    assert changes(body_of(Reader, cell, one_way=True)) == before
-    assert changes(body_of(Reader, cell)) == [[True] * T] * T
+    assert influence(make_body(RecurrentLM, cell)) == before
+    assert influence(make_body(RecurrentEncoder, cell, unidirectional=True)) == before
+    assert influence(make_body(RecurrentEncoder, cell)) == [[True] * T] * T
 
 
 @EVERY_CELL
 @EVERY_BODY
-@pytest.mark.parametrize("more", [0, 3])
-def test_a_batch_equals_its_texts_one_by_one_and_padding_is_invisible(kind, cell: str, more: int) -> None:
-    body, text = body_of(kind, cell), ids(T + more)
-    mask = (torch.arange(T + more) < torch.tensor(LENGTHS)[:, None])[:, None, None]
+@pytest.mark.parametrize("extra", [0, 3])
+def test_batch_equals_single_texts_and_padding_is_invisible(kind, cell: str, extra: int) -> None:
+    body, text = make_body(kind, cell), ids(T + extra)
+    mask = (torch.arange(T + extra) < torch.tensor(LENGTHS)[:, None])[:, None, None]
     y = body(text, mask)
-    assert y.shape == (B, T + more, D)
+    assert y.shape == (B, T + extra, D)
     for b, length in enumerate(LENGTHS):
         assert_close(y[b, :length], body(text[b : b + 1, :length])[0])
 
 
 @EVERY_BODY
-def test_packed_documents_are_read_as_if_each_were_alone(kind: type[Stack]) -> None:
-    body, document = body_of(kind), torch.tensor([0, 0, 0, 1, 2, 2, 2, 2, 2])
+def test_packed_documents_are_independent(kind: type[RecurrentStack]) -> None:
+    body, document = make_body(kind), torch.tensor([0, 0, 0, 1, 2, 2, 2, 2, 2])
     y = body(ids()[:1], (document[:, None] == document)[None, None])
     for number in range(3):
         assert_close(y[:, document == number], body(ids()[:1, document == number]))
 
 
 @EVERY_CELL
-def test_token_by_token_equals_all_at_once(cell: str) -> None:
-    body = body_of(Writer, cell)
+def test_chunks_with_a_cache_equal_the_full_forward(cell: str) -> None:
+    body = make_body(RecurrentLM, cell)
     with torch.inference_mode():
         caches = body.caches()
-        pieces = [body(ids()[:, a:b], cache=caches) for a, b in PIECES]
+        chunks = [body(ids()[:, a:b], cache=caches) for a, b in CHUNKS]
     assert [cache.length for cache in caches] == [T] * LAYERS
-    assert_close(torch.cat(pieces, 1), body(ids()))
+    assert_close(torch.cat(chunks, 1), body(ids()))
 
 
 @EVERY_CELL
 @EVERY_BODY
-def test_every_weight_learns_and_dropout_is_on_in_training_only(kind: type[Stack], cell: str) -> None:
-    body = body_of(kind, cell)
+def test_every_weight_has_a_gradient_and_dropout_acts_in_training_only(kind: type[RecurrentStack], cell: str) -> None:
+    body = make_body(kind, cell)
     assert torch.equal(body(ids()), body(ids()))
-    model = Model(body.train(), body.vocabulary().double())
+    model = Model(body.train(), body.lm_head().double())
     assert not torch.equal(body(ids()), body(ids()))
     model.head.loss(body(ids()).flatten(0, 1), ids(T + 1)[:, 1:].flatten(), 0.1).backward()
     assert [name for name, w in model.named_parameters() if w.grad is None or w.grad.abs().max() < 1e-9] == []
 
 
-def test_truncation_reaches_every_layer() -> None:
-    body = body_of(Writer, truncate=3)
+def test_bptt_length_applies_to_every_layer() -> None:
+    body = make_body(RecurrentLM, bptt_length=3)
     vectors = body.tokens(ids()).detach().requires_grad_()
     body.tokens.forward = lambda _: vectors
     (grad,) = torch.autograd.grad(body(ids())[:, 4].sum(), vectors)
@@ -92,19 +92,19 @@ def test_truncation_reaches_every_layer() -> None:
 
 
 @EVERY_CELL
-def test_the_vocabulary_is_the_embedding(cell: str) -> None:
-    body = body_of(Writer, cell)
-    model = Model(body, body.vocabulary().double())
+def test_lm_head_is_tied_and_never_predicts_padding(cell: str) -> None:
+    body = make_body(RecurrentLM, cell)
+    model = Model(body, body.lm_head().double())
     assert model(ids()).shape == (B, T, V)
     assert model.head.weight is body.tokens.weight
-    assert model(ids()).argmax(-1).max() < V - 1, "padding is never an answer"
+    assert model(ids()).argmax(-1).max() < V - 1, "padding is never predicted"
 
 
 @EVERY_CELL
-def test_a_text_is_learnt_by_heart(cell: str) -> None:
+def test_one_batch_can_be_memorised(cell: str) -> None:
     torch.manual_seed(1)
-    body = Writer(RecurrentConfig(V, dim=16, layers=LAYERS, cell=cell, dropout=0.0))
-    model = Model(body, body.vocabulary())
+    body = RecurrentLM(RecurrentConfig(V, dim=16, layers=LAYERS, cell=cell, dropout=0.0))
+    model = Model(body, body.lm_head())
     optimizer = torch.optim.Adam(model.parameters(), 0.02)
     for _ in range(60):
         loss = model.head.loss(body(ids()[:, :-1]).flatten(0, 1), ids()[:, 1:].flatten()) / (B * (T - 1))
@@ -114,20 +114,24 @@ def test_a_text_is_learnt_by_heart(cell: str) -> None:
     assert loss < 0.1
 
 
-def size_of(c: RecurrentConfig, ways: int) -> int:
-    """For each gate a matrix from the input, one from the state, and two biases."""
-    gates, hidden = {"rnn": 1, "gru": 3, "lstm": 4}[c.cell], c.dim // ways
-    return c.vocab * c.dim + c.layers * ways * gates * hidden * (c.dim + hidden + 2)
+def expected_count(c: RecurrentConfig, directions: int) -> int:
+    """Per gate, an input matrix, a state matrix and two biases."""
+    gates, hidden = {"rnn": 1, "gru": 3, "lstm": 4}[c.cell], c.dim // directions
+    return c.vocab * c.dim + c.layers * directions * gates * hidden * (c.dim + hidden + 2)
 
 
 @EVERY_CELL
 @pytest.mark.parametrize("name", SIZES)
-def test_every_size_has_the_weights_that_its_formula_counts(name: str, cell: str) -> None:
-    for kind, one_way, ways in (Reader, False, 2), (Reader, True, 1), (Writer, False, 1):
-        config = RecurrentConfig(1000, cell=cell, one_way=one_way, **SIZES[name])
+def test_parameter_count_equals_the_formula(name: str, cell: str) -> None:
+    for kind, unidirectional, directions in (
+        (RecurrentEncoder, False, 2),
+        (RecurrentEncoder, True, 1),
+        (RecurrentLM, False, 1),
+    ):
+        config = RecurrentConfig(1000, cell=cell, unidirectional=unidirectional, **SIZES[name])
         with torch.device("meta"):
             body = kind(config)
-        assert sum(weight.numel() for weight in body.parameters()) == size_of(config, ways)
+        assert sum(weight.numel() for weight in body.parameters()) == expected_count(config, directions)
 
 
 @pytest.mark.parametrize(
@@ -135,16 +139,16 @@ def test_every_size_has_the_weights_that_its_formula_counts(name: str, cell: str
     [
         ({"cell": "ltsm"}, "no cell named 'ltsm': did you mean lstm"),
         ({"layers": 0}, "layers .*not 0"),
-        ({"truncate": -1}, "truncate .*not -1"),
+        ({"bptt_length": -1}, "bptt-length .*not -1"),
         ({"dropout": 1.0}, "dropout .*not 1"),
         ({"dim": 7}, "even, not 7"),
     ],
 )
-def test_a_value_that_cannot_be_is_refused_with_its_name_and_number(wrong: dict[str, object], message: str) -> None:
+def test_invalid_values_are_refused(wrong: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         RecurrentConfig(V, **wrong)
-    assert RecurrentConfig(V, dim=7, one_way=True).dim == 7
+    assert RecurrentConfig(V, dim=7, unidirectional=True).dim == 7
 
 
-def test_padding_is_the_last_id_unless_told() -> None:
+def test_pad_defaults_to_the_last_id() -> None:
     assert (RecurrentConfig(V).pad, RecurrentConfig(V, pad=2).pad) == (V - 1, 2)

@@ -1,4 +1,4 @@
-"""A cache holds what was put in, in order, however often it grew or its rows were reordered."""
+"""A cache holds what was appended, in order, after any growth and reordering of rows."""
 
 import torch
 from hypothesis import given, settings
@@ -16,34 +16,34 @@ def numbers(*shape: int) -> Tensor:
 
 @given(
     seed=st.integers(0, 999),
-    pieces=st.lists(
+    chunks=st.lists(
         st.tuples(st.integers(1, 20), st.lists(st.integers(0, B - 1), max_size=4)), min_size=1, max_size=12
     ),
 )
 @settings(deadline=None, derandomize=True, max_examples=60)
-def test_growing_and_selecting_equals_concatenating_and_indexing(seed: int, pieces) -> None:
+def test_growing_and_selecting_equals_concatenating_and_indexing(seed: int, chunks) -> None:
     torch.manual_seed(seed)
     cache, rows = Cache(), B
     keys, values = numbers(B, G, 0, E), numbers(B, G, 0, E + 1)
-    for length, chosen in pieces:
+    for length, chosen in chunks:
         k, v = numbers(rows, G, length, E), numbers(rows, G, length, E + 1)
         keys, values = torch.cat((keys, k), 2), torch.cat((values, v), 2)
-        got = cache.extend(k, v)
+        cached = cache.extend(k, v)
         assert cache.length == keys.size(2)
-        assert torch.equal(got[0], keys)
-        assert torch.equal(got[1], values)
+        assert torch.equal(cached[0], keys)
+        assert torch.equal(cached[1], values)
         if chosen:
             order = torch.tensor(chosen) % rows
             cache.select(order)
             keys, values, rows = keys[order], values[order], len(chosen)
 
 
-def test_memory_grows_seldom() -> None:
-    cache, places = Cache(), set()
+def test_buffer_is_reallocated_rarely() -> None:
+    cache, addresses = Cache(), set()
     for _ in range(200):
         keys, _ = cache.extend(numbers(B, G, 1, E), numbers(B, G, 1, E))
-        places.add(keys.data_ptr())
-    assert len(places) <= 5
+        addresses.add(keys.data_ptr())
+    assert len(addresses) <= 5
 
 
 def test_selecting_from_an_empty_cache_is_no_error() -> None:
@@ -53,7 +53,7 @@ def test_selecting_from_an_empty_cache_is_no_error() -> None:
     assert cache.extend(numbers(2, G, 1, E), numbers(2, G, 1, E))[0].size(0) == 2
 
 
-def test_rows_and_sources_are_selected_apart_and_in_every_layer() -> None:
+def test_rows_and_sources_are_selected_separately_in_every_layer() -> None:
     source, mask = (numbers(B, G, 4, E), numbers(B, G, 4, E)), torch.rand(B, 1, 1, 4) < 0.5
     caches = [Cache(source, mask) for _ in range(2)]
     keys = numbers(2 * B, G, 3, E)
@@ -75,7 +75,7 @@ def test_rows_and_sources_are_selected_apart_and_in_every_layer() -> None:
 
 @given(seed=st.integers(0, 999), orders=st.lists(st.lists(st.integers(0, B - 1), min_size=1, max_size=4), max_size=5))
 @settings(deadline=None, derandomize=True, max_examples=30)
-def test_a_recurrent_state_follows_its_rows_and_tokens_are_counted(seed: int, orders: list[list[int]]) -> None:
+def test_recurrent_state_follows_its_rows(seed: int, orders: list[list[int]]) -> None:
     torch.manual_seed(seed)
     state = (numbers(B, E), numbers(B, G, E, E))
     cache = Cache(state=state)

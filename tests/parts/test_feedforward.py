@@ -1,4 +1,4 @@
-"""Each token thinks alone, by the formula on top of the file."""
+"""Feed-forward networks and activations equal their formulas."""
 
 import math
 
@@ -19,19 +19,19 @@ def numbers() -> torch.Tensor:
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS.values(), ids=ACTIVATIONS)
-def test_a_feed_forward_is_two_matrices_and_what_is_between(activation) -> None:
+def test_feed_forward_equals_its_formula(activation) -> None:
     x, part = numbers(), FeedForward(D, HIDDEN, activation).double()
     inner = x @ part.up.weight.T + part.up.bias
     assert inner.shape == (B, T, HIDDEN)
     assert_close(part(x), activation(inner) @ part.down.weight.T + part.down.bias)
 
 
-def test_the_relu_of_the_paper_is_the_default() -> None:
+def test_relu_is_the_default() -> None:
     x, part = numbers(), FeedForward(D, HIDDEN).double()
     assert_close(part(x), part.up(x).clamp(min=0) @ part.down.weight.T + part.down.bias)
 
 
-def test_a_swiglu_lets_through_what_its_gate_opens() -> None:
+def test_swiglu_equals_its_formula() -> None:
     x, part = numbers(), SwiGLU(D, HIDDEN).double()
     gate, up = x @ part.gate.weight.T, x @ part.up.weight.T
     assert_close(part(x), (gate / (1 + (-gate).exp()) * up) @ part.down.weight.T)
@@ -39,26 +39,26 @@ def test_a_swiglu_lets_through_what_its_gate_opens() -> None:
 
 
 @pytest.mark.parametrize("part", [FeedForward(D, HIDDEN), SwiGLU(D, HIDDEN)])
-def test_no_token_hears_of_another(part: nn.Module) -> None:
+def test_tokens_are_independent(part: nn.Module) -> None:
     x = numbers().float()
-    other = x.clone()
-    other[0, 2] += 1
-    changed = (part(x) - part(other)).abs().amax(-1) > 1e-6
+    altered = x.clone()
+    altered[0, 2] += 1
+    changed = (part(x) - part(altered)).abs().amax(-1) > 1e-6
     assert changed.nonzero().tolist() == [[0, 2]]
 
 
-def test_a_squared_relu_is_a_parabola_on_the_right_and_nothing_on_the_left() -> None:
+def test_relu_squared() -> None:
     x = numbers()
     assert_close(relu_squared(x), torch.where(x > 0, x**2, 0.0))
 
 
-def test_a_quick_gelu_is_nearly_a_gelu() -> None:
+def test_quick_gelu_approximates_gelu() -> None:
     x = 4 * numbers()
     assert_close(quick_gelu(x), x / (1 + (-1.702 * x).exp()))
     assert_close(quick_gelu(x), F.gelu(x), rtol=0.0, atol=0.021)
 
 
-def test_every_name_is_its_formula() -> None:
+def test_activations_equal_their_formulas() -> None:
     x = 3 * numbers()
     formulas = {
         "relu": x.clamp(min=0),
@@ -73,7 +73,7 @@ def test_every_name_is_its_formula() -> None:
         assert_close(ACTIVATIONS[name](x), formula)
 
 
-def test_the_squared_relu_has_the_gradient_of_its_formula():
+def test_relu_squared_gradient():
     torch.manual_seed(0)
     x = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
     torch.testing.assert_close(relu_squared(x), x.clamp(min=0) ** 2)

@@ -1,11 +1,11 @@
-"""A residual adds a part to what is there; the wrapper decides where the norm goes."""
+"""Residual wrappers place the norm and the dropout as their formulas say."""
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from regard.parts.residual import Dense, PostNorm, PreNorm
+from regard.parts.residual import DenseConnections, PostNorm, PreNorm
 
 B, T, D = 2, 5, 8
 
@@ -15,39 +15,39 @@ class Inner(nn.Module):
         return x.sin() + extra
 
 
-def wrapped(kind: type[nn.Module], dropout: float = 0.0) -> tuple[nn.Module, Tensor]:
+def make_wrapped(kind: type[nn.Module], dropout: float = 0.0) -> tuple[nn.Module, Tensor]:
     torch.manual_seed(1)
     norm = nn.LayerNorm(D).double()
     nn.init.normal_(norm.weight)
     return kind(norm, Inner(), dropout), torch.randn(B, T, D, dtype=torch.float64)
 
 
-def test_pre_norm_norms_before_the_part() -> None:
-    part, x = wrapped(PreNorm)
+def test_pre_norm() -> None:
+    part, x = make_wrapped(PreNorm)
     assert_close(part(x), x + part.norm(x).sin())
 
 
-def test_post_norm_norms_the_sum() -> None:
-    part, x = wrapped(PostNorm)
+def test_post_norm() -> None:
+    part, x = make_wrapped(PostNorm)
     assert_close(part(x), part.norm(x + x.sin()))
 
 
 @pytest.mark.parametrize("kind", [PreNorm, PostNorm])
-def test_context_is_handed_on_and_an_unknown_name_is_not_swallowed(kind: type[nn.Module]) -> None:
-    part, x = wrapped(kind)
+def test_context_is_passed_on_and_an_unknown_name_raises(kind: type[nn.Module]) -> None:
+    part, x = make_wrapped(kind)
     assert not torch.equal(part(x, extra=1.0), part(x))
     with pytest.raises(TypeError, match="unknown"):
         part(x, unknown=1.0)
 
 
-def test_dropout_drops_of_the_part_and_never_of_what_is_there() -> None:
-    part, x = wrapped(PreNorm, dropout=0.5)
-    added, whole = part(x) - x, part.norm(x).sin()
-    kept = added.abs() > 1e-12
-    assert_close(added, whole * kept * 2)
-    assert 0 < kept.double().mean() < 1
-    assert_close(part.eval()(x), x + whole)
-    post, x = wrapped(PostNorm, dropout=0.5)
+def test_dropout_acts_on_the_branch_only() -> None:
+    part, x = make_wrapped(PreNorm, dropout=0.5)
+    added, full = part(x) - x, part.norm(x).sin()
+    keep = added.abs() > 1e-12
+    assert_close(added, full * keep * 2)
+    assert 0 < keep.double().mean() < 1
+    assert_close(part.eval()(x), x + full)
+    post, x = make_wrapped(PostNorm, dropout=0.5)
     drop = post.drop.forward
     post.drop.forward = lambda y: drop(y) * 0
     assert_close(post(x), post.norm(x))
@@ -58,10 +58,10 @@ class Narrow(nn.Linear):
         return super().forward(x).sin() + extra
 
 
-def test_a_dense_layer_sees_everything_before_it_and_nothing_is_changed() -> None:
+def test_dense_connections_concatenate() -> None:
     torch.manual_seed(1)
     growth, count = 3, 4
-    stack = Dense(Narrow(D + i * growth, growth) for i in range(count)).double()
+    stack = DenseConnections(Narrow(D + i * growth, growth) for i in range(count)).double()
     x = torch.randn(B, T, D, dtype=torch.float64)
     y = stack(x)
     assert y.shape == (B, T, D + count * growth)

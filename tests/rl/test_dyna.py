@@ -16,7 +16,7 @@ from regard.data.episodes import Episode, read_episodes
 from regard.rl import dyna, session
 from regard.rl.environment import Environment, episode_returns, random_policy
 from regard.rl.policy import Policy, greedy_policy
-from regard.training.run import Run
+from regard.training.run_folder import RunFolder
 
 TINY = {"dim": 16, "heads": 2, "hidden": 24, "layers": 1, "threads": 1}
 FLAGS = [word for name, value in TINY.items() for word in (f"--{name}", str(value))]
@@ -46,7 +46,17 @@ def brief_run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("rl") / "brief"
     with pytest.MonkeyPatch.context() as monkeypatch:
         shorten(monkeypatch, **BRIEF)
-        command = ["train", "predict", "--env", "CartPole-v1", "--real-steps", "200", "--out", str(folder), *FLAGS]
+        command = [
+            "train",
+            "predict",
+            "--env",
+            "CartPole-v1",
+            "--real-steps",
+            "200",
+            "--output-dir",
+            str(folder),
+            *FLAGS,
+        ]
         assert main(command) == 0
     return folder
 
@@ -56,7 +66,7 @@ def test_a_short_run_beats_a_random_policy(tmp_path, monkeypatch):
     shorten(monkeypatch, FIRST_FIT_STEPS=200, FIT_STEPS=60, POLICY_UPDATES=10, IMAGINED_ROWS=48, EVAL_ROWS=2)
     folder, environment = tmp_path / "run", Environment("CartPole-v1")
     small = {"dim": 48, "layers": 1, "heads": 2, "hidden": 96, "threads": 1}
-    steps = list(regard.train("predict", env="CartPole-v1", real_steps=600, seed=1, out=folder, **small))
+    steps = list(regard.train("predict", env="CartPole-v1", real_steps=600, seed=1, output_dir=folder, **small))
     rounds = [step.scores for step in steps if step.scores]
     assert [scores["real_steps"] for scores in rounds] == [300.0, 500.0, 600.0]
     assert "predicted_return" not in rounds[0]
@@ -106,12 +116,12 @@ def test_play_prints_each_return_and_their_mean(brief_run, capsys, tmp_path):
 def test_an_interrupted_run_resumes_bit_exactly(brief, tmp_path):
     options = {"env": "CartPole-v1", "hide": (1, 3), "real_steps": 230, "seed": 4, **TINY}
     uninterrupted, interrupted = tmp_path / "uninterrupted", tmp_path / "interrupted"
-    assert len(list(regard.train("predict", out=uninterrupted, **options))) == 12 + 3 * 6
-    steps = regard.train("predict", out=interrupted, **options)
+    assert len(list(regard.train("predict", output_dir=uninterrupted, **options))) == 12 + 3 * 6
+    steps = regard.train("predict", output_dir=interrupted, **options)
     list(islice(steps, 12 + 6 + 3))  # in the middle of the third round
     steps.close()
     assert not (interrupted / "README.md").exists()
-    assert len(list(regard.train("predict", out=interrupted, **options))) == 2 * 6  # the same command again
+    assert len(list(regard.train("predict", output_dir=interrupted, **options))) == 2 * 6  # the same command again
     for name in ("model.safetensors", "task.json", "policy/model.safetensors", "policy/config.json", "episodes.npz"):
         assert (uninterrupted / name).read_bytes() == (interrupted / name).read_bytes(), name
     metrics = [
@@ -130,8 +140,8 @@ def test_a_crash_between_two_files_mixes_no_rounds(crash, brief, tmp_path, monke
     is refused."""
     options = {"env": "CartPole-v1", "real_steps": 150, "seed": 3, **TINY}
     uninterrupted, interrupted = tmp_path / "uninterrupted", tmp_path / "interrupted"
-    list(regard.train("predict", out=uninterrupted, **options))
-    steps, owner = regard.train("predict", out=interrupted, **options), Policy if crash == "save" else session
+    list(regard.train("predict", output_dir=uninterrupted, **options))
+    steps, owner = regard.train("predict", output_dir=interrupted, **options), Policy if crash == "save" else session
     list(islice(steps, 12 + 6))  # all rounds but the last
 
     def crash_now(*_, **__):
@@ -145,13 +155,13 @@ def test_a_crash_between_two_files_mixes_no_rounds(crash, brief, tmp_path, monke
     if crash == "write_task":
         assert main(["run", str(interrupted), str(interrupted / "episodes.npz")]) == 2
         assert "has no task.json" in capsys.readouterr().err
-    assert list(regard.train("predict", out=interrupted, **options)) == [], "the last round is saved"
+    assert list(regard.train("predict", output_dir=interrupted, **options)) == [], "the last round is saved"
     for name in ("model.safetensors", "task.json", "policy/model.safetensors", "policy/config.json", "episodes.npz"):
         assert (uninterrupted / name).read_bytes() == (interrupted / name).read_bytes(), name
 
 
 def test_another_version_of_gymnasium_is_refused(brief, tmp_path, monkeypatch):
-    options = {"env": "CartPole-v1", "real_steps": 150, "out": tmp_path / "run", **TINY}
+    options = {"env": "CartPole-v1", "real_steps": 150, "output_dir": tmp_path / "run", **TINY}
     list(islice(regard.train("predict", **options), 12))
     monkeypatch.setattr(session, "gymnasium_version", lambda: "99.0")
     with pytest.raises(ValueError, match=r"gymnasium was .*, and is 99\.0"):
@@ -160,7 +170,7 @@ def test_another_version_of_gymnasium_is_refused(brief, tmp_path, monkeypatch):
 
 def test_clearing_a_run_removes_policy_and_episodes(brief_run, tmp_path):
     folder = shutil.copytree(brief_run, tmp_path / "run")
-    Run(folder).clear()
+    RunFolder(folder).clear()
     assert not {"policy", "episodes.npz", "returns.png"} & {file.name for file in folder.iterdir()}
 
 
@@ -168,7 +178,7 @@ def test_the_seed_determines_the_run(brief, tmp_path):
     weights = []
     for seed in (1, 1, 2):
         folder = tmp_path / str(len(weights))
-        list(regard.train("predict", out=folder, env="CartPole-v1", real_steps=150, seed=seed, **TINY))
+        list(regard.train("predict", output_dir=folder, env="CartPole-v1", real_steps=150, seed=seed, **TINY))
         weights.append((folder / "policy" / "model.safetensors").read_bytes())
     assert weights[0] == weights[1] != weights[2]
 
@@ -185,11 +195,11 @@ def test_a_signal_keeps_the_last_round_and_prints_how_to_resume(signum, code, br
             yield step
 
     monkeypatch.setattr(act, "run_session", run_session)
-    command = ["train", "predict", "--env", "CartPole-v1", "--real-steps", "200", "--out", str(folder), *FLAGS]
+    command = ["train", "predict", "--env", "CartPole-v1", "--real-steps", "200", "--output-dir", str(folder), *FLAGS]
     assert main(command) == code
     lines = capsys.readouterr().out.splitlines()
     assert "saved as it was after round 1" in lines[-2]
-    assert shlex.split(lines[-1]) == ["regard", "train", "predict", "--resume", "--out", str(folder)]
+    assert shlex.split(lines[-1]) == ["regard", "train", "predict", "--resume", "--output-dir", str(folder)]
     assert (folder / "policy" / "config.json").exists()
 
 
@@ -203,37 +213,37 @@ def test_a_signal_keeps_the_last_round_and_prints_how_to_resume(signum, code, br
         (["--env", "CartPole-v1", "--steps", "5"], "--steps does not go with --env: --real-steps sets the length"),
         (["--env", "CartPole-v1", "--minutes", "1"], "--minutes does not go with --env: --real-steps sets the length"),
         (["--env", "CartPole-v1", "--epochs", "2"], "--epochs does not go with --env"),
-        (["--env", "CartPole-v1", "--checks", "3"], "--checks does not go with --env"),
-        (["--env", "CartPole-v1", "--check-examples", "3"], "--check-examples does not go with --env"),
+        (["--env", "CartPole-v1", "--evals", "3"], "--evals does not go with --env"),
+        (["--env", "CartPole-v1", "--eval-examples", "3"], "--eval-examples does not go with --env"),
         (
-            ["--env", "CartPole-v1", "--held-out", "0.5"],
-            "--held-out does not go with --env: it is for training from files",
+            ["--env", "CartPole-v1", "--valid-share", "0.5"],
+            "--valid-share does not go with --env: it is for training from files",
         ),
         (["--env", "CartPole-v1", "--skip-bad"], "--skip-bad does not go with --env"),
         (["--env", "CartPole-v1", "--encoding", "cp1252"], "--encoding does not go with --env"),
-        (["--env", "CartPole-v1", "--patch", "2"], "--patch does not go with --env"),
+        (["--env", "CartPole-v1", "--patch-size", "2"], "--patch-size does not go with --env"),
         (["--env", "CartPole-v1", "--real-steps", "5"], "real-steps must be at least 100"),
-        (["--env", "CartPole-v1", "--memory", "0"], "memory must be 1 to 64"),
+        (["--env", "CartPole-v1", "--history", "0"], "history must be 1 to 64"),
         (["--hide", "1"], "hide must be given together with --env"),
         (["--real-steps", "500"], "real-steps must be given together with --env"),
-        (["--memory", "2"], "memory must be given together with --env"),
+        (["--history", "2"], "history must be given together with --env"),
     ],
 )
 def test_wrong_options_are_refused_and_leave_no_folder(arguments, message, tmp_path, capsys):
     folder = tmp_path / "run"
-    assert main(["train", "predict", "--out", str(folder), *arguments]) == 2
+    assert main(["train", "predict", "--output-dir", str(folder), *arguments]) == 2
     assert message in capsys.readouterr().err
     assert not folder.exists()
 
 
 def test_hide_takes_integers(tmp_path):
     with pytest.raises(ValueError, match="hide must be several of: a whole number"):
-        regard.train("predict", env="CartPole-v1", hide="1", out=tmp_path / "run")
+        regard.train("predict", env="CartPole-v1", hide="1", output_dir=tmp_path / "run")
 
 
 def test_without_gymnasium_the_message_names_the_extra(monkeypatch, tmp_path, capsys):
     monkeypatch.setitem(sys.modules, "gymnasium", None)
-    assert main(["train", "predict", "--env", "CartPole-v1", "--out", str(tmp_path / "run")]) == 2
+    assert main(["train", "predict", "--env", "CartPole-v1", "--output-dir", str(tmp_path / "run")]) == 2
     assert 'pip install "regard[world]"' in capsys.readouterr().err
 
 
@@ -281,6 +291,6 @@ def test_options_without_effect_are_refused(brief_run, capsys):
 
 def test_resuming_a_finished_run_changes_nothing(brief, brief_run, capsys):
     before = {file: file.read_bytes() for file in brief_run.rglob("*.safetensors")}
-    assert main(["train", "predict", "--resume", "--out", str(brief_run)]) == 0
+    assert main(["train", "predict", "--resume", "--output-dir", str(brief_run)]) == 0
     assert {file: file.read_bytes() for file in brief_run.rglob("*.safetensors")} == before
     assert "is finished" in capsys.readouterr().out

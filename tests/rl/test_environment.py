@@ -36,7 +36,7 @@ def test_hidden_entries_are_not_observed():
 def test_an_episode_has_one_observation_more_than_actions_and_ends_at_the_termination(corridor):
     for episode in record_episodes(corridor, move_right, 8, seed=3):
         first = int(episode.observations[0, 0])
-        assert episode.ended
+        assert episode.terminated
         assert episode.observations[:, 0].tolist() == list(range(first, 6))
         assert episode.actions.tolist() == [1] * (5 - first)
         assert episode.rewards.tolist() == [np.float32(-0.05)] * (4 - first) + [1.0]
@@ -44,19 +44,19 @@ def test_an_episode_has_one_observation_more_than_actions_and_ends_at_the_termin
 
 def test_a_truncated_episode_is_not_terminated(corridor):
     (episode,) = record_episodes(corridor, lambda trajectory: 0, 1, seed=3)
-    assert (episode.steps, episode.ended) == (20, False)
+    assert (episode.steps, episode.terminated) == (20, False)
 
 
-def test_an_environment_without_a_time_limit_gets_ours(corridor):
+def test_an_environment_without_a_time_limit_gets_the_default(corridor):
     unlimited = Environment("Unlimited-v0")
     assert (unlimited.max_episode_steps, corridor.max_episode_steps) == (MAX_EPISODE_STEPS, 20)
     left, right = (record_episodes(unlimited, lambda trajectory, action=a: action, 1, seed=3)[0] for a in (0, 1))
-    assert (left.steps, left.ended) == (MAX_EPISODE_STEPS, False)
+    assert (left.steps, left.terminated) == (MAX_EPISODE_STEPS, False)
     assert right.steps < 6
-    assert right.ended, "a termination is not a truncation"
+    assert right.terminated, "a termination is not a truncation"
 
 
-def test_play_prints_a_note_on_our_time_limit(corridor, monkeypatch, capsys):
+def test_play_prints_a_note_on_the_default_time_limit(corridor, monkeypatch, capsys):
     monkeypatch.setattr("regard.rl.environment.MAX_EPISODE_STEPS", 30)
     for environment in (Environment("Unlimited-v0"), corridor):
         assert play(environment, lambda trajectory: 0, PlayOptions(episodes=1)) == 0
@@ -68,7 +68,7 @@ def test_play_prints_a_note_on_our_time_limit(corridor, monkeypatch, capsys):
 
 def test_the_seed_determines_the_episodes(corridor):
     def digests(seed):
-        return [episode.said for episode in record_episodes(corridor, random_policy(corridor, seed), 6, seed)]
+        return [episode.row_key for episode in record_episodes(corridor, random_policy(corridor, seed), 6, seed)]
 
     assert digests(1) == digests(1) != digests(2)
     assert len(set(digests(1))) > 3
@@ -86,7 +86,7 @@ def test_recorded_episodes_are_read_back(corridor, tmp_path):
     for name in ("a.npz", "a.jsonl"):
         write_episodes(tmp_path / name, episodes)
         restored = [row for row in read_episodes([tmp_path / name]) if isinstance(row, Episode)]
-        assert [episode.said for episode in restored] == [episode.said for episode in episodes]
+        assert [episode.row_key for episode in restored] == [episode.row_key for episode in episodes]
 
 
 @pytest.mark.parametrize("steps", [7, 30, 33])

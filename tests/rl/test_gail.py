@@ -21,9 +21,9 @@ from regard.rl.gail import (
 )
 from regard.rl.policy import Policy, PolicyConfig
 from regard.rl.ppo import PPOConfig
-from regard.tasks.steps import the_best
+from regard.tasks.returns import top_episodes
 
-EXPERT = list(the_best(carts(40), 0.1))
+EXPERT = list(top_episodes(carts(40), 0.1))
 OPTIONS = GAILOptions(round=200, hidden=32)
 
 
@@ -109,11 +109,11 @@ def test_imitation_ends_after_its_steps():
         ([video(np.zeros((3, 4), np.float32), "ball.npz", 2)], "ball.npz:2: a video has no actions"),
         (
             [EXPERT[0]._replace(observations=EXPERT[0].observations[:, :3])],
-            r"cart:\d+: its observations have shape \(3,\)",
+            r"cart:\d+: observations have shape \(3,\)",
         ),
         (
             [EXPERT[0]._replace(actions=EXPERT[0].actions + 5)],
-            r"its highest action is 6, but cart has 4 observation entries",
+            r"the highest action is 6, but cart has 4 observation entries",
         ),
     ],
 )
@@ -122,6 +122,6 @@ def test_an_expert_with_other_spaces_is_refused(expert, message):
         next(imitate(CartPole(), expert, OPTIONS, PPOConfig()))
 
 
-def test_a_recorded_expert():
+def test_a_single_recorded_episode_is_a_valid_expert():
     [episode] = record_episodes(CartPole(), lambda trajectory: int(trajectory.observations[-1][2] > 0), 1, seed=1)
     assert next(imitate(CartPole(), [episode], OPTIONS, PPOConfig())).steps >= OPTIONS.round

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from regard.data.moments import Moments
-from regard.models.world import World, WorldConfig
+from regard.data.episode_windows import EpisodeWindows
+from regard.models.world_model import WorldModel, WorldModelConfig
 from regard.rl.dynamics_model import (
     BurnInTask,
     ReplayBuffer,
@@ -17,7 +17,7 @@ from regard.rl.dynamics_model import (
 from regard.rl.environment import random_policy, record_episodes
 from regard.rl.imagine import imagine, predicted_return, sample_starts, start_states
 from regard.rl.policy import NO_ACTION, History, Policy, PolicyConfig
-from regard.training.loop import Plan, Progress, learn
+from regard.training.loop import Progress, TrainOptions, train_steps
 
 C = 3  # context of the model
 
@@ -32,7 +32,9 @@ def make_model(observation_dim=2, num_actions=2, context=C):
     torch.manual_seed(5)
     task = unfitted_task(observation_dim, num_actions)
     model = task.head(
-        World(WorldConfig(observation_dim, 1, num_actions, context=context, dim=16, layers=2, heads=2, hidden=24))
+        WorldModel(
+            WorldModelConfig(observation_dim, 1, num_actions, context=context, dim=16, layers=2, heads=2, hidden=24)
+        )
     )
     for weight in model.head.parameters():
         torch.nn.init.normal_(weight, std=0.3)
@@ -115,21 +117,21 @@ def test_starts_are_states_with_an_action(episodes):
 
 def test_new_scales_keep_the_predictions(episodes):
     task, model = make_model()
-    progress = Progress.new(model, Plan(steps=1, rate=0.1, warmup=0, average=0.9))
-    progress.average.means[0].add_(0.1)  # the average is another model
+    progress = Progress.new(model, TrainOptions(steps=1, lr=0.1, warmup_steps=0, ema=0.9))
+    progress.ema.means[0].add_(0.1)  # the average is another model
     starts = sample_starts(start_states(episodes, C), 9, 0.5, 1)
     inputs = starts.observations, torch.cat([starts.actions, torch.ones(9, 1).long()], 1)
 
     def predictions(task):
         with torch.no_grad():
             current = as_transition_model(task, model).predict(*inputs)
-            with progress.average.in_place():
+            with progress.ema.average_parameters():
                 return *current, *as_transition_model(task, model).predict(*inputs)
 
     before = predictions(task)
     new = refit_scales(task, progress, episodes)
-    assert new.senses.mean[0] != 0.0
-    assert new.senses.spread[0] != 1.0
+    assert new.normalizer.mean[0] != 0.0
+    assert new.normalizer.std[0] != 1.0
     assert new.reward[1] != 1.0
     for old, current in zip(before, predictions(new), strict=True):
         torch.testing.assert_close(current, old, atol=1e-4, rtol=1e-4)
@@ -138,8 +140,8 @@ def test_new_scales_keep_the_predictions(episodes):
 
 
 def test_the_replay_buffer_takes_the_same_windows(episodes):
-    buffer, moments = ReplayBuffer(episodes, C, 2), Moments(episodes, C, 2)
-    starts = moments.every()
+    buffer, moments = ReplayBuffer(episodes, C, 2), EpisodeWindows(episodes, C, 2)
+    starts = moments.all_starts()
     for actual, expected in zip(buffer.take(starts), moments.take(starts), strict=True):
         real = np.arange(C + 1) <= moments.take(starts).lengths[:, None]
         if expected.ndim == 3:
@@ -153,9 +155,9 @@ def test_the_replay_buffer_takes_the_same_windows(episodes):
 def test_burn_in_masks_the_first_step_unless_the_episode_starts_there(episodes):
     task, model = make_model()
     examples = ReplayBuffer(episodes, C, 2)
-    starts = examples.every()
-    initial = examples.at(starts)[1] == 0
-    batch, full_batch = BurnInTask.of(task).batch(examples, starts), task.batch(examples, starts)
+    starts = examples.all_starts()
+    initial = examples.locate(starts)[1] == 0
+    batch, full_batch = BurnInTask.from_task(task).batch(examples, starts), task.collate(examples, starts)
     assert batch.real[:, 0].tolist() == initial.tolist()
     assert 0 < initial.sum() < len(initial)
     assert torch.equal(batch.real[:, 1:], full_batch.real[:, 1:])
@@ -174,7 +176,7 @@ def test_terminations_are_oversampled(corridor):
     assert examples.take(batch).ends.sum() >= 8
     assert not np.array_equal(batch, examples.epoch(64 * C * 2, 1, 1)[0])
     unterminated = ReplayBuffer(
-        [episode for episode in episodes if not episode.ended] or [episodes[0]._replace(ended=False)], C, 2
+        [episode for episode in episodes if not episode.terminated] or [episodes[0]._replace(terminated=False)], C, 2
     )
     assert unterminated.take(unterminated.epoch(64 * C * 2, 1, 0)[0]).ends.sum() == 0
 
@@ -182,11 +184,11 @@ def test_terminations_are_oversampled(corridor):
 def test_a_model_learns_the_corridor(corridor, episodes):
     """A trained model predicts observation, reward and termination."""
     task, model = make_model()
-    plan = Plan(steps=250, rate=0.01, warmup=10, batch_tokens=400, average=0.0)
-    progress = Progress.new(model, plan)
+    train_options = TrainOptions(steps=250, lr=0.01, warmup_steps=10, batch_tokens=400, ema=0.0)
+    progress = Progress.new(model, train_options)
     task = refit_scales(task, progress, record_episodes(corridor, random_policy(corridor, 3), 40, 3))
     examples = ReplayBuffer(record_episodes(corridor, random_policy(corridor, 3), 40, 3), C, 2)
-    losses = [step.loss for step in learn(progress, task, examples, plan)]
+    losses = [step.loss for step in train_steps(progress, task, examples, train_options)]
     assert np.mean(losses[-20:]) < 0.2 * np.mean(losses[:5])
     starts = History(torch.tensor([[[2.0, 2.0]] * C, [[4.0, 4.0]] * C]), torch.full((2, C - 1), NO_ACTION))
     with torch.no_grad():

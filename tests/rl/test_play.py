@@ -12,29 +12,29 @@ from regard.rl.cartpole import CartPole
 from regard.rl.environment import episode_returns, random_policy
 from regard.rl.policy import Policy
 from regard.rl.sequence_policy import SequencePolicy, play_in_parallel
-from regard.tasks.decide import Wishes
-from regard.training.train import train
+from regard.tasks.decide import DecideOptions
+from regard.training.job import train
 
-SMALL = {"context": 4, "dim": 32, "layers": 2, "heads": 2, "hidden": 64, "device": "cpu", "checks": 2}
+SMALL = {"context": 4, "dim": 32, "layers": 2, "heads": 2, "hidden": 64, "device": "cpu", "evals": 2}
 
 
 @pytest.fixture(scope="module")
 def decision_run(tmp_path_factory):
     """A Decision Transformer of the bundled CartPole, trained for a few seconds."""
     folder = tmp_path_factory.mktemp("decide") / "run"
-    for _ in train("decide", returns=True, steps=250, out=folder, seed=1, **SMALL):
+    for _ in train("decide", returns=True, steps=250, output_dir=folder, seed=1, **SMALL):
         pass
     return folder
 
 
 def mean_return(folder, target_return, count=20):
     loaded = load(folder, "cpu")
-    policy = SequencePolicy(loaded.model, loaded.task, Wishes(wish=target_return))
+    policy = SequencePolicy(loaded.model, loaded.task, DecideOptions(target_return=target_return))
     episodes = play_in_parallel([CartPole() for _ in range(count)], policy, seed=5)
     return float(np.mean([episode.rewards.sum() for episode in episodes]))
 
 
-def test_it_beats_a_random_policy(decision_run):
+def test_a_decision_transformer_beats_a_random_policy(decision_run):
     random_return = np.mean(episode_returns(CartPole(), random_policy(CartPole(), 1), 20, 5))
     assert mean_return(decision_run, 500) > 4 * random_return
 
@@ -45,7 +45,10 @@ def test_a_higher_target_return_gives_a_higher_return(decision_run):
 
 def test_the_command_plays_and_records(decision_run, tmp_path, capsys):
     file = tmp_path / "mine.jsonl"
-    assert main(["run", str(decision_run), "--play", "--episodes", "3", "--wish", "40", "--record", str(file)]) == 0
+    assert (
+        main(["run", str(decision_run), "--play", "--episodes", "3", "--target-return", "40", "--record", str(file)])
+        == 0
+    )
     out = capsys.readouterr().out
     assert out.count("episode ") == 3
     assert "of 3 episodes" in out
@@ -54,12 +57,15 @@ def test_the_command_plays_and_records(decision_run, tmp_path, capsys):
     assert all(isinstance(row, Episode) and row.observations.shape[1:] == (4,) for row in rows)
     assert main(["run", str(decision_run), str(file)]) == 0
     assert len(capsys.readouterr().out.split()) == 3, "one action for each"
-    assert main(["train", "decide", "--data", str(file), "--out", str(tmp_path / "run"), "--steps", "1"]) == 0
+    assert main(["train", "decide", "--data", str(file), "--output-dir", str(tmp_path / "run"), "--steps", "1"]) == 0
 
 
-def test_it_plays_in_gymnasium_too(decision_run, capsys):
+def test_the_command_plays_in_gymnasium(decision_run, capsys):
     pytest.importorskip("gymnasium")
-    assert main(["run", str(decision_run), "--play", "--episodes", "2", "--env", "CartPole-v1", "--wish", "20"]) == 0
+    assert (
+        main(["run", str(decision_run), "--play", "--episodes", "2", "--env", "CartPole-v1", "--target-return", "20"])
+        == 0
+    )
     assert "of 2 episodes" in capsys.readouterr().out
     assert main(["run", str(decision_run), "--play", "--env", "Acrobot-v1"]) == 2
     assert "Acrobot-v1 has 6 observation entries and 3 actions, but this model was trained" in capsys.readouterr().err
@@ -81,7 +87,7 @@ def test_a_wrong_temperature_is_refused(decision_run, capsys):
         (["--env", "CartPole-v1"], "--env goes with --play"),
         (["--play", "some.npz"], "a text does not go with --play"),
         (["--play", "--json"], "--json does not go with --play"),
-        (["--play", "--n-best", "2"], "--n-best does not go with --play"),
+        (["--play", "--num-return", "2"], "--num-return does not go with --play"),
     ],
 )
 def test_options_without_effect_are_refused(decision_run, arguments, message, capsys):
@@ -98,7 +104,7 @@ def test_an_interrupted_imitation_keeps_the_policy_of_the_round(tmp_path, capsys
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(Policy, "save", save)
-    assert main(["imitate", "--steps", "1000", "--round", "50", "--hidden", "8", "--out", str(folder)]) == 130
+    assert main(["imitate", "--steps", "1000", "--round", "50", "--hidden", "8", "--output-dir", str(folder)]) == 130
     out = capsys.readouterr().out
     assert "round 1 " in out
     assert "round 2 " not in out
@@ -108,7 +114,7 @@ def test_an_interrupted_imitation_keeps_the_policy_of_the_round(tmp_path, capsys
 
 def test_the_command_imitates(tmp_path, capsys):
     folder = tmp_path / "policy"
-    assert main(["imitate", "--steps", "300", "--round", "100", "--episodes", "2", "--out", str(folder)]) == 0
+    assert main(["imitate", "--steps", "300", "--round", "100", "--episodes", "2", "--output-dir", str(folder)]) == 0
     out = capsys.readouterr().out
     assert "expert episodes of" in out
     assert "round 2  steps" in out
@@ -124,13 +130,13 @@ def test_the_command_imitates(tmp_path, capsys):
     assert "--play" in capsys.readouterr().err
     assert main(["run", str(folder), "what now?", "--play"]) == 2
     assert "a text does not go with --play" in capsys.readouterr().err
-    assert main(["imitate", "--out", str(folder)]) == 2
-    assert "exists: choose another --out" in capsys.readouterr().err
+    assert main(["imitate", "--output-dir", str(folder)]) == 2
+    assert "exists: choose another --output-dir" in capsys.readouterr().err
 
 
 def test_a_bad_expert_file_is_named(tmp_path, capsys):
     file = tmp_path / "a.jsonl"
     file.write_text('{"observations": [[1], [2]], "actions": [0], "rewards": [1]}\n')
-    assert main(["imitate", "--data", str(file), "--out", str(tmp_path / "run")]) == 2
+    assert main(["imitate", "--data", str(file), "--output-dir", str(tmp_path / "run")]) == 2
     assert f"{file}:1" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

@@ -89,7 +89,7 @@ def test_padding_changes_nothing():
     assert torch.equal(weights[0], torch.cat([weight.flatten() for weight in unpadded.parameters()]))
 
 
-def test_a_batch_from_real_episodes(corridor):
+def test_a_batch_from_real_episodes_masks_padding_and_terminations(corridor):
     policy, config = make_policy(), PPOConfig(discount=0.9)
     episodes = [
         *record_episodes(corridor, sampling_policy(policy, 1), 4, 1),
@@ -109,7 +109,7 @@ def test_a_batch_from_real_episodes(corridor):
             batch.log_probs[i, :L], log_probs.gather(1, torch.from_numpy(episode.actions)[:, None])[:, 0]
         )
         final = History(observations[L:, None], torch.zeros(1, 0).long())
-        bootstrap = 0.0 if episode.ended else 0.9 * policy(final).value[0].item()
+        bootstrap = 0.0 if episode.terminated else 0.9 * policy(final).value[0].item()
         assert float(batch.rewards[i, L - 1]) == pytest.approx(float(episode.rewards[-1]) + bootstrap, abs=1e-6)
 
 

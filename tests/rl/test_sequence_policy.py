@@ -4,24 +4,26 @@ import numpy as np
 import pytest
 import torch
 
-from regard.data.bundled.cart import LIMIT, carts
-from regard.models.world import World, WorldConfig
+from regard.data.bundled.cart import MAX_STEPS, carts
+from regard.models.world_model import WorldModel, WorldModelConfig
 from regard.rl.cartpole import CartPole
 from regard.rl.environment import Trajectory, episode_returns, random_policy, record_episodes
 from regard.rl.sequence_policy import SequencePolicy, play_in_parallel
-from regard.tasks.decide import Decide, Wishes
+from regard.tasks.decide import Decide, DecideOptions
 
 CONTEXT = 4
 EPISODES = carts(20)
 
 
 def fit_task(returns=False):
-    return Decide.fit(EPISODES, "foresees", {}, {}, best=1.0, returns=returns, patch=None)
+    return Decide.fit(EPISODES, "foresees", {}, {}, top_fraction=1.0, returns=returns, patch_size=None)
 
 
 def make_model(task):
     torch.manual_seed(1)
-    model = task.head(World(WorldConfig(context=CONTEXT, dim=16, layers=2, heads=2, hidden=24, **task.sizes())))
+    model = task.head(
+        WorldModel(WorldModelConfig(context=CONTEXT, dim=16, layers=2, heads=2, hidden=24, **task.sizes()))
+    )
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(torch.randn_like(weight) * 0.3)
@@ -32,13 +34,13 @@ class InputRecorder(SequencePolicy):
     """It records the inputs of the model."""
 
     def act(self, trajectories):
-        original = self.task.chances
+        original = self.task.action_log_probs
         self.inputs = []
-        self.task.chances = lambda *args: self.inputs.append(args[1:]) or original(*args)
+        self.task.action_log_probs = lambda *args: self.inputs.append(args[1:]) or original(*args)
         try:
             return super().act(trajectories)
         finally:
-            del self.task.chances
+            del self.task.action_log_probs
 
 
 @pytest.mark.parametrize("with_returns", [False, True])
@@ -48,7 +50,7 @@ def test_inputs_in_play_equal_those_of_training(with_returns):
     episode = EPISODES[0]
     inputs, previous_actions = task.history(episode, float(episode.rewards.sum()))
     target_return = float(episode.rewards.sum()) if with_returns else None
-    policy_fn = InputRecorder(make_model(task), task, Wishes(wish=target_return))
+    policy_fn = InputRecorder(make_model(task), task, DecideOptions(target_return=target_return))
     for t in (0, 1, CONTEXT - 1, CONTEXT, 13):
         policy_fn(
             Trajectory([*episode.observations[: t + 1]], episode.actions[:t].tolist(), episode.rewards[:t].tolist())
@@ -61,10 +63,10 @@ def test_inputs_in_play_equal_those_of_training(with_returns):
 
 def test_parallel_episodes_equal_sequential_ones():
     task = fit_task(True)
-    policy_fn = SequencePolicy(make_model(task), task, Wishes())
+    policy_fn = SequencePolicy(make_model(task), task, DecideOptions())
     parallel = play_in_parallel([CartPole() for _ in range(6)], policy_fn, seed=3)
     sequential = record_episodes(CartPole(), policy_fn, 6, seed=3)
-    assert [episode.said for episode in parallel] == [episode.said for episode in sequential]
+    assert [episode.row_key for episode in parallel] == [episode.row_key for episode in sequential]
     assert len({episode.steps for episode in parallel}) > 1
 
 
@@ -73,20 +75,20 @@ def test_the_seed_determines_sampled_actions():
     model = make_model(task)
 
     def digests(temperature, seed):
-        policy = SequencePolicy(model, task, Wishes(temperature=temperature), seed)
-        return [episode.said for episode in play_in_parallel([CartPole() for _ in range(3)], policy, seed=1)]
+        policy = SequencePolicy(model, task, DecideOptions(temperature=temperature), seed)
+        return [episode.row_key for episode in play_in_parallel([CartPole() for _ in range(3)], policy, seed=1)]
 
     assert digests(2.0, 1) == digests(2.0, 1)
     assert digests(2.0, 1) != digests(2.0, 2)
-    assert digests(1e-4, 5) == digests(Wishes().temperature, 1), "almost 0 is greedy"
+    assert digests(1e-4, 5) == digests(DecideOptions().temperature, 1), "almost 0 is greedy"
 
 
 def test_the_bundled_cartpole_terminates_and_is_deterministic():
     [episode] = record_episodes(CartPole(), lambda trajectory: len(trajectory.actions) % 2, 1, seed=1)
-    assert episode.ended
-    assert episode.steps < LIMIT
+    assert episode.terminated
+    assert episode.steps < MAX_STEPS
     repeated = record_episodes(CartPole(), lambda trajectory: len(trajectory.actions) % 2, 1, seed=1)[0]
-    assert episode.said == repeated.said
+    assert episode.row_key == repeated.row_key
     assert 15 < np.mean(episode_returns(CartPole(), random_policy(CartPole(), 1), 50, 1)) < 35
 
 
@@ -95,7 +97,7 @@ def test_the_time_limit_truncates_an_episode():
     [episode] = record_episodes(
         CartPole(), lambda trajectory: int(trajectory.observations[-1] @ [0.05, 0.1, 1, 0.5] > 0), 1, seed=1
     )
-    assert (episode.steps, episode.ended) == (LIMIT, False)
+    assert (episode.steps, episode.terminated) == (MAX_STEPS, False)
 
 
 def test_an_environment_with_other_spaces_is_refused():
@@ -105,4 +107,4 @@ def test_an_environment_with_other_spaces_is_refused():
     with pytest.raises(
         ValueError, match=r"cart has 2 observation entries and 2 actions, but this model was trained on"
     ):
-        play_in_parallel([other], SequencePolicy(make_model(task), task, Wishes()), 1)
+        play_in_parallel([other], SequencePolicy(make_model(task), task, DecideOptions()), 1)

@@ -1,48 +1,50 @@
-"""Texts longer than a sentence: nothing is lost, order and line breaks are kept, and an endless input flows through."""
+"""Passages: no text is lost, order and line breaks are preserved, and an endless input is streamed."""
 
 from itertools import count, islice
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.sentences import split_sentences
+from regard.data.sentence_split import split_sentences
 from regard.load import load
-from regard.tasks.passages import Answer, answer_passages
-from regard.tasks.translating import Translating
+from regard.tasks.passages import Prediction, predict_passages
+from regard.tasks.translation_decoding import TranslateOptions
 
-texts = st.lists(st.text(alphabet="ab. \n\t?!A", max_size=30), max_size=6)
-
-
-def shout(pieces, best=1):
-    return [[Answer(piece.upper() + "'" * i, -1.0 - i, -1.0 - i) for i in range(best)] for piece in pieces]
+TEXTS = st.lists(st.text(alphabet="ab. \n\t?!A", max_size=30), max_size=6)
 
 
-@given(texts)
-def test_pieces_are_answered_and_put_together_in_order(some):
-    answers = [best[0].text for best in answer_passages(some, split_sentences, shout)]
-    assert [" ".join(a.split()) for a in answers] == [" ".join(text.upper().split()) for text in some]
-    assert [a.count("\n") for a in answers] == [text.count("\n") for text in some]
+def shout(sentences, count=1):
+    return [[Prediction(text.upper() + "'" * i, -1.0 - i, -1.0 - i) for i in range(count)] for text in sentences]
 
 
-@given(texts)
-def test_a_piece_is_never_empty(some):
-    asked = []
-
-    def answer(pieces):
-        asked.extend(pieces)
-        return shout(pieces)
-
-    list(answer_passages(some, split_sentences, answer))
-    assert all(piece.strip() == piece != "" for piece in asked)
+@given(TEXTS)
+def test_sentences_are_predicted_and_joined_in_order(texts):
+    predictions = [best[0].text for best in predict_passages(texts, split_sentences, shout)]
+    assert [" ".join(prediction.split()) for prediction in predictions] == [
+        " ".join(text.upper().split()) for text in texts
+    ]
+    assert [prediction.count("\n") for prediction in predictions] == [text.count("\n") for text in texts]
 
 
-def test_the_n_best_of_a_text_add_up_over_its_sentences():
-    (best,) = answer_passages(["\nOne. Two.\n"], split_sentences, lambda pieces: shout(pieces, best=2))
-    assert [a.text for a in best] == ["\nONE. TWO.\n", "\nONE.' TWO.'\n"]
-    assert [a.logp for a in best] == [-2.0, -4.0]
+@given(TEXTS)
+def test_no_sentence_is_empty(texts):
+    inputs = []
+
+    def predict(sentences):
+        inputs.extend(sentences)
+        return shout(sentences)
+
+    list(predict_passages(texts, split_sentences, predict))
+    assert all(sentence.strip() == sentence != "" for sentence in inputs)
 
 
-def test_an_endless_input_is_read_only_as_far_as_needed(small_run):
+def test_log_probs_of_a_text_are_sums_over_its_sentences():
+    (best,) = predict_passages(["\nOne. Two.\n"], split_sentences, lambda sentences: shout(sentences, count=2))
+    assert [prediction.text for prediction in best] == ["\nONE. TWO.\n", "\nONE.' TWO.'\n"]
+    assert [prediction.logprob for prediction in best] == [-2.0, -4.0]
+
+
+def test_an_endless_input_is_read_window_by_window(small_run):
     translator, read = load(small_run, device="cpu"), []
 
     def endless():
@@ -50,21 +52,24 @@ def test_an_endless_input_is_read_only_as_far_as_needed(small_run):
             read.append(i)
             yield f"tea and water {i % 90}"
 
-    answers = translator.task.predict(translator.model, endless(), Translating(beam=1), window=8)
-    assert len(list(islice(answers, 20))) == 20
-    assert len(read) == 24, "three windows of eight, and not one text more"
+    predictions = translator.task.predict(translator.model, endless(), TranslateOptions(num_beams=1), window=8)
+    assert len(list(islice(predictions, 20))) == 20
+    assert len(read) == 24, "three windows of eight"
 
 
-def test_the_window_changes_nothing_but_the_memory(small_run):
+def test_the_window_size_does_not_change_predictions(small_run):
     translator = load(small_run, device="cpu")
-    asked = [f"tea {'and water ' * (i % 4)}{i}" for i in range(11)]
-    wide = [best[0].text for best in translator.answers(asked)]
-    assert [best[0].text for best in translator.task.predict(translator.model, asked, window=2)] == wide
-    assert [translator(text) for text in asked] == wide == translator(asked)
+    inputs = [f"tea {'and water ' * (i % 4)}{i}" for i in range(11)]
+    wide = [best[0].text for best in translator.generate(inputs)]
+    assert [best[0].text for best in translator.task.predict(translator.model, inputs, window=2)] == wide
+    assert [translator(text) for text in inputs] == wide == translator(inputs)
 
 
-def test_a_line_longer_than_any_seen_is_translated_sentence_by_sentence(small_run):
+def test_a_line_longer_than_all_training_sentences_is_split(small_run):
     translator = load(small_run, device="cpu")
-    one, two = "Tea and milk please no bread and water.", "Tea please and milk and bread and water no."
-    assert translator.task.seen < len(translator.tokenizer.encode([f"{one} {two}"])[0])
-    assert translator(f"{one} {two}\n\n{two}") == f"{translator(one)} {translator(two)}\n\n{translator(two)}"
+    first, second = "Tea and milk please no bread and water.", "Tea please and milk and bread and water no."
+    assert translator.task.max_train_length < len(translator.tokenizer.encode([f"{first} {second}"])[0])
+    assert (
+        translator(f"{first} {second}\n\n{second}")
+        == f"{translator(first)} {translator(second)}\n\n{translator(second)}"
+    )

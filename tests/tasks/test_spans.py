@@ -1,4 +1,4 @@
-"""Tags that make spans: the best sequence that is one, and which tags are of that kind."""
+"""Viterbi decoding of BIO tags equals brute force; other tag schemes are unconstrained."""
 
 from itertools import product
 
@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.scores import span_f1
-from regard.tasks.spans import best, grammar
+from regard.metrics import span_f1
+from regard.tasks.spans import bio_transitions, viterbi
 
 TAGS = ["B-a", "B-b", "I-a", "I-b", "O"]
 
@@ -18,26 +18,26 @@ def well_formed(tags: list[str]) -> bool:
 
 
 @given(st.integers(1, 4), st.integers(0, 10_000))
-def test_the_best_sequence_is_that_of_brute_force(words: int, seed: int) -> None:
+def test_viterbi_equals_brute_force(words: int, seed: int) -> None:
     log_probs = torch.randn(words, len(TAGS), generator=torch.Generator().manual_seed(seed)).double().log_softmax(-1)
-    every = [some for some in product(range(len(TAGS)), repeat=words) if well_formed([TAGS[i] for i in some])]
-    wanted = max(every, key=lambda some: sum(log_probs[i, tag].item() for i, tag in enumerate(some)))
-    assert best(log_probs, grammar(TAGS)) == list(wanted)
+    allowed = [path for path in product(range(len(TAGS)), repeat=words) if well_formed([TAGS[i] for i in path])]
+    expected = max(allowed, key=lambda path: sum(log_probs[i, tag].item() for i, tag in enumerate(path)))
+    assert viterbi(log_probs, bio_transitions(TAGS)) == list(expected)
 
 
-def test_a_span_is_never_cut_by_one_word_that_is_unsure() -> None:
-    sure, unsure = [0.9, 0.02, 0.05, 0.02, 0.01], [0.01, 0.02, 0.45, 0.5, 0.02]
-    log_probs = torch.tensor([sure, unsure]).log()
-    assert [TAGS[i] for i in best(log_probs, None)] == ["B-a", "I-b"]
-    said = [TAGS[i] for i in best(log_probs, grammar(TAGS))]
-    assert said == ["B-a", "I-a"]
-    assert span_f1([["B-a", "I-a"]], [said])[2] == 100
+def test_an_uncertain_word_does_not_split_a_span() -> None:
+    certain, uncertain = [0.9, 0.02, 0.05, 0.02, 0.01], [0.01, 0.02, 0.45, 0.5, 0.02]
+    log_probs = torch.tensor([certain, uncertain]).log()
+    assert [TAGS[i] for i in viterbi(log_probs, None)] == ["B-a", "I-b"]
+    decoded = [TAGS[i] for i in viterbi(log_probs, bio_transitions(TAGS))]
+    assert decoded == ["B-a", "I-a"]
+    assert span_f1([["B-a", "I-a"]], [decoded])[2] == 100
 
 
-def test_other_tags_are_free() -> None:
-    assert grammar(["NOUN", "VERB"]) is None
-    assert grammar(["B-a", "I-a", "I-b", "O"]) is None, "IOB1: a span may begin with I-b"
-    assert grammar(["B-a", "E-a", "I-a", "O"]) is None, "BIOES"
-    assert grammar(["B-a", "O"]) is not None
-    assert best(torch.zeros(0, 2), None) == []
-    assert best(torch.zeros(0, 5), grammar(TAGS)) == []
+def test_other_tag_schemes_have_no_transitions() -> None:
+    assert bio_transitions(["NOUN", "VERB"]) is None
+    assert bio_transitions(["B-a", "I-a", "I-b", "O"]) is None, "IOB1: a span may begin with I-b"
+    assert bio_transitions(["B-a", "E-a", "I-a", "O"]) is None, "BIOES"
+    assert bio_transitions(["B-a", "O"]) is not None
+    assert viterbi(torch.zeros(0, 2), None) == []
+    assert viterbi(torch.zeros(0, 5), bio_transitions(TAGS)) == []

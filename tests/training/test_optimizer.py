@@ -1,4 +1,4 @@
-"""Optimisers: each weight has exactly one, steps are their formulas, and only matrices are pulled towards zero."""
+"""Optimisers: each weight has exactly one, steps follow their formulas, and weight decay applies to matrices only."""
 
 from contextlib import suppress
 from dataclasses import fields
@@ -11,13 +11,14 @@ from torch.testing import assert_close
 
 from regard.models import MODELS
 from regard.parts.heads import Model
-from regard.training.optimizer import Average, Muon, freeze, grouped, optimizers, orthogonal, scale_and_clip
+from regard.training.optimizer import EMA, Muon, build_optimizers, freeze, orthogonalize, param_groups, scale_and_clip
 
 KINDS = ["muon", "adamw", "sgd"]
 SMALL = {
-    "vocab": 11, "context": 8, "dim": 12, "layers": 1, "encoder_layers": 1, "decoder_layers": 1, "stages": 2,
-    "heads": 2, "hidden": 10, "image": 8, "patch": 4, "image_dim": 8, "image_layers": 1, "image_heads": 2, "joint": 6,
-    "mels": 6, "stride": 2, "observation": 5, "places": 2, "actions": 3, "properties": 7, "pairs": 4,
+    "vocab": 11, "context": 8, "dim": 12, "layers": 1, "encoder_layers": 1, "decoder_layers": 1,
+    "stages": 2, "heads": 2, "hidden": 10, "image_size": 8, "patch_size": 4, "image_dim": 8,
+    "image_layers": 1, "image_heads": 2, "projection_dim": 6, "mels": 6, "stride": 2,
+    "observation_dim": 5, "observation_tokens": 2, "num_actions": 3, "atom_features": 7, "pair_kinds": 4,
 }  # fmt: skip
 BODIES = [(name, ability) for name, family in MODELS.items() for ability in family.bodies]
 every_body = pytest.mark.parametrize(("name", "ability"), BODIES)
@@ -29,11 +30,11 @@ def model_of(name: str, ability: str) -> Model:
     body: Any = family.bodies[ability](
         family.config(**{f.name: SMALL[f.name] for f in fields(family.config) if f.name in SMALL})
     )
-    return Model(body, body.vocabulary() if hasattr(body, "vocabulary") else nn.Linear(12, 3))
+    return Model(body, body.lm_head() if hasattr(body, "lm_head") else nn.Linear(12, 3))
 
 
-def groups_of(made: list[torch.optim.Optimizer]) -> list[dict[str, Any]]:
-    return [group for optimizer in made for group in optimizer.param_groups]
+def groups_of(optims: list[torch.optim.Optimizer]) -> list[dict[str, Any]]:
+    return [group for optimizer in optims for group in optimizer.param_groups]
 
 
 def with_grads(*shapes: tuple[int, ...], seed: int = 1) -> list[nn.Parameter]:
@@ -48,36 +49,36 @@ def with_grads(*shapes: tuple[int, ...], seed: int = 1) -> list[nn.Parameter]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_weight_has_exactly_one_optimizer(name: str, ability: str, kind: str) -> None:
     model = model_of(name, ability)
-    held = [id(w) for group in groups_of(optimizers(model, 0.1, kind)) for w in group["params"]]
-    assert sorted(held) == sorted(id(w) for w in model.parameters())
+    optimized = [id(w) for group in groups_of(build_optimizers(model, 0.1, kind)) for w in group["params"]]
+    assert sorted(optimized) == sorted(id(w) for w in model.parameters())
 
 
 @every_body
 @pytest.mark.parametrize("kind", KINDS)
-def test_only_what_has_rows_and_columns_is_pulled_towards_zero(name: str, ability: str, kind: str) -> None:
-    for group in groups_of(optimizers(model_of(name, ability), 0.1, kind)):
+def test_weight_decay_applies_to_matrices_only(name: str, ability: str, kind: str) -> None:
+    for group in groups_of(build_optimizers(model_of(name, ability), 0.1, kind)):
         for weight in group["params"]:
             flat = weight.dim() < 2 or 1 in weight.shape[:2]
             assert group["weight_decay"] == (0.0 if flat else 0.1), tuple(weight.shape)
 
 
 @every_body
-def test_muon_is_for_what_multiplies_vectors_inside_the_body(name: str, ability: str) -> None:
+def test_muon_trains_the_matrices_inside_the_body(name: str, ability: str) -> None:
     model = model_of(name, ability)
     names = {id(w): name for name, w in model.named_parameters()}
-    muons = [o for o in optimizers(model, 0.1, "muon") if isinstance(o, Muon)]
+    muons = [o for o in build_optimizers(model, 0.1, "muon") if isinstance(o, Muon)]
     inner = {names[id(w)] for group in groups_of([*muons]) for w in group["params"]}
     for path, weight in model.named_parameters():
-        words = ("tokens", "positions", "segments", "first", "head.", "actions", "places", "pairs")
-        looked_up = any(word in path for word in words)
-        wide = weight.dim() > 1 and min(weight.flatten(1).shape) > 1
-        multiplies = path.startswith("body.") and wide and not looked_up
-        assert (path in inner) is multiplies, path
-    assert not [o for o in optimizers(model, 0.1, "adamw") if isinstance(o, Muon)]
+        words = ("tokens", "positions", "segments", "first", "head.", "actions", "pair_bias")
+        is_embedding = any(word in path for word in words)
+        is_matrix = weight.dim() > 1 and min(weight.flatten(1).shape) > 1
+        is_hidden = path.startswith("body.") and is_matrix and not is_embedding
+        assert (path in inner) is is_hidden, path
+    assert not [o for o in build_optimizers(model, 0.1, "adamw") if isinstance(o, Muon)]
 
 
 @pytest.mark.parametrize("shape", [(5, 9), (9, 5), (6, 6)])
-def test_a_muon_step_is_the_orthogonal_part_of_the_momentum(shape: tuple[int, int]) -> None:
+def test_a_muon_step_is_the_orthogonalised_momentum(shape: tuple[int, int]) -> None:
     [weight] = with_grads(shape)
     muon = Muon([weight], weight_decay=0.3, momentum=0.9)
     muon.param_groups[0]["lr"] = 0.05
@@ -89,12 +90,12 @@ def test_a_muon_step_is_the_orthogonal_part_of_the_momentum(shape: tuple[int, in
         muon.step()
         momentum = 0.9 * momentum + 0.1 * fresh.grad
         ahead = 0.1 * fresh.grad + 0.9 * momentum
-        wanted = before * (1 - 0.05 * 0.3) - 0.05 * 0.2 * max(shape) ** 0.5 * orthogonal(ahead)
-        assert_close(weight.detach(), wanted)
+        expected = before * (1 - 0.05 * 0.3) - 0.05 * 0.2 * max(shape) ** 0.5 * orthogonalize(ahead)
+        assert_close(weight.detach(), expected)
         assert_close(muon.state[weight]["momentum"], momentum)
 
 
-def test_a_convolution_steps_as_the_matrix_that_multiplies_what_is_under_its_square() -> None:
+def test_a_convolution_steps_like_its_flattened_matrix() -> None:
     [square], [flat] = with_grads((6, 3, 3, 3)), with_grads((6, 27))
     flat.data, flat.grad = square.detach().flatten(1).clone(), square.grad.flatten(1).clone()
     for weight in (square, flat):
@@ -104,17 +105,17 @@ def test_a_convolution_steps_as_the_matrix_that_multiplies_what_is_under_its_squ
     assert_close(square.detach().flatten(1), flat.detach())
 
 
-def test_a_step_is_the_same_alone_and_among_others_of_its_shape() -> None:
+def test_a_step_does_not_depend_on_other_matrices_of_its_shape() -> None:
     shapes = [(4, 7), (7, 4), (4, 7), (5, 5), (4, 7)]
-    together, alone = with_grads(*shapes), with_grads(*shapes)
-    for muon in [Muon(together), *(Muon([weight]) for weight in alone)]:
+    together, separate = with_grads(*shapes), with_grads(*shapes)
+    for muon in [Muon(together), *(Muon([weight]) for weight in separate)]:
         muon.param_groups[0]["lr"] = 0.1
         muon.step()
-    for one, other in zip(together, alone, strict=True):
-        assert_close(one, other)
+    for first, second in zip(together, separate, strict=True):
+        assert_close(first, second)
 
 
-def test_a_weight_without_a_gradient_stays() -> None:
+def test_a_weight_without_a_gradient_does_not_change() -> None:
     first, second = with_grads((4, 7), (4, 7))
     second.grad = None
     muon, before = Muon([first, second], weight_decay=0.5), second.detach().clone()
@@ -124,45 +125,45 @@ def test_a_weight_without_a_gradient_stays() -> None:
 
 
 @pytest.mark.parametrize("shape", [(3, 8, 5), (3, 5, 8), (1, 4, 4)])
-def test_what_is_orthogonal_keeps_the_directions_of_its_matrix(shape: tuple[int, ...]) -> None:
+def test_orthogonalisation_keeps_the_singular_vectors(shape: tuple[int, ...]) -> None:
     torch.manual_seed(2)
     matrices = torch.randn(shape, dtype=torch.float64)
     u, _, vt = torch.linalg.svd(matrices, full_matrices=False)
-    stretch = u.mT @ orthogonal(matrices) @ vt.mT
+    stretch = u.mT @ orthogonalize(matrices) @ vt.mT
     values = stretch.diagonal(0, 1, 2)
     assert_close(stretch, torch.diag_embed(values))
     assert values.min() > 0.5
     assert values.max() < 1.3
-    assert_close(orthogonal(1e3 * matrices), orthogonal(matrices), rtol=1e-5, atol=1e-5)
-    assert not orthogonal(torch.zeros(shape)).any()
+    assert_close(orthogonalize(1e3 * matrices), orthogonalize(matrices), rtol=1e-5, atol=1e-5)
+    assert not orthogonalize(torch.zeros(shape)).any()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_finds_the_bottom_of_a_bowl(kind: str) -> None:
+def test_each_optimizer_minimises_a_quadratic(kind: str) -> None:
     torch.manual_seed(3)
     body = nn.Sequential(nn.Linear(6, 6), nn.LayerNorm(6))
-    model, x, wanted = Model(body, nn.Linear(6, 4)), torch.randn(32, 6), torch.randn(6, 4)
-    made = optimizers(model, 0.0, kind)
+    model, x, expected = Model(body, nn.Linear(6, 4)), torch.randn(32, 6), torch.randn(6, 4)
+    optims = build_optimizers(model, 0.0, kind)
 
     def loss() -> Tensor:
-        return (model(x) - body(x).detach() @ wanted).square().mean()
+        return (model(x) - body(x).detach() @ expected).square().mean()
 
     first = loss().item()
     for step in range(200):
-        for group in groups_of(made):
+        for group in groups_of(optims):
             group["lr"] = 0.05 * (1 - step / 200)
         model.zero_grad()
         loss().backward()
-        for optimizer in made:
+        for optimizer in optims:
             optimizer.step()
     assert loss().item() < 0.01 * first
 
 
-def test_momentum_of_sgd_looks_ahead() -> None:
+def test_sgd_has_nesterov_momentum() -> None:
     weights = with_grads((3, 4))
     model = Model(nn.Identity(), nn.Identity())
     model.weight = weights[0]
-    [sgd] = optimizers(model, 0.0, "sgd")
+    [sgd] = build_optimizers(model, 0.0, "sgd")
     before, grad = weights[0].detach().clone(), weights[0].grad.clone()
     for group in sgd.param_groups:
         group["lr"] = 0.1
@@ -172,15 +173,15 @@ def test_momentum_of_sgd_looks_ahead() -> None:
     assert_close(weights[0].detach(), before - 0.1 * 1.9 * grad - 0.1 * (grad + 0.9 * 1.9 * grad))
 
 
-def test_gains_and_biases_form_a_group_of_their_own() -> None:
+def test_gains_and_biases_form_a_group_without_weight_decay() -> None:
     weights = with_grads((3, 4), (4,), (1, 9), (2, 3, 5), ())
-    pulled, free = grouped(weights, 0.2, {id(weight): 1.0 for weight in weights})
-    assert [tuple(w.shape) for w in pulled["params"]] == [(3, 4), (2, 3, 5)]
-    assert [tuple(w.shape) for w in free["params"]] == [(4,), (1, 9), ()]
-    assert (pulled["weight_decay"], free["weight_decay"]) == (0.2, 0.0)
+    matrices, vectors = param_groups(weights, 0.2, {id(weight): 1.0 for weight in weights})
+    assert [tuple(w.shape) for w in matrices["params"]] == [(3, 4), (2, 3, 5)]
+    assert [tuple(w.shape) for w in vectors["params"]] == [(4,), (1, 9), ()]
+    assert (matrices["weight_decay"], vectors["weight_decay"]) == (0.2, 0.0)
 
 
-HEIGHTS = {  # layers above the parts of a body, of which those of the towers have 3 and 2
+LAYERS_ABOVE = {  # layers above the modules of a body; the towers of clip have 3 and 2
     "bert": {"tokens": 3, "positions": 3, "segments": 3, "embed_norm": 3, "blocks.0": 2, "blocks.1": 1},
     "gpt": {"tokens": 3, "positions": 3, "blocks.0": 2, "blocks.1": 1, "norm": 1},
     "llama": {"tokens": 3, "blocks.0": 2, "blocks.1": 1, "norm": 1},
@@ -195,61 +196,59 @@ HEIGHTS = {  # layers above the parts of a body, of which those of the towers ha
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", HEIGHTS)
-def test_each_layer_learns_at_a_share_of_the_rate_of_the_one_above(
-    name: str, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("name", LAYERS_ABOVE)
+def test_layer_decay_scales_the_learning_rate_by_depth(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for key, layers in {"layers": 2, "encoder_layers": 2, "decoder_layers": 2, "image_layers": 3}.items():
         monkeypatch.setitem(SMALL, key, layers)
     model = model_of(name, next(iter(MODELS[name].bodies)))
-    made = groups_of(optimizers(model, 0.1, kind, layer_decay=0.5))
-    shares = {id(weight): group["times"] for group in made for weight in group["params"]}
-    assert len(shares) == len([*model.parameters()])
+    optims = groups_of(build_optimizers(model, 0.1, kind, layer_decay=0.5))
+    lr_scales = {id(weight): group["lr_scale"] for group in optims for weight in group["params"]}
+    assert len(lr_scales) == len([*model.parameters()])
     for path, weight in model.named_parameters():
-        for part, above in HEIGHTS[name].items():
-            if path.startswith(f"body.{part}."):
-                assert shares[id(weight)] == 0.5**above, path
+        for module, above in LAYERS_ABOVE[name].items():
+            if path.startswith(f"body.{module}."):
+                assert lr_scales[id(weight)] == 0.5**above, path
         if path.startswith("head."):
-            assert shares[id(weight)] == 1.0, path
-    assert {group["times"] for group in groups_of(optimizers(model, 0.1, kind))} == {1.0}
+            assert lr_scales[id(weight)] == 1.0, path
+    assert {group["lr_scale"] for group in groups_of(build_optimizers(model, 0.1, kind))} == {1.0}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_frozen_has_no_optimizer(kind: str) -> None:
+def test_frozen_weights_have_no_optimizer(kind: str) -> None:
     model = model_of("bert", "reads")
     frozen = freeze(model, ["tokens", "blocks.0.mixer"])
-    held = {id(weight) for group in groups_of(optimizers(model, 0.1, kind)) for weight in group["params"]}
+    optimized = {id(weight) for group in groups_of(build_optimizers(model, 0.1, kind)) for weight in group["params"]}
     for path, weight in model.named_parameters():
-        stays = path.startswith(("body.tokens.", "body.blocks.0.mixer."))
-        assert (path in frozen) is stays is (id(weight) not in held) is not weight.requires_grad
+        is_frozen = path.startswith(("body.tokens.", "body.blocks.0.mixer."))
+        assert (path in frozen) is is_frozen is (id(weight) not in optimized) is not weight.requires_grad
 
 
-@pytest.mark.parametrize("clip", [0.0, 0.5, 1e9])
-def test_gradients_of_a_sum_become_those_of_a_mean_no_longer_than_allowed(clip: float) -> None:
+@pytest.mark.parametrize("max_norm", [0.0, 0.5, 1e9])
+def test_summed_gradients_are_averaged_and_clipped(max_norm: float) -> None:
     weights = [*with_grads((3, 4), (5,)), nn.Parameter(torch.zeros(2, dtype=torch.float64))]
     sums = [w.grad.clone() for w in weights[:2]]
-    norm, each = scale_and_clip(weights, 7, clip)
+    norm, weight_norms = scale_and_clip(weights, 7, max_norm)
     length = torch.cat([g.flatten() / 7 for g in sums]).norm()
     assert_close(norm, length)
-    assert_close(each, torch.stack([g.norm() / 7 for g in sums]))
-    factor = min(1.0, clip / length.item()) if clip else 1.0
+    assert_close(weight_norms, torch.stack([g.norm() / 7 for g in sums]))
+    factor = min(1.0, max_norm / length.item()) if max_norm else 1.0
     for weight, grad in zip(weights, sums, strict=False):
         assert_close(weight.grad, grad / 7 * factor, rtol=1e-5, atol=1e-8)
     assert weights[2].grad is None
 
 
-def test_an_average_forgets_its_random_start_and_then_moves_slowly() -> None:
+def test_the_ema_forgets_the_initial_weights() -> None:
     model = nn.Linear(2, 3, bias=False)
     nn.init.zeros_(model.weight)
-    average = Average(model, 0.99)
+    ema = EMA(model, 0.99)
     nn.init.ones_(model.weight)
     mean = 0.0
     for step in range(30):
-        average.update(step)
+        ema.update(step)
         mean += (1 - min(0.99, (1 + step) / (10 + step))) * (1 - mean)
-        assert_close(average.means[0], torch.full((3, 2), mean))
+        assert_close(ema.means[0], torch.full((3, 2), mean))
     assert mean > 0.99
-    with suppress(RuntimeError), average.in_place():
-        assert_close(model.weight.detach(), average.means[0])
+    with suppress(RuntimeError), ema.average_parameters():
+        assert_close(model.weight.detach(), ema.means[0])
         raise RuntimeError("stop")
-    assert torch.equal(model.weight, torch.ones(3, 2)), "it steps aside whatever happens"
+    assert torch.equal(model.weight, torch.ones(3, 2)), "an exception restores the weights as well"

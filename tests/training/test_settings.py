@@ -1,4 +1,4 @@
-"""Settings: defaults, then the named size, then what the user says; whatever makes no sense is refused by its name."""
+"""Settings: defaults, then the named size, then the options of the user; invalid values are refused by name."""
 
 import json
 from dataclasses import FrozenInstanceError, fields
@@ -7,13 +7,24 @@ from typing import Any
 
 import pytest
 
-from regard.data.files import Files
+from regard.data.splits import DataOptions
 from regard.models import MODELS
 from regard.tasks import TASKS
-from regard.training.loop import Plan
-from regard.training.settings import Keeping, as_text, options, options_of, resumed, settle, start, words_of
+from regard.training.loop import TrainOptions
+from regard.training.provenance import FORMAT
+from regard.training.settings import (
+    RunOptions,
+    choices_of,
+    make_settings,
+    normalize_value,
+    options,
+    options_of,
+    resolve,
+    resume_settings,
+)
+from regard.training.task_aliases import TASK_ALIASES, resolve_task
 
-FIT = [(task, model) for task, kind in TASKS.items() for model, f in MODELS.items() if {*kind.asks} & {*f.bodies}]
+FIT = [(task, model) for task, kind in TASKS.items() for model, f in MODELS.items() if {*kind.requires} & {*f.bodies}]
 every_fit = pytest.mark.parametrize(("task", "model"), FIT)
 
 
@@ -24,49 +35,53 @@ def sizes_of(model: str) -> dict[str, dict[str, Any]]:
 @every_fit
 def test_defaults_then_the_size_then_the_user(task: str, model: str) -> None:
     first, *_, last = sizes_of(model)
-    usual, large = settle(task, model), settle(task, model, last)
-    assert (usual.model, usual.size, large.size) == (model, first, last)
-    for settings, size in (usual, first), (large, last):
+    defaults, large = resolve(task, model), resolve(task, model, last)
+    assert (defaults.model, defaults.size, large.size) == (model, first, last)
+    for settings, size in (defaults, first), (large, last):
         named = dict(sizes_of(model)[size])
-        if "image" in named:  # as large as the pictures are made
-            assert settings.reading["side"] == named.pop("image")
-        usual_here = TASKS[task].usual(settings.ability)
-        assert settings.body.items() >= (named | {k: v for k, v in usual_here.items() if k in settings.body}).items()
-        assert not {"vocab", "pad", "image", "channels"} & {*settings.body}
-    said = settle(task, model, last, dim=40, steps=7)
-    assert said.body == large.body | {"dim": 40}
-    assert (said.plan.steps, usual.plan) == (7, Plan())
+        if "image_size" in named:  # an option of the image transform
+            assert settings.input_options["image_size"] == named.pop("image_size")
+        overrides = TASKS[task].default_overrides(settings.ability)
+        assert settings.body.items() >= (named | {k: v for k, v in overrides.items() if k in settings.body}).items()
+        assert not {"vocab", "pad", "image_size", "channels"} & {*settings.body}
+    changed = resolve(task, model, last, dim=40, steps=7)
+    assert changed.body == large.body | {"dim": 40}
+    assert (changed.train_options.steps, defaults.train_options) == (7, TrainOptions())
 
 
-def test_a_task_may_have_another_usual_size_of_its_body() -> None:
-    """Told by --help as it is taken; the user has the last word."""
-    assert (settle("predict").body["context"], settle("decide").body["context"]) == (4, 20)
-    for size in sizes_of("world"):
-        assert options("decide", "world", size)["context"].default == settle("decide", size=size).body["context"] == 20
-    assert settle("decide", context=7).body["context"] == 7
-    assert "context" not in settle("decide").aim
-
-
-@every_fit
-def test_every_option_is_explained_and_none_follows_from_the_data(task: str, model: str) -> None:
-    known = options(task, model, next(iter(sizes_of(model))))
-    assert [name for name, option in known.items() if not option.help] == []
-    learnt = {field.name for field in fields(TASKS[task]) if field.kw_only}  # type: ignore[arg-type]
-    assert not {"pad", "sep", "image", "channels", *learnt} - {"documents"} & {*known}
-    for name in ("data", "steps", "out", "dim"):
-        assert name in known
+def test_a_task_may_override_defaults_of_the_model() -> None:
+    """--help shows the override, and the user overrides it."""
+    assert (resolve("predict").body["context"], resolve("decide").body["context"]) == (4, 20)
+    for size in sizes_of("world_model"):
+        assert (
+            options("decide", "world_model", size)["context"].default
+            == resolve("decide", size=size).body["context"]
+            == 20
+        )
+    assert resolve("decide", context=7).body["context"] == 7
+    assert "context" not in resolve("decide").task_options
 
 
 @every_fit
-def test_what_a_run_keeps_is_what_it_goes_on_with(task: str, model: str) -> None:
-    read = {} if "fields" in TASKS[task].unused else {"fields": ("x", "y")}
-    for settings in (settle(task, model), settle(task, model, data=["a", "b"], dim=24, epochs=0.5, **read)):
-        kept = json.loads(json.dumps(settings.flat()))
-        assert settle(**kept) == settings
+def test_every_option_has_help_and_none_is_derived(task: str, model: str) -> None:
+    available = options(task, model, next(iter(sizes_of(model))))
+    assert [name for name, option in available.items() if not option.help] == []
+    fitted = {field.name for field in fields(TASKS[task]) if field.kw_only}  # type: ignore[arg-type]
+    assert not {"pad", "sep", "channels", *fitted} - {"documents", "tokenizer"} & {*available}
+    for name in ("data", "steps", "output_dir", "dim"):
+        assert name in available
+
+
+@every_fit
+def test_settings_survive_json(task: str, model: str) -> None:
+    read = {} if "fields" in TASKS[task].ignored_options else {"fields": ("x", "y")}
+    for settings in (resolve(task, model), resolve(task, model, data=["a", "b"], dim=24, epochs=0.5, **read)):
+        stored = json.loads(json.dumps(settings.to_dict()))
+        assert resolve(**stored) == settings
 
 
 @pytest.mark.parametrize(
-    ("how", "says"),
+    ("values", "message"),
     [
         ({"task": "translat"}, "no task named 'translat': did you mean translate?"),
         ({"task": "translate", "model": "transfromer"}, "did you mean transformer?"),
@@ -76,51 +91,51 @@ def test_what_a_run_keeps_is_what_it_goes_on_with(task: str, model: str) -> None
         ({"task": "translate", "layers": 2}, "no option named 'layers'"),
         ({"task": "classify", "pad": 2}, "no option named 'pad'"),
         ({"task": "classify", "labels": ["a"]}, "no option named 'labels'"),
-        ({"task": "write", "longest": 9}, "no option named 'longest'"),
-        ({"task": "tag", "model": "chain", "longest": 9}, "no option named 'longest'"),
-        ({"task": "classify", "model": "listener", "longest": 9}, "no option named 'longest'"),
-        ({"task": "regress", "model": "graph", "longest": 9}, "no option named 'longest'"),
-        ({"task": "classify", "model": "vit", "pieces": "bpe"}, "no option named 'pieces'"),
+        ({"task": "write", "max_words": 9}, "no option named 'max_words'"),
+        ({"task": "tag", "model": "protein_encoder", "max_words": 9}, "no option named 'max_words'"),
+        ({"task": "classify", "model": "audio_encoder", "max_words": 9}, "no option named 'max_words'"),
+        ({"task": "regress", "model": "graphormer", "max_words": 9}, "no option named 'max_words'"),
+        ({"task": "classify", "model": "vit", "tokenizer": "bpe"}, "no option named 'tokenizer'"),
     ],
 )
-def test_an_unknown_name_is_refused_with_the_nearest(how: dict[str, Any], says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        settle(**how)
+def test_an_unknown_name_is_refused_with_the_nearest(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        resolve(**values)
 
 
 @every_fit
-def test_a_word_that_is_none_of_those_it_may_be_is_refused_with_all(task: str, model: str) -> None:
-    known = options(task, model, next(iter(sizes_of(model))))
-    worded = {name: words for name, option in known.items() if (words := words_of(option.kind))}
+def test_an_unknown_choice_is_refused_with_all_choices(task: str, model: str) -> None:
+    available = options(task, model, next(iter(sizes_of(model))))
+    worded = {name: words for name, option in available.items() if (words := choices_of(option.kind))}
     assert {"optimizer", "schedule"} <= {*worded}
     for name, words in worded.items():
         for word in words:
-            assert settle(task, model, **{name: word})
+            assert resolve(task, model, **{name: word})
         with pytest.raises(ValueError, match=f"no {name} named 'qqq': there are {', '.join(words)}"):
-            settle(task, model, **{name: "qqq"})
+            resolve(task, model, **{name: "qqq"})
 
 
 @pytest.mark.parametrize(
     ("group", "name", "value"),
     [
-        *((Plan, name, value) for name in ("steps", "batch_tokens", "accumulate") for value in (0, -3)),
-        *((Plan, name, value) for name in ("epochs", "minutes", "rate") for value in (0.0, -1.0, float("inf"))),
-        *((Plan, name, -1) for name in ("warmup", "weight_decay", "clip", "seed")),
-        *((Plan, "decay", value) for value in (0.0, 1.1)),
-        *((Plan, "average", value) for value in (-0.1, 1.0)),
-        *((Keeping, name, 0) for name in ("checks", "check_examples", "keep", "threads")),
-        *((Keeping, name, -1) for name in ("patience", "average_last")),
-        *((Files, "held_out", value) for value in (0.0, 1.0)),
-        (Files, "longest", 0),
+        *((TrainOptions, name, value) for name in ("steps", "batch_tokens", "grad_accum") for value in (0, -3)),
+        *((TrainOptions, name, value) for name in ("epochs", "minutes", "lr") for value in (0.0, -1.0, float("inf"))),
+        *((TrainOptions, name, -1) for name in ("warmup_steps", "weight_decay", "grad_clip", "seed")),
+        *((TrainOptions, "decay_share", value) for value in (0.0, 1.1)),
+        *((TrainOptions, "ema", value) for value in (-0.1, 1.0)),
+        *((RunOptions, name, 0) for name in ("evals", "eval_examples", "keep", "threads")),
+        *((RunOptions, name, -1) for name in ("patience", "average_checkpoints")),
+        *((DataOptions, "valid_share", value) for value in (0.0, 1.0)),
+        (DataOptions, "max_words", 0),
     ],
 )
-def test_a_number_that_makes_no_sense_is_refused_by_name(group: Any, name: str, value: float) -> None:
+def test_an_invalid_number_is_refused_by_name(group: Any, name: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"^{name.replace('_', '-')} must be .*, not {value}"):
         group(**{name: value})
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "wanted"),
+    ("name", "value", "expected"),
     [
         ("dim", "x", "a whole number, not 'x'"),
         ("dim", 2.0, "a whole number, not 2.0"),
@@ -131,72 +146,96 @@ def test_a_number_that_makes_no_sense_is_refused_by_name(group: Any, name: str, 
         ("dropout", "0", "a number, not '0'"),
         ("minutes", "3", "a number or None, not '3'"),
         ("compile", 1, "True or False, not 1"),
-        ("out", 5, "a text or None, not 5"),
+        ("output_dir", 5, "a text or None, not 5"),
         ("data", 5, "one text or several, not 5"),
         ("valid", ["a.tsv", 5], r"one text or several, not \['a.tsv', 5\]"),
         ("fields", {"a": 1}, r"one text or several, not \{'a': 1\}"),
     ],
 )
-def test_what_is_of_another_type_is_refused_with_the_one_that_is_wanted(name: str, value: Any, wanted: str) -> None:
-    with pytest.raises(ValueError, match=f"^{name.replace('_', '-')} must be {wanted}$"):
-        settle("tag", **{name: value})
+def test_a_value_of_another_type_is_refused_with_the_right_type(name: str, value: Any, expected: str) -> None:
+    with pytest.raises(ValueError, match=f"^{name.replace('_', '-')} must be {expected}$"):
+        resolve("tag", **{name: value})
 
 
-def test_a_whole_number_is_a_number_and_a_word_is_one_field() -> None:
-    settings = settle("tag", minutes=3, dropout=0, fields="words", optimizer="sgd")
-    assert (settings.plan.minutes, settings.body["dropout"], settings.files.fields) == (3, 0, ("words",))
-    assert settle("write", documents=None).reading["documents"] is None
+def test_an_integer_is_a_number_and_a_text_is_one_field() -> None:
+    settings = resolve("tag", minutes=3, dropout=0, fields="words", optimizer="sgd")
+    assert (settings.train_options.minutes, settings.body["dropout"], settings.files.fields) == (3, 0, ("words",))
+    assert resolve("write", documents=None).input_options["documents"] is None
     with pytest.raises(ValueError, match="no optimizer named None"):
-        settle("tag", optimizer=None)
+        resolve("tag", optimizer=None)
 
 
-@pytest.mark.parametrize("group", [Plan, Keeping, Files])
-def test_settings_do_not_change(group: Any) -> None:
+@pytest.mark.parametrize("group", [TrainOptions, RunOptions, DataOptions])
+def test_options_are_frozen(group: Any) -> None:
     first = fields(group)[0].name
     with pytest.raises(FrozenInstanceError):
         setattr(group(), first, None)
     assert all(option.help for option in options_of(group).values())
 
 
-def test_only_one_length_may_be_given() -> None:
-    assert start("translate", steps=3).plan.steps == 3
-    assert start("translate", minutes=3.0, steps=None).plan.minutes == 3.0
+def test_only_one_length_may_be_set() -> None:
+    assert make_settings("translate", steps=3).train_options.steps == 3
+    assert make_settings("translate", minutes=3.0, steps=None).train_options.minutes == 3.0
     for two in ({"steps": 3, "minutes": 1.0}, {"epochs": 1.0, "minutes": 1.0}, {"steps": 3, "epochs": 1.0}):
         with pytest.raises(ValueError, match="choose one of --steps, --epochs and --minutes"):
-            start("translate", **two)
+            make_settings("translate", **two)
 
 
-@pytest.mark.parametrize("given", ["a.tsv", Path("a.tsv"), ["a.tsv"], (Path("a.tsv"),)])
-def test_one_path_or_several_are_taken_as_text(given: Any) -> None:
-    assert as_text("data", given) == ("a.tsv",)
-    assert settle("translate", data=given, valid=given).files == Files(data=("a.tsv",), valid=("a.tsv",))
+@pytest.mark.parametrize("value", ["a.tsv", Path("a.tsv"), ["a.tsv"], (Path("a.tsv"),)])
+def test_paths_become_tuples_of_text(value: Any) -> None:
+    assert normalize_value("data", value) == ("a.tsv",)
+    assert resolve("translate", data=value, valid=value).files == DataOptions(data=("a.tsv",), valid=("a.tsv",))
 
 
-def test_a_resumed_run_keeps_all_but_where_it_runs(tmp_path: Path) -> None:
-    began = settle("write", "gpt", dim=24, steps=9, seed=4, out="elsewhere", data="a.txt")
-    kept = began.flat() | {"fingerprint": "0123"}
-    (tmp_path / "train.json").write_text(json.dumps(kept))
-    again = resumed("write", out=str(tmp_path), resume=True, threads=1)
-    assert (again.body, again.plan, again.files, again.reading) == (began.body, began.plan, began.files, began.reading)
-    assert again.keeping == Keeping(out=str(tmp_path), resume=True, threads=1)
-    assert start("write", out=str(tmp_path), resume=True) == resumed("write", out=str(tmp_path), resume=True)
+def test_a_resumed_run_keeps_its_settings(tmp_path: Path) -> None:
+    original = resolve("write", "gpt", dim=24, steps=9, seed=4, output_dir="elsewhere", data="a.txt")
+    stored = original.to_dict() | {"format": FORMAT, "fingerprint": "0123"}
+    (tmp_path / "train.json").write_text(json.dumps(stored))
+    resumed = resume_settings("write", output_dir=str(tmp_path), resume=True, threads=1)
+    assert (resumed.body, resumed.train_options, resumed.files, resumed.input_options) == (
+        original.body,
+        original.train_options,
+        original.files,
+        original.input_options,
+    )
+    assert resumed.run_options == RunOptions(output_dir=str(tmp_path), resume=True, threads=1)
+    assert make_settings("write", output_dir=str(tmp_path), resume=True) == resume_settings(
+        "write", output_dir=str(tmp_path), resume=True
+    )
     for name, value in {"dim": 24, "steps": 9, "batch_tokens": 4, "data": "a.txt"}.items():
         with pytest.raises(ValueError, match=f"keeps its settings: leave out --{name.replace('_', '-')}"):
-            start("write", out=str(tmp_path), resume=True, **{name: value})
+            make_settings("write", output_dir=str(tmp_path), resume=True, **{name: value})
 
 
 @pytest.mark.parametrize("content", ["{}", '{"task": "write", "bogus": 1}', "[1]", "{", '{"model": "gpt"}'])
-def test_what_no_run_wrote_is_refused_by_name(tmp_path: Path, content: str) -> None:
+def test_a_foreign_train_json_is_refused_by_name(tmp_path: Path, content: str) -> None:
     (tmp_path / "train.json").write_text(content)
     with pytest.raises(ValueError, match=r"train\.json|bogus"):
-        resumed("write", out=str(tmp_path), resume=True)
+        resume_settings("write", output_dir=str(tmp_path), resume=True)
 
 
 def test_a_folder_without_a_run_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"{tmp_path} is not a model folder: it has no train.json"):
-        resumed("write", out=str(tmp_path), resume=True)
+        resume_settings("write", output_dir=str(tmp_path), resume=True)
 
 
-def test_a_path_is_as_good_as_its_name() -> None:
-    as_text = settle("write", out="runs/a", cache="b").flat()
-    assert settle("write", out=Path("runs/a"), cache=Path("b")).flat() == as_text
+def test_a_path_equals_its_text() -> None:
+    settings = resolve("write", output_dir="runs/a", cache="b").to_dict()
+    assert resolve("write", output_dir=Path("runs/a"), cache=Path("b")).to_dict() == settings
+
+
+@pytest.mark.parametrize("stored", [{}, {"format": 1}, {"format": FORMAT + 1}, {"format": None}])
+def test_a_train_json_of_another_format_is_refused_in_one_line(tmp_path: Path, stored: dict[str, Any]) -> None:
+    (tmp_path / "train.json").write_text(json.dumps(resolve("write").to_dict() | stored))
+    for values in ({"resume": True}, {"steps": 1}):
+        with pytest.raises(ValueError, match=rf"^{tmp_path}/train\.json has format .* reads format {FORMAT}: .*$"):
+            make_settings("write", output_dir=tmp_path, **values)
+
+
+@pytest.mark.parametrize("alias", TASK_ALIASES)
+def test_the_task_names_of_hugging_face_are_aliases(alias: str) -> None:
+    task, model = resolve_task(alias)
+    assert make_settings(alias, steps=1) == make_settings(task, model, steps=1)
+    assert resolve_task(task) == (task, None), "no alias hides a task of ours"
+    first = next(name for name, f in MODELS.items() if {*TASKS[task].requires} & {*f.bodies})
+    assert make_settings(alias, first, steps=1).model == first

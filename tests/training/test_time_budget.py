@@ -1,4 +1,4 @@
-"""--minutes is a promise: whatever the machine does, the schedule ends, and in time. The clock here is simulated."""
+"""A run of --minutes ends its schedule in time, whatever the speed of the machine. The clock is simulated."""
 
 import json
 import random
@@ -9,21 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.cli import main
-from regard.training import loop, time_budget, train
-from regard.training.loop import Plan
-from regard.training.schedule import Revision, decay
-from regard.training.settings import start
-from regard.training.time_budget import TimeBudget, duration
+from regard.training import job as jobs
+from regard.training import loop, time_budget
+from regard.training.loop import TrainOptions
+from regard.training.schedule import Revision, wsd
+from regard.training.settings import make_settings
+from regard.training.time_budget import TimeBudget, format_duration
 
 SIZES = {"dim": 8, "hidden": 8, "heads": 1, "encoder_layers": 1, "decoder_layers": 1, "context": 64}
 
 
 class Clock:
-    """The time of a simulated machine; `speed` says how slow it is after a share of the run."""
+    """A simulated clock; `speed` maps a share of the run to the factor by which work slows down."""
 
     def __init__(self, monkeypatch, seconds, speed):
         self.now, self.seconds, self.speed = 0.0, seconds, speed
-        for module in (time_budget, train, loop):
+        for module in (time_budget, jobs, loop):
             monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: self.now))
 
     def work(self, seconds):
@@ -42,20 +43,17 @@ MACHINES = {
 
 
 def training(monkeypatch, tmp_path, pairs_file, speed, name="run", minutes=4.0, stop=None, **options):
-    """A run where a step takes a second, a validation two and a save a tenth, while the speed of the machine is 1."""
+    """A run where, at speed 1, a step takes 1 s, an evaluation 2 s and a checkpoint 0.1 s."""
     clock = Clock(monkeypatch, minutes * 60, speed)
-    luck = random.Random(1)
-    where = {"data": [str(pairs_file)], "out": str(tmp_path / name), "batch_tokens": 40, "checks": 4, "threads": 1}
-    where |= {"check_examples": 1}
-    job = train.prepare(start("translate", minutes=minutes, **where, **SIZES, **options))
-    batch, score, keep = job.task.batch, job.task.score, job.run.save
-    taken = 0
+    rng = random.Random(1)
+    common = {"data": [str(pairs_file)], "output_dir": str(tmp_path / name), "batch_tokens": 40, "threads": 1}
+    common |= {"evals": 4, "eval_examples": 1, "minutes": minutes}
+    job = jobs.prepare(make_settings("translate", **common, **SIZES, **options))
+    batch, score, save = job.task.collate, job.task.score, job.run.save
 
     def timed_batch(examples, rows, *more):
-        nonlocal taken
         if len(more) == 0:
-            clock.work(luck.uniform(0.8, 1.2))
-            taken += 1
+            clock.work(rng.uniform(0.8, 1.2))
         return batch(examples, rows, *more)
 
     def timed(work, seconds):
@@ -65,66 +63,66 @@ def training(monkeypatch, tmp_path, pairs_file, speed, name="run", minutes=4.0, 
 
         return call
 
-    object.__setattr__(job.task, "batch", timed_batch)
+    object.__setattr__(job.task, "collate", timed_batch)
     object.__setattr__(job.task, "score", timed(score, 2.0))
-    job.run.save = timed(keep, 0.1)
-    job = train.planned(job)
-    for step in train.carry_out(job):
+    job.run.save = timed(save, 0.1)
+    job = jobs.plan_run(job)
+    for step in jobs.run_training(job):
         if stop is not None and step.number == stop:
-            train.save(job)
+            jobs.save(job)
             job.lock.release()
             break
     return job, clock
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_the_schedule_ends_in_time_whatever_the_machine_does(machine, monkeypatch, tmp_path, pairs_file):
+def test_the_schedule_ends_in_time_at_any_speed(machine, monkeypatch, tmp_path, pairs_file):
     job, clock = training(monkeypatch, tmp_path, pairs_file, MACHINES[machine])
-    rates = [line["rate"] for line in job.run.metrics() if "rate" in line]
-    plan = job.settings.plan
-    assert len(rates) == job.progress.step == job.steps
-    assert rates[-1] <= 0.02 * max(rates), "the rate has fallen by the end"
-    assert rates[plan.warmup - 1 :] == sorted(rates[plan.warmup - 1 :], reverse=True), "no revision raises it"
+    lrs = [line["lr"] for line in job.run.metrics() if "lr" in line]
+    train_options = job.settings.train_options
+    assert len(lrs) == job.progress.step == job.steps
+    assert lrs[-1] <= 0.02 * max(lrs), "the learning rate has decayed"
+    after_warmup = lrs[train_options.warmup_steps - 1 :]
+    assert after_warmup == sorted(after_warmup, reverse=True), "no revision raises it"
     assert 0.95 < clock.now / clock.seconds < 1.05
     card = (job.run.folder / "README.md").read_text()
     assert f"in {job.progress.step:,} steps" in card
-    revised = [line["revised"] for line in job.run.metrics() if "revised" in line]
-    assert [f":{steps}" in text for steps, text in zip(revised, plan.revisions, strict=True)].count(False) == 0
+    revised = [line["total_steps"] for line in job.run.metrics() if "total_steps" in line]
+    assert [f":{steps}" in text for steps, text in zip(revised, train_options.revisions, strict=True)].count(False) == 0
     assert bool(revised) or machine == "as planned"
 
 
-def test_replaying_the_revisions_gives_the_same_bits(monkeypatch, tmp_path, pairs_file):
+def test_repeated_revisions_give_the_same_bits(monkeypatch, tmp_path, pairs_file):
     job, _ = training(monkeypatch, tmp_path, pairs_file, MACHINES["half as fast after a fifth"], minutes=3.0)
-    plan = job.settings.plan
-    assert plan.revisions
+    train_options = job.settings.train_options
+    assert train_options.revisions
     newest = json.loads((tmp_path / "run" / f"step-{job.progress.step}" / "state.json").read_text())
-    assert newest["revisions"] == list(plan.revisions), "they lie in the save"
-    where = {"data": [str(pairs_file)], "out": str(tmp_path / "again"), "batch_tokens": 40, "threads": 1}
-    where |= {"check_examples": 1}
-    how = {"steps": plan.steps, "revisions": plan.revisions, "checks": job.settings.keeping.checks}
-    again = list(train.train("translate", **where, **how, **SIZES))
-    assert again[-1].number == job.progress.step
-    folders = [tmp_path / name / f"step-{job.progress.step}" / "state.safetensors" for name in ("run", "again")]
+    assert newest["revisions"] == list(train_options.revisions), "the checkpoint stores them"
+    common = {"data": [str(pairs_file)], "output_dir": str(tmp_path / "repeated"), "batch_tokens": 40, "threads": 1}
+    common |= {"evals": job.settings.run_options.evals, "eval_examples": 1}
+    options = {"steps": train_options.steps, "revisions": train_options.revisions}
+    repeated = list(jobs.train("translate", **common, **options, **SIZES))
+    assert repeated[-1].number == job.progress.step
+    folders = [tmp_path / name / f"step-{job.progress.step}" / "state.safetensors" for name in ("run", "repeated")]
     assert folders[0].read_bytes() == folders[1].read_bytes()
 
 
 def test_a_resumed_run_has_the_minutes_that_are_left(monkeypatch, tmp_path, pairs_file):
     _, clock = training(monkeypatch, tmp_path, pairs_file, MACHINES["as planned"], stop=80)
     used = clock.now
-    again = {"resume": True}
     clock = Clock(monkeypatch, 240.0, MACHINES["as planned"])
-    job = train.planned(train.prepare(start("translate", out=str(tmp_path / "run"), **again)))
-    batch = job.task.batch
+    job = jobs.plan_run(jobs.prepare(make_settings("translate", output_dir=str(tmp_path / "run"), resume=True)))
+    batch = job.task.collate
 
     def slow(examples, rows, *more):
         clock.work(2.0 if not more else 0.0)
         return batch(examples, rows, *more)
 
-    object.__setattr__(job.task, "batch", slow)
-    rates = [step.rate for step in train.carry_out(job)]
+    object.__setattr__(job.task, "collate", slow)
+    lrs = [step.lr for step in jobs.run_training(job)]
     assert used > 80
-    assert 0.95 * 240 < used + clock.now < 1.05 * 240, "a step takes twice as long now, so there are half as many"
-    assert rates[-1] <= 0.02 * job.settings.plan.rate
+    assert 0.95 * 240 < used + clock.now < 1.05 * 240, "a step takes twice as long, so half as many fit"
+    assert lrs[-1] <= 0.02 * job.settings.train_options.lr
 
 
 @given(
@@ -133,33 +131,33 @@ def test_a_resumed_run_has_the_minutes_that_are_left(monkeypatch, tmp_path, pair
     st.floats(0.1, 1),
     st.lists(st.tuples(st.integers(1, 300), st.integers(2, 400))),
 )
-def test_no_revision_raises_the_rate(steps, warmup, share, changes):
-    done, revisions = 0, []
+def test_no_revision_raises_the_learning_rate(steps, warmup_steps, decay_share, changes):
+    completed, revisions = 0, []
     for after, more in changes:
-        done += after
-        revisions.append(Revision(done, done + more))
+        completed += after
+        revisions.append(Revision(completed, completed + more))
     for number, revision in enumerate(revisions):
-        before = decay(revision.step, steps, warmup, share, revisions[:number])
-        assert decay(revision.step, steps, warmup, share, revisions[: number + 1]) <= before + 1e-12
+        before = wsd(revision.step, steps, warmup_steps, decay_share, revisions[:number])
+        assert wsd(revision.step, steps, warmup_steps, decay_share, revisions[: number + 1]) <= before + 1e-12
         last = revision.steps - 1
-        assert decay(last, steps, warmup, share, revisions[: number + 1]) <= 0.02
+        assert wsd(last, steps, warmup_steps, decay_share, revisions[: number + 1]) <= 0.02
 
 
-def test_steps_that_take_long_count_as_long_as_they_take():
-    """The steps that fit into what is left follow the machine within a tenth of the time."""
-    budget = TimeBudget(1000.0, 0.0, step=1.0)
+def test_the_step_time_follows_the_machine():
+    """The moving average adapts within a tenth of the time."""
+    budget = TimeBudget(1000.0, 0.0, step_seconds=1.0)
     for _ in range(100):
         budget.observe(4.0)
-    assert budget.step == pytest.approx(4.0, rel=0.05)
+    assert budget.step_seconds == pytest.approx(4.0, rel=0.05)
 
 
 @pytest.mark.parametrize("text", ["5", "5:3", "x:9", "5:9 3:9", "5:9 5:12", "-1:4", "0:4"])
-def test_a_revision_that_means_nothing_is_refused(text):
+def test_an_invalid_revision_is_refused(text):
     with pytest.raises(ValueError, match="revisions must be STEP:STEPS"):
-        Plan(steps=10, revisions=tuple(text.split()))
+        TrainOptions(steps=10, revisions=tuple(text.split()))
 
 
-def test_revisions_go_with_the_steps_planned_first(capsys):
+def test_revisions_need_the_steps_planned_first(capsys):
     assert main(["train", "translate", "--revisions", "5:9", "--minutes", "1"]) == 2
     assert "--steps" in capsys.readouterr().err
 
@@ -168,15 +166,15 @@ def test_revisions_go_with_the_steps_planned_first(capsys):
     ("seconds", "text"),
     [(0.26, "0.3 s"), (48.4, "48 s"), (59.6, "1 min"), (150, "2 min 30 s"), (3599.7, "60 min"), (11100, "3 h 5 min")],
 )
-def test_durations_read_well(seconds, text):
-    assert duration(seconds) == text
+def test_durations_are_readable(seconds, text):
+    assert format_duration(seconds) == text
 
 
-def test_a_plan_of_few_steps_is_a_warning_with_advice(pairs_file, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("regard.training.time_budget.seconds_of_a_step", lambda *_: 0.2)
-    how = ["--minutes", "0.02", "--out", str(tmp_path / "run"), "--batch-tokens", "300", "--checks", "1"]
+def test_too_few_steps_print_a_warning_with_advice(pairs_file, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("regard.training.time_budget.time_step", lambda *_: 0.2)
+    options = ["--minutes", "0.02", "--output-dir", str(tmp_path / "run"), "--batch-tokens", "300", "--evals", "1"]
     sizes = [part for name, size in SIZES.items() for part in (f"--{name.replace('_', '-')}", str(size))]
-    assert main(["train", "translate", "--data", str(pairs_file), *how, *sizes]) == 0
+    assert main(["train", "translate", "--data", str(pairs_file), *options, *sizes]) == 0
     out = capsys.readouterr().out
     assert "warning: only" in out
     assert "more --minutes" in out

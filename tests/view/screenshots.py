@@ -46,8 +46,10 @@ def build_pages(folder, minutes):
     for name, text in texts(folder).items():
         run, page = folder / "runs" / name, folder / "pages" / f"{name}.html"
         if not (run / "README.md").exists():
-            exit_on_error(regard(["train", *MODELS[name], "--out", str(run), "--minutes", minutes, "--overwrite"]))
-        exit_on_error(regard(["look", str(run), text, "--out", str(page)]))
+            exit_on_error(
+                regard(["train", *MODELS[name], "--output-dir", str(run), "--minutes", minutes, "--overwrite"])
+            )
+        exit_on_error(regard(["look", str(run), text, "--output", str(page)]))
         yield page
 
 

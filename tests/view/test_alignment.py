@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from regard.load import Loaded, load
+from regard.load import LoadedModel, load
 from regard.look import look
 from regard.models.recurrent import RecurrentConfig
 from regard.models.seq2seq import Seq2Seq
@@ -33,17 +33,17 @@ def test_a_row_is_the_decoding_step_of_its_word(small_run):
     task, model = translator.task, translator.model
     text, target = "tea and water 7", "Tee und Wasser 7"
     alignment = align(translator, text, target)
-    batch = task.batch(task.prepare([(text, target)]), np.array([0]))
+    batch = task.collate(task.encode([(text, target)]), np.array([0]))
     name = f"body.decoder.{alignment.layer}.cross.inner.weights"
     with torch.inference_mode():
-        caches = model.body.read(batch.source, batch.source_mask)
+        caches = model.body.decoder_caches(batch.source, batch.source_mask)
         steps = []
-        for t in range(batch.target.size(1)):
+        for t in range(batch.decoder_input.size(1)):
             with look(model) as activations:
-                model.head(model.body.decode(batch.target[:, t : t + 1], cache=caches))
+                model.head(model.body.decode(batch.decoder_input[:, t : t + 1], cache=caches))
             steps.append(activations[name][0].mean(0)[0].double().numpy())
-    targets = group_words(task.tokenizer.pieces(batch.wanted[0].tolist()))
-    sources = group_words(task.tokenizer.pieces(batch.source[0].tolist()))
+    targets = group_words(task.tokenizer.convert_ids_to_tokens(batch.targets[0].tolist()))
+    sources = group_words(task.tokenizer.convert_ids_to_tokens(batch.source[0].tolist()))
     for row, (_, positions) in enumerate(targets):
         mean = np.mean([steps[t] for t in positions], 0)
         np.testing.assert_allclose(alignment.weights[row], [mean[columns].sum() for _, columns in sources], atol=1e-5)
@@ -52,8 +52,10 @@ def test_a_row_is_the_decoding_step_of_its_word(small_run):
 @pytest.mark.parametrize("attention", [True, False])
 def test_a_recurrent_translator_is_aligned_if_it_has_attention(small_run, attention):
     task = load(small_run, device="cpu").task
-    config = RecurrentConfig(vocab=len(task.tokenizer), dim=8, layers=2, attention=attention, pad=task.tokenizer.pad)
-    translator = Loaded(task.head(Seq2Seq(config)).eval(), task)
+    config = RecurrentConfig(
+        vocab=len(task.tokenizer), dim=8, layers=2, attention=attention, pad=task.tokenizer.pad_token_id
+    )
+    translator = LoadedModel(task.head(Seq2Seq(config)).eval(), task)
     if attention:
         alignment = align(translator, "tea and water 7", "Tee und Wasser 7")
         np.testing.assert_allclose(alignment.weights.sum(1), 1.0, atol=1e-6)
@@ -69,6 +71,6 @@ def test_figures_are_written(small_run, tmp_path):
 
 
 @pytest.mark.parametrize("metrics", [[], [{"step": 1, "loss": 2.0}]], ids=["nothing", "one step"])
-def test_a_loss_curve_of_few_steps(metrics, tmp_path):
+def test_a_loss_curve_is_drawn_for_any_number_of_steps(metrics, tmp_path):
     loss_curve(metrics, tmp_path / "loss.png")
     assert (tmp_path / "loss.png").stat().st_size > 1000

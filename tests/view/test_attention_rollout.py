@@ -15,13 +15,13 @@ from PIL import Image
 from torch.testing import assert_close
 
 from regard.data.bundled import shapes
-from regard.data.images import Captioned, Picture
-from regard.data.pictures import Pictures
-from regard.data.pieces import Pieces, learn
-from regard.load import Loaded
+from regard.data.image_files import CaptionedImage, LabelledImage
+from regard.data.image_transform import ImageTransform
+from regard.data.tokenizer_train import TokenizerOptions, train_tokenizer
+from regard.load import LoadedModel
 from regard.models.bert import Bert, BertConfig
 from regard.models.clip import CLIP, CLIPConfig
-from regard.models.convolution import Convolution, ConvolutionConfig
+from regard.models.resnet import ResNet, ResNetConfig
 from regard.models.vit import ViT, ViTConfig
 from regard.tasks.classify import Classify
 from regard.tasks.match import Match
@@ -51,21 +51,34 @@ def stirred(model: torch.nn.Module) -> torch.nn.Module:
     return model.eval()
 
 
-def classifier(pooling: str = "first", body: torch.nn.Module | None = None, **config) -> Loaded:
-    rows = [Picture(scene.pixels, (scene.label,), "shapes", i) for i, scene in enumerate(SCENES)]
-    task = Classify(pooling=pooling, labels=LABELS, pictures=Pictures.fit(rows))
-    sizes = {"image": SIDE, "patch": PATCH, "dim": 12, "layers": L, "heads": H, "hidden": 20}
-    return Loaded(stirred(task.head(body or ViT(ViTConfig(**sizes, **config)))), task)
+def classifier(pooling: str = "first", body: torch.nn.Module | None = None, **config) -> LoadedModel:
+    rows = [LabelledImage(scene.pixels, (scene.label,), "shapes", i) for i, scene in enumerate(SCENES)]
+    task = Classify(pooling=pooling, labels=LABELS, image_processor=ImageTransform.fit(rows))
+    sizes = {"image_size": SIDE, "patch_size": PATCH, "dim": 12, "layers": L, "heads": H, "hidden": 20}
+    return LoadedModel(stirred(task.head(body or ViT(ViTConfig(**sizes, **config)))), task)
 
 
-def matcher() -> Loaded:
-    rows = [Captioned(scene.pixels, scene.caption, "shapes", i) for i, scene in enumerate(SCENES)]
-    task = Match(tokenizer=learn([row.caption for row in rows], Pieces()), pictures=Pictures.fit(rows))
-    towers = {"dim": 16, "layers": 1, "heads": 2, "image_dim": 12, "image_layers": L, "image_heads": H, "joint": 7}
-    sizes = {
-        name: size for name, size in task.sizes().items() if name in CLIPConfig.__dataclass_fields__.keys() - {"image"}
+def matcher() -> LoadedModel:
+    rows = [CaptionedImage(scene.pixels, scene.caption, "shapes", i) for i, scene in enumerate(SCENES)]
+    task = Match(
+        tokenizer=train_tokenizer([row.caption for row in rows], TokenizerOptions()),
+        image_processor=ImageTransform.fit(rows),
+    )
+    towers = {
+        "dim": 16,
+        "layers": 1,
+        "heads": 2,
+        "image_dim": 12,
+        "image_layers": L,
+        "image_heads": H,
+        "projection_dim": 7,
     }
-    return Loaded(stirred(task.head(CLIP(CLIPConfig(image=SIDE, patch=PATCH, **towers, **sizes)))), task)
+    sizes = {
+        name: size
+        for name, size in task.sizes().items()
+        if name in CLIPConfig.__dataclass_fields__.keys() - {"image_size"}
+    }
+    return LoadedModel(stirred(task.head(CLIP(CLIPConfig(image_size=SIDE, patch_size=PATCH, **towers, **sizes)))), task)
 
 
 def numbers(blob: str, kind: type, *shape: int) -> np.ndarray:
@@ -113,9 +126,9 @@ def test_pooling_weights_equal_the_pooling_of_the_head(pooling: str, class_token
 
 
 @pytest.mark.parametrize("pooling", ["first", "pooler", "mean", "attention"])
-@pytest.mark.parametrize("convolution", [True, False])
-def test_the_tab_of_a_classifier(pooling: str, convolution: bool, files: list[str]) -> None:
-    loaded = classifier(pooling, convolution=convolution, class_token=pooling != "mean")
+@pytest.mark.parametrize("conv_stem", [True, False])
+def test_the_tab_of_a_classifier_has_its_rollout_and_weights(pooling: str, conv_stem: bool, files: list[str]) -> None:
+    loaded = classifier(pooling, conv_stem=conv_stem, class_token=pooling != "mean")
     tab = json.loads(json.dumps(image_tab(loaded, files[2])))
     assert (tab["kind"], tab["grid"], tab["layers"], tab["heads"]) == ("image", [4, 4], L, H)
     reached = numbers(tab["rollout"], np.float32, L, P)
@@ -167,16 +180,16 @@ def test_similarity_equals_the_models_scores(files: list[str]) -> None:
     assert np.abs(scores).max() <= 1 + 1e-6
     for name, row, likely in zip((files[0], files[4]), scores, chances, strict=True):
         request = "\t".join([name, *captions])
-        [best] = loaded.answers([request], n_best=3)
+        [best] = loaded.generate([request], num_return=3)
         assert [captions[i] for i in np.argsort(-row)] == [answer.text for answer in best]
         assert sorted(likely, reverse=True) == pytest.approx([answer.score for answer in best], abs=1e-6)
 
 
 def test_other_models_have_no_tab(files: list[str], tmp_path: Path) -> None:
-    convolved = classifier("mean", Convolution(ConvolutionConfig(dim=16, stages=2)))
-    tokenizer = learn(["ab", "ba"], Pieces("characters"))
+    convolved = classifier("mean", ResNet(ResNetConfig(dim=16, stages=2)))
+    tokenizer = train_tokenizer(["ab", "ba"], TokenizerOptions("characters"))
     task = Classify(tokenizer=tokenizer, labels=LABELS)
-    reader = Loaded(task.head(Bert(BertConfig(len(tokenizer), dim=8, layers=1, hidden=8))), task)
+    reader = LoadedModel(task.head(Bert(BertConfig(len(tokenizer), dim=8, layers=1, hidden=8))), task)
     assert image_tab(convolved, files[0]) is None
     assert image_tab(reader, "ab") is None
     assert similarity_tab(classifier(), files[0]) is None

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.data.batches import Ragged
-from regard.data.pieces import Pieces, learn
-from regard.generate import Decoding, beam_search
-from regard.load import Loaded
+from regard.data.tokenizer_train import TokenizerOptions, train_tokenizer
+from regard.generate import GenerationOptions, beam_search
+from regard.load import LoadedModel
 from regard.models.bert import Bert, BertConfig
 from regard.models.recurrent import RecurrentConfig
 from regard.models.seq2seq import Seq2Seq
@@ -59,8 +59,8 @@ class TableModel:
             code = code * self.vocab + token
         return total
 
-    def tree(self, limit: int, how: Decoding):
-        return beam_tree(self.step, [PrefixCache()], torch.tensor([START]), END, limit, how)
+    def tree(self, limit: int, options: GenerationOptions):
+        return beam_tree(self.step, [PrefixCache()], torch.tensor([START]), END, limit, options)
 
 
 @given(
@@ -68,16 +68,16 @@ class TableModel:
     vocab=st.integers(2, 6),
     limit=st.integers(1, 4),
     beam=st.integers(1, 7),
-    shortest=st.integers(0, 5),
+    min_new_tokens=st.integers(0, 5),
     penalty=st.sampled_from([0.0, 0.6, 1.0]),
 )
 @settings(max_examples=150)
-def test_hypotheses_equal_those_of_beam_search(seed, vocab, limit, beam, shortest, penalty) -> None:
+def test_hypotheses_equal_those_of_beam_search(seed, vocab, limit, beam, min_new_tokens, penalty) -> None:
     table_model = TableModel(vocab, limit, seed)
-    how = Decoding(beam=beam, n_best=beam, length_penalty=penalty, shortest=shortest)
+    options = GenerationOptions(num_beams=beam, num_return=beam, length_penalty=penalty, min_new_tokens=min_new_tokens)
     start, limits = torch.tensor([START]), torch.tensor([limit])
-    [expected] = beam_search(table_model.step, [PrefixCache()], start, END, limits, how)
-    assert table_model.tree(limit, how).hypotheses[:beam] == expected
+    [expected] = beam_search(table_model.step, [PrefixCache()], start, END, limits, options)
+    assert table_model.tree(limit, options).hypotheses[:beam] == expected
 
 
 @pytest.mark.parametrize("vocab", [3, 4])
@@ -92,7 +92,7 @@ def test_a_full_beam_ranks_all_texts(vocab: int, penalty: float) -> None:
             """At the limit only the end is left, but its probability is what it is."""
             return table_model.logp([*text, END])
 
-        tree = table_model.tree(longest, Decoding(beam=len(texts), length_penalty=penalty))
+        tree = table_model.tree(longest, GenerationOptions(num_beams=len(texts), length_penalty=penalty))
         expected = sorted(texts, key=lambda text: -logp(text) / (len(text) + 1) ** penalty)
         assert [answer.ids for answer in tree.hypotheses] == expected
         assert [answer.logp for answer in tree.hypotheses] == pytest.approx([logp(text) for text in expected], abs=1e-5)
@@ -102,7 +102,7 @@ def test_a_full_beam_ranks_all_texts(vocab: int, penalty: float) -> None:
 @settings(max_examples=40)
 def test_every_node_extends_an_alive_node(seed: int, beam: int) -> None:
     table_model = TableModel(5, 4, seed)
-    tree = table_model.tree(4, Decoding(beam=beam))
+    tree = table_model.tree(4, GenerationOptions(num_beams=beam))
     assert tree.nodes[0].parent is None
     for index, node in enumerate(tree.nodes[1:], 1):
         parent = tree.nodes[node.parent]
@@ -125,10 +125,10 @@ def test_every_node_extends_an_alive_node(seed: int, beam: int) -> None:
 TEXTS = ["a bad cab", "b", "abba had a dad", "cab cab cab cab", "h", "hab da bad"]
 
 
-def translator(kind: str) -> Loaded:
+def translator(kind: str) -> LoadedModel:
     """Its weights are random but large, so that what it says depends on what it read. In float64, where the kernels
     that a processor chooses for a batch and for a single text differ by less than the search can see."""
-    task = Translate(tokenizer=learn(TEXTS, Pieces("characters")))
+    task = Translate(tokenizer=train_tokenizer(TEXTS, TokenizerOptions("characters")))
     torch.manual_seed(2)
     if kind == "transformer":
         sizes = {"dim": 16, "encoder_layers": 1, "decoder_layers": 2, "heads": 2, "hidden": 24}
@@ -139,18 +139,18 @@ def translator(kind: str) -> Loaded:
     for module in model.modules():
         if isinstance(module, torch.nn.Linear):
             module.weight.data *= 10
-    model.head.bias.data[0, task.tokenizer.pad] = 9.0  # a padding that must never be said
-    return Loaded(model.double(), task)
+    model.head.bias.data[0, task.tokenizer.pad_token_id] = 9.0  # a padding token that must never be generated
+    return LoadedModel(model.double(), task)
 
 
 @pytest.mark.parametrize("kind", ["transformer", "recurrent"])
 def test_a_translator_returns_the_hypotheses_of_its_tree(kind: str) -> None:
     loaded = translator(kind)
     task, model = loaded.task, loaded.model
-    how = Decoding(beam=3, n_best=3)
-    hypotheses = task.search(model, Ragged(task.encode(TEXTS)), np.arange(len(TEXTS)), how)
+    options = GenerationOptions(num_beams=3, num_return=3)
+    hypotheses = task.search(model, Ragged(task.encode_sources(TEXTS)), np.arange(len(TEXTS)), options)
     for text, expected in zip(TEXTS, hypotheses, strict=True):
-        tree = translation_tree(task, model, text, how)
+        tree = translation_tree(task, model, text, options)
         assert [answer.ids for answer in tree.hypotheses[:3]] == [answer.ids for answer in expected]
         assert [answer.logp for answer in tree.hypotheses[:3]] == pytest.approx([a.logp for a in expected], rel=1e-5)
 
@@ -174,14 +174,14 @@ def test_the_tab_has_all_data_of_the_page() -> None:
 
 def test_a_long_text_shows_its_first_sentence() -> None:
     loaded = translator("transformer")
-    loaded.task.seen = 12
+    loaded.task.max_train_length = 12
     long = beam_tab(loaded, "A bad cab. A bad dad had a cab.")
     assert long["nodes"] == beam_tab(loaded, "A bad cab.")["nodes"]
     assert beam_tab(loaded, "a" * 60) is None
 
 
 def test_only_translators_have_a_tree() -> None:
-    tokenizer = learn(TEXTS, Pieces("characters"))
+    tokenizer = train_tokenizer(TEXTS, TokenizerOptions("characters"))
     task = Classify(tokenizer=tokenizer, labels=["a", "b"])
     model = task.head(Bert(BertConfig(len(tokenizer), dim=8, layers=1, hidden=8)))
-    assert beam_tab(Loaded(model, task), "b") is None
+    assert beam_tab(LoadedModel(model, task), "b") is None

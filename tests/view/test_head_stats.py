@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from regard.data.pieces import WRITING, Pieces, learn
-from regard.load import Loaded, load
+from regard.data.tokenizer_train import GPT_LAYOUT, TokenizerOptions, train_tokenizer
+from regard.load import LoadedModel, load
 from regard.models.gpt import GPT, GPTConfig
-from regard.models.recurrent import Reader, RecurrentConfig
+from regard.models.recurrent import RecurrentConfig, RecurrentEncoder
 from regard.models.seq2seq import Seq2Seq
 from regard.tasks.tag import Tag
 from regard.tasks.write import Write
@@ -37,7 +37,7 @@ def one_hot_attention(positions: list[int], keys: int = T) -> Tensor:
         ([0, 0, 0, 0, 0, 0], 1, 1 / 5, 1 / 6, 0, 15 / 6),
     ],
 )
-def test_one_hot_heads(positions, first, previous, same, next_, distance) -> None:
+def test_one_hot_heads_have_shares_of_0_or_1(positions, first, previous, same, next_, distance) -> None:
     result = {name: value.item() for name, value in head_stats(one_hot_attention(positions)).items()}
     expected = {"first": first, "previous": previous, "same": same, "next": next_, "distance": distance, "entropy": 0}
     assert result == pytest.approx(expected)
@@ -64,25 +64,25 @@ def test_heads_are_measured_independently() -> None:
     assert all(value.isfinite() for value in head_stats(torch.ones(1, 1)).values())
 
 
-def language_model() -> Loaded:
-    tokenizer = learn([STORY], Pieces("characters"), WRITING)
-    task = Write(tokenizer=tokenizer, documents="lines", opens=True)
+def language_model() -> LoadedModel:
+    tokenizer = train_tokenizer([STORY], TokenizerOptions("characters"), GPT_LAYOUT)
+    task = Write(tokenizer=tokenizer, documents="lines", add_bos_token=True)
     torch.manual_seed(0)
     sizes = {"context": 24, "dim": 12, "layers": L, "heads": H, "hidden": 20}
     model = task.head(GPT(GPTConfig(len(tokenizer), **sizes))).eval()
     for weight in model.parameters():
         if weight.dim() > 1:
             nn.init.normal_(weight, std=0.4)
-    return Loaded(model, task)
+    return LoadedModel(model, task)
 
 
-def remove_head(loaded: Loaded, path: str, head: int) -> Loaded:
+def remove_head(loaded: LoadedModel, path: str, head: int) -> LoadedModel:
     """The same model, with the output of this head removed."""
     model = deepcopy(loaded.model)
     attention = model.get_submodule(path)
     wide = attention.out.in_features // attention.heads
     attention.out.weight.data[:, head * wide : (head + 1) * wide] = 0.0
-    return Loaded(model, loaded.task)
+    return LoadedModel(model, loaded.task)
 
 
 def test_ablation_equals_a_model_without_the_head(tmp_path) -> None:
@@ -129,8 +129,8 @@ def test_a_translator_has_encoder_decoder_and_cross_heads(small_run, pairs_file)
 
 def test_the_statistics_depend_on_the_text() -> None:
     loaded = language_model()
-    one, other = (heads_tab(loaded, text)["measures"] for text in ("the cat", "on the mat and the log"))
-    assert one != other
+    short, long = (heads_tab(loaded, text)["measures"] for text in ("the cat", "on the mat and the log"))
+    assert short != long
     assert heads_tab(loaded, "the cat")["names"] == ["block 1", "block 2"]
 
 
@@ -155,13 +155,13 @@ def test_the_default_target_is_the_translation_of_the_full_model(small_run) -> N
 
 def test_a_recurrent_translator_has_one_head(small_run) -> None:
     task = load(small_run, device="cpu").task
-    config = RecurrentConfig(vocab=len(task.tokenizer), dim=8, layers=1, pad=task.tokenizer.pad)
-    tab = heads_tab(Loaded(task.head(Seq2Seq(config)).eval(), task), "tea and water", "Tee und Wasser")
+    config = RecurrentConfig(vocab=len(task.tokenizer), dim=8, layers=1, pad=task.tokenizer.pad_token_id)
+    tab = heads_tab(LoadedModel(task.head(Seq2Seq(config)).eval(), task), "tea and water", "Tee und Wasser")
     assert (tab["names"], tab["heads"]) == (["cross 1"], 1)
 
 
 def test_a_model_without_attention_has_no_tab() -> None:
-    tokenizer = learn([STORY], Pieces("characters"))
+    tokenizer = train_tokenizer([STORY], TokenizerOptions("characters"))
     task = Tag(tokenizer=tokenizer, tags=["a", "b"])
-    model = task.head(Reader(RecurrentConfig(len(tokenizer), dim=8, layers=1))).eval()
-    assert heads_tab(Loaded(model, task), "the cat") is None
+    model = task.head(RecurrentEncoder(RecurrentConfig(len(tokenizer), dim=8, layers=1))).eval()
+    assert heads_tab(LoadedModel(model, task), "the cat") is None

@@ -15,10 +15,10 @@ from PIL import Image
 import regard
 from regard.cli import main
 from regard.data.bundled import shapes
-from regard.data.images import Picture
-from regard.data.pictures import Pictures
-from regard.load import Loaded
-from regard.models.convolution import Convolution, ConvolutionConfig
+from regard.data.image_files import LabelledImage
+from regard.data.image_transform import ImageTransform
+from regard.load import LoadedModel
+from regard.models.resnet import ResNet, ResNetConfig
 from regard.models.vit import ViT, ViTConfig
 from regard.tasks.classify import Classify
 
@@ -29,7 +29,7 @@ TEXT = "tea and water 7"
 def run_look(capsys, tmp_path):
     def look(*args, out="page.html"):
         try:
-            code = main(["look", *map(str, args), "--out", str(tmp_path / out), "--device", "cpu"])
+            code = main(["look", *map(str, args), "--output", str(tmp_path / out), "--device", "cpu"])
         except SystemExit as exit_:
             code = exit_.code
         captured = capsys.readouterr()
@@ -44,7 +44,7 @@ def page_data(file):
     return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)[1])
 
 
-def test_the_page_of_a_translator(run_look, small_run, tmp_path):
+def test_the_page_of_a_translator_has_its_tabs(run_look, small_run, tmp_path):
     code, out, _ = run_look(small_run, TEXT)
     assert code == 0
     assert re.search(r'^cross: layer 1, head \d: from "\S+", \d+ % of the attention goes to "\S+"$', out, re.MULTILINE)
@@ -55,14 +55,14 @@ def test_the_page_of_a_translator(run_look, small_run, tmp_path):
     assert [tab["kind"] for tab in data["tabs"]][:5] == ["attention", "steps", "lens", "positions", "beam"]
     assert "training" in [tab["kind"] for tab in data["tabs"]]
     assert all(tab["title"] and tab["description"] for tab in data["tabs"])
-    assert [one["name"] for one in data["tabs"][0]["maps"]] == ["cross", "encoder", "decoder"]
+    assert [attention["name"] for attention in data["tabs"][0]["maps"]] == ["cross", "encoder", "decoder"]
     about = dict(data["about"])
     assert about["family"] == "transformer"
     assert about["target"].endswith(" (the model's own)")
     assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
 
 
-def test_target_and_word_options(run_look, small_run, tmp_path):
+def test_target_and_word_select_decoder_input_and_query(run_look, small_run, tmp_path):
     code, out, _ = run_look(small_run, TEXT, "--target", "Tee und Wasser 7", "--word", "wasser")
     assert code == 0
     assert 'from "Wasser"' in out
@@ -102,7 +102,7 @@ def test_unsupported_input_gets_one_message(run_look, small_run, tmp_path, args,
 def test_the_output_must_be_html(run_look, small_run):
     code, _, err = run_look(small_run, TEXT, out="page.pdf")
     assert code == 2
-    assert "out must be a .html file" in err
+    assert "output must be a .html file" in err
 
 
 @pytest.fixture(scope="module")
@@ -111,18 +111,18 @@ def image_models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("seeing")
     scenes = shapes.shapes(4)
     Image.fromarray(scenes[0].pixels).save(folder / "one.png")
-    rows = [Picture(scene.pixels, (scene.label,), "shapes", i) for i, scene in enumerate(scenes)]
-    task = Classify(labels=["circle", "star"], pictures=Pictures.fit(rows))
+    rows = [LabelledImage(scene.pixels, (scene.label,), "shapes", i) for i, scene in enumerate(scenes)]
+    task = Classify(labels=["circle", "star"], image_processor=ImageTransform.fit(rows))
     torch.manual_seed(0)
     sizes = task.sizes()
-    vit = ViT(ViTConfig(**sizes, patch=8, dim=12, layers=1, heads=3, hidden=8))
-    convolution = Convolution(ConvolutionConfig(channels=sizes["channels"], dim=4, stages=1))
-    for name, body in (("vit", vit), ("convolution", convolution)):
-        Loaded(task.head(body).eval(), task).save(folder / name)
+    vit = ViT(ViTConfig(**sizes, patch_size=8, dim=12, layers=1, heads=3, hidden=8))
+    convolution = ResNet(ResNetConfig(channels=sizes["channels"], dim=4, stages=1))
+    for name, body in (("vit", vit), ("resnet", convolution)):
+        LoadedModel(task.head(body).eval(), task).save_pretrained(folder / name)
     return folder
 
 
-def test_the_page_of_an_image_model(run_look, image_models, tmp_path):
+def test_the_page_of_an_image_model_has_no_text_tabs(run_look, image_models, tmp_path):
     code, out, err = run_look(image_models / "vit", image_models / "one.png")
     assert code == 0, err
     kinds = [tab["kind"] for tab in page_data(tmp_path / "page.html")["tabs"]]
@@ -134,7 +134,7 @@ def test_the_page_of_an_image_model(run_look, image_models, tmp_path):
 
 
 def test_a_model_without_attention_is_refused(run_look, image_models):
-    code, _, err = run_look(image_models / "convolution", image_models / "one.png")
+    code, _, err = run_look(image_models / "resnet", image_models / "one.png")
     assert code == 2
     assert "this model has no attention to look at" in err
 

@@ -16,14 +16,14 @@ from tokenizers import Tokenizer as Engine
 from tokenizers import models, pre_tokenizers
 from torch.testing import assert_close
 
-from regard.data.pictures import Pictures
-from regard.data.pieces import READING, TRANSLATING, WRITING, Pieces, learn
-from regard.data.tokens import Tokenizer
-from regard.load import Loaded, load
+from regard.data.image_transform import ImageTransform
+from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_train import BERT_LAYOUT, GPT_LAYOUT, MARIAN_LAYOUT, TokenizerOptions, train_tokenizer
+from regard.load import LoadedModel, load
 from regard.look import look
 from regard.models import MODELS, ability_for
-from regard.parts.attention import join
-from regard.parts.positions import Alibi, Sinusoidal, sinusoids
+from regard.parts.attention import merge_heads
+from regard.parts.positions import Alibi, SinusoidalPositions, sinusoids
 from regard.tasks import TASKS
 from regard.tasks.classify import Classify
 from regard.tasks.embed import Embed
@@ -47,16 +47,17 @@ SMALL = {
     "context": CONTEXT, "dim": D, "layers": L, "encoder_layers": L, "decoder_layers": L + 1, "heads": H, "kv_heads": 1,
     "hidden": 20, "dropout": 0.0, "stages": 1,
 }  # fmt: skip
-LAYOUTS = {"translate": TRANSLATING, "write": WRITING}
+LAYOUTS = {"translate": MARIAN_LAYOUT, "write": GPT_LAYOUT}
 FITTED = {
     "classify": {"labels": ["a", "b"]},
     "tag": {"tags": ["O", "B-x", "I-x", "B-y", "I-y", "B-z"]},
-    "regress": {"mean": 0.0, "spread": 1.0},
+    "regress": {"mean": 0.0, "std": 1.0},
 }
 TOKENIZERS = {
-    name: learn(TEXTS, Pieces(vocab=v), layout) for name, v, layout in (("t", 60, TRANSLATING), ("r", 64, READING))
+    name: train_tokenizer(TEXTS, TokenizerOptions(vocab_size=v), layout)
+    for name, v, layout in (("t", 60, MARIAN_LAYOUT), ("r", 64, BERT_LAYOUT))
 }
-TOKENIZERS["w"] = learn(TEXTS, Pieces(vocab=280), WRITING)
+TOKENIZERS["w"] = train_tokenizer(TEXTS, TokenizerOptions(vocab_size=280), GPT_LAYOUT)
 TEXT_BY_TASK = {
     "answer": f"Who came?\t{TEXT}",
     "fill": "The red [MASK] runs because it is late.",
@@ -72,11 +73,13 @@ def build_model(kind, family, task_options=None, **config):
     family_entry = MODELS[family]
     known = {field.name for field in fields(family_entry.config)}
     sizes = {name: value for name, value in (SMALL | task.sizes() | config).items() if name in known}
-    model = task.head(family_entry.bodies[ability_for(family, kind, task.asks)](family_entry.config(**sizes))).eval()
+    model = task.head(
+        family_entry.bodies[ability_for(family, kind, task.requires)](family_entry.config(**sizes))
+    ).eval()
     for name, weight in model.named_parameters():
         if not name.startswith("head.bias"):
             torch.nn.init.normal_(weight, std=0.3)
-    return Loaded(model, task)
+    return LoadedModel(model, task)
 
 
 def trace_example(loaded):
@@ -90,19 +93,19 @@ def numbers(blob, *shape, kind="<f4"):
 
 MODELS_TO_TRACE = [
     ("translate", "transformer", {}),
-    ("translate", "transformer", {"norm_last": True}),
+    ("translate", "transformer", {"post_norm": True}),
     ("translate", "recurrent", {}),
     ("write", "gpt", {}),
     ("write", "llama", {}),
-    ("write", "nano", {"softcap": 15.0}),
+    ("write", "nanochat", {"softcap": 15.0}),
     ("fill", "bert", {}),
     ("classify", "bert", {}),
-    ("tag", "bert", {"after_pad": True}),
+    ("tag", "bert", {"positions_after_pad": True}),
     ("answer", "bert", {}),
     ("regress", "gpt", {}),
     ("embed", "llama", {}),
-    ("tag", "nano", {}),
-    ("fill", "modernbert", {"every": 2, "window": 1}),
+    ("tag", "nanochat", {}),
+    ("fill", "modernbert", {"global_every": 2, "window": 1}),
 ]
 all_models = pytest.mark.parametrize(
     ("kind", "family", "config"), MODELS_TO_TRACE, ids=lambda x: x if isinstance(x, str) else str(len(x))
@@ -163,7 +166,7 @@ def test_the_page_data_reproduce_weights_and_outputs(kind, family, config):
             module = trace.model.get_submodule(attention.modules[layer])
             with torch.no_grad():
                 assert_close(
-                    module.out(join(torch.stack(outputs)[None])),
+                    module.out(merge_heads(torch.stack(outputs)[None])),
                     trace.activations[attention.modules[layer]],
                     atol=1e-4,
                     rtol=1e-4,
@@ -208,13 +211,17 @@ def test_a_row_of_the_cross_map_is_the_decoding_step_of_its_token():
     trace = trace_example(loaded)
     cross, _, decoder = attention_maps(trace)
     task, body = loaded.task, loaded.model.body
-    [source], [target_ids] = task.encode([TEXT]), task.tokenizer.encode_targets([TARGET])
-    assert cross.queries.tokens == task.tokenizer.pieces(target_ids)
-    assert cross.keys.tokens == task.tokenizer.pieces(source)
-    assert decoder.queries.tokens == decoder.keys.tokens == ["start", *task.tokenizer.pieces(target_ids)[:-1]]
+    [source], [target_ids] = task.encode_sources([TEXT]), task.tokenizer.encode_targets([TARGET])
+    assert cross.queries.tokens == task.tokenizer.convert_ids_to_tokens(target_ids)
+    assert cross.keys.tokens == task.tokenizer.convert_ids_to_tokens(source)
+    assert (
+        decoder.queries.tokens
+        == decoder.keys.tokens
+        == ["start", *task.tokenizer.convert_ids_to_tokens(target_ids)[:-1]]
+    )
     with torch.inference_mode():
-        caches = body.read(torch.tensor([source]))
-        for t, input_id in enumerate([task.first, *target_ids[:-1]]):
+        caches = body.decoder_caches(torch.tensor([source]))
+        for t, input_id in enumerate([task.start_token, *target_ids[:-1]]):
             with look(loaded.model) as activations:
                 body.decode(torch.tensor([[input_id]]), cache=caches)
             for attention in (cross, decoder):
@@ -302,10 +309,10 @@ def test_norms_are_those_of_the_residual_stream(kind, family, config):
 
 def test_targets_of_a_causal_model_are_the_next_tokens():
     """The prediction at position t depends on the tokens up to t, and its target is token t + 1."""
-    loaded = build_model("write", "llama", {"opens": True})
+    loaded = build_model("write", "llama", {"add_bos_token": True})
     trace = trace_text(loaded, TEXT)
     lens = logit_lens(trace)
-    ids = [loaded.tokenizer.begin, *loaded.tokenizer.encode([TEXT])[0]]
+    ids = [loaded.tokenizer.bos_token_id, *loaded.tokenizer.encode([TEXT])[0]]
     assert lens.tokens == tokenize_words(loaded.tokenizer, ids).tokens
     assert lens.targets == [*lens.tokens[1:], UNKNOWN]
     with torch.no_grad():
@@ -329,7 +336,9 @@ def test_targets_of_a_translator_are_its_inputs_shifted():
 def test_the_default_target_is_the_models_translation(small_run):
     translator = load(small_run, device="cpu")
     target_ids = translator.tokenizer.encode_targets([translator("tea and water 7")])[0]
-    assert trace_text(translator, "tea and water 7").targets.tokens == translator.tokenizer.pieces(target_ids)
+    assert trace_text(translator, "tea and water 7").targets.tokens == translator.tokenizer.convert_ids_to_tokens(
+        target_ids
+    )
 
 
 # Words.
@@ -339,8 +348,8 @@ def wordpiece_tokenizer():
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "un", "##like", "##ly", ",", "run"]
     engine = Engine(models.WordPiece({token: i for i, token in enumerate(tokens)}, unk_token="[UNK]"))
     engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    engine.post_processor = TOKENIZERS["r"].engine.post_processor
-    return Tokenizer(engine, READING.roles)
+    engine.post_processor = TOKENIZERS["r"].backend_tokenizer.post_processor
+    return Tokenizer(engine, BERT_LAYOUT.roles)
 
 
 def test_wordpiece_tokens_are_joined():
@@ -352,8 +361,8 @@ def test_wordpiece_tokens_are_joined():
 
 
 def test_byte_tokens_are_decoded():
-    tokenizer = learn(["tea for two"] * 9, Pieces(vocab=262), WRITING)
-    ids = [tokenizer.end, *tokenizer.encode(["Grüße, tea\n"])[0]]
+    tokenizer = train_tokenizer(["tea for two"] * 9, TokenizerOptions(vocab_size=262), GPT_LAYOUT)
+    ids = [tokenizer.eos_token_id, *tokenizer.encode(["Grüße, tea\n"])[0]]
     text = tokenize_words(tokenizer, ids)
     assert text.words == ["Grüße", ",", "tea", ""]
     assert text.word_ids[:1] == [-1]
@@ -363,14 +372,14 @@ def test_byte_tokens_are_decoded():
 
 @pytest.mark.parametrize("pieces", ["bpe", "unigram", "characters"])
 def test_sentencepiece_tokens_are_joined(pieces):
-    tokenizer = learn(TEXTS, Pieces(pieces=pieces), READING)
+    tokenizer = train_tokenizer(TEXTS, TokenizerOptions(tokenizer=pieces), BERT_LAYOUT)
     text = tokenize_words(tokenizer, tokenizer.encode(["The cat, it (runs)"])[0])
     assert text.words == ["The", "cat", ",", "it", "(", "runs", ")"]
     assert (text.word_ids[0], text.word_ids[-1]) == (-1, -1)
 
 
 def test_characters_are_joined():
-    tokenizer = learn(TEXTS, Pieces(pieces="characters"), WRITING)
+    tokenizer = train_tokenizer(TEXTS, TokenizerOptions(tokenizer="characters"), GPT_LAYOUT)
     assert tokenize_words(tokenizer, tokenizer.encode(["The cat, it"])[0]).words == ["The", "cat", ",", "it"]
 
 
@@ -466,8 +475,8 @@ def test_neighbours_are_chosen_if_nothing_else_is_visible():
     )
     alone = one_token_per_word("it")
     assert choose_initial_view(uniform_weights(2, 1), alone, alone, None) == (InitialView(0, 0, 0), None)
-    nobody = TokenizedText(["</s>"], [-1], [])
-    assert choose_initial_view(uniform_weights(2, 1), nobody, nobody, None) == (InitialView(0, 0, 0), None)
+    no_words = TokenizedText(["</s>"], [-1], [])
+    assert choose_initial_view(uniform_weights(2, 1), no_words, no_words, None) == (InitialView(0, 0, 0), None)
 
 
 def test_a_translator_opens_with_its_sharpest_layer():
@@ -502,11 +511,11 @@ def test_word_attention_is_the_mean_of_queries_and_the_sum_of_keys():
 
 @pytest.mark.parametrize(("kind", "family", "name"), [
     ("translate", "transformer", "sinusoidal"), ("write", "gpt", "learned"), ("tag", "bert", "learned"),
-    ("write", "llama", "rotary"), ("write", "nano", "rotary"),
+    ("write", "llama", "rotary"), ("write", "nanochat", "rotary"),
 ])  # fmt: skip
 def test_the_position_table_is_the_models_own(kind, family, name):
     body = (
-        build_model(kind, family, after_pad=True, pad=3).model.body
+        build_model(kind, family, positions_after_pad=True, pad=3).model.body
         if family == "bert"
         else build_model(kind, family).model.body
     )
@@ -532,7 +541,7 @@ def test_a_wide_table_shows_fewer_positions():
 
     assert positions_tab(Wide()) is None
     assert positions_tab(build_model("translate", "recurrent").model.body) is None
-    Wide.positions = Sinusoidal(300, 2000)
+    Wide.positions = SinusoidalPositions(300, 2000)
     tab = positions_tab(Wide())
     assert tab["shape"] == [50, 2000]
     assert_close(torch.tensor(numbers(tab["table"], 50, 2000)), sinusoids(50, 2000))
@@ -571,16 +580,16 @@ def test_unsupported_inputs_are_refused():
         trace_text(build_model("embed", "bert", {"limit": 5}), TEXT)
     with pytest.raises(ValueError, match="has no text to look into"):
         trace_text(
-            Loaded(
+            LoadedModel(
                 build_model("classify", "bert").model,
-                Classify(labels=["a", "b"], pictures=Pictures(8, 1, (0.5,), (0.5,))),
+                Classify(labels=["a", "b"], image_processor=ImageTransform(8, 1, (0.5,), (0.5,))),
             ),
             "a",
         )
     with pytest.raises(ValueError, match="does not translate"):
         trace_text(build_model("write", "gpt"), TEXT, "a target")
     with pytest.raises(ValueError, match="has no tokens"):
-        trace_text(Loaded(build_model("embed", "gpt").model, Embed(tokenizer=TOKENIZERS["w"])), "")
+        trace_text(LoadedModel(build_model("embed", "gpt").model, Embed(tokenizer=TOKENIZERS["w"])), "")
     with pytest.raises(ValueError, match='no query word "dog" in this text: choose from The, red, cat'):
         attention_maps(trace_text(build_model("write", "gpt"), TEXT), "dog")
 

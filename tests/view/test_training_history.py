@@ -8,32 +8,32 @@ from statistics import mean
 import pytest
 
 from regard.check.golden_answers import recorded_samples
-from regard.training.run import Run
+from regard.training.run_folder import RunFolder
 from regard.view.training_history import MAX_POINTS, training_tab
 
 
 def logged(folder, count: int, every: int):
     """A run whose numbers follow from the step; the gradient of the parts is measured every so many steps."""
-    run = Run(folder)
+    run = RunFolder(folder)
     for step in range(1, count + 1):
-        norms = {"norms": {"body.blocks.0": step / 10, "head": 1.0}} if (step - 1) % every == 0 else {}
-        run.log(step=step, loss=1 / step, rate=step * 1e-5, norm=float(step), **norms)
+        norms = {"module_grad_norms": {"body.blocks.0": step / 10, "head": 1.0}} if (step - 1) % every == 0 else {}
+        run.log(step=step, loss=1 / step, lr=step * 1e-5, grad_norm=float(step), **norms)
     return training_tab(folder)
 
 
 def test_the_tab_has_every_step_and_every_evaluation(small_run) -> None:
     tab = json.loads(json.dumps(training_tab(small_run)))
-    lines = Run(small_run).metrics()
+    lines = RunFolder(small_run).metrics()
     steps = [line for line in lines if "loss" in line]
     assert tab["kind"] == "training"
     assert tab["steps"] == [*range(1, 41)]
-    for key, name in (("loss", "loss"), ("lr", "rate"), ("gradNorm", "norm")):
+    for key, name in (("loss", "loss"), ("lr", "lr"), ("gradNorm", "grad_norm")):
         assert tab[key] == [line[name] for line in steps]
     assert [check["step"] for check in tab["valid"]] == [20, 40]
     assert all({"loss", "bleu"} <= {*check} for check in tab["valid"])
     assert {"body.tokens", "body.encoder.0", "body.decoder.0", "head"} <= {*tab["moduleNorms"]}
-    for norm, *parts in zip(tab["gradNorm"], *tab["moduleNorms"].values(), strict=True):
-        assert math.hypot(*parts) == pytest.approx(norm, rel=1e-3)
+    for grad_norm, *parts in zip(tab["gradNorm"], *tab["moduleNorms"].values(), strict=True):
+        assert math.hypot(*parts) == pytest.approx(grad_norm, rel=1e-3)
 
 
 @pytest.mark.parametrize("count", [1, MAX_POINTS, MAX_POINTS + 1, 2 * MAX_POINTS, 2345])
@@ -53,7 +53,7 @@ def test_a_long_run_is_downsampled(count: int, tmp_path) -> None:
 
 
 def test_a_run_of_an_older_version_has_no_module_norms(tmp_path) -> None:
-    Run(tmp_path).log(step=1, loss=2.0, rate=0.1, norm=3.0)
+    RunFolder(tmp_path).log(step=1, loss=2.0, lr=0.1, grad_norm=3.0)
     assert training_tab(tmp_path)["moduleNorms"] == {}
 
 

@@ -37,15 +37,20 @@ def build_backend(args: BackendArgs, precision: str, kind: str) -> Backend:
     classes = {Translate: ctranslate2.Translator, Write: ctranslate2.Generator}
     model_class: Any = classes.get(type(task), ctranslate2.Encoder)
     model = model_class(out, device="cpu", compute_type=kind, intra_threads=args.threads, inter_threads=1)
-    to_tokens, to_id = args.loaded.tokenizer.pieces, args.loaded.tokenizer.id_of
+    to_tokens, to_id = args.loaded.tokenizer.convert_ids_to_tokens, args.loaded.tokenizer.token_id
 
-    def generate(rows: TokenRows, tokens: int, beam: int) -> list[list[int]]:
-        options = {"beam_size": beam, "min_length": tokens, "max_length": tokens, "include_prompt_in_result": False}
+    def generate(rows: TokenRows, tokens: int, num_beams: int) -> list[list[int]]:
+        options = {
+            "beam_size": num_beams,
+            "min_length": tokens,
+            "max_length": tokens,
+            "include_prompt_in_result": False,
+        }
         results = model.generate_batch([to_tokens(row) for row in rows], **options)
         return [result.sequences_ids[0] for result in results]
 
-    def translate(rows: TokenRows, tokens: int, beam: int) -> list[list[int]]:
-        options = {"beam_size": beam, "min_decoding_length": tokens, "max_decoding_length": tokens}
+    def translate(rows: TokenRows, tokens: int, num_beams: int) -> list[list[int]]:
+        options = {"beam_size": num_beams, "min_decoding_length": tokens, "max_decoding_length": tokens}
         results = model.translate_batch([to_tokens(row) for row in rows], **options)
         return [[to_id(token) for token in result.hypotheses[0]] for result in results]
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from regard.load import Loaded
+from regard.load import LoadedModel
 from regard.models.gpt import GPTConfig
 from regard.models.llama import LlamaConfig
 
@@ -37,7 +37,7 @@ def unsupported_reason(config: Any) -> str:
     if isinstance(config, GPTConfig):
         supported = config.activation == "gelu-tanh"
     elif isinstance(config, LlamaConfig):
-        supported = config.activation == "silu" and config.biases == "none" and config.stretch == 1.0
+        supported = config.activation == "silu" and config.biases == "none" and config.rope_factor == 1.0
     else:
         return "cannot read this folder: llama.cpp does not know the architecture"
     if not supported:
@@ -47,7 +47,7 @@ def unsupported_reason(config: Any) -> str:
     return ""
 
 
-def write_gguf(file: Path, loaded: Loaded, precision: str) -> None:
+def write_gguf(file: Path, loaded: LoadedModel, precision: str) -> None:
     import gguf
 
     config = loaded.model.body.config
@@ -64,10 +64,10 @@ def write_gguf(file: Path, loaded: Loaded, precision: str) -> None:
         writer.add_key_length(config.head_dim)
         writer.add_value_length(config.head_dim)
         writer.add_rope_dimension_count(config.head_dim)
-        writer.add_rope_freq_base(config.base)
-        writer.add_layer_norm_rms_eps(config.eps)
+        writer.add_rope_freq_base(config.rope_theta)
+        writer.add_layer_norm_rms_eps(config.norm_eps)
     else:
-        writer.add_layer_norm_eps(config.eps)
+        writer.add_layer_norm_eps(config.norm_eps)
     for name, tensor in named_tensors(loaded):
         values = np.ascontiguousarray(tensor.detach().float().numpy())
         if precision == "int8" and values.ndim == 2 and name != "position_embd.weight":
@@ -81,7 +81,7 @@ def write_gguf(file: Path, loaded: Loaded, precision: str) -> None:
     writer.close()
 
 
-def named_tensors(loaded: Loaded) -> Iterator[tuple[str, Tensor]]:
+def named_tensors(loaded: LoadedModel) -> Iterator[tuple[str, Tensor]]:
     """All weights under their GGUF names."""
     body, config = loaded.model.body, loaded.model.body.config
     weights: dict[str, Tensor] = dict(body.named_parameters())
@@ -97,7 +97,7 @@ def named_tensors(loaded: Loaded) -> Iterator[tuple[str, Tensor]]:
             BLOCK_NAMES[part], 0
         )
         yield f"blk.{number}.{BLOCK_NAMES[part]}.{kind}", interleave_rope(tensor, heads) if heads else tensor
-    if not config.tied:
+    if not config.tie_embeddings:
         yield "output.weight", loaded.model.head.weight
 
 

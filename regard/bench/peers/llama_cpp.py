@@ -29,8 +29,8 @@ def build_backend(args: BackendArgs, precision: str) -> Backend:
     write_gguf(file, args.loaded, precision)
     model = LlamaCppModel(str(file), args.loaded.model.body.config.vocab, args.threads)
 
-    def generate(rows: TokenRows, tokens: int, beam: int) -> list[list[int]]:
-        if beam > 1:
+    def generate(rows: TokenRows, tokens: int, num_beams: int) -> list[list[int]]:
+        if num_beams > 1:
             raise ValueError("llama.cpp has no beam search")
         return model.generate(rows, tokens)
 

@@ -17,7 +17,7 @@ from regard.bench.backend import Backend, BackendArgs, TokenRows, apply_head, in
 from regard.bench.peers.transformers import open_transformers
 from regard.check.probes import ModelInputs
 from regard.check.transformers_parity import has_hf_head
-from regard.tasks.answer import Answering
+from regard.tasks.answer import QuestionAnswering
 from regard.tasks.match import Match
 from regard.tasks.translate import Translate
 from regard.tasks.write import Write
@@ -90,10 +90,10 @@ class DecodeExport(nn.Module):
 
 
 def export_forward(model: nn.Module, args: BackendArgs, file: Path) -> None:
-    module = ForwardExport(model, has_hf_head(args.loaded), isinstance(args.loaded.task, Answering)).eval()
+    module = ForwardExport(model, has_hf_head(args.loaded), isinstance(args.loaded.task, QuestionAnswering)).eval()
     if args.loaded.tokenizer is None:
-        pictures = args.loaded.task.pictures  # type: ignore[attr-defined]
-        inputs: tuple[Any, ...] = (torch.zeros(2, pictures.channels, pictures.side, pictures.side),)
+        pictures = args.loaded.task.image_processor  # type: ignore[attr-defined]
+        inputs: tuple[Any, ...] = (torch.zeros(2, pictures.channels, pictures.image_size, pictures.image_size),)
         shapes: tuple[Any, ...] = ({0: "B"}, None)
     else:
         inputs = (torch.ones(2, 6, dtype=torch.long), torch.ones(2, 6, dtype=torch.long))
@@ -133,8 +133,8 @@ def build_backend(args: BackendArgs, precision: str, file: Path) -> Backend:
     session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
     loaded, config = args.loaded, args.loaded.model.body.config
 
-    def generate(rows: TokenRows, tokens: int, beam: int) -> list[list[int]]:
-        if beam > 1:
+    def generate(rows: TokenRows, tokens: int, num_beams: int) -> list[list[int]]:
+        if num_beams > 1:
             raise ValueError("onnxruntime has no beam search")
         heads, width = kv_shape(config)
         past = [np.zeros((len(rows), heads, 0, width), np.float32)] * (2 * config.layers)

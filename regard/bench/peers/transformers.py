@@ -12,8 +12,8 @@ from regard.bench.backend import Backend, BackendArgs, TokenRows, apply_head, in
 from regard.check.probes import ModelInputs
 from regard.check.transformers_parity import has_hf_head, load_transformers
 from regard.data.batches import Ragged, padding_mask
-from regard.hub.tables import KNOWN
-from regard.tasks.answer import Answering
+from regard.hub.tables import HF_FAMILIES
+from regard.tasks.answer import QuestionAnswering
 from regard.tasks.match import Match
 from regard.tasks.translate import Translate
 from regard.tasks.write import Write
@@ -21,7 +21,7 @@ from regard.tasks.write import Write
 
 def open_transformers(args: BackendArgs) -> Any:
     """The model of transformers, or the reason why there is none."""
-    if model_type(args.loaded) not in KNOWN:
+    if model_type(args.loaded) not in HF_FAMILIES:
         return "cannot read this folder: the family is our own"
     if missing := install_hint("transformers"):
         return missing
@@ -37,11 +37,11 @@ def transformers_backends(args: BackendArgs) -> list[Backend] | str:
     loaded, task = args.loaded, args.loaded.task
 
     @torch.inference_mode()
-    def generate(rows: TokenRows, tokens: int, beam: int) -> list[list[int]]:
+    def generate(rows: TokenRows, tokens: int, num_beams: int) -> list[list[int]]:
         table = Ragged(rows)
-        ids = table.padded(torch.arange(len(rows)).numpy(), loaded.tokenizer.pad)
+        ids = table.pad(torch.arange(len(rows)).numpy(), loaded.tokenizer.pad_token_id)
         mask = padding_mask(table.lengths, ids.size(1))[:, 0, 0].long()
-        options = {"min_new_tokens": tokens, "max_new_tokens": tokens, "num_beams": beam, "do_sample": False}
+        options = {"min_new_tokens": tokens, "max_new_tokens": tokens, "num_beams": num_beams, "do_sample": False}
         generated = model.generate(input_ids=ids, attention_mask=mask, max_length=None, **options)
         return generated[:, -tokens:].tolist()
 
@@ -56,7 +56,7 @@ def transformers_backends(args: BackendArgs) -> list[Backend] | str:
             return F.normalize(getattr(out, "pooler_output", out), dim=-1)
         if not has_hf_head(loaded):
             return apply_head(loaded, out.last_hidden_state, inputs.mask)
-        if isinstance(task, Answering):
+        if isinstance(task, QuestionAnswering):
             return torch.stack((out.start_logits, out.end_logits), -1)
         return out.logits
 

@@ -1,1 +1,1 @@
-"""The generators of the data that ships with the package."""
+"""Generators of the synthetic data sets that ship with the package."""

@@ -1,11 +1,11 @@
-"""The cart: it is pushed left or right so that the pole on it does not fall. Players of different skill push it.
+"""Generates CartPole episodes, recorded from policies of different skill.
 
-    f   = (push + m l θ'² sin θ) / M
-    θ'' = (g sin θ - f cos θ) / (l (4/3 - m cos² θ / M))          m, l: of the pole, M: of pole and cart
+    f   = (force + m l θ'² sin θ) / M
+    θ'' = (g sin θ - f cos θ) / (l (4/3 - m cos² θ / M))          m, l: mass and half length of the pole, M: total mass
     x'' = f - m l θ'' cos θ / M                                    (Barto, Sutton & Anderson 1983)
 
-The numbers are those that everybody uses, gymnasium's CartPole-v1 too: a step is 0.02 seconds, its reward is 1, and an
-episode ends when the pole leans more than 12 degrees or the cart leaves the track, or is cut off after 500 steps.
+The constants are those of gymnasium's CartPole-v1: a step takes 0.02 seconds and has reward 1. An episode terminates
+when the pole leans more than 12 degrees or the cart leaves the track, and is truncated after 500 steps.
 """
 
 from __future__ import annotations
@@ -15,71 +15,71 @@ import numpy.typing as npt
 
 from regard.data.episodes import Episode
 
-Carts = npt.NDArray[np.float64]  # (N,4): place, speed, angle, speed of the angle
+CartStates = npt.NDArray[np.float64]  # (N,4): position, velocity, angle, angular velocity
 
-GRAVITY, POLE, WHOLE, HALF, PUSH, SECONDS = 9.8, 0.1, 1.1, 0.5, 10.0, 0.02
-TRACK, LEAN = 2.4, 12 * np.pi / 180
-LIMIT = 500  # steps of an episode
-PLAYERS = {  # what each looks at: place, speed, angle, speed of the angle; and how far to the right it likes to lean
+GRAVITY, POLE_MASS, TOTAL_MASS, HALF_LENGTH, FORCE, TIME_STEP = 9.8, 0.1, 1.1, 0.5, 10.0, 0.02
+MAX_POSITION, MAX_ANGLE = 2.4, 12 * np.pi / 180
+MAX_STEPS = 500  # of an episode
+POLICIES = {  # weights of position, velocity, angle and angular velocity; and the threshold for a push to the right
     "careful": ((0.05, 0.1, 1.0, 0.5), 0.0),
-    "drifting": ((0.0, 0.0, 1.0, 0.5), 0.06),  # never looks where the cart is
-    "late": ((0.0, 0.0, 1.0, 0.0), 0.0),  # sees that the pole leans, not that it falls
+    "drifting": ((0.0, 0.0, 1.0, 0.5), 0.06),  # ignores position and velocity
+    "late": ((0.0, 0.0, 1.0, 0.0), 0.0),  # uses the angle only
     "blind": ((0.0, 0.0, 0.0, 0.0), 0.0),
 }
-SHARES = {"careful": 1, "drifting": 4, "late": 3, "blind": 2}  # of ten episodes
-SLIPS = 0.05  # of all pushes go to the other side
+EPISODES_OF_TEN = {"careful": 1, "drifting": 4, "late": 3, "blind": 2}
+ERROR_RATE = 0.05  # share of actions that are flipped
 
 
-def standing(count: int, draw: np.random.Generator) -> Carts:
-    return draw.uniform(-0.05, 0.05, (count, 4))
+def initial_states(count: int, rng: np.random.Generator) -> CartStates:
+    return rng.uniform(-0.05, 0.05, (count, 4))
 
 
-def pushed(carts: Carts, actions: npt.NDArray[np.int64]) -> Carts:
-    """A step later: 0 pushes to the left, 1 to the right."""
-    place, speed, angle, turning = carts.T
+def step_dynamics(carts: CartStates, actions: npt.NDArray[np.int64]) -> CartStates:
+    """The next states: action 0 pushes to the left, 1 to the right."""
+    position, velocity, angle, angular_velocity = carts.T
     sin, cos = np.sin(angle), np.cos(angle)
-    force = (np.where(actions == 1, PUSH, -PUSH) + POLE * HALF * turning**2 * sin) / WHOLE
-    falling = (GRAVITY * sin - force * cos) / (HALF * (4 / 3 - POLE * cos**2 / WHOLE))
-    going = force - POLE * HALF * falling * cos / WHOLE
-    return carts + SECONDS * np.stack((speed, going, turning, falling), 1)
+    force = (np.where(actions == 1, FORCE, -FORCE) + POLE_MASS * HALF_LENGTH * angular_velocity**2 * sin) / TOTAL_MASS
+    angular_acceleration = (GRAVITY * sin - force * cos) / (HALF_LENGTH * (4 / 3 - POLE_MASS * cos**2 / TOTAL_MASS))
+    acceleration = force - POLE_MASS * HALF_LENGTH * angular_acceleration * cos / TOTAL_MASS
+    return carts + TIME_STEP * np.stack((velocity, acceleration, angular_velocity, angular_acceleration), 1)
 
 
-def fallen(carts: Carts) -> npt.NDArray[np.bool_]:
-    return (np.abs(carts[:, 0]) > TRACK) | (np.abs(carts[:, 2]) > LEAN)
+def has_fallen(carts: CartStates) -> npt.NDArray[np.bool_]:
+    return (np.abs(carts[:, 0]) > MAX_POSITION) | (np.abs(carts[:, 2]) > MAX_ANGLE)
 
 
-def choice(players: list[str], carts: Carts, draw: np.random.Generator) -> npt.NDArray[np.int64]:
-    """What each player does with its cart; who looks at nothing pushes by chance."""
-    looks = np.array([PLAYERS[name][0] for name in players])
-    likes = np.array([PLAYERS[name][1] for name in players])
-    pull = (looks * carts).sum(1) - likes
-    other = draw.random(len(carts)) < np.where(looks.any(1), SLIPS, 0.5)
-    return ((pull > 0) ^ other).astype(np.int64)
+def choose_actions(policies: list[str], carts: CartStates, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    """The actions of all policies; one without weights acts at random."""
+    weights = np.array([POLICIES[name][0] for name in policies])
+    thresholds = np.array([POLICIES[name][1] for name in policies])
+    signal = (weights * carts).sum(1) - thresholds
+    flipped = rng.random(len(carts)) < np.where(weights.any(1), ERROR_RATE, 0.5)
+    return ((signal > 0) ^ flipped).astype(np.int64)
 
 
 def carts(count: int = 600, seed: int = 0) -> list[Episode]:
-    """`count` episodes, the same for the same seed: of every ten, as many of each player as `SHARES` says."""
-    draw = np.random.default_rng(seed)
-    ten = [name for name, share in SHARES.items() for _ in range(share)]
-    players = [ten[number % len(ten)] for number in range(count)]
-    now = standing(count, draw)
-    seen, done, steps = [now], [], np.zeros(count, np.int64)
-    alive, fell = np.ones(count, bool), np.zeros(count, bool)
-    for _ in range(LIMIT):
-        actions = choice(players, now, draw)
-        now = np.where(alive[:, None], pushed(now, actions), now)
+    """`count` episodes of all policies, in the shares of EPISODES_OF_TEN; the same seed gives the same episodes."""
+    rng = np.random.default_rng(seed)
+    pattern = [name for name, share in EPISODES_OF_TEN.items() for _ in range(share)]
+    policies = [pattern[number % len(pattern)] for number in range(count)]
+    states = initial_states(count, rng)
+    observations, taken, steps = [states], [], np.zeros(count, np.int64)
+    alive, terminated = np.ones(count, bool), np.zeros(count, bool)
+    for _ in range(MAX_STEPS):
+        actions = choose_actions(policies, states, rng)
+        states = np.where(alive[:, None], step_dynamics(states, actions), states)
         steps += alive
-        fell |= fallen(now)
-        alive &= ~fell
-        seen.append(now)
-        done.append(actions)
-    observed, acted = np.stack(seen, 1).astype(np.float32), np.stack(done, 1)  # (N,501,4), (N,500)
+        terminated |= has_fallen(states)
+        alive &= ~terminated
+        observations.append(states)
+        taken.append(actions)
+    x, a = np.stack(observations, 1).astype(np.float32), np.stack(taken, 1)  # (N,501,4), (N,500)
     return [
-        Episode(observed[i, : n + 1], acted[i, :n], np.ones(n, np.float32), bool(fell[i]), "cart", i + 1)
+        Episode(x[i, : n + 1], a[i, :n], np.ones(n, np.float32), bool(terminated[i]), "cart", i + 1)
         for i, n in enumerate(steps.tolist())
     ]
 
 
 def split(episode: Episode) -> str:
-    """'train', 'valid' or 'test', by tens, so that every player is in each."""
+    """'train', 'valid' or 'test', by tens of episodes, so that each set has episodes of all policies."""
     return {4: "valid", 5: "test"}.get((episode.line - 1) // 10 % 6, "train")

@@ -1,10 +1,10 @@
-"""Paths: random molecules with two marked atoms, and how many bonds lie between these; as many as are wanted.
+"""Generates random molecules with two marked atoms, and the number of bonds between these.
 
     "C[CH2:1]CC(N)[CH2:1]O"  ->  3
 
-Which atoms there are says little about the answer: it is for models that know which atoms are joined. A molecule grows
-atom by atom, as the valences allow, and may close rings; the pair is drawn so that all lengths are about as frequent.
-`split` goes by the skeleton, the molecule without its marks and with all bonds alike, in whatever spelling.
+The elements say little about the answer: a model must use the bonds. A molecule grows atom by atom, within the
+valences, and may close rings. The pair is drawn so that all lengths are about equally frequent. `split` depends only on
+the skeleton, the molecule without marks and bond orders, which is the same for all of its SMILES.
 """
 
 import random
@@ -13,141 +13,144 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 VALENCES = {"C": 4, "N": 3, "O": 2, "S": 2, "F": 1, "Cl": 1}
-WEIGHTS = (14, 3, 3, 1, 1, 1)  # how often each is drawn
-SMALLEST, LARGEST = 6, 24  # atoms
-LONGEST = 12  # bonds between the marked atoms
-ONWARD = 0.55  # share of atoms that go on where the last one was, which makes molecules long
-RINGS = (0, 0, 1, 1, 2)  # closed in a molecule, if there is room
-ROUND = range(4, 7)  # atoms of a ring
-PATIENCE = 20_000  # draws without a new molecule, after which all count as found
+ELEMENT_WEIGHTS = (14, 3, 3, 1, 1, 1)  # relative frequencies of these
+MIN_ATOMS, MAX_ATOMS = 6, 24
+MAX_LENGTH = 12  # most bonds between the marked atoms
+EXTEND_PROBABILITY = 0.55  # probability that an atom is added to the last one, which makes molecules long
+RINGS = (0, 0, 1, 1, 2)  # rings of a molecule, drawn uniformly; fewer if no atoms fit
+RING_SIZES = range(4, 7)  # atoms of a ring
+MAX_REPEATS = 20_000  # consecutive draws without a new molecule, after which the generator gives up
 
 
-class Path(NamedTuple):
+class MarkedMolecule(NamedTuple):
     smiles: str
     length: int  # fewest bonds between the two marked atoms
-    bare: str  # SMILES without the marks
-    skeleton: str  # the same for every spelling of it
+    unmarked_smiles: str  # without the marks
+    skeleton: str  # a hash that is the same for every SMILES of the molecule
 
 
-class Sketch:
-    """A molecule while it grows: elements, and to which others each atom is joined by how many bonds."""
+class PartialMolecule:
+    """A molecule under construction: elements, and the bond order of each atom to its neighbours."""
 
     def __init__(self, first: str):
         self.atoms = [first]
         self.bonds: list[dict[int, int]] = [{}]
 
-    def free(self, atom: int) -> int:
+    def free_valence(self, atom: int) -> int:
         return VALENCES[self.atoms[atom]] - sum(self.bonds[atom].values())
 
-    def add(self, element: str, to: int) -> None:
+    def add_atom(self, element: str, neighbour: int) -> None:
         self.atoms.append(element)
         self.bonds.append({})
-        self.join(len(self.atoms) - 1, to)
+        self.add_bond(len(self.atoms) - 1, neighbour)
 
-    def join(self, one: int, other: int) -> None:
-        for a, b in ((one, other), (other, one)):
+    def add_bond(self, i: int, j: int) -> None:
+        for a, b in ((i, j), (j, i)):
             self.bonds[a][b] = self.bonds[a].get(b, 0) + 1
 
-    def apart(self, start: int) -> list[int]:
-        """Bonds from one atom to each, over the shortest way."""
-        far, reached = {start: 0}, [start]
-        for here in reached:  # which grows meanwhile
-            for there in self.bonds[here].keys() - far.keys():
-                far[there] = far[here] + 1
-                reached.append(there)
-        return [far[atom] for atom in range(len(self.atoms))]
+    def distances(self, start: int) -> list[int]:
+        """The distances in bonds from one atom to each (breadth-first search)."""
+        distance, queue = {start: 0}, [start]
+        for atom in queue:  # grows during the loop
+            for neighbour in self.bonds[atom].keys() - distance.keys():
+                distance[neighbour] = distance[atom] + 1
+                queue.append(neighbour)
+        return [distance[atom] for atom in range(len(self.atoms))]
 
 
-def paths(count: int = 8_000, seed: int = 0) -> list[Path]:
-    """`count` molecules, no two of one skeleton, the same for the same seed."""
+def paths(count: int = 8_000, seed: int = 0) -> list[MarkedMolecule]:
+    """`count` molecules with distinct skeletons; the same seed gives the same molecules."""
     rng = random.Random(seed)
-    found: dict[str, Path] = {}
-    idle = 0
-    while len(found) < count and idle < PATIENCE:
-        drawn = draw(rng)
-        idle = idle + 1 if drawn.skeleton in found else 0
-        found.setdefault(drawn.skeleton, drawn)
-    if len(found) < count:
-        raise ValueError(f"{count:,} different molecules were asked for, but only {len(found):,} were found")
-    return list(found.values())
+    distinct: dict[str, MarkedMolecule] = {}
+    repeats = 0
+    while len(distinct) < count and repeats < MAX_REPEATS:
+        path = draw_path(rng)
+        repeats = repeats + 1 if path.skeleton in distinct else 0
+        distinct.setdefault(path.skeleton, path)
+    if len(distinct) < count:
+        raise ValueError(f"{count:,} different molecules were requested, but only {len(distinct):,} exist")
+    return list(distinct.values())
 
 
-def split(path: Path) -> str:
-    """'train', 'valid' or 'test', decided by the skeleton alone."""
+def split(path: MarkedMolecule) -> str:
+    """'train', 'valid' or 'test', by the skeleton's hash."""
     share = int(path.skeleton[:8], 16) % 100
     return "valid" if share < 3 else "test" if share < 6 else "train"
 
 
-def draw(rng: random.Random) -> Path:
-    made = grown(rng)
-    apart = [made.apart(atom) for atom in range(len(made.atoms))]
-    ways: dict[int, list[tuple[int, int]]] = {}
-    for one, others in enumerate(apart):
-        for other, far in enumerate(others[:one]):
-            ways.setdefault(far, []).append((one, other))
-    length = rng.choice([far for far in sorted(ways) if far <= LONGEST])
-    around = sorted((made.atoms[i], sorted(zip(far, made.atoms, strict=True))) for i, far in enumerate(apart))
-    skeleton = blake2b(repr(around).encode(), digest_size=8).hexdigest()
-    return Path(spelt(made, rng.choice(ways[length])), length, spelt(made, ()), skeleton)
+def draw_path(rng: random.Random) -> MarkedMolecule:
+    molecule = draw_molecule(rng)
+    distances = [molecule.distances(atom) for atom in range(len(molecule.atoms))]
+    pairs: dict[int, list[tuple[int, int]]] = {}  # by distance
+    for i, row in enumerate(distances):
+        for j, distance in enumerate(row[:i]):
+            pairs.setdefault(distance, []).append((i, j))
+    length = rng.choice([distance for distance in sorted(pairs) if distance <= MAX_LENGTH])
+    environments = sorted(
+        (element, sorted(zip(row, molecule.atoms, strict=True)))
+        for element, row in zip(molecule.atoms, distances, strict=True)
+    )
+    skeleton = blake2b(repr(environments).encode(), digest_size=8).hexdigest()
+    return MarkedMolecule(to_smiles(molecule, rng.choice(pairs[length])), length, to_smiles(molecule, ()), skeleton)
 
 
-def grown(rng: random.Random) -> Sketch:
-    made = Sketch("C")
-    for _ in range(rng.randrange(SMALLEST, LARGEST + 1) - 1):
-        room = [atom for atom in range(len(made.atoms)) if made.free(atom)]
-        if not room:
+def draw_molecule(rng: random.Random) -> PartialMolecule:
+    molecule = PartialMolecule("C")
+    free = molecule.free_valence
+    for _ in range(rng.randrange(MIN_ATOMS, MAX_ATOMS + 1) - 1):
+        unsaturated = [atom for atom in range(len(molecule.atoms)) if free(atom)]
+        if not unsaturated:
             break
-        last = len(made.atoms) - 1
-        to = last if made.free(last) and rng.random() < ONWARD else rng.choice(room)
-        made.add(rng.choices([*VALENCES], WEIGHTS)[0], to)
+        last = len(molecule.atoms) - 1
+        neighbour = last if free(last) and rng.random() < EXTEND_PROBABILITY else rng.choice(unsaturated)
+        molecule.add_atom(rng.choices([*VALENCES], ELEMENT_WEIGHTS)[0], neighbour)
     for _ in range(rng.choice(RINGS)):
-        one = rng.randrange(len(made.atoms))
-        far = made.apart(one)
-        near = [other for other in range(len(made.atoms)) if far[other] + 1 in ROUND and made.free(other)]
-        if made.free(one) and near:
-            made.join(one, rng.choice(near))
-    for one, bonds in enumerate(made.bonds):
-        for other in [*bonds]:
-            if one < other and bonds[other] == 1 and made.free(one) and made.free(other) and rng.random() < 0.1:
-                made.join(one, other)
-    return made
+        i = rng.randrange(len(molecule.atoms))
+        candidates = [j for j, distance in enumerate(molecule.distances(i)) if distance + 1 in RING_SIZES and free(j)]
+        if free(i) and candidates:
+            molecule.add_bond(i, rng.choice(candidates))
+    for i, bonds in enumerate(molecule.bonds):
+        for j in [*bonds]:
+            if i < j and bonds[j] == 1 and free(i) and free(j) and rng.random() < 0.1:
+                molecule.add_bond(i, j)
+    return molecule
 
 
-def spelt(made: Sketch, marked: Sequence[int]) -> str:
-    """SMILES, from the first atom on. A bond that closes a ring stands as a number at both of its ends."""
+def to_smiles(molecule: PartialMolecule, marked: Sequence[int]) -> str:
+    """SMILES, starting with the first atom. A bond that closes a ring is written as a number at both of its ends."""
     order: list[int] = []
-    tree: dict[int, list[int]] = {atom: [] for atom in range(len(made.atoms))}
+    tree: dict[int, list[int]] = {atom: [] for atom in range(len(molecule.atoms))}
     rings: dict[int, list[tuple[int, int]]] = {atom: [] for atom in tree}
 
     def visit(atom: int, parent: int) -> None:
         order.append(atom)
-        for other in made.bonds[atom]:
-            if other == parent:
+        for neighbour in molecule.bonds[atom]:
+            if neighbour == parent:
                 continue
-            if other not in order:
-                tree[atom].append(other)
-                visit(other, atom)
-            elif order.index(other) < order.index(atom):
+            if neighbour not in order:
+                tree[atom].append(neighbour)
+                visit(neighbour, atom)
+            elif order.index(neighbour) < order.index(atom):
                 number = 1 + sum(map(len, rings.values())) // 2
-                rings[atom].append((other, number))
-                rings[other].append((atom, number))
+                rings[atom].append((neighbour, number))
+                rings[neighbour].append((atom, number))
 
-    def sign(one: int, other: int) -> str:
-        return "" if made.bonds[one][other] == 1 else "="
+    def bond_symbol(i: int, j: int) -> str:
+        return "" if molecule.bonds[i][j] == 1 else "="
 
     def write(atom: int) -> str:
-        closing = "".join(f"{sign(atom, other)}{number}" for other, number in rings[atom])
-        parts = [sign(atom, other) + write(other) for other in tree[atom]]
+        closing = "".join(f"{bond_symbol(atom, neighbour)}{number}" for neighbour, number in rings[atom])
+        parts = [bond_symbol(atom, neighbour) + write(neighbour) for neighbour in tree[atom]]
         branches = "".join(f"({part})" for part in parts[:-1])
-        return symbol(made, atom, atom in marked) + closing + branches + "".join(parts[-1:])
+        return atom_symbol(molecule, atom, atom in marked) + closing + branches + "".join(parts[-1:])
 
     visit(0, -1)
     return write(0)
 
 
-def symbol(made: Sketch, atom: int, marked: bool) -> str:
-    """A marked atom stands in brackets, where its hydrogens have to be told."""
+def atom_symbol(molecule: PartialMolecule, atom: int, marked: bool) -> str:
+    """A marked atom is written in brackets, with its hydrogens."""
     if not marked:
-        return made.atoms[atom]
-    hydrogens = made.free(atom)
-    return f"[{made.atoms[atom]}{'H' * (hydrogens > 0)}{hydrogens if hydrogens > 1 else ''}:1]"
+        return molecule.atoms[atom]
+    hydrogens = molecule.free_valence(atom)
+    return f"[{molecule.atoms[atom]}{'H' * (hydrogens > 0)}{hydrogens if hydrogens > 1 else ''}:1]"

@@ -1,6 +1,6 @@
-"""The phrasebook: English sentences with their German, made by a small grammar, as many as are wanted.
+"""Generates English sentences with their German translations, from a small grammar.
 
-Every English sentence has exactly one German one, so a model that has learnt the grammar makes no mistake.
+Each English sentence has exactly one translation, so a model that has learnt the grammar makes no error.
 """
 
 import random
@@ -8,82 +8,84 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import NamedTuple
 
-from regard.data.bundled.german.clauses import Said
-from regard.data.bundled.german.kinds import MAKERS, TEA_AND_WATER
+from regard.data.bundled.german.clauses import SentencePair
+from regard.data.bundled.german.sentence_kinds import SENTENCE_KINDS, TEA_AND_WATER
 from regard.data.bundled.german.speaker import Speaker
-from regard.data.bundled.german.words import Words
+from regard.data.bundled.german.word_forms import Words
 
-KINDS: tuple[str, ...] = tuple(MAKERS)
-LONGEST = 14  # words and punctuation marks of a sentence
-PATIENCE = 20_000  # draws without a new sentence, after which the grammar counts as exhausted
+KINDS: tuple[str, ...] = tuple(SENTENCE_KINDS)
+MAX_WORDS = 14  # most words and punctuation marks of a sentence
+MAX_REPEATS = 20_000  # consecutive draws without a new sentence, after which the generator gives up
 
 
 class Phrase(NamedTuple):
     english: str
     german: str
-    english_tags: tuple[tuple[str, str], ...]  # word or punctuation mark, universal part of speech
+    english_tags: tuple[tuple[str, str], ...]  # (word or punctuation mark, universal part-of-speech tag)
     german_tags: tuple[tuple[str, str], ...]
     kind: str  # one of KINDS
 
 
 def phrases(count: int = 60_000, seed: int = 0) -> list[Phrase]:
-    """`count` different phrases, the same for the same seed. What `split` holds out has only words seen in training."""
-    return collect(sentences(random.Random(seed)), count)
+    """`count` different phrases; the same seed gives the same phrases. Valid and test sets have only training words."""
+    return collect_distinct(draw_phrases(random.Random(seed)), count)
 
 
 def split(phrase: Phrase) -> str:
-    """'train', 'valid' or 'test', decided by the English sentence alone."""
+    """'train', 'valid' or 'test', by a hash of the English sentence."""
     share = int.from_bytes(blake2b(phrase.english.encode(), digest_size=4).digest(), "big") % 100
     return "valid" if share < 2 else "test" if share < 4 else "train"
 
 
-def join(words: Iterable[tuple[str, str]]) -> str:
-    """A sentence from its words: a punctuation mark leans on the word before it."""
+def join_words(words: Iterable[tuple[str, str]]) -> str:
+    """A sentence from its words, without a space before punctuation."""
     return "".join([word if tag == "PUNCT" else " " + word for word, tag in words])[1:]
 
 
-def phrase(kind: str, said: Said) -> Phrase:
-    english, german = finished(said.english, said.stop), finished(said.german, said.stop)
-    return Phrase(join(english), join(german), english, german, kind)
+def make_phrase(kind: str, pair: SentencePair) -> Phrase:
+    english, german = finish(pair.english, pair.stop), finish(pair.german, pair.stop)
+    return Phrase(join_words(english), join_words(german), english, german, kind)
 
 
-def finished(words: Words, stop: str) -> Words:
-    (first, tag), *others = words
-    return ((first[0].upper() + first[1:], tag), *others, *(((stop, "PUNCT"),) if stop else ()))
+def finish(words: Words, stop: str) -> Words:
+    (first, tag), *rest = words
+    return ((first[0].upper() + first[1:], tag), *rest, *(((stop, "PUNCT"),) if stop else ()))
 
 
-def sentences(rng: random.Random) -> Iterator[Phrase]:
-    """Phrases without end, some more than once; the first is the one that everybody tries."""
-    yield phrase("request", TEA_AND_WATER)
+def draw_phrases(rng: random.Random) -> Iterator[Phrase]:
+    """An endless stream of phrases with repetitions; "Tea and water please" comes first."""
+    yield make_phrase("request", TEA_AND_WATER)
     speaker = Speaker(rng)
-    makers = [(kind, make) for kind, (make, share) in MAKERS.items() for _ in range(share)]
+    makers = [(kind, make) for kind, (make, share) in SENTENCE_KINDS.items() for _ in range(share)]
     while True:
         kind, make = speaker.pick(makers)
         speaker.used.clear()
-        drawn = phrase(kind, make(speaker))
-        if max(len(drawn.english_tags), len(drawn.german_tags)) <= LONGEST:
-            yield drawn
+        phrase = make_phrase(kind, make(speaker))
+        if max(len(phrase.english_tags), len(phrase.german_tags)) <= MAX_WORDS:
+            yield phrase
 
 
-def collect(stream: Iterable[Phrase], count: int) -> list[Phrase]:
-    """The first `count` different phrases of a stream; one held out must not bring words of its own."""
-    found: dict[str, Phrase] = {}
-    english_known: set[tuple[str, str]] = set()
-    german_known: set[tuple[str, str]] = set()
-    idle = 0
-    for drawn in stream:
-        if len(found) >= count or idle > PATIENCE:
+def collect_distinct(stream: Iterable[Phrase], count: int) -> list[Phrase]:
+    """The first `count` different phrases; valid and test phrases must have only words of the training set."""
+    distinct: dict[str, Phrase] = {}
+    english: set[tuple[str, str]] = set()  # words of the training set
+    german: set[tuple[str, str]] = set()
+    repeats = 0
+    for phrase in stream:
+        if len(distinct) >= count or repeats > MAX_REPEATS:
             break
-        idle += 1
-        if drawn.english in found:
+        repeats += 1
+        if phrase.english in distinct:
             continue
-        if split(drawn) == "train":
-            english_known.update(drawn.english_tags)
-            german_known.update(drawn.german_tags)
-        elif not (english_known.issuperset(drawn.english_tags) and german_known.issuperset(drawn.german_tags)):
+        if split(phrase) == "train":
+            english.update(phrase.english_tags)
+            german.update(phrase.german_tags)
+        elif not (english.issuperset(phrase.english_tags) and german.issuperset(phrase.german_tags)):
             continue
-        found[drawn.english] = drawn
-        idle = 0
-    if len(found) < count:
-        raise ValueError(f"{count:,} different phrases were asked for, but the grammar makes only {len(found):,}")
-    return list(found.values())
+        distinct[phrase.english] = phrase
+        repeats = 0
+    if len(distinct) < count:
+        raise ValueError(
+            f"{count:,} different phrases were requested, but the grammar generates only {len(distinct):,}"
+        )
+    return list(distinct.values())

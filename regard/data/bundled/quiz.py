@@ -1,10 +1,10 @@
-"""The quiz: short texts with questions whose answers are words of the text, made by a small grammar.
+"""Generates short documents with questions whose answers are spans of the document, from a small grammar.
 
     Anna found a lamp on the bridge, and Paul found a lamp in the park.  Where did Paul find the lamp?  ->  in the park
 
-People of a text do much the same things at different places and times, so a question is answered only by putting
-together who did what, and where and when. Somebody may be named by a job or a pronoun instead of the name. Every
-question has one answer, and at least one other place, time, person ... of the text could be mistaken for it.
+The people of a document do similar things at different places and times, so a model must combine who did what, where
+and when. A person may be referred to by a job or a pronoun. Each question has exactly one answer, and the document has
+at least one other place, time, person ... of the same kind.
 """
 
 import random
@@ -21,7 +21,7 @@ VERBS = {
     **{"paint": "painted", "repair": "repaired", "draw": "drew", "forget": "forgot", "see": "saw"},
 }
 NOUNS = ("lamp", "kite", "clock", "chair", "drum", "umbrella", "mirror", "basket", "violin", "hat", "carpet", "vase")
-LOOKS = ("red", "blue", "green", "old", "new", "small", "large", "ugly", "pretty")
+ADJECTIVES = ("red", "blue", "green", "old", "new", "small", "large", "ugly", "pretty")
 NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine")
 PLACES = (
     *("at the market", "in the garden", "at the station", "near the lake", "on the bridge", "behind the church"),
@@ -47,7 +47,7 @@ ORDERS = (  # of the parts of a sentence
     *(("who", "verb", "what", "where", "when", "why"), ("who", "verb", "what", "when", "where", "why")),
     *(("when", "who", "verb", "what", "where", "why"), ("where", "who", "verb", "what", "when", "why")),
 )
-GIVEN = {  # by kind of question: what it always tells, and what it may tell besides
+KINDS = {  # kinds of questions: the parts of the event that they mention, and those that they may mention
     "who": (("verb", "noun"), ("amount", "where", "when")),
     "where": (("who", "verb", "noun"), ("amount", "when")),
     "when": (("who", "verb", "noun"), ("amount", "where")),
@@ -55,12 +55,12 @@ GIVEN = {  # by kind of question: what it always tells, and what it may tell bes
     "how many": (("who", "verb", "noun"), ("where", "when")),
     "why": (("who", "verb", "noun"), ("amount", "where", "when")),
 }
-SHORTEST, LONGEST = 40, 90  # words of a document
-SENTENCES = range(4, 10)
-EACH = 3  # questions about a document
+MIN_WORDS, MAX_WORDS = 40, 90  # words of a document
+SENTENCE_COUNTS = range(4, 10)
+QUESTIONS_PER_DOCUMENT = 3  # at most
 
 
-class Question(NamedTuple):
+class QuizItem(NamedTuple):
     question: str
     document: str
     answer: str
@@ -71,158 +71,167 @@ class Event(NamedTuple):
     who: str
     verb: str
     noun: str
-    amount: str  # a number, or how the one thing looks
+    amount: str  # a number, or an adjective for a single thing
     where: str
     when: str
     why: str
 
     @property
     def what(self) -> str:
-        return f"{self.amount} {self.noun}s" if self.amount in NUMBERS else f"{a(self.amount)} {self.noun}"
+        return f"{self.amount} {self.noun}s" if self.amount in NUMBERS else f"{with_article(self.amount)} {self.noun}"
 
 
-class Text:
-    """A document that grows, and remembers where each part of each event stands."""
+class DocumentBuilder:
+    """A document under construction, with the span of each part of each event."""
 
     def __init__(self) -> None:
-        self.written = ""
+        self.text = ""
         self.spans: dict[tuple[Event, str], tuple[int, int]] = {}
 
     def add(self, part: str, *marks: tuple[Event, str]) -> None:
-        """A word at the beginning of a sentence is written large."""
-        if not self.written or self.written[-1] == ".":
+        """Appends words; the first of a sentence is capitalised."""
+        if not self.text or self.text[-1] == ".":
             part = part[0].upper() + part[1:]
-        self.written += ("" if not self.written or part in ",." else " ") + part
+        self.text += ("" if not self.text or part in ",." else " ") + part
         for mark in marks:
-            self.spans[mark] = (len(self.written) - len(part), len(self.written))
+            self.spans[mark] = (len(self.text) - len(part), len(self.text))
 
 
-def quiz(count: int = 12_000, seed: int = 0) -> list[Question]:
-    """`count` different questions, the same for the same seed; those about one document stand together."""
+def quiz(count: int = 12_000, seed: int = 0) -> list[QuizItem]:
+    """`count` different questions, grouped by document; the same seed gives the same questions."""
     rng = random.Random(seed)
-    found: dict[tuple[str, str], Question] = {}
-    while len(found) < count:
-        for question in asked(rng):
-            found[question.question, question.document] = question
-    return list(found.values())[:count]
+    distinct: dict[tuple[str, str], QuizItem] = {}
+    while len(distinct) < count:
+        for question in draw_items(rng):
+            distinct[question.question, question.document] = question
+    return list(distinct.values())[:count]
 
 
-def split(question: Question) -> str:
-    """'train', 'valid' or 'test', decided by the document: all questions about it go together."""
+def split(question: QuizItem) -> str:
+    """'train', 'valid' or 'test', by a hash of the document: all of its questions are in one set."""
     share = int.from_bytes(blake2b(question.document.encode(), digest_size=4).digest(), "big") % 100
     return "valid" if share < 3 else "test" if share < 6 else "train"
 
 
-def a(noun: str) -> str:
+def with_article(noun: str) -> str:
     return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
-def asked(rng: random.Random) -> Iterator[Question]:
-    """A new document, and questions of different kinds about it."""
+def draw_items(rng: random.Random) -> Iterator[QuizItem]:
+    """Questions of different kinds about a new document; none if it is too short or too long."""
     names = rng.sample(list(PEOPLE), rng.choice((2, 3)))
     jobs = dict(zip(names, rng.sample(JOBS, len(names)), strict=True)) if rng.random() < 0.5 else {}
-    happened = events(names, rng)
-    text = told(happened, jobs, rng)
-    if text.written.count(".") not in SENTENCES or not SHORTEST <= len(text.written.split()) <= LONGEST:
+    all_events = draw_events(names, rng)
+    document = write_document(all_events, jobs, rng)
+    if document.text.count(".") not in SENTENCE_COUNTS or not MIN_WORDS <= len(document.text.split()) <= MAX_WORDS:
         return
-    made = 0
-    for kind in rng.sample(list(GIVEN), len(GIVEN)):
-        answers = {event: text.written[slice(*span)] for (event, part), span in text.spans.items() if part == kind}
-        if made < EACH and len({answer.lower() for answer in answers.values()}) > 1:
+    count = 0
+    for kind in rng.sample(list(KINDS), len(KINDS)):
+        answers = {event: document.text[slice(*span)] for (event, part), span in document.spans.items() if part == kind}
+        if count < QUESTIONS_PER_DOCUMENT and len({answer.lower() for answer in answers.values()}) > 1:
             event = rng.choice(list(answers))
-            if words := ask(kind, event, happened, jobs, rng):
-                yield Question(words, text.written, answers[event], text.spans[event, kind][0])
-                made += 1
+            if words := write_question(kind, event, all_events, jobs, rng):
+                yield QuizItem(words, document.text, answers[event], document.spans[event, kind][0])
+                count += 1
 
 
-def events(names: list[str], rng: random.Random) -> list[Event]:
-    """What happened: the second event is much like the first, and all share a few places and times."""
+def draw_events(names: list[str], rng: random.Random) -> list[Event]:
+    """Events that share a few places and times; two of them also share verb and noun."""
     places, times, reasons = rng.sample(PLACES, 3), rng.sample(TIMES, 3), rng.sample(REASONS, 6)
     verbs, nouns = rng.sample(list(VERBS), 2), rng.sample(NOUNS, 3)
 
-    def event(who: str, verb: str, noun: str) -> Event:
-        amount = rng.choice((rng.choice(NUMBERS), rng.choice(LOOKS)))
+    def draw_event(who: str, verb: str, noun: str) -> Event:
+        amount = rng.choice((rng.choice(NUMBERS), rng.choice(ADJECTIVES)))
         he, his = PEOPLE[who]
         why = reasons.pop().format(he=he, his=his) if rng.random() < 0.4 else ""
-        where, when = (rng.choice(some) if rng.random() < 0.85 else "" for some in (places, times))
+        where, when = (rng.choice(choices) if rng.random() < 0.85 else "" for choices in (places, times))
         return Event(who, verb, noun, amount, where, when, why)
 
-    first = event(names[0], verbs[0], nouns[0])
-    second = event(names[1], verbs[0], nouns[0])
+    first = draw_event(names[0], verbs[0], nouns[0])
+    second = draw_event(names[1], verbs[0], nouns[0])
     if rng.random() < 0.4:
         second = second._replace(amount=first.amount)
-    others = [event(rng.choice(names), rng.choice(verbs), rng.choice(nouns)) for _ in range(rng.choice((2, 3, 3, 4)))]
-    return rng.sample([first, second, *others], 2 + len(others))
+    further = [
+        draw_event(rng.choice(names), rng.choice(verbs), rng.choice(nouns)) for _ in range(rng.choice((2, 3, 3, 4)))
+    ]
+    return rng.sample([first, second, *further], 2 + len(further))
 
 
-def told(happened: list[Event], jobs: dict[str, str], rng: random.Random) -> Text:
-    """The events as sentences. A pronoun always means whoever the sentence before is about."""
-    text = Text()
+def write_document(all_events: list[Event], jobs: dict[str, str], rng: random.Random) -> DocumentBuilder:
+    """The events as sentences. A pronoun refers to the subject of the previous sentence."""
+    document = DocumentBuilder()
     if jobs:
-        *some, last = (f"{name} is {a(job)}" for name, job in jobs.items())
-        text.add(f"{', '.join(some)} and {last}.")
-    before: Event | None = None
-    left = list(happened)
-    while left:
+        *rest, last = (f"{name} is {with_article(job)}" for name, job in jobs.items())
+        document.add(f"{', '.join(rest)} and {last}.")
+    previous: Event | None = None
+    remaining = list(all_events)
+    while remaining:
         if rng.random() < 0.25:
-            text.add(rng.choice([filler for filler in FILLERS if filler not in text.written]))
-            before = None
-        event = left.pop(0)
-        apart = bool(event.why) and rng.random() < 0.5
-        clause(text, event, rng.choice(ORDERS)[: -1 if apart else None], jobs, before, rng)
-        before = event
-        if left and left[0].who != event.who and not event.why and rng.random() < 0.4:
-            text.add(",")
-            text.add(rng.choice(("and", "but", "while")))
-            clause(text, left.pop(0), ORDERS[0], jobs, None, rng)
-            before = None
-        if apart:
-            text.add(".")
-            text.add(f"{PEOPLE[event.who][0]} did so")
-            text.add(event.why, (event, "why"))
-        text.add(".")
-    return text
+            document.add(rng.choice([filler for filler in FILLERS if filler not in document.text]))
+            previous = None
+        event = remaining.pop(0)
+        separate_reason = bool(event.why) and rng.random() < 0.5
+        add_clause(document, event, rng.choice(ORDERS)[: -1 if separate_reason else None], jobs, previous, rng)
+        previous = event
+        if remaining and remaining[0].who != event.who and not event.why and rng.random() < 0.4:
+            document.add(",")
+            document.add(rng.choice(("and", "but", "while")))
+            add_clause(document, remaining.pop(0), ORDERS[0], jobs, None, rng)
+            previous = None
+        if separate_reason:
+            document.add(".")
+            document.add(f"{PEOPLE[event.who][0]} did so")
+            document.add(event.why, (event, "why"))
+        document.add(".")
+    return document
 
 
-def clause(
-    text: Text, event: Event, order: tuple[str, ...], jobs: dict[str, str], before: Event | None, rng: random.Random
+def add_clause(
+    document: DocumentBuilder,
+    event: Event,
+    order: tuple[str, ...],
+    jobs: dict[str, str],
+    previous: Event | None,
+    rng: random.Random,
 ) -> None:
     words = {"verb": VERBS[event.verb], "what": event.what, "where": event.where, "when": event.when, "why": event.why}
-    if before and before.who == event.who and rng.random() < 0.8:
+    if previous and previous.who == event.who and rng.random() < 0.8:
         words["who"] = PEOPLE[event.who][0]
-        if (before, "who") in text.spans:
-            text.spans[event, "who"] = text.spans[before, "who"]
+        if (previous, "who") in document.spans:
+            document.spans[event, "who"] = document.spans[previous, "who"]
     else:
         words["who"] = f"the {jobs[event.who]}" if jobs and rng.random() < 0.3 else event.who
     parts = [part for part in order if words[part]]
     for part in parts:
-        text.add(words[part], *([(event, part)] if part != "who" or words[part] == event.who else []))
+        document.add(words[part], *([(event, part)] if part != "who" or words[part] == event.who else []))
         if part == "what" and event.amount in NUMBERS:
-            start, _ = text.spans[event, "what"]
-            text.spans[event, "how many"] = (start, start + len(event.amount))
+            start, _ = document.spans[event, "what"]
+            document.spans[event, "how many"] = (start, start + len(event.amount))
         if part == parts[0] and part in ("when", "where"):
-            text.add(",")
+            document.add(",")
 
 
-def ask(kind: str, event: Event, happened: list[Event], jobs: dict[str, str], rng: random.Random) -> str:
-    """A question that only this event answers, or nothing."""
-    always, besides = GIVEN[kind]
-    extra = [part for part in rng.sample(besides, len(besides)) if getattr(event, part)]
-    more = [extra[:count] for count in range(len(extra) + 1)]
-    enough = [given for given in more if is_alone(event, happened, (*always, *given))]
-    if not enough:
+def write_question(kind: str, event: Event, all_events: list[Event], jobs: dict[str, str], rng: random.Random) -> str:
+    """A question that only this event answers; "" if there is none."""
+    required, optional = KINDS[kind]
+    available = [part for part in rng.sample(optional, len(optional)) if getattr(event, part)]
+    subsets = [available[:count] for count in range(len(available) + 1)]
+    sufficient = [details for details in subsets if is_unique(event, all_events, (*required, *details))]
+    if not sufficient:
         return ""
-    given = rng.choice((enough[0], enough[0], enough[-1]))
+    details = rng.choice((sufficient[0], sufficient[0], sufficient[-1]))
     who = f"the {jobs[event.who]}" if jobs and rng.random() < 0.3 else event.who
-    what = event.what if "amount" in given else f"the {event.noun}{'s' if event.amount in NUMBERS else ''}"
+    what = event.what if "amount" in details else f"the {event.noun}{'s' if event.amount in NUMBERS else ''}"
     words = {
         "who": f"who {VERBS[event.verb]} {what}",
         "what": f"what did {who} {event.verb}",
         "how many": f"how many {event.noun}s did {who} {event.verb}",
     }.get(kind, f"{kind} did {who} {event.verb} {what}")
-    words = " ".join([words, *(getattr(event, part) for part in ("where", "when") if part in given)])
+    words = " ".join([words, *(getattr(event, part) for part in ("where", "when") if part in details)])
     return f"{words[0].upper()}{words[1:]}?"
 
 
-def is_alone(event: Event, happened: list[Event], given: tuple[str, ...]) -> bool:
-    return sum(all(getattr(other, part) == getattr(event, part) for part in given) for other in happened) == 1
+def is_unique(event: Event, all_events: list[Event], details: tuple[str, ...]) -> bool:
+    return (
+        sum(all(getattr(candidate, part) == getattr(event, part) for part in details) for candidate in all_events) == 1
+    )

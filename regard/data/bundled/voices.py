@@ -1,10 +1,10 @@
-"""Voices: the ten digits, spoken by people who do not exist.
+"""Synthesises the ten digits, spoken by random voices (formant synthesis).
 
-sound(t) = Σ_h a_h(t) sin(2π h ∫pitch)  +  noise through a moving band
-a_h      = h^-slope · Π_k R_k(h · pitch)          R_k: the resonances of a throat, the formants (Fant 1960)
+sound(t) = Σ_h a_h(t) sin(2π h ∫pitch)  +  band-pass noise
+a_h      = h^-slope · Π_k R_k(h · pitch)          R_k: the resonances of the vocal tract, the formants (Fant 1960)
 
-A word is a row of speech sounds, each with three formants, a share of voice and a share of noise; what lies between two
-is a glide. A speaker has a pitch, a length of throat, a pace, a breath and vowels of their own. No two takes are alike.
+A word is a sequence of phones, each with three formants, an amount of voice and an amount of noise, with smooth
+transitions. A voice has its own pitch, vocal tract length, tempo, breathiness and vowels. No two takes are equal.
 """
 
 import random
@@ -14,20 +14,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-RATE = 8_000  # samples a second
-HOP = 40  # samples between two settings of the throat
-SETS = {"train": 24, "valid": 3, "test": 3}  # speakers; nobody is in two
-TAKES = 4  # of each word by each speaker
+SAMPLING_RATE = 8_000  # Hz
+HOP = 40  # samples per control frame
+SPEAKERS = {"train": 24, "valid": 3, "test": 3}  # of each set; all different
+TAKES = 4  # recordings of each word by each speaker
 
 
 class Phone(NamedTuple):
-    """A speech sound."""
-
-    formants: tuple[float, float, float]  # hertz
+    formants: tuple[float, float, float]  # Hz
     voice: float = 1.0
     noise: float = 0.0
-    band: float = 3000.0  # middle of the noise, in hertz
-    wide: float = 1500.0  # its width
+    band: float = 3000.0  # centre frequency of the noise in Hz
+    bandwidth: float = 1500.0  # of the noise in Hz
     seconds: float = 0.09
 
 
@@ -49,7 +47,7 @@ PHONES = {
     "s": Phone((300, 1550, 2550), 0.0, 0.6, 3750, 600, 0.12),
     "f": Phone((300, 1150, 2300), 0.0, 0.16, 2700, 2200, 0.1),
     "th": Phone((300, 1400, 2500), 0.0, 0.12, 3200, 1800),
-    ".": Phone((350, 1500, 2500), 0.0, 0.0, seconds=0.05),  # before a stop opens
+    ".": Phone((350, 1500, 2500), 0.0, 0.0, seconds=0.05),  # the closure of a stop
     "t": Phone((350, 1800, 2650), 0.0, 0.5, 3500, 1000, 0.03),
     "k": Phone((350, 1900, 2400), 0.0, 0.45, 2000, 700, 0.03),
 }
@@ -68,14 +66,12 @@ WORDS = {
 
 
 class Voice(NamedTuple):
-    """How somebody speaks."""
-
-    pitch: float  # hertz
-    throat: float  # all formants times this
-    pace: float  # all lengths times this
-    breath: float  # noise beside the voice
-    slope: float  # how fast harmonics get weaker
-    vowels: dict[str, tuple[float, float]]  # first and second formant times these
+    pitch: float  # Hz
+    formant_scale: float  # factor of all formants
+    duration_scale: float  # factor of all durations
+    breathiness: float  # amount of noise in voiced phones
+    slope: float  # decay of the harmonics
+    vowels: dict[str, tuple[float, float]]  # factors of the first and the second formant
 
 
 class Clip(NamedTuple):
@@ -86,84 +82,87 @@ class Clip(NamedTuple):
 
 @cache
 def voices(part: str, takes: int = TAKES, seed: int = 0) -> tuple[Clip, ...]:
-    """Every word by every speaker of a set, some times; the same for the same seed."""
+    """All takes of every word by every speaker of a set; the same seed gives the same recordings."""
     clips = []
-    for number in range(SETS[part]):
+    for number in range(SPEAKERS[part]):
         name = f"{part}{number}"
-        luck = random.Random(f"{seed}/{name}")
-        voice = somebody(luck)
-        clips += [Clip(speak(word, voice, luck), word, name) for _ in range(takes) for word in WORDS]
+        rng = random.Random(f"{seed}/{name}")
+        voice = draw_voice(rng)
+        clips += [Clip(speak(word, voice, rng), word, name) for _ in range(takes) for word in WORDS]
     return tuple(clips)
 
 
-def somebody(luck: random.Random) -> Voice:
-    size = luck.random()  # small people have short throats and high voices
+def draw_voice(rng: random.Random) -> Voice:
+    size = rng.random()  # a short vocal tract goes with a high pitch
     return Voice(
-        pitch=100 * 2.2 ** (size + luck.uniform(-0.2, 0.2)),
-        throat=0.92 + 0.22 * size + luck.uniform(-0.04, 0.04),
-        pace=luck.uniform(0.8, 1.3),
-        breath=luck.uniform(0.01, 0.08),
-        slope=luck.uniform(0.7, 1.3),
-        vowels={name: (luck.uniform(0.93, 1.07), luck.uniform(0.93, 1.07)) for name in PHONES},
+        pitch=100 * 2.2 ** (size + rng.uniform(-0.2, 0.2)),
+        formant_scale=0.92 + 0.22 * size + rng.uniform(-0.04, 0.04),
+        duration_scale=rng.uniform(0.8, 1.3),
+        breathiness=rng.uniform(0.01, 0.08),
+        slope=rng.uniform(0.7, 1.3),
+        vowels={name: (rng.uniform(0.93, 1.07), rng.uniform(0.93, 1.07)) for name in PHONES},
     )
 
 
-def speak(word: str, voice: Voice, luck: random.Random) -> NDArray[np.int16]:
-    noise = np.random.default_rng(luck.getrandbits(32))
+def speak(word: str, voice: Voice, rng: random.Random) -> NDArray[np.int16]:
+    noise = np.random.default_rng(rng.getrandbits(32))
     phones = WORDS[word].split()
-    pace = voice.pace * luck.uniform(0.9, 1.1)
-    counts = [max(2, round(PHONES[p].seconds * pace * luck.uniform(0.85, 1.15) * RATE / HOP)) for p in phones]
-    told = np.repeat([settings(name, voice, luck) for name in phones], counts, 0)  # (T,7)
-    told = np.concatenate((told[:1] * EDGE, told, told[-1:] * EDGE))
-    told = glide(told, 7)
-    pitch = voice.pitch * luck.uniform(0.93, 1.07) * np.linspace(1.06, luck.uniform(0.82, 0.95), len(told))
-    sound = hum(told, pitch, voice.slope) + rustle(told, voice.breath, noise)
-    sound = sound / np.abs(sound).max() * luck.uniform(0.1, 0.7)
-    whole = np.pad(sound, [int(luck.uniform(0, 0.06) * RATE) for _ in range(2)])
-    hiss = 10 ** luck.uniform(-4, -2.5)
-    return ((whole + noise.standard_normal(len(whole)) * hiss) * 32767).clip(-32768, 32767).round().astype(np.int16)
+    scale = voice.duration_scale * rng.uniform(0.9, 1.1)
+    counts = [max(2, round(PHONES[p].seconds * scale * rng.uniform(0.85, 1.15) * SAMPLING_RATE / HOP)) for p in phones]
+    controls = np.repeat([phone_controls(name, voice, rng) for name in phones], counts, 0)  # (T,7)
+    controls = np.concatenate((controls[:1] * SILENT_EDGE, controls, controls[-1:] * SILENT_EDGE))
+    controls = smooth(controls, 7)
+    pitch = voice.pitch * rng.uniform(0.93, 1.07) * np.linspace(1.06, rng.uniform(0.82, 0.95), len(controls))
+    sound = voiced_part(controls, pitch, voice.slope) + noise_part(controls, voice.breathiness, noise)
+    sound = sound / np.abs(sound).max() * rng.uniform(0.1, 0.7)
+    padded = np.pad(sound, [int(rng.uniform(0, 0.06) * SAMPLING_RATE) for _ in range(2)])
+    level = 10 ** rng.uniform(-4, -2.5)
+    samples = (padded + noise.standard_normal(len(padded)) * level) * 32767
+    return samples.clip(-32768, 32767).round().astype(np.int16)
 
 
-EDGE = np.array([1, 1, 1, 0, 0, 1, 1.0])  # as at the first sound and at the last, but for voice and noise
+SILENT_EDGE = np.array(
+    [1, 1, 1, 0, 0, 1, 1.0]
+)  # factors of the controls before the first phone and after the last: no voice, no noise
 
 
-def settings(name: str, voice: Voice, luck: random.Random) -> list[float]:
-    """Three formants, voice, noise, and the noise's band."""
-    phone = PHONES[name]
-    own = (*voice.vowels[name], 1.0)
-    formants = [f * o * voice.throat * luck.uniform(0.97, 1.03) for f, o in zip(phone.formants, own, strict=True)]
-    return [*formants, phone.voice, phone.noise, min(3800.0, phone.band * voice.throat**0.5), phone.wide]
+def phone_controls(name: str, voice: Voice, rng: random.Random) -> list[float]:
+    """Three formants, amounts of voice and noise, centre and width of the noise band."""
+    phone, scale = PHONES[name], voice.formant_scale
+    factors = (*voice.vowels[name], 1.0)
+    formants = [f * o * scale * rng.uniform(0.97, 1.03) for f, o in zip(phone.formants, factors, strict=True)]
+    return [*formants, phone.voice, phone.noise, min(3800.0, phone.band * scale**0.5), phone.bandwidth]
 
 
-def glide(told: NDArray[np.float64], count: int) -> NDArray[np.float64]:
-    """The mean of so many neighbours: a throat does not jump."""
-    wide = np.pad(told, ((count // 2, count // 2), (0, 0)), "edge")
-    return np.mean([wide[i : i + len(told)] for i in range(count)], 0)
+def smooth(controls: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+    """The moving average over `count` frames."""
+    padded = np.pad(controls, ((count // 2, count // 2), (0, 0)), "edge")
+    return np.mean([padded[i : i + len(controls)] for i in range(count)], 0)
 
 
-def hum(told: NDArray[np.float64], pitch: NDArray[np.float64], slope: float) -> NDArray[np.float64]:
-    """The voice: harmonics of the pitch, as loud as the formants let them be."""
-    at = np.arange(len(told) * HOP) / HOP
-    turns = np.cumsum(np.interp(at, np.arange(len(told)), pitch)) / RATE
-    sound = np.zeros(len(at))
-    for h in range(1, int(0.48 * RATE / pitch.max()) + 1):
+def voiced_part(controls: NDArray[np.float64], pitch: NDArray[np.float64], slope: float) -> NDArray[np.float64]:
+    """Harmonics of the pitch, with the amplitudes of the formants."""
+    time = np.arange(len(controls) * HOP) / HOP
+    cycles = np.cumsum(np.interp(time, np.arange(len(controls)), pitch)) / SAMPLING_RATE
+    sound = np.zeros(len(time))
+    for h in range(1, int(0.48 * SAMPLING_RATE / pitch.max()) + 1):
         hertz = h * pitch
-        loud = told[:, 3] * h**-slope
+        amplitude = controls[:, 3] * h**-slope
         for k, width in enumerate((70.0, 90.0, 140.0)):
-            own = told[:, k]
-            loud = loud * own**2 / np.sqrt((own**2 - hertz**2) ** 2 + (hertz * width) ** 2)
-        sound += np.interp(at, np.arange(len(told)), loud) * np.sin(2 * np.pi * h * turns)
+            formant = controls[:, k]
+            amplitude = amplitude * formant**2 / np.sqrt((formant**2 - hertz**2) ** 2 + (hertz * width) ** 2)
+        sound += np.interp(time, np.arange(len(controls)), amplitude) * np.sin(2 * np.pi * h * cycles)
     return sound / 10
 
 
-def rustle(told: NDArray[np.float64], breath: float, noise: np.random.Generator) -> NDArray[np.float64]:
-    """What air does in a narrow place: noise, made in windows that overlap by half."""
-    hertz = np.linspace(0, RATE / 2, HOP + 1)
-    band = np.exp(-(((hertz - told[:, 5:6]) / told[:, 6:7]) ** 2)) * told[:, 4:5]  # (T,HOP + 1)
-    band += breath * told[:, 3:4] * np.exp(-(((hertz - 1800) / 1500) ** 2)) * 0.3
-    drawn = noise.standard_normal((2, *band.shape))
-    windows = np.fft.irfft(band * (drawn[0] + 1j * drawn[1]), 2 * HOP) * np.hanning(2 * HOP)  # (T,2 HOP)
-    sound = np.zeros((len(told) + 1) * HOP)
+def noise_part(controls: NDArray[np.float64], breathiness: float, noise: np.random.Generator) -> NDArray[np.float64]:
+    """Band-pass noise, synthesised in windows that overlap by half."""
+    hertz = np.linspace(0, SAMPLING_RATE / 2, HOP + 1)
+    band = np.exp(-(((hertz - controls[:, 5:6]) / controls[:, 6:7]) ** 2)) * controls[:, 4:5]  # (T,HOP + 1)
+    band += breathiness * controls[:, 3:4] * np.exp(-(((hertz - 1800) / 1500) ** 2)) * 0.3
+    gaussian = noise.standard_normal((2, *band.shape))
+    windows = np.fft.irfft(band * (gaussian[0] + 1j * gaussian[1]), 2 * HOP) * np.hanning(2 * HOP)  # (T,2 HOP)
+    sound = np.zeros((len(controls) + 1) * HOP)
     sound[:-HOP] += windows[:, :HOP].ravel()
     sound[HOP:] += windows[:, HOP:].ravel()
-    return sound[: len(told) * HOP] * 3
+    return sound[: len(controls) * HOP] * 3

@@ -19,7 +19,6 @@ from regard.engine.kernels.llvm import (
     LANES,
     fma,
     i64,
-    llvm_intrinsic,
     load,
     pointer_at,
     reduce_add,
@@ -37,10 +36,9 @@ def load_kv(b: Any, fp16: bool, address: Any, offset: Any) -> Any:
     )
 
 
-def transpose_tile(fp16: bool) -> Callable[..., None]:
+def transpose_tile(fp16: bool) -> Callable[..., Any]:
     """Transpose LANES keys x LANES inputs in registers: pairs of registers swap halves, then quarters ..."""
 
-    @llvm_intrinsic
     def tile(typing: Any, keys: Any, slots: Any, y: Any, stride: Any, y_stride: Any) -> Any:
         def emit(context: Any, b: Any, signature: Any, args: Any) -> Any:
             keys, slots, y, stride, y_stride = args
@@ -63,11 +61,10 @@ def transpose_tile(fp16: bool) -> Callable[..., None]:
     return tile
 
 
-def scores_tile(registers: int, fp16: bool) -> Callable[..., None]:
+def scores_tile(registers: int, fp16: bool) -> Callable[..., Any]:
     """Scores of one query and the keys in `count` slots; a head is `registers` registers wide."""
     step = (2 if fp16 else 4) * LANES
 
-    @llvm_intrinsic
     def tile(typing: Any, q: Any, keys: Any, slots: Any, scores: Any, count: Any, stride: Any) -> Any:
         def emit(context: Any, b: Any, signature: Any, args: Any) -> Any:
             q, keys, slots, scores, count, stride = args
@@ -86,11 +83,10 @@ def scores_tile(registers: int, fp16: bool) -> Callable[..., None]:
     return tile
 
 
-def weighted_sum_tile(registers: int, fp16: bool) -> Callable[..., None]:
+def weighted_sum_tile(registers: int, fp16: bool) -> Callable[..., Any]:
     """Weighted sum of the values in `count` slots."""
     step = (2 if fp16 else 4) * LANES
 
-    @llvm_intrinsic
     def tile(typing: Any, y: Any, values: Any, slots: Any, weights: Any, count: Any, stride: Any) -> Any:
         def emit(context: Any, b: Any, signature: Any, args: Any) -> Any:
             y, values, slots, weights, count, stride = args

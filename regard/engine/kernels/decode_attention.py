@@ -12,12 +12,13 @@ import numpy as np
 from regard.engine.kernels.attention_tiles import scores_tile, weighted_sum_tile
 from regard.engine.kernels.elementwise import exp
 from regard.engine.kernels.linear_layer import scratch_row
-from regard.engine.kernels.llvm import LANES, any_nonfinite, floats, int32s, jit, load_half, nan, store_half
+from regard.engine.kernels.llvm import LANES, any_nonfinite, dispatch, floats, int32s, jit, load_half, nan, store_half
 
-_scores32, _scores64, _scores128 = (scores_tile(width // LANES, False) for width in (32, 64, 128))
-_fp16_scores32, _fp16_scores64, _fp16_scores128 = (scores_tile(width // LANES, True) for width in (32, 64, 128))
-_sum32, _sum64, _sum128 = (weighted_sum_tile(width // LANES, False) for width in (32, 64, 128))
-_fp16_sum32, _fp16_sum64, _fp16_sum128 = (weighted_sum_tile(width // LANES, True) for width in (32, 64, 128))
+HEAD_WIDTHS = (32, 64, 128)  # that have unrolled tiles
+# One variant for each width E and type of the cache; the first argument is 2 E + fp16
+_KINDS = [(E, fp16) for E in HEAD_WIDTHS for fp16 in (False, True)]
+_scores = dispatch({2 * E + fp16: scores_tile(E // LANES, fp16) for E, fp16 in _KINDS})
+_weighted_sum = dispatch({2 * E + fp16: weighted_sum_tile(E // LANES, fp16) for E, fp16 in _KINDS})
 
 
 @jit
@@ -89,19 +90,9 @@ def decode_attention(p: Any, frame: Any, row: int, group: int, workspace: int) -
 
 @jit
 def query_scores(q: int, keys: int, slots: int, workspace: int, count: int, E: int, fp16: int) -> None:
-    """Scores of all keys. Common head widths have unrolled tiles."""
-    if fp16 and E == 64:
-        _fp16_scores64(q, keys, slots, workspace, count, 2 * E)
-    elif fp16 and E == 32:
-        _fp16_scores32(q, keys, slots, workspace, count, 2 * E)
-    elif fp16 and E == 128:
-        _fp16_scores128(q, keys, slots, workspace, count, 2 * E)
-    elif not fp16 and E == 64:
-        _scores64(q, keys, slots, workspace, count, 4 * E)
-    elif not fp16 and E == 32:
-        _scores32(q, keys, slots, workspace, count, 4 * E)
-    elif not fp16 and E == 128:
-        _scores128(q, keys, slots, workspace, count, 4 * E)
+    """Scores of all keys."""
+    if E in HEAD_WIDTHS:
+        _scores(2 * E + fp16, q, keys, slots, workspace, count, (2 if fp16 else 4) * E)
     else:
         slot, query, scores = int32s(slots), floats(q), floats(workspace)
         for s in range(count):
@@ -114,18 +105,8 @@ def query_scores(q: int, keys: int, slots: int, workspace: int, count: int, E: i
 @jit
 def weighted_values(y: int, values: int, slots: int, workspace: int, count: int, E: int, fp16: int) -> None:
     """The weighted sum of all values."""
-    if fp16 and E == 64:
-        _fp16_sum64(y, values, slots, workspace, count, 2 * E)
-    elif fp16 and E == 32:
-        _fp16_sum32(y, values, slots, workspace, count, 2 * E)
-    elif fp16 and E == 128:
-        _fp16_sum128(y, values, slots, workspace, count, 2 * E)
-    elif not fp16 and E == 64:
-        _sum64(y, values, slots, workspace, count, 4 * E)
-    elif not fp16 and E == 32:
-        _sum32(y, values, slots, workspace, count, 4 * E)
-    elif not fp16 and E == 128:
-        _sum128(y, values, slots, workspace, count, 4 * E)
+    if E in HEAD_WIDTHS:
+        _weighted_sum(2 * E + fp16, y, values, slots, workspace, count, (2 if fp16 else 4) * E)
     else:
         slot, output, weights = int32s(slots), floats(y), floats(workspace)
         for i in range(E):

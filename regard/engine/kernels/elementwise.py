@@ -9,9 +9,27 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
+from numba import types
 
 from regard.engine.bytecode import GELU, GELU_TANH, QUICK_GELU, RELU, RELU_SQUARED, SILU, SOFTCAP
-from regard.engine.kernels.llvm import exp2_int, floor, jit
+from regard.engine.kernels.llvm import F32, I32, call, jit, llvm_intrinsic
+
+
+@llvm_intrinsic
+def floor(typing: Any, x: Any) -> Any:
+    return types.float32(types.float32), lambda context, b, signature, args: call(b, "llvm.floor.f32", F32, args[0])
+
+
+@llvm_intrinsic
+def exp2_int(typing: Any, power: Any) -> Any:
+    """2 to an integer power, written into the exponent bits."""
+
+    def emit(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        exponent = b.add(b.fptosi(args[0], I32), ir.Constant(I32, 127))
+        return b.bitcast(b.shl(exponent, ir.Constant(I32, 23)), F32)
+
+    return types.float32(types.float32), emit
 
 
 @jit

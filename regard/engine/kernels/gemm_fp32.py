@@ -17,11 +17,9 @@ from regard.engine.kernels.llvm import (
     LANES,
     fma,
     i64,
-    llvm_intrinsic,
     load,
     pointer_at,
     reduce_add,
-    reduce_add_each,
     shuffle,
     splat,
     vector,
@@ -29,10 +27,20 @@ from regard.engine.kernels.llvm import (
 )
 
 
-def fp32_tile(rows: int, columns: int) -> Callable[..., None]:
+def reduce_add_each(b: Any, registers: list[Any]) -> Any:
+    """Horizontal sums of LANES registers, in one register: a tree of shuffles and additions, halves first."""
+    size = LANES // 2
+    while len(registers) > 1:
+        even, odd = ([i for i in range(2 * LANES) if i // size % 2 == half] for half in (0, 1))
+        pairs = zip(registers[::2], registers[1::2], strict=True)
+        registers = [b.fadd(shuffle(b, x, y, even), shuffle(b, x, y, odd)) for x, y in pairs]
+        size //= 2
+    return registers[0]
+
+
+def fp32_tile(rows: int, columns: int) -> Callable[..., Any]:
     """`rows` by `columns` outputs, of weights (outputs, inputs) as in PyTorch. The last inputs % LANES are left out."""
 
-    @llvm_intrinsic
     def tile(typing: Any, x: Any, w: Any, y: Any, inputs: Any, x_stride: Any, w_stride: Any, y_stride: Any) -> Any:
         def emit(context: Any, b: Any, signature: Any, args: Any) -> Any:
             x, w, y, inputs, x_stride, w_stride, y_stride = args
@@ -61,10 +69,9 @@ def fp32_tile(rows: int, columns: int) -> Callable[..., None]:
     return tile
 
 
-def panel_tile(rows: int, registers: int) -> Callable[..., None]:
+def panel_tile(rows: int, registers: int) -> Callable[..., Any]:
     """`rows` rows by `registers` registers of outputs, of packed weights (inputs, outputs)."""
 
-    @llvm_intrinsic
     def tile(typing: Any, x: Any, w: Any, y: Any, inputs: Any, x_stride: Any, w_stride: Any, y_stride: Any) -> Any:
         def emit(context: Any, b: Any, signature: Any, args: Any) -> Any:
             x, w, y, inputs, x_stride, w_stride, y_stride = args

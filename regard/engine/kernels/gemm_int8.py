@@ -139,12 +139,11 @@ class UnpackedWeights(NamedTuple):
         return [[load(b, I16_PAIRS, start, offset) for offset in half] for half in offsets]
 
 
-def int8_tile(rows: int, vnni: bool = VNNI) -> Callable[..., None]:
+def int8_tile(rows: int, vnni: bool = VNNI) -> Callable[..., Any]:
     """`rows` rows by one block of outputs, over all groups. Weights are stored as q + 128; zp cancels the 128."""
     columns = min(BLOCK // LANES, 2 ** int(math.log2(REGISTERS // 2 // rows)))  # registers of outputs
     size = 1 if vnni else 2
 
-    @llvm_intrinsic
     def tile(typing: Any, q: Any, scales: Any, zp: Any, w: Any, ws: Any, y: Any, groups: Any, stride: Any) -> Any:
         """All addresses; rows of y are `stride` bytes apart, rows of q contiguous."""
 
@@ -176,10 +175,9 @@ def int8_tile(rows: int, vnni: bool = VNNI) -> Callable[..., None]:
     return tile
 
 
-def group_tile(rows: int) -> Callable[..., None]:
+def group_tile(rows: int) -> Callable[..., Any]:
     """`rows` rows by one block of outputs, for one group of unpacked weights."""
 
-    @llvm_intrinsic
     def tile(typing: Any, q: Any, scales: Any, zp: Any, w: Any, ws: Any, y: Any, stride: Any) -> Any:
         """All addresses, of the group; rows of y are `stride` bytes apart, rows of q contiguous."""
 

@@ -1,7 +1,7 @@
 """The bytecode interpreter: one call runs every block of a model for all rows, on several threads.
 
 Stages run one after the other. A stage is split into work items (rows, blocks of outputs, or heads), which threads take
-from an atomic counter. A thread that starts late finds no work left, so nobody waits for it.
+from an atomic counter. A thread that starts late finds no work left, so no thread waits for it.
 """
 
 from __future__ import annotations

@@ -10,22 +10,23 @@ from typing import Any
 from regard.engine.kernels.elementwise import activate
 from regard.engine.kernels.gemm_fp32 import fp32_tile
 from regard.engine.kernels.gemm_int8 import INPUT_BYTES, TILE_ROWS, group_tile, int8_tile, unpack_group
-from regard.engine.kernels.llvm import LANES, VNNI, any_nonfinite, floats, int32s, jit, nan
+from regard.engine.kernels.llvm import LANES, VNNI, any_nonfinite, dispatch, floats, int32s, jit, llvm_intrinsic, nan
 from regard.engine.kernels.packed_gemm import PANEL_ROWS, PANEL_WIDTH, packed_matmul, round_up_to_lanes, transpose_fp32
 from regard.engine.quantize import BLOCK, GROUP
 
 CACHED_ROWS = 96  # rows whose outputs stay in the L1/L2 cache while the weights of a block stream past
-UNPACK_MIN_ROWS = 8  # from so many rows on, int8 weights are unpacked (without VNNI)
+UNPACK_MIN_ROWS = 8  # rows from which int8 weights are unpacked (without VNNI)
 # Floats per thread: the sums of a tile; or those of CACHED_ROWS, and an unpacked group
 TILE_WORKSPACE = max(TILE_ROWS, 0 if VNNI else CACHED_ROWS + GROUP // 2) * BLOCK
 FP32_CHUNK = 64  # outputs of a work item in fp32
-PACK_MIN_ROWS = 32  # from so many rows on, fp32 weights are packed into panels
+PACK_MIN_ROWS = 32  # rows from which fp32 weights are packed into panels
 
-_int8_rows1, _int8_rows2, _int8_rows3, _int8_rows4 = (int8_tile(rows) for rows in (1, 2, 3, 4))
-_group_rows1, _group_rows2, _group_rows3, _group_rows4 = (group_tile(rows) for rows in (1, 2, 3, 4))
-_fp32_rows1, _fp32_rows2, _fp32_rows3, _fp32_rows4 = (fp32_tile(rows, 1) for rows in (1, 2, 3, 4))
-WIDE_OUTPUTS = LANES // 4
-_fp32_wide = fp32_tile(4, WIDE_OUTPUTS)
+# One variant for each number of rows, the first argument
+_int8_rows = dispatch({rows: int8_tile(rows) for rows in range(1, TILE_ROWS + 1)})
+_group_rows = dispatch({rows: group_tile(rows) for rows in range(1, TILE_ROWS + 1)})
+_fp32_rows = dispatch({rows: fp32_tile(rows, 1) for rows in range(1, TILE_ROWS + 1)})
+WIDE_OUTPUTS = LANES // TILE_ROWS
+_fp32_wide = llvm_intrinsic(fp32_tile(TILE_ROWS, WIDE_OUTPUTS))
 
 
 @jit
@@ -84,14 +85,7 @@ def int8_linear(p: Any, frame: Any, block: int, workspace: int) -> None:
     for row in range(0, frame.rows, TILE_ROWS):
         q, qs, zp = quantized_inputs(frame, row * groups)
         rows = min(TILE_ROWS, frame.rows - row)
-        if rows == 4:
-            _int8_rows4(q, qs, zp, w, scales, workspace, groups, 4 * BLOCK)
-        elif rows == 3:
-            _int8_rows3(q, qs, zp, w, scales, workspace, groups, 4 * BLOCK)
-        elif rows == 2:
-            _int8_rows2(q, qs, zp, w, scales, workspace, groups, 4 * BLOCK)
-        else:
-            _int8_rows1(q, qs, zp, w, scales, workspace, groups, 4 * BLOCK)
+        _int8_rows(rows, q, qs, zp, w, scales, workspace, groups, 4 * BLOCK)
         for r in range(rows):
             y = floats(target_row(p, frame, row + r) + 4 * first)
             epilogue(p, workspace + 4 * r * BLOCK, y, first, min(BLOCK, p.outputs - first))
@@ -123,16 +117,9 @@ def int8_linear_unpacked(p: Any, frame: Any, block: int, workspace: int) -> None
             unpack_group(w + group * GROUP * BLOCK, unpacked)
             ws = scales + 2 * group * BLOCK
             for row in range(0, rows, TILE_ROWS):
-                rows_left, y = rows - row, workspace + 4 * row * BLOCK
                 q, qs, zp = quantized_inputs(frame, group * frame.rows + begin + row)
-                if rows_left >= 4:
-                    _group_rows4(q, qs, zp, unpacked, ws, y, 4 * BLOCK)
-                elif rows_left == 3:
-                    _group_rows3(q, qs, zp, unpacked, ws, y, 4 * BLOCK)
-                elif rows_left == 2:
-                    _group_rows2(q, qs, zp, unpacked, ws, y, 4 * BLOCK)
-                else:
-                    _group_rows1(q, qs, zp, unpacked, ws, y, 4 * BLOCK)
+                y = workspace + 4 * row * BLOCK
+                _group_rows(min(TILE_ROWS, rows - row), q, qs, zp, unpacked, ws, y, 4 * BLOCK)
         for r in range(rows):
             y = floats(target_row(p, frame, begin + r) + 4 * first)
             epilogue(p, workspace + 4 * r * BLOCK, y, first, min(BLOCK, p.outputs - first))
@@ -191,21 +178,14 @@ def fp32_linear(p: Any, frame: Any, chunk: int, workspace: int) -> None:
     for row in range(0, frame.rows, TILE_ROWS):
         x = scratch_row(frame, p.source, p.source_width, row)
         rows, n = min(TILE_ROWS, frame.rows - row), 0
-        while frame.rows > TILE_ROWS and rows == 4 and n + WIDE_OUTPUTS <= width:
+        while frame.rows > TILE_ROWS and rows == TILE_ROWS and n + WIDE_OUTPUTS <= width:
             _fp32_wide(
                 x, p.weight + 4 * (first + n) * inputs, workspace + 4 * n, inputs, x_stride, 4 * inputs, 4 * FP32_CHUNK
             )
             n += WIDE_OUTPUTS
         while n < width:
             w, y = p.weight + 4 * (first + n) * inputs, workspace + 4 * n
-            if rows == 4:
-                _fp32_rows4(x, w, y, inputs, x_stride, 4 * inputs, 4 * FP32_CHUNK)
-            elif rows == 3:
-                _fp32_rows3(x, w, y, inputs, x_stride, 4 * inputs, 4 * FP32_CHUNK)
-            elif rows == 2:
-                _fp32_rows2(x, w, y, inputs, x_stride, 4 * inputs, 4 * FP32_CHUNK)
-            else:
-                _fp32_rows1(x, w, y, inputs, x_stride, 4 * inputs, 4 * FP32_CHUNK)
+            _fp32_rows(rows, x, w, y, inputs, x_stride, 4 * inputs, 4 * FP32_CHUNK)
             n += 1
         for r in range(rows):
             sums = workspace + 4 * r * FP32_CHUNK

@@ -21,7 +21,7 @@ from numba import config, njit, types
 from numba.core import cgutils, event
 from numba.extending import intrinsic
 
-from regard.places import kernels_directory
+from regard.cache_dir import kernel_cache_dir
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -56,7 +56,7 @@ REGISTERS = 32 if cpu_has("avx512f") else 16
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 F16, F32 = ir.HalfType(), ir.FloatType()
 EXPONENT = 0x7F800000  # exponent bits of an fp32 number
-KERNEL_CACHE, NO_CACHE_REASON = kernels_directory(Path(__file__).parent)
+KERNEL_CACHE, NO_CACHE_REASON = kernel_cache_dir(Path(__file__).parent)
 
 
 class CompileNotice(event.Listener):
@@ -108,6 +108,22 @@ def llvm_intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
     return intrinsic(function)
 
 
+def dispatch(variants: Mapping[int, Callable[..., Any]]) -> Callable[..., None]:
+    """One intrinsic for several variants, not yet decorated: its first argument is the key of the one that runs."""
+
+    @llvm_intrinsic
+    def dispatched(typing: Any, key: Any, *args: Any) -> Any:
+        def emit(context: Any, b: Any, signature: Any, values: Any) -> Any:
+            for value, variant in variants.items():
+                with b.if_then(b.icmp_signed("==", values[0], i64(value))):
+                    variant(typing, *args)[1](context, b, signature, cgutils.unpack_tuple(b, values[1]))
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.StarArgTuple([types.int64] * len(args))), emit
+
+    return dispatched
+
+
 def vector(kind: Any, count: int = LANES) -> Any:
     return ir.VectorType(kind, count)
 
@@ -149,17 +165,6 @@ def fma(b: Any, x: Any, y: Any, z: Any) -> Any:
 def reduce_add(b: Any, lanes: Any) -> Any:
     """Horizontal sum of a register."""
     return call(b, f"llvm.vector.reduce.fadd.v{LANES}f32", F32, ir.Constant(F32, -0.0), lanes, fastmath=("reassoc",))
-
-
-def reduce_add_each(b: Any, registers: list[Any]) -> Any:
-    """Horizontal sums of LANES registers, in one register: a tree of shuffles and additions, halves first."""
-    size = LANES // 2
-    while len(registers) > 1:
-        even, odd = ([i for i in range(2 * LANES) if i // size % 2 == half] for half in (0, 1))
-        pairs = zip(registers[::2], registers[1::2], strict=True)
-        registers = [b.fadd(shuffle(b, x, y, even), shuffle(b, x, y, odd)) for x, y in pairs]
-        size //= 2
-    return registers[0]
 
 
 def opaque(b: Any, number: Any) -> Any:
@@ -249,22 +254,6 @@ def any_nonfinite(typing: Any, address: Any, count: Any) -> Any:
         return b.or_(*(b.icmp_unsigned("==", m, ir.Constant(I32, EXPONENT)) for m in (largest, b.load(tail_max))))
 
     return types.boolean(types.int64, types.int64), emit
-
-
-@llvm_intrinsic
-def floor(typing: Any, x: Any) -> Any:
-    return types.float32(types.float32), lambda context, b, signature, args: call(b, "llvm.floor.f32", F32, args[0])
-
-
-@llvm_intrinsic
-def exp2_int(typing: Any, power: Any) -> Any:
-    """2 to an integer power, written into the exponent bits."""
-
-    def emit(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        exponent = b.add(b.fptosi(args[0], I32), ir.Constant(I32, 127))
-        return b.bitcast(b.shl(exponent, ir.Constant(I32, 23)), F32)
-
-    return types.float32(types.float32), emit
 
 
 @llvm_intrinsic

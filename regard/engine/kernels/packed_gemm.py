@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from regard.engine.kernels.attention_tiles import transpose_tile
 from regard.engine.kernels.gemm_fp32 import panel_tile
-from regard.engine.kernels.llvm import LANES, REGISTERS, jit
+from regard.engine.kernels.llvm import LANES, REGISTERS, dispatch, jit, llvm_intrinsic
 
 TILE_REGISTERS = REGISTERS // 8  # registers of outputs of a full tile
 PANEL_WIDTH = TILE_REGISTERS * LANES
 PANEL_ROWS = 4 if TILE_REGISTERS == 4 else 6  # of a tile: the sums leave registers for the operands
-_tile_wide, _tile2, _tile1 = (panel_tile(PANEL_ROWS, registers) for registers in (TILE_REGISTERS, 2, 1))
-_row4, _row2, _row1 = (panel_tile(1, registers) for registers in (4, 2, 1))
-transpose_fp32, transpose_fp16 = (transpose_tile(fp16) for fp16 in (False, True))
+# One variant for each number of registers, the first argument
+_full_tile = dispatch({registers: panel_tile(PANEL_ROWS, registers) for registers in {TILE_REGISTERS, 2, 1}})
+_single_row = dispatch({registers: panel_tile(1, registers) for registers in (4, 2, 1)})
+transpose_fp32, transpose_fp16 = (llvm_intrinsic(transpose_tile(fp16)) for fp16 in (False, True))
 
 
 @jit
@@ -31,18 +32,10 @@ def packed_matmul(x: int, w: int, y: int, rows: int, inputs: int, columns: int, 
         registers_left = (columns - n) // LANES
         registers = max_registers if registers_left >= max_registers else 2 if registers_left >= 2 else 1
         w_panel, y_panel = w + 4 * n, y + 4 * n
-        if rows == PANEL_ROWS and registers == TILE_REGISTERS:
-            _tile_wide(x, w_panel, y_panel, inputs, x_stride, 4 * columns, y_stride)
-        elif rows == PANEL_ROWS and registers == 2:
-            _tile2(x, w_panel, y_panel, inputs, x_stride, 4 * columns, y_stride)
-        elif rows == PANEL_ROWS:
-            _tile1(x, w_panel, y_panel, inputs, x_stride, 4 * columns, y_stride)
+        if rows == PANEL_ROWS:
+            _full_tile(registers, x, w_panel, y_panel, inputs, x_stride, 4 * columns, y_stride)
         else:
             for r in range(rows):
-                if registers == 4:
-                    _row4(x + r * x_stride, w_panel, y_panel + r * y_stride, inputs, x_stride, 4 * columns, y_stride)
-                elif registers == 2:
-                    _row2(x + r * x_stride, w_panel, y_panel + r * y_stride, inputs, x_stride, 4 * columns, y_stride)
-                else:
-                    _row1(x + r * x_stride, w_panel, y_panel + r * y_stride, inputs, x_stride, 4 * columns, y_stride)
+                x_row, y_row = x + r * x_stride, y_panel + r * y_stride
+                _single_row(registers, x_row, w_panel, y_row, inputs, x_stride, 4 * columns, y_stride)
         n += LANES * registers

@@ -1,6 +1,6 @@
-"""One table for each family: its names at Hugging Face on the left, ours on the right.
+"""One table per family: its names at Hugging Face on the left, ours on the right.
 
-A family without a table, or a body with a setting that its family does not have, is written under our own names.
+A body without a table, or with a setting that its family does not have, is written under our own names.
 """
 
 from __future__ import annotations
@@ -11,90 +11,98 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from regard.hub.names import Names, Plain, pattern
+from regard.hub.family_map import FamilyMap, Fields, IdentityMap, name_pattern
 from regard.hub.tables.bert import BERT, ROBERTA
 from regard.hub.tables.clip import CLIP, CLIP_TEXT, CLIP_VISION
 from regard.hub.tables.gpt import GPT2
 from regard.hub.tables.llama import LLAMA, MISTRAL, NANOCHAT, QWEN2
 from regard.hub.tables.marian import MARIAN, PEGASUS
 from regard.hub.tables.modernbert import MODERNBERT
+from regard.hub.tables.shared_entries import NEUTRAL_VALUES, OUTPUT
 from regard.hub.tables.vit import VIT
-from regard.hub.tables.wording import OTHER_KEYS, OUTPUT
 from regard.models import MODELS
 
-FAMILIES = (
+FAMILY_MAPS = (
     *(MARIAN, PEGASUS, GPT2, QWEN2, LLAMA, MISTRAL, NANOCHAT),
     *(BERT, ROBERTA, MODERNBERT, VIT, CLIP, CLIP_TEXT, CLIP_VISION),
 )
-KNOWN = {names.family: names for names in FAMILIES}
-PLAIN = {plain.family: plain for plain in map(Plain, MODELS)}
-TABLES: dict[str, Names | Plain] = {**KNOWN, **PLAIN}
+HF_FAMILIES = {family_map.family: family_map for family_map in FAMILY_MAPS}
+OWN_FAMILIES = {identity.family: identity for identity in map(IdentityMap, MODELS)}
+ALL_FAMILIES: dict[str, FamilyMap | IdentityMap] = {**HF_FAMILIES, **OWN_FAMILIES}
 
 
-def table_for(model: str, fields: dict[str, object]) -> Names | Plain:
+def map_for_body(model: str, fields: Fields) -> FamilyMap | IdentityMap:
     """The family that a body of ours is written as: the first that fits."""
-    for names in KNOWN.values():
-        if names.model == model and all(fields[key] == value for key, value in names.ours.items()):
-            return names
-    return PLAIN[f"regard-{model}"]
+    for family_map in HF_FAMILIES.values():
+        if family_map.model == model and all(fields[name] == v for name, v in family_map.fixed_fields.items()):
+            return family_map
+    return OWN_FAMILIES[f"regard-{model}"]
 
 
-def table_of(kind: Any, stored: Iterable[str] = ()) -> Names | Plain:
-    """The table of a model_type. Of one that we do not read nothing is guessed: its weights may fit the table of
-    another family, and mean something else there."""
-    if isinstance(kind, str) and kind in TABLES:
-        return TABLES[kind]
-    if kind is None and (fitting := classes_of(stored)):
-        names = " or ".join(names.architecture for names in fitting)
-        line = f'"model_type": "{fitting[0].family}", "architectures": ["{fitting[0].architecture}"]'
+def map_for_type(model_type: Any, stored: Iterable[str] = ()) -> FamilyMap | IdentityMap:
+    """The map of a model_type. An unknown one is refused even if its tensors fit another family's table: they may mean
+    something else there."""
+    if isinstance(model_type, str) and model_type in ALL_FAMILIES:
+        return ALL_FAMILIES[model_type]
+    if model_type is None and (matches := match_architectures(stored)):
+        names = " or ".join(match.architecture for match in matches)
+        line = f'"model_type": "{matches[0].family}", "architectures": ["{matches[0].architecture}"]'
         raise ValueError(f"no model_type, and its weights are those of {names}: add {line}")
-    letters = {re.sub(r"[\W_]", "", name): name for name in KNOWN}
-    same = letters.get(re.sub(r"[\W_]", "", str(kind).lower()))
-    told = f"unknown, did you mean {same}?" if same else "not supported yet:"
-    raise ValueError(f"model_type {kind!r:.80} is {told} regard reads {', '.join(KNOWN)} and what it wrote itself")
+    letters = {re.sub(r"[\W_]", "", name): name for name in HF_FAMILIES}
+    similar = letters.get(re.sub(r"[\W_]", "", str(model_type).lower()))
+    problem = f"unknown, did you mean {similar}?" if similar else "not supported yet:"
+    raise ValueError(
+        f"model_type {model_type!r:.80} is {problem} regard reads {', '.join(HF_FAMILIES)} and what it wrote itself"
+    )
 
 
-def classes_of(stored: Iterable[str], families: Iterable[Names] = KNOWN.values()) -> list[Names]:
-    """The classes, one for each family, whose weights these are, by their names alone."""
-    tensors = [*stored]
-    fitting = []
-    for names in families:
-        headed = any(tensor.startswith(names.prefix) for tensor in tensors)
-        heads = [head for head in names.heads.values() if headed and all(map(any_of(tensors), head.weights))]
-        under = [replace(names, head=head, architecture=head.architecture) for head in heads] or [names]
-        best = max(under, key=lambda one: len(one.head.weights) if one.head else 0)
-        if tensors and all(best.found(name) or best.is_one_of(best.ignored + best.kept, name) for name in tensors):
-            fitting.append(best)
-    return fitting
+def match_architectures(stored: Iterable[str], families: Iterable[FamilyMap] = HF_FAMILIES.values()) -> list[FamilyMap]:
+    """The families that have all of these tensor names, each with the head that matches most of them."""
+    names = [*stored]
+    matches = []
+    for family_map in families:
+        prefixed = any(name.startswith(family_map.prefix) for name in names)
+        heads = [head for head in family_map.heads.values() if prefixed and all(map(is_stored(names), head.weights))]
+        maps = [replace(family_map, head=head, architecture=head.architecture) for head in heads] or [family_map]
+        best = max(maps, key=lambda candidate: len(candidate.head.weights) if candidate.head else 0)
+        if names and all(has_tensor(best, name) for name in names):
+            matches.append(best)
+    return matches
 
 
-def any_of(tensors: list[str]) -> Callable[[str], bool]:
-    """Whether one has this name; an output layer may be the embedding, and not stored."""
-    return lambda name: name in OUTPUT or any(pattern(name).fullmatch(tensor) for tensor in tensors)
+def is_stored(names: list[str]) -> Callable[[str], bool]:
+    """Whether a pattern matches one of these names; an output layer may be tied to the embedding, and not stored."""
+    return lambda pattern: pattern in OUTPUT or any(name_pattern(pattern).fullmatch(name) for name in names)
 
 
-def is_theirs(names: Names, tensor: str) -> bool:
-    """Whether some class of a family has such a tensor."""
-    every = [names, *(replace(names, head=head) for head in names.heads.values())]
-    return any(one.found(tensor) or one.is_one_of(one.ignored + one.kept, tensor) for one in every)
+def has_tensor(family_map: FamilyMap, name: str) -> bool:
+    unused = family_map.ignored + family_map.preserved
+    return family_map.match_rule(name) is not None or family_map.matches_any(unused, name)
 
 
-def must_be_supported(names: Names, config: Mapping[str, Any], stored: Iterable[str], folder: Path) -> None:
-    """Refuse a class, with the weights that are its own, or a setting of another family."""
-    said = config.get("architectures")
-    if isinstance(said, list) and said:  # what is no list is refused where the task is read
-        family = names.architecture.removesuffix("Model")
-        if not str(said[0]).lower().startswith(family.lower()):
-            told = f"{folder / 'config.json'}: architectures is {said[0]!r:.80}, which is no class of the family "
-            told += names.family
-            strange = sorted({name.rpartition(".")[0] for name in stored if not is_theirs(names, name)})
-            told += f": {', '.join(strange[:9])} {'is its' if len(strange) == 1 else 'are its'} own" * bool(strange)
-            raise ValueError(f"{told}. regard reads {family}Model and {family}For...")
-    own = {*names.sizes, *names.theirs, *names.follows, *names.written, *names.absent}
+def check_supported(family_map: FamilyMap, config: Mapping[str, Any], stored: Iterable[str], folder: Path) -> None:
+    """Refuse a class of another family, naming the weights that only it has, and settings of other families."""
+    architectures = config.get("architectures")
+    if isinstance(architectures, list) and architectures:  # other types are refused where the task is read
+        family = family_map.architecture.removesuffix("Model")
+        if not str(architectures[0]).lower().startswith(family.lower()):
+            maps = [family_map, *(replace(family_map, head=head) for head in family_map.heads.values())]
+            unknown = {name.rpartition(".")[0] for name in stored if not any(has_tensor(m, name) for m in maps)}
+            owns = f": {', '.join(sorted(unknown)[:9])} {'is its' if len(unknown) == 1 else 'are its'} own"
+            raise ValueError(
+                f"{folder / 'config.json'}: architectures is {architectures[0]!r:.80}, which is no class of the family "
+                f"{family_map.family}{owns * bool(unknown)}. regard reads {family}Model and {family}For..."
+            )
+    own_keys = {
+        *(*family_map.config_fields, *family_map.required, *family_map.derived_keys),
+        *(*family_map.written_keys, *family_map.defaults),
+    }
     towers = {"": config} | {f"{key}.": config[key] for key in ("text_config", "vision_config") if key in config}
-    for where, said in ((where, said) for where, said in towers.items() if isinstance(said, Mapping)):
-        for key in OTHER_KEYS.keys() & said.keys() - own:
-            values = said[key] if isinstance(said[key], list) else [said[key]]
-            if any(value is not None and value not in OTHER_KEYS[key] for value in values):
-                told = f"{folder / 'config.json'}: {where}{key} is {said[key]!r:.80}"
-                raise ValueError(f"{told}, which a {names.family} does not have and regard does not support yet")
+    for prefix, tower in ((prefix, tower) for prefix, tower in towers.items() if isinstance(tower, Mapping)):
+        for key in NEUTRAL_VALUES.keys() & tower.keys() - own_keys:
+            values = tower[key] if isinstance(tower[key], list) else [tower[key]]
+            if any(value is not None and value not in NEUTRAL_VALUES[key] for value in values):
+                setting = f"{folder / 'config.json'}: {prefix}{key} is {tower[key]!r:.80}"
+                raise ValueError(
+                    f"{setting}, which a {family_map.family} does not have and regard does not support yet"
+                )

@@ -1,12 +1,12 @@
-"""BERT and RoBERTa, with their heads."""
+"""BERT and RoBERTa with their heads (Devlin et al. 2018, Liu et al. 2019)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from regard.hub.names import Fields, Head, Names
-from regard.hub.tables.wording import (
+from regard.hub.family_map import FamilyMap, Fields, HeadMap
+from regard.hub.tables.shared_entries import (
     ACTIVATION,
     DOWN,
     FEEDFORWARD_NORM,
@@ -20,53 +20,53 @@ from regard.hub.tables.wording import (
     TEXT,
     UP,
     VALUE,
-    labels,
+    head_label_keys,
     modules,
     within,
 )
-from regard.parts.heads import Classifier, MaskedOutput, PerToken, SpanScores
+from regard.parts.heads import Classifier, MaskedLMHead, SpanHead, TokenClassifier
 from regard.parts.pooling import Pooler
 
 
 @dataclass(frozen=True)
-class AfterPad(Names):
-    """Their table of positions has a row for every id up to that of the padding, and only then those of the tokens."""
+class OffsetPositionsMap(FamilyMap):
+    """RoBERTa's positions start after the id of the padding: its position table has pad + 1 unused rows."""
 
-    def config_to_ours(self, config: Fields) -> dict[str, Any]:
-        fields = super().config_to_ours(config)
+    def config_from_hf(self, config: Fields) -> dict[str, Any]:
+        fields = super().config_from_hf(config)
         rows, pad = fields["context"], fields["pad"]
-        if isinstance(rows, int) and isinstance(pad, int):  # what is no number is refused later, under its own name
+        if isinstance(rows, int) and isinstance(pad, int):  # other types are refused later, by name
             fields["context"] = rows - pad - 1
         return fields
 
-    def config_to_theirs(self, fields: Fields, facts: Fields | None = None) -> dict[str, Any]:
-        return super().config_to_theirs({**fields, "context": fields["context"] + fields["pad"] + 1}, facts)
+    def config_to_hf(self, fields: Fields, task_keys: Fields | None = None) -> dict[str, Any]:
+        return super().config_to_hf({**fields, "context": fields["context"] + fields["pad"] + 1}, task_keys)
 
 
-INNER, INNER_NORM = "head.thought.inner", "head.thought.norm"
+INNER, INNER_NORM = "head.transform.inner", "head.transform.norm"
 _SPANS = modules({"qa_outputs": "head.out"})
-BERT = Names(
+BERT = FamilyMap(
     family="bert",
     architecture="BertModel",
     model="bert",
-    sizes=TEXT
+    config_fields=TEXT
     | STACK
     | {
         "hidden_act": ACTIVATION,
-        "layer_norm_eps": "eps",
+        "layer_norm_eps": "norm_eps",
         "hidden_dropout_prob": "dropout",
         "type_vocab_size": "segments",
-        "sep_token_id": "sep",  # ours
+        "sep_token_id": "sep",  # BertConfig has no such key
     },
-    ours={"after_pad": False},
-    theirs={
+    fixed_fields={"positions_after_pad": False},
+    required={
         "position_embedding_type": "absolute",
         "is_decoder": False,
         "add_cross_attention": False,
         "tie_word_embeddings": True,
     },
-    written={"attention_probs_dropout_prob": 0.0},
-    absent={
+    written_keys={"attention_probs_dropout_prob": 0.0},
+    defaults={
         "hidden_act": "gelu",
         "layer_norm_eps": 1e-12,
         "hidden_dropout_prob": 0.1,
@@ -74,7 +74,7 @@ BERT = Names(
         "pad_token_id": 0,
         "sep_token_id": -1,
     },
-    older={"LayerNorm.weight": ("LayerNorm.gamma",), "LayerNorm.bias": ("LayerNorm.beta",)},
+    aliases={"LayerNorm.weight": ("LayerNorm.gamma",), "LayerNorm.bias": ("LayerNorm.beta",)},
     weights=modules(
         {
             "embeddings.word_embeddings": "body.tokens",
@@ -89,52 +89,55 @@ BERT = Names(
     ),
     prefix="bert.",
     heads={
-        (MaskedOutput,): Head(
+        (MaskedLMHead,): HeadMap(
             "BertForMaskedLM",
             {
                 **modules(within("cls.predictions.transform", {"dense": INNER, "LayerNorm": INNER_NORM})),
                 "cls.predictions.bias": "head.bias",
             },
         ),
-        (Classifier, Pooler): Head(
-            "BertForSequenceClassification", {**modules({"bert.pooler.dense": "head.pooling.dense"}), **LINEAR}, labels
+        (Classifier, Pooler): HeadMap(
+            "BertForSequenceClassification",
+            {**modules({"bert.pooler.dense": "head.pooling.dense"}), **LINEAR},
+            head_label_keys,
         ),
-        (PerToken,): Head("BertForTokenClassification", LINEAR, labels),
-        (SpanScores,): Head("BertForQuestionAnswering", _SPANS),
+        (TokenClassifier,): HeadMap("BertForTokenClassification", LINEAR, head_label_keys),
+        (SpanHead,): HeadMap("BertForQuestionAnswering", _SPANS),
     },
-    twins={
+    tied={
         "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
         "cls.predictions.decoder.bias": "cls.predictions.bias",
     },
     ignored=("embeddings.position_ids",),
-    kept=(*POOLER, "cls.seq_relationship.weight", "cls.seq_relationship.bias"),
+    preserved=(*POOLER, "cls.seq_relationship.weight", "cls.seq_relationship.bias"),
 )
-_ROBERTA: dict[str, Any] = {
-    "family": "roberta",
-    "architecture": "RobertaModel",
-    "ours": {"after_pad": True},
-    "absent": {**BERT.absent, "pad_token_id": 1},
-    "prefix": "roberta.",
-    "heads": {
-        (MaskedOutput,): Head(
+_ROBERTA = replace(
+    BERT,
+    family="roberta",
+    architecture="RobertaModel",
+    fixed_fields={"positions_after_pad": True},
+    defaults={**BERT.defaults, "pad_token_id": 1},
+    prefix="roberta.",
+    heads={
+        (MaskedLMHead,): HeadMap(
             "RobertaForMaskedLM",
             {
                 **modules(within("lm_head", {"dense": INNER, "layer_norm": INNER_NORM})),
                 "lm_head.bias": "head.bias",
             },
         ),
-        (Classifier, Pooler): Head(
+        (Classifier, Pooler): HeadMap(
             "RobertaForSequenceClassification",
             modules(within("classifier", {"dense": "head.pooling.dense", "out_proj": "head.out"})),
-            labels,
+            head_label_keys,
         ),
-        (PerToken,): Head("RobertaForTokenClassification", LINEAR, labels),
-        (SpanScores,): Head("RobertaForQuestionAnswering", _SPANS),
+        (TokenClassifier,): HeadMap("RobertaForTokenClassification", LINEAR, head_label_keys),
+        (SpanHead,): HeadMap("RobertaForQuestionAnswering", _SPANS),
     },
-    "twins": {
+    tied={
         "lm_head.decoder.weight": "embeddings.word_embeddings.weight",
         "lm_head.decoder.bias": "lm_head.bias",
     },
-    "kept": POOLER,
-}
-ROBERTA = AfterPad(**vars(BERT) | _ROBERTA)
+    preserved=POOLER,
+)
+ROBERTA = OffsetPositionsMap(**vars(_ROBERTA))

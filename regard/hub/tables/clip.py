@@ -1,4 +1,4 @@
-"""CLIP: two towers, or one of them alone: that of texts is a GPT, that of images a ViT."""
+"""CLIP (Radford et al. 2021): both towers, or one alone; the text tower is a GPT, the image tower a ViT."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from regard.hub.names import Fields, Head, Names, Rule
-from regard.hub.tables.wording import (
+from regard.hub.family_map import FamilyMap, Fields, HeadMap, TensorRule
+from regard.hub.tables.shared_entries import (
     ACTIVATION,
     DOWN,
     FEEDFORWARD_NORM,
@@ -25,21 +25,21 @@ from regard.hub.tables.wording import (
     modules,
     within,
 )
-from regard.parts.heads import Projection
-from regard.parts.pooling import First, Last
+from regard.parts.heads import ProjectionHead
+from regard.parts.pooling import FirstPool, LastPool
 
 
 @dataclass(frozen=True)
-class SaidTwice(Names):
-    """Old folders describe a tower twice. Then only text_config_dict and vision_config_dict count."""
+class ClipMap(FamilyMap):
+    """Old folders describe each tower twice: text_config_dict and vision_config_dict take precedence."""
 
-    def said(self, config: Fields, key: str) -> Any:
+    def config_value(self, config: Fields, key: str) -> Any:
         for tower in ("text_config", "vision_config"):
-            told = config.get(tower) if config.get(f"{tower}_dict") is None else config[f"{tower}_dict"]
-            if not isinstance(told, Mapping | None):
-                raise ValueError(f"config.json: {tower} is {told!r}, but it must be a JSON object")
-            config = {**config, tower: told}
-        return super().said(config, key)
+            settings = config.get(tower) if config.get(f"{tower}_dict") is None else config[f"{tower}_dict"]
+            if not isinstance(settings, Mapping | None):
+                raise ValueError(f"config.json: {tower} is {settings!r}, but it must be a JSON object")
+            config = {**config, tower: settings}
+        return super().config_value(config, key)
 
 
 _BLOCKS = {
@@ -56,21 +56,21 @@ _TEXT_TOWER = {
 _IMAGE_TOWER = {
     "embeddings.patch_embedding": "body.stem.map",
     "embeddings.position_embedding": "body.positions",
-    "pre_layrnorm": "body.embed_norm",  # so spelled
+    "pre_layrnorm": "body.embed_norm",  # transformers spells it so
     **_BLOCKS,
     "post_layernorm": "body.norm",
 }
 
 
-def _part(names: dict[str, str], theirs: str, ours: str) -> dict[str, str]:
-    """A tower as a part of CLIP."""
-    return within(theirs, {name: other.replace("body", f"body.{ours}", 1) for name, other in names.items()})
+def _tower(names: dict[str, str], hf_tower: str, tower: str) -> dict[str, str]:
+    """The names of a tower inside CLIP."""
+    return within(hf_tower, {hf_name: name.replace("body", f"body.{tower}", 1) for hf_name, name in names.items()})
 
 
-_TEXT = {"hidden_act": ACTIVATION, "layer_norm_eps": "eps"}
-_VISION = {"hidden_act": replace(ACTIVATION, field="image_activation"), "layer_norm_eps": "image_eps"}
-_BOTH_ABSENT = {"num_hidden_layers": 12, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5}
-_TEXT_ABSENT = _BOTH_ABSENT | {
+_TEXT = {"hidden_act": ACTIVATION, "layer_norm_eps": "norm_eps"}
+_VISION = {"hidden_act": replace(ACTIVATION, field="image_activation"), "layer_norm_eps": "image_norm_eps"}
+_TOWER_DEFAULTS = {"num_hidden_layers": 12, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5}
+_TEXT_DEFAULTS = _TOWER_DEFAULTS | {
     "vocab_size": 49_408,
     "max_position_embeddings": 77,
     "hidden_size": 512,
@@ -79,7 +79,7 @@ _TEXT_ABSENT = _BOTH_ABSENT | {
     "pad_token_id": 1,
     "eos_token_id": 49_407,
 }
-_IMAGE_ABSENT = _BOTH_ABSENT | {
+_IMAGE_DEFAULTS = _TOWER_DEFAULTS | {
     "image_size": 224,
     "num_channels": 3,
     "patch_size": 32,
@@ -87,31 +87,31 @@ _IMAGE_ABSENT = _BOTH_ABSENT | {
     "intermediate_size": 3072,
     "num_attention_heads": 12,
 }
-CLIP = SaidTwice(
+CLIP = ClipMap(
     family="clip",
     architecture="CLIPModel",
     model="clip",
-    ours={"convolution": False},
-    sizes=within("text_config", TEXT | STACK | _TEXT | {"eos_token_id": "sep"})
-    | within("vision_config", IMAGE | {key: f"image_{ours}" for key, ours in STACK.items()} | _VISION)
-    | {"projection_dim": "joint", "dropout": "dropout"},  # they drop nothing
-    theirs={},
-    written={
-        "text_config.projection_dim": lambda c: c["joint"],
-        "vision_config.projection_dim": lambda c: c["joint"],
+    fixed_fields={"conv_stem": False},
+    config_fields=within("text_config", TEXT | STACK | _TEXT | {"eos_token_id": "sep"})
+    | within("vision_config", IMAGE | {key: f"image_{name}" for key, name in STACK.items()} | _VISION)
+    | {"projection_dim": "projection_dim", "dropout": "dropout"},  # CLIPConfig has no dropout
+    required={},
+    written_keys={
+        "text_config.projection_dim": lambda c: c["projection_dim"],
+        "vision_config.projection_dim": lambda c: c["projection_dim"],
         "text_config.bos_token_id": 2,  # [CLS]
     },
-    absent=within("text_config", _TEXT_ABSENT)
-    | within("vision_config", _IMAGE_ABSENT)
+    defaults=within("text_config", _TEXT_DEFAULTS)
+    | within("vision_config", _IMAGE_DEFAULTS)
     | {"projection_dim": 512, "dropout": 0.0},
     weights={
         "logit_scale": "body.scale",
         "vision_model.embeddings.class_embedding": "body.image.first",
         **modules(
             {
-                **_part(_TEXT_TOWER, "text_model", "text"),
+                **_tower(_TEXT_TOWER, "text_model", "text"),
                 "text_projection": "body.text.out",
-                **_part(_IMAGE_TOWER, "vision_model", "image"),
+                **_tower(_IMAGE_TOWER, "vision_model", "image"),
                 "visual_projection": "body.image.out",
             }
         ),
@@ -120,43 +120,43 @@ CLIP = SaidTwice(
 )
 
 
-def _projected(head: Any) -> dict[str, Any]:
+def _projection_keys(head: Any) -> dict[str, Any]:
     return {"projection_dim": head.out.out_features}
 
 
-CLIP_TEXT = Names(
+CLIP_TEXT = FamilyMap(
     family="clip_text_model",
     architecture="CLIPTextModel",
     model="gpt",
-    ours={"tied": True},
-    sizes=TEXT | STACK | {"hidden_act": ACTIVATION, "layer_norm_eps": "eps", "dropout": "dropout"},
-    theirs={},
-    absent=_TEXT_ABSENT | {"dropout": 0.0},
+    fixed_fields={"tie_embeddings": True},
+    config_fields=TEXT | STACK | {"hidden_act": ACTIVATION, "layer_norm_eps": "norm_eps", "dropout": "dropout"},
+    required={},
+    defaults=_TEXT_DEFAULTS | {"dropout": 0.0},
     weights=modules(_TEXT_TOWER),
     prefix="text_model.",
     heads={
-        (Projection, Last): Head(
-            "CLIPTextModelWithProjection", {"text_projection.weight": "head.out.weight"}, _projected
+        (ProjectionHead, LastPool): HeadMap(
+            "CLIPTextModelWithProjection", {"text_projection.weight": "head.out.weight"}, _projection_keys
         )
     },
     ignored=("embeddings.position_ids",),
 )
-CLIP_VISION = Names(
+CLIP_VISION = FamilyMap(
     family="clip_vision_model",
     architecture="CLIPVisionModel",
     model="vit",
-    ours={"convolution": False, "class_token": True, "qkv_bias": True, "embed_norm": True},
-    sizes=IMAGE | STACK | {"hidden_act": ACTIVATION, "layer_norm_eps": "eps", "dropout": "dropout"},
-    theirs={},
-    absent=_IMAGE_ABSENT | {"dropout": 0.0},
+    fixed_fields={"conv_stem": False, "class_token": True, "qkv_bias": True, "embed_norm": True},
+    config_fields=IMAGE | STACK | {"hidden_act": ACTIVATION, "layer_norm_eps": "norm_eps", "dropout": "dropout"},
+    required={},
+    defaults=_IMAGE_DEFAULTS | {"dropout": 0.0},
     weights={
-        "embeddings.class_embedding": Rule(("body.first",), torch.flatten, lambda row: row[None, None]),
+        "embeddings.class_embedding": TensorRule(("body.first",), torch.flatten, lambda row: row[None, None]),
         **modules(_IMAGE_TOWER),
     },
     prefix="vision_model.",
     heads={
-        (Projection, First): Head(
-            "CLIPVisionModelWithProjection", {"visual_projection.weight": "head.out.weight"}, _projected
+        (ProjectionHead, FirstPool): HeadMap(
+            "CLIPVisionModelWithProjection", {"visual_projection.weight": "head.out.weight"}, _projection_keys
         )
     },
     ignored=("embeddings.position_ids",),

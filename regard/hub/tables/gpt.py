@@ -1,9 +1,9 @@
-"""GPT-2: its matrices lie the other way round, and query, key and value are one."""
+"""GPT-2 (Radford et al. 2019): transposed matrices, and one matrix for query, key and value."""
 
 from __future__ import annotations
 
-from regard.hub.names import Head, Names
-from regard.hub.tables.wording import (
+from regard.hub.family_map import FamilyMap, HeadMap
+from regard.hub.tables.shared_entries import (
     ACTIVATION,
     DOWN,
     FEEDFORWARD_NORM,
@@ -15,18 +15,18 @@ from regard.hub.tables.wording import (
     QUERY,
     UP,
     VALUE,
-    ends,
     four_times,
+    head_eos_keys,
     modules,
-    turned_modules,
+    transposed_modules,
 )
-from regard.parts.heads import Output
+from regard.parts.heads import LMHead
 
-GPT2 = Names(
+GPT2 = FamilyMap(
     family="gpt2",
     architecture="GPT2Model",
     model="gpt",
-    sizes={
+    config_fields={
         "vocab_size": "vocab",
         "n_positions": "context",
         "n_embd": "dim",
@@ -34,18 +34,18 @@ GPT2 = Names(
         "n_head": "heads",
         "n_inner": "hidden",
         "activation_function": ACTIVATION,
-        "tie_word_embeddings": "tied",
+        "tie_word_embeddings": "tie_embeddings",
         "resid_pdrop": "dropout",
         "pad_token_id": "pad",
-        "layer_norm_epsilon": "eps",
+        "layer_norm_epsilon": "norm_eps",
     },
-    theirs={
+    required={
         "scale_attn_weights": True,
         "scale_attn_by_inverse_layer_idx": False,
         "add_cross_attention": False,
     },
-    written={"embd_pdrop": lambda c: c["dropout"], "attn_pdrop": 0.0, **NO_TOKENS},
-    absent={
+    written_keys={"embd_pdrop": lambda c: c["dropout"], "attn_pdrop": 0.0, **NO_TOKENS},
+    defaults={
         "n_inner": four_times("n_embd"),
         "activation_function": "gelu_new",
         "tie_word_embeddings": True,
@@ -56,10 +56,10 @@ GPT2 = Names(
     weights={
         **modules({"wte": "body.tokens", "wpe": "body.positions", "ln_f": "body.norm"}),
         **modules({"h.{}.ln_1": MIXER_NORM, "h.{}.ln_2": FEEDFORWARD_NORM}),
-        **turned_modules({"h.{}.attn.c_attn": (QUERY, KEY, VALUE), "h.{}.attn.c_proj": (OUT,)}),
-        **turned_modules({"h.{}.mlp.c_fc": (UP,), "h.{}.mlp.c_proj": (DOWN,)}),
+        **transposed_modules({"h.{}.attn.c_attn": (QUERY, KEY, VALUE), "h.{}.attn.c_proj": (OUT,)}),
+        **transposed_modules({"h.{}.mlp.c_fc": (UP,), "h.{}.mlp.c_proj": (DOWN,)}),
     },
     prefix="transformer.",
-    heads={(Output,): Head("GPT2LMHeadModel", OUTPUT, ends)},
-    ignored=("h.{}.attn.bias", "h.{}.attn.masked_bias"),  # their causal mask
+    heads={(LMHead,): HeadMap("GPT2LMHeadModel", OUTPUT, head_eos_keys)},
+    ignored=("h.{}.attn.bias", "h.{}.attn.masked_bias"),  # the causal mask
 )

@@ -1,4 +1,4 @@
-"""LLaMA and what grew out of it: Mistral, Qwen2 and nanochat."""
+"""LLaMA and its descendants: Mistral, Qwen2 and nanochat (Touvron et al. 2023)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import MISSING, replace
 from typing import Any
 
-from regard.hub.names import Fields, Head, Names, Word, must_say
-from regard.hub.tables.wording import (
-    ACTIVATION_WORDS,
+from regard.hub.family_map import FamilyMap, Fields, HeadMap, ValueMap, check_value
+from regard.hub.tables.shared_entries import (
+    ACTIVATION_NAMES,
     DOWN,
     FEEDFORWARD_NORM,
     GATE,
@@ -22,14 +22,14 @@ from regard.hub.tables.wording import (
     TEXT,
     UP,
     VALUE,
-    ends,
+    head_eos_keys,
     modules,
     within,
 )
-from regard.parts.heads import CappedOutput, Output
+from regard.parts.heads import LMHead, SoftcapLMHead
 
-STRETCHES = ("default", "linear", "llama3")
-LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}  # the only ones in use: our Rotary has them built in
+ROPE_TYPES = ("default", "linear", "llama3")
+LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}  # the only values in use; our Rotary fixes them
 BIASES = {  # attention_bias, mlp_bias
     (False, False): "none",
     (True, False): "attention",
@@ -38,59 +38,64 @@ BIASES = {  # attention_bias, mlp_bias
 }
 
 
-def rope(config: Fields, kinds: tuple[str, ...] = STRETCHES) -> Mapping[str, Any]:
-    """What they say of rotary positions: today in rope_parameters, before that in rope_scaling and rope_theta."""
-    said = config.get("rope_scaling") or config.get("rope_parameters") or {}
-    if not isinstance(said, Mapping):
-        raise ValueError(f"config.json: rope_parameters is {said!r}, but must be an object")
-    kind = said.get("rope_type", said.get("type", "default"))
-    if kind not in kinds:
-        known = " or ".join(map(repr, kinds))
-        raise ValueError(f"config.json: rope_parameters.rope_type is {kind!r}, but only {known} can be read here")
-    part = said.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0))
-    must_say("rope_parameters.partial_rotary_factor", part, 1.0)
-    theta = said.get("rope_theta", config.get("rope_theta"))
-    return {**said, "rope_type": kind, "rope_theta": 10_000.0 if theta is None else theta}
+def read_rope(config: Fields, types: tuple[str, ...] = ROPE_TYPES) -> Mapping[str, Any]:
+    """The settings of rotary positions: today in rope_parameters, earlier in rope_scaling and rope_theta."""
+    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    if not isinstance(rope, Mapping):
+        raise ValueError(f"config.json: rope_parameters is {rope!r}, but must be an object")
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind not in types:
+        choices = " or ".join(map(repr, types))
+        raise ValueError(f"config.json: rope_parameters.rope_type is {kind!r}, but only {choices} can be read here")
+    factor = rope.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0))
+    check_value("rope_parameters.partial_rotary_factor", factor, 1.0)
+    theta = rope.get("rope_theta", config.get("rope_theta"))
+    return {**rope, "rope_type": kind, "rope_theta": 10_000.0 if theta is None else theta}
 
 
-def stretch(config: Fields) -> Any:
-    said = rope(config)
-    if said["rope_type"] == "default":
+def read_rope_factor(config: Fields) -> Any:
+    rope = read_rope(config)
+    if rope["rope_type"] == "default":
         return 1.0
-    if "factor" not in said:
-        raise ValueError(f"config.json has no rope_parameters.factor, which rope_type {said['rope_type']} needs")
-    return said["factor"]
+    if "factor" not in rope:
+        raise ValueError(f"config.json has no rope_parameters.factor, which rope_type {rope['rope_type']} needs")
+    return rope["factor"]
 
 
-def trained(config: Fields) -> Any:
-    said = rope(config)
-    if said["rope_type"] != "llama3":
+def read_original_context(config: Fields) -> Any:
+    """The context before it was extended; 0 if it was not."""
+    rope = read_rope(config)
+    if rope["rope_type"] != "llama3":
         return 0
     for key, value in LLAMA3.items():
-        must_say(f"rope_parameters.{key}", said.get(key), value)
-    return said.get("original_max_position_embeddings", config["max_position_embeddings"])
+        check_value(f"rope_parameters.{key}", rope.get(key), value)
+    return rope.get("original_max_position_embeddings", config["max_position_embeddings"])
 
 
 def rope_type(c: Fields) -> str:
-    return "llama3" if c["trained"] else "default" if c["stretch"] == 1 else "linear"
+    return "llama3" if c["rope_original_context"] else "default" if c["rope_factor"] == 1 else "linear"
 
 
-def biases(config: Fields) -> str:
-    said = tuple(config.get(key, False) for key in ("attention_bias", "mlp_bias"))
-    if said not in BIASES:
-        raise ValueError(f"config.json: attention_bias and mlp_bias must be true or false, not {said}")
-    return BIASES[said]
+def read_biases(config: Fields) -> str:
+    flags = tuple(config.get(key, False) for key in ("attention_bias", "mlp_bias"))
+    if flags not in BIASES:
+        raise ValueError(f"config.json: attention_bias and mlp_bias must be true or false, not {flags}")
+    return BIASES[flags]
 
 
-def context(config: Fields, slides: bool = True) -> Any:
-    """Tokens that see each other wherever they stand: a window that slides over longer texts is theirs alone."""
+def read_context(config: Fields, sliding: bool = True) -> Any:
+    """The positions that attend to each other; at most the sliding window, which our body does not implement."""
     longest, window = config["max_position_embeddings"], config.get("sliding_window", 4096)
-    return min(longest, window) if slides and isinstance(window, int) and isinstance(longest, int) else longest
+    return min(longest, window) if sliding and isinstance(window, int) and isinstance(longest, int) else longest
 
 
-SIZES = TEXT | STACK | {"num_key_value_heads": "kv_heads", "tie_word_embeddings": "tied", "rms_norm_eps": "eps"}
-SIZES |= {"dropout": "dropout"}  # they drop nothing
-ABSENT = {
+SIZES = (
+    TEXT
+    | STACK
+    | {"num_key_value_heads": "kv_heads", "tie_word_embeddings": "tie_embeddings", "rms_norm_eps": "norm_eps"}
+)
+SIZES |= {"dropout": "dropout"}  # LlamaConfig has no dropout
+DEFAULTS = {
     "num_key_value_heads": 0,
     "head_dim": 0,
     "hidden_act": "silu",
@@ -100,24 +105,33 @@ ABSENT = {
     "pad_token_id": -1,
 }
 ATTENTION = within("layers.{}.self_attn", {"q_proj": QUERY, "k_proj": KEY, "v_proj": VALUE, "o_proj": OUT})
-LLAMA = Names(
+LLAMA = FamilyMap(
     family="llama",
     architecture="LlamaModel",
     model="llama",
-    sizes=SIZES | {"head_dim": "head_dim", "hidden_act": Word("activation", {"silu": "silu"} | ACTIVATION_WORDS)},
-    theirs={},
-    reads={"base": lambda config: rope(config)["rope_theta"], "stretch": stretch, "trained": trained, "biases": biases},
-    written={
+    config_fields=SIZES
+    | {"head_dim": "head_dim", "hidden_act": ValueMap("activation", {"silu": "silu"} | ACTIVATION_NAMES)},
+    required={},
+    derived_fields={
+        "rope_theta": lambda config: read_rope(config)["rope_theta"],
+        "rope_factor": read_rope_factor,
+        "rope_original_context": read_original_context,
+        "biases": read_biases,
+    },
+    written_keys={
         "rope_parameters.rope_type": rope_type,
-        "rope_parameters.rope_theta": lambda c: c["base"],
-        "rope_parameters.factor": lambda c: MISSING if rope_type(c) == "default" else c["stretch"],
-        "rope_parameters.original_max_position_embeddings": lambda c: c["trained"] or MISSING,
-        **{f"rope_parameters.{key}": lambda c, v=v: v if c["trained"] else MISSING for key, v in LLAMA3.items()},
+        "rope_parameters.rope_theta": lambda c: c["rope_theta"],
+        "rope_parameters.factor": lambda c: MISSING if rope_type(c) == "default" else c["rope_factor"],
+        "rope_parameters.original_max_position_embeddings": lambda c: c["rope_original_context"] or MISSING,
+        **{
+            f"rope_parameters.{key}": lambda c, v=v: v if c["rope_original_context"] else MISSING
+            for key, v in LLAMA3.items()
+        },
         "attention_bias": lambda c: c["biases"] in ("attention", "all"),
         "mlp_bias": lambda c: c["biases"] in ("feedforward", "all"),
         **NO_TOKENS,
     },
-    absent=ABSENT,
+    defaults=DEFAULTS,
     weights=modules(
         {
             "embed_tokens": "body.tokens",
@@ -128,54 +142,54 @@ LLAMA = Names(
         }
     ),
     prefix="model.",
-    heads={(Output,): Head("LlamaForCausalLM", OUTPUT, ends)},
+    heads={(LMHead,): HeadMap("LlamaForCausalLM", OUTPUT, head_eos_keys)},
     ignored=("layers.{}.self_attn.rotary_emb.inv_freq",),
 )
-ROPE = {key: rule for key, rule in LLAMA.reads.items() if key != "biases"}
+ROPE = {key: rule for key, rule in LLAMA.derived_fields.items() if key != "biases"}
 MISTRAL = replace(
     LLAMA,
     family="mistral",
     architecture="MistralModel",
-    ours={"biases": "none"},
-    reads={**ROPE, "context": context},
-    written={**LLAMA.written, "sliding_window": None},
-    absent={**ABSENT, "num_key_value_heads": lambda config: 0 if "num_key_value_heads" in config else 8},
-    heads={(Output,): Head("MistralForCausalLM", OUTPUT, ends)},
+    fixed_fields={"biases": "none"},
+    derived_fields={**ROPE, "context": read_context},
+    written_keys={**LLAMA.written_keys, "sliding_window": None},
+    defaults={**DEFAULTS, "num_key_value_heads": lambda config: 0 if "num_key_value_heads" in config else 8},
+    heads={(LMHead,): HeadMap("MistralForCausalLM", OUTPUT, head_eos_keys)},
 )
 QWEN2 = replace(
     LLAMA,
     family="qwen2",
     architecture="Qwen2Model",
-    ours={"biases": "qkv"},
-    reads={**ROPE, "context": lambda config: context(config, config.get("use_sliding_window", False))},
-    written={**LLAMA.written, "use_sliding_window": False},
-    absent={  # where a window slides, the context is no longer than it
-        **ABSENT,
+    fixed_fields={"biases": "qkv"},
+    derived_fields={**ROPE, "context": lambda config: read_context(config, config.get("use_sliding_window", False))},
+    written_keys={**LLAMA.written_keys, "use_sliding_window": False},
+    defaults={  # read_context limits the context to a sliding window
+        **DEFAULTS,
         "num_key_value_heads": lambda config: 0 if "num_key_value_heads" in config else 32,
         "layer_types": None,
     },
-    heads={(Output,): Head("Qwen2ForCausalLM", OUTPUT, ends)},
+    heads={(LMHead,): HeadMap("Qwen2ForCausalLM", OUTPUT, head_eos_keys)},
 )
-_NANOCHAT = Head("NanoChatForCausalLM", OUTPUT, ends)
+_NANOCHAT = HeadMap("NanoChatForCausalLM", OUTPUT, head_eos_keys)
 NANOCHAT = replace(
     LLAMA,
     family="nanochat",
     architecture="NanoChatModel",
-    model="nano",
-    sizes=SIZES,
-    theirs={"hidden_act": "relu2", "attention_bias": False},
-    reads={
-        "base": lambda config: rope(config, ("default",))["rope_theta"],
+    model="nanochat",
+    config_fields=SIZES,
+    required={"hidden_act": "relu2", "attention_bias": False},
+    derived_fields={
+        "rope_theta": lambda config: read_rope(config, ("default",))["rope_theta"],
         "softcap": lambda config: config.get("final_logit_softcapping", 15.0) or 0.0,
     },
-    follows={"head_dim": lambda c: c["dim"] // c["heads"]},
-    written={
+    derived_keys={"head_dim": lambda c: c["dim"] // c["heads"]},
+    written_keys={
         "rope_parameters.rope_type": "default",
-        "rope_parameters.rope_theta": lambda c: c["base"],
+        "rope_parameters.rope_theta": lambda c: c["rope_theta"],
         "final_logit_softcapping": lambda c: c["softcap"] or None,
         **NO_TOKENS,
     },
-    absent={**ABSENT, "pad_token_id": 1},
+    defaults={**DEFAULTS, "pad_token_id": 1},
     weights=modules({"embed_tokens": "body.tokens", **ATTENTION, **within("layers.{}.mlp", {"fc1": UP, "fc2": DOWN})}),
-    heads={(Output,): _NANOCHAT, (CappedOutput,): _NANOCHAT},
+    heads={(LMHead,): _NANOCHAT, (SoftcapLMHead,): _NANOCHAT},
 )

@@ -1,13 +1,13 @@
-"""ModernBERT."""
+"""ModernBERT with its heads (Warner et al. 2024)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from regard.hub.names import Fields, Head, Names, Word, joined, must_say
-from regard.hub.tables.wording import (
-    ACTIVATION_WORDS,
+from regard.hub.family_map import FamilyMap, Fields, HeadMap, ValueMap, check_value, concat
+from regard.hub.tables.shared_entries import (
+    ACTIVATION_NAMES,
     DOWN,
     FEEDFORWARD_NORM,
     GATE,
@@ -20,73 +20,78 @@ from regard.hub.tables.wording import (
     TEXT,
     UP,
     VALUE,
-    labels,
+    head_label_keys,
 )
-from regard.parts.heads import Classifier, MaskedOutput, PerToken, SpanScores
-from regard.parts.pooling import First, Mean
+from regard.parts.heads import Classifier, MaskedLMHead, SpanHead, TokenClassifier
+from regard.parts.pooling import FirstPool, MeanPool
 
 FULL, SLIDING = "full_attention", "sliding_attention"
-BASES = {FULL: ("global_rope_theta", 160_000.0), SLIDING: ("local_rope_theta", 10_000.0)}
+THETA_KEYS = {  # the older key of each layer type, and its default
+    FULL: ("global_rope_theta", 160_000.0),
+    SLIDING: ("local_rope_theta", 10_000.0),
+}
 
 
-def kinds(layers: int, every: int) -> list[str]:
+def layer_types(layers: int, every: int) -> list[str]:
     return [SLIDING if i % every else FULL for i in range(layers)]
 
 
-def every(config: Fields) -> Any:
-    """They once said it in a number, and today in a word for each layer."""
-    said = config.get("layer_types")
-    if said is None:
+def full_attention_period(config: Fields) -> Any:
+    """Today layer_types names every layer's type; older folders give the period."""
+    types = config.get("layer_types")
+    if types is None:
         return config.get("global_attn_every_n_layers", 3)
-    for period in range(1, len(said) + 1):
-        if list(said) == kinds(len(said), period):
+    for period in range(1, len(types) + 1):
+        if list(types) == layer_types(len(types), period):
             return period
-    raise ValueError(f"config.json: layer_types is {said!r}, but only the first of every few may be {FULL!r}")
+    raise ValueError(f"config.json: layer_types is {types!r}, but only the first of every few may be {FULL!r}")
 
 
-def base(kind: str) -> Any:
-    older, usual = BASES[kind]
+def rope_theta(layer_type: str) -> Any:
+    """Reads the RoPE base frequency of a layer type."""
+    older_key, default = THETA_KEYS[layer_type]
 
     def read(config: Fields) -> Any:
-        said = (config.get("rope_parameters") or {}).get(kind) or {}
-        if not isinstance(said, Mapping):
-            raise ValueError(f"config.json: rope_parameters.{kind} is {said!r}, but must be an object")
-        must_say(f"rope_parameters.{kind}.rope_type", said.get("rope_type", "default"), "default")
-        return said.get("rope_theta", config.get(older, usual))
+        rope = (config.get("rope_parameters") or {}).get(layer_type) or {}
+        if not isinstance(rope, Mapping):
+            raise ValueError(f"config.json: rope_parameters.{layer_type} is {rope!r}, but must be an object")
+        check_value(f"rope_parameters.{layer_type}.rope_type", rope.get("rope_type", "default"), "default")
+        return rope.get("rope_theta", config.get(older_key, default))
 
     return read
 
 
-def window(config: Fields) -> Any:
-    said = config.get("local_attention", 128)
-    return said // 2 if isinstance(said, int) else said
+def one_sided_window(config: Fields) -> Any:
+    """local_attention counts both sides."""
+    both_sides = config.get("local_attention", 128)
+    return both_sides // 2 if isinstance(both_sides, int) else both_sides
 
 
-def turns(c: Fields) -> dict[str, Any]:
+def rope_parameters(c: Fields) -> dict[str, Any]:
     return {
-        FULL: {"rope_type": "default", "rope_theta": c["base"]},
-        SLIDING: {"rope_type": "default", "rope_theta": c["near_base"]},
+        FULL: {"rope_type": "default", "rope_theta": c["rope_theta"]},
+        SLIDING: {"rope_type": "default", "rope_theta": c["local_rope_theta"]},
     }
 
 
-def pooled(word: str) -> Any:
-    return lambda head: {**labels(head), "classifier_pooling": word}
+def classifier_keys(pooling: str) -> Any:
+    return lambda head: {**head_label_keys(head), "classifier_pooling": pooling}
 
 
-_THOUGHT = {"head.dense.weight": "head.thought.inner.weight", "head.norm.weight": "head.thought.norm.weight"}
-_ANSWER = _THOUGHT | LINEAR
-MODERNBERT = Names(
+_TRANSFORM = {"head.dense.weight": "head.transform.inner.weight", "head.norm.weight": "head.transform.norm.weight"}
+_TRANSFORM_LINEAR = _TRANSFORM | LINEAR
+MODERNBERT = FamilyMap(
     family="modernbert",
     architecture="ModernBertModel",
     model="modernbert",
-    sizes=TEXT
+    config_fields=TEXT
     | STACK
     | {
-        "hidden_activation": Word("activation", ACTIVATION_WORDS),
-        "norm_eps": "eps",
+        "hidden_activation": ValueMap("activation", ACTIVATION_NAMES),
+        "norm_eps": "norm_eps",
         "embedding_dropout": "dropout",
     },
-    theirs={
+    required={
         "norm_bias": False,
         "attention_bias": False,
         "mlp_bias": False,
@@ -95,11 +100,16 @@ MODERNBERT = Names(
         "classifier_activation": "gelu",
         "tie_word_embeddings": True,
     },
-    reads={"every": every, "window": window, "base": base(FULL), "near_base": base(SLIDING)},
-    written={
-        "layer_types": lambda c: kinds(c["layers"], c["every"]),
+    derived_fields={
+        "global_every": full_attention_period,
+        "window": one_sided_window,
+        "rope_theta": rope_theta(FULL),
+        "local_rope_theta": rope_theta(SLIDING),
+    },
+    written_keys={
+        "layer_types": lambda c: layer_types(c["layers"], c["global_every"]),
         "local_attention": lambda c: 2 * c["window"],
-        "rope_parameters": turns,
+        "rope_parameters": rope_parameters,
         "attention_dropout": 0.0,
         "mlp_dropout": 0.0,
         "bos_token_id": None,
@@ -107,25 +117,29 @@ MODERNBERT = Names(
         "cls_token_id": None,
         "sep_token_id": None,
     },
-    absent={"hidden_activation": "gelu", "norm_eps": 1e-5, "embedding_dropout": 0.0},
+    defaults={"hidden_activation": "gelu", "norm_eps": 1e-5, "embedding_dropout": 0.0},
     weights={
         "embeddings.tok_embeddings.weight": "body.tokens.weight",
         "embeddings.norm.weight": "body.embed_norm.weight",
         "layers.{}.attn_norm.weight": f"{MIXER_NORM}.weight",
-        "layers.{}.attn.Wqkv.weight": joined(f"{QUERY}.weight", f"{KEY}.weight", f"{VALUE}.weight"),
+        "layers.{}.attn.Wqkv.weight": concat(f"{QUERY}.weight", f"{KEY}.weight", f"{VALUE}.weight"),
         "layers.{}.attn.Wo.weight": f"{OUT}.weight",
         "layers.{}.mlp_norm.weight": f"{FEEDFORWARD_NORM}.weight",
-        "layers.{}.mlp.Wi.weight": joined(f"{GATE}.weight", f"{UP}.weight"),
+        "layers.{}.mlp.Wi.weight": concat(f"{GATE}.weight", f"{UP}.weight"),
         "layers.{}.mlp.Wo.weight": f"{DOWN}.weight",
         "final_norm.weight": "body.norm.weight",
     },
     prefix="model.",
     heads={
-        (MaskedOutput,): Head("ModernBertForMaskedLM", _THOUGHT | {"decoder.bias": "head.bias"}),
-        (Classifier, Mean): Head("ModernBertForSequenceClassification", _ANSWER, pooled("mean")),
-        (Classifier, First): Head("ModernBertForSequenceClassification", _ANSWER, pooled("cls")),
-        (PerToken,): Head("ModernBertForTokenClassification", _ANSWER, labels),
-        (SpanScores,): Head("ModernBertForQuestionAnswering", _ANSWER, labels),
+        (MaskedLMHead,): HeadMap("ModernBertForMaskedLM", _TRANSFORM | {"decoder.bias": "head.bias"}),
+        (Classifier, MeanPool): HeadMap(
+            "ModernBertForSequenceClassification", _TRANSFORM_LINEAR, classifier_keys("mean")
+        ),
+        (Classifier, FirstPool): HeadMap(
+            "ModernBertForSequenceClassification", _TRANSFORM_LINEAR, classifier_keys("cls")
+        ),
+        (TokenClassifier,): HeadMap("ModernBertForTokenClassification", _TRANSFORM_LINEAR, head_label_keys),
+        (SpanHead,): HeadMap("ModernBertForQuestionAnswering", _TRANSFORM_LINEAR, head_label_keys),
     },
-    twins={"decoder.weight": "embeddings.tok_embeddings.weight"},
+    tied={"decoder.weight": "embeddings.tok_embeddings.weight"},
 )

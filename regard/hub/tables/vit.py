@@ -1,9 +1,9 @@
-"""ViT, with its head."""
+"""ViT with its head (Dosovitskiy et al. 2020)."""
 
 from __future__ import annotations
 
-from regard.hub.names import Head, Names, framed
-from regard.hub.tables.wording import (
+from regard.hub.family_map import FamilyMap, HeadMap, unsqueeze
+from regard.hub.tables.shared_entries import (
     ACTIVATION,
     DOWN,
     FEEDFORWARD_NORM,
@@ -17,29 +17,29 @@ from regard.hub.tables.wording import (
     STACK,
     UP,
     VALUE,
-    labels,
+    head_label_keys,
     modules,
     within,
 )
 from regard.parts.heads import Classifier
-from regard.parts.pooling import First
+from regard.parts.pooling import FirstPool
 
-VIT = Names(
+VIT = FamilyMap(
     family="vit",
     architecture="ViTModel",
     model="vit",
-    sizes={
+    config_fields={
         **IMAGE,
         **STACK,
         "hidden_act": ACTIVATION,
-        "layer_norm_eps": "eps",
+        "layer_norm_eps": "norm_eps",
         "qkv_bias": "qkv_bias",
         "hidden_dropout_prob": "dropout",
     },
-    ours={"convolution": False, "class_token": True, "embed_norm": False},
-    theirs={},
-    written={"attention_probs_dropout_prob": 0.0},
-    absent={
+    fixed_fields={"conv_stem": False, "class_token": True, "embed_norm": False},
+    required={},
+    written_keys={"attention_probs_dropout_prob": 0.0},
+    defaults={
         "num_channels": 3,
         "hidden_act": "gelu",
         "layer_norm_eps": 1e-12,
@@ -48,7 +48,7 @@ VIT = Names(
     },
     weights={
         "embeddings.cls_token": "body.first",
-        "embeddings.position_embeddings": framed("body.positions.weight"),
+        "embeddings.position_embeddings": unsqueeze("body.positions.weight"),
         **modules(
             {
                 "embeddings.patch_embeddings.projection": "body.stem.map",
@@ -62,6 +62,6 @@ VIT = Names(
         ),
     },
     prefix="vit.",
-    heads={(Classifier, First): Head("ViTForImageClassification", LINEAR, labels)},
-    kept=(*POOLER, "embeddings.mask_token"),
+    heads={(Classifier, FirstPool): HeadMap("ViTForImageClassification", LINEAR, head_label_keys)},
+    preserved=(*POOLER, "embeddings.mask_token"),
 )

@@ -1,1 +1,1 @@
-"""A small text adventure: its words, its world, what can be done there, and somebody who plays it."""
+"""A small text adventure: vocabulary, game state, actions, quests and a simulated player."""

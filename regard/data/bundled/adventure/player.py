@@ -1,37 +1,38 @@
-"""Somebody who plays the adventure: knows only what was seen or told, mostly does what helps, and sometimes does not.
+"""A simulated player of the text adventure, who knows only what the game has described, and sometimes digresses.
 
-What helps is found backwards from the goal. Each function gives the next command towards its aim, or None if it is met.
+Backward chaining from the goal finds useful commands: each method returns the next command towards its subgoal, or None
+if that is reached.
 """
 
-from regard.data.bundled.adventure.deeds import Command
-from regard.data.bundled.adventure.words import PASTIMES, THINGS
-from regard.data.bundled.adventure.world import DOOR, YOU, World
+from regard.data.bundled.adventure.actions import Command
+from regard.data.bundled.adventure.game_state import DOOR, YOU, GameState
+from regard.data.bundled.adventure.scenery import PASTIMES, THINGS
 
-CURIOUS = 0.25  # share of commands that do not help
+DIGRESSIONS = 0.25  # share of commands that do not help
 
 
 class Player:
-    def __init__(self, world: World):
+    def __init__(self, world: GameState):
         self.world, self.rng = world, world.rng
-        self.tried: set[str] = set()  # locks that did not open, and people already asked
+        self.attempted: set[str] = set()  # boxes, doors and people that were already opened or asked
         self.last = Command("")
 
-    def next(self, hurried: bool) -> Command:
-        aside = self.aside() if self.rng.random() < CURIOUS and not hurried else None
-        command = aside if aside and aside != self.last else self.useful()
+    def next_command(self, hurried: bool) -> Command:
+        digression = self.digress() if self.rng.random() < DIGRESSIONS and not hurried else None
+        command = digression if digression and digression != self.last else self.useful_command()
         w = self.world
-        here = {*w.boxes_here(), *w.people_here(), *([DOOR] if w.door_here() else [])}
-        if command.verb in ("open", "talk") and command.what in here:
-            self.tried.add(command.what)
+        openable = {*w.boxes_in_view(), *w.people_in_view(), *([DOOR] if w.has_door() else [])}
+        if command.verb in ("open", "talk") and command.target in openable:
+            self.attempted.add(command.target)
         self.last = command
         return command
 
-    def useful(self) -> Command:
+    def useful_command(self) -> Command:
         w = self.world
         kind, thing, target = w.goal
-        for found in w.visible():
-            if found in w.needed:
-                return Command("take", found)
+        for visible in w.visible_things():
+            if visible in w.useful_things:
+                return Command("take", visible)
         if kind == "reach":
             return self.reach(target) or Command("look")
         if kind == "give":
@@ -42,75 +43,75 @@ class Player:
 
     def get(self, thing: str) -> Command | None:
         w = self.world
-        holder = w.where[thing]
+        holder = w.holders[thing]
         if holder == YOU:
             return None
-        if thing not in w.known:
+        if thing not in w.known_things:
             return self.explore(thing)
         if holder in w.people:
-            wish = w.wishes[holder]
-            return self.get(wish) or self.reach(w.people[holder]) or Command("give", wish, holder)
+            request = w.requests[holder]
+            return self.get(request) or self.reach(w.people[holder]) or Command("give", request, holder)
         place = w.boxes.get(holder, holder)
-        closed = Command("open", holder) if holder in w.shut else None
-        return self.key_to(holder) or self.reach(place) or closed or Command("take", thing)
+        opening = Command("open", holder) if holder in w.closed else None
+        return self.get_key(holder) or self.reach(place) or opening or Command("take", thing)
 
-    def key_to(self, lock: str) -> Command | None:
-        """Only what was tried is known to be locked."""
+    def get_key(self, lock: str) -> Command | None:
+        """The player knows a lock only after trying to open it."""
         key = self.world.keys.get(lock)
-        return self.get(key) if key and lock in self.world.shut & self.tried else None
+        return self.get(key) if key and lock in self.world.closed & self.attempted else None
 
-    def brighten(self) -> Command | None:
+    def get_light(self) -> Command | None:
         w = self.world
-        if any(w.where[light] == YOU for light in w.burning):
+        if any(w.holders[light] == YOU for light in w.lit):
             return None
-        lights = sorted((w.where[thing] != YOU, thing) for thing in w.needed if w.kinds[thing] == "light")
+        lights = sorted((w.holders[thing] != YOU, thing) for thing in w.useful_things if w.kinds[thing] == "light")
         return self.get(lights[0][1]) or Command("light", lights[0][1])
 
     def reach(self, place: str) -> Command | None:
-        """The next step there, after fetching the key and the light that the way needs."""
+        """The next step there, after fetching the key and the light that the path requires."""
         w = self.world
-        way = self.way_to(place)
-        missing = self.key_to(DOOR) if w.door <= {*way} else None
-        if not missing and any(w.places[name].dark for name in way[1:] or way):
-            missing = self.brighten()
-        if missing or w.here == place:
+        path = self.path_to(place)
+        missing = self.get_key(DOOR) if w.door <= {*path} else None
+        if not missing and any(w.locations[name].dark for name in path[1:] or path):
+            missing = self.get_light()
+        if missing or w.location == place:
             return missing
-        (direction,) = (direction for direction, there in w.ways[w.here].items() if there == way[1])
-        return Command("open", DOOR) if w.door == {*way[:2]} and DOOR in w.shut else Command("go", direction)
+        (direction,) = (direction for direction, target in w.exits[w.location].items() if target == path[1])
+        return Command("open", DOOR) if w.door == {*path[:2]} and DOOR in w.closed else Command("go", direction)
 
-    def way_to(self, place: str) -> list[str]:
-        """All places on the way, the first and the last as well."""
-        ways = {self.world.here: [self.world.here]}
-        for near in (queue := [self.world.here]):
-            for there in self.world.ways[near].values():
-                if there not in ways:
-                    ways[there] = [*ways[near], there]
-                    queue.append(there)
-        return ways[place]
+    def path_to(self, place: str) -> list[str]:
+        """The locations of the shortest path, with its start and its end (breadth-first search)."""
+        paths = {self.world.location: [self.world.location]}
+        for near in (queue := [self.world.location]):
+            for neighbour in self.world.exits[near].values():
+                if neighbour not in paths:
+                    paths[neighbour] = [*paths[near], neighbour]
+                    queue.append(neighbour)
+        return paths[place]
 
     def explore(self, thing: str) -> Command | None:
-        """Looks around for a thing; whoever has seen everything guesses right."""
+        """Searches for a thing. A player who has searched everywhere learns where it is."""
         w = self.world
-        for box in w.boxes_here():
-            if box in w.shut and box not in self.tried:
+        for box in w.boxes_in_view():
+            if box in w.closed and box not in self.attempted:
                 return Command("open", box)
-        for person in w.people_here():
-            if person not in self.tried:
+        for person in w.people_in_view():
+            if person not in self.attempted:
                 return Command("talk", person)
-        barred = w.door if DOOR in w.shut & self.tried else frozenset()
-        new = [name for name in w.places if name not in w.visited | barred and not w.places[name].dark]
+        barred = w.door if DOOR in w.closed & self.attempted else frozenset()
+        new = [name for name in w.locations if name not in w.visited | barred and not w.locations[name].dark]
         if new:
-            return self.reach(min(new, key=lambda name: len(self.way_to(name))))
-        w.known.add(thing)
+            return self.reach(min(new, key=lambda name: len(self.path_to(name))))
+        w.known_things.add(thing)
         return self.get(thing)
 
-    def aside(self) -> Command | None:
-        """Something else that one might say here, sensible or not."""
+    def digress(self) -> Command | None:
+        """A random command, useful or not."""
         w, pick = self.world, self.rng.choice
         nouns = {thing.split()[-1] for thing in w.kinds}
-        nowhere = [noun for words, _ in THINGS.values() for noun in words.split() if noun not in nouns]
-        heard_of = pick([*sorted(w.known), pick(nowhere)])
-        carried, spare = w.carried(), [thing for thing in w.visible() if thing not in w.needed]
+        absent = [noun for words, _ in THINGS.values() for noun in words.split() if noun not in nouns]
+        named = pick([*sorted(w.known_things), pick(absent)])
+        carried, spare = w.carried_things(), [thing for thing in w.visible_things() if thing not in w.useful_things]
         people = [person for person, place in w.people.items() if place in w.visited]
         boxes = [box for box, place in w.boxes.items() if place in w.visited]
         options = [
@@ -118,14 +119,14 @@ class Player:
             Command("inventory"),
             Command("idle", pick(list(PASTIMES))),
             Command("go", pick(("north", "south", "east", "west"))),
-            Command("take", pick(spare or [heard_of])),
-            Command("drop", pick([*carried, heard_of])),
-            Command("open", pick([*boxes, DOOR, heard_of])),
-            Command("examine", pick([*carried, *w.visible(), *boxes, heard_of])),
+            Command("take", pick(spare or [named])),
+            Command("drop", pick([*carried, named])),
+            Command("open", pick([*boxes, DOOR, named])),
+            Command("examine", pick([*carried, *w.visible_things(), *boxes, named])),
         ]
         for verb, kind in ("light", "light"), ("read", "paper"), ("eat", "food"):
-            options.append(Command(verb, pick([thing for thing in carried if w.kinds[thing] == kind] or [heard_of])))
+            options.append(Command(verb, pick([thing for thing in carried if w.kinds[thing] == kind] or [named])))
         if people:
-            options += [Command("talk", pick(people)), Command("give", pick([*carried, heard_of]), pick(people))]
+            options += [Command("talk", pick(people)), Command("give", pick([*carried, named]), pick(people))]
         command = pick(options)
-        return None if command.verb in ("eat", "drop", "give") and command.what in w.needed else command
+        return None if command.verb in ("eat", "drop", "give") and command.target in w.useful_things else command

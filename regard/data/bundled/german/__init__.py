@@ -1,1 +1,1 @@
-"""English said in German: the words, the grammar and the sentences of the phrasebook."""
+"""The bilingual grammar of the phrasebook: words, clauses and sentences."""

@@ -1,4 +1,4 @@
-"""How words agree and take their places: one clause, said in English and in German.
+"""Agreement and word order: one clause in English and in German.
 
 English     front | subject | auxiliary verb | objects | place | time         Today he is calling his sister.
 German      front | FINITE | subject | time | objects | place | rest          Heute RUFT er seine Schwester an.
@@ -8,7 +8,7 @@ weil, dass  subject | time | objects | place | rest FINITE                    ..
 from typing import NamedTuple
 
 from regard.data.bundled.german.lexicon import BARE, CONTRACTIONS, KEIN
-from regard.data.bundled.german.words import (
+from regard.data.bundled.german.word_forms import (
     Adjective,
     Complement,
     Determiner,
@@ -21,13 +21,13 @@ from regard.data.bundled.german.words import (
     Words,
 )
 
-ENDINGS = {  # the one table: der, dieser, kein and every adjective that shows the case take theirs from it
+ENDINGS = {  # strong endings, of der, dieser, kein and of adjectives that show the case
     "nom": {"m": "er", "f": "e", "n": "es", "plural": "e"},
     "acc": {"m": "en", "f": "e", "n": "es", "plural": "e"},
     "dat": {"m": "em", "f": "er", "n": "em", "plural": "en"},
 }
 ARTICLES = {"er": "der", "e": "die", "es": "das", "en": "den", "em": "dem"}
-WITHOUT_ENDING = {("nom", "m"), ("nom", "n"), ("acc", "n")}  # ein Mann, ein Kind: the adjective shows the case instead
+NO_ENDING = {("nom", "m"), ("nom", "n"), ("acc", "n")}  # ein Mann, ein Kind: the adjective shows the case
 
 BE: Forms = ("am", "are", "is", "are")
 HAVE: Forms = ("have", "have", "has", "have")
@@ -76,14 +76,14 @@ class NounPhrase(NamedTuple):
     def german(self, case: str) -> Words:
         gender = "plural" if self.plural else self.noun.gender
         stem, pattern, strong = self.determiner.german, self.determiner.pattern, ENDINGS[case][gender]
-        silent = pattern == "none" or (pattern == "ein" and (case, gender) in WITHOUT_ENDING)
+        no_ending = pattern == "none" or (pattern == "ein" and (case, gender) in NO_ENDING)
         words: Words = ((self.noun.form(case, self.plural), "NOUN"),)
         if self.adjective:
             weak = "e" if strong in ("er", "e", "es") and case != "dat" and not self.plural else "en"
-            ending = strong if silent or pattern == "viele" else weak
+            ending = strong if no_ending or pattern == "viele" else weak
             words = ((self.adjective.stem + ending, "ADJ"), *words)
         if stem:
-            article = ARTICLES[strong] if pattern == "der" else stem if silent else stem + strong
+            article = ARTICLES[strong] if pattern == "der" else stem if no_ending else stem + strong
             words = ((article, self.determiner.tag), *words)
         return (*words, (self.content.german, "NOUN")) if self.content else words
 
@@ -92,13 +92,13 @@ Nominal = NounPhrase | Fixed
 
 
 class Slot(NamedTuple):
-    """A part of a clause that moves as one."""
+    """A constituent: a part of a clause that moves as a whole."""
 
     role: str
     english: Words
     german: Words
-    weight: str = ""  # pronoun, definite, indefinite, kein; late: stands behind what is known (nie, schon)
-    preposition: Words = ()  # of English, which leaves it behind: "Who is she waiting for?"
+    weight: str = ""  # pronoun, definite, indefinite, kein; late: follows definite objects (nie, schon)
+    preposition: Words = ()  # English; it stays behind in questions: "Who is she waiting for?"
 
 
 class Clause(NamedTuple):
@@ -110,19 +110,19 @@ class Clause(NamedTuple):
     negated: bool = False
 
 
-def after(preposition: str, words: Words) -> Words:
-    """German words behind a preposition, which may swallow their article: "in dem Haus" is "im Haus"."""
-    short = CONTRACTIONS.get((preposition, words[0][0]))
-    return ((short, "ADP"), *words[1:]) if short else ((preposition, "ADP"), *words)
+def prepositional_phrase(preposition: str, words: Words) -> Words:
+    """German words after a preposition, which may contract with their article: "in dem Haus" is "im Haus"."""
+    contraction = CONTRACTIONS.get((preposition, words[0][0]))
+    return ((contraction, "ADP"), *words[1:]) if contraction else ((preposition, "ADP"), *words)
 
 
 def object_slot(nominal: Nominal, complement: Complement, negated: bool = False) -> Slot:
-    """What a verb asks for; a negated verb turns "einen Hund" and "Milch" into "keinen Hund" and "keine Milch"."""
+    """An object of a verb; negation turns "einen Hund" and "Milch" into "keinen Hund" and "keine Milch"."""
     role, weight, german = complement.role, nominal.weight, nominal.german(complement.case)
     if negated and role == "accusative" and isinstance(nominal, NounPhrase) and weight == "indefinite":
         weight, german = "kein", nominal._replace(determiner=KEIN).german("acc")
     if complement.german:
-        german = after(complement.german, german)
+        german = prepositional_phrase(complement.german, german)
     preposition: Words = ((complement.english, "ADP"),) if complement.english else ()
     return Slot(role, nominal.english(complement.case), german, weight, preposition)
 
@@ -132,89 +132,89 @@ def adverb(role: str, pair: Pair, weight: str = "") -> Slot:
 
 
 def english_predicate(clause: Clause, inverted: bool) -> Pair:
-    """The auxiliary that a question moves and "not" follows, and the rest of the verb."""
-    verb, modal, who, tense = clause.verb, clause.modal, clause.subject.agreement, clause.tense
+    """The auxiliary, which questions move and "not" follows, and the rest of the verb."""
+    verb, modal, person, tense = clause.verb, clause.modal, clause.subject.agreement, clause.tense
     base: Words = ((verb.english[3], "VERB"),)
     if modal and modal.auxiliary:
-        return ((modal.english[who], "AUX"),), modal.tail + base
+        return ((modal.english[person], "AUX"),), modal.tail + base
     if tense == "future":
         return (("will", "AUX"),), base
     if tense == "perfect":
-        return ((HAVE[who], "AUX"),), ((verb.participle, "VERB"),)
+        return ((HAVE[person], "AUX"),), ((verb.participle, "VERB"),)
     if "auxiliary" in verb.traits:
-        return (((verb.past if tense == "past" else verb.english)[who], "AUX"),), ()
+        return (((verb.past if tense == "past" else verb.english)[person], "AUX"),), ()
     if tense == "now" and not modal and "simple" not in verb.traits:
-        return ((BE[who], "AUX"),), ((verb.ing, "VERB"),)
+        return ((BE[person], "AUX"),), ((verb.ing, "VERB"),)
     if tense == "request":
         return (), base
     forms, tail = (modal.english, modal.tail + base) if modal else (verb.past if tense == "past" else verb.english, ())
     if inverted or clause.negated:
         plain = modal.english[3] if modal else verb.english[3]
-        return (("did" if tense == "past" else DO[who], "AUX"),), ((plain, "VERB"), *tail)
-    return (), ((forms[who], "VERB"), *tail)
+        return (("did" if tense == "past" else DO[person], "AUX"),), ((plain, "VERB"), *tail)
+    return (), ((forms[person], "VERB"), *tail)
 
 
-def english_place(slot: Slot) -> int:
+def english_rank(slot: Slot) -> int:
     return ENGLISH_ORDER.index(slot.role)
 
 
 def english(clause: Clause, front: str = "subject", inverted: bool = False) -> Words:
-    """The clause with the slot of role `front` moved to its beginning; a question moves the auxiliary as well."""
+    """The clause with the slot of role `front` in first position; `inverted` puts the auxiliary before the subject."""
     auxiliary, verb = english_predicate(clause, inverted)
     if clause.negated:
-        short = CONTRACTED.get(auxiliary[0][0])
-        auxiliary = ((short, "AUX"),) if short else (*auxiliary, ("not", "PART"))
-    slots = sorted((slot for slot in clause.slots if slot.role in ENGLISH_ORDER), key=english_place)
+        contraction = CONTRACTED.get(auxiliary[0][0])
+        auxiliary = ((contraction, "AUX"),) if contraction else (*auxiliary, ("not", "PART"))
+    slots = sorted((slot for slot in clause.slots if slot.role in ENGLISH_ORDER), key=english_rank)
     particle: Words = ((clause.verb.particle, "ADP"),) if clause.verb.particle else ()
     tail: Words = ()
     for slot in slots:
         if particle and slot.weight != "pronoun":  # "turn on the lamp", but "pick him up"
             tail, particle = tail + particle, ()
         tail += slot.preposition if slot.role == front else slot.preposition + slot.english
-    often = tuple(word for slot in clause.slots if slot.role == "often" for word in slot.english)
-    moved = tuple(word for slot in clause.slots if slot.role == front for word in slot.english)
+    frequency = tuple(word for slot in clause.slots if slot.role == "often" for word in slot.english)
+    fronted = tuple(word for slot in clause.slots if slot.role == front for word in slot.english)
     subject = () if clause.tense == "request" else clause.subject.english("nom")
-    start = auxiliary + subject if inverted and front != "subject" else subject + auxiliary
-    return moved + start + often + verb + tail + particle
+    beginning = auxiliary + subject if inverted and front != "subject" else subject + auxiliary
+    return fronted + beginning + frequency + verb + tail + particle
 
 
 def german_predicate(clause: Clause) -> tuple[str, str, str]:
-    """The finite verb, its part of speech, and what stands at the end of the clause."""
-    verb, who = clause.verb, clause.subject.agreement
+    """The finite verb, its part of speech, and the words at the end of the clause."""
+    verb, person = clause.verb, clause.subject.agreement
     if clause.modal:
-        return clause.modal.german[who], "AUX", verb.infinitive
+        return clause.modal.german[person], "AUX", verb.infinitive
     tag = "AUX" if "auxiliary" in verb.traits else "VERB"
     if clause.tense == "past" and verb.preterite:
-        return verb.preterite[who], tag, ""
+        return verb.preterite[person], tag, ""
     if clause.tense in ("past", "perfect"):
-        return (SEIN if verb.moves else HABEN)[who], "AUX", verb.perfect
-    return verb.german[who], tag, verb.prefix
+        return (SEIN if verb.uses_sein else HABEN)[person], "AUX", verb.perfect
+    return verb.german[person], tag, verb.prefix
 
 
-def german_place(slot: Slot, subject: str, known_first: bool) -> int:
-    """Where a slot stands, given the weight of the subject."""
+def german_rank(slot: Slot, subject: str, definite_first: bool) -> int:
+    """The rank of a slot in the word order, which also depends on the weight of the subject."""
     role = slot.role
     if role in ("dative", "accusative"):
         if slot.weight == "pronoun":  # "Heute fragt mich der Arzt", but not "sie der Arzt": "sie" could be the subject
             role = "pronoun" if subject == "pronoun" or slot.german[0][0] == "sie" else "light"
-        elif slot.weight == "definite" and known_first:
+        elif slot.weight == "definite" and definite_first:
             role = "known"
     return GERMAN_ORDER.index(role)
 
 
 def german(clause: Clause, front: str = "subject", last: bool = False) -> Words:
-    """The clause with its finite verb behind the slot of role `front`, or `last`, as "weil" and "dass" want it."""
+    """The clause with the slot of role `front` first, then the finite verb; or the verb `last`, as after "weil"."""
     slots = [Slot("subject", (), clause.subject.german("nom")), *clause.slots]
     if clause.negated and all(slot.weight != "kein" for slot in slots):
         slots.append(Slot("nicht", (), (("nicht", "PART"),)))
-    known_first = clause.negated or any(slot.weight == "late" for slot in slots)
-    slots.sort(key=lambda slot: german_place(slot, clause.subject.weight, known_first))
+    definite_first = clause.negated or any(slot.weight == "late" for slot in slots)
+    slots.sort(key=lambda slot: german_rank(slot, clause.subject.weight, definite_first))
     finite, tag, rest = german_predicate(clause)
     rest_tag = "ADP" if rest == clause.verb.prefix else "VERB"
-    moved = tuple(word for slot in slots if slot.role == front for word in slot.german)
+    fronted = tuple(word for slot in slots if slot.role == front for word in slot.german)
     middle = tuple(word for slot in slots if slot.role != front for word in slot.german)
     if not last:
-        return (*moved, (finite, tag), *middle, *(((rest, rest_tag),) if rest else ()))
+        return (*fronted, (finite, tag), *middle, *(((rest, rest_tag),) if rest else ()))
     if rest_tag == "ADP":
-        return (*moved, *middle, (rest + finite, tag))
-    return (*moved, *middle, (rest, rest_tag), (finite, tag))
+        return (*fronted, *middle, (rest + finite, tag))
+    return (*fronted, *middle, (rest, rest_tag), (finite, tag))

@@ -1,6 +1,6 @@
-"""The lexicon of the phrasebook: which words there are besides verbs, and which of them make sense together."""
+"""The lexicon of the phrasebook without the verbs, and which words make sense together."""
 
-from regard.data.bundled.german.words import Determiner, adjectives, by_english, noun, pairs, pronoun
+from regard.data.bundled.german.word_forms import Determiner, adjectives, index_by_english, noun, pairs, pronoun
 
 SETS = {  # several groups of nouns under one name
     "person": "people children friends family parents",
@@ -57,7 +57,7 @@ NOUNS = {
     }.items()
 }
 
-PREPOSITIONS = {  # by group of places: to be there, English and German; to go there, German and its case
+PREPOSITIONS = {  # by group of places: English and German for a place; German for a goal, with its case
     "rooms": ("in", "in", "in", "acc"),
     "inside": ("in", "in", "in", "acc"),
     "shows": ("at", "in", "in", "acc"),
@@ -67,7 +67,7 @@ PREPOSITIONS = {  # by group of places: to be there, English and German; to go t
 }
 
 OWNERS = "my your his her our their"
-SINGULAR = {  # determiners that fit one noun of a group, the usual ones several times; "-" is none
+SINGULAR = {  # determiners of singular nouns by group, repeated by frequency; "-" is none
     **dict.fromkeys(PREPOSITIONS, "the the this"),
     "people": "the the the a a this",
     "children": "the the the a a this",
@@ -98,7 +98,7 @@ BARE = Determiner("", "", "", "none", "")
 KEIN = Determiner("", "", "kein", "ein", "DET")
 POLITE = Determiner("your", "your", "Ihr", "ein", "DET")
 DETERMINERS = {"-": BARE} | {
-    one: Determiner(one, many, german, pattern, tag)
+    singular: Determiner(singular, plural, german, pattern, tag)
     for pattern, tag, table in (
         ("der", "DET", "the the d"),
         ("dieser", "DET", "this these dies"),
@@ -106,7 +106,7 @@ DETERMINERS = {"-": BARE} | {
         ("viele", "ADJ", "many many viel"),
         ("none", "NUM", "two two zwei,three three drei,four four vier,five five fünf"),
     )
-    for one, many, german in (entry.split() for entry in table.split(","))
+    for singular, plural, german in (entry.split() for entry in table.split(","))
 }
 
 ADJECTIVES = adjectives(
@@ -119,7 +119,7 @@ ADJECTIVES = adjectives(
     warm/warmer warm/wärmer, clean/cleaner sauber/sauberer, red rot, blue blau, green grün, black schwarz,
     white weiß, tired müde//müd, happy glücklich, sad traurig, ill krank, hungry hungrig, thirsty durstig"""
 )
-LOOKS = {  # adjectives that fit a group
+GROUP_ADJECTIVES = {  # by group of nouns
     "people": "old young tall nice friendly rich famous",
     "children": "little nice friendly tall",
     "friends": "old young tall nice friendly rich famous",
@@ -150,8 +150,8 @@ LOOKS = {  # adjectives that fit a group
     "shore": "beautiful",
 }
 STATES = ("tired", "happy", "sad", "ill", "hungry", "thirsty")  # of persons
-OBSTACLES = ("tired", "sad", "ill")  # in spite of which one does something
-CAUSES = {  # why one does it
+OBSTACLES = ("tired", "sad", "ill")  # despite which a person acts
+CAUSES = {  # why a person acts
     "essen": ("hungry",),
     "trinken": ("thirsty",),
     "schlafen": ("tired", "ill"),
@@ -159,7 +159,7 @@ CAUSES = {  # why one does it
     "any": ("happy", "sad"),
 }
 FAULTS, MERITS = {"expensive", "old", "big", "small", "heavy"}, {"cheap", "new", "beautiful", "warm"}  # of goods
-EXCESSES = FAULTS | {"long", "short", "boring", "cold", "warm"}  # what can be too much
+EXCESSES = FAULTS | {"long", "short", "boring", "cold", "warm"}  # adjectives that go with "too"
 
 PRONOUNS = {
     word.pronoun: word
@@ -198,8 +198,8 @@ TIMES = {  # by tense
 OFTEN = pairs("always/ADV = immer/ADV, often/ADV = oft/ADV, sometimes/ADV = manchmal/ADV, usually/ADV = meistens/ADV")
 NEVER, ALREADY = pairs("never/ADV = nie/ADV, already/ADV = schon/ADV")
 (PLEASE,) = pairs("please/INTJ = bitte/INTJ")
-DEGREES = by_english("very/ADV = sehr/ADV, too/ADV = zu/ADV")
-CONJUNCTIONS = by_english("""that/SCONJ = dass/SCONJ, whether/SCONJ = ob/SCONJ, because/SCONJ = weil/SCONJ,
+DEGREES = index_by_english("very/ADV = sehr/ADV, too/ADV = zu/ADV")
+CONJUNCTIONS = index_by_english("""that/SCONJ = dass/SCONJ, whether/SCONJ = ob/SCONJ, because/SCONJ = weil/SCONJ,
     although/SCONJ = obwohl/SCONJ, if/SCONJ = wenn/SCONJ""")
 QUESTIONS = dict(
     zip(
@@ -208,15 +208,15 @@ QUESTIONS = dict(
         strict=True,
     )
 )
-MANNERS = by_english("""early/ADV = früh/ADV, late/ADV = spät/ADV, quickly/ADV = schnell/ADV, slowly/ADV = langsam/ADV,
-    loudly/ADV = laut/ADV, quietly/ADV = leise/ADV""")
+MANNERS = index_by_english("""early/ADV = früh/ADV, late/ADV = spät/ADV, quickly/ADV = schnell/ADV,
+    slowly/ADV = langsam/ADV, loudly/ADV = laut/ADV, quietly/ADV = leise/ADV""")
 VEHICLES = pairs("""by/ADP bus/NOUN = mit/ADP dem/DET Bus/NOUN, by/ADP train/NOUN = mit/ADP dem/DET Zug/NOUN,
     by/ADP car/NOUN = mit/ADP dem/DET Auto/NOUN, by/ADP bike/NOUN = mit/ADP dem/DET Fahrrad/NOUN,
     by/ADP taxi/NOUN = mit/ADP dem/DET Taxi/NOUN""")
 TOWNS = pairs(
     "Berlin/PROPN = Berlin/PROPN, Hamburg/PROPN = Hamburg/PROPN, Vienna/PROPN = Wien/PROPN, Rome/PROPN = Rom/PROPN"
 )
-FIXED_PLACES = {  # to be there, to go there
+FIXED_PLACES = {  # place, goal
     "home": pairs("at/ADP home/NOUN = zu/ADP Hause/NOUN, home/ADV = nach/ADP Hause/NOUN"),
     "school": pairs("at/ADP school/NOUN = in/ADP der/DET Schule/NOUN, to/ADP school/NOUN = in/ADP die/DET Schule/NOUN"),
 }

@@ -1,4 +1,4 @@
-"""A speaker: draws at random what makes sense to say, as clauses that the grammar can put into words."""
+"""Draws random clauses that make sense."""
 
 import random
 from collections.abc import Sequence
@@ -6,14 +6,22 @@ from functools import cache
 from typing import TypeVar
 
 from regard.data.bundled.german import lexicon
-from regard.data.bundled.german.grammar import Clause, Nominal, NounPhrase, Slot, adverb, after, object_slot
+from regard.data.bundled.german.grammar import (
+    Clause,
+    Nominal,
+    NounPhrase,
+    Slot,
+    adverb,
+    object_slot,
+    prepositional_phrase,
+)
 from regard.data.bundled.german.lexicon import ADJECTIVES, DETERMINERS, NOUNS, PRONOUNS
 from regard.data.bundled.german.verbs import HAVE, VERBS
-from regard.data.bundled.german.words import Adjective, Complement, Determiner, Modal, Noun, Verb
+from regard.data.bundled.german.word_forms import Adjective, Complement, Determiner, Modal, Noun, Verb
 
 T = TypeVar("T")
 CONTENTS = {"cup": "tea coffee milk", "glass": "water milk juice wine beer lemonade", "bottle": "water juice wine beer"}
-VERBS_OF = {
+VERB_GROUPS = {
     "state": tuple(verb for verb in VERBS if verb.traits >= {"simple", "present"}) + (HAVE,),
     "now": tuple(verb for verb in VERBS if "simple" not in verb.traits),
     "any": tuple(verb for verb in VERBS if "present" not in verb.traits),
@@ -27,47 +35,49 @@ VERBS_OF = {
 
 @cache
 def determiners(group: str, plural: bool, mode: str) -> tuple[Determiner, ...]:
-    """Those that fit a group of nouns, as the place in the sentence wants them."""
+    """The determiners that fit a group of nouns and the mode of the slot."""
     table = lexicon.PLURAL if plural else lexicon.SINGULAR
-    fitting = [DETERMINERS[name] for name in table.get(group, table["any"]).split()]
+    candidates = [DETERMINERS[name] for name in table.get(group, table["any"]).split()]
     if mode == "polite":
-        fitting = [lexicon.POLITE if word.german == "dein" else word for word in fitting]
-    keep = {
+        candidates = [lexicon.POLITE if word.german == "dein" else word for word in candidates]
+    accepts = {
         "any": lambda word: True,
         "definite": lambda word: word.definite,
         "indefinite": lambda word: not word.definite,
         "general": lambda word: word.definite or not word.german,  # "does not drink milk"
-        "deniable": lambda word: word.definite or word.german in ("", "ein"),  # "kein" and "nicht" dislike numbers
+        "deniable": lambda word: (
+            word.definite or word.german in ("", "ein")
+        ),  # "kein" and "nicht" do not go with numbers
         "polite": lambda word: word.definite or word.german == "ein" or not (word.german or plural),
     }[mode]
-    return tuple(filter(keep, fitting))
+    return tuple(filter(accepts, candidates))
 
 
 @cache
-def looks(group: str) -> tuple[Adjective, ...]:
-    return tuple(ADJECTIVES[name] for name in lexicon.LOOKS[group].split())
+def group_adjectives(group: str) -> tuple[Adjective, ...]:
+    return tuple(ADJECTIVES[name] for name in lexicon.GROUP_ADJECTIVES[group].split())
 
 
 class Speaker:
     def __init__(self, rng: random.Random):
         self.rng = rng
-        self.used: set[str] = set()  # nouns, names and pronouns of the sentence, which are not said twice
+        self.used: set[str] = set()  # nouns, names and pronouns of the sentence; none occurs twice
 
-    def chance(self, share: float) -> bool:
-        return self.rng.random() < share
+    def chance(self, probability: float) -> bool:
+        return self.rng.random() < probability
 
-    def pick(self, things: Sequence[T]) -> T:
-        return things[int(self.rng.random() * len(things))]
+    def pick(self, items: Sequence[T]) -> T:
+        return items[int(self.rng.random() * len(items))]
 
-    def look(self, group: str) -> Adjective:
-        """An adjective that fits a group of nouns."""
-        return self.pick(looks(group))
+    def adjective_for(self, group: str) -> Adjective:
+        """A random adjective that fits a group of nouns."""
+        return self.pick(group_adjectives(group))
 
     def noun(self, name: str) -> Noun:
         group = NOUNS[name]
         noun = self.pick(group)
         if noun.german in self.used:
-            noun = self.pick([other for other in group if other.german not in self.used] or group)
+            noun = self.pick([candidate for candidate in group if candidate.german not in self.used] or group)
         self.used.add(noun.german)
         return noun
 
@@ -77,12 +87,14 @@ class Speaker:
             return self.portion(self.noun("drinks"))
         noun = self.noun(group)
         plural = bool(noun.german_plural) and self.chance(0.25)
-        adjective = self.look(group) if self.chance(adjectives) else None
+        adjective = self.adjective_for(group) if self.chance(adjectives) else None
         return NounPhrase(noun, self.pick(determiners(group, plural, mode)), adjective, plural)
 
-    def known(self, group: str) -> NounPhrase:
-        """One thing with its definite article."""
-        return NounPhrase(self.noun(group), DETERMINERS["the"], self.look(group) if self.chance(0.15) else None)
+    def definite_phrase(self, group: str) -> NounPhrase:
+        """A singular noun phrase with its definite article."""
+        return NounPhrase(
+            self.noun(group), DETERMINERS["the"], self.adjective_for(group) if self.chance(0.15) else None
+        )
 
     def portion(self, drink: Noun) -> NounPhrase:
         """As in "a cup of tea"."""
@@ -90,7 +102,7 @@ class Speaker:
         return NounPhrase(dish, DETERMINERS["a"], content=drink)
 
     def nominal(self, groups: Sequence[str], mode: str = "any") -> Nominal:
-        """A noun phrase, or where it is a person perhaps a pronoun or a name."""
+        """A noun phrase; for persons also a pronoun or a name."""
         if "family" not in groups or mode == "indefinite":
             return self.noun_phrase(groups, mode)
         kind = self.rng.random()
@@ -104,31 +116,35 @@ class Speaker:
             return lexicon.NAMES[name]
         return self.noun_phrase(groups, mode)
 
-    def whereabouts(self, groups: Sequence[str], going: bool) -> Slot:
-        role, group = "goal" if going else "place", self.pick(groups)
+    def place_slot(self, groups: Sequence[str], is_goal: bool) -> Slot:
+        role, group = "goal" if is_goal else "place", self.pick(groups)
         if group in lexicon.FIXED_PLACES:
-            return adverb(role, lexicon.FIXED_PLACES[group][going])
+            return adverb(role, lexicon.FIXED_PLACES[group][is_goal])
         if group == "towns":
             english, german = self.pick(lexicon.TOWNS)
-            to, nach = ("to", "nach") if going else ("in", "in")
+            to, nach = ("to", "nach") if is_goal else ("in", "in")
             return Slot(role, ((to, "ADP"), *english), ((nach, "ADP"), *german))
-        place = self.known(group)
+        place = self.definite_phrase(group)
         english_at, german_at, german_to, case = lexicon.PREPOSITIONS[group]
-        words = after(german_to, place.german(case)) if going else after(german_at, place.german("dat"))
-        return Slot(role, (("to" if going else english_at, "ADP"), *place.english("dat")), words)
+        words = (
+            prepositional_phrase(german_to, place.german(case))
+            if is_goal
+            else prepositional_phrase(german_at, place.german("dat"))
+        )
+        return Slot(role, (("to" if is_goal else english_at, "ADP"), *place.english("dat")), words)
 
-    def spot(self, going: bool) -> Slot:
-        """On, under, behind … a piece of furniture: dative where something is, accusative where it goes."""
-        (english, german), place = self.pick(lexicon.SPOTS), self.known("furniture")
-        words = german + place.german("acc" if going else "dat")
-        return Slot("goal" if going else "place", english + place.english("acc"), words)
+    def furniture_slot(self, is_goal: bool) -> Slot:
+        """On, under, behind … a piece of furniture: dative for a place, accusative for a goal."""
+        (english, german), place = self.pick(lexicon.SPOTS), self.definite_phrase("furniture")
+        words = german + place.german("acc" if is_goal else "dat")
+        return Slot("goal" if is_goal else "place", english + place.english("acc"), words)
 
     def slot(self, complement: Complement, mode: str = "any", negated: bool = False) -> Slot:
         role, groups = complement.role, complement.groups
         if role in ("place", "goal"):
-            return self.whereabouts(groups, role == "goal")
+            return self.place_slot(groups, role == "goal")
         if role in ("spot", "onto"):
-            return self.spot(role == "onto")
+            return self.furniture_slot(role == "onto")
         if role == "vehicle":
             return adverb("manner", self.pick(lexicon.VEHICLES))
         if role == "manner":
@@ -137,14 +153,14 @@ class Speaker:
             mode = "definite"
         return object_slot(self.nominal(groups, mode), complement, negated)
 
-    def time(self, tense: str, share: float) -> tuple[Slot, ...]:
-        if not share:
+    def time(self, tense: str, probability: float) -> tuple[Slot, ...]:
+        if not probability:
             return ()
         if tense == "perfect":
             return (adverb("often", lexicon.ALREADY, "late"),)
         if tense == "habit" and self.chance(0.5):
             return (adverb("often", self.pick(lexicon.OFTEN)),)
-        if tense in ("habit", "future") or (tense in ("now", "past") and self.chance(share)):
+        if tense in ("habit", "future") or (tense in ("now", "past") and self.chance(probability)):
             return (adverb("time", self.pick(lexicon.TIMES[tense])),)
         return ()
 
@@ -161,14 +177,14 @@ class Speaker:
         time: float = 0.4,
     ) -> Clause:
         """A clause whose tense is now, habit, state, future, past, perfect or request; `definite` is its subject."""
-        verb = verb or self.pick(VERBS_OF["willed" if modal else tense if tense in VERBS_OF else "any"])
+        verb = verb or self.pick(VERB_GROUPS["willed" if modal else tense if tense in VERB_GROUPS else "any"])
         subject = subject or self.nominal(verb.subjects, "definite" if definite or negated else "any")
         slots = [
             self.slot(complement, mode, negated)
             for complement in verb.complements
             if not complement.optional or self.chance(0.4)
         ]
-        if negated and len(slots) > 1:  # "nicht" would have to choose between them
+        if negated and len(slots) > 1:  # the scope of "nicht" would be ambiguous
             slots = [slot for slot in slots if slot.role != "place"]
         if modal and tense == "now":
             slots += self.time(self.pick(("now", "future")), 0.4) if self.chance(time) else ()

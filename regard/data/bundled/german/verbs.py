@@ -1,7 +1,7 @@
-"""The verbs of the phrasebook, with what each asks for: objects with their cases and groups of nouns, places, goals."""
+"""The verbs of the phrasebook with their complements: cases and noun groups of objects, places, goals."""
 
 from regard.data.bundled.german.lexicon import SETS
-from regard.data.bundled.german.words import Modal, Verb, tagged, verb
+from regard.data.bundled.german.word_forms import Modal, Verb, tagged, verb
 
 VERBS = tuple(
     verb(entry, SETS)
@@ -93,7 +93,7 @@ BE = Verb(
     prefix="",
     infinitive="sein",
     perfect="gewesen",
-    moves=True,
+    uses_sein=True,
     complements=(),
     subjects=(),
     traits=frozenset({"simple", "auxiliary"}),
@@ -101,9 +101,9 @@ BE = Verb(
 HAVE = verb(
     "have/had/had : haben habe/hast/hat gehabt : acc animals vehicles items gifts luggage, simple", SETS
 )._replace(english=("have", "have", "has", "have"), preterite=("hatte", "hattest", "hatte", "hatten"))
-KNOW = verb("know/knew/known : wissen weiß/weißt/weiß gewusst : simple", SETS)  # that something is so
+KNOW = verb("know/knew/known : wissen weiß/weißt/weiß gewusst : simple", SETS)  # a fact
 HOPE = verb("hope : hoffen hofft gehofft : simple", SETS)
-SAYING = (
+SAYING_VERBS = (
     KNOW,
     verb("think/thought/thought : glauben glaubt geglaubt : simple", SETS),
     verb("say/said/said : sagen sagt gesagt : simple", SETS),

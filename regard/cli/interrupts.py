@@ -1,0 +1,92 @@
+"""Ctrl-C and SIGTERM: save and exit, and print the command that resumes.
+
+The first signal finishes the step and saves. Python runs a signal handler only between two bytecodes, and a step of a
+large model may spend minutes in one: after `GRACE` seconds a thread, which the operating system wakes, saves the last
+complete step and ends the process. A second signal ends it at once.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Lock, Thread
+from typing import Any
+
+GRACE = 2.0  # seconds that a step has to finish
+
+
+def resume_command(task: str, folder: Path) -> str:
+    return shlex.join(["regard", "train", task, "--resume", "--output-dir", str(folder)])
+
+
+def finished_message(folder: Path) -> str:
+    return f"{folder} is finished and stays as it is: train again with --overwrite, or into another --output-dir"
+
+
+class StopFlag:
+    """True after a signal. Either the training loop or the watching thread saves and exits: the first to claim it."""
+
+    def __init__(self) -> None:
+        self.signal = 0
+        self._claim = Lock()
+
+    def __bool__(self) -> bool:
+        return self.signal > 0
+
+    def claim(self) -> None:
+        """Returns to the first caller only; the others wait until the process ends."""
+        self._claim.acquire()
+
+    @property
+    def exit_code(self) -> int:
+        return 128 + self.signal
+
+
+@contextmanager
+def stop_on_signal(
+    message: str = "finishing this step, then saving", save_now: Callable[[], object] | None = None
+) -> Iterator[StopFlag]:
+    """`save_now` saves from another thread if the current step exceeds `GRACE`."""
+    stop, closed = StopFlag(), Event()
+
+    def handle(number: int, _: Any) -> None:
+        stop.signal = number
+        for n, handler in handlers.items():  # first, so that a second signal ends the process even while this prints
+            signal.signal(n, handler)
+        print(f"\n{message}; a second signal exits at once", file=sys.stderr, flush=True)
+
+    def watch() -> None:
+        number = os.read(read_end, 1)
+        os.close(read_end)
+        if not number or number[0] not in handlers or closed.wait(GRACE):
+            return
+        stop.claim()
+        stop.signal = number[0]
+        try:
+            assert save_now is not None
+            save_now()
+        except OSError as error:
+            print(f"regard: {error}", file=sys.stderr, flush=True)
+        finally:
+            os._exit(stop.exit_code)
+
+    handlers = {n: signal.signal(n, handle) for n in (signal.SIGINT, signal.SIGTERM)}
+    if save_now:
+        read_end, write_end = os.pipe()
+        os.set_blocking(write_end, False)
+        wakeup_fd = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+        Thread(target=watch, daemon=True).start()
+    try:
+        yield stop
+    finally:
+        closed.set()
+        if save_now:
+            signal.set_wakeup_fd(wakeup_fd)
+            os.close(write_end)
+        for n, handler in handlers.items():
+            signal.signal(n, handler)

@@ -1,0 +1,299 @@
+"""A loaded model: the model and its task behind one object that answers, embeds, streams, evaluates and saves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+from typing import Any, Self, SupportsIndex, TypeVar, overload
+
+from torch import nn
+
+from regard.data.lines import UTF8, Dialect
+from regard.device import resolve_device
+from regard.engine.int8_folder import write_int8
+from regard.engine.quantize import is_quantized
+from regard.generate import GenerationOptions
+from regard.hub.folder import SourceCheckpoint, write_config, write_weights
+from regard.hub.task_config import label_keys, write_task
+from regard.models import MODELS, ability_for
+from regard.parts.heads import NOT_FINITE, Model
+from regard.streaming import stream_text
+from regard.tasks import TASKS
+from regard.tasks.task import Prediction, Task
+from regard.tasks.write import Write
+from regard.training.settings import check_option, options_of
+from regard.validate import check_choice, check_texts
+
+Item = TypeVar("Item")
+
+
+class LoadedModel:
+    """A model with its task, as `regard.load` returns it. An input is a text; for images, audio and trajectories, the
+    name of a file; for several fields, their texts separated by tabs.
+
+    Attributes:
+        model: the body and head that answer; a `torch.nn.Module`.
+        task: what the model is for, with its preprocessors and labels.
+        reference: the same model in plain PyTorch modules; `model` itself unless it was loaded with a `speed`.
+        origin: the checkpoint that it was loaded from; None if it was built in memory.
+        reload: function and arguments that load the model again; None if it was built in memory.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        task: Task,
+        origin: SourceCheckpoint | None = None,
+        reference: Model | None = None,
+        reload: tuple[Callable[..., LoadedModel], tuple[Any, ...]] | None = None,
+    ):
+        self.model, self.task, self.origin, self.reload = model, task, origin, reload
+        self.reference = model if reference is None else reference
+        self._weights_checked = False
+
+    def __repr__(self) -> str:
+        device = next(self.reference.parameters()).device
+        quantized = (buffer for buffer in self.reference.buffers() if not buffer.is_floating_point())
+        count = sum(weight.numel() for weight in (*self.reference.parameters(), *quantized))
+        engine_speed = "int8" if is_quantized(self.reference) else "exact"
+        speed = "reference" if self.model is self.reference else engine_speed
+        folder = f"{str(self.reload[1][0])!r}, " if self.reload else ""
+        names = f"task={self.task_name!r}, model={self.model_name!r}, parameters={count:_}"
+        return f"LoadedModel({folder}{names}, speed={speed!r}, device={str(device)!r})"
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        """Plain modules are copied; an engine model is loaded again from its folder."""
+        if self.model is self.reference:
+            return super().__reduce_ex__(protocol)
+        if self.reload is None:
+            raise TypeError("an engine model that no folder holds cannot be copied or pickled: save_pretrained() first")
+        return self.reload
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer of the task; None if the model reads no text."""
+        return getattr(self.task, "tokenizer", None)
+
+    @property
+    def task_name(self) -> str:
+        """Name of the task, e.g. "translate"."""
+        return next(name for name, task in TASKS.items() if type(self.task) is task)
+
+    @property
+    def model_name(self) -> str:
+        """Name of the model family, e.g. "transformer"."""
+        return next(name for name, family in MODELS.items() if isinstance(self.model.body.config, family.config))
+
+    @overload
+    def __call__(self, inputs: str | PathLike[str], *, num_return: None = None, **options: Any) -> str: ...
+    @overload
+    def __call__(self, inputs: Iterable[str], *, num_return: None = None, **options: Any) -> list[str]: ...
+    @overload
+    def __call__(self, inputs: str | PathLike[str], *, num_return: int, **options: Any) -> list[str]: ...
+    @overload
+    def __call__(self, inputs: Iterable[str], *, num_return: int, **options: Any) -> list[list[str]]: ...
+    def __call__(self, inputs: Any, *, num_return: int | None = None, **options: Any) -> Any:
+        """Answer one input, or each of several.
+
+        Args:
+            inputs: one input, or an iterable of them.
+            num_return: number of answers to each input, best first.
+            options: generation options of the task, as `regard run FOLDER --help` lists them, with _ for each -:
+                num_beams, temperature, top_k, top_p, max_new_tokens, seed ...
+
+        Returns:
+            The text of the best answer; with `num_return`, a list of that many. For several inputs, a list of these.
+
+        Raises:
+            TypeError: an input is no text. ValueError: an unknown option, or an invalid value.
+
+        >>> translate(["Good morning", "Thank you"], num_beams=8)
+        ['Guten Morgen', 'Danke']
+        """
+        if num_return is not None:
+            options["num_return"] = num_return
+        is_single = isinstance(inputs, str | PathLike)
+        texts = [[answer.text for answer in answers] for answers in self._generate(inputs, options)]
+        results = [answers if num_return is not None else answers[0] for answers in texts]
+        return results[0] if is_single else results
+
+    @overload
+    def generate(self, inputs: str | PathLike[str], **options: Any) -> list[Prediction]: ...
+    @overload
+    def generate(self, inputs: Iterable[str], **options: Any) -> list[list[Prediction]]: ...
+    def generate(self, inputs: Any, **options: Any) -> Any:
+        """The answers with their log-probabilities and scores.
+
+        Args:
+            inputs: one input, or an iterable of them.
+            options: as of a call; `num_return` is the number of answers to each input.
+
+        Returns:
+            The answers to the input, best first: `text`, `logp` (joint log-probability), `score` (answers are ranked by
+            it) and `more` (other results of the task). For several inputs, a list of these lists.
+
+        >>> [(answer.text, answer.logp) for answer in translate.generate("Thank you", num_return=2)]
+        [('Danke', -0.21), ('Danke schön', -2.4)]
+        """
+        answers = [*self._generate(inputs, options)]
+        return answers[0] if isinstance(inputs, str | PathLike) else answers
+
+    def stream(self, text: str, **options: Any) -> Iterator[str]:
+        """Generate the answer to one text and yield it in pieces; joined, they equal `self(text, **options)`.
+
+        Models that write (greedy or sampled) yield each word as soon as it is complete, the prompt first. An answer of
+        beam search or of a translator is one piece.
+
+        Raises:
+            ValueError: the task does not generate text, or `num_return` is not 1.
+
+        >>> for piece in writer.stream("Once upon a time", max_new_tokens=50):
+        ...     print(piece, end="", flush=True)
+        """
+        resolved = self.make_options(**options)
+        if not isinstance(resolved, GenerationOptions):
+            raise ValueError(f"the task {self.task_name} generates no text to stream: call the model instead")
+        if resolved.num_return != 1:
+            raise ValueError(f"a stream is one answer: leave out num_return ({resolved.num_return})")
+        [text] = check_texts([text])
+        task = self.task
+        [ids] = task.tokenizer.encode([text]) if isinstance(task, Write) else [[]]
+
+        def predict() -> str:
+            [[answer]] = self.predict([text], resolved)
+            return answer.text
+
+        def decode(tokens: list[int]) -> str:
+            return text + task.tokenizer.decode_continuation(ids, tokens) if isinstance(task, Write) else ""
+
+        return stream_text(predict, decode, getattr(resolved, "stop", ""))
+
+    def make_options(self, **options: Any) -> Any:
+        """The generation options of the task: `options`, then the defaults of the folder, then those of the task."""
+        kind: Any = self.task.decode_options
+        known_options = options_of(kind)
+        for name, value in options.items():
+            check_choice("generation option", name, known_options)
+            check_option(name, value, known_options[name].kind)
+        return kind(**{**self.task.decode_defaults(getattr(self.task, "generation_config", None)), **options})
+
+    def predict(self, inputs: Iterable[str], options: Any, first: int = 0) -> Iterator[list[Prediction]]:
+        """Lazily, the answers to each input, in order; `inputs` may be endless. `options` is what `make_options`
+        returns, `first` the number of the first input, which seeds its random stream."""
+        return self._checked(self.task.predict(self.model, check_texts(inputs), options, first=first))
+
+    @overload
+    def embed(self, inputs: str | PathLike[str]) -> list[float]: ...  # type: ignore[overload-overlap]  # a str first
+    @overload
+    def embed(self, inputs: Iterable[str]) -> list[list[float]]: ...
+    def embed(self, inputs: Any) -> Any:
+        """Embed one input, or each of several.
+
+        Returns:
+            One vector as a list of floats; for several inputs, a list of vectors.
+
+        Raises:
+            ValueError: models of this task give no single vector.
+
+        >>> len(model.embed("a small house"))
+        384
+        """
+        is_single = isinstance(inputs, str | PathLike)
+        vectors = [*self.iter_embeddings([inputs] if is_single else inputs)]
+        return vectors[0] if is_single else vectors
+
+    def iter_embeddings(self, inputs: Iterable[str]) -> Iterator[list[float]]:
+        """Lazily, one vector for each input, in order."""
+        return self._checked(self.task.embed(self.model, check_texts(inputs)))
+
+    def score(self, rows: Any, options: Any = None) -> dict[str, Any]:
+        """The metrics of the task on rows that `rows` has read, with `options` of `make_options`."""
+        self.check_weights()
+        with weights_in_errors(self.reference):
+            return self.task.score(self.model, rows, options)
+
+    def rows(
+        self,
+        paths: Iterable[str],
+        fields: tuple[str, ...] | None = None,
+        skip_bad: bool = False,
+        dialect: Dialect = UTF8,
+    ) -> Any:
+        """Read files as the task evaluates them: `loaded.score(loaded.rows(["test.tsv"]))`.
+
+        Args:
+            paths: the files.
+            fields: columns or keys to read: the inputs, then the target.
+            skip_bad: leave out invalid lines instead of raising ValueError.
+            dialect: encoding and separator of the files.
+        """
+        ability = ability_for(self.model_name, self.task_name, self.task.requires)
+        return self.task.read_test_rows(tuple(paths), fields, ability, skip_bad, dialect)
+
+    def to(self, device: str) -> Self:
+        """Move the model to a device: "cpu", "cuda", "mps" or "auto". Returns the model itself.
+
+        Raises:
+            ValueError: PyTorch cannot use the device; or an engine model, which runs on the CPU, is to leave it.
+        """
+        target = resolve_device(device)
+        if self.model is not self.reference and target.type != "cpu":
+            raise ValueError(f"an engine model runs on the CPU only: load it without speed to move it to {target}")
+        self.reference.to(target)
+        return self
+
+    def save_pretrained(self, folder: str | PathLike[str]) -> None:
+        """Save as a Hugging Face folder, which `regard.load` and transformers read. Dtypes, config keys and tokenizer
+        files stay as they were loaded; an int8 model is saved in int8.
+
+        Raises:
+            ValueError: the folder exists and is not empty.
+        """
+        folder = Path(folder)
+        if folder.exists() and any(folder.iterdir()):
+            raise ValueError(f"{folder} exists and is not empty: choose another folder")
+        folder.mkdir(parents=True, exist_ok=True)
+        if is_quantized(self.reference):
+            write_int8(folder, self.reference, self.origin)
+            return write_task(folder, self.task)
+        write_config(folder, self.reference, label_keys(self.task), self.origin)
+        write_task(folder, self.task)
+        return write_weights(folder / "model.safetensors", self.reference, self.origin)
+
+    def check_weights(self) -> None:
+        """Raise FloatingPointError if a weight is NaN. Attention kernels may hide a NaN in a query or a key, so weights
+        are checked before the first answer; a number that becomes NaN or infinite later shows in the logits."""
+        if not self._weights_checked:
+            for weight in self.reference.parameters():
+                if not math.isfinite(weight.sum().item()) and bool(weight.isnan().any()):
+                    with weights_in_errors(self.reference):
+                        raise FloatingPointError(NOT_FINITE)
+            self._weights_checked = True
+
+    def _generate(self, inputs: Any, options: dict[str, Any]) -> Iterator[list[Prediction]]:
+        if not isinstance(inputs, str | PathLike | Iterable):
+            raise TypeError(f"a model takes a text or a list of texts, not {inputs!r:.60}")
+        texts: Any = [inputs] if isinstance(inputs, str | PathLike) else inputs
+        return self.predict(texts, self.make_options(**options))
+
+    def _checked(self, results: Iterator[Item]) -> Iterator[Item]:
+        self.check_weights()
+        with weights_in_errors(self.reference):
+            yield from results
+
+
+@contextmanager
+def weights_in_errors(model: nn.Module) -> Iterator[None]:
+    """Add the cause to a FloatingPointError: the first tensor of the weights that is not finite, if there is one."""
+    try:
+        yield
+    except FloatingPointError as error:
+        tensors = {name: tensor for name, tensor in model.state_dict().items() if tensor.is_floating_point()}
+        name = next((name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())), None)
+        cause = "all its weights are finite, but an activation of this input overflows"
+        if name:
+            cause = f"{name} of its weights is NaN or infinite: take an earlier save, or get the folder again"
+        raise FloatingPointError(f"{error}: {cause}") from None

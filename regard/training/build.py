@@ -1,0 +1,176 @@
+"""Build the task and the model of a run, from scratch or from an existing model.
+
+from scratch        the sizes of the settings, random weights
+--from MODEL        sizes, weights and preprocessors of the model; its head as well, if it is for the same task
+--resume            the sizes of the run; the newest checkpoint holds its weights
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from regard.data.batches import Examples
+from regard.data.token_corpus import TokenWindows
+from regard.data.word_vectors import read_word_vectors
+from regard.device import resolve_device
+from regard.hub.family_map import FamilyMap, IdentityMap
+from regard.hub.folder import read_config, read_weights
+from regard.hub.remote import find_model
+from regard.hub.task_config import PREPROCESSORS, load_preprocessors, read_task, read_task_name, reconcile_config
+from regard.models import MODELS
+from regard.parts.heads import Model
+from regard.tasks import TASKS
+from regard.tasks.task import Task
+from regard.training.optimizer import freeze
+from regard.training.provenance import option_flag
+from regard.training.settings import Settings
+
+WINDOW_MULTIPLE = 64  # tokens
+MAX_LAYERS, MAX_SIZE = 2**12, 2**24  # the largest number of layers, and of any other size
+
+
+def make_model(settings: Settings, task: Task) -> Model:
+    family = MODELS[settings.model]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.train_options.seed)
+        body: Any = family.bodies[settings.ability](config_for(settings, task))
+        model: Model = task.head(body)
+    run_options = settings.run_options
+    if run_options.from_ and not run_options.resume:
+        folder = find_model(run_options.from_)
+        names = read_config(folder)[0]
+        if run_options.new_head:
+            init_head(model, names, read_weights(folder, names, Model(body, nn.Identity()), only="body.").preserved)
+        else:
+            read_weights(folder, names, model)
+    freeze(model, run_options.freeze)
+    if run_options.vectors and not run_options.resume:
+        init_embeddings(body, task, run_options.vectors)
+    if run_options.compile:
+        body.compile()
+    return model.to(resolve_device(run_options.device))
+
+
+@torch.no_grad()
+def init_head(model: Model, names: FamilyMap | IdentityMap, unused: dict[str, Tensor]) -> None:
+    """Initialise a new head with the weights of it that the folder of a body holds: BERT's pooler."""
+    names = names.with_head(model.head)
+    if not isinstance(names, FamilyMap) or names.head is None:
+        return
+    for hf_name, name_in_model in names.head.weights.items():
+        for name in {hf_name, hf_name.removeprefix(names.prefix)} & unused.keys():
+            model.get_parameter(str(name_in_model)).copy_(unused[name])
+
+
+def config_for(settings: Settings, task: Task) -> Any:
+    """The config of the settings, of the resumed run, or of the model of --from."""
+    config_class, run_options = MODELS[settings.model].config, settings.run_options
+    if run_options.resume:
+        return reconcile_config(read_config(settings.folder, weights=False)[1], task, settings.folder)
+    if run_options.from_:
+        folder = find_model(run_options.from_)
+        return replace(reconcile_config(read_config(folder)[1], task, folder), dropout=settings.body["dropout"])
+    names = {field.name for field in fields(config_class)}
+    config = config_class(**settings.body, **{name: value for name, value in task.sizes().items() if name in names})
+    check_memory(config, MODELS[settings.model].bodies[settings.ability])
+    return config
+
+
+def window_for(settings: Settings, task: Any, config: Any, examples: Examples) -> int:
+    """How many tokens of the model's context the training uses: --context or, for running text, the length of the
+    longest document, at most a batch."""
+    context = int(getattr(config, "context", 0))
+    if settings.body.get("context", context) is not None or not isinstance(examples, TokenWindows):
+        return settings.body.get("context") or context
+    starts = np.flatnonzero(examples.ids == task.tokenizer.bos_token_id)
+    longest = int(np.diff(starts, append=len(examples.ids)).max()) if len(starts) > 1 else len(examples.ids)
+    return min(context, settings.train_options.batch_tokens, -(-longest // WINDOW_MULTIPLE) * WINDOW_MULTIPLE)
+
+
+def use_window(model: Model, context: int) -> None:
+    """Let the tasks see a context of this length. The weights of the positions, and what is saved, do not change."""
+    if context:
+        model.body.config = replace(model.body.config, context=context)
+
+
+def check_memory(config: Any, body_class: Any) -> None:
+    """Raises ValueError for sizes that do not fit into memory, before it allocates anything."""
+    for name, size in ((field.name, getattr(config, field.name)) for field in fields(config) if field.type == "int"):
+        maximum = MAX_LAYERS if name.endswith("layers") or name == "stages" else MAX_SIZE
+        if size > maximum:
+            raise ValueError(f"{name.replace('_', '-')} must be at most {maximum:,}, not {size:,}")
+    try:
+        with torch.device("meta"):  # tensors with a shape and no storage
+            body = body_class(config)
+    except (RuntimeError, ArithmeticError) as error:
+        raise ValueError(f"no model can have these sizes: {error}") from None
+    count = sum(tensor.numel() for tensor in (*body.parameters(), *body.buffers()))
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if 8 * count > memory:  # 4 bytes for a parameter, and 4 for its gradient
+        largest = max((f.name for f in fields(config) if f.type == "int"), key=lambda name: getattr(config, name))
+        raise ValueError(
+            f"a model of these sizes has {count:,} parameters, too many for the {memory >> 30} GB of this machine: "
+            f"reduce the sizes; the largest is {largest.replace('_', '-')}, {getattr(config, largest):,}"
+        )
+
+
+def fit_task(settings: Settings, rows: Any) -> tuple[Settings, Task]:
+    """The task, fitted to its rows. With --from it has the model's preprocessors, and its head for the same task."""
+    run_options = settings.run_options
+    folder = find_model(run_options.from_) if run_options.from_ else None
+    preprocessors = load_preprocessors(folder, {*PREPROCESSORS}) if folder else {}
+    if folder and "tokenizer" not in preprocessors and settings.ability not in ("sees", "hears", "bonds", "foresees"):
+        raise ValueError(f"{folder} has no tokenizer: its model does not understand the tokens of another one")
+    task = TASKS[settings.task].fit(
+        rows, settings.ability, settings.input_options, preprocessors, **settings.task_options
+    )
+    if folder is None or run_options.new_head:
+        return settings, task
+    if read_task_name(folder) != settings.task:
+        return replace(settings, run_options=replace(run_options, new_head=True)), task
+    return settings, with_head_of(task, folder, settings.ability)
+
+
+def with_head_of(task: Task, folder: Path, ability: str) -> Task:
+    """The task, with the labels and options of the head in a folder."""
+    source: Any = read_task(folder)
+    for labels in {"labels", "tags"} & set(task.head_fields):
+        head_labels = getattr(source, labels)
+        if unknown := [label for label in getattr(task, labels) if label not in head_labels]:
+            raise ValueError(
+                f"the head of {folder} has {len(head_labels)} {labels}, and {unknown[0]!r} is none of them: "
+                f"--new-head puts a new one on its body"
+            )
+    defaults = {field.name: field.default for field in fields(source)} | task.default_overrides(ability)
+    for option in {"pooling", "multi_label"} & set(task.head_fields):
+        value, head_value = getattr(task, option), getattr(source, option)
+        if value not in (head_value, defaults[option]):
+            raise ValueError(
+                f"the head of {folder} has {option} {head_value}: leave out {option_flag(option)}, or add --new-head"
+            )
+    return replace(task, **{name: getattr(source, name) for name in task.head_fields})  # type: ignore[type-var]
+
+
+@torch.no_grad()
+def init_embeddings(body: Any, task: Any, file: str) -> None:
+    """Initialise the embeddings of words that are one token with pre-trained vectors, scaled to the same spread."""
+    if getattr(task, "tokenizer", None) is None:
+        raise ValueError("--vectors is for texts, and this task reads none")
+    names = task.tokenizer.convert_ids_to_tokens(range(len(task.tokenizer)))
+    words = {name.lstrip("▁Ġ"): i for i, name in enumerate(names) if name[:1] in "▁Ġ" and len(name) > 1}
+    vectors = read_word_vectors(file, set(words))
+    if not vectors:
+        raise ValueError(f"{file}: none of its words is a token of this tokenizer")
+    table = body.tokens.weight
+    size = len(next(iter(vectors.values())))
+    if size != table.size(1):
+        raise ValueError(f"{file}: its vectors have {size} numbers, the model {table.size(1)}: add --dim {size}")
+    stacked = torch.stack([torch.from_numpy(vector) for vector in vectors.values()]).to(table)
+    table[[words[word] for word in vectors]] = stacked * (table.std() / stacked.std())

@@ -1,0 +1,101 @@
+"""Checkpoints on disk: a crash leaves the old state or the new one, never a mix. This file does not import torch.
+
+write to a hidden folder > fsync > manifest of SHA-256 checksums, last > verify > rename > fsync > update LATEST
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from regard.atomic import fsync, path_in_errors, replace_file
+
+MANIFEST, LATEST, BACKUP_PREFIX = "manifest.json", "LATEST", ".old-"
+
+
+def save_folder(parent: Path, name: str, files: Mapping[str, Callable[[Path], object]], room: int = 0) -> Path:
+    """Write parent/name, each file by its function, and point LATEST to it. Raises OSError before it writes anything
+    if fewer than `room` bytes are free."""
+    recover(parent)
+    hidden, backup = parent / f".{name}", parent / f"{BACKUP_PREFIX}{name}"
+    shutil.rmtree(hidden, ignore_errors=True)
+    hidden.mkdir(parents=True)
+    if (free := shutil.disk_usage(parent).free) < room:
+        hidden.rmdir()
+        message = f"no space for a checkpoint: it needs {room / 1e6:,.0f} MB, {free / 1e6:,.0f} MB are free"
+        raise OSError(errno.ENOSPC, f"{message}; the last checkpoint is intact", str(parent / name))
+    try:
+        for file, write in files.items():
+            with path_in_errors(parent / name / file):
+                write(hidden / file)
+                fsync(hidden / file)
+        manifest = {
+            file: {"bytes": (hidden / file).stat().st_size, "sha256": checksum(hidden / file)} for file in files
+        }
+        replace_file(hidden / MANIFEST, json.dumps(manifest, indent=2).encode())
+        if problem := find_damage(hidden):
+            raise OSError(f"{parent / name} was not saved: {problem}")
+        if (parent / name).exists():  # a run that resumed from an earlier checkpoint reaches this step again
+            (parent / name).rename(backup)
+        hidden.rename(parent / name)
+        fsync(parent)
+    finally:
+        if backup.exists() and not (parent / name).exists():
+            backup.rename(parent / name)
+        for leftover in hidden, backup:
+            shutil.rmtree(leftover, ignore_errors=True)
+    replace_file(parent / LATEST, f"{name}\n".encode())
+    return parent / name
+
+
+def find_damage(folder: Path) -> str:
+    """What is wrong with a checkpoint; empty if it is intact."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+        for file, entry in manifest.items():
+            if (folder / file).stat().st_size != entry["bytes"] or checksum(folder / file) != entry["sha256"]:
+                return f"{folder.name}/{file} differs from its checksum"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        return f"{folder.name} is incomplete: {error}"
+    return ""
+
+
+def list_checkpoints(parent: Path) -> list[Path]:
+    """All checkpoints of a run, newest first. LATEST is not consulted: only checksums prove a checkpoint intact."""
+    numbered = [
+        (int(f.name.removeprefix("step-")), f) for f in parent.glob("step-*") if f.name.removeprefix("step-").isdigit()
+    ]
+    return [folder for _, folder in sorted(numbered, reverse=True)]
+
+
+def keep_newest(parent: Path, count: int) -> None:
+    """Remove all older checkpoints, and what a crash during a save left."""
+    recover(parent)
+    for old in (*list_checkpoints(parent)[count:], *parent.glob(".step-*")):
+        shutil.rmtree(old)
+
+
+def recover(parent: Path) -> None:
+    """A crash between two renames leaves the old checkpoint under its backup name: restore it, unless the new one
+    exists."""
+    for backup in parent.glob(f"{BACKUP_PREFIX}step-*"):
+        if (parent / backup.name.removeprefix(BACKUP_PREFIX)).exists():
+            shutil.rmtree(backup)
+        else:
+            backup.rename(parent / backup.name.removeprefix(BACKUP_PREFIX))
+
+
+def quarantine(folder: Path) -> None:
+    """Rename a damaged checkpoint to damaged-step-N; nothing is deleted."""
+    renamed = folder.with_name(f"damaged-{folder.name}")
+    shutil.rmtree(renamed, ignore_errors=True)
+    folder.rename(renamed)
+
+
+def checksum(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
