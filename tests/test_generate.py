@@ -174,6 +174,21 @@ def test_hypotheses_are_correct_sorted_different_and_within_the_length_limits(
 
 
 @EVERY_METHOD
+def test_a_row_ends_at_its_limit_even_if_the_end_is_forbidden(options: GenerationOptions) -> None:
+    """A prompt with </s> in it, and no token may occur twice: the processor forbids </s> in every step."""
+    calls = []
+
+    def step(ids: Tensor, caches: list[Cache]) -> Tensor:
+        calls.append(1)
+        assert len(calls) < 20, "generation does not end"
+        return torch.arange(5.0).expand(len(ids), 5).clone()
+
+    once, start, limits = replace(options, no_repeat_ngram_size=1), torch.tensor([1]), torch.tensor([2])
+    [best] = generate(step, [LookupCache(start)], start, END, limits, once, start, prefixes=[[END]])
+    assert all(len(h.ids) == 2 and END not in h.ids and math.isfinite(h.logp) for h in best)
+
+
+@EVERY_METHOD
 @given(seed=st.integers(0, 999), limits=LIMITS)
 @settings(deadline=None, derandomize=True, max_examples=40)
 def test_rows_are_independent_whenever_they_end(options: GenerationOptions, seed: int, limits: list[int]) -> None:
