@@ -33,7 +33,7 @@ from regard.models.nanochat import NanoChat
 from regard.models.transformer import Transformer
 from regard.parts.cache import Cache
 from regard.parts.heads import BiasedLMHead, LMHead, Model
-from regard.parts.positions import LearnedPositions, SinusoidalPositions
+from regard.parts.positions import LearnedPositions, RotaryPositions, RotaryQKNorm, SinusoidalPositions
 
 SUPPORTED = (GPT, Llama, NanoChat, Transformer, Bert)  # bodies whose blocks all use the same mask
 STACK_NAMES = ("blocks", "encoder", "decoder")  # attributes that hold the blocks
@@ -120,10 +120,11 @@ def append_embedding(program: Program, tokens: Any, positions: Any, x: ScratchBu
         instruction |= {"weight": program.pin(table, torch.uint8), "scales": program.pin(scales, torch.float16)}
     else:
         instruction |= {"weight": program.pin(tokens.weight)}
-    if isinstance(positions, (LearnedPositions, SinusoidalPositions)):  # rotary embeddings act on queries and keys
-        instruction |= {
-            "source2": program.pin(positions.weight if isinstance(positions, LearnedPositions) else positions.table)
-        }
+    if isinstance(positions, (LearnedPositions, SinusoidalPositions)):
+        table = positions.weight if isinstance(positions, LearnedPositions) else positions.table
+        instruction |= {"source2": program.pin(table)}
+    elif not isinstance(positions, (RotaryPositions, RotaryQKNorm)):  # these act on queries and keys
+        raise UnsupportedPart(f"the position encoding {type(positions).__name__}")
     program.append_stage(op.SPLIT_ROWS, instruction)
 
 

@@ -265,6 +265,12 @@ def test_an_unsupported_body_is_refused(gpt):
         EngineBody(gpt.body, kv_fp16=False)
 
 
+def test_an_unknown_position_encoding_is_refused_and_not_left_out(gpt):
+    gpt.body.positions = torch.nn.Identity()
+    with pytest.raises(UnsupportedPart, match="the position encoding Identity"):
+        to_engine(gpt)
+
+
 @torch.inference_mode()
 def test_prefill_attention_equals_decode_attention(decoder, monkeypatch):
     from regard.engine.kernels import prefill_attention
