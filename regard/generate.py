@@ -231,12 +231,12 @@ def limit_length(logprobs: Tensor, time: int, end: int, limits: list[int], optio
     """Forbid </s> before `min_new_tokens`, and everything else at the limit of a row, which takes precedence: there a
     row ends even if the processor forbids </s>, which then costs nothing."""
     over = [row for row, limit in enumerate(limits) if limit < time]
-    ending = logprobs[over, end].nan_to_num(nan=math.nan, posinf=math.inf, neginf=0.0) if over else None
+    ending = logprobs[over, end] if over else None
     if time <= options.min_new_tokens:
         logprobs[:, end] = -math.inf
     if ending is not None:
         logprobs[over] = -math.inf
-        logprobs[over, end] = ending
+        logprobs[over, end] = ending.masked_fill(ending == -math.inf, 0.0)
     return logprobs
 
 
