@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 import kill  # noqa: E402
@@ -232,6 +233,8 @@ def test_signals_at_random_moments_lose_nothing(tmp_path):
 def test_a_handler_that_saves_during_a_step_is_detected(tmp_path, monkeypatch):
     def hasty(job, resume):
         def save_now(number, _):
+            with torch.no_grad():  # as if the optimizer had updated a part of the weights, whenever the signal comes
+                next(job.progress.model.parameters()).add_(1e-3)
             training.save(job)
             print(resume, flush=True)
             os._exit(128 + number)
