@@ -86,7 +86,7 @@ def molecule_outputs(model: Model, rows: Sequence[Row], width: int) -> list[Tens
     """Tokens as atoms of a chain."""
     (ids, mask), index = pad_rows(rows, width), torch.arange(width)
     pairs = (index[:, None] - index).abs().clamp(max=8).expand(len(rows), -1, -1)
-    outputs = model.head(model.body(torch.cat((ids[..., None], pairs), -1), mask))
+    outputs = model.head(model.body(ids[..., None], mask, pairs))
     return [output[: len(row)] for output, row in zip(outputs, rows, strict=True)]
 
 

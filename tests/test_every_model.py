@@ -100,12 +100,12 @@ def pixels() -> Tensor:
     return torch.randn(B, C, IMAGE, IMAGE, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
 
 
-def molecules(longest: int = T) -> Tensor:
+def molecules(longest: int = T) -> tuple[Tensor, Tensor]:
     """Atom features, and symmetric pair kinds."""
     generator = torch.Generator().manual_seed(5)
     atoms = torch.randint(V, (B, longest, P), generator=generator)
     pairs = torch.randint(KINDS, (B, longest, longest), generator=generator)
-    return torch.cat((atoms, torch.maximum(pairs, pairs.mT)), -1)
+    return atoms, torch.maximum(pairs, pairs.mT)
 
 
 def frames(length: int = T, seed: int = 0) -> Tensor:
@@ -159,7 +159,7 @@ RUN: dict[str, Callable[[Any], Tensor]] = {
     "translates": run_translator,
     "sees": lambda body: body(pixels()),
     "spells": lambda body: body(ids(), padding(LENGTHS, T)),
-    "bonds": lambda body: body(molecules(), padding(LENGTHS, T)),
+    "bonds": lambda body: body(molecules()[0], padding(LENGTHS, T), molecules()[1]),
     "matches": run_matcher,
     "foresees": lambda body: body(*make_steps(), padding(LENGTHS, T)),
     "hears": lambda body: body(frames().to(dtype_of(body)), padding(LENGTHS, T)),
@@ -251,7 +251,8 @@ def test_batch_equals_single_examples(name: str, ability: str, variant: dict[str
         if ability == "sees":
             assert_near(body(pixels()[b : b + 1])[0], together[b])
         elif ability == "bonds":
-            assert_near(body(molecules()[b : b + 1, :length, : P + length])[0], together[b, :length])
+            atoms, pairs = (part[b : b + 1, :length] for part in molecules())
+            assert_near(body(atoms, pairs=pairs[..., :length])[0], together[b, :length])
         elif ability == "gathers":
             assert_near(body(text)[0], together[b])
         elif ability == "translates":
@@ -373,12 +374,12 @@ def test_padding_is_invisible(name: str, ability: str, variant: dict[str, Any], 
 @pytest.mark.parametrize("extra", [0, 1, 8])
 def test_padding_of_a_molecule_is_invisible(name: str, ability: str, variant: dict[str, Any], extra: int) -> None:
     body, mask, longer = make_body(name, ability, variant), padding(LENGTHS, T), padding(LENGTHS, T + extra)
-    tokens, garbage = molecules(), molecules(T + extra)
-    garbage[:, :T, : P + T] = torch.where(mask[:, 0, 0, :, None], tokens, garbage[:, :T, : P + T])
-    for b, length in enumerate(LENGTHS):  # pair kinds with padding atoms
-        garbage[b, :length, P + length :] = (garbage[b, :length, P + length :] + 3) % KINDS
+    (atoms, pairs), (garbage, other_pairs) = molecules(), molecules(T + extra)
     real = mask[:, 0, 0]
-    assert_near(body(garbage, longer)[:, :T][real], body(tokens, mask)[real])
+    garbage[:, :T] = torch.where(real[..., None], atoms, garbage[:, :T])
+    for b, length in enumerate(LENGTHS):  # pairs with padding atoms keep other kinds
+        other_pairs[b, :length, :length] = pairs[b, :length, :length]
+    assert_near(body(garbage, longer, other_pairs)[:, :T][real], body(atoms, mask, pairs)[real])
 
 
 @bodies_with("hears", "transcribes")

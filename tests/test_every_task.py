@@ -778,7 +778,9 @@ def test_losses_of_parts_add_up_to_that_of_the_batch(task: str, model: str, form
 
 
 def to_double(batch: Any) -> Any:
-    return type(batch)(*(t.double() if t is not None and t.is_floating_point() else t for t in batch))
+    if isinstance(batch, tuple):
+        return type(batch)(*map(to_double, batch))
+    return batch.double() if batch is not None and batch.is_floating_point() else batch
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def attention_heads(loaded: LoadedModel, probes: Probes) -> list[CheckResult]:
 
 def trace_attention(loaded: LoadedModel, probes: Probes) -> list[LayerAttention]:
     """The weights of every attention layer. A two-tower model runs on texts and on images."""
-    batches = [] if probes.pixels is None or probes.targets else [ModelInputs(probes.pixels[:PROBE_ROWS])]
+    batches = [] if probes.features is None or probes.targets else [probes.features.select(slice(PROBE_ROWS))]
     batches += [probes.inputs(range(min(PROBE_ROWS, len(probes.ids))))] if probes.ids else []
     layers = []
     for inputs in batches:

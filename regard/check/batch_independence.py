@@ -57,8 +57,7 @@ def batch_independence(loaded: LoadedModel, probes: Probes) -> list[CheckResult]
     for inputs in equal_length_inputs(probes):
         batched = model_outputs(loaded, inputs)
         for row in range(len(inputs.x)):
-            target = None if inputs.target is None else inputs.target[row : row + 1]
-            single = ModelInputs(inputs.x[row : row + 1], None, target)
+            single = inputs.select(slice(row, row + 1))
             difference = relative_difference(model_outputs(loaded, single)[0], batched[row])
             if not difference <= largest:
                 largest = difference
@@ -79,8 +78,8 @@ def batch_independence(loaded: LoadedModel, probes: Probes) -> list[CheckResult]
 
 def equal_length_inputs(probes: Probes) -> list[ModelInputs]:
     batches = []
-    if probes.pixels is not None and not probes.targets:
-        batches.append(ModelInputs(probes.pixels))
+    if probes.features is not None and not probes.targets:
+        batches.append(probes.features)
     if probes.ids:
         length = min(map(len, probes.ids + probes.targets))
         batches.append(probes.inputs(range(len(probes.ids)), length))

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from regard.check.probes import ModelInputs
+from regard.data.batches import to_device
 from regard.load import LoadedModel
 from regard.look import look
 from regard.tasks.classify import Classify
 from regard.tasks.embed import Embed
+from regard.tasks.inputs import Inputs
 from regard.tasks.match import Match
 from regard.tasks.regress import Regress
 from regard.tasks.translate import Translate
@@ -26,14 +28,13 @@ def model_outputs(loaded: LoadedModel, inputs: ModelInputs) -> Tensor:
     """(B,T,·) if the head predicts for every token, (B,·) if it pools."""
     model, task = loaded.model, loaded.task
     weight = next(model.parameters())
-    x, mask, target = (None if part is None else part.to(weight.device) for part in inputs)
-    assert x is not None
+    x, mask, target, pairs = to_device(inputs, weight.device)
     x = x.to(weight.dtype) if x.is_floating_point() else x
     if isinstance(task, Translate):
         return model.head(model.body(x, target, mask)).cpu()
     if isinstance(task, Match):
         return (model.body.image(x) if x.dim() == 4 else model.body.text(x, mask)).cpu()
-    hidden = model.body(x) if mask is None else model.body(x, mask)
+    hidden = model.body(*Inputs(x, mask, pairs).arguments)
     return (model.head(hidden, mask) if isinstance(task, POOLED_TASKS) else model.head(hidden)).cpu()
 
 

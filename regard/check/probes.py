@@ -40,9 +40,13 @@ RANDOM_LENGTHS = (9, 5)  # of the rows of random tokens
 class ModelInputs(NamedTuple):
     """One batch for a forward."""
 
-    x: Tensor  # (B,T) ids, (B,C,H,W) images or (B,frames,mels) audio
+    x: Tensor  # (B,T) ids, (B,C,H,W) images, (B,frames,mels) audio or (B,T,P) atoms
     mask: Tensor | None = None  # (B,1,1,T), True = a token
     target: Tensor | None = None  # (B,T) decoder inputs of an encoder-decoder
+    pairs: Tensor | None = None  # (B,T,T) kinds of token pairs
+
+    def select(self, rows: Any) -> ModelInputs:
+        return ModelInputs(*(None if part is None else part[rows] for part in self))  # type: ignore[arg-type]
 
 
 class Probes(NamedTuple):
@@ -52,15 +56,15 @@ class Probes(NamedTuple):
     targets: list[list[int]]  # decoder inputs of an encoder-decoder, one for each row
     regular_tokens: list[int]  # all tokens but the special ones
     pad: int
-    pixels: Tensor | None  # images (B,C,H,W), molecules (B,T,P+T) or audio (B,frames,mels), all of one length
+    features: ModelInputs | None  # images, molecules or audio, all of one length
     examples: Any  # of the task, with labels; None if it cannot be trained on probes
     example_rows: Ints  # the rows of `examples` to use
 
     def inputs(self, rows: Sequence[int], length: int | None = None, pad_ids: Tensor | None = None) -> ModelInputs:
         """Rows as one batch, cut to `length`; rows of equal length have no mask. `pad_ids` (N,) fill the padding."""
         target = self.decoder_inputs(rows, length)
-        if self.targets and self.pixels is not None:
-            return ModelInputs(self.pixels[[i % len(self.pixels) for i in rows]], None, target)
+        if self.targets and self.features is not None:
+            return self.features.select([i % len(self.features.x) for i in rows])._replace(target=target)
         ids = [self.ids[i][:length] for i in rows]
         if len({len(row) for row in ids}) == 1:
             return ModelInputs(torch.tensor(ids), None, target)
@@ -92,25 +96,24 @@ def build_probes(loaded: LoadedModel, lines: Sequence[str] | None = None, seed: 
     if not pairs:
         raise ValueError("there is no text to check the model with: give a file that has some")
     scenes = shapes.shapes(PROBE_COUNT) if getattr(task, "image_processor", None) is not None else []
-    pixels = None
+    features = None
     if scenes:
-        pixels = task.image_processor.normalize(
-            torch.from_numpy(task.image_processor.prepare([scene.pixels for scene in scenes]))
-        )
-    if isinstance(task, Embed) and pixels is not None:  # no pairs of images are bundled
-        return Probes([], [], [], [], [], 0, pixels, None, np.arange(0))
+        pixels = torch.from_numpy(task.image_processor.prepare([scene.pixels for scene in scenes]))
+        features = ModelInputs(task.image_processor.normalize(pixels))
+    if isinstance(task, Embed) and features is not None:  # no pairs of images are bundled
+        return Probes([], [], [], [], [], 0, features, None, np.arange(0))
     clips = (
         [clip.samples for clip in voices.voices("valid", 1)[:PROBE_COUNT]]
         if getattr(task, "feature_extractor", None)
         else []
     )
     if clips:
-        pixels = logmel_batch(task, clips)
+        features = ModelInputs(logmel_batch(task, clips))
     rows = TRAINING_ROWS[type(task)](task, pairs, clips or [scene.pixels for scene in scenes])
     examples = task.encode(rows, None if is_seq2seq else min(context, MAX_TOKENS))
     example_rows = select_rows(examples, context if is_seq2seq else None)
     if tokenizer is None:
-        return Probes([], [], [], [], [], 0, pixels, examples, example_rows)
+        return Probes([], [], [], [], [], 0, features, examples, example_rows)
     generator = torch.Generator().manual_seed(seed)
     size = min(len(tokenizer), getattr(loaded.model.body.config, "vocab", len(tokenizer)))
     regular_tokens = sorted({*range(size)} - {*tokenizer.all_special_ids}) or [*range(size)]
@@ -123,7 +126,7 @@ def build_probes(loaded: LoadedModel, lines: Sequence[str] | None = None, seed: 
     request = REQUESTS.get(type(task), lambda text, _: first_words(text))
     requests = [] if scenes or clips else [request(*pair) for pair in pairs]
     return Probes(
-        texts, requests, ids, targets if is_seq2seq else [], regular_tokens, tokenizer.pad_token_id, pixels, examples,
+        texts, requests, ids, targets if is_seq2seq else [], regular_tokens, tokenizer.pad_token_id, features, examples,
         example_rows,
     )  # fmt: skip
 
@@ -144,7 +147,8 @@ def molecule_probes(task: Any, lines: Sequence[str] | None) -> Probes:
     ]
     examples, indices = task.encode(rows, 0), np.arange(len(rows))
     inputs = task.input.collate(examples, indices, training=False)
-    return Probes([], [row.text for row in rows], [], [], [], 0, inputs.x, examples, indices)
+    features = ModelInputs(inputs.x, pairs=inputs.pairs)
+    return Probes([], [row.text for row in rows], [], [], [], 0, features, examples, indices)
 
 
 def logmel_batch(task: Any, clips: Sequence[Any]) -> Tensor:

@@ -69,7 +69,7 @@ def parity_inputs(loaded: LoadedModel, probes: Probes) -> ModelInputs:
     has_projection = isinstance(loaded.task, Embed) and has_hf_head(loaded)
     if probes.ids and (has_projection or isinstance(loaded.task, Match)):  # pools at the end token: random rows lack it
         return probes.inputs(range(len(probes.ids) - len(RANDOM_LENGTHS)))
-    return probes.inputs(range(len(probes.ids))) if probes.pixels is None else ModelInputs(probes.pixels)
+    return probes.inputs(range(len(probes.ids))) if probes.features is None else probes.features
 
 
 def drop_padding(out: Tensor, inputs: ModelInputs) -> Tensor:
@@ -93,10 +93,10 @@ def normalizes_first_token_only(loaded: LoadedModel) -> bool:
 def regard_outputs(loaded: LoadedModel, inputs: ModelInputs, probes: Probes) -> Tensor:
     model: Any = loaded.model
     if isinstance(loaded.task, Match):
-        assert probes.pixels is not None
+        assert probes.features is not None
         device = next(model.parameters()).device
         mask = None if inputs.mask is None else inputs.mask.to(device)
-        return model(probes.pixels.to(device), inputs.x.to(device), mask).cpu()
+        return model(probes.features.x.to(device), inputs.x.to(device), mask).cpu()
     if has_hf_head(loaded):
         return model_outputs(loaded, inputs)
     parts = (part.to(next(model.parameters()).device) for part in (inputs.x, inputs.mask) if part is not None)
@@ -111,7 +111,7 @@ def transformers_outputs(hf_model: Any, loaded: LoadedModel, inputs: ModelInputs
     else:
         mask = torch.ones_like(inputs.x) if inputs.mask is None else inputs.mask[:, 0, 0].long()
         extra: dict[str, Any] = {} if inputs.target is None else {"decoder_input_ids": inputs.target}
-        extra |= {"pixel_values": probes.pixels} if isinstance(loaded.task, Match) else {}
+        extra |= {"pixel_values": probes.features.x} if isinstance(loaded.task, Match) and probes.features else {}
         out = hf_model(input_ids=inputs.x, attention_mask=mask, **extra)
     if isinstance(loaded.task, Match):
         return out.logits_per_image

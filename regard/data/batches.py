@@ -125,7 +125,9 @@ def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 def to_device(batch: Any, device: torch.device) -> Any:
-    """Move a batch, a named tuple of tensors or None, from the CPU to `device`."""
-    if device.type == "cpu":
+    """Move a batch, a named tuple of tensors, named tuples or None, from the CPU to `device`."""
+    if batch is None or device.type == "cpu":
         return batch
-    return type(batch)(*(None if t is None else t.to(device, non_blocking=True) for t in batch))
+    if isinstance(batch, Tensor):
+        return batch.to(device, non_blocking=True)
+    return type(batch)(*(to_device(part, device) for part in batch))

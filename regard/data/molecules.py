@@ -201,19 +201,19 @@ class MoleculeFeaturizer:
     def fit(cls, rows: Iterable[Molecule]) -> MoleculeFeaturizer:
         return cls(tuple(sorted({name for row in rows for atom in row.graph.atoms for name in atom})))
 
-    def prepare(self, rows: Sequence[Molecule]) -> list[Ints]:
-        """(T,P+T) per molecule: the properties of each atom, then the kinds of its pairs. An unknown element is an
+    def prepare(self, rows: Sequence[Molecule]) -> list[tuple[Ints, Ints]]:
+        """Per molecule, the properties of each atom (T,P) and the kinds of all pairs (T,T). An unknown element is an
         error; other unknown properties become 0."""
         numbers = {name: i for i, name in enumerate(self.properties, 1)}
-        tables: list[Ints] = []
+        graphs: list[tuple[Ints, Ints]] = []
         for row in rows:
             if error := self.unknown_element(row):
                 raise ValueError(f"{row.file}:{row.line}: {error}" if row.file else f"{row.text!r:.80}: {error}")
             table = np.zeros((len(row.graph.atoms), MAX_PROPERTIES), np.int64)
             for i, atom in enumerate(row.graph.atoms):
                 table[i, : len(atom)] = [numbers.get(name, 0) for name in atom]
-            tables.append(np.concatenate((table, row.graph.pairs.astype(np.int64)), 1))
-        return tables
+            graphs.append((table, row.graph.pairs.astype(np.int64)))
+        return graphs
 
     def unknown_element(self, row: Molecule) -> str:
         """An error message if an element does not occur in the training set, else ""."""

@@ -6,7 +6,6 @@ no positions: atoms have no order. Each head adds a learned bias for the bond or
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch.nn.functional as F
@@ -17,7 +16,7 @@ from regard.parts.block import Block
 from regard.parts.dropout import Dropout
 from regard.parts.feedforward import FeedForward
 from regard.parts.norms import LayerNorm
-from regard.parts.pair_bias import LayerPairBias, PairBias, use_pair_biases
+from regard.parts.pair_bias import PairBias
 from regard.parts.residual import PreNorm
 from regard.validate import check_config
 
@@ -59,19 +58,18 @@ class Graphormer(nn.Module):
         self.drop = Dropout(c.dropout)
         self.blocks = nn.ModuleList(
             Block(
-                mixer=residual(SelfAttention(c.dim, c.heads, score_bias=LayerPairBias(i) if c.pair_bias else None)),
+                mixer=residual(SelfAttention(c.dim, c.heads)),
                 feedforward=residual(FeedForward(c.dim, c.hidden, F.gelu)),
             )
-            for i in range(c.layers)
+            for _ in range(c.layers)
         )
         self.norm = LayerNorm(c.dim, c.norm_eps)
         nn.init.normal_(self.tokens.weight[1:], std=0.02)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """`x` (B,T,P+T): a row holds the P feature ids of one atom, then its pair kinds with all T atoms."""
-        atoms, pairs = x.split((x.size(2) - x.size(1), x.size(1)), -1)
-        y = self.drop(self.tokens(atoms).sum(2))  # (B,T,D)
-        with nullcontext() if self.pair_bias is None else use_pair_biases(self.pair_bias(pairs)):
-            for block in self.blocks:
-                y = block(y, mask=mask)
+    def forward(self, x: Tensor, mask: Tensor | None = None, pairs: Tensor | None = None) -> Tensor:
+        """`x` (B,T,P) are the P feature ids of each atom, `pairs` (B,T,T) the kinds of all pairs of atoms."""
+        y = self.drop(self.tokens(x).sum(2))  # (B,T,D)
+        biases = [None] * len(self.blocks) if self.pair_bias is None else self.pair_bias(pairs)  # (L,B,H,T,T)
+        for block, bias in zip(self.blocks, biases, strict=True):
+            y = block(y, mask=mask, bias=bias)
         return self.norm(y)

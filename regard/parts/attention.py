@@ -117,7 +117,8 @@ class SelfAttention(nn.Module):
     """Multi-head self-attention; grouped-query attention if `kv_heads` < `heads`.
 
     `rotate(q, k, start)` acts between projection and scores: rotary positions, a norm, or both. `score_bias(T, S)`
-    returns a tensor that is added to the scores: ALiBi, relative positions.
+    returns a tensor that is added to the scores: ALiBi, relative positions. `bias` (B,H,T,S) is added as well; it comes
+    from the model and depends on the example.
     """
 
     def __init__(
@@ -142,7 +143,9 @@ class SelfAttention(nn.Module):
         self.value = nn.Linear(dim, self.kv_heads * E, bias)
         self.out = nn.Linear(heads * E, dim, bias if out_bias is None else out_bias)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None, cache: Cache | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None, cache: Cache | None = None, bias: Tensor | None = None
+    ) -> Tensor:
         q = split_heads(self.query(x), self.heads)  # (B,H,T,E)
         k = split_heads(self.key(x), self.kv_heads)  # (B,G,T,E)
         v = split_heads(self.value(x), self.kv_heads)
@@ -150,7 +153,9 @@ class SelfAttention(nn.Module):
             q, k = self.rotate(q, k, cache.length if cache is not None else 0)
         if cache is not None:
             k, v = cache.extend(k, v)  # (B,G,S,E)
-        bias = None if self.score_bias is None else self.score_bias(q.size(2), k.size(2))  # (1,H,T,S)
+        if self.score_bias is not None:
+            own = self.score_bias(q.size(2), k.size(2))  # (1,H,T,S)
+            bias = own if bias is None else bias + own
         y = attend(q, k, v, mask, bias, self.causal)
         if is_traced():
             y = record_attention(self, y, q, k, v, mask, bias, self.causal)

@@ -24,8 +24,9 @@ class Block(nn.Module):
         cache: Cache | None = None,
         source: Tensor | None = None,
         source_mask: Tensor | None = None,
+        bias: Tensor | None = None,  # (B,H,T,S), added to the attention scores of the mixer
     ) -> Tensor:
-        x = self.mixer(x, mask=mask, cache=cache)
+        x = self.mixer(x, mask=mask, cache=cache, bias=bias)
         if self.cross is not None:
             x = self.cross(x, source=source, mask=source_mask, cache=cache)
         return self.feedforward(x)

@@ -61,7 +61,10 @@ class LinearAttention(nn.Module):
         self.out = nn.Linear(dim, dim)
         self.register_buffer("gamma", torch.ones(heads), persistent=False)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None, cache: Cache | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None, cache: Cache | None = None, bias: Tensor | None = None
+    ) -> Tensor:
+        assert bias is None, "linear attention has no softmax: a bias cannot be added to its scores"
         assert mask is None or cache is None, "a state covers whole rows: a mask and a cache exclude each other"
         q = split_heads(self.query(x), self.heads)  # (B,H,T,E)
         k = split_heads(self.key(x), self.heads) / math.sqrt(q.size(-1))

@@ -24,7 +24,10 @@ class LocalConv(nn.Module):
         self.kernel_size = kernel_size
         self.map = nn.Linear(kernel_size * dim, dim)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None, cache: Cache | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None, cache: Cache | None = None, bias: Tensor | None = None
+    ) -> Tensor:
+        assert bias is None, "a convolution has no attention scores to add a bias to"
         assert cache is None, "a convolution over both sides has no cache: later tokens are not known yet"
         if mask is not None and mask.size(-2) == 1:  # padding, the same for every query: zeroed once
             x, mask = x * mask[:, 0, 0, :, None], None

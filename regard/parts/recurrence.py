@@ -78,7 +78,10 @@ class Recurrence(nn.Module):
         for bias in biases:
             nn.init.zeros_(bias)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None, cache: Cache | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None, cache: Cache | None = None, bias: Tensor | None = None
+    ) -> Tensor:
+        assert bias is None, "recurrence has no attention scores to add a bias to"
         assert mask is None or cache is None, "a state covers whole rows: a mask and a cache exclude each other"
         # Padding on the right does not influence the tokens before it, so a padding mask needs no treatment.
         spans = None if mask is None or mask.size(-2) == 1 else find_spans(mask.expand(len(x), 1, -1, -1))
@@ -151,7 +154,10 @@ class Bidirectional(nn.Module):
         super().__init__()
         self.left, self.right, self.hidden = left, right, left.hidden + right.hidden
 
-    def forward(self, x: Tensor, mask: Tensor | None = None, cache: Cache | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None, cache: Cache | None = None, bias: Tensor | None = None
+    ) -> Tensor:
+        assert bias is None, "recurrence has no attention scores to add a bias to"
         assert cache is None, "reading backward needs the whole sequence: there is no cache"
         if mask is None:
             right = self.right(x.flip(1)).flip(1)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -39,6 +39,7 @@ from regard.tasks.audio_input import AudioInput, bundled_clips, fit_audio
 from regard.tasks.inputs import (
     ImageInput,
     Inputs,
+    TargetBatch,
     TextInput,
     finite_vectors,
     fit_tokenizer,
@@ -48,12 +49,6 @@ from regard.tasks.inputs import (
 from regard.tasks.molecule_input import MoleculeInput, MoleculeTask, bundled_paths
 from regard.tasks.task import DecodeOptions, Loss, Prediction, fitted, make_samples
 from regard.validate import check_fields
-
-
-class LabelBatch(NamedTuple):
-    x: Tensor  # (B,T) ids, (B,C,H,W) pixels, (B,frames,mels) or (B,T,P+T) atoms
-    mask: Tensor | None  # (B,1,1,T)
-    targets: Tensor  # (B,classes), 1 where the example has the label, NaN where that is unknown
 
 
 @dataclass
@@ -189,16 +184,15 @@ class Classify(MoleculeTask):
                 targets[i, index[label]] = math.nan
         return self.input.encode(rows, targets, context)
 
-    def collate(self, examples: Any, rows: Ints, training: bool = True) -> LabelBatch:
-        return LabelBatch(*self.input.collate(examples, rows, training), torch.from_numpy(examples.targets[rows]))
+    def collate(self, examples: Any, rows: Ints, training: bool = True) -> TargetBatch:
+        return TargetBatch(self.input.collate(examples, rows, training), torch.from_numpy(examples.targets[rows]))
 
-    def logits(self, model: Model, inputs: Inputs | LabelBatch) -> Tensor:
-        if inputs.mask is None:
-            return model.head(model.body(inputs.x))
-        return model.head(model.body(inputs.x, inputs.mask), inputs.mask)  # (B,classes)
+    def logits(self, model: Model, inputs: Inputs) -> Tensor:
+        return model.head(model.body(*inputs.arguments), inputs.mask)  # (B,classes)
 
-    def loss(self, model: Model, batch: LabelBatch) -> Loss:
-        return Loss(self.sum_loss(self.logits(model, batch), batch.targets, self.label_smoothing), len(batch.x))
+    def loss(self, model: Model, batch: TargetBatch) -> Loss:
+        logits = self.logits(model, batch.inputs)
+        return Loss(self.sum_loss(logits, batch.targets, self.label_smoothing), len(logits))
 
     def sum_loss(self, logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
         if self.multi_label:
@@ -233,7 +227,7 @@ class Classify(MoleculeTask):
         device = next(model.parameters()).device
 
         def batch_logits(rows: Ints) -> Tensor:
-            logits = self.logits(model, to_device(self.collate(examples, rows, training=False), device))
+            logits = self.logits(model, to_device(self.input.collate(examples, rows, training=False), device))
             return check_finite(logits.float().cpu())
 
         return map_by_length(examples.lengths[:, 0], batch_logits)
@@ -275,9 +269,8 @@ class Classify(MoleculeTask):
             examples = self.encode_raw(chunk, model)
 
             def pooled(rows: Ints, examples: Any = examples) -> Tensor:
-                inputs = to_device(self.collate(examples, rows, training=False), device)
-                x = model.body(inputs.x) if inputs.mask is None else model.body(inputs.x, inputs.mask)
-                return finite_vectors(model.head.pooling(x, inputs.mask))
+                inputs = to_device(self.input.collate(examples, rows, training=False), device)
+                return finite_vectors(model.head.pooling(model.body(*inputs.arguments), inputs.mask))
 
             yield from map_by_length(examples.lengths[:, 0], pooled).tolist()
 

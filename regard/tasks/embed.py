@@ -163,7 +163,7 @@ class Embed(Task):
 
     def collate(self, examples: PairExamples, rows: Ints) -> PairBatch:
         pairs = examples.pairs[:, rows]
-        ids, mask = self.input.collate(examples.texts, pairs.ravel(), training=True)
+        ids, mask, _ = self.input.collate(examples.texts, pairs.ravel(), training=True)
         assert mask is not None
         return PairBatch(ids, mask, false_negatives(examples.pairs, rows))
 
@@ -180,7 +180,7 @@ class Embed(Task):
         device = next(model.parameters()).device
 
         def embed_batch(rows: Ints) -> Tensor:
-            ids, mask = to_device(self.input.collate(texts, rows, training=False), device)
+            ids, mask, _ = to_device(self.input.collate(texts, rows, training=False), device)
             return finite_vectors(model.head(model.body(ids, mask), mask))
 
         return map_by_length(texts.lengths[:, 0], embed_batch)  # (N,D)

@@ -26,8 +26,22 @@ from regard.parts.heads import check_finite
 
 
 class Inputs(NamedTuple):
-    x: Tensor  # (B,T) ids, (B,C,H,W) pixels, (B,frames,mels) or (B,T,P+T) atoms
-    mask: Tensor | None  # (B,1,1,T), True = a token
+    """What a body reads: `body(*inputs.arguments)`."""
+
+    x: Tensor  # (B,T) ids, (B,C,H,W) pixels, (B,frames,mels) or (B,T,P) features of atoms
+    mask: Tensor | None = None  # (B,1,1,T), True = a token
+    pairs: Tensor | None = None  # (B,T,T) kinds of token pairs
+
+    @property
+    def arguments(self) -> tuple[Tensor | None, ...]:
+        """Without the last fields if they are None: not every body has a mask, and few have pairs."""
+        used = max(i for i, value in enumerate(self) if value is not None)
+        return self[: used + 1]
+
+
+class TargetBatch(NamedTuple):
+    inputs: Inputs
+    targets: Tensor  # (B,classes), NaN where a label is unknown; or (B,) values
 
 
 class TextExamples(BucketedExamples):
@@ -135,7 +149,7 @@ def pooled_states(
         examples = text_input.encode([RawText(text) for text in chunk], None, model.body.config.context)
 
         def pooled(rows: Ints, examples: TextExamples = examples) -> Tensor:
-            ids, mask = to_device(text_input.collate(examples, rows, training=False), device)
+            ids, mask, _ = to_device(text_input.collate(examples, rows, training=False), device)
             return finite_vectors(pool(model.body(ids, mask), mask))
 
         yield from map_by_length(examples.lengths[:, 0], pooled).tolist()

@@ -148,8 +148,8 @@ class Match(Task):
 
     def collate(self, examples: ImageTextExamples, rows: Ints) -> ImageTextBatch:
         pairs = examples.pairs[:, rows]
-        pixels, _ = self.image_input.collate(examples.images, pairs[0], training=True)
-        ids, mask = self.text_input.collate(examples.texts, pairs[1], training=True)
+        pixels = self.image_input.collate(examples.images, pairs[0], training=True).x
+        ids, mask, _ = self.text_input.collate(examples.texts, pairs[1], training=True)
         assert mask is not None
         return ImageTextBatch(pixels, ids, mask, false_negatives(examples.pairs, rows))
 
@@ -169,7 +169,7 @@ class Match(Task):
         device = next(model.parameters()).device
 
         def embed_batch(rows: Ints) -> Tensor:
-            ids, mask = to_device(self.text_input.collate(texts, rows, training=False), device)
+            ids, mask, _ = to_device(self.text_input.collate(texts, rows, training=False), device)
             return finite_vectors(model.body.text(ids, mask))
 
         return map_by_length(texts.lengths[:, 0], embed_batch)  # (N,E)

@@ -18,12 +18,12 @@ from regard.tasks.task import Task
 
 
 class GraphExamples(BucketedExamples):
-    """Tables of atoms and pairs of atoms, and their targets."""
+    """Features of atoms and kinds of pairs of atoms, and their targets."""
 
-    def __init__(self, tables: list[Ints], targets: Any):
-        self.rows, self.targets = tables, targets
-        self.lengths = np.array([[len(table)] for table in tables])
-        self.units = len(tables)
+    def __init__(self, graphs: list[tuple[Ints, Ints]], targets: Any):
+        self.rows, self.targets = graphs, targets
+        self.lengths = np.array([[len(features)] for features, _ in graphs])
+        self.units = len(graphs)
 
     def epoch(self, budget: int, seed: int, epoch: int) -> list[Ints]:
         """Random batches, not sorted by length: the target often correlates with the number of atoms."""
@@ -41,11 +41,11 @@ class MoleculeInput:
     def collate(self, examples: GraphExamples, rows: Ints, training: bool) -> Inputs:
         lengths = examples.lengths[rows, 0]
         T = int(lengths.max())
-        x = np.zeros((len(rows), T, MAX_PROPERTIES + T), np.int64)
+        x, pairs = np.zeros((len(rows), T, MAX_PROPERTIES), np.int64), np.zeros((len(rows), T, T), np.int64)
         for i, row in enumerate(rows):
-            table = examples.rows[row]
-            x[i, : len(table), : table.shape[1]] = table
-        return Inputs(torch.from_numpy(x), padding_mask(lengths, T))
+            features, kinds = examples.rows[row]
+            x[i, : len(features)], pairs[i, : len(kinds), : len(kinds)] = features, kinds
+        return Inputs(torch.from_numpy(x), padding_mask(lengths, T), torch.from_numpy(pairs))
 
     def sizes(self) -> dict[str, int]:
         return {"atom_features": len(self.molecules.properties) + 1, "pair_kinds": NUM_PAIR_KINDS}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -25,16 +25,18 @@ from regard.data.tokenizer_train import TokenizerOptions
 from regard.metrics import mae, r2, rmse
 from regard.parts.heads import Classifier, Model, head_transform
 from regard.parts.pooling import POOLINGS
-from regard.tasks.inputs import TextExamples, TextInput, finite_vectors, fit_tokenizer, map_by_length
+from regard.tasks.inputs import (
+    Inputs,
+    TargetBatch,
+    TextExamples,
+    TextInput,
+    finite_vectors,
+    fit_tokenizer,
+    map_by_length,
+)
 from regard.tasks.molecule_input import GraphExamples, MoleculeInput, MoleculeTask, bundled_paths
 from regard.tasks.task import DecodeOptions, Loss, Prediction, fitted, make_samples
 from regard.validate import check_fields
-
-
-class ValueBatch(NamedTuple):
-    x: Tensor  # (B,T) ids or (B,T,P+T) atoms
-    mask: Tensor  # (B,1,1,T)
-    targets: Tensor  # (B,)
 
 
 @dataclass
@@ -119,26 +121,24 @@ class Regress(MoleculeTask):
         values = np.array([(row.value - self.mean) / self.std for row in rows], np.float32)
         return self.input.encode(rows, values, context)
 
-    def collate(self, examples: Any, rows: Ints) -> ValueBatch:
-        x, mask = self.input.collate(examples, rows, training=True)
-        assert mask is not None
-        return ValueBatch(x, mask, torch.from_numpy(examples.targets[rows]))
+    def collate(self, examples: Any, rows: Ints) -> TargetBatch:
+        return TargetBatch(self.input.collate(examples, rows, training=True), torch.from_numpy(examples.targets[rows]))
 
-    def scaled_values(self, model: Model, batch: ValueBatch) -> Tensor:
-        return model.head(model.body(batch.x, batch.mask), batch.mask)[:, 0]  # (B,)
+    def scaled_values(self, model: Model, inputs: Inputs) -> Tensor:
+        return model.head(model.body(*inputs.arguments), inputs.mask)[:, 0]  # (B,)
 
-    def loss(self, model: Model, batch: ValueBatch) -> Loss:
-        return Loss((self.scaled_values(model, batch) - batch.targets).square().sum(), len(batch.x))
+    def loss(self, model: Model, batch: TargetBatch) -> Loss:
+        errors = self.scaled_values(model, batch.inputs) - batch.targets
+        return Loss(errors.square().sum(), len(errors))
 
     @torch.inference_mode()
     def predict_values(self, model: Model, rows: Sequence[Any]) -> list[float]:
-        examples = self.encode(rows, getattr(model.body.config, "context", 0))
+        examples: Any = self.encode(rows, getattr(model.body.config, "context", 0))
         device = next(model.parameters()).device
 
         def batch_values(rows: Ints) -> Tensor:
-            return finite_vectors(self.scaled_values(model, to_device(self.collate(examples, rows), device))[:, None])[
-                :, 0
-            ]
+            inputs = to_device(self.input.collate(examples, rows, training=False), device)
+            return finite_vectors(self.scaled_values(model, inputs)[:, None])[:, 0]
 
         return (map_by_length(examples.lengths[:, 0], batch_values).double() * self.std + self.mean).tolist()
 

@@ -192,7 +192,7 @@ class Translate(Seq2SeqTask):
         return [row[0] for row in rows], [row[1] for row in rows]
 
     def collate(self, examples: ParallelExamples, rows: Ints, training: bool = True) -> Seq2SeqBatch:
-        source, mask = self.encoder_inputs(examples.sources, rows, training)
+        source, mask, _ = self.encoder_inputs(examples.sources, rows, training)
         assert mask is not None
         targets = examples.targets.pad(rows, self.tokenizer.pad_token_id)
         decoder_input = torch.cat((torch.full_like(targets[:, :1], self.start_token), targets[:, :-1]), 1)

@@ -142,7 +142,7 @@ class Seq2SeqTask(Task):
     ) -> list[list[Hypothesis]]:
         """The hypotheses of the chosen rows, decoded in one batch. `first` is the index of row 0 among all inputs."""
         device = next(model.parameters()).device
-        source, mask = to_device(self.encoder_inputs(rows, chosen), device)
+        source, mask, _ = to_device(self.encoder_inputs(rows, chosen), device)
         lengths = rows.lengths.reshape(-1)[chosen].tolist()
         context = model.body.config.context
         config = self.generation_config or {}

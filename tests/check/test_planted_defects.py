@@ -85,7 +85,7 @@ def pool_over_padding(loaded):
 
 def drop_mask_in_attention(loaded):
     attend = loaded.model.body.blocks[1].mixer.inner.forward
-    loaded.model.body.blocks[1].mixer.inner.forward = lambda x, mask=None, cache=None: attend(x)
+    loaded.model.body.blocks[1].mixer.inner.forward = lambda x, mask=None, cache=None, bias=None: attend(x)
 
 
 def drop_mask_in_recurrence(loaded):

@@ -172,12 +172,12 @@ def test_a_featurizer_survives_a_folder_and_refuses_unknown_elements(tmp_path: P
     reader.save(tmp_path)
     assert MoleculeFeaturizer.exists_in(tmp_path)
     assert MoleculeFeaturizer.load(tmp_path) == reader
-    [table] = reader.prepare([parse_molecule("CO")])
-    assert table.shape == (2, MAX_PROPERTIES + 2)
-    assert [reader.properties[i - 1] for i in table[1, :MAX_PROPERTIES] if i] == ["O", "1 neighbours", "1 hydrogens"]
+    [(features, pairs)] = reader.prepare([parse_molecule("CO")])
+    assert (features.shape, pairs.shape) == ((2, MAX_PROPERTIES), (2, 2))
+    assert [reader.properties[i - 1] for i in features[1] if i] == ["O", "1 neighbours", "1 hydrogens"]
     with pytest.raises(ValueError, match="'CCl': the atom Cl occurs in no training molecule"):
         reader.prepare([parse_molecule("CCl")])
-    [charged] = reader.prepare([parse_molecule("C[O-]")])
+    [(charged, _)] = reader.prepare([parse_molecule("C[O-]")])
     assert charged[1, MAX_PROPERTIES - 1] == charged[1, 3] == 0, "a charge that was never seen says nothing"
 
 

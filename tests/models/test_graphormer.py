@@ -24,20 +24,21 @@ def make_body(pair_bias: bool = True) -> Graphormer:
     return body
 
 
-def molecule(atoms: int, seed: int) -> Tensor:
+def molecule(atoms: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Features (1,T,P) and pair kinds (1,T,T)."""
     generator = torch.Generator().manual_seed(seed)
     pairs = torch.randint(KINDS, (atoms, atoms), generator=generator)
-    return torch.cat((torch.randint(20, (atoms, P), generator=generator), torch.maximum(pairs, pairs.T)), -1)[None]
+    return torch.randint(20, (atoms, P), generator=generator)[None], torch.maximum(pairs, pairs.T)[None]
 
 
 @given(atoms=st.integers(1, 9), seed=st.integers(0, 99), generator=st.randoms(use_true_random=False))
 @settings(deadline=None, derandomize=True, max_examples=40)
 def test_body_is_permutation_equivariant(atoms: int, seed: int, generator) -> None:
-    body, x = make_body(), molecule(atoms, seed)
+    body, (x, pairs) = make_body(), molecule(atoms, seed)
     order = [*range(atoms)]
     generator.shuffle(order)
-    columns = [*range(P), *(P + atom for atom in order)]
-    assert_close(body(x[:, order][:, :, columns]), body(x)[:, order])
+    permuted = body(x[:, order], pairs=pairs[:, order][:, :, order])
+    assert_close(permuted, body(x, pairs=pairs)[:, order])
 
 
 # The same atoms, each with two neighbours: one ring of six, or two rings of three. Pair kinds: 0 self, 1 bond, 2 and 3
@@ -50,21 +51,18 @@ TWO_RINGS = torch.tensor([[7 if a // 3 != b // 3 else int(a != b) for b in range
 def test_only_the_bias_distinguishes_one_ring_of_six_from_two_of_three(pair_bias: bool) -> None:
     body, atoms = make_body(pair_bias), torch.full((6, P), 4)
     atoms[0, 0] = 5  # with identical atoms, all vectors and their mean would be equal
-    one_ring, two_rings = (body(torch.cat((atoms, pairs), -1)[None]).mean(1) for pairs in (ONE_RING, TWO_RINGS))
+    one_ring, two_rings = (body(atoms[None], pairs=pairs[None]).mean(1) for pairs in (ONE_RING, TWO_RINGS))
     difference = (one_ring - two_rings).abs().max().item()
     assert difference > 1e-6 if pair_bias else difference == 0
 
 
 def test_zero_biases_ignore_the_pairs() -> None:
-    body, x = make_body(), molecule(7, 3)
+    body, (x, pairs) = make_body(), molecule(7, 3)
     torch.nn.init.zeros_(body.pair_bias.weight)
-    altered = x.clone()
-    altered[..., P:] = 0
-    assert_close(body(x), body(altered))
+    assert_close(body(x, pairs=pairs), body(x, pairs=torch.zeros_like(pairs)))
 
 
 def test_feature_id_zero_adds_nothing() -> None:
-    body, x = make_body(), molecule(5, 4)
+    body, (x, pairs) = make_body(), molecule(5, 4)
     x[..., 2] = 0
-    atoms = torch.cat((x[..., :2], x[..., P:]), -1)
-    assert_close(body(x), body(atoms))
+    assert_close(body(x, pairs=pairs), body(x[..., :2], pairs=pairs))

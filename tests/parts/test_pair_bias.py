@@ -1,13 +1,16 @@
-"""PairBias looks up its table, reaches its layer, and is reset after the forward."""
-
-from threading import Thread
+"""PairBias looks up its table; attention adds the bias that the model passes; mixers without scores refuse one."""
 
 import pytest
 import torch
 from torch.testing import assert_close
 
 from regard.parts.attention import SelfAttention, attention_weights, split_heads
-from regard.parts.pair_bias import LayerPairBias, PairBias, use_pair_biases
+from regard.parts.block import Block
+from regard.parts.linear_attention import LinearAttention
+from regard.parts.local_conv import LocalConv
+from regard.parts.pair_bias import PairBias
+from regard.parts.positions import Alibi
+from regard.parts.recurrence import GRU, LSTM, RNN, Bidirectional
 
 B, T, D, H, KINDS, LAYERS = 2, 4, 6, 3, 5, 2
 PAIRS = torch.randint(KINDS, (B, T, T), generator=torch.Generator().manual_seed(1))
@@ -28,38 +31,22 @@ def test_each_layer_and_head_has_one_bias_per_pair_kind() -> None:
             assert_close(biases[layer, :, head], random_pair_bias().weight[:, layer * H + head][PAIRS])
 
 
-def test_bias_is_added_to_the_scores_of_its_layer() -> None:
+@pytest.mark.parametrize("score_bias", [None, Alibi(H)], ids=["alone", "beside ALiBi"])
+def test_a_block_adds_its_bias_to_the_scores(score_bias: Alibi | None) -> None:
     torch.manual_seed(3)
-    attention, x = SelfAttention(D, H, score_bias=LayerPairBias(1)).double(), torch.randn(B, T, D, dtype=torch.float64)
-    biases = random_pair_bias()(PAIRS)
-    with use_pair_biases(biases):
-        y = attention(x)
+    attention, x = SelfAttention(D, H, score_bias=score_bias).double(), torch.randn(B, T, D, dtype=torch.float64)
+    bias = random_pair_bias()(PAIRS)[1]
+    y = Block(attention, torch.nn.Identity())(x, bias=bias)
     q, k, v = (split_heads(part(x), H) for part in (attention.query, attention.key, attention.value))
-    expected = attention_weights(q, k, bias=biases[1]) @ v
-    assert_close(y, attention.out(expected.transpose(1, 2).flatten(2)))
+    total = bias if score_bias is None else bias + score_bias(T, T)
+    assert_close(y, attention.out((attention_weights(q, k, bias=total) @ v).transpose(1, 2).flatten(2)))
 
 
-def test_context_is_reset_after_an_error() -> None:
-    def fail() -> None:
-        with use_pair_biases(torch.zeros(1)):
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail()
-    with pytest.raises(LookupError):
-        LayerPairBias(0)(T, T)
-
-
-def test_biases_are_local_to_a_thread() -> None:
-    values = []
-
-    def run_other_thread() -> None:
-        with use_pair_biases(torch.full((1, 1), 2.0)):
-            values.append(LayerPairBias(0)(1, 1).item())
-
-    with use_pair_biases(torch.full((1, 1), 1.0)):
-        thread = Thread(target=run_other_thread)
-        thread.start()
-        thread.join()
-        values.append(LayerPairBias(0)(1, 1).item())
-    assert values == [2.0, 1.0]
+@pytest.mark.parametrize(
+    "mixer",
+    [RNN(D), GRU(D), LSTM(D), Bidirectional(GRU(D, 3), GRU(D, 3)), LinearAttention(D, H), LocalConv(D, 3)],
+    ids=lambda mixer: type(mixer).__name__,
+)
+def test_a_mixer_without_scores_refuses_a_bias(mixer: torch.nn.Module) -> None:
+    with pytest.raises(AssertionError, match="bias"):
+        mixer(torch.randn(B, T, D), bias=torch.zeros(B, H, T, T))
