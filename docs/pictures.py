@@ -428,7 +428,7 @@ def molecules(counter: LoadedModel, file: Path) -> None:
     ][0]
     row, molecule = parse_molecule(chosen.smiles), rdkit().MolFromSmiles(chosen.smiles)
     with torch.inference_mode(), look(counter.model) as activations:
-        counter.model(*task.input.args(task.encode([row], 0), np.array([0]), training=False))
+        counter.model(*task.input.collate(task.encode([row], 0), np.array([0]), training=False))
     marked = [i for i, atom in enumerate(row.graph.atoms) if "marked" in atom]
     layers = [w[0] for name, w in activations.items() if name.endswith("mixer.inner.weights")]  # (H,T,T) each
     layer, head = max(
