@@ -6,10 +6,10 @@ python docs/pictures.py --lab                      also one per experiment, as `
 python docs/pictures.py --lab recall depth         these experiments only
 
 regard demo && regard train classify --model vit && regard train match && regard train predict &&
-regard train decide --returns
+regard train decide --returns --minutes 2
 regard train predict --env CartPole-v1 --output-dir runs/cart
-regard train tag --model protein_encoder --output-dir runs/tag-chain
-regard train regress --model graphormer --output-dir runs/paths
+regard train tag --model protein_encoder --minutes 2 --output-dir runs/tag-chain
+regard train regress --model graphormer --minutes 2 --output-dir runs/paths
 """
 
 from __future__ import annotations
