@@ -6,10 +6,10 @@ python docs/pictures.py --lab                      also one per experiment, as `
 python docs/pictures.py --lab recall depth         these experiments only
 
 regard demo && regard train classify --model vit && regard train match && regard train predict &&
-regard train decide --returns
+regard train decide --returns --minutes 2
 regard train predict --env CartPole-v1 --output-dir runs/cart
-regard train tag --model protein_encoder --output-dir runs/tag-chain
-regard train regress --model graphormer --output-dir runs/paths
+regard train tag --model protein_encoder --minutes 2 --output-dir runs/tag-chain
+regard train regress --model graphormer --minutes 2 --output-dir runs/paths
 """
 
 from __future__ import annotations
@@ -189,10 +189,10 @@ def relative(file: Path) -> None:
     left.legend()
     for slope, bias in zip(("1/4", "1/16", "1/64", "1/256"), Alibi(4)(1, 64)[0, :, 0], strict=True):
         middle.plot(bias.flip(0), label=f"slope {slope}")
-    middle.set_title("ALiBi: what each of 4 heads adds")
+    middle.set_title("ALiBi: bias of each of 4 heads")
     middle.legend(loc="lower left", handlelength=1)
     right.step(range(200), RelativePositionBias(1, causal=True).buckets(1, 200)[0].flip(0), where="mid")
-    right.set_title("relative bias: which of 32 numbers")
+    right.set_title("relative bias: bucket, of 32")
     for axes in (left, middle, right):
         axes.set_xlabel("distance")
         axes.grid(alpha=0.3)
@@ -216,7 +216,7 @@ def patches(file: Path) -> None:
         image.axvline(edge - 0.5, color="w", linewidth=2)
         image.axhline(edge - 0.5, color="w", linewidth=2)
     image.set_title(f"32 x 32 pixels, --patch-size {patch}")
-    right.suptitle(f"the sequence: {len(patch_pixels)} tokens of {width} numbers", fontsize=9)
+    right.suptitle(f"the sequence: {len(patch_pixels)} tokens of {width} values", fontsize=9)
     row = list(right.subplots(2, len(patch_pixels) // 2).flat)
     for index, (axes, square) in enumerate(zip(row, patch_pixels, strict=True), 1):
         axes.imshow(square, vmin=0, vmax=1)
@@ -244,12 +244,12 @@ def speech(file: Path) -> None:
     frames = LogMel(voices.SAMPLING_RATE, 40, 2, 256, 80).frames(clip.samples)
     none = {"shift": 0, "tempo": 0.0, "vtlp": 0.0, "pitch": 0.0, "random_eq": 0.0, "noise": -100.0, "spec_augment": 0.0}
     variants: dict[str, dict[str, Any]] = {
-        "as it is": none,
+        "original": none,
         "--tempo 0.4": none | {"tempo": 0.4},
         "--vtlp 0.3 --pitch 4": none | {"vtlp": 0.3, "pitch": 4.0},
         "--noise -10": none | {"noise": -10.0},
         "--spec-augment 0.3": none | {"spec_augment": 0.3},
-        "all, as usual": {},
+        "all, defaults": {},
     }
     figure = Figure(figsize=(8, 3.6), layout="constrained")
     for seed, (panel, (title, settings)) in enumerate(zip(figure.subplots(2, 3).flat, variants.items(), strict=True)):
@@ -428,7 +428,7 @@ def molecules(counter: LoadedModel, file: Path) -> None:
     ][0]
     row, molecule = parse_molecule(chosen.smiles), rdkit().MolFromSmiles(chosen.smiles)
     with torch.inference_mode(), look(counter.model) as activations:
-        counter.model(*task.input.args(task.encode([row], 0), np.array([0]), training=False))
+        counter.model(*task.input.collate(task.encode([row], 0), np.array([0]), training=False))
     marked = [i for i, atom in enumerate(row.graph.atoms) if "marked" in atom]
     layers = [w[0] for name, w in activations.items() if name.endswith("mixer.inner.weights")]  # (H,T,T) each
     layer, head = max(

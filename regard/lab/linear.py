@@ -26,13 +26,13 @@ FLOAT_ERROR = 1e-12  # of float64, with a margin for the sums
 LINE = torch.linspace(-3, 3, 101, dtype=torch.float64)  # a line through the inputs
 MIN_ERROR = 0.01  # relative error that is far from float error
 BETWEEN: dict[str, Callable[[Tensor], Tensor]] = {
-    "nothing": nn.Identity(),
+    "none": nn.Identity(),
     "relu": ACTIVATIONS["relu"],
     "gelu": ACTIVATIONS["gelu"],
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
 }
-STYLES = {"nothing": "k-o", "relu": "C0-s", "gelu": "C1--^", "tanh": "C2-.D", "sigmoid": "C3:v"}
+STYLES = {"none": "k-o", "relu": "C0-s", "gelu": "C1--^", "tanh": "C2-.D", "sigmoid": "C3:v"}
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,9 @@ def run(options: LinearOptions, track: Tracker) -> LabResult:
         for count, block in enumerate(stack, 1):
             targets, fit_targets = block(targets), block(fit_targets)
             layers = [layer for layers_of in stack[:count] for layer in (layers_of.up, layers_of.down)]
-            weight, bias = collapse(layers) if name == "nothing" else least_squares(train_x, fit_targets)
+            weight, bias = collapse(layers) if name == "none" else least_squares(train_x, fit_targets)
             errors[name].append(relative_error(targets, test_x @ weight.mT + bias))
-    linear_error, nonlinear_error = max(errors["nothing"]), min(min(errors[name]) for name in [*BETWEEN][1:])
+    linear_error, nonlinear_error = max(errors["none"]), min(min(errors[name]) for name in [*BETWEEN][1:])
     numbers = options.parts * (2 * options.dim * options.hidden + options.hidden + options.dim)
     return LabResult(
         plot(errors, profiles),
@@ -115,7 +115,7 @@ def relative_error(targets: Tensor, predictions: Tensor) -> float:
 
 def plot(errors: dict[str, list[float]], profiles: dict[str, Tensor]) -> Figure:
     figure, (left, right) = subplots(2)
-    heights = range(2, 2 * len(errors["nothing"]) + 2, 2)
+    heights = range(2, 2 * len(errors["none"]) + 2, 2)
     plot_curves(left, heights, errors, STYLES, yscale="log", ylim=(1e-17, 10), xlabel="linear layers in the stack")
     left.set_ylabel("relative error of one layer")
     normalised = {name: ((profile - profile.mean()) / profile.std()).tolist() for name, profile in profiles.items()}

@@ -50,11 +50,11 @@ def test_the_claim_holds_and_is_deterministic():
     for row, repeated in zip(result.table, run(QUICK, no_progress).table, strict=True):
         first, second = (list(values.values())[1:] for values in (row, repeated))
         assert first == pytest.approx(second, rel=1e-9, abs=1e-12)  # LAPACK does not promise the last bit
-    assert [row["activation"] for row in result.table] == ["nothing", "relu", "gelu", "tanh", "sigmoid"]
+    assert [row["activation"] for row in result.table] == ["none", "relu", "gelu", "tanh", "sigmoid"]
     assert len(result.figure.axes) == 2
 
 
-@pytest.mark.parametrize(("name", "wrong"), [("nothing", torch.relu), ("tanh", nn.Identity())])
+@pytest.mark.parametrize(("name", "wrong"), [("none", torch.relu), ("tanh", nn.Identity())])
 def test_the_claim_fails_with_another_activation(name, wrong, monkeypatch):
     monkeypatch.setitem(linear.BETWEEN, name, wrong)
     assert not run(QUICK, no_progress).holds
