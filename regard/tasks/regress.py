@@ -39,7 +39,7 @@ class ValueBatch(NamedTuple):
 
 @dataclass
 class Regress(MoleculeTask):
-    pooling: Literal["mean", "sum", "first", "last", "attention", "pooler"] = "mean"  # how token vectors become one
+    pooling: Literal["mean", "sum", "first", "last", "attention", "pooler"] = "mean"  # pooling of the token vectors
     tokenizer: Tokenizer | None = fitted(None)
     molecules: MoleculeFeaturizer | None = fitted(None)
     mean: float = fitted()
