@@ -110,7 +110,7 @@ def test_an_interrupted_imitation_keeps_the_policy_of_the_round(tmp_path, capsys
     out = capsys.readouterr().out
     assert "round 1 " in out
     assert "round 2 " not in out
-    assert f"the policy is in {folder}" in out
+    assert f"wrote the policy to {folder}" in out
     assert Policy.load(folder)[1] == {"env": "cart"}
 
 
