@@ -38,17 +38,17 @@ MAX_STRENGTH = 100  # of the length penalty and the temperature: larger ones giv
 class GenerationOptions:
     """How an answer is generated; the names are those of Hugging Face's GenerationConfig."""
 
-    num_beams: int = 4  # beams of the search; 1 is greedy; no effect if --temperature is above 0
-    num_return: int = 1  # answers returned for each input, best first
-    length_penalty: float = 1.0  # a hypothesis scores log P / length ** this; above 1 prefers longer answers
-    temperature: float = 0.0  # above 0: sample instead of searching; 1 is the model's own distribution
-    top_k: int = 0  # sample only from the k most probable tokens; 0: from all
-    top_p: float = 1.0  # sample only from the most probable tokens that together have this probability
-    min_new_tokens: int = 0  # minimum number of tokens of an answer, without </s>
-    max_new_tokens: int | None = None  # maximum number of tokens of an answer, without </s>; default from the input
-    seed: int = 0  # of the sampling; each input has its own random stream, whatever else is in its batch
-    repetition_penalty: float = 1.0  # above 1: tokens that the text already contains become less probable
-    no_repeat_ngram_size: int = 0  # no n-gram of this size occurs twice; 0: no limit
+    num_beams: int = 4  # beam width; 1 = greedy; no effect if --temperature is above 0
+    num_return: int = 1  # answers per input, best first
+    length_penalty: float = 1.0  # exponent p of the score log P / length^p; higher values favour longer answers
+    temperature: float = 0.0  # sampling temperature; 0 = no sampling; 1 = the model's own distribution
+    top_k: int = 0  # sample only from the k most probable tokens; 0 = from all
+    top_p: float = 1.0  # sample only from the smallest set of tokens with this total probability
+    min_new_tokens: int = 0  # minimum tokens of an answer, without </s>
+    max_new_tokens: int | None = None  # maximum tokens of an answer, without </s>; default: 2 · input tokens + 10
+    seed: int = 0  # random seed of sampling; each input has its own random stream in any batch
+    repetition_penalty: float = 1.0  # above 1 = tokens that the text already contains become less probable
+    no_repeat_ngram_size: int = 0  # no n-gram of this size occurs twice; 0 = no limit
 
     def __post_init__(self) -> None:
         check_fields(

@@ -109,7 +109,7 @@ def reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) < len(pairs):
         counts = Counter(key for key, _ in pairs)
-        raise ValueError(f"{counts.most_common(1)[0][0]!r} is there twice")
+        raise ValueError(f"{counts.most_common(1)[0][0]!r} occurs twice")
     return content
 
 

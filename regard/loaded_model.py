@@ -132,10 +132,10 @@ class LoadedModel:
             options: as of a call; `num_return` is the number of answers to each input.
 
         Returns:
-            The answers to the input, best first: `text`, `logp` (joint log-probability), `score` (answers are ranked by
-            it) and `more` (other results of the task). For several inputs, a list of these lists.
+            The answers to the input, best first: `text`, `logprob` (joint log-probability), `score` (answers are ranked
+            by it) and `extra` (other results of the task). For several inputs, a list of these lists.
 
-        >>> [(answer.text, answer.logp) for answer in translate.generate("Thank you", num_return=2)]
+        >>> [(answer.text, answer.logprob) for answer in translate.generate("Thank you", num_return=2)]
         [('Danke', -0.21), ('Danke schön', -2.4)]
         """
         answers = [*self._generate(inputs, options)]

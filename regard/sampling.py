@@ -100,7 +100,7 @@ class LogitsProcessor:
     fields have the names of generation_config.json. The text of a row includes its prompt."""
 
     repetition_penalty: float = 1.0  # positive logits of tokens of the text are divided by this, negative multiplied
-    no_repeat_ngram_size: int = 0  # no n-gram of this size occurs twice; 0: no limit
+    no_repeat_ngram_size: int = 0  # no n-gram of this size occurs twice; 0 = no limit
     suppress_tokens: Sequence[int] = ()  # never generated
     begin_suppress_tokens: Sequence[int] = ()  # never generated as the first token
     bad_words_ids: Sequence[Sequence[int]] = ()  # sequences of tokens that are never generated

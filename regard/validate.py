@@ -38,13 +38,13 @@ def check_choice(what: str, name: object, choices: Iterable[str]) -> None:
     """Raise ValueError unless `name` is one of `choices`; the message suggests the nearest one.
 
     >>> check_choice("device", "gpu", ("auto", "cpu", "cuda"))
-    ValueError: there is no device named 'gpu': did you mean cpu?
+    ValueError: unknown device 'gpu': did you mean cpu?
     """
     names = list(choices)
     if name not in names:
         near = get_close_matches(str(name), names, 1, 0.5)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
-        raise ValueError(f"there is no {what} named {name!r}: {hint}")
+        hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(names)}"
+        raise ValueError(f"unknown {what} {name!r}: {hint}")
 
 
 def matches_type(value: Any, kind: Any) -> bool:

@@ -788,9 +788,9 @@ def to_double(batch: Any) -> Any:
 )
 def test_an_incompatible_model_is_refused_with_those_that_fit(task: str, model: str) -> None:
     fit = [name for kind, name in COMPATIBLE if kind == task]
-    with pytest.raises(ValueError, match=f"{task} needs a model that .*, which {model} does not") as error:
+    with pytest.raises(ValueError, match=f"{task} needs a model that .*, not {model}") as error:
         resolve(task, model)
-    assert str(error.value).endswith("take --model " + " or ".join(fit))
+    assert str(error.value).endswith("choose --model " + " or ".join(fit))
 
 
 @pytest.fixture(scope="module")
@@ -857,15 +857,20 @@ def test_a_task_may_start_from_a_masked_lm(task: str, finished: Any, tmp_path: P
 @pytest.mark.parametrize(
     ("task", "of", "overrides", "message"),
     [
-        ("classify", ("fill", "bert"), {"model": "gpt"}, "is a bert, not a gpt: leave out --model"),
+        ("classify", ("fill", "bert"), {"model": "gpt"}, "is a bert model, not gpt: leave out --model"),
         ("classify", ("fill", "bert"), {"dim": 32}, "has dim 16: leave out --dim"),
         ("tag", ("fill", "bert"), {"layers": 3}, "has layers 1: leave out --layers"),
-        ("write", ("fill", "bert"), {}, "write needs a model that .*, which bert does not: take --model .*nanochat"),
-        ("tag", ("classify", "pooled"), {}, "tag needs a model that .*, which pooled does not: take --model .*bert"),
+        ("write", ("fill", "bert"), {}, "write needs a model that .*, not bert: choose --model .*nanochat"),
+        ("tag", ("classify", "pooled"), {}, "tag needs a model that .*, not pooled: choose --model .*bert"),
         ("tag", ("write", "recurrent"), {}, r"lacks \d+ weights of this model: body\.blocks\.0\."),
         ("classify", ("translate", "recurrent"), {}, r"lacks \d+ weights of this model: body\.blocks\.0\."),
         ("fill", ("write", "recurrent"), {}, r"this tokenizer has no \[MASK\]: it was made for another kind"),
-        ("write", ("tag", "gpt"), {}, "puts marks around every text.* start from a model that was trained to write"),
+        (
+            "write",
+            ("tag", "gpt"),
+            {},
+            "adds special tokens .* start from a model that was trained to write",
+        ),
     ],
 )
 def test_an_incompatible_start_is_refused(

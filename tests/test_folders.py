@@ -838,10 +838,10 @@ def test_unsupported_generation_settings_are_named(theirs: Any, capsys: Any, tmp
         shutil.copytree(theirs("gpt2"), tmp_path / "model"),
         do_sample=True, num_beams=3, typical_p=0.9, max_length=50, min_length=3, top_p=0.5, renormalize_logits=False,
     )  # fmt: skip
-    message = "not done here: typical_p 0.9, num_beams 3, min_length 3, max_length 50"
+    message = "has settings that regard ignores: typical_p 0.9, num_beams 3, min_length 3, max_length 50"
     code, out, err = run(capsys, "run", folder, "The")
     assert (code, out[:3]) == (0, "The")
-    assert err == f"regard: {folder}/generation_config.json asks for what is {message}\n"
+    assert err == f"regard: {folder}/generation_config.json {message}\n"
     with pytest.warns(ModelWarning, match=message):
         ours(folder)
     with_generation_config(folder, typical_p=1.0, num_beams=1, max_length=80, min_length=0)
@@ -1090,7 +1090,7 @@ def test_regard_score(theirs: Any, capsys: pytest.CaptureFixture[str], tmp_path:
     assert (code, json.loads(out)["accuracy"]) == (0, 100.0)
     file.write_text(f"{TEXTS[0]}\tugly\n")
     code, _, err = run(capsys, "score", theirs("bert_label"), file)
-    assert (code, err) == (2, f"regard: {file}:1: the label 'ugly' is not among those of the training data\n")
+    assert (code, err) == (2, f"regard: {file}:1: the training data do not have the label 'ugly'\n")
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(PHRASES[:20]))
     model, tokenizer = load_in_transformers(theirs("gpt2"), "AutoModelForCausalLM")
@@ -1109,7 +1109,7 @@ def add_unknown_heads(folder: Path) -> None:
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "architecture": (
         lambda folder: update_config(folder, architectures=["BertForNextSentencePrediction"]),
-        "no task is known for the architecture BertForNextSentencePrediction: those that are end in ForMaskedLM",
+        "the architecture BertForNextSentencePrediction is not supported: supported names end in ForMaskedLM",
     ),
     "model type": (
         lambda folder: update_config(folder, model_type="bart"),
@@ -1293,7 +1293,7 @@ def test_a_head_for_other_labels_is_refused_with_a_remedy(theirs: Any, capsys: A
     assert (code, err) == (
         2,
         f"regard: the head of {theirs('bert_label')} has 3 labels, and 'ugly' is none of them: "
-        "--new-head puts a new one on its body\n",
+        "add --new-head to train a new head\n",
     )
     label_data(tmp_path, "bad", "good")
     for option in (["--pooling", "attention"], ["--multi-label"]):
@@ -1313,7 +1313,7 @@ def test_a_model_without_a_tokenizer_is_refused(theirs: Any, capsys: Any, tmp_pa
     code, _, err = run(capsys, "train", "classify", "--from", folder, *data, *STILL, "--output-dir", tmp_path / "run")
     assert (code, err) == (
         2,
-        f"regard: {folder} has no tokenizer: its model does not understand the tokens of another one\n",
+        f"regard: {folder} has no tokenizer, and a new one would not match its embeddings: add its files\n",
     )
 
 
@@ -1388,7 +1388,7 @@ def test_frozen_parts_stay_and_the_others_change(
 @pytest.mark.parametrize(
     ("parts", "says"),
     [
-        (["tokns"], "there is no part to freeze named 'tokns': did you mean tokens?"),
+        (["tokns"], "unknown module to freeze 'tokns': did you mean tokens?"),
         (["blocks.7"], "blocks.7"),
         (["body", "head"], "--freeze body head leaves no weights to train"),
     ],

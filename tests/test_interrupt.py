@@ -125,7 +125,7 @@ def test_a_run_without_an_evaluation_prints_how_to_resume(small_run, tmp_path, c
     for save in folder.glob("step-*"):
         shutil.rmtree(save)
     assert main(["run", str(folder), "tea"]) == 2
-    assert "go on with the command that started it" in capsys.readouterr().err
+    assert "resume with the command that started it" in capsys.readouterr().err
 
 
 def test_a_killed_run_resumes_from_its_newest_checkpoint(uninterrupted, pairs_file, small, tmp_path, monkeypatch):
@@ -190,7 +190,7 @@ def test_a_resumed_run_keeps_its_settings_and_its_data(small_run, pairs_file, tm
     (folder / "train.json").write_text(json.dumps(settings | {"data": [str(shorter)]}))
     assert main(["train", "translate", "--resume", "--output-dir", str(folder)]) == 2
     err = capsys.readouterr().err
-    assert "under other conditions" in err
+    assert "under different conditions" in err
     assert "the rows of the data have changed" in err
 
 
@@ -353,5 +353,5 @@ def test_a_checkpoint_that_does_not_fit_is_not_started(small_run, pairs_file, sm
     before = {f: f.read_bytes() for f in folder.rglob("*") if f.parent.name.startswith("step-")}
     assert main(["train", "translate", "--resume", "--output-dir", str(folder)]) == 2
     err = capsys.readouterr().err
-    assert "no space for a checkpoint" in err
+    assert "not enough space for a checkpoint" in err
     assert before == {f: f.read_bytes() for f in folder.rglob("*") if f.parent.name.startswith("step-")}

@@ -207,7 +207,7 @@ def test_a_finished_run_does_not_change(tmp_path, capsys):
     for args in command_line, ["train", "translate", "--resume", "--output-dir", str(run)]:
         assert main(args) == 0
         assert everything(run) == before
-        assert "is finished" in capsys.readouterr().out
+        assert "a finished run" in capsys.readouterr().out
     assert list(training.train("translate", output_dir=run, resume=True)) == []
     assert (run / "metrics.jsonl").read_bytes() == before["metrics.jsonl"][0]
 

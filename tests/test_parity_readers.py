@@ -588,7 +588,7 @@ def test_an_unknown_activation_is_refused_with_the_choices() -> None:
     for name, key in [("bert-base-uncased", "hidden_act"), ("openai/clip-vit-base-patch32", "text_config.hidden_act")]:
         hf_config = json.loads(json.dumps(PUBLISHED[name][0]))
         (hf_config["text_config"] if "." in key else hf_config)["hidden_act"] = "mish"
-        with pytest.raises(ValueError, match=rf"{key} is 'mish', but only .*'gelu' or .* can be read here"):
+        with pytest.raises(ValueError, match=rf"{key} is 'mish', but only .*'gelu' or .* is supported"):
             HF_FAMILIES[hf_config["model_type"]].config_from_hf(hf_config)
 
 

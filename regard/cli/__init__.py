@@ -19,15 +19,15 @@ VERBS = {
     "imitate": "imitate an expert by GAIL: regard imitate --data episodes.npz --env CartPole-v1",
     "score": "score a model on test files: regard score MODEL test.en test.de",
     "check": "check a model for defects, with advice for each: regard check MODEL",
-    "bench": "measure a model's speed on this machine, beside other backends: regard bench MODEL",
-    "look": 'look inside a model, on an HTML page: regard look MODEL "Tea and water please"',
-    "lab": "the claims of the lectures as experiments: regard lab party",
+    "bench": "measure the speed of a model and of other backends on this machine: regard bench MODEL",
+    "look": 'show attention and activations of a model on an HTML page: regard look MODEL "Tea and water please"',
+    "lab": "run an experiment that tests a claim of the lectures: regard lab party",
     "models": "list all models, their sizes and the tasks that they fit",
     "tasks": "list all tasks, the files that they read and the models that fit",
     "demo": "train a translator on the bundled phrasebook, in three minutes",
 }
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # control characters other than tab and newline
-USAGE = "usage: regard VERB ...          regard VERB --help shows its options"
+USAGE = "usage: regard VERB ...          regard VERB --help lists its options"
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -71,7 +71,7 @@ def format_round(step: Step) -> str:
 
 
 def report_interrupt(session: Session, code: int) -> int:
-    """Print what Ctrl-C left, and the command that resumes."""
+    """Print the last complete round, and the command that resumes."""
     folder = session.run.folder
     if not session.rounds:
         print(f"\nstopped before the first round was complete; the same command starts {folder} again", flush=True)
@@ -117,12 +117,12 @@ def play_policy(folder: Path, options: PlayOptions) -> int:
     return play(make_environment(name, tuple(hide)), greedy_policy(policy), options)
 
 
-def play_sequence_policy(loaded: LoadedModel, wishes: DecideOptions, options: PlayOptions) -> int:
+def play_sequence_policy(loaded: LoadedModel, decoding: DecideOptions, options: PlayOptions) -> int:
     """Play a `decide` model in a gymnasium environment or in the bundled CartPole."""
     task: Any = loaded.task
-    environment = make_environment(wishes.env)
+    environment = make_environment(decoding.env)
     check_spaces(environment, task)
-    return play(environment, SequencePolicy(loaded.model, task, wishes, options.play_seed), options)
+    return play(environment, SequencePolicy(loaded.model, task, decoding, options.play_seed), options)
 
 
 def play(environment: Environment, policy_fn: PolicyFn, options: PlayOptions) -> int:
@@ -130,10 +130,10 @@ def play(environment: Environment, policy_fn: PolicyFn, options: PlayOptions) ->
     episodes so far."""
     states: list[Floats] = []  # of the first episode
     if options.gif and not environment.is_cartpole:
-        raise ValueError(f"--gif draws CartPole only, and {environment.name} is another environment")
+        raise ValueError(f"--gif draws CartPole only, not {environment.name}: leave it out")
     for file in filter(None, (options.record, options.gif)):
         if not Path(file).parent.is_dir():
-            raise ValueError(f"{file}: there is no folder {Path(file).parent}: create it, or choose another")
+            raise ValueError(f"{file}: the folder {Path(file).parent} does not exist: create it, or choose another")
     if environment.note:
         print(environment.note, flush=True)
     recorder = record_states(environment, policy_fn, states, environment.is_cartpole and sys.stdout.isatty())
@@ -149,12 +149,12 @@ def play(environment: Environment, policy_fn: PolicyFn, options: PlayOptions) ->
     print(f"mean {returns.mean():.1f}, worst {returns.min():g}, best {returns.max():g} of {len(returns)} episodes")
     if options.record:
         write_episodes(options.record, [trajectory.to_episode(environment.name) for trajectory in trajectories])
-        print(f"the episodes are in {options.record}")
+        print(f"wrote episodes {options.record}")
     if options.gif:
         from regard.view.render_cartpole import animate
 
         animate(states, options.gif)
-        print(f"the first episode is in {options.gif}")
+        print(f"wrote the first episode {options.gif}")
     return stop.exit_code if stop else 0
 
 

@@ -24,12 +24,12 @@ class BenchOptions:
     """The model to measure, and for how long."""
 
     model: Annotated[str, tyro.conf.Positional]  # model folder, or a repository on the Hugging Face hub: owner/repo
-    text: str | None = None  # file of texts to measure with, one a line; bundled texts for its task if None
-    encoding: str = "utf-8"  # encoding of that file: utf-8, cp1252, utf-16 ...
-    threads: int | None = None  # CPU threads; all cores if None
-    min_time: float = 60.0  # seconds to measure at least; a warm-up and three rounds run, however long they take
+    text: str | None = None  # file of texts to measure with, one per line; default: bundled texts for its task
+    encoding: str = "utf-8"  # encoding of --text: utf-8, cp1252, utf-16 ...
+    threads: int | None = None  # CPU threads; default: all cores
+    min_time: float = 60.0  # minimum seconds of measurement; a warm-up and three rounds always run
     no_peers: bool = False  # measure no other backends, even where they are installed
-    json: bool = False  # print the figures as one JSON object
+    json: bool = False  # print the results as one JSON object
 
     def __post_init__(self) -> None:
         check_fields(

@@ -27,8 +27,8 @@ class CheckOptions:
     """The model to check, and the texts."""
 
     model: Annotated[str, tyro.conf.Positional]  # model folder, or a repository on the Hugging Face hub: owner/repo
-    text: str | None = None  # file of texts to check the model with, one a line; bundled texts for its task if None
-    encoding: str = "utf-8"  # encoding of that file: utf-8, cp1252, utf-16 ...
+    text: str | None = None  # file of texts to check the model with, one per line; default: bundled texts for its task
+    encoding: str = "utf-8"  # encoding of --text: utf-8, cp1252, utf-16 ...
     json: bool = False  # print the results as one JSON object
     no_peers: bool = False  # skip the comparison with transformers, even where it is installed
     device: str = "auto"  # cpu, cuda or mps; auto = the best available

@@ -14,7 +14,7 @@ from regard.load import load
 from regard.training.settings import make_settings, options_of
 
 SENTENCE = "Tea and water please"
-# Few sentences repeat in so short a run: no dropout, and many small steps.
+# A short run sees most sentences once, so it needs no dropout; many small batches learn faster.
 RECIPE: dict[str, Any] = {"dropout": 0.0, "batch_tokens": 1536, "evals": 4}
 
 
@@ -23,7 +23,7 @@ class DemoOptions:
     """Length and folder of the demo."""
 
     output_dir: str = "runs/demo"  # run folder
-    minutes: float = 2.5  # minutes of training
+    minutes: float = 2.5  # minutes of the training run
     overwrite: bool = False  # replace the run in --output-dir
     seed: int = 1  # random seed
 
@@ -54,5 +54,5 @@ def main(args: list[str]) -> int:
 
     longest = max(indices, key=lambda i: len(held_out[i].english))
     save_alignment(translate, held_out[longest].english, folder / "alignment.png")
-    print(f"wrote the attention of its longest sentence: {folder / 'alignment.png'}")
+    print(f"wrote figure of the cross-attention: {folder / 'alignment.png'}")
     return 0

@@ -27,11 +27,11 @@ from regard.validate import check_fields
 class ImitateOptions:
     """The expert's episodes, the environment, and the output folder."""
 
-    data: tuple[str, ...] = ()  # episode files; the bundled CartPole episodes if none
-    top_fraction: float = 0.1  # share of the episodes, those with the highest returns, that is the expert's
-    env: str | None = None  # gymnasium environment to act in; the bundled CartPole if None
+    data: tuple[str, ...] = ()  # episode files; default: the bundled CartPole episodes
+    top_fraction: float = 0.1  # fraction of the episodes, those with the highest returns, to imitate
+    env: str | None = None  # gymnasium environment to act in; default: the bundled CartPole
     output_dir: str = "runs/imitate"  # folder for the policy
-    episodes: int = 20  # evaluation episodes of the final policy, with greedy actions
+    episodes: int = 20  # episodes to evaluate the final policy on, with greedy actions
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
@@ -48,14 +48,14 @@ def main(args: list[str]) -> int:
     options = ImitateOptions(**{name: values.pop(name) for name in options_of(ImitateOptions)})
     folder, gail_options = Path(options.output_dir), GAILOptions(**values)
     if folder.exists():
-        raise ValueError(f"{folder} exists: choose another --output-dir, or move it away")
+        raise ValueError(f"{folder} exists: choose another --output-dir, or remove the folder")
     environment = make_environment(options.env)
     expert = expert_episodes(options)
     mean, steps = np.mean([episode.rewards.sum() for episode in expert]), sum(episode.steps for episode in expert)
     print(f"{len(expert)} expert episodes of {steps:,} steps, mean return {mean:.1f}")
     if environment.note:
         print(environment.note)
-    with stop_on_signal("finishing this round; its policy is kept") as stop:
+    with stop_on_signal("finishing this round, then saving its policy") as stop:
         for number, result in enumerate(imitate(environment, expert, gail_options, PPOConfig(), options.seed), 1):
             result.policy.save(folder, env=environment.name)
             scores = f"return {np.mean(result.returns):.1f}  discriminator accuracy {result.discriminator_accuracy:.0%}"
@@ -67,7 +67,7 @@ def main(args: list[str]) -> int:
         print(
             f"{environment.name}: mean return {np.mean(returns):.1f} ± {np.std(returns):.1f} of {len(returns)} episodes"
         )
-    print(f"the policy is in {folder}. Let it act:\n  regard run {shlex.quote(str(folder))} --play")
+    print(f"wrote the policy to {folder}. Run it with:\n  regard run {shlex.quote(str(folder))} --play")
     return stop.exit_code if stop else 0
 
 

@@ -78,7 +78,7 @@ def stream_chunks(lines: Iterable[bytes]) -> Iterator[list[str]]:
 
 def check_length(text: str | bytes, location: str) -> None:
     if len(text) > MAX_TEXT:
-        raise ValueError(f"{location}: over {MAX_TEXT >> 20} MB in a line, the limit of a text to answer; split it")
+        raise ValueError(f"{location}: the line exceeds {MAX_TEXT >> 20} MB, the maximum length of an input: split it")
 
 
 def decode(line: bytes, number: int) -> str:

@@ -25,7 +25,7 @@ def resume_command(task: str, folder: Path) -> str:
 
 
 def finished_message(folder: Path) -> str:
-    return f"{folder} is finished and stays as it is: train again with --overwrite, or into another --output-dir"
+    return f"{folder} holds a finished run: replace it with --overwrite, or choose another --output-dir"
 
 
 class StopFlag:

@@ -21,11 +21,11 @@ from regard.view.report import ModelReport
 class LookOptions:
     """Input and output of the report."""
 
-    model: Annotated[str, tyro.conf.Positional]  # model folder, or the name of a model on the hub: owner/repo
+    model: Annotated[str, tyro.conf.Positional]  # model folder, or a repository on the Hugging Face hub: owner/repo
     text: Annotated[str, tyro.conf.Positional]  # input text; an image file if the model reads images
     target: str | None = None  # target text of a translator; default: its own translation
-    word: str | None = None  # open with the head that attends most from this word to another; default: a pronoun
-    rows: tuple[str, ...] = ()  # files as for regard score, to measure the loss without each head; default: the text
+    word: str | None = None  # first show the head that attends most from this word to another; default: a pronoun
+    rows: tuple[str, ...] = ()  # files as for regard score, to measure the loss with a head ablated; default: the text
     output: str = "look.html"  # HTML file to write
     png: bool = False  # also write PNG figures beside the page
     device: str = "auto"  # cpu, cuda or mps; auto = the best available

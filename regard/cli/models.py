@@ -11,7 +11,7 @@ from regard.models import ABILITIES, MODELS
 from regard.tasks import TASKS
 from regard.training.loop import num_parameters
 
-EXAMPLE_SIZES = {  # used to count parameters; in a training the data determines them
+EXAMPLE_SIZES = {  # for counting parameters; in training the data determine them
     **{"vocab": 8000, "image_size": 32, "channels": 3, "mels": 40, "stride": 2},
     **{"atom_features": 40, "pair_kinds": 26, "observation_dim": 100, "observation_tokens": 9},
 }
@@ -19,7 +19,7 @@ EXAMPLE_SIZES = {  # used to count parameters; in a training the data determines
 
 def main(args: list[str]) -> int:
     if args:
-        raise ValueError(f"regard models takes no options, and not {args[0]!r}; see regard train TASK --help")
+        raise ValueError(f"regard models takes no arguments, not {args[0]!r}; regard train TASK --help lists options")
     for name, family in MODELS.items():
         doc = str(__import__(family.config.__module__, fromlist=["_"]).__doc__)
         print(f"{name:<17}{doc.splitlines()[0]}")
@@ -28,7 +28,7 @@ def main(args: list[str]) -> int:
         print(f"{'':<17}tasks: {', '.join(tasks)}")
         counts = [f"{size} {format_count(body_parameters(family, size))}" for size in family.sizes]
         print(f"{'':<17}sizes: {', '.join(counts)}\n")
-    print("Parameters are those of the body, for 8,000 tokens, images of 32 x 32 colour pixels and 40 mel bands.")
+    print("Sizes are parameters of the body, for 8,000 tokens, images of 32 x 32 colour pixels and 40 mel filters.")
     return 0
 
 

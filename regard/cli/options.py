@@ -13,7 +13,7 @@ import tyro
 from regard.validate import Option
 
 SHORT_OPTIONS = {"output_dir": "-o", "output": "-o"}
-OTHER_NAMES = {  # names of options in other programs
+OTHER_NAMES = {  # option names of other libraries and of earlier versions
     "learning-rate": "lr", "rate": "lr", "batch-size": "batch-tokens", "num-train-epochs": "epochs",
     "max-steps": "steps", "warmup": "warmup-steps", "out": "output-dir", "gradient-accumulation-steps": "grad-accum",
     "max-grad-norm": "grad-clip", "clip": "grad-clip", "label-smoothing-factor": "label-smoothing",
@@ -30,14 +30,23 @@ def parse(
     rows: list[Any] = []
     names = [*parsed, "help"]
     for name, (kind, default, text) in sorted(options.items(), key=lambda row: row[1].default is not MISSING):
-        long_name, hint = name.rstrip("_").replace("_", "-"), None
-        on = kind is bool and default is True
-        if tyro.conf.Positional not in get_args(kind):
+        long_name, parts = name.rstrip("_").replace("_", "-"), get_args(kind)
+        on, positional = kind is bool and default is True, tyro.conf.Positional in parts
+        if not positional:
             names.append(f"no-{long_name}" if on else long_name)
-        if on:
-            text, hint = f"turn off: {text}", "(default: on)"
+        hint = "(default: on)" if on else "" if default in (None, ()) or tuple[str, ...] in parts else None
+        metavar = (name.upper() if parts[0] is str else f"[{name.upper()} ...]") if positional else None
         short = [SHORT_OPTIONS[name]] if name in SHORT_OPTIONS else None
-        arg: Any = Annotated[kind, tyro.conf.arg(help=text, name=long_name, help_behavior_hint=hint, aliases=short)]
+        arg: Any = Annotated[
+            kind,
+            tyro.conf.arg(
+                name=long_name,
+                metavar=metavar,
+                help=f"turn off: {text}" if on else text,
+                help_behavior_hint=hint,
+                aliases=short,
+            ),
+        ]
         rows.append((name, arg) if default is MISSING else (name, arg, field(default=default)))
     check_names(args, names)
     values: Any = tyro.cli(
@@ -64,7 +73,7 @@ def check_names(args: list[str], names: list[str]) -> None:
             raise ValueError(f"{arg.split('=')[0]}: --{name.removeprefix('no-')} is off by default: leave it out")
         near = [OTHER_NAMES[name]] if OTHER_NAMES.get(name) in names else get_close_matches(name, names, 1)
         hint = f"did you mean --{near[0]}?" if near else "--help lists all options"
-        raise ValueError(f"there is no option {arg.split('=')[0]}: {hint}")
+        raise ValueError(f"unknown option {arg.split('=')[0]}: {hint}")
 
 
 def check_value(option: str, value: Any, kind: Any, default: Any) -> None:

@@ -13,7 +13,7 @@ MIN_MEMORY = 700 << 20  # bytes of address space; importing PyTorch takes 625 MB
 
 def check_memory_limit() -> None:
     if 0 <= memory_limit() < MIN_MEMORY:
-        raise MemoryError("PyTorch needs more memory to load")  # it would abort
+        raise MemoryError("not enough address space to import PyTorch")  # it would abort
 
 
 def memory_message(error: Exception) -> str:

@@ -44,16 +44,16 @@ class RunCommandOptions:
     """The model, the inputs and the output format."""
 
     model: Annotated[str, tyro.conf.Positional]  # model folder, or a repository on the Hugging Face hub: owner/repo
-    text: Annotated[tuple[str, ...], tyro.conf.Positional] = ()  # input texts; from --file or standard input if none
-    file: str | None = None  # file of input texts, one a line, or of proteins (.fasta), plain or gzip
+    text: Annotated[tuple[str, ...], tyro.conf.Positional] = ()  # input texts; default: from --file or standard input
+    file: str | None = None  # file of input texts, one per line, or of proteins (.fasta), plain or gzip
     encoding: str = "utf-8"  # encoding of --file and of standard input: utf-8, cp1252, utf-16 ...
     json: bool = False  # print predictions as JSON lines, with their log-probabilities
     embed: bool = False  # print one vector per input, as JSON lines, instead of predictions
     npy: str | None = None  # with --embed: write all vectors as one array to this .npy file
-    play: bool = False  # write a story in turns with the user; a model that decides or acts plays in its environment
+    play: bool = False  # take turns with a model that writes; a model that decides or acts plays in an environment
     device: str = "auto"  # cpu, cuda or mps; auto = the best available
-    speed: Literal["exact", "int8"] = "exact"  # exact = the model's own tokens; int8 = 8-bit weights, faster
-    threads: int | None = None  # CPU threads; all cores if None
+    speed: Literal["exact", "int8"] = "exact"  # exact = the tokens of float32; int8 = 8-bit weights, faster
+    threads: int | None = None  # CPU threads; default: all cores
     reproducible: bool = False  # batch-invariant kernels: each answer has the same bits in any batch; CPU only, slower
 
     def __post_init__(self) -> None:
@@ -92,7 +92,7 @@ def main(args: list[str]) -> int:
     if options.play and play_names and kind is not Decide:
         return play_policy(fetch_model(options.model, fetch_options), play_options)
     if options.text and options.file:
-        raise ValueError("give the texts on the command line or in --file, not both")
+        raise ValueError("choose one of texts on the command line and --file")
     speed = None if options.reproducible else options.speed
     loaded = load(fetch_model(options.model, fetch_options), options.device, speed=speed)
     with reproducible(loaded.model) if options.reproducible else nullcontext():
@@ -123,7 +123,7 @@ def run_policy(folder: Path, args: list[str]) -> int:
     values = parse("regard run", args, available)
     options = RunCommandOptions(**{name: values[name] for name in options_of(RunCommandOptions)})
     if not options.play:
-        raise ValueError(f"{folder} holds a policy, which acts: regard run {folder} --play")
+        raise ValueError(f"{folder} holds a policy, which only acts: add --play")
     refuse_options(PREDICT_ONLY, "does not go with --play, which acts in an environment", options)
     return play_policy(folder, PlayOptions(**{name: values[name] for name in options_of(PlayOptions)}))
 
@@ -145,8 +145,8 @@ def run_model(loaded: LoadedModel, options: RunCommandOptions, decoding: Any) ->
 def predict_all(
     options: RunCommandOptions, predict: Callable[[list[str], int], Iterable[Any]]
 ) -> Iterator[tuple[int, str, Any]]:
-    """Each input with its number and its prediction. Inputs are predicted in chunks; if one of a chunk fails, those
-    before it are still yielded, and the error names its location."""
+    """Each input with its number and its prediction. Predicts in chunks; if an input of a chunk fails, yields
+    those before it, then raises an error that names its location."""
     number = 0
     for chunk in read_chunks(options.text, options.file, options.encoding):
         start, predictions = number, predict(chunk, number)

@@ -30,14 +30,14 @@ class ScoreOptions:
 
     model: Annotated[str, tyro.conf.Positional]  # model folder, or a repository on the Hugging Face hub: owner/repo
     data: Annotated[tuple[str, ...], tyro.conf.Positional]  # test files, in the format of the training files
-    fields: tuple[str, ...] | None = None  # columns or keys to read, the target last; as in training if None
-    separator: str | None = None  # column separator: one character, or tab; as in training if None
-    encoding: str | None = None  # encoding of text files: utf-8, cp1252, utf-16 ...; as in training if None
+    fields: tuple[str, ...] | None = None  # columns or keys to read, target last; default: as in training
+    separator: str | None = None  # column separator: one character, or tab; default: as in training
+    encoding: str | None = None  # encoding of text files: utf-8, cp1252, utf-16 ...; default: as in training
     skip_bad: bool = False  # skip bad lines instead of refusing the file
-    predictions: str | None = None  # write the predictions to this file, one a line
+    predictions: str | None = None  # write the predictions to this file, one per line
     json: bool = False  # print the scores as one JSON object
     device: str = "auto"  # cpu, cuda or mps; auto = the best available
-    speed: Literal["exact", "int8"] = "exact"  # exact = the model's own tokens; int8 = 8-bit weights, faster
+    speed: Literal["exact", "int8"] = "exact"  # exact = the tokens of float32; int8 = 8-bit weights, faster
     reproducible: bool = False  # batch-invariant kernels: each answer has the same bits in any batch; CPU only, slower
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ def main(args: list[str]) -> int:
     decoding = decode_options(**{name: values.pop(name) for name in options_of(decode_options)})
     options = ScoreOptions(**values)
     if not options.data:
-        raise ValueError("name the test files to score on, in the format of the training files")
+        raise ValueError("score needs test files, in the format of the training files")
     speed = None if options.reproducible else options.speed
     folder = fetch_model(options.model, fetch_options)
     files, from_training = data_options_from_run(

@@ -9,7 +9,7 @@ from regard.training.task_aliases import TASK_ALIASES
 
 def main(args: list[str]) -> int:
     if args:
-        raise ValueError(f"regard tasks takes no options, and not {args[0]!r}; see regard train TASK --help")
+        raise ValueError(f"regard tasks takes no arguments, not {args[0]!r}; regard train TASK --help lists options")
     for name, task in TASKS.items():
         models = [model for model, family in MODELS.items() if set(task.requires) & set(family.bodies)]
         default_first = [task.default, *(model for model in models if model != task.default)]
@@ -17,6 +17,6 @@ def main(args: list[str]) -> int:
         print(f"{name:<11}{task.description}")
         print(f"{'':<11}reads {task.file_formats}")
         print(f"{'':<11}models: {', '.join(default_first)}")
-        print(f"{'':<11}Hugging Face: {', '.join(aliases) or 'no such task'}")
+        print(f"{'':<11}Hugging Face: {', '.join(aliases) or 'none'}")
         print(f"{'':<11}without --data: {task.bundled_data}\n")
     return 0

@@ -46,17 +46,17 @@ def main(args: list[str]) -> int:
     size = first.size or default_size(model, bool(first.env))
     check_choice(f"size of {model}", size, MODELS[model].sizes)
     models = [name for name, family in MODELS.items() if set(family.bodies) & set(TASKS[task].requires)]
-    sizes = f"--size {', '.join(MODELS[model].sizes)} (now {size})"
-    description = f"{TASKS[task].description}. Also --model {', '.join(models)} (now {model}) and {sizes}."
+    sizes = f"--size {', '.join(MODELS[model].sizes)} (here {size})"
+    description = f"{TASKS[task].description}. Also --model {', '.join(models)} (here {model}) and {sizes}."
     values = parse(f"regard train {task}", rest, options(task, model, size), description, parsed=("model", "size"))
     flags = {arg.split("=")[0].removeprefix("--").replace("-", "_") for arg in rest if arg.startswith("--")}
     flags |= {name for name, short in SHORT_OPTIONS.items() if any(arg.startswith(short) for arg in rest)}
-    typed = {name: value for name, value in values.items() if {name.rstrip("_"), f"no_{name}"} & flags}
+    typed_options = {name: value for name, value in values.items() if {name.rstrip("_"), f"no_{name}"} & flags}
     if first.resume:
-        named = {name: value for name, value in (("model", first.model), ("size", first.size)) if f"--{name}" in args}
-        settings = resume_settings(task, **typed, **named)
+        names = [name for name in ("model", "size") if f"--{name}" in args]
+        settings = resume_settings(task, **typed_options, **{name: getattr(first, name) for name in names})
     else:
-        settings = make_settings(task, model, size, **typed)
+        settings = make_settings(task, model, size, **typed_options)
     if settings.input_options.get("env"):
         return train_policy(settings)
     job = prepare_and_print(settings)
@@ -112,7 +112,7 @@ def prepare_and_print(settings: Settings) -> Job:
     if job.budget is not None and job.steps < FEW_STEPS:
         print(
             f"warning: only {job.steps} steps fit into {format_duration(job.budget.seconds)}, of which the start took "
-            f"{format_duration(job.budget.spent)}; a model hardly learns in so few. Use more --minutes, a smaller "
+            f"{format_duration(job.budget.spent)}; too few to train a model. Use more --minutes, a smaller "
             "--size or fewer --batch-tokens"
         )
     return job
@@ -162,7 +162,7 @@ def print_job(job: Job) -> None:
     if (count := small_valid_count(job)) and count < TINY_VALID:
         error = standard_error(90.0, count)
         print(
-            f"warning: {count} examples for validation hardly tell better weights from worse: a score of 90 % has a "
+            f"warning: {count} examples for validation do not separate good weights from bad: a score of 90 % has a "
             f"standard error of {error:.0f} points. Add --valid, or a larger --valid-share"
         )
     if job.progress.step and not job.is_finished:

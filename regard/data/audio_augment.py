@@ -26,14 +26,14 @@ MIN_NOISE = -55.0  # decibels relative to the loudest frame, the lowest noise le
 class AudioAugment:
     """Log-mel features and audio augmentation."""
 
-    mels: int = 40  # mel filters, the numbers of a 10 ms frame
+    mels: int = 40  # number of mel filters; a frame is 10 ms
     stride: int = 2  # frames per token: 1, 2, 4, 8 or 16
-    shift: int = 6  # augmentation: pad start and end by up to so many frames each, or cut up to a third of that
+    shift: int = 6  # augmentation: pad start and end by up to this many frames each, or cut up to a third of that
     tempo: float = 0.1  # augmentation: change the tempo by a factor of 1 ± at most this
     vtlp: float = 0.1  # augmentation: vocal tract length perturbation, stretch the mels by a factor of 1 ± at most this
-    pitch: float = 1.5  # augmentation: shift the mels up or down by at most so many mels
+    pitch: float = 1.5  # augmentation: shift the mels up or down by at most this many mels
     random_eq: float = 4.0  # augmentation: random equalisation of the mels, in decibels
-    noise: float = -25.0  # augmentation: highest noise level, in decibels relative to the loudest frame; -100: no noise
+    noise: float = -25.0  # augmentation: highest noise level, in decibels relative to the loudest frame; -100 = off
     spec_augment: float = 0.1  # augmentation: mask at most this share of the mels and of the frames (SpecAugment)
 
     def __post_init__(self) -> None:

@@ -14,12 +14,12 @@ class EnvOptions:
     env: str | None = None  # train in this gymnasium environment instead of from files: CartPole-v1 ...
     hide: tuple[int, ...] = ()  # with --env: indices of observation entries, from 0, that are hidden from the policy
     real_steps: int = 3000  # with --env: number of environment steps in all rounds together
-    history: int | None = None  # with --env: latest observations in the policy's input; default 1, or 4 with --hide
+    history: int | None = None  # with --env: latest observations in the policy's input; default: 1, with --hide 4
 
     def __post_init__(self) -> None:
         defaults = {name: field.default for name, field in self.__dataclass_fields__.items()}
         allowed = {name: self.env is not None or getattr(self, name) == defaults[name] for name in defaults}
-        check_fields(self, **{name: (fine, "given together with --env") for name, fine in allowed.items()})
+        check_fields(self, **{name: (fine, "left out without --env") for name, fine in allowed.items()})
         check_fields(
             self,
             real_steps=(100 <= self.real_steps <= 10**8, "at least 100, and at most 100,000,000"),

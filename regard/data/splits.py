@@ -27,13 +27,13 @@ class DataOptions:
 
     data: tuple[str, ...] = ()  # training files; default: the bundled data
     valid: tuple[str, ...] = ()  # validation files; default: a share of the training data (--valid-share)
-    test: tuple[str, ...] = ()  # test files, on which the trained model is scored
-    fields: tuple[str, ...] | None = None  # columns or keys to read, answer last; data.text is a key in a nested object
+    test: tuple[str, ...] = ()  # test files, to score the trained model; default: none
+    fields: tuple[str, ...] | None = None  # columns or keys to read, target last; data.text = key of a nested object
     separator: str | None = None  # column separator: one character, or tab; default: sniffed for .csv, else a tab
     encoding: str = "utf-8"  # encoding of text files: utf-8, cp1252, utf-16 ...
     valid_share: float | None = None  # share of --data to validate on; default: that of 300 examples, from 0.02 to 0.2
-    max_words: int = 250  # maximum words of a text; a longer one is a bad line
-    skip_bad: bool = False  # drop bad lines instead of refusing the data
+    max_words: int = 250  # maximum words per text; a line with more is a bad line
+    skip_bad: bool = False  # skip bad lines instead of refusing the data
 
     def __post_init__(self) -> None:
         check_fields(

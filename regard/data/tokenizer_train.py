@@ -32,7 +32,7 @@ class TokenizerOptions:
     """How text becomes tokens."""
 
     tokenizer: Literal["bpe", "unigram", "characters", "bytes"] = "bpe"  # tokenizer algorithm
-    vocab_size: int | None = None  # tokens of the vocabulary; default: from the amount of text
+    vocab_size: int | None = None  # maximum tokens in the vocabulary; default: from the amount of text
     lowercase: bool = False  # convert text to lower case
 
     def __post_init__(self) -> None:

@@ -64,7 +64,7 @@ class ValueMap:
     def from_hf(self, key: str, value: Any) -> Any:
         if not isinstance(value, Hashable) or value not in self.values:
             choices = " or ".join(repr(choice) for choice in self.values)
-            raise ValueError(f"config.json: {key} is {value!r}, but only {choices} can be read here")
+            raise ValueError(f"config.json: {key} is {value!r}, but only {choices} is supported")
         return self.values[value]
 
     def to_hf(self, value: Any) -> Any:
@@ -115,7 +115,7 @@ class FamilyMap:
         """Our fields from a config.json; ValueError for a setting that our body does not implement."""
         for key in UNSUPPORTED_KEYS:
             if config.get(key):
-                raise ValueError(f"config.json: {key} is {config[key]!r}, which cannot be read here")
+                raise ValueError(f"config.json: {key} is {config[key]!r}, which is not supported")
         for key, required in self.required.items():
             value = self.config_value(config, key)
             check_value(key, self.defaults.get(key, required) if value is MISSING else value, required)
@@ -176,7 +176,7 @@ class FamilyMap:
                 unexpected.append(name)
                 continue
             if parts.keys() & ours.keys():
-                raise ValueError(f"{name} is there twice, under two names")
+                raise ValueError(f"{name} occurs twice, under two names")
             ours |= parts
         reject_unexpected(unexpected)
         return ours
@@ -282,7 +282,7 @@ def evaluate(rule: Any, fields: Fields) -> Any:
 
 def check_value(key: str, value: Any, expected: Any) -> None:
     if value != expected:
-        raise ValueError(f"config.json: {key} is {value!r}, but only {expected!r} can be read here")
+        raise ValueError(f"config.json: {key} is {value!r}, but only {expected!r} is supported")
 
 
 def reject_unexpected(unexpected: Iterable[str]) -> None:

@@ -183,7 +183,7 @@ def read_config(folder: Path, weights: bool = True) -> tuple[FamilyMap | Identit
     except ValueError as error:
         raise ValueError(f"{folder}: {error}") from None
     except (TypeError, KeyError, AttributeError, ArithmeticError) as error:
-        raise ValueError(f"{file} says something that no {family_map.family} model has: {error!r}") from None
+        raise ValueError(f"{file} is not a valid config of a {family_map.family} model: {error!r}") from None
     types = get_type_hints(kind)
     for name, value in values.items():
         check_choice(f"field (in {file})", name, types)
@@ -221,14 +221,14 @@ def check_sizes(config: Any, model: str, stored: Mapping[str, TensorInfo]) -> No
         with torch.device("meta"):
             bodies = [body(config) for body in set(MODELS[model].bodies.values())]
     except (RuntimeError, AssertionError, ArithmeticError) as error:
-        raise ValueError(f"no model can have these sizes: {error}") from None
+        raise ValueError(f"invalid sizes: {error}") from None
     body = min(bodies, key=lambda body: sum(weight.numel() for weight in body.parameters()))
     parameters = sum(weight.numel() for weight in body.parameters())
     buffers = sum(buffer.numel() for buffer in body.buffers())
     if parameters > 2 * total + SPARE_WEIGHTS or buffers > total + SPARE_SIZE:
-        raise ValueError(f"these sizes ask for {parameters + buffers:,} numbers, but the weights are {total:,}")
+        raise ValueError(f"these sizes need {parameters + buffers:,} numbers, but the weights are {total:,}")
     if len(stored) > 4 * len(body.state_dict()) + 100:
-        raise ValueError(f"these sizes ask for {len(body.state_dict())} tensors, but the weights are {len(stored):,}")
+        raise ValueError(f"these sizes need {len(body.state_dict())} tensors, but the weights are {len(stored):,}")
 
 
 def read_weights(folder: Path, family_map: FamilyMap | IdentityMap, model: Model, only: str = "") -> SourceCheckpoint:

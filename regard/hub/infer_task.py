@@ -53,7 +53,7 @@ def infer_task(folder: Path) -> str:
     file = folder / "config.json"
     config = read_json(file)
     if str(config.get("model_type")).startswith("regard-"):
-        raise ValueError(f"{folder} has no task.json, which tells what a model of ours is for")
+        raise ValueError(f"{folder} has no task.json, which names the task of a model of regard")
     architectures = config.get("architectures")
     if architectures is None:  # older folders
         architectures = [headless_architecture(folder, config)]
@@ -65,12 +65,12 @@ def infer_task(folder: Path) -> str:
         if family_map := HF_FAMILIES.get(str(config.get("model_type"))):
             check_supported(family_map, config, tensor_names(folder), folder)
         raise ValueError(
-            f"{file}: no task is known for the architecture {architecture}: "
-            f"those that are end in {', '.join(ARCHITECTURE_SUFFIXES)}"
+            f"{file}: the architecture {architecture} is not supported: "
+            f"supported names end in {', '.join(ARCHITECTURE_SUFFIXES)}"
         )
     problem = config.get("problem_type")
     if problem not in (None, *PROBLEM_TYPES):
-        raise ValueError(f"{file}: problem_type is {problem!r:.80}, and not {', '.join(PROBLEM_TYPES)}")
+        raise ValueError(f"{file}: problem_type must be one of {', '.join(PROBLEM_TYPES)}, not {problem!r:.80}")
     single_output = task == "classify" and (problem == "regression" or len(read_labels(config, folder)) == 1)
     return "regress" if single_output else task
 
@@ -229,4 +229,4 @@ def warn_unsupported_settings(folder: Path, task: str) -> None:
     length = context if isinstance(context, int) else 0
     if rest := unsupported_settings(settings, [*read_eos_ids(folder, config)], length, task == "translate"):
         unsupported = ", ".join(f"{key} {value!r:.40}" for key, value in rest.items())
-        warnings.warn(f"{file} asks for what is not done here: {unsupported}", ModelWarning, stacklevel=4)
+        warnings.warn(f"{file} has settings that regard ignores: {unsupported}", ModelWarning, stacklevel=4)

@@ -69,7 +69,7 @@ def canonical_names(family_map: FamilyMap, names: Iterable[str]) -> dict[str, st
     for name in names:
         first = canonical.setdefault(family_map.canonical_name(name), name)
         if first != name:
-            raise ValueError(f"{name} is there twice, the second time as {first}")
+            raise ValueError(f"{name} occurs twice, the second time as {first}")
     return canonical
 
 

@@ -29,7 +29,7 @@ FILE_PATTERNS = (  # files beside the weights; never code, and no weights that c
     *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "[0-9]_*/config.json"),
 )
 ETAG = re.compile(r"[0-9a-f]{40,64}")  # git's SHA-1, or SHA-256: the name of the blob in the cache
-DISK_REMEDY = "Make room, or let HF_HOME name a folder on another disk"
+DISK_REMEDY = "Free some space, or set HF_HOME to a folder on another disk"
 
 
 def print_status(line: str) -> None:
@@ -106,7 +106,7 @@ def parse_repo(name: str) -> Repo:
 
     match = REPO_NAME.fullmatch(name)
     if not match or "--" in match[1] or ".." in name or match[1].endswith(".git"):
-        raise ValueError(f"{name!r} is neither a folder nor a model's name, which is owner/repo or owner/repo@revision")
+        raise ValueError(f"{name!r} is neither a folder nor a model on the hub: owner/repo or owner/repo@revision")
     return Repo(name, match[1], match[2] or "main", Path(constants.HF_HUB_CACHE))
 
 
@@ -141,7 +141,7 @@ def fetch(
     from huggingface_hub import HfApi, constants
 
     if allowed is False or constants.HF_HUB_OFFLINE:
-        raise ValueError(f"{problem} We are offline: nothing is fetched with --offline or under HF_HUB_OFFLINE")
+        raise ValueError(f"{problem} Nothing was fetched, as --offline or HF_HUB_OFFLINE is set")
     if not (allowed or ask):
         raise ValueError(f"{problem} Add --download to fetch it from {constants.ENDPOINT} (in Python: download=True)")
     with explain_errors(repo, revision):
@@ -154,7 +154,7 @@ def fetch(
     total = sum(sizes[file] for file in files)
     summary = f"{repo.name}: {len(files)} files, {megabytes(total)}, from {constants.ENDPOINT} (commit {commit[:8]})"
     if not allowed and not (ask and ask(f"{summary}. Fetch them into {repo.cache}?")):
-        raise ValueError(f"{repo.name} is not here, and was not to be fetched")
+        raise ValueError(f"{repo.name} is not on this machine, and you declined the download")
     repo.cache.mkdir(parents=True, exist_ok=True)
     if total > (free := shutil.disk_usage(repo.cache).free):
         raise ValueError(f"{summary}, are too much for {repo.cache}: {megabytes(free)} are free. {DISK_REMEDY}")
@@ -210,7 +210,7 @@ def check_listing(repo: Repo, commit: str, files: Collection[str]) -> str:
         raise ValueError(f"{repo.name} names {(*unsafe, commit)[0]!r:.99}, outside of its folder. Nothing was fetched")
     if missing := [file for file in required_files(files) if file not in files]:
         pickles = [file for file in files if file.endswith((".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack"))]
-        only = f"; it has {pickles[0]}, of a kind that can hold code and is not read here" if pickles else ""
+        only = f"; it has {pickles[0]}, a format that can contain code, which regard does not read" if pickles else ""
         raise ValueError(
             f"{repo.name} has no {missing[0]}{only}. A conversion may wait for its owner: try {repo.id}@refs/pr/1; "
             "or, if you trust it, open it with transformers and save_pretrained it. Nothing was fetched"
@@ -241,11 +241,11 @@ def error_message(repo: Repo, revision: str, error: Any) -> str:
     if isinstance(error, errors.GatedRepoError):
         return f"it is gated. Accept its terms at {page}, then log in with `hf auth login`"
     if isinstance(error, errors.RevisionNotFoundError):
-        return f"{page} has no revision {revision}. If it is a locked commit, --update takes what there is now"
+        return f"{page} has no revision {revision}. If it is a locked commit, --update fetches the newest one"
     if isinstance(error, errors.RepositoryNotFoundError):
-        return f"there is no {page}, or it is private: then log in with `hf auth login`.{repo.suggestions()}"
+        return f"{page} does not exist, or it is private: then log in with `hf auth login`.{repo.suggestions()}"
     if status in (401, 403):
-        return f"{hub} refuses you ({status}). Log in with `hf auth login`"
+        return f"{hub} refuses access ({status}). Log in with `hf auth login`"
     if status:
         return f"{hub} answers {status}. Try again later"
     if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
@@ -253,5 +253,5 @@ def error_message(repo: Repo, revision: str, error: Any) -> str:
     if getattr(error, "filename", None):
         return f"{error.filename}: {error.strerror}"
     if "Timeout" in type(error).__name__:
-        return f"{hub} does not answer. Try again later, or give it more seconds: HF_HUB_ETAG_TIMEOUT=60"
+        return f"{hub} does not answer. Try again later, or raise the timeout: HF_HUB_ETAG_TIMEOUT=60"
     return f"{hub} cannot be reached ({error}). Check the network, and HF_ENDPOINT if you have set it"

@@ -37,7 +37,7 @@ def read_lock() -> dict[str, Any]:
             ):
                 raise ValueError(f"an entry needs a commit, and {', '.join(FILE_KEYS)} of every file")
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{file} is damaged ({error!r:.100}): mend it, or delete it to lock anew") from None
+        raise ValueError(f"{file} is damaged ({error!r:.100}): repair it, or delete it to lock again") from None
     return locks
 
 
@@ -54,7 +54,7 @@ def check_files(folder: Path, files: Iterable[str], locked: dict[str, Any], veri
             entry and (stat.st_size, digest) != (entry["bytes"], entry["sha256"])
         ):
             raise ValueError(
-                f"{path} is not what was fetched (the sums are in {lock_file()}). Delete {folder.parents[1]} and fetch "
+                f"{path} differs from its checksum in {lock_file()}. Delete {folder.parents[1]} and fetch "
                 "the model again; or, if the change is yours, copy the folder and name the copy"
             )
         entries[file] = dict(zip(FILE_KEYS, (stat.st_size, digest, stat.st_mtime_ns), strict=True))

@@ -162,9 +162,9 @@ def check_fields(file: Path, kind: Any, values: dict[str, Any]) -> None:
         if field.name in PREPROCESSORS:
             continue
         if field.name not in values and field.default is not None:
-            raise ValueError(f"{file} has no {field.name}: put it back as it was, or train again")
+            raise ValueError(f"{file} has no {field.name}: restore it, or train again")
         if not matches_type(values.get(field.name), types[field.name]):
-            raise ValueError(f"{file}: {field.name} cannot be {values[field.name]!r:.80}: put it back, or train again")
+            raise ValueError(f"{file}: {field.name} cannot be {values[field.name]!r:.80}: restore it, or train again")
 
 
 def load_preprocessors(folder: Path, names: set[str]) -> dict[str, Any]:

@@ -137,7 +137,7 @@ def check_header(header: dict[str, Any], size: int) -> dict[str, tuple[torch.dty
     entries, spans = {}, []
     for name, entry in header.items():
         if not name.isprintable() or len(name) > MAX_NAME:
-            raise ValueError(f"{name[:MAX_NAME]!r} is no name for a tensor")
+            raise ValueError(f"{name[:MAX_NAME]!r} is not a valid tensor name")
         dtype, shape, (begin, end) = check_entry(name, entry)
         if math.prod(shape) * dtype.itemsize != end - begin:
             raise ValueError(f"{name}: {end - begin} bytes do not hold the shape {shape} of {entry['dtype']}")
@@ -160,7 +160,7 @@ def check_entry(name: str, entry: Any) -> tuple[torch.dtype, tuple[int, ...], tu
         raise ValueError(f"{name} must have a dtype, a shape and data_offsets, and nothing else")
     dtype, shape, span = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in DTYPES:
-        raise ValueError(f"{name} is of the type {str(dtype)[:20]!r}, which is none of {', '.join(DTYPES)}")
+        raise ValueError(f"{name} has dtype {str(dtype)[:20]!r}, which is none of {', '.join(DTYPES)}")
     if not are_sizes(shape) or len(shape) > MAX_DIMS:
         raise ValueError(f"{name}: a shape is a list of at most {MAX_DIMS} whole numbers, not {str(shape)[:40]}")
     if not are_sizes(span) or len(span) != 2 or span[0] > span[1]:
@@ -186,7 +186,7 @@ def missing_weights_message(folder: Path) -> str:
         task = read_json(folder / "task.json").get("task")
         saved = any(folder.glob("step-*"))
         command = f"regard train {task} --resume --output-dir {folder}" if saved else "the command that started it"
-        return f"{folder} is a training run that was stopped before its first validation: go on with {command}"
+        return f"{folder} is a training run that was stopped before its first evaluation: resume with {command}"
     return f"{folder} has no weights: neither {SAFE_WEIGHTS} nor {SAFE_INDEX}"
 
 

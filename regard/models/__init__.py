@@ -85,12 +85,12 @@ MODELS: dict[str, Family] = {
 }
 
 
-def ability_for(model: str, task: str, asks: tuple[str, ...]) -> str:
-    """The first ability in `asks`, those that the task accepts, for which the model has a body."""
+def ability_for(model: str, task: str, requires: tuple[str, ...]) -> str:
+    """The first ability in `requires`, those that the task accepts, for which the model has a body."""
     bodies = MODELS[model].bodies
-    for ability in asks:
+    for ability in requires:
         if ability in bodies:
             return ability
-    suitable = [name for name, family in MODELS.items() if set(asks) & set(family.bodies)]
-    needs = " or ".join(ABILITIES[ability] for ability in asks)
-    raise ValueError(f"{task} needs a model that {needs}, which {model} does not: take --model {' or '.join(suitable)}")
+    suitable = [name for name, family in MODELS.items() if set(requires) & set(family.bodies)]
+    needs = " or ".join(ABILITIES[ability] for ability in requires)
+    raise ValueError(f"{task} needs a model that {needs}, not {model}: choose --model {' or '.join(suitable)}")

@@ -33,16 +33,16 @@ class CLIPConfig:
     context: int = 77  # maximum tokens per text
     dim: int = 96  # width of the text tower
     layers: int = 2  # number of blocks of the text tower
-    heads: int = 3  # attention heads per block
-    hidden: int = 0  # hidden width of its feed-forward; 0 = 4 · dim
+    heads: int = 3  # attention heads per block of the text tower
+    hidden: int = 0  # hidden width of the text tower's feed-forward; 0 = 4 · dim
     image_size: int = 32  # image height and width in pixels
     channels: int = 3  # image channels: 3 for colour, 1 for grey
     patch_size: int = 4  # patch height and width in pixels
     conv_stem: bool = False  # replace the patch embedding by a convolution stem with the same downsampling
     image_dim: int = 96  # width of the image tower
     image_layers: int = 3  # number of blocks of the image tower
-    image_heads: int = 3  # attention heads per block
-    image_hidden: int = 0  # hidden width of its feed-forward; 0 = 4 · image-dim
+    image_heads: int = 3  # attention heads per block of the image tower
+    image_hidden: int = 0  # hidden width of the image tower's feed-forward; 0 = 4 · image-dim
     projection_dim: int = 64  # width of the shared embedding space
     dropout: float = 0.0  # dropout probability
     pad: int = -1  # padding id; a negative id counts from the end of the vocabulary

@@ -32,7 +32,7 @@ class GPTConfig:
     layers: int = 4  # number of blocks
     heads: int = 4  # attention heads per block
     hidden: int = 512  # hidden width of the feed-forward
-    activation: Literal["gelu-tanh", "gelu", "quick-gelu", "relu", "relu2", "silu"] = "gelu-tanh"  # of the feed-forward
+    activation: Literal["gelu-tanh", "gelu", "quick-gelu", "relu", "relu2", "silu"] = "gelu-tanh"  # activation function
     tie_embeddings: bool = True  # tie the output layer to the token embedding
     dropout: float = 0.1  # dropout probability
     pad: int = -1  # padding id; a negative id counts from the end of the vocabulary

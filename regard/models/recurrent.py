@@ -35,7 +35,7 @@ class RecurrentConfig:
     unidirectional: bool = False  # read from left to right only, instead of both ways
     bptt_length: int = 0  # tokens of truncated back-propagation through time; 0 = no truncation
     dropout: float = 0.1  # dropout probability
-    attention: bool = True  # translator with attention to the source
+    attention: bool = True  # attention to the source, in a translator
     pad: int = -1  # padding id; a negative id counts from the end of the vocabulary
 
     def __post_init__(self) -> None:

@@ -32,7 +32,7 @@ class TransformerConfig:
     decoder_layers: int = 6  # decoder blocks
     heads: int = 8  # attention heads per block
     hidden: int = 2048  # hidden width of the feed-forward
-    activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "relu"  # activation of the feed-forward
+    activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "relu"  # feed-forward activation
     scale_embedding: bool = True  # multiply token embeddings by √dim
     dropout: float = 0.1  # dropout probability
     post_norm: bool = False  # norm after each residual addition, as published in 2017, instead of before each part

@@ -33,22 +33,22 @@ from regard.validate import check_fields
 class GAILOptions:
     """Length of the training and hyperparameters of the discriminator."""
 
-    steps: int = 50_000  # environment steps in all; the last round is completed
-    round: int = 1000  # least environment steps of a round, before discriminator and policy are updated
+    steps: int = 50_000  # environment steps of the whole run; the last round is completed
+    round_steps: int = 1000  # minimum environment steps per round, at the end of which both networks are updated
     history: int = 1  # latest observations in the input of discriminator and policy
-    hidden: int = 64  # width of their layers
-    rate: float = 1e-3  # learning rate of the discriminator
-    passes: int = 2  # epochs of the discriminator over the steps of a round
-    batch: int = 128  # batch size of the discriminator: so many expert steps and as many of the policy
+    hidden: int = 64  # hidden width of discriminator and policy
+    lr: float = 1e-3  # learning rate of the discriminator
+    epochs: int = 2  # epochs of the discriminator over the steps of a round
+    batch_size: int = 128  # steps of the expert, and as many of the policy, per batch of the discriminator
 
     def __post_init__(self) -> None:
         check_fields(
             self,
             steps=(self.steps >= 1, "at least 1"),
-            round=(self.round >= 1, "at least 1"),
-            passes=(self.passes >= 1, "at least 1"),
-            batch=(self.batch >= 1, "at least 1"),
-            rate=(self.rate > 0, "above 0"),
+            round_steps=(self.round_steps >= 1, "at least 1"),
+            epochs=(self.epochs >= 1, "at least 1"),
+            batch_size=(self.batch_size >= 1, "at least 1"),
+            lr=(self.lr > 0, "above 0"),
         )
 
 
@@ -96,12 +96,12 @@ def imitate(
         policy = Policy(sizes)
         discriminator = Discriminator(policy, options.hidden)
     policy.fit_scales([episode._replace(rewards=np.ones_like(episode.rewards)) for episode in expert], ppo.discount)
-    policy_optimizer, optimizer = make_optimizer(policy, ppo), Adam(discriminator.parameters(), lr=options.rate)
+    policy_optimizer, optimizer = make_optimizer(policy, ppo), Adam(discriminator.parameters(), lr=options.lr)
     expert_pairs, steps, number = state_action_pairs(expert, options.history), 0, 0
     while steps < options.steps:
         number += 1
         round_seed = derive_seed(seed, number)
-        episodes = collect_episodes(environment, policy, options.round, round_seed)
+        episodes = collect_episodes(environment, policy, options.round_steps, round_seed)
         steps += sum(lengths := [episode.steps for episode in episodes])
         pairs = state_action_pairs(episodes, options.history)
         accuracy = train_discriminator(discriminator, optimizer, expert_pairs, pairs, options, round_seed)
@@ -148,9 +148,9 @@ def train_discriminator(
 ) -> float:
     """Train on steps of expert and policy; returns the accuracy during training."""
     rng, accuracies = np.random.default_rng(seed), []
-    for _ in range(options.passes):
+    for _ in range(options.epochs):
         order = rng.permutation(len(pairs.actions))
-        for rows in np.array_split(order, max(1, len(order) // options.batch)):
+        for rows in np.array_split(order, max(1, len(order) // options.batch_size)):
             expert_logits = discriminator(select_rows(expert, rng.integers(len(expert.actions), size=len(rows))))
             policy_logits = discriminator(select_rows(pairs, rows))
             loss = F.softplus(-expert_logits).mean() + F.softplus(policy_logits).mean()

@@ -215,23 +215,23 @@ class QuestionAnswering(Task):
 
 def document_windows(number: int, row: QuestionRow, encoding: Any, context: int) -> Iterator[DocumentWindow]:
     """The question with each window of its document."""
-    sides, where = encoding.sequence_ids, f"{row.file}:{row.line}"
+    sides, location = encoding.sequence_ids, f"{row.file}:{row.line}"
     tokens = sides.count(1)
     if not tokens:
-        raise ValueError(f"{where}: the document has no letters that can be read")
+        raise ValueError(f"{location}: the document has no tokens")
     begin, room = sides.index(1), context - (len(sides) - tokens)
     end = begin + tokens
     if room < 2:
-        problem = f"the question has {sides.count(0)} tokens and leaves no room for the document"
-        raise ValueError(f"{where}: {problem}: the model must have a larger --context than {context}")
+        problem = f"the question has {sides.count(0)} tokens, which leaves none for the document"
+        raise ValueError(f"{location}: {problem}: the model must have a larger --context than {context}")
     ids, offsets = np.array(encoding.ids), np.full((len(sides), 2), NO_OFFSET)
     offsets[begin:end] = token_offsets(row.document, encoding.offsets[begin:end])
     first, last = answer_tokens(offsets, row) if row.answers else (0, 0)
     ranges = list(overlapping_ranges(begin, end, room))
     holds_answer = [a <= first and last < b for a, b in ranges]
     if row.answers and not any(holds_answer):
-        problem = f"the answer has {last - first + 1} tokens, but documents are cut into windows of {room}"
-        raise ValueError(f"{where}: {problem}: the model must have a larger --context than {context}")
+        problem = f"the answer has {last - first + 1} tokens, more than a window of the document ({room})"
+        raise ValueError(f"{location}: {problem}: the model must have a larger --context than {context}")
     for (a, b), answerable in zip(ranges, holds_answer, strict=True):
         selected = np.r_[:begin, a:b, end : len(ids)]
         targets = (first - a + begin, last - a + begin) if answerable else (0, 0)
@@ -272,7 +272,7 @@ def answer_tokens(offsets: Ints, row: QuestionRow) -> tuple[int, int]:
     start, end = strip_range(row.document, start, start + len(text))
     overlapping = np.flatnonzero((offsets[:, 0] < end) & (offsets[:, 1] > start))
     if not len(overlapping):
-        raise ValueError(f"{row.file}:{row.line}: the answer {text[:40]!r} has no letters that can be read")
+        raise ValueError(f"{row.file}:{row.line}: the answer {text[:40]!r} has no tokens")
     return int(overlapping[0]), int(overlapping[-1])
 
 
@@ -294,6 +294,6 @@ def parse_question(text: str, line: int) -> QuestionRow:
             fields: Any = json.loads(text)
             question, document = fields["question"], fields["context"]
     if not all(isinstance(part, str) and part.strip() for part in (question, document)):
-        formats = 'a question and a document with a tab between them, or {"question": ..., "context": ...}'
+        formats = 'a question and a document separated by a tab, or {"question": ..., "context": ...}'
         raise ValueError(f"input:{line}: give {formats}, not {text[:60]!r}")
     return QuestionRow(question, document, (), "input", line)

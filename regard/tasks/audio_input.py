@@ -47,11 +47,13 @@ class AudioInput:
             clips = self.augment_clips(clips, examples.max_frames)
         lengths = np.array([len(clip) for clip in clips])
         tokens = -(-lengths // self.extractor.stride)
-        most = int(tokens.max())
-        frames = torch.from_numpy(pad_clips([*map(normalize_clip, clips)], most * self.extractor.stride))  # (B,T,mels)
+        max_tokens = int(tokens.max())
+        frames = torch.from_numpy(
+            pad_clips([*map(normalize_clip, clips)], max_tokens * self.extractor.stride)
+        )  # (B,T,mels)
         if training and self.augmentation.spec_augment:
             frames = spec_augment(frames, torch.from_numpy(lengths), self.augmentation.spec_augment)
-        return Inputs(frames, padding_mask(tokens, most))
+        return Inputs(frames, padding_mask(tokens, max_tokens))
 
     def augment_clips(self, clips: list[Frames], max_frames: int | None) -> list[Frames]:
         lengths = torch.tensor([len(clip) for clip in clips])
@@ -69,7 +71,7 @@ def fit_audio(rows: Any, input_options: dict[str, Any], preprocessors: dict[str,
     for name, default in (("mels", AudioAugment.mels), ("stride", AudioAugment.stride)):
         value = getattr(extractor, name)
         if augment[name] not in (value, default):
-            raise ValueError(f"the model to start from has {name} {value}: leave out --{name}")
+            raise ValueError(f"the model of --from has {name} {value}: leave out --{name}")
         augment[name] = value
     return {"feature_extractor": extractor, "audio_augment": augment}
 

@@ -53,9 +53,9 @@ from regard.validate import check_fields
 
 @dataclass
 class Classify(MoleculeTask):
-    pooling: Literal["mean", "sum", "first", "last", "attention", "pooler"] = "mean"  # how token vectors become one
+    pooling: Literal["mean", "sum", "first", "last", "attention", "pooler"] = "mean"  # pooling of the token vectors
     multi_label: bool = False  # an example has any number of labels instead of exactly one
-    label_smoothing: float = 0.0  # share of the target probability that is spread over all labels
+    label_smoothing: float = 0.0  # target probability spread uniformly over all labels
     labels: list[str] = fitted()
     tokenizer: Tokenizer | None = fitted(None)
     image_processor: ImageTransform | None = fitted(None)
@@ -136,9 +136,9 @@ class Classify(MoleculeTask):
     ) -> Classify:
         labels = sorted({label for row in rows for label in (*row.labels, *getattr(row, "missing_labels", ()))})
         if empty := [label for label in labels if all(label in getattr(row, "missing_labels", ()) for row in rows)]:
-            raise ValueError(f"{rows[0].file}: there is nothing to learn of the label {empty[0]!r}: it has only gaps")
+            raise ValueError(f"{rows[0].file}: the label {empty[0]!r} has only missing values: leave its column out")
         if len(labels) < 2 and not task_options["multi_label"]:
-            raise ValueError(f"there is nothing to tell apart: every example has the label {labels[0]!r}")
+            raise ValueError(f"every example has the label {labels[0]!r}: a classifier needs at least two labels")
         if ability == "sees":
             processor = preprocessors.get("image_processor") or ImageTransform.fit(rows, input_options["image_size"])
             augment = select_options(ImageAugment, input_options)
@@ -176,9 +176,7 @@ class Classify(MoleculeTask):
         for i, row in enumerate(rows):
             for label in row.labels:
                 if label not in index:
-                    raise ValueError(
-                        f"{row.file}:{row.line}: the label {label!r} is not among those of the training data"
-                    )
+                    raise ValueError(f"{row.file}:{row.line}: the training data do not have the label {label!r}")
                 targets[i, index[label]] = 1.0
             for label in index.keys() & {*getattr(row, "missing_labels", ())}:
                 targets[i, index[label]] = math.nan
@@ -215,7 +213,7 @@ class Classify(MoleculeTask):
         truth = [", ".join(sorted(labels)) for labels in targets]
         scored = [i for i, labelled in enumerate(~np.isnan(examples.targets)) if labelled.any()]
         if not scored:
-            raise ValueError(f"{rows[0].file}: there is nothing to score: no label of any row is known")
+            raise ValueError(f"{rows[0].file}: no row has a known label, so there is nothing to score")
         scores = {"loss": loss, "accuracy": accuracy([truth[i] for i in scored], [predictions[i] for i in scored])}
         scores["f1"] = micro_f1(targets, predicted) if self.multi_label else macro_f1(truth, predictions)
         if self.multi_label and (area := mean_roc_auc(examples.targets, logits.numpy())) is not None:

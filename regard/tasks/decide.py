@@ -48,7 +48,7 @@ class DecideOptions(DecodeOptions):
     """Decode options of an action."""
 
     target_return: float | None = None  # return to condition on, after --returns; default: the highest in training
-    temperature: float = 0.0  # sampling temperature; 0: the most probable action; 1: the model's own distribution
+    temperature: float = 0.0  # sampling temperature; 0 = the most probable action; 1 = the model's own distribution
     env: str | None = None  # with --play: id of a gymnasium environment; default: the bundled CartPole
 
     def __post_init__(self) -> None:
@@ -132,7 +132,7 @@ class Decide(Task):
             require_actions(row)
         num_actions = 1 + max(int(row.actions.max()) for row in rows)
         if len({int(action) for row in rows for action in row.actions}) < 2:
-            raise ValueError(f"{rows[0].file}: there is nothing to decide: every action is {rows[0].actions[0]}")
+            raise ValueError(f"{rows[0].file}: every action is {rows[0].actions[0]}: at least two are needed")
         conditions = np.concatenate([compute_returns_to_go(row.rewards, row.rewards.sum())[:-1] for row in rows])
         scales = {"mean": conditions.mean(0).tolist(), "std": nonzero_std(conditions.std(0)).tolist()}
         norm, max_return = (
@@ -181,7 +181,7 @@ class Decide(Task):
                 f"{row.file}:{row.line}: observations of shape {shape}, but the training data have {expected}"
             )
         if row.actions.max(initial=0) >= self.num_actions:
-            problem = f"action {row.actions.max()}, but those of the training data end at {self.num_actions - 1}"
+            problem = f"action {row.actions.max()}, but the training data have 0 to {self.num_actions - 1}"
             raise ValueError(f"{row.file}:{row.line}: {problem}")
 
     def collate(self, examples: EpisodeChunks, rows: Ints) -> DecisionBatch:
@@ -235,7 +235,7 @@ class Decide(Task):
     def resolve_target_return(self, options: DecideOptions) -> float:
         if options.target_return is not None and not self.returns:
             raise ValueError(
-                "this model is not conditioned on returns, so it takes no --target-return: train it with --returns"
+                "this model is not conditioned on returns: leave out --target-return, or train it with --returns"
             )
         return self.max_return if options.target_return is None else options.target_return
 

@@ -67,8 +67,8 @@ class PairExamples(BucketedExamples):
 
 @dataclass
 class Embed(Task):
-    pooling: Literal["mean", "first", "last"] = "mean"  # how token vectors become one
-    temperature: float = 0.05  # τ, by which cosine similarities are divided before the softmax
+    pooling: Literal["mean", "first", "last"] = "mean"  # pooling of the token vectors
+    temperature: float = 0.05  # τ, the divisor of the cosine similarities before the softmax
     unit: bool = fitted(True)  # vectors are normalised to length 1
     projection: int | None = fitted(None)  # output width of a projection after pooling, as in a tower of CLIP
     limit: int | None = fitted(None)  # maximum number of tokens of a text, if below the context
@@ -99,7 +99,7 @@ class Embed(Task):
     @property
     def text_tokenizer(self) -> Tokenizer:
         if self.tokenizer is None:
-            raise ValueError("this model makes vectors of pictures, and reads no texts: give it names of picture files")
+            raise ValueError("this model embeds images, not texts: give it names of image files")
         return self.tokenizer
 
     @classmethod

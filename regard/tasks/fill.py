@@ -41,7 +41,7 @@ PLACEHOLDER = "\ue000"  # stands for [MASK] while a text is tokenised; a private
 class FillOptions(DecodeOptions):
     """Decode options of masked tokens."""
 
-    num_return: int = 5  # completions returned for each text, best first
+    num_return: int = 5  # completions per text, best first
 
 
 class MaskedBatch(NamedTuple):
@@ -53,8 +53,8 @@ class MaskedBatch(NamedTuple):
 
 @dataclass
 class Fill(Task):
-    mask_prob: float = 0.15  # probability that a token is a target
-    whole_words: bool = False  # mask all pieces of a word or none
+    mask_prob: float = 0.15  # probability that a token is masked and predicted
+    whole_words: bool = False  # mask all tokens of a word or none
     tokenizer: Tokenizer = fitted()
     documents: DocumentUnit = fitted("lines")  # the unit of a document in the training files
 
@@ -81,7 +81,7 @@ class Fill(Task):
         proteins = ability == "spells" or any(map(is_fasta, paths))
         check_formats(paths, proteins)
         if proteins and unit not in (None, "lines"):
-            raise ValueError(f"--documents {unit} is for texts: of proteins every chain is one. Leave it out")
+            raise ValueError(f"--documents {unit} is for texts: every protein is a document. Leave it out")
         bundled = bundled_proteins if ability == "spells" else bundled_sentences
         return read_documents(files, input_options | {"documents": unit or "lines"}, bundled)
 
@@ -229,7 +229,7 @@ class Fill(Task):
             ids = self.encode_masked(text)
             if len(ids) > context:
                 raise ValueError(
-                    f'{len(ids)} tokens do not fit the context of {context}. The text begins "{text[:60]}"'
+                    f'{len(ids)} tokens exceed the context of {context}: shorten the text. It begins "{text[:60]}"'
                 )
             positions = [i for i, token in enumerate(ids) if token == self.tokenizer.mask_token_id]
             x = model.body(torch.tensor([ids], device=device))[0, positions]
@@ -255,7 +255,7 @@ class Fill(Task):
     def encode_masked(self, text: str) -> list[int]:
         """The token ids of a text in which [MASK] stands for a word."""
         if MASK not in text:
-            raise ValueError(f'put {MASK} where a word is to be filled in, not: "{text[:60]}"')
+            raise ValueError(f'the text has no {MASK}, which marks the word to fill in: "{text[:60]}"')
         if self.reads_proteins:
             text = MASK.join(map(parse_protein, text.split(MASK)))
         if not self.has_space_marker:

@@ -107,7 +107,7 @@ def fit_tokenizer(texts: Any, input_options: dict[str, Any], preprocessors: dict
     """The tokenizer of the model that training starts from, or one trained on the texts."""
     tokenizer: Tokenizer | None = preprocessors.get("tokenizer")
     if tokenizer and is_protein_tokenizer(tokenizer):
-        raise ValueError("the model to start from reads proteins, letter by letter, and these are texts")
+        raise ValueError("the model of --from reads proteins, but --data are texts: choose another model")
     return tokenizer or train_tokenizer(
         texts, TokenizerOptions(**select_options(TokenizerOptions, input_options)), BERT_LAYOUT
     )
@@ -117,12 +117,12 @@ def fit_residue_tokenizer(input_options: dict[str, Any], preprocessors: dict[str
     """The tokenizer of the model that training starts from, or the fixed one of amino acids."""
     tokenizer: Tokenizer | None = preprocessors.get("tokenizer")
     if tokenizer and not is_protein_tokenizer(tokenizer):
-        raise ValueError("the model to start from reads texts, and these are proteins: start from one that reads FASTA")
+        raise ValueError("the model of --from reads texts, but --data are proteins: choose a protein model")
     allowed = {"tokenizer": (None, "bpe", "characters"), "vocab_size": (None,), "lowercase": (None, False)}
     for name in allowed:
         if input_options.get(name) not in allowed[name]:
             raise ValueError(
-                f"--{name.replace('_', '-')} is for texts: a protein is read letter by letter. Leave it out"
+                f"--{name.replace('_', '-')} is for texts: the tokens of a protein are its residues. Leave it out"
             )
     return tokenizer or protein_tokenizer()
 
@@ -167,7 +167,7 @@ class RawText(NamedTuple):
 
 def read_text_pairs(paths: tuple[str, ...], fields: tuple[str, ...] | None, dialect: Dialect = UTF8) -> Rows:
     if fields is not None and len(fields) != 2:
-        raise ValueError(f"--fields names the two texts of a pair, two columns or keys, not {len(fields)}")
+        raise ValueError(f"--fields must name two columns or keys, the two texts of a pair, not {len(fields)}")
     return parallel_text.read_pairs(paths, fields, dialect)
 
 

@@ -49,7 +49,7 @@ EVAL_BATCH = 50  # pairs over which the loss of an evaluation is computed
 class MatchOptions(DecodeOptions):
     """Decode options of zero-shot classification."""
 
-    prompt: str = "{}"  # template into which each label is put, such as "a photo of a {}"
+    prompt: str = "{}"  # text around each label, which replaces {}: "a photo of a {}"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -118,7 +118,7 @@ class Match(Task):
         **task_options: Any,
     ) -> Match:
         if len({row.caption for row in rows}) < 2:
-            raise ValueError(f"there is nothing to tell apart: every picture has the caption {rows[0].caption!r}")
+            raise ValueError(f"every image has the caption {rows[0].caption!r}: at least two captions are needed")
         tokenizer = fit_tokenizer((row.caption for row in rows), input_options, preprocessors)
         augment = select_options(ImageAugment, input_options)
         processor = preprocessors.get("image_processor") or ImageTransform.fit(rows, input_options["image_size"])
@@ -224,11 +224,11 @@ class Match(Task):
             ("image", retrieval_ranks(cosines.T, relevant.T)),
         ):
             numbers |= {f"{name}_recall_at_{k}": recall_at(ranks, k) for k in (1, 5, 10)}
-        both = {"recall_at_1": (numbers["text_recall_at_1"] + numbers["image_recall_at_1"]) / 2}
+        mean = {"recall_at_1": (numbers["text_recall_at_1"] + numbers["image_recall_at_1"]) / 2}
         captions = {index: row.caption for index, row in zip(text.tolist(), rows, strict=True)}
         predictions = [captions[index] for index in cosines.argmax(1)[image].tolist()]
         samples = make_samples([f"{row.file}:{row.line}" for row in rows], [row.caption for row in rows], predictions)
-        return {**both, **numbers, "predictions": predictions, "samples": samples}
+        return {**mean, **numbers, "predictions": predictions, "samples": samples}
 
     def example(self) -> str:
         return "picture.png\ta cat\ta dog"
@@ -247,7 +247,7 @@ class Match(Task):
             for line, (_, *labels) in enumerate(queries, first + 1):
                 if not labels or not all(label.strip() for label in labels):
                     text = chunk[line - first - 1][:60]
-                    raise ValueError(f"input:{line}: give a picture file and labels, with tabs between, not {text!r}")
+                    raise ValueError(f"input:{line}: give an image file and labels, separated by tabs, not {text!r}")
             first += len(chunk)
             texts = list(dict.fromkeys(label for _, *labels in queries for label in labels))
             index = {label: i for i, label in enumerate(texts)}

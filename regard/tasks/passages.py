@@ -24,13 +24,13 @@ def predict_passages(
 
 
 def join_predictions(parts: list[tuple[str, list[Prediction]]]) -> list[Prediction]:
-    """Prediction i of the whole text is made of prediction i of each part."""
+    """Prediction i of a text joins prediction i of each part."""
     count = max((len(predictions) for _, predictions in parts), default=0)
-    whole = [EMPTY] * max(1, count)
+    texts = [EMPTY] * max(1, count)
     for part, predictions in parts:
         space = part[len(part.rstrip()) :]
-        for i, prefix in enumerate(whole):
+        for i, prefix in enumerate(texts):
             new = predictions[min(i, len(predictions) - 1)] if predictions else EMPTY
             text = prefix.text + new.text + space
-            whole[i] = Prediction(text, prefix.logprob + new.logprob, prefix.score + new.score)
-    return whole
+            texts[i] = Prediction(text, prefix.logprob + new.logprob, prefix.score + new.score)
+    return texts

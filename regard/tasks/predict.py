@@ -1,5 +1,5 @@
 """Predict: a world model. It predicts the next observation of a video or an episode from those before it, and for
-episodes with actions also the reward and the end.
+episodes with actions also the reward and the termination.
 
     loss = Σ_t |x_t+1 - x_t - change_t|² + (r_t - reward_t)² - log P(end_t)
 
@@ -44,7 +44,7 @@ class ForecastOptions(DecodeOptions):
     """Decode options of a rollout."""
 
     horizon: int = 20  # steps to predict
-    ahead: bool = False  # start after the last observation, not `horizon` steps before it, where targets are known
+    ahead: bool = False  # start after the last observation instead of --horizon steps before it
     save: str | None = None  # file for the rollout: .gif animation, .png strip of frames, .npz or .jsonl arrays
 
     def __post_init__(self) -> None:
@@ -138,15 +138,15 @@ class Forecast(Task):
         return EpisodeWindows(rows, context, self.normalizer.num_patches + (self.num_actions > 0))
 
     def check_episode(self, row: Episode) -> None:
-        shape, where = list(row.observations.shape[1:]), f"{row.file}:{row.line}"
+        shape, location = list(row.observations.shape[1:]), f"{row.file}:{row.line}"
         if shape != (expected := self.normalizer.shape):
-            raise ValueError(f"{where}: observations of shape {shape}, but the training data have {expected}")
+            raise ValueError(f"{location}: observations of shape {shape}, but the training data have {expected}")
         if (row.actions is None) != (self.num_actions == 0):
-            has, trained = ("no actions", "some") if row.actions is None else ("actions", "none")
-            raise ValueError(f"{where}: the episode has {has}, but the training data have {trained}")
+            has, trained = ("no actions", "actions") if row.actions is None else ("actions", "no actions")
+            raise ValueError(f"{location}: the episode has {has}, but the training data have {trained}")
         if row.actions is not None and row.actions.max() >= self.num_actions:
             largest = self.num_actions - 1
-            raise ValueError(f"{where}: action {row.actions.max()}, but those of the training data end at {largest}")
+            raise ValueError(f"{location}: action {row.actions.max()}, but the training data have 0 to {largest}")
 
     def collate(self, examples: EpisodeWindows, rows: Ints) -> DynamicsBatch:
         window = examples.take(rows)
@@ -212,7 +212,7 @@ class Forecast(Task):
         sums["error"], sums["copy"] = errors.sum(0).tolist()
         steps = int(examples.steps.sum())
         scores = {name: total / steps for name, total in sums.items() if self.num_actions or "_" not in name}
-        predictions = [f"error {e:.3f}, without change {copy:.3f}" for e, copy in errors / examples.steps[:, None]]
+        predictions = [f"error {e:.3f} (copying: {copy:.3f})" for e, copy in errors / examples.steps[:, None]]
         samples = make_samples([f"{row.file}:{row.line}" for row in rows], ["error 0"] * len(rows), predictions)
         return {**scores, **self.rollout_scores(model, rows), "predictions": predictions, "samples": samples}
 
@@ -236,7 +236,7 @@ class Forecast(Task):
         """An input is the name of a file of episodes, or of one of them: videos.npz:3."""
         for number, name in enumerate(raw, first):
             if options.save and number:
-                raise ValueError(f"--save {options.save} would hold the last file only: give one at a time")
+                raise ValueError(f"--save {options.save} holds the rollout of one file: give one file at a time")
             if options.ahead and self.num_actions:
                 raise ValueError("the actions after the last step are unknown: leave out --ahead")
             rows = read_named_episodes(name)
@@ -251,13 +251,13 @@ class Forecast(Task):
             yield [self.summarize(rollouts, options.horizon)]
 
     def summarize(self, rollouts: list[Rollout], horizon: int) -> Prediction:
-        both = zip(*(rollout_errors(self.normalizer, rollout) for rollout in rollouts), strict=True)
-        errors, copy_errors = ([mean_error_at(each, step) for step in range(1, horizon + 1)] for each in both)
+        columns = zip(*(rollout_errors(self.normalizer, rollout) for rollout in rollouts), strict=True)
+        errors, copy_errors = ([mean_error_at(column, step) for step in range(1, horizon + 1)] for column in columns)
         extra: dict[str, Any] = {"horizon": horizon, "errors": errors, "copy_errors": copy_errors}
         if len(rollouts) == 1:
             extra["observations"] = next(rollout.prediction.tolist() for rollout in rollouts)
         text = f"{horizon} steps ahead of {self.count_examples(rollouts)}"
         if errors[0] is not None:
-            error, copy = (np.mean([value for value in each if value is not None]) for each in (errors, copy_errors))
-            text += f": error {error:.3f} a step, without change {copy:.3f}"
+            error, copy = (np.mean([x for x in column if x is not None]) for column in (errors, copy_errors))
+            text += f": error {error:.3f} per step (copying the last observation: {copy:.3f})"
         return Prediction(text, extra=extra)

@@ -41,7 +41,7 @@ from regard.validate import check_fields
 
 @dataclass
 class Regress(MoleculeTask):
-    pooling: Literal["mean", "sum", "first", "last", "attention", "pooler"] = "mean"  # how token vectors become one
+    pooling: Literal["mean", "sum", "first", "last", "attention", "pooler"] = "mean"  # pooling of the token vectors
     tokenizer: Tokenizer | None = fitted(None)
     molecules: MoleculeFeaturizer | None = fitted(None)
     mean: float = fitted()

@@ -37,7 +37,7 @@ def compute_returns_to_go(rewards: Floats, total: float) -> npt.NDArray[np.float
 
 def require_actions(row: Episode) -> None:
     if row.actions is None:
-        raise ValueError(f"{row.file}:{row.line}: this is a video; decide learns from episodes that have actions")
+        raise ValueError(f"{row.file}:{row.line}: decide needs episodes with actions, and this is a video")
 
 
 def parse_episodes(text: str, number: int) -> list[Episode]:
@@ -55,26 +55,26 @@ def read_named_episodes(name: str) -> list[Episode]:
     file = file if file and number.isdecimal() else name
     rows: list[Episode] = lint({file: read_episodes([file])})[0][file]
     if file != name and not (rows := [row for row in rows if row.line == int(number)]):
-        raise ValueError(f"{file}: there is no episode {number}")
+        raise ValueError(f"{file} has no episode {number}")
     return rows
 
 
 def parse_unfinished(text: str, number: int) -> Episode:
     """{"observations": [...], "actions": [...], "rewards": [...]}, with one action and one reward less."""
-    where = f"input:{number}"
+    location = f"input:{number}"
     try:
         fields = json.loads(text)
         observations = np.array(fields["observations"], np.float32)
         actions = np.array(fields.get("actions", []), np.float64)
         rewards = np.array(fields.get("rewards", [0.0] * len(actions)), np.float32)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
-        raise ValueError(f"{where}: not an episode: {type(error).__name__}, {str(error)[:100]}") from None
+        raise ValueError(f"{location}: not an episode: {type(error).__name__}, {str(error)[:100]}") from None
     observations = observations[:, None] if observations.ndim == 1 else observations
     if observations.ndim < 2 or actions.shape != (len(observations) - 1,) or rewards.shape != actions.shape:
         shapes = f"{observations.shape}, {actions.shape} and {rewards.shape}"
-        raise ValueError(f"{where}: L + 1 observations go with L actions and L rewards, but these are {shapes}")
+        raise ValueError(f"{location}: L + 1 observations go with L actions and L rewards, but these are {shapes}")
     if not all(np.isfinite(array).all() for array in (observations, actions, rewards)):
-        raise ValueError(f"{where}: NaN or an infinite number")
+        raise ValueError(f"{location}: the episode contains NaN or infinity")
     if (actions != actions.astype(np.int64)).any() or (actions < 0).any():
-        raise ValueError(f"{where}: an action is an integer from 0 on, not {actions.tolist()}")
+        raise ValueError(f"{location}: an action must be an integer of at least 0, not {actions.tolist()}")
     return Episode(observations, actions.astype(np.int64), rewards, False, "input", number)

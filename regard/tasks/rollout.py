@@ -63,8 +63,8 @@ def rollout_episodes(
         return min(cuts[i], context)
 
     rollouts: dict[int, Rollout] = {}
-    for T, same in groupby(sorted(range(len(rows)), key=window_length), key=window_length):
-        for chunk in batched(same, BATCH_SIZE):
+    for T, indices in groupby(sorted(range(len(rows)), key=window_length), key=window_length):
+        for chunk in batched(indices, BATCH_SIZE):
             inputs = torch.from_numpy(np.stack([rows[i].as_float(cuts[i] - T, cuts[i]) for i in chunk])).to(device)
             padded = [pad_actions(rows[i], cuts[i] - T, T - 1 + horizon) for i in chunk]
             actions = None if padded[0] is None else torch.from_numpy(np.stack(padded)).to(device)  # type: ignore[arg-type]

@@ -38,13 +38,13 @@ def read_modules(folder: Path) -> SentenceConfig:
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise ValueError(f"{file} does not list the modules of sentence-transformers: {error!r}") from None
     if unknown := [name for name in paths if name not in MODULES]:
-        raise ValueError(f"{file}: the module {unknown[0]} cannot be read here, only {', '.join(MODULES)}")
+        raise ValueError(f"{file}: the module {unknown[0]} is not supported, only {', '.join(MODULES)}")
     pooling = read_pooling(module_config(folder, paths["Pooling"])) if "Pooling" in paths else "mean"
     file = folder / "sentence_bert_config.json"
     content = read_json(file) if file.is_file() else {}
     limit, lowercase = content.get("max_seq_length"), content.get("do_lower_case", False)
     if (task := content.get("transformer_task", "feature-extraction")) != "feature-extraction":
-        raise ValueError(f"{file}: transformer_task is {task!r:.80}, but only 'feature-extraction' can be read here")
+        raise ValueError(f"{file}: transformer_task is {task!r:.80}, but only 'feature-extraction' is supported")
     if not isinstance(lowercase, bool):
         raise ValueError(f"{file}: do_lower_case must be true or false, not {lowercase!r:.80}")
     if limit is not None and not (type(limit) is int and limit > 0):
@@ -58,15 +58,15 @@ def reject_prompt(file: Path, content: dict[str, Any]) -> None:
     """Refuse a default prompt: prepended to every text, it would change every vector."""
     name, prompts = content.get("default_prompt_name"), content.get("prompts")
     if name is not None and (not isinstance(prompts, dict) or prompts.get(name)):
-        raise ValueError(f"{file}: default_prompt_name is {name!r}, and prompts are not put before texts here")
+        raise ValueError(f"{file}: default_prompt_name is {name!r}, but default prompts are not supported")
 
 
 def module_config(folder: Path, name: str) -> Path:
     """The config.json of a module."""
     if name != Path(name).name or name in (".", ".."):
-        raise ValueError(f"{folder / 'modules.json'}: {name!r} is not a folder inside of it")
+        raise ValueError(f"{folder / 'modules.json'}: {name!r} is not a plain folder name")
     if not (folder / name / "config.json").exists():
-        raise ValueError(f"{folder / 'modules.json'} asks for {name}/config.json, which is not there")
+        raise ValueError(f"{folder / 'modules.json'} lists {name}, but {name}/config.json does not exist")
     return folder / name / "config.json"
 
 
@@ -78,7 +78,7 @@ def read_pooling(file: Path) -> str:
     poolings = {key: name for name, key in POOLING_KEYS.items()}
     if len(keys) != 1 or keys[0] not in poolings:
         raise ValueError(
-            f"{file}: {', '.join(keys) or 'no pooling'} cannot be done here, only one of {', '.join(poolings)}"
+            f"{file}: {', '.join(keys) or 'no pooling'} is not supported, only one of {', '.join(poolings)}"
         )
     return poolings[keys[0]]
 

@@ -56,7 +56,7 @@ class TagExamples(BucketedExamples):
 
 @dataclass
 class Tag(Task):
-    label_smoothing: float = 0.0  # share of the target probability that is spread over all tags
+    label_smoothing: float = 0.0  # target probability spread uniformly over all tags
     tags: list[str] = fitted()
     tokenizer: Tokenizer = fitted()
 
@@ -118,7 +118,7 @@ class Tag(Task):
     ) -> Tag:
         tags = sorted({tag for row in rows for tag in row.tags} - {""})
         if not tags:
-            raise ValueError(f"{rows[0].file}: there is nothing to learn: of no residue the label is known")
+            raise ValueError(f"{rows[0].file}: no residue has a label, so there is nothing to learn")
         if isinstance(rows[0], LabelledProtein):
             return cls(**task_options, tags=tags, tokenizer=fit_residue_tokenizer(input_options, preprocessors))
         tokenizer = fit_tokenizer((" ".join(row.words) for row in rows), input_options, preprocessors)
@@ -150,7 +150,7 @@ class Tag(Task):
                 for w, start in zip(words, starts, strict=True)
             ]
             if sum(starts) < len(row.words):
-                raise ValueError(f"{row.file}:{row.line}: a word of this sentence has no letters that can be read")
+                raise ValueError(f"{row.file}:{row.line}: a word of this sentence has no tokens")
             for a, b in split_words(starts, context):
                 pieces.append(encoding.ids[a:b])
                 tags.append(targets[a:b])
@@ -195,10 +195,10 @@ class Tag(Task):
             labelled = [(i, index[tag]) for i, tag in enumerate(row.tags) if tag in index]
             total -= sum(sentence[i, tag].item() for i, tag in labelled)
             count += len(labelled)
-        both = [pair for row, tags in zip(rows, predicted, strict=True) for pair in zip(row.tags, tags, strict=True)]
-        scored = [pair for pair in both if pair[0]]
+        pairs = [pair for row, tags in zip(rows, predicted, strict=True) for pair in zip(row.tags, tags, strict=True)]
+        scored = [pair for pair in pairs if pair[0]]
         if not scored:
-            raise ValueError(f"{rows[0].file}: there is nothing to score: of no residue the label is known")
+            raise ValueError(f"{rows[0].file}: no residue has a label, so there is nothing to score")
         correct = accuracy([target for target, _ in scored], [prediction for _, prediction in scored])
         scores = {"loss": total / max(1.0, count), "accuracy": correct}
         if any(tag.startswith("B-") for tag in self.tags):

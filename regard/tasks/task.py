@@ -39,7 +39,7 @@ class Prediction(NamedTuple):
 class DecodeOptions:
     """Options of `Task.predict`."""
 
-    num_return: int = 1  # predictions returned for each input, best first
+    num_return: int = 1  # predictions per input, best first
 
     def __post_init__(self) -> None:
         check_fields(self, num_return=(self.num_return >= 1, "at least 1"))
@@ -145,8 +145,8 @@ class Task:
 
     def describe_examples(self, rows: Any, examples: Any, numbers: Ints) -> list[dict[str, Any]]:
         """File, line and text of some examples. A task that trains both directions has every row twice."""
-        chosen = [rows[int(number) % len(rows)] for number in numbers]
-        return [{"file": row.file, "line": row.line, "text": row.input_key} for row in chosen]
+        subset = [rows[int(number) % len(rows)] for number in numbers]
+        return [{"file": row.file, "line": row.line, "text": row.input_key} for row in subset]
 
     # Evaluation.
 
@@ -188,12 +188,12 @@ class Task:
 
     def embed(self, model: Model, raw: Iterable[str]) -> Iterator[list[float]]:
         """One vector for each input."""
-        raise ValueError(f"a model of the task {type(self).__name__.lower()} gives no single vector for its input")
+        raise ValueError(f"a model of the task {type(self).__name__.lower()} has no embedding of a whole input")
 
 
 def make_samples(sources: Sequence[str], targets: Sequence[str], predictions: Sequence[str]) -> list[dict[str, str]]:
-    chosen = sorted({i * len(sources) // 3 for i in range(3)})
-    return [{"source": sources[i], "target": targets[i], "prediction": predictions[i]} for i in chosen]
+    indices = sorted({i * len(sources) // 3 for i in range(3)})
+    return [{"source": sources[i], "target": targets[i], "prediction": predictions[i]} for i in indices]
 
 
 def get_task_options(task: Any) -> dict[str, Any]:

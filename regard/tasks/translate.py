@@ -51,7 +51,7 @@ class ParallelExamples(BucketedExamples):
 
 @dataclass
 class Translate(Seq2SeqTask):
-    label_smoothing: float = 0.1  # share of the target probability that is spread over all tokens
+    label_smoothing: float = 0.1  # target probability spread uniformly over all tokens
     both_ways: bool = False  # train both directions in one model
     tokenizer: Tokenizer = fitted()
     max_train_length: int | None = fitted(None)  # tokens of the longest training sentence
@@ -71,7 +71,7 @@ class Translate(Seq2SeqTask):
             ),
             feature_extractor=(
                 self.audio_augment is None or self.feature_extractor is not None,
-                "there (logmel.json) for a model that reads audio",
+                "set (by logmel.json) for a model that reads audio",
             ),
             decoder_start_token=(
                 self.decoder_start_token is None or 0 <= self.decoder_start_token < len(self.tokenizer),
@@ -129,7 +129,7 @@ class Translate(Seq2SeqTask):
         layout, pieces = MARIAN_LAYOUT, TokenizerOptions(**select_options(TokenizerOptions, input_options))
         if ability == "transcribes":
             if task_options.get("both_ways"):
-                raise ValueError("--both-ways is for two languages: no model here generates speech")
+                raise ValueError("--both-ways is for two languages, and no model generates speech: leave it out")
             tokenizer = preprocessors.get("tokenizer") or train_tokenizer((row.text for row in rows), pieces, layout)
             return cls(**task_options, tokenizer=tokenizer, **fit_audio(rows, input_options, preprocessors))
         if task_options.get("both_ways"):
@@ -256,8 +256,8 @@ def refuse_long(rows: Sequence[Any], lengths: Ints, context: int) -> None:
     """Raise an error for the first row that exceeds the context."""
     for row, length in zip(chain(rows, rows), lengths.tolist(), strict=False):
         if length > context:
-            where = f"{row.file}:{row.line}: " if hasattr(row, "line") else ""
+            location = f"{row.file}:{row.line}: " if hasattr(row, "line") else ""
             raise ValueError(
-                f"{where}{length} tokens do not fit the model's context of {context}: leave long lines out "
+                f"{location}{length} tokens exceed the model's context of {context}: skip long lines "
                 "(--max-words and --skip-bad), or train with a larger --context"
             )

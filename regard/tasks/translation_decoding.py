@@ -41,7 +41,7 @@ GREEDY, BEAM = TranslateOptions(num_beams=1), TranslateOptions()
 
 
 class Seq2SeqTask(Task):
-    """The part of an encoder-decoder task that decodes."""
+    """Decoding of an encoder-decoder task."""
 
     both_ways: bool
     tokenizer: Tokenizer
@@ -75,7 +75,7 @@ class Seq2SeqTask(Task):
         if self.both_ways:
             return [[self.tokenizer.token_id(BACK if back else FORWARD), *row] for row in rows]
         if back:
-            raise ValueError("this model knows one direction only: train one with --both-ways")
+            raise ValueError("this model was trained in one direction: leave out --back, or train with --both-ways")
         return rows
 
     def encoder_inputs(self, sources: Any, rows: Ints, training: bool = False) -> Inputs:
@@ -127,7 +127,7 @@ class Seq2SeqTask(Task):
     ) -> list[list[Prediction]]:
         """Decodes in batches of similar length; the result is in the order of the rows."""
         if options.back and not self.both_ways:
-            raise ValueError("this model knows one direction only: train one with --both-ways")
+            raise ValueError("this model was trained in one direction: leave out --back, or train with --both-ways")
         lengths = rows.lengths.reshape(-1)
         order = np.argsort(lengths, kind="stable")[::-1]
         predictions: list[list[Prediction]] = [[] for _ in lengths]
@@ -146,7 +146,7 @@ class Seq2SeqTask(Task):
         lengths = rows.lengths.reshape(-1)[chosen].tolist()
         context = model.body.config.context
         config = self.generation_config or {}
-        most = context - 1 if options.max_new_tokens else min(context, config.get("max_length") or context) - 1
+        max_limit = context - 1 if options.max_new_tokens else min(context, config.get("max_length") or context) - 1
         limits = torch.tensor(
             [options.max_new_tokens or max(2 * n + 10, options.min_new_tokens) for n in lengths], device=device
         )
@@ -161,5 +161,5 @@ class Seq2SeqTask(Task):
         numbers = torch.from_numpy(first + chosen)
         rules = LogitsProcessor(**{key: value for key, value in config.items() if key in PROCESSOR_KEYS})
         return generate(
-            step, caches, start, self.tokenizer.eos_token_id, limits.clamp(max=most), options, numbers, rules
+            step, caches, start, self.tokenizer.eos_token_id, limits.clamp(max=max_limit), options, numbers, rules
         )

@@ -40,11 +40,11 @@ TURN = "\n> "  # before a line of the player
 class WriteOptions(GenerationOptions):
     """Decode options of a text."""
 
-    num_beams: int = 1  # beams of beam search, only with --temperature 0; 1 is greedy
-    temperature: float = 0.8  # sampling temperature; 0: the most probable text; 1: the model's own distribution
-    top_p: float = 0.95  # sample only from the most probable tokens that together have this probability
+    num_beams: int = 1  # beam width, only with --temperature 0; 1 = greedy
+    temperature: float = 0.8  # sampling temperature; 0 = no sampling; 1 = the model's own distribution
+    top_p: float = 0.95  # sample only from the smallest set of tokens with this total probability
     max_new_tokens: int | None = 200  # maximum number of new tokens
-    stop: str = ""  # end before this text
+    stop: str = ""  # text before which the answer ends
 
 
 class LMBatch(NamedTuple):
@@ -109,7 +109,7 @@ class Write(Task):
         tokenizer = preprocessors.get("tokenizer") or train_tokenizer(rows.sample(), pieces, GPT_LAYOUT)
         if tokenizer.template_ids not in ([], [tokenizer.bos_token_id]):
             raise ValueError(
-                "the tokenizer of that model puts marks around every text, so no text can be continued: start from a "
+                "the tokenizer of --from adds special tokens around a text, so no text can be continued: start from a "
                 "model that was trained to write, or leave out --from"
             )
         unit: DocumentUnit | None = "paragraphs" if rows.name == "bundled" else input_options["documents"]

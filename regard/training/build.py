@@ -60,7 +60,7 @@ def make_model(settings: Settings, task: Task) -> Model:
 
 @torch.no_grad()
 def init_head(model: Model, names: FamilyMap | IdentityMap, unused: dict[str, Tensor]) -> None:
-    """Initialise a new head with the weights of it that the folder of a body holds: BERT's pooler."""
+    """Initialise those weights of a new head that the folder of a body holds: BERT's pooler."""
     names = names.with_head(model.head)
     if not isinstance(names, FamilyMap) or names.head is None:
         return
@@ -95,7 +95,7 @@ def window_for(settings: Settings, task: Any, config: Any, examples: Examples) -
 
 
 def use_window(model: Model, context: int) -> None:
-    """Let the tasks see a context of this length. The weights of the positions, and what is saved, do not change."""
+    """Set the context that the tasks use. The position weights, and what the run saves, do not change."""
     if context:
         model.body.config = replace(model.body.config, context=context)
 
@@ -110,7 +110,7 @@ def check_memory(config: Any, body_class: Any) -> None:
         with torch.device("meta"):  # tensors with a shape and no storage
             body = body_class(config)
     except (RuntimeError, ArithmeticError) as error:
-        raise ValueError(f"no model can have these sizes: {error}") from None
+        raise ValueError(f"invalid sizes: {error}") from None
     count = sum(tensor.numel() for tensor in (*body.parameters(), *body.buffers()))
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if 8 * count > memory:  # 4 bytes for a parameter, and 4 for its gradient
@@ -127,7 +127,7 @@ def fit_task(settings: Settings, rows: Any) -> tuple[Settings, Task]:
     folder = find_model(run_options.from_) if run_options.from_ else None
     preprocessors = load_preprocessors(folder, {*PREPROCESSORS}) if folder else {}
     if folder and "tokenizer" not in preprocessors and settings.ability not in ("sees", "hears", "bonds", "foresees"):
-        raise ValueError(f"{folder} has no tokenizer: its model does not understand the tokens of another one")
+        raise ValueError(f"{folder} has no tokenizer, and a new one would not match its embeddings: add its files")
     task = TASKS[settings.task].fit(
         rows, settings.ability, settings.input_options, preprocessors, **settings.task_options
     )
@@ -146,7 +146,7 @@ def with_head_of(task: Task, folder: Path, ability: str) -> Task:
         if unknown := [label for label in getattr(task, labels) if label not in head_labels]:
             raise ValueError(
                 f"the head of {folder} has {len(head_labels)} {labels}, and {unknown[0]!r} is none of them: "
-                f"--new-head puts a new one on its body"
+                f"add --new-head to train a new head"
             )
     defaults = {field.name: field.default for field in fields(source)} | task.default_overrides(ability)
     for option in {"pooling", "multi_label"} & set(task.head_fields):
@@ -162,15 +162,15 @@ def with_head_of(task: Task, folder: Path, ability: str) -> Task:
 def init_embeddings(body: Any, task: Any, file: str) -> None:
     """Initialise the embeddings of words that are one token with pre-trained vectors, scaled to the same spread."""
     if getattr(task, "tokenizer", None) is None:
-        raise ValueError("--vectors is for texts, and this task reads none")
+        raise ValueError("--vectors initialises embeddings of words, but this task reads no text: leave it out")
     names = task.tokenizer.convert_ids_to_tokens(range(len(task.tokenizer)))
     words = {name.lstrip("▁Ġ"): i for i, name in enumerate(names) if name[:1] in "▁Ġ" and len(name) > 1}
     vectors = read_word_vectors(file, set(words))
     if not vectors:
-        raise ValueError(f"{file}: none of its words is a token of this tokenizer")
+        raise ValueError(f"{file}: none of its words is a token: use vectors of the language of --data")
     table = body.tokens.weight
     size = len(next(iter(vectors.values())))
     if size != table.size(1):
-        raise ValueError(f"{file}: its vectors have {size} numbers, the model {table.size(1)}: add --dim {size}")
+        raise ValueError(f"{file}: its vectors have {size} dimensions, embeddings {table.size(1)}: add --dim {size}")
     stacked = torch.stack([torch.from_numpy(vector) for vector in vectors.values()]).to(table)
     table[[words[word] for word in vectors]] = stacked * (table.std() / stacked.std())

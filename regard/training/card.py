@@ -37,7 +37,7 @@ Validation is on {valid}, with the weights of step {best}.{decoding}
 
 `train.json` holds all settings, `metrics.jsonl` every step. Trained by regard {regard} with PyTorch {torch}, Python
 {python}, {threads} threads of {processor}, seed {seed}, data {fingerprint}. The same versions, processor, number of
-threads, seed and data give the same bits.
+threads, seed and data reproduce the weights bit for bit.
 """
 SEQ2SEQ = """
 This is a Hugging Face folder: transformers loads it with `AutoModelForSeq2SeqLM.from_pretrained`, and CTranslate2's

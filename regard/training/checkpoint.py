@@ -26,7 +26,7 @@ def save_folder(parent: Path, name: str, files: Mapping[str, Callable[[Path], ob
     hidden.mkdir(parents=True)
     if (free := shutil.disk_usage(parent).free) < room:
         hidden.rmdir()
-        message = f"no space for a checkpoint: it needs {room / 1e6:,.0f} MB, {free / 1e6:,.0f} MB are free"
+        message = f"not enough space for a checkpoint: it needs {room / 1e6:,.0f} MB, {free / 1e6:,.0f} MB are free"
         raise OSError(errno.ENOSPC, f"{message}; the last checkpoint is intact", str(parent / name))
     try:
         for file, write in files.items():

@@ -40,22 +40,22 @@ MAX_LENGTH = 10**9  # minutes or epochs: a longer run is a typing error
 class TrainOptions:
     """Length and optimisation of a training."""
 
-    steps: int | None = None  # number of training steps
-    epochs: float | None = None  # instead of --steps: passes over the data
-    minutes: float | None = None  # instead of --steps: minutes of training, 3 if no length is set
+    steps: int | None = None  # number of training steps; default: as many as fit into --minutes
+    epochs: float | None = None  # instead of --steps: number of epochs
+    minutes: float | None = None  # instead of --steps: minutes of the whole run; default: 3
     revisions: tuple[str, ...] = ()  # changes of --steps as STEP:STEPS, to repeat a run of --minutes bit for bit
-    batch_tokens: int = 2048  # maximum tokens of a batch, padding included, counted on the longer side
-    grad_accum: int = 1  # batches whose gradients add up to one step
-    optimizer: Literal["muon", "adamw", "sgd"] = "muon"  # muon trains the matrices, adamw embeddings, head and vectors
-    lr: float | None = None  # peak learning rate; 0.64 / dim if None, 0.2 / dim with --from
-    layer_decay: float = 1.0  # factor on the learning rate from one layer to the layer below
+    batch_tokens: int = 2048  # maximum tokens per batch with padding; of a pair, those of the longer side
+    grad_accum: int = 1  # batches whose gradients are accumulated for one step
+    optimizer: Literal["muon", "adamw", "sgd"] = "muon"  # muon = Muon for hidden matrices, AdamW for the rest
+    lr: float | None = None  # peak learning rate; default: 0.64 / dim, with --from 0.2 / dim
+    layer_decay: float = 1.0  # learning rate of a layer, relative to the layer above it
     schedule: Literal["wsd", "inverse-sqrt"] = "wsd"  # learning-rate schedule; wsd = warmup, stable, decay
-    warmup_steps: int | None = None  # steps of linear warm-up; a tenth of the run, at most 2000, if None
+    warmup_steps: int | None = None  # steps of linear warm-up; default: a tenth of the run, at most 2000
     decay_share: float = 0.6  # final share of the run in which wsd decays the learning rate to 1 % of its peak
     weight_decay: float = 0.01  # decoupled weight decay of the matrices
     grad_clip: float = 1.0  # maximum gradient norm; 0 = no clipping
-    max_nonfinite: int = 0  # maximum number of steps skipped because their loss or gradient is NaN or infinite
-    ema: float = 0.998  # decay of the exponential moving average of the weights, which is evaluated and saved; 0 = off
+    max_nonfinite: int = 0  # maximum number of steps to skip for a NaN or infinite loss or gradient
+    ema: float = 0.998  # decay of the moving average of the weights, which is evaluated and saved; 0 = off
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:

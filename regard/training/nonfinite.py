@@ -46,9 +46,9 @@ def explain_nonfinite(
     suspects = [example for example in batch if example["alone"] == "nonfinite"] or batch
     names = ", ".join(f"{example['file']}:{example['line']}" for example in suspects[:MAX_NAMED])
     more = f" and {len(suspects) - MAX_NAMED} more" if len(suspects) > MAX_NAMED else ""
-    cause = "non-finite even alone" if len(bad_rows) else "finite alone: try a lower --lr or more --warmup-steps"
+    cause = "non-finite even alone" if len(bad_rows) else "finite alone: lower --lr, or raise --warmup-steps"
     last = next((str(checkpoint) for checkpoint in list_checkpoints(folder)), "none yet")
     return FloatingPointError(
         f"{error}; the weights are those before this step. Its examples: {names}{more}, {cause} (all in "
-        f"{folder / BATCH_FILE}). Last checkpoint: {last}. --max-nonfinite 3 would skip up to 3 such steps"
+        f"{folder / BATCH_FILE}). Last checkpoint: {last}. --max-nonfinite 3 skips up to 3 such steps"
     )

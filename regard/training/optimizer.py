@@ -96,11 +96,11 @@ def freeze(model: Model, names: Sequence[str]) -> list[str]:
         if not matches:
             modules = (re.match(r"body\.\w+(\.\d+)?", name) for name in all_names)
             check_choice(
-                "part to freeze", prefix, sorted({"body", *(m[0].removeprefix("body.") for m in modules if m)})
+                "module to freeze", prefix, sorted({"body", *(m[0].removeprefix("body.") for m in modules if m)})
             )
         frozen += matches
     if set(frozen) == set(all_names):
-        raise ValueError(f"--freeze {' '.join(names)} leaves no weights to train: freeze fewer")
+        raise ValueError(f"--freeze {' '.join(names)} leaves no weights to train: freeze fewer modules")
     for name in frozen:
         model.get_parameter(name).requires_grad_(False)
     return frozen

@@ -37,28 +37,30 @@ def comparable_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in stored.items() if name not in RUNTIME_OPTIONS}
 
 
-def check_provenance(checkpoint: Path, then: dict[str, Any], now: dict[str, Any], allow_changed: bool) -> None:
-    if (lines := list_changes(then, now)) and not allow_changed:
+def check_provenance(checkpoint: Path, stored: dict[str, Any], current: dict[str, Any], allow_changed: bool) -> None:
+    if (lines := list_changes(stored, current)) and not allow_changed:
         changes = "\n".join(f"  {line}" for line in lines)
         raise ValueError(
-            f"{checkpoint} was made under other conditions:\n{changes}\nrestore them, resume all the same with "
+            f"{checkpoint} was saved under different conditions:\n{changes}\nrestore these, resume anyway with "
             "--allow-changed, or start again with --overwrite"
         )
 
 
-def list_changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def list_changes(stored: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
     """One line for each difference between two provenances."""
     lines = [
-        f"{option_flag(name)} was {format_value(then['settings'].get(name))}, and is "
-        f"{format_value(now['settings'].get(name))}"
-        for name in differing_keys(then["settings"], now["settings"])
+        f"{option_flag(name)} was {format_value(stored['settings'].get(name))}, and is "
+        f"{format_value(current['settings'].get(name))}"
+        for name in differing_keys(stored["settings"], current["settings"])
         if name != "fingerprint"
     ]
-    if then["settings"].get("fingerprint") != now["settings"].get("fingerprint"):
+    if stored["settings"].get("fingerprint") != current["settings"].get("fingerprint"):
         lines.append("the rows of the data have changed")
-    lines += [f"{name} has changed" for name in differing_keys(then["files"], now["files"])]
-    versions = differing_keys(then["versions"], now["versions"])
-    return lines + [f"{name} was {then['versions'].get(name)}, and is {now['versions'].get(name)}" for name in versions]
+    lines += [f"{name} has changed" for name in differing_keys(stored["files"], current["files"])]
+    versions = differing_keys(stored["versions"], current["versions"])
+    return lines + [
+        f"{name} was {stored['versions'].get(name)}, and is {current['versions'].get(name)}" for name in versions
+    ]
 
 
 def read_train_json(folder: Path) -> dict[str, Any]:
@@ -72,8 +74,8 @@ def read_train_json(folder: Path) -> dict[str, Any]:
     return values
 
 
-def differing_keys(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    return sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
+def differing_keys(stored: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
+    return sorted(name for name in {*stored, *current} if stored.get(name) != current.get(name))
 
 
 def option_flag(name: str) -> str:

@@ -77,7 +77,7 @@ class RunFolder:
                     "--output-dir"
                 )
             if "train.json" not in existing and not incomplete:
-                raise ValueError(f"{folder} is not a run of regard, so it is not replaced: choose another --output-dir")
+                raise ValueError(f"{folder} is not a run folder, so it is not replaced: choose another --output-dir")
         folder.mkdir(parents=True, exist_ok=True)
         return cls(folder)
 
@@ -267,7 +267,7 @@ def parse_metrics_line(line: bytes, location: str) -> dict[str, Any]:
     except (ValueError, TypeError, AttributeError, RecursionError):
         is_valid = False
     if not is_valid or not all(matches_type(number, float) for number in numbers):
-        raise ValueError(f"{location}: this is not a line of metrics that regard writes: remove the line")
+        raise ValueError(f"{location}: not a valid line of metrics: remove the line")
     return dict(values)
 
 

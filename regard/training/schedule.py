@@ -1,4 +1,4 @@
-"""Learning-rate schedules, as a fraction of the peak rate.
+"""Learning-rate schedules, as a fraction of the peak learning rate.
 
 wsd            linear warm-up over `warmup_steps`, constant, linear decay to 1 % over the last `decay_share` of the run
                (warmup-stable-decay, Hu et al. 2024)

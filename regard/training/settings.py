@@ -34,22 +34,22 @@ from regard.validate import Option, check_choice, check_fields, check_type
 class RunOptions:
     """Where a run starts from, what it saves, and what it runs on."""
 
-    output_dir: str | None = None  # run folder; runs/TASK if None
+    output_dir: str | None = None  # run folder; default: runs/TASK
     from_: str | None = None  # model to start from: a folder, or a repository on the Hugging Face hub
     download: bool = False  # download the model of --from if it is not on this machine
-    new_head: bool = False  # put a new head on the model of --from, even if it has one for this task
-    freeze: tuple[str, ...] = ()  # modules of the body whose weights stay fixed: tokens, blocks.0, body ...
-    vectors: str | None = None  # file of word vectors (word2vec's text format) that initialise the embeddings of words
+    new_head: bool = False  # train a new head on the body of --from, even if it has one for this task
+    freeze: tuple[str, ...] = ()  # modules whose weights are not trained: tokens, blocks.0, body ...
+    vectors: str | None = None  # file of word vectors (word2vec text format) to initialise the token embeddings
     resume: bool = False  # continue the run in --output-dir from its newest intact checkpoint
     overwrite: bool = False  # replace the run in --output-dir
     allow_changed: bool = False  # resume even if data, settings, files or versions differ from those of the checkpoint
     evals: int = 10  # number of evaluations in the run; each one also saves a checkpoint
-    eval_examples: int | None = None  # validation examples of an evaluation; a number that suits the task if None
+    eval_examples: int | None = None  # validation examples, or characters of text, per evaluation; default: by task
     keep: int = 2  # number of newest checkpoints to keep
-    patience: int = 0  # stop after this many evaluations in a row without improvement; 0 = never
-    average_checkpoints: int = 0  # also evaluate the mean of this many last checkpoints at the end; 0 = off
+    patience: int = 0  # stop after this many consecutive evaluations without improvement; 0 = never
+    average_checkpoints: int = 0  # at the end, also evaluate the mean of this many last checkpoints; 0 = off
     device: str = "auto"  # cpu, cuda or mps; auto = the best available
-    threads: int | None = None  # CPU threads; all cores if None
+    threads: int | None = None  # CPU threads; default: all cores
     compile: bool = False  # compile the model with torch.compile, which takes half a minute
 
     def __post_init__(self) -> None:
@@ -156,7 +156,7 @@ def resolve(task: str, model: str | None = None, size: str | None = None, **valu
     has_source = values.get("from_") and not values.get("resume")  # a resumed run has all it needs
     source = read_config(find_model(str(values["from_"]), values.get("download") or None)) if has_source else None
     if source and model not in (None, source[0].model):
-        raise ValueError(f"{values['from_']} is a {source[0].model}, not a {model}: leave out --model")
+        raise ValueError(f"{values['from_']} is a {source[0].model} model, not {model}: leave out --model")
     model = source[0].model if source else model or task_class.default
     check_choice("model", model, MODELS)
     family = MODELS[model]
@@ -212,13 +212,13 @@ def make_settings(task: str, model: str | None = None, size: str | None = None, 
     if sum(values.get(name) is not None for name in ("steps", "epochs", "minutes")) > 1:
         raise ValueError("choose one of --steps, --epochs and --minutes")
     if values.get("revisions") and values.get("steps") is None:
-        raise ValueError("--revisions repeats a run of --minutes: add the --steps that it planned first")
+        raise ValueError("--revisions repeats a run of --minutes: add the number of --steps that it first planned")
     settings = resolve(task, model or (None if values.get("from_") else alias_model), size, **values)
     return settings if settings.run_options.overwrite else resume_if_same(settings, values)
 
 
 def resume_if_same(settings: Settings, values: dict[str, Any]) -> Settings:
-    """The same command resumes its run; a command with other settings is refused with the differences."""
+    """Resume the run if its settings are the same; otherwise raise ValueError with the differences."""
     folder, file = settings.folder, settings.folder / "train.json"
     outputs = [*list_checkpoints(folder), *folder.glob(f"{BACKUP_PREFIX}*"), *folder.glob("README.md")]
     restart = replace(settings, run_options=replace(settings.run_options, overwrite=True))
@@ -226,11 +226,11 @@ def resume_if_same(settings: Settings, values: dict[str, Any]) -> Settings:
         return settings
     if (folder / LOCK_FILE).exists() and not outputs and not file.stat().st_size:  # a crash may leave an empty file
         return restart
-    then, now = read_train_json(folder).get("requested_options"), comparable_settings(settings.to_dict())
-    if not isinstance(then, dict):
+    stored, current = read_train_json(folder).get("requested_options"), comparable_settings(settings.to_dict())
+    if not isinstance(stored, dict):
         return settings
-    if names := differing_keys(then, now):
-        pairs = {name: (format_value(then.get(name)), format_value(now.get(name))) for name in names}
+    if names := differing_keys(stored, current):
+        pairs = {name: (format_value(stored.get(name)), format_value(current.get(name))) for name in names}
         lines = [f"  {option_flag(n)} {old} in the folder, {new} in this command" for n, (old, new) in pairs.items()]
         raise ValueError(
             f"{folder} holds a run with other settings:\n" + "\n".join(lines) + "\ncontinue it with --resume, replace "
@@ -245,7 +245,7 @@ def resume_if_same(settings: Settings, values: dict[str, Any]) -> Settings:
 def resume_settings(task: str, **values: Any) -> Settings:
     for name in values:
         if name not in RESUME_OPTIONS:
-            raise ValueError(f"a resumed run keeps its settings: leave out {option_flag(name)}, or start a new run")
+            raise ValueError(f"--resume uses the settings of the run: leave out {option_flag(name)}, or start another")
     folder = Path(values.get("output_dir") or f"runs/{task}")
     stored = read_train_json(folder)
     for name in ("fingerprint", "requested_options"):
@@ -287,8 +287,8 @@ def check_media(path: str, task: str, model: str, ability: str) -> None:
         return
     abilities = {*TASKS[task].requires} & {*MEDIA_ABILITIES[media]}
     models = [name for name, family in MODELS.items() if abilities & {*family.bodies}]
-    remedy = f"add --model {' or --model '.join(models)}" if models else f"no model for {task} does"
-    raise ValueError(f"{path}: a folder of {media}, which {model} does not read: {remedy}")
+    remedy = f"add --model {' or --model '.join(models)}" if models else f"no model for {task} can"
+    raise ValueError(f"{path}: a folder of {media}, which {model} cannot read: {remedy}")
 
 
 def default_fields(group: Any) -> dict[str, Any]:

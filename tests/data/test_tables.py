@@ -142,9 +142,9 @@ def test_a_wrong_encoding_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_bytes(b"a\tb\nc\x81\td\n")
     with pytest.raises(ValueError, match=r"a\.tsv: not cp1252 at or after line 1 .*0x81.*--encoding"):
         list(read_pairs([tmp_path / "a.tsv"], dialect=Dialect("cp1252")))
-    with pytest.raises(ValueError, match="no encoding named 'cp1525': did you mean cp1252"):
+    with pytest.raises(ValueError, match="unknown encoding 'cp1525': did you mean cp1252"):
         DataOptions(encoding="cp1525")
-    with pytest.raises(ValueError, match="no encoding named 'hex'"):
+    with pytest.raises(ValueError, match="unknown encoding 'hex'"):
         DataOptions(encoding="hex")
 
 

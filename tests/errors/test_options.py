@@ -59,4 +59,4 @@ def test_wrong_options_of_other_commands_are_refused_by_name(tmp_path: Path) -> 
 def test_commands_without_options_refuse_options(verb: str) -> None:
     result = run_command([verb, "--dim", "3"])
     assert (result.code, result.out) == (2, "")
-    assert f"regard {verb} takes no options, and not '--dim'" in result.err
+    assert f"regard {verb} takes no arguments, not '--dim'" in result.err

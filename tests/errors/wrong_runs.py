@@ -35,7 +35,7 @@ def broken_cases(run: Path) -> Iterator[BrokenCase]:
             yield case._replace(content=content, field=f"{number + 1}: {case.field}")
 
 
-FINISH_MESSAGES = ("ready after", "planned:", "resuming from step", "is finished and stays")
+FINISH_MESSAGES = ("ready after", "planned:", "resuming from step", "holds a finished run")
 
 
 def comparable_lines(out: str, ignore_finish: bool) -> list[str]:
@@ -65,7 +65,7 @@ class ResumeTrial:
         """The outcome (refused, harmless or other), and its fault, if any."""
         result = self.resume(case)
         if result.code == 0:
-            ignore_finish = case.file == "metrics.jsonl" and "is finished" in self.intact.out
+            ignore_finish = case.file == "metrics.jsonl" and "a finished run" in self.intact.out
             same = comparable_lines(result.out, ignore_finish) == comparable_lines(self.intact.out, ignore_finish)
             return "harmless" if same else "other", "" if same else f"another run resumes: {result.out[-500:]}"
         after = {name.removeprefix("damaged-"): content for name, content in folder_content(self.folder).items()}

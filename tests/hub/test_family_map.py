@@ -37,7 +37,7 @@ def test_several_hf_values_map_to_one_and_the_first_is_written() -> None:
 
 @pytest.mark.parametrize("value", ["mish", 3, ["relu"], {"relu": 1}])
 def test_an_unknown_value_is_refused_with_the_choices(value: object) -> None:
-    with pytest.raises(ValueError, match="act is .*, but only 'gelu_new' or 'gelu_fast' or 'relu' can be read here"):
+    with pytest.raises(ValueError, match="act is .*, but only 'gelu_new' or 'gelu_fast' or 'relu' is supported"):
         FAMILY_MAP.config_from_hf({"width": 3, "act": value, "length": 5})
 
 
@@ -66,5 +66,5 @@ def test_a_tied_weight_may_be_stored_twice_if_equal(names: tuple[str, str]) -> N
     with pytest.raises(ValueError, match="again.weight and shared.weight are one weight in this model, but differ"):
         rename({names[0]: a, names[1]: a + 1})
     for read in rename, FAMILY_MAP.tensors_from_hf:
-        with pytest.raises(ValueError, match="some.one.4.weight is there twice"):
+        with pytest.raises(ValueError, match="some.one.4.weight occurs twice"):
             read({"one.4.weight": a, "some.one.4.weight": a})

@@ -204,7 +204,7 @@ def test_local_folders_need_no_request(hub, tmp_path, monkeypatch):
     + ["a/b@-x", f"a/{'b' * 97}", "a/b@c@d", "a/..", "a/b..c", "a/b@c..d"],
 )
 def test_invalid_repo_names_are_refused(hub, name):
-    assert refusal(name, download=True).startswith(f"{name!r} is neither a folder nor a model's name")
+    assert refusal(name, download=True).startswith(f"{name!r} is neither a folder nor a model on the hub")
     assert hub.requests == []
 
 
@@ -258,7 +258,7 @@ def test_without_consent_no_request_is_sent(hub, tmp_path):
 def test_the_question_to_the_user_states_the_size(hub):
     hub.push(FILES)
     questions = []
-    assert "not to be fetched" in refusal(ask=lambda question: questions.append(question))
+    assert "you declined the download" in refusal(ask=lambda question: questions.append(question))
     assert hub.requests == [f"GET /api/models/{REPO_NAME}/revision/main"]
     assert "6 files, 2.097 MB" in questions[0]
     assert not (remote.parse_repo(REPO_NAME).cache_folder / "snapshots").exists()
@@ -348,16 +348,16 @@ def test_sizes_are_always_checked_and_large_files_hashed_when_their_mtime_change
     file.write_bytes(WEIGHTS[::-1])
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     assert find_model(REPO_NAME) == folder, "the hash is taken only when the mtime changes"
-    assert "model.safetensors is not what was fetched" in refusal(verify=True)
+    assert "model.safetensors differs from its checksum" in refusal(verify=True)
     file.write_bytes(WEIGHTS + b"x")
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    assert "model.safetensors is not what was fetched" in refusal()
+    assert "model.safetensors differs from its checksum" in refusal()
     file.write_bytes(WEIGHTS)
     small = (folder / "config.json").resolve()
     stat = small.stat()
     small.write_bytes(FILES["config.json"].replace(b"gpt2", b"bert"))
     os.utime(small, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    assert "config.json is not what was fetched" in refusal()
+    assert "config.json differs from its checksum" in refusal()
 
 
 def test_weights_are_hashed_once(hub, monkeypatch):
@@ -377,7 +377,7 @@ def test_a_corrupted_download_is_refused(hub):
     hub.push(FILES)
     sums = [hashlib.sha256(data).hexdigest() for data in (WEIGHTS, WEIGHTS[::-1])]
     hub.blobs[sums[1]], hub.swaps = WEIGHTS[::-1], dict([sums])
-    assert "model.safetensors is not what was fetched" in refusal(download=True)
+    assert "model.safetensors differs from its checksum" in refusal(download=True)
     assert not revision_lock.lock_file().exists()
 
 
@@ -399,7 +399,7 @@ def test_a_second_cache_gets_the_locked_commit_and_content(hub, tmp_path, monkey
     assert find_model(REPO_NAME, download=True, report=quiet).name == old
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "third"))
     hub.commits[old] = FILES | {"config.json": b'{"model_type": "bad2"}'}
-    assert "config.json is not what was fetched" in refusal(download=True)
+    assert "config.json differs from its checksum" in refusal(download=True)
 
 
 def test_a_ref_moved_by_huggingface_hub_changes_nothing(hub):
@@ -460,7 +460,7 @@ def test_offline_sends_no_request(hub, monkeypatch, how):
     ways = [{"download": False}] if how == "download" else [{}, {"download": True}]
     for way in ways:
         for more in ({}, {"ask": lambda _: True}, {"update": True}):
-            assert "We are offline" in refusal(**way, **more)
+            assert "--offline or HF_HUB_OFFLINE is set" in refusal(**way, **more)
     assert hub.requests == []
 
 
@@ -535,16 +535,16 @@ def test_a_repository_without_safetensors_is_refused_before_the_download(hub):
 def test_a_model_too_large_for_the_disk_is_refused_before_the_download(hub):
     hub.push(FILES)
     hub.adds = [("huge.model", 10**18)]
-    assert "MB are free. Make room" in refusal(download=True)
+    assert "MB are free. Free some space" in refusal(download=True)
     assert len(hub.requests) == 1
 
 
 @pytest.mark.parametrize(
     ("where", "status", "headers", "message"),
     [
-        ("/api", 404, {"X-Error-Code": "RepoNotFound"}, "there is no"),
+        ("/api", 404, {"X-Error-Code": "RepoNotFound"}, "does not exist"),
         ("/api", 401, {"X-Error-Code": "RepoNotFound"}, "hf auth login"),
-        ("/api", 401, {"X-Error-Message": "Invalid credentials in Authorization header"}, "refuses you (401)"),
+        ("/api", 401, {"X-Error-Message": "Invalid credentials in Authorization header"}, "refuses access (401)"),
         ("/api", 403, {}, "hf auth login"),
         ("/api", 403, {"X-Error-Code": "GatedRepo"}, "it is gated. Accept its terms"),
         ("/maker", 403, {"X-Error-Code": "GatedRepo"}, "it is gated. Accept its terms"),
@@ -589,7 +589,7 @@ def wrapped_in_cache_miss(cause):
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (OSError(errno.ENOSPC, "No space left on device"), "the disk is full. Make room"),
+        (OSError(errno.ENOSPC, "No space left on device"), "the disk is full. Free some space"),
         (wrapped_in_cache_miss(TimeoutError()), "does not answer"),
         (PermissionError(errno.EACCES, "Permission denied", "/some/file"), "/some/file: Permission denied"),
     ],

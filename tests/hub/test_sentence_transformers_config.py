@@ -55,14 +55,14 @@ def test_a_body_of_our_own_gets_no_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("listed", "pooling", "message"),
     [
-        ([{"type": TYPES + "Dense", "path": ""}], {}, "Dense cannot be read here"),
-        ([{"type": TYPES + "Pooling", "path": "../1_Pooling"}], {}, "not a folder inside"),
-        ([{"type": TYPES + "Pooling", "path": "/etc"}], {}, "not a folder inside"),
-        ([{"type": TYPES + "Pooling", "path": "1_Pooling"}], {"pooling_mode_max_tokens": True}, "max_tokens cannot be"),
+        ([{"type": TYPES + "Dense", "path": ""}], {}, "Dense is not supported"),
+        ([{"type": TYPES + "Pooling", "path": "../1_Pooling"}], {}, "not a plain folder name"),
+        ([{"type": TYPES + "Pooling", "path": "/etc"}], {}, "not a plain folder name"),
+        ([{"type": TYPES + "Pooling", "path": "1_Pooling"}], {"pooling_mode_max_tokens": True}, "max_tokens is not"),
         (
             [{"type": TYPES + "Pooling", "path": "1_Pooling"}],
             {"pooling_mode_max_tokens": True, "pooling_mode_mean_tokens": True},
-            "cannot be done here",
+            "is not supported, only one of",
         ),
         ({"no": "list"}, {}, "does not list the modules"),
         ([{"path": ""}], {}, "does not list the modules"),

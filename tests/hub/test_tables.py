@@ -393,7 +393,7 @@ def test_an_unsupported_config_is_refused_by_key_and_value(
         ("transformer.h.1.attn.c_attn.bias", None, "lacks 3 weights of this model: .*1.mixer.inner.query"),
         ("transformer.h.1.attn.extra", torch.ones(2), "1 unexpected weights: transformer.h.1.attn.extra"),
         ("qa_outputs.bias", torch.ones(2), "head.qa_outputs.bias has no place"),
-        ("wte.weight", torch.ones(2), "wte.weight is there twice"),
+        ("wte.weight", torch.ones(2), "wte.weight occurs twice"),
         ("transformer.h.0.attn.c_attn.weight", torch.ones(12, 35), r"value.weight has shape \(11, 12\)"),
         ("transformer.h.0.attn.c_attn.weight", torch.ones(()), r"query.weight has shape \(1,\)"),
         ("transformer.h.0.mlp.c_fc.weight", torch.ones(20, 12), r"up.weight has shape \(12, 20\)"),

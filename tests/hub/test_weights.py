@@ -294,7 +294,7 @@ def test_unused_tensors_get_the_prefix_of_the_others(tmp_path: Path) -> None:
 def test_an_unused_tensor_that_is_stored_twice_is_refused(tmp_path: Path) -> None:
     folder = write(tmp_path / "theirs", make_model("bert"))
     write_tensors(folder, load_file(folder / SAFE_WEIGHTS) | UNUSED | {"pooler.dense.bias": torch.ones(12)})
-    with pytest.raises(ValueError, match=r"pooler.dense.bias is there twice"):
+    with pytest.raises(ValueError, match=r"pooler.dense.bias occurs twice"):
         read(folder)
 
 

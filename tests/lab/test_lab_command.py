@@ -61,7 +61,7 @@ def test_an_experiment_documents_its_claim_and_its_options(name):
 def test_an_unknown_name_is_refused_with_a_suggestion(capsys):
     code, out, err = run(capsys, "partty")
     assert (code, out) == (2, "")
-    assert "there is no experiment named 'partty': did you mean party?" in err
+    assert "unknown experiment 'partty': did you mean party?" in err
 
 
 def test_one_experiment_prints_its_summary_and_writes_its_figure(quick, capsys, tmp_path):

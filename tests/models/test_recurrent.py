@@ -137,7 +137,7 @@ def test_parameter_count_equals_the_formula(name: str, cell: str) -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"cell": "ltsm"}, "no cell named 'ltsm': did you mean lstm"),
+        ({"cell": "ltsm"}, "unknown cell 'ltsm': did you mean lstm"),
         ({"layers": 0}, "layers .*not 0"),
         ({"bptt_length": -1}, "bptt-length .*not -1"),
         ({"dropout": 1.0}, "dropout .*not 1"),

@@ -224,9 +224,9 @@ def test_a_signal_keeps_the_last_round_and_prints_how_to_resume(signum, code, br
         (["--env", "CartPole-v1", "--patch-size", "2"], "--patch-size does not go with --env"),
         (["--env", "CartPole-v1", "--real-steps", "5"], "real-steps must be at least 100"),
         (["--env", "CartPole-v1", "--history", "0"], "history must be 1 to 64"),
-        (["--hide", "1"], "hide must be given together with --env"),
-        (["--real-steps", "500"], "real-steps must be given together with --env"),
-        (["--history", "2"], "history must be given together with --env"),
+        (["--hide", "1"], "hide must be left out without --env"),
+        (["--real-steps", "500"], "real-steps must be left out without --env"),
+        (["--history", "2"], "history must be left out without --env"),
     ],
 )
 def test_wrong_options_are_refused_and_leave_no_folder(arguments, message, tmp_path, capsys):
@@ -275,7 +275,7 @@ def test_a_missing_output_folder_is_refused_before_playing(brief_run, tmp_path, 
     for option, file in (("--record", "a.npz"), ("--gif", "a.gif")):
         assert main(["run", str(brief_run), "--play", option, str(tmp_path / "nowhere" / file)]) == 2
         output = capsys.readouterr()
-        assert "there is no folder" in output.err
+        assert "does not exist: create it" in output.err
         assert not output.out
 
 
@@ -293,4 +293,4 @@ def test_resuming_a_finished_run_changes_nothing(brief, brief_run, capsys):
     before = {file: file.read_bytes() for file in brief_run.rglob("*.safetensors")}
     assert main(["train", "predict", "--resume", "--output-dir", str(brief_run)]) == 0
     assert {file: file.read_bytes() for file in brief_run.rglob("*.safetensors")} == before
-    assert "is finished" in capsys.readouterr().out
+    assert "a finished run" in capsys.readouterr().out

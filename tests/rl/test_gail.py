@@ -24,7 +24,7 @@ from regard.rl.ppo import PPOConfig
 from regard.tasks.returns import top_episodes
 
 EXPERT = list(top_episodes(carts(40), 0.1))
-OPTIONS = GAILOptions(round=200, hidden=32)
+OPTIONS = GAILOptions(round_steps=200, hidden=32)
 
 
 def make_policy(history_length=1):
@@ -43,7 +43,7 @@ def test_the_discriminator_learns(history_length):
     expert = state_action_pairs(EXPERT, history_length)
     optimizer, before = torch.optim.Adam(discriminator.parameters(), 3e-3), discriminator.reward(pairs).mean()
     accuracies = [
-        train_discriminator(discriminator, optimizer, expert, pairs, GAILOptions(passes=5), seed) for seed in range(6)
+        train_discriminator(discriminator, optimizer, expert, pairs, GAILOptions(epochs=5), seed) for seed in range(6)
     ]
     assert accuracies[-1] > max(0.6, accuracies[0])
     assert discriminator.reward(pairs).mean() < before, "steps of the policy get less reward than before"
@@ -65,7 +65,7 @@ def test_the_discriminator_depends_on_the_action():
 def test_a_round_updates_the_policy_and_follows_from_the_seed():
     first, second = islice(imitate(CartPole(), EXPERT, OPTIONS, PPOConfig(), seed=1), 2)
     initial = make_policy()
-    assert second.steps > first.steps >= OPTIONS.round
+    assert second.steps > first.steps >= OPTIONS.round_steps
     assert any(not torch.equal(a, b) for a, b in zip(first.policy.parameters(), initial.parameters(), strict=True))
     repeated = list(islice(imitate(CartPole(), EXPERT, OPTIONS, PPOConfig(), seed=1), 2))[1]
     assert (repeated.returns, repeated.discriminator_accuracy) == (second.returns, second.discriminator_accuracy)
@@ -98,7 +98,7 @@ def test_the_experts_rewards_are_not_used():
 
 
 def test_imitation_ends_after_its_steps():
-    rounds = list(imitate(CartPole(), EXPERT, GAILOptions(steps=500, round=200, hidden=8), PPOConfig(), seed=1))
+    rounds = list(imitate(CartPole(), EXPERT, GAILOptions(steps=500, round_steps=200, hidden=8), PPOConfig(), seed=1))
     assert rounds[-1].steps >= 500
     assert rounds[-2].steps < 500
 
@@ -124,4 +124,4 @@ def test_an_expert_with_other_spaces_is_refused(expert, message):
 
 def test_a_single_recorded_episode_is_a_valid_expert():
     [episode] = record_episodes(CartPole(), lambda trajectory: int(trajectory.observations[-1][2] > 0), 1, seed=1)
-    assert next(imitate(CartPole(), [episode], OPTIONS, PPOConfig())).steps >= OPTIONS.round
+    assert next(imitate(CartPole(), [episode], OPTIONS, PPOConfig())).steps >= OPTIONS.round_steps

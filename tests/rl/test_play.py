@@ -104,17 +104,21 @@ def test_an_interrupted_imitation_keeps_the_policy_of_the_round(tmp_path, capsys
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(Policy, "save", save)
-    assert main(["imitate", "--steps", "1000", "--round", "50", "--hidden", "8", "--output-dir", str(folder)]) == 130
+    assert (
+        main(["imitate", "--steps", "1000", "--round-steps", "50", "--hidden", "8", "--output-dir", str(folder)]) == 130
+    )
     out = capsys.readouterr().out
     assert "round 1 " in out
     assert "round 2 " not in out
-    assert f"the policy is in {folder}" in out
+    assert f"wrote the policy to {folder}" in out
     assert Policy.load(folder)[1] == {"env": "cart"}
 
 
 def test_the_command_imitates(tmp_path, capsys):
     folder = tmp_path / "policy"
-    assert main(["imitate", "--steps", "300", "--round", "100", "--episodes", "2", "--output-dir", str(folder)]) == 0
+    assert (
+        main(["imitate", "--steps", "300", "--round-steps", "100", "--episodes", "2", "--output-dir", str(folder)]) == 0
+    )
     out = capsys.readouterr().out
     assert "expert episodes of" in out
     assert "round 2  steps" in out

@@ -79,7 +79,7 @@ def test_a_folder_without_its_feature_extractor_is_refused(classifier_run, tmp_p
 def test_a_run_from_another_keeps_its_feature_extractor(classifier_run, tmp_path):
     run, _ = classifier_run
     options = {"from_": str(run), "output_dir": str(tmp_path / "run"), "steps": 1, "device": "cpu", "evals": 1}
-    with pytest.raises(ValueError, match="the model to start from has mels 40: leave out --mels"):
+    with pytest.raises(ValueError, match="the model of --from has mels 40: leave out --mels"):
         list(train("classify", mels=13, **options))
     list(train("classify", **options))
     task = load(tmp_path / "run").task

@@ -180,7 +180,7 @@ def test_an_input_may_name_a_single_episode(tmp_path):
     write_episodes(file, ROWS)
     [[whole]], [[single]] = (list(task.predict(model, [name], DecideOptions())) for name in (file, f"{file}:2"))
     assert whole.text.split()[1] == single.text
-    with pytest.raises(ValueError, match="some.npz: there is no episode 9"):
+    with pytest.raises(ValueError, match="some.npz has no episode 9"):
         list(task.predict(model, [f"{file}:9"], DecideOptions()))
 
 
@@ -203,10 +203,10 @@ def test_predictions_are_all_actions_by_probability():
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([video(np.zeros((4, 3, 3), np.float32), "ball.npz", 7)], "ball.npz:7: this is a video"),
+        ([video(np.zeros((4, 3, 3), np.float32), "ball.npz", 7)], "ball.npz:7: decide needs episodes with actions"),
         (
             [ROWS[0]._replace(actions=ROWS[0].actions * 0 + 2)],
-            "made.npz: there is nothing to decide: every action is 2",
+            "made.npz: every action is 2: at least two are needed",
         ),
     ],
 )
@@ -219,8 +219,8 @@ def test_unusable_training_data_are_refused(rows, message):
     ("row", "message"),
     [
         (episode(3, 8, (2,)), r"made.npz:8: observations of shape \[2\], but the training data have \[3\]"),
-        (episode(30, 9, num_actions=9), "made.npz:9: action 8, but those of the training data end at 3"),
-        (video(np.zeros((4, 3), np.float32), "made.npz", 3), "made.npz:3: this is a video"),
+        (episode(30, 9, num_actions=9), "made.npz:9: action 8, but the training data have 0 to 3"),
+        (video(np.zeros((4, 3), np.float32), "made.npz", 3), "made.npz:3: decide needs episodes with actions"),
     ],
 )
 def test_an_episode_that_does_not_fit_is_refused(row, message):
@@ -236,12 +236,12 @@ def test_an_episode_that_does_not_fit_is_refused(row, message):
         ('{"actions": []}', "input:1: not an episode: KeyError, 'observations'"),
         ('{"observations": [[1, 2, 3], [1, 2]]}', "input:1: not an episode"),
         ('{"observations": [[1, 2, 3]], "actions": [1]}', r"input:1: L \+ 1 observations go with L actions"),
-        ('{"observations": [[1, 2, 3], [1, 2, 3]], "actions": [0.5]}', "input:1: an action is an integer"),
-        ('{"observations": [[1, 2, NaN]]}', "input:1: NaN or an infinite number"),
+        ('{"observations": [[1, 2, 3], [1, 2, 3]], "actions": [0.5]}', "input:1: an action must be an integer"),
+        ('{"observations": [[1, 2, NaN]]}', "input:1: the episode contains NaN or infinity"),
         ('{"observations": [[1, 2]]}', r"input:1: observations of shape \[2\], but the training data have \[3\]"),
         (
             '{"observations": [[1, 2, 3], [1, 2, 3]], "actions": [4]}',
-            "input:1: action 4, but those of .* end at 3",
+            "input:1: action 4, but the training data have 0 to 3",
         ),
         ("none.npz", "none.npz"),
     ],

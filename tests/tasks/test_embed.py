@@ -176,7 +176,7 @@ def test_unknown_columns_are_refused(tmp_path: Path) -> None:
     file.write_text("one\tother\ntea\tTee\n")
     with pytest.raises(ValueError, match="othr"):
         list(Embed.rows((str(file),), ("one", "othr"), "reads"))
-    with pytest.raises(ValueError, match="--fields names the two texts of a pair, .*not 3"):
+    with pytest.raises(ValueError, match="--fields must name two columns or keys, .*not 3"):
         Embed.rows((str(file),), ("one", "other", "more"), "reads")
 
 

@@ -316,11 +316,11 @@ def test_a_saved_model_predicts_as_before(tmp_path, files):
 
 def test_bad_inputs_are_refused(task, trained, files):
     for line in (files[0], f"{files[0]}\t", f"{files[0]}\ta\t \tb"):
-        with pytest.raises(ValueError, match="input:3: give a picture file and labels, with tabs between, not '"):
+        with pytest.raises(ValueError, match="input:3: give an image file and labels, separated by tabs, not '"):
             list(task.predict(trained, [f"{files[0]}\ta", line], MatchOptions(), first=1))
     with pytest.raises(ValueError, match=r"nowhere\.png: no such file"):
         list(task.predict(trained, ["nowhere.png\ta\tb"], MatchOptions()))
-    with pytest.raises(ValueError, match="every picture has the caption 'x'"):
+    with pytest.raises(ValueError, match="every image has the caption 'x'"):
         Match.fit([row._replace(caption="x") for row in SCENES], "matches", READS, {})
     with pytest.raises(ValueError, match="match needs a model that has an image tower and a text tower"):
         resolve("match", "vit")

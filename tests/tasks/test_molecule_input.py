@@ -96,7 +96,7 @@ def test_an_unknown_atom_is_named_by_line_and_can_be_skipped(tmp_path: Path, cap
     assert f"{input_file}:3: 'C(' is no molecule" in output.err
     assert len(output.out.splitlines()) == 2, "the rows before it are predicted"
     assert main(["run", str(tmp_path / "run"), "--embed", "--file", input_file]) == 2
-    assert "regard: a model of the task regress gives no single vector" in capsys.readouterr().err
+    assert "regard: a model of the task regress has no embedding of a whole input" in capsys.readouterr().err
     assert main(["run", str(tmp_path / "run"), "CO", "C("]) == 2
     assert "regard: 'C(' is no molecule" in capsys.readouterr().err
 
@@ -149,7 +149,7 @@ def test_a_label_that_is_always_missing_is_refused(tmp_path: Path) -> None:
     """A field that no JSON line has."""
     rows = [f'{{"smiles": "{"C" * n}", "big": {int(n > 9)}}}' for n in range(1, 20)]
     data = table(tmp_path / "a.jsonl", rows)
-    with pytest.raises(ValueError, match=r"a\.jsonl: there is nothing to learn of the label 'bigg': it has only gaps"):
+    with pytest.raises(ValueError, match=r"a\.jsonl: the label 'bigg' has only missing values"):
         list(train("classify", data=data, fields=("smiles", "big", "bigg"), multi_label=True, **run_options(tmp_path)))
 
 

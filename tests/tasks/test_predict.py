@@ -242,16 +242,16 @@ def test_misfits_are_named_by_file_and_episode(balls_folder: Path, springs: list
     message = refusal(balls_folder, str(tmp_path / "large.npz"))
     assert "large.npz:1: observations of shape [60, 60], but the training data have [30, 30]" in message
     assert "springs.jsonl:1: observations of shape [2]" in refusal(balls_folder, str(changed))
-    assert "there is no episode 9" in refusal(balls_folder, f"{balls_folder / 'videos.npz'}:9")
+    assert "videos.npz has no episode 9" in refusal(balls_folder, f"{balls_folder / 'videos.npz'}:9")
     assert "no such file" in refusal(balls_folder, "nowhere.npz")
     assert "did you mean .gif?" in refusal(balls_folder, str(balls_folder / "videos.npz"), save="a.gift")
 
 
 def test_unseen_actions_are_refused(springs: list[Episode]) -> None:
     task, _ = fit_model(springs)
-    with pytest.raises(ValueError, match="spring:1: action 2, but those of the training data end at 1"):
+    with pytest.raises(ValueError, match="spring:1: action 2, but the training data have 0 to 1"):
         task.encode([springs[0]._replace(actions=springs[0].actions + 1)], 4)
-    with pytest.raises(ValueError, match="spring:1: the episode has no actions, but the training data have some"):
+    with pytest.raises(ValueError, match="spring:1: the episode has no actions, but the training data have actions"):
         task.encode([springs[0]._replace(actions=None)], 4)
 
 

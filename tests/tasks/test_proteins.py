@@ -82,7 +82,7 @@ def test_unlabelled_residues_do_not_change_scores() -> None:
     predicted = "".join(scores["predictions"])
     pairs = [(a, b) for a, b in zip("CHHHEE--CCCCEEC", predicted, strict=True) if a != "-"]
     assert scores["accuracy"] == pytest.approx(100 * sum(a == b for a, b in pairs) / len(pairs))
-    with pytest.raises(ValueError, match=r"a\.fasta: there is nothing to score"):
+    with pytest.raises(ValueError, match=r"a\.fasta: no residue has a label"):
         task.score(model, [chain("MK", "--")])
 
 

@@ -83,19 +83,19 @@ def test_settings_survive_json(task: str, model: str) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"task": "translat"}, "no task named 'translat': did you mean translate?"),
+        ({"task": "translat"}, "unknown task 'translat': did you mean translate?"),
         ({"task": "translate", "model": "transfromer"}, "did you mean transformer?"),
-        ({"task": "translate", "size": "tinny"}, "no size of transformer named 'tinny': did you mean tiny?"),
-        ({"task": "translate", "droput": 0.1}, "no option named 'droput': did you mean dropout?"),
+        ({"task": "translate", "size": "tinny"}, "unknown size of transformer 'tinny': did you mean tiny?"),
+        ({"task": "translate", "droput": 0.1}, "unknown option 'droput': did you mean dropout?"),
         ({"task": "write", "model": "gpt", "layer": 2}, "did you mean layers?"),
-        ({"task": "translate", "layers": 2}, "no option named 'layers'"),
-        ({"task": "classify", "pad": 2}, "no option named 'pad'"),
-        ({"task": "classify", "labels": ["a"]}, "no option named 'labels'"),
-        ({"task": "write", "max_words": 9}, "no option named 'max_words'"),
-        ({"task": "tag", "model": "protein_encoder", "max_words": 9}, "no option named 'max_words'"),
-        ({"task": "classify", "model": "audio_encoder", "max_words": 9}, "no option named 'max_words'"),
-        ({"task": "regress", "model": "graphormer", "max_words": 9}, "no option named 'max_words'"),
-        ({"task": "classify", "model": "vit", "tokenizer": "bpe"}, "no option named 'tokenizer'"),
+        ({"task": "translate", "layers": 2}, "unknown option 'layers'"),
+        ({"task": "classify", "pad": 2}, "unknown option 'pad'"),
+        ({"task": "classify", "labels": ["a"]}, "unknown option 'labels'"),
+        ({"task": "write", "max_words": 9}, "unknown option 'max_words'"),
+        ({"task": "tag", "model": "protein_encoder", "max_words": 9}, "unknown option 'max_words'"),
+        ({"task": "classify", "model": "audio_encoder", "max_words": 9}, "unknown option 'max_words'"),
+        ({"task": "regress", "model": "graphormer", "max_words": 9}, "unknown option 'max_words'"),
+        ({"task": "classify", "model": "vit", "tokenizer": "bpe"}, "unknown option 'tokenizer'"),
     ],
 )
 def test_an_unknown_name_is_refused_with_the_nearest(values: dict[str, Any], message: str) -> None:
@@ -111,7 +111,7 @@ def test_an_unknown_choice_is_refused_with_all_choices(task: str, model: str) ->
     for name, words in worded.items():
         for word in words:
             assert resolve(task, model, **{name: word})
-        with pytest.raises(ValueError, match=f"no {name} named 'qqq': there are {', '.join(words)}"):
+        with pytest.raises(ValueError, match=f"unknown {name} 'qqq': choose one of {', '.join(words)}"):
             resolve(task, model, **{name: "qqq"})
 
 
@@ -161,7 +161,7 @@ def test_an_integer_is_a_number_and_a_text_is_one_field() -> None:
     settings = resolve("tag", minutes=3, dropout=0, fields="words", optimizer="sgd")
     assert (settings.train_options.minutes, settings.body["dropout"], settings.files.fields) == (3, 0, ("words",))
     assert resolve("write", documents=None).input_options["documents"] is None
-    with pytest.raises(ValueError, match="no optimizer named None"):
+    with pytest.raises(ValueError, match="unknown optimizer None"):
         resolve("tag", optimizer=None)
 
 
@@ -203,7 +203,7 @@ def test_a_resumed_run_keeps_its_settings(tmp_path: Path) -> None:
         "write", output_dir=str(tmp_path), resume=True
     )
     for name, value in {"dim": 24, "steps": 9, "batch_tokens": 4, "data": "a.txt"}.items():
-        with pytest.raises(ValueError, match=f"keeps its settings: leave out --{name.replace('_', '-')}"):
+        with pytest.raises(ValueError, match=f"uses the settings of the run: leave out --{name.replace('_', '-')}"):
             make_settings("write", output_dir=str(tmp_path), resume=True, **{name: value})
 
 

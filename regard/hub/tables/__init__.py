@@ -52,7 +52,7 @@ def map_for_type(model_type: Any, stored: Iterable[str] = ()) -> FamilyMap | Ide
     similar = letters.get(re.sub(r"[\W_]", "", str(model_type).lower()))
     problem = f"unknown, did you mean {similar}?" if similar else "not supported yet:"
     raise ValueError(
-        f"model_type {model_type!r:.80} is {problem} regard reads {', '.join(HF_FAMILIES)} and what it wrote itself"
+        f"model_type {model_type!r:.80} is {problem} regard reads {', '.join(HF_FAMILIES)} and its own folders"
     )
 
 

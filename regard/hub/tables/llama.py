@@ -46,7 +46,7 @@ def read_rope(config: Fields, types: tuple[str, ...] = ROPE_TYPES) -> Mapping[st
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind not in types:
         choices = " or ".join(map(repr, types))
-        raise ValueError(f"config.json: rope_parameters.rope_type is {kind!r}, but only {choices} can be read here")
+        raise ValueError(f"config.json: rope_parameters.rope_type is {kind!r}, but only {choices} is supported")
     factor = rope.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0))
     check_value("rope_parameters.partial_rotary_factor", factor, 1.0)
     theta = rope.get("rope_theta", config.get("rope_theta"))
