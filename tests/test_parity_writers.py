@@ -525,7 +525,7 @@ REFUSED = [
     ),
     ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5, but only 1.0"),
     ("llama", {"attention_bias": "yes"}, "attention_bias and mlp_bias must be true or false"),
-    ("llama", {"quantization_config": {"bits": 4}}, "quantization_config is {'bits': 4}, which cannot be read"),
+    ("llama", {"quantization_config": {"bits": 4}}, "quantization_config is {'bits': 4}, which is not supported"),
     ("llama", {"pruned_heads": {"0": [1]}}, "pruned_heads is"),
     ("mistral", {"sliding_window": 0}, "context must be at least 1, not 0"),
     ("nanochat", {"attention_bias": True}, "attention_bias is True, but only False"),

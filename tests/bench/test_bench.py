@@ -150,5 +150,5 @@ def test_at_least_three_rounds_run(capsys):
     assert main(["bench", "--help"]) == 0
     help_text = " ".join(capsys.readouterr().out.split())
     assert "--min-time" in help_text
-    assert "seconds to measure at least" in help_text
+    assert "minimum seconds of measurement; a warm-up and three rounds always run" in help_text
     assert "--seconds" not in help_text
