@@ -164,10 +164,8 @@ def encode_pairs(task: Any, pairs: TextPairs, max_tokens: int) -> tuple[list[lis
     tokenizer = task.tokenizer
     texts, target_texts = [text for text, _ in pairs], [target or text for text, target in pairs]
     if isinstance(task, Translate):
-        sources, targets = (
-            task.encode_sources(texts, max_length=max_tokens),
-            tokenizer.encode_targets(target_texts, max_tokens),
-        )
+        sources = task.encode_sources(texts, max_length=max_tokens)
+        targets = tokenizer.encode_targets(target_texts, max_tokens)
         targets = [[task.start_token, *row[:-1]] for row in targets]
     else:
         sources, targets = tokenizer.encode(texts, max_tokens), [[0]] * len(texts)

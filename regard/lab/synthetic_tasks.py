@@ -13,10 +13,8 @@ import torch
 from torch import Tensor
 
 DIGITS, NOISE = 5, 0.2  # number of digits, and the share that is random
-P_RULE, P_OTHER = (
-    1 - NOISE + NOISE / DIGITS,
-    NOISE / DIGITS,
-)  # probability of the digit that follows the rule, and of another
+P_RULE = 1 - NOISE + NOISE / DIGITS  # probability of the digit that follows the rule
+P_OTHER = NOISE / DIGITS  # probability of another digit
 UNIFORM_LOSS = math.log(DIGITS)  # nats, of a uniform prediction
 ENTROPY = -P_RULE * math.log(P_RULE) - (DIGITS - 1) * P_OTHER * math.log(P_OTHER)  # nats, the lowest possible loss
 

@@ -114,11 +114,9 @@ class ReplayBuffer(EpisodeWindows):
         return min(MAX_WINDOWS, super().windows_per_batch(budget))
 
     def epoch(self, budget: int, seed: int, epoch: int) -> list[Ints]:
-        rng, count, terminal = (
-            np.random.default_rng([seed, epoch]),
-            self.windows_per_batch(budget),
-            self.terminal_windows,
-        )
+        rng = np.random.default_rng([seed, epoch])
+        count = self.windows_per_batch(budget)
+        terminal = self.terminal_windows
         terminal = rng.choice(terminal, count // TERMINAL_EVERY) if len(terminal) else terminal
         return [np.concatenate([terminal, rng.choice(self.all_starts(), count - len(terminal))])]
 

@@ -135,10 +135,8 @@ class Decide(Task):
             raise ValueError(f"{rows[0].file}: every action is {rows[0].actions[0]}: at least two are needed")
         conditions = np.concatenate([compute_returns_to_go(row.rewards, row.rewards.sum())[:-1] for row in rows])
         scales = {"mean": conditions.mean(0).tolist(), "std": nonzero_std(conditions.std(0)).tolist()}
-        norm, max_return = (
-            asdict(ObservationNorm.fit(rows, task_options["patch_size"])),
-            max(float(row.rewards.sum()) for row in rows),
-        )
+        norm = asdict(ObservationNorm.fit(rows, task_options["patch_size"]))
+        max_return = max(float(row.rewards.sum()) for row in rows)
         return cls(**task_options, num_actions=num_actions, observation_norm=norm, **scales, max_return=max_return)
 
     def sizes(self) -> dict[str, int]:

@@ -120,10 +120,8 @@ class Forecast(Task):
     ) -> Forecast:
         num_actions = 0 if rows[0].actions is None else 1 + max(int(row.actions.max()) for row in rows)
         rewards = np.concatenate([row.rewards for row in rows]).astype(np.float64)
-        reward, norm = (
-            [float(rewards.mean()), float(nonzero_std(rewards.std()))],
-            asdict(ObservationNorm.fit(rows, task_options["patch_size"])),
-        )
+        reward = [float(rewards.mean()), float(nonzero_std(rewards.std()))]
+        norm = asdict(ObservationNorm.fit(rows, task_options["patch_size"]))
         return cls(**task_options, num_actions=num_actions, observation_norm=norm, reward=reward)
 
     def sizes(self) -> dict[str, int]:
@@ -189,11 +187,9 @@ class Forecast(Task):
     def score(self, model: Model, rows: Sequence[Episode], options: Any = None) -> dict[str, Any]:
         """The error of one-step predictions, beside that of repeating the last observation; then of rollouts."""
         examples = self.encode(rows, model.body.config.context)
-        starts, size, device = (
-            examples.all_starts(),
-            examples.windows_per_batch(BUDGET),
-            next(model.parameters()).device,
-        )
+        starts = examples.all_starts()
+        size = examples.windows_per_batch(BUDGET)
+        device = next(model.parameters()).device
         sums: dict[str, float] = dict.fromkeys(("loss", "error", "copy", "reward_error", "end_accuracy"), 0.0)
         errors = np.zeros((len(rows), 2))
         for chunk in (starts[i : i + size] for i in range(0, len(starts), size)):

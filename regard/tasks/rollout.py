@@ -86,10 +86,8 @@ def pad_actions(row: Episode, start: int, count: int) -> Ints | None:
 
 def rollout_errors(normalizer: ObservationNorm, rollout: Rollout) -> tuple[Reals, Reals]:
     """The error of each step with a known target, and the error of repeating the last observation."""
-    target, last = (
-        rollout.target.astype(np.float64),
-        rollout.episode.as_float(rollout.num_observed - 1, rollout.num_observed),
-    )
+    target = rollout.target.astype(np.float64)
+    last = rollout.episode.as_float(rollout.num_observed - 1, rollout.num_observed)
     return normalizer.observation_error(rollout.prediction[: len(target)], target), normalizer.observation_error(
         last, target
     )

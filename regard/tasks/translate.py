@@ -168,18 +168,14 @@ class Translate(Seq2SeqTask):
         """With `both_ways`, the examples of the reverse direction follow those of the forward direction."""
         sources, targets = self.sides(rows)
         if self.audio_input is not None:
-            audio, texts = (
-                self.audio_input.encode(rows, None, context or 0),
-                Ragged(self.tokenizer.encode_targets(targets)),
-            )
+            audio = self.audio_input.encode(rows, None, context or 0)
+            texts = Ragged(self.tokenizer.encode_targets(targets))
             refuse_long(rows, texts.lengths, context or len(texts.ids))
             return ParallelExamples(audio, texts)
         source_ids, target_ids = self.encode_sources(sources), self.tokenizer.encode_targets(targets)
         if self.both_ways:
-            source_ids, target_ids = (
-                source_ids + self.encode_sources(targets, back=True),
-                target_ids + self.tokenizer.encode(sources),
-            )
+            source_ids = source_ids + self.encode_sources(targets, back=True)
+            target_ids = target_ids + self.tokenizer.encode(sources)
         examples = ParallelExamples(Ragged(source_ids), Ragged(target_ids))
         if context is not None:
             refuse_long(rows, examples.lengths.max(1), context)

@@ -35,10 +35,8 @@ DESCRIPTIONS = {
     "decoder": "Self-attention of the decoder: a row is a query token, a column a key token.",
     "pooling": "The weight of each token in the one vector that represents the text.",
 }
-CAUSAL, NEXT_TOKEN = (
-    " Causal: a token attends to itself and to earlier tokens only.",
-    " A row is named after its input token; it predicts the next one.",
-)
+CAUSAL = " Causal: a token attends to itself and to earlier tokens only."
+NEXT_TOKEN = " A row is named after its input token; it predicts the next one."
 
 
 @dataclass(frozen=True)
