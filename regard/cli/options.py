@@ -6,11 +6,12 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, field, make_dataclass
 from difflib import get_close_matches
+from itertools import pairwise
 from typing import Annotated, Any, get_args
 
 import tyro
 
-from regard.validate import Option
+from regard.validate import TYPE_NAMES, Option
 
 SHORT_OPTIONS = {"output_dir": "-o", "output": "-o"}
 OTHER_NAMES = {  # option names of other libraries and of earlier versions
@@ -49,6 +50,7 @@ def parse(
         ]
         rows.append((name, arg) if default is MISSING else (name, arg, field(default=default)))
     check_names(args, names)
+    check_numbers(args, options)
     values: Any = tyro.cli(
         make_dataclass("Options", rows),
         args=args,
@@ -74,6 +76,22 @@ def check_names(args: list[str], names: list[str]) -> None:
         near = [OTHER_NAMES[name]] if OTHER_NAMES.get(name) in names else get_close_matches(name, names, 1)
         hint = f"did you mean --{near[0]}?" if near else "--help lists all options"
         raise ValueError(f"unknown option {arg.split('=')[0]}: {hint}")
+
+
+def check_numbers(args: list[str], options: Mapping[str, Option]) -> None:
+    """Raises ValueError, in one line, for a value that is no number where the option takes one."""
+    for arg, following in pairwise([*args[: args.index("--") if "--" in args else None], ""]):
+        flag, has_value, value = arg.partition("=")
+        name = flag.removeprefix("--").replace("-", "_")
+        kinds = {*get_args(options[name].kind), options[name].kind} if flag.startswith("--") and name in options else {}
+        number = float if float in kinds else int if int in kinds else None
+        text = value if has_value else following
+        if number is None or text == "None":
+            continue
+        try:
+            number(text)
+        except ValueError:
+            raise ValueError(f"{flag} must be {TYPE_NAMES[number]}, not {text!r:.60}") from None
 
 
 def check_value(option: str, value: Any, kind: Any, default: Any) -> None:

@@ -13,9 +13,9 @@ from regard.atomic import write_json
 from regard.data.audio_augment import AudioAugment
 from regard.data.image_augment import ImageAugment
 from regard.data.image_transform import ImageTransform
-from regard.data.logmel import FILE as SOUNDS
+from regard.data.logmel import FILE as LOGMEL_FILE
 from regard.data.logmel import LogMel
-from regard.data.molecules import FILE as MOLECULES
+from regard.data.molecules import FILE as MOLECULES_FILE
 from regard.data.molecules import MoleculeFeaturizer
 from regard.data.tokenizer import Tokenizer
 from regard.hub.infer_task import (
@@ -43,8 +43,8 @@ PREPROCESSORS: dict[str, Any] = {
 PREPROCESSOR_FILES = {
     "tokenizer": "tokenizer.json",
     "image_processor": "preprocessor_config.json",
-    "feature_extractor": SOUNDS,
-    "molecules": MOLECULES,
+    "feature_extractor": LOGMEL_FILE,
+    "molecules": MOLECULES_FILE,
 }
 AUGMENTATIONS: dict[str, Any] = {"image_augment": ImageAugment, "audio_augment": AudioAugment}
 
