@@ -11,10 +11,11 @@ from __future__ import annotations
 from statistics import median
 
 import torch
-from corpus import translation_pairs
+from corpus import text_rows, translation_pairs
 from train_speed import measure_speed, regard_loop
 
 from regard.data.tokenizer_train import TokenizerOptions, train_tokenizer
+from regard.modalities.text.preprocessor import TextPreprocessor
 from regard.parts import attention
 from regard.tasks.translate import Translate
 
@@ -24,8 +25,9 @@ ROUNDS, SECONDS = 6, 6.0
 
 def main() -> None:
     name, pairs = translation_pairs()
-    task = Translate(tokenizer=train_tokenizer((text for pair in pairs for text in pair), TokenizerOptions()))
-    examples = task.encode(pairs)
+    tokenizer = train_tokenizer((text for pair in pairs for text in pair), TokenizerOptions())
+    task = Translate(preprocessor=TextPreprocessor(tokenizer))
+    examples = task.encode(text_rows(pairs))
     loops = {limit: regard_loop(task, examples, dropout=0.3) for limit in LIMITS}
     speeds: dict[int, list[float]] = {limit: [] for limit in LIMITS}
     for number in range(ROUNDS):

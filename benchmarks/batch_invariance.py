@@ -27,7 +27,7 @@ from torch import Tensor
 
 from regard.batch_invariant import reproducible
 from regard.generate import GenerationOptions, generate
-from regard.models import MODELS
+from regard.models import MODELS, Structure
 from regard.parts.heads import Classifier, EmbeddingHead, Model, TokenClassifier
 from regard.parts.pooling import MeanPool
 
@@ -46,22 +46,22 @@ class Case(NamedTuple):
     equal_lengths: bool = False  # all rows of a batch have the same length
 
 
-def build_body(name: str, ability: str, sizes: dict[str, Any] = SMALL) -> Any:
+def build_body(name: str, structure: Structure, sizes: dict[str, Any] = SMALL) -> Any:
     torch.manual_seed(1)
     config = MODELS[name].config
-    body = MODELS[name].bodies[ability](config(**{n: sizes[n] for n in config.__dataclass_fields__ if n in sizes}))
+    body = MODELS[name].bodies[structure](config(**{n: sizes[n] for n in config.__dataclass_fields__ if n in sizes}))
     for weight in body.parameters():
         weight.data += torch.randn_like(weight) * 0.1  # weights initialised to 0 or 1 would hide differences
     return body.eval()
 
 
 def encoder_model(name: str, head: Callable[[int], Any], sizes: dict[str, Any] = SMALL) -> Model:
-    body = build_body(name, "reads", sizes)
+    body = build_body(name, "encoder" if "encoder" in MODELS[name].bodies else "decoder", sizes)
     return Model(body, head(body.config.dim)).eval()
 
 
-def generative_model(name: str, ability: str, sizes: dict[str, Any] = SMALL) -> Model:
-    body = build_body(name, ability, sizes)
+def generative_model(name: str, structure: Structure, sizes: dict[str, Any] = SMALL) -> Model:
+    body = build_body(name, structure, sizes)
     return Model(body, body.lm_head()).eval()
 
 
@@ -169,8 +169,8 @@ def decode_best(
 
 
 def build_cases() -> dict[str, Case]:
-    translator, writer = generative_model("transformer", "translates"), generative_model("gpt", "writes")
-    viewer = Model(build_body("vit", "sees", SMALL | {"conv_stem": True}), TokenClassifier(SMALL["dim"], 3)).eval()
+    translator, writer = generative_model("transformer", "encoder-decoder"), generative_model("gpt", "decoder")
+    viewer = Model(build_body("vit", "encoder", SMALL | {"conv_stem": True}), TokenClassifier(SMALL["dim"], 3)).eval()
     return {
         "translate, logits": Case(partial(teacher_forced_outputs, translator)),
         "translate, greedy": Case(partial(translate, translator, GenerationOptions(num_beams=1))),
@@ -230,8 +230,8 @@ def count_differences(
 def measure_overhead(rounds: int) -> None:
     """CPU time with the mode and without it, interleaved, on one thread."""
     sizes = {n: MODELS[n].sizes["tiny"] | {"vocab": 8000, "pad": 0} for n in ("transformer", "gpt", "bert")}
-    translator = generative_model("transformer", "translates", sizes["transformer"])
-    writer = generative_model("gpt", "writes", sizes["gpt"])
+    translator = generative_model("transformer", "encoder-decoder", sizes["transformer"])
+    writer = generative_model("gpt", "decoder", sizes["gpt"])
     classifier = encoder_model("bert", lambda dim: Classifier(dim, 5, MeanPool()), sizes["bert"])
     beam, greedy = (
         GenerationOptions(num_beams=4, min_new_tokens=20, max_new_tokens=20),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from fsdd import official_splits
 from recipes import describe_machine, parse_args, train_or_load, training_seconds
 
-from regard.tasks.translation_decoding import BEAM
+from regard.tasks.translate import BEAM
 
 
 def main() -> None:

@@ -25,8 +25,7 @@ from corpus import SHARED
 from PIL import Image
 from recipes import describe_machine, parse_args, train_or_load, training_seconds
 
-from regard.data.image_files import open_image
-from regard.load import LoadedModel
+from regard.loaded_model import LoadedModel
 from regard.metrics import recall_at
 
 DATA = SHARED / "emoji"
@@ -114,7 +113,8 @@ def ranks_of(similarity: Floats, targets: list[int]) -> npt.NDArray[np.int64]:
 
 def model_similarity(loaded: LoadedModel, emoji: Emoji, drawings: list[Drawing], codes: list[str]) -> Floats:
     task: Any = loaded.task
-    images = task.embed_images(loaded.model, [open_image(emoji.files[drawing]) for drawing in drawings])
+    rows = [task.preprocessor.parse(str(emoji.files[drawing]), task.target) for drawing in drawings]
+    images = task.embed_inputs(loaded.model, rows)
     texts = task.embed_texts(loaded.model, [emoji.caption(code) for code in codes])
     return (images @ texts.T).double().numpy()
 

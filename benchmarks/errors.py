@@ -31,7 +31,7 @@ import wrong_folders  # noqa: E402
 import wrong_options  # noqa: E402
 import wrong_runs  # noqa: E402
 from run_command import sample_cases, skip_training  # noqa: E402
-from valid_files import FORMS, form_for, write_form  # noqa: E402
+from valid_files import FORMS, default_modality, form_for, write_form  # noqa: E402
 
 RESUMED = [("translate", "transformer"), ("write", "gpt"), ("classify", "pooled"), ("match", "clip")]
 Outcome = tuple[str, str, str, str]  # where it was broken, how, the outcome, and what is wrong with that, if anything
@@ -41,7 +41,7 @@ def options(folder: Path, count: int) -> Iterator[Outcome]:
     commands = [*wrong_options.train_commands(folder), *wrong_options.lab_commands(folder)]
     for task, model in wrong_folders.FAMILIES:
         run = wrong_folders.train_run(task, model, folder / f"run-{task}-{model}")
-        data = write_form(form_for(task, model), folder / f"data-{task}-{model}")
+        data = write_form(form_for(task, default_modality(task, model)), folder / f"data-{task}-{model}")
         commands += wrong_options.model_commands(
             str(run), task, wrong_folders.request_for(task, model, folder), data, folder
         )

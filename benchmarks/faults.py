@@ -30,9 +30,9 @@ from recipes import keywords
 from regard.cli import main
 from regard.data.batches import BucketedExamples, Position, iterate_batches
 from regard.training.checkpoint import LATEST, find_damage, list_checkpoints
-from regard.training.job import Job, plan_run, prepare, run_training
+from regard.training.file_job import FileJob
 from regard.training.run_folder import RunFolder
-from regard.training.settings import make_settings
+from regard.training.start import make_settings
 
 
 def finished_run(folder: Path) -> Path:
@@ -74,12 +74,12 @@ def full_disk(run: Path, points: int) -> int:
     return passed
 
 
-def new_job(folder: Path, steps: int) -> Job:
+def new_job(folder: Path, steps: int) -> FileJob:
     shutil.rmtree(folder, ignore_errors=True)
     words = command("translate", write_data("translate", folder.parent / "data"), folder)[2:]
     options = dict(zip(words[::2], words[1::2], strict=True)) | {"--steps": str(steps), "--evals": str(steps)}
     values = {name: json.loads(value) if value[0].isdigit() else value for name, value in options.items()}
-    return plan_run(prepare(make_settings("translate", **keywords(values))))
+    return FileJob.open(make_settings("translate", **keywords(values))).plan()
 
 
 def nan_losses(folder: Path, points: int) -> int:
@@ -102,13 +102,13 @@ def nan_losses(folder: Path, points: int) -> int:
         job.task.loss = nan_loss
         steps = 0
         try:
-            for step in run_training(job):
+            for step in job.train():
                 steps = step.number
         except FloatingPointError as error:
             named = f"step {point + 1}:" in str(error) and (folder / "bad-batch.jsonl").exists()
             memory = [weight.detach().clone() for weight in job.progress.model.parameters()]
             clean = new_job(folder.with_name("clean"), points + 1)
-            run = run_training(clean)
+            run = clean.train()
             for _ in range(point):
                 next(run)
             run.close()

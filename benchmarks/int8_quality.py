@@ -17,16 +17,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from corpus import SHARED, multi30k
+from corpus import SHARED, multi30k, text_rows
 from finetune import minilm_folder
-from minilm import embed_rows, mixed_texts
+from minilm import embed_rows, mixed_texts, token_rows
 from pretrain import wikitext
 from recipes import describe_machine, parse_args, train_or_load
 from torch import Tensor, nn
 
 from regard.bench.regard_backend import SPEEDS, load_on_cpu
-from regard.load import LoadedModel, load
-from regard.tasks.translation_decoding import BEAM
+from regard.load import load
+from regard.loaded_model import LoadedModel
+from regard.tasks.translate import BEAM
 
 GROUP = 32
 
@@ -65,7 +66,7 @@ def translate(folder: Path, minutes: float, count: int) -> dict[str, str]:
     recipe = {"--data": files["train"], "--valid": files["val"], "--minutes": minutes, "--dropout": 0.2}
     recipe |= {"--vocab-size": 4000, "--eval-examples": 200, "--evals": 3}
     train_or_load("translate", folder / "multi30k", recipe, [])
-    pairs = multi30k("test_2016_flickr")[:count]
+    pairs = text_rows(multi30k("test_2016_flickr")[:count])
     scores = {name: v.task.score(v.model, pairs, BEAM) for name, v in variants(folder / "multi30k").items()}
     plain, differences = scores["plain"], {}
     for name, score in scores.items():
@@ -101,7 +102,7 @@ def embed(count: int) -> dict[str, str]:
     """The smallest cosine of each variant to fp32."""
     models = variants(minilm_folder())
     plain = models["plain"]
-    rows = plain.task.tokenize(mixed_texts(count), plain.model.body.config.context)  # type: ignore[attr-defined]
+    rows = token_rows(plain, mixed_texts(count))
     reference = embed_rows(plain, rows)
     smallest = {}
     for name, model in models.items():

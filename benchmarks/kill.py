@@ -31,9 +31,9 @@ from typing import Any
 import torch
 
 from regard.cli import main
-from regard.training import job as training
 from regard.training import loop
 from regard.training import run_folder as runs
+from regard.training.file_job import FileJob
 
 PHASES = ("start", "step", "end of an epoch", "validation", "save", "finish")
 ANY_MOMENT = "any moment"
@@ -92,8 +92,8 @@ def warm_up(folder: Path) -> None:
         assert main([*words, "--overwrite"] if (folder / "warm").exists() else words) == 0
 
 
-def mark_phase(phase: mmap.mmap, name: str, module: Any, original: Callable[..., Any]) -> None:
-    """Make a function of a module set the phase while it runs."""
+def mark_phase(phase: mmap.mmap, name: str, owner: Any, original: Callable[..., Any]) -> None:
+    """Make a function of a module or a class set the phase while it runs."""
 
     def marked(*args: Any, **kwargs: Any) -> Any:
         previous, phase[0] = phase[0], PHASES.index(name)
@@ -102,24 +102,24 @@ def mark_phase(phase: mmap.mmap, name: str, module: Any, original: Callable[...,
         finally:
             phase[0] = previous
 
-    setattr(module, next(key for key, value in vars(module).items() if value is original), marked)
+    setattr(owner, next(key for key, value in vars(owner).items() if value is original), marked)
 
 
 def report_phases(phase: mmap.mmap) -> None:
     """Make a run in this process report its phase."""
-    iterate, last = loop.iterate_batches, training.finish
+    iterate, last = loop.iterate_batches, FileJob.finish
 
     def marked_batches(*args: Any) -> Iterator[Any]:
         for position, rows in iterate(*args):
             phase[0] = PHASES.index("end of an epoch" if position.batch == 0 else "step")
             yield position, rows
 
-    def marked_finish(*args: Any) -> None:
+    def marked_finish(job: FileJob) -> None:
         phase[0] = PHASES.index("finish")  # until the process ends
-        last(*args)
+        last(job)
 
-    loop.iterate_batches, training.finish = marked_batches, marked_finish
-    mark_phase(phase, "validation", training, training.evaluate)
+    loop.iterate_batches, FileJob.finish = marked_batches, marked_finish
+    mark_phase(phase, "validation", FileJob, FileJob.evaluate)
     mark_phase(phase, "save", runs, runs.save_folder)
 
 

@@ -53,7 +53,7 @@ from peers import (
 )
 
 from regard.cli import main
-from regard.training import job as training
+from regard.training import file_job as training
 
 STEPS = 120
 AIMS = {"save": 0.5}

@@ -17,7 +17,7 @@ from statistics import median
 from recipes import describe_machine
 
 from regard.cli import main as regard
-from regard.data.bundled import stories
+from regard.modalities.synthetic import stories
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "view"))
 from conftest import Browser, installed

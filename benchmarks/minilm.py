@@ -17,6 +17,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import torch
 from corpus import SHARED, translation_pairs
 from finetune import minilm_folder
@@ -26,10 +27,11 @@ from regard.bench.backend import Backend
 from regard.bench.regard_backend import SPEEDS, load_on_cpu
 from regard.bench.timing import time_rounds
 from regard.bench.workload import ForwardWorkload
-from regard.data.batches import Ragged
+from regard.check.probes import ForwardBatches, InputBatch
 from regard.data.lines import Lines
-from regard.load import LoadedModel, load
-from regard.tasks.inputs import TextExamples
+from regard.load import load
+from regard.loaded_model import LoadedModel
+from regard.modalities.token_preprocessor import TokenIds
 
 BATCH_SIZES = (8, 32, 128)
 
@@ -42,9 +44,25 @@ def mixed_texts(count: int) -> list[str]:
     return [text for pair in zip(paragraphs, sentences, strict=False) for text in pair][:count] or sentences
 
 
+def token_rows(loaded: LoadedModel, texts: list[str]) -> list[list[int]]:
+    """The token ids of each text."""
+    task: Any = loaded.task
+    rows = [task.prepare(task.preprocessor.parse(text, task.target)) for text in texts]
+    inputs = task.preprocessor.encode(rows, task.max_tokens(loaded.model.body.config.context))
+    return [inputs.ids[i].tolist() for i in range(inputs.units)]
+
+
 def embed_rows(loaded: LoadedModel, rows: list[list[int]]) -> torch.Tensor:
     task: Any = loaded.task
-    return task.embed_examples(loaded.model, TextExamples(Ragged(rows), None))
+    return task.vectors(loaded.model, TokenIds(rows))
+
+
+def forward_workload(loaded: LoadedModel, rows: list[list[int]]) -> ForwardWorkload:
+    preprocessor, inputs = loaded.task.preprocessor, TokenIds(rows)
+    forward = ForwardBatches(
+        lambda chosen: InputBatch(preprocessor.collate(inputs, chosen, False)), inputs.lengths[:, 0]
+    )
+    return ForwardWorkload(forward, np.arange(len(rows)))
 
 
 def fastest_batches(backend: Backend, work: ForwardWorkload) -> tuple[int, Callable[[], torch.Tensor]]:
@@ -54,7 +72,7 @@ def fastest_batches(backend: Backend, work: ForwardWorkload) -> tuple[int, Calla
     def embed_all(workload: ForwardWorkload, size: int) -> torch.Tensor:
         return torch.cat([forward(batch) for batch in workload.batches(size)])
 
-    sample = ForwardWorkload(work.rows[::4], None, work.pad)
+    sample = ForwardWorkload(work.forward, work.order[::4])
     times = time_rounds({size: partial(embed_all, sample, size) for size in BATCH_SIZES}, min_time=0.0, min_rounds=2)
     size = min(BATCH_SIZES, key=lambda n: median(times[n]))
     return size, partial(embed_all, work, size)
@@ -67,11 +85,12 @@ def main() -> None:
     args = parser.parse_args()
     folder = minilm_folder()
     plain = load(folder, "cpu")
-    rows = plain.task.tokenize(mixed_texts(args.texts), plain.model.body.config.context)  # type: ignore[attr-defined]
-    work = ForwardWorkload(sorted(rows, key=len), None, plain.tokenizer.pad_token_id)
-    lengths = [len(row) for row in work.rows]
+    rows = token_rows(plain, mixed_texts(args.texts))
+    ordered = sorted(rows, key=len)
+    work = forward_workload(plain, ordered)
+    lengths = [len(row) for row in ordered]
     print(f"{len(rows)} texts, {lengths[0]} to {lengths[-1]} tokens, mean {sum(lengths) / len(lengths):.1f}")
-    reference = embed_rows(plain, work.rows)
+    reference = embed_rows(plain, ordered)
     tables = SpeedTables()
     for threads in args.threads:
         tables.set_num_threads(threads)
@@ -79,7 +98,7 @@ def main() -> None:
             peers = [b for b in open_backends(folder, threads, Path(scratch), args.peers) if b.name != "regard"]
             models = {f"regard {speed}": load_on_cpu(folder, speed) for speed in SPEEDS}
             calls = {name: (lambda model=model: embed_rows(model, rows)) for name, model in models.items()}
-            notes = {name: min_cosine(reference, embed_rows(model, work.rows)) for name, model in models.items()}
+            notes = {name: min_cosine(reference, embed_rows(model, ordered)) for name, model in models.items()}
             for b in peers:
                 size, calls[b.title] = fastest_batches(b, work)
                 notes[b.title] = f"{min_cosine(reference, calls[b.title]())}, batch size {size}"

@@ -22,14 +22,16 @@ import numpy as np
 import torch
 from recipes import describe_machine, parse_args, train_or_load, training_seconds
 
-from regard.data.episodes import Episode, read_episodes, write_episodes
+from regard.data.episodes import Episode, EpisodeRow
+from regard.data.rows import Row
+from regard.modalities.trajectory.episode_files import read_episodes, write_episodes
+from regard.modalities.trajectory.modality import top_episodes
 from regard.rl.environment import Environment, episode_returns, record_episodes
 from regard.rl.gail import GAILOptions, collect_episodes, imitate
 from regard.rl.policy import Policy, PolicyConfig, greedy_policy
 from regard.rl.ppo import PPOConfig, batch_from_episodes, make_optimizer, ppo_update
 from regard.rl.sequence_policy import SequencePolicy, play_in_parallel
 from regard.tasks.decide import DecideOptions
-from regard.tasks.returns import top_episodes
 
 ENV, EPISODES, TEST = "CartPole-v1", 50, 777_000  # the seed of the test, far from all others
 ROUND, MAX_ROUNDS, PERFECT = 1000, 200, 500  # real steps of a round of the learner, rounds, the highest return
@@ -45,12 +47,12 @@ METHODS: dict[str, dict[str, Any]] = {
 TARGET_RETURNS = (500, 150, 50)
 
 
-def recorded_episodes(file: Path, seed: int) -> list[Episode]:
+def recorded_episodes(file: Path, seed: int) -> list[EpisodeRow]:
     """The episodes of a learner, from the file if it exists."""
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
         write_episodes(file, learner_episodes(seed))
-    return [row for row in read_episodes([file]) if isinstance(row, Episode)]
+    return [row for row in read_episodes([file]) if isinstance(row, Row)]
 
 
 def learner_episodes(seed: int) -> list[Episode]:
@@ -78,7 +80,7 @@ def format_row(name: str, returns: list[float], seconds: float) -> str:
     return f"{name:<34}{np.mean(returns):8.1f} ± {np.std(returns):5.1f}{min(returns):8.0f}{seconds:8.0f} s"
 
 
-def train_gail(expert: list[Episode], minutes: float, seed: int) -> tuple[list[float], float]:
+def train_gail(expert: list[EpisodeRow], minutes: float, seed: int) -> tuple[list[float], float]:
     """Returns of the greedy policy after so many minutes of GAIL, and the seconds of training."""
     start, policy = time.perf_counter(), None
     for result in imitate(Environment(ENV), expert, GAILOptions(steps=10**9), PPOConfig(), seed):
@@ -95,7 +97,8 @@ def main() -> None:
     torch.set_num_threads(1)
     file = args.output_dir / f"episodes-{args.seed}.npz"
     print(f"{describe_machine()}, seed {args.seed}; {EPISODES} episodes each, from the seed {TEST}")
-    episodes = recorded_episodes(file, args.seed)
+    rows = recorded_episodes(file, args.seed)
+    episodes = [row.input for row in rows]
     returns = np.array([episode.rewards.sum() for episode in episodes])
     steps, best_tenth = sum(episode.steps for episode in episodes), np.sort(returns)[-len(returns) // 10 :]
     summary = f"mean {returns.mean():.1f}, best tenth {best_tenth.mean():.1f}, highest {returns.max():.0f}"
@@ -114,7 +117,7 @@ def main() -> None:
             suffix = f", target {target}" if target else ""
             test_returns = [float(episode.rewards.sum()) for episode in played]
             lines.append(format_row(name + suffix, test_returns, training_seconds(folder)))
-    expert = list(top_episodes(episodes, BEST))
+    expert = [row for row in top_episodes(rows, BEST) if isinstance(row, Row)]
     lines.append(format_row("GAIL of the best tenth", *train_gail(expert, args.minutes, args.seed)))
     print(f"\n{'':<34}{'return':>8}{'':>8}{'worst':>8}{'training':>10}")
     print("\n".join(lines))

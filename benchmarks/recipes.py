@@ -15,7 +15,8 @@ from typing import Any
 import torch
 
 from regard.cli.train import main as train
-from regard.load import LoadedModel, load
+from regard.load import load
+from regard.loaded_model import LoadedModel
 from regard.training.run_folder import RunFolder
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from corpus import SHARED
 from recipes import describe_machine, parse_args, train_or_load, training_seconds
 
-from regard.tasks.translation_decoding import TranslateOptions
+from regard.tasks.translate import TranslateOptions
 from regard.training.loop import num_parameters
 
 DATA = SHARED / "multi30k"

@@ -1,10 +1,10 @@
-"""A rename changes no number: losses and weights of 30 training steps of every task, at two revisions.
+"""A refactoring changes no number: losses and weights of 30 training steps of every task, at two revisions.
 
-    python benchmarks/same_losses.py --before before-names [--steps 30] [--only classify]
+    python benchmarks/same_losses.py --before f18bbde [--after .] [--steps 30] [--only classify]
 
 Each revision is checked out into a folder of its own and trained there by its own command on one thread, the two in
-turn. Losses must be equal to the last digit of metrics.jsonl, and the final weights bit for bit. The time per step is
-printed as a ratio of medians.
+turn. A folder is used as it is: `--after .` is the working tree. Losses must be equal to the last digit of
+metrics.jsonl, and the final weights bit for bit. The time per step is printed as a ratio of medians.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ OLDER = {
 
 
 def check_out(revision: str, folder: Path) -> Path:
+    if Path(revision).is_dir():
+        return Path(revision).resolve()
+    folder.mkdir()
     command = f"git -C '{ROOT}' archive {revision} | tar -x -C '{folder}'"
     subprocess.run(["bash", "-o", "pipefail", "-c", command], check=True)
     return folder
@@ -77,7 +80,7 @@ def weight_digests(run: Path) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--before", required=True, help="the revision to compare with")
+    parser.add_argument("--before", required=True, help="the revision, or the folder, to compare with")
     parser.add_argument("--after", default="HEAD")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--only", help="runs whose task or model is this")
@@ -86,7 +89,6 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         sources = {}
         for name, revision in (("before", args.before), ("after", args.after)):
-            (Path(scratch) / name).mkdir()
             sources[name] = check_out(revision, Path(scratch) / name)
         print("| task | model | losses | weights | seconds per step, after / before |\n|---|---|---|---|---|")
         for task, model in RUNS:

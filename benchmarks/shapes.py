@@ -17,9 +17,11 @@ from tokenizers import models, pre_tokenizers, processors
 
 from regard.data.tokenizer import Tokenizer
 from regard.data.tokenizer_train import GPT_LAYOUT, MARIAN_LAYOUT, TokenizerLayout
-from regard.load import LoadedModel
+from regard.loaded_model import LoadedModel
+from regard.modalities.text.preprocessor import TextPreprocessor
 from regard.models import MODELS
 from regard.tasks import TASKS
+from regard.tasks.compatibility import body_class
 
 SHAPES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "gpt2": (
@@ -69,11 +71,10 @@ def model_folder(shape: str, output_dir: Path, texts: Iterable[str] = (), **over
         return folder
     sizes = sizes | overrides
     layout = GPT_LAYOUT if task_name == "write" else MARIAN_LAYOUT
-    task = TASKS[task_name](tokenizer=word_tokenizer(sizes["vocab"], texts, layout))
+    task = TASKS[task_name](preprocessor=TextPreprocessor(word_tokenizer(sizes["vocab"], texts, layout)))
     torch.manual_seed(1)
-    entry = MODELS[family]
-    body = entry.bodies[next(name for name in task.requires if name in entry.bodies)]
-    model = task.head(body(entry.config(**(sizes | {"pad": task.tokenizer.pad_token_id})))).eval()
+    body = body_class(task, family)
+    model = task.head(body(MODELS[family].config(**(sizes | {"pad": task.tokenizer.pad_token_id})))).eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if weight.dim() == 2 and "blocks" in name:  # large enough that the output depends on the input

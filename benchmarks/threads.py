@@ -22,7 +22,8 @@ from typing import Any
 
 import torch
 
-from regard.load import LoadedModel, load
+from regard.load import load
+from regard.loaded_model import LoadedModel
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
@@ -99,8 +100,6 @@ def cli() -> int:
     args = parser.parse_args()
     from test_every_task import job_of, raw, short_options
 
-    from regard.training.job import run_training
-
     torch.set_num_threads(2)
     calls, failures = math.ceil(args.calls / len(MODELS) / len(SPEEDS)), 0
     with TemporaryDirectory() as scratch:
@@ -109,7 +108,7 @@ def cli() -> int:
         for task, model in MODELS:
             folder = Path(scratch) / f"{task}-{model}"
             job = job_of(task, model, folder)
-            [*run_training(job)]
+            [*job.train()]
             runs.append((f"{task} {model}", job.run.folder, raw(task, model, folder), short_options(job)))
         for speed, name in SPEEDS.items():
             count = 0

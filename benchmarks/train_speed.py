@@ -19,12 +19,13 @@ from statistics import median
 from typing import Any
 
 import torch
-from corpus import translation_pairs
+from corpus import text_rows, translation_pairs
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from regard.data.tokenizer import Tokenizer
 from regard.data.tokenizer_train import TokenizerOptions, train_tokenizer
+from regard.modalities.text.preprocessor import TextPreprocessor
 from regard.models.transformer import SIZES, Transformer, TransformerConfig
 from regard.parts.positions import sinusoids
 from regard.tasks.translate import Translate
@@ -82,12 +83,12 @@ class PlainTransformer(nn.Module):
 
 
 def plain_loop(tokenizer: Tokenizer, examples: Any, dropout: float, same_dropout: bool) -> Iterator[int]:
-    pad, rows = tokenizer.pad_token_id, len(examples.sources)
+    pad, rows = tokenizer.pad_token_id, examples.sources.units
     model = PlainTransformer(len(tokenizer), pad, dropout, same_dropout).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.001)
     criterion = nn.CrossEntropyLoss(ignore_index=pad, label_smoothing=0.1)
     batch_size = round(TOKENS / examples.lengths.max(1).mean())  # as many tokens per batch as regard
-    sources = [torch.from_numpy(examples.sources[i]).long() for i in range(rows)]
+    sources = [torch.from_numpy(examples.sources.ids[i]).long() for i in range(rows)]
     targets = [torch.from_numpy(examples.targets[i]).long() for i in range(rows)]
     while True:
         for indices in torch.randperm(rows).split(batch_size):
@@ -121,8 +122,8 @@ def main() -> None:
     warnings.filterwarnings("ignore", "enable_nested_tensor")
     name, pairs = translation_pairs()
     tokenizer = train_tokenizer((text for pair in pairs for text in pair), TokenizerOptions())
-    task = Translate(tokenizer=tokenizer)
-    examples = task.encode(pairs)
+    task = Translate(preprocessor=TextPreprocessor(tokenizer))
+    examples = task.encode(text_rows(pairs))
     loops = {
         "regard": regard_loop(task, examples, args.dropout),
         "plain": plain_loop(tokenizer, examples, args.dropout, same_dropout=False),

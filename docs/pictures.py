@@ -32,21 +32,22 @@ from PIL import Image
 from rdkit.Chem.rdDepictor import Compute2DCoords
 from torch import Tensor
 
-from regard.data.audio_augment import AudioAugment, spec_augment
-from regard.data.bundled import bouncing_balls as bundled_ball
-from regard.data.bundled import cart as bundled_cart
-from regard.data.bundled import chains, paths, phrasebook, voices
-from regard.data.bundled import shapes as bundled_shapes
-from regard.data.episodes import video
-from regard.data.logmel import LogMel, normalize_clip
-from regard.data.molecules import parse_molecule, rdkit
-from regard.data.rollout_video import save_rollouts
+from regard.data.episodes import observed
+from regard.data.rows import Row
 from regard.lab import EXPERIMENTS, experiment, options_class
 from regard.lab.optimize import lr_schedule, optimize
 from regard.lab.result import no_progress
-from regard.lab.toy_language import MASK, PAD, SENTENCE, WORDS, all_sentences
-from regard.load import LoadedModel, load
+from regard.lab.synthetic_data import MASK, PAD, SENTENCE, WORDS, all_sentences
+from regard.load import load
+from regard.loaded_model import LoadedModel
 from regard.look import look
+from regard.modalities.audio.audio_augment import AudioAugment, spec_augment
+from regard.modalities.audio.logmel import LogMel, normalize_clip
+from regard.modalities.molecule.molecules import parse_molecule, rdkit
+from regard.modalities.synthetic import bouncing_balls as bundled_ball
+from regard.modalities.synthetic import cart as bundled_cart
+from regard.modalities.synthetic import chains, paths, phrasebook, voices
+from regard.modalities.synthetic import shapes as bundled_shapes
 from regard.models.gpt import GPT, GPTConfig
 from regard.parts.attention import attention_weights
 from regard.parts.heads import Model
@@ -66,10 +67,9 @@ from regard.view.alignment import save_alignment
 from regard.view.attention_rollout import pooling_weights, rollout
 from regard.view.figures import lens_figure
 from regard.view.logit_lens import logit_lens
-from regard.view.loss_curve import loss_curve
 from regard.view.report import page
-from regard.view.return_curves import plot_returns
 from regard.view.trace import trace_text
+from regard.view.training_history import loss_curve, plot_returns
 
 PICTURES = Path(__file__).parent / "pictures"
 BIKE = "The nice boys bought their bike because it was cheap."  # not in the training set
@@ -329,10 +329,10 @@ def unseen_scenes(count: int) -> list[bundled_shapes.Scene]:
 def vit(classifier: LoadedModel, file: Path) -> None:
     """Test images with predictions, and the attention rollout over patches."""
     task: Any = classifier.task
-    model, scenes = classifier.model, unseen_scenes(6)
-    pixels = torch.from_numpy(task.image_processor.prepare([scene.pixels for scene in scenes]))  # (B,C,H,W)
+    model, scenes, transform = classifier.model, unseen_scenes(6), task.preprocessor.transform
+    pixels = torch.from_numpy(transform.prepare([scene.pixels for scene in scenes]))  # (B,C,H,W)
     with torch.inference_mode(), look(model) as activations:
-        probabilities = model(task.image_processor.normalize(pixels)).softmax(-1)
+        probabilities = model(transform.normalize(pixels)).softmax(-1)
     weights = torch.stack(
         [w for name, w in activations.items() if name.endswith("mixer.inner.weights")], 1
     )  # (B,L,H,T,T)
@@ -357,7 +357,7 @@ def clip(matcher: LoadedModel, file: Path) -> None:
     """Probabilities and cosines of test images and captions."""
     task: Any = matcher.task
     model, scenes = matcher.model, unseen_scenes(6)
-    pictures = task.embed_images(model, [scene.pixels for scene in scenes])
+    pictures = task.embed_inputs(model, [Row(scene.pixels, None, "", 1, scene.caption) for scene in scenes])
     texts = task.embed_texts(model, [scene.caption for scene in scenes])
     cosines = (pictures @ texts.T).T  # (texts,pictures)
     with torch.inference_mode():
@@ -382,11 +382,9 @@ def draw_forecast(predictor: LoadedModel, file: Path) -> None:
     """20 predicted frames of unseen videos beside the real ones, as a strip and as an animation."""
     task: Any = predictor.task
     films = bundled_ball.balls(2, 40, seed=5).frames
-    forecast = rollout_episodes(
-        predictor.model, task.normalizer, [video(frames, "ball", 1) for frames in films], 10, 20
-    )
+    forecast = rollout_episodes(predictor.model, task.norm, [observed(frames) for frames in films], 10, 20)
     for suffix in (".png", ".gif"):
-        save_rollouts(str(file.with_suffix(suffix)), forecast, task.normalizer.low, task.normalizer.high)
+        task.preprocessor.save_rollouts(str(file.with_suffix(suffix)), forecast)
 
 
 def proteins(tagger: LoadedModel, file: Path) -> None:
@@ -409,8 +407,10 @@ def proteins(tagger: LoadedModel, file: Path) -> None:
             above.barh(row, 1, 1, i - 0.5, color=background or colours[symbol])
             above.text(i, row, symbol, ha="center", va="center", size=6, color="w" if row == 2 and hydrophobic else "k")
     above.set_yticks([2, 1, 0], ["residue", "state", "prediction"])
-    probabilities = tagger.task.log_probs(tagger.model, [tagger.task.parse_words(protein.residues)])[0].exp()  # type: ignore[attr-defined]
-    for tag, chance in zip(tagger.task.tags, probabilities.T, strict=True):  # type: ignore[attr-defined]
+    task: Any = tagger.task
+    rows = task.probe_rows([task.preprocessor.parse(protein.residues, task.target)])
+    probabilities = task.log_probs(tagger.model, rows)[0].exp()
+    for tag, chance in zip(task.tags, probabilities.T, strict=True):
         below.plot(chance, color=colours[tag] if tag != "C" else "grey", label=tag)
     below.set_ylabel("probability")
     below.legend(ncol=3, loc="upper right", frameon=False)
@@ -428,8 +428,9 @@ def molecules(counter: LoadedModel, file: Path) -> None:
     ][0]
     row, molecule = parse_molecule(chosen.smiles), rdkit().MolFromSmiles(chosen.smiles)
     with torch.inference_mode(), look(counter.model) as activations:
-        counter.model(*task.input.collate(task.encode([row], 0), np.array([0]), training=False))
-    marked = [i for i, atom in enumerate(row.graph.atoms) if "marked" in atom]
+        inputs = task.preprocessor.collate(task.preprocessor.encode([row], 0), np.array([0]), training=False)
+        task.forward(counter.model, inputs)
+    marked = [i for i, atom in enumerate(row.input.atoms) if "marked" in atom]
     layers = [w[0] for name, w in activations.items() if name.endswith("mixer.inner.weights")]  # (H,T,T) each
     layer, head = max(
         ((i, h) for i, w in enumerate(layers) for h in range(len(w))), key=lambda at: layers[at[0]][at[1]][*marked]
@@ -448,7 +449,7 @@ def molecules(counter: LoadedModel, file: Path) -> None:
     for bond in molecule.GetBonds():
         right.plot(*positions_2d[[bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()]].T, color="0.6", zorder=1)
     right.scatter(*positions_2d.T, s=60 + 900 * weights, color="tab:orange", zorder=2)
-    for i, atom in enumerate(row.graph.atoms):
+    for i, atom in enumerate(row.input.atoms):
         ring = (
             {"edgecolor": "tab:blue", "facecolor": "white", "boxstyle": "circle", "alpha": 0.8} if i in marked else None
         )
@@ -508,7 +509,7 @@ def draw_target_returns(decider: LoadedModel, file: Path) -> None:
         linewidth=0,
     )
     recorded_returns = [
-        episode.rewards.sum() for episode in bundled_cart.carts() if bundled_cart.split(episode) == "train"
+        episode.rewards.sum() for i, episode in enumerate(bundled_cart.carts()) if bundled_cart.split(i) == "train"
     ]
     axes.plot(recorded_returns, np.full(len(recorded_returns), -20), "k|", markersize=7, alpha=0.3)
     axes.set(xlabel="target return; below, the returns of the recorded episodes", ylabel="return obtained")

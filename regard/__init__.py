@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from regard.load import load
     from regard.loaded_model import LoadedModel
     from regard.look import look
-    from regard.rl.dyna import train
+    from regard.training.train import train
     from regard.view.report import page
 
 
@@ -51,7 +51,7 @@ class _LazyModule(ModuleType):
     look = _lazy("regard.look", "look")
     page = _lazy("regard.view.report", "page")
     reproducible = _lazy("regard.batch_invariant", "reproducible")
-    train = _lazy("regard.rl.dyna", "train")
+    train = _lazy("regard.training.train", "train")
 
     def __dir__(self) -> list[str]:
         return [*__all__, "__version__"]

@@ -8,10 +8,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 FAILED = "cannot be written: "
 TEMPORARY = re.compile(r"\.tmp[0-9A-Za-z]{6}")  # what safetensors writes before it renames
@@ -34,11 +33,11 @@ def replace_file(file: Path, content: bytes | Callable[[Path], None]) -> None:
         hidden.unlink(missing_ok=True)
 
 
-def write_json(file: Path, content: Mapping[str, Any] | list[Any]) -> None:
+def write_json(file: Path, content: object) -> None:
     replace_file(file, json_bytes(content))
 
 
-def json_bytes(content: Mapping[str, Any] | list[Any]) -> bytes:
+def json_bytes(content: object) -> bytes:
     return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
 
 

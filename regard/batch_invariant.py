@@ -22,7 +22,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -30,7 +29,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from regard.parts.attention import repeat_kv, resolve_mask
-from regard.parts.recurrence import gru_step, lstm_step, rnn_step
+from regard.parts.recurrence import Gates, State, Weights, gru_step, lstm_step, rnn_step
 
 LINEAR_ROWS, LINEAR_COLUMNS = 4, 16  # of a product with weights: rows of a tile, minimum number of columns
 TILE = (8, 16)  # rows and columns of a tile of a batched product
@@ -38,14 +37,16 @@ CHUNK = 32  # terms of a sum that a kernel may add in its own order
 LANES = 16  # numbers of a vector in softmax
 SINGLE_THREAD = 2**14  # numbers that no kernel divides between threads
 MAX_SCORES = 2**26  # attention weights in memory at a time
+Operation = Callable[..., object]
+Cell = Callable[[Tensor, State, Weights], tuple[State, Gates]]
 
 
 class BatchInvariantMode(TorchFunctionMode):
     """A context in which every call to PyTorch is batch-invariant or raises ValueError."""
 
     def __torch_function__(
-        self, call: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+        self, call: Operation, types: object, args: Sequence[object] = (), kwargs: dict[str, object] | None = None
+    ) -> object:
         name = call.__name__
         if name in UNCHANGED:
             return call(*args, **kwargs or {})
@@ -96,7 +97,7 @@ def check_supported(x: Tensor) -> None:
 # Replacements take the call that they replace, then its arguments.
 
 
-def linear(_: Any, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def linear(_: object, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     check_supported(x)
     rows, N = x.reshape(-1, x.size(-1)), weight.size(0)
     if N < LINEAR_COLUMNS:  # kernels for few columns choose their order by the memory address of a row
@@ -106,7 +107,7 @@ def linear(_: Any, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Ten
     return y[: rows.size(0), :N].view(*x.shape[:-1], N)
 
 
-def matmul(_: Any, a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
+def matmul(_: object, a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
     if b.dim() == 1:
         return linear(_, a, b[None])[..., 0]
     y = linear(_, a, b.mT) if b.dim() == 2 else batched_matmul(a, b)
@@ -125,7 +126,7 @@ def batched_matmul(a: Tensor, b: Tensor) -> Tensor:
 
 
 def attention(
-    _: Any,
+    _: object,
     q: Tensor,  # (B,H,T,E)
     k: Tensor,  # (B,G,S,E)
     v: Tensor,
@@ -153,13 +154,13 @@ def attention(
     return torch.cat(outputs, 2)[:, :, :T]
 
 
-def softmax(call: Callable[..., Tensor], x: Tensor, dim: int, out: Tensor | None = None, **kwargs: Any) -> Tensor:
+def softmax(call: Callable[..., Tensor], x: Tensor, dim: int, out: Tensor | None = None, **kwargs: object) -> Tensor:
     rows = x.movedim(dim, -1)
     y = call(pad_to_multiple(rows, LANES, value=-math.inf), dim=-1, **kwargs)[..., : rows.size(-1)].movedim(-1, dim)
     return y if out is None else out.copy_(y)
 
 
-def elementwise(call: Callable[..., Tensor], x: Tensor, **kwargs: Any) -> Tensor:
+def elementwise(call: Callable[..., Tensor], x: Tensor, **kwargs: object) -> Tensor:
     parts = pad_to_multiple(x.reshape(-1), CHUNK, value=1.0).split(SINGLE_THREAD)
     y = torch.cat([call(part, **kwargs) for part in parts])
     return y[: x.numel()].view(x.shape)
@@ -178,11 +179,13 @@ def sequential_sum(call: Callable[..., Tensor], x: Tensor, dim: int | None = Non
     return x.cumsum(dim).select(dim, -1) if not keepdim else x.cumsum(dim).narrow(dim, -1, 1)
 
 
-def mean(_: Any, x: Tensor, dim: int, keepdim: bool = False) -> Tensor:
+def mean(_: object, x: Tensor, dim: int, keepdim: bool = False) -> Tensor:
     return sequential_sum(torch.sum, x, dim, keepdim) / x.size(dim)
 
 
-def recurrent(cell: Any, _: Any, x: Tensor, start: Tensor | Sequence[Tensor], weights: Any, *args: Any) -> Any:
+def recurrent(
+    cell: Cell, _: object, x: Tensor, start: Tensor | Sequence[Tensor], weights: Weights, *args: object
+) -> tuple[Tensor, ...]:
     """One layer in one direction. Returns all outputs, then the last state, as PyTorch's kernels do."""
     state = tuple(part[0] for part in ([start] if isinstance(start, Tensor) else start))  # each (B,D)
     outputs = []
@@ -194,7 +197,7 @@ def recurrent(cell: Any, _: Any, x: Tensor, start: Tensor | Sequence[Tensor], we
 
 
 def conv2d(
-    _: Any,
+    _: object,
     x: Tensor,  # (B,C,H,W)
     weight: Tensor,
     bias: Tensor | None = None,
@@ -212,7 +215,7 @@ def conv2d(
 
 
 def conv1d(
-    _: Any,
+    _: object,
     x: Tensor,  # (B,C,T)
     weight: Tensor,
     bias: Tensor | None = None,
@@ -227,14 +230,14 @@ def conv1d(
 
 
 def batch_norm(
-    _: Any,
+    _: object,
     x: Tensor,
     mean: Tensor,
     var: Tensor,
     weight: Tensor,
     bias: Tensor,
     training: bool,
-    momentum: Any,
+    momentum: object,
     eps: float,
 ) -> Tensor:
     if training:
@@ -244,7 +247,7 @@ def batch_norm(
     return (x - center) * scale + shift
 
 
-REPLACEMENTS: dict[str, Callable[..., Any]] = {
+REPLACEMENTS: dict[str, Operation] = {
     "linear": linear,
     **dict.fromkeys(("matmul", "__matmul__", "mm", "bmm"), matmul),
     "scaled_dot_product_attention": attention,

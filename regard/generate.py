@@ -258,7 +258,7 @@ UNSUPPORTED_KEYS = {  # keys that change an answer, and the value with which the
 }  # fmt: skip
 
 
-def options_from_config(config: Mapping[str, Any]) -> dict[str, Any]:
+def options_from_config(config: Mapping[str, object]) -> dict[str, object]:
     """The generation options that a generation_config.json asks for."""
     options = {key: config[key] for key in SHARED_KEYS if config.get(key) is not None}
     if config.get("do_sample"):
@@ -270,9 +270,13 @@ def options_from_config(config: Mapping[str, Any]) -> dict[str, Any]:
     return options | ({"temperature": 0.0} if searched else {})
 
 
+def processor_from_config(config: Mapping[str, Any]) -> LogitsProcessor:
+    return LogitsProcessor(**{key: value for key, value in config.items() if key in PROCESSOR_KEYS})
+
+
 def unsupported_settings(
     config: Mapping[str, Any], eos_ids: list[int], context: int, is_seq2seq: bool
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The settings of a generation_config.json that would change an answer and are ignored here."""
     ignored = {key: config[key] for key, neutral in UNSUPPORTED_KEYS.items() if config.get(key) not in (None, neutral)}
     if config.get("do_sample"):

@@ -104,7 +104,7 @@ def parse_json(text: str, finite: bool = True) -> Any:
     return content
 
 
-def reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def reject_duplicate_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """An object_pairs_hook of json.loads."""
     content = dict(pairs)
     if len(content) < len(pairs):
@@ -121,13 +121,13 @@ def parse_float(text: str) -> float | NonFinite:
     return float(text) if math.isfinite(float(text)) else NonFinite(text)
 
 
-def finite_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def finite_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     for key, value in pairs:
         check_finite(key, value)
     return reject_duplicate_keys(pairs)
 
 
-def check_finite(key: str, value: Any) -> None:
+def check_finite(key: str, value: object) -> None:
     if isinstance(value, NonFinite):
         raise ValueError(f"{key}: {value[:20]} is not a number")
     if isinstance(value, list):
@@ -135,18 +135,23 @@ def check_finite(key: str, value: Any) -> None:
             check_finite(key, item)
 
 
-def nesting_depth(content: Any) -> int:
+def nesting_depth(content: object) -> int:
     depth, level = 0, [content]
     while level:
         depth += 1
-        children = [
-            node.values() if isinstance(node, dict) else node for node in level if isinstance(node, dict | list)
-        ]
-        level = [value for values in children for value in values]
+        nodes = [node.values() if isinstance(node, dict) else node for node in level if isinstance(node, dict | list)]
+        level = [value for node in nodes for value in node]
     return depth
 
 
-def get_nested(config: Any, key: str) -> Any:
+def read_flag(config: Mapping[str, object], name: str, default: bool) -> bool:
+    value = config.get(name)
+    if not isinstance(value, bool | None):
+        raise ValueError(f"{name} must be true or false, not {value!r}")
+    return default if value is None else value
+
+
+def get_nested(config: object, key: str) -> object:
     """The value at a key with dots, or MISSING."""
     for part in key.split("."):
         if not isinstance(config, Mapping) or part not in config:
@@ -155,20 +160,22 @@ def get_nested(config: Any, key: str) -> Any:
     return config
 
 
-def set_nested(config: dict[str, Any], key: str, value: Any) -> None:
+def set_nested(config: dict[str, object], key: str, value: object) -> None:
     """Set the value at a key with dots; MISSING deletes it."""
-    *path, last = key.split(".")
-    for part in path:
-        config = config.setdefault(part, {})
-    if value is MISSING:
-        config.pop(last, None)
+    part, _, rest = key.partition(".")
+    if rest:
+        inner = config.get(part)
+        config[part] = inner = inner if isinstance(inner, dict) else {}
+        set_nested(inner, rest, value)
+    elif value is MISSING:
+        config.pop(part, None)
     else:
-        config[last] = value
+        config[part] = value
 
 
-def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
+def unflatten(flat: Mapping[str, object]) -> dict[str, object]:
     """{"a.b": 1} -> {"a": {"b": 1}}"""
-    config: dict[str, Any] = {}
+    config: dict[str, object] = {}
     for key, value in flat.items():
         set_nested(config, key, value)
     return config

@@ -20,8 +20,7 @@ from regard.hub.folder import read_config, read_weights
 from regard.hub.remote import find_model
 from regard.hub.task_config import read_task, reconcile_config
 from regard.loaded_model import LoadedModel
-from regard.models import MODELS, ability_for
-from regard.tasks import TASKS
+from regard.tasks.compatibility import body_class
 from regard.validate import check_choice, check_type
 
 __all__ = ["LoadedModel", "load"]
@@ -70,10 +69,8 @@ def load(
     with no_init_weights():
         names, config = read_config(folder, weights=not is_int8)
         task = read_task(folder)
-        task_name = next(name for name, kind in TASKS.items() if type(task) is kind)
         config = reconcile_config(config, task, folder)
-        body = MODELS[names.model].bodies[ability_for(names.model, task_name, task.requires)]
-        model = task.head(body(config))
+        model = task.head(body_class(task, names.model)(config))
     if is_int8:
         origin, reference = read_int8(folder, model)
         return LoadedModel(accelerate(reference, "int8")[0], task, origin, reference, reload)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
@@ -11,23 +11,27 @@ from typing import Any, Self, SupportsIndex, TypeVar, overload
 
 from torch import nn
 
+from regard.data.documents import RowSet
 from regard.data.lines import UTF8, Dialect
+from regard.data.tokenizer import Tokenizer
 from regard.device import resolve_device
 from regard.engine.int8_folder import write_int8
 from regard.engine.quantize import is_quantized
 from regard.generate import GenerationOptions
 from regard.hub.folder import SourceCheckpoint, write_config, write_weights
-from regard.hub.task_config import label_keys, write_task
-from regard.models import MODELS, ability_for
+from regard.hub.task_config import label_keys, task_name, write_task
+from regard.modalities import MODALITIES
+from regard.modalities.protocols import Modality, ReadOptions
+from regard.models import MODELS
+from regard.options import check_known, options_of
 from regard.parts.heads import NOT_FINITE, Model
 from regard.streaming import stream_text
-from regard.tasks import TASKS
-from regard.tasks.task import Prediction, Task
+from regard.tasks.task import Prediction, Scores, Task
 from regard.tasks.write import Write
-from regard.training.settings import check_option, options_of
-from regard.validate import check_choice, check_texts
+from regard.validate import check_texts
 
 Item = TypeVar("Item")
+Text = str | PathLike[str]  # an input: a text, or the path of a file
 
 
 class LoadedModel:
@@ -48,7 +52,7 @@ class LoadedModel:
         task: Task,
         origin: SourceCheckpoint | None = None,
         reference: Model | None = None,
-        reload: tuple[Callable[..., LoadedModel], tuple[Any, ...]] | None = None,
+        reload: tuple[Callable[..., LoadedModel], tuple[object, ...]] | None = None,
     ):
         self.model, self.task, self.origin, self.reload = model, task, origin, reload
         self.reference = model if reference is None else reference
@@ -64,7 +68,7 @@ class LoadedModel:
         names = f"task={self.task_name!r}, model={self.model_name!r}, parameters={count:_}"
         return f"LoadedModel({folder}{names}, speed={speed!r}, device={str(device)!r})"
 
-    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         """Plain modules are copied; an engine model is loaded again from its folder."""
         if self.model is self.reference:
             return super().__reduce_ex__(protocol)
@@ -73,14 +77,19 @@ class LoadedModel:
         return self.reload
 
     @property
-    def tokenizer(self) -> Any:
+    def tokenizer(self) -> Tokenizer | None:
         """The tokenizer of the task; None if the model reads no text."""
-        return getattr(self.task, "tokenizer", None)
+        return (self.task.output or self.task.preprocessor).tokenizer
+
+    @property
+    def modality(self) -> Modality:
+        """The kind of input that the model reads."""
+        return MODALITIES[self.task.preprocessor.modality]
 
     @property
     def task_name(self) -> str:
         """Name of the task, e.g. "translate"."""
-        return next(name for name, task in TASKS.items() if type(self.task) is task)
+        return task_name(self.task)
 
     @property
     def model_name(self) -> str:
@@ -88,14 +97,14 @@ class LoadedModel:
         return next(name for name, family in MODELS.items() if isinstance(self.model.body.config, family.config))
 
     @overload
-    def __call__(self, inputs: str | PathLike[str], *, num_return: None = None, **options: Any) -> str: ...
+    def __call__(self, inputs: Text, *, num_return: None = None, **options: Any) -> str: ...
     @overload
-    def __call__(self, inputs: Iterable[str], *, num_return: None = None, **options: Any) -> list[str]: ...
+    def __call__(self, inputs: Iterable[Text], *, num_return: None = None, **options: Any) -> list[str]: ...
     @overload
-    def __call__(self, inputs: str | PathLike[str], *, num_return: int, **options: Any) -> list[str]: ...
+    def __call__(self, inputs: Text, *, num_return: int, **options: Any) -> list[str]: ...
     @overload
-    def __call__(self, inputs: Iterable[str], *, num_return: int, **options: Any) -> list[list[str]]: ...
-    def __call__(self, inputs: Any, *, num_return: int | None = None, **options: Any) -> Any:
+    def __call__(self, inputs: Iterable[Text], *, num_return: int, **options: Any) -> list[list[str]]: ...
+    def __call__(self, inputs: Text | Iterable[Text], *, num_return: int | None = None, **options: object) -> object:
         """Answer one input, or each of several.
 
         Args:
@@ -115,16 +124,16 @@ class LoadedModel:
         """
         if num_return is not None:
             options["num_return"] = num_return
-        is_single = isinstance(inputs, str | PathLike)
-        texts = [[answer.text for answer in answers] for answers in self._generate(inputs, options)]
-        results = [answers if num_return is not None else answers[0] for answers in texts]
-        return results[0] if is_single else results
+        answers = self.generate([inputs] if isinstance(inputs, str | PathLike) else inputs, **options)
+        texts = [[answer.text for answer in best] for best in answers]
+        results = [best if num_return is not None else best[0] for best in texts]
+        return results[0] if isinstance(inputs, str | PathLike) else results
 
     @overload
-    def generate(self, inputs: str | PathLike[str], **options: Any) -> list[Prediction]: ...
+    def generate(self, inputs: Text, **options: Any) -> list[Prediction]: ...
     @overload
-    def generate(self, inputs: Iterable[str], **options: Any) -> list[list[Prediction]]: ...
-    def generate(self, inputs: Any, **options: Any) -> Any:
+    def generate(self, inputs: Iterable[Text], **options: Any) -> list[list[Prediction]]: ...
+    def generate(self, inputs: Text | Iterable[Text], **options: object) -> list[Prediction] | list[list[Prediction]]:
         """The answers with their log-probabilities and scores.
 
         Args:
@@ -138,10 +147,13 @@ class LoadedModel:
         >>> [(answer.text, answer.logprob) for answer in translate.generate("Thank you", num_return=2)]
         [('Danke', -0.21), ('Danke schön', -2.4)]
         """
-        answers = [*self._generate(inputs, options)]
+        if not isinstance(inputs, str | PathLike | Iterable):
+            raise TypeError(f"a model takes a text or a list of texts, not {inputs!r:.60}")
+        texts = [inputs] if isinstance(inputs, str | PathLike) else inputs
+        answers = [*self.predict(texts, self.make_options(**options))]
         return answers[0] if isinstance(inputs, str | PathLike) else answers
 
-    def stream(self, text: str, **options: Any) -> Iterator[str]:
+    def stream(self, text: str, **options: object) -> Iterator[str]:
         """Generate the answer to one text and yield it in pieces; joined, they equal `self(text, **options)`.
 
         Models that write (greedy or sampled) yield each word as soon as it is complete, the prompt first. An answer of
@@ -171,25 +183,22 @@ class LoadedModel:
 
         return stream_text(predict, decode, getattr(resolved, "stop", ""))
 
-    def make_options(self, **options: Any) -> Any:
+    def make_options(self, **options: object) -> object:
         """The generation options of the task: `options`, then the defaults of the folder, then those of the task."""
-        kind: Any = self.task.decode_options
-        known_options = options_of(kind)
-        for name, value in options.items():
-            check_choice("generation option", name, known_options)
-            check_option(name, value, known_options[name].kind)
+        kind = self.task.decode_options
+        check_known("generation option", options, options_of(kind))
         return kind(**{**self.task.decode_defaults(getattr(self.task, "generation_config", None)), **options})
 
-    def predict(self, inputs: Iterable[str], options: Any, first: int = 0) -> Iterator[list[Prediction]]:
+    def predict(self, inputs: Iterable[Text], options: object, first: int = 0) -> Iterator[list[Prediction]]:
         """Lazily, the answers to each input, in order; `inputs` may be endless. `options` is what `make_options`
         returns, `first` the number of the first input, which seeds its random stream."""
         return self._checked(self.task.predict(self.model, check_texts(inputs), options, first=first))
 
     @overload
-    def embed(self, inputs: str | PathLike[str]) -> list[float]: ...  # type: ignore[overload-overlap]  # a str first
+    def embed(self, inputs: Text) -> list[float]: ...  # type: ignore[overload-overlap]  # a str first
     @overload
-    def embed(self, inputs: Iterable[str]) -> list[list[float]]: ...
-    def embed(self, inputs: Any) -> Any:
+    def embed(self, inputs: Iterable[Text]) -> list[list[float]]: ...
+    def embed(self, inputs: Text | Iterable[Text]) -> list[float] | list[list[float]]:
         """Embed one input, or each of several.
 
         Returns:
@@ -201,27 +210,24 @@ class LoadedModel:
         >>> len(model.embed("a small house"))
         384
         """
-        is_single = isinstance(inputs, str | PathLike)
-        vectors = [*self.iter_embeddings([inputs] if is_single else inputs)]
-        return vectors[0] if is_single else vectors
+        if not isinstance(inputs, str | PathLike):
+            return [*self.iter_embeddings(inputs)]
+        [vector] = self.iter_embeddings([inputs])
+        return vector
 
-    def iter_embeddings(self, inputs: Iterable[str]) -> Iterator[list[float]]:
+    def iter_embeddings(self, inputs: Iterable[Text]) -> Iterator[list[float]]:
         """Lazily, one vector for each input, in order."""
         return self._checked(self.task.embed(self.model, check_texts(inputs)))
 
-    def score(self, rows: Any, options: Any = None) -> dict[str, Any]:
+    def score(self, rows: RowSet, options: object = None) -> Scores:
         """The metrics of the task on rows that `rows` has read, with `options` of `make_options`."""
         self.check_weights()
         with weights_in_errors(self.reference):
             return self.task.score(self.model, rows, options)
 
     def rows(
-        self,
-        paths: Iterable[str],
-        fields: tuple[str, ...] | None = None,
-        skip_bad: bool = False,
-        dialect: Dialect = UTF8,
-    ) -> Any:
+        self, paths: Iterable[str], fields: Sequence[str] | None = None, skip_bad: bool = False, dialect: Dialect = UTF8
+    ) -> RowSet:
         """Read files as the task evaluates them: `loaded.score(loaded.rows(["test.tsv"]))`.
 
         Args:
@@ -230,8 +236,10 @@ class LoadedModel:
             skip_bad: leave out invalid lines instead of raising ValueError.
             dialect: encoding and separator of the files.
         """
-        ability = ability_for(self.model_name, self.task_name, self.task.requires)
-        return self.task.read_test_rows(tuple(paths), fields, ability, skip_bad, dialect)
+        task, fields = self.task, tuple(fields) if fields else None
+        labels, multi_label = getattr(task, "labels", ()), getattr(task, "multi_label", False)
+        how = ReadOptions(task.target, fields, dialect, multi_label, tuple(labels), task.preprocessor.options())
+        return self.modality.read_rows([*paths], how, task.preprocessor, skip_bad)
 
     def to(self, device: str) -> Self:
         """Move the model to a device: "cpu", "cuda", "mps" or "auto". Returns the model itself.
@@ -266,18 +274,11 @@ class LoadedModel:
     def check_weights(self) -> None:
         """Raise FloatingPointError if a weight is NaN. Attention kernels may hide a NaN in a query or a key, so weights
         are checked before the first answer; a number that becomes NaN or infinite later shows in the logits."""
-        if not self._weights_checked:
-            for weight in self.reference.parameters():
-                if not math.isfinite(weight.sum().item()) and bool(weight.isnan().any()):
-                    with weights_in_errors(self.reference):
-                        raise FloatingPointError(NOT_FINITE)
-            self._weights_checked = True
-
-    def _generate(self, inputs: Any, options: dict[str, Any]) -> Iterator[list[Prediction]]:
-        if not isinstance(inputs, str | PathLike | Iterable):
-            raise TypeError(f"a model takes a text or a list of texts, not {inputs!r:.60}")
-        texts: Any = [inputs] if isinstance(inputs, str | PathLike) else inputs
-        return self.predict(texts, self.make_options(**options))
+        weights = () if self._weights_checked else self.reference.parameters()
+        if any(not math.isfinite(weight.sum().item()) and bool(weight.isnan().any()) for weight in weights):
+            with weights_in_errors(self.reference):
+                raise FloatingPointError(NOT_FINITE)
+        self._weights_checked = True
 
     def _checked(self, results: Iterator[Item]) -> Iterator[Item]:
         self.check_weights()

@@ -23,7 +23,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -67,7 +66,7 @@ def look(
     """
     tracer = Tracer({module: name for name, module in model.named_modules()}, change or {}, gradients)
 
-    def capture_output(module: nn.Module, _: Any, output: Any) -> Tensor | None:
+    def capture_output(module: nn.Module, _: object, output: object) -> Tensor | None:
         if isinstance(output, Tensor) and any(tracer is active for active in _tracers.get()):
             return tracer.capture(tracer.names[module], output)
         return None

@@ -14,7 +14,7 @@ import re
 import string
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence, Sized
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -69,7 +69,7 @@ def edit_distance(reference: Sequence[str], prediction: Sequence[str]) -> int:
     return row[-1]
 
 
-def accuracy(references: Sequence[Any], predictions: Sequence[Any]) -> float:
+def accuracy(references: Sequence[object], predictions: Sequence[object]) -> float:
     """Percentage of predictions that equal their references."""
     check_same_length(references, predictions)
     return 100 * sum(a == b for a, b in zip(references, predictions, strict=True)) / len(references)
@@ -177,7 +177,7 @@ def roc_auc(labels: npt.ArrayLike, scores: npt.ArrayLike) -> float:
     return 100 * float((rank[place][label].sum() - positives * (positives + 1) / 2) / (positives * negatives))
 
 
-def mean_roc_auc(references: Floats, predictions: Floats) -> float | None:
+def mean_roc_auc(references: npt.NDArray[np.float32], predictions: npt.NDArray[np.float32]) -> float | None:
     """The mean over the columns of (N, labels); NaN is an unknown label. Columns with one class only are left out."""
     values = []
     for label, score in zip(references.T, predictions.T, strict=True):
@@ -208,9 +208,7 @@ def ranks(similarity: npt.ArrayLike) -> tuple[Ints, Ints]:
     if table.ndim != 2 or table.shape[0] != table.shape[1]:
         raise ValueError(f"similarity must be a square table, row i belonging to column i: {table.shape} is not square")
     own = np.diagonal(table)
-    return (~(table < own[:, None])).sum(1), (~(table < own)).sum(
-        0
-    )  # negated, so that NaN ranks before the correct one
+    return (~(table < own[:, None])).sum(1), (~(table < own)).sum(0)  # negated: NaN ranks before the correct one
 
 
 def recall_at(ranks: npt.ArrayLike, k: int) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from difflib import get_close_matches
 from os import PathLike, fspath
-from typing import Any, NamedTuple, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 TYPE_NAMES = {int: "a whole number", float: "a number", bool: "True or False", str: "a text", type(None): "None"}
 MAX_FLOAT = 1e38  # about the largest finite float32
@@ -16,14 +16,6 @@ TOKEN_IDS = ("pad", "sep")  # fields of a config that may be negative: counted f
 
 class ModelWarning(UserWarning):
     """A warning about a loaded model, e.g. a generation setting that it ignores. A command prints it as one line."""
-
-
-class Option(NamedTuple):
-    """One option of a command, which is also a keyword argument in Python."""
-
-    kind: Any  # its type
-    default: Any  # MISSING if the option is required
-    help: str
 
 
 class FieldError(ValueError):
@@ -47,7 +39,7 @@ def check_choice(what: str, name: object, choices: Iterable[str]) -> None:
         raise ValueError(f"unknown {what} {name!r}: {hint}")
 
 
-def matches_type(value: Any, kind: Any) -> bool:
+def matches_type(value: object, kind: Any) -> bool:
     """Whether `value` has the type `kind`: a plain type, a union, a Literal, a list or a tuple. True is no number; an
     int is a float."""
     if get_origin(kind) in (list, tuple):
@@ -62,7 +54,7 @@ def matches_type(value: Any, kind: Any) -> bool:
     return isinstance(value, get_origin(kind) or kind)
 
 
-def check_type(name: str, value: Any, kind: Any) -> None:
+def check_type(name: str, value: object, kind: Any) -> None:
     """Raise ValueError unless `value` has the type `kind`, or if it is an empty text."""
     if not matches_type(value, kind):
         parts = [part for part in get_args(kind) or (kind,) if part is not ...]
@@ -72,14 +64,14 @@ def check_type(name: str, value: Any, kind: Any) -> None:
         raise ValueError(f"{name.rstrip('_').replace('_', '-')} must not be empty")
 
 
-def check_texts(texts: Iterable[str]) -> Iterator[str]:
+def check_texts(texts: Iterable[str | PathLike[str]]) -> Iterator[str]:
     """The texts; a path becomes its name. Raises TypeError for anything else."""
     if isinstance(texts, str | bytes | PathLike) or not isinstance(texts, Iterable):
         raise TypeError(f"expected a list of texts, not {texts!r:.60}")
     return map(to_text, texts)
 
 
-def to_text(value: Any) -> str:
+def to_text(value: object) -> str:
     if not isinstance(value, str | PathLike) or isinstance(text := fspath(value), bytes):
         raise TypeError(f"each text must be a str, not {type(value).__name__}: {value!r:.60}")
     return text
@@ -96,14 +88,20 @@ def check_fields(instance: object, **rules: tuple[bool, str]) -> None:
             raise FieldError(name, f"must be {requirement}, not {getattr(instance, name)}")
 
 
+def check_minimum(instance: object, minimum: int, *names: str) -> None:
+    """Raise FieldError for the first of these fields that is below the minimum; None is no value, and valid."""
+    requirement = f"at least {minimum}" if minimum else "0 or more"
+    for name in names:
+        value = getattr(instance, name)
+        check_fields(instance, **{name: (value is None or value >= minimum, requirement)})
+
+
 def check_config(config: Any, allow_zero: tuple[str, ...] = ()) -> None:
     """Check what holds for the config of every model: sizes of at least 1 (0 for those in `allow_zero`), finite floats,
     heads that divide the width. A negative `pad` becomes an id counted from the end of the vocabulary."""
     sizes = {field.name: getattr(config, field.name) for field in fields(config) if field.type == "int"}
-    for name, size in sizes.items():
-        if name not in TOKEN_IDS:
-            least = 0 if name in allow_zero else 1
-            check_fields(config, **{name: (size >= least, "0 or more" if name in allow_zero else "at least 1")})
+    for name in (name for name in sizes if name not in TOKEN_IDS):
+        check_minimum(config, 0 if name in allow_zero else 1, name)
     for name in (field.name for field in fields(config) if field.type == "float"):
         check_fields(config, **{name: (abs(getattr(config, name)) < MAX_FLOAT, f"a number within ±{MAX_FLOAT:g}")})
     check_fields(config, dropout=(0 <= config.dropout < 1, "at least 0 and below 1"))

@@ -21,18 +21,24 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
+from regard.check.run_checks import check_folder
 from regard.cli import main
-from regard.data.episodes import video, write_episodes
-from regard.data.parallel_text import normalize_text
-from regard.data.splits import DataOptions
-from regard.hub.folder import read_json
+from regard.data.episodes import observed
+from regard.data.rows import normalize_text
+from regard.json_files import read_json
 from regard.load import load
-from regard.models import MODELS, ability_for
+from regard.modalities import MODALITIES
+from regard.modalities.trajectory.episode_files import write_episodes
+from regard.models import MODELS
+from regard.options import choices_of, options_of
 from regard.tasks import TASKS
+from regard.tasks.compatibility import default_model, find_fit, fitting_modalities
 from regard.tasks.task import Prediction
-from regard.training.job import Job, plan_run, prepare, run_training, save, train
+from regard.training.file_job import FileJob, read_data
 from regard.training.run_folder import state_tensors
-from regard.training.settings import choices_of, is_derived, make_settings, options, options_of, resolve
+from regard.training.settings import input_groups, options, resolve, task_fields
+from regard.training.start import make_settings
+from regard.training.train import train
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 import threads  # noqa: E402
@@ -209,7 +215,7 @@ def write_captions(folder: Path, scenes: list[Scene]) -> list[str]:
 
 
 def write_videos(file: Path, scenes: list[Scene]) -> list[str]:
-    write_episodes(file, [video(scene.video_frames, "made", line) for line, scene in enumerate(scenes, 1)])
+    write_episodes(file, [observed(scene.video_frames) for scene in scenes])
     return [str(file)]
 
 
@@ -341,59 +347,58 @@ MOLECULE_VALUES: dict[str, Writer] = {
         write_lines(at.with_suffix(".values"), [str(-s.number) for s in scenes]),
     ),
 }
-FORMS: dict[tuple[str, str], dict[str, Writer]] = {  # by task and ability; all models use the first
-    ("translate", "translates"): PAIRS,
-    ("write", "writes"): TEXTS,
-    ("fill", "fills"): TEXTS,
-    ("fill", "spells"): PROTEINS,
-    ("classify", "reads"): LABELLED,
-    ("classify", "gathers"): LABELLED,
-    ("classify", "sees"): IMAGES,
-    ("classify", "bonds"): MOLECULES,
-    ("regress", "reads"): REGRESSION,
-    ("regress", "gathers"): REGRESSION,
-    ("tag", "reads"): TAGGED | PROTEINS_TAGGED,
-    ("tag", "spells"): PROTEINS_TAGGED,
-    ("regress", "bonds"): MOLECULE_VALUES,
-    ("answer", "reads"): QUESTIONS,
-    ("embed", "reads"): PAIRS,
-    ("embed", "gathers"): PAIRS,
-    ("match", "matches"): CAPTIONED,
-    ("predict", "foresees"): EPISODES,
-    ("decide", "foresees"): {form: EPISODES[form] for form in ("npz", "jsonl")},
-    ("classify", "hears"): AUDIO,
-    ("translate", "transcribes"): SPEECH,
+FORMS: dict[tuple[str, str], dict[str, Writer]] = {  # by task and modality; all models use the first
+    ("translate", "text"): PAIRS,
+    ("write", "text"): TEXTS,
+    ("fill", "text"): TEXTS,
+    ("fill", "protein"): PROTEINS,
+    ("classify", "text"): LABELLED,
+    ("classify", "image"): IMAGES,
+    ("classify", "molecule"): MOLECULES,
+    ("regress", "text"): REGRESSION,
+    ("tag", "text"): TAGGED,
+    ("tag", "protein"): PROTEINS_TAGGED,
+    ("regress", "molecule"): MOLECULE_VALUES,
+    ("answer", "text"): QUESTIONS,
+    ("embed", "text"): PAIRS,
+    ("match", "image"): CAPTIONED,
+    ("predict", "trajectory"): EPISODES,
+    ("decide", "trajectory"): {form: EPISODES[form] for form in ("npz", "jsonl")},
+    ("classify", "audio"): AUDIO,
+    ("translate", "audio"): SPEECH,
 }
 INPUTS: dict[tuple[str, str], Callable[[Scene, Path], str]] = {
-    ("fill", "fills"): lambda s, at: f"the [MASK] {s.animal} [MASK]",
-    ("fill", "spells"): lambda s, at: f"{s.residues[:3]}[MASK]{s.residues[4:]}[MASK]",
-    ("tag", "spells"): lambda s, at: s.residues,
-    ("classify", "bonds"): lambda s, at: s.smiles,
-    ("regress", "bonds"): lambda s, at: s.smiles,
-    ("classify", "sees"): lambda s, at: str(png(at / "input_key" / f"{s.number}.png", s)),
-    ("classify", "hears"): lambda s, at: str(wav(at / "input_key" / f"{s.number}.wav", s)),
-    ("translate", "transcribes"): lambda s, at: str(wav(at / "input_key" / f"{s.number}.wav", s)),
-    ("embed", "reads"): lambda s, at: f"{s.text}\t{s.verb}\tthe {s.animal}",
-    ("embed", "gathers"): lambda s, at: f"{s.text}\t{s.verb}\tthe {s.animal}",
-    ("answer", "reads"): lambda s, at: f"Which {s.animal}?\t{s.text}",
-    ("predict", "foresees"): lambda s, at: write_videos(at / f"{s.number}.npz", [s])[0],
-    ("match", "matches"): lambda s, at: f"{png(at / 'inputs' / f'{s.number}.png', s)}\t{s.colour}\tpink\ta {s.animal}",
-    ("decide", "foresees"): lambda s, at: json.dumps(s.episode),
+    ("fill", "text"): lambda s, at: f"the [MASK] {s.animal} [MASK]",
+    ("fill", "protein"): lambda s, at: f"{s.residues[:3]}[MASK]{s.residues[4:]}[MASK]",
+    ("tag", "protein"): lambda s, at: s.residues,
+    ("classify", "molecule"): lambda s, at: s.smiles,
+    ("regress", "molecule"): lambda s, at: s.smiles,
+    ("classify", "image"): lambda s, at: str(png(at / "input_key" / f"{s.number}.png", s)),
+    ("classify", "audio"): lambda s, at: str(wav(at / "input_key" / f"{s.number}.wav", s)),
+    ("translate", "audio"): lambda s, at: str(wav(at / "input_key" / f"{s.number}.wav", s)),
+    ("embed", "text"): lambda s, at: f"{s.text}\t{s.verb}\tthe {s.animal}",
+    ("answer", "text"): lambda s, at: f"Which {s.animal}?\t{s.text}",
+    ("predict", "trajectory"): lambda s, at: write_videos(at / f"{s.number}.npz", [s])[0],
+    ("match", "image"): lambda s, at: f"{png(at / 'inputs' / f'{s.number}.png', s)}\t{s.colour}\tpink\ta {s.animal}",
+    ("decide", "trajectory"): lambda s, at: json.dumps(s.episode),
 }
 
 
-def ability(task: str, model: str) -> str:
-    return ability_for(model, task, TASKS[task].requires)
+def own_modality(task: str, model: str) -> str:
+    """The modality that a model is made for."""
+    return fitting_modalities(TASKS[task], model)[0].name
 
 
-COMPATIBLE = [
-    (task, model) for task, kind in TASKS.items() for model, f in MODELS.items() if {*kind.requires} & {*f.bodies}
-]
+FITS = [(t, m, modality.name) for t, kind in TASKS.items() for m in MODELS for modality in fitting_modalities(kind, m)]
+COMPATIBLE = [*dict.fromkeys((task, model) for task, model, _ in FITS)]
 DEFAULTS = [(task, kind.default) for task, kind in TASKS.items()]
 IMAGE_TASKS = [("classify", "resnet"), ("classify", "vit")]
 MOLECULE_TASKS = [("classify", "graphormer"), ("regress", "graphormer")]
 AUDIO_TASKS = [("classify", "audio_encoder"), ("translate", "speech2text")]
 EPISODES_FORM = ("predict", "world_model", "jsonl")  # with rewards and ends, which the first form lacks
+every_triple = pytest.mark.parametrize(
+    ("task", "model", "modality", "form"), [*((*fit, None) for fit in FITS), (*EPISODES_FORM[:2], None, "jsonl")]
+)
 every_fit = pytest.mark.parametrize(("task", "model"), COMPATIBLE)
 every_fit_and_form = pytest.mark.parametrize(
     ("task", "model", "form"), [*((*fit, None) for fit in COMPATIBLE), EPISODES_FORM]
@@ -401,31 +406,37 @@ every_fit_and_form = pytest.mark.parametrize(
 every_task = pytest.mark.parametrize(("task", "model"), [*DEFAULTS, *IMAGE_TASKS, *AUDIO_TASKS])
 
 
-def small_options(task: str, model: str) -> dict[str, Any]:
-    available = options(task, model, next(iter(MODELS[model].sizes)))
-    return {"model": model} | {name: value for name, value in SMALL.items() if name in available}
+def small_options(task: str, model: str, modality: str | None = None) -> dict[str, Any]:
+    available = options(task, model, next(iter(MODELS[model].sizes)), modality)
+    return {"model": model, "modality": modality or own_modality(task, model)} | {
+        name: value for name, value in SMALL.items() if name in available
+    }
 
 
-def files(task: str, model: str, at: Path, form: str | None = None) -> dict[str, list[str]]:
-    forms = FORMS[task, ability(task, model)]
+def files(
+    task: str, model: str, at: Path, form: str | None = None, modality: str | None = None
+) -> dict[str, list[str]]:
+    forms = FORMS[task, modality or own_modality(task, model)]
     write = forms[form or next(iter(forms))]
     return {"data": write(at / "train", TRAIN), "valid": write(at / "valid", VALID)}
 
 
-def raw(task: str, model: str, at: Path, form: str | None = None) -> list[str]:
-    make_input = INPUTS.get((task, ability(task, model)), lambda s, at: s.text)
+def raw(task: str, model: str, at: Path, form: str | None = None, modality: str | None = None) -> list[str]:
+    make_input = INPUTS.get((task, modality or own_modality(task, model)), lambda s, at: s.text)
     if form == "jsonl":  # of predict, whose first form has no actions
         make_input = lambda s, at: json_lines(at / f"{s.number}.jsonl", [s.episode])[0]  # noqa: E731
     return [make_input(scene, at) for scene in (VALID[3], VALID[0], TRAIN[5], VALID[7])]
 
 
-def job_of(task: str, model: str, at: Path, form: str | None = None, **overrides: Any) -> Job:
+def job_of(
+    task: str, model: str, at: Path, form: str | None = None, modality: str | None = None, **overrides: Any
+) -> FileJob:
     """A run that is ready to start in `at`/run."""
     at.mkdir(exist_ok=True)
     cache = {"cache": str(at / "cache")} if "cache" in options(task, model, next(iter(MODELS[model].sizes))) else {}
-    arguments = small_options(task, model) | files(task, model, at, form) | cache
+    arguments = small_options(task, model, modality) | files(task, model, at, form, modality) | cache
     arguments |= {"output_dir": str(at / "run"), "steps": 2, "evals": 1} | overrides
-    return plan_run(prepare(make_settings(task, **arguments)))
+    return FileJob.open(make_settings(task, **arguments)).plan()
 
 
 @pytest.fixture(autouse=True)
@@ -435,17 +446,18 @@ def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[Job, Path]]:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[FileJob, Path]]:
     """A finished job and the folder of its files and its run; each combination is trained once."""
-    finished_jobs: dict[Any, tuple[Job, Path]] = {}
+    finished_jobs: dict[Any, tuple[FileJob, Path]] = {}
 
-    def finish(task: str, model: str, form: str | None = None) -> tuple[Job, Path]:
-        if (task, model, form) not in finished_jobs:
+    def finish(task: str, model: str, form: str | None = None, modality: str | None = None) -> tuple[FileJob, Path]:
+        key = task, model, form, modality or own_modality(task, model)
+        if key not in finished_jobs:
             at = tmp_path_factory.mktemp(f"{task}-{model}")
-            job = job_of(task, model, at, form)
-            assert [step.number for step in run_training(job)] == [1, 2]
-            finished_jobs[task, model, form] = job, at
-        return finished_jobs[task, model, form]
+            job = job_of(task, model, at, form, modality)
+            assert [step.number for step in job.train()] == [1, 2]
+            finished_jobs[key] = job, at
+        return finished_jobs[key]
 
     return finish
 
@@ -458,7 +470,7 @@ def assert_same_predictions(actual: list[list[Prediction]], expected: list[list[
         )
 
 
-def short_options(job: Job) -> dict[str, Any]:
+def short_options(job: FileJob) -> dict[str, Any]:
     """Decode options that limit the output."""
     return (
         {"max_new_tokens": 12} if "max_new_tokens" in {field.name for field in fields(job.task.decode_options)} else {}
@@ -469,7 +481,7 @@ def numbers(scores: dict[str, Any]) -> dict[str, float]:
     return {name: value for name, value in scores.items() if isinstance(value, float)}
 
 
-def scores_as_in_the_last_eval(job: Job) -> bool:
+def scores_as_in_the_last_eval(job: FileJob) -> bool:
     """Whether a folder scores its validation files as the run did."""
     loaded = load(job.run.folder)
     scores = loaded.task.score(loaded.model, loaded.rows(read_json(job.run.folder / "train.json")["valid"]))
@@ -479,30 +491,30 @@ def scores_as_in_the_last_eval(job: Job) -> bool:
 
 
 def test_every_task_has_test_files() -> None:
-    assert {(task, ability(task, model)) for task, model in COMPATIBLE} == {*FORMS}
+    assert {(task, modality) for task, _, modality in FITS} == {*FORMS}
 
 
-@every_fit_and_form
-def test_a_folder_predicts_as_the_model_in_memory(task: str, model: str, form: str | None, finished: Any) -> None:
-    job, at = finished(task, model, form)
+@every_triple
+def test_a_folder_predicts_as_the_model_in_memory(
+    task: str, model: str, modality: str | None, form: str | None, finished: Any
+) -> None:
+    job, at = finished(task, model, form, modality)
     loaded = load(job.run.folder)
-    inputs, overrides = raw(task, model, at, form), short_options(job)
+    assert loaded.modality.name == modality or form
+    inputs, overrides = raw(task, model, at, form, modality), short_options(job)
     in_memory = list(job.task.predict(job.progress.model.eval(), inputs, job.task.decode_options(**overrides)))
     assert_same_predictions(list(loaded.generate(inputs, **overrides)), in_memory)
     assert loaded(inputs[0], **overrides) == in_memory[0][0].text
     assert loaded(inputs, **overrides) == [best[0].text for best in in_memory]
 
 
-@every_fit_and_form
+@every_triple
 def test_a_batch_is_predicted_in_order_and_as_single_inputs(
-    task: str, model: str, form: str | None, finished: Any
+    task: str, model: str, modality: str | None, form: str | None, finished: Any
 ) -> None:
-    job, at = finished(task, model, form)
-    inputs, overrides, trained = (
-        raw(task, model, at, form),
-        job.task.decode_options(**short_options(job)),
-        job.progress.model.eval(),
-    )
+    job, at = finished(task, model, form, modality)
+    inputs, trained = raw(task, model, at, form, modality), job.progress.model.eval()
+    overrides = job.task.decode_options(**short_options(job))
     together = list(job.task.predict(trained, iter(inputs), overrides))
     assert len(together) == len(inputs)
     alone = [best for i, text in enumerate(inputs) for best in job.task.predict(trained, [text], overrides, first=i)]
@@ -605,9 +617,11 @@ def test_every_filler_has_a_finite_probability(finished: Any, capsys: Any) -> No
     assert len(output["predictions"]) == len(job.task.tokenizer) - len({*job.task.tokenizer.all_special_ids})
 
 
-@every_fit_and_form
-def test_scores_are_metrics_predictions_and_samples(task: str, model: str, form: str | None, finished: Any) -> None:
-    job, _ = finished(task, model, form)
+@every_triple
+def test_scores_are_metrics_predictions_and_samples(
+    task: str, model: str, modality: str | None, form: str | None, finished: Any
+) -> None:
+    job, _ = finished(task, model, form, modality)
     rows = job.data.sets["valid"]
     scores = job.task.score(job.progress.model.eval(), rows)
     assert numbers(scores)["loss"] > 0
@@ -632,29 +646,38 @@ def test_an_empty_input_is_predicted_or_refused(task: str, model: str, finished:
         assert "nan" not in best[0].text
 
 
-@every_fit
-def test_files_are_scored_as_in_the_last_eval(task: str, model: str, finished: Any) -> None:
-    assert scores_as_in_the_last_eval(finished(task, model)[0])
+@every_triple
+def test_files_are_scored_as_in_the_last_eval(
+    task: str, model: str, modality: str | None, form: str | None, finished: Any
+) -> None:
+    assert scores_as_in_the_last_eval(finished(task, model, form, modality)[0])
+
+
+@pytest.mark.parametrize(("task", "model", "modality"), FITS)
+def test_every_folder_passes_its_checks(task: str, model: str, modality: str, finished: Any) -> None:
+    job, _ = finished(task, model, None, modality)
+    results = check_folder(job.run.folder, None, "cpu", no_peers=True)
+    assert [result for result in results if result.status == "FAILS"] == []
 
 
 OTHER_FORMS = [
-    (task, next(m for t, m in [*DEFAULTS, *COMPATIBLE] if t == task and ability(t, m) == ability_name), form)
-    for (task, ability_name), forms in FORMS.items()
+    (task, default_model(TASKS[task], MODALITIES[modality]), modality, form)
+    for (task, modality), forms in FORMS.items()
     for form in [*forms][1:]
-    if task in TASKS
 ]
 
 
-@pytest.mark.parametrize(("task", "model", "form"), OTHER_FORMS)
-def test_every_file_format_is_read(task: str, model: str, form: str, finished: Any) -> None:
-    assert scores_as_in_the_last_eval(finished(task, model, form)[0])
+@pytest.mark.parametrize(("task", "model", "modality", "form"), OTHER_FORMS)
+def test_every_file_format_is_read(task: str, model: str, modality: str, form: str, finished: Any) -> None:
+    assert scores_as_in_the_last_eval(finished(task, model, form, modality)[0])
 
 
 def variants(task: str, model: str) -> Iterator[dict[str, Any]]:
     """Each flag and each choice of the options of a task and its input, set alone."""
-    for group in (TASKS[task], *TASKS[task].option_groups(ability(task, model))):
-        for name, option in options_of(group).items():
-            if not is_derived(group, name):
+    fit = find_fit(task, TASKS[task], model)
+    for available in (task_fields(task), *map(options_of, input_groups(task, fit))):
+        for name, option in available.items():
+            if option.kind is bool or choices_of(option.kind):
                 others = [not option.default] if option.kind is bool else choices_of(option.kind)
                 unfit = "unigram" if task == "write" else "bytes"
                 yield from ({name: value} for value in others if value not in (option.default, unfit))
@@ -670,7 +693,7 @@ VARIANTS = [
 @pytest.mark.parametrize(("task", "model", "overrides"), VARIANTS, ids=str)
 def test_a_folder_stores_every_option(task: str, model: str, overrides: dict[str, Any], tmp_path: Path) -> None:
     job = job_of(task, model, tmp_path, **overrides)
-    assert [step.number for step in run_training(job)] == [1, 2]
+    assert [step.number for step in job.train()] == [1, 2]
     assert scores_as_in_the_last_eval(job)
     inputs, decode_options = raw(task, model, tmp_path), short_options(job)
     in_memory = list(job.task.predict(job.progress.model.eval(), inputs, job.task.decode_options(**decode_options)))
@@ -718,11 +741,11 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(
         if name in available
     }
     whole = job_of(task, model, tmp_path / "whole", form, **overrides)
-    losses = [step.loss for step in run_training(whole)]
+    losses = [step.loss for step in whole.train()]
     stopped = job_of(task, model, tmp_path / "stopped", form, **overrides)
-    steps = run_training(stopped)
+    steps = stopped.train()
     assert [next(steps).loss for _ in range(3)] == losses[:3]
-    save(stopped)
+    stopped.save()
     steps.close()
     assert [step.loss for step in train(task, resume=True, output_dir=str(stopped.run.folder))] == losses[3:]
     for file in ("model.safetensors", "step-4/state.safetensors", "step-4/state.json", "task.json", "config.json"):
@@ -735,7 +758,7 @@ def test_a_nan_loss_stops_the_run_and_its_examples_are_named(
 ) -> None:
     """The loss of step 3 is NaN: neither weights nor averages change, and the batch is written to a file."""
     job = job_of(task, model, tmp_path, steps=5, evals=5)
-    steps = run_training(job)
+    steps = job.train()
     next(steps), next(steps)
     before = {name: tensor.clone() for name, tensor in state_tensors(job.progress).items()}
     right = job.task.loss
@@ -783,34 +806,41 @@ def to_double(batch: Any) -> Any:
     return batch.double() if batch is not None and batch.is_floating_point() else batch
 
 
-@pytest.mark.parametrize(
-    ("task", "model"), [(t, m) for t in TASKS for m in MODELS if (t, m) not in COMPATIBLE], ids=lambda name: name
-)
-def test_an_incompatible_model_is_refused_with_those_that_fit(task: str, model: str) -> None:
-    fit = [name for kind, name in COMPATIBLE if kind == task]
-    with pytest.raises(ValueError, match=f"{task} needs a model that .*, not {model}") as error:
-        resolve(task, model)
-    assert str(error.value).endswith("choose --model " + " or ".join(fit))
+@pytest.mark.parametrize("task", TASKS)
+def test_every_misfit_is_refused_with_the_models_that_fit(task: str) -> None:
+    """A modality that the task does not read, a model of other inputs, or a model without the structure."""
+    readable = {name for kind, _, name in FITS if kind == task}
+    for model, modality in ((m, x) for m in MODELS for x in MODALITIES if (task, m, x) not in FITS):
+        with pytest.raises(ValueError, match=f"^{task} ") as error:
+            resolve(task, model, modality=modality)
+        sentence, fitting = str(error.value).split(": choose --model ")
+        unit, models = MODALITIES[modality].unit, fitting.split(" or ")
+        if modality in readable:
+            assert sentence.startswith(f"{task} of {unit} needs a model with ")
+            assert f"{model} has " in sentence
+            assert models == [name for kind, name, x in FITS if (kind, x) == (task, modality)]
+        else:
+            assert (
+                sentence
+                == f"{task} reads {', '.join(MODALITIES[x].unit for x in MODALITIES if x in readable)}, not {unit}"
+            )
+            assert {*models} == {default_model(TASKS[task], MODALITIES[x]) for x in readable}
 
 
 @pytest.fixture(scope="module")
-def bundled() -> Iterator[Callable[[str, str], dict[str, list[str]]]]:
-    """The inputs of each bundled set. Each generator runs once, slow ones for a part."""
-    from regard.data.bundled import chains, paths, phrasebook, shapes
+def synthetic() -> Iterator[Callable[[str, str], dict[str, list[str]]]]:
+    """The inputs of each synthetic set. Each generator runs once, slow ones for a part."""
+    from regard.modalities.synthetic import chains, paths, phrasebook, shapes
 
     with pytest.MonkeyPatch.context() as patch:
         part = {"phrases": 20_000, "paths": 4_000}
         for module, name in ((phrasebook, "phrases"), (shapes, "shapes"), (chains, "chains"), (paths, "paths")):
             values = list(getattr(module, name)(*([part[name]] if name in part else [])))
-            patch.setattr(module, name, lambda values=values: iter(values))
+            patch.setattr(module, name, lambda values=values: values)
 
-        def read_inputs(task: str, ability_name: str) -> dict[str, list[str]]:
-            kind, model = TASKS[task], next(m for t, m in COMPATIBLE if t == task and ability(t, m) == ability_name)
-            settings = resolve(task, model)
-            if "bundled_rows" in vars(kind):
-                sets = kind.bundled_rows(ability_name, **settings.task_options)
-            else:
-                sets = kind.read(DataOptions(), ability_name, settings.input_options, **settings.task_options).sets
+        def read_inputs(task: str, modality: str) -> dict[str, list[str]]:
+            model = next(m for t, m, x in FITS if (t, x) == (task, modality))
+            sets = read_data(resolve(task, model, modality=modality)).sets
             return {
                 name: [normalize_text(getattr(row, "input_key", row[0])) for row in rows] for name, rows in sets.items()
             }
@@ -818,9 +848,9 @@ def bundled() -> Iterator[Callable[[str, str], dict[str, list[str]]]]:
         yield read_inputs
 
 
-@pytest.mark.parametrize(("task", "ability_name"), sorted({(task, ability(task, model)) for task, model in COMPATIBLE}))
-def test_bundled_sets_share_no_inputs(task: str, ability_name: str, bundled: Any) -> None:
-    sets = bundled(task, ability_name)
+@pytest.mark.parametrize(("task", "modality"), [*FORMS])
+def test_synthetic_sets_share_no_inputs(task: str, modality: str, synthetic: Any) -> None:
+    sets = synthetic(task, modality)
     assert {*sets} == {"train", "valid", "test"}
     train_set, valid_set, test_set = ({*inputs} for inputs in sets.values())
     assert min(map(len, (train_set, valid_set, test_set))) >= 100
@@ -845,12 +875,12 @@ def test_a_task_may_start_from_a_masked_lm(task: str, finished: Any, tmp_path: P
         | overrides
         | cache
     )
-    job = plan_run(prepare(make_settings(task, from_=str(finished("fill", "bert")[0].run.folder), **arguments)))
+    job = FileJob.open(make_settings(task, from_=str(finished("fill", "bert")[0].run.folder), **arguments)).plan()
     for name, weight in filled.model.body.state_dict().items():
         assert torch.equal(weight, job.progress.model.body.state_dict()[name]), name
     assert job.task.tokenizer.roles == filled.tokenizer.roles
     assert job.task.tokenizer.backend_tokenizer.get_vocab() == filled.tokenizer.backend_tokenizer.get_vocab()
-    assert [step.number for step in run_training(job)] == [1, 2]
+    assert [step.number for step in job.train()] == [1, 2]
     assert load(job.run.folder)(raw(task, "bert", tmp_path)[0]) is not None
 
 
@@ -860,8 +890,18 @@ def test_a_task_may_start_from_a_masked_lm(task: str, finished: Any, tmp_path: P
         ("classify", ("fill", "bert"), {"model": "gpt"}, "is a bert model, not gpt: leave out --model"),
         ("classify", ("fill", "bert"), {"dim": 32}, "has dim 16: leave out --dim"),
         ("tag", ("fill", "bert"), {"layers": 3}, "has layers 1: leave out --layers"),
-        ("write", ("fill", "bert"), {}, "write needs a model that .*, not bert: choose --model .*nanochat"),
-        ("tag", ("classify", "pooled"), {}, "tag needs a model that .*, not pooled: choose --model .*bert"),
+        (
+            "write",
+            ("fill", "bert"),
+            {},
+            "write of texts needs a model with a decoder, and bert has an encoder of texts: choose --model .*nanochat",
+        ),
+        (
+            "tag",
+            ("classify", "pooled"),
+            {},
+            "tag of texts needs a model with .*, and pooled has one vector .*: choose --model .*bert",
+        ),
         ("tag", ("write", "recurrent"), {}, r"lacks \d+ weights of this model: body\.blocks\.0\."),
         ("classify", ("translate", "recurrent"), {}, r"lacks \d+ weights of this model: body\.blocks\.0\."),
         ("fill", ("write", "recurrent"), {}, r"this tokenizer has no \[MASK\]: it was made for another kind"),
@@ -877,7 +917,7 @@ def test_an_incompatible_start_is_refused(
     task: str, of: tuple[str, str], overrides: dict[str, Any], message: str, finished: Any, tmp_path: Path
 ) -> None:
     start_run = finished(*of)[0].run.folder
-    model = of[1] if {*TASKS[task].requires} & {*MODELS[of[1]].bodies} else TASKS[task].default
+    model = of[1] if (task, of[1]) in COMPATIBLE else TASKS[task].default
     cache = {"cache": str(tmp_path / "cache")} if task in ("fill", "write") else {}
     arguments = files(task, model, tmp_path) | {"output_dir": str(tmp_path / "run"), "steps": 1} | cache | overrides
     with pytest.raises(ValueError, match=message):
@@ -904,11 +944,10 @@ def test_a_task_may_start_from_a_causal_lm(task: str, finished: Any, tmp_path: P
     arguments = (
         files(task, "nanochat", tmp_path) | {"output_dir": str(tmp_path / "run"), "steps": 2, "evals": 1} | cache
     )
-    job = plan_run(
-        prepare(make_settings(task, from_=str(start_run.run.folder), device="cpu", batch_tokens=400, **arguments))
-    )
+    settings = make_settings(task, from_=str(start_run.run.folder), device="cpu", batch_tokens=400, **arguments)
+    job = FileJob.open(settings).plan()
     assert job.task.tokenizer.backend_tokenizer.get_vocab() == start_run.task.tokenizer.backend_tokenizer.get_vocab()
-    assert [step.number for step in run_training(job)] == [1, 2]
+    assert [step.number for step in job.train()] == [1, 2]
     test_an_empty_input_is_predicted_or_refused(task, "nanochat", lambda *_: (job, tmp_path))
 
 

@@ -23,10 +23,10 @@ from torch.testing import assert_close
 
 from regard import load
 from regard.cli import main
-from regard.data.bundled import phrasebook
 from regard.data.sentencepiece_model import parse_model
-from regard.hub.folder import read_json
-from regard.load import LoadedModel
+from regard.json_files import read_json
+from regard.loaded_model import LoadedModel
+from regard.modalities.synthetic import phrasebook
 from regard.tasks.fill import FillOptions
 from regard.validate import ModelWarning
 
@@ -1136,7 +1136,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no tokenizer": (lambda folder: (folder / "vocab.txt").unlink(), "tokenizer"),
     "writes": (
         lambda folder: update_config(folder, architectures=["BertLMHeadModel"]),
-        "write needs a model that lets",
+        "write of texts needs a model with a decoder, and bert has an encoder of texts: choose --model recurrent or ",
     ),
     "half": (
         lambda folder: (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:5000]),
@@ -1306,15 +1306,28 @@ def test_a_head_for_other_labels_is_refused_with_a_remedy(theirs: Any, capsys: A
     assert ours(tmp_path / "run").task.labels == ["good", "ugly"]
 
 
-def test_a_model_without_a_tokenizer_is_refused(theirs: Any, capsys: Any, tmp_path: Path) -> None:
-    folder = shutil.copytree(theirs("bert"), tmp_path / "model")
-    (folder / "vocab.txt").unlink()
-    data = label_data(tmp_path, "a", "b")
-    code, _, err = run(capsys, "train", "classify", "--from", folder, *data, *STILL, "--output-dir", tmp_path / "run")
+@pytest.mark.parametrize(("task", "name"), [("classify", "bert"), ("match", "clip")])
+def test_a_model_without_a_tokenizer_is_refused(task: str, name: str, theirs: Any, capsys: Any, tmp_path: Path) -> None:
+    folder = shutil.copytree(theirs(name), tmp_path / "model")
+    for file in (*folder.glob("vocab.*"), *folder.glob("tokenizer*")):
+        file.unlink()
+    data = label_data(tmp_path, "a", "b") if task == "classify" else []
+    code, _, err = run(capsys, "train", task, "--from", folder, *data, *STILL, "--output-dir", tmp_path / "run")
     assert (code, err) == (
         2,
         f"regard: {folder} has no tokenizer, and a new one would not match its embeddings: add its files\n",
     )
+
+
+def test_an_image_processor_that_a_model_lacks_is_fitted(theirs: Any, capsys: Any, tmp_path: Path) -> None:
+    folder = shutil.copytree(theirs("vit_body"), tmp_path / "model")
+    (folder / "preprocessor_config.json").unlink()
+    for label in "ab":
+        (tmp_path / "data" / label).mkdir(parents=True)
+        pictures(tmp_path / "data" / label)
+    args = ["--from", folder, "--data", tmp_path / "data", "--image-size", 24, "--output-dir", tmp_path / "run"]
+    assert run(capsys, "train", "classify", *args, *SHORT)[0] == 0
+    assert ours(tmp_path / "run").task.labels == ["a", "b"]
 
 
 def test_an_unsupported_head_is_refused_with_a_remedy(theirs: Any, capsys: Any, tmp_path: Path) -> None:
@@ -1403,8 +1416,9 @@ def test_unknown_parts_cannot_be_frozen(parts: list[str], says: str, theirs: Any
 
 @pytest.mark.parametrize("task", ["classify", "write"])
 def test_a_resumed_fine_tuning_run_gives_the_same_files(task: str, theirs: Any, tmp_path: Path) -> None:
-    from regard.training.job import plan_run, prepare, run_training, save, train
-    from regard.training.settings import make_settings
+    from regard.training.file_job import FileJob
+    from regard.training.start import make_settings
+    from regard.training.train import train
 
     args = label_data(tmp_path, "bad", "good") if task == "classify" else text_data(tmp_path)
     data = dict(zip((key.removeprefix("--") for key in args[::2]), map(str, args[1::2]), strict=True))
@@ -1412,14 +1426,14 @@ def test_a_resumed_fine_tuning_run_gives_the_same_files(task: str, theirs: Any, 
     options = data | {"from_": str(source), "steps": 6, "evals": 2, "batch_tokens": 300, "device": "cpu"}
     options |= {"freeze": "tokens", "layer_decay": 0.7}
     for place in "whole", "parts":
-        job = plan_run(prepare(make_settings(task, output_dir=str(tmp_path / place), **options)))
-        steps = run_training(job)
+        job = FileJob.open(make_settings(task, output_dir=str(tmp_path / place), **options)).plan()
+        steps = job.train()
         for _ in range(6 if place == "whole" else 2):
             next(steps)
         if place == "whole":
             assert next(steps, None) is None
         else:
-            save(job)  # before the first evaluation: there are no best weights yet
+            job.save()  # before the first evaluation: there are no best weights yet
             steps.close()
     shutil.rmtree(source)
     assert [step.number for step in train(task, resume=True, output_dir=str(tmp_path / "parts"))] == [3, 4, 5, 6]

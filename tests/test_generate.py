@@ -17,16 +17,17 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import regard.sampling
-from regard.data.batches import Ragged, padding_mask
+from regard.data.batches import padding_mask
 from regard.data.tokenizer_train import TokenizerOptions, train_tokenizer
 from regard.generate import GenerationOptions, Hypothesis, beam_search, generate
+from regard.modalities.text.preprocessor import TextPreprocessor
+from regard.modalities.token_preprocessor import TokenIds
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.parts.cache import Cache
 from regard.parts.heads import Model
 from regard.sampling import largest, make_sampler
-from regard.tasks import translation_decoding
-from regard.tasks.translate import Translate
-from regard.tasks.translation_decoding import TranslateOptions
+from regard.tasks import translate
+from regard.tasks.translate import Translate, TranslateOptions
 
 END = 0
 GREEDY, BEAM = TranslateOptions(num_beams=1), TranslateOptions(num_beams=3, num_return=3)
@@ -291,17 +292,17 @@ ALL = np.arange(len(TEXTS))
 
 
 @pytest.fixture(scope="module")
-def translator() -> tuple[Translate, Model, Ragged]:
+def translator() -> tuple[Translate, Model, TokenIds]:
     """A Transformer with large random weights, so that its output depends on its input. In float64: such weights
     amplify the rounding differences between the kernels of other batch shapes and CPUs."""
-    task = Translate(tokenizer=train_tokenizer(TEXTS, TokenizerOptions("characters")))
+    task = Translate(preprocessor=TextPreprocessor(train_tokenizer(TEXTS, TokenizerOptions("characters"))))
     torch.manual_seed(2)
     sizes = {"dim": 16, "encoder_layers": 1, "decoder_layers": 2, "heads": 2, "hidden": 24}
     model = task.head(Transformer(TransformerConfig(len(task.tokenizer), context=40, **sizes))).eval()
     for module in model.modules():
         if isinstance(module, torch.nn.Linear):
             module.weight.data *= 10
-    return task, model.double(), Ragged(task.tokenizer.encode(TEXTS))
+    return task, model.double(), TokenIds(task.tokenizer.encode(TEXTS))
 
 
 class TestTransformer:
@@ -315,7 +316,7 @@ class TestTransformer:
             assert len(answers) == options.num_return
             for answer in answers:
                 source, target = (
-                    torch.from_numpy(rows[row]).long(),
+                    torch.from_numpy(rows.ids[row]).long(),
                     torch.tensor([task.tokenizer.pad_token_id, *answer.ids]),
                 )
                 labels = torch.tensor([*answer.ids, task.tokenizer.eos_token_id])
@@ -340,7 +341,7 @@ class TestTransformer:
         task, model, rows = translator
         expected = [task.tokenizer.decode([a.ids for a in best]) for best in task.search(model, rows, ALL, options)]
         for window, budget in (1, 1), (4, 30), (100, 2000):
-            monkeypatch.setattr(translation_decoding, "BUDGET", budget)
+            monkeypatch.setattr(translate, "DECODE_BUDGET", budget)
             results = task.predict(model, iter(TEXTS), options, window=window)
             assert [[a.text for a in best] for best in results] == expected
 
@@ -373,7 +374,7 @@ class TestTransformer:
 
     def test_a_sentence_longer_than_the_context_is_refused_with_its_length_and_beginning(self, translator) -> None:
         task, model, _ = translator
-        with pytest.raises(ValueError, match=r"has 61 tokens, .*context is 40.*begins \"ab ab"):
+        with pytest.raises(ValueError, match=r"61 tokens exceed .*context of 40: .*begins \"ab ab"):
             [*task.predict(model, ["a", "b", "ab " * 20, "c"])]
 
 

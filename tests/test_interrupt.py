@@ -13,7 +13,7 @@ import pytest
 
 from regard import train
 from regard.cli import main
-from regard.cli import train as command_line
+from regard.training.file_job import FileJob
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 from kill import fork_child  # noqa: E402
@@ -33,22 +33,22 @@ def same_run(first, second):
 
 
 def at_step(number, act):
-    """`run_training` of the command, which calls `act` after this step: no race with another process."""
-    original = command_line.run_training
+    """`FileJob.train`, which calls `act` after this step: no race with another process."""
+    original = FileJob.train
 
-    def run_training(job):
+    def train(job):
         for step in original(job):
             if step.number == number:
                 act()
             yield step
 
-    return run_training
+    return train
 
 
 def kill_after_a_checkpoint(command, folder, monkeypatch):
     """SIGKILL in the middle of the second third of the run."""
     with monkeypatch.context() as patched:
-        patched.setattr(command_line, "run_training", at_step(STEPS // 2, lambda: os.kill(os.getpid(), signal.SIGKILL)))
+        patched.setattr(FileJob, "train", at_step(STEPS // 2, lambda: os.kill(os.getpid(), signal.SIGKILL)))
         child = fork_child(lambda: main(command))
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     assert (folder / "LATEST").read_text() == f"step-{STEPS // 3}\n"
@@ -70,7 +70,7 @@ def test_a_signal_saves_and_the_resumed_run_is_the_same(
     folder = tmp_path / "run"
     command = ["train", "translate", "--data", str(pairs_file), "--output-dir", str(folder), *HOW.split(), *small]
     with monkeypatch.context() as patched:
-        patched.setattr(command_line, "run_training", at_step(STEPS // 2, lambda: signal.raise_signal(sent)))
+        patched.setattr(FileJob, "train", at_step(STEPS // 2, lambda: signal.raise_signal(sent)))
         assert main(command) == code
     resume = shlex.split(capsys.readouterr().out.splitlines()[-1])
     assert resume[0] == "regard"

@@ -20,13 +20,13 @@ import signals  # noqa: E402
 
 from regard.cli import main  # noqa: E402
 from regard.cli import train as command  # noqa: E402
-from regard.data.image_transform import ImageTransform  # noqa: E402
-from regard.data.logmel import LogMel  # noqa: E402
-from regard.data.molecules import MoleculeFeaturizer  # noqa: E402
+from regard.modalities.audio.logmel import LogMel  # noqa: E402
+from regard.modalities.image.image_transform import ImageTransform  # noqa: E402
+from regard.modalities.molecule.molecules import MoleculeFeaturizer  # noqa: E402
 from regard.tasks.sentence_transformers_config import SentenceConfig, write_modules  # noqa: E402
-from regard.training import job as training  # noqa: E402
 from regard.training import loop  # noqa: E402
 from regard.training import run_folder as runs  # noqa: E402
+from regard.training.train import train  # noqa: E402
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -208,7 +208,7 @@ def test_a_finished_run_does_not_change(tmp_path, capsys):
         assert main(args) == 0
         assert everything(run) == before
         assert "a finished run" in capsys.readouterr().out
-    assert list(training.train("translate", output_dir=run, resume=True)) == []
+    assert list(train("translate", output_dir=run, resume=True)) == []
     assert (run / "metrics.jsonl").read_bytes() == before["metrics.jsonl"][0]
 
 
@@ -235,13 +235,13 @@ def test_a_handler_that_saves_during_a_step_is_detected(tmp_path, monkeypatch):
         def save_now(number, _):
             with torch.no_grad():  # as if the optimizer had updated a part of the weights, whenever the signal comes
                 next(job.progress.model.parameters()).add_(1e-3)
-            training.save(job)
+            job.save()
             print(resume, flush=True)
             os._exit(128 + number)
 
         for sign in signals.EXIT_CODES:
             signal.signal(sign, save_now)
-        for _ in command.run_training(job):
+        for _ in job.train():
             pass
         return 0
 

@@ -347,7 +347,7 @@ def test_train_documents_its_options():
     assert all(parameters[name].annotation not in (inspect.Parameter.empty, "Any") for name in named)
     docstring = inspect.getdoc(regard.train)
     assert [name for name in named if name not in docstring] == []
-    assert {*named} - {"model", "size"} <= {*options("write", "nanochat", "tiny")}
+    assert {*named} - {"model", "size", "modality"} <= {*options("write", "nanochat", "tiny")}
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from regard.data.batches import Ragged
+from regard.data.rows import Row
 from regard.data.tokenizer_train import BERT_LAYOUT, GPT_LAYOUT, TokenizerOptions, train_tokenizer
 from regard.generate import GenerationOptions
 from regard.hub.folder import read_config
 from regard.load import load
+from regard.modalities.text.preprocessor import TextPreprocessor
+from regard.modalities.token_preprocessor import TokenIds
 from regard.models import MODELS
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.tasks.classify import Classify
@@ -36,12 +38,16 @@ def sentences(count):
     ]
 
 
+def translation_row(source, target):
+    return Row((source,), target, "", 1, source)
+
+
 @pytest.fixture(scope="module", params=[True, False], ids=["post-norm is Marian", "pre-norm is Pegasus"])
 def folder(request, tmp_path_factory):
     """A model trained for 100 steps to reverse sentences, with noise in every weight."""
     torch.manual_seed(3)
     tokenizer = train_tokenizer(sentences(500), TokenizerOptions(vocab_size=80))
-    task = Translate(tokenizer=tokenizer)
+    task = Translate(preprocessor=TextPreprocessor(tokenizer))
     config = TransformerConfig(
         vocab=len(tokenizer), context=64, dim=24, encoder_layers=3, decoder_layers=2, heads=4, hidden=40,
         post_norm=request.param, pad=tokenizer.pad_token_id,
@@ -52,8 +58,8 @@ def folder(request, tmp_path_factory):
             if "tokens" not in name and name != "head.bias":
                 weight.add_(torch.randn_like(weight) * 0.1)
     train_options = TrainOptions(steps=100, lr=0.01, warmup_steps=20, batch_tokens=400)
-    pairs = [(text, " ".join(reversed(text.split()))) for text in sentences(500)]
-    for _ in learn_steps(Progress.new(model, train_options), task, task.encode(pairs), train_options):
+    rows = [translation_row(text, " ".join(reversed(text.split()))) for text in sentences(500)]
+    for _ in learn_steps(Progress.new(model, train_options), task, task.encode(rows), train_options):
         pass
     model.eval()
     run = RunFolder.new(tmp_path_factory.mktemp("run") / "model")
@@ -67,15 +73,12 @@ def test_transformers_gives_our_logits(folder):
     theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     kind = "MarianMTModel" if ours.model.body.config.post_norm else "PegasusForConditionalGeneration"
     assert type(theirs).__name__ == kind
-    batch = ours.task.collate(
-        ours.task.encode([(a, b) for a, b in zip(sentences(9), sentences(18)[9:], strict=True)]), range(9)
-    )
+    batch = ours.task.collate(ours.task.encode([*map(translation_row, sentences(9), sentences(18)[9:])]), range(9))
+    ids, mask, _ = batch.inputs
     with torch.inference_mode():
-        our_logits = ours.model(batch.source, batch.decoder_input, batch.source_mask)
+        our_logits = ours.model(ids, batch.decoder_ids, mask)
         hf_logits = theirs(
-            input_ids=batch.source,
-            attention_mask=batch.source_mask[:, 0, 0].long(),
-            decoder_input_ids=batch.decoder_input,
+            input_ids=ids, attention_mask=mask[:, 0, 0].long(), decoder_input_ids=batch.decoder_ids
         ).logits
     assert (our_logits - hf_logits)[batch.real].abs().max() < 1e-5
 
@@ -102,9 +105,9 @@ def equal_except_ties(ours, text, mine, theirs):
 
 
 def our_tokens(ours, texts, length):
-    rows = Ragged(ours.tokenizer.encode(texts))
+    sources = TokenIds(ours.tokenizer.encode(texts))
     results = ours.task.search(
-        ours.model, rows, np.arange(len(texts)), GenerationOptions(num_beams=1, max_new_tokens=length)
+        ours.model, sources, np.arange(len(texts)), GenerationOptions(num_beams=1, max_new_tokens=length)
     )
     return [best[0].ids for best in results]
 
@@ -199,7 +202,9 @@ def publish_run(folder, model, task):
 @pytest.fixture(scope="module", params=["gpt", "llama", "nanochat"])
 def causal_folder(request, tmp_path_factory):
     tokenizer = train_tokenizer(sentences(100), TokenizerOptions(tokenizer="characters"), GPT_LAYOUT)
-    return publish_run(tmp_path_factory.mktemp("run") / "model", request.param, Write(tokenizer=tokenizer))
+    return publish_run(
+        tmp_path_factory.mktemp("run") / "model", request.param, Write(preprocessor=TextPreprocessor(tokenizer))
+    )
 
 
 def test_transformers_generates_the_tokens_of_our_causal_models(causal_folder):
@@ -226,7 +231,8 @@ def test_transformers_generates_the_tokens_of_our_causal_models(causal_folder):
 
 
 def test_transformers_gives_the_logits_of_our_masked_lm(tmp_path):
-    task = Fill(tokenizer=train_tokenizer(sentences(100), TokenizerOptions(vocab_size=80), BERT_LAYOUT))
+    tokenizer = train_tokenizer(sentences(100), TokenizerOptions(vocab_size=80), BERT_LAYOUT)
+    task = Fill(preprocessor=TextPreprocessor(tokenizer))
     folder = publish_run(tmp_path / "model", "bert", task)
     ours, theirs = load(folder, device="cpu"), transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()
     for text in sentences(10):
@@ -237,9 +243,8 @@ def test_transformers_gives_the_logits_of_our_masked_lm(tmp_path):
 
 @pytest.mark.parametrize("model", ["gpt", "llama", "nanochat", "bert"])
 def test_transformers_loads_the_body_of_our_classifiers(model, tmp_path):
-    task = Classify(
-        labels=["a", "b", "c"], tokenizer=train_tokenizer(sentences(100), TokenizerOptions(vocab_size=80), BERT_LAYOUT)
-    )
+    tokenizer = train_tokenizer(sentences(100), TokenizerOptions(vocab_size=80), BERT_LAYOUT)
+    task = Classify(labels=["a", "b", "c"], preprocessor=TextPreprocessor(tokenizer))
     folder = publish_run(tmp_path / "model", model, task)
     ours, theirs = load(folder, device="cpu"), transformers.AutoModel.from_pretrained(folder).eval()
     ids = torch.tensor(task.tokenizer.encode(sentences(1)))

@@ -20,14 +20,8 @@ from torch import Tensor, nn
 
 from regard.data.tokenizer_train import BERT_LAYOUT, TokenizerOptions, train_tokenizer
 from regard.hub.family_map import FamilyMap, TensorRule, as_rule
-from regard.hub.folder import (
-    SourceCheckpoint,
-    read_config,
-    read_weights,
-    unique_state_dict,
-    write_config,
-    write_weights,
-)
+from regard.hub.folder import SourceCheckpoint, read_config, read_weights, write_config, write_weights
+from regard.hub.match_state_dict import unique_state_dict
 from regard.hub.tables import HF_FAMILIES
 from regard.models import MODELS
 from regard.models.bert import Bert, BertConfig

@@ -628,7 +628,7 @@ def test_ctranslate2_generates_the_tokens_of_our_causal_models(
     tokenizer = train_tokenizer(texts, TokenizerOptions(tokenizer="characters"), layout)
     sizes = {"vocab": len(tokenizer), "context": 64, "dim": 24, "layers": 2, "heads": 6, "hidden": 40, "pad": 1}
     torch.manual_seed(6)
-    body: Any = MODELS[kind].bodies["writes"](MODELS[kind].config(**sizes | options))
+    body: Any = MODELS[kind].bodies["decoder"](MODELS[kind].config(**sizes | options))
     ours = perturb(Model(body, body.lm_head()), 6)
     folder = save(tmp_path / "ours", ours)
     tokenizer.save(folder)

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 import regard
+from regard.modalities import MODALITIES
 from regard.models import MODELS
-from regard.tasks import TASKS
+from regard.options import option_flag
 from regard.training.settings import options
 
 PACKAGE = Path(regard.__file__).parent
@@ -23,8 +24,9 @@ MAX_LINES, MAX_README_LINES = 300, 170
 # Words of the first version that are no names: a name says what a thing is or does.
 BANNED = {"told", "said", "asked", "found", "given", "wanted", "handfuls", "what_may_be_seen"}
 LOOP_ONLY = {"one", "some"}  # allowed as the variable of a comprehension or of a loop of one line
-# Folders whose file names a protocol fixes: a command, an experiment, a family.
+# Folders whose file names a protocol fixes: a command, an experiment, a family; and the files of a modality.
 FIXED_NAMES = ("cli/", "lab/", "hub/tables/")
+MODALITY_FILES = ("/modality.py", "/preprocessor.py")
 COMMON = """
     --data --valid --test --fields --separator --encoding --valid-share --skip-bad --steps --epochs --minutes
     --revisions --batch-tokens --grad-accum --optimizer --lr --schedule --warmup-steps --decay-share --weight-decay
@@ -55,7 +57,7 @@ OPTIONS = {
         "pooled",
     ): f"--max-words {TEXT} --pooling --multi-label --label-smoothing --context --dim --hidden --dropout",
     ("classify", "vit"): """
-        --max-words --image-size --shift --flip --rotate --zoom --color-jitter --pooling --multi-label --label-smoothing
+        --image-size --shift --flip --rotate --zoom --color-jitter --pooling --multi-label --label-smoothing
         --patch-size --dim --layers --heads --hidden --activation --dropout --conv-stem --class-token --qkv-bias
         --embed-norm --norm-eps
     """,
@@ -213,7 +215,8 @@ def test_no_class_name_is_defined_twice():
 
 def test_no_file_name_exists_twice():
     paths = [str(file.relative_to(PACKAGE)) for file in FILES if file.name != "__init__.py"]
-    assert duplicates((Path(path).name, path) for path in paths if not path.startswith(FIXED_NAMES)) == {}
+    free = [path for path in paths if not path.startswith(FIXED_NAMES) and not path.endswith(MODALITY_FILES)]
+    assert duplicates((Path(path).name, path) for path in free) == {}
 
 
 def test_no_pickle_no_shell_no_eval():
@@ -233,21 +236,70 @@ def test_every_import_of_a_benchmark_exists(file):
                 assert hasattr(module, name.name) or importlib.util.find_spec(f"{node.module}.{name.name}"), name.name
 
 
+MODALITY_FREE = ("tasks", "check", "bench", "cli", "training")  # folders that know no kind of input
+MODALITY_WORD = re.compile(
+    r"^(image|picture|audio|molecule|protein|trajectory|trajectories|series|video|fasta|smiles)s?$"
+)
+HF_NAMES = ("training/task_aliases.py", "check/transformers_parity.py")  # names of Hugging Face
+
+
+@pytest.mark.parametrize("folder", MODALITY_FREE)
+def test_no_modality_is_named(folder):
+    """Not by an import, an identifier or a string; `text` is also the word for a string of characters."""
+    named = []
+    for file in sorted((PACKAGE / folder).rglob("*.py")):
+        if str(file.relative_to(PACKAGE)) in HF_NAMES:
+            continue
+        for node in ast.walk(parse(file)):
+            names = [part for name in identifiers(node) for part in re.findall("[A-Z]?[a-z]+", name or "")]
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("regard.modalities."):
+                named += [
+                    f"{file.relative_to(ROOT)}: {node.module}" for part in node.module.split(".") if part in MODALITIES
+                ]
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                names += [node.value] if node.value in MODALITIES and node.value != "text" else []
+            named += [f"{file.relative_to(ROOT)}:{node.lineno}: {n}" for n in names if MODALITY_WORD.match(n.lower())]
+    assert named == []
+
+
+@file_cases
+def test_no_ability(file):
+    assert not re.search(r"\babilit(y|ies)\b", file.read_text(encoding="utf-8"), re.IGNORECASE)
+
+
+MAX_ANY = 8  # explicit Any in 1,000 lines
+
+
+def test_any_is_rare():
+    """Outside of the kernels, which are generated code; a use of an alias of Any counts as one."""
+    trees = {file: parse(file) for file in FILES if "kernels" not in file.parts}
+    aliases = {"Any"}
+    for _ in range(3):  # aliases of aliases
+        for node in (node for tree in trees.values() for node in tree.body):
+            is_alias = isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript | ast.BinOp | ast.Name)
+            if is_alias and aliases & {part.id for part in ast.walk(node.value) if isinstance(part, ast.Name)}:
+                aliases |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    uses = [
+        node
+        for tree in trees.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in aliases
+    ]
+    lines = sum(file.read_text(encoding="utf-8").count("\n") for file in trees)
+    assert len(uses) <= MAX_ANY * lines / 1000
+
+
 def test_help_does_not_import_torch():
-    code = "import sys; from regard.cli import main; main(['--help']); assert not {'torch', 'tyro'} & {*sys.modules}"
+    code = "import sys; from regard.cli import main; main(['--help']); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
-@pytest.mark.parametrize(("task", "model"), OPTIONS)
-def test_the_options_of_train_are_frozen(task, model):
+@pytest.mark.parametrize("fit", OPTIONS, ids="-".join)
+def test_the_options_of_train_are_frozen(fit):
     """A new option needs a reason why it is not a new class; then it is added here."""
-    actual = options(task, model, next(iter(MODELS[model].sizes)))
-    expected = {*COMMON.split(), *OPTIONS[task, model].split()} - {
-        option_name(name) for name in TASKS[task].ignored_options
-    }
-    assert {option_name(name) for name in actual} == expected
+    task, model, *modality = fit
+    actual = options(task, model, next(iter(MODELS[model].sizes)), *modality)
+    unused = MODALITIES[(modality or MODELS[model].inputs)[0]].unused_options
+    expected = {*COMMON.split(), *OPTIONS[fit].split()} - {*map(option_flag, unused)}
+    assert {*map(option_flag, actual)} == expected
     assert [name for name, option in actual.items() if not option.help] == []
-
-
-def option_name(field):
-    return "--" + field.rstrip("_").replace("_", "-")

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from regard.check.compare import POOLED_TASKS
-from regard.check.probes import ModelInputs
-from regard.load import LoadedModel
+from regard.check.compare import model_outputs, with_body
+from regard.loaded_model import LoadedModel
+from regard.tasks.task import Batch
 
 TokenRows = Sequence[Sequence[int]]
 PACKAGES = {"llama_cpp": "llama-cpp-python"}  # module -> pip name, where they differ
@@ -24,7 +24,7 @@ class Backend(NamedTuple):
     name: str
     precision: str  # of the weights: fp32 or int8; ours: exact or int8
     generate: Callable[[TokenRows, int, int], list[list[int]]] | None = None  # rows, new tokens, beam -> the new tokens
-    forward: Callable[[ModelInputs], Tensor] | None = None  # of one batch
+    forward: Callable[[Batch], Tensor] | None = None
     extra_steps: int = 0  # decoding steps beyond the new tokens
 
     @property
@@ -52,7 +52,6 @@ def model_type(loaded: LoadedModel) -> str:
     return str(loaded.origin.config.get("model_type", "")) if loaded.origin else ""
 
 
-def apply_head(loaded: LoadedModel, hidden: Tensor, mask: Tensor | None) -> Tensor:
+def apply_head(loaded: LoadedModel, hidden: Tensor, batch: Batch) -> Tensor:
     """Our head on the hidden states (B,T,D) of a peer."""
-    head = loaded.model.head
-    return head(hidden, mask) if isinstance(loaded.task, POOLED_TASKS) else head(hidden)
+    return model_outputs(loaded, batch, with_body(loaded.model, lambda *inputs: hidden))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -22,7 +22,8 @@ from regard.bench.timing import ReportProgress, ignore_progress, medians, step_t
 from regard.bench.workload import FlopCounts, ForwardWorkload, GenerationWorkload, build_workload, count_flops
 from regard.check.compare import relative_difference
 from regard.check.transformers_parity import drop_padding
-from regard.load import LoadedModel, load
+from regard.load import load
+from regard.loaded_model import LoadedModel
 
 BATCH_SIZES = (1, 8, 32)
 COMPARED_ROWS = 8  # whose outputs are compared
@@ -67,12 +68,15 @@ def benchmark(
     threads = threads or before
     torch.set_num_threads(threads)
     try:
-        loaded = load_plain(folder)
+        original = load(folder, "cpu")
+        loaded = LoadedModel(original.reference, original.task, original.origin)  # plain PyTorch, also if it is int8
         workload = build_workload(loaded, texts)
+        sources = workload.sources if isinstance(workload, GenerationWorkload) else None
         progress("roofline")
         roofline = measure_roofline(threads)
         with TemporaryDirectory() as workdir:
-            backends = [regard_backend(load_on_cpu(folder, speed), speed) for speed in available_speeds(folder)]
+            speeds = available_speeds(folder)
+            backends = [regard_backend(load_on_cpu(folder, speed), speed, sources) for speed in speeds]
             unavailable = {}
             for name in () if no_peers else PEERS:
                 progress(f"opening {name}")
@@ -81,23 +85,19 @@ def benchmark(
                     unavailable[name] = opened
                 else:
                     backends += opened
-            measure: Any = measure_generation if isinstance(workload, GenerationWorkload) else measure_forward
-            results = measure(backends, workload, count_flops(loaded, workload), roofline, min_time, progress)
+            arguments = (count_flops(loaded, workload), roofline, min_time, progress)
+            if isinstance(workload, GenerationWorkload):
+                results = measure_generation(backends, workload, *arguments)
+            else:
+                results = measure_forward(backends, workload, *arguments)
         progress("peak RSS")
-        results = [
-            r._replace(peak_rss=measure_peak_rss(folder, r.precision, texts, threads)) if r.name == "regard" else r
-            for r in results
-        ]
+        for i, result in enumerate(results):
+            if result.name == "regard":
+                results[i] = result._replace(peak_rss=measure_peak_rss(folder, result.precision, texts, threads))
     finally:
         torch.set_num_threads(before)
     task, generative = type(loaded.task).__name__.lower(), isinstance(workload, GenerationWorkload)
     return BenchReport(task, generative, count_parameters(loaded), threads, roofline, results, unavailable)
-
-
-def load_plain(folder: Path) -> LoadedModel:
-    """The plain PyTorch model, also of a folder saved in int8."""
-    loaded = load(folder, "cpu")
-    return LoadedModel(loaded.reference, loaded.task, loaded.origin)
 
 
 def count_parameters(loaded: LoadedModel) -> int:
@@ -119,10 +119,8 @@ def measure_generation(
         return lambda: generate(prompts, new, 1)
 
     last = workload.new_tokens
-    calls = {
-        (r.title, rows, new): make_call(r, rows, new) for rows in BATCH_SIZES for new in (1, last) for r in backends
-    }
-    times = time_rounds(calls, min_time, progress=progress)
+    keys = [(b, rows, new) for rows in BATCH_SIZES for new in (1, last) for b in backends]
+    times = time_rounds({(b.title, *sizes): make_call(b, *sizes) for b, *sizes in keys}, min_time, progress=progress)
     reference = greedy_tokens(backends[0], workload)
     results = []
     for backend in backends:
@@ -133,7 +131,7 @@ def measure_generation(
         step_bytes = flops.step / 2 * BYTES_PER_WEIGHT.get(backend.precision, 4)
         results.append(
             Throughput(
-                backend.name, backend.precision, len(workload.rows[0]) / max(prefill, 1e-9), rates[1],
+                backend.name, backend.precision, workload.prompt_tokens / max(prefill, 1e-9), rates[1],
                 step_bytes / steps[1] / roofline.bandwidth, rates[best], best, flops.step * rates[best] / roofline.peak,
                 token_agreement(reference, greedy_tokens(backend, workload)), None,
             )
@@ -163,23 +161,20 @@ def measure_forward(
     def make_call(backend: Backend, size: int) -> Callable[[], object]:
         forward = backend.forward
         assert forward is not None
-        return lambda: [forward(inputs) for inputs in workload.batches(size)]
+        return lambda: [forward(batch) for batch in workload.batches(size)]
 
     calls = {(r.title, size): make_call(r, size) for size in BATCH_SIZES for r in backends}
     times = medians(time_rounds(calls, min_time, progress=progress))
-    inputs = next(workload.batches(COMPARED_ROWS))
+    batch = next(workload.batches(COMPARED_ROWS))
     results = []
     for backend in backends:
         rates = {size: len(workload) / times[backend.title, size] for size in BATCH_SIZES}
         best = max(rates, key=lambda size: rates[size])
         assert backend.forward is not None
         assert backends[0].forward is not None
-        outputs = (forward(inputs) for forward in (backends[0].forward, backend.forward))
-        difference = relative_difference(*(drop_padding(out, inputs) for out in outputs))
+        outputs = (forward(batch) for forward in (backends[0].forward, backend.forward))
+        difference = relative_difference(*(drop_padding(out, batch) for out in outputs))
         share = flops.prompt / times[backend.title, best] / roofline.peak
-        results.append(
-            Throughput(
-                backend.name, backend.precision, None, rates[1], None, rates[best], best, share, difference, None
-            )
-        )
+        speeds = (None, rates[1], None, rates[best], best)
+        results.append(Throughput(backend.name, backend.precision, *speeds, share, difference, None))
     return results

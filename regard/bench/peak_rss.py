@@ -36,7 +36,8 @@ def send_peak_rss(connection: Connection, folder: Path, speed: str, texts: Seque
     PROC_CLEAR_REFS.write_text("5")  # resets VmHWM
     before = status_bytes("VmRSS")
     loaded = load_on_cpu(folder, speed)
-    run_once(regard_backend(loaded, speed), build_workload(loaded, texts))
+    workload = build_workload(loaded, texts)
+    run_once(regard_backend(loaded, speed, getattr(workload, "sources", None)), workload)
     connection.send(status_bytes("VmHWM") - before)
 
 

@@ -1,4 +1,4 @@
-"""The workload of a benchmark: prompts or batches from the user's or bundled texts, or images; and its FLOPs.
+"""The workload of a benchmark: prompts or batches from a user's requests or synthetic rows; and its FLOPs.
 
 weights of a step = FLOPs of a step / 2          one multiplication and one addition for each weight
 """
@@ -6,6 +6,7 @@ weights of a step = FLOPs of a step / 2          one multiplication and one addi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,78 +14,80 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard.bench.backend import Backend
+from regard.check.causality import is_seq2seq
 from regard.check.compare import model_outputs
-from regard.check.probes import ModelInputs
-from regard.data.batches import Ragged, padding_mask
-from regard.data.bundled import phrasebook, shapes, stories
-from regard.load import LoadedModel
-from regard.tasks.translate import Translate
-from regard.tasks.write import Write
+from regard.check.probes import ForwardBatches, forward_batches, read_rows, reads_inputs_only, request_texts
+from regard.data.batches import Ints
+from regard.loaded_model import LoadedModel
+from regard.modalities.protocols import EncodedInputs, Inputs, Target
+from regard.modalities.token_preprocessor import TokenIds
+from regard.tasks.inference import context_of
+from regard.tasks.task import Batch
 
 PROMPT_TOKENS, NEW_TOKENS = 64, 32
-INPUTS = 128  # texts or images
+PROMPT_TEXTS = 8  # synthetic ones, of which prompts are pieces
+INPUTS = 128
+PURPOSE = "measure"
 
 
 class GenerationWorkload(NamedTuple):
-    """For generative tasks: prompts of one length, or sentences to translate."""
+    """For generative tasks: prompts of one length, or inputs to translate."""
 
-    rows: list[list[int]]
+    rows: list[list[int]]  # token ids; or the number of one of the sources
     new_tokens: int  # to generate for each row
+    sources: EncodedInputs | None = None  # inputs that are not tokens
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Of the first row."""
+        return len(self.rows[0]) if self.sources is None else int(self.sources.lengths[0, 0])
 
 
-class ForwardWorkload(NamedTuple):
-    """For all other tasks: texts as ids, the longest last, or images."""
+@dataclass(frozen=True)
+class ForwardWorkload:
+    """For all other tasks."""
 
-    rows: list[list[int]]
-    images: torch.Tensor | None
-    pad: int
+    forward: ForwardBatches
+    order: Ints  # of the rows, the longest last
 
     def __len__(self) -> int:
-        return len(self.rows) if self.images is None else len(self.images)
+        return len(self.order)
 
-    def batches(self, size: int) -> Iterator[ModelInputs]:
-        if self.images is not None:
-            yield from (ModelInputs(batch) for batch in self.images.split(size))
-            return
-        for i in range(0, len(self.rows), size):
-            table = Ragged(self.rows[i : i + size])
-            ids = table.pad(np.arange(len(table)), self.pad)
-            yield ModelInputs(ids, padding_mask(table.lengths, ids.size(1)))
+    def batches(self, size: int) -> Iterator[Batch]:
+        for i in range(0, len(self), size):
+            yield self.forward.collate(self.order[i : i + size])
 
 
 def build_workload(loaded: LoadedModel, texts: Sequence[str] | None) -> GenerationWorkload | ForwardWorkload:
+    task, context = loaded.task, context_of(loaded.model)
+    if task.generates:
+        return inputs_to_translate(loaded, texts) if is_seq2seq(task) else prompts(loaded, texts)
+    target = Target.MASKED if reads_inputs_only(task) else task.target  # whole inputs, the same for many tasks
+    forward = forward_batches(task, read_rows(task, texts, INPUTS, PURPOSE, target), context, context)
+    return ForwardWorkload(forward, np.argsort(forward.lengths, kind="stable"))
+
+
+def inputs_to_translate(loaded: LoadedModel, texts: Sequence[str] | None) -> GenerationWorkload:
     task: Any = loaded.task
-    if isinstance(task, Write):
-        return prompts(loaded, [*stories.stories(8)] if texts is None else texts)
-    if getattr(task, "feature_extractor", None) is not None:
-        raise ValueError("regard bench measures models of texts and of images, and this one reads audio")
-    if getattr(task, "image_processor", None) is not None:
-        scenes = shapes.shapes(INPUTS)
-        pixels = torch.from_numpy(task.image_processor.prepare([scene.pixels for scene in scenes]))
-        return ForwardWorkload([], task.image_processor.normalize(pixels), 0)
-    if loaded.tokenizer is None:
-        raise ValueError("regard bench measures models of texts and of images, and this one reads neither")
-    texts = [phrase.english for phrase in phrasebook.phrases(INPUTS)] if texts is None else texts
-    context = loaded.model.body.config.context
-    rows = task.encode_sources(texts) if isinstance(task, Translate) else loaded.tokenizer.encode(texts)
-    rows = [row[:context] for row in rows[:INPUTS] if row]
-    if not rows:
-        raise ValueError("there is no text to measure with: give a file that has some")
-    if isinstance(task, Translate):
-        return GenerationWorkload((rows * INPUTS)[:INPUTS], min(NEW_TOKENS, context // 2))
-    return ForwardWorkload(sorted(rows, key=len), None, loaded.tokenizer.pad_token_id)
+    sources: EncodedInputs = task.encode_sources(read_rows(task, texts, INPUTS, PURPOSE, task.target))
+    context = context_of(loaded.model)
+    new_tokens = min(NEW_TOKENS, context // 2)
+    if isinstance(sources, TokenIds):
+        rows = [sources.ids[i][:context].tolist() for i in range(sources.units)]
+        return GenerationWorkload((rows * INPUTS)[:INPUTS], new_tokens)
+    return GenerationWorkload([[i % sources.units] for i in range(INPUTS)], new_tokens, sources)
 
 
-def prompts(loaded: LoadedModel, texts: Sequence[str]) -> GenerationWorkload:
+def prompts(loaded: LoadedModel, texts: Sequence[str] | None) -> GenerationWorkload:
     """Consecutive pieces of all texts, which are repeated if they are too short."""
-    ids = [token for row in loaded.tokenizer.encode(texts) for token in row]
-    if not ids:
-        raise ValueError("there is no text to measure with: give a file that has some")
-    context = loaded.model.body.config.context
+    count = PROMPT_TEXTS if texts is None else len(texts)
+    rows = read_rows(loaded.task, texts, count, PURPOSE, loaded.task.target)
+    ids = [token for row in loaded.task.tokenizer.encode(request_texts(loaded.task, rows)) for token in row]
+    context = context_of(loaded.model)
     length = max(1, min(PROMPT_TOKENS, context // 2))
     stream = ids * (INPUTS * length // len(ids) + 2)
-    rows = [stream[i * length : (i + 1) * length] for i in range(INPUTS)]
-    return GenerationWorkload(rows, max(2, min(NEW_TOKENS, context - length - 1)))
+    pieces = [stream[i * length : (i + 1) * length] for i in range(INPUTS)]
+    return GenerationWorkload(pieces, max(2, min(NEW_TOKENS, context - length - 1)))
 
 
 def run_once(backend: Backend, workload: GenerationWorkload | ForwardWorkload) -> None:
@@ -107,16 +110,18 @@ def count_flops(loaded: LoadedModel, workload: GenerationWorkload | ForwardWorkl
     model = loaded.model.requires_grad_(False)  # else FlopCounterMode looks for gradients
     if isinstance(workload, ForwardWorkload):
         with FlopCounterMode(display=False) as prefill_count:
-            for inputs in workload.batches(1):
-                model_outputs(loaded, ModelInputs(inputs.x))
+            for batch in workload.batches(1):
+                model_outputs(loaded, batch._replace(inputs=batch.inputs._replace(mask=None)))
         return FlopCounts(prefill_count.get_total_flops())
-    ids = torch.tensor(workload.rows[:1])
+    inputs = Inputs(torch.tensor(workload.rows[:1]))
+    if workload.sources is not None:
+        inputs = loaded.task.preprocessor.collate(workload.sources, np.array([0]), training=False)
     with FlopCounterMode(display=False) as prefill_count:
-        if isinstance(loaded.task, Translate):
-            caches, step = model.body.decoder_caches(ids, None), model.body.decode
+        if is_seq2seq(loaded.task):
+            caches, step = model.body.decoder_caches(*inputs.arguments), model.body.decode
         else:
             caches, step = model.body.caches(), model.body
-            model.body(ids, cache=caches)
+            model.body(inputs.x, cache=caches)
     with FlopCounterMode(display=False) as step_count:
-        model.head(step(ids[:, -1:], cache=caches)[:, -1])
+        model.head(step(torch.zeros(1, 1, dtype=torch.long), cache=caches)[:, -1])
     return FlopCounts(prefill_count.get_total_flops(), step_count.get_total_flops())

@@ -11,64 +11,62 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.check.check_result import CheckResult, count_result, join_names
+from regard.check.check_result import CheckResult, count_result, join_names, names_result
 from regard.check.compare import model_outputs, relative_difference
-from regard.check.probes import ModelInputs, Probes
-from regard.load import LoadedModel
+from regard.check.probes import Probes
+from regard.loaded_model import LoadedModel
 from regard.look import ablate_heads, look
+from regard.tasks.task import Batch
 
 DEAD_TOLERANCE = 1e-7  # relative difference of the outputs without a head, up to which it counts as dead
 UNIFORM_TOLERANCE = 1e-6  # relative deviation from 1/n, up to which attention counts as uniform
 SATURATED_ENTROPY = 0.01  # share of log n, up to which attention counts as saturated
-PROBE_ROWS = 3  # texts or images
+PROBE_ROWS = 3
 
 
 class LayerAttention(NamedTuple):
     name: str  # of the traced weights
     weights: Tensor  # (B,H,T,S)
     visible: Tensor  # broadcasts to (B,1,T,1): number of unmasked keys
-    inputs: ModelInputs  # of the traced forward
 
     def head(self, number: int) -> str:
         return f"{self.name.removesuffix('.weights').removesuffix('.inner')} head {number}"
 
 
 def attention_heads(loaded: LoadedModel, probes: Probes) -> list[CheckResult]:
-    layers = trace_attention(loaded, probes)
+    batch = probes.forward.batch(*range(min(PROBE_ROWS, len(probes.forward))))
+    layers = trace_attention(loaded, batch)
     if not layers:
         return []
     count = sum(layer.weights.size(1) for layer in layers)
     ablation = CheckResult("attention heads", "ok", f"Each of {count} heads changes the outputs", 0, 0)
-    if dead_names := [layer.head(i) for layer in layers for i in dead_heads(loaded, layer)]:
+    if dead_names := [layer.head(i) for layer in layers for i in dead_heads(loaded, layer, batch)]:
         advice = f"Without {join_names(dead_names)} the outputs stay the same: prune it, or load or train its weights."
         ablation = count_result("attention heads", "FAILS", len(dead_names), f"of {count} heads are dead", advice)
     return [ablation, attention_entropy(layers, count)]
 
 
-def trace_attention(loaded: LoadedModel, probes: Probes) -> list[LayerAttention]:
-    """The weights of every attention layer. A two-tower model runs on texts and on images."""
-    batches = [] if probes.features is None or probes.targets else [probes.features.select(slice(PROBE_ROWS))]
-    batches += [probes.inputs(range(min(PROBE_ROWS, len(probes.ids))))] if probes.ids else []
+def trace_attention(loaded: LoadedModel, batch: Batch) -> list[LayerAttention]:
+    """The weights of every attention layer."""
+    with look(loaded.model) as trace:
+        model_outputs(loaded, batch)
     layers = []
-    for inputs in batches:
-        with look(loaded.model) as trace:
-            model_outputs(loaded, inputs)
-        for name, weights in trace.items():
-            if name.endswith(".weights") and weights.dim() == 4:
-                mask = trace.get(f"{name.removesuffix('weights')}mask", weights > 0)
-                layers.append(LayerAttention(name, weights, mask.sum(-1, keepdim=True), inputs))
+    for name, weights in trace.items():
+        if name.endswith(".weights") and weights.dim() == 4:
+            mask = trace.get(f"{name.removesuffix('weights')}mask", weights > 0)
+            layers.append(LayerAttention(name, weights, mask.sum(-1, keepdim=True)))
     return layers
 
 
-def dead_heads(loaded: LoadedModel, layer: LayerAttention) -> list[int]:
+def dead_heads(loaded: LoadedModel, layer: LayerAttention, batch: Batch) -> list[int]:
     """Heads whose ablation leaves the outputs as they are. The reference replaces the weights by a clone, because a
     layer with a hook computes attention by its unfused path."""
     with look(loaded.model, change={layer.name: torch.clone}):
-        reference = model_outputs(loaded, layer.inputs)
+        reference = model_outputs(loaded, batch)
     dead = []
     for head in range(layer.weights.size(1)):
         with look(loaded.model, change={layer.name: ablate_heads(head)}):
-            difference = relative_difference(reference, model_outputs(loaded, layer.inputs))
+            difference = relative_difference(reference, model_outputs(loaded, batch))
         dead += [head] if difference <= DEAD_TOLERANCE else []
     return dead
 
@@ -80,19 +78,14 @@ def attention_entropy(layers: list[LayerAttention], count: int) -> CheckResult:
         deviation, entropy = uniformity_and_entropy(layer)
         uniform_heads += [layer.head(i) for i in (deviation <= UNIFORM_TOLERANCE).nonzero()[:, 0].tolist()]
         saturated_heads += [layer.head(i) for i in (entropy <= SATURATED_ENTROPY).nonzero()[:, 0].tolist()]
+    name = "attention entropy"
     if uniform_heads:
-        advice = (
-            f"{join_names(uniform_heads)}: every key gets the same weight, as if queries or keys were 0; load them."
-        )
-        return count_result(
-            "attention entropy", "FAILS", len(uniform_heads), f"of {count} heads attend uniformly", advice
-        )
+        cause = "every key gets the same weight, as if queries or keys were 0; load them."
+        return names_result(name, "FAILS", uniform_heads, f"of {count} heads attend uniformly", cause)
     if saturated_heads:
-        advice = f"{join_names(saturated_heads)}: the softmax is saturated; common, but no gradient passes through it."
-        return count_result(
-            "attention entropy", "note", len(saturated_heads), f"of {count} heads attend to one token only", advice
-        )
-    return CheckResult("attention entropy", "ok", "No head is uniform, none is saturated", 0, 0)
+        cause = "the softmax is saturated; common, but no gradient passes through it."
+        return names_result(name, "note", saturated_heads, f"of {count} heads attend to one token only", cause)
+    return CheckResult(name, "ok", "No head is uniform, none is saturated", 0, 0)
 
 
 def uniformity_and_entropy(layer: LayerAttention) -> tuple[Tensor, Tensor]:

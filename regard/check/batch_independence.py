@@ -1,6 +1,6 @@
 """Batch independence: an example's output does not depend on padding or on the other rows of its batch.
 
-padding                 outputs of real tokens stay the same for any amount of padding, with any ids in it
+padding                 outputs of real tokens stay the same for any amount of padding, with any values in it
 batch independence      an example alone has the output that it has in a batch
 gradient accumulation   loss(batch) = Σ_i loss(row i), so micro-batches add up to the batch
 """
@@ -8,90 +8,84 @@ gradient accumulation   loss(batch) = Σ_i loss(row i), so micro-batches add up 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from regard.check.check_result import CheckResult, count_result, within_bound
-from regard.check.compare import TOLERANCE, first_divergent_module, model_outputs, relative_difference
-from regard.check.probes import ModelInputs, Probes
-from regard.data.batches import to_device
+from regard.check.compare import TOLERANCE, Largest, model_outputs, on_device, relative_difference
+from regard.check.probes import B, Probes, select
 from regard.generate import GenerationOptions
-from regard.load import LoadedModel
-from regard.tasks.embed import Embed
-from regard.tasks.fill import Fill, MaskedBatch
-from regard.tasks.match import Match
+from regard.loaded_model import LoadedModel
+from regard.modalities.protocols import Inputs
 from regard.tasks.task import Prediction
 
 SUM_TOLERANCE = 1e-4  # relative, on the sum of many losses
 
 
 def padding(loaded: LoadedModel, probes: Probes) -> list[CheckResult]:
-    if not probes.ids:
+    """For rows of different lengths."""
+    rows = range(len(probes.forward))
+    batch, singles = probes.forward.batch(), [probes.forward.batch(row) for row in rows]
+    if all(row_shapes(single) == row_shapes(batch) for single in singles):
         return []
-    rows = range(len(probes.ids))
-    single_inputs = [probes.inputs([row]) for row in rows]
-    references = [model_outputs(loaded, inputs)[0] for inputs in single_inputs]
-    random_pads = torch.tensor(probes.regular_tokens).roll(3)
-    largest, module = 0.0, ""
-    for pad_ids in (None, random_pads):
-        inputs = probes.inputs(rows, pad_ids=pad_ids)
-        batched = model_outputs(loaded, inputs)
-        for row in rows:
-            part = batched[row] if batched.dim() == 2 else batched[row, : len(references[row])]
-            difference = relative_difference(references[row], part)
-            if not difference <= largest:
-                largest = difference
-                module = (
-                    "" if difference <= TOLERANCE else first_divergent_module(loaded, single_inputs[row], inputs, row)
-                )
-    message = f"Padding changes outputs of real tokens by at most {largest:.1e}"
-    advice = f"The model reads padding, first in {module}: pass the mask to every layer and to the pooling."
-    return [within_bound("padding", largest, TOLERANCE, message, advice)]
+    references, largest = [model_outputs(loaded, single)[0] for single in singles], Largest(loaded)
+    for padded in (batch, fill_padding(batch)):
+        outputs = model_outputs(loaded, padded)
+        for row, (single, reference) in enumerate(zip(singles, references, strict=True)):
+            part = outputs[row] if outputs.dim() == 2 else outputs[row, : len(reference)]
+            largest.update(relative_difference(reference, part), TOLERANCE, single, padded, row)
+    message = f"Padding changes outputs of real tokens by at most {largest.value:.1e}"
+    advice = f"The model reads padding, first in {largest.module}: pass the mask to every layer and to the pooling."
+    return [within_bound("padding", largest.value, TOLERANCE, message, advice)]
+
+
+def row_shapes(batch: object) -> list[torch.Size]:
+    """The shapes of a row in all tensors of a batch."""
+    if isinstance(batch, Tensor):
+        return [batch.shape[1:]]
+    return [shape for part in batch for shape in row_shapes(part)] if isinstance(batch, tuple) else []
+
+
+def fill_padding(batch: B) -> B:
+    """Replace the padding by values that are not 0: those of the same row in reverse order."""
+    if isinstance(batch, Inputs):
+        x, mask, pairs = batch
+        if mask is None:
+            return batch
+        real = mask[:, 0, 0].repeat_interleave(x.size(1) // mask.size(-1), 1)  # (B,T): a token may be several frames
+        x = x.where(real.view(*real.shape, *[1] * (x.dim() - 2)), x.flip(1))
+        return Inputs(x, mask, None if pairs is None else pairs.where(mask[:, 0] & mask[:, 0].mT, pairs.flip(1, 2)))  # type: ignore[return-value]
+    return type(batch)(*map(fill_padding, batch)) if isinstance(batch, tuple) else batch
 
 
 def batch_independence(loaded: LoadedModel, probes: Probes) -> list[CheckResult]:
-    """Outputs for inputs of one length, so that no padding is involved; then answers to requests as of a user."""
-    largest, module = 0.0, ""
-    for inputs in equal_length_inputs(probes):
-        batched = model_outputs(loaded, inputs)
-        for row in range(len(inputs.x)):
-            single = inputs.select(slice(row, row + 1))
-            difference = relative_difference(model_outputs(loaded, single)[0], batched[row])
-            if not difference <= largest:
-                largest = difference
-                module = "" if difference <= TOLERANCE else first_divergent_module(loaded, single, inputs, row)
-    message = f"Batch composition changes an example's output by at most {largest:.1e}"
-    advice = (
-        f"Outputs depend on the rest of the batch, first in {module}: in eval mode use a norm's running statistics."
-    )
-    result = within_bound("batch independence", largest, TOLERANCE, message, advice)
+    """Outputs of rows of a batch, with their padding; then answers to requests as of a user."""
+    batch, largest = probes.forward.batch(), Largest(loaded)
+    batched = model_outputs(loaded, batch)
+    for row in range(len(batched)):
+        single = select(batch, slice(row, row + 1))
+        difference = relative_difference(model_outputs(loaded, single)[0], batched[row])
+        largest.update(difference, TOLERANCE, single, batch, row)
+    message = f"Batch composition changes an example's output by at most {largest.value:.1e}"
+    remedy = "in eval mode use a norm's running statistics."
+    advice = f"Outputs depend on the rest of the batch, first in {largest.module}: {remedy}"
+    result = within_bound("batch independence", largest.value, TOLERANCE, message, advice)
     count, changed = changed_answers(loaded, probes)
     if result.status == "ok" and changed:
         advice = f"The answer to {changed[0]!r:.60} changes in a batch: if its logits agree, check how it is decoded."
-        result = count_result(
-            "batch independence", "FAILS", len(changed), f"of {count} answers change in a batch", advice
-        )
+        text = f"of {count} answers change in a batch"
+        result = count_result("batch independence", "FAILS", len(changed), text, advice)
     return [result]
-
-
-def equal_length_inputs(probes: Probes) -> list[ModelInputs]:
-    batches = []
-    if probes.features is not None and not probes.targets:
-        batches.append(probes.features)
-    if probes.ids:
-        length = min(map(len, probes.ids + probes.targets))
-        batches.append(probes.inputs(range(len(probes.ids)), length))
-    return batches
 
 
 def changed_answers(loaded: LoadedModel, probes: Probes) -> tuple[int, list[str]]:
     """The number of requests that the task accepts, and those whose answer in a batch differs from that alone."""
-    task: Any = loaded.task
+    task = loaded.task
     short = {"num_beams": 1, "temperature": 0.0, "max_new_tokens": 12}
     decode_options = task.decode_options(**short if issubclass(task.decode_options, GenerationOptions) else {})
-    accepted, single_answers = [], []
+    accepted: list[str] = []
+    single_answers: list[list[Prediction]] = []
     for text in probes.requests:
         try:
             single_answers += task.predict(loaded.model, [text], decode_options)
@@ -112,21 +106,15 @@ def same_answer(a: Prediction, b: Prediction) -> bool:
 
 @torch.no_grad()
 def gradient_accumulation(loaded: LoadedModel, probes: Probes) -> list[CheckResult]:
-    task: Any = loaded.task
-    if isinstance(task, Match | Embed):
+    task = loaded.task
+    if task.contrastive:
         advice = "Nothing to do: a contrastive loss depends on all pairs of its batch by design."
         return [CheckResult("gradient accumulation", "note", "Not measured", advice=advice)]
-    device = next(loaded.model.parameters()).device
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        full_batch = probes.batch(task, probes.example_rows)
-    rows = range(len(probes.example_rows))
-    if isinstance(task, Fill):
-        parts = [single_row(full_batch, row) for row in rows if full_batch.positions[row].any()]
-    else:
-        parts = [probes.batch(task, probes.example_rows[row : row + 1]) for row in rows]
-    total = task.loss(loaded.model, to_device(full_batch, device))
-    losses = [task.loss(loaded.model, to_device(part, device)) for part in parts]
+    if probes.examples is None:
+        return []
+    batch = probes.loss_batch(task)
+    batches = (batch, *task.split(batch, probes.examples, probes.numbers))
+    total, *losses = [task.loss(loaded.model, on_device(loaded.model, batch)) for batch in batches]
     loss_sum, count_sum = sum(float(loss.total) for loss in losses), sum(loss.count for loss in losses)
     error = abs(loss_sum - float(total.total)) / max(1.0, abs(loss_sum))
     message = f"{len(losses)} row losses sum to {loss_sum:.4f}, the batch loss is {float(total.total):.4f}: {error:.1e}"
@@ -134,13 +122,3 @@ def gradient_accumulation(loaded: LoadedModel, probes: Probes) -> list[CheckResu
         error, message = math.inf, f"The rows count {count_sum} units, the batch {total.count}"
     advice = "Sum the loss over the units that it counts, without padding: only then is accumulation one large batch."
     return [within_bound("gradient accumulation", error, SUM_TOLERANCE, message, advice)]
-
-
-def single_row(batch: MaskedBatch, row: int) -> MaskedBatch:
-    """One row of a masked batch: a new draw would mask other tokens."""
-    only = slice(row, row + 1)
-    start = int(batch.positions[:row].sum())
-    targets: Tensor = batch.targets[start : start + int(batch.positions[row].sum())]
-    return MaskedBatch(
-        batch.ids[only], targets, batch.positions[only], None if batch.mask is None else batch.mask[only]
-    )

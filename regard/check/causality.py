@@ -6,81 +6,80 @@ cache       head(body(x_t, cache)) = head(body(x))_t, for chunks of one or sever
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import isnan
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from regard.check.check_result import CheckResult, within_bound
-from regard.check.compare import TOLERANCE, first_divergent_module, model_outputs, relative_difference
-from regard.check.probes import ModelInputs, Probes
-from regard.load import LoadedModel
-from regard.parts.cache import select
-from regard.tasks.translate import Translate
-from regard.tasks.write import Write
+from regard.check.compare import TOLERANCE, Largest, model_outputs, on_device, relative_difference, with_body
+from regard.check.probes import Probes, map_tensors, select
+from regard.loaded_model import LoadedModel
+from regard.parts.cache import select as select_rows
+from regard.tasks.task import Batch, Task
 
-GENERATIVE_TASKS = (Write, Translate)
 MAX_STEPS = 12  # tokens that are decoded with a cache
 
 
+def is_causal(task: Task) -> bool:
+    return task.generates or "dynamics" in task.structures
+
+
+def is_seq2seq(task: Task) -> bool:
+    return "encoder-decoder" in task.structures
+
+
+def causal_batch(loaded: LoadedModel, probes: Probes) -> tuple[Batch, int]:
+    """All rows and the length of their sequences. Padding after a row is as good as tokens, so there is no mask of what
+    a causal model reads."""
+    batch = probes.forward.batch()
+    if not is_seq2seq(loaded.task):
+        batch = batch._replace(inputs=batch.inputs._replace(mask=None))
+    return batch, model_outputs(loaded, batch).size(1)
+
+
+def map_sequence(task: Task, batch: Batch, length: int, function: Callable[[Tensor], Tensor]) -> Batch:
+    """Apply a function to the tensors (B,length,...) of a batch; an encoder's inputs stay as they are."""
+    changed = map_tensors(batch, lambda x: function(x) if x.dim() > 1 and x.size(1) == length else x)
+    return changed._replace(inputs=batch.inputs) if is_seq2seq(task) else changed
+
+
 def causality(loaded: LoadedModel, probes: Probes) -> list[CheckResult]:
-    """Replace all tokens from t on, for several t in two rows."""
-    if not isinstance(loaded.task, GENERATIVE_TASKS):
+    """Replace all tokens from t on by those of another row in reverse order, for several t."""
+    if not is_causal(loaded.task):
         return []
-    largest, module = 0.0, ""
-    for row in (0, len(probes.ids) - 1):
-        base = probes.inputs([row])
-        ids, full = decoder_ids(base), model_outputs(loaded, base)
-        T = ids.size(1)
-        for t in sorted({1, 2, T // 2, T - 1} & {*range(1, T)}):
-            altered = with_decoder_ids(base, replace_from(ids, t, probes.regular_tokens))
-            difference = relative_difference(full[0, :t], model_outputs(loaded, altered)[0, :t])
-            if not difference <= largest:
-                largest = difference
-                module = "" if difference <= TOLERANCE else first_divergent_module(loaded, base, altered, upto=t)
-    message = f"Later tokens change earlier outputs by at most {largest:.1e}"
-    advice = f"The model sees future tokens, first in {module}: without a causal mask its loss means nothing."
-    return [within_bound("causality", largest, TOLERANCE, message, advice)]
+    batch, T = causal_batch(loaded, probes)
+    full, largest = model_outputs(loaded, batch), Largest(loaded)
+    for t in sorted({1, 2, T // 2, T - 1} & {*range(1, T)}):
 
+        def replace_from(x: Tensor, t: int = t) -> Tensor:
+            return torch.cat((x[:, :t], x.roll(1, 0).flip(1)[:, t:]), 1)
 
-def decoder_ids(inputs: ModelInputs) -> Tensor:
-    """(B,T): the tokens that the model predicts autoregressively."""
-    return inputs.x if inputs.target is None else inputs.target
-
-
-def with_decoder_ids(inputs: ModelInputs, ids: Tensor) -> ModelInputs:
-    return inputs._replace(x=ids) if inputs.target is None else inputs._replace(target=ids)
-
-
-def replace_from(ids: Tensor, t: int, regular_tokens: list[int]) -> Tensor:
-    """Other tokens at position t and at all later ones."""
-    altered = ids.clone()
-    replacements = [regular_tokens[(i + int(ids[0, i])) % len(regular_tokens)] for i in range(t, ids.size(1))]
-    altered[0, t:] = torch.tensor(replacements)
-    altered[0, t] = next(token for token in regular_tokens if token != ids[0, t])
-    return altered
+        altered = map_sequence(loaded.task, batch, T, replace_from)
+        outputs = model_outputs(loaded, altered)
+        for row in range(len(full)):
+            difference = relative_difference(full[row, :t], outputs[row, :t])
+            largest.update(difference, TOLERANCE, select(batch, slice(row, row + 1)), altered, row, t)
+    message = f"Later tokens change earlier outputs by at most {largest.value:.1e}"
+    advice = f"The model sees future tokens, first in {largest.module}: without a causal mask its loss means nothing."
+    return [within_bound("causality", largest.value, TOLERANCE, message, advice)]
 
 
 def cache(loaded: LoadedModel, probes: Probes) -> list[CheckResult]:
-    if not isinstance(loaded.task, GENERATIVE_TASKS):
+    if not is_causal(loaded.task):
         return []
-    rows = range(len(probes.ids)) if probes.targets else range(2)
-    texts = probes.targets or probes.ids
-    length = min(MAX_STEPS, *(len(texts[i]) for i in rows))
-    inputs = probes.inputs(rows) if probes.targets else probes.inputs(rows, length)
-    inputs = with_decoder_ids(inputs, decoder_ids(inputs)[:, :length])
-    full = model_outputs(loaded, inputs)
-    chunkings = {
+    batch, T = causal_batch(loaded, probes)
+    length = min(MAX_STEPS, T)
+    batch = on_device(loaded.model, map_sequence(loaded.task, batch, T, lambda x: x[:, :length]))
+    full = model_outputs(loaded, batch)
+    ways = {
         "Token by token": ([1] * length, False),
-        "In chunks": ([size for size in (length // 2, 1, length - length // 2 - 1) if size], False),
+        "In chunks": ([size for size in (length // 2, 1, length - length // 2 - 1) if size > 0], False),
         "With reordered rows": ([1] * length, True),
     }
-    differences = {
-        name: relative_difference(full, decode_in_chunks(loaded, inputs, sizes, reorder_rows))
-        for name, (sizes, reorder_rows) in chunkings.items()
-    }
+    outputs = {name: decode_in_chunks(loaded, batch, sizes, reorder) for name, (sizes, reorder) in ways.items()}
+    differences = {name: relative_difference(full, output) for name, output in outputs.items()}
     largest = max(differences, key=lambda name: float("inf") if isnan(differences[name]) else differences[name])
     message = f"{largest}, decoding differs from the full forward by {differences[largest]:.1e}"
     advice = "Decoding differs from training: check the position offset, and what the cache stores."
@@ -88,24 +87,26 @@ def cache(loaded: LoadedModel, probes: Probes) -> list[CheckResult]:
 
 
 @torch.inference_mode()
-def decode_in_chunks(
-    loaded: LoadedModel, inputs: ModelInputs, sizes: Sequence[int], reorder_rows: bool = False
-) -> Tensor:
+def decode_in_chunks(loaded: LoadedModel, batch: Batch, sizes: Sequence[int], reorder_rows: bool = False) -> Tensor:
     """The outputs of decoding with a cache, in chunks of these sizes. `reorder_rows` reverses the rows halfway, as a
     beam search reorders its beams."""
-    model: Any = loaded.model
-    device = next(model.parameters()).device
-    ids = decoder_ids(inputs).to(device)
-    mask = None if inputs.mask is None else inputs.mask.to(device)
-    is_seq2seq = inputs.target is not None
-    caches = model.body.decoder_caches(inputs.x.to(device), mask) if is_seq2seq else model.body.caches()
-    body = model.body.decode if is_seq2seq else model.body
-    reversed_rows = torch.arange(len(ids), device=device).flip(0)
+    task, body = loaded.task, loaded.model.body
+    caches = body.decoder_caches(*batch.inputs.arguments) if is_seq2seq(task) else body.caches()
+
+    def decode(*inputs: Tensor) -> Tensor:
+        hidden: Tensor = body.decode(inputs[1], cache=caches) if is_seq2seq(task) else body(*inputs, cache=caches)
+        return hidden
+
+    model, x = with_body(loaded.model, decode), batch.inputs.x
+    reversed_rows = torch.arange(len(x), device=x.device).flip(0)
     chunks: list[Tensor] = []
-    for number, part in enumerate(ids.split(list(sizes), 1)):
+    start, length = 0, sum(sizes)
+    for number, size in enumerate(sizes):
+        part = map_sequence(task, batch, length, lambda x, a=start, b=start + size: x[:, a:b])  # type: ignore[misc]
         if reorder_rows and number == len(sizes) // 2:
-            select(caches, reversed_rows, reversed_rows)
+            select_rows(caches, reversed_rows, reversed_rows)
         reordered = reorder_rows and number >= len(sizes) // 2
-        out = model.head(body(part[reversed_rows] if reordered else part, cache=caches))
-        chunks.append(out[reversed_rows] if reordered else out)
+        out = task.outputs(model, map_tensors(part, lambda x: x.flip(0)) if reordered else part)
+        chunks.append(out.flip(0) if reordered else out)
+        start += size
     return torch.cat(chunks, 1).cpu()

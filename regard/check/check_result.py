@@ -29,6 +29,11 @@ def count_result(check: str, status: Status, count: int, text: str, advice: str)
     return CheckResult(check, status, f"{count} {text}", count, 0, advice)
 
 
+def names_result(check: str, status: Status, names: list[str], text: str, cause: str) -> CheckResult:
+    """Of names of which there should be none; the advice lists them, and the `cause`."""
+    return count_result(check, status, len(names), text, f"{join_names(names)}: {cause}")
+
+
 def join_names(names: list[str], limit: int = 3) -> str:
     """The first `limit` names, and how many more there are."""
     remaining = len(names) - limit

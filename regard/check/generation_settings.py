@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from regard.check.check_result import CheckResult, Status
 from regard.json_files import lexists, read_json
@@ -20,14 +20,14 @@ BEAM_DEFAULTS = {"early_stopping": False, "length_penalty": 1.0}
 class GenerationSettings(NamedTuple):
     """The contents of the two files, and facts about the model."""
 
-    config: Mapping[str, Any]
-    generation: Mapping[str, Any]
+    config: Mapping[str, object]
+    generation: Mapping[str, object]
     vocab: int
     context: int
     is_seq2seq: bool
     start_token: int | None  # decoder start of task.json, if known
 
-    def get(self, key: str, default: Any = None) -> Any:
+    def get(self, key: str, default: object = None) -> object:
         value = self.generation.get(key, self.config.get(key))
         return default if value is None else value
 
@@ -40,17 +40,12 @@ Contradiction = tuple[Status, str, str]  # status, message, advice
 
 
 def generation_settings(settings: GenerationSettings) -> list[CheckResult]:
-    contradictions = [
-        contradiction
-        for check in (check_token_ids, check_lengths, check_sampling, check_start_token)
-        for contradiction in check(settings)
-    ]
+    name, checks = "generation settings", (check_token_ids, check_lengths, check_sampling, check_start_token)
+    contradictions = [contradiction for check in checks for contradiction in check(settings)]
     if not contradictions:
-        files = (
-            "generation_config.json and config.json agree" if settings.generation else "config.json holds all settings"
-        )
-        return [CheckResult("generation settings", "ok", files, 0, 0)]
-    return [CheckResult("generation settings", status, text, 1, 0, advice) for status, text, advice in contradictions]
+        agree, alone = "generation_config.json and config.json agree", "config.json holds all settings"
+        return [CheckResult(name, "ok", agree if settings.generation else alone, 0, 0)]
+    return [CheckResult(name, status, text, 1, 0, advice) for status, text, advice in contradictions]
 
 
 def check_token_ids(settings: GenerationSettings) -> Iterator[Contradiction]:
@@ -73,7 +68,7 @@ def check_token_ids(settings: GenerationSettings) -> Iterator[Contradiction]:
         yield "FAILS", f"eos_token_id is {eos} in generation_config.json, {config_eos} in config.json", advice
 
 
-def flatten_ids(value: Any) -> list[int]:
+def flatten_ids(value: object) -> list[int]:
     if isinstance(value, list):
         return [token for item in value for token in flatten_ids(item)]
     return [value] if type(value) is int else []
@@ -84,11 +79,8 @@ def check_lengths(settings: GenerationSettings) -> Iterator[Contradiction]:
     for key in ("max_length", "max_new_tokens"):
         max_tokens = settings.get_number(key, 1)
         if max_tokens < 1:
-            yield (
-                "FAILS",
-                f"{key} is {max_tokens}",
-                "An answer has at least one token: set it to the longest answer that you want.",
-            )
+            advice = "An answer has at least one token: set it to the longest answer that you want."
+            yield "FAILS", f"{key} is {max_tokens}", advice
         elif settings.get(key) is not None and max_tokens < min_tokens:
             advice = f"Answers would need at least {min_tokens} and at most {max_tokens} tokens: lower the minimum."
             yield "FAILS", f"{key} is {max_tokens}, below the minimum of {min_tokens}", advice
@@ -105,11 +97,8 @@ def check_sampling(settings: GenerationSettings) -> Iterator[Contradiction]:
         advice = f"Greedy and beam search ignore {key}: set do_sample to true, or remove {key}."
         yield "FAILS", f"do_sample is false, {key} is {settings.get(key)}", advice
     if samples and settings.get_number("temperature", 1.0) <= 0:
-        yield (
-            "FAILS",
-            f"temperature is {settings.get('temperature')}",
-            "Sampling divides logits by the temperature: set do_sample to false instead.",
-        )
+        advice = "Sampling divides logits by the temperature: set do_sample to false instead."
+        yield "FAILS", f"temperature is {settings.get('temperature')}", advice
     if not 0 < settings.get_number("top_p", 1.0) <= 1:
         yield "FAILS", f"top_p is {settings.get('top_p')}", "top_p is a probability: set it above 0 and at most 1."
     if samples and beams > 1:
@@ -121,11 +110,8 @@ def check_sampling(settings: GenerationSettings) -> Iterator[Contradiction]:
         yield "note", f"num_beams is 1, {unused[0]} is {settings.get(unused[0])}", advice
     if not samples and settings.get_number("num_return_sequences", 1) > beams:
         count = settings.get("num_return_sequences")
-        yield (
-            "FAILS",
-            f"num_return_sequences is {count}",
-            f"{beams} beams cannot return {count} answers: raise num_beams.",
-        )
+        advice = f"{beams} beams cannot return {count} answers: raise num_beams."
+        yield "FAILS", f"num_return_sequences is {count}", advice
 
 
 def check_start_token(settings: GenerationSettings) -> Iterator[Contradiction]:
@@ -137,17 +123,14 @@ def check_start_token(settings: GenerationSettings) -> Iterator[Contradiction]:
     if start is None and config_start is None and settings.get("bos_token_id") is None:
         yield "FAILS", f"No {key}", "The decoder has no first token: set it in generation_config.json."
     elif start is not None and config_start is not None and start != config_start:
-        yield (
-            "FAILS",
-            f"{key} is {start} in generation_config.json, {config_start} in config.json",
-            "generation_config.json wins: correct the wrong one.",
-        )
+        advice = "generation_config.json wins: correct the wrong one."
+        yield "FAILS", f"{key} is {start} in generation_config.json, {config_start} in config.json", advice
     elif settings.start_token is not None and settings.get(key, settings.start_token) != settings.start_token:
         advice = "Training started the decoder with another token: other programs will translate otherwise; correct it."
         yield "FAILS", f"{key} is {settings.get(key)}, in task.json {settings.start_token}", advice
 
 
-def read_settings(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def read_settings(folder: Path) -> tuple[dict[str, object], dict[str, object]]:
     """config.json, and generation_config.json if it exists."""
     file = folder / "generation_config.json"
     return read_json(folder / "config.json"), read_json(file) if lexists(file) else {}

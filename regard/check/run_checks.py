@@ -5,9 +5,9 @@ If a folder does not load, only its files are checked; a model with NaN or infin
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from regard.check.attention_heads import attention_heads
 from regard.check.batch_independence import batch_independence, gradient_accumulation, padding
@@ -15,19 +15,17 @@ from regard.check.causality import cache, causality
 from regard.check.check_result import CheckResult
 from regard.check.generation_settings import GenerationSettings, generation_settings, read_settings
 from regard.check.golden_answers import golden_answers
-from regard.check.gradient_flow import gradient_flow
-from regard.check.loss_baseline import loss_baseline
-from regard.check.pickles import find_pickles
-from regard.check.probe_texts import TRAINING_ROWS
+from regard.check.loss_checks import gradient_flow, loss_baseline
 from regard.check.probes import Probes, build_probes
 from regard.check.tokenizer_checks import tokenizer_checks
 from regard.check.transformers_parity import transformers_parity
-from regard.check.weight_stats import finite_weights, tied_weights, weight_norms, zero_weights
+from regard.check.weight_stats import find_pickles, finite_weights, tied_weights, weight_norms, zero_weights
 from regard.hub.family_map import FamilyMap
 from regard.hub.folder import read_config
 from regard.hub.task_config import read_task_name
-from regard.load import LoadedModel, load
-from regard.tasks.translate import Translate
+from regard.load import load
+from regard.loaded_model import LoadedModel
+from regard.tasks import TASKS
 
 MAX_ERROR_CHARS = 200
 FP64_TOLERANCE = 1e-9  # on a relative difference: fp64 rounding
@@ -50,13 +48,12 @@ def check_folder(
     else:
         yield CheckResult("loading", "ok", "Every tensor is used, and none is missing", 0, 0)
     yield from find_pickles(folder)
-    if task_name in ("write", "translate") and isinstance(names, FamilyMap):  # transformers reads no family of our own
-        start_token = loaded.task.start_token if loaded and isinstance(loaded.task, Translate) else None
-        yield from generation_settings(
-            GenerationSettings(
-                *read_settings(folder), config.vocab, config.context, task_name == "translate", start_token
-            )
-        )
+    kind = TASKS.get(task_name or "")
+    if kind and kind.generates and isinstance(names, FamilyMap):  # transformers reads no family of our own
+        start_token = getattr(loaded.task, "start_token", None) if loaded else None
+        seq2seq = "encoder-decoder" in kind.structures
+        files = read_settings(folder)
+        yield from generation_settings(GenerationSettings(*files, config.vocab, config.context, seq2seq, start_token))
     if loaded is not None:
         yield from check_model(loaded, lines, folder, no_peers)
 
@@ -68,12 +65,6 @@ def check_model(
     finite = finite_weights(loaded.model)
     yield finite
     if finite.status == "FAILS":
-        return
-    if type(loaded.task) not in TRAINING_ROWS:
-        yield from zero_weights(loaded.model)
-        yield from weight_norms(loaded.model)
-        message = "The model reads neither texts nor images, so only its weights were checked"
-        yield CheckResult("forward", "note", message, None, None)
         return
     probes = build_probes(loaded, lines)
     yield from run_guarded(tokenizer_checks, loaded, probes)
@@ -92,12 +83,8 @@ def run_guarded(check: ModelCheck, loaded: LoadedModel, probes: Probes) -> list[
     """An exception of the model is a failed check, not the end of all checks."""
     try:
         results = check(loaded, probes)
-        if (
-            check in PRECISION_SENSITIVE
-            and results
-            and results[0].status == "FAILS"
-            and is_rounding_error(check, loaded, probes)
-        ):
+        fails = check in PRECISION_SENSITIVE and results and results[0].status == "FAILS"
+        if fails and is_rounding_error(check, loaded, probes):
             advice = "Nothing to do: in float64 the difference vanishes, so it is rounding of large numbers."
             return [results[0]._replace(status="note", advice=advice)]
         return results
@@ -116,10 +103,8 @@ def is_rounding_error(check: ModelCheck, loaded: LoadedModel, probes: Probes) ->
         model.float()
 
 
-def to_json(result: CheckResult) -> dict[str, Any]:
+def to_json(result: CheckResult) -> dict[str, object]:
     """As JSON, where null stands for infinity."""
-    numbers = {name: getattr(result, name) for name in ("value", "bound")}
-    finite_numbers = {
-        name: value if value is None or abs(value) < float("inf") else None for name, value in numbers.items()
-    }
-    return result._asdict() | finite_numbers
+    numbers = {"value": result.value, "bound": result.bound}
+    finite = {name: value if value is not None and math.isfinite(value) else None for name, value in numbers.items()}
+    return result._asdict() | finite

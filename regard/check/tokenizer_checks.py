@@ -11,15 +11,16 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from typing import Any
+from collections.abc import Mapping
+from os.path import commonprefix
 
 from torch import nn
 
-from regard.check.check_result import CheckResult, count_result, join_names
+from regard.check.check_result import CheckResult, Status, count_result, join_names
 from regard.check.probes import Probes
 from regard.data.tokenizer import Tokenizer
 from regard.hub.tables.clip import CLIP_TEXT
-from regard.load import LoadedModel
+from regard.loaded_model import LoadedModel
 
 MAX_UNKNOWN, MAX_SINGLE = 0.01, 0.5  # shares of tokens, above which there is a note
 PIECE_MARKS = ("▁", "Ġ", "##", "</w>")  # that a token starts, continues or ends a word
@@ -27,9 +28,9 @@ ROLES = ("pad", "bos", "eos", "cls", "sep", "mask", "unk")
 
 
 def tokenizer_checks(loaded: LoadedModel, probes: Probes) -> list[CheckResult]:
-    if not probes.texts:
-        return []
     tokenizer = loaded.tokenizer
+    if tokenizer is None:
+        return []
     rows = tokenizer.encode(probes.texts)
     config = loaded.origin.config if loaded.origin else {}
     return [
@@ -42,26 +43,22 @@ def tokenizer_checks(loaded: LoadedModel, probes: Probes) -> list[CheckResult]:
 
 def round_trip(tokenizer: Tokenizer, texts: list[str], rows: list[list[int]]) -> CheckResult:
     """Texts with unknown tokens are left out: `tokenizer fit` counts those."""
-    covered = [i for i, row in enumerate(rows) if unknown_id(tokenizer) not in row]
+    name, covered = "tokenizer round trip", [i for i, row in enumerate(rows) if unknown_id(tokenizer) not in row]
     decoded = dict(zip(covered, tokenizer.decode([rows[i] for i in covered]), strict=True))
-    if altered := [i for i in covered if without_spaces(tokenizer, decoded[i]) != without_spaces(tokenizer, texts[i])]:
-        before, after = first_difference(texts[altered[0]], decoded[altered[0]])
-        advice = f"Decoding turns {before!r} into {after!r}: repair the tokenizer's normalizer, decoder or vocabulary."
-        return count_result(
-            "tokenizer round trip", "FAILS", len(altered), f"of {len(covered)} texts lose characters", advice
-        )
-    if respaced := [i for i in covered if single_spaced(tokenizer, decoded[i]) != single_spaced(tokenizer, texts[i])]:
-        before, after = first_difference(texts[respaced[0]], decoded[respaced[0]])
-        advice = (
-            f"Decoding turns {before!r} into {after!r}: usual for encoders, but a generative model needs its spaces."
-        )
-        return count_result(
-            "tokenizer round trip", "note", len(respaced), f"of {len(covered)} texts change their spaces", advice
-        )
+    words = {i: [normalize_as_declared(tokenizer, text).split() for text in (texts[i], decoded[i])] for i in covered}
+    altered = [i for i, (before, after) in words.items() if "".join(before) != "".join(after)]
+    respaced = [i for i, (before, after) in words.items() if before != after]
+    for i in (altered or respaced)[:1]:
+        before, after = first_difference(texts[i], decoded[i])
+        change = f"Decoding turns {before!r} into {after!r}"
+    if altered:
+        advice = f"{change}: repair the tokenizer's normalizer, decoder or vocabulary."
+        return count_result(name, "FAILS", len(altered), f"of {len(covered)} texts lose characters", advice)
+    if respaced:
+        advice = f"{change}: usual for encoders, but a generative model needs its spaces."
+        return count_result(name, "note", len(respaced), f"of {len(covered)} texts change their spaces", advice)
     rest = ", the rest has unknown tokens" if len(covered) < len(texts) else ""
-    return CheckResult(
-        "tokenizer round trip", "ok", f"{len(covered)} of {len(texts)} texts decode unchanged{rest}", 0, 0
-    )
+    return CheckResult(name, "ok", f"{len(covered)} of {len(texts)} texts decode unchanged{rest}", 0, 0)
 
 
 def unknown_id(tokenizer: Tokenizer) -> int:
@@ -79,20 +76,9 @@ def normalize_as_declared(tokenizer: Tokenizer, text: str) -> str:
     return text
 
 
-def without_spaces(tokenizer: Tokenizer, text: str) -> str:
-    return "".join(normalize_as_declared(tokenizer, text).split())
-
-
-def single_spaced(tokenizer: Tokenizer, text: str) -> str:
-    return " ".join(normalize_as_declared(tokenizer, text).split())
-
-
 def first_difference(text: str, decoded_text: str) -> tuple[str, str]:
     """The characters around it, of both."""
-    at = next(
-        (i for i, (a, b) in enumerate(zip(text, decoded_text, strict=False)) if a != b),
-        min(len(text), len(decoded_text)),
-    )
+    at = len(commonprefix([text, decoded_text]))
     excerpt = slice(max(0, at - 5), at + 8)
     return text[excerpt], decoded_text[excerpt]
 
@@ -103,9 +89,8 @@ def tokenizer_fit(tokenizer: Tokenizer, texts: list[str], rows: list[list[int]])
     regular_ids = [i for row in rows for i in row if i not in tokenizer.all_special_ids]
     single_share = sum(map(is_single, tokenizer.convert_ids_to_tokens(regular_ids))) / max(1, len(regular_ids))
     tokens_per_word = count / max(1, sum(len(text.split()) for text in texts))
-    message = (
-        f"{unknown_share:.1%} unknown, {single_share:.0%} characters or bytes, {tokens_per_word:.1f} tokens a word"
-    )
+    shares = f"{unknown_share:.1%} unknown, {single_share:.0%} characters or bytes"
+    message = f"{shares}, {tokens_per_word:.1f} tokens a word"
     if unknown_share > MAX_UNKNOWN:
         advice = "The model cannot represent part of this text: check it with texts of the training domain (--text)."
         return CheckResult("tokenizer fit", "note", message, unknown_share, MAX_UNKNOWN, advice)
@@ -125,10 +110,8 @@ def is_single(piece: str) -> bool:
 
 def vocabulary_size(tokenizer: Tokenizer, model: nn.Module) -> CheckResult:
     """Every token embedding has a row for every id."""
-    tables = [
-        part.weight for name, part in model.named_modules() if name.endswith("tokens") and hasattr(part, "weight")
-    ]
-    embeddings = min(len(table) for table in tables)
+    tables = [part for name, part in model.named_modules() if name.endswith("tokens") and hasattr(part, "weight")]
+    embeddings = min(len(table.weight) for table in tables)
     message = f"The tokenizer has {len(tokenizer)} ids, the model {embeddings} embeddings"
     if len(tokenizer) <= embeddings:
         return CheckResult("vocabulary size", "ok", message, len(tokenizer), embeddings)
@@ -136,9 +119,9 @@ def vocabulary_size(tokenizer: Tokenizer, model: nn.Module) -> CheckResult:
     return CheckResult("vocabulary size", "FAILS", message, len(tokenizer), embeddings, advice)
 
 
-def special_tokens(tokenizer: Tokenizer, config: dict[str, Any]) -> list[CheckResult]:
+def special_tokens(tokenizer: Tokenizer, config: Mapping[str, object]) -> list[CheckResult]:
     own = {role: tokenizer.roles[f"{role}_token"] for role in ROLES if f"{role}_token" in tokenizer.roles}
-    vocab = config.get("vocab_size", math.inf)
+    vocab = size if isinstance(size := config.get("vocab_size"), int) else math.inf
     is_tower = config.get("model_type") == CLIP_TEXT.family  # its config has ids that it does not use: see `loading`
     in_config = {role: config.get(f"{role}_token_id") for role in own}
     for role in ("bos", "eos"):  # an id beyond the vocabulary names no token: see generation settings
@@ -151,10 +134,9 @@ def special_tokens(tokenizer: Tokenizer, config: dict[str, Any]) -> list[CheckRe
     name, (in_tokenizer, config_id) = mismatched[0], ids[mismatched[0]]
     message = f"config.json and tokenizer differ in {join_names([f'{role}_token_id' for role in mismatched])}"
     advice = f"{name} is {config_id} in config.json and {in_tokenizer} in the tokenizer: correct the wrong one."
-    return [
-        CheckResult("special tokens", "note" if mismatched == ["pad"] else "FAILS", message, len(mismatched), 0, advice)
-    ]
+    status: Status = "note" if mismatched == ["pad"] else "FAILS"
+    return [CheckResult("special tokens", status, message, len(mismatched), 0, advice)]
 
 
-def as_list(value: Any) -> list[Any]:
+def as_list(value: object) -> list[object]:
     return value if isinstance(value, list) else [value]

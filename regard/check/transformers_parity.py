@@ -5,25 +5,25 @@ max |regard - transformers| / max(1, median |regard|)
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.check.check_result import CheckResult, within_bound
-from regard.check.compare import model_outputs, relative_difference
-from regard.check.probes import RANDOM_LENGTHS, ModelInputs, Probes
+from regard.check.compare import model_outputs, on_device, relative_difference
+from regard.check.probes import Probes
 from regard.hub.family_map import FamilyMap
 from regard.hub.folder import find_family_map
-from regard.hub.tables import HF_FAMILIES
+from regard.hub.tables import HF_FAMILIES, architecture_of
 from regard.hub.tables.clip import CLIP_VISION
-from regard.load import LoadedModel
-from regard.tasks.answer import QuestionAnswering
-from regard.tasks.embed import Embed
-from regard.tasks.match import Match
+from regard.loaded_model import LoadedModel
+from regard.modalities import MODALITIES
+from regard.modalities.protocols import Inputs, Preprocessor
+from regard.tasks.task import Batch, Task
 
 NAME = "transformers parity"
 TOLERANCE = 1e-4  # on a relative difference
@@ -36,18 +36,18 @@ def transformers_parity(loaded: LoadedModel, probes: Probes, folder: Path) -> li
         return [CheckResult(NAME, "note", "No counterpart in transformers", advice=advice)]
     if find_spec("transformers") is None:
         return [CheckResult(NAME, "note", "Not installed", advice="To compare with it: pip install transformers.")]
-    hf_model = load_transformers(folder, str((config.get("architectures") or [""])[0]))
+    hf_model = load_transformers(folder, architecture_of(config))
     if isinstance(hf_model, str):
         return [CheckResult(NAME, "note", "transformers cannot load this folder", advice=f"Its message: {hf_model}")]
-    inputs = parity_inputs(loaded, probes)
-    outputs = (regard_outputs(loaded, inputs, probes), transformers_outputs(hf_model, loaded, inputs, probes))
-    difference = relative_difference(*(drop_padding(out, inputs) for out in outputs))
+    batch = probes.forward.batch()
+    outputs = (regard_outputs(loaded, batch), transformers_outputs(hf_model, loaded, batch))
+    difference = relative_difference(*(drop_padding(out, batch) for out in outputs))
     message = f"{type(hf_model).__name__} differs by {difference:.1e}"
     advice = "The two read this folder differently: a tensor is misplaced, or a setting means two things; report it."
     return [within_bound(NAME, difference, TOLERANCE, message, advice)]
 
 
-def load_transformers(folder: Path, architecture: str) -> Any:
+def load_transformers(folder: Path, architecture: str) -> nn.Module | str:
     """The model, or the reason why there is none. Only classes of transformers itself, and only safetensors."""
     import transformers  # type: ignore[import-untyped,unused-ignore]
 
@@ -62,21 +62,14 @@ def load_transformers(folder: Path, architecture: str) -> Any:
         )
     except Exception as error:  # any error of transformers is a reason
         return f"{error}".splitlines()[0][:200]
-    return model.eval()
+    model.eval()
+    return model  # type: ignore[no-any-return,unused-ignore]
 
 
-def parity_inputs(loaded: LoadedModel, probes: Probes) -> ModelInputs:
-    has_projection = isinstance(loaded.task, Embed) and has_hf_head(loaded)
-    if probes.ids and (has_projection or isinstance(loaded.task, Match)):  # pools at the end token: random rows lack it
-        return probes.inputs(range(len(probes.ids) - len(RANDOM_LENGTHS)))
-    return probes.inputs(range(len(probes.ids))) if probes.features is None else probes.features
-
-
-def drop_padding(out: Tensor, inputs: ModelInputs) -> Tensor:
-    """(B,T,·) -> (N,·): the outputs of real tokens."""
-    if out.dim() < 3 or inputs.mask is None or inputs.target is not None:
-        return out
-    return out[inputs.mask[:, 0, 0]]
+def drop_padding(out: Tensor, batch: Batch) -> Tensor:
+    """(B,T,·) -> (N,·): the outputs of real tokens, if there is one for each token of the input."""
+    mask = batch.inputs.mask
+    return out if mask is None or out.dim() < 3 or out.size(1) != mask.size(-1) else out[mask[:, 0, 0]]
 
 
 def has_hf_head(loaded: LoadedModel) -> bool:
@@ -89,39 +82,55 @@ def normalizes_first_token_only(loaded: LoadedModel) -> bool:
     return find_family_map(loaded.model.body, loaded.origin).family == CLIP_VISION.family
 
 
+def has_two_towers(task: Task) -> bool:
+    return "two-tower" in task.structures
+
+
 @torch.inference_mode()
-def regard_outputs(loaded: LoadedModel, inputs: ModelInputs, probes: Probes) -> Tensor:
-    model: Any = loaded.model
-    if isinstance(loaded.task, Match):
-        assert probes.features is not None
-        device = next(model.parameters()).device
-        mask = None if inputs.mask is None else inputs.mask.to(device)
-        return model(probes.features.x.to(device), inputs.x.to(device), mask).cpu()
-    if has_hf_head(loaded):
-        return model_outputs(loaded, inputs)
-    parts = (part.to(next(model.parameters()).device) for part in (inputs.x, inputs.mask) if part is not None)
-    hidden = model.body(*parts).cpu()
+def regard_outputs(loaded: LoadedModel, batch: Batch) -> Tensor:
+    if has_hf_head(loaded) and not has_two_towers(loaded.task):
+        return model_outputs(loaded, batch)
+    batch = on_device(loaded.model, batch)
+    if has_two_towers(loaded.task):
+        (_, left), (_, right) = tower_inputs(loaded.task, batch)
+        return loaded.model(*left.arguments, *right.arguments).cpu()
+    hidden: Tensor = loaded.model.body(*batch.inputs.arguments).cpu()
     return hidden[:, 0] if normalizes_first_token_only(loaded) else hidden
 
 
 @torch.inference_mode()
-def transformers_outputs(hf_model: Any, loaded: LoadedModel, inputs: ModelInputs, probes: Probes) -> Tensor:
-    if inputs.x.dim() == 4:
-        out = hf_model(pixel_values=inputs.x)
-    else:
-        mask = torch.ones_like(inputs.x) if inputs.mask is None else inputs.mask[:, 0, 0].long()
-        extra: dict[str, Any] = {} if inputs.target is None else {"decoder_input_ids": inputs.target}
-        extra |= {"pixel_values": probes.features.x} if isinstance(loaded.task, Match) and probes.features else {}
-        out = hf_model(input_ids=inputs.x, attention_mask=mask, **extra)
-    if isinstance(loaded.task, Match):
+def transformers_outputs(hf_model: nn.Module, loaded: LoadedModel, batch: Batch) -> Tensor:
+    out = hf_model(**hf_arguments(loaded.task, batch))
+    if has_two_towers(loaded.task):
         return out.logits_per_image
-    if not has_hf_head(loaded):
-        return out.pooler_output if normalizes_first_token_only(loaded) else out.last_hidden_state
-    if isinstance(loaded.task, Embed):
-        embeds = out.image_embeds if inputs.x.dim() == 4 else out.text_embeds
-        return F.normalize(embeds, dim=-1) if loaded.task.unit else embeds
-    return (
-        torch.stack((out.start_logits, out.end_logits), -1)
-        if isinstance(loaded.task, QuestionAnswering)
-        else out.logits
-    )
+    if has_hf_head(loaded):
+        return head_outputs(out, loaded)
+    return out.pooler_output if normalizes_first_token_only(loaded) else out.last_hidden_state
+
+
+def tower_inputs(task: Task, batch: Batch) -> list[tuple[Preprocessor, Inputs]]:
+    """The inputs of the encoder; of two towers, those of both."""
+    texts: Inputs | None = getattr(batch, "texts", None)
+    second = [] if texts is None or task.output is None else [(task.output, texts)]
+    return [(task.preprocessor, batch.inputs), *second]
+
+
+def hf_arguments(task: Task, batch: Batch) -> dict[str, Tensor]:
+    """A batch as the arguments of a model of transformers."""
+    arguments: dict[str, Tensor] = {}
+    for preprocessor, inputs in tower_inputs(task, batch):
+        arguments[MODALITIES[preprocessor.modality].input_name or "inputs"] = inputs.x
+        if inputs.mask is not None:
+            arguments["attention_mask"] = inputs.mask[:, 0, 0].long()
+    decoder_ids: Tensor | None = getattr(batch, "decoder_ids", None)
+    return arguments if decoder_ids is None else arguments | {"decoder_input_ids": decoder_ids}
+
+
+def head_outputs(out: Mapping[str, Tensor], loaded: LoadedModel) -> Tensor:
+    """The outputs of a head of transformers, as those of ours."""
+    if "start_logits" in out:
+        return torch.stack((out["start_logits"], out["end_logits"]), -1)
+    if "logits" in out:
+        return out["logits"]
+    embeds = next(value for name, value in out.items() if name.endswith("_embeds"))
+    return F.normalize(embeds, dim=-1) if loaded.model.head.unit else embeds

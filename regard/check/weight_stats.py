@@ -1,22 +1,25 @@
-"""Statistics of the weights: NaN, zeros, outlying norms, tied embeddings.
+"""The weights: NaN, zeros, outlying norms, tied embeddings, pickles beside them.
 
 finite weights   no NaN, no infinity
 zero weights     no matrix is all 0, no row constant
 weight norms     |W| / √size, relative to the median of the same weight in all layers
 tied weights     W_out is E
+pickles          no pickle beside the weights: unpickling runs arbitrary code
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from typing import Any
+from collections.abc import Mapping
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from regard.check.check_result import CheckResult, count_result, join_names
-from regard.load import LoadedModel
+from regard.check.check_result import CheckResult, join_names, names_result
+from regard.hub.weights import MAGIC_BYTES, PICKLE_PATTERNS
+from regard.loaded_model import LoadedModel
 from regard.parts.heads import BiasedLMHead, MaskedLMHead
 
 MAX_RATIO = 10.0  # to the median of the same weight in all layers, or its inverse
@@ -27,10 +30,8 @@ def finite_weights(model: nn.Module) -> CheckResult:
     tensors = {name: tensor for name, tensor in model.state_dict().items() if tensor.is_floating_point()}
     if not (nonfinite := [name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())]):
         return CheckResult("finite weights", "ok", f"All {len(tensors)} tensors are finite", 0, 0)
-    advice = f"{join_names(nonfinite)}: restore an earlier checkpoint; training went on after a NaN."
-    return count_result(
-        "finite weights", "FAILS", len(nonfinite), f"of {len(tensors)} tensors contain NaN or infinity", advice
-    )
+    text, cause = "tensors contain NaN or infinity", "restore an earlier checkpoint; training went on after a NaN."
+    return names_result("finite weights", "FAILS", nonfinite, f"of {len(tensors)} {text}", cause)
 
 
 def zero_weights(model: nn.Module) -> list[CheckResult]:
@@ -40,8 +41,8 @@ def zero_weights(model: nn.Module) -> list[CheckResult]:
     biases = {"head.bias", *(f"{n}.weight" for n, p in model.named_modules() if getattr(p, "num_embeddings", 0) == 1)}
     checked = {n: w for n, w in weights.items() if (w.dim() > 1 or n in scales) and n not in biases}
     if zeros := [name for name, weight in checked.items() if not bool(weight.any())]:
-        advice = f"{join_names(zeros)}: such a module has no effect; it was never trained, never loaded, or pruned."
-        return [count_result("zero weights", "FAILS", len(zeros), f"of {len(weights)} weights are all 0", advice)]
+        cause = "such a module has no effect; it was never trained, never loaded, or pruned."
+        return [names_result("zero weights", "FAILS", zeros, f"of {len(weights)} weights are all 0", cause)]
     rows = {name: constant_rows(model, name, weight) for name, weight in weights.items()}
     if total := sum(rows.values()):
         names = join_names([f"{name} ({count})" for name, count in rows.items() if count])
@@ -61,24 +62,22 @@ def constant_rows(model: nn.Module, name: str, weight: Tensor) -> int:
     return int(is_constant.sum())
 
 
-def group_by_layer(names: Any) -> dict[str, list[str]]:
-    """The same weight in all layers: {"body.blocks.{}.mixer.inner.query.weight": [...]}."""
-    groups = defaultdict(list)
-    for name in names:
+def median_ratios(values: Mapping[str, float]) -> dict[str, float]:
+    """The ratio of each value to the median of the same weight in all layers: body.blocks.{}.mixer.inner.query ..."""
+    groups, ratios = defaultdict(list), dict[str, float]()
+    for name in values:
         groups[re.sub(r"\.\d+\.", ".{}.", name)].append(name)
-    return groups
+    for names in groups.values():
+        median = float(torch.tensor([values[name] for name in names]).median())
+        if len(names) >= MIN_LAYERS and median > 0:
+            ratios |= {name: values[name] / median for name in names}
+    return ratios
 
 
 def weight_norms(model: nn.Module) -> list[CheckResult]:
     rms_by_name = {name: rms(weight) for name, weight in model.named_parameters() if weight.dim() > 1}
-    ratios: dict[str, float] = {}
-    for names in group_by_layer(rms_by_name).values():
-        median = float(torch.tensor([rms_by_name[name] for name in names]).median())
-        if len(names) >= MIN_LAYERS and median > 0:
-            ratios |= {name: rms_by_name[name] / median for name in names}
-    return [
-        median_outliers("weight norms", "weights", ratios, MAX_RATIO, "the layer was rescaled, replaced, or diverged")
-    ]
+    cause = "the layer was rescaled, replaced, or diverged"
+    return [median_outliers("weight norms", "weights", median_ratios(rms_by_name), MAX_RATIO, cause)]
 
 
 def median_outliers(check: str, noun: str, ratios: dict[str, float], max_ratio: float, cause: str) -> CheckResult:
@@ -92,9 +91,8 @@ def median_outliers(check: str, noun: str, ratios: dict[str, float], max_ratio: 
         return CheckResult(check, "ok", message, largest, max_ratio)
     worst = max(outliers, key=lambda name: max(ratios[name], 1 / max(ratios[name], 1e-30)))
     advice = f"{worst} is {ratios[worst]:.2g} times the median over layers: {cause}."
-    return CheckResult(
-        check, "note", f"{len(outliers)} of {len(ratios)} {noun} are outliers", ratios[worst], max_ratio, advice
-    )
+    message = f"{len(outliers)} of {len(ratios)} {noun} are outliers"
+    return CheckResult(check, "note", message, ratios[worst], max_ratio, advice)
 
 
 def rms(weight: Tensor) -> float:
@@ -119,3 +117,18 @@ def tied_weights(loaded: LoadedModel) -> list[CheckResult]:
         return [CheckResult("tied weights", "note", "Equal, but not tied", 1, 0, advice)]
     state = "one tensor" if is_shared else "two tensors, as in config.json"
     return [CheckResult("tied weights", "ok", f"Output layer and token embedding are {state}", 0, 0)]
+
+
+def find_pickles(folder: Path) -> list[CheckResult]:
+    if not (files := [file.name for file in sorted(folder.iterdir()) if file.is_file() and is_pickle(file)]):
+        return [CheckResult("pickles", "ok", "No pickle in the folder", 0, 0)]
+    advice = f"Opening {files[0]} can run arbitrary code: delete it, the weights are in safetensors."
+    return [CheckResult("pickles", "note", f"Pickle files: {len(files)}", len(files), 0, advice)]
+
+
+def is_pickle(file: Path) -> bool:
+    if any(file.match(pattern) for pattern in PICKLE_PATTERNS):
+        return True
+    with file.open("rb") as stream:
+        header = stream.read(8)
+    return any(kind == "pickle" and header.startswith(magic) for magic, kind in MAGIC_BYTES.items())

@@ -8,7 +8,6 @@ import sys
 import warnings
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
 
 from regard.cli.process import check_memory_limit, check_utf8, is_memory_error, make_streams_safe, memory_message
 from regard.validate import ModelWarning, check_choice
@@ -83,7 +82,7 @@ def main(argv: list[str] | None = None) -> int:
 def notices_in_one_line(fallback: Callable[..., None]) -> Callable[..., None]:
     """Print our own warnings as one line; `fallback` prints all others."""
 
-    def show(message: Warning | str, category: type[Warning], *args: Any, **kwargs: Any) -> None:
+    def show(message: Warning | str, category: type[Warning], *args: object, **kwargs: object) -> None:
         if issubclass(category, ModelWarning):
             print(f"regard: {message}", file=sys.stderr)
         else:

@@ -7,20 +7,18 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from regard.cli.interrupts import finished_message, resume_command, stop_on_signal
-from regard.data.episodes import Floats, write_episodes
-from regard.load import LoadedModel
-from regard.rl.cartpole import make_environment
-from regard.rl.dyna import run_session
-from regard.rl.environment import Environment, PolicyFn, Trajectory, play_episodes
+from regard.data.episodes import Floats
+from regard.loaded_model import LoadedModel
+from regard.rl.cartpole import make_environment, record_states
+from regard.rl.dyna_job import DynaJob
+from regard.rl.environment import Environment, PolicyFn, play_episodes, save_record
 from regard.rl.policy import CONFIG, Policy, greedy_policy, is_policy
 from regard.rl.sequence_policy import SequencePolicy, check_spaces
-from regard.rl.session import Session, open_session
-from regard.tasks.decide import DecideOptions
+from regard.tasks.decide import Decide, DecideOptions
 from regard.training.loop import Step, num_parameters
 from regard.training.settings import Settings
 from regard.validate import check_fields, matches_type
@@ -29,37 +27,37 @@ FRAME_SECONDS = 0.02  # pause after each frame drawn on a terminal
 
 
 def train_policy(settings: Settings) -> int:
-    """Run an RL session. A first Ctrl-C or SIGTERM stops it and keeps the last complete round."""
-    session = open_session(settings)
-    if settings.run_options.resume and session.run.is_finished:
-        session.lock.release()
-        print(finished_message(session.run.folder))
+    """Train in an environment. A first Ctrl-C or SIGTERM stops the run and keeps the last complete round."""
+    job = DynaJob.open(settings)
+    if job.is_finished:
+        job.lock.release()
+        print(finished_message(job.run.folder))
         return 0
-    print_session(session)
-    folder, rounds = session.run.folder, len(session.schedule)
+    job.plan()
+    print_job(job)
     with stop_on_signal("stopping; complete rounds are saved") as stop:
-        for step in run_session(session):
+        for step in job.train():
             if step.scores:
-                print(f"round {session.rounds}/{rounds}  {format_round(step)}", flush=True)
+                print(f"round {job.rounds}/{len(job.schedule)}  {format_round(step)}", flush=True)
             if stop:
-                return report_interrupt(session, stop.exit_code)
-    draw_returns(session)
-    print(f"predicted return of the last policy: {session.predicted_return:.1f}. In {session.environment.name} itself:")
-    print(f"  regard run {shlex.quote(str(folder))} --play")
+                return report_interrupt(job, stop.exit_code)
+    draw_returns(job)
+    print(f"predicted return of the last policy: {job.predicted_return:.1f}. In {job.environment.name} itself:")
+    print(f"  regard run {shlex.quote(str(job.run.folder))} --play")
     return 0
 
 
-def print_session(session: Session) -> None:
-    for damage in session.damaged_saves:
+def print_job(job: DynaJob) -> None:
+    for damage in job.damaged_saves:
         print(f"skipped a damaged checkpoint: {damage}")
-    environment, s = session.environment, session.settings
+    environment, s = job.environment, job.settings
     print(f"{environment.name}: {environment.observation_dim} observation entries, {environment.num_actions} actions")
     if environment.note:
         print(environment.note)
-    sizes = f"{num_parameters(session.progress.model):,} parameters, its policy {num_parameters(session.policy):,}"
-    print(f"{s.model} {s.size} with {sizes}; {session.env_options.real_steps:,} real steps, --seed {session.seed}")
-    if session.rounds:
-        print(f"resuming after round {session.rounds}, {session.real_steps:,} real steps")
+    sizes = f"{num_parameters(job.progress.model):,} parameters, its policy {num_parameters(job.policy):,}"
+    print(f"{s.model} {s.size} with {sizes}; {job.env_options.real_steps:,} real steps, --seed {job.seed}")
+    if job.rounds:
+        print(f"resuming after round {job.rounds}, {job.real_steps:,} real steps")
 
 
 def format_round(step: Step) -> str:
@@ -70,22 +68,22 @@ def format_round(step: Step) -> str:
     return f"{steps}  return: {predicted}, real {scores['mean_return']:.1f}{so_far}"
 
 
-def report_interrupt(session: Session, code: int) -> int:
+def report_interrupt(job: DynaJob, code: int) -> int:
     """Print the last complete round, and the command that resumes."""
-    folder = session.run.folder
-    if not session.rounds:
+    folder = job.run.folder
+    if not job.rounds:
         print(f"\nstopped before the first round was complete; the same command starts {folder} again", flush=True)
         return code
-    draw_returns(session)
-    message = f"stopped; {folder} is saved as it was after round {session.rounds}. Resume with:"
-    print(f"\n{message}\n  {resume_command(session.settings.task, folder)}", flush=True)
+    draw_returns(job)
+    message = f"stopped; {folder} is saved as it was after round {job.rounds}. Resume with:"
+    print(f"\n{message}\n  {resume_command(job.settings.task, folder)}", flush=True)
     return code
 
 
-def draw_returns(session: Session) -> None:
-    from regard.view.return_curves import save_return_curves
+def draw_returns(job: DynaJob) -> None:
+    from regard.view.training_history import save_return_curves
 
-    save_return_curves(session.run.metrics(), session.run.folder / "returns.png")
+    save_return_curves(job.run.metrics(), job.run.folder / "returns.png")
 
 
 @dataclass(frozen=True)
@@ -119,8 +117,8 @@ def play_policy(folder: Path, options: PlayOptions) -> int:
 
 def play_sequence_policy(loaded: LoadedModel, decoding: DecideOptions, options: PlayOptions) -> int:
     """Play a `decide` model in a gymnasium environment or in the bundled CartPole."""
-    task: Any = loaded.task
-    environment = make_environment(decoding.env)
+    task, environment = loaded.task, make_environment(decoding.env)
+    assert isinstance(task, Decide)
     check_spaces(environment, task)
     return play(environment, SequencePolicy(loaded.model, task, decoding, options.play_seed), options)
 
@@ -136,19 +134,19 @@ def play(environment: Environment, policy_fn: PolicyFn, options: PlayOptions) ->
             raise ValueError(f"{file}: the folder {Path(file).parent} does not exist: create it, or choose another")
     if environment.note:
         print(environment.note, flush=True)
-    recorder = record_states(environment, policy_fn, states, environment.is_cartpole and sys.stdout.isatty())
-    trajectories: list[Trajectory] = []
+    show = draw_state if environment.is_cartpole and sys.stdout.isatty() else None
+    recorder, episodes = record_states(environment, policy_fn, states, show), []
     with stop_on_signal("finishing this episode") as stop:
-        for trajectory in play_episodes(environment, recorder, options.episodes, options.play_seed):
-            trajectories.append(trajectory)
-            number, steps = len(trajectories), len(trajectory.actions)
-            print(f"episode {number}: {trajectory.episode_return:g} in {steps} steps", flush=True)
+        for episode in play_episodes(environment, recorder, options.episodes, options.play_seed):
+            episodes.append(episode)
+            number, steps = len(episodes), len(episode.actions)
+            print(f"episode {number}: {episode.episode_return:g} in {steps} steps", flush=True)
             if stop:
                 break
-    returns = np.array([trajectory.episode_return for trajectory in trajectories])
+    returns = np.array([episode.episode_return for episode in episodes])
     print(f"mean {returns.mean():.1f}, worst {returns.min():g}, best {returns.max():g} of {len(returns)} episodes")
     if options.record:
-        write_episodes(options.record, [trajectory.to_episode(environment.name) for trajectory in trajectories])
+        save_record(options.record, episodes)
         print(f"wrote episodes {options.record}")
     if options.gif:
         from regard.view.render_cartpole import animate
@@ -158,17 +156,9 @@ def play(environment: Environment, policy_fn: PolicyFn, options: PlayOptions) ->
     return stop.exit_code if stop else 0
 
 
-def record_states(environment: Environment, policy_fn: PolicyFn, states: list[Floats], render: bool) -> PolicyFn:
-    """The same policy; it appends the states of the first episode to `states`, and draws them if asked to."""
+def draw_state(state: Floats) -> None:
     from regard.view.render_cartpole import as_text
 
-    def choose(trajectory: Trajectory) -> int:
-        if trajectory.number == 0:
-            states.append(environment.full_observation.copy())
-            if render:
-                lines = as_text(environment.full_observation)
-                print("\n".join(lines) + f"\033[{len(lines) - 1}A\r", end="", flush=True)
-                time.sleep(FRAME_SECONDS)
-        return policy_fn(trajectory)
-
-    return choose
+    lines = as_text(state)
+    print("\n".join(lines) + f"\033[{len(lines) - 1}A\r", end="", flush=True)
+    time.sleep(FRAME_SECONDS)

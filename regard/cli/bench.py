@@ -5,25 +5,25 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import tyro
 from rich.console import Console
 
 from regard.bench.benchmark import BenchReport, Throughput, benchmark
+from regard.bench.timing import ReportProgress
 from regard.cli.check import read_documents
-from regard.cli.model_argument import FetchOptions, fetch_model
-from regard.cli.options import parse
-from regard.training.settings import options_of
-from regard.validate import check_fields
+from regard.cli.model_argument import parse_command
+from regard.options import Positional
+from regard.validate import check_minimum
 
 
 @dataclass
 class BenchOptions:
     """The model to measure, and for how long."""
 
-    model: Annotated[str, tyro.conf.Positional]  # model folder, or a repository on the Hugging Face hub: owner/repo
+    model: Annotated[str, Positional]  # model folder, or a repository on the Hugging Face hub: owner/repo
     text: str | None = None  # file of texts to measure with, one per line; default: bundled texts for its task
     encoding: str = "utf-8"  # encoding of --text: utf-8, cp1252, utf-16 ...
     threads: int | None = None  # CPU threads; default: all cores
@@ -32,41 +32,36 @@ class BenchOptions:
     json: bool = False  # print the results as one JSON object
 
     def __post_init__(self) -> None:
-        check_fields(
-            self,
-            threads=(self.threads is None or self.threads >= 1, "at least 1"),
-            min_time=(self.min_time >= 0, "0 or more"),
-        )
+        check_minimum(self, 1, "threads")
+        check_minimum(self, 0, "min_time")
 
 
 def main(args: list[str]) -> int:
-    values = parse("regard bench", args, options_of(BenchOptions) | options_of(FetchOptions))
-    options = BenchOptions(**{name: values.pop(name) for name in options_of(BenchOptions)})
-    folder = fetch_model(options.model, FetchOptions(**values))
+    options, folder = parse_command("bench", args, BenchOptions)
     texts = None if options.text is None else [*read_documents(options.text, options.encoding)]
     console = Console(stderr=True)
     with console.status("") as status:  # one changing line on a terminal, else a line for each
-        progress: Any = status.update if console.is_terminal else lambda text: print(text, file=sys.stderr, flush=True)
+        to_stderr = partial(print, file=sys.stderr, flush=True)
+        progress: ReportProgress = status.update if console.is_terminal else to_stderr
         report = benchmark(folder, texts, options.threads, options.min_time, options.no_peers, progress)
     print(json.dumps(to_json(folder, report)) if options.json else format_report(report))
     return 0
 
 
-def to_json(folder: Path, report: BenchReport) -> dict[str, Any]:
+def to_json(folder: Path, report: BenchReport) -> dict[str, object]:
     results = [result._asdict() for result in report.results]
     return {"model": str(folder), **report._asdict(), "roofline": report.roofline._asdict(), "results": results}
 
 
 def format_report(report: BenchReport) -> str:
-    unit = "tokens" if report.generative else "inputs"
+    unit, first, agreement = "inputs", f"{'batch of 1':>12}", "max diff"
+    if report.generative:
+        unit, first, agreement = "tokens", f"{'prefill':>9}{'decode':>9}{'bandwidth':>11}", "same tokens"
     lines = [
         f"{report.task}, {report.parameters / 1e6:,.1f} M parameters, {report.threads} threads; roofline: "
         f"{report.roofline.bandwidth / 1e9:.1f} GB/s, {report.roofline.peak / 1e9:,.0f} GFLOP/s\n",
-        f"{f'{unit} per second':<22}"
-        + (f"{'prefill':>9}{'decode':>9}{'bandwidth':>11}" if report.generative else f"{'batch of 1':>12}")
-        + f"{'best batch':>12}{'size':>6}{'peak':>9}{'speedup':>11}"
-        + (f"{'same tokens':>13}" if report.generative else f"{'max diff':>13}")
-        + f"{'peak RSS':>10}",
+        f"{f'{unit} per second':<22}{first}{'best batch':>12}{'size':>6}{'peak':>9}{'speedup':>11}{agreement:>13}"
+        f"{'peak RSS':>10}",
     ]
     fastest = max((result for result in report.results if result.name == "regard"), key=lambda result: result.single)
     lines += [format_row(result, fastest, report.generative) for result in report.results]
@@ -75,12 +70,10 @@ def format_report(report: BenchReport) -> str:
 
 
 def format_row(result: Throughput, fastest: Throughput, generative: bool) -> str:
-    first = (
-        f"{result.prefill:>9,.0f}{result.single:>9,.1f}{result.bandwidth_share:>11.0%}"
-        if generative
-        else f"{result.single:>12,.1f}"
-    )
-    agreement = f"{result.agreement:>13.0%}" if generative else f"{result.agreement:>13.0e}"
+    first, agreement = f"{result.single:>12,.1f}", f"{result.agreement:>13.0e}"
+    if generative:
+        first = f"{result.prefill:>9,.0f}{result.single:>9,.1f}{result.bandwidth_share:>11.0%}"
+        agreement = f"{result.agreement:>13.0%}"
     peak_rss = "" if result.peak_rss is None else f"{result.peak_rss / 1e6:,.0f} MB"
     return (
         f"{result.name + ' ' + result.precision:<22}{first}{result.best:>12,.1f}{result.batch_size:>6}"

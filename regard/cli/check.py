@@ -9,14 +9,11 @@ from itertools import islice
 from textwrap import wrap
 from typing import Annotated
 
-import tyro
-
 from regard.check.check_result import CheckResult
 from regard.check.run_checks import check_folder, to_json
-from regard.cli.model_argument import FetchOptions, fetch_model
-from regard.cli.options import parse
+from regard.cli.model_argument import parse_command
 from regard.data.lines import ENCODING_HINT, BadRow, Lines, validate_encoding
-from regard.training.settings import options_of
+from regard.options import Positional
 
 WIDTH, INDENT = 100, 30  # columns of the advice
 MAX_LINES = 1000  # read from a file; the first that are not empty are used
@@ -26,7 +23,7 @@ MAX_LINES = 1000  # read from a file; the first that are not empty are used
 class CheckOptions:
     """The model to check, and the texts."""
 
-    model: Annotated[str, tyro.conf.Positional]  # model folder, or a repository on the Hugging Face hub: owner/repo
+    model: Annotated[str, Positional]  # model folder, or a repository on the Hugging Face hub: owner/repo
     text: str | None = None  # file of texts to check the model with, one per line; default: bundled texts for its task
     encoding: str = "utf-8"  # encoding of --text: utf-8, cp1252, utf-16 ...
     json: bool = False  # print the results as one JSON object
@@ -35,9 +32,7 @@ class CheckOptions:
 
 
 def main(args: list[str]) -> int:
-    values = parse("regard check", args, options_of(CheckOptions) | options_of(FetchOptions))
-    options = CheckOptions(**{name: values.pop(name) for name in options_of(CheckOptions)})
-    folder = fetch_model(options.model, FetchOptions(**values))
+    options, folder = parse_command("check", args, CheckOptions)
     lines = None if options.text is None else [*read_documents(options.text, options.encoding)]
     results = []
     for result in check_folder(folder, lines, options.device, options.no_peers):

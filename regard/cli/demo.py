@@ -9,9 +9,10 @@ from typing import Any
 from regard.cli.interrupts import resume_command
 from regard.cli.options import parse
 from regard.cli.train import prepare_and_print, train_and_print
-from regard.data.bundled import phrasebook
 from regard.load import load
-from regard.training.settings import make_settings, options_of
+from regard.modalities.synthetic import phrasebook
+from regard.options import make, options_of
+from regard.training.start import make_settings
 
 SENTENCE = "Tea and water please"
 # A short run sees most sentences once, so it needs no dropout; many small batches learn faster.
@@ -29,7 +30,7 @@ class DemoOptions:
 
 
 def main(args: list[str]) -> int:
-    options = DemoOptions(**parse("regard demo", args, options_of(DemoOptions)))
+    options = make(DemoOptions, parse("regard demo", args, options_of(DemoOptions)))
     folder = Path(options.output_dir)
     if options.overwrite or not (folder / "README.md").exists():
         resume = (folder / "LATEST").exists() and not options.overwrite
@@ -40,7 +41,7 @@ def main(args: list[str]) -> int:
             return code
     translate = load(folder)
     held_out = [p for p in phrasebook.phrases() if phrasebook.split(p) == "test"]
-    scores = translate.task.score(translate.model, [(p.english, p.german) for p in held_out])
+    scores = translate.task.score(translate.model, [*translate.modality.synthetic(translate.task.target)["test"]])
     print(f"\n{len(held_out)} held-out sentences:", end=" ")
     print(f"BLEU {scores['bleu']:.1f}, chrF {scores['chrf']:.1f}\n")
     indices = [next(i for i, p in enumerate(held_out) if p.kind == kind) for kind in phrasebook.KINDS]

@@ -9,29 +9,28 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from queue import Queue
 from threading import Thread
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-from regard.data.fasta import is_fasta, read_sequences
 from regard.data.lines import ENCODING_HINT, BadRow, Lines, is_encoding_error
 from regard.json_files import MAX_TEXT
+from regard.modalities.protocols import Modality
 
 CHUNK = 1024  # maximum texts in memory
 
 
-def read_chunks(texts: tuple[str, ...], file: str | None, encoding: str) -> Iterator[list[str]]:
-    """The texts of a command, of a file, or of standard input, in chunks."""
+def read_chunks(texts: tuple[str, ...], file: str | None, encoding: str, modality: Modality) -> Iterator[list[str]]:
+    """The requests of a command, of a file, or of standard input, in chunks."""
     if texts:
         return iter([list(texts)])
     if file is None:
         return stream_chunks(read_lines(sys.stdin.buffer, encoding))
-    lines = read_file(file, encoding)
+    lines = read_file(file, encoding, modality)
     return iter(lambda: list(islice(lines, CHUNK)), [])
 
 
-def read_file(file: str, encoding: str = "utf-8") -> Iterator[str]:
-    lines = Lines(file, encoding)
+def read_file(file: str, encoding: str, modality: Modality) -> Iterator[str]:
     try:
-        for number, line in enumerate(read_sequences(lines) if is_fasta(file) else lines, 1):
+        for number, line in enumerate(modality.read_requests(file, encoding) or Lines(file, encoding), 1):
             if isinstance(line, BadRow):
                 remedy = f": {ENCODING_HINT}" if is_encoding_error(line) else ""
                 raise ValueError(f"{line.file}:{line.line}: {line.reason}, {line.detail}{remedy}")
@@ -68,11 +67,11 @@ def stream_chunks(lines: Iterable[bytes]) -> Iterator[list[str]]:
     Thread(target=feed, daemon=True).start()
     number, more = 0, True
     while more:
-        chunk: list[Any] = [queue.get()]
+        chunk = [queue.get()]
         while chunk[-1] is not None and len(chunk) < CHUNK and not queue.empty():
             chunk.append(queue.get())
         more = chunk[-1] is not None
-        yield [decode(line, number + i) for i, line in enumerate(chunk if more else chunk[:-1], 1)]
+        yield [decode(line, number + i) for i, line in enumerate(chunk, 1) if line is not None]
         number += len(chunk)
 
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Lock, Thread
-from typing import Any
 
 GRACE = 2.0  # seconds that a step has to finish
 
@@ -54,7 +53,7 @@ def stop_on_signal(
     """`save_now` saves from another thread if the current step exceeds `GRACE`."""
     stop, closed = StopFlag(), Event()
 
-    def handle(number: int, _: Any) -> None:
+    def handle(number: int, _: object) -> None:
         stop.signal = number
         for n, handler in handlers.items():  # first, so that a second signal ends the process even while this prints
             signal.signal(n, handler)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from rich import box
 from rich.console import Console
@@ -20,8 +20,10 @@ from regard.cli.options import parse
 from regard.lab import EXPERIMENTS, claim, experiment, options_class
 from regard.lab.result import LabResult
 from regard.lab.results_page import LabEntry, figure_png, format_value, render_results, verdict
-from regard.training.settings import options_of
+from regard.options import make, options_of
 from regard.validate import check_choice
+
+Item = TypeVar("Item")
 
 
 @dataclass
@@ -37,13 +39,13 @@ def main(args: list[str]) -> int:
         return show_help("lab")
     if "--all" in args:
         rest = [arg for arg in args if arg != "--all"]
-        return run_all(LabOptions(**parse("regard lab --all", rest, options_of(LabOptions))))
+        return run_all(make(LabOptions, parse("regard lab --all", rest, options_of(LabOptions))))
     name, *rest = args
     check_choice("experiment", name, EXPERIMENTS)
     module, kind = experiment(name), options_class(name)
     values = parse(f"regard lab {name}", rest, options_of(kind) | options_of(LabOptions), str(module.__doc__))
-    lab_options, options = LabOptions(values.pop("output_dir")), kind(**values)
-    folder = make_folder(lab_options)
+    options: object = make(kind, values)
+    folder = make_folder(make(LabOptions, values))
     result = module.run(options, progress_bar)
     print(f"\n{result.summary}\n")
     print_table(result)
@@ -76,7 +78,7 @@ def make_folder(lab_options: LabOptions) -> Path:
     return folder
 
 
-def progress_bar(items: Sequence[Any]) -> Iterator[Any]:
+def progress_bar(items: Sequence[Item]) -> Iterator[Item]:
     """A progress bar on a terminal, nothing elsewhere."""
     return track(items, description="", transient=True) if sys.stdout.isatty() else iter(items)  # type: ignore[return-value]
 

@@ -6,13 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import tyro
-
-from regard.cli.model_argument import FetchOptions, fetch_model
-from regard.cli.options import parse
+from regard.cli.model_argument import parse_command
 from regard.data.splits import data_options_from_run
 from regard.load import load
-from regard.training.settings import options_of
+from regard.options import Positional
 from regard.validate import check_fields
 from regard.view.report import ModelReport
 
@@ -21,8 +18,8 @@ from regard.view.report import ModelReport
 class LookOptions:
     """Input and output of the report."""
 
-    model: Annotated[str, tyro.conf.Positional]  # model folder, or a repository on the Hugging Face hub: owner/repo
-    text: Annotated[str, tyro.conf.Positional]  # input text; an image file if the model reads images
+    model: Annotated[str, Positional]  # model folder, or a repository on the Hugging Face hub: owner/repo
+    text: Annotated[str, Positional]  # input text; an image file if the model reads images
     target: str | None = None  # target text of a translator; default: its own translation
     word: str | None = None  # first show the head that attends most from this word to another; default: a pronoun
     rows: tuple[str, ...] = ()  # files as for regard score, to measure the loss with a head ablated; default: the text
@@ -35,9 +32,7 @@ class LookOptions:
 
 
 def main(args: list[str]) -> int:
-    values = parse("regard look", args, options_of(LookOptions) | options_of(FetchOptions))
-    options = LookOptions(**{name: values.pop(name) for name in options_of(LookOptions)})
-    folder = fetch_model(options.model, FetchOptions(**values))
+    options, folder = parse_command("look", args, LookOptions)
     loaded = load(folder, options.device)
     files, _ = data_options_from_run(folder, options.rows)
     rows = loaded.rows(files.data, files.fields, dialect=files.dialect) if options.rows else None

@@ -6,8 +6,13 @@ import sys
 from dataclasses import dataclass
 from os.path import exists, isfile, join
 from pathlib import Path
+from typing import TypeVar
 
+from regard.cli.options import parse
 from regard.hub.remote import REPO_NAME, find_model
+from regard.options import make, options_of
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -25,6 +30,13 @@ def fetch_model(name: str, options: FetchOptions) -> Path:
     interactive = sys.stdin.isatty() and sys.stderr.isatty()
     download = False if options.offline else options.download or None
     return find_model(name, download, confirm if interactive else None, update=options.update)
+
+
+def parse_command(verb: str, args: list[str], kind: type[T]) -> tuple[T, Path]:
+    """The options of a command on a model, and the folder of the model."""
+    values = parse(f"regard {verb}", args, options_of(kind) | options_of(FetchOptions))
+    options = make(kind, values)
+    return options, fetch_model(values["model"], make(FetchOptions, values))
 
 
 def confirm(question: str) -> bool:

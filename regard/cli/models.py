@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
 
 import torch
 
-from regard.models import ABILITIES, MODELS
+from regard.models import MODELS, STRUCTURES, Family
 from regard.tasks import TASKS
+from regard.tasks.compatibility import fitting_modalities
 from regard.training.loop import num_parameters
 
 EXAMPLE_SIZES = {  # for counting parameters; in training the data determine them
@@ -23,8 +23,8 @@ def main(args: list[str]) -> int:
     for name, family in MODELS.items():
         doc = str(__import__(family.config.__module__, fromlist=["_"]).__doc__)
         print(f"{name:<17}{doc.splitlines()[0]}")
-        print(f"{'':<17}{'; '.join(ABILITIES[ability] for ability in family.bodies)}")
-        tasks = [task for task, kind in TASKS.items() if set(kind.requires) & set(family.bodies)]
+        print(f"{'':<17}{'; '.join(STRUCTURES[structure] for structure in family.bodies)}")
+        tasks = [task for task, kind in TASKS.items() if fitting_modalities(kind, name)]
         print(f"{'':<17}tasks: {', '.join(tasks)}")
         counts = [f"{size} {format_count(body_parameters(family, size))}" for size in family.sizes]
         print(f"{'':<17}sizes: {', '.join(counts)}\n")
@@ -32,7 +32,7 @@ def main(args: list[str]) -> int:
     return 0
 
 
-def body_parameters(family: Any, size: str) -> int:
+def body_parameters(family: Family, size: str) -> int:
     """The number of parameters, without allocating them."""
     names = {field.name for field in fields(family.config)}
     config = family.config(**{n: v for n, v in EXAMPLE_SIZES.items() if n in names} | family.sizes[size])

@@ -19,9 +19,8 @@ def check_memory_limit() -> None:
 def memory_message(error: Exception) -> str:
     remedy = "use a smaller model or batch"
     if memory_limit() >= 0:
-        remedy = (
-            f"raise the limit of {memory_limit() >> 20:,} MB (ulimit -v) to at least {MIN_MEMORY >> 20}, or {remedy}"
-        )
+        limit = f"the limit of {memory_limit() >> 20:,} MB (ulimit -v)"
+        remedy = f"raise {limit} to at least {MIN_MEMORY >> 20}, or {remedy}"
     return f"out of memory ({' '.join(str(error).split()) or 'MemoryError':.200}): {remedy}"
 
 
@@ -43,10 +42,8 @@ def check_utf8(args: list[str]) -> None:
         try:
             raw.decode()
         except UnicodeDecodeError as error:
-            position = f"not UTF-8 at byte {error.start + 1}"
-            raise ValueError(
-                f"argument {number} is {position}: {raw!r:.99}; convert the text or rename the file"
-            ) from None
+            problem = f"argument {number} is not UTF-8 at byte {error.start + 1}: {raw!r:.99}"
+            raise ValueError(f"{problem}; convert the text or rename the file") from None
 
 
 class UnbrokenPipe(io.FileIO):
@@ -64,7 +61,7 @@ def make_streams_safe(stops: bool) -> None:
     """Open /dev/null in place of a standard stream that is closed (>&-), so that no other file gets its number. Unless
     the command `stops` when its reader exits (| head -1), it continues silently."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
-        stream: Any = getattr(sys, name)
+        stream: object = getattr(sys, name)
         if stream is None:
             os.dup2(os.open(os.devnull, os.O_RDWR), number)
             setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False, encoding="utf-8"))  # noqa: SIM115

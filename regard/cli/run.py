@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, TypeVar
 
 import numpy as np
-import tyro
 
 from regard.atomic import path_in_errors
 from regard.batch_invariant import reproducible
@@ -20,32 +19,34 @@ from regard.cli.act import PlayOptions, play_policy, play_sequence_policy
 from regard.cli.input_texts import check_length, read_chunks
 from regard.cli.model_argument import FetchOptions, fetch_model, model_in_args
 from regard.cli.options import parse
-from regard.data.fasta import is_fasta
 from regard.data.lines import validate_encoding
 from regard.device import set_num_threads
 from regard.hub.task_config import read_decode_defaults, read_task_name
 from regard.json_files import MAX_TEXT
-from regard.load import LoadedModel, load
+from regard.load import load
+from regard.loaded_model import LoadedModel
+from regard.modalities.protocols import Modality
+from regard.options import Option, Positional, make, option_flag, options_of
 from regard.parts.heads import NOT_FINITE
 from regard.rl.policy import is_policy
 from regard.tasks import TASKS
-from regard.tasks.decide import Decide
-from regard.tasks.task import Prediction
-from regard.tasks.write import TURN, Write
-from regard.training.provenance import option_flag
-from regard.training.settings import options_of
-from regard.validate import Option, check_fields
+from regard.tasks.decide import Decide, DecideOptions
+from regard.tasks.task import DecodeOptions, Prediction, Task
+from regard.tasks.write import TURN, Write, WriteOptions
+from regard.validate import check_fields
 
 PREDICT_ONLY = ("text", "file", "json", "embed", "num_return", "horizon", "ahead", "save")  # do not go with --play
+
+P = TypeVar("P")
 
 
 @dataclass
 class RunCommandOptions:
     """The model, the inputs and the output format."""
 
-    model: Annotated[str, tyro.conf.Positional]  # model folder, or a repository on the Hugging Face hub: owner/repo
-    text: Annotated[tuple[str, ...], tyro.conf.Positional] = ()  # input texts; default: from --file or standard input
-    file: str | None = None  # file of input texts, one per line, or of proteins (.fasta), plain or gzip
+    model: Annotated[str, Positional]  # model folder, or a repository on the Hugging Face hub: owner/repo
+    text: Annotated[tuple[str, ...], Positional] = ()  # input texts; default: from --file or standard input
+    file: str | None = None  # file of inputs, one per line, or in the model's own format (.fasta), plain or gzip
     encoding: str = "utf-8"  # encoding of --file and of standard input: utf-8, cp1252, utf-16 ...
     json: bool = False  # print predictions as JSON lines, with their log-probabilities
     embed: bool = False  # print one vector per input, as JSON lines, instead of predictions
@@ -71,17 +72,13 @@ def main(args: list[str]) -> int:
     if folder and is_policy(folder):
         return run_policy(folder, args)
     kind = TASKS[read_task_name(folder) if folder else "translate"]
-    decode_options: Any = kind.decode_options
     play_names = options_of(PlayOptions) if kind.can_play else {}
-    command = options_of(RunCommandOptions) | options_of(FetchOptions)
-    values = parse(
-        "regard run", args, command | options_of(decode_options) | folder_defaults(decode_options, folder) | play_names
-    )
-    options = RunCommandOptions(**{name: values.pop(name) for name in options_of(RunCommandOptions)})
-    fetch_options = FetchOptions(**{name: values.pop(name) for name in options_of(FetchOptions)})
-    play_options, decoding = PlayOptions(**{name: values.pop(name) for name in play_names}), decode_options(**values)
-    if getattr(decoding, "temperature", 0) > 0 and any(arg.split("=")[0] == "--num-beams" for arg in args):
-        note = f"at --temperature {decoding.temperature:g} the answer is sampled, and --num-beams has no effect"
+    command, decoding_options = options_of(RunCommandOptions), decode_options_of(kind, folder)
+    values = parse("regard run", args, command | options_of(FetchOptions) | decoding_options | play_names)
+    options, fetch_options = make(RunCommandOptions, values), make(FetchOptions, values)
+    play_options, decoding = make(PlayOptions, values), make_decoding(kind, decoding_options, values)
+    if (temperature := getattr(decoding, "temperature", 0)) > 0 and "num_beams" in values:
+        note = f"at --temperature {temperature:g} the answer is sampled, and --num-beams has no effect"
         print(f"{note}: add --temperature 0 for greedy (--num-beams 1) or beam search", file=sys.stderr)
     if play_names and options.play:
         refuse_options(PREDICT_ONLY, "does not go with --play, which acts in an environment", options, decoding)
@@ -96,21 +93,25 @@ def main(args: list[str]) -> int:
     speed = None if options.reproducible else options.speed
     loaded = load(fetch_model(options.model, fetch_options), options.device, speed=speed)
     with reproducible(loaded.model) if options.reproducible else nullcontext():
-        if options.play and kind is Decide:
+        if options.play and isinstance(decoding, DecideOptions):
             return play_sequence_policy(loaded, decoding, play_options)
         return run_model(loaded, options, decoding)
 
 
-def folder_defaults(decode_options: Any, folder: Path | None) -> dict[str, Option]:
-    """Decoding options whose default the folder changes."""
-    available, defaults = options_of(decode_options), read_decode_defaults(folder) if folder else {}
-    return {name: available[name]._replace(default=value) for name, value in defaults.items()}
+def decode_options_of(task: type[Task], folder: Path | None) -> dict[str, Option]:
+    """The decoding options of a task, with the defaults of the folder."""
+    available, defaults = options_of(task.decode_options), read_decode_defaults(folder) if folder else {}
+    return available | {name: available[name]._replace(default=value) for name, value in defaults.items()}
 
 
-def refuse_options(names: Iterable[str], reason: str, *groups: Any) -> None:
+def make_decoding(task: type[Task], available: Mapping[str, Option], values: Mapping[str, object]) -> DecodeOptions:
+    return task.decode_options(**{name: values.get(name, option.default) for name, option in available.items()})
+
+
+def refuse_options(names: Iterable[str], reason: str, *groups: object) -> None:
     """Raises ValueError for options that are set and would have no effect."""
     for group in groups:
-        kind: Any = type(group)
+        kind: type = type(group)
         available = options_of(kind)
         for name in names:
             if name in available and getattr(group, name) != available[name].default:
@@ -121,14 +122,14 @@ def run_policy(folder: Path, args: list[str]) -> int:
     """A policy without a model only plays."""
     available = options_of(RunCommandOptions) | options_of(FetchOptions) | options_of(PlayOptions)
     values = parse("regard run", args, available)
-    options = RunCommandOptions(**{name: values[name] for name in options_of(RunCommandOptions)})
+    options = make(RunCommandOptions, values)
     if not options.play:
         raise ValueError(f"{folder} holds a policy, which only acts: add --play")
     refuse_options(PREDICT_ONLY, "does not go with --play, which acts in an environment", options)
-    return play_policy(folder, PlayOptions(**{name: values[name] for name in options_of(PlayOptions)}))
+    return play_policy(folder, make(PlayOptions, values))
 
 
-def run_model(loaded: LoadedModel, options: RunCommandOptions, decoding: Any) -> int:
+def run_model(loaded: LoadedModel, options: RunCommandOptions, decoding: DecodeOptions) -> int:
     if options.play:
         return play_story(loaded, decoding, " ".join(options.text))
     if options.embed:
@@ -137,18 +138,18 @@ def run_model(loaded: LoadedModel, options: RunCommandOptions, decoding: Any) ->
     def predict(texts: list[str], first: int) -> Iterator[list[Prediction]]:
         return loaded.predict(texts, decoding, first)
 
-    for number, source, best in predict_all(options, predict):
+    for number, source, best in predict_all(options, loaded.modality, predict):
         print_predictions(number, source, best, options.json, decoding)
     return 0
 
 
 def predict_all(
-    options: RunCommandOptions, predict: Callable[[list[str], int], Iterable[Any]]
-) -> Iterator[tuple[int, str, Any]]:
+    options: RunCommandOptions, modality: Modality, predict: Callable[[list[str], int], Iterable[P]]
+) -> Iterator[tuple[int, str, P]]:
     """Each input with its number and its prediction. Predicts in chunks; if an input of a chunk fails, yields
     those before it, then raises an error that names its location."""
     number = 0
-    for chunk in read_chunks(options.text, options.file, options.encoding):
+    for chunk in read_chunks(options.text, options.file, options.encoding, modality):
         start, predictions = number, predict(chunk, number)
         try:
             for source, prediction in zip(chunk, predictions, strict=True):
@@ -156,35 +157,29 @@ def predict_all(
                 number += 1
         except ValueError:
             for i, source in enumerate(chunk[number - start :], number):
-                yield i, source, predict_single(options, predict, source, i)
+                try:
+                    [prediction] = predict([source], i)
+                except ValueError as error:
+                    raise ValueError(f"{input_location(options, modality, i)}{error}") from None
+                yield i, source, prediction
             raise
 
 
-def predict_single(
-    options: RunCommandOptions, predict: Callable[[list[str], int], Iterable[Any]], source: str, number: int
-) -> Any:
-    try:
-        [prediction] = predict([source], number)
-    except ValueError as error:
-        raise ValueError(f"{input_location(options, number)}{error}") from None
-    return prediction
-
-
-def input_location(options: RunCommandOptions, number: int) -> str:
-    """File and line of an input; empty if it is an argument."""
+def input_location(options: RunCommandOptions, modality: Modality, number: int) -> str:
+    """File and line of an input, counted from 1; empty if it is an argument."""
     if options.text:
         return ""
     if options.file is None:
         return f"standard input, line {number + 1}: "
-    return f"{options.file}{', chain ' if is_fasta(options.file) else ':'}{number + 1}: "
+    is_lines = modality.read_requests(options.file, options.encoding) is None
+    return f"{options.file}{':' if is_lines else ', input '}{number + 1}: "
 
 
-def play_story(loaded: LoadedModel, decoding: Any, story: str) -> int:
+def play_story(loaded: LoadedModel, decoding: DecodeOptions, story: str) -> int:
     """The model and the user write in turns until an empty line or the end of input. Old turns leave the context."""
-    if not isinstance(loaded.task, Write):
-        raise ValueError(
-            "--play is for models that write, decide or act: regard train write, decide, or predict --env CartPole-v1"
-        )
+    if not isinstance(loaded.task, Write) or not isinstance(decoding, WriteOptions):
+        commands = "regard train write, decide, or predict --env CartPole-v1"
+        raise ValueError(f"--play is for models that write, decide or act: {commands}")
     story = loaded.task.play(loaded.model, story, "", decoding, 0)
     print(escape_control(story.strip()), flush=True)
     for number, turn in enumerate(read_turns(), 1):
@@ -208,7 +203,7 @@ def read_turns() -> Iterator[str]:
 
 def embed_texts(loaded: LoadedModel, options: RunCommandOptions) -> int:
     vectors = []
-    for number, source, vector in predict_all(options, lambda texts, _: loaded.iter_embeddings(texts)):
+    for number, source, vector in predict_all(options, loaded.modality, lambda texts, _: loaded.iter_embeddings(texts)):
         if options.npy:
             vectors.append(vector)
         else:
@@ -220,7 +215,7 @@ def embed_texts(loaded: LoadedModel, options: RunCommandOptions) -> int:
     return 0
 
 
-def print_predictions(number: int, source: str, best: list[Prediction], as_json: bool, decoding: Any) -> None:
+def print_predictions(number: int, source: str, best: list[Prediction], as_json: bool, decoding: DecodeOptions) -> None:
     if as_json:
         rows = [{"text": a.text, "logprob": a.logprob, "score": a.score, **a.extra} for a in best]
         print(json_line({"number": number, "source": source, "predictions": rows}), flush=True)
@@ -231,7 +226,7 @@ def print_predictions(number: int, source: str, best: list[Prediction], as_json:
             print(text if decoding.num_return == 1 else f"{value:.4f}\t{text}", flush=True)
 
 
-def json_line(values: dict[str, Any]) -> str:
+def json_line(values: Mapping[str, object]) -> str:
     """One line of JSON. JSON has no NaN, and json.dumps escapes only the first 32 control characters."""
     try:
         text = json.dumps(values, ensure_ascii=False, allow_nan=False)

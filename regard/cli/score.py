@@ -7,20 +7,18 @@ import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-import tyro
+from typing import Annotated, Literal
 
 from regard.batch_invariant import reproducible
 from regard.cli.model_argument import FetchOptions, fetch_model, model_in_args
 from regard.cli.options import parse
-from regard.cli.run import folder_defaults
-from regard.data.documents import DocumentOptions
+from regard.cli.run import decode_options_of, make_decoding
+from regard.data.documents import DocumentOptions, DocumentStream, describe_amount
 from regard.data.splits import READ_OPTIONS, data_options_from_run
 from regard.hub.task_config import read_task_name
 from regard.load import load
+from regard.options import Positional, make, options_of
 from regard.tasks import TASKS
-from regard.training.settings import options_of
 from regard.validate import check_fields
 
 
@@ -28,12 +26,13 @@ from regard.validate import check_fields
 class ScoreOptions:
     """The model, the test files and how to read them."""
 
-    model: Annotated[str, tyro.conf.Positional]  # model folder, or a repository on the Hugging Face hub: owner/repo
-    data: Annotated[tuple[str, ...], tyro.conf.Positional]  # test files, in the format of the training files
+    model: Annotated[str, Positional]  # model folder, or a repository on the Hugging Face hub: owner/repo
+    data: Annotated[tuple[str, ...], Positional] = ()  # test files, in the format of the training files
     fields: tuple[str, ...] | None = None  # columns or keys to read, target last; default: as in training
     separator: str | None = None  # column separator: one character, or tab; default: as in training
     encoding: str | None = None  # encoding of text files: utf-8, cp1252, utf-16 ...; default: as in training
     skip_bad: bool = False  # skip bad lines instead of refusing the file
+    cache: str | None = None  # folder to cache the tokens of running text in; default: as in training
     predictions: str | None = None  # write the predictions to this file, one per line
     json: bool = False  # print the scores as one JSON object
     device: str = "auto"  # cpu, cuda or mps; auto = the best available
@@ -47,36 +46,23 @@ class ScoreOptions:
 def main(args: list[str]) -> int:
     folder = model_in_args(args)
     kind = TASKS[read_task_name(folder) if folder else "translate"]
-    decode_options: Any = kind.decode_options
-    cache_option = (
-        {"cache": options_of(DocumentOptions)["cache"]}
-        if DocumentOptions in kind.option_groups(kind.requires[0])
-        else {}
-    )
-    available = (
-        options_of(ScoreOptions)
-        | options_of(FetchOptions)
-        | options_of(decode_options)
-        | folder_defaults(decode_options, folder)
-    )
-    values = parse("regard score", args, available | cache_option)
-    fetch_options = FetchOptions(**{name: values.pop(name) for name in options_of(FetchOptions)})
-    cache = values.pop("cache", None)
-    decoding = decode_options(**{name: values.pop(name) for name in options_of(decode_options)})
-    options = ScoreOptions(**values)
+    command, decoding_options = options_of(ScoreOptions) | options_of(FetchOptions), decode_options_of(kind, folder)
+    values = parse("regard score", args, command | decoding_options)
+    decoding, options = make_decoding(kind, decoding_options, values), make(ScoreOptions, values)
     if not options.data:
         raise ValueError("score needs test files, in the format of the training files")
     speed = None if options.reproducible else options.speed
-    folder = fetch_model(options.model, fetch_options)
-    files, from_training = data_options_from_run(
-        folder, options.data, **{name: getattr(options, name) for name in READ_OPTIONS}
-    )
+    folder = fetch_model(options.model, make(FetchOptions, values))
+    read_options = {name: getattr(options, name) for name in READ_OPTIONS}
+    files, from_training = data_options_from_run(folder, options.data, **read_options)
     if from_training:
         print(f"reading the files as in training: {from_training}", file=sys.stderr)
     loaded = load(folder, options.device, speed=speed)
     rows = loaded.rows(files.data, files.fields, options.skip_bad, files.dialect)
-    if cache is not None:
-        rows.cache = Path(cache).expanduser()
+    if isinstance(rows, DocumentStream):
+        rows.cache = Path(options.cache or DocumentOptions.cache).expanduser()
+    elif options.cache:
+        raise ValueError("--cache is for running text, whose tokens it stores: leave it out")
     with reproducible(loaded.model) if options.reproducible else nullcontext():
         scores = loaded.score(rows, decoding)
     answers = scores.pop("predictions")
@@ -88,7 +74,7 @@ def main(args: list[str]) -> int:
         numbers = {name: None if value != value else value for name, value in scores.items()}  # JSON has no NaN
         print(json.dumps({"examples": len(answers), **numbers}))
     else:
-        print(loaded.task.count_examples(rows))
+        print(describe_amount(rows, loaded.modality.unit))
         for name, value in scores.items():
             print(f"{name:<24}{value:.2f}" if isinstance(value, float) else f"{name:<24}{value}")
     return 0

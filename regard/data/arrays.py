@@ -6,7 +6,9 @@ idx = 0 0 8 dims, then the size of each dimension in 4 bytes, then the values, o
 import math
 import zipfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,8 @@ import numpy.typing as npt
 
 from regard.data.lines import Lines
 from regard.json_files import MAX_ARRAYS, check_unpacked_size
+
+LOAD_LOCK = Lock()  # of np.load: CPython 3.11 fails now and then if two threads parse literals, as in .npy headers
 
 
 def read_idx(file: Path) -> npt.NDArray[np.uint8]:
@@ -40,7 +44,7 @@ def read_idx(file: Path) -> npt.NDArray[np.uint8]:
     return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
 
 
-def read_npz(file: Path) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+def read_npz(file: Path) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]:
     """The images (array `images` or `x`) and their labels (`labels` or `y`); another name is accepted if only one array
     has the right number of dimensions."""
     arrays = read_arrays(file)
@@ -57,7 +61,7 @@ def read_arrays(file: Path) -> dict[str, npt.NDArray[Any]]:
         if size > MAX_ARRAYS:
             raise ValueError(f"over {MAX_ARRAYS >> 30} GB")
         check_unpacked_size(file, size)
-        with np.load(file, allow_pickle=False) as archive:
+        with LOAD_LOCK, np.load(file, allow_pickle=False) as archive:
             return {name.lower(): archive[name] for name in archive.files}
     except (ValueError, OSError, EOFError, RuntimeError, MemoryError, zlib.error, zipfile.BadZipFile) as error:
         if str(file) in str(error):
@@ -65,7 +69,9 @@ def read_arrays(file: Path) -> dict[str, npt.NDArray[Any]]:
         raise ValueError(f"{file}: not a .npz file of plain arrays: {str(error)[:100]}") from error
 
 
-def select_array(arrays: dict[str, npt.NDArray[Any]], names: tuple[str, str], dims: tuple[int, ...], file: Path) -> Any:
+def select_array(
+    arrays: Mapping[str, npt.NDArray[np.generic]], names: tuple[str, str], dims: tuple[int, ...], file: Path
+) -> npt.NDArray[np.generic]:
     candidates = {name: array for name, array in arrays.items() if array.ndim in dims}
     matches = [array for name, array in candidates.items() if name in names] or [*candidates.values()]
     if len(matches) != 1:

@@ -21,7 +21,7 @@ T = TypeVar("T")
 class Ragged:
     """Rows of ids of different lengths, concatenated in one array."""
 
-    def __init__(self, rows: Sequence[Sequence[int]]):
+    def __init__(self, rows: Sequence[Sequence[int]] | Sequence[npt.NDArray[np.int32]]):
         self.lengths: Ints = np.fromiter((len(row) for row in rows), np.int64, len(rows))
         self.ends: Ints = self.lengths.cumsum()
         self.ids = np.fromiter((i for row in rows for i in row), np.int32, int(self.lengths.sum()))
@@ -57,15 +57,26 @@ class Examples(Protocol):
 
     def epoch(self, budget: int, seed: int, epoch: int) -> list[Ints]: ...
 
+    def sequential(self) -> Ints:
+        """The row numbers of all examples in order, without randomness."""
+        ...
+
 
 class BucketedExamples:
     """Examples that are batched with others of similar length."""
 
     lengths: Ints  # (N, columns)
     units: int
+    bucketed: bool = True  # False: with random others, if the target depends on the length
 
     def epoch(self, budget: int, seed: int, epoch: int) -> list[Ints]:
-        return bucket_by_length(self.lengths, budget, seed, epoch)
+        if self.bucketed:
+            return bucket_by_length(self.lengths, budget, seed, epoch)
+        order = np.random.default_rng([seed, epoch]).permutation(len(self.lengths))
+        return [order[a:b] for a, b in split_by_budget(self.lengths[order].max(1), budget)]
+
+    def sequential(self) -> Ints:
+        return np.arange(len(self.lengths))
 
 
 def bucket_by_length(lengths: Ints, budget: int, seed: int, epoch: int) -> list[Ints]:

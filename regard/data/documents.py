@@ -6,18 +6,18 @@ A stream is read once for its length and hash, and again at every iteration.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from regard.cache_dir import CACHE_DIR
-from regard.data.fasta import is_fasta, read_sequences
+from regard.data.fields import file_suffixes, json_objects, string_fields
 from regard.data.lines import ENCODING_HINT, BadRow, Lines, is_encoding_error
-from regard.data.parallel_text import file_suffixes, hash_input, json_objects, string_fields
+from regard.data.rows import Row, hash_input
 from regard.data.splits import Data, DataOptions, fingerprint
 from regard.data.text_checks import check_characters
 
@@ -73,47 +73,42 @@ class DocumentStream:
         return digest.hexdigest()
 
 
+RowSet = Sequence[Row[object, object]] | DocumentStream  # the rows of train, valid or test
+
+
 def documents_from_memory(documents: list[str], name: str) -> DocumentStream:
     return DocumentStream(lambda: (TextChunk(text, True) for text in documents), name)
 
 
 def documents_from_files(
-    files: Iterable[str],
-    unit: str,
-    skip_bad: bool = False,
-    field: str = "text",
-    cache: Path | None = None,
-    encoding: str = "utf-8",
+    files: Iterable[str], read_file: Callable[[str], Iterator[TextChunk]], cache: Path | None = None
 ) -> DocumentStream:
-    """Text files, plain or gzip, JSON lines with a text field, or FASTA, where each chain is a document."""
+    """The chunks of all files; `read_file` reads one of them."""
     names = [str(file) for file in files]
     for name in names:
         if not os.path.isfile(name):
-            raise ValueError(
-                f"{name}: {'this is a folder; name the files in it' if os.path.isdir(name) else 'no such file'}"
-            )
-
+            detail = "this is a folder; name the files in it" if os.path.isdir(name) else "no such file"
+            raise ValueError(f"{name}: {detail}")
     file_suffixes(names)
+    return DocumentStream(lambda: (chunk for name in names for chunk in read_file(name)), names[0], cache)
 
-    def read() -> Iterator[TextChunk]:
-        for name in names:
-            raw = Lines(name, encoding)
-            if is_fasta(name):
-                yield from (TextChunk(chain, True) for chain in usable_lines(read_sequences(raw), skip_bad, raw))
-                continue
-            lines = usable_lines(json_texts(raw, field) if is_json_file(name) else plain_texts(raw), skip_bad, raw)
-            if is_json_file(name):
-                yield from (TextChunk(text, True) for text in lines)
-            elif unit == "lines":
-                yield from (TextChunk(line, True) for line in lines if line.strip())
-            elif unit == "paragraphs":
-                for is_blank, paragraph in groupby(lines, key=lambda line: not line.strip()):
-                    if not is_blank:
-                        yield TextChunk("\n".join(paragraph) + "\n", True)
-            else:
-                yield from whole_file(lines)
 
-    return DocumentStream(read, names[0], cache)
+def read_text_file(
+    name: str, unit: str = "files", skip_bad: bool = False, field: str = "text", encoding: str = "utf-8"
+) -> Iterator[TextChunk]:
+    """A text file, plain or gzip, or JSON lines with a text field."""
+    raw = Lines(name, encoding)
+    lines = usable_lines(json_texts(raw, field) if is_json_file(name) else plain_texts(raw), skip_bad, raw)
+    if is_json_file(name):
+        yield from (TextChunk(text, True) for text in lines)
+    elif unit == "lines":
+        yield from (TextChunk(line, True) for line in lines if line.strip())
+    elif unit == "paragraphs":
+        for is_blank, paragraph in groupby(lines, key=lambda line: not line.strip()):
+            if not is_blank:
+                yield TextChunk("\n".join(paragraph) + "\n", True)
+    else:
+        yield from whole_file(lines)
 
 
 def is_json_file(name: str) -> bool:
@@ -171,9 +166,8 @@ def split_stream(texts: DocumentStream, share: float, unit: str) -> tuple[Docume
         valid = DocumentStream(lambda: (p for p in texts if hash_input(p.text, "") < limit), texts.name, texts.cache)
     for stream in (train, valid):
         if not any(chunk.text for chunk in stream):
-            raise ValueError(
-                f"{texts.name}: too little text to hold out {share} of it; use --valid, or another --valid-share"
-            )
+            remedy = "use --valid, or another --valid-share"
+            raise ValueError(f"{texts.name}: too little text to hold out {share} of it; {remedy}")
     return train, valid
 
 
@@ -188,24 +182,18 @@ def slice_stream(texts: DocumentStream, begin: int, end: int) -> Iterator[TextCh
 
 
 def read_documents(
-    files: DataOptions, input_options: dict[str, Any], bundled: Callable[[], dict[str, list[str]]]
+    files: DataOptions,
+    open_stream: Callable[[tuple[str, ...]], DocumentStream],
+    synthetic: Callable[[], dict[str, list[str]]],
+    unit: str,
 ) -> Data:
-    """The sets of documents."""
-    unit = input_options["documents"] or ("lines" if all(map(is_json_file, files.data)) else "files")
-    field = files.fields[0] if files.fields else "text"
+    """The sets of documents. `open_stream` opens files, `synthetic` returns the data that ships with the package."""
     if files.separator:
-        raise ValueError("--separator is for files with columns; this task reads texts or JSON lines")
-
-    def open_stream(paths: tuple[str, ...]) -> DocumentStream:
-        return documents_from_files(
-            paths, unit, files.skip_bad, field, Path(input_options["cache"]).expanduser(), files.encoding
-        )
-
-    sets = (
-        {"train": open_stream(files.data)}
-        if files.data
-        else {name: documents_from_memory(texts, "bundled") for name, texts in bundled().items()}
-    )
+        raise ValueError("--separator is for files with columns; this task reads documents")
+    if files.data:
+        sets = {"train": open_stream(files.data)}
+    else:
+        sets = {name: documents_from_memory(texts, "bundled") for name, texts in synthetic().items()}
     for name, paths in (("valid", files.valid), ("test", files.test)):
         if paths:
             sets[name] = open_stream(paths)
@@ -213,7 +201,16 @@ def read_documents(
         if not any(chunk.text.strip() for chunk in stream):
             raise ValueError(f"{stream.name}: the file contains no text")
     if "valid" not in sets:
-        sets["train"], sets["valid"] = split_stream(
-            sets["train"], files.valid_share_for(sets["train"].characters / CHARACTERS_PER_EXAMPLE), unit
-        )
+        share = files.valid_share_for(sets["train"].characters / CHARACTERS_PER_EXAMPLE)
+        sets["train"], sets["valid"] = split_stream(sets["train"], share, unit)
     return Data(sets, None, fingerprint(sets[name].digest() for name in ("train", "valid")))
+
+
+def first_rows(rows: RowSet, count: int) -> RowSet:
+    """The first rows of a set, or the first characters of documents."""
+    return rows.prefix(count) if isinstance(rows, DocumentStream) else rows[:count]
+
+
+def describe_amount(rows: RowSet, unit: str) -> str:
+    """The size of a set in words; `unit` is the plural of a row."""
+    return f"{rows.characters:,} characters" if isinstance(rows, DocumentStream) else f"{len(rows):,} {unit}"

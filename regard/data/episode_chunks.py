@@ -5,8 +5,6 @@ The chunk boundaries follow from (seed, epoch): each epoch contains every step e
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -16,7 +14,7 @@ from regard.data.batches import Ints
 class EpisodeChunks:
     """`arrays` contain the steps of all episodes along their first axis. A step counts as `tokens` tokens."""
 
-    def __init__(self, steps: Ints, arrays: tuple[npt.NDArray[Any], ...], max_steps: int, tokens: int = 1):
+    def __init__(self, steps: Ints, arrays: tuple[npt.NDArray[np.generic], ...], max_steps: int, tokens: int = 1):
         self.arrays, self.max_steps, self.tokens = arrays, max_steps, tokens
         self.ends: Ints = steps.cumsum()
         self.begins: Ints = self.ends - steps
@@ -28,7 +26,7 @@ class EpisodeChunks:
         size = max(1, budget // (self.max_steps * self.tokens))
         return [chunks[i : i + size] for i in range(0, len(chunks), size)]
 
-    def sequential_chunks(self) -> Ints:
+    def sequential(self) -> Ints:
         return self.cut(np.full(len(self.begins), self.max_steps))
 
     def cut(self, first: Ints) -> Ints:
@@ -46,7 +44,7 @@ class EpisodeChunks:
         episode = int(np.searchsorted(self.ends, start, "right"))
         return episode, start - int(self.begins[episode]), steps
 
-    def padded(self, chunks: Ints, fill: tuple[Any, ...]) -> list[npt.NDArray[Any]]:
+    def padded(self, chunks: Ints, fill: tuple[float, ...]) -> list[npt.NDArray[np.generic]]:
         """(B,T,...) of each array, padded with its value of `fill`."""
         starts, steps = chunks // self.max_steps, chunks % self.max_steps + 1
         batches = []

@@ -6,7 +6,7 @@ one window at the end of each episode, so that terminations are not rare.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -35,22 +35,28 @@ class EpisodeWindows:
 
     def cut(self, rng: np.random.Generator | None) -> Ints:
         """The starts of all windows of an epoch; without `rng` the cuts begin at the first step of each episode."""
-        starts = []
+        return np.concatenate([begin + starts for begin, starts in self.cut_episodes(self.context, rng)])
+
+    def overlapping(self, stride: int) -> tuple[Ints, Ints]:
+        """The starts of windows `stride` steps apart, and how many steps at the end of each are in no earlier one."""
+        episodes = [*self.cut_episodes(stride, None)]
+        fresh = [np.diff(starts, prepend=-self.context) for _, starts in episodes]
+        return np.concatenate([begin + starts for begin, starts in episodes]), np.concatenate(fresh)
+
+    def cut_episodes(self, stride: int, rng: np.random.Generator | None) -> Iterator[tuple[int, Ints]]:
+        """The first step of each episode, and the starts of its windows relative to it."""
         for begin, steps in zip(self.begins.tolist(), self.steps.tolist(), strict=False):
             last = max(0, steps - self.context)
             first = int(rng.integers(min(self.context, last + 1))) if rng else 0
-            starts.append(begin + np.append(np.arange(first, last, self.context), last))
-        return np.concatenate(starts)
-
-    def all_starts(self) -> Ints:
-        """The starts of all possible windows: every step ends one of them, or is in the first of its episode."""
-        spans = zip(self.begins.tolist(), self.steps.tolist(), strict=False)
-        return np.concatenate([begin + np.arange(max(1, steps - self.context + 1)) for begin, steps in spans])
+            yield begin, np.append(np.arange(first, last, stride), last)
 
     def epoch(self, budget: int, seed: int, epoch: int) -> list[Ints]:
         rng = np.random.default_rng([seed, epoch])
         starts, count = rng.permutation(self.cut(rng)), self.windows_per_batch(budget)
         return [starts[i : i + count] for i in range(0, len(starts), count)]
+
+    def sequential(self) -> Ints:
+        return self.cut(None)
 
     def windows_per_batch(self, budget: int) -> int:
         """As many windows as `budget` tokens hold."""

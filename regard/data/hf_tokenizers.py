@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,15 +24,14 @@ from typing import Any
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Backend
 
+from regard import json_files
 from regard.data.sentencepiece_model import MarianTokenizer, bpe_from_sentencepiece
-from regard.json_files import MAX_GROWTH, MAX_TOKENIZER, lexists, read_bounded, read_json, reject_duplicate_keys
+from regard.json_files import MAX_GROWTH, MAX_TOKENIZER, lexists, read_bounded, read_flag, read_json
 
 TOKENIZER_JSON = "tokenizer.json"
-FILES = {
+FILES: dict[str, tuple[str, ...]] = {
     "bert": ("vocab.txt",),
-    "gpt2": ("vocab.json", "merges.txt"),
-    "roberta": ("vocab.json", "merges.txt"),
-    "clip": ("vocab.json", "merges.txt"),
+    **dict.fromkeys(("gpt2", "roberta", "clip"), ("vocab.json", "merges.txt")),
     "marian": ("source.spm", "target.spm", "vocab.json"),
     "llama": ("tokenizer.model",),
 }
@@ -65,21 +64,23 @@ def tokenizer_files(folder: Path) -> dict[str, bytes]:
 def read_backend(file: Path) -> Backend:
     content = read_bounded(file, MAX_TOKENIZER)
     with backend_errors(f"{file} is not a tokenizer"):
-        parts: Any = json.loads(content, object_pairs_hook=reject_duplicate_keys)
+        parts = json.loads(content, object_pairs_hook=json_files.reject_duplicate_keys)
         for part in (("normalizer", "pre_tokenizer"), ("decoder",)):
             limit_growth([step for name in part for step in flatten_steps(parts.get(name))], part[0])
         return Backend.from_buffer(content)
 
 
-def flatten_steps(part: Any) -> list[dict[str, Any]]:
+def flatten_steps(part: object) -> list[dict[str, object]]:
     """The steps of a normalizer, pre-tokenizer or decoder, in order."""
-    if not isinstance(part, dict) or part.get("type") != "Sequence":
-        return [part] * isinstance(part, dict)
+    if not isinstance(part, dict):
+        return []
+    if part.get("type") != "Sequence":
+        return [part]
     names = ("normalizers", "pretokenizers", "decoders")
     return [step for name in names for item in part.get(name) or [] for step in flatten_steps(item)]
 
 
-def limit_growth(steps: list[dict[str, Any]], part: str) -> None:
+def limit_growth(steps: list[dict[str, object]], part: str) -> None:
     """Refuse steps that can expand one character to over GROWTH. The weight of a character is the largest number of
     characters that it can become; it is computed from the last step back."""
     weights, rest = dict[str, float](), 1.0  # of single characters, and of all others
@@ -95,7 +96,7 @@ def limit_growth(steps: list[dict[str, Any]], part: str) -> None:
             case "ByteLevel" if part != "decoder":  # one character per byte
                 weights, rest = {}, 4 * largest
             case "Precompiled":  # the size of a trie, the trie, and the replacements
-                rules = b64decode(step.get("precompiled_charsmap") or "")
+                rules = b64decode(str(step.get("precompiled_charsmap") or ""))
                 targets = rules[4 + int.from_bytes(rules[:4], "little") :].split(b"\0")
                 weights, rest = {}, largest * max(1, *map(len, targets))
         if max(rest, *weights.values(), 0) > MAX_GROWTH:
@@ -115,7 +116,7 @@ def backend_errors(
         raise ValueError(f"{message}: {error}") from None
 
 
-def read_tokenizer_config(folder: Path) -> dict[str, Any]:
+def read_tokenizer_config(folder: Path) -> dict[str, object]:
     """tokenizer_config.json; in old folders completed by special_tokens_map.json and added_tokens.json."""
     config = read_optional_json(folder / "tokenizer_config.json")
     is_old_format = "added_tokens_decoder" not in config
@@ -130,7 +131,7 @@ def read_tokenizer_config(folder: Path) -> dict[str, Any]:
         if text:
             config[name] = text
     if is_old_format:
-        names = {config[name] for name in ROLE_NAMES if name in config}
+        names = {*configured_roles(config).values()}
         config["added_tokens_decoder"] = {
             token_id: {"content": token, "special": token in names, "normalized": token not in names}
             for token, token_id in read_optional_json(folder / "added_tokens.json").items()
@@ -143,9 +144,13 @@ def read_optional_json(file: Path) -> dict[str, Any]:
     return read_json(file) if lexists(file) else {}
 
 
-def roles_of(folder: Path, config: Mapping[str, Any], vocab: Collection[str]) -> dict[str, str]:
+def configured_roles(config: Mapping[str, object]) -> dict[str, str]:
+    return {name: str(config[name]) for name in ROLE_NAMES if name in config}
+
+
+def roles_of(folder: Path, config: Mapping[str, object], vocab: Collection[str]) -> dict[str, str]:
     """The special tokens by role: those that the files name, else the defaults of the kind."""
-    roles = {name: config[name] for name in ROLE_NAMES if name in config}
+    roles = configured_roles(config)
     if not roles:
         kind = configured_kind(folder, config)
         default = DEFAULT_ROLES[kind] if kind else {}
@@ -154,13 +159,13 @@ def roles_of(folder: Path, config: Mapping[str, Any], vocab: Collection[str]) ->
     return {name: token for name, token in roles.items() if token in vocab}
 
 
-def configured_kind(folder: Path, config: Mapping[str, Any], kinds: Collection[str] = FILES) -> str | None:
+def configured_kind(folder: Path, config: Mapping[str, object], kinds: Collection[str] = FILES) -> str | None:
     model = str(read_optional_json(folder / "config.json").get("model_type"))
     tokenizer = str(config.get("tokenizer_class")).removesuffix("Fast").removesuffix("Tokenizer").lower()
     return next((KINDS[name] for name in (model, tokenizer) if KINDS.get(name) in kinds), None)
 
 
-def find_kind(folder: Path, config: Mapping[str, Any]) -> str:
+def find_kind(folder: Path, config: Mapping[str, object]) -> str:
     kinds = matching_kinds(folder)
     if not kinds:
         alternatives = "; ".join(" + ".join(files) for files in dict.fromkeys(FILES.values()))
@@ -168,31 +173,31 @@ def find_kind(folder: Path, config: Mapping[str, Any]) -> str:
     if kind := configured_kind(folder, config, kinds):
         return kind
     vocab = read_optional_json(folder / "vocab.json") if len(kinds) > 1 else {}
-    return next(
-        (kind for kind in DEFAULT_ROLES if kind in kinds and {*DEFAULT_ROLES[kind].values()} <= {*vocab}), kinds[0]
-    )
+    matches = (kind for kind in DEFAULT_ROLES if kind in kinds and {*DEFAULT_ROLES[kind].values()} <= {*vocab})
+    return next(matches, kinds[0])
 
 
-def build_backend(folder: Path, config: Mapping[str, Any]) -> Any:
+def build_backend(folder: Path, config: Mapping[str, object]) -> Backend | MarianTokenizer:
     """A backend tokenizer from the files of a folder; for Marian, a `MarianTokenizer`."""
     kind = find_kind(folder, config)
-    roles = DEFAULT_ROLES[kind] | {name: config[name] for name in ROLE_NAMES if name in config}
-    builders: dict[str, Any] = {"gpt2": gpt2, "roberta": roberta, "clip": clip, "marian": marian, "llama": llama}
+    roles = DEFAULT_ROLES[kind] | configured_roles(config)
+    builders: dict[str, Callable[..., Backend | MarianTokenizer]] = {"bert": wordpiece, "clip": clip, "marian": marian}
+    builders |= {"gpt2": gpt2, "roberta": roberta, "llama": llama}
     files = [folder / name for name in FILES[kind]]
     with backend_errors(f"{' and '.join(map(str, files))}: cannot build a {kind} tokenizer"):
-        backend = builders.get(kind, wordpiece)(*files, roles, config)
-    if kind != "marian":  # its vocab.json is complete
+        backend = builders[kind](*files, roles, config)
+    if isinstance(backend, Backend):  # Marian's vocab.json is complete
         add_tokens(backend, config.get("added_tokens_decoder"), folder)
     return backend
 
 
-def wordpiece(vocab: Path, roles: dict[str, str], config: Mapping[str, Any]) -> Backend:
+def wordpiece(vocab: Path, roles: dict[str, str], config: Mapping[str, object]) -> Backend:
     backend = Backend(models.WordPiece.from_file(str(vocab), unk_token=roles["unk_token"]))
     backend.normalizer = normalizers.BertNormalizer(
         clean_text=True,
-        handle_chinese_chars=flag(config, "tokenize_chinese_chars", True),
-        strip_accents=None if config.get("strip_accents") is None else flag(config, "strip_accents", True),
-        lowercase=flag(config, "do_lower_case", True),
+        handle_chinese_chars=read_flag(config, "tokenize_chinese_chars", True),
+        strip_accents=None if config.get("strip_accents") is None else read_flag(config, "strip_accents", True),
+        lowercase=read_flag(config, "do_lower_case", True),
     )
     backend.pre_tokenizer, backend.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece(prefix="##")
     first, last = roles["cls_token"], roles["sep_token"]
@@ -200,51 +205,46 @@ def wordpiece(vocab: Path, roles: dict[str, str], config: Mapping[str, Any]) -> 
     return backend
 
 
-def gpt2(vocab: Path, merges: Path, roles: dict[str, str], config: Mapping[str, Any]) -> Backend:
+def gpt2(vocab: Path, merges: Path, roles: dict[str, str], config: Mapping[str, object]) -> Backend:
     backend = Backend(models.BPE.from_file(str(vocab), str(merges)))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=flag(config, "add_prefix_space", False))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=read_flag(config, "add_prefix_space", False))
     backend.decoder = decoders.ByteLevel()
     backend.post_processor = bos_eos_template(backend, roles, config, add_bos=False)
     return backend
 
 
-def roberta(vocab: Path, merges: Path, roles: dict[str, str], config: Mapping[str, Any]) -> Backend:
+def roberta(vocab: Path, merges: Path, roles: dict[str, str], config: Mapping[str, object]) -> Backend:
     backend = gpt2(vocab, merges, roles, {**config, "add_bos_token": False, "add_eos_token": False})
     first, last = (token_and_id(backend, roles[name]) for name in ("cls_token", "sep_token"))
-    trim, space = flag(config, "trim_offsets", True), flag(config, "add_prefix_space", False)
+    trim, space = read_flag(config, "trim_offsets", True), read_flag(config, "add_prefix_space", False)
     backend.post_processor = processors.RobertaProcessing(last, first, trim, space)
     return backend
 
 
-def clip(vocab: Path, merges: Path, roles: dict[str, str], config: Mapping[str, Any]) -> Backend:
+def clip(vocab: Path, merges: Path, roles: dict[str, str], config: Mapping[str, object]) -> Backend:
     model = models.BPE.from_file(str(vocab), str(merges), unk_token=roles["unk_token"], end_of_word_suffix="</w>")
     backend = Backend(model)
-    backend.normalizer = normalizers.Sequence(
-        [normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Lowercase()]
-    )
-    backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(CLIP_SPLIT), "removed", invert=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False),
-        ]
-    )
-    spaces = [decoders.Replace("</w>", " "), decoders.Replace(Regex(r"^\s+|\s+$"), "")]
-    backend.decoder = decoders.Sequence([decoders.ByteLevel(), *spaces])
+    spaces = normalizers.Replace(Regex(r"\s+"), " ")
+    backend.normalizer = normalizers.Sequence([normalizers.NFC(), spaces, normalizers.Lowercase()])
+    split = pre_tokenizers.Split(Regex(CLIP_SPLIT), "removed", invert=True)
+    backend.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    word_ends = [decoders.Replace("</w>", " "), decoders.Replace(Regex(r"^\s+|\s+$"), "")]
+    backend.decoder = decoders.Sequence([decoders.ByteLevel(), *word_ends])
     first, last = (token_and_id(backend, roles[name]) for name in ("bos_token", "eos_token"))
     backend.post_processor = processors.RobertaProcessing(last, first, trim_offsets=False, add_prefix_space=False)
     return backend
 
 
-def llama(model: Path, roles: dict[str, str], config: Mapping[str, Any]) -> Backend:
+def llama(model: Path, roles: dict[str, str], config: Mapping[str, object]) -> Backend:
     backend = bpe_from_sentencepiece(model.read_bytes())
     backend.post_processor = bos_eos_template(backend, roles, config, add_bos=True)
     return backend
 
 
 def marian(
-    source: Path, target: Path, vocab: Path, roles: dict[str, str], config: Mapping[str, Any]
+    source: Path, target: Path, vocab: Path, roles: dict[str, str], config: Mapping[str, object]
 ) -> MarianTokenizer:
-    if flag(config, "separate_vocabs", False):
+    if read_flag(config, "separate_vocabs", False):
         raise ValueError("separate_vocabs: separate vocabularies per language are not supported")
     ids = read_optional_json(vocab)
     if not all(type(number) is int and number >= 0 for number in ids.values()):
@@ -253,29 +253,22 @@ def marian(
     for token in (unknown, end):
         if token not in ids:
             raise ValueError(f"no token {token}")
-    return MarianTokenizer(
-        source.read_bytes(), ids, unknown, end, MarianTokenizer(target.read_bytes(), ids, unknown, end)
-    )
+    other = MarianTokenizer(target.read_bytes(), ids, unknown, end)
+    return MarianTokenizer(source.read_bytes(), ids, unknown, end, other)
 
 
-def flag(config: Mapping[str, Any], name: str, default: bool) -> bool:
-    value = config.get(name)
-    if not isinstance(value, bool | None):
-        raise ValueError(f"{name} must be true or false, not {value!r}")
-    return default if value is None else value
-
-
-def bos_eos_template(backend: Backend, roles: dict[str, str], config: Mapping[str, Any], add_bos: bool) -> Any:
+def bos_eos_template(
+    backend: Backend, roles: dict[str, str], config: Mapping[str, object], add_bos: bool
+) -> processors.TemplateProcessing:
     """A template with bos_token and eos_token around each text, as the configuration says."""
-    first = roles["bos_token"] if flag(config, "add_bos_token", add_bos) else None
-    last = roles["eos_token"] if flag(config, "add_eos_token", False) else None
-    single, second = (
-        " ".join(f"{part}:{side}" for part in (first, text, last) if part) for side, text in enumerate(("$A", "$B"))
-    )
+    first = roles["bos_token"] if read_flag(config, "add_bos_token", add_bos) else None
+    last = roles["eos_token"] if read_flag(config, "add_eos_token", False) else None
+    sides = enumerate(("$A", "$B"))
+    single, second = (" ".join(f"{part}:{side}" for part in (first, text, last) if part) for side, text in sides)
     return template(backend, single, f"{single} {second}", {token for token in (first, last) if token})
 
 
-def template(backend: Backend, single: str, pair: str, tokens: Collection[str]) -> Any:
+def template(backend: Backend, single: str, pair: str, tokens: Collection[str]) -> processors.TemplateProcessing:
     special = [token_and_id(backend, token) for token in sorted({*tokens})]
     return processors.TemplateProcessing(single=single, pair=pair, special_tokens=special)
 

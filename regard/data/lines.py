@@ -135,9 +135,8 @@ class Lines:
             if newline:
                 yield block
             if len(tail) > MAX_LINE:
-                raise ValueError(
-                    f"{self.file}:{self.count + 1}: a line of over {MAX_LINE >> 20} MB; is this a text file?"
-                )
+                place = f"{self.file}:{self.count + 1}"
+                raise ValueError(f"{place}: a line of over {MAX_LINE >> 20} MB; is this a text file?")
         if tail:
             yield tail
 
@@ -169,9 +168,8 @@ class Lines:
             raise ValueError(f"{self.file}: this is UTF-16: add --encoding utf-16")
         low, high = (chunk[start : 1 << 12 : 2].count(0) for start in (1, 0))
         if max(low, high) > 4 * min(low, high) and 2 * (low + high) > len(chunk[: 1 << 12]) // 2:  # Latin letters
-            raise ValueError(
-                f"{self.file}: this looks like UTF-16: add --encoding utf-16-{'le' if low > high else 'be'}"
-            )
+            order = "le" if low > high else "be"
+            raise ValueError(f"{self.file}: this looks like UTF-16: add --encoding utf-16-{order}")
 
     def chunks(self) -> Iterator[bytes]:
         try:
@@ -192,9 +190,8 @@ class Lines:
             return text
         except UnicodeDecodeError as error:
             self.undecodable += 1
-            return BadRow(
-                self.file, number, "bad UTF-8", f"byte 0x{line[error.start]:02x} at position {error.start + 1}"
-            )
+            detail = f"byte 0x{line[error.start]:02x} at position {error.start + 1}"
+            return BadRow(self.file, number, "bad UTF-8", detail)
 
     def notes(self) -> Iterator[Note]:
         if self.boms:

@@ -8,17 +8,16 @@ also in another set, inflates the scores: it is a warning, and skip_bad removes 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
 from regard.data.lines import ENCODING_HINT, BadRow, Note, Reason, is_encoding_error
-from regard.data.parallel_text import R, TextPair, normalize_text
+from regard.data.rows import R, Row, normalize_text
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-MAX_WORD_CHARACTERS = 10  # on average; limits texts of languages without spaces
 NOTES = ("BOM", "CRLF", "duplicates", "copies")
 OVERLAP = "overlap"
 STYLES = {"": "", "bad": "red", "noted": "", "warning": "bold yellow"}
@@ -28,17 +27,13 @@ STYLES = {"": "", "bad": "red", "noted": "", "warning": "bold yellow"}
 class LintReport:
     counts: dict[str, Counter[str]]  # by set
     bad: list[BadRow]
-    max_words: int
     multibyte: set[str] = field(default_factory=set)  # files that have lines of valid multi-byte UTF-8
 
     def rows(self) -> list[tuple[str, str, list[int]]]:
         """Name, severity ("", bad, noted or warning) and counts by set; defects that no set has are left out."""
         severities: dict[str, str] = {"lines": "", "usable": ""} | dict.fromkeys(get_args(Reason), "bad")
         severities |= dict.fromkeys(NOTES, "noted") | {OVERLAP: "warning"}
-        titles = {
-            "over-long": f"over-long (> {self.max_words} words or {self.max_words * MAX_WORD_CHARACTERS} characters)",
-            OVERLAP: "overlap of train and the others",
-        }
+        titles = {OVERLAP: "overlap of train and the others"}
         return [
             (titles.get(row, row), severity, [count[row] for count in self.counts.values()])
             for row, severity in severities.items()
@@ -70,9 +65,8 @@ class LintReport:
         for bad in self.bad:
             first.setdefault(bad.reason, bad)
         counts: Counter[str] = Counter(bad.reason for bad in self.bad)
-        return "; ".join(
-            f"{counts[name]} {name} (first {b.file}:{b.line}: {b.detail[:200]})" for name, b in first.items()
-        )
+        parts = (f"{counts[name]} {name} (first {b.file}:{b.line}: {b.detail[:200]})" for name, b in first.items())
+        return "; ".join(parts)
 
 
 class BadRowsError(ValueError):
@@ -86,16 +80,19 @@ class BadRowsError(ValueError):
         super().__init__(f"{len(report.bad)} lines cannot be used: {report.summary()}. {'. '.join(remedies)}")
 
 
+RowCheck = Callable[[Row[object, object]], BadRow | None]
+
+
 def lint(
-    sets: Mapping[str, Iterable[R | BadRow | Note]], max_words: int = 250, skip_bad: bool = False
+    sets: Mapping[str, Iterable[R | BadRow | Note]], skip_bad: bool = False, checks: Iterable[RowCheck] = ()
 ) -> tuple[dict[str, list[R]], LintReport]:
     """The usable rows of every set, and the report.
 
     A set is the output of a reader, or a list of rows: `lint({"train": read_pairs(["a.en", "a.de"]), "test": rows})`.
-    `max_words` limits each of a row's `texts`.
+    A row for which one of `checks` returns a `BadRow` is bad.
     """
-    report = LintReport({}, [], max_words)
-    rows = {name: lint_set(name, items, report) for name, items in sets.items()}
+    report = LintReport({}, [])
+    rows = {name: lint_set(name, items, report, [*checks]) for name, items in sets.items()}
     find_overlap(rows, report, remove=skip_bad)
     for name, usable in rows.items():
         report.counts[name]["usable"] = len(usable)
@@ -109,7 +106,7 @@ def lint(
     return rows, report
 
 
-def lint_set(name: str, items: Iterable[R | BadRow | Note], report: LintReport) -> list[R]:
+def lint_set(name: str, items: Iterable[R | BadRow | Note], report: LintReport, checks: Iterable[RowCheck]) -> list[R]:
     count: Counter[str] = Counter()
     rows: list[R] = []
     bads: list[BadRow] = []
@@ -120,31 +117,17 @@ def lint_set(name: str, items: Iterable[R | BadRow | Note], report: LintReport) 
                 report.multibyte.add(item.file)
         elif isinstance(item, BadRow):
             bads.append(item)
-        elif long_texts := [text for text in getattr(item, "texts", ()) if too_long(text, report.max_words)]:
-            bads.append(long_row(item, long_texts[0], report.max_words))
+        elif bad := next((bad for check in checks if (bad := check(item))), None):
+            bads.append(bad)
         else:
             rows.append(item)
     count.update(bad.reason for bad in bads)
     count["lines"] = len(rows) + len(bads)
     count["duplicates"] = len(rows) - len({row.row_key for row in rows})
-    count["copies"] = sum(isinstance(row, TextPair) and row.source == row.target for row in rows)
+    count["copies"] = sum(row.key == row.target for row in rows)
     report.counts[name] = count
     report.bad.extend(bads)
     return rows
-
-
-def too_long(text: str, max_words: int) -> bool:
-    if len(text) < 2 * max_words:  # cannot have more words; avoids counting
-        return False
-    return len(text) > max_words * MAX_WORD_CHARACTERS or len(text.split()) > max_words
-
-
-def long_row(row: Any, text: str, max_words: int) -> BadRow:
-    name = next((name for name, value in zip(row._fields, row, strict=True) if value is text), "text")
-    detail = f"the {name} has {len(text.split())} words and {len(text)} characters"
-    return BadRow(
-        row.file, row.line, "over-long", f"{detail}, the limits are {max_words} and {max_words * MAX_WORD_CHARACTERS}"
-    )
 
 
 def find_overlap(rows: dict[str, list[R]], report: LintReport, remove: bool) -> None:

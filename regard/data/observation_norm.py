@@ -19,7 +19,7 @@ from torch import Tensor
 
 from regard.data.episodes import Episode, Floats
 from regard.data.patchify import count_patches, patchify, resolve_patch, unpatchify
-from regard.validate import check_fields
+from regard.validate import check_fields, matches_type
 
 Reals = npt.NDArray[np.float64]
 
@@ -43,7 +43,8 @@ class ObservationNorm:
         for name in ("mean", "std", "delta_std"):
             values = getattr(self, name)
             minimum = -math.inf if name == "mean" else 0.0
-            valid = len(values) == size and all(minimum < value < math.inf for value in values)
+            are_numbers = matches_type(values, list[float]) and len(values) == size
+            valid = are_numbers and all(minimum < value < math.inf for value in values)
             check_fields(self, **{name: (valid, f"{size} finite numbers, and those of std and delta_std above 0")})
 
     @classmethod
@@ -56,7 +57,7 @@ class ObservationNorm:
         observations, deltas = np.concatenate(arrays), np.concatenate([np.diff(array, axis=0) for array in arrays])
         scales = nonzero_std(observations.std(axes)), nonzero_std(np.sqrt((deltas**2).mean(axes)))
         low, high = float(observations.min()), float(observations.max())
-        mean, std, delta_std = map(to_list, (observations.mean(axes), *scales))
+        mean, std, delta_std = (np.atleast_1d(values).tolist() for values in (observations.mean(axes), *scales))
         return cls(shape, resolve_patch(shape, patch), mean, std, delta_std, low, high)
 
     @property
@@ -101,16 +102,12 @@ class ObservationNorm:
         vector in units of delta_std."""
         return error.square().flatten(-2).sum(-1) * (self.delta_std[0] ** 2 if self.is_frames else 1 / self.shape[0])
 
-    def observation_error(self, prediction: Floats, target: Reals) -> Reals:
+    def observation_error(self, prediction: Floats | Reals, target: Reals) -> Reals:
         """The same error from observations (T, ...)."""
         axes = tuple(range(1, target.ndim))
         if self.is_frames:
             return np.asarray(((prediction - target) ** 2).sum(axes))
         return np.asarray((((prediction - target) / self.delta_std) ** 2).mean(axes))
-
-
-def to_list(values: Reals) -> list[float]:
-    return [float(value) for value in np.atleast_1d(values)]
 
 
 def nonzero_std(std: Reals) -> Reals:

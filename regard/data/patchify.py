@@ -22,10 +22,8 @@ def resolve_patch(shape: Sequence[int], patch: int | None) -> int:
     if patch is None:
         return min(sizes, key=lambda size: (abs(size - PREFERRED_PATCH), -size))
     if patch not in sizes:
-        raise ValueError(
-            f"patches of {patch} x {patch} do not tile frames of {height} x {width}: take --patch-size "
-            f"{' or '.join(map(str, sizes))}"
-        )
+        remedy = f"take --patch-size {' or '.join(map(str, sizes))}"
+        raise ValueError(f"patches of {patch} x {patch} do not tile frames of {height} x {width}: {remedy}")
     return patch
 
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
+from tokenizers import AddedToken, decoders, models, normalizers
 from tokenizers import Tokenizer as Backend
-from tokenizers import decoders, models, normalizers
 
 INSTALL_HINT = 'Marian\'s tokenizer needs the library sentencepiece: pip install "regard[spm]"'
 REMEDY = "convert it to a tokenizer.json with transformers"
@@ -61,21 +61,18 @@ def parse_message(message: bytes) -> Iterator[tuple[int, Any]]:
         position += size
 
 
-def parse_model(data: bytes) -> tuple[list[SentencePiece], dict[int, Any], dict[int, Any]]:
+def parse_model(data: bytes) -> tuple[list[SentencePiece], dict[int, object], dict[int, object]]:
     """The pieces, and the fields of TrainerSpec and NormalizerSpec by number; fields at their default are absent."""
     pieces: list[SentencePiece] = []
-    trainer: dict[int, Any] = {}
-    normalizer: dict[int, Any] = {}
+    specs: dict[int, dict[int, object]] = {2: {}, 3: {}}
     for number, value in parse_message(data):
         if number == 1:
             piece = dict(parse_message(value))
             [score] = struct.unpack("<f", piece.get(2, bytes(4)))
             pieces.append(SentencePiece(piece[1].decode("utf-8"), score, piece.get(3, PieceType.NORMAL)))
-        elif number == 2:
-            trainer = dict(parse_message(value))
-        elif number == 3:
-            normalizer = dict(parse_message(value))
-    return pieces, trainer, normalizer
+        elif number in specs:
+            specs[number] = dict(parse_message(value))
+    return pieces, specs[2], specs[3]
 
 
 def bpe_from_sentencepiece(data: bytes) -> Backend:
@@ -148,10 +145,10 @@ class MarianTokenizer:
     def get_vocab(self) -> dict[str, int]:
         return self.ids
 
-    def get_added_tokens_decoder(self) -> dict[int, Any]:
+    def get_added_tokens_decoder(self) -> dict[int, str]:
         return {number: self.id_to_piece[number] for number in self.special_ids}
 
-    def add_special_tokens(self, tokens: Sequence[Any]) -> None:
+    def add_special_tokens(self, tokens: Sequence[AddedToken]) -> None:
         self.special_ids |= {self.ids[token.content] for token in tokens}
 
     def token_to_id(self, token: str) -> int | None:
@@ -166,16 +163,16 @@ class MarianTokenizer:
     def no_padding(self) -> None:
         """No effect: it never pads."""
 
-    def encode_truncated(self, text: Any, max_length: int) -> MarianEncoding:
+    def encode_truncated(self, text: object, max_length: int) -> MarianEncoding:
         return MarianEncoding([*self.encode_text(text)[:-1][: max_length - 1], self.eos_id])
 
     def encode_batch_fast(self, texts: Sequence[str]) -> list[MarianEncoding]:
         return [MarianEncoding(self.encode_text(text)) for text in texts]
 
-    def encode_batch(self, texts: Sequence[Any], is_pretokenized: bool = False) -> list[Any]:
+    def encode_batch(self, texts: Sequence[object], is_pretokenized: bool = False) -> NoReturn:
         raise ValueError("a Marian tokenizer has no token offsets, which this task needs")
 
-    def encode_text(self, text: str) -> list[int]:
+    def encode_text(self, text: object) -> list[int]:
         if not isinstance(text, str):
             raise ValueError("a Marian tokenizer encodes single texts, not pairs")
         language: list[str] = []

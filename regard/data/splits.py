@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
 
-from regard.data.lines import Dialect, validate_encoding
-from regard.data.lint import LintReport, lint
-from regard.data.parallel_text import train_valid_split
+from regard.data.lines import BadRow, Dialect, Note, validate_encoding
+from regard.data.lint import LintReport, RowCheck, lint
+from regard.data.rows import Row, train_valid_split
 from regard.data.tables import parse_separator
 from regard.json_files import read_json
 from regard.validate import check_fields, matches_type
 
-READ_OPTIONS: dict[str, Any] = {"fields": list[str], "separator": str, "encoding": str}  # and their JSON types
+READ_OPTIONS: dict[str, object] = {"fields": list[str], "separator": str, "encoding": str}  # and their JSON types
 LIST_OPTIONS = ("data", "valid", "test", "fields")
 VALID_SHARE, VALID_EXAMPLES, MAX_VALID_SHARE = 0.02, 300, 0.2  # defaults: at least this share, or so many examples
 
@@ -32,7 +32,6 @@ class DataOptions:
     separator: str | None = None  # column separator: one character, or tab; default: sniffed for .csv, else a tab
     encoding: str = "utf-8"  # encoding of text files: utf-8, cp1252, utf-16 ...
     valid_share: float | None = None  # share of --data to validate on; default: that of 300 examples, from 0.02 to 0.2
-    max_words: int = 250  # maximum words per text; a line with more is a bad line
     skip_bad: bool = False  # skip bad lines instead of refusing the data
 
     def __post_init__(self) -> None:
@@ -40,7 +39,6 @@ class DataOptions:
             self,
             **{name: (all(getattr(self, name) or ()), "names, none of them empty") for name in LIST_OPTIONS},
             valid_share=(self.valid_share is None or 0 < self.valid_share < 1, "above 0 and below 1"),
-            max_words=(self.max_words >= 1, "at least 1"),
         )
         validate_encoding(self.encoding)
         if self.separator is not None:
@@ -55,7 +53,7 @@ class DataOptions:
         return Dialect(self.encoding, self.separator)
 
 
-def data_options_from_run(folder: Path, paths: tuple[str, ...], **overrides: Any) -> tuple[DataOptions, str]:
+def data_options_from_run(folder: Path, paths: tuple[str, ...], **overrides: object) -> tuple[DataOptions, str]:
     """How to read files for a trained model: by `overrides`; where one is None, as the training run did, if it read
     files with the same suffixes. Also the options that were taken from the run."""
     file = folder / "train.json"
@@ -74,7 +72,7 @@ def data_options_from_run(folder: Path, paths: tuple[str, ...], **overrides: Any
     return DataOptions(data=paths, **values), " ".join(options)
 
 
-def suffixes(paths: Any) -> set[str]:
+def suffixes(paths: Iterable[object] | None) -> set[str]:
     """The suffixes of the files, without .gz."""
     return {Path(str(path).lower().removesuffix(".gz")).suffix for path in paths or ()}
 
@@ -85,18 +83,21 @@ class Data(NamedTuple):
     fingerprint: str  # a hash of the rows of train and valid; independent of file names
 
 
-Rows = Iterator[Any] | Iterable[Any]
+Rows = Iterable[Row[object, object] | BadRow | Note]  # as a reader yields them
 
 
 def read_sets(
-    files: DataOptions, rows: Callable[[tuple[str, ...]], Rows], bundled: Callable[[], dict[str, Rows]]
+    files: DataOptions,
+    read: Callable[[tuple[str, ...]], Rows],
+    synthetic: Callable[[], Mapping[str, Rows]],
+    checks: Iterable[RowCheck] = (),
 ) -> Data:
-    """The linted sets. `rows` reads files, `bundled` returns the data that ships with the package."""
-    sets = {"train": rows(files.data)} if files.data else bundled()
+    """The linted sets. `read` reads files, `synthetic` returns the data that ships with the package."""
+    sets: dict[str, Rows] = {"train": read(files.data)} if files.data else {**synthetic()}
     for name, paths in (("valid", files.valid), ("test", files.test)):
         if paths:
-            sets[name] = rows(paths)
-    linted, report = lint(sets, files.max_words, files.skip_bad)
+            sets[name] = read(paths)
+    linted, report = lint(sets, files.skip_bad, checks)
     if "valid" not in linted:
         share = files.valid_share_for(len(linted["train"]))
         linted["train"], linted["valid"] = train_valid_split(linted["train"], share)

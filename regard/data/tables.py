@@ -74,14 +74,10 @@ def find_columns(fields: Sequence[str], header: list[str], file: str) -> list[in
             matches = get_close_matches(field, header, 1)
             suggestion = f" (did you mean {matches[0]!r}?)" if matches else ""
             detail = f"{file}:1: no column is named {field!r}{suggestion}; the header names {quote_names(header)}"
-            raise ValueError(f"{detail}: {fields_hint(header, len(fields))}")
+            example = f", e.g. --fields {' '.join(map(quote, header))}" if len(header) == len(fields) else ""
+            remedy = f"name the columns to read with --fields, input first and answer last{example}"
+            raise ValueError(f"{detail}: {remedy}")
     return [header.index(field) for field in fields]
-
-
-def fields_hint(names: Sequence[str], count: int) -> str:
-    """How to name the columns or keys to read."""
-    example = f", e.g. --fields {' '.join(map(quote, names))}" if len(names) == count else ""
-    return f"name the columns to read with --fields, input first and answer last{example}"
 
 
 def csv_cells(

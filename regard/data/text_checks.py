@@ -1,14 +1,8 @@
 """Checks that a text is usable: it is not empty, and UTF-8 can encode it."""
 
-from regard.data.lines import BadRow, Reason
+from regard.data.lines import BadRow
 
 MAX_LABEL = 500  # characters of a label or a tag
-NO_SUCH_FILE = "no such file"
-
-
-def read_failure(detail: str, otherwise: Reason) -> Reason:
-    """The reason why an image or audio file could not be read."""
-    return "missing file" if detail == NO_SUCH_FILE else otherwise
 
 
 def check_text(name: str, text: str, file: str, line: int) -> BadRow | None:
@@ -27,9 +21,8 @@ def check_characters(name: str, text: str, file: str, line: int) -> BadRow | Non
     try:
         text.encode()
     except UnicodeEncodeError as error:  # JSON and Python strings may contain a lone surrogate; UTF-8 may not
-        return BadRow(
-            file, line, "bad UTF-8", f"the {name} contains the lone surrogate \\u{ord(text[error.start]):04x}"
-        )
+        detail = f"the {name} contains the lone surrogate \\u{ord(text[error.start]):04x}"
+        return BadRow(file, line, "bad UTF-8", detail)
     return None
 
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ BATCH_CHARACTERS = 1 << 21  # characters that are tokenized at once, approximate
 
 
 class TokenCorpus(NamedTuple):
-    ids: npt.NDArray[Any]  # all tokens; memory-mapped if cached
+    ids: npt.NDArray[np.unsignedinteger]  # all tokens; memory-mapped if cached
     size: int  # bytes of the text
 
     @classmethod
@@ -42,7 +42,9 @@ class TokenCorpus(NamedTuple):
         return cls(np.memmap(file, dtype, "r"), json.loads(metadata.read_text())["bytes"])
 
 
-def write_tokens(texts: DocumentStream, tokenizer: Tokenizer, dtype: Any, file: Path, metadata: Path) -> None:
+def write_tokens(
+    texts: DocumentStream, tokenizer: Tokenizer, dtype: type[np.uint16] | type[np.uint32], file: Path, metadata: Path
+) -> None:
     """The metadata is renamed into place last: tokens without it come from an interrupted run."""
     file.parent.mkdir(parents=True, exist_ok=True)
     temporary = file.with_suffix(f".{os.getpid()}")
@@ -56,7 +58,7 @@ def write_tokens(texts: DocumentStream, tokenizer: Tokenizer, dtype: Any, file: 
     temporary.replace(metadata)
 
 
-def encode_stream(texts: DocumentStream, tokenizer: Tokenizer) -> Iterator[tuple[npt.NDArray[Any], int]]:
+def encode_stream(texts: DocumentStream, tokenizer: Tokenizer) -> Iterator[tuple[Ints, int]]:
     """The tokens of one batch of chunks after the other, with its size in bytes. Without a template, </s> opens the
     corpus and ends each document; a template with <s> adds it once per document."""
     has_bos = tokenizer.template_ids == [tokenizer.bos_token_id] != [tokenizer.eos_token_id]
@@ -104,6 +106,9 @@ class TokenWindows:
         rows = max(1, budget // self.length)
         shuffled = rng.permutation(starts)
         return [shuffled[i : i + rows] for i in range(0, len(shuffled), rows)]
+
+    def sequential(self) -> Ints:
+        return np.arange(0, len(self.ids) - self.length + 1, self.length)
 
     def take(self, starts: Ints) -> Tensor:
         """(B,T) ids"""

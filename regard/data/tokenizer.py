@@ -16,7 +16,7 @@ from tokenizers import Tokenizer as Backend
 from regard.atomic import replace_file, write_json
 from regard.data import hf_tokenizers
 from regard.data.hf_tokenizers import TOKENIZER_JSON, read_optional_json
-from regard.data.sentencepiece_model import MarianTokenizer
+from regard.data.sentencepiece_model import MarianEncoding, MarianTokenizer
 
 PASSED_ERRORS = (KeyboardInterrupt, SystemExit, MemoryError, TypeError)  # not the fault of a tokenizer file
 TOKEN_TYPE_CLASSES = (  # tokenizer classes of transformers that return token_type_ids
@@ -81,10 +81,9 @@ class Tokenizer:
         """Refuse pairs whose token_type_ids do not follow from separators: a body sees only separators."""
         start = self.segment_start
         if any(kind != (0 < start <= before) for before, kind in self.types):
-            raise ValueError(
-                f"{self.name} gives a pair of texts type_ids that do not change after its sep_token: give its "
-                'TemplateProcessing a pair like "[CLS] $A [SEP] $B:1 [SEP]:1", or use single texts'
-            )
+            problem = f"{self.name} gives a pair of texts type_ids that do not change after its sep_token"
+            remedy = 'give its TemplateProcessing a pair like "[CLS] $A [SEP] $B:1 [SEP]:1", or use single texts'
+            raise ValueError(f"{problem}: {remedy}")
 
     @property
     def bos_token_id(self) -> int:
@@ -110,9 +109,7 @@ class Tokenizer:
         """The rows of a model's embedding: one more than the largest id."""
         return self.size
 
-    def encode(
-        self, texts: Sequence[str] | Sequence[tuple[str, str]], max_length: int | None = None
-    ) -> list[list[int]]:
+    def encode(self, texts: Sequence[str | tuple[str, str]], max_length: int | None = None) -> list[list[int]]:
         """The ids of each text or pair of texts, with special tokens. With `max_length`, a text longer than that, or
         than model_max_length, is truncated; of a pair, the longer text first."""
         return self._encode(self.backend_tokenizer, texts, max_length)
@@ -122,13 +119,13 @@ class Tokenizer:
         backend = getattr(self.backend_tokenizer, "target", None) or self.backend_tokenizer
         return self._encode(backend, texts, max_length)
 
-    def _encode(self, backend: Any, texts: Sequence[Any], max_length: int | None) -> list[list[int]]:
+    def _encode(self, backend: Any, texts: Sequence[str | tuple[str, str]], max_length: int | None) -> list[list[int]]:
         limit = math.inf if max_length is None else min(max_length, self.model_max_length)
         with self._errors():
             pairs = zip(texts, backend.encode_batch_fast(list(texts)), strict=True)
             return [e.ids if len(e.ids) <= limit else truncate(backend, text, int(limit)).ids for text, e in pairs]
 
-    def encodings(self, texts: Sequence[Any], words: bool = False) -> list[Encoding]:
+    def encodings(self, texts: Sequence[object], words: bool = False) -> list[Encoding]:
         """Ids with their offsets in the text or, for lists of words, with the index of their word."""
         with self._errors():
             return self.backend_tokenizer.encode_batch(list(texts), is_pretokenized=words)
@@ -168,13 +165,8 @@ class Tokenizer:
                 replace_file(folder / name, content)
             return
         replace_file(folder / TOKENIZER_JSON, self.backend_tokenizer.to_str(pretty=True).encode())
-        config = {
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            **self.roles,
-            "clean_up_tokenization_spaces": False,
-            "model_input_names": model_input_names(folder),
-        }
-        write_json(folder / "tokenizer_config.json", config)
+        config = {"tokenizer_class": "PreTrainedTokenizerFast", **self.roles, "clean_up_tokenization_spaces": False}
+        write_json(folder / "tokenizer_config.json", config | {"model_input_names": model_input_names(folder)})
 
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:
@@ -206,7 +198,7 @@ class Tokenizer:
         return (folder / TOKENIZER_JSON).is_file() or bool(hf_tokenizers.matching_kinds(folder))
 
 
-def uses_token_types(folder: Path, config: Mapping[str, Any]) -> bool:
+def uses_token_types(folder: Path, config: Mapping[str, object]) -> bool:
     """Whether transformers passes token_type_ids to the model: by tokenizer_config.json, else by the class."""
     names = config.get("model_input_names")
     if names is not None:
@@ -222,7 +214,7 @@ def model_input_names(folder: Path) -> list[str]:
     return ["input_ids", *types, "attention_mask"]
 
 
-def truncate(backend: Any, text: str | tuple[str, str], max_length: int) -> Any:
+def truncate(backend: Any, text: str | tuple[str, str], max_length: int) -> Encoding | MarianEncoding:
     """One text or pair, truncated as by `longest_first` of `tokenizers`, which would change the state of the backend
     that all threads share."""
     if isinstance(backend, MarianTokenizer):

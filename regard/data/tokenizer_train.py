@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
 
-from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
 
+from regard.data.hf_tokenizers import template
 from regard.data.tokenizer import Tokenizer, added_tokens
 from regard.validate import check_fields
 
@@ -51,28 +52,13 @@ class TokenizerLayout:
     exact: bool = False  # decode(encode(text)) == text for every text
 
 
-MARIAN_LAYOUT = TokenizerLayout(
-    ("</s>", "<unk>"), ("<pad>",), {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}, "$A </s>"
-)
-BERT_LAYOUT = TokenizerLayout(
-    ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
-    (),
-    {
-        "pad_token": "[PAD]",
-        "unk_token": "[UNK]",
-        "cls_token": "[CLS]",
-        "sep_token": "[SEP]",
-        "mask_token": "[MASK]",
-    },
-    "[CLS] $A [SEP]",
-    "[CLS] $A [SEP] $B:1 [SEP]:1",
-)
-GPT_LAYOUT = TokenizerLayout(
-    ("</s>", "<pad>", "<unk>"),
-    (),
-    {"bos_token": "</s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"},
-    exact=True,
-)
+MARIAN_ROLES = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
+MARIAN_LAYOUT = TokenizerLayout(("</s>", "<unk>"), ("<pad>",), MARIAN_ROLES, "$A </s>")
+BERT_ROLES = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+BERT_ROLES |= {"mask_token": "[MASK]"}
+BERT_LAYOUT = TokenizerLayout((*BERT_ROLES.values(),), (), BERT_ROLES, "[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1")
+GPT_ROLES = {"bos_token": "</s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+GPT_LAYOUT = TokenizerLayout(("</s>", "<pad>", "<unk>"), (), GPT_ROLES, exact=True)
 
 
 def train_tokenizer(
@@ -84,16 +70,11 @@ def train_tokenizer(
         raise ValueError(f"--tokenizer {options.tokenizer} is not for this task: choose one of {', '.join(kinds)}")
     backend = _train_exact(texts, options, layout) if layout.exact else _train_word_level(texts, options, layout)
     if options.vocab_size and backend.get_vocab_size() != options.vocab_size:
-        raise ValueError(
-            f"--vocab-size {options.vocab_size} cannot be reached: this data gives {backend.get_vocab_size()} tokens. "
-            f"Choose at most that, or leave --vocab-size out"
-        )
+        problem = f"cannot be reached: this data gives {backend.get_vocab_size()} tokens"
+        raise ValueError(f"--vocab-size {options.vocab_size} {problem}. Choose at most that, or leave --vocab-size out")
     if layout.single:
-        backend.post_processor = processors.TemplateProcessing(
-            single=layout.single,
-            pair=layout.pair or "$A $B:1",
-            special_tokens=[(token, backend.token_to_id(token)) for token in layout.first + layout.last],
-        )
+        tokens = layout.first + layout.last
+        backend.post_processor = template(backend, layout.single, layout.pair or "$A $B:1", tokens)
     return Tokenizer(backend, layout.roles)
 
 
@@ -119,13 +100,10 @@ def count_words(texts: Iterable[str], backend: Backend) -> Counter[str]:
 def _train_word_level(texts: Iterable[str], options: TokenizerOptions, layout: TokenizerLayout) -> Backend:
     """A word starts with \u2581, punctuation is separate, and a run of white space counts as one space."""
     unk_token = layout.roles["unk_token"]
-    backend = Backend(
-        models.Unigram() if options.tokenizer == "unigram" else models.BPE(unk_token=unk_token, fuse_unk=True)
-    )
-    lowercase = [normalizers.Lowercase()] if options.lowercase else []
-    normalizer = normalizers.Sequence(
-        [normalizers.NFC(), *lowercase, normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
-    )
+    is_unigram = options.tokenizer == "unigram"
+    backend = Backend(models.Unigram() if is_unigram else models.BPE(unk_token=unk_token, fuse_unk=True))
+    steps = [normalizers.NFC(), *[normalizers.Lowercase()] * options.lowercase]
+    normalizer = normalizers.Sequence([*steps, normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()])
     pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation("isolated")])
     backend.normalizer, backend.pre_tokenizer, backend.decoder = normalizer, pre_tokenizer, decoders.Metaspace()
     words = count_words(texts, backend)
@@ -133,10 +111,9 @@ def _train_word_level(texts: Iterable[str], options: TokenizerOptions, layout: T
         raise ValueError("there is no text to train a tokenizer on")
     min_size = len(set().union(*words)) + len(layout.first) + len(layout.last)  # every character is a token
     if options.vocab_size and options.tokenizer != "characters" and options.vocab_size <= min_size:
-        raise ValueError(
-            f"--vocab-size {options.vocab_size} cannot contain the characters of this data, {min_size} tokens. "
-            f"Choose more than that, or leave --vocab-size out"
-        )
+        problem = f"cannot contain the characters of this data, {min_size} tokens"
+        remedy = "Choose more than that, or leave --vocab-size out"
+        raise ValueError(f"--vocab-size {options.vocab_size} {problem}. {remedy}")
     size = max(1, (options.vocab_size or max(min_size, choose_vocab_size(words.total()))) - len(layout.last))
     backend.pre_tokenizer, backend.normalizer = None, None  # the words are pre-tokenized already
     common: dict[str, Any] = {"special_tokens": added_tokens(layout.first), "show_progress": False}
@@ -146,10 +123,18 @@ def _train_word_level(texts: Iterable[str], options: TokenizerOptions, layout: T
         "characters": lambda: trainers.BpeTrainer(vocab_size=0, **common),  # the alphabet, without merges
     }[options.tokenizer]()
     backend.train_from_iterator(([word] * words[word] for word in sorted(words)), trainer)
-    if options.tokenizer == "unigram":
+    if is_unigram:
         backend.model = _make_deterministic(backend, layout)
     backend.pre_tokenizer, backend.normalizer = pre_tokenizer, normalizer
     backend.add_special_tokens(added_tokens(layout.last))
+    return backend
+
+
+def character_backend(names: Iterable[str], layout: TokenizerLayout) -> Backend:
+    """A token for each character."""
+    backend = Backend(models.WordLevel({name: i for i, name in enumerate(names)}, layout.roles["unk_token"]))
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated"), decoders.Fuse()
+    backend.add_special_tokens(added_tokens(layout.first))
     return backend
 
 
@@ -169,9 +154,7 @@ def _train_exact(texts: Iterable[str], options: TokenizerOptions, layout: Tokeni
         for _ in count_texts():
             pass
         names = [*layout.first, *sorted(characters)]
-        backend = Backend(models.WordLevel({name: i for i, name in enumerate(names)}, layout.roles["unk_token"]))
-        backend.pre_tokenizer, backend.decoder = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated"), decoders.Fuse()
-        backend.add_special_tokens(added_tokens(layout.first))
+        backend = character_backend(names, layout)
     else:
         merges = options.tokenizer == "bpe"
         backend = Backend(models.BPE())
@@ -181,15 +164,10 @@ def _train_exact(texts: Iterable[str], options: TokenizerOptions, layout: Tokeni
         base_size = len(layout.first) + len(alphabet := sorted(pre_tokenizers.ByteLevel.alphabet()))
         size = options.vocab_size or max(base_size, choose_vocab_size(num_words))
         if merges and size < base_size:
-            raise ValueError(
-                f"--vocab-size {size} cannot contain 256 bytes: choose more than {base_size}, or --tokenizer characters"
-            )
-        trainer = trainers.BpeTrainer(
-            vocab_size=size if merges else 0,
-            special_tokens=added_tokens(layout.first),
-            initial_alphabet=alphabet,
-            show_progress=False,
-        )
+            remedy = f"choose more than {base_size}, or --tokenizer characters"
+            raise ValueError(f"--vocab-size {size} cannot contain 256 bytes: {remedy}")
+        common: dict[str, Any] = {"special_tokens": added_tokens(layout.first), "show_progress": False}
+        trainer = trainers.BpeTrainer(vocab_size=size if merges else 0, initial_alphabet=alphabet, **common)
         backend.train_from_iterator(corpus, trainer)
     if lowercase:
         backend.normalizer = lowercase

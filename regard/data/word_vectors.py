@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from regard.data.fields import file_suffixes
 from regard.data.lines import BadRow, Lines
-from regard.data.parallel_text import file_suffixes
 
 NUMBER = re.compile(r"-?\d*\.?\d+(e[-+]?\d+)?", re.IGNORECASE)
 

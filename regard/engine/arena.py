@@ -7,8 +7,7 @@ pages (madvise) for arrays of 4 MB or more, so weights share arrays that are lar
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any
 
@@ -76,7 +75,9 @@ class _NoInitWeights(TorchFunctionMode):
         super().__init__()
         self.uninitialized: list[Tensor] = []  # stand-ins for random tensors
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, function: Callable[..., object], types: object, args: Any = (), kwargs: Any = None
+    ) -> object:
         kwargs = kwargs or {}
         first = args[0] if args else kwargs.get("tensor")
         if function in self.INIT_FUNCTIONS and isinstance(first, nn.Parameter):
@@ -93,12 +94,12 @@ class _NoInitWeights(TorchFunctionMode):
         shape = self.shape_of(function, args)
         return function(*args, **kwargs) if shape is None else torch.empty(shape, device="meta")
 
-    def uninitialized_like(self, function: Any, args: Any, kwargs: Any) -> Tensor:
+    def uninitialized_like(self, function: Callable[..., object], args: Any, kwargs: Any) -> Tensor:
         shape = args[0].shape if function is torch.randn_like else args
         meta = str(kwargs.get("device", getattr(args[0], "device", "cpu"))) == "meta"
         return torch.empty(shape, device="meta") if meta else arena_empty(shape)
 
-    def shape_of(self, function: Any, args: Any) -> Sequence[int] | None:
+    def shape_of(self, function: Callable[..., object], args: Any) -> Sequence[int] | None:
         """Output shape of torch.cat or an elementwise function of meta tensors; None for any other call."""
         is_cat = function is torch.cat
         tensors = [t for t in (args[0] if is_cat else args) if isinstance(t, Tensor)] if args else []
@@ -113,8 +114,6 @@ class _NoInitWeights(TorchFunctionMode):
         return torch.broadcast_shapes(*(t.shape for t in tensors)) if is_elementwise else None
 
 
-@contextmanager
-def no_init_weights() -> Iterator[None]:
+def no_init_weights() -> TorchFunctionMode:
     """Build a model whose weights are about to be loaded: drawing random ones would take longer than all the rest."""
-    with _NoInitWeights():
-        yield
+    return _NoInitWeights()

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from regard.engine import bytecode as op
 from regard.engine.quantize import Int8Linear
-from regard.parts.attention import CrossAttention, SelfAttention
-from regard.parts.block import Block
+from regard.parts.attention import CrossAttention, Rotate, SelfAttention
+from regard.parts.block import Block, PostNorm, PreNorm
 from regard.parts.feedforward import ACTIVATIONS, FeedForward, SwiGLU
 from regard.parts.norms import BareRMSNorm, LayerNorm, RMSNorm
 from regard.parts.positions import RotaryPositions, RotaryQKNorm
-from regard.parts.residual import PostNorm, PreNorm
 
 ACTIVATION_CODES = {
     ACTIVATIONS["relu"]: op.RELU,
@@ -32,6 +31,8 @@ ACTIVATION_CODES = {
     ACTIVATIONS["relu2"]: op.RELU_SQUARED,
 }
 SELF_CACHE, SOURCE_CACHE = 0, 1  # KV caches
+Instruction = dict[str, float]  # fields of op.INSTRUCTION
+Attention = SelfAttention | CrossAttention
 
 
 class UnsupportedPart(NotImplementedError):
@@ -54,7 +55,7 @@ class Program:
         self.max_int8_inputs = 0  # of the widest int8 layer
         self.max_fp32_inputs = 0  # of the widest fp32 layer, whose weights are packed for many rows
         self.tensors: list[Tensor] = []  # kept alive: the code holds their addresses only
-        self._code: list[dict[str, Any]] = []
+        self._code: list[Instruction] = []
         self._stages: list[list[int]] = []
         self._buffers: dict[tuple[str, int], ScratchBuffer] = {}
 
@@ -64,14 +65,14 @@ class Program:
             self.width += width
         return self._buffers[name, width]
 
-    def assemble(self) -> tuple[Any, Any]:
+    def assemble(self) -> tuple[npt.NDArray[np.void], npt.NDArray[np.void]]:
         code = np.zeros(len(self._code), op.INSTRUCTION)
         for row, instruction in zip(code, self._code, strict=True):
             for name, value in instruction.items():
                 row[name] = value
         return np.array([tuple(stage) for stage in self._stages], op.STAGE), code
 
-    def append_stage(self, split: int, *instructions: dict[str, Any]) -> None:
+    def append_stage(self, split: int, *instructions: Instruction) -> None:
         """Row-wise instructions join the stage before them, if that is row-wise too."""
         if split == op.SPLIT_ROWS and self._stages and self._stages[-1][0] == op.SPLIT_ROWS:
             self._stages[-1][2] += len(instructions)
@@ -94,12 +95,12 @@ class Program:
         if not isinstance(norm, (LayerNorm, RMSNorm, BareRMSNorm)):
             raise UnsupportedPart(f"the norm {type(norm).__name__}")
         weight, bias = (self.pin(getattr(norm, name, None)) for name in ("weight", "bias"))
-        eps = np.finfo(np.float32).eps if norm.eps is None else norm.eps
+        eps = float(np.finfo(np.float32).eps) if norm.eps is None else norm.eps
         instruction = {"op": op.NORM, "inputs": x.width, "weight": weight, "bias": bias, "scalar": eps}
         self.append_stage(op.SPLIT_ROWS, instruction | operands(x, y) | {"center": isinstance(norm, LayerNorm)})
         return y
 
-    def append_linears(self, x: ScratchBuffer, *layers: tuple[Any, ScratchBuffer, dict[str, Any]]) -> None:
+    def append_linears(self, x: ScratchBuffer, *layers: tuple[nn.Module, ScratchBuffer, Instruction]) -> None:
         """One stage of several layers with the same input, which int8 layers quantize once."""
         if any(isinstance(layer, Int8Linear) for layer, _, _ in layers):
             self.append_stage(op.SPLIT_ROWS, {"op": op.QUANTIZE, "inputs": x.width} | operands(x, x))
@@ -108,7 +109,7 @@ class Program:
             op.SPLIT_OUTPUTS, *(self.linear_instruction(layer, x, y) | extra for layer, y, extra in layers)
         )
 
-    def linear_instruction(self, layer: Any, x: ScratchBuffer, y: ScratchBuffer) -> dict[str, Any]:
+    def linear_instruction(self, layer: nn.Module, x: ScratchBuffer, y: ScratchBuffer) -> Instruction:
         if isinstance(layer, Int8Linear):
             weights = {"weight": self.pin(layer.qweight, torch.uint8), "scales": self.pin(layer.scales, torch.float16)}
         elif isinstance(layer, nn.Linear):
@@ -119,25 +120,23 @@ class Program:
         instruction = {"op": op.LINEAR, "bias": self.pin(layer.bias), "inputs": x.width, "outputs": y.width}
         return instruction | weights | operands(x, y)
 
-    def append_attention(self, q: ScratchBuffer, y: ScratchBuffer, attention: Any, cache: int, layer: int) -> None:
-        scale = 1 / math.sqrt(q.width // attention.heads)
+    def append_attention(self, q: ScratchBuffer, y: ScratchBuffer, part: Attention, cache: int, layer: int) -> None:
+        scale = 1 / math.sqrt(q.width // part.heads)
         instruction = {"op": op.ATTENTION, "cache": cache, "layer": layer, "scalar": scale, "kv_fp16": self.kv_fp16}
-        self.append_stage(op.SPLIT_HEADS, instruction | operands(q, y) | head_layout(attention, q.width))
+        self.append_stage(op.SPLIT_HEADS, instruction | operands(q, y) | head_layout(part))
 
-    def append_store_kv(
-        self, k: ScratchBuffer, v: ScratchBuffer, attention: Any, cache: int, layer: int, width: int
-    ) -> None:
+    def append_store_kv(self, k: ScratchBuffer, v: ScratchBuffer, part: Attention, cache: int, layer: int) -> None:
         instruction = {"op": op.STORE_KV, "source": k.offset, "source2": v.offset, "cache": cache, "layer": layer}
-        self.append_stage(op.SPLIT_ROWS, instruction | head_layout(attention, width) | {"kv_fp16": self.kv_fp16})
+        self.append_stage(op.SPLIT_ROWS, instruction | head_layout(part) | {"kv_fp16": self.kv_fp16})
 
 
-def operands(x: ScratchBuffer, y: ScratchBuffer) -> dict[str, int]:
+def operands(x: ScratchBuffer, y: ScratchBuffer) -> Instruction:
     return {"source": x.offset, "source_width": x.width, "target": y.offset, "target_width": y.width}
 
 
-def head_layout(attention: Any, width: int) -> dict[str, int]:
+def head_layout(attention: Attention) -> Instruction:
     kv_heads = attention.kv_heads if isinstance(attention, SelfAttention) else attention.heads
-    return {"heads": attention.heads, "kv_heads": kv_heads, "head_dim": width // attention.heads}
+    return {"heads": attention.heads, "kv_heads": kv_heads, "head_dim": attention.query.out_features // attention.heads}
 
 
 def append_self_attention(
@@ -151,14 +150,14 @@ def append_self_attention(
     if part.rotate is not None:
         append_rope(program, part.rotate, q, part.heads)
         append_rope(program, part.rotate, k, part.kv_heads)
-    program.append_store_kv(k, v, part, SELF_CACHE, layer, q_width)
+    program.append_store_kv(k, v, part, SELF_CACHE, layer)
     attended = program.buffer("attended", q_width)
     program.append_attention(q, attended, part, SELF_CACHE, layer)
     program.append_linears(attended, (part.out, target, {"accumulate": 1}))
 
 
-def append_rope(program: Program, rotate: Any, x: ScratchBuffer, heads: int) -> None:
-    if type(rotate) not in (RotaryPositions, RotaryQKNorm):
+def append_rope(program: Program, rotate: Rotate, x: ScratchBuffer, heads: int) -> None:
+    if not isinstance(rotate, RotaryPositions) or type(rotate) not in (RotaryPositions, RotaryQKNorm):
         raise UnsupportedPart(f"the position encoding {type(rotate).__name__}")
     instruction = {"op": op.ROPE, "heads": heads, "head_dim": x.width // heads, "weight": program.pin(rotate.table)}
     program.append_stage(op.SPLIT_ROWS, instruction | operands(x, x) | {"scalar": getattr(rotate, "eps", 0.0)})
@@ -173,9 +172,11 @@ def append_cross_attention(
     program.append_linears(attended, (part.out, target, {"accumulate": 1}))
 
 
-def append_feedforward(program: Program, part: Any, x: ScratchBuffer, target: ScratchBuffer, layer: int) -> None:
+def append_feedforward(
+    program: Program, part: FeedForward | SwiGLU, x: ScratchBuffer, target: ScratchBuffer, layer: int
+) -> None:
     inner = program.buffer("inner", part.up.out_features)
-    first = {"activation": activation_code(part)}
+    first: Instruction = {"activation": activation_code(part)}
     if isinstance(part, SwiGLU):
         gate = program.buffer("gate", inner.width)
         program.append_linears(x, (part.gate, gate, first), (part.up, inner, {}))
@@ -185,13 +186,13 @@ def append_feedforward(program: Program, part: Any, x: ScratchBuffer, target: Sc
     program.append_linears(inner, (part.down, target, {"accumulate": 1}))
 
 
-def activation_code(part: Any) -> int:
+def activation_code(part: FeedForward | SwiGLU) -> int:
     if part.activation not in ACTIVATION_CODES:
         raise UnsupportedPart(f"the activation {part.activation}")
     return ACTIVATION_CODES[part.activation]
 
 
-APPENDERS: dict[type, Callable[[Program, Any, ScratchBuffer, ScratchBuffer, int], None]] = {
+APPENDERS: dict[type, Callable[..., None]] = {
     SelfAttention: append_self_attention,
     CrossAttention: append_cross_attention,
     FeedForward: append_feedforward,
@@ -199,28 +200,27 @@ APPENDERS: dict[type, Callable[[Program, Any, ScratchBuffer, ScratchBuffer, int]
 }
 
 
-def append_residual(program: Program, wrapper: Any, x: ScratchBuffer, layer: int) -> None:
+def append_residual(program: Program, wrapper: nn.Module, x: ScratchBuffer, layer: int) -> None:
     """x + part(norm(x)) or norm(x + part(x)): the last instruction of a part accumulates into x."""
-    if type(wrapper) not in (PreNorm, PostNorm) or type(wrapper.inner) not in APPENDERS:
-        raise UnsupportedPart(f"the part {type(getattr(wrapper, 'inner', wrapper)).__name__}")
-    append_part = APPENDERS[type(wrapper.inner)]
-    if type(wrapper) is PreNorm:
-        append_part(
-            program, wrapper.inner, program.append_norm(wrapper.norm, x, program.buffer("normed", x.width)), x, layer
-        )
-    else:
+    append_part = APPENDERS.get(type(getattr(wrapper, "inner", None)))
+    if append_part is not None and type(wrapper) is PreNorm:
+        normed = program.append_norm(wrapper.norm, x, program.buffer("normed", x.width))
+        append_part(program, wrapper.inner, normed, x, layer)
+    elif append_part is not None and type(wrapper) is PostNorm:
         append_part(program, wrapper.inner, x, x, layer)
         program.append_norm(wrapper.norm, x, x)
+    else:
+        raise UnsupportedPart(f"the part {type(getattr(wrapper, 'inner', wrapper)).__name__}")
 
 
-def compile_blocks(blocks: Sequence[Any], width: int, kv_fp16: bool) -> Program:
+def compile_blocks(blocks: Sequence[nn.Module], width: int, kv_fp16: bool) -> Program:
     """x -> x through all blocks."""
     program = Program(kv_fp16)
     append_blocks(program, blocks, program.buffer("x", width))
     return program
 
 
-def append_blocks(program: Program, blocks: Iterable[Any], x: ScratchBuffer) -> None:
+def append_blocks(program: Program, blocks: Iterable[nn.Module], x: ScratchBuffer) -> None:
     for layer, block in enumerate(blocks):
         if type(block) is not Block:
             raise UnsupportedPart(f"the block {type(block).__name__}")
@@ -229,27 +229,27 @@ def append_blocks(program: Program, blocks: Iterable[Any], x: ScratchBuffer) -> 
                 append_residual(program, part, x, layer)
 
 
-def compile_cross_kv(blocks: Sequence[Any], width: int, kv_fp16: bool) -> Program:
+def compile_cross_kv(blocks: Sequence[nn.Module], width: int, kv_fp16: bool) -> Program:
     """Encoded source -> cross-attention keys and values of every decoder block."""
     program = Program(kv_fp16)
     x = program.buffer("x", width)
-    parts = [block.cross.inner for block in blocks]
+    parts = [part for block in blocks if isinstance(part := block.get_submodule("cross.inner"), CrossAttention)]
     buffers = [(program.buffer(f"key {i}", width), program.buffer(f"value {i}", width)) for i in range(len(parts))]
-    layers: list[tuple[Any, ScratchBuffer, dict[str, Any]]] = []
+    layers: list[tuple[nn.Module, ScratchBuffer, Instruction]] = []
     for part, (k, v) in zip(parts, buffers, strict=True):
         layers += [(part.key, k, {}), (part.value, v, {})]
     program.append_linears(x, *layers)
     for layer, (part, (k, v)) in enumerate(zip(parts, buffers, strict=True)):
-        program.append_store_kv(k, v, part, SOURCE_CACHE, layer, width)
+        program.append_store_kv(k, v, part, SOURCE_CACHE, layer)
     return program
 
 
-def compile_lm_head(layer: Any, cap: float) -> Program:
+def compile_lm_head(layer: Int8Linear | nn.Linear, cap: float) -> Program:
     program = Program()
     append_lm_head(program, layer, cap, program.buffer("x", layer.in_features))
     return program
 
 
-def append_lm_head(program: Program, layer: Any, cap: float, x: ScratchBuffer) -> None:
+def append_lm_head(program: Program, layer: Int8Linear | nn.Linear, cap: float, x: ScratchBuffer) -> None:
     extra = {"activation": op.SOFTCAP, "scalar": cap} if cap else {}
     program.append_linears(x, (layer, ScratchBuffer(-1, layer.out_features), extra))

@@ -6,7 +6,7 @@ original model.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import get_args
 
 import torch
 import torch.nn.functional as F
@@ -35,7 +35,7 @@ from regard.parts.cache import Cache
 from regard.parts.heads import BiasedLMHead, LMHead, Model
 from regard.parts.positions import LearnedPositions, RotaryPositions, RotaryQKNorm, SinusoidalPositions
 
-SUPPORTED = (GPT, Llama, NanoChat, Transformer, Bert)  # bodies whose blocks all use the same mask
+SupportedBody = GPT | Llama | NanoChat | Transformer | Bert  # bodies whose blocks all use the same mask
 STACK_NAMES = ("blocks", "encoder", "decoder")  # attributes that hold the blocks
 MAX_LOGITS = 2**22  # in memory at once while a loss is computed
 
@@ -43,28 +43,42 @@ MAX_LOGITS = 2**22  # in memory at once while a loss is computed
 class EngineBody(nn.Module):
     """Calls without a cache go to `plain`, if there is one: for whole texts PyTorch's kernels are as fast."""
 
-    def __init__(self, body: nn.Module, kv_fp16: bool, plain: Any = None):
+    def __init__(self, body: SupportedBody, kv_fp16: bool, plain: nn.Module | None = None):
         super().__init__()
-        engine: Any = replace_blocks(body, kv_fp16)
-        self.config = engine.config
-        self.engine, self.plain = engine, plain or engine
+        self.config = body.config
+        self.engine = replace_blocks(body, kv_fp16)
+        self.plain = plain or self.engine
 
-    def forward(self, *inputs: Tensor, cache: list[Cache] | None = None, **context: Any) -> Tensor:
+    def forward(self, *inputs: Tensor, cache: list[Cache] | None = None, **context: object) -> Tensor:
         return self.engine(*inputs, cache=cache, **context) if cache else self.plain(*inputs, **context)
 
+    def stack(self, name: str) -> CompiledStack:
+        stack = self.engine.get_submodule(f"{name}.0")
+        assert isinstance(stack, CompiledStack)
+        return stack
+
     def caches(self) -> list[PagedCache]:
-        return [self.engine.blocks[0].new_cache()]
+        return [self.stack("blocks").new_cache()]
 
 
 class EngineSeq2Seq(EngineBody):
+    engine: Transformer
+    plain: Transformer
+
     def encode(self, source: Tensor, mask: Tensor | None = None) -> Tensor:
         return self.plain.encode(source, mask)
 
     def decoder_caches(self, source: Tensor, mask: Tensor | None = None) -> list[PagedCache]:
-        return [self.engine.decoder[0].source_cache(self.encode(source, mask), mask)]
+        return [self.stack("decoder").source_cache(self.encode(source, mask), mask)]
 
-    def decode(self, *inputs: Tensor, cache: list[Cache] | None = None, **context: Any) -> Tensor:
-        return (self.engine if cache else self.plain).decode(*inputs, cache=cache, **context)
+    def decode(
+        self,
+        target: Tensor,
+        source: Tensor | None = None,
+        source_mask: Tensor | None = None,
+        cache: list[Cache] | None = None,
+    ) -> Tensor:
+        return (self.engine if cache else self.plain).decode(target, source, source_mask, cache)
 
 
 class EngineEmbedding(Int8Embedding):
@@ -101,9 +115,9 @@ class EngineLMHead(nn.Module):
         return torch.stack([F.cross_entropy(self(h), ids, reduction="sum") for h, ids in parts]).sum()
 
 
-def compile_decode_step(body: Any, layer: Int8Linear | nn.Linear, cap: float, kv_fp16: bool) -> Program:
+def compile_decode_step(body: SupportedBody, layer: Int8Linear | nn.Linear, cap: float, kv_fp16: bool) -> Program:
     """Newest token id of every row -> logits of the next token."""
-    blocks, last = (body.decoder, body.decoder_norm) if hasattr(body, "decoder") else (body.blocks, body.norm)
+    blocks, last = (body.decoder, body.decoder_norm) if isinstance(body, Transformer) else (body.blocks, body.norm)
     program = Program(kv_fp16)
     x = program.buffer("x", layer.in_features)
     append_embedding(program, body.tokens, body.positions, x)
@@ -113,12 +127,12 @@ def compile_decode_step(body: Any, layer: Int8Linear | nn.Linear, cap: float, kv
     return program
 
 
-def append_embedding(program: Program, tokens: Any, positions: Any, x: ScratchBuffer) -> None:
+def append_embedding(program: Program, tokens: nn.Module, positions: nn.Module, x: ScratchBuffer) -> None:
     instruction = {"op": op.EMBED, "scalar": getattr(tokens, "scale", 1.0)} | operands(x, x)
     if isinstance(tokens, Int8Embedding):
         table, scales = tokens.table.qweight, tokens.table.scales
         instruction |= {"weight": program.pin(table, torch.uint8), "scales": program.pin(scales, torch.float16)}
-    else:
+    elif isinstance(tokens, nn.Embedding):
         instruction |= {"weight": program.pin(tokens.weight)}
     if isinstance(positions, (LearnedPositions, SinusoidalPositions)):
         table = positions.weight if isinstance(positions, LearnedPositions) else positions.table
@@ -131,20 +145,21 @@ def append_embedding(program: Program, tokens: Any, positions: Any, x: ScratchBu
 class EngineModel(Model):
     """A decode step of one token per row is one program, from the embedding to the LM head."""
 
-    def __init__(self, body: EngineBody, head: EngineLMHead, source_body: Any, kv_fp16: bool):
+    def __init__(self, body: EngineBody, head: EngineLMHead, source_body: SupportedBody, kv_fp16: bool):
         super().__init__(body, head)
         program = compile_decode_step(source_body, head.layer, head.cap, kv_fp16)
         self.runner, self.vocab, self.context = ProgramRunner(program), head.vocab, source_body.config.context
 
-    def next_logits(self, ids: Tensor, caches: list[Any]) -> Tensor:
+    def next_logits(self, ids: Tensor, caches: list[Cache]) -> Tensor:
         [cache] = caches
+        assert isinstance(cache, PagedCache)
         single = ids.size(1) == 1 and ids.dtype == torch.int64
         if not single or cache.length == self.context or not all(0 <= i < self.vocab for [i] in ids.tolist()):
             return super().next_logits(ids, caches)  # handles several tokens, or raises the error
         return self.runner.step(ids.contiguous(), step_args(cache, len(ids)), torch.empty(len(ids), self.vocab))
 
 
-def replace_blocks(body: Any, kv_fp16: bool) -> nn.Module:
+def replace_blocks(body: SupportedBody, kv_fp16: bool) -> nn.Module:
     stacks: dict[str, nn.Module] = {}
     if isinstance(body.tokens, Int8Embedding):
         stacks["tokens"] = EngineEmbedding(body.tokens.table, body.tokens.scale)
@@ -156,7 +171,7 @@ def replace_blocks(body: Any, kv_fp16: bool) -> nn.Module:
 
 def check_supported(model: Model) -> None:
     """Raise NotImplementedError for a model that the engine does not support, or a machine where it does not run."""
-    if not isinstance(model.body, SUPPORTED):
+    if type(model.body) not in get_args(SupportedBody):
         raise UnsupportedPart(f"the engine does not support {type(model.body).__name__}")
     empty_runner = ProgramRunner(Program())
     try:
@@ -182,7 +197,7 @@ def to_engine(model: Model, kv_fp16: bool = True) -> Model:
 class ExactLMHead(EngineLMHead):
     """An fp32 LM head, whose loss is computed by the original layer."""
 
-    def __init__(self, head: Any):
+    def __init__(self, head: BiasedLMHead | LMHead):
         layer = nn.Linear(head.weight.size(1), len(head.weight), bias=False, device="meta")
         layer.weight = head.weight
         if isinstance(head, BiasedLMHead):

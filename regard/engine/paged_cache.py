@@ -7,8 +7,6 @@ beams of a sentence share the source's row of its block table.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -45,8 +43,8 @@ class SlotPool:
 class KernelArgs:
     """Values of KERNEL_ARGS: integers, and addresses of tensors, which are kept alive here."""
 
-    def __init__(self, **args: Any):
-        self.workspace = max(args.pop("workspace0", 0), args.pop("workspace1", 0))
+    def __init__(self, **args: Tensor | int):
+        self.workspace = max(int(args.pop("workspace0", 0)), int(args.pop("workspace1", 0)))
         self.tensors, self.fields = args, np.zeros(1, KERNEL_ARGS)
         for name, value in args.items():
             self.fields[name] = value.data_ptr() if isinstance(value, Tensor) else value
@@ -130,13 +128,13 @@ def step_args(cache: PagedCache, rows: int) -> KernelArgs:
 
 def attention_args(
     index: int, pool: SlotPool, block_table: Tensor, table_rows: Tensor, seq_lens: Tensor, prefill: bool
-) -> dict[str, Any]:
+) -> dict[str, Tensor | int]:
     """CACHE_ARGS of cache 0 or 1: row r attends to the first seq_lens[r] slots of block_table[table_rows[r]]. With
     `prefill`, consecutive rows may share a row of the block table."""
     S, E = block_table.size(1), pool.kv.size(4)
     shared = prefill and S <= MAX_KEYS and E % LANES == 0
     prefills = find_prefills(table_rows) if shared else torch.empty(0, 2, dtype=torch.int32)
-    args = {
+    args: dict[str, Tensor | int] = {
         "kv": pool.kv,
         "num_slots": pool.capacity,
         "block_table": block_table.contiguous(),

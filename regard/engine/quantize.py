@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -130,12 +129,11 @@ def is_quantized(model: nn.Module) -> bool:
 
 def quantize_model(model: Model, quantizer: Quantizer = Int8Linear.from_float) -> Model:
     """The model with int8 weights as plain modules: slow; the reference that tests compare the engine with."""
-    body: Any = quantize_linears(model.body, quantizer)
-    head: Any = model.head
+    body, head = quantize_linears(model.body, quantizer), model.head
     if isinstance(head, (BiasedLMHead, LMHead)):
-        layer = quantizer(head.weight, getattr(head, "bias", None))
-        if head.weight is body.tokens.weight:
-            scale = body.tokens.scale if isinstance(body.tokens, ScaledEmbedding) else 1.0
+        layer, tokens = quantizer(head.weight, getattr(head, "bias", None)), model.body.tokens
+        if head.weight is tokens.weight:
+            scale = tokens.scale if isinstance(tokens, ScaledEmbedding) else 1.0
             body = replace_children(body, {"tokens": Int8Embedding(layer, scale)})
         head = Int8LMHead(layer, getattr(head, "cap", 0.0))
     return Model(body, head).eval()

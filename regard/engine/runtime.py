@@ -10,10 +10,11 @@ import os
 from collections.abc import Sequence
 from queue import SimpleQueue
 from threading import Lock, Thread
-from typing import Any
+from typing import NoReturn
 from weakref import WeakSet
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -24,9 +25,11 @@ from regard.engine.kernels.gemm_int8 import INPUT_BYTES
 from regard.engine.kernels.linear_layer import PACK_MIN_ROWS, TILE_WORKSPACE, packing_workspace
 from regard.engine.paged_cache import KernelArgs, PagedCache, SlotPool, append_args, attention_args
 from regard.engine.quantize import GROUP
+from regard.parts.attention import SelfAttention
 from regard.parts.positions import lookup_positions
 
 MAX_ROWS = 1024  # of one run through all blocks; with fewer, threads synchronise more often
+Job = tuple[npt.NDArray[np.void], npt.NDArray[np.void], npt.NDArray[np.void], int, npt.NDArray[np.int64]]
 
 
 class WorkerPool:
@@ -34,22 +37,22 @@ class WorkerPool:
     thread waits for one that starts late."""
 
     def __init__(self) -> None:
-        self.queues: list[SimpleQueue[tuple[Any, ...] | None]] = []
+        self.queues: list[SimpleQueue[Job | None]] = []
         self.threads: list[Thread] = []
         self.lock = Lock()
         atexit.register(self.shutdown)
 
-    def submit(self, count: int, job: tuple[Any, ...]) -> None:
+    def submit(self, count: int, job: Job) -> None:
         with self.lock:
             while len(self.queues) < count:
-                queue: SimpleQueue[tuple[Any, ...] | None] = SimpleQueue()
+                queue: SimpleQueue[Job | None] = SimpleQueue()
                 self.queues.append(queue)
                 self.threads.append(Thread(target=self.worker_loop, args=(queue, len(self.queues)), daemon=True))
                 self.threads[-1].start()
         for queue in self.queues[:count]:
             queue.put(job)
 
-    def worker_loop(self, queue: SimpleQueue[tuple[Any, ...] | None], worker: int) -> None:
+    def worker_loop(self, queue: SimpleQueue[Job | None], worker: int) -> None:
         while job := queue.get():
             stages, code, frames, state, _owner = job
             interpreter.help_run(stages, code, frames, state, worker)
@@ -104,7 +107,7 @@ class ProgramRunner:
             torch.empty(0, dtype=dtype) for dtype in (torch.int8, torch.float, torch.int32)
         )
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TypeError(
             "an engine model cannot be copied or pickled, as its program holds memory addresses: copy or pickle what "
             "regard.load returned, or load it without speed"
@@ -164,11 +167,11 @@ class CompiledStack(nn.Module):
     """All blocks of a body, compiled to one program, with the call of a single block. With `kv_fp16`, the KV cache is
     in half precision."""
 
-    def __init__(self, blocks: Sequence[Any], width: int, kv_fp16: bool):
+    def __init__(self, blocks: Sequence[nn.Module], width: int, kv_fp16: bool):
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
-        first: Any = blocks[0]
-        attention = first.mixer.inner
+        attention = blocks[0].get_submodule("mixer.inner")
+        assert isinstance(attention, SelfAttention)
         self.width, self.causal = width, attention.causal
         self.runner = ProgramRunner(compile_blocks(blocks, width, kv_fp16))
         self.heads, self.kv_heads = attention.heads, attention.kv_heads
@@ -177,7 +180,7 @@ class CompiledStack(nn.Module):
         self.free_pools: list[SlotPool] = []  # reused by forward_packed: allocating memory costs more than using it
         self.rope_table: Tensor | None = getattr(attention.rotate, "table", None)
         self.cross_kv_runner = (
-            ProgramRunner(compile_cross_kv(blocks, width, kv_fp16)) if first.cross is not None else None
+            ProgramRunner(compile_cross_kv(blocks, width, kv_fp16)) if getattr(blocks[0], "cross", None) else None
         )
 
     def new_pool(self) -> SlotPool:

@@ -10,7 +10,7 @@ misshapen tensor is refused by its name, an unsupported setting by its key and v
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from regard.json_files import get_nested, unflatten
 
-Fields = Mapping[str, Any]
+Fields = Mapping[str, object]
 UNSUPPORTED_KEYS = ("quantization_config", "per_layer_config", "pruned_heads")  # they change single layers or weights
 
 
@@ -40,6 +40,9 @@ class TensorRule:
         return torch.atleast_1d(whole).tensor_split(len(self.names)) if len(self.names) > 1 else (whole,)
 
 
+Weights = Mapping[str, str | TensorRule]
+
+
 def concat(*names: str) -> TensorRule:
     return TensorRule(names)
 
@@ -49,25 +52,20 @@ def transpose(*names: str) -> TensorRule:
     return TensorRule(names, lambda tensor: tensor.transpose(0, -1), lambda tensor: tensor.transpose(0, -1))
 
 
-def unsqueeze(name: str) -> TensorRule:
-    """Hugging Face stores it with a batch dimension of 1."""
-    return TensorRule((name,), lambda tensor: tensor.unsqueeze(0), lambda tensor: tensor.squeeze(0))
-
-
 @dataclass(frozen=True)
 class ValueMap:
     """A field whose values have other names at Hugging Face. Of several names for one value, the first is written."""
 
     field: str
-    values: Mapping[Any, Any]  # theirs -> ours
+    values: Mapping[str, str]  # theirs -> ours
 
-    def from_hf(self, key: str, value: Any) -> Any:
-        if not isinstance(value, Hashable) or value not in self.values:
+    def from_hf(self, key: str, value: object) -> object:
+        if not isinstance(value, str) or value not in self.values:
             choices = " or ".join(repr(choice) for choice in self.values)
             raise ValueError(f"config.json: {key} is {value!r}, but only {choices} is supported")
         return self.values[value]
 
-    def to_hf(self, value: Any) -> Any:
+    def to_hf(self, value: object) -> object:
         return next(name for name, meaning in self.values.items() if meaning == value)
 
 
@@ -76,8 +74,8 @@ class HeadMap:
     """A head that Hugging Face has too."""
 
     architecture: str  # class at Hugging Face
-    weights: Mapping[str, str | TensorRule] = field(default_factory=dict)  # theirs -> ours
-    config_keys: Callable[[Any], Fields] = lambda head: {}  # keys of config.json that follow from our head
+    weights: Weights = field(default_factory=dict)  # theirs -> ours
+    config_keys: Callable[..., Fields] = lambda head: {}  # keys of config.json that follow from our head
 
 
 @dataclass(frozen=True)
@@ -86,13 +84,13 @@ class FamilyMap:
     architecture: str  # class at Hugging Face: the one without a head, until `with_head` replaces it
     model: str  # name of our body
     config_fields: Mapping[str, str | ValueMap]  # key of config.json -> our field; several keys may share a field
-    required: Fields  # keys of config.json -> the one value that our body implements
-    weights: Mapping[str, str | TensorRule]  # tensors of a body without a head -> ours
+    weights: Weights  # tensors of a body without a head -> ours
+    required: Fields = field(default_factory=dict)  # keys of config.json -> the one value that our body implements
     prefix: str = ""  # of these names under a head (base_model_prefix)
     heads: Mapping[tuple[type, ...], HeadMap] = field(default_factory=dict)  # by our class, and that of its pooling
     fixed_fields: Fields = field(default_factory=dict)  # our fields -> their value in this family
-    derived_fields: Mapping[str, Callable[[Fields], Any]] = field(default_factory=dict)  # our fields <- several keys
-    derived_keys: Mapping[str, Callable[[Fields], Any]] = field(default_factory=dict)  # keys <- our fields; checked
+    derived_fields: Mapping[str, Callable[[Fields], object]] = field(default_factory=dict)  # our fields <- several keys
+    derived_keys: Mapping[str, Callable[..., object]] = field(default_factory=dict)  # keys <- our fields; checked
     written_keys: Fields = field(default_factory=dict)  # keys that are written and not read; MISSING is not written
     defaults: Fields = field(default_factory=dict)  # key -> its value if absent
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # key or name suffix -> its older spellings
@@ -101,6 +99,10 @@ class FamilyMap:
     preserved: tuple[str, ...] = ()  # tensors that our model does not use; saving writes them back
     computed: Mapping[str, str] = field(default_factory=dict)  # stored tensor -> our buffer with the same values
     head: HeadMap | None = None
+
+    @property
+    def head_weights(self) -> Weights:
+        return self.head.weights if self.head else {}
 
     def with_head(self, head: nn.Module | None) -> FamilyMap:
         """The map of this body under a head. A head that Hugging Face does not have keeps our names: head.*"""
@@ -111,7 +113,7 @@ class FamilyMap:
         written_keys = {**self.written_keys, **head_map.config_keys(head)}
         return replace(self, architecture=head_map.architecture, written_keys=written_keys, head=head_map)
 
-    def config_from_hf(self, config: Fields) -> dict[str, Any]:
+    def config_from_hf(self, config: Fields) -> dict[str, object]:
         """Our fields from a config.json; ValueError for a setting that our body does not implement."""
         for key in UNSUPPORTED_KEYS:
             if config.get(key):
@@ -119,7 +121,7 @@ class FamilyMap:
         for key, required in self.required.items():
             value = self.config_value(config, key)
             check_value(key, self.defaults.get(key, required) if value is MISSING else value, required)
-        fields: dict[str, Any] = dict(self.fixed_fields)
+        fields = dict(self.fixed_fields)
         for key, target in self.config_fields.items():
             value, default = self.config_value(config, key), self.defaults.get(key)
             if value is MISSING or (value is None and null_means_default(key, default)):
@@ -138,15 +140,15 @@ class FamilyMap:
             value, expected = self.config_value(config, key), rule(fields)
             check_value(key, expected if value is MISSING or value is None else value, expected)
 
-    def config_value(self, config: Fields, key: str) -> Any:
+    def config_value(self, config: Fields, key: str) -> object:
         """The value of a key or of one of its aliases; MISSING if there is none."""
         values = (get_nested(config, name) for name in (key, *self.aliases.get(key, ())))
         return next((value for value in values if value is not MISSING), MISSING)
 
-    def config_to_hf(self, fields: Fields, task_keys: Fields | None = None) -> dict[str, Any]:
+    def config_to_hf(self, fields: Fields, task_keys: Fields | None = None) -> dict[str, object]:
         """The config.json of our fields. A negative token id means no such token. `task_keys` override keys that the
         task determines."""
-        sizes = {
+        sizes: dict[str, Any] = {
             key: fields[target] if isinstance(target, str) else target.to_hf(fields[target.field])
             for key, target in self.config_fields.items()
         }
@@ -188,7 +190,7 @@ class FamilyMap:
     def match_rule(self, name: str) -> tuple[TensorRule, tuple[str, ...]] | None:
         """The rule of a tensor, and its layer numbers. Rules of a head contain the prefix, if there is any."""
         canonical = self.canonical_name(name)
-        table = {**self.weights, **(self.head.weights if self.head else {})}
+        table = {**self.weights, **self.head_weights}
         tied = {repeated: table[first] for repeated, first in self.tied.items() if first in table}
         for hf_name, rule in {**table, **tied}.items():
             match = name_pattern(hf_name).fullmatch(canonical) or name_pattern(hf_name).fullmatch(name)
@@ -211,10 +213,8 @@ class FamilyMap:
 
     def tensors_to_hf(self, tensors: Mapping[str, Tensor], prefixed: bool = False) -> dict[str, Tensor]:
         """Tensors by the names of Hugging Face; with the prefix under a head of theirs, or if `prefixed`."""
-        table: dict[str, str | TensorRule] = dict(self.weights)
-        if self.head or prefixed:
-            table = {self.prefix + name: rule for name, rule in table.items()}
-        table |= self.head.weights if self.head else {}
+        prefix = self.prefix if self.head or prefixed else ""
+        table = {prefix + name: rule for name, rule in self.weights.items()} | dict(self.head_weights)
         rest, renamed = dict(tensors), dict[str, Tensor]()
         for name, rule in ((name, as_rule(rule)) for name, rule in table.items()):
             for match in filter(None, map(name_pattern(rule.names[0]).fullmatch, tensors)):
@@ -241,13 +241,13 @@ class IdentityMap:
     def with_head(self, head: nn.Module | None) -> IdentityMap:
         return self
 
-    def config_from_hf(self, config: Fields) -> dict[str, Any]:
+    def config_from_hf(self, config: Fields) -> dict[str, object]:
         return {key: value for key, value in config.items() if key not in ("model_type", "dtype")}
 
     def check_derived_keys(self, config: Fields, fields: Fields) -> None:
         """Every key is a field."""
 
-    def config_to_hf(self, fields: Fields, task_keys: Fields | None = None) -> dict[str, Any]:
+    def config_to_hf(self, fields: Fields, task_keys: Fields | None = None) -> dict[str, object]:
         """Only regard reads it, and finds `task_keys` in task.json."""
         return {"model_type": self.family, **fields}
 
@@ -271,16 +271,16 @@ def field_name(target: str | ValueMap) -> str:
     return target if isinstance(target, str) else target.field
 
 
-def null_means_default(key: str, default: Any) -> bool:
+def null_means_default(key: str, default: object) -> bool:
     """Where null is a valid value: no such token, or a size that follows from others."""
     return callable(default) or default == 0 or key.endswith("_token_id")
 
 
-def evaluate(rule: Any, fields: Fields) -> Any:
+def evaluate(rule: object, fields: Fields) -> object:
     return rule(fields) if callable(rule) else rule
 
 
-def check_value(key: str, value: Any, expected: Any) -> None:
+def check_value(key: str, value: object, expected: object) -> None:
     if value != expected:
         raise ValueError(f"config.json: {key} is {value!r}, but only {expected!r} is supported")
 

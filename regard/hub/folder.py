@@ -6,11 +6,11 @@ A `SourceCheckpoint` holds what such a folder says and our model does not use: s
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 from collections import Counter
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -22,14 +22,12 @@ from torch import Tensor
 
 from regard.atomic import write_json
 from regard.hub.family_map import FamilyMap, Fields, IdentityMap, field_name
-from regard.hub.match_state_dict import match_state_dict
-from regard.hub.match_state_dict import unique_state_dict as unique_state_dict
-from regard.hub.tables import ALL_FAMILIES, check_supported, map_for_body, map_for_type
+from regard.hub.match_state_dict import match_state_dict, unique_state_dict
+from regard.hub.tables import check_supported, map_for_body, map_for_type
 from regard.hub.weights import SAFE_INDEX, SAFE_WEIGHTS, TensorInfo, read_headers
-from regard.json_files import get_nested, lexists, set_nested
-from regard.json_files import read_json as read_json
+from regard.json_files import get_nested, lexists, read_json, set_nested
 from regard.models import MODELS
-from regard.parts.heads import Model
+from regard.parts.heads import Body, Model
 from regard.validate import FieldError, check_choice, matches_type
 
 SPARE_WEIGHTS = 2**22  # parameters that a config may need beyond twice those in its file: small mismatches get a name
@@ -40,26 +38,22 @@ SPARE_SIZE = 2**24  # the same for a single size, and for computed tables
 class SourceCheckpoint:
     """The parts of a loaded folder that saving has to reproduce."""
 
-    config: dict[str, Any]  # config.json
-    generation: dict[str, Any] | None  # generation_config.json
+    config: dict[str, object]  # config.json
+    generation: dict[str, object] | None  # generation_config.json
     dtype: torch.dtype  # of most parameters
     preserved: dict[str, Tensor] = field(default_factory=dict)  # tensors that our model does not use, by their name
     dtypes: dict[str, torch.dtype] = field(default_factory=dict)  # of each weight, by our name
     unprefixed: bool = False  # a body alone, whose names have no prefix
 
 
-def find_family_map(body: Any, source: SourceCheckpoint | None = None) -> FamilyMap | IdentityMap:
+def find_family_map(body: Body, source: SourceCheckpoint | None = None) -> FamilyMap | IdentityMap:
     """The map of the family that a body was loaded from, if it still belongs to it; else of the first that fits."""
     model = next(name for name, family in MODELS.items() if isinstance(body.config, family.config))
-    values = asdict(body.config)
-    family_map = ALL_FAMILIES.get(str(source.config.get("model_type"))) if source else None
-    if family_map and family_map.model == model and all(values[n] == v for n, v in family_map.fixed_fields.items()):
-        return family_map
-    return map_for_body(model, values)
+    return map_for_body(model, asdict(body.config), source and source.config.get("model_type"))
 
 
 def write_config(
-    folder: Path, model: Any, task_keys: Fields | None = None, source: SourceCheckpoint | None = None
+    folder: Path, model: Model | Body, task_keys: Fields | None = None, source: SourceCheckpoint | None = None
 ) -> None:
     """Write config.json and generation_config.json of a model, or of a body alone. `task_keys` are keys that the task
     determines: id2label, eos_token_id ..."""
@@ -70,10 +64,10 @@ def write_config(
         head_keys = family_map.head.config_keys(head) if family_map.head else {}
         stale = stale_keys(source.config, config, family_map, asdict(body.config), head_keys)
         config = update_config(source.config, config, family_map, ["architectures", *stale, *(task_keys or {})])
-        settings = source.generation or {}
-        generation = settings | {key: value for key, value in (task_keys or {}).items() if key in settings} or None
+        generation = dict(source.generation or {})
+        generation |= {key: value for key, value in (task_keys or {}).items() if key in generation}
     else:
-        generation = default_generation_config(config) if config.get("eos_token_id") is not None else None
+        generation = default_generation_config(config) if config.get("eos_token_id") is not None else {}
     if "torch_dtype" not in config:
         config.setdefault("dtype", str(source.dtype if source else torch.float32).removeprefix("torch."))
     write_json(folder / "config.json", config)
@@ -93,12 +87,13 @@ def stale_keys(original: Fields, fresh: Fields, family_map: FamilyMap, values: F
         if family_map.config_value(original, key) not in (MISSING, None, get_nested(fresh, key)):
             stale.append(key)
     labels = {key: value for key, value in head_keys.items() if isinstance(value, dict)}
-    return stale + [key for key, value in labels.items() if len(original.get(key) or ()) != len(value)]
+    sizes = {key: len(names) for key, names in original.items() if isinstance(names, dict)}
+    return stale + [key for key, value in labels.items() if sizes.get(key, 0) != len(value)]
 
 
-def update_config(original: Fields, fresh: Fields, family_map: FamilyMap, keys: list[str]) -> dict[str, Any]:
+def update_config(original: Fields, fresh: Fields, family_map: FamilyMap, keys: list[str]) -> dict[str, object]:
     """A loaded config.json with the `fresh` values of these keys; all else stays, in its own order and spelling."""
-    config: dict[str, Any] = json.loads(json.dumps(original))
+    config = deepcopy(dict(original))
     for key in keys:
         candidates = (key, *family_map.aliases.get(key, ()))
         present_key = next((name for name in candidates if get_nested(original, name) is not MISSING), key)
@@ -106,7 +101,7 @@ def update_config(original: Fields, fresh: Fields, family_map: FamilyMap, keys: 
     return config
 
 
-def default_generation_config(config: Mapping[str, Any]) -> dict[str, Any]:
+def default_generation_config(config: Fields) -> dict[str, object]:
     """The generation_config.json of a model that has an end-of-text token."""
     tokens = {"pad_token_id": config["pad_token_id"], "eos_token_id": config["eos_token_id"]}
     if not config.get("is_encoder_decoder"):
@@ -172,11 +167,12 @@ def read_config(folder: Path, weights: bool = True) -> tuple[FamilyMap | Identit
     file = folder / "config.json"
     hf_config = read_json(file)
     try:
-        family_map = map_for_type(hf_config.get("model_type"), read_headers(folder) if weights else ())
+        stored = read_headers(folder) if weights else {}
+        family_map = map_for_type(hf_config.get("model_type"), stored)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
     if isinstance(family_map, FamilyMap):
-        check_supported(family_map, hf_config, read_headers(folder) if weights else (), folder)
+        check_supported(family_map, hf_config, stored, folder)
     kind = MODELS[family_map.model].config
     try:
         values = family_map.config_from_hf(hf_config)
@@ -197,7 +193,7 @@ def read_config(folder: Path, weights: bool = True) -> tuple[FamilyMap | Identit
         config = kind(**values)
         family_map.check_derived_keys(hf_config, asdict(config))
         if weights:
-            check_sizes(config, family_map.model, read_headers(folder))
+            check_sizes(config, family_map.model, stored)
     except ValueError as error:
         keys = hf_keys(family_map, error.field) if isinstance(error, FieldError) else ""
         raise ValueError(str(error) if str(folder) in str(error) else f"{file}: {keys}{error}") from None

@@ -13,9 +13,11 @@ from typing import Any
 
 from regard.data.tokenizer import Tokenizer
 from regard.generate import PROCESSOR_KEYS, SUPPORTED_KEYS, unsupported_settings
-from regard.hub.tables import HF_FAMILIES, check_supported, match_architectures
+from regard.hub.family_map import Fields
+from regard.hub.tables import HF_FAMILIES, architecture_of, check_supported, match_architectures
 from regard.hub.weights import SAFE_INDEX, SAFE_WEIGHTS, read_headers
 from regard.json_files import lexists, read_json
+from regard.options import make
 from regard.parts.pooling import EosPool
 from regard.sampling import LogitsProcessor
 from regard.tasks import TASKS
@@ -40,7 +42,7 @@ ARCHITECTURE_SUFFIXES = {  # of the class in config.json -> task
 MAX_PROJECTION = 2**16
 PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
 CLASSIFIER_POOLING = {"cls": "first", "mean": "mean"}  # ModernBERT's words -> ours
-IMAGE_FAMILIES = ("vit", "clip_vision_model")
+TOWER_POOLING = {"vit": "first", "clip_vision_model": "first", "clip_text_model": "last"}  # of a body alone
 FAMILIES_WITH_HEADS = ("bert", "roberta", "modernbert", "vit")  # heads for labels, values, tags and spans can be read
 TRANSFORMERS_DEFAULTS = {  # values of absent keys; old versions wrote them out in config.json
     **{"max_length": 20, "min_length": 0, "do_sample": False, "temperature": 1.0, "top_k": 50, "top_p": 1.0},
@@ -75,7 +77,7 @@ def infer_task(folder: Path) -> str:
     return "regress" if single_output else task
 
 
-def headless_architecture(folder: Path, config: dict[str, Any]) -> str:
+def headless_architecture(folder: Path, config: Fields) -> str:
     """The suffix of a body alone; ValueError if the weights have a head, because config.json has to name it."""
     family_map = HF_FAMILIES.get(str(config.get("model_type")))
     if family_map and (matches := match_architectures(tensor_names(folder), [family_map])) and matches[0].head:
@@ -91,37 +93,33 @@ def tensor_names(folder: Path) -> list[str]:
     return [*read_headers(folder)] if lexists(folder / SAFE_WEIGHTS) or lexists(folder / SAFE_INDEX) else []
 
 
-def read_labels(config: dict[str, Any], folder: Path) -> list[str]:
+def read_labels(config: Fields, folder: Path) -> list[str]:
     """The labels in the order of their ids. Like transformers, two unnamed ones if config.json has none."""
-    names = config.get("id2label")
-    if names is None:
-        count = config.get("num_labels", 2)
-        if type(count) is not int or not 0 < count < 10**6:
-            raise ValueError(f"{folder / 'config.json'}: num_labels must be a number of labels, not {count!r:.80}")
-        names = {str(i): f"LABEL_{i}" for i in range(count)}
-    elif isinstance(names, dict) and type(count := config.get("num_labels")) is int and count < 10**6:
+    id2label, file = config.get("id2label"), folder / "config.json"
+    count = config.get("num_labels", 2 if id2label is None else 0)
+    if id2label is None and (type(count) is not int or not 0 < count < 10**6):
+        raise ValueError(f"{file}: num_labels must be a number of labels, not {count!r:.80}")
+    names = {} if id2label is None else id2label
+    if isinstance(names, dict) and type(count) is int and count < 10**6:
         names = {str(i): f"LABEL_{i}" for i in range(len(names), count)} | names  # id2label may name only the first two
-    is_complete = isinstance(names, dict) and set(names) == {str(i) for i in range(len(names))}
-    if not is_complete or not all(isinstance(name, str | int) for name in names.values()):
-        raise ValueError(f"{folder / 'config.json'}: id2label must name the labels 0, 1, 2 ..., not {names!r:.100}")
-    return [str(names[str(i)]) for i in range(len(names))]
+    labels = [names.get(str(i)) for i in range(len(names))] if isinstance(names, dict) else [None]
+    if not all(isinstance(label, str | int) for label in labels):
+        raise ValueError(f"{file}: id2label must name the labels 0, 1, 2 ..., not {names!r:.100}")
+    return [str(label) for label in labels]
 
 
-def task_fields(task: str, folder: Path) -> dict[str, Any]:
+def task_fields(task: str, folder: Path) -> dict[str, object]:
     """The fields of a task that a Hugging Face folder determines."""
     config = read_json(folder / "config.json")
     if task == "embed":
-        return read_modules(folder)._asdict() | (
-            {} if lexists(folder / "modules.json") else tower_fields(config, folder)
-        )
+        tower = {} if lexists(folder / "modules.json") else tower_fields(config, folder)
+        return read_modules(folder)._asdict() | tower
     if task == "translate":
         start = read_token_id(folder, config, "decoder_start_token_id")
         return {"decoder_start_token": start, "generation_config": supported_generation_settings(folder, config, task)}
     if task == "write":
-        return {
-            "eos_tokens": read_eos_ids(folder, config),
-            "generation_config": supported_generation_settings(folder, config, task),
-        }
+        ends = read_eos_ids(folder, config)
+        return {"eos_tokens": ends, "generation_config": supported_generation_settings(folder, config, task)}
     if task in ("tag", "classify", "regress", "answer") and config.get("model_type") not in FAMILIES_WITH_HEADS:
         raise ValueError(
             f"{folder}: a {config.get('model_type')} is read without its head for the task {task}: "
@@ -136,34 +134,27 @@ def task_fields(task: str, folder: Path) -> dict[str, Any]:
     return {"mean": 0.0, "std": 1.0, "pooling": pooling} if task == "regress" else {}
 
 
-def tower_fields(config: dict[str, Any], folder: Path) -> dict[str, Any]:
+def tower_fields(config: Fields, folder: Path) -> dict[str, object]:
     """Pooling and projection of `embed` for a body alone; no pooling means the mean."""
-    family = str(config["model_type"])
-    pooling: dict[str, Any] = {"pooling": "first"} if family in IMAGE_FAMILIES else {}
-    pooling |= {"pooling": "last"} if family == "clip_text_model" else {}
-    if str((config.get("architectures") or [""])[0]).endswith("WithProjection"):
+    pooling = TOWER_POOLING.get(str(config["model_type"]))
+    fields: dict[str, object] = {} if pooling is None else {"pooling": pooling}
+    if architecture_of(config).endswith("WithProjection"):
         width = config.get("projection_dim", 512)
         if type(width) is not int or not 0 < width <= MAX_PROJECTION:
-            raise ValueError(
-                f"{folder / 'config.json'}: projection_dim must be from 1 to {MAX_PROJECTION}, not {width!r:.80}"
-            )
-        return pooling | {"projection": width}
-    return pooling
+            file = folder / "config.json"
+            raise ValueError(f"{file}: projection_dim must be from 1 to {MAX_PROJECTION}, not {width!r:.80}")
+        fields["projection"] = width
+    return fields
 
 
-def family_pooling(config: dict[str, Any], folder: Path) -> str:
+def family_pooling(config: Fields, folder: Path) -> str:
     """The pooling of a family's sequence classifier."""
-    match config.get("model_type"):
-        case "vit":
-            return "first"
-        case "modernbert":
-            pooling = config.get("classifier_pooling", "cls")
-            if pooling not in CLASSIFIER_POOLING:
-                raise ValueError(
-                    f'{folder / "config.json"}: classifier_pooling is {pooling!r}, but must be "cls" or "mean"'
-                )
-            return CLASSIFIER_POOLING[pooling]
-    return "pooler"
+    family, pooling = config.get("model_type"), config.get("classifier_pooling", "cls")
+    if family != "modernbert":
+        return "first" if family == "vit" else "pooler"
+    if not isinstance(pooling, str) or pooling not in CLASSIFIER_POOLING:
+        raise ValueError(f'{folder / "config.json"}: classifier_pooling is {pooling!r}, but must be "cls" or "mean"')
+    return CLASSIFIER_POOLING[pooling]
 
 
 def check_clip_eos(folder: Path, tokenizer: Tokenizer) -> None:
@@ -177,29 +168,28 @@ def check_clip_eos(folder: Path, tokenizer: Tokenizer) -> None:
         raise ValueError(f"{problem}: a CLIP takes its vector from there, so the two must agree")
 
 
-def read_generation_config(folder: Path, config: dict[str, Any]) -> tuple[dict[str, Any], Path]:
+def read_generation_config(folder: Path, config: Fields) -> tuple[Fields, Path]:
     """The generation settings, and the file that they are from: config.json in older folders."""
     file = folder / "generation_config.json"
     if lexists(file):
         return read_json(file), file
-    return {
-        key: value for key, value in config.items() if TRANSFORMERS_DEFAULTS.get(key) != value
-    }, folder / "config.json"
+    settings = {key: value for key, value in config.items() if TRANSFORMERS_DEFAULTS.get(key) != value}
+    return settings, folder / "config.json"
 
 
-def read_eos_ids(folder: Path, config: dict[str, Any]) -> tuple[int, ...]:
+def read_eos_ids(folder: Path, config: Fields) -> tuple[int, ...]:
     """The ids of the tokens that end a text, without those outside of the vocabulary."""
     eos, size = read_token_id(folder, config, "eos_token_id", in_vocab=False), config.get("vocab_size")
     ids = eos if isinstance(eos, list) else [] if eos is None else [eos]
     return tuple(token for token in ids if not isinstance(size, int) or token < size)
 
 
-def read_token_id(folder: Path, config: dict[str, Any], key: str, in_vocab: bool = True) -> Any:
+def read_token_id(folder: Path, config: Fields, key: str, in_vocab: bool = True) -> int | list[int] | None:
     """A token id, a list of them, or None, from generation_config.json or else config.json. `in_vocab` refuses ids
     outside of the vocabulary."""
     file = folder / "generation_config.json"
     settings = read_json(file) if file.is_file() else {}
-    value = settings.get(key, config.get(key))
+    value: Any = settings.get(key, config.get(key))
     source = file if key in settings else folder / "config.json"
     ids = value if isinstance(value, list) else [0 if value is None else value]
     size = config.get("vocab_size")
@@ -209,13 +199,13 @@ def read_token_id(folder: Path, config: dict[str, Any], key: str, in_vocab: bool
     return value
 
 
-def supported_generation_settings(folder: Path, config: dict[str, Any], task: str) -> dict[str, Any] | None:
+def supported_generation_settings(folder: Path, config: Fields, task: str) -> Fields | None:
     """The generation settings of a folder that regard implements."""
     settings, file = read_generation_config(folder, config)
     supported = {key: settings[key] for key in SUPPORTED_KEYS if settings.get(key) is not None}
     try:
         TASKS[task].decode_options(**TASKS[task].decode_defaults(supported))
-        LogitsProcessor(**{key: value for key, value in supported.items() if key in PROCESSOR_KEYS})
+        make(LogitsProcessor, {key: value for key, value in supported.items() if key in PROCESSOR_KEYS})
     except (ValueError, TypeError) as error:
         raise ValueError(f"{file}: {error}") from None
     return supported or None

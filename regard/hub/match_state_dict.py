@@ -155,10 +155,9 @@ def stored_name(name: str, family_map: FamilyMap | IdentityMap, stored: Iterable
         match = family_map.match_rule(hf_name)
         if match and name in [part.format(*match[1]) for part in match[0].names]:
             return hf_name
-    head_weights = family_map.head.weights if family_map.head else {}
-    for hf_name, rule in {**family_map.weights, **head_weights}.items():
+    for hf_name, rule in {**family_map.weights, **family_map.head_weights}.items():
         matches = [name_pattern(part).fullmatch(name) for part in as_rule(rule).names]
         if layers := next(filter(None, matches), None):
-            prefix = family_map.prefix if family_map.head and hf_name not in head_weights else ""
+            prefix = family_map.prefix if family_map.head and hf_name not in family_map.head_weights else ""
             return prefix + hf_name.format(*layers.groups())
     return name.removeprefix("head.") if name.removeprefix("head.") in stored else name

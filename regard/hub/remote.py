@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from regard.hub.revision_lock import COMMIT, check_files, lock_file, read_lock, replace_text
 
@@ -231,7 +231,7 @@ def explain_errors(repo: Repo, revision: str) -> Iterator[None]:
         raise ValueError(f"{repo.name} cannot be fetched: {error_message(repo, revision, error)}") from None
 
 
-def error_message(repo: Repo, revision: str, error: Any) -> str:
+def error_message(repo: Repo, revision: str, error: BaseException) -> str:
     from huggingface_hub import constants, errors
 
     while isinstance(error, errors.LocalEntryNotFoundError) and error.__cause__:
@@ -248,9 +248,9 @@ def error_message(repo: Repo, revision: str, error: Any) -> str:
         return f"{hub} refuses access ({status}). Log in with `hf auth login`"
     if status:
         return f"{hub} answers {status}. Try again later"
-    if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"the disk is full. {DISK_REMEDY}"
-    if getattr(error, "filename", None):
+    if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     if "Timeout" in type(error).__name__:
         return f"{hub} does not answer. Try again later, or raise the timeout: HF_HUB_ETAG_TIMEOUT=60"

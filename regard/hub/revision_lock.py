@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from hashlib import file_digest
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from regard.cache_dir import CACHE_DIR
 LOCK = "models.lock.json"
 ALWAYS_HASHED = 1 << 20  # bytes; smaller files are hashed on every use, larger ones when their mtime changes
 FILE_KEYS = ("bytes", "sha256", "mtime_ns")
+FileEntry = Mapping[str, object]  # by FILE_KEYS
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -27,7 +28,7 @@ def lock_file() -> Path:
     return Path(CACHE_DIR).expanduser() / LOCK
 
 
-def read_lock() -> dict[str, Any]:
+def read_lock() -> dict[str, dict[str, Any]]:
     file = lock_file()
     try:
         locks = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
@@ -41,9 +42,11 @@ def read_lock() -> dict[str, Any]:
     return locks
 
 
-def check_files(folder: Path, files: Iterable[str], locked: dict[str, Any], verify: bool) -> dict[str, Any]:
+def check_files(
+    folder: Path, files: Iterable[str], locked: Mapping[str, FileEntry], verify: bool
+) -> dict[str, FileEntry]:
     """Lock entries of the files; ValueError where they differ from `locked`. `verify` hashes large files too."""
-    entries = {}
+    entries = dict[str, FileEntry]()
     for file in files:
         path, entry = folder / file, locked.get(file)
         stat = path.stat()

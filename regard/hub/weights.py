@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -129,7 +129,7 @@ def header_problem(start: bytes, length: int, size: int) -> str:
     return "its header does not begin with {"
 
 
-def check_header(header: dict[str, Any], size: int) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
+def check_header(header: dict[str, object], size: int) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
     """Dtype and shape by name; ValueError if the header contradicts itself or the `size` in bytes of the data."""
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
@@ -139,8 +139,6 @@ def check_header(header: dict[str, Any], size: int) -> dict[str, tuple[torch.dty
         if not name.isprintable() or len(name) > MAX_NAME:
             raise ValueError(f"{name[:MAX_NAME]!r} is not a valid tensor name")
         dtype, shape, (begin, end) = check_entry(name, entry)
-        if math.prod(shape) * dtype.itemsize != end - begin:
-            raise ValueError(f"{name}: {end - begin} bytes do not hold the shape {shape} of {entry['dtype']}")
         entries[name] = dtype, shape
         spans.append((begin, end, name))
     offset = 0
@@ -155,7 +153,7 @@ def check_header(header: dict[str, Any], size: int) -> dict[str, tuple[torch.dty
     return entries
 
 
-def check_entry(name: str, entry: Any) -> tuple[torch.dtype, tuple[int, ...], tuple[int, int]]:
+def check_entry(name: str, entry: object) -> tuple[torch.dtype, tuple[int, ...], tuple[int, int]]:
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
         raise ValueError(f"{name} must have a dtype, a shape and data_offsets, and nothing else")
     dtype, shape, span = entry["dtype"], entry["shape"], entry["data_offsets"]
@@ -165,10 +163,12 @@ def check_entry(name: str, entry: Any) -> tuple[torch.dtype, tuple[int, ...], tu
         raise ValueError(f"{name}: a shape is a list of at most {MAX_DIMS} whole numbers, not {str(shape)[:40]}")
     if not are_sizes(span) or len(span) != 2 or span[0] > span[1]:
         raise ValueError(f"{name}: data_offsets are a begin and an end, not {str(span)[:40]}")
+    if math.prod(shape) * DTYPES[dtype].itemsize != span[1] - span[0]:
+        raise ValueError(f"{name}: {span[1] - span[0]} bytes do not hold the shape {tuple(shape)} of {dtype}")
     return DTYPES[dtype], tuple(shape), (span[0], span[1])
 
 
-def are_sizes(values: Any) -> bool:
+def are_sizes(values: object) -> TypeGuard[list[int]]:
     return isinstance(values, list) and all(type(value) is int and 0 <= value < 2**63 for value in values)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from types import ModuleType
 
 # In the order of the lectures; the docstring of each file has the details.
 EXPERIMENTS = (
@@ -14,12 +14,12 @@ EXPERIMENTS = (
 )  # fmt: skip
 
 
-def experiment(name: str) -> Any:
+def experiment(name: str) -> ModuleType:
     """Its module: a docstring, a dataclass of options, QUICK (options for tests) and run(options, track)."""
     return import_module(f"regard.lab.{name}")
 
 
-def options_class(name: str) -> Any:
+def options_class(name: str) -> type:
     return type(experiment(name).QUICK)
 
 

@@ -18,8 +18,9 @@ from matplotlib.figure import Figure
 from torch import nn
 
 from regard.lab.computation_graph import STEP, GraphNode, NodeValues, backward, finite_difference, forward, partials_at
-from regard.lab.result import LabResult, Tracker, at_least, subplots, table_rows
+from regard.lab.result import LabResult, Tracker, subplots, table_rows
 from regard.look import look
+from regard.validate import check_minimum
 
 FLOAT_ERROR = 1e-12  # of float64
 BOX = {"boxstyle": "round", "facecolor": "w"}
@@ -33,7 +34,7 @@ class BackwardOptions:
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
-        at_least(1, self, "features", "examples")
+        check_minimum(self, 1, "features", "examples")
 
 
 QUICK = BackwardOptions(examples=20)

@@ -5,8 +5,7 @@
 Claim (deck M, "Predict the future"): one image does not determine the velocity, so the best prediction is a blur of all
 directions. Earlier images do, so a model with memory predicts the next image, bounces included.
 
-One ball bounces in a box. The same world model is trained from scratch on the same batches, with contexts of different
-lengths.
+One ball bounces in a box. For each length of context a world model is trained from scratch, on the same batches.
 """
 
 from __future__ import annotations
@@ -18,15 +17,16 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from regard.data.bundled import bouncing_balls
-from regard.data.episodes import Episode, Floats, video
+from regard.data.episodes import EpisodeRow, Floats, episode_row, observed
 from regard.lab.optimize import lr_schedule, optimize
-from regard.lab.result import LabResult, Tracker, at_least
+from regard.lab.result import LabResult, Tracker
+from regard.modalities.synthetic import bouncing_balls
+from regard.modalities.trajectory.preprocessor import TrajectoryPreprocessor
 from regard.models.world_model import WorldModel, WorldModelConfig
 from regard.parts.heads import Model
 from regard.tasks.predict import Forecast
 from regard.tasks.rollout import rollout_episodes, rollout_errors
-from regard.validate import check_fields
+from regard.validate import check_fields, check_minimum
 
 MIN_ERROR_ONE, MAX_ERROR_MORE = 0.6, 0.5  # share of the error of copying: with one image above, with more below
 TEST_VIDEOS = 20
@@ -48,11 +48,10 @@ class BallOptions:
     def __post_init__(self) -> None:
         check_fields(self, images=(len(self.images) >= 2 and min(self.images) == 1, "1 and more"))
         check_fields(self, dim=(self.dim >= 4 and self.dim % 4 == 0, "a multiple of 4"))
-        check_fields(
-            self, speed=(0 < self.speed < 2, "above 0 and below 2"), lr=(0 < self.lr < 1, "above 0 and below 1")
-        )
+        check_fields(self, speed=(0 < self.speed < 2, "above 0 and below 2"))
+        check_fields(self, lr=(0 < self.lr < 1, "above 0 and below 1"))
         check_fields(self, frames=(self.frames > max(self.images), "more than images"))
-        at_least(1, self, "videos", "layers", "batch", "steps")
+        check_minimum(self, 1, "videos", "layers", "batch", "steps")
 
 
 QUICK = BallOptions(images=(1, 2), videos=100, frames=12, dim=48, steps=300)
@@ -66,7 +65,7 @@ class BallResult(NamedTuple):
 def run(options: BallOptions, track: Tracker) -> LabResult:
     videos = make_videos(options.videos, options, options.seed)
     test = make_videos(TEST_VIDEOS, options, options.seed + 1)
-    task = Forecast.fit(videos, "foresees", {}, {}, patch_size=None)
+    task = Forecast(preprocessor=TrajectoryPreprocessor(**TrajectoryPreprocessor.scales(videos)))
     results = {images: train(task, images, videos, test, options) for images in track(sorted({*options.images}))}
     baseline = copy_error(test, max(options.images))
     share, longest = {i: result.error / baseline for i, result in results.items()}, max(results)
@@ -82,17 +81,19 @@ def run(options: BallOptions, track: Tracker) -> LabResult:
     )
 
 
-def make_videos(count: int, options: BallOptions, seed: int) -> list[Episode]:
+def make_videos(count: int, options: BallOptions, seed: int) -> list[EpisodeRow]:
     videos = bouncing_balls.balls(count, options.frames, seed, num_balls=1, speed=options.speed).frames
-    return [video(frames, "ball", line) for line, frames in enumerate(videos, 1)]
+    return [episode_row(observed(frames), "ball", line) for line, frames in enumerate(videos, 1)]
 
 
-def train(task: Forecast, images: int, videos: list[Episode], test: list[Episode], options: BallOptions) -> BallResult:
+def train(
+    task: Forecast, images: int, videos: list[EpisodeRow], test: list[EpisodeRow], options: BallOptions
+) -> BallResult:
     torch.manual_seed(options.seed)
     sizes = {"dim": options.dim, "layers": options.layers, "heads": 4, "hidden": 4 * options.dim}
     model = task.head(WorldModel(WorldModelConfig(**task.sizes(), context=images, **sizes)))
     examples = task.encode(videos, images)
-    rng, starts = np.random.default_rng(options.seed), examples.all_starts()
+    rng, starts = np.random.default_rng(options.seed), examples.overlapping(1)[0]
 
     def loss() -> torch.Tensor:
         loss_sum = task.loss(model, task.collate(examples, rng.choice(starts, options.batch)))
@@ -102,27 +103,26 @@ def train(task: Forecast, images: int, videos: list[Episode], test: list[Episode
     return evaluate(task, model.eval(), test, options)
 
 
-def evaluate(task: Forecast, model: Model, test_videos: list[Episode], options: BallOptions) -> BallResult:
+def evaluate(task: Forecast, model: Model, test_videos: list[EpisodeRow], options: BallOptions) -> BallResult:
     """Every context length predicts the same images: those after the longest context."""
-    after = range(max(options.images), options.frames)
-    rollouts = [rollout_episodes(model, task.normalizer, test_videos, length, 1) for length in after]
-    error = float(np.mean([rollout_errors(task.normalizer, rollout)[0] for batch in rollouts for rollout in batch]))
+    after, episodes = range(max(options.images), options.frames), [row.input for row in test_videos]
+    rollouts = [rollout_episodes(model, task.norm, episodes, length, 1) for length in after]
+    error = float(np.mean([rollout_errors(task.preprocessor, rollout)[0] for batch in rollouts for rollout in batch]))
     return BallResult(error, [rollout.prediction[0] for rollout in rollouts[0]])
 
 
-def copy_error(videos: list[Episode], start: int) -> float:
+def copy_error(videos: list[EpisodeRow], start: int) -> float:
     """The error of predicting no change."""
-    return float(np.mean([(np.diff(row.as_float(start - 1), axis=0) ** 2).sum((1, 2)) for row in videos]))
+    return float(np.mean([(np.diff(row.input.as_float(start - 1), axis=0) ** 2).sum((1, 2)) for row in videos]))
 
 
-def plot(videos: list[Episode], length: int, results: dict[int, BallResult], baseline: float) -> Figure:
+def plot(videos: list[EpisodeRow], length: int, results: dict[int, BallResult], baseline: float) -> Figure:
     """The video with the ball nearest to the centre, where no wall reveals its direction."""
-    current = [video_.as_float(length - 1, length)[0] for video_ in videos]
+    current = [row.input.as_float(length - 1, length)[0] for row in videos]
     central = int(np.argmax([frame[10:20, 10:20].sum() for frame in current]))
-    frames = [(current[central], "this image"), (videos[central].as_float(length, length + 1)[0], "next image")]
-    frames += [
-        (result.predictions[central], f"from {i}: {result.error / baseline:.0%}") for i, result in results.items()
-    ]
+    frames = [(current[central], "this image"), (videos[central].input.as_float(length, length + 1)[0], "next image")]
+    for i, result in results.items():
+        frames.append((result.predictions[central], f"from {i}: {result.error / baseline:.0%}"))
     figure = Figure(figsize=(1.7 * len(frames), 2), layout="constrained")
     for axes, (frame, title) in zip(figure.subplots(1, len(frames)), frames, strict=True):
         axes.imshow(frame, cmap="gray", vmin=0, vmax=1)

@@ -18,9 +18,9 @@ import torch
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from regard.lab.result import LabResult, Tracker, at_least, plot_curves, subplots, table_rows
-from regard.lab.tabular_lm import MIN_PROB, language_from_texts, random_languages, search, search_tree
-from regard.validate import check_fields
+from regard.lab.result import LabResult, Tracker, plot_curves, subplots, table_rows
+from regard.lab.synthetic_data import MIN_PROB, language_from_texts, random_languages, search, search_tree
+from regard.validate import check_fields, check_minimum
 from regard.view.beam_tree import BeamTree
 
 TEXTS = {
@@ -28,6 +28,7 @@ TEXTS = {
     "time will tell": 0.15, "fruit flies buzz": 0.30, "fruit flies bite": 0.06, "fruit is sweet": 0.04,
     "sand runs out": 0.10,
 }  # fmt: skip
+MAX_TEXTS = 10_000  # of a random language: all are enumerated
 SAME = 1 - 1e-4  # share of the best probability that counts as equal, given float error
 LINES = {"beam": "C0-", "greedy": "C1--", "alive": "k-", "pruned": "C7:"}
 LINE_WIDTHS = {"beam": 4.0, "greedy": 2.0, "alive": 1.5, "pruned": 1.5}
@@ -44,11 +45,10 @@ class BeamOptions:
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
-        at_least(1, self, "languages")
-        at_least(2, self, "beam", "words", "length")
-        check_fields(
-            self, length=(self.words**self.length <= 10_000, f"shorter, for {self.words} words make too many texts")
-        )
+        check_minimum(self, 1, "languages")
+        check_minimum(self, 2, "beam", "words", "length")
+        fits = self.length < MAX_TEXTS.bit_length() and self.words**self.length <= MAX_TEXTS
+        check_fields(self, length=(fits, f"shorter, for {self.words} words make too many texts"))
 
 
 QUICK = BeamOptions(languages=60, length=3)

@@ -21,13 +21,13 @@ from torch import Tensor
 
 from regard.generate import GenerationOptions, generate
 from regard.lab.optimize import lr_schedule, optimize
-from regard.lab.result import LabResult, Tracker, at_least, plot_curves, subplots, table_rows
-from regard.lab.synthetic_tasks import reversal_batch
+from regard.lab.result import LabResult, Tracker, plot_curves, subplots, table_rows
+from regard.lab.synthetic_data import reversal_batch
 from regard.look import look
 from regard.models.recurrent import RecurrentConfig
 from regard.models.seq2seq import Seq2Seq
 from regard.parts.heads import Model
-from regard.validate import check_fields
+from regard.validate import check_fields, check_minimum
 
 MIN_ACCURACY, MAX_ACCURACY = 0.9, 0.6  # token accuracy: at least with attention, below without
 TEST_SENTENCES = 128  # per length
@@ -46,8 +46,8 @@ class BottleneckOptions:
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
-        at_least(1, self, "steps")
-        at_least(4, self, "longest")
+        check_minimum(self, 1, "steps")
+        check_minimum(self, 4, "longest")
         check_fields(self, words=(self.words >= self.longest, "at least longest, since no word repeats"))
 
 

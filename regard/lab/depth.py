@@ -18,11 +18,11 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from regard.lab.deep_networks import densenet, plain, plain_he_init, resnet, resnet_layer_norm
 from regard.lab.optimize import optimize
-from regard.lab.result import LabResult, Tracker, at_least, legend_below, plot_curves, subplots, table_rows
+from regard.lab.result import LabResult, Tracker, legend_below, plot_curves, subplots, table_rows
+from regard.lab.small_networks import densenet, plain, plain_he_init, resnet, resnet_layer_norm
 from regard.parts.heads import Model
-from regard.validate import check_fields
+from regard.validate import check_fields, check_minimum
 
 MAX_LOSS_RESIDUAL, MIN_LOSS_PLAIN = 0.1, 0.5  # loss as a share of the input's variance
 LAST_STEPS = 20  # steps over which the final loss is averaged
@@ -49,8 +49,8 @@ class DepthOptions:
     def __post_init__(self) -> None:
         check_fields(self, depths=(len(self.depths) > 1 and min(self.depths) >= 1, "two or more, each at least 1"))
         check_fields(self, lr=(self.lr > 0, "above 0"))
-        at_least(1, self, "dim", "batch")
-        at_least(LAST_STEPS, self, "steps")
+        check_minimum(self, 1, "dim", "batch")
+        check_minimum(self, LAST_STEPS, "steps")
 
 
 QUICK = DepthOptions(depths=(1, 10), steps=100, lr=0.01)

@@ -19,10 +19,10 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard.lab.optimize import lr_schedule, optimize
-from regard.lab.result import LabResult, Tracker, at_least, plot_curves, subplots, table_rows
+from regard.lab.result import LabResult, Tracker, plot_curves, subplots, table_rows
 from regard.models.world_model import WorldModel, WorldModelConfig
 from regard.parts.heads import Model, TokenClassifier
-from regard.validate import check_fields
+from regard.validate import check_fields, check_minimum
 
 MIN_ACCURACY, TOLERANCE = 0.9, 0.1  # accuracy with actions at least; distance from chance without at most
 TEST_PARTIES = 512
@@ -45,7 +45,7 @@ class DoorsOptions:
         check_fields(self, dim=(self.dim >= 4 and self.dim % 4 == 0, "a multiple of 4"))
         check_fields(self, doors=(2 <= self.doors <= 100, "at least 2, and at most 100"))
         check_fields(self, guests=(self.guests >= self.doors, "at least one for each door"))
-        at_least(1, self, "batch", "steps")
+        check_minimum(self, 1, "batch", "steps")
 
 
 QUICK = DoorsOptions(visits=(2, 5), doors=3, guests=4, dim=32, batch=32, steps=60)

@@ -20,8 +20,8 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from regard.lab.deep_networks import layer_norms, layer_outputs, linear_layers
 from regard.lab.result import LabResult, Tracker, growth_per_step, plot_curves, plot_densities, subplots
+from regard.lab.small_networks import layer_norms, layer_outputs, linear_layers
 from regard.parts.norms import LayerNorm
 from regard.validate import check_fields
 

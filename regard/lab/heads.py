@@ -19,7 +19,7 @@ from torch import Tensor
 
 from regard.lab.optimize import lr_schedule, optimize
 from regard.lab.result import LabResult, Tracker, plot_table, subplots, table_rows
-from regard.lab.toy_language import CATEGORIES, MASK, PAD, SENTENCE, WORDS, all_sentences, category_masks
+from regard.lab.synthetic_data import CATEGORIES, MASK, PAD, SENTENCE, WORDS, all_sentences, category_masks
 from regard.look import Change, ablate_heads, look
 from regard.models.bert import Bert, BertConfig
 from regard.parts.heads import Model

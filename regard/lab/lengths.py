@@ -20,11 +20,11 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from regard.lab.optimize import lr_schedule, optimize
-from regard.lab.result import LabResult, Tracker, at_least, plot_curves, subplots
-from regard.lab.sequence_models import decoders_by_position
-from regard.lab.synthetic_tasks import DIGITS, ENTROPY, UNIFORM_LOSS, digit_sequences
+from regard.lab.result import LabResult, Tracker, plot_curves, subplots
+from regard.lab.small_networks import decoders_by_position
+from regard.lab.synthetic_data import DIGITS, ENTROPY, UNIFORM_LOSS, digit_sequences
 from regard.parts.heads import LMHead, Model
-from regard.validate import check_fields
+from regard.validate import check_fields, check_minimum
 
 STYLES = {"none": "k:", "learned": "C3--", "sinusoidal": "C1-.", "rotary": "C0-", "ALiBi": "k-"}
 
@@ -40,8 +40,8 @@ class LengthsOptions:
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
-        at_least(1, self, "texts", "heads")
-        at_least(4, self, "length")
+        check_minimum(self, 1, "texts", "heads")
+        check_minimum(self, 4, "length")
         check_fields(self, dim=(self.dim % (2 * self.heads) == 0, "a multiple of twice the heads"))
 
 

@@ -18,9 +18,9 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from regard.lab.result import LabResult, Tracker, at_least, plot_curves, subplots, table_rows
+from regard.lab.result import LabResult, Tracker, plot_curves, subplots, table_rows
 from regard.parts.feedforward import ACTIVATIONS, FeedForward
-from regard.validate import check_fields
+from regard.validate import check_fields, check_minimum
 
 FLOAT_ERROR = 1e-12  # of float64, with a margin for the sums
 LINE = torch.linspace(-3, 3, 101, dtype=torch.float64)  # a line through the inputs
@@ -44,7 +44,7 @@ class LinearOptions:
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
-        at_least(1, self, "parts", "dim", "hidden")
+        check_minimum(self, 1, "parts", "dim", "hidden")
         check_fields(self, inputs=(self.inputs > self.dim, "more than dim"))
 
 

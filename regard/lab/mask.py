@@ -19,8 +19,9 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from regard.lab.result import LabResult, Tracker, at_least, plot_table, subplots, table_rows
+from regard.lab.result import LabResult, Tracker, plot_table, subplots, table_rows
 from regard.parts.attention import attend, attention_weights
+from regard.validate import check_minimum
 
 WORDS = ("<SOS>", "it", "is", "11")
 SCORES = torch.tensor([[0.6, 0.1, 0.2, 0.1], [0.1, 0.7, 0.1, 0.1], [0.1, 0.2, 0.6, 0.1], [0.1, 0.2, 0.2, 0.5]])
@@ -34,8 +35,8 @@ class MaskOptions:
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
-        at_least(1, self, "tables")
-        at_least(2, self, "tokens")
+        check_minimum(self, 1, "tables")
+        check_minimum(self, 2, "tokens")
 
 
 QUICK = MaskOptions(tables=50)

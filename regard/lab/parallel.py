@@ -19,18 +19,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
-from typing import Any
 
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from regard.lab.result import LabResult, Tracker, at_least, legend_below, plot_curves, prefixed, subplots, table_rows
+from regard.lab.result import LabResult, Tracker, legend_below, plot_curves, prefixed, subplots, table_rows
 from regard.look import look
 from regard.parts.attention import SelfAttention
 from regard.parts.cache import Cache
 from regard.parts.recurrence import LSTM
-from regard.validate import check_fields
+from regard.validate import check_fields, check_minimum
 
 LSTM_BY_STEPS, ATTENTION, LSTM_FUSED = "LSTM, step by step", "attention", "LSTM, fused kernel"
 STYLES = {LSTM_BY_STEPS: "k-o", ATTENTION: "C1--s", LSTM_FUSED: "C0:^"}
@@ -48,7 +47,7 @@ class ParallelOptions:
         check_fields(
             self, lengths=(len(set(self.lengths)) > 1 and min(self.lengths) >= 1, "two or more, each at least 1")
         )
-        at_least(1, self, "times")
+        check_minimum(self, 1, "times")
 
 
 QUICK = ParallelOptions(lengths=(8, 32, 128), times=11)
@@ -97,8 +96,8 @@ def critical_path(y: Tensor) -> int:
     """The longest chain of dependent operations that compute y."""
     count, frontier = 0, {y.grad_fn}
     while frontier:
-        parents: set[Any] = {node for child in frontier if child for node, _ in child.next_functions if node}
-        count, frontier = count + 1, parents
+        count += 1
+        frontier = {node for child in frontier if child for node, _ in child.next_functions if node}
     return count
 
 

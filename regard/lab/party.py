@@ -18,10 +18,10 @@ import torch.nn.functional as F
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from regard.lab.result import LabResult, Tracker, at_least, plot_curves, prefixed, subplots, table_rows
+from regard.lab.result import LabResult, Tracker, plot_curves, prefixed, subplots, table_rows
 from regard.parts.attention import attend
 from regard.parts.linear_attention import linear_attention_parallel
-from regard.validate import check_fields
+from regard.validate import check_fields, check_minimum
 
 MIN_RECALLED, MAX_FORGOTTEN = 0.9, 0.1  # cosine of the returned and the right name: at least, and below
 TOLERANCE = 0.1  # of the cosine that random faces predict
@@ -38,9 +38,9 @@ class PartyOptions:
 
     def __post_init__(self) -> None:
         check_fields(self, gamma=(0 < self.gamma < 1, "between 0 and 1"))
-        at_least(1, self, "parties")
-        at_least(2, self, "dim")
-        at_least(4, self, "people")
+        check_minimum(self, 1, "parties")
+        check_minimum(self, 2, "dim")
+        check_minimum(self, 4, "people")
 
 
 QUICK = PartyOptions(people=80, parties=10)

@@ -19,11 +19,11 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from regard.lab.optimize import optimize, token_gradient_norms
-from regard.lab.result import LabResult, Tracker, at_least, legend_below, plot_curves, relative_to_first, subplots
-from regard.lab.sequence_models import recall_model
-from regard.lab.synthetic_tasks import recall_batch
+from regard.lab.result import LabResult, Tracker, legend_below, plot_curves, relative_to_first, subplots
+from regard.lab.small_networks import recall_model
+from regard.lab.synthetic_data import recall_batch
 from regard.parts.heads import Model
-from regard.validate import check_fields
+from regard.validate import check_fields, check_minimum
 
 MIN_ACCURACY, MAX_ACCURACY_RNN = 0.9, 0.5  # accuracy: at least, and below
 STOP_LOSS = 0.05  # training stops below this loss
@@ -47,7 +47,7 @@ class RecallOptions:
         check_fields(self, distances=(min(self.distances, default=0) >= 1, "one number or more, from 1"))
         check_fields(self, dim=(self.dim >= 4 and self.dim % 4 == 0, "a multiple of 4"))
         check_fields(self, names=(self.names >= 3, "at least 3"))
-        at_least(1, self, "bptt_length")
+        check_minimum(self, 1, "bptt_length")
 
 
 QUICK = RecallOptions(distances=(3, 10), names=4, dim=24, batch=16, steps=60)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -11,11 +11,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from regard.validate import check_fields
-
-Tracker = Callable[[Sequence[Any]], Iterator[Any]]  # yields the items and shows progress
+Item = TypeVar("Item")
 Row = dict[str, str | float]
 Numbers = Sequence[float] | Tensor
+
+
+class Tracker(Protocol):
+    """Yields the items and shows progress."""
+
+    def __call__(self, items: Sequence[Item], /) -> Iterator[Item]: ...
 
 
 class LabResult(NamedTuple):
@@ -26,14 +30,9 @@ class LabResult(NamedTuple):
     holds: bool  # whether the measurements agree
 
 
-def no_progress(items: Sequence[Any]) -> Iterator[Any]:
+def no_progress(items: Sequence[Item]) -> Iterator[Item]:
     """A `Tracker` that shows nothing."""
     yield from items
-
-
-def at_least(minimum: int, options: object, *names: str) -> None:
-    """Refuse the first of these options that is below `minimum`."""
-    check_fields(options, **{name: (getattr(options, name) >= minimum, f"at least {minimum}") for name in names})
 
 
 def table_rows(*columns: Mapping[str, Iterable[str | float]]) -> list[Row]:
@@ -68,7 +67,7 @@ def subplots(columns: int = 1, height: float = 3.2) -> tuple[Figure, list[Axes]]
 
 
 def plot_curves(
-    axes: Axes, x: Numbers, lines: Mapping[str, Numbers], styles: Mapping[str, str], **settings: Any
+    axes: Axes, x: Numbers, lines: Mapping[str, Numbers], styles: Mapping[str, str], **settings: object
 ) -> None:
     """Plot each line with its style and its name as label. `settings` go to `Axes.set`: labels, scales, limits.
 

@@ -7,28 +7,13 @@ import io
 import re
 from collections.abc import Sequence
 from html import escape
+from pathlib import Path
 from textwrap import dedent
 from typing import NamedTuple
 
 from regard.lab.result import LabResult
 
-STYLE = """
-:root { color-scheme: light dark;
-  --ink: #1c1d21; --soft: #6b6f7a; --line: #e4e5ea; --paper: #fff; --good: #1a7f4b; --bad: #b3261e }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e8e8ec; --soft: #a0a3ad; --line: #33353d; --paper: #17181c; --good: #5fcf95; --bad: #ff8a80 }
-}
-body { margin: 0 auto; padding: 2rem 1rem 6rem; max-width: 46rem; background: var(--paper); color: var(--ink);
-  font: 1rem/1.6 system-ui, sans-serif }
-h1 { font-size: 1.7rem; margin-bottom: .3rem } h2 { margin: 3.2rem 0 .2rem; font-size: 1.25rem }
-p { margin: .6rem 0 } .soft { color: var(--soft) } nav { columns: 9rem; margin: 1.5rem 0 } nav a { display: block }
-a { color: inherit } img { max-width: 100%; background: #fff; border-radius: .4rem; margin: .6rem 0 }
-pre { white-space: pre-wrap; padding: .8rem 1rem; border: 1px solid var(--line); border-radius: .4rem }
-pre, code { font-size: .85rem }
-.table { overflow-x: auto } table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums }
-td, th { padding: .25rem .8rem .25rem 0; text-align: right; border-bottom: 1px solid var(--line) }
-td:first-child, th:first-child { text-align: left } .holds { color: var(--good) } .fails { color: var(--bad) }
-"""
+STYLE = Path(__file__).with_suffix(".css")
 
 
 class LabEntry(NamedTuple):
@@ -47,7 +32,7 @@ def render_results(entries: Sequence[LabEntry]) -> str:
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><title>regard: the laboratory</title>'
-        f"<style>{STYLE}</style><h1>The laboratory</h1>"
+        f"<style>\n{STYLE.read_text(encoding='utf-8')}</style><h1>The laboratory</h1>"
         f'<p class="soft">{holding} of {len(entries)} claims of the lectures hold on this machine. '
         "Run one experiment with <code>regard lab NAME</code>; <code>--help</code> lists its options.</p>"
         f"<nav>{links}</nav>{parts}</html>"

@@ -20,9 +20,9 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from regard.lab.result import LabResult, Tracker, at_least, plot_curves, prefixed, subplots, table_rows
+from regard.lab.result import LabResult, Tracker, plot_curves, prefixed, subplots, table_rows
 from regard.parts import attention_scores
-from regard.validate import check_fields
+from regard.validate import check_fields, check_minimum
 
 TOLERANCE = 0.1  # relative error of the standard deviation
 MAX_RATIO = 1.5  # largest ratio of scaled values over d
@@ -41,8 +41,8 @@ class SaturationOptions:
 
     def __post_init__(self) -> None:
         check_fields(self, dims=(len(self.dims) > 1 and min(self.dims) >= 1, "two or more, each at least 1"))
-        at_least(1, self, "queries", "sets")
-        at_least(2, self, "keys")
+        check_minimum(self, 1, "queries", "sets")
+        check_minimum(self, 2, "keys")
 
 
 QUICK = SaturationOptions(queries=20, sets=20)

@@ -17,10 +17,10 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from regard.lab.deep_networks import densenet, resnet
-from regard.lab.result import LabResult, Tracker, at_least, plot_curves, subplots, table_rows
+from regard.lab.result import LabResult, Tracker, plot_curves, subplots, table_rows
+from regard.lab.small_networks import densenet, resnet
 from regard.parts.feedforward import FeedForward
-from regard.validate import check_fields
+from regard.validate import check_fields, check_minimum
 
 MIN_IMPROVEMENT = 10.0  # ratio of ε at the smallest and the largest width, at least
 MIN_DENSENET_GROWTH = 3.5  # growth of a DenseNet (quadratic: almost 4) when the depth doubles, at least
@@ -40,8 +40,8 @@ class WidthOptions:
 
     def __post_init__(self) -> None:
         check_fields(self, widths=(len(self.widths) > 1 and min(self.widths) >= 1, "two or more, each at least 1"))
-        at_least(1, self, "starts", "steps", "dim")
-        at_least(24, self, "depth")
+        check_minimum(self, 1, "starts", "steps", "dim")
+        check_minimum(self, 24, "depth")
 
 
 QUICK = WidthOptions(widths=(1, 8, 64), starts=2, steps=60)

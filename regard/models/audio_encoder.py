@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from regard.parts.attention import SelfAttention
-from regard.parts.block import Block
+from regard.parts.block import Block, PreNorm
 from regard.parts.dropout import Dropout
 from regard.parts.feedforward import ACTIVATIONS, FeedForward
+from regard.parts.heads import Body
 from regard.parts.norms import LayerNorm
 from regard.parts.positions import SinusoidalPositions
-from regard.parts.residual import PreNorm
 from regard.parts.stems import AudioStem
 from regard.validate import check_config
 
@@ -45,10 +45,9 @@ SIZES: dict[str, dict[str, int]] = {
 }
 
 
-class AudioEncoder(nn.Module):
+class AudioEncoder(Body):
     def __init__(self, c: AudioEncoderConfig):
-        super().__init__()
-        self.config = c
+        super().__init__(c)
 
         def residual(inner: nn.Module) -> nn.Module:
             return PreNorm(LayerNorm(c.dim, c.norm_eps), inner, c.dropout)

@@ -12,14 +12,13 @@ from typing import Literal
 from torch import Tensor, nn
 
 from regard.parts.attention import SelfAttention
-from regard.parts.block import Block
+from regard.parts.block import Block, PostNorm
 from regard.parts.dropout import Dropout
 from regard.parts.embedding import segment_ids
 from regard.parts.feedforward import ACTIVATIONS, FeedForward
-from regard.parts.heads import HeadTransform, MaskedLMHead
+from regard.parts.heads import Body, HeadTransform, MaskedLMHead
 from regard.parts.norms import LayerNorm
 from regard.parts.positions import LearnedPositions, lookup_positions
-from regard.parts.residual import PostNorm
 from regard.validate import check_config
 
 
@@ -66,10 +65,9 @@ class OffsetPositions(LearnedPositions):
         return lookup_positions(self.weight[self.offset :], length, start, mask)  # (T,D) or (B,T,D)
 
 
-class Bert(nn.Module):
+class Bert(Body):
     def __init__(self, c: BertConfig):
-        super().__init__()
-        self.config = c
+        super().__init__(c)
 
         def residual(inner: nn.Module) -> nn.Module:
             return PostNorm(LayerNorm(c.dim, c.norm_eps), inner, c.dropout)

@@ -16,13 +16,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.parts.attention import SelfAttention
-from regard.parts.block import Block
+from regard.parts.block import Block, PreNorm
 from regard.parts.dropout import Dropout
 from regard.parts.feedforward import ACTIVATIONS, FeedForward
+from regard.parts.heads import Body
 from regard.parts.norms import LayerNorm
 from regard.parts.pooling import EosPool, FirstPool
 from regard.parts.positions import LearnedPositions
-from regard.parts.residual import PreNorm
 from regard.parts.stems import ConvStem, PatchEmbedding, check_image_shape
 from regard.validate import check_config
 
@@ -125,10 +125,9 @@ class TextTower(nn.Module):
         return F.normalize(self.out(self.norm(self.pooling(x, ids, mask))), dim=-1)  # (B,E)
 
 
-class CLIP(nn.Module):
+class CLIP(Body):
     def __init__(self, c: CLIPConfig):
-        super().__init__()
-        self.config = c
+        super().__init__(c)
         self.image = ImageTower(c)
         self.text = TextTower(c)
         self.scale = nn.Parameter(torch.tensor(math.log(1 / 0.07)))

@@ -13,14 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from regard.parts.attention import SelfAttention
-from regard.parts.block import Block
+from regard.parts.block import Block, PreNorm
 from regard.parts.cache import Cache
 from regard.parts.dropout import Dropout
 from regard.parts.feedforward import ACTIVATIONS, FeedForward
-from regard.parts.heads import LMHead
+from regard.parts.heads import Body, LMHead
 from regard.parts.norms import LayerNorm
 from regard.parts.positions import LearnedPositions
-from regard.parts.residual import PreNorm
 from regard.validate import check_config, check_fields
 
 
@@ -57,10 +56,9 @@ SIZES: dict[str, dict[str, int]] = {
 }
 
 
-class GPT(nn.Module):
+class GPT(Body):
     def __init__(self, c: GPTConfig):
-        super().__init__()
-        self.config = c
+        super().__init__(c)
 
         def residual(inner: nn.Module) -> nn.Module:
             return PreNorm(LayerNorm(c.dim, c.norm_eps), inner, c.dropout)

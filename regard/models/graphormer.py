@@ -12,12 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.parts.attention import SelfAttention
-from regard.parts.block import Block
+from regard.parts.block import Block, PreNorm
 from regard.parts.dropout import Dropout
 from regard.parts.feedforward import FeedForward
+from regard.parts.heads import Body
 from regard.parts.norms import LayerNorm
-from regard.parts.pair_bias import PairBias
-from regard.parts.residual import PreNorm
+from regard.parts.positions import PairBias
 from regard.validate import check_config
 
 
@@ -45,10 +45,9 @@ SIZES: dict[str, dict[str, int]] = {
 }
 
 
-class Graphormer(nn.Module):
+class Graphormer(Body):
     def __init__(self, c: GraphormerConfig):
-        super().__init__()
-        self.config = c
+        super().__init__(c)
 
         def residual(inner: nn.Module) -> nn.Module:
             return PreNorm(LayerNorm(c.dim, c.norm_eps), inner, c.dropout)

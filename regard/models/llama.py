@@ -14,14 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from regard.parts.attention import SelfAttention
-from regard.parts.block import Block
+from regard.parts.block import Block, PreNorm
 from regard.parts.cache import Cache
 from regard.parts.dropout import Dropout
 from regard.parts.feedforward import ACTIVATIONS, SwiGLU
-from regard.parts.heads import LMHead
+from regard.parts.heads import Body, LMHead
 from regard.parts.norms import RMSNorm
 from regard.parts.positions import RotaryPositions
-from regard.parts.residual import PreNorm
 from regard.validate import check_config, check_fields
 
 
@@ -73,10 +72,9 @@ SIZES: dict[str, dict[str, int]] = {
 }
 
 
-class Llama(nn.Module):
+class Llama(Body):
     def __init__(self, c: LlamaConfig):
-        super().__init__()
-        self.config = c
+        super().__init__(c)
 
         def residual(inner: nn.Module) -> nn.Module:
             return PreNorm(RMSNorm(c.dim, c.norm_eps), inner, c.dropout)

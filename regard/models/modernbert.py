@@ -13,13 +13,12 @@ from typing import Literal
 from torch import Tensor, nn
 
 from regard.parts.attention import SelfAttention
-from regard.parts.block import Block
+from regard.parts.block import Block, PreNorm
 from regard.parts.dropout import Dropout
 from regard.parts.feedforward import ACTIVATIONS, SwiGLU
-from regard.parts.heads import HeadTransform, MaskedLMHead
+from regard.parts.heads import Body, HeadTransform, MaskedLMHead
 from regard.parts.norms import LayerNorm
 from regard.parts.positions import RotaryPositions, distances
-from regard.parts.residual import PreNorm
 from regard.validate import check_config, check_fields
 
 
@@ -76,10 +75,9 @@ SIZES: dict[str, dict[str, int]] = {
 }
 
 
-class ModernBert(nn.Module):
+class ModernBert(Body):
     def __init__(self, c: ModernBertConfig):
-        super().__init__()
-        self.config = c
+        super().__init__(c)
 
         def norm() -> nn.Module:
             return LayerNorm(c.dim, c.norm_eps, bias=False)

@@ -12,14 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from regard.parts.attention import SelfAttention
-from regard.parts.block import Block
+from regard.parts.block import Block, PreNorm
 from regard.parts.cache import Cache
 from regard.parts.dropout import Dropout
 from regard.parts.feedforward import FeedForward, relu_squared
-from regard.parts.heads import LMHead, SoftcapLMHead
+from regard.parts.heads import Body, LMHead, SoftcapLMHead
 from regard.parts.norms import BareRMSNorm
 from regard.parts.positions import RotaryQKNorm
-from regard.parts.residual import PreNorm
 from regard.validate import check_config, check_fields
 
 
@@ -62,10 +61,9 @@ SIZES: dict[str, dict[str, int]] = {
 }
 
 
-class NanoChat(nn.Module):
+class NanoChat(Body):
     def __init__(self, c: NanoChatConfig):
-        super().__init__()
-        self.config = c
+        super().__init__(c)
 
         def residual(inner: nn.Module) -> nn.Module:
             return PreNorm(BareRMSNorm(c.norm_eps), inner, c.dropout)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.parts.dropout import Dropout
 from regard.parts.embedding import ScaledEmbedding
 from regard.parts.feedforward import FeedForward
+from regard.parts.heads import Body
 from regard.validate import check_config
 
 
@@ -34,10 +35,9 @@ SIZES: dict[str, dict[str, int]] = {
 }
 
 
-class Pooled(nn.Module):
+class Pooled(Body):
     def __init__(self, c: PooledConfig):
-        super().__init__()
-        self.config = c
+        super().__init__(c)
         self.tokens = ScaledEmbedding(c.vocab, c.dim, c.pad)
         self.drop = Dropout(c.dropout)
         self.feedforward = FeedForward(c.dim, c.hidden)

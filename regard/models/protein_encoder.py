@@ -15,14 +15,13 @@ from typing import Literal
 from torch import Tensor, nn
 
 from regard.parts.attention import SelfAttention
-from regard.parts.block import Block
+from regard.parts.block import Block, PreNorm
 from regard.parts.dropout import Dropout
 from regard.parts.feedforward import ACTIVATIONS, SwiGLU
-from regard.parts.heads import HeadTransform, MaskedLMHead
+from regard.parts.heads import Body, HeadTransform, MaskedLMHead
 from regard.parts.local_conv import LocalConv
 from regard.parts.norms import LayerNorm
 from regard.parts.positions import RotaryPositions
-from regard.parts.residual import PreNorm
 from regard.validate import check_config, check_fields
 
 
@@ -54,10 +53,9 @@ SIZES: dict[str, dict[str, int]] = {
 }
 
 
-class ProteinEncoder(nn.Module):
+class ProteinEncoder(Body):
     def __init__(self, c: ProteinEncoderConfig):
-        super().__init__()
-        self.config = c
+        super().__init__(c)
 
         def residual(inner: nn.Module) -> nn.Module:
             return PreNorm(LayerNorm(c.dim, c.norm_eps, bias=False), inner, c.dropout)

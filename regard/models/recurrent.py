@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from regard.parts.cache import Cache
 from regard.parts.dropout import Dropout
 from regard.parts.embedding import ScaledEmbedding
-from regard.parts.heads import BiasedLMHead
+from regard.parts.heads import BiasedLMHead, Body
 from regard.parts.recurrence import GRU, LSTM, RNN, Bidirectional, Recurrence
 from regard.validate import check_choice, check_config
 
@@ -76,12 +76,11 @@ def run_layers(
     return x
 
 
-class RecurrentStack(nn.Module):
+class RecurrentStack(Body):
     """Base class of the encoder and the language model."""
 
     def __init__(self, c: RecurrentConfig, blocks: Iterable[nn.Module]):
-        super().__init__()
-        self.config = c
+        super().__init__(c)
         self.tokens = ScaledEmbedding(c.vocab, c.dim, c.pad)
         self.drop = Dropout(c.dropout)
         self.blocks = nn.ModuleList(blocks)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.parts.heads import Body
 from regard.parts.stems import flatten_pixels, to_channels_last
 from regard.validate import check_config
 
@@ -69,10 +70,9 @@ class ProjectionShortcut(nn.Sequential):
         return super().forward(x[..., :: self.stride, :: self.stride])
 
 
-class ResNet(nn.Module):
+class ResNet(Body):
     def __init__(self, c: ResNetConfig):
-        super().__init__()
-        self.config = c
+        super().__init__(c)
         widths = [c.dim // 2**i for i in reversed(range(c.stages))]
         self.stem = nn.Sequential(
             nn.Conv2d(c.channels, widths[0], 3, padding=1, bias=False), nn.BatchNorm2d(widths[0]), nn.ReLU()

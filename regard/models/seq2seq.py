@@ -16,17 +16,16 @@ from torch import Tensor, nn
 
 from regard.models.recurrent import RecurrentConfig, encoder_layer, run_layers, unidirectional_layer
 from regard.parts.attention_scores import AdditiveAttention
+from regard.parts.block import PreNorm
 from regard.parts.cache import Cache
 from regard.parts.dropout import Dropout
 from regard.parts.embedding import ScaledEmbedding
-from regard.parts.heads import BiasedLMHead
-from regard.parts.residual import PreNorm
+from regard.parts.heads import BiasedLMHead, Body
 
 
-class Seq2Seq(nn.Module):
+class Seq2Seq(Body):
     def __init__(self, c: RecurrentConfig):
-        super().__init__()
-        self.config = c
+        super().__init__(c)
         self.tokens = ScaledEmbedding(c.vocab, c.dim, c.pad)
         self.drop = Dropout(c.dropout)
         self.encoder = nn.ModuleList(encoder_layer(c) for _ in range(c.layers))

@@ -11,15 +11,14 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from regard.parts.attention import CrossAttention, SelfAttention
-from regard.parts.block import Block
+from regard.parts.block import Block, PostNorm, PreNorm
 from regard.parts.cache import Cache
 from regard.parts.dropout import Dropout
 from regard.parts.embedding import ScaledEmbedding
 from regard.parts.feedforward import ACTIVATIONS, FeedForward
-from regard.parts.heads import BiasedLMHead
+from regard.parts.heads import BiasedLMHead, Body
 from regard.parts.norms import LayerNorm
 from regard.parts.positions import SinusoidalPositions
-from regard.parts.residual import PostNorm, PreNorm
 from regard.validate import check_config
 
 
@@ -52,15 +51,17 @@ SIZES: dict[str, dict[str, int]] = {
 }
 
 
-class Transformer(nn.Module):
-    def __init__(self, c: TransformerConfig):
-        super().__init__()
-        self.config = c
+class Transformer(Body):
+    """`stem` embeds the source in place of the token embedding, if it is no text."""
+
+    def __init__(self, c: TransformerConfig, stem: nn.Module | None = None):
+        super().__init__(c)
         wrapper = PostNorm if c.post_norm else PreNorm
 
         def residual(inner: nn.Module) -> nn.Module:
             return wrapper(LayerNorm(c.dim), inner, c.dropout)
 
+        self.stem = stem
         self.tokens = ScaledEmbedding(c.vocab, c.dim, c.pad, scale=None if c.scale_embedding else 1.0)
         self.positions = SinusoidalPositions(c.context, c.dim)
         self.drop = Dropout(c.dropout)
@@ -91,7 +92,7 @@ class Transformer(nn.Module):
         return self.decode(target, self.encode(source, source_mask), source_mask)
 
     def encode(self, source: Tensor, mask: Tensor | None = None) -> Tensor:  # (B,S) -> (B,S,D)
-        x = self.embed(source)
+        x = self.add_positions(self.tokens(source) if self.stem is None else self.stem(source, mask))
         for block in self.encoder:
             x = block(x, mask=mask)
         return self.encoder_norm(x)
@@ -103,7 +104,7 @@ class Transformer(nn.Module):
         source_mask: Tensor | None = None,
         cache: list[Cache] | None = None,
     ) -> Tensor:  # (B,T) -> (B,T,D)
-        x = self.embed(target, start=cache[0].length if cache else 0)
+        x = self.add_positions(self.tokens(target), start=cache[0].length if cache else 0)
         for i, block in enumerate(self.decoder):
             x = block(x, cache=cache[i] if cache else None, source=source, source_mask=source_mask)
         return self.decoder_norm(x)
@@ -114,8 +115,8 @@ class Transformer(nn.Module):
         crosses: list[Any] = [block.cross for block in self.decoder]
         return [Cache(cross.inner.project_kv(encoded), mask) for cross in crosses]
 
-    def embed(self, ids: Tensor, start: int = 0) -> Tensor:
-        return self.drop(self.tokens(ids) + self.positions(ids.size(1), start))
+    def add_positions(self, x: Tensor, start: int = 0) -> Tensor:
+        return self.drop(x + self.positions(x.size(1), start))
 
     def lm_head(self) -> nn.Module:
         """The tied token embedding, with a bias."""

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from regard.parts.attention import SelfAttention
-from regard.parts.block import Block
+from regard.parts.block import Block, PreNorm
 from regard.parts.dropout import Dropout
 from regard.parts.feedforward import ACTIVATIONS, FeedForward
+from regard.parts.heads import Body
 from regard.parts.norms import LayerNorm
 from regard.parts.positions import LearnedPositions
-from regard.parts.residual import PreNorm
 from regard.parts.stems import ConvStem, PatchEmbedding, check_image_shape
 from regard.validate import check_config
 
@@ -55,10 +55,9 @@ SIZES: dict[str, dict[str, int]] = {
 }
 
 
-class ViT(nn.Module):
+class ViT(Body):
     def __init__(self, c: ViTConfig):
-        super().__init__()
-        self.config = c
+        super().__init__(c)
 
         def residual(inner: nn.Module) -> nn.Module:
             return PreNorm(LayerNorm(c.dim, c.norm_eps), inner, c.dropout)

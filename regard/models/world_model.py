@@ -14,13 +14,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.parts.attention import SelfAttention
-from regard.parts.block import Block
+from regard.parts.block import Block, PreNorm
 from regard.parts.cache import Cache
 from regard.parts.dropout import Dropout
 from regard.parts.feedforward import FeedForward
+from regard.parts.heads import Body
 from regard.parts.norms import LayerNorm
 from regard.parts.positions import LearnedPositions
-from regard.parts.residual import PreNorm
 from regard.validate import check_config
 
 
@@ -49,10 +49,9 @@ SIZES: dict[str, dict[str, int]] = {
 }
 
 
-class WorldModel(nn.Module):
+class WorldModel(Body):
     def __init__(self, c: WorldModelConfig):
-        super().__init__()
-        self.config = c
+        super().__init__(c)
 
         def residual(inner: nn.Module) -> nn.Module:
             return PreNorm(LayerNorm(c.dim, c.norm_eps), inner, c.dropout)

@@ -45,10 +45,6 @@ def masked_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     return (scores if mask is None else scores.masked_fill(~mask, torch.finfo(scores.dtype).min)).softmax(-1)
 
 
-def weighted_sum(scores: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
-    return masked_softmax(scores, mask) @ v
-
-
 def kernel_average(kernel: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
     """`kernel` (...,T,S) is the similarity of each query and key, at least 0."""
     kernel = kernel if mask is None else kernel * mask

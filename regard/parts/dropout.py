@@ -8,8 +8,6 @@ p is rounded to a multiple of 1/256, and the scale follows the rounded p, so the
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -40,13 +38,15 @@ def random_bytes(like: Tensor) -> Tensor:  # uniform uint8
 class _DropoutFunction(torch.autograd.Function):
     """Saves one byte per number for the backward pass, not four."""
 
+    scale: float
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, threshold: int) -> Tensor:
+    def forward(ctx: _DropoutFunction, x: Tensor, threshold: int) -> Tensor:
         keep = random_bytes(x) >= threshold
         ctx.save_for_backward(keep)
         ctx.scale = 256 / (256 - threshold)
         return (x * keep).mul_(ctx.scale)
 
     @staticmethod
-    def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: _DropoutFunction, *grad: Tensor) -> tuple[Tensor, None]:
         return (grad[0] * ctx.saved_tensors[0]).mul_(ctx.scale), None

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -49,13 +48,13 @@ class _ReLUSquared(torch.autograd.Function):
     """One pass less than PyTorch's relu and square, forward and backward."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
+    def forward(ctx: _ReLUSquared, x: Tensor) -> Tensor:
         positive = F.relu(x)
         ctx.save_for_backward(positive)
         return positive * positive
 
     @staticmethod
-    def backward(ctx: Any, *grad: Tensor) -> Tensor:
+    def backward(ctx: _ReLUSquared, *grad: Tensor) -> Tensor:
         return (grad[0] * ctx.saved_tensors[0]).mul_(2)
 
 

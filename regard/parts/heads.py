@@ -26,6 +26,22 @@ NOT_FINITE = "the model gives no finite numbers"
 PAD_LOGIT = -10_000.0  # its probability is exactly 0, even in half precision
 
 
+class Body(nn.Module):
+    """The part of a model that maps inputs to vectors (B,T,D); its config has at least `dim` and `dropout`."""
+
+    def __init__(self, config: Any):
+        super().__init__()
+        self.config = config
+
+    def lm_head(self) -> nn.Module:
+        """The output layer of a language model."""
+        raise NotImplementedError
+
+    def head_transform(self) -> nn.Module:
+        """The layer that the family has before the output layer; the identity if it has none."""
+        return nn.Identity()
+
+
 class Model(nn.Module):
     """A body and a head; the body hands (B,T,D) to the head."""
 
@@ -36,7 +52,7 @@ class Model(nn.Module):
         super().__init__()
         self.body, self.head = body, head
 
-    def forward(self, *inputs: Tensor, **context: Any) -> Tensor:
+    def forward(self, *inputs: Tensor, **context: object) -> Tensor:
         return self.head(self.body(*inputs, **context))
 
     def next_logits(self, ids: Tensor, caches: list[Any]) -> Tensor:
@@ -133,11 +149,6 @@ class MaskedLMHead(nn.Module):
         return cross_entropy(self.transform(x), self.weight, self.bias, targets, None, label_smoothing)
 
 
-def head_transform(body: Any) -> nn.Module:
-    """The layer that the body's family has before the output layer; the identity if it has none."""
-    return body.head_transform() if hasattr(body, "head_transform") else nn.Identity()
-
-
 class Classifier(nn.Module):
     """One prediction for the whole input."""
 
@@ -215,10 +226,11 @@ class _CrossEntropy(torch.autograd.Function):
     gradient (softmax - p) in place, so the backward pass is one multiplication."""
 
     CHUNK = 2**20  # logits stored at once
+    dtype: torch.dtype
 
     @staticmethod
     def forward(
-        ctx: Any,
+        ctx: _CrossEntropy,
         x: Tensor,
         weight: Tensor,
         bias: Tensor | None,
@@ -259,6 +271,6 @@ class _CrossEntropy(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _CrossEntropy, *grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, *bias = (t * grad[0] for t in ctx.saved_tensors)
         return x.to(ctx.dtype), weight, bias[0] if bias else None, None, None, None, None

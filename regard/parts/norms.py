@@ -4,9 +4,8 @@
     RMSNorm     x / √(mean(x²) + eps) · weight, over the same; without the weight in nanochat      Zhang & Sennrich 2019
     BatchNorm   as LayerNorm, but over all tokens of a batch for each feature                      Ioffe & Szegedy 2015
 
-PyTorch's fused modules compute them; the `_reference` functions state the formulas, and a test compares the two.
-BareRMSNorm, without a weight, is implemented here: PyTorch takes five passes for it on a CPU, and twice as many in the
-backward pass.
+PyTorch's fused modules compute them, and a test compares them with the formulas. BareRMSNorm, without a weight, is
+implemented here: PyTorch takes five passes for it on a CPU, and twice as many in the backward pass.
 """
 
 from __future__ import annotations
@@ -17,10 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import LayerNorm, RMSNorm
 
-__all__ = [
-    "BareRMSNorm", "BatchNorm", "LayerNorm", "RMSNorm",
-    "bare_rms_norm", "batch_norm_reference", "layer_norm_reference", "rms_norm_reference",
-]  # fmt: skip
+__all__ = ["BareRMSNorm", "BatchNorm", "LayerNorm", "RMSNorm", "bare_rms_norm"]
 
 
 class BareRMSNorm(nn.Module):
@@ -40,7 +36,7 @@ class _BareRMSNormFunction(torch.autograd.Function):
     """y = x s with s = 1 / √(mean(x²) + eps), so the gradient of x is s (g - y mean(g y))."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, eps: float) -> Tensor:
+    def forward(ctx: _BareRMSNormFunction, x: Tensor, eps: float) -> Tensor:
         s = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_().div_(x.size(-1)).add_(eps).rsqrt_()
         y = x * s
         ctx.save_for_backward(y, s)
@@ -59,18 +55,3 @@ class BatchNorm(nn.BatchNorm1d):
 
     def forward(self, x: Tensor) -> Tensor:  # (B,T,D)
         return super().forward(x.flatten(0, -2)).view_as(x)
-
-
-def layer_norm_reference(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
-    centred = x - x.mean(-1, keepdim=True)
-    return centred * (centred.square().mean(-1, keepdim=True) + eps).rsqrt() * weight + bias
-
-
-def rms_norm_reference(x: Tensor, weight: Tensor | float = 1.0, eps: float = 1e-5) -> Tensor:
-    return x * (x.square().mean(-1, keepdim=True) + eps).rsqrt() * weight
-
-
-def batch_norm_reference(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
-    """In training mode; at inference, running averages replace mean and variance."""
-    centred = x - x.mean((0, 1))
-    return centred * (centred.square().mean((0, 1)) + eps).rsqrt() * weight + bias

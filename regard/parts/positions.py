@@ -7,6 +7,7 @@ A rotation of queries and keys, or a bias on the scores; both depend on the dist
     rotary       (a, b) -> (a cos - b sin, b cos + a sin), angle t · theta^(-2j/E)      Su et al. 2021
     ALiBi        - slope_h · distance, slopes 2^(-8/H), 2^(-16/H), ...                  Press et al. 2022
     relative     b[h, bucket of the distance]                                           Raffel et al. 2020 (T5)
+    pairs        b[h, kind of the pair], of atoms: their distance and bond               Ying et al. 2021 (Graphormer)
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.parts.norms import bare_rms_norm
@@ -151,6 +153,19 @@ class RelativePositionBias(nn.Module):
         wide = self.exact + (share * (count - self.exact)).long()
         bucket = torch.where(size < self.exact, size, wide.clamp(max=count - 1))
         return bucket if self.causal else bucket + count * (distance < 0)
+
+
+class PairBias(nn.Module):
+    """One trained number per pair kind, layer and head; all start at 0. Graphormer has a table of distances and one of
+    bonds; a bond exists exactly where the distance is 1, so one table is equivalent."""
+
+    def __init__(self, kinds: int, layers: int, heads: int):
+        super().__init__()
+        self.layers = layers
+        self.weight = nn.Parameter(torch.zeros(kinds, layers * heads))
+
+    def forward(self, pairs: Tensor) -> Tensor:  # (B,T,T)
+        return F.embedding(pairs, self.weight).unflatten(-1, (self.layers, -1)).permute(3, 0, 4, 1, 2)  # (L,B,H,T,T)
 
 
 def distances(T: int, S: int, like: Tensor) -> Tensor:

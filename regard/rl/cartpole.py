@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from regard.data.bundled.cart import MAX_STEPS, CartStates, has_fallen, initial_states, step_dynamics
 from regard.data.episodes import Floats
-from regard.rl.environment import Environment, StepResult
+from regard.modalities.synthetic.cart import MAX_STEPS, CartStates, has_fallen, initial_states, step_dynamics
+from regard.rl.environment import Environment, PolicyFn, StepResult, Trajectory
 
 NAME = "cart"
 
@@ -40,3 +42,18 @@ class CartPole(Environment):
         self.state, self.steps = step_dynamics(self.state, np.array([action])), self.steps + 1
         terminated = bool(has_fallen(self.state)[0])
         return StepResult(self.observe(self.state[0]), 1.0, terminated, self.steps >= MAX_STEPS and not terminated)
+
+
+def record_states(
+    environment: Environment, policy_fn: PolicyFn, states: list[Floats], show: Callable[[Floats], None] | None
+) -> PolicyFn:
+    """The same policy; it appends the states of the first episode to `states`, and shows them."""
+
+    def choose(trajectory: Trajectory) -> int:
+        if trajectory.number == 0:
+            states.append(environment.full_observation.copy())
+            if show:
+                show(environment.full_observation)
+        return policy_fn(trajectory)
+
+    return choose

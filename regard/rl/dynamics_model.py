@@ -9,7 +9,7 @@ again, the first and the last layer absorb the change, so that the model's predi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 
 import numpy as np
 import torch
@@ -17,8 +17,9 @@ from torch import Tensor
 
 from regard.data.batches import Ints
 from regard.data.episode_windows import EpisodeWindows, WindowBatch
-from regard.data.episodes import Episode, Floats
+from regard.data.episodes import Episode, Floats, episode_row
 from regard.data.observation_norm import ObservationNorm
+from regard.modalities.trajectory.preprocessor import TrajectoryPreprocessor
 from regard.parts.heads import Model
 from regard.rl.imagine import Transition, TransitionModel
 from regard.rl.policy import NO_ACTION
@@ -33,13 +34,15 @@ TERMINAL_EVERY = 8  # one window in so many ends with a termination, which would
 def unfitted_task(observation_dim: int, num_actions: int) -> Forecast:
     """The task before there are data: mean 0, standard deviation 1."""
     zeros, ones = [0.0] * observation_dim, [1.0] * observation_dim
-    senses = ObservationNorm([observation_dim], 1, mean=zeros, std=ones, delta_std=ones, low=0.0, high=0.0)
-    return Forecast(num_actions=num_actions, observation_norm=asdict(senses), reward=[0.0, 1.0])
+    norm = ObservationNorm([observation_dim], 1, mean=zeros, std=ones, delta_std=ones, low=0.0, high=0.0)
+    return Forecast(preprocessor=TrajectoryPreprocessor(num_actions, norm, reward=(0.0, 1.0)))
 
 
 def refit_scales(task: Forecast, progress: Progress, episodes: Sequence[Episode]) -> Forecast:
     """The task with the scales of these episodes; the model and its average keep their predictions."""
-    new = replace(Forecast.fit(episodes, "foresees", {}, {}, patch_size=None), num_actions=task.num_actions)
+    scales = task.preprocessor.scales([episode_row(episode, "", number) for number, episode in enumerate(episodes, 1)])
+    scales["num_actions"] = task.preprocessor.num_actions
+    new = replace(task, preprocessor=replace(task.preprocessor, **scales))
     absorb_scales(progress.model, task, new)
     if (ema := progress.ema) is not None:
         with ema.average_parameters():
@@ -51,28 +54,29 @@ def refit_scales(task: Forecast, progress: Progress, episodes: Sequence[Episode]
 @torch.no_grad()
 def absorb_scales(model: Model, old: Forecast, new: Forecast) -> None:
     device = next(model.parameters()).device
-    (m0, s0, c0), (m1, s1, c1) = ([scale.to(device) for scale in task.normalizer.scales] for task in (old, new))
+    (m0, s0, c0), (m1, s1, c1) = ([scale.to(device) for scale in task.norm.scales] for task in (old, new))
     stem, change, outcome = model.body.stem, model.head.change, model.head.outcome
     stem.bias += stem.weight @ ((m1 - m0) / s0)
     stem.weight *= s1 / s0
     change.weight *= (c0 / c1)[:, None]
     change.bias *= c0 / c1
-    outcome.weight[0] *= old.reward[1] / new.reward[1]
-    outcome.bias[0] = (outcome.bias[0] * old.reward[1] + old.reward[0] - new.reward[0]) / new.reward[1]
+    (old_mean, old_std), (new_mean, new_std) = old.preprocessor.reward, new.preprocessor.reward
+    outcome.weight[0] *= old_std / new_std
+    outcome.bias[0] = (outcome.bias[0] * old_std + old_mean - new_mean) / new_std
 
 
 def as_transition_model(task: Forecast, model: Model) -> TransitionModel:
     """The model as `imagine` uses it."""
     device, context = next(model.parameters()).device, model.body.config.context
-    mean, std = task.reward
+    mean, std = task.preprocessor.reward
 
     def predict(observations: Tensor, actions: Tensor) -> Transition:
         real = actions != NO_ACTION
         diagonal = torch.eye(real.size(1), dtype=torch.bool)  # padding attends to itself only, and no step to it
         mask = None if bool(real.all()) else (real[:, None, None] | diagonal).to(device)
         inputs, previous = observations.to(device), actions.clamp(min=0).to(device)
-        output = model.head(model.body(task.normalizer.normalize(inputs), previous, mask)[:, -1:])
-        next_observation = task.normalizer.apply_delta(inputs[:, -1:], output.change)[:, 0]
+        output = model.head(model.body(task.norm.normalize(inputs), previous, mask)[:, -1:])
+        next_observation = task.norm.apply_delta(inputs[:, -1:], output.change)[:, 0]
         assert output.reward is not None
         assert output.end is not None
         continue_prob = (-output.end[:, 0]).sigmoid()
@@ -89,8 +93,8 @@ class BurnInTask(Forecast):
     def from_task(cls, task: Forecast) -> BurnInTask:
         return cls(**{field.name: getattr(task, field.name) for field in fields(task)})
 
-    def batch(self, examples: EpisodeWindows, rows: Ints) -> Batch:
-        batch, initial = super().collate(examples, rows), torch.from_numpy(examples.locate(rows)[1] == 0)
+    def collate(self, examples: EpisodeWindows, rows: Ints, training: bool = True) -> Batch:
+        batch, initial = super().collate(examples, rows, training), torch.from_numpy(examples.locate(rows)[1] == 0)
         real = torch.cat([batch.real[:, :1] & initial[:, None], batch.real[:, 1:]], 1)
         return batch._replace(real=real)
 
@@ -118,7 +122,7 @@ class ReplayBuffer(EpisodeWindows):
         count = self.windows_per_batch(budget)
         terminal = self.terminal_windows
         terminal = rng.choice(terminal, count // TERMINAL_EVERY) if len(terminal) else terminal
-        return [np.concatenate([terminal, rng.choice(self.all_starts(), count - len(terminal))])]
+        return [np.concatenate([terminal, rng.choice(self.overlapping(1)[0], count - len(terminal))])]
 
     def take(self, starts: Ints) -> WindowBatch:
         """All windows in one indexing operation: a training step of so small a model takes only milliseconds."""

@@ -7,7 +7,7 @@ Entries of the observation may be hidden: the environment is then partially obse
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib.metadata import version
@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from regard.data.episodes import Episode, Floats
-from regard.training.loop import derive_seed
+from regard.modalities.trajectory.episode_files import write_episodes
+from regard.seeds import derive_seed
 from regard.validate import MAX_FLOAT
 
 INSTALL_HINT = 'acting in an environment needs gymnasium: pip install "regard[world]"'
@@ -56,7 +57,9 @@ class Environment:
             raise ValueError(f"hide {' '.join(map(str, self.hide))} leaves nothing of the observation of {name}")
         self.full_observation: Floats = np.zeros(size, np.float32)  # the latest, hidden entries included
         if self.max_episode_steps is None:
-            self.env = add_time_limit(self.env)
+            from gymnasium.wrappers import TimeLimit
+
+            self.env = TimeLimit(self.env, MAX_EPISODE_STEPS)
             self.note = f"{name} has no time limit: regard truncates an episode after {MAX_EPISODE_STEPS:,} steps"
 
     @property
@@ -86,9 +89,8 @@ class Environment:
     def observe(self, observation: Any) -> Floats:
         self.full_observation = np.asarray(observation, np.float32)
         if not (np.abs(self.full_observation) < MAX_FLOAT).all():
-            raise ValueError(
-                f"{self.name} returned the observation {self.full_observation.tolist()}, which is not finite"
-            )
+            values = self.full_observation.tolist()
+            raise ValueError(f"{self.name} returned the observation {values}, which is not finite")
         return self.full_observation[self.visible]
 
 
@@ -105,12 +107,6 @@ def make_gymnasium(name: str) -> Any:
         return gymnasium.make(name)
     except (gymnasium.error.Error, ImportError) as error:
         raise ValueError(f"gymnasium cannot make the environment {name}: {error}") from None
-
-
-def add_time_limit(env: Any) -> Any:
-    from gymnasium.wrappers import TimeLimit
-
-    return TimeLimit(env, MAX_EPISODE_STEPS)
 
 
 def gymnasium_version() -> str:
@@ -143,19 +139,19 @@ class Trajectory:
     def episode_return(self) -> float:
         return sum(self.rewards)
 
-    def to_episode(self, file: str = "") -> Episode:
+    def to_episode(self) -> Episode:
         """The episode as files hold it. One that is not done is truncated here."""
         observations = np.stack(self.observations).astype(np.float32)
         actions, rewards = np.array(self.actions, np.int64), np.array(self.rewards, np.float32)
-        return Episode(observations, actions, rewards, self.terminated, file, self.number + 1)
+        return Episode(observations, actions, rewards, self.terminated)
 
     @classmethod
-    def from_episode(cls, episode: Episode, ongoing: bool) -> Trajectory:
+    def from_episode(cls, episode: Episode, number: int, ongoing: bool) -> Trajectory:
         """An episode of a file: done, unless it is ongoing."""
         assert episode.actions is not None, "a video has no actions"
         truncated = not (episode.terminated or ongoing)
         actions, rewards = episode.actions.tolist(), episode.rewards.tolist()
-        return cls([*episode.observations], actions, rewards, episode.terminated, truncated, episode.line - 1)
+        return cls([*episode.observations], actions, rewards, episode.terminated, truncated, number)
 
 
 PolicyFn = Callable[[Trajectory], int]  # chooses an action from the trajectory so far
@@ -201,7 +197,12 @@ def play_episodes(environment: Environment, policy_fn: PolicyFn, episodes: int, 
 
 def record_episodes(environment: Environment, policy_fn: PolicyFn, episodes: int, seed: int) -> list[Episode]:
     """Complete episodes, as `write_episodes` takes them."""
-    return [run.to_episode(environment.name) for run in play_episodes(environment, policy_fn, episodes, seed)]
+    return [trajectory.to_episode() for trajectory in play_episodes(environment, policy_fn, episodes, seed)]
+
+
+def save_record(file: str, trajectories: Iterable[Trajectory]) -> None:
+    """Write complete episodes to a .npz or .jsonl file."""
+    write_episodes(file, [trajectory.to_episode() for trajectory in trajectories])
 
 
 def episode_returns(environment: Environment, policy_fn: PolicyFn, episodes: int, seed: int) -> list[float]:

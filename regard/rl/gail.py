@@ -21,12 +21,17 @@ from torch import Tensor, nn
 from torch.optim import Adam
 
 from regard.data.batches import Ints
-from regard.data.episodes import Episode
+from regard.data.episodes import Episode, EpisodeRow
+from regard.data.lint import lint
+from regard.data.rows import Row
+from regard.modalities.trajectory.episode_files import read_episodes
+from regard.modalities.trajectory.modality import demonstrations, top_episodes
 from regard.rl.environment import Environment, rollout
-from regard.rl.policy import History, Policy, PolicyConfig, history_at, mlp, sampling_policy
+from regard.rl.imagine import start_states
+from regard.rl.policy import History, Policy, PolicyConfig, mlp, sampling_policy
 from regard.rl.ppo import PPOConfig, batch_from_episodes, make_optimizer, ppo_update
-from regard.training.loop import derive_seed
-from regard.validate import check_fields
+from regard.seeds import derive_seed
+from regard.validate import check_fields, check_minimum
 
 
 @dataclass(frozen=True)
@@ -42,14 +47,8 @@ class GAILOptions:
     batch_size: int = 128  # steps of the expert, and as many of the policy, per batch of the discriminator
 
     def __post_init__(self) -> None:
-        check_fields(
-            self,
-            steps=(self.steps >= 1, "at least 1"),
-            round_steps=(self.round_steps >= 1, "at least 1"),
-            epochs=(self.epochs >= 1, "at least 1"),
-            batch_size=(self.batch_size >= 1, "at least 1"),
-            lr=(self.lr > 0, "above 0"),
-        )
+        check_minimum(self, 1, "steps", "round_steps", "epochs", "batch_size")
+        check_fields(self, lr=(self.lr > 0, "above 0"))
 
 
 class GAILRound(NamedTuple):
@@ -86,10 +85,12 @@ class Discriminator(nn.Module):
 
 
 def imitate(
-    environment: Environment, expert: Sequence[Episode], options: GAILOptions, ppo: PPOConfig, seed: int = 1
+    environment: Environment, rows: Sequence[EpisodeRow], options: GAILOptions, ppo: PPOConfig, seed: int = 1
 ) -> Iterator[GAILRound]:
-    """Train round by round; yields each with the policy as it is then. The seed determines all of it."""
-    check_expert(environment, expert)
+    """Imitate the expert of these episodes, round by round; yields each with the policy as it is then. The seed
+    determines all of it."""
+    check_expert(environment, rows)
+    expert = [row.input for row in rows]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         sizes = PolicyConfig(environment.observation_dim, environment.num_actions, options.history, options.hidden)
@@ -106,10 +107,8 @@ def imitate(
         pairs = state_action_pairs(episodes, options.history)
         accuracy = train_discriminator(discriminator, optimizer, expert_pairs, pairs, options, round_seed)
         rewards = discriminator.reward(pairs).split(lengths)
-        relabelled_episodes = [
-            episode._replace(rewards=r.numpy()) for episode, r in zip(episodes, rewards, strict=True)
-        ]
-        ppo_update(policy, policy_optimizer, batch_from_episodes(policy, relabelled_episodes, ppo), ppo, round_seed)
+        relabelled = [episode._replace(rewards=r.numpy()) for episode, r in zip(episodes, rewards, strict=True)]
+        ppo_update(policy, policy_optimizer, batch_from_episodes(policy, relabelled, ppo), ppo, round_seed)
         yield GAILRound(steps, [float(episode.rewards.sum()) for episode in episodes], accuracy, policy)
 
 
@@ -118,20 +117,15 @@ def collect_episodes(environment: Environment, policy: Policy, steps: int, seed:
     episodes: list[Episode] = []
     for trajectory in rollout(environment, sampling_policy(policy, seed), seed):
         if trajectory.done:
-            episodes.append(trajectory.to_episode(environment.name))
+            episodes.append(trajectory.to_episode())
             if sum(episode.steps for episode in episodes) >= steps:
                 break
     return episodes
 
 
 def state_action_pairs(episodes: Sequence[Episode], history_length: int) -> StateActionPairs:
-    histories, actions = [], []
-    for episode in episodes:
-        assert episode.actions is not None, "a video has no actions"
-        histories.append(history_at(episode.observations, episode.actions, history_length, np.arange(episode.steps)))
-        actions.append(torch.from_numpy(episode.actions))
-    history = History(*(torch.cat(tensors) for tensors in zip(*histories, strict=True)))
-    return StateActionPairs(history, torch.cat(actions))
+    actions = [torch.from_numpy(episode.actions) for episode in episodes if episode.actions is not None]
+    return StateActionPairs(start_states(episodes, history_length), torch.cat(actions))
 
 
 def select_rows(pairs: StateActionPairs, rows: Ints) -> StateActionPairs:
@@ -139,20 +133,15 @@ def select_rows(pairs: StateActionPairs, rows: Ints) -> StateActionPairs:
 
 
 def train_discriminator(
-    discriminator: Discriminator,
-    optimizer: Adam,
-    expert: StateActionPairs,
-    pairs: StateActionPairs,
-    options: GAILOptions,
-    seed: int,
+    model: Discriminator, optimizer: Adam, expert: StateActionPairs, pairs: StateActionPairs, o: GAILOptions, seed: int
 ) -> float:
     """Train on steps of expert and policy; returns the accuracy during training."""
     rng, accuracies = np.random.default_rng(seed), []
-    for _ in range(options.epochs):
+    for _ in range(o.epochs):
         order = rng.permutation(len(pairs.actions))
-        for rows in np.array_split(order, max(1, len(order) // options.batch_size)):
-            expert_logits = discriminator(select_rows(expert, rng.integers(len(expert.actions), size=len(rows))))
-            policy_logits = discriminator(select_rows(pairs, rows))
+        for rows in np.array_split(order, max(1, len(order) // o.batch_size)):
+            expert_logits = model(select_rows(expert, rng.integers(len(expert.actions), size=len(rows))))
+            policy_logits = model(select_rows(pairs, rows))
             loss = F.softplus(-expert_logits).mean() + F.softplus(policy_logits).mean()
             optimizer.zero_grad()
             loss.backward()
@@ -161,14 +150,21 @@ def train_discriminator(
     return float(np.mean(accuracies))
 
 
-def check_expert(environment: Environment, expert: Sequence[Episode]) -> None:
-    for episode in expert:
-        location, shape = f"{episode.file}:{episode.line}", episode.observations.shape[1:]
-        if episode.actions is None:
-            raise ValueError(f"{location}: a video has no actions to imitate; give episodes with actions")
-        if shape != (environment.observation_dim,) or episode.actions.max() >= environment.num_actions:
+def expert_episodes(paths: Sequence[str], top_fraction: float) -> list[EpisodeRow]:
+    """The episodes of files, or the bundled ones, with the highest returns."""
+    items = read_episodes(paths) if paths else demonstrations("train")
+    rows = top_episodes(lint({"data": items})[0]["data"], top_fraction)
+    return [row for row in rows if isinstance(row, Row)]
+
+
+def check_expert(environment: Environment, rows: Sequence[EpisodeRow]) -> None:
+    for row in rows:
+        actions, shape = row.input.actions, row.input.observations.shape[1:]
+        if actions is None:
+            raise ValueError(f"{row.location}a video has no actions to imitate; give episodes with actions")
+        if shape != (environment.observation_dim,) or actions.max() >= environment.num_actions:
             raise ValueError(
-                f"{location}: observations have shape {shape} and the highest action is {episode.actions.max()}, but "
+                f"{row.location}observations have shape {shape} and the highest action is {actions.max()}, but "
                 f"{environment.name} has {environment.observation_dim} observation entries and "
                 f"{environment.num_actions} actions"
             )

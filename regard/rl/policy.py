@@ -26,7 +26,7 @@ from regard.data.episodes import Episode, Floats, Ints
 from regard.hub.folder import write_tensors
 from regard.json_files import read_json
 from regard.rl.environment import PolicyFn, Trajectory, action_noise
-from regard.validate import check_fields, matches_type
+from regard.validate import check_minimum, matches_type
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"  # in a policy folder
 NO_ACTION = -1  # before the first action of an episode
@@ -41,7 +41,7 @@ class PolicyConfig:
     hidden: int = 64  # width of each layer
 
     def __post_init__(self) -> None:
-        check_fields(self, **{name: (size >= 1, "at least 1") for name, size in asdict(self).items()})
+        check_minimum(self, 1, *asdict(self))
 
     @property
     def input_dim(self) -> int:
@@ -94,19 +94,13 @@ class Policy(nn.Module):
         observations = np.concatenate([episode.observations for episode in episodes])
         deltas = np.concatenate([np.diff(episode.observations, axis=0) for episode in episodes])
         rewards = np.concatenate([episode.rewards for episode in episodes])
-        mean, std, delta_std = (
-            torch.from_numpy(x).float() for x in (observations.mean(0), observations.std(0), deltas.std(0))
-        )
-        std, delta_std = (torch.where(x < MIN_STD, 1.0, x) for x in (std, delta_std))
+        mean = torch.from_numpy(observations.mean(0)).float()
+        stds = (torch.from_numpy(x.std(0)).float() for x in (observations, deltas))
+        std, delta_std = (torch.where(x < MIN_STD, 1.0, x) for x in stds)
         value_scale = torch.tensor(max(float(np.abs(rewards).mean()), MIN_STD) / (1 - discount))
         previous = self.config.history_length - 1
-        scale = torch.cat(
-            [
-                std / self.std,
-                (delta_std / self.delta_std).repeat(previous),
-                torch.ones(previous * self.config.num_actions),
-            ]
-        )
+        scales = std / self.std, (delta_std / self.delta_std).repeat(previous)
+        scale = torch.cat([*scales, torch.ones(previous * self.config.num_actions)])
         shift = F.pad((mean - self.mean) / self.std, (0, len(scale) - len(mean)))
         for network in (self.actor, self.critic):
             layer: Any = network[0]
@@ -153,14 +147,11 @@ def is_policy(folder: Path) -> bool:
 
 
 def mlp(inputs: int, hidden: int, outputs: int, gain: float) -> nn.Sequential:
-    network = nn.Sequential(
-        nn.Linear(inputs, hidden), nn.Tanh(), nn.Linear(hidden, hidden), nn.Tanh(), nn.Linear(hidden, outputs)
-    )
-    for layer in network:
-        if isinstance(layer, nn.Linear):
-            nn.init.orthogonal_(layer.weight, gain if layer is network[-1] else 2**0.5)
-            nn.init.zeros_(layer.bias)
-    return network
+    layers = nn.Linear(inputs, hidden), nn.Linear(hidden, hidden), nn.Linear(hidden, outputs)
+    for layer in layers:
+        nn.init.orthogonal_(layer.weight, gain if layer is layers[-1] else 2**0.5)
+        nn.init.zeros_(layer.bias)
+    return nn.Sequential(layers[0], nn.Tanh(), layers[1], nn.Tanh(), layers[2])
 
 
 def history_at(observations: Floats, actions: Ints, length: int, times: Ints) -> History:

@@ -22,7 +22,7 @@ from torch.optim import Adam
 
 from regard.data.episodes import Episode
 from regard.rl.policy import History, Policy, history_at
-from regard.validate import check_fields
+from regard.validate import check_fields, check_minimum
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,13 @@ class PPOConfig:
     max_grad_norm: float = 0.5
 
     def __post_init__(self) -> None:
+        check_minimum(self, 1, "epochs", "minibatches")
+        check_minimum(self, 0, "entropy_coef")
         check_fields(
             self,
             discount=(0 <= self.discount < 1, "at least 0 and below 1"),
             gae_lambda=(0 <= self.gae_lambda <= 1, "0 to 1"),
             clip_range=(0 < self.clip_range < 1, "above 0 and below 1"),
-            entropy_coef=(self.entropy_coef >= 0, "0 or more"),
-            epochs=(self.epochs >= 1, "at least 1"),
-            minibatches=(self.minibatches >= 1, "at least 1"),
         )
 
 
@@ -60,13 +59,6 @@ class RolloutBatch(NamedTuple):
     continue_prob: Tensor  # (B,T), probability that the episode continues after the step
     reach_prob: Tensor  # (B,T), probability that the row reaches the step; 0 for padding
     last_value: Tensor  # (B,), value after the last step
-
-
-class PPOUpdate(NamedTuple):
-    policy_loss: float
-    value_loss: float  # smooth L1, in units of `value_scale`
-    entropy: float  # of the policy, in nats
-    clip_fraction: float  # share of steps whose ratio left the clip range
 
 
 def compute_gae(
@@ -86,8 +78,8 @@ def make_optimizer(policy: Policy, config: PPOConfig) -> Adam:
     return Adam(policy.parameters(), lr=config.lr, eps=1e-5)
 
 
-def ppo_update(policy: Policy, optimizer: Adam, batch: RolloutBatch, config: PPOConfig, seed: int) -> PPOUpdate:
-    """A few epochs over the batch. Returns the mean statistics."""
+def ppo_update(policy: Policy, optimizer: Adam, batch: RolloutBatch, config: PPOConfig, seed: int) -> float:
+    """A few epochs over the batch. Returns the share of steps whose ratio left the clip range."""
     with torch.no_grad():
         values = policy(batch.history).value
         advantages = compute_gae(batch.rewards, values, batch.continue_prob, batch.last_value, config)
@@ -98,7 +90,7 @@ def ppo_update(policy: Policy, optimizer: Adam, batch: RolloutBatch, config: PPO
     weight, advantages, targets = weight[real], advantages.flatten()[real], targets.flatten()[real]
     actions, old_log_probs = batch.actions.flatten()[real], batch.log_probs.flatten()[real]
     advantages = normalize_advantages(advantages, weight)
-    rng, statistics = np.random.default_rng(seed), []
+    rng, clip_fractions = np.random.default_rng(seed), []
     for _ in range(config.epochs):
         for indices in np.array_split(rng.permutation(len(real)), min(config.minibatches, len(real))):
             rows = torch.from_numpy(indices)
@@ -113,9 +105,8 @@ def ppo_update(policy: Policy, optimizer: Adam, batch: RolloutBatch, config: PPO
             (loss + value_loss - config.entropy_coef * entropy).backward()
             torch.nn.utils.clip_grad_norm_(policy.parameters(), config.max_grad_norm)
             optimizer.step()
-            clip_fraction = (w * ((ratio - 1).abs() > config.clip_range)).sum()
-            statistics.append([loss.item(), value_loss.item(), entropy.item(), clip_fraction.item()])
-    return PPOUpdate(*np.mean(statistics, 0).tolist())
+            clip_fractions.append((w * ((ratio - 1).abs() > config.clip_range)).sum().item())
+    return float(np.mean(clip_fractions))
 
 
 def normalize_advantages(advantages: Tensor, weight: Tensor) -> Tensor:

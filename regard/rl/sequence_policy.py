@@ -6,7 +6,6 @@ aₜ = argmax p(a | the last `context` steps), or a sample of p^(1/temperature)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,8 +13,7 @@ import torch
 from regard.data.episodes import Episode
 from regard.parts.heads import Model
 from regard.rl.environment import Environment, Trajectory, action_noise, start_episode
-from regard.tasks.decide import Decide, DecideOptions
-from regard.tasks.returns import compute_returns_to_go
+from regard.tasks.decide import Decide, DecideOptions, returns_to_go
 
 
 class SequencePolicy:
@@ -34,10 +32,8 @@ class SequencePolicy:
         task, context = self.task, self.model.body.config.context
         inputs, previous_actions = [], []
         for trajectory in trajectories:
-            returns_to_go = compute_returns_to_go(np.array(trajectory.rewards, np.float32), self.target_return)[
-                -context:
-            ]
-            inputs.append(task.normalize_observations(np.stack(trajectory.observations[-context:]), returns_to_go))
+            conditions = returns_to_go(np.array(trajectory.rewards, np.float32), self.target_return)[-context:]
+            inputs.append(task.normalize_observations(np.stack(trajectory.observations[-context:]), conditions))
             previous_actions.append([task.num_actions, *trajectory.actions][-context:])
         log_probs = task.action_log_probs(self.model, np.stack(inputs), np.array(previous_actions))  # (B,A)
         if not self.temperature:
@@ -47,24 +43,22 @@ class SequencePolicy:
         return [int((row <= action_noise(trajectory, self.seed)).sum()) for row, trajectory in rows]
 
 
-def play_in_parallel(
-    environments: Sequence[Environment], policy: SequencePolicy, seed: int, first: int = 0
-) -> list[Episode]:
-    """One episode in each environment, all in one batch: the same episodes as one after the other, and faster. `first`
-    is the number of the first episode; it determines the randomness."""
+def play_in_parallel(environments: Sequence[Environment], policy: SequencePolicy, seed: int) -> list[Episode]:
+    """One episode in each environment, all in one batch: the same episodes as one after the other, and faster."""
     for environment in environments:
         check_spaces(environment, policy.task)
-    pairs = [(environment, start_episode(environment, seed, i)) for i, environment in enumerate(environments, first)]
+    pairs = [(environment, start_episode(environment, seed, i)) for i, environment in enumerate(environments)]
     while active := [(environment, trajectory) for environment, trajectory in pairs if not trajectory.done]:
         for (environment, trajectory), action in zip(active, policy.act([pair[1] for pair in active]), strict=True):
             trajectory.append(action, environment.step(action))
-    return [trajectory.to_episode(environment.name) for environment, trajectory in pairs]
+    return [trajectory.to_episode() for _, trajectory in pairs]
 
 
-def check_spaces(environment: Environment, task: Any) -> None:
+def check_spaces(environment: Environment, task: Decide) -> None:
     """Refuse an environment whose observations or actions differ from the training data's."""
-    if [environment.observation_dim] != task.normalizer.shape or environment.num_actions != task.num_actions:
+    shape = task.preprocessor.norm.shape
+    if [environment.observation_dim] != shape or environment.num_actions != task.num_actions:
         raise ValueError(
             f"{environment.name} has {environment.observation_dim} observation entries and {environment.num_actions} "
-            f"actions, but this model was trained on shape {task.normalizer.shape} and {task.num_actions} actions"
+            f"actions, but this model was trained on shape {shape} and {task.num_actions} actions"
         )

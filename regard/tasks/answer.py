@@ -8,29 +8,25 @@ document longer than the context is read in windows that overlap by half.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
+from tokenizers import Encoding
 from torch import Tensor
 
-from regard.data.batches import BucketedExamples, Ints, Ragged, batched, padding_mask, split_by_budget, to_device
-from regard.data.bundled import quiz
-from regard.data.lines import UTF8, Dialect
-from regard.data.questions import QuestionRow, read_questions
-from regard.data.splits import Rows
-from regard.data.tokenizer import Tokenizer
-from regard.data.tokenizer_train import TokenizerOptions
+from regard.data.batches import BucketedExamples, Ints, Ragged, batched, padding_mask, to_device
+from regard.data.rows import Question, QuestionRow, Row
 from regard.metrics import exact_match, token_f1
-from regard.parts.heads import Model, SpanHead, check_finite, head_transform
-from regard.tasks.inputs import fit_tokenizer, text_sizes
-from regard.tasks.task import DecodeOptions, Loss, Prediction, Task, fitted, make_samples
+from regard.modalities.protocols import Inputs, Preprocessor, Target
+from regard.parts.heads import Body, Model, SpanHead, check_finite
+from regard.tasks.inference import context_of, length_batches, numbered_rows
+from regard.tasks.task import DecodeOptions, Loss, Prediction, Predictions, Scores, Task, fitted, make_scores
 from regard.validate import check_fields
 
 NO_OFFSET = (-1, -1)  # of a token that no answer starts or ends with
@@ -40,8 +36,8 @@ class DocumentWindow(NamedTuple):
     """A question and a part of its document."""
 
     number: int  # index of the question
-    ids: Any  # (T,)
-    offsets: Any  # (T,2), start and end of each token in the document
+    ids: npt.NDArray[np.int32]  # (T,)
+    offsets: npt.NDArray[np.int32]  # (T,2), start and end of each token in the document
     targets: tuple[int, int]  # first and last token of the answer; 0, 0 if it is not in this window
 
 
@@ -57,8 +53,7 @@ class QuestionExamples(BucketedExamples):
 
 
 class QuestionBatch(NamedTuple):
-    ids: Tensor  # (B,T)
-    mask: Tensor  # (B,1,1,T), True = a token
+    inputs: Inputs
     positions: Tensor  # (B,T), True = an answer may start or end here
     targets: Tensor  # (B,2)
 
@@ -72,103 +67,74 @@ class AnswerSpan(NamedTuple):
 @dataclass
 class QuestionAnswering(Task):
     max_answer_length: int = 30  # maximum number of tokens of an answer
-    tokenizer: Tokenizer = fitted()
     always_answerable: bool = fitted(False)  # every training question has an answer
 
     def __post_init__(self) -> None:
         check_fields(self, max_answer_length=(self.max_answer_length >= 1, "at least 1"))
 
     description = "a question and a document in, the span that answers it out"
-    file_formats = ".jsonl or .json in the format of SQuAD"
-    bundled_data = "a quiz about small documents"
-    requires = ("reads",)
+    target = Target.SPAN
+    structures = ("encoder", "decoder")
     default = "modernbert"
     throughput_unit = "examples"
     percent_metrics = ("exact",)
+    ranked_by = ("f1",)
     eval_limit = 1000
 
     @classmethod
-    def option_groups(cls, ability: str) -> tuple[type, ...]:
-        return (TokenizerOptions,)
+    def fitted_fields(
+        cls, rows: Sequence[QuestionRow], preprocessor: Preprocessor, **options: object
+    ) -> dict[str, object]:
+        return {"always_answerable": all(row.target for row in rows)}
 
-    @classmethod
-    def rows(
-        cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, dialect: Dialect = UTF8, **_: Any
-    ) -> Rows:
-        return read_questions(paths, fields, dialect)
-
-    @classmethod
-    def bundled_rows(cls, ability: str, **_: Any) -> dict[str, Rows]:
-        """Questions about who did what, where and when in a short text."""
-        parts: dict[str, list[Any]] = {"train": [], "valid": [], "test": []}
-        for line, item in enumerate(quiz.quiz(), 1):
-            row = QuestionRow(item.question, item.document, ((item.answer, item.start),), "quiz", line)
-            parts[quiz.split(item)].append(row)
-        return dict(parts)
-
-    @classmethod
-    def fit(
-        cls,
-        rows: Any,
-        ability: str,
-        input_options: dict[str, Any],
-        preprocessors: dict[str, Any],
-        **task_options: Any,
-    ) -> QuestionAnswering:
-        texts = [*(row.question for row in rows), *dict.fromkeys(row.document for row in rows)]
-        tokenizer = fit_tokenizer(texts, input_options, preprocessors)
-        return cls(**task_options, tokenizer=tokenizer, always_answerable=all(row.answers for row in rows))
-
-    def sizes(self) -> dict[str, int]:
-        return text_sizes(self.tokenizer)
-
-    def head(self, body: Any) -> Model:
+    def head(self, body: Body) -> Model:
         """Two logits for each token: that the answer starts here, and that it ends here."""
-        return Model(body, SpanHead(body.config.dim, body.config.dropout, head_transform(body)))
+        return Model(body, SpanHead(body.config.dim, body.config.dropout, body.head_transform()))
 
-    def describe_examples(self, rows: Any, examples: QuestionExamples, numbers: Ints) -> list[dict[str, Any]]:
+    def describe_examples(
+        self, rows: Sequence[QuestionRow], examples: QuestionExamples, numbers: Ints
+    ) -> list[dict[str, object]]:
         return super().describe_examples(rows, examples, np.array([examples.numbers[number] for number in numbers]))
 
     def encode(self, rows: Sequence[QuestionRow], context: int) -> QuestionExamples:
         windows: list[DocumentWindow] = []
         self.tokenizer.validate_pairs()
         for chunk in batched(enumerate(rows), 1000):
-            encodings = self.tokenizer.encodings([(row.question, row.document) for _, row in chunk])
+            encodings = self.tokenizer.encodings([tuple(row.input) for _, row in chunk])
             for (number, row), encoding in zip(chunk, encodings, strict=True):
                 windows += document_windows(number, row, encoding, context)
         return QuestionExamples(windows)
 
-    def collate(self, examples: QuestionExamples, rows: Ints) -> QuestionBatch:
+    def collate(self, examples: QuestionExamples, rows: Ints, training: bool = True) -> QuestionBatch:
         ids = examples.ids.pad(rows, self.tokenizer.pad_token_id)
         positions = examples.starts.pad(rows, NO_OFFSET[0]) != NO_OFFSET[0]
         positions[:, 0] = True
         mask = padding_mask(examples.ids.lengths[rows], ids.size(1))
-        return QuestionBatch(ids, mask, positions, torch.from_numpy(examples.targets[rows]))
+        return QuestionBatch(Inputs(ids, mask), positions, torch.from_numpy(examples.targets[rows]))
 
     def log_probs(self, model: Model, batch: QuestionBatch) -> Tensor:
         """(B,T,2): log-probabilities that the answer starts and ends at each token."""
-        logits = model.head(model.body(batch.ids, batch.mask))
+        logits = self.outputs(model, batch)
         return logits.masked_fill(~batch.positions[..., None], -math.inf).log_softmax(1)
 
     def loss(self, model: Model, batch: QuestionBatch) -> Loss:
-        return Loss(F.nll_loss(self.log_probs(model, batch), batch.targets, reduction="sum"), len(batch.ids))
+        return Loss(F.nll_loss(self.log_probs(model, batch), batch.targets, reduction="sum"), len(batch.targets))
 
     @torch.inference_mode()
     def best_spans(
         self, model: Model, rows: Sequence[QuestionRow], num_return: int = 1
     ) -> tuple[list[list[AnswerSpan]], float]:
         """The best spans of each document, best first, and the mean loss of the windows. No answer is the span 0, 0."""
-        examples = self.encode(rows, model.body.config.context)
+        examples = self.encode(rows, context_of(model))
         device, total = next(model.parameters()).device, 0.0
         candidates: list[dict[tuple[int, int], float]] = [{} for _ in rows]
-        order = np.argsort(examples.lengths[:, 0], kind="stable")
-        for a, b in split_by_budget(examples.lengths[order, 0], 8192):
-            batch = to_device(self.collate(examples, order[a:b]), device)
+        for numbers in length_batches(examples.lengths[:, 0]):
+            batch = to_device(self.collate(examples, numbers), device)
             logprobs = self.log_probs(model, batch).float()
             check_finite(logprobs.mT)
             total += F.nll_loss(logprobs, batch.targets, reduction="sum").item()
             best = (x.tolist() for x in top_spans(logprobs, self.max_answer_length, num_return))
-            for row, no_answer, values, firsts, lasts in zip(order[a:b].tolist(), *best, strict=True):
+            for row, no_answer, values, firsts, lasts in zip(numbers.tolist(), *best, strict=True):
                 starts, ends, spans = examples.starts[row], examples.ends[row], candidates[examples.numbers[row]]
                 if not self.always_answerable:  # as probable as in the window that is least sure of it
                     spans[0, 0] = min(spans.get((0, 0), 0.0), no_answer)
@@ -179,59 +145,58 @@ class QuestionAnswering(Task):
         ranked = (sorted((AnswerSpan(p, *at) for at, p in spans.items()), reverse=True) for spans in candidates)
         return [spans[:num_return] for spans in ranked], total / examples.units
 
-    def score(self, model: Model, rows: Sequence[QuestionRow], options: DecodeOptions | None = None) -> dict[str, Any]:
+    def score(self, model: Model, rows: Sequence[QuestionRow], options: DecodeOptions | None = None) -> Scores:
         spans, loss = self.best_spans(model, rows)
-        predictions = [row.document[best.start : best.end] for row, (best, *_) in zip(rows, spans, strict=True)]
-        targets = [[text for text, _ in row.answers] for row in rows]
-        return {
-            "loss": loss,
-            "exact": exact_match(targets, predictions),
-            "f1": token_f1(targets, predictions),
-            "predictions": predictions,
-            "samples": make_samples(
-                [row.question for row in rows], [next(iter(texts), "") for texts in targets], predictions
-            ),
-        }
+        predictions = [row.input.document[best.start : best.end] for row, (best, *_) in zip(rows, spans, strict=True)]
+        targets = [[text for text, _ in row.target] for row in rows]
+        metrics = {"exact": exact_match(targets, predictions), "f1": token_f1(targets, predictions)}
+        sources, first = [row.input.question for row in rows], [next(iter(texts), "") for texts in targets]
+        return make_scores({"loss": loss, **metrics}, sources, first, predictions)
 
-    def example(self) -> str:
-        return "Who came?\tAnna came late."
-
-    def rank(self, scores: dict[str, Any]) -> tuple[float, ...]:
-        return round(scores["f1"], 3), -round(scores["loss"], 4)
-
-    def predict(
-        self, model: Model, raw: Iterable[str], options: DecodeOptions, first: int = 0
-    ) -> Iterator[list[Prediction]]:
-        """An input is a question and a document, separated by a tab or as JSON; no answer is an empty text."""
+    def predict(self, model: Model, raw: Iterable[str], options: DecodeOptions, first: int = 0) -> Predictions:
+        """No answer is an empty text."""
         for chunk in batched(raw, 64):
-            rows = [parse_question(text, line) for line, text in enumerate(chunk, first + 1)]
+            numbered = enumerate(chunk, first + 1)
+            rows = [row for number, text in numbered for row in numbered_rows(self.parse, text, number)]
             first += len(chunk)
             for row, spans in zip(rows, self.best_spans(model, rows, options.num_return)[0], strict=True):
-                yield [
-                    Prediction(row.document[start:end], logprob, math.exp(logprob), {"start": start if end else None})
-                    for logprob, start, end in spans
-                ]
+                document = row.input.document
+                yield [Prediction(document[a:b], p, math.exp(p), {"start": a if b else None}) for p, a, b in spans]
+
+    def parse(self, raw: str) -> list[QuestionRow]:
+        row = self.preprocessor.parse(raw, self.target)
+        assert isinstance(row.input, Question)
+        return [Row(row.input, (), *row[2:])]
+
+    def request(self, text: str, target: str | None = None) -> str:
+        return text if "\t" in text else f"Who came?\t{text}"
+
+    def probe_rows(self, rows: Sequence[Row[Question, object]]) -> list[QuestionRow]:
+        """The answer is the first word of the document. Questions are one word, so that the document fits."""
+        inputs = [row.input._replace(question=row.input.question.split()[0]) for row in rows]
+        answers = [((x.document.split()[0], x.document.index(x.document.split()[0])),) for x in inputs]
+        return [Row(x, y, *row[2:]) for row, x, y in zip(rows, inputs, answers, strict=True)]
 
 
-def document_windows(number: int, row: QuestionRow, encoding: Any, context: int) -> Iterator[DocumentWindow]:
+def document_windows(number: int, row: QuestionRow, encoding: Encoding, context: int) -> Iterator[DocumentWindow]:
     """The question with each window of its document."""
-    sides, location = encoding.sequence_ids, f"{row.file}:{row.line}"
+    sides = encoding.sequence_ids
     tokens = sides.count(1)
     if not tokens:
-        raise ValueError(f"{location}: the document has no tokens")
+        raise ValueError(f"{row.location}the document has no tokens")
     begin, room = sides.index(1), context - (len(sides) - tokens)
     end = begin + tokens
     if room < 2:
         problem = f"the question has {sides.count(0)} tokens, which leaves none for the document"
-        raise ValueError(f"{location}: {problem}: the model must have a larger --context than {context}")
+        raise ValueError(f"{row.location}{problem}: the model must have a larger --context than {context}")
     ids, offsets = np.array(encoding.ids), np.full((len(sides), 2), NO_OFFSET)
-    offsets[begin:end] = token_offsets(row.document, encoding.offsets[begin:end])
-    first, last = answer_tokens(offsets, row) if row.answers else (0, 0)
+    offsets[begin:end] = token_offsets(row.input.document, encoding.offsets[begin:end])
+    first, last = answer_tokens(offsets, row) if row.target else (0, 0)
     ranges = list(overlapping_ranges(begin, end, room))
     holds_answer = [a <= first and last < b for a, b in ranges]
-    if row.answers and not any(holds_answer):
+    if row.target and not any(holds_answer):
         problem = f"the answer has {last - first + 1} tokens, more than a window of the document ({room})"
-        raise ValueError(f"{location}: {problem}: the model must have a larger --context than {context}")
+        raise ValueError(f"{row.location}{problem}: the model must have a larger --context than {context}")
     for (a, b), answerable in zip(ranges, holds_answer, strict=True):
         selected = np.r_[:begin, a:b, end : len(ids)]
         targets = (first - a + begin, last - a + begin) if answerable else (0, 0)
@@ -268,11 +233,11 @@ def strip_range(text: str, start: int, end: int) -> tuple[int, int]:
 
 def answer_tokens(offsets: Ints, row: QuestionRow) -> tuple[int, int]:
     """First and last token that overlap the first of the answers."""
-    text, start = row.answers[0]
-    start, end = strip_range(row.document, start, start + len(text))
+    text, start = row.target[0]
+    start, end = strip_range(row.input.document, start, start + len(text))
     overlapping = np.flatnonzero((offsets[:, 0] < end) & (offsets[:, 1] > start))
     if not len(overlapping):
-        raise ValueError(f"{row.file}:{row.line}: the answer {text[:40]!r} has no tokens")
+        raise ValueError(f"{row.location}the answer {text[:40]!r} has no tokens")
     return int(overlapping[0]), int(overlapping[-1])
 
 
@@ -285,15 +250,3 @@ def top_spans(logprobs: Tensor, max_length: int, count: int) -> tuple[Tensor, Te
     best = both.masked_fill(~allowed, -math.inf).flatten(1).topk(min(count, allowed.numel()))
     T = both.size(-1)
     return both[:, 0, 0], best.values, best.indices // T, best.indices % T
-
-
-def parse_question(text: str, line: int) -> QuestionRow:
-    question, _, document = text.partition("\t")
-    if text.startswith("{"):
-        with suppress(ValueError, KeyError, TypeError):
-            fields: Any = json.loads(text)
-            question, document = fields["question"], fields["context"]
-    if not all(isinstance(part, str) and part.strip() for part in (question, document)):
-        formats = 'a question and a document separated by a tab, or {"question": ..., "context": ...}'
-        raise ValueError(f"input:{line}: give {formats}, not {text[:60]!r}")
-    return QuestionRow(question, document, (), "input", line)

@@ -7,8 +7,7 @@ False negatives, which are known to be a pair elsewhere in the data, are left ou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
-from typing import TypeVar
+from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 import torch
@@ -16,15 +15,35 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.data.batches import Ints
+from regard.data.rows import Row
+from regard.modalities.protocols import EncodedInputs, Preprocessor
 
-T = TypeVar("T")
+EVAL_BATCH = 50  # pairs over which the loss of an evaluation is computed
 
 
-def deduplicate(items: Iterable[T], key: Callable[[T], Hashable]) -> tuple[list[T], Ints]:
-    """Each item once, and for every position the index of its item."""
-    unique: dict[Hashable, tuple[int, T]] = {}
-    indices = [unique.setdefault(key(item), (len(unique), item))[0] for item in items]
-    return [item for _, item in unique.values()], np.array(indices)
+def encode_unique(
+    preprocessor: Preprocessor, rows: Sequence[Row[object, object]], context: int
+) -> tuple[EncodedInputs, Ints]:
+    """Each different input once, and for every row the index of its input. Inputs that the model cannot tell apart, as
+    texts with the same tokens, are equal."""
+    by_key = unique_indices([row.key for row in rows])
+    inputs: EncodedInputs = preprocessor.encode([rows[i] for i in first_positions(by_key)], context)
+    by_content = unique_indices(inputs.keys())
+    indices = by_content[by_key]
+    if len({*by_content.tolist()}) < len(by_content):
+        inputs = preprocessor.encode([rows[i] for i in first_positions(indices)], context)
+    return inputs, indices
+
+
+def unique_indices(keys: Sequence[Hashable]) -> Ints:
+    """For every position the number of its key, in the order of first occurrence."""
+    numbers: dict[Hashable, int] = {}
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys])
+
+
+def first_positions(indices: Ints) -> list[int]:
+    """The position of the first occurrence of each index, in the order of the indices."""
+    return np.unique(indices, return_index=True)[1].tolist()
 
 
 def false_negatives(pairs: Ints, rows: Ints | slice = slice(None)) -> Tensor:
@@ -52,3 +71,12 @@ def contrastive_loss(scores: Tensor, ignore: Tensor) -> Tensor:
     """The mean of both directions, summed over the pairs. `ignore` (B,B) leaves false negatives out."""
     scores, own = scores.masked_fill(ignore, -torch.inf), torch.arange(len(scores), device=scores.device)
     return (F.cross_entropy(scores, own, reduction="sum") + F.cross_entropy(scores.T, own, reduction="sum")) / 2
+
+
+def mean_loss(pairs: Ints, scores: Callable[[slice], Tensor]) -> float:
+    """The mean loss of all pairs (2,N) in batches of EVAL_BATCH; `scores` returns the (B,B) of some of them."""
+    total = 0.0
+    for start in range(0, pairs.shape[1], EVAL_BATCH):
+        chunk = slice(start, start + EVAL_BATCH)
+        total += contrastive_loss(scores(chunk), false_negatives(pairs, chunk)).item()
+    return total / pairs.shape[1]

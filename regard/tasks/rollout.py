@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from regard.data.batches import Ints, batched
-from regard.data.episodes import Episode
+from regard.data.episodes import Episode, Rollout
 from regard.data.observation_norm import ObservationNorm, Reals
-from regard.data.rollout_video import Rollout
+from regard.modalities.step_preprocessor import StepPreprocessor
 from regard.parts.heads import Model
 
 BATCH_SIZE = 50  # episodes
@@ -52,45 +52,44 @@ def roll_out(
 
 
 def rollout_episodes(
-    model: Model, normalizer: ObservationNorm, rows: Sequence[Episode], start: int | None, horizon: int
+    model: Model, normalizer: ObservationNorm, episodes: Sequence[Episode], start: int | None, horizon: int
 ) -> list[Rollout]:
     """Roll out `horizon` steps of each episode after its first `start` observations; None: so that the rollout ends
     with the episode. An episode with actions is rolled out to its end only, since later actions are unknown."""
     context, device = model.body.config.context, next(model.parameters()).device
-    cuts = [max(1, row.steps + 1 - horizon) if start is None else min(start, row.steps + 1) for row in rows]
+    ends = [episode.steps + 1 for episode in episodes]
+    cuts = [max(1, end - horizon) if start is None else min(start, end) for end in ends]
 
     def window_length(i: int) -> int:
         return min(cuts[i], context)
 
     rollouts: dict[int, Rollout] = {}
-    for T, indices in groupby(sorted(range(len(rows)), key=window_length), key=window_length):
+    for T, indices in groupby(sorted(range(len(episodes)), key=window_length), key=window_length):
         for chunk in batched(indices, BATCH_SIZE):
-            inputs = torch.from_numpy(np.stack([rows[i].as_float(cuts[i] - T, cuts[i]) for i in chunk])).to(device)
-            padded = [pad_actions(rows[i], cuts[i] - T, T - 1 + horizon) for i in chunk]
+            inputs = torch.from_numpy(np.stack([episodes[i].as_float(cuts[i] - T, cuts[i]) for i in chunk])).to(device)
+            padded = [pad_actions(episodes[i], cuts[i] - T, T - 1 + horizon) for i in chunk]
             actions = None if padded[0] is None else torch.from_numpy(np.stack(padded)).to(device)  # type: ignore[arg-type]
-            for i, steps in zip(
-                chunk, roll_out(model, normalizer, inputs, actions, horizon).cpu().numpy(), strict=True
-            ):
-                end = None if rows[i].actions is None else rows[i].steps + 1 - cuts[i]
-                rollouts[i] = Rollout(rows[i], cuts[i], steps[:end], rows[i].as_float(cuts[i], cuts[i] + horizon))
-    return [rollouts[i] for i in range(len(rows))]
+            predicted = roll_out(model, normalizer, inputs, actions, horizon).cpu().numpy()
+            for i, steps in zip(chunk, predicted, strict=True):
+                end = None if episodes[i].actions is None else ends[i] - cuts[i]
+                target = episodes[i].as_float(cuts[i], cuts[i] + horizon)
+                rollouts[i] = Rollout(episodes[i], cuts[i], steps[:end], target)
+    return [rollouts[i] for i in range(len(episodes))]
 
 
-def pad_actions(row: Episode, start: int, count: int) -> Ints | None:
+def pad_actions(episode: Episode, start: int, count: int) -> Ints | None:
     """`count` actions from `start`, padded after the last."""
-    if row.actions is None:
+    if episode.actions is None:
         return None
-    actions = row.actions[start : start + count]
+    actions = episode.actions[start : start + count]
     return np.pad(actions, (0, count - len(actions)))
 
 
-def rollout_errors(normalizer: ObservationNorm, rollout: Rollout) -> tuple[Reals, Reals]:
-    """The error of each step with a known target, and the error of repeating the last observation."""
-    target = rollout.target.astype(np.float64)
-    last = rollout.episode.as_float(rollout.num_observed - 1, rollout.num_observed)
-    return normalizer.observation_error(rollout.prediction[: len(target)], target), normalizer.observation_error(
-        last, target
-    )
+def rollout_errors(preprocessor: StepPreprocessor, rollout: Rollout) -> tuple[Reals, Reals]:
+    """The error of each step with a known target, and that of the baseline."""
+    target, norm = rollout.target.astype(np.float64), preprocessor.norm
+    baseline = preprocessor.baseline(rollout.episode, rollout.num_observed, len(target))
+    return norm.observation_error(rollout.prediction[: len(target)], target), norm.observation_error(baseline, target)
 
 
 def mean_error_at(errors: Sequence[Reals], step: int) -> float | None:

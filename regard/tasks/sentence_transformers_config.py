@@ -8,8 +8,9 @@ sentence_bert_config.json max_seq_length, do_lower_case
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from regard.atomic import write_json
 from regard.json_files import MAX_JSON, read_bounded, read_json
@@ -25,7 +26,7 @@ class SentenceConfig(NamedTuple):
     unit: bool = False
     limit: int | None = None  # maximal tokens of a text
     do_lower_case: bool = False  # before tokenization
-    library: dict[str, Any] | None = None  # config_sentence_transformers.json; saving writes it back
+    library: dict[str, object] | None = None  # config_sentence_transformers.json; saving writes it back
 
 
 def read_modules(folder: Path) -> SentenceConfig:
@@ -33,7 +34,7 @@ def read_modules(folder: Path) -> SentenceConfig:
     if not file.is_file():
         return SentenceConfig()
     try:
-        modules: Any = json.loads(read_bounded(file, MAX_JSON))
+        modules = json.loads(read_bounded(file, MAX_JSON))
         paths = {str(module["type"]).rsplit(".", 1)[-1]: str(module.get("path", "")) for module in modules}
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise ValueError(f"{file} does not list the modules of sentence-transformers: {error!r}") from None
@@ -54,7 +55,7 @@ def read_modules(folder: Path) -> SentenceConfig:
     return SentenceConfig(pooling, "Normalize" in paths, limit, lowercase, library)
 
 
-def reject_prompt(file: Path, content: dict[str, Any]) -> None:
+def reject_prompt(file: Path, content: Mapping[str, object]) -> None:
     """Refuse a default prompt: prepended to every text, it would change every vector."""
     name, prompts = content.get("default_prompt_name"), content.get("prompts")
     if name is not None and (not isinstance(prompts, dict) or prompts.get(name)):

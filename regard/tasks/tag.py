@@ -1,47 +1,41 @@
-"""Tag: a label for every word, predicted from its first token; BIO labels are decoded to whole spans. Or a label for
-every residue of a protein, which is a word of one letter.
+"""Tag: a label for every element of an input (a word of a sentence, a residue of a chain), predicted from its first
+token.
 
-loss = - Σ_words log softmax(logits)[tag]
+    loss = - Σ_elements log softmax(logits)[tag]
+
+BIO labels (B-x begins a span, I-x continues it, O is outside) are decoded to whole spans, by the Viterbi algorithm:
+
+    best = argmax over tag sequences of Σ_t log p_t(tag_t), with I-x only after B-x or I-x
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.data.batches import BucketedExamples, Ints, Ragged, batched, padding_mask, split_by_budget
-from regard.data.bundled import chains, phrasebook
-from regard.data.fasta import LabelledProtein, is_fasta, read_labelled_proteins
-from regard.data.lines import UTF8, Dialect
-from regard.data.protein_alphabet import EXAMPLE, is_protein_tokenizer, parse_protein
-from regard.data.splits import Rows
-from regard.data.tagged_text import TaggedText, read_tagged
-from regard.data.tokenizer import Tokenizer
-from regard.data.tokenizer_train import TokenizerOptions
+from regard.data.batches import BucketedExamples, Ints, Ragged, batched, padding_mask, to_device
+from regard.data.rows import Row
 from regard.metrics import accuracy, span_f1
-from regard.parts.heads import Model, TokenClassifier, check_finite, head_transform
-from regard.tasks.inputs import fit_residue_tokenizer, fit_tokenizer, text_sizes
-from regard.tasks.spans import bio_transitions, viterbi
-from regard.tasks.task import DecodeOptions, Loss, Prediction, Task, fitted, make_samples
+from regard.modalities.protocols import Inputs, Preprocessor, Target, request_row
+from regard.modalities.token_preprocessor import TokenPreprocessor
+from regard.parts.heads import Body, Model, TokenClassifier, check_finite
+from regard.tasks.inference import CHUNK, context_of, length_batches
+from regard.tasks.task import DecodeOptions, Loss, Prediction, Predictions, Scores, Task, fitted, make_scores
 from regard.validate import check_fields
 
-WORDS = re.compile(r"\w+(?:['’]\w+)?|[^\w\s]")
+TaggedRow = Row[Sequence[str], tuple[str, ...]]
 IGNORE = -100  # not the first token of a word
 UNSEEN_TAG = -101  # a tag that the training data lack: every prediction is wrong
 UNLABELLED = -102  # an unknown tag: no prediction counts
 
 
 class TagBatch(NamedTuple):
-    ids: Tensor  # (B,T)
-    mask: Tensor  # (B,1,1,T), True = a token
+    inputs: Inputs
     tags: Tensor  # (B,T), below 0 = no target
 
 
@@ -57,8 +51,8 @@ class TagExamples(BucketedExamples):
 @dataclass
 class Tag(Task):
     label_smoothing: float = 0.0  # target probability spread uniformly over all tags
+    preprocessor: TokenPreprocessor = fitted()
     tags: list[str] = fitted()
-    tokenizer: Tokenizer = fitted()
 
     def __post_init__(self) -> None:
         check_fields(
@@ -67,182 +61,111 @@ class Tag(Task):
             tags=(len(self.tags) > 0, "one tag or more"),
         )
 
-    description = "words in, a label for every word out; or a protein in, a label for every residue out"
-    file_formats = (
-        "CoNLL, CoNLL-U or .jsonl of words and tags, or two parallel files; .fasta of proteins and .fasta of labels"
-    )
-    bundled_data = "parts of speech in the phrasebook's German; for protein models, helices and strands of chains"
-    requires = ("reads", "spells")
+    description = "a sequence in, a label for each of its elements out"
+    target = Target.TAGS
+    structures = ("encoder", "decoder")
     default = "modernbert"
     head_fields = ("tags",)
+    ranked_by = ("f1", "accuracy")
     throughput_unit = "words"
 
     @classmethod
-    def option_groups(cls, ability: str) -> tuple[type, ...]:
-        return () if ability == "spells" else (TokenizerOptions,)
-
-    @classmethod
-    def excluded_options(cls, ability: str) -> frozenset[str]:
-        return frozenset({"max_words"}) if ability == "spells" else cls.ignored_options
-
-    @classmethod
-    def rows(
-        cls, paths: tuple[str, ...], fields: tuple[str, ...] | None, ability: str, dialect: Dialect = UTF8, **_: Any
-    ) -> Rows:
-        proteins = ability == "spells" or any(map(is_fasta, paths))
-        return read_labelled_proteins(paths, fields, dialect) if proteins else read_tagged(paths, fields, dialect)
-
-    @classmethod
-    def bundled_rows(cls, ability: str, **_: Any) -> dict[str, Rows]:
-        """The parts of speech in the phrasebook's German; the helices and strands of synthetic proteins."""
-        parts: dict[str, list[Any]] = {"train": [], "valid": [], "test": []}
-        if ability == "spells":
-            for line, chain in enumerate(chains.chains(), 1):
-                row = LabelledProtein(chain.residues, tuple(chain.states), f"chain{line}", "chains", line)
-                parts[chains.split(chain)].append(row)
-            return dict(parts)
-        for line, phrase in enumerate(phrasebook.phrases(), 1):
-            words, tags = zip(*phrase.german_tags, strict=True)
-            key = phrase._replace(english=phrase.german.casefold())  # several English phrases may share it
-            parts[phrasebook.split(key)].append(TaggedText(words, tags, "phrasebook", line))
-        return dict(parts)
-
-    @classmethod
-    def fit(
-        cls,
-        rows: Any,
-        ability: str,
-        input_options: dict[str, Any],
-        preprocessors: dict[str, Any],
-        **task_options: Any,
-    ) -> Tag:
-        tags = sorted({tag for row in rows for tag in row.tags} - {""})
+    def fitted_fields(
+        cls, rows: Sequence[TaggedRow], preprocessor: Preprocessor, **options: object
+    ) -> dict[str, object]:
+        tags = sorted({tag for row in rows for tag in row.target} - {""})
         if not tags:
-            raise ValueError(f"{rows[0].file}: no residue has a label, so there is nothing to learn")
-        if isinstance(rows[0], LabelledProtein):
-            return cls(**task_options, tags=tags, tokenizer=fit_residue_tokenizer(input_options, preprocessors))
-        tokenizer = fit_tokenizer((" ".join(row.words) for row in rows), input_options, preprocessors)
-        return cls(**task_options, tags=tags, tokenizer=tokenizer)
+            raise ValueError(f"{rows[0].file}: no element has a label, so there is nothing to learn")
+        return {"tags": tags}
 
-    @cached_property
-    def reads_proteins(self) -> bool:
-        return is_protein_tokenizer(self.tokenizer)
+    def head(self, body: Body) -> Model:
+        dim, dropout = body.config.dim, body.config.dropout
+        return Model(body, TokenClassifier(dim, len(self.tags), dropout, body.head_transform()))
 
-    def sizes(self) -> dict[str, int]:
-        return text_sizes(self.tokenizer)
-
-    def head(self, body: Any) -> Model:
-        return Model(body, TokenClassifier(body.config.dim, len(self.tags), body.config.dropout, head_transform(body)))
-
-    def encode(self, rows: Sequence[TaggedText | LabelledProtein], context: int) -> TagExamples:
-        if isinstance(rows[0], LabelledProtein) != self.reads_proteins:
-            expected = "proteins, in two FASTA files" if self.reads_proteins else "words, not proteins"
-            raise ValueError(f"{rows[0].file}: this model reads {expected}")
+    def encode(self, rows: Sequence[TaggedRow], context: int) -> TagExamples:
         index = {tag: i for i, tag in enumerate(self.tags)} | {"": UNLABELLED}
         pieces, tags = [], []
-        for row, encoding in zip(
-            rows, self.tokenizer.encodings([list(row.words) for row in rows], words=True), strict=True
-        ):
+        encodings = self.tokenizer.encodings([list(row.input) for row in rows], words=True)
+        for row, encoding in zip(rows, encodings, strict=True):
             words = encoding.word_ids
             starts = [w is not None and w != before for w, before in zip(words, [None, *words[:-1]], strict=True)]
             targets = [
-                index.get(row.tags[w or 0], UNSEEN_TAG) if start else IGNORE
+                index.get(row.target[w or 0], UNSEEN_TAG) if start else IGNORE
                 for w, start in zip(words, starts, strict=True)
             ]
-            if sum(starts) < len(row.words):
-                raise ValueError(f"{row.file}:{row.line}: a word of this sentence has no tokens")
+            if sum(starts) < len(row.input):
+                raise ValueError(f"{row.location}a word of this sentence has no tokens")
             for a, b in split_words(starts, context):
                 pieces.append(encoding.ids[a:b])
                 tags.append(targets[a:b])
         return TagExamples(pieces, tags)
 
-    def collate(self, examples: TagExamples, rows: Ints) -> TagBatch:
+    def collate(self, examples: TagExamples, rows: Ints, training: bool = True) -> TagBatch:
         ids = examples.pieces.pad(rows, self.tokenizer.pad_token_id)
-        lengths, tags = examples.pieces.lengths[rows], examples.tags.pad(rows, IGNORE)
-        return TagBatch(ids, padding_mask(lengths, ids.size(1)), tags)
+        mask = padding_mask(examples.pieces.lengths[rows], ids.size(1))
+        return TagBatch(Inputs(ids, mask), examples.tags.pad(rows, IGNORE))
 
-    def loss(self, model: Model, batch: TagBatch, label_smoothing: float | None = None) -> Loss:
+    def loss(self, model: Model, batch: TagBatch) -> Loss:
         labelled = batch.tags >= 0
-        logits = model.head(model.body(batch.ids, batch.mask)[labelled])  # (words,tags)
-        label_smoothing = self.label_smoothing if label_smoothing is None else label_smoothing
-        total = F.cross_entropy(logits, batch.tags[labelled], reduction="sum", label_smoothing=label_smoothing)
+        logits = model.head(model.body(*batch.inputs.arguments)[labelled])  # (words,tags)
+        total = F.cross_entropy(logits, batch.tags[labelled], reduction="sum", label_smoothing=self.label_smoothing)
         return Loss(total, max(1, int(labelled.sum())))
 
     @torch.inference_mode()
-    def log_probs(self, model: Model, rows: Sequence[TaggedText | LabelledProtein]) -> list[Tensor]:
+    def log_probs(self, model: Model, rows: Sequence[TaggedRow]) -> list[Tensor]:
         """(words,tags) of each sentence."""
-        examples = self.encode(rows, model.body.config.context)
+        examples = self.encode(rows, context_of(model))
         device = next(model.parameters()).device
-        order = np.argsort(examples.lengths[:, 0], kind="stable")
         outputs: dict[int, Tensor] = {}
-        for a, b in split_by_budget(examples.lengths[order, 0], 8192):
-            batch = self.collate(examples, order[a:b])
-            logits = model.head(model.body(batch.ids.to(device), batch.mask.to(device))).float().cpu()
-            for i, row in enumerate(order[a:b].tolist()):
+        for numbers in length_batches(examples.lengths[:, 0]):
+            batch = self.collate(examples, numbers)
+            logits = self.outputs(model, to_device(batch, device)).float().cpu()  # (B,T,tags)
+            for i, row in enumerate(numbers.tolist()):
                 outputs[row] = check_finite(logits[i][batch.tags[i] != IGNORE]).log_softmax(-1)
         flat = torch.cat([outputs[i] for i in range(len(outputs))])
-        return list(flat.split([len(row.words) for row in rows]))
+        return list(flat.split([len(row.input) for row in rows]))
 
-    def score(
-        self, model: Model, rows: Sequence[TaggedText | LabelledProtein], options: DecodeOptions | None = None
-    ) -> dict[str, Any]:
+    def score(self, model: Model, rows: Sequence[TaggedRow], options: DecodeOptions | None = None) -> Scores:
         index = {tag: i for i, tag in enumerate(self.tags)}
         logprobs = self.log_probs(model, rows)
         total = count = 0.0
         transitions = bio_transitions(self.tags)
         predicted = [[self.tags[i] for i in viterbi(sentence, transitions)] for sentence in logprobs]
         for row, sentence in zip(rows, logprobs, strict=True):
-            labelled = [(i, index[tag]) for i, tag in enumerate(row.tags) if tag in index]
+            labelled = [(i, index[tag]) for i, tag in enumerate(row.target) if tag in index]
             total -= sum(sentence[i, tag].item() for i, tag in labelled)
             count += len(labelled)
-        pairs = [pair for row, tags in zip(rows, predicted, strict=True) for pair in zip(row.tags, tags, strict=True)]
+        pairs = [pair for row, tags in zip(rows, predicted, strict=True) for pair in zip(row.target, tags, strict=True)]
         scored = [pair for pair in pairs if pair[0]]
         if not scored:
-            raise ValueError(f"{rows[0].file}: no residue has a label, so there is nothing to score")
+            raise ValueError(f"{rows[0].file}: no element has a label, so there is nothing to score")
         correct = accuracy([target for target, _ in scored], [prediction for _, prediction in scored])
         scores = {"loss": total / max(1.0, count), "accuracy": correct}
         if any(tag.startswith("B-") for tag in self.tags):
-            scores |= span_f1([row.tags for row in rows], predicted)._asdict()
-        sources, predictions = [row.input_key for row in rows], [self.separator.join(tags) for tags in predicted]
-        targets = [self.separator.join(tag or "-" for tag in row.tags) for row in rows]
-        return {**scores, "predictions": predictions, "samples": make_samples(sources, targets, predictions)}
+            scores |= span_f1([row.target for row in rows], predicted)._asdict()
+        separator = self.preprocessor.separator
+        predictions = [separator.join(tags) for tags in predicted]
+        targets = [separator.join(tag or "-" for tag in row.target) for row in rows]
+        return make_scores(scores, map(self.preprocessor.show, rows), targets, predictions)
 
-    @property
-    def separator(self) -> str:
-        """Between two tags; those of residues are single letters."""
-        return "" if self.reads_proteins else " "
-
-    def example(self) -> str:
-        return EXAMPLE if self.reads_proteins else super().example()
-
-    def parse_words(self, text: str) -> TaggedText | LabelledProtein:
-        """The row of an input text, with placeholder tags."""
-        if self.reads_proteins:
-            letters = parse_protein(text)
-            return LabelledProtein(letters, (self.tags[0],) * len(letters), "", "", 1)
-        words = tuple(WORDS.findall(text))
-        return TaggedText(words, (self.tags[0],) * len(words), "", 1)
-
-    def rank(self, scores: dict[str, Any]) -> tuple[float, ...]:
-        return round(scores.get("f1", 0.0), 3), round(scores["accuracy"], 3), -round(scores["loss"], 4)
-
-    def predict(
-        self, model: Model, raw: Iterable[str], options: DecodeOptions, first: int = 0
-    ) -> Iterator[list[Prediction]]:
-        transitions = bio_transitions(self.tags)
-        for chunk in batched(raw, 256):
-            rows = [self.parse_words(text) for text in chunk]
-            full = [row for row in rows if row.words]
+    def predict(self, model: Model, raw: Iterable[str], options: DecodeOptions, first: int = 0) -> Predictions:
+        transitions, separator = bio_transitions(self.tags), self.preprocessor.separator
+        for chunk in batched(raw, CHUNK):
+            rows = self.probe_rows([request_row(self.preprocessor.words(text), text) for text in chunk])
+            full = [row for row in rows if row.input]
             outputs = iter(self.log_probs(model, full) if full else [])
             for row in rows:
-                log_probs = next(outputs) if row.words else torch.zeros(0, len(self.tags))
+                log_probs = next(outputs) if row.input else torch.zeros(0, len(self.tags))
                 path = viterbi(log_probs, transitions)
                 tags = [self.tags[i] for i in path]
-                text = self.separator.join(
-                    tags if self.reads_proteins else map("/".join, zip(row.words, tags, strict=True))
-                )
+                tagged = map("/".join, zip(row.input, tags, strict=True)) if separator else tags
                 logprob = log_probs[range(len(path)), path].sum().item()
-                yield [Prediction(text, logprob, logprob, {"words": list(row.words), "tags": tags})]
+                extra = {"words": list(row.input), "tags": tags}
+                yield [Prediction(separator.join(tagged), logprob, logprob, extra)]
+
+    def probe_rows(self, rows: Sequence[Row[Sequence[str], object]]) -> list[TaggedRow]:
+        tags = [tuple(self.tags[i % len(self.tags)] for i in range(len(row.input))) for row in rows]
+        return [Row(row.input, target, *row[2:]) for row, target in zip(rows, tags, strict=True)]
 
 
 def split_words(starts: list[bool], context: int) -> Iterator[tuple[int, int]]:
@@ -254,3 +177,34 @@ def split_words(starts: list[bool], context: int) -> Iterator[tuple[int, int]]:
             end -= 1
         yield begin, end
         begin = end
+
+
+class TagTransitions(NamedTuple):
+    first: Tensor  # (tags,), 0 for a tag that may begin a sentence, else -inf
+    after: Tensor  # (tags,tags), 0 where the column may follow the row, else -inf
+
+
+def bio_transitions(tags: Sequence[str]) -> TagTransitions | None:
+    """None if the tags are not BIO: other prefixes, or an I-x without a B-x (as in IOB1)."""
+    types = {tag[2:] for tag in tags if tag.startswith("B-")}
+    if not types or any(tag != "O" and not (tag[:2] in ("B-", "I-") and tag[2:] in types) for tag in tags):
+        return None
+    inside = torch.tensor([tag.startswith("I-") for tag in tags])
+    same = torch.tensor([[tag != "O" and tag[2:] == before[2:] for tag in tags] for before in tags])
+    forbidden = torch.tensor(float("-inf"))
+    return TagTransitions(torch.where(inside, forbidden, 0.0), torch.where(inside & ~same, forbidden, 0.0))
+
+
+def viterbi(log_probs: Tensor, transitions: TagTransitions | None) -> list[int]:
+    """The most probable allowed tags of one sentence, (words,tags)."""
+    if transitions is None or not len(log_probs):
+        return [int(tag) for tag in log_probs.argmax(-1)]
+    score, backpointers = log_probs[0] + transitions.first, []
+    for word in log_probs[1:]:
+        score, before = (score[:, None] + transitions.after).max(0)
+        score = score + word
+        backpointers.append(before)
+    path = [int(score.argmax())]
+    for before in reversed(backpointers):
+        path.append(int(before[path[-1]]))
+    return path[::-1]

@@ -17,32 +17,33 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.batches import Examples
+from regard.data.documents import RowSet
 from regard.data.token_corpus import TokenWindows
 from regard.data.word_vectors import read_word_vectors
 from regard.device import resolve_device
 from regard.hub.family_map import FamilyMap, IdentityMap
 from regard.hub.folder import read_config, read_weights
 from regard.hub.remote import find_model
-from regard.hub.task_config import PREPROCESSORS, load_preprocessors, read_task, read_task_name, reconcile_config
+from regard.hub.task_config import find_preprocessor, read_task, read_task_file, read_task_name, reconcile_config
+from regard.modalities.protocols import FitOptions, Modality, Preprocessor
 from regard.models import MODELS
+from regard.options import option_flag
 from regard.parts.heads import Model
 from regard.tasks import TASKS
 from regard.tasks.task import Task
 from regard.training.optimizer import freeze
-from regard.training.provenance import option_flag
-from regard.training.settings import Settings
+from regard.training.settings import Settings, default_overrides
 
 WINDOW_MULTIPLE = 64  # tokens
 MAX_LAYERS, MAX_SIZE = 2**12, 2**24  # the largest number of layers, and of any other size
 
 
 def make_model(settings: Settings, task: Task) -> Model:
-    family = MODELS[settings.model]
+    run_options = settings.run_options
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.train_options.seed)
-        body: Any = family.bodies[settings.ability](config_for(settings, task))
-        model: Model = task.head(body)
-    run_options = settings.run_options
+        body = settings.fit.body(config_for(settings, task))
+        model = task.head(body)
     if run_options.from_ and not run_options.resume:
         folder = find_model(run_options.from_)
         names = read_config(folder)[0]
@@ -79,16 +80,15 @@ def config_for(settings: Settings, task: Task) -> Any:
         return replace(reconcile_config(read_config(folder)[1], task, folder), dropout=settings.body["dropout"])
     names = {field.name for field in fields(config_class)}
     config = config_class(**settings.body, **{name: value for name, value in task.sizes().items() if name in names})
-    check_memory(config, MODELS[settings.model].bodies[settings.ability])
+    check_memory(config, settings.fit.body)
     return config
 
 
-def window_for(settings: Settings, task: Any, config: Any, examples: Examples) -> int:
+def window_for(settings: Settings, task: Task, context: int, examples: Examples) -> int:
     """How many tokens of the model's context the training uses: --context or, for running text, the length of the
     longest document, at most a batch."""
-    context = int(getattr(config, "context", 0))
-    if settings.body.get("context", context) is not None or not isinstance(examples, TokenWindows):
-        return settings.body.get("context") or context
+    if settings.context or not context or not isinstance(examples, TokenWindows):
+        return settings.context or context
     starts = np.flatnonzero(examples.ids == task.tokenizer.bos_token_id)
     longest = int(np.diff(starts, append=len(examples.ids)).max()) if len(starts) > 1 else len(examples.ids)
     return min(context, settings.train_options.batch_tokens, -(-longest // WINDOW_MULTIPLE) * WINDOW_MULTIPLE)
@@ -100,7 +100,7 @@ def use_window(model: Model, context: int) -> None:
         model.body.config = replace(model.body.config, context=context)
 
 
-def check_memory(config: Any, body_class: Any) -> None:
+def check_memory(config: Any, body_class: type[nn.Module]) -> None:
     """Raises ValueError for sizes that do not fit into memory, before it allocates anything."""
     for name, size in ((field.name, getattr(config, field.name)) for field in fields(config) if field.type == "int"):
         maximum = MAX_LAYERS if name.endswith("layers") or name == "stages" else MAX_SIZE
@@ -121,55 +121,65 @@ def check_memory(config: Any, body_class: Any) -> None:
         )
 
 
-def fit_task(settings: Settings, rows: Any) -> tuple[Settings, Task]:
+def fit_task(settings: Settings, rows: RowSet) -> tuple[Settings, Task]:
     """The task, fitted to its rows. With --from it has the model's preprocessors, and its head for the same task."""
-    run_options = settings.run_options
+    run_options, kind = settings.run_options, TASKS[settings.task]
     folder = find_model(run_options.from_) if run_options.from_ else None
-    preprocessors = load_preprocessors(folder, {*PREPROCESSORS}) if folder else {}
-    if folder and "tokenizer" not in preprocessors and settings.ability not in ("sees", "hears", "bonds", "foresees"):
-        raise ValueError(f"{folder} has no tokenizer, and a new one would not match its embeddings: add its files")
-    task = TASKS[settings.task].fit(
-        rows, settings.ability, settings.input_options, preprocessors, **settings.task_options
-    )
+    preprocessor, *output = fit_preprocessors(settings, rows, folder)
+    task = kind.fit(rows, preprocessor, output[0] if output else None, **settings.task_options)
     if folder is None or run_options.new_head:
         return settings, task
     if read_task_name(folder) != settings.task:
         return replace(settings, run_options=replace(run_options, new_head=True)), task
-    return settings, with_head_of(task, folder, settings.ability)
+    return settings, with_head_of(task, folder, settings)
 
 
-def with_head_of(task: Task, folder: Path, ability: str) -> Task:
+def fit_preprocessors(settings: Settings, rows: RowSet, folder: Path | None) -> list[Preprocessor]:
+    """Those of inputs and, if they are of another modality, of outputs; new or from a folder."""
+    fit, task, start = settings.fit, TASKS[settings.task], dict[Modality, Preprocessor | None]()
+    if folder is not None:
+        stored = read_task_file(folder) or {}
+        modality, start[fit.modality] = find_preprocessor(folder, stored, settings.model)
+        if fit.modality is not modality:
+            raise ValueError(f"the model of --from reads {modality.unit}, but --data are {fit.modality.unit}")
+        if fit.output and fit.output is not modality:
+            start[fit.output] = fit.output.load(folder, stored)
+        if any(start[modality] is None and "vocab" in modality.size_names for modality in start):
+            raise ValueError(f"{folder} has no tokenizer, and a new one would not match its embeddings: add its files")
+    layout, groups = task.token_layout(**settings.task_options), settings.input_options
+    modalities = dict.fromkeys((fit.modality, fit.output or fit.modality))
+    return [kind.fit(rows, FitOptions(task.target, groups, start.get(kind), layout)) for kind in modalities]
+
+
+def with_head_of(task: Task, folder: Path, settings: Settings) -> Task:
     """The task, with the labels and options of the head in a folder."""
-    source: Any = read_task(folder)
+    source = read_task(folder)
     for labels in {"labels", "tags"} & set(task.head_fields):
         head_labels = getattr(source, labels)
         if unknown := [label for label in getattr(task, labels) if label not in head_labels]:
-            raise ValueError(
-                f"the head of {folder} has {len(head_labels)} {labels}, and {unknown[0]!r} is none of them: "
-                f"add --new-head to train a new head"
-            )
-    defaults = {field.name: field.default for field in fields(source)} | task.default_overrides(ability)
+            problem = f"the head of {folder} has {len(head_labels)} {labels}, and {unknown[0]!r} is none of them"
+            raise ValueError(f"{problem}: add --new-head to train a new head")
+    defaults = {field.name: field.default for field in fields(source)} | default_overrides(settings.task, settings.fit)
     for option in {"pooling", "multi_label"} & set(task.head_fields):
         value, head_value = getattr(task, option), getattr(source, option)
         if value not in (head_value, defaults[option]):
-            raise ValueError(
-                f"the head of {folder} has {option} {head_value}: leave out {option_flag(option)}, or add --new-head"
-            )
-    return replace(task, **{name: getattr(source, name) for name in task.head_fields})  # type: ignore[type-var]
+            remedy = f"leave out {option_flag(option)}, or add --new-head"
+            raise ValueError(f"the head of {folder} has {option} {head_value}: {remedy}")
+    return replace(task, **{name: getattr(source, name) for name in task.head_fields})
 
 
 @torch.no_grad()
-def init_embeddings(body: Any, task: Any, file: str) -> None:
+def init_embeddings(body: nn.Module, task: Task, file: str) -> None:
     """Initialise the embeddings of words that are one token with pre-trained vectors, scaled to the same spread."""
-    if getattr(task, "tokenizer", None) is None:
-        raise ValueError("--vectors initialises embeddings of words, but this task reads no text: leave it out")
+    tokens = getattr(body, "tokens", None)
+    if tokens is None or (task.output or task.preprocessor).tokenizer is None:
+        raise ValueError("--vectors initialises embeddings of words, but this model has none: leave it out")
     names = task.tokenizer.convert_ids_to_tokens(range(len(task.tokenizer)))
     words = {name.lstrip("▁Ġ"): i for i, name in enumerate(names) if name[:1] in "▁Ġ" and len(name) > 1}
     vectors = read_word_vectors(file, set(words))
     if not vectors:
         raise ValueError(f"{file}: none of its words is a token: use vectors of the language of --data")
-    table = body.tokens.weight
-    size = len(next(iter(vectors.values())))
+    table, size = tokens.weight, len(next(iter(vectors.values())))
     if size != table.size(1):
         raise ValueError(f"{file}: its vectors have {size} dimensions, embeddings {table.size(1)}: add --dim {size}")
     stacked = torch.stack([torch.from_numpy(vector) for vector in vectors.values()]).to(table)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import platform
-from typing import Any
+from collections.abc import Mapping
 
 import torch
 
 from regard import __version__
 from regard.device import cpu_name
+from regard.training.settings import RunOptions, Settings
 
 TEMPLATE = """---
 library_name: {library}
@@ -45,50 +46,39 @@ This is a Hugging Face folder: transformers loads it with `AutoModelForSeq2SeqLM
 """
 
 
-def model_card(
-    settings: dict[str, Any],
-    parameters: int,
-    amount: str,
-    valid: str,
-    best: dict[str, Any],
-    test: dict[str, Any],
-    family: str,
-    fingerprint: str,
-) -> str:
-    rows = [
-        f"| {name} | {value:.2f} | {format(test[name], '.2f') if name in test else ''} |"
-        for name, value in best.items()
-        if name != "step"
-    ]
+def model_card(settings: Settings, best: Mapping[str, float], test: Mapping[str, float], **facts: object) -> str:
+    """`facts` are parameters, steps, amount, valid, family and fingerprint."""
+    test_texts = {name: f"{value:.2f}" for name, value in test.items()}
+    rows = [f"| {name} | {value:.2f} | {test_texts.get(name, '')} |" for name, value in best.items() if name != "step"]
     decoding = " Validation is greedy, the test uses beam search; BLEU is sacreBLEU's, cased, 13a."
     return TEMPLATE.format(
-        library="regard" if family.startswith("regard-") else "transformers",
-        title=f"{settings['model']}, trained for the task {settings['task']}",
-        task=settings["task"],
-        model=settings["model"],
-        start=describe_start(settings),
-        parameters=parameters,
-        amount=amount,
-        valid=valid,
-        data=" and ".join(f"`{name}`" for name in settings["data"]) or "regard's bundled data",
-        steps=settings["steps"],
-        compatible=SEQ2SEQ if family in ("marian", "pegasus") else "",
+        library="regard" if str(facts["family"]).startswith("regard-") else "transformers",
+        title=f"{settings.model}, trained for the task {settings.task}",
+        task=settings.task,
+        model=settings.model,
+        start=describe_start(settings.run_options),
+        data=" and ".join(f"`{name}`" for name in settings.files.data) or "regard's bundled data",
+        compatible=SEQ2SEQ if facts["family"] in ("marian", "pegasus") else "",
         scores="\n".join(rows),
         decoding=decoding if "bleu" in best else "",
         best=best["step"],
-        regard=__version__,
-        torch=torch.__version__,
-        python=platform.python_version(),
-        threads=torch.get_num_threads(),
-        processor=cpu_name(),
-        seed=settings["seed"],
-        fingerprint=fingerprint,
+        seed=settings.train_options.seed,
+        **facts,
+        **platform_fields(),
     )
 
 
-def describe_start(settings: dict[str, Any]) -> str:
-    if not settings["from_"]:
+def platform_fields() -> dict[str, object]:
+    """Versions, processor and threads, on which the bits of the weights depend."""
+    return {
+        "regard": __version__, "torch": torch.__version__, "python": platform.python_version(),
+        "threads": torch.get_num_threads(), "processor": cpu_name(),
+    }  # fmt: skip
+
+
+def describe_start(options: RunOptions) -> str:
+    if not options.from_:
         return "from scratch"
-    head = "with a new head" if settings["new_head"] else "with its head"
-    frozen = f", with {', '.join(settings['freeze'])} frozen" if settings["freeze"] else ""
-    return f"from `{settings['from_']}` {head}{frozen}"
+    head = "with a new head" if options.new_head else "with its head"
+    frozen = f", with {', '.join(options.freeze)} frozen" if options.freeze else ""
+    return f"from `{options.from_}` {head}{frozen}"

@@ -14,10 +14,11 @@ from pathlib import Path
 
 from regard.atomic import fsync, path_in_errors, replace_file
 
+Files = Mapping[str, Callable[[Path], object]]  # each with the function that writes it
 MANIFEST, LATEST, BACKUP_PREFIX = "manifest.json", "LATEST", ".old-"
 
 
-def save_folder(parent: Path, name: str, files: Mapping[str, Callable[[Path], object]], room: int = 0) -> Path:
+def save_folder(parent: Path, name: str, files: Files, room: int = 0) -> Path:
     """Write parent/name, each file by its function, and point LATEST to it. Raises OSError before it writes anything
     if fewer than `room` bytes are free."""
     recover(parent)
@@ -33,9 +34,8 @@ def save_folder(parent: Path, name: str, files: Mapping[str, Callable[[Path], ob
             with path_in_errors(parent / name / file):
                 write(hidden / file)
                 fsync(hidden / file)
-        manifest = {
-            file: {"bytes": (hidden / file).stat().st_size, "sha256": checksum(hidden / file)} for file in files
-        }
+        paths = {file: hidden / file for file in files}
+        manifest = {file: {"bytes": path.stat().st_size, "sha256": checksum(path)} for file, path in paths.items()}
         replace_file(hidden / MANIFEST, json.dumps(manifest, indent=2).encode())
         if problem := find_damage(hidden):
             raise OSError(f"{parent / name} was not saved: {problem}")
@@ -66,10 +66,8 @@ def find_damage(folder: Path) -> str:
 
 def list_checkpoints(parent: Path) -> list[Path]:
     """All checkpoints of a run, newest first. LATEST is not consulted: only checksums prove a checkpoint intact."""
-    numbered = [
-        (int(f.name.removeprefix("step-")), f) for f in parent.glob("step-*") if f.name.removeprefix("step-").isdigit()
-    ]
-    return [folder for _, folder in sorted(numbered, reverse=True)]
+    folders = {folder.name.removeprefix("step-"): folder for folder in parent.glob("step-*")}
+    return [folders[number] for number in sorted(filter(str.isdigit, folders), key=int, reverse=True)]
 
 
 def keep_newest(parent: Path, count: int) -> None:

@@ -9,12 +9,11 @@ from a `Progress` continues the interrupted run bit for bit.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache
 from threading import RLock
@@ -26,11 +25,12 @@ from torch import Tensor, nn
 
 from regard.data.batches import Examples, Ints, Position, iterate_batches, to_device
 from regard.parts.heads import Model
+from regard.seeds import derive_seed
 from regard.tasks.task import Task
 from regard.training import schedule
 from regard.training.optimizer import EMA, build_optimizers, module_of, norms_by_module, scale_and_clip
 from regard.training.schedule import Revision
-from regard.validate import check_fields
+from regard.validate import check_fields, check_minimum
 
 NORM_RECORDS = 500  # steps of a run, or slightly more, that record the gradient norm of each module
 MAX_LENGTH = 10**9  # minutes or epochs: a longer run is a typing error
@@ -59,21 +59,18 @@ class TrainOptions:
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
+        check_minimum(self, 1, "steps", "batch_tokens", "grad_accum")
+        check_minimum(self, 0, "warmup_steps", "max_nonfinite")
         check_fields(
             self,
-            steps=(self.steps is None or self.steps >= 1, "at least 1"),
             epochs=(self.epochs is None or 0 < self.epochs <= MAX_LENGTH, f"above 0, and at most {MAX_LENGTH:,}"),
             minutes=(self.minutes is None or 0 < self.minutes <= MAX_LENGTH, f"above 0, and at most {MAX_LENGTH:,}"),
             revisions=(are_valid(self.revisions), "STEP:STEPS each, in order, with STEP at most STEPS"),
-            batch_tokens=(self.batch_tokens >= 1, "at least 1"),
-            grad_accum=(self.grad_accum >= 1, "at least 1"),
             lr=(self.lr is None or 0 < self.lr < math.inf, "above 0, and finite"),
             layer_decay=(0 < self.layer_decay <= 1, "above 0 and at most 1"),
-            warmup_steps=(self.warmup_steps is None or self.warmup_steps >= 0, "0 or more"),
             decay_share=(0 < self.decay_share <= 1, "above 0 and at most 1"),
             weight_decay=(0 <= self.weight_decay < math.inf, "0 or more, and finite"),
             grad_clip=(0 <= self.grad_clip < math.inf, "0 or more, and finite"),
-            max_nonfinite=(self.max_nonfinite >= 0, "0 or more"),
             ema=(0 <= self.ema < 1, "at least 0 and below 1"),
             seed=(0 <= self.seed < 2**63, "0 or more, and below 2^63"),
         )
@@ -149,6 +146,10 @@ class Progress:
         progress.ema = EMA(model, o.ema, progress.lock) if o.ema else None
         return progress
 
+    def averaged(self) -> AbstractContextManager[None]:
+        """Within the context the model holds the moving averages of its weights, if there are any."""
+        return nullcontext() if self.ema is None or self.ema.swapped else self.ema.average_parameters()
+
 
 def train_steps(progress: Progress, task: Task, examples: Examples, train_options: TrainOptions) -> Iterator[Step]:
     model = progress.model
@@ -181,7 +182,9 @@ def train_steps(progress: Progress, task: Task, examples: Examples, train_option
         if not math.isfinite(grad_norm) or not math.isfinite(total):
             model.zero_grad()
             with progress.lock:
-                restore_buffers(model, progress.buffers)
+                with torch.no_grad():
+                    for buffer, before in zip(model.buffers(), progress.buffers, strict=True):
+                        buffer.copy_(before)
                 progress.buffers = None
                 if progress.num_skipped == train_options.max_nonfinite:
                     raise NonFiniteError(progress.step + 1, total / count, grad_norm, np.concatenate(batch_rows))
@@ -202,17 +205,6 @@ def train_steps(progress: Progress, task: Task, examples: Examples, train_option
         model.zero_grad()
         seconds = time.perf_counter() - start
         yield Step(progress.step, total / count, lr, grad_norm, count, seconds, position, module_grad_norms)
-
-
-@torch.no_grad()
-def restore_buffers(model: Model, buffers: list[Tensor]) -> None:
-    for buffer, before in zip(model.buffers(), buffers, strict=True):
-        buffer.copy_(before)
-
-
-def derive_seed(seed: int, step: int) -> int:
-    """A seed that no other (seed, step) shares."""
-    return int.from_bytes(hashlib.blake2b(f"{seed}/{step}".encode(), digest_size=7).digest())
 
 
 def num_parameters(model: nn.Module) -> int:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from regard.atomic import replace_file
 from regard.data.batches import Examples, Ints, to_device
+from regard.data.documents import RowSet
 from regard.parts.heads import Model
 from regard.tasks.task import Task
 from regard.training.checkpoint import list_checkpoints
@@ -34,7 +34,7 @@ def nonfinite_rows(model: Model, task: Task, examples: Examples, rows: Ints) -> 
 
 
 def explain_nonfinite(
-    error: NonFiniteError, model: Model, task: Task, examples: Examples, data: Any, folder: Path
+    error: NonFiniteError, model: Model, task: Task, examples: Examples, data: RowSet, folder: Path
 ) -> FloatingPointError:
     """Write the batch to the run folder, and return the error that ends the run."""
     bad_rows = nonfinite_rows(model, task, examples, error.rows)

@@ -14,8 +14,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +24,7 @@ from regard.parts.heads import Model
 from regard.validate import check_choice
 
 EPS = 1e-7
+HIDDEN_LAYERS = nn.Linear | nn.Conv1d | nn.Conv2d | nn.RNNBase  # no embeddings, positions or head
 MODULE = re.compile(r"body(?:\.\w+)*?\.\d+(?=\.)|body\.\w+|\w+")  # up to the number of a layer, if it has one
 
 
@@ -34,18 +34,13 @@ def build_optimizers(model: Model, weight_decay: float, kind: str, layer_decay: 
     weights = [w for w in model.parameters() if w.requires_grad]
     if kind == "sgd":
         return [SGD(param_groups(weights, weight_decay, lr_scales), momentum=0.9, nesterov=True)]
-    candidates = hidden_weights(model.body) if kind == "muon" else []
-    matrices = [w for w in candidates if w.requires_grad and w.dim() > 1 and min(w.flatten(1).shape) > 1]
+    layers = [m for m in model.body.modules() if isinstance(m, HIDDEN_LAYERS)] if kind == "muon" else []
+    candidates = [w for m in layers for w in m.parameters(recurse=False) if w.requires_grad]
+    matrices = [w for w in candidates if w.dim() > 1 and min(w.flatten(1).shape) > 1]
     ids = {id(w) for w in matrices}
     rest = param_groups([w for w in weights if id(w) not in ids], weight_decay, lr_scales)
     adamw = AdamW(rest, betas=(0.9, 0.98), eps=1e-9, fused=True)
     return [adamw, Muon(group_by_lr_scale(matrices, lr_scales), weight_decay)] if matrices else [adamw]
-
-
-def hidden_weights(body: nn.Module) -> list[nn.Parameter]:
-    """Weights of linear, convolutional and recurrent layers: no embeddings, positions or head."""
-    kinds = nn.Linear | nn.Conv1d | nn.Conv2d | nn.RNNBase
-    return [w for m in body.modules() if isinstance(m, kinds) for w in m.parameters(recurse=False)]
 
 
 def layers_above(model: Model) -> list[tuple[nn.Parameter, int]]:
@@ -70,20 +65,20 @@ def layers_above(model: Model) -> list[tuple[nn.Parameter, int]]:
     return [(weight, above.get(name, 0)) for name, weight in model.named_parameters()]
 
 
-def group_by_lr_scale(weights: list[nn.Parameter], lr_scales: dict[int, float]) -> list[dict[str, Any]]:
+def group_by_lr_scale(weights: list[nn.Parameter], lr_scales: dict[int, float]) -> list[dict[str, object]]:
     """Parameter groups of equal factor on the learning rate, the largest first."""
     scales = sorted({lr_scales[id(w)] for w in weights}, reverse=True)
     return [{"params": [w for w in weights if lr_scales[id(w)] == scale], "lr_scale": scale} for scale in scales]
 
 
-def param_groups(weights: list[nn.Parameter], weight_decay: float, lr_scales: dict[int, float]) -> list[dict[str, Any]]:
-    vectors = [w for w in weights if w.dim() < 2 or min(w.shape[:2]) == 1]
-    ids = {id(w) for w in vectors}
-    matrices = [w for w in weights if id(w) not in ids]
-    return [
-        *({**group, "weight_decay": weight_decay} for group in group_by_lr_scale(matrices, lr_scales)),
-        *({**group, "weight_decay": 0.0} for group in group_by_lr_scale(vectors, lr_scales)),
-    ]
+def param_groups(
+    weights: list[nn.Parameter], weight_decay: float, lr_scales: dict[int, float]
+) -> list[dict[str, object]]:
+    groups = []
+    for is_matrix, decay in (True, weight_decay), (False, 0.0):
+        subset = [w for w in weights if (w.dim() > 1 and min(w.shape[:2]) > 1) == is_matrix]
+        groups += [{**group, "weight_decay": decay} for group in group_by_lr_scale(subset, lr_scales)]
+    return groups
 
 
 def freeze(model: Model, names: Sequence[str]) -> list[str]:
@@ -95,9 +90,8 @@ def freeze(model: Model, names: Sequence[str]) -> list[str]:
         matches = [name for name in all_names if any(name == root or name.startswith(f"{root}.") for root in roots)]
         if not matches:
             modules = (re.match(r"body\.\w+(\.\d+)?", name) for name in all_names)
-            check_choice(
-                "module to freeze", prefix, sorted({"body", *(m[0].removeprefix("body.") for m in modules if m)})
-            )
+            known = {"body", *(match[0].removeprefix("body.") for match in modules if match)}
+            check_choice("module to freeze", prefix, sorted(known))
         frozen += matches
     if set(frozen) == set(all_names):
         raise ValueError(f"--freeze {' '.join(names)} leaves no weights to train: freeze fewer modules")
@@ -109,7 +103,7 @@ def freeze(model: Model, names: Sequence[str]) -> list[str]:
 class Muon(Optimizer):
     """Matrices of one shape are orthogonalised together. The step has AdamW's RMS, so both share a learning rate."""
 
-    def __init__(self, weights: list[Any], weight_decay: float = 0.0, momentum: float = 0.95):
+    def __init__(self, weights: list[dict[str, object]], weight_decay: float = 0.0, momentum: float = 0.95):
         super().__init__(weights, {"lr": 0.0, "weight_decay": weight_decay, "momentum": momentum})
 
     @torch.no_grad()
@@ -119,7 +113,7 @@ class Muon(Optimizer):
             for weight in (w for w in group["params"] if w.grad is not None):
                 shapes.setdefault(weight.shape, []).append(weight)
             for weights in shapes.values():
-                grads: list[Any] = [w.grad for w in weights]
+                grads = [w.grad for w in weights if w.grad is not None]
                 momenta = [self.state[w].setdefault("momentum", torch.zeros_like(w)) for w in weights]
                 torch._foreach_lerp_(momenta, grads, 1 - group["momentum"])
                 nesterov = torch._foreach_lerp(grads, momenta, group["momentum"])
@@ -145,7 +139,7 @@ class EMA:
     """Exponential moving average of all weights; the decay starts small, so that the average forgets the random
     initialisation."""
 
-    def __init__(self, model: nn.Module, decay: float, lock: Any = None):
+    def __init__(self, model: nn.Module, decay: float, lock: AbstractContextManager[object] | None = None):
         self.decay = decay
         self.weights = [w.detach() for w in model.parameters()]
         self.means = [w.clone() for w in self.weights]

@@ -13,31 +13,31 @@ from typing import Any
 import torch
 
 from regard import __version__
-from regard.hub.folder import read_json
+from regard.json_files import read_json
+from regard.options import option_flag
 from regard.training.checkpoint import checksum
 
 FORMAT = 2  # of train.json
+Provenance = dict[str, dict[str, object]]  # settings, files and versions
 PATH_OPTIONS = ("data", "valid", "test", "cache", "from_", "vectors")  # paths may change: the rows have a fingerprint
-RUNTIME_OPTIONS = (  # do not change the result
-    *("output_dir", "resume", "overwrite", "download", "device", "threads", "allow_changed"),
-)
+RUNTIME_OPTIONS = {"output_dir", "resume", "overwrite", "download", "device", "threads", "allow_changed"}  # no effect
 
 
-def collect_provenance(settings: Mapping[str, Any], folder: Path, files: Iterable[str]) -> dict[str, Any]:
+def collect_provenance(settings: Mapping[str, object], folder: Path, files: Iterable[str]) -> Provenance:
     """All that a checkpoint depends on besides its own tensors."""
     checksums = {name: checksum(folder / name) for name in files if (folder / name).is_file() and name != "train.json"}
-    versions = {"regard": __version__, "PyTorch": torch.__version__}
+    versions = {"regard": __version__, "PyTorch": str(torch.__version__)}
     compared = {name: value for name, value in comparable_settings(settings).items() if name not in PATH_OPTIONS}
-    return {"settings": compared, "files": checksums, "versions": versions}
+    return {"settings": compared, "files": {**checksums}, "versions": {**versions}}
 
 
-def comparable_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+def comparable_settings(settings: Mapping[str, object]) -> dict[str, object]:
     """The settings as JSON stores them, without those that do not change the result."""
-    stored: dict[str, Any] = json.loads(json.dumps(settings))
+    stored: dict[str, object] = json.loads(json.dumps(settings))
     return {name: value for name, value in stored.items() if name not in RUNTIME_OPTIONS}
 
 
-def check_provenance(checkpoint: Path, stored: dict[str, Any], current: dict[str, Any], allow_changed: bool) -> None:
+def check_provenance(checkpoint: Path, stored: Provenance, current: Provenance, allow_changed: bool) -> None:
     if (lines := list_changes(stored, current)) and not allow_changed:
         changes = "\n".join(f"  {line}" for line in lines)
         raise ValueError(
@@ -46,21 +46,18 @@ def check_provenance(checkpoint: Path, stored: dict[str, Any], current: dict[str
         )
 
 
-def list_changes(stored: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
+def list_changes(stored: Provenance, current: Provenance) -> list[str]:
     """One line for each difference between two provenances."""
-    lines = [
-        f"{option_flag(name)} was {format_value(stored['settings'].get(name))}, and is "
-        f"{format_value(current['settings'].get(name))}"
-        for name in differing_keys(stored["settings"], current["settings"])
-        if name != "fingerprint"
-    ]
-    if stored["settings"].get("fingerprint") != current["settings"].get("fingerprint"):
-        lines.append("the rows of the data have changed")
-    lines += [f"{name} has changed" for name in differing_keys(stored["files"], current["files"])]
-    versions = differing_keys(stored["versions"], current["versions"])
-    return lines + [
-        f"{name} was {stored['versions'].get(name)}, and is {current['versions'].get(name)}" for name in versions
-    ]
+    differing = {part: differing_keys(stored[part], current[part]) for part in ("settings", "files", "versions")}
+
+    def change(part: str, name: str) -> str:
+        return f"was {format_value(stored[part].get(name))}, and is {format_value(current[part].get(name))}"
+
+    lines = [f"{option_flag(n)} {change('settings', n)}" for n in differing["settings"] if n != "fingerprint"]
+    if "fingerprint" in differing["settings"]:
+        lines.append("the rows of the data have changed (--data, --valid, --test)")
+    lines += [f"{name} has changed" for name in differing["files"]]
+    return lines + [f"{name} {change('versions', name)}" for name in differing["versions"]]
 
 
 def read_train_json(folder: Path) -> dict[str, Any]:
@@ -74,16 +71,13 @@ def read_train_json(folder: Path) -> dict[str, Any]:
     return values
 
 
-def differing_keys(stored: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
-    return sorted(name for name in {*stored, *current} if stored.get(name) != current.get(name))
+def differing_keys(stored: Mapping[str, object], current: Mapping[str, object]) -> list[str]:
+    """A folder of an earlier version has no modality."""
+    names = {*stored, *current} - ({"modality"} - {*stored})
+    return sorted(name for name in names if stored.get(name) != current.get(name))
 
 
-def option_flag(name: str) -> str:
-    """An option as it is typed: --batch-tokens for batch_tokens."""
-    return f"--{name.rstrip('_').replace('_', '-')}"
-
-
-def format_value(value: Any) -> str:
+def format_value(value: object) -> str:
     if isinstance(value, list):
         return " ".join(map(str, value)) or "not set"
     return "not set" if value is None else str(value)

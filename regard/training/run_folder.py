@@ -15,6 +15,7 @@ import math
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +26,15 @@ from torch.nn import Parameter
 
 from regard.atomic import fsync, json_bytes, path_in_errors, remove_partial_files, replace_file, write_json
 from regard.data.batches import Position
-from regard.hub import folder as hub
-from regard.hub.folder import read_json, write_config, write_tensors, write_weights
+from regard.hub.folder import write_config, write_tensors, write_weights
+from regard.hub.match_state_dict import unique_state_dict
 from regard.hub.task_config import task_config_keys, write_task
-from regard.json_files import lexists, read_bounded
+from regard.json_files import lexists, read_bounded, read_json
 from regard.parts.heads import Model
 from regard.tasks.task import Task
 from regard.training.checkpoint import (
     LATEST,
+    Files,
     find_damage,
     keep_newest,
     list_checkpoints,
@@ -72,10 +74,8 @@ class RunFolder:
             names = {name.removeprefix(".") for name in existing - {LOCK_FILE}}
             incomplete = LOCK_FILE in existing and "train.json" not in existing and names <= {*DESCRIPTION_FILES}
             if not overwrite and not incomplete:
-                raise ValueError(
-                    f"{folder} exists: continue it with --resume, replace it with --overwrite, or choose another "
-                    "--output-dir"
-                )
+                remedy = "continue it with --resume, replace it with --overwrite, or choose another --output-dir"
+                raise ValueError(f"{folder} exists: {remedy}")
             if "train.json" not in existing and not incomplete:
                 raise ValueError(f"{folder} is not a run folder, so it is not replaced: choose another --output-dir")
         folder.mkdir(parents=True, exist_ok=True)
@@ -103,13 +103,13 @@ class RunFolder:
         if [file.name for file in self.folder.iterdir()] == [LOCK_FILE]:
             shutil.rmtree(self.folder)
 
-    def describe(self, model: Model, task: Task, settings: dict[str, Any]) -> None:
+    def describe(self, model: Model, task: Task, settings: Mapping[str, object]) -> None:
         """Write the files that never change during a run."""
         write_config(self.folder, model, task_config_keys(task))
         write_task(self.folder, task)
         write_json(self.folder / "train.json", {"format": FORMAT, **settings})
 
-    def log(self, **values: Any) -> None:
+    def log(self, **values: object) -> None:
         file = self.folder / "metrics.jsonl"
         with path_in_errors(file), file.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(values, ensure_ascii=False) + "\n")
@@ -125,21 +125,18 @@ class RunFolder:
         """Write these weights as model.safetensors: the best so far."""
         replace_file(self.folder / "model.safetensors", lambda file: write_weights(file, model))
 
-    def save(self, progress: Progress, state: dict[str, Any], keep: int) -> Path:
-        """Write a checkpoint, and remove all but the `keep` newest."""
+    def save(self, progress: Progress, state: Mapping[str, object], keep: int, files: Files) -> Path:
+        """Write a checkpoint, with further files, and remove all but the `keep` newest."""
         position = {"step": progress.step, "position": list(progress.position), "num_skipped": progress.num_skipped}
         tensors = state_tensors(progress)
         if (self.folder / "metrics.jsonl").exists():
             fsync(self.folder / "metrics.jsonl")  # the log reaches the disk before the checkpoint does
-        checkpoint = save_folder(
-            self.folder,
-            f"step-{progress.step}",
-            {
-                "state.safetensors": lambda file: write_tensors(file, tensors),
-                "state.json": lambda file: file.write_bytes(json_bytes(position | state)),
-            },
-            room=sum(tensor.nbytes for tensor in tensors.values()) + CHECKPOINT_OVERHEAD,
-        )
+        states: Files = {
+            "state.safetensors": lambda file: write_tensors(file, tensors),
+            "state.json": lambda file: file.write_bytes(json_bytes({**position, **state})),
+        }
+        room = sum(tensor.nbytes for tensor in tensors.values()) + CHECKPOINT_OVERHEAD
+        checkpoint = save_folder(self.folder, f"step-{progress.step}", {**states, **files}, room)
         keep_newest(self.folder, keep)
         return checkpoint
 
@@ -213,12 +210,8 @@ def load_state_tensors(progress: Progress, tensors: dict[str, Tensor]) -> None:
         weight.copy_(tensors[f"weights/{name}"])
         for optimizer in progress.optimizers:
             if any(weight is w for group in optimizer.param_groups for w in group["params"]):
-                kinds = [key.split("/")[0] for key in tensors if key.endswith(f"/{name}")]
-                optimizer.state[weight] = {
-                    kind: tensors[f"{kind}/{name}"].to(weight.device)
-                    for kind in kinds
-                    if kind not in ("weights", "ema")
-                }
+                kinds = {key.split("/")[0] for key in tensors if key.endswith(f"/{name}")} - {"weights", "ema"}
+                optimizer.state[weight] = {kind: tensors[f"{kind}/{name}"].to(weight.device) for kind in kinds}
         if progress.ema is not None:
             progress.ema.means[i].copy_(tensors[f"ema/{name}"])
     for name, buffer in persistent_buffers(progress.model).items():
@@ -227,7 +220,7 @@ def load_state_tensors(progress: Progress, tensors: dict[str, Tensor]) -> None:
 
 def persistent_buffers(model: Model) -> dict[str, Tensor]:
     """The running statistics of batch norms."""
-    return {name: tensor for name, tensor in hub.unique_state_dict(model).items() if not isinstance(tensor, Parameter)}
+    return {name: tensor for name, tensor in unique_state_dict(model).items() if not isinstance(tensor, Parameter)}
 
 
 class RunLock:
@@ -242,9 +235,8 @@ class RunLock:
             self.handle.seek(0)
             owner = self.handle.read().strip() or "unknown"
             self.handle.close()
-            raise ValueError(
-                f"{folder} is in use by process {owner}: wait for it, or choose another --output-dir"
-            ) from None
+            remedy = "wait for it, or choose another --output-dir"
+            raise ValueError(f"{folder} is in use by process {owner}: {remedy}") from None
         self.handle.truncate(0)
         self.handle.write(str(os.getpid()))
         self.handle.flush()
@@ -271,11 +263,12 @@ def parse_metrics_line(line: bytes, location: str) -> dict[str, Any]:
     return dict(values)
 
 
-def metrics_line(step: Step) -> dict[str, Any]:
+def metrics_line(step: Step) -> dict[str, object]:
     """A step as metrics.jsonl stores it. The line of a skipped step has no loss."""
     if math.isnan(step.loss):
         return {"step": step.number, "epoch": step.position.epoch, "skipped": True, "seconds": round(step.seconds, 4)}
-    line = {
+    norms = {module: float(f"{norm:.5g}") for module, norm in step.module_grad_norms.items()}  # may be very small
+    return {
         "step": step.number,
         "epoch": step.position.epoch,
         "loss": round(step.loss, 6),
@@ -283,8 +276,4 @@ def metrics_line(step: Step) -> dict[str, Any]:
         "grad_norm": round(step.grad_norm, 6),
         "count": step.count,
         "seconds": round(step.seconds, 4),
-    }
-    module_grad_norms = {
-        module: float(f"{grad_norm:.5g}") for module, grad_norm in step.module_grad_norms.items()
-    }  # may be very small
-    return line | {"module_grad_norms": module_grad_norms} if module_grad_norms else line
+    } | ({"module_grad_norms": norms} if norms else {})

@@ -1,33 +1,27 @@
-"""Settings: the fields of a few dataclasses, under one flat set of names; each option is a field of exactly one.
+"""Settings of a run: the fields of a few dataclasses, under one flat set of names.
 
 defaults < named size < options of the user          or, with --from, the config of that model
 
-An unknown name is refused with the nearest known one. The comment beside a field is its help text.
+`resolve` reads no files: what the user named is read before (training/start.py). An unknown name is refused with the
+nearest known one.
 """
 
 from __future__ import annotations
 
-import inspect
-import re
-from dataclasses import MISSING, asdict, dataclass, fields, replace
-from functools import cache
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import NamedTuple
 
-from regard.data.audio_files import detect_media
 from regard.data.splits import DataOptions
-from regard.hub.folder import read_config, read_json
-from regard.hub.infer_task import FAMILIES_WITH_HEADS, family_pooling
-from regard.hub.remote import find_model
-from regard.json_files import lexists
-from regard.models import MODELS, ability_for
+from regard.modalities import MODALITIES
+from regard.modalities.protocols import Target
+from regard.models import MODELS
+from regard.options import Option, OptionGroups, make, normalize_value, option_flag, options_of
 from regard.tasks import TASKS
-from regard.training.checkpoint import BACKUP_PREFIX, list_checkpoints
+from regard.tasks.compatibility import Fit, find_fit
 from regard.training.loop import TrainOptions
-from regard.training.provenance import comparable_settings, differing_keys, format_value, option_flag, read_train_json
-from regard.training.run_folder import LOCK_FILE
-from regard.training.task_aliases import resolve_task
-from regard.validate import Option, check_choice, check_fields, check_type
+from regard.validate import check_choice, check_minimum
 
 
 @dataclass(frozen=True)
@@ -53,15 +47,18 @@ class RunOptions:
     compile: bool = False  # compile the model with torch.compile, which takes half a minute
 
     def __post_init__(self) -> None:
-        check_fields(
-            self,
-            evals=(self.evals >= 1, "at least 1"),
-            eval_examples=(self.eval_examples is None or self.eval_examples >= 1, "at least 1"),
-            keep=(self.keep >= 1, "at least 1"),
-            patience=(self.patience >= 0, "0 or more"),
-            average_checkpoints=(self.average_checkpoints >= 0, "0 or more"),
-            threads=(self.threads is None or self.threads >= 1, "at least 1"),
-        )
+        check_minimum(self, 1, "evals", "eval_examples", "keep", "threads")
+        check_minimum(self, 0, "patience", "average_checkpoints")
+
+
+class SourceModel(NamedTuple):
+    """The model of --from."""
+
+    name: str  # as the user named it
+    model: str
+    modality: str
+    config: Mapping[str, object]
+    head: Mapping[str, object]  # options of a task's head that the source's own library has
 
 
 @dataclass(frozen=True)
@@ -69,63 +66,85 @@ class Settings:
     task: str
     model: str
     size: str
+    modality: str
     files: DataOptions
-    input_options: dict[str, Any]  # fields of the task's option groups
-    body: dict[str, Any]  # fields of the model's config
-    task_options: dict[str, Any]  # fields of the task
     train_options: TrainOptions
     run_options: RunOptions
+    input_options: OptionGroups  # of the modalities, and further ones of the task
+    task_options: dict[str, object]  # fields of the task
+    body: dict[str, object]  # fields of the model's config; a context of None is as long as the data needs
 
     @property
-    def ability(self) -> str:
-        """What the task requires of the body."""
-        return ability_for(self.model, self.task, TASKS[self.task].requires)
+    def fit(self) -> Fit:
+        return find_fit(self.task, TASKS[self.task], self.model, self.modality)
 
     @property
     def folder(self) -> Path:
-        return Path(self.run_options.output_dir or f"runs/{self.task}")
+        return run_folder(self.task, self.run_options.output_dir)
 
-    def to_dict(self) -> dict[str, Any]:
+    @property
+    def context(self) -> int | None:
+        """Tokens of an input; None if the data or the model determine it."""
+        context = self.body.get("context")
+        return context if isinstance(context, int) else None
+
+    def to_dict(self) -> dict[str, object]:
         """As train.json stores them, and as `resolve` accepts them."""
-        named = asdict(self.files) | asdict(self.train_options) | asdict(self.run_options)
-        values = self.body | self.task_options | self.input_options | named
-        excluded = TASKS[self.task].excluded_options(self.ability)
-        used = {name: value for name, value in values.items() if name not in excluded}
-        return {"task": self.task, "model": self.model, "size": self.size, **used}
+        groups = asdict(self.files) | asdict(self.train_options) | asdict(self.run_options)
+        values = self.body | self.task_options | self.input_options.to_dict() | groups
+        unused = MODALITIES[self.modality].unused_options
+        names = {"task": self.task, "model": self.model, "size": self.size, "modality": self.modality}
+        return names | {name: value for name, value in values.items() if name not in unused}
 
 
-RESUME_OPTIONS = ("resume", "output_dir", "device", "threads", "allow_changed")  # may change when a run resumes
-MULTI_VALUE_OPTIONS = ("data", "valid", "test", "fields", "freeze", "revisions")  # one text or several
-DERIVED_FIELDS = {  # fields of a config that follow from the data
-    *("vocab", "pad", "sep", "segment_start", "image_size", "channels", "mels", "stride"),
-    *("observation_dim", "observation_tokens", "num_actions", "atom_features", "pair_kinds"),
-}
+def run_folder(task: str, output_dir: object) -> Path:
+    return Path(str(output_dir or f"runs/{task}"))
 
 
-@cache
-def options_of(group: Any) -> dict[str, Option]:
-    """The fields of a dataclass, each with the comment beside it as its help."""
-    kinds = get_type_hints(group, include_extras=True)
-    sources = [inspect.getsource(kind) for kind in reversed(group.__mro__) if hasattr(kind, "__dataclass_fields__")]
-    lines = re.finditer(r"^    (\w+): [^#\n]*  # (.*)$", "\n".join(sources), re.MULTILINE)
-    helps = {line[1]: line[2] for line in lines}
-    return {f.name: Option(kinds[f.name], f.default, helps.get(f.name, "")) for f in fields(group)}
+def derived_fields() -> set[str]:
+    """Fields of a config that follow from the data."""
+    return {name for modality in MODALITIES.values() for name in modality.size_names}
 
 
-def options(task: str, model: str, size: str) -> dict[str, Option]:
-    """All options of this task and model, by name, with their defaults."""
-    task_class, family = TASKS[task], MODELS[model]
-    ability = ability_for(model, task, task_class.requires)
-    groups = (DataOptions, TrainOptions, RunOptions, *task_class.option_groups(ability), task_class, family.config)
+def config_options(model: str) -> dict[str, Option]:
+    return {name: o for name, o in options_of(MODELS[model].config).items() if name not in derived_fields()}
+
+
+def task_fields(task: str) -> dict[str, Option]:
+    """The fields of a task that are options."""
+    fitted_names = {field.name for field in fields(TASKS[task]) if field.kw_only}
+    return {name: option for name, option in options_of(TASKS[task]).items() if name not in fitted_names}
+
+
+def input_groups(task: str, fit: Fit) -> tuple[type, ...]:
+    """Option dataclasses of the modalities and of the task."""
+    target = TASKS[task].target
+    groups = [*fit.modality.option_groups(target), *(fit.output.option_groups(target) if fit.output else ())]
+    return (*dict.fromkeys(groups), *TASKS[task].option_groups)
+
+
+def options(task: str, model: str, size: str, modality: str | None = None) -> dict[str, Option]:
+    """All options of this task, model and modality, by name, with their defaults."""
+    fit = find_fit(task, TASKS[task], model, modality)
     available: dict[str, Option] = {}
-    for group in groups:
-        for name, option in options_of(group).items():
-            if not is_derived(group, name) and name not in task_class.excluded_options(ability):
-                assert name not in available, f"two options are named {name}"
-                available[name] = option
-    for name, value in {**MODELS[model].sizes[size], **task_class.default_overrides(ability)}.items():
-        available[name] = available[name]._replace(default=value)
+    groups = [options_of(group) for group in (DataOptions, TrainOptions, RunOptions, *input_groups(task, fit))]
+    for group in (*groups, task_fields(task), config_options(model)):
+        assert not group.keys() & available.keys(), f"two options are named {group.keys() & available.keys()}"
+        available |= {name: option for name, option in group.items() if name not in fit.modality.unused_options}
+    for name, value in (MODELS[model].sizes[size] | default_overrides(task, fit)).items():
+        if name in available:
+            available[name] = available[name]._replace(default=value)
     return available
+
+
+def units_with_option(name: str, target: Target) -> list[str]:
+    """The inputs, as texts or images, that have an option of this name."""
+    kinds = MODALITIES.values()
+    return [kind.unit for kind in kinds if any(name in options_of(group) for group in kind.option_groups(target))]
+
+
+def default_overrides(task: str, fit: Fit) -> dict[str, object]:
+    return {**fit.modality.default_overrides, **TASKS[task].default_overrides}
 
 
 def default_size(model: str, acts: bool = False) -> str:
@@ -134,162 +153,64 @@ def default_size(model: str, acts: bool = False) -> str:
     return "state" if acts and "state" in sizes else next(iter(sizes))
 
 
-def choices_of(kind: Any) -> tuple[str, ...]:
-    """The values of a Literal, also within a union; empty for any other type."""
-    if get_origin(kind) is Literal:
-        return get_args(kind)
-    return tuple(word for part in get_args(kind) for word in choices_of(part))
-
-
-def is_derived(group: Any, name: str) -> bool:
-    """Whether a field follows from the data, so that it is not an option."""
-    if any(group is family.config for family in MODELS.values()):
-        return name in DERIVED_FIELDS
-    return bool(group.__dataclass_fields__[name].kw_only)
-
-
-def resolve(task: str, model: str | None = None, size: str | None = None, **values: Any) -> Settings:
-    """The settings of a run: `values` over the defaults of the task, the model and its size."""
+def with_defaults(
+    task: str, model: str | None, size: str | None, modality: str | None, acts: bool
+) -> tuple[str, str, Fit]:
+    """The model, its size, and how it fits the task; where the user names none, those of the task."""
     check_choice("task", task, TASKS)
-    task_class = TASKS[task]
-    values = {name: normalize_value(name, value) for name, value in values.items()}
-    has_source = values.get("from_") and not values.get("resume")  # a resumed run has all it needs
-    source = read_config(find_model(str(values["from_"]), values.get("download") or None)) if has_source else None
-    if source and model not in (None, source[0].model):
-        raise ValueError(f"{values['from_']} is a {source[0].model} model, not {model}: leave out --model")
-    model = source[0].model if source else model or task_class.default
+    model = model or TASKS[task].default
     check_choice("model", model, MODELS)
-    family = MODELS[model]
-    size = size or default_size(model, bool(values.get("env")))
-    check_choice(f"size of {model}", size, family.sizes)
-    ability = ability_for(model, task, task_class.requires)
-    available = options(task, model, size)
-    for name, value in values.items():
-        check_choice("option", name, (*available, "model", "size"))
-        check_option(name, value, available[name].kind)
-
-    def select(group: Any, source: dict[str, Any] = values) -> dict[str, Any]:
-        return {f.name: source[f.name] for f in fields(group) if f.name in source and not is_derived(group, f.name)}
-
-    task_defaults = task_class.default_overrides(ability)
-    named = dict(family.sizes[size])
-    if "image_size" in named:  # the option that resizes images; the config follows the images
-        values.setdefault("image_size", named.pop("image_size"))
-    body = default_fields(family.config) | named | select(family.config, task_defaults)
-    if source:
-        fixed = {name: value for name, value in asdict(source[1]).items() if not is_derived(family.config, name)}
-        for name, value in select(family.config).items():
-            if name == "context" and not 1 <= value <= fixed[name]:
-                raise ValueError(f"{values['from_']} has context {fixed[name]}: --context must be 1 to {fixed[name]}")
-            if name not in ("dropout", "context") and value != fixed[name]:
-                raise ValueError(f"{values['from_']} has {name} {fixed[name]}: leave out {option_flag(name)}")
-        body |= fixed | ({"context": None} if "context" in fixed else {})  # None: as long as the data needs
-    check_media(str((values.get("data") or ("",))[0]), task, model, ability)
-    groups = [group(**select(group)) for group in task_class.option_groups(ability)]
-    input_options = {name: value for group in groups for name, value in asdict(group).items()}
-    head_defaults = select(task_class, family_head(task, values) if source else {})
-    task_options = default_fields(task_class) | select(task_class, task_defaults) | head_defaults | select(task_class)
-    return Settings(
-        task, model, size, DataOptions(**select(DataOptions)), input_options, body | select(family.config),
-        task_options, TrainOptions(**select(TrainOptions)), RunOptions(**select(RunOptions)),
-    )  # fmt: skip
+    size = size or default_size(model, acts)
+    check_choice(f"size of {model}", size, MODELS[model].sizes)
+    return model, size, find_fit(task, TASKS[task], model, modality)
 
 
-def family_head(task: str, values: dict[str, Any]) -> dict[str, Any]:
-    """The pooling of a foreign body's family, so that its own library can load the trained head."""
-    folder = find_model(str(values["from_"]))
-    if task not in ("classify", "regress") or lexists(folder / "task.json") or lexists(folder / "modules.json"):
-        return {}
-    config = read_json(folder / "config.json")
-    return {"pooling": family_pooling(config, folder)} if config.get("model_type") in FAMILIES_WITH_HEADS else {}
-
-
-def make_settings(task: str, model: str | None = None, size: str | None = None, **values: Any) -> Settings:
-    """The settings of a new run, or of the run that is resumed. `task` may be Hugging Face's name of it."""
-    task, alias_model = resolve_task(task)
-    if values.get("resume"):
-        return resume_settings(task, **values)
-    if sum(values.get(name) is not None for name in ("steps", "epochs", "minutes")) > 1:
-        raise ValueError("choose one of --steps, --epochs and --minutes")
-    if values.get("revisions") and values.get("steps") is None:
-        raise ValueError("--revisions repeats a run of --minutes: add the number of --steps that it first planned")
-    settings = resolve(task, model or (None if values.get("from_") else alias_model), size, **values)
-    return settings if settings.run_options.overwrite else resume_if_same(settings, values)
-
-
-def resume_if_same(settings: Settings, values: dict[str, Any]) -> Settings:
-    """Resume the run if its settings are the same; otherwise raise ValueError with the differences."""
-    folder, file = settings.folder, settings.folder / "train.json"
-    outputs = [*list_checkpoints(folder), *folder.glob(f"{BACKUP_PREFIX}*"), *folder.glob("README.md")]
-    restart = replace(settings, run_options=replace(settings.run_options, overwrite=True))
-    if not file.is_file():
-        return settings
-    if (folder / LOCK_FILE).exists() and not outputs and not file.stat().st_size:  # a crash may leave an empty file
-        return restart
-    stored, current = read_train_json(folder).get("requested_options"), comparable_settings(settings.to_dict())
-    if not isinstance(stored, dict):
-        return settings
-    if names := differing_keys(stored, current):
-        pairs = {name: (format_value(stored.get(name)), format_value(current.get(name))) for name in names}
-        lines = [f"  {option_flag(n)} {old} in the folder, {new} in this command" for n, (old, new) in pairs.items()]
-        raise ValueError(
-            f"{folder} holds a run with other settings:\n" + "\n".join(lines) + "\ncontinue it with --resume, replace "
-            "it with --overwrite, or choose another --output-dir"
-        )
-    if not outputs:  # neither saved nor finished: nothing is lost
-        return restart
-    resume_values = {name: value for name, value in values.items() if name in RESUME_OPTIONS}
-    return resume_settings(settings.task, **resume_values, resume=True)
-
-
-def resume_settings(task: str, **values: Any) -> Settings:
+def resolve(
+    task: str,
+    model: str | None = None,
+    size: str | None = None,
+    modality: str | None = None,
+    source: SourceModel | None = None,
+    **values: object,
+) -> Settings:
+    """The settings of a run: `values` over the defaults of the task, the model and its size, or over `source`."""
+    model, size, fit = with_defaults(task, model, size, modality, bool(values.get("env")))
+    available = options(task, model, size, modality)
     for name in values:
-        if name not in RESUME_OPTIONS:
-            raise ValueError(f"--resume uses the settings of the run: leave out {option_flag(name)}, or start another")
-    folder = Path(values.get("output_dir") or f"runs/{task}")
-    stored = read_train_json(folder)
-    for name in ("fingerprint", "requested_options"):
-        stored.pop(name, None)
-    try:
-        return resolve(**{**stored, **values})
-    except (TypeError, KeyError) as error:
-        raise ValueError(f"{folder / 'train.json'} does not hold the settings of a run: {error}") from None
+        if name not in available and (units := units_with_option(name, TASKS[task].target)):
+            detail = f"{option_flag(name)} is for {' and '.join(units)}, not for {fit.modality.unit}"
+            raise ValueError(f"unknown option {name!r}: {detail}")
+        check_choice("option", name, (*available, "model", "size", "modality"))
+    values = {name: normalize_value(name, value, available[name].kind) for name, value in values.items()}
+    if sum(values.get(name) is not None for name in ("steps", "epochs", "minutes")) > 1 and "revisions" not in values:
+        raise ValueError("choose one of --steps, --epochs and --minutes")
+
+    own, config = task_fields(task), config_options(model)
+    chosen = {name: option.default for name, option in available.items() if option.default is not MISSING}
+    if source:
+        chosen |= source_body(source, values, config) | {n: value for n, value in source.head.items() if n in own}
+    chosen |= values
+    return Settings(
+        task,
+        model,
+        size,
+        fit.modality.name,
+        make(DataOptions, chosen),
+        make(TrainOptions, chosen),
+        make(RunOptions, chosen),
+        OptionGroups(*(make(group, chosen) for group in input_groups(task, fit))),
+        {name: chosen[name] for name in own if name in chosen},
+        {name: chosen[name] for name in config if name in chosen},
+    )
 
 
-def normalize_value(name: str, value: Any) -> Any:
-    """Paths as strings, and options of several values as tuples."""
-    if name not in MULTI_VALUE_OPTIONS or value is None:
-        value = tuple(value) if name == "hide" and isinstance(value, list) else value  # JSON has lists
-        return str(value) if isinstance(value, Path) else value
-    if isinstance(value, str | Path):
-        return (str(value),)
-    if not isinstance(value, list | tuple) or not all(isinstance(item, str | Path) for item in value):
-        raise ValueError(f"{name} must be one text or several, not {value!r}")
-    return tuple(map(str, value))
-
-
-def check_option(name: str, value: Any, kind: Any) -> None:
-    """Raises ValueError if the value is not one of the option's choices, or not of its type."""
-    if choices := choices_of(kind):
-        if value is not None or type(None) not in get_args(kind):
-            check_choice(name, value, choices)
-    elif name not in MULTI_VALUE_OPTIONS:
-        check_type(name, value, kind)
-
-
-MEDIA_ABILITIES = {"images": ("sees", "matches"), "audio": ("hears", "transcribes")}  # of bodies that read them
-
-
-def check_media(path: str, task: str, model: str, ability: str) -> None:
-    """Raises ValueError for a folder of images or audio that the model does not read; names the models that do."""
-    media = detect_media(path)
-    if media is None or ability in MEDIA_ABILITIES[media]:
-        return
-    abilities = {*TASKS[task].requires} & {*MEDIA_ABILITIES[media]}
-    models = [name for name, family in MODELS.items() if abilities & {*family.bodies}]
-    remedy = f"add --model {' or --model '.join(models)}" if models else f"no model for {task} can"
-    raise ValueError(f"{path}: a folder of {media}, which {model} cannot read: {remedy}")
-
-
-def default_fields(group: Any) -> dict[str, Any]:
-    return {f.name: f.default for f in fields(group) if not is_derived(group, f.name) and f.default is not MISSING}
+def source_body(source: SourceModel, values: Mapping[str, object], config: Iterable[str]) -> dict[str, object]:
+    """The sizes of the model of --from, which the options cannot change, but for dropout and a smaller context."""
+    fixed = {name: value for name, value in source.config.items() if name in config}
+    for name in (name for name in values if name in fixed):
+        value, context = values[name], fixed[name] if name == "context" else None
+        if isinstance(context, int) and isinstance(value, int) and not 1 <= value <= context:
+            raise ValueError(f"{source.name} has context {context}: --context must be 1 to {context}")
+        if name not in ("dropout", "context") and value != fixed[name]:
+            raise ValueError(f"{source.name} has {name} {fixed[name]}: leave out {option_flag(name)}")
+    return fixed | ({"context": None} if "context" in fixed else {})

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from regard.data.batches import Examples
-from regard.data.documents import DocumentStream
+from regard.data.documents import DocumentStream, RowSet
 from regard.parts.heads import Model
 from regard.tasks.task import Task
 from regard.training.loop import Progress, TrainOptions, train_steps
@@ -29,10 +29,6 @@ MIN_ERROR, MIN_ERROR_LEFT = 0.02, 0.1  # of the time, and of what remains: a lar
 MAX_OVERTIME = 0.05  # of the time that a run may exceed rather than end at a high learning rate
 MAX_SAVE_SHARE = 0.05  # of the time goes into extra checkpoints
 FEW_STEPS = 100  # a model hardly learns in fewer
-
-
-def steps_of(epochs: float, examples: Examples, train_options: TrainOptions) -> int:
-    return max(1, round(epochs * steps_per_epoch(examples, train_options)))
 
 
 def steps_per_epoch(examples: Examples, train_options: TrainOptions) -> float:
@@ -112,8 +108,8 @@ def plan_steps(
     examples: Examples,
     train_options: TrainOptions,
     evals: int,
-    valid: Any,
-    test: Any,
+    valid: RowSet,
+    test: RowSet | None,
 ) -> tuple[int, int]:
     """The steps and evaluations that fit into the time: times some steps, an evaluation and part of the test on a copy
     of the model."""
@@ -142,16 +138,15 @@ def time_step(
     return float(sum(times[1:]) / sum(counts[1:]) * examples.units / steps_per_epoch(examples, train_options))
 
 
-def time_test(model: Model, task: Task, test: Any) -> float:
+def time_test(model: Model, task: Task, test: RowSet) -> float:
     """Seconds of scoring the test set, extrapolated from a part of it: by characters for a text, by rows otherwise."""
     if isinstance(test, DocumentStream):
-        subset = task.eval_subset(test, None)
+        subset = test.prefix(task.eval_limit)
         return time_scoring(model, task, subset, task.test_options) * test.characters / subset.characters
-    subset = task.eval_subset(test, TIMED_TEST_ROWS)
-    return time_scoring(model, task, subset, task.test_options) * max(1.0, len(test) / TIMED_TEST_ROWS)
+    return time_scoring(model, task, test[:TIMED_TEST_ROWS], task.test_options) * max(1.0, len(test) / TIMED_TEST_ROWS)
 
 
-def time_scoring(model: Model, task: Task, rows: Any, decode_options: Any = None) -> float:
+def time_scoring(model: Model, task: Task, rows: RowSet, decode_options: Any = None) -> float:
     options = task.timing_options(rows)
     if options is not None and decode_options is not None:
         options = replace(decode_options, min_new_tokens=options.min_new_tokens, max_new_tokens=options.max_new_tokens)

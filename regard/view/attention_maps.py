@@ -8,12 +8,11 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from regard.parts.attention import repeat_kv
-from regard.view.page import blob
+from regard.view.page import Tab, blob
 from regard.view.trace import NO_ATTENTION, Trace
 from regard.view.word_attention import Floats, InitialView, choose_initial_view, sharpest_layer
 from regard.view.word_pieces import TokenizedText
@@ -87,7 +86,7 @@ def attention_map(
     return AttentionMap(name, description, queries, keys, modules, weights, initial, highlight)
 
 
-def attention_tab(maps: list[AttentionMap], trace: Trace) -> dict[str, Any]:
+def attention_tab(maps: list[AttentionMap], trace: Trace) -> Tab:
     return {
         "kind": "attention",
         "title": "Attention",
@@ -98,7 +97,7 @@ def attention_tab(maps: list[AttentionMap], trace: Trace) -> dict[str, Any]:
     }
 
 
-def map_data(attention: AttentionMap, trace: Trace, byte_budget: int) -> dict[str, Any]:
+def map_data(attention: AttentionMap, trace: Trace, byte_budget: int) -> Tab:
     L, H = attention.weights.shape[:2]
     return {
         "name": attention.name,
@@ -130,13 +129,12 @@ def choose_exact_heads(attention: AttentionMap, trace: Trace, byte_budget: int) 
     return sorted(heads[: max(1, byte_budget // size)])
 
 
-def exact_head(attention: AttentionMap, trace: Trace, layer: int, head: int) -> dict[str, Any]:
+def exact_head(attention: AttentionMap, trace: Trace, layer: int, head: int) -> Tab:
     """Every tensor of one head in float32. Several heads may share a key and a value (grouped-query attention)."""
     path, H = attention.modules[layer], attention.weights.shape[1]
     q, k, v = (repeat_kv(trace.activations[f"{path}.{name}"], H)[0, head] for name in ("queries", "keys", "values"))
     T, S, E = q.size(0), k.size(0), q.size(1)
-    module: Any = trace.model.get_submodule(path)
-    bias, mask = getattr(module, "score_bias", None), trace.activations.get(f"{path}.mask")
+    bias, mask = getattr(trace.model.get_submodule(path), "score_bias", None), trace.activations.get(f"{path}.mask")
     return {
         "layer": layer,
         "head": head,
@@ -151,9 +149,9 @@ def exact_head(attention: AttentionMap, trace: Trace, layer: int, head: int) -> 
     }
 
 
-def steps_tab(attention: dict[str, Any]) -> dict[str, Any] | None:
+def steps_tab(maps: list[AttentionMap], trace: Trace) -> Tab | None:
     """For a model with a head that is stored in full."""
-    if not any(data["exactHeads"] for data in attention["maps"]):
+    if not any(choose_exact_heads(attention, trace, BYTE_BUDGET) for attention in maps):
         return None
     return {
         "kind": "steps",

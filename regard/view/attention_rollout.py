@@ -9,21 +9,20 @@ connection alone move information. The output depends on the pooled row: the cla
 from __future__ import annotations
 
 import math
-from base64 import b64encode
-from io import BytesIO
-from pathlib import Path
-from typing import Any
+from typing import TypeGuard
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.image_files import IMAGE_FORMATS, Pixels, open_image, to_image
-from regard.load import LoadedModel
+from regard.data.batches import to_device
+from regard.data.rows import Row
+from regard.loaded_model import LoadedModel
 from regard.look import Activations, look
-from regard.tasks.classify import Classify
+from regard.tasks.inference import context_of
 from regard.tasks.match import Match
-from regard.view.page import blob
+from regard.tasks.task import Task
+from regard.view.page import Tab, blob
 
 TOP_K = 5  # labels on the page
 
@@ -46,25 +45,30 @@ def pooling_weights(pooling: str, activations: Activations, length: int) -> Tens
     return torch.eye(length)[-1 if pooling == "last" else 0]
 
 
-def trace_image(loaded: LoadedModel, name: str) -> tuple[Pixels, Activations] | None:
-    """The preprocessed image, (C,H,W), and the activations of its forward pass; None if the model reads no images."""
-    task, model = loaded.task, loaded.model
-    if not isinstance(task, Match | Classify) or task.image_processor is None:
+def has_two_towers(task: Task) -> TypeGuard[Match]:
+    return "two-tower" in task.structures
+
+
+def trace_image(loaded: LoadedModel, name: str) -> tuple[Row[object, None], Activations] | None:
+    """The row of an image file and the activations of its forward pass; None if the model reads no pictures."""
+    task, model, preprocessor = loaded.task, loaded.model, loaded.task.preprocessor
+    if not preprocessor.has_pictures:
         return None
-    images = task.image_processor.prepare([open_image(name)])  # (1,C,H,W)
-    pixels = task.image_processor.normalize(torch.from_numpy(images)).to(next(model.parameters()).device)
+    row = preprocessor.parse(name, task.target)
+    inputs = preprocessor.collate(preprocessor.encode([row], context_of(model)), np.array([0]), training=False)
+    body = task.towers(model)[0] if has_two_towers(task) else model
     with torch.inference_mode(), look(model) as activations:
-        model.body.image(pixels) if isinstance(task, Match) else model(pixels)
-    return images[0], activations
+        body(*to_device(inputs, next(model.parameters()).device).arguments)
+    return row, activations
 
 
-def image_tab(loaded: LoadedModel, text: str, target: str | None = None) -> dict[str, Any] | None:
+def image_tab(loaded: LoadedModel, text: str, target: str | None = None) -> Tab | None:
     """For a model that attends to image patches; `text` is the name of an image file, perhaps with captions."""
-    (name, *_), captions = split_images_and_captions(text)
+    name, *fields = text.split("\t")
     trace = trace_image(loaded, name)
     if not trace:
         return None
-    image, activations = trace
+    row, activations = trace
     layers = [tensor[0] for path, tensor in activations.items() if path.endswith(".mixer.inner.weights")]
     if not layers:
         return None
@@ -78,57 +82,56 @@ def image_tab(loaded: LoadedModel, text: str, target: str | None = None) -> dict
         "title": "Attention rollout",
         "description": "Bright patches contribute most to the output. Rollout multiplies the attention of all layers "
         "up to one; a single head shows its own weights.",
-        "image": data_url(image),
+        "image": loaded.task.preprocessor.draw(row),
         "grid": [side, side],
         "layers": weights.size(0),
         "heads": weights.size(1),
         "rollout": blob((patches / patches.sum(1, keepdim=True)).numpy()),
         "weights": blob((255 * pooling @ weights)[..., first:].round().to(torch.uint8).numpy()),
-        "predictions": predictions(loaded, name, captions),
+        "predictions": predictions(loaded, name, split_inputs(loaded.task, fields)[1]),
     }
 
 
-def predictions(loaded: LoadedModel, name: str, captions: list[str]) -> list[list[Any]]:
+def predictions(loaded: LoadedModel, name: str, captions: list[str]) -> list[tuple[str, float]]:
     """The most probable labels with their probabilities; a model that matches images needs captions."""
-    if isinstance(loaded.task, Match) and not captions:
+    if loaded.task.contrastive and not captions:
         return []
     [best] = loaded.generate(["\t".join([name, *captions])], num_return=TOP_K)
-    return [[answer.text, answer.score] for answer in best]
+    return [(answer.text, answer.score) for answer in best]
 
 
-def similarity_tab(loaded: LoadedModel, text: str, target: str | None = None) -> dict[str, Any] | None:
+def similarity_tab(loaded: LoadedModel, text: str, target: str | None = None) -> Tab | None:
     """For a model that matches images and texts; `text` holds image files and captions, separated by tabs."""
     task, model = loaded.task, loaded.model
-    if not isinstance(task, Match):
+    if not has_two_towers(task):
         return None
-    names, captions = split_images_and_captions(text)
+    first, *fields = text.split("\t")
+    others, captions = split_inputs(task, fields)
     if not captions:
         return None
-    images = [open_image(name) for name in names]
-    image_vectors, text_vectors = task.embed_images(model, images), task.embed_texts(model, captions)
+    rows = [task.preprocessor.parse(first, task.target), *others]
+    input_vectors, text_vectors = task.embed_inputs(model, rows), task.embed_texts(model, captions)
     device = next(model.parameters()).device
     with torch.inference_mode():
-        logits = model.body.scores(image_vectors.to(device), text_vectors.to(device)).cpu()
+        logits = model.body.scores(input_vectors.to(device), text_vectors.to(device)).cpu()
     return {
         "kind": "similarity",
         "title": "Image-text similarity",
         "description": "The cosine similarity of each image and each caption, and the softmax over the captions.",
-        "images": [data_url(image) for image in task.image_processor.prepare(images)],
+        "images": [*map(task.preprocessor.draw, rows)],
         "texts": captions,
-        "cosines": (image_vectors @ text_vectors.T).tolist(),
+        "cosines": (input_vectors @ text_vectors.T).tolist(),
         "probabilities": logits.softmax(-1).tolist(),
     }
 
 
-def split_images_and_captions(text: str) -> tuple[list[str], list[str]]:
-    """The first field is an image file; of the others, those that name an image file are images, the rest captions."""
-    first, *fields = text.split("\t")
-    files = [field for field in fields if Path(field).suffix.lower() in IMAGE_FORMATS and Path(field).is_file()]
-    return [first, *files], [field for field in fields if field not in files]
-
-
-def data_url(pixels: Pixels) -> str:
-    """A preprocessed image (C,H,W) as a data URL."""
-    stream = BytesIO()
-    to_image(np.ascontiguousarray(pixels.transpose(1, 2, 0))).save(stream, "PNG")
-    return "data:image/png;base64," + b64encode(stream.getvalue()).decode()
+def split_inputs(task: Task, fields: list[str]) -> tuple[list[Row[object, None]], list[str]]:
+    """Fields that name an image file as rows; the others are captions."""
+    rows: list[Row[object, None]] = []
+    captions = []
+    for field in fields:
+        try:
+            rows.append(task.preprocessor.parse(field, task.target))
+        except ValueError:
+            captions.append(field)
+    return rows, captions

@@ -8,17 +8,20 @@ It is `beam_search` of generate.py for one input, spelled out; a test holds thei
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.sentence_split import split_sentences
+from regard.data.batches import to_device
 from regard.generate import GenerationOptions, Hypothesis, Step, limit_length, score_hypothesis
-from regard.load import LoadedModel
+from regard.loaded_model import LoadedModel
 from regard.parts.cache import Cache, select
 from regard.parts.heads import Model
 from regard.tasks.translate import Translate
+from regard.view.page import Tab
+from regard.view.trace import START, is_translator
 
 
 class BeamNode(NamedTuple):
@@ -80,9 +83,10 @@ def beam_tree(
 
 def translation_tree(task: Translate, model: Model, sentence: str, options: GenerationOptions) -> BeamTree:
     """The beam search of a translator for one sentence."""
-    [ids] = task.encode_sources([sentence])
-    source = torch.tensor([ids], device=next(model.parameters()).device)
-    limit = options.max_new_tokens or max(2 * len(ids) + 10, options.min_new_tokens)
+    device = next(model.parameters()).device
+    sources = task.encode_sources([task.preprocessor.parse(sentence, task.target)])
+    inputs = to_device(task.preprocessor.collate(sources, np.array([0]), training=False), device)
+    limit = options.max_new_tokens or max(2 * int(sources.lengths[0, 0]) + 10, options.min_new_tokens)
 
     def step(ids: Tensor, caches: list[Cache]) -> Tensor:
         logits = model.head(model.body.decode(ids, cache=caches)[:, -1])
@@ -90,31 +94,31 @@ def translation_tree(task: Translate, model: Model, sentence: str, options: Gene
         return logits
 
     with torch.inference_mode():
-        caches = model.body.decoder_caches(source, torch.ones_like(source, dtype=torch.bool)[:, None, None])
+        caches = model.body.decoder_caches(inputs.x, inputs.mask)
     max_length = model.body.config.context - 1
     return beam_tree(
         step,
         caches,
-        source.new_tensor([task.start_token]),
+        torch.tensor([task.start_token], device=device),
         task.tokenizer.eos_token_id,
         min(limit, max_length),
         options,
     )
 
 
-def beam_tab(loaded: LoadedModel, text: str, target: str | None = None) -> dict[str, Any] | None:
+def beam_tab(loaded: LoadedModel, text: str, target: str | None = None) -> Tab | None:
     """For translators; of a text that is translated sentence by sentence, the tree of its first sentence."""
     task, model = loaded.task, loaded.model
-    if not isinstance(task, Translate):
+    if not is_translator(task):
         return None
     context = model.body.config.context
-    if len(task.encode_sources([text])[0]) > (task.max_train_length or context // 2):
-        text = split_sentences(text)[0]
-    if len(task.encode_sources([text])[0]) > context:
+    passages = task.preprocessor.passages(text, task.max_train_length or context // 2)
+    text = next((part for part, _ in passages if part is not None), text)
+    if task.encode_sources([task.preprocessor.parse(text, task.target)]).lengths[0, 0] > context:
         return None
     options = GenerationOptions()
     tree = translation_tree(task, model, text, options)
-    tokens = ["start", *task.tokenizer.convert_ids_to_tokens([node.token for node in tree.nodes[1:]])]
+    tokens = [START, *task.tokenizer.convert_ids_to_tokens([node.token for node in tree.nodes[1:]])]
     texts = task.tokenizer.decode([hypothesis.ids for hypothesis in tree.hypotheses])
     return {
         "kind": "beam",

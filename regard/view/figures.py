@@ -6,11 +6,13 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from regard.atomic import path_in_errors
 from regard.view.attention_maps import AttentionMap
 from regard.view.logit_lens import LogitLens
+from regard.view.word_attention import Floats, Matrix
 
 MIN_SIZE, MAX_SIZE = 2.0, 40.0  # inches
 
@@ -44,6 +46,18 @@ def inches(cells: int, per_cell: float) -> float:
     return max(MIN_SIZE, min(cells * per_cell, MAX_SIZE))
 
 
+def plot_weights(axes: Axes, weights: Floats | Matrix, rows: list[str], columns: list[str], fontsize: int) -> None:
+    """A table of weights; those of at least 0.1 as numbers. A name may hold dollar signs, which are no formula."""
+    axes.imshow(weights, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    axes.set_xticks(range(len(columns)), columns, rotation=45, ha="left", rotation_mode="anchor", parse_math=False)
+    axes.xaxis.tick_top()
+    axes.set_yticks(range(len(rows)), rows, parse_math=False)
+    for (row, column), weight in np.ndenumerate(weights):
+        if weight >= 0.1:
+            colour = "w" if weight > 0.5 else "k"
+            axes.text(column, row, f"{weight:.1f}", ha="center", va="center", fontsize=fontsize, color=colour)
+
+
 def heads_figure(attention: AttentionMap) -> Figure:
     """Every head as a small map, one row per layer."""
     L, H = attention.weights.shape[:2]
@@ -68,17 +82,7 @@ def map_figure(attention: AttentionMap) -> Figure:
     T, S = weights.shape
     figure = Figure(figsize=(1.8 + inches(S, 0.45), 1.4 + inches(T, 0.36)), layout="constrained")
     axes = figure.subplots()
-    axes.imshow(weights, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-    # A token may hold dollar signs, which are no formula.
-    axes.set_xticks(
-        range(S), strip_markers(attention.keys.tokens), rotation=45, ha="left", rotation_mode="anchor", parse_math=False
-    )
-    axes.xaxis.tick_top()
-    axes.set_yticks(range(T), strip_markers(attention.queries.tokens), parse_math=False)
-    for (row, column), weight in np.ndenumerate(weights):
-        if weight >= 0.1:
-            colour = "w" if weight > 0.5 else "k"
-            axes.text(column, row, f"{weight:.1f}", ha="center", va="center", fontsize=7, color=colour)
+    plot_weights(axes, weights, strip_markers(attention.queries.tokens), strip_markers(attention.keys.tokens), 7)
     axes.set_title(
         attention.highlight or f"layer {initial.layer + 1}, head {initial.head + 1}", fontsize=9, parse_math=False
     )

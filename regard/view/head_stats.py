@@ -14,27 +14,25 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from regard.data.documents import RowSet
 from regard.generate import GenerationOptions
-from regard.load import LoadedModel
+from regard.loaded_model import LoadedModel
 from regard.look import Activations, ablate_heads, look
+from regard.modalities.protocols import Target
 from regard.parts.attention import CrossAttention, SelfAttention
 from regard.parts.attention_scores import AdditiveAttention
-from regard.tasks.classify import Classify
-from regard.tasks.fill import Fill
-from regard.tasks.tag import Tag
-from regard.tasks.translate import Translate
-from regard.tasks.write import Write
 from regard.validate import check_choice
 from regard.view.attention_rollout import trace_image
-from regard.view.trace import trace_text
+from regard.view.page import Tab
+from regard.view.trace import is_translator, trace_text
 
 ATTENTION = (SelfAttention, CrossAttention, AdditiveAttention)
-CATEGORICAL = (Classify, Fill, Tag, Translate, Write)  # tasks whose head is a softmax over classes
+# Targets of which the head gives a softmax over classes
+CATEGORICAL = (Target.LABELS, Target.TAGS, Target.TEXT, Target.MASKED, Target.NEXT)
 MAX_HEADS = 64  # heads that are ablated one by one without `rows`
 MEASURES = {
     "distance": "mean distance of attention, in tokens",
@@ -66,7 +64,7 @@ def mean_or_zero(x: Tensor) -> Tensor:
     return x.sum(-1) / max(1, x.size(-1))
 
 
-def score_ablations(loaded: LoadedModel, rows: Any, name: str = "loss") -> dict[str, Any]:
+def score_ablations(loaded: LoadedModel, rows: RowSet, name: str = "loss") -> Tab:
     """One of the task's metrics on these rows, of the full model and with each head ablated: {score, baseline, values}.
 
     The loss separates heads on a few rows, where ablating a single head rarely changes the decoded output.
@@ -80,33 +78,35 @@ def score_ablations(loaded: LoadedModel, rows: Any, name: str = "loss") -> dict[
     with look(model) as activations:
         baseline = task.score(model, rows, how)
     check_choice("score", name, [score for score, value in baseline.items() if isinstance(value, float)])
-
-    def ablated_score(layer: str, head: int) -> float:
-        with look(model, change={layer: ablate_heads(head)}):
-            return float(task.score(model, rows, how)[name])
-
-    layers = attention_layers(activations)
-    values = [[ablated_score(layer, head) for head in range(activations[layer].size(1))] for layer in layers]
+    values = measure_ablations(loaded, activations, lambda: float(task.score(model, rows, how)[name]))
     return {"score": name, "baseline": baseline[name], "values": values}
 
 
-def kl_ablations(
-    loaded: LoadedModel, activations: Activations, rerun: Callable[[], Activations]
-) -> dict[str, Any] | None:
+def kl_ablations(loaded: LoadedModel, activations: Activations, rerun: Callable[[], Activations]) -> Tab | None:
     """KL divergence in bits between the predictions for one text with and without each head, as `score_ablations`."""
-    if not isinstance(loaded.task, CATEGORICAL) or getattr(loaded.task, "multi_label", False):
+    task = loaded.task
+    if task.target not in CATEGORICAL or task.contrastive or getattr(task, "multi_label", False):
         return None
     layers, logp = attention_layers(activations), activations[""].log_softmax(-1)
     if sum(activations[layer].size(1) for layer in layers) > MAX_HEADS:
         return None
 
-    def divergence(layer: str, head: int) -> float:
-        with look(loaded.model, change={layer: ablate_heads(head)}):
-            ablated = rerun()[""].log_softmax(-1)
-        return float((logp.exp() * (logp - ablated)).sum(-1).mean()) / math.log(2)
+    def divergence() -> float:
+        return float((logp.exp() * (logp - rerun()[""].log_softmax(-1))).sum(-1).mean()) / math.log(2)
 
-    values = [[divergence(layer, head) for head in range(activations[layer].size(1))] for layer in layers]
+    values = measure_ablations(loaded, activations, divergence)
     return {"score": "KL divergence (bits)", "baseline": 0.0, "values": values}
+
+
+def measure_ablations(loaded: LoadedModel, activations: Activations, measure: Callable[[], float]) -> list[list[float]]:
+    """The measure with each head of each layer ablated."""
+    values: list[list[float]] = []
+    for layer in attention_layers(activations):
+        values.append([])
+        for head in range(activations[layer].size(1)):
+            with look(loaded.model, change={layer: ablate_heads(head)}):
+                values[-1].append(measure())
+    return values
 
 
 def attention_layers(activations: Activations) -> list[str]:
@@ -125,12 +125,12 @@ def layer_title(layer: str) -> str:
     return f"{kind} {int(number[1]) + 1 if number else 1}"
 
 
-def heads_tab(loaded: LoadedModel, text: str, target: str | None = None, rows: Any = None) -> dict[str, Any] | None:
+def heads_tab(loaded: LoadedModel, text: str, target: str | None = None, rows: RowSet | None = None) -> Tab | None:
     """For a model with attention. With `rows` of a file, as `loaded.rows` reads them, ablation measures the task's
     loss; without, the change of the predictions for this text."""
     if not any(isinstance(module, ATTENTION) for module in loaded.model.modules()):
         return None
-    if target is None and isinstance(loaded.task, Translate):
+    if target is None and is_translator(loaded.task):
         target = loaded(text)  # of the full model: an ablated one may translate differently
 
     def rerun() -> Activations:

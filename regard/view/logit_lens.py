@@ -7,26 +7,23 @@ With post-norm blocks x_l is normalised already. The last prediction is the mode
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from regard.tasks.fill import Fill
-from regard.tasks.tag import Tag
-from regard.tasks.translate import Translate
-from regard.tasks.write import Write
+from regard.modalities.protocols import Target
+from regard.view.page import Tab
 from regard.view.trace import Trace
 from regard.view.word_pieces import display_token, space_marker
 
 TOP_K = 5  # predictions per token
 OUTPUTS = {  # what the head predicts for a token
-    Translate: "the next token",
-    Write: "the next token",
-    Fill: "the token at this position",
-    Tag: "the tag of this word",
+    Target.TEXT: "the next token",
+    Target.NEXT: "the next token",
+    Target.MASKED: "the token at this position",
+    Target.TAGS: "the tag of this word",
 }
 
 Prediction = tuple[str, float]
@@ -52,10 +49,10 @@ def logit_lens(trace: Trace) -> LogitLens | None:
         [trace.activations[f"body.{part}"] for part in ("drop", *(f"{stack}.{i}" for i in range(count)))]
     )
     tokens = trace.inputs.tokens
-    if isinstance(trace.task, Tag):  # the first token of a word predicts its tag
+    if trace.task.target is Target.TAGS:  # the first token of a word predicts its tag
         first = [trace.inputs.word_ids.index(word) for word in range(len(trace.inputs.words))]
         states, tokens = states[:, first], trace.inputs.words
-    output = OUTPUTS.get(type(trace.task))
+    output = OUTPUTS.get(trace.task.target)
     lens = (
         f"What the head predicts from the residual stream after each block: {output}, and its probability."
         if output
@@ -80,25 +77,24 @@ def lens_logits(trace: Trace, state: Tensor) -> Tensor:
 
 
 def top_predictions(trace: Trace, states: Tensor) -> list[list[list[Prediction]]]:
-    task, name, predictions = trace.task, output_names(trace.task), []
-    outputs = len(task.tags if isinstance(task, Tag) else task.tokenizer)
+    names, predictions = output_names(trace.task), []
     for state in states:
         probabilities = lens_logits(trace, state[None])[0].float().softmax(-1).cpu()  # (T,V)
-        top = probabilities[:, :outputs].topk(min(TOP_K, outputs))
+        top = probabilities[:, : len(names)].topk(min(TOP_K, len(names)))
         rows = zip(top.indices.tolist(), top.values.tolist(), strict=True)
-        predictions.append([[(name(i), round(p, 5)) for i, p in zip(*row, strict=True)] for row in rows])
+        predictions.append([[(names[i], round(p, 5)) for i, p in zip(*row, strict=True)] for row in rows])
     return predictions
 
 
-def output_names(task: Any) -> Callable[[int], str]:
-    """The name of an output: a tag, or a token."""
-    if isinstance(task, Tag):
-        return lambda output: task.tags[output]
-    marker = space_marker(task.tokenizer)
-    return lambda output: display_token(task.tokenizer.convert_ids_to_tokens([output])[0], marker)
+def output_names(task: Any) -> list[str]:
+    """Tags, or tokens."""
+    if task.target is Target.TAGS:
+        return task.tags
+    marker, tokens = space_marker(task.tokenizer), task.tokenizer.convert_ids_to_tokens(range(len(task.tokenizer)))
+    return [display_token(token, marker) for token in tokens]
 
 
-def lens_tab(lens: LogitLens) -> dict[str, Any]:
+def lens_tab(lens: LogitLens) -> Tab:
     return {
         "kind": "lens",
         "title": "Logit lens",

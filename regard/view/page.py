@@ -18,7 +18,6 @@ from functools import cached_property
 from html import escape
 from pathlib import Path
 from string import Template
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,14 +27,15 @@ from regard.atomic import path_in_errors
 ASSETS = Path(__file__).parent / "page"
 NOTEBOOK_HEIGHT = 760  # pixels
 LIBRARY = ("elements", "numbers", "words", "colours", "controls", "maps", "chart")  # scripts that the others use
+Tab = dict[str, object]  # the data of a tab, or of the page
 KINDS = ("attention", "steps", "lens", "positions", "beam", "image", "similarity", "training", "heads")
 
 
-def render_page(data: dict[str, Any]) -> str:
+def render_page(data: Tab) -> str:
     """The page of `data` as HTML."""
     encoded = json.dumps(to_json(data), allow_nan=False, separators=(",", ":"))
     return Template(asset("page.html")).substitute(
-        title=escape(data["title"]),
+        title=escape(str(data["title"])),
         style=asset("page.css"),
         script="\n".join(asset(f"{name}.js") for name in (*LIBRARY, *KINDS, "tabs")),
         data=encoded.replace("<", r"\u003c"),  # no text can end the script that holds it
@@ -46,7 +46,7 @@ def render_page(data: dict[str, Any]) -> str:
 class Page:
     """A page to save, or to display in a notebook."""
 
-    data: dict[str, Any]
+    data: Tab
 
     @cached_property
     def html(self) -> str:
@@ -63,7 +63,7 @@ class Page:
         return f'<iframe srcdoc="{source}" style="width: 100%; height: {NOTEBOOK_HEIGHT}px; border: 0"></iframe>'
 
 
-def blob(array: npt.NDArray[Any]) -> str:
+def blob(array: npt.NDArray[np.generic]) -> str:
     """An array as text: base64 of its zlib-compressed little-endian bytes, float32 or uint8."""
     if not (np.issubdtype(array.dtype, np.floating) or array.dtype in (np.bool_, np.uint8)):
         raise ValueError(f"a blob holds floats, bytes or booleans, not {array.dtype}")
@@ -75,7 +75,7 @@ def asset(name: str) -> str:
     return (ASSETS / name).read_text(encoding="utf-8")
 
 
-def to_json(value: Any) -> Any:
+def to_json(value: object) -> object:
     """Values that JSON can hold: NumPy numbers become Python's, NaN and infinity become None."""
     if isinstance(value, dict):
         return {str(key): to_json(item) for key, item in value.items()}

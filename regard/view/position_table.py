@@ -7,13 +7,11 @@ Sinusoidal positions work like a binary counter: each column oscillates, more sl
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.parts.positions import LearnedPositions, RotaryPositions, SinusoidalPositions
-from regard.view.page import blob
+from regard.view.page import Tab, blob
 
 MAX_POSITIONS = 128  # on a page
 MAX_NUMBERS = 100_000  # of the table; wide tables show fewer positions
@@ -25,7 +23,7 @@ DESCRIPTIONS = {
 }
 
 
-def position_table(body: Any) -> tuple[str, Tensor] | None:
+def position_table(body: nn.Module) -> tuple[str, Tensor] | None:
     """The kind and the rows of a body's positions, (context,D)."""
     match getattr(body, "positions", None):
         case SinusoidalPositions() as sinusoidal:
@@ -50,7 +48,7 @@ def binary_counter(positions: int) -> list[list[int]]:
     return [[position >> bit & 1 for bit in range(bits)] for position in range(positions)]
 
 
-def positions_tab(body: Any) -> dict[str, Any] | None:
+def positions_tab(body: nn.Module) -> Tab | None:
     kind_and_table = position_table(body)
     if kind_and_table is None:
         return None

@@ -11,13 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import shorten
-from typing import Any
 
 from regard import __version__
-from regard.load import LoadedModel
-from regard.models import MODELS
-from regard.tasks import TASKS
-from regard.tasks.translate import Translate
+from regard.data.documents import RowSet
+from regard.loaded_model import LoadedModel
 from regard.training.loop import num_parameters
 from regard.view.attention_maps import AttentionMap, attention_maps, attention_tab, steps_tab
 from regard.view.attention_rollout import image_tab, similarity_tab
@@ -25,12 +22,11 @@ from regard.view.beam_tree import beam_tab
 from regard.view.figures import save_figures
 from regard.view.head_stats import heads_tab
 from regard.view.logit_lens import LogitLens, lens_tab, logit_lens
-from regard.view.page import Page
+from regard.view.page import Page, Tab
 from regard.view.position_table import positions_tab
-from regard.view.trace import reads_images, require_attention, trace_text
+from regard.view.trace import is_translator, require_page, trace_text
 from regard.view.training_history import training_tab
 
-Tab = dict[str, Any]
 TabBuilder = Callable[[LoadedModel, str, str | None], Tab | None]
 # Tabs that run the model themselves, in the order of the page.
 BUILDERS: list[TabBuilder] = [beam_tab, image_tab, similarity_tab]
@@ -45,16 +41,19 @@ class ModelReport:
         text: str,
         target: str | None = None,
         word: str | None = None,
-        rows: Any = None,  # on which each head is ablated, as `loaded.rows` reads them
+        rows: RowSet | None = None,  # on which each head is ablated, as `loaded.rows` reads them
         folder: Path | None = None,
     ):
-        require_attention(loaded)
+        require_page(loaded)
         self.maps: list[AttentionMap] = []
         self.lens: LogitLens | None = None
-        own = target is None and isinstance(loaded.task, Translate)
+        own = target is None and is_translator(loaded.task)
         target = loaded(text) if own else target
-        images = reads_images(loaded)
-        tabs = self.image_tabs(target, word) if images else self.text_tabs(loaded, text, target, word)
+        images = loaded.task.preprocessor.has_pictures
+        if images and (target or word):
+            unit = loaded.modality.unit
+            raise ValueError(f"--target and --word are for models that read text, and this model reads {unit}")
+        tabs = [] if images else self.text_tabs(loaded, text, target, word)
         tabs += [build(loaded, text, target) for build in BUILDERS]
         tabs += [heads_tab(loaded, text, target, rows), training_tab(folder) if folder else None]
         self.page = Page(
@@ -69,14 +68,9 @@ class ModelReport:
     def text_tabs(self, loaded: LoadedModel, text: str, target: str | None, word: str | None) -> list[Tab | None]:
         trace = trace_text(loaded, text, target)
         self.maps, self.lens = attention_maps(trace, word), logit_lens(trace)
-        attention = attention_tab(self.maps, trace)
         lens = lens_tab(self.lens) if self.lens else None
-        return [attention, steps_tab(attention), lens, positions_tab(loaded.model.body)]
-
-    def image_tabs(self, target: str | None, word: str | None) -> list[Tab | None]:
-        if target or word:
-            raise ValueError("--target and --word are for models that read text, and this model reads images")
-        return []
+        tabs = [attention_tab(self.maps, trace), steps_tab(self.maps, trace), lens]
+        return [*tabs, positions_tab(loaded.model.body)]
 
     def save(self, file: Path) -> Path:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -86,18 +80,18 @@ class ModelReport:
         return save_figures(self.maps, self.lens, file)
 
 
-def page(loaded: LoadedModel, text: str, target: str | None = None, word: str | None = None, rows: Any = None) -> Page:
+def page(
+    loaded: LoadedModel, text: str, target: str | None = None, word: str | None = None, rows: RowSet | None = None
+) -> Page:
     """The page of a forward pass over `text` (or the image file of that name), with `target` as decoder input."""
     return ModelReport(loaded, text, target, word, rows).page
 
 
 def about_model(loaded: LoadedModel, folder: Path | None) -> list[list[str]]:
-    family = next(name for name, entry in MODELS.items() if isinstance(loaded.model.body.config, entry.config))
-    task = next(name for name, kind in TASKS.items() if type(loaded.task) is kind)
     return [
         *([["model", str(folder)]] if folder else []),
-        ["family", family],
-        ["task", f"{task}: {loaded.task.description}"],
+        ["family", loaded.model_name],
+        ["task", f"{loaded.task_name}: {loaded.task.description}"],
         ["parameters", f"{num_parameters(loaded.model):,}"],
     ]
 

@@ -6,28 +6,24 @@ as target.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from regard.load import LoadedModel
+from regard.loaded_model import LoadedModel
 from regard.look import Activations, look
+from regard.modalities.protocols import Target
 from regard.parts.attention import CrossAttention, SelfAttention
 from regard.parts.attention_scores import AdditiveAttention
 from regard.parts.heads import Model
 from regard.parts.pooling import AttentionPool
-from regard.parts.stems import AudioStem
-from regard.tasks.answer import QuestionAnswering, parse_question
-from regard.tasks.classify import Classify
-from regard.tasks.embed import Embed
-from regard.tasks.fill import MASK, Fill
-from regard.tasks.regress import Regress
-from regard.tasks.tag import Tag
+from regard.tasks.fill import MASK
+from regard.tasks.task import Task
 from regard.tasks.translate import Translate
-from regard.tasks.write import Write
 from regard.view.word_pieces import TokenizedText, tokenize_words
 
 ATTENTION = (SelfAttention, CrossAttention, AdditiveAttention, AttentionPool)
@@ -42,7 +38,7 @@ NO_ATTENTION = (
 @dataclass(frozen=True)
 class Trace:
     model: Model
-    task: Any
+    task: Task
     inputs: TokenizedText  # what the stack below the head reads: of a translator the target, shifted right
     targets: TokenizedText | None  # the target of each of these positions
     source: TokenizedText | None  # of a translator
@@ -52,48 +48,51 @@ class Trace:
 
 def trace_text(loaded: LoadedModel, text: str, target: str | None = None) -> Trace:
     """Run the model on `text`. A translator also reads `target`; by default its own translation."""
-    require_attention(loaded)
-    if reads_images(loaded):
-        raise ValueError("this model reads images and has no text to look into")
-    if getattr(loaded.task, "molecules", None) is not None:
-        raise ValueError("this model reads molecules and has no text to look into")
-    if isinstance(loaded.task, Translate):
-        return trace_translation(loaded, text, loaded(text) if target is None else target)
+    require_page(loaded)
+    if loaded.task.preprocessor.has_pictures:
+        raise ValueError(f"this model reads {loaded.modality.unit} and has no text to look into")
+    if is_translator(loaded.task):
+        return trace_translation(loaded.model, loaded.task, text, loaded(text) if target is None else target)
     if target is not None:
         raise ValueError("a target is for translators, and this model does not translate")
-    return trace_single_stack(loaded, text)
+    return trace_single_stack(loaded.model, loaded.task, text)
 
 
-def reads_images(loaded: LoadedModel) -> bool:
-    return getattr(loaded.task, "image_processor", None) is not None
+def is_translator(task: Task) -> TypeGuard[Translate]:
+    return "encoder-decoder" in task.structures
 
 
-def require_attention(loaded: LoadedModel) -> None:
+def require_page(loaded: LoadedModel) -> None:
     """Refuse models that no page can show, before anything runs."""
-    if any(isinstance(module, AudioStem) for module in loaded.model.modules()):
-        raise ValueError("this model reads audio, which has no page yet: regard.look(model) records its tensors")
+    preprocessor = loaded.task.preprocessor
+    if preprocessor.tokenizer is None and not preprocessor.has_pictures:
+        unit = loaded.modality.unit
+        raise ValueError(f"regard look shows tokens and pictures, not {unit}: regard.look(model) records all tensors")
     if not any(isinstance(module, ATTENTION) for module in loaded.model.modules()):
         raise ValueError(NO_ATTENTION)
-    if loaded.tokenizer is None and not reads_images(loaded):
-        raise ValueError("regard look shows models of text and of images, and this one reads neither")
 
 
-def trace_translation(loaded: LoadedModel, text: str, target: str) -> Trace:
-    task: Any = loaded.task
-    [source_ids], [target_ids] = task.encode_sources([text]), task.tokenizer.encode_targets([target])
-    input_ids = [task.start_token, *target_ids[:-1]]
-    activations, logits = run_traced(loaded.model, source_ids, input_ids)
+def trace_translation(model: Model, task: Translate, text: str, target: str) -> Trace:
+    source_ids, input_ids, target_ids = translation_ids(task, text, target)
+    activations, logits = run_traced(model, source_ids, input_ids)
     inputs, targets, source = (tokenize_words(task.tokenizer, ids) for ids in (input_ids, target_ids, source_ids))
     inputs = inputs._replace(tokens=[START, *inputs.tokens[1:]])
-    return Trace(loaded.model, task, inputs, targets, source, activations, logits)
+    return Trace(model, task, inputs, targets, source, activations, logits)
 
 
-def trace_single_stack(loaded: LoadedModel, text: str) -> Trace:
-    task: Any = loaded.task
-    ids = ENCODERS[type(task)](task, text)
-    activations, logits = run_traced(loaded.model, ids, limit=getattr(task, "limit", None))
+def translation_ids(task: Translate, text: str, target: str) -> tuple[list[int], list[int], list[int]]:
+    """Token ids of the source, of the decoder's input and of the target."""
+    sources = task.encode_sources([task.preprocessor.parse(text, task.target)])
+    [target_ids] = task.tokenizer.encode_targets([target])
+    source_ids: list[int] = task.preprocessor.collate(sources, np.array([0]), training=False).x[0].tolist()
+    return source_ids, [task.start_token, *target_ids[:-1]], target_ids
+
+
+def trace_single_stack(model: Model, task: Task, text: str) -> Trace:
+    ids = request_ids(task, text)
+    activations, logits = run_traced(model, ids, limit=getattr(task, "limit", None))
     inputs = tokenize_words(task.tokenizer, ids)
-    return Trace(loaded.model, task, inputs, targets_of(task, ids, inputs), None, activations, logits)
+    return Trace(model, task, inputs, targets_of(task, ids, inputs), None, activations, logits)
 
 
 @torch.inference_mode()
@@ -110,53 +109,27 @@ def run_traced(model: Model, *rows: Sequence[int], limit: int | None = None) -> 
     return activations, logits
 
 
-def targets_of(task: Any, ids: Sequence[int], inputs: TokenizedText) -> TokenizedText | None:
-    if isinstance(task, Write):
+def targets_of(task: Task, ids: Sequence[int], inputs: TokenizedText) -> TokenizedText | None:
+    if task.target is Target.NEXT:
         return TokenizedText([*inputs.tokens[1:], UNKNOWN], [*inputs.word_ids[1:], -1], inputs.words)
-    if isinstance(task, Fill):
-        known = [
-            token if i != task.tokenizer.mask_token_id else UNKNOWN for i, token in zip(ids, inputs.tokens, strict=True)
-        ]
-        return inputs._replace(tokens=known)
+    if task.target is Target.MASKED:
+        pairs = zip(ids, inputs.tokens, strict=True)
+        return inputs._replace(tokens=[t if i != task.tokenizer.mask_token_id else UNKNOWN for i, t in pairs])
     return None
 
 
-def encode_prompt(task: Write, text: str) -> list[int]:
-    [ids] = task.tokenizer.encode([text])
-    begin = task.tokenizer.bos_token_id
-    return [begin, *ids] if (task.add_bos_token or not text) and ids[:1] != [begin] else ids
-
-
-def encode_masked(task: Fill, text: str) -> list[int]:
-    return task.encode_masked(text) if MASK in text else task.tokenizer.encode([text])[0]
-
-
-def encode_text_or_pair(task: Any, text: str) -> list[int]:
-    first, _, second = text.partition("\t")
-    [ids] = task.tokenizer.encode([(first, second)] if second else [first])
+def request_ids(task: Any, text: str) -> list[int]:
+    """The tokens that a single stack reads of a request. Of an input with candidates after it, those of the input."""
+    match task.target:
+        case Target.NEXT:
+            return task.prompt_ids(text)
+        case Target.MASKED if MASK in text:
+            return task.encode_masked(text)
+        case Target.PAIR:
+            row = task.prepare(task.preprocessor.parse(text.partition("\t")[0], task.target))
+        case _:
+            row = task.preprocessor.parse(text, task.target)
+    if task.target is Target.TAGS:
+        return task.tokenizer.encodings([[*row.input]], words=True)[0].ids
+    [ids] = task.tokenizer.encode([task.preprocessor.texts(row)])
     return ids
-
-
-def encode_first_field(task: Embed, text: str) -> list[int]:
-    return task.text_tokenizer.encode([text.partition("\t")[0]])[0]
-
-
-def encode_words(task: Tag, text: str) -> list[int]:
-    return task.tokenizer.encodings([[*task.parse_words(text).words]], words=True)[0].ids
-
-
-def encode_question(task: QuestionAnswering, text: str) -> list[int]:
-    row = parse_question(text, 1)
-    return task.tokenizer.encode([(row.question, row.document)])[0]
-
-
-# How each task encodes a text.
-ENCODERS: dict[type, Callable[[Any, str], list[int]]] = {
-    Write: encode_prompt,
-    Fill: encode_masked,
-    Classify: encode_text_or_pair,
-    Regress: encode_text_or_pair,
-    Tag: encode_words,
-    QuestionAnswering: encode_question,
-    Embed: encode_first_field,
-}

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from regard.view.word_pieces import TokenizedText
 
 Floats = npt.NDArray[np.float32]
+Matrix = npt.NDArray[np.float64]
 # Without --word a map opens with a pronoun, if there is one: its attention to its antecedent is the classic example.
 # English and German, the languages of the data that ships; in any other language all words are candidates.
 PRONOUNS = ("it", "er", "sie", "es")
@@ -39,7 +40,7 @@ def word_matrix(text: TokenizedText) -> Floats:
     return (np.array(text.word_ids) == np.arange(len(text.words))[:, None]).astype(np.float32)
 
 
-def sharpest_layer(weights: Floats) -> int:
+def sharpest_layer(weights: Floats | Matrix) -> int:
     """The layer whose mean attention over heads has the lowest entropy."""
     mean = weights.mean(1)  # (L,T,S)
     return int((-(mean * np.log(mean + 1e-12)).sum(-1).mean(-1)).argmin())

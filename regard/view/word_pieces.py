@@ -3,7 +3,7 @@
     ▁Was ser ,       ▁ is the space before a word (SentencePiece; tokenizers trained here)     Kudo & Richardson 2018
     ĠWas ser ,       Ġ is a space; every character is a byte (byte-level BPE)                  Radford et al. 2019
     Was ##ser ,      ## continues a word (WordPiece)                                           Devlin et al. 2019
-    M K T A Y        every residue of a protein is its own token
+    M K T A Y        no marker and no spaces: every token is a word
 
 Where spaces are marked, letters continue a word and punctuation is a word of its own.
 """
@@ -11,11 +11,11 @@ Where spaces are marked, letters continue a word and punctuation is a word of it
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from tokenizers import decoders, pre_tokenizers
 
-from regard.data.protein_alphabet import is_protein_tokenizer
+from regard.data.tokenizer import Tokenizer
 
 Marker = Literal["▁", "Ġ", "##", ""]
 REPLACEMENT = "\ufffd"  # the decoding of an incomplete UTF-8 sequence
@@ -34,7 +34,7 @@ class TokenizedText(NamedTuple):
     words: list[str]
 
 
-def tokenize_words(tokenizer: Any, ids: Sequence[int]) -> TokenizedText:
+def tokenize_words(tokenizer: Tokenizer, ids: Sequence[int]) -> TokenizedText:
     marker, special_tokens = space_marker(tokenizer), special_ids(tokenizer)
     tokens = tokenizer.convert_ids_to_tokens(ids)
     special = {i for i, token_id in enumerate(ids) if token_id in special_tokens}
@@ -83,27 +83,22 @@ def display_token(token: str, marker: Marker) -> str:
     return text if text.isprintable() and REPLACEMENT not in text else token
 
 
-def space_marker(tokenizer: Any) -> Marker:
-    if is_protein_tokenizer(tokenizer):
-        return ""
+def space_marker(tokenizer: Tokenizer) -> Marker:
     vocab = tokenizer.backend_tokenizer.get_vocab()
     if vocab.keys() >= set(pre_tokenizers.ByteLevel.alphabet()):
         return "Ġ"
     # Other vocabularies hold fragments of arbitrary text, a few of which may start with a foreign marker.
-    return "##" if count_prefix(vocab, "##") > count_prefix(vocab, "▁") else "▁"
+    continued, spaced = (count_prefix(vocab, marker) for marker in ("##", ("▁", " ")))
+    return "##" if continued > spaced else "▁" if spaced else ""
 
 
-def count_prefix(tokens: Collection[str], prefix: str) -> int:
+def count_prefix(tokens: Collection[str], prefix: str | tuple[str, ...]) -> int:
     return sum(token.startswith(prefix) for token in tokens)
 
 
-def special_ids(tokenizer: Any) -> set[int]:
+def special_ids(tokenizer: Tokenizer) -> set[int]:
     """Ids of tokens that represent no text. Mask and unknown tokens represent a word."""
-    words = {
-        tokenizer.token_id(tokenizer.roles[role]) for role in ("mask_token", "unk_token") if role in tokenizer.roles
-    }
+    by_role = {role: tokenizer.token_id(name) for role, name in tokenizer.roles.items()}
+    words = {by_role.pop(role) for role in ("mask_token", "unk_token") if role in by_role}
     added = tokenizer.backend_tokenizer.get_added_tokens_decoder().items()
-    roles = {
-        tokenizer.token_id(name) for role, name in tokenizer.roles.items() if role not in ("mask_token", "unk_token")
-    }
-    return {token_id for token_id, token in added if getattr(token, "special", True)} - words | roles
+    return {token_id for token_id, token in added if getattr(token, "special", True)} - words | {*by_role.values()}

@@ -3,11 +3,17 @@
 import pytest
 import torch
 
-from regard.data.bundled import phrasebook, stories
-from regard.data.image_transform import ImageTransform
 from regard.data.tokenizer_train import BERT_LAYOUT, GPT_LAYOUT, MARIAN_LAYOUT, TokenizerOptions, train_tokenizer
+from regard.modalities.audio.logmel import LogMel
+from regard.modalities.audio.preprocessor import AudioPreprocessor
+from regard.modalities.image.image_transform import ImageTransform
+from regard.modalities.image.preprocessor import ImagePreprocessor
+from regard.modalities.protocols import FitOptions
+from regard.modalities.synthetic import phrasebook, stories
+from regard.modalities.text.preprocessor import TextPreprocessor
 from regard.models import MODELS
 from regard.tasks import TASKS
+from regard.tasks.compatibility import find_fit
 from regard.training.run_folder import RunFolder
 
 MODEL_SPECS = {
@@ -23,8 +29,24 @@ MODEL_SPECS = {
     "labels": ("classify", "bert", {"context": 48, "dim": 32, "layers": 1, "heads": 2, "hidden": 64}),
     "tags": ("tag", "modernbert", {"context": 48, "dim": 32, "layers": 1, "heads": 2, "hidden": 64}),
     "images": ("classify", "vit", {"patch_size": 4, "dim": 32, "layers": 1, "heads": 2, "hidden": 64}),
+    "speech": (
+        "translate",
+        "speech2text",
+        {"context": 96, "dim": 32, "encoder_layers": 1, "decoder_layers": 1, "heads": 2, "hidden": 64},
+    ),
+    "pairs": (
+        "match",
+        "clip",
+        {"context": 48, "dim": 32, "layers": 1, "heads": 2, "hidden": 64, "patch_size": 4, "image_dim": 32}
+        | {"image_layers": 1, "image_heads": 2, "image_hidden": 64, "projection_dim": 16},
+    ),
+    "episodes": ("predict", "world_model", {"context": 4, "dim": 32, "layers": 1, "heads": 2, "hidden": 64}),
 }
 FITTED = {"classify": {"labels": ["a", "b", "c"]}, "tag": {"tags": ["O", "B-x", "I-x"]}}
+
+
+def fit_to_synthetic(modality, target):
+    return modality.fit([*modality.synthetic(target)["valid"]][:5], FitOptions(target))
 
 
 @pytest.fixture(scope="session")
@@ -37,16 +59,22 @@ def folder_of(tmp_path_factory):
         task_name, family, sizes = MODEL_SPECS[name]
         layout = {"write": GPT_LAYOUT, "translate": MARIAN_LAYOUT}.get(task_name, BERT_LAYOUT)
         texts = [*stories.stories(2)] if task_name == "write" else [p.english for p in phrasebook.phrases(50)]
-        preprocessors = {"image_processor": ImageTransform(8, 3, (0.5,) * 3, (0.2,) * 3)}
-        if name != "images":
-            preprocessors = {"tokenizer": train_tokenizer(texts, TokenizerOptions(vocab_size=300), layout)}
-        task = TASKS[task_name](**preprocessors, **FITTED.get(task_name, {}))
+        kind = TASKS[task_name]
+        fit = find_fit(task_name, kind, family)
+        tokenizer = train_tokenizer(texts, TokenizerOptions(vocab_size=300), layout)
+        preprocessors = {
+            "text": lambda: TextPreprocessor(tokenizer),
+            "image": lambda: ImagePreprocessor(ImageTransform(8, 3, (0.5,) * 3, (0.2,) * 3)),
+            "audio": lambda: AudioPreprocessor(LogMel(8000, 10, 4, 256, 80)),
+            "trajectory": lambda: fit_to_synthetic(fit.modality, kind.target),
+        }
+        output = preprocessors[fit.output.name]() if fit.output and fit.output is not fit.modality else None
+        task = kind(preprocessor=preprocessors[fit.modality.name](), output=output, **FITTED.get(task_name, {}))
         torch.manual_seed(3)
         family_entry = MODELS[family]
-        ability = next(ability for ability in task.requires if ability in family_entry.bodies)
         known = family_entry.config.__dataclass_fields__
         config = {key: value for key, value in (sizes | task.sizes()).items() if key in known}
-        model = task.head(family_entry.bodies[ability](family_entry.config(**config))).eval()
+        model = task.head(fit.body(family_entry.config(**config))).eval()
         with torch.no_grad():
             for weight in model.parameters():
                 weight.add_(torch.randn_like(weight) * 0.1)

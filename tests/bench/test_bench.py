@@ -8,11 +8,14 @@ import torch
 
 from regard.bench import benchmark as bench_module
 from regard.bench.peak_rss import measure_peak_rss
+from regard.bench.regard_backend import regard_backend
 from regard.bench.roofline import measure_roofline
 from regard.bench.timing import step_time, time_rounds
-from regard.bench.workload import ForwardWorkload, build_workload, count_flops
+from regard.bench.workload import ForwardWorkload, build_workload, count_flops, run_once
 from regard.cli import main
 from regard.load import load
+
+OTHER_MODALITIES = ["speech", "pairs", "episodes"]
 
 
 @pytest.fixture
@@ -23,13 +26,13 @@ def small_benchmark(monkeypatch):
     monkeypatch.setattr(bench_module, "measure_peak_rss", lambda *args: 1e6)
 
 
-@pytest.mark.parametrize("model", ["gpt", "gru", "transformer", "embeddings", "tags", "images"])
+@pytest.mark.parametrize("model", ["gpt", "gru", "transformer", "embeddings", "tags", "images", *OTHER_MODALITIES])
 def test_every_task_has_figures(model, folder_of, small_benchmark, capsys):
     before = torch.get_num_threads()
     threads = "2" if model == "gru" else "1"  # the engine's threads spin on a core while they wait
     assert main(["bench", str(folder_of(model)), "--min-time", "0", "--threads", threads, "--no-peers", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    generative = model in ("gpt", "gru", "transformer")
+    generative = model in ("gpt", "gru", "transformer", "speech")
     assert torch.get_num_threads() == before
     assert report["generative"] is generative
     assert [(result["name"], result["precision"]) for result in report["results"]] == [
@@ -111,13 +114,22 @@ def test_step_flops_count_every_weight_once(folder_of):
 
 def test_batches_are_sorted_by_length_and_complete(folder_of):
     loaded = load(folder_of("embeddings"), "cpu")
-    workload = build_workload(loaded, ["one", "two words here", "", "two of them " * 3])
+    texts = ["one", "two words here", "  ", "two of them " * 3, "and one"]
+    workload = build_workload(loaded, texts)
     assert isinstance(workload, ForwardWorkload)
-    assert [inputs.mask.sum(-1).flatten().tolist() for inputs in workload.batches(3)] == [
-        [len(row) for row in workload.rows[:3]],
-        [len(row) for row in workload.rows[3:]],
-    ]
-    assert sorted(map(len, workload.rows)) == [len(row) for row in workload.rows]
+    lengths = sorted(map(len, loaded.tokenizer.encode([text.strip() for text in texts if text.strip()])))
+    assert [batch.inputs.mask.sum(-1).flatten().tolist() for batch in workload.batches(3)] == [lengths[:3], lengths[3:]]
+
+
+@pytest.mark.parametrize("model", OTHER_MODALITIES)
+def test_workload_of_any_modality_runs(model, folder_of):
+    loaded = load(folder_of(model), "cpu")
+    workload = build_workload(loaded, None)
+    flops = count_flops(loaded, workload)
+    assert flops.prompt > 0
+    sources = getattr(workload, "sources", None)
+    run_once(regard_backend(loaded, "exact", sources), workload)
+    assert (sources is not None) == (model == "speech")
 
 
 @pytest.mark.parametrize("model", ["gpt", "transformer"])

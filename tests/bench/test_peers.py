@@ -54,17 +54,18 @@ def test_peer_beam_search_finds_the_same_translations(peer, folder_of, tmp_path)
 
 @pytest.mark.parametrize(
     ("peer", "model"),
-    [("transformers", model) for model in ("embeddings", "labels", "tags", "images")]
+    [("transformers", model) for model in ("embeddings", "labels", "tags", "images", "pairs")]
     + [("CTranslate2", "embeddings"), ("CTranslate2", "labels"), ("onnxruntime", "labels")],
 )
 def test_peer_forward_has_the_same_outputs(peer, model, folder_of, tmp_path):
     loaded = load(folder_of(model), "cpu")
-    inputs = next(build_workload(loaded, None).batches(5))
-    reference = regard_backend(loaded, "exact").forward(inputs)
+    batch = next(build_workload(loaded, None).batches(5))
+    reference = regard_backend(loaded, "exact").forward(batch)
     for backend in open_backends(peer, folder_of(model), tmp_path):
-        result = backend.forward(inputs)
+        result = backend.forward(batch)
         if reference.dim() == 3:
-            reference, result = reference[inputs.mask[:, 0, 0]], result[inputs.mask[:, 0, 0]]
+            mask = batch.inputs.mask[:, 0, 0]
+            reference, result = reference[mask], result[mask]
         assert relative_difference(reference, result) < (1e-4 if backend.precision == "fp32" else 0.2), backend.title
 
 

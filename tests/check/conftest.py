@@ -7,17 +7,24 @@ import pytest
 import torch
 from tokenizers import Tokenizer as Engine
 
-from regard.check.probe_texts import bundled_texts
-from regard.data.bundled.paths import paths
-from regard.data.image_transform import ImageTransform
-from regard.data.logmel import LogMel
-from regard.data.molecules import MoleculeFeaturizer, parse_molecule
-from regard.data.protein_alphabet import protein_tokenizer
 from regard.data.tokenizer import Tokenizer
 from regard.data.tokenizer_train import BERT_LAYOUT, GPT_LAYOUT, MARIAN_LAYOUT, TokenizerOptions, train_tokenizer
-from regard.load import LoadedModel
-from regard.models import MODELS, ability_for
+from regard.loaded_model import LoadedModel
+from regard.modalities import MODALITIES
+from regard.modalities.audio.logmel import LogMel
+from regard.modalities.audio.preprocessor import AudioPreprocessor
+from regard.modalities.image.image_transform import ImageTransform
+from regard.modalities.image.preprocessor import ImagePreprocessor
+from regard.modalities.molecule.molecules import MoleculeFeaturizer, parse_molecule
+from regard.modalities.molecule.preprocessor import MoleculePreprocessor
+from regard.modalities.protein.preprocessor import ProteinPreprocessor
+from regard.modalities.protein.protein_alphabet import protein_tokenizer
+from regard.modalities.protocols import FitOptions, Target
+from regard.modalities.synthetic.paths import paths
+from regard.modalities.text.preprocessor import TextPreprocessor
+from regard.models import MODELS
 from regard.tasks import TASKS
+from regard.tasks.compatibility import find_fit, fitting_modalities
 from regard.training.run_folder import RunFolder
 
 SIZES = {
@@ -29,6 +36,7 @@ FITTED = {
     "classify": {"labels": ["a", "b", "c"]},
     "tag": {"tags": ["O", "B-x", "I-x"]},
     "regress": {"mean": 2.0, "std": 3.0},
+    "decide": {"mean": [5.0, 6.0], "std": [2.0, 3.0], "max_return": 20.0},
 }
 AUDIO_READER = LogMel(8000, 10, 4, 256, 80)
 IMAGE_READER = ImageTransform(8, 3, (0.5, 0.4, 0.3), (0.2, 0.3, 0.2))
@@ -38,7 +46,13 @@ LAYOUT_OF_TASK = {"translate": MARIAN_LAYOUT, "write": GPT_LAYOUT}
 @pytest.fixture(scope="session")
 def tokenizers():
     """One for each layout, trained on all bundled texts, so that none has an unknown token."""
-    texts = [side for kind in TASKS.values() for pair in bundled_texts(object.__new__(kind)) for side in pair if side]
+    plain = TextPreprocessor(None)
+    rows = [row for target in MODALITIES["text"].formats for row in plain.probes(6, target)]
+    rows += ImagePreprocessor(IMAGE_READER).probes(6, Target.TEXT) + AudioPreprocessor(AUDIO_READER).probes(
+        6, Target.TEXT
+    )
+    texts = [text for row in rows for text in (row.key, row.target, *getattr(row.input, "_asdict", dict)().values())]
+    texts = [text for text in texts if isinstance(text, str)]
     return {
         layout.single: train_tokenizer(texts, TokenizerOptions(), layout)
         for layout in (MARIAN_LAYOUT, BERT_LAYOUT, GPT_LAYOUT)
@@ -47,25 +61,33 @@ def tokenizers():
 
 @pytest.fixture(scope="session")
 def make_model(tokenizers):
+    def preprocessor(modality, kind):
+        match modality:
+            case "text":
+                shared = tokenizers[LAYOUT_OF_TASK.get(kind, BERT_LAYOUT).single]
+                return TextPreprocessor(Tokenizer(Engine.from_str(shared.backend_tokenizer.to_str()), shared.roles))
+            case "image":
+                return ImagePreprocessor(IMAGE_READER)
+            case "audio":
+                return AudioPreprocessor(AUDIO_READER)
+            case "molecule":
+                return MoleculePreprocessor(MoleculeFeaturizer.fit(parse_molecule(path.smiles) for path in paths(20)))
+            case "protein":
+                return ProteinPreprocessor(protein_tokenizer())
+        rows = [*MODALITIES[modality].synthetic(TASKS[kind].target)["valid"]][:5]
+        return MODALITIES[modality].fit(rows, FitOptions(TASKS[kind].target))
+
     def build(kind, family, task_options=None, **config):
         torch.manual_seed(0)
-        family_entry, ability = MODELS[family], ability_for(family, kind, TASKS[kind].requires)
-        readers = {}
-        if ability == "bonds":
-            readers["molecules"] = MoleculeFeaturizer.fit(parse_molecule(path.smiles) for path in paths(20))
-        elif ability not in ("sees", "hears"):
-            shared = tokenizers[LAYOUT_OF_TASK.get(kind, BERT_LAYOUT).single]
-            readers["tokenizer"] = Tokenizer(Engine.from_str(shared.backend_tokenizer.to_str()), shared.roles)
-        if ability == "spells":
-            readers["tokenizer"] = protein_tokenizer()
-        if ability in ("sees", "matches"):
-            readers["image_processor"] = IMAGE_READER
-        if ability in ("hears", "transcribes"):
-            readers["feature_extractor"] = AUDIO_READER
-        task = TASKS[kind](**readers, **FITTED.get(kind, {}), **(task_options or {}))
+        family_entry = MODELS[family]
+        modality = fitting_modalities(TASKS[kind], family)[0].name
+        fit = find_fit(kind, TASKS[kind], family, modality)
+        output = preprocessor(fit.output.name, kind) if fit.output and fit.output.name != modality else None
+        fitted = FITTED.get(kind, {}) | (task_options or {})
+        task = TASKS[kind](preprocessor=preprocessor(modality, kind), output=output, **fitted)
         known = {field.name for field in fields(family_entry.config)}
         config_values = {name: value for name, value in (SIZES | task.sizes() | config).items() if name in known}
-        model = task.head(family_entry.bodies[ability](family_entry.config(**config_values))).eval()
+        model = task.head(fit.body(family_entry.config(**config_values))).eval()
         with torch.no_grad():
             for name, weight in model.named_parameters():
                 if name != "body.scale":

@@ -39,7 +39,7 @@ def test_chunk_boundaries_change_between_epochs(rows):
 
 
 def test_sequential_chunks_start_at_the_first_steps(rows):
-    numbers = rows.sequential_chunks()
+    numbers = rows.sequential()
     assert steps_of(rows, numbers) == list(range(STEPS.sum()))
     places = [rows.locate(int(number)) for number in numbers]
     assert places[:4] == [(0, 0, 1), (1, 0, 4), (1, 4, 3), (2, 0, 3)]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.data.episode_windows import EpisodeWindows
-from regard.data.episodes import Episode, video
+from regard.data.episodes import Episode, observed
 from regard.data.observation_norm import ObservationNorm
 from regard.data.patchify import patchify, resolve_patch, unpatchify
 
@@ -18,54 +18,19 @@ def episode(steps: int, number: int = 0, terminated: bool = True) -> Episode:
     """Observation 100 n + t, action t mod 3, reward t."""
     observations = (100 * number + np.arange(steps + 1, dtype=np.float32))[:, None] * np.array([1, -2], np.float32)
     actions = np.arange(steps)
-    return Episode(observations, actions % 3, actions.astype(np.float32), terminated, "made", number + 1)
+    return Episode(observations, actions % 3, actions.astype(np.float32), terminated)
 
 
-@given(st.lists(st.integers(1, 12), min_size=1, max_size=5), st.integers(1, 6), st.integers(0, 3))
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=4), st.integers(1, 6), st.integers(1, 6))
 @settings(max_examples=60)
-def test_a_window_has_the_steps_of_one_episode(steps: list[int], context: int, epoch: int) -> None:
-    rows = [episode(count, i, terminated=i % 2 == 0) for i, count in enumerate(steps)]
-    windows = EpisodeWindows(rows, context, tokens=2)
-    starts = np.concatenate(windows.epoch(16, 1, epoch))
-    window = windows.take(starts)
-    for i, (number, first) in enumerate(zip(*windows.locate(starts), strict=True)):
-        length = window.lengths[i]
-        assert 1 <= length <= windows.context
-        assert first + length <= steps[number]
-        assert window.observations[i, : length + 1, 0].tolist() == [
-            100 * number + t for t in range(first, first + length + 1)
-        ]
-        assert window.actions[i, :length].tolist() == [t % 3 for t in range(first, first + length)]
-        assert window.rewards[i, :length].tolist() == [*range(first, first + length)]
-        ends = rows[number].terminated and first + length == steps[number]
-        assert window.ends[i].sum() == window.ends[i, length - 1] == ends
-    reached = {
-        number
-        for number, first in zip(*windows.locate(starts), strict=True)
-        if first + windows.context >= steps[number]
-    }
-    assert reached == {*range(len(steps))}, "the end of each episode is always learnt from"
-
-
-def test_all_steps_occur_within_some_epochs() -> None:
-    windows = EpisodeWindows([episode(23)], 4, tokens=1)
-    observations = set()
-    for epoch in range(20):
-        for start in np.concatenate(windows.epoch(100, 1, epoch)):
-            observations |= {*range(start, start + 4)}
-    assert observations == {*range(23)}
-
-
-@given(st.lists(st.integers(1, 12), min_size=1, max_size=4), st.integers(1, 6))
-@settings(max_examples=40)
-def test_all_starts_cover_every_step_once(steps: list[int], context: int) -> None:
+def test_overlapping_windows_count_every_step_once(steps: list[int], context: int, stride: int) -> None:
     windows = EpisodeWindows([episode(count, i) for i, count in enumerate(steps)], context, tokens=1)
     counted = np.zeros(sum(steps), int)
-    for start in windows.all_starts():
+    for start, fresh in zip(*windows.overlapping(min(stride, windows.context)), strict=True):
         [number], [first] = windows.locate(np.array([start]))
         length = min(windows.context, steps[number] - first)
-        for t in range(start, start + length):
-            counted[t] += first == 0 or t == start + windows.context - 1
+        for t in range(length):
+            counted[start + t] += t >= windows.context - fresh
     assert (counted == 1).all()
 
 
@@ -114,7 +79,7 @@ def fit_norm(rows: list[Episode]) -> ObservationNorm:
 def test_every_entry_has_its_own_scale() -> None:
     rng = np.random.default_rng(0)
     observations = rng.normal(size=(500, 3)) * [1, 100, 0] + [5, -7, 2]
-    rows = [Episode(observations.astype(np.float32), np.zeros(499, int), np.zeros(499, np.float32), False, "a", 1)]
+    rows = [Episode(observations.astype(np.float32), np.zeros(499, int), np.zeros(499, np.float32))]
     norm = fit_norm(rows)
     normalized = norm.normalize(torch.from_numpy(rows[0].observations)[None])
     assert normalized.shape == (1, 500, 1, 3)
@@ -128,7 +93,7 @@ def test_every_entry_has_its_own_scale() -> None:
 @pytest.mark.parametrize("colours", [(), (3,)])
 def test_applying_true_deltas_gives_the_next_observations(colours: tuple[int, ...]) -> None:
     frames = np.random.default_rng(0).integers(0, 256, (9, 6, 4, *colours), np.uint8)
-    row = video(frames, "a", 1)
+    row = observed(frames)
     norm, observations = fit_norm([row]), torch.from_numpy(row.as_float())[None]
     deltas = norm.deltas(observations)
     assert torch.allclose(norm.apply_delta(observations[:, :-1], deltas), observations[:, 1:], atol=1e-6)
@@ -143,7 +108,7 @@ def test_applying_true_deltas_gives_the_next_observations(colours: tuple[int, ..
 
 
 def test_pixels_are_clipped_to_the_training_range() -> None:
-    row = video(np.array([[[0, 0]], [[255, 0]], [[0, 255]]], np.uint8), "a", 1)
+    row = observed(np.array([[[0, 0]], [[255, 0]], [[0, 255]]], np.uint8))
     norm, now = fit_norm([row]), torch.from_numpy(row.as_float(0, 1))[None]
     wild = torch.full_like(norm.normalize(now), 100.0)
     assert norm.apply_delta(now, wild).max() == 1

@@ -14,9 +14,9 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from regard.data import sentencepiece_model
-from regard.data.bundled import phrasebook
 from regard.data.hf_tokenizers import DEFAULT_ROLES
 from regard.data.tokenizer import Tokenizer
+from regard.modalities.synthetic import phrasebook
 
 PHRASES = [text for phrase in list(phrasebook.phrases())[:400] for text in (phrase.english, phrase.german)]
 ODD = [

@@ -1,16 +1,20 @@
 """Every kind of broken file is refused with its name, line, defect and remedy."""
 
 import gzip
+from functools import partial
 from io import StringIO
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from rich.console import Console
 
 from regard.data.lines import BadRow
 from regard.data.lint import lint
-from regard.data.parallel_text import TextPair, pairs_from_memory, read_pairs
+from regard.data.rows import Labels, Row
+from regard.modalities.protocols import ReadOptions, Target
+from regard.modalities.text.modality import TextModality, TextOptions
+from regard.modalities.text.parallel_text import TextPair, pairs_from_memory, read_pairs
+from regard.options import OptionGroups
 
 LONG = "word " * 300
 GZIP = gzip.compress(b"a\tb\n" * 1000, mtime=0)
@@ -96,7 +100,12 @@ BROKEN = {
 
 
 def make_pairs(*pairs: tuple[str, str]) -> list[TextPair]:
-    return [item for item in pairs_from_memory(pairs) if isinstance(item, TextPair)]
+    return [item for item in pairs_from_memory(pairs) if isinstance(item, Row)]
+
+
+def limit(max_words: int = 250) -> list:
+    """The checks of `lint` for pairs of texts."""
+    return [partial(TextModality().check, how=ReadOptions(Target.TEXT, groups=OptionGroups(TextOptions(max_words))))]
 
 
 @pytest.mark.parametrize(("files", "contents", "fields", "where", "detail"), BROKEN.values(), ids=BROKEN)
@@ -113,7 +122,7 @@ def test_broken_files_are_named(
     for file, content in zip(files, contents, strict=True):
         Path(file).write_bytes(content)
     with pytest.raises(ValueError, match=".") as error:
-        lint({"train": read_pairs(files, fields)})
+        lint({"train": read_pairs(files, fields)}, checks=limit())
     message = str(error.value)
     assert where in message
     assert detail in message
@@ -146,7 +155,7 @@ def test_the_message_counts_every_reason_and_names_its_first_line(tmp_path: Path
 def test_skip_bad_drops_and_counts_bad_lines(tmp_path: Path) -> None:
     file = tmp_path / "a.tsv"
     file.write_bytes(f"\ufeffa\tb\r\n\tc\na\tb\nsame\tsame\n{LONG}\tx\n".encode() + b"\xff\td\n")
-    pairs, report = lint({"train": read_pairs([file])}, skip_bad=True)
+    pairs, report = lint({"train": read_pairs([file])}, skip_bad=True, checks=limit())
     assert [pair.line for pair in pairs["train"]] == [1, 3, 4]
     assert {row: count for row, count in report.counts["train"].items() if count} == {
         "lines": 6, "usable": 3, "empty": 1, "over-long": 1, "bad UTF-8": 1,
@@ -179,7 +188,7 @@ def test_overlap_is_counted_and_removed_from_train_with_skip_bad(skip_bad: bool)
     pairs, report = lint(sets, skip_bad=skip_bad)
     assert [report.counts[name]["overlap"] for name in sets] == [2, 0, 1]
     assert [pair.line for pair in pairs["train"]] == ([1, 4] if skip_bad else [1, 2, 3, 4])
-    assert [pair.source for pair in pairs["test"]] == [" TWO", "five"]
+    assert [pair.input for pair in pairs["test"]] == [(" TWO",), ("five",)]
     assert report.counts["train"]["usable"] == len(pairs["train"])
 
 
@@ -198,14 +207,14 @@ def test_a_set_without_usable_lines_is_an_error(train: list[tuple[str, str]], me
 
 @pytest.mark.parametrize(("words", "fits"), [(3, True), (4, False)])
 def test_max_words_is_inclusive(words: int, fits: bool) -> None:
-    _, report = lint({"train": pairs_from_memory([("w " * words, "b"), ("c", "d")])}, max_words=3, skip_bad=True)
+    _, report = lint({"train": pairs_from_memory([("w " * words, "b"), ("c", "d")])}, skip_bad=True, checks=limit(3))
     assert report.counts["train"]["over-long"] == (not fits)
 
 
 def test_the_report_prints_as_a_table_and_as_plain_lines() -> None:
     long = ("w " * 41, "x")
     sets = {"train": pairs_from_memory([("a", "b"), ("c", "c"), long]), "test": make_pairs(("A", "b"), ("d", "e"))}
-    _, report = lint(sets, max_words=40, skip_bad=True)
+    _, report = lint(sets, skip_bad=True, checks=limit(40))
     console = Console(width=100, record=True, file=StringIO())
     console.print(report.table())
     for text in console.export_text(), "\n".join(report.lines()):
@@ -213,40 +222,29 @@ def test_the_report_prints_as_a_table_and_as_plain_lines() -> None:
         assert rows["lines"].replace("│", "").split() == ["lines", "3", "2"]
         assert rows["copies"].replace("│", "").split() == ["copies", "noted", "1", "0"]
         assert rows["overlap of train and the others"].replace("│", "").split()[-3:] == ["warning", "1", "1"]
-        assert "over-long (> 40 words or 400 characters)" in text
-        checks = {"over-long (> 40 words or 400 characters)", "copies", "overlap of train and the others"}
+        assert rows["over-long"].replace("│", "").split() == ["over-long", "bad", "1", "0"]
+        checks = {"over-long", "copies", "overlap of train and the others"}
         assert {name for name in rows if name and name[0].isalpha()} - {"data"} == {"lines", "usable", *checks}
     assert len({len(line) for line in report.lines()}) == 1
+    assert "the limits are 40 and 400" in report.summary()
 
 
-class AudioRow(NamedTuple):
+def wave_row(wave: bytes, label: str, file: str, line: int) -> Row[bytes, Labels]:
     """A row without texts."""
-
-    wave: bytes
-    label: str
-    file: str
-    line: int
-
-    @property
-    def input_key(self) -> str:
-        return self.wave.hex()
-
-    @property
-    def row_key(self) -> str:
-        return f"{self.input_key}\t{self.label}"
+    return Row(wave, Labels((label,)), file, line, wave.hex())
 
 
 def test_any_row_with_keys_can_be_linted() -> None:
     sets = {
         "train": [
-            AudioRow(b"moo" * 999, "cow", "a", 1),
-            AudioRow(b"oink", "pig", "a", 2),
-            AudioRow(b"oink", "pig", "a", 3),
+            wave_row(b"moo" * 999, "cow", "a", 1),
+            wave_row(b"oink", "pig", "a", 2),
+            wave_row(b"oink", "pig", "a", 3),
         ],
-        "test": [AudioRow(b"oink", "cow", "b", 1)],
+        "test": [wave_row(b"oink", "cow", "b", 1)],
     }
-    rows, report = lint(sets, max_words=1, skip_bad=True)
-    assert [row.label for row in rows["train"]] == ["cow"]
+    rows, report = lint(sets, skip_bad=True, checks=limit(1))
+    assert [row.target.names for row in rows["train"]] == [("cow",)]
     assert {row: count for row, count in report.counts["train"].items() if count} == {
         "lines": 3, "usable": 1, "duplicates": 1, "overlap": 2,
     }  # fmt: skip

@@ -8,10 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.labelled_text import LabelledText, read_labelled
 from regard.data.lines import BadRow
 from regard.data.lint import BadRowsError
+from regard.data.rows import Labels, Row
 from regard.data.splits import Data, DataOptions, fingerprint, read_sets
+from regard.modalities.protocols import ReadOptions, Target
+from regard.modalities.text.labelled_text import read_labelled
+from regard.modalities.text.modality import TextModality, TextOptions
+from regard.options import OptionGroups
 
 ROWS = {"train": [(f"text {i}", "ab"[i % 2]) for i in range(50)], "valid": [("one", "a")], "test": [("two", "b")]}
 
@@ -23,16 +27,16 @@ def write_sets(folder: Path, sets: dict[str, list[tuple[str, str]]] = ROWS) -> d
     return {"data" if name == "train" else name: (str(folder / f"{name}.tsv"),) for name in sets}
 
 
-def no_bundled() -> dict[str, Any]:
+def no_synthetic() -> dict[str, Any]:
     raise AssertionError("files were given")
 
 
 def read(**options: Any) -> Data:
-    return read_sets(DataOptions(**options), read_labelled, no_bundled)
+    return read_sets(DataOptions(**options), read_labelled, no_synthetic)
 
 
 def texts(data: Data) -> dict[str, list[str]]:
-    return {name: [row.text for row in rows] for name, rows in data.sets.items()}
+    return {name: [row.input[0] for row in rows] for name, rows in data.sets.items()}
 
 
 def test_every_named_set_is_read_and_reported(tmp_path: Path) -> None:
@@ -52,12 +56,16 @@ def test_valid_share_is_held_out_without_valid_files(tmp_path: Path, share: floa
     assert {*texts(reversed_order)["valid"]} == {*texts(data)["valid"]}, "in any order"
 
 
-def test_bundled_rows_are_the_default_and_files_replace_their_sets(tmp_path: Path) -> None:
-    def bundled() -> dict[str, list[LabelledText]]:
-        return {name: [LabelledText(name, None, ("a",), "bundled", 1)] for name in ("train", "valid", "test")}
+def labelled(text: str, file: str, line: int) -> Row[tuple[str], Labels]:
+    return Row((text,), Labels(("a",)), file, line, text)
 
-    assert texts(read_sets(DataOptions(), read_labelled, bundled)) == {n: [n] for n in ("train", "valid", "test")}
-    own = read_sets(DataOptions(valid=write_sets(tmp_path)["valid"]), read_labelled, bundled)
+
+def test_synthetic_rows_are_the_default_and_files_replace_their_sets(tmp_path: Path) -> None:
+    def synthetic() -> dict[str, list[Row[tuple[str], Labels]]]:
+        return {name: [labelled(name, "synthetic", 1)] for name in ("train", "valid", "test")}
+
+    assert texts(read_sets(DataOptions(), read_labelled, synthetic)) == {n: [n] for n in ("train", "valid", "test")}
+    own = read_sets(DataOptions(valid=write_sets(tmp_path)["valid"]), read_labelled, synthetic)
     assert texts(own) == {"train": ["train"], "valid": ["one"], "test": ["test"]}
 
 
@@ -75,9 +83,14 @@ def test_bad_lines_stop_without_skip_bad(tmp_path: Path) -> None:
 
 def test_a_text_that_is_too_long_is_a_bad_line(tmp_path: Path) -> None:
     files = write_sets(tmp_path, {"train": [("so many words " * 9, "a"), *ROWS["train"]], "valid": ROWS["valid"]})
+
+    def read_limited(max_words: int) -> Data:
+        how = ReadOptions(Target.LABELS, groups=OptionGroups(TextOptions(max_words)))
+        return TextModality().read_sets(DataOptions(**files), how)
+
     with pytest.raises(BadRowsError, match="27 words"):
-        read(**files, max_words=20)
-    assert len(read(**files, max_words=27).sets["train"]) == 51
+        read_limited(20)
+    assert len(read_limited(27).sets["train"]) == 51
 
 
 def test_overlap_is_counted_and_removed_with_skip_bad(tmp_path: Path) -> None:
@@ -110,23 +123,23 @@ def test_different_rows_have_different_fingerprints(left: list[str], right: list
 
 
 def test_rows_may_be_an_iterator() -> None:
-    def lazy(_: tuple[str, ...]) -> Iterator[LabelledText | BadRow]:
-        yield from (LabelledText(f"text {i}", None, ("a",), "lazy", i + 1) for i in range(9))
+    def lazy(_: tuple[str, ...]) -> Iterator[Row[tuple[str], Labels] | BadRow]:
+        yield from (labelled(f"text {i}", "lazy", i + 1) for i in range(9))
 
-    assert len(read_sets(DataOptions(data=("x",), valid=("y",)), lazy, no_bundled).sets["train"]) == 9
+    assert len(read_sets(DataOptions(data=("x",), valid=("y",)), lazy, no_synthetic).sets["train"]) == 9
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("group", "options", "message"),
     [
-        ({"valid_share": 0.0}, "valid-share must be above 0 and below 1, not 0.0"),
-        ({"valid_share": 1.0}, "valid-share must be above 0 and below 1, not 1.0"),
-        ({"max_words": 0}, "max-words must be at least 1, not 0"),
+        (DataOptions, {"valid_share": 0.0}, "valid-share must be above 0 and below 1, not 0.0"),
+        (DataOptions, {"valid_share": 1.0}, "valid-share must be above 0 and below 1, not 1.0"),
+        (TextOptions, {"max_words": 0}, "max-words must be at least 1, not 0"),
     ],
 )
-def test_invalid_options_are_refused_by_name(options: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_refused_by_name(group: type, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        DataOptions(**options)
+        group(**options)
 
 
 def test_an_empty_set_is_refused_by_name(tmp_path: Path) -> None:

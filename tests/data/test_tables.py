@@ -10,14 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from regard.data.documents import documents_from_files
-from regard.data.labelled_text import LabelledText, read_labelled, read_regression
 from regard.data.lines import BadRow, Dialect
 from regard.data.lint import BadRowsError, lint
-from regard.data.parallel_text import TextPair, read_pairs
-from regard.data.questions import QuestionRow, read_questions
+from regard.data.rows import Row
 from regard.data.splits import DataOptions
-from regard.data.tagged_text import TaggedText, read_tagged
+from regard.modalities.protocols import ReadOptions, Target
+from regard.modalities.text.labelled_text import read_labelled, read_regression
+from regard.modalities.text.modality import open_texts
+from regard.modalities.text.parallel_text import read_pairs
+from regard.modalities.text.questions import read_questions
+from regard.modalities.text.tagged_text import read_tagged
 
 TEXTS = ["Größe, Maß; alles", 'sie sagte "ja"', "zwei\nZeilen", "a | b", "a\tb", "schlicht"]
 LABELS = ["gut", "schlecht"] * 3
@@ -32,7 +34,17 @@ def table(path: Path, separator: str, rows: list[list[str]], encoding: str = "ut
 
 
 def labelled(items) -> list[tuple[str, tuple[str, ...]]]:
-    return [(item.text, item.labels) for item in items if isinstance(item, LabelledText)]
+    return [(item.input[0], item.target.names) for item in items if isinstance(item, Row)]
+
+
+def pairs(items) -> list[tuple[str, str]]:
+    return [(*item.input, item.target) for item in items if isinstance(item, Row)]
+
+
+def documents(file: Path, fields: tuple[str, ...] | None = None, encoding: str = "utf-8") -> list[str]:
+    """One document a line."""
+    how = ReadOptions(Target.NEXT, fields, Dialect(encoding))
+    return [chunk.text for chunk in open_texts([str(file)], "lines", how, skip_bad=False)]
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
@@ -78,7 +90,7 @@ def test_a_separator_is_refused_for_files_without_columns(tmp_path: Path) -> Non
         with pytest.raises(ValueError, match=r"a\.\w+.*: --separator is for one file with columns"):
             list(read_pairs([tmp_path / file for file in files], dialect=dialect))
     (tmp_path / "a.conll").write_text("a;X\n\nb;Y\n")
-    assert [row.tags for row in read_tagged([tmp_path / "a.conll"], dialect=dialect)] == [("X",), ("Y",)]
+    assert [row.target for row in read_tagged([tmp_path / "a.conll"], dialect=dialect)] == [("X",), ("Y",)]
     with pytest.raises(ValueError, match="--separator is for one file with columns"):
         list(read_tagged([tmp_path / "a.jsonl"], dialect=dialect))
 
@@ -87,7 +99,7 @@ def test_another_separator_in_plain_columns_is_suggested(tmp_path: Path) -> None
     (tmp_path / "a.tsv").write_text("a;b\nc;d\n")
     with pytest.raises(BadRowsError, match=r"a\.tsv:1: the line has 1 of the 2 columns needed.*--separator"):
         lint({"train": read_pairs([tmp_path / "a.tsv"])})
-    assert [pair[:2] for pair in read_pairs([tmp_path / "a.tsv"], dialect=Dialect(separator=";"))] == [
+    assert pairs(read_pairs([tmp_path / "a.tsv"], dialect=Dialect(separator=";"))) == [
         ("a", "b"),
         ("c", "d"),
     ]
@@ -96,12 +108,12 @@ def test_another_separator_in_plain_columns_is_suggested(tmp_path: Path) -> None
 def test_pairs_are_read_from_csv(tmp_path: Path) -> None:
     rows = [["de", "en"], ["Tee, bitte", "tea, please"], ["zwei\nZeilen", "two\nlines"], ["", "x"]]
     file = table(tmp_path / "a.csv", ";", rows)
-    *pairs, bad = read_pairs([file], ("en", "de"))
-    assert [pair[:2] for pair in pairs] == [("tea, please", "Tee, bitte"), ("two\nlines", "zwei\nZeilen")]
-    assert [pair.line for pair in pairs] == [2, 3]
+    *items, bad = read_pairs([file], ("en", "de"))
+    assert pairs(items) == [("tea, please", "Tee, bitte"), ("two\nlines", "zwei\nZeilen")]
+    assert [pair.line for pair in items] == [2, 3]
     assert isinstance(bad, BadRow)
     assert (bad.line, bad.detail) == (6, "the target is empty")
-    assert [pair[:2] for pair in read_pairs([file], ("1", "2"))][0] == ("Tee, bitte", "tea, please")
+    assert pairs(read_pairs([file], ("1", "2")))[0] == ("Tee, bitte", "tea, please")
 
 
 @pytest.mark.parametrize("encoding", ["cp1252", "latin-1", "utf-16", "utf-16-le", "utf-16-be", "utf-8-sig", "gb18030"])
@@ -115,27 +127,25 @@ def test_every_encoding_gives_the_same_rows(encoding: str, compressed: bool, tmp
     dialect = DataOptions(encoding=encoding).dialect
     expected = [("Größe", "Maß"), ("Tür", "Öl")]
     text = "".join(f"{a}\t{b}\r\n" for a, b in expected)
-    assert [
-        item[:2] for item in read_pairs([write("a.tsv", text)], dialect=dialect) if isinstance(item, TextPair)
-    ] == expected
+    assert pairs(read_pairs([write("a.tsv", text)], dialect=dialect)) == expected
     lines = [json.dumps({"text": a, "value": 3, "label": b}, ensure_ascii=False) + "\n" for a, b in expected]
     file = write("a.jsonl", "".join(lines))
     assert labelled(read_labelled([file], dialect=dialect)) == [(a, (b,)) for a, b in expected]
-    assert [row.text for row in read_regression([file], dialect=dialect)] == ["Größe", "Tür"]
-    assert [chunk.text for chunk in documents_from_files([str(file)], "lines", encoding=encoding)] == ["Größe", "Tür"]
+    assert [row.input for row in read_regression([file], dialect=dialect)] == [("Größe",), ("Tür",)]
+    assert documents(file, encoding=encoding) == ["Größe", "Tür"]
     nested = {"data": [{"paragraphs": [{"context": "Tür", "qas": [{"question": "Öl?", "answers": []}]}]}]}
     [question] = read_questions([write("a.json", json.dumps(nested, ensure_ascii=False))], dialect=dialect)
-    assert isinstance(question, QuestionRow)
-    assert question.document == "Tür"
+    assert isinstance(question, Row)
+    assert question.input.document == "Tür"
     [tagged] = read_tagged([write("a.conll", "Tür\tX\n")], dialect=dialect)
-    assert isinstance(tagged, TaggedText)
-    assert tagged.words == ("Tür",)
+    assert isinstance(tagged, Row)
+    assert tagged.input == ("Tür",)
 
 
 def test_a_character_may_span_two_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("regard.data.lines.READ_SIZE", 3)
     (tmp_path / "a.tsv").write_bytes("a😀b\t😀\nc\td\n".encode("utf-16"))
-    assert [p[:2] for p in read_pairs([tmp_path / "a.tsv"], dialect=Dialect("utf-16"))] == [("a😀b", "😀"), ("c", "d")]
+    assert pairs(read_pairs([tmp_path / "a.tsv"], dialect=Dialect("utf-16"))) == [("a😀b", "😀"), ("c", "d")]
 
 
 def test_a_wrong_encoding_is_named(tmp_path: Path) -> None:
@@ -177,8 +187,8 @@ def test_dotted_fields_descend_into_objects(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     file.write_text("".join(f"{json.dumps(row)}\n" for row in NESTED))
     assert labelled(read_labelled([file], ("data.text", "data.label"))) == [("a", ("x",)), ("c", ("y",))]
-    assert [pair[:2] for pair in read_pairs([file], ("data.text", "data.more.0.text"))] == [("a", "b"), ("c", "d")]
-    assert [chunk.text for chunk in documents_from_files([str(file)], "lines", field="data.text")] == ["a", "c"]
+    assert pairs(read_pairs([file], ("data.text", "data.more.0.text"))) == [("a", "b"), ("c", "d")]
+    assert documents(file, ("data.text",)) == ["a", "c"]
     [bad, _] = read_labelled([file], ("data.text", "data.lable"))
     assert bad.detail.startswith("no field 'data.lable'; field 'data' has 'text', 'label', 'more': name the fields")
     [bad, _] = read_labelled([file], ("data.text.x", "data.label"))
@@ -194,6 +204,6 @@ def test_dotted_fields_of_tags_and_questions(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     file.write_text('{"s": {"words": ["a"], "tags": ["X"], "q": "a?", "c": "b a", "a": []}}\n')
     [tagged] = read_tagged([file], ("s.words", "s.tags"))
-    assert (tagged.words, tagged.tags) == (("a",), ("X",))
+    assert (tagged.input, tagged.target) == (("a",), ("X",))
     [question] = read_questions([file], ("s.q", "s.c", "s.a"))
-    assert (question.question, question.document) == ("a?", "b a")
+    assert question.input == ("a?", "b a")

@@ -2,6 +2,8 @@
 
 import gzip
 import json
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +15,23 @@ from hypothesis import strategies as st
 
 from regard.data import token_corpus
 from regard.data.documents import (
+    DocumentOptions,
     DocumentStream,
     TextChunk,
     documents_from_files,
     documents_from_memory,
     read_documents,
+    read_text_file,
     slice_stream,
     split_stream,
 )
-from regard.data.splits import DataOptions
+from regard.data.splits import Data, DataOptions
 from regard.data.token_corpus import TokenCorpus, TokenWindows, document_mask
 from regard.data.tokenizer import Tokenizer
 from regard.data.tokenizer_train import BERT_LAYOUT, GPT_LAYOUT, TokenizerOptions, train_tokenizer
+from regard.modalities.protocols import ReadOptions, Target
+from regard.modalities.text.modality import TextModality
+from regard.options import OptionGroups
 
 TEXT = "The cat sat.\n\nOn a mat, it sat.\nAnd slept.\n\n\nThe end: é 我\n"
 DOCUMENTS = [f"document {i} says {'so ' * (i % 5)}much" for i in range(200)]
@@ -46,8 +53,13 @@ def write_text(folder: Path, text: str = TEXT, name: str = "text.txt") -> str:
     return str(folder / name)
 
 
-def document_options(cache: Path, unit: str | None = None) -> dict[str, Any]:
-    return {"documents": unit, "cache": str(cache)}
+def open_documents(files: Iterable[str], unit: str, cache: Path | None = None, **options: Any) -> DocumentStream:
+    return documents_from_files(files, partial(read_text_file, unit=unit, **options), cache)
+
+
+def read(files: DataOptions, cache: Path, unit: Any = None) -> Data:
+    groups = OptionGroups(DocumentOptions(unit, str(cache)))
+    return TextModality().read_sets(files, ReadOptions(Target.NEXT, files.fields, files.dialect, groups=groups))
 
 
 def text_of(texts: DocumentStream) -> str:
@@ -67,8 +79,8 @@ def test_a_document_is_a_file_a_paragraph_or_a_line(tmp_path: Path, unit: str, e
     with gzip.open(tmp_path / "packed.gz", "wb") as stream:
         stream.write(TEXT.encode())
     for file in plain, crlf, tmp_path / "packed.gz":
-        assert [*documents_from_files([str(file)], unit)] == [TextChunk(text, True) for text in expected]
-    assert [chunk.text for chunk in documents_from_files([plain, plain], unit)] == expected * 2
+        assert [*open_documents([str(file)], unit)] == [TextChunk(text, True) for text in expected]
+    assert [chunk.text for chunk in open_documents([plain, plain], unit)] == expected * 2
 
 
 @pytest.mark.parametrize("field", ["text", "body"])
@@ -78,14 +90,14 @@ def test_each_json_line_is_a_document(tmp_path: Path, field: str, name: str) -> 
         tmp_path, "\n".join(json.dumps({field: text, "id": 3}) for text in (TEXT, "b\n\nc")) + "\n\n", name
     )
     for unit in "files", "paragraphs", "lines":
-        assert [*documents_from_files([file], unit, field=field)] == [TextChunk(TEXT, True), TextChunk("b\n\nc", True)]
+        assert [*open_documents([file], unit, field=field)] == [TextChunk(TEXT, True), TextChunk("b\n\nc", True)]
 
 
 @pytest.mark.parametrize("chunk_size", [1, 10, 10_000])
 def test_chunks_of_a_long_file_end_at_lines(tmp_path: Path, chunk_size: int, monkeypatch: Any) -> None:
     monkeypatch.setattr("regard.data.documents.CHUNK_CHARACTERS", chunk_size)
     long = "".join(f"{line}\n" for line in DOCUMENTS)
-    chunks = [*documents_from_files([write_text(tmp_path, long)], "files")]
+    chunks = [*open_documents([write_text(tmp_path, long)], "files")]
     assert "".join(chunk.text for chunk in chunks) == long
     assert [chunk.is_last for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
     assert all(chunk.text.endswith("\n") for chunk in chunks)
@@ -144,8 +156,8 @@ def test_sets_are_named_files_or_a_split(tmp_path: Path) -> None:
     files = [
         write_text(tmp_path, text, f"{i}.txt") for i, text in enumerate(("\n".join(DOCUMENTS), "validate\n", "test\n"))
     ]
-    valid = read_documents(DataOptions(data=(files[0],)), document_options(tmp_path), dict).sets
-    named = read_documents(DataOptions((files[0],), (files[1],), (files[2],)), document_options(tmp_path), dict).sets
+    valid = read(DataOptions(data=(files[0],)), tmp_path).sets
+    named = read(DataOptions((files[0],), (files[1],), (files[2],)), tmp_path).sets
     assert text_of(valid["train"]) + text_of(valid["valid"]) == "\n".join(DOCUMENTS) + "\n"
     assert {name: text_of(texts) for name, texts in named.items()} == {
         "train": "\n".join(DOCUMENTS) + "\n",
@@ -157,17 +169,15 @@ def test_sets_are_named_files_or_a_split(tmp_path: Path) -> None:
 def test_every_json_set_uses_the_same_field(tmp_path: Path) -> None:
     rows = [{"body": text, "text": "no", "valid": "no"} for text in DOCUMENTS]
     file = write_text(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "a.jsonl")
-    sets = read_documents(
-        DataOptions((file,), (file,), (file,), fields=("body",)), document_options(tmp_path), dict
-    ).sets
+    sets = read(DataOptions((file,), (file,), (file,), fields=("body",)), tmp_path).sets
     assert [[chunk.text for chunk in texts] for texts in sets.values()] == [DOCUMENTS] * 3
-    valid = read_documents(DataOptions((file,), fields=("body",)), document_options(tmp_path), dict).sets
+    valid = read(DataOptions((file,), fields=("body",)), tmp_path).sets
     assert sorted(chunk.text for texts in valid.values() for chunk in texts) == sorted(DOCUMENTS), "each line by itself"
 
 
-def test_bundled_documents_are_the_default(tmp_path: Path) -> None:
+def test_synthetic_documents_are_the_default() -> None:
     corpus = {"train": ["a", "b"], "valid": ["c"], "test": ["d"]}
-    sets = read_documents(DataOptions(), document_options(tmp_path), lambda: corpus).sets
+    sets = read_documents(DataOptions(), lambda _: pytest.fail("files were read"), lambda: corpus, "files").sets
     assert {name: [chunk.text for chunk in texts] for name, texts in sets.items()} == corpus
     assert {texts.cache for texts in sets.values()} == {None}
 
@@ -175,7 +185,7 @@ def test_bundled_documents_are_the_default(tmp_path: Path) -> None:
 def test_the_fingerprint_depends_on_the_text_only(tmp_path: Path) -> None:
     def fingerprint(text: str, name: str, unit: str = "lines") -> str:
         files = DataOptions((write_text(tmp_path, text, name),), (write_text(tmp_path, "valid\n", "valid.txt"),))
-        return read_documents(files, document_options(tmp_path, unit), dict).fingerprint
+        return read(files, tmp_path, unit).fingerprint
 
     first = fingerprint("a\nb\n", "one.txt")
     assert first == fingerprint("a\nb\n", "other.txt")
@@ -205,20 +215,20 @@ def test_the_fingerprint_depends_on_the_text_only(tmp_path: Path) -> None:
 def test_a_bad_line_is_named_or_skipped(tmp_path: Path, content: bytes, name: str, message: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=message) as error:
-        [*documents_from_files([str(tmp_path / name)], "lines")]
+        [*open_documents([str(tmp_path / name)], "lines")]
     assert [word in str(error.value) for word in ("--skip-bad", "--encoding")] == [
         b"\xff" not in content,
         b"\xff" in content,
     ]
-    texts_left = [chunk.text for chunk in documents_from_files([str(tmp_path / name)], "lines", skip_bad=True)]
+    texts_left = [chunk.text for chunk in open_documents([str(tmp_path / name)], "lines", skip_bad=True)]
     assert texts_left == (["a"] if name.endswith("l") else ["a", "c"])
 
 
 def test_files_without_text_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="none.txt: no such file"):
-        documents_from_files([str(tmp_path / "none.txt")], "lines")
+        open_documents([str(tmp_path / "none.txt")], "lines")
     with pytest.raises(ValueError, match="this is a folder"):
-        documents_from_files([str(tmp_path)], "lines")
+        open_documents([str(tmp_path)], "lines")
     full, blank = write_text(tmp_path), write_text(tmp_path, "\n \n\n", "blank.txt")
     for options in (
         DataOptions((blank,), (full,)),
@@ -226,7 +236,7 @@ def test_files_without_text_are_refused_by_name(tmp_path: Path) -> None:
         DataOptions((full,), (full,), (blank,)),
     ):
         with pytest.raises(ValueError, match="blank.txt: the file contains no text"):
-            read_documents(options, document_options(tmp_path, "lines"), dict)
+            read(options, tmp_path, "lines")
 
 
 def test_eos_opens_the_corpus_and_ends_every_document(writer: Tokenizer) -> None:
@@ -255,17 +265,17 @@ def test_decoding_a_corpus_restores_the_text(texts: list[str], kind: str) -> Non
 
 def test_chunking_does_not_change_the_tokens(tmp_path: Path, writer: Tokenizer, monkeypatch: Any) -> None:
     file = write_text(tmp_path, "".join(f"{line}\n" for line in DOCUMENTS))
-    full_text = TokenCorpus.from_documents(documents_from_files([file], "files"), writer)
+    full_text = TokenCorpus.from_documents(open_documents([file], "files"), writer)
     monkeypatch.setattr("regard.data.documents.CHUNK_CHARACTERS", 30)
     monkeypatch.setattr(token_corpus, "BATCH_CHARACTERS", 240)
-    assert np.array_equal(TokenCorpus.from_documents(documents_from_files([file], "files"), writer).ids, full_text.ids)
+    assert np.array_equal(TokenCorpus.from_documents(open_documents([file], "files"), writer).ids, full_text.ids)
     assert (full_text.ids == writer.eos_token_id).sum() == 2
 
 
 def test_tokens_are_cached_by_text_and_tokenizer(tmp_path: Path, writer: Tokenizer, monkeypatch: Any) -> None:
     file, cache = write_text(tmp_path), tmp_path / "deep" / "cache"
-    in_memory = TokenCorpus.from_documents(documents_from_files([file], "lines"), writer)
-    first = TokenCorpus.from_documents(documents_from_files([file], "lines", cache=cache), writer)
+    in_memory = TokenCorpus.from_documents(open_documents([file], "lines"), writer)
+    first = TokenCorpus.from_documents(open_documents([file], "lines", cache=cache), writer)
     assert isinstance(first.ids, np.memmap)
     assert np.array_equal(first.ids, in_memory.ids)
     assert first.ids.dtype == in_memory.ids.dtype == np.uint16
@@ -275,17 +285,15 @@ def test_tokens_are_cached_by_text_and_tokenizer(tmp_path: Path, writer: Tokeniz
     with monkeypatch.context() as patch:
         patch.setattr(token_corpus, "encode_stream", lambda *_: pytest.fail("encoded again"))
         reordered = TokenCorpus.from_documents(
-            documents_from_files([write_text(tmp_path, name="copy.txt")], "lines", cache=cache), writer
+            open_documents([write_text(tmp_path, name="copy.txt")], "lines", cache=cache), writer
         )
     assert np.array_equal(reordered.ids, first.ids)
     assert before == {at: at.stat().st_mtime_ns for at in cache.iterdir()}
     for changed in (
-        TokenCorpus.from_documents(documents_from_files([file], "files", cache=cache), writer),
+        TokenCorpus.from_documents(open_documents([file], "files", cache=cache), writer),
+        TokenCorpus.from_documents(open_documents([write_text(tmp_path, TEXT + "more")], "lines", cache=cache), writer),
         TokenCorpus.from_documents(
-            documents_from_files([write_text(tmp_path, TEXT + "more")], "lines", cache=cache), writer
-        ),
-        TokenCorpus.from_documents(
-            documents_from_files([file], "lines", cache=cache),
+            open_documents([file], "lines", cache=cache),
             train_tokenizer([TEXT], TokenizerOptions("bytes"), GPT_LAYOUT),
         ),
     ):
@@ -294,12 +302,12 @@ def test_tokens_are_cached_by_text_and_tokenizer(tmp_path: Path, writer: Tokeniz
 
 def test_tokens_of_an_interrupted_run_are_encoded_again(tmp_path: Path, writer: Tokenizer) -> None:
     file, cache = write_text(tmp_path), tmp_path / "cache"
-    full_text = np.array(TokenCorpus.from_documents(documents_from_files([file], "files", cache=cache), writer).ids)
+    full_text = np.array(TokenCorpus.from_documents(open_documents([file], "files", cache=cache), writer).ids)
     [metadata], [tokens] = cache.glob("*.json"), cache.glob("*.tokens")
     metadata.unlink()
     tokens.write_bytes(tokens.read_bytes()[:-7])
     assert np.array_equal(
-        TokenCorpus.from_documents(documents_from_files([file], "files", cache=cache), writer).ids, full_text
+        TokenCorpus.from_documents(open_documents([file], "files", cache=cache), writer).ids, full_text
     )
 
 

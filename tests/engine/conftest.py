@@ -34,7 +34,7 @@ def build_model(name: str) -> Model:
     config = MODELS[family].config
     options = {key: value for key, value in (SIZES | overrides).items() if key in config.__dataclass_fields__}
     torch.manual_seed(3)
-    body: Any = MODELS[family].bodies["writes" if name in DECODERS else "translates"](config(**options))
+    body: Any = MODELS[family].bodies["decoder" if name in DECODERS else "encoder-decoder"](config(**options))
     model = Model(body, body.lm_head()).eval()
     with torch.no_grad():
         for weight in model.parameters():

@@ -19,8 +19,8 @@ from regard.engine.bytecode import SOFTCAP
 from regard.engine.compiler import ACTIVATION_CODES
 from regard.engine.kernels import attention_tiles, llvm
 from regard.engine.kernels.elementwise import activate
-from regard.engine.kernels.gemm_int8 import VNNI, group_tile, int8_tile, make_quantize_group, unpack_group
-from regard.engine.kernels.llvm import LANES, floats, llvm_intrinsic
+from regard.engine.kernels.gemm_int8 import group_tile, int8_tile, make_quantize_group, unpack_group
+from regard.engine.kernels.llvm import LANES, VNNI, floats, llvm_intrinsic
 from regard.engine.quantize import BLOCK, GROUP, pack_int8
 from regard.parts.feedforward import ACTIVATIONS
 

@@ -15,9 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from regard.models import MODELS, ability_for
+from regard.models import MODELS
+from regard.options import option_flag
 from regard.tasks import TASKS
-from regard.training.settings import options
+from regard.tasks.compatibility import fitting_modalities
+from regard.training.settings import default_size, options
 
 COUNT = 12  # examples per file
 BROKEN = 4  # index of the row to break; of a sentence, its first word
@@ -74,6 +76,11 @@ class Form(NamedTuple):
     model: str
     parts: dict[str, Part]  # by file name
     data: tuple[str, ...]  # files or folder for --data
+    other_modality: str = ""  # than the one that the model is made for
+
+    @property
+    def modality(self) -> str:
+        return self.other_modality or default_modality(self.task, self.model)
 
 
 def noun(i: int) -> str:
@@ -165,8 +172,8 @@ def pair_object(i: int) -> dict[str, Any]:
     return {"source": text(i), "target": noun(i)}
 
 
-def single_file(task: str, model: str, name: str, part: Part) -> Form:
-    return Form(task, model, {name: part}, (name,))
+def single_file(task: str, model: str, name: str, part: Part, other_modality: str = "") -> Form:
+    return Form(task, model, {name: part}, (name,), other_modality)
 
 
 def image_folder(folder: str) -> dict[str, Part]:
@@ -255,32 +262,22 @@ FORMS: dict[str, Form] = {
         "classify", "bert", "a.tsv.gz", Blob(gzip.compress(table(lambda i: [text(i), noun(i)]).content()))
     ),
 }  # fmt: skip
-TASK_MODELS = [
-    (task, model)
+TRIPLES = [
+    (task, model, modality.name)
     for task, kind in TASKS.items()
-    for model, family in MODELS.items()
-    if {*kind.requires} & {*family.bodies}
+    for model in MODELS
+    for modality in fitting_modalities(kind, model)
 ]
 
 
-FILE_ABILITIES = ("sees", "hears", "transcribes")  # abilities that read files of their own
+def default_modality(task: str, model: str) -> str:
+    """The modality that the model reads for this task, if it is not named."""
+    return fitting_modalities(TASKS[task], model)[0].name
 
 
-def ability(task: str, model: str) -> str:
-    return ability_for(model, task, TASKS[task].requires)
-
-
-def input_kind(task: str, model: str) -> str:
-    """The kind of input, if it is not text."""
-    kind = ability(task, model)
-    return kind if kind in ("sees", "hears", "transcribes", "bonds", "spells") else ""
-
-
-def form_for(task: str, model: str) -> Form:
-    """The first form that this model reads for this task."""
-    return next(
-        form for form in FORMS.values() if form.task == task and input_kind(task, form.model) == input_kind(task, model)
-    )
+def form_for(task: str, modality: str) -> Form:
+    """The first form of this task and modality."""
+    return next(form for form in FORMS.values() if (form.task, form.modality) == (task, modality))
 
 
 def write_form(form: Form, folder: Path) -> list[str]:
@@ -291,15 +288,12 @@ def write_form(form: Form, folder: Path) -> list[str]:
     return [str(folder / name) for name in form.data]
 
 
-def tiny_options(task: str, model: str) -> list[str]:
+def tiny_options(task: str, model: str, modality: str) -> list[str]:
     """Options of a tiny model."""
-    available = options(task, model, next(iter(MODELS[model].sizes)))
-    values = {name: value for name, value in TINY.items() if name in available}
-    return [
-        "--model",
-        model,
-        *(word for name, value in values.items() for word in (f"--{name.replace('_', '-')}", str(value))),
-    ]
+    available = options(task, model, default_size(model), modality)
+    values = {"model": model, "modality": modality}
+    values |= {name: value for name, value in TINY.items() if name in available}
+    return [word for name, value in values.items() for word in (option_flag(name), str(value))]
 
 
 def cache_options(task: str, folder: Path) -> list[str]:

@@ -56,8 +56,8 @@ def is_in_class_folder(file: str) -> bool:
 
 def breakable_parts(form: Form) -> dict[str, Part]:
     """All parts, but only one of the images or audio files."""
-    media = [name for name in form.parts if name.endswith((".png", ".wav"))]
-    return {name: part for name, part in form.parts.items() if name not in media or name == media[BROKEN]}
+    media = [name for name in form.parts if name.endswith((".png", ".wav", ".npy"))]
+    return {name: part for name, part in form.parts.items() if name not in media or name == media[BROKEN % len(media)]}
 
 
 def damaged_blobs(form: str, file: str, intact: bytes) -> Iterator[BrokenFile]:
@@ -130,7 +130,7 @@ class FileTrial:
             self.run,
             *cache_options(task, self.folder),
         ]
-        return run_command(["train", task, *tiny_options(task, model), *files])
+        return run_command(["train", task, *tiny_options(task, model, self.form.modality), *files])
 
     def try_case(self, case: BrokenFile) -> tuple[str, str]:
         """The outcome (refused, same or read), and its fault, if any."""

@@ -8,22 +8,23 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 from unittest.mock import patch
 
-import tyro
 from run_command import find_fault, run_command, skip_training
-from valid_files import TASK_MODELS, cache_options, form_for, tiny_options, write_form
+from valid_files import TRIPLES, cache_options, form_for, tiny_options, write_form
 
+from regard.cli.bench import BenchOptions
 from regard.cli.check import CheckOptions
 from regard.cli.demo import DemoOptions
+from regard.cli.imitate import ImitateOptions
 from regard.cli.lab import LabOptions
 from regard.cli.look import LookOptions
 from regard.cli.model_argument import FetchOptions
 from regard.cli.run import RunCommandOptions
 from regard.cli.score import ScoreOptions
 from regard.lab import EXPERIMENTS, experiment, options_class
-from regard.models import MODELS
+from regard.options import Option, Positional, choices_of, option_flag, options_of
+from regard.rl.gail import GAILOptions
 from regard.tasks import TASKS
-from regard.training.settings import choices_of, options, options_of
-from regard.validate import Option
+from regard.training.settings import default_size, options
 
 NO_NUMBER = {"a wrong kind": "x", "nothing": "", "no number": "nan", "endless": "inf", "below all": "-inf"}
 WRONG_VALUES: dict[type, dict[str, str]] = {
@@ -33,6 +34,7 @@ WRONG_VALUES: dict[type, dict[str, str]] = {
     bool: {"a value": "7"},
 }
 ALWAYS_WRONG = (*NO_NUMBER, "half", "hex", "a value")  # of their type
+CHOICE_OPTIONS = dict.fromkeys(("model", "size", "modality"), Option(str, None, ""))  # they determine the others
 DURATION_OPTIONS = ("steps", "epochs", "minutes")  # mutually exclusive
 
 
@@ -44,22 +46,17 @@ class WrongValue(NamedTuple):
 
 
 def wrong_values(name: str, option: Option) -> Iterator[WrongValue]:
-    option_flag, choices, kind = flag(name), choices_of(option.kind), kind_of(option.kind)
-    if tyro.conf.Positional in get_args(option.kind):
+    flag, choices, kind = option_flag(name), choices_of(option.kind), kind_of(option.kind)
+    if Positional in get_args(option.kind):
         return
     for defect, value in (
         {"no such word": f"{choices[0]}x", "nothing": ""}.items() if choices else WRONG_VALUES[kind].items()
     ):
-        yield WrongValue(
-            option_flag, defect, (f"{option_flag}={value}",), bool(choices) or is_always_wrong(defect, kind, option)
-        )
-    if kind is not bool and "tuple" not in str(option.kind):
-        yield WrongValue(option_flag, "no value", (option_flag,), True)
-    yield WrongValue(f"{option_flag}x", "no such option", (f"{option_flag}x", "1"), True)
-
-
-def flag(name: str) -> str:
-    return f"--{name.rstrip('_').replace('_', '-')}"
+        must_refuse = bool(choices) or is_always_wrong(defect, kind, option)
+        yield WrongValue(flag, defect, (f"{flag}={value}",), must_refuse)
+    if kind is not bool:
+        yield WrongValue(flag, "no value", (flag,), True)
+    yield WrongValue(f"{flag}x", "no such option", (f"{flag}x", "1"), True)
 
 
 def is_always_wrong(defect: str, kind: type, option: Option) -> bool:
@@ -80,10 +77,10 @@ class Command(NamedTuple):
     options: Mapping[str, Option]
 
 
-def train_commands(folder: Path, pairs: list[tuple[str, str]] = TASK_MODELS) -> Iterator[Command]:
-    for task, model in pairs:
-        run_folder = folder / f"{task}-{model}"
-        data = write_form(form_for(task, model), run_folder)
+def train_commands(folder: Path) -> Iterator[Command]:
+    for task, model, modality in TRIPLES:
+        run_folder = folder / f"{task}-{model}-{modality}"
+        data = write_form(form_for(task, modality), run_folder)
         files = [
             "--data",
             *data,
@@ -94,8 +91,9 @@ def train_commands(folder: Path, pairs: list[tuple[str, str]] = TASK_MODELS) -> 
             "--overwrite",
             *cache_options(task, run_folder),
         ]
-        available = options(task, model, next(iter(MODELS[model].sizes)))
-        yield Command(f"train {task} --model {model}", ["train", task, *tiny_options(task, model), *files], available)
+        available = CHOICE_OPTIONS | options(task, model, default_size(model), modality)
+        name = f"train {task} --model {model} --modality {modality}"
+        yield Command(name, ["train", task, *tiny_options(task, model, modality), *files], available)
 
 
 def model_commands(model: str, task: str, text: str, data: list[str], folder: Path) -> Iterator[Command]:
@@ -107,6 +105,7 @@ def model_commands(model: str, task: str, text: str, data: list[str], folder: Pa
         f"look, {task}", ["look", model, text, "--output", str(folder / "a.html")], options_of(LookOptions) | fetching
     )
     yield Command(f"check, {task}", ["check", model, "--no-peers"], options_of(CheckOptions) | fetching)
+    yield Command(f"bench, {task}", ["bench", model, "--no-peers"], options_of(BenchOptions) | fetching)
 
 
 def lab_commands(folder: Path) -> Iterator[Command]:
@@ -115,6 +114,11 @@ def lab_commands(folder: Path) -> Iterator[Command]:
         yield Command(f"lab {name}", ["lab", name, *out], options_of(options_class(name)) | options_of(LabOptions))
     yield Command("lab --all", ["lab", "--all", *out], options_of(LabOptions))
     yield Command("demo", ["demo", *out], options_of(DemoOptions))
+    imitate_options = options_of(ImitateOptions) | options_of(GAILOptions)
+    yield Command("imitate", ["imitate", "--output-dir", str(folder / "imitate")], imitate_options)
+
+
+SKIPPED = ("check.check_folder", "bench.benchmark", "imitate.imitate", "lab.run_all", "demo.prepare_and_print")
 
 
 @contextmanager
@@ -122,7 +126,7 @@ def skip_work() -> Iterator[None]:
     """Long commands stop where their work starts; their options are validated by then."""
     with ExitStack() as stack:
         stack.enter_context(skip_training())
-        for function in ("check.check_folder", "lab.run_all", "demo.prepare_and_print"):
+        for function in SKIPPED:
             stack.enter_context(patch(f"regard.cli.{function}", lambda *_: exit(0)))
         for name in EXPERIMENTS:
             stack.enter_context(patch.object(experiment(name), "run", lambda *_: exit(0)))
@@ -141,7 +145,8 @@ def try_case(command: Command, case: WrongValue) -> tuple[str, str]:
 
 def without_option(args: list[str], option: str) -> list[str]:
     """The arguments without an option; without all durations if it is one of them."""
-    dropped = [flag(name) for name in DURATION_OPTIONS] if option.removeprefix("--") in DURATION_OPTIONS else [option]
+    durations = [option_flag(name) for name in DURATION_OPTIONS]
+    dropped = durations if option in durations else [option]
     remaining, skip = [], False
     for arg in args:
         skip = arg in dropped if arg.startswith("--") else skip

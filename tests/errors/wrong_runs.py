@@ -71,7 +71,7 @@ class ResumeTrial:
         after = {name.removeprefix("damaged-"): content for name, content in folder_content(self.folder).items()}
         if after != self.before:
             return "changed", "a file was changed"
-        field = case.field.split(".")[0].replace("_", "-")
+        field = case.field.split(".")[0].rstrip("_").replace("_", "-")
         missing_data = ["x: no such file"]  # if the field names the data
         fault = find_fault(result, [case.file, case.file.split("/")[0], *([field] if field else []), *missing_data])
         return "refused", f"{fault}: {result.err[-500:]}" if fault else ""

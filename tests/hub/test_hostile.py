@@ -23,6 +23,7 @@ from regard.hub.tables import HF_FAMILIES
 from regard.hub.task_config import write_task
 from regard.hub.weights import SAFE_INDEX, SAFE_WEIGHTS
 from regard.load import load
+from regard.modalities.text.preprocessor import TextPreprocessor
 from regard.models import MODELS
 from regard.tasks.write import Write
 
@@ -33,13 +34,14 @@ TEXT = "the quick brown fox jumps over the lazy dog"
 def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """The files of a folder that loads."""
     folder = tmp_path_factory.mktemp("good")
-    task = Write(tokenizer=train_tokenizer([TEXT], TokenizerOptions("characters"), GPT_LAYOUT))
+    tokenizer = train_tokenizer([TEXT], TokenizerOptions("characters"), GPT_LAYOUT)
+    task = Write(preprocessor=TextPreprocessor(tokenizer))
     family = MODELS["gpt"]
     config = family.config(
-        vocab=len(task.tokenizer), context=11, layers=1, hidden=20, dim=12, heads=3, pad=task.tokenizer.pad_token_id
+        vocab=len(tokenizer), context=11, layers=1, hidden=20, dim=12, heads=3, pad=tokenizer.pad_token_id
     )
     torch.manual_seed(1)
-    model = task.head(family.bodies["writes"](config))
+    model = task.head(family.bodies["decoder"](config))
     write_config(folder, model)
     write_weights(folder / SAFE_WEIGHTS, model)
     write_task(folder, task)

@@ -14,7 +14,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from regard.hub.family_map import FamilyMap
-from regard.hub.folder import read_config, read_weights, unique_state_dict
+from regard.hub.folder import read_config, read_weights
+from regard.hub.match_state_dict import unique_state_dict
 from regard.hub.tables import HF_FAMILIES
 from regard.models import MODELS
 from regard.parts.heads import Classifier, Model, ProjectionHead, SpanHead, TokenClassifier

@@ -14,15 +14,8 @@ from huggingface_hub import save_torch_state_dict
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from regard.hub.folder import (
-    SourceCheckpoint,
-    find_family_map,
-    read_config,
-    read_weights,
-    unique_state_dict,
-    write_config,
-    write_weights,
-)
+from regard.hub.folder import SourceCheckpoint, find_family_map, read_config, read_weights, write_config, write_weights
+from regard.hub.match_state_dict import unique_state_dict
 from regard.hub.weights import SAFE_INDEX, SAFE_WEIGHTS, read_headers
 from regard.models import MODELS
 from regard.parts.heads import Classifier, Model, TokenClassifier

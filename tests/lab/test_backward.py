@@ -7,17 +7,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from regard.lab import backward as experiment
-from regard.lab.backward import (
-    QUICK,
-    BackwardOptions,
-    GraphNode,
-    all_gradients,
-    backward,
-    finite_difference,
-    forward,
-    run,
-    squared_error,
-)
+from regard.lab.backward import QUICK, BackwardOptions, all_gradients, run, squared_error
+from regard.lab.computation_graph import GraphNode, backward, finite_difference, forward
 from regard.lab.result import no_progress
 
 number = st.floats(-10, 10, width=32)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.generate import generate
-from regard.lab import beam, tabular_lm
+from regard.lab import beam, synthetic_data
 from regard.lab.beam import QUICK, TEXTS, BeamOptions, run
 from regard.lab.result import LabResult, no_progress
 
@@ -49,7 +49,7 @@ def test_the_claim_fails_if_every_search_is_greedy(monkeypatch: pytest.MonkeyPat
     def narrow(*args, options, numbers):
         return generate(*args, options=replace(options, num_beams=1), numbers=numbers)
 
-    monkeypatch.setattr(tabular_lm, "generate", narrow)
+    monkeypatch.setattr(synthetic_data, "generate", narrow)
     assert not run(QUICK, no_progress).holds
 
 

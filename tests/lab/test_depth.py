@@ -8,10 +8,10 @@ from torch import nn
 from torch.testing import assert_close
 
 from regard.lab import depth
-from regard.lab.deep_networks import plain_he_init, two_layer_mlp
 from regard.lab.depth import NETWORKS, QUICK, DepthOptions, losses, run
 from regard.lab.result import no_progress
-from regard.parts.residual import PreNorm
+from regard.lab.small_networks import plain_he_init, two_layer_mlp
+from regard.parts.block import PreNorm
 
 D = 3
 

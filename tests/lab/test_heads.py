@@ -9,7 +9,7 @@ from torch import Tensor
 from regard.lab import heads
 from regard.lab.heads import QUICK, HeadsOptions, run
 from regard.lab.result import LabResult, no_progress
-from regard.lab.toy_language import CATEGORIES, MASK, PAD, SENTENCE, SUBJECTS, WORDS, all_sentences
+from regard.lab.synthetic_data import CATEGORIES, MASK, PAD, SENTENCE, SUBJECTS, WORDS, all_sentences
 from regard.look import ablate_heads
 from regard.parts.heads import Model
 

@@ -13,7 +13,7 @@ from regard.cli import lab, main
 from regard.lab import EXPERIMENTS, claim, experiment, mask, options_class, softmax
 from regard.lab.result import LabResult, no_progress
 from regard.lab.results_page import LabEntry, render_results
-from regard.training.settings import options_of
+from regard.options import options_of
 
 PNG = b"\x89PNG"
 EVERY = pytest.mark.parametrize("name", EXPERIMENTS)

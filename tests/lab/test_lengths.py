@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from regard.lab import lengths, sequence_models
+from regard.lab import lengths, small_networks
 from regard.lab.lengths import QUICK, LengthsOptions, run
 from regard.lab.result import no_progress
-from regard.lab.sequence_models import decoders_by_position
+from regard.lab.small_networks import decoders_by_position
 from regard.parts.positions import Alibi
 
 WITH_POSITIONS = pytest.mark.parametrize("name", ["learned", "sinusoidal", "rotary", "ALiBi"])
@@ -50,7 +50,7 @@ def test_the_claim_fails_without_training() -> None:
 
 
 def test_the_claim_fails_with_a_bias_of_the_wrong_sign(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sequence_models, "Alibi", lambda heads: lambda T, S: -Alibi(heads)(T, S))
+    monkeypatch.setattr(small_networks, "Alibi", lambda heads: lambda T, S: -Alibi(heads)(T, S))
     assert not run(QUICK, no_progress).holds
 
 

@@ -10,9 +10,10 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from regard.lab import parallel
-from regard.lab.parallel import LSTM, QUICK, STYLES, critical_path, is_proportional, run, step_by_step
+from regard.lab.parallel import QUICK, STYLES, critical_path, is_proportional, run, step_by_step
 from regard.lab.result import no_progress
 from regard.parts.attention import SelfAttention
+from regard.parts.recurrence import LSTM
 
 
 @settings(max_examples=30)

@@ -21,7 +21,7 @@ from regard.lab.recall import (
     train_and_test,
 )
 from regard.lab.result import no_progress
-from regard.lab.synthetic_tasks import recall_batch
+from regard.lab.synthetic_data import recall_batch
 
 
 @settings(max_examples=50)

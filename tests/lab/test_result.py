@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.lab.result import (
-    at_least,
     growth_per_step,
     plot_curves,
     plot_densities,
@@ -19,6 +18,7 @@ from regard.lab.result import (
     subplots,
     table_rows,
 )
+from regard.validate import check_minimum
 
 
 @given(numbers=st.lists(st.tuples(st.integers(), st.integers()), max_size=5))
@@ -50,9 +50,9 @@ def test_the_first_option_that_is_too_small_is_named():
         a: int = 3
         b: int = 2
 
-    at_least(2, Options(), "a", "b")
+    check_minimum(Options(), 2, "a", "b")
     with pytest.raises(ValueError, match="b must be at least 3, not 2"):
-        at_least(3, Options(), "a", "b")
+        check_minimum(Options(), 3, "a", "b")
 
 
 def test_ticks_of_a_logarithmic_axis():

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from regard.lab.result import no_progress
-from regard.lab.saturation import QUICK, attention_scores, run, softmax_stats
+from regard.lab.saturation import QUICK, run, softmax_stats
+from regard.parts import attention_scores
 
 
 @given(seed=st.integers(0, 999), queries=st.integers(1, 4), keys=st.integers(2, 6), size=st.floats(0.1, 30))

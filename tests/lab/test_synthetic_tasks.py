@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from regard.lab.synthetic_tasks import (
+from regard.lab.synthetic_data import (
     DIGITS,
     ENTROPY,
     NOISE,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-from regard.lab.tabular_lm import empty_caches, next_token_step, random_languages, search
+from regard.lab.synthetic_data import empty_caches, next_token_step, random_languages, search
 from regard.parts.cache import Cache
 
 LANGUAGES = st.builds(

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.lab import width
-from regard.lab.deep_networks import densenet, resnet
 from regard.lab.result import no_progress
+from regard.lab.small_networks import densenet, resnet
 from regard.lab.width import AT, QUICK, count_parameters, fit_network, run, target
 
 

@@ -19,7 +19,6 @@ from regard.parts.attention_scores import (
     kernel_average,
     masked_softmax,
     scaled_dot,
-    weighted_sum,
 )
 from regard.parts.cache import Cache
 
@@ -28,6 +27,10 @@ B, T, S, D, E = 2, 3, 5, 6, 4
 
 def numbers(*shape: int) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64)
+
+
+def weighted_sum(scores: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    return masked_softmax(scores, mask) @ v
 
 
 def test_scores_equal_computation_by_hand() -> None:

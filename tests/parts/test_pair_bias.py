@@ -8,8 +8,7 @@ from regard.parts.attention import SelfAttention, attention_weights, split_heads
 from regard.parts.block import Block
 from regard.parts.linear_attention import LinearAttention
 from regard.parts.local_conv import LocalConv
-from regard.parts.pair_bias import PairBias
-from regard.parts.positions import Alibi
+from regard.parts.positions import Alibi, PairBias
 from regard.parts.recurrence import GRU, LSTM, RNN, Bidirectional
 
 B, T, D, H, KINDS, LAYERS = 2, 4, 6, 3, 5, 2

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from regard.parts.residual import DenseConnections, PostNorm, PreNorm
+from regard.parts.block import DenseConnections, PostNorm, PreNorm
 
 B, T, D = 2, 5, 8
 

@@ -11,11 +11,15 @@ import numpy as np
 import pytest
 
 import regard
-from regard.cli import act, main
-from regard.data.episodes import Episode, read_episodes
-from regard.rl import dyna, session
+from regard.cli import main
+from regard.data.rows import Row
+from regard.modalities.trajectory.episode_files import read_episodes
+from regard.rl import dyna_job
+from regard.rl.dyna_job import DynaJob
+from regard.rl.dynamics_model import ReplayBuffer
 from regard.rl.environment import Environment, episode_returns, random_policy
 from regard.rl.policy import Policy, greedy_policy
+from regard.tasks.predict import Forecast
 from regard.training.run_folder import RunFolder
 
 TINY = {"dim": 16, "heads": 2, "hidden": 24, "layers": 1, "threads": 1}
@@ -25,9 +29,7 @@ FLAGS = [word for name, value in TINY.items() for word in (f"--{name}", str(valu
 def shorten(monkeypatch, **counts):
     """Make rounds faster."""
     for name, value in counts.items():
-        for module in (session, dyna):
-            if hasattr(module, name):
-                monkeypatch.setattr(module, name, value)
+        monkeypatch.setattr(dyna_job, name, value)
 
 
 BRIEF = {
@@ -76,8 +78,28 @@ def test_a_short_run_beats_a_random_policy(tmp_path, monkeypatch):
     trained_return = np.mean(episode_returns(environment, greedy_policy(policy), 10, 123))
     random_return = np.mean(episode_returns(environment, random_policy(environment, 5), 10, 123))
     assert trained_return > 2 * random_return, f"{trained_return} against {random_return}"
-    episodes = [row for row in read_episodes([folder / "episodes.npz"]) if isinstance(row, Episode)]
-    assert sum(episode.steps for episode in episodes) == 600
+    rows = [row for row in read_episodes([folder / "episodes.npz"]) if isinstance(row, Row)]
+    assert sum(row.input.steps for row in rows) == 600
+
+
+def test_the_training_steps_use_burn_in(brief, tmp_path, monkeypatch):
+    """Every batch that the model is fitted to masks the first step of the windows that do not start an episode."""
+    windows, masks, take, loss = [], [], ReplayBuffer.take, Forecast.loss
+
+    def record_windows(buffer, starts):
+        windows.append(buffer.locate(starts)[1] == 0)
+        return take(buffer, starts)
+
+    def record_mask(task, model, batch):
+        masks.append(batch.real[:, 0].tolist())
+        return loss(task, model, batch)
+
+    monkeypatch.setattr(ReplayBuffer, "take", record_windows)
+    monkeypatch.setattr(Forecast, "loss", record_mask)
+    steps = [*regard.train("predict", env="CartPole-v1", real_steps=100, output_dir=tmp_path / "run", **TINY)]
+    assert len(steps) == len(masks) == BRIEF["FIRST_FIT_STEPS"] + BRIEF["FIT_STEPS"]
+    assert masks == [initial.tolist() for initial in windows]
+    assert all(0 < sum(mask) < len(mask) for mask in masks)
 
 
 def test_the_folder_is_a_model_like_any_other(brief_run, capsys):
@@ -106,8 +128,8 @@ def test_play_prints_each_return_and_their_mean(brief_run, capsys, tmp_path):
     assert lines[3].startswith(
         f"mean {np.mean(returns):.1f}, worst {min(returns):g}, best {max(returns):g} of 3 episodes"
     )
-    episodes = [row for row in read_episodes([record]) if isinstance(row, Episode)]
-    assert [episode.rewards.sum() for episode in episodes] == returns
+    rows = [row for row in read_episodes([record]) if isinstance(row, Row)]
+    assert [row.input.rewards.sum() for row in rows] == returns
     assert gif.read_bytes().startswith(b"GIF8")
     policy, _ = Policy.load(brief_run / "policy")
     assert returns == episode_returns(Environment("CartPole-v1"), greedy_policy(policy), 3, 1)
@@ -141,7 +163,7 @@ def test_a_crash_between_two_files_mixes_no_rounds(crash, brief, tmp_path, monke
     options = {"env": "CartPole-v1", "real_steps": 150, "seed": 3, **TINY}
     uninterrupted, interrupted = tmp_path / "uninterrupted", tmp_path / "interrupted"
     list(regard.train("predict", output_dir=uninterrupted, **options))
-    steps, owner = regard.train("predict", output_dir=interrupted, **options), Policy if crash == "save" else session
+    steps, owner = regard.train("predict", output_dir=interrupted, **options), Policy if crash == "save" else dyna_job
     list(islice(steps, 12 + 6))  # all rounds but the last
 
     def crash_now(*_, **__):
@@ -163,7 +185,7 @@ def test_a_crash_between_two_files_mixes_no_rounds(crash, brief, tmp_path, monke
 def test_another_version_of_gymnasium_is_refused(brief, tmp_path, monkeypatch):
     options = {"env": "CartPole-v1", "real_steps": 150, "output_dir": tmp_path / "run", **TINY}
     list(islice(regard.train("predict", **options), 12))
-    monkeypatch.setattr(session, "gymnasium_version", lambda: "99.0")
+    monkeypatch.setattr(dyna_job, "gymnasium_version", lambda: "99.0")
     with pytest.raises(ValueError, match=r"gymnasium was .*, and is 99\.0"):
         regard.train("predict", **options)
 
@@ -186,15 +208,15 @@ def test_the_seed_determines_the_run(brief, tmp_path):
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_keeps_the_last_round_and_prints_how_to_resume(signum, code, brief, tmp_path, capsys, monkeypatch):
     """In the middle of the second round."""
-    folder, original = tmp_path / "run", act.run_session
+    folder, original = tmp_path / "run", DynaJob.train
 
-    def run_session(session):
-        for number, step in enumerate(original(session), 1):
+    def train(job):
+        for number, step in enumerate(original(job), 1):
             if number == BRIEF["FIRST_FIT_STEPS"] + 3:
                 signal.raise_signal(signum)
             yield step
 
-    monkeypatch.setattr(act, "run_session", run_session)
+    monkeypatch.setattr(DynaJob, "train", train)
     command = ["train", "predict", "--env", "CartPole-v1", "--real-steps", "200", "--output-dir", str(folder), *FLAGS]
     assert main(command) == code
     lines = capsys.readouterr().out.splitlines()
@@ -237,7 +259,7 @@ def test_wrong_options_are_refused_and_leave_no_folder(arguments, message, tmp_p
 
 
 def test_hide_takes_integers(tmp_path):
-    with pytest.raises(ValueError, match="hide must be several of: a whole number"):
+    with pytest.raises(ValueError, match="hide must be one whole number or several"):
         regard.train("predict", env="CartPole-v1", hide="1", output_dir=tmp_path / "run")
 
 

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from regard.cli.act import PlayOptions, play
-from regard.data.episodes import Episode, read_episodes, write_episodes
+from regard.data.episodes import episode_row
+from regard.data.rows import Row
+from regard.modalities.trajectory.episode_files import read_episodes, write_episodes
 from regard.rl.environment import (
     MAX_EPISODE_STEPS,
     Environment,
@@ -22,6 +24,10 @@ from regard.rl.environment import (
 
 def move_right(trajectory):
     return 1
+
+
+def row_keys(episodes):
+    return [episode_row(episode, "", 1).row_key for episode in episodes]
 
 
 def test_hidden_entries_are_not_observed():
@@ -68,7 +74,7 @@ def test_play_prints_a_note_on_the_default_time_limit(corridor, monkeypatch, cap
 
 def test_the_seed_determines_the_episodes(corridor):
     def digests(seed):
-        return [episode.row_key for episode in record_episodes(corridor, random_policy(corridor, seed), 6, seed)]
+        return row_keys(record_episodes(corridor, random_policy(corridor, seed), 6, seed))
 
     assert digests(1) == digests(1) != digests(2)
     assert len(set(digests(1))) > 3
@@ -85,8 +91,8 @@ def test_recorded_episodes_are_read_back(corridor, tmp_path):
     episodes = record_episodes(corridor, random_policy(corridor, 5), 6, seed=5)
     for name in ("a.npz", "a.jsonl"):
         write_episodes(tmp_path / name, episodes)
-        restored = [row for row in read_episodes([tmp_path / name]) if isinstance(row, Episode)]
-        assert [episode.row_key for episode in restored] == [episode.row_key for episode in episodes]
+        restored = [row for row in read_episodes([tmp_path / name]) if isinstance(row, Row)]
+        assert [row.row_key for row in restored] == row_keys(episodes)
 
 
 @pytest.mark.parametrize("steps", [7, 30, 33])
@@ -99,7 +105,7 @@ def test_a_resumed_rollout_equals_an_uninterrupted_one(corridor, steps):
     policy_fn = random_policy(corridor, 4)
     expected = summary(islice(rollout(corridor, policy_fn, 9), 60))
     last = [*islice(rollout(corridor, policy_fn, 9), steps)][-1]
-    resumed = Trajectory.from_episode(last.to_episode(), ongoing=not last.done)
+    resumed = Trajectory.from_episode(last.to_episode(), last.number, ongoing=not last.done)
     fresh = Environment("Corridor-v0")
     assert summary(islice(rollout(fresh, policy_fn, 9, resumed), 60 - steps)) == expected[steps:]
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from regard.data.bundled.cart import carts
-from regard.data.episodes import video
+from regard.data.episodes import episode_row, observed
+from regard.modalities.synthetic.cart import carts
+from regard.modalities.trajectory.modality import top_episodes
 from regard.rl.cartpole import CartPole
 from regard.rl.environment import record_episodes
 from regard.rl.gail import (
@@ -21,16 +22,21 @@ from regard.rl.gail import (
 )
 from regard.rl.policy import Policy, PolicyConfig
 from regard.rl.ppo import PPOConfig
-from regard.tasks.returns import top_episodes
 
-EXPERT = list(top_episodes(carts(40), 0.1))
+ROWS = [episode_row(episode, "cart", line) for line, episode in enumerate(carts(40), 1)]
+EXPERT = list(top_episodes(ROWS, 0.1))
+EPISODES = [row.input for row in EXPERT]
 OPTIONS = GAILOptions(round_steps=200, hidden=32)
+
+
+def with_fields(row, **fields):
+    return row._replace(input=row.input._replace(**fields))
 
 
 def make_policy(history_length=1):
     torch.manual_seed(1)
     policy = Policy(PolicyConfig(4, 2, history_length, 32))
-    policy.fit_scales(EXPERT, 0.99)
+    policy.fit_scales(EPISODES, 0.99)
     return policy
 
 
@@ -40,7 +46,7 @@ def test_the_discriminator_learns(history_length):
     torch.manual_seed(2)
     discriminator = Discriminator(policy, 32)
     pairs = state_action_pairs(collect_episodes(CartPole(), policy, 400, 1), history_length)
-    expert = state_action_pairs(EXPERT, history_length)
+    expert = state_action_pairs(EPISODES, history_length)
     optimizer, before = torch.optim.Adam(discriminator.parameters(), 3e-3), discriminator.reward(pairs).mean()
     accuracies = [
         train_discriminator(discriminator, optimizer, expert, pairs, GAILOptions(epochs=5), seed) for seed in range(6)
@@ -52,13 +58,13 @@ def test_the_discriminator_learns(history_length):
 
 def test_the_reward_is_that_of_the_paper():
     discriminator = Discriminator(make_policy(), 8)
-    pairs = state_action_pairs(EXPERT[:1], 1)
+    pairs = state_action_pairs(EPISODES[:1], 1)
     prob = discriminator(pairs).sigmoid()
     torch.testing.assert_close(discriminator.reward(pairs), -(1 - prob).log())
 
 
 def test_the_discriminator_depends_on_the_action():
-    discriminator, pairs = Discriminator(make_policy(), 8), state_action_pairs(EXPERT[:1], 1)
+    discriminator, pairs = Discriminator(make_policy(), 8), state_action_pairs(EPISODES[:1], 1)
     assert (discriminator(pairs) - discriminator(StateActionPairs(pairs.history, 1 - pairs.actions))).abs().min() > 0
 
 
@@ -89,7 +95,7 @@ def test_the_environments_rewards_are_not_used():
 
 def test_the_experts_rewards_are_not_used():
     """The policy's rewards come from the discriminator only."""
-    without_rewards = [episode._replace(rewards=episode.rewards * 0) for episode in EXPERT]
+    without_rewards = [with_fields(row, rewards=row.input.rewards * 0) for row in EXPERT]
     first, second = (
         next(imitate(CartPole(), expert, OPTIONS, PPOConfig(), seed=1)).policy.state_dict()
         for expert in (EXPERT, without_rewards)
@@ -106,13 +112,13 @@ def test_imitation_ends_after_its_steps():
 @pytest.mark.parametrize(
     ("expert", "message"),
     [
-        ([video(np.zeros((3, 4), np.float32), "ball.npz", 2)], "ball.npz:2: a video has no actions"),
+        ([episode_row(observed(np.zeros((3, 4), np.float32)), "ball.npz", 2)], "ball.npz:2: a video has no actions"),
         (
-            [EXPERT[0]._replace(observations=EXPERT[0].observations[:, :3])],
+            [with_fields(EXPERT[0], observations=EPISODES[0].observations[:, :3])],
             r"cart:\d+: observations have shape \(3,\)",
         ),
         (
-            [EXPERT[0]._replace(actions=EXPERT[0].actions + 5)],
+            [with_fields(EXPERT[0], actions=EPISODES[0].actions + 5)],
             r"the highest action is 6, but cart has 4 observation entries",
         ),
     ],
@@ -124,4 +130,4 @@ def test_an_expert_with_other_spaces_is_refused(expert, message):
 
 def test_a_single_recorded_episode_is_a_valid_expert():
     [episode] = record_episodes(CartPole(), lambda trajectory: int(trajectory.observations[-1][2] > 0), 1, seed=1)
-    assert next(imitate(CartPole(), [episode], OPTIONS, PPOConfig())).steps >= OPTIONS.round_steps
+    assert next(imitate(CartPole(), [episode_row(episode, "", 1)], OPTIONS, PPOConfig())).steps >= OPTIONS.round_steps

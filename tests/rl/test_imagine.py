@@ -130,9 +130,9 @@ def test_new_scales_keep_the_predictions(episodes):
 
     before = predictions(task)
     new = refit_scales(task, progress, episodes)
-    assert new.normalizer.mean[0] != 0.0
-    assert new.normalizer.std[0] != 1.0
-    assert new.reward[1] != 1.0
+    assert new.norm.mean[0] != 0.0
+    assert new.norm.std[0] != 1.0
+    assert new.preprocessor.reward[1] != 1.0
     for old, current in zip(before, predictions(new), strict=True):
         torch.testing.assert_close(current, old, atol=1e-4, rtol=1e-4)
     absorb_scales(model, task, new)  # a second time
@@ -141,7 +141,7 @@ def test_new_scales_keep_the_predictions(episodes):
 
 def test_the_replay_buffer_takes_the_same_windows(episodes):
     buffer, moments = ReplayBuffer(episodes, C, 2), EpisodeWindows(episodes, C, 2)
-    starts = moments.all_starts()
+    starts = moments.overlapping(1)[0]
     for actual, expected in zip(buffer.take(starts), moments.take(starts), strict=True):
         real = np.arange(C + 1) <= moments.take(starts).lengths[:, None]
         if expected.ndim == 3:
@@ -155,9 +155,9 @@ def test_the_replay_buffer_takes_the_same_windows(episodes):
 def test_burn_in_masks_the_first_step_unless_the_episode_starts_there(episodes):
     task, model = make_model()
     examples = ReplayBuffer(episodes, C, 2)
-    starts = examples.all_starts()
+    starts = examples.overlapping(1)[0]
     initial = examples.locate(starts)[1] == 0
-    batch, full_batch = BurnInTask.from_task(task).batch(examples, starts), task.collate(examples, starts)
+    batch, full_batch = BurnInTask.from_task(task).collate(examples, starts), task.collate(examples, starts)
     assert batch.real[:, 0].tolist() == initial.tolist()
     assert 0 < initial.sum() < len(initial)
     assert torch.equal(batch.real[:, 1:], full_batch.real[:, 1:])

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 from regard.cli import main
-from regard.data.episodes import Episode, read_episodes
+from regard.data.rows import Row
 from regard.load import load
+from regard.modalities.trajectory.episode_files import read_episodes
 from regard.rl.cartpole import CartPole
 from regard.rl.environment import episode_returns, random_policy
 from regard.rl.policy import Policy
 from regard.rl.sequence_policy import SequencePolicy, play_in_parallel
 from regard.tasks.decide import DecideOptions
-from regard.training.job import train
+from regard.training.train import train
 
 SMALL = {"context": 4, "dim": 32, "layers": 2, "heads": 2, "hidden": 64, "device": "cpu", "evals": 2}
 
@@ -54,7 +55,7 @@ def test_the_command_plays_and_records(decision_run, tmp_path, capsys):
     assert "of 3 episodes" in out
     rows = list(read_episodes([file]))
     assert len(rows) == 3
-    assert all(isinstance(row, Episode) and row.observations.shape[1:] == (4,) for row in rows)
+    assert all(isinstance(row, Row) and row.input.observations.shape[1:] == (4,) for row in rows)
     assert main(["run", str(decision_run), str(file)]) == 0
     assert len(capsys.readouterr().out.split()) == 3, "one action for each"
     assert main(["train", "decide", "--data", str(file), "--output-dir", str(tmp_path / "run"), "--steps", "1"]) == 0

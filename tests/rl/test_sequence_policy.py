@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from regard.data.bundled.cart import MAX_STEPS, carts
+from regard.data.episodes import episode_row
+from regard.modalities.synthetic.cart import MAX_STEPS, carts
+from regard.modalities.trajectory.preprocessor import TrajectoryPreprocessor
 from regard.models.world_model import WorldModel, WorldModelConfig
 from regard.rl.cartpole import CartPole
 from regard.rl.environment import Trajectory, episode_returns, random_policy, record_episodes
@@ -16,7 +18,12 @@ EPISODES = carts(20)
 
 
 def fit_task(returns=False):
-    return Decide.fit(EPISODES, "foresees", {}, {}, top_fraction=1.0, returns=returns, patch_size=None)
+    rows = [episode_row(episode, "cart", line) for line, episode in enumerate(EPISODES, 1)]
+    return Decide.fit(rows, TrajectoryPreprocessor(**TrajectoryPreprocessor.scales(rows)), None, returns=returns)
+
+
+def row_keys(episodes):
+    return [episode_row(episode, "", 1).row_key for episode in episodes]
 
 
 def make_model(task):
@@ -66,7 +73,7 @@ def test_parallel_episodes_equal_sequential_ones():
     policy_fn = SequencePolicy(make_model(task), task, DecideOptions())
     parallel = play_in_parallel([CartPole() for _ in range(6)], policy_fn, seed=3)
     sequential = record_episodes(CartPole(), policy_fn, 6, seed=3)
-    assert [episode.row_key for episode in parallel] == [episode.row_key for episode in sequential]
+    assert row_keys(parallel) == row_keys(sequential)
     assert len({episode.steps for episode in parallel}) > 1
 
 
@@ -76,7 +83,7 @@ def test_the_seed_determines_sampled_actions():
 
     def digests(temperature, seed):
         policy = SequencePolicy(model, task, DecideOptions(temperature=temperature), seed)
-        return [episode.row_key for episode in play_in_parallel([CartPole() for _ in range(3)], policy, seed=1)]
+        return row_keys(play_in_parallel([CartPole() for _ in range(3)], policy, seed=1))
 
     assert digests(2.0, 1) == digests(2.0, 1)
     assert digests(2.0, 1) != digests(2.0, 2)
@@ -88,7 +95,7 @@ def test_the_bundled_cartpole_terminates_and_is_deterministic():
     assert episode.terminated
     assert episode.steps < MAX_STEPS
     repeated = record_episodes(CartPole(), lambda trajectory: len(trajectory.actions) % 2, 1, seed=1)[0]
-    assert episode.row_key == repeated.row_key
+    assert row_keys([episode]) == row_keys([repeated])
     assert 15 < np.mean(episode_returns(CartPole(), random_policy(CartPole(), 1), 50, 1)) < 35
 
 

@@ -13,33 +13,44 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from regard.data.bundled import quiz
-from regard.data.questions import QuestionRow
 from regard.data.tokenizer_train import BERT_LAYOUT, TokenizerOptions, train_tokenizer
 from regard.load import load
+from regard.modalities.protocols import FitOptions, Target
+from regard.modalities.synthetic import quiz
+from regard.modalities.text.modality import TextModality
+from regard.modalities.text.preprocessor import TextPreprocessor
+from regard.modalities.text.questions import Question, QuestionRow, question_row
 from regard.models import MODELS
-from regard.parts.heads import Model
+from regard.options import OptionGroups
+from regard.parts.heads import Body, Model
 from regard.tasks.answer import NO_OFFSET, QuestionAnswering, document_windows, overlapping_ranges, top_spans
+from regard.tasks.compatibility import find_fit, fitting_models
 from regard.tasks.task import DecodeOptions
-from regard.training.job import make_settings, plan_run, prepare, run_training
+from regard.training.file_job import FileJob
 from regard.training.loop import Progress, TrainOptions
 from regard.training.loop import train_steps as fitted
 from regard.training.settings import options, resolve
+from regard.training.start import make_settings
 
 CONTEXT = 192
 SMALL = {"dim": 24, "layers": 2, "heads": 2, "hidden": 36, "dropout": 0.0, "context": CONTEXT}
-READS = {"tokenizer": "bpe", "vocab_size": 420, "lowercase": False}  # most words are one token
-QUIZ = [QuestionRow(q.question, q.document, ((q.answer, q.start),), "quiz", i) for i, q in enumerate(quiz.quiz(60), 1)]
+READS = OptionGroups(TokenizerOptions("bpe", 420))  # most words are one token
+QUIZ = [question_row(q.question, q.document, ((q.answer, q.start),), "quiz", i) for i, q in enumerate(quiz.quiz(60), 1)]
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
+
+
+def fit_task(rows: list[QuestionRow], max_answer_length: int = 30) -> QuestionAnswering:
+    preprocessor = TextModality().fit(rows, FitOptions(Target.SPAN, READS))
+    return QuestionAnswering.fit(rows, preprocessor, None, max_answer_length=max_answer_length)
 
 
 @pytest.fixture(scope="module")
 def task() -> QuestionAnswering:
-    return QuestionAnswering.fit(QUIZ, "reads", READS, {}, max_answer_length=30)
+    return fit_task(QUIZ)
 
 
 def input_line(row: QuestionRow) -> str:
-    return f"{row.question}\t{row.document}"
+    return f"{row.input.question}\t{row.input.document}"
 
 
 def make_model(task: QuestionAnswering, family: str = "bert", **sizes) -> Model:
@@ -50,7 +61,7 @@ def make_model(task: QuestionAnswering, family: str = "bert", **sizes) -> Model:
         for name, value in {**SMALL, **sizes, **task.sizes()}.items()
         if name in kind.config.__dataclass_fields__
     }
-    return task.head(kind.bodies["reads"](kind.config(**config_values))).eval()
+    return task.head(find_fit("answer", QuestionAnswering, family).body(kind.config(**config_values))).eval()
 
 
 def overfit(task: QuestionAnswering, model: Model, rows: list[QuestionRow], steps: int = 60) -> Model:
@@ -62,12 +73,11 @@ def overfit(task: QuestionAnswering, model: Model, rows: list[QuestionRow], step
     return model.eval()
 
 
-class OneHotBody(nn.Module):
+class OneHotBody(Body):
     """A body whose output is the one-hot vector of the token."""
 
     def __init__(self, vocab: int, context: int):
-        super().__init__()
-        self.config = SimpleNamespace(dim=vocab, dropout=0.0, context=context)
+        super().__init__(SimpleNamespace(dim=vocab, dropout=0.0, context=context))
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         return nn.functional.one_hot(ids, self.config.dim).float()
@@ -88,15 +98,15 @@ def test_targets_are_the_tokens_of_the_answer(task):
     examples = task.encode(QUIZ, CONTEXT)
     batch = task.collate(examples, np.arange(len(QUIZ)))
     B, T = len(QUIZ), int(examples.lengths.max())
-    assert (batch.ids.shape, batch.mask.shape, batch.positions.shape) == ((B, T), (B, 1, 1, T), (B, T))
+    assert (batch.inputs.x.shape, batch.inputs.mask.shape, batch.positions.shape) == ((B, T), (B, 1, 1, T), (B, T))
     assert batch.targets.shape == (B, 2)
     assert batch.positions.gather(1, batch.targets).all()
     assert batch.positions[:, 0].all()
-    assert not (batch.positions & ~batch.mask[:, 0, 0]).any(), "an answer position is padding"
+    assert not (batch.positions & ~batch.inputs.mask[:, 0, 0]).any(), "an answer position is padding"
     for i, row in enumerate(QUIZ):
         first, last = batch.targets[i].tolist()
-        assert row.document[examples.starts[i][first] : examples.ends[i][last]] == row.answers[0][0]
-        question = task.tokenizer.encode([row.question])[0]
+        assert row.input.document[examples.starts[i][first] : examples.ends[i][last]] == row.target[0][0]
+        question = task.tokenizer.encode([row.input.question])[0]
         assert not batch.positions[i, 1 : len(question)].any(), "an answer position is in the question"
 
 
@@ -107,7 +117,7 @@ def test_the_target_tokens_cover_any_answer(task, document, data):
     b = data.draw(st.integers(a + 1, len(document)))
     if not document[a:b].strip():
         return
-    row = QuestionRow("Who?", document, ((document[a:b], a),), "a.jsonl", 7)
+    row = question_row("Who?", document, ((document[a:b], a),), "a.jsonl", 7)
     [encoding] = task.tokenizer.encodings([("Who?", document)])
     [window] = document_windows(0, row, encoding, 10_000)
     first, last = window.targets
@@ -121,7 +131,9 @@ ODD = st.lists(
     st.sampled_from(["e\u0301", "\u0301", "\u1112\u1161", "İ", "ß", "👨‍👩‍👧", "\u200b", "\x1c", "\u3000", "a", " "])
 )
 TOKENIZERS = {
-    (kind, small): train_tokenizer([row.document for row in QUIZ], TokenizerOptions(kind, None, small), BERT_LAYOUT)
+    (kind, small): train_tokenizer(
+        [row.input.document for row in QUIZ], TokenizerOptions(kind, None, small), BERT_LAYOUT
+    )
     for kind in ("bpe", "unigram", "characters")
     for small in (False, True)
 }
@@ -136,14 +148,14 @@ def test_the_target_tokens_cover_unusual_characters(options, letters, data):
     b = data.draw(st.integers(a + 1, len(document)))
     if not document[a:b].strip():
         return
-    row = QuestionRow("Who?", document, ((document[a:b], a),), "a.jsonl", 7)
+    row = question_row("Who?", document, ((document[a:b], a),), "a.jsonl", 7)
     [window] = document_windows(0, row, TOKENIZERS[options].encodings([("Who?", document)])[0], 10_000)
     first, last = window.targets
     assert document[a:b].strip() in document[window.offsets[first, 0] : window.offsets[last, 1]]
 
 
 def test_documents_are_not_truncated_by_the_tokenizer():
-    task = QuestionAnswering.fit(QUIZ, "reads", READS, {})
+    task = fit_task(QUIZ)
     whole = task.encode(QUIZ, CONTEXT)
     task.tokenizer.model_max_length = 40  # as a model folder may set it
     shorter = task.encode(QUIZ, CONTEXT)
@@ -155,7 +167,7 @@ def test_documents_are_not_truncated_by_the_tokenizer():
 
 def test_an_answer_inside_a_token_becomes_the_whole_token(task):
     document = "Anna sold three lamps."
-    row = QuestionRow("What?", document, (("lamp", document.index("lamp")),), "a.jsonl", 1)
+    row = question_row("What?", document, (("lamp", document.index("lamp")),), "a.jsonl", 1)
     [window] = document_windows(0, row, task.tokenizer.encodings([("What?", document)])[0], CONTEXT)
     (start, _), (_, end) = (window.offsets[token] for token in window.targets)
     assert document[start:end] == "lamps"
@@ -178,7 +190,7 @@ def test_the_target_of_a_window_without_the_answer_is_0(task):
     examples = task.encode([row], 40)
     assert len(examples.ids) > 2
     assert examples.numbers == [0] * len(examples.ids)
-    text, start = row.answers[0]
+    text, start = row.target[0]
     for i, (first, last) in enumerate(examples.targets):
         if (first, last) != (0, 0):
             assert (examples.starts[i][first], examples.ends[i][last]) == (start, start + len(text))
@@ -194,7 +206,7 @@ def test_the_target_of_a_window_without_the_answer_is_0(task):
 def test_loss_equals_its_formula(task):
     model = make_model(task)
     batch = task.collate(task.encode(QUIZ[:5], CONTEXT), np.arange(5))
-    logits, total = model(batch.ids, batch.mask), 0.0
+    logits, total = model(*batch.inputs.arguments), 0.0
     for i, side in product(range(5), range(2)):
         allowed = logits[i, batch.positions[i], side]
         total = total + allowed.logsumexp(0) - logits[i, batch.targets[i, side], side]
@@ -203,7 +215,7 @@ def test_loss_equals_its_formula(task):
     assert_close(loss.total, total)
 
 
-@pytest.mark.parametrize("family", [name for name, family in MODELS.items() if "reads" in family.bodies])
+@pytest.mark.parametrize("family", fitting_models(QuestionAnswering, TextModality()))
 def test_padding_changes_no_loss_of_any_encoder(task, family):
     model = make_model(task, family, kv_heads=2)
     examples = task.encode(QUIZ[:6], CONTEXT)
@@ -260,7 +272,7 @@ def test_predictions_are_spans_of_the_document(task, always):
             if answer.extra["start"] is None:
                 assert (answer.text, always) == ("", False)
             else:
-                assert row.document.startswith(answer.text, answer.extra["start"])
+                assert row.input.document.startswith(answer.text, answer.extra["start"])
                 assert answer.text == answer.text.strip() != ""
 
 
@@ -279,17 +291,17 @@ def test_a_batch_is_overfitted(task):
     scores = task.score(overfit(task, make_model(task), rows), rows)
     assert (scores["exact"], scores["f1"]) == (100.0, 100.0)
     assert scores["loss"] < 0.5
-    assert scores["predictions"] == [row.answers[0][0] for row in rows]
+    assert scores["predictions"] == [row.target[0][0] for row in rows]
     worse = task.score(make_model(task), rows)
     assert worse["loss"] > 4
     assert task.rank(scores) > task.rank(worse)
 
 
 def test_no_answer_is_predicted_if_training_had_it(task):
-    base = list({row.document: row for row in QUIZ}.values())[:4]
+    base = list({row.input.document: row for row in QUIZ}.values())[:4]
     rows = [
-        *(row._replace(answers=()) for row in base),
-        *(row._replace(question="Who is it?") for row in base),
+        *(row._replace(target=()) for row in base),
+        *(row._replace(input=Question("Who is it?", row.input.document)) for row in base),
     ]
     task = replace(task, always_answerable=False)
     model = overfit(task, make_model(task), rows)
@@ -297,8 +309,8 @@ def test_no_answer_is_predicted_if_training_had_it(task):
     assert scores["exact"] == 100.0
     assert scores["predictions"][:4] == [""] * 4
     assert all(replace(task, always_answerable=True).score(model, rows)["predictions"])
-    assert not QuestionAnswering.fit(rows + QUIZ, "reads", READS, {}).always_answerable
-    assert QuestionAnswering.fit(QUIZ, "reads", READS, {}).always_answerable
+    assert not fit_task(rows + QUIZ).always_answerable
+    assert fit_task(QUIZ).always_answerable
 
 
 def test_no_answer_is_predicted_only_if_all_windows_agree(task):
@@ -315,7 +327,7 @@ def test_no_answer_is_predicted_only_if_all_windows_agree(task):
 
 def test_an_input_has_a_tab_or_is_json(task):
     model, row = make_model(task), QUIZ[3]
-    as_json = json.dumps({"question": row.question, "context": row.document, "id": 3})
+    as_json = json.dumps({"question": row.input.question, "context": row.input.document, "id": 3})
     from_tab, from_json = task.predict(model, [input_line(row), as_json], DecodeOptions(num_return=3))
     assert [a.text for a in from_tab] == [a.text for a in from_json]
     assert_close([a.logprob for a in from_tab], [a.logprob for a in from_json])
@@ -324,17 +336,17 @@ def test_an_input_has_a_tab_or_is_json(task):
 def test_a_saved_model_predicts_as_before(tmp_path):
     lines = [
         {
-            "question": r.question,
-            "context": r.document,
-            "answers": [{"text": t, "answer_start": s} for t, s in r.answers],
+            "question": r.input.question,
+            "context": r.input.document,
+            "answers": [{"text": t, "answer_start": s} for t, s in r.target],
         }
         for r in QUIZ
     ]
     file = tmp_path / "quiz.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     given = {"steps": 6, "evals": 1, "valid_share": 0.2, "max_answer_length": 7, **SMALL}
-    job = plan_run(prepare(make_settings("answer", data=str(file), output_dir=str(tmp_path / "run"), **given)))
-    for step in run_training(job):
+    job = FileJob.open(make_settings("answer", data=str(file), output_dir=str(tmp_path / "run"), **given)).plan()
+    for step in job.train():
         last = step
     assert {"loss", "exact", "f1"} <= last.scores.keys()
     loaded = load(tmp_path / "run", device="cpu")
@@ -350,13 +362,13 @@ def test_a_saved_model_predicts_as_before(tmp_path):
 
 
 def test_unusable_rows_are_refused_by_file_and_line(task):
-    row = QuestionRow("Who?", "Anna and Ben", (("Anna and Ben", 0),), "a.jsonl", 7)
+    row = question_row("Who?", "Anna and Ben", (("Anna and Ben", 0),), "a.jsonl", 7)
     with pytest.raises(ValueError, match=r"a\.jsonl:7: the question has 30 tokens.*--context than 30"):
-        task.encode([row._replace(question="the " * 30)], 30)
+        task.encode([row._replace(input=Question("the " * 30, row.input.document))], 30)
     with pytest.raises(ValueError, match=r"a\.jsonl:7: the answer has 3 tokens, .* document \(2\): .*--context than 7"):
         task.encode([row], 7)
     with pytest.raises(ValueError, match=r"a\.jsonl:7: the document has no tokens"):
-        task.encode([row._replace(document=" \n")], CONTEXT)
+        task.encode([row._replace(input=Question("Who?", " \n"))], CONTEXT)
 
 
 @pytest.mark.parametrize(
@@ -369,8 +381,11 @@ def test_a_bad_input_is_refused(task, text):
 
 
 def test_a_model_without_token_vectors_is_refused():
-    with pytest.raises(ValueError, match="answer needs a model that encodes every token"):
+    with pytest.raises(
+        ValueError, match="answer of texts needs a model with an encoder or a decoder, and pooled has one vector"
+    ):
         resolve("answer", "pooled")
+    tokenizer = train_tokenizer(["a b"], TokenizerOptions(), BERT_LAYOUT)
     with pytest.raises(ValueError, match="max-answer-length must be at least 1, not 0"):
-        QuestionAnswering(max_answer_length=0, tokenizer=train_tokenizer(["a b"], TokenizerOptions(), BERT_LAYOUT))
+        QuestionAnswering(max_answer_length=0, preprocessor=TextPreprocessor(tokenizer))
     assert [name for name, option in options("answer", "bert", "tiny").items() if not option.help] == []

@@ -13,10 +13,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+from regard.data.rows import Row
 from regard.data.tokenizer_train import BERT_LAYOUT, GPT_LAYOUT, TokenizerOptions, train_tokenizer
+from regard.modalities.protocols import Inputs, ReadOptions, Target
+from regard.modalities.text.modality import TextModality
+from regard.modalities.text.preprocessor import TextPreprocessor
 from regard.models.bert import Bert, BertConfig
 from regard.parts.heads import Model
-from regard.tasks.embed import EVAL_BATCH, Embed, PairBatch
+from regard.tasks.contrastive import EVAL_BATCH
+from regard.tasks.embed import Embed, PairBatch
 from regard.tasks.task import DecodeOptions
 
 B, T, D = 5, 7, 6
@@ -38,7 +43,22 @@ class Rows(nn.Module):
 @pytest.fixture(scope="module")
 def task() -> Embed:
     texts = [side for pair in PAIRS for side in pair]
-    return Embed(tokenizer=train_tokenizer(texts, TokenizerOptions(tokenizer="characters"), BERT_LAYOUT))
+    tokenizer = train_tokenizer(texts, TokenizerOptions(tokenizer="characters"), BERT_LAYOUT)
+    return Embed(preprocessor=TextPreprocessor(tokenizer))
+
+
+def pair_rows(pairs: list[tuple[str, str]]) -> list[Row[tuple[str], str]]:
+    return [Row((source,), target, "pairs", i, source) for i, (source, target) in enumerate(pairs, 1)]
+
+
+def embed_texts(task: Embed, model: Model, texts: list[str]) -> Tensor:
+    return torch.tensor([*task.embed(model, texts)])
+
+
+def tokenize(task: Embed, texts: list[str], context: int) -> list[list[int]]:
+    rows = [task.preprocessor.parse(text, Target.PAIR) for text in texts]
+    ids = task.preprocessor.encode(rows, task.max_tokens(context)).ids
+    return [ids[i].tolist() for i in range(len(ids))]
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +76,8 @@ def make_batch(ignore: Tensor) -> tuple[PairBatch, Tensor, Tensor]:
     torch.manual_seed(1)
     lengths = torch.randint(1, T + 1, (2 * B,))
     mask = (torch.arange(T) < lengths[:, None])[:, None, None]
-    return PairBatch(torch.zeros(2 * B, T, dtype=torch.long), mask, ignore), torch.randn(2 * B, T, D), lengths
+    inputs = Inputs(torch.zeros(2 * B, T, dtype=torch.long), mask)
+    return PairBatch(inputs, ignore), torch.randn(2 * B, T, D), lengths
 
 
 @pytest.mark.parametrize("temperature", [0.05, 0.7])
@@ -67,7 +88,7 @@ def test_loss_equals_its_formula(positives: list[tuple[int, int]], unit: bool, t
     for i, j in positives:
         ignore[i, j] = True
     batch, x, lengths = make_batch(ignore)
-    variant = Embed(temperature=temperature, unit=unit, tokenizer=task.tokenizer)
+    variant = Embed(temperature=temperature, unit=unit, preprocessor=task.preprocessor)
     model = Model(Rows(x), variant.head(Sized()).head)
     means = [x[i, : lengths[i]].mean(0) for i in range(2 * B)]
     v = [mean / mean.norm() for mean in means]
@@ -90,30 +111,30 @@ class Sized(nn.Module):
 
 def test_a_text_of_two_pairs_is_a_false_negative(task: Embed) -> None:
     rows = [("tea", "water"), ("tea", "bread"), ("house", "water"), ("river", "garden"), ("tea", "water")]
-    examples = task.encode(rows, 32)
-    assert len(examples.texts.rows) == 6
+    examples = task.encode(pair_rows(rows), 32)
+    assert examples.inputs.units == 6
     batch = task.collate(examples, np.arange(5))
     targets = {(i, j) for i, j in product(range(5), range(5)) if i != j and (rows[i][0], rows[j][1]) in rows}
     assert {(i, j) for i, j in batch.false_negatives.nonzero().tolist()} == targets
-    assert task.tokenizer.decode(batch.ids.tolist()) == [row[side] for side in (0, 1) for row in rows]
+    assert task.tokenizer.decode(batch.inputs.x.tolist()) == [row[side] for side in (0, 1) for row in rows]
 
 
 @pytest.mark.parametrize("pooling", ["mean", "first", "last"])
 def test_padding_changes_no_vector(pooling: Any, task: Embed, model: Model) -> None:
-    variant = Embed(pooling=pooling, tokenizer=task.tokenizer)
+    variant = Embed(pooling=pooling, preprocessor=task.preprocessor)
     whole = Model(model.body, variant.head(model.body).head)
     texts = ["tea", "water and bread", "", "the house is in the garden by the river"]
-    together = variant.embed_texts(whole, texts)
+    together = embed_texts(variant, whole, texts)
     assert together.shape == (4, 24)
     assert_close(together.norm(dim=-1), torch.ones(4))
     for text, vector in zip(texts, together, strict=True):
-        assert_close(variant.embed_texts(whole, [text])[0], vector, atol=1e-6, rtol=1e-5)
+        assert_close(embed_texts(variant, whole, [text])[0], vector, atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "first", "last"])
 def test_pooling_ignores_padding(pooling: Any, task: Embed) -> None:
     _, x, lengths = make_batch(torch.zeros(B, B, dtype=torch.bool))
-    head = Embed(pooling=pooling, unit=False, tokenizer=task.tokenizer).head(Sized()).head
+    head = Embed(pooling=pooling, unit=False, preprocessor=task.preprocessor).head(Sized()).head
     mask = (torch.arange(T) < lengths[:, None])[:, None, None]
     rows = [x[i, : lengths[i]] for i in range(2 * B)]
     targets = {"mean": [row.mean(0) for row in rows], "first": [r[0] for r in rows], "last": [r[-1] for r in rows]}
@@ -123,8 +144,8 @@ def test_pooling_ignores_padding(pooling: Any, task: Embed) -> None:
 
 def test_scores_follow_from_the_vectors(task: Embed, model: Model) -> None:
     rows = [*PAIRS, ("tea water", "something else"), ("tea bread", "something else")]
-    scores = task.score(model, rows)
-    left, right_vectors = (task.embed_texts(model, [row[side] for row in rows]) for side in (0, 1))
+    scores = task.score(model, pair_rows(rows))
+    left, right_vectors = (embed_texts(task, model, [row[side] for row in rows]) for side in (0, 1))
     cosines = left @ right_vectors.T
     right = torch.tensor([[(a, b) in rows for _, b in rows] for a, _ in rows])
     for k in (1, 5, 10):
@@ -145,9 +166,9 @@ def test_scores_follow_from_the_vectors(task: Embed, model: Model) -> None:
 def test_a_text_alone_gives_its_vector_and_candidates_are_ranked(task: Embed, model: Model) -> None:
     others = ["tea", "water and bread", "the river", ""]
     alone, among = task.predict(model, ["a house", "\t".join(["a house", *others])], DecodeOptions(num_return=9))
-    vector = task.embed_texts(model, ["a house"])[0]
+    vector = embed_texts(task, model, ["a house"])[0]
     assert_close(torch.tensor(json.loads(alone[0].text)), vector, atol=1e-6, rtol=1e-5)
-    cosines = dict(zip(others, (task.embed_texts(model, others) @ vector).tolist(), strict=True))
+    cosines = dict(zip(others, (embed_texts(task, model, others) @ vector).tolist(), strict=True))
     assert [answer.text for answer in among] == sorted(others, key=lambda text: -cosines[text])
     for answer in among:
         assert answer.extra["cosine"] == answer.score == pytest.approx(cosines[answer.text], abs=1e-5)
@@ -156,31 +177,36 @@ def test_a_text_alone_gives_its_vector_and_candidates_are_ranked(task: Embed, mo
 
 
 def test_a_text_is_truncated_to_the_limit(task: Embed, model: Model) -> None:
-    short = Embed(limit=9, tokenizer=task.tokenizer)
-    [ids] = short.tokenize(["the garden by the river"], 32)
+    short = Embed(limit=9, preprocessor=task.preprocessor)
+    [ids] = tokenize(short, ["the garden by the river"], 32)
     assert len(ids) == 9
-    assert len(task.tokenize(["the garden by the river " * 9], 32)[0]) == 32
-    assert_close(short.embed_texts(model, ["tea with milk"]), short.embed_texts(model, ["tea with water"]))
+    assert len(tokenize(task, ["the garden by the river " * 9], 32)[0]) == 32
+    assert_close(embed_texts(short, model, ["tea with milk"]), embed_texts(short, model, ["tea with water"]))
 
 
 def test_a_text_without_tokens_has_a_vector(model: Model) -> None:
     """Some tokenizers add no special tokens."""
-    plain = Embed(tokenizer=train_tokenizer(["tea and water"], TokenizerOptions(tokenizer="characters"), GPT_LAYOUT))
+    tokenizer = train_tokenizer(["tea and water"], TokenizerOptions(tokenizer="characters"), GPT_LAYOUT)
+    plain = Embed(preprocessor=TextPreprocessor(tokenizer))
     assert plain.tokenizer.encode([""]) == [[]]
-    assert plain.tokenize(["", "tea"], 32)[0] == [plain.tokenizer.eos_token_id]
-    assert plain.embed_texts(model, ["", "tea"]).isfinite().all()
+    assert tokenize(plain, ["", "tea"], 32)[0] == [plain.tokenizer.eos_token_id]
+    assert embed_texts(plain, model, ["", "tea"]).isfinite().all()
 
 
 def test_unknown_columns_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "pairs.tsv"
     file.write_text("one\tother\ntea\tTee\n")
+
+    def read(*fields: str) -> list[Any]:
+        return [*TextModality().read([str(file)], ReadOptions(Embed.target, fields))]
+
     with pytest.raises(ValueError, match="othr"):
-        list(Embed.rows((str(file),), ("one", "othr"), "reads"))
+        read("one", "othr")
     with pytest.raises(ValueError, match="--fields must name two columns or keys, .*not 3"):
-        Embed.rows((str(file),), ("one", "other", "more"), "reads")
+        read("one", "other", "more")
 
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0])
 def test_nonpositive_temperatures_are_refused(temperature: float, task: Embed) -> None:
     with pytest.raises(ValueError, match="temperature must be above 0"):
-        Embed(temperature=temperature, tokenizer=task.tokenizer)
+        Embed(temperature=temperature, preprocessor=task.preprocessor)

@@ -12,16 +12,31 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch.testing import assert_close
 
-from regard.data.bundled import shapes
-from regard.data.image_files import CaptionedImage
+from regard.data.rows import Row
+from regard.data.tokenizer_train import TokenizerOptions
 from regard.load import load
+from regard.modalities.image.image_augment import ImageAugment
+from regard.modalities.image.image_files import digest
+from regard.modalities.image.modality import ImageModality
+from regard.modalities.protocols import FitOptions, Target
+from regard.modalities.synthetic import shapes
+from regard.modalities.text.modality import TextModality
 from regard.models.clip import CLIP, CLIPConfig
+from regard.options import OptionGroups
 from regard.parts.heads import Model
-from regard.tasks.contrastive import contrastive_loss, deduplicate, false_negatives, retrieval_ranks
-from regard.tasks.match import EVAL_BATCH, Match, MatchOptions
-from regard.training.job import make_settings, plan_run, prepare, run_training
+from regard.tasks.contrastive import (
+    EVAL_BATCH,
+    contrastive_loss,
+    false_negatives,
+    first_positions,
+    retrieval_ranks,
+    unique_indices,
+)
+from regard.tasks.match import Match, MatchOptions
+from regard.training.file_job import FileJob
 from regard.training.loop import Progress, TrainOptions, train_steps
 from regard.training.settings import options, resolve
+from regard.training.start import make_settings
 
 CONTEXT, E = 24, 7
 TOWERS = {
@@ -34,23 +49,26 @@ TOWERS = {
     "patch_size": 8,
     "projection_dim": E,
 }
-READS = {
-    "tokenizer": "bpe",
-    "vocab_size": None,
-    "lowercase": False,
-    "image_size": None,
-    "shift": 0,
-    "flip": False,
-    "rotate": 0.0,
-    "zoom": 0.0,
-    "color_jitter": 0.0,
-}
-SCENES = [CaptionedImage(row.pixels, row.caption, "shapes", i) for i, row in enumerate(shapes.shapes(60), 1)]
+NO_AUGMENTATION = ImageAugment(shift=0, flip=False, rotate=0.0, zoom=0.0, color_jitter=0.0)
+HOW = FitOptions(Target.TEXT, OptionGroups(TokenizerOptions("bpe"), NO_AUGMENTATION))
+SCENES = [Row(row.pixels, row.caption, "shapes", i, digest(row.pixels)) for i, row in enumerate(shapes.shapes(60), 1)]
+
+
+def fit_match(rows) -> Match:
+    return Match.fit(rows, ImageModality().fit(rows, HOW), TextModality().fit(rows, HOW))
+
+
+def with_pixels(row, pixels) -> Row:
+    return row._replace(input=pixels, key=digest(pixels))
+
+
+def tensors(batch) -> list:
+    return [*batch.inputs.arguments, *batch.texts.arguments, batch.false_negatives]
 
 
 @pytest.fixture(scope="module")
 def task() -> Match:
-    return Match.fit(SCENES, "matches", READS, {})
+    return fit_match(SCENES)
 
 
 def make_model(task: Match) -> Model:
@@ -74,7 +92,7 @@ def files(tmp_path_factory) -> list[str]:
     folder = tmp_path_factory.mktemp("pictures")
     names = [str(folder / f"{row.line}.png") for row in SCENES]
     for name, row in zip(names, SCENES, strict=True):
-        Image.fromarray(row.pixels).save(name)
+        Image.fromarray(row.input).save(name)
     return names
 
 
@@ -112,9 +130,9 @@ def test_false_negatives_are_pairs_anywhere_in_the_data(data):
             assert false_negatives(pairs, rows)[i, j] == expected
 
 
-def test_deduplicate():
-    items, numbers = deduplicate(["b", "a", "B", "c"], str.lower)
-    assert (items, numbers.tolist()) == (["b", "a", "c"], [0, 1, 0, 2])
+def test_unique_indices():
+    numbers = unique_indices([text.lower() for text in ("b", "a", "B", "c")])
+    assert (first_positions(numbers), numbers.tolist()) == ([0, 1, 3], [0, 1, 0, 2])
 
 
 def test_the_rank_is_that_of_the_best_relevant_item_and_ties_count_against_it():
@@ -126,17 +144,17 @@ def test_the_rank_is_that_of_the_best_relevant_item_and_ties_count_against_it():
 
 
 def test_an_image_with_many_captions_is_stored_once(task):
-    rows = [SCENES[i % 3]._replace(caption=SCENES[i].caption) for i in range(12)]
+    rows = [SCENES[i % 3]._replace(target=SCENES[i].target) for i in range(12)]
     examples = task.encode(rows, CONTEXT)
-    assert (len(examples.images.rows), len(examples.texts.rows), examples.units) == (3, 12, 12)
+    assert (examples.inputs.units, examples.texts.units, examples.units) == (3, 12, 12)
     batch = task.collate(examples, np.array([4, 2, 1]))
     plain = task.collate(task.encode([rows[4], rows[2], rows[1]], CONTEXT), np.arange(3))
-    assert all(map(torch.equal, batch, plain))
+    assert all(map(torch.equal, tensors(batch), tensors(plain)))
 
 
 def test_pairs_with_the_same_caption_or_image_have_no_loss(task):
-    same_text = [row._replace(caption=SCENES[0].caption) for row in SCENES[:4]]
-    same_image = [row._replace(pixels=SCENES[0].pixels) for row in SCENES[:4]]
+    same_text = [row._replace(target=SCENES[0].target) for row in SCENES[:4]]
+    same_image = [with_pixels(row, SCENES[0].input) for row in SCENES[:4]]
     for rows in same_text, same_image:
         batch = task.collate(task.encode(rows, CONTEXT), np.arange(4))
         loss = task.loss(make_model(task), batch)
@@ -148,12 +166,13 @@ def test_shapes_of_a_batch_and_its_loss(task):
     examples = task.encode(SCENES, CONTEXT)
     batch = task.collate(examples, rows)
     T = int(examples.texts.lengths[rows].max())
-    assert batch.pixels.shape == (5, 3, shapes.SIDE, shapes.SIDE)
-    assert (batch.ids.shape, batch.mask.shape, batch.false_negatives.shape) == ((5, T), (5, 1, 1, T), (5, 5))
+    assert batch.inputs.x.shape == (5, 3, shapes.SIDE, shapes.SIDE)
+    assert (batch.texts.x.shape, batch.texts.mask.shape, batch.false_negatives.shape) == ((5, T), (5, 1, 1, T), (5, 5))
     model = make_model(task)
     loss = task.loss(model, batch)
     assert loss.count == 5
-    assert_close(loss.total, contrastive_loss(model.body(batch.pixels, batch.ids, batch.mask), batch.false_negatives))
+    scores = model.body(batch.inputs.x, *batch.texts.arguments)
+    assert_close(loss.total, contrastive_loss(scores, batch.false_negatives))
     loss.total.backward()
     assert all(weight.grad is not None for weight in model.parameters())
 
@@ -168,7 +187,7 @@ def test_a_batch_holds_texts_of_all_lengths(task):
 
 
 def test_a_long_caption_is_truncated(task):
-    long = [row._replace(caption=f"{row.caption} " * 20) for row in SCENES[:3]]
+    long = [row._replace(target=f"{row.target} " * 20) for row in SCENES[:3]]
     assert task.encode(long, CONTEXT).texts.lengths.max() == CONTEXT
     assert task.encode(long, 300).lengths.min() > 100
 
@@ -179,22 +198,21 @@ def test_a_long_caption_is_truncated(task):
 def test_overfitted_pairs_are_retrieved_in_both_directions(task, trained):
     scores, before = (task.score(model, SCENES[:12]) for model in (trained, make_model(task)))
     assert all(value == 100.0 for name, value in scores.items() if "recall" in name)
-    assert scores["predictions"] == [row.caption for row in SCENES[:12]]
+    assert scores["predictions"] == [row.target for row in SCENES[:12]]
     assert scores["loss"] < 0.3 < before["loss"]
     assert task.rank(scores) > task.rank(before)
     for row in SCENES[:12]:
-        assert task.search(trained, SCENES[:12], row.caption)[0][0] == row
-        assert task.search(trained, SCENES[:12], row.pixels)[0][0] is row
+        assert task.search(trained, SCENES[:12], row.target)[0][0] is row
+        assert task.search(trained, SCENES[:12], row)[0][0] is row
 
 
 def test_recall_equals_search(task, trained):
     rows = SCENES[:30]
     scores = task.score(trained, rows)
-    for name, query in ("text", "pixels"), ("image", "caption"):
+    for name, query in ("text", lambda row: row), ("image", lambda row: row.target):
         for k in (1, 5, 10):
             right = [
-                row.line in [match.line for match, _ in task.search(trained, rows, getattr(row, query))[:k]]
-                for row in rows
+                row.line in [match.line for match, _ in task.search(trained, rows, query(row))[:k]] for row in rows
             ]
             assert scores[f"{name}_recall_at_{k}"] == pytest.approx(100 * np.mean(right))
     assert scores["recall_at_1"] == (scores["text_recall_at_1"] + scores["image_recall_at_1"]) / 2
@@ -202,7 +220,7 @@ def test_recall_equals_search(task, trained):
 
 
 def test_duplicates_do_not_lower_recall(task, trained):
-    same_text = [row._replace(pixels=255 - row.pixels, caption=f" {row.caption} ") for row in SCENES[:12]]
+    same_text = [with_pixels(row, 255 - row.input)._replace(target=f" {row.target} ") for row in SCENES[:12]]
     assert task.score(trained, [*SCENES[:12], *same_text])["text_recall_at_1"] >= 50.0
     assert task.score(trained, [*SCENES[:12], *SCENES[:12]])["recall_at_1"] == 100.0
 
@@ -210,8 +228,8 @@ def test_duplicates_do_not_lower_recall(task, trained):
 def test_recall_counts_every_text_and_every_image_once(task, trained):
     """A wrong text ranks before the right one once, though many images have it; and vice versa."""
     first, second, *others = SCENES[:12]
-    wrong_texts = [first._replace(caption=second.caption), *(row._replace(caption=first.caption) for row in others)]
-    wrong_images = [second._replace(pixels=first.pixels), *(row._replace(pixels=second.pixels) for row in others)]
+    wrong_texts = [first._replace(target=second.target), *(row._replace(target=first.target) for row in others)]
+    wrong_images = [with_pixels(second, first.input), *(with_pixels(row, second.input) for row in others)]
     for name, rows in ("text", wrong_texts), ("image", wrong_images):
         scores = task.score(trained, rows)
         assert scores[f"{name}_recall_at_1"] < 100.0
@@ -221,10 +239,10 @@ def test_recall_counts_every_text_and_every_image_once(task, trained):
 def test_any_caption_of_an_image_is_relevant(task, trained):
     """As in data with five captions for each image."""
     rows = SCENES[:12]
-    nonsense = [row._replace(caption=f"star star {row.line} star") for row in rows]
+    nonsense = [row._replace(target=f"star star {row.line} star") for row in rows]
     scores = task.score(trained, [*nonsense, *rows])
     assert scores["text_recall_at_1"] == task.score(trained, rows)["text_recall_at_1"] == 100.0
-    assert scores["predictions"] == [row.caption for row in [*rows, *rows]]
+    assert scores["predictions"] == [row.target for row in [*rows, *rows]]
 
 
 def test_score_and_training_have_the_same_loss(task, trained):
@@ -235,16 +253,17 @@ def test_score_and_training_have_the_same_loss(task, trained):
 
 
 def test_images_are_augmented_in_training_only(task, trained):
-    moved, rows = replace(task, image_augment={"shift": 4, "rotate": 20.0}), np.arange(9)
+    augmentation = replace(task.preprocessor, augmentation=ImageAugment(shift=4, rotate=20.0))
+    moved, rows = replace(task, preprocessor=augmentation), np.arange(9)
     plain, moved_batch = (row.collate(row.encode(SCENES, CONTEXT), rows) for row in (task, moved))
-    assert not torch.equal(plain.pixels, moved_batch.pixels)
-    assert torch.equal(plain.ids, moved_batch.ids)
+    assert not torch.equal(plain.inputs.x, moved_batch.inputs.x)
+    assert torch.equal(plain.texts.x, moved_batch.texts.x)
     assert moved.score(trained, SCENES)["loss"] == task.score(trained, SCENES)["loss"]
 
 
 def test_vectors_do_not_depend_on_the_batch(task, trained):
-    texts, pictures = [row.caption for row in SCENES[:9]], [row.pixels for row in SCENES[:9]]
-    for embed, items in (task.embed_texts, texts), (task.embed_images, pictures):
+    texts = [row.target for row in SCENES[:9]]
+    for embed, items in (task.embed_texts, texts), (task.embed_inputs, SCENES[:9]):
         together = embed(trained, items)
         assert together.shape == (9, E)
         assert_close(together.norm(dim=-1), torch.ones(9))
@@ -252,17 +271,21 @@ def test_vectors_do_not_depend_on_the_batch(task, trained):
 
 
 def test_a_line_is_an_image_if_the_file_exists(task, trained, files):
-    lines = [SCENES[2].caption, files[2], "nowhere.png"]
+    lines = [SCENES[2].target, files[2], "nowhere.png"]
     text, picture, name = task.embed(trained, lines)
     assert_close(torch.tensor([text, name]), task.embed_texts(trained, [lines[0], lines[2]]))
-    assert_close(torch.tensor([picture]), task.embed_images(trained, [SCENES[2].pixels]))
+    assert_close(torch.tensor([picture]), task.embed_inputs(trained, [SCENES[2]]))
+    broken = Path(files[0]).with_name("broken.png")
+    broken.write_bytes(b"no picture")
+    with pytest.raises(ValueError, match=r"broken\.png: not an image"):
+        list(task.embed(trained, [str(broken)]))
 
 
 # Zero-shot classification.
 
 
 def test_the_caption_of_an_image_fits_best(task, trained, files):
-    labels = [row.caption for row in SCENES[:12]]
+    labels = [row.target for row in SCENES[:12]]
     lines = ["\t".join((file, *labels)) for file in files[:12]]
     for label, best in zip(labels, task.predict(trained, lines, MatchOptions(num_return=99)), strict=True):
         assert best[0].text == label
@@ -274,7 +297,7 @@ def test_the_caption_of_an_image_fits_best(task, trained, files):
 
 
 def test_only_the_labels_of_a_line_compete_and_each_once(task, trained, files):
-    a, b, c = (row.caption for row in SCENES[:3])
+    a, b, c = (row.target for row in SCENES[:3])
     lines = [f"{files[0]}\t{a}\t{b}", f"{files[0]}\t{c}\t{a}\t{c}", f"{files[0]}\t{c}"]
     best = [*task.predict(trained, lines, MatchOptions(num_return=5))]
     assert [[answer.text for answer in ranked] for ranked in best] == [[a, b], [a, c], [c]]
@@ -282,8 +305,8 @@ def test_only_the_labels_of_a_line_compete_and_each_once(task, trained, files):
 
 
 def test_labels_are_put_into_the_prompt(task, trained, files):
-    head, tail = SCENES[0].caption.split(" ", 1)
-    labels = [tail, *(row.caption.split(" ", 1)[1] for row in SCENES[1:5])]
+    head, tail = SCENES[0].target.split(" ", 1)
+    labels = [tail, *(row.target.split(" ", 1)[1] for row in SCENES[1:5])]
     [prompted] = task.predict(trained, ["\t".join((files[0], *labels))], MatchOptions(5, prompt=f"{head} {{}}"))
     whole = [f"{head} {label}" for label in labels]
     [targets] = task.predict(trained, ["\t".join((files[0], *whole))], MatchOptions(5))
@@ -298,30 +321,32 @@ def test_labels_are_put_into_the_prompt(task, trained, files):
 def test_a_saved_model_predicts_as_before(tmp_path, files):
     folder = Path(files[0]).parent
     table = folder / "captions.tsv"
-    table.write_text("".join(f"{row.line}.png\t{row.caption}\n" for row in SCENES))
+    table.write_text("".join(f"{row.line}.png\t{row.target}\n" for row in SCENES))
     given = {"steps": 5, "evals": 1, "valid_share": 0.2, "context": CONTEXT, **TOWERS}
-    job = plan_run(prepare(make_settings("match", data=str(folder), output_dir=str(tmp_path / "run"), **given)))
-    for step in run_training(job):
+    job = FileJob.open(make_settings("match", data=str(folder), output_dir=str(tmp_path / "run"), **given)).plan()
+    for step in job.train():
         last = step
     assert "recall_at_1" in last.scores
     loaded = load(tmp_path / "run", device="cpu")
-    assert loaded.task.image_processor == job.task.image_processor
-    line = "\t".join((files[4], *(row.caption for row in SCENES[:9])))
+    assert loaded.task.preprocessor == job.task.preprocessor
+    line = "\t".join((files[4], *(row.target for row in SCENES[:9])))
     before = [*job.task.predict(job.progress.model.eval(), [line], MatchOptions(num_return=9))]
     assert [*loaded.generate([line], num_return=9)] == before
-    assert loaded(line, prompt="{} or so") in [row.caption for row in SCENES[:9]]
+    assert loaded(line, prompt="{} or so") in [row.target for row in SCENES[:9]]
     scores = loaded.task.score(loaded.model, loaded.rows([str(table)]))
     assert scores["loss"] == job.task.score(job.progress.model, SCENES)["loss"]
 
 
 def test_bad_inputs_are_refused(task, trained, files):
     for line in (files[0], f"{files[0]}\t", f"{files[0]}\ta\t \tb"):
-        with pytest.raises(ValueError, match="input:3: give an image file and labels, separated by tabs, not '"):
+        with pytest.raises(ValueError, match="input:3: give picture.png and labels, separated by tabs, not '"):
             list(task.predict(trained, [f"{files[0]}\ta", line], MatchOptions(), first=1))
     with pytest.raises(ValueError, match=r"nowhere\.png: no such file"):
         list(task.predict(trained, ["nowhere.png\ta\tb"], MatchOptions()))
-    with pytest.raises(ValueError, match="every image has the caption 'x'"):
-        Match.fit([row._replace(caption="x") for row in SCENES], "matches", READS, {})
-    with pytest.raises(ValueError, match="match needs a model that has an image tower and a text tower"):
+    with pytest.raises(ValueError, match="every input has the text 'x'"):
+        fit_match([row._replace(target="x") for row in SCENES])
+    with pytest.raises(
+        ValueError, match="match of images needs a model with two towers, and vit has an encoder of images: .* clip$"
+    ):
         resolve("match", "vit")
     assert [name for name, option in options("match", "clip", "tiny").items() if not option.help] == []

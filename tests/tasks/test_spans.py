@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.metrics import span_f1
-from regard.tasks.spans import bio_transitions, viterbi
+from regard.tasks.tag import bio_transitions, viterbi
 
 TAGS = ["B-a", "B-b", "I-a", "I-b", "O"]
 

@@ -10,26 +10,29 @@ import torch
 
 from regard.data.batches import bucket_by_length
 from regard.data.tokenizer_train import TokenizerOptions, train_tokenizer
+from regard.modalities.text.parallel_text import pairs_from_memory
+from regard.modalities.text.preprocessor import TextPreprocessor
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.tasks.translate import Translate
-from regard.training.job import train
 from regard.training.loop import Progress, TrainOptions, train_steps
 from regard.training.optimizer import EMA, orthogonalize, scale_and_clip
 from regard.training.run_folder import RunFolder
 from regard.training.schedule import inverse_sqrt, wsd
 from regard.training.settings import resolve
+from regard.training.train import train
 
 PAIRS = [(" ".join("abcdefg"[(i * 3 + k) % 7] for k in range(1 + i % 6)), "x y " * (i % 4) + "z") for i in range(40)]
+ROWS = [*pairs_from_memory(PAIRS, "made")]
 
 
 def make(dropout=0.0, dtype=torch.float32, seed=5, **train_options):
     tokenizer = train_tokenizer((text for pair in PAIRS for text in pair), TokenizerOptions(tokenizer="characters"))
-    task = Translate(tokenizer=tokenizer)
+    task = Translate(preprocessor=TextPreprocessor(tokenizer))
     torch.manual_seed(seed)
     sizes = {"dim": 12, "hidden": 20, "heads": 3, "encoder_layers": 2, "decoder_layers": 1, "context": 32}
     model = task.head(Transformer(TransformerConfig(vocab=len(tokenizer), dropout=dropout, **sizes))).to(dtype)
     train_options = TrainOptions(**{"steps": 6, "lr": 0.01, "warmup_steps": 2, "batch_tokens": 60} | train_options)
-    return Progress.new(model, train_options), task, task.encode(PAIRS), train_options
+    return Progress.new(model, train_options), task, task.encode(ROWS, 32), train_options
 
 
 def restore(run, progress):
@@ -102,7 +105,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(stop, optimizer,
     run = RunFolder.new(tmp_path / "run")
     for step in train_steps(stopped, task, examples, train_options):
         if step.number == stop:
-            run.save(stopped, {}, keep=2)
+            run.save(stopped, {}, keep=2, files={})
             break
     resumed, *_ = make(**options, seed=99)
     restore(run, resumed)
@@ -116,7 +119,7 @@ def test_a_damaged_newest_checkpoint_is_skipped_and_named(tmp_path):
     progress, task, examples, train_options = make()
     run = RunFolder.new(tmp_path / "run")
     for _ in train_steps(progress, task, examples, train_options):
-        run.save(progress, {}, keep=2)
+        run.save(progress, {}, keep=2, files={})
     file = run.folder / "step-6" / "state.safetensors"
     content = bytearray(file.read_bytes())
     content[-5] ^= 1
@@ -139,7 +142,7 @@ def test_a_nan_loss_raises_before_the_weights_change():
 def test_a_batch_is_memorised():
     progress, task, examples, train_options = make(steps=150, lr=0.02, warmup_steps=10, batch_tokens=2000)
     losses = [step.loss for step in train_steps(progress, task, examples, train_options)]
-    scores = task.score(progress.model.eval(), PAIRS)
+    scores = task.score(progress.model.eval(), ROWS)
     assert losses[-1] < 0.5 * losses[0]
     assert scores["loss"] < 0.8, "half of the targets belong to several sources"
 
@@ -224,7 +227,7 @@ def test_nonfinite_steps_are_skipped_and_counted(tmp_path):
         assert all(map(torch.equal, weights[number - 1], weights[number]))
     assert not all(map(torch.equal, weights[1], weights[2]))
     run = RunFolder.new(tmp_path / "run")
-    run.save(progress, {}, keep=1)
+    run.save(progress, {}, keep=1, files={})
     restored, *_ = make(steps=6, max_nonfinite=2)
     restore(run, restored)
     assert restored.num_skipped == 2

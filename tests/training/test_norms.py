@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from regard.data.tokenizer_train import TokenizerOptions, train_tokenizer
+from regard.modalities.text.parallel_text import pairs_from_memory
+from regard.modalities.text.preprocessor import TextPreprocessor
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.tasks.translate import Translate
 from regard.training import loop
@@ -14,19 +16,19 @@ from regard.training.optimizer import freeze, module_of, norms_by_module
 from regard.training.run_folder import RunFolder, metrics_line
 
 PAIRS = [("abc"[: 1 + i % 3], "xyz"[i % 3 :]) for i in range(30)]
+ROWS = [*pairs_from_memory(PAIRS, "made")]
 MODULES = ["body.tokens", "body.encoder.0", "body.encoder.1", "body.decoder.0"]
 NORMS = ["body.encoder_norm", "body.decoder_norm"]
 
 
 def make(seed=1, **train_options):
-    task = Translate(
-        tokenizer=train_tokenizer((text for pair in PAIRS for text in pair), TokenizerOptions(tokenizer="characters"))
-    )
+    tokenizer = train_tokenizer((text for pair in PAIRS for text in pair), TokenizerOptions(tokenizer="characters"))
+    task = Translate(preprocessor=TextPreprocessor(tokenizer))
     sizes = {"dim": 12, "hidden": 20, "heads": 3, "encoder_layers": 2, "decoder_layers": 1, "context": 32}
     torch.manual_seed(seed)
     model = task.head(Transformer(TransformerConfig(vocab=len(task.tokenizer), dropout=0.2, **sizes)))
     train_options = TrainOptions(**{"steps": 9, "lr": 0.01, "warmup_steps": 2, "batch_tokens": 60} | train_options)
-    return Progress.new(model, train_options), task, task.encode(PAIRS), train_options
+    return Progress.new(model, train_options), task, task.encode(ROWS, 32), train_options
 
 
 def test_module_norms_add_up_to_the_global_norm() -> None:
@@ -86,7 +88,7 @@ def test_a_resumed_run_records_the_same_norms(tmp_path, monkeypatch: pytest.Monk
     run = RunFolder.new(tmp_path / "run")
     for step in loop.train_steps(stopped, *rest):
         if step.number == 5:
-            run.save(stopped, {}, keep=1)
+            run.save(stopped, {}, keep=1, files={})
             break
     resumed, *_ = make(seed=9)
     folder, state, _ = run.newest_checkpoint()

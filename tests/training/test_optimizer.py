@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from regard.models import MODELS
-from regard.parts.heads import Model
+from regard.parts.heads import Body, Model
 from regard.training.optimizer import EMA, Muon, build_optimizers, freeze, orthogonalize, param_groups, scale_and_clip
 
 KINDS = ["muon", "adamw", "sgd"]
@@ -20,17 +20,17 @@ SMALL = {
     "image_layers": 1, "image_heads": 2, "projection_dim": 6, "mels": 6, "stride": 2,
     "observation_dim": 5, "observation_tokens": 2, "num_actions": 3, "atom_features": 7, "pair_kinds": 4,
 }  # fmt: skip
-BODIES = [(name, ability) for name, family in MODELS.items() for ability in family.bodies]
-every_body = pytest.mark.parametrize(("name", "ability"), BODIES)
+BODIES = [(name, structure) for name, family in MODELS.items() for structure in family.bodies]
+every_body = pytest.mark.parametrize(("name", "structure"), BODIES)
 
 
-def model_of(name: str, ability: str) -> Model:
+def model_of(name: str, structure: str) -> Model:
     torch.manual_seed(1)
     family = MODELS[name]
-    body: Any = family.bodies[ability](
+    body: Any = family.bodies[structure](
         family.config(**{f.name: SMALL[f.name] for f in fields(family.config) if f.name in SMALL})
     )
-    return Model(body, body.lm_head() if hasattr(body, "lm_head") else nn.Linear(12, 3))
+    return Model(body, body.lm_head() if type(body).lm_head is not Body.lm_head else nn.Linear(12, 3))
 
 
 def groups_of(optims: list[torch.optim.Optimizer]) -> list[dict[str, Any]]:
@@ -47,24 +47,24 @@ def with_grads(*shapes: tuple[int, ...], seed: int = 1) -> list[nn.Parameter]:
 
 @every_body
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_weight_has_exactly_one_optimizer(name: str, ability: str, kind: str) -> None:
-    model = model_of(name, ability)
+def test_every_weight_has_exactly_one_optimizer(name: str, structure: str, kind: str) -> None:
+    model = model_of(name, structure)
     optimized = [id(w) for group in groups_of(build_optimizers(model, 0.1, kind)) for w in group["params"]]
     assert sorted(optimized) == sorted(id(w) for w in model.parameters())
 
 
 @every_body
 @pytest.mark.parametrize("kind", KINDS)
-def test_weight_decay_applies_to_matrices_only(name: str, ability: str, kind: str) -> None:
-    for group in groups_of(build_optimizers(model_of(name, ability), 0.1, kind)):
+def test_weight_decay_applies_to_matrices_only(name: str, structure: str, kind: str) -> None:
+    for group in groups_of(build_optimizers(model_of(name, structure), 0.1, kind)):
         for weight in group["params"]:
             flat = weight.dim() < 2 or 1 in weight.shape[:2]
             assert group["weight_decay"] == (0.0 if flat else 0.1), tuple(weight.shape)
 
 
 @every_body
-def test_muon_trains_the_matrices_inside_the_body(name: str, ability: str) -> None:
-    model = model_of(name, ability)
+def test_muon_trains_the_matrices_inside_the_body(name: str, structure: str) -> None:
+    model = model_of(name, structure)
     names = {id(w): name for name, w in model.named_parameters()}
     muons = [o for o in build_optimizers(model, 0.1, "muon") if isinstance(o, Muon)]
     inner = {names[id(w)] for group in groups_of([*muons]) for w in group["params"]}
@@ -215,7 +215,7 @@ def test_layer_decay_scales_the_learning_rate_by_depth(name: str, kind: str, mon
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_frozen_weights_have_no_optimizer(kind: str) -> None:
-    model = model_of("bert", "reads")
+    model = model_of("bert", "encoder")
     frozen = freeze(model, ["tokens", "blocks.0.mixer"])
     optimized = {id(weight) for group in groups_of(build_optimizers(model, 0.1, kind)) for weight in group["params"]}
     for path, weight in model.named_parameters():

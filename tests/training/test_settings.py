@@ -7,24 +7,20 @@ from typing import Any
 
 import pytest
 
+from regard.data.documents import DocumentOptions
 from regard.data.splits import DataOptions
+from regard.modalities.text.modality import TextOptions
 from regard.models import MODELS
+from regard.options import choices_of, normalize_value, options_of
 from regard.tasks import TASKS
+from regard.tasks.compatibility import fitting_modalities
 from regard.training.loop import TrainOptions
 from regard.training.provenance import FORMAT
-from regard.training.settings import (
-    RunOptions,
-    choices_of,
-    make_settings,
-    normalize_value,
-    options,
-    options_of,
-    resolve,
-    resume_settings,
-)
+from regard.training.settings import RunOptions, default_overrides, options, resolve
+from regard.training.start import make_settings, resume_settings
 from regard.training.task_aliases import TASK_ALIASES, resolve_task
 
-FIT = [(task, model) for task, kind in TASKS.items() for model, f in MODELS.items() if {*kind.requires} & {*f.bodies}]
+FIT = [(task, model) for task, kind in TASKS.items() for model in MODELS if fitting_modalities(kind, model)]
 every_fit = pytest.mark.parametrize(("task", "model"), FIT)
 
 
@@ -40,8 +36,8 @@ def test_defaults_then_the_size_then_the_user(task: str, model: str) -> None:
     for settings, size in (defaults, first), (large, last):
         named = dict(sizes_of(model)[size])
         if "image_size" in named:  # an option of the image transform
-            assert settings.input_options["image_size"] == named.pop("image_size")
-        overrides = TASKS[task].default_overrides(settings.ability)
+            assert settings.input_options.to_dict()["image_size"] == named.pop("image_size")
+        overrides = default_overrides(task, settings.fit)
         assert settings.body.items() >= (named | {k: v for k, v in overrides.items() if k in settings.body}).items()
         assert not {"vocab", "pad", "image_size", "channels"} & {*settings.body}
     changed = resolve(task, model, last, dim=40, steps=7)
@@ -74,7 +70,7 @@ def test_every_option_has_help_and_none_is_derived(task: str, model: str) -> Non
 
 @every_fit
 def test_settings_survive_json(task: str, model: str) -> None:
-    read = {} if "fields" in TASKS[task].ignored_options else {"fields": ("x", "y")}
+    read = {"fields": ("x", "y")} if "fields" in options(task, model, next(iter(sizes_of(model)))) else {}
     for settings in (resolve(task, model), resolve(task, model, data=["a", "b"], dim=24, epochs=0.5, **read)):
         stored = json.loads(json.dumps(settings.to_dict()))
         assert resolve(**stored) == settings
@@ -126,7 +122,7 @@ def test_an_unknown_choice_is_refused_with_all_choices(task: str, model: str) ->
         *((RunOptions, name, 0) for name in ("evals", "eval_examples", "keep", "threads")),
         *((RunOptions, name, -1) for name in ("patience", "average_checkpoints")),
         *((DataOptions, "valid_share", value) for value in (0.0, 1.0)),
-        (DataOptions, "max_words", 0),
+        (TextOptions, "max_words", 0),
     ],
 )
 def test_an_invalid_number_is_refused_by_name(group: Any, name: str, value: float) -> None:
@@ -160,7 +156,7 @@ def test_a_value_of_another_type_is_refused_with_the_right_type(name: str, value
 def test_an_integer_is_a_number_and_a_text_is_one_field() -> None:
     settings = resolve("tag", minutes=3, dropout=0, fields="words", optimizer="sgd")
     assert (settings.train_options.minutes, settings.body["dropout"], settings.files.fields) == (3, 0, ("words",))
-    assert resolve("write", documents=None).input_options["documents"] is None
+    assert resolve("write", documents=None).input_options[DocumentOptions].documents is None
     with pytest.raises(ValueError, match="unknown optimizer None"):
         resolve("tag", optimizer=None)
 
@@ -183,7 +179,7 @@ def test_only_one_length_may_be_set() -> None:
 
 @pytest.mark.parametrize("value", ["a.tsv", Path("a.tsv"), ["a.tsv"], (Path("a.tsv"),)])
 def test_paths_become_tuples_of_text(value: Any) -> None:
-    assert normalize_value("data", value) == ("a.tsv",)
+    assert normalize_value("data", value, tuple[str, ...]) == ("a.tsv",)
     assert resolve("translate", data=value, valid=value).files == DataOptions(data=("a.tsv",), valid=("a.tsv",))
 
 
@@ -237,5 +233,5 @@ def test_the_task_names_of_hugging_face_are_aliases(alias: str) -> None:
     task, model = resolve_task(alias)
     assert make_settings(alias, steps=1) == make_settings(task, model, steps=1)
     assert resolve_task(task) == (task, None), "no alias hides a task of ours"
-    first = next(name for name, f in MODELS.items() if {*TASKS[task].requires} & {*f.bodies})
+    first = next(name for name in MODELS if fitting_modalities(TASKS[task], name))
     assert make_settings(alias, first, steps=1).model == first

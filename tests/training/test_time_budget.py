@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.cli import main
-from regard.training import job as jobs
-from regard.training import loop, time_budget
+from regard.training import file_job, loop, time_budget
+from regard.training.file_job import FileJob
 from regard.training.loop import TrainOptions
 from regard.training.schedule import Revision, wsd
-from regard.training.settings import make_settings
+from regard.training.start import make_settings
 from regard.training.time_budget import TimeBudget, format_duration
+from regard.training.train import train
 
 SIZES = {"dim": 8, "hidden": 8, "heads": 1, "encoder_layers": 1, "decoder_layers": 1, "context": 64}
 
@@ -24,7 +25,7 @@ class Clock:
 
     def __init__(self, monkeypatch, seconds, speed):
         self.now, self.seconds, self.speed = 0.0, seconds, speed
-        for module in (time_budget, jobs, loop):
+        for module in (time_budget, file_job, loop):
             monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: self.now))
 
     def work(self, seconds):
@@ -48,7 +49,7 @@ def training(monkeypatch, tmp_path, pairs_file, speed, name="run", minutes=4.0, 
     rng = random.Random(1)
     common = {"data": [str(pairs_file)], "output_dir": str(tmp_path / name), "batch_tokens": 40, "threads": 1}
     common |= {"evals": 4, "eval_examples": 1, "minutes": minutes}
-    job = jobs.prepare(make_settings("translate", **common, **SIZES, **options))
+    job = FileJob.open(make_settings("translate", **common, **SIZES, **options))
     batch, score, save = job.task.collate, job.task.score, job.run.save
 
     def timed_batch(examples, rows, *more):
@@ -66,10 +67,10 @@ def training(monkeypatch, tmp_path, pairs_file, speed, name="run", minutes=4.0, 
     object.__setattr__(job.task, "collate", timed_batch)
     object.__setattr__(job.task, "score", timed(score, 2.0))
     job.run.save = timed(save, 0.1)
-    job = jobs.plan_run(job)
-    for step in jobs.run_training(job):
+    job.plan()
+    for step in job.train():
         if stop is not None and step.number == stop:
-            jobs.save(job)
+            job.save()
             job.lock.release()
             break
     return job, clock
@@ -101,7 +102,7 @@ def test_repeated_revisions_give_the_same_bits(monkeypatch, tmp_path, pairs_file
     common = {"data": [str(pairs_file)], "output_dir": str(tmp_path / "repeated"), "batch_tokens": 40, "threads": 1}
     common |= {"evals": job.settings.run_options.evals, "eval_examples": 1}
     options = {"steps": train_options.steps, "revisions": train_options.revisions}
-    repeated = list(jobs.train("translate", **common, **options, **SIZES))
+    repeated = list(train("translate", **common, **options, **SIZES))
     assert repeated[-1].number == job.progress.step
     folders = [tmp_path / name / f"step-{job.progress.step}" / "state.safetensors" for name in ("run", "repeated")]
     assert folders[0].read_bytes() == folders[1].read_bytes()
@@ -111,7 +112,7 @@ def test_a_resumed_run_has_the_minutes_that_are_left(monkeypatch, tmp_path, pair
     _, clock = training(monkeypatch, tmp_path, pairs_file, MACHINES["as planned"], stop=80)
     used = clock.now
     clock = Clock(monkeypatch, 240.0, MACHINES["as planned"])
-    job = jobs.plan_run(jobs.prepare(make_settings("translate", output_dir=str(tmp_path / "run"), resume=True)))
+    job = FileJob.open(make_settings("translate", output_dir=str(tmp_path / "run"), resume=True)).plan()
     batch = job.task.collate
 
     def slow(examples, rows, *more):
@@ -119,7 +120,7 @@ def test_a_resumed_run_has_the_minutes_that_are_left(monkeypatch, tmp_path, pair
         return batch(examples, rows, *more)
 
     object.__setattr__(job.task, "collate", slow)
-    lrs = [step.lr for step in jobs.run_training(job)]
+    lrs = [step.lr for step in job.train()]
     assert used > 80
     assert 0.95 * 240 < used + clock.now < 1.05 * 240, "a step takes twice as long, so half as many fit"
     assert lrs[-1] <= 0.02 * job.settings.train_options.lr

@@ -15,7 +15,7 @@ from conftest import Browser, installed
 from PIL import Image
 
 from regard.cli import main as regard
-from regard.data.bundled import phrasebook, shapes
+from regard.modalities.synthetic import phrasebook, shapes
 
 VARIANTS = {"light": (1200, "light"), "dark": (1200, "dark"), "phone": (400, "light")}
 MODELS = {

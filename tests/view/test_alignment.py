@@ -5,12 +5,14 @@ import pytest
 import torch
 from PIL import Image
 
-from regard.load import LoadedModel, load
+from regard.load import load
+from regard.loaded_model import LoadedModel
 from regard.look import look
 from regard.models.recurrent import RecurrentConfig
 from regard.models.seq2seq import Seq2Seq
-from regard.view.alignment import align, group_words, save_alignment
-from regard.view.loss_curve import loss_curve
+from regard.view.alignment import align, save_alignment
+from regard.view.training_history import loss_curve
+from regard.view.word_pieces import group_words
 
 
 def test_tokens_are_joined_to_words():
@@ -33,17 +35,18 @@ def test_a_row_is_the_decoding_step_of_its_word(small_run):
     task, model = translator.task, translator.model
     text, target = "tea and water 7", "Tee und Wasser 7"
     alignment = align(translator, text, target)
-    batch = task.collate(task.encode([(text, target)]), np.array([0]))
+    row = task.preprocessor.parse(text, task.target)._replace(target=target)
+    batch = task.collate(task.encode([row]), np.array([0]))
     name = f"body.decoder.{alignment.layer}.cross.inner.weights"
     with torch.inference_mode():
-        caches = model.body.decoder_caches(batch.source, batch.source_mask)
+        caches = model.body.decoder_caches(batch.inputs.x, batch.inputs.mask)
         steps = []
-        for t in range(batch.decoder_input.size(1)):
+        for t in range(batch.decoder_ids.size(1)):
             with look(model) as activations:
-                model.head(model.body.decode(batch.decoder_input[:, t : t + 1], cache=caches))
+                model.head(model.body.decode(batch.decoder_ids[:, t : t + 1], cache=caches))
             steps.append(activations[name][0].mean(0)[0].double().numpy())
     targets = group_words(task.tokenizer.convert_ids_to_tokens(batch.targets[0].tolist()))
-    sources = group_words(task.tokenizer.convert_ids_to_tokens(batch.source[0].tolist()))
+    sources = group_words(task.tokenizer.convert_ids_to_tokens(batch.inputs.x[0].tolist()))
     for row, (_, positions) in enumerate(targets):
         mean = np.mean([steps[t] for t in positions], 0)
         np.testing.assert_allclose(alignment.weights[row], [mean[columns].sum() for _, columns in sources], atol=1e-5)

@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch.testing import assert_close
 
-from regard.data.bundled import shapes
-from regard.data.image_files import CaptionedImage, LabelledImage
-from regard.data.image_transform import ImageTransform
 from regard.data.tokenizer_train import TokenizerOptions, train_tokenizer
-from regard.load import LoadedModel
+from regard.loaded_model import LoadedModel
+from regard.modalities.image.image_files import labelled_image
+from regard.modalities.image.image_transform import ImageTransform
+from regard.modalities.image.preprocessor import ImagePreprocessor
+from regard.modalities.synthetic import shapes
+from regard.modalities.text.preprocessor import TextPreprocessor
 from regard.models.bert import Bert, BertConfig
 from regard.models.clip import CLIP, CLIPConfig
 from regard.models.resnet import ResNet, ResNetConfig
@@ -51,19 +53,20 @@ def stirred(model: torch.nn.Module) -> torch.nn.Module:
     return model.eval()
 
 
+def images() -> ImagePreprocessor:
+    rows = [labelled_image(scene.pixels, scene.label, "shapes", i) for i, scene in enumerate(SCENES)]
+    return ImagePreprocessor(ImageTransform.fit(rows))
+
+
 def classifier(pooling: str = "first", body: torch.nn.Module | None = None, **config) -> LoadedModel:
-    rows = [LabelledImage(scene.pixels, (scene.label,), "shapes", i) for i, scene in enumerate(SCENES)]
-    task = Classify(pooling=pooling, labels=LABELS, image_processor=ImageTransform.fit(rows))
+    task = Classify(pooling=pooling, labels=LABELS, preprocessor=images())
     sizes = {"image_size": SIDE, "patch_size": PATCH, "dim": 12, "layers": L, "heads": H, "hidden": 20}
     return LoadedModel(stirred(task.head(body or ViT(ViTConfig(**sizes, **config)))), task)
 
 
 def matcher() -> LoadedModel:
-    rows = [CaptionedImage(scene.pixels, scene.caption, "shapes", i) for i, scene in enumerate(SCENES)]
-    task = Match(
-        tokenizer=train_tokenizer([row.caption for row in rows], TokenizerOptions()),
-        image_processor=ImageTransform.fit(rows),
-    )
+    tokenizer = train_tokenizer([scene.caption for scene in SCENES], TokenizerOptions())
+    task = Match(preprocessor=images(), output=TextPreprocessor(tokenizer))
     towers = {
         "dim": 16,
         "layers": 1,
@@ -188,7 +191,7 @@ def test_similarity_equals_the_models_scores(files: list[str]) -> None:
 def test_other_models_have_no_tab(files: list[str], tmp_path: Path) -> None:
     convolved = classifier("mean", ResNet(ResNetConfig(dim=16, stages=2)))
     tokenizer = train_tokenizer(["ab", "ba"], TokenizerOptions("characters"))
-    task = Classify(tokenizer=tokenizer, labels=LABELS)
+    task = Classify(preprocessor=TextPreprocessor(tokenizer), labels=LABELS)
     reader = LoadedModel(task.head(Bert(BertConfig(len(tokenizer), dim=8, layers=1, hidden=8))), task)
     assert image_tab(convolved, files[0]) is None
     assert image_tab(reader, "ab") is None

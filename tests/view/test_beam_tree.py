@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.data.batches import Ragged
 from regard.data.tokenizer_train import TokenizerOptions, train_tokenizer
 from regard.generate import GenerationOptions, beam_search
-from regard.load import LoadedModel
+from regard.loaded_model import LoadedModel
+from regard.modalities.protocols import Target
+from regard.modalities.text.preprocessor import TextPreprocessor
 from regard.models.bert import Bert, BertConfig
 from regard.models.recurrent import RecurrentConfig
 from regard.models.seq2seq import Seq2Seq
@@ -128,7 +129,7 @@ TEXTS = ["a bad cab", "b", "abba had a dad", "cab cab cab cab", "h", "hab da bad
 def translator(kind: str) -> LoadedModel:
     """Its weights are random but large, so that what it says depends on what it read. In float64, where the kernels
     that a processor chooses for a batch and for a single text differ by less than the search can see."""
-    task = Translate(tokenizer=train_tokenizer(TEXTS, TokenizerOptions("characters")))
+    task = Translate(preprocessor=TextPreprocessor(train_tokenizer(TEXTS, TokenizerOptions("characters"))))
     torch.manual_seed(2)
     if kind == "transformer":
         sizes = {"dim": 16, "encoder_layers": 1, "decoder_layers": 2, "heads": 2, "hidden": 24}
@@ -148,7 +149,8 @@ def test_a_translator_returns_the_hypotheses_of_its_tree(kind: str) -> None:
     loaded = translator(kind)
     task, model = loaded.task, loaded.model
     options = GenerationOptions(num_beams=3, num_return=3)
-    hypotheses = task.search(model, Ragged(task.encode_sources(TEXTS)), np.arange(len(TEXTS)), options)
+    sources = task.encode_sources([task.preprocessor.parse(text, Target.TEXT) for text in TEXTS])
+    hypotheses = task.search(model, sources, np.arange(len(TEXTS)), options)
     for text, expected in zip(TEXTS, hypotheses, strict=True):
         tree = translation_tree(task, model, text, options)
         assert [answer.ids for answer in tree.hypotheses[:3]] == [answer.ids for answer in expected]
@@ -182,6 +184,6 @@ def test_a_long_text_shows_its_first_sentence() -> None:
 
 def test_only_translators_have_a_tree() -> None:
     tokenizer = train_tokenizer(TEXTS, TokenizerOptions("characters"))
-    task = Classify(tokenizer=tokenizer, labels=["a", "b"])
+    task = Classify(preprocessor=TextPreprocessor(tokenizer), labels=["a", "b"])
     model = task.head(Bert(BertConfig(len(tokenizer), dim=8, layers=1, hidden=8)))
     assert beam_tab(LoadedModel(model, task), "b") is None

@@ -10,7 +10,9 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from regard.data.tokenizer_train import GPT_LAYOUT, TokenizerOptions, train_tokenizer
-from regard.load import LoadedModel, load
+from regard.load import load
+from regard.loaded_model import LoadedModel
+from regard.modalities.text.preprocessor import TextPreprocessor
 from regard.models.gpt import GPT, GPTConfig
 from regard.models.recurrent import RecurrentConfig, RecurrentEncoder
 from regard.models.seq2seq import Seq2Seq
@@ -66,7 +68,7 @@ def test_heads_are_measured_independently() -> None:
 
 def language_model() -> LoadedModel:
     tokenizer = train_tokenizer([STORY], TokenizerOptions("characters"), GPT_LAYOUT)
-    task = Write(tokenizer=tokenizer, documents="lines", add_bos_token=True)
+    task = Write(preprocessor=TextPreprocessor(tokenizer, documents="lines"), add_bos_token=True)
     torch.manual_seed(0)
     sizes = {"context": 24, "dim": 12, "layers": L, "heads": H, "hidden": 20}
     model = task.head(GPT(GPTConfig(len(tokenizer), **sizes))).eval()
@@ -162,6 +164,6 @@ def test_a_recurrent_translator_has_one_head(small_run) -> None:
 
 def test_a_model_without_attention_has_no_tab() -> None:
     tokenizer = train_tokenizer([STORY], TokenizerOptions("characters"))
-    task = Tag(tokenizer=tokenizer, tags=["a", "b"])
+    task = Tag(preprocessor=TextPreprocessor(tokenizer), tags=["a", "b"])
     model = task.head(RecurrentEncoder(RecurrentConfig(len(tokenizer), dim=8, layers=1))).eval()
     assert heads_tab(LoadedModel(model, task), "the cat") is None

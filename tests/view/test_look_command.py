@@ -14,10 +14,11 @@ from PIL import Image
 
 import regard
 from regard.cli import main
-from regard.data.bundled import shapes
-from regard.data.image_files import LabelledImage
-from regard.data.image_transform import ImageTransform
-from regard.load import LoadedModel
+from regard.loaded_model import LoadedModel
+from regard.modalities.image.image_files import labelled_image
+from regard.modalities.image.image_transform import ImageTransform
+from regard.modalities.image.preprocessor import ImagePreprocessor
+from regard.modalities.synthetic import shapes
 from regard.models.resnet import ResNet, ResNetConfig
 from regard.models.vit import ViT, ViTConfig
 from regard.tasks.classify import Classify
@@ -111,8 +112,8 @@ def image_models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("seeing")
     scenes = shapes.shapes(4)
     Image.fromarray(scenes[0].pixels).save(folder / "one.png")
-    rows = [LabelledImage(scene.pixels, (scene.label,), "shapes", i) for i, scene in enumerate(scenes)]
-    task = Classify(labels=["circle", "star"], image_processor=ImageTransform.fit(rows))
+    rows = [labelled_image(scene.pixels, scene.label, "shapes", i) for i, scene in enumerate(scenes)]
+    task = Classify(labels=["circle", "star"], preprocessor=ImagePreprocessor(ImageTransform.fit(rows)))
     torch.manual_seed(0)
     sizes = task.sizes()
     vit = ViT(ViTConfig(**sizes, patch_size=8, dim=12, layers=1, heads=3, hidden=8))

@@ -16,16 +16,21 @@ from tokenizers import Tokenizer as Engine
 from tokenizers import models, pre_tokenizers
 from torch.testing import assert_close
 
-from regard.data.image_transform import ImageTransform
 from regard.data.tokenizer import Tokenizer
 from regard.data.tokenizer_train import BERT_LAYOUT, GPT_LAYOUT, MARIAN_LAYOUT, TokenizerOptions, train_tokenizer
-from regard.load import LoadedModel, load
+from regard.load import load
+from regard.loaded_model import LoadedModel
 from regard.look import look
-from regard.models import MODELS, ability_for
+from regard.modalities.image.image_transform import ImageTransform
+from regard.modalities.image.preprocessor import ImagePreprocessor
+from regard.modalities.protocols import Target
+from regard.modalities.text.preprocessor import TextPreprocessor
+from regard.models import MODELS
 from regard.parts.attention import merge_heads
 from regard.parts.positions import Alibi, SinusoidalPositions, sinusoids
 from regard.tasks import TASKS
 from regard.tasks.classify import Classify
+from regard.tasks.compatibility import body_class
 from regard.tasks.embed import Embed
 from regard.view import attention_maps as maps_module
 from regard.view.attention_maps import attention_maps, attention_tab, steps_tab
@@ -69,13 +74,11 @@ def build_model(kind, family, task_options=None, **config):
     """A model with random weights, large enough that every head is distinctive."""
     torch.manual_seed(0)
     tokenizer = TOKENIZERS[{"translate": "t", "write": "w"}.get(kind, "r")]
-    task = TASKS[kind](tokenizer=tokenizer, **FITTED.get(kind, {}), **(task_options or {}))
+    task = TASKS[kind](preprocessor=TextPreprocessor(tokenizer), **FITTED.get(kind, {}), **(task_options or {}))
     family_entry = MODELS[family]
     known = {field.name for field in fields(family_entry.config)}
     sizes = {name: value for name, value in (SMALL | task.sizes() | config).items() if name in known}
-    model = task.head(
-        family_entry.bodies[ability_for(family, kind, task.requires)](family_entry.config(**sizes))
-    ).eval()
+    model = task.head(body_class(task, family)(family_entry.config(**sizes))).eval()
     for name, weight in model.named_parameters():
         if not name.startswith("head.bias"):
             torch.nn.init.normal_(weight, std=0.3)
@@ -171,7 +174,7 @@ def test_the_page_data_reproduce_weights_and_outputs(kind, family, config):
                     atol=1e-4,
                     rtol=1e-4,
                 )
-    steps = steps_tab(tab)
+    steps = steps_tab(maps, trace)
     assert (steps is None) == (family == "recurrent")
 
 
@@ -211,7 +214,8 @@ def test_a_row_of_the_cross_map_is_the_decoding_step_of_its_token():
     trace = trace_example(loaded)
     cross, _, decoder = attention_maps(trace)
     task, body = loaded.task, loaded.model.body
-    [source], [target_ids] = task.encode_sources([TEXT]), task.tokenizer.encode_targets([TARGET])
+    source = task.encode_sources([task.preprocessor.parse(TEXT, Target.TEXT)]).ids[0].tolist()
+    [target_ids] = task.tokenizer.encode_targets([TARGET])
     assert cross.queries.tokens == task.tokenizer.convert_ids_to_tokens(target_ids)
     assert cross.keys.tokens == task.tokenizer.convert_ids_to_tokens(source)
     assert (
@@ -305,6 +309,13 @@ def test_norms_are_those_of_the_residual_stream(kind, family, config):
     expected = [x[0].norm(dim=-1)[positions].tolist() for x in states]
     np.testing.assert_allclose(tab["norms"], expected, atol=1e-3)
     assert len(tab["norms"][0]) == len(tab["tokens"])
+
+
+def test_the_trace_has_the_tokens_that_the_model_reads():
+    loaded = build_model("embed", "bert", {"do_lower_case": True})
+    trace = trace_text(loaded, f"{TEXT}\ta candidate")
+    assert trace.inputs.words == [*map(str.lower, trace_text(build_model("embed", "bert"), TEXT).inputs.words)]
+    assert_close(trace.logits[0], torch.tensor(next(loaded.task.embed(loaded.model, [TEXT]))), atol=1e-5, rtol=1e-5)
 
 
 def test_targets_of_a_causal_model_are_the_next_tokens():
@@ -578,18 +589,17 @@ def test_a_text_longer_than_the_context_is_refused(kind, family):
 def test_unsupported_inputs_are_refused():
     with pytest.raises(ValueError, match="context of 5: shorten"):
         trace_text(build_model("embed", "bert", {"limit": 5}), TEXT)
+    images = ImagePreprocessor(ImageTransform(8, 1, (0.5,), (0.5,)))
     with pytest.raises(ValueError, match="has no text to look into"):
         trace_text(
-            LoadedModel(
-                build_model("classify", "bert").model,
-                Classify(labels=["a", "b"], image_processor=ImageTransform(8, 1, (0.5,), (0.5,))),
-            ),
-            "a",
+            LoadedModel(build_model("classify", "bert").model, Classify(labels=["a", "b"], preprocessor=images)), "a"
         )
     with pytest.raises(ValueError, match="does not translate"):
         trace_text(build_model("write", "gpt"), TEXT, "a target")
     with pytest.raises(ValueError, match="has no tokens"):
-        trace_text(LoadedModel(build_model("embed", "gpt").model, Embed(tokenizer=TOKENIZERS["w"])), "")
+        trace_text(
+            LoadedModel(build_model("embed", "gpt").model, Embed(preprocessor=TextPreprocessor(TOKENIZERS["w"]))), ""
+        )
     with pytest.raises(ValueError, match='no query word "dog" in this text: choose from The, red, cat'):
         attention_maps(trace_text(build_model("write", "gpt"), TEXT), "dog")
 

@@ -9,10 +9,8 @@ import torch
 from torch import Tensor
 
 from regard.bench.backend import Backend, BackendArgs, TokenRows, apply_head, install_hint
-from regard.check.probes import ModelInputs
-from regard.tasks.match import Match
-from regard.tasks.translate import Translate
-from regard.tasks.write import Write
+from regard.check.causality import is_seq2seq
+from regard.tasks.task import Batch
 
 COMPUTE_TYPES = {"fp32": "float32", "int8": "int8"}
 
@@ -20,8 +18,9 @@ COMPUTE_TYPES = {"fp32": "float32", "int8": "int8"}
 def ctranslate2_backends(args: BackendArgs) -> list[Backend] | str:
     if missing := install_hint("ctranslate2", "transformers"):
         return missing
-    if args.loaded.tokenizer is None or isinstance(args.loaded.task, Match):
-        return "cannot read this folder: CTranslate2 has no image models"
+    modality = args.loaded.task.preprocessor.modality
+    if args.loaded.task.preprocessor.tokenizer is None:
+        return f"cannot read this folder: CTranslate2 has no {modality} models"
     return [build_backend(args, precision, kind) for precision, kind in COMPUTE_TYPES.items()]
 
 
@@ -34,19 +33,15 @@ def build_backend(args: BackendArgs, precision: str, kind: str) -> Backend:
     out = str(args.workdir / f"ctranslate2-{precision}")
     TransformersConverter(str(args.folder)).convert(out, quantization=None if precision == "fp32" else kind, force=True)
     task = args.loaded.task
-    classes = {Translate: ctranslate2.Translator, Write: ctranslate2.Generator}
-    model_class: Any = classes.get(type(task), ctranslate2.Encoder)
+    generator = ctranslate2.Translator if is_seq2seq(task) else ctranslate2.Generator
+    model_class: Any = generator if task.generates else ctranslate2.Encoder
     model = model_class(out, device="cpu", compute_type=kind, intra_threads=args.threads, inter_threads=1)
-    to_tokens, to_id = args.loaded.tokenizer.convert_ids_to_tokens, args.loaded.tokenizer.token_id
+    to_tokens, to_id = args.loaded.task.tokenizer.convert_ids_to_tokens, args.loaded.task.tokenizer.token_id
 
     def generate(rows: TokenRows, tokens: int, num_beams: int) -> list[list[int]]:
-        options = {
-            "beam_size": num_beams,
-            "min_length": tokens,
-            "max_length": tokens,
-            "include_prompt_in_result": False,
-        }
-        results = model.generate_batch([to_tokens(row) for row in rows], **options)
+        options = {"beam_size": num_beams, "min_length": tokens, "max_length": tokens}
+        prompts = [to_tokens(row) for row in rows]
+        results = model.generate_batch(prompts, include_prompt_in_result=False, **options)
         return [result.sequences_ids[0] for result in results]
 
     def translate(rows: TokenRows, tokens: int, num_beams: int) -> list[list[int]]:
@@ -54,12 +49,13 @@ def build_backend(args: BackendArgs, precision: str, kind: str) -> Backend:
         results = model.translate_batch([to_tokens(row) for row in rows], **options)
         return [[to_id(token) for token in result.hypotheses[0]] for result in results]
 
-    def forward(inputs: ModelInputs) -> Tensor:
+    def forward(batch: Batch) -> Tensor:
+        inputs = batch.inputs
         lengths = [inputs.x.size(1)] * len(inputs.x) if inputs.mask is None else inputs.mask.sum(-1).flatten().tolist()
         rows = [row[:length] for row, length in zip(inputs.x.tolist(), lengths, strict=True)]
         hidden = torch.from_numpy(np.array(model.forward_batch(rows).last_hidden_state))  # (B,T,D)
-        return apply_head(args.loaded, hidden, inputs.mask)
+        return apply_head(args.loaded, hidden, batch)
 
-    if isinstance(task, Translate | Write):
-        return Backend("CTranslate2", precision, generate=translate if isinstance(task, Translate) else generate)
+    if task.generates:
+        return Backend("CTranslate2", precision, generate=translate if is_seq2seq(task) else generate)
     return Backend("CTranslate2", precision, forward=torch.inference_mode()(forward))

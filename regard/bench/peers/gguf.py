@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from regard.load import LoadedModel
+from regard.loaded_model import LoadedModel
 from regard.models.gpt import GPTConfig
 from regard.models.llama import LlamaConfig
 
@@ -32,7 +31,7 @@ BLOCK_NAMES = {
 BODY_NAMES = {"tokens": "token_embd", "positions": "position_embd", "norm": "output_norm"}
 
 
-def unsupported_reason(config: Any) -> str:
+def unsupported_reason(config: object) -> str:
     """Why llama.cpp cannot run the model; empty if it can."""
     if isinstance(config, GPTConfig):
         supported = config.activation == "gelu-tanh"
@@ -93,9 +92,8 @@ def named_tensors(loaded: LoadedModel) -> Iterator[tuple[str, Tensor]]:
             yield f"{BODY_NAMES[path]}.{kind}", tensor
             continue
         _, number, part = path.split(".", 2)
-        heads = {"attn_q": getattr(config, "heads", 0), "attn_k": getattr(config, "kv_heads", 0)}.get(
-            BLOCK_NAMES[part], 0
-        )
+        rotated = {"attn_q": "heads", "attn_k": "kv_heads"}.get(BLOCK_NAMES[part], "")
+        heads = getattr(config, rotated, 0)
         yield f"blk.{number}.{BLOCK_NAMES[part]}.{kind}", interleave_rope(tensor, heads) if heads else tensor
     if not config.tie_embeddings:
         yield "output.weight", loaded.model.head.weight

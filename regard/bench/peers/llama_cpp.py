@@ -8,16 +8,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from regard.bench.backend import Backend, BackendArgs, TokenRows, install_hint
 from regard.bench.peers.gguf import unsupported_reason, write_gguf
-from regard.tasks.write import Write
+from regard.check.causality import is_seq2seq
 
 MAX_BATCH_TOKENS = 8192  # tokens of one llama_decode call
 
 
 def llama_cpp_backends(args: BackendArgs) -> list[Backend] | str:
-    if not isinstance(args.loaded.task, Write):
+    if not args.loaded.task.generates or is_seq2seq(args.loaded.task):
         return "cannot read this folder: llama.cpp only generates text here"
     if reason := install_hint("llama_cpp", "gguf") or unsupported_reason(args.loaded.model.body.config):
         return reason
@@ -51,7 +52,7 @@ class LlamaCppModel:
         self.model = llama_cpp.llama_model_load_from_file(file.encode(), llama_cpp.llama_model_default_params())
         if not self.model:
             raise ValueError("llama.cpp cannot load the GGUF file")
-        self.contexts: dict[int, tuple[int, Any]] = {}  # batch size -> (tokens of a row, context)
+        self.contexts: dict[int, tuple[int, object]] = {}  # batch size -> (tokens of a row, context)
         self.batch = llama_cpp.llama_batch_init(MAX_BATCH_TOKENS, 0, 1)
 
     def reset_context(self, rows: int, tokens: int) -> None:
@@ -83,7 +84,7 @@ class LlamaCppModel:
             new = [row[-1:] for row in generated]
         return generated
 
-    def decode(self, rows: TokenRows, position: int) -> list[np.ndarray[Any, Any]]:
+    def decode(self, rows: TokenRows, position: int) -> list[npt.NDArray[np.float32]]:
         """The logits (V,) after the last token of each row; the rows start at `position`."""
         if (count := sum(map(len, rows))) > MAX_BATCH_TOKENS:
             raise ValueError(f"the llama.cpp backend takes at most {MAX_BATCH_TOKENS} tokens at once, not {count}")

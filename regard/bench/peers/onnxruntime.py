@@ -15,17 +15,20 @@ from torch import Tensor, nn
 
 from regard.bench.backend import Backend, BackendArgs, TokenRows, apply_head, install_hint
 from regard.bench.peers.transformers import open_transformers
-from regard.check.probes import ModelInputs
-from regard.check.transformers_parity import has_hf_head
-from regard.tasks.answer import QuestionAnswering
-from regard.tasks.match import Match
-from regard.tasks.translate import Translate
-from regard.tasks.write import Write
+from regard.check.causality import is_seq2seq
+from regard.check.probes import InputBatch
+from regard.check.transformers_parity import has_hf_head, has_two_towers, head_outputs, hf_arguments
+from regard.loaded_model import LoadedModel
+from regard.modalities.protocols import Target
+from regard.tasks.inference import context_of
+from regard.tasks.task import Batch
+
+Parts = tuple[object, ...]  # one for each argument of the exported model
 
 
 def onnxruntime_backends(args: BackendArgs) -> list[Backend] | str:
     task = args.loaded.task
-    if isinstance(task, Translate | Match):
+    if is_seq2seq(task) or has_two_towers(task):
         return "no export of encoder-decoders and two-tower models"
     if missing := install_hint("onnxruntime", "onnx", "onnxscript", "transformers"):
         return missing
@@ -34,7 +37,7 @@ def onnxruntime_backends(args: BackendArgs) -> list[Backend] | str:
         return model
     file = args.workdir / "model.onnx"
     with suppress_warnings():
-        (export_decode if isinstance(task, Write) else export_forward)(model, args, file)
+        (export_decode if task.generates else export_forward)(model, args, file)
         files = {"fp32": file, "int8": quantize_int8(file)}
     return [build_backend(args, precision, exported) for precision, exported in files.items()]
 
@@ -60,15 +63,15 @@ def quantize_int8(file: Path) -> Path:
 
 
 class ForwardExport(nn.Module):
-    def __init__(self, model: nn.Module, head: bool, spans: bool):
-        super().__init__()
-        self.model, self.head, self.spans = model, head, spans
+    """Inputs and their mask, if there is one, in the order of the names."""
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        out = self.model(x) if mask is None else self.model(input_ids=x, attention_mask=mask)
-        if self.spans and self.head:
-            return torch.stack((out.start_logits, out.end_logits), -1)
-        return out.logits if self.head else out.last_hidden_state
+    def __init__(self, model: nn.Module, loaded: LoadedModel, names: list[str]):
+        super().__init__()
+        self.model, self.loaded, self.names, self.has_head = model, loaded, names, has_hf_head(loaded)
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        out = self.model(**dict(zip(self.names, inputs, strict=True)))
+        return head_outputs(out, self.loaded) if self.has_head else out.last_hidden_state
 
 
 class DecodeExport(nn.Module):
@@ -90,15 +93,14 @@ class DecodeExport(nn.Module):
 
 
 def export_forward(model: nn.Module, args: BackendArgs, file: Path) -> None:
-    module = ForwardExport(model, has_hf_head(args.loaded), isinstance(args.loaded.task, QuestionAnswering)).eval()
-    if args.loaded.tokenizer is None:
-        pictures = args.loaded.task.image_processor  # type: ignore[attr-defined]
-        inputs: tuple[Any, ...] = (torch.zeros(2, pictures.channels, pictures.image_size, pictures.image_size),)
-        shapes: tuple[Any, ...] = ({0: "B"}, None)
-    else:
-        inputs = (torch.ones(2, 6, dtype=torch.long), torch.ones(2, 6, dtype=torch.long))
-        shapes = ({0: "B", 1: "T"}, {0: "B", 1: "T"})
-    export(module, inputs, shapes[: len(inputs)], ["x", "mask"][: len(inputs)], ["y"], file)
+    """For two probes of any size: the first dimension is that of the batch, the second that of the tokens."""
+    task = args.loaded.task
+    rows = task.preprocessor.probes(2, Target.MASKED)
+    encoded = task.preprocessor.encode(rows, context_of(args.loaded.model))
+    inputs = hf_arguments(task, InputBatch(task.preprocessor.collate(encoded, np.arange(2), training=False)))
+    shape = {0: "B", 1: "T"} if len(inputs) > 1 else {0: "B"}
+    module = ForwardExport(model, args.loaded, [*inputs]).eval()
+    export(module, tuple(inputs.values()), ((shape,) * len(inputs),), [*inputs], ["y"], file)
 
 
 def export_decode(model: nn.Module, args: BackendArgs, file: Path) -> None:
@@ -107,10 +109,8 @@ def export_decode(model: nn.Module, args: BackendArgs, file: Path) -> None:
     past = [torch.zeros(2, heads, 5, width) for _ in range(2 * config.layers)]
     names = [f"past{i}" for i in range(len(past))]
     shapes = ({0: "B", 1: "T"}, [{0: "B", 2: "S"}] * len(past))
-    inputs = (torch.ones(2, 3, dtype=torch.long), past)
-    export(
-        DecodeExport(model).eval(), inputs, shapes, ["x", *names], ["y", *(f"now{i}" for i in range(len(past)))], file
-    )
+    inputs, outputs = (torch.ones(2, 3, dtype=torch.long), past), [f"now{i}" for i in range(len(past))]
+    export(DecodeExport(model).eval(), inputs, shapes, ["x", *names], ["y", *outputs], file)
 
 
 def kv_shape(config: Any) -> tuple[int, int]:
@@ -118,7 +118,7 @@ def kv_shape(config: Any) -> tuple[int, int]:
     return getattr(config, "kv_heads", config.heads), getattr(config, "head_dim", config.dim // config.heads)
 
 
-def export(model: nn.Module, inputs: Any, shapes: Any, names: list[str], out: list[str], file: Path) -> None:
+def export(model: nn.Module, inputs: Parts, shapes: Parts, names: list[str], out: list[str], file: Path) -> None:
     torch.onnx.export(
         model, inputs, str(file), input_names=names, output_names=out, dynamic_shapes=shapes, dynamo=True, verbose=False
     )
@@ -146,15 +146,11 @@ def build_backend(args: BackendArgs, precision: str, file: Path) -> Backend:
         return np.stack(generated, 1).tolist()
 
     @torch.inference_mode()
-    def forward(inputs: ModelInputs) -> Tensor:
-        feed = {"x": inputs.x.numpy()}
-        if inputs.mask is not None:
-            feed["mask"] = inputs.mask[:, 0, 0].long().numpy()
-        elif inputs.x.dim() == 2:
-            feed["mask"] = np.ones(inputs.x.shape, np.int64)
+    def forward(batch: Batch) -> Tensor:
+        feed = {name: value.numpy() for name, value in hf_arguments(loaded.task, batch).items()}
         out = torch.from_numpy(session.run(None, feed)[0])
-        return out if has_hf_head(loaded) else apply_head(loaded, out, inputs.mask)
+        return out if has_hf_head(loaded) else apply_head(loaded, out, batch)
 
-    if isinstance(loaded.task, Write):
+    if loaded.task.generates:
         return Backend("onnxruntime", precision, generate=generate)
     return Backend("onnxruntime", precision, forward=forward)

@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from regard.hub.family_map import FamilyMap, Fields, IdentityMap, name_pattern
 from regard.hub.tables.bert import BERT, ROBERTA
@@ -31,15 +30,20 @@ OWN_FAMILIES = {identity.family: identity for identity in map(IdentityMap, MODEL
 ALL_FAMILIES: dict[str, FamilyMap | IdentityMap] = {**HF_FAMILIES, **OWN_FAMILIES}
 
 
-def map_for_body(model: str, fields: Fields) -> FamilyMap | IdentityMap:
-    """The family that a body of ours is written as: the first that fits."""
-    for family_map in HF_FAMILIES.values():
-        if family_map.model == model and all(fields[name] == v for name, v in family_map.fixed_fields.items()):
-            return family_map
-    return OWN_FAMILIES[f"regard-{model}"]
+def map_for_body(model: str, fields: Fields, origin: object = None) -> FamilyMap | IdentityMap:
+    """The family that a body of ours is written as: that of the model_type `origin`, or the first that fits."""
+    names = sorted(ALL_FAMILIES, key=lambda name: name != origin)
+    maps = [ALL_FAMILIES[name] for name in names if ALL_FAMILIES[name].model == model]
+    return next(each for each in maps if all(fields[name] == value for name, value in each.fixed_fields.items()))
 
 
-def map_for_type(model_type: Any, stored: Iterable[str] = ()) -> FamilyMap | IdentityMap:
+def architecture_of(config: Fields) -> str:
+    """The class that a config.json names; empty if it names none."""
+    names = config.get("architectures")
+    return str(names[0]) if isinstance(names, list) and names else ""
+
+
+def map_for_type(model_type: object, stored: Iterable[str] = ()) -> FamilyMap | IdentityMap:
     """The map of a model_type. An unknown one is refused even if its tensors fit another family's table: they may mean
     something else there."""
     if isinstance(model_type, str) and model_type in ALL_FAMILIES:
@@ -64,7 +68,7 @@ def match_architectures(stored: Iterable[str], families: Iterable[FamilyMap] = H
         prefixed = any(name.startswith(family_map.prefix) for name in names)
         heads = [head for head in family_map.heads.values() if prefixed and all(map(is_stored(names), head.weights))]
         maps = [replace(family_map, head=head, architecture=head.architecture) for head in heads] or [family_map]
-        best = max(maps, key=lambda candidate: len(candidate.head.weights) if candidate.head else 0)
+        best = max(maps, key=lambda candidate: len(candidate.head_weights))
         if names and all(has_tensor(best, name) for name in names):
             matches.append(best)
     return matches
@@ -80,7 +84,7 @@ def has_tensor(family_map: FamilyMap, name: str) -> bool:
     return family_map.match_rule(name) is not None or family_map.matches_any(unused, name)
 
 
-def check_supported(family_map: FamilyMap, config: Mapping[str, Any], stored: Iterable[str], folder: Path) -> None:
+def check_supported(family_map: FamilyMap, config: Fields, stored: Iterable[str], folder: Path) -> None:
     """Refuse a class of another family, naming the weights that only it has, and settings of other families."""
     architectures = config.get("architectures")
     if isinstance(architectures, list) and architectures:  # other types are refused where the task is read

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from regard.hub.family_map import FamilyMap, HeadMap
-from regard.hub.tables.shared_entries import (
-    ACTIVATION,
-    DOWN,
-    FEEDFORWARD_NORM,
-    KEY,
-    MIXER_NORM,
-    NO_TOKENS,
-    OUT,
-    OUTPUT,
-    QUERY,
-    UP,
-    VALUE,
-    four_times,
-    head_eos_keys,
-    modules,
-    transposed_modules,
-)
+from collections.abc import Mapping
+
+from regard.hub.family_map import FamilyMap, HeadMap, TensorRule, concat, transpose
+from regard.hub.tables.shared_entries import ACTIVATION, LAYER, NO_TOKENS, OUTPUT, eos_keys, layer, modules
 from regard.parts.heads import LMHead
+
+
+def _transposed(names: Mapping[str, tuple[str, ...]]) -> dict[str, TensorRule]:
+    """Modules of a layer, by their roles, whose matrices Hugging Face stores transposed and as one."""
+    parts = {name: [LAYER[role] for role in roles] for name, roles in names.items()}
+    weights = {f"{name}.weight": transpose(*(f"{p}.weight" for p in paths)) for name, paths in parts.items()}
+    return weights | {f"{name}.bias": concat(*(f"{p}.bias" for p in paths)) for name, paths in parts.items()}
+
 
 GPT2 = FamilyMap(
     family="gpt2",
@@ -39,14 +33,10 @@ GPT2 = FamilyMap(
         "pad_token_id": "pad",
         "layer_norm_epsilon": "norm_eps",
     },
-    required={
-        "scale_attn_weights": True,
-        "scale_attn_by_inverse_layer_idx": False,
-        "add_cross_attention": False,
-    },
+    required={"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False},
     written_keys={"embd_pdrop": lambda c: c["dropout"], "attn_pdrop": 0.0, **NO_TOKENS},
     defaults={
-        "n_inner": four_times("n_embd"),
+        "n_inner": lambda c: 4 * c["n_embd"] if isinstance(c["n_embd"], int) else c["n_embd"],  # refused later
         "activation_function": "gelu_new",
         "tie_word_embeddings": True,
         "resid_pdrop": 0.1,
@@ -55,11 +45,11 @@ GPT2 = FamilyMap(
     },
     weights={
         **modules({"wte": "body.tokens", "wpe": "body.positions", "ln_f": "body.norm"}),
-        **modules({"h.{}.ln_1": MIXER_NORM, "h.{}.ln_2": FEEDFORWARD_NORM}),
-        **transposed_modules({"h.{}.attn.c_attn": (QUERY, KEY, VALUE), "h.{}.attn.c_proj": (OUT,)}),
-        **transposed_modules({"h.{}.mlp.c_fc": (UP,), "h.{}.mlp.c_proj": (DOWN,)}),
+        **modules(layer("h.{}", {"ln_1": "mixer norm", "ln_2": "feedforward norm"})),
+        **_transposed({"h.{}.attn.c_attn": ("query", "key", "value"), "h.{}.attn.c_proj": ("out",)}),
+        **_transposed({"h.{}.mlp.c_fc": ("up",), "h.{}.mlp.c_proj": ("down",)}),
     },
     prefix="transformer.",
-    heads={(LMHead,): HeadMap("GPT2LMHeadModel", OUTPUT, head_eos_keys)},
+    heads={(LMHead,): HeadMap("GPT2LMHeadModel", OUTPUT, eos_keys)},
     ignored=("h.{}.attn.bias", "h.{}.attn.masked_bias"),  # the causal mask
 )

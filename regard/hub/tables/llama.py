@@ -4,33 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, replace
-from typing import Any
 
 from regard.hub.family_map import FamilyMap, Fields, HeadMap, ValueMap, check_value
-from regard.hub.tables.shared_entries import (
-    ACTIVATION_NAMES,
-    DOWN,
-    FEEDFORWARD_NORM,
-    GATE,
-    KEY,
-    MIXER_NORM,
-    NO_TOKENS,
-    OUT,
-    OUTPUT,
-    QUERY,
-    STACK,
-    TEXT,
-    UP,
-    VALUE,
-    head_eos_keys,
-    modules,
-    within,
-)
+from regard.hub.tables.shared_entries import ACTIVATION_NAMES, NO_TOKENS, OUTPUT, STACK, TEXT, eos_keys, layer, modules
 from regard.parts.heads import LMHead, SoftcapLMHead
 
 ROPE_TYPES = ("default", "linear", "llama3")
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}  # the only values in use; our Rotary fixes them
-BIASES = {  # attention_bias, mlp_bias
+BIASES: dict[tuple[object, ...], str] = {  # attention_bias, mlp_bias
     (False, False): "none",
     (True, False): "attention",
     (False, True): "feedforward",
@@ -38,7 +19,7 @@ BIASES = {  # attention_bias, mlp_bias
 }
 
 
-def read_rope(config: Fields, types: tuple[str, ...] = ROPE_TYPES) -> Mapping[str, Any]:
+def read_rope(config: Fields, types: tuple[str, ...] = ROPE_TYPES) -> Fields:
     """The settings of rotary positions: today in rope_parameters, earlier in rope_scaling and rope_theta."""
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
     if not isinstance(rope, Mapping):
@@ -53,7 +34,7 @@ def read_rope(config: Fields, types: tuple[str, ...] = ROPE_TYPES) -> Mapping[st
     return {**rope, "rope_type": kind, "rope_theta": 10_000.0 if theta is None else theta}
 
 
-def read_rope_factor(config: Fields) -> Any:
+def read_rope_factor(config: Fields) -> object:
     rope = read_rope(config)
     if rope["rope_type"] == "default":
         return 1.0
@@ -62,7 +43,7 @@ def read_rope_factor(config: Fields) -> Any:
     return rope["factor"]
 
 
-def read_original_context(config: Fields) -> Any:
+def read_original_context(config: Fields) -> object:
     """The context before it was extended; 0 if it was not."""
     rope = read_rope(config)
     if rope["rope_type"] != "llama3":
@@ -83,35 +64,28 @@ def read_biases(config: Fields) -> str:
     return BIASES[flags]
 
 
-def read_context(config: Fields, sliding: bool = True) -> Any:
+def read_context(config: Fields, sliding: object = True) -> object:
     """The positions that attend to each other; at most the sliding window, which our body does not implement."""
     longest, window = config["max_position_embeddings"], config.get("sliding_window", 4096)
     return min(longest, window) if sliding and isinstance(window, int) and isinstance(longest, int) else longest
 
 
-SIZES = (
-    TEXT
-    | STACK
-    | {"num_key_value_heads": "kv_heads", "tie_word_embeddings": "tie_embeddings", "rms_norm_eps": "norm_eps"}
-)
-SIZES |= {"dropout": "dropout"}  # LlamaConfig has no dropout
-DEFAULTS = {
-    "num_key_value_heads": 0,
-    "head_dim": 0,
-    "hidden_act": "silu",
-    "tie_word_embeddings": False,
-    "rms_norm_eps": 1e-6,
-    "dropout": 0.0,
-    "pad_token_id": -1,
+SIZES = {
+    **(TEXT | STACK),
+    **{"num_key_value_heads": "kv_heads", "tie_word_embeddings": "tie_embeddings", "rms_norm_eps": "norm_eps"},
+    "dropout": "dropout",  # LlamaConfig has no dropout
 }
-ATTENTION = within("layers.{}.self_attn", {"q_proj": QUERY, "k_proj": KEY, "v_proj": VALUE, "o_proj": OUT})
+DEFAULTS = {
+    **{"num_key_value_heads": 0, "head_dim": 0, "pad_token_id": -1},
+    **{"hidden_act": "silu", "tie_word_embeddings": False, "rms_norm_eps": 1e-6, "dropout": 0.0},
+}
+ATTENTION = layer("layers.{}.self_attn", {"q_proj": "query", "k_proj": "key", "v_proj": "value", "o_proj": "out"})
 LLAMA = FamilyMap(
     family="llama",
     architecture="LlamaModel",
     model="llama",
     config_fields=SIZES
     | {"head_dim": "head_dim", "hidden_act": ValueMap("activation", {"silu": "silu"} | ACTIVATION_NAMES)},
-    required={},
     derived_fields={
         "rope_theta": lambda config: read_rope(config)["rope_theta"],
         "rope_factor": read_rope_factor,
@@ -136,13 +110,13 @@ LLAMA = FamilyMap(
         {
             "embed_tokens": "body.tokens",
             **ATTENTION,
-            **within("layers.{}.mlp", {"gate_proj": GATE, "up_proj": UP, "down_proj": DOWN}),
-            **within("layers.{}", {"input_layernorm": MIXER_NORM, "post_attention_layernorm": FEEDFORWARD_NORM}),
+            **layer("layers.{}.mlp", {"gate_proj": "gate", "up_proj": "up", "down_proj": "down"}),
+            **layer("layers.{}", {"input_layernorm": "mixer norm", "post_attention_layernorm": "feedforward norm"}),
             "norm": "body.norm",
         }
     ),
     prefix="model.",
-    heads={(LMHead,): HeadMap("LlamaForCausalLM", OUTPUT, head_eos_keys)},
+    heads={(LMHead,): HeadMap("LlamaForCausalLM", OUTPUT, eos_keys)},
     ignored=("layers.{}.self_attn.rotary_emb.inv_freq",),
 )
 ROPE = {key: rule for key, rule in LLAMA.derived_fields.items() if key != "biases"}
@@ -154,7 +128,7 @@ MISTRAL = replace(
     derived_fields={**ROPE, "context": read_context},
     written_keys={**LLAMA.written_keys, "sliding_window": None},
     defaults={**DEFAULTS, "num_key_value_heads": lambda config: 0 if "num_key_value_heads" in config else 8},
-    heads={(LMHead,): HeadMap("MistralForCausalLM", OUTPUT, head_eos_keys)},
+    heads={(LMHead,): HeadMap("MistralForCausalLM", OUTPUT, eos_keys)},
 )
 QWEN2 = replace(
     LLAMA,
@@ -168,9 +142,9 @@ QWEN2 = replace(
         "num_key_value_heads": lambda config: 0 if "num_key_value_heads" in config else 32,
         "layer_types": None,
     },
-    heads={(LMHead,): HeadMap("Qwen2ForCausalLM", OUTPUT, head_eos_keys)},
+    heads={(LMHead,): HeadMap("Qwen2ForCausalLM", OUTPUT, eos_keys)},
 )
-_NANOCHAT = HeadMap("NanoChatForCausalLM", OUTPUT, head_eos_keys)
+_NANOCHAT = HeadMap("NanoChatForCausalLM", OUTPUT, eos_keys)
 NANOCHAT = replace(
     LLAMA,
     family="nanochat",
@@ -190,6 +164,8 @@ NANOCHAT = replace(
         **NO_TOKENS,
     },
     defaults={**DEFAULTS, "pad_token_id": 1},
-    weights=modules({"embed_tokens": "body.tokens", **ATTENTION, **within("layers.{}.mlp", {"fc1": UP, "fc2": DOWN})}),
+    weights=modules(
+        {"embed_tokens": "body.tokens", **ATTENTION, **layer("layers.{}.mlp", {"fc1": "up", "fc2": "down"})}
+    ),
     heads={(LMHead,): _NANOCHAT, (SoftcapLMHead,): _NANOCHAT},
 )

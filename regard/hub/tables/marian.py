@@ -23,8 +23,8 @@ MARIAN = FamilyMap(
     family="marian",
     architecture="MarianModel",
     model="transformer",
-    config_fields=TEXT
-    | {
+    config_fields={
+        **TEXT,
         "d_model": "dim",
         "encoder_layers": "encoder_layers",
         "decoder_layers": "decoder_layers",

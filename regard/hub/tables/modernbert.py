@@ -2,57 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from regard.hub.family_map import FamilyMap, Fields, HeadMap, ValueMap, check_value, concat
-from regard.hub.tables.shared_entries import (
-    ACTIVATION_NAMES,
-    DOWN,
-    FEEDFORWARD_NORM,
-    GATE,
-    KEY,
-    LINEAR,
-    MIXER_NORM,
-    OUT,
-    QUERY,
-    STACK,
-    TEXT,
-    UP,
-    VALUE,
-    head_label_keys,
-)
+from regard.hub.tables.shared_entries import ACTIVATION_NAMES, LAYER, LINEAR, STACK, TEXT, head_label_keys
 from regard.parts.heads import Classifier, MaskedLMHead, SpanHead, TokenClassifier
 from regard.parts.pooling import FirstPool, MeanPool
 
 FULL, SLIDING = "full_attention", "sliding_attention"
-THETA_KEYS = {  # the older key of each layer type, and its default
-    FULL: ("global_rope_theta", 160_000.0),
-    SLIDING: ("local_rope_theta", 10_000.0),
-}
+THETA_KEYS = {FULL: ("global_rope_theta", 160_000.0), SLIDING: ("local_rope_theta", 10_000.0)}  # older key, default
 
 
 def layer_types(layers: int, every: int) -> list[str]:
     return [SLIDING if i % every else FULL for i in range(layers)]
 
 
-def full_attention_period(config: Fields) -> Any:
+def full_attention_period(config: Fields) -> object:
     """Today layer_types names every layer's type; older folders give the period."""
     types = config.get("layer_types")
     if types is None:
         return config.get("global_attn_every_n_layers", 3)
-    for period in range(1, len(types) + 1):
-        if list(types) == layer_types(len(types), period):
+    count = len(types) if isinstance(types, list) else 0
+    for period in range(1, count + 1):
+        if types == layer_types(count, period):
             return period
     raise ValueError(f"config.json: layer_types is {types!r}, but only the first of every few may be {FULL!r}")
 
 
-def rope_theta(layer_type: str) -> Any:
+def rope_theta(layer_type: str) -> Callable[[Fields], object]:
     """Reads the RoPE base frequency of a layer type."""
     older_key, default = THETA_KEYS[layer_type]
 
-    def read(config: Fields) -> Any:
-        rope = (config.get("rope_parameters") or {}).get(layer_type) or {}
+    def read(config: Fields) -> object:
+        rope = config.get("rope_parameters") or {}
+        rope = rope.get(layer_type) or {} if isinstance(rope, Mapping) else rope
         if not isinstance(rope, Mapping):
             raise ValueError(f"config.json: rope_parameters.{layer_type} is {rope!r}, but must be an object")
         check_value(f"rope_parameters.{layer_type}.rope_type", rope.get("rope_type", "default"), "default")
@@ -61,32 +44,39 @@ def rope_theta(layer_type: str) -> Any:
     return read
 
 
-def one_sided_window(config: Fields) -> Any:
+def one_sided_window(config: Fields) -> object:
     """local_attention counts both sides."""
     both_sides = config.get("local_attention", 128)
     return both_sides // 2 if isinstance(both_sides, int) else both_sides
 
 
-def rope_parameters(c: Fields) -> dict[str, Any]:
+def rope_parameters(c: Fields) -> Fields:
     return {
         FULL: {"rope_type": "default", "rope_theta": c["rope_theta"]},
         SLIDING: {"rope_type": "default", "rope_theta": c["local_rope_theta"]},
     }
 
 
-def classifier_keys(pooling: str) -> Any:
+def classifier_keys(pooling: str) -> Callable[[Classifier], Fields]:
     return lambda head: {**head_label_keys(head), "classifier_pooling": pooling}
 
 
 _TRANSFORM = {"head.dense.weight": "head.transform.inner.weight", "head.norm.weight": "head.transform.norm.weight"}
 _TRANSFORM_LINEAR = _TRANSFORM | LINEAR
+_LAYER = {  # matrices of a layer -> the roles of ours
+    "attn_norm": ("mixer norm",),
+    "attn.Wqkv": ("query", "key", "value"),
+    "attn.Wo": ("out",),
+    "mlp_norm": ("feedforward norm",),
+    "mlp.Wi": ("gate", "up"),
+    "mlp.Wo": ("down",),
+}
 MODERNBERT = FamilyMap(
     family="modernbert",
     architecture="ModernBertModel",
     model="modernbert",
-    config_fields=TEXT
-    | STACK
-    | {
+    config_fields={
+        **(TEXT | STACK),
         "hidden_activation": ValueMap("activation", ACTIVATION_NAMES),
         "norm_eps": "norm_eps",
         "embedding_dropout": "dropout",
@@ -112,32 +102,22 @@ MODERNBERT = FamilyMap(
         "rope_parameters": rope_parameters,
         "attention_dropout": 0.0,
         "mlp_dropout": 0.0,
-        "bos_token_id": None,
-        "eos_token_id": None,
-        "cls_token_id": None,
-        "sep_token_id": None,
+        **dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")),
     },
     defaults={"hidden_activation": "gelu", "norm_eps": 1e-5, "embedding_dropout": 0.0},
     weights={
         "embeddings.tok_embeddings.weight": "body.tokens.weight",
         "embeddings.norm.weight": "body.embed_norm.weight",
-        "layers.{}.attn_norm.weight": f"{MIXER_NORM}.weight",
-        "layers.{}.attn.Wqkv.weight": concat(f"{QUERY}.weight", f"{KEY}.weight", f"{VALUE}.weight"),
-        "layers.{}.attn.Wo.weight": f"{OUT}.weight",
-        "layers.{}.mlp_norm.weight": f"{FEEDFORWARD_NORM}.weight",
-        "layers.{}.mlp.Wi.weight": concat(f"{GATE}.weight", f"{UP}.weight"),
-        "layers.{}.mlp.Wo.weight": f"{DOWN}.weight",
+        **{f"layers.{{}}.{n}.weight": concat(*(f"{LAYER[r]}.weight" for r in roles)) for n, roles in _LAYER.items()},
         "final_norm.weight": "body.norm.weight",
     },
     prefix="model.",
     heads={
         (MaskedLMHead,): HeadMap("ModernBertForMaskedLM", _TRANSFORM | {"decoder.bias": "head.bias"}),
-        (Classifier, MeanPool): HeadMap(
-            "ModernBertForSequenceClassification", _TRANSFORM_LINEAR, classifier_keys("mean")
-        ),
-        (Classifier, FirstPool): HeadMap(
-            "ModernBertForSequenceClassification", _TRANSFORM_LINEAR, classifier_keys("cls")
-        ),
+        **{
+            (Classifier, pool): HeadMap("ModernBertForSequenceClassification", _TRANSFORM_LINEAR, classifier_keys(word))
+            for pool, word in ((MeanPool, "mean"), (FirstPool, "cls"))
+        },
         (TokenClassifier,): HeadMap("ModernBertForTokenClassification", _TRANSFORM_LINEAR, head_label_keys),
         (SpanHead,): HeadMap("ModernBertForQuestionAnswering", _TRANSFORM_LINEAR, head_label_keys),
     },

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeVar
 
-from regard.hub.family_map import TensorRule, ValueMap, concat, transpose
+from regard.hub.family_map import Fields, TensorRule, ValueMap
+from regard.parts.heads import Classifier, LMHead, SpanHead, TokenClassifier
 
-QUERY, KEY, VALUE, OUT = (f"body.blocks.{{}}.mixer.inner.{role}" for role in ("query", "key", "value", "out"))
-GATE, UP, DOWN = (f"body.blocks.{{}}.feedforward.inner.{role}" for role in ("gate", "up", "down"))
-MIXER_NORM, FEEDFORWARD_NORM = "body.blocks.{}.mixer.norm", "body.blocks.{}.feedforward.norm"
+V = TypeVar("V")
+LAYER = {  # our modules of a layer, by their role
+    **{role: f"body.blocks.{{}}.mixer.inner.{role}" for role in ("query", "key", "value", "out")},
+    **{role: f"body.blocks.{{}}.feedforward.inner.{role}" for role in ("gate", "up", "down")},
+    **{f"{part} norm": f"body.blocks.{{}}.{part}.norm" for part in ("mixer", "feedforward")},
+}
 ACTIVATION_NAMES = {  # theirs -> ours; of several names for one function, the first is written
-    "gelu_new": "gelu-tanh",
-    "gelu_pytorch_tanh": "gelu-tanh",
-    "gelu_fast": "gelu-tanh",
-    "gelu_python_tanh": "gelu-tanh",
-    "gelu": "gelu",
-    "gelu_python": "gelu",
+    **dict.fromkeys(("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_python_tanh"), "gelu-tanh"),
+    **dict.fromkeys(("gelu", "gelu_python"), "gelu"),
     "relu": "relu",
-    "silu": "silu",
-    "swish": "silu",
+    **dict.fromkeys(("silu", "swish"), "silu"),
 }
 ACTIVATION = ValueMap(
-    "activation",
-    ACTIVATION_NAMES | {"gelu_accurate": "gelu-tanh", "quick_gelu": "quick-gelu", "relu2": "relu2"},
+    "activation", ACTIVATION_NAMES | {"gelu_accurate": "gelu-tanh", "quick_gelu": "quick-gelu", "relu2": "relu2"}
 )
 
 
@@ -33,26 +31,21 @@ def modules(names: Mapping[str, str]) -> dict[str, str | TensorRule]:
     return {f"{hf_name}.{w}": f"{name}.{w}" for hf_name, name in names.items() for w in ("weight", "bias")}
 
 
-def transposed_modules(names: Mapping[str, tuple[str, ...]]) -> dict[str, TensorRule]:
-    weights = {f"{hf_name}.weight": transpose(*(f"{p}.weight" for p in parts)) for hf_name, parts in names.items()}
-    return weights | {f"{hf_name}.bias": concat(*(f"{p}.bias" for p in parts)) for hf_name, parts in names.items()}
-
-
-def within(outer: str, names: Mapping[str, Any]) -> dict[str, Any]:
+def within(outer: str, names: Mapping[str, V]) -> dict[str, V]:
     return {f"{outer}.{name}": value for name, value in names.items()}
 
 
-def four_times(key: str) -> Any:
-    """Other types than int are refused later, by name."""
-    return lambda config: 4 * config[key] if isinstance(config[key], int) else config[key]
+def layer(outer: str, roles: Mapping[str, str]) -> dict[str, str]:
+    """Modules of a layer: their names at Hugging Face -> ours, from their roles."""
+    return within(outer, {name: LAYER[role] for name, role in roles.items()})
 
 
-def head_eos_keys(head: Any) -> dict[str, Any]:
+def eos_keys(head: LMHead) -> Fields:
     """</s> ends a text and starts the next."""
     return {"bos_token_id": 0, "eos_token_id": 0}
 
 
-def head_label_keys(head: Any) -> dict[str, Any]:
+def head_label_keys(head: Classifier | TokenClassifier | SpanHead) -> Fields:
     """Without these keys transformers assumes two labels."""
     names = {f"LABEL_{i}": i for i in range(head.out.out_features)}
     return {"id2label": {str(i): name for name, i in names.items()}, "label2id": names}
@@ -62,12 +55,12 @@ def head_label_keys(head: Any) -> dict[str, Any]:
 class SquareMap(ValueMap):
     """An edge length that may be given twice, as height and width."""
 
-    values: Mapping[Any, Any] = field(default_factory=dict)
+    values: Mapping[str, str] = field(default_factory=dict)
 
-    def from_hf(self, key: str, value: Any) -> Any:
+    def from_hf(self, key: str, value: object) -> object:
         return value[0] if isinstance(value, list) and len(value) == 2 and value[0] == value[1] else value
 
-    def to_hf(self, value: Any) -> Any:
+    def to_hf(self, value: object) -> object:
         return value
 
 
@@ -86,7 +79,7 @@ POOLER = ("pooler.dense.weight", "pooler.dense.bias")
 
 # Config keys of other families that change the computation and not the weights, and their neutral values; of a list,
 # all items must be neutral. A family that has such a key itself handles it in its own table.
-NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {
+NEUTRAL_VALUES: dict[str, tuple[object, ...]] = {
     # factors: Granite, Falcon-H1, Cohere, MiniCPM, Gemma
     **dict.fromkeys(("residual_multiplier", "embedding_multiplier", "logits_scaling", "lm_head_multiplier"), (1,)),
     **dict.fromkeys(("attention_in_multiplier", "attention_out_multiplier", "key_multiplier", "mlp_multipliers"), (1,)),

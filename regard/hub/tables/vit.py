@@ -2,25 +2,8 @@
 
 from __future__ import annotations
 
-from regard.hub.family_map import FamilyMap, HeadMap, unsqueeze
-from regard.hub.tables.shared_entries import (
-    ACTIVATION,
-    DOWN,
-    FEEDFORWARD_NORM,
-    IMAGE,
-    KEY,
-    LINEAR,
-    MIXER_NORM,
-    OUT,
-    POOLER,
-    QUERY,
-    STACK,
-    UP,
-    VALUE,
-    head_label_keys,
-    modules,
-    within,
-)
+from regard.hub.family_map import FamilyMap, HeadMap, TensorRule
+from regard.hub.tables.shared_entries import ACTIVATION, IMAGE, LINEAR, POOLER, STACK, head_label_keys, layer, modules
 from regard.parts.heads import Classifier
 from regard.parts.pooling import FirstPool
 
@@ -37,7 +20,6 @@ VIT = FamilyMap(
         "hidden_dropout_prob": "dropout",
     },
     fixed_fields={"conv_stem": False, "class_token": True, "embed_norm": False},
-    required={},
     written_keys={"attention_probs_dropout_prob": 0.0},
     defaults={
         "num_channels": 3,
@@ -48,15 +30,16 @@ VIT = FamilyMap(
     },
     weights={
         "embeddings.cls_token": "body.first",
-        "embeddings.position_embeddings": unsqueeze("body.positions.weight"),
+        "embeddings.position_embeddings": TensorRule(  # with a batch dimension of 1
+            ("body.positions.weight",), lambda table: table.unsqueeze(0), lambda table: table.squeeze(0)
+        ),
         **modules(
             {
                 "embeddings.patch_embeddings.projection": "body.stem.map",
-                **within("encoder.layer.{}.attention.attention", {"query": QUERY, "key": KEY, "value": VALUE}),
-                **within("encoder.layer.{}.attention.output", {"dense": OUT}),
-                **within("encoder.layer.{}.intermediate", {"dense": UP}),
-                **within("encoder.layer.{}.output", {"dense": DOWN}),
-                **within("encoder.layer.{}", {"layernorm_before": MIXER_NORM, "layernorm_after": FEEDFORWARD_NORM}),
+                **layer("encoder.layer.{}.attention.attention", {"query": "query", "key": "key", "value": "value"}),
+                **layer("encoder.layer.{}.attention", {"output.dense": "out"}),
+                **layer("encoder.layer.{}", {"intermediate.dense": "up", "output.dense": "down"}),
+                **layer("encoder.layer.{}", {"layernorm_before": "mixer norm", "layernorm_after": "feedforward norm"}),
                 "layernorm": "body.norm",
             }
         ),

@@ -1,0 +1,1 @@
+"""Audio as a kind of input."""

@@ -1,0 +1,1 @@
+"""Proteins as a kind of input."""

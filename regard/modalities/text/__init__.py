@@ -1,0 +1,1 @@
+"""Texts as a kind of input."""

@@ -1,0 +1,1 @@
+"""Trajectories as a kind of input."""
