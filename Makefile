@@ -54,7 +54,7 @@ bench: setup
 # The trained models of docs/benchmarks.md: about five hours on two cores, with the public data sets beside the project.
 scores: setup
 	for each in multi30k shakespeare ewt snips clinc finetune fashion emoji recurrent optimizers family pretrain \
-		ball cartpole offline speech digit_strings esol tox21 molecule_paths proteins; do \
+		ball cartpole offline speech digit_strings esol tox21 molecule_paths proteins series; do \
 		$(BIN)/python benchmarks/$$each.py || exit 1; \
 	done
 

@@ -10,6 +10,7 @@ regard train decide --returns --minutes 2
 regard train predict --env CartPole-v1 --output-dir runs/cart
 regard train tag --model protein_encoder --minutes 2 --output-dir runs/tag-chain
 regard train regress --model graphormer --minutes 2 --output-dir runs/paths
+python benchmarks/series.py
 """
 
 from __future__ import annotations
@@ -387,6 +388,11 @@ def draw_forecast(predictor: LoadedModel, file: Path) -> None:
         task.preprocessor.save_rollouts(str(file.with_suffix(suffix)), forecast)
 
 
+def draw_temperatures(folder: Path, file: Path) -> None:
+    """The last two years of the test set, beside the seasonal-naive forecast."""
+    load(folder / "temperatures", device="cpu")(str(folder / "test.csv"), horizon=24, save=str(file))
+
+
 def proteins(tagger: LoadedModel, file: Path) -> None:
     """A test protein: residues (hydrophobic ones dark), secondary structure, and predictions."""
     test_items = [
@@ -546,6 +552,8 @@ def draw_runs(runs: Path) -> None:
         draw_acting(runs / "cart", PICTURES / "acting.png")
     if (runs / "demo").exists():
         loss_curve(RunFolder(runs / "demo").metrics(), PICTURES / "loss.png")
+    if (runs / "series").exists():
+        draw_temperatures(runs / "series", PICTURES / "series.png")
     for run, picture, draw in (
         ("demo", "alignment", draw_alignment),
         ("demo", "lens", draw_lens),

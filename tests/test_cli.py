@@ -187,7 +187,7 @@ def test_the_test_file_is_read_like_training_files_of_its_format(tmp_path):
         ("classify --modality text", ["seven_1.wav", "six_1.flac"], "recordings, which text .*--model audio_encoder"),
         ("classify --model vit", ["seven/1.wav"], "recordings, which vit .*--model audio_encoder"),
         ("translate --model transformer", ["seven/1.wav"], "recordings, which transformer .*--model speech2text"),
-        ("regress", ["cat/1.png"], "regress reads texts, molecules, not images: choose --model modernbert or "),
+        ("regress", ["cat/1.png"], "regress reads texts, molecules, series, not images: choose --model modernbert or "),
         ("classify", ["cat/1.png", "dog/2.JPG"], "2 not an image .first .*1.png"),
         ("classify", ["seven_1.wav", "six_1.flac"], "2 not a sound .first .*seven_1.wav"),
         ("classify", ["notes/a.txt"], "this is a folder; name the file"),

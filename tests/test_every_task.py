@@ -117,6 +117,16 @@ class Scene(NamedTuple):
         return (8000 * np.sin(np.arange(count) * 2 * np.pi * hertz / RATE) + hiss).astype(np.int16)
 
     @property
+    def series(self) -> np.ndarray:
+        """A period for each animal, a length for each verb, and noise of its own."""
+        time = np.arange(10 + 3 * VERBS.index(self.verb))
+        noise = np.random.default_rng(self.number).normal(0, 0.1, len(time))
+        return np.sin(2 * np.pi * time / (3 + ANIMALS.index(self.animal))).round(3) + noise.round(3)
+
+    def numbers(self, separator: str = "\t") -> str:
+        return separator.join(f"{value:.3f}" for value in self.series)
+
+    @property
     def question(self) -> dict[str, Any]:
         answers = {"text": [self.colour], "answer_start": [4]}
         return {"question": f"Which {self.animal}?", "context": self.text, "answers": answers}
@@ -224,6 +234,27 @@ def write_npz_episodes(file: Path, scenes: list[Scene]) -> list[str]:
     arrays = {name: np.concatenate([row[name] for row in rows]) for name in ("observations", "actions", "rewards")}
     steps, terminated = [len(row["actions"]) for row in rows], [row["terminated"] for row in rows]
     np.savez(file, **arrays, steps=np.array(steps), terminated=np.array(terminated))
+    return [str(file)]
+
+
+def series_file(file: Path, scene: Scene) -> str:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return write_lines(file, ["time,x", *(f"2020-01-{i:02d},{value}" for i, value in enumerate(scene.series, 1))])[0]
+
+
+def series_files(folder: Path, scenes: list[Scene]) -> list[str]:
+    return [series_file(folder / f"{scene.number}.csv", scene) for scene in scenes]
+
+
+def series_folders(folder: Path, scenes: list[Scene]) -> list[str]:
+    for scene in scenes:
+        series_file(folder / scene.animal / f"{scene.number}.csv", scene)
+    return [str(folder)]
+
+
+def series_array(file: Path, scenes: list[Scene]) -> list[str]:
+    shortest = min(len(scene.series) for scene in scenes)
+    np.save(file, np.stack([scene.series[:shortest, None] for scene in scenes]))
     return [str(file)]
 
 
@@ -347,6 +378,21 @@ MOLECULE_VALUES: dict[str, Writer] = {
         write_lines(at.with_suffix(".values"), [str(-s.number) for s in scenes]),
     ),
 }
+SERIES: dict[str, Writer] = {
+    "csv": series_files,
+    "npy": lambda at, scenes: series_array(at.with_suffix(".npy"), scenes),
+}
+SERIES_LABELLED: dict[str, Writer] = {
+    "folder": series_folders,
+    "tsv": lambda at, scenes: write_lines(at.with_suffix(".tsv"), [f"{s.numbers(' ')}\t{s.animal}" for s in scenes]),
+    "ucr.txt": lambda at, scenes: write_lines(at.with_suffix(".txt"), [f"{s.animal}\t{s.numbers()}" for s in scenes]),
+}
+SERIES_VALUES: dict[str, Writer] = {
+    "csv": lambda at, scenes: write_lines(
+        at.with_suffix(".csv"), ["value,series", *(f"{s.number},{s.numbers(' ')}" for s in scenes)]
+    ),
+    "ucr.tsv": lambda at, scenes: write_lines(at.with_suffix(".tsv"), [f"{s.number}\t{s.numbers()}" for s in scenes]),
+}
 FORMS: dict[tuple[str, str], dict[str, Writer]] = {  # by task and modality; all models use the first
     ("translate", "text"): PAIRS,
     ("write", "text"): TEXTS,
@@ -366,6 +412,9 @@ FORMS: dict[tuple[str, str], dict[str, Writer]] = {  # by task and modality; all
     ("decide", "trajectory"): {form: EPISODES[form] for form in ("npz", "jsonl")},
     ("classify", "audio"): AUDIO,
     ("translate", "audio"): SPEECH,
+    ("classify", "series"): SERIES_LABELLED,
+    ("regress", "series"): SERIES_VALUES,
+    ("predict", "series"): SERIES,
 }
 INPUTS: dict[tuple[str, str], Callable[[Scene, Path], str]] = {
     ("fill", "text"): lambda s, at: f"the [MASK] {s.animal} [MASK]",
@@ -381,6 +430,9 @@ INPUTS: dict[tuple[str, str], Callable[[Scene, Path], str]] = {
     ("predict", "trajectory"): lambda s, at: write_videos(at / f"{s.number}.npz", [s])[0],
     ("match", "image"): lambda s, at: f"{png(at / 'inputs' / f'{s.number}.png', s)}\t{s.colour}\tpink\ta {s.animal}",
     ("decide", "trajectory"): lambda s, at: json.dumps(s.episode),
+    ("classify", "series"): lambda s, at: json.dumps(s.series.tolist()),
+    ("regress", "series"): lambda s, at: s.numbers(" "),
+    ("predict", "series"): lambda s, at: series_file(at / f"{s.number}.csv", s),
 }
 
 

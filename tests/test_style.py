@@ -93,6 +93,12 @@ OPTIONS = {
     ("predict", "world_model"): """
         --patch-size --env --hide --real-steps --history --context --dim --layers --heads --hidden --dropout --norm-eps
     """,
+    ("predict", "world_model", "series"): """
+        --season --env --hide --real-steps --history --context --dim --layers --heads --hidden --dropout --norm-eps
+    """,
+    ("regress", "audio_encoder", "series"): """
+        --patch-length --pooling --context --dim --layers --heads --hidden --dropout --norm-eps
+    """,
 }
 file_cases = pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
 IMPORTERS = [file for file in FILES if file != PACKAGE / "__init__.py"]

@@ -1,4 +1,4 @@
-"""The modalities by name: text, image, audio, molecule, protein, trajectory."""
+"""The modalities by name: text, image, audio, molecule, protein, trajectory, series."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from regard.modalities.image.modality import ImageModality
 from regard.modalities.molecule.modality import MoleculeModality
 from regard.modalities.protein.modality import ProteinModality
 from regard.modalities.protocols import Modality
+from regard.modalities.series.modality import SeriesModality
 from regard.modalities.text.modality import TextModality
 from regard.modalities.trajectory.modality import TrajectoryModality
 
@@ -20,3 +21,4 @@ def register(modality: Modality) -> None:
 
 for kind in (TextModality, ImageModality, AudioModality, MoleculeModality, ProteinModality, TrajectoryModality):
     register(kind())
+register(SeriesModality())

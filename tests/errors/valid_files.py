@@ -168,6 +168,19 @@ def videos() -> bytes:
     return buffer.getvalue()
 
 
+def channels(i: int) -> list[str]:
+    return [f"2024-01-{i + 1:02}", f"{i % 3 + i / 8}", str(-i)]
+
+
+def numbers(i: int) -> list[str]:
+    return [str(value) for value in np.random.default_rng(i).integers(0, 9, 8 + i % 2)]
+
+
+def npy(i: int) -> bytes:
+    np.save(buffer := io.BytesIO(), np.random.default_rng(i).normal(size=(9 + i, 2)))
+    return buffer.getvalue()
+
+
 def pair_object(i: int) -> dict[str, Any]:
     return {"source": text(i), "target": noun(i)}
 
@@ -258,6 +271,19 @@ FORMS: dict[str, Form] = {
     "episodes": single_file("predict", "world_model", "a.jsonl", objects(episode)),
     "videos": single_file("predict", "world_model", "a.npz", Blob(videos())),
     "decisions": single_file("decide", "world_model", "a.jsonl", objects(episode)),
+    "waves": single_file("classify", "audio_encoder", "a.tsv", table(lambda i: [noun(i), *numbers(i)]), "series"),
+    "wave values": single_file(
+        "regress", "audio_encoder", "a.csv",
+        table(lambda i: [" ".join(numbers(i)), str(i / 7)], ",", ["series", "value"]), "series",
+    ),
+    "wave folders": Form(
+        "classify", "audio_encoder", {f"photos/{noun(i)}/{i}.npy": Blob(npy(i)) for i in range(COUNT)}, ("photos",),
+        "series",
+    ),
+    "channels": single_file(
+        "predict", "world_model", "a.csv", table(channels, ",", ["date", "sold", "price"]), "series"
+    ),
+    "arrays": single_file("predict", "world_model", "a.npy", Blob(npy(0)), "series"),
     "gzip": single_file(
         "classify", "bert", "a.tsv.gz", Blob(gzip.compress(table(lambda i: [text(i), noun(i)]).content()))
     ),

@@ -55,7 +55,7 @@ def is_in_class_folder(file: str) -> bool:
 
 
 def breakable_parts(form: Form) -> dict[str, Part]:
-    """All parts, but only one of the images or audio files."""
+    """All parts, but only one of the images, audio files or series."""
     media = [name for name in form.parts if name.endswith((".png", ".wav", ".npy"))]
     return {name: part for name, part in form.parts.items() if name not in media or name == media[BROKEN % len(media)]}
 

@@ -28,7 +28,7 @@ FAMILIES = [
     ("write", "nanochat"), ("fill", "bert"), ("classify", "modernbert"), ("classify", "vit"), ("classify", "resnet"),
     ("classify", "pooled"), ("match", "clip"), ("tag", "bert"), ("answer", "bert"), ("regress", "bert"),
     ("embed", "bert"), ("classify", "audio_encoder"), ("translate", "speech2text"), ("regress", "graphormer"),
-    ("fill", "protein_encoder"), ("predict", "world_model"),
+    ("fill", "protein_encoder"), ("regress", "audio_encoder"), ("predict", "world_model"),
 ]  # fmt: skip
 # Models that Hugging Face does not have, or not with such a head.
 REGARD_ONLY = (
@@ -118,7 +118,7 @@ def request_for(task: str, model: str, folder: Path) -> str:
     image.write_bytes(png(1))
     audio.write_bytes(wav(1))
     trajectory.write_bytes(Objects([episode(1)]).content())
-    requests = {"image": str(image), "audio": str(audio), "molecule": "CCO"}
+    requests = {"image": str(image), "audio": str(audio), "molecule": "CCO", "series": "1 2 3 4"}
     requests["trajectory"] = str(trajectory)
     requests["protein"] = "MKT[MASK]YI" if task == "fill" else "MKTAYI"
     if task == "match":

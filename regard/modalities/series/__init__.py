@@ -1,0 +1,1 @@
+"""Number series as a kind of input."""
