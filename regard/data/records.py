@@ -50,7 +50,6 @@ def read_records(
 ) -> Iterator[R | BadRow | Note]:
     """The row of every record. One file is a table (.tsv, .txt, .csv) or JSON lines (.jsonl, .json); two files are
     parallel, inputs and answers.
-    parallel, inputs and answers.
 
     `fields` name the inputs, then the answer: keys in JSON (data.text is a key in a nested object), column numbers from
     1, or names in the header of a table.
