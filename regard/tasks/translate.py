@@ -83,7 +83,7 @@ class Translate(Task):
         )
         TranslateOptions(**self.decode_defaults(self.generation_config))  # refuses a bad config here
 
-    description = "an input in, the text that says the same out: a translation, a transcript"
+    description = "an input in, its translation or transcript out"
     target = Target.TEXT
     structures = ("encoder-decoder",)
     default = "transformer"
