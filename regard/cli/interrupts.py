@@ -37,9 +37,9 @@ class StopFlag:
     def __bool__(self) -> bool:
         return self.signal > 0
 
-    def claim(self) -> None:
-        """Returns to the first caller only; the others wait until the process ends."""
-        self._claim.acquire()
+    def claim(self, wait: bool = True) -> bool:
+        """True for the first caller only; the others wait until the process ends, or get False."""
+        return self._claim.acquire(blocking=wait)
 
     @property
     def exit_code(self) -> int:
@@ -64,7 +64,8 @@ def stop_on_signal(
         os.close(read_end)
         if not number or number[0] not in handlers or closed.wait(GRACE):
             return
-        stop.claim()
+        if not stop.claim(wait=False):
+            return
         stop.signal = number[0]
         try:
             assert save_now is not None
@@ -79,7 +80,8 @@ def stop_on_signal(
         read_end, write_end = os.pipe()
         os.set_blocking(write_end, False)
         wakeup_fd = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-        Thread(target=watch, daemon=True).start()
+        watcher = Thread(target=watch, daemon=True)
+        watcher.start()
     try:
         yield stop
     finally:
@@ -87,5 +89,6 @@ def stop_on_signal(
         if save_now:
             signal.set_wakeup_fd(wakeup_fd)
             os.close(write_end)
+            watcher.join()  # else it may be the last to hold the model, and free tensors while the interpreter exits
         for n, handler in handlers.items():
             signal.signal(n, handler)
