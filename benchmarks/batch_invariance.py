@@ -26,7 +26,8 @@ import torch
 from torch import Tensor
 
 from regard.batch_invariant import reproducible
-from regard.generate import GenerationOptions, generate
+from regard.generate import generate
+from regard.generation_config import GenerationOptions
 from regard.models import MODELS, Structure
 from regard.parts.heads import Classifier, EmbeddingHead, Model, TokenClassifier
 from regard.parts.pooling import MeanPool

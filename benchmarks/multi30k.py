@@ -18,7 +18,7 @@ from recipes import describe_machine, parse_args, train_or_load
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 from safetensors.torch import load_file
 
-from regard.generate import GenerationOptions
+from regard.generation_config import GenerationOptions
 from regard.metrics import Score, bleu
 from regard.training.checkpoint import list_checkpoints
 from regard.training.run_folder import RunFolder

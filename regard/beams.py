@@ -2,7 +2,7 @@
 
     joint(beam, token) = log P(beam) + log P(token | beam)          B inputs with K beams each
 
-`beam_search` of generate.py runs them in a loop.
+`BeamSearch` of decode_batch.py runs them at every step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from regard.data.batches import Ints
-from regard.parts.heads import NOT_FINITE
 from regard.sampling import Floats, largest, topk
 
 Bools = npt.NDArray[np.bool_]
@@ -25,16 +24,14 @@ Bools = npt.NDArray[np.bool_]
 class Beams(NamedTuple):
     """The unfinished hypotheses of beam search: K for each input whose search continues."""
 
-    inputs: Ints  # (B,) numbers of the inputs
-    tokens: Ints  # (B·K,t)
+    tokens: list[list[int]]  # (B·K) texts so far
     logp: Floats  # (B,K) joint log-probabilities; -inf: an unused beam
-    limits: list[int]  # (B·K) maximum numbers of tokens
 
 
 class Candidates(NamedTuple):
     """The most probable continuations of the beams of each input, best first."""
 
-    logp: Floats  # (B,2K) joint log-probabilities
+    logp: Floats  # (B,2K) joint log-probabilities; NaN first if there is one
     beams: Ints  # (B,2K) the beam, from 0 to K-1, that each continues
     tokens: Ints  # (B,2K)
 
@@ -47,8 +44,6 @@ def expand(logprobs: Tensor, logp: Floats) -> Candidates:
     per_beam, total = values.shape[1], K * values.shape[1]
     joint = (logp.reshape(-1, 1) + values).reshape(-1, total)  # (B,K·2K)
     best, where = topk(torch.from_numpy(joint), min(2 * K, total))
-    if np.isnan(best[:, 0]).any():  # topk ranks NaN first
-        raise FloatingPointError(NOT_FINITE)
     return Candidates(best, where // per_beam, np.take_along_axis(tokens.reshape(-1, total), where, 1))
 
 
@@ -56,11 +51,11 @@ def finish(candidates: Candidates, beams: Beams, end: int) -> tuple[Bools, list[
     """Which candidates cannot continue, (B,2K); and the hypotheses that end with </s> among the K best candidates:
     the number of the input, the tokens without </s>, the joint log-probability."""
     K = beams.logp.shape[1]
-    ends = (candidates.tokens == end) | np.isinf(candidates.logp)
+    ends = (candidates.tokens == end) | ~np.isfinite(candidates.logp)
     finished = []
     for b, rank in zip(*(ends & np.isfinite(candidates.logp))[:, :K].nonzero(), strict=True):
-        tokens = beams.tokens[b * K + candidates.beams[b, rank]].tolist()
-        finished.append((int(beams.inputs[b]), tokens, float(candidates.logp[b, rank])))
+        tokens = beams.tokens[b * K + candidates.beams[b, rank]]
+        finished.append((int(b), tokens, float(candidates.logp[b, rank])))
     return ends, finished
 
 
@@ -72,6 +67,6 @@ def prune(candidates: Candidates, beams: Beams, ends: Bools, is_done: Bools) -> 
     logp = np.where(ends[every, best], np.float32(-math.inf), candidates.logp[every, best])
     survivors = (~is_done & np.isfinite(logp).any(1)).nonzero()[0]
     parents = (every * K + candidates.beams[every, best])[survivors].ravel()
-    tokens = np.concatenate((beams.tokens[parents], candidates.tokens[every, best][survivors].reshape(-1, 1)), 1)
-    limits = [beams.limits[parent] for parent in parents]
-    return Beams(beams.inputs[survivors], tokens, logp[survivors], limits), parents, survivors
+    newest = candidates.tokens[every, best][survivors].ravel().tolist()
+    tokens = [[*beams.tokens[parent], token] for parent, token in zip(parents.tolist(), newest, strict=True)]
+    return Beams(tokens, logp[survivors]), parents, survivors

@@ -26,6 +26,15 @@ class FieldError(ValueError):
         self.field = field
 
 
+class InputTooLong(ValueError):
+    """An input has more tokens than the model can read at once."""
+
+    def __init__(self, tokens: int, context: int, message: str = ""):
+        default = f"the input has {tokens:,} tokens, and the context of the model {context:,}: shorten it"
+        super().__init__(message or default)
+        self.tokens, self.context = tokens, context
+
+
 def check_choice(what: str, name: object, choices: Iterable[str]) -> None:
     """Raise ValueError unless `name` is one of `choices`; the message suggests the nearest one.
 

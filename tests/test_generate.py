@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise, product
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -17,15 +18,19 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import regard.sampling
+from regard import decode_batch
 from regard.data.batches import padding_mask
 from regard.data.tokenizer_train import TokenizerOptions, train_tokenizer
-from regard.generate import GenerationOptions, Hypothesis, beam_search, generate
+from regard.decode_request import Hypothesis
+from regard.generate import generate
+from regard.generation_config import GenerationOptions
 from regard.modalities.text.preprocessor import TextPreprocessor
 from regard.modalities.token_preprocessor import TokenIds
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.parts.cache import Cache
 from regard.parts.heads import Model
 from regard.sampling import largest, make_sampler
+from regard.sequence_search import BeamSearch
 from regard.tasks import translate
 from regard.tasks.translate import Translate, TranslateOptions
 
@@ -103,10 +108,9 @@ def test_a_beam_as_wide_as_there_are_texts_finds_the_best_of_them(vocab: int, ma
 @settings(deadline=None, derandomize=True, max_examples=60)
 def test_a_beam_of_one_is_greedy(seed: int, limits: list[int]) -> None:
     lookup = Lookup(len(limits), vocab=5, max_length=4, seed=seed)
-    rows = torch.arange(len(limits))
-    start = torch.ones_like(rows)
-    hypotheses = beam_search(lookup.step, [LookupCache(rows)], start, END, torch.tensor(limits), GREEDY)
-    assert hypotheses == lookup.answer(GREEDY, limits)
+    greedy = lookup.answer(GREEDY, limits)
+    with patch.object(decode_batch, "Sampling", lambda end: BeamSearch(end, 1)):
+        assert lookup.answer(GREEDY, limits) == greedy
 
 
 def reference_beam_search(lookup: Lookup, model: int, limit: int, options: GenerationOptions) -> list[Hypothesis]:
@@ -241,7 +245,7 @@ class TestSampling:
     def test_only_the_most_probable_tokens_are_sampled(self, options: dict[str, float], tokens: set[int]) -> None:
         assert {*one_step([0.0, 1.0, 0.01, 2.0, 0.5], GenerationOptions(temperature=1.0, **options), 1500)} == tokens
 
-    @pytest.mark.parametrize("options", [{"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-6}])
+    @pytest.mark.parametrize("options", [{"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-6}])
     def test_sampling_from_one_token_is_greedy(self, options: dict[str, float]) -> None:
         lookup = Lookup(models=20, vocab=5, max_length=4, seed=1)
         sampled = lookup.answer(GenerationOptions(**{"temperature": 2.0} | options), [4] * 20)
@@ -342,7 +346,8 @@ class TestTransformer:
         expected = [task.tokenizer.decode([a.ids for a in best]) for best in task.search(model, rows, ALL, options)]
         for window, budget in (1, 1), (4, 30), (100, 2000):
             monkeypatch.setattr(translate, "DECODE_BUDGET", budget)
-            results = task.predict(model, iter(TEXTS), options, window=window)
+            monkeypatch.setattr(Translate, "window", window)
+            results = task.predict(model, iter(TEXTS), options)
             assert [[a.text for a in best] for best in results] == expected
 
     def test_a_wide_beam_is_at_least_as_good_as_greedy(self, translator) -> None:

@@ -9,7 +9,9 @@ import torch
 
 from regard.data.rows import Row
 from regard.data.tokenizer_train import BERT_LAYOUT, GPT_LAYOUT, TokenizerOptions, train_tokenizer
-from regard.generate import GenerationOptions
+from regard.decode_request import DecodeRequest
+from regard.generate import hypotheses_of
+from regard.generation_config import GenerationOptions
 from regard.hub.folder import read_config
 from regard.load import load
 from regard.modalities.text.preprocessor import TextPreprocessor
@@ -222,9 +224,9 @@ def test_transformers_generates_the_tokens_of_our_causal_models(causal_folder):
         how = {"max_new_tokens": length, "do_sample": False, "suppress_tokens": [pad, unknown], "eos_token_id": end}
         mask = torch.ones_like(ids)
         hf_ids = theirs.generate(ids, attention_mask=mask, pad_token_id=pad, **how)[0, ids.size(1) :].tolist()
-        [(mine, _)] = ours.task.continuations(
-            ours.model, ids[0].tolist(), WriteOptions(temperature=0.0, max_new_tokens=length), 0
-        )
+        request = DecodeRequest(ids[0].tolist(), length, WriteOptions(temperature=0.0))
+        [[best]] = hypotheses_of(ours.task.decode(ours.model, [request])).values()
+        mine = best.ids
         assert mine == [token for token in hf_ids if token != end]
         added.append(tuple(mine))
     assert len(set(added)) > 10, "too few different outputs to compare"

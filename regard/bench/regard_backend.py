@@ -13,7 +13,8 @@ from regard.bench.backend import Backend, TokenRows
 from regard.check.causality import is_seq2seq
 from regard.check.compare import model_outputs
 from regard.engine.int8_folder import is_int8_folder
-from regard.generate import GenerationOptions, generate
+from regard.generate import generate
+from regard.generation_config import GenerationOptions
 from regard.load import load
 from regard.loaded_model import LoadedModel
 from regard.modalities.protocols import EncodedInputs

@@ -15,7 +15,7 @@ from torch import Tensor
 from regard.check.check_result import CheckResult, count_result, within_bound
 from regard.check.compare import TOLERANCE, Largest, model_outputs, on_device, relative_difference
 from regard.check.probes import B, Probes, select
-from regard.generate import GenerationOptions
+from regard.generation_config import GenerationOptions
 from regard.loaded_model import LoadedModel
 from regard.modalities.protocols import Inputs
 from regard.tasks.task import Prediction

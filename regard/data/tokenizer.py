@@ -18,6 +18,7 @@ from regard.data import hf_tokenizers
 from regard.data.hf_tokenizers import TOKENIZER_JSON, read_optional_json
 from regard.data.sentencepiece_model import MarianEncoding, MarianTokenizer
 
+CONTINUED_TOKENS = 16  # before a continuation, that are decoded with it
 PASSED_ERRORS = (KeyboardInterrupt, SystemExit, MemoryError, TypeError)  # not the fault of a tokenizer file
 TOKEN_TYPE_CLASSES = (  # tokenizer classes of transformers that return token_type_ids
     *("Bert", "PreTrained", "Electra", "Deberta", "DebertaV2", "ConvBert", "MobileBert", "SqueezeBert", "Funnel"),
@@ -151,7 +152,9 @@ class Tokenizer:
             return self.backend_tokenizer.decode_batch([list(row) for row in rows], skip_special_tokens=True)
 
     def decode_continuation(self, prefix: Sequence[int], ids: Sequence[int]) -> str:
-        """The text that `ids` add to `prefix`. Decoded alone, the first of them might lose its space."""
+        """The text that `ids` add to `prefix`. Decoded alone, the first of them might lose its space; the last tokens
+        of the prefix suffice."""
+        prefix = prefix[-CONTINUED_TOKENS:]
         start, full, alone = self.decode([prefix, [*prefix, *ids], ids])
         return full.removeprefix(start) if full.startswith(start) else alone
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.data.tokenizer import Tokenizer
-from regard.generate import PROCESSOR_KEYS, SUPPORTED_KEYS, unsupported_settings
+from regard.generation_config import PROCESSOR_KEYS, SUPPORTED_KEYS, unsupported_settings
 from regard.hub.family_map import Fields
 from regard.hub.tables import HF_FAMILIES, architecture_of, check_supported, match_architectures
 from regard.hub.weights import SAFE_INDEX, SAFE_WEIGHTS, read_headers

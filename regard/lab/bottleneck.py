@@ -19,7 +19,8 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from regard.generate import GenerationOptions, generate
+from regard.generate import generate
+from regard.generation_config import GenerationOptions
 from regard.lab.optimize import lr_schedule, optimize
 from regard.lab.result import LabResult, Tracker, plot_curves, subplots, table_rows
 from regard.lab.synthetic_data import reversal_batch

@@ -20,7 +20,8 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from regard.generate import GenerationOptions, Step, generate
+from regard.generate import Step, generate
+from regard.generation_config import GenerationOptions
 from regard.parts.cache import Cache
 from regard.view.beam_tree import BeamTree, beam_tree
 

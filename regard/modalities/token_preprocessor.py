@@ -18,6 +18,7 @@ from regard.data.rows import Row
 from regard.data.tokenizer import Tokenizer
 from regard.modalities.protocols import EncodedInputs, Inputs, Preprocessor
 from regard.options import OptionGroups
+from regard.validate import InputTooLong
 
 WORDS = re.compile(r"\w+(?:['’]\w+)?|[^\w\s]")
 
@@ -97,4 +98,5 @@ def refuse_long(rows: Sequence[Row[Any, object]], lengths: Ints, context: int) -
         if length > context:
             remedy = "skip long lines (--max-words and --skip-bad), or train with a larger --context"
             remedy = remedy if row.file else f'shorten it, or train with a larger --context. It begins "{row.key[:60]}"'
-            raise ValueError(f"{row.location}{length} tokens exceed the model's context of {context}: {remedy}")
+            message = f"{row.location}{length} tokens exceed the model's context of {context}: {remedy}"
+            raise InputTooLong(length, context, message)

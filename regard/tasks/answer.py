@@ -75,6 +75,7 @@ class QuestionAnswering(Task):
     description = "a question and a document in, the span that answers it out"
     target = Target.SPAN
     structures = ("encoder", "decoder")
+    splits_long_inputs = True
     default = "modernbert"
     throughput_unit = "examples"
     percent_metrics = ("exact",)

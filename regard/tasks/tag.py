@@ -64,6 +64,7 @@ class Tag(Task):
     description = "a sequence in, a label for each of its elements out"
     target = Target.TAGS
     structures = ("encoder", "decoder")
+    splits_long_inputs = True
     default = "modernbert"
     head_fields = ("tags",)
     ranked_by = ("f1", "accuracy")

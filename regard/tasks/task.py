@@ -18,7 +18,7 @@ from regard.data.documents import RowSet
 from regard.data.rows import Row
 from regard.data.tokenizer import Tokenizer
 from regard.data.tokenizer_train import BERT_LAYOUT, TokenizerLayout
-from regard.generate import GenerationOptions, options_from_config
+from regard.generation_config import GenerationOptions, options_from_config
 from regard.modalities.protocols import Inputs, Preprocessor, Target
 from regard.models import Structure
 from regard.parts.heads import Body, Model
@@ -47,6 +47,8 @@ class Prediction(NamedTuple):
     logprob: float = 0.0  # joint log-probability
     score: float = 0.0  # by which predictions are ranked
     extra: dict[str, Any] = {}  # noqa: RUF012  further entries of the JSON output
+    finish_reason: str = "stop"  # of generated text: "length" if it was cut at its limit
+    tokens: int = 0  # of generated text
 
 
 Predictions = Iterator[list[Prediction]]  # the best ones for each request, in order
@@ -95,6 +97,7 @@ class Task:
     can_play: ClassVar[bool] = False  # whether `regard run --play` can act in an environment
     contrastive: ClassVar[bool] = False  # the loss of a row depends on the other rows of its batch
     layout: ClassVar[TokenizerLayout] = BERT_LAYOUT  # of the special tokens, unless it depends on options
+    splits_long_inputs: ClassVar[bool] = False  # predicts all parts of an input that is longer than the context
     generates: ClassVar[bool] = False  # predicts token by token, each from those before it
     test_options: ClassVar[GenerationOptions | None] = None  # decode options of the final test; None: as in evaluations
 

@@ -9,7 +9,7 @@ Decoding is beam search or sampling over batches of inputs, for texts of any len
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import nlargest
 from typing import Any, NamedTuple
@@ -18,17 +18,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.batches import BucketedExamples, Ints, Ragged, batched, length_mask, split_by_budget, to_device
+from regard.data.batches import BucketedExamples, Ints, Ragged, length_mask, split_by_budget, to_device
 from regard.data.rows import Row
 from regard.data.tokenizer_train import MARIAN_LAYOUT, TokenizerLayout
-from regard.generate import GenerationOptions, Hypothesis, generate, options_from_config, processor_from_config
+from regard.decode_request import DecodeRequest, Hypothesis
+from regard.generate import hypotheses_of, merge_options
+from regard.generation_config import GenerationOptions, options_from_config, processor_from_config
 from regard.metrics import accuracy, bleu, chrf, perplexity, word_error_rate
 from regard.modalities.protocols import EncodedInputs, Inputs, Preprocessor, Target
 from regard.modalities.token_preprocessor import TokenIds, TokenPreprocessor, refuse_long
 from regard.parts.cache import Cache
 from regard.parts.heads import Body, Model
+from regard.tasks.decoding import Decoding, GeneratingTask, SourceRow, collate_sources, join_predictions, source_batches
 from regard.tasks.inference import context_of
-from regard.tasks.task import Loss, Prediction, Predictions, Scores, Task, fitted, make_scores
+from regard.tasks.task import Loss, Prediction, Scores, fitted, make_scores
 from regard.validate import check_fields
 
 LONG_SENTENCES = 1000  # the sentences with the most characters; one of them has the most tokens
@@ -36,7 +39,6 @@ BUDGET = 4096  # tokens of a batch without gradients
 DECODE_BUDGET = 2048  # source tokens of a batch, times its beams
 TextRow = Row[object, str]
 FORWARD, BACK = "<forward>", "<back>"
-EMPTY = Prediction("")
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class ParallelExamples(BucketedExamples):
 
 
 @dataclass
-class Translate(Task):
+class Translate(GeneratingTask):
     both_ways: bool = False  # train both directions in one model
     label_smoothing: float = 0.1  # target probability spread uniformly over all tokens
     max_train_length: int | None = fitted(None)  # tokens of the longest training sentence
@@ -93,7 +95,8 @@ class Translate(Task):
     eval_limit = 500
     decode_options = TranslateOptions
     test_options = BEAM
-    generates = True
+    splits_long_inputs = True
+    window = 1024
 
     @classmethod
     def token_layout(cls, **options: object) -> TokenizerLayout:
@@ -162,9 +165,9 @@ class Translate(Task):
         targets = [row.target for row in rows]
         requests = [request for row in rows if (request := self.preprocessor.as_request(row)) is not None]
         translations = (
-            self.predict(model, requests, options)
+            [*self.predict(model, requests, options)]
             if len(requests) == len(rows)
-            else self.decode_examples(model, options, 0, examples.sources)
+            else self.translate_sources(model, examples.sources, options)
         )
         predictions = [best[0].text for best in translations]
         scores: dict[str, float | str] = {
@@ -225,69 +228,73 @@ class Translate(Task):
             refuse_long(rows, inputs.ids.lengths, context)
         return inputs
 
-    def predict(
-        self, model: Model, raw: Iterable[str], options: TranslateOptions = BEAM, first: int = 0, window: int = 1024
-    ) -> Predictions:
-        """The best translations of each request, in order. Reads `window` requests at a time, so they may be endless.
+    def decodings(self, raw: Sequence[str], options: TranslateOptions, context: int, first: int = 0) -> list[Decoding]:
+        """Line breaks stay, and a line longer than all training sentences is translated sentence by sentence."""
+        max_tokens = self.max_train_length or context // 2
+        layouts = [self.preprocessor.passages(request, max_tokens) for request in raw]
+        parts = [part for layout in layouts for part, _ in layout if part is not None]
+        rows = [self.preprocessor.parse(part, self.target) for part in parts]
+        sources = self.encode_sources(rows, context, options.back)
+        requests = iter(self.requests(sources, np.arange(len(rows)), options, context, first))
+        return [
+            self.translation(layout, [next(requests) for part, _ in layout if part is not None]) for layout in layouts
+        ]
 
-        Line breaks are preserved, and a line longer than all training sentences is translated sentence by sentence.
-        `first` is the index of the first request; it determines the random streams.
-        """
-        max_tokens = self.max_train_length or context_of(model) // 2
-        for number, requests in enumerate(batched(raw, window)):
-            layouts = [self.preprocessor.passages(request, max_tokens) for request in requests]
-            parts = [part for layout in layouts for part, _ in layout if part is not None]
-            rows = [self.preprocessor.parse(part, self.target) for part in parts]
-            sources = self.encode_sources(rows, context_of(model), options.back)
-            predictions = iter(self.decode_examples(model, options, first + number * window, sources))
-            for layout in layouts:
-                yield join_predictions([([] if part is None else next(predictions), space) for part, space in layout])
+    def translation(self, layout: list[tuple[str | None, str]], requests: list[DecodeRequest]) -> Decoding:
+        """The passages of one input, one request for each that has something to translate."""
+        space, remaining = "", iter(requests)
+        for part, after in layout:
+            if part is not None:
+                next(remaining).before, space = space, ""
+            space += after
+        results = iter((yield requests)) if requests else iter(())
+        return join_predictions([([] if part is None else self.predictions(next(results)), s) for part, s in layout])
 
-    @torch.inference_mode()
-    def decode_examples(
-        self, model: Model, options: TranslateOptions, first: int, sources: EncodedInputs
-    ) -> list[list[Prediction]]:
-        """Decodes in batches of similar length; the result is in the order of the rows."""
-        lengths = sources.lengths[:, 0]
-        order = np.argsort(lengths, kind="stable")[::-1]
-        predictions: list[list[Prediction]] = [[] for _ in lengths]
-        width = max(options.num_beams, options.num_return)
-        for a, b in split_by_budget(lengths[order], max(1, DECODE_BUDGET // width)):
-            for i, best in zip(order[a:b], self.search(model, sources, order[a:b], options, first), strict=True):
-                decoded = self.tokenizer.decode([h.ids for h in best])
-                predictions[i] = [Prediction(text, h.logp, h.score) for text, h in zip(decoded, best, strict=True)]
-        return predictions
+    def predictions(self, hypotheses: list[Hypothesis]) -> list[Prediction]:
+        texts = self.tokenizer.decode([h.ids for h in hypotheses])
+        pairs = zip(texts, hypotheses, strict=True)
+        return [Prediction(text, h.logp, h.score, {}, h.finish_reason, len(h.ids)) for text, h in pairs]
+
+    def requests(
+        self, sources: EncodedInputs, chosen: Ints, options: GenerationOptions, context: int, first: int = 0
+    ) -> list[DecodeRequest]:
+        """One for each of the chosen rows. `first` is the index of row 0 among all inputs."""
+        config, minimum = self.generation_config or {}, options.min_new_tokens
+        max_limit = context - 1 if options.max_new_tokens else min(context, config.get("max_length") or context) - 1
+        rules = merge_options(processor_from_config(config), options, self.end)
+        requests = []
+        for row in chosen.tolist():
+            limit = options.max_new_tokens or max(2 * int(sources.lengths[row, 0]) + 10, minimum)
+            limit, source = min(limit, max_limit), SourceRow(sources, row)
+            request = DecodeRequest([self.start_token], limit, options, first + row, rules, source=source)
+            request.text = self.decode_text
+            requests.append(request)
+        return requests
 
     def search(
         self, model: Model, sources: EncodedInputs, chosen: Ints, options: GenerationOptions, first: int = 0
     ) -> list[list[Hypothesis]]:
-        """The hypotheses of the chosen rows, decoded in one batch. `first` is the index of row 0 among all inputs."""
-        device = next(model.parameters()).device
-        inputs = to_device(self.preprocessor.collate(sources, chosen, training=False), device)
-        context, config, minimum = context_of(model), self.generation_config or {}, options.min_new_tokens
-        max_limit = context - 1 if options.max_new_tokens else min(context, config.get("max_length") or context) - 1
-        counts = [options.max_new_tokens or max(2 * n + 10, minimum) for n in sources.lengths[chosen, 0].tolist()]
-        limits = torch.tensor(counts, device=device).clamp(max=max_limit)
-        start = torch.full((len(chosen),), self.start_token, device=device)
+        """The hypotheses of the chosen rows, decoded in one batch."""
+        requests = self.requests(sources, chosen, options, context_of(model), first)
+        results = hypotheses_of(self.decode(model, requests))
+        return [results[request] for request in requests]
 
-        def step(ids: Tensor, caches: list[Cache]) -> Tensor:
-            logits = model.next_logits(ids, caches)
-            logits[:, self.tokenizer.pad_token_id] = -math.inf
-            return logits
+    def translate_sources(
+        self, model: Model, sources: EncodedInputs, options: GenerationOptions
+    ) -> list[list[Prediction]]:
+        """The translations of inputs that are files, in order."""
+        requests = self.requests(sources, np.arange(sources.units), options, context_of(model))
+        return self.run(model, [self.translation([("", "")], [request]) for request in requests])
 
-        caches = model.body.decoder_caches(inputs.x, inputs.mask)
-        numbers = torch.from_numpy(first + chosen)
-        end, rules = self.tokenizer.eos_token_id, processor_from_config(config)
-        return generate(step, caches, start, end, limits, options, numbers, rules)
+    def batches(self, requests: Sequence[DecodeRequest]) -> list[list[DecodeRequest]]:
+        return source_batches(requests, DECODE_BUDGET)
 
+    def prefill(self, model: Model, requests: Sequence[DecodeRequest]) -> list[Cache]:
+        inputs = to_device(collate_sources(self.preprocessor, requests), next(model.parameters()).device)
+        return [*model.body.decoder_caches(inputs.x, inputs.mask)]
 
-def join_predictions(parts: list[tuple[list[Prediction], str]]) -> list[Prediction]:
-    """Prediction i of a request joins prediction i of each part, with the space after it."""
-    count = max((len(predictions) for predictions, _ in parts), default=0)
-    joined = [EMPTY] * max(1, count)
-    for predictions, space in parts:
-        for i, prefix in enumerate(joined):
-            new = predictions[min(i, len(predictions) - 1)] if predictions else EMPTY
-            text = prefix.text + new.text + space
-            joined[i] = Prediction(text, prefix.logprob + new.logprob, prefix.score + new.score)
-    return joined
+    def decode_text(self, tokens: list[int]) -> str:
+        return self.tokenizer.decode([tokens])[0]
+
+    def constrain(self, logits: Tensor) -> None:
+        logits[:, self.tokenizer.pad_token_id] = -math.inf

@@ -20,14 +20,17 @@ from regard.data.batches import Ints, to_device
 from regard.data.documents import DocumentStream, is_json_file
 from regard.data.token_corpus import TokenCorpus, TokenWindows, document_mask
 from regard.data.tokenizer_train import GPT_LAYOUT
-from regard.generate import GenerationOptions, Step, generate, processor_from_config
+from regard.decode_request import DecodeRequest
+from regard.generate import merge_options
+from regard.generation_config import GenerationOptions, processor_from_config
 from regard.metrics import bits_per_byte, perplexity
 from regard.modalities.protocols import Inputs, Preprocessor, Target
 from regard.parts.cache import Cache
 from regard.parts.heads import Model
+from regard.tasks.decoding import Decoding, EncodedPrompt, GeneratingTask
 from regard.tasks.inference import BUDGET, context_of
 from regard.tasks.language_model import LanguageModel, LMBatch
-from regard.tasks.task import Loss, Prediction, Predictions, Scores, fitted, make_scores
+from regard.tasks.task import Loss, Prediction, Scores, fitted, make_scores
 from regard.validate import check_fields
 
 TURN = "\n> "  # before a line of the player
@@ -41,11 +44,15 @@ class WriteOptions(GenerationOptions):
     temperature: float = 0.8  # sampling temperature; 0 = no sampling; 1 = the model's own distribution
     top_p: float = 0.95  # sample only from the smallest set of tokens with this total probability
     max_new_tokens: int | None = 200  # maximum number of new tokens
-    stop: str = ""  # text before which the answer ends
+    stop: tuple[str, ...] = ()  # texts before which the answer ends
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_fields(self, stop=(all(self.stop), "texts that are not empty"))
 
 
 @dataclass
-class Write(LanguageModel):
+class Write(LanguageModel, GeneratingTask):
     add_bos_token: bool = fitted(False)  # a text begins with </s>, as every training document did
     eos_tokens: tuple[int, ...] = fitted(())  # ids that end a text, beside </s>
     generation_config: dict[str, object] | None = fitted(None)  # generation_config.json of a folder of another library
@@ -61,8 +68,8 @@ class Write(LanguageModel):
     head_fields = ("eos_tokens", "generation_config")
     throughput_unit = "tokens"
     decode_options = WriteOptions
-    generates = True
     layout = GPT_LAYOUT
+    window = 1  # prompts have different lengths
 
     @classmethod
     def fitted_fields(cls, rows: DocumentStream, preprocessor: Preprocessor, **options: object) -> dict[str, object]:
@@ -111,63 +118,77 @@ class Write(LanguageModel):
         [best] = self.predict(model, [source], options or WriteOptions(max_new_tokens=context_of(model) // 2))
         return str(best[0].extra["continuation"])
 
-    def predict(self, model: Model, raw: Iterable[str], options: WriteOptions, first: int = 0) -> Predictions:
-        for number, prompt in enumerate(raw, first):
-            ids = self.prompt_ids(prompt)
-            best = self.continuations(model, ids, options, number)
-            texts = [self.tokenizer.decode_continuation(ids, new) for new, _ in best]
-            if options.stop:
-                texts = [text.split(options.stop, 1)[0] for text in texts]
-            yield [
-                Prediction(prompt + text, logprob, logprob, {"continuation": text})
-                for text, (_, logprob) in zip(texts, best, strict=True)
-            ]
-
     def prompt_ids(self, prompt: str) -> list[int]:
+        if isinstance(prompt, EncodedPrompt):
+            return prompt.ids
         [ids] = self.tokenizer.encode([prompt])
         begin = self.tokenizer.bos_token_id
         return [begin, *ids] if (self.add_bos_token or not prompt) and ids[:1] != [begin] else ids
 
-    @torch.inference_mode()
-    def continuations(
-        self, model: Model, ids: Sequence[int], options: WriteOptions, number: int
-    ) -> list[tuple[list[int], float]]:
-        """New tokens and their log-probability. When the context is full, its older half is dropped."""
-        device, context = next(model.parameters()).device, model.body.config.context
-        max_new, end, step = options.max_new_tokens or context, self.tokenizer.eos_token_id, self.step_fn(model)
-        rules = processor_from_config(self.generation_config or {})
+    def decodings(self, raw: Sequence[str], options: WriteOptions, context: int, first: int = 0) -> list[Decoding]:
+        return [self.continuation(prompt, options, context, number) for number, prompt in enumerate(raw, first)]
+
+    def continuation(self, prompt: str, options: WriteOptions, context: int, number: int) -> Decoding:
+        """When the context is full, its older half is dropped."""
+        ids, max_new = self.prompt_ids(prompt), options.max_new_tokens or context
+        rules = merge_options(processor_from_config(self.generation_config or {}), options, self.end)
         new: list[int] = []
         logprob = 0.0
+
+        def all_text(tokens: list[int]) -> str:
+            return self.tokenizer.decode_continuation(ids, [*new, *tokens])
+
+        def is_complete(tokens: list[int]) -> bool:
+            return any(stop in all_text(tokens) for stop in options.stop)
+
         while True:
-            visible = [*ids, *new]
-            visible = visible if len(visible) < context else visible[-max(1, context // 2) :]
+            everything = [*ids, *new]
+            visible = everything if len(everything) < context else everything[-max(1, context // 2) :]
             limit = min(max_new - len(new), context - len(visible))
-            caches = model.body.caches()
-            if len(visible) > 1:
-                model.body(torch.tensor([visible[:-1]], device=device), cache=caches)
-            start, limits = torch.tensor([visible[-1]], device=device), torch.tensor([limit], device=device)
-            numbers, prefixes = torch.tensor([number]), [[*ids, *new][:-1]]
-            [best] = generate(step, caches, start, end, limits, options, numbers, rules, prefixes)
+            history = everything[: len(everything) - len(visible)]
+            stops = is_complete if options.stop else None
+            [best] = yield [DecodeRequest(visible, limit, options, number, rules, history, None, stops, all_text)]
             if options.num_return > 1:
-                return [(h.ids, h.logp) for h in best]
+                return [self.prediction(prompt, ids, h.ids, h.logp, h.finish_reason, options) for h in best]
             new, logprob = [*new, *best[0].ids], logprob + best[0].logp
-            if len(best[0].ids) < limit or len(new) >= max_new:
-                return [(new, logprob)]
+            if best[0].finish_reason == "stop" or len(new) >= max_new or is_complete([]):
+                return [self.prediction(prompt, ids, new, logprob, best[0].finish_reason, options)]
 
-    def step_fn(self, model: Model) -> Step:
-        end = self.tokenizer.eos_token_id
-        others = [token for token in self.eos_tokens if token != end]
-        suppressed = [*self.tokenizer.suppress_tokens, *others]
+    def prediction(
+        self, prompt: str, ids: list[int], new: list[int], logprob: float, reason: str, options: WriteOptions
+    ) -> Prediction:
+        whole = self.tokenizer.decode_continuation(ids, new)
+        text = cut_at_stop(whole, options.stop)
+        reason = reason if text == whole else "stop"  # beams go on after a stop text
+        return Prediction(prompt + text, logprob, logprob, {"continuation": text}, reason, len(new))
 
-        def step(ids: Tensor, caches: list[Cache]) -> Tensor:
-            logits = model.next_logits(ids, caches)
-            if others:  # the most probable of all end tokens stands for </s>
-                logits[:, end] = logits[:, [end, *others]].amax(-1)
-            for token in suppressed:
-                logits[:, token] = -math.inf
-            return logits
+    def answer(self, prediction: Prediction) -> str:
+        return str(prediction.extra["continuation"])
 
-        return step
+    def echo(self, raw: str) -> str:
+        return raw
+
+    def batches(self, requests: Sequence[DecodeRequest]) -> list[list[DecodeRequest]]:
+        """Prompts of the same length, and one kind of search."""
+        groups: dict[tuple[int, int, bool], list[DecodeRequest]] = {}
+        for request in requests:
+            key = (len(request.prompt), request.rows, request.options.temperature > 0)
+            groups.setdefault(key, []).append(request)
+        return [*groups.values()]
+
+    def prefill(self, model: Model, requests: Sequence[DecodeRequest]) -> list[Cache]:
+        caches: list[Cache] = model.body.caches()
+        prompts = torch.tensor([request.prompt for request in requests], device=next(model.parameters()).device)
+        if prompts.size(1) > 1:
+            model.body(prompts[:, :-1], cache=caches)
+        return caches
+
+    def constrain(self, logits: Tensor) -> None:
+        others = [token for token in self.eos_tokens if token != self.end]
+        if others:  # the most probable of all end tokens stands for </s>
+            logits[:, self.end] = logits[:, [self.end, *others]].amax(-1)
+        for token in (*self.tokenizer.suppress_tokens, *others):
+            logits[:, token] = -math.inf
 
     def play(self, model: Model, story: str, command: str, options: WriteOptions, turn: int) -> str:
         """The story after a command of the player, up to the player's next turn."""
@@ -176,3 +197,8 @@ class Write(LanguageModel):
         text = best[0].text
         end = text.find(TURN, len(prompt))
         return text if end < 0 else text[:end]
+
+
+def cut_at_stop(text: str, stops: Iterable[str]) -> str:
+    """The text before the first stop text in it."""
+    return text[: min((text.index(stop) for stop in stops if stop in text), default=len(text))]

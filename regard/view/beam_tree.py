@@ -2,7 +2,7 @@
 
     log P(y_1 … y_t) = log P(y_1 … y_t-1) + log P(y_t | y_1 … y_t-1)          the `beam` best hypotheses are expanded
 
-It is `beam_search` of generate.py for one input, spelled out; a test holds their hypotheses equal.
+It is `BeamSearch` of decode_batch.py for one input, spelled out; a test holds their hypotheses equal.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ import torch
 from torch import Tensor
 
 from regard.data.batches import to_device
-from regard.generate import GenerationOptions, Hypothesis, Step, limit_length, score_hypothesis
+from regard.decode_request import FinishReason, Hypothesis, score_hypothesis
+from regard.generate import Step
+from regard.generation_config import GenerationOptions
 from regard.loaded_model import LoadedModel
 from regard.parts.cache import Cache, select
 from regard.parts.heads import Model
+from regard.sequence_search import limit_length
 from regard.tasks.translate import Translate
 from regard.view.page import Tab
 from regard.view.trace import START, is_translator
@@ -58,7 +61,9 @@ def beam_tree(
         length += 1
         last_tokens = start.new_tensor([[tree.nodes[index].token] for index in beam])  # (K,1)
         logprobs = step(last_tokens, caches).float().log_softmax(-1)
-        logprobs = limit_length(logprobs, length, end, [limit] * len(beam), options)
+        logprobs = limit_length(
+            logprobs, end, *([value] * len(beam) for value in (length, limit, options.min_new_tokens))
+        )
         logp = logprobs.new_tensor([[tree.nodes[index].logp] for index in beam])
         joint = (logp + logprobs).flatten()  # (K·V,)
         top = joint.topk(min(2 * options.num_beams, int(joint.isfinite().sum())))
@@ -74,9 +79,11 @@ def beam_tree(
                 tree.leaves.append(len(tree.nodes))
             tree.nodes.append(BeamNode(parents[row], token, value, length, is_alive, is_finished))
         select(caches, start.new_tensor(rows))
-    hypotheses = {
-        index: score_hypothesis(tree.tokens(index)[:-1], tree.nodes[index].logp, options) for index in tree.leaves
-    }
+    hypotheses = {}
+    for index in tree.leaves:
+        ids = tree.tokens(index)[:-1]
+        reason: FinishReason = "length" if len(ids) >= limit else "stop"
+        hypotheses[index] = score_hypothesis(ids, tree.nodes[index].logp, options, reason)
     leaves = sorted(hypotheses, key=lambda index: -hypotheses[index].score)
     return BeamTree(tree.nodes, leaves, [hypotheses[index] for index in leaves])
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from regard.data.documents import RowSet
-from regard.generate import GenerationOptions
+from regard.generation_config import GenerationOptions
 from regard.loaded_model import LoadedModel
 from regard.look import Activations, ablate_heads, look
 from regard.modalities.protocols import Target

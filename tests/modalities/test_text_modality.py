@@ -56,7 +56,7 @@ def test_log_probs_of_a_text_are_sums_over_its_sentences():
     assert [prediction.logprob for prediction in best] == [-2.0, -4.0]
 
 
-def test_an_endless_input_is_read_window_by_window(small_run):
+def test_an_endless_input_is_read_window_by_window(small_run, monkeypatch):
     translator, read = load(small_run, device="cpu"), []
 
     def endless():
@@ -64,16 +64,18 @@ def test_an_endless_input_is_read_window_by_window(small_run):
             read.append(i)
             yield f"tea and water {i % 90}"
 
-    predictions = translator.task.predict(translator.model, endless(), TranslateOptions(num_beams=1), window=8)
+    monkeypatch.setattr(type(translator.task), "window", 8)
+    predictions = translator.task.predict(translator.model, endless(), TranslateOptions(num_beams=1))
     assert len(list(islice(predictions, 20))) == 20
     assert len(read) == 24, "three windows of eight"
 
 
-def test_the_window_size_does_not_change_predictions(small_run):
+def test_the_window_size_does_not_change_predictions(small_run, monkeypatch):
     translator = load(small_run, device="cpu")
     inputs = [f"tea {'and water ' * (i % 4)}{i}" for i in range(11)]
     wide = [best[0].text for best in translator.generate(inputs)]
-    assert [best[0].text for best in translator.task.predict(translator.model, inputs, window=2)] == wide
+    monkeypatch.setattr(type(translator.task), "window", 2)
+    assert [best[0].text for best in translator.task.predict(translator.model, inputs)] == wide
     assert [translator(text) for text in inputs] == wide == translator(inputs)
 
 

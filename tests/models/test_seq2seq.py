@@ -1,17 +1,22 @@
 """The recurrent translator satisfies the Transformer's contracts: masks, caches and searches."""
 
 import math
+from unittest.mock import patch
 
 import pytest
 import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from regard.generate import GenerationOptions, Hypothesis, beam_search, generate
+from regard import decode_batch
+from regard.decode_request import Hypothesis
+from regard.generate import generate
+from regard.generation_config import GenerationOptions
 from regard.look import look
 from regard.models.recurrent import RecurrentConfig
 from regard.models.seq2seq import Seq2Seq
 from regard.parts.heads import Model
+from regard.sequence_search import BeamSearch
 
 B, S, T, V, D = 3, 7, 9, 19, 6
 PAD, END = V - 1, 0
@@ -145,7 +150,7 @@ def amplify(body: Seq2Seq) -> Model:
     return model
 
 
-def search_all(model: Model, options: GenerationOptions, rows: list[int], search=generate) -> list[list[Hypothesis]]:
+def search_all(model: Model, options: GenerationOptions, rows: list[int]) -> list[list[Hypothesis]]:
     chosen = torch.tensor(rows)
     source, mask = ids(S)[chosen], mask_of(LENGTHS, S)[chosen]
 
@@ -156,8 +161,7 @@ def search_all(model: Model, options: GenerationOptions, rows: list[int], search
 
     with torch.inference_mode():
         start, limits = torch.full_like(chosen, PAD), torch.full_like(chosen, 8) + chosen
-        extra = [chosen] if search is generate else []
-        return search(step, model.body.decoder_caches(source, mask), start, END, limits, options, *extra)
+        return generate(step, model.body.decoder_caches(source, mask), start, END, limits, options, chosen)
 
 
 @pytest.mark.parametrize("options", [GREEDY, BEAM, SAMPLE], ids=["greedy", "beam", "sampling"])
@@ -177,7 +181,9 @@ def test_search_scores_equal_teacher_forcing_and_single_equals_batch(body: Seq2S
 
 def test_beam_of_one_is_greedy(body: Seq2Seq) -> None:
     model = amplify(body)
-    greedy, beam = search_all(model, GREEDY, [0, 1, 2]), search_all(model, GREEDY, [0, 1, 2], beam_search)
+    greedy = search_all(model, GREEDY, [0, 1, 2])
+    with patch.object(decode_batch, "Sampling", lambda end: BeamSearch(end, 1)):
+        beam = search_all(model, GREEDY, [0, 1, 2])
     assert [[h.ids for h in hypotheses] for hypotheses in greedy] == [
         [h.ids for h in hypotheses] for hypotheses in beam
     ]

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.data.tokenizer_train import TokenizerOptions, train_tokenizer
-from regard.generate import GenerationOptions, beam_search
+from regard.generate import generate
+from regard.generation_config import GenerationOptions
 from regard.loaded_model import LoadedModel
 from regard.modalities.protocols import Target
 from regard.modalities.text.preprocessor import TextPreprocessor
@@ -77,7 +78,7 @@ def test_hypotheses_equal_those_of_beam_search(seed, vocab, limit, beam, min_new
     table_model = TableModel(vocab, limit, seed)
     options = GenerationOptions(num_beams=beam, num_return=beam, length_penalty=penalty, min_new_tokens=min_new_tokens)
     start, limits = torch.tensor([START]), torch.tensor([limit])
-    [expected] = beam_search(table_model.step, [PrefixCache()], start, END, limits, options)
+    [expected] = generate(table_model.step, [PrefixCache()], start, END, limits, options, torch.tensor([0]))
     assert table_model.tree(limit, options).hypotheses[:beam] == expected
 
 
