@@ -7,17 +7,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self, SupportsIndex, TypeVar, overload
+from typing import Any, Self, SupportsIndex, TypeVar, get_origin, overload
 
 from torch import nn
 
+from regard.answer_stream import Token, stream_answer
 from regard.data.documents import RowSet
 from regard.data.lines import UTF8, Dialect
 from regard.data.tokenizer import Tokenizer
+from regard.decode_request import BatchLimits
 from regard.device import resolve_device
+from regard.engine.executors import make_executor
 from regard.engine.int8_folder import write_int8
 from regard.engine.quantize import is_quantized
-from regard.generate import GenerationOptions
+from regard.generation_config import GenerationOptions
 from regard.hub.folder import SourceCheckpoint, write_config, write_weights
 from regard.hub.task_config import label_keys, task_name, write_task
 from regard.modalities import MODALITIES
@@ -25,9 +28,9 @@ from regard.modalities.protocols import Modality, ReadOptions
 from regard.models import MODELS
 from regard.options import check_known, options_of
 from regard.parts.heads import NOT_FINITE, Model
-from regard.streaming import stream_text
+from regard.tasks.decoding import GeneratingTask
+from regard.tasks.inference import context_of
 from regard.tasks.task import Prediction, Scores, Task
-from regard.tasks.write import Write
 from regard.validate import check_texts
 
 Item = TypeVar("Item")
@@ -125,8 +128,7 @@ class LoadedModel:
         if num_return is not None:
             options["num_return"] = num_return
         answers = self.generate([inputs] if isinstance(inputs, str | PathLike) else inputs, **options)
-        texts = [[answer.text for answer in best] for best in answers]
-        results = [best if num_return is not None else best[0] for best in texts]
+        results = [texts if num_return is not None else texts[0] for texts in ([a.text for a in b] for b in answers)]
         return results[0] if isinstance(inputs, str | PathLike) else results
 
     @overload
@@ -156,8 +158,8 @@ class LoadedModel:
     def stream(self, text: str, **options: object) -> Iterator[str]:
         """Generate the answer to one text and yield it in pieces; joined, they equal `self(text, **options)`.
 
-        Models that write (greedy or sampled) yield each word as soon as it is complete, the prompt first. An answer of
-        beam search or of a translator is one piece.
+        A greedy or sampled answer comes word by word, as soon as each is complete, for models that write the prompt
+        first. An answer of beam search is one piece. Closing the iterator ends the generation.
 
         Raises:
             ValueError: the task does not generate text, or `num_return` is not 1.
@@ -165,32 +167,31 @@ class LoadedModel:
         >>> for piece in writer.stream("Once upon a time", max_new_tokens=50):
         ...     print(piece, end="", flush=True)
         """
-        resolved = self.make_options(**options)
-        if not isinstance(resolved, GenerationOptions):
+        resolved, task = self.make_options(**options), self.task
+        if not isinstance(resolved, GenerationOptions) or not isinstance(task, GeneratingTask):
             raise ValueError(f"the task {self.task_name} generates no text to stream: call the model instead")
         if resolved.num_return != 1:
             raise ValueError(f"a stream is one answer: leave out num_return ({resolved.num_return})")
-        [text] = check_texts([text])
-        task = self.task
-        [ids] = task.tokenizer.encode([text]) if isinstance(task, Write) else [[]]
+        return self._checked(self._stream(task, next(check_texts([text])), resolved))
 
-        def predict() -> str:
-            [[answer]] = self.predict([text], resolved)
-            return answer.text
-
-        def decode(tokens: list[int]) -> str:
-            return text + task.tokenizer.decode_continuation(ids, tokens) if isinstance(task, Write) else ""
-
-        return stream_text(predict, decode, getattr(resolved, "stop", ""))
+    def _stream(self, task: GeneratingTask, text: str, options: GenerationOptions) -> Iterator[str]:
+        context = context_of(self.model)
+        executor = make_executor(self.model, task, BatchLimits(prefill_tokens=context))
+        yield from filter(None, [task.echo(text)])
+        for event in stream_answer(executor, task, text, options, context):
+            if isinstance(event, Token) and event.text:
+                yield event.text
 
     def make_options(self, **options: object) -> object:
         """The generation options of the task: `options`, then the defaults of the folder, then those of the task."""
         kind = self.task.decode_options
+        several = {name for name, option in options_of(kind).items() if get_origin(option.kind) is tuple}  # or one text
+        options = {k: (v,) if isinstance(v, str) and k in several else v for k, v in options.items()}
         check_known("generation option", options, options_of(kind))
         return kind(**{**self.task.decode_defaults(getattr(self.task, "generation_config", None)), **options})
 
     def predict(self, inputs: Iterable[Text], options: object, first: int = 0) -> Iterator[list[Prediction]]:
-        """Lazily, the answers to each input, in order; `inputs` may be endless. `options` is what `make_options`
+        """Lazily, the answers to each input, in order; there may be endlessly many. `options` is what `make_options`
         returns, `first` the number of the first input, which seeds its random stream."""
         return self._checked(self.task.predict(self.model, check_texts(inputs), options, first=first))
 
@@ -206,7 +207,6 @@ class LoadedModel:
 
         Raises:
             ValueError: models of this task give no single vector.
-
         >>> len(model.embed("a small house"))
         384
         """

@@ -15,16 +15,19 @@ INSTRUCTION = np.dtype(
     [(name, np.int64) for name in (
         "op", "source", "source_width", "target", "target_width", "source2", "weight", "scales", "bias", "inputs",
         "outputs", "activation", "accumulate", "center", "heads", "kv_heads", "head_dim", "cache", "layer", "kv_fp16",
+        "panels",
     )] + [("scalar", np.float64)]
 )  # fmt: skip
 STAGE = np.dtype([("split", np.int64), ("first", np.int64), ("count", np.int64)])
 # Of each KV cache, 0 = self-attention, 1 = cross-attention to the source
-CACHE_ARGS = ("kv", "num_slots", "block_table", "table_width", "table_rows", "seq_lens", "prefills", "num_prefills")
+CACHE_ARGS = (
+    "kv", "num_slots", "block_table", "table_width", "table_rows", "seq_lens", "decode_rows", "prefills",
+    "num_prefills",
+)  # fmt: skip
 RUN_ARGS = (
     "rows", "threads", "scratch", "quantized", "scales", "zero_point_term", "workspace", "workspace_size", "ids", "out",
+    "out_rows",
 )  # fmt: skip
-STEP_ARGS = (
-    "first_slot", "length", "slot_mapping", "positions", *(f"{name}{i}" for i in (0, 1) for name in CACHE_ARGS),
-)  # fmt: skip
+STEP_ARGS = ("slot_mapping", "positions", *(f"{name}{i}" for i in (0, 1) for name in CACHE_ARGS))
 KERNEL_ARGS = np.dtype([(name, np.int64) for name in STEP_ARGS])
 FRAME = np.dtype([(name, np.int64) for name in RUN_ARGS + STEP_ARGS])

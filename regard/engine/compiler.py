@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.engine import bytecode as op
+from regard.engine.kernels.packed_gemm import PANEL_WIDTH
 from regard.engine.quantize import Int8Linear
 from regard.parts.attention import CrossAttention, Rotate, SelfAttention
 from regard.parts.block import Block, PostNorm, PreNorm
@@ -46,11 +49,29 @@ class ScratchBuffer:
         self.offset, self.width = offset, width
 
 
-class Program:
-    """Bytecode under construction. With `kv_fp16`, the KV cache is in half precision."""
+@dataclass(frozen=True)
+class EngineOptions:
+    """How a model is compiled."""
 
-    def __init__(self, kv_fp16: bool = False) -> None:
-        self.kv_fp16 = kv_fp16
+    kv_fp16: bool = False  # the KV cache is in half precision
+    # A token has the same bits in any batch, and in any chunk of its text: no kernel is used whose order of additions
+    # depends on the number of rows. A copy of the fp32 weights is kept in panels.
+    batch_invariant: bool = False
+    panels: dict[int, Tensor] = field(default_factory=dict)  # by the address of the weights
+
+    def in_panels(self, weight: Tensor) -> Tensor:
+        """(outputs, inputs) -> (panels, inputs, PANEL_WIDTH), padded with zeros; once for all programs."""
+        if weight.data_ptr() not in self.panels:
+            padded = F.pad(weight.detach(), (0, 0, 0, -len(weight) % PANEL_WIDTH))
+            self.panels[weight.data_ptr()] = padded.view(-1, PANEL_WIDTH, weight.size(1)).mT.contiguous()
+        return self.panels[weight.data_ptr()]
+
+
+class Program:
+    """Bytecode under construction."""
+
+    def __init__(self, options: EngineOptions = EngineOptions()) -> None:  # noqa: B008  it is frozen
+        self.options, self.kv_fp16 = options, options.kv_fp16
         self.width = 0  # floats of a row, in all buffers
         self.max_int8_inputs = 0  # of the widest int8 layer
         self.max_fp32_inputs = 0  # of the widest fp32 layer, whose weights are packed for many rows
@@ -113,7 +134,9 @@ class Program:
         if isinstance(layer, Int8Linear):
             weights = {"weight": self.pin(layer.qweight, torch.uint8), "scales": self.pin(layer.scales, torch.float16)}
         elif isinstance(layer, nn.Linear):
-            weights = {"weight": self.pin(layer.weight)}
+            panels = self.options.batch_invariant
+            weight = self.options.in_panels(layer.weight) if panels else layer.weight
+            weights = {"weight": self.pin(weight), "panels": panels}
             self.max_fp32_inputs = max(self.max_fp32_inputs, x.width)
         else:
             raise UnsupportedPart(f"the layer {type(layer).__name__}")
@@ -213,9 +236,9 @@ def append_residual(program: Program, wrapper: nn.Module, x: ScratchBuffer, laye
         raise UnsupportedPart(f"the part {type(getattr(wrapper, 'inner', wrapper)).__name__}")
 
 
-def compile_blocks(blocks: Sequence[nn.Module], width: int, kv_fp16: bool) -> Program:
+def compile_blocks(blocks: Sequence[nn.Module], width: int, options: EngineOptions) -> Program:
     """x -> x through all blocks."""
-    program = Program(kv_fp16)
+    program = Program(options)
     append_blocks(program, blocks, program.buffer("x", width))
     return program
 
@@ -229,9 +252,9 @@ def append_blocks(program: Program, blocks: Iterable[nn.Module], x: ScratchBuffe
                 append_residual(program, part, x, layer)
 
 
-def compile_cross_kv(blocks: Sequence[nn.Module], width: int, kv_fp16: bool) -> Program:
+def compile_cross_kv(blocks: Sequence[nn.Module], width: int, options: EngineOptions) -> Program:
     """Encoded source -> cross-attention keys and values of every decoder block."""
-    program = Program(kv_fp16)
+    program = Program(options)
     x = program.buffer("x", width)
     parts = [part for block in blocks if isinstance(part := block.get_submodule("cross.inner"), CrossAttention)]
     buffers = [(program.buffer(f"key {i}", width), program.buffer(f"value {i}", width)) for i in range(len(parts))]
@@ -244,8 +267,8 @@ def compile_cross_kv(blocks: Sequence[nn.Module], width: int, kv_fp16: bool) -> 
     return program
 
 
-def compile_lm_head(layer: Int8Linear | nn.Linear, cap: float) -> Program:
-    program = Program()
+def compile_lm_head(layer: Int8Linear | nn.Linear, cap: float, options: EngineOptions) -> Program:
+    program = Program(options)
     append_lm_head(program, layer, cap, program.buffer("x", layer.in_features))
     return program
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from typing import get_args
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.data.batches import Ints
 from regard.engine import bytecode as op
 from regard.engine.compiler import (
+    EngineOptions,
     Program,
     ScratchBuffer,
     UnsupportedPart,
@@ -23,7 +26,7 @@ from regard.engine.compiler import (
     operands,
 )
 from regard.engine.kernels import interpreter
-from regard.engine.paged_cache import PagedCache, step_args
+from regard.engine.paged_cache import PagedCache, append_args
 from regard.engine.quantize import Int8Embedding, Int8Linear, Int8LMHead, is_quantized, replace_children
 from regard.engine.runtime import CompiledStack, ProgramRunner
 from regard.models.bert import Bert
@@ -43,10 +46,15 @@ MAX_LOGITS = 2**22  # in memory at once while a loss is computed
 class EngineBody(nn.Module):
     """Calls without a cache go to `plain`, if there is one: for whole texts PyTorch's kernels are as fast."""
 
-    def __init__(self, body: SupportedBody, kv_fp16: bool, plain: nn.Module | None = None):
+    def __init__(
+        self,
+        body: SupportedBody,
+        options: EngineOptions = EngineOptions(),  # noqa: B008  it is frozen
+        plain: nn.Module | None = None,
+    ):
         super().__init__()
         self.config = body.config
-        self.engine = replace_blocks(body, kv_fp16)
+        self.engine = replace_blocks(body, options)
         self.plain = plain or self.engine
 
     def forward(self, *inputs: Tensor, cache: list[Cache] | None = None, **context: object) -> Tensor:
@@ -69,7 +77,13 @@ class EngineSeq2Seq(EngineBody):
         return self.plain.encode(source, mask)
 
     def decoder_caches(self, source: Tensor, mask: Tensor | None = None) -> list[PagedCache]:
-        return [self.stack("decoder").source_cache(self.encode(source, mask), mask)]
+        cache = self.stack("decoder").new_cache()
+        self.add_sources(cache, source, mask)
+        return [cache]
+
+    def add_sources(self, cache: PagedCache, source: Tensor, mask: Tensor | None = None) -> None:
+        """Encode sources and add a row for each to the cache."""
+        self.stack("decoder").add_sources(cache, self.encode(source, mask), mask)
 
     def decode(
         self,
@@ -97,10 +111,15 @@ class EngineEmbedding(Int8Embedding):
 class EngineLMHead(nn.Module):
     """Logits of every token of the vocabulary."""
 
-    def __init__(self, layer: Int8Linear | nn.Linear, cap: float = 0.0):
+    def __init__(
+        self,
+        layer: Int8Linear | nn.Linear,
+        cap: float = 0.0,
+        options: EngineOptions = EngineOptions(),  # noqa: B008  it is frozen
+    ):
         super().__init__()
-        self.layer, self.cap = layer, cap
-        self.vocab, self.runner = layer.out_features, ProgramRunner(compile_lm_head(layer, cap))
+        self.layer, self.cap, self.options = layer, cap, options
+        self.vocab, self.runner = layer.out_features, ProgramRunner(compile_lm_head(layer, cap, options))
 
     def forward(self, x: Tensor) -> Tensor:  # (...,D) -> (...,V)
         out = torch.empty(*x.shape[:-1], self.vocab)
@@ -115,10 +134,12 @@ class EngineLMHead(nn.Module):
         return torch.stack([F.cross_entropy(self(h), ids, reduction="sum") for h, ids in parts]).sum()
 
 
-def compile_decode_step(body: SupportedBody, layer: Int8Linear | nn.Linear, cap: float, kv_fp16: bool) -> Program:
+def compile_decode_step(
+    body: SupportedBody, layer: Int8Linear | nn.Linear, cap: float, options: EngineOptions
+) -> Program:
     """Newest token id of every row -> logits of the next token."""
     blocks, last = (body.decoder, body.decoder_norm) if isinstance(body, Transformer) else (body.blocks, body.norm)
-    program = Program(kv_fp16)
+    program = Program(options)
     x = program.buffer("x", layer.in_features)
     append_embedding(program, body.tokens, body.positions, x)
     program.append_norm(getattr(body, "embed_norm", nn.Identity()), x, x)
@@ -145,10 +166,11 @@ def append_embedding(program: Program, tokens: nn.Module, positions: nn.Module, 
 class EngineModel(Model):
     """A decode step of one token per row is one program, from the embedding to the LM head."""
 
-    def __init__(self, body: EngineBody, head: EngineLMHead, source_body: SupportedBody, kv_fp16: bool):
+    def __init__(self, body: EngineBody, head: EngineLMHead, source_body: SupportedBody):
         super().__init__(body, head)
-        program = compile_decode_step(source_body, head.layer, head.cap, kv_fp16)
-        self.runner, self.vocab, self.context = ProgramRunner(program), head.vocab, source_body.config.context
+        self.batch_invariant = head.options.batch_invariant
+        self.runner = ProgramRunner(compile_decode_step(source_body, head.layer, head.cap, head.options))
+        self.vocab, self.context = head.vocab, source_body.config.context
 
     def next_logits(self, ids: Tensor, caches: list[Cache]) -> Tensor:
         [cache] = caches
@@ -156,16 +178,32 @@ class EngineModel(Model):
         single = ids.size(1) == 1 and ids.dtype == torch.int64
         if not single or cache.length == self.context or not all(0 <= i < self.vocab for [i] in ids.tolist()):
             return super().next_logits(ids, caches)  # handles several tokens, or raises the error
-        return self.runner.step(ids.contiguous(), step_args(cache, len(ids)), torch.empty(len(ids), self.vocab))
+        if not len(cache.seq_lens):
+            cache.add_rows(len(ids))
+        return self.mixed_step(cache, ids[:, 0], np.ones(len(ids), np.int64), len(ids))
+
+    def mixed_step(self, cache: PagedCache, ids: Tensor, counts: Ints, outputs: int) -> Tensor:
+        """Append `counts[r]` of the ids to every row r of the cache; returns the logits of the first `outputs` ids,
+        (outputs,V). Rows with few new tokens come first."""
+        if int((cache.seq_lens + counts).max()) > self.context:  # the kernels would read beyond their tables
+            raise ValueError(f"a sequence does not fit into the context of {self.context} tokens")
+        args = cache.next_args() if len(ids) == outputs else None
+        args = args or append_args(cache, counts, self.batch_invariant)
+        return self.runner.step(ids.contiguous(), args, torch.empty(outputs, self.vocab))
+
+    def new_cache(self) -> PagedCache:
+        body: EngineBody = self.body
+        return body.stack("decoder" if isinstance(body, EngineSeq2Seq) else "blocks").new_cache()
 
 
-def replace_blocks(body: SupportedBody, kv_fp16: bool) -> nn.Module:
+def replace_blocks(body: SupportedBody, options: EngineOptions) -> nn.Module:
     stacks: dict[str, nn.Module] = {}
     if isinstance(body.tokens, Int8Embedding):
         stacks["tokens"] = EngineEmbedding(body.tokens.table, body.tokens.scale)
     for name in STACK_NAMES:
         if hasattr(body, name):
-            stacks[name] = nn.ModuleList([CompiledStack(list(getattr(body, name)), body.config.dim, kv_fp16)])
+            blocks = [*getattr(body, name)]
+            stacks[name] = nn.ModuleList([CompiledStack(blocks, body.config.dim, options)])
     return replace_children(body, stacks)
 
 
@@ -180,29 +218,35 @@ def check_supported(model: Model) -> None:
         raise NotImplementedError(f"the kernels do not run on this machine ({error!r:.100})") from error
 
 
-def to_engine(model: Model, kv_fp16: bool = True) -> Model:
+def to_engine(model: Model, kv_fp16: bool = True, batch_invariant: bool = False) -> Model:
     """The model with its blocks in the engine; a generating fp32 model keeps plain modules for calls without a cache.
 
-    `kv_fp16` keeps the KV cache of int8 models in half precision.
+    `kv_fp16` keeps the KV cache of int8 models in half precision. With `batch_invariant`, an input has the same bits
+    alone and in any batch, and its text in any chunks: kernels whose order of additions depends on the number of rows
+    are not used.
     """
     body, head = model.body, model.head
     body_class = EngineSeq2Seq if hasattr(body, "decode") else EngineBody
     if isinstance(head, Int8LMHead):
-        return EngineModel(body_class(body, kv_fp16), EngineLMHead(head.layer, head.cap), body, kv_fp16).eval()
+        options = EngineOptions(kv_fp16, batch_invariant)
+        engine_head = EngineLMHead(head.layer, head.cap, options)
+        return EngineModel(body_class(body, options), engine_head, body).eval()
     if isinstance(head, (BiasedLMHead, LMHead)):
-        return EngineModel(body_class(body, False, body), ExactLMHead(head), body, False).eval()
-    return Model(EngineBody(body, kv_fp16 and is_quantized(body)), head).eval()
+        options = EngineOptions(False, batch_invariant)
+        engine_body = body_class(body, options, None if batch_invariant else body)
+        return EngineModel(engine_body, ExactLMHead(head, options), body).eval()
+    return Model(EngineBody(body, EngineOptions(kv_fp16 and is_quantized(body), batch_invariant)), head).eval()
 
 
 class ExactLMHead(EngineLMHead):
     """An fp32 LM head, whose loss is computed by the original layer."""
 
-    def __init__(self, head: BiasedLMHead | LMHead):
+    def __init__(self, head: BiasedLMHead | LMHead, options: EngineOptions):
         layer = nn.Linear(head.weight.size(1), len(head.weight), bias=False, device="meta")
         layer.weight = head.weight
         if isinstance(head, BiasedLMHead):
             layer.bias = nn.Parameter(head.bias[0], requires_grad=False)
-        super().__init__(layer, getattr(head, "cap", 0.0))
+        super().__init__(layer, getattr(head, "cap", 0.0), options)
         self.plain = head
 
     def loss(self, x: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:

@@ -19,11 +19,12 @@ import torch
 from torch import Tensor, nn
 
 from regard.engine.bytecode import FRAME, RUN_ARGS
-from regard.engine.compiler import Program, compile_blocks, compile_cross_kv
+from regard.engine.compiler import EngineOptions, Program, compile_blocks, compile_cross_kv
 from regard.engine.kernels import interpreter
 from regard.engine.kernels.gemm_int8 import INPUT_BYTES
-from regard.engine.kernels.linear_layer import PACK_MIN_ROWS, TILE_WORKSPACE, packing_workspace
-from regard.engine.paged_cache import KernelArgs, PagedCache, SlotPool, append_args, attention_args
+from regard.engine.kernels.linear_layer import PACK_MIN_ROWS, PANEL_WORKSPACE, TILE_WORKSPACE, packing_workspace
+from regard.engine.kernels.prefill_attention import find_prefills
+from regard.engine.paged_cache import KernelArgs, PagedCache, SlotPool, Slots, append_args, attention_args
 from regard.engine.quantize import GROUP
 from regard.parts.attention import SelfAttention
 from regard.parts.positions import lookup_positions
@@ -118,15 +119,17 @@ class ProgramRunner:
         rows, width = x.shape
         with self.lock:
             self.resize(rows, args.workspace)
+            self.frames["out_rows"] = rows
             scratch = self.scratch[: rows * width].view(rows, width)
             scratch.copy_(x.detach())
             self.launch(args, out)
             return scratch.clone() if out is None else out
 
     def step(self, ids: Tensor, args: KernelArgs, out: Tensor) -> Tensor:
-        """Token ids (B,1) -> `out`, the logits of a decode step."""
+        """Token ids of all rows -> `out`, the logits of the first rows."""
         with self.lock:
             self.resize(len(ids), args.workspace)
+            self.frames["out_rows"] = len(out)
             self.frames["ids"] = ids.data_ptr()
             self.launch(args, out)
             return out
@@ -152,7 +155,7 @@ class ProgramRunner:
         if len(self.zero_point_term) < groups:
             self.quantized = torch.empty(groups * GROUP * INPUT_BYTES, dtype=torch.int8)
             self.scales, self.zero_point_term = torch.empty(groups), torch.empty(groups, dtype=torch.int32)
-        packing = packing_workspace(self.program.max_fp32_inputs) if rows >= PACK_MIN_ROWS else 0
+        packing = packing_workspace(self.program.max_fp32_inputs) if rows >= PACK_MIN_ROWS else PANEL_WORKSPACE
         floats = max(TILE_WORKSPACE, workspace, packing) + 16
         if self.workspace.numel() < floats * threads:
             self.workspace = torch.empty(2 * floats * threads)
@@ -164,23 +167,22 @@ class ProgramRunner:
 
 
 class CompiledStack(nn.Module):
-    """All blocks of a body, compiled to one program, with the call of a single block. With `kv_fp16`, the KV cache is
-    in half precision."""
+    """All blocks of a body, compiled to one program, with the call of a single block."""
 
-    def __init__(self, blocks: Sequence[nn.Module], width: int, kv_fp16: bool):
+    def __init__(self, blocks: Sequence[nn.Module], width: int, options: EngineOptions):
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
         attention = blocks[0].get_submodule("mixer.inner")
         assert isinstance(attention, SelfAttention)
-        self.width, self.causal = width, attention.causal
-        self.runner = ProgramRunner(compile_blocks(blocks, width, kv_fp16))
+        self.width, self.causal, self.batch_invariant = width, attention.causal, options.batch_invariant
+        self.runner = ProgramRunner(compile_blocks(blocks, width, options))
         self.heads, self.kv_heads = attention.heads, attention.kv_heads
-        self.dtype = torch.float16 if kv_fp16 else torch.float32
+        self.dtype = torch.float16 if options.kv_fp16 else torch.float32
         self.head_dim = attention.key.out_features // attention.kv_heads
         self.free_pools: list[SlotPool] = []  # reused by forward_packed: allocating memory costs more than using it
         self.rope_table: Tensor | None = getattr(attention.rotate, "table", None)
         self.cross_kv_runner = (
-            ProgramRunner(compile_cross_kv(blocks, width, kv_fp16)) if getattr(blocks[0], "cross", None) else None
+            ProgramRunner(compile_cross_kv(blocks, width, options)) if getattr(blocks[0], "cross", None) else None
         )
 
     def new_pool(self) -> SlotPool:
@@ -197,18 +199,20 @@ class CompiledStack(nn.Module):
 
     def source_cache(self, source: Tensor, mask: Tensor | None = None) -> PagedCache:
         """A cache with the cross-attention keys and values of encoded sources, (B,S,D)."""
-        cache, (B, S, _) = self.new_cache(), source.shape
-        runner, pool = self.cross_kv_runner, cache.source_pool
+        cache = self.new_cache()
+        self.add_sources(cache, source, mask)
+        return cache
+
+    def add_sources(self, cache: PagedCache, source: Tensor, mask: Tensor | None = None) -> None:
+        """Add a row for each of the encoded sources, (B,S,D)."""
+        (B, S, _), runner, pool = source.shape, self.cross_kv_runner, cache.source_pool
         assert runner is not None
         assert pool is not None
-        token_mask = torch.ones(B, S, dtype=torch.bool) if mask is None else mask[:, 0, 0]
-        slot_mapping, cache.source_block_table, cache.source_lens = pack_tokens(token_mask)
-        pool.allocate(len(slot_mapping))
-        rows = source[token_mask]
+        token_mask = torch.ones(B, S, dtype=torch.bool) if mask is None else mask[:, 0, 0].expand(B, S)
+        slots, rows = cache.add_sources(token_mask.sum(1).numpy()), source[token_mask]
         for i in range(0, len(rows), MAX_ROWS):
-            args = KernelArgs(kv1=pool.kv, num_slots1=pool.capacity, slot_mapping=slot_mapping[i:])
+            args = KernelArgs(kv1=pool.kv, num_slots1=pool.capacity, slot_mapping=slots[i : i + MAX_ROWS].copy())
             runner.run(rows[i : i + MAX_ROWS], args)
-        return cache
 
     def forward(
         self,
@@ -229,7 +233,10 @@ class CompiledStack(nn.Module):
         """Run new tokens of every row, (B,T,D), against the cache."""
         B, T, D = x.shape
         self.check_context(T, cache.length)
-        return self.runner.run(x.reshape(B * T, D), append_args(cache, B, T)).view(B, T, D)
+        if not len(cache.seq_lens):
+            cache.add_rows(B)
+        args = append_args(cache, np.full(B, T), self.batch_invariant)
+        return self.runner.run(x.reshape(B * T, D), args).view(B, T, D)
 
     def forward_packed(
         self, x: Tensor, mask: Tensor | None, source: Tensor | None, source_mask: Tensor | None
@@ -248,28 +255,28 @@ class CompiledStack(nn.Module):
         padded = mask is not None and mask.size(-2) == 1
         token_mask = mask[:, 0, 0].expand(B, T) if mask is not None and padded else torch.ones(B, T, dtype=torch.bool)
         slot_mapping, block_table, lengths = pack_tokens(token_mask)
-        sequence, position = (index.int() for index in token_mask.nonzero(as_tuple=True))
+        sequence, position = (index.int().numpy() for index in token_mask.nonzero(as_tuple=True))
         if mask is not None and not padded:
             visible = mask.expand(B, 1, T, T)[:, 0].flatten(0, 1)  # (B·T,S)
             visible = visible & torch.ones(T, T, dtype=torch.bool).tril().repeat(B, 1) if self.causal else visible
-            block_table = ((~visible).int().argsort(dim=1, stable=True) + sequence[:, None] * T).int()
-            table_rows, seq_lens = torch.arange(B * T, dtype=torch.int32), visible.sum(1, dtype=torch.int32)
+            order = (~visible).int().argsort(dim=1, stable=True).numpy()
+            block_table = (order + sequence[:, None] * T).astype(np.int32)
+            table_rows, seq_lens = np.arange(B * T, dtype=np.int32), visible.sum(1, dtype=torch.int32).numpy()
         else:
-            prefix_lens = token_mask.cumsum(1, dtype=torch.int32)[token_mask]
+            prefix_lens = token_mask.cumsum(1, dtype=torch.int32)[token_mask].numpy()
             table_rows, seq_lens = sequence, prefix_lens if self.causal else lengths[sequence]
         try:
             pool = self.free_pools.pop()
         except IndexError:  # empty, or another thread has just taken the last one
             pool = self.new_pool()
-        pool.used = 0
-        pool.allocate(len(slot_mapping))
-        args = attention_args(0, pool, block_table, table_rows, seq_lens, True)
+        if pool.capacity < len(slot_mapping):
+            pool.grow(len(slot_mapping))
+        prefills = (find_prefills(rows[:0] if self.batch_invariant else rows) for rows in (table_rows, sequence))
+        args = attention_args(0, pool, block_table, table_rows, seq_lens, next(prefills))
         if cache is not None and cache.source_pool is not None:
             source_table, source_lens = cache.source_block_table, cache.source_lens[sequence]
-            args |= attention_args(1, cache.source_pool, source_table, sequence, source_lens, True)
-        y = self.runner.run(
-            x[token_mask], KernelArgs(slot_mapping=slot_mapping, positions=position.contiguous(), **args)
-        )
+            args |= attention_args(1, cache.source_pool, source_table, sequence, source_lens, next(prefills))
+        y = self.runner.run(x[token_mask], KernelArgs(slot_mapping=slot_mapping, positions=position, **args))
         self.free_pools.append(pool)
         if not padded:
             return y.view(B, T, D)
@@ -281,9 +288,8 @@ def batch_slice(tensor: Tensor | None, begin: int, count: int) -> Tensor | None:
     return tensor if tensor is None or tensor.dim() < 3 or len(tensor) == 1 else tensor[begin : begin + count]
 
 
-def pack_tokens(token_mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def pack_tokens(token_mask: Tensor) -> tuple[Slots, Slots, Slots]:
     """Padding mask (B,S) -> slot mapping of all real tokens, block table (B,S), lengths (B)."""
-    lengths = token_mask.sum(1, dtype=torch.int32)
-    first = lengths.cumsum(0, dtype=torch.int32) - lengths
-    block_table = first[:, None] + torch.arange(token_mask.size(1), dtype=torch.int32)
-    return torch.arange(int(lengths.sum()), dtype=torch.int32), block_table, lengths
+    lengths = token_mask.sum(1, dtype=torch.int32).numpy()
+    block_table = (lengths.cumsum() - lengths)[:, None] + np.arange(token_mask.size(1))
+    return np.arange(lengths.sum(), dtype=np.int32), block_table.astype(np.int32), lengths

@@ -11,7 +11,8 @@ pytest.importorskip("regard.engine.kernels.llvm", exc_type=ImportError)  # Numba
 from regard.engine.compiler import UnsupportedPart
 from regard.engine.engine_model import EngineBody, EngineLMHead, check_supported, to_engine
 from regard.engine.quantize import quantize_model
-from regard.generate import GenerationOptions, generate
+from regard.generate import generate
+from regard.generation_config import GenerationOptions
 from regard.models.bert import Bert, BertConfig
 from regard.parts.cache import select
 from regard.parts.heads import Model
@@ -233,7 +234,7 @@ def test_nan_stays_nan(decoder):
 @torch.inference_mode()
 def test_a_fully_masked_row_is_finite():
     config = BertConfig(vocab=V, context=T, dim=64, layers=2, heads=2, hidden=44, dropout=0.0)
-    body = EngineBody(Bert(config).eval(), kv_fp16=False)
+    body = EngineBody(Bert(config).eval())
     mask = torch.ones(B, 1, T, T, dtype=torch.bool)
     mask[1, :, 3] = False
     assert body(ids(B, T), mask).isfinite().all()
@@ -262,7 +263,7 @@ def test_an_unsupported_body_is_refused(gpt):
         check_supported(type(gpt)(torch.nn.Linear(2, 2), torch.nn.Identity()))
     gpt.body.blocks[1].feedforward.inner.activation = torch.tanh
     with pytest.raises(UnsupportedPart, match="tanh"):
-        EngineBody(gpt.body, kv_fp16=False)
+        EngineBody(gpt.body)
 
 
 def test_an_unknown_position_encoding_is_refused_and_not_left_out(gpt):

@@ -43,7 +43,7 @@ def test_python_exits_cleanly_while_workers_run():
 
 def bert():
     config = BertConfig(vocab=53, context=40, dim=24, layers=2, heads=2, hidden=44, dropout=0.0)
-    return EngineBody(Bert(config).eval(), kv_fp16=False)
+    return EngineBody(Bert(config).eval())
 
 
 class ContendedList(list):

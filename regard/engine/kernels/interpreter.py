@@ -21,9 +21,11 @@ from regard.engine.kernels.linear_layer import (
     PACK_MIN_ROWS,
     fp32_linear,
     fp32_linear_packed,
+    fp32_linear_panels,
     group_index,
     int8_linear,
     int8_linear_unpacked,
+    num_rows,
     output_blocks,
     quantized_inputs,
     scratch_row,
@@ -69,12 +71,7 @@ def dequantize_rows(table: int, scales: int, ids: int, y: int, count: int, width
 
 @jit
 def embed(p: Any, frame: Any, row: int) -> None:
-    """Append the newest token of a row to its block table, then write its embedding, plus that of its position if
-    `source2` is a table of them."""
-    slot = frame.first_slot + row
-    int32s(frame.slot_mapping)[row], int32s(frame.positions)[row] = slot, frame.length
-    int32s(frame.seq_lens0)[row] = frame.length + 1
-    int32s(frame.block_table0)[row * frame.table_width0 + frame.length] = slot
+    """The embedding of the token of a row, plus that of its position if `source2` is a table of them."""
     y, row_id, width = floats(scratch_row(frame, p.target, p.target_width, row)), int64s(frame.ids)[row], p.target_width
     if p.scales:
         dequantize_row(p.weight, p.scales, row_id, y, width, p.scalar)
@@ -164,8 +161,11 @@ def gate(p: Any, frame: Any, row: int) -> None:
 
 
 @jit
-def num_prefills(p: Any, frame: Any) -> int:
-    return frame.num_prefills1 if p.cache else frame.num_prefills0
+def num_queries(p: Any, frame: Any) -> tuple[int, int]:
+    """Rows that attend one by one, which come first; and prefills, which contain all other rows."""
+    if p.cache:
+        return frame.decode_rows1, frame.num_prefills1
+    return frame.decode_rows0, frame.num_prefills0
 
 
 @jit
@@ -174,7 +174,8 @@ def work_items(stage: Any, code: Any, frame: Any) -> int:
         return frame.rows
     if stage.split == SPLIT_HEADS:
         p = code[stage.first]
-        return (num_prefills(p, frame) or frame.rows) * p.kv_heads
+        decode_rows, prefills = num_queries(p, frame)
+        return (decode_rows + prefills) * p.kv_heads
     total = 0
     for i in range(stage.first, stage.first + stage.count):
         total += output_blocks(code[i])
@@ -192,17 +193,20 @@ def execute(stage: Any, code: Any, frame: Any, item: int, workspace: int) -> Non
             int8_linear_unpacked(code[i], frame, item, workspace)
         elif code[i].scales:
             int8_linear(code[i], frame, item, workspace)
-        elif frame.rows >= PACK_MIN_ROWS:
+        elif code[i].panels:
+            fp32_linear_panels(code[i], frame, item, workspace)
+        elif num_rows(code[i], frame) >= PACK_MIN_ROWS:
             fp32_linear_packed(code[i], frame, item, workspace)
         else:
             fp32_linear(code[i], frame, item, workspace)
     elif stage.split == SPLIT_HEADS:
         p = code[stage.first]
-        prefills = num_prefills(p, frame)
-        if prefills:
-            prefill_attention(p, frame, item % prefills, item // prefills, workspace)
+        decode_rows, prefills = num_queries(p, frame)
+        query, group = item % (decode_rows + prefills), item // (decode_rows + prefills)
+        if query < decode_rows:
+            decode_attention(p, frame, query, group, workspace)
         else:
-            decode_attention(p, frame, item % frame.rows, item // frame.rows, workspace)
+            prefill_attention(p, frame, query - decode_rows, group, workspace)
     else:
         for i in range(stage.first, stage.first + stage.count):
             p = code[i]

@@ -43,6 +43,12 @@ def target_row(p: Any, frame: Any, row: int) -> int:
 
 
 @jit
+def num_rows(p: Any, frame: Any) -> int:
+    """Rows that a layer computes: all of them, or the first ones for the output of the program."""
+    return frame.out_rows if p.target < 0 else frame.rows
+
+
+@jit
 def output_blocks(p: Any) -> int:
     size = BLOCK if p.scales else FP32_CHUNK
     return (p.outputs + size - 1) // size
@@ -82,9 +88,10 @@ def int8_linear(p: Any, frame: Any, block: int, workspace: int) -> None:
     groups = (p.inputs + GROUP - 1) // GROUP
     first = block * BLOCK
     w, scales = p.weight + first * groups * GROUP, p.scales + 2 * first * groups
-    for row in range(0, frame.rows, TILE_ROWS):
+    count = num_rows(p, frame)
+    for row in range(0, count, TILE_ROWS):
         q, qs, zp = quantized_inputs(frame, row * groups)
-        rows = min(TILE_ROWS, frame.rows - row)
+        rows = min(TILE_ROWS, count - row)
         _int8_rows(rows, q, qs, zp, w, scales, workspace, groups, 4 * BLOCK)
         for r in range(rows):
             y = floats(target_row(p, frame, row + r) + 4 * first)
@@ -109,8 +116,9 @@ def int8_linear_unpacked(p: Any, frame: Any, block: int, workspace: int) -> None
     first = block * BLOCK
     w, scales = p.weight + first * groups * GROUP, p.scales + 2 * first * groups
     sums, unpacked = floats(workspace), workspace + 4 * CACHED_ROWS * BLOCK
-    for begin in range(0, frame.rows, CACHED_ROWS):
-        rows = min(CACHED_ROWS, frame.rows - begin)
+    count = num_rows(p, frame)
+    for begin in range(0, count, CACHED_ROWS):
+        rows = min(CACHED_ROWS, count - begin)
         for i in range(rows * BLOCK):
             sums[i] = 0
         for group in range(groups):
@@ -128,13 +136,30 @@ def int8_linear_unpacked(p: Any, frame: Any, block: int, workspace: int) -> None
 @jit
 def fp32_linear_packed(p: Any, frame: Any, chunk: int, workspace: int) -> None:
     """Weights are packed into panels of a tile's width once for all rows, so that no horizontal sums are needed."""
-    first, inputs, x_stride = chunk * FP32_CHUNK, p.inputs, 4 * p.source_width
+    first, inputs = chunk * FP32_CHUNK, p.inputs
     width = min(FP32_CHUNK, p.outputs - first)
     columns = round_up_to_lanes(width)
     panels = workspace + 4 * CACHED_ROWS * FP32_CHUNK
     pack_panels(p.weight + 4 * first * inputs, panels, width, columns, inputs, panels + 4 * inputs * columns)
-    for begin in range(0, frame.rows, CACHED_ROWS):
-        end = min(begin + CACHED_ROWS, frame.rows)
+    multiply_panels(p, frame, first, width, columns, panels, workspace)
+
+
+@jit
+def fp32_linear_panels(p: Any, frame: Any, chunk: int, workspace: int) -> None:
+    """Weights that were packed when the program was compiled."""
+    first = chunk * FP32_CHUNK
+    width = min(FP32_CHUNK, p.outputs - first)
+    columns = (width + PANEL_WIDTH - 1) // PANEL_WIDTH * PANEL_WIDTH
+    multiply_panels(p, frame, first, width, columns, p.weight + 4 * first * p.inputs, workspace)
+
+
+@jit
+def multiply_panels(p: Any, frame: Any, first: int, width: int, columns: int, panels: int, workspace: int) -> None:
+    """A chunk of outputs of all rows, which starts at output `first`. Every sum runs over the inputs in their order,
+    whatever the number of rows."""
+    inputs, x_stride, count = p.inputs, 4 * p.source_width, num_rows(p, frame)
+    for begin in range(0, count, CACHED_ROWS):
+        end = min(begin + CACHED_ROWS, count)
         for n in range(0, columns, PANEL_WIDTH):
             for row in range(begin, end, PANEL_ROWS):
                 x, rows = scratch_row(frame, p.source, p.source_width, row), min(PANEL_ROWS, end - row)
@@ -166,6 +191,9 @@ def pack_panels(weight: int, panels: int, width: int, columns: int, inputs: int,
                 y[i * panel_width + n] = w[(begin + n) * inputs + i] if begin + n < width else 0
 
 
+PANEL_WORKSPACE = CACHED_ROWS * FP32_CHUNK  # floats per thread to multiply with packed weights
+
+
 def packing_workspace(inputs: int) -> int:
     """Floats per thread to pack a chunk of weights."""
     return (inputs + CACHED_ROWS) * FP32_CHUNK + LANES
@@ -175,10 +203,11 @@ def packing_workspace(inputs: int) -> int:
 def fp32_linear(p: Any, frame: Any, chunk: int, workspace: int) -> None:
     first = chunk * FP32_CHUNK
     width, inputs, x_stride = min(FP32_CHUNK, p.outputs - first), p.inputs, 4 * p.source_width
-    for row in range(0, frame.rows, TILE_ROWS):
+    count = num_rows(p, frame)
+    for row in range(0, count, TILE_ROWS):
         x = scratch_row(frame, p.source, p.source_width, row)
-        rows, n = min(TILE_ROWS, frame.rows - row), 0
-        while frame.rows > TILE_ROWS and rows == TILE_ROWS and n + WIDE_OUTPUTS <= width:
+        rows, n = min(TILE_ROWS, count - row), 0
+        while count > TILE_ROWS and rows == TILE_ROWS and n + WIDE_OUTPUTS <= width:
             _fp32_wide(
                 x, p.weight + 4 * (first + n) * inputs, workspace + 4 * n, inputs, x_stride, 4 * inputs, 4 * FP32_CHUNK
             )

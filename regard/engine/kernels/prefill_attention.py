@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
+import numpy.typing as npt
 
 from regard.engine.kernels.decode_attention import kv_addresses, kv_element
 from regard.engine.kernels.elementwise import exp
@@ -107,9 +106,11 @@ def prefill_workspace(S: int, E: int) -> int:
     return (2 * E + PANEL_ROWS) * -(-S // LANES) * LANES + PANEL_ROWS
 
 
-def find_prefills(table_rows: Tensor) -> Tensor:
-    """Runs of consecutive rows with the same row of the block table: (first, count), (N,2); empty if they are short."""
-    counts = torch.unique_consecutive(table_rows, return_counts=True)[1].int()
-    if len(table_rows) < MIN_ROWS * len(counts):
-        return torch.empty(0, 2, dtype=torch.int32)
-    return torch.stack((counts.cumsum(0, dtype=torch.int32) - counts, counts), 1)
+def find_prefills(table_rows: npt.NDArray[np.int32], first: int = 0) -> npt.NDArray[np.int32]:
+    """Runs of consecutive rows with the same row of the block table, (N,2): the number of the first row, counted from
+    `first`, and that of rows. Empty if they are short."""
+    starts = np.flatnonzero(np.diff(table_rows, prepend=-1))
+    if len(table_rows) < MIN_ROWS * len(starts):
+        starts = starts[:0]
+    counts = np.diff(starts, append=len(table_rows)) if len(starts) else starts
+    return np.stack((starts + first, counts), 1).astype(np.int32)
