@@ -28,7 +28,14 @@ TESTS = Path(__file__).parent
 PROCESSOR_TESTS = [
     TESTS / name
     for name in ("parts", "models", "engine", "view/test_beam_tree.py", "test_every_model.py", "test_generate.py")
-    + ("test_reproducible.py", "training/test_loop.py", "bench/test_peers.py", "lab/test_kernel.py")
+    + (
+        "test_decode_batch.py",
+        "test_scheduler.py",
+        "test_reproducible.py",
+        "training/test_loop.py",
+        "bench/test_peers.py",
+        "lab/test_kernel.py",
+    )
 ]
 
 
