@@ -15,6 +15,8 @@ from regard.validate import ModelWarning, check_choice
 VERBS = {
     "train": "train a model on your files: regard train translate --data train.en train.de",
     "run": 'run a model: regard run MODEL "Tea and water please"',
+    "serve": "serve models over HTTP (OpenAI, LibreTranslate and TEI APIs, a page): regard serve MODEL",
+    "verify": "replay an answer of a reproducible server from its receipt: regard verify receipt.json",
     "imitate": "imitate an expert by GAIL: regard imitate --data episodes.npz --env CartPole-v1",
     "score": "score a model on test files: regard score MODEL test.en test.de",
     "check": "check a model for defects, with advice for each: regard check MODEL",

@@ -56,4 +56,5 @@ def main(args: list[str]) -> int:
     longest = max(indices, key=lambda i: len(held_out[i].english))
     save_alignment(translate, held_out[longest].english, folder / "alignment.png")
     print(f"wrote figure of the cross-attention: {folder / 'alignment.png'}")
+    print(f'serve it: pip install "regard[serve]", then: regard serve {folder}')
     return 0

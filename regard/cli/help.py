@@ -16,6 +16,8 @@ OPTION_GROUPS: dict[str, tuple[Group, ...]] = {
     "run": (("regard.cli.run", "RunCommandOptions"), FETCH_OPTIONS),
     **{v: ((f"regard.cli.{v}", f"{v.title()}Options"), FETCH_OPTIONS) for v in ("score", "check", "bench", "look")},
     "imitate": (("regard.cli.imitate", "ImitateOptions"), ("regard.rl.gail", "GAILOptions")),
+    "serve": (("regard.serve.serve_options", "ServeOptions"), FETCH_OPTIONS),
+    "verify": (("regard.cli.verify", "VerifyOptions"), FETCH_OPTIONS),
     "demo": (("regard.cli.demo", "DemoOptions"),),
 }
 PLAY_OPTIONS: Group = ("regard.cli.act", "PlayOptions")

@@ -169,6 +169,7 @@ class Modality(ABC):
     unused_options: ClassVar[frozenset[str]] = frozenset()  # options of files that do not apply
     rare_labels: ClassVar[bool] = False  # positive labels are rare: rank multi-label models by ROC AUC
     input_name: ClassVar[str | None] = None  # the argument of transformers' models that takes `Inputs.x`
+    file_formats: ClassVar[tuple[str, ...]] = ()  # suffixes of the files that requests name; (): they are no files
 
     @abstractmethod
     def read(self, paths: Sequence[str], how: ReadOptions) -> Rows: ...
@@ -215,6 +216,10 @@ class Modality(ABC):
     ) -> RowSet:
         """The rows of files on which a trained model is scored."""
         return lint({"test": self.read(paths, how)}, skip_bad, [preprocessor.check])[0]["test"]
+
+    def is_inline(self, raw: str) -> bool:
+        """Whether a request is the input itself, and not the name of a file."""
+        return not self.file_formats
 
     def read_requests(self, path: str, encoding: str) -> Iterator[str | BadRow] | None:
         """The requests in a file that is not one request a line; None if it is."""

@@ -33,6 +33,7 @@ class AudioModality(Modality):
     }
     synthetic_data = {Target.LABELS: "spoken digits", Target.TEXT: "spoken digit strings"}
     default_models = {"encoder": "audio_encoder", "encoder-decoder": "speech2text"}
+    file_formats = AUDIO_FORMATS
 
     def option_groups(self, target: Target) -> tuple[type, ...]:
         return (AudioAugment,)

@@ -30,6 +30,7 @@ class ImageModality(Modality):
     synthetic_data = {Target.LABELS: "shapes", Target.TEXT: "shapes, with captions"}
     default_models = {"encoder": "vit", "two-tower": "clip"}
     input_name = "pixel_values"
+    file_formats = tuple(image_files.IMAGE_FORMATS)
 
     def option_groups(self, target: Target) -> tuple[type, ...]:
         return (ImageAugment,)

