@@ -116,7 +116,8 @@ class Scheduler:
                 raise Cancelled("the server is shutting down")
             waiting = sum(other.tokens for other in self._waiting)
             if self._waiting and waiting + job.tokens > self.options.max_queue_tokens:
-                raise QueueFull(math.ceil(max(1.0, min(60.0, waiting / max(self._tokens_per_second, 1.0)))))
+                seconds = waiting / self._tokens_per_second if self._tokens_per_second else 1.0
+                raise QueueFull(math.ceil(max(1.0, min(60.0, seconds))))
             self._waiting.append(job)
             self._changed.notify_all()
         return job
