@@ -1,7 +1,7 @@
 """The fields of an input, for every task and modality, and the request that they make.
 
     {"question": "Who came?", "document": "Anna came."}  ─▶  "Who came?\tAnna came."
-    upload, ["a cat", "a dog"]                            ─▶  "/tmp/regard-upload-…/input.png\ta cat\ta dog"
+    upload, ["a cat", "a dog"]                            ─▶  "…/input.png\ta cat\ta dog"
 
 A tab separates fields, so a field that contains one is refused unless nothing follows it.
 """

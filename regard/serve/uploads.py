@@ -1,6 +1,6 @@
 """Uploaded files: each in a private temporary directory, under a name that the server chooses, until its request ends.
 
-    bytes of the client ─▶ /tmp/regard-upload-…/input.png ─▶ the model reads it ─▶ deleted
+    bytes of the client ─▶ …/input.png ─▶ the model reads it ─▶ deleted
 
 Of the client's file name only the suffix counts, and it must be one that the modality reads. No client names a file of
 the server: a text is the name of a file only if `Modality.is_inline` denies that it is the input itself, and such texts
