@@ -98,6 +98,8 @@ def answer_of(done: Done) -> dict[str, Any]:
 
 def read_receipt(file: Path) -> Receipt:
     """A receipt, or the answer of a server that contains one."""
+    if not file.is_file():
+        raise ValueError(f"{file}: no such file; `regard serve --reproducible` writes receipts")
     content = read_json(file)
     receipt = content.get("receipt", content) if isinstance(content, Mapping) else {}
     missing = [key for key in KEYS if key not in receipt]

@@ -69,3 +69,8 @@ def test_another_model_or_file_is_refused(receipt, small_run, tmp_path, capsys, 
 def test_a_file_that_is_no_receipt_is_refused(small_run, tmp_path, capsys):
     code, output = verify({"model": "small"}, small_run, tmp_path, capsys)
     assert (code, "is no receipt: it has no regard, model_hash" in output) == (2, True), output
+
+
+def test_a_missing_receipt_is_named(tmp_path, capsys):
+    assert main(["verify", str(tmp_path / "none.json")]) == 2
+    assert "none.json: no such file" in capsys.readouterr().err
