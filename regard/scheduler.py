@@ -107,10 +107,13 @@ class Scheduler:
         """
         [raw] = check_texts([raw])
         options = self.loaded.make_options() if options is None else options
-        job = ScheduledJob(raw, options, embed, self.count_tokens(raw), deadline, listener)
+        job = ScheduledJob(raw, options, embed, deadline, listener)
+        if self.task is None or embed or not self.task.splits_long_inputs:  # else the answer has counted them
+            job.prompt_tokens = self.count_tokens(raw)
         if self.task is not None and not embed:
             job.answer = AnswerStream(self.task, raw, options, self.context)
-            job.tokens += sum(request.rows * request.limit for request in job.answer.requests)
+            job.prompt_tokens = job.answer.prompt_tokens
+        job.tokens = job.prompt_tokens + job.answer_tokens
         with self._changed:
             if self._is_closed:
                 raise Cancelled("the server is shutting down")

@@ -73,16 +73,19 @@ class SchedulerStats(NamedTuple):
 class ScheduledJob:
     """A submitted request. Iterate over it for its events, or call `result`."""
 
-    def __init__(
-        self, raw: str, options: object, embed: bool, tokens: int, deadline: float | None, listener: Listener | None
-    ):
-        self.raw, self.options, self.embed, self.tokens, self.deadline = raw, options, embed, tokens, deadline
+    def __init__(self, raw: str, options: object, embed: bool, deadline: float | None, listener: Listener | None):
+        self.raw, self.options, self.embed, self.deadline = raw, options, embed, deadline
         self.answer: AnswerStream | None = None  # of a model that generates
         self.is_cancelled = False
-        self.prompt_tokens = tokens
+        self.prompt_tokens = self.tokens = 0  # of the input; with those of the answer, at most
         self.submitted = time.monotonic()
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._listener: Listener = listener or self._events.put
+
+    @property
+    def answer_tokens(self) -> int:
+        """Tokens that the job may generate, in all its beams."""
+        return sum(request.rows * request.limit for request in self.answer.requests) if self.answer else 0
 
     def emit(self, event: Event) -> None:
         try:

@@ -32,6 +32,7 @@ logger = logging.getLogger("regard.serve")
 FORM = "application/x-www-form-urlencoded"
 KEEP_ALIVE = 15.0  # seconds without an event after which a comment keeps the connection open
 MAX_FIELDS = 1000  # of a form
+SHORT = 1000  # characters of an input that is tokenized sooner than another thread takes over
 
 
 async def run_job(request: Request, served: ServedModel, raw: str, options: object = None, embed: bool = False) -> Done:
@@ -102,6 +103,7 @@ class JobStream(AsyncIterator[Token | Done]):
         self._scheduler, self._raw, self._options, self._embed = served.scheduler, raw, options, embed
         self._loop, self._events = asyncio.get_running_loop(), asyncio.Queue[Event]()
         self._wants_tokens = tokens
+        self._is_short = len(raw) < SHORT and served.loaded.task.preprocessor.tokenizer is not None
 
     def __aiter__(self) -> JobStream:
         return self
@@ -112,7 +114,10 @@ class JobStream(AsyncIterator[Token | Done]):
         try:
             if not self._is_submitted:
                 self._is_submitted = True
-                await asyncio.to_thread(self._submit)  # it tokenizes, which may take long
+                if self._is_short:
+                    self._submit()
+                else:  # to tokenize it may take long
+                    await asyncio.to_thread(self._submit)
             event = await self._next_event()
             if isinstance(event, Failed):
                 raise event.error

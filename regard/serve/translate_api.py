@@ -58,8 +58,11 @@ def languages_of(request: Request) -> tuple[str, str]:
 
 def directions(request: Request, info: ModelInfo) -> list[Direction]:
     """What a model translates; known without its weights."""
+    return language_pairs(request, bool((read_task_file(info.folder) or {}).get("both_ways")))
+
+
+def language_pairs(request: Request, both_ways: bool) -> list[Direction]:
     first, second = languages_of(request)
-    both_ways = bool((read_task_file(info.folder) or {}).get("both_ways"))
     return [Direction(first, second, False), *([Direction(second, first, True)] if both_ways else [])]
 
 
@@ -79,7 +82,7 @@ async def translate(request: Request) -> Response:
     name = body.model or next(iter(models), None)
     async with registry_of(request).use(name, ("translate",)) as served:
         check_text_model(served)
-        pairs = directions(request, models[served.name])
+        pairs = language_pairs(request, getattr(served.loaded.task, "both_ways", False))
         check_target(body, pairs)
         detected = await detect_all(request, texts) if body.source == AUTO else []
         sources = [language.language for language in detected] or [body.source] * len(texts)

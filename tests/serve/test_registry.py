@@ -12,6 +12,7 @@ import torch
 
 from regard.fair_lock import FairLock
 from regard.load import load
+from regard.serve import jobs
 from regard.serve import registry as registry_module
 from regard.serve.registry import ModelRegistry, folder_stamp
 from regard.training.run_folder import RunFolder
@@ -151,7 +152,8 @@ def test_better_weights_are_served_without_a_failed_request(start_server, run_co
     assert len(server.registry.served()) == 1
 
 
-def test_a_request_ends_on_the_model_that_it_began_on(start_server, run_copy):
+def test_a_request_ends_on_the_model_that_it_began_on(start_server, run_copy, monkeypatch):
+    monkeypatch.setattr(jobs, "SHORT", 0)  # in a thread of its own, which this test holds
     server = start_server(folders={"copy": run_copy}, reload_every=0.01)
     before = ask(server, "copy", TEXTS[0])
     [old] = server.registry.served()
