@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 from regard.data.batches import Ints
-from regard.sampling import Floats, largest, topk
+from regard.sampling import Endings, Floats, largest, limit_length, log_softmax_, topk
 
 Bools = npt.NDArray[np.bool_]
 
@@ -34,6 +35,14 @@ class Candidates(NamedTuple):
     logp: Floats  # (B,2K) joint log-probabilities; NaN first if there is one
     beams: Ints  # (B,2K) the beam, from 0 to K-1, that each continues
     tokens: Ints  # (B,2K)
+
+
+FindCandidates = Callable[[Tensor, Floats, int, Endings], Candidates]  # the call of `find_candidates`
+
+
+def find_candidates(logits: Tensor, logp: Floats, end: int, endings: Endings) -> Candidates:
+    """The candidates of beams with joint log-probabilities `logp` (B,K), by logits (B·K,V), which are overwritten."""
+    return expand(limit_length(log_softmax_(logits), end, endings), logp)
 
 
 def expand(logprobs: Tensor, logp: Floats) -> Candidates:

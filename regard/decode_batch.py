@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
+from regard.beams import FindCandidates, find_candidates
 from regard.data.batches import Ints
 from regard.decode_request import DecodeEvent, DecodeRequest
 from regard.sequence_search import BeamSearch, Sampling
@@ -28,8 +29,8 @@ class Selection(NamedTuple):
 class DecodeBatch:
     """All sequences in one batch: the greedy and sampled rows first, then those of beam search, by width."""
 
-    def __init__(self, end: int):
-        self.end = end
+    def __init__(self, end: int, find_candidates: FindCandidates = find_candidates):
+        self.end, self.find_candidates = end, find_candidates
         self.searches: dict[int, Sampling | BeamSearch] = {1: Sampling(end)}
 
     def __len__(self) -> int:
@@ -51,7 +52,7 @@ class DecodeBatch:
         for number, request in enumerate(requests):
             width = 1 if request.options.temperature > 0 else request.options.num_beams
             if width not in self.searches:
-                self.searches[width] = BeamSearch(self.end, width)
+                self.searches[width] = BeamSearch(self.end, width, self.find_candidates)
                 before.append((0, 0))
             self.searches[width].add(request)
             new.setdefault(width, []).append(number)

@@ -5,12 +5,14 @@ score = log P(text) / length ** length_penalty          length counts </s>
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
 from regard.generation_config import GenerationOptions
-from regard.sampling import NO_PROCESSOR, LogitsProcessor
+from regard.sampling import NO_PROCESSOR, Endings, LogitsProcessor, ending_state
 
 FinishReason = Literal["stop", "length"]  # </s> or a stop text; the limit
 
@@ -76,6 +78,12 @@ class FailEvent(NamedTuple):
 
 
 DecodeEvent = TokenEvent | FinishEvent | FailEvent
+
+
+def row_endings(rows: Iterable[tuple[int, DecodeRequest]]) -> Endings:
+    """Whether rows can end, each with its number of new tokens so far."""
+    states = [ending_state(length, request.limit, request.options.min_new_tokens) for length, request in rows]
+    return np.array(states, np.int8)
 
 
 def score_hypothesis(

@@ -11,6 +11,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from regard.beams import FindCandidates, find_candidates
 from regard.decode_batch import DecodeBatch, Selection
 from regard.decode_request import DecodeEvent, DecodeRequest, FailEvent, FinishEvent, Hypothesis
 from regard.generation_config import GenerationOptions
@@ -43,11 +44,16 @@ def select_rows(caches: list[Cache], selection: Selection, device: torch.device)
 
 @torch.inference_mode()
 def decode_steps(
-    step: Step, caches: list[Cache], requests: Sequence[DecodeRequest], end: int, device: torch.device
+    step: Step,
+    caches: list[Cache],
+    requests: Sequence[DecodeRequest],
+    end: int,
+    device: torch.device,
+    find_candidates: FindCandidates = find_candidates,
 ) -> Iterator[list[DecodeEvent]]:
     """Decode requests from the first step to the last, and yield the events of every step. `caches` hold the prompts
     but for their last tokens. Closing the iterator cancels the rest."""
-    batch = DecodeBatch(end)
+    batch = DecodeBatch(end, find_candidates)
     select_rows(caches, batch.add(requests), device)
     while len(batch):
         logits = step(torch.tensor(batch.newest(), device=device)[:, None], caches)
@@ -78,6 +84,7 @@ def generate(
     numbers: Tensor,
     processor: LogitsProcessor = NO_PROCESSOR,
     prefixes: list[list[int]] | None = None,
+    find_candidates: FindCandidates = find_candidates,
 ) -> list[list[Hypothesis]]:
     """The best hypotheses for each row, best first.
 
@@ -89,5 +96,5 @@ def generate(
     merged = merge_options(processor, options, end)
     rows = zip(prefixes or [[]] * len(start), start.tolist(), limits.tolist(), numbers.tolist(), strict=True)
     requests = [DecodeRequest([first], limit, options, n, merged, before) for before, first, limit, n in rows]
-    results = hypotheses_of(decode_steps(step, caches, requests, end, start.device))
+    results = hypotheses_of(decode_steps(step, caches, requests, end, start.device, find_candidates))
     return [results[request] for request in requests]

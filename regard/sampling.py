@@ -21,8 +21,35 @@ from torch import Tensor
 from regard.data.batches import Ints
 
 Floats = npt.NDArray[np.float32]
+Endings = npt.NDArray[np.int8]  # of every row: CAN_END, CANNOT_END before its minimum, MUST_END at its limit
+CAN_END, CANNOT_END, MUST_END = range(3)
 Sampler = Callable[[Tensor, list[int]], list[int]]  # log-probabilities (B,V), row numbers -> one token id for each row
 PARTIAL_SORTS = (512, 4096)  # candidates that are sorted first: mostly no other token can be drawn
+
+
+def log_softmax_(logits: Tensor) -> Tensor:
+    """In place: for the beams of a large vocabulary, allocating another table costs more than filling it."""
+    if logits.dtype != torch.float32:
+        return logits.log_softmax(-1, dtype=torch.float32)
+    return torch.log_softmax(logits, -1, out=logits)
+
+
+def ending_state(length: int, limit: int, minimum: int) -> int:
+    """Whether a row with `length` new tokens can end. The limit takes precedence."""
+    return MUST_END if length >= limit else CANNOT_END if length < minimum else CAN_END
+
+
+def limit_length(logprobs: Tensor, end: int, endings: Endings) -> Tensor:
+    """Forbid </s> in rows that CANNOT_END, and everything else in rows that MUST_END, even if the processor forbids
+    </s>, which then costs nothing."""
+    over, early = (np.flatnonzero(endings == state) for state in (MUST_END, CANNOT_END))
+    if len(early):
+        logprobs[early, end] -= math.inf  # NaN stays: it must be seen
+    if len(over):
+        ending = logprobs[over, end]
+        logprobs[over] -= math.inf
+        logprobs[over, end] = ending.masked_fill(ending == -math.inf, 0.0)
+    return logprobs
 
 
 def greedy(logprobs: Tensor, rows: list[int]) -> list[int]:

@@ -14,10 +14,9 @@ import math
 from collections.abc import Collection, Iterable
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from regard.beams import Beams, expand, finish, prune
+from regard.beams import Beams, FindCandidates, expand, find_candidates, finish, prune
 from regard.decode_request import (
     DecodeEvent,
     DecodeRequest,
@@ -26,10 +25,11 @@ from regard.decode_request import (
     FinishReason,
     Hypothesis,
     TokenEvent,
+    row_endings,
     score_hypothesis,
 )
 from regard.parts.heads import NOT_FINITE
-from regard.sampling import NO_PROCESSOR, gather_rows, greedy, make_sampler
+from regard.sampling import NO_PROCESSOR, gather_rows, greedy, limit_length, log_softmax_, make_sampler
 
 
 class SampledRow:
@@ -82,10 +82,8 @@ class Sampling:
             if row.request.processor is not NO_PROCESSOR:
                 text = [*row.request.history, *row.request.prompt, *row.tokens]
                 row.request.processor.apply(logits[i : i + 1], [text], len(row.tokens) + 1)
-        times = [len(row.tokens) + 1 for row in self.rows]
-        limits = [row.request.limit for row in self.rows]
-        minimums = [row.request.options.min_new_tokens for row in self.rows]
-        logprobs = limit_length(log_softmax_(logits), self.end, times, limits, minimums)
+        endings = row_endings((len(row.tokens), row.request) for row in self.rows)
+        logprobs = limit_length(log_softmax_(logits), self.end, endings)
         events: list[DecodeEvent] = []
         keep: list[int] = []
         tokens = self.choose(logprobs)
@@ -141,8 +139,8 @@ class BeamSearch:
     """Beam searches of width K, K rows each: expand, finish, prune, until an input has K finished hypotheses or no beam
     is left."""
 
-    def __init__(self, end: int, width: int):
-        self.end, self.width = end, width
+    def __init__(self, end: int, width: int, find_candidates: FindCandidates = find_candidates):
+        self.end, self.width, self.find_candidates = end, width, find_candidates
         self.requests: list[DecodeRequest] = []
         self.hypotheses: list[list[Hypothesis]] = []
         self.beams = Beams([], np.empty((0, width), np.float32))
@@ -179,16 +177,14 @@ class BeamSearch:
 
     def advance(self, logits: Tensor) -> tuple[list[int], list[int], list[DecodeEvent]]:
         """The rows that the new ones continue, the inputs whose search goes on, and the events."""
-        logprobs, requests, K = log_softmax_(logits), self.requests, self.width
-        for i, request in enumerate(requests):
-            if request.processor is not NO_PROCESSOR:
-                before = [*request.history, *request.prompt]
-                texts = [before + text for text in self.beams.tokens[i * K : (i + 1) * K]]
-                request.processor.apply(logprobs[i * K : (i + 1) * K], texts, len(texts[0]) - len(before) + 1)
-        times = [len(text) + 1 for text in self.beams.tokens]
-        limits = [request.limit for request in requests for _ in range(K)]
-        minimums = [request.options.min_new_tokens for request in requests for _ in range(K)]
-        candidates = expand(limit_length(logprobs, self.end, times, limits, minimums), self.beams.logp)
+        requests, K = self.requests, self.width
+        lengths = [len(text) for text in self.beams.tokens[::K]]  # the beams of an input have equal lengths
+        endings = row_endings(zip(lengths, requests, strict=True)).repeat(K)
+        if all(request.processor is NO_PROCESSOR for request in requests):
+            candidates = self.find_candidates(logits, self.beams.logp, self.end, endings)
+        else:
+            logprobs = self.process(log_softmax_(logits))
+            candidates = expand(limit_length(logprobs, self.end, endings), self.beams.logp)
         ends, ended = finish(candidates, self.beams, self.end)
         for i, tokens, total in ended:
             reason: FinishReason = "length" if len(tokens) >= requests[i].limit else "stop"
@@ -204,23 +200,12 @@ class BeamSearch:
         self.keep(survivors.tolist())
         return parents.tolist(), survivors.tolist(), events
 
-
-def log_softmax_(logits: Tensor) -> Tensor:
-    """In place: for the beams of a large vocabulary, allocating another table costs more than filling it."""
-    if logits.dtype != torch.float32:
-        return logits.log_softmax(-1, dtype=torch.float32)
-    return torch.log_softmax(logits, -1, out=logits)
-
-
-def limit_length(logprobs: Tensor, end: int, times: list[int], limits: list[int], minimums: list[int]) -> Tensor:
-    """Forbid </s> before the minimum of a row, and everything else at its limit, which takes precedence: there a row
-    ends even if the processor forbids </s>, which then costs nothing. Row i chooses token number `times[i]`."""
-    over = [row for row, (time, limit) in enumerate(zip(times, limits, strict=True)) if limit < time]
-    early = [row for row, (time, minimum) in enumerate(zip(times, minimums, strict=True)) if time <= minimum]
-    ending = logprobs[over, end] if over else None
-    if early:
-        logprobs[early, end] -= math.inf  # NaN stays: it must be seen
-    if ending is not None:
-        logprobs[over] -= math.inf
-        logprobs[over, end] = ending.masked_fill(ending == -math.inf, 0.0)
-    return logprobs
+    def process(self, logprobs: Tensor) -> Tensor:
+        """Apply the processors of the requests, in place."""
+        K = self.width
+        for i, request in enumerate(self.requests):
+            if request.processor is not NO_PROCESSOR:
+                before = [*request.history, *request.prompt]
+                texts = [before + text for text in self.beams.tokens[i * K : (i + 1) * K]]
+                request.processor.apply(logprobs[i * K : (i + 1) * K], texts, len(texts[0]) - len(before) + 1)
+        return logprobs

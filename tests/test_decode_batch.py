@@ -24,8 +24,8 @@ from regard.decode_request import DecodeEvent, DecodeRequest, FailEvent, FinishE
 from regard.generate import decode_steps, hypotheses_of, merge_options
 from regard.generation_config import GenerationOptions
 from regard.parts.cache import Cache
-from regard.sampling import NO_PROCESSOR
-from regard.sequence_search import BeamSearch, limit_length
+from regard.sampling import CANNOT_END, MUST_END, NO_PROCESSOR, limit_length
+from regard.sequence_search import BeamSearch
 
 END, VOCAB = 0, 6
 Text = tuple[int, ...]
@@ -315,7 +315,7 @@ def test_nan_is_an_error_with_all_options(options: GenerationOptions, limit: int
 
 def test_limits_of_length_hide_no_nan() -> None:
     """The first row may not end yet, the second must end now."""
-    limited = limit_length(torch.full((2, 4), math.nan), 3, times=[1, 2], limits=[5, 1], minimums=[2, 0])
+    limited = limit_length(torch.full((2, 4), math.nan), 3, np.array([CANNOT_END, MUST_END], np.int8))
     assert limited.isnan().all()
 
 

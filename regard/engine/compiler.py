@@ -255,7 +255,12 @@ def append_blocks(program: Program, blocks: Iterable[nn.Module], x: ScratchBuffe
 def compile_cross_kv(blocks: Sequence[nn.Module], width: int, options: EngineOptions) -> Program:
     """Encoded source -> cross-attention keys and values of every decoder block."""
     program = Program(options)
-    x = program.buffer("x", width)
+    append_cross_kv(program, blocks, program.buffer("x", width))
+    return program
+
+
+def append_cross_kv(program: Program, blocks: Sequence[nn.Module], x: ScratchBuffer) -> None:
+    width = x.width
     parts = [part for block in blocks if isinstance(part := block.get_submodule("cross.inner"), CrossAttention)]
     buffers = [(program.buffer(f"key {i}", width), program.buffer(f"value {i}", width)) for i in range(len(parts))]
     layers: list[tuple[nn.Module, ScratchBuffer, Instruction]] = []
@@ -264,7 +269,6 @@ def compile_cross_kv(blocks: Sequence[nn.Module], width: int, options: EngineOpt
     program.append_linears(x, *layers)
     for layer, (part, (k, v)) in enumerate(zip(parts, buffers, strict=True)):
         program.append_store_kv(k, v, part, SOURCE_CACHE, layer)
-    return program
 
 
 def compile_lm_head(layer: Int8Linear | nn.Linear, cap: float, options: EngineOptions) -> Program:

@@ -16,7 +16,8 @@ import torch
 from regard.data.batches import Ints
 from regard.decode_batch import DecodeBatch
 from regard.decode_request import BatchLimits, DecodeEvent, DecodeRequest
-from regard.engine.engine_model import EngineModel, EngineSeq2Seq
+from regard.engine.engine_body import EngineSeq2Seq
+from regard.engine.engine_model import EngineModel
 from regard.engine.paged_cache import PagedCache
 from regard.engine.prefix_cache import PrefixCache
 from regard.tasks.decoding import GeneratingTask, collate_sources
@@ -30,7 +31,7 @@ class ContinuousBatch:
     def __init__(self, model: EngineModel, task: GeneratingTask, limits: BatchLimits = BatchLimits()):  # noqa: B008
         self.model, self.task, self.limits = model, task, limits
         self.waiting: list[DecodeRequest] = []
-        self.batch = DecodeBatch(task.end)  # its rows are the first rows of the cache
+        self.batch = DecodeBatch(task.end, model.find_candidates)  # its rows are the first rows of the cache
         self.prefilling: list[DecodeRequest] = []  # the following rows, one each
         self.prefixes = PrefixCache(limits.max_batch_tokens // 2)
         self.cache: PagedCache = model.new_cache()

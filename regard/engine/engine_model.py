@@ -1,8 +1,4 @@
-"""Bodies and LM heads that run in the engine, with the interface of those they replace.
-
-A body keeps its embedding and final norm, and its blocks become one `CompiledStack`. Weights are shared with the
-original model.
-"""
+"""Models and LM heads that run in the engine, with the interface of those they replace."""
 
 from __future__ import annotations
 
@@ -13,99 +9,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.beams import FindCandidates
 from regard.data.batches import Ints
-from regard.engine import bytecode as op
 from regard.engine.compiler import (
     EngineOptions,
     Program,
-    ScratchBuffer,
     UnsupportedPart,
     append_blocks,
     append_lm_head,
     compile_lm_head,
-    operands,
 )
+from regard.engine.engine_body import EngineBody, EngineSeq2Seq, SupportedBody, append_embedding
 from regard.engine.kernels import interpreter
+from regard.engine.kernels.beam_candidates import compiled_candidates
 from regard.engine.paged_cache import PagedCache, append_args
-from regard.engine.quantize import Int8Embedding, Int8Linear, Int8LMHead, is_quantized, replace_children
-from regard.engine.runtime import CompiledStack, ProgramRunner
-from regard.models.bert import Bert
-from regard.models.gpt import GPT
-from regard.models.llama import Llama
-from regard.models.nanochat import NanoChat
+from regard.engine.quantize import Int8Linear, Int8LMHead, is_quantized
+from regard.engine.runtime import ProgramRunner
 from regard.models.transformer import Transformer
 from regard.parts.cache import Cache
 from regard.parts.heads import BiasedLMHead, LMHead, Model
-from regard.parts.positions import LearnedPositions, RotaryPositions, RotaryQKNorm, SinusoidalPositions
 
-SupportedBody = GPT | Llama | NanoChat | Transformer | Bert  # bodies whose blocks all use the same mask
-STACK_NAMES = ("blocks", "encoder", "decoder")  # attributes that hold the blocks
 MAX_LOGITS = 2**22  # in memory at once while a loss is computed
-
-
-class EngineBody(nn.Module):
-    """Calls without a cache go to `plain`, if there is one: for whole texts PyTorch's kernels are as fast."""
-
-    def __init__(
-        self,
-        body: SupportedBody,
-        options: EngineOptions = EngineOptions(),  # noqa: B008  it is frozen
-        plain: nn.Module | None = None,
-    ):
-        super().__init__()
-        self.config = body.config
-        self.engine = replace_blocks(body, options)
-        self.plain = plain or self.engine
-
-    def forward(self, *inputs: Tensor, cache: list[Cache] | None = None, **context: object) -> Tensor:
-        return self.engine(*inputs, cache=cache, **context) if cache else self.plain(*inputs, **context)
-
-    def stack(self, name: str) -> CompiledStack:
-        stack = self.engine.get_submodule(f"{name}.0")
-        assert isinstance(stack, CompiledStack)
-        return stack
-
-    def caches(self) -> list[PagedCache]:
-        return [self.stack("blocks").new_cache()]
-
-
-class EngineSeq2Seq(EngineBody):
-    engine: Transformer
-    plain: Transformer
-
-    def encode(self, source: Tensor, mask: Tensor | None = None) -> Tensor:
-        return self.plain.encode(source, mask)
-
-    def decoder_caches(self, source: Tensor, mask: Tensor | None = None) -> list[PagedCache]:
-        cache = self.stack("decoder").new_cache()
-        self.add_sources(cache, source, mask)
-        return [cache]
-
-    def add_sources(self, cache: PagedCache, source: Tensor, mask: Tensor | None = None) -> None:
-        """Encode sources and add a row for each to the cache."""
-        self.stack("decoder").add_sources(cache, self.encode(source, mask), mask)
-
-    def decode(
-        self,
-        target: Tensor,
-        source: Tensor | None = None,
-        source_mask: Tensor | None = None,
-        cache: list[Cache] | None = None,
-    ) -> Tensor:
-        return (self.engine if cache else self.plain).decode(target, source, source_mask, cache)
-
-
-class EngineEmbedding(Int8Embedding):
-    """Embeddings from the int8 weights of the tied LM head."""
-
-    def forward(self, ids: Tensor) -> Tensor:  # (B,T) -> (B,T,D)
-        table, row_ids = self.table, ids.long().contiguous()
-        if ids.numel() and not 0 <= (values := row_ids.numpy()).min() <= values.max() < table.out_features:
-            raise IndexError(f"token id {values.max()} is not in the vocabulary of {table.out_features} tokens")
-        out = torch.empty(*ids.shape, table.in_features)
-        weight, scales, rows, y = (t.data_ptr() for t in (table.qweight, table.scales, row_ids, out))
-        interpreter.dequantize_rows(weight, scales, rows, y, ids.numel(), table.in_features, self.scale)
-        return out
 
 
 class EngineLMHead(nn.Module):
@@ -148,21 +72,6 @@ def compile_decode_step(
     return program
 
 
-def append_embedding(program: Program, tokens: nn.Module, positions: nn.Module, x: ScratchBuffer) -> None:
-    instruction = {"op": op.EMBED, "scalar": getattr(tokens, "scale", 1.0)} | operands(x, x)
-    if isinstance(tokens, Int8Embedding):
-        table, scales = tokens.table.qweight, tokens.table.scales
-        instruction |= {"weight": program.pin(table, torch.uint8), "scales": program.pin(scales, torch.float16)}
-    elif isinstance(tokens, nn.Embedding):
-        instruction |= {"weight": program.pin(tokens.weight)}
-    if isinstance(positions, (LearnedPositions, SinusoidalPositions)):
-        table = positions.weight if isinstance(positions, LearnedPositions) else positions.table
-        instruction |= {"source2": program.pin(table)}
-    elif not isinstance(positions, (RotaryPositions, RotaryQKNorm)):  # these act on queries and keys
-        raise UnsupportedPart(f"the position encoding {type(positions).__name__}")
-    program.append_stage(op.SPLIT_ROWS, instruction)
-
-
 class EngineModel(Model):
     """A decode step of one token per row is one program, from the embedding to the LM head."""
 
@@ -171,6 +80,7 @@ class EngineModel(Model):
         self.batch_invariant = head.options.batch_invariant
         self.runner = ProgramRunner(compile_decode_step(source_body, head.layer, head.cap, head.options))
         self.vocab, self.context = head.vocab, source_body.config.context
+        self.find_candidates: FindCandidates = compiled_candidates
 
     def next_logits(self, ids: Tensor, caches: list[Cache]) -> Tensor:
         [cache] = caches
@@ -189,22 +99,13 @@ class EngineModel(Model):
             raise ValueError(f"a sequence does not fit into the context of {self.context} tokens")
         args = cache.next_args() if len(ids) == outputs else None
         args = args or append_args(cache, counts, self.batch_invariant)
-        return self.runner.step(ids.contiguous(), args, torch.empty(outputs, self.vocab))
+        logits = torch.empty(outputs, self.vocab)
+        self.runner.step(ids.contiguous(), args, logits)
+        return logits
 
     def new_cache(self) -> PagedCache:
         body: EngineBody = self.body
         return body.stack("decoder" if isinstance(body, EngineSeq2Seq) else "blocks").new_cache()
-
-
-def replace_blocks(body: SupportedBody, options: EngineOptions) -> nn.Module:
-    stacks: dict[str, nn.Module] = {}
-    if isinstance(body.tokens, Int8Embedding):
-        stacks["tokens"] = EngineEmbedding(body.tokens.table, body.tokens.scale)
-    for name in STACK_NAMES:
-        if hasattr(body, name):
-            blocks = [*getattr(body, name)]
-            stacks[name] = nn.ModuleList([CompiledStack(blocks, body.config.dim, options)])
-    return replace_children(body, stacks)
 
 
 def check_supported(model: Model) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from regard.data.batches import Ints
 from regard.engine.arena import array_empty
-from regard.engine.bytecode import KERNEL_ARGS
+from regard.engine.bytecode import KERNEL_ARGS, STEP_ARGS
 from regard.engine.kernels.llvm import LANES
 from regard.engine.kernels.prefill_attention import MAX_KEYS, MIN_ROWS, find_prefills, prefill_workspace
 from regard.parts.cache import Cache
@@ -68,10 +68,10 @@ class KernelArgs:
     def __init__(self, **args: Arg):
         workspaces = [args.pop(f"workspace{i}", 0) for i in (0, 1)]
         self.workspace = max(size for size in workspaces if isinstance(size, int))
-        self.fields, self.tensors = np.zeros(1, KERNEL_ARGS), [*args.values()]
+        self.tensors = [*args.values()]
         self.arrays = {name: value for name, value in args.items() if isinstance(value, np.ndarray)}
-        for name, value in args.items():
-            self.fields[name] = value if isinstance(value, int) else address(value)
+        numbers = {name: value if isinstance(value, int) else address(value) for name, value in args.items()}
+        self.fields = np.array([numbers.get(name, 0) for name in STEP_ARGS], np.int64).view(KERNEL_ARGS)
 
 
 def address(array: Slots | Tensor) -> int:
@@ -79,7 +79,8 @@ def address(array: Slots | Tensor) -> int:
         return array.data_ptr()
     assert array.dtype == np.int32
     assert array.flags.c_contiguous
-    return array.ctypes.data
+    pointer: int = array.__array_interface__["data"][0]  # three times as fast as `array.ctypes.data`
+    return pointer
 
 
 class PagedCache(Cache):

@@ -125,14 +125,13 @@ class ProgramRunner:
             self.launch(args, out)
             return scratch.clone() if out is None else out
 
-    def step(self, ids: Tensor, args: KernelArgs, out: Tensor) -> Tensor:
-        """Token ids of all rows -> `out`, the logits of the first rows."""
+    def step(self, ids: Tensor, args: KernelArgs, out: Tensor | None = None) -> None:
+        """Token ids of all rows -> `out`, the logits of the first rows, if the program has an output."""
         with self.lock:
             self.resize(len(ids), args.workspace)
-            self.frames["out_rows"] = len(out)
+            self.frames["out_rows"] = 0 if out is None else len(out)
             self.frames["ids"] = ids.data_ptr()
             self.launch(args, out)
-            return out
 
     def launch(self, args: KernelArgs, out: Tensor | None) -> None:
         if out is not None:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 from torch import Tensor
 
@@ -72,6 +72,10 @@ class EncodedInputs(BucketedExamples):
     def keys(self) -> Sequence[Hashable]:
         """Equal inputs have equal keys; by default no two inputs are equal."""
         return range(self.units)
+
+    def join(self, rows: Sequence[tuple[Any, int]]) -> Self | None:
+        """Rows of several sets of this type as one set; None if they must be collated one by one."""
+        return None
 
 
 class ReadOptions(NamedTuple):

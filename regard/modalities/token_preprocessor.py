@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -26,12 +28,15 @@ WORDS = re.compile(r"\w+(?:['’]\w+)?|[^\w\s]")
 class TokenIds(EncodedInputs):
     """The token ids of texts."""
 
-    def __init__(self, rows: Sequence[Sequence[int]]):
+    def __init__(self, rows: Sequence[Sequence[int]] | Sequence[npt.NDArray[np.int32]]):
         self.ids = Ragged(rows)
         super().__init__(self.ids.lengths)
 
     def keys(self) -> Sequence[Hashable]:
         return [tuple(self.ids[i].tolist()) for i in range(len(self.ids))]
+
+    def join(self, rows: Sequence[tuple[TokenIds, int]]) -> TokenIds:
+        return TokenIds([inputs.ids[row] for inputs, row in rows])
 
 
 @dataclass

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from regard.beams import find_candidates
 from regard.data.batches import batched, split_by_budget
 from regard.decode_request import DecodeEvent, DecodeRequest, Hypothesis
 from regard.generate import Step, decode_steps, hypotheses_of
@@ -74,7 +75,8 @@ class GeneratingTask(Task):
         """The events of every step of one of `batches`."""
         with torch.inference_mode():
             caches = self.prefill(model, requests)
-        return decode_steps(self.step_fn(model), caches, requests, self.end, next(model.parameters()).device)
+        device, find = next(model.parameters()).device, getattr(model, "find_candidates", find_candidates)
+        return decode_steps(self.step_fn(model), caches, requests, self.end, device, find)
 
     def predict(self, model: Model, raw: Iterable[str], options: Any = None, first: int = 0) -> Predictions:
         """The best predictions of each request, in order. Reads `window` requests at a time, so they may be endless."""
@@ -142,6 +144,8 @@ def collate_sources(preprocessor: Preprocessor, requests: Sequence[DecodeRequest
     inputs, rows = sources[0].inputs, np.array([source.row for source in sources])
     if all(source.inputs is inputs for source in sources):
         return preprocessor.collate(inputs, rows, training=False)
+    if (joined := inputs.join(sources)) is not None:
+        return preprocessor.collate(joined, np.arange(len(sources)), training=False)
     parts = [preprocessor.collate(inputs, np.array([row]), training=False) for inputs, row in sources]
     return Inputs(pad_stack([part.x for part in parts]), pad_stack([part.mask for part in parts], 3))
 

@@ -21,7 +21,7 @@ from regard.generation_config import GenerationOptions
 from regard.loaded_model import LoadedModel
 from regard.parts.cache import Cache, select
 from regard.parts.heads import Model
-from regard.sequence_search import limit_length
+from regard.sampling import ending_state, limit_length
 from regard.tasks.translate import Translate
 from regard.view.page import Tab
 from regard.view.trace import START, is_translator
@@ -58,12 +58,10 @@ def beam_tree(
     tree = BeamTree([BeamNode(None, int(start), 0.0, 0, is_alive=True, is_finished=False)], [], [])
     beam, length = [0], 0
     while beam and len(tree.leaves) < options.num_beams:
+        endings = np.full(len(beam), ending_state(length, limit, options.min_new_tokens), np.int8)
         length += 1
         last_tokens = start.new_tensor([[tree.nodes[index].token] for index in beam])  # (K,1)
-        logprobs = step(last_tokens, caches).float().log_softmax(-1)
-        logprobs = limit_length(
-            logprobs, end, *([value] * len(beam) for value in (length, limit, options.min_new_tokens))
-        )
+        logprobs = limit_length(step(last_tokens, caches).float().log_softmax(-1), end, endings)
         logp = logprobs.new_tensor([[tree.nodes[index].logp] for index in beam])
         joint = (logp + logprobs).flatten()  # (K·V,)
         top = joint.topk(min(2 * options.num_beams, int(joint.isfinite().sum())))

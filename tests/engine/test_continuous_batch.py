@@ -20,6 +20,7 @@ from torch import Tensor
 
 pytest.importorskip("regard.engine.kernels.llvm", exc_type=ImportError)  # Numba, and a CPU that the engine supports
 
+from regard.beams import find_candidates
 from regard.data.batches import Ints, padding_mask
 from regard.decode_request import BatchLimits, DecodeEvent, DecodeRequest, FinishEvent, Hypothesis, TokenEvent
 from regard.engine.continuous_batch import ContinuousBatch, tokens_of
@@ -220,7 +221,8 @@ def generate_one(model: Model, request: DecodeRequest) -> list[Hypothesis]:
             model.body(torch.tensor([request.prompt[:-1]]), cache=caches)
     start, limits = torch.tensor(request.prompt[-1:]), torch.tensor([request.limit])
     number = torch.tensor([request.number])
-    [best] = generate(model.next_logits, caches, start, END, limits, request.options, number)
+    find = getattr(model, "find_candidates", find_candidates)
+    [best] = generate(model.next_logits, caches, start, END, limits, request.options, number, find_candidates=find)
     return best
 
 

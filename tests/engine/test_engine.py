@@ -9,7 +9,8 @@ from torch.testing import assert_close
 pytest.importorskip("regard.engine.kernels.llvm", exc_type=ImportError)  # Numba, and a CPU that the engine supports
 
 from regard.engine.compiler import UnsupportedPart
-from regard.engine.engine_model import EngineBody, EngineLMHead, check_supported, to_engine
+from regard.engine.engine_body import EngineBody
+from regard.engine.engine_model import EngineLMHead, check_supported, to_engine
 from regard.engine.quantize import quantize_model
 from regard.generate import generate
 from regard.generation_config import GenerationOptions

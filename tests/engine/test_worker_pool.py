@@ -11,7 +11,7 @@ pytest.importorskip("regard.engine.kernels.llvm", exc_type=ImportError)  # Numba
 
 from regard.engine.arena import Arena
 from regard.engine.compiler import Program
-from regard.engine.engine_model import EngineBody
+from regard.engine.engine_body import EngineBody
 from regard.engine.runtime import ProgramRunner, WorkerPool
 from regard.models.bert import Bert, BertConfig
 

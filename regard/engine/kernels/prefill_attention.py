@@ -24,6 +24,7 @@ from regard.engine.kernels.packed_gemm import (
 
 MAX_KEYS = 2048  # that are gathered: more would not stay in the cache
 MIN_ROWS = 8  # average rows per prefill below which decode_attention is faster
+NO_PREFILLS = np.empty((0, 2), np.int32)
 
 
 @jit
@@ -109,6 +110,8 @@ def prefill_workspace(S: int, E: int) -> int:
 def find_prefills(table_rows: npt.NDArray[np.int32], first: int = 0) -> npt.NDArray[np.int32]:
     """Runs of consecutive rows with the same row of the block table, (N,2): the number of the first row, counted from
     `first`, and that of rows. Empty if they are short."""
+    if not len(table_rows):
+        return NO_PREFILLS
     starts = np.flatnonzero(np.diff(table_rows, prepend=-1))
     if len(table_rows) < MIN_ROWS * len(starts):
         starts = starts[:0]
