@@ -3,8 +3,9 @@
     for step in train_steps(Progress.new(model, train_options), task, examples, train_options):
         print(step.number, step.loss)
 
-All randomness of a step is a function of (seed, step), and the position in the data is two integers: a run that starts
-from a `Progress` continues the interrupted run bit for bit.
+All randomness of a batch is a function of (seed, step, batch), and the position in the data is two integers: a run
+that starts from a `Progress` continues the interrupted run bit for bit. Several ranks walk the same order of batches,
+and each computes the gradients of its share.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache
 from threading import RLock
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -26,11 +27,16 @@ from torch import Tensor, nn
 from regard.data.batches import Examples, Ints, Position, iterate_batches, to_device
 from regard.parts.heads import Model
 from regard.seeds import derive_seed
-from regard.tasks.task import Task
+from regard.tasks.task import Loss, Task
 from regard.training import schedule
-from regard.training.optimizer import EMA, build_optimizers, module_of, norms_by_module, scale_and_clip
+from regard.training.optimizer import EMA, build_optimizers, local, module_of, norms_by_module, scale_and_clip
+from regard.training.ranks import SINGLE, Ranks
 from regard.training.schedule import Revision
+from regard.training.step_sums import sum_over_ranks
 from regard.validate import check_fields, check_minimum
+
+if TYPE_CHECKING:
+    from regard.training.sharding import Replica
 
 NORM_RECORDS = 500  # steps of a run, or slightly more, that record the gradient norm of each module
 MAX_LENGTH = 10**9  # minutes or epochs: a longer run is a typing error
@@ -45,7 +51,7 @@ class TrainOptions:
     minutes: float | None = None  # instead of --steps: minutes of the whole run; default: 3
     revisions: tuple[str, ...] = ()  # changes of --steps as STEP:STEPS, to repeat a run of --minutes bit for bit
     batch_tokens: int = 2048  # maximum tokens per batch with padding; of a pair, those of the longer side
-    grad_accum: int = 1  # batches whose gradients are accumulated for one step
+    grad_accum: int = 1  # batches whose gradients are accumulated for one step, over all ranks
     optimizer: Literal["muon", "adamw", "sgd"] = "muon"  # muon = Muon for hidden matrices, AdamW for the rest
     lr: float | None = None  # peak learning rate; default: 0.64 / dim, with --from 0.2 / dim
     layer_decay: float = 1.0  # learning rate of a layer, relative to the layer above it
@@ -138,21 +144,48 @@ class Progress:
     num_skipped: int = 0  # non-finite steps
     buffers: list[Tensor] | None = None  # during a step, those before it: batch norms update theirs in the forward
     lock: RLock = field(default_factory=RLock)  # held while weights change: another thread may save a complete step
+    is_updating: bool = False  # from the first change of the weights in a step to the last, or to an error between them
+    ranks: Ranks = SINGLE
+    replica: Replica | None = None  # the model on several ranks
+    stop: Callable[[], bool] = bool  # whether this process is to stop after the step
+    is_stopping: bool = False  # whether any rank is, as all agreed in the last step
+    clock: float = 0.0  # seconds: the time of the last step on all ranks
 
     @classmethod
-    def new(cls, model: Model, train_options: TrainOptions) -> Progress:
-        o = train_options
-        progress = cls(model, build_optimizers(model, o.weight_decay, o.optimizer, o.layer_decay), None)
+    def new(cls, model: Model, train_options: TrainOptions, ranks: Ranks = SINGLE) -> Progress:
+        o, replica = train_options, None
+        if ranks.size > 1:
+            from regard.training.sharding import Replica  # imports for half a second
+
+            replica = Replica(model, ranks)  # before the optimizers: shards replace the weights
+        orthogonalize = None if replica is None else replica.orthogonalize
+        optimizers = build_optimizers(model, o.weight_decay, o.optimizer, o.layer_decay, orthogonalize)
+        progress = cls(model, optimizers, None, ranks=ranks, replica=replica)
         progress.ema = EMA(model, o.ema, progress.lock) if o.ema else None
         return progress
 
-    def averaged(self) -> AbstractContextManager[None]:
+    def loss(self, task: Task, batch: Any) -> Loss:
+        """On several ranks through the module around which they communicate."""
+        return task.loss(self.model, batch) if self.replica is None else self.replica.loss(task, batch)
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
         """Within the context the model holds the moving averages of its weights, if there are any."""
-        return nullcontext() if self.ema is None or self.ema.swapped else self.ema.average_parameters()
+        with nullcontext() if self.ema is None or self.ema.swapped else self.ema.average_parameters():
+            yield
+
+    @contextmanager
+    def unsharded(self) -> Iterator[Model]:
+        """The model, or a whole copy of a sharded one, which takes memory only within the context."""
+        if self.replica is None:
+            yield self.model
+        else:
+            with self.replica.unsharded() as model:
+                yield model
 
 
 def train_steps(progress: Progress, task: Task, examples: Examples, train_options: TrainOptions) -> Iterator[Step]:
-    model = progress.model
+    model, ranks = progress.model, progress.ranks
     weights = list(model.parameters())
     modules = [module_of(name) for name, _ in model.named_parameters()]
     device = weights[0].device
@@ -168,16 +201,23 @@ def train_steps(progress: Progress, task: Task, examples: Examples, train_option
         progress.buffers = [buffer.clone() for buffer in model.buffers()]
         model.train()
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):  # keeps the caller's generator
-            torch.manual_seed(derive_seed(train_options.seed, progress.step))
-            for _ in range(train_options.grad_accum):
+            for number in range(train_options.grad_accum):
                 position, rows = next(batches)
                 batch_rows.append(rows)
+                if not ranks.own(number):
+                    continue
+                torch.manual_seed(derive_seed(train_options.seed, progress.step, number))
                 batch = to_device(task.collate(examples, rows), device)
-                with autocast:
-                    loss = task.loss(model, batch)
-                loss.total.backward()
+                is_last = number + ranks.size >= train_options.grad_accum
+                with progress.replica.synchronized(is_last) if progress.replica else nullcontext():
+                    with autocast:
+                        loss = progress.loss(task, batch)
+                    loss.total.backward()
                 total, count = total + loss.total.item(), count + loss.count
-        total_norm, weight_norms = scale_and_clip(weights, count, train_options.grad_clip)
+        shards = local(w.grad for w in weights if w.grad is not None) if ranks.is_sharded else None
+        sums = sum_over_ranks(ranks, total, count, progress.stop(), time.perf_counter(), shards)
+        total, count, progress.is_stopping = sums.loss, sums.count, sums.stop
+        total_norm, weight_norms = scale_and_clip(weights, count, train_options.grad_clip, sums.norms)
         grad_norm = total_norm.item()
         if not math.isfinite(grad_norm) or not math.isfinite(total):
             model.zero_grad()
@@ -190,6 +230,7 @@ def train_steps(progress: Progress, task: Task, examples: Examples, train_option
                     raise NonFiniteError(progress.step + 1, total / count, grad_norm, np.concatenate(batch_rows))
                 progress.step, progress.num_skipped = progress.step + 1, progress.num_skipped + 1
                 progress.position = position
+            progress.clock = sums.clock if ranks.size > 1 else time.perf_counter()
             yield Step(progress.step, math.nan, lr, math.nan, count, time.perf_counter() - start, position)
             continue
         module_grad_norms: dict[str, float] = {}
@@ -197,13 +238,16 @@ def train_steps(progress: Progress, task: Task, examples: Examples, train_option
             with_grad = (module for module, weight in zip(modules, weights, strict=True) if weight.grad is not None)
             module_grad_norms = norms_by_module(with_grad, weight_norms.tolist())
         with progress.lock:
+            progress.is_updating = True
             for optimizer in progress.optimizers:
                 optimizer.step()
             if progress.ema is not None:
                 progress.ema.update(progress.step)
             progress.step, progress.position, progress.buffers = progress.step + 1, position, None
+            progress.is_updating = False
         model.zero_grad()
-        seconds = time.perf_counter() - start
+        now = time.perf_counter()
+        seconds, progress.clock = now - start, sums.clock if ranks.size > 1 else now
         yield Step(progress.step, total / count, lr, grad_norm, count, seconds, position, module_grad_norms)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
@@ -24,12 +24,20 @@ from regard.parts.heads import Model
 from regard.validate import check_choice
 
 EPS = 1e-7
+Orthogonalize = Callable[[Tensor, Tensor], Tensor]  # of stacked weights (N,R,...), or shards of them, and one of these
 HIDDEN_LAYERS = nn.Linear | nn.Conv1d | nn.Conv2d | nn.RNNBase  # no embeddings, positions or head
 MODULE = re.compile(r"body(?:\.\w+)*?\.\d+(?=\.)|body\.\w+|\w+")  # up to the number of a layer, if it has one
 
 
-def build_optimizers(model: Model, weight_decay: float, kind: str, layer_decay: float = 1.0) -> list[Optimizer]:
-    """Optimisers of all weights that require a gradient."""
+def local(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """The parts of tensors that this rank holds: its shards of those that are sharded, all of the others."""
+    return [tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in tensors]
+
+
+def build_optimizers(
+    model: Model, weight_decay: float, kind: str, layer_decay: float = 1.0, orthogonalize: Orthogonalize | None = None
+) -> list[Optimizer]:
+    """Optimisers of all weights that require a gradient. `orthogonalize` divides Muon's work among ranks."""
     lr_scales = {id(w): layer_decay**depth for w, depth in layers_above(model) if w.requires_grad}
     weights = [w for w in model.parameters() if w.requires_grad]
     if kind == "sgd":
@@ -40,7 +48,9 @@ def build_optimizers(model: Model, weight_decay: float, kind: str, layer_decay: 
     ids = {id(w) for w in matrices}
     rest = param_groups([w for w in weights if id(w) not in ids], weight_decay, lr_scales)
     adamw = AdamW(rest, betas=(0.9, 0.98), eps=1e-9, fused=True)
-    return [adamw, Muon(group_by_lr_scale(matrices, lr_scales), weight_decay)] if matrices else [adamw]
+    if not matrices:
+        return [adamw]
+    return [adamw, Muon(group_by_lr_scale(matrices, lr_scales), weight_decay, orthogonalize=orthogonalize)]
 
 
 def layers_above(model: Model) -> list[tuple[nn.Parameter, int]]:
@@ -103,8 +113,15 @@ def freeze(model: Model, names: Sequence[str]) -> list[str]:
 class Muon(Optimizer):
     """Matrices of one shape are orthogonalised together. The step has AdamW's RMS, so both share a learning rate."""
 
-    def __init__(self, weights: list[dict[str, object]], weight_decay: float = 0.0, momentum: float = 0.95):
+    def __init__(
+        self,
+        weights: list[dict[str, object]],
+        weight_decay: float = 0.0,
+        momentum: float = 0.95,
+        orthogonalize: Orthogonalize | None = None,
+    ):
         super().__init__(weights, {"lr": 0.0, "weight_decay": weight_decay, "momentum": momentum})
+        self.orthogonalize = orthogonalize or (lambda stacked, weight: orthogonalize_stacked(stacked))
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -113,15 +130,26 @@ class Muon(Optimizer):
             for weight in (w for w in group["params"] if w.grad is not None):
                 shapes.setdefault(weight.shape, []).append(weight)
             for weights in shapes.values():
-                grads = [w.grad for w in weights if w.grad is not None]
-                momenta = [self.state[w].setdefault("momentum", torch.zeros_like(w)) for w in weights]
+                grads = local(w.grad for w in weights if w.grad is not None)
+                momenta = local(self.momentum(w) for w in weights)
                 torch._foreach_lerp_(momenta, grads, 1 - group["momentum"])
                 nesterov = torch._foreach_lerp(grads, momenta, group["momentum"])
-                stacked = torch.stack(nesterov)
-                matrices = stacked.flatten(2)  # a convolution multiplies each receptive field by one matrix
-                steps = orthogonalize(matrices).view_as(stacked).unbind()
-                torch._foreach_mul_(weights, 1 - group["lr"] * group["weight_decay"])
-                torch._foreach_add_(weights, steps, alpha=-group["lr"] * 0.2 * max(matrices.shape[1:]) ** 0.5)
+                steps = self.orthogonalize(torch.stack(nesterov), weights[0]).unbind()
+                rows, columns = weights[0].size(0), weights[0].shape[1:].numel()
+                own_weights = local(weights)
+                torch._foreach_mul_(own_weights, 1 - group["lr"] * group["weight_decay"])
+                torch._foreach_add_(own_weights, steps, alpha=-group["lr"] * 0.2 * max(rows, columns) ** 0.5)
+
+    def momentum(self, weight: Tensor) -> Tensor:
+        state: dict[str, Tensor] = self.state[weight]
+        if "momentum" not in state:
+            state["momentum"] = torch.zeros_like(weight)
+        return state["momentum"]
+
+
+def orthogonalize_stacked(stacked: Tensor) -> Tensor:
+    """Each weight of (N,R,...); a convolution multiplies each receptive field by one matrix."""
+    return orthogonalize(stacked.flatten(2)).view_as(stacked)
 
 
 def orthogonalize(matrices: Tensor, iterations: int = 5) -> Tensor:
@@ -142,13 +170,13 @@ class EMA:
     def __init__(self, model: nn.Module, decay: float, lock: AbstractContextManager[object] | None = None):
         self.decay = decay
         self.weights = [w.detach() for w in model.parameters()]
-        self.means = [w.clone() for w in self.weights]
+        self.means = [w.clone() for w in self.weights]  # sharded as the weights are
         self.lock = lock or nullcontext()  # held while weights and means are swapped
         self.swapped = False
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        torch._foreach_lerp_(self.means, self.weights, 1 - min(self.decay, (1 + step) / (10 + step)))
+        torch._foreach_lerp_(local(self.means), local(self.weights), 1 - min(self.decay, (1 + step) / (10 + step)))
 
     @contextmanager
     def average_parameters(self) -> Iterator[None]:
@@ -162,7 +190,7 @@ class EMA:
     @torch.no_grad()
     def swap(self) -> None:
         with self.lock:
-            for weight, mean in zip(self.weights, self.means, strict=True):
+            for weight, mean in zip(local(self.weights), local(self.means), strict=True):
                 copy = weight.clone()
                 weight.copy_(mean)
                 mean.copy_(copy)
@@ -170,11 +198,14 @@ class EMA:
 
 
 @torch.no_grad()
-def scale_and_clip(weights: list[nn.Parameter], count: int, max_norm: float) -> tuple[Tensor, Tensor]:
+def scale_and_clip(
+    weights: list[nn.Parameter], count: int, max_norm: float, norms: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Divide summed gradients by `count`, and clip their global norm to `max_norm`, unless it is 0. Returns the norms
-    before clipping: the global one, and (N,) one for each weight that has a gradient."""
-    grads = [w.grad for w in weights if w.grad is not None]
-    norms = torch.stack(torch._foreach_norm(grads))
+    before clipping: the global one, and (N,) one for each weight that has a gradient. Of sharded gradients no rank can
+    compute the `norms` alone."""
+    grads = local(w.grad for w in weights if w.grad is not None)
+    norms = torch.stack(torch._foreach_norm(grads)) if norms is None else norms
     total_norm = torch.linalg.vector_norm(norms) / count
     factor = (max_norm / (total_norm + 1e-6)).clamp(max=1.0) if max_norm else torch.ones_like(total_norm)
     torch._foreach_mul_(grads, factor / count)
