@@ -2,7 +2,9 @@
 
 The first signal finishes the step and saves. Python runs a signal handler only between two bytecodes, and a step of a
 large model may spend minutes in one: after `GRACE` seconds a thread, which the operating system wakes, saves the last
-complete step and ends the process. A second signal ends it at once.
+complete step and ends the process. A second signal ends it at once. Ranks of torchrun agree at the end of a step, so
+they have longer, but less than the 30 seconds after which it kills them; it also passes every signal on, so that a
+second one means nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Lock, Thread
 
-GRACE = 2.0  # seconds that a step has to finish
+from regard.training.ranks import SINGLE, Ranks
+
+GRACE, RANKS_GRACE = 2.0, 10.0  # seconds that a step has to finish
 
 
 def resume_command(task: str, folder: Path) -> str:
@@ -43,18 +47,24 @@ class StopFlag:
 
     @property
     def exit_code(self) -> int:
-        return 128 + self.signal
+        """Another rank may have had the signal."""
+        return 128 + (self.signal or signal.SIGTERM)
 
 
 @contextmanager
 def stop_on_signal(
-    message: str = "finishing this step, then saving", save_now: Callable[[], object] | None = None
+    message: str = "finishing this step, then saving",
+    save_now: Callable[[], object] | None = None,
+    ranks: Ranks = SINGLE,
 ) -> Iterator[StopFlag]:
     """`save_now` saves from another thread if the current step exceeds `GRACE`."""
-    stop, closed = StopFlag(), Event()
+    stop, closed, grace = StopFlag(), Event(), GRACE if ranks.size == 1 else RANKS_GRACE
 
     def handle(number: int, _: object) -> None:
         stop.signal = number
+        if ranks.size > 1:
+            print(f"\nrank {ranks.rank}: {message}", file=sys.stderr, flush=True)
+            return
         for n, handler in handlers.items():  # first, so that a second signal ends the process even while this prints
             signal.signal(n, handler)
         print(f"\n{message}; a second signal exits at once", file=sys.stderr, flush=True)
@@ -62,7 +72,7 @@ def stop_on_signal(
     def watch() -> None:
         number = os.read(read_end, 1)
         os.close(read_end)
-        if not number or number[0] not in handlers or closed.wait(GRACE):
+        if not number or number[0] not in handlers or closed.wait(grace):
             return
         if not stop.claim(wait=False):
             return

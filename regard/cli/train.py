@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shlex
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
+from os import devnull
 
 from regard.cli import escape_control
 from regard.cli.act import train_policy
@@ -25,6 +27,8 @@ from regard.tasks.compatibility import fitting_modalities, fitting_models
 from regard.tasks.predict import EnvOptions
 from regard.training.file_job import FileJob
 from regard.training.loop import Step, num_parameters
+from regard.training.rank_checks import check_alone
+from regard.training.ranks import SINGLE, OtherRankError, Ranks, join_ranks
 from regard.training.settings import RunOptions, Settings, options
 from regard.training.start import choose, make_settings
 from regard.training.task_aliases import TASK_ALIASES
@@ -37,12 +41,40 @@ DECISIVE_OPTIONS = {  # which options exist depends on them
     "env": options_of(EnvOptions)["env"],
     **{name: options_of(RunOptions)[name] for name in ("from_", "download", "resume", "output_dir")},
 }
+REPORT_SECONDS = 1.0  # in which a rank prints its error: torchrun ends all ranks when one has ended
 SMALL_VALID, TINY_VALID = 300, 100  # examples: fewer have a standard error beside their scores; fewer, also a warning
 
 
 def main(args: list[str]) -> int:
     if not args:
         return show_help("train")
+    ranks = join_ranks()
+    if ranks.is_first:
+        return train_on(ranks, args)
+    with open(devnull, "w") as nothing, redirect_stdout(nothing):  # the first rank prints for all
+        return train_on(ranks, args)
+
+
+def train_on(ranks: Ranks, args: list[str]) -> int:
+    """Train on this rank of several, or alone."""
+    try:
+        settings = ranks.first(lambda: read_settings(args))
+        if settings.input_options[EnvOptions].env:
+            ranks.first(lambda: check_alone(ranks))
+            return train_policy(settings)
+        job = prepare_and_print(settings, ranks)
+        if job.is_finished:
+            job.lock.release()
+            print(finished_message(job.run.folder))
+            return 0
+        return train_and_print(job, resume_command(settings.task, job.run.folder))
+    except OtherRankError as error:
+        time.sleep(REPORT_SECONDS)
+        return error.exit_code
+
+
+def read_settings(args: list[str]) -> Settings:
+    """The settings that the arguments describe."""
     check_choice("task", args[0], (*TASKS, *TASK_ALIASES))
     decisive = peek(args[1:], DECISIVE_OPTIONS)
     if decisive.get("from_"):
@@ -50,15 +82,7 @@ def main(args: list[str]) -> int:
     task, model, size, modality, _ = choose(args[0], **decisive)
     available = choice_options(task, model, size, modality) | options(task, model, size, modality)
     values = parse(f"regard train {task}", args[1:], available, f"{TASKS[task].description}.")
-    settings = make_settings(args[0], **values)
-    if settings.input_options[EnvOptions].env:
-        return train_policy(settings)
-    job = prepare_and_print(settings)
-    if job.is_finished:
-        job.lock.release()
-        print(finished_message(job.run.folder))
-        return 0
-    return train_and_print(job, resume_command(task, job.run.folder))
+    return make_settings(args[0], **values)
 
 
 def choice_options(task: str, model: str, size: str, modality: str) -> dict[str, Option]:
@@ -73,10 +97,10 @@ def choice_options(task: str, model: str, size: str, modality: str) -> dict[str,
     }
 
 
-def prepare_and_print(settings: Settings) -> FileJob:
+def prepare_and_print(settings: Settings, ranks: Ranks = SINGLE) -> FileJob:
     """A job that is ready to start; prints what it reads, builds and plans."""
     try:
-        job = FileJob.open(settings)
+        job = FileJob.open(settings, ranks)
     except BadRowsError as bad:
         print_report(bad.report)
         raise
@@ -106,13 +130,14 @@ def train_and_print(job: FileJob, command: str) -> int:
     """Train, and print the progress. The first Ctrl-C or SIGTERM finishes the step and saves, a second exits."""
 
     def save_now() -> None:
-        message = f"stopped without waiting for the current step; {job.save_interrupted()} is saved"
+        message = f"stopped without waiting for the current step; {job.save_alone()} is saved"
         print(f"\n{message}. Resume with:\n  {command}", flush=True)
 
-    with stop_on_signal(save_now=save_now) as stop, progress_printer(job) as print_step:
+    with stop_on_signal(save_now=save_now, ranks=job.ranks) as stop, progress_printer(job) as print_step:
+        job.progress.stop = lambda: bool(stop)
         for step in job.train():
             print_step(step)
-            if stop:
+            if job.progress.is_stopping if job.ranks.size > 1 else stop:
                 stop.claim()
                 folder = job.save_interrupted()
                 draw_loss(job)
@@ -201,6 +226,8 @@ def format_eval(step: Step, steps: int, speed: str, percent_metrics: tuple[str, 
 
 
 def draw_loss(job: FileJob) -> None:
+    if not job.ranks.is_first:
+        return
     from regard.view.training_history import loss_curve
 
     loss_curve(job.run.metrics(), job.run.folder / "loss.png")

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from regard.data.batches import Examples
 from regard.data.documents import RowSet
+from regard.data.splits import Data
 from regard.data.token_corpus import TokenWindows
 from regard.data.word_vectors import read_word_vectors
 from regard.device import resolve_device
@@ -25,7 +26,7 @@ from regard.hub.family_map import FamilyMap, IdentityMap
 from regard.hub.folder import read_config, read_weights
 from regard.hub.remote import find_model
 from regard.hub.task_config import find_preprocessor, read_task, read_task_file, read_task_name, reconcile_config
-from regard.modalities.protocols import FitOptions, Modality, Preprocessor
+from regard.modalities.protocols import FitOptions, Modality, Preprocessor, ReadOptions
 from regard.models import MODELS
 from regard.options import option_flag
 from regard.parts.heads import Model
@@ -36,6 +37,14 @@ from regard.training.settings import Settings, default_overrides
 
 WINDOW_MULTIPLE = 64  # tokens
 MAX_LAYERS, MAX_SIZE = 2**12, 2**24  # the largest number of layers, and of any other size
+
+
+def read_data(settings: Settings) -> Data:
+    """The linted sets train, valid and test."""
+    files, fit, groups = settings.files, settings.fit, settings.input_options
+    multi_label = bool(settings.task_options.get("multi_label"))
+    how = ReadOptions(TASKS[settings.task].target, files.fields, files.dialect, multi_label, groups=groups)
+    return fit.modality.read_sets(files, how, fit.output)
 
 
 def make_model(settings: Settings, task: Task) -> Model:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -16,15 +17,16 @@ from regard.data.splits import Data
 from regard.data.tokenizer_train import TokenizerOptions
 from regard.hub.folder import find_family_map, read_weights
 from regard.hub.task_config import read_task
-from regard.modalities.protocols import ReadOptions
-from regard.tasks import TASKS
+from regard.parts.heads import Model
 from regard.training import time_budget
-from regard.training.build import config_for, fit_task, make_model, use_window, window_for
+from regard.training.build import config_for, fit_task, make_model, read_data, use_window, window_for
 from regard.training.card import model_card
 from regard.training.checkpoint import list_checkpoints
 from regard.training.job import Job
 from regard.training.loop import NonFiniteError, Progress, Step, num_parameters, train_steps
 from regard.training.nonfinite import explain_nonfinite
+from regard.training.rank_checks import check_accumulation, check_batch_norm
+from regard.training.ranks import SINGLE, OtherRankError
 from regard.training.run_folder import RunFolder, RunLock, metrics_line
 from regard.training.settings import Settings
 from regard.training.time_budget import Stopwatch, TimeBudget
@@ -69,14 +71,25 @@ class FileJob(Job):
         return first_rows(self.data.sets["valid"], self.settings.run_options.eval_examples or self.task.eval_limit)
 
     def prepare(self) -> None:
-        self.data = read_data(self.settings)
+        self.ranks.agree(lambda: check_accumulation(self.settings.train_options.grad_accum, self.ranks))
+        self.data = self.ranks.agree(lambda: read_data(self.settings))
         self.startup.lap("reading the data")
         if self.is_resumed:
             checkpoint, state = self.open_checkpoint()
-            self.task = read_task(self.run.folder)
+            self.task = self.ranks.agree(lambda: read_task(self.run.folder))
         else:
-            self.settings, self.task = fit_task(self.settings, self.data.sets["train"])
+            self.settings, self.task = self.ranks.first(lambda: fit_task(self.settings, self.data.sets["train"]))
         self.startup.lap("tokenizer or labels")
+        window, model = self.ranks.agree(self.make_model)
+        self.progress = Progress.new(model, self.settings.train_options, self.ranks)
+        self.startup.lap("model")
+        use_window(self.progress.model, window)
+        if self.is_resumed:
+            self.run.restore(self.progress, checkpoint, state)
+            self.restore(state)
+
+    def make_model(self) -> tuple[int, Model]:
+        """Encode the rows, and build the model for them; also the tokens of its context that the training uses."""
         config, sets = config_for(self.settings, self.task), self.data.sets
         self.context = getattr(config, "context", 0)
         self.examples = self.task.encode(sets["train"], self.settings.context or self.context)
@@ -92,12 +105,9 @@ class FileJob(Job):
         vocab_size = self.task.sizes().get("vocab", 0)
         input_options = self.settings.input_options.updated(TokenizerOptions, vocab_size=vocab_size)
         self.settings = replace(self.settings, train_options=train_options, input_options=input_options)
-        self.progress = Progress.new(make_model(self.settings, self.task), train_options)
-        self.startup.lap("model")
-        use_window(self.progress.model, window)
-        if self.is_resumed:
-            self.run.restore(self.progress, checkpoint, state)
-            self.restore(state)
+        model = make_model(self.settings, self.task)
+        check_batch_norm(self.settings.model, model, self.ranks)
+        return window, model
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restore scores so far, revisions of the number of steps, and the time used."""
@@ -121,7 +131,9 @@ class FileJob(Job):
             minutes = DEFAULT_MINUTES if train_options.minutes is None else train_options.minutes
             self.budget = TimeBudget(minutes * 60, self.startup.start)
             data = (self.examples, train_options, evals, self.valid_rows, self.data.sets.get("test"))
-            steps, evals = time_budget.plan_steps(self.budget, self.progress.model, self.task, *data)
+            with self.progress.unsharded() as model:
+                trial = Progress.new(deepcopy(model), train_options, self.ranks)
+            steps, evals = self.ranks.broadcast(time_budget.plan_steps(self.budget, trial, self.task, *data))
             train_options = replace(train_options, minutes=minutes, steps=steps)
             self.startup.lap("timing")
         assert train_options.steps
@@ -129,6 +141,9 @@ class FileJob(Job):
             train_options = replace(train_options, warmup_steps=min(2000, train_options.steps // 10))
         run_options = replace(self.settings.run_options, evals=evals)
         self.settings = replace(self.settings, train_options=train_options, run_options=run_options)
+        self.budget = self.ranks.broadcast(self.budget)
+        if self.budget is not None and self.ranks.size > 1:
+            self.budget.clock = lambda: self.progress.clock
         if not self.is_resumed:
             window = getattr(self.progress.model.body.config, "context", 0)
             use_window(self.progress.model, self.context)
@@ -138,14 +153,15 @@ class FileJob(Job):
 
     def steps_to_end(self) -> Iterator[Step]:
         patience, budget = self.settings.run_options.patience, self.budget
+        self.agree_on_time()
         if self.is_eval_step and self.last_eval < self.progress.step:  # interrupted during its evaluation
             self.run_eval()
             self.save()
-        steps, mark = self.remaining_steps(), time.perf_counter()
+        steps, mark = self.remaining_steps(), self.now
         while not (patience and self.num_bad_evals >= patience) and (step := next(steps, None)) is not None:
             self.run.log(**metrics_line(step))
             if budget is not None:
-                budget.observe(time.perf_counter() - mark)
+                budget.observe(self.now - mark)
             revisions = self.settings.train_options.revisions
             if self.is_eval_step:
                 scores = self.run_eval()
@@ -156,16 +172,27 @@ class FileJob(Job):
                 self.save()
             if self.settings.train_options.revisions != revisions:
                 steps = self.remaining_steps()
-            mark = time.perf_counter()
+            mark = self.now
             yield step
         self.finish()
 
     def remaining_steps(self) -> Iterator[Step]:
         return train_steps(self.progress, self.task, self.examples, self.settings.train_options)
 
-    def explain(self, error: NonFiniteError) -> FloatingPointError:
-        model, rows = self.progress.model, self.data.sets["train"]
-        return explain_nonfinite(error, model, self.task, self.examples, rows, self.run.folder)
+    @property
+    def now(self) -> float:
+        """The time of the last step, evaluation or save on the clock of the first rank, if there are several."""
+        return time.perf_counter() if self.ranks.size == 1 else self.progress.clock
+
+    def agree_on_time(self) -> None:
+        self.progress.clock = self.ranks.broadcast(time.perf_counter())
+
+    def explain(self, error: NonFiniteError) -> Exception:
+        rows = self.data.sets["train"]
+        with self.progress.unsharded() as model:
+            if not self.ranks.is_first:
+                return OtherRankError(f"rank 0: {error}", exit_code=3)
+            return explain_nonfinite(error, model, self.task, self.examples, rows, self.run.folder)
 
     def revise(self, at_save: bool) -> bool:
         """Revise the number of steps if another one fits the time; the checkpoint that follows stores it."""
@@ -181,73 +208,93 @@ class FileJob(Job):
 
     def run_eval(self) -> dict[str, object]:
         """Evaluate the EMA weights; publish them if they are the best so far."""
-        start = time.perf_counter()
-        with self.progress.averaged():
-            scores = self.evaluate()
+        start = self.now
+        with self.progress.averaged(), self.progress.unsharded() as model:
+            scores = self.evaluate(model)
         self.num_bad_evals = 0 if self.best_scores["step"] == self.progress.step else self.num_bad_evals + 1
         self.last_eval = self.progress.step
         if self.budget is not None:
-            self.budget.eval_cost = (time.perf_counter() - start) / self.budget.step_seconds + self.budget.save_cost
+            self.agree_on_time()
+            self.budget.eval_cost = (self.now - start) / self.budget.step_seconds + self.budget.save_cost
         return scores
 
-    def evaluate(self) -> dict[str, object]:
-        scores = self.task.score(self.progress.model.eval(), self.valid_rows)
-        numbers = scores.metrics
+    def evaluate(self, model: Model) -> dict[str, object]:
+        numbers, samples = self.score(model, self.valid_rows)
         if not self.best_scores or self.task.rank(numbers) > self.task.rank(self.best_scores):
             self.best_scores = {"step": self.progress.step, **numbers}
-            self.run.publish(self.progress.model)
-        self.run.log(step=self.progress.step, valid=numbers, samples=scores["samples"])
-        return {**numbers, "samples": scores["samples"]}
+            self.run.publish(model)
+        self.run.log(step=self.progress.step, valid=numbers, samples=samples)
+        return {**numbers, "samples": samples}
+
+    def score(self, model: Model, rows: RowSet, options: Any = None) -> tuple[dict[str, float], Any]:
+        """The metrics of a model, and samples of its predictions: by the first rank, on all ranks."""
+
+        def score() -> tuple[dict[str, float], Any]:
+            scores = self.task.score(model.eval(), rows, options)
+            return scores.metrics, scores["samples"]
+
+        return self.ranks.first(score)
 
     def save(self) -> Path:
-        """Write a checkpoint of the last complete step. Any thread may call it."""
-        start, run_options, budget = time.perf_counter(), self.settings.run_options, self.budget
-        state: dict[str, object] = {name: getattr(self, name) for name in RESTORED}
-        state["revisions"] = self.settings.train_options.revisions
+        """Write a checkpoint of the last complete step. Any thread may call it, unless there are several ranks."""
+        start, run_options, budget = self.now, self.settings.run_options, self.budget
+        folder = self.write_checkpoint(self.state(), max(run_options.keep, run_options.average_checkpoints + 1))
         if budget is not None:
-            state["time_budget"] = budget.state()
-        folder = self.write_checkpoint(state, max(run_options.keep, run_options.average_checkpoints + 1))
-        if budget is not None:
-            budget.last_save = time.perf_counter()
+            self.agree_on_time()
+            budget.last_save = self.now
             budget.save_cost = (budget.last_save - start) / budget.step_seconds
         return folder
+
+    def state(self) -> dict[str, object]:
+        """What a checkpoint holds besides tensors and position."""
+        state: dict[str, object] = {name: getattr(self, name) for name in RESTORED}
+        state["revisions"] = self.settings.train_options.revisions
+        if self.budget is not None:
+            state["time_budget"] = self.budget.state()
+        return state
 
     def save_interrupted(self) -> Path:
         """Save for a process that is about to exit, from any thread. Before the first evaluation, the current weights
         are published, so that the folder can be used."""
         with self.progress.lock:
-            if self.is_finishing:  # the model holds the best weights by now, and the last step is saved
+            if self.is_finishing or self.progress.is_updating:  # the last step is saved, or an error has torn the next
                 return list_checkpoints(self.run.folder)[0]
             folder = self.save()
             if not self.best_scores:
-                with self.progress.averaged():
-                    self.run.publish(self.progress.model)
+                with self.progress.averaged(), self.progress.unsharded() as model:
+                    self.run.publish(model)
         return folder
+
+    def save_alone(self) -> Path:
+        """Save without the other ranks, from any thread. Only whole weights can be: of a sharded run, the newest
+        checkpoint is returned."""
+        if self.ranks.size > 1 and self.ranks.is_first and not self.ranks.is_sharded:
+            self.ranks, self.run = SINGLE, RunFolder(self.run.folder)
+        if self.ranks.size == 1:
+            return self.save_interrupted()
+        return next(iter(list_checkpoints(self.run.folder)), self.run.folder)
 
     def finish(self) -> None:
         """Evaluate the mean of the last checkpoints, load the best weights, score the test set, write the card."""
-        model, count = self.progress.model, self.settings.run_options.average_checkpoints
+        count, sets = self.settings.run_options.average_checkpoints, self.data.sets
         with self.progress.lock:
             self.is_finishing = True
-        if count:
-            model.load_state_dict(self.run.average_checkpoints(count, self.eval_every), strict=False)
-            self.evaluate()
+        self.ranks.wait()  # until the first rank has written the last checkpoint
+        with self.progress.unsharded() as model:
+            if count:
+                model.load_state_dict(self.run.average_checkpoints(count, self.eval_every), strict=False)
+                self.evaluate(model)
+                self.ranks.wait()
+            read_weights(self.run.folder, find_family_map(model.body), model)
+            if "test" in sets:
+                self.test_scores, _ = self.score(model, sets["test"], self.task.test_options)
+                self.run.log(step=self.progress.step, test=self.test_scores)
+        self.ranks.first(self.write_card)
+
+    def write_card(self) -> None:
+        model, sets, unit = self.progress.model, self.data.sets, self.settings.fit.modality.unit
         names = find_family_map(model.body)
-        read_weights(self.run.folder, names, model)
-        sets, unit = self.data.sets, self.settings.fit.modality.unit
-        if "test" in sets:
-            self.test_scores = self.task.score(model.eval(), sets["test"], self.task.test_options).metrics
-            self.run.log(step=self.progress.step, test=self.test_scores)
         facts = {"steps": self.progress.step, "family": names.family, "fingerprint": self.data.fingerprint}
         facts |= {"amount": describe_amount(sets["train"], unit), "valid": describe_amount(self.valid_rows, unit)}
-        facts |= {"parameters": num_parameters(model)}
-        card = model_card(self.settings, self.best_scores, self.test_scores, **facts)
+        card = model_card(self.settings, self.best_scores, self.test_scores, parameters=num_parameters(model), **facts)
         replace_file(self.run.folder / "README.md", card.encode())
-
-
-def read_data(settings: Settings) -> Data:
-    """The linted sets train, valid and test."""
-    files, fit, groups = settings.files, settings.fit, settings.input_options
-    multi_label = bool(settings.task_options.get("multi_label"))
-    how = ReadOptions(TASKS[settings.task].target, files.fields, files.dialect, multi_label, groups=groups)
-    return fit.modality.read_sets(files, how, fit.output)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,37 +21,48 @@ from regard.tasks.task import Task
 from regard.training.checkpoint import Files
 from regard.training.loop import NonFiniteError, Progress, Step
 from regard.training.provenance import Provenance, check_provenance, collect_provenance, comparable_settings
+from regard.training.ranks import SINGLE, Ranks
 from regard.training.run_folder import DESCRIPTION_FILES, RunFolder, RunLock
 from regard.training.settings import Settings
 
 
+class NoLock(RunLock):
+    """Of a rank whose run the first rank has locked."""
+
+    def __init__(self) -> None:
+        pass
+
+    def release(self) -> None:
+        pass
+
+
 class Job(ABC):
-    """A run that is ready to start or to resume."""
+    """A run that is ready to start or to resume. Several ranks do everything together; the first one writes."""
 
     task: Task
     progress: Progress
     fixed_files: tuple[str, ...] = DESCRIPTION_FILES  # files of the folder that a resumed run must find unchanged
 
     def __init__(self, settings: Settings, run: RunFolder, lock: RunLock):
-        self.settings, self.run, self.lock = settings, run, lock
+        self.settings, self.run, self.lock, self.ranks = settings, run, lock, run.ranks
         self.requested_options = comparable_settings(settings.to_dict())  # before the run planned them
         self.provenance: Provenance = {}
         self.damaged_saves: list[str] = []  # checkpoints that could not be used
 
     @classmethod
-    def open(cls, settings: Settings) -> Self:
+    def open(cls, settings: Settings, ranks: Ranks = SINGLE) -> Self:
         """Read the data, and build the model or restore its checkpoint. A new run writes nothing yet."""
-        run_options, folder = settings.run_options, settings.folder
-        run = RunFolder(folder) if run_options.resume else RunFolder.new(folder, run_options.overwrite)
-        lock = RunLock(folder)
+        ranks = ranks.agree(lambda: replace(ranks, shards=settings.run_options.shards))
+        run, lock = ranks.agree(lambda: open_folder(settings, ranks))
         try:
-            if run_options.threads:
-                set_num_threads(run_options.threads)
+            if settings.run_options.threads:
+                set_num_threads(settings.run_options.threads)
             job = cls(settings, run, lock)
             job.prepare()
         except BaseException:
             lock.release()
-            run.remove_if_empty()
+            if ranks.is_first:
+                run.remove_if_empty()
             raise
         return job
 
@@ -89,7 +101,7 @@ class Job(ABC):
         finally:
             self.lock.release()
 
-    def explain(self, error: NonFiniteError) -> FloatingPointError:
+    def explain(self, error: NonFiniteError) -> Exception:
         return FloatingPointError(f"{error}: take a smaller --lr")
 
     def stored_settings(self) -> dict[str, object]:
@@ -100,20 +112,34 @@ class Job(ABC):
 
     def describe(self) -> None:
         """Write the files of a new run that never change."""
-        stored = self.stored_settings()
-        self.run.clear()
-        self.run.describe(self.progress.model, self.task, stored | {"requested_options": self.requested_options})
+        stored = self.stored_settings() | {"requested_options": self.requested_options}
+
+        def write() -> None:
+            self.run.clear()
+            self.run.describe(self.progress.model, self.task, stored)
+
+        self.ranks.first(write)
         self.provenance = self.current_provenance()
 
     def open_checkpoint(self) -> tuple[Path, dict[str, Any]]:
         """The newest intact checkpoint of a run that resumes, and its state; it must have the same provenance."""
         checkpoint, state, self.damaged_saves = self.run.newest_checkpoint()
         self.provenance = self.current_provenance()
-        stored = state.get("provenance", self.provenance)
-        check_provenance(checkpoint, stored, self.provenance, self.settings.run_options.allow_changed)
+        stored, allow_changed = state.get("provenance", self.provenance), self.settings.run_options.allow_changed
+        self.ranks.agree(lambda: check_provenance(checkpoint, stored, self.provenance, allow_changed))
         return checkpoint, state
 
     def write_checkpoint(self, state: Mapping[str, object], keep: int, files: Files | None = None) -> Path:
         """Progress, state and further files as one folder."""
+        state = {"provenance": self.provenance, **state}
         with self.progress.lock:
-            return self.run.save(self.progress, {"provenance": self.provenance, **state}, keep, files or {})
+            return self.ranks.agree(lambda: self.run.save(self.progress, state, keep, files or {}))
+
+
+def open_folder(settings: Settings, ranks: Ranks) -> tuple[RunFolder, RunLock]:
+    """The run folder, which the first rank locks and, for a new run, creates."""
+    run_options, folder = settings.run_options, settings.folder
+    if not ranks.is_first:
+        return RunFolder(folder, ranks), NoLock()
+    run = RunFolder(folder, ranks) if run_options.resume else RunFolder.new(folder, run_options.overwrite, ranks)
+    return run, RunLock(folder)

@@ -44,6 +44,7 @@ from regard.training.checkpoint import (
 )
 from regard.training.loop import Progress, Step
 from regard.training.provenance import FORMAT
+from regard.training.ranks import SINGLE, Ranks
 from regard.validate import matches_type
 
 LOCK_FILE = ".lock"
@@ -62,11 +63,13 @@ OUTPUT_FILES = (  # written during a run; an RL session also has a policy
 
 
 class RunFolder:
-    def __init__(self, folder: Path):
-        self.folder = folder
+    """Of several ranks, the first writes the folder, and the others read it. All of them call `save` and `restore`."""
+
+    def __init__(self, folder: Path, ranks: Ranks = SINGLE):
+        self.folder, self.ranks = folder, ranks
 
     @classmethod
-    def new(cls, folder: Path, overwrite: bool = False) -> RunFolder:
+    def new(cls, folder: Path, overwrite: bool = False, ranks: Ranks = SINGLE) -> RunFolder:
         """Create the folder. Raises ValueError if it exists, unless it is a run and `overwrite` is set."""
         existing = {file.name for file in folder.iterdir()} if folder.exists() else set()
         if existing - {LOCK_FILE}:
@@ -79,7 +82,7 @@ class RunFolder:
             if "train.json" not in existing and not incomplete:
                 raise ValueError(f"{folder} is not a run folder, so it is not replaced: choose another --output-dir")
         folder.mkdir(parents=True, exist_ok=True)
-        return cls(folder)
+        return cls(folder, ranks)
 
     def clear(self) -> None:
         """Remove all files of an earlier run."""
@@ -110,6 +113,8 @@ class RunFolder:
         write_json(self.folder / "train.json", {"format": FORMAT, **settings})
 
     def log(self, **values: object) -> None:
+        if not self.ranks.is_first:
+            return
         file = self.folder / "metrics.jsonl"
         with path_in_errors(file), file.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(values, ensure_ascii=False) + "\n")
@@ -123,12 +128,15 @@ class RunFolder:
 
     def publish(self, model: Model) -> None:
         """Write these weights as model.safetensors: the best so far."""
-        replace_file(self.folder / "model.safetensors", lambda file: write_weights(file, model))
+        if self.ranks.is_first:
+            replace_file(self.folder / "model.safetensors", lambda file: write_weights(file, model))
 
     def save(self, progress: Progress, state: Mapping[str, object], keep: int, files: Files) -> Path:
         """Write a checkpoint, with further files, and remove all but the `keep` newest."""
         position = {"step": progress.step, "position": list(progress.position), "num_skipped": progress.num_skipped}
         tensors = state_tensors(progress)
+        if not self.ranks.is_first:
+            return self.folder / f"step-{progress.step}"
         if (self.folder / "metrics.jsonl").exists():
             fsync(self.folder / "metrics.jsonl")  # the log reaches the disk before the checkpoint does
         states: Files = {
@@ -142,6 +150,9 @@ class RunFolder:
 
     def newest_checkpoint(self) -> tuple[Path, dict[str, Any], list[str]]:
         """The newest intact checkpoint, its state.json, and the problems of newer ones, which are quarantined."""
+        return self.ranks.first(self._newest_checkpoint)
+
+    def _newest_checkpoint(self) -> tuple[Path, dict[str, Any], list[str]]:
         problems = []
         recover(self.folder)
         remove_partial_files(self.folder, {*DESCRIPTION_FILES, *OUTPUT_FILES, LATEST})
@@ -160,7 +171,7 @@ class RunFolder:
         load_state_tensors(progress, load_file(folder / "state.safetensors"))
         progress.step, progress.position = state["step"], Position(*state["position"])
         progress.num_skipped = state.get("num_skipped", 0)
-        if not self.is_finished:
+        if self.ranks.is_first and not self.is_finished:
             (self.folder / "README.md").unlink(missing_ok=True)
             self._truncate_log(progress.step, state.get("last_eval", progress.step))
 
@@ -201,19 +212,30 @@ def state_tensors(progress: Progress) -> dict[str, Tensor]:
     before = dict(zip((name for name, _ in progress.model.named_buffers()), progress.buffers or (), strict=False))
     for name, buffer in persistent_buffers(progress.model).items():
         tensors[f"buffers/{name}"] = before.get(name, buffer)
-    return {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
+    return {name: whole_tensor(progress, tensor).cpu().contiguous() for name, tensor in tensors.items()}
+
+
+def whole_tensor(progress: Progress, tensor: Tensor) -> Tensor:
+    """The tensor, of which this rank may hold a shard. All ranks must call it, in the same order."""
+    return tensor if progress.replica is None else progress.replica.gather(tensor)
+
+
+def own_shard(progress: Progress, tensor: Tensor, weight: Tensor) -> Tensor:
+    """Of a whole tensor, the part that this rank holds, if it is divided as `weight` is."""
+    tensor = tensor.to(weight.device)
+    return tensor if progress.replica is None else progress.replica.divide(tensor, weight)
 
 
 @torch.no_grad()
 def load_state_tensors(progress: Progress, tensors: dict[str, Tensor]) -> None:
     for i, (name, weight) in enumerate(progress.model.named_parameters()):
-        weight.copy_(tensors[f"weights/{name}"])
+        weight.copy_(own_shard(progress, tensors[f"weights/{name}"], weight))
         for optimizer in progress.optimizers:
             if any(weight is w for group in optimizer.param_groups for w in group["params"]):
                 kinds = {key.split("/")[0] for key in tensors if key.endswith(f"/{name}")} - {"weights", "ema"}
-                optimizer.state[weight] = {kind: tensors[f"{kind}/{name}"].to(weight.device) for kind in kinds}
+                optimizer.state[weight] = {k: own_shard(progress, tensors[f"{k}/{name}"], weight) for k in kinds}
         if progress.ema is not None:
-            progress.ema.means[i].copy_(tensors[f"ema/{name}"])
+            progress.ema.means[i].copy_(own_shard(progress, tensors[f"ema/{name}"], weight))
     for name, buffer in persistent_buffers(progress.model).items():
         buffer.copy_(tensors[f"buffers/{name}"])
 

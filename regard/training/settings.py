@@ -44,10 +44,11 @@ class RunOptions:
     average_checkpoints: int = 0  # at the end, also evaluate the mean of this many last checkpoints; 0 = off
     device: str = "auto"  # cpu, cuda or mps; auto = the best available
     threads: int | None = None  # CPU threads; default: all cores
+    shards: int = 1  # parts into which torchrun's ranks divide weights and optimizer state; 1 = each rank holds all
     compile: bool = False  # compile the model with torch.compile, which takes half a minute
 
     def __post_init__(self) -> None:
-        check_minimum(self, 1, "evals", "eval_examples", "keep", "threads")
+        check_minimum(self, 1, "evals", "eval_examples", "keep", "threads", "shards")
         check_minimum(self, 0, "patience", "average_checkpoints")
 
 

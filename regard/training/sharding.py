@@ -68,6 +68,16 @@ class Replica:
             self.module.set_requires_all_reduce(is_last)
         return nullcontext()
 
+    def gather(self, tensor: Tensor) -> Tensor:
+        """The whole of a tensor that is sharded, or is not. All ranks must call it."""
+        return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+    def divide(self, tensor: Tensor, weight: Tensor) -> Tensor:
+        """The shard of a whole tensor, divided as `weight` is, if that is sharded and of the same shape."""
+        if not isinstance(weight, DTensor) or tensor.shape != weight.shape:
+            return tensor
+        return distribute_tensor(tensor, weight.device_mesh, weight.placements, src_data_rank=None)
+
     @contextmanager
     def unsharded(self) -> Iterator[Model]:
         """The model, or a whole copy of it, which takes memory only within the context. All ranks enter it together."""
@@ -75,7 +85,7 @@ class Replica:
             yield self.model
             return
         for weight, part in zip(self.whole.parameters(), self.model.parameters(), strict=True):
-            weight.data = gathered(part.detach())
+            weight.data = self.gather(part.detach())
         try:
             yield self.whole
         finally:
@@ -143,15 +153,3 @@ def stacked_placement(placement: Placement) -> Placement:
 def from_local(part: Tensor, mesh: DeviceMesh, placements: tuple[Placement, ...], shape: torch.Size) -> DTensor:
     stride = torch.empty(shape, device="meta").stride()
     return DTensor.from_local(part.contiguous(), mesh, placements, run_check=False, shape=shape, stride=stride)
-
-
-def gathered(tensor: Tensor) -> Tensor:
-    """The whole tensor. All ranks that hold shards of it must call this."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-
-
-def shard_like(whole: Tensor, weight: Tensor) -> Tensor:
-    """This rank's shard of a whole tensor, divided as `weight` is, if that is sharded and of the same shape."""
-    if not isinstance(weight, DTensor) or whole.shape != weight.shape:
-        return whole
-    return distribute_tensor(whole, weight.device_mesh, weight.placements, src_data_rank=None)

@@ -2,14 +2,15 @@
 
 The speed of a machine varies, so the run recomputes how many steps still fit. Where that differs from the plan, a
 revision changes the number of steps, together with a checkpoint. The revisions in a checkpoint determine the result: a
-run with the same ones (`--revisions`) has the same bits.
+run with the same ones (`--revisions`) has the same bits. Several ranks plan by the clock of the first, which waits for
+the slowest in every step, and so come to the same numbers.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from copy import deepcopy
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,10 +61,15 @@ class TimeBudget:
     save_cost: float = 0.0  # a checkpoint, in steps
     test_cost: float = 0.0  # scoring the test set, in steps
     last_save: float = 0.0  # when the last checkpoint was complete
+    clock: Callable[[], float] | None = None  # instead of perf_counter: the time on which all ranks agree
+
+    @property
+    def now(self) -> float:
+        return time.perf_counter() if self.clock is None else self.clock()
 
     @property
     def spent(self) -> float:
-        return self.used + time.perf_counter() - self.start
+        return self.used + self.now - self.start
 
     @property
     def left(self) -> float:
@@ -93,7 +99,7 @@ class TimeBudget:
         error = abs(planned - fitting) * self.step_seconds
         if planned <= 0 or error <= 2 * self.step_seconds:
             return None
-        since = time.perf_counter() - self.last_save
+        since = self.now - self.last_save
         too_soon = since < MIN_ERROR * self.seconds or since * MAX_SAVE_SHARE < self.save_cost * self.step_seconds
         too_small = error < max(MIN_ERROR * self.seconds, MIN_ERROR_LEFT * self.left)
         if not at_save and self.left > 0 and (too_soon or too_small):
@@ -103,7 +109,7 @@ class TimeBudget:
 
 def plan_steps(
     budget: TimeBudget,
-    model: Model,
+    trial: Progress,
     task: Task,
     examples: Examples,
     train_options: TrainOptions,
@@ -111,14 +117,15 @@ def plan_steps(
     valid: RowSet,
     test: RowSet | None,
 ) -> tuple[int, int]:
-    """The steps and evaluations that fit into the time: times some steps, an evaluation and part of the test on a copy
-    of the model."""
-    trial = Progress.new(deepcopy(model), train_options)
+    """The steps and evaluations that fit into the time, by the clock of the first rank: times some steps, an evaluation
+    and part of the test with `trial`, a copy of the model."""
     seconds = min(max(1.0, MAX_TIMING_SHARE * budget.seconds), MAX_TIMING_SECONDS)
     budget.step_seconds = time_step(trial, task, examples, train_options, seconds)
-    eval_seconds = time_scoring(trial.model, task, valid)
-    budget.eval_cost = eval_seconds / budget.step_seconds
-    budget.test_cost = time_test(trial.model, task, test) / budget.step_seconds if test else 0.0
+    with trial.unsharded() as model:
+        eval_seconds, test_seconds = trial.ranks.first(
+            lambda: (time_scoring(model, task, valid), time_test(model, task, test) if test else 0.0)
+        )
+    budget.eval_cost, budget.test_cost = eval_seconds / budget.step_seconds, test_seconds / budget.step_seconds
     evals = min(evals, max(1, int(MAX_EVAL_SHARE * budget.seconds / eval_seconds)))
     steps = PLANNED_SHARE * budget.left / budget.step_seconds - budget.eval_cost * (evals + 1) - budget.test_cost
     return max(1, int(steps)), evals
@@ -129,11 +136,11 @@ def time_step(
 ) -> float:
     """Seconds of an average step: seconds per unit, times the units of an average step."""
     endless = replace(train_options, steps=10**9, warmup_steps=1, lr=1e-9)
-    start, times, counts = time.perf_counter(), [], []
+    start, times, counts = time.perf_counter(), list[float](), list[int]()
     for step in train_steps(trial, task, examples, endless):
         times.append(step.seconds)
         counts.append(step.count)
-        if len(times) >= 3 and time.perf_counter() - start > max_seconds:
+        if len(times) >= 3 and trial.ranks.broadcast(time.perf_counter() - start > max_seconds):
             break
     return float(sum(times[1:]) / sum(counts[1:]) * examples.units / steps_per_epoch(examples, train_options))
 

@@ -11,6 +11,8 @@ from regard.tasks.predict import EnvOptions
 from regard.training.file_job import FileJob
 from regard.training.job import Job
 from regard.training.loop import Step
+from regard.training.rank_checks import check_alone
+from regard.training.ranks import SINGLE, Ranks, join_ranks
 from regard.training.settings import Settings
 from regard.training.start import make_settings
 
@@ -65,16 +67,22 @@ def train(
 
     `options` are all others of the task and the model, by the names that `regard train TASK --help` lists, with _ for
     each -. None leaves an option at its default. A wrong name or value raises ValueError at once.
+
+    Processes that a launcher as torchrun starts train together: all of them iterate over the same steps, and the first
+    writes the run folder.
     """
     arguments = {name: value for name, value in locals().items() if name != "options"}
     explicit = {name: value for name, value in arguments.items() if value is not None and value is not False}
-    return open_job(make_settings(**explicit, **options)).plan().train()
+    ranks = join_ranks()
+    settings = ranks.first(lambda: make_settings(**explicit, **options))
+    return open_job(settings, ranks).plan().train()
 
 
-def open_job(settings: Settings) -> Job:
+def open_job(settings: Settings, ranks: Ranks = SINGLE) -> Job:
     """A job that trains from files or, with --env, in an environment."""
     if not settings.input_options[EnvOptions].env:
-        return FileJob.open(settings)
+        return FileJob.open(settings, ranks)
+    ranks.first(lambda: check_alone(ranks))
     rl = import_module("regard.rl.dyna_job")  # rl/ imports training/, so its import waits until it is needed
     job: Job = rl.DynaJob.open(settings)
     return job
