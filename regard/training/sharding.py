@@ -32,7 +32,7 @@ from regard.tasks.task import Loss, Task
 from regard.training.optimizer import orthogonalize_stacked
 from regard.training.ranks import Ranks
 
-NO_UNUSED = "find_unused_parameters=True was specified"  # a warning about models that use all of their parameters
+MIN_SHARED = 64  # rows and columns of matrices that replicas divide: the bits of smaller products depend on addresses
 
 
 class LossModule(nn.Module):
@@ -94,6 +94,8 @@ class Replica:
     def orthogonalize(self, stacked: Tensor, weight: Tensor) -> Tensor:
         """The steps of matrices like `weight`, stacked as (N,R,...), or of this rank's shards of them: each matrix is
         orthogonalised on one rank."""
+        if not isinstance(weight, DTensor) and min(stacked.flatten(2).shape[1:]) < MIN_SHARED:
+            return orthogonalize_stacked(stacked)
         placements = tuple(map(stacked_placement, weight.placements)) if isinstance(weight, DTensor) else (Replicate(),)
         shape = torch.Size((len(stacked), *weight.shape))
         shares = from_local(stacked, self.mesh, placements, shape).redistribute(placements=[Shard(0)] * self.mesh.ndim)
@@ -112,10 +114,9 @@ def device_mesh(size: int, shards: int, device_type: str) -> DeviceMesh:
 
 def distribute(module: LossModule, mesh: DeviceMesh, is_sharded: bool) -> nn.Module:
     if not is_sharded:
-        warnings.filterwarnings("ignore", message=NO_UNUSED)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # the new name of broadcast_buffers is too new
-            replica = DistributedDataParallel(module, broadcast_buffers=False, find_unused_parameters=True)
+            replica = DistributedDataParallel(module, broadcast_buffers=False, static_graph=True)
         replica.register_comm_hook(None, lambda _, bucket: sum_gradients(bucket))
         return replica
     blocks = [block for parent in module.modules() if isinstance(parent, nn.ModuleList) for block in parent]

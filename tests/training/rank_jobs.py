@@ -1,7 +1,7 @@
 """The script that each rank of the tests runs: many small trainings in one process group. It prints one JSON object.
 
-    python rank_jobs.py pair FOLDER         two ranks: replicas, shards, mutants, stop and resume
-    python rank_jobs.py square FOLDER       four ranks: replicas, shards, replicas of shards
+python rank_jobs.py pair FOLDER         two ranks: replicas, shards, mutants, stop and resume
+python rank_jobs.py square FOLDER       four ranks: replicas, shards, replicas of shards
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ COMMON = {"steps": 4, "evals": 2, "grad_accum": 2, "batch_tokens": 64, "threads"
 COUNTER = itertools.count()
 TASKS = {
     "translate": {"data": "pairs.tsv", "encoder_layers": 1, "decoder_layers": 1, "layer_decay": 0.9},
-    "write": {"data": "text.txt", "model": "llama", "layers": 2, "tokenizer": "bytes"},
-    "fill": {"data": "text.txt", "layers": 2, "tokenizer": "characters"},
+    "write": {"data": "text.txt", "model": "llama", "dim": 64, "hidden": 128, "layers": 2, "tokenizer": "bytes"},
     "classify": {"data": "labels.tsv", "model": "bert", "layers": 1, "freeze": ("tokens",)},
     "embed": {"data": "pairs.tsv", "layers": 1},
 }
@@ -43,8 +42,8 @@ def write_data(folder: Path) -> None:
 
 
 def open_job(folder: Path, task: str, ranks: Ranks, output: str = "", **options: object) -> FileJob:
-    """A job of its own folder; each rank has another one if it trains alone."""
-    output = output or f"{task}-{next(COUNTER)}-{'all' if ranks.size > 1 else join_ranks().rank}"
+    """A job of its own folder."""
+    output = output or f"{task}-{'ranks' if ranks.size > 1 else 'alone'}-{next(COUNTER)}"
     values = COMMON | SIZES | TASKS[task] | {"output_dir": str(folder / output), "shards": ranks.shards} | options
     values["data"] = str(folder / str(values["data"]))
     settings = ranks.first(lambda: make_settings(task, **values))
@@ -62,6 +61,11 @@ def outcome(job: FileJob) -> dict[str, object]:
     return {"losses": [step.loss for step in steps], "digest": digest.hexdigest()}
 
 
+def alone(folder: Path, task: str, ranks: Ranks, **options: object) -> dict[str, object]:
+    """The outcome of one process, which trains while the others wait."""
+    return ranks.first(lambda: outcome(open_job(folder, task, SINGLE, **options)))
+
+
 def stop_and_resume(folder: Path, ranks: Ranks, later: Ranks, steps: int = 8) -> list[float]:
     """The losses of a run that the last rank stops after step 3, and that continues on other ranks."""
     name = f"stopped-{next(COUNTER)}"
@@ -76,8 +80,8 @@ def stop_and_resume(folder: Path, ranks: Ranks, later: Ranks, steps: int = 8) ->
             break
     assert len(losses) == 3
     ranks.wait()
-    if later.size == 1 and not join_ranks().is_first:
-        return []
+    if later.size == 1:
+        return losses + alone(folder, "translate", ranks, output=name, steps=steps)["losses"]
     job = open_job(folder, "translate", later, name, steps=steps)
     assert job.is_resumed
     return losses + outcome(job)["losses"]
@@ -86,13 +90,12 @@ def stop_and_resume(folder: Path, ranks: Ranks, later: Ranks, steps: int = 8) ->
 def pair(folder: Path, ranks: Ranks) -> dict[str, object]:
     results: dict[str, object] = {}
     for task in TASKS:
-        results[task] = [outcome(open_job(folder, task, group)) for group in (SINGLE, ranks)]
-    results["long"] = outcome(open_job(folder, "translate", SINGLE, steps=12))["losses"]
+        results[task] = [alone(folder, task, ranks), outcome(open_job(folder, task, ranks))]
+    results["long"] = alone(folder, "translate", ranks, steps=12)["losses"]
     results["shards"] = outcome(open_job(folder, "translate", replace(ranks, shards=2), steps=12))["losses"]
     results["whole"] = outcome(open_job(folder, "translate", ranks, steps=8))["losses"]
     results["same ranks"] = stop_and_resume(folder, ranks, ranks)
     results["fewer ranks"] = stop_and_resume(folder, ranks, SINGLE)
-    results["replicas to shards"] = stop_and_resume(folder, ranks, replace(ranks, shards=2))
     results["shards to replicas"] = stop_and_resume(folder, replace(ranks, shards=2), ranks)
     loop.derive_seed = lambda seed, step, batch=0: derive_seed(seed, step)
     results["mutant: seed without batch"] = outcome(open_job(folder, "translate", ranks))
@@ -117,8 +120,11 @@ def nan_on_last_rank(folder: Path, ranks: Ranks) -> str:
 
 def square(folder: Path, ranks: Ranks) -> dict[str, object]:
     options = {"steps": 12, "grad_accum": 4}
-    groups = {"1": SINGLE, "4": ranks, "2x2": replace(ranks, shards=2), "shards 4": replace(ranks, shards=4)}
-    return {name: outcome(open_job(folder, "translate", group, **options))["losses"] for name, group in groups.items()}
+    groups = {"4": ranks, "2x2": replace(ranks, shards=2), "shards 4": replace(ranks, shards=4)}
+    single = alone(folder, "translate", ranks, **options)["losses"]
+    return {"1": single} | {
+        name: outcome(open_job(folder, "translate", group, **options))["losses"] for name, group in groups.items()
+    }
 
 
 if __name__ == "__main__":

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from rank_processes import run_ranks
 from torch import nn
 
 from regard.data.batches import bucket_by_length
@@ -19,10 +19,14 @@ from regard.training.loop import Progress, TrainOptions, train_steps
 from regard.training.optimizer import orthogonalize, orthogonalize_stacked
 from regard.training.rank_checks import check_accumulation, check_alone, check_batch_norm
 from regard.training.ranks import SINGLE, OtherRankError, Ranks, exit_code, join_ranks
+from regard.training.sharding import MIN_SHARED
 from regard.training.step_sums import sum_over_ranks
 
+sys.path.insert(0, str(Path(__file__).parent))
+from rank_processes import run_ranks  # noqa: E402
+
 JOBS = Path(__file__).parent / "rank_jobs.py"
-TASKS = ("translate", "write", "fill", "classify", "embed")
+TASKS = ("translate", "write", "classify", "embed")
 
 
 def run_jobs(kind, size, folder):
@@ -66,7 +70,7 @@ def test_a_stopped_run_continues_on_the_same_ranks_bit_for_bit(pair):
     assert pair["same ranks"] == pair["whole"]
 
 
-@pytest.mark.parametrize("change", ["fewer ranks", "replicas to shards", "shards to replicas"])
+@pytest.mark.parametrize("change", ["fewer ranks", "shards to replicas"])
 def test_a_stopped_run_continues_on_other_ranks(change, pair):
     assert difference(pair[change], pair["whole"]) < 1e-5
 
@@ -112,26 +116,105 @@ class Line(nn.Module):
         self.body = nn.Linear(1, 1)
 
 
-def rows_of_schedule(seed, own=None):
-    """(epochs, rows of each) that all ranks compute together while their number changes; `own` replaces the division."""
+def counts_of_schedule(seed):
+    """How often each row was used, and should have been, whenever the number of ranks changes."""
     rng = random.Random(seed)
     examples = Rows([rng.randint(1, 9) for _ in range(rng.randint(20, 60))])
     options = TrainOptions(steps=10**6, grad_accum=12, batch_tokens=12, lr=0.1, warmup_steps=0, ema=0.0, seed=seed)
-    task, epochs, progress = RecordingTask(), [Counter()], Progress.new(Line(), options)
-    while len(epochs) < 4:
+    task, progress = RecordingTask(), Progress.new(Line(), options)
+    while progress.position.epoch < 3:
         size, steps = rng.choice([1, 2, 3, 4, 6, 12]), rng.randint(1, 3)
         start = progress.step, progress.position
         for rank in range(size):
             progress.step, progress.position, progress.ranks = *start, VirtualRank(rank, size)
-            for count, step in enumerate(train_steps(progress, task, examples, options), 1):
-                if count == steps:
+            for step in train_steps(progress, task, examples, options):
+                if step.number == start[0] + steps:
                     break
-        assert step.position == progress.position
-        for row in task.rows:
-            epochs[-1][row] += 1
-        task.rows = []
-        while len(epochs) <= progress.position.epoch:
-            epochs.append(Counter())
-    return epochs, examples
+        epoch, batch = progress.position
+        begun = np.concatenate([[], *examples.epoch(options.batch_tokens, seed, epoch)[:batch]])
+        yield Counter(task.rows), Counter([*range(examples.units)] * epoch + begun.tolist())
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_every_example_is_used_once_an_epoch_while_the_ranks_change(seed):
+    for counts, expected in counts_of_schedule(seed):
+        assert counts == expected
+
+
+def test_ranks_that_overlap_use_examples_twice(monkeypatch):
+    monkeypatch.setattr(Ranks, "own", lambda self, number: number % self.size <= self.rank)
+    assert any(counts != expected for counts, expected in counts_of_schedule(seed=3))
+
+
+@pytest.mark.parametrize("shape", [(MIN_SHARED, MIN_SHARED), (MIN_SHARED + 1, 97), (150, 67), (70, 11, 7)])
+def test_each_rank_orthogonalizes_its_share_to_the_same_bits(shape):
+    """Ranks divide stacked matrices into consecutive parts."""
+    torch.manual_seed(0)
+    stacked = torch.randn(6, *shape)
+    whole = orthogonalize_stacked(stacked)
+    for size in (1, 2, 3):
+        assert torch.equal(torch.cat([orthogonalize_stacked(part) for part in stacked.split(size)]), whole)
+    assert torch.equal(torch.stack([orthogonalize(m) for m in stacked.flatten(2)]).view_as(whole), whole)
+
+
+def test_one_process_sums_nothing():
+    sums = sum_over_ranks(SINGLE, 1.5, 3, False, 7.0, None)
+    assert (sums.loss, sums.count, sums.stop, sums.clock, sums.norms) == (1.5, 3, False, 7.0, None)
+
+
+def test_sums_hold_the_norms_of_shards():
+    ranks = VirtualRank(0, 4, shards=2)
+    sums = sum_over_ranks(ranks, 1.0, 2, True, 5.0, [torch.tensor([3.0, 4.0]), torch.zeros(0)])
+    torch.testing.assert_close(sums.norms, torch.tensor([12.5**0.5, 0.0]))  # of two replicas, each adds half
+    assert sums.stop
+
+
+@pytest.mark.parametrize(
+    ("check", "message"),
+    [
+        (lambda: Ranks(0, 3, shards=2), "--shards 2 does not divide 3 ranks"),
+        (lambda: join_ranks(shards=2), "--shards 2 does not divide 1 process: start a multiple of 2"),
+        (lambda: check_accumulation(3, Ranks(0, 2)), "2 ranks divide the batches of a step.*add --grad-accum 4"),
+        (lambda: check_batch_norm("resnet", nn.Sequential(nn.BatchNorm2d(3)), Ranks(0, 2)), "resnet has batch norms"),
+        (lambda: check_alone(Ranks(0, 2)), "--env trains in one process, not in 2 ranks"),
+    ],
+)
+def test_what_ranks_cannot_train_is_refused(check, message, monkeypatch):
+    monkeypatch.delenv("RANK", raising=False)
+    with pytest.raises(ValueError, match=message):
+        check()
+
+
+def test_one_process_may_have_batch_norms_and_any_accumulation():
+    check_accumulation(3, SINGLE)
+    check_batch_norm("resnet", nn.BatchNorm1d(3), SINGLE)
+    check_alone(SINGLE)
+
+
+class Meeting(Ranks):
+    """Ranks whose messages are known: `entries` are what all of them gather."""
+
+    entries: tuple = ()
+
+    def gather(self, item):
+        return [item if entry is Ellipsis else entry for entry in self.entries]
+
+
+def meeting(rank, *entries):
+    ranks = Meeting(rank, len(entries))
+    object.__setattr__(ranks, "entries", entries)
+    return ranks
+
+
+def test_one_rank_reports_an_error_and_the_others_raise_it():
+    def fail():
+        raise ValueError("train.tsv:3: no tab")
+
+    with pytest.raises(ValueError, match=r"^train.tsv:3: no tab"):
+        meeting(0, ..., ("train.tsv:3: no tab", 2)).agree(fail)
+    for rank, function in ((1, fail), (1, int)):
+        with pytest.raises(OtherRankError, match="rank 0: train.tsv:3: no tab") as caught:
+            meeting(rank, ("train.tsv:3: no tab", 2), ...).agree(function)
+        assert caught.value.exit_code == 2
+    assert meeting(1, None, ...).agree(lambda: 5) == 5
+    assert [exit_code(error) for error in (ValueError(), FloatingPointError(), RuntimeError())] == [2, 3, 1]
