@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ from regard.metrics import exact_match, token_f1
 from regard.modalities.protocols import Inputs, Preprocessor, Target
 from regard.parts.heads import Body, Model, SpanHead, check_finite
 from regard.tasks.inference import context_of, length_batches, numbered_rows
+from regard.tasks.shared_batches import map_batches
 from regard.tasks.task import DecodeOptions, Loss, Prediction, Predictions, Scores, Task, fitted, make_scores
 from regard.validate import check_fields
 
@@ -129,12 +130,17 @@ class QuestionAnswering(Task):
         examples = self.encode(rows, context_of(model))
         device, total = next(model.parameters()).device, 0.0
         candidates: list[dict[tuple[int, int], float]] = [{} for _ in rows]
-        for numbers in length_batches(examples.lengths[:, 0]):
+
+        def spans_of(numbers: Ints) -> tuple[float, list[list[Any]]]:
             batch = to_device(self.collate(examples, numbers), device)
             logprobs = self.log_probs(model, batch).float()
             check_finite(logprobs.mT)
-            total += F.nll_loss(logprobs, batch.targets, reduction="sum").item()
-            best = (x.tolist() for x in top_spans(logprobs, self.max_answer_length, num_return))
+            loss = F.nll_loss(logprobs, batch.targets, reduction="sum").item()
+            return loss, [x.tolist() for x in top_spans(logprobs, self.max_answer_length, num_return)]
+
+        batches = length_batches(examples.lengths[:, 0])
+        for numbers, (loss, best) in zip(batches, map_batches(spans_of, batches), strict=True):
+            total += loss
             for row, no_answer, values, firsts, lasts in zip(numbers.tolist(), *best, strict=True):
                 starts, ends, spans = examples.starts[row], examples.ends[row], candidates[examples.numbers[row]]
                 if not self.always_answerable:  # as probable as in the window that is least sure of it

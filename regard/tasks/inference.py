@@ -12,6 +12,7 @@ from regard.data.batches import Ints, batched, split_by_budget, to_device
 from regard.data.rows import R
 from regard.modalities.protocols import EncodedInputs, Inputs, Preprocessor, Target
 from regard.parts.heads import Model, check_finite
+from regard.tasks.shared_batches import map_batches
 
 CHUNK = 256  # requests that are read at once
 BUDGET = 8192  # tokens of a batch without gradients
@@ -28,12 +29,15 @@ def map_inputs(
     model: Model, preprocessor: Preprocessor, inputs: EncodedInputs, function: Callable[[Inputs], Tensor]
 ) -> Tensor:
     """(N,·) of all inputs, in fp32 on the CPU; NaN and infinities are refused."""
-    device, batches, outputs = next(model.parameters()).device, length_batches(inputs.lengths[:, 0]), []
-    for rows in batches:
+    device, batches = next(model.parameters()).device, length_batches(inputs.lengths[:, 0])
+
+    def outputs(rows: Ints) -> Tensor:
         x = function(to_device(preprocessor.collate(inputs, rows, training=False), device))
         check_finite(x.abs())
-        outputs.append(x.float().cpu())
-    return torch.cat(outputs)[torch.from_numpy(np.argsort(np.concatenate(batches), kind="stable"))]
+        return x.float().cpu()
+
+    order = np.argsort(np.concatenate(batches), kind="stable")
+    return torch.cat([*map_batches(outputs, batches)])[torch.from_numpy(order)]
 
 
 def map_requests(

@@ -25,6 +25,7 @@ from regard.modalities.protocols import Inputs, Preprocessor, Target, request_ro
 from regard.modalities.token_preprocessor import TokenPreprocessor
 from regard.parts.heads import Body, Model, TokenClassifier, check_finite
 from regard.tasks.inference import CHUNK, context_of, length_batches
+from regard.tasks.shared_batches import map_batches
 from regard.tasks.task import DecodeOptions, Loss, Prediction, Predictions, Scores, Task, fitted, make_scores
 from regard.validate import check_fields
 
@@ -117,12 +118,16 @@ class Tag(Task):
         """(words,tags) of each sentence."""
         examples = self.encode(rows, context_of(model))
         device = next(model.parameters()).device
-        outputs: dict[int, Tensor] = {}
-        for numbers in length_batches(examples.lengths[:, 0]):
+
+        def log_probs(numbers: Ints) -> list[Tensor]:
             batch = self.collate(examples, numbers)
             logits = self.outputs(model, to_device(batch, device)).float().cpu()  # (B,T,tags)
-            for i, row in enumerate(numbers.tolist()):
-                outputs[row] = check_finite(logits[i][batch.tags[i] != IGNORE]).log_softmax(-1)
+            return [check_finite(x[tags != IGNORE]).log_softmax(-1) for x, tags in zip(logits, batch.tags, strict=True)]
+
+        batches = length_batches(examples.lengths[:, 0])
+        outputs: dict[int, Tensor] = {}
+        for numbers, results in zip(batches, map_batches(log_probs, batches), strict=True):
+            outputs |= zip(numbers.tolist(), results, strict=True)
         flat = torch.cat([outputs[i] for i in range(len(outputs))])
         return list(flat.split([len(row.input) for row in rows]))
 

@@ -31,6 +31,7 @@ from regard.parts.cache import Cache
 from regard.parts.heads import Body, Model
 from regard.tasks.decoding import Decoding, GeneratingTask, SourceRow, collate_sources, join_predictions, source_batches
 from regard.tasks.inference import context_of
+from regard.tasks.shared_batches import map_batches, map_items
 from regard.tasks.task import Loss, Prediction, Scores, fitted, make_scores
 from regard.validate import check_fields
 
@@ -155,32 +156,31 @@ class Translate(GeneratingTask):
     def score(self, model: Model, rows: Sequence[TextRow], options: TranslateOptions | None = None) -> Scores:
         """Loss without label smoothing, BLEU, chrF and the translations; of transcripts also the word error rate."""
         options = options or GREEDY
-        examples = self.encode(rows, context_of(model))
-        device = next(model.parameters()).device
+        examples, device = self.encode(rows, context_of(model)), next(model.parameters()).device
         order = np.lexsort(examples.lengths.T)
-        total = count = 0.0
-        for a, b in split_by_budget(examples.lengths[order].max(1), BUDGET):
-            loss = self.loss(model, to_device(self.collate(examples, order[a:b], False), device), label_smoothing=0.0)
-            total, count = total + loss.total.item(), count + loss.count
+
+        def loss_of(bounds: tuple[int, int]) -> Loss:
+            batch = self.collate(examples, order[slice(*bounds)], False)
+            return self.loss(model, to_device(batch, device), label_smoothing=0.0)
+
+        losses = [*map_batches(loss_of, split_by_budget(examples.lengths[order].max(1), BUDGET))]
+        loss = sum(part.total.item() for part in losses) / sum(part.count for part in losses)
         targets = [row.target for row in rows]
         requests = [request for row in rows if (request := self.preprocessor.as_request(row)) is not None]
-        translations = (
-            [*self.predict(model, requests, options)]
-            if len(requests) == len(rows)
-            else self.translate_sources(model, examples.sources, options)
-        )
+        if len(requests) == len(rows):
+            translations = map_items(lambda part, first: self.predict(model, part, options, first), requests)
+        else:
+            translations = self.translate_sources(model, examples.sources, options)
         predictions = [best[0].text for best in translations]
-        scores: dict[str, float | str] = {
-            "loss": total / count,
-            "perplexity": perplexity(total / count),
-            "bleu": (bleu_score := bleu(predictions, targets)).value,
-            "chrf": chrf(predictions, targets).value,
-            "signature": bleu_score.signature,
-        }
+        bleu_score, chrf_score = bleu(predictions, targets), chrf(predictions, targets)
+        scores: dict[str, float | str] = {"loss": loss, "perplexity": perplexity(loss)}
+        scores |= {"bleu": bleu_score.value, "chrf": chrf_score.value, "signature": bleu_score.signature}
         if self.output is not None:
             scores |= {"wer": word_error_rate(targets, predictions), "exact": accuracy(targets, predictions)}
         if self.both_ways:
-            reverse = [best[0].text for best in self.predict(model, targets, replace(options, back=True))]
+            back = replace(options, back=True)
+            backward = map_items(lambda part, first: self.predict(model, part, back, first), targets)
+            reverse = [best[0].text for best in backward]
             scores |= {"bleu_back": bleu(reverse, requests).value, "chrf_back": chrf(reverse, requests).value}
         return make_scores(scores, map(self.preprocessor.show, rows), targets, predictions)
 

@@ -30,6 +30,7 @@ from regard.parts.heads import Model
 from regard.tasks.decoding import Decoding, EncodedPrompt, GeneratingTask
 from regard.tasks.inference import BUDGET, context_of
 from regard.tasks.language_model import LanguageModel, LMBatch
+from regard.tasks.shared_batches import map_batches
 from regard.tasks.task import Loss, Prediction, Scores, fitted, make_scores
 from regard.validate import check_fields
 
@@ -105,9 +106,13 @@ class Write(LanguageModel, GeneratingTask):
         full, size, total = starts[starts + T < len(corpus.ids)], max(1, BUDGET // T), 0.0
         windows = (corpus.ids[full[i : i + size, None] + np.arange(T + 1)] for i in range(0, len(full), size))
         rest = [corpus.ids[None, starts[-1] :]] if len(full) < len(starts) else []
-        for ids in chain(windows, rest):
+
+        def loss_of(ids: Ints) -> float:
             batch = self.shift(torch.from_numpy(ids.astype(np.int64)))
-            total += self.loss(model, to_device(batch, device)).total.item()
+            return self.loss(model, to_device(batch, device)).total.item()
+
+        for batch_total in map_batches(loss_of, chain(windows, rest)):
+            total += batch_total
         loss = total / (len(corpus.ids) - 1)
         prompt = self.tokenizer.decode([corpus.ids[: T // 4].tolist()])[0]
         metrics = {"perplexity": perplexity(loss), "bits_per_byte": bits_per_byte(total, corpus.size)}

@@ -18,6 +18,7 @@ from regard.data.tokenizer_train import TokenizerOptions
 from regard.hub.folder import find_family_map, read_weights
 from regard.hub.task_config import read_task
 from regard.parts.heads import Model
+from regard.tasks.shared_batches import shared_among
 from regard.training import time_budget
 from regard.training.build import config_for, fit_task, make_model, read_data, use_window, window_for
 from regard.training.card import model_card
@@ -227,13 +228,10 @@ class FileJob(Job):
         return {**numbers, "samples": samples}
 
     def score(self, model: Model, rows: RowSet, options: Any = None) -> tuple[dict[str, float], Any]:
-        """The metrics of a model, and samples of its predictions: by the first rank, on all ranks."""
-
-        def score() -> tuple[dict[str, float], Any]:
+        """The metrics of a model, and samples of its predictions: those of the first rank, on all ranks."""
+        with shared_among(self.ranks):
             scores = self.task.score(model.eval(), rows, options)
-            return scores.metrics, scores["samples"]
-
-        return self.ranks.first(score)
+        return self.ranks.broadcast((scores.metrics, scores["samples"]))
 
     def save(self) -> Path:
         """Write a checkpoint of the last complete step. Any thread may call it, unless there are several ranks."""

@@ -17,6 +17,7 @@ from typing import Any
 from regard.data.batches import Examples
 from regard.data.documents import DocumentStream, RowSet
 from regard.parts.heads import Model
+from regard.tasks.shared_batches import shared_among
 from regard.tasks.task import Task
 from regard.training.loop import Progress, TrainOptions, train_steps
 from regard.training.schedule import Revision
@@ -121,10 +122,9 @@ def plan_steps(
     and part of the test with `trial`, a copy of the model."""
     seconds = min(max(1.0, MAX_TIMING_SHARE * budget.seconds), MAX_TIMING_SECONDS)
     budget.step_seconds = time_step(trial, task, examples, train_options, seconds)
-    with trial.unsharded() as model:
-        eval_seconds, test_seconds = trial.ranks.first(
-            lambda: (time_scoring(model, task, valid), time_test(model, task, test) if test else 0.0)
-        )
+    with trial.unsharded() as model, shared_among(trial.ranks):
+        eval_seconds = time_scoring(model, task, valid)
+        test_seconds = time_test(model, task, test) if test else 0.0
     budget.eval_cost, budget.test_cost = eval_seconds / budget.step_seconds, test_seconds / budget.step_seconds
     evals = min(evals, max(1, int(MAX_EVAL_SHARE * budget.seconds / eval_seconds)))
     steps = PLANNED_SHARE * budget.left / budget.step_seconds - budget.eval_cost * (evals + 1) - budget.test_cost
