@@ -222,8 +222,7 @@ def whole_tensor(progress: Progress, tensor: Tensor) -> Tensor:
 
 def own_shard(progress: Progress, tensor: Tensor, weight: Tensor) -> Tensor:
     """Of a whole tensor, the part that this rank holds, if it is divided as `weight` is."""
-    tensor = tensor.to(weight.device)
-    return tensor if progress.replica is None else progress.replica.divide(tensor, weight)
+    return (tensor if progress.replica is None else progress.replica.divide(tensor, weight)).to(weight.device)
 
 
 @torch.no_grad()
