@@ -81,16 +81,15 @@ class FileJob(Job):
         else:
             self.settings, self.task = self.ranks.first(lambda: fit_task(self.settings, self.data.sets["train"]))
         self.startup.lap("tokenizer or labels")
-        window, model = self.ranks.agree(self.make_model)
+        model = self.ranks.agree(self.make_model)
         self.progress = Progress.new(model, self.settings.train_options, self.ranks)
         self.startup.lap("model")
-        use_window(self.progress.model, window)
         if self.is_resumed:
             self.run.restore(self.progress, checkpoint, state)
             self.restore(state)
 
-    def make_model(self) -> tuple[int, Model]:
-        """Encode the rows, and build the model for them; also the tokens of its context that the training uses."""
+    def make_model(self) -> Model:
+        """Encode the rows, and build the model for them."""
         config, sets = config_for(self.settings, self.task), self.data.sets
         self.context = getattr(config, "context", 0)
         self.examples = self.task.encode(sets["train"], self.settings.context or self.context)
@@ -108,7 +107,8 @@ class FileJob(Job):
         self.settings = replace(self.settings, train_options=train_options, input_options=input_options)
         model = make_model(self.settings, self.task)
         check_batch_norm(self.settings.model, model, self.ranks)
-        return window, model
+        use_window(model, window)
+        return model
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restore scores so far, revisions of the number of steps, and the time used."""
@@ -256,7 +256,7 @@ class FileJob(Job):
         are published, so that the folder can be used."""
         with self.progress.lock:
             if self.is_finishing or self.progress.is_updating:  # the last step is saved, or an error has torn the next
-                return list_checkpoints(self.run.folder)[0]
+                return next(iter(list_checkpoints(self.run.folder)), self.run.folder)
             folder = self.save()
             if not self.best_scores:
                 with self.progress.averaged(), self.progress.unsharded() as model:

@@ -10,6 +10,7 @@ and gives them back. So the ranks share this work, whether they hold replicas or
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -32,6 +33,7 @@ from regard.tasks.task import Loss, Task
 from regard.training.optimizer import orthogonalize_stacked
 from regard.training.ranks import Ranks
 
+logging.getLogger("torch.distributed.tensor._collective_utils").setLevel(logging.ERROR)  # gloo has no all-to-all
 MIN_SHARED = 64  # rows and columns of matrices that replicas divide: the bits of smaller products depend on addresses
 
 
