@@ -67,7 +67,7 @@ def test_a_run_that_is_killed_repeatedly_ends_with_the_same_bits(task, tmp_path)
 
 def test_the_comparison_detects_an_inexact_resume(tmp_path, monkeypatch):
     """Here random numbers depend on the process, not on the step."""
-    monkeypatch.setattr(loop, "derive_seed", lambda seed, step: kill.os.getpid())
+    monkeypatch.setattr(loop, "derive_seed", lambda *_: kill.os.getpid())
     _, differ, _ = kill.kill_repeatedly("translate", 2, tmp_path, random.Random(3), longest=0.3)
     assert differ > 0
 
