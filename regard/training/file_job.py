@@ -230,8 +230,9 @@ class FileJob(Job):
         with self.progress.lock:
             self.is_finishing = True
         if count:
-            model.load_state_dict(self.run.average_checkpoints(count, self.eval_every), strict=False)
+            self.run.load_average(model, count, self.eval_every)
             self.evaluate()
+        self.run.finish_weights()
         names = find_family_map(model.body)
         read_weights(self.run.folder, names, model)
         sets, unit = self.data.sets, self.settings.fit.modality.unit
