@@ -27,7 +27,6 @@ from regard.hub.tensor_slices import whole_tensor
 from regard.hub.weights import SAFE_INDEX, SAFE_WEIGHTS, read_index
 from regard.json_files import read_json
 from regard.parts.heads import Model
-from regard.training.rank_checkpoint import on_first_rank
 from regard.training.ranks import SINGLE, Ranks
 
 MAX_SHARD = 5 * 10**9  # bytes of a file of weights, as Hugging Face's libraries count them
@@ -47,8 +46,8 @@ def publish_weights(folder: Path, model: Model, ranks: Ranks = SINGLE, max_shard
     try:
         for file, names in plan.items():
             tensors = join_whole(weights, {name: sources[name] for name in names}, ranks)
-            on_first_rank(ranks, partial(replace_file, folder / file, partial(write_shard, tensors)))
-        on_first_rank(ranks, partial(switch, folder, plan, sum(tensor_bytes(weights, sources).values())))
+            ranks.first(partial(replace_file, folder / file, partial(write_shard, tensors)))
+        ranks.first(partial(switch, folder, plan, sum(tensor_bytes(weights, sources).values())))
     finally:
         if ranks.is_first:
             remove_stale(folder)

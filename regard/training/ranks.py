@@ -9,6 +9,7 @@ threads, ranks change where a run computes, not what: settings, run folder and p
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -18,6 +19,14 @@ from torch import Tensor
 
 T = TypeVar("T")
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # set by the launcher
+
+
+class OtherRankError(ValueError):
+    """An error that another rank raised and reports."""
+
+    def __init__(self, message: str, exit_code: int = 2):
+        super().__init__(message)
+        self.exit_code = exit_code
 
 
 @dataclass(frozen=True)
@@ -59,8 +68,38 @@ class Ranks:
         if self.size > 1:
             dist.barrier()
 
+    def agree(self, function: Callable[[], T]) -> T:
+        """The result of `function`, which must not communicate, on this rank. If it fails on any rank, all ranks raise:
+        the first of those that failed its own error, the others one that no rank reports twice."""
+        if self.size == 1:
+            return function()
+        result: list[T] = []
+        failure: Exception | None = None
+        try:
+            result.append(function())
+        except Exception as error:
+            failure = error
+        failures = self.gather(None if failure is None else (str(failure), exit_code(failure)))
+        failed = next((rank for rank, entry in enumerate(failures) if entry), None)
+        if failed is None:
+            return result[0]
+        if failure is not None and failed == self.rank:
+            raise failure
+        message, code = failures[failed] or ("", 1)
+        raise OtherRankError(f"rank {failed}: {message}", code) from failure
+
+    def first(self, function: Callable[[], T]) -> T:
+        """The result of `function` on the first rank, on every rank. If it fails there, all ranks raise."""
+        result = self.agree(lambda: [function()] if self.is_first else [])
+        return self.broadcast(result)[0]
+
 
 SINGLE = Ranks()
+
+
+def exit_code(error: Exception) -> int:
+    """Of a command that ends with this error."""
+    return 3 if isinstance(error, FloatingPointError) else 2 if isinstance(error, ValueError | OSError) else 1
 
 
 def join_ranks(shards: int = 1) -> Ranks:

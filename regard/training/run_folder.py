@@ -41,7 +41,7 @@ from regard.training.checkpoint import (
 from regard.training.loop import Progress, Step
 from regard.training.provenance import FORMAT
 from regard.training.publish import MAX_SHARD, has_weights, name_shards, publish_weights, remove_stale
-from regard.training.rank_checkpoint import find_damage_on_ranks, on_first_rank, save_on_ranks
+from regard.training.rank_checkpoint import find_damage_on_ranks, save_on_ranks
 from regard.training.ranks import SINGLE, Ranks
 from regard.training.sharded_state import StateReader, state_files
 from regard.training.training_state import load_average, restore_state, state_slices
@@ -147,12 +147,12 @@ class RunFolder:
 
     def finish_weights(self) -> None:
         """Give the files of published weights their usual names, if there are several."""
-        on_first_rank(self.ranks, lambda: name_shards(self.folder))
+        self.ranks.first(lambda: name_shards(self.folder))
 
     def save(self, progress: Progress, state: Mapping[str, object], keep: int, files: Files) -> Path:
         """Write a checkpoint, with further files of the first rank, and remove all but the `keep` newest."""
         position = {"step": progress.step, "position": list(progress.position), "num_skipped": progress.num_skipped}
-        on_first_rank(self.ranks, self._sync_log)
+        self.ranks.first(self._sync_log)
         states, size = state_files(state_slices(progress), self.ranks)
         if self.ranks.is_first:
             content = json_bytes({**position, **state})
@@ -162,7 +162,7 @@ class RunFolder:
             checkpoint = save_folder(self.folder, name, states, room)
         else:
             checkpoint = save_on_ranks(self.ranks, self.folder, name, states, room)
-        on_first_rank(self.ranks, lambda: keep_newest(self.folder, keep))
+        self.ranks.first(lambda: keep_newest(self.folder, keep))
         return checkpoint
 
     def _sync_log(self) -> None:
@@ -173,14 +173,14 @@ class RunFolder:
     def newest_checkpoint(self) -> tuple[Path, dict[str, Any], list[str]]:
         """The newest intact checkpoint, its state.json, and the problems of newer ones, which are quarantined."""
         problems: list[str] = []
-        on_first_rank(self.ranks, self._repair)
+        self.ranks.first(self._repair)
         for folder in self.ranks.broadcast(list_checkpoints(self.folder)):
             damage = find_damage(folder) if self.ranks.size == 1 else find_damage_on_ranks(self.ranks, folder)
             if not damage:
                 self.intact = folder
                 return folder, read_json(folder / "state.json", finite=False), problems
             problems.append(damage)
-            on_first_rank(self.ranks, partial(quarantine, folder))
+            self.ranks.first(partial(quarantine, folder))
         detail = f" ({'; '.join(problems)})" if problems else ""
         raise ValueError(f"{self.folder} has no checkpoint to resume from{detail}: start again with --overwrite")
 
@@ -196,7 +196,7 @@ class RunFolder:
         restore_state(progress, StateReader(folder))
         progress.step, progress.position = state["step"], Position(*state["position"])
         progress.num_skipped = state.get("num_skipped", 0)
-        on_first_rank(self.ranks, lambda: self._truncate_outputs(progress.step, state))
+        self.ranks.first(lambda: self._truncate_outputs(progress.step, state))
 
     def _truncate_outputs(self, step: int, state: Mapping[str, Any]) -> None:
         if not self.is_finished:
