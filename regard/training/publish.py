@@ -45,8 +45,7 @@ def publish_weights(folder: Path, model: Model, ranks: Ranks = SINGLE, max_shard
     plan = plan_shards(weights, sources, max_shard, ranks.broadcast(next_version(folder)))
     try:
         for file, names in plan.items():
-            tensors = join_whole(weights, {name: sources[name] for name in names}, ranks)
-            ranks.first(partial(replace_file, folder / file, partial(write_shard, tensors)))
+            write_joined(folder / file, weights, {name: sources[name] for name in names}, ranks)
         ranks.first(partial(switch, folder, plan, sum(tensor_bytes(weights, sources).values())))
     finally:
         if ranks.is_first:
@@ -72,14 +71,15 @@ def tensor_bytes(weights: dict[str, Tensor], sources: Sources) -> dict[str, int]
     return {name: sum(sizes[part] for part in parts) for name, (_, parts) in sources.items()}
 
 
-def join_whole(weights: dict[str, Tensor], sources: Sources, ranks: Ranks) -> dict[str, Tensor]:
-    """The tensors of one file, on the first rank; the others help to gather them."""
+def write_joined(file: Path, weights: dict[str, Tensor], sources: Sources, ranks: Ranks) -> None:
+    """Write one file: the first rank joins the tensors that all ranks help to gather."""
     tensors = dict[str, Tensor]()
     for name, (rule, parts) in sources.items():
         whole = [whole_tensor(weights[part]) for part in parts]
         if ranks.is_first:
             tensors[name] = rule.join([tensor.cpu() for tensor in whole])
-    return tensors
+        del whole
+    ranks.first(partial(replace_file, file, partial(write_shard, tensors)))
 
 
 def write_shard(tensors: dict[str, Tensor], file: Path) -> None:

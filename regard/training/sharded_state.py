@@ -5,7 +5,8 @@ state-00001-of-00004.safetensors    the slices that rank 0 writes
 state.safetensors.index.json        name -> dtype and shape of the whole tensor; file, offsets and shape of each slice
 
 A slice that several ranks hold (replicas of HSDP, a scalar) is written once, by the one that has the least to write.
-Reading copies the overlap of the stored slices and the one asked for, at most `BLOCK` bytes at a time.
+Reading copies the overlap of the stored slices and the one that a rank needs, in blocks of rows, and releases the
+memory of the files after each block.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from regard.training.checkpoint import Files
 from regard.training.ranks import Ranks
 
 STATE, STATE_INDEX = "state.safetensors", "state.safetensors.index.json"
-BLOCK = 2**26  # bytes that are read before the memory of a file is released
+BLOCK = 2**26  # bytes that reading may take beside the tensors: half for data, half for what the kernel maps around it
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 Sizes = tuple[int, ...]
 
@@ -124,7 +125,7 @@ class StoredTensor:
     slices: list[StoredSlice]
 
 
-def read_index(folder: Path) -> dict[str, StoredTensor]:
+def read_state_index(folder: Path) -> dict[str, StoredTensor]:
     """All tensors of a checkpoint by name. Its files have been compared with their checksums."""
     if (folder / STATE).exists():
         header = read_header(folder / STATE)
@@ -146,7 +147,7 @@ class StateReader:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self.tensors = read_index(folder)
+        self.tensors = read_state_index(folder)
         self.open_files: dict[Path, Any] = {}
         self.num_bytes = 0  # read since the files were opened
 
@@ -185,7 +186,7 @@ class StateReader:
     def _read(self, file: Path, name: str, region: tuple[slice, ...], row_bytes: int) -> Tensor:
         """A view of the memory-mapped file, whose pages stay in memory as long as it is open."""
         num_bytes = row_bytes * (region[0].stop - region[0].start) if region else row_bytes
-        if self.num_bytes + num_bytes > BLOCK:
+        if self.num_bytes + num_bytes > BLOCK // 2:
             self.open_files, self.num_bytes = {}, 0
         self.num_bytes += num_bytes
         try:
@@ -197,12 +198,12 @@ class StateReader:
 
 
 def row_blocks(region: Sequence[tuple[int, int]], row_bytes: int) -> Iterator[list[tuple[int, int]]]:
-    """A region as consecutive rows of at most `BLOCK` bytes. A scalar has no rows."""
+    """A region as consecutive rows of at most half a block. A scalar has no rows."""
     if not region:
         yield []
         return
     (first, last), *columns = region
-    step = max(1, BLOCK // max(1, row_bytes))
+    step = max(1, BLOCK // 2 // max(1, row_bytes))
     for start in range(first, last, step):
         yield [(start, min(start + step, last)), *columns]
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,11 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 sys.path.append(str(Path(__file__).parent))
 from test_checkpoint import KINDS, every_failure  # noqa: E402
-from test_loop import make, restore  # noqa: E402
+from test_loop import PAIRS, make, restore  # noqa: E402
+from test_sharded_state import parts_of  # noqa: E402
 from thread_ranks import on_forks, on_threads  # noqa: E402
 
+from regard.atomic import replace_file  # noqa: E402
 from regard.hub.folder import find_family_map, read_config, read_weights, write_config, write_weights  # noqa: E402
 from regard.hub.match_state_dict import unique_state_dict  # noqa: E402
 from regard.hub.tensor_slices import local_part, slice_of, whole_tensor  # noqa: E402
@@ -23,8 +26,10 @@ from regard.hub.weights import SAFE_INDEX, SAFE_WEIGHTS, read_headers, read_inde
 from regard.training.checkpoint import find_damage  # noqa: E402
 from regard.training.loop import Progress, train_steps  # noqa: E402
 from regard.training.publish import name_shards, publish_weights  # noqa: E402
+from regard.training.rank_checkpoint import save_on_ranks  # noqa: E402
 from regard.training.run_folder import RunFolder  # noqa: E402
-from regard.training.sharded_state import STATE, STATE_INDEX  # noqa: E402
+from regard.training.sharded_state import STATE, STATE_INDEX, state_files  # noqa: E402
+from regard.training.train import train  # noqa: E402
 from regard.training.training_state import state_slices  # noqa: E402
 
 MAX_SHARD = 9000  # bytes of a file of published weights, here
@@ -182,6 +187,42 @@ def test_published_files_are_the_same_from_ranks_and_from_one_process(saved):
     assert sum(map(len, one.values())) > MAX_SHARD
     for layout in LAYOUTS:
         assert files(layout) == one
+
+
+def written_by_ranks(checkpoint, size):
+    """Replace the file of a checkpoint of one process by the files that ranks would write."""
+    state = load_file(checkpoint / STATE)
+    others = {f.name: f.read_bytes() for f in checkpoint.iterdir() if f.name not in (STATE, "manifest.json")}
+
+    def act(ranks):
+        files, room = state_files(parts_of(state, ranks.rank, size), ranks)
+        copies = {name: partial(replace_file, content=content) for name, content in others.items()}
+        files = {**files, **(copies if ranks.is_first else {})}
+        return save_on_ranks(ranks, checkpoint.parent, checkpoint.name, files, room)
+
+    assert {*on_threads(size, act)} == {checkpoint}
+    assert not (checkpoint / STATE).exists()
+
+
+def test_a_run_resumes_from_checkpoints_of_ranks_with_the_same_bits(tmp_path):
+    """At its end it evaluates the mean of checkpoints of both formats."""
+    options = {"steps": 8, "evals": 4, "device": "cpu", "data": [str(tmp_path / "data.tsv")], "dropout": 0.2}
+    options |= {"dim": 12, "heads": 2, "hidden": 16, "encoder_layers": 1, "decoder_layers": 1, "batch_tokens": 200}
+    options |= {"average_checkpoints": 3, "tokenizer": "characters", "valid_share": 0.2}
+    (tmp_path / "data.tsv").write_text("".join(f"{source}\t{target} {i}\n" for i, (source, target) in enumerate(PAIRS)))
+    for _ in train("translate", output_dir=tmp_path / "whole", **options):
+        pass
+    steps = train("translate", output_dir=tmp_path / "ranks", **options)
+    assert next(step for step in steps if step.number == 6)
+    steps.close()
+    for number in 4, 6:
+        written_by_ranks(tmp_path / "ranks" / f"step-{number}", 3)
+    assert [step.number for step in train("translate", resume=True, output_dir=tmp_path / "ranks")] == [7, 8]
+    for file in SAFE_WEIGHTS, f"step-8/{STATE}":
+        assert (tmp_path / "ranks" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
+    damaged = tmp_path / "ranks" / "step-6" / "state-00002-of-00003.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    assert "step-6/state-00002-of-00003.safetensors differs" in find_damage(damaged.parent)
 
 
 def content(folder):
