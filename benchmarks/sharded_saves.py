@@ -188,13 +188,14 @@ def report(ranks: int, folder: Path, layers: int, phases: Sequence[str]) -> None
         results = start_ranks(ranks, ["--phase", phase, "--layers", str(layers), "-o", str(folder)])
         if not number:
             total = sum(result["share"] for result in results)
-            print(f"{ranks} ranks, {total / 1e9:.2f} GB of state, block {BLOCK / 1e6:.0f} MB")
+            print(f"{ranks} ranks, {total / 1e9:.2f} GB of state, block {BLOCK / 1e6:.0f} MB", flush=True)
         block = MAX_SHARD + 4 * 4 * VOCAB * DIM if phase == "publish" else BLOCK
         ratios = [result["peak"] / (result["share"] + block) for result in results]
         peaks = ", ".join(f"{result['peak'] / 1e6:.0f}" for result in results)
         print(
             f"{phase:<14} {max(result['seconds'] for result in results):6.2f} s   peaks {peaks} MB   "
-            f"share {results[0]['share'] / 1e6:.0f} MB   largest peak / (share + block) {max(ratios):.2f}"
+            f"share {results[0]['share'] / 1e6:.0f} MB   largest peak / (share + block) {max(ratios):.2f}",
+            flush=True,
         )
 
 
