@@ -8,9 +8,11 @@ threads, ranks change where a run computes, not what: settings, run folder and p
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TypeVar
 
 import torch
@@ -19,6 +21,7 @@ from torch import Tensor
 
 T = TypeVar("T")
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # set by the launcher
+TIMEOUT = timedelta(hours=2)  # of a rank that hangs, while others wait; one that ends is noticed at once
 
 
 class OtherRankError(ValueError):
@@ -37,10 +40,24 @@ class Ranks:
     size: int = 1
     shards: int = 1  # parts into which weights and optimizer state are divided: size / shards replicas
 
+    def __post_init__(self) -> None:
+        if self.size % self.shards:
+            processes = "1 process" if self.size == 1 else f"{self.size} ranks"
+            remedy = f"start a multiple of {self.shards}, as by torchrun --nproc-per-node {self.shards}"
+            raise ValueError(f"--shards {self.shards} does not divide {processes}: {remedy}, or choose other --shards")
+
     @property
     def is_first(self) -> bool:
         """Whether this rank writes files and prints."""
         return self.rank == 0
+
+    @property
+    def is_sharded(self) -> bool:
+        return self.shards > 1
+
+    def own(self, number: int) -> bool:
+        """Whether the item of this number, of those that the ranks divide among them, is the share of this one."""
+        return number % self.size == self.rank
 
     def sum(self, values: Tensor) -> Tensor:
         """The sum over all ranks, in place."""
@@ -105,7 +122,15 @@ def exit_code(error: Exception) -> int:
 def join_ranks(shards: int = 1) -> Ranks:
     """Join the process group that the variables of the launcher describe, once; without them this process is alone."""
     if not all(os.environ.get(name) for name in VARIABLES):
-        return SINGLE
+        return Ranks(shards=shards)
     if not dist.is_initialized():
-        dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+        if torch.cuda.is_available():
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", os.environ["RANK"])) % torch.cuda.device_count())
+        dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=TIMEOUT)
+        atexit.register(leave_ranks)
     return Ranks(dist.get_rank(), dist.get_world_size(), shards)
+
+
+def leave_ranks() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
