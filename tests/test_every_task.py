@@ -35,10 +35,10 @@ from regard.tasks import TASKS
 from regard.tasks.compatibility import default_model, find_fit, fitting_modalities
 from regard.tasks.task import Prediction
 from regard.training.file_job import FileJob, read_data
-from regard.training.run_folder import state_tensors
 from regard.training.settings import input_groups, options, resolve, task_fields
 from regard.training.start import make_settings
 from regard.training.train import train
+from regard.training.training_state import state_slices
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 import threads  # noqa: E402
@@ -812,13 +812,13 @@ def test_a_nan_loss_stops_the_run_and_its_examples_are_named(
     job = job_of(task, model, tmp_path, steps=5, evals=5)
     steps = job.train()
     next(steps), next(steps)
-    before = {name: tensor.clone() for name, tensor in state_tensors(job.progress).items()}
+    before = {part.name: part.tensor.clone() for part in state_slices(job.progress)}
     right = job.task.loss
     monkeypatch.setattr(job.task, "loss", lambda *args: replace(right(*args), total=right(*args).total * math.nan))
     with pytest.raises(FloatingPointError, match=r"step 3: the loss is nan .*step-2\. --max-nonfinite") as error:
         next(steps)
-    for name, tensor in state_tensors(job.progress).items():
-        assert torch.equal(tensor, before[name]), name
+    for part in state_slices(job.progress):
+        assert torch.equal(part.tensor, before[part.name]), part.name
     records = [json.loads(line) for line in (job.run.folder / "bad-batch.jsonl").read_text().splitlines()]
     assert records
     assert f"{records[0]['file']}:{records[0]['line']}" in str(error.value)

@@ -10,7 +10,7 @@ misshapen tensor is refused by its name, an unsupported setting by its key and v
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -41,6 +41,7 @@ class TensorRule:
 
 
 Weights = Mapping[str, str | TensorRule]
+Sources = dict[str, tuple[TensorRule, list[str]]]  # tensor of Hugging Face -> its rule, and the names of ours
 
 
 def concat(*names: str) -> TensorRule:
@@ -213,16 +214,21 @@ class FamilyMap:
 
     def tensors_to_hf(self, tensors: Mapping[str, Tensor], prefixed: bool = False) -> dict[str, Tensor]:
         """Tensors by the names of Hugging Face; with the prefix under a head of theirs, or if `prefixed`."""
+        sources = self.sources_of_hf(tensors, prefixed)
+        return {name: rule.join([tensors[part] for part in parts]) for name, (rule, parts) in sources.items()}
+
+    def sources_of_hf(self, names: Collection[str], prefixed: bool = False) -> Sources:
+        """Of which tensors of ours, by which rule, each tensor of Hugging Face is made."""
         prefix = self.prefix if self.head or prefixed else ""
         table = {prefix + name: rule for name, rule in self.weights.items()} | dict(self.head_weights)
-        rest, renamed = dict(tensors), dict[str, Tensor]()
+        sources: Sources = {}
         for name, rule in ((name, as_rule(rule)) for name, rule in table.items()):
-            for match in filter(None, map(name_pattern(rule.names[0]).fullmatch, tensors)):
-                parts = [rest.pop(part.format(*match.groups())) for part in rule.names]
-                renamed[name.format(*match.groups())] = rule.join(parts)
-        head = {name: tensor for name, tensor in rest.items() if name.startswith("head.") and self.head is None}
-        reject_unexpected(rest.keys() - head.keys())
-        return renamed | head
+            for match in filter(None, map(name_pattern(rule.names[0]).fullmatch, names)):
+                sources[name.format(*match.groups())] = rule, [part.format(*match.groups()) for part in rule.names]
+        rest = {*names}.difference(*(parts for _, parts in sources.values()))
+        head = [name for name in names if name in rest and name.startswith("head.") and self.head is None]
+        reject_unexpected(rest - {*head})
+        return sources | {name: (as_rule(name), [name]) for name in head}
 
 
 @dataclass(frozen=True)
@@ -256,6 +262,9 @@ class IdentityMap:
 
     def tensors_to_hf(self, tensors: Mapping[str, Tensor], prefixed: bool = False) -> dict[str, Tensor]:
         return dict(tensors)
+
+    def sources_of_hf(self, names: Collection[str], prefixed: bool = False) -> Sources:
+        return {name: (as_rule(name), [name]) for name in names}
 
 
 @cache

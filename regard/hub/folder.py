@@ -24,6 +24,7 @@ from regard.atomic import write_json
 from regard.hub.family_map import FamilyMap, Fields, IdentityMap, field_name
 from regard.hub.match_state_dict import match_state_dict, unique_state_dict
 from regard.hub.tables import check_supported, map_for_body, map_for_type
+from regard.hub.tensor_slices import slice_of
 from regard.hub.weights import SAFE_INDEX, SAFE_WEIGHTS, TensorInfo, read_headers
 from regard.json_files import get_nested, lexists, read_json, set_nested
 from regard.models import MODELS
@@ -241,7 +242,8 @@ def read_weights(folder: Path, family_map: FamilyMap | IdentityMap, model: Model
     with torch.no_grad():
         for name, weight in unique_state_dict(model).items():
             if name in weights:
-                weight.copy_(weights[name])
+                part = slice_of(name, weight)  # of a sharded weight, only its slice is read
+                part.tensor.copy_(part.of(weights[name]))
     counts = Counter[torch.dtype]()
     for tensor in weights.values():
         counts[tensor.dtype] += tensor.numel() * tensor.is_floating_point()

@@ -15,48 +15,77 @@ from pathlib import Path
 from regard.atomic import fsync, path_in_errors, replace_file
 
 Files = Mapping[str, Callable[[Path], object]]  # each with the function that writes it
+Manifest = dict[str, dict[str, object]]  # size and SHA-256 of each file
 MANIFEST, LATEST, BACKUP_PREFIX = "manifest.json", "LATEST", ".old-"
 
 
 def save_folder(parent: Path, name: str, files: Files, room: int = 0) -> Path:
     """Write parent/name, each file by its function, and point LATEST to it. Raises OSError before it writes anything
     if fewer than `room` bytes are free."""
+    hidden = create_hidden(parent, name, room)
+    try:
+        manifest = write_files(parent, name, files)
+        write_manifest(hidden, manifest)
+        if problem := find_damage(hidden):
+            raise OSError(f"{parent / name} was not saved: {problem}")
+        rename_hidden(parent, name)
+    finally:
+        clean_up(parent, name)
+    replace_file(parent / LATEST, f"{name}\n".encode())
+    return parent / name
+
+
+def create_hidden(parent: Path, name: str, room: int) -> Path:
+    """Create the hidden folder."""
     recover(parent)
-    hidden, backup = parent / f".{name}", parent / f"{BACKUP_PREFIX}{name}"
+    hidden = parent / f".{name}"
     shutil.rmtree(hidden, ignore_errors=True)
     hidden.mkdir(parents=True)
     if (free := shutil.disk_usage(parent).free) < room:
         hidden.rmdir()
         message = f"not enough space for a checkpoint: it needs {room / 1e6:,.0f} MB, {free / 1e6:,.0f} MB are free"
         raise OSError(errno.ENOSPC, f"{message}; the last checkpoint is intact", str(parent / name))
-    try:
-        for file, write in files.items():
-            with path_in_errors(parent / name / file):
-                write(hidden / file)
-                fsync(hidden / file)
-        paths = {file: hidden / file for file in files}
-        manifest = {file: {"bytes": path.stat().st_size, "sha256": checksum(path)} for file, path in paths.items()}
-        replace_file(hidden / MANIFEST, json.dumps(manifest, indent=2).encode())
-        if problem := find_damage(hidden):
-            raise OSError(f"{parent / name} was not saved: {problem}")
-        if (parent / name).exists():  # a run that resumed from an earlier checkpoint reaches this step again
-            (parent / name).rename(backup)
-        hidden.rename(parent / name)
-        fsync(parent)
-    finally:
-        if backup.exists() and not (parent / name).exists():
-            backup.rename(parent / name)
-        for leftover in hidden, backup:
-            shutil.rmtree(leftover, ignore_errors=True)
-    replace_file(parent / LATEST, f"{name}\n".encode())
-    return parent / name
+    return hidden
 
 
-def find_damage(folder: Path) -> str:
-    """What is wrong with a checkpoint; empty if it is intact."""
+def write_files(parent: Path, name: str, files: Files) -> Manifest:
+    """Write files into the hidden folder, and return their entries of the manifest."""
+    hidden = parent / f".{name}"
+    for file, write in files.items():
+        with path_in_errors(parent / name / file):
+            write(hidden / file)
+            fsync(hidden / file)
+    paths = {file: hidden / file for file in files}
+    return {file: {"bytes": path.stat().st_size, "sha256": checksum(path)} for file, path in paths.items()}
+
+
+def write_manifest(hidden: Path, manifest: Manifest) -> None:
+    replace_file(hidden / MANIFEST, json.dumps(manifest, indent=2).encode())
+
+
+def rename_hidden(parent: Path, name: str) -> None:
+    """Rename the hidden folder, which is complete."""
+    if (parent / name).exists():  # a run that resumed from an earlier checkpoint reaches this step again
+        (parent / name).rename(parent / f"{BACKUP_PREFIX}{name}")
+    (parent / f".{name}").rename(parent / name)
+    fsync(parent)
+
+
+def clean_up(parent: Path, name: str) -> None:
+    """Remove what a save leaves; if it failed between two renames, restore the old folder."""
+    hidden, backup = parent / f".{name}", parent / f"{BACKUP_PREFIX}{name}"
+    if backup.exists() and not (parent / name).exists():
+        backup.rename(parent / name)
+    for leftover in hidden, backup:
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def find_damage(folder: Path, part: slice = slice(None)) -> str:
+    """What is wrong with a checkpoint; empty if it is intact. `part` of its files are compared with their checksums,
+    where several ranks share that work."""
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
-        for file, entry in manifest.items():
+        for file, entry in [*manifest.items()][part]:
             if (folder / file).stat().st_size != entry["bytes"] or checksum(folder / file) != entry["sha256"]:
                 return f"{folder.name}/{file} differs from its checksum"
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -280,9 +280,10 @@ class FileJob(Job):
         self.ranks.wait()  # until the first rank has written the last checkpoint
         with self.progress.unsharded() as model:
             if count:
-                model.load_state_dict(self.run.average_checkpoints(count, self.eval_every), strict=False)
+                self.run.load_average(model, count, self.eval_every)
                 self.evaluate(model)
                 self.ranks.wait()
+            self.run.finish_weights()
             read_weights(self.run.folder, find_family_map(model.body), model)
             if "test" in sets:
                 self.test_scores, _ = self.score(model, sets["test"], self.task.test_options)

@@ -1,7 +1,7 @@
 """The run folder: a Hugging Face folder, and beside it what a resumed run needs.
 
 config.json, tokenizer.json ...   written once
-model.safetensors                 the best weights so far, replaced by one rename
+model.safetensors                 the best weights so far, replaced by one rename; large ones are several files
 task.json, train.json             the task; all settings as resolved, and a format number
 metrics.jsonl, loss.png           one line per step and per evaluation; the loss curve
 step-N/, LATEST                   the newest checkpoints: weights, optimiser state, EMA, position, checksums
@@ -16,19 +16,15 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors.torch import load_file
-from torch import Tensor
-from torch.nn import Parameter
-
 from regard.atomic import fsync, json_bytes, path_in_errors, remove_partial_files, replace_file, write_json
 from regard.data.batches import Position
-from regard.hub.folder import write_config, write_tensors, write_weights
-from regard.hub.match_state_dict import unique_state_dict
+from regard.hub.folder import write_config
 from regard.hub.task_config import task_config_keys, write_task
+from regard.hub.weights import SAFE_INDEX, SAFE_WEIGHTS
 from regard.json_files import lexists, read_bounded, read_json
 from regard.parts.heads import Model
 from regard.tasks.task import Task
@@ -44,7 +40,11 @@ from regard.training.checkpoint import (
 )
 from regard.training.loop import Progress, Step
 from regard.training.provenance import FORMAT
+from regard.training.publish import MAX_SHARD, has_weights, name_shards, publish_weights, remove_stale
+from regard.training.rank_checkpoint import find_damage_on_ranks, save_on_ranks
 from regard.training.ranks import SINGLE, Ranks
+from regard.training.sharded_state import StateReader, state_files
+from regard.training.training_state import load_average, restore_state, state_slices
 from regard.validate import matches_type
 
 LOCK_FILE = ".lock"
@@ -58,15 +58,28 @@ DESCRIPTION_FILES = (  # written by `describe`, train.json last
     *("2_Normalize", "task.json", "train.json"),
 )
 OUTPUT_FILES = (  # written during a run; an RL session also has a policy
-    *("model.safetensors", "metrics.jsonl", "README.md", "loss.png", "alignment.png", "returns.png", "episodes.npz"),
+    *(
+        SAFE_WEIGHTS,
+        SAFE_INDEX,
+        "metrics.jsonl",
+        "README.md",
+        "loss.png",
+        "alignment.png",
+        "returns.png",
+        "episodes.npz",
+    ),
 )
 
 
 class RunFolder:
-    """Of several ranks, the first writes the folder, and the others read it. All of them call `save` and `restore`."""
+    """The run folder. With several ranks, all of them call what writes or reads weights together: `publish`, `save`,
+    `newest_checkpoint`, `restore`, `load_average`, `finish_weights`."""
+
+    max_shard = MAX_SHARD  # bytes of a file of published weights
 
     def __init__(self, folder: Path, ranks: Ranks = SINGLE):
         self.folder, self.ranks = folder, ranks
+        self.intact: Path | None = None  # a checkpoint that has been compared with its checksums
 
     @classmethod
     def new(cls, folder: Path, overwrite: bool = False, ranks: Ranks = SINGLE) -> RunFolder:
@@ -92,15 +105,19 @@ class RunFolder:
             shutil.rmtree(old, ignore_errors=True)
         for name in (*OUTPUT_FILES, LATEST):
             (self.folder / name).unlink(missing_ok=True)
+        remove_stale(self.folder)
 
     @property
     def is_finished(self) -> bool:
         """The model card is written last, after the test; the checkpoint of the last step still exists."""
-        if not all((self.folder / name).is_file() for name in ("README.md", "model.safetensors", "train.json")):
+        if not all((self.folder / name).is_file() for name in ("README.md", "train.json")) or not has_weights(
+            self.folder
+        ):
             return False
         last = max((line["step"] for line in self.metrics()), default=0)
         newest_checkpoint = list_checkpoints(self.folder)[:1]
-        return any(folder.name == f"step-{last}" and not find_damage(folder) for folder in newest_checkpoint)
+        ended = any(folder.name == f"step-{last}" for folder in newest_checkpoint)
+        return ended and (newest_checkpoint == [self.intact] or not find_damage(newest_checkpoint[0]))
 
     def remove_if_empty(self) -> None:
         if [file.name for file in self.folder.iterdir()] == [LOCK_FILE]:
@@ -128,52 +145,65 @@ class RunFolder:
 
     def publish(self, model: Model) -> None:
         """Write these weights as model.safetensors: the best so far."""
-        if self.ranks.is_first:
-            replace_file(self.folder / "model.safetensors", lambda file: write_weights(file, model))
+        publish_weights(self.folder, model, self.ranks, self.max_shard)
+
+    def finish_weights(self) -> None:
+        """Give the files of published weights their usual names, if there are several."""
+        self.ranks.first(lambda: name_shards(self.folder))
 
     def save(self, progress: Progress, state: Mapping[str, object], keep: int, files: Files) -> Path:
-        """Write a checkpoint, with further files, and remove all but the `keep` newest."""
+        """Write a checkpoint, with further files of the first rank, and remove all but the `keep` newest."""
         position = {"step": progress.step, "position": list(progress.position), "num_skipped": progress.num_skipped}
-        tensors = state_tensors(progress)
-        if not self.ranks.is_first:
-            return self.folder / f"step-{progress.step}"
-        if (self.folder / "metrics.jsonl").exists():
-            fsync(self.folder / "metrics.jsonl")  # the log reaches the disk before the checkpoint does
-        states: Files = {
-            "state.safetensors": lambda file: write_tensors(file, tensors),
-            "state.json": lambda file: file.write_bytes(json_bytes({**position, **state})),
-        }
-        room = sum(tensor.nbytes for tensor in tensors.values()) + CHECKPOINT_OVERHEAD
-        checkpoint = save_folder(self.folder, f"step-{progress.step}", {**states, **files}, room)
-        keep_newest(self.folder, keep)
+        self.ranks.first(self._sync_log)
+        states, size = state_files(state_slices(progress), self.ranks)
+        if self.ranks.is_first:
+            content = json_bytes({**position, **state})
+            states = {**states, "state.json": lambda file: file.write_bytes(content), **files}
+        name, room = f"step-{progress.step}", size + CHECKPOINT_OVERHEAD
+        if self.ranks.size == 1:
+            checkpoint = save_folder(self.folder, name, states, room)
+        else:
+            checkpoint = save_on_ranks(self.ranks, self.folder, name, states, room)
+        self.ranks.first(lambda: keep_newest(self.folder, keep))
         return checkpoint
+
+    def _sync_log(self) -> None:
+        """The log reaches the disk before the checkpoint does."""
+        if (self.folder / "metrics.jsonl").exists():
+            fsync(self.folder / "metrics.jsonl")
 
     def newest_checkpoint(self) -> tuple[Path, dict[str, Any], list[str]]:
         """The newest intact checkpoint, its state.json, and the problems of newer ones, which are quarantined."""
-        return self.ranks.first(self._newest_checkpoint)
-
-    def _newest_checkpoint(self) -> tuple[Path, dict[str, Any], list[str]]:
-        problems = []
-        recover(self.folder)
-        remove_partial_files(self.folder, {*DESCRIPTION_FILES, *OUTPUT_FILES, LATEST})
-        remove_partial_files(self.folder / "policy", {*DESCRIPTION_FILES, *OUTPUT_FILES})
-        for folder in list_checkpoints(self.folder):
-            if problem := find_damage(folder):
-                problems.append(problem)
-                quarantine(folder)
-                continue
-            return folder, read_json(folder / "state.json", finite=False), problems
+        problems: list[str] = []
+        self.ranks.first(self._repair)
+        for folder in self.ranks.broadcast(list_checkpoints(self.folder)):
+            damage = find_damage(folder) if self.ranks.size == 1 else find_damage_on_ranks(self.ranks, folder)
+            if not damage:
+                self.intact = folder
+                return folder, read_json(folder / "state.json", finite=False), problems
+            problems.append(damage)
+            self.ranks.first(partial(quarantine, folder))
         detail = f" ({'; '.join(problems)})" if problems else ""
         raise ValueError(f"{self.folder} has no checkpoint to resume from{detail}: start again with --overwrite")
 
+    def _repair(self) -> None:
+        """Complete or remove what a crash left."""
+        recover(self.folder)
+        remove_stale(self.folder)
+        remove_partial_files(self.folder, {*DESCRIPTION_FILES, *OUTPUT_FILES, LATEST})
+        remove_partial_files(self.folder / "policy", {*DESCRIPTION_FILES, *OUTPUT_FILES})
+
     def restore(self, progress: Progress, folder: Path, state: dict[str, Any]) -> None:
         """Load a checkpoint into `progress`, and remove from the log what follows it."""
-        load_state_tensors(progress, load_file(folder / "state.safetensors"))
+        restore_state(progress, StateReader(folder))
         progress.step, progress.position = state["step"], Position(*state["position"])
         progress.num_skipped = state.get("num_skipped", 0)
-        if self.ranks.is_first and not self.is_finished:
+        self.ranks.first(lambda: self._truncate_outputs(progress.step, state))
+
+    def _truncate_outputs(self, step: int, state: Mapping[str, Any]) -> None:
+        if not self.is_finished:
             (self.folder / "README.md").unlink(missing_ok=True)
-            self._truncate_log(progress.step, state.get("last_eval", progress.step))
+            self._truncate_log(step, state.get("last_eval", step))
 
     def _truncate_log(self, step: int, last_eval: int) -> None:
         """Remove the lines that the resumed run will log again: later steps, an evaluation that the checkpoint does
@@ -186,62 +216,11 @@ class RunFolder:
         lines = [json.dumps(line, ensure_ascii=False) + "\n" for line in remaining]
         replace_file(self.folder / "metrics.jsonl", "".join(lines).encode())
 
-    def average_checkpoints(self, count: int, eval_every: int) -> dict[str, Tensor]:
-        """The mean of the weights of the last evaluated checkpoints (Vaswani et al. 2017, section 6.1)."""
+    def load_average(self, model: Model, count: int, eval_every: int) -> None:
+        """Set the weights to their mean over the last evaluated checkpoints."""
         newest_checkpoint, *older = list_checkpoints(self.folder)
         evaluated = [newest_checkpoint, *(f for f in older if int(f.name.removeprefix("step-")) % eval_every == 0)]
-        states = [load_file(folder / "state.safetensors") for folder in evaluated[:count]]
-        names = [name for name in states[0] if name.startswith("weights/")]
-        return {name.removeprefix("weights/"): torch.stack([s[name] for s in states]).mean(0) for name in names}
-
-
-def state_tensors(progress: Progress) -> dict[str, Tensor]:
-    """Weights, optimiser state, EMA and buffers, each as KIND/WEIGHT: as they were after the last complete step, even
-    if another step or an evaluation is under way."""
-    tensors: dict[str, Tensor] = {}
-    weights, ema = "weights", "ema"
-    if progress.ema is not None and progress.ema.swapped:
-        weights, ema = ema, weights
-    for i, (name, weight) in enumerate(progress.model.named_parameters()):
-        tensors[f"{weights}/{name}"] = weight.detach()
-        for optimizer in progress.optimizers:
-            for moment, value in optimizer.state.get(weight, {}).items():
-                tensors[f"{moment}/{name}"] = value
-        if progress.ema is not None:
-            tensors[f"{ema}/{name}"] = progress.ema.means[i]
-    before = dict(zip((name for name, _ in progress.model.named_buffers()), progress.buffers or (), strict=False))
-    for name, buffer in persistent_buffers(progress.model).items():
-        tensors[f"buffers/{name}"] = before.get(name, buffer)
-    return {name: whole_tensor(progress, tensor).cpu().contiguous() for name, tensor in tensors.items()}
-
-
-def whole_tensor(progress: Progress, tensor: Tensor) -> Tensor:
-    """The tensor, of which this rank may hold a shard. All ranks must call it, in the same order."""
-    return tensor if progress.replica is None else progress.replica.gather(tensor)
-
-
-def own_shard(progress: Progress, tensor: Tensor, weight: Tensor) -> Tensor:
-    """Of a whole tensor, the part that this rank holds, if it is divided as `weight` is."""
-    return (tensor if progress.replica is None else progress.replica.divide(tensor, weight)).to(weight.device)
-
-
-@torch.no_grad()
-def load_state_tensors(progress: Progress, tensors: dict[str, Tensor]) -> None:
-    for i, (name, weight) in enumerate(progress.model.named_parameters()):
-        weight.copy_(own_shard(progress, tensors[f"weights/{name}"], weight))
-        for optimizer in progress.optimizers:
-            if any(weight is w for group in optimizer.param_groups for w in group["params"]):
-                kinds = {key.split("/")[0] for key in tensors if key.endswith(f"/{name}")} - {"weights", "ema"}
-                optimizer.state[weight] = {k: own_shard(progress, tensors[f"{k}/{name}"], weight) for k in kinds}
-        if progress.ema is not None:
-            progress.ema.means[i].copy_(own_shard(progress, tensors[f"ema/{name}"], weight))
-    for name, buffer in persistent_buffers(progress.model).items():
-        buffer.copy_(tensors[f"buffers/{name}"])
-
-
-def persistent_buffers(model: Model) -> dict[str, Tensor]:
-    """The running statistics of batch norms."""
-    return {name: tensor for name, tensor in unique_state_dict(model).items() if not isinstance(tensor, Parameter)}
+        load_average(model, evaluated[:count])
 
 
 class RunLock:
