@@ -44,7 +44,8 @@ class RunOptions:
     average_checkpoints: int = 0  # at the end, also evaluate the mean of this many last checkpoints; 0 = off
     device: str = "auto"  # cpu, cuda or mps; auto = the best available
     threads: int | None = None  # CPU threads; default: all cores
-    compile: bool = False  # compile the model with torch.compile, which takes half a minute
+    recompute: bool = False  # keep only the inputs of the blocks, and compute the rest again for the gradients
+    compile: bool = False  # compile the blocks with torch.compile, which takes half a minute
 
     def __post_init__(self) -> None:
         check_minimum(self, 1, "evals", "eval_examples", "keep", "threads")

@@ -24,7 +24,14 @@ from regard.training.settings import Settings, SourceModel, resolve, run_folder,
 from regard.training.task_aliases import resolve_task
 from regard.validate import check_choice
 
-RESUME_OPTIONS = ("resume", "output_dir", "device", "threads", "allow_changed")  # may change when a run resumes
+RESUME_OPTIONS = (
+    "resume",
+    "output_dir",
+    "device",
+    "threads",
+    "recompute",
+    "allow_changed",
+)  # may change when a run resumes
 
 
 def make_settings(
