@@ -22,6 +22,7 @@ from torch.utils.checkpoint import checkpoint
 
 from regard.look import is_traced
 from regard.parts import attention
+from regard.parts.cache import Cache
 from regard.parts.heads import Model
 
 Dtype = Literal["fp32", "bf16"]
@@ -61,8 +62,10 @@ def recompute_blocks(model: Model) -> Model:
 
 
 def recomputed(call: Forward, forward: Forward, *args: object, **kwargs: object) -> Tensor:
-    """A trace needs the tensors of the forward pass, so nothing is recomputed for it."""
-    if not torch.is_grad_enabled() or is_traced():
+    """A trace needs the tensors of the forward pass. A block that advances a cache, as a recurrent decoder does, would
+    start its repetition from the state at its end."""
+    has_cache = any(isinstance(value, Cache) for value in (*args, *kwargs.values()))
+    if not torch.is_grad_enabled() or is_traced() or has_cache:
         return forward(*args, **kwargs)
     return call(forward, *args, **kwargs)
 
