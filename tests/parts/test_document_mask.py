@@ -12,6 +12,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.testing import assert_close
 
 from regard.batch_invariant import reproducible
+from regard.data.batches import to_device
 from regard.look import look
 from regard.parts import attention, document_mask
 from regard.parts.attention import SelfAttention, attend, attention_reference
@@ -21,6 +22,7 @@ from regard.parts.linear_attention import LinearAttention
 from regard.parts.local_conv import LocalConv
 from regard.parts.positions import Alibi, RelativePositionBias, RotaryPositions, position_ids
 from regard.parts.recurrence import GRU, Bidirectional, find_spans
+from regard.tasks.language_model import LMBatch, PackedRows
 
 H, G, E, CHUNK = 4, 2, 8, 8
 LENGTHS = st.integers(1, 3 * CHUNK)
@@ -173,3 +175,12 @@ def test_a_row_attends_alike_in_any_batch(window: int | None) -> None:
         for row in range(3):
             alone = slice(row, row + 1)
             assert torch.equal(together[alone], attend(q[alone], k[alone], v[alone], mask[alone], causal=True))
+
+
+def test_a_batch_moves_to_a_device_and_divides_into_rows() -> None:
+    mask = pack([[1, 2], [3]])
+    batch = LMBatch(PackedRows(torch.zeros(2, 3), mask), torch.zeros(2, 3))
+    moved = to_device(batch, torch.device("meta"))
+    assert [*moved.inputs.arguments][1].document.device.type == "meta"
+    assert to_device(batch, torch.device("cpu")).inputs.mask is mask
+    assert mask[1:].lengths == [[3]]
