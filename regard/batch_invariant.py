@@ -265,11 +265,12 @@ REPLACEMENTS: dict[str, Operation] = {
 }
 DATA_MOVEMENT = """
     __array__ __bool__ __contains__ __float__ __format__ __get__ __getitem__ __index__ __int__ __iter__ __len__
-    __repr__ __set__ __setitem__ arange cat chunk clone contiguous copy_ cpu detach diagonal dim double embedding
-    empty expand eye flatten flip float full full_like gather int is_contiguous is_floating_point isin item long
-    masked_fill masked_fill_ movedim new_empty new_full new_ones new_tensor new_zeros nonzero numel numpy ones
-    ones_like pad permute rand randint randn repeat_interleave reshape searchsorted select size split squeeze stack
-    tensor to tolist transpose tril triu unbind unflatten unsqueeze view where zeros zeros_like
+    __repr__ __set__ __setitem__ arange cat chunk clone contiguous copy_ cpu cummax detach diagonal dim double
+    embedding empty expand eye flatten flip float full full_like gather int is_contiguous is_floating_point isin
+    item long masked_fill masked_fill_ movedim new_empty new_full new_ones new_tensor new_zeros nonzero numel numpy
+    ones ones_like pad permute rand randint randn repeat repeat_interleave reshape searchsorted select size split
+    squeeze stack tensor to tolist transpose tril triu unbind unflatten unfold unique_consecutive unsqueeze view
+    where zeros zeros_like
 """
 ELEMENTWISE = """
     __and__ __eq__ __floordiv__ __iand__ __invert__ __or__ __rsub__ __rtruediv__ abs add add_ clamp diff div div_

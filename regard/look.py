@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 
 from torch import Tensor, nn
+from torch.compiler import is_compiling
 
 Activations = dict[str, Tensor]
 Change = Callable[[Tensor], Tensor]
@@ -84,7 +85,7 @@ def look(
 
 
 def is_traced() -> bool:
-    return bool(_tracers.get())
+    return not is_compiling() and bool(_tracers.get())  # a compiler cannot read a context variable
 
 
 def needs_grad_trace() -> bool:

@@ -19,6 +19,7 @@ from regard.hub.folder import read_config, read_weights, write_config, write_wei
 from regard.look import look
 from regard.models import MODELS, STRUCTURES
 from regard.parts.cache import Cache, select
+from regard.parts.document_mask import DocumentMask
 from regard.parts.heads import Body, Model
 
 B, T, S, V, D, C, E = 3, 9, 7, 19, 24, 3, 5
@@ -417,9 +418,11 @@ def test_padding_of_a_clip_is_invisible(name: str, kind: str, variant: dict[str,
 @bodies_of("encoder of text", "decoder of text", "encoder of protein", "dynamics of trajectory")
 def test_packed_documents_are_independent(name: str, kind: str, variant: dict[str, Any]) -> None:
     body, tokens = make_body(name, kind, variant), ids()
-    number = torch.stack([torch.tensor([i for i, n in enumerate(row) for _ in range(n)]) for row in PACKED])
+    mask = DocumentMask(torch.stack([torch.arange(len(row)).repeat_interleave(torch.tensor(row)) for row in PACKED]))
     run = (lambda actions, mask=None: body(*make_steps(actions), mask)) if kind == "dynamics of trajectory" else body
-    together = run(tokens, (number[:, :, None] == number[:, None])[:, None])
+    together = run(tokens, mask.dense())
+    if kind != "dynamics of trajectory":
+        assert_near(body(tokens, mask), together)
     for b, row in enumerate(PACKED):
         for end, length in zip(torch.tensor(row).cumsum(0).tolist(), row, strict=True):
             assert_near(together[b, end - length : end], run(tokens[b : b + 1, end - length : end])[0])

@@ -31,10 +31,12 @@ from regard.modalities import MODALITIES
 from regard.modalities.trajectory.episode_files import write_episodes
 from regard.models import MODELS
 from regard.options import choices_of, options_of
+from regard.parts.dropout import Dropout
 from regard.tasks import TASKS
 from regard.tasks.compatibility import default_model, find_fit, fitting_modalities
 from regard.tasks.task import Prediction
 from regard.training.file_job import FileJob, read_data
+from regard.training.passes import find_blocks, mixed_precision, recompute_blocks
 from regard.training.settings import input_groups, options, resolve, task_fields
 from regard.training.start import make_settings
 from regard.training.train import train
@@ -687,6 +689,34 @@ def test_scores_are_metrics_predictions_and_samples(
     assert len(scores["predictions"]) == (len(rows) if isinstance(rows, list) else 1)
     assert all({*sample} == {"source", "target", "prediction"} for sample in scores["samples"])
     assert scores["samples"]
+
+
+@every_fit
+def test_passes_keep_the_gradients_of_every_task(task: str, model: str, finished: Any) -> None:
+    """Recomputed ones bit for bit, with dropout; those of bf16 approximately."""
+    job, _ = finished(task, model)
+    plain = copy.deepcopy(job.progress.model).train()
+    for module in plain.modules():
+        if isinstance(module, Dropout):
+            module.p = 0.2
+    losses, gradients = {}, {}
+    [rows, *_] = job.examples.epoch(200, 1, 0)
+    for name in ("plain", "recompute", "bf16"):
+        subject = copy.deepcopy(plain)
+        if name == "recompute" and any(find_blocks(subject.body)):
+            recompute_blocks(subject)
+        torch.manual_seed(1)
+        with mixed_precision(torch.device("cpu"), "bf16" if name == "bf16" else "fp32"):
+            loss = job.task.loss(subject, job.task.collate(job.examples, rows))
+        loss.total.backward()
+        losses[name] = loss.total
+        gradients[name] = [weight.grad for weight in subject.parameters() if weight.grad is not None]
+    assert torch.equal(losses["recompute"], losses["plain"])
+    assert all(map(torch.equal, gradients["recompute"], gradients["plain"]))
+    assert {tensor.dtype for tensor in (losses["bf16"], *gradients["bf16"])} == {torch.float32}
+    assert losses["bf16"].item() == pytest.approx(losses["plain"].item(), rel=0.05)
+    cosine = torch.cosine_similarity(*(torch.cat([g.flatten() for g in gradients[n]]) for n in ("bf16", "plain")), 0)
+    assert cosine > 0.95
 
 
 @every_fit

@@ -23,6 +23,7 @@ from regard.hub.tables.clip import CLIP_VISION
 from regard.loaded_model import LoadedModel
 from regard.modalities import MODALITIES
 from regard.modalities.protocols import Inputs, Preprocessor
+from regard.parts.document_mask import as_tensor
 from regard.tasks.task import Batch, Task
 
 NAME = "transformers parity"
@@ -68,7 +69,7 @@ def load_transformers(folder: Path, architecture: str) -> nn.Module | str:
 
 def drop_padding(out: Tensor, batch: Batch) -> Tensor:
     """(B,T,·) -> (N,·): the outputs of real tokens, if there is one for each token of the input."""
-    mask = batch.inputs.mask
+    mask = as_tensor(batch.inputs.mask)
     return out if mask is None or out.dim() < 3 or out.size(1) != mask.size(-1) else out[mask[:, 0, 0]]
 
 
@@ -120,8 +121,8 @@ def hf_arguments(task: Task, batch: Batch) -> dict[str, Tensor]:
     arguments: dict[str, Tensor] = {}
     for preprocessor, inputs in tower_inputs(task, batch):
         arguments[MODALITIES[preprocessor.modality].input_name or "inputs"] = inputs.x
-        if inputs.mask is not None:
-            arguments["attention_mask"] = inputs.mask[:, 0, 0].long()
+        if (mask := as_tensor(inputs.mask)) is not None:
+            arguments["attention_mask"] = mask[:, 0, 0].long()
     decoder_ids: Tensor | None = getattr(batch, "decoder_ids", None)
     return arguments if decoder_ids is None else arguments | {"decoder_input_ids": decoder_ids}
 

@@ -14,6 +14,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from regard.parts.document_mask import DocumentMask
+
 Ints = npt.NDArray[np.int64]
 T = TypeVar("T")
 
@@ -136,9 +138,9 @@ def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 def to_device(batch: Any, device: torch.device) -> Any:
-    """Move a batch, a named tuple of tensors, named tuples or None, from the CPU to `device`."""
+    """Move a batch, a named tuple of tensors, masks, named tuples or None, from the CPU to `device`."""
     if batch is None or device.type == "cpu":
         return batch
-    if isinstance(batch, Tensor):
+    if isinstance(batch, Tensor | DocumentMask):
         return batch.to(device, non_blocking=True)
     return type(batch)(*(to_device(part, device) for part in batch))

@@ -20,6 +20,7 @@ from torch import Tensor
 from regard.data.batches import Ints
 from regard.data.documents import DocumentStream, TextChunk
 from regard.data.tokenizer import Tokenizer
+from regard.parts.document_mask import DENSE_TOKENS, DocumentMask, Mask
 
 BATCH_CHARACTERS = 1 << 21  # characters that are tokenized at once, approximately
 
@@ -115,9 +116,10 @@ class TokenWindows:
         return torch.from_numpy(self.ids[starts[:, None] + np.arange(self.length)].astype(np.int64))
 
 
-def document_mask(ids: Tensor, bos_token_id: int) -> Tensor | None:
-    """(B,1,T,T), True where two tokens share a document; None if every row has one document."""
+def document_mask(ids: Tensor, bos_token_id: int) -> Mask | None:
+    """Which tokens share a document, (B,1,T,T) or compact for long rows; None if every row has one document."""
     document = (ids == bos_token_id).cumsum(1)
     if bool((document[:, -1] == document[:, 0]).all()):
         return None
-    return (document[:, :, None] == document[:, None, :])[:, None]
+    mask = DocumentMask(document)
+    return mask.dense() if ids.size(1) <= DENSE_TOKENS else mask

@@ -9,6 +9,7 @@ Cross-attention reads a second pool, and the beams of a sentence share the sourc
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ from regard.engine.bytecode import KERNEL_ARGS, STEP_ARGS
 from regard.engine.kernels.llvm import LANES
 from regard.engine.kernels.prefill_attention import MAX_KEYS, MIN_ROWS, find_prefills, prefill_workspace
 from regard.parts.cache import Cache
+from regard.parts.document_mask import DocumentMask
 
 Slots = npt.NDArray[np.int32]
 Arg = Slots | Tensor | int
@@ -209,3 +211,20 @@ def attention_args(
         "workspace": prefill_workspace(S, E) if len(prefills) else S,
     }
     return {f"{name}{index}": value for name, value in args.items()}
+
+
+def pack_tokens(token_mask: Tensor) -> tuple[Slots, Slots, Slots]:
+    """Padding mask (B,S) -> slot mapping of all real tokens, block table (B,S), lengths (B)."""
+    lengths = token_mask.sum(1, dtype=torch.int32).numpy()
+    return np.arange(lengths.sum(), dtype=np.int32), consecutive_slots(lengths, token_mask.size(1)), lengths
+
+
+def pack_documents(mask: DocumentMask) -> tuple[Slots, Slots, Slots]:
+    """Documents of all rows -> the document (B·T) of each token, block table (N,longest), lengths (N)."""
+    lengths = np.array([*chain(*mask.lengths)], np.int32)
+    return np.arange(len(lengths), dtype=np.int32).repeat(lengths), consecutive_slots(lengths, lengths.max()), lengths
+
+
+def consecutive_slots(lengths: Slots, width: int) -> Slots:
+    """The block table of sequences whose tokens follow each other in the pool."""
+    return ((lengths.cumsum() - lengths)[:, None] + np.arange(width)).astype(np.int32)

@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from queue import SimpleQueue
 from threading import Lock, Thread
-from typing import NoReturn
+from typing import Any, NoReturn
 from weakref import WeakSet
 
 import numpy as np
@@ -24,9 +24,18 @@ from regard.engine.kernels import interpreter
 from regard.engine.kernels.gemm_int8 import INPUT_BYTES
 from regard.engine.kernels.linear_layer import PACK_MIN_ROWS, PANEL_WORKSPACE, TILE_WORKSPACE, packing_workspace
 from regard.engine.kernels.prefill_attention import find_prefills
-from regard.engine.paged_cache import KernelArgs, PagedCache, SlotPool, Slots, append_args, attention_args
+from regard.engine.paged_cache import (
+    KernelArgs,
+    PagedCache,
+    SlotPool,
+    append_args,
+    attention_args,
+    pack_documents,
+    pack_tokens,
+)
 from regard.engine.quantize import GROUP
 from regard.parts.attention import SelfAttention
+from regard.parts.document_mask import DocumentMask, Mask
 from regard.parts.positions import lookup_positions
 
 MAX_ROWS = 1024  # of one run through all blocks; with fewer, threads synchronise more often
@@ -216,7 +225,7 @@ class CompiledStack(nn.Module):
     def forward(
         self,
         x: Tensor,
-        mask: Tensor | None = None,
+        mask: Mask | None = None,
         cache: PagedCache | None = None,
         source: Tensor | None = None,
         source_mask: Tensor | None = None,
@@ -237,32 +246,33 @@ class CompiledStack(nn.Module):
         args = append_args(cache, np.full(B, T), self.batch_invariant)
         return self.runner.run(x.reshape(B * T, D), args).view(B, T, D)
 
-    def forward_packed(
-        self, x: Tensor, mask: Tensor | None, source: Tensor | None, source_mask: Tensor | None
-    ) -> Tensor:
+    def forward_packed(self, x: Tensor, mask: Mask | None, source: Tensor | None, source_mask: Tensor | None) -> Tensor:
         """Whole texts without a cache: padding is removed, and the real tokens of all texts become the rows."""
         B, T, D = x.shape
         self.check_context(T)
         batch = max(1, MAX_ROWS // T)
         if batch < B:
             parts = [
-                self.forward_packed(x[i : i + batch], *(batch_slice(t, i, batch) for t in (mask, source, source_mask)))
+                self.forward_packed(*(batch_slice(t, i, batch) for t in (x, mask, source, source_mask)))
                 for i in range(0, B, batch)
             ]
             return torch.cat(parts)
         cache = None if source is None else self.source_cache(source, source_mask)
-        padded = mask is not None and mask.size(-2) == 1
-        token_mask = mask[:, 0, 0].expand(B, T) if mask is not None and padded else torch.ones(B, T, dtype=torch.bool)
+        padding = mask if isinstance(mask, Tensor) and mask.size(-2) == 1 else None
+        token_mask = torch.ones(B, T, dtype=torch.bool) if padding is None else padding[:, 0, 0].expand(B, T)
         slot_mapping, block_table, lengths = pack_tokens(token_mask)
         sequence, position = (index.int().numpy() for index in token_mask.nonzero(as_tuple=True))
-        if mask is not None and not padded:
+        prefix_lens = token_mask.cumsum(1, dtype=torch.int32)[token_mask].numpy()
+        if isinstance(mask, DocumentMask):  # each document is a sequence of its own
+            sequence, block_table, lengths = pack_documents(mask)
+            prefix_lens = mask.offsets.flatten().int().numpy() + 1
+        if isinstance(mask, Tensor) and padding is None:
             visible = mask.expand(B, 1, T, T)[:, 0].flatten(0, 1)  # (B·T,S)
             visible = visible & torch.ones(T, T, dtype=torch.bool).tril().repeat(B, 1) if self.causal else visible
             order = (~visible).int().argsort(dim=1, stable=True).numpy()
             block_table = (order + sequence[:, None] * T).astype(np.int32)
             table_rows, seq_lens = np.arange(B * T, dtype=np.int32), visible.sum(1, dtype=torch.int32).numpy()
         else:
-            prefix_lens = token_mask.cumsum(1, dtype=torch.int32)[token_mask].numpy()
             table_rows, seq_lens = sequence, prefix_lens if self.causal else lengths[sequence]
         try:
             pool = self.free_pools.pop()
@@ -277,18 +287,13 @@ class CompiledStack(nn.Module):
             args |= attention_args(1, cache.source_pool, source_table, sequence, source_lens, next(prefills))
         y = self.runner.run(x[token_mask], KernelArgs(slot_mapping=slot_mapping, positions=position, **args))
         self.free_pools.append(pool)
-        if not padded:
+        if padding is None:
             return y.view(B, T, D)
         return torch.zeros_like(x).masked_scatter_(token_mask[..., None], y)
 
 
-def batch_slice(tensor: Tensor | None, begin: int, count: int) -> Tensor | None:
+def batch_slice(tensor: Mask | None, begin: int, count: int) -> Any:
     """`count` sequences of a tensor with a batch dimension; a tensor that the batch shares stays whole."""
+    if isinstance(tensor, DocumentMask):
+        return tensor[begin : begin + count]
     return tensor if tensor is None or tensor.dim() < 3 or len(tensor) == 1 else tensor[begin : begin + count]
-
-
-def pack_tokens(token_mask: Tensor) -> tuple[Slots, Slots, Slots]:
-    """Padding mask (B,S) -> slot mapping of all real tokens, block table (B,S), lengths (B)."""
-    lengths = token_mask.sum(1, dtype=torch.int32).numpy()
-    block_table = (lengths.cumsum() - lengths)[:, None] + np.arange(token_mask.size(1))
-    return np.arange(lengths.sum(), dtype=np.int32), block_table.astype(np.int32), lengths

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from regard.parts.attention import SelfAttention
 from regard.parts.block import Block, PostNorm
+from regard.parts.document_mask import Mask
 from regard.parts.dropout import Dropout
 from regard.parts.embedding import segment_ids
 from regard.parts.feedforward import ACTIVATIONS, FeedForward
@@ -61,7 +62,7 @@ class OffsetPositions(LearnedPositions):
         super().__init__(offset + context, dim)
         self.offset = offset
 
-    def forward(self, length: int, start: int = 0, mask: Tensor | None = None) -> Tensor:
+    def forward(self, length: int, start: int = 0, mask: Mask | None = None) -> Tensor:
         return lookup_positions(self.weight[self.offset :], length, start, mask)  # (T,D) or (B,T,D)
 
 
@@ -95,14 +96,14 @@ class Bert(Body):
             elif name.endswith("bias"):
                 nn.init.zeros_(weight)
 
-    def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, ids: Tensor, mask: Mask | None = None) -> Tensor:
         x = self.tokens(ids) + self.positions(ids.size(1), mask=mask) + self.segments(self.segment_ids(ids, mask))
         x = self.drop(self.embed_norm(x))  # (B,T,D)
         for block in self.blocks:
             x = block(x, mask=mask)
         return self.norm(x)
 
-    def segment_ids(self, ids: Tensor, mask: Tensor | None) -> Tensor:
+    def segment_ids(self, ids: Tensor, mask: Mask | None) -> Tensor:
         """Segment of each token, (B,T): the tokenizer's token_type_ids."""
         return segment_ids(ids, self.config.sep, self.config.segment_start, mask).clamp(max=self.config.segments - 1)
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from regard.parts.attention import SelfAttention
 from regard.parts.block import Block, PreNorm
 from regard.parts.cache import Cache
+from regard.parts.document_mask import Mask
 from regard.parts.dropout import Dropout
 from regard.parts.feedforward import ACTIVATIONS, FeedForward
 from regard.parts.heads import Body, LMHead
@@ -82,7 +83,7 @@ class GPT(Body):
             elif name.endswith("bias"):
                 nn.init.zeros_(weight)
 
-    def forward(self, ids: Tensor, mask: Tensor | None = None, cache: list[Cache] | None = None) -> Tensor:
+    def forward(self, ids: Tensor, mask: Mask | None = None, cache: list[Cache] | None = None) -> Tensor:
         start = cache[0].length if cache else 0
         x = self.drop(self.tokens(ids) + self.positions(ids.size(1), start, mask))  # (B,T,D)
         for i, block in enumerate(self.blocks):

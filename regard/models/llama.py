@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from regard.parts.attention import SelfAttention
 from regard.parts.block import Block, PreNorm
 from regard.parts.cache import Cache
+from regard.parts.document_mask import Mask
 from regard.parts.dropout import Dropout
 from regard.parts.feedforward import ACTIVATIONS, SwiGLU
 from regard.parts.heads import Body, LMHead
@@ -104,7 +105,7 @@ class Llama(Body):
             elif name.endswith("bias"):
                 nn.init.zeros_(weight)
 
-    def forward(self, ids: Tensor, mask: Tensor | None = None, cache: list[Cache] | None = None) -> Tensor:
+    def forward(self, ids: Tensor, mask: Mask | None = None, cache: list[Cache] | None = None) -> Tensor:
         x = self.drop(self.tokens(ids))  # (B,T,D)
         for i, block in enumerate(self.blocks):
             x = block(x, mask=mask, cache=cache[i] if cache else None)

@@ -10,10 +10,12 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from regard.parts.attention import SelfAttention
 from regard.parts.block import Block, PreNorm
+from regard.parts.document_mask import DENSE_TOKENS, DocumentMask, Mask
 from regard.parts.dropout import Dropout
 from regard.parts.feedforward import ACTIVATIONS, SwiGLU
 from regard.parts.heads import Body, HeadTransform, MaskedLMHead
@@ -105,16 +107,20 @@ class ModernBert(Body):
             elif weight.dim() == 2:
                 nn.init.normal_(weight, std=0.02)
 
-    def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, ids: Tensor, mask: Mask | None = None) -> Tensor:
         x = self.drop(self.embed_norm(self.tokens(ids)))  # (B,T,D)
         local = mask if self.config.global_every == 1 else self.local_mask(ids, mask)
         for i, block in enumerate(self.blocks):
             x = block(x, mask=local if i % self.config.global_every else mask)
         return self.norm(x)
 
-    def local_mask(self, ids: Tensor, mask: Tensor | None) -> Tensor:
-        """(T,T) or (B,1,T,T): tokens within the window. Every token sees itself, so that padding far from all tokens
-        has no empty softmax."""
+    def local_mask(self, ids: Tensor, mask: Mask | None) -> Mask:
+        """(T,T) or (B,1,T,T), compact for long rows without padding: tokens within the window. Every token sees itself,
+        so that padding far from all tokens has no empty softmax."""
+        if mask is None and ids.size(1) > DENSE_TOKENS:
+            mask = DocumentMask(torch.zeros_like(ids[:1]))
+        if isinstance(mask, DocumentMask):
+            return mask.within(self.config.window)
         distance = distances(ids.size(1), ids.size(1), ids).abs()
         visible = distance <= self.config.window
         return visible if mask is None else visible & mask | (distance == 0)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from regard.parts.attention import SelfAttention
 from regard.parts.block import Block, PreNorm
 from regard.parts.cache import Cache
+from regard.parts.document_mask import Mask
 from regard.parts.dropout import Dropout
 from regard.parts.feedforward import FeedForward, relu_squared
 from regard.parts.heads import Body, LMHead, SoftcapLMHead
@@ -86,7 +87,7 @@ class NanoChat(Body):
             else:
                 nn.init.normal_(weight, std=0.02)
 
-    def forward(self, ids: Tensor, mask: Tensor | None = None, cache: list[Cache] | None = None) -> Tensor:
+    def forward(self, ids: Tensor, mask: Mask | None = None, cache: list[Cache] | None = None) -> Tensor:
         x = self.drop(self.embed_norm(self.tokens(ids)))  # (B,T,D)
         for i, block in enumerate(self.blocks):
             x = block(x, mask=mask, cache=cache[i] if cache else None)

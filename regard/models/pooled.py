@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from regard.parts.document_mask import Mask, as_tensor
 from regard.parts.dropout import Dropout
 from regard.parts.embedding import ScaledEmbedding
 from regard.parts.feedforward import FeedForward
@@ -42,11 +43,11 @@ class Pooled(Body):
         self.drop = Dropout(c.dropout)
         self.feedforward = FeedForward(c.dim, c.hidden)
 
-    def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:  # (B,T) -> (B,1,D)
-        x = self.drop(self.tokens(ids))
-        if mask is None:
+    def forward(self, ids: Tensor, mask: Mask | None = None) -> Tensor:  # (B,T) -> (B,1,D)
+        x, visible = self.drop(self.tokens(ids)), as_tensor(mask)
+        if visible is None:
             mean = x.mean(1, keepdim=True)
         else:
-            real = mask[:, 0].to(x.dtype)  # (B,1,T)
+            real = visible[:, 0].to(x.dtype)  # (B,1,T); (B,T,T) of packed texts
             mean = real @ x / real.sum(-1, keepdim=True).clamp(min=1)
         return self.feedforward(mean)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from regard.parts.attention import SelfAttention
 from regard.parts.block import Block, PreNorm
+from regard.parts.document_mask import Mask
 from regard.parts.dropout import Dropout
 from regard.parts.feedforward import ACTIVATIONS, SwiGLU
 from regard.parts.heads import Body, HeadTransform, MaskedLMHead
@@ -79,7 +80,7 @@ class ProteinEncoder(Body):
             elif weight.dim() == 2:
                 nn.init.normal_(weight, std=0.02)
 
-    def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, ids: Tensor, mask: Mask | None = None) -> Tensor:
         x = self.drop(self.tokens(ids))  # (B,T,D)
         for block in self.blocks:
             x = block(x, mask=mask)

@@ -16,6 +16,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from regard.parts.cache import Cache
+from regard.parts.document_mask import Mask
 from regard.parts.dropout import Dropout
 from regard.parts.embedding import ScaledEmbedding
 from regard.parts.heads import BiasedLMHead, Body
@@ -68,7 +69,7 @@ def encoder_layer(c: RecurrentConfig) -> nn.Module:
 
 
 def run_layers(
-    blocks: nn.ModuleList, x: Tensor, drop: Dropout, mask: Tensor | None = None, cache: list[Cache] | None = None
+    blocks: nn.ModuleList, x: Tensor, drop: Dropout, mask: Mask | None = None, cache: list[Cache] | None = None
 ) -> Tensor:
     for i, block in enumerate(blocks):
         y = drop(block(x, mask=mask, cache=cache[i] if cache else None))
@@ -85,7 +86,7 @@ class RecurrentStack(Body):
         self.drop = Dropout(c.dropout)
         self.blocks = nn.ModuleList(blocks)
 
-    def forward(self, ids: Tensor, mask: Tensor | None = None, cache: list[Cache] | None = None) -> Tensor:
+    def forward(self, ids: Tensor, mask: Mask | None = None, cache: list[Cache] | None = None) -> Tensor:
         return run_layers(self.blocks, self.drop(self.tokens(ids)), self.drop, mask, cache)  # (B,T,D)
 
     def lm_head(self) -> nn.Module:

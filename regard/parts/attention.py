@@ -4,7 +4,7 @@
 
 `attend` calls PyTorch's fused kernel, which never stores the weights. `attention_reference` computes the same step by
 step (a test compares the two), and `attention_weights` returns the weights. Masks are boolean, True = visible, and
-broadcast to (B,H,T,S).
+broadcast to (B,H,T,S), or a `DocumentMask`: then documents attend one after the other, and no T x S tensor is made.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from regard.look import is_traced, needs_grad_trace, record
 from regard.parts.cache import Cache
+from regard.parts.document_mask import CHUNK_TOKENS, DocumentMask, Mask, as_tensor
 
 UNFUSED_LIMIT = 64 * 64  # weights per head; measured by benchmarks/attention.py
 Rotate = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
@@ -28,13 +29,16 @@ def attend(
     q: Tensor,  # (B,H,T,E)
     k: Tensor,  # (B,G,S,E)
     v: Tensor,
-    mask: Tensor | None = None,
+    mask: Mask | None = None,
     bias: Tensor | None = None,
     causal: bool = False,
     scale: float | None = None,  # default 1/√E
 ) -> Tensor:
     """(B,H,T,E). In training on a CPU, up to UNFUSED_LIMIT weights per head are stored: there the fused kernel is
     slower."""
+    if isinstance(mask, DocumentMask) and bias is None:  # a bias is as large as a dense mask
+        by_documents = attend_chunks if mask.window is None else attend_window
+        return by_documents(q, k, v, mask, causal, scale)
     if q.is_cpu and q.requires_grad and q.size(2) * k.size(2) <= UNFUSED_LIMIT:
         return attention_reference(q, k, v, mask, bias, causal, scale)
     mask, causal = resolve_mask(q, k, mask, causal)
@@ -44,11 +48,50 @@ def attend(
     return F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, scale=scale, enable_gqa=grouped)
 
 
+def attend_chunks(
+    q: Tensor, k: Tensor, v: Tensor, mask: DocumentMask, causal: bool = False, scale: float | None = None
+) -> Tensor:
+    """`attend` for each chunk of whole documents; a long document has no mask at all."""
+    rows = []
+    for row, chunks in enumerate(mask.chunks):
+        queries, keys, values = (x[row : row + 1].split([chunk.tokens for chunk in chunks], 2) for x in (q, k, v))
+        outputs = [
+            attend(query, key, value, chunk.visible, causal=causal, scale=scale)
+            for query, key, value, chunk in zip(queries, keys, values, chunks, strict=True)
+        ]
+        rows.append(torch.cat(outputs, 2))
+    return torch.cat(rows)
+
+
+def attend_window(
+    q: Tensor, k: Tensor, v: Tensor, mask: DocumentMask, causal: bool = False, scale: float | None = None
+) -> Tensor:
+    """`attend` for each block of queries, to the keys of that block and of its two neighbours."""
+    assert mask.window is not None
+    B, T = len(q), q.size(2)
+    size = max(mask.window, CHUNK_TOKENS)
+    count = -(-T // size)
+    missing = count * size - T
+
+    def neighbours(x: Tensor) -> Tensor:  # (B,G,T,E) -> (B·count,G,3·size,E)
+        parts = F.pad(x, (0, 0, size, missing + size)).unflatten(2, (-1, size))
+        return torch.cat((parts[:, :, :-2], parts[:, :, 1:-1], parts[:, :, 2:]), 3).transpose(1, 2).flatten(0, 1)
+
+    queries = F.pad(q, (0, 0, 0, missing)).unflatten(2, (-1, size)).transpose(1, 2).flatten(0, 1)  # (B·count,H,size,E)
+    document = F.pad(mask.document.expand(B, T), (size, missing + size), value=-1)  # padding sees itself
+    own, near = document[:, size:-size].unflatten(1, (-1, size)), document.unfold(1, 3 * size, size)
+    age = size + torch.arange(size, device=q.device)[:, None] - torch.arange(3 * size, device=q.device)
+    in_window = (age >= (0 if causal else -mask.window)) & (age <= mask.window)  # (size,3·size)
+    visible = (own[..., None] == near[:, :, None]) & in_window  # (B,count,size,3·size)
+    y = attend(queries, neighbours(k), neighbours(v), visible.flatten(0, 1)[:, None], scale=scale)
+    return y.unflatten(0, (B, count)).transpose(1, 2).flatten(2, 3)[:, :, :T]
+
+
 def attention_reference(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    mask: Tensor | None = None,
+    mask: Mask | None = None,
     bias: Tensor | None = None,
     causal: bool = False,
     scale: float | None = None,
@@ -60,7 +103,7 @@ def attention_reference(
 def attention_weights(
     q: Tensor,
     k: Tensor,
-    mask: Tensor | None = None,
+    mask: Mask | None = None,
     bias: Tensor | None = None,
     causal: bool = False,
     scale: float | None = None,
@@ -77,14 +120,14 @@ def attention_weights(
 
 
 def resolve_mask(
-    q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, materialize: bool = False
+    q: Tensor, k: Tensor, mask: Mask | None, causal: bool, materialize: bool = False
 ) -> tuple[Tensor | None, bool]:
     """Split (mask, causal) into the mask and the kernel's `is_causal`, which accepts only one of the two.
 
     `is_causal` aligns the diagonal with the upper left corner, so it is correct only for T == S; with a cache, the last
     of T new tokens sees all S keys. `materialize` always returns a mask.
     """
-    T, S = q.size(2), k.size(2)
+    mask, T, S = as_tensor(mask), q.size(2), k.size(2)
     if not causal or T == 1:  # a single new token sees all keys
         return mask, False
     if mask is None and T == S and not materialize:
@@ -144,7 +187,7 @@ class SelfAttention(nn.Module):
         self.out = nn.Linear(heads * E, dim, bias if out_bias is None else out_bias)
 
     def forward(
-        self, x: Tensor, mask: Tensor | None = None, cache: Cache | None = None, bias: Tensor | None = None
+        self, x: Tensor, mask: Mask | None = None, cache: Cache | None = None, bias: Tensor | None = None
     ) -> Tensor:
         q = split_heads(self.query(x), self.heads)  # (B,H,T,E)
         k = split_heads(self.key(x), self.kv_heads)  # (B,G,T,E)
@@ -200,7 +243,7 @@ def record_attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    mask: Tensor | None = None,
+    mask: Mask | None = None,
     bias: Tensor | None = None,
     causal: bool = False,
 ) -> Tensor:

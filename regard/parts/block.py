@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.parts.cache import Cache
+from regard.parts.document_mask import Mask
 from regard.parts.dropout import Dropout
 
 
@@ -56,7 +57,7 @@ class Block(nn.Module):
     def forward(
         self,
         x: Tensor,  # (B,T,D)
-        mask: Tensor | None = None,
+        mask: Mask | None = None,
         cache: Cache | None = None,
         source: Tensor | None = None,
         source_mask: Tensor | None = None,

@@ -21,7 +21,7 @@ class Dropout(nn.Module):
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        if not x.is_cpu:  # on other devices random numbers are cheap and the kernel is fused
+        if not x.is_cpu or torch.compiler.is_compiling():  # there random numbers are cheap and the kernel is fused
             return F.dropout(x, self.p, self.training)
         threshold = min(round(self.p * 256), 255)
         return _DropoutFunction.apply(x, threshold) if self.training and threshold else x

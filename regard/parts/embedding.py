@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.parts.document_mask import DocumentMask, Mask
+
 
 class ScaledEmbedding(nn.Embedding):
     """Rows have about unit length, so that the matrix can also serve as the output layer; `scale` is √D by default."""
@@ -26,17 +28,19 @@ class ScaledEmbedding(nn.Embedding):
         return F.embedding(ids, self.weight, self.padding_idx) * self.scale
 
 
-def segment_ids(ids: Tensor, separator: int, start: int = 1, mask: Tensor | None = None) -> Tensor:
+def segment_ids(ids: Tensor, separator: int, start: int = 1, mask: Mask | None = None) -> Tensor:
     """(B,T): 1 after the `start`-th separator of a text, 0 before it; all 0 if `start` is 0.
 
-    For texts packed into one row, the mask (B,1,T,T) says which tokens share a text, and separators are counted per
-    text.
+    For texts packed into one row, the mask, compact or (B,1,T,T), says which tokens share a text, and separators are
+    counted per text.
     """
     if start == 0:
         return torch.zeros_like(ids)
     ends = ids == separator
-    if mask is None or mask.size(-2) == 1:
+    if isinstance(mask, DocumentMask) or mask is None or mask.size(-2) == 1:
         before = ends.cumsum(1) - ends.long()
+        if isinstance(mask, DocumentMask):
+            before = before - before.gather(1, mask.starts)
     else:
         before = (mask[:, 0] & ends[:, None]).tril(-1).sum(-1)
     return (before >= start).long()

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from regard.look import is_traced, record
 from regard.parts.attention import merge_heads, split_heads
 from regard.parts.cache import Cache
+from regard.parts.document_mask import Mask, as_tensor
 
 
 def linear_attention_recurrent(q: Tensor, k: Tensor, v: Tensor, gamma: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
@@ -62,7 +63,7 @@ class LinearAttention(nn.Module):
         self.register_buffer("gamma", torch.ones(heads), persistent=False)
 
     def forward(
-        self, x: Tensor, mask: Tensor | None = None, cache: Cache | None = None, bias: Tensor | None = None
+        self, x: Tensor, mask: Mask | None = None, cache: Cache | None = None, bias: Tensor | None = None
     ) -> Tensor:
         assert bias is None, "linear attention has no softmax: a bias cannot be added to its scores"
         assert mask is None or cache is None, "a state covers whole rows: a mask and a cache exclude each other"
@@ -70,7 +71,7 @@ class LinearAttention(nn.Module):
         k = split_heads(self.key(x), self.heads) / math.sqrt(q.size(-1))
         v = split_heads(self.value(x), self.heads)
         if cache is None:
-            weights = linear_attention_weights(q, k, self.gamma, mask)
+            weights = linear_attention_weights(q, k, self.gamma, as_tensor(mask))
             y = (record(self, "weights", weights) if is_traced() else weights) @ v
         else:
             compute = linear_attention_recurrent if x.size(1) == 1 else linear_attention_parallel

@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.parts.document_mask import DocumentMask, Mask
 from regard.parts.norms import bare_rms_norm
 
 
@@ -40,7 +41,7 @@ class SinusoidalPositions(nn.Module):
         super().__init__()
         self.register_buffer("table", sinusoids(context, dim, interleaved), persistent=False)
 
-    def forward(self, length: int, start: int = 0, mask: Tensor | None = None) -> Tensor:
+    def forward(self, length: int, start: int = 0, mask: Mask | None = None) -> Tensor:
         return lookup_positions(self.table, length, start, mask)  # (T,D) or (B,T,D)
 
 
@@ -51,7 +52,7 @@ class LearnedPositions(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.randn(context, dim) * 0.02)
 
-    def forward(self, length: int, start: int = 0, mask: Tensor | None = None) -> Tensor:
+    def forward(self, length: int, start: int = 0, mask: Mask | None = None) -> Tensor:
         return lookup_positions(self.weight, length, start, mask)  # (T,D) or (B,T,D)
 
 
@@ -174,18 +175,20 @@ def distances(T: int, S: int, like: Tensor) -> Tensor:
     return position[S - T :, None] - position
 
 
-def position_ids(mask: Tensor | None, length: int, start: int = 0) -> slice | Tensor:
+def position_ids(mask: Mask | None, length: int, start: int = 0) -> slice | Tensor:
     """The position of each token in its text, as an index into a table.
 
-    For texts packed into one row, the mask (B,1,T,S) says which tokens share a text, and positions count the earlier
-    tokens of the same text.
+    For texts packed into one row, the mask, compact or (B,1,T,S), says which tokens share a text, and positions count
+    the earlier tokens of the same text.
     """
+    if isinstance(mask, DocumentMask):
+        return mask.offsets
     if mask is None or mask.size(-2) == 1:
         return slice(start, start + length)
     return mask[:, 0].tril(start - 1).sum(-1)  # (B,T)
 
 
-def lookup_positions(table: Tensor, length: int, start: int, mask: Tensor | None = None) -> Tensor:
+def lookup_positions(table: Tensor, length: int, start: int, mask: Mask | None = None) -> Tensor:
     if start + length > len(table):
         raise ValueError(
             f"{start + length} tokens do not fit this model's context of {len(table)}: shorten or split the text, "

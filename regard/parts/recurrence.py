@@ -11,6 +11,7 @@ one step in the open (a test compares the two) and yield the gates for a trace. 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 
 from regard.look import is_traced, record
 from regard.parts.cache import Cache
+from regard.parts.document_mask import DocumentMask, Mask
 
 State = tuple[Tensor, ...]  # each (B,D)
 Gates = tuple[Tensor, ...]  # each (B,D)
@@ -79,12 +81,13 @@ class Recurrence(nn.Module):
             nn.init.zeros_(bias)
 
     def forward(
-        self, x: Tensor, mask: Tensor | None = None, cache: Cache | None = None, bias: Tensor | None = None
+        self, x: Tensor, mask: Mask | None = None, cache: Cache | None = None, bias: Tensor | None = None
     ) -> Tensor:
         assert bias is None, "recurrence has no attention scores to add a bias to"
         assert mask is None or cache is None, "a state covers whole rows: a mask and a cache exclude each other"
         # Padding on the right does not influence the tokens before it, so a padding mask needs no treatment.
-        spans = None if mask is None or mask.size(-2) == 1 else find_spans(mask.expand(len(x), 1, -1, -1))
+        is_packed = isinstance(mask, DocumentMask) or (mask is not None and mask.size(-2) > 1)
+        spans = find_spans(mask, len(x)) if mask is not None and is_packed else None
         rows = x if spans is None else spans.unpack(x)
         state = self.initial_state(rows) if cache is None or cache.state is None else cache.state
         y, end = self.run(rows, state)  # (B,T,hidden)
@@ -155,14 +158,14 @@ class Bidirectional(nn.Module):
         self.left, self.right, self.hidden = left, right, left.hidden + right.hidden
 
     def forward(
-        self, x: Tensor, mask: Tensor | None = None, cache: Cache | None = None, bias: Tensor | None = None
+        self, x: Tensor, mask: Mask | None = None, cache: Cache | None = None, bias: Tensor | None = None
     ) -> Tensor:
         assert bias is None, "recurrence has no attention scores to add a bias to"
         assert cache is None, "reading backward needs the whole sequence: there is no cache"
         if mask is None:
             right = self.right(x.flip(1)).flip(1)
         else:
-            spans = find_spans(mask.expand(len(x), 1, -1, -1))
+            spans = find_spans(mask, len(x))
             right = spans.reverse(self.right(spans.reverse(x), mask))
         return torch.cat((self.left(x, mask), right), -1)  # (B,T,left+right)
 
@@ -203,9 +206,13 @@ class SequenceSpans(NamedTuple):
         return y
 
 
-def find_spans(mask: Tensor) -> SequenceSpans:
-    """The spans in a mask (B,1,1,T) or (B,1,T,T): a token that does not see its predecessor starts a span, and a token
-    that does not see itself is padding."""
+def find_spans(mask: Mask, rows: int) -> SequenceSpans:
+    """The spans in a mask of packed documents, or one that broadcasts to (B,1,1,T) or (B,1,T,T): a token that does not
+    see its predecessor starts a span, and a token that does not see itself is padding."""
+    if isinstance(mask, DocumentMask):
+        row, start = (mask.offsets == 0).nonzero(as_tuple=True)
+        return SequenceSpans(row, start, torch.tensor([*chain(*mask.lengths)], device=start.device))
+    mask = mask.expand(rows, 1, -1, -1)
     if mask.size(2) == 1:
         real = mask[:, 0, 0]  # (B,T)
         joined = real[:, 1:] & real[:, :-1]

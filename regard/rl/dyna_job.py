@@ -47,6 +47,7 @@ from regard.tasks.predict import EnvOptions, Forecast
 from regard.training.build import make_model
 from regard.training.job import Job
 from regard.training.loop import Progress, Step, num_parameters, train_steps
+from regard.training.passes import default_dtype
 from regard.training.provenance import Provenance
 from regard.training.run_folder import DESCRIPTION_FILES, RunFolder, RunLock, metrics_line
 from regard.training.settings import Settings, options
@@ -105,7 +106,8 @@ class DynaJob(Job):
         model = make_model(self.settings, self.task)
         lr = train_options.lr or 0.64 / model.body.config.dim
         warmup_steps = min(100, steps // 10) if train_options.warmup_steps is None else train_options.warmup_steps
-        train_options = replace(train_options, steps=steps, lr=lr, warmup_steps=warmup_steps)
+        dtype = train_options.dtype or default_dtype(next(model.parameters()).device)
+        train_options = replace(train_options, steps=steps, lr=lr, warmup_steps=warmup_steps, dtype=dtype)
         self.settings = replace(self.settings, train_options=train_options)
         self.progress = Progress.new(model, train_options)
         with torch.random.fork_rng(devices=[]):

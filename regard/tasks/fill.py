@@ -23,7 +23,7 @@ from regard.modalities.protocols import Inputs, Preprocessor, Target
 from regard.parts.heads import Model, check_finite
 from regard.parts.pooling import MeanPool
 from regard.tasks.inference import BUDGET, map_requests
-from regard.tasks.language_model import LanguageModel, LMBatch
+from regard.tasks.language_model import LanguageModel, LMBatch, PackedRows
 from regard.tasks.task import DecodeOptions, Loss, Prediction, Predictions, Scores, make_scores
 from regard.validate import check_fields
 
@@ -74,19 +74,17 @@ class Fill(LanguageModel):
         masked = ids.where(~positions | (draw >= 0.8), self.tokenizer.mask_token_id)
         random = torch.randint(len(self.tokenizer), ids.shape, generator=generator)
         masked = masked.where(~positions | (draw < 0.8) | (draw >= 0.9), random)
-        return LMBatch(Inputs(masked, document_mask(ids, self.tokenizer.bos_token_id)), ids[positions], positions)
+        return LMBatch(PackedRows(masked, document_mask(ids, self.tokenizer.bos_token_id)), ids[positions], positions)
 
     def split(self, batch: LMBatch, examples: TokenWindows, rows: Ints) -> list[LMBatch]:
         """Another draw would mask other tokens. Rows without a masked token are left out."""
         assert batch.positions is not None
         targets = batch.targets.split(batch.positions.sum(1).tolist())
-        x, mask, _ = batch.inputs
+        x, mask = batch.inputs
+        single_rows = [slice(i, i + 1) for i in range(len(x)) if len(targets[i])]
         return [
-            LMBatch(
-                Inputs(x[i : i + 1], None if mask is None else mask[i : i + 1]), targets[i], batch.positions[i : i + 1]
-            )
-            for i in range(len(x))
-            if len(targets[i])
+            LMBatch(PackedRows(x[row], None if mask is None else mask[row]), targets[row.start], batch.positions[row])
+            for row in single_rows
         ]
 
     def choose_positions(self, ids: Tensor, generator: torch.Generator | None = None) -> Tensor:

@@ -12,14 +12,25 @@ from regard.data.batches import Ints
 from regard.data.documents import DocumentStream, documents_from_memory
 from regard.data.rows import Row
 from regard.data.token_corpus import TokenCorpus, TokenWindows
-from regard.modalities.protocols import Inputs
 from regard.modalities.token_preprocessor import TokenPreprocessor
+from regard.parts.document_mask import Mask
 from regard.parts.heads import Body, Model
 from regard.tasks.task import Task, fitted
 
 
+class PackedRows(NamedTuple):
+    """Documents side by side in rows of one length: `body(*rows.arguments)`."""
+
+    x: Tensor  # (B,T) ids
+    mask: Mask | None = None  # which tokens share a document; None if every row has one document
+
+    @property
+    def arguments(self) -> tuple[Tensor] | tuple[Tensor, Mask]:
+        return (self.x,) if self.mask is None else (self.x, self.mask)
+
+
 class LMBatch(NamedTuple):
-    inputs: Inputs  # ids (B,T); the mask (B,1,T,T) is True where two tokens share a document
+    inputs: PackedRows
     targets: Tensor  # (B,T) the next token of each; or (N,) the true tokens of the masked positions
     positions: Tensor | None = None  # (B,T), True = masked
 

@@ -34,12 +34,12 @@ class Loss:
 
 
 class Batch(Protocol):
-    """A named tuple; the first field is what the body reads."""
+    """A named tuple; the first field is what the body reads: Inputs, or the packed rows of a language model."""
 
     @property
-    def inputs(self) -> Inputs: ...
+    def inputs(self) -> Any: ...
 
-    def _replace(self, *, inputs: Inputs) -> Self: ...
+    def _replace(self, *, inputs: Any) -> Self: ...
 
 
 class Prediction(NamedTuple):

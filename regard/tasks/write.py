@@ -24,12 +24,12 @@ from regard.decode_request import DecodeRequest
 from regard.generate import merge_options
 from regard.generation_config import GenerationOptions, processor_from_config
 from regard.metrics import bits_per_byte, perplexity
-from regard.modalities.protocols import Inputs, Preprocessor, Target
+from regard.modalities.protocols import Preprocessor, Target
 from regard.parts.cache import Cache
 from regard.parts.heads import Model
 from regard.tasks.decoding import Decoding, EncodedPrompt, GeneratingTask
 from regard.tasks.inference import BUDGET, context_of
-from regard.tasks.language_model import LanguageModel, LMBatch
+from regard.tasks.language_model import LanguageModel, LMBatch, PackedRows
 from regard.tasks.shared_batches import map_batches
 from regard.tasks.task import Loss, Prediction, Scores, fitted, make_scores
 from regard.validate import check_fields
@@ -91,7 +91,7 @@ class Write(LanguageModel, GeneratingTask):
 
     def shift(self, ids: Tensor) -> LMBatch:
         mask = document_mask(ids[:, :-1], self.tokenizer.bos_token_id)
-        return LMBatch(Inputs(ids[:, :-1], mask), ids[:, 1:])
+        return LMBatch(PackedRows(ids[:, :-1], mask), ids[:, 1:])
 
     def loss(self, model: Model, batch: LMBatch) -> Loss:
         x = model.body(*batch.inputs.arguments)  # (B,T,D)

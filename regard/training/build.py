@@ -33,6 +33,7 @@ from regard.parts.heads import Model
 from regard.tasks import TASKS
 from regard.tasks.task import Task
 from regard.training.optimizer import freeze
+from regard.training.passes import apply_passes
 from regard.training.settings import Settings, default_overrides
 
 WINDOW_MULTIPLE = 64  # tokens
@@ -63,8 +64,7 @@ def make_model(settings: Settings, task: Task) -> Model:
     freeze(model, run_options.freeze)
     if run_options.vectors and not run_options.resume:
         init_embeddings(body, task, run_options.vectors)
-    if run_options.compile:
-        body.compile()
+    apply_passes(model, run_options.recompute, run_options.compile)
     return model.to(resolve_device(run_options.device))
 
 

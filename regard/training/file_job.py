@@ -15,6 +15,7 @@ from regard.data.batches import Examples
 from regard.data.documents import RowSet, describe_amount, first_rows
 from regard.data.splits import Data
 from regard.data.tokenizer_train import TokenizerOptions
+from regard.device import resolve_device
 from regard.hub.folder import find_family_map, read_weights
 from regard.hub.task_config import read_task
 from regard.parts.heads import Model
@@ -26,6 +27,7 @@ from regard.training.checkpoint import list_checkpoints
 from regard.training.job import Job
 from regard.training.loop import NonFiniteError, Progress, Step, num_parameters, train_steps
 from regard.training.nonfinite import explain_nonfinite
+from regard.training.passes import default_dtype
 from regard.training.rank_checks import check_accumulation, check_batch_norm
 from regard.training.ranks import SINGLE, OtherRankError
 from regard.training.run_folder import RunFolder, RunLock, metrics_line
@@ -101,7 +103,9 @@ class FileJob(Job):
             self.task.encode(sets[name], window)  # raises now what would not fit later
         self.startup.lap("encoding")
         default_lr = (0.2 if self.settings.run_options.from_ else 0.64) / config.dim
-        train_options = replace(self.settings.train_options, lr=self.settings.train_options.lr or default_lr)
+        train_options, device = self.settings.train_options, resolve_device(self.settings.run_options.device)
+        dtype = train_options.dtype or default_dtype(device)
+        train_options = replace(train_options, lr=train_options.lr or default_lr, dtype=dtype)
         vocab_size = self.task.sizes().get("vocab", 0)
         input_options = self.settings.input_options.updated(TokenizerOptions, vocab_size=vocab_size)
         self.settings = replace(self.settings, train_options=train_options, input_options=input_options)

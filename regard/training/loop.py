@@ -30,6 +30,7 @@ from regard.seeds import derive_seed
 from regard.tasks.task import Loss, Task
 from regard.training import schedule
 from regard.training.optimizer import EMA, build_optimizers, local, module_of, norms_by_module, scale_and_clip
+from regard.training.passes import mixed_precision
 from regard.training.ranks import SINGLE, Ranks
 from regard.training.schedule import Revision
 from regard.training.step_sums import sum_over_ranks
@@ -62,6 +63,9 @@ class TrainOptions:
     grad_clip: float = 1.0  # maximum gradient norm; 0 = no clipping
     max_nonfinite: int = 0  # maximum number of steps to skip for a NaN or infinite loss or gradient
     ema: float = 0.998  # decay of the moving average of the weights, which is evaluated and saved; 0 = off
+    dtype: Literal["fp32", "bf16"] | None = (
+        None  # bf16 = matrix products in bfloat16; default: bf16 on cuda, fp32 elsewhere
+    )
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
@@ -189,7 +193,7 @@ def train_steps(progress: Progress, task: Task, examples: Examples, train_option
     weights = list(model.parameters())
     modules = [module_of(name) for name, _ in model.named_parameters()]
     device = weights[0].device
-    autocast = torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
+    autocast = mixed_precision(device, train_options.dtype)
     batches = iterate_batches(examples, train_options.batch_tokens, train_options.seed, progress.position)
     assert train_options.steps
     while progress.step < train_options.total_steps(progress.step):

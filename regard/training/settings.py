@@ -45,7 +45,8 @@ class RunOptions:
     device: str = "auto"  # cpu, cuda or mps; auto = the best available
     threads: int | None = None  # CPU threads; default: all cores
     shards: int = 1  # parts into which torchrun's ranks divide weights and optimizer state; 1 = each rank holds all
-    compile: bool = False  # compile the model with torch.compile, which takes half a minute
+    recompute: bool = False  # keep only the inputs of the blocks, and compute the rest again for the gradients
+    compile: bool = False  # compile the blocks with torch.compile, which takes half a minute
 
     def __post_init__(self) -> None:
         check_minimum(self, 1, "evals", "eval_examples", "keep", "threads", "shards")

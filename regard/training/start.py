@@ -30,6 +30,7 @@ RESUME_OPTIONS = (
     "device",
     "threads",
     "shards",
+    "recompute",
     "allow_changed",
 )  # may change when a run resumes
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from regard.data import token_corpus
 from regard.data.documents import (
@@ -32,6 +33,7 @@ from regard.data.tokenizer_train import BERT_LAYOUT, GPT_LAYOUT, TokenizerOption
 from regard.modalities.protocols import ReadOptions, Target
 from regard.modalities.text.modality import TextModality
 from regard.options import OptionGroups
+from regard.parts.document_mask import DocumentMask, as_tensor
 
 TEXT = "The cat sat.\n\nOn a mat, it sat.\nAnd slept.\n\n\nThe end: é 我\n"
 DOCUMENTS = [f"document {i} says {'so ' * (i % 5)}much" for i in range(200)]
@@ -349,15 +351,18 @@ def test_a_corpus_without_text_is_refused(count: int) -> None:
         TokenWindows(TokenCorpus(np.arange(count), count), 5)
 
 
+@pytest.mark.parametrize("kind", [Tensor, DocumentMask], ids=["short rows", "long rows"])
 @given(rows=st.lists(st.lists(st.integers(0, 3), min_size=7, max_size=7), min_size=1, max_size=4))
 @settings(max_examples=100)
-def test_the_document_mask_separates_documents(rows: list[list[int]]) -> None:
+def test_the_document_mask_separates_documents(kind: type[object], rows: list[list[int]]) -> None:
     bos, ids = 0, torch.tensor(rows)
-    mask = document_mask(ids, bos)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(token_corpus, "DENSE_TOKENS", 7 if kind is Tensor else 6)
+        mask = document_mask(ids, bos)
     numbers = [[sum(i == bos for i in row[: t + 1]) for t in range(7)] for row in rows]
     together = torch.tensor([[[a == b for b in row] for a in row] for row in numbers])
     if together.all():
         assert mask is None
     else:
-        assert mask is not None
-        assert torch.equal(mask[:, 0], together)
+        assert isinstance(mask, kind)
+        assert torch.equal(as_tensor(mask)[:, 0], together)

@@ -16,6 +16,7 @@ from regard.generate import generate
 from regard.generation_config import GenerationOptions
 from regard.models.bert import Bert, BertConfig
 from regard.parts.cache import select
+from regard.parts.document_mask import DocumentMask
 from regard.parts.heads import Model
 
 B, T, S, V = 3, 37, 7, 53
@@ -67,8 +68,8 @@ def test_forward_without_a_cache_equals_the_plain_model(decoder):
     quantized = quantize_model(decoder)
     engine = to_engine(quantized, kv_fp16=False)
     text = ids(B, T)
-    documents = (torch.arange(T) // 10)[:, None] == torch.arange(T) // 10
-    for mask in (None, documents.expand(B, 1, T, T)):
+    documents = DocumentMask((torch.arange(T) // 10).expand(B, T))
+    for mask in (None, documents, documents.dense()):
         assert_logits_agree(engine.body(text, mask=mask), quantized.body(text, mask=mask), INT8_SHARE)
     x = quantized.body(text).flatten(0, 1)
     expected = torch.nn.functional.cross_entropy(quantized.head(x), text.flatten(), reduction="sum")

@@ -1,9 +1,13 @@
 """Local attention of ModernBERT, with padding."""
 
+import pytest
 import torch
 from torch.testing import assert_close
 
+from regard.models import modernbert
 from regard.models.modernbert import ModernBert, ModernBertConfig
+from regard.parts import attention
+from regard.parts.document_mask import DocumentMask
 
 V, T, D, L, WINDOW = 13, 9, 8, 2, 2
 
@@ -18,6 +22,17 @@ def test_local_mask_is_the_window() -> None:
     mask = make_body(global_every=2, window=WINDOW).local_mask(torch.zeros(1, T, dtype=torch.long), None)
     for t in range(T):
         assert mask[t].nonzero().flatten().tolist() == [s for s in range(T) if abs(t - s) <= WINDOW]
+
+
+@pytest.mark.parametrize("chunk", [1, 4])
+def test_long_rows_see_the_same_window(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, ids = make_body(global_every=2, window=WINDOW).eval(), torch.randint(V - 1, (2, T))
+    documents = DocumentMask(torch.tensor([[0] * 4 + [1] * (T - 4)]).expand(2, T))
+    expected = model(ids), model(ids, documents.dense())
+    monkeypatch.setattr(modernbert, "DENSE_TOKENS", 1)
+    monkeypatch.setattr(attention, "CHUNK_TOKENS", chunk)
+    assert isinstance(model.local_mask(ids, None), DocumentMask)
+    assert_close((model(ids), model(ids, documents)), expected)
 
 
 def test_padding_outside_every_window_has_finite_gradients() -> None:

@@ -139,16 +139,16 @@ PACKED = st.builds(
 @given(packed=PACKED, causal=st.booleans())
 @settings(max_examples=40)
 def test_find_spans_of_packed_documents(packed: Packed, causal: bool) -> None:
-    spans = find_spans(packed.mask(causal=causal))
+    spans = find_spans(packed.mask(causal=causal), len(packed.document))
     assert list(zip(*(part.tolist() for part in spans), strict=True)) == packed.spans
-    padding = find_spans(packed.real[:, None, None])
+    padding = find_spans(packed.real[:, None, None], len(packed.real))
     full = packed.real.sum(1).tolist()
     assert [part.tolist() for part in padding] == [[*range(len(full))], [0] * len(full), full]
 
 
 def test_empty_row_has_no_span() -> None:
     mask = torch.tensor([[False, False, False], [True, True, False]])[:, None, None]
-    assert [part.tolist() for part in find_spans(mask)] == [[1], [0], [2]]
+    assert [part.tolist() for part in find_spans(mask, len(mask))] == [[1], [0], [2]]
     bidirectional, x = make_mixer("Bidirectional"), numbers(2, 3, D)
     assert_close(bidirectional(x, mask)[1, :2], bidirectional(x[1:, :2])[0])
 
@@ -158,7 +158,7 @@ def test_empty_row_has_no_span() -> None:
 def test_unpack_and_repack_and_reverse_are_inverses(packed: Packed, causal: bool) -> None:
     x, spans = (
         torch.arange(packed.document.numel() * D).view(*packed.document.shape, D) + 1.0,
-        find_spans(packed.mask(causal=causal)),
+        find_spans(packed.mask(causal=causal), len(packed.document)),
     )
     unpacked = spans.unpack(x)
     for row, (b, start, n) in zip(unpacked, packed.spans, strict=True):
