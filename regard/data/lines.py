@@ -7,7 +7,7 @@ import codecs
 import gzip
 import zlib
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -108,6 +108,10 @@ class Lines:
         self.multibyte = False
 
     def __iter__(self) -> Iterator[str | BadRow]:
+        return (line for block in self.blocks_of_lines() for line in block)
+
+    def blocks_of_lines(self) -> Iterator[Sequence[str | BadRow]]:
+        """Lists of the next lines; `count` is then the number of the last of them."""
         for block in self.blocks():
             if b"\r" in block:
                 terminated = block + b"\n"
@@ -120,7 +124,7 @@ class Lines:
             except UnicodeDecodeError:  # rare: decode line by line to find the bad ones
                 lines = [self.decode(line, number) for number, line in enumerate(block.split(b"\n"), self.count + 1)]
             self.count += len(lines)
-            yield from lines
+            yield lines
         if not self.count:
             raise ValueError(f"{self.file}: the file is empty")
 

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from regard.data.batches import Ints, to_device
-from regard.data.documents import DocumentStream, is_json_file
+from regard.data.document_files import is_json_file
+from regard.data.documents import DocumentStream
 from regard.data.token_corpus import TokenCorpus, TokenWindows, document_mask
 from regard.data.tokenizer_train import GPT_LAYOUT
 from regard.decode_request import DecodeRequest
@@ -101,15 +102,15 @@ class Write(LanguageModel, GeneratingTask):
         """Loss over the whole text in windows of the context's length, perplexity and bits per byte."""
         corpus = TokenCorpus.from_documents(rows, self.tokenizer)
         device, T = next(model.parameters()).device, model.body.config.context
-        starts = np.arange(0, len(corpus.ids) - 1, T)
-        full, size, total = starts[starts + T < len(corpus.ids)], max(1, BUDGET // T), 0.0
-        windows = (corpus.ids[full[i : i + size, None] + np.arange(T + 1)] for i in range(0, len(full), size))
-        rest = [corpus.ids[None, starts[-1] :]] if len(full) < len(starts) else []
+        starts = np.arange(0, len(corpus) - 1, T)
+        full, size, total = starts[starts + T < len(corpus)], max(1, BUDGET // T), 0.0
+        windows = (corpus.take(full[i : i + size], T + 1) for i in range(0, len(full), size))
+        rest = [corpus[starts[-1] :][None]] if len(full) < len(starts) else []
         for ids in chain(windows, rest):
             batch = self.shift(torch.from_numpy(ids.astype(np.int64)))
             total += self.loss(model, to_device(batch, device)).total.item()
-        loss = total / (len(corpus.ids) - 1)
-        prompt = self.tokenizer.decode([corpus.ids[: T // 4].tolist()])[0]
+        loss = total / (len(corpus) - 1)
+        prompt = self.tokenizer.decode([corpus[: T // 4].tolist()])[0]
         metrics = {"perplexity": perplexity(loss), "bits_per_byte": bits_per_byte(total, corpus.size)}
         sample = self.repeat_sample(model, prompt, options)
         return make_scores({"loss": loss, **metrics}, [prompt[-300:]], [""], [sample])

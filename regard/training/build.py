@@ -12,7 +12,6 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -89,8 +88,7 @@ def window_for(settings: Settings, task: Task, context: int, examples: Examples)
     longest document, at most a batch."""
     if settings.context or not context or not isinstance(examples, TokenWindows):
         return settings.context or context
-    starts = np.flatnonzero(examples.ids == task.tokenizer.bos_token_id)
-    longest = int(np.diff(starts, append=len(examples.ids)).max()) if len(starts) > 1 else len(examples.ids)
+    longest = examples.corpus.longest_document(task.tokenizer.bos_token_id)
     return min(context, settings.train_options.batch_tokens, -(-longest // WINDOW_MULTIPLE) * WINDOW_MULTIPLE)
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from regard.data import documents
-from regard.data.documents import DocumentOptions, DocumentStream, DocumentUnit, RowSet, is_json_file
+from regard.data.document_files import DocumentUnit, is_json_file, read_text_file
+from regard.data.documents import DocumentOptions, DocumentStream, RowSet
 from regard.data.lines import BadRow
 from regard.data.rows import Labels, Question, Row
 from regard.data.splits import Data, DataOptions, Rows
@@ -161,8 +162,10 @@ def document_unit(paths: Sequence[str], how: ReadOptions) -> DocumentUnit:
 
 def open_texts(paths: Sequence[str], unit: str, how: ReadOptions, skip_bad: bool) -> DocumentStream:
     field = how.fields[0] if how.fields else "text"
-    read = partial(documents.read_text_file, unit=unit, skip_bad=skip_bad, field=field, encoding=how.dialect.encoding)
-    return documents.documents_from_files(paths, read, Path(how.groups[DocumentOptions].cache).expanduser())
+    read = partial(read_text_file, unit=unit, skip_bad=skip_bad, field=field, encoding=how.dialect.encoding)
+    cache = Path(how.groups[DocumentOptions].cache).expanduser()
+    summary_key = f"text {unit} {skip_bad} {field} {how.dialect.encoding}"
+    return documents.documents_from_files(paths, read, cache, summary_key)
 
 
 def training_texts(rows: RowSet, target: Target) -> Iterator[str]:
