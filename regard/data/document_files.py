@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Literal, NamedTuple
 
-from regard.data.fields import json_objects, string_fields
+from regard.data.fields import OBJECT_SUFFIXES, read_objects, string_fields
 from regard.data.lines import ENCODING_HINT, BadRow, Lines, is_encoding_error
 from regard.data.text_checks import check_characters
 
@@ -22,13 +22,13 @@ class TextChunk(NamedTuple):
 def read_text_file(
     name: str, unit: str = "files", skip_bad: bool = False, field: str = "text", encoding: str = "utf-8"
 ) -> Iterator[TextChunk]:
-    """A text file, plain or gzip, or JSON lines with a text field."""
+    """A text file, plain or gzip, or JSON lines, Parquet or Arrow with a field of texts."""
     raw = Lines(name, encoding)
-    if unit == "files" and not is_json_file(name):
+    if unit == "files" and not has_objects(name):
         yield from whole_file(usable_blocks(raw, skip_bad))
         return
-    lines = usable_lines(json_texts(raw, field) if is_json_file(name) else plain_texts(raw), skip_bad, raw)
-    if is_json_file(name):
+    lines = usable_lines(object_texts(raw, field) if has_objects(name) else plain_texts(raw), skip_bad, raw)
+    if has_objects(name):
         yield from (TextChunk(text, True) for text in lines)
     elif unit == "lines":
         yield from (TextChunk(line, True) for line in lines if line.strip())
@@ -38,8 +38,9 @@ def read_text_file(
                 yield TextChunk("\n".join(paragraph) + "\n", True)
 
 
-def is_json_file(name: str) -> bool:
-    return name.lower().removesuffix(".gz").endswith((".jsonl", ".json"))
+def has_objects(name: str) -> bool:
+    """Whether every row of a file is a document: JSON lines, Parquet or Arrow."""
+    return name.lower().removesuffix(".gz").endswith(OBJECT_SUFFIXES)
 
 
 def usable_lines(lines: Iterable[str | BadRow], skip_bad: bool, raw: Lines) -> Iterator[str]:
@@ -74,8 +75,8 @@ def usable_blocks(lines: Lines, skip_bad: bool) -> Iterator[str]:
             yield f"{text}\n"
 
 
-def json_texts(lines: Lines, field: str) -> Iterator[str | BadRow]:
-    for item in json_objects(lines):
+def object_texts(lines: Lines, field: str) -> Iterator[str | BadRow]:
+    for item in read_objects(lines, lambda columns: (field,)):
         if isinstance(item, BadRow):
             if item.reason != "empty":
                 yield item

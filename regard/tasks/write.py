@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from regard.data.batches import Ints, to_device
-from regard.data.document_files import is_json_file
+from regard.data.document_files import has_objects
 from regard.data.documents import DocumentStream
 from regard.data.token_corpus import TokenCorpus, TokenWindows, document_mask
 from regard.data.tokenizer_train import GPT_LAYOUT
@@ -81,7 +81,7 @@ class Write(LanguageModel, GeneratingTask):
                 "model that was trained to write, or leave out --from"
             )
         unit = getattr(preprocessor, "documents", None)
-        return {"add_bos_token": unit not in (None, "files") or is_json_file(rows.name)}
+        return {"add_bos_token": unit not in (None, "files") or has_objects(rows.name)}
 
     def encode(self, rows: DocumentStream, context: int) -> TokenWindows:
         return super().encode(rows, context + 1)
