@@ -14,6 +14,7 @@ from regard.data.batches import Examples
 from regard.data.documents import RowSet, describe_amount, first_rows
 from regard.data.splits import Data
 from regard.data.tokenizer_train import TokenizerOptions
+from regard.hub.dataset_files import resolve_data
 from regard.hub.folder import find_family_map, read_weights
 from regard.hub.task_config import read_task
 from regard.modalities.protocols import ReadOptions
@@ -247,7 +248,8 @@ class FileJob(Job):
 
 def read_data(settings: Settings) -> Data:
     """The linted sets train, valid and test."""
-    files, fit, groups = settings.files, settings.fit, settings.input_options
+    files, fit = resolve_data(settings.files, settings.run_options.download or None), settings.fit
+    groups = settings.input_options
     multi_label = bool(settings.task_options.get("multi_label"))
     how = ReadOptions(TASKS[settings.task].target, files.fields, files.dialect, multi_label, groups=groups)
     return fit.modality.read_sets(files, how, fit.output)
