@@ -69,11 +69,11 @@ class DocumentStream:
         return self.store_summary(builder.build())
 
     def stored_summary(self) -> StreamSummary | None:
-        return self.summaries.read(self.part) if self.summaries else None
+        return self.summaries.read(self.cache, self.part) if self.summaries and self.cache else None
 
     def store_summary(self, summary: StreamSummary) -> StreamSummary:
-        if self.summaries:
-            self.summaries.write(self.part, summary)
+        if self.summaries and self.cache:
+            self.summaries.write(self.cache, self.part, summary)
         return summary
 
     @property
@@ -111,7 +111,7 @@ def documents_from_files(
             detail = "this is a folder; name the files in it" if os.path.isdir(name) else "no such file"
             raise ValueError(f"{name}: {detail}")
     file_suffixes(names)
-    summaries = SummaryCache(cache, names, how) if cache and how else None
+    summaries = SummaryCache(names, how) if how else None
     return DocumentStream(lambda: (chunk for name in names for chunk in read_file(name)), names[0], cache, summaries)
 
 

@@ -42,28 +42,28 @@ class SummaryBuilder:
 class SummaryCache:
     """The stored summaries of the streams that are read from some files."""
 
-    def __init__(self, folder: Path, files: Sequence[str], how: str):
-        self.folder, self.files, self.how = folder / "summaries", files, how
+    def __init__(self, files: Sequence[str], how: str):
+        self.files, self.how = files, how
 
-    def file(self, part: str) -> Path | None:
+    def file(self, cache: Path, part: str) -> Path | None:
         """Where the summary of a part is stored; None while a file may still be written."""
         stats = [os.stat(file) for file in self.files]
         if time.time() - max(stat.st_mtime for stat in stats) < SETTLED_SECONDS:
             return None
         entries = [(os.path.abspath(f), s.st_size, s.st_mtime_ns) for f, s in zip(self.files, stats, strict=True)]
         key = blake2b(json.dumps([FORMAT, self.how, part, entries]).encode(), digest_size=16).hexdigest()
-        return self.folder / f"{key}.json"
+        return cache / "summaries" / f"{key}.json"
 
-    def read(self, part: str) -> StreamSummary | None:
-        file = self.file(part)
+    def read(self, cache: Path, part: str) -> StreamSummary | None:
+        file = self.file(cache, part)
         try:
             content = json.loads(file.read_text()) if file else {}
             return StreamSummary(int(content["characters"]), str(content["digest"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def write(self, part: str, summary: StreamSummary) -> None:
-        file = self.file(part)
+    def write(self, cache: Path, part: str, summary: StreamSummary) -> None:
+        file = self.file(cache, part)
         if file is None:
             return
         temporary = file.with_name(f"{file.name}.{own_suffix()}")
