@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import os
 import re
 import resource
 import subprocess
@@ -574,9 +575,11 @@ def writer(tmp_path_factory):
 def test_score_caches_tokens_in_the_named_folder(writer, capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     story = broken(tmp_path, "other.txt", "You are here.\n> stay\nYou stay.\n" * 9)
+    os.utime(story, (0, 1e9))  # so old that its length and hash are stored
     code, _, _ = run(capsys, "score", writer, story, "--cache", tmp_path / "cache", "--max-new-tokens", "5")
     assert code == 0
-    assert {file.suffix for file in (tmp_path / "cache").iterdir()} == {".tokens", ".json"}
+    assert {file.suffix for file in (tmp_path / "cache").glob("*/*")} == {".tokens", ".json"}
+    assert len([*(tmp_path / "cache" / "summaries").iterdir()]) == 1
     assert not (tmp_path / "home").exists()
 
 

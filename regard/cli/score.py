@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,7 +14,8 @@ from regard.cli.model_argument import FetchOptions, fetch_model, model_in_args
 from regard.cli.options import parse
 from regard.cli.run import decode_options_of, make_decoding
 from regard.data.documents import DocumentOptions, DocumentStream, describe_amount
-from regard.data.splits import READ_OPTIONS, data_options_from_run
+from regard.data.splits import READ_OPTIONS, DataOptions, data_options_from_run
+from regard.hub.dataset_files import resolve_data
 from regard.hub.task_config import read_task_name
 from regard.load import load
 from regard.options import Positional, make, options_of
@@ -57,6 +58,9 @@ def main(args: list[str]) -> int:
     files, from_training = data_options_from_run(folder, options.data, **read_options)
     if from_training:
         print(f"reading the files as in training: {from_training}", file=sys.stderr)
+    fetching = make(FetchOptions, values)
+    allowed = False if fetching.offline else fetching.download or None
+    files = replace(files, data=resolve_data(DataOptions(test=files.data), allowed).test)
     loaded = load(folder, options.device, speed=speed)
     rows = loaded.rows(files.data, files.fields, options.skip_bad, files.dialect)
     if isinstance(rows, DocumentStream):

@@ -8,21 +8,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from hashlib import blake2b
-from itertools import groupby
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Literal, NamedTuple
 
 from regard.cache_dir import CACHE_DIR
-from regard.data.fields import file_suffixes, json_objects, string_fields
-from regard.data.lines import ENCODING_HINT, BadRow, Lines, is_encoding_error
+from regard.data.document_files import DocumentUnit, TextChunk
+from regard.data.fields import file_suffixes
 from regard.data.rows import Row, hash_input
 from regard.data.splits import Data, DataOptions, fingerprint
-from regard.data.text_checks import check_characters
+from regard.data.stream_summary import StreamSummary, SummaryBuilder, SummaryCache
 
-DocumentUnit = Literal["files", "paragraphs", "lines"]  # one document is a file, ...
-CHUNK_CHARACTERS = 1 << 18  # approximate size of a chunk
 CHARACTERS_PER_EXAMPLE = 200  # to compute the default --valid-share
 MAX_SAMPLE_CHARACTERS = 1 << 26  # of the sample that a tokenizer is trained on
 
@@ -35,17 +30,21 @@ class DocumentOptions:
     cache: str = CACHE_DIR  # folder where tokenized texts are cached
 
 
-class TextChunk(NamedTuple):
-    text: str
-    is_last: bool  # of its document
-
-
 class DocumentStream:
     """Documents in chunks, read again at every iteration."""
 
-    def __init__(self, read: Callable[[], Iterator[TextChunk]], name: str, cache: Path | None = None):
+    def __init__(
+        self,
+        read: Callable[[], Iterator[TextChunk]],
+        name: str,
+        cache: Path | None = None,
+        summaries: SummaryCache | None = None,
+        part: str = "all",
+    ):
         self.read, self.name = read, name
         self.cache = cache  # folder for its tokens; None: not cached
+        self.summaries, self.part = summaries, part  # where the summary of this part of the files is stored
+        self.prefixes: dict[int, list[TextChunk]] = {}
 
     def __iter__(self) -> Iterator[TextChunk]:
         return self.read()
@@ -60,17 +59,39 @@ class DocumentStream:
                 return
 
     @cached_property
-    def characters(self) -> int:
-        return sum(len(chunk.text) for chunk in self)
+    def summary(self) -> StreamSummary:
+        """Length and hash, from one pass over the text."""
+        if stored := self.stored_summary():
+            return stored
+        builder = SummaryBuilder()
+        for chunk in self:
+            builder.add(*chunk)
+        return self.store_summary(builder.build())
 
-    def prefix(self, characters: int) -> DocumentStream:
-        return DocumentStream(lambda: slice_stream(self, 0, characters), self.name)
+    def stored_summary(self) -> StreamSummary | None:
+        return self.summaries.read(self.cache, self.part) if self.summaries and self.cache else None
+
+    def store_summary(self, summary: StreamSummary) -> StreamSummary:
+        if self.summaries and self.cache:
+            self.summaries.write(self.cache, self.part, summary)
+        return summary
+
+    @property
+    def characters(self) -> int:
+        return self.summary.characters
 
     def digest(self) -> str:
-        digest = blake2b(digest_size=16)
-        for chunk in self:
-            digest.update(chunk.text.encode() + bytes([chunk.is_last]))
-        return digest.hexdigest()
+        return self.summary.digest
+
+    def prefix(self, characters: int) -> DocumentStream:
+        """The first characters; they stay in memory, because every evaluation reads them."""
+
+        def read() -> Iterator[TextChunk]:
+            if characters not in self.prefixes:
+                self.prefixes[characters] = [*slice_stream(self, 0, characters)]
+            return iter(self.prefixes[characters])
+
+        return DocumentStream(read, self.name)
 
 
 RowSet = Sequence[Row[object, object]] | DocumentStream  # the rows of train, valid or test
@@ -81,103 +102,78 @@ def documents_from_memory(documents: list[str], name: str) -> DocumentStream:
 
 
 def documents_from_files(
-    files: Iterable[str], read_file: Callable[[str], Iterator[TextChunk]], cache: Path | None = None
+    files: Iterable[str], read_file: Callable[[str], Iterator[TextChunk]], cache: Path | None = None, how: str = ""
 ) -> DocumentStream:
-    """The chunks of all files; `read_file` reads one of them."""
+    """The chunks of all files; `read_file` reads one of them, and `how` describes it for the stored summaries."""
     names = [str(file) for file in files]
     for name in names:
         if not os.path.isfile(name):
             detail = "this is a folder; name the files in it" if os.path.isdir(name) else "no such file"
             raise ValueError(f"{name}: {detail}")
     file_suffixes(names)
-    return DocumentStream(lambda: (chunk for name in names for chunk in read_file(name)), names[0], cache)
-
-
-def read_text_file(
-    name: str, unit: str = "files", skip_bad: bool = False, field: str = "text", encoding: str = "utf-8"
-) -> Iterator[TextChunk]:
-    """A text file, plain or gzip, or JSON lines with a text field."""
-    raw = Lines(name, encoding)
-    lines = usable_lines(json_texts(raw, field) if is_json_file(name) else plain_texts(raw), skip_bad, raw)
-    if is_json_file(name):
-        yield from (TextChunk(text, True) for text in lines)
-    elif unit == "lines":
-        yield from (TextChunk(line, True) for line in lines if line.strip())
-    elif unit == "paragraphs":
-        for is_blank, paragraph in groupby(lines, key=lambda line: not line.strip()):
-            if not is_blank:
-                yield TextChunk("\n".join(paragraph) + "\n", True)
-    else:
-        yield from whole_file(lines)
-
-
-def is_json_file(name: str) -> bool:
-    return name.lower().removesuffix(".gz").endswith((".jsonl", ".json"))
-
-
-def usable_lines(lines: Iterable[str | BadRow], skip_bad: bool, raw: Lines) -> Iterator[str]:
-    for line in lines:
-        if not isinstance(line, BadRow):
-            yield line
-        elif not skip_bad:
-            wrong_encoding = is_encoding_error(line) and not raw.multibyte
-            remedy = ENCODING_HINT if wrong_encoding else "fix the line, or drop such lines with --skip-bad"
-            raise ValueError(f"{line.file}:{line.line}: {line.reason}, {line.detail}: {remedy}")
-
-
-def plain_texts(lines: Lines) -> Iterator[str | BadRow]:
-    for number, line in enumerate(lines, 1):
-        yield line if isinstance(line, BadRow) else check_characters("text", line, lines.file, number) or line
-
-
-def json_texts(lines: Lines, field: str) -> Iterator[str | BadRow]:
-    for item in json_objects(lines):
-        if isinstance(item, BadRow):
-            if item.reason != "empty":
-                yield item
-            continue
-        number, row = item
-        texts = string_fields(row, (field,), lines.file, number)
-        yield texts if isinstance(texts, BadRow) else check_characters("text", texts[0], lines.file, number) or texts[0]
-
-
-def whole_file(lines: Iterable[str]) -> Iterator[TextChunk]:
-    """One document, in chunks of whole lines."""
-    buffer: list[str] = []
-    size = 0
-    for line in lines:
-        if size > CHUNK_CHARACTERS:
-            yield TextChunk("".join(buffer), False)
-            buffer, size = [], 0
-        buffer.append(line + "\n")
-        size += len(line) + 1
-    yield TextChunk("".join(buffer), True)
+    summaries = SummaryCache(names, how) if how else None
+    return DocumentStream(lambda: (chunk for name in names for chunk in read_file(name)), names[0], cache, summaries)
 
 
 def split_stream(texts: DocumentStream, share: float, unit: str) -> tuple[DocumentStream, DocumentStream]:
     """Train and valid: documents by their hash or, if a file is one document, the last share of the text."""
-    if unit == "files":
-        limit = int(texts.characters * (1 - share))
-        train = DocumentStream(lambda: slice_stream(texts, 0, limit), texts.name, texts.cache)
-        valid = DocumentStream(lambda: slice_stream(texts, limit, texts.characters), texts.name, texts.cache)
-    else:
-        limit = int(share * 2**64)
-        train = DocumentStream(lambda: (p for p in texts if hash_input(p.text, "") >= limit), texts.name, texts.cache)
-        valid = DocumentStream(lambda: (p for p in texts if hash_input(p.text, "") < limit), texts.name, texts.cache)
-    for stream in (train, valid):
-        if not any(chunk.text for chunk in stream):
+    limit = int((texts.characters if unit == "files" else 2**64) * ((1 - share) if unit == "files" else share))
+
+    def divide() -> Iterator[tuple[int, TextChunk]]:
+        if unit == "files":
+            return cut_stream(texts, (limit, texts.characters))
+        return ((int(hash_input(chunk.text, "") < limit), chunk) for chunk in texts)
+
+    def part(number: int) -> DocumentStream:
+        name = f"{unit} {limit} {number}"
+        read = partial(chunks_of_part, divide, number)
+        return DocumentStream(read, texts.name, texts.cache, texts.summaries, name)
+
+    parts = (part(0), part(1))
+    summarize_parts(parts, divide)
+    for stream in parts:
+        if not stream.characters:
             remedy = "use --valid, or another --valid-share"
             raise ValueError(f"{texts.name}: too little text to hold out {share} of it; {remedy}")
-    return train, valid
+    return parts
 
 
-def slice_stream(texts: DocumentStream, begin: int, end: int) -> Iterator[TextChunk]:
+def chunks_of_part(divide: Callable[[], Iterator[tuple[int, TextChunk]]], number: int) -> Iterator[TextChunk]:
+    return (chunk for part, chunk in divide() if part == number)
+
+
+def summarize_parts(parts: Sequence[DocumentStream], divide: Callable[[], Iterator[tuple[int, TextChunk]]]) -> None:
+    """The summaries of all parts, from one pass over the text."""
+    stored = [part.stored_summary() for part in parts]
+    if any(summary is None for summary in stored):
+        builders = [SummaryBuilder() for _ in parts]
+        for number, chunk in divide():
+            builders[number].add(*chunk)
+        stored = [part.store_summary(b.build()) for part, b in zip(parts, builders, strict=True)]
+    for part, summary in zip(parts, stored, strict=True):
+        assert summary
+        part.summary = summary
+
+
+def slice_stream(texts: Iterable[TextChunk], begin: int, end: int) -> Iterator[TextChunk]:
     """The characters from `begin` to `end`."""
-    offset = 0
+    return (chunk for part, chunk in cut_stream(texts, (begin, end)) if part == 1)
+
+
+def cut_stream(texts: Iterable[TextChunk], ends: Sequence[int]) -> Iterator[tuple[int, TextChunk]]:
+    """Part i ends at character ends[i]; chunks are cut there."""
+    offset, parts = 0, iter(enumerate(ends))
+    part, end = next(parts)
     for chunk in texts:
-        a, b = max(begin - offset, 0), min(end - offset, len(chunk.text))
-        if a < b:
-            yield TextChunk(chunk.text[a:b], chunk.is_last or offset + b == end)
+        cut = 0
+        while cut < len(chunk.text):
+            while offset + cut >= end:
+                part, end = next(parts, (-1, -1))
+                if part < 0:
+                    return
+            piece = chunk.text[cut : end - offset]
+            cut += len(piece)
+            yield part, TextChunk(piece, offset + cut == end or (chunk.is_last and cut == len(chunk.text)))
         offset += len(chunk.text)
 
 

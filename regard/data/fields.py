@@ -1,4 +1,4 @@
-"""Fields of text files: suffixes, parallel lines, and the keys of JSON lines."""
+"""Fields of files: suffixes, parallel lines, and the objects of JSON lines, Parquet and Arrow files."""
 
 import json
 import os
@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
-from regard.data.lines import BINARY_FORMATS, UTF8, BadRow, Dialect, Lines, conversion_hint
+from regard.data.arrow_tables import ARROW_SUFFIXES, Select, arrow_rows, is_arrow_file
+from regard.data.lines import PANDAS_READERS, UTF8, BadRow, Dialect, Lines, conversion_hint
 from regard.data.tables import quote_names
 from regard.json_files import reject_duplicate_keys
 
 TABLE_SUFFIXES = (".tsv", ".txt", ".csv")  # files with a separator
+OBJECT_SUFFIXES = (".jsonl", ".json", *ARROW_SUFFIXES)  # files of objects: rows whose fields have names
 
 
 def file_suffixes(files: Sequence[str | Path], dialect: Dialect = UTF8) -> list[str]:
@@ -22,11 +24,12 @@ def file_suffixes(files: Sequence[str | Path], dialect: Dialect = UTF8) -> list[
         if os.path.isdir(file):
             raise ValueError(f"{file}: this is a folder; name the file or the two parallel files in it")
     suffixes = [Path(str(file).lower().removesuffix(".gz")).suffix for file in files]
-    pandas_readers = dict(BINARY_FORMATS.values())
     for file, suffix in zip(files, suffixes, strict=True):
-        if suffix in pandas_readers:
-            hint = conversion_hint(str(file), pandas_readers[suffix])
+        if suffix in PANDAS_READERS:
+            hint = conversion_hint(str(file), PANDAS_READERS[suffix])
             raise ValueError(f"{file}: {suffix} files are not read; {hint}")
+        if suffix in ARROW_SUFFIXES and not is_arrow_file(str(file)):
+            raise ValueError(f"{file}: {suffix} files are compressed inside; unpack it with gunzip")
     if dialect.separator and (len(files) != 1 or suffixes[0] not in TABLE_SUFFIXES):
         names = " ".join(map(str, files))
         raise ValueError(f"{names}: --separator is for one file with columns, named {', '.join(TABLE_SUFFIXES)}")
@@ -47,6 +50,12 @@ def parallel_lines(left: Lines, right: Lines) -> Iterator[tuple[int, str, str] |
     detail = f"{longer.file} has {longer.count} lines, but {shorter.file} ends after {shorter.count}"
     for number in range(shorter.count + 1, longer.count + 1):
         yield BadRow(longer.file, number, "unequal counts", detail)
+
+
+def read_objects(lines: Lines, select: Select) -> Iterator[tuple[int, dict[str, object]] | BadRow]:
+    """The objects of a file with their numbers: of its lines of JSON, or of its rows. Of a Parquet or Arrow file, whose
+    columns are known before its rows, `select` chooses the fields to read."""
+    return arrow_rows(lines.file, select) if is_arrow_file(lines.file) else json_objects(lines)
 
 
 def json_objects(lines: Lines) -> Iterator[tuple[int, dict[str, object]] | BadRow]:

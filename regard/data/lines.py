@@ -7,7 +7,7 @@ import codecs
 import gzip
 import zlib
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -70,12 +70,13 @@ ENCODINGS = ("utf-8", "cp1252", "latin-1", "iso-8859-15", "utf-16", "utf-16-le",
 ENCODING_HINT = (
     "name its encoding with --encoding, e.g. --encoding cp1252 (Windows, Western Europe) or --encoding utf-16"
 )
-BINARY_FORMATS = {  # tables in binary formats: first bytes, file suffix, and the pandas function that reads them
-    b"PAR1": (".parquet", "read_parquet"),
-    b"PK\x03\x04": (".xlsx", "read_excel"),
-    b"\xd0\xcf\x11\xe0": (".xls", "read_excel"),
-    b"ARROW1": (".feather", "read_feather"),
+BINARY_FORMATS = {  # tables in binary formats: first bytes, and file suffix
+    b"PAR1": ".parquet",
+    b"ARROW1": ".feather",
+    b"PK\x03\x04": ".xlsx",
+    b"\xd0\xcf\x11\xe0": ".xls",
 }
+PANDAS_READERS = {".xlsx": "read_excel", ".xls": "read_excel"}  # of the formats that are not read here
 
 
 def is_encoding_error(bad: BadRow) -> bool:
@@ -108,6 +109,10 @@ class Lines:
         self.multibyte = False
 
     def __iter__(self) -> Iterator[str | BadRow]:
+        return (line for block in self.blocks_of_lines() for line in block)
+
+    def blocks_of_lines(self) -> Iterator[Sequence[str | BadRow]]:
+        """Lists of the next lines; `count` is then the number of the last of them."""
         for block in self.blocks():
             if b"\r" in block:
                 terminated = block + b"\n"
@@ -120,7 +125,7 @@ class Lines:
             except UnicodeDecodeError:  # rare: decode line by line to find the bad ones
                 lines = [self.decode(line, number) for number, line in enumerate(block.split(b"\n"), self.count + 1)]
             self.count += len(lines)
-            yield from lines
+            yield lines
         if not self.count:
             raise ValueError(f"{self.file}: the file is empty")
 
@@ -161,9 +166,12 @@ class Lines:
 
     def refuse_binary(self, chunk: bytes) -> None:
         """Refuse the first bytes of a binary table or of UTF-16."""
-        for magic, (suffix, reader) in BINARY_FORMATS.items():
+        for magic, suffix in BINARY_FORMATS.items():
             if chunk.startswith(magic):
-                raise ValueError(f"{self.file}: a binary {suffix} file, not text: {conversion_hint(self.file, reader)}")
+                reader, is_named = PANDAS_READERS.get(suffix), self.file.lower().endswith(suffix)
+                rename = "text is needed here" if is_named else f"name it {Path(self.file).with_suffix(suffix)}"
+                remedy = conversion_hint(self.file, reader) if reader else rename
+                raise ValueError(f"{self.file}: a binary {suffix} file, not text: {remedy}")
         if chunk.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
             raise ValueError(f"{self.file}: this is UTF-16: add --encoding utf-16")
         low, high = (chunk[start : 1 << 12 : 2].count(0) for start in (1, 0))

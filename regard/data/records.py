@@ -1,19 +1,21 @@
-"""Records: the fields of every line of a table (TSV, CSV), of JSON lines or of two parallel files; plain or gzip.
+"""Records: the fields of every line of a table (TSV, CSV), of JSON lines or of two parallel files, plain or gzip; of
+every row of Parquet and Arrow files.
 
 Every line gives exactly one `Record` or one `BadRow`; only a quoted CSV field may span lines. A defect of a whole file
 (missing, truncated, unknown format) raises a `ValueError` at once.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from regard.data.fields import field_value, file_suffixes, json_objects, parallel_lines, string_fields
+from regard.data.fields import OBJECT_SUFFIXES, field_value, file_suffixes, parallel_lines, read_objects, string_fields
 from regard.data.lines import BadRow, Dialect, Lines, Note
 from regard.data.tables import columns, csv_cells, missing_columns, quote_names, split_columns
 
 R = TypeVar("R")
-SINGLE_FILE_SUFFIXES = {".tsv", ".csv", ".jsonl", ".json"}  # such a file contains inputs and targets
+SINGLE_FILE_SUFFIXES = {".tsv", ".csv", *OBJECT_SUFFIXES}  # such a file contains inputs and targets
 
 
 class Record(NamedTuple):
@@ -35,6 +37,13 @@ class RecordFormat(NamedTuple):
     answer_columns: bool = False  # all fields but the first are the answer
     nested: str | None = None  # key of an object in which the fields may be
 
+    def select(self, fields: Sequence[str] | None, columns: Collection[str]) -> list[str]:
+        """The fields to read of a file with these columns."""
+        names = [*(fields or self.choose(columns))]
+        if self.nested and self.nested in columns and not {*columns} >= {*names}:
+            return [self.nested, *(name for name in names if name in columns)]
+        return [*names[:1], *(name for name in names[1:] if name in columns)] if self.answer_columns else names
+
     def choose(self, available: Collection[str]) -> list[str]:
         """The default fields among the names of a header or an object."""
         first, *rest = (next((name for name in names if name in available), names[0]) for names in self.names)
@@ -48,22 +57,25 @@ def read_records(
     dialect: Dialect,
     make_row: Callable[[Record], R | BadRow],
 ) -> Iterator[R | BadRow | Note]:
-    """The row of every record. One file is a table (.tsv, .txt, .csv) or JSON lines (.jsonl, .json); two files are
-    parallel, inputs and answers.
+    """The row of every record. One file is a table (.tsv, .txt, .csv); one or several are JSON lines (.jsonl, .json),
+    Parquet or Arrow (.parquet, .arrow, .feather); two other files are parallel, inputs and answers.
 
     `fields` name the inputs, then the answer: keys in JSON (data.text is a key in a nested object), column numbers from
     1, or names in the header of a table.
     """
     suffixes, parts = file_suffixes(files, dialect), [Lines(file, dialect.encoding) for file in files]
+    records: Iterator[Record | BadRow]
     match suffixes:
-        case [".jsonl" | ".json"]:
-            records = records_from_json(parts[0], fields, form)
+        case [_, *_] if {*suffixes} <= {*OBJECT_SUFFIXES}:
+            records = (record for part in parts for record in records_from_objects(part, fields, form))
         case [".tsv" | ".txt"]:
             records = records_from_table(parts[0], fields, form, dialect.separator)
         case [".csv"]:
             records = records_from_csv(parts[0], fields, form, dialect.separator)
         case [suffix]:
-            problem = f"a single file must be named .tsv, .txt, .csv or .jsonl (or these with .gz), not {suffix!r}"
+            problem = (
+                f"a single file must be named .tsv, .txt, .csv, .jsonl (or these with .gz) or .parquet, not {suffix!r}"
+            )
             raise ValueError(f"{files[0]}: {problem}; rename it, or give two parallel files, of {form.contents}")
         case [_, _] if SINGLE_FILE_SUFFIXES & {*suffixes}:
             problem = f"two files are read as parallel, {form.contents}, one a line in each"
@@ -92,8 +104,8 @@ def make_record(cells: Sequence[str], form: RecordFormat, file: str, line: int) 
     return Record(list(cells[:-1]), cells[-1], file, line, file)
 
 
-def records_from_json(lines: Lines, fields: Sequence[str] | None, form: RecordFormat) -> Iterator[Record | BadRow]:
-    for item in json_objects(lines):
+def records_from_objects(lines: Lines, fields: Sequence[str] | None, form: RecordFormat) -> Iterator[Record | BadRow]:
+    for item in read_objects(lines, partial(form.select, fields)):
         yield item if isinstance(item, BadRow) else record_of(item[1], fields, form, lines.file, item[0])
 
 

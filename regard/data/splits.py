@@ -25,7 +25,7 @@ VALID_SHARE, VALID_EXAMPLES, MAX_VALID_SHARE = 0.02, 300, 0.2  # defaults: at le
 class DataOptions:
     """The data files, and how to read them."""
 
-    data: tuple[str, ...] = ()  # training files; default: the bundled data
+    data: tuple[str, ...] = ()  # training files, or hf:owner/name@revision on the hub; default: the bundled data
     valid: tuple[str, ...] = ()  # validation files; default: a share of the training data (--valid-share)
     test: tuple[str, ...] = ()  # test files, to score the trained model; default: none
     fields: tuple[str, ...] | None = None  # columns or keys to read, target last; data.text = key of a nested object

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from regard.data.batches import Ints, Ragged, padding_mask
-from regard.data.documents import DocumentOptions, DocumentUnit
+from regard.data.document_files import DocumentUnit
+from regard.data.documents import DocumentOptions
 from regard.data.rows import Row
 from regard.data.tokenizer import Tokenizer
 from regard.modalities.protocols import EncodedInputs, Inputs, Preprocessor

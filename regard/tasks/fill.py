@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -115,7 +114,7 @@ class Fill(LanguageModel):
         """Every evaluation masks the same tokens."""
         windows = self.encode(rows, model.body.config.context)
         device, T = next(model.parameters()).device, windows.length
-        starts = np.arange(0, len(windows.ids) - T + 1, T)
+        starts = windows.sequential()
         total, correct, count, size = 0.0, 0, 0, max(1, BUDGET // T)
         generator = torch.Generator().manual_seed(0)  # independent of other threads
         for numbers in (starts[i : i + size] for i in range(0, len(starts), size)):
@@ -124,7 +123,7 @@ class Fill(LanguageModel):
             total += model.head.loss(x, batch.targets).item()
             correct += int((model.head(x).argmax(-1) == batch.targets).sum())
             count += len(batch.targets)
-        text = self.mask_fourth(self.tokenizer.decode([windows.ids[: T // 2].tolist()])[0])
+        text = self.mask_fourth(self.tokenizer.decode([windows.corpus[: T // 2].tolist()])[0])
         metrics = {"perplexity": perplexity(total / count), "accuracy": 100 * correct / count}
         return make_scores({"loss": total / count, **metrics}, [text], [""], [self.repeat_sample(model, text)])
 

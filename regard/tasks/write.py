@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from regard.data.batches import Ints, to_device
-from regard.data.documents import DocumentStream, is_json_file
+from regard.data.document_files import has_objects
+from regard.data.documents import DocumentStream
 from regard.data.token_corpus import TokenCorpus, TokenWindows, document_mask
 from regard.data.tokenizer_train import GPT_LAYOUT
 from regard.decode_request import DecodeRequest
@@ -81,7 +83,7 @@ class Write(LanguageModel, GeneratingTask):
                 "model that was trained to write, or leave out --from"
             )
         unit = getattr(preprocessor, "documents", None)
-        return {"add_bos_token": unit not in (None, "files") or is_json_file(rows.name)}
+        return {"add_bos_token": unit not in (None, "files") or has_objects(rows.name)}
 
     def encode(self, rows: DocumentStream, context: int) -> TokenWindows:
         return super().encode(rows, context + 1)
@@ -102,19 +104,19 @@ class Write(LanguageModel, GeneratingTask):
         """Loss over the whole text in windows of the context's length, perplexity and bits per byte."""
         corpus = TokenCorpus.from_documents(rows, self.tokenizer)
         device, T = next(model.parameters()).device, model.body.config.context
-        starts = np.arange(0, len(corpus.ids) - 1, T)
-        full, size, total = starts[starts + T < len(corpus.ids)], max(1, BUDGET // T), 0.0
-        windows = (corpus.ids[full[i : i + size, None] + np.arange(T + 1)] for i in range(0, len(full), size))
-        rest = [corpus.ids[None, starts[-1] :]] if len(full) < len(starts) else []
+        starts = np.arange(0, len(corpus) - 1, T)
+        full, size, total = starts[starts + T < len(corpus)], max(1, BUDGET // T), 0.0
+        windows = (corpus.take(full[i : i + size], T + 1) for i in range(0, len(full), size))
+        rest = [corpus[starts[-1] :][None]] if len(full) < len(starts) else []
 
-        def loss_of(ids: Ints) -> float:
+        def loss_of(ids: npt.NDArray[np.integer]) -> float:
             batch = self.shift(torch.from_numpy(ids.astype(np.int64)))
             return self.loss(model, to_device(batch, device)).total.item()
 
         for batch_total in map_batches(loss_of, chain(windows, rest)):
             total += batch_total
-        loss = total / (len(corpus.ids) - 1)
-        prompt = self.tokenizer.decode([corpus.ids[: T // 4].tolist()])[0]
+        loss = total / (len(corpus) - 1)
+        prompt = self.tokenizer.decode([corpus[: T // 4].tolist()])[0]
         metrics = {"perplexity": perplexity(loss), "bits_per_byte": bits_per_byte(total, corpus.size)}
         sample = self.repeat_sample(model, prompt, options)
         return make_scores({"loss": loss, **metrics}, [prompt[-300:]], [""], [sample])

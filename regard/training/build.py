@@ -12,7 +12,6 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -22,6 +21,7 @@ from regard.data.splits import Data
 from regard.data.token_corpus import TokenWindows
 from regard.data.word_vectors import read_word_vectors
 from regard.device import resolve_device
+from regard.hub.dataset_files import resolve_data
 from regard.hub.family_map import FamilyMap, IdentityMap
 from regard.hub.folder import read_config, read_weights
 from regard.hub.remote import find_model
@@ -42,7 +42,8 @@ MAX_LAYERS, MAX_SIZE = 2**12, 2**24  # the largest number of layers, and of any 
 
 def read_data(settings: Settings) -> Data:
     """The linted sets train, valid and test."""
-    files, fit, groups = settings.files, settings.fit, settings.input_options
+    files, fit = resolve_data(settings.files, settings.run_options.download or None), settings.fit
+    groups = settings.input_options
     multi_label = bool(settings.task_options.get("multi_label"))
     how = ReadOptions(TASKS[settings.task].target, files.fields, files.dialect, multi_label, groups=groups)
     return fit.modality.read_sets(files, how, fit.output)
@@ -98,8 +99,7 @@ def window_for(settings: Settings, task: Task, context: int, examples: Examples)
     longest document, at most a batch."""
     if settings.context or not context or not isinstance(examples, TokenWindows):
         return settings.context or context
-    starts = np.flatnonzero(examples.ids == task.tokenizer.bos_token_id)
-    longest = int(np.diff(starts, append=len(examples.ids)).max()) if len(starts) > 1 else len(examples.ids)
+    longest = examples.corpus.longest_document(task.tokenizer.bos_token_id)
     return min(context, settings.train_options.batch_tokens, -(-longest // WINDOW_MULTIPLE) * WINDOW_MULTIPLE)
 
 

@@ -9,6 +9,9 @@ import torch
 
 from regard import __version__
 from regard.device import cpu_name
+from regard.hub.folder import find_family_map
+from regard.parts.heads import Model
+from regard.training.loop import num_parameters
 from regard.training.settings import RunOptions, Settings
 
 TEMPLATE = """---
@@ -46,8 +49,11 @@ This is a Hugging Face folder: transformers loads it with `AutoModelForSeq2SeqLM
 """
 
 
-def model_card(settings: Settings, best: Mapping[str, float], test: Mapping[str, float], **facts: object) -> str:
-    """`facts` are parameters, steps, amount, valid, family and fingerprint."""
+def model_card(
+    settings: Settings, model: Model, best: Mapping[str, float], test: Mapping[str, float], **facts: object
+) -> str:
+    """`facts` are steps, amount, valid and fingerprint."""
+    facts |= {"parameters": num_parameters(model), "family": find_family_map(model.body).family}
     test_texts = {name: f"{value:.2f}" for name, value in test.items()}
     rows = [f"| {name} | {value:.2f} | {test_texts.get(name, '')} |" for name, value in best.items() if name != "step"]
     decoding = " Validation is greedy, the test uses beam search; BLEU is sacreBLEU's, cased, 13a."

@@ -25,7 +25,7 @@ from regard.training.build import config_for, fit_task, make_model, read_data, u
 from regard.training.card import model_card
 from regard.training.checkpoint import list_checkpoints
 from regard.training.job import Job
-from regard.training.loop import NonFiniteError, Progress, Step, num_parameters, train_steps
+from regard.training.loop import NonFiniteError, Progress, Step, train_steps
 from regard.training.nonfinite import explain_nonfinite
 from regard.training.passes import default_dtype
 from regard.training.rank_checks import check_accumulation, check_batch_norm
@@ -296,8 +296,7 @@ class FileJob(Job):
 
     def write_card(self) -> None:
         model, sets, unit = self.progress.model, self.data.sets, self.settings.fit.modality.unit
-        names = find_family_map(model.body)
-        facts = {"steps": self.progress.step, "family": names.family, "fingerprint": self.data.fingerprint}
+        facts = {"steps": self.progress.step, "fingerprint": self.data.fingerprint}
         facts |= {"amount": describe_amount(sets["train"], unit), "valid": describe_amount(self.valid_rows, unit)}
-        card = model_card(self.settings, self.best_scores, self.test_scores, parameters=num_parameters(model), **facts)
+        card = model_card(self.settings, model, self.best_scores, self.test_scores, **facts)
         replace_file(self.run.folder / "README.md", card.encode())

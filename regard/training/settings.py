@@ -30,7 +30,7 @@ class RunOptions:
 
     output_dir: str | None = None  # run folder; default: runs/TASK
     from_: str | None = None  # model to start from: a folder, or a repository on the Hugging Face hub
-    download: bool = False  # download the model of --from if it is not on this machine
+    download: bool = False  # download --from and hf: files of --data that are not on this machine
     new_head: bool = False  # train a new head on the body of --from, even if it has one for this task
     freeze: tuple[str, ...] = ()  # modules whose weights are not trained: tokens, blocks.0, body ...
     vectors: str | None = None  # file of word vectors (word2vec text format) to initialise the token embeddings

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from regard.data.splits import DataOptions
+from regard.hub.dataset_files import resolve_data
 from regard.hub.folder import read_config
 from regard.hub.infer_task import FAMILIES_WITH_HEADS, family_pooling
 from regard.hub.remote import find_model
@@ -32,6 +34,7 @@ RESUME_OPTIONS = (
     "shards",
     "recompute",
     "allow_changed",
+    "download",
 )  # may change when a run resumes
 
 
@@ -66,7 +69,7 @@ def choose(
         raise ValueError(f"{source.name} is a {source.model} model, not {model}: leave out --model")
     model = source.model if source else model or alias_model
     modality = modality or (source.modality if source else None)
-    paths = as_paths(values.get("data"))
+    paths = local_paths(values.get("data"), bool(values.get("download")))
     recognized = recognize(task, paths)
     if recognized and modality != recognized.name:
         if modality or (model and not (model in MODELS and fits(TASKS[task], model, recognized))):
@@ -78,6 +81,12 @@ def choose(
         model = default_model(TASKS[task], MODALITIES[modality])
     model, size, fit = with_defaults(task, model, size, modality, bool(values.get("env")))
     return task, model, size, fit.modality.name, source
+
+
+def local_paths(value: object, download: bool) -> list[str]:
+    """The files of --data; those of the hub are downloaded, because their names decide the modality."""
+    paths = as_paths(value)
+    return [*resolve_data(DataOptions(data=tuple(paths)), download or None).data] if all(paths) else paths
 
 
 def as_paths(value: object) -> list[str]:

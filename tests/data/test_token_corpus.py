@@ -14,15 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.data import token_corpus
+from regard.data import token_corpus, tokenization
+from regard.data.document_files import TextChunk, read_text_file
 from regard.data.documents import (
     DocumentOptions,
     DocumentStream,
-    TextChunk,
     documents_from_files,
     documents_from_memory,
     read_documents,
-    read_text_file,
     slice_stream,
     split_stream,
 )
@@ -97,7 +96,7 @@ def test_each_json_line_is_a_document(tmp_path: Path, field: str, name: str) -> 
 
 @pytest.mark.parametrize("chunk_size", [1, 10, 10_000])
 def test_chunks_of_a_long_file_end_at_lines(tmp_path: Path, chunk_size: int, monkeypatch: Any) -> None:
-    monkeypatch.setattr("regard.data.documents.CHUNK_CHARACTERS", chunk_size)
+    monkeypatch.setattr("regard.data.document_files.CHUNK_CHARACTERS", chunk_size)
     long = "".join(f"{line}\n" for line in DOCUMENTS)
     chunks = [*open_documents([write_text(tmp_path, long)], "files")]
     assert "".join(chunk.text for chunk in chunks) == long
@@ -268,8 +267,8 @@ def test_decoding_a_corpus_restores_the_text(texts: list[str], kind: str) -> Non
 def test_chunking_does_not_change_the_tokens(tmp_path: Path, writer: Tokenizer, monkeypatch: Any) -> None:
     file = write_text(tmp_path, "".join(f"{line}\n" for line in DOCUMENTS))
     full_text = TokenCorpus.from_documents(open_documents([file], "files"), writer)
-    monkeypatch.setattr("regard.data.documents.CHUNK_CHARACTERS", 30)
-    monkeypatch.setattr(token_corpus, "BATCH_CHARACTERS", 240)
+    monkeypatch.setattr("regard.data.document_files.CHUNK_CHARACTERS", 30)
+    monkeypatch.setattr(tokenization, "BATCH_CHARACTERS", 240)
     assert np.array_equal(TokenCorpus.from_documents(open_documents([file], "files"), writer).ids, full_text.ids)
     assert (full_text.ids == writer.eos_token_id).sum() == 2
 
@@ -282,15 +281,16 @@ def test_tokens_are_cached_by_text_and_tokenizer(tmp_path: Path, writer: Tokeniz
     assert np.array_equal(first.ids, in_memory.ids)
     assert first.ids.dtype == in_memory.ids.dtype == np.uint16
     assert first.size == in_memory.size
-    assert len([*cache.iterdir()]) == 2, "the tokens and the metadata, no temporary file"
-    before = {at: at.stat().st_mtime_ns for at in cache.iterdir()}
+    [folder] = cache.iterdir()
+    assert {at.name for at in folder.iterdir()} == {"00000.tokens", "index.json"}, "no temporary file, no lock"
+    before = {at: at.stat().st_mtime_ns for at in folder.iterdir()}
     with monkeypatch.context() as patch:
-        patch.setattr(token_corpus, "encode_stream", lambda *_: pytest.fail("encoded again"))
+        patch.setattr(tokenization, "encode_stream", lambda *_: pytest.fail("encoded again"))
         reordered = TokenCorpus.from_documents(
             open_documents([write_text(tmp_path, name="copy.txt")], "lines", cache=cache), writer
         )
     assert np.array_equal(reordered.ids, first.ids)
-    assert before == {at: at.stat().st_mtime_ns for at in cache.iterdir()}
+    assert before == {at: at.stat().st_mtime_ns for at in folder.iterdir()}
     for changed in (
         TokenCorpus.from_documents(open_documents([file], "files", cache=cache), writer),
         TokenCorpus.from_documents(open_documents([write_text(tmp_path, TEXT + "more")], "lines", cache=cache), writer),
@@ -302,18 +302,7 @@ def test_tokens_are_cached_by_text_and_tokenizer(tmp_path: Path, writer: Tokeniz
         assert not np.array_equal(changed.ids, first.ids)
 
 
-def test_tokens_of_an_interrupted_run_are_encoded_again(tmp_path: Path, writer: Tokenizer) -> None:
-    file, cache = write_text(tmp_path), tmp_path / "cache"
-    full_text = np.array(TokenCorpus.from_documents(open_documents([file], "files", cache=cache), writer).ids)
-    [metadata], [tokens] = cache.glob("*.json"), cache.glob("*.tokens")
-    metadata.unlink()
-    tokens.write_bytes(tokens.read_bytes()[:-7])
-    assert np.array_equal(
-        TokenCorpus.from_documents(open_documents([file], "files", cache=cache), writer).ids, full_text
-    )
-
-
-IDS = st.integers(2, 80).map(lambda n: TokenCorpus(np.arange(n, dtype=np.uint16), n))
+IDS = st.integers(2, 80).map(lambda n: TokenCorpus.from_ids(np.arange(n, dtype=np.uint16), n))
 
 
 @given(
@@ -338,7 +327,7 @@ def test_the_windows_of_an_epoch_tile_the_text(
 
 
 def test_offsets_and_order_depend_on_seed_and_epoch() -> None:
-    windows = TokenWindows(TokenCorpus(np.arange(500), 500), 20)
+    windows = TokenWindows(TokenCorpus.from_ids(np.arange(500, dtype=np.uint16), 500), 20)
     orders = [np.concatenate(windows.epoch(60, seed, epoch)).tolist() for seed, epoch in [(1, 0), (1, 1), (2, 0)]]
     assert orders[0] == np.concatenate(windows.epoch(60, 1, 0)).tolist()
     assert len({order[0] % 20 for order in orders}) == 3
@@ -348,7 +337,7 @@ def test_offsets_and_order_depend_on_seed_and_epoch() -> None:
 @pytest.mark.parametrize("count", [0, 1])
 def test_a_corpus_without_text_is_refused(count: int) -> None:
     with pytest.raises(ValueError, match="no text to train on"):
-        TokenWindows(TokenCorpus(np.arange(count), count), 5)
+        TokenWindows(TokenCorpus.from_ids(np.arange(count, dtype=np.uint16), count), 5)
 
 
 @pytest.mark.parametrize("kind", [Tensor, DocumentMask], ids=["short rows", "long rows"])

@@ -96,12 +96,12 @@ class Hub:
         if path.startswith("/cdn/"):
             blob = path.removeprefix("/cdn/")
             return send(ask, 200, {}, self.blobs[self.swaps.get(blob, blob)], body)
-        if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/revision/(.+)", path):
+        if match := re.fullmatch(r"/api/(?:models|datasets)/([^/]+/[^/]+)/revision/(.+)", path):
             return self.send_listing(ask, *match.groups())
-        repo, commit, name = re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path).groups()
+        repo, commit, name = re.fullmatch(r"(?:/datasets)?/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path).groups()
         content = self.commits[self.revisions[repo][commit]][name]
         headers = {"X-Repo-Commit": self.claims or self.revisions[repo][commit]}
-        if name.endswith(".safetensors"):
+        if name.endswith((".safetensors", ".parquet")):
             blob = hashlib.sha256(content).hexdigest()
             headers |= {"X-Linked-Etag": f'"{blob}"', "X-Linked-Size": str(len(content))}
             return send(ask, 302, headers | {"Location": f"{self.cdn}/cdn/{blob}"}, b"", body)

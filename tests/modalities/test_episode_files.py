@@ -153,7 +153,7 @@ def test_a_bad_episode_of_an_npz_file_is_named_by_its_number(tmp_path):
 
 def test_other_file_formats_are_refused_by_name(tmp_path):
     (tmp_path / "a.csv").write_text("1,2\n")
-    with pytest.raises(ValueError, match=r"a\.csv: episodes come from \.npz or \.jsonl"):
+    with pytest.raises(ValueError, match=r"a\.csv: episodes come from \.npz, \.jsonl or \.parquet"):
         list(read_episodes([tmp_path / "a.csv"]))
     with pytest.raises(ValueError, match=r"written as \.npz or \.jsonl"):
         write_episodes(tmp_path / "a.csv", [make_episode(2)])

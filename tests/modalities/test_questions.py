@@ -130,8 +130,8 @@ def test_broken_rows_are_named(tmp_path: Path, row: dict, where: str, detail: st
 @pytest.mark.parametrize(
     ("names", "content", "fields", "detail"),
     [
-        (["a.tsv"], "a\tb", None, "one .jsonl or .json file, not from"),
-        (["a.json", "b.json"], "{}", None, "one .jsonl or .json file"),
+        (["a.tsv"], "a\tb", None, "from .jsonl, .json or .parquet files, not from"),
+        (["a.json", "b.tsv"], "{}", None, "from .jsonl, .json or .parquet files"),
         (["a.json"], '{"data": [{"paragraphs": [{"qas": []}]}]}', None, "a.json: not in SQuAD's format"),
         (["a.json"], '{"data": 5}', None, "a.json: not in SQuAD's format"),
         (["a.json"], nested([("who?", "me", ())])[:-9], None, "not JSON"),

@@ -7,7 +7,8 @@ from functools import partial
 from pathlib import Path
 
 from regard.data import documents
-from regard.data.documents import DocumentOptions, DocumentStream, RowSet, TextChunk
+from regard.data.document_files import TextChunk, usable_lines
+from regard.data.documents import DocumentOptions, DocumentStream, RowSet
 from regard.data.lines import BadRow, Lines
 from regard.data.splits import Data, DataOptions, Rows
 from regard.data.tokenizer import Tokenizer
@@ -88,6 +89,7 @@ def open_proteins(paths: Sequence[str], how: ReadOptions, skip_bad: bool) -> Doc
 
     def read_file(name: str) -> Iterator[TextChunk]:
         lines = Lines(name, how.dialect.encoding)
-        return (TextChunk(protein, True) for protein in documents.usable_lines(read_sequences(lines), skip_bad, lines))
+        return (TextChunk(protein, True) for protein in usable_lines(read_sequences(lines), skip_bad, lines))
 
-    return documents.documents_from_files(paths, read_file, Path(how.groups[DocumentOptions].cache).expanduser())
+    cache = Path(how.groups[DocumentOptions].cache).expanduser()
+    return documents.documents_from_files(paths, read_file, cache, f"protein {skip_bad} {how.dialect.encoding}")

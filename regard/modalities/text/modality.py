@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from regard.data import documents
-from regard.data.documents import DocumentOptions, DocumentStream, DocumentUnit, RowSet, is_json_file
+from regard.data.document_files import DocumentUnit, has_objects, read_text_file
+from regard.data.documents import DocumentOptions, DocumentStream, RowSet
 from regard.data.lines import BadRow
 from regard.data.rows import Labels, Question, Row
 from regard.data.splits import Data, DataOptions, Rows
@@ -26,8 +27,8 @@ from regard.modalities.text.tagged_text import read_tagged, tagged_row
 from regard.validate import check_fields
 
 MAX_WORD_CHARACTERS = 10  # on average; limits texts of languages without spaces
-TABLES = ".tsv, .csv or .jsonl of texts"
-PAIRS = "one file of pairs (.tsv, .csv, .jsonl) or two parallel ones"
+TABLES = ".tsv, .csv, .jsonl or .parquet of texts"
+PAIRS = "one file of pairs (.tsv, .csv, .jsonl, .parquet) or two parallel ones"
 DOCUMENTS = (Target.MASKED, Target.NEXT)  # targets of running text
 
 
@@ -49,12 +50,12 @@ class TextModality(Modality):
     formats = {
         Target.LABELS: f"{TABLES} and labels",
         Target.NUMBER: f"{TABLES} and numbers",
-        Target.TAGS: "CoNLL, CoNLL-U or .jsonl of words and tags, or two parallel files",
-        Target.SPAN: ".jsonl or .json in the format of SQuAD",
+        Target.TAGS: "CoNLL, CoNLL-U, .jsonl or .parquet of words and tags, or two parallel files",
+        Target.SPAN: ".jsonl, .json or .parquet in the format of SQuAD",
         Target.TEXT: PAIRS,
         Target.PAIR: PAIRS,
-        Target.MASKED: "text files, one document a line, or .jsonl with a field of text",
-        Target.NEXT: "text files, or .jsonl with a field of text",
+        Target.MASKED: "text files, one document a line, or .jsonl or .parquet with a field of text",
+        Target.NEXT: "text files, or .jsonl or .parquet with a field of text",
     }
     synthetic_data = {
         Target.LABELS: "kinds of sentences",
@@ -154,15 +155,17 @@ class TextModality(Modality):
 
 
 def document_unit(paths: Sequence[str], how: ReadOptions) -> DocumentUnit:
-    """--documents; by default a file, or a line of JSON or of a text to mask."""
-    is_lines = how.target is Target.MASKED or all(map(is_json_file, paths))
+    """--documents; by default a file, or a row of .jsonl or .parquet, or a line of a text to mask."""
+    is_lines = how.target is Target.MASKED or all(map(has_objects, paths))
     return how.groups[DocumentOptions].documents or ("lines" if is_lines else "files")
 
 
 def open_texts(paths: Sequence[str], unit: str, how: ReadOptions, skip_bad: bool) -> DocumentStream:
     field = how.fields[0] if how.fields else "text"
-    read = partial(documents.read_text_file, unit=unit, skip_bad=skip_bad, field=field, encoding=how.dialect.encoding)
-    return documents.documents_from_files(paths, read, Path(how.groups[DocumentOptions].cache).expanduser())
+    read = partial(read_text_file, unit=unit, skip_bad=skip_bad, field=field, encoding=how.dialect.encoding)
+    cache = Path(how.groups[DocumentOptions].cache).expanduser()
+    summary_key = f"text {unit} {skip_bad} {field} {how.dialect.encoding}"
+    return documents.documents_from_files(paths, read, cache, summary_key)
 
 
 def training_texts(rows: RowSet, target: Target) -> Iterator[str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.data.fields import field_value, file_suffixes, json_objects, string_fields
+from regard.data.fields import OBJECT_SUFFIXES, field_value, file_suffixes, read_objects, string_fields
 from regard.data.lines import UTF8, BadRow, Dialect, Lines, Note
 from regard.data.rows import Answers, Question, QuestionRow, Row
 from regard.data.text_checks import check_text
@@ -26,20 +26,25 @@ def question_row(question: str, document: str, answers: Answers, file: str, line
 def read_questions(
     files: Sequence[str | Path], fields: Sequence[str] | None = None, dialect: Dialect = UTF8
 ) -> Iterator[QuestionRow | BadRow | Note]:
-    """One file, .jsonl or .json; `fields` are the keys of question, document and answers in JSON lines."""
+    """Nested files (.json), JSON lines, Parquet or Arrow; `fields` are question, document and answers."""
     if fields and len(fields) != 3:
         raise ValueError(f"fields are question, document and answers, not {' '.join(fields)}")
     suffixes = file_suffixes(files, dialect)
-    if len(files) != 1 or suffixes[0] not in (".jsonl", ".json"):
+    if not files or not {*suffixes} <= {*OBJECT_SUFFIXES}:
         names = " ".join(map(str, files)) or "none"
-        raise ValueError(f"questions come from one .jsonl or .json file, not from {names}")
-    lines = Lines(files[0], dialect.encoding)
-    nested = read_nested(lines) if suffixes[0] == ".json" else None
-    if nested is not None:
-        yield from rows_from_nested(nested, lines.file)
-        return
-    question, document, answers = fields or ("question", "context", "answers")
-    for item in json_objects(lines):
+        raise ValueError(f"questions come from .jsonl, .json or .parquet files, not from {names}")
+    for file, suffix in zip(files, suffixes, strict=True):
+        lines = Lines(file, dialect.encoding)
+        nested = read_nested(lines) if suffix == ".json" else None
+        if nested is None:
+            yield from rows_from_objects(lines, fields or ("question", "context", "answers"))
+        else:
+            yield from rows_from_nested(nested, lines.file)
+
+
+def rows_from_objects(lines: Lines, fields: Sequence[str]) -> Iterator[QuestionRow | BadRow | Note]:
+    question, document, answers = fields
+    for item in read_objects(lines, lambda columns: fields):
         if isinstance(item, BadRow):
             yield item
             continue

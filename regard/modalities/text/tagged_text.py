@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
-from regard.data.fields import field_value, file_suffixes, json_objects, parallel_lines
+from regard.data.fields import OBJECT_SUFFIXES, field_value, file_suffixes, parallel_lines, read_objects
 from regard.data.lines import UTF8, BadRow, Dialect, Lines, Note
 from regard.data.rows import Row
 from regard.data.tables import parse_column_numbers
@@ -32,8 +32,9 @@ def tagged_row(words: Sequence[str], tags: Sequence[str], file: str, line: int) 
 def read_tagged(
     files: Sequence[str | Path], fields: Sequence[str] | None = None, dialect: Dialect = UTF8
 ) -> Iterator[TaggedText | BadRow | Note]:
-    """One file is CoNLL-U (.conllu), JSON lines (.jsonl, .json) or, with any other suffix, CoNLL columns; two files are
-    parallel: the words of one sentence per line, and their tags.
+    """One file is CoNLL-U (.conllu) or, with a suffix not named here, CoNLL columns; one or several are JSON lines
+    (.jsonl, .json), Parquet or Arrow (.parquet, .arrow, .feather); two other files are parallel: the words of one
+    sentence per line, and their tags.
 
     `fields` are word and tag: column numbers from 1, in CoNLL-U also names, in JSON keys; a single name is that of the
     tag. By default they are the first and the last column, in CoNLL-U form and upos.
@@ -41,18 +42,19 @@ def read_tagged(
     if fields and len(fields) > 2:
         raise ValueError(f"fields are word and tag, not {' '.join(fields)}")
     suffixes, parts = file_suffixes(files), [Lines(file, dialect.encoding) for file in files]
-    if dialect.separator and (len(suffixes) != 1 or suffixes[0] in (".jsonl", ".json", ".conllu")):
+    if dialect.separator and (len(suffixes) != 1 or suffixes[0] in (*OBJECT_SUFFIXES, ".conllu")):
         raise ValueError(f"{' '.join(map(str, files))}: --separator is for one file with columns, e.g. .conll")
     match suffixes:
-        case [".jsonl" | ".json"]:
-            yield from sentences_from_json(parts[0], fields)
+        case [_, *_] if {*suffixes} <= {*OBJECT_SUFFIXES}:
+            for part in parts:
+                yield from sentences_from_objects(part, fields)
         case [".conllu"]:
             indices = conllu_columns(fields, parts[0].file)
             yield from sentences_from_columns(conllu_cells(parts[0]), parts[0].file, indices)
         case [_]:
             indices = parse_column_numbers(two_numbers(fields, parts[0].file), parts[0].file) if fields else [0, -1]
             yield from sentences_from_columns(conll_cells(parts[0], dialect.separator), parts[0].file, indices)
-        case [_, _] if {".jsonl", ".json", ".conllu", ".conll"} & {*suffixes}:
+        case [_, _] if {*OBJECT_SUFFIXES, ".conllu", ".conll"} & {*suffixes}:
             problem = "two files are read as parallel, words and tags, but .conll, .conllu and .jsonl contain both"
             raise ValueError(f"{files[0]} {files[1]}: {problem}; join them into one file")
         case [_, _] if fields:
@@ -163,13 +165,16 @@ def check_cells(row: tuple[int, list[str]], width: int, indices: list[int], file
     return check_text("word", cells[indices[0]], file, number) or check_label("tag", cells[indices[1]], file, number)
 
 
-def sentences_from_json(lines: Lines, fields: Sequence[str] | None) -> Iterator[TaggedText | BadRow]:
-    for item in json_objects(lines):
+def sentences_from_objects(lines: Lines, fields: Sequence[str] | None) -> Iterator[TaggedText | BadRow]:
+    def select(available: Collection[str]) -> list[str]:
+        return [first_key(available, WORD_KEYS), *(fields or (first_key(available, TAG_KEYS),))][-2:]
+
+    for item in read_objects(lines, select):
         if isinstance(item, BadRow):
             yield item
             continue
         number, row = item
-        words, tags = [first_key(row, WORD_KEYS), *(fields or (first_key(row, TAG_KEYS),))][-2:]
+        words, tags = select(row)
         values = [field_value(row, name, lines.file, number) for name in (words, tags)]
         missing = [value for value in values if isinstance(value, BadRow)]
         columns = [to_texts(value) for value in values]

@@ -20,13 +20,13 @@ import numpy.typing as npt
 
 from regard.data.arrays import read_arrays
 from regard.data.episodes import Episode, EpisodeRow, episode_row, observed
-from regard.data.fields import file_suffixes, json_objects
+from regard.data.fields import OBJECT_SUFFIXES, file_suffixes, read_objects
 from regard.data.lines import UTF8, BadRow, Dialect, Lines, Note
 from regard.data.rows import Row
 from regard.data.tables import quote_names
 from regard.validate import MAX_FLOAT
 
-EPISODE_FORMATS = (".npz", ".jsonl", ".json")
+EPISODE_FORMATS = (".npz", *OBJECT_SUFFIXES)
 FIELDS = ("observations", "actions", "rewards", "terminated")
 Arrays = dict[str, npt.NDArray[Any]]
 MAX_ACTIONS = 1000  # discrete actions are numbered below this
@@ -39,8 +39,8 @@ def read_episodes(paths: Sequence[str | Path], dialect: Dialect = UTF8) -> Itera
     for path, kind in zip(paths, file_suffixes(paths, dialect), strict=True):
         if kind not in EPISODE_FORMATS:
             name = kind or "a name without suffix"
-            raise ValueError(f"{path}: episodes come from .npz or .jsonl files, not from {name!r}")
-        for item in read_npz_episodes(Path(path)) if kind == ".npz" else read_jsonl(Lines(path, dialect.encoding)):
+            raise ValueError(f"{path}: episodes come from .npz, .jsonl or .parquet files, not from {name!r}")
+        for item in read_npz_episodes(Path(path)) if kind == ".npz" else read_rows(Lines(path, dialect.encoding)):
             if isinstance(item, Row):
                 first = first or item
                 yield find_inconsistency(item, first) or item
@@ -60,8 +60,8 @@ def find_inconsistency(row: EpisodeRow, first: EpisodeRow) -> BadRow | None:
     return None
 
 
-def read_jsonl(lines: Lines) -> Iterator[EpisodeRow | BadRow | Note]:
-    for item in json_objects(lines):
+def read_rows(lines: Lines) -> Iterator[EpisodeRow | BadRow | Note]:
+    for item in read_objects(lines, lambda columns: [name for name in FIELDS if name in columns] or FIELDS[:1]):
         if isinstance(item, BadRow):
             yield item
             continue
