@@ -63,9 +63,7 @@ class TrainOptions:
     grad_clip: float = 1.0  # maximum gradient norm; 0 = no clipping
     max_nonfinite: int = 0  # maximum number of steps to skip for a NaN or infinite loss or gradient
     ema: float = 0.998  # decay of the moving average of the weights, which is evaluated and saved; 0 = off
-    dtype: Literal["fp32", "bf16"] | None = (
-        None  # bf16 = matrix products in bfloat16; default: bf16 on cuda, fp32 elsewhere
-    )
+    dtype: Literal["fp32", "bf16"] | None = None  # of matrix products; default: bf16 on cuda, fp32 elsewhere
     seed: int = 1  # random seed
 
     def __post_init__(self) -> None:
